@@ -13,7 +13,8 @@ use crate::gauges::Gauges;
 use crate::lines::{LineBudget, LogPermit};
 use crate::report::Raw;
 use crate::{
-    Algorithm, Control, DatapathId, DynAlgorithm, FlowId, HostedAlgorithm, HostedProgram, boxed,
+    Algorithm, Control, DatapathId, DynAlgorithm, FlowId, HostedAlgorithm, HostedProgram,
+    box_algorithm,
 };
 
 #[cfg(test)]
@@ -180,7 +181,7 @@ impl Agent {
     /// Adds an algorithm and compiles its programs. The first one added also serves flows that ask
     /// for none.
     pub fn add(&mut self, algorithm: impl Algorithm + 'static) -> Result<(), AddError> {
-        self.add_boxed(boxed(algorithm))
+        self.add_boxed(box_algorithm(algorithm))
     }
 
     /// Adds a boxed algorithm.

@@ -131,7 +131,7 @@ pub trait DynAlgorithm: Send + sealed::Seal {
 }
 
 /// Boxes an algorithm for [`Agent::add_boxed`](crate::Agent::add_boxed).
-pub fn boxed<A: Algorithm + 'static>(algorithm: A) -> Box<dyn DynAlgorithm> {
+pub fn box_algorithm<A: Algorithm + 'static>(algorithm: A) -> Box<dyn DynAlgorithm> {
     Box::new(WithFlows {
         algorithm,
         flows: Vec::new(),

@@ -88,7 +88,7 @@ impl CcpDatapath {
                     heard.ready = true;
                     self.ready(id, agent, now);
                 }
-                other => return Err(not_a_datapaths(&other)),
+                other => return Err(unexpected_from_datapath(&other)),
             }
         }
         Ok(heard)
@@ -235,14 +235,14 @@ pub fn check_datagram(datagram: &[u8]) -> Result<(), WireError> {
             v1::V1Message::Measure { .. }
             | v1::V1Message::Create { .. }
             | v1::V1Message::Ready { .. } => {}
-            other => return Err(not_a_datapaths(&other)),
+            other => return Err(unexpected_from_datapath(&other)),
         }
     }
     Ok(())
 }
 
 /// Error for a message that only an agent may send.
-fn not_a_datapaths(message: &v1::V1Message<'_>) -> WireError {
+fn unexpected_from_datapath(message: &v1::V1Message<'_>) -> WireError {
     let value = match message {
         v1::V1Message::UpdateField { .. } => 3,
         v1::V1Message::ChangeProgram { .. } => 4,

@@ -268,7 +268,7 @@ impl<T> Local<T> {
 }
 
 /// Records the outcome of a call in the description that is sent to a new agent.
-pub fn note(info: &mut FlowInfo, transport: &Transport, outcome: &Outcome) {
+pub fn record_outcome(info: &mut FlowInfo, transport: &Transport, outcome: &Outcome) {
     info.cwnd = Bytes::new(outcome.cwnd.unwrap_or(transport.cwnd));
     info.ssthresh = Bytes::new(outcome.ssthresh.unwrap_or(transport.ssthresh));
     info.rate = Rate::from_bytes_per_sec(outcome.rate.unwrap_or(transport.rate));

@@ -1,7 +1,7 @@
 //! Deterministic pseudo-random numbers.
 
 /// SplitMix64's finalizer: a change of one bit changes half of the output bits on average.
-pub fn scatter(mut bits: u64) -> u64 {
+pub fn mix64(mut bits: u64) -> u64 {
     bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     bits ^ (bits >> 31)
@@ -21,7 +21,7 @@ impl Dice {
     /// Returns a number below `n`, or 0 if `n` is 0.
     pub fn below(&mut self, n: u64) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        scatter(self.0) % n.max(1)
+        mix64(self.0) % n.max(1)
     }
 }
 
@@ -43,7 +43,7 @@ mod tests {
                 9_817_491_932_198_370_423
             ]
         );
-        assert_eq!(scatter(0), 0);
+        assert_eq!(mix64(0), 0);
     }
 
     #[test]

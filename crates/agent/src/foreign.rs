@@ -178,9 +178,9 @@ impl CcpV1Client {
                     self.commands
                         .push_back(WireCommand::Update { flow: id, updates });
                 }
-                v1::V1Message::Create { .. } => return Err(not_an_agents(0)),
-                v1::V1Message::Measure { .. } => return Err(not_an_agents(1)),
-                v1::V1Message::Ready { .. } => return Err(not_an_agents(5)),
+                v1::V1Message::Create { .. } => return Err(unexpected_from_agent(0)),
+                v1::V1Message::Measure { .. } => return Err(unexpected_from_agent(1)),
+                v1::V1Message::Ready { .. } => return Err(unexpected_from_agent(5)),
             }
         }
         Ok(())
@@ -301,7 +301,7 @@ fn decode(updates: v1::RawUpdates<'_>, program: Option<&Program>) -> Result<Upda
         .collect()
 }
 
-fn not_an_agents(kind: u64) -> WireError {
+fn unexpected_from_agent(kind: u64) -> WireError {
     WireError::Unknown {
         what: "message from an agent of type",
         value: kind,

@@ -21,7 +21,7 @@ mod report;
 mod tables;
 
 pub use agent::{AddError, Agent, AgentOptions, AlgorithmStats, UnknownAlgorithm};
-pub use algorithm::{Algorithm, DynAlgorithm, StandaloneProgram, boxed};
+pub use algorithm::{Algorithm, DynAlgorithm, StandaloneProgram, box_algorithm};
 pub use ccp::{CcpDatapath, DatagramContents, ccp_datapath, check_datagram};
 pub use ccplane_agent_derive::Fields;
 pub use ccplane_wire::{DatapathInfo, FlowInfo, FlowStats, Offer, Refusal, Tag, Tags};

@@ -33,7 +33,7 @@ fn a_batch_notices_a_program_that_changed_within_it() {
 }
 
 /// Returns an agent with this algorithm and live flows, and the number of its one program.
-fn hosting(
+fn agent_with_flows(
     algorithm: impl Algorithm + 'static,
     fallback_after: Option<Duration>,
     flows: RangeInclusive<u64>,
@@ -62,7 +62,7 @@ fn hosting(
 }
 
 /// Windows set by the agent's commands.
-fn windows_of(agent: &mut Agent) -> Vec<u64> {
+fn commanded_windows(agent: &mut Agent) -> Vec<u64> {
     std::iter::from_fn(|| agent.poll())
         .map(|(_, command)| targets(&command)[0].1)
         .collect()
@@ -103,7 +103,7 @@ impl Algorithm for Together {
 
 #[test]
 fn a_batch_reaches_the_algorithm_as_one() {
-    let (mut agent, uid) = hosting(Together, None, 1..=3);
+    let (mut agent, uid) = agent_with_flows(Together, None, 1..=3);
     let report = |flow, fields| WireEvent::Report {
         flow,
         program: uid,
@@ -123,7 +123,7 @@ fn a_batch_reaches_the_algorithm_as_one() {
         report(3, &[100, 0]),
     ];
     agent.handle_all(START_TIME, DATAPATH, &events);
-    let windows = windows_of(&mut agent);
+    let windows = commanded_windows(&mut agent);
     assert_eq!(
         windows,
         [1, 10, 100],
@@ -134,7 +134,7 @@ fn a_batch_reaches_the_algorithm_as_one() {
         DATAPATH,
         &[report(1, &[1, 0]), report(3, &[1, 0])],
     );
-    let windows = windows_of(&mut agent);
+    let windows = commanded_windows(&mut agent);
     assert_eq!(windows, [2, 103]);
     assert_eq!(agent.orphan_events(), 2);
 }
@@ -160,7 +160,7 @@ fn a_report_and_its_answer_allocate_nothing() {
             control.set("gain", *sum);
         }
     }
-    let (mut agent, uid) = hosting(Steady, Some(Duration::from_secs(1)), 0..=999);
+    let (mut agent, uid) = agent_with_flows(Steady, Some(Duration::from_secs(1)), 0..=999);
     let mut round = || {
         for flow in 0..1_000 {
             agent.handle(

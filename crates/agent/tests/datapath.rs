@@ -4,7 +4,7 @@
 use std::sync::{Arc, Mutex};
 
 use ccplane_agent::datapath::{
-    AgentChannel, Datapath, DatapathCore, Delays, Incoming, InlineChannel, note,
+    AgentChannel, Datapath, DatapathCore, Delays, Incoming, InlineChannel, record_outcome,
 };
 use ccplane_agent::{
     Agent, AgentOptions, Algorithm, Control, DatapathId, FlowInfo, FlowStats, Programs, Report,
@@ -58,7 +58,7 @@ impl Algorithm for Keeper {
 }
 
 /// Returns a datapath with three flows, at 1 ms.
-fn three(keeper: Keeper, delays: Delays) -> (Datapath<InlineChannel>, Time) {
+fn datapath_with_three_flows(keeper: Keeper, delays: Delays) -> (Datapath<InlineChannel>, Time) {
     let mut agent = Agent::new(AgentOptions::default());
     agent.add(keeper).expect("it compiles");
     let way = InlineChannel::after(agent, DatapathId(0), delays);
@@ -100,7 +100,7 @@ fn what_is_due_together_is_handed_over_together() {
         to_agent: us(20),
         from_agent: us(10),
     };
-    let (mut datapath, now) = three(keeper, delays);
+    let (mut datapath, now) = datapath_with_three_flows(keeper, delays);
     for flow in 1..=3 {
         let _ = ack(&mut datapath, now, flow, 50_000 + flow);
     }
@@ -123,7 +123,7 @@ fn what_is_due_together_is_handed_over_together() {
 fn the_end_of_a_flow_says_what_it_did() {
     let keeper = Keeper::default();
     let ends = Arc::clone(&keeper.ends);
-    let (mut datapath, now) = three(keeper, Delays::default());
+    let (mut datapath, now) = datapath_with_three_flows(keeper, Delays::default());
     for _ in 0..5 {
         let _ = ack(&mut datapath, now, 2, 1_000);
     }
@@ -143,7 +143,7 @@ fn the_end_of_a_flow_says_what_it_did() {
 fn a_report_and_its_answer_allocate_nothing() {
     let keeper = Keeper::default();
     keeper.batches.lock().unwrap().reserve(10_000);
-    let (mut datapath, now) = three(keeper, Delays::default());
+    let (mut datapath, now) = datapath_with_three_flows(keeper, Delays::default());
     let mut round = || {
         for flow in 1..=3 {
             let outcome = ack(&mut datapath, now, flow, 1_448);
@@ -204,7 +204,7 @@ fn a_boxed_way_is_the_way() {
 
 #[test]
 fn reports_are_counted_by_flow_and_together() {
-    let (mut datapath, now) = three(Keeper::default(), Delays::default());
+    let (mut datapath, now) = datapath_with_three_flows(Keeper::default(), Delays::default());
     for (flow, acks) in [(1, 2), (3, 5)] {
         for _ in 0..acks {
             let _ = ack(&mut datapath, now, flow, 1_000);
@@ -217,7 +217,7 @@ fn reports_are_counted_by_flow_and_together() {
 
 #[test]
 fn a_flow_is_on_the_fallback_once_its_agent_is_silent() {
-    let (mut datapath, now) = three(Keeper::default(), Delays::default());
+    let (mut datapath, now) = datapath_with_three_flows(Keeper::default(), Delays::default());
     let _ = ack(&mut datapath, now, 1, 1_000);
     assert_eq!(datapath.in_fallback(1), Some(false));
     let _ = ack(&mut datapath, now + Duration::from_secs(9), 1, 1_000);
@@ -235,7 +235,7 @@ fn what_a_call_came_to_is_noted_for_a_new_agent() {
         ssthresh: 3,
         now: Time::ZERO,
     };
-    note(&mut info, &transport, &Outcome::default());
+    record_outcome(&mut info, &transport, &Outcome::default());
     let noted = |info: &FlowInfo| (info.cwnd, info.rate, info.ssthresh);
     let values = |cwnd, rate, ssthresh| {
         let rate = Rate::from_bytes_per_sec(rate);
@@ -248,7 +248,7 @@ fn what_a_call_came_to_is_noted_for_a_new_agent() {
         ssthresh: Some(6),
         ..Outcome::default()
     };
-    note(&mut info, &transport, &outcome);
+    record_outcome(&mut info, &transport, &outcome);
     assert_eq!(noted(&info), values(4, 5, 6));
 }
 

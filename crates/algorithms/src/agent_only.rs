@@ -421,7 +421,7 @@ mod tests {
         let law = super::AgentOnly::new(crate::Reno, crate::Reporting::Every(RTT))
             .without_urgent_reports();
         let mut script =
-            Script::of(ccplane_agent::boxed(law)).expect("the datapath can do everything");
+            Script::of(ccplane_agent::box_algorithm(law)).expect("the datapath can do everything");
         let asked = script.ack(ACK_INTERVAL, |s| {
             (s.in_recovery, s.lost_pkts_sample) = (1, 1)
         });

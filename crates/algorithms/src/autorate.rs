@@ -9,7 +9,7 @@
 
 use std::str::FromStr;
 
-use ccplane_agent::{Algorithm, Control, DynAlgorithm, FlowInfo, Programs, Report, boxed};
+use ccplane_agent::{Algorithm, Control, DynAlgorithm, FlowInfo, Programs, Report, box_algorithm};
 use ccplane_datapath::{Capabilities, INFINITY};
 use ccplane_units::{Duration, Rate, Time};
 
@@ -64,7 +64,7 @@ pub(crate) fn make(parameters: &Parameters) -> Result<Box<dyn DynAlgorithm>, Bad
             "`min`, `base` and `max` in this order",
         ));
     }
-    Ok(boxed(Autorate { least, base, most }))
+    Ok(box_algorithm(Autorate { least, base, most }))
 }
 
 // Constants of `defaults.sh`.

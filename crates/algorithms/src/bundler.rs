@@ -19,8 +19,8 @@ mod passage;
 mod path;
 mod program;
 
-use ccplane_agent::dice::{Dice, scatter};
-use ccplane_agent::{Algorithm, Control, DynAlgorithm, FlowInfo, Programs, Report, boxed};
+use ccplane_agent::dice::{Dice, mix64};
+use ccplane_agent::{Algorithm, Control, DynAlgorithm, FlowInfo, Programs, Report, box_algorithm};
 use ccplane_datapath::{Capabilities, INFINITY};
 use ccplane_units::{Duration, Time};
 
@@ -95,7 +95,7 @@ pub(crate) fn make(parameters: &Parameters) -> Result<Box<dyn DynAlgorithm>, Bad
             "1ms to 1s",
         ));
     }
-    Ok(boxed(Bundler {
+    Ok(box_algorithm(Bundler {
         law: parameters.choice(
             "law",
             DelayMode::Copa,
@@ -304,7 +304,7 @@ impl Bundler {
         // A watcher whose law cannot shorten the queue does not rely on the detected pulse.
         let free = !flow.election.hears() || (mode == NimbusMode::Delay && flow.need.suffers(now));
         let measured =
-            scatter(tick.sent.to_bits()) ^ scatter(tick.received.to_bits()) ^ tick.rtt.to_bits();
+            mix64(tick.sent.to_bits()) ^ mix64(tick.received.to_bits()) ^ tick.rtt.to_bits();
         // Rate before the cross traffic started, which may have taken it by now.
         let had = tick.sent.max(f64::from(
             flow.detector.ago(PASSING_RATE_AGE_SAMPLES).received,
@@ -322,7 +322,7 @@ impl Bundler {
 
     fn dice(&self, control: &Control<'_>) -> Dice {
         let flow = control.this().map_or(0, |id| Dice::of(id).0);
-        Dice(scatter(flow.wrapping_add(0x9e37_79b9_7f4a_7c15)) ^ scatter(self.seed))
+        Dice(mix64(flow.wrapping_add(0x9e37_79b9_7f4a_7c15)) ^ mix64(self.seed))
     }
 
     fn order(&self, flow: &mut BundlerFlow, tick: &Tick, control: &mut Control<'_>) {

@@ -3,7 +3,7 @@
 
 use std::str::FromStr;
 
-use ccplane_agent::{Algorithm, Control, DynAlgorithm, FlowInfo, Programs, Report, boxed};
+use ccplane_agent::{Algorithm, Control, DynAlgorithm, FlowInfo, Programs, Report, box_algorithm};
 use ccplane_datapath::Capabilities;
 use ccplane_units::{Bytes, Packets, Rate};
 
@@ -29,7 +29,7 @@ pub(crate) const DOC: AlgorithmDoc = AlgorithmDoc {
 };
 
 pub(crate) fn make(parameters: &Parameters) -> Result<Box<dyn DynAlgorithm>, BadParameter> {
-    Ok(boxed(Constant {
+    Ok(box_algorithm(Constant {
         rate: parameters.rate_or("rate", "off")?,
         window: parameters.read("cwnd", ConstantWindow::default())?,
     }))

@@ -12,7 +12,7 @@
 use std::collections::VecDeque;
 use std::str::FromStr;
 
-use ccplane_agent::{Algorithm, Control, DynAlgorithm, FlowInfo, Programs, Report, boxed};
+use ccplane_agent::{Algorithm, Control, DynAlgorithm, FlowInfo, Programs, Report, box_algorithm};
 use ccplane_datapath::{Capabilities, INFINITY};
 use ccplane_units::{Bytes, Duration, Time};
 
@@ -45,7 +45,7 @@ pub(crate) const DOC: AlgorithmDoc = AlgorithmDoc {
 };
 
 pub(crate) fn make(parameters: &Parameters) -> Result<Box<dyn DynAlgorithm>, BadParameter> {
-    Ok(boxed(Copa {
+    Ok(box_algorithm(Copa {
         mode: parameters.choice(
             "mode",
             CopaMode::default(),

@@ -6,7 +6,7 @@
 
 use std::str::FromStr;
 
-use ccplane_agent::{DynAlgorithm, FlowInfo, boxed};
+use ccplane_agent::{DynAlgorithm, FlowInfo, box_algorithm};
 
 use crate::window::{AckedRound, LawProgram, WindowLaw};
 use crate::{
@@ -30,7 +30,7 @@ pub(crate) const DOC: AlgorithmDoc = AlgorithmDoc {
 
 pub(crate) fn make(parameters: &Parameters) -> Result<Box<dyn DynAlgorithm>, BadParameter> {
     let gain = parameters.read("gain", Gain(INVERSE_GAIN_WINDOWS))?;
-    Ok(boxed(LossBasedAlgorithm::new(
+    Ok(box_algorithm(LossBasedAlgorithm::new(
         Dctcp { gain },
         WindowOptions::read(parameters, Default::default())?,
         Exit::Off,

@@ -11,7 +11,7 @@ mod program;
 
 use std::str::FromStr;
 
-use ccplane_agent::{Algorithm, Control, DynAlgorithm, FlowInfo, Programs, Report, boxed};
+use ccplane_agent::{Algorithm, Control, DynAlgorithm, FlowInfo, Programs, Report, box_algorithm};
 use ccplane_datapath::{Capabilities, INFINITY};
 use ccplane_units::{Duration, Rate};
 
@@ -57,7 +57,7 @@ pub(crate) const DOC: AlgorithmDoc = AlgorithmDoc {
 };
 
 pub(crate) fn make(parameters: &Parameters) -> Result<Box<dyn DynAlgorithm>, BadParameter> {
-    Ok(boxed(Dx {
+    Ok(box_algorithm(Dx {
         delay: parameters.choice("delay", Delay::Auto, &Delay::WORDS)?,
         headroom: parameters.read("headroom", Headroom::Auto)?,
         rate: parameters.rate_or("rate", "auto")?,

@@ -21,7 +21,7 @@ use std::sync::Arc;
 
 use ccplane_agent::{
     Algorithm, Control, DynAlgorithm, FlowId, FlowInfo, FlowStats, Programs, Report, ReportBatch,
-    boxed,
+    box_algorithm,
 };
 use ccplane_datapath::{Capabilities, INFINITY};
 use ccplane_units::{Bytes, Duration, Rate, Time};
@@ -81,7 +81,7 @@ pub(crate) const DOC: AlgorithmDoc = AlgorithmDoc {
 };
 
 pub(crate) fn make(parameters: &Parameters) -> Result<Box<dyn DynAlgorithm>, BadParameter> {
-    Ok(boxed(Group::read(parameters)?))
+    Ok(box_algorithm(Group::read(parameters)?))
 }
 
 /// Maximum of `as`: each flow costs work at every report.

@@ -5,7 +5,7 @@
 //! the agent requests one. The agent keeps ten minutes of base delays, sets the gain derived from
 //! them, and schedules the slowdowns.
 
-use ccplane_agent::{Algorithm, Control, DynAlgorithm, FlowInfo, Programs, Report, boxed};
+use ccplane_agent::{Algorithm, Control, DynAlgorithm, FlowInfo, Programs, Report, box_algorithm};
 use ccplane_datapath::{Capabilities, INFINITY};
 use ccplane_units::{Duration, Time};
 
@@ -35,7 +35,7 @@ pub(crate) fn make(parameters: &Parameters) -> Result<Box<dyn DynAlgorithm>, Bad
             "it is at least 1us",
         ));
     }
-    Ok(boxed(LedbatPlusPlus { target }))
+    Ok(box_algorithm(LedbatPlusPlus { target }))
 }
 
 /// Target queueing delay (draft section 4.5; RFC 6817 allows at most 100 ms). With a smaller

@@ -16,7 +16,7 @@ mod pulse;
 mod spectrum;
 mod switch;
 
-use ccplane_agent::{Algorithm, Control, DynAlgorithm, FlowInfo, Programs, Report, boxed};
+use ccplane_agent::{Algorithm, Control, DynAlgorithm, FlowInfo, Programs, Report, box_algorithm};
 use ccplane_datapath::{Capabilities, INFINITY};
 use ccplane_units::{Rate, Time};
 
@@ -54,7 +54,7 @@ pub(crate) const DOC: AlgorithmDoc = AlgorithmDoc {
 };
 
 pub(crate) fn make(parameters: &Parameters) -> Result<Box<dyn DynAlgorithm>, BadParameter> {
-    Ok(boxed(Nimbus::new(
+    Ok(box_algorithm(Nimbus::new(
         parameters.choice(
             "delay",
             DelayMode::default(),

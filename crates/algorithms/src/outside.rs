@@ -208,7 +208,7 @@ impl Algorithm for ExternalControl {
 
 #[cfg(test)]
 mod tests {
-    use ccplane_agent::boxed;
+    use ccplane_agent::box_algorithm;
 
     use super::*;
     use crate::script::Script;
@@ -242,7 +242,7 @@ mod tests {
         let seats = ControlledFlows::default();
         let outside =
             ExternalControl::new(StepSize::Every(Duration::from_millis(10)), seats.clone());
-        let mut script = Script::of(boxed(outside)).expect("it needs what all have");
+        let mut script = Script::of(box_algorithm(outside)).expect("it needs what all have");
         let began = script.transport.cwnd;
         let mut lost = 0;
         while seats.lock()[0].due.is_none() {

@@ -16,7 +16,7 @@
 //! a window for each (section 3.2). No datapath here has these timestamps. The whole RTT is
 //! compared with the fabric target, so a slow receiver looks like a queue.
 
-use ccplane_agent::{Algorithm, Control, DynAlgorithm, FlowInfo, Programs, Report, boxed};
+use ccplane_agent::{Algorithm, Control, DynAlgorithm, FlowInfo, Programs, Report, box_algorithm};
 use ccplane_datapath::{Capabilities, INFINITY};
 use ccplane_units::Duration;
 
@@ -88,7 +88,7 @@ pub(crate) fn make(parameters: &Parameters) -> Result<Box<dyn DynAlgorithm>, Bad
     let fs_max = parameters.within("fs_max", FS_MAX_CWND, 0.0, 1e6)?;
     let hops: u32 = parameters.read("hops", 0)?;
     let per_hop: Duration = parameters.read("hop", HOP_SCALING)?;
-    Ok(boxed(Swift {
+    Ok(box_algorithm(Swift {
         target: TargetDelay {
             base: parameters.micros_or_auto("base")?,
             hops: per_hop.as_secs_f64() * 1e6 * f64::from(hops.min(64)),

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use ccplane_agent::{
-    Algorithm, Control, DynAlgorithm, FlowInfo, Programs, Report, StandaloneProgram, boxed,
+    Algorithm, Control, DynAlgorithm, FlowInfo, Programs, Report, StandaloneProgram, box_algorithm,
 };
 use ccplane_datapath::Capabilities;
 use ccplane_lang::{ProgramLimits, TextAlgorithm, compile};
@@ -36,7 +36,7 @@ pub(crate) fn make(
             format!("with it the program does not compile: {why}"),
         )
     })?;
-    Ok(boxed(StandaloneText {
+    Ok(box_algorithm(StandaloneText {
         path: path.to_owned(),
         text: text.clone(),
         needs: text.needs().with(compiled.code().needs()),

@@ -7,7 +7,7 @@
 //! RTT gradient. TIMELY has no window, so the agent limits the data in flight to twice the
 //! bandwidth-delay product of the rate.
 
-use ccplane_agent::{Algorithm, Control, DynAlgorithm, FlowInfo, Programs, Report, boxed};
+use ccplane_agent::{Algorithm, Control, DynAlgorithm, FlowInfo, Programs, Report, box_algorithm};
 use ccplane_datapath::{Capabilities, INFINITY};
 use ccplane_units::{Bytes, Rate, Time};
 
@@ -136,7 +136,7 @@ pub(crate) fn make(parameters: &Parameters) -> Result<Box<dyn DynAlgorithm>, Bad
             "below t_high",
         ));
     }
-    Ok(boxed(Timely {
+    Ok(box_algorithm(Timely {
         law,
         low,
         high,

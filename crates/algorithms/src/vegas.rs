@@ -4,7 +4,7 @@
 //! The program measures each round trip, doubles the window until a queue builds up, and reports at
 //! the end of each round. The agent then adds a segment, removes one, or holds the window.
 
-use ccplane_agent::{Algorithm, Control, DynAlgorithm, FlowInfo, Programs, Report, boxed};
+use ccplane_agent::{Algorithm, Control, DynAlgorithm, FlowInfo, Programs, Report, box_algorithm};
 use ccplane_datapath::Capabilities;
 
 use crate::repair::{
@@ -51,7 +51,7 @@ pub(crate) fn make(parameters: &Parameters) -> Result<Box<dyn DynAlgorithm>, Bad
             expected,
         ));
     }
-    Ok(boxed(vegas))
+    Ok(box_algorithm(vegas))
 }
 
 /// α, β and γ of Linux, segments. The paper uses 1 and 3, or 2 and 4, for α and β (section 4.3),

@@ -13,8 +13,8 @@
 mod ascent;
 mod utility;
 
-use ccplane_agent::dice::scatter;
-use ccplane_agent::{Algorithm, Control, DynAlgorithm, FlowInfo, Programs, Report, boxed};
+use ccplane_agent::dice::mix64;
+use ccplane_agent::{Algorithm, Control, DynAlgorithm, FlowInfo, Programs, Report, box_algorithm};
 use ccplane_datapath::{Capabilities, INFINITY};
 use ccplane_units::Rate;
 
@@ -35,7 +35,7 @@ pub(crate) const DOC: AlgorithmDoc = AlgorithmDoc {
 };
 
 pub(crate) fn make(parameters: &Parameters) -> Result<Box<dyn DynAlgorithm>, BadParameter> {
-    Ok(boxed(Vivace {
+    Ok(box_algorithm(Vivace {
         utility: parameters.choice(
             "utility",
             Utility::default(),
@@ -283,7 +283,7 @@ impl VivaceFlow {
     /// repeats.
     fn pair(&mut self) {
         self.stage = VivacePhase::Learning {
-            faster_first: scatter(self.id ^ self.round.rotate_left(32)) & 1 == 1,
+            faster_first: mix64(self.id ^ self.round.rotate_left(32)) & 1 == 1,
             first: UtilityOutcome::Unknown,
         };
     }
@@ -347,7 +347,7 @@ impl Algorithm for Vivace {
         let id = control.this().map_or(0, |id| id.flow);
         let mut flow = VivaceFlow {
             mss: info.mss.get().max(1) as f64,
-            id: scatter(id.wrapping_add(0x9e37_79b9_7f4a_7c15)),
+            id: mix64(id.wrapping_add(0x9e37_79b9_7f4a_7c15)),
             round: 0,
             initial: info.init_cwnd.get() as f64,
             rate: 0.0,

@@ -13,7 +13,7 @@
 
 use std::str::FromStr;
 
-use ccplane_agent::{Algorithm, Control, DynAlgorithm, FlowInfo, Programs, Report, boxed};
+use ccplane_agent::{Algorithm, Control, DynAlgorithm, FlowInfo, Programs, Report, box_algorithm};
 use ccplane_datapath::{Capabilities, INFINITY};
 use ccplane_units::{Duration, Time};
 
@@ -219,8 +219,8 @@ pub(crate) fn made<L: WindowLaw + 'static>(
     exit: Exit,
 ) -> Box<dyn DynAlgorithm> {
     match split {
-        Split::Datapath => boxed(LossBasedAlgorithm::new(law, options, exit)),
-        Split::Agent => boxed(AgentOnly::new(law, options.report)),
+        Split::Datapath => box_algorithm(LossBasedAlgorithm::new(law, options, exit)),
+        Split::Agent => box_algorithm(AgentOnly::new(law, options.report)),
     }
 }
 

@@ -75,7 +75,7 @@ pub fn run(against: &Against, lacks: Option<String>) -> Result<Figures, Error> {
         return Ok(figures);
     }
     let mapped = |hogs| {
-        let times = || ccplane_linux::bench::mapped_times(EXCHANGES, hogs);
+        let times = || ccplane_linux::bench::measure_mapped(EXCHANGES, hogs);
         medians(RUNS, || Ok::<_, Error>(percentiles_us(&times()?)))
     };
     let [p50, p95, p99] = mapped(0)?;

@@ -4,7 +4,9 @@
 use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, RawFd};
 
-use ccplane_agent::datapath::{AgentChannel, DatapathCore, Incoming, InlineChannel, Local, note};
+use ccplane_agent::datapath::{
+    AgentChannel, DatapathCore, Incoming, InlineChannel, Local, record_outcome,
+};
 use ccplane_agent::{Agent, AgentOptions, DynAlgorithm, FlowInfo, Tables};
 use ccplane_algorithms::{Parameters, Registry};
 use ccplane_datapath::{Capabilities, OperatorLimits, Outcome, Signals, SteeredFlow, Transport};
@@ -290,7 +292,7 @@ impl FlowUserData {
     /// Records the state of the flow, for an agent that takes over.
     #[inline(always)]
     fn note(&mut self, transport: &Transport, outcome: &Outcome, stats: &mut PlaneStats) {
-        note(&mut self.info, transport, outcome);
+        record_outcome(&mut self.info, transport, outcome);
         if outcome.fallback != self.fallback {
             self.fallback = outcome.fallback;
             stats.fallbacks += u64::from(outcome.fallback);

@@ -3,7 +3,7 @@
 //!
 //! `cargo run --release -- run --alg aimd --vs native:reno --rate 48mbit --rtt 20ms`
 
-use ccplane::agent::{Algorithm, Control, Fields, FlowInfo, Programs, Report, boxed};
+use ccplane::agent::{Algorithm, Control, Fields, FlowInfo, Programs, Report, box_algorithm};
 use ccplane::units::Bytes;
 use ccplane::{AlgorithmDoc, BadParameter, ParameterDoc, Parameters, Registry};
 
@@ -83,7 +83,7 @@ fn make(parameters: &Parameters) -> Result<Aimd, BadParameter> {
 
 /// ccplane's own algorithms, and this one.
 fn registry() -> Registry {
-    Registry::builtin().add(DOC, |parameters| Ok(boxed(make(parameters)?)))
+    Registry::builtin().add(DOC, |parameters| Ok(box_algorithm(make(parameters)?)))
 }
 
 fn main() -> std::process::ExitCode {

@@ -66,7 +66,7 @@ pub fn run(args: &DetachArgs, json: bool) -> Result<(), Failure> {
     select::detach(only).map_err(|e| Failure::new(FailureKind::Failed, e))?;
     let moved = match &args.to {
         Some(to) => {
-            select::move_flows(only, to).map_err(|e| Failure::new(FailureKind::Failed, e))?
+            select::switch_flows(only, to).map_err(|e| Failure::new(FailureKind::Failed, e))?
         }
         None => 0,
     };

@@ -203,13 +203,13 @@ pub fn run(args: &EmuArgs, json: bool) -> Result<u8, Failure> {
         }
         Some(RemoteCommand::Set { id, change }) => {
             answer(
-                &remote::ask(id, &format!("set {}", change.join(" "))).map_err(fail)?,
+                &remote::request(id, &format!("set {}", change.join(" "))).map_err(fail)?,
                 json,
             );
             return Ok(0);
         }
         Some(RemoteCommand::Show { id }) => {
-            answer(&remote::ask(id, "show").map_err(fail)?, json);
+            answer(&remote::request(id, "show").map_err(fail)?, json);
             return Ok(0);
         }
         Some(RemoteCommand::Graph { log, out }) => return graph::draw(log, out.as_deref(), json),

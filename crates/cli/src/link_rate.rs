@@ -99,7 +99,7 @@ mod tests {
             );
             return eprintln!("SKIPPED: {TEST_NAME}: it makes a namespace, as root");
         }
-        ccplane_host::sweep();
+        ccplane_host::remove_stale_names();
         let namespace =
             Namespace::create(&format!("ccplane-speed-{}", std::process::id())).unwrap();
         for line in [

@@ -19,7 +19,7 @@ pub struct PlacesArgs {
 impl PlacesArgs {
     /// Chooses them for this process, which has attached and looked at nothing yet.
     pub fn choose(&self) {
-        let chosen = ccplane_linux::choose_places(Places {
+        let chosen = ccplane_linux::set_paths(Places {
             state: self.state.clone(),
             bpffs: self.bpffs.clone(),
         });

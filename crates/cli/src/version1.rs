@@ -10,7 +10,9 @@ use ccplane_wire::{WireCommand, WireEvent, v1};
 
 /// Why a program cannot be installed at a CCP datapath; `None` where it can.
 pub fn unsayable(program: &lang::Program) -> Option<String> {
-    v1::sayable(program.code()).err().map(|why| why.to_string())
+    v1::check_expressible(program.code())
+        .err()
+        .map(|why| why.to_string())
 }
 
 /// Why CCP's datapaths cannot run what an agent hosts, as `name: why` for each algorithm that they

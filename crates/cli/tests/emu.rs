@@ -10,7 +10,7 @@ use std::process::{Command, Output, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ccplane_host::{Namespace, with_file_over};
+use ccplane_host::{Namespace, bind_mount_over};
 
 use crate::common::{PATIENCE, eventually};
 
@@ -465,7 +465,7 @@ fn with_translation_the_command_reaches_what_the_host_reaches() {
     let start = || {
         let mut command = emu("--nat --delay 5ms", &script);
         beyond.host.confine(&mut command).expect("a descriptor");
-        with_file_over(&mut command, &settings.0, "/etc/resolv.conf".as_ref()).expect("paths");
+        bind_mount_over(&mut command, &settings.0, "/etc/resolv.conf".as_ref()).expect("paths");
         command
     };
     let refused = run(&mut start());

@@ -12,7 +12,7 @@ use std::os::unix::net::UnixDatagram;
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
-use ccplane::agent::{Algorithm, Control, FlowInfo, Programs, Report, boxed};
+use ccplane::agent::{Algorithm, Control, FlowInfo, Programs, Report, box_algorithm};
 use ccplane::{AlgorithmDoc, Registry};
 use ccplane_linux::PinnedView;
 use nix::sys::signal::{Signal, kill};
@@ -57,7 +57,7 @@ const DOC: AlgorithmDoc = AlgorithmDoc {
 
 fn main() -> ExitCode {
     if std::env::var_os(HANGS).is_some() {
-        return ccplane::main_with(Registry::empty().add(DOC, |_| Ok(boxed(Hangs))));
+        return ccplane::main_with(Registry::empty().add(DOC, |_| Ok(box_algorithm(Hangs))));
     }
     if can_run("a_hung_callback_silences_the_watchdog_and_does_not_keep_the_process") {
         a_hung_callback_silences_the_watchdog_and_does_not_keep_the_process();

@@ -47,7 +47,7 @@ const CLOCK_STEP_BACK_MIN: Duration = Duration::from_millis(1);
 const BURST_DURATION_MAX: Duration = Duration::from_millis(100);
 
 /// Length of an IP packet on Ethernet, bytes.
-pub const fn on_ethernet(packet: u32) -> u32 {
+pub const fn ethernet_bytes(packet: u32) -> u32 {
     let whole = packet.saturating_add(ETHERNET_OVERHEAD_BYTES);
     if whole > ETHERNET_FRAME_BYTES_MIN {
         whole
@@ -58,7 +58,7 @@ pub const fn on_ethernet(packet: u32) -> u32 {
 
 /// Minimum distance of two packets, if the later one has `bytes` bytes; zero if the rate is unknown
 /// (0).
-fn spacing(rate: Rate, bytes: u32) -> Duration {
+fn packet_spacing(rate: Rate, bytes: u32) -> Duration {
     if rate.bytes_per_sec() == 0 {
         return Duration::ZERO;
     }
@@ -67,12 +67,12 @@ fn spacing(rate: Rate, bytes: u32) -> Duration {
 }
 
 /// Returns `a - b` in ns. Stamps may wrap.
-fn later(a: Time, b: Time) -> i64 {
+fn signed_difference(a: Time, b: Time) -> i64 {
     a.as_nanos().wrapping_sub(b.as_nanos()) as i64
 }
 
 /// Moves a stamp by `by` ns. Stamps may wrap.
-fn moved(stamp: Time, by: i64) -> Time {
+fn offset_by(stamp: Time, by: i64) -> Time {
     Time::from_nanos(stamp.as_nanos().wrapping_add_signed(by))
 }
 
@@ -93,9 +93,9 @@ impl Forward {
     /// there.
     pub fn calibrate(&mut self, stamp: Time, bytes: u32, rate: Rate) -> Time {
         let calibrated = match self.last {
-            Some((raw, last)) if later(stamp, raw) >= -nanos(CLOCK_STEP_BACK_MIN) => {
-                let earliest = moved(last, nanos(spacing(rate, bytes)));
-                let lead = later(earliest, stamp);
+            Some((raw, last)) if signed_difference(stamp, raw) >= -nanos(CLOCK_STEP_BACK_MIN) => {
+                let earliest = offset_by(last, nanos(packet_spacing(rate, bytes)));
+                let lead = signed_difference(earliest, stamp);
                 if (1..=nanos(BURST_DURATION_MAX)).contains(&lead) {
                     earliest
                 } else {
@@ -128,12 +128,12 @@ pub struct Passing {
 }
 
 /// Calibrates the stamps of a batch that arrived over a link of this rate, in the order of arrival.
-pub fn backward(batch: &mut [Passing], rate: Rate) {
+pub fn calibrate_batch(batch: &mut [Passing], rate: Rate) {
     let mut next: Option<Passing> = None;
     for packet in batch.iter_mut().rev() {
         if let Some(next) = next {
-            let latest = moved(next.stamp, -nanos(spacing(rate, next.bytes)));
-            let late = later(packet.stamp, latest);
+            let latest = offset_by(next.stamp, -nanos(packet_spacing(rate, next.bytes)));
+            let late = signed_difference(packet.stamp, latest);
             // A stamp far beyond its successor's comes from a clock that was set back in between.
             if (1..=nanos(BURST_DURATION_MAX)).contains(&late) {
                 packet.stamp = latest;
@@ -149,7 +149,7 @@ mod tests {
 
     /// 10 Gbit/s: 1,538 bytes take 1,230.4 ns.
     const LINK_RATE: Rate = Rate::from_bytes_per_sec(1_250_000_000);
-    const FULL_FRAME_BYTES: u32 = on_ethernet(1500);
+    const FULL_FRAME_BYTES: u32 = ethernet_bytes(1500);
 
     fn at(ns: u64) -> Time {
         Time::from_nanos(ns)
@@ -158,7 +158,11 @@ mod tests {
     #[test]
     fn a_frame_takes_what_ethernet_adds() {
         assert_eq!(
-            (FULL_FRAME_BYTES, on_ethernet(40), on_ethernet(u32::MAX)),
+            (
+                FULL_FRAME_BYTES,
+                ethernet_bytes(40),
+                ethernet_bytes(u32::MAX)
+            ),
             (1538, 84, u32::MAX)
         );
     }
@@ -198,10 +202,10 @@ mod tests {
             bytes: FULL_FRAME_BYTES,
         }; 4];
         batch[0].stamp = at(40_000);
-        backward(&mut batch, LINK_RATE);
+        calibrate_batch(&mut batch, LINK_RATE);
         let stamps = batch.map(|packet| packet.stamp.as_nanos());
         assert_eq!(stamps, [40_000, 47_542, 48_771, 50_000]);
-        backward(&mut [], LINK_RATE);
+        calibrate_batch(&mut [], LINK_RATE);
     }
 
     /// An unknown rate calibrates nothing. After a clock was set, the next stamp is taken
@@ -234,7 +238,7 @@ mod tests {
             bytes: FULL_FRAME_BYTES,
         });
         let before = batch;
-        backward(&mut batch, LINK_RATE);
+        calibrate_batch(&mut batch, LINK_RATE);
         assert_eq!(batch, before);
     }
 
@@ -248,9 +252,9 @@ mod tests {
             let clock = at(true_ns - true_ns / 10_000);
             let stamp = departures.calibrate(clock, FULL_FRAME_BYTES, LINK_RATE);
             assert!(
-                later(stamp, clock) <= 2_000,
+                signed_difference(stamp, clock) <= 2_000,
                 "packet {n}: {} ns",
-                later(stamp, clock)
+                signed_difference(stamp, clock)
             );
         }
     }

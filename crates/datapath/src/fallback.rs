@@ -164,7 +164,7 @@ impl Fallback {
         self.acked = 0;
         self.phase = FallbackPhase::Recovery;
         self.answered = now;
-        let half = half_of(cwnd, mss);
+        let half = halve_window(cwnd, mss);
         (half, half)
     }
 
@@ -177,7 +177,14 @@ impl Fallback {
         if first {
             self.before = (cwnd, ssthresh);
         }
-        (mss, if first { half_of(cwnd, mss) } else { ssthresh })
+        (
+            mss,
+            if first {
+                halve_window(cwnd, mss)
+            } else {
+                ssthresh
+            },
+        )
     }
 
     /// Undoes a spurious reduction (RFC 4015).
@@ -216,7 +223,7 @@ impl Fallback {
 
 /// Half the window in whole segments, at least two. A fraction would stay in it until the next
 /// loss.
-fn half_of(cwnd: u64, mss: u64) -> u64 {
+fn halve_window(cwnd: u64, mss: u64) -> u64 {
     (cwnd / 2 / mss.max(1)).max(2).saturating_mul(mss)
 }
 

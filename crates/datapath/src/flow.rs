@@ -139,7 +139,7 @@ impl<const V: usize> Flow<V> {
         if let Some(installed) = program
             && programs.compat() == Compat::Documented
         {
-            let due = has_come(self.timer, now);
+            let due = has_passed(self.timer, now);
             if due || (staged && self.look_ahead(installed, now, wanted)) {
                 let last = self.last;
                 let run = ProgramRun {
@@ -184,7 +184,7 @@ impl<const V: usize> Flow<V> {
                     .find(uid)
                     .ok_or(CommandError::UnknownProgram { uid })?;
                 Self::fits(program)?;
-                allowed(updates, Some(program))?;
+                check_targets(updates, Some(program))?;
                 if programs.compat() == Compat::Libccp {
                     self.pending = Pending::default();
                 }
@@ -195,7 +195,7 @@ impl<const V: usize> Flow<V> {
             }
             Command::Update(updates) => {
                 self.relocate(programs);
-                allowed(
+                check_targets(
                     updates,
                     self.current(programs).map(|installed| &installed.program),
                 )?;
@@ -315,7 +315,7 @@ impl<const V: usize> Flow<V> {
             self.timer = Time::MAX;
             self.report = None;
         }
-        let silent = has_come(deadline, now) || orphan;
+        let silent = has_passed(deadline, now) || orphan;
         if silent != self.silent {
             self.silent = silent;
             wanted.rate = self.fallback.rate_before().unwrap_or(wanted.rate);
@@ -404,7 +404,7 @@ impl<const V: usize> Flow<V> {
             return u64::MAX;
         }
         reset_volatiles(program, &mut registers.0[VARS_SLOT..]);
-        interpreter::look_ahead(code, registers).waits_for
+        interpreter::evaluate_waiting_guards(code, registers).waits_for
     }
 
     /// Sets the timer after an update without an ACK. Returns true if a guard is already true.
@@ -420,7 +420,7 @@ impl<const V: usize> Flow<V> {
         }
         let mut registers = Registers([0; LARGE_FILE_REGISTERS]);
         self.load(&mut registers, &self.last, now, wanted, installed);
-        let ahead = interpreter::look_ahead(code, &mut registers);
+        let ahead = interpreter::evaluate_waiting_guards(code, &mut registers);
         // The previous threshold still holds: it comes from a run after an ACK.
         self.timer = self.timer.min(self.clock.exceeds(ahead.waits_for, now));
         ahead.ready
@@ -574,7 +574,7 @@ struct ProgramRun {
 }
 
 /// Checks that an agent may set the targets.
-fn allowed(updates: &[Update], program: Option<&Program>) -> Result<(), CommandError> {
+fn check_targets(updates: &[Update], program: Option<&Program>) -> Result<(), CommandError> {
     for &Update { target, .. } in updates {
         if let CommandTarget::Var(index) = target {
             let vars = program.ok_or(CommandError::NoProgram)?.vars();
@@ -601,7 +601,7 @@ fn reset_volatiles(program: &Program, vars: &mut [u64]) {
 
 /// Returns true if a deadline has passed. `Time::MAX` means none.
 #[inline(always)]
-fn has_come(deadline: Time, now: Time) -> bool {
+fn has_passed(deadline: Time, now: Time) -> bool {
     now >= deadline && deadline != Time::MAX
 }
 

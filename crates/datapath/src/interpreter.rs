@@ -39,8 +39,8 @@ pub(crate) fn run<const N: usize>(code: &LoweredCode, registers: &mut Registers<
     };
     // A body may change the threshold of an earlier guard, and guards after the last executed
     // clause were not evaluated. Then the threshold found during the run is not final.
-    if steps::<N, false>(code.steps(), 0, registers, &mut trace) {
-        trace.waits_for = look_ahead(code, registers).waits_for;
+    if run_steps::<N, false>(code.steps(), 0, registers, &mut trace) {
+        trace.waits_for = evaluate_waiting_guards(code, registers).waits_for;
     }
     trace
 }
@@ -58,7 +58,7 @@ pub(crate) struct Ahead {
 /// keep its flow's timer busy.
 #[cold]
 #[inline(never)]
-pub(crate) fn look_ahead<const N: usize>(
+pub(crate) fn evaluate_waiting_guards<const N: usize>(
     code: &LoweredCode,
     registers: &mut Registers<N>,
 ) -> Ahead {
@@ -68,7 +68,7 @@ pub(crate) fn look_ahead<const N: usize>(
     };
     let mut ready = false;
     for &start in code.waiting() {
-        ready |= steps::<N, true>(code.steps(), usize::from(start), registers, &mut trace);
+        ready |= run_steps::<N, true>(code.steps(), usize::from(start), registers, &mut trace);
     }
     Ahead {
         waits_for: trace.waits_for,
@@ -80,7 +80,7 @@ pub(crate) fn look_ahead<const N: usize>(
 /// again. With `GUARD` it runs to the end of the guard that starts at `next`, and returns its
 /// value.
 #[inline(always)]
-fn steps<const N: usize, const GUARD: bool>(
+fn run_steps<const N: usize, const GUARD: bool>(
     steps: &[LoweredStep],
     mut next: usize,
     registers: &mut Registers<N>,
@@ -138,8 +138,8 @@ fn steps<const N: usize, const GUARD: bool>(
             Kind::NotIf => select(a == 0, b, registers.get(step.dst)),
             Kind::NotIfImm => select(a == 0, imm, registers.get(step.dst)),
             Kind::Ewma => ewma(ratio(imm), registers.get(step.dst), b),
-            Kind::EwmaVar => ewma(tenths(a, trace), registers.get(step.dst), b),
-            Kind::EwmaVarImm => ewma(tenths(a, trace), registers.get(step.dst), imm),
+            Kind::EwmaVar => ewma(weight_in_tenths(a, trace), registers.get(step.dst), b),
+            Kind::EwmaVarImm => ewma(weight_in_tenths(a, trace), registers.get(step.dst), imm),
             Kind::MoveMove => {
                 registers.set(step.dst, b);
                 registers.set(step.dst2, registers.get(step.b2));
@@ -272,7 +272,7 @@ fn mul_ratio(a: u64, (num, den): (u64, u64)) -> u64 {
 }
 
 /// Returns a weight in tenths as a ratio.
-fn tenths(a: u64, trace: &mut Trace) -> (u64, u64) {
+fn weight_in_tenths(a: u64, trace: &mut Trace) -> (u64, u64) {
     trace.faults += u32::from(a > 10);
     (a.min(10), 10)
 }

@@ -149,20 +149,20 @@ impl WrappingMin {
             self.value = if stale {
                 value
             } else {
-                lesser(self.recent, value)
+                wrapping_min(self.recent, value)
             };
             self.recent = value;
             self.ends = now + half;
         } else {
-            self.recent = lesser(self.recent, value);
-            self.value = lesser(self.value, value);
+            self.recent = wrapping_min(self.recent, value);
+            self.value = wrapping_min(self.value, value);
         }
         value.wrapping_sub(self.value)
     }
 }
 
 /// Returns the lesser of two values at most 2^31 apart.
-fn lesser(a: u32, b: u32) -> u32 {
+fn wrapping_min(a: u32, b: u32) -> u32 {
     if (a.wrapping_sub(b) as i32) < 0 { a } else { b }
 }
 

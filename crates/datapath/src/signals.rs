@@ -121,10 +121,10 @@ impl SignalSource for Signals {
             self.packets_in_flight,
             self.rate_incoming,
             self.rate_outgoing,
-            known(self.rtt_sample_us),
+            infinity_if_unknown(self.rtt_sample_us),
             self.was_timeout,
-            known(self.srtt_us),
-            known(self.min_rtt_us),
+            infinity_if_unknown(self.srtt_us),
+            infinity_if_unknown(self.min_rtt_us),
             self.mss,
             self.app_limited,
             self.in_recovery,
@@ -137,10 +137,10 @@ impl SignalSource for Signals {
     fn stamped(&self) -> StampSignals {
         let valid = self.queue_delay_valid != 0;
         [
-            known(self.owd_ns),
-            known(self.rtt_ns),
-            known(self.min_owd_ns),
-            known(self.min_rtt_ns),
+            infinity_if_unknown(self.owd_ns),
+            infinity_if_unknown(self.rtt_ns),
+            infinity_if_unknown(self.min_owd_ns),
+            infinity_if_unknown(self.min_rtt_ns),
             if valid { self.queue_delay_ns } else { INFINITY },
             u64::from(valid),
         ]
@@ -154,7 +154,7 @@ impl SignalSource for Signals {
 
 /// Returns infinity for 0, an unknown time.
 #[inline(always)]
-fn known(us: u64) -> u64 {
+fn infinity_if_unknown(us: u64) -> u64 {
     if us == 0 { INFINITY } else { us }
 }
 

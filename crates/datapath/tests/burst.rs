@@ -1,7 +1,7 @@
 //! Burst calibration on simulated links: arbitrary packets, late and early stamps, batches, two
 //! clocks with offset and drift, and a network that reorders.
 
-use ccplane_datapath::burst::{Forward, Passing, SLACK_DIVISOR, backward};
+use ccplane_datapath::burst::{Forward, Passing, SLACK_DIVISOR, calibrate_batch};
 use ccplane_datapath::{ExchangeStamps, OneWay};
 use ccplane_units::{Bytes, Duration, Rate, Time};
 use proptest::prelude::*;
@@ -12,7 +12,7 @@ fn at(ns: u64) -> Time {
 
 /// Returns the times at which packets are through a link; a packet is its gap to the previous one
 /// and its length in bytes.
-fn through(packets: &[(u64, u32)], rate: Rate) -> Vec<Passing> {
+fn link_departures(packets: &[(u64, u32)], rate: Rate) -> Vec<Passing> {
     let (mut comes, mut free) = (1_000_000, 0);
     let mut passed = Vec::new();
     for (gap, bytes) in packets {
@@ -45,7 +45,7 @@ proptest! {
     #[test]
     fn calibration_never_makes_a_stamp_worse((packets, rate) in link(), errors in prop::collection::vec(0..900_000u64, 200)) {
         let rate = Rate::from_bytes_per_sec(rate);
-        let truth = through(&packets, rate);
+        let truth = link_departures(&packets, rate);
         let mut departures = Forward::default();
         for (packet, error) in truth.iter().zip(&errors) {
             let early = at(packet.stamp.as_nanos() - error);
@@ -58,7 +58,7 @@ proptest! {
             .map(|(packet, error)| Passing { stamp: packet.stamp + Duration::from_nanos(*error), ..*packet })
             .collect();
         let mut calibrated = late.clone();
-        backward(&mut calibrated, rate);
+        calibrate_batch(&mut calibrated, rate);
         for ((calibrated, late), truth) in calibrated.iter().zip(&late).zip(&truth) {
             prop_assert!(truth.stamp <= calibrated.stamp && calibrated.stamp <= late.stamp);
         }
@@ -85,7 +85,7 @@ proptest! {
             forward.calibrate(at(ns), bytes, rate);
             batch.push(Passing { stamp: at(ns), bytes });
         }
-        backward(&mut batch, rate);
+        calibrate_batch(&mut batch, rate);
     }
 }
 
@@ -153,7 +153,7 @@ fn exchange(offset: i64, ppm: i64) -> [(u64, u64); 2] {
                 };
                 last - first + 1
             ];
-            backward(&mut batch, LINK_RATE);
+            calibrate_batch(&mut batch, LINK_RATE);
             for (n, passing) in (first..=last).zip(&batch) {
                 let (t1, t1_calibrated, leaves, _) = flying[n];
                 let truth = arrived[n] - leaves - 50_000;

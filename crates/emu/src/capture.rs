@@ -249,7 +249,7 @@ impl Tap {
 
 /// Starts the packet log of a configuration, if it has one. `lead`: length of the link header of
 /// each frame.
-pub(crate) fn wanted(
+pub(crate) fn start_if_configured(
     config: &EmuConfig,
     began: Duration,
     lead: usize,

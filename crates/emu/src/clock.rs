@@ -25,7 +25,7 @@ impl EmuClock {
     /// Returns the wall-clock time of the start, since 1970.
     pub(crate) fn began(&self) -> Duration {
         let since = monotonic_ns().saturating_sub(self.epoch);
-        Duration::from_nanos(read(ClockId::CLOCK_REALTIME).saturating_sub(since))
+        Duration::from_nanos(read_clock(ClockId::CLOCK_REALTIME).saturating_sub(since))
     }
 
     /// Returns CLOCK_MONOTONIC at the start.
@@ -36,18 +36,18 @@ impl EmuClock {
 
 /// Returns the CPU time of the calling thread.
 pub(crate) fn thread_time() -> Duration {
-    Duration::from_nanos(read(ClockId::CLOCK_THREAD_CPUTIME_ID))
+    Duration::from_nanos(read_clock(ClockId::CLOCK_THREAD_CPUTIME_ID))
 }
 
 fn monotonic_ns() -> u64 {
-    read(ClockId::CLOCK_MONOTONIC)
+    read_clock(ClockId::CLOCK_MONOTONIC)
 }
 
 #[expect(
     clippy::disallowed_methods,
     reason = "the clock of the emulator's driver"
 )]
-fn read(clock: ClockId) -> u64 {
+fn read_clock(clock: ClockId) -> u64 {
     // Present on every Linux, and never negative.
     clock_gettime(clock).map_or(0, |t| {
         t.tv_sec() as u64 * 1_000_000_000 + t.tv_nsec() as u64

@@ -43,7 +43,7 @@ impl Emulator {
         static EMULATOR_COUNT: AtomicU32 = AtomicU32::new(0);
         // Rejects invalid configurations before anything is created.
         path::limits(&config)?;
-        ccplane_host::sweep();
+        ccplane_host::remove_stale_names();
         let id = format!(
             "{}-{}",
             std::process::id(),

@@ -45,7 +45,7 @@ impl Relay {
         address: Ipv4Addr,
         id: &str,
     ) -> io::Result<Option<Relay>> {
-        let Some(server) = on_loopback(resolv_conf) else {
+        let Some(server) = loopback_server(resolv_conf) else {
             return Ok(None);
         };
         let (server, here) = (
@@ -53,7 +53,7 @@ impl Relay {
             SocketAddr::from((address, DNS_PORT)),
         );
         let stop = Arc::new(AtomicBool::new(false));
-        let file = remote::resolv_conf_of(id);
+        let file = remote::resolv_conf_path(id);
         let udp = UdpSocket::bind(here)?;
         let tcp = TcpListener::bind(here)?;
         tcp.set_nonblocking(true)?;
@@ -68,10 +68,10 @@ impl Relay {
         let (datagrams_stop, name) = (stop.clone(), "ccplane-emu-dns");
         thread::Builder::new()
             .name(name.into())
-            .spawn(move || datagrams(&udp, server, &datagrams_stop))?;
+            .spawn(move || relay_datagrams(&udp, server, &datagrams_stop))?;
         thread::Builder::new()
             .name(name.into())
-            .spawn(move || connections(&tcp, server, &stop))?;
+            .spawn(move || relay_connections(&tcp, server, &stop))?;
         Ok(Some(relay))
     }
 }
@@ -84,7 +84,7 @@ impl Drop for Relay {
 }
 
 /// Returns the first name server, if it is on loopback.
-fn on_loopback(resolv_conf: &str) -> Option<IpAddr> {
+fn loopback_server(resolv_conf: &str) -> Option<IpAddr> {
     let server = resolv_conf.lines().find_map(|line| {
         let mut words = line.split_whitespace();
         (words.next() == Some("nameserver")).then(|| words.next())?
@@ -103,7 +103,7 @@ fn with_server(resolv_conf: &str, server: IpAddr) -> String {
 }
 
 /// Relays datagrams. Each query has a socket of its own, which identifies the client of its answer.
-fn datagrams(here: &UdpSocket, server: SocketAddr, stop: &AtomicBool) {
+fn relay_datagrams(here: &UdpSocket, server: SocketAddr, stop: &AtomicBool) {
     let mut asked: std::collections::VecDeque<(UdpSocket, SocketAddr)> =
         std::collections::VecDeque::new();
     let mut buffer = vec![0; MESSAGE_BYTES_MAX];
@@ -131,7 +131,7 @@ fn datagrams(here: &UdpSocket, server: SocketAddr, stop: &AtomicBool) {
         });
         if readable[0]
             && let Ok((length, client)) = here.recv_from(&mut buffer)
-            && let Ok(socket) = ask(server, &buffer[..length])
+            && let Ok(socket) = send_query(server, &buffer[..length])
         {
             if asked.len() == PENDING_QUERIES_MAX {
                 asked.pop_front();
@@ -141,7 +141,7 @@ fn datagrams(here: &UdpSocket, server: SocketAddr, stop: &AtomicBool) {
     }
 }
 
-fn ask(server: SocketAddr, question: &[u8]) -> io::Result<UdpSocket> {
+fn send_query(server: SocketAddr, question: &[u8]) -> io::Result<UdpSocket> {
     let any: IpAddr = if server.is_ipv4() {
         Ipv4Addr::UNSPECIFIED.into()
     } else {
@@ -154,7 +154,7 @@ fn ask(server: SocketAddr, question: &[u8]) -> io::Result<UdpSocket> {
 }
 
 /// Relays TCP connections, which carry long answers.
-fn connections(here: &TcpListener, server: SocketAddr, stop: &AtomicBool) {
+fn relay_connections(here: &TcpListener, server: SocketAddr, stop: &AtomicBool) {
     let open = Arc::new(AtomicUsize::new(0));
     while !stop.load(Ordering::Relaxed) {
         let mut polled = [PollFd::new(here.as_fd(), PollFlags::POLLIN)];
@@ -203,14 +203,14 @@ mod tests {
 
     #[test]
     fn only_a_server_on_loopback_needs_a_relay() {
-        assert_eq!(on_loopback("# none\nsearch example.org\n"), None);
+        assert_eq!(loopback_server("# none\nsearch example.org\n"), None);
         assert_eq!(
-            on_loopback("nameserver 192.0.2.1\nnameserver 127.0.0.1\n"),
+            loopback_server("nameserver 192.0.2.1\nnameserver 127.0.0.1\n"),
             None
         );
         let text = "search example.org\nnameserver 127.0.0.53\noptions edns0\n";
         assert_eq!(
-            on_loopback(text),
+            loopback_server(text),
             Some("127.0.0.53".parse().expect("an address"))
         );
         let ours = with_server(text, "100.64.0.1".parse().expect("an address"));
@@ -233,10 +233,10 @@ mod tests {
             [udp.local_addr(), tcp.local_addr()].map(|address| address.expect("it has one"));
         let stop = AtomicBool::new(false);
         thread::scope(|scope| {
-            scope.spawn(|| datagrams(&udp, address, &stop));
-            scope.spawn(|| connections(&tcp, address, &stop));
+            scope.spawn(|| relay_datagrams(&udp, address, &stop));
+            scope.spawn(|| relay_connections(&tcp, address, &stop));
             let clients: Vec<UdpSocket> = (0..3)
-                .map(|_| ask(udp_at, b"who").expect("it is sent"))
+                .map(|_| send_query(udp_at, b"who").expect("it is sent"))
                 .collect();
             let mut room = [0; 16];
             for n in 0..clients.len() {

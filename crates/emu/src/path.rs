@@ -263,7 +263,7 @@ fn driver(
             direction(PathDirection::Reverse, &config.reverse)?,
         ],
         lateness: Lateness::new(),
-        tap: capture::wanted(config, clock.began(), lead)?,
+        tap: capture::start_if_configured(config, clock.began(), lead)?,
         own_drops: 0,
         processor: Duration::ZERO,
     })

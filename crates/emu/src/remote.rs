@@ -36,10 +36,10 @@ pub fn list() -> Vec<String> {
         .filter_map(|entry| {
             let name = entry.ok()?.file_name();
             let id = name.to_str()?.strip_prefix("emu-")?.strip_suffix(".sock")?;
-            match UnixStream::connect(path_of(id)) {
+            match UnixStream::connect(socket_path(id)) {
                 Err(e) if e.kind() == ErrorKind::ConnectionRefused => {
-                    let _ = fs::remove_file(path_of(id));
-                    let _ = fs::remove_file(resolv_conf_of(id));
+                    let _ = fs::remove_file(socket_path(id));
+                    let _ = fs::remove_file(resolv_conf_path(id));
                     None
                 }
                 _ => Some(id.to_owned()),
@@ -51,13 +51,13 @@ pub fn list() -> Vec<String> {
 }
 
 /// Sends a request (`set rate 48mbit`, `show`) to an emulation and returns its answer.
-pub fn ask(id: &str, request: &str) -> Result<String, Error> {
+pub fn request(id: &str, request: &str) -> Result<String, Error> {
     let refused = |reason: String| Error::Remote {
         id: id.into(),
         reason,
     };
     let exchange = || -> io::Result<String> {
-        let mut stream = UnixStream::connect(path_of(id))?;
+        let mut stream = UnixStream::connect(socket_path(id))?;
         stream.set_read_timeout(Some(IO_TIMEOUT))?;
         stream.write_all(format!("{request}\n").as_bytes())?;
         let mut answer = String::new();
@@ -103,7 +103,7 @@ impl ControlSocket {
         folder.map_err(failed)?;
         // Removes the socket of an earlier process with the same PID.
         list();
-        let path = path_of(id);
+        let path = socket_path(id);
         let listener = UnixListener::bind(&path).map_err(failed)?;
         let (stop, stopped) = UnixStream::pair().map_err(failed)?;
         // From here on the socket is removed in any case.
@@ -115,7 +115,7 @@ impl ControlSocket {
         fs::set_permissions(&remote.path, fs::Permissions::from_mode(0o600)).map_err(failed)?;
         let thread = thread::Builder::new()
             .name("ccplane-emu-ctl".into())
-            .spawn(move || answer_all(&listener, &stopped, &control))
+            .spawn(move || serve_requests(&listener, &stopped, &control))
             .map_err(failed)?;
         remote.thread = Some(thread);
         Ok(remote)
@@ -133,17 +133,17 @@ impl Drop for ControlSocket {
     }
 }
 
-fn path_of(id: &str) -> PathBuf {
+fn socket_path(id: &str) -> PathBuf {
     PathBuf::from(format!("{SOCKET_DIRECTORY}/emu-{id}.sock"))
 }
 
 /// Returns the path of the resolv.conf for a command of this emulation, if DNS is relayed.
-pub(crate) fn resolv_conf_of(id: &str) -> PathBuf {
+pub(crate) fn resolv_conf_path(id: &str) -> PathBuf {
     PathBuf::from(format!("{SOCKET_DIRECTORY}/emu-{id}.resolv.conf"))
 }
 
 /// Answers requests sequentially until `stopped` closes.
-fn answer_all(listener: &UnixListener, stopped: &UnixStream, control: &EmuHandle) {
+fn serve_requests(listener: &UnixListener, stopped: &UnixStream, control: &EmuHandle) {
     loop {
         let mut polled = [
             PollFd::new(listener.as_fd(), PollFlags::POLLIN),
@@ -156,17 +156,17 @@ fn answer_all(listener: &UnixListener, stopped: &UnixStream, control: &EmuHandle
         }
         if asked && let Ok((stream, _)) = listener.accept() {
             // A client that disconnects early has no use for the error.
-            let _ = answer_one(stream, control);
+            let _ = serve_request(stream, control);
         }
     }
 }
 
-fn answer_one(mut stream: UnixStream, control: &EmuHandle) -> io::Result<()> {
+fn serve_request(mut stream: UnixStream, control: &EmuHandle) -> io::Result<()> {
     stream.set_read_timeout(Some(IO_TIMEOUT))?;
     stream.set_write_timeout(Some(IO_TIMEOUT))?;
     let mut line = String::new();
     BufReader::new((&stream).take(REQUEST_BYTES_MAX)).read_line(&mut line)?;
-    let answer = match obey(&line, control) {
+    let answer = match execute(&line, control) {
         Ok(answer) => format!("ok {answer}\n"),
         Err(reason) => format!("error: {reason}\n"),
     };
@@ -174,12 +174,12 @@ fn answer_one(mut stream: UnixStream, control: &EmuHandle) -> io::Result<()> {
 }
 
 /// Executes a request. Returns the answer or an error message.
-fn obey(line: &str, control: &EmuHandle) -> Result<String, String> {
+fn execute(line: &str, control: &EmuHandle) -> Result<String, String> {
     const USAGE: &str = "say `set [up|down] rate 48mbit`, `set [up|down] delay 5ms`, `set [up|down] jitter 1ms`, \
                          `set [up|down] loss 0.1%` or `show`";
     let words: Vec<&str> = line.split_ascii_whitespace().collect();
     let (ways, what, value) = match words[..] {
-        ["show"] => return Ok(show(control)),
+        ["show"] => return Ok(describe(control)),
         ["set", "up", what, value] => (&[PathDirection::Forward][..], what, value),
         ["set", "down", what, value] => (&[PathDirection::Reverse][..], what, value),
         ["set", what, value] => (&PathDirection::ALL[..], what, value),
@@ -196,7 +196,7 @@ fn obey(line: &str, control: &EmuHandle) -> Result<String, String> {
         }
         .map_err(reason)?;
     }
-    Ok(show(control))
+    Ok(describe(control))
 }
 
 fn reason(error: impl std::error::Error) -> String {
@@ -204,7 +204,7 @@ fn reason(error: impl std::error::Error) -> String {
 }
 
 /// Describes both directions, one line each.
-fn show(control: &EmuHandle) -> String {
+fn describe(control: &EmuHandle) -> String {
     let line = |name, way| {
         let (link, done) = (control.link(way), control.progress(way));
         format!(

@@ -105,7 +105,7 @@ pub fn shell(
 ) -> Result<ShellReport, Error> {
     path::limits(config)?;
     let signals = Signals::block()?;
-    ccplane_host::sweep();
+    ccplane_host::remove_stale_names();
     let id = std::process::id().to_string();
     let namespace = Namespace::create(&format!("ccplane-{id}-cmd"))?;
     let [inside, host] = free_addresses(std::process::id())?;
@@ -165,10 +165,10 @@ pub fn shell(
     command.env(HOST_VARIABLE, known_host.to_string());
     namespace.confine(ccplane_host::die_with_parent(command))?;
     if let Some(relay) = outside.as_ref().and_then(|outside| outside.names.as_ref()) {
-        ccplane_host::with_file_over(command, &relay.resolv_conf, RESOLV_CONF.as_ref())
-            .map_err(no_names)?;
+        ccplane_host::bind_mount_over(command, &relay.resolv_conf, RESOLV_CONF.as_ref())
+            .map_err(resolver_error)?;
     }
-    let status = run(command, &signals)?;
+    let status = run_command(command, &signals)?;
     drop(remote);
     namespace.end_processes(TERMINATION_TIMEOUT);
     path.drain(around.drain);
@@ -179,7 +179,7 @@ pub fn shell(
 
 const RESOLV_CONF: &str = "/etc/resolv.conf";
 
-fn no_names(source: io::Error) -> Error {
+fn resolver_error(source: io::Error) -> Error {
     Error::System {
         what: "give the command this host's name server (/etc/resolv.conf)",
         source,
@@ -212,7 +212,7 @@ impl Outside {
         let relay = if names {
             // Without a resolv.conf there is no name server to relay to.
             let settings = std::fs::read_to_string(RESOLV_CONF).unwrap_or_default();
-            Relay::start(&settings, host, id).map_err(no_names)?
+            Relay::start(&settings, host, id).map_err(resolver_error)?
         } else {
             None
         };
@@ -224,13 +224,13 @@ impl Outside {
 }
 
 /// Starts the command and waits for its end, forwarding signals to it.
-fn run(command: &mut Command, signals: &Signals) -> Result<ExitStatus, Error> {
+fn run_command(command: &mut Command, signals: &Signals) -> Result<ExitStatus, Error> {
     let mut child = command.spawn().map_err(|source| Error::Command {
         program: command.get_program().to_string_lossy().into_owned(),
         source,
     })?;
     let pid = Pid::from_raw(child.id() as i32);
-    let (ended, alive) = UnixStream::pair().map_err(failed)?;
+    let (ended, alive) = UnixStream::pair().map_err(wait_error)?;
     thread::scope(|scope| {
         let waiting = scope.spawn(move || {
             let status = child.wait();
@@ -245,8 +245,8 @@ fn run(command: &mut Command, signals: &Signals) -> Result<ExitStatus, Error> {
         let status = waiting
             .join()
             .map_err(|_| Error::Panicked)?
-            .map_err(failed)?;
-        passed.map(|()| status).map_err(failed)
+            .map_err(wait_error)?;
+        passed.map(|()| status).map_err(wait_error)
     })
 }
 
@@ -269,10 +269,10 @@ impl Signals {
         }
         let arrived =
             SignalFd::with_flags(&signals, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)
-                .map_err(|e| failed(e.into()))?;
+                .map_err(|e| wait_error(e.into()))?;
         let before = signals
             .thread_swap_mask(SigmaskHow::SIG_BLOCK)
-            .map_err(|e| failed(e.into()))?;
+            .map_err(|e| wait_error(e.into()))?;
         Ok(Signals { arrived, before })
     }
 
@@ -311,7 +311,7 @@ impl Drop for Signals {
     }
 }
 
-fn failed(source: io::Error) -> Error {
+fn wait_error(source: io::Error) -> Error {
     Error::System {
         what: "wait for the command",
         source,

@@ -68,7 +68,7 @@ impl Waiter {
     pub(crate) fn claim(&self) -> Result<(), ccplane_host::Error> {
         let spins = self.timing == Timing::Precise;
         let reserved = spins
-            && ccplane_host::reserve(RESERVED_RUNTIME.to_std(), RESERVATION_PERIOD.to_std())
+            && ccplane_host::reserve_cpu(RESERVED_RUNTIME.to_std(), RESERVATION_PERIOD.to_std())
                 .is_ok();
         if reserved {
             Ok(())

@@ -451,14 +451,14 @@ fn a_command_runs_behind_the_link() {
             let (length, from) = socket.recv_from(&mut [0; 16]).expect("hello");
             assert_eq!(length, 6);
             assert!(remote::list().contains(&id));
-            let answer = remote::ask(&id, "set down rate 1mbit").expect("a good request");
+            let answer = remote::request(&id, "set down rate 1mbit").expect("a good request");
             assert!(answer.contains("down rate 1mbit"), "{answer}");
-            let refused = remote::ask(&id, "set rate 0mbit")
+            let refused = remote::request(&id, "set rate 0mbit")
                 .expect_err("a rate of zero")
                 .to_string();
             assert!(refused.contains("0"), "{refused}");
             assert!(
-                remote::ask(&id, "nonsense")
+                remote::request(&id, "nonsense")
                     .expect_err("no request")
                     .to_string()
                     .contains("set [up|down] rate")
@@ -535,7 +535,7 @@ fn a_killed_emulator_leaves_nothing() {
         "the namespaces have gone"
     );
     // Another emulation may have swept already.
-    ccplane_host::sweep();
+    ccplane_host::remove_stale_names();
     assert!(
         links.iter().all(|link| !link.is_symlink()),
         "and so have the names"

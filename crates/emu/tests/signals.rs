@@ -135,7 +135,7 @@ fn a_killed_emulation_takes_its_command_along() {
     // Nothing ends background processes once the emulator has been killed.
     kill(victim.background, Signal::SIGKILL).expect("it lives on without a network");
     // Any later start sweeps.
-    ccplane_host::sweep();
+    ccplane_host::remove_stale_names();
     victim.assert_nothing_left();
 }
 

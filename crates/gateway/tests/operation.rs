@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use ccplane_agent::{Algorithm, Control, FlowInfo, Programs, Report as Told, boxed};
+use ccplane_agent::{Algorithm, Control, FlowInfo, Programs, Report as Told, box_algorithm};
 use ccplane_datapath::Capabilities;
 use ccplane_gateway::AlgorithmFactory;
 use ccplane_gateway::config::AlgorithmSpec as Named;
@@ -412,7 +412,7 @@ fn an_algorithm_that_hangs_opens_its_own_peer_and_disturbs_no_other() {
     let (seen, known) = (Arc::clone(&hangs), makes());
     let makes: AlgorithmFactory =
         Arc::new(move |algorithm: &Named| match algorithm.name.as_str() {
-            "hangs" => Ok(boxed(Hangs {
+            "hangs" => Ok(box_algorithm(Hangs {
                 hangs: Arc::clone(&seen),
             })),
             _ => known(algorithm),

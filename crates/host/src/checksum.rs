@@ -21,7 +21,7 @@ pub fn sum(bytes: &[u8]) -> u16 {
 }
 
 /// Adds the bytes `rest` to a sum over the preceding `first` bytes.
-pub(crate) fn sum_of_pieces(sum: u16, first: usize, rest: &[u8]) -> u16 {
+pub(crate) fn extend_sum(sum: u16, first: usize, rest: &[u8]) -> u16 {
     let more = self::sum(rest);
     // Data at an odd offset has its bytes swapped within the words (RFC 1071, section 2, B).
     add(
@@ -36,7 +36,7 @@ pub(crate) fn sum_of_pieces(sum: u16, first: usize, rest: &[u8]) -> u16 {
 
 /// Returns the sum over the pseudo-header of a segment of `length` bytes in this IP packet (RFC
 /// 9293 section 3.1, RFC 8200 section 8.1).
-pub(crate) fn pseudo(packet: &[u8], protocol: u8, length: u16) -> u16 {
+pub(crate) fn pseudo_header_sum(packet: &[u8], protocol: u8, length: u16) -> u16 {
     let addresses = match packet.first().map(|first| first >> 4) {
         Some(4) => 12..20,
         _ => 8..40,
@@ -66,11 +66,11 @@ pub(crate) fn fold(mut sum: u32) -> u16 {
     sum as u16
 }
 
-pub(crate) fn word(bytes: &[u8], at: usize) -> u16 {
+pub(crate) fn read_word(bytes: &[u8], at: usize) -> u16 {
     u16::from_be_bytes([bytes[at], bytes[at + 1]])
 }
 
-pub(crate) fn set_word(bytes: &mut [u8], at: usize, value: u16) {
+pub(crate) fn write_word(bytes: &mut [u8], at: usize, value: u16) {
     bytes[at..at + 2].copy_from_slice(&value.to_be_bytes());
 }
 
@@ -95,7 +95,7 @@ mod tests {
         ) {
             prop_assert_eq!(sum(&bytes), plain(&bytes));
             let (first, rest) = bytes.split_at((bytes.len() as f64 * cut) as usize);
-            prop_assert_eq!(sum_of_pieces(sum(first), first.len(), rest), plain(&bytes));
+            prop_assert_eq!(extend_sum(sum(first), first.len(), rest), plain(&bytes));
         }
     }
 

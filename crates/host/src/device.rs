@@ -113,7 +113,7 @@ impl Tun {
                 io::ErrorKind::NotFound => Error::NoTunDriver,
                 _ => Error::system(format!("open {path}"), e),
             })?;
-        let mut request = interface::request(name)?;
+        let mut request = interface::ifreq(name)?;
         let mut flags = libc::IFF_TUN | libc::IFF_NO_PI | libc::IFF_VNET_HDR;
         if attach == Attach::New {
             flags |= libc::IFF_TUN_EXCL;
@@ -161,7 +161,7 @@ impl Tun {
         }
         interface::set_mtu(name, mtu)?;
         interface::set_queue_len(name, QUEUE_PACKETS)?;
-        interface::up(name)?;
+        interface::bring_up(name)?;
         for (address, prefix) in addresses {
             interface::add_address(name, *address, *prefix)?;
         }

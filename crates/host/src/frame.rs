@@ -14,7 +14,7 @@ use std::ops::Range;
 
 use ccplane_qdisc::Ecn;
 
-use crate::checksum::{checksum, fold, set_word, sum, sum_of_pieces, word};
+use crate::checksum::{checksum, extend_sum, fold, read_word, sum, write_word};
 
 /// Length of `struct virtio_net_hdr` without the buffer count, linux/virtio_net.h.
 pub(crate) const VNET_HEADER_BYTES: usize = 10;
@@ -189,7 +189,7 @@ impl Frame {
                 (_, true) => (self.transport.into(), TCP_CHECKSUM_OFFSET),
                 (_, false) => (self.transport.into(), UDP_CHECKSUM_OFFSET),
             };
-            complete(&mut head[VNET_HEADER_BYTES..], rest, start, offset)?;
+            complete_checksum(&mut head[VNET_HEADER_BYTES..], rest, start, offset)?;
         }
         Ok([head.get(VNET_HEADER_BYTES..).unwrap_or_default(), rest])
     }
@@ -211,7 +211,7 @@ impl Frame {
             self.cut(to, run.clone());
         }
         if marked {
-            mark(&mut to[VNET_HEADER_BYTES..]);
+            mark_ce(&mut to[VNET_HEADER_BYTES..]);
         }
         let rest = match self.size {
             0 => bytes.get(begin..),
@@ -247,15 +247,15 @@ impl Frame {
         vnet[2..4].copy_from_slice(&self.head.to_ne_bytes());
         let length = self.head + (end - start);
         if packet[0] >> 4 == 4 {
-            let identification = word(packet, 4).wrapping_add(run.start);
-            set_word(packet, 2, length);
-            set_word(packet, 4, identification);
-            set_word(packet, 10, 0);
+            let identification = read_word(packet, 4).wrapping_add(run.start);
+            write_word(packet, 2, length);
+            write_word(packet, 4, identification);
+            write_word(packet, 10, 0);
             let header = usize::from(packet[0] & 0xf) * 4;
             let sum = checksum(packet.get(..header).unwrap_or_default());
-            set_word(packet, 10, sum);
+            write_word(packet, 10, sum);
         } else {
-            set_word(packet, 4, length - 40);
+            write_word(packet, 4, length - 40);
         }
         let transport = usize::from(self.transport);
         let segment = &mut packet[transport..];
@@ -271,38 +271,43 @@ impl Frame {
             }
             TCP_CHECKSUM_OFFSET
         } else {
-            set_word(segment, 4, length - self.transport);
+            write_word(segment, 4, length - self.transport);
             UDP_CHECKSUM_OFFSET
         };
         // The pseudo-header sum includes the segment's length (RFC 9293 section 3.1).
-        let sum = u32::from(word(segment, check))
+        let sum = u32::from(read_word(segment, check))
             + u32::from(!(self.length - self.transport))
             + u32::from(length - self.transport);
-        set_word(segment, check, fold(sum));
+        write_word(segment, check, fold(sum));
     }
 }
 
 /// Completes the checksum of the data from `start` on. The field, at `offset` from there, contains
 /// the sum over the pseudo-header and receives the complement of the total (virtio 1.2, section
 /// 5.1.6.2).
-fn complete(head: &mut [u8], rest: &[u8], start: usize, offset: usize) -> Result<(), FrameError> {
+fn complete_checksum(
+    head: &mut [u8],
+    rest: &[u8],
+    start: usize,
+    offset: usize,
+) -> Result<(), FrameError> {
     let outside = FrameError("a checksum outside of its headers");
     let at = start + offset;
     if at + 2 > head.len() {
         return Err(outside);
     }
     let covered = &head[start..];
-    let value = match !sum_of_pieces(sum(covered), covered.len(), rest) {
+    let value = match !extend_sum(sum(covered), covered.len(), rest) {
         // In UDP zero means "no checksum" and is sent as ones, which is equivalent (RFC 768).
         0 if offset == UDP_CHECKSUM_OFFSET => 0xffff,
         value => value,
     };
-    set_word(head, at, value);
+    write_word(head, at, value);
     Ok(())
 }
 
 /// Marks an IP packet CE.
-fn mark(packet: &mut [u8]) {
+fn mark_ce(packet: &mut [u8]) {
     set_ecn(packet, Ecn::Ce);
 }
 
@@ -310,12 +315,13 @@ fn mark(packet: &mut [u8]) {
 pub fn set_ecn(packet: &mut [u8], ecn: Ecn) {
     match packet.first().map(|first| first >> 4) {
         Some(4) if packet.len() >= 20 => {
-            let before = word(packet, 0);
+            let before = read_word(packet, 0);
             packet[1] = packet[1] & !3 | ecn as u8;
             // RFC 1624, equation 3: HC' = ~(~HC + ~m + m').
-            let sum =
-                u32::from(!word(packet, 10)) + u32::from(!before) + u32::from(word(packet, 0));
-            set_word(packet, 10, !fold(sum));
+            let sum = u32::from(!read_word(packet, 10))
+                + u32::from(!before)
+                + u32::from(read_word(packet, 0));
+            write_word(packet, 10, !fold(sum));
         }
         // Bits 4 to 11 are the traffic class, whose last two are the ECN field.
         Some(6) if packet.len() >= 2 => packet[1] = packet[1] & !0x30 | (ecn as u8) << 4,
@@ -341,27 +347,27 @@ mod tests {
         let mut packet = vec![0; ip + transport];
         if v6 {
             packet[0] = 0x60;
-            set_word(&mut packet, 4, (length - 40) as u16);
+            write_word(&mut packet, 4, (length - 40) as u16);
             packet[6] = if tcp { 6 } else { 17 };
             (8..40).for_each(|i| packet[i] = i as u8);
         } else {
             (packet[0], packet[1], packet[8], packet[9]) =
                 (0x45, 0b10, 64, if tcp { 6 } else { 17 });
-            set_word(&mut packet, 2, length as u16);
-            set_word(&mut packet, 4, 0xfffe);
+            write_word(&mut packet, 2, length as u16);
+            write_word(&mut packet, 4, 0xfffe);
             (12..20).for_each(|i| packet[i] = i as u8);
             let sum = checksum(&packet[..20]);
-            set_word(&mut packet, 10, sum);
+            write_word(&mut packet, 10, sum);
         }
         if tcp {
             packet[ip + 4..ip + 8].copy_from_slice(&0xffff_ff00_u32.to_be_bytes());
             (packet[ip + 12], packet[ip + 13]) = (8 << 4, 0x10 | FIN_PSH | CWR);
         } else {
-            set_word(&mut packet, ip + 4, (8 + payload.len()) as u16);
+            write_word(&mut packet, ip + 4, (8 + payload.len()) as u16);
         }
         let check = ip + if tcp { 16 } else { 6 };
         let partial = !pseudo(&packet, ip);
-        set_word(&mut packet, check, partial);
+        write_word(&mut packet, check, partial);
         packet.extend(&payload);
         let kind = match (tcp, v6) {
             (true, false) => GSO_TCPV4 | GSO_ECN,
@@ -379,8 +385,8 @@ mod tests {
     /// Returns the complemented checksum over the pseudo-header alone.
     fn pseudo(packet: &[u8], ip: usize) -> u16 {
         let (addresses, protocol, length) = match ip {
-            40 => (&packet[8..40], packet[6], word(packet, 4)),
-            _ => (&packet[12..20], packet[9], word(packet, 2) - 20),
+            40 => (&packet[8..40], packet[6], read_word(packet, 4)),
+            _ => (&packet[12..20], packet[9], read_word(packet, 2) - 20),
         };
         let mut bytes = addresses.to_vec();
         bytes.extend([0, protocol]);
@@ -419,23 +425,23 @@ mod tests {
                 joined.extend(&packet[ip + transport..]);
                 // The checksum remains partial, and the lengths are the packet's own.
                 let check = ip + if tcp { 16 } else { 6 };
-                prop_assert_eq!(word(packet, check) % 0xffff, !pseudo(packet, ip) % 0xffff);
+                prop_assert_eq!(read_word(packet, check) % 0xffff, !pseudo(packet, ip) % 0xffff);
                 // Completed, it is the same packet except for that field.
                 let mut head = Head::default();
                 let mut whole = frame.completed(&bytes, index, marked, &mut head).expect("well formed").concat();
                 prop_assert!(is_complete(&whole, ip));
-                prop_assert_ne!((tcp, word(&whole, check)), (false, 0));
+                prop_assert_ne!((tcp, read_word(&whole, check)), (false, 0));
                 let mut head = Head::default();
                 let same = alone.completed(&single, 0, false, &mut head).expect("well formed").concat();
                 prop_assert_eq!(&whole, &same, "also as a frame of its own");
                 whole[check..check + 2].copy_from_slice(&packet[check..check + 2]);
                 prop_assert_eq!(&whole[..], packet);
                 if v6 {
-                    prop_assert_eq!(usize::from(word(packet, 4)), packet.len() - 40);
+                    prop_assert_eq!(usize::from(read_word(packet, 4)), packet.len() - 40);
                     prop_assert_eq!(packet[1] >> 4, if marked { CE } else { 0 });
                 } else {
-                    prop_assert_eq!(usize::from(word(packet, 2)), packet.len());
-                    prop_assert_eq!(word(packet, 4), 0xfffe_u16.wrapping_add(index));
+                    prop_assert_eq!(usize::from(read_word(packet, 2)), packet.len());
+                    prop_assert_eq!(read_word(packet, 4), 0xfffe_u16.wrapping_add(index));
                     prop_assert_eq!(checksum(&packet[..20]), 0);
                     prop_assert_eq!(packet[1], if marked { CE } else { 0b10 });
                 }
@@ -446,7 +452,7 @@ mod tests {
                     prop_assert_eq!(flags & CWR != 0, index == 0);
                     prop_assert_eq!(flags & FIN_PSH != 0, index + 1 == packets);
                 } else {
-                    prop_assert_eq!(usize::from(word(packet, ip + 4)), packet.len() - ip);
+                    prop_assert_eq!(usize::from(read_word(packet, ip + 4)), packet.len() - ip);
                 }
             }
             prop_assert_eq!(joined, payload);
@@ -500,14 +506,14 @@ mod tests {
         // The payload that makes the checksum zero.
         bytes[at..at + 2].fill(0);
         let without = !sum(&bytes[VNET_HEADER_BYTES + 40..]);
-        set_word(&mut bytes, at, without);
+        write_word(&mut bytes, at, without);
         let frame = Frame::of(&bytes).expect("well formed");
         let mut head = Head::default();
         let packet = frame
             .completed(&bytes, 0, false, &mut head)
             .expect("well formed")
             .concat();
-        assert_eq!(word(&packet, 46), 0xffff);
+        assert_eq!(read_word(&packet, 46), 0xffff);
         assert!(is_complete(&packet, 40));
     }
 

@@ -46,7 +46,7 @@ pub fn has_ipv6() -> bool {
 ///
 /// On the loopback interface a whole network is local, like 127.0.0.0/8. `address` is the one that
 /// the interface shows.
-pub fn own_network(address: Ipv4Addr, prefix: u8) -> Result<(), Error> {
+pub fn add_local_network(address: Ipv4Addr, prefix: u8) -> Result<(), Error> {
     // With a label of its own; without one it would replace 127.0.0.1.
     add_address("lo:hosts", IpAddr::V4(address), prefix)
 }
@@ -64,22 +64,22 @@ pub(crate) fn sysctl(variable: &str) -> Result<String, Error> {
 }
 
 /// Brings an interface up.
-pub(crate) fn up(name: &str) -> Result<(), Error> {
+pub(crate) fn bring_up(name: &str) -> Result<(), Error> {
     let what = || format!("bring the interface {name} up");
-    let mut request = request(name)?;
-    control(AddressFamily::Inet, libc::SIOCGIFFLAGS, &mut request)
+    let mut request = ifreq(name)?;
+    ioctl(AddressFamily::Inet, libc::SIOCGIFFLAGS, &mut request)
         .map_err(|e| Error::system(what(), e))?;
     // SAFETY: SIOCGIFFLAGS has written this field of the union.
     let flags = unsafe { request.ifr_ifru.ifru_flags };
     request.ifr_ifru.ifru_flags = flags | libc::IFF_UP as libc::c_short;
-    control(AddressFamily::Inet, libc::SIOCSIFFLAGS, &mut request)
+    ioctl(AddressFamily::Inet, libc::SIOCSIFFLAGS, &mut request)
         .map_err(|e| Error::system(what(), e))
 }
 
 /// Returns the MTU of an interface in bytes.
 pub fn mtu(name: &str) -> Result<u32, Error> {
-    let mut request = request(name)?;
-    control(AddressFamily::Inet, libc::SIOCGIFMTU, &mut request)
+    let mut request = ifreq(name)?;
+    ioctl(AddressFamily::Inet, libc::SIOCGIFMTU, &mut request)
         .map_err(|e| Error::system(format!("read the MTU of {name}"), e))?;
     // SAFETY: SIOCGIFMTU has written this field of the union.
     Ok(unsafe { request.ifr_ifru.ifru_mtu }.unsigned_abs())
@@ -87,17 +87,17 @@ pub fn mtu(name: &str) -> Result<u32, Error> {
 
 /// Sets the MTU of an interface in bytes.
 pub fn set_mtu(name: &str, bytes: u32) -> Result<(), Error> {
-    let mut request = request(name)?;
+    let mut request = ifreq(name)?;
     request.ifr_ifru.ifru_mtu = bytes as libc::c_int;
-    control(AddressFamily::Inet, libc::SIOCSIFMTU, &mut request)
+    ioctl(AddressFamily::Inet, libc::SIOCSIFMTU, &mut request)
         .map_err(|e| Error::system(format!("set the MTU of {name} to {bytes}"), e))
 }
 
 /// Sets the number of packets that the kernel queues before it drops.
 pub(crate) fn set_queue_len(name: &str, packets: u32) -> Result<(), Error> {
-    let mut request = request(name)?;
+    let mut request = ifreq(name)?;
     request.ifr_ifru.ifru_metric = packets as libc::c_int;
-    control(AddressFamily::Inet, libc::SIOCSIFTXQLEN, &mut request)
+    ioctl(AddressFamily::Inet, libc::SIOCSIFTXQLEN, &mut request)
         .map_err(|e| Error::system(format!("set the queue of {name} to {packets} packets"), e))
 }
 
@@ -108,12 +108,12 @@ pub fn add_address(name: &str, address: IpAddr, prefix: u8) -> Result<(), Error>
     let what = || format!("give {name} the address {address}/{prefix}");
     match address {
         IpAddr::V4(v4) => {
-            let mut request = request(name)?;
+            let mut request = ifreq(name)?;
             request.ifr_ifru.ifru_addr = sockaddr_v4(v4);
-            control(AddressFamily::Inet, libc::SIOCSIFADDR, &mut request)
+            ioctl(AddressFamily::Inet, libc::SIOCSIFADDR, &mut request)
                 .map_err(|e| Error::system(what(), e))?;
             request.ifr_ifru.ifru_netmask = sockaddr_v4(mask_v4(prefix));
-            control(AddressFamily::Inet, libc::SIOCSIFNETMASK, &mut request)
+            ioctl(AddressFamily::Inet, libc::SIOCSIFNETMASK, &mut request)
                 .map_err(|e| Error::system(what(), e))
         }
         IpAddr::V6(v6) => {
@@ -122,11 +122,11 @@ pub fn add_address(name: &str, address: IpAddr, prefix: u8) -> Result<(), Error>
                 ifr6_prefixlen: u32::from(prefix.min(128)),
                 ifr6_ifindex: index(name)? as libc::c_int,
             };
-            match control(AddressFamily::Inet6, libc::SIOCSIFADDR, &mut request) {
+            match ioctl(AddressFamily::Inet6, libc::SIOCSIFADDR, &mut request) {
                 Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
                 added => added.map_err(|e| Error::system(what(), e))?,
             }
-            await_address(v6).map_err(|e| Error::system(what(), e))
+            wait_for_address(v6).map_err(|e| Error::system(what(), e))
         }
     }
 }
@@ -136,7 +136,7 @@ pub fn add_address(name: &str, address: IpAddr, prefix: u8) -> Result<(), Error>
     clippy::disallowed_methods,
     reason = "the kernel tells only those who ask again"
 )]
-fn await_address(address: Ipv6Addr) -> io::Result<()> {
+fn wait_for_address(address: Ipv6Addr) -> io::Result<()> {
     const ATTEMPTS_MAX: u32 = 2_000;
     for _ in 1..ATTEMPTS_MAX {
         if UdpSocket::bind((address, 0)).is_ok() {
@@ -148,7 +148,7 @@ fn await_address(address: Ipv6Addr) -> io::Result<()> {
 }
 
 /// Returns an interface request for `name`, with everything else zero.
-pub(crate) fn request(name: &str) -> Result<libc::ifreq, Error> {
+pub(crate) fn ifreq(name: &str) -> Result<libc::ifreq, Error> {
     // SAFETY: a zeroed ifreq is valid: it consists of numbers, addresses and null pointers.
     let mut request: libc::ifreq = unsafe { mem::zeroed() };
     request.ifr_name = name_bytes(name)?;
@@ -190,7 +190,7 @@ pub(crate) fn index(name: &str) -> Result<u32, Error> {
 
 /// Performs one `ioctl` on a socket of this family. `argument` is the structure that the request is
 /// defined with.
-pub(crate) fn control<T>(
+pub(crate) fn ioctl<T>(
     family: AddressFamily,
     request: libc::c_ulong,
     argument: &mut T,

@@ -10,7 +10,7 @@
 
 use std::fmt;
 
-use crate::checksum::{add, checksum, pseudo, set_word, sum, word};
+use crate::checksum::{add, checksum, pseudo_header_sum, read_word, sum, write_word};
 use crate::frame::{
     CWR, FIN_PSH, GSO_ECN, GSO_TCPV4, GSO_TCPV6, GSO_UDP, NEEDS_CHECKSUM, TCP_CHECKSUM_OFFSET,
     UDP_CHECKSUM_OFFSET, VNET_HEADER_BYTES,
@@ -184,18 +184,18 @@ impl JoinHeaders {
             // IPv4 without options.
             0x45 => {
                 let header = packet.get(..20)?;
-                let whole = word(header, 6) & !DF == 0;
+                let whole = read_word(header, 6) & !DF == 0;
                 // The other representation of the same sum would not be reproduced.
-                let sound = checksum(header) == 0 && word(header, 10) != 0xffff;
+                let sound = checksum(header) == 0 && read_word(header, 10) != 0xffff;
                 (
                     20,
                     header[9],
-                    usize::from((whole && sound).then_some(word(header, 2))?),
+                    usize::from((whole && sound).then_some(read_word(header, 2))?),
                 )
             }
             0x60..=0x6f => {
                 let header = packet.get(..40)?;
-                (40, header[6], 40 + usize::from(word(header, 4)))
+                (40, header[6], 40 + usize::from(read_word(header, 4)))
             }
             _ => return None,
         };
@@ -213,7 +213,7 @@ impl JoinHeaders {
             _ => return None,
         };
         if protocol == TCP && header < 20
-            || protocol == UDP && usize::from(word(segment.get(..8)?, 4)) != segment.len()
+            || protocol == UDP && usize::from(read_word(segment.get(..8)?, 4)) != segment.len()
         {
             return None;
         }
@@ -240,9 +240,9 @@ impl JoinHeaders {
         }
         let network = match self.transport {
             20 => {
-                let identification = word(before, 4).wrapping_add(run.packets);
+                let identification = read_word(before, 4).wrapping_add(run.packets);
                 // Version, type of service; DF, time to live, protocol; addresses.
-                same(0..2) && word(packet, 4) == identification && same(6..10) && same(12..20)
+                same(0..2) && read_word(packet, 4) == identification && same(6..10) && same(12..20)
             }
             // Version, traffic class, flow label; next header, hop limit, addresses.
             _ => same(0..4) && same(6..40),
@@ -269,7 +269,10 @@ impl JoinHeaders {
     /// Returns true if the transport checksum is correct, and in the form that
     /// [`Frame::completed`](crate::Frame::completed) writes.
     fn is_sound(&self, packet: &[u8]) -> bool {
-        let (segment, written) = (&packet[self.transport..], word(packet, self.checksum_at()));
+        let (segment, written) = (
+            &packet[self.transport..],
+            read_word(packet, self.checksum_at()),
+        );
         let all = add(self.pseudo(packet, segment.len()), sum(segment));
         // In UDP zero means no checksum; in TCP all ones is another form of zero.
         let other = if self.tcp { 0xffff } else { 0 };
@@ -297,25 +300,25 @@ impl JoinHeaders {
             place.copy_from_slice(&(field as u16).to_ne_bytes());
         }
         if v4 {
-            set_word(packet, 2, run.length as u16);
-            set_word(packet, 10, 0);
+            write_word(packet, 2, run.length as u16);
+            write_word(packet, 10, 0);
             let sum = checksum(&packet[..20]);
-            set_word(packet, 10, sum);
+            write_word(packet, 10, sum);
         } else {
-            set_word(packet, 4, (run.length - 40) as u16);
+            write_word(packet, 4, (run.length - 40) as u16);
         }
         let segment = run.length - self.transport;
         if self.tcp {
             packet[self.transport + 13] |= run.end_flags;
         } else {
-            set_word(packet, self.transport + 4, segment as u16);
+            write_word(packet, self.transport + 4, segment as u16);
         }
         let partial = self.pseudo(packet, segment);
-        set_word(packet, self.checksum_at(), partial);
+        write_word(packet, self.checksum_at(), partial);
     }
 
     fn pseudo(&self, packet: &[u8], segment: usize) -> u16 {
-        pseudo(packet, if self.tcp { TCP } else { UDP }, segment as u16)
+        pseudo_header_sum(packet, if self.tcp { TCP } else { UDP }, segment as u16)
     }
 
     fn checksum_at(&self) -> usize {

@@ -37,16 +37,16 @@ pub use device::{Offload, Tun};
 pub use error::Error;
 pub use frame::{FRAME_BYTES_MAX, Frame, FrameError, Head, set_ecn};
 pub use interface::{
-    InterfaceStats, add_address, has_ipv6, interface_stats, mtu, own_network, set_mtu,
+    InterfaceStats, add_address, add_local_network, has_ipv6, interface_stats, mtu, set_mtu,
 };
 pub use join::Joiner;
-pub use namespace::{Namespace, inside, sweep};
+pub use namespace::{Namespace, remove_stale_names, run_in_namespace};
 pub use nat::Masquerade;
 pub use pacing::pace;
 pub use packet::{FramePacket, IpHeaders};
 pub use path::path_mtu;
-pub use priority::{highest_priority, lower_priority, raise_priority, reserve};
-pub use process::{die_with_parent, system_program, with_file_over};
+pub use priority::{highest_priority, lower_priority, raise_priority, reserve_cpu};
+pub use process::{bind_mount_over, die_with_parent, system_program};
 pub use route::{MainRoute, add_default_route};
 pub use speed::link_speed;
 pub use store::{Store, StoredFrame};

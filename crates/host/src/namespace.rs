@@ -51,17 +51,17 @@ impl Namespace {
                 why: "it begins with `ccplane-` and goes on with letters, digits and `-_.`",
             });
         }
-        let fd = in_thread(|| {
+        let fd = run_in_thread(|| {
             unshare(CloneFlags::CLONE_NEWNET)
                 .map_err(|e| Error::system(format!("make the network namespace {name}"), e))?;
-            interface::up("lo")?;
+            interface::bring_up("lo")?;
             let path = "/proc/thread-self/ns/net";
             Ok(OwnedFd::from(
                 fs::File::open(path).map_err(|e| Error::system(format!("open {path}"), e))?,
             ))
         })?;
         let target = format!("/proc/{}/fd/{}", std::process::id(), fd.as_raw_fd());
-        let link = link_of(name);
+        let link = name_path(name);
         fs::create_dir_all(NETNS_DIRECTORY)
             .map_err(|e| Error::system(format!("make {NETNS_DIRECTORY}"), e))?;
         std::os::unix::fs::symlink(target, &link).map_err(|e| match e.kind() {
@@ -91,7 +91,7 @@ impl Namespace {
 
     /// Runs `work` inside, in a thread of its own. Sockets that it opens stay in the namespace.
     pub fn run<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T, Error> {
-        in_thread(|| {
+        run_in_thread(|| {
             self.enter()?;
             Ok(work())
         })
@@ -162,13 +162,13 @@ impl Drop for Inner {
     fn drop(&mut self) {
         // If this fails, the namespace still ends with its descriptor, and the next sweep removes
         // the name.
-        let _ = fs::remove_file(link_of(&self.name));
+        let _ = fs::remove_file(name_path(&self.name));
     }
 }
 
 /// Runs `work` in the network namespace that has this name in `ip netns`, created by any program,
 /// in a thread of its own. Sockets that it opens stay in there.
-pub fn inside<T: Send>(name: &str, work: impl FnOnce() -> T + Send) -> Result<T, Error> {
+pub fn run_in_namespace<T: Send>(name: &str, work: impl FnOnce() -> T + Send) -> Result<T, Error> {
     let plain = !name.is_empty() && name != "." && name != ".." && !name.contains('/');
     if !plain {
         return Err(Error::BadName {
@@ -177,16 +177,16 @@ pub fn inside<T: Send>(name: &str, work: impl FnOnce() -> T + Send) -> Result<T,
             why: "`ip netns list` has their names",
         });
     }
-    in_thread(|| {
+    run_in_thread(|| {
         let what = || format!("enter the network namespace {name}");
-        let file = fs::File::open(link_of(name)).map_err(|e| Error::system(what(), e))?;
+        let file = fs::File::open(name_path(name)).map_err(|e| Error::system(what(), e))?;
         setns(&file, CloneFlags::CLONE_NEWNET).map_err(|e| Error::system(what(), e))?;
         Ok(work())
     })
 }
 
 /// Removes the names of namespaces whose owner is gone. Returns the names.
-pub fn sweep() -> Vec<String> {
+pub fn remove_stale_names() -> Vec<String> {
     let Ok(entries) = fs::read_dir(NETNS_DIRECTORY) else {
         return Vec::new();
     };
@@ -209,12 +209,12 @@ fn is_alive(path: &Path) -> bool {
     statfs(path).is_ok_and(|fs| fs.filesystem_type() == NSFS_MAGIC)
 }
 
-fn link_of(name: &str) -> PathBuf {
+fn name_path(name: &str) -> PathBuf {
     Path::new(NETNS_DIRECTORY).join(name)
 }
 
 /// Runs `work` in a temporary thread, so that the caller stays in its own namespace.
-fn in_thread<T: Send>(work: impl FnOnce() -> Result<T, Error> + Send) -> Result<T, Error> {
+fn run_in_thread<T: Send>(work: impl FnOnce() -> Result<T, Error> + Send) -> Result<T, Error> {
     thread::scope(|scope| match scope.spawn(work).join() {
         Ok(result) => result,
         Err(panic) => std::panic::resume_unwind(panic),

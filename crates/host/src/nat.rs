@@ -55,7 +55,7 @@ impl Masquerade {
         let written = stdin
             .map_err(io::Error::from)
             .and_then(|stdin| stdin.write_all(text.as_bytes()));
-        if written.is_err() || !in_force(table) {
+        if written.is_err() || !wait_for_table(table) {
             return Err(masquerade.refused());
         }
         Ok(masquerade)
@@ -79,7 +79,7 @@ impl Masquerade {
     clippy::disallowed_methods,
     reason = "another process works in real time"
 )]
-fn in_force(table: &str) -> bool {
+fn wait_for_table(table: &str) -> bool {
     (0..100).any(|_| {
         let listed = system_program("nft")
             .args(["list", "table", "ip", table])

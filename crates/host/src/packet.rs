@@ -139,7 +139,7 @@ impl IpHeaders {
             _ => [0; 2],
         };
         Some(IpHeaders {
-            addresses: Some([address(sender)?, address(receiver)?]),
+            addresses: Some([parse_address(sender)?, parse_address(receiver)?]),
             ports,
             protocol,
             dscp: traffic_class >> 2,
@@ -202,7 +202,7 @@ impl Payload {
 }
 
 /// Converts 4 or 16 bytes to an address.
-fn address(bytes: &[u8]) -> Option<IpAddr> {
+fn parse_address(bytes: &[u8]) -> Option<IpAddr> {
     match <[u8; 4]>::try_from(bytes) {
         Ok(v4) => Some(IpAddr::V4(Ipv4Addr::from(v4))),
         Err(_) => <[u8; 16]>::try_from(bytes)

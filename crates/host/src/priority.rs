@@ -14,17 +14,17 @@ use crate::Error;
 /// second if others want its core (`sched_rt_runtime_us`), so that it cannot lock up a machine: for
 /// such a thread, see [`reserve`].
 pub fn raise_priority() -> Result<(), Error> {
-    real_time(1)
+    set_real_time_priority(1)
 }
 
 /// Gives the calling thread the highest real-time priority (`SCHED_FIFO` 99): above everything
 /// except reservations. For a thread that sleeps nearly always and measures how long a CPU is
 /// unavailable.
 pub fn highest_priority() -> Result<(), Error> {
-    real_time(99)
+    set_real_time_priority(99)
 }
 
-fn real_time(priority: i32) -> Result<(), Error> {
+fn set_real_time_priority(priority: i32) -> Result<(), Error> {
     let parameters = libc::sched_param {
         sched_priority: priority,
     };
@@ -55,7 +55,7 @@ pub fn lower_priority() -> Result<(), Error> {
 /// A thread that exceeds its reservation waits for the rest of the period. The kernel refuses
 /// reservations that would leave less than 5 % of all processors to others, threads that may not
 /// run on all of them, and periods below 100 µs (`sched_deadline_period_min_us`).
-pub fn reserve(runtime: Duration, period: Duration) -> Result<(), Error> {
+pub fn reserve_cpu(runtime: Duration, period: Duration) -> Result<(), Error> {
     let ns = |duration: Duration| u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
     let attributes = libc::sched_attr {
         size: size_of::<libc::sched_attr>() as u32,

@@ -50,7 +50,7 @@ pub fn die_with_parent(command: &mut Command) -> &mut Command {
 
 /// Makes `command` see `file` in place of another file, in a mount namespace of its own, so that no
 /// other process is affected.
-pub fn with_file_over<'a>(
+pub fn bind_mount_over<'a>(
     command: &'a mut Command,
     file: &Path,
     place: &Path,

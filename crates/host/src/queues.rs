@@ -148,7 +148,7 @@ impl Bands {
     /// Creates the bands for a device of this host. With `rate`, at most the device's own, the
     /// queue builds up here instead of behind it: in a modem, or after a device without a queue.
     pub fn new(device: &str, rate: Option<Rate>) -> Result<Bands, QueueError> {
-        known(device)?;
+        check_device(device)?;
         Ok(Bands {
             device: device.to_owned(),
             rate,
@@ -163,7 +163,7 @@ impl Bands {
             None => {
                 commands.push(format!(
                     "tc qdisc add dev {device} root handle {ROOT_HANDLE} {}",
-                    prio()
+                    prio_arguments()
                 ));
                 ROOT_HANDLE
             }
@@ -177,7 +177,7 @@ impl Bands {
                 ));
                 commands.push(format!(
                     "tc qdisc add dev {device} parent {ROOT_HANDLE}1 handle {PRIO_HANDLE} {}",
-                    prio()
+                    prio_arguments()
                 ));
                 PRIO_HANDLE
             }
@@ -209,7 +209,7 @@ impl Bands {
 
     /// Installs all bands, or none.
     pub fn install(&self) -> Result<(), QueueError> {
-        let root = root(&self.device)?;
+        let root = root_queue(&self.device)?;
         if root.handle == ROOT_HANDLE {
             return Err(QueueError::Installed(self.device.clone()));
         }
@@ -222,13 +222,13 @@ impl Bands {
                 handle: root.handle,
             });
         }
-        all_or_nothing(&self.commands(), self.removal(), |command| {
+        run_or_roll_back(&self.commands(), self.removal(), |command| {
             run(command, &self.device)
         })
     }
 }
 
-fn all_or_nothing(
+fn run_or_roll_back(
     commands: &[String],
     removal: String,
     mut run: impl FnMut(&str) -> Result<(), TcError>,
@@ -249,8 +249,8 @@ fn all_or_nothing(
 
 /// Removes the queues created by [`Bands::install`], and nothing else.
 pub fn remove(device: &str) -> Result<(), QueueError> {
-    known(device)?;
-    let root = root(device)?;
+    check_device(device)?;
+    let root = root_queue(device)?;
     if root.handle != ROOT_HANDLE {
         return Err(QueueError::NotInstalled {
             device: device.to_owned(),
@@ -265,7 +265,7 @@ fn removal(device: &str) -> String {
     format!("tc qdisc del dev {device} root handle {ROOT_HANDLE}")
 }
 
-fn prio() -> String {
+fn prio_arguments() -> String {
     format!(
         "prio bands {} priomap{}",
         LOW_CLASS_COUNT + 1,
@@ -275,7 +275,7 @@ fn prio() -> String {
 
 /// Looks in the calling thread's network namespace, unlike a mounted `/sys` and `/proc/self/net`,
 /// which show the process's.
-fn known(device: &str) -> Result<(), QueueError> {
+fn check_device(device: &str) -> Result<(), QueueError> {
     let all = if_nameindex().map_err(|errno| QueueError::NoList(errno.into()))?;
     let names: Vec<_> = all.iter().map(|one| one.name().to_string_lossy()).collect();
     // `if_nametoindex` would accept the alias `lo:1` for `lo`.
@@ -288,7 +288,7 @@ fn known(device: &str) -> Result<(), QueueError> {
     })
 }
 
-fn root(device: &str) -> Result<Root, QueueError> {
+fn root_queue(device: &str) -> Result<Root, QueueError> {
     let command = format!("tc qdisc show dev {device} root");
     let said = said(&command, device)?;
     let mut words = said.split_whitespace().skip(1).map(str::to_owned);
@@ -317,10 +317,10 @@ fn said(command: &str, device: &str) -> Result<String, TcError> {
     if output.status.success() {
         return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
     }
-    Err(why(command, device, &output))
+    Err(tc_error(command, device, &output))
 }
 
-fn why(command: &str, device: &str, output: &Output) -> TcError {
+fn tc_error(command: &str, device: &str, output: &Output) -> TcError {
     let text = String::from_utf8_lossy(&output.stderr);
     let said = text.split_whitespace().collect::<Vec<_>>().join(" ");
     if said.contains("Operation not permitted") {
@@ -410,8 +410,9 @@ tc qdisc add dev lo parent cc0:1 handle cc1: prio bands 5 priomap 0 0 0 0 0 0 0 
         let commands = Bands::new("lo", Some(Rate::from_bits_per_sec(1_000_000)))
             .expect("lo")
             .commands();
-        let text =
-            |command: usize, said: &str| why(&commands[command], "lo", &failed(said)).to_string();
+        let text = |command: usize, said: &str| {
+            tc_error(&commands[command], "lo", &failed(said)).to_string()
+        };
         let unknown = "Error: Specified qdisc kind is unknown.\n";
         assert!(text(0, unknown).contains("no `htb` (CONFIG_NET_SCH_HTB, module sch_htb)"));
         assert!(text(2, unknown).contains("no `prio` (CONFIG_NET_SCH_PRIO, module sch_prio)"));
@@ -456,7 +457,7 @@ tc qdisc add dev lo parent cc0:1 handle cc1: prio bands 5 priomap 0 0 0 0 0 0 0 
                     }
                     Err(TcError::NotPermitted(format!("step {}", ran.len())))
                 };
-                let made = all_or_nothing(&commands, removal.clone(), run);
+                let made = run_or_roll_back(&commands, removal.clone(), run);
                 let mut expected = commands[..commands.len().min(failing + 1)].to_vec();
                 if (1..commands.len()).contains(&failing) {
                     expected.push(removal.clone());

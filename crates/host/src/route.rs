@@ -7,7 +7,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use nix::sys::socket::AddressFamily;
 
 use crate::Error;
-use crate::interface::{control, index, mask_v4, name_bytes, sockaddr_v4};
+use crate::interface::{index, ioctl, mask_v4, name_bytes, sockaddr_v4};
 
 /// Largest metric that both families accept: IPv4's is one below the maximum of a signed 16-bit
 /// number (`struct rtentry`).
@@ -120,7 +120,7 @@ impl MainRoute {
                     self.metric as libc::c_short + 1
                 };
                 route.rt_dev = name.as_mut_ptr();
-                control(AddressFamily::Inet, request, &mut route)
+                ioctl(AddressFamily::Inet, request, &mut route)
             }
             IpAddr::V6(destination) => {
                 let mask = u128::MAX
@@ -142,7 +142,7 @@ impl MainRoute {
                     flags: flags.into(),
                     interface: index(&self.interface).map_err(device)? as libc::c_int,
                 };
-                control(AddressFamily::Inet6, request, &mut route)
+                ioctl(AddressFamily::Inet6, request, &mut route)
             }
         }
     }

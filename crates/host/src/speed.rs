@@ -4,7 +4,7 @@ use std::mem;
 
 use nix::sys::socket::AddressFamily;
 
-use crate::interface::{control, request};
+use crate::interface::{ifreq, ioctl};
 
 /// Mirrors `struct ethtool_link_settings` of linux/ethtool.h.
 #[repr(C)]
@@ -28,14 +28,14 @@ const ETHTOOL_GLINKSETTINGS: u32 = 0x4c;
 /// driver does not report one.
 pub fn link_speed(interface: &str) -> Option<u64> {
     // With zero mask words the kernel only returns the required number of words, negated.
-    let words = ask(interface, 0)?.mask_words.checked_neg()?;
-    match ask(interface, words)?.speed {
+    let words = query_settings(interface, 0)?.mask_words.checked_neg()?;
+    match query_settings(interface, words)?.speed {
         0 | u32::MAX => None, // SPEED_UNKNOWN
         mbit => Some(u64::from(mbit) * 1_000_000),
     }
 }
 
-fn ask(interface: &str, mask_words: i8) -> Option<LinkSettings> {
+fn query_settings(interface: &str, mask_words: i8) -> Option<LinkSettings> {
     let mut settings = LinkSettings {
         cmd: ETHTOOL_GLINKSETTINGS,
         speed: 0,
@@ -44,9 +44,9 @@ fn ask(interface: &str, mask_words: i8) -> Option<LinkSettings> {
         rest: [0; 8],
         masks: [0; 3 * 127],
     };
-    let mut ask = request(interface).ok()?;
+    let mut ask = ifreq(interface).ok()?;
     ask.ifr_ifru.ifru_data = (&raw mut settings).cast();
-    control(AddressFamily::Inet, libc::SIOCETHTOOL, &mut ask).ok()?;
+    ioctl(AddressFamily::Inet, libc::SIOCETHTOOL, &mut ask).ok()?;
     Some(settings)
 }
 

@@ -141,7 +141,7 @@ impl Store {
         for &index in self.free.iter().take(spare) {
             let block = &mut self.blocks[index];
             if std::mem::take(&mut block.written) {
-                give_back(&mut block.bytes);
+                discard_pages(&mut block.bytes);
             }
         }
         self.peaks = [self.in_use(), self.peaks[0]];
@@ -223,7 +223,7 @@ impl Store {
 }
 
 /// Returns whole pages of a block to the kernel. They read as zeros afterwards.
-fn give_back(bytes: &mut [u8]) {
+fn discard_pages(bytes: &mut [u8]) {
     let Ok(Some(page)) = sysconf(SysconfVar::PAGE_SIZE) else {
         return;
     };

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use nix::sys::socket::AddressFamily;
 
 use crate::Error;
-use crate::interface::{control, request};
+use crate::interface::{ifreq, ioctl};
 
 /// Flags of `so_timestamping`, linux/net_tstamp.h.
 const SOF_TIMESTAMPING_TX_HARDWARE: u32 = 1;
@@ -64,19 +64,19 @@ pub fn timestamping(interface: &str) -> Result<Timestamping, Error> {
         cmd: ETHTOOL_GET_TS_INFO,
         ..TsInfo::default()
     };
-    let mut ask = request(interface)?;
+    let mut ask = ifreq(interface)?;
     ask.ifr_ifru.ifru_data = (&raw mut info).cast();
-    control(AddressFamily::Inet, libc::SIOCETHTOOL, &mut ask)
+    ioctl(AddressFamily::Inet, libc::SIOCETHTOOL, &mut ask)
         .map_err(|e| Error::system(format!("ask {interface} what it can stamp"), e))?;
     let mut config = HwtstampConfig::default();
-    let mut ask = request(interface)?;
+    let mut ask = ifreq(interface)?;
     ask.ifr_ifru.ifru_data = (&raw mut config).cast();
     // Fails on interfaces without hardware timestamping.
-    let set = control(AddressFamily::Inet, SIOCGHWTSTAMP, &mut ask).is_ok();
-    Ok(of(&info, set.then_some(&config)))
+    let set = ioctl(AddressFamily::Inet, SIOCGHWTSTAMP, &mut ask).is_ok();
+    Ok(from_info(&info, set.then_some(&config)))
 }
 
-fn of(info: &TsInfo, config: Option<&HwtstampConfig>) -> Timestamping {
+fn from_info(info: &TsInfo, config: Option<&HwtstampConfig>) -> Timestamping {
     let can = |flag: u32| info.so_timestamping & flag != 0;
     let all = info.rx_filters & 1 << HWTSTAMP_FILTER_ALL != 0;
     Timestamping {
@@ -135,7 +135,7 @@ mod tests {
             rx_filter: 1,
             ..HwtstampConfig::default()
         };
-        let found = of(&full, Some(&on));
+        let found = from_info(&full, Some(&on));
         assert!(
             found.sends_hardware
                 && found.receives_hardware
@@ -146,7 +146,7 @@ mod tests {
             rx_filters: 1 << 12 | 1,
             ..full
         };
-        let found = of(&ptp, None);
+        let found = from_info(&ptp, None);
         assert!(found.sends_hardware && !found.receives_hardware && !found.hardware_on);
     }
 }

@@ -57,8 +57,8 @@ impl Wire {
         if carries_default_route(name) {
             return Err(Error::CarriesDefaultRoute { name: name.into() });
         }
-        let mut request = interface::request(name)?;
-        interface::control(AddressFamily::Inet, libc::SIOCGIFHWADDR, &mut request)
+        let mut request = interface::ifreq(name)?;
+        interface::ioctl(AddressFamily::Inet, libc::SIOCGIFHWADDR, &mut request)
             .map_err(|e| Error::system(what(), e))?;
         // SAFETY: SIOCGIFHWADDR has written this field of the union.
         let kind = unsafe { request.ifr_ifru.ifru_hwaddr }.sa_family;
@@ -86,7 +86,7 @@ impl Wire {
             .and_then(|()| wire.set(PACKET_ADD_MEMBERSHIP, &everything))
             .and_then(|()| wire.bind(index))
             .map_err(|e| Error::system(what(), e))?;
-        interface::up(name)?;
+        interface::bring_up(name)?;
         Ok(wire)
     }
 
@@ -153,7 +153,7 @@ impl Wire {
                 Err(e) => return Err(e.into()),
             }
         };
-        shift(header, |at| at.saturating_sub(ETHERNET_HEADER_BYTES as u16));
+        shift_offsets(header, |at| at.saturating_sub(ETHERNET_HEADER_BYTES as u16));
         Ok(Some(read + LINK_HEADER_BYTES - ETHERNET_HEADER_BYTES))
     }
 
@@ -167,7 +167,7 @@ impl Wire {
             return Err(io::ErrorKind::InvalidInput.into());
         };
         let mut header = *header;
-        shift(&mut header, |at| {
+        shift_offsets(&mut header, |at| {
             at.saturating_add(ETHERNET_HEADER_BYTES as u16)
         });
         writev(
@@ -179,7 +179,7 @@ impl Wire {
 }
 
 /// Shifts the offsets in a virtio-net header: the header length, and the start of the checksum.
-fn shift(header: &mut [u8], by: impl Fn(u16) -> u16) {
+fn shift_offsets(header: &mut [u8], by: impl Fn(u16) -> u16) {
     let partial = header[0] & NEEDS_CHECKSUM != 0;
     for (at, moves) in [(2, header[1] != 0), (6, partial)] {
         if moves {

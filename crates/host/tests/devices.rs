@@ -10,7 +10,7 @@ use std::time::Duration;
 use crate::common::namespace;
 use ccplane_host::{
     Error, Frame, Head, Joiner, MainRoute, Namespace, Offload, Tun, add_default_route,
-    interface_stats, mtu, set_mtu, sweep,
+    interface_stats, mtu, remove_stale_names, set_mtu,
 };
 use nix::poll::{PollFd, PollFlags, poll};
 
@@ -396,7 +396,7 @@ fn a_name_lives_as_long_as_its_namespace_and_sweeping_spares_it() {
     let orphan = Path::new("/run/netns").join(format!("ccplane-{}-orphan", std::process::id()));
     std::os::unix::fs::symlink("/proc/self/fd/no", &orphan).expect("root may");
     // Another test may sweep first as it starts.
-    sweep();
+    remove_stale_names();
     let (orphan, foreign_kept) = (orphan.is_symlink(), foreign.exists());
     let _ = fs::remove_file(&foreign);
     assert!(!orphan && foreign_kept && fs::File::open(&path).is_ok());

@@ -10,7 +10,7 @@ use ccplane_lab::metrics::jain;
 use ccplane_qdisc::{QueueSpec, Size};
 use ccplane_sim::{
     FlowControl, FlowSpec, JitterShape, LinkSpec, SimOptions, Simulation, StampModel, SteerOptions,
-    settings, topology,
+    default_transport, topology,
 };
 use ccplane_units::{Duration, Rate, Time};
 
@@ -64,7 +64,7 @@ fn run(contender: &str, senders: u32, stamps: StampModel, seed: u64) -> Result<O
     }
     sim.observe(bottleneck)?;
     let agent = sim.host_agent(agent, SteerOptions::default());
-    let transport = (*settings()).clone();
+    let transport = (*default_transport()).clone();
     let transport = Arc::new(if stamped {
         transport.stamped()
     } else {

@@ -15,7 +15,7 @@ use ccplane_report::Table;
 use ccplane_report::chart::{self, Axis, Chart, ChartSeries};
 use ccplane_sim::{
     FlowControl, FlowSpec, LinkSpec, ProbeSpec, ProbeTarget, SimError, SimOptions, Simulation,
-    SteerOptions, settings, topology,
+    SteerOptions, default_transport, topology,
 };
 use ccplane_units::{Duration, Rate, Time};
 
@@ -96,7 +96,7 @@ fn simulate(
     let link = network
         .link_named("bottleneck")
         .ok_or_else(|| place("bottleneck"))?;
-    let transport = switched_on((*settings()).clone(), wants);
+    let transport = switched_on((*default_transport()).clone(), wants);
     let mss = f64::from(transport.mss);
 
     let mut sim = Simulation::new(network, SimOptions::default())?;

@@ -9,8 +9,8 @@ use ccplane_algorithms::{Parameters, Registry};
 use ccplane_lab::transport::switched_on;
 use ccplane_qdisc::QueueSpec;
 use ccplane_sim::{
-    FlowControl, FlowSpec, LinkSpec, NetworkChange, SimOptions, Simulation, SteerOptions, settings,
-    topology,
+    FlowControl, FlowSpec, LinkSpec, NetworkChange, SimOptions, Simulation, SteerOptions,
+    default_transport, topology,
 };
 use ccplane_transport::Native;
 use ccplane_units::{Duration, Rate, Time};
@@ -70,7 +70,7 @@ fn simulate(name: &str, outage: Outage) -> Course {
             let agent = sim.host_agent(agent, SteerOptions::default());
             FlowSpec::new(from, to)
                 .under(FlowControl::Steered(agent, Arc::from(name)))
-                .with(Arc::new(switched_on((*settings()).clone(), wants)))
+                .with(Arc::new(switched_on((*default_transport()).clone(), wants)))
         }
     };
     let flow = sim.add_flow(flow).unwrap();

@@ -1,6 +1,6 @@
 //! Scenarios end to end in the simulator: figures as theory has them, the same bytes each time.
 
-use ccplane_agent::{Algorithm, Control, FlowInfo, Programs, Report, boxed};
+use ccplane_agent::{Algorithm, Control, FlowInfo, Programs, Report, box_algorithm};
 use ccplane_algorithms::{AlgorithmDoc, Registry};
 use ccplane_lab::result::{ContenderResult, RunResult};
 use ccplane_lab::scenario::plan::Plan;
@@ -692,7 +692,7 @@ const MISTAKEN: AlgorithmDoc = AlgorithmDoc {
 
 #[test]
 fn a_panic_names_the_seed_and_the_command_that_repeats_it() {
-    let registry = Registry::builtin().add(MISTAKEN, |_| Ok(boxed(Mistaken)));
+    let registry = Registry::builtin().add(MISTAKEN, |_| Ok(box_algorithm(Mistaken)));
     let scenario = scenario(&DUMBBELL.replace("\"reno\", ", "\"mistaken\", "));
     // Whichever thread is first to fail: it is the first run in order that is told.
     for threads in [1, 2] {
@@ -717,7 +717,7 @@ fn a_panic_names_the_seed_and_the_command_that_repeats_it() {
 
 #[test]
 fn a_contender_that_fails_costs_the_others_nothing() {
-    let registry = Registry::builtin().add(MISTAKEN, |_| Ok(boxed(Mistaken)));
+    let registry = Registry::builtin().add(MISTAKEN, |_| Ok(box_algorithm(Mistaken)));
     let scenario = scenario(&DUMBBELL.replace("\"reno\", ", "\"mistaken\", "));
     for threads in [1, 2] {
         for seeds in ["3", "3..5"] {

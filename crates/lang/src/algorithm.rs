@@ -85,7 +85,7 @@ impl TextAlgorithm {
     /// Parses a program file, and compiles it with the defaults of its parameters.
     pub fn read(source: &str) -> Result<TextAlgorithm, Diagnostics> {
         let mut problems = Problems::default();
-        let masked = mask(source, &mut problems);
+        let masked = mask_strings(source, &mut problems);
         let forms = Forms::read(&masked, &mut problems);
         if !problems.is_empty() {
             return Err(problems.into_diagnostics(source));
@@ -325,7 +325,7 @@ fn at_most((a, under_a): (u128, u128), (b, under_b): (u128, u128)) -> bool {
 
 /// Replaces the quoted strings, which occur only in a header, by words: `"it is"` becomes
 /// `_it_is_`.
-fn mask(source: &str, problems: &mut Problems) -> String {
+fn mask_strings(source: &str, problems: &mut Problems) -> String {
     let mut out = String::with_capacity(source.len());
     let (mut quoted, mut comment) = (None, false);
     for (at, c) in source.char_indices() {

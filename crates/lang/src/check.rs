@@ -400,7 +400,7 @@ fn first_line(span: Span, forms: &Forms<'_>) -> Span {
 }
 
 /// Text for a hint; a long text is abbreviated.
-pub(crate) fn shorten(text: &str) -> &str {
+pub(crate) fn abbreviate(text: &str) -> &str {
     const HINT_TEXT_BYTES_MAX: usize = 32;
     if text.len() <= HINT_TEXT_BYTES_MAX && !text.contains('\n') {
         text
@@ -410,7 +410,7 @@ pub(crate) fn shorten(text: &str) -> &str {
 }
 
 /// Error for a decimal where only a whole number is allowed.
-pub(crate) fn not_whole(span: Span) -> Problem {
+pub(crate) fn not_whole_number(span: Span) -> Problem {
     Problem::new(DiagnosticCode::Value, span, "not a whole number", "values are whole numbers")
         .help("multiply or divide by it, as (* Cwnd 1.25), or give it a unit that makes it whole, as 1.5ms (1500 µs)")
 }

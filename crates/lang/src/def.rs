@@ -3,7 +3,7 @@
 use ccplane_datapath::{Var, VarKind};
 
 use crate::ProgramLimits;
-use crate::check::{CheckResult, not_whole};
+use crate::check::{CheckResult, not_whole_number};
 use crate::diagnostics::{DiagnosticCode, Problem, Problems, Span};
 use crate::literal::{self, Literal};
 use crate::reader::{Form, Forms, TokenKind};
@@ -172,7 +172,7 @@ impl<'s> DefReader<'_, 's> {
             Literal::Num(value) => (Type::Num, value),
             Literal::Bool(value) => (Type::Bool, u64::from(value)),
             Literal::Ratio(_) => {
-                self.problems.push(not_whole(init.span));
+                self.problems.push(not_whole_number(init.span));
                 (Type::Num, 0)
             }
         };

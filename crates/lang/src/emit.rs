@@ -54,9 +54,9 @@ pub(crate) fn emit(tree: &Tree) -> Result<EmittedCode, TooDeep> {
         guards += body_start - guard_start;
         clauses.push(Clause {
             flag,
-            guard_start: place(guard_start),
-            body_start: place(body_start),
-            body_end: place(body_end),
+            guard_start: instr_position(guard_start),
+            body_start: instr_position(body_start),
+            body_end: instr_position(body_end),
         });
     }
     Ok(EmittedCode {
@@ -68,7 +68,7 @@ pub(crate) fn emit(tree: &Tree) -> Result<EmittedCode, TooDeep> {
 }
 
 /// Converts a position. Saturates: a program of that size is refused by its number of instructions.
-fn place(at: usize) -> u16 {
+fn instr_position(at: usize) -> u16 {
     u16::try_from(at).unwrap_or(u16::MAX)
 }
 
@@ -106,7 +106,7 @@ impl Operand {
 }
 
 /// Operator with swapped operands: `a < b` equals `b > a`.
-fn mirrored(op: Op) -> Option<Op> {
+fn with_swapped_operands(op: Op) -> Option<Op> {
     Some(match op {
         Op::Add | Op::Mul | Op::Max | Op::Min | Op::Eq | Op::Ne | Op::And | Op::Or => op,
         Op::Gt => Op::Lt,
@@ -411,7 +411,7 @@ impl Emitter<'_> {
         if self.in_guard && self.wait(op, dst, a, b)? {
             return Ok(());
         }
-        match (a, b, mirrored(op)) {
+        match (a, b, with_swapped_operands(op)) {
             (Operand::Reg(a), b, _) => self.push(op, dst, a, b),
             (Operand::Imm(_), Operand::Reg(b), Some(op)) => self.push(op, dst, b, a),
             (Operand::Imm(_), b, _) => {
@@ -436,7 +436,7 @@ impl Emitter<'_> {
     fn wait(&mut self, op: Op, dst: u8, a: Operand, b: Operand) -> EmitResult<bool> {
         let (op, limit) = match op {
             _ if a.is(reg::MICROS) => (op, b),
-            _ if b.is(reg::MICROS) => (mirrored(op).unwrap_or(op), a),
+            _ if b.is(reg::MICROS) => (with_swapped_operands(op).unwrap_or(op), a),
             _ => return Ok(false),
         };
         match (op, limit) {

@@ -30,7 +30,7 @@ const RATIO_PRECISION_LOSS: NoValue = NoValue {
 };
 
 /// Returns `num / den` as a literal, a whole number if possible.
-pub(crate) fn exact(num: u128, den: u128) -> Result<Literal, NoValue> {
+pub(crate) fn exact_quotient(num: u128, den: u128) -> Result<Literal, NoValue> {
     if den == 0 {
         return Err(DIVISION_BY_ZERO);
     }
@@ -45,7 +45,7 @@ pub(crate) fn exact(num: u128, den: u128) -> Result<Literal, NoValue> {
 }
 
 /// Evaluates an operator on two whole constants; `None` if it is left to the datapath.
-pub(crate) fn pair(op: Op, a: u64, b: u64) -> Option<Result<u64, NoValue>> {
+pub(crate) fn fold_pair(op: Op, a: u64, b: u64) -> Option<Result<u64, NoValue>> {
     Some(match op {
         Op::Add => a.checked_add(b).ok_or(VALUE_OVERFLOW),
         Op::Sub => a.checked_sub(b).ok_or(NEGATIVE_VALUE),
@@ -89,7 +89,7 @@ impl Fold {
     pub fn num(&mut self, value: u64) {
         match self
             .value
-            .map_or(Some(Ok(value)), |before| pair(self.op, before, value))
+            .map_or(Some(Ok(value)), |before| fold_pair(self.op, before, value))
         {
             Some(Ok(value)) => self.value = Some(value),
             Some(Err(why)) => self.why = Some(why),
@@ -111,7 +111,7 @@ impl Fold {
         match (self.why, self.ratio) {
             (Some(why), _) => Err(why),
             (None, None) => Ok(self.value.map(Literal::Num)),
-            (None, Some(Ratio { num, den })) => exact(
+            (None, Some(Ratio { num, den })) => exact_quotient(
                 u128::from(num) * u128::from(self.value.unwrap_or(1)),
                 den.into(),
             )

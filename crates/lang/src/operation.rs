@@ -2,7 +2,7 @@
 
 use ccplane_datapath::{INSTRS_MAX, Op};
 
-use crate::check::{CheckResult, Checker, not_whole};
+use crate::check::{CheckResult, Checker, not_whole_number};
 use crate::diagnostics::{DiagnosticCode, Problem, ReportedError, Span};
 use crate::fold::{self, Fold};
 use crate::literal::Literal;
@@ -183,7 +183,7 @@ impl Checker<'_, '_> {
             };
             match self.tree.node(operand).expr {
                 Expr::Ratio(_) if op != Op::Mul => {
-                    failed = Some(self.note(not_whole(self.forms.get(part).span)))
+                    failed = Some(self.note(not_whole_number(self.forms.get(part).span)))
                 }
                 Expr::Ratio(ratio) => fold.ratio(ratio),
                 Expr::Num(value) => fold.num(value),
@@ -295,7 +295,7 @@ impl Checker<'_, '_> {
             Type::Bool
         };
         if let (Some(a), Some(b)) = (self.tree.constant(left), self.tree.constant(right))
-            && let Some(folded) = fold::pair(op, a, b)
+            && let Some(folded) = fold::fold_pair(op, a, b)
         {
             return match folded {
                 Ok(value) if ty == Type::Bool => Ok(self.tree.add(Expr::Bool(value != 0), ty)),
@@ -327,15 +327,15 @@ impl Checker<'_, '_> {
             fraction(self.tree.node(right.0).expr),
         );
         let quotient = match (op, above, below) {
-            (Op::Div, Some((a, b)), Some((c, d))) => fold::exact(a * d, b * c),
-            (Op::Div, None, Some((c, d))) => fold::exact(d, c),
+            (Op::Div, Some((a, b)), Some((c, d))) => fold::exact_quotient(a * d, b * c),
+            (Op::Div, None, Some((c, d))) => fold::exact_quotient(d, c),
             _ => {
                 let span = if matches!(self.tree.node(left.0).expr, Expr::Ratio(_)) {
                     left.1
                 } else {
                     right.1
                 };
-                return Err(self.note(not_whole(span)));
+                return Err(self.note(not_whole_number(span)));
             }
         };
         let quotient = match quotient {

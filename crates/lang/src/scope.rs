@@ -215,7 +215,7 @@ pub(crate) fn nearest<'c>(
             } else {
                 usize::MAX
             };
-            (edits(wrong, candidate).min(by_tail), candidate)
+            (edit_distance(wrong, candidate).min(by_tail), candidate)
         })
         .filter(|(distance, _)| *distance <= allowed)
         .min_by_key(|(distance, _)| *distance)
@@ -223,7 +223,7 @@ pub(crate) fn nearest<'c>(
 }
 
 /// Levenshtein distance, ignoring case. Long words are not compared.
-fn edits(a: &str, b: &str) -> usize {
+fn edit_distance(a: &str, b: &str) -> usize {
     const COMPARED_NAME_BYTES_MAX: usize = 40;
     if a.len() > COMPARED_NAME_BYTES_MAX || b.len() > COMPARED_NAME_BYTES_MAX {
         return usize::MAX;

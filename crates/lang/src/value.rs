@@ -1,6 +1,6 @@
 //! Values: atoms, and the forms that may only be the right-hand side of `:=`.
 
-use crate::check::{CheckResult, Checker, not_whole, reserved, shorten};
+use crate::check::{CheckResult, Checker, abbreviate, not_whole_number, reserved};
 use crate::diagnostics::{DiagnosticCode, Problem, Span};
 use crate::literal::{self, Literal};
 use crate::operation::{OperandShape, operator};
@@ -107,7 +107,7 @@ impl Checker<'_, '_> {
         if ty == wanted {
             return Ok(id);
         }
-        let text = shorten(self.forms.text(form));
+        let text = abbreviate(self.forms.text(form));
         let fix = match wanted {
             Type::Bool => format!("compare it: (!= {text} 0)"),
             Type::Num => format!("choose a number by it: (if {text} 1 0)"),
@@ -127,7 +127,7 @@ impl Checker<'_, '_> {
     /// Refuses a ratio where only whole numbers are allowed.
     pub fn whole(&mut self, id: Id, span: Span) -> CheckResult<Id> {
         if matches!(self.tree.node(id).expr, Expr::Ratio(_)) {
-            return Err(self.note(not_whole(span)));
+            return Err(self.note(not_whole_number(span)));
         }
         Ok(id)
     }

@@ -39,10 +39,10 @@ pub(crate) fn warnings(program: &Program) -> Option<Diagnostics> {
         sticky,
     };
     named_as_signals(&text, def, &mut problems);
-    reach::look(&text, &mut problems);
-    infer::look(&text, def, &mut problems);
-    infinite::look(&text, &mut problems);
-    repeated::look(&text, &mut problems);
+    reach::check_reachability(&text, &mut problems);
+    infer::check_units(&text, def, &mut problems);
+    infinite::check_infinite_averages(&text, &mut problems);
+    repeated::check_repeated_samples(&text, &mut problems);
     (!problems.is_empty()).then(|| problems.into_diagnostics(source))
 }
 

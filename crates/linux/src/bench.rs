@@ -75,7 +75,10 @@ const WARMUP_EXCHANGES: usize = 1000;
 
 /// Returns the time of each of `exchanges`, from submission of the report in the kernel to arrival
 /// of the window in the table, while `hogs` other threads keep CPUs busy.
-pub fn mapped_times(exchanges: usize, hogs: usize) -> Result<Vec<std::time::Duration>, LoadError> {
+pub fn measure_mapped(
+    exchanges: usize,
+    hogs: usize,
+) -> Result<Vec<std::time::Duration>, LoadError> {
     let mut agent = Agent::default();
     agent
         .add(Echo("bench_loop"))
@@ -104,8 +107,8 @@ pub fn mapped_times(exchanges: usize, hogs: usize) -> Result<Vec<std::time::Dura
             });
         }
         scope.spawn(|| {
-            crate::privilege::prefer_this_thread();
-            spin(&mut kernel, &mut agent, &stop);
+            crate::privilege::raise_thread_priority();
+            run_polling(&mut kernel, &mut agent, &stop);
         });
         let measured =
             KernelSide::open(&ring, &table[0]).and_then(|datapath| datapath.measure(exchanges));
@@ -115,7 +118,7 @@ pub fn mapped_times(exchanges: usize, hogs: usize) -> Result<Vec<std::time::Dura
 }
 
 /// Like `run_agent`, but polls without sleeping.
-fn spin(kernel: &mut Kernel, agent: &mut Agent, stop: &AtomicBool) {
+fn run_polling(kernel: &mut Kernel, agent: &mut Agent, stop: &AtomicBool) {
     let datapath = kernel.info();
     agent.handle(clock::now(), DatapathId(0), WireEvent::Ready { datapath });
     while !stop.load(Relaxed) {
@@ -249,14 +252,14 @@ impl<'a> KernelSide<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{cannot_load, skip};
+    use crate::testing::{missing_requirement, skip};
 
     #[test]
     fn decisions_come_back() {
-        if let Some(reason) = cannot_load() {
+        if let Some(reason) = missing_requirement() {
             return skip("decisions_come_back", &reason);
         }
-        let times = mapped_times(200, 0).unwrap_or_else(|error| panic!("{error}"));
+        let times = measure_mapped(200, 0).unwrap_or_else(|error| panic!("{error}"));
         assert_eq!(times.len(), 200);
         assert!(times.iter().all(|time| !time.is_zero()), "{times:?}");
     }

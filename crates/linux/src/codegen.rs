@@ -152,26 +152,43 @@ pub fn listing(program: &Program) -> String {
 
 fn describe(step: &FlatStep) -> String {
     match step {
-        FlatStep::End => format!("stop unless {}", name(reg::SHOULD_CONTINUE)),
+        FlatStep::End => format!("stop unless {}", register_name(reg::SHOULD_CONTINUE)),
         FlatStep::Run(i) => {
             let b = if i.has_imm {
                 i.imm.to_string()
             } else {
-                name(i.b)
+                register_name(i.b)
             };
             let ratio = || format!("{}/{}", i.imm >> 32, i.imm as u32);
             match i.op {
-                Op::SkipIfZero => format!("if not {}: skip {}", name(i.a), i.imm),
-                Op::MulRatio => format!("{} = {} * {}", name(i.dst), name(i.a), ratio()),
-                Op::Ewma => format!("{} = ewma {} of {}", name(i.dst), ratio(), name(i.b)),
-                Op::Move | Op::Not | Op::After => format!("{} = {:?} {b}", name(i.dst), i.op),
-                _ => format!("{} = {:?} {} {b}", name(i.dst), i.op, name(i.a)),
+                Op::SkipIfZero => format!("if not {}: skip {}", register_name(i.a), i.imm),
+                Op::MulRatio => format!(
+                    "{} = {} * {}",
+                    register_name(i.dst),
+                    register_name(i.a),
+                    ratio()
+                ),
+                Op::Ewma => format!(
+                    "{} = ewma {} of {}",
+                    register_name(i.dst),
+                    ratio(),
+                    register_name(i.b)
+                ),
+                Op::Move | Op::Not | Op::After => {
+                    format!("{} = {:?} {b}", register_name(i.dst), i.op)
+                }
+                _ => format!(
+                    "{} = {:?} {} {b}",
+                    register_name(i.dst),
+                    i.op,
+                    register_name(i.a)
+                ),
             }
         }
     }
 }
 
-fn name(register: u8) -> String {
+fn register_name(register: u8) -> String {
     match register {
         reg::MICROS => "Micros".to_owned(),
         reg::CWND => "Cwnd".to_owned(),

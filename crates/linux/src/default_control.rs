@@ -50,7 +50,7 @@ impl DefaultControl {
         let write = || fs::write(DEFAULT_SYSCTL, to);
         match &self.namespace {
             None => write(),
-            Some(path) => namespace::inside(&File::open(path)?, write),
+            Some(path) => namespace::run_inside(&File::open(path)?, write),
         }
     }
 }
@@ -91,12 +91,17 @@ pub fn defaults() -> Vec<DefaultControl> {
             .map(|status| (status.dev(), status.ino()))
             .ok()
     };
-    let own = namespace::own().ok().as_ref().and_then(number);
+    let own = namespace::open_own().ok().as_ref().and_then(number);
     let here = read().ok().map(|text| default(None, text));
-    let others = namespace::all_by_path()
+    let others = namespace::open_all_with_paths()
         .into_iter()
         .filter(|(_, file)| own.is_none() || number(file) != own)
-        .filter_map(|(path, file)| Some(default(Some(path), namespace::inside(&file, read).ok()?)));
+        .filter_map(|(path, file)| {
+            Some(default(
+                Some(path),
+                namespace::run_inside(&file, read).ok()?,
+            ))
+        });
     here.into_iter().chain(others).collect()
 }
 

@@ -40,8 +40,8 @@ pub fn run_agent(
     stop: &AtomicBool,
     observer: &mut impl Observer,
 ) {
-    privilege::prefer_this_thread();
-    steer(kernel, agent, stop, observer);
+    privilege::raise_thread_priority();
+    run_loop(kernel, agent, stop, observer);
 }
 
 /// Like [`run_agent`], in a thread that first drops all capabilities permanently, after it has
@@ -56,18 +56,23 @@ pub fn run_agent_unprivileged(
     stop: &AtomicBool,
     observer: &mut impl Observer,
 ) -> std::io::Result<()> {
-    privilege::prefer_this_thread();
+    privilege::raise_thread_priority();
     privilege::drop_capabilities()?;
-    steer(kernel, agent, stop, observer);
+    run_loop(kernel, agent, stop, observer);
     Ok(())
 }
 
-fn steer(kernel: &mut Kernel, agent: &mut Agent, stop: &AtomicBool, observer: &mut impl Observer) {
+fn run_loop(
+    kernel: &mut Kernel,
+    agent: &mut Agent,
+    stop: &AtomicBool,
+    observer: &mut impl Observer,
+) {
     let ready = WireEvent::Ready {
         datapath: kernel.info(),
     };
     agent.handle(clock::now(), KERNEL_DATAPATH, ready);
-    obey(kernel, agent, observer);
+    apply_commands(kernel, agent, observer);
     while !stop.load(Ordering::Relaxed) {
         let events = kernel.drain(&mut |batch| {
             let now = clock::now();
@@ -77,12 +82,12 @@ fn steer(kernel: &mut Kernel, agent: &mut Agent, stop: &AtomicBool, observer: &m
             agent.handle_all(now, KERNEL_DATAPATH, &batch);
             observer.called(clock::now().since(now), agent);
         });
-        obey(kernel, agent, observer);
+        apply_commands(kernel, agent, observer);
         let now = clock::now();
         if agent.next_deadline().is_some_and(|due| due <= now) {
             agent.on_deadline(now);
             observer.called(clock::now().since(now), agent);
-            obey(kernel, agent, observer);
+            apply_commands(kernel, agent, observer);
         }
         let due = agent
             .next_deadline()
@@ -92,7 +97,7 @@ fn steer(kernel: &mut Kernel, agent: &mut Agent, stop: &AtomicBool, observer: &m
     }
 }
 
-fn obey(kernel: &mut Kernel, agent: &mut Agent, observer: &mut impl Observer) {
+fn apply_commands(kernel: &mut Kernel, agent: &mut Agent, observer: &mut impl Observer) {
     while let Some((_, command)) = agent.poll() {
         observer.command(clock::now(), &command);
         kernel.apply(&command);

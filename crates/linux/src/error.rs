@@ -144,7 +144,7 @@ pub enum LoadError {
     )]
     Mismatch(String),
     /// Any other error of the loader.
-    #[error("{what} failed: {source}{}", said(log))]
+    #[error("{what} failed: {source}{}", log_suffix(log))]
     Bpf {
         /// Operation that failed.
         what: &'static str,
@@ -165,7 +165,7 @@ pub enum LoadError {
     },
 }
 
-fn said(lines: &str) -> String {
+fn log_suffix(lines: &str) -> String {
     if lines.is_empty() {
         String::new()
     } else {

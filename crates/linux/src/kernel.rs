@@ -92,7 +92,7 @@ impl Kernel {
         algorithms: &[AlgorithmSpec],
         options: &RegistrationOptions,
     ) -> Result<Kernel, LoadError> {
-        crate::privilege::require()?;
+        crate::privilege::require_capabilities()?;
         let mut kernel = Kernel::empty(options.limits)?;
         if options.stamps.is_some() {
             kernel.capabilities = CAPABILITIES.with(Capabilities::ONE_WAY_DELAY);
@@ -102,14 +102,14 @@ impl Kernel {
                 return Err(LoadError::BadName(spec.kernel_name.clone()));
             }
             let mut lock = NameLock::take(&spec.kernel_name)?;
-            crate::registration::pin::refuse_attached(&spec.kernel_name)?;
+            crate::registration::pin::ensure_not_attached(&spec.kernel_name)?;
             kernel
                 .allows(spec, spec.timed())
                 .map_err(|why| LoadError::Lacks {
                     name: spec.kernel_name.clone(),
                     why,
                 })?;
-            crate::registration::pin::remove_leftover(&spec.kernel_name)?;
+            crate::registration::pin::unregister_leftover(&spec.kernel_name)?;
             let LoadedObject {
                 mut link,
                 object,
@@ -151,7 +151,7 @@ impl Kernel {
         algorithms: &[AlgorithmSpec],
         limits: &OperatorLimits,
     ) -> Result<Kernel, LoadError> {
-        crate::privilege::require()?;
+        crate::privilege::require_capabilities()?;
         let mut kernel = Kernel::empty(*limits)?;
         for spec in algorithms {
             let mut lock = NameLock::take(&spec.kernel_name)?;
@@ -167,7 +167,7 @@ impl Kernel {
                     why,
                 })?;
             load::set_limits(memory.plane(), limits);
-            load::set_home(memory.plane())?;
+            load::set_home_namespace(memory.plane())?;
             let places = std::array::from_fn(|place| {
                 let tag = memory.programs[place].tag.load(Acquire);
                 spec.programs
@@ -519,7 +519,7 @@ impl Kernel {
             (
                 &*a.spec.name,
                 &*a.spec.kernel_name,
-                crate::registration::counters::of(&a.memory),
+                crate::registration::counters::read(&a.memory),
             )
         })
     }

@@ -40,11 +40,11 @@ pub use map::totals::{
 pub use owner::Owner;
 pub use privilege::{drop_capabilities, keep_capabilities, keep_net_admin, no_new_privileges};
 pub use registration::load::{
-    AlgorithmSpec, KernelFeatures, RegistrationOptions, StandaloneSpec, most_flows,
+    AlgorithmSpec, KernelFeatures, RegistrationOptions, StandaloneSpec, flows_max,
 };
 pub use registration::lock::abandon_name;
 pub use registration::pin::{PinnedView, Presence, attached, detach, observe, presence};
-pub use registration::places::{Places, choose_places};
+pub use registration::places::{Places, set_paths};
 pub use registration::remote::{RemoteAlgorithms, RemoteError, is_kernel_name, remote_algorithms};
 pub use relay::{run_relay, run_relay_unprivileged};
 pub use select::arms::{Arm, Arms};

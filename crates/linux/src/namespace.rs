@@ -15,20 +15,20 @@ use nix::sched::{CloneFlags, setns};
 const SO_NETNS_COOKIE: libc::c_int = 71;
 
 /// Opens the network namespace of the calling thread.
-pub(crate) fn own() -> io::Result<File> {
+pub(crate) fn open_own() -> io::Result<File> {
     File::open("/proc/thread-self/ns/net")
 }
 
 /// Opens every network namespace that has a process or a name, each once.
-pub(crate) fn all() -> Vec<File> {
-    all_by_path()
+pub(crate) fn open_all() -> Vec<File> {
+    open_all_with_paths()
         .into_iter()
         .map(|(_, namespace)| namespace)
         .collect()
 }
 
 /// Like [`all`], with paths: under its name if it has one, else under a process.
-pub(crate) fn all_by_path() -> Vec<(PathBuf, File)> {
+pub(crate) fn open_all_with_paths() -> Vec<(PathBuf, File)> {
     let entries = |path: &str| {
         std::fs::read_dir(path)
             .into_iter()
@@ -51,7 +51,7 @@ pub(crate) fn all_by_path() -> Vec<(PathBuf, File)> {
 }
 
 /// Runs `work` inside the namespace, in a thread of its own, since setns(2) moves the thread.
-pub(crate) fn inside<T: Send>(
+pub(crate) fn run_inside<T: Send>(
     namespace: &impl AsFd,
     work: impl FnOnce() -> io::Result<T> + Send,
 ) -> io::Result<T> {
@@ -66,7 +66,7 @@ pub(crate) fn inside<T: Send>(
 
 /// Returns the namespace's cookie, which is unique until the host reboots.
 pub(crate) fn cookie(namespace: &impl AsFd) -> io::Result<u64> {
-    inside(namespace, own_cookie)
+    run_inside(namespace, own_cookie)
 }
 
 /// Returns the cookie of the calling thread's network namespace. Needs no privilege.
@@ -90,9 +90,9 @@ pub(crate) fn own_cookie() -> io::Result<u64> {
 
 /// Finds the namespace with this cookie if the calling thread or a process is in it, or it has a
 /// name.
-pub(crate) fn with_cookie(wanted: u64) -> Option<File> {
-    own()
+pub(crate) fn find_by_cookie(wanted: u64) -> Option<File> {
+    open_own()
         .into_iter()
-        .chain(all())
+        .chain(open_all())
         .find(|namespace| cookie(namespace).is_ok_and(|cookie| cookie == wanted))
 }

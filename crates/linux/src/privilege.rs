@@ -9,8 +9,8 @@ const CAP_SYS_ADMIN: u32 = 21;
 const CAP_DAC_OVERRIDE: u32 = 1;
 
 /// Returns the names of the capabilities that loading needs and this process lacks.
-pub(crate) fn missing() -> String {
-    let effective = status("CapEff:");
+pub(crate) fn missing_capabilities() -> String {
+    let effective = capability_set("CapEff:");
     let has = |bit: u32| effective >> bit & 1 == 1;
     let lacks = REQUIRED_CAPABILITIES
         .iter()
@@ -20,15 +20,15 @@ pub(crate) fn missing() -> String {
 }
 
 /// Checks the capabilities for loading, before anything is changed.
-pub(crate) fn require() -> Result<(), LoadError> {
-    match missing() {
+pub(crate) fn require_capabilities() -> Result<(), LoadError> {
+    match missing_capabilities() {
         none if none.is_empty() => Ok(()),
         missing => Err(LoadError::NotPermitted { missing }),
     }
 }
 
 /// Reads a capability set of this thread.
-fn status(set: &str) -> u64 {
+fn capability_set(set: &str) -> u64 {
     std::fs::read_to_string("/proc/thread-self/status")
         .ok()
         .and_then(|status| {
@@ -62,12 +62,12 @@ pub(crate) struct Data {
 /// This guards against mistakes, not against malice: threads share memory and files, and the user
 /// ID is unchanged.
 pub fn drop_capabilities() -> std::io::Result<()> {
-    keep(0)
+    restrict_capabilities(0)
 }
 
 /// Like [`drop_capabilities`], but keeps CAP_DAC_OVERRIDE, if held, to open files of other users.
 pub(crate) fn keep_access_to_files() -> std::io::Result<()> {
-    keep(1 << CAP_DAC_OVERRIDE)
+    restrict_capabilities(1 << CAP_DAC_OVERRIDE)
 }
 
 /// Keeps those of this thread's capabilities that loading, observing and detaching need, and those
@@ -78,7 +78,7 @@ pub fn keep_capabilities(also: &[u32]) -> std::io::Result<()> {
         .iter()
         .map(|(bit, _)| *bit)
         .chain([CAP_NET_ADMIN]);
-    keep(
+    restrict_capabilities(
         needed
             .chain(also.iter().copied())
             .fold(0, |all, bit| all | 1 << bit),
@@ -89,13 +89,13 @@ pub fn keep_capabilities(also: &[u32]) -> std::io::Result<()> {
 /// callers that change devices and routes while they run. Also reduces the bounding set if
 /// permitted.
 pub fn keep_net_admin() -> std::io::Result<()> {
-    bound(1 << CAP_NET_ADMIN)?;
-    keep(1 << CAP_NET_ADMIN)
+    limit_bounding_set(1 << CAP_NET_ADMIN)?;
+    restrict_capabilities(1 << CAP_NET_ADMIN)
 }
 
 /// Removes all other capabilities from this thread's bounding set. Without `CAP_SETPCAP` the set
 /// stays unchanged, which is harmless with no_new_privs.
-fn bound(wanted: u64) -> std::io::Result<()> {
+fn limit_bounding_set(wanted: u64) -> std::io::Result<()> {
     for bit in 0..u64::BITS {
         // SAFETY: no memory is passed, and both calls concern the calling thread only.
         let (there, dropped) = unsafe {
@@ -135,10 +135,10 @@ pub fn no_new_privileges() -> std::io::Result<()> {
     }
 }
 
-fn keep(wanted: u64) -> std::io::Result<()> {
+fn restrict_capabilities(wanted: u64) -> std::io::Result<()> {
     // Otherwise a program run by root would regain all capabilities.
     no_new_privileges()?;
-    let kept = wanted & status("CapPrm:");
+    let kept = wanted & capability_set("CapPrm:");
     let header = Header {
         version: CAPABILITY_VERSION,
         pid: 0,
@@ -173,7 +173,7 @@ struct Scheduling {
 /// Raises the scheduling priority of this thread: nice -10 if permitted (CAP_SYS_NICE) and not
 /// better already, and slices of 100 µs, for which Linux 6.12 and later preempt threads with longer
 /// slices on wake-up. A thread with another scheduling policy is left alone.
-pub(crate) fn prefer_this_thread() {
+pub(crate) fn raise_thread_priority() {
     // SAFETY: neither call passes memory; 0 is the calling thread.
     let (policy, nice) = unsafe {
         (

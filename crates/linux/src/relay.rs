@@ -25,7 +25,7 @@ pub fn run_relay(
     stop: &AtomicBool,
     observer: &mut impl Observer,
 ) {
-    privilege::prefer_this_thread();
+    privilege::raise_thread_priority();
     Relay::new(kernel, remote, observer).run(stop);
 }
 
@@ -37,7 +37,7 @@ pub fn run_relay_unprivileged(
     stop: &AtomicBool,
     observer: &mut impl Observer,
 ) -> std::io::Result<()> {
-    privilege::prefer_this_thread();
+    privilege::raise_thread_priority();
     privilege::keep_access_to_files()?;
     Relay::new(kernel, remote, observer).run(stop);
     Ok(())
@@ -122,7 +122,7 @@ impl<'a, O: Observer> Relay<'a, O> {
         let ready = WireEvent::Ready {
             datapath: self.kernel.info(),
         };
-        give(self.remote, &mut self.kept, &ready);
+        send_or_queue(self.remote, &mut self.kept, &ready);
         self.kernel.announce();
     }
 
@@ -163,7 +163,7 @@ impl<'a, O: Observer> Relay<'a, O> {
                 let now = clock::now();
                 for event in &batch {
                     observer.event(now, event);
-                    give(*remote, kept, event);
+                    send_or_queue(*remote, kept, event);
                 }
             });
         }
@@ -191,7 +191,7 @@ impl<'a, O: Observer> Relay<'a, O> {
 
 /// Sends an event to the agent, or keeps it for later. Without an agent it is dropped: a new agent
 /// gets an announcement of all flows.
-fn give(
+fn send_or_queue(
     remote: &mut dyn AgentConnection,
     kept: &mut VecDeque<(WireEvent<'static>, Vec<u64>)>,
     event: &WireEvent<'_>,

@@ -144,7 +144,7 @@ pub fn namespaces(user: Option<(u32, u32)>) -> Namespaces {
     let possible = |namespaces: &Namespaces| {
         let pipes = Pipes::new()?;
         let child = clone_supervisor(&StartPlan::new(&program, *namespaces, &pipes)?)?;
-        let admitted = admit(child, &program, *namespaces);
+        let admitted = write_id_maps(child, &program, *namespaces);
         // Without the byte in `go` the supervisor exits.
         drop(pipes);
         let _ = waitpid(child, None);
@@ -178,7 +178,7 @@ fn start_in(
     let plan = StartPlan::new(program, namespaces, &pipes)?;
     let supervisor = clone_supervisor(&plan)?;
     let mut outside_cgroup = None;
-    let admitted = admit(supervisor, program, namespaces).and_then(|()| {
+    let admitted = write_id_maps(supervisor, program, namespaces).and_then(|()| {
         outside_cgroup = program
             .cgroup
             .and_then(|cgroup| cgroup.add(supervisor).err());
@@ -215,7 +215,11 @@ fn start_in(
 }
 
 /// Writes the ID maps of the user namespace.
-fn admit(supervisor: Pid, program: &SandboxProgram<'_>, namespaces: Namespaces) -> io::Result<()> {
+fn write_id_maps(
+    supervisor: Pid,
+    program: &SandboxProgram<'_>,
+    namespaces: Namespaces,
+) -> io::Result<()> {
     let file = |name: &str| format!("/proc/{supervisor}/{name}");
     if namespaces.has(libc::CLONE_NEWUSER) {
         // Root is mapped too, so that the program sees the owners of files and peers. Becoming root
@@ -485,8 +489,8 @@ unsafe fn supervise(plan: &StartPlan) -> ! {
         let child = fork(0);
         check(4, child);
         match child {
-            0 => run(plan),
-            child => watch(child as libc::pid_t),
+            0 => exec_program(plan),
+            child => wait_for_end(child as libc::pid_t),
         }
     }
 }
@@ -495,7 +499,7 @@ unsafe fn supervise(plan: &StartPlan) -> ! {
 ///
 /// # Safety
 /// Same contract as [`supervise`].
-unsafe fn run(plan: &StartPlan) -> ! {
+unsafe fn exec_program(plan: &StartPlan) -> ! {
     // SAFETY: same contract as `supervise`. The pointer vectors end with null, and `plan` owns the
     // strings.
     unsafe {
@@ -528,7 +532,7 @@ unsafe fn run(plan: &StartPlan) -> ! {
 ///
 /// # Safety
 /// Same contract as [`supervise`]. `child` must be an unreaped child of this process.
-unsafe fn watch(child: libc::pid_t) -> ! {
+unsafe fn wait_for_end(child: libc::pid_t) -> ! {
     // SAFETY: same contract as `supervise`. All pointers passed are to locals.
     unsafe {
         for descriptor in 0..=REFUSED_FD {
@@ -550,7 +554,7 @@ unsafe fn watch(child: libc::pid_t) -> ! {
         while libc::waitpid(child, &raw mut status, 0) < 0
             && *libc::__errno_location() == libc::EINTR
         {}
-        record([EXIT_RECORD, status]);
+        write_record([EXIT_RECORD, status]);
         libc::_exit(0)
     }
 }
@@ -563,7 +567,7 @@ unsafe fn check(step: i32, result: c_long) {
     if result < 0 {
         // SAFETY: same contract as `supervise`; `record` gets a local.
         unsafe {
-            record([step, *libc::__errno_location()]);
+            write_record([step, *libc::__errno_location()]);
             libc::_exit(1);
         }
     }
@@ -571,7 +575,7 @@ unsafe fn check(step: i32, result: c_long) {
 
 /// # Safety
 /// Same contract as [`supervise`].
-unsafe fn record(record: StartRecord) {
+unsafe fn write_record(record: StartRecord) {
     // SAFETY: `record` is a local of this size. A short write cannot happen in an empty pipe.
     unsafe {
         libc::write(STATUS_FD, record.as_ptr().cast(), size_of::<StartRecord>());

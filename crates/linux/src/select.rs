@@ -78,7 +78,7 @@ impl fmt::Display for Selection {
 }
 
 /// Returns address and mask in IPv6 form.
-fn words(to: &Prefix) -> (u128, u128) {
+fn to_v6(to: &Prefix) -> (u128, u128) {
     let (address, bits) = match to.network() {
         IpAddr::V4(v4) => (v4.to_ipv6_mapped(), 96 + u32::from(to.bits())),
         IpAddr::V6(v6) => (v6, u32::from(to.bits())),
@@ -159,12 +159,12 @@ impl SelectionRules {
 }
 
 /// Checks whether `selection` is possible, before anything is registered for it.
-pub fn check(selection: &Selection) -> Result<(), SelectError> {
-    place(selection).map(drop)
+pub fn validate(selection: &Selection) -> Result<(), SelectError> {
+    cgroup_path(selection).map(drop)
 }
 
 /// Returns the folder of the selection's cgroup.
-fn place(selection: &Selection) -> Result<PathBuf, SelectError> {
+fn cgroup_path(selection: &Selection) -> Result<PathBuf, SelectError> {
     if !(1..=100).contains(&selection.percent) {
         return Err(SelectError::BadPercent(selection.percent));
     }
@@ -209,8 +209,8 @@ pub fn replace(
 ) -> Result<(), SelectError> {
     for choice in choices {
         padded(&choice.kernel_name)?;
-        place(&choice.selection)?;
-        registered(&choice.kernel_name)?;
+        cgroup_path(&choice.selection)?;
+        ensure_registered(&choice.kernel_name)?;
     }
     let earlier: Vec<(PathBuf, String)> =
         pinned().filter(|(_, name)| names.contains(name)).collect();
@@ -221,11 +221,11 @@ pub fn replace(
     }
     let mut links = choices
         .iter()
-        .map(|choice| link(choice, arms))
+        .map(|choice| attach_rule(choice, arms))
         .collect::<Result<Vec<_>, _>>()?;
     let mut made = Vec::new();
     for (link, choice) in links.iter_mut().zip(choices) {
-        let pin = vacant(&choice.kernel_name);
+        let pin = unused_pin(&choice.kernel_name);
         if let Err(source) = link.pin(&pin) {
             made.iter().for_each(|pin: &PathBuf| remove_link(pin));
             return Err(bpf(format!("pinning {}", pin.display()))(source));
@@ -238,10 +238,10 @@ pub fn replace(
 }
 
 /// Attaches one rule, which is active as long as the link exists.
-fn link(choice: &Choice, arms: Option<&Arms>) -> Result<Link, SelectError> {
+fn attach_rule(choice: &Choice, arms: Option<&Arms>) -> Result<Link, SelectError> {
     let selection = &choice.selection;
-    let path = place(selection)?;
-    let (prefix, mask) = selection.to.as_ref().map(words).unwrap_or_default();
+    let path = cgroup_path(selection)?;
+    let (prefix, mask) = selection.to.as_ref().map(to_v6).unwrap_or_default();
     let ports = selection.ports.clone().unwrap_or(0..=u16::MAX);
     let wanted = SelectionRules {
         to: padded(&choice.kernel_name)?,
@@ -263,7 +263,7 @@ fn link(choice: &Choice, arms: Option<&Arms>) -> Result<Link, SelectError> {
 }
 
 /// Returns an unused pin for a rule of this congestion control.
-fn vacant(kernel_name: &str) -> PathBuf {
+fn unused_pin(kernel_name: &str) -> PathBuf {
     let pin = |number: u32| pins().join(format!("{kernel_name}-{number}"));
     (0..)
         .map(pin)
@@ -309,22 +309,22 @@ pub fn chosen() -> Vec<String> {
 /// Switches live connections in every network namespace of this host to the congestion control
 /// `to`: those that use `only`, or any `ccp_*`. Includes listening sockets, so that connections
 /// they accept follow. Windows are kept. Returns the number of sockets switched.
-pub fn move_flows(only: Option<&str>, to: &str) -> Result<usize, SelectError> {
+pub fn switch_flows(only: Option<&str>, to: &str) -> Result<usize, SelectError> {
     let wanted = SelectionRules {
         from: only.map(padded).transpose()?.unwrap_or_default(),
         to: padded(to)?,
         ..SelectionRules::default()
     };
-    registered(to)?;
+    ensure_registered(to)?;
     let object = load("move", &wanted, None)?;
     let link = program(&object, "move")?
         .attach()
         .map_err(bpf("attaching the socket iterator"))?;
     let mut moved = 0;
-    for namespace in namespace::all() {
+    for namespace in namespace::open_all() {
         // The iterator walks the namespace of the thread that opens it. A namespace that no longer
         // exists has no sockets.
-        let walked = namespace::inside(&namespace, || Ok(walk(&link)));
+        let walked = namespace::run_inside(&namespace, || Ok(run_iterator(&link)));
         moved += walked.unwrap_or(Ok(0))?;
     }
     Ok(moved)
@@ -332,7 +332,7 @@ pub fn move_flows(only: Option<&str>, to: &str) -> Result<usize, SelectError> {
 
 /// Runs the iterator over every socket of this thread's namespace. It outputs one byte per switched
 /// socket.
-fn walk(link: &Link) -> Result<usize, SelectError> {
+fn run_iterator(link: &Link) -> Result<usize, SelectError> {
     let mut sockets = Iter::new(link).map_err(bpf("opening the socket iterator"))?;
     let mut moved = 0;
     let mut buffer = [0; 4096];
@@ -349,7 +349,7 @@ fn walk(link: &Link) -> Result<usize, SelectError> {
 }
 
 /// Checks that the kernel has a congestion control of this name.
-fn registered(name: &str) -> Result<(), SelectError> {
+fn ensure_registered(name: &str) -> Result<(), SelectError> {
     let available = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control");
     match available {
         Ok(names) if !names.split_whitespace().any(|available| available == name) => {
@@ -404,7 +404,7 @@ pub(crate) fn load(
     wanted: &SelectionRules,
     arms: Option<&Arms>,
 ) -> Result<Object, SelectError> {
-    let missing = crate::privilege::missing();
+    let missing = crate::privilege::missing_capabilities();
     if !missing.is_empty() {
         return Err(LoadError::NotPermitted { missing }.into());
     }
@@ -450,15 +450,15 @@ mod tests {
 
     #[test]
     fn a_prefix_of_ipv4_is_one_of_ipv6() {
-        let (address, mask) = words(&prefix("10.0.0.0/8"));
+        let (address, mask) = to_v6(&prefix("10.0.0.0/8"));
         assert_eq!(address, 0xffff_0a00_0000);
         assert_eq!(mask, !0xff_ffff);
         assert_eq!(
-            words(&prefix("0.0.0.0/0")),
+            to_v6(&prefix("0.0.0.0/0")),
             (0xffff_0000_0000, !0xffff_ffff)
         );
-        assert_eq!(words(&prefix("::/0")), (0, 0));
-        assert_eq!(words(&prefix("::1")), (1, u128::MAX));
+        assert_eq!(to_v6(&prefix("::/0")), (0, 0));
+        assert_eq!(to_v6(&prefix("::1")), (1, u128::MAX));
     }
 
     #[test]

@@ -91,7 +91,7 @@ impl StampPrograms {
     /// Loads the programs, for sockets with these congestion controls. With `record`, every arrival
     /// is recorded for [`arrivals`](StampPrograms::arrivals).
     pub fn load(kernel_names: &[&str], record: bool) -> Result<StampPrograms, LoadError> {
-        crate::privilege::require()?;
+        crate::privilege::require_capabilities()?;
         if let Some(name) = kernel_names.get(NAMES_MAX) {
             return Err(LoadError::Mismatch(format!(
                 "{NAMES_MAX} congestion controls may want time stamps at once, and `{name}` is one more"
@@ -200,7 +200,7 @@ impl StampPrograms {
     /// limits packets to one segment, so that each has its own timestamp.
     pub fn attach_device(&mut self, name: &str) -> Result<(), LoadError> {
         let (place, kind) = device::find(name)?;
-        let [depart, arrive] = device::programs(kind).ok_or_else(|| {
+        let [depart, arrive] = device::programs_for_kind(kind).ok_or_else(|| {
             let what =
                 format!("device {name} is of kind {kind} (ARPHRD), and only Ethernet and bare IP can be stamped");
             LoadError::io(format!("attaching to {name}"))(std::io::Error::other(what))

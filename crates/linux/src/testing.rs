@@ -3,7 +3,7 @@
 use std::path::Path;
 
 /// Returns the reason why this host cannot load BPF programs, if any.
-pub fn cannot_load() -> Option<String> {
+pub fn missing_requirement() -> Option<String> {
     if !nix::unistd::geteuid().is_root() {
         return Some("it loads BPF programs: run it as root".to_owned());
     }

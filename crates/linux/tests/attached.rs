@@ -218,7 +218,7 @@ fn a_killed_process_leaves_nothing() {
     eventually(EVENT_TIMEOUT, "no program of ours is left", || {
         ours_loaded() == 0
     });
-    ccplane_host::sweep();
+    ccplane_host::remove_stale_names();
     drop(
         Kernel::load(
             &[spec("t_kill", vec![program(7, STAMP_PROGRAM)])],
@@ -498,7 +498,8 @@ fn attaching_process() {
     let mut stamps =
         StampPrograms::pinned(PINNED_CONTROL).unwrap_or_else(|error| panic!("{error}"));
     let attach = || stamps.attach_device("lo");
-    let attached = ccplane_host::inside(&namespace.to_string_lossy(), attach).expect("inside");
+    let attached =
+        ccplane_host::run_in_namespace(&namespace.to_string_lossy(), attach).expect("inside");
     attached.unwrap_or_else(|error| panic!("{error}"));
     println!("\nattached");
     pause(60_000);

@@ -282,14 +282,15 @@ fn live_connections_move_in_every_namespace() {
     assert_eq!(all(&here), [KERNEL_NAME; 3]);
     assert_eq!(all(&there), [KERNEL_NAME; 3]);
 
-    let moved = select::move_flows(Some("ccp_another"), &native).unwrap_or_else(|e| panic!("{e}"));
+    let moved =
+        select::switch_flows(Some("ccp_another"), &native).unwrap_or_else(|e| panic!("{e}"));
     assert_eq!(moved, 0, "only those of the name given");
-    let moved = select::move_flows(Some(KERNEL_NAME), &native).unwrap_or_else(|e| panic!("{e}"));
+    let moved = select::switch_flows(Some(KERNEL_NAME), &native).unwrap_or_else(|e| panic!("{e}"));
     assert_eq!(moved, 6);
     assert_eq!(all(&here), [native.as_str(); 3]);
     assert_eq!(all(&there), [native.as_str(); 3]);
 
-    let error = select::move_flows(Some(KERNEL_NAME), "nonesuch").expect_err("there is none");
+    let error = select::switch_flows(Some(KERNEL_NAME), "nonesuch").expect_err("there is none");
     assert!(matches!(error, select::SelectError::Unknown(_)), "{error}");
 }
 

@@ -16,7 +16,8 @@ use ccplane_algorithms::{Parameters, Registry};
 use ccplane_qdisc::{DelayDistribution, DelayModel, QueueSpec};
 use ccplane_sim::{
     App, AppId, DataDirection, FlowControl, FlowId, FlowSpec, LinkSpec, Native, SimError,
-    SimOptions, Simulation, SteerOptions, TransportConfig, WakeReason, World, settings, topology,
+    SimOptions, Simulation, SteerOptions, TransportConfig, WakeReason, World, default_transport,
+    topology,
 };
 use ccplane_units::{Duration, Rate, Time};
 use rand_pcg::Pcg64;
@@ -236,7 +237,7 @@ impl Point {
         // As under Linux' fq.
         let transport = Arc::new(TransportConfig {
             pacing: !bare,
-            ..TransportConfig::clone(&settings())
+            ..TransportConfig::clone(&default_transport())
         });
         let network = topology::dumbbell(3, &host, bottleneck, LinkSpec::wire(RTT / 2))?;
         let missing = |what: &str| SimError::Shape(format!("the dumbbell has no {what}"));

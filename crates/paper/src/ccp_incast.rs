@@ -17,7 +17,7 @@ use ccplane_algorithms::{Parameters, Registry};
 use ccplane_qdisc::{QueueSpec, Size};
 use ccplane_sim::{
     FlowControl, FlowSpec, LinkSpec, Native, SimError, SimOptions, Simulation, SteerOptions,
-    TransportConfig, settings, topology,
+    TransportConfig, default_transport, topology,
 };
 use ccplane_units::{Duration, Rate, Time};
 use rand_pcg::Pcg64;
@@ -210,7 +210,7 @@ impl Point {
             min_rto: self.set_up.min_rto,
             ack_every: 1,
             restart_after_idle: false,
-            ..TransportConfig::clone(&settings())
+            ..TransportConfig::clone(&default_transport())
         });
         let mss = u64::from(transport.mss);
         let specs = senders.iter().map(|sender| {

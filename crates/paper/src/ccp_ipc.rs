@@ -211,7 +211,7 @@ fn datagram(exchanges: usize, hogs: usize) -> Result<Vec<std::time::Duration>, E
 
 /// Report and update through the kernel's ring buffer and the mapped table.
 fn mapped(exchanges: usize, hogs: usize) -> Result<Vec<std::time::Duration>, Error> {
-    ccplane_linux::bench::mapped_times(exchanges, hogs)
+    ccplane_linux::bench::measure_mapped(exchanges, hogs)
         .map_err(|why| BackendError::Kernel(why).into())
 }
 

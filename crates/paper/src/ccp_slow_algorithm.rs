@@ -6,7 +6,7 @@
 //! beside the kernel's own Reno with an unrelated thread that computes as much. The agent and that
 //! thread both have a lower priority than ordinary threads.
 
-use ccplane_agent::{Algorithm, Control, FlowInfo, Programs, Report, boxed};
+use ccplane_agent::{Algorithm, Control, FlowInfo, Programs, Report, box_algorithm};
 use ccplane_algorithms::{
     AlgorithmDoc, Exit, LossBasedAlgorithm, ParameterDoc, Registry, Reno, WindowOptions,
 };
@@ -84,7 +84,7 @@ fn registry() -> Registry {
         }],
     };
     Registry::builtin().add(doc, |parameters| {
-        Ok(boxed(Slow {
+        Ok(box_algorithm(Slow {
             inner: LossBasedAlgorithm::new(Reno, WindowOptions::default(), Exit::Off),
             takes: parameters.read("takes", Duration::ZERO)?,
         }))

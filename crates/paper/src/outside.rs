@@ -3,7 +3,7 @@
 //! It is `reno:split=agent` without urgent reports: a loss or a timeout waits for the next regular
 //! report.
 
-use ccplane_agent::{DynAlgorithm, boxed};
+use ccplane_agent::{DynAlgorithm, box_algorithm};
 use ccplane_algorithms::{AgentOnly, Reno, Reporting};
 use ccplane_units::Duration;
 
@@ -14,5 +14,5 @@ pub(super) const NAME: &str = "reno";
 pub(super) fn reporting(interval: Duration) -> Box<dyn DynAlgorithm> {
     // A report leaves at the first ACK after more than the given time.
     let interval = interval.saturating_sub(Duration::from_micros(1));
-    boxed(AgentOnly::new(Reno, Reporting::Every(interval)).without_urgent_reports())
+    box_algorithm(AgentOnly::new(Reno, Reporting::Every(interval)).without_urgent_reports())
 }

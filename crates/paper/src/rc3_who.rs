@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use ccplane_sim::{FlowControl, Native, TransportConfig, settings};
+use ccplane_sim::{FlowControl, Native, TransportConfig, default_transport};
 use ccplane_transport::Rc3;
 
 use super::rc3_theory::{PAYLOAD, WINDOW, WIRE};
@@ -98,7 +98,7 @@ impl Start {
             header_bytes: (WIRE - PAYLOAD) as u16,
             initial_window: WINDOW as u16,
             ack_every: 1,
-            ..TransportConfig::clone(&settings())
+            ..TransportConfig::clone(&default_transport())
         };
         let with = |rc3: Rc3| TransportConfig {
             rc3: Some(rc3),

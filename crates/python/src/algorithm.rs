@@ -11,7 +11,7 @@ use std::sync::{Mutex, PoisonError};
 
 use ccplane_agent::Refusal;
 use ccplane_agent::{
-    Algorithm, Control as Steering, DynAlgorithm, Programs, Report, ReportBatch, boxed,
+    Algorithm, Control as Steering, DynAlgorithm, Programs, Report, ReportBatch, box_algorithm,
 };
 use ccplane_algorithms::{
     AlgorithmDoc, BadParameter, ParameterDoc, Parameters, Registry, UnknownAlgorithm,
@@ -279,7 +279,7 @@ fn make(
     }
     let object = class.call((), Some(&parameters)).map_err(failed)?;
     PyAlgorithm::new(&object, described)
-        .map(boxed)
+        .map(box_algorithm)
         .map_err(failed)
 }
 

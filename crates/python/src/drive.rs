@@ -4,7 +4,9 @@
 
 use std::time::Instant;
 
-use ccplane_agent::{Agent, Algorithm, Control, DatapathId, FlowInfo, Programs, Report, boxed};
+use ccplane_agent::{
+    Agent, Algorithm, Control, DatapathId, FlowInfo, Programs, Report, box_algorithm,
+};
 use ccplane_algorithms::{Parameters, Registry};
 use ccplane_datapath::Capabilities;
 use ccplane_units::{Duration, Time};
@@ -52,7 +54,7 @@ pub(crate) fn drive(
 ) -> PyResult<f64> {
     let failed = |why: &dyn std::error::Error| Error::new_err(why.to_string());
     let algorithm = match class {
-        None => boxed(Idle),
+        None => box_algorithm(Idle),
         Some(class) => {
             let name: String = class.getattr("name")?.extract()?;
             let registry = register(Registry::empty(), &[class])?;

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use ccplane_agent::{Fields, boxed};
+use ccplane_agent::{Fields, box_algorithm};
 use ccplane_algorithms::Registry;
 use ccplane_algorithms::outside::{
     self, ActionKind, ActionMapper, ControlledFlow, ControlledFlows, Decision, ExternalControl,
@@ -366,7 +366,7 @@ impl Episode {
         let seats = ControlledFlows::default();
         let (theirs, step) = (seats.clone(), self.spec.step);
         let registry = registry.add(outside::DOC, move |_| {
-            Ok(boxed(ExternalControl::new(step, theirs.clone())))
+            Ok(box_algorithm(ExternalControl::new(step, theirs.clone())))
         });
         let begun = py.detach(|| {
             let scenario = Scenario {

@@ -63,7 +63,7 @@ impl FifoLink {
             limit: PackedLimit::new(limit),
             mark_above: PackedLimit::new(mark_above),
             packets: PacketRing::default(),
-            starts: starts_apart(line),
+            starts: allocate_starts(line),
         }
     }
 
@@ -201,7 +201,7 @@ impl FifoLink {
             .work_after(now)
             .saturating_sub(u128::from(behind) * 1_000_000_000);
         self.line = Line::new(line, now);
-        self.starts = starts_apart(line);
+        self.starts = allocate_starts(line);
         for index in 0..self.packets.inside() {
             let planned = self.packets.inside_mut(index);
             let starts = self.line.next_start(now);
@@ -301,7 +301,7 @@ impl FifoLink {
 }
 
 /// Allocates the start times if the line needs them.
-fn starts_apart(line: &LineSpec) -> Option<Box<Starts>> {
+fn allocate_starts(line: &LineSpec) -> Option<Box<Starts>> {
     matches!(line, LineSpec::Trace(_)).then(Box::default)
 }
 

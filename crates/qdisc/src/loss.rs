@@ -63,14 +63,14 @@ impl FromStr for LossModel {
     type Err = LossModelError;
 
     fn from_str(text: &str) -> Result<LossModel, LossModelError> {
-        read(text).map_err(|reason| LossModelError {
+        parse_model(text).map_err(|reason| LossModelError {
             text: excerpt(text),
             reason,
         })
     }
 }
 
-fn read(text: &str) -> Result<LossModel, String> {
+fn parse_model(text: &str) -> Result<LossModel, String> {
     let Some(settings) = text.strip_prefix("gilbert") else {
         return text
             .parse()

@@ -84,7 +84,7 @@ impl<P: Packet> Rcp<P> {
             config,
             capacity,
             queue: DropTail::new(limit),
-            rate: within(first as i128, capacity),
+            rate: clamp_rate(first as i128, capacity),
             rtt: RTT_INITIAL,
             next_update: None,
             interval: RTT_INITIAL.min(UPDATE_INTERVAL_MAX),
@@ -158,12 +158,12 @@ impl<P: Packet> Rcp<P> {
         let queued = i128::from(self.config.beta).saturating_mul(drains);
         let rate = i128::from(self.rate);
         let change = (rate * t).saturating_mul(spare.saturating_sub(queued)) / d / capacity / 1_000;
-        self.rate = within(rate.saturating_add(change), self.capacity);
+        self.rate = clamp_rate(rate.saturating_add(change), self.capacity);
     }
 }
 
 /// Clamps a rate to between the minimum and the capacity.
-fn within(rate: i128, capacity: Rate) -> u64 {
+fn clamp_rate(rate: i128, capacity: Rate) -> u64 {
     let most = capacity.bytes_per_sec();
     rate.clamp(i128::from(OFFERED_RATE_MIN.min(most)), i128::from(most)) as u64
 }

@@ -53,7 +53,7 @@ impl Algorithm for Mine {
 async fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     let plane = QuicPlane::in_process(
         Stack::Noq,
-        ccplane_agent::boxed(Mine),
+        ccplane_agent::box_algorithm(Mine),
         OperatorLimits::default(),
     )?;
     let mut transport = noq::TransportConfig::default();

@@ -56,7 +56,7 @@ impl Algorithm for Mine {
 async fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     let plane = QuicPlane::in_process(
         Stack::Quinn,
-        ccplane_agent::boxed(Mine),
+        ccplane_agent::box_algorithm(Mine),
         OperatorLimits::default(),
     )?;
     let mut transport = TransportConfig::default();

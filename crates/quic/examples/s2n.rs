@@ -53,7 +53,7 @@ impl Algorithm for Mine {
 async fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     let plane = QuicPlane::in_process(
         Stack::S2n,
-        ccplane_agent::boxed(Mine),
+        ccplane_agent::box_algorithm(Mine),
         OperatorLimits::default(),
     )?;
     let key = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()])?;

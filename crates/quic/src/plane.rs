@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;
 use std::time::Instant;
 
-use ccplane_agent::datapath::{Datapath, DatapathCore, note};
+use ccplane_agent::datapath::{Datapath, DatapathCore, record_outcome};
 use ccplane_agent::{Agent, AgentOptions, DynAlgorithm, Tables};
 use ccplane_datapath::{OperatorLimits, Outcome, Signals, SteeredFlow, Transport};
 use ccplane_link::{AgentAddress, AgentThread};
@@ -308,7 +308,7 @@ impl SteeredPath {
                     Some(mut lent) => {
                         let outcome = lent.on_ack(transport, signals);
                         let info = lent.beside();
-                        note(info, transport, &outcome);
+                        record_outcome(info, transport, &outcome);
                         info.srtt = Duration::from_micros(signals.srtt_us);
                         outcome
                     }
@@ -350,7 +350,7 @@ mod tests {
     use std::sync::atomic::AtomicBool;
 
     use ccplane_agent::datapath::{AgentChannel, Incoming, InlineChannel};
-    use ccplane_agent::{Algorithm, Control, FlowInfo, Programs, Report, boxed};
+    use ccplane_agent::{Algorithm, Control, FlowInfo, Programs, Report, box_algorithm};
     use ccplane_wire::WireEvent;
 
     use super::*;
@@ -484,7 +484,7 @@ mod tests {
         );
         let heard = Arc::clone(&counts.0);
         let mut agent = Agent::new(AgentOptions::default());
-        agent.add_boxed(boxed(counts)).unwrap();
+        agent.add_boxed(box_algorithm(counts)).unwrap();
         let way = Narrow(InlineChannel::new(agent), Arc::clone(&full));
         let plane = QuicPlane::driven(Stack::Noq, Box::new(way), OperatorLimits::default(), epoch);
         let mut steered = SteeredPath::new(&plane, epoch, 1_200);

@@ -87,7 +87,7 @@ impl Stack {
 
 #[cfg(test)]
 mod tests {
-    use ccplane_agent::{Algorithm, Control, FlowInfo, Programs, Report, boxed};
+    use ccplane_agent::{Algorithm, Control, FlowInfo, Programs, Report, box_algorithm};
 
     use super::*;
 
@@ -116,7 +116,7 @@ mod tests {
     /// No stack calls a controller without a packet event, so nothing could fire a program's timer.
     #[test]
     fn what_needs_a_timer_is_refused_by_every_stack() {
-        let wants = boxed(Wants(Capabilities::TIMERS));
+        let wants = box_algorithm(Wants(Capabilities::TIMERS));
         for stack in Stack::ALL {
             let why = stack.can_run(&*wants).unwrap_err().to_string();
             for part in [
@@ -129,7 +129,7 @@ mod tests {
                 assert!(why.contains(part), "{why}");
             }
         }
-        let paces = boxed(Wants(Capabilities::PACING.with(Capabilities::CWND)));
+        let paces = box_algorithm(Wants(Capabilities::PACING.with(Capabilities::CWND)));
         assert!(Stack::Noq.can_run(&*paces).is_ok() && Stack::S2n.can_run(&*paces).is_ok());
         let why = Stack::Quinn.can_run(&*paces).unwrap_err().to_string();
         assert!(why.contains("noq or s2n-quic can run it"), "{why}");

@@ -16,7 +16,7 @@ use ccplane_qdisc::{DelayModel, Ecn, LossModel};
 use ccplane_sim::{
     DataDirection, FlowControl, FlowSpec, LinkId, LinkSpec, LinkStep, LinkView, Network,
     NetworkChange, PacketEvent, SimOptions, Simulation, SteerOptions, Tracer, TransportConfig,
-    settings,
+    default_transport,
 };
 use ccplane_transport::SegmentKind;
 use ccplane_units::{Duration, Rate, Time};
@@ -284,7 +284,7 @@ fn one(case: &Case, fields: &'static [&'static str]) -> (Vec<Row>, Simulation<Tr
     let transport = TransportConfig {
         ecn: case.ecn,
         initial_window: case.window as u16,
-        ..(*settings()).clone()
+        ..(*default_transport()).clone()
     };
     let spec = FlowSpec::new(sender, receiver)
         .under(FlowControl::Steered(agent, "watcher".into()))

@@ -11,7 +11,7 @@ use ccplane_datapath::{
 };
 use ccplane_qdisc::{QueueSpec, Size};
 use ccplane_sim::{
-    FlowControl, FlowSpec, LinkSpec, NodeId, SimOptions, Simulation, settings, topology,
+    FlowControl, FlowSpec, LinkSpec, NodeId, SimOptions, Simulation, default_transport, topology,
 };
 use ccplane_transport::Native;
 use ccplane_units::{Duration, Rate, Time};
@@ -53,7 +53,7 @@ fn hops(length_us: u64) -> Outcome<u64> {
     let network = topology::incast(SENDERS, &link, bottleneck)?;
     let mut sim = Simulation::new(network, SimOptions::default())?;
     let hosts: Vec<NodeId> = sim.network().hosts().collect();
-    let config = settings();
+    let config = default_transport();
     for (number, sender) in (0..).zip(&hosts[1..]) {
         let flow = FlowSpec::new(*sender, hosts[0])
             .at(Time::from_nanos(number * 10_000))

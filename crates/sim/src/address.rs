@@ -18,7 +18,7 @@ pub(crate) fn client_port(flow: u32) -> u16 {
 }
 
 /// Returns the addresses of a flow's sender and receiver.
-pub(crate) fn ends(flow: u32, from: u32, to: u32) -> (SocketAddr, SocketAddr) {
+pub(crate) fn flow_addresses(flow: u32, from: u32, to: u32) -> (SocketAddr, SocketAddr) {
     (
         (host(from), client_port(flow)).into(),
         (host(to), SERVER_PORT).into(),

@@ -148,7 +148,7 @@ impl FlowEndpoint {
             let left = clocks.departure(self.nic, now, bytes);
             match packet.segment.kind {
                 // A late timestamp delays nothing, so an ACK may carry a later one.
-                SegmentKind::Ack => side.t3 = stamps::later(left, side.t2),
+                SegmentKind::Ack => side.t3 = stamps::later_stamp(left, side.t2),
                 _ => side.t1 = left,
             }
         }
@@ -190,7 +190,7 @@ impl FlowEndpoint {
         };
         let mut due = connection.next_timeout().unwrap_or(Time::MAX);
         if let ControllerKind::Agent(place) = self.control.get()
-            && measures(connection)
+            && runs_program(connection)
             && let Some(Some(steered)) = steered.get(place)
         {
             due = due.min(steered.flow().next_deadline().unwrap_or(Time::MAX));
@@ -379,7 +379,9 @@ impl<T: Tracer> Simulation<T> {
                     if due {
                         connection.on_timeout(now, &mut lent);
                     }
-                    if measures(connection) && lent.next_deadline().is_some_and(|due| due <= now) {
+                    if runs_program(connection)
+                        && lent.next_deadline().is_some_and(|due| due <= now)
+                    {
                         connection.on_control_deadline(now, &mut lent);
                     }
                     world.plan_agent(agent);
@@ -434,7 +436,7 @@ fn handle<const CHECKED: bool>(
 /// Returns true if the flow's program still runs its timers. Once both streams are complete there
 /// is nothing to send or measure; among thousands of short flows, most are in that state.
 #[inline(always)]
-fn measures(connection: &Connection) -> bool {
+fn runs_program(connection: &Connection) -> bool {
     !matches!(
         connection.state(),
         ConnectionState::Draining | ConnectionState::Closed
@@ -491,7 +493,7 @@ impl CongestionControl for ReceiverControl {
 }
 
 /// Returns a new controller of the same kind.
-pub(crate) fn same_kind(native: &Native) -> Native {
+pub(crate) fn new_of_same_kind(native: &Native) -> Native {
     match native {
         Native::NewReno(_) => Native::new_reno(),
         Native::Cubic(_) => Native::cubic(),

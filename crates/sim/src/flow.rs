@@ -78,7 +78,7 @@ impl FlowSpec {
             bytes: None,
             finish: true,
             congestion: FlowControl::Native(Native::cubic()),
-            transport: settings(),
+            transport: default_transport(),
             band: 0,
         }
     }
@@ -118,7 +118,7 @@ impl FlowSpec {
 }
 
 /// Returns the default transport settings for an application that reads every byte immediately.
-pub fn settings() -> Arc<TransportConfig> {
+pub fn default_transport() -> Arc<TransportConfig> {
     Arc::new(TransportConfig {
         discard: true,
         ..TransportConfig::default()

@@ -57,7 +57,9 @@ pub use ccplane_workload::{
 pub use datagram::DatagramStats;
 pub use digest::Digest;
 pub use error::SimError;
-pub use flow::{DataDirection, FLOW_BYTES, FlowControl, FlowId, FlowSpec, FlowView, settings};
+pub use flow::{
+    DataDirection, FLOW_BYTES, FlowControl, FlowId, FlowSpec, FlowView, default_transport,
+};
 pub use link::{Crossing, LinkView};
 pub use packet::PACKET_BYTES;
 pub use pcap::{PacketLog, PacketLogError};

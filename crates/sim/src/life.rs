@@ -12,7 +12,7 @@ use ccplane_transport::{CLASS_COUNT, Connection, ConnectionState, Native, Sequen
 use ccplane_units::{Bytes, Time};
 
 use crate::app::{AppId, WakeReason};
-use crate::end::{Controller, ControllerKind, FlowEndpoint, same_kind};
+use crate::end::{Controller, ControllerKind, FlowEndpoint, new_of_same_kind};
 use crate::event::{EventKind, OBJECTS_MAX};
 use crate::flow::{
     DataDirection, FlowControl, FlowId, FlowSpec, InactiveState, PlannedControl, SimFlow,
@@ -137,7 +137,7 @@ impl World {
         if self.ends[writer as usize].control == Controller::RECEIVE_ONLY {
             // An endpoint that was a pure receiver gets a controller of the sender's kind.
             let native = match self.ends[pair as usize].control.get() {
-                ControllerKind::Native(place) => same_kind(&self.natives[place]),
+                ControllerKind::Native(place) => new_of_same_kind(&self.natives[place]),
                 ControllerKind::Agent(_) | ControllerKind::Nobody => Native::cubic(),
             };
             self.ends[writer as usize].control = self.add_native(native);
@@ -185,7 +185,7 @@ impl<T: Tracer> Simulation<T> {
             PlannedControl::Native(native) => world.add_native(native),
             PlannedControl::Steered { agent, algorithm } => {
                 let window = Bytes::new(u64::from(config.initial_window) * u64::from(config.mss));
-                let (local, peer) = address::ends(number, from, to);
+                let (local, peer) = address::flow_addresses(number, from, to);
                 let info = FlowInfo {
                     algorithm: algorithm.as_ref().to_owned(),
                     init_cwnd: window,

@@ -74,7 +74,7 @@ impl RcpHeaders {
                 ..heard
             }
         };
-        *place(&mut self.carried, id) = offer;
+        *entry_mut(&mut self.carried, id) = offer;
     }
 
     /// Returns the stamp that queues may lower.
@@ -86,7 +86,7 @@ impl RcpHeaders {
 
     /// Stores the stamp lowered by a queue.
     pub fn lower(&mut self, id: u32, stamp: Stamp) {
-        place(&mut self.carried, id).stamp = stamp;
+        entry_mut(&mut self.carried, id).stamp = stamp;
     }
 
     /// Clears the header of a packet that left the network.
@@ -103,7 +103,7 @@ impl RcpHeaders {
 }
 
 /// Returns the entry at this index and grows the list if needed.
-fn place(offers: &mut Vec<RcpHeader>, at: u32) -> &mut RcpHeader {
+fn entry_mut(offers: &mut Vec<RcpHeader>, at: u32) -> &mut RcpHeader {
     let at = at as usize;
     if offers.len() <= at {
         offers.resize(at + 1, RcpHeader::default());
@@ -133,7 +133,7 @@ impl World {
         };
         match offer.way {
             OfferPath::None => {}
-            OfferPath::Out => *place(&mut self.packets.offers.heard, e) = offer,
+            OfferPath::Out => *entry_mut(&mut self.packets.offers.heard, e) = offer,
             OfferPath::Back => {
                 if let ControllerKind::Native(at) = end.control.get()
                     && let Some(native) = self.natives.get_mut(at)

@@ -139,7 +139,7 @@ impl<W: Write> PacketLog<W> {
         };
         let refused = |error: PcapError| PacketLogError::Write {
             packets: 0,
-            why: reason(&error),
+            why: error_reason(&error),
         };
         let mut writer = PcapNgWriter::with_section_header(writer, section).map_err(refused)?;
         let count = network.links().len();
@@ -194,7 +194,7 @@ impl<W: Write> PacketLog<W> {
         let packets = self.packets;
         let failed = |why| PacketLogError::Write { packets, why };
         if let Some(error) = &self.error {
-            return Err(failed(reason(error)));
+            return Err(failed(error_reason(error)));
         }
         let mut writer = self.writer.into_inner();
         match writer.flush() {
@@ -273,13 +273,13 @@ impl<W: Write> Tracer for PacketLog<W> {
                 if !self.undecided.contains_key(&seen.id) {
                     self.came(now, interface, seen);
                 }
-                self.decided(seen.id, Some(told(why)));
+                self.decided(seen.id, Some(drop_comment(why)));
             }
         }
     }
 }
 
-fn reason(error: &PcapError) -> String {
+fn error_reason(error: &PcapError) -> String {
     match error {
         PcapError::IoError(error) => error.to_string(),
         other => other.to_string(),
@@ -287,7 +287,7 @@ fn reason(error: &PcapError) -> String {
 }
 
 /// Returns the comment of a dropped packet.
-fn told(why: DropReason) -> &'static str {
+fn drop_comment(why: DropReason) -> &'static str {
     match why {
         DropReason::Full => "dropped: the queue was full",
         DropReason::PushedOut => "dropped: pushed out of the queue",

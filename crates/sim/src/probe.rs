@@ -129,8 +129,8 @@ impl LinkSeries {
     /// Returns the mean sojourn time of the packets accepted in each interval between samples, ns.
     /// `None` if there were none.
     pub fn mean_sojourn(&self) -> impl Iterator<Item = Option<f64>> + '_ {
-        let sums = self.sojourn_sum.windows(2).map(grown);
-        let packets = self.accepted.windows(2).map(grown);
+        let sums = self.sojourn_sum.windows(2).map(growth);
+        let packets = self.accepted.windows(2).map(growth);
         sums.zip(packets)
             .map(|(sum, packets)| (packets > 0.0).then(|| sum / packets))
     }
@@ -145,12 +145,12 @@ impl FlowSeries {
 
 /// Returns the growth of a counter per second in each interval.
 fn per_second<'a>(time: &'a [u64], count: &'a [u64]) -> impl Iterator<Item = f64> + 'a {
-    let times = time.windows(2).map(grown);
-    let counts = count.windows(2).map(grown);
+    let times = time.windows(2).map(growth);
+    let counts = count.windows(2).map(growth);
     counts.zip(times).map(|(count, time)| count * 1e9 / time)
 }
 
-fn grown(pair: &[u64]) -> f64 {
+fn growth(pair: &[u64]) -> f64 {
     match pair {
         [before, after] => after.saturating_sub(*before) as f64,
         _ => 0.0,

@@ -166,7 +166,7 @@ impl StampClock {
     pub fn departure(&mut self, now: Time, bytes: u32) -> Time {
         let [way, _] = &mut self.ways;
         let (begins, jitter) = way.batch(&self.model, now);
-        let stamp = shown(&self.model, moved(begins, -jitter));
+        let stamp = clock_reading(&self.model, shift(begins, -jitter));
         match self.model.calibrate {
             true => way.forward.calibrate(stamp, bytes, way.rate),
             false => stamp,
@@ -177,7 +177,7 @@ impl StampClock {
     pub fn arrival(&mut self, now: Time, bytes: u32) -> Time {
         let [_, way] = &mut self.ways;
         let (begins, jitter) = way.batch(&self.model, now);
-        let stamp = shown(&self.model, moved(begins + self.model.batch, jitter));
+        let stamp = clock_reading(&self.model, shift(begins + self.model.batch, jitter));
         match self.model.calibrate {
             true => way.forward.spread(stamp, bytes, way.rate),
             false => stamp,
@@ -238,17 +238,17 @@ impl StampDirection {
 }
 
 /// Returns the clock reading at a true time. It may wrap, as timestamps do.
-fn shown(model: &StampModel, at: Time) -> Time {
+fn clock_reading(model: &StampModel, at: Time) -> Time {
     let gained = i128::from(at.as_nanos()) * i128::from(model.drift_ppb) / 1_000_000_000;
-    moved(at, model.offset_ns.wrapping_add(gained as i64))
+    shift(at, model.offset_ns.wrapping_add(gained as i64))
 }
 
 /// Returns the later of two timestamps that may have wrapped.
-pub(crate) fn later(a: Time, b: Time) -> Time {
+pub(crate) fn later_stamp(a: Time, b: Time) -> Time {
     let ahead = a.as_nanos().wrapping_sub(b.as_nanos()) as i64;
     if ahead >= 0 { a } else { b }
 }
 
-fn moved(at: Time, by: i64) -> Time {
+fn shift(at: Time, by: i64) -> Time {
     Time::from_nanos(at.as_nanos().wrapping_add_signed(by))
 }

@@ -423,7 +423,7 @@ impl<T: Tracer> Simulation<T> {
                     world.announce(agent);
                     continue;
                 }
-                Incoming::Command(command) => (flow_of(&command), command),
+                Incoming::Command(command) => (command_flow(&command), command),
             };
             let Ok(number) = u32::try_from(number) else {
                 self.steer_bundle(agent, number, &command);
@@ -460,7 +460,7 @@ impl<T: Tracer> Simulation<T> {
 }
 
 /// Returns the flow or bundle of a command; the highest number for commands that concern none.
-fn flow_of(command: &WireCommand) -> u64 {
+fn command_flow(command: &WireCommand) -> u64 {
     match command {
         WireCommand::SetProgram { flow, .. }
         | WireCommand::Update { flow, .. }

@@ -1,7 +1,8 @@
 //! Bundles at switches: the queue of a site moves into its sendbox, and packets are conserved.
 
 use ccplane_agent::{
-    Agent, AgentOptions, Algorithm, Control, DynAlgorithm, FlowInfo, Programs, Report, boxed,
+    Agent, AgentOptions, Algorithm, Control, DynAlgorithm, FlowInfo, Programs, Report,
+    box_algorithm,
 };
 use ccplane_algorithms::{Parameters, by_name};
 use ccplane_bundle::{CAPABILITIES, PacketNumbering, Reason, SendboxConfig, SendboxMode};
@@ -107,7 +108,7 @@ fn cubic(from: NodeId, to: NodeId) -> FlowSpec {
 
 /// Creates the network with a bundle and a Cubic flow from each sender.
 fn bundled(config: SendboxConfig, overhead: u32) -> (Simulation, Site, BundleId) {
-    let (mut sim, site, bundle) = idle(boxed(FixedRate), config, overhead);
+    let (mut sim, site, bundle) = idle(box_algorithm(FixedRate), config, overhead);
     for sender in site.senders {
         sim.add_flow(cubic(sender, site.receiver)).expect("a path");
     }

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use ccplane_qdisc::QueueSpec;
 use ccplane_sim::{
     FlowId, FlowSpec, LinkId, LinkSpec, LinkStep, Network, NodeId, PacketEvent, SimOptions,
-    Simulation, Tracer, TransportConfig, settings,
+    Simulation, Tracer, TransportConfig, default_transport,
 };
 use ccplane_transport::Rc3;
 use ccplane_units::{Duration, Rate, Time};
@@ -30,7 +30,7 @@ fn with_rc3(from: NodeId, to: NodeId, bytes: u64) -> FlowSpec {
                 levels: 1,
                 ..Rc3::default()
             }),
-            ..settings().as_ref().clone()
+            ..default_transport().as_ref().clone()
         }))
 }
 

@@ -6,7 +6,8 @@ use std::sync::{Arc, Mutex};
 use ccplane_qdisc::QueueSpec;
 use ccplane_sim::{
     FlowControl, FlowId, FlowSpec, LinkSpec, LinkStep, Native, Network, NodeId, PacketEvent, Rc3,
-    Rc3Stats, Rc3Stop, Remark, SimOptions, Simulation, Tracer, TransportConfig, settings, topology,
+    Rc3Stats, Rc3Stop, Remark, SimOptions, Simulation, Tracer, TransportConfig, default_transport,
+    topology,
 };
 use ccplane_transport::SegmentKind;
 use ccplane_units::{Duration, Rate, Time};
@@ -28,7 +29,7 @@ fn transport(rc3: Option<Rc3>) -> Arc<TransportConfig> {
     Arc::new(TransportConfig {
         rc3,
         ack_every: 1,
-        ..settings().as_ref().clone()
+        ..default_transport().as_ref().clone()
     })
 }
 

@@ -3,7 +3,7 @@
 use ccplane_qdisc::{QueueSpec, RcpConfig, Size};
 use ccplane_sim::{
     FlowControl, FlowId, FlowSpec, LinkSpec, Native, Network, SimOptions, Simulation,
-    TransportConfig, settings,
+    TransportConfig, default_transport,
 };
 use ccplane_units::{Duration, Rate, Time};
 
@@ -33,7 +33,7 @@ fn simulation(init: u64) -> (Simulation, Vec<FlowSpec>) {
     let sim = Simulation::new(network, SimOptions::seeded(1)).expect("valid");
     let transport = std::sync::Arc::new(TransportConfig {
         ack_every: 1,
-        ..TransportConfig::clone(&settings())
+        ..TransportConfig::clone(&default_transport())
     });
     let flow = |from| {
         FlowSpec::new(from, to)

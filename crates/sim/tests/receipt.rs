@@ -8,7 +8,7 @@ use ccplane_qdisc::QueueSpec;
 use ccplane_sim::{
     AgentId, ConnectionError, DataDirection, FlowControl, FlowId, FlowSpec, FlowView, LinkId,
     LinkSpec, Native, Network, NodeId, SimOptions, Simulation, SteerOptions, TransportConfig,
-    settings,
+    default_transport,
 };
 use ccplane_units::{Duration, Rate, Time};
 
@@ -149,7 +149,7 @@ fn proof_of_receipt_ends_the_connection_of_a_receiver_that_conceals_losses() {
 /// Nonces do not change packet sizes.
 #[test]
 fn proof_of_receipt_changes_nothing_between_honest_ends() {
-    let own = settings();
+    let own = default_transport();
     let rc3 = Arc::new(TransportConfig {
         rc3: Some(ccplane_sim::Rc3::default()),
         ..(*own).clone()

@@ -8,7 +8,7 @@ use ccplane_datapath::{ExchangeStamps, OneWay};
 use ccplane_qdisc::LineSpec;
 use ccplane_sim::{
     FlowSpec, JitterShape, LinkSpec, LinkStep, Network, NetworkError, PacketEvent, SimError,
-    SimOptions, Simulation, StampModel, Tracer, TransportConfig, settings,
+    SimOptions, Simulation, StampModel, Tracer, TransportConfig, default_transport,
 };
 use ccplane_transport::SegmentKind;
 use ccplane_units::{Duration, Rate, Time};
@@ -115,7 +115,7 @@ fn run_from(
             sim.set_stamps(host, model).expect("a host");
         }
     }
-    let config = (*settings()).clone().stamped();
+    let config = (*default_transport()).clone().stamped();
     let transport = Arc::new(TransportConfig {
         max_rate: paced.then(|| Rate::from_bits_per_sec(200_000_000)),
         ..config

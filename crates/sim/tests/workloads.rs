@@ -6,7 +6,7 @@ use ccplane_qdisc::QueueSpec;
 use ccplane_sim::{
     AppId, Arrivals, Carrier, ConnectionPolicy, DeliveredMessage, DurationDistribution, Duty,
     FlowControl, FlowView, LinkSpec, Native, NetworkError, NodeId, Pairs, SimError, SimOptions,
-    Simulation, SizeTable, TransportConfig, Workload, WorkloadSpec, settings, topology,
+    Simulation, SizeTable, TransportConfig, Workload, WorkloadSpec, default_transport, topology,
 };
 use ccplane_units::{Bytes, Duration, Rate, Time};
 
@@ -53,8 +53,12 @@ fn spec(sim: &Simulation, pairs: u32, kind: Workload) -> WorkloadSpec {
 }
 
 fn add(sim: &mut Simulation, spec: WorkloadSpec) -> AppId {
-    sim.add_workload(spec, FlowControl::Native(Native::cubic()), settings())
-        .expect("a sound workload")
+    sim.add_workload(
+        spec,
+        FlowControl::Native(Native::cubic()),
+        default_transport(),
+    )
+    .expect("a sound workload")
 }
 
 fn flows_of(sim: &Simulation, app: AppId) -> Vec<FlowView> {

@@ -221,7 +221,7 @@ fn a_killed_run_leaves_no_site() {
         "the namespaces have gone"
     );
     // Another run may have swept already.
-    ccplane_host::sweep();
+    ccplane_host::remove_stale_names();
     assert_eq!(namespaces(victim.id()), Vec::<PathBuf>::new());
 }
 

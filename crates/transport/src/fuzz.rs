@@ -82,7 +82,7 @@ pub fn transport(data: &[u8]) {
             }
             21..=40 => connection.on_timeout(now, &mut control),
             kind => {
-                let (segment, side) = arbitrary(&mut input, kind, &connection);
+                let (segment, side) = arbitrary_segment(&mut input, kind, &connection);
                 let mut proof = Proof {
                     nonce: u16::from(kind),
                     ..Proof::default()
@@ -122,7 +122,7 @@ pub fn transport(data: &[u8]) {
     }
 }
 
-fn arbitrary(
+fn arbitrary_segment(
     input: &mut TransportInput<'_>,
     kind: u8,
     connection: &Connection,

@@ -169,7 +169,7 @@ impl Growth {
 
 /// Returns an outcome that sets the window to `packets`. It is empty if that window is in force.
 #[inline(always)]
-pub(crate) fn window(event: &ControlEvent<'_>, packets: u32) -> Outcome {
+pub(crate) fn window_outcome(event: &ControlEvent<'_>, packets: u32) -> Outcome {
     let connection = event.connection();
     let changed = packets != connection.window();
     Outcome {
@@ -180,7 +180,7 @@ pub(crate) fn window(event: &ControlEvent<'_>, packets: u32) -> Outcome {
 
 /// Returns an outcome that sets the threshold to `packets`, at least two.
 #[inline(always)]
-pub(crate) fn threshold(event: &ControlEvent<'_>, packets: u64) -> Outcome {
+pub(crate) fn threshold_outcome(event: &ControlEvent<'_>, packets: u64) -> Outcome {
     Outcome {
         ssthresh: Some(packets.max(2) * event.connection().mss()),
         ..Outcome::default()

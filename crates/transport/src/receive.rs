@@ -204,7 +204,7 @@ impl Receiver {
             self.ce_packets = self.ce_packets.wrapping_add(1);
             self.ce_bytes = self.ce_bytes.wrapping_add(u32::from(segment.length));
         }
-        if side_stamped(segment, side) && segment.class == 0 {
+        if has_stamps(segment, side) && segment.class == 0 {
             self.keep_stamps(arrived, side);
         }
         let in_order = segment.number == self.next
@@ -645,6 +645,6 @@ impl OutOfOrderData {
 }
 
 #[inline(always)]
-fn side_stamped(segment: &Segment, side: &SideData) -> bool {
+fn has_stamps(segment: &Segment, side: &SideData) -> bool {
     segment.has_side() && side.stamped
 }

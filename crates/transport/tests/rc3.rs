@@ -64,7 +64,7 @@ impl CongestionControl for IdleControl {
 }
 
 /// Delays class 0 by 10 ms and other classes by `low`; `lose` selects lost packets by sending end.
-fn lanes(
+fn class_delays(
     low: Duration,
     mut lose: impl FnMut(usize, &Segment) -> bool,
 ) -> impl FnMut(Time, usize, &mut Segment, &mut Vec<Time>) {
@@ -75,7 +75,7 @@ fn lanes(
     }
 }
 
-fn nothing(_: usize, _: &Segment) -> bool {
+fn no_loss(_: usize, _: &Segment) -> bool {
     false
 }
 
@@ -98,7 +98,7 @@ fn open(config: TransportConfig, bytes: u64) -> (Connection, Connection, Time) {
 }
 
 /// Sends everything that may be sent now.
-fn all(connection: &mut Connection, now: Time) -> Vec<Segment> {
+fn send_all(connection: &mut Connection, now: Time) -> Vec<Segment> {
     let mut sent = Vec::new();
     while connection.classes(now) != 0 {
         let class = connection.classes(now).trailing_zeros() as u8;

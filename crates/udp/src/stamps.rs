@@ -1,7 +1,7 @@
 //! Packet timestamps of a host: converts kernel timestamps, spreads the timestamps of a burst, and
 //! stores departure times.
 
-use ccplane_datapath::burst::{Forward, Passing, backward, on_ethernet};
+use ccplane_datapath::burst::{Forward, Passing, calibrate_batch, ethernet_bytes};
 use ccplane_link::ThreadClock;
 use ccplane_transport::SideData;
 use ccplane_units::{Duration, Rate, Time};
@@ -46,7 +46,7 @@ impl HostTimestamps {
         if let Some(at) = self.stamper.convert(stamp, now) {
             let (link, leaving) = (self.link, &mut self.leaving);
             self.departures.left(number, |bytes| match link {
-                Some(rate) => leaving.calibrate(at, on_ethernet(bytes + headers), rate),
+                Some(rate) => leaving.calibrate(at, ethernet_bytes(bytes + headers), rate),
                 None => at,
             });
         }
@@ -59,7 +59,7 @@ impl HostTimestamps {
         self.trusted.push(at.is_some());
         self.batch.push(Passing {
             stamp: at.unwrap_or(now),
-            bytes: on_ethernet(bytes),
+            bytes: ethernet_bytes(bytes),
         });
     }
 
@@ -68,7 +68,7 @@ impl HostTimestamps {
         if let Some(rate) = self.link
             && self.trusted.iter().all(|trusted| *trusted)
         {
-            backward(&mut self.batch, rate);
+            calibrate_batch(&mut self.batch, rate);
         }
     }
 

@@ -107,7 +107,7 @@ impl Decimal {
 }
 
 /// Parses a number with one of `units`, given as name and value `num / den`.
-fn quantity(
+fn parse_quantity(
     text: &str,
     units: &[(&str, u64, u64)],
     any_case: bool,
@@ -199,7 +199,7 @@ impl FromStr for Rate {
                 expected: BPS_HINT,
             });
         }
-        match quantity(text, &UNITS, true, RATE_HINT)? {
+        match parse_quantity(text, &UNITS, true, RATE_HINT)? {
             0 => Err(ParseError {
                 reason: "a rate of zero sends nothing",
                 expected: RATE_HINT,
@@ -224,7 +224,7 @@ impl FromStr for Duration {
             ("min", 60 * GIGA, 1),
             ("h", 3600 * GIGA, 1),
         ];
-        quantity(text, &UNITS, false, DURATION_HINT).map(Duration::from_nanos)
+        parse_quantity(text, &UNITS, false, DURATION_HINT).map(Duration::from_nanos)
     }
 }
 
@@ -264,7 +264,7 @@ impl FromStr for Bytes {
             ("bytes", 1, 1),
             ("byte", 1, 1),
         ];
-        quantity(text, &UNITS, false, BYTES_HINT).map(Bytes::new)
+        parse_quantity(text, &UNITS, false, BYTES_HINT).map(Bytes::new)
     }
 }
 

@@ -7,10 +7,10 @@ use crate::parse::round_div;
 use crate::{Bytes, Duration, Packets, Probability, Rate, Time};
 
 /// Writes `value / one` and the unit.
-fn decimal(f: &mut fmt::Formatter<'_>, value: u128, one: u128, unit: &str) -> fmt::Result {
+fn write_decimal(f: &mut fmt::Formatter<'_>, value: u128, one: u128, unit: &str) -> fmt::Result {
     let Some(places) = f.precision() else {
         write!(f, "{}", value / one)?;
-        fraction(f, value % one, one)?;
+        write_fraction(f, value % one, one)?;
         return f.write_str(unit);
     };
     let scale = 10u128.pow(places.min(9) as u32);
@@ -24,7 +24,7 @@ fn decimal(f: &mut fmt::Formatter<'_>, value: u128, one: u128, unit: &str) -> fm
 }
 
 /// Writes the decimals of `rest / one`, if any. `one` is a power of ten.
-fn fraction(f: &mut fmt::Formatter<'_>, mut rest: u128, mut one: u128) -> fmt::Result {
+fn write_fraction(f: &mut fmt::Formatter<'_>, mut rest: u128, mut one: u128) -> fmt::Result {
     if rest != 0 {
         f.write_str(".")?;
     }
@@ -37,7 +37,7 @@ fn fraction(f: &mut fmt::Formatter<'_>, mut rest: u128, mut one: u128) -> fmt::R
 }
 
 /// Returns the largest of `units` not above `value`, or else the last.
-fn largest<'u>(value: u128, units: &[(u128, &'u str)]) -> (u128, &'u str) {
+fn largest_unit<'u>(value: u128, units: &[(u128, &'u str)]) -> (u128, &'u str) {
     let fits = units.iter().find(|(one, _)| value >= *one);
     fits.or(units.last()).copied().unwrap_or((1, ""))
 }
@@ -52,8 +52,8 @@ impl fmt::Display for Rate {
             (1_000, "kbit"),
             (1, "bit"),
         ];
-        let (one, unit) = largest(bits, &units);
-        decimal(f, bits, one, unit)
+        let (one, unit) = largest_unit(bits, &units);
+        write_decimal(f, bits, one, unit)
     }
 }
 
@@ -62,7 +62,7 @@ impl fmt::Display for Duration {
         let ns = u128::from(self.as_nanos());
         let (one, unit) = match ns {
             0 => (1_000_000, "ms"),
-            _ => largest(
+            _ => largest_unit(
                 ns,
                 &[
                     (1_000_000_000, "s"),
@@ -72,7 +72,7 @@ impl fmt::Display for Duration {
                 ],
             ),
         };
-        decimal(f, ns, one, unit)
+        write_decimal(f, ns, one, unit)
     }
 }
 
@@ -93,7 +93,7 @@ impl fmt::Display for Bytes {
         {
             Some((one, unit)) if f.precision().is_none() => write!(f, "{}{unit}", bytes / one),
             _ => {
-                let (one, unit) = largest(
+                let (one, unit) = largest_unit(
                     bytes,
                     &[
                         (1_000_000_000, "GB"),
@@ -102,7 +102,7 @@ impl fmt::Display for Bytes {
                         (1, "B"),
                     ],
                 );
-                decimal(f, bytes, one, unit)
+                write_decimal(f, bytes, one, unit)
             }
         }
     }
@@ -124,6 +124,6 @@ impl fmt::Display for Probability {
             .map(|places| 10u128.pow(places + 2))
             .find(|&scale| round_div(rounded(scale) << 32, scale) == parts)
             .unwrap_or(10_000_000_000);
-        decimal(f, rounded(scale), scale / 100, "%")
+        write_decimal(f, rounded(scale), scale / 100, "%")
     }
 }

@@ -125,32 +125,32 @@ fn read(frame: &[u8]) -> Result<Frame<'_>, WireError> {
 }
 
 /// Length prefix of a packet.
-pub fn length(packet: &[u8]) -> [u8; LENGTH_FIELD_BYTES] {
+pub fn encode_length(packet: &[u8]) -> [u8; LENGTH_FIELD_BYTES] {
     (packet.len() as u32).to_le_bytes()
 }
 
 /// Encodes a frame with the identity of the opener.
-pub fn hello(hello: Hello) -> Vec<u8> {
-    framed(HELLO_TYPE, |out| {
+pub fn encode_hello(hello: Hello) -> Vec<u8> {
+    encode_frame(HELLO_TYPE, |out| {
         out.put_u64(hello.process);
         out.put_u64(hello.way);
     })
 }
 
 /// Encodes a frame with the reason for closing.
-pub fn goodbye(words: &str) -> Vec<u8> {
+pub fn encode_goodbye(words: &str) -> Vec<u8> {
     let mut end = words.len().min(GOODBYE_TEXT_BYTES_MAX);
     while !words.is_char_boundary(end) {
         end -= 1;
     }
-    framed(GOODBYE_TYPE, |out| out.put(&words.as_bytes()[..end]))
+    encode_frame(GOODBYE_TYPE, |out| out.put(&words.as_bytes()[..end]))
 }
 
-fn framed(first: u8, write: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
+fn encode_frame(first: u8, write: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
     let mut out = vec![0; LENGTH_FIELD_BYTES];
     out.put_u8(first);
     write(&mut out);
-    let length = length(&out[LENGTH_FIELD_BYTES..]);
+    let length = encode_length(&out[LENGTH_FIELD_BYTES..]);
     out[..LENGTH_FIELD_BYTES].copy_from_slice(&length);
     out
 }
@@ -180,9 +180,9 @@ mod tests {
 
     fn bytes(frame: &OwnedMessage) -> Vec<u8> {
         match frame {
-            OwnedMessage::Packet(bytes) => [&length(bytes)[..], bytes].concat(),
-            OwnedMessage::Hello(is) => hello(*is),
-            OwnedMessage::Goodbye(words) => goodbye(words),
+            OwnedMessage::Packet(bytes) => [&encode_length(bytes)[..], bytes].concat(),
+            OwnedMessage::Hello(is) => encode_hello(*is),
+            OwnedMessage::Goodbye(words) => encode_goodbye(words),
         }
     }
 
@@ -313,7 +313,7 @@ mod tests {
         assert!(matches!(why, Some(WireError::Short { .. })), "{why:?}");
         let (_, why) = read_all([&[2, 0, 0, 0, GOODBYE_TYPE, 0xff][..]]);
         assert!(matches!(why, Some(WireError::Text(_))), "{why:?}");
-        let long = framed(GOODBYE_TYPE, |out| {
+        let long = encode_frame(GOODBYE_TYPE, |out| {
             out.put(&[b'x'; GOODBYE_TEXT_BYTES_MAX + 1])
         });
         let (_, why) = read_all([&long[..]]);
@@ -325,7 +325,7 @@ mod tests {
 
     #[test]
     fn many_words_are_cut_at_a_character() {
-        let frame = goodbye(&"ä".repeat(400));
+        let frame = encode_goodbye(&"ä".repeat(400));
         assert_eq!(frame.len(), LENGTH_FIELD_BYTES + 1 + GOODBYE_TEXT_BYTES_MAX);
         let (all, why) = read_all([&frame[..]]);
         assert_eq!(

@@ -19,7 +19,9 @@ pub mod program;
 #[cfg(test)]
 mod tests;
 
-pub use encode::{change_program, create, install, measure, ready, sayable, update_fields};
+pub use encode::{
+    change_program, check_expressible, create, install, measure, ready, update_fields,
+};
 
 use std::net::{Ipv4Addr, SocketAddr};
 
@@ -243,7 +245,7 @@ fn take<'a>(bytes: &mut &'a [u8]) -> Result<V1Message<'a>, WireError> {
         kind::MEASURE => {
             let (program, count) = (body.u32()?, body.u32()?);
             let (fields, over) = body.rest().as_chunks();
-            counted(what, length, count, fields.len(), over, 16, 8)?;
+            check_count(what, length, count, fields.len(), over, 16, 8)?;
             Ok(V1Message::Measure {
                 flow,
                 program,
@@ -254,7 +256,7 @@ fn take<'a>(bytes: &mut &'a [u8]) -> Result<V1Message<'a>, WireError> {
         kind::UPDATE_FIELD => {
             let count = body.u32()?;
             let (updates, over) = body.rest().as_chunks();
-            counted(what, length, count, updates.len(), over, 12, UPDATE)?;
+            check_count(what, length, count, updates.len(), over, 12, UPDATE)?;
             Ok(V1Message::UpdateField {
                 flow,
                 updates: RawUpdates(updates),
@@ -263,7 +265,7 @@ fn take<'a>(bytes: &mut &'a [u8]) -> Result<V1Message<'a>, WireError> {
         kind::CHANGEPROG => {
             let (program, count) = (body.u32()?, body.u32()?);
             let (updates, over) = body.rest().as_chunks();
-            counted(what, length, count, updates.len(), over, 16, UPDATE)?;
+            check_count(what, length, count, updates.len(), over, 16, UPDATE)?;
             Ok(V1Message::ChangeProgram {
                 flow,
                 program,
@@ -283,7 +285,7 @@ fn take<'a>(bytes: &mut &'a [u8]) -> Result<V1Message<'a>, WireError> {
 }
 
 /// Checks that the count agrees with the contents, and that nothing is left over.
-fn counted(
+fn check_count(
     what: &'static str,
     says: usize,
     count: u32,

@@ -9,7 +9,7 @@ const SEED_PURPOSE: u64 = 0x776f_726b_6c6f_6164;
 
 /// Returns the generator of the workload with index `which`. It does not depend on the other
 /// workloads.
-pub(super) fn random(seed: u64, which: u32) -> Pcg64 {
+pub(super) fn workload_rng(seed: u64, which: u32) -> Pcg64 {
     Pcg64::new(u128::from(mix(seed ^ SEED_PURPOSE)), u128::from(which))
 }
 
@@ -17,7 +17,7 @@ pub(super) fn random(seed: u64, which: u32) -> Pcg64 {
 const START_OFFSET_STREAM: u128 = 0x6d61_6e79;
 
 /// Returns the generator of the start offsets of the workload with index `which`.
-pub(super) fn late(seed: u64, which: u32) -> Pcg64 {
+pub(super) fn start_offset_rng(seed: u64, which: u32) -> Pcg64 {
     Pcg64::new(u128::from(seed), START_OFFSET_STREAM + u128::from(which))
 }
 
@@ -25,7 +25,7 @@ pub(super) fn late(seed: u64, which: u32) -> Pcg64 {
 const CONNECTION_STREAM: u128 = 0x7365_7276_6572;
 
 /// Returns the generator of the connection choices of the workload with index `which`.
-pub(super) fn servers(seed: u64, which: u32) -> Pcg64 {
+pub(super) fn connection_rng(seed: u64, which: u32) -> Pcg64 {
     Pcg64::new(u128::from(seed), CONNECTION_STREAM + u128::from(which))
 }
 
@@ -33,13 +33,13 @@ pub(super) fn servers(seed: u64, which: u32) -> Pcg64 {
 ///
 /// By inversion: -mean · ln(u) with u uniform over (0, 1] in steps of 2^-53, so that no draw
 /// exceeds 37 times the mean.
-pub(super) fn exponential(random: &mut Pcg64, mean_ns: f64) -> Duration {
+pub(super) fn draw_exponential(random: &mut Pcg64, mean_ns: f64) -> Duration {
     let u = ((random.next_u64() >> 11) + 1) as f64 / (1_u64 << 53) as f64;
     Duration::from_nanos((-mean_ns * libm::log(u) + 0.5) as u64)
 }
 
 /// Draws an integer below `count`, uniform to within 2^-32; 0 if `count` is 0.
-pub(super) fn below(random: &mut Pcg64, count: usize) -> usize {
+pub(super) fn draw_below(random: &mut Pcg64, count: usize) -> usize {
     ((u128::from(random.next_u64()) * count as u128) >> 64) as usize
 }
 

@@ -359,7 +359,7 @@ impl WorkloadGenerator {
             return Err(WorkloadError::NoPairs(name));
         }
         let span = ActiveTime { start, stop };
-        let random = draw::random(seed, which);
+        let random = draw::workload_rng(seed, which);
         let nothing = |why| WorkloadError::Nothing {
             name: name.clone(),
             why,
@@ -370,7 +370,7 @@ impl WorkloadGenerator {
                 duty,
                 carrier,
             } => {
-                room(&name, "sources", pairs.places() as u64)?;
+                check_count(&name, "sources", pairs.places() as u64)?;
                 WorkloadMachine::Paced(
                     paced::PacedWorkload::new(rate, duty, carrier, &pairs, span, random)
                         .map_err(nothing)?,
@@ -383,7 +383,7 @@ impl WorkloadGenerator {
                 think,
             } => {
                 let places = pairs.places() as u64;
-                room(
+                check_count(
                     &name,
                     "connections",
                     places.saturating_mul(u64::from(connections)),
@@ -409,7 +409,7 @@ impl WorkloadGenerator {
                 requested: _,
             } => {
                 let places = pairs.places() as u64;
-                room(
+                check_count(
                     &name,
                     "connections",
                     places.saturating_mul(u64::from(connections)),
@@ -428,23 +428,23 @@ impl WorkloadGenerator {
                     sizes,
                     most: messages,
                 };
-                let servers = draw::servers(seed, which);
+                let servers = draw::connection_rng(seed, which);
                 WorkloadMachine::Messages(messages::MessageWorkload::new(
                     demand, &pairs, span, random, servers,
                 ))
             }
             kind => {
-                if let Some((what, index)) = backwards(&kind) {
+                if let Some((what, index)) = first_unsorted_flow(&kind) {
                     return Err(WorkloadError::Backwards { name, what, index });
                 }
                 if let Workload::Bulk { flows, .. } = &kind {
-                    room(
+                    check_count(
                         &name,
                         "flows",
                         (pairs.places() as u64).saturating_mul(u64::from(*flows)),
                     )?;
                 }
-                let late = draw::late(seed, which);
+                let late = draw::start_offset_rng(seed, which);
                 WorkloadMachine::Open(
                     open::OpenLoop::new(kind, &pairs, span, random, late).map_err(nothing)?,
                 )
@@ -539,7 +539,7 @@ impl ActiveTime {
 
 /// Returns the first flow that starts before its predecessor, and whether it is in a trace or a
 /// list.
-fn backwards(kind: &Workload) -> Option<(&'static str, usize)> {
+fn first_unsorted_flow(kind: &Workload) -> Option<(&'static str, usize)> {
     let (what, index) = match kind {
         Workload::Trace { flows } => (
             "trace",
@@ -554,7 +554,7 @@ fn backwards(kind: &Workload) -> Option<(&'static str, usize)> {
     Some((what, index? + 1))
 }
 
-fn room(name: &str, what: &'static str, count: u64) -> Result<(), WorkloadError> {
+fn check_count(name: &str, what: &'static str, count: u64) -> Result<(), WorkloadError> {
     if count > CONNECTIONS_MAX {
         return Err(WorkloadError::TooMany {
             name: name.into(),
@@ -580,7 +580,7 @@ impl DurationDistribution {
         match self {
             DurationDistribution::Fixed(length) => length,
             DurationDistribution::Exponential(mean) => {
-                draw::exponential(random, mean.as_nanos() as f64)
+                draw::draw_exponential(random, mean.as_nanos() as f64)
             }
         }
     }

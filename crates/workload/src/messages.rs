@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use ccplane_units::{Bytes, Duration, Time};
 use rand_pcg::Pcg64;
 
-use super::draw::{below, exponential};
+use super::draw::{draw_below, draw_exponential};
 use super::{Action, ActiveTime, Pairs, RECORDS_MAX, SizeTable};
 
 /// A message that has arrived.
@@ -251,7 +251,7 @@ impl MessageWorkload {
         if self.arrived >= self.most {
             return None;
         }
-        let next = at + exponential(&mut self.random, self.gap);
+        let next = at + draw_exponential(&mut self.random, self.gap);
         (!self.span.over(next)).then_some(next)
     }
 
@@ -276,7 +276,7 @@ impl MessageWorkload {
                     desk.idle.pop()
                 }
                 ConnectionPolicy::Random => {
-                    let server = below(&mut self.servers, desk.slots.len());
+                    let server = draw_below(&mut self.servers, desk.slots.len());
                     desk.slots.get(server).copied()
                 }
             };

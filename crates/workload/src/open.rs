@@ -7,7 +7,7 @@ use ccplane_units::{Bytes, Duration, Time};
 use rand_pcg::Pcg64;
 use rand_pcg::rand_core::Rng;
 
-use super::draw::exponential;
+use super::draw::draw_exponential;
 use super::planned::FlowTimes;
 use super::{Action, ActiveTime, Arrivals, Pairs, SizeTable, TraceFlow, Workload};
 
@@ -211,7 +211,7 @@ impl OpenLoop {
                 (count < *flows).then(|| planned.starts(count))
             }
             ArrivalPlan::Poisson { gap, flows, .. } => {
-                (count < *flows).then(|| at + exponential(&mut self.random, *gap))
+                (count < *flows).then(|| at + draw_exponential(&mut self.random, *gap))
             }
             ArrivalPlan::Bursts {
                 every,

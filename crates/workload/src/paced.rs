@@ -6,7 +6,7 @@ use std::collections::BinaryHeap;
 use ccplane_units::{Duration, Rate, Time};
 use rand_pcg::Pcg64;
 
-use super::draw::{below, exponential};
+use super::draw::{draw_below, draw_exponential};
 use super::{Action, ActiveTime, Carrier, Duty, Pairs};
 
 /// Paced sources, one per pair.
@@ -62,11 +62,11 @@ impl PacedWorkload {
         if bytes == 0 {
             return Err("it writes 0 bytes at a time; give the size of a segment or packet");
         }
-        let interval = nanos(u64::from(bytes), rate);
+        let interval = transmission_nanos(u64::from(bytes), rate);
         let mut sources = Vec::new();
         let mut due = BinaryHeap::new();
         for place in (0..pairs.places()).filter(|place| pairs.get(*place).is_some()) {
-            let phase = Duration::from_nanos(below(&mut random, interval as usize) as u64);
+            let phase = Duration::from_nanos(draw_below(&mut random, interval as usize) as u64);
             let on = span.start + phase;
             due.push(Reverse((on, sources.len() as u32)));
             sources.push(PacedSource {
@@ -138,7 +138,10 @@ impl PacedWorkload {
         source.count += 1;
         let next = |bytes: u32| {
             source.on
-                + Duration::from_nanos(nanos(source.count.saturating_mul(bytes.into()), self.rate))
+                + Duration::from_nanos(transmission_nanos(
+                    source.count.saturating_mul(bytes.into()),
+                    self.rate,
+                ))
         };
         let (action, next) = match self.carrier {
             Carrier::Datagrams {
@@ -150,7 +153,7 @@ impl PacedWorkload {
                 poisson: true,
             } => {
                 let mean = f64::from(bytes) * 1e9 / self.rate.bytes_per_sec() as f64;
-                let gap = exponential(&mut self.random, mean);
+                let gap = draw_exponential(&mut self.random, mean);
                 (Some(Action::Datagram { from, to, bytes }), at + gap)
             }
             Carrier::Stream { write: bytes } => {
@@ -205,7 +208,7 @@ fn until(duty: Duty, on: Time, random: &mut Pcg64) -> Time {
 }
 
 /// Returns the time for `bytes` at this rate, in ns, rounded down.
-fn nanos(bytes: u64, rate: Rate) -> u64 {
+fn transmission_nanos(bytes: u64, rate: Rate) -> u64 {
     let nanos = u128::from(bytes) * 1_000_000_000 / u128::from(rate.bytes_per_sec().max(1));
     u64::try_from(nanos).unwrap_or(u64::MAX)
 }

@@ -2,7 +2,7 @@
 
 use rand_pcg::Pcg64;
 
-use super::draw::{below, random};
+use super::draw::{draw_below, workload_rng};
 use crate::NodeId;
 
 /// Pairs of sender and receiver.
@@ -30,10 +30,10 @@ impl Pairs {
     ///
     /// Sattolo's algorithm (1986): a single cycle through all hosts, drawn uniformly.
     pub fn permutation(hosts: &[NodeId], seed: u64) -> Pairs {
-        let mut draws = random(seed, u32::MAX);
+        let mut draws = workload_rng(seed, u32::MAX);
         let mut to = hosts.to_vec();
         for i in (1..to.len()).rev() {
-            to.swap(i, below(&mut draws, i));
+            to.swap(i, draw_below(&mut draws, i));
         }
         let pairs = hosts.iter().copied().zip(to);
         Pairs::Each(pairs.filter(|(from, to)| from != to).collect())
@@ -71,7 +71,7 @@ impl Pairs {
         // At least half of the places hold a pair, or there are very few hosts: a few draws find
         // one.
         for _ in 0..1_000 {
-            let place = below(random, self.places());
+            let place = draw_below(random, self.places());
             if let Some(pair) = self.get(place) {
                 return Some((place as u32, pair));
             }
@@ -128,7 +128,7 @@ mod tests {
                 (2, 3)
             ]
         );
-        let mut random = random(7, 0);
+        let mut random = workload_rng(7, 0);
         let mut counts = [0; 12];
         for _ in 0..9_000 {
             counts[pairs.draw(&mut random).expect("there are pairs").0 as usize] += 1;

@@ -198,7 +198,7 @@ fn what_an_algorithm_does_not_say() {
         fn open(&mut self, _: &FlowInfo, _: &mut Control<'_>) {}
         fn on_report(&mut self, (): &mut (), _: &Report<'_>, _: &mut Control<'_>) {}
     }
-    let plain = boxed(Plain);
+    let plain = box_algorithm(Plain);
     assert!(!plain.undecided());
     assert_eq!(plain.alone(), None);
     assert_eq!(plain.kernel_name(), "ccp_aplainname_");

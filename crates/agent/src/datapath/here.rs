@@ -65,14 +65,14 @@ impl InlineChannel {
     /// Delivers all events due by now to the agent in one batch. `see` is called for each.
     pub fn deliver(&mut self, now: Time, see: impl FnMut(&WireEvent<'_>)) {
         let waiting = (&mut self.to_agent, &mut self.together);
-        hand_over(&mut self.agent, self.id, now, waiting, see);
+        deliver_due(&mut self.agent, self.id, now, waiting, see);
         self.collect(now);
     }
 
     /// Delivers due events to an agent that is stored with another of its datapaths, whose channel
     /// [collects](InlineChannel::collect) the commands.
     pub fn deliver_to(&mut self, agent: &mut Agent, now: Time, see: impl FnMut(&WireEvent<'_>)) {
-        hand_over(
+        deliver_due(
             agent,
             self.id,
             now,
@@ -111,7 +111,7 @@ impl InlineChannel {
 }
 
 /// Moves due events from `to_agent` to the agent. `together` is a reusable buffer.
-fn hand_over(
+fn deliver_due(
     agent: &mut Agent,
     id: DatapathId,
     now: Time,

@@ -5,7 +5,7 @@
 //! any state ──min RTT expired──> ProbeRtt ──200 ms and a round──> ProbeBw, or Startup until full
 //! ```
 
-use ccplane_agent::{Algorithm, Control, DynAlgorithm, FlowInfo, Programs, Report, boxed};
+use ccplane_agent::{Algorithm, Control, DynAlgorithm, FlowInfo, Programs, Report, box_algorithm};
 use ccplane_datapath::Capabilities;
 
 use super::filter::MaxFilter;
@@ -36,7 +36,7 @@ pub(crate) const DOC: AlgorithmDoc = AlgorithmDoc {
 };
 
 pub(crate) fn make(parameters: &Parameters) -> Result<Box<dyn DynAlgorithm>, BadParameter> {
-    Ok(boxed(Bbr {
+    Ok(box_algorithm(Bbr {
         probe_rtt_us: probe_rtt_us(parameters)?,
         policer: parameters.read("policer", true)?,
     }))

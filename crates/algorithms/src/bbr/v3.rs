@@ -11,7 +11,7 @@ mod probe;
 #[cfg(test)]
 mod tests;
 
-use ccplane_agent::{Algorithm, Control, DynAlgorithm, FlowInfo, Programs, Report, boxed};
+use ccplane_agent::{Algorithm, Control, DynAlgorithm, FlowInfo, Programs, Report, box_algorithm};
 use ccplane_datapath::{Capabilities, INFINITY};
 
 use super::filter::MaxFilter;
@@ -34,7 +34,7 @@ pub(crate) const DOC: AlgorithmDoc = AlgorithmDoc {
 };
 
 pub(crate) fn make(parameters: &Parameters) -> Result<Box<dyn DynAlgorithm>, BadParameter> {
-    Ok(boxed(Bbr3 {
+    Ok(box_algorithm(Bbr3 {
         probe_rtt_us: probe_rtt_us(parameters)?,
     }))
 }

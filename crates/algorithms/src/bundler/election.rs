@@ -18,7 +18,7 @@
 //! * *Rank.* A pulser in traffic-passing mode stays. Within a mode, the higher tone stays. Both
 //!   pulsers detect the other's tone, so they agree at once which one becomes a watcher.
 
-use ccplane_agent::dice::{Dice, scatter};
+use ccplane_agent::dice::{Dice, mix64};
 use ccplane_units::{Duration, Time};
 
 use crate::nimbus::{BINS_PER_HZ, NimbusMode, Spectra, SpectrumPart, band};
@@ -293,7 +293,7 @@ impl Election {
     /// hosts may have equal flow identifiers and seeds; their measurements make the random
     /// sequences differ.
     pub fn begins(&mut self, share: f64, urgent: bool, count: u32, measured: u64) -> bool {
-        self.dice.0 ^= scatter(measured);
+        self.dice.0 ^= mix64(measured);
         let chance = if urgent {
             PULSE_START_PROBABILITY
         } else {

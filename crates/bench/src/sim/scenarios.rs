@@ -7,7 +7,7 @@ use ccplane_algorithms::{Parameters, Registry};
 use ccplane_qdisc::{Ecn, QueueSpec, Size};
 use ccplane_sim::{
     FLOW_BYTES, FlowControl, FlowSpec, LinkSpec, Network, NodeId, SimError, SimOptions, Simulation,
-    SteerOptions, TransportConfig, settings, topology,
+    SteerOptions, TransportConfig, default_transport, topology,
 };
 use ccplane_transport::Native;
 use ccplane_units::{Duration, Rate, Time};
@@ -29,7 +29,7 @@ pub fn incast(senders: u32, queue: u64, steered: bool) -> Result<Simulation, Sim
     } else {
         FlowControl::Native(Native::cubic())
     };
-    let config = settings();
+    let config = default_transport();
     let hosts: Vec<NodeId> = sim.network().hosts().collect();
     let receiver = hosts[0];
     // Spread over half a millisecond: 10 000 handshakes at one instant would be another experiment.
@@ -67,7 +67,7 @@ pub fn fat_tree(k: u32) -> Result<Simulation, SimError> {
     let config = Arc::new(TransportConfig {
         mss: WIRE - 52,
         ecn: Ecn::Ect0,
-        ..settings().as_ref().clone()
+        ..default_transport().as_ref().clone()
     });
     for (n, from) in hosts.iter().enumerate() {
         let to = hosts[(n + count / 2 + 1) % count];

@@ -32,7 +32,7 @@ pub(super) fn choices(
                 "the agent has to have it".to_owned(),
             )
         })?;
-        select::check(&rule.value.selection).map_err(|why| {
+        select::validate(&rule.value.selection).map_err(|why| {
             let text = why.to_string();
             let (what, fix) = text.split_once("; ").unwrap_or((&text, ""));
             refuse(what.to_owned(), fix.to_owned())

@@ -129,7 +129,7 @@ impl Settings {
             max_flows: merge.choose(
                 args.max_flows,
                 |c| c.max_flows.as_ref(),
-                ccplane_linux::most_flows(),
+                ccplane_linux::flows_max(),
             ),
             metrics: match (args.metrics, config.and_then(|c| c.metrics.as_ref())) {
                 (None, Some(file)) => {

@@ -163,7 +163,7 @@ pub fn read(path: &Path) -> Result<Capture, Error> {
         let packet = match block {
             Ok(Block::EnhancedPacket(packet)) => packet,
             Ok(Block::InterfaceDescription(interface)) => {
-                ways.push(described(&interface, &mut captured));
+                ways.push(parse_interface(&interface, &mut captured));
                 continue;
             }
             Ok(_) => continue,
@@ -200,7 +200,7 @@ pub fn read(path: &Path) -> Result<Capture, Error> {
 
 /// Returns the direction of an interface and the length of its link header. Stores its description
 /// of the link.
-fn described(
+fn parse_interface(
     interface: &InterfaceDescriptionBlock<'_>,
     captured: &mut Capture,
 ) -> Option<(PathDirection, usize)> {

@@ -17,7 +17,7 @@ impl Packet {
         let mut bytes = vec![0; ip + if tcp { 32 } else { 8 }];
         if ip == V4_HEADER_BYTES {
             (bytes[0], bytes[1], bytes[6], bytes[8]) = (0x45, 0b10, 0x40, 64);
-            set_word(&mut bytes, 4, 0xfffe_u16.wrapping_add(index));
+            write_word(&mut bytes, 4, 0xfffe_u16.wrapping_add(index));
             bytes[9] = if tcp { TCP } else { UDP };
             (12..20).for_each(|i| bytes[i] = i as u8);
         } else {
@@ -43,13 +43,13 @@ impl Packet {
         let v4 = bytes[0] >> 4 == 4;
         let protocol = if v4 { bytes[9] } else { bytes[6] };
         if v4 {
-            set_word(bytes, 2, length as u16);
-            set_word(bytes, 10, 0);
+            write_word(bytes, 2, length as u16);
+            write_word(bytes, 10, 0);
             let header = usize::from(bytes[0] & 0xf) * 4;
             let sum = checksum(&bytes[..header]);
-            set_word(bytes, 10, sum);
+            write_word(bytes, 10, sum);
         } else {
-            set_word(bytes, 4, (length - 40) as u16);
+            write_word(bytes, 4, (length - 40) as u16);
         }
         let check = ip
             + if protocol == TCP {
@@ -58,14 +58,14 @@ impl Packet {
                 UDP_CHECKSUM_OFFSET
             };
         if protocol == UDP {
-            set_word(bytes, ip + 4, (length - ip) as u16);
+            write_word(bytes, ip + 4, (length - ip) as u16);
         }
-        set_word(bytes, check, 0);
+        write_word(bytes, check, 0);
         let sum = !add(
-            pseudo(bytes, protocol, (length - ip) as u16),
+            pseudo_header_sum(bytes, protocol, (length - ip) as u16),
             sum(&bytes[ip..]),
         );
-        set_word(
+        write_word(
             bytes,
             check,
             if sum == 0 && protocol == UDP {
@@ -167,9 +167,9 @@ fn the_frame_says_what_a_kernel_would() {
     assert_eq!(frame[..2], [NEEDS_CHECKSUM, GSO_TCPV4]);
     assert_eq!([2, 4, 6, 8].map(field), [52, 1_000, 20, 16]);
     let packet = &frame[VNET_HEADER_BYTES..];
-    assert_eq!((packet.len(), word(packet, 2)), (4_052, 4_052));
+    assert_eq!((packet.len(), read_word(packet, 2)), (4_052, 4_052));
     assert_eq!(checksum(&packet[..20]), 0);
-    assert_eq!(word(packet, 36), pseudo(packet, TCP, 4_032));
+    assert_eq!(read_word(packet, 36), pseudo_header_sum(packet, TCP, 4_032));
     assert_eq!((joiner.packets(), joiner.finish()), (0, None));
 }
 

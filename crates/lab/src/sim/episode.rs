@@ -80,7 +80,7 @@ impl Episode {
 mod tests {
     use std::path::Path;
 
-    use ccplane_agent::boxed;
+    use ccplane_agent::box_algorithm;
     use ccplane_algorithms::outside::{
         self, ActionKind, ActionMapper, ControlledFlows, ExternalControl, Feature, Observer,
         StepInterval, StepSize,
@@ -107,7 +107,7 @@ bulk.flows = 1
         let seats = ControlledFlows::default();
         let theirs = seats.clone();
         let registry = Registry::builtin().add(outside::DOC, move |_| {
-            Ok(boxed(ExternalControl::new(step, theirs.clone())))
+            Ok(box_algorithm(ExternalControl::new(step, theirs.clone())))
         });
         let episode =
             Episode::new(&scenario, &registry, seed).unwrap_or_else(|why| panic!("{why}"));

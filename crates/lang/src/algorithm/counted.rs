@@ -1,7 +1,7 @@
 //! Instrumented program file that counts the runs of each clause, to show which ones were in force
 //! at a time.
 
-use super::{TextAlgorithm, mask};
+use super::{TextAlgorithm, mask_strings};
 use crate::diagnostics::Problems;
 use crate::reader::Forms;
 
@@ -30,7 +30,7 @@ impl TextAlgorithm {
     /// when the original does. If the original never reports, it reports at every run of a clause,
     /// unless it has volatile variables, which a report would reset.
     pub fn counted(&self) -> Option<CountingText> {
-        let masked = mask(&self.source, &mut Problems::default());
+        let masked = mask_strings(&self.source, &mut Problems::default());
         let forms = Forms::read(&masked, &mut Problems::default());
         let is = |at: u32, what: &str| {
             forms

@@ -8,7 +8,7 @@ use ccplane_datapath::reg;
 
 use super::CompiledText;
 use super::unit::{BYTES, BYTES_PER_SECOND, MICROSECONDS, NANOSECONDS, PACKETS, Unit};
-use crate::check::shorten;
+use crate::check::abbreviate;
 use crate::diagnostics::{DiagnosticCode, Problem, Problems};
 use crate::literal::{self, Literal, Measure};
 use crate::operation::{OperandShape, operator};
@@ -73,7 +73,7 @@ struct Variable {
     mixed: bool,
 }
 
-pub(super) fn look(text: &CompiledText<'_, '_>, def: u32, problems: &mut Problems) {
+pub(super) fn check_units(text: &CompiledText<'_, '_>, def: u32, problems: &mut Problems) {
     let unknown = Variable {
         unit: Unit::Unknown,
         own: true,
@@ -356,7 +356,10 @@ impl<'s> Units<'_, '_, 's> {
         let Some(problems) = &mut self.problems else {
             return;
         };
-        let (one, other) = (shorten(text.text(left.0)), shorten(text.text(right.0)));
+        let (one, other) = (
+            abbreviate(text.text(left.0)),
+            abbreviate(text.text(right.0)),
+        );
         let what = format!("`{one}` is in {}, `{other}` in {}", a.name(), b.name());
         let help = match in_nanoseconds(text.text(right.0), right.1, left.1)
             .or_else(|| in_nanoseconds(text.text(left.0), left.1, right.1))

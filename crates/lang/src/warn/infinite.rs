@@ -17,14 +17,14 @@ const POSSIBLY_UNKNOWN_SIGNALS: [&str; 8] = [
 /// Validity signal of the queueing delay.
 const QUEUE_DELAY_VALIDITY_SIGNAL: &str = "Flow.queue_delay_valid";
 
-pub(super) fn look(text: &CompiledText<'_, '_>, problems: &mut Problems) {
+pub(super) fn check_infinite_averages(text: &CompiledText<'_, '_>, problems: &mut Problems) {
     // Signals mentioned in an enclosing condition, which is assumed to check that they are known.
     let mut asked = Vec::new();
     for when in text.forms.top().skip(1) {
         let mut parts = text.forms.children(when).skip(1);
         let Some(guard) = parts.next() else { continue };
         let before = asked.len();
-        spoken_of(text, guard, &mut asked);
+        collect_signals(text, guard, &mut asked);
         let body: Vec<u32> = parts.collect();
         for &statement in &body {
             walk(text, statement, &mut asked, problems);
@@ -42,7 +42,7 @@ pub(super) fn look(text: &CompiledText<'_, '_>, problems: &mut Problems) {
 }
 
 /// Collects the signals in a value.
-fn spoken_of<'s>(text: &CompiledText<'_, 's>, index: u32, found: &mut Vec<&'s str>) {
+fn collect_signals<'s>(text: &CompiledText<'_, 's>, index: u32, found: &mut Vec<&'s str>) {
     if text.list(index).is_none() {
         let word = text.text(index);
         if POSSIBLY_UNKNOWN_SIGNALS.contains(&word) || word == QUEUE_DELAY_VALIDITY_SIGNAL {
@@ -51,7 +51,7 @@ fn spoken_of<'s>(text: &CompiledText<'_, 's>, index: u32, found: &mut Vec<&'s st
         return;
     }
     for part in text.forms.children(index) {
-        spoken_of(text, part, found);
+        collect_signals(text, part, found);
     }
 }
 
@@ -67,7 +67,7 @@ fn walk<'s>(
     match (head, parts.as_slice()) {
         ("if" | "!if", [condition, rest @ ..]) => {
             let before = asked.len();
-            spoken_of(text, *condition, asked);
+            collect_signals(text, *condition, asked);
             for &part in rest {
                 walk(text, part, asked, problems);
             }

@@ -6,7 +6,7 @@ use super::CompiledText;
 use crate::diagnostics::{DiagnosticCode, Problem, Problems, Span};
 use crate::tree::{Clause, Stmt};
 
-pub(super) fn look(text: &CompiledText<'_, '_>, problems: &mut Problems) {
+pub(super) fn check_reachability(text: &CompiledText<'_, '_>, problems: &mut Problems) {
     unreachable(text, problems);
     let reports = |stmt: &Stmt| matches!(stmt, Stmt::Set(reg::SHOULD_REPORT));
     if !text.tree.stmts.iter().any(reports) {

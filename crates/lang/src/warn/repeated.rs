@@ -13,7 +13,7 @@ const SAMPLE_SIGNALS: [&str; 3] = [
 /// Words that are neither variables nor events.
 const STATE_WORDS: [&str; 6] = ["Micros", "Cwnd", "Rate", "Ssthresh", "true", "false"];
 
-pub(super) fn look(text: &CompiledText<'_, '_>, problems: &mut Problems) {
+pub(super) fn check_repeated_samples(text: &CompiledText<'_, '_>, problems: &mut Problems) {
     let clauses: Vec<Vec<u32>> = text
         .forms
         .top()
@@ -115,7 +115,10 @@ fn walk(text: &CompiledText<'_, '_>, index: u32, way: ConditionPath, problems: &
 /// Returns true if `value` adds a sample, or a count of samples, to `target`.
 fn accumulates(text: &CompiledText<'_, '_>, target: u32, value: u32, sampled: bool) -> bool {
     match text.list(value) {
-        Some(("ewma", parts)) => parts.iter().skip(1).any(|&part| takes(text, part)),
+        Some(("ewma", parts)) => parts
+            .iter()
+            .skip(1)
+            .any(|&part| contains_sample(text, part)),
         Some(("+" | "add", parts)) => {
             let (own, added): (Vec<u32>, Vec<u32>) = parts
                 .iter()
@@ -124,14 +127,14 @@ fn accumulates(text: &CompiledText<'_, '_>, target: u32, value: u32, sampled: bo
             !own.is_empty()
                 && added
                     .iter()
-                    .any(|part| takes(text, *part) || (sampled && counts(part)))
+                    .any(|part| contains_sample(text, *part) || (sampled && counts(part)))
         }
         _ => false,
     }
 }
 
 /// Returns true if a value contains a sample and none of its own conditions checks for an event.
-fn takes(text: &CompiledText<'_, '_>, value: u32) -> bool {
+fn contains_sample(text: &CompiledText<'_, '_>, value: u32) -> bool {
     match text.list(value) {
         Some(("if" | "!if", parts))
             if parts
@@ -140,7 +143,7 @@ fn takes(text: &CompiledText<'_, '_>, value: u32) -> bool {
         {
             false
         }
-        Some((_, parts)) => parts.iter().any(|&part| takes(text, part)),
+        Some((_, parts)) => parts.iter().any(|&part| contains_sample(text, part)),
         None => is_sample(text.text(value)),
     }
 }

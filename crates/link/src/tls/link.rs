@@ -334,7 +334,7 @@ impl TlsLink {
         if let Some(LogPermit { suppressed }) = agent.line(now, id) {
             tracing::info!(datapath = id.0, %name, %peer, suppressed, "a datapath connected");
         }
-        let welcome = framed::hello(Hello {
+        let welcome = framed::encode_hello(Hello {
             process: self.process,
             way: hello.way,
         });

@@ -174,7 +174,7 @@ impl Stream {
     /// Queues a packet for the next flush.
     pub fn packet(&mut self, packet: &v2::PacketWriter) -> Result<(), TlsCloseReason> {
         let bytes = packet.as_bytes();
-        let length = framed::length(bytes);
+        let length = framed::encode_length(bytes);
         // A single write, so that the packet becomes one TLS record if it fits.
         let parts = [IoSlice::new(&length), IoSlice::new(bytes)];
         let taken = self.tls.writer().write_vectored(&parts)?;
@@ -216,7 +216,7 @@ impl Stream {
             | TlsCloseReason::Failed(_)
             | TlsCloseReason::Goodbye(_) => return,
         };
-        let said = self.frame(&framed::goodbye(&words));
+        let said = self.frame(&framed::encode_goodbye(&words));
         self.tls.send_close_notify();
         // Ignore errors: the peer may already be gone.
         let _ = said.and_then(|()| self.flush());

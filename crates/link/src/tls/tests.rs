@@ -176,7 +176,7 @@ impl World {
         let tls = rustls::ClientConnection::new(config, trust::agent_name().unwrap()).unwrap();
         let socket = TcpStream::connect(self.address()).unwrap();
         let mut stream = Stream::new(socket, tls.into()).unwrap();
-        let hello = framed::hello(Hello {
+        let hello = framed::encode_hello(Hello {
             process: process(),
             way: random(),
         });
@@ -550,7 +550,11 @@ fn an_agent_that_vanishes_in_the_middle_of_a_packet_is_looked_for_anew() {
         .event(&WireEvent::FlowOpened { flow: 1, info })
         .unwrap();
     stream.packet(&packet).unwrap();
-    let whole = [&framed::length(packet.as_bytes())[..], packet.as_bytes()].concat();
+    let whole = [
+        &framed::encode_length(packet.as_bytes())[..],
+        packet.as_bytes(),
+    ]
+    .concat();
     stream.frame(&whole[..whole.len() / 2]).unwrap();
     stream.flush().unwrap();
     world.until("its flow is there", |world| {
@@ -564,7 +568,7 @@ fn an_agent_that_vanishes_in_the_middle_of_a_packet_is_looked_for_anew() {
     // An agent that does the same: the partial packet is ignored and the datapath detects the loss.
     let mut uplink = world.connected(&place.0);
     let half = [
-        &framed::length(packet.as_bytes())[..],
+        &framed::encode_length(packet.as_bytes())[..],
         &packet.as_bytes()[..9],
     ]
     .concat();

@@ -331,7 +331,7 @@ impl TlsUplink {
                         way: self.way,
                     };
                     let said = stream
-                        .frame(&framed::hello(hello))
+                        .frame(&framed::encode_hello(hello))
                         .and_then(|()| stream.flush());
                     said.map_err(|why| self.broken(&why))?;
                     greeting.said = Some(self.now());

@@ -30,7 +30,7 @@ pub struct DecisionCost {
 
 /// Measures `decisions` decisions, in batches of `together` reports per poll.
 pub fn decision_cost(decisions: usize, together: usize) -> Result<DecisionCost, LoadError> {
-    let (mut agent, specs) = echo()?;
+    let (mut agent, specs) = echo_agent()?;
     let options = RegistrationOptions {
         limits: OperatorLimits {
             fallback_after: Duration::from_secs(10),
@@ -58,7 +58,7 @@ pub fn decision_cost(decisions: usize, together: usize) -> Result<DecisionCost, 
     let path = std::env::temp_dir().join(format!("ccplane-decision-{}", std::process::id()));
     let mut link = Local::bind(&path)
         .map_err(|error| LoadError::Mismatch(format!("the bench's link: {error}")))?;
-    let (mut agent, _) = echo()?;
+    let (mut agent, _) = echo_agent()?;
     let (mut uplink, mut nobody) = (Uplink::new(&path), ());
     let mut relay = Relay::new(&mut kernel, &mut uplink, &mut nobody);
     // Connecting discards the contents of the ring. The flow is announced to the new agent as
@@ -81,7 +81,7 @@ pub fn decision_cost(decisions: usize, together: usize) -> Result<DecisionCost, 
     })
 }
 
-fn echo() -> Result<(Agent, Vec<AlgorithmSpec>), LoadError> {
+fn echo_agent() -> Result<(Agent, Vec<AlgorithmSpec>), LoadError> {
     let mut agent = Agent::default();
     let added = agent.add(Echo("bench_work"));
     added.map_err(|error| LoadError::Mismatch(format!("the bench's program: {error}")))?;
@@ -141,11 +141,11 @@ impl KernelSide<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{cannot_load, skip};
+    use crate::testing::{missing_requirement, skip};
 
     #[test]
     fn an_agent_behind_a_relay_costs_more_and_answers() {
-        if let Some(reason) = cannot_load() {
+        if let Some(reason) = missing_requirement() {
             return skip("an_agent_behind_a_relay_costs_more_and_answers", &reason);
         }
         for together in [1, 16] {

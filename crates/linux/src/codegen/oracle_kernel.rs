@@ -90,7 +90,7 @@ fn run(object: &Object, program: u32, all: &mut [Registers]) -> Vec<Outcome> {
 
 #[test]
 fn kernel_does_what_the_reference_does() {
-    if let Some(missing) = testing::cannot_load() {
+    if let Some(missing) = testing::missing_requirement() {
         return testing::skip("kernel_does_what_the_reference_does", &missing);
     }
     let mut runner = TestRunner::deterministic();
@@ -136,7 +136,7 @@ fn kernel_does_what_the_reference_does() {
 /// four ACKs from each state.
 #[test]
 fn shipped_texts_do_in_the_kernel_what_the_reference_does() {
-    if let Some(missing) = testing::cannot_load() {
+    if let Some(missing) = testing::missing_requirement() {
         return testing::skip(
             "shipped_texts_do_in_the_kernel_what_the_reference_does",
             &missing,
@@ -199,7 +199,7 @@ fn shipped_texts_do_in_the_kernel_what_the_reference_does() {
 /// work would double with each one.
 #[test]
 fn the_fullest_pad_passes_the_verifier() {
-    if let Some(missing) = testing::cannot_load() {
+    if let Some(missing) = testing::missing_requirement() {
         return testing::skip("the_fullest_pad_passes_the_verifier", &missing);
     }
     let each = |op, has_imm| Instr {

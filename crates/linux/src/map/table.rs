@@ -80,7 +80,7 @@ pub(crate) struct StagedWords<'a> {
 
 /// Returns the number of a flow: unique among live flows, and an ended flow is recognised by its
 /// generation.
-pub(crate) fn number(algorithm: usize, slot: usize, generation: u32) -> u64 {
+pub(crate) fn flow_number(algorithm: usize, slot: usize, generation: u32) -> u64 {
     u64::from(generation) << 32 | (algorithm as u64) << 24 | slot as u64
 }
 
@@ -137,7 +137,7 @@ impl FlowTable {
     /// Returns the published state of the live flows.
     pub fn flows(&self, index: usize, algorithm: &str) -> impl Iterator<Item = FlowView> {
         self.live().map(move |(slot, generation)| {
-            self[slot].view(number(index, slot, generation), algorithm)
+            self[slot].view(flow_number(index, slot, generation), algorithm)
         })
     }
 }

@@ -123,7 +123,7 @@ impl ConnectionTotals {
 }
 
 /// Returns the totals of a plane's ended flows over all CPUs.
-pub(crate) fn of(plane: &PlaneLayout) -> ConnectionTotals {
+pub(crate) fn ended_totals(plane: &PlaneLayout) -> ConnectionTotals {
     plane
         .ended
         .iter()

@@ -9,7 +9,7 @@ use crate::registration::load::RegistrationMemory;
 
 /// Returns the counters summed over all CPUs, and the number of live flows that are not in the
 /// table.
-pub(crate) fn of(memory: &RegistrationMemory) -> AlgorithmCounters {
+pub(crate) fn read(memory: &RegistrationMemory) -> AlgorithmCounters {
     let counters = sum(memory.plane());
     AlgorithmCounters {
         without_slot: counters

@@ -136,7 +136,7 @@ const TABLE_BYTES_MAX: usize = 64 << 20;
 
 /// Returns the largest power of two of flows, up to 65,536, whose table stays within 64 MiB. Timers
 /// take the same amount again.
-pub const fn most_flows() -> u32 {
+pub const fn flows_max() -> u32 {
     let mut flows = 1 << 16;
     while flows as usize * size_of::<FlowSlot>() > TABLE_BYTES_MAX {
         flows /= 2;
@@ -251,7 +251,7 @@ pub(crate) fn load(
     let mut object = build(spec, &pads, options, features, &[])?;
     let memory = RegistrationMemory::of(&object, options)?;
     prepare(&memory, &pads, spec, options);
-    set_home(memory.plane())?;
+    set_home_namespace(memory.plane())?;
     let link = register(&mut object, spec, features)?;
     Ok(LoadedObject {
         link,
@@ -287,7 +287,7 @@ pub(crate) fn build(
     let mut open = ObjectBuilder::default()
         .open_memory(&bytes)
         .map_err(failure("opening the BPF object", &listener))?;
-    fit(&mut open, spec, filled, options, features, shared)
+    configure(&mut open, spec, filled, options, features, shared)
         .map_err(failure("fitting the BPF object to this kernel", &listener))?;
     open.load()
         .map_err(failure("loading the BPF object", &listener))
@@ -348,7 +348,7 @@ pub(crate) fn failure(
         Some((program, reason)) => LoadError::Refused { program, reason },
         None if source.kind() == libbpf_rs::ErrorKind::PermissionDenied => {
             LoadError::NotPermitted {
-                missing: crate::privilege::missing(),
+                missing: crate::privilege::missing_capabilities(),
             }
         }
         None => LoadError::Bpf {
@@ -368,7 +368,7 @@ fn operations(features: KernelFeatures) -> &'static str {
 }
 
 /// Sets sizes, name and flags, and selects the variant that this kernel accepts.
-fn fit(
+fn configure(
     open: &mut OpenObject,
     spec: &AlgorithmSpec,
     filled: u32,
@@ -524,7 +524,7 @@ fn prepare(
 
 /// Reserves the part of the table that other network namespaces cannot take for this thread's
 /// namespace.
-pub(crate) fn set_home(plane: &PlaneLayout) -> Result<(), LoadError> {
+pub(crate) fn set_home_namespace(plane: &PlaneLayout) -> Result<(), LoadError> {
     let cookie = crate::namespace::own_cookie();
     let cookie = cookie.map_err(LoadError::io(
         "reading the cookie of this network namespace",

@@ -58,7 +58,7 @@ impl NameLock {
                     pid: pid.trim().to_owned(),
                 }
             })?;
-            if !is_at(&held, &path) {
+            if !is_same_file(&held, &path) {
                 // removed by its holder; another process may hold a new file of this name
                 continue;
             }
@@ -103,7 +103,7 @@ pub fn abandon_name(name: &str) {
     }
 }
 
-fn is_at(file: &File, path: &Path) -> bool {
+fn is_same_file(file: &File, path: &Path) -> bool {
     match (file.metadata(), std::fs::metadata(path)) {
         (Ok(ours), Ok(there)) => (ours.dev(), ours.ino()) == (there.dev(), there.ino()),
         _ => false,
@@ -123,11 +123,11 @@ impl Drop for NameLock {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{cannot_load, skip};
+    use crate::testing::{missing_requirement, skip};
 
     #[test]
     fn a_name_has_one_holder_and_leaves_no_file() {
-        if let Some(reason) = cannot_load() {
+        if let Some(reason) = missing_requirement() {
             return skip("a_name_has_one_holder_and_leaves_no_file", &reason);
         }
         let first = NameLock::take("t_lock").unwrap_or_else(|error| panic!("{error}"));

@@ -26,7 +26,7 @@ impl LibbpfLog {
             .lock()
             .unwrap_or_else(std::sync::PoisonError::into_inner);
         lines().clear();
-        let before = libbpf_rs::set_print(Some((PrintLevel::Info, keep)));
+        let before = libbpf_rs::set_print(Some((PrintLevel::Info, append_line)));
         LibbpfLog {
             _only: only,
             before,
@@ -51,7 +51,7 @@ fn lines() -> MutexGuard<'static, String> {
         .unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
-fn keep(level: PrintLevel, text: String) {
+fn append_line(level: PrintLevel, text: String) {
     tracing::trace!(?level, "{}", text.trim_end());
     let mut lines = lines();
     let room = LOG_BYTES_MAX.saturating_sub(lines.len());
@@ -93,13 +93,13 @@ pub(crate) fn verifier_reason(log: &str) -> Option<(String, String)> {
 mod tests {
     use super::*;
     use crate::codegen::asm::{Assembler, Reg};
-    use crate::testing::{cannot_load, skip};
+    use crate::testing::{missing_requirement, skip};
 
     /// A real rejection by this kernel's verifier: a pad that reads through an uninitialised
     /// register.
     #[test]
     fn the_verifiers_own_words_come_through() {
-        if let Some(reason) = cannot_load() {
+        if let Some(reason) = missing_requirement() {
             return skip("the_verifiers_own_words_come_through", &reason);
         }
         let mut bytes = include_bytes!("../../bpf/prebuilt/probe.bpf.o").to_vec();

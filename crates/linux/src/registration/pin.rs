@@ -143,7 +143,8 @@ pub struct PinnedView {
 /// Opens every attached algorithm.
 pub fn observe() -> Result<Vec<PinnedView>, LoadError> {
     let root = root();
-    let paths = listed(&root).map_err(LoadError::io(format!("listing {}", root.display())))?;
+    let paths =
+        list_directory(&root).map_err(LoadError::io(format!("listing {}", root.display())))?;
     let mut here: Vec<String> = paths
         .into_iter()
         .filter_map(|path| Some(path.file_name()?.to_str()?.to_owned()))
@@ -174,12 +175,12 @@ impl PinnedView {
 
     /// Returns the counters.
     pub fn counters(&self) -> AlgorithmCounters {
-        crate::registration::counters::of(&self.memory)
+        crate::registration::counters::read(&self.memory)
     }
 
     /// Returns the totals of ended flows.
     pub fn ended(&self) -> crate::ConnectionTotals {
-        crate::map::totals::of(self.memory.plane())
+        crate::map::totals::ended_totals(self.memory.plane())
     }
 
     /// Returns true if the flows run a program that needs no agent.
@@ -217,7 +218,7 @@ impl PinnedView {
 }
 
 /// Fails if `name` is pinned already.
-pub(crate) fn refuse_attached(name: &str) -> Result<(), LoadError> {
+pub(crate) fn ensure_not_attached(name: &str) -> Result<(), LoadError> {
     let path = directory(name);
     match path.exists() {
         true => Err(LoadError::Attached {
@@ -280,7 +281,7 @@ pub(crate) fn names(paths: impl Iterator<Item = PathBuf>) -> Vec<String> {
 }
 
 /// Lists a folder. One that does not exist is empty; any other error is returned.
-fn listed(path: &Path) -> std::io::Result<Vec<PathBuf>> {
+fn list_directory(path: &Path) -> std::io::Result<Vec<PathBuf>> {
     match std::fs::read_dir(path) {
         Ok(entries) => entries
             .map(|entry| entry.map(|entry| entry.path()))
@@ -299,11 +300,11 @@ pub(crate) fn entries(path: &Path) -> impl Iterator<Item = PathBuf> + use<> {
 }
 
 fn registrations() -> impl Iterator<Item = PathBuf> {
-    of_all_layouts(&bpffs().join("ccplane"))
+    pinned_by_all_layouts(&bpffs().join("ccplane"))
 }
 
 /// Returns everything pinned below `root` by any layout.
-pub(crate) fn of_all_layouts(root: &Path) -> impl Iterator<Item = PathBuf> + use<> {
+pub(crate) fn pinned_by_all_layouts(root: &Path) -> impl Iterator<Item = PathBuf> + use<> {
     let layouts: Vec<PathBuf> = entries(root).collect();
     layouts
         .into_iter()
@@ -336,7 +337,7 @@ pub fn detach(only: Option<&str>) -> Result<Vec<String>, LoadError> {
         if only.is_some_and(|only| only != name) {
             continue;
         }
-        end_program(&directory);
+        stop_standalone(&directory);
         let link = directory.join(LINK_PIN);
         match MapHandle::from_pinned_path(&link) {
             // Before Linux 6.4 the pin is the map, and deleting its element unregisters.
@@ -348,7 +349,7 @@ pub fn detach(only: Option<&str>) -> Result<Vec<String>, LoadError> {
             }
         }
         remove_pins(&directory);
-        remove_leftover(&name)?;
+        unregister_leftover(&name)?;
         // Removes the lock file of a killed agent; a live one keeps it.
         drop(crate::registration::lock::NameLock::take(&name));
         removed.push(name);
@@ -362,7 +363,7 @@ pub fn detach(only: Option<&str>) -> Result<Vec<String>, LoadError> {
 
 /// Stops the standalone program of live flows, which then run NewReno. Skips other layouts, whose
 /// memory cannot be interpreted.
-fn end_program(directory: &Path) {
+fn stop_standalone(directory: &Path) {
     if directory.parent() == Some(&root())
         && let Ok(map) = MapHandle::from_pinned_path(directory.join("plane"))
         && let Ok(plane) = SharedMemory::<PlaneLayout>::map(map.as_fd(), 1, Access::Write)
@@ -392,7 +393,7 @@ pub(crate) fn remove_link(pin: &Path) {
 
 /// Unregisters `name` if a dead process left it registered on a kernel without links. The caller
 /// holds the name's lock, so no live process serves it.
-pub(crate) fn remove_leftover(name: &str) -> Result<(), LoadError> {
+pub(crate) fn unregister_leftover(name: &str) -> Result<(), LoadError> {
     let mut wanted = [0; 16];
     wanted[..name.len().min(15)].copy_from_slice(&name.as_bytes()[..name.len().min(15)]);
     let ours = libbpf_rs::query::MapInfoIter::default().filter(|info| {
@@ -440,8 +441,8 @@ mod tests {
         }
         assert_eq!(presence_in(&directory).unwrap(), Presence::Present);
         // Lookups below a file fail.
-        assert!(listed(&directory.join(LINK_PIN)).is_err());
+        assert!(list_directory(&directory.join(LINK_PIN)).is_err());
         remove_pins(&directory);
-        assert!(listed(&directory).unwrap().is_empty());
+        assert!(list_directory(&directory).unwrap().is_empty());
     }
 }

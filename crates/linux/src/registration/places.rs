@@ -27,18 +27,18 @@ static CHOSEN_PLACES: OnceLock<Places> = OnceLock::new();
 /// Sets the folders of this process, before any are used. Returns false if others are in use
 /// already.
 #[must_use]
-pub fn choose_places(places: Places) -> bool {
-    CHOSEN_PLACES.set(places.clone()).is_ok() || *chosen() == places
+pub fn set_paths(places: Places) -> bool {
+    CHOSEN_PLACES.set(places.clone()).is_ok() || *paths() == places
 }
 
-fn chosen() -> &'static Places {
+fn paths() -> &'static Places {
     CHOSEN_PLACES.get_or_init(Places::default)
 }
 
 pub(crate) fn state() -> &'static Path {
-    &chosen().state
+    &paths().state
 }
 
 pub(crate) fn bpffs() -> &'static Path {
-    &chosen().bpffs
+    &paths().bpffs
 }

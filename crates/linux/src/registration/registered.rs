@@ -10,7 +10,7 @@ use ccplane_wire::{FlowStats, Refusal, Tags, WireEvent};
 
 use crate::clock;
 use crate::map::layout::{self, FlowSlot, PAD_COUNT, PROGRAMS_MAX, ReportRecord};
-use crate::map::table::{StagedWords, number};
+use crate::map::table::{StagedWords, flow_number};
 use crate::registration::holder::Holder;
 use crate::registration::load::{AlgorithmSpec, RegistrationMemory};
 use crate::registration::lock::NameLock;
@@ -86,7 +86,7 @@ impl LiveRegistration {
                 program: 0,
             };
             WireEvent::FlowOpened {
-                flow: number(index, slot, generation),
+                flow: flow_number(index, slot, generation),
                 info: entry.info(&self.spec.name, &self.tags, true),
             }
         });
@@ -145,7 +145,7 @@ impl LiveRegistration {
                 if known.generation == 0 || table[slot].holds(known.generation) {
                     return None;
                 }
-                let flow = number(index, slot, known.generation);
+                let flow = flow_number(index, slot, known.generation);
                 *known = AnnouncedFlow::default();
                 let stats = FlowStats::default();
                 Some(WireEvent::FlowClosed { flow, stats })
@@ -336,7 +336,7 @@ fn translate<'a>(
     entry: &FlowSlot,
     (algorithm, tags): (&str, &Tags),
 ) -> Option<WireEvent<'a>> {
-    let flow = number(index, record.slot as usize, record.generation);
+    let flow = flow_number(index, record.slot as usize, record.generation);
     match record.kind {
         layout::REC_OPEN if known.generation == record.generation => {
             // Announced already, at a takeover.

@@ -72,7 +72,7 @@ pub fn remote_algorithms(
 ) -> Result<RemoteAlgorithms, RemoteError> {
     let algorithms = match address {
         AgentAddress::Unix(_) | AgentAddress::Tls(_) => {
-            return offered(address, names, fallback_after);
+            return request_offers(address, names, fallback_after);
         }
         // All have the same algorithms: the first answer counts.
         AgentAddress::Several(all) => {
@@ -88,7 +88,7 @@ pub fn remote_algorithms(
         AgentAddress::Ccp(_) if names.is_empty() => return Err(RemoteError::Unnamed),
         AgentAddress::Ccp(path) => {
             CcpUplink::new(path, "", None).connect(ThreadClock::new().now())?;
-            names.iter().map(|name| named(name)).collect()
+            names.iter().map(|name| spec_by_name(name)).collect()
         }
     };
     Ok(RemoteAlgorithms {
@@ -97,7 +97,7 @@ pub fn remote_algorithms(
     })
 }
 
-fn offered(
+fn request_offers(
     agent: &AgentAddress,
     names: &[&str],
     fallback_after: Duration,
@@ -164,7 +164,7 @@ fn spec(offered: &OfferedAlgorithm) -> AlgorithmSpec {
 }
 
 /// An algorithm of which only the name is known; its programs are installed later.
-fn named(name: &str) -> AlgorithmSpec {
+fn spec_by_name(name: &str) -> AlgorithmSpec {
     let allowed = name
         .chars()
         .filter(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '.'));

@@ -38,8 +38,8 @@ impl Cgroup {
             .filter(|folder| folder.starts_with(mounted));
         let mut last =
             missing("the cgroup of this process passes on no memory and pids controllers");
-        for parent in parents.filter(|parent| passes_on(parent)) {
-            sweep(parent);
+        for parent in parents.filter(|parent| delegates_controllers(parent)) {
+            remove_stale(parent);
             match Cgroup::create_in(parent, memory_bytes, tasks) {
                 Ok(cgroup) => return Ok(cgroup),
                 Err(why) => last = why,
@@ -85,7 +85,7 @@ impl Drop for Cgroup {
 }
 
 /// Returns true if the controllers are enabled for children of this cgroup.
-fn passes_on(folder: &Path) -> bool {
+fn delegates_controllers(folder: &Path) -> bool {
     let list = fs::read_to_string(folder.join("cgroup.subtree_control")).unwrap_or_default();
     let has = |wanted: &&str| {
         list.split_whitespace()
@@ -95,7 +95,7 @@ fn passes_on(folder: &Path) -> bool {
 }
 
 /// Removes cgroups of processes that no longer exist.
-fn sweep(folder: &Path) {
+fn remove_stale(folder: &Path) {
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
         let name = entry.file_name();
         let process = name
@@ -117,10 +117,10 @@ mod tests {
         let parent = std::env::temp_dir().join(format!("ccplane-cgroup-{}", std::process::id()));
         let dead = parent.join(format!("{NAME_PREFIX}4294967294-0"));
         fs::create_dir_all(&dead).unwrap();
-        assert!(!passes_on(&parent));
+        assert!(!delegates_controllers(&parent));
         fs::write(parent.join("cgroup.subtree_control"), "cpu memory pids\n").unwrap();
-        assert!(passes_on(&parent));
-        sweep(&parent);
+        assert!(delegates_controllers(&parent));
+        remove_stale(&parent);
         assert!(!dead.exists());
         let cgroup = Cgroup::create_in(&parent, 1 << 30, 64).unwrap();
         let read = |name: &str| fs::read_to_string(cgroup.0.join(name)).unwrap();
@@ -128,7 +128,7 @@ mod tests {
             (read("memory.max"), read("pids.max")),
             ("1073741824".into(), "64".into())
         );
-        sweep(&parent);
+        remove_stale(&parent);
         assert!(cgroup.0.exists(), "its process lives");
         fs::remove_dir_all(&parent).unwrap();
     }

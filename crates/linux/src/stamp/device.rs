@@ -49,7 +49,7 @@ pub(crate) struct DeviceState {
 }
 
 /// Returns the programs for a kind of device: for departures and for arrivals.
-pub(crate) fn programs(kind: u16) -> Option<[&'static str; 2]> {
+pub(crate) fn programs_for_kind(kind: u16) -> Option<[&'static str; 2]> {
     if ETHERNET_TYPES.contains(&kind) {
         Some(["depart_ether", "arrive_ether"])
     } else if BARE_IP_TYPES.contains(&kind) {
@@ -79,8 +79,8 @@ pub(crate) fn find(name: &str) -> Result<(DeviceState, u16), LoadError> {
             )
         })
         .map_err(failed("finding"))?;
-    let device = netlink::device(index).map_err(failed("asking about"))?;
-    let namespace = namespace::own().map_err(failed("opening the namespace of"))?;
+    let device = netlink::query_device(index).map_err(failed("asking about"))?;
+    let namespace = namespace::open_own().map_err(failed("opening the namespace of"))?;
     let place = DeviceState {
         index,
         cookie: namespace::cookie(&namespace).map_err(failed("asking for the namespace of"))?,
@@ -118,7 +118,7 @@ impl StampDevice {
         slot.note.write(&self.place);
         let programs = [(Hook::Egress, depart), (Hook::Ingress, arrive)];
         for (hook, program) in programs {
-            match tcx(program, index, hook) {
+            match attach_tcx(program, index, hook) {
                 Ok(link) => {
                     slot.pin(&link, hook)?;
                     self.links.push(link);
@@ -161,7 +161,7 @@ impl DeviceState {
         for (hook, program) in programs {
             self.filters |= hook.bit();
             slot.note.write(self);
-            if let Err(source) = hook_at(program.as_fd(), self.index, hook).attach() {
+            if let Err(source) = filter_hook(program.as_fd(), self.index, hook).attach() {
                 self.filters &= !hook.bit();
                 slot.note.write(self);
                 return Err(match source.kind() {
@@ -180,9 +180,9 @@ impl DeviceState {
     /// Restores the super-packet limit and removes our filters. A device that no longer exists
     /// needs neither.
     pub fn restore(&self) -> io::Result<()> {
-        let restored = namespace::inside(&self.namespace, || {
+        let restored = namespace::run_inside(&self.namespace, || {
             // A limit changed in the meantime is left alone.
-            if netlink::device(self.index)?.gso_max_segs == 1 {
+            if netlink::query_device(self.index)?.gso_max_segs == 1 {
                 netlink::set_gso_max_segs(self.index, self.gso_max_segs)?;
             }
             self.remove_filters()
@@ -200,14 +200,14 @@ impl DeviceState {
         let nothing = File::open("/dev/null")?;
         for hook in [Hook::Egress, Hook::Ingress] {
             if self.filters & hook.bit() != 0
-                && let Err(error) = hook_at(nothing.as_fd(), self.index, hook).detach()
+                && let Err(error) = filter_hook(nothing.as_fd(), self.index, hook).detach()
                 && !matches!(error.kind(), ErrorKind::NotFound | ErrorKind::InvalidInput)
             {
                 return Err(io::Error::other(error));
             }
         }
         if self.made_clsact && !netlink::has_filters(self.index)? {
-            let mut hook = clsact(self.index);
+            let mut hook = clsact_hook(self.index);
             // SAFETY: `hook` is a complete structure that states its size and outlives the call.
             let code = unsafe { libbpf_sys::bpf_tc_hook_destroy(&raw mut hook) };
             if ![0, -libc::ENOENT, -libc::EINVAL].contains(&code) {
@@ -237,7 +237,7 @@ impl Hook {
 
 /// Attaches a program by a link. Arrivals are stamped by the first program of the device and
 /// departures by the last one: both closest to the wire.
-fn tcx(program: &ProgramMut<'_>, index: u32, hook: Hook) -> io::Result<OwnedFd> {
+fn attach_tcx(program: &ProgramMut<'_>, index: u32, hook: Hook) -> io::Result<OwnedFd> {
     let kind = match hook {
         Hook::Egress => libbpf_sys::BPF_TCX_EGRESS,
         Hook::Ingress => libbpf_sys::BPF_TCX_INGRESS,
@@ -270,7 +270,7 @@ fn tcx(program: &ProgramMut<'_>, index: u32, hook: Hook) -> io::Result<OwnedFd> 
 
 /// Creates a clsact qdisc at the device. Returns true if there was none.
 fn make_clsact(index: u32) -> Result<bool, LoadError> {
-    let mut hook = clsact(index);
+    let mut hook = clsact_hook(index);
     // SAFETY: `hook` is a complete structure that states its size and outlives the call.
     match unsafe { libbpf_sys::bpf_tc_hook_create(&raw mut hook) } {
         0 => Ok(true),
@@ -281,7 +281,7 @@ fn make_clsact(index: u32) -> Result<bool, LoadError> {
     }
 }
 
-fn clsact(index: u32) -> libbpf_sys::bpf_tc_hook {
+fn clsact_hook(index: u32) -> libbpf_sys::bpf_tc_hook {
     libbpf_sys::bpf_tc_hook {
         sz: size_of::<libbpf_sys::bpf_tc_hook>() as libbpf_sys::size_t,
         ifindex: index as i32,
@@ -292,7 +292,7 @@ fn clsact(index: u32) -> libbpf_sys::bpf_tc_hook {
 
 /// Returns the hook with our filter's handle and priority. Attaching fails if a filter is already
 /// there.
-fn hook_at(fd: std::os::fd::BorrowedFd<'_>, index: u32, hook: Hook) -> TcHook {
+fn filter_hook(fd: std::os::fd::BorrowedFd<'_>, index: u32, hook: Hook) -> TcHook {
     let mut builder = TcHookBuilder::new(fd);
     builder
         .ifindex(index as i32)
@@ -312,7 +312,7 @@ mod tests {
     use super::super::plane::DeviceNote;
     use super::super::{StampPrograms, attached, detach};
     use super::*;
-    use crate::testing::{cannot_load, lock_host, skip};
+    use crate::testing::{lock_host, missing_requirement, skip};
 
     #[test]
     fn a_device_is_found_by_its_own_name() {
@@ -329,7 +329,7 @@ mod tests {
     #[test]
     fn filters_of_others_stay_and_ours_are_not_taken_over() {
         const TEST: &str = "filters_of_others_stay_and_ours_are_not_taken_over";
-        if let Some(reason) = cannot_load() {
+        if let Some(reason) = missing_requirement() {
             return skip(TEST, &reason);
         }
         let _host = lock_host();
@@ -352,7 +352,7 @@ mod tests {
         };
         let (depart, arrive) = (program("depart_ether"), program("arrive_ether"));
         let programs = [(Hook::Egress, &depart), (Hook::Ingress, &arrive)];
-        let there = |hook| hook_at(depart.as_fd(), 1, hook).query().ok();
+        let there = |hook| filter_hook(depart.as_fd(), 1, hook).query().ok();
         let attach = || {
             let note = DeviceNote::default();
             let mut place = find("lo").expect("every namespace has it").0;
@@ -381,7 +381,7 @@ mod tests {
         other.attach().expect("beside ours");
         // From the note, as in `detach`.
         note.write(&first);
-        let noted = || note.place(namespace::own().expect("it is there"));
+        let noted = || note.place(namespace::open_own().expect("it is there"));
         noted().restore().expect("it is there");
         assert_eq!([Hook::Egress, Hook::Ingress].map(there), [None, None]);
         assert!(other.query().is_ok() && netlink::has_filters(1).expect("it is there"));
@@ -398,14 +398,18 @@ mod tests {
     fn what_could_not_be_put_back_stays_noted() {
         const TEST: &str = "what_could_not_be_put_back_stays_noted";
         const NAME: &str = "reno";
-        if let Some(reason) = cannot_load() {
+        if let Some(reason) = missing_requirement() {
             return skip(TEST, &reason);
         }
         let _host = lock_host();
         let namespace =
             Namespace::create(&format!("ccplane-noted-{}", std::process::id())).expect("as root");
         let body = || {
-            let limit = || netlink::device(1).expect("it is loopback").gso_max_segs;
+            let limit = || {
+                netlink::query_device(1)
+                    .expect("it is loopback")
+                    .gso_max_segs
+            };
             let before = limit();
             let mut stamps = StampPrograms::pinned(NAME).unwrap_or_else(|error| panic!("{error}"));
             stamps

@@ -34,8 +34,8 @@ pub(crate) struct LinkDevice {
 }
 
 /// Queries a device.
-pub(crate) fn device(index: u32) -> io::Result<LinkDevice> {
-    let answer = exchange(RTM_GETLINK, NLM_F_REQUEST, index, &link(&[]))?;
+pub(crate) fn query_device(index: u32) -> io::Result<LinkDevice> {
+    let answer = request(RTM_GETLINK, NLM_F_REQUEST, index, &link_message(&[]))?;
     parse(&answer)
         .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "an answer that is no device"))
 }
@@ -46,11 +46,11 @@ pub(crate) fn set_gso_max_segs(index: u32, segments: u32) -> io::Result<()> {
     attribute.extend(((ATTRIBUTE_HEADER_BYTES + 4) as u16).to_ne_bytes());
     attribute.extend(IFLA_GSO_MAX_SEGS.to_ne_bytes());
     attribute.extend(segments.to_ne_bytes());
-    exchange(
+    request(
         RTM_NEWLINK,
         NLM_F_REQUEST | NLM_F_ACK,
         index,
-        &link(&attribute),
+        &link_message(&attribute),
     )
     .map(drop)
 }
@@ -63,8 +63,8 @@ pub(crate) fn has_filters(index: u32) -> io::Result<bool> {
         filter.extend(parent.to_ne_bytes());
         filter.extend([0; 4]); // any priority and protocol
         // The first message is either a filter or the end of the list.
-        let answer = exchange(RTM_GETTFILTER, NLM_F_REQUEST | NLM_F_DUMP, index, &filter)?;
-        if half(&answer, 4) == Some(RTM_NEWTFILTER) {
+        let answer = request(RTM_GETTFILTER, NLM_F_REQUEST | NLM_F_DUMP, index, &filter)?;
+        if u16_at(&answer, 4) == Some(RTM_NEWTFILTER) {
             return Ok(true);
         }
     }
@@ -72,13 +72,13 @@ pub(crate) fn has_filters(index: u32) -> io::Result<bool> {
 }
 
 /// Builds the part of a link message after the index.
-fn link(attributes: &[u8]) -> Vec<u8> {
+fn link_message(attributes: &[u8]) -> Vec<u8> {
     // Flags and change mask.
     [&[0; 8], attributes].concat()
 }
 
 /// Sends one request and returns the first part of its answer.
-fn exchange(kind: u16, flags: u16, index: u32, rest: &[u8]) -> io::Result<Vec<u8>> {
+fn request(kind: u16, flags: u16, index: u32, rest: &[u8]) -> io::Result<Vec<u8>> {
     let socket: OwnedFd = socket(
         AddressFamily::Netlink,
         SockType::Raw,
@@ -103,7 +103,7 @@ fn exchange(kind: u16, flags: u16, index: u32, rest: &[u8]) -> io::Result<Vec<u8
     let mut answer = vec![0; 32 << 10];
     let length = recv(socket.as_raw_fd(), &mut answer, MsgFlags::empty())?;
     answer.truncate(length);
-    match (half(&answer, 4), word(&answer, HEADER_BYTES)) {
+    match (u16_at(&answer, 4), u32_at(&answer, HEADER_BYTES)) {
         (Some(NLMSG_ERROR), Some(0)) => Ok(answer),
         (Some(NLMSG_ERROR), Some(code)) => {
             Err(io::Error::from_raw_os_error((code as i32).wrapping_neg()))
@@ -114,28 +114,28 @@ fn exchange(kind: u16, flags: u16, index: u32, rest: &[u8]) -> io::Result<Vec<u8
 
 fn parse(answer: &[u8]) -> Option<LinkDevice> {
     let mut device = LinkDevice {
-        kind: half(answer, HEADER_BYTES + 2)?,
+        kind: u16_at(answer, HEADER_BYTES + 2)?,
         gso_max_segs: 0,
     };
     let mut at = HEADER_BYTES + LINK_MESSAGE_BYTES;
-    while let (Some(length), Some(kind)) = (half(answer, at), half(answer, at + 2)) {
+    while let (Some(length), Some(kind)) = (u16_at(answer, at), u16_at(answer, at + 2)) {
         if usize::from(length) < ATTRIBUTE_HEADER_BYTES {
             break;
         }
         if kind == IFLA_GSO_MAX_SEGS {
-            device.gso_max_segs = word(answer, at + ATTRIBUTE_HEADER_BYTES)?;
+            device.gso_max_segs = u32_at(answer, at + ATTRIBUTE_HEADER_BYTES)?;
         }
         at += usize::from(length).next_multiple_of(4);
     }
-    (half(answer, 4)? == RTM_NEWLINK).then_some(device)
+    (u16_at(answer, 4)? == RTM_NEWLINK).then_some(device)
 }
 
-fn half(bytes: &[u8], at: usize) -> Option<u16> {
+fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
     let two = bytes.get(at..at + 2)?;
     Some(u16::from_ne_bytes(two.try_into().ok()?))
 }
 
-fn word(bytes: &[u8], at: usize) -> Option<u32> {
+fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
     let four = bytes.get(at..at + 4)?;
     Some(u32::from_ne_bytes(four.try_into().ok()?))
 }
@@ -146,11 +146,11 @@ mod tests {
 
     #[test]
     fn loopback_is_known_and_what_is_none_is_an_error() {
-        let lo = device(1).expect("every namespace has it");
+        let lo = query_device(1).expect("every namespace has it");
         assert_eq!(lo.kind, 772, "ARPHRD_LOOPBACK");
         assert!(lo.gso_max_segs > 1, "{lo:?}");
         has_filters(1).expect("anybody may ask");
-        let error = device(0x7fff_0000).expect_err("there is none");
+        let error = query_device(0x7fff_0000).expect_err("there is none");
         assert_eq!(error.raw_os_error(), Some(libc::ENODEV));
         for length in 0..40 {
             assert_eq!(parse(&vec![0; length]), None);

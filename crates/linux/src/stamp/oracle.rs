@@ -81,7 +81,7 @@ fn map<'a>(object: &'a Object, name: &str) -> impl MapCore + use<'a> {
 
 #[test]
 fn kernel_and_reference_say_the_same_of_stamps() {
-    if let Some(missing) = testing::cannot_load() {
+    if let Some(missing) = testing::missing_requirement() {
         return testing::skip("kernel_and_reference_say_the_same_of_stamps", &missing);
     }
     let open = ObjectBuilder::default()

@@ -18,7 +18,9 @@ use crate::map::layout::LAYOUT_VERSION;
 use crate::map::memory::{Access, SharedMemory};
 use crate::namespace;
 use crate::registration::load::map_fd;
-use crate::registration::pin::{bpf, entries, mount_bpffs, names, of_all_layouts, remove_link};
+use crate::registration::pin::{
+    bpf, entries, mount_bpffs, names, pinned_by_all_layouts, remove_link,
+};
 
 /// Folder of the pins, with one subfolder per layout and, below, per congestion control.
 fn pins() -> PathBuf {
@@ -36,7 +38,7 @@ fn directory(kernel_name: &str) -> PathBuf {
 /// Returns every folder of pins, of all layouts. The first versions had no subfolder per layout.
 fn directories() -> impl Iterator<Item = PathBuf> {
     let first = entries(&pins()).filter(|directory| directory.join(PLANE_PIN).is_file());
-    of_all_layouts(&pins()).chain(first)
+    pinned_by_all_layouts(&pins()).chain(first)
 }
 
 /// The folder where attachments are pinned as they are made. Dropping it removes them, unless
@@ -89,7 +91,7 @@ impl Drop for Pins {
     fn drop(&mut self) {
         if !self.keep {
             remove(&self.directory);
-            tidy();
+            remove_empty_folders();
         }
     }
 }
@@ -104,7 +106,7 @@ pub(super) struct DevicePin<'a> {
 impl DevicePin<'_> {
     pub fn pin(&self, link: &OwnedFd, hook: Hook) -> Result<(), LoadError> {
         match self.pins {
-            Some(pins) => pin_fd(link, &link_of(&pins.directory, hook, self.number)),
+            Some(pins) => pin_fd(link, &link_path(&pins.directory, hook, self.number)),
             None => Ok(()),
         }
     }
@@ -114,13 +116,13 @@ impl DevicePin<'_> {
         self.note.clear();
         for hook in [Hook::Egress, Hook::Ingress] {
             if let Some(pins) = self.pins {
-                remove_link(&link_of(&pins.directory, hook, self.number));
+                remove_link(&link_path(&pins.directory, hook, self.number));
             }
         }
     }
 }
 
-fn link_of(directory: &Path, hook: Hook, number: usize) -> PathBuf {
+fn link_path(directory: &Path, hook: Hook, number: usize) -> PathBuf {
     let program = match hook {
         Hook::Egress => "depart",
         Hook::Ingress => "arrive",
@@ -215,7 +217,7 @@ pub fn detach(only: Option<&str>) -> Result<Vec<String>, LoadError> {
     let mut removed = Vec::new();
     let mut failed = None;
     for directory in directories().filter(wanted) {
-        match put_back(&directory) {
+        match restore_devices(&directory) {
             Ok(()) => {
                 remove(&directory);
                 removed.push(directory);
@@ -223,7 +225,7 @@ pub fn detach(only: Option<&str>) -> Result<Vec<String>, LoadError> {
             Err(why) => failed = failed.or(Some(why)),
         }
     }
-    tidy();
+    remove_empty_folders();
     match failed {
         None => Ok(names(removed.into_iter())),
         Some(why) => Err(why),
@@ -231,8 +233,8 @@ pub fn detach(only: Option<&str>) -> Result<Vec<String>, LoadError> {
 }
 
 /// Restores the devices noted in a folder of pins, or none if one of them cannot be found.
-fn put_back(directory: &Path) -> Result<(), LoadError> {
-    for place in places(directory)? {
+fn restore_devices(directory: &Path) -> Result<(), LoadError> {
+    for place in noted_devices(directory)? {
         let what = || {
             format!(
                 "putting device {} back as it was without {}",
@@ -248,7 +250,7 @@ fn put_back(directory: &Path) -> Result<(), LoadError> {
 }
 
 /// Returns the devices noted in a folder of pins, except those that no longer exist.
-fn places(directory: &Path) -> Result<Vec<DeviceState>, LoadError> {
+fn noted_devices(directory: &Path) -> Result<Vec<DeviceState>, LoadError> {
     let ours = directory
         .parent()
         .is_some_and(|layout| layout.ends_with(LAYOUT_VERSION.to_string()));
@@ -271,10 +273,10 @@ fn places(directory: &Path) -> Result<Vec<DeviceState>, LoadError> {
         .filter(|(_, note)| !note.is_free());
     notes
         .filter_map(
-            |(number, note)| match namespace::with_cookie(note.netns()) {
+            |(number, note)| match namespace::find_by_cookie(note.netns()) {
                 Some(namespace) => Some(Ok(note.place(namespace))),
                 None if !note.has_filters()
-                    && is_idle(&link_of(directory, Hook::Egress, number)) =>
+                    && is_detached(&link_path(directory, Hook::Egress, number)) =>
                 {
                     None
                 }
@@ -292,7 +294,7 @@ fn places(directory: &Path) -> Result<Vec<DeviceState>, LoadError> {
 }
 
 /// Returns true for a link whose device no longer exists.
-fn is_idle(pin: &Path) -> bool {
+fn is_detached(pin: &Path) -> bool {
     let info = Link::open(pin).and_then(|link| link.info());
     info.is_ok_and(|info| matches!(info.info, LinkTypeInfo::Tcx(tcx) if tcx.ifindex == 0))
 }
@@ -310,7 +312,7 @@ fn remove(directory: &Path) {
 }
 
 /// Removes empty parent folders.
-fn tidy() {
+fn remove_empty_folders() {
     let pins = pins();
     let layouts = std::fs::read_dir(&pins).into_iter().flatten().flatten();
     let above = pins.ancestors().take(2).map(Path::to_owned);

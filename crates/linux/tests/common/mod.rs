@@ -37,7 +37,7 @@ impl Drop for DetachOnDrop {
 
 /// Returns true if this host can run the test; otherwise reports that it is skipped.
 pub fn can_run(test: &str) -> bool {
-    match testing::cannot_load() {
+    match testing::missing_requirement() {
         None => true,
         Some(lacks) => {
             testing::skip(test, &lacks);

@@ -7,7 +7,7 @@ use ccplane_algorithms::{Parameters, Registry};
 use ccplane_qdisc::{QueueSpec, Size};
 use ccplane_sim::{
     FlowControl, FlowSpec, LinkSpec, Native, Network, SimError, SimOptions, Simulation,
-    SteerOptions, TransportConfig, settings,
+    SteerOptions, TransportConfig, default_transport,
 };
 use ccplane_units::{Duration, Time};
 
@@ -75,7 +75,7 @@ fn took(list: Vec<Message>, who: Who, seed: u64) -> Result<Vec<u64>, SimError> {
     let congestion = congestion(&mut sim, who)?;
     let transport = Arc::new(TransportConfig {
         restart_after_idle: false,
-        ..TransportConfig::clone(&settings())
+        ..TransportConfig::clone(&default_transport())
     });
     let spec = FlowSpec::new(server, client)
         .under(congestion)

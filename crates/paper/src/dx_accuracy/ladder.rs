@@ -4,12 +4,12 @@
 
 use std::collections::BTreeMap;
 
-use ccplane_datapath::burst::{Passing, backward};
+use ccplane_datapath::burst::{Passing, calibrate_batch};
 use ccplane_datapath::{ExchangeStamps, OneWay};
 use ccplane_sim::{
     Carrier, Duty, FlowControl, FlowSpec, LinkSpec, LinkStep, Network, PacketEvent, Pairs,
     SimError, SimOptions, Simulation, StampClock, StampModel, Tracer, TransportConfig, Workload,
-    WorkloadSpec, settings,
+    WorkloadSpec, default_transport,
 };
 use ccplane_transport::{Native, SegmentKind};
 use ccplane_units::{Duration, Rate, Time};
@@ -137,7 +137,7 @@ fn calibrated(stamps: &[[i64; 4]], which: usize, bytes: impl Fn(usize) -> u32) -
         });
     }
     for batch in all.chunk_by_mut(|a, b| a.stamp == b.stamp) {
-        backward(batch, RATE);
+        calibrate_batch(batch, RATE);
     }
     all.iter()
         .map(|passing| passing.stamp.as_nanos() as i64)
@@ -228,7 +228,7 @@ fn exchanges(seed: u64, length: Duration) -> Result<Vec<Exchange>, SimError> {
         // Enough for the link and its round trip, and no more: the flow never has a queue but its
         // own host's.
         receive_buffer: 64_000,
-        ..TransportConfig::clone(&settings()).stamped()
+        ..TransportConfig::clone(&default_transport()).stamped()
     };
     sim.add_flow(FlowSpec::new(a, b).with(std::sync::Arc::new(config)))?;
     let back = WorkloadSpec {
@@ -245,7 +245,11 @@ fn exchanges(seed: u64, length: Duration) -> Result<Vec<Exchange>, SimError> {
         start: Time::ZERO,
         stop: None,
     };
-    sim.add_workload(back, FlowControl::Native(Native::cubic()), settings())?;
+    sim.add_workload(
+        back,
+        FlowControl::Native(Native::cubic()),
+        default_transport(),
+    )?;
     sim.run_until(Time::ZERO + length)?;
     Ok(sim.into_tracer().exchanges)
 }

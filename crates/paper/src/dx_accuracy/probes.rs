@@ -15,7 +15,7 @@ use ccplane_lab::sim::put_stamps;
 use ccplane_qdisc::{LineSpec, QueueSpec, Size};
 use ccplane_sim::{
     DataDirection, FlowSpec, LinkSpec, LinkStep, Network, NodeId, PacketEvent, SimError,
-    SimOptions, Simulation, Tracer, TransportConfig, settings,
+    SimOptions, Simulation, Tracer, TransportConfig, default_transport,
 };
 use ccplane_testbed::BackendError;
 use ccplane_testbed::longest_stall;
@@ -98,7 +98,7 @@ pub(super) fn simulated(
     };
     let mut sim = Simulation::with_tracer(network, SimOptions::seeded(seed), truth)?;
     put_stamps(stamps, &mut sim, [second, receiver].into_iter())?;
-    let config = TransportConfig::clone(&settings()).stamped();
+    let config = TransportConfig::clone(&default_transport()).stamped();
     let mss = u64::from(config.mss);
     let probes = FlowSpec {
         finish: false,

@@ -55,14 +55,14 @@ impl FromStr for QueueSpec {
     type Err = QueueSpecError;
 
     fn from_str(text: &str) -> Result<QueueSpec, QueueSpecError> {
-        read(text).map_err(|reason| QueueSpecError::Syntax {
+        parse_queue(text).map_err(|reason| QueueSpecError::Syntax {
             text: excerpt(text),
             reason,
         })
     }
 }
 
-fn read(text: &str) -> Result<QueueSpec, String> {
+fn parse_queue(text: &str) -> Result<QueueSpec, String> {
     let (kind, settings) = text.split_once(':').unwrap_or((text, ""));
     let Some((_, example)) = QUEUE_EXAMPLES.iter().find(|(name, _)| *name == kind) else {
         let names: Vec<_> = QUEUE_EXAMPLES.iter().map(|(name, _)| *name).collect();
@@ -73,48 +73,48 @@ fn read(text: &str) -> Result<QueueSpec, String> {
         ));
     };
     let spec = match kind {
-        "droptail" | "prio" | "ecn" => positional(kind, settings),
-        "sfq" => sfq(settings),
-        "codel" => codel(settings),
-        "fq_codel" => fq_codel(settings),
-        "red" => red(settings),
-        "dualpi2" => dualpi2(settings),
-        "tbf" | "policer" => bucket(kind, settings),
-        _ => rcp(settings),
+        "droptail" | "prio" | "ecn" => parse_positional(kind, settings),
+        "sfq" => parse_sfq(settings),
+        "codel" => parse_codel(settings),
+        "fq_codel" => parse_fq_codel(settings),
+        "red" => parse_red(settings),
+        "dualpi2" => parse_dualpi2(settings),
+        "tbf" | "policer" => parse_token_bucket(kind, settings),
+        _ => parse_rcp(settings),
     };
     spec.map_err(|reason| format!("{reason}; write {example}"))
 }
 
-fn positional(kind: &str, settings: &str) -> Result<QueueSpec, String> {
+fn parse_positional(kind: &str, settings: &str) -> Result<QueueSpec, String> {
     let parts: Vec<&str> = settings.split(':').collect();
     match (kind, parts.as_slice()) {
-        ("droptail", [size]) => Ok(QueueSpec::DropTail(self::size(size)?)),
+        ("droptail", [size]) => Ok(QueueSpec::DropTail(self::parse_size(size)?)),
         ("prio", [bands, rest @ .., limit]) if rest.is_empty() || *rest == ["shared"] => {
             Ok(QueueSpec::Prio {
                 bands: number(bands, 1, 255)? as u8,
                 shared: !rest.is_empty(),
-                limit: size(limit)?,
+                limit: parse_size(limit)?,
             })
         }
         ("ecn", [threshold, limit @ ..]) if limit.len() <= 1 => Ok(QueueSpec::Ecn {
-            threshold: size(threshold)?,
+            threshold: parse_size(threshold)?,
             limit: limit
                 .first()
-                .map_or(Ok(Size::Unlimited), |limit| size(limit))?,
+                .map_or(Ok(Size::Unlimited), |limit| parse_size(limit))?,
         }),
         _ => Err("its settings are not as they should be".into()),
     }
 }
 
-fn sfq(settings: &str) -> Result<QueueSpec, String> {
+fn parse_sfq(settings: &str) -> Result<QueueSpec, String> {
     let (mut config, mut limit) = (SfqConfig::DEFAULT, SFQ_LIMIT_DEFAULT);
     for setting in Setting::all(settings)? {
         match setting.name {
-            "limit" => limit = setting.read(sfq_limit)?,
+            "limit" => limit = setting.read(parse_sfq_limit)?,
             "depth" => config.depth = setting.read(|text| number(text, 1, 65_535))? as u32,
             "flows" => config.flows = setting.read(|text| number(text, 1, 65_535))? as u32,
             "divisor" => config.divisor = setting.read(|text| number(text, 1, 65_536))? as u32,
-            "quantum" => config.quantum = Some(setting.read(quantum)?),
+            "quantum" => config.quantum = Some(setting.read(parse_quantum)?),
             _ => return Err(setting.unknown(&["limit", "depth", "flows", "divisor", "quantum"])),
         }
     }
@@ -122,19 +122,19 @@ fn sfq(settings: &str) -> Result<QueueSpec, String> {
 }
 
 /// Parses a size or a bare number of packets, the unit of `tc`'s `sfq limit`.
-fn sfq_limit(text: &str) -> Result<Size, String> {
+fn parse_sfq_limit(text: &str) -> Result<Size, String> {
     match number(text, 1, u64::from(u32::MAX)) {
         Ok(packets) => Ok(Size::Packets(packets)),
-        Err(_) => size(text),
+        Err(_) => parse_size(text),
     }
 }
 
-fn codel(settings: &str) -> Result<QueueSpec, String> {
+fn parse_codel(settings: &str) -> Result<QueueSpec, String> {
     let (mut config, mut limit) = (CodelConfig::DEFAULT, CODEL_LIMIT_DEFAULT);
     for setting in Setting::all(settings)? {
         match setting.name {
-            "limit" => limit = setting.read(size)?,
-            _ if codel_setting(&mut config, &setting)? => {}
+            "limit" => limit = setting.read(parse_size)?,
+            _ if apply_codel_setting(&mut config, &setting)? => {}
             _ => return Err(setting.unknown(&["target", "interval", "limit", "ecn", "noecn"])),
         }
     }
@@ -142,14 +142,14 @@ fn codel(settings: &str) -> Result<QueueSpec, String> {
     Ok(QueueSpec::Codel { config, limit })
 }
 
-fn fq_codel(settings: &str) -> Result<QueueSpec, String> {
+fn parse_fq_codel(settings: &str) -> Result<QueueSpec, String> {
     let (mut config, mut limit) = (FqCodelConfig::DEFAULT, FQ_CODEL_LIMIT_DEFAULT);
     for setting in Setting::all(settings)? {
         match setting.name {
-            "limit" => limit = setting.read(size)?,
+            "limit" => limit = setting.read(parse_size)?,
             "flows" => config.flows = setting.read(|text| number(text, 1, 65_536))? as u32,
-            "quantum" => config.quantum = setting.read(quantum)?,
-            _ if codel_setting(&mut config.codel, &setting)? => {}
+            "quantum" => config.quantum = setting.read(parse_quantum)?,
+            _ if apply_codel_setting(&mut config.codel, &setting)? => {}
             _ => {
                 let names = [
                     "target", "interval", "limit", "flows", "quantum", "ecn", "noecn",
@@ -163,7 +163,7 @@ fn fq_codel(settings: &str) -> Result<QueueSpec, String> {
 }
 
 /// Applies a CoDel setting; returns false if it is not one.
-fn codel_setting(config: &mut CodelConfig, setting: &Setting) -> Result<bool, String> {
+fn apply_codel_setting(config: &mut CodelConfig, setting: &Setting) -> Result<bool, String> {
     match setting.name {
         "target" => config.target = setting.value()?,
         "interval" => config.interval = setting.value()?,
@@ -190,7 +190,7 @@ fn check_codel(config: &CodelConfig) -> Result<(), String> {
     Ok(())
 }
 
-fn red(settings: &str) -> Result<QueueSpec, String> {
+fn parse_red(settings: &str) -> Result<QueueSpec, String> {
     let (mut min, mut max) = (None, None);
     let mut spec = RedSpec {
         min: Size::Unlimited,
@@ -202,9 +202,9 @@ fn red(settings: &str) -> Result<QueueSpec, String> {
     };
     for setting in Setting::all(settings)? {
         match setting.name {
-            "min" => min = Some(setting.read(size)?),
-            "max" => max = Some(setting.read(size)?),
-            "limit" => spec.limit = setting.read(size)?,
+            "min" => min = Some(setting.read(parse_size)?),
+            "max" => max = Some(setting.read(parse_size)?),
+            "limit" => spec.limit = setting.read(parse_size)?,
             "probability" => spec.probability = setting.value()?,
             "weight" => spec.weight = setting.value()?,
             "ecn" | "noecn" => {
@@ -234,19 +234,19 @@ fn red(settings: &str) -> Result<QueueSpec, String> {
     Ok(QueueSpec::Red(RedSpec { min, max, ..spec }))
 }
 
-fn dualpi2(settings: &str) -> Result<QueueSpec, String> {
+fn parse_dualpi2(settings: &str) -> Result<QueueSpec, String> {
     let (mut config, mut limit) = (DualPi2Config::DEFAULT, DUALPI2_LIMIT_DEFAULT);
     for setting in Setting::all(settings)? {
         match setting.name {
-            "limit" => limit = setting.read(size)?,
-            "target" => config.target = setting.read(positive)?,
-            "tupdate" => config.tupdate = setting.read(positive)?,
-            "alpha" => config.alpha = setting.read(gain)?,
-            "beta" => config.beta = setting.read(gain)?,
+            "limit" => limit = setting.read(parse_size)?,
+            "target" => config.target = setting.read(parse_positive_duration)?,
+            "tupdate" => config.tupdate = setting.read(parse_positive_duration)?,
+            "alpha" => config.alpha = setting.read(parse_gain)?,
+            "beta" => config.beta = setting.read(parse_gain)?,
             "coupling_factor" => {
                 config.coupling_factor = setting.read(|text| number(text, 1, 255))?
             }
-            "step_thresh" => config.step_thresh = setting.read(positive)?,
+            "step_thresh" => config.step_thresh = setting.read(parse_positive_duration)?,
             "range" => config.range = setting.value()?,
             "classic_protection" => {
                 config.classic_protection = setting.read(|text| number(text, 0, 100))?
@@ -276,13 +276,13 @@ fn dualpi2(settings: &str) -> Result<QueueSpec, String> {
 }
 
 /// Parses `tbf`, which requires a limit, and `policer`, which has a default limit.
-fn bucket(kind: &str, settings: &str) -> Result<QueueSpec, String> {
+fn parse_token_bucket(kind: &str, settings: &str) -> Result<QueueSpec, String> {
     let (mut rate, mut burst, mut limit) = (None, None, None);
     for setting in Setting::all(settings)? {
         match setting.name {
             "rate" => rate = Some(setting.value()?),
             "burst" => burst = Some(setting.value()?),
-            "limit" => limit = Some(setting.read(size)?),
+            "limit" => limit = Some(setting.read(parse_size)?),
             _ => return Err(setting.unknown(&["rate", "burst", "limit"])),
         }
     }
@@ -297,13 +297,13 @@ fn bucket(kind: &str, settings: &str) -> Result<QueueSpec, String> {
     }
 }
 
-fn rcp(settings: &str) -> Result<QueueSpec, String> {
+fn parse_rcp(settings: &str) -> Result<QueueSpec, String> {
     let (mut config, mut limit) = (RcpConfig::DEFAULT, RCP_LIMIT_DEFAULT);
     for setting in Setting::all(settings)? {
         match setting.name {
-            "limit" => limit = setting.read(size)?,
-            "alpha" => config.alpha = setting.read(gain)?,
-            "beta" => config.beta = setting.read(gain)?,
+            "limit" => limit = setting.read(parse_size)?,
+            "alpha" => config.alpha = setting.read(parse_gain)?,
+            "beta" => config.beta = setting.read(parse_gain)?,
             "init" => config.init = setting.read(|text| number(text, 1, 100))?,
             _ => return Err(setting.unknown(&["limit", "alpha", "beta", "init"])),
         }
@@ -337,51 +337,51 @@ impl fmt::Display for QueueSpec {
             QueueSpec::Sfq { config, limit } => {
                 let default = SfqConfig::DEFAULT;
                 f.write_str("sfq")?;
-                differs(f, "limit", limit, SFQ_LIMIT_DEFAULT)?;
-                differs(f, "depth", config.depth, default.depth)?;
-                differs(f, "flows", config.flows, default.flows)?;
-                differs(f, "divisor", config.divisor, default.divisor)?;
+                write_if_not_default(f, "limit", limit, SFQ_LIMIT_DEFAULT)?;
+                write_if_not_default(f, "depth", config.depth, default.depth)?;
+                write_if_not_default(f, "flows", config.flows, default.flows)?;
+                write_if_not_default(f, "divisor", config.divisor, default.divisor)?;
                 config
                     .quantum
                     .map_or(Ok(()), |quantum| write!(f, ":quantum={quantum}"))
             }
             QueueSpec::Codel { config, limit } => {
                 f.write_str("codel")?;
-                codel_differs(f, config, CodelConfig::DEFAULT)?;
-                differs(f, "limit", limit, CODEL_LIMIT_DEFAULT)
+                write_codel_settings(f, config, CodelConfig::DEFAULT)?;
+                write_if_not_default(f, "limit", limit, CODEL_LIMIT_DEFAULT)
             }
             QueueSpec::FqCodel { config, limit } => {
                 let default = FqCodelConfig::DEFAULT;
                 f.write_str("fq_codel")?;
-                codel_differs(f, config.codel, default.codel)?;
-                differs(f, "limit", limit, FQ_CODEL_LIMIT_DEFAULT)?;
-                differs(f, "flows", config.flows, default.flows)?;
-                differs(f, "quantum", config.quantum, default.quantum)
+                write_codel_settings(f, config.codel, default.codel)?;
+                write_if_not_default(f, "limit", limit, FQ_CODEL_LIMIT_DEFAULT)?;
+                write_if_not_default(f, "flows", config.flows, default.flows)?;
+                write_if_not_default(f, "quantum", config.quantum, default.quantum)
             }
             QueueSpec::Red(spec) => {
                 write!(f, "red:min={}:max={}", spec.min, spec.max)?;
-                differs(f, "limit", spec.limit, Size::Unlimited)?;
-                differs(f, "probability", spec.probability, RED_PROBABILITY_DEFAULT)?;
-                differs(f, "weight", spec.weight, RED_WEIGHT_DEFAULT)?;
+                write_if_not_default(f, "limit", spec.limit, Size::Unlimited)?;
+                write_if_not_default(f, "probability", spec.probability, RED_PROBABILITY_DEFAULT)?;
+                write_if_not_default(f, "weight", spec.weight, RED_WEIGHT_DEFAULT)?;
                 f.write_str(if spec.ecn { ":ecn" } else { "" })
             }
             QueueSpec::DualPi2 { config, limit } => {
                 let default = DualPi2Config::DEFAULT;
                 f.write_str("dualpi2")?;
-                differs(f, "limit", limit, DUALPI2_LIMIT_DEFAULT)?;
-                differs(f, "target", config.target, default.target)?;
-                differs(f, "tupdate", config.tupdate, default.tupdate)?;
-                differs(f, "alpha", decimal(config.alpha), decimal(default.alpha))?;
-                differs(f, "beta", decimal(config.beta), decimal(default.beta))?;
-                differs(
+                write_if_not_default(f, "limit", limit, DUALPI2_LIMIT_DEFAULT)?;
+                write_if_not_default(f, "target", config.target, default.target)?;
+                write_if_not_default(f, "tupdate", config.tupdate, default.tupdate)?;
+                write_if_not_default(f, "alpha", decimal(config.alpha), decimal(default.alpha))?;
+                write_if_not_default(f, "beta", decimal(config.beta), decimal(default.beta))?;
+                write_if_not_default(
                     f,
                     "coupling_factor",
                     config.coupling_factor,
                     default.coupling_factor,
                 )?;
-                differs(f, "step_thresh", config.step_thresh, default.step_thresh)?;
-                differs(f, "range", config.range, default.range)?;
-                differs(
+                write_if_not_default(f, "step_thresh", config.step_thresh, default.step_thresh)?;
+                write_if_not_default(f, "range", config.range, default.range)?;
+                write_if_not_default(
                     f,
                     "classic_protection",
                     config.classic_protection,
@@ -393,21 +393,21 @@ impl fmt::Display for QueueSpec {
             }
             QueueSpec::Policer { rate, burst, limit } => {
                 write!(f, "policer:rate={rate}:burst={burst}")?;
-                differs(f, "limit", limit, POLICER_LIMIT_DEFAULT)
+                write_if_not_default(f, "limit", limit, POLICER_LIMIT_DEFAULT)
             }
             QueueSpec::Rcp { config, limit } => {
                 let default = RcpConfig::DEFAULT;
                 f.write_str("rcp")?;
-                differs(f, "limit", limit, RCP_LIMIT_DEFAULT)?;
-                differs(f, "alpha", decimal(config.alpha), decimal(default.alpha))?;
-                differs(f, "beta", decimal(config.beta), decimal(default.beta))?;
-                differs(f, "init", config.init, default.init)
+                write_if_not_default(f, "limit", limit, RCP_LIMIT_DEFAULT)?;
+                write_if_not_default(f, "alpha", decimal(config.alpha), decimal(default.alpha))?;
+                write_if_not_default(f, "beta", decimal(config.beta), decimal(default.beta))?;
+                write_if_not_default(f, "init", config.init, default.init)
             }
         }
     }
 }
 
-fn differs<T: PartialEq + Display>(
+fn write_if_not_default<T: PartialEq + Display>(
     f: &mut fmt::Formatter<'_>,
     name: &str,
     value: T,
@@ -420,13 +420,13 @@ fn differs<T: PartialEq + Display>(
     }
 }
 
-fn codel_differs(
+fn write_codel_settings(
     f: &mut fmt::Formatter<'_>,
     config: CodelConfig,
     default: CodelConfig,
 ) -> fmt::Result {
-    differs(f, "target", config.target, default.target)?;
-    differs(f, "interval", config.interval, default.interval)?;
+    write_if_not_default(f, "target", config.target, default.target)?;
+    write_if_not_default(f, "interval", config.interval, default.interval)?;
     match (config.ecn, default.ecn) {
         (true, false) => f.write_str(":ecn"),
         (false, true) => f.write_str(":noecn"),
@@ -445,7 +445,7 @@ impl fmt::Display for Size {
     }
 }
 
-fn size(text: &str) -> Result<Size, String> {
+fn parse_size(text: &str) -> Result<Size, String> {
     let text_shown = excerpt(text);
     if text.is_empty() {
         return Err("it has no size".into());
@@ -479,16 +479,16 @@ fn size(text: &str) -> Result<Size, String> {
         .ok_or_else(|| format!("`{text_shown}` is not a size"))
 }
 
-fn quantum(text: &str) -> Result<u32, String> {
+fn parse_quantum(text: &str) -> Result<u32, String> {
     number(text, 1, 1 << 20).map(|bytes| bytes as u32)
 }
 
-fn gain(text: &str) -> Result<u64, String> {
+fn parse_gain(text: &str) -> Result<u64, String> {
     let gain = thousandths(text).filter(|&gain| gain > 0);
     gain.ok_or_else(|| "not a number above zero, to a thousandth, up to a million".into())
 }
 
-fn positive(text: &str) -> Result<Duration, String> {
+fn parse_positive_duration(text: &str) -> Result<Duration, String> {
     let duration: Duration = text.parse().map_err(|error| format!("{error}"))?;
     if duration == Duration::ZERO {
         return Err("zero is too short".into());

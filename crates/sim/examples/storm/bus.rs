@@ -84,7 +84,7 @@ impl Stream {
 
     /// Sends a packet. Its first byte arrives at `due`, or after the data sent before.
     pub fn send(&mut self, due: Time, packet: Vec<u8>) {
-        let frame = [&framed::length(&packet)[..], &packet].concat();
+        let frame = [&framed::encode_length(&packet)[..], &packet].concat();
         self.sent.push_back(packet);
         self.write(due, &frame);
     }

@@ -80,7 +80,7 @@ impl MakeWriter<'_> for File {
 }
 
 /// Runs `run` with the agents' log on the disk, or without a log.
-pub fn logged<T>(space: Option<Space>, run: impl FnOnce() -> T) -> T {
+pub fn run_with_log<T>(space: Option<Space>, run: impl FnOnce() -> T) -> T {
     let Some(space) = space else { return run() };
     let log = tracing_subscriber::fmt()
         .with_max_level(tracing::Level::INFO)

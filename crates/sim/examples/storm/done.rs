@@ -29,7 +29,7 @@ impl FinishedSeeds {
             .map(str::trim)
             .filter(|line| !line.is_empty() && !line.starts_with('#'));
         let ranges = lines.map(|line| {
-            range(line).ok_or_else(|| {
+            parse_range(line).ok_or_else(|| {
                 io::Error::other(format!("`{line}` is no range of seeds; write A..B"))
             })
         });
@@ -70,7 +70,7 @@ impl FinishedSeeds {
     }
 }
 
-pub fn range(text: &str) -> Option<Range<u64>> {
+pub fn parse_range(text: &str) -> Option<Range<u64>> {
     let (start, end) = text.split_once("..")?;
     let range = start.trim().parse().ok()?..end.trim().parse().ok()?;
     (range.start < range.end).then_some(range)

@@ -41,7 +41,7 @@ struct Args {
 }
 
 fn main() -> ExitCode {
-    match args().and_then(run) {
+    match parse_args().and_then(run) {
         Ok(0) => ExitCode::SUCCESS,
         Ok(_) => ExitCode::FAILURE,
         Err(error) => {
@@ -51,7 +51,7 @@ fn main() -> ExitCode {
     }
 }
 
-fn args() -> Result<Args, Box<dyn Error>> {
+fn parse_args() -> Result<Args, Box<dyn Error>> {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let mut args = Args {
         seeds: 0..2_000,
@@ -65,7 +65,7 @@ fn args() -> Result<Args, Box<dyn Error>> {
         let value = given.next().ok_or(format!("{name} needs a value"))?;
         match name.as_str() {
             "--seeds" => {
-                args.seeds = done::range(&value)
+                args.seeds = done::parse_range(&value)
                     .ok_or(format!("`{value}` is no range of seeds; write A..B"))?
             }
             "--seed" => {
@@ -103,12 +103,12 @@ fn run(args: Args) -> Result<u64, Box<dyn Error>> {
                 Ok(0)
             }
             Err(failure) => {
-                println!("{}", shrink::line(&plan, &args.without, &failure));
+                println!("{}", shrink::failure_line(&plan, &args.without, &failure));
                 Ok(1)
             }
         };
     }
-    let sum = all(&args.seeds, args.threads, args.done, &|line| {
+    let sum = run_seeds(&args.seeds, args.threads, args.done, &|line| {
         println!("{line}")
     })?;
     println!(
@@ -132,7 +132,7 @@ struct Sum {
 }
 
 /// Runs the seeds that are not done.
-fn all(
+fn run_seeds(
     seeds: &Range<u64>,
     threads: usize,
     done: FinishedSeeds,
@@ -161,7 +161,7 @@ fn all(
                 let result = shrink::attempt(&plan);
                 let line = result.as_ref().err().map(|failure| {
                     let (without, failure) = shrink::shrink(&plan, failure.clone(), Vec::new());
-                    shrink::line(&plan, &without, &failure)
+                    shrink::failure_line(&plan, &without, &failure)
                 });
                 let Ok(mut state) = state.lock() else {
                     return Ok(());
@@ -214,7 +214,8 @@ mod tests {
     fn do_no_harm(seeds: Range<u64>) {
         let told = Mutex::new(Vec::new());
         let tell = |line: &str| told.lock().expect("nobody panics").push(line.to_owned());
-        let sum = all(&seeds, 2, FinishedSeeds::default(), &tell).expect("no file is written");
+        let sum =
+            run_seeds(&seeds, 2, FinishedSeeds::default(), &tell).expect("no file is written");
         assert_eq!(sum.failed, 0, "{:#?}", told.lock().expect("nobody panics"));
     }
 
@@ -347,7 +348,7 @@ mod tests {
         let path = std::env::temp_dir().join(format!("ccplane-storm-{}", std::process::id()));
         let file = || FinishedSeeds::read(&path).expect("it can be read");
         let count = |seeds: Range<u64>| {
-            all(&seeds, 1, file(), &|_| ())
+            run_seeds(&seeds, 1, file(), &|_| ())
                 .expect("it can be written")
                 .seeds
         };

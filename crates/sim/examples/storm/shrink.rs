@@ -46,7 +46,7 @@ pub fn shrink(plan: &Plan, mut failure: Failure, mut without: Vec<u64>) -> (Vec<
 }
 
 /// Formats a failure in one line, with the command to reproduce it.
-pub fn line(plan: &Plan, without: &[u64], failure: &Failure) -> String {
+pub fn failure_line(plan: &Plan, without: &[u64], failure: &Failure) -> String {
     let list: Vec<String> = without.iter().map(u64::to_string).collect();
     let without = match list.is_empty() {
         true => String::new(),

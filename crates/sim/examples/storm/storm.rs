@@ -56,7 +56,7 @@ struct Storm<'a> {
 }
 
 pub fn run(plan: &Plan) -> Result<Outcome, Failure> {
-    disk::logged(plan.disk, || {
+    disk::run_with_log(plan.disk, || {
         let mut storm = Storm::new(plan).map_err(|error| Failure {
             at: Time::ZERO,
             what: error.to_string(),

@@ -87,7 +87,7 @@ impl HeaderBuilder {
         // An ACK refers to the data of the opposite direction.
         let acked = directions.sequence(!seen.backward);
         let ack = acked.of(segment.ack) as u32;
-        let ranges = seen.side.map_or(vec![], |side| sacked(side, acked));
+        let ranges = seen.side.map_or(vec![], |side| sack_ranges(side, acked));
         let sequence = match opens {
             true => 0,
             false => directions.sequence(seen.backward).of(segment.number) as u32,
@@ -130,7 +130,7 @@ impl HeaderBuilder {
             as usize)
             .min(TCP_OPTIONS_BYTES_MAX);
         let options = options(segment, opens, ranges);
-        let used: usize = options.iter().map(length).sum();
+        let used: usize = options.iter().map(option_length).sum();
         // The options fit: four ranges take 36 bytes, the options of a SYN 10.
         if tcp.set_options(&options).is_ok() {
             let mut raw = tcp
@@ -139,7 +139,7 @@ impl HeaderBuilder {
                 .get(..used)
                 .unwrap_or_default()
                 .to_vec();
-            pad(&mut raw, fill.max(used.next_multiple_of(4)));
+            pad_options(&mut raw, fill.max(used.next_multiple_of(4)));
             if tcp.set_options_raw(&raw).is_err() {
                 tcp.set_options(&[]).ok();
             }
@@ -147,7 +147,7 @@ impl HeaderBuilder {
 
         let length = tcp.header_len() as u32 + payload;
         let ip = self.ip(seen, IpNumber::TCP, length);
-        if let Ok(checksum) = tcp.calc_checksum_ipv4(&ip, zeros(payload)) {
+        if let Ok(checksum) = tcp.calc_checksum_ipv4(&ip, zero_payload(payload)) {
             tcp.checksum = checksum;
         }
         let mut bytes = ip.to_bytes().to_vec();
@@ -167,7 +167,7 @@ impl HeaderBuilder {
             source,
             DISCARD_PORT,
             &ip,
-            zeros(length - UdpHeader::LEN as u32),
+            zero_payload(length - UdpHeader::LEN as u32),
         ) {
             bytes.extend_from_slice(&udp.to_bytes());
         }
@@ -198,7 +198,7 @@ impl HeaderBuilder {
     }
 }
 
-fn zeros(length: u32) -> &'static [u8] {
+fn zero_payload(length: u32) -> &'static [u8] {
     static ZEROS: [u8; 1 << 16] = [0; 1 << 16];
     ZEROS.get(..length as usize).unwrap_or(&ZEROS)
 }
@@ -229,7 +229,7 @@ fn options(segment: &Segment, opens: bool, mut ranges: Vec<(u32, u32)>) -> Vec<T
 /// Pads the options to `length` bytes. Wireshark interprets four NOPs in a row as options removed
 /// by a router, so more than three bytes become one option of the experimental kind 253 (RFC 4727)
 /// with an unassigned identifier.
-fn pad(options: &mut Vec<u8>, length: usize) {
+fn pad_options(options: &mut Vec<u8>, length: usize) {
     const OPTION_KIND_EXPERIMENT: u8 = 253;
     const OPTION_KIND_NOP: u8 = 1;
     let missing = length.saturating_sub(options.len());
@@ -241,7 +241,7 @@ fn pad(options: &mut Vec<u8>, length: usize) {
     }
 }
 
-fn length(option: &TcpOptionElement) -> usize {
+fn option_length(option: &TcpOptionElement) -> usize {
     match option {
         TcpOptionElement::Noop => 1,
         TcpOptionElement::MaximumSegmentSize(_) => 4,
@@ -255,7 +255,7 @@ fn length(option: &TcpOptionElement) -> usize {
 }
 
 /// Returns the SACK ranges as sequence numbers, with the D-SACK range first (RFC 2883, section 4).
-fn sacked(side: &SideData, sequence: &Sequence) -> Vec<(u32, u32)> {
+fn sack_ranges(side: &SideData, sequence: &Sequence) -> Vec<(u32, u32)> {
     let ranges = side
         .duplicate()
         .into_iter()

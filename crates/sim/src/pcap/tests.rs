@@ -101,7 +101,7 @@ fn lossy() -> (Simulation<PacketLog<Vec<u8>>>, [LinkId; 2], AppId) {
         .add_workload(
             cross,
             FlowControl::Native(Native::cubic()),
-            crate::settings(),
+            crate::default_transport(),
         )
         .expect("a sound workload");
     sim.run_until(Time::ZERO + Duration::from_secs(10))

@@ -18,7 +18,7 @@ impl World {
             let here = steered.get(place)?.as_ref()?.beside == agent;
             let connection = end.connection.as_ref().filter(|_| here)?;
             let flow = self.flows.get(end.flow as usize)?;
-            let (local, peer) = address::ends(end.flow, flow.from, flow.to);
+            let (local, peer) = address::flow_addresses(end.flow, flow.from, flow.to);
             let info = FlowInfo {
                 local,
                 peer,

@@ -4,7 +4,7 @@
 use ccplane_qdisc::{DropReason, Ecn};
 use ccplane_sim::{
     Carrier, Duty, FlowControl, LinkSpec, LinkStep, Native, Network, PacketEvent, Pairs,
-    SimOptions, Simulation, Tracer, TransportConfig, Workload, WorkloadSpec, settings,
+    SimOptions, Simulation, Tracer, TransportConfig, Workload, WorkloadSpec, default_transport,
 };
 use ccplane_units::{Duration, Time};
 
@@ -53,7 +53,8 @@ fn codel_drops_faster_and_faster_under_overload() {
         stop: None,
     };
     let congestion = FlowControl::Native(Native::new_reno());
-    sim.add_workload(workload, congestion, settings()).unwrap();
+    sim.add_workload(workload, congestion, default_transport())
+        .unwrap();
     // After 2 s the drop rate equals the overload, and the control law has settled.
     sim.run_until(at(2.0)).unwrap();
     let drops: Vec<f64> = sim

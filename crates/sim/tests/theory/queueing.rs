@@ -2,7 +2,7 @@
 //! the mean wait before transmission is rho / (2 (1 - rho)) transmission times.
 
 use ccplane_sim::{
-    Carrier, Duty, FlowControl, LinkSpec, Native, Pairs, Workload, WorkloadSpec, settings,
+    Carrier, Duty, FlowControl, LinkSpec, Native, Pairs, Workload, WorkloadSpec, default_transport,
 };
 use ccplane_units::{Duration, Time};
 
@@ -40,7 +40,7 @@ fn simulated(load: f64, packets: f64, seed: u64) -> f64 {
     };
     let congestion = FlowControl::Native(Native::new_reno());
     path.sim
-        .add_workload(workload, congestion, settings())
+        .add_workload(workload, congestion, default_transport())
         .unwrap();
     path.sim
         .run_until(at(packets * SERVICE_SECONDS / load))

@@ -186,7 +186,7 @@ pub(crate) fn settle(
         let at = |error| BackendError::from_host(error, false);
         let address = address(number, 0).unwrap_or(Ipv4Addr::UNSPECIFIED);
         let made = inside.run(|| {
-            ccplane_host::own_network(address, NETWORK_PREFIX_BITS)?;
+            ccplane_host::add_local_network(address, NETWORK_PREFIX_BITS)?;
             match number < ways_out {
                 true => ccplane_host::add_default_route(DEVICE_NAME, IpAddr::V4(address)),
                 false => Ok(()),

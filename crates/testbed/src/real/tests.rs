@@ -9,7 +9,7 @@ mod host;
 use std::path::Path;
 use std::sync::Arc;
 
-use ccplane_agent::{Algorithm, Control, FlowInfo, Programs, Report, boxed};
+use ccplane_agent::{Algorithm, Control, FlowInfo, Programs, Report, box_algorithm};
 use ccplane_algorithms::{AlgorithmDoc, Registry};
 use ccplane_emu::{EmuConfig, EmuReport, Emulator, LinkConfig};
 use ccplane_lab::Contender;
@@ -800,7 +800,9 @@ fn flows_of_an_algorithm_that_hangs_are_on_the_fallback_at_the_end() {
          [[workload]]\nname = \"compared\"\nbulk = { flows = 2 }\n\
          [[workload]]\nname = \"beside\"\nalgorithm = \"cubic\"\nbulk = { flows = 3 }\n",
     );
-    let registry = Registry::builtin().add(HANGING_ALGORITHM, |_| Ok(boxed(Hangs { hung: false })));
+    let registry = Registry::builtin().add(HANGING_ALGORITHM, |_| {
+        Ok(box_algorithm(Hangs { hung: false }))
+    });
     let fell_back = |contender: &Contender| {
         let (config, buffer) = emulated(&scenario, 1);
         let network = Plan::new(&scenario).unwrap();

@@ -10,7 +10,7 @@ use ccplane_datapath::Outcome;
 use ccplane_units::{Duration, Time};
 
 use super::hystart::HyStart;
-use super::{Growth, in_slow_start, threshold, window};
+use super::{Growth, in_slow_start, threshold_outcome, window_outcome};
 use crate::control::{CongestionControl, ControlEvent};
 
 /// C, segments/s³ (RFC 9438 section 5.1). A larger value probes sooner after a loss and is less
@@ -185,7 +185,7 @@ impl CongestionControl for Cubic {
     fn on_event(&mut self, event: &ControlEvent<'_>) -> Outcome {
         if event.ack.reduces {
             let connection = event.connection();
-            return threshold(event, self.reduce(connection.window(), event.ack.timeout));
+            return threshold_outcome(event, self.reduce(connection.window(), event.ack.timeout));
         }
         if event.ack.timeout | event.ack.undone {
             self.revise(event.ack.timeout, event.ack.undone);
@@ -209,18 +209,18 @@ impl CongestionControl for Cubic {
                 )
             {
                 self.hystart = None;
-                return threshold(event, u64::from(packets));
+                return threshold_outcome(event, u64::from(packets));
             }
             (packets, acked) = Growth::slow_start(event);
             if acked == 0 {
-                return window(event, packets);
+                return window_outcome(event, packets);
             }
         }
         self.acked += acked;
         if packets != self.known || event.now >= self.update_at {
             self.work_out(event.now, connection.srtt(), packets);
         }
-        window(event, self.growth.avoid(packets, self.every, acked))
+        window_outcome(event, self.growth.avoid(packets, self.every, acked))
     }
 }
 

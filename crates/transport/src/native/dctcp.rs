@@ -2,7 +2,7 @@
 
 use ccplane_datapath::Outcome;
 
-use super::{Growth, threshold, window};
+use super::{Growth, threshold_outcome, window_outcome};
 use crate::control::{CongestionControl, ControlEvent};
 use crate::number::SequenceNumber;
 
@@ -81,11 +81,11 @@ impl CongestionControl for Dctcp {
             } else {
                 packets * u64::from(self.alpha) / u64::from(2 * ALPHA_ONE)
             };
-            return threshold(event, packets - cut);
+            return threshold_outcome(event, packets - cut);
         }
         if !Growth::allowed(event) {
             return Outcome::default();
         }
-        window(event, self.growth.reno(event))
+        window_outcome(event, self.growth.reno(event))
     }
 }

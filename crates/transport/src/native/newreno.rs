@@ -2,7 +2,7 @@
 
 use ccplane_datapath::Outcome;
 
-use super::{Growth, in_slow_start, threshold, window};
+use super::{Growth, in_slow_start, threshold_outcome, window_outcome};
 use crate::control::{CongestionControl, ControlEvent};
 
 /// NewReno congestion control.
@@ -16,12 +16,12 @@ impl CongestionControl for NewReno {
     fn on_event(&mut self, event: &ControlEvent<'_>) -> Outcome {
         if event.ack.reduces {
             self.growth.reset();
-            return threshold(event, u64::from(event.connection().window()) / 2);
+            return threshold_outcome(event, u64::from(event.connection().window()) / 2);
         }
         if !Growth::allowed(event) {
             return Outcome::default();
         }
-        window(event, self.growth.reno(event))
+        window_outcome(event, self.growth.reno(event))
     }
 }
 

@@ -19,18 +19,18 @@ impl RateSample {
     /// Rate over the ACK interval, bytes/s.
     #[inline]
     pub fn incoming(&self, mss: u64) -> u64 {
-        over(self.delivered, mss, self.ack)
+        bytes_per_sec(self.delivered, mss, self.ack)
     }
 
     /// Rate over the send interval, bytes/s.
     #[inline]
     pub fn outgoing(&self, mss: u64) -> u64 {
-        over(self.delivered, mss, self.send)
+        bytes_per_sec(self.delivered, mss, self.send)
     }
 }
 
 #[inline]
-fn over(packets: u32, mss: u64, time: Duration) -> u64 {
+fn bytes_per_sec(packets: u32, mss: u64, time: Duration) -> u64 {
     // Above 18 GB the product does not fit into 64 bits.
     let bytes = u64::from(packets) * mss;
     match (bytes.checked_mul(1_000_000_000), time.as_nanos()) {
@@ -230,7 +230,10 @@ mod tests {
     #[test]
     fn rates_of_many_bytes_do_not_overflow() {
         let second = Duration::from_secs(1);
-        assert_eq!(over(u32::MAX, 65_535, second), u64::from(u32::MAX) * 65_535);
-        assert_eq!(over(5, 1_000, Duration::ZERO), 0);
+        assert_eq!(
+            bytes_per_sec(u32::MAX, 65_535, second),
+            u64::from(u32::MAX) * 65_535
+        );
+        assert_eq!(bytes_per_sec(5, 1_000, Duration::ZERO), 0);
     }
 }

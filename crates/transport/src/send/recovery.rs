@@ -168,7 +168,8 @@ impl Connection {
         if self.phase != RecoveryPhase::Open && !self.flight.una().before(repair.high) {
             self.end_repair();
         }
-        let late_duplicates = self.phase == RecoveryPhase::Open && repair_duplicates(&self.repair);
+        let late_duplicates =
+            self.phase == RecoveryPhase::Open && all_retransmissions_duplicate(&self.repair);
         if late_duplicates {
             self.try_undo(ack);
         }
@@ -392,7 +393,7 @@ impl Connection {
     }
 }
 
-fn repair_duplicates(repair: &Option<Box<Repair>>) -> bool {
+fn all_retransmissions_duplicate(repair: &Option<Box<Repair>>) -> bool {
     repair
         .as_ref()
         .is_some_and(|repair| repair.undo.duplicates > 0 && repair.undo.repeats == 0)

@@ -36,7 +36,7 @@ impl Rtt {
         let error = ns as i64 - (self.smoothed >> 3) as i64;
         self.smoothed = self.smoothed.wrapping_add_signed(error).max(1);
         self.variation = self.variation - (self.variation >> 2) + error.unsigned_abs();
-        let coarse = coarse(ns);
+        let coarse = to_units(ns);
         if coarse <= self.recent {
             self.recent = coarse;
             self.least = self.least.min(ns);
@@ -54,7 +54,7 @@ impl Rtt {
             smoothed: ns << 3,
             variation: ns << 1,
             least: ns,
-            recent: coarse(ns),
+            recent: to_units(ns),
             window_ends: ticks(now) + HALF_WINDOW_TICKS,
         };
     }
@@ -102,7 +102,7 @@ impl Rtt {
 const HANDSHAKE_TIMEOUT_RTO_FACTOR: u64 = 3;
 
 #[inline(always)]
-fn coarse(ns: u64) -> u32 {
+fn to_units(ns: u64) -> u32 {
     u32::try_from(ns >> UNIT_NANOS_LOG).unwrap_or(u32::MAX)
 }
 

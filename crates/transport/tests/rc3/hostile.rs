@@ -8,7 +8,7 @@ use ccplane_transport::{
 };
 use ccplane_units::Time;
 
-use super::{INITIAL_WINDOW_SEGMENTS, MSS_BYTES, all, count, open, rc3, reno, run, sent};
+use super::{INITIAL_WINDOW_SEGMENTS, MSS_BYTES, count, open, rc3, reno, run, send_all, sent};
 use crate::wire::{Pair, ms, secs};
 
 /// Acknowledgements of data that was never sent have no effect.
@@ -44,7 +44,7 @@ fn data_that_was_never_sent_is_acknowledged() {
         (stats.acked, stats.sent, client.in_flight()),
         (before.0.acked, before.0.sent, before.1)
     );
-    let rest = all(&mut client, now + ms(20));
+    let rest = send_all(&mut client, now + ms(20));
     assert!(
         rest.iter().any(|segment| segment.number.0 == 99),
         "its end is still sent"
@@ -81,7 +81,7 @@ fn data_that_waits_to_be_sent_is_acknowledged() {
             client.handle(now + ms(20), &ack, &side, &mut Native::new_reno());
         }
         assert_eq!(client.stats().acked, 0, "class {class}");
-        let rest = all(&mut client, now + ms(20));
+        let rest = send_all(&mut client, now + ms(20));
         let sent = |number| {
             rest.iter()
                 .any(|segment| segment.number == SequenceNumber(number))
@@ -150,7 +150,7 @@ fn everything_is_said_to_have_come_in_class_0() {
 fn everything_is_sent_in_the_highest_or_no_class() {
     let (mut server, ..) = open(rc3(), 100 * MSS_BYTES);
     let now = Time::ZERO + ms(20);
-    all(&mut server, now);
+    send_all(&mut server, now);
     let before = server.memory_bytes();
     let mut answered = 0;
     for n in 0..50_000u32 {
@@ -159,7 +159,7 @@ fn everything_is_sent_in_the_highest_or_no_class() {
         (data.class, data.band, data.transmission) = ((n % 16) as u8, (n % 256) as u8, 1);
         data.set_offset(u64::from(2 * n + 1) * 100);
         server.handle(now, &data, &SideData::default(), &mut Native::new_reno());
-        let answers = all(&mut server, now);
+        let answers = send_all(&mut server, now);
         match data.class {
             class @ 0..CLASS_COUNT => assert!(
                 answers.iter().all(|answer| answer.class == class),

@@ -7,8 +7,8 @@ use ccplane_transport::{
 use ccplane_units::Time;
 
 use super::{
-    INITIAL_WINDOW_SEGMENTS, IdleControl, MSS_BYTES, all, count, lanes, nothing, open, plain, rc3,
-    reno, run, sent,
+    INITIAL_WINDOW_SEGMENTS, IdleControl, MSS_BYTES, class_delays, count, no_loss, open, plain,
+    rc3, reno, run, send_all, sent,
 };
 use crate::wire::{Delay, Pair, ms, secs};
 
@@ -52,7 +52,7 @@ fn case_02_one_packet_more_than_the_initial_window() {
     let pair = run(
         &rc3(),
         reno(),
-        lanes(ms(9), nothing),
+        class_delays(ms(9), no_loss),
         (INITIAL_WINDOW_SEGMENTS + 1) * MSS_BYTES,
     );
     let low: Vec<_> = sent(&pair)
@@ -145,7 +145,7 @@ fn case_04_a_size_that_is_not_a_multiple_of_a_segment() {
             INITIAL_WINDOW_SEGMENTS + 60,
         ] {
             let bytes = segments * MSS_BYTES + rest;
-            let pair = run(&rc3(), reno(), lanes(ms(10), nothing), bytes);
+            let pair = run(&rc3(), reno(), class_delays(ms(10), no_loss), bytes);
             let first_low = sent(&pair)
                 .into_iter()
                 .find(|(_, segment)| segment.class != 0);
@@ -234,12 +234,12 @@ fn case_12_the_peers_window_limits_the_tail() {
 #[test]
 fn case_13_many_writes_do_not_have_it_all_in_the_first_class() {
     let (mut client, _, now) = open(rc3(), INITIAL_WINDOW_SEGMENTS * MSS_BYTES);
-    let first = all(&mut client, now);
+    let first = send_all(&mut client, now);
     assert_eq!(first.len() as u64, INITIAL_WINDOW_SEGMENTS);
     let mut low = Vec::new();
     for _ in 0..200 {
         client.write(5 * MSS_BYTES);
-        low.extend(all(&mut client, now));
+        low.extend(send_all(&mut client, now));
     }
     assert_eq!(low.len(), 1_000);
     let mut numbers: Vec<u32> = low.iter().map(|segment| segment.number.0).collect();
@@ -258,11 +258,11 @@ fn case_13_many_writes_do_not_have_it_all_in_the_first_class() {
 #[test]
 fn case_13_short_writes_share_segments() {
     let (mut client, _, now) = open(rc3(), INITIAL_WINDOW_SEGMENTS * MSS_BYTES);
-    all(&mut client, now);
+    send_all(&mut client, now);
     let mut low = Vec::new();
     for _ in 0..100 {
         client.write(100);
-        low.extend(all(&mut client, now));
+        low.extend(send_all(&mut client, now));
     }
     let lengths: Vec<u16> = low.iter().map(|segment| segment.length).collect();
     assert_eq!(lengths[0], 100, "the first leaves at once");
@@ -291,7 +291,7 @@ fn case_13_short_writes_share_segments() {
         &mut Native::new_reno(),
     );
     client.finish();
-    let rest: Vec<u16> = all(&mut client, now)
+    let rest: Vec<u16> = send_all(&mut client, now)
         .iter()
         .map(|segment| segment.length)
         .collect();
@@ -305,7 +305,7 @@ fn case_13_very_many_bursts() {
     let mut pair = Pair::new(
         &rc3(),
         [IdleControl, IdleControl],
-        lanes(ms(5), nothing),
+        class_delays(ms(5), no_loss),
         [0, 0],
     );
     pair.ends[0].finishes = false;
@@ -333,7 +333,7 @@ fn case_13_a_connection_at_rest_remembers_no_bursts() {
     let mut pair = Pair::new(
         &rc3(),
         [IdleControl, IdleControl],
-        lanes(ms(5), nothing),
+        class_delays(ms(5), no_loss),
         [0, 0],
     );
     pair.ends[0].finishes = false;
@@ -361,7 +361,7 @@ fn case_13_a_connection_at_rest_remembers_no_bursts() {
 #[test]
 fn case_13_a_driver_that_wants_memory_back_gets_that_of_bursts() {
     let (mut client, _, mut now) = open(rc3(), INITIAL_WINDOW_SEGMENTS * MSS_BYTES);
-    all(&mut client, now);
+    send_all(&mut client, now);
     let mut next = INITIAL_WINDOW_SEGMENTS as u32;
     for _ in 0..500 {
         answer(&mut client, &mut now, next);
@@ -405,7 +405,7 @@ fn answer(client: &mut Connection, now: &mut Time, next: u32) {
 /// Returns a connection whose RC3 has just stopped with the maximum number of ranges, and its time.
 fn scattered() -> (Connection, Time) {
     let (mut client, _, now) = open(rc3(), INITIAL_WINDOW_SEGMENTS * MSS_BYTES);
-    all(&mut client, now);
+    send_all(&mut client, now);
     while client.rc3_stats().is_none_or(|tail| tail.stopped.is_none()) {
         client.write(3 * MSS_BYTES);
         let class = client.classes(now).trailing_zeros() as u8;
@@ -455,7 +455,7 @@ fn case_13_pieces_are_forgotten_after_the_second_loop_has_stopped() {
 #[test]
 fn case_13_more_pieces_than_are_remembered() {
     let (mut client, _, now) = open(rc3(), INITIAL_WINDOW_SEGMENTS * MSS_BYTES);
-    all(&mut client, now);
+    send_all(&mut client, now);
     for piece in 1.. {
         client.write(3 * MSS_BYTES);
         let class = client.classes(now).trailing_zeros() as u8;
@@ -475,7 +475,12 @@ fn case_13_more_pieces_than_are_remembered() {
 /// Data written after RC3 had reached its end, and an end of the stream later than its last byte.
 #[test]
 fn case_13_growth_and_a_late_end() {
-    let mut pair = Pair::new(&rc3(), reno(), lanes(ms(10), nothing), [100 * MSS_BYTES, 0]);
+    let mut pair = Pair::new(
+        &rc3(),
+        reno(),
+        class_delays(ms(10), no_loss),
+        [100 * MSS_BYTES, 0],
+    );
     pair.ends[0].finishes = false;
     pair.log = Some(Vec::new());
     pair.run(Time::ZERO + ms(100));
@@ -503,7 +508,7 @@ fn case_20_no_packet_spans_two_levels() {
     let pair = run(
         &rc3(),
         reno(),
-        lanes(ms(10), nothing),
+        class_delays(ms(10), no_loss),
         (INITIAL_WINDOW_SEGMENTS + 500) * MSS_BYTES,
     );
     for (_, segment) in sent(&pair) {

@@ -6,7 +6,9 @@ use ccplane_transport::{
 };
 use ccplane_units::Time;
 
-use super::{INITIAL_WINDOW_SEGMENTS, MSS_BYTES, count, lanes, nothing, rc3, reno, run, sent};
+use super::{
+    INITIAL_WINDOW_SEGMENTS, MSS_BYTES, class_delays, count, no_loss, rc3, reno, run, sent,
+};
 use crate::wire::{Delay, Pair, ms, secs};
 
 /// Both ends use RC3: data of either end acknowledges the other's data of its class.
@@ -19,7 +21,7 @@ fn case_21_both_directions_at_once() {
     let mut pair = Pair::new(
         &config,
         reno(),
-        lanes(ms(9), nothing),
+        class_delays(ms(9), no_loss),
         [300 * MSS_BYTES, 250 * MSS_BYTES],
     );
     pair.log = Some(Vec::new());
@@ -56,7 +58,7 @@ fn case_22_a_reset_with_a_tail_under_way() {
         let mut pair = Pair::new(
             &rc3(),
             reno(),
-            lanes(ms(40), nothing),
+            class_delays(ms(40), no_loss),
             [3_000 * MSS_BYTES, 0],
         );
         pair.log = Some(Vec::new());
@@ -87,7 +89,12 @@ fn case_22_a_reset_with_a_tail_under_way() {
 /// Segments of the tail that arrive after the end of the connection are dropped.
 #[test]
 fn case_22_late_packets_of_a_stream_that_is_through() {
-    let mut pair = Pair::new(&rc3(), reno(), lanes(ms(400), nothing), [60 * MSS_BYTES, 0]);
+    let mut pair = Pair::new(
+        &rc3(),
+        reno(),
+        class_delays(ms(400), no_loss),
+        [60 * MSS_BYTES, 0],
+    );
     pair.run(secs(100));
     assert!(pair.over());
     assert_eq!(pair.received(1), 60 * MSS_BYTES);
@@ -105,7 +112,7 @@ fn case_23_the_handshake_is_repeated() {
             seen += u32::from(of_handshake);
             of_handshake && seen <= lost
         };
-        let pair = run(&rc3(), reno(), lanes(ms(10), lose), 100 * MSS_BYTES);
+        let pair = run(&rc3(), reno(), class_delays(ms(10), lose), 100 * MSS_BYTES);
         let log = pair.log.as_ref().expect("it is kept");
         let answered = log
             .iter()
@@ -144,7 +151,12 @@ fn case_24_the_path_changes() {
     }
     // Full packets of the tail do not fit; its last, short one does.
     let lose = |_: usize, s: &Segment| s.class != 0 && u64::from(s.length) == MSS_BYTES;
-    let pair = run(&rc3(), reno(), lanes(ms(10), lose), 300 * MSS_BYTES + 1);
+    let pair = run(
+        &rc3(),
+        reno(),
+        class_delays(ms(10), lose),
+        300 * MSS_BYTES + 1,
+    );
     let tail = pair.connection(0).rc3_stats().expect("there was one");
     assert_eq!(tail.arrived.iter().sum::<u64>(), 1);
     assert_eq!(pair.connection(0).stats().retransmitted, 0);
@@ -169,7 +181,7 @@ fn case_25_memory_and_acknowledgements_of_the_receiver() {
     let mut pair = Pair::new(
         &config,
         reno(),
-        lanes(ms(10), every_second),
+        class_delays(ms(10), every_second),
         [10_000 * MSS_BYTES, 0],
     );
     let mut most = 0;
@@ -190,7 +202,12 @@ fn case_25_memory_and_acknowledgements_of_the_receiver() {
     // window.
     assert!(most < 200_000, "{most} bytes");
 
-    let pair = run(&rc3(), reno(), lanes(ms(10), nothing), 2_000 * MSS_BYTES);
+    let pair = run(
+        &rc3(),
+        reno(),
+        class_delays(ms(10), no_loss),
+        2_000 * MSS_BYTES,
+    );
     let data = sent(&pair).len() as u64;
     assert!(
         pair.ends[1].sent_acks <= data + 2,
@@ -231,7 +248,7 @@ fn case_26_waste() {
         let lose = |from: usize, s: &Segment| {
             from == 0 && s.class != 0 && s.number.0.is_multiple_of(every)
         };
-        let mut pair = run(&rc3(), reno(), lanes(ms(low), lose), 600 * MSS_BYTES);
+        let mut pair = run(&rc3(), reno(), class_delays(ms(low), lose), 600 * MSS_BYTES);
         pair.run(secs(1));
         let low_sent: Vec<Segment> = sent(&pair)
             .iter()

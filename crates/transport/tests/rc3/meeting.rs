@@ -9,8 +9,8 @@ use ccplane_transport::{
 use ccplane_units::{Duration, Time};
 
 use super::{
-    INITIAL_WINDOW_SEGMENTS, IdleControl, MSS_BYTES, all, count, cubic, lanes, nothing, open,
-    plain, rc3, reno, run, sent,
+    INITIAL_WINDOW_SEGMENTS, IdleControl, MSS_BYTES, class_delays, count, cubic, no_loss, open,
+    plain, rc3, reno, run, send_all, sent,
 };
 use crate::wire::{Bottleneck, Delay, Pair, Path, ms, secs};
 
@@ -19,7 +19,12 @@ use crate::wire::{Bottleneck, Delay, Pair, Path, ms, secs};
 #[test]
 fn case_05_both_loops_send_the_same_segment() {
     for control in [reno(), cubic()] {
-        let mut pair = run(&rc3(), control, lanes(ms(13), nothing), 500 * MSS_BYTES);
+        let mut pair = run(
+            &rc3(),
+            control,
+            class_delays(ms(13), no_loss),
+            500 * MSS_BYTES,
+        );
         pair.run(secs(1));
         let stats = pair.connection(0).stats();
         let tail = pair.connection(0).rc3_stats().expect("there was one");
@@ -72,10 +77,10 @@ fn case_05_what_came_of_both_loops_by_the_second() {
     ];
     for (order, tell) in orders.into_iter().enumerate() {
         let (mut client, _, mut now) = open(rc3(), 100 * MSS_BYTES);
-        all(&mut client, now);
+        send_all(&mut client, now);
         now += ms(20);
         acknowledge(&mut client, now, 0, (10, 9), &[]);
-        let of_both = all(&mut client, now);
+        let of_both = send_all(&mut client, now);
         assert!(of_both.len() > 4 && of_both.iter().all(|segment| segment.class == 0));
         for tell in tell {
             tell(&mut client, now + ms(9));
@@ -102,7 +107,7 @@ fn case_05_a_duplicate_of_class_0_is_told_in_class_0() {
             for segment in &data {
                 server.handle(now, segment, &SideData::default(), &mut control);
             }
-            all(&mut server, now);
+            send_all(&mut server, now);
             for class in came {
                 let mut again = data[usize::from(class)];
                 (again.class, again.band) = (class, class);
@@ -130,7 +135,12 @@ fn case_05_a_meeting_in_a_repair_undoes_nothing() {
     let lose = |from: usize, s: &Segment| {
         from == 0 && s.class == 0 && s.number.0 == 0 && s.transmission == 1
     };
-    let mut pair = Pair::new(&rc3(), reno(), lanes(ms(29), lose), [60 * MSS_BYTES, 0]);
+    let mut pair = Pair::new(
+        &rc3(),
+        reno(),
+        class_delays(ms(29), lose),
+        [60 * MSS_BYTES, 0],
+    );
     let mut reduced = false;
     while !pair.ends[0]
         .connection
@@ -154,7 +164,12 @@ fn case_05_a_meeting_in_a_repair_undoes_nothing() {
 #[test]
 fn case_06_the_bump() {
     // The tail overtakes class 0: when class 0 has filled the front, everything has arrived.
-    let mut pair = Pair::new(&rc3(), reno(), lanes(ms(5), nothing), [100 * MSS_BYTES, 0]);
+    let mut pair = Pair::new(
+        &rc3(),
+        reno(),
+        class_delays(ms(5), no_loss),
+        [100 * MSS_BYTES, 0],
+    );
     pair.log = Some(Vec::new());
     while !pair.ends[0]
         .connection
@@ -181,7 +196,7 @@ fn case_06_the_bump() {
     // arrivals.
     let lose =
         |from: usize, s: &Segment| s.class != 0 && (from == 1 || (50..53).contains(&s.number.0));
-    let late = run(&rc3(), reno(), lanes(ms(5), lose), 100 * MSS_BYTES);
+    let late = run(&rc3(), reno(), class_delays(ms(5), lose), 100 * MSS_BYTES);
     let tail = late.connection(0).rc3_stats().expect("there was one");
     assert_eq!(tail.bumps, 2, "{tail:?}");
     assert_eq!(late.connection(0).stats().retransmitted, 0);
@@ -201,8 +216,8 @@ fn case_07_all_of_it_is_lost() {
             1_459_999,
         ] {
             let lose = |_: usize, s: &Segment| s.class != 0;
-            let with = run(&rc3(), control.clone(), lanes(ms(10), lose), bytes);
-            let without = run(&plain(), control.clone(), lanes(ms(10), lose), bytes);
+            let with = run(&rc3(), control.clone(), class_delays(ms(10), lose), bytes);
+            let without = run(&plain(), control.clone(), class_delays(ms(10), lose), bytes);
             let mut first = sent(&with);
             first.retain(|(_, segment)| segment.class == 0);
             assert_eq!(first, sent(&without), "{bytes} bytes");
@@ -225,7 +240,7 @@ fn case_08_holes_in_the_tail() {
         let lose = |_: usize, s: &Segment| {
             s.class != 0 && s.kind == SegmentKind::Data && missing.contains(&s.number.0)
         };
-        let pair = run(&rc3(), reno(), lanes(ms(8), lose), 200 * MSS_BYTES);
+        let pair = run(&rc3(), reno(), class_delays(ms(8), lose), 200 * MSS_BYTES);
         let of_first: Vec<u32> = sent(&pair)
             .iter()
             .filter(|(_, s)| s.class == 0)
@@ -258,7 +273,7 @@ fn case_09_losses_of_the_first_loop_when_the_tail_is_there() {
                 && s.transmission == 1
                 && lost.contains(&s.number.0)
         };
-        let pair = run(&rc3(), reno(), lanes(ms(5), lose), 100 * MSS_BYTES);
+        let pair = run(&rc3(), reno(), class_delays(ms(5), lose), 100 * MSS_BYTES);
         let stats = pair.connection(0).stats();
         assert_eq!(stats.timeouts, 0, "{lost:?}: a probe finds it: {stats:?}");
         assert!(pair.now < Time::ZERO + ms(200), "{lost:?}: {:?}", pair.now);
@@ -385,7 +400,7 @@ fn case_11_a_peer_that_reneges_on_the_tail() {
         (std::slice::from_ref(&(0..100)), 0, 90),
     ] {
         let (mut client, _, mut now) = open(rc3(), 100 * MSS_BYTES);
-        all(&mut client, now);
+        send_all(&mut client, now);
         let figures = |client: &Connection| {
             let tail = client.rc3_stats().expect("there was one");
             let arrived = tail.arrived.iter().sum::<u64>();
@@ -413,7 +428,7 @@ fn case_11_a_peer_that_reneges_on_the_tail() {
 #[test]
 fn case_11_memory_that_is_given_back_forgets_nothing_of_the_tail() {
     let (mut client, _, mut now) = open(rc3(), 100 * MSS_BYTES);
-    all(&mut client, now);
+    send_all(&mut client, now);
     now += ms(20);
     let tell = |client: &mut Connection| {
         acknowledge(client, now, 1, (0, 99), std::slice::from_ref(&(50..100)))
@@ -436,7 +451,7 @@ fn case_14_numbers_wrap_within_the_tail() {
         let lose = |_: usize, s: &Segment| {
             s.class != 0 && s.kind == SegmentKind::Data && s.number.0.is_multiple_of(5)
         };
-        let pair = run(&config, reno(), lanes(ms(9), lose), 100 * MSS_BYTES);
+        let pair = run(&config, reno(), class_delays(ms(9), lose), 100 * MSS_BYTES);
         assert_eq!(pair.connection(0).stats().retransmitted, 0);
     }
 }
@@ -449,7 +464,7 @@ fn windows(
     bytes: u64,
     lose: impl FnMut(usize, &Segment) -> bool,
 ) -> (Vec<u64>, Duration, Duration) {
-    let mut pair = Pair::new(&rc3(), control, lanes(low, lose), [bytes, 0]);
+    let mut pair = Pair::new(&rc3(), control, class_delays(low, lose), [bytes, 0]);
     pair.log = Some(Vec::new());
     let mut windows = Vec::new();
     let mut acks = 0;
@@ -480,7 +495,7 @@ fn case_15_the_first_loops_window_does_not_depend_on_the_second() {
     for control in [reno(), cubic()] {
         for low in [8, 10, 13, 19, 31] {
             let bytes = 800 * MSS_BYTES;
-            let (with, srtt, least) = windows(control.clone(), ms(low), bytes, nothing);
+            let (with, srtt, least) = windows(control.clone(), ms(low), bytes, no_loss);
             let (without, ..) = windows(control.clone(), ms(low), bytes, |from, s| {
                 from == 1 && s.class != 0
             });
@@ -566,7 +581,7 @@ fn case_15_with_the_same_losses_of_the_first_loop() {
 #[test]
 fn case_15_a_bump_does_not_empty_the_window() {
     // RC3's copies arrive just before those of class 0 in the second round.
-    let path = lanes(ms(29), nothing);
+    let path = class_delays(ms(29), no_loss);
     let mut pair = Pair::new(&rc3(), reno(), path, [2_000 * MSS_BYTES, 0]);
     let mut flying = 0u64;
     pair.log = Some(Vec::new());
@@ -617,7 +632,7 @@ fn case_17_a_small_window_that_waits_behind_its_tail() {
     );
     // If they do not share a queue, RC3 continues.
     assert_eq!(in_pieces(&config, Delay(ms(10))), None);
-    assert_eq!(in_pieces(&config, lanes(ms(60), nothing)), None);
+    assert_eq!(in_pieces(&config, class_delays(ms(60), no_loss)), None);
 }
 
 /// Writes forty pieces of 60 segments, one every 50 ms, with a fixed window. Returns the reason why

@@ -204,7 +204,7 @@ fn schedule(number: u64) -> (usize, usize) {
     match with.states.get(same) {
         // This run gets the report of the end before the other.
         Some((at, ..)) if *at == with.ended => {}
-        Some((at, _, (_, next, _))) if passes(&with.fate, from, *next, *at) => {}
+        Some((at, _, (_, next, _))) if has_reported_tail(&with.fate, from, *next, *at) => {}
         None => {}
         Some(other) => panic!(
             "{other:?} with, {:?} without, after {before:?}",
@@ -217,7 +217,7 @@ fn schedule(number: u64) -> (usize, usize) {
 
 /// Returns true if the tail's copy of one of these segments has arrived, and an acknowledgement of
 /// the tail sent afterwards has arrived by now.
-fn passes(fate: &Fate, from: SequenceNumber, to: SequenceNumber, now: Time) -> bool {
+fn has_reported_tail(fate: &Fate, from: SequenceNumber, to: SequenceNumber, now: Time) -> bool {
     let told = |arrived: &Time| {
         fate.answers
             .iter()

@@ -76,7 +76,7 @@ pub fn install(out: &mut Vec<u8>, number: u32, program: &Program) -> Result<(), 
 }
 
 /// Checks that INSTALL can express this program.
-pub fn sayable(program: &Program) -> Result<(), WireError> {
+pub fn check_expressible(program: &Program) -> Result<(), WireError> {
     install(&mut Vec::new(), 1, program)
 }
 
@@ -88,7 +88,7 @@ pub fn update_fields(
     updates: &[Update],
 ) -> Result<(), WireError> {
     let length = length("UPDATE_FIELD", 12 + UPDATE * updates.len())?;
-    undone_on_error(out, |out| {
+    truncate_on_error(out, |out| {
         header(out, kind::UPDATE_FIELD, length, flow);
         out.put_u32(updates.len() as u32);
         updates.iter().try_for_each(|u| update(out, program, u))
@@ -104,7 +104,7 @@ pub fn change_program(
     updates: &[Update],
 ) -> Result<(), WireError> {
     let length = length("CHANGEPROG", 16 + UPDATE * updates.len())?;
-    undone_on_error(out, |out| {
+    truncate_on_error(out, |out| {
         header(out, kind::CHANGEPROG, length, flow);
         out.put_u32(number);
         out.put_u32(updates.len() as u32);
@@ -161,7 +161,7 @@ fn length(what: &'static str, length: usize) -> Result<u16, WireError> {
     Ok(length as u16)
 }
 
-fn undone_on_error(
+fn truncate_on_error(
     out: &mut Vec<u8>,
     write: impl FnOnce(&mut Vec<u8>) -> Result<(), WireError>,
 ) -> Result<(), WireError> {

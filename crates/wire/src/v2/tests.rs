@@ -579,13 +579,17 @@ mod page {
             process: 0x1122_3344_5566_7788,
             way: 0x99aa_bbcc_ddee_ff00,
         };
-        assert_eq!(take("hello"), framed::hello(hello));
-        assert_eq!(take("goodbye"), framed::goodbye("key revoked"));
+        assert_eq!(take("hello"), framed::encode_hello(hello));
+        assert_eq!(take("goodbye"), framed::encode_goodbye("key revoked"));
         let mut packet = PacketWriter::new();
         packet
             .command(&WireCommand::Release { flow: 7 })
             .expect("room");
-        let framed = [&framed::length(packet.as_bytes())[..], packet.as_bytes()].concat();
+        let framed = [
+            &framed::encode_length(packet.as_bytes())[..],
+            packet.as_bytes(),
+        ]
+        .concat();
         assert_eq!(take("framed"), framed);
         assert!(vectors.is_empty(), "nobody reads {:?}", vectors.keys());
     }

@@ -48,14 +48,14 @@ impl PacketWriter {
     pub fn event(&mut self, event: &WireEvent<'_>) -> Result<(), WireError> {
         match event {
             WireEvent::Ready { datapath } => {
-                self.message(kind::READY, 0, |out| ready(out, datapath))
+                self.message(kind::READY, 0, |out| put_datapath_info(out, datapath))
             }
             WireEvent::FlowOpened { flow, info } => self.message(
                 kind::FLOW_OPENED,
                 u8::from(info.live) * URGENT_OR_LIVE_FLAG,
                 |out| {
                     out.put_u64(*flow);
-                    flow_info(out, info)
+                    put_flow_info(out, info)
                 },
             ),
             WireEvent::Report {
@@ -91,7 +91,7 @@ impl PacketWriter {
                 |out| {
                     out.put_u64(flow.unwrap_or(0));
                     out.put_u32(*program);
-                    refusal(out, why);
+                    put_refusal(out, why);
                     Ok(())
                 },
             ),
@@ -108,11 +108,11 @@ impl PacketWriter {
             WireCommand::Offer(offer) => self.message(kind::OFFER, 0, |out| {
                 let numbers = [offer.needs.0, offer.wants.0, offer.latency.as_nanos()];
                 numbers.into_iter().for_each(|n| out.put_u64(n));
-                text(out, &offer.name)?;
-                text(out, &offer.kernel_name)
+                put_text(out, &offer.name)?;
+                put_text(out, &offer.kernel_name)
             }),
             WireCommand::Install { algorithm, program } => self.message(kind::INSTALL, 0, |out| {
-                text(out, algorithm)?;
+                put_text(out, algorithm)?;
                 program::write(out, program);
                 Ok(())
             }),
@@ -134,7 +134,7 @@ impl PacketWriter {
                 Ok(())
             }),
             WireCommand::Heartbeat { algorithm } => {
-                self.message(kind::HEARTBEAT, 0, |out| text(out, algorithm))
+                self.message(kind::HEARTBEAT, 0, |out| put_text(out, algorithm))
             }
         }
     }
@@ -171,17 +171,17 @@ impl PacketWriter {
     }
 }
 
-fn ready(out: &mut Vec<u8>, info: &DatapathInfo) -> Result<(), WireError> {
+fn put_datapath_info(out: &mut Vec<u8>, info: &DatapathInfo) -> Result<(), WireError> {
     out.put_u32(info.id);
     out.put_u64(info.capabilities.0);
     out.put_u32(info.max_programs);
     out.put_u32(info.max_instrs);
     out.put_u32(info.max_vars);
     out.put_u64(info.fallback_after.map_or(0, |d| d.as_nanos().max(1)));
-    text(out, &info.kind)
+    put_text(out, &info.kind)
 }
 
-fn flow_info(out: &mut Vec<u8>, info: &FlowInfo) -> Result<(), WireError> {
+fn put_flow_info(out: &mut Vec<u8>, info: &FlowInfo) -> Result<(), WireError> {
     let numbers = [
         info.init_cwnd.get(),
         info.mss.get(),
@@ -191,19 +191,20 @@ fn flow_info(out: &mut Vec<u8>, info: &FlowInfo) -> Result<(), WireError> {
     numbers.into_iter().for_each(|n| out.put_u64(n));
     out.put_u64(info.rate.bytes_per_sec());
     out.put_u64(info.srtt.as_nanos());
-    address(out, info.local);
-    address(out, info.peer);
-    text(out, &info.algorithm)?;
+    put_address(out, info.local);
+    put_address(out, info.peer);
+    put_text(out, &info.algorithm)?;
     // Omitted if there are none: peers without support for tags can read the message.
     if !info.tags.is_empty() {
         let tags = info.tags.as_slice();
         out.put_u8(tags.len() as u8);
-        tags.iter().try_for_each(|tag| text(out, tag.as_str()))?;
+        tags.iter()
+            .try_for_each(|tag| put_text(out, tag.as_str()))?;
     }
     Ok(())
 }
 
-fn address(out: &mut Vec<u8>, address: SocketAddr) {
+fn put_address(out: &mut Vec<u8>, address: SocketAddr) {
     match address.ip() {
         IpAddr::V4(ip) => {
             out.put_u8(4);
@@ -217,7 +218,7 @@ fn address(out: &mut Vec<u8>, address: SocketAddr) {
     out.put_u16(address.port());
 }
 
-fn text(out: &mut Vec<u8>, text: &str) -> Result<(), WireError> {
+fn put_text(out: &mut Vec<u8>, text: &str) -> Result<(), WireError> {
     let length = u8::try_from(text.len());
     out.put_u8(length.map_err(|_| WireError::TooLong {
         what: "a name",
@@ -229,7 +230,7 @@ fn text(out: &mut Vec<u8>, text: &str) -> Result<(), WireError> {
 }
 
 /// Appends text for users, which is cut rather than refused.
-fn words(out: &mut Vec<u8>, words: &str) {
+fn put_text_truncated(out: &mut Vec<u8>, words: &str) {
     let mut end = words.len().min(255);
     while !words.is_char_boundary(end) {
         end -= 1;
@@ -252,7 +253,7 @@ fn put_updates(out: &mut Vec<u8>, updates: &Updates) {
     }
 }
 
-fn refusal(out: &mut Vec<u8>, why: &Refusal) {
+fn put_refusal(out: &mut Vec<u8>, why: &Refusal) {
     let (code, number, said): (u8, u64, &str) = match why {
         Refusal::UnknownProgram(uid) => (reason::UNKNOWN_PROGRAM, u64::from(*uid), ""),
         Refusal::UnknownFlow => (reason::UNKNOWN_FLOW, 0, ""),
@@ -271,5 +272,5 @@ fn refusal(out: &mut Vec<u8>, why: &Refusal) {
     };
     out.put_u8(code);
     out.put_u64(number);
-    words(out, said);
+    put_text_truncated(out, said);
 }
