@@ -126,7 +126,7 @@ pub struct AlgorithmStats {
     /// Unknown names of variables or programs used by the algorithm.
     pub unknown_names: u64,
     /// Callbacks that raised an exception, for algorithms in a language with exceptions
-    /// ([`Control::exception`]).
+    /// ([`Control::count_exception`]).
     pub exceptions: u64,
 }
 
@@ -147,7 +147,7 @@ pub(crate) struct Core {
     /// reconnecting does not refill one.
     lines: BTreeMap<LineOwner, LineBudget>,
     /// The warning that flows cannot be released was logged; once is enough for all flows.
-    no_release_said: bool,
+    no_release_logged: bool,
 }
 
 /// Tenant or datapath whose budget a log line is charged to.
@@ -630,7 +630,7 @@ impl Agent {
             };
         };
         let said =
-            *why == Refusal::NoRelease && std::mem::replace(&mut self.core.no_release_said, true);
+            *why == Refusal::NoRelease && std::mem::replace(&mut self.core.no_release_logged, true);
         self.core.stats_mut(entry.algorithm).refusals += 1;
         let current = entry.program.and_then(|index| {
             self.core

@@ -150,7 +150,7 @@ impl<'a> Control<'a> {
 
     /// Counts a callback that raised an exception: the algorithm's metrics then include whatever
     /// ran instead.
-    pub fn exception(&mut self) {
+    pub fn count_exception(&mut self) {
         self.stats_mut().exceptions += 1;
     }
 
@@ -169,7 +169,7 @@ impl<'a> Control<'a> {
     }
 
     /// Sends what is staged and switches to another flow.
-    pub(crate) fn turn_to(&mut self, flow: u32) -> Option<FlowEntry> {
+    pub(crate) fn switch_to(&mut self, flow: u32) -> Option<FlowEntry> {
         self.flush();
         self.flow = Some(flow);
         self.core.flows.get(flow).copied()

@@ -141,7 +141,7 @@ impl<W: AgentChannel> Datapath<W> {
     }
 
     /// Channel to the agent.
-    pub fn way_mut(&mut self) -> &mut W {
+    pub fn channel_mut(&mut self) -> &mut W {
         &mut self.shared.way
     }
 
@@ -222,7 +222,7 @@ impl<W: AgentChannel> DatapathCore<W> {
     }
 
     /// Fields that a flow's program has accumulated since its last report, in order.
-    pub fn unreported<'a, T>(&self, local: &'a Local<T>) -> &'a [u64] {
+    pub fn unreported_fields<'a, T>(&self, local: &'a Local<T>) -> &'a [u64] {
         local.flow.report(self.tables.of(local.table))
     }
 

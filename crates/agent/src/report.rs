@@ -77,7 +77,7 @@ impl<'a, F> ReportBatch<'a, F> {
             else {
                 continue;
             };
-            let Some(entry) = control.turn_to(at) else {
+            let Some(entry) = control.switch_to(at) else {
                 continue;
             };
             let program = entry

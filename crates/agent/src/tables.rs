@@ -87,7 +87,7 @@ impl Tables {
             }
             WireCommand::Offer(_) => return None,
             WireCommand::Heartbeat { algorithm } => {
-                if let Some(table) = self.table_of(algorithm) {
+                if let Some(table) = self.table_of_algorithm(algorithm) {
                     table.heartbeat(now);
                 }
                 return None;
@@ -122,7 +122,7 @@ impl Tables {
         table: &mut TableId,
     ) -> Result<(), Refusal> {
         let (place, uid) = match command {
-            datapath::Command::SetProgram { uid, .. } => (self.holding(*uid), *uid),
+            datapath::Command::SetProgram { uid, .. } => (self.table_of_program(*uid), *uid),
             datapath::Command::Update(_) => (*table, 0),
             datapath::Command::Release => return Ok(flow.apply(now, command, self.of(*table))?),
         };
@@ -137,7 +137,7 @@ impl Tables {
 
     fn install(&mut self, algorithm: &Arc<str>, program: &Program) -> WireEvent<'static> {
         let uid = program.uid();
-        let installed = match self.table_of(algorithm) {
+        let installed = match self.table_of_algorithm(algorithm) {
             Some(table) => table.install(program.clone()).map_err(Refusal::from),
             None => Err(Refusal::TableFull),
         };
@@ -152,7 +152,7 @@ impl Tables {
     }
 
     /// Returns the table that holds this program.
-    fn holding(&self, uid: u32) -> TableId {
+    fn table_of_program(&self, uid: u32) -> TableId {
         let place = self
             .tables
             .iter()
@@ -162,7 +162,10 @@ impl Tables {
 
     /// Returns the table of this algorithm. If all slots are in use, a new one replaces a table
     /// without programs, which no flow runs; `None` if there is none.
-    fn table_of(&mut self, algorithm: &Arc<str>) -> Option<&mut ProgramTable<PROGRAMS_MAX>> {
+    fn table_of_algorithm(
+        &mut self,
+        algorithm: &Arc<str>,
+    ) -> Option<&mut ProgramTable<PROGRAMS_MAX>> {
         let known = self.tables.iter().position(|(name, _)| name == algorithm);
         let place = match known {
             Some(place) => place,
@@ -287,7 +290,7 @@ mod tests {
         };
         assert_eq!(tell(&mut tables, &install("one more", 100)), Some(refused));
         assert_eq!(
-            (tables.holding(1), tables.tables.len()),
+            (tables.table_of_program(1), tables.tables.len()),
             (TableId(0), ALGORITHMS_MAX)
         );
     }

@@ -272,7 +272,7 @@ fn what_is_not_reported_yet_can_be_read() {
     let tables = Tables::new(OperatorLimits::default(), Capabilities::CWND);
     let mut shared = DatapathCore::new(1, "test", tables, Full);
     let mut local = shared.open(now, 1, FlowInfo::default(), ());
-    assert_eq!(shared.unreported(&local), [0; 0]);
+    assert_eq!(shared.unreported_fields(&local), [0; 0]);
     let program = ccplane_lang::compile(PROGRAM, &ccplane_lang::ProgramLimits::default());
     let program = Arc::new(program.expect("it compiles").code().with_uid(5));
     let algorithm: Arc<str> = "keeper".into();
@@ -304,5 +304,5 @@ fn what_is_not_reported_yet_can_be_read() {
         let outcome = shared.lend(1, &mut local).on_ack(&transport, &signals);
         assert!(outcome.report.is_some());
     }
-    assert_eq!(shared.unreported(&local), [1_400]);
+    assert_eq!(shared.unreported_fields(&local), [1_400]);
 }

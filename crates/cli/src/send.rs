@@ -275,7 +275,7 @@ fn carry(
         let Some(connection) = host.connection(id) else {
             unreachable!("nobody else removes it")
         };
-        if receipt.is_some() || connection.received_all() {
+        if receipt.is_some() || connection.all_received() {
             return Ok(receipt);
         }
         if let Some(why) = connection.failure() {
@@ -484,7 +484,7 @@ fn print(args: &SendArgs, to: SocketAddr, done: &SendResult, json: bool) {
             "samples_dropped": stats.samples_dropped, "departures_missed": done.departures_missed,
             "second_loop": done.rc3.as_ref().map(|rc3| json!({
                 "delivered_bytes": rc3.delivered_bytes, "sent_bytes": rc3.sent_bytes, "sent": rc3.sent, "arrived": rc3.arrived,
-                "missing": rc3.missing(), "duplicates": rc3.duplicates, "bumps": rc3.bumps,
+                "missing": rc3.missing(), "duplicates": rc3.duplicates, "bumps": rc3.skips,
                 "stopped": rc3.stopped.map(|why| why.to_string()),
             })),
             "queue_delay_p50_us": us(0.5), "queue_delay_p90_us": us(0.9), "queue_delay_p99_us": us(0.99),

@@ -33,7 +33,7 @@ impl ProgramClock {
 
     /// Time at which the clock first exceeds `micros`; `Time::MAX` if never.
     #[inline(always)]
-    pub fn exceeds(self, micros: u64, now: Time) -> Time {
+    pub fn time_exceeding(self, micros: u64, now: Time) -> Time {
         let due = Duration::from_micros(micros.saturating_add(1));
         if due == Duration::MAX {
             return Time::MAX;
@@ -66,13 +66,13 @@ mod tests {
     #[test]
     fn exceeds_a_threshold_one_microsecond_after_it_shows_it() {
         let clock = ProgramClock::starting(Time::from_nanos(300));
-        let at = clock.exceeds(10, Time::from_nanos(300));
+        let at = clock.time_exceeding(10, Time::from_nanos(300));
         assert_eq!(at, Time::from_nanos(300 + 11_000));
         assert_eq!(
             (clock.micros(at), clock.micros(at - Duration::from_nanos(1))),
             (11, 10)
         );
-        assert_eq!(clock.exceeds(u64::MAX, Time::ZERO), Time::MAX);
+        assert_eq!(clock.time_exceeding(u64::MAX, Time::ZERO), Time::MAX);
     }
 
     #[test]

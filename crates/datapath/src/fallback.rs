@@ -110,7 +110,7 @@ impl Fallback {
     /// Pacing rate to restore for the next program if NewReno has set its own. An algorithm that
     /// sets only windows would otherwise keep NewReno's rate for ever.
     #[cold]
-    pub fn rate_before(&self) -> Option<u64> {
+    pub fn prior_rate(&self) -> Option<u64> {
         (self.rate != 0).then_some(self.rate)
     }
 

@@ -291,7 +291,7 @@ impl<const V: usize> Flow<V> {
             program = self.judge(transport.now, programs, wanted);
         }
         if self.staged {
-            self.take_staged(transport.now, wanted);
+            self.apply_pending(transport.now, wanted);
         }
         program
     }
@@ -318,7 +318,7 @@ impl<const V: usize> Flow<V> {
         let silent = has_passed(deadline, now) || orphan;
         if silent != self.silent {
             self.silent = silent;
-            wanted.rate = self.fallback.rate_before().unwrap_or(wanted.rate);
+            wanted.rate = self.fallback.prior_rate().unwrap_or(wanted.rate);
             self.fallback = Fallback::new(self.fallback.initial_cwnd);
         }
         self.fallback_at = if silent { Time::MAX } else { deadline };
@@ -326,7 +326,7 @@ impl<const V: usize> Flow<V> {
     }
 
     #[cold]
-    fn take_staged(&mut self, now: Time, wanted: &mut RequestedControls) {
+    fn apply_pending(&mut self, now: Time, wanted: &mut RequestedControls) {
         let pending = core::mem::take(&mut self.pending);
         self.staged = false;
         if let Some(micros) = pending.micros {
@@ -353,7 +353,7 @@ impl<const V: usize> Flow<V> {
         self.load(&mut registers, signals, now, *wanted, installed);
         let micros = registers.get(MICROS_SLOT);
         if program.uses_timers() {
-            self.keep_state(&registers, installed);
+            self.store_state(&registers, installed);
         }
         let trace = interpreter::run(code, &mut registers);
 
@@ -380,7 +380,7 @@ impl<const V: usize> Flow<V> {
             waits_for = waits_for.min(self.report_or_reset(program, code, &mut registers, urgency));
         }
         self.timer = match compat {
-            Compat::Documented => self.clock.exceeds(waits_for, now),
+            Compat::Documented => self.clock.time_exceeding(waits_for, now),
             Compat::Libccp => Time::MAX,
         };
     }
@@ -422,13 +422,15 @@ impl<const V: usize> Flow<V> {
         self.load(&mut registers, &self.last, now, wanted, installed);
         let ahead = interpreter::evaluate_waiting_guards(code, &mut registers);
         // The previous threshold still holds: it comes from a run after an ACK.
-        self.timer = self.timer.min(self.clock.exceeds(ahead.waits_for, now));
+        self.timer = self
+            .timer
+            .min(self.clock.time_exceeding(ahead.waits_for, now));
         ahead.ready
     }
 
     /// Stores the state among the signals in the registers.
     #[inline(always)]
-    fn keep_state<const N: usize>(
+    fn store_state<const N: usize>(
         &mut self,
         registers: &Registers<N>,
         InstalledProgram { program, code }: &InstalledProgram,
@@ -440,10 +442,10 @@ impl<const V: usize> Flow<V> {
             && program.reads_stamps()
             && let Some(stamped) = registers.0.last_chunk()
         {
-            self.last.keep_stamped(stamped);
+            self.last.store_stamped(stamped);
         }
         if program.reads_paced() {
-            self.last.keep_paced(registers.get(code.place(reg::PACED)));
+            self.last.store_paced(registers.get(code.place(reg::PACED)));
         }
     }
 

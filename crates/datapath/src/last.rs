@@ -44,12 +44,12 @@ impl LastState {
     }
 
     /// Stores the state among the signals from stamps.
-    pub fn keep_stamped(&mut self, &[_, _, min_owd, min_rtt, ..]: &StampSignals) {
+    pub fn store_stamped(&mut self, &[_, _, min_owd, min_rtt, ..]: &StampSignals) {
         self.delays = [min_owd, min_rtt].map(|delay| delay.min(INFINITY) as u32);
     }
 
     /// Stores signal 28.
-    pub fn keep_paced(&mut self, paced: u64) {
+    pub fn store_paced(&mut self, paced: u64) {
         self.paced = paced != 0;
     }
 }
@@ -101,10 +101,10 @@ mod tests {
         let plain = last.plain();
         assert_eq!(unknown.map(|number| plain[number]), [9; 3]);
         assert_eq!((plain[0], plain[18], plain[20]), (0, 1, 0));
-        last.keep_stamped(&[9; 6]);
+        last.store_stamped(&[9; 6]);
         assert_eq!(last.stamped(), [INFINITY, INFINITY, 9, 9, INFINITY, 0]);
         assert_eq!(last.paced(), 0);
-        last.keep_paced(1);
+        last.store_paced(1);
         assert_eq!(last.paced(), 1);
     }
 }

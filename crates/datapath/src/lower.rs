@@ -137,7 +137,7 @@ impl LoweredStep {
     }
 
     /// Fuses this step with the end of the guard whose flag it computes, if there is a fused kind.
-    fn guarding(&self, flag: u8) -> Option<LoweredStep> {
+    fn fuse_with_guard(&self, flag: u8) -> Option<LoweredStep> {
         let kind = match self.kind {
             _ if self.dst != flag => return None,
             Kind::And => Kind::AndGuard,
@@ -230,7 +230,7 @@ impl LoweredCode {
             *slot = self.len;
             self.waiting_len += 1;
         }
-        self.straight(&instrs[start..body], None);
+        self.push_straight_line(&instrs[start..body], None);
         let guarded = clause.flag != reg::CONSTANT_ONE || waits.here;
         if guarded {
             self.guard(self.place(clause.flag), &instrs[start..body]);
@@ -239,7 +239,7 @@ impl LoweredCode {
 
         let body = &instrs[body..end];
         let exit = Exit::of(body, sticky);
-        self.straight(body, exit.superfluous());
+        self.push_straight_line(body, exit.superfluous());
         let end = |kind, stale| LoweredStep::new(kind, u64::from(stale));
         match exit {
             Exit::Stops => self.push(end(Kind::Stop, waits.up_to_here || waits.behind)),
@@ -263,7 +263,7 @@ impl LoweredCode {
     }
 
     /// Adds straight-line code without one superfluous instruction.
-    fn straight(&mut self, instrs: &[Instr], superfluous: Option<usize>) {
+    fn push_straight_line(&mut self, instrs: &[Instr], superfluous: Option<usize>) {
         let begin = self.len;
         for (_, instr) in instrs
             .iter()
@@ -272,7 +272,7 @@ impl LoweredCode {
         {
             let step = self.step(instr);
             match self
-                .last_since(begin)
+                .last_step_from(begin)
                 .filter(|_| !has_skips(instrs))
                 .map(|last| (last.then(&step), last))
             {
@@ -285,9 +285,9 @@ impl LoweredCode {
     fn guard(&mut self, flag: u8, instrs: &[Instr]) {
         let begin = self.len.saturating_sub(instrs.len() as u16);
         match self
-            .last_since(begin)
+            .last_step_from(begin)
             .filter(|_| !has_skips(instrs))
-            .map(|last| (last.guarding(flag), last))
+            .map(|last| (last.fuse_with_guard(flag), last))
         {
             Some((Some(both), last)) => *last = both,
             _ => self.push(LoweredStep {
@@ -298,7 +298,7 @@ impl LoweredCode {
     }
 
     /// Returns the last step, if it is at `begin` or later.
-    fn last_since(&mut self, begin: u16) -> Option<&mut LoweredStep> {
+    fn last_step_from(&mut self, begin: u16) -> Option<&mut LoweredStep> {
         let last = self.len.checked_sub(1).filter(|&last| last >= begin)?;
         self.steps.get_mut(usize::from(last))
     }

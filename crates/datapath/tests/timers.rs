@@ -22,7 +22,7 @@ fn report_times_ms(rig: &Rig) -> Vec<u64> {
 #[test]
 fn an_ack_path_cut_for_200_ms_still_yields_its_10_ms_reports() {
     let mut rig = started(&reno_fold(10_000));
-    let calls = rig.silence_us(200_000);
+    let calls = rig.advance_without_acks_us(200_000);
     // `(> Micros 10000)` is true 10001 µs after the last report.
     let times: Vec<_> = rig
         .reports
@@ -97,7 +97,7 @@ fn a_guard_that_stays_true_fires_once_and_keeps_no_timer_busy() {
         },
     );
     let mut rig = started(&code);
-    assert_eq!(rig.silence_us(1_000_000), 1);
+    assert_eq!(rig.advance_without_acks_us(1_000_000), 1);
     assert_eq!(report_times_ms(&rig), [5]);
     // On the ACK clock it fires at every ACK, as in the reference.
     for _ in 0..3 {
@@ -128,7 +128,7 @@ fn a_guard_that_the_last_run_did_not_reach_keeps_its_time() {
     rig.advance_us(4_000);
     let _ = rig.ack(ack_of(1448));
     assert_eq!(rig.flow.next_deadline(), Some(Time::from_micros(1_010_001)));
-    rig.silence_us(10_000);
+    rig.advance_without_acks_us(10_000);
     assert_eq!(
         (report_times_ms(&rig), rig.last_report()),
         (vec![10], &[2][..])
@@ -148,7 +148,7 @@ fn a_body_that_moves_the_threshold_moves_the_time() {
         },
     );
     let mut rig = started(&code);
-    rig.silence_us(16_000);
+    rig.advance_without_acks_us(16_000);
     assert_eq!(report_times_ms(&rig), [1, 3, 7, 15]);
 }
 
@@ -168,14 +168,14 @@ fn a_volatile_threshold_counts_from_its_initial_value_after_the_report() {
         },
     );
     let mut rig = started(&code);
-    rig.silence_us(13_000);
+    rig.advance_without_acks_us(13_000);
     assert_eq!(report_times_ms(&rig), [8, 10, 12]);
 }
 
 #[test]
 fn an_agent_that_shortens_the_wait_is_heard_without_an_ack() {
     let mut rig = started(&reno_fold(1_000_000));
-    rig.silence_us(50_000);
+    rig.advance_without_acks_us(50_000);
     assert!(rig.reports.is_empty());
     // 10 ms have passed: the report is due at once.
     rig.update(&[Update {
@@ -184,7 +184,7 @@ fn an_agent_that_shortens_the_wait_is_heard_without_an_ack() {
     }])
     .expect("a control variable");
     assert_eq!(rig.flow.next_deadline(), Some(rig.transport.now));
-    rig.silence_us(15_000);
+    rig.advance_without_acks_us(15_000);
     assert_eq!(report_times_ms(&rig), [50, 60]);
 }
 
@@ -207,7 +207,7 @@ fn setting_a_program_restarts_its_clock() {
     let mut rig = started(&reno_fold(10_000));
     rig.advance_us(5_000);
     rig.set_program(1, &[]).expect("installed");
-    rig.silence_us(16_000);
+    rig.advance_without_acks_us(16_000);
     assert_eq!(report_times_ms(&rig), [15]);
 }
 
@@ -228,7 +228,7 @@ fn a_threshold_that_runs_ahead_of_micros_cannot_flood() {
     );
     let mut rig = started(&code);
     assert!(
-        rig.silence_us(100_000) <= 1_001,
+        rig.advance_without_acks_us(100_000) <= 1_001,
         "at most one call in 100 µs"
     );
 }
@@ -260,7 +260,7 @@ fn a_clock_that_goes_back_stops_micros_and_nothing_else() {
 fn a_report_that_could_not_be_queued_loses_nothing() {
     let mut rig = started(&reno_fold(10_000));
     rig.queue = false;
-    rig.silence_us(25_000);
+    rig.advance_without_acks_us(25_000);
     for _ in 0..3 {
         let outcome = rig.ack(ack_of(1448));
         assert!(
@@ -314,14 +314,14 @@ fn delays_stay_unknown_for_a_program_that_is_set_before_the_first_stamps() {
         code
     };
     let mut rig = started(&reads(0));
-    assert_eq!(rig.silence_us(10_000), 1);
+    assert_eq!(rig.advance_without_acks_us(10_000), 1);
     for (uid, signal) in [(2, 24), (3, 25)] {
         rig.table
             .install(reads(signal).program(uid))
             .expect("there is room");
         rig.set_program(uid, &[]).expect("it is installed");
         let _ = rig.deadline();
-        rig.silence_us(10_000);
+        rig.advance_without_acks_us(10_000);
         assert_eq!(rig.last_report(), [INFINITY], "signal {signal}");
     }
 }

@@ -200,7 +200,7 @@ impl EmuHandle {
     }
 
     /// Resets the wake-up descriptor until the next change.
-    pub(crate) fn awake(&self) {
+    pub(crate) fn clear_wakeup(&self) {
         // If it is not readable there is nothing to reset.
         let _ = self.0.wake.read();
     }

@@ -122,7 +122,7 @@ impl EmuDirection {
     }
 
     /// Returns the log entries since the last call, including dropped packets that are still held.
-    pub(crate) fn seen_at_end(&mut self) -> Option<&mut Vec<Sight>> {
+    pub(crate) fn flush_log_entries(&mut self) -> Option<&mut Vec<Sight>> {
         let watch = self.kept.watch.as_mut()?;
         watch.order.flush(watch.now, &mut watch.seen);
         Some(&mut watch.seen)
@@ -339,7 +339,7 @@ impl HeldFrames {
                 let id = (packet.frame, packet.index);
                 watch
                     .order
-                    .on_gone(packet.flow_hash(), id, sight, &mut watch.seen);
+                    .on_removed(packet.flow_hash(), id, sight, &mut watch.seen);
             }
         }
     }

@@ -192,11 +192,11 @@ impl Driver {
             }
         }
         if timeout.is_none_or(|timeout| timeout > Duration::ZERO) {
-            self.waiter.woke(self.clock.now());
+            self.waiter.on_wakeup(self.clock.now());
         }
         let [forward, reverse, changed] = polled.map(|fd| fd.any().unwrap_or(false));
         if changed {
-            self.control.awake();
+            self.control.clear_wakeup();
         }
         let readable = [forward, reverse];
         Ok(PathDirection::ALL

@@ -131,7 +131,7 @@ impl EmulatedPath {
             for seen in driver
                 .links
                 .iter_mut()
-                .filter_map(EmuDirection::seen_at_end)
+                .filter_map(EmuDirection::flush_log_entries)
             {
                 tap.take(self.clock.now(), seen);
             }

@@ -200,7 +200,7 @@ fn outer_host() -> Option<Ipv4Addr> {
 #[derive(Debug)]
 struct Outside {
     names: Option<Relay>,
-    _translated: Masquerade,
+    _masquerade: Masquerade,
 }
 
 impl Outside {
@@ -218,7 +218,7 @@ impl Outside {
         };
         Ok(Outside {
             names: relay,
-            _translated: translated,
+            _masquerade: translated,
         })
     }
 }

@@ -100,7 +100,7 @@ impl Waiter {
     }
 
     /// Records the end of a sleep.
-    pub(crate) fn woke(&mut self, now: Time) {
+    pub(crate) fn on_wakeup(&mut self, now: Time) {
         self.owed = (self.owed - self.passed(now)).max(OWED_REST_NS_MIN);
         self.woken = now;
     }
@@ -124,7 +124,7 @@ mod tests {
         let mut waiter = Waiter::new(Timing::Balanced);
         let now = Time::from_micros(1_000);
         assert_eq!(waiter.sleep(now, now + MICROS(700)), MICROS(700));
-        waiter.woke(now + MICROS(700));
+        waiter.on_wakeup(now + MICROS(700));
         assert_eq!(
             waiter.sleep(now + MICROS(710), now + MICROS(720)),
             MICROS(90)
@@ -140,7 +140,7 @@ mod tests {
     fn precise_spins_before_a_packet_and_rests_often_enough_not_to_be_stopped() {
         let mut waiter = Waiter::new(Timing::Precise);
         let mut now = Time::from_micros(1_000);
-        waiter.woke(now);
+        waiter.on_wakeup(now);
         assert_eq!(
             waiter.sleep(now, now + MICROS(10_000)),
             Duration::ZERO,
@@ -153,7 +153,7 @@ mod tests {
             "short, for a packet that may arrive"
         );
         now += MICROS(100);
-        waiter.woke(now);
+        waiter.on_wakeup(now);
         // A packet every 10 ms, 125 µs or 12 µs, for a second; the kernel would take 5 %.
         for (gap, late_at_most) in [(10_000, 0), (125, 0), (12, 50)] {
             let (begin, mut due, mut slept, mut latest) = (now, now, 0, 0);
@@ -164,7 +164,7 @@ mod tests {
                     if sleep > Duration::ZERO {
                         slept += sleep.as_micros();
                         now += sleep;
-                        waiter.woke(now);
+                        waiter.on_wakeup(now);
                         latest = latest.max(now.since(due).as_micros());
                     } else {
                         now += MICROS(1);

@@ -37,7 +37,7 @@ pub struct Tun {
     name: String,
     adopted: bool,
     /// The kernel supports UDP super-packets.
-    udp_runs: bool,
+    udp_segmentation: bool,
 }
 
 /// Requirement on a device that is attached to.
@@ -136,13 +136,13 @@ impl Tun {
             file,
             name: name.into(),
             adopted: attach == Attach::Existing,
-            udp_runs: false,
+            udp_segmentation: false,
         };
         if tun.adopted {
-            tun.forget_settings()?;
+            tun.reset_settings()?;
         }
         if offload == Offload::Segmentation {
-            tun.udp_runs = tun.offer_segmentation()?;
+            tun.udp_segmentation = tun.offer_segmentation()?;
         }
         Ok(tun)
     }
@@ -170,7 +170,7 @@ impl Tun {
 
     /// Resets an adopted device to the state of a new one: the header length that
     /// [`Frame`](crate::Frame) expects, and no offloads.
-    fn forget_settings(&self) -> Result<(), Error> {
+    fn reset_settings(&self) -> Result<(), Error> {
         let what = || format!("set up the interface {}", self.name);
         let mut length = Frame::longest(0) as libc::c_int;
         // SAFETY: TUNSETVNETHDRSZ reads an int at the pointer, which outlives the call.
@@ -231,8 +231,8 @@ impl Tun {
     /// Returns true if the device accepts UDP super-packets, which requires
     /// [segmentation](Offload::Segmentation) and Linux 6.2. It accepts TCP super-packets in any
     /// case.
-    pub fn takes_udp_runs(&self) -> bool {
-        self.udp_runs
+    pub fn supports_udp_segmentation(&self) -> bool {
+        self.udp_segmentation
     }
 
     /// Returns the name of the interface.

@@ -88,7 +88,7 @@ struct JoinHeaders {
 
 impl Joiner {
     /// Allocates the buffer of 64 KB. With `udp` also joins UDP packets, for a device that [accepts
-    /// them](crate::Tun::takes_udp_runs).
+    /// them](crate::Tun::supports_udp_segmentation).
     pub fn new(udp: bool) -> Joiner {
         Joiner {
             buffer: vec![0; FRAME_BYTES_MAX].into_boxed_slice(),
@@ -126,10 +126,13 @@ impl Joiner {
             return Ok(false);
         };
         let before = &self.buffer[VNET_HEADER_BYTES..VNET_HEADER_BYTES + run.length];
-        if run.over || !first.goes_on(before, &run, packet, &next) || !next.is_sound(packet) {
+        if run.over
+            || !first.goes_on(before, &run, packet, &next)
+            || !next.has_valid_checksum(packet)
+        {
             return Ok(false);
         }
-        if !run.sound && !first.is_sound(before) {
+        if !run.sound && !first.has_valid_checksum(before) {
             run.over = true;
             self.run = Some(run);
             return Ok(false);
@@ -268,7 +271,7 @@ impl JoinHeaders {
 
     /// Returns true if the transport checksum is correct, and in the form that
     /// [`Frame::completed`](crate::Frame::completed) writes.
-    fn is_sound(&self, packet: &[u8]) -> bool {
+    fn has_valid_checksum(&self, packet: &[u8]) -> bool {
         let (segment, written) = (
             &packet[self.transport..],
             read_word(packet, self.checksum_at()),

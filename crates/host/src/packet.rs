@@ -122,7 +122,7 @@ impl IpHeaders {
             6 => (
                 (first >> 4) as u8,
                 packet.get(8..40)?,
-                Payload::of_v6(packet)?,
+                Payload::parse_v6(packet)?,
             ),
             _ => return None,
         };
@@ -169,7 +169,7 @@ const EXTENSION_HEADERS_MAX: usize = 6;
 impl Payload {
     /// Skips the extension headers of an IPv6 packet. A fragment's protocol is the first header of
     /// the fragmented part, the same in all fragments.
-    fn of_v6(packet: &[u8]) -> Option<Payload> {
+    fn parse_v6(packet: &[u8]) -> Option<Payload> {
         let mut payload = Payload {
             protocol: *packet.get(6)?,
             at: 40,

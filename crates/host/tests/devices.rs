@@ -138,7 +138,7 @@ fn a_persistent_device_outlives_its_owner_and_is_taken_over() {
 
         // No offload of the previous owner remains.
         let tun = when_free(|| Tun::persistent(name, 1_300, &[(v4(1), 30)], Offload::None));
-        assert!(tun.adopted() && !tun.takes_udp_runs());
+        assert!(tun.adopted() && !tun.supports_udp_segmentation());
         assert_eq!(mtu(name).expect("it is there"), 1_300);
         set_mtu(name, 1_350).expect("it is there");
         assert_eq!(mtu(name).expect("it is there"), 1_350);
@@ -298,7 +298,7 @@ fn datagrams_that_were_taken_apart_and_joined_are_received_as_they_were_sent() {
         let datagrams: Vec<Vec<u8>> = (0..20_u8)
             .map(|n| vec![n; if n == 19 { 500 } else { 1_000 }])
             .collect();
-        let mut joiner = Joiner::new(to.takes_udp_runs());
+        let mut joiner = Joiner::new(to.supports_udp_segmentation());
         let mut frames = 0;
         let mut write = |joiner: &mut Joiner| {
             if let Some(frame) = joiner.finish() {
@@ -328,7 +328,7 @@ fn datagrams_that_were_taken_apart_and_joined_are_received_as_they_were_sent() {
             let length = receiver.recv(&mut buffer).expect("it was written");
             assert_eq!(buffer[..length], datagram[..]);
         }
-        if to.takes_udp_runs() {
+        if to.supports_udp_segmentation() {
             assert_eq!(frames, 1, "{destination}: all in one");
         }
     }

@@ -84,7 +84,7 @@ fn simulate(name: &str, outage: Outage) -> Course {
     while now < end + Duration::from_secs(20) {
         sim.run_until(now).unwrap();
         let (sender, _) = sim.connections(flow).expect("the flow lives");
-        if sender.timeouts_in_row() > 0 {
+        if sender.consecutive_timeouts() > 0 {
             course.in_flight = course.in_flight.max(sender.in_flight());
         }
         let stats = sender.stats();

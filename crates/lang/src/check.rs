@@ -44,7 +44,7 @@ pub(crate) fn check<'s>(
         }
         let _ = checker.clause(when); // its problems are reported; others are checked too
     }
-    checker.lost_locals();
+    checker.warn_unused_locals();
     checker.tree
 }
 
@@ -334,7 +334,7 @@ impl Checker<'_, '_> {
 
     /// Warns about locals that are probably typos. A local that is never read has no effect; it is
     /// legal, as in CCP, unless its name is close to one that has an effect.
-    fn lost_locals(&mut self) {
+    fn warn_unused_locals(&mut self) {
         let mut read: u128 = 0;
         for node in &self.tree.nodes {
             if let Expr::Reg(reg) = node.expr {

@@ -167,7 +167,7 @@ impl<'s> DefReader<'_, 's> {
             ),
             None => (in_block, name.span),
         };
-        self.refuse_twice(span, report)?;
+        self.check_duplicate(span, report)?;
         let (ty, init) = match self.initial(init).normal() {
             Literal::Num(value) => (Type::Num, value),
             Literal::Bool(value) => (Type::Bool, u64::from(value)),
@@ -235,7 +235,7 @@ impl<'s> DefReader<'_, 's> {
             return Err(self.problems.push(self.not_a_declaration(list)));
         };
         self.declarable(name)?;
-        self.refuse_twice(name.span, false)?;
+        self.check_duplicate(name.span, false)?;
         let value = self.initial(value);
         self.consts.push((name.span, value));
         Ok(())
@@ -284,7 +284,7 @@ impl<'s> DefReader<'_, 's> {
 
     /// Refuses a duplicate name. A report variable and another one may share a name, as only the
     /// former is used with `Report.`
-    fn refuse_twice(&mut self, span: Span, report: bool) -> CheckResult<()> {
+    fn check_duplicate(&mut self, span: Span, report: bool) -> CheckResult<()> {
         let text = self.text(span);
         let variable = self
             .declared

@@ -249,7 +249,7 @@ impl Emitter<'_> {
         let skip = self.skip(flag);
         let head = self.instrs.len() - before;
         let (then_most, then_continues) = self.body(then, then_end)?;
-        self.land(skip);
+        self.set_skip_target(skip);
         if then_end == else_end {
             return Ok((head + then_most, then_continues));
         }
@@ -257,7 +257,7 @@ impl Emitter<'_> {
         let skip = self.skip(flag);
         self.release(cond);
         let (else_most, else_continues) = self.body(then_end, else_end)?;
-        self.land(skip);
+        self.set_skip_target(skip);
         Ok((
             head + 2 + then_most.max(else_most),
             then_continues || else_continues,
@@ -282,7 +282,7 @@ impl Emitter<'_> {
     }
 
     /// Sets the target of a skip to the current position.
-    fn land(&mut self, skip: usize) {
+    fn set_skip_target(&mut self, skip: usize) {
         self.instrs[skip].imm = (self.instrs.len() - skip - 1) as u64;
     }
 

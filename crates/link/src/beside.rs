@@ -95,7 +95,7 @@ impl AgentChannel for ThreadChannel {
         let mut queue = locked(&self.queues.to_agent);
         let room = queue.len() < QUEUED_REPORTS_MAX;
         if room {
-            queue.extend(AgentEvent::of_report(report));
+            queue.extend(AgentEvent::from_report(report));
             self.told = true;
         }
         room

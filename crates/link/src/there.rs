@@ -241,7 +241,7 @@ mod tests {
             urgent: false,
             fields: &[1],
         };
-        assert!(!datapath.way_mut().report(now, &report));
+        assert!(!datapath.channel_mut().report(now, &report));
         let nothing = Bytes::new(0);
         datapath.close(now, 1, nothing, 0);
         datapath.close(now, 2, nothing, 0);
@@ -252,7 +252,7 @@ mod tests {
         datapath.turn(now + RETRY_INTERVAL);
         assert_eq!(slow.heard(), ["3 opened", "1 closed"]);
         assert_eq!(datapath.next_deadline(), None);
-        assert!(datapath.way_mut().report(now, &report));
+        assert!(datapath.channel_mut().report(now, &report));
     }
 
     #[test]
@@ -266,7 +266,7 @@ mod tests {
             let updates = Default::default();
             let command = WireCommand::SetProgram { flow, uid, updates };
             datapath
-                .way_mut()
+                .channel_mut()
                 .come
                 .push_back(Incoming::Command(command));
             datapath.turn(now);

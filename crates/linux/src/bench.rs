@@ -227,7 +227,7 @@ impl<'a> KernelSide<'a> {
     }
 
     /// Returns true if control words are pending for [`answer`](KernelSide::answer).
-    fn is_answered(&self) -> bool {
+    fn has_control_words(&self) -> bool {
         self.slot.control.lock.load(Acquire) & (layout::CTL_WRITING | CTL_PENDING) == CTL_PENDING
     }
 

@@ -127,7 +127,7 @@ impl Kernel {
                 false => None,
             };
             if let Some(pins) = &pins {
-                lock.hold_pins(pins)?;
+                lock.lock_pins(pins)?;
             }
             let places = std::array::from_fn(|place| pads.get(place).cloned().flatten());
             let holder = Holder::new(link, object, pads, spec, options, features);
@@ -139,9 +139,9 @@ impl Kernel {
                 }
             }
             kernel.add(algorithm)?;
-            kernel.steer_last()?;
+            kernel.activate_last()?;
         }
-        kernel.find_timers();
+        kernel.detect_timers();
         Ok(kernel)
     }
 
@@ -156,7 +156,7 @@ impl Kernel {
         for spec in algorithms {
             let mut lock = NameLock::take(&spec.kernel_name)?;
             let (path, memory) = crate::registration::pin::open(&spec.kernel_name, Access::Write)?;
-            lock.hold_pins(&path)?;
+            lock.lock_pins(&path)?;
             if crate::stamp::storage(&spec.kernel_name).is_some() {
                 kernel.capabilities = CAPABILITIES.with(Capabilities::ONE_WAY_DELAY);
             }
@@ -183,12 +183,12 @@ impl Kernel {
                 None,
                 lock,
             ))?;
-            kernel.steer_last()?;
+            kernel.activate_last()?;
             let index = kernel.algorithms.len() - 1;
             let opened = kernel.algorithms[index].take_over(index);
             kernel.answers.extend(opened);
         }
-        kernel.find_timers();
+        kernel.detect_timers();
         Ok(kernel)
     }
 
@@ -206,7 +206,7 @@ impl Kernel {
     }
 
     /// Sets whether an agent or a standalone program controls the algorithm added last.
-    fn steer_last(&mut self) -> Result<(), LoadError> {
+    fn activate_last(&mut self) -> Result<(), LoadError> {
         let Some(algorithm) = self.algorithms.last_mut() else {
             return Ok(());
         };
@@ -252,7 +252,7 @@ impl Kernel {
     }
 
     /// Adds the timer capability if all algorithms have timers.
-    fn find_timers(&mut self) {
+    fn detect_timers(&mut self) {
         let mut planes = self
             .algorithms
             .iter()
@@ -309,7 +309,7 @@ impl Kernel {
     }
 
     /// Makes [`sleep`](Kernel::sleep) return also when `fd` is readable. Closing `fd` removes it.
-    pub fn wake_on(&self, fd: BorrowedFd<'_>) -> std::io::Result<()> {
+    pub fn add_wakeup(&self, fd: BorrowedFd<'_>) -> std::io::Result<()> {
         Ok(self
             .epoll
             .add(fd, EpollEvent::new(EpollFlags::EPOLLIN, 0))?)

@@ -115,7 +115,7 @@ impl<'a, O: Observer> Relay<'a, O> {
             return;
         }
         self.kept.clear();
-        let watched = self.remote.as_fd().map(|fd| self.kernel.wake_on(fd));
+        let watched = self.remote.as_fd().map(|fd| self.kernel.add_wakeup(fd));
         if let Some(Err(why)) = watched {
             tracing::warn!(%why, "what the agent says is seen late");
         }

@@ -117,7 +117,7 @@ impl StampPrograms {
         let plane: SharedMemory<StampPlane> =
             SharedMemory::map(map_fd(&object, ".data.stamps")?.as_fd(), 1, Access::Write)
                 .map_err(LoadError::io("mapping the counters of time stamps"))?;
-        plane[0].want(kernel_names);
+        plane[0].set_names(kernel_names);
         let arrivals = record
             .then(|| {
                 RingBuffer::new(map_fd(&object, "arrivals")?, RING_BYTES, Access::Write)

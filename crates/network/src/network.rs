@@ -219,13 +219,13 @@ impl Network {
     pub fn link(&mut self, from: NodeId, to: NodeId, spec: LinkSpec) -> LinkId {
         let count = self.nodes.len();
         if let Some(node) = [from, to].into_iter().find(|node| node.index() >= count) {
-            self.mistake(NetworkError::Unknown {
+            self.record_error(NetworkError::Unknown {
                 what: "node",
                 number: node.0,
                 count,
             });
         } else if from == to {
-            self.mistake(NetworkError::SelfLink(self.name(from).to_owned()));
+            self.record_error(NetworkError::SelfLink(self.name(from).to_owned()));
         }
         let id = LinkId(self.links.len() as u32);
         self.links.push(Wire {
@@ -251,7 +251,7 @@ impl Network {
     pub fn name_link(&mut self, link: LinkId, name: impl Into<String>) {
         let name = name.into();
         if self.link_names.insert(name.clone().into(), link).is_some() {
-            self.mistake(NetworkError::DuplicateName(name));
+            self.record_error(NetworkError::DuplicateName(name));
         }
     }
 
@@ -368,13 +368,13 @@ impl Network {
         let id = NodeId(self.nodes.len() as u32);
         let name: Box<str> = name.into();
         if self.names.insert(name.clone(), id).is_some() {
-            self.mistake(NetworkError::DuplicateName(name.to_string()));
+            self.record_error(NetworkError::DuplicateName(name.to_string()));
         }
         self.nodes.push(NetworkNode { name, host });
         id
     }
 
-    fn mistake(&mut self, error: NetworkError) {
+    fn record_error(&mut self, error: NetworkError) {
         self.error.get_or_insert(error);
     }
 

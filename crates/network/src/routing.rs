@@ -108,7 +108,7 @@ impl Routing {
                 };
             }
         }
-        routing.explicit(network)?;
+        routing.apply_explicit_routes(network)?;
         Ok(routing)
     }
 
@@ -185,7 +185,7 @@ impl Routing {
     }
 
     /// Applies the explicit routes and checks that they form no loop.
-    fn explicit(&mut self, network: &Network) -> Result<(), NetworkError> {
+    fn apply_explicit_routes(&mut self, network: &Network) -> Result<(), NetworkError> {
         let mut hosts = Vec::new();
         for route in &network.routes {
             let row = self.rows[route.at as usize];

@@ -318,7 +318,7 @@ impl Point {
         };
         let first = sim.host_agent(agent, options);
         let second = sim
-            .host_also(first, options)
+            .host_additional_datapath(first, options)
             .ok_or_else(|| SimError::Shape("the agent takes no second host".to_owned()))?;
         Ok(Some([first, second]))
     }

@@ -406,7 +406,7 @@ impl PyAlgorithm {
             why.display(py);
         }
         let Some(steering) = steering else { return };
-        steering.exception();
+        steering.count_exception();
         for flow in flows {
             flow.fallen.store(true, Ordering::Relaxed);
             if steering.this() == Some(flow.id) {

@@ -177,7 +177,7 @@ impl<P: Packet> Classes<P> {
     /// the lowest of three levels gets 5 % of 5 %.
     fn choose(&mut self, now: Time) -> Option<usize> {
         for level in &mut self.levels {
-            level.ready = level.classes.iter().any(|class| class.may_send(now));
+            level.ready = level.classes.iter().any(|class| class.is_ready(now));
         }
         let mut chosen = self.next_ready_level(0)?;
         while self.levels[chosen].owed > 0
@@ -220,7 +220,7 @@ impl<P: Packet> Classes<P> {
     }
 
     #[inline]
-    fn only_mut(&mut self) -> Option<&mut AnyQdisc<P>> {
+    fn single_queue_mut(&mut self) -> Option<&mut AnyQdisc<P>> {
         match self.levels.as_mut_slice() {
             [level] if level.classes.len() == 1 => Some(&mut level.classes[0].queue),
             _ => None,
@@ -251,7 +251,7 @@ impl<P: Packet> Level<P> {
         for _ in 0..=self.classes.len() {
             for _ in 0..self.classes.len() {
                 let class = &mut self.classes[self.turn];
-                if class.allotment > 0 && class.may_send(now) {
+                if class.allotment > 0 && class.is_ready(now) {
                     let packet = class.queue.dequeue(now, drops);
                     if let Some(packet) = &packet {
                         class.allotment -= i64::from(packet.bytes()) * self.heaviest;
@@ -267,17 +267,17 @@ impl<P: Packet> Level<P> {
                 }
                 self.turn = (self.turn + 1) % self.classes.len();
             }
-            self.new_turns(now);
+            self.start_round(now);
         }
         None
     }
 
     /// Adds as many quanta to every ready class as the first of them needs to send again.
-    fn new_turns(&mut self, now: Time) {
-        let waiting = || self.classes.iter().filter(|class| class.may_send(now));
+    fn start_round(&mut self, now: Time) {
+        let waiting = || self.classes.iter().filter(|class| class.is_ready(now));
         let missing = waiting().map(|class| (-class.allotment).max(0) / class.quantum + 1);
         let Some(turns) = missing.min() else { return };
-        for class in self.classes.iter_mut().filter(|class| class.may_send(now)) {
+        for class in self.classes.iter_mut().filter(|class| class.is_ready(now)) {
             class.allotment += turns * class.quantum;
         }
         // Restarting at 0 keeps the order of the classes, so none has two turns in a row.
@@ -286,14 +286,14 @@ impl<P: Packet> Level<P> {
 }
 
 impl<P: Packet> ClassQueue<P> {
-    fn may_send(&self, now: Time) -> bool {
+    fn is_ready(&self, now: Time) -> bool {
         self.queue.next_ready().is_some_and(|ready| ready <= now)
     }
 }
 
 impl<P: Packet> Qdisc<P> for Classes<P> {
     fn enqueue(&mut self, now: Time, packet: P, drops: &mut impl Drops<P>) -> Verdict {
-        if let Some(only) = self.only_mut() {
+        if let Some(only) = self.single_queue_mut() {
             return only.enqueue(now, packet, drops);
         }
         let (level, place) = self.places[self.class_of(&packet)];
@@ -303,7 +303,7 @@ impl<P: Packet> Qdisc<P> for Classes<P> {
     }
 
     fn dequeue(&mut self, now: Time, drops: &mut impl Drops<P>) -> Option<P> {
-        if let Some(only) = self.only_mut() {
+        if let Some(only) = self.single_queue_mut() {
             return only.dequeue(now, drops);
         }
         // If the queues of a level drop all their packets, the next level is tried.

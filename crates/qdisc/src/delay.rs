@@ -107,7 +107,7 @@ impl Delay {
     }
 
     /// Resets the latest arrival to `last`, so that the packets after it can be planned again.
-    pub fn replan_after(&mut self, last: Time) {
+    pub fn set_last_arrival(&mut self, last: Time) {
         self.last = last;
     }
 
@@ -171,7 +171,7 @@ mod tests {
             delay.arrives(Time::from_micros(12_000)),
             Time::from_micros(14_000)
         );
-        delay.replan_after(Time::from_micros(5_000));
+        delay.set_last_arrival(Time::from_micros(5_000));
         assert_eq!(
             delay.arrives(Time::from_micros(4_000)),
             Time::from_micros(6_000)

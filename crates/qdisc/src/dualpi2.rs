@@ -146,7 +146,7 @@ impl<P: Packet> DualPi2<P> {
             next_update: None,
             credit: 0,
         };
-        queue.forget_credit();
+        queue.reset_credit();
         queue
     }
 
@@ -210,12 +210,12 @@ impl<P: Packet> DualPi2<P> {
         !low_latency.is_empty() && (classic.is_empty() || self.credit <= 0)
     }
 
-    fn forget_credit(&mut self) {
+    fn reset_credit(&mut self) {
         self.credit = (2 * self.config.classic_protection as i64 - 100) * i64::from(self.mtu);
     }
 
     /// Applies marking and dropping to a low-latency packet; `None` if it was dropped.
-    fn pass_low_latency(
+    fn mark_or_drop_low_latency(
         &mut self,
         wait: Duration,
         mut packet: P,
@@ -241,7 +241,7 @@ impl<P: Packet> DualPi2<P> {
     }
 
     /// Applies marking and dropping to a classic packet; `None` if it was dropped.
-    fn pass_classic(&mut self, mut packet: P, drops: &mut impl Drops<P>) -> Option<P> {
+    fn mark_or_drop_classic(&mut self, mut packet: P, drops: &mut impl Drops<P>) -> Option<P> {
         if self.classic.recur(self.classic_probability()) {
             let overload = self.coupled_probability() >= PROBABILITY_ONE;
             if overload || !try_mark(&mut packet) {
@@ -281,14 +281,14 @@ impl<P: Packet> Qdisc<P> for DualPi2<P> {
                 if !self.classic.waiting.is_empty() {
                     self.credit += share * i64::from(packet.bytes());
                 }
-                self.pass_low_latency(now.since(arrived), packet, drops)
+                self.mark_or_drop_low_latency(now.since(arrived), packet, drops)
             } else if let Some((_, packet)) = self.classic.pop() {
                 if !self.low_latency.waiting.is_empty() {
                     self.credit -= (100 - share) * i64::from(packet.bytes());
                 }
-                self.pass_classic(packet, drops)
+                self.mark_or_drop_classic(packet, drops)
             } else {
-                self.forget_credit();
+                self.reset_credit();
                 return None;
             };
             if passed.is_some() {

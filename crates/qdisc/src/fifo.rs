@@ -84,7 +84,7 @@ impl FifoLink {
         number: u32,
     ) -> Result<AdmissionResult, DropReason> {
         let Some(line) = self.line.as_constant() else {
-            return self.admit_elsewhere(now, bytes, number);
+            return self.admit_slow_path(now, bytes, number);
         };
         let mut mark = false;
         if line.until <= now {
@@ -97,10 +97,10 @@ impl FifoLink {
                 packets: u64::from(self.packets.inside()).saturating_sub(1),
                 bytes: self.inside.saturating_sub(u64::from(first)),
             };
-            if self.limit.is_below(waiting.with(bytes)) {
+            if self.limit.is_exceeded_by(waiting.with(bytes)) {
                 return Err(DropReason::Full);
             }
-            mark = self.mark_above.is_below(waiting);
+            mark = self.mark_above.is_exceeded_by(waiting);
         }
         let departs = line.send(now, bytes);
         let first = self.packets.push(PlannedDeparture {
@@ -118,7 +118,7 @@ impl FifoLink {
 
     /// [`admit`](FifoLink::admit) for lines that are not of constant rate.
     #[inline(never)]
-    fn admit_elsewhere(
+    fn admit_slow_path(
         &mut self,
         now: Time,
         bytes: u32,
@@ -130,10 +130,10 @@ impl FifoLink {
         // A packet that starts at once finds no queue.
         if starts > now {
             let waiting = self.waiting(now);
-            if self.limit.is_below(waiting.with(bytes)) {
+            if self.limit.is_exceeded_by(waiting.with(bytes)) {
                 return Err(DropReason::Full);
             }
-            mark = self.mark_above.is_below(waiting);
+            mark = self.mark_above.is_exceeded_by(waiting);
         }
         let departs = self.line.send(starts, bytes);
         if let Some(all) = &mut self.starts {
@@ -171,7 +171,7 @@ impl FifoLink {
                 starts.0.pop_front();
             }
         }
-        self.packets.forget_head();
+        self.packets.pop_head();
         Some((head.departs, head.number))
     }
 
@@ -187,7 +187,7 @@ impl FifoLink {
     #[inline]
     pub fn advance(&mut self, now: Time) {
         self.depart(now);
-        self.packets.forget_departed();
+        self.packets.discard_departed();
     }
 
     /// Changes the line at `now` and recomputes the [`departures`](FifoLink::departures).
@@ -203,7 +203,7 @@ impl FifoLink {
         self.line = Line::new(line, now);
         self.starts = allocate_starts(line);
         for index in 0..self.packets.inside() {
-            let planned = self.packets.inside_mut(index);
+            let planned = self.packets.queued_mut(index);
             let starts = self.line.next_start(now);
             planned.departs = match index {
                 0 => self.line.send_rest(starts, rest_of_first),
@@ -322,7 +322,7 @@ impl PackedLimit {
     }
 
     #[inline]
-    fn is_below(self, waiting: Backlog) -> bool {
+    fn is_exceeded_by(self, waiting: Backlog) -> bool {
         let counted = if self.0 & PackedLimit::BYTES_FLAG == 0 {
             waiting.packets
         } else {
@@ -392,12 +392,12 @@ impl PacketRing {
     }
 
     #[inline]
-    fn forget_head(&mut self) {
+    fn pop_head(&mut self) {
         self.head = self.head.wrapping_add(1);
     }
 
     #[inline]
-    fn forget_departed(&mut self) {
+    fn discard_departed(&mut self) {
         self.head = self.departed;
     }
 
@@ -406,7 +406,7 @@ impl PacketRing {
         self.end.wrapping_sub(self.departed)
     }
 
-    fn inside_mut(&mut self, index: u32) -> &mut PlannedDeparture {
+    fn queued_mut(&mut self, index: u32) -> &mut PlannedDeparture {
         let slot = self.slot(self.departed.wrapping_add(index));
         &mut self.slots[slot]
     }

@@ -187,7 +187,7 @@ impl PiecewiseProgress {
         }
         let mut left = work + u128::from(self.remainder);
         while left > 0 && self.until < Time::MAX {
-            left -= self.whole_periods(left);
+            left -= self.skip_whole_periods(left);
             let stretch = self.stretch(self.until);
             let room = stretch
                 .ends
@@ -233,7 +233,7 @@ impl PiecewiseProgress {
 
     /// Advances by as many whole periods as fit into `left` with some work remaining. Returns the
     /// work that they carry.
-    fn whole_periods(&mut self, left: u128) -> u128 {
+    fn skip_whole_periods(&mut self, left: u128) -> u128 {
         let Some(period) = self.line.period else {
             return 0;
         };

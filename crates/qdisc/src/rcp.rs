@@ -115,8 +115,8 @@ impl<P: Packet> Rcp<P> {
             } else {
                 next
             };
-            self.average_rtt();
-            self.change_rate();
+            self.update_rtt();
+            self.update_rate();
             self.interval = self.rtt.min(UPDATE_INTERVAL_MAX);
             next = at + self.interval;
             (self.came, self.timed, self.rtt_sum) = (0, 0, 0);
@@ -124,7 +124,7 @@ impl<P: Packet> Rcp<P> {
         self.next_update = Some(next);
     }
 
-    fn average_rtt(&mut self) {
+    fn update_rtt(&mut self) {
         let Some(mean) = self.rtt_sum.checked_div(u128::from(self.timed)) else {
             return;
         };
@@ -146,7 +146,7 @@ impl<P: Packet> Rcp<P> {
         self.rtt = d.clamp(RTT_MIN, Duration::from_secs(100));
     }
 
-    fn change_rate(&mut self) {
+    fn update_rate(&mut self) {
         let (d, t) = (
             i128::from(self.rtt.as_nanos()),
             i128::from(self.interval.as_nanos()),

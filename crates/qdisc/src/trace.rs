@@ -124,7 +124,7 @@ impl Trace {
         if cursor.time >= now {
             cursor
         } else {
-            self.first_from(cursor.cycle, now.as_nanos())
+            self.first_at_or_after(cursor.cycle, now.as_nanos())
         }
     }
 
@@ -148,7 +148,7 @@ impl Trace {
         }
         let origin = cursor.cycle.min(now.as_nanos());
         let back = (cursor.cycle - origin).div_ceil(self.period());
-        let first = self.first_from(
+        let first = self.first_at_or_after(
             cursor.cycle.saturating_sub(back * self.period()),
             now.as_nanos() + 1,
         );
@@ -160,7 +160,7 @@ impl Trace {
 
     /// Returns the first opportunity at or after `ns`, which is not before `cycle`, the start of a
     /// period.
-    fn first_from(&self, cycle: u64, ns: u64) -> Cursor {
+    fn first_at_or_after(&self, cycle: u64, ns: u64) -> Cursor {
         let since = ns.saturating_sub(cycle);
         // The last opportunity is at the very end of its period, so `into` is between 1 and the
         // period.

@@ -463,7 +463,7 @@ impl QuicPath {
             self.window.restart();
         }
         if app_limited && flying_bytes + self.window.mss <= self.window.cwnd {
-            self.rate.limit_by_application(flying);
+            self.rate.set_app_limited(flying);
         }
     }
 }

@@ -113,7 +113,7 @@ impl Bundles {
             .any(|bundle| bundle.from == node || bundle.to == node)
     }
 
-    fn entered(&self, node: u32, to: u32) -> Option<u32> {
+    fn bundle_for(&self, node: u32, to: u32) -> Option<u32> {
         let hosts = self.enters.get(node as usize)?.as_ref()?;
         hosts
             .get(to as usize)
@@ -211,7 +211,7 @@ impl World {
                 .filter(|(_, bundle)| **bundle != NO_INDEX)
         };
         if let Some((host, _)) =
-            members().find(|(host, _)| self.bundles.entered(from, *host as u32).is_some())
+            members().find(|(host, _)| self.bundles.bundle_for(from, *host as u32).is_some())
         {
             return refused(format!(
                 "what goes from `{}` to `{}` would be in two bundles",
@@ -271,7 +271,7 @@ impl World {
             changes: Vec::new(),
         });
         if agent != NO_INDEX {
-            self.plan_agent(agent);
+            self.schedule_agent(agent);
         }
         self.plan_bundle(index);
         Ok(BundleId(index))
@@ -356,10 +356,10 @@ impl<T: Tracer> Simulation<T> {
     /// Handles a packet at a switch while there are bundles. Returns true if a box queued or
     /// consumed it.
     #[cold]
-    pub(crate) fn at_box(&mut self, node: u32, id: u32) -> bool {
+    pub(crate) fn handle_at_box(&mut self, node: u32, id: u32) -> bool {
         let world = &mut self.world;
         let now = world.now;
-        match world.packets.asides.get(id) {
+        match world.packets.bundle_data.get(id) {
             BundlePacketData::Feedback {
                 bundle: index,
                 place,
@@ -368,11 +368,11 @@ impl<T: Tracer> Simulation<T> {
                 if bundle.from != node {
                     return false;
                 }
-                if let Some(feedback) = world.packets.asides.receive(place) {
+                if let Some(feedback) = world.packets.bundle_data.receive(place) {
                     // The sendbox counts implausible feedback, so the result is not needed.
                     let _ = bundle.sendbox.feedback(now, &feedback);
                 }
-                self.end_message(id);
+                self.consume_message(id);
                 self.serve(index);
                 return true;
             }
@@ -388,7 +388,7 @@ impl<T: Tracer> Simulation<T> {
                 let bytes = world.packets.get(id).bytes;
                 bundle.receivebox.notice(&notice);
                 bundle.receivebox.arrived(now, number, bytes, Ecn::NotEct);
-                self.end_message(id);
+                self.consume_message(id);
                 self.answer(index);
                 return true;
             }
@@ -407,14 +407,14 @@ impl<T: Tracer> Simulation<T> {
                     .receivebox
                     .arrived(now, number, packet.bytes, packet.segment.ecn);
                 packet.bytes -= bundle.overhead;
-                world.packets.asides.set(id, BundlePacketData::Nothing);
+                world.packets.bundle_data.set(id, BundlePacketData::Nothing);
                 self.answer(index);
             }
             BundlePacketData::Nothing => {}
         }
         let world = &mut self.world;
         let packet = world.packets.get(id);
-        let Some(index) = world.bundles.entered(node, packet.to) else {
+        let Some(index) = world.bundles.bundle_for(node, packet.to) else {
             return false;
         };
         let bundle = &mut world.bundles.all[index as usize];
@@ -433,19 +433,19 @@ impl<T: Tracer> Simulation<T> {
             .enqueue(now, waiting, &mut |packet: QueuedPacket, why| {
                 dropped.push((packet.id, why))
             });
-        self.drop_boxed(dropped);
+        self.record_box_drops(dropped);
         self.serve(index);
         true
     }
 
     /// Removes a message that reached its box.
-    fn end_message(&mut self, id: u32) {
+    fn consume_message(&mut self, id: u32) {
         self.world.bundles.taken += 1;
         self.world.packets.drop(id);
     }
 
     /// Removes and counts the packets that a sendbox dropped.
-    fn drop_boxed(&mut self, mut dropped: Vec<(u32, DropReason)>) {
+    fn record_box_drops(&mut self, mut dropped: Vec<(u32, DropReason)>) {
         for (id, _) in dropped.drain(..) {
             self.world.counters.dropped += 1;
             self.world.bundles.dropped += 1;
@@ -476,7 +476,7 @@ impl<T: Tracer> Simulation<T> {
                 home,
                 FEEDBACK_BYTES as u32 + MESSAGE_HEADER_BYTES + overhead,
             );
-            world.packets.asides.send(id, index, feedback);
+            world.packets.bundle_data.send(id, index, feedback);
             self.forward(at, id);
         }
         self.world.plan_bundle(index);
@@ -508,7 +508,7 @@ impl<T: Tracer> Simulation<T> {
                 }
                 if ticks || host.next_due() < host.due {
                     let agent = bundle.agent;
-                    world.plan_agent(agent);
+                    world.schedule_agent(agent);
                 }
             }
             None => {
@@ -540,7 +540,7 @@ impl<T: Tracer> Simulation<T> {
                 let number = bundle.number();
                 bundle.sendbox.left(now, number, bytes);
                 let id = world.message(home, away, bytes);
-                world.packets.asides.set(
+                world.packets.bundle_data.set(
                     id,
                     BundlePacketData::Notice {
                         bundle: index,
@@ -558,7 +558,7 @@ impl<T: Tracer> Simulation<T> {
                     dropped.push((packet.id, why))
                 });
             let Some(waiting) = packet else {
-                self.drop_boxed(dropped);
+                self.record_box_drops(dropped);
                 return;
             };
             let number = bundle.number();
@@ -566,14 +566,14 @@ impl<T: Tracer> Simulation<T> {
             let packet = world.packets.get_mut(waiting.id);
             packet.bytes = waiting.bytes;
             packet.segment.ecn = waiting.ecn;
-            world.packets.asides.set(
+            world.packets.bundle_data.set(
                 waiting.id,
                 BundlePacketData::Number {
                     bundle: index,
                     number,
                 },
             );
-            self.drop_boxed(dropped);
+            self.record_box_drops(dropped);
             self.forward(from, waiting.id);
         }
     }

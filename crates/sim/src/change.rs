@@ -10,7 +10,7 @@ impl World {
     pub(crate) fn check_change(&self, change: &NetworkChange) -> Result<(), SimError> {
         match change {
             NetworkChange::Line(link, line) => {
-                self.known_link(*link)?;
+                self.check_link(*link)?;
                 match line.mean_rate() {
                     Some(rate) if rate.bytes_per_sec() == 0 => {
                         Err(NetworkError::ZeroRate(self.network.link_name(*link)).into())
@@ -21,7 +21,7 @@ impl World {
             NetworkChange::Delay(link, _)
             | NetworkChange::Loss(link, _)
             | NetworkChange::Down(link)
-            | NetworkChange::Up(link) => self.known_link(*link),
+            | NetworkChange::Up(link) => self.check_link(*link),
             NetworkChange::Route(at, to, link) => Ok(self.network.check_route(*at, *to, *link)?),
         }
     }

@@ -48,7 +48,7 @@ impl World {
         bytes: u32,
         band: u8,
     ) -> Result<(), SimError> {
-        let (from, to) = (self.host_of(from)?, self.host_of(to)?);
+        let (from, to) = (self.host_index(from)?, self.host_index(to)?);
         let index = app.0 as usize;
         if self.datagrams.stats.len() <= index {
             self.datagrams

@@ -215,29 +215,29 @@ impl<T: Tracer> Simulation<T> {
     #[inline(always)]
     pub(crate) fn take(&mut self, id: u32) {
         if self.world.packets.receipts.any() {
-            self.take_checked(id);
+            self.receive_checked(id);
         } else {
-            self.take_as::<false>(id);
+            self.receive_as::<false>(id);
         }
     }
 
     #[cold]
     #[inline(never)]
-    fn take_checked(&mut self, id: u32) {
-        self.world.packets.note_arrival(id);
-        self.take_as::<true>(id);
+    fn receive_checked(&mut self, id: u32) {
+        self.world.packets.record_arrival(id);
+        self.receive_as::<true>(id);
     }
 
     /// `CHECKED`: packets carry nonces, or receivers conceal losses.
     #[inline(always)]
-    fn take_as<const CHECKED: bool>(&mut self, id: u32) {
+    fn receive_as<const CHECKED: bool>(&mut self, id: u32) {
         let world = &mut self.world;
         world.counters.taken += 1;
         if world.packets.offers.any() {
-            world.hear_offer(id);
+            world.receive_stamp(id);
         }
         if world.packets.get(id).segment.class != 0 {
-            world.count_from_own_band(id);
+            world.make_band_relative(id);
         }
         let proof = match CHECKED {
             true => world.packets.receipts.proof(id),
@@ -254,7 +254,7 @@ impl<T: Tracer> Simulation<T> {
             .get_mut(e as usize)
             .filter(|end| end.flow == packet.flow)
         else {
-            return world.take_other(id);
+            return world.receive_unmatched(id);
         };
         let Some(connection) = &mut end.connection else {
             return self.accept(id);
@@ -297,7 +297,7 @@ impl<T: Tracer> Simulation<T> {
                         &mut lent,
                     );
                     if host.next_due() < host.due {
-                        world.plan_agent(agent);
+                        world.schedule_agent(agent);
                     }
                 }
             }
@@ -384,7 +384,7 @@ impl<T: Tracer> Simulation<T> {
                     {
                         connection.on_control_deadline(now, &mut lent);
                     }
-                    world.plan_agent(agent);
+                    world.schedule_agent(agent);
                 }
             }
         }
@@ -396,7 +396,7 @@ impl World {
     /// Makes the band of a packet relative to its sender's own band: bands belong to the network,
     /// and a connection only knows classes relative to class 0.
     #[cold]
-    fn count_from_own_band(&mut self, id: u32) {
+    fn make_band_relative(&mut self, id: u32) {
         let packet = self.packets.get_mut(id);
         let forward = packet.end & 1 == 1;
         if let Some(flow) = self.flows.get(packet.flow as usize).filter(|_| forward) {
@@ -406,7 +406,7 @@ impl World {
 
     /// Handles a packet without an endpoint: a datagram, or a segment of a finished flow.
     #[cold]
-    fn take_other(&mut self, id: u32) {
+    fn receive_unmatched(&mut self, id: u32) {
         let packet = self.packets.get(id);
         if packet.end == NO_INDEX {
             self.datagrams.arrived(self.now, packet);
@@ -427,9 +427,9 @@ fn handle<const CHECKED: bool>(
     control: &mut impl CongestionControl,
 ) {
     if CHECKED {
-        connection.handle_proved((now, arrived), segment, side, proof, control);
+        connection.handle_with_proof((now, arrived), segment, side, proof, control);
     } else {
-        connection.handle_arrived(now, arrived, segment, side, control);
+        connection.handle_at(now, arrived, segment, side, control);
     }
 }
 

@@ -106,7 +106,7 @@ impl FlowSpec {
 
     /// Sets the band.
     #[must_use]
-    pub fn in_band(self, band: u8) -> FlowSpec {
+    pub fn with_band(self, band: u8) -> FlowSpec {
         FlowSpec { band, ..self }
     }
 

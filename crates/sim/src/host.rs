@@ -63,13 +63,13 @@ impl Nic {
 
     /// Returns true if the interface can take a packet of a lower class. It must be idle, since no
     /// higher-priority packet may wait behind it.
-    fn takes_low(&self, now: Time) -> bool {
+    fn can_send_low(&self, now: Time) -> bool {
         self.until <= now
     }
 
     /// Schedules an event for the time at which the link is idle, because lower classes are
     /// waiting.
-    fn arm_low(&mut self, now: Time, me: u32, events: &mut EventQueue) {
+    fn schedule_low_fetch(&mut self, now: Time, me: u32, events: &mut EventQueue) {
         if !self.armed && self.until != Time::MAX {
             self.armed = true;
             events.push(self.until.max(now), EventKind::NicReady, me);
@@ -124,7 +124,7 @@ impl<T: Tracer> Simulation<T> {
     /// Sends what an endpoint may send and schedules its timers.
     #[inline(always)]
     pub(crate) fn pump(&mut self, e: u32) {
-        while let Some((nic, id, offered)) = self.pump_until_rare(e) {
+        while let Some((nic, id, offered)) = self.pump_fast_path(e) {
             self.settle(nic, id, offered);
         }
     }
@@ -132,7 +132,7 @@ impl<T: Tracer> Simulation<T> {
     /// Sends until an offered packet needs more than the common handling, which is left to the
     /// caller.
     #[inline(always)]
-    fn pump_until_rare(&mut self, e: u32) -> Option<(u32, u32, OfferOutcome)> {
+    fn pump_fast_path(&mut self, e: u32) -> Option<(u32, u32, OfferOutcome)> {
         let world = &mut self.world;
         let now = world.now;
         let end = &mut world.ends[e as usize];
@@ -170,7 +170,7 @@ impl<T: Tracer> Simulation<T> {
         if end.plan(now, e, &world.steered, &mut world.events)
             || end.is(FlowEndpoint::USES_LOW_BANDS)
         {
-            self.finish_pump(e);
+            self.pump_slow_path(e);
         }
         None
     }
@@ -178,11 +178,11 @@ impl<T: Tracer> Simulation<T> {
     /// Handles endpoints that send in lower bands or are closed.
     #[cold]
     #[inline(never)]
-    fn finish_pump(&mut self, e: u32) {
+    fn pump_slow_path(&mut self, e: u32) {
         if self.world.ends[e as usize].is(FlowEndpoint::USES_LOW_BANDS) {
             self.pump_low(e);
         }
-        self.world.plan_end(e);
+        self.world.schedule_end(e);
     }
 
     /// Sends what an endpoint may send in lower bands.
@@ -199,11 +199,11 @@ impl<T: Tracer> Simulation<T> {
                 return;
             }
             let nic = &mut world.nics[place as usize];
-            if !nic.takes_low(now)
+            if !nic.can_send_low(now)
                 || !nic.waiting.is_empty()
                 || world.low.has(place, end.band() + class)
             {
-                world.wait_low(e, classes);
+                world.queue_low(e, classes);
                 return;
             }
             let Some(sent) = end.send(
@@ -229,20 +229,20 @@ impl<T: Tracer> Simulation<T> {
         self.note(link, id, offered);
         match offered {
             OfferOutcome::Departs(departs) => self.world.nics[nic as usize].until = departs,
-            OfferOutcome::Waits => self.world.note_room(nic),
+            OfferOutcome::Waits => self.world.update_room(nic),
             OfferOutcome::Dropped(_) => {}
         }
     }
 
     /// Takes packets from the waiting endpoints in turn.
-    pub(crate) fn fetch(&mut self, nic: u32) {
+    pub(crate) fn send_waiting(&mut self, nic: u32) {
         let now = self.world.now;
         while self.world.nics[nic as usize].takes(now) {
             let world = &mut self.world;
             let own = &mut world.nics[nic as usize];
             let first = own.waiting.pop_front().map(|e| (e, 0));
             let next = match first {
-                None if own.takes_low(now) => world.low.pop(nic),
+                None if own.can_send_low(now) => world.low.pop(nic),
                 first => first,
             };
             let Some((e, band)) = next else { break };
@@ -269,7 +269,7 @@ impl<T: Tracer> Simulation<T> {
             if end.is(FlowEndpoint::USES_LOW_BANDS) {
                 // The next packet may be of another class.
                 let classes = end.low_classes(now);
-                world.wait_low(e, classes);
+                world.queue_low(e, classes);
             }
             if let Some(sent) = sent {
                 let link = world.nics[nic as usize].link;
@@ -279,21 +279,21 @@ impl<T: Tracer> Simulation<T> {
                         .offer(now, link, sent, &mut world.packets, &mut world.events);
                 self.settle(nic, sent.0, offered);
             }
-            self.world.plan_end(e);
+            self.world.schedule_end(e);
         }
         let world = &mut self.world;
         let own = &mut world.nics[nic as usize];
         if !own.waiting.is_empty() {
             own.arm(now, nic, &mut world.events);
         } else if world.low.has(nic, u8::MAX) {
-            own.arm_low(now, nic, &mut world.events);
+            own.schedule_low_fetch(now, nic, &mut world.events);
         }
     }
 }
 
 impl World {
     /// Queues an endpoint with these classes in lower bands.
-    fn wait_low(&mut self, e: u32, classes: u8) {
+    fn queue_low(&mut self, e: u32, classes: u8) {
         let end = &mut self.ends[e as usize];
         let nic = end.nic;
         for class in (0..CLASS_COUNT).filter(|class| classes >> class & 1 != 0) {
@@ -302,19 +302,19 @@ impl World {
         }
         let own = &mut self.nics[nic as usize];
         if classes != 0 && own.waiting.is_empty() {
-            own.arm_low(self.now, nic, &mut self.events);
+            own.schedule_low_fetch(self.now, nic, &mut self.events);
         }
     }
 
     /// Schedules an endpoint's deadlines, and closes it if it is finished.
-    fn plan_end(&mut self, e: u32) {
+    fn schedule_end(&mut self, e: u32) {
         if self.ends[e as usize].plan(self.now, e, &self.steered, &mut self.events) {
             self.closed(e);
         }
     }
 
     /// Updates an interface whose queue decides on dequeue.
-    pub(crate) fn note_room(&mut self, nic: u32) {
+    pub(crate) fn update_room(&mut self, nic: u32) {
         let n = &mut self.nics[nic as usize];
         if let Some(backlog) = self.links.waiting(n.link) {
             n.until = if backlog.bytes > n.room {

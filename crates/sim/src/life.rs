@@ -32,7 +32,7 @@ impl World {
     }
 
     fn add(&mut self, app: u32, spec: FlowSpec) -> Result<FlowId, SimError> {
-        let (from, to) = (self.host_of(spec.from)?, self.host_of(spec.to)?);
+        let (from, to) = (self.host_index(spec.from)?, self.host_index(spec.to)?);
         let wrong = |why: &str| SimError::Flow {
             from: self.network.name(spec.from).into(),
             to: self.network.name(spec.to).into(),
@@ -197,7 +197,7 @@ impl<T: Tracer> Simulation<T> {
                 };
                 let shared = &mut world.hosts[agent as usize].shared;
                 let steered = shared.open(now, u64::from(number), info, agent);
-                world.plan_agent(agent);
+                world.schedule_agent(agent);
                 world.add_steered(steered)
             }
         };
@@ -225,7 +225,7 @@ impl<T: Tracer> Simulation<T> {
                 written: 0,
                 flow: number,
                 to,
-                nic: world.nic_at(from, link),
+                nic: world.nic_index(from, link),
                 hash,
                 control: Controller::RECEIVE_ONLY,
                 header: config.header_bytes,
@@ -356,7 +356,7 @@ impl World {
                 let (number, acked) = (u64::from(number), Bytes::new(view.acked));
                 let shared = &mut self.hosts[steered.beside as usize].shared;
                 shared.close(self.now, number, &steered, acked, view.lost);
-                self.plan_agent(steered.beside);
+                self.schedule_agent(steered.beside);
             }
         }
         self.free.push(pair);
@@ -380,7 +380,7 @@ impl World {
 
     /// Returns the index of the interface of this link or, without a route, of the host's first
     /// link.
-    fn nic_at(&self, host: u32, link: Option<u32>) -> u32 {
+    fn nic_index(&self, host: u32, link: Option<u32>) -> u32 {
         let from_host = |link: &LinkId| self.ends_of(link.0).0.0 == host;
         let first = || self.network.links().find(from_host).map(|link| link.0);
         link.or_else(first)

@@ -114,7 +114,7 @@ fn entry_mut(offers: &mut Vec<RcpHeader>, at: u32) -> &mut RcpHeader {
 impl World {
     /// Processes the RCP header of a packet that arrived at its host.
     #[cold]
-    pub(crate) fn hear_offer(&mut self, id: u32) {
+    pub(crate) fn receive_stamp(&mut self, id: u32) {
         let offer = self
             .packets
             .offers

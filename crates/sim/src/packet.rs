@@ -43,7 +43,7 @@ pub(crate) struct PacketArena {
     /// RCP headers.
     pub offers: RcpHeaders,
     /// Bundle data of packets.
-    pub asides: BundlePacketTable,
+    pub bundle_data: BundlePacketTable,
     /// Nonces of flows that prove receipt.
     pub receipts: Receipts,
     /// Number of packets ever created, and of packets freed.
@@ -70,7 +70,7 @@ impl PacketArena {
         self.free.pop();
         self.made += 1;
         if with_side {
-            self.keep_side(id);
+            self.store_side(id);
         }
     }
 
@@ -102,7 +102,7 @@ impl PacketArena {
     pub fn drop(&mut self, id: u32) {
         self.gone += 1;
         self.offers.forget(id);
-        self.asides.forget(id);
+        self.bundle_data.forget(id);
         self.free.push(id);
         let side = self.packets[id as usize].side;
         if side != NO_INDEX {
@@ -139,11 +139,11 @@ impl PacketArena {
             + self.sides.capacity() * size_of::<SideData>()
             + (self.free.capacity() + self.free_sides.capacity()) * 4
             + self.offers.heap_bytes()
-            + self.asides.memory()
+            + self.bundle_data.memory()
             + self.receipts.heap_bytes()
     }
 
-    fn keep_side(&mut self, packet: u32) {
+    fn store_side(&mut self, packet: u32) {
         let side = std::mem::take(&mut self.no_side);
         self.packets[packet as usize].side = match self.free_sides.pop() {
             Some(id) => {

@@ -370,7 +370,7 @@ impl World {
             ));
         }
         for link in &spec.links {
-            self.known_link(*link)?;
+            self.check_link(*link)?;
         }
         let (flows, first) = match spec.flows {
             ProbeTarget::These(flows) => (flows, 0),

@@ -62,7 +62,7 @@ impl PacketArena {
     /// Records the arrival of a segment at an endpoint that conceals losses.
     #[cold]
     #[inline(never)]
-    pub fn note_arrival(&mut self, id: u32) {
+    pub fn record_arrival(&mut self, id: u32) {
         let Some(packet) = self.packets.get(id as usize) else {
             return;
         };
@@ -71,7 +71,7 @@ impl PacketArena {
             && let Some((flow, furthest)) = self.receipts.furthest.get_mut(&packet.end)
             && *flow == packet.flow
         {
-            *furthest = furthest.later(packet.segment.number.plus(1));
+            *furthest = furthest.later(packet.segment.number.wrapping_add(1));
         }
     }
 
@@ -118,7 +118,7 @@ impl World {
     /// Makes receivers at this host conceal losses in flows that start from now on: they
     /// acknowledge everything up to the furthest segment received.
     pub fn conceal_losses(&mut self, host: NodeId) -> Result<(), SimError> {
-        let host = self.host_of(host)?;
+        let host = self.host_index(host)?;
         self.packets.receipts.concealing.insert(host);
         self.packets.receipts.is_on = true;
         Ok(())

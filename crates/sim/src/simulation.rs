@@ -221,7 +221,7 @@ impl<T: Tracer> Simulation<T> {
             EventKind::Arrive => self.arrive(which),
             EventKind::NicReady => {
                 self.world.nics[which as usize].armed = false;
-                self.fetch(which);
+                self.send_waiting(which);
             }
             EventKind::Timeout => self.on_timeout(which),
             EventKind::Pace => {
@@ -253,7 +253,7 @@ impl<T: Tracer> Simulation<T> {
                     host.deadline = Time::MAX;
                     host.on_deadline(now);
                     self.world.pass_on(which);
-                    self.world.plan_agent(which);
+                    self.world.schedule_agent(which);
                 }
             }
             EventKind::Bundle => self.on_bundle(which),

@@ -71,7 +71,7 @@ impl StampModel {
 impl World {
     /// Sets the error model of a host's timestamps.
     pub fn set_stamps(&mut self, host: NodeId, model: StampModel) -> Result<(), SimError> {
-        let node = self.host_of(host)?;
+        let node = self.host_index(host)?;
         let rate = |link: LinkId| self.links.rate(link.0).unwrap_or_default();
         let all = || self.network.links();
         let out = all()

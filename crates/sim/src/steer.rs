@@ -220,7 +220,7 @@ impl AgentHost {
 
     /// Returns the next message that arrives at the datapath now. Commands that concern no flow are
     /// executed immediately.
-    pub fn next_brought(&mut self, now: Time) -> Option<Incoming> {
+    pub fn next_message(&mut self, now: Time) -> Option<Incoming> {
         loop {
             let brought = self.shared.way.bring(now)?;
             match &brought {
@@ -277,24 +277,32 @@ impl World {
         let id = self.hosts.len() as u32;
         let host = AgentHost::new(agent, options, id);
         self.hosts.push(host);
-        self.plan_agent(id);
+        self.schedule_agent(id);
         AgentId(id)
     }
 
     /// Adds a channel to agents outside of the simulator's control, for example one that loses
     /// messages, or whose agents crash. It is polled from its deadline on; [`AgentChannel::look`] and
     /// [`AgentChannel::flush`] are not called.
-    pub fn host_behind(&mut self, way: Box<dyn AgentChannel>, options: SteerOptions) -> AgentId {
+    pub fn host_behind_channel(
+        &mut self,
+        way: Box<dyn AgentChannel>,
+        options: SteerOptions,
+    ) -> AgentId {
         let id = self.hosts.len() as u32;
         self.hosts.push(AgentHost::behind(way, options, id));
-        self.plan_agent(id);
+        self.schedule_agent(id);
         AgentId(id)
     }
 
     /// Adds another datapath to an existing agent: another host, with its own delays. The agent
     /// controls the flows under the returned id. `None` if the agent does not exist or is [behind a
-    /// channel](World::host_behind).
-    pub fn host_also(&mut self, agent: AgentId, options: SteerOptions) -> Option<AgentId> {
+    /// channel](World::host_behind_channel).
+    pub fn host_additional_datapath(
+        &mut self,
+        agent: AgentId,
+        options: SteerOptions,
+    ) -> Option<AgentId> {
         let with = self.keeper(agent.0);
         let keeper = self.hosts.get(with as usize)?;
         if keeper.shared.way.instead.is_some() {
@@ -317,8 +325,8 @@ impl World {
                 host.take(self.now, &command, None);
             }
         }
-        self.plan_agent(id);
-        self.plan_agent(with);
+        self.schedule_agent(id);
+        self.schedule_agent(with);
         Some(AgentId(id))
     }
 
@@ -344,18 +352,22 @@ impl World {
         self.pass_on(keeper);
         // `steer` schedules `agent` itself after it has handled what is due.
         if keeper != agent {
-            self.plan_agent(keeper);
+            self.schedule_agent(keeper);
         }
     }
 
     /// Passes an agent's commands for other hosts on to them.
     pub(crate) fn pass_on(&mut self, keeper: u32) {
         let now = self.now;
-        while let Some((to, command)) = self.hosts[keeper as usize].shared.way.here.next_elsewhere()
+        while let Some((to, command)) = self.hosts[keeper as usize]
+            .shared
+            .way
+            .here
+            .next_foreign_command()
         {
             if let Some(host) = self.hosts.get_mut(to.0 as usize) {
                 host.shared.way.here.take(now, command);
-                self.plan_agent(to.0);
+                self.schedule_agent(to.0);
             }
         }
     }
@@ -378,7 +390,7 @@ impl World {
     }
 
     /// Schedules the next message of an agent and its deadline.
-    pub(crate) fn plan_agent(&mut self, agent: u32) {
+    pub(crate) fn schedule_agent(&mut self, agent: u32) {
         let host = &mut self.hosts[agent as usize];
         let due = host.next_due();
         if due < host.due {
@@ -416,7 +428,7 @@ impl<T: Tracer> Simulation<T> {
         }
         host.due = Time::MAX;
         self.world.deliver(agent);
-        while let Some(brought) = self.world.hosts[agent as usize].next_brought(now) {
+        while let Some(brought) = self.world.hosts[agent as usize].next_message(now) {
             let world = &mut self.world;
             let (number, command) = match brought {
                 Incoming::Agent => {
@@ -455,7 +467,7 @@ impl<T: Tracer> Simulation<T> {
                 self.pump(pair);
             }
         }
-        self.world.plan_agent(agent);
+        self.world.schedule_agent(agent);
     }
 }
 

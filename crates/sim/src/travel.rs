@@ -18,7 +18,7 @@ impl<T: Tracer> Simulation<T> {
         }
         if self.world.packets.get(id).to == node {
             self.take(id);
-        } else if !self.world.bundles.any() || !self.at_box(node, id) {
+        } else if !self.world.bundles.any() || !self.handle_at_box(node, id) {
             self.forward(node, id);
         }
     }
@@ -61,11 +61,11 @@ impl<T: Tracer> Simulation<T> {
         world
             .links
             .ready(world.now, link, &mut world.packets, &mut world.events);
-        self.drop_from(link);
+        self.free_dropped(link);
         let nic = self.world.nic_of[link as usize];
         if nic != NO_INDEX {
-            self.world.note_room(nic);
-            self.fetch(nic);
+            self.world.update_room(nic);
+            self.send_waiting(nic);
         }
     }
 
@@ -81,7 +81,7 @@ impl<T: Tracer> Simulation<T> {
         }
         match offered {
             OfferOutcome::Departs(_) => {}
-            OfferOutcome::Waits => self.drop_from(link),
+            OfferOutcome::Waits => self.free_dropped(link),
             OfferOutcome::Dropped(_) => {
                 self.world.counters.dropped += 1;
                 self.world.packets.drop(id);
@@ -91,7 +91,7 @@ impl<T: Tracer> Simulation<T> {
 
     /// Frees the packets dropped by a queue that decides on dequeue.
     #[cold]
-    fn drop_from(&mut self, link: u32) {
+    fn free_dropped(&mut self, link: u32) {
         while let Some((id, why)) = self.world.links.dropped(link, &self.world.packets) {
             if T::ON {
                 self.see(LinkStep::Dropped(why), link, id);

@@ -38,7 +38,7 @@ impl World {
     /// Starts to record every packet that crosses this link ([`World::crossings`]). Must be called
     /// before the link's first packet.
     pub fn observe(&mut self, link: LinkId) -> Result<(), SimError> {
-        self.known_link(link)?;
+        self.check_link(link)?;
         if self.links.used(link.0) {
             return Err(SimError::LateChange(self.network.link_name(link)));
         }
@@ -49,7 +49,7 @@ impl World {
     /// Starts to record a histogram of this link's sojourn times ([`World::sojourns`]). Must be
     /// called before the link's first packet.
     pub fn observe_sojourns(&mut self, link: LinkId) -> Result<(), SimError> {
-        self.known_link(link)?;
+        self.check_link(link)?;
         if self.links.used(link.0) {
             return Err(SimError::LateChange(self.network.link_name(link)));
         }
@@ -69,7 +69,7 @@ impl World {
 
     /// Returns the counters of a link; `None` for a link of another simulation.
     pub fn link(&self, link: LinkId) -> Option<LinkView> {
-        self.known_link(link).ok()?;
+        self.check_link(link).ok()?;
         Some(self.links.view(self.now, link.0))
     }
 
@@ -129,7 +129,7 @@ impl World {
 
     /// Returns the path of most flows between two hosts, without queueing.
     pub fn path(&self, from: NodeId, to: NodeId) -> Result<NetworkPath, SimError> {
-        let (from, to) = (self.host_of(from)?, self.host_of(to)?);
+        let (from, to) = (self.host_index(from)?, self.host_index(to)?);
         let links = self.routing.path(&self.network, from, to, 0)?;
         Ok(NetworkPath::over(
             &links,

@@ -178,7 +178,7 @@ impl World {
         band: u8,
     ) -> Result<AppId, SimError> {
         for node in hosts(&spec) {
-            self.host_of(node)?;
+            self.host_index(node)?;
         }
         let apps = (0..self.apps.len() as u32).map(AppId);
         let workloads = apps.filter(|app| self.workload(*app).is_some()).count();

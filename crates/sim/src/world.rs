@@ -180,7 +180,7 @@ impl World {
         Ok(())
     }
 
-    pub(crate) fn known_link(&self, link: LinkId) -> Result<(), SimError> {
+    pub(crate) fn check_link(&self, link: LinkId) -> Result<(), SimError> {
         let count = self.network.links().len();
         match link.index() < count {
             true => Ok(()),
@@ -192,7 +192,7 @@ impl World {
         }
     }
 
-    pub(crate) fn host_of(&self, node: NodeId) -> Result<u32, SimError> {
+    pub(crate) fn host_index(&self, node: NodeId) -> Result<u32, SimError> {
         self.known_node(node)?;
         match self.network.is_host(node) {
             true => Ok(node.0),

@@ -158,7 +158,7 @@ fn a_flow_in_a_lower_band_takes_what_is_left() {
             let mut sim = Simulation::new(network, SimOptions::default()).expect("valid");
             let (early, late) = (ms(0), ms(2_000));
             let low = FlowSpec::new(from, to)
-                .in_band(3)
+                .with_band(3)
                 .at(if low_first { early } else { late });
             let high =
                 FlowSpec::new(from, to)

@@ -59,7 +59,9 @@ fn two(parameters: &str) -> Two {
         from_agent: Duration::from_millis(5),
         ..SteerOptions::default()
     };
-    let second = sim.host_also(first, further).expect("the agent is there");
+    let second = sim
+        .host_additional_datapath(first, further)
+        .expect("the agent is there");
     let hosts = [first, second];
     let flows = hosts
         .iter()
@@ -133,17 +135,25 @@ fn an_agent_that_is_not_there_has_no_other_datapath() {
     let mut two = two("as=1");
     let [_, second] = two.hosts;
     assert!(
-        two.sim.host_also(second, SteerOptions::default()).is_some(),
+        two.sim
+            .host_additional_datapath(second, SteerOptions::default())
+            .is_some(),
         "through another datapath of it"
     );
     let way = Box::new(InlineChannel::new(Agent::new(AgentOptions::default())));
-    let behind = two.sim.host_behind(way, SteerOptions::default());
+    let behind = two.sim.host_behind_channel(way, SteerOptions::default());
     assert!(
-        two.sim.host_also(behind, SteerOptions::default()).is_none(),
+        two.sim
+            .host_additional_datapath(behind, SteerOptions::default())
+            .is_none(),
         "whose agent is elsewhere"
     );
     let mut other = Simulation::new(Network::new(), SimOptions::default());
     if let Ok(other) = &mut other {
-        assert!(other.host_also(second, SteerOptions::default()).is_none());
+        assert!(
+            other
+                .host_additional_datapath(second, SteerOptions::default())
+                .is_none()
+        );
     }
 }

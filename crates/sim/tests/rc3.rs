@@ -249,7 +249,7 @@ fn case_17_classes_count_from_the_flows_own_band() {
         let spec = FlowSpec::new(from, to)
             .bytes(8_000_000)
             .with(transport(RC3));
-        let flow = sim.add_flow(spec.in_band(band)).expect("a path");
+        let flow = sim.add_flow(spec.with_band(band)).expect("a path");
         assert!(
             sim.run_flows(Time::ZERO + Duration::from_secs(60))
                 .expect("no stall")

@@ -66,7 +66,7 @@ pub struct Connection {
     pub(crate) flight: Flight,
     /// Congestion window in packets.
     pub(crate) window: u32,
-    /// Full segments of new data that may be sent without another check (set by `allot`).
+    /// Full segments of new data that may be sent without another check (set by `update_quota`).
     pub(crate) quota: u32,
     pub(crate) mss: u16,
     pub(crate) state: ConnectionState,
@@ -91,9 +91,9 @@ pub struct Connection {
     pub(crate) receiver: Receiver,
     pub(crate) repair: Option<Box<Repair>>,
     /// Use of the window (Linux's `tcp_cwnd_validate`): maximum packets outstanding in this round,
-    /// which ends at `usage_end`.
-    pub(crate) most_out: u32,
-    pub(crate) usage_end: SequenceNumber,
+    /// which ends at `usage_round_end`.
+    pub(crate) outstanding_max: u32,
+    pub(crate) usage_round_end: SequenceNumber,
     /// CE counts in the peer's last ACK.
     pub(crate) ce_packets: u32,
     pub(crate) ce_bytes: u32,
@@ -201,8 +201,8 @@ impl Connection {
             repair: None,
             rc3: None,
             nonces: None,
-            most_out: 0,
-            usage_end: first,
+            outstanding_max: 0,
+            usage_round_end: first,
             ce_packets: 0,
             ce_bytes: 0,
             heard: now,
@@ -263,13 +263,13 @@ impl Connection {
         side: &SideData,
         control: &mut impl CongestionControl,
     ) {
-        self.handle_arrived(now, now, segment, side, control);
+        self.handle_at(now, now, segment, side, control);
     }
 
     /// Processes a received segment with a separate arrival time. `arrived` comes from the clock of
     /// the host's stamps and serves only as t2 or t4.
     #[inline(always)]
-    pub fn handle_arrived(
+    pub fn handle_at(
         &mut self,
         now: Time,
         arrived: Time,
@@ -283,7 +283,7 @@ impl Connection {
     /// Processes a received segment with its nonces. If the peer must prove receipt
     /// ([`Connection::require_proof`]), a false claim ends the connection.
     #[inline(always)]
-    pub fn handle_proved(
+    pub fn handle_with_proof(
         &mut self,
         (now, arrived): (Time, Time),
         segment: &Segment,
@@ -310,7 +310,7 @@ impl Connection {
             || segment.kind > SegmentKind::Data
             || segment.flags & SLOW_PATH_FLAGS != 0
             || segment.class >= CLASS_COUNT;
-        if rare && !self.on_rare(now, segment) {
+        if rare && !self.on_slow_path(now, segment) {
             return;
         }
         self.heard = now;
@@ -338,15 +338,15 @@ impl Connection {
         if self.pacer.rate() == 0 || self.pacer.allows(now) {
             None
         } else {
-            self.held_until(now)
+            self.next_send_paced(now)
         }
     }
 
     /// Returns the next send time while pacing holds class 0 back. Only the operator's limit holds
     /// RC3 back.
-    fn held_until(&self, now: Time) -> Option<Time> {
-        let next = self.pacer.next_low();
-        if next > now && self.rc3_waits() {
+    fn next_send_paced(&self, now: Time) -> Option<Time> {
+        let next = self.pacer.next_rc3();
+        if next > now && self.has_rc3_segment() {
             return Some(next);
         }
         self.wants_to_send().then_some(self.pacer.next)
@@ -361,7 +361,7 @@ impl Connection {
         };
         let outcome = control.on_deadline(&event);
         self.apply(&Ack::default(), &outcome);
-        self.allot();
+        self.update_quota();
     }
 
     /// State of the connection.
@@ -389,7 +389,7 @@ impl Connection {
 
     /// Returns true if the peer's whole stream has arrived.
     #[inline(always)]
-    pub fn received_all(&self) -> bool {
+    pub fn all_received(&self) -> bool {
         self.receiver.ended()
     }
 
@@ -490,7 +490,7 @@ impl Connection {
     }
 
     /// Consecutive timeouts without progress in between.
-    pub fn timeouts_in_row(&self) -> u8 {
+    pub fn consecutive_timeouts(&self) -> u8 {
         self.backoff
     }
 
@@ -547,7 +547,7 @@ impl Connection {
     #[inline(always)]
     pub fn cwnd_limited(&self) -> bool {
         self.flags.cwnd_limited
-            || (self.cwnd < self.ssthresh && self.window < self.most_out.saturating_mul(2))
+            || (self.cwnd < self.ssthresh && self.window < self.outstanding_max.saturating_mul(2))
     }
 }
 
@@ -561,14 +561,14 @@ impl Connection {
         )
     }
 
-    /// Invalidates the cached result of `allot`: there may be something to send.
+    /// Invalidates the cached result of `update_quota`: there may be something to send.
     pub(crate) fn invalidate(&mut self) {
         (self.quota, self.nothing_waits) = (0, false);
     }
 
     /// Updates the pacing rate from the window, if pacing is enabled.
     #[inline(always)]
-    pub(crate) fn follow_window(&mut self) {
+    pub(crate) fn update_pacing_rate(&mut self) {
         if self.config.pacing {
             let limit = self.config.max_bytes_per_sec();
             self.pacer
@@ -587,7 +587,7 @@ impl Connection {
         self.deadline = Time::MAX;
         self.receiver.ack_at = Time::MAX;
         self.free();
-        self.forget_echoes();
+        self.clear_echoes();
         self.release_rc3();
     }
 
@@ -619,7 +619,7 @@ impl Connection {
     /// Window that a control reads and sets. During a reduction it is the window after the
     /// reduction; while the control's window is withheld, it is that window.
     #[inline(always)]
-    pub(crate) fn steered_cwnd(&self) -> u64 {
+    pub(crate) fn control_cwnd(&self) -> u64 {
         match (self.phase, self.repair.as_ref()) {
             (RecoveryPhase::Reduction | RecoveryPhase::Recovery, Some(repair))
                 if repair.prr.began() =>

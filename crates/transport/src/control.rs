@@ -127,7 +127,7 @@ impl<'a> ControlEvent<'a> {
     #[inline(always)]
     pub fn transport(&self) -> Transport {
         Transport {
-            cwnd: self.connection.steered_cwnd(),
+            cwnd: self.connection.control_cwnd(),
             rate: self.connection.rate(),
             ssthresh: self.connection.ssthresh(),
             now: self.now,

@@ -89,10 +89,11 @@ pub fn transport(data: &[u8]) {
                 };
                 // Most claims carry a valid proof; otherwise the first would end the connection.
                 if kind % 32 != 0 {
-                    (proof.sum, proof.echo) =
-                        connection.claimed(&segment, &side).unwrap_or_default();
+                    (proof.sum, proof.echo) = connection
+                        .expected_proof(&segment, &side)
+                        .unwrap_or_default();
                 }
-                connection.handle_proved((now, now), &segment, &side, &proof, &mut control);
+                connection.handle_with_proof((now, now), &segment, &side, &proof, &mut control);
             }
         }
         for class in 0..CLASS_COUNT {
@@ -175,7 +176,7 @@ fn range(input: &mut TransportInput<'_>, about: u32) -> Range {
     let start = SequenceNumber(input.near(about));
     Range {
         start,
-        end: start.plus(u32::from(input.byte() % 20)),
+        end: start.wrapping_add(u32::from(input.byte() % 20)),
     }
 }
 

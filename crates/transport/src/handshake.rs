@@ -23,7 +23,7 @@ impl Connection {
     /// at most `max_rto`. The server waits for twice that time, as one request may be delayed more
     /// than the one before.
     pub(crate) fn on_open(&mut self, now: Time, segment: &Segment) {
-        self.take_terms(segment);
+        self.apply_peer_limits(segment);
         self.receiver.set_echo(segment.number, segment.transmission);
         self.flags.handshake = true;
         self.heard = now;
@@ -32,7 +32,7 @@ impl Connection {
 
     /// Sends the client's request again immediately, for example because the server asked for a
     /// cookie. The answer gives an RTT sample.
-    pub fn open_again(&mut self) {
+    pub fn resend_open(&mut self) {
         if self.state == ConnectionState::Opening {
             self.flags.handshake = true;
             self.unanswered = 0;
@@ -41,7 +41,7 @@ impl Connection {
     }
 
     /// Takes over the peer's MSS and window from the handshake.
-    fn take_terms(&mut self, segment: &Segment) {
+    fn apply_peer_limits(&mut self, segment: &Segment) {
         let least = PEER_MSS_MIN.min(self.mss);
         if segment.length < self.mss {
             self.mss = segment.length.max(least);
@@ -85,7 +85,7 @@ impl Connection {
     /// still has to be processed as data or ACK.
     #[cold]
     #[inline(never)]
-    pub(crate) fn on_rare(&mut self, now: Time, segment: &Segment) -> bool {
+    pub(crate) fn on_slow_path(&mut self, now: Time, segment: &Segment) -> bool {
         self.invalidate();
         if segment.class >= CLASS_COUNT {
             self.receiver.refuse();
@@ -102,12 +102,12 @@ impl Connection {
                 false
             }
             (SegmentKind::OpenReply, ConnectionState::Opening) => {
-                self.take_terms(segment);
+                self.apply_peer_limits(segment);
                 self.sample_handshake(now, segment.echo_transmission);
                 self.heard = now;
                 self.state = ConnectionState::Proving;
                 self.start(now);
-                self.receiver.owe();
+                self.receiver.schedule_ack();
                 false
             }
             (SegmentKind::Data | SegmentKind::Ack, ConnectionState::Accepting)
@@ -118,20 +118,20 @@ impl Connection {
                 self.start(now);
                 // If the driver dropped the state, it has already answered.
                 self.flags.handshake = false;
-                self.on_prompt(segment);
+                self.ack_if_requested(segment);
                 true
             }
             (SegmentKind::Data | SegmentKind::Ack, ConnectionState::Proving) => {
                 self.state = ConnectionState::Open;
                 self.unanswered = 0;
-                self.on_prompt(segment);
+                self.ack_if_requested(segment);
                 true
             }
             (
                 SegmentKind::Data | SegmentKind::Ack,
                 ConnectionState::Open | ConnectionState::Draining,
             ) => {
-                self.on_prompt(segment);
+                self.ack_if_requested(segment);
                 true
             }
             // Late or premature.
@@ -140,10 +140,10 @@ impl Connection {
     }
 
     /// Handles segments that require an immediate acknowledgement.
-    fn on_prompt(&mut self, segment: &Segment) {
+    fn ack_if_requested(&mut self, segment: &Segment) {
         let proof = segment.has(Segment::PROOF_FLAG) && segment.kind == SegmentKind::Ack;
         if proof || segment.has(Segment::PROBE_FLAG) {
-            self.receiver.owe();
+            self.receiver.schedule_ack();
         }
     }
 
@@ -168,7 +168,7 @@ impl Connection {
 
     fn start(&mut self, now: Time) {
         if self.unanswered > 1 {
-            self.rtt.expect_long();
+            self.rtt.on_handshake_timeout();
         }
         self.receiver
             .set_echo(SequenceNumber(self.config.first_number), 0);
@@ -181,7 +181,7 @@ impl Connection {
             self.set_cwnd(self.cwnd().max(all));
             self.ssthresh = self.cwnd();
         }
-        self.follow_window();
+        self.update_pacing_rate();
         self.rearm();
     }
 }

@@ -146,7 +146,7 @@ impl Growth {
     /// Congestion avoidance: grows by one packet per `every` acknowledged packets
     /// (`tcp_cong_avoid_ai`).
     #[inline(always)]
-    pub fn avoid(&mut self, window: u32, every: u32, acked: u32) -> u32 {
+    pub fn congestion_avoidance(&mut self, window: u32, every: u32, acked: u32) -> u32 {
         let mut window = window;
         if self.count >= every {
             self.count = 0;

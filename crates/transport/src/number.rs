@@ -10,14 +10,14 @@ impl SequenceNumber {
     /// Returns the number `n` later.
     #[inline(always)]
     #[must_use]
-    pub const fn plus(self, n: u32) -> SequenceNumber {
+    pub const fn wrapping_add(self, n: u32) -> SequenceNumber {
         SequenceNumber(self.0.wrapping_add(n))
     }
 
     /// Returns the number `n` earlier.
     #[inline(always)]
     #[must_use]
-    pub const fn minus(self, n: u32) -> SequenceNumber {
+    pub const fn wrapping_sub(self, n: u32) -> SequenceNumber {
         SequenceNumber(self.0.wrapping_sub(n))
     }
 
@@ -61,9 +61,9 @@ mod tests {
     #[test]
     fn order_holds_across_the_wrap() {
         let last = SequenceNumber(u32::MAX);
-        assert!(last.before(last.plus(1)));
-        assert!(!last.plus(1).before(last));
-        assert_eq!(last.plus(3).since(last), 3);
+        assert!(last.before(last.wrapping_add(1)));
+        assert!(!last.wrapping_add(1).before(last));
+        assert_eq!(last.wrapping_add(3).since(last), 3);
         assert_eq!(last.later(SequenceNumber(0)), SequenceNumber(0));
         assert_eq!(SequenceNumber(0).previous(), last);
         assert!(SequenceNumber(1).within(last, SequenceNumber(2)));

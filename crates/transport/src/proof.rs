@@ -103,7 +103,9 @@ impl NonceKey {
     #[inline]
     fn nonces(&self, number: SequenceNumber, transmission: u8) -> (u16, u16) {
         let first = self.hash(number, ORIGINAL_TRANSMISSION);
-        let nonce = self.prefix(number.plus(1)).wrapping_sub(first as u16);
+        let nonce = self
+            .prefix(number.wrapping_add(1))
+            .wrapping_sub(first as u16);
         let mark = match transmission {
             ORIGINAL_TRANSMISSION => (first >> 16) as u16,
             again => self.mark(number, again),
@@ -163,7 +165,7 @@ impl Connection {
         {
             return true;
         }
-        if self.claimed(segment, side) == Some((proof.sum, proof.echo)) {
+        if self.expected_proof(segment, side) == Some((proof.sum, proof.echo)) {
             return true;
         }
         self.invalidate();
@@ -174,7 +176,7 @@ impl Connection {
     /// Returns the sum of nonces and the mark that a truthful segment carries. `None` if no honest
     /// peer sends such a segment.
     #[inline]
-    pub(crate) fn claimed(&self, segment: &Segment, side: &SideData) -> Option<(u16, u16)> {
+    pub(crate) fn expected_proof(&self, segment: &Segment, side: &SideData) -> Option<(u16, u16)> {
         let key = self.nonces.as_deref()?;
         let mut sum = key.prefix(segment.ack).wrapping_sub(key.first);
         let ranges = if segment.has_side() {
@@ -199,7 +201,7 @@ impl Connection {
 
     /// Returns true if a DSACK proves by its mark that the original arrived. Without proofs every
     /// DSACK counts.
-    pub(crate) fn shows_original(&self, segment: &Segment, duplicate: SequenceNumber) -> bool {
+    pub(crate) fn proves_original(&self, segment: &Segment, duplicate: SequenceNumber) -> bool {
         self.nonces.is_none()
             || (segment.echo == duplicate && segment.echo_transmission == ORIGINAL_TRANSMISSION)
     }

@@ -68,7 +68,7 @@ impl RangeSet {
     }
 
     pub fn find_span(&self, number: SequenceNumber) -> Option<&OffsetRange> {
-        let span = self.0.get(self.place(number.plus(1)))?;
+        let span = self.0.get(self.place(number.wrapping_add(1)))?;
         number
             .within(span.range.start, span.range.end)
             .then_some(span)
@@ -222,7 +222,7 @@ mod tests {
                     let mut n = new.start;
                     while n != new.end {
                         assert!(fresh.insert(n.since(SequenceNumber(first))), "handed out twice");
-                        n = n.plus(1);
+                        n = n.wrapping_add(1);
                     }
                 });
                 let expected: BTreeSet<u32> = (start..start + length).filter(|n| model.insert(*n)).collect();

@@ -59,7 +59,7 @@ pub struct Rc3Stats {
     /// Segments delivered by both class 0 and RC3.
     pub duplicates: u64,
     /// Number of times class 0 reached segments that were already acknowledged, and skipped them.
-    pub bumps: u32,
+    pub skips: u32,
     /// Reason why RC3 stopped; `None` while it is enabled.
     pub stopped: Option<Rc3Stop>,
 }
@@ -106,7 +106,8 @@ impl Rc3Loop {
 
     /// Handles the cumulative ACK `una`. Drops ranges sent long before it.
     fn forget_before(&mut self, una: SequenceNumber) {
-        self.sent.forget_before(una.minus(SENT_HISTORY_SEGMENTS));
+        self.sent
+            .forget_before(una.wrapping_sub(SENT_HISTORY_SEGMENTS));
         if self.sent.is_empty() {
             self.sent = RangeSet::default();
         }
@@ -128,11 +129,11 @@ impl Connection {
             Some(rc3) => self.rc3_class(now, &rc3).map_or(0, |class| 1 << class),
             None => 0,
         };
-        self.receiver.owed_low() | rc3 | u8::from(self.has(now, 0))
+        self.receiver.low_acks_due() | rc3 | u8::from(self.has(now, 0))
     }
 
     #[cold]
-    pub(crate) fn has_below(&self, now: Time, class: u8) -> bool {
+    pub(crate) fn has_low_class(&self, now: Time, class: u8) -> bool {
         self.receiver.owes(class)
             || self
                 .config
@@ -141,24 +142,24 @@ impl Connection {
     }
 
     /// Returns true if RC3 has something to send. Pacing is not checked.
-    pub(crate) fn rc3_waits(&self) -> bool {
+    pub(crate) fn has_rc3_segment(&self) -> bool {
         self.config
             .rc3
-            .is_some_and(|rc3| self.next_place(&rc3).is_some())
+            .is_some_and(|rc3| self.next_distance(&rc3).is_some())
     }
 
     /// Class of RC3's next segment, if it may be sent now.
     fn rc3_class(&self, now: Time, rc3: &Rc3) -> Option<u8> {
         // RC3 uses the capacity that class 0 leaves, so only the operator's limit paces it.
-        if self.pacer.next_low() > now {
+        if self.pacer.next_rc3() > now {
             return None;
         }
-        self.next_place(rc3).map(|place| rc3.class_at(place))
+        self.next_distance(rc3).map(|place| rc3.class_at(place))
     }
 
     /// Distance of RC3's next segment from the end of the buffered data, even if it is not cut yet.
     /// The last segment has distance 1.
-    fn next_place(&self, rc3: &Rc3) -> Option<u64> {
+    fn next_distance(&self, rc3: &Rc3) -> Option<u64> {
         let stopped = self
             .rc3
             .as_ref()
@@ -170,7 +171,7 @@ impl Connection {
             .rc3
             .as_ref()
             .map_or(0, |rc3| u64::from(rc3.stats.flying));
-        let start = match self.cuttable(rc3) {
+        let start = match self.cuttable_segments(rc3) {
             0 => self.flight.offset_of(self.flight.get(self.next_rc3()?)),
             segments => {
                 let beyond_window = self.flight.cut().since(self.flight.next()) as u64 + segments
@@ -215,7 +216,7 @@ impl Connection {
     /// [`Rc3::ahead`]. A short last segment waits while another short one is in flight (Minshall's
     /// variant of the Nagle algorithm), unless it ends the stream. A stream written in small pieces
     /// is therefore not sent in small segments.
-    fn cuttable(&self, rc3: &Rc3) -> u64 {
+    fn cuttable_segments(&self, rc3: &Rc3) -> u64 {
         let unsent = self.written - self.flight.cut_offset();
         let mss = u64::from(self.mss);
         let room = self.limit.saturating_sub(self.flight.cut_offset());
@@ -227,12 +228,12 @@ impl Connection {
         let full = unsent.min(room) / mss;
         let short = unsent <= room
             && !unsent.is_multiple_of(mss)
-            && (self.flags.finishing || !self.short_flies());
+            && (self.flags.finishing || !self.short_in_flight());
         (full + u64::from(short)).min(ahead)
     }
 
     /// Returns true if RC3 has a short segment in flight.
-    fn short_flies(&self) -> bool {
+    fn short_in_flight(&self) -> bool {
         let short = self.rc3.as_ref().and_then(|rc3| rc3.short);
         short.is_some_and(|short| {
             short.within(self.flight.next(), self.flight.cut())
@@ -253,7 +254,7 @@ impl Connection {
         if self.rc3_class(now, &rc3) != Some(segment.class) {
             return None;
         }
-        let segments = self.cuttable(&rc3);
+        let segments = self.cuttable_segments(&rc3);
         for _ in 0..segments {
             self.cut_segment();
         }
@@ -274,7 +275,7 @@ impl Connection {
         let rc3 = self.rc3.as_deref_mut()?;
         let range = Range {
             start: number,
-            end: number.plus(1),
+            end: number.wrapping_add(1),
         };
         rc3.sent.insert(range, 0, |_| ());
         rc3.at = number;
@@ -289,7 +290,7 @@ impl Connection {
                     .get(number)
                     .is(SentSegment::SACKED_FLAG | SentSegment::RC3_FLAG)
         );
-        let sent = self.flight.on_sent_below(number, level as u8);
+        let sent = self.flight.on_sent_rc3(number, level as u8);
         rc3.watch.sends(now, rc3.stats.flying == 0);
         rc3.stats.flying += 1;
         rc3.stats.sent[level] += 1;
@@ -300,14 +301,14 @@ impl Connection {
         segment.band = segment.class;
         let bytes = u64::from(segment.length) + u64::from(self.config.header_bytes);
         let quantum = self.config.pacing_quantum;
-        self.pacer.on_send_low(bytes, now, quantum, &self.rtt);
+        self.pacer.on_send_rc3(bytes, now, quantum, &self.rtt);
         Some(())
     }
 
     /// Updates the count when class 0 sends a segment that RC3 has sent and whose arrival was not
     /// reported.
     #[cold]
-    pub(crate) fn overtake_rc3(&mut self) {
+    pub(crate) fn on_rc3_overtaken(&mut self) {
         if let Some(rc3) = self.rc3.as_deref_mut() {
             rc3.stats.flying = rc3.stats.flying.saturating_sub(1);
         }

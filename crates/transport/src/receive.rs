@@ -54,7 +54,7 @@ pub(crate) struct Receiver {
     /// The last data segment carried CE.
     congested: bool,
     /// The next ACK carries ranges or a duplicate.
-    has_beyond: bool,
+    has_sack_info: bool,
     beyond: Option<Box<OutOfOrderData>>,
     stamps: Option<Box<ArrivalStamps>>,
     low: Option<Box<LowArrivals>>,
@@ -129,7 +129,7 @@ impl Receiver {
             mark: 0,
             end_known: false,
             congested: false,
-            has_beyond: false,
+            has_sack_info: false,
             beyond: None,
             stamps: None,
             low: None,
@@ -205,15 +205,15 @@ impl Receiver {
             self.ce_bytes = self.ce_bytes.wrapping_add(u32::from(segment.length));
         }
         if has_stamps(segment, side) && segment.class == 0 {
-            self.keep_stamps(arrived, side);
+            self.store_stamps(arrived, side);
         }
         let in_order = segment.number == self.next
             && segment.offset() == self.offset
             && self.offset + u64::from(segment.length) <= self.edge
             && !self.end_known
-            && !self.has_beyond;
+            && !self.has_sack_info;
         if in_order && segment.class | (segment.flags & Segment::FIN_FLAG) == 0 {
-            self.next = self.next.plus(1);
+            self.next = self.next.wrapping_add(1);
             self.offset += u64::from(segment.length);
             self.sum = self.sum.wrapping_add(proof.nonce);
             self.mark = proof.mark;
@@ -246,7 +246,7 @@ impl Receiver {
             self.owed |= 1;
             self.congested = segment.ecn == Ecn::Ce;
         } else {
-            self.owe_low(segment, proof);
+            self.schedule_low_ack(segment, proof);
         }
         if number.before(self.next) {
             return self.on_duplicate(segment, proof);
@@ -263,17 +263,17 @@ impl Receiver {
         }
         if segment.has(Segment::FIN_FLAG) {
             let later = self.beyond.as_ref().and_then(|beyond| beyond.set.last());
-            if later.is_some_and(|span| number.plus(1).before(span.range.end)) {
+            if later.is_some_and(|span| number.wrapping_add(1).before(span.range.end)) {
                 return;
             }
             self.end_known = true;
-            self.end = number.plus(1);
+            self.end = number.wrapping_add(1);
         }
         if segment.class == 0 {
             self.quick = self.quick.saturating_sub(1);
         }
         if number == self.next {
-            self.next = number.plus(1);
+            self.next = number.wrapping_add(1);
             self.offset = end;
             self.sum = self.sum.wrapping_add(proof.nonce);
             self.join();
@@ -292,7 +292,7 @@ impl Receiver {
     }
 
     /// Schedules an acknowledgement in the segment's own class, above 0.
-    fn owe_low(&mut self, segment: &Segment, proof: &Proof) {
+    fn schedule_low_ack(&mut self, segment: &Segment, proof: &Proof) {
         let class = segment.class;
         let low = self.low.get_or_insert_default();
         let place = usize::from(class);
@@ -320,7 +320,7 @@ impl Receiver {
 
     /// Bit set of the classes above 0 in which an acknowledgement is due.
     #[inline(always)]
-    pub fn owed_low(&self) -> u8 {
+    pub fn low_acks_due(&self) -> u8 {
         self.owed & !1
     }
 
@@ -331,7 +331,7 @@ impl Receiver {
         let mut fresh = false;
         let range = Range {
             start: number,
-            end: number.plus(1),
+            end: number.wrapping_add(1),
         };
         if !beyond
             .set
@@ -340,9 +340,9 @@ impl Receiver {
             // No room for one more hole: the segment counts as lost.
             return true;
         }
-        self.has_beyond = true;
+        self.has_sack_info = true;
         beyond.held += if fresh { u64::from(segment.length) } else { 0 };
-        beyond.remember(number);
+        beyond.set_most_recent(number);
         fresh
     }
 
@@ -361,9 +361,9 @@ impl Receiver {
         };
         *place = Some(Range {
             start: number,
-            end: number.plus(1),
+            end: number.wrapping_add(1),
         });
-        self.has_beyond = true;
+        self.has_sack_info = true;
         self.answer(segment, proof);
     }
 
@@ -395,15 +395,15 @@ impl Receiver {
             }
             beyond.set.pop_first();
         }
-        self.has_beyond = beyond.tells();
+        self.has_sack_info = beyond.has_report();
         if self.ended() {
             self.beyond = None;
-            self.has_beyond = false;
+            self.has_sack_info = false;
         }
     }
 
     #[cold]
-    fn keep_stamps(&mut self, arrived: Time, side: &SideData) {
+    fn store_stamps(&mut self, arrived: Time, side: &SideData) {
         **self.stamps.get_or_insert_default() = ArrivalStamps {
             t1: side.t1,
             t2: arrived,
@@ -422,7 +422,7 @@ impl Receiver {
 
     /// Makes an acknowledgement in class 0 due immediately.
     #[inline(always)]
-    pub fn owe(&mut self) {
+    pub fn schedule_ack(&mut self) {
         self.owed |= 1;
     }
 
@@ -495,7 +495,7 @@ impl Receiver {
         segment.echo_transmission = self.echo_transmission;
         let alone = segment.kind == SegmentKind::Ack;
         if segment.class != 0 {
-            self.answer_low(segment);
+            self.acknowledge_low(segment);
         } else if !alone && self.stamps.is_some() {
             // Data carries its own stamps: a separate acknowledgement with the echoed stamps
             // follows.
@@ -504,14 +504,14 @@ impl Receiver {
             self.pending = 0;
             self.ack_at = Time::MAX;
         }
-        if self.has_beyond || self.stamps.is_some() {
+        if self.has_sack_info || self.stamps.is_some() {
             self.fill(now, segment, side);
         }
     }
 
     /// Writes the acknowledgement of a class above 0.
     #[cold]
-    fn answer_low(&mut self, segment: &mut Segment) {
+    fn acknowledge_low(&mut self, segment: &mut Segment) {
         let class = segment.class;
         (segment.echo, segment.echo_transmission) = (SequenceNumber(0), 0);
         if let Some(low) = self.low.as_deref().filter(|_| self.owes(class)) {
@@ -525,9 +525,9 @@ impl Receiver {
     #[cold]
     #[inline(never)]
     fn fill(&mut self, now: Time, segment: &mut Segment, side: &mut SideData) {
-        if let Some(beyond) = self.beyond.as_mut().filter(|_| self.has_beyond) {
+        if let Some(beyond) = self.beyond.as_mut().filter(|_| self.has_sack_info) {
             beyond.report(self.next, segment.class, side);
-            self.has_beyond = beyond.tells();
+            self.has_sack_info = beyond.has_report();
             if !side.is_empty() {
                 segment.flags |= Segment::SIDE_FLAG;
             }
@@ -554,7 +554,7 @@ impl Receiver {
 
     /// Frees memory that is not needed now.
     pub fn shrink(&mut self) {
-        if !self.has_beyond {
+        if !self.has_sack_info {
             self.beyond = None;
         }
     }
@@ -582,7 +582,10 @@ impl Receiver {
                 "{first:?} waits, {:?} is next",
                 self.next
             );
-            assert!(self.has_beyond || !beyond.tells(), "what waits is not told");
+            assert!(
+                self.has_sack_info || !beyond.has_report(),
+                "what waits is not told"
+            );
             let room = self.edge - self.offset;
             assert!(
                 beyond.held <= room,
@@ -595,12 +598,12 @@ impl Receiver {
 
 impl OutOfOrderData {
     /// Returns true if the next ACK carries ranges or a duplicate.
-    fn tells(&self) -> bool {
+    fn has_report(&self) -> bool {
         !self.set.is_empty() || self.duplicate.is_some() || self.duplicate_low.is_some()
     }
 
     /// Moves the range that contains `number` to the front of the reported ranges.
-    fn remember(&mut self, number: SequenceNumber) {
+    fn set_most_recent(&mut self, number: SequenceNumber) {
         let block = self.set.find(number);
         let mut kept = [number; SACK_RANGES_MAX];
         let others = self.recent.iter().filter(|old| match block {

@@ -144,7 +144,7 @@ pub struct SegmentPart {
 pub struct SideData {
     /// In data: t1, the time of sending. In an acknowledgement: t1 of the segment that triggered
     /// it. A driver may replace t1 and t3 by more precise values: see
-    /// [`Connection::handle_arrived`](crate::Connection::handle_arrived).
+    /// [`Connection::handle_at`](crate::Connection::handle_at).
     pub t1: Time,
     /// In an acknowledgement: t2, the arrival time of the segment that triggered it, by the
     /// receiver's clock.

@@ -235,13 +235,13 @@ fn schedule(number: u64) -> bool {
         if pair.ends[to]
             .connection
             .as_ref()
-            .is_some_and(|c| c.received_all())
+            .is_some_and(|c| c.all_received())
         {
             assert_eq!(received, written[from], "the stream ended early");
         }
         if sender.failure().is_none() {
             assert!(
-                sender.sent_all() && sender.received_all(),
+                sender.sent_all() && sender.all_received(),
                 "closed too early"
             );
         }

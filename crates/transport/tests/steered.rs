@@ -41,7 +41,7 @@ struct Sums {
     reports: u64,
     urgent: u64,
     /// Refuses every third report for lack of room.
-    refuses: bool,
+    refuse_third_report: bool,
 }
 
 impl AgentChannel for Sums {
@@ -49,8 +49,8 @@ impl AgentChannel for Sums {
         let Said::Report { urgent, fields, .. } = *report else {
             return false;
         };
-        self.refuses = !self.refuses;
-        if self.refuses {
+        self.refuse_third_report = !self.refuse_third_report;
+        if self.refuse_third_report {
             return false;
         }
         for (sum, field) in self.fields.iter_mut().zip(fields) {
@@ -185,7 +185,10 @@ fn what_a_program_is_told_adds_up() {
     let (pair, bytes) = run(secs(1_000));
     let owned = &pair.ends[0].control;
     let stats = pair.connection(0).stats();
-    let (sums, rest) = (&owned.shared.way, owned.shared.unreported(&owned.flow));
+    let (sums, rest) = (
+        &owned.shared.way,
+        owned.shared.unreported_fields(&owned.flow),
+    );
     let [acked, lost, packets, timeouts] = std::array::from_fn(|n| sums.fields[n] + rest[n]);
     assert_eq!(acked, bytes);
     assert_eq!(lost, u64::from(stats.lost));

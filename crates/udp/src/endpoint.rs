@@ -107,7 +107,7 @@ pub enum DatagramOutcome {
     Alert(usize),
     /// Handshake datagram that needs no further action.
     Nothing,
-    /// The server requests another hello of client `id` at once ([`Connection::open_again`]).
+    /// The server requests another hello of client `id` at once ([`Connection::resend_open`]).
     Again(u64),
     /// The handshake of client `id` has failed; see [`Endpoint::refused`].
     Refused(u64),

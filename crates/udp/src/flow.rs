@@ -105,13 +105,9 @@ impl UdpFlow {
         if segment.kind == SegmentKind::Data {
             self.keep(segment.offset(), payload);
         }
-        controlled!(self, id, steering, |control| self.connection.handle_proved(
-            (now, arrived),
-            segment,
-            side,
-            proof,
-            control
-        ));
+        controlled!(self, id, steering, |control| self
+            .connection
+            .handle_with_proof((now, arrived), segment, side, proof, control));
     }
 
     /// Stores the payload of a part; returns the whole segment once all parts are here.
@@ -187,7 +183,7 @@ impl UdpFlow {
     /// Returns true if the peer answers small probes while full segments are repeatedly lost: the
     /// path MTU has shrunk without an ICMP message (a black hole, RFC 8899, section 4.3).
     pub fn is_stuck(&mut self, now: Time) -> bool {
-        let timeouts = self.connection.timeouts_in_row();
+        let timeouts = self.connection.consecutive_timeouts();
         if timeouts < PROBE_TIMEOUTS || self.connection.outstanding() == 0 {
             self.asked = None;
             return false;

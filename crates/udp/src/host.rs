@@ -591,7 +591,7 @@ impl UdpHost {
             Ok(DatagramOutcome::Nothing) => return,
             Ok(DatagramOutcome::Again(id)) => {
                 if let Some(flow) = self.flows.get_mut(&id) {
-                    flow.connection.open_again();
+                    flow.connection.resend_open();
                 }
                 return;
             }

@@ -134,7 +134,7 @@ fn receive(mut host: UdpHost) -> u64 {
         host.take(id, came);
         let connection = host.connection(id).expect("it is there");
         assert_eq!(connection.failure(), None);
-        if connection.received_all() {
+        if connection.all_received() {
             host.finish(id);
             // Leaves time for the last ACKs.
             let end = Instant::now();

@@ -93,7 +93,7 @@ impl Server {
                     *at += pieces.len() as u64;
                     host.take(*id, pieces.len());
                     let connection = host.connection(*id).unwrap();
-                    let (ended, over) = (connection.received_all(), connection.failure().is_some());
+                    let (ended, over) = (connection.all_received(), connection.failure().is_some());
                     if ended && !*answered {
                         host.room(*id)[..8].copy_from_slice(&at.to_be_bytes());
                         host.wrote(*id, 8);
@@ -161,7 +161,7 @@ fn send(
             host.remove(id);
             return Err(why);
         }
-        if connection.received_all() {
+        if connection.all_received() {
             assert_eq!(answer, bytes.to_be_bytes());
             assert!(matches!(
                 connection.state(),
@@ -389,7 +389,7 @@ fn second_loop(keeps: bool) -> (Rc3Stats, Vec<DatagramMarks>) {
     feed(&mut client, id, &mut at, BYTES);
     assert_eq!(at, BYTES);
     client.finish(id);
-    while !client.connection(id).unwrap().received_all() {
+    while !client.connection(id).unwrap().all_received() {
         client.turn(WAIT).unwrap();
         let length = client.arrived(id).0.len();
         client.take(id, length);

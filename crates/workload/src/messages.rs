@@ -62,7 +62,7 @@ pub(crate) struct MessageWorkload {
     /// Time at which the last connection was opened.
     opened: Option<Time>,
     /// Indexed like the pairs.
-    desks: Vec<PairState>,
+    pair_states: Vec<PairState>,
     /// Indexed by slot.
     open: Vec<MessageConnection>,
     /// Set after the last arrival: each connection ends when it becomes idle.
@@ -139,7 +139,7 @@ impl MessageWorkload {
             connections: demand.connections.into(),
             considered: 0,
             opened: None,
-            desks: vec![PairState::default(); pairs.places()],
+            pair_states: vec![PairState::default(); pairs.places()],
             open: Vec::new(),
             closing: false,
             ready: VecDeque::new(),
@@ -170,19 +170,22 @@ impl MessageWorkload {
         // with the first of them that waits; with `Random` they are written after all connections
         // are open.
         if self.pick == ConnectionPolicy::Last {
-            self.take_arrivals(now, pairs);
+            self.assign_arrivals(now, pairs);
         }
-        if let Some(open) = self.open_one(now, pairs) {
+        if let Some(open) = self.open_connection(now, pairs) {
             return Some(open);
         }
         if self.pick == ConnectionPolicy::Random && self.opened.is_some_and(|opened| now > opened) {
-            self.take_arrivals(now, pairs);
+            self.assign_arrivals(now, pairs);
         }
         if !self.closing && self.next.is_none() {
             self.closing = true;
             match self.pick {
                 ConnectionPolicy::Last => {
-                    let idle = self.desks.iter_mut().flat_map(|desk| desk.idle.drain(..));
+                    let idle = self
+                        .pair_states
+                        .iter_mut()
+                        .flat_map(|desk| desk.idle.drain(..));
                     self.ready.extend(idle.map(finish));
                 }
                 ConnectionPolicy::Random => {
@@ -218,7 +221,7 @@ impl MessageWorkload {
         if !connection.written.is_empty() {
             return;
         }
-        let Some(desk) = self.desks.get_mut(connection.place as usize) else {
+        let Some(desk) = self.pair_states.get_mut(connection.place as usize) else {
             return;
         };
         match desk.waiting.pop_front() {
@@ -256,15 +259,15 @@ impl MessageWorkload {
     }
 
     /// Assigns the messages that have arrived by now.
-    fn take_arrivals(&mut self, now: Time, pairs: &Pairs) {
+    fn assign_arrivals(&mut self, now: Time, pairs: &Pairs) {
         while let Some(arrived) = self.next.filter(|at| *at <= now) {
             let pair = pairs.draw(&mut self.random);
             let bytes = self.sizes.draw(&mut self.random);
             self.arrived += 1;
             self.next = self.after(arrived);
             let message = PendingMessage { arrived, bytes };
-            let Some((place, desk)) =
-                pair.and_then(|(place, _)| Some((place, self.desks.get_mut(place as usize)?)))
+            let Some((place, desk)) = pair
+                .and_then(|(place, _)| Some((place, self.pair_states.get_mut(place as usize)?)))
             else {
                 // Unreachable: there are pairs, and each has a desk.
                 self.finished += 1;
@@ -291,12 +294,13 @@ impl MessageWorkload {
     }
 
     /// Opens the next connection, with the message that has waited longest for one.
-    fn open_one(&mut self, now: Time, pairs: &Pairs) -> Option<Action> {
+    fn open_connection(&mut self, now: Time, pairs: &Pairs) -> Option<Action> {
         let places = pairs.places() as u64;
         while self.considered < places * self.connections {
             let place = (self.considered % places) as usize;
             self.considered += 1;
-            let (Some((from, to)), Some(desk)) = (pairs.get(place), self.desks.get_mut(place))
+            let (Some((from, to)), Some(desk)) =
+                (pairs.get(place), self.pair_states.get_mut(place))
             else {
                 continue;
             };

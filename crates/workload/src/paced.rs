@@ -114,7 +114,7 @@ impl PacedWorkload {
                     None => continue,
                 }
             }
-            let action = self.produce(at, number, pairs);
+            let action = self.source_action(at, number, pairs);
             if action.is_some() {
                 return action;
             }
@@ -123,7 +123,7 @@ impl PacedWorkload {
     }
 
     /// Returns the action of a source that is due.
-    fn produce(&mut self, at: Time, number: u32, pairs: &Pairs) -> Option<Action> {
+    fn source_action(&mut self, at: Time, number: u32, pairs: &Pairs) -> Option<Action> {
         let source = self.sources.get_mut(number as usize)?;
         let (from, to) = pairs.get(source.place as usize)?;
         if at >= source.until {

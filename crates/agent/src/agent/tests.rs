@@ -59,7 +59,7 @@ impl Algorithm for Probe {
             control.capabilities().names().count()
         );
         self.log.lock().expect("no panic").push(line);
-        control.exception();
+        control.count_exception();
     }
 
     fn undecided(&self) -> bool {

@@ -88,7 +88,7 @@ impl InlineChannel {
     }
 
     /// Returns the next command of the agent for its other datapaths.
-    pub fn next_elsewhere(&mut self) -> Option<(DatapathId, WireCommand)> {
+    pub fn next_foreign_command(&mut self) -> Option<(DatapathId, WireCommand)> {
         self.elsewhere.pop_front()
     }
 
@@ -99,7 +99,7 @@ impl InlineChannel {
     }
 
     /// Collects the agent's commands. Those for other datapaths are returned by
-    /// [`next_elsewhere`](InlineChannel::next_elsewhere).
+    /// [`next_foreign_command`](InlineChannel::next_foreign_command).
     pub fn collect(&mut self, now: Time) {
         while let Some((to, command)) = self.agent.poll() {
             match to == self.id {
@@ -143,7 +143,7 @@ impl AgentChannel for InlineChannel {
     fn report(&mut self, now: Time, report: &WireEvent<'_>) -> bool {
         let due = now + self.delays.to_agent;
         self.to_agent
-            .extend(AgentEvent::of_report(report).map(|message| (due, message)));
+            .extend(AgentEvent::from_report(report).map(|message| (due, message)));
         true
     }
 
@@ -281,11 +281,11 @@ mod tests {
         first.collect(now);
         assert_eq!(brought(&mut first, now), 0);
         for _ in 0..2 {
-            let (to, command) = first.next_elsewhere().expect("an offer and a window");
+            let (to, command) = first.next_foreign_command().expect("an offer and a window");
             assert_eq!(to, DatapathId(1));
             other.take(now, command);
         }
-        assert!(first.next_elsewhere().is_none());
+        assert!(first.next_foreign_command().is_none());
         assert_eq!(brought(&mut other, now), 2);
     }
 }

@@ -23,7 +23,7 @@ pub enum AgentEvent {
 impl AgentEvent {
     /// Converts a report; `None` for other events.
     #[inline]
-    pub fn of_report(report: &WireEvent<'_>) -> Option<AgentEvent> {
+    pub fn from_report(report: &WireEvent<'_>) -> Option<AgentEvent> {
         let WireEvent::Report {
             flow,
             program,

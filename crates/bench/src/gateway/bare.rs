@@ -97,7 +97,7 @@ fn send(stop: &AtomicBool, tun: &Tun, socket: &Socket, to: SocketAddr) -> io::Re
 
 fn receive(stop: &AtomicBool, tun: &Tun, socket: &Socket) -> io::Result<()> {
     let mut inbox = Inbox::new();
-    let mut joiner = Joiner::new(tun.takes_udp_runs());
+    let mut joiner = Joiner::new(tun.supports_udp_segmentation());
     // What the device does not take is lost.
     let write = |joiner: &mut Joiner| {
         if let Some(frame) = joiner.finish() {

@@ -219,7 +219,7 @@ impl Pair {
                     let at = segment.offset() as usize % (payload.len() / 2);
                     payload[at..at + data.len()].copy_from_slice(&buffer[data]);
                 }
-                connection.handle_proved((now, now), &segment, &side, &proof, &mut end.control);
+                connection.handle_with_proof((now, now), &segment, &side, &proof, &mut end.control);
                 let readable = connection.readable();
                 connection.read(readable);
             }

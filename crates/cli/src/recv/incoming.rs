@@ -135,7 +135,7 @@ impl Incoming {
                 true
             }
             (None, None) => {
-                let ended = connection.received_all();
+                let ended = connection.all_received();
                 if ended {
                     self.failed = Some("the sender ended it early".to_owned());
                 }

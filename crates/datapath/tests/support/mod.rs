@@ -89,7 +89,7 @@ impl Rig {
 
     /// Advances by `us` without an ACK, calling the flow at each of its deadlines; returns the
     /// number of calls.
-    pub fn silence_us(&mut self, us: u64) -> usize {
+    pub fn advance_without_acks_us(&mut self, us: u64) -> usize {
         let end = self.transport.now + Duration::from_micros(us);
         let mut calls = 0;
         while let Some(next) = self.flow.next_deadline().filter(|&next| next <= end) {

@@ -36,7 +36,7 @@ impl FlowOrder {
 
     /// Records that a packet left the queue or was dropped, and appends every entry that is due to
     /// `out`.
-    pub(crate) fn on_gone(
+    pub(crate) fn on_removed(
         &mut self,
         flow: u32,
         packet: (u32, u16),
@@ -116,7 +116,7 @@ mod tests {
         for (ms, frame, dropped) in steps {
             let mut sight = Sight::plain(Time::from_micros(ms * 1_000), *frame as u16);
             sight.dropped = *dropped;
-            order.on_gone(1, (*frame, 0), sight, &mut out);
+            order.on_removed(1, (*frame, 0), sight, &mut out);
         }
         assert!(order.flows.is_empty(), "nothing is held for ever");
         let shown = |sight: &Sight| {

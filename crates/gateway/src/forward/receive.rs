@@ -45,7 +45,7 @@ pub(crate) struct Receiving {
 impl Receiving {
     pub fn new(shared: Arc<GatewayState>, socket: Socket, tun: Arc<Tun>) -> Receiving {
         Receiving {
-            joiner: Joiner::new(tun.takes_udp_runs()),
+            joiner: Joiner::new(tun.supports_udp_segmentation()),
             shared,
             socket,
             tun,

@@ -89,7 +89,7 @@ pub(super) fn fill_actual(
     link: LinkId,
     samples: &mut [BundleSample],
 ) {
-    let Some(way) = sim.bundle_way(bundle, link) else {
+    let Some(way) = sim.bundle_base_delays(bundle, link) else {
         return;
     };
     let crossings = sim.crossings(link);

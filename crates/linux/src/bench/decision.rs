@@ -102,7 +102,7 @@ impl KernelSide<'_> {
         mut turn: impl FnMut(),
     ) -> Result<f64, LoadError> {
         // Runs until the flow has its program.
-        while !self.is_answered() {
+        while !self.has_control_words() {
             turn();
         }
         self.answer();
@@ -124,7 +124,7 @@ impl KernelSide<'_> {
             let from = clock::now();
             turn();
             let ns = clock::now().since(from).as_nanos();
-            while !self.is_answered() {
+            while !self.has_control_words() {
                 turn();
             }
             self.answer();

@@ -206,7 +206,7 @@ impl BpfCode {
             Op::Or => self.logic(instr, Cond::Ne, 1),
             Op::Not => self.not(instr),
             Op::Ewma => self.average(instr),
-            Op::EwmaVar => self.average_variable(instr),
+            Op::EwmaVar => self.ewma_variable(instr),
             Op::Move | Op::If | Op::NotIf | Op::SkipIfZero => unreachable!("handled by the caller"),
         }
     }
@@ -321,16 +321,16 @@ impl BpfCode {
         self.asm
             .jump_if(Cond::Gt, Reg::R3, Operand::Reg(Reg::R2), above);
         self.asm.mov(Reg::R0, Operand::Imm(0));
-        self.keep_least(WAITS_OFFSET, end);
+        self.store_min(WAITS_OFFSET, end);
         self.asm.jump(end);
         self.asm.bind(above);
-        self.keep_least(WAITED_OFFSET, end);
+        self.store_min(WAITED_OFFSET, end);
         self.asm.bind(end);
     }
 
     /// Stores r2 at `offset` if it is smaller than the word there, else jumps to `end`. Clobbers
     /// r3.
-    fn keep_least(&mut self, offset: i16, end: Label) {
+    fn store_min(&mut self, offset: i16, end: Label) {
         self.asm.load(Reg::R3, CONTEXT_REG, offset);
         self.asm
             .jump_if(Cond::Le, Reg::R3, Operand::Reg(Reg::R2), end);
@@ -470,7 +470,7 @@ impl BpfCode {
         );
     }
 
-    fn average_variable(&mut self, instr: &Instr) {
+    fn ewma_variable(&mut self, instr: &Instr) {
         let valid = self.asm.label();
         self.load(Reg::R6, instr.a);
         self.asm.jump_if(Cond::Le, Reg::R6, Operand::Imm(10), valid);

@@ -79,7 +79,7 @@ impl NameLock {
 
     /// Locks the folder of the pins as well. Otherwise two processes with different `--state`
     /// folders could control the same flow table.
-    pub fn hold_pins(&mut self, directory: &Path) -> Result<(), LoadError> {
+    pub fn lock_pins(&mut self, directory: &Path) -> Result<(), LoadError> {
         let failed = LoadError::io(format!("opening {}", directory.display()));
         let folder = File::open(directory).map_err(failed)?;
         let held = Flock::lock(folder, FlockArg::LockExclusiveNonblock).map_err(|_| {

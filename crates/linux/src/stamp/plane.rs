@@ -144,7 +144,7 @@ impl StampPlane {
     }
 
     /// Sets the congestion controls whose sockets request timestamps.
-    pub fn want(&self, kernel_names: &[&str]) {
+    pub fn set_names(&self, kernel_names: &[&str]) {
         for (slot, name) in self.names.iter().zip(kernel_names) {
             let mut bytes = [0; 16];
             let length = name.len().min(15);

@@ -306,7 +306,7 @@ impl Inner {
                 seat.look = Some(next);
             }
             if seat.is_connected(now) && plan.reset_after(seat.since) <= now {
-                seat.cut_off(now);
+                seat.disconnect(now);
             }
             if seat.look.is_none() && now >= seat.here.1 {
                 // The agent is gone, and messages in flight to it are lost.
@@ -370,7 +370,7 @@ impl Seat {
         let deadline = self
             .agent
             .next_deadline()
-            .map_or(Time::MAX, |due| Seat::by_our_clock(plan, now, due));
+            .map_or(Time::MAX, |due| Seat::simulated_time(plan, now, due));
         let tenants = self.tenants.iter().map(|tenant| tenant.next_due()).min();
         let mut own = deadline
             .min(self.to_agent.next())
@@ -409,12 +409,12 @@ impl Seat {
         AGENT_EPOCH_NS + micros * 1_000
     }
 
-    fn by_its_clock(plan: &Plan, now: Time) -> Time {
+    fn agent_time(plan: &Plan, now: Time) -> Time {
         Time::from_nanos((now.as_nanos() as i64 + Seat::ahead(plan, now)).max(0) as u64)
     }
 
     /// Returns the time at which the agent's clock reaches `due`, not before `now`.
-    fn by_our_clock(plan: &Plan, now: Time, due: Time) -> Time {
+    fn simulated_time(plan: &Plan, now: Time, due: Time) -> Time {
         let steps = plan
             .faults
             .iter()
@@ -446,7 +446,7 @@ impl Seat {
         if !self.is_connected(now) || now < self.free || self.hangs_until(plan, now).is_some() {
             return;
         }
-        let clock = Seat::by_its_clock(plan, now);
+        let clock = Seat::agent_time(plan, now);
         let (before, mut read) = (self.agent.work(), 0);
         for _ in 0..MESSAGES_PER_TURN {
             let Some(bytes) = self.to_agent.arrived(now) else {
@@ -460,7 +460,7 @@ impl Seat {
             } = self;
             read += 1;
             if !speech.hear(clock, *datapath, &bytes, agent) && plan.strict {
-                return self.cut_off(now);
+                return self.disconnect(now);
             }
         }
         for tenant in &mut self.tenants {
@@ -496,7 +496,7 @@ impl Seat {
             && let Some(bytes) = self.to_flows.arrived(now)
         {
             if !self.speech.read(now, &bytes, ready) && plan.strict {
-                self.cut_off(now);
+                self.disconnect(now);
             }
         }
         if self.is_connected(now) {
@@ -510,7 +510,7 @@ impl Seat {
     }
 
     /// Ends the connection: messages in flight are lost, and the datapath will reconnect.
-    fn cut_off(&mut self, now: Time) {
+    fn disconnect(&mut self, now: Time) {
         self.agent.disconnected(self.datapath);
         self.lose_messages();
         self.look = Some(now + RETRY_INTERVAL);
@@ -616,7 +616,7 @@ impl Way {
     }
 
     /// Sends bytes that are no valid message.
-    pub fn put_garbage(&mut self, due: Time, bytes: Vec<u8>) {
+    pub fn send_invalid(&mut self, due: Time, bytes: Vec<u8>) {
         match &mut self.stream {
             Some(stream) => stream.send_garbage(due, &bytes),
             None => self.put(due, true, bytes),

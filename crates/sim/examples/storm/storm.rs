@@ -89,7 +89,7 @@ impl<'a> Storm<'a> {
             limits: plan.limits,
             ..SteerOptions::default()
         };
-        let agent = sim.host_behind(Box::new(line.clone()), options);
+        let agent = sim.host_behind_channel(Box::new(line.clone()), options);
         for (flow, (from, to)) in plan.flows.iter().zip(hosts) {
             let spec = FlowSpec::new(from, to).at(flow.start).bytes(flow.bytes);
             sim.add_flow(
@@ -160,8 +160,8 @@ impl<'a> Storm<'a> {
             events += 1;
             self.look(lies)?;
             if events.is_multiple_of(LINK_CHECK_PERIOD_EVENTS) {
-                self.look_seldom()?;
-                if self.all_over() {
+                self.check_periodically()?;
+                if self.all_ended() {
                     break;
                 }
             }
@@ -179,7 +179,7 @@ impl<'a> Storm<'a> {
                 self.give_up(late && !lies)?;
             }
         }
-        if !self.all_over() {
+        if !self.all_ended() {
             return Err(format!(
                 "not over long after all was calm: {}",
                 self.living().join("; ")
@@ -192,7 +192,7 @@ impl<'a> Storm<'a> {
         while self.step(until)? {
             events += 1;
         }
-        self.came_through()?;
+        self.check_all_received()?;
         end::check(&self.sim, &self.line, lies)?;
         let line = self.line.inner();
         Ok(Outcome {
@@ -292,7 +292,7 @@ impl<'a> Storm<'a> {
     }
 
     /// Runs the slower checks.
-    fn look_seldom(&self) -> Result<(), Wrong> {
+    fn check_periodically(&self) -> Result<(), Wrong> {
         let streams = self.streams.inner();
         for (index, flow) in self.flows.iter().enumerate() {
             if let Some((sender, _)) = self.sim.connections(*flow) {
@@ -304,7 +304,7 @@ impl<'a> Storm<'a> {
     }
 
     /// Returns true if every flow has started and ended.
-    fn all_over(&self) -> bool {
+    fn all_ended(&self) -> bool {
         let mut flows = self.plan.flows.iter().zip(&self.flows);
         flows.all(|(plan, flow)| {
             plan.start < self.sim.now() && self.sim.connections(*flow).is_none()
@@ -312,7 +312,7 @@ impl<'a> Storm<'a> {
     }
 
     /// Checks that every byte arrived, unless flows were aborted.
-    fn came_through(&self) -> Result<(), Wrong> {
+    fn check_all_received(&self) -> Result<(), Wrong> {
         let streams = self.streams.inner();
         for (index, (plan, flow)) in self.plan.flows.iter().zip(&self.flows).enumerate() {
             let Some(view) = self.sim.flow(*flow) else {

@@ -93,7 +93,7 @@ impl Tenant {
                 }
                 let (due, bytes) = ((sent + plan.message).max(now), self.packet(plan));
                 match self.attack {
-                    Attack::Garbage => self.to_agent.put_garbage(due, bytes),
+                    Attack::Garbage => self.to_agent.send_invalid(due, bytes),
                     _ => self.to_agent.put(due, true, bytes),
                 }
             }

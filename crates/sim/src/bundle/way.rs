@@ -20,7 +20,7 @@ pub struct BundleBaseDelays {
 impl World {
     /// Returns the delays between a bundle's boxes without queueing, and the part behind the queue
     /// of `link`. `None` if the bundle does not cross `link`.
-    pub fn bundle_way(&self, bundle: BundleId, link: LinkId) -> Option<BundleBaseDelays> {
+    pub fn bundle_base_delays(&self, bundle: BundleId, link: LinkId) -> Option<BundleBaseDelays> {
         let bundle = self.bundles.all.get(bundle.0 as usize)?;
         let links = |from: u32, to: u32, host: u32| -> Option<Vec<u32>> {
             let mut path = self.routing.path(&self.network, from, host, 0).ok()?;

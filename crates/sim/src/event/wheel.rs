@@ -105,7 +105,7 @@ impl Wheel {
         if slot.wrapping_sub(self.now).wrapping_sub(1) < SLOT_MASK {
             self.near.push(slot, event, &mut self.nodes);
         } else {
-            self.push_elsewhere(slot, event);
+            self.push_slow_path(slot, event);
         }
     }
 
@@ -120,7 +120,7 @@ impl Wheel {
                 self.now = slot;
                 self.popped += 1;
                 let id = self.near.clear(slot);
-                self.nodes.give_back(id);
+                self.nodes.release(id);
                 return Some(event);
             }
             if !self.refill(until) {
@@ -134,7 +134,7 @@ impl Wheel {
 
     #[cold]
     #[inline(never)]
-    fn push_elsewhere(&mut self, slot: u64, event: SimEvent) {
+    fn push_slow_path(&mut self, slot: u64, event: SimEvent) {
         if slot <= self.now {
             return self.push_open(event);
         }
@@ -298,7 +298,7 @@ impl Nodes {
     }
 
     #[inline(always)]
-    fn give_back(&mut self, id: u32) {
+    fn release(&mut self, id: u32) {
         self.nodes[id as usize].next = self.free;
         self.free = id;
     }
@@ -341,7 +341,7 @@ impl TimerWheel {
         while at != NO_NODE {
             let node = nodes.nodes[at as usize];
             to.push(node.event());
-            nodes.give_back(at);
+            nodes.release(at);
             at = node.next;
         }
     }

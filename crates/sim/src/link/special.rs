@@ -265,7 +265,8 @@ impl GeneralLink {
         let past = self.pipe.len().saturating_sub(departures.len());
         // With reordering, the last packet to arrive is not the last one that departed.
         let last_past = self.pipe.iter().take(past).map(|packet| packet.due).max();
-        self.delay.replan_after(last_past.unwrap_or(self.last_due));
+        self.delay
+            .set_last_arrival(last_past.unwrap_or(self.last_due));
         for (packet, departs) in self.pipe.iter_mut().skip(past).zip(departures) {
             packet.departs = departs;
             packet.due = self.delay.arrives(departs);

@@ -40,7 +40,7 @@ impl Sequence {
         }
         // A FIN takes one sequence number.
         let end = at + length + u64::from(fin);
-        let next = number.plus(1);
+        let next = number.wrapping_add(1);
         if self.of(next) != end && (fin || length < self.full) {
             self.mark(next, end);
         }
@@ -78,7 +78,7 @@ mod tests {
         assert_eq!(sequence.of(SequenceNumber(u32::MAX)), 1);
         // Segments of 1,000 bytes except the third, of 200; then a lost one, and the last of 5
         // bytes with FIN.
-        let n = |n: u32| SequenceNumber(u32::MAX).plus(n);
+        let n = |n: u32| SequenceNumber(u32::MAX).wrapping_add(n);
         sequence.learn(n(0), 0, 1_000, false);
         sequence.learn(n(1), 1_000, 1_000, false);
         sequence.learn(n(2), 2_000, 200, false);

@@ -135,7 +135,7 @@ impl Cubic {
 
     /// Updates the state after a repeated timeout or an undo.
     #[cold]
-    fn revise(&mut self, timeout: bool, undone: bool) {
+    fn on_timeout_or_undo(&mut self, timeout: bool, undone: bool) {
         if timeout {
             self.now.w_max = 0.0;
             self.now.start = Time::ZERO;
@@ -148,7 +148,7 @@ impl Cubic {
 
     /// Evaluates the cubic function: sets `every` from the time since the start of the stage.
     #[inline(never)]
-    fn work_out(&mut self, now: Time, srtt: Duration, packets: u32) {
+    fn update_cnt(&mut self, now: Time, srtt: Duration, packets: u32) {
         let window = f64::from(packets);
         let memory = &mut self.now;
         if memory.start == Time::ZERO {
@@ -188,7 +188,7 @@ impl CongestionControl for Cubic {
             return threshold_outcome(event, self.reduce(connection.window(), event.ack.timeout));
         }
         if event.ack.timeout | event.ack.undone {
-            self.revise(event.ack.timeout, event.ack.undone);
+            self.on_timeout_or_undo(event.ack.timeout, event.ack.undone);
         }
         let idle = event.now.since(self.last);
         self.last = event.now;
@@ -218,9 +218,12 @@ impl CongestionControl for Cubic {
         }
         self.acked += acked;
         if packets != self.known || event.now >= self.update_at {
-            self.work_out(event.now, connection.srtt(), packets);
+            self.update_cnt(event.now, connection.srtt(), packets);
         }
-        window_outcome(event, self.growth.avoid(packets, self.every, acked))
+        window_outcome(
+            event,
+            self.growth.congestion_avoidance(packets, self.every, acked),
+        )
     }
 }
 

@@ -37,6 +37,6 @@ impl Growth {
                 return packets;
             }
         }
-        self.avoid(packets, packets, acked)
+        self.congestion_avoidance(packets, packets, acked)
     }
 }

@@ -102,7 +102,7 @@ impl Ends {
         let mut control = Native::new_reno();
         self.sender
             .connection
-            .handle_proved((now, now), segment, side, proof, &mut control);
+            .handle_with_proof((now, now), segment, side, proof, &mut control);
     }
 
     fn failure(&self) -> Option<ConnectionError> {
@@ -127,7 +127,7 @@ impl Ends {
 
     /// Repairs a loss: segment 5 of the flight is lost, detected by SACKs, and retransmitted as the
     /// last of `sent`.
-    fn repaired() -> Ends {
+    fn with_repaired_loss() -> Ends {
         let mut ends = Ends::new();
         ends.pass(20);
         for index in (0..usize::from(FLIGHT_SEGMENTS)).filter(|index| *index != 5) {
@@ -153,7 +153,7 @@ impl Ends {
 }
 
 fn number(index: u32) -> SequenceNumber {
-    SequenceNumber(FIRST_NUMBER).plus(index)
+    SequenceNumber(FIRST_NUMBER).wrapping_add(index)
 }
 
 fn range(start: u32, end: u32) -> Range {
@@ -234,7 +234,7 @@ fn a_false_claim_ends_the_connection() {
         let (mut segment, mut side, mut proof) = ends.answer();
         match round % 7 {
             // Ahead of the received, and of the sent segments.
-            0 => segment.ack = number(missing + 1).later(segment.ack.plus(1)),
+            0 => segment.ack = number(missing + 1).later(segment.ack.wrapping_add(1)),
             1 => segment.ack = number(u32::from(FLIGHT_SEGMENTS)),
             2 => segment.ack = number(u32::from(FLIGHT_SEGMENTS) + 1),
             // A SACK of a missing segment, alone and with an inverted range that cancels it.
@@ -287,7 +287,7 @@ fn a_false_claim_ends_the_connection() {
 /// Eifel: the ACK of the retransmission claims that the original triggered it.
 #[test]
 fn an_echo_without_its_mark_ends_the_connection() {
-    let mut ends = Ends::repaired();
+    let mut ends = Ends::with_repaired_loss();
     ends.deliver(5);
     let (mut segment, side, proof) = ends.answer();
     assert_eq!((segment.echo, segment.echo_transmission), (number(5), 2));
@@ -299,7 +299,7 @@ fn an_echo_without_its_mark_ends_the_connection() {
 /// A DSACK for every retransmission would undo every reduction. Only the original's mark does.
 #[test]
 fn a_duplicate_undoes_a_reduction_only_with_the_mark_of_the_original() {
-    let mut ends = Ends::repaired();
+    let mut ends = Ends::with_repaired_loss();
     ends.deliver(5);
     let (mut segment, mut side, proof) = ends.answer();
     side = {
@@ -320,7 +320,7 @@ fn a_duplicate_undoes_a_reduction_only_with_the_mark_of_the_original() {
         "the claim has no mark"
     );
 
-    let mut late = Ends::repaired();
+    let mut late = Ends::with_repaired_loss();
     let original = Ends::new().sent[5];
     late.deliver(5);
     let answer = late.answer();

@@ -20,11 +20,11 @@ impl Connection {
     /// if there is none.
     pub(crate) fn hear(&mut self, segment: &Segment, side: &SideData) -> Option<AckInfo> {
         if segment.class != 0 {
-            self.take_rc3(segment, side);
+            self.on_low_class_ack(segment, side);
             return None;
         }
         let mut told = AckInfo::read(segment, side, &self.flight, |start, end| {
-            self.sent_by_rc3(start, end)
+            self.is_sent_by_rc3(start, end)
         })?;
         if let (Some(duplicate), Some(rc3)) = (told.duplicate, self.rc3.as_deref_mut())
             && rc3.sent.find(duplicate.start).is_some()
@@ -50,7 +50,7 @@ impl Connection {
             sent.is(SentSegment::RC3_FLAG)
                 && rc3.claims(flight, (number, sent), segment, &mut bumped)
         });
-        rc3.stats.bumps += u32::from(bumped);
+        rc3.stats.skips += u32::from(bumped);
         self.flight.set_echoes(rc3.echoes());
         self.rc3 = Some(rc3);
         if sampled {
@@ -64,12 +64,12 @@ impl Connection {
     /// Handles an ACK in a class above 0, which reports the segments of RC3 that arrived. It causes
     /// no window growth, RTT sample or loss. Its cumulative part counts for class 0 only if class 0
     /// has nothing in flight or everything has arrived, as there may be no other ACK then.
-    fn take_rc3(&mut self, segment: &Segment, side: &SideData) {
+    fn on_low_class_ack(&mut self, segment: &Segment, side: &SideData) {
         let (una, next, cut) = (self.flight.una(), self.flight.next(), self.flight.cut());
         if segment.ack.since(una) > cut.since(una) && !segment.ack.before(una) {
             return; // it acknowledges segments that were never sent
         }
-        self.note_answer(segment, side);
+        self.count_ack_trigger(segment, side);
         if next != cut {
             self.repair_mut();
             let covered = Range {
@@ -82,14 +82,16 @@ impl Connection {
                 &[]
             };
             for range in ranges.iter().copied().chain([covered]) {
-                if let Some(range) =
-                    clip(range, next, cut).filter(|range| self.sent_by_rc3(range.start, range.end))
+                if let Some(range) = clip(range, next, cut)
+                    .filter(|range| self.is_sent_by_rc3(range.start, range.end))
                 {
-                    self.arrived_by_rc3(range);
+                    self.on_rc3_delivered(range);
                 }
             }
         }
-        if segment.ack == cut && self.flags.fin_cut && (next == cut || self.sent_by_rc3(next, cut))
+        if segment.ack == cut
+            && self.flags.fin_cut
+            && (next == cut || self.is_sent_by_rc3(next, cut))
         {
             self.settle(segment);
         }
@@ -103,14 +105,14 @@ impl Connection {
 
     /// Returns true if RC3 sent all of these segments. From `next` on, an honest peer acknowledges
     /// no others.
-    fn sent_by_rc3(&self, start: SequenceNumber, end: SequenceNumber) -> bool {
+    fn is_sent_by_rc3(&self, start: SequenceNumber, end: SequenceNumber) -> bool {
         self.rc3
             .as_deref()
             .is_some_and(|rc3| rc3.sent_all(start, end))
     }
 
     /// Records the arrival of segments that class 0 has not sent.
-    fn arrived_by_rc3(&mut self, range: Range) {
+    fn on_rc3_delivered(&mut self, range: Range) {
         let (Some(repair), Some(rc3)) = (self.repair.as_deref_mut(), self.rc3.as_deref_mut())
         else {
             return;
@@ -121,7 +123,7 @@ impl Connection {
             while number != fresh.end {
                 flight.on_sacked(number);
                 rc3.brought(flight.get(number));
-                number = number.plus(1);
+                number = number.wrapping_add(1);
             }
         });
     }
@@ -138,14 +140,14 @@ impl Connection {
             }
         });
         (self.flags.probing, self.flags.tail_probe) = (false, false);
-        self.forget_echoes();
+        self.clear_echoes();
         if let Some(repair) = self.repair.as_deref_mut() {
             repair.sacked.forget_before(segment.ack);
         }
     }
 
     /// Counts the segment that triggered the ACK, and checks the class in which it arrived.
-    fn note_answer(&mut self, segment: &Segment, side: &SideData) {
+    fn count_ack_trigger(&mut self, segment: &Segment, side: &SideData) {
         let verify = self.config.rc3.is_some_and(|rc3| rc3.verify);
         let Some(rc3) = self.rc3.as_deref_mut() else {
             return;
@@ -202,7 +204,7 @@ impl Connection {
             && let (Some(repair), Some(rc3)) = (self.repair.as_deref_mut(), self.rc3.as_deref_mut())
         {
             repair.sacked.forget_before(self.flight.una());
-            rc3.stats.bumps += 1;
+            rc3.stats.skips += 1;
         }
     }
 
@@ -227,7 +229,7 @@ impl Connection {
     }
 
     /// Time at which the echoes in flight count as lost.
-    pub(crate) fn echoes_end(&self) -> Option<Time> {
+    pub(crate) fn echo_deadline(&self) -> Option<Time> {
         let (_, last) = self
             .rc3
             .as_ref()
@@ -237,7 +239,7 @@ impl Connection {
         Some(last.at + self.rto())
     }
 
-    pub(crate) fn forget_echoes(&mut self) {
+    pub(crate) fn clear_echoes(&mut self) {
         self.flight.set_echoes(0);
         if let Some(rc3) = self.rc3.as_deref_mut() {
             rc3.echoes.clear();

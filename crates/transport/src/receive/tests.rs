@@ -278,7 +278,7 @@ fn a_class_answers_for_itself() {
     let mut low = data(5);
     (low.class, low.band) = (1, 1);
     assert!(!alone.takes(&low));
-    assert_eq!(alone.receiver.owed_low(), 0b10);
+    assert_eq!(alone.receiver.low_acks_due(), 0b10);
     let mut answer = Segment::default();
     answer.class = 1;
     let mut side = SideData::default();
@@ -287,5 +287,5 @@ fn a_class_answers_for_itself() {
         .acknowledge(alone.now, &mut answer, &mut side, &alone.config);
     assert_eq!((answer.echo, answer.echo_band), (SequenceNumber(5), 2));
     assert_eq!(side.ranges().len(), 1);
-    assert_eq!(alone.receiver.owed_low(), 0);
+    assert_eq!(alone.receiver.low_acks_due(), 0);
 }

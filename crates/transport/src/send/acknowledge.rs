@@ -52,13 +52,13 @@ impl Connection {
             && segment.class == 0
             && !segment.has_side();
         if !ordinary {
-            return self.on_other_ack(now, arrived, segment, side, control);
+            return self.on_ack_slow_path(now, arrived, segment, side, control);
         }
         let mut ack = Ack::default();
         if advanced != 0 {
             let last = *self.flight.get(segment.ack.previous());
             if last.transmission != 1 || last.is(SentSegment::RC3_FLAG) {
-                return self.on_other_ack(now, arrived, segment, side, control);
+                return self.on_ack_slow_path(now, arrived, segment, side, control);
             }
             let end = last.offset.wrapping_add(u32::from(last.length));
             ack.bytes = u64::from(end.wrapping_sub(self.flight.una_offset() as u32));
@@ -85,12 +85,12 @@ impl Connection {
         if advanced != 0 {
             self.tell(now, ack, control);
         }
-        self.allot();
+        self.update_quota();
     }
 
     #[cold]
     #[inline(never)]
-    fn on_other_ack(
+    fn on_ack_slow_path(
         &mut self,
         now: Time,
         arrived: Time,
@@ -101,7 +101,7 @@ impl Connection {
         if let Some(ack) = self.digest(now, arrived, segment, side) {
             self.tell(now, ack, control);
         }
-        self.allot();
+        self.update_quota();
         // An ACK of RC3's classes does not move the timers of class 0.
         if segment.class == 0 {
             self.rearm();
@@ -138,7 +138,7 @@ impl Connection {
         let mut ack = self.marks(segment);
         ack.stamped = self.take_stamps(now, arrived, segment, side);
         self.deliver(now, segment, &told, &mut ack);
-        ack.reduces = self.judge_probe(segment, side);
+        ack.reduces = self.probe_repaired_loss(segment, side);
         if self.flight.sacked() > 0 || self.phase != RecoveryPhase::Open {
             ack.lost = self.detect_losses(now);
         }
@@ -199,14 +199,14 @@ impl Connection {
         delivery.cumulative(segment.ack, ack, &mut claims);
         repair.sacked.forget_before(segment.ack);
         for range in told.ranges() {
-            repair.sacked.insert(*range, 0, |fresh| {
-                delivery.selective(fresh, ack, &mut claims)
-            });
+            repair
+                .sacked
+                .insert(*range, 0, |fresh| delivery.on_sack(fresh, ack, &mut claims));
         }
         let latest = delivery.latest;
         debug_assert!(latest.is_none() || ack.delivered() > 0 && self.flight.una() == segment.ack);
         if let Some(duplicate) = told.duplicate {
-            let proved = self.shows_original(segment, duplicate.start);
+            let proved = self.proves_original(segment, duplicate.start);
             self.on_duplicate(duplicate, proved);
         }
         self.limit = self
@@ -293,7 +293,7 @@ impl Connection {
 
     /// RFC 8985 section 7.4: returns true if a tail-loss probe has repaired a loss, which requires
     /// a reduction.
-    fn judge_probe(&mut self, segment: &Segment, side: &SideData) -> bool {
+    fn probe_repaired_loss(&mut self, segment: &Segment, side: &SideData) -> bool {
         let Some(repair) = self.repair.as_ref().filter(|_| self.flags.probing) else {
             return false;
         };
@@ -450,12 +450,12 @@ impl Delivery<'_> {
                 self.deliver(number, true);
             }
         }
-        self.flight.catch_up();
+        self.flight.advance_next();
     }
 
     /// Handles a range that is newly SACKed.
     #[inline(always)]
-    fn selective(
+    fn on_sack(
         &mut self,
         fresh: Range,
         ack: &mut Ack,
@@ -470,7 +470,7 @@ impl Delivery<'_> {
                 self.deliver(number, false);
             }
             self.flight.on_sacked(number);
-            number = number.plus(1);
+            number = number.wrapping_add(1);
         }
     }
 

@@ -182,7 +182,7 @@ impl Flight {
             held,
             SentSegment::new(self.cut_offset, length, fin),
         );
-        self.cut = self.cut.plus(1);
+        self.cut = self.cut.wrapping_add(1);
         self.cut_offset += u64::from(length);
     }
 
@@ -201,7 +201,7 @@ impl Flight {
         sent.transmission = 1;
         sent.on_send(rate, now, false);
         self.board.push(self.una, number.since(self.una), sent);
-        self.next = number.plus(1);
+        self.next = number.wrapping_add(1);
         self.cut = self.next;
         self.cut_offset += u64::from(length);
         number
@@ -212,7 +212,7 @@ impl Flight {
     pub fn take_next(&mut self) -> SequenceNumber {
         let number = self.next;
         debug_assert!(number != self.cut && !self.get(number).is(SentSegment::SACKED_FLAG));
-        self.next = number.plus(1);
+        self.next = number.wrapping_add(1);
         number
     }
 
@@ -246,7 +246,7 @@ impl Flight {
     }
 
     /// Records a transmission by RC3.
-    pub fn on_sent_below(&mut self, number: SequenceNumber, level: u8) -> SentSegment {
+    pub fn on_sent_rc3(&mut self, number: SequenceNumber, level: u8) -> SentSegment {
         debug_assert!(number.within(self.una, self.cut));
         let sent = self.board.get_mut(number);
         sent.set(SentSegment::RC3_FLAG);
@@ -323,7 +323,7 @@ impl Flight {
         self.una_offset += bytes;
     }
 
-    /// Acknowledges the first segment. [`Flight::catch_up`] must follow, as `una` may pass `next`.
+    /// Acknowledges the first segment. [`Flight::advance_next`] must follow, as `una` may pass `next`.
     pub fn step(&mut self) -> SentSegment {
         debug_assert!(self.una != self.cut, "only what was cut is acknowledged");
         let sent = *self.get(self.una);
@@ -332,12 +332,12 @@ impl Flight {
             self.passed -= u32::from(sent.transmission == 0);
         }
         self.una_offset = self.offset_of(&sent) + u64::from(sent.length);
-        self.una = self.una.plus(1);
+        self.una = self.una.wrapping_add(1);
         sent
     }
 
     /// Moves `next` past the acknowledged segments.
-    pub fn catch_up(&mut self) {
+    pub fn advance_next(&mut self) {
         self.next = self.next.later(self.una);
     }
 
@@ -347,7 +347,7 @@ impl Flight {
         while self.una != ack {
             each(&self.step());
         }
-        self.catch_up();
+        self.advance_next();
         self.lost = 0; // `step` maintains the count of SACKed segments, but not of lost ones
     }
 
@@ -355,7 +355,7 @@ impl Flight {
     #[inline(always)]
     pub fn pass_arrived(&mut self) {
         while self.next != self.cut && self.get(self.next).is(SentSegment::SACKED_FLAG) {
-            self.next = self.next.plus(1);
+            self.next = self.next.wrapping_add(1);
             self.sacked += 1;
             self.passed += 1;
         }
@@ -388,7 +388,7 @@ impl Flight {
             }
             sent.clear(SentSegment::SACKED_FLAG | SentSegment::ECHO_FLAG);
             sent.transmission = sent.transmission.max(u8::from(passed));
-            number = number.plus(1);
+            number = number.wrapping_add(1);
         }
         (self.sacked, self.passed) = (0, 0);
     }
@@ -436,7 +436,7 @@ impl Flight {
                     "{number:?} was sent by class 0"
                 );
             }
-            number = number.plus(1);
+            number = number.wrapping_add(1);
         }
         assert_eq!(offset, self.cut_offset, "the end of what was cut");
         assert_eq!(

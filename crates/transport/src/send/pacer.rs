@@ -106,7 +106,7 @@ impl Pacer {
     }
 
     /// Time before which RC3 sends nothing. Class 0 does not send before it either.
-    pub fn next_low(&self) -> Time {
+    pub fn next_rc3(&self) -> Time {
         self.pace
             .as_ref()
             .map_or(Time::ZERO, |pace| pace.limit.next)
@@ -129,7 +129,7 @@ impl Pacer {
     }
 
     /// Records a packet of RC3; `bytes` includes its headers.
-    pub fn on_send_low(&mut self, bytes: u64, now: Time, quantum: Duration, rtt: &Rtt) {
+    pub fn on_send_rc3(&mut self, bytes: u64, now: Time, quantum: Duration, rtt: &Rtt) {
         if let Some(pace) = self.pace.as_deref_mut().filter(|pace| pace.shared) {
             let gap = pace.limit.takes(bytes);
             pace.limit.on_send(gap, now, quantum, rtt);
@@ -413,8 +413,8 @@ mod tests {
         let ten = start + Duration::from_millis(10);
         assert_eq!(pacer.next, ten, "as ordered");
         for n in 1..=10 {
-            assert_eq!(pacer.next_low(), start + Duration::from_millis(n));
-            pacer.on_send_low(1000, pacer.next_low(), quantum, &rtt);
+            assert_eq!(pacer.next_rc3(), start + Duration::from_millis(n));
+            pacer.on_send_rc3(1000, pacer.next_rc3(), quantum, &rtt);
         }
         assert_eq!(
             pacer.next,
@@ -427,6 +427,6 @@ mod tests {
             ten + Duration::from_millis(10),
             "nothing is lost of the rate"
         );
-        assert_eq!(pacer.next_low(), ten + Duration::from_millis(2));
+        assert_eq!(pacer.next_rc3(), ten + Duration::from_millis(2));
     }
 }

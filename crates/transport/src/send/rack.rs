@@ -80,7 +80,7 @@ impl Rack {
         if sent.transmission > 1 && !certain && rtt < min_rtt {
             return false; // ACK of an earlier transmission
         }
-        let end = number.plus(1);
+        let end = number.wrapping_add(1);
         if number.before(self.furthest) {
             reordered = sent.transmission == 1;
         } else {
@@ -95,7 +95,7 @@ impl Rack {
     }
 
     /// Restarts the scan at `una`, after loss marks were removed.
-    pub fn look_again(&mut self, una: SequenceNumber) {
+    pub fn restart_scan(&mut self, una: SequenceNumber) {
         self.cursor = una;
     }
 
@@ -106,8 +106,8 @@ impl Rack {
 
     /// Returns true if the segment was sent before the latest delivered one.
     #[inline]
-    fn overtook(&self, number: SequenceNumber, sent: &SentSegment) -> bool {
-        sent.at < self.at || (sent.at == self.at && number.plus(1).before(self.end))
+    fn was_sent_before(&self, number: SequenceNumber, sent: &SentSegment) -> bool {
+        sent.at < self.at || (sent.at == self.at && number.wrapping_add(1).before(self.end))
     }
 }
 
@@ -162,7 +162,7 @@ impl Connection {
                 | SentSegment::LOST_FLAG
                 | SentSegment::RETRANSMITTED_FLAG)
             {
-                if !self.rack.overtook(number, &sent) {
+                if !self.rack.was_sent_before(number, &sent) {
                     break;
                 }
                 if now < sent.at + patience {
@@ -171,7 +171,7 @@ impl Connection {
                 }
                 self.mark_lost(number);
             }
-            self.rack.cursor = number.plus(1);
+            self.rack.cursor = number.wrapping_add(1);
         }
         while let Some(number) = self.repair_mut().repeats.front().copied() {
             if number.within(self.flight.una(), self.flight.next()) {

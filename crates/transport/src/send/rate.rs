@@ -133,7 +133,7 @@ impl DeliveryRate {
     /// Marks the flow as application-limited: it has nothing more to send while `flying` packets
     /// are in flight and the window has room.
     #[inline(always)]
-    pub fn limit_by_application(&mut self, flying: u32) {
+    pub fn set_app_limited(&mut self, flying: u32) {
         self.app_limited = self.delivered.wrapping_add(flying).max(1);
     }
 }
@@ -174,7 +174,7 @@ mod tests {
     fn samples_are_limited_by_the_application_until_its_last_packet_is_delivered() {
         let mut rate = DeliveryRate::default();
         let first = rate.on_send(at(0), true);
-        rate.limit_by_application(1);
+        rate.set_app_limited(1);
         assert!(rate.is_app_limited());
         let second = rate.on_send(at(1), false);
         let limited = rate.is_app_limited();

@@ -175,7 +175,7 @@ impl Connection {
         }
         if ack.lost > 0 && self.phase < RecoveryPhase::Recovery {
             if self.phase == RecoveryPhase::Open {
-                self.forget_undo(ack.lost);
+                self.reset_undo(ack.lost);
                 self.begin_reduction(RecoveryPhase::Recovery);
                 ack.reduces = true;
             }
@@ -186,7 +186,7 @@ impl Connection {
     }
 
     /// Resets the undo counters, with `marks` segments marked lost.
-    fn forget_undo(&mut self, marks: u32) {
+    fn reset_undo(&mut self, marks: u32) {
         self.repair_mut().undo = Undo {
             marks,
             ..Undo::default()
@@ -203,7 +203,7 @@ impl Connection {
             && self.phase != RecoveryPhase::Loss
         {
             let mss = self.mss();
-            self.set_asked((repair.target / mss).max(1) * mss);
+            self.set_control_window((repair.target / mss).max(1) * mss);
         }
         self.phase = RecoveryPhase::Open;
         self.repair_mut().reordering.end_of_recovery();
@@ -222,7 +222,7 @@ impl Connection {
         }
         let Undo { cwnd, ssthresh, .. } = std::mem::take(&mut repair.undo);
         self.flight.undo_losses(repair.queue.drain());
-        self.rack.look_again(self.flight.una());
+        self.rack.restart_scan(self.flight.una());
         if repair.withheld == WindowClamp::Timeout {
             repair.withheld = WindowClamp::No;
         }
@@ -254,13 +254,13 @@ impl Connection {
             }
             if let Some(cwnd) = outcome.cwnd {
                 self.flags.answered |= !outcome.limited;
-                self.set_asked(cwnd);
+                self.set_control_window(cwnd);
             }
             if self.phase == RecoveryPhase::Loss && (outcome.cwnd.is_none() || outcome.limited) {
                 self.restart_after_loss(ack.bytes > 0, ack.delivered());
             }
         }
-        self.follow_window();
+        self.update_pacing_rate();
     }
 
     /// Reason why the control's window is not in force.
@@ -273,7 +273,7 @@ impl Connection {
 
     /// Sets the control's window, as far as a restart after an idle time allows.
     #[inline(always)]
-    fn set_asked(&mut self, window: u64) {
+    fn set_control_window(&mut self, window: u64) {
         if self.withheld() == WindowClamp::No {
             return self.set_cwnd(window);
         }
@@ -353,7 +353,7 @@ impl Connection {
         cwnd: Option<u64>,
         ssthresh: Option<u64>,
     ) {
-        let seen = self.steered_cwnd();
+        let seen = self.control_cwnd();
         let least = self.mss() * 2;
         let flying = self.in_flight();
         let outstanding = self.outstanding() - self.flight.sacked();
@@ -366,7 +366,7 @@ impl Connection {
             let repair = self.repair_mut();
             repair.target = window;
             repair.prr = Prr::default();
-            return self.set_asked(window);
+            return self.set_control_window(window);
         }
         let (threshold, mss) = (self.ssthresh, self.mss());
         let repair = self.repair_mut();

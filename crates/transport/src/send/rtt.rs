@@ -61,7 +61,7 @@ impl Rtt {
 
     /// Records a timeout of the handshake: until the first sample the RTO is three times the
     /// initial one (RFC 6298 section 5.7).
-    pub fn expect_long(&mut self) {
+    pub fn on_handshake_timeout(&mut self) {
         if !self.known() {
             self.variation = 1;
         }
@@ -135,11 +135,11 @@ mod tests {
     #[test]
     fn a_handshake_that_timed_out_triples_the_initial_rto() {
         let mut rtt = Rtt::default();
-        rtt.expect_long();
+        rtt.on_handshake_timeout();
         assert_eq!(rtt.rto(Duration::from_secs(1), MS), Duration::from_secs(3));
         rtt.sample(MS * 100, Time::ZERO);
         assert_eq!(rtt.rto(Duration::from_secs(1), MS), MS * 300);
-        rtt.expect_long();
+        rtt.on_handshake_timeout();
         assert_eq!(
             rtt.rto(Duration::from_secs(1), MS),
             MS * 300,

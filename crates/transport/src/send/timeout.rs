@@ -26,19 +26,19 @@ impl Connection {
             return;
         }
         match self.state {
-            ConnectionState::Opening => self.ask_again(now),
+            ConnectionState::Opening => self.retry_open(now),
             ConnectionState::Accepting => self.fail(ConnectionError::NoAnswer(self.unanswered)),
             ConnectionState::Draining => self.close(),
             ConnectionState::Closed => self.deadline = Time::MAX,
             ConnectionState::Proving | ConnectionState::Open => {
-                if let Some(ack) = self.on_due(now) {
+                if let Some(ack) = self.run_timers(now) {
                     self.tell(now, ack, control);
                     if ack.timeout {
                         self.set_cwnd(self.mss());
                     }
                 }
                 if self.is_alive() {
-                    self.allot();
+                    self.update_quota();
                     self.rearm();
                 }
             }
@@ -63,7 +63,7 @@ impl Connection {
             if let Some(repair) = self.repair.as_ref() {
                 due = due.min(repair.reorder_at);
             }
-        } else if let Some(end) = self.echoes_end() {
+        } else if let Some(end) = self.echo_deadline() {
             due = due.min(end);
         } else if self.is_blocked() || self.state == ConnectionState::Proving {
             due = due.min(self.rto_at());
@@ -89,7 +89,7 @@ impl Connection {
     }
 
     /// Repeats the client's request after a timeout of the handshake, with a doubled RTO.
-    fn ask_again(&mut self, now: Time) {
+    fn retry_open(&mut self, now: Time) {
         if self.unanswered > self.config.open_retries {
             return self.fail(ConnectionError::NoAnswer(self.unanswered));
         }
@@ -100,7 +100,7 @@ impl Connection {
     }
 
     /// Runs expired timers. Returns the event to report to the control.
-    fn on_due(&mut self, now: Time) -> Option<Ack> {
+    fn run_timers(&mut self, now: Time) -> Option<Ack> {
         if self.heard + self.config.idle_timeout <= now {
             self.give_up(ConnectionError::Silent);
             return None;
@@ -110,11 +110,11 @@ impl Connection {
             return None;
         }
         if self.flight.una() == self.flight.next() {
-            if self.echoes_end().is_some_and(|end| end <= now) {
-                self.forget_echoes();
+            if self.echo_deadline().is_some_and(|end| end <= now) {
+                self.clear_echoes();
                 self.release_idle();
             } else {
-                self.on_unanswered(now);
+                self.on_probe_timer(now);
             }
             return None;
         }
@@ -151,7 +151,7 @@ impl Connection {
     }
 
     /// Probes a zero window (RFC 9293 section 3.8.6.1), or repeats a client's proof of address.
-    fn on_unanswered(&mut self, now: Time) {
+    fn on_probe_timer(&mut self, now: Time) {
         let most = if self.state == ConnectionState::Proving {
             self.config.open_retries
         } else {
@@ -175,7 +175,7 @@ impl Connection {
         self.progress = now;
         self.sent = now;
         if self.state == ConnectionState::Proving {
-            self.receiver.owe();
+            self.receiver.schedule_ack();
         } else {
             self.flags.window_probe = true;
         }
@@ -220,12 +220,12 @@ impl Connection {
             repair.withheld = WindowClamp::Timeout;
             repair.asked = 0;
         }
-        self.forget_echoes();
-        ack.lost = self.lose_everything();
+        self.clear_echoes();
+        ack.lost = self.mark_all_lost();
         Some(ack)
     }
 
-    fn lose_everything(&mut self) -> u32 {
+    fn mark_all_lost(&mut self) -> u32 {
         let before = self.flight.lost_total();
         let next = self.flight.next();
         if self
@@ -248,7 +248,7 @@ impl Connection {
             } else if !sent.is(SentSegment::SACKED_FLAG) {
                 self.mark_lost(number);
             }
-            number = number.plus(1);
+            number = number.wrapping_add(1);
         }
         self.rack.judged(next);
         debug_assert!(

@@ -18,12 +18,14 @@ impl Connection {
     #[inline(always)]
     pub fn has(&self, now: Time, class: u8) -> bool {
         if class != 0 {
-            return self.has_below(now, class);
+            return self.has_low_class(now, class);
         }
-        self.quota != 0 || self.receiver.owes(0) || (!self.nothing_waits && self.has_other(now))
+        self.quota != 0
+            || self.receiver.owes(0)
+            || (!self.nothing_waits && self.has_segment_slow_path(now))
     }
 
-    fn has_other(&self, now: Time) -> bool {
+    fn has_segment_slow_path(&self, now: Time) -> bool {
         self.flags.handshake
             || self.flags.window_probe
             || (self.wants_to_send() && self.pacer.allows(now))
@@ -65,7 +67,7 @@ impl Connection {
             }
             return owes;
         }
-        self.transmit_other(now, class, segment, side)
+        self.transmit_slow_path(now, class, segment, side)
     }
 
     /// Sends an acknowledgement without data.
@@ -76,7 +78,7 @@ impl Connection {
         self.receiver.acknowledge(now, segment, side, &self.config);
     }
 
-    /// Sends a full segment of new data, as allowed by [`Connection::allot`].
+    /// Sends a full segment of new data, as allowed by [`Connection::update_quota`].
     #[inline(always)]
     fn send_full(&mut self, now: Time, segment: &mut Segment, side: &mut SideData) {
         debug_assert!(
@@ -116,7 +118,7 @@ impl Connection {
     /// fit into the window, if stream and peer have more than that, nothing is lost, and pacing,
     /// stamps and handshake are not involved.
     #[inline(always)]
-    pub(crate) fn allot(&mut self) {
+    pub(crate) fn update_quota(&mut self) {
         let out = self.outstanding();
         let room = self.window.saturating_sub(out);
         let available = self.written.min(self.limit) - self.flight.cut_offset();
@@ -144,7 +146,7 @@ impl Connection {
     }
 
     #[inline(never)]
-    fn transmit_other(
+    fn transmit_slow_path(
         &mut self,
         now: Time,
         class: u8,
@@ -155,7 +157,7 @@ impl Connection {
         (segment.class, segment.band) = (class, class);
         if class == 0 && self.wants_to_send() && self.pacer.allows(now) {
             self.send_data(now, segment, side);
-            self.allot();
+            self.update_quota();
         } else if self.flags.handshake && class == 0 {
             self.send_handshake(now, segment);
             return true;
@@ -187,12 +189,13 @@ impl Connection {
             return false;
         }
         let probe = self.flags.tail_probe && self.flight.una() != self.flight.next();
-        probe || (self.in_flight() < self.window && (self.flight.lost() != 0 || self.has_new()))
+        probe
+            || (self.in_flight() < self.window && (self.flight.lost() != 0 || self.has_new_data()))
     }
 
     /// Returns true if there is new data within the peer's window, or the end of the stream.
     #[inline(always)]
-    fn has_new(&self) -> bool {
+    fn has_new_data(&self) -> bool {
         if self.flight.next() != self.flight.cut() {
             return self.flight.end_of(self.flight.next()) <= self.limit;
         }
@@ -233,7 +236,7 @@ impl Connection {
             && sent.transmission == 1
             && !sent.is(SentSegment::SACKED_FLAG)
         {
-            self.overtake_rc3();
+            self.on_rc3_overtaken();
         }
         self.describe(now, number, &sent, segment, side);
         segment.ecn = self.config.ecn;
@@ -302,7 +305,7 @@ impl Connection {
         let next = self.flight.next();
         let number = if self.flags.tail_probe {
             self.flags.tail_probe = false;
-            let fresh = self.flight.lost() == 0 && self.has_new();
+            let fresh = self.flight.lost() == 0 && self.has_new_data();
             let last = if fresh {
                 None
             } else {
@@ -313,7 +316,7 @@ impl Connection {
             self.flags.probing = probing;
             let repair = self.repair_mut();
             // With new data the probe ends one segment later.
-            repair.probe_end = if fresh { next.plus(1) } else { next };
+            repair.probe_end = if fresh { next.wrapping_add(1) } else { next };
             repair.probe = last.unwrap_or(repair.probe_end);
             if self.flight.lost() == 0 {
                 last
@@ -428,27 +431,27 @@ impl Connection {
             .wrapping_add(self.flight.echoes());
         let limited = flying >= self.window;
         if limited
-            || !self.flight.una().before(self.usage_end)
-            || (!self.flags.cwnd_limited && out > self.most_out)
+            || !self.flight.una().before(self.usage_round_end)
+            || (!self.flags.cwnd_limited && out > self.outstanding_max)
         {
             self.flags.cwnd_limited = limited;
-            self.most_out = out;
-            self.usage_end = self.flight.next();
+            self.outstanding_max = out;
+            self.usage_round_end = self.flight.next();
         }
         if !limited
             && self.flight.lost() == 0
             && self.written == self.flight.cut_offset()
             && self.flight.next() == self.flight.cut()
         {
-            self.rate.limit_by_application(flying);
+            self.rate.set_app_limited(flying);
         }
         if self.phase != RecoveryPhase::Open {
-            self.count_repair();
+            self.record_prr_sent();
         }
     }
 
     #[cold]
-    fn count_repair(&mut self) {
+    fn record_prr_sent(&mut self) {
         if self.phase != RecoveryPhase::Loss
             && let Some(repair) = self.repair.as_deref_mut()
         {

@@ -491,7 +491,7 @@ fn case_13_growth_and_a_late_end() {
     let before = sent(&pair).len();
     pair.ends[0].finishes = true;
     pair.run(secs(10));
-    assert!(pair.over() && pair.connection(1).received_all());
+    assert!(pair.over() && pair.connection(1).all_received());
     let end = &sent(&pair)[before..];
     assert_eq!(end.len(), 1);
     let (_, end) = end[0];

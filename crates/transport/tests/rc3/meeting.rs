@@ -198,7 +198,7 @@ fn case_06_the_bump() {
         |from: usize, s: &Segment| s.class != 0 && (from == 1 || (50..53).contains(&s.number.0));
     let late = run(&rc3(), reno(), class_delays(ms(5), lose), 100 * MSS_BYTES);
     let tail = late.connection(0).rc3_stats().expect("there was one");
-    assert_eq!(tail.bumps, 2, "{tail:?}");
+    assert_eq!(tail.skips, 2, "{tail:?}");
     assert_eq!(late.connection(0).stats().retransmitted, 0);
     assert_eq!(count(&late, 0), INITIAL_WINDOW_SEGMENTS + 3);
     // The window grows per packet of class 0, however much the acknowledgement covered.

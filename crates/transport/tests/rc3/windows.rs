@@ -167,7 +167,7 @@ fn schedule(number: u64) -> (usize, usize) {
     let segments = 20 + r.next_u32() % 800;
     let bytes = MSS_BYTES * u64::from(segments) + pick(r, &[0, 1, 700]);
     let first = SequenceNumber(config.first_number);
-    let outage = first.plus(r.next_u32() % 100);
+    let outage = first.wrapping_add(r.next_u32() % 100);
     let fate = Fate {
         seed: number,
         told: true,
@@ -178,10 +178,10 @@ fn schedule(number: u64) -> (usize, usize) {
             pick(r, &[0, 100]),
         ],
         mark: pick(r, &[0, 10, 200]),
-        outage: [outage, outage.plus(pick(r, &[0, 0, 1, 8, 40]))],
+        outage: [outage, outage.wrapping_add(pick(r, &[0, 0, 1, 8, 40]))],
         untailed: [
             first,
-            first.plus(pick(r, &[0, segments / 2, segments * 9 / 10])),
+            first.wrapping_add(pick(r, &[0, segments / 2, segments * 9 / 10])),
         ],
         delay: 10_000_000,
         low: pick(
@@ -228,7 +228,7 @@ fn has_reported_tail(fate: &Fate, from: SequenceNumber, to: SequenceNumber, now:
         if fate.arrived.get(&number.0).is_some_and(told) {
             return true;
         }
-        number = number.plus(1);
+        number = number.wrapping_add(1);
     }
     false
 }

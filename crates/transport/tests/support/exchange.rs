@@ -92,7 +92,7 @@ impl Exchange {
             self.now += Duration::from_nanos(1200);
             let now = (self.now, self.now);
             self.receiver
-                .handle_proved(now, segment, &side, proof, &mut self.idle);
+                .handle_with_proof(now, segment, &side, proof, &mut self.idle);
             if let Some(ack) = self.receiver.transmit(self.now, 0, &mut side) {
                 let proof = if self.proves {
                     self.receiver.prove(&ack, &side)
@@ -113,7 +113,7 @@ impl Exchange {
             self.now += Duration::from_nanos(1200);
             let now = (self.now, self.now);
             self.sender
-                .handle_proved(now, ack, side, proof, &mut self.control);
+                .handle_with_proof(now, ack, side, proof, &mut self.control);
         }
         if self.sender.next_timeout().is_some_and(|at| at <= self.now) {
             self.sender.on_timeout(self.now, &mut self.control);

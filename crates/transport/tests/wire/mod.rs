@@ -296,7 +296,7 @@ impl<P: Path, C: CongestionControl> Pair<P, C> {
             Some(connection) => {
                 let before = connection.stats().received;
                 let arrived = self.clocks[to](self.now);
-                connection.handle_proved(
+                connection.handle_with_proof(
                     (self.now, arrived),
                     segment,
                     side,

@@ -223,9 +223,9 @@ fn arrives(
                 let control = &mut client.control;
                 client
                     .connection
-                    .handle_proved((now, now), &segment, &side, &proof, control);
+                    .handle_with_proof((now, now), &segment, &side, &proof, control);
             }
-            Ok(DatagramOutcome::Again(_)) => client.connection.open_again(),
+            Ok(DatagramOutcome::Again(_)) => client.connection.resend_open(),
             Ok(DatagramOutcome::Refused(id)) => assert!(client.endpoint.refused(id).is_some()),
             _ => {}
         }

@@ -108,7 +108,7 @@ impl Client {
                 self.connection
                     .handle(now, segment, &side, &mut self.control);
             }
-            DatagramOutcome::Again(_) => self.connection.open_again(),
+            DatagramOutcome::Again(_) => self.connection.resend_open(),
             _ => {}
         }
         Ok(arrival)

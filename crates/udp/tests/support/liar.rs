@@ -88,10 +88,10 @@ impl Liar {
         };
         self.datagrams += 1;
         if segment.kind == SegmentKind::Data {
-            self.furthest = self.furthest.later(segment.number.plus(1));
+            self.furthest = self.furthest.later(segment.number.wrapping_add(1));
         }
         if !self.datagrams.is_multiple_of(LOST) {
-            connection.handle_proved(
+            connection.handle_with_proof(
                 (self.now, self.now),
                 &segment,
                 &side,

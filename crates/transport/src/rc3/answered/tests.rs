@@ -127,7 +127,7 @@ fn class_0_goes_on_behind_what_has_arrived() {
     alone.pass(20);
     let heard = alone.hear(ack(20).echo(5, 1)).unwrap();
     assert_eq!((heard.packets, heard.bytes), (2, 2 * MSS_BYTES));
-    assert_eq!(stats(&alone).bumps, 1);
+    assert_eq!(stats(&alone).skips, 1);
     assert!(alone.connection.flight.is_empty());
 }
 

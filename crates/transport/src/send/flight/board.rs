@@ -118,7 +118,7 @@ impl Board {
         if held as usize >= self.0.len() {
             self.grow(first, held);
         }
-        *self.get_mut(first.plus(held)) = sent;
+        *self.get_mut(first.wrapping_add(held)) = sent;
     }
 
     #[cold]
@@ -126,7 +126,7 @@ impl Board {
         let places = (self.0.len() * 2).max(SLOTS_MIN);
         let mut larger = Board(vec![SentSegment::default(); places].into_boxed_slice());
         for n in 0..held {
-            *larger.get_mut(first.plus(n)) = *self.get(first.plus(n));
+            *larger.get_mut(first.wrapping_add(n)) = *self.get(first.wrapping_add(n));
         }
         *self = larger;
     }

@@ -62,15 +62,15 @@ impl Alone {
                 self.flight.on_delivered(number);
             }
         }
-        self.flight.catch_up();
+        self.flight.advance_next();
         self.flight.pass_arrived();
     }
 
     /// Checks that the segments in flight are those sent by class 0 and neither delivered nor lost.
     fn check(&self) {
         self.flight.check();
-        let sent =
-            (0..self.flight.outstanding()).map(|n| self.flight.get(self.flight.una().plus(n)));
+        let sent = (0..self.flight.outstanding())
+            .map(|n| self.flight.get(self.flight.una().wrapping_add(n)));
         let flying = sent
             .filter(|sent| !sent.is(SentSegment::SACKED_FLAG | SentSegment::LOST_FLAG))
             .count();
@@ -86,7 +86,7 @@ fn a_loss_leaves_the_flight_and_its_retransmission_joins_it() {
     for _ in 0..4 {
         alone.send(100);
     }
-    alone.sack(first.plus(4));
+    alone.sack(first.wrapping_add(4));
     alone.flight.on_lost(first);
     assert_eq!(
         (
@@ -113,17 +113,17 @@ fn class_0_passes_over_what_rc3_has_brought() {
     for _ in 0..3 {
         alone.flight.cut_segment(100, false);
     }
-    for number in [first.plus(1), first.plus(2)] {
-        alone.flight.on_sent_below(number, 0);
+    for number in [first.wrapping_add(1), first.wrapping_add(2)] {
+        alone.flight.on_sent_rc3(number, 0);
         alone.sack(number);
     }
-    assert_eq!(alone.flight.next(), first.plus(3));
+    assert_eq!(alone.flight.next(), first.wrapping_add(3));
     assert_eq!((alone.flight.in_flight(), alone.flight.passed()), (1, 2));
     alone.acknowledge(1);
     assert!(alone.flight.join_passed());
     assert_eq!(
         (alone.flight.una(), alone.flight.passed()),
-        (first.plus(3), 0)
+        (first.wrapping_add(3), 0)
     );
     alone.check();
 }
@@ -136,9 +136,9 @@ fn what_is_not_believed_any_more_is_in_flight_again() {
     let first = alone.send(100);
     alone.send(100);
     alone.flight.cut_segment(100, false);
-    alone.flight.on_sent_below(first.plus(2), 0);
-    alone.sack(first.plus(2));
-    alone.sack(first.plus(1));
+    alone.flight.on_sent_rc3(first.wrapping_add(2), 0);
+    alone.sack(first.wrapping_add(2));
+    alone.sack(first.wrapping_add(1));
     assert_eq!(alone.flight.in_flight(), 1);
     let mut told = Vec::new();
     alone
@@ -163,7 +163,7 @@ proptest! {
         let mut alone = Alone::new();
         for (what, which, length) in events {
             let held = alone.flight.cut().since(alone.flight.una());
-            let number = alone.flight.una().plus(which % held.max(1));
+            let number = alone.flight.una().wrapping_add(which % held.max(1));
             let sent = (held > 0).then(|| *alone.flight.get(number));
             let out = sent.filter(|_| number.before(alone.flight.next()));
             match (what, sent, out) {
@@ -175,7 +175,7 @@ proptest! {
                 (5, _, Some(sent)) if sent.is(SentSegment::LOST_FLAG) => alone.again(number),
                 (6, Some(sent), out) if !sent.is(SentSegment::SACKED_FLAG) => {
                     if out.is_none() {
-                        alone.flight.on_sent_below(number, 1);
+                        alone.flight.on_sent_rc3(number, 1);
                     }
                     alone.sack(number);
                 }
@@ -185,12 +185,12 @@ proptest! {
                 }
                 (9, ..) if which == 0 => alone.flight.disbelieve(|_, _| ()),
                 (9, ..) if which == 1 => {
-                    let all: Vec<SequenceNumber> = (0..held).map(|n| alone.flight.una().plus(n)).collect();
+                    let all: Vec<SequenceNumber> = (0..held).map(|n| alone.flight.una().wrapping_add(n)).collect();
                     alone.flight.undo_losses(all.into_iter());
                 }
                 (10, _, Some(sent)) if sent.is(SentSegment::SACKED_FLAG) => alone.again(number),
                 (11, _, Some(sent)) if !sent.is(SentSegment::SACKED_FLAG | SentSegment::LOST_FLAG) => {
-                    alone.flight.on_sent_below(number, 0);
+                    alone.flight.on_sent_rc3(number, 0);
                     alone.flight.on_echoed(number);
                     alone.flight.on_sacked(number);
                     alone.flight.pass_arrived();

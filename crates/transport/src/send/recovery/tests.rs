@@ -178,12 +178,12 @@ fn a_control_without_threshold_is_not_led() {
 fn a_control_may_lower_the_window_of_afterwards() {
     for (says, ends) in [(3, 3), (40, 5)] {
         let mut alone = one_lost();
-        assert_eq!(alone.connection.steered_cwnd(), 5 * MSS_BYTES);
+        assert_eq!(alone.connection.control_cwnd(), 5 * MSS_BYTES);
         alone.leaving();
         alone.pass(20);
         alone.says.cwnd = Some(says * MSS_BYTES);
         alone.hear(ack(4).echo(0, 2));
-        assert_eq!(alone.connection.steered_cwnd(), ends * MSS_BYTES);
+        assert_eq!(alone.connection.control_cwnd(), ends * MSS_BYTES);
         alone.hear(ack(10));
         // The outcome of the last ACK applies to an open connection, which is not tested here.
         assert_eq!(alone.connection.phase(), RecoveryPhase::Open);

@@ -35,7 +35,7 @@ fn no_control_opens_the_window_between_a_timeout_and_the_next_delivery() {
     alone.command();
     assert_eq!(alone.leaving(), [], "the agent's window waits");
     assert_eq!(
-        alone.connection.steered_cwnd(),
+        alone.connection.control_cwnd(),
         40 * MSS_BYTES,
         "and is the one that the agent sees"
     );
@@ -130,9 +130,9 @@ fn timeouts_in_a_row_back_off() {
         assert_eq!(alone.leaving(), [0]);
     }
     assert_eq!(waits, [220, 440, 880, 1000, 1000]);
-    assert_eq!(alone.connection.timeouts_in_row(), 5);
+    assert_eq!(alone.connection.consecutive_timeouts(), 5);
     alone.hear(ack(1).echo(0, 0));
-    assert_eq!(alone.connection.timeouts_in_row(), 0);
+    assert_eq!(alone.connection.consecutive_timeouts(), 0);
 }
 
 /// RFC 5681 section 3.1: a second timeout of the same segment leaves the threshold unchanged.

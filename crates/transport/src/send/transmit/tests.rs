@@ -148,7 +148,7 @@ fn a_steered_connection_restarts_too() {
     alone.pass(60_000);
     assert_eq!(alone.write(200).len(), 10);
     assert_eq!(
-        alone.connection.steered_cwnd(),
+        alone.connection.control_cwnd(),
         10 * MSS_BYTES,
         "the control sees the window in force"
     );
@@ -160,7 +160,7 @@ fn a_steered_connection_restarts_too() {
         alone.hear(ack(number));
         alone.leaving();
         windows.push(alone.connection.window());
-        assert_eq!(alone.connection.steered_cwnd(), 64 * MSS_BYTES);
+        assert_eq!(alone.connection.control_cwnd(), 64 * MSS_BYTES);
     }
     assert_eq!(
         windows,
@@ -220,7 +220,7 @@ fn a_loss_during_the_restart_does_not_lift_its_limit() {
     alone.pass(20);
     alone.hear(ack(13).echo(2, 2));
     assert_eq!(alone.connection.phase(), RecoveryPhase::Open);
-    assert_eq!(alone.connection.steered_cwnd(), 32 * MSS_BYTES);
+    assert_eq!(alone.connection.control_cwnd(), 32 * MSS_BYTES);
     assert_eq!(
         alone.connection.window(),
         10 + 1 + 5 + 6,
