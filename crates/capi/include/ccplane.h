@@ -280,8 +280,7 @@ extern "C" {
 
 // Opens a datapath: starts the algorithm's thread, or connects to an agent. Returns null on
 // failure and stores the reason in `error`, unless that is null.
-struct ccplane_datapath *ccplane_open(const struct ccplane_options *options,
-                                      struct ccplane_error *error);
+struct ccplane_datapath *ccplane_open(const struct ccplane_options *options, struct ccplane_error *error);
 
 // Opens a flow and stores its number, which is never 0, in `*flow`.
 int ccplane_flow_open(struct ccplane_datapath *datapath,
@@ -306,14 +305,12 @@ int ccplane_on_deadline(struct ccplane_datapath *datapath,
 // Returns the time at which to call ccplane_on_deadline for a flow if no ACK arrives before, ns;
 // for flow 0, the latest time of the next ccplane_turn. UINT64_MAX if there is no deadline or no
 // such flow.
-uint64_t ccplane_next_deadline(struct ccplane_datapath *datapath,
-                               uint64_t flow);
+uint64_t ccplane_next_deadline(struct ccplane_datapath *datapath, uint64_t flow);
 
 // Receives the agent's commands and sends pending messages. Call it when ccplane_fd is readable,
 // when the deadline of flow 0 (ccplane_next_deadline) has passed, and at least three times per
 // `fallback_after_ns`, since it also processes the agent's heartbeats.
-int ccplane_turn(struct ccplane_datapath *datapath,
-                 uint64_t now_ns);
+int ccplane_turn(struct ccplane_datapath *datapath, uint64_t now_ns);
 
 // Returns a descriptor that becomes readable when ccplane_turn has commands to receive. Call it
 // again after every turn, since a new connection to an agent has another descriptor. Do not read
