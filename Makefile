@@ -59,6 +59,8 @@ lint:
 	python3 scripts/tests
 	scripts/test --self-test
 	scripts/instructions --self-test
+	scripts/names --self-test
+	scripts/names
 	python3 scripts/book --self-test
 	python3 scripts/book --check
 

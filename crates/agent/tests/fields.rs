@@ -16,7 +16,7 @@ struct Round {
 
 #[derive(Fields)]
 #[expect(dead_code, reason = "nothing is read into it")]
-struct Other {
+struct OtherReport {
     lost: bool,
     acked: u64,
 }
@@ -43,7 +43,7 @@ impl<F: Fn(Programs) -> Programs + Send> Algorithm for Reads<F> {
     }
     fn on_report(&mut self, (): &mut (), report: &Report<'_>, _: &mut Control<'_>) {
         assert!(
-            report.read::<Other>().is_none(),
+            report.read::<OtherReport>().is_none(),
             "it was not declared with that"
         );
         self.1.send(report.read()).expect("the test listens");
@@ -127,7 +127,7 @@ fn a_struct_with_other_fields_is_refused_when_the_algorithm_is_added() {
         assert!(why.to_string().contains("(acked, lost)"), "{why}");
     }
     let swapped = read(
-        |programs| programs.reporting::<Other>("fold", FOLD_PROGRAM),
+        |programs| programs.reporting::<OtherReport>("fold", FOLD_PROGRAM),
         &[],
     );
     assert!(matches!(swapped, Err(AddError::Fields { .. })));

@@ -241,8 +241,8 @@ fn a_datapath_that_allows_no_silence_does_not_keep_the_agent_busy() {
 
 #[test]
 fn a_program_with_an_error_is_named() {
-    struct Wrong;
-    impl Algorithm for Wrong {
+    struct WrongAlgorithm;
+    impl Algorithm for WrongAlgorithm {
         type Flow = ();
         fn name(&self) -> &str {
             "wrong"
@@ -258,7 +258,7 @@ fn a_program_with_an_error_is_named() {
     let mut agent = Agent::new(AgentOptions::default());
     let Err(AddError::Program {
         algorithm, program, ..
-    }) = agent.add(Wrong)
+    }) = agent.add(WrongAlgorithm)
     else {
         panic!("it was accepted")
     };

@@ -74,7 +74,7 @@ impl Algorithm for StandaloneText {
     fn open(&mut self, info: &FlowInfo, control: &mut Control<'_>) {
         // A flow that is taken over keeps its window instead of starting again from the initial
         // one.
-        let begun = (TextAlgorithm::BEGUN, u64::from(info.live));
+        let begun = (TextAlgorithm::INIT_DONE_VARIABLE, u64::from(info.live));
         let set = [begun];
         control.program(PROGRAM_NAME, if self.text.begins() { &set } else { &[] });
     }
@@ -84,7 +84,10 @@ impl Algorithm for StandaloneText {
     fn alone(&self) -> Option<StandaloneProgram> {
         Some(StandaloneProgram {
             program: PROGRAM_NAME,
-            lived: self.text.begins().then_some(TextAlgorithm::BEGUN),
+            lived: self
+                .text
+                .begins()
+                .then_some(TextAlgorithm::INIT_DONE_VARIABLE),
         })
     }
 }

@@ -71,10 +71,10 @@ impl EpochSize {
 /// Hashes the fields of a header for [`PacketNumbering::Hash`]: the low 32 bits of 64-bit FNV-1a, as in the
 /// reference.
 pub fn hash(fields: impl IntoIterator<Item = u8>) -> u64 {
-    const OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
-    const PRIME: u64 = 0x0100_0000_01b3;
-    let whole = fields.into_iter().fold(OFFSET, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(PRIME)
+    const FNV_OFFSET_BASIS: u64 = 0xcbf2_9ce4_8422_2325;
+    const FNV_PRIME: u64 = 0x0100_0000_01b3;
+    let whole = fields.into_iter().fold(FNV_OFFSET_BASIS, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(FNV_PRIME)
     });
     whole & 0xffff_ffff
 }

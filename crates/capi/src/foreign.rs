@@ -22,7 +22,7 @@ const STRUCT_BYTES_MAX: usize = 4096;
 /// valid.
 pub(crate) unsafe trait Struct: Copy {
     /// Smallest useful size in bytes.
-    const LEAST: usize;
+    const SIZE_BYTES_MIN: usize;
 }
 
 /// Size of a struct that ends with this field.
@@ -36,31 +36,31 @@ macro_rules! upto {
 // integers or pointers; `ccplane_outcome` has two 4-byte integers, and `ccplane_error` ends with a
 // byte array whose length is a multiple of 8. There is no padding and all bit patterns are valid.
 unsafe impl Struct for ccplane_options {
-    const LEAST: usize = upto!(ccplane_options, capabilities);
+    const SIZE_BYTES_MIN: usize = upto!(ccplane_options, capabilities);
 }
 // SAFETY: see `ccplane_options`.
 unsafe impl Struct for ccplane_error {
-    const LEAST: usize = upto!(ccplane_error, code);
+    const SIZE_BYTES_MIN: usize = upto!(ccplane_error, code);
 }
 // SAFETY: see `ccplane_options`.
 unsafe impl Struct for ccplane_flow_info {
-    const LEAST: usize = upto!(ccplane_flow_info, mss);
+    const SIZE_BYTES_MIN: usize = upto!(ccplane_flow_info, mss);
 }
 // SAFETY: see `ccplane_options`.
 unsafe impl Struct for ccplane_transport {
-    const LEAST: usize = upto!(ccplane_transport, ssthresh);
+    const SIZE_BYTES_MIN: usize = upto!(ccplane_transport, ssthresh);
 }
 // SAFETY: see `ccplane_options`.
 unsafe impl Struct for ccplane_signals {
-    const LEAST: usize = upto!(ccplane_signals, was_timeout);
+    const SIZE_BYTES_MIN: usize = upto!(ccplane_signals, was_timeout);
 }
 // SAFETY: see `ccplane_options`.
 unsafe impl Struct for ccplane_outcome {
-    const LEAST: usize = upto!(ccplane_outcome, ssthresh);
+    const SIZE_BYTES_MIN: usize = upto!(ccplane_outcome, ssthresh);
 }
 // SAFETY: see `ccplane_options`.
 unsafe impl Struct for ccplane_stats {
-    const LEAST: usize = upto!(ccplane_stats, opened);
+    const SIZE_BYTES_MIN: usize = upto!(ccplane_stats, opened);
 }
 
 /// Returns the size stored in a struct, if it is plausible.
@@ -78,7 +78,7 @@ unsafe fn said<T: Struct>(of: *const T) -> Result<usize, ErrorCode> {
     // SAFETY: `of` is not null and aligned, and the caller guarantees that its first field is
     // readable.
     let size = unsafe { of.cast::<usize>().read() };
-    if size < T::LEAST || size > STRUCT_BYTES_MAX || size % 8 != 0 {
+    if size < T::SIZE_BYTES_MIN || size > STRUCT_BYTES_MAX || size % 8 != 0 {
         return Err(CCPLANE_ESIZE);
     }
     Ok(size)
@@ -262,7 +262,7 @@ mod tests {
     #[test]
     fn an_older_struct_is_continued_with_zeros_and_a_newer_one_taken_where_it_asks_for_nothing_new()
     {
-        let short = ccplane_signals::LEAST;
+        let short = ccplane_signals::SIZE_BYTES_MIN;
         let mut signals = [7_u64; size_of::<ccplane_signals>() / 8 + 1];
         signals[0] = short as u64;
         let seen_as = |signals: &[u64]| seen(signals.as_ptr().cast::<ccplane_signals>());

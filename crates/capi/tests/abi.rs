@@ -12,7 +12,7 @@ use ccplane_capi::*;
 use ccplane_link::{Local, ThreadClock, WaitStrategy, serve};
 use nix::poll::{PollFd, PollFlags, poll};
 
-const EVERYTHING: u64 = 255;
+const ALL_CAPABILITIES: u64 = 255;
 const MSS: u64 = 1_448;
 
 fn options(algorithm: &CStr, flags: u64) -> ccplane_options {
@@ -20,7 +20,7 @@ fn options(algorithm: &CStr, flags: u64) -> ccplane_options {
         size: size_of::<ccplane_options>(),
         algorithm: algorithm.as_ptr(),
         agent: null(),
-        capabilities: EVERYTHING,
+        capabilities: ALL_CAPABILITIES,
         flags,
         min_cwnd: 0,
         max_cwnd: 0,

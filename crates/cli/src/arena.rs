@@ -162,7 +162,7 @@ pub fn run(args: &ArenaArgs, registry: &Registry, json: bool) -> Result<u8, Fail
     }
     let apart = how.apart(*cpu, registry)?;
     let options = how.options(candidates);
-    let shown = Shown {
+    let shown = ArenaProgress {
         bar: percent_bar(),
         stop: interrupt::flag()?,
     };
@@ -292,12 +292,12 @@ fn explain(standing: &Standing) {
     }
 }
 
-struct Shown {
+struct ArenaProgress {
     bar: ProgressBar,
     stop: std::sync::Arc<std::sync::atomic::AtomicBool>,
 }
 
-impl Progress for Shown {
+impl Progress for ArenaProgress {
     fn advanced(&self, share: f64, what: &str) {
         show(&self.bar, share, what);
     }

@@ -82,7 +82,7 @@ pub(crate) fn required() -> Option<&'static str> {
 /// Returns the parts of Landlock that this kernel does not have. Without the first version a file
 /// is refused.
 pub(crate) fn missing() -> impl Iterator<Item = String> {
-    const SINCE: [(u32, &str); 2] = [
+    const LANDLOCK_ABI_FEATURES: [(u32, &str); 2] = [
         (4, "Landlock network rules (Linux 6.7)"),
         (
             6,
@@ -90,7 +90,9 @@ pub(crate) fn missing() -> impl Iterator<Item = String> {
         ),
     ];
     let abi = ccplane_linux::sandbox::landlock_abi();
-    let missing = SINCE.into_iter().filter(move |(since, _)| abi < *since);
+    let missing = LANDLOCK_ABI_FEATURES
+        .into_iter()
+        .filter(move |(since, _)| abi < *since);
     missing.map(|(_, name)| name.to_owned())
 }
 
@@ -272,7 +274,7 @@ const ALLOWED_SYSCALLS: &[libc::c_long] = &[
 
 /// System calls that only some processors have.
 #[cfg(target_arch = "x86_64")]
-const ALLOWED_HERE: &[libc::c_long] = &[
+const ARCH_ALLOWED_SYSCALLS: &[libc::c_long] = &[
     libc::SYS_access,
     libc::SYS_arch_prctl,
     libc::SYS_dup2,
@@ -287,7 +289,7 @@ const ALLOWED_HERE: &[libc::c_long] = &[
     libc::SYS_time,
 ];
 #[cfg(not(target_arch = "x86_64"))]
-const ALLOWED_HERE: &[libc::c_long] = &[];
+const ARCH_ALLOWED_SYSCALLS: &[libc::c_long] = &[];
 
 macro_rules! named {
     ($($call:ident)*) => { &[$((libc::$call, stringify!($call))),*] };
@@ -318,12 +320,12 @@ const FORBIDDEN_SYSCALLS: &[(libc::c_long, &str)] = named![
 ];
 
 #[cfg(target_arch = "x86_64")]
-const FORBIDDEN_HERE: &[(libc::c_long, &str)] = named![
+const ARCH_FORBIDDEN_SYSCALLS: &[(libc::c_long, &str)] = named![
     SYS_unlink SYS_rename SYS_link SYS_symlink SYS_mknod SYS_chmod SYS_chown SYS_lchown SYS_utime SYS_utimes
     SYS_futimesat SYS_fchmodat2 SYS_iopl SYS_ioperm SYS_modify_ldt SYS_kexec_file_load
 ];
 #[cfg(not(target_arch = "x86_64"))]
-const FORBIDDEN_HERE: &[(libc::c_long, &str)] = &[];
+const ARCH_FORBIDDEN_SYSCALLS: &[(libc::c_long, &str)] = &[];
 
 /// System calls that end the process only with some arguments.
 const FORBIDDEN_SYSCALL_USES: &[(libc::c_long, &str)] = &[
@@ -337,7 +339,7 @@ const FORBIDDEN_SYSCALL_USES: &[(libc::c_long, &str)] = &[
 pub(crate) fn forbidden_name(number: i64) -> Option<&'static str> {
     let mut all = FORBIDDEN_SYSCALLS
         .iter()
-        .chain(FORBIDDEN_HERE)
+        .chain(ARCH_FORBIDDEN_SYSCALLS)
         .chain(FORBIDDEN_SYSCALL_USES);
     let found = all.find(|(known, _)| *known == number);
     found.map(|(_, name)| name.strip_prefix("SYS_").unwrap_or(name))
@@ -391,7 +393,7 @@ fn without_clone3() -> Result<BpfProgram, String> {
 /// Ends the process at the calls that only an attack uses, with a signal whose handler reports
 /// them.
 fn without_forbidden() -> Result<BpfProgram, String> {
-    let calls = FORBIDDEN_SYSCALLS.iter().chain(FORBIDDEN_HERE);
+    let calls = FORBIDDEN_SYSCALLS.iter().chain(ARCH_FORBIDDEN_SYSCALLS);
     let mut rules: BTreeMap<i64, Vec<SeccompRule>> =
         calls.map(|(call, _)| (*call, Vec::new())).collect();
     let own = u64::from(getpid().as_raw().unsigned_abs());
@@ -442,7 +444,7 @@ fn with_report() -> Result<BpfProgram, String> {
 fn allowed_only() -> Result<BpfProgram, String> {
     let mut rules: BTreeMap<i64, Vec<SeccompRule>> = ALLOWED_SYSCALLS
         .iter()
-        .chain(ALLOWED_HERE)
+        .chain(ARCH_ALLOWED_SYSCALLS)
         .map(|call| (*call, Vec::new()))
         .collect();
     let own = u64::from(getpid().as_raw().unsigned_abs());

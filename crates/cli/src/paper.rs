@@ -14,7 +14,7 @@ pub struct PaperArgs {
     pub quick: bool,
     /// Only there; without it, wherever the experiment runs.
     #[arg(long, value_enum)]
-    pub datapath: Option<Where>,
+    pub datapath: Option<PaperBackend>,
     /// A recorded cellular link (Mahimahi's format), for experiments that have one; without it one
     /// is generated.
     #[arg(long, value_name = "FILE")]
@@ -43,7 +43,7 @@ pub struct PaperArgs {
 
 /// Where packets run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Where {
+pub enum PaperBackend {
     /// The simulator, in virtual time.
     Sim,
     /// This host's kernel TCP, in real time, as root, on a machine that is otherwise idle.

@@ -22,7 +22,7 @@ pub use crate::emu::recorded;
 pub use crate::escape::printable;
 pub use crate::exit::{Failure, FailureKind};
 pub use crate::interrupt::{flag, raised};
-pub use crate::paper::{PaperArgs, Where};
+pub use crate::paper::{PaperArgs, PaperBackend};
 pub use crate::python::bench as python_bench;
 pub use crate::run::{failure, percent_bar, show};
 

@@ -245,7 +245,7 @@ fn the_agents_thread_steers_without_capabilities_and_the_end_removes_everything(
 }
 
 /// The only capabilities that the command needs, as setpriv names them.
-const NEEDED: &str = "-all,+bpf,+perfmon,+net_admin";
+const NEEDED_CAPABILITIES: &str = "-all,+bpf,+perfmon,+net_admin";
 const NEEDED_BITS: u64 = 1 << 39 | 1 << 38 | 1 << 12;
 
 fn setpriv(options: &[&str]) -> Option<Command> {
@@ -259,7 +259,9 @@ fn setpriv(options: &[&str]) -> Option<Command> {
         return None;
     }
     let mut command = Command::new("setpriv");
-    command.args(["--bounding-set", NEEDED]).args(options);
+    command
+        .args(["--bounding-set", NEEDED_CAPABILITIES])
+        .args(options);
     command.arg(env!("CARGO_BIN_EXE_ccplane"));
     Some(command)
 }
@@ -327,7 +329,12 @@ fn a_user_with_three_capabilities_attaches_in_places_of_their_own() {
         return;
     }
     let ids = ["--reuid", "65534", "--regid", "65534", "--clear-groups"];
-    let caps = ["--inh-caps", NEEDED, "--ambient-caps", NEEDED];
+    let caps = [
+        "--inh-caps",
+        NEEDED_CAPABILITIES,
+        "--ambient-caps",
+        NEEDED_CAPABILITIES,
+    ];
     let Some(mut command) = setpriv(&[&ids[..], &caps].concat()) else {
         return;
     };

@@ -26,7 +26,7 @@ use crate::common::{can_run, copy_command, eventually, lock_host};
 
 const NAME: &str = "ccp_reno";
 /// Somebody without any capability.
-const NOBODY: u32 = 65_534;
+const NOBODY_UID: u32 = 65_534;
 
 /// A process, and its end however the test ends.
 struct Process(Child);
@@ -109,7 +109,7 @@ impl Folder {
         command
             .args(["agent", "--alg", "cubic,reno", "--unix"])
             .arg(socket);
-        let process = Process::start(command.uid(NOBODY).gid(NOBODY));
+        let process = Process::start(command.uid(NOBODY_UID).gid(NOBODY_UID));
         eventually("the agent listens", || socket.exists());
         process
     }

@@ -400,13 +400,13 @@ fn two_interfaces_are_joined_with_super_packets_and_neighbours() {
 }
 
 /// A host that is a namespace, and beyond it what it reaches, at 198.51.100.2 (RFC 5737).
-struct Beyond {
+struct RoutedHost {
     host: Namespace,
     net: Namespace,
 }
 
-impl Beyond {
-    fn new(test: &str) -> Beyond {
+impl RoutedHost {
+    fn new(test: &str) -> RoutedHost {
         let name = |part: &str| format!("ccplane-{}-{test}-{part}", std::process::id());
         let host = Namespace::create(&name("host")).expect("a namespace");
         let net = Namespace::create(&name("net")).expect("a namespace");
@@ -415,7 +415,7 @@ impl Beyond {
             "ip link add out0 type veth peer name in0 netns {net_name} && ip address add 198.51.100.1/24 dev out0 && ip link set out0 up \
              && ip netns exec {net_name} sh -c 'ip address add 198.51.100.2/24 dev in0 && ip link set in0 up'"
         );
-        let beyond = Beyond { host, net };
+        let beyond = RoutedHost { host, net };
         let made = run(beyond
             .host
             .confine(Command::new("sh").args(["-c", &script]))
@@ -440,7 +440,7 @@ fn with_translation_the_command_reaches_what_the_host_reaches() {
     if !may_run("with_translation_the_command_reaches_what_the_host_reaches") {
         return;
     }
-    let beyond = Beyond::new("nat");
+    let beyond = RoutedHost::new("nat");
     let server = beyond
         .net
         .run(|| TcpListener::bind("198.51.100.2:0"))

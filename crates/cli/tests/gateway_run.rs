@@ -22,7 +22,7 @@ use crate::common::eventually;
 const NET_ADMIN: &str = "0000000000001000";
 const NONE: &str = "0000000000000000";
 /// Who is nobody in particular.
-const NOBODY: u32 = 65_534;
+const NOBODY_UID: u32 = 65_534;
 
 /// A namespace for a test, unless this process may make none.
 fn namespace(test: &str) -> Option<Namespace> {
@@ -281,15 +281,15 @@ fn one_capability_is_enough_for_who_is_not_root() {
     for name in ["", "site.key", "site.toml"] {
         chown(
             &files.path(name),
-            Some(Uid::from_raw(NOBODY)),
-            Some(Gid::from_raw(NOBODY)),
+            Some(Uid::from_raw(NOBODY_UID)),
+            Some(Gid::from_raw(NOBODY_UID)),
         )
         .unwrap();
     }
     // On some machines the device's file is for root alone: this process sees one that is for all,
     // as most have it.
     let script = format!(
-        "mknod {tun} c 10 200 && chmod 666 {tun} && mount --bind {tun} /dev/net/tun && exec setpriv --reuid {NOBODY} --regid {NOBODY} \
+        "mknod {tun} c 10 200 && chmod 666 {tun} && mount --bind {tun} /dev/net/tun && exec setpriv --reuid {NOBODY_UID} --regid {NOBODY_UID} \
          --clear-groups --inh-caps=-all,+net_admin --ambient-caps=-all,+net_admin --bounding-set=-all,+net_admin \"$@\"",
         tun = Path::display(&files.path("tun")),
     );
@@ -305,7 +305,10 @@ fn one_capability_is_enough_for_who_is_not_root() {
     let running = Running::start(command, &files, &space);
     running.settles();
     for (name, has) in running.threads(&["Uid", "CapEff"]) {
-        assert!(has[0].starts_with(&NOBODY.to_string()), "{name}: {has:?}");
+        assert!(
+            has[0].starts_with(&NOBODY_UID.to_string()),
+            "{name}: {has:?}"
+        );
         assert_eq!(
             has[1],
             if name == "ccplane-metrics" {

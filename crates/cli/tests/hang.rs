@@ -22,7 +22,7 @@ use nix::unistd::Pid;
 use common::{PATIENCE, can_run, eventually, lock_host};
 
 const NAME: &str = "ccp_hangs";
-const HANGS: &str = "CCPLANE_TEST_HANGS";
+const HANGING_ALGORITHM: &str = "CCPLANE_TEST_HANGS";
 
 struct Hangs;
 
@@ -56,7 +56,7 @@ const DOC: AlgorithmDoc = AlgorithmDoc {
 };
 
 fn main() -> ExitCode {
-    if std::env::var_os(HANGS).is_some() {
+    if std::env::var_os(HANGING_ALGORITHM).is_some() {
         return ccplane::main_with(Registry::empty().add(DOC, |_| Ok(box_algorithm(Hangs))));
     }
     if can_run("a_hung_callback_silences_the_watchdog_and_does_not_keep_the_process") {
@@ -84,7 +84,7 @@ fn a_hung_callback_silences_the_watchdog_and_does_not_keep_the_process() {
 
     let process = Command::new(std::env::current_exe().expect("it runs"))
         .args(["attach", "--alg", "hangs"])
-        .env(HANGS, "1")
+        .env(HANGING_ALGORITHM, "1")
         .env("NOTIFY_SOCKET", &path)
         .env("WATCHDOG_USEC", "300000")
         .stdout(Stdio::null())

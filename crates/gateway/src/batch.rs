@@ -172,7 +172,7 @@ mod tests {
     /// without GSO.
     #[test]
     fn a_batch_that_is_not_cut_arrives_whole_and_marked() {
-        const MANY: usize = 200;
+        const DATAGRAM_COUNT: usize = 200;
         let here = SocketAddr::from(([127, 0, 0, 1], 0));
         let (sender, receiver) = (Socket::bind(here).unwrap(), Socket::bind(here).unwrap());
         let mut inbox = ccplane_udp::Inbox::new();
@@ -182,13 +182,13 @@ mod tests {
             DatagramMarks { ecn: 2, dscp: 46 },
         ] {
             let mut batch = SendBatch::new();
-            for _ in 0..MANY {
-                assert!(batch.takes(receiver.local(), marks, 10, MANY));
+            for _ in 0..DATAGRAM_COUNT {
+                assert!(batch.takes(receiver.local(), marks, 10, DATAGRAM_COUNT));
                 batch.keep(receiver.local(), marks, 10);
             }
             assert_eq!(batch.flush(&sender).unwrap(), BatchOutcome::default());
             let mut found = 0;
-            while found < MANY {
+            while found < DATAGRAM_COUNT {
                 let mut wait = [PollFd::new(receiver.as_fd(), PollFlags::POLLIN)];
                 assert_ne!(poll(&mut wait, 1_000_u16).unwrap(), 0, "{found} came");
                 receiver

@@ -9,7 +9,7 @@ use ccplane_gateway::tunnel::{DatagramKind, HandshakeDemux, SealOutcome, Tunnel}
 
 const BYTES: usize = 1_420;
 const PACKETS: u32 = 200_000;
-const FROM: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+const FROM_ADDRESS: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
 fn met() -> [Tunnel; 2] {
     let keys = [1, 2].map(|n| PrivateKey::from_bytes([n; 32]));
@@ -17,13 +17,15 @@ fn met() -> [Tunnel; 2] {
     let mut b = HandshakeDemux::new(&keys[1], 2).tunnel(0, keys[0].public(), None, false);
     let (mut room, mut other) = ([0; 256], [0; 256]);
     let bytes = a.knock(&mut room).expect("it calls");
-    let DatagramKind::Handshake { answer, .. } = b.open(FROM, &room[..bytes], &mut other) else {
+    let DatagramKind::Handshake { answer, .. } = b.open(FROM_ADDRESS, &room[..bytes], &mut other)
+    else {
         panic!("no answer")
     };
-    let DatagramKind::Handshake { answer, .. } = a.open(FROM, &other[..answer], &mut room) else {
+    let DatagramKind::Handshake { answer, .. } = a.open(FROM_ADDRESS, &other[..answer], &mut room)
+    else {
         panic!("no keepalive")
     };
-    b.open(FROM, &room[..answer], &mut other);
+    b.open(FROM_ADDRESS, &room[..answer], &mut other);
     [a, b]
 }
 
@@ -47,7 +49,7 @@ fn a_packet_of_1420_bytes_is_sealed_and_opened() {
     let mut room = vec![0; 2_048];
     let start = Instant::now();
     for datagram in &sealed {
-        let opened = b.open(FROM, datagram, &mut room);
+        let opened = b.open(FROM_ADDRESS, datagram, &mut room);
         assert!(
             matches!(opened, DatagramKind::Packet { bytes: BYTES, .. }),
             "{opened:?}"

@@ -176,18 +176,18 @@ fn packets_of_1280_bytes_fit_a_way_of_60_more() {
 #[test]
 fn on_a_narrow_way_packets_are_told_of_divided_and_connections_fit() {
     // The inner MTU is still at least 1280, the minimum of IPv6.
-    const OUTSIDE: u32 = 1_380;
-    const INSIDE: u32 = OUTSIDE - 60;
+    const OUTER_MTU: u32 = 1_380;
+    const INNER_MTU: u32 = OUTER_MTU - 60;
     let Some(sites) = Sites::new("narrow") else {
         return;
     };
     let (a, b) = (sites.udp(0, "10.7.0.1"), sites.udp(1, "10.7.0.2"));
     there_and_back(&a, &b, b"hello");
-    sites.network.way.mtu.store(OUTSIDE, Relaxed);
+    sites.network.way.mtu.store(OUTER_MTU, Relaxed);
     // Linux sets "don't fragment" until it learns a smaller path MTU.
     until_it_comes("a long datagram", &a, &b, &[1; 1_350]);
     let first = sites.report(0).peers[0].clone();
-    assert_eq!(first.mtu, INSIDE);
+    assert_eq!(first.mtu, INNER_MTU);
     assert!(first.counts["too_big_packets"] > 0, "{first:?}");
     if has_ipv6() {
         until_it_comes(
@@ -208,7 +208,10 @@ fn on_a_narrow_way_packets_are_told_of_divided_and_connections_fit() {
     divides("0");
     until_it_comes("a datagram in fragments", &divided, &a, &[2; 1_350]);
     let second = sites.report(1).peers[0].clone();
-    assert_eq!((second.mtu, second.counts["too_big_packets"]), (INSIDE, 0));
+    assert_eq!(
+        (second.mtu, second.counts["too_big_packets"]),
+        (INNER_MTU, 0)
+    );
     assert!(second.counts["divided_packets"] > 0, "{second:?}");
 
     // MSS clamping works although the second site's hosts have received no ICMP message.
@@ -223,7 +226,7 @@ fn on_a_narrow_way_packets_are_told_of_divided_and_connections_fit() {
     let (accepted, _) = listener.accept().unwrap();
     for end in [&stream, &accepted] {
         let segment = getsockopt(end, sockopt::TcpMaxSeg).unwrap();
-        assert!(segment <= INSIDE - 40, "{segment}");
+        assert!(segment <= INNER_MTU - 40, "{segment}");
     }
     const BYTES: usize = 1 << 20;
     let sends = thread::spawn(move || (&accepted).write_all(&[7; BYTES]).unwrap());
@@ -240,8 +243,8 @@ fn on_a_narrow_way_packets_are_told_of_divided_and_connections_fit() {
 /// Transfers data over a connection whose first full segments exceed the path MTU.
 #[test]
 fn a_connection_moves_data_over_a_path_that_drops_long_packets_silently() {
-    const OUTSIDE: u32 = 1_300;
-    const INSIDE: u32 = OUTSIDE - 60;
+    const OUTER_MTU: u32 = 1_300;
+    const INNER_MTU: u32 = OUTER_MTU - 60;
     const BYTES: usize = 4 << 20;
     let configs = [
         site(0) + &peer("other", 1) + &endpoint(1),
@@ -252,7 +255,7 @@ fn a_connection_moves_data_over_a_path_that_drops_long_packets_silently() {
     };
     let way = Arc::clone(&sites.network.way);
     way.silent.store(true, Relaxed);
-    way.mtu.store(OUTSIDE, Relaxed);
+    way.mtu.store(OUTER_MTU, Relaxed);
     sites.start(1);
     sites.start(0);
     let listener = sites.spaces[1]
@@ -277,7 +280,7 @@ fn a_connection_moves_data_over_a_path_that_drops_long_packets_silently() {
     sends.join().unwrap().expect("all was taken");
     assert!(way.refused.load(Relaxed) > 0, "some were too long");
     let mtu = |sites: &Sites, n: usize| sites.report(n).peers[0].mtu;
-    let is_found = |mtu: u32| (INSIDE - 8..=INSIDE).contains(&mtu);
+    let is_found = |mtu: u32| (INNER_MTU - 8..=INNER_MTU).contains(&mtu);
     for n in [0, 1] {
         sites.until("found", |sites| {
             sites.report(n).peers[0].mtu_search == "complete"
@@ -299,7 +302,7 @@ fn a_connection_moves_data_over_a_path_that_drops_long_packets_silently() {
     let (accepted, _) = listener.accept().unwrap();
     for end in [&stream, &accepted] {
         let segment = getsockopt(end, sockopt::TcpMaxSeg).unwrap();
-        assert!(segment <= INSIDE - 40, "{segment}");
+        assert!(segment <= INNER_MTU - 40, "{segment}");
     }
     drop((stream, accepted));
     assert_eq!(way.refused.load(Relaxed), refused);
@@ -453,7 +456,7 @@ fn an_algorithm_that_hangs_opens_its_own_peer_and_disturbs_no_other() {
 
 #[test]
 fn new_keys_under_load_lose_nothing() {
-    const EACH: Duration = Duration::from_micros(500);
+    const BYTES_EACH: Duration = Duration::from_micros(500);
     let Some(sites) = Sites::new("rekey") else {
         return;
     };
@@ -467,7 +470,7 @@ fn new_keys_under_load_lose_nothing() {
         while !stopped.load(Relaxed) {
             a.send_to(&number.to_be_bytes(), to).unwrap();
             number += 1;
-            thread::sleep(EACH);
+            thread::sleep(BYTES_EACH);
         }
         number
     });

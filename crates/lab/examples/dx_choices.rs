@@ -20,8 +20,8 @@ type Failure = Box<dyn std::error::Error>;
 /// count.
 const RATE: Rate = Rate::from_bits_per_sec(10_000_000_000);
 const RTT: Duration = Duration::from_micros(100);
-const COUNTED: Duration = Duration::from_millis(100);
-const WARM: Duration = Duration::from_millis(200);
+const COUNTED_TIME: Duration = Duration::from_millis(100);
+const WARM_UP_TIME: Duration = Duration::from_millis(200);
 /// What DCTCP's authors allow the switch; more than any of these queues.
 const BUFFER: u64 = 1_000;
 const SENDERS: [u32; 4] = [2, 10, 20, 30];
@@ -87,9 +87,9 @@ fn run(contender: &str, senders: u32, stamps: StampModel, seed: u64) -> Result<O
             .map(|flow| sim.flow(*flow).map_or(0, |view| view.received))
             .collect()
     };
-    sim.run_until(Time::ZERO + WARM)?;
+    sim.run_until(Time::ZERO + WARM_UP_TIME)?;
     let before = got(&sim);
-    sim.run_until(Time::ZERO + WARM + COUNTED)?;
+    sim.run_until(Time::ZERO + WARM_UP_TIME + COUNTED_TIME)?;
     let goodputs: Vec<f64> = got(&sim)
         .iter()
         .zip(&before)
@@ -98,7 +98,9 @@ fn run(contender: &str, senders: u32, stamps: StampModel, seed: u64) -> Result<O
     let counted: Vec<_> = sim
         .crossings(bottleneck)
         .iter()
-        .filter(|c| (Time::ZERO + WARM..Time::ZERO + WARM + COUNTED).contains(&c.left))
+        .filter(|c| {
+            (Time::ZERO + WARM_UP_TIME..Time::ZERO + WARM_UP_TIME + COUNTED_TIME).contains(&c.left)
+        })
         .collect();
     let packet = 1_500e9 / RATE.bytes_per_sec() as f64;
     let bytes: u64 = counted.iter().map(|c| u64::from(c.bytes)).sum();
@@ -107,7 +109,7 @@ fn run(contender: &str, senders: u32, stamps: StampModel, seed: u64) -> Result<O
         .map(|c| (c.sojourn.as_nanos() as f64 - packet).max(0.0))
         .sum();
     Ok(Outcome {
-        used: bytes as f64 / (RATE.bytes_per_sec() as f64 * COUNTED.as_secs_f64()),
+        used: bytes as f64 / (RATE.bytes_per_sec() as f64 * COUNTED_TIME.as_secs_f64()),
         queue: waited / counted.len().max(1) as f64 / packet,
         jain: jain(&goodputs).unwrap_or(1.0),
     })

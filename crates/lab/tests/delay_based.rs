@@ -15,8 +15,8 @@ fn dumbbell(contender: &str, seconds: u32, link: &str, workloads: &str) -> Conte
 }
 
 const STANDARD: &str = "rate = \"96mbit\"\nrtt = \"20ms\"";
-const DEEP: &str = "rate = \"96mbit\"\nrtt = \"20ms\"\nqueue = \"droptail:2bdp\"";
-const ONE: &str = "[[workload]]\nbulk = {}\n";
+const DEEP_QUEUE: &str = "rate = \"96mbit\"\nrtt = \"20ms\"\nqueue = \"droptail:2bdp\"";
+const ONE_FLOW: &str = "[[workload]]\nbulk = {}\n";
 
 fn beside(other: &str) -> String {
     format!(
@@ -30,7 +30,7 @@ fn beside(other: &str) -> String {
 #[test]
 fn vegas_and_copa_keep_the_queue_small_alone_at_full_utilisation() {
     for name in ["vegas", "copa:mode=default", "copa"] {
-        let f = dumbbell(name, 20, STANDARD, ONE).figures;
+        let f = dumbbell(name, 20, STANDARD, ONE_FLOW).figures;
         assert!(f.utilisation > 0.97, "{name}: {}", f.utilisation);
         assert!(f.delay_p50_ms < 0.7, "{name}: {} ms", f.delay_p50_ms);
         // Copa does not overshoot.
@@ -64,7 +64,7 @@ fn copa_settles_on_long_and_fast_paths_and_in_small_buffers() {
     for (rate, rtt, seconds) in paths {
         for queue in ["1bdp", "0.3bdp"] {
             let link = format!("rate = {rate:?}\nrtt = {rtt:?}\nqueue = \"droptail:{queue}\"");
-            let f = dumbbell("copa", seconds, &link, ONE).figures;
+            let f = dumbbell("copa", seconds, &link, ONE_FLOW).figures;
             assert!(
                 f.utilisation > 0.9,
                 "{rate} {rtt} {queue}: {}",
@@ -83,7 +83,7 @@ fn copa_settles_on_long_and_fast_paths_and_in_small_buffers() {
 #[test]
 fn copa_competes_with_cubic_only_in_its_auto_mode() {
     let share = |name| {
-        dumbbell(name, 60, DEEP, &beside("native:cubic"))
+        dumbbell(name, 60, DEEP_QUEUE, &beside("native:cubic"))
             .figures
             .goodput_mbit
             / PAYLOAD
@@ -126,7 +126,7 @@ fn copa_flows_do_not_compete_with_each_other_in_a_deep_buffer() {
 fn ledbat_plus_plus_fills_the_link_alone_and_yields_to_cubic() {
     // A queue in which 60 ms of delay find room.
     let link = "rate = \"96mbit\"\nrtt = \"20ms\"\nqueue = \"droptail:6bdp\"";
-    let alone = dumbbell("ledbat++", 60, link, ONE).figures;
+    let alone = dumbbell("ledbat++", 60, link, ONE_FLOW).figures;
     assert!(alone.utilisation > 0.85, "{}", alone.utilisation);
     assert!(alone.delay_p95_ms < 66.0, "{} ms", alone.delay_p95_ms);
     let beside = dumbbell("ledbat++", 60, link, &beside("native:cubic")).figures;
@@ -149,11 +149,11 @@ fn ledbat_plus_plus_has_no_advantage_for_the_latecomer() {
 
 #[test]
 fn a_constant_rate_is_that_rate() {
-    let f = dumbbell("constant:rate=48mbit", 10, STANDARD, ONE).figures;
+    let f = dumbbell("constant:rate=48mbit", 10, STANDARD, ONE_FLOW).figures;
     // A rate is one of payload.
     assert!((47.5..48.1).contains(&f.goodput_mbit), "{}", f.goodput_mbit);
     assert!(f.delay_p99_ms < 1.0 && f.queue_drops == 0, "{f:?}");
     // A window of half a BDP.
-    let f = dumbbell("constant:cwnd=80p", 10, STANDARD, ONE).figures;
+    let f = dumbbell("constant:cwnd=80p", 10, STANDARD, ONE_FLOW).figures;
     assert!((45.0..47.0).contains(&f.goodput_mbit), "{}", f.goodput_mbit);
 }

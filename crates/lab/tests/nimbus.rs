@@ -31,7 +31,7 @@ const CUBIC: &str = "[[workload]]\nname = \"cross\"\nfrom = \"left2\"\nto = \"ri
 const TARGET_MS: f64 = 12.5;
 /// Mean queue at rest. The law aims at the least RTT of 10 ms, and the mean is up to a tenth above
 /// it.
-const RESTS: std::ops::Range<f64> = 0.85 * TARGET_MS..1.1 * TARGET_MS;
+const IDLE_TIMES: std::ops::Range<f64> = 0.85 * TARGET_MS..1.1 * TARGET_MS;
 
 #[test]
 fn alone_it_fills_the_link_and_keeps_the_queue_short() {
@@ -39,7 +39,7 @@ fn alone_it_fills_the_link_and_keeps_the_queue_short() {
         let result = run(contender, 20, "");
         assert!(goodput(&result, 5.0, 20.0) > 0.99 * PAYLOAD, "{contender}");
         let mean = delay(&result, 5.0, 20.0);
-        assert!(mean < RESTS.end, "{contender}: {mean} ms");
+        assert!(mean < IDLE_TIMES.end, "{contender}: {mean} ms");
     }
 }
 
@@ -61,7 +61,7 @@ fn it_competes_with_cubic_within_seconds_and_stops_when_it_has_gone() {
     // And then no more.
     assert!(goodput(&result, 45.0, 55.0) > 0.98 * PAYLOAD);
     let mean = delay(&result, 45.0, 55.0);
-    assert!(RESTS.contains(&mean), "{mean} ms");
+    assert!(IDLE_TIMES.contains(&mean), "{mean} ms");
 
     // Without the switch it would have starved: so much for why there is one.
     let starved = run("nimbus:competitive=off", 40, &cross("15s"));
@@ -80,7 +80,7 @@ fn beside_a_constant_rate_it_takes_the_rest_and_does_not_compete() {
             (0.98..1.01).contains(&(mbit / PAYLOAD * 2.0)),
             "from {start} s: {mbit} Mbit/s"
         );
-        assert!(RESTS.contains(&ms), "from {start} s: {ms} ms");
+        assert!(IDLE_TIMES.contains(&ms), "from {start} s: {ms} ms");
     }
 }
 
@@ -92,10 +92,10 @@ fn a_capacity_that_changes_is_known_after_some_seconds() {
     assert!(goodput(&result, 25.0, 35.0) > 0.98 * PAYLOAD / 2.0);
     // With the old capacity it would have taken itself for a competitor, and filled the queue.
     let mean = delay(&result, 27.0, 35.0);
-    assert!(RESTS.contains(&mean), "{mean} ms");
+    assert!(IDLE_TIMES.contains(&mean), "{mean} ms");
     assert!(goodput(&result, 45.0, 55.0) > 0.98 * PAYLOAD);
     let mean = delay(&result, 45.0, 55.0);
-    assert!(RESTS.contains(&mean), "{mean} ms");
+    assert!(IDLE_TIMES.contains(&mean), "{mean} ms");
 }
 
 #[test]
@@ -106,7 +106,7 @@ fn an_agent_that_hears_an_rtt_late_does_as_well() {
     let result = run("nimbus", 35, &late);
     assert!(goodput(&result, 5.0, 15.0) > 0.98 * PAYLOAD);
     let mean = delay(&result, 5.0, 15.0);
-    assert!(RESTS.contains(&mean), "{mean} ms");
+    assert!(IDLE_TIMES.contains(&mean), "{mean} ms");
     assert!(goodput(&result, 22.0, 35.0) > PAYLOAD / 3.0);
 }
 

@@ -66,7 +66,7 @@ const CLEAN: (&str, f64) = (
     "rate = \"24mbit\"\nrtt = \"40ms\"\nqueue = \"droptail:1bdp\"",
     0.5,
 );
-const FAST: (&str, f64) = (
+const FAST_LINK: (&str, f64) = (
     "rate = \"96mbit\"\nrtt = \"20ms\"\nqueue = \"droptail:2bdp\"",
     0.125,
 );
@@ -77,21 +77,21 @@ const LOSSY: (&str, f64) = (
 
 #[test]
 fn reno() {
-    for link in [CLEAN, FAST, LOSSY] {
+    for link in [CLEAN, FAST_LINK, LOSSY] {
         alike(["reno.ccp", "reno"], link);
     }
 }
 
 #[test]
 fn cubic() {
-    for link in [CLEAN, FAST, LOSSY] {
+    for link in [CLEAN, FAST_LINK, LOSSY] {
         alike(["cubic.ccp", "cubic:hystart=off"], link);
     }
 }
 
 #[test]
 fn copa() {
-    for link in [CLEAN, FAST, LOSSY] {
+    for link in [CLEAN, FAST_LINK, LOSSY] {
         alike(["copa.ccp", "copa:mode=default"], link);
     }
     alike(
@@ -102,7 +102,7 @@ fn copa() {
 
 #[test]
 fn vegas() {
-    for link in [CLEAN, FAST, LOSSY] {
+    for link in [CLEAN, FAST_LINK, LOSSY] {
         alike(["vegas.ccp", "vegas"], link);
     }
     alike(
@@ -113,7 +113,7 @@ fn vegas() {
 
 #[test]
 fn bbr() {
-    for link in [CLEAN, FAST, LOSSY] {
+    for link in [CLEAN, FAST_LINK, LOSSY] {
         alike(["bbr.ccp", "bbr:policer=false"], link);
     }
 }

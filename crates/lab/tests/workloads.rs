@@ -403,7 +403,7 @@ fn means_over_seeds_are_of_workloads_too() {
     );
 }
 
-const ALONE: &str = r#"
+const UNLOADED_SCENARIO: &str = r#"
 contenders = ["native:cubic", "reno"]
 duration = "2s"
 [topology.dumbbell]
@@ -415,7 +415,7 @@ bulk = {}
 
 #[test]
 fn a_scenario_without_chance_says_so() {
-    let result = simulate(&ALONE.replace("duration", "seeds = \"1..5\"\nduration"));
+    let result = simulate(&UNLOADED_SCENARIO.replace("duration", "seeds = \"1..5\"\nduration"));
     assert_eq!(
         result.note,
         "Nothing in it is random: all 5 seeds gave the same."
@@ -439,7 +439,7 @@ fn a_scenario_without_chance_says_so() {
 
 #[test]
 fn two_seeds_have_a_range_and_no_interval() {
-    let two = ALONE
+    let two = UNLOADED_SCENARIO
         .replace("duration", "seeds = \"1..2\"\nduration")
         .replace("rtt", "loss = \"0.5%\"\nrtt");
     let result = simulate(&two);

@@ -159,7 +159,7 @@ impl TextAlgorithm {
     }
 
     /// Variable that records whether the initial values have been set.
-    pub const BEGUN: &str = INIT_DONE_VARIABLE;
+    pub const INIT_DONE_VARIABLE: &str = INIT_DONE_VARIABLE;
 
     /// Returns the program's source with these parameter values, and the defaults of the others.
     pub fn program(&self, given: &[(&str, &str)]) -> Result<String, BadValue> {

@@ -446,14 +446,14 @@ fn of_many_that_take_over_a_dead_path_one_serves() {
 }
 
 /// A ccplane datapath with one flow, on the local link.
-struct Own {
+struct OwnDatapath {
     datapath: Datapath<RemoteChannel>,
     transport: Transport,
     clock: ThreadClock,
 }
 
-impl Own {
-    fn new(path: &Path) -> Own {
+impl OwnDatapath {
+    fn new(path: &Path) -> OwnDatapath {
         let limits = OperatorLimits {
             fallback_after: ccplane_units::Duration::from_millis(300),
             ..OperatorLimits::default()
@@ -473,7 +473,7 @@ impl Own {
             ssthresh: u64::MAX,
             now: clock.now(),
         };
-        Own {
+        OwnDatapath {
             datapath,
             transport,
             clock,
@@ -504,7 +504,7 @@ impl Own {
         self.datapath.way().is_connected()
     }
 
-    fn turn_until(&mut self, what: &str, mut done: impl FnMut(&mut Own) -> bool) {
+    fn turn_until(&mut self, what: &str, mut done: impl FnMut(&mut OwnDatapath) -> bool) {
         let start = Instant::now();
         while !done(self) {
             assert!(start.elapsed() < StdDuration::from_secs(30), "{what}");
@@ -516,7 +516,7 @@ impl Own {
 fn an_agent_dies_the_fallback_steers_and_a_new_agent_takes_over() {
     let place = Place::new();
     let path = place.path("agent");
-    let mut own = Own::new(&path);
+    let mut own = OwnDatapath::new(&path);
     let mut link = Local::bind(&path).expect("it binds");
     assert_eq!(stat(&path).expect("it is there").st_mode & 0o777, 0o600);
     let first = serving(&mut link, || {
@@ -531,7 +531,7 @@ fn an_agent_dies_the_fallback_steers_and_a_new_agent_takes_over() {
     );
     drop(link);
 
-    own.turn_until("the fallback steers", Own::turn);
+    own.turn_until("the fallback steers", OwnDatapath::turn);
     assert!(!own.is_connected());
     let before = own.transport.cwnd;
 
@@ -553,7 +553,7 @@ fn an_agent_dies_the_fallback_steers_and_a_new_agent_takes_over() {
 fn heartbeats_keep_the_fallback_away_from_a_quiet_flow() {
     let place = Place::new();
     let path = place.path("agent");
-    let mut own = Own::new(&path);
+    let mut own = OwnDatapath::new(&path);
     let mut link = Local::bind(&path).expect("it binds");
     serving(&mut link, || {
         own.turn_until("the agent steers", |own| {
@@ -575,7 +575,7 @@ fn heartbeats_keep_the_fallback_away_from_a_quiet_flow() {
 fn garbage_on_the_local_link_closes_that_connection_only() {
     let place = Place::new();
     let path = place.path("agent");
-    let mut own = Own::new(&path);
+    let mut own = OwnDatapath::new(&path);
     let mut link = Local::bind(&path).expect("it binds");
     let stats = serving(&mut link, || {
         own.turn_until("the agent steers", |own| {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use ccplane::program::{
-    self, Failure, FailureKind, Need, PaperArgs, Where, percent_bar, print_line, require,
+    self, Failure, FailureKind, Need, PaperArgs, PaperBackend, percent_bar, print_line, require,
 };
 use ccplane_algorithms::Registry;
 use ccplane_lab::Progress;
@@ -58,8 +58,8 @@ fn of(
     json: bool,
 ) -> Result<(), Failure> {
     let datapath = args.datapath.map(|place| match place {
-        Where::Sim => Datapath::Sim,
-        Where::Linux => Datapath::Linux,
+        PaperBackend::Sim => Datapath::Sim,
+        PaperBackend::Linux => Datapath::Linux,
     });
     if let Some(datapath) = datapath.filter(|datapath| !experiment.on.contains(datapath)) {
         let name = experiment.name;

@@ -23,7 +23,7 @@ use crate::Error;
 use crate::algorithm::{register, with_files};
 
 /// Interval for polling signals, the maximum delay of Ctrl-C.
-const LOOK_EVERY: Duration = Duration::from_millis(50);
+const SIGNAL_POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Runs a command line and returns its exit code.
 #[pyfunction]
@@ -171,7 +171,7 @@ pub(crate) fn simulate(
         let wait = || {
             told.lock()
                 .unwrap_or_else(PoisonError::into_inner)
-                .recv_timeout(LOOK_EVERY)
+                .recv_timeout(SIGNAL_POLL_INTERVAL)
         };
         loop {
             match py.detach(wait) {

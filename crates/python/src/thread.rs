@@ -9,7 +9,7 @@ use pyo3::ffi;
 use pyo3::prelude::*;
 
 thread_local! {
-    static KEPT: OnceCell<SavedThreadState> = const { OnceCell::new() };
+    static SAVED_STATE: OnceCell<SavedThreadState> = const { OnceCell::new() };
 }
 
 /// Runs `f` with the GIL held.

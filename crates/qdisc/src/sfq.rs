@@ -243,9 +243,9 @@ mod tests {
     use super::*;
 
     #[derive(Clone, Debug)]
-    struct Of(u32, u32);
+    struct FlowPacket(u32, u32);
 
-    impl Packet for Of {
+    impl Packet for FlowPacket {
         fn bytes(&self) -> u32 {
             self.0
         }
@@ -264,9 +264,9 @@ mod tests {
             let limit = if in_bytes { Limit::Bytes(3_000) } else { Limit::Packets(60) };
             let config = SfqConfig { quantum: Some(100), ..SfqConfig::DEFAULT };
             let mut queue = Sfq::new(config, limit, 100, 1);
-            let mut nowhere = |_: Of, _| {};
+            let mut nowhere = |_: FlowPacket, _| {};
             for (flow, size, leave, look) in steps {
-                queue.enqueue(Time::ZERO, Of(size * 50, flow.wrapping_mul(0x0137_a5b1)), &mut nowhere);
+                queue.enqueue(Time::ZERO, FlowPacket(size * 50, flow.wrapping_mul(0x0137_a5b1)), &mut nowhere);
                 for _ in 0..leave / 2 {
                     queue.dequeue(Time::ZERO, &mut nowhere);
                 }

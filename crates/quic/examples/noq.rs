@@ -10,9 +10,9 @@ use ccplane_units::Bytes;
 use rustls::pki_types::PrivatePkcs8KeyDer;
 
 /// Adds one packet per RTT without loss and halves the window on a loss.
-struct Mine;
+struct MyController;
 
-impl Algorithm for Mine {
+impl Algorithm for MyController {
     /// Window and packet size, bytes.
     type Flow = (u64, u64);
 
@@ -53,7 +53,7 @@ impl Algorithm for Mine {
 async fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     let plane = QuicPlane::in_process(
         Stack::Noq,
-        ccplane_agent::box_algorithm(Mine),
+        ccplane_agent::box_algorithm(MyController),
         OperatorLimits::default(),
     )?;
     let mut transport = noq::TransportConfig::default();

@@ -12,9 +12,9 @@ use rustls::pki_types::PrivatePkcs8KeyDer;
 
 /// Grows the window by an eighth per RTT while queueing delay is below 5 ms, else shrinks it by an
 /// eighth; halves it on a loss.
-struct Mine;
+struct MyController;
 
-impl Algorithm for Mine {
+impl Algorithm for MyController {
     type Flow = (u64, u64); // window and packet size, bytes
 
     fn name(&self) -> &str {
@@ -56,7 +56,7 @@ impl Algorithm for Mine {
 async fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     let plane = QuicPlane::in_process(
         Stack::Quinn,
-        ccplane_agent::box_algorithm(Mine),
+        ccplane_agent::box_algorithm(MyController),
         OperatorLimits::default(),
     )?;
     let mut transport = TransportConfig::default();

@@ -11,9 +11,9 @@ use s2n_quic::{Client, Server};
 
 /// Sets the window to 1.05 times the bytes acknowledged in the last RTT, halves it on a loss, and
 /// paces accordingly.
-struct Mine;
+struct MyController;
 
-impl Algorithm for Mine {
+impl Algorithm for MyController {
     type Flow = u64; // window, bytes
 
     fn name(&self) -> &str {
@@ -53,7 +53,7 @@ impl Algorithm for Mine {
 async fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     let plane = QuicPlane::in_process(
         Stack::S2n,
-        ccplane_agent::box_algorithm(Mine),
+        ccplane_agent::box_algorithm(MyController),
         OperatorLimits::default(),
     )?;
     let key = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()])?;

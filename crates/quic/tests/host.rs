@@ -12,8 +12,8 @@ use ccplane_quic::host::{HostOptions, Native, QuicCongestion, QuicHost, built_in
 use ccplane_quic::{OperatorLimits, QuicPlane, Stack};
 use ccplane_units::{Duration, Rate};
 
-const SOON: Duration = Duration::from_millis(20);
-const LATE: Real = Real::from_secs(60);
+const EXPECTED_TIME: Duration = Duration::from_millis(20);
+const TIMEOUT: Real = Real::from_secs(60);
 
 fn options(congestion: QuicCongestion) -> HostOptions {
     HostOptions {
@@ -71,7 +71,7 @@ fn carry(hosts: &mut [QuicHost; 2], bytes: u64, connections: usize) {
         .collect();
     let (mut written, mut taken) = (vec![0u64; connections], vec![0u64; connections]);
     let mut accepted = Vec::new();
-    let late = Instant::now() + LATE;
+    let late = Instant::now() + TIMEOUT;
     while taken.iter().any(|taken| *taken < bytes)
         || ids.iter().any(|id| !hosts[1].has_sent_all(*id))
     {
@@ -91,7 +91,7 @@ fn carry(hosts: &mut [QuicHost; 2], bytes: u64, connections: usize) {
                 hosts[1].finish(*id);
             }
         }
-        QuicHost::turn_all(hosts, SOON).unwrap();
+        QuicHost::turn_all(hosts, EXPECTED_TIME).unwrap();
         while let Some(id) = hosts[0].accepted() {
             accepted.push(id);
         }
@@ -111,7 +111,7 @@ fn carry(hosts: &mut [QuicHost; 2], bytes: u64, connections: usize) {
     accepted.iter().for_each(|id| hosts[0].close(*id, true));
     while hosts.iter().any(|host| host.count() > 0) {
         assert!(Instant::now() < late, "a connection does not end");
-        QuicHost::turn_all(hosts, SOON).unwrap();
+        QuicHost::turn_all(hosts, EXPECTED_TIME).unwrap();
     }
 }
 
@@ -125,7 +125,7 @@ fn call_and_leave(host: &mut QuicHost, addresses: impl Iterator<Item = u8>) {
         let mut caller = QuicHost::bind(from, None).unwrap();
         caller.connect(host.local()).unwrap();
         caller.turn(Duration::ZERO).unwrap();
-        host.turn(SOON).unwrap();
+        host.turn(EXPECTED_TIME).unwrap();
     }
 }
 
@@ -151,7 +151,7 @@ fn callers_that_prove_no_address_leave_the_slots_to_others() {
         let mut hosts = [server, client];
         let to = hosts[0].local();
         let id = hosts[1].connect(to).unwrap();
-        let late = Instant::now() + LATE;
+        let late = Instant::now() + TIMEOUT;
         while !hosts[1].is_connected(id) {
             assert!(
                 Instant::now() < late,
@@ -159,7 +159,7 @@ fn callers_that_prove_no_address_leave_the_slots_to_others() {
                 hosts[1].failure(id)
             );
             assert_eq!(hosts[1].failure(id), None, "{stack:?}");
-            QuicHost::turn_all(&mut hosts, SOON).unwrap();
+            QuicHost::turn_all(&mut hosts, EXPECTED_TIME).unwrap();
         }
     }
 }
@@ -184,11 +184,11 @@ fn one_address_holds_no_more_connections_than_its_share() {
     let mut hosts = [server, client(1), client(2)];
     let ids: Vec<u64> = (0..6).map(|_| hosts[1].connect(to).unwrap()).collect();
     let other = hosts[2].connect(to).unwrap();
-    let late = Instant::now() + LATE;
+    let late = Instant::now() + TIMEOUT;
     let mut outcomes = (0, 0);
     while outcomes != (4, 2) || !hosts[2].is_connected(other) {
         assert!(Instant::now() < late, "connected and refused: {outcomes:?}");
-        QuicHost::turn_all(&mut hosts, SOON).unwrap();
+        QuicHost::turn_all(&mut hosts, EXPECTED_TIME).unwrap();
         let connected = ids.iter().filter(|id| hosts[1].is_connected(**id)).count();
         let refused = ids
             .iter()
@@ -236,7 +236,7 @@ fn what_is_sent_arrives_whoever_decides_the_window() {
 
 /// Waits until `flows` flows were opened and closed.
 fn ends(plane: &QuicPlane, flows: u64) {
-    let late = Instant::now() + LATE;
+    let late = Instant::now() + TIMEOUT;
     while plane.stats().closed < flows && Instant::now() < late {
         std::thread::sleep(Real::from_millis(10));
     }
@@ -309,13 +309,13 @@ fn a_server_of_another_fingerprint_is_refused() {
         let mut hosts = [listening, opening];
         let to = hosts[0].local();
         let id = hosts[1].connect(to).unwrap();
-        let late = Instant::now() + LATE;
+        let late = Instant::now() + TIMEOUT;
         while hosts[1].failure(id).is_none() {
             assert!(
                 Instant::now() < late && !hosts[1].is_connected(id),
                 "{stack:?}"
             );
-            QuicHost::turn_all(&mut hosts, SOON).unwrap();
+            QuicHost::turn_all(&mut hosts, EXPECTED_TIME).unwrap();
         }
         let why = hosts[1].failure(id).unwrap();
         assert!(why.contains("certificate"), "{stack:?}: {why}");
@@ -398,9 +398,9 @@ fn connections_too_many_are_refused() {
         ];
         let to = hosts[0].local();
         let ids: Vec<u64> = (0..3).map(|_| hosts[1].connect(to).unwrap()).collect();
-        let late = Instant::now() + LATE;
+        let late = Instant::now() + TIMEOUT;
         loop {
-            QuicHost::turn_all(&mut hosts, SOON).unwrap();
+            QuicHost::turn_all(&mut hosts, EXPECTED_TIME).unwrap();
             let failed = ids
                 .iter()
                 .filter(|id| hosts[1].failure(**id).is_some())
@@ -429,7 +429,7 @@ fn the_threads_of_a_plane_end_with_it() {
             .count()
     };
     let until = |holds: &dyn Fn() -> bool| {
-        let late = Instant::now() + LATE;
+        let late = Instant::now() + TIMEOUT;
         while !holds() && Instant::now() < late {
             std::thread::sleep(Real::from_millis(20));
         }

@@ -15,13 +15,13 @@ use ccplane_algorithms::{Parameters, Registry};
 use ccplane_quic::{OperatorLimits, PlaneError, PlaneStats, QuicPlane, Stack};
 use noq_proto::TransportConfig;
 
-const LASTS: Duration = Duration::from_secs(10);
+const DURATION: Duration = Duration::from_secs(10);
 
 /// Runs an algorithm whose agent is in the same virtual time.
 fn steered(name: &str, link: Link) -> (Outcome, PlaneStats) {
     let epoch = Instant::now();
     let plane = plane(name, &Parameters::default(), epoch);
-    let outcome = run(link, under(&plane), epoch, LASTS, |now| plane.turn(now));
+    let outcome = run(link, under(&plane), epoch, DURATION, |now| plane.turn(now));
     (outcome, plane.stats())
 }
 
@@ -48,11 +48,11 @@ fn native(link: Link) -> Outcome {
     let mut transport = TransportConfig::default();
     transport
         .congestion_controller_factory(Arc::new(noq_proto::congestion::CubicConfig::default()));
-    run(link, transport, Instant::now(), LASTS, |_| ())
+    run(link, transport, Instant::now(), DURATION, |_| ())
 }
 
 fn mbit(outcome: &Outcome) -> f64 {
-    outcome.arrived as f64 * 8.0 / LASTS.as_secs_f64() / 1e6
+    outcome.arrived as f64 * 8.0 / DURATION.as_secs_f64() / 1e6
 }
 
 #[test]
@@ -203,7 +203,7 @@ fn an_ordered_rate_paces_what_leaves() {
         .with("rate", "20mbit")
         .with("cwnd", "200p");
     let plane = plane("constant", &parameters, epoch);
-    let outcome = run(Link::ordinary(), under(&plane), epoch, LASTS, |now| {
+    let outcome = run(Link::ordinary(), under(&plane), epoch, DURATION, |now| {
         plane.turn(now)
     });
     let sent: Vec<(Duration, u64)> = outcome
@@ -236,7 +236,7 @@ fn migrations_leave_no_flow_behind() {
         rebinds: Some((Duration::from_millis(200), 10)),
         ..Link::ordinary()
     };
-    let outcome = between(link, under(&plane), under(&plane), epoch, LASTS, |now| {
+    let outcome = between(link, under(&plane), under(&plane), epoch, DURATION, |now| {
         plane.turn(now)
     });
     let stats = plane.stats();
@@ -310,7 +310,7 @@ fn noq_stands_still_while_addresses_change_faster_than_it_validates_them() {
             own,
             TransportConfig::default(),
             Instant::now(),
-            LASTS,
+            DURATION,
             |_| (),
         )
     };

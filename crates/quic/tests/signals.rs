@@ -215,7 +215,7 @@ struct Outcome {
     link: LinkView,
 }
 
-const ONE_WAY: Duration = Duration::from_millis(20);
+const ONE_WAY_DELAY: Duration = Duration::from_millis(20);
 
 /// RTT sample of the handshake: 40 ms plus the serialization of 52 bytes at 20 Mbit/s.
 const HANDSHAKE_US: u64 = 40_020;
@@ -256,10 +256,13 @@ fn one(case: &Case, fields: &'static [&'static str]) -> (Vec<Row>, Simulation<Tr
     let switch = network.switch("switch");
     let wire = LinkSpec::wire(Duration::ZERO);
     network.duplex(sender, switch, wire.clone(), wire);
-    let forward = LinkSpec::new(Rate::from_bits_per_sec(case.rate * 1_000_000), ONE_WAY)
-        .with_queue(case.queue.parse().unwrap(), ONE_WAY * 2)
-        .with_loss(case.loss);
-    let (link, _) = network.duplex(switch, receiver, forward, LinkSpec::wire(ONE_WAY));
+    let forward = LinkSpec::new(
+        Rate::from_bits_per_sec(case.rate * 1_000_000),
+        ONE_WAY_DELAY,
+    )
+    .with_queue(case.queue.parse().unwrap(), ONE_WAY_DELAY * 2)
+    .with_loss(case.loss);
+    let (link, _) = network.duplex(switch, receiver, forward, LinkSpec::wire(ONE_WAY_DELAY));
     let mut sim =
         Simulation::with_tracer(network, SimOptions::default(), Trace::default()).unwrap();
     for (ms, change) in &case.changes {
@@ -636,7 +639,10 @@ fn timeouts_are_told_and_undone_where_they_were_wrong() {
     );
 
     let longer: Vec<PlannedChange> = vec![(2_000, |link| {
-        NetworkChange::Delay(link, DelayModel::Fixed(ONE_WAY + Duration::from_secs(1)))
+        NetworkChange::Delay(
+            link,
+            DelayModel::Fixed(ONE_WAY_DELAY + Duration::from_secs(1)),
+        )
     })];
     let case = Case {
         changes: longer,

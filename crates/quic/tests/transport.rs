@@ -64,7 +64,7 @@ impl CongestionControl for Law {
 }
 
 /// Two ends of the transport, and a path that observes the sender's packets.
-struct Both {
+struct TwoEnds {
     now: Time,
     ends: [Connection; 2],
     law: Law,
@@ -85,8 +85,8 @@ struct Both {
     compared: u64,
 }
 
-impl Both {
-    fn new(drops: BTreeSet<u32>, apart: bool) -> Both {
+impl TwoEnds {
+    fn new(drops: BTreeSet<u32>, apart: bool) -> TwoEnds {
         let now = Time::from_micros(1);
         let config = Arc::new(TransportConfig {
             mss: MSS,
@@ -95,7 +95,7 @@ impl Both {
         });
         let mut client = Connection::connect(&config, now);
         client.write(1 << 40);
-        let mut both = Both {
+        let mut both = TwoEnds {
             now,
             // Placeholder until the connection is accepted.
             ends: [client, Connection::connect(&config, now)],
@@ -229,7 +229,7 @@ fn a_reduction_after_one_loss_is_that_of_the_transport_packet_for_packet() {
         // From mid slow start to congestion avoidance, with one loss every few rounds.
         let first = 15 + random.next_u32() % 300;
         let drops = BTreeSet::from([first, first + 1_500 + random.next_u32() % 500]);
-        let mut both = Both::new(drops, seed % 2 == 0);
+        let mut both = TwoEnds::new(drops, seed % 2 == 0);
         while both.ends[0].una().0 < first + 2_800 {
             both.step();
         }
@@ -249,7 +249,7 @@ fn a_reduction_after_several_losses_is_that_of_the_transport_as_long_as_both_las
         let drops: BTreeSet<u32> = (0..2 + random.next_u32() % 4)
             .map(|_| first + random.next_u32() % 12)
             .collect();
-        let (count, mut both) = (drops.len(), Both::new(drops, seed % 2 == 0));
+        let (count, mut both) = (drops.len(), TwoEnds::new(drops, seed % 2 == 0));
         let mut reduced = 0;
         while both.path.lost_packets() < count as u64 || both.path.in_recovery() {
             both.step();

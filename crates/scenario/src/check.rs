@@ -8,8 +8,8 @@ use crate::context::{CheckContext, name, names};
 use crate::file::{self, Q, ScenarioFile, Word};
 use crate::{
     BundleSettings, Contender, EventChange, FileLookup, FlowEnd, ReportOptions, Scenario,
-    ScenarioEvent, Seeds, StaticRoute, TransportOptions, Until, Workload, bundle, stamps, topology,
-    transport, workloads,
+    ScenarioEvent, Seeds, StaticRoute, StopTime, TransportOptions, Workload, bundle, stamps,
+    topology, transport, workloads,
 };
 use crate::{Problem, SourceText};
 
@@ -207,12 +207,12 @@ fn until(
     written: Option<&Word>,
     contenders: &[Contender],
     workloads: &[Workload],
-) -> Result<Until, Problem> {
+) -> Result<StopTime, Problem> {
     let Some(written) = written else {
-        return Ok(Until::Duration);
+        return Ok(StopTime::Duration);
     };
     match written.get_ref().as_str() {
-        "duration" => return Ok(Until::Duration),
+        "duration" => return Ok(StopTime::Duration),
         "flows done" => {}
         other => {
             let known = ["duration", "flows done"];
@@ -246,7 +246,7 @@ fn until(
             "give flows a size, as `bulk = { bytes = \"10MB\" }`, or remove this line",
         ));
     }
-    Ok(Until::FlowsDone)
+    Ok(StopTime::FlowsDone)
 }
 
 fn events(

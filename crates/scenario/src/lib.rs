@@ -54,7 +54,7 @@ pub struct Scenario {
     /// Length of a run.
     pub duration: Duration,
     /// Whether it may end before.
-    pub until: Until,
+    pub until: StopTime,
     /// Goodput, use of the link and queueing delay count from here on: what comes before is not
     /// what is asked about.
     pub warm: Duration,
@@ -91,7 +91,7 @@ pub struct Scenario {
 
 /// When a run ends.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Until {
+pub enum StopTime {
     /// When its duration is over.
     #[default]
     Duration,

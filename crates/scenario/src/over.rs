@@ -4,8 +4,8 @@ use ccplane_qdisc::{LineSpec, LossModel, QueueSpec};
 use ccplane_units::{Duration, Rate};
 
 use crate::{
-    Contender, LinkSettings, Pairing, ReportOptions, Scenario, Seeds, Topology, TransportOptions,
-    Until, Workload, WorkloadKind,
+    Contender, LinkSettings, Pairing, ReportOptions, Scenario, Seeds, StopTime, Topology,
+    TransportOptions, Workload, WorkloadKind,
 };
 
 /// Between two looks at each flow, unless somebody sets another: no picture shows finer.
@@ -27,7 +27,7 @@ impl Scenario {
             title: None,
             contenders,
             duration,
-            until: Until::Duration,
+            until: StopTime::Duration,
             bundles: Vec::new(),
             warm: Duration::ZERO,
             seeds: Seeds::one(1),

@@ -18,7 +18,7 @@ use ccplane_units::{Duration, Time};
 use ccplane_workload::{Workload as Sends, WorkloadSpec};
 
 use crate::{
-    Contender, EventChange, FlowEnd, Problem, Scenario, ScenarioEvent, Topology, Until, Workload,
+    Contender, EventChange, FlowEnd, Problem, Scenario, ScenarioEvent, StopTime, Topology, Workload,
 };
 pub use hosts::Pairs;
 use hosts::{link, node};
@@ -101,7 +101,7 @@ impl PlannedWorkload {
             uncontrolled: workload.heeds_nothing(),
             compared,
             awaited: compared
-                && scenario.until == Until::FlowsDone
+                && scenario.until == StopTime::FlowsDone
                 && workload.ends() == FlowEnd::All,
         })
     }

@@ -4,8 +4,8 @@ use std::path::Path;
 
 use ccplane_qdisc::{ClassSpec, LineSpec, QueueSpec};
 use ccplane_scenario::{
-    Cellular, EventChange, FlowEnd, JitterShape, Pairing, Problem, Scenario, StampErrors, Topology,
-    TransportOptions, Until, WorkloadKind,
+    Cellular, EventChange, FlowEnd, JitterShape, Pairing, Problem, Scenario, StampErrors, StopTime,
+    Topology, TransportOptions, WorkloadKind,
 };
 use ccplane_units::{Bytes, Duration, Rate};
 use ccplane_workload::{Arrivals, ConnectionPolicy, DurationDistribution, Duty, Workload};
@@ -15,7 +15,7 @@ fn parse(text: &str) -> Result<Scenario, Problem> {
     Scenario::parse("test.toml", text, Path::new(env!("CARGO_TARGET_TMPDIR")))
 }
 
-const SMALL: &str = r#"
+const SMALL_SCENARIO: &str = r#"
 contenders = ["reno", "native:cubic"]
 duration = "10s"
 
@@ -29,7 +29,7 @@ bulk = { flows = 4 }
 
 #[test]
 fn a_small_file_has_sensible_defaults() {
-    let s = parse(SMALL).unwrap();
+    let s = parse(SMALL_SCENARIO).unwrap();
     assert_eq!(s.contenders.len(), 2);
     assert_eq!(
         (s.duration, s.seeds.count(), s.seeds.first()),
@@ -72,7 +72,7 @@ fn a_small_file_has_sensible_defaults() {
         (w.name.as_str(), w.pairing, w.algorithm.as_ref(), w.band),
         ("bulk", Pairing::Each, None, 0)
     );
-    let low = parse(&SMALL.replace("bulk =", "band = 7\nbulk ="));
+    let low = parse(&SMALL_SCENARIO.replace("bulk =", "band = 7\nbulk ="));
     assert_eq!(low.unwrap().workloads[0].band, 7);
     assert_eq!(
         s.report.size_classes,
@@ -358,10 +358,10 @@ poisson = { per_second = 10.0, sizes = { file = "sizes.cdf" } }
     );
 }
 
-/// `text` in [`SMALL`] replaced by `by`.
+/// `text` in [`SMALL_SCENARIO`] replaced by `by`.
 fn with(text: &str, by: &str) -> String {
-    assert!(SMALL.contains(text), "{text}");
-    SMALL.replace(text, by)
+    assert!(SMALL_SCENARIO.contains(text), "{text}");
+    SMALL_SCENARIO.replace(text, by)
 }
 
 /// The small file with these lines about the transport.
@@ -599,10 +599,10 @@ fn a_run_may_end_with_its_flows() {
         parse(&text.replace("bulk = { flows = 4 }", workload)).map(|s| s.until)
     };
     let (done, sized) = ("until = \"flows done\"", "bulk = { bytes = \"1MB\" }");
-    assert_eq!(until("", sized).unwrap(), Until::Duration);
+    assert_eq!(until("", sized).unwrap(), StopTime::Duration);
     assert_eq!(
         until("until = \"duration\"", "bulk = {}").unwrap(),
-        Until::Duration
+        StopTime::Duration
     );
     let poisson = "poisson = { per_second = 9.0, sizes = { fixed = \"1kB\" }";
     for finite in [
@@ -614,7 +614,11 @@ fn a_run_may_end_with_its_flows() {
         format!("{sized}\n[[workload]]\nalgorithm = \"reno\"\n{poisson} }}"),
         format!("{sized}\n[[workload]]\nbulk = {{}}"),
     ] {
-        assert_eq!(until(done, &finite).unwrap(), Until::FlowsDone, "{finite}");
+        assert_eq!(
+            until(done, &finite).unwrap(),
+            StopTime::FlowsDone,
+            "{finite}"
+        );
     }
     // What is compared is never done, whatever else is.
     assert!(until(done, &format!("{poisson} }}\n[[workload]]\n{sized}")).is_err());
@@ -622,8 +626,9 @@ fn a_run_may_end_with_its_flows() {
 
 #[test]
 fn bundles_are_read_and_their_mistakes_told() {
-    let text =
-        |lines: &str| format!("{SMALL}\n[[bundle]]\nfrom = \"left\"\nto = \"right\"\n{lines}\n");
+    let text = |lines: &str| {
+        format!("{SMALL_SCENARIO}\n[[bundle]]\nfrom = \"left\"\nto = \"right\"\n{lines}\n")
+    };
     let s = parse(&text("")).unwrap();
     let [bundle] = s.bundles.as_slice() else {
         panic!("{:?}", s.bundles)
@@ -1072,14 +1077,14 @@ proptest! {
     }
 
     #[test]
-    fn no_scenario_with_holes_can_panic(from in 0usize..SMALL.len(), length in 0usize..20, by in "[ -~\n]{0,12}") {
-        if let (Some(head), Some(rc3)) = (SMALL.get(..from), SMALL.get(from + length..)) {
+    fn no_scenario_with_holes_can_panic(from in 0usize..SMALL_SCENARIO.len(), length in 0usize..20, by in "[ -~\n]{0,12}") {
+        if let (Some(head), Some(rc3)) = (SMALL_SCENARIO.get(..from), SMALL_SCENARIO.get(from + length..)) {
             let _ = parse(&format!("{head}{by}{rc3}"));
         }
     }
 
     #[test]
     fn no_value_can_panic(key in prop::sample::select(vec!["\"96mbit\"", "\"20ms\"", "\"10s\"", "4"]), value in "[\"\\-0-9a-z.:%]{0,16}") {
-        let _ = parse(&SMALL.replace(key, &value));
+        let _ = parse(&SMALL_SCENARIO.replace(key, &value));
     }
 }

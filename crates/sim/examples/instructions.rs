@@ -132,7 +132,7 @@ fn acks(length: u64) -> Outcome<u64> {
 
 /// Reports of flows to Reno, each of which it answers with a window.
 fn reports(length: u64) -> Outcome<u64> {
-    const HERE: DatapathId = DatapathId(1);
+    const DATAPATH: DatapathId = DatapathId(1);
     let mut agent = agent()?;
     let datapath = DatapathInfo {
         id: 1,
@@ -143,13 +143,13 @@ fn reports(length: u64) -> Outcome<u64> {
         max_vars: 0,
         fallback_after: None,
     };
-    agent.handle(Time::ZERO, HERE, WireEvent::Ready { datapath });
+    agent.handle(Time::ZERO, DATAPATH, WireEvent::Ready { datapath });
     for flow in 0..FLOWS {
         let info = FlowInfo {
             algorithm: "reno".to_owned(),
             ..FlowInfo::default()
         };
-        agent.handle(Time::ZERO, HERE, WireEvent::FlowOpened { flow, info });
+        agent.handle(Time::ZERO, DATAPATH, WireEvent::FlowOpened { flow, info });
     }
     let mut set = None;
     while let Some((_, command)) = agent.poll() {
@@ -170,7 +170,7 @@ fn reports(length: u64) -> Outcome<u64> {
             urgent: false,
             fields: black_box(&fields),
         };
-        agent.handle(Time::from_micros(2_000 * number), HERE, report);
+        agent.handle(Time::from_micros(2_000 * number), DATAPATH, report);
         while let Some(command) = agent.poll() {
             commands += 1;
             black_box(command);

@@ -162,7 +162,7 @@ impl<T: Tracer> Simulation<T> {
                         .links
                         .offer(now, nic.link, sent, &mut world.packets, &mut world.events);
                 match offered {
-                    OfferOutcome::Departs(departs) if !T::ON => nic.until = departs,
+                    OfferOutcome::Departs(departs) if !T::ENABLED => nic.until = departs,
                     rare => return Some((end.nic, sent.0, rare)),
                 }
             }

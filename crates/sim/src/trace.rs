@@ -45,7 +45,7 @@ pub struct PacketEvent<'a> {
 /// Observer of every packet at every link.
 pub trait Tracer {
     /// Enables tracing.
-    const ON: bool = true;
+    const ENABLED: bool = true;
 
     /// Handles a packet event.
     fn see(&mut self, now: Time, seen: &PacketEvent<'_>);
@@ -53,7 +53,7 @@ pub trait Tracer {
 
 /// No tracing.
 impl Tracer for () {
-    const ON: bool = false;
+    const ENABLED: bool = false;
 
     fn see(&mut self, _now: Time, _seen: &PacketEvent<'_>) {}
 }

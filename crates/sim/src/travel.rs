@@ -13,7 +13,7 @@ impl<T: Tracer> Simulation<T> {
         let Some((id, node)) = world.links.arrive(world.now, link, &mut world.events) else {
             return;
         };
-        if T::ON {
+        if T::ENABLED {
             self.see(LinkStep::Arrived, link, id);
         }
         if self.world.packets.get(id).to == node {
@@ -50,7 +50,7 @@ impl<T: Tracer> Simulation<T> {
             &mut world.packets,
             &mut world.events,
         );
-        if T::ON || !matches!(offered, OfferOutcome::Departs(_)) {
+        if T::ENABLED || !matches!(offered, OfferOutcome::Departs(_)) {
             self.note(link, id, offered);
         }
     }
@@ -72,7 +72,7 @@ impl<T: Tracer> Simulation<T> {
     /// Traces the result of offering a packet to a link, and frees dropped packets.
     #[cold]
     pub(crate) fn note(&mut self, link: u32, id: u32, offered: OfferOutcome) {
-        if T::ON {
+        if T::ENABLED {
             let step = match offered {
                 OfferOutcome::Departs(_) | OfferOutcome::Waits => LinkStep::Queued,
                 OfferOutcome::Dropped(why) => LinkStep::Dropped(why),
@@ -93,7 +93,7 @@ impl<T: Tracer> Simulation<T> {
     #[cold]
     fn free_dropped(&mut self, link: u32) {
         while let Some((id, why)) = self.world.links.dropped(link, &self.world.packets) {
-            if T::ON {
+            if T::ENABLED {
                 self.see(LinkStep::Dropped(why), link, id);
             }
             self.world.counters.dropped += 1;

@@ -12,7 +12,7 @@ use ccplane_link::identity::Identity;
 use ccplane_transport::{ConnectionError, ConnectionState, Native, TransportConfig};
 use ccplane_udp::{DATAGRAM_BYTES_DEFAULT, Stamping, Tls, UdpCongestion, UdpHost, UdpOptions};
 use ccplane_units::Duration;
-use support::{LOST, Liar};
+use support::{LOST_SEGMENT, Liar};
 
 #[test]
 fn a_receiver_that_conceals_losses_is_disconnected_with_the_reason() {
@@ -75,7 +75,7 @@ fn a_receiver_that_conceals_losses_is_disconnected_with_the_reason() {
     stop.store(true, Ordering::Relaxed);
     let liar = thread.join().expect("it ends");
     let (_, connection) = liar.connection.expect("a connection");
-    assert!(liar.datagrams >= LOST);
+    assert!(liar.datagrams >= LOST_SEGMENT);
     assert_eq!(
         (connection.state(), connection.failure()),
         (ConnectionState::Closed, Some(ConnectionError::Reset))

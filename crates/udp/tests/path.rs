@@ -15,7 +15,7 @@ use ccplane_units::{Duration, Rate};
 
 const NAMES: [&str; 3] = ["ccplane-width-a", "ccplane-width-r", "ccplane-width-b"];
 /// Initial MTU of the path.
-const FULL: usize = DATAGRAM_BYTES_DEFAULT + 28;
+const FULL_DATAGRAM_BYTES: usize = DATAGRAM_BYTES_DEFAULT + 28;
 const RAISE: Duration = Duration::from_secs(2);
 const WAIT: Duration = Duration::from_millis(5);
 
@@ -177,7 +177,7 @@ fn a_path_that_becomes_narrower_and_wider_again_is_found_and_nothing_is_fragment
             .connect(to, UdpCongestion::Native(Native::cubic()))
             .expect("it opens");
         let (began, mut at) = (Instant::now(), 0);
-        let mut sizes = vec![FULL];
+        let mut sizes = vec![FULL_DATAGRAM_BYTES];
         let mut stage = 0;
         // The MTU shrinks after one second and grows again once a smaller size was found; the test
         // ends when the full size is back.
@@ -195,7 +195,7 @@ fn a_path_that_becomes_narrower_and_wider_again_is_found_and_nothing_is_fragment
             at += written as u64;
             host.turn(WAIT).expect("it goes on");
             assert_eq!(host.connection(id).and_then(|c| c.failure()), None);
-            let carried = host.packet(id).unwrap_or(FULL);
+            let carried = host.packet(id).unwrap_or(FULL_DATAGRAM_BYTES);
             if sizes.last() != Some(&carried) {
                 sizes.push(carried);
             }
@@ -208,7 +208,7 @@ fn a_path_that_becomes_narrower_and_wider_again_is_found_and_nothing_is_fragment
                     routed.carries(1500);
                     stage = 2;
                 }
-                2 if carried == FULL => stage = 3,
+                2 if carried == FULL_DATAGRAM_BYTES => stage = 3,
                 _ => {}
             }
         }
@@ -229,8 +229,8 @@ fn a_path_that_becomes_narrower_and_wider_again_is_found_and_nothing_is_fragment
     );
     assert_eq!(
         sizes[..3],
-        [FULL, 1260, 1280],
+        [FULL_DATAGRAM_BYTES, 1260, 1280],
         "down to what all carry, up to what the path carries"
     );
-    assert_eq!(sizes.last(), Some(&FULL));
+    assert_eq!(sizes.last(), Some(&FULL_DATAGRAM_BYTES));
 }

@@ -3,7 +3,7 @@ use std::sync::Mutex;
 use super::*;
 use crate::{FlowId, Programs, Report, StandaloneProgram};
 
-const NOW: Time = Time::from_micros(1_000);
+const START_TIME: Time = Time::from_micros(1_000);
 const ID: DatapathId = DatapathId(4);
 
 /// What callbacks saw, in order.
@@ -121,18 +121,22 @@ fn drain(agent: &mut Agent) -> usize {
 #[test]
 fn work_counts_events_commands_and_flows_that_ended() {
     let (mut agent, _, [fold, _]) = agent();
-    agent.handle(NOW, ID, ready());
+    agent.handle(START_TIME, ID, ready());
     // READY, an offer and two installs.
     assert_eq!((agent.work(), drain(&mut agent)), (4, 3));
     for flow in 1..=3 {
-        agent.handle(NOW, ID, opened(flow));
+        agent.handle(START_TIME, ID, opened(flow));
     }
     assert_eq!((agent.work(), drain(&mut agent)), (10, 3));
-    agent.handle(NOW, ID, report(1, fold, false));
+    agent.handle(START_TIME, ID, report(1, fold, false));
     assert_eq!(agent.work(), 11);
-    agent.handle_all(NOW, ID, &[report(1, fold, false), report(2, fold, false)]);
+    agent.handle_all(
+        START_TIME,
+        ID,
+        &[report(1, fold, false), report(2, fold, false)],
+    );
     assert_eq!(agent.work(), 13);
-    agent.handle(NOW, ID, ready());
+    agent.handle(START_TIME, ID, ready());
     // The same again, and three flows that ended.
     assert_eq!((agent.work(), drain(&mut agent)), (20, 3));
 }
@@ -140,11 +144,11 @@ fn work_counts_events_commands_and_flows_that_ended() {
 #[test]
 fn a_report_brings_its_urgency_the_time_and_the_tenant() {
     let (mut agent, log, [fold, _]) = agent();
-    agent.handle(NOW, ID, ready());
-    agent.handle(NOW, ID, opened(1));
-    agent.handle(NOW, ID, report(1, fold, false));
+    agent.handle(START_TIME, ID, ready());
+    agent.handle(START_TIME, ID, opened(1));
+    agent.handle(START_TIME, ID, report(1, fold, false));
     agent.set_tenant(ID, "site".into());
-    let later = NOW + Duration::from_micros(7);
+    let later = START_TIME + Duration::from_micros(7);
     agent.handle(later, ID, report(1, fold, true));
     assert_eq!(
         *log.lock().expect("no panic"),
@@ -221,21 +225,21 @@ fn a_program_that_decides_everything_is_offered_with_its_variable() {
 #[test]
 fn a_refused_program_is_taken_back_only_where_it_is_the_flows() {
     let (mut agent, log, [fold, other]) = agent();
-    agent.handle(NOW, ID, ready());
-    agent.handle(NOW, ID, opened(1));
+    agent.handle(START_TIME, ID, ready());
+    agent.handle(START_TIME, ID, opened(1));
     let refused = |program| WireEvent::Refused {
         flow: Some(1),
         program,
         why: Refusal::TableFull,
     };
     let reports = |agent: &mut Agent| {
-        agent.handle(NOW, ID, report(1, fold, false));
+        agent.handle(START_TIME, ID, report(1, fold, false));
         log.lock().expect("no panic").len()
     };
-    agent.handle(NOW, ID, refused(other));
-    agent.handle(NOW, ID, refused(0));
+    agent.handle(START_TIME, ID, refused(other));
+    agent.handle(START_TIME, ID, refused(0));
     assert_eq!(reports(&mut agent), 1, "the flow keeps its program");
-    agent.handle(NOW, ID, refused(fold));
+    agent.handle(START_TIME, ID, refused(fold));
     assert_eq!(reports(&mut agent), 1, "it has none any more");
     assert_eq!(agent.stats("probe").expect("it was added").refusals, 3);
 }
@@ -269,14 +273,14 @@ fn commands_are_for_datapaths_that_are_there() {
 fn a_release_that_cannot_be_done_is_logged_once_and_other_refusals_each_time() {
     let lines_left = |refusals: &[Refusal]| {
         let (mut agent, ..) = agent();
-        agent.handle(NOW, ID, ready());
-        agent.handle(NOW, ID, opened(1));
+        agent.handle(START_TIME, ID, ready());
+        agent.handle(START_TIME, ID, opened(1));
         for why in refusals {
             let (flow, why) = (Some(1), why.clone());
             let program = 0;
-            agent.handle(NOW, ID, WireEvent::Refused { flow, program, why });
+            agent.handle(START_TIME, ID, WireEvent::Refused { flow, program, why });
         }
-        std::iter::from_fn(|| agent.line(NOW, ID)).count()
+        std::iter::from_fn(|| agent.line(START_TIME, ID)).count()
     };
     let all = lines_left(&[]);
     assert_eq!(lines_left(&[const { Refusal::NoRelease }; 3]), all - 1);

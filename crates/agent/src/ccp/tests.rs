@@ -5,7 +5,7 @@ use ccplane_wire::Updates;
 use super::*;
 use crate::{AgentOptions, Algorithm, Control, FlowId, Programs, Report};
 
-const NOW: Time = Time::from_micros(1_000);
+const START_TIME: Time = Time::from_micros(1_000);
 const ID: DatapathId = DatapathId(4);
 
 /// Sets a window that says how much was acknowledged.
@@ -72,7 +72,7 @@ impl Pair {
     fn say(&mut self, write: impl FnOnce(&mut Vec<u8>)) -> Result<DatagramContents, WireError> {
         let mut datagram = Vec::new();
         write(&mut datagram);
-        self.ccp.handle(NOW, &datagram, &mut self.agent)
+        self.ccp.handle(START_TIME, &datagram, &mut self.agent)
     }
 
     fn create(&mut self, flow: u32) {
@@ -98,14 +98,16 @@ impl Pair {
         let mut out = Vec::new();
         while let Some((to, command)) = self.agent.poll() {
             assert_eq!(to, ID);
-            self.ccp.command(NOW, &command, &mut self.agent, &mut out);
+            self.ccp
+                .command(START_TIME, &command, &mut self.agent, &mut out);
         }
         out
     }
 
     fn command(&mut self, command: &WireCommand) -> Vec<u8> {
         let mut out = Vec::new();
-        self.ccp.command(NOW, command, &mut self.agent, &mut out);
+        self.ccp
+            .command(START_TIME, command, &mut self.agent, &mut out);
         out
     }
 

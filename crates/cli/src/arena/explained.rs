@@ -10,7 +10,7 @@ use ccplane_lab::arena::{self, Explained, InForce, Look, Worst};
 use ccplane_report::Table;
 use clap::ValueEnum;
 
-use super::{ExplainArgs, Shown};
+use super::{ArenaProgress, ExplainArgs};
 use crate::Registry;
 use crate::attach::is_python;
 use crate::confine::{SIMULATION_CGROUP_BYTES_MAX, confine};
@@ -39,7 +39,7 @@ pub(super) fn run(args: &ExplainArgs, registry: &Registry, json: bool) -> Result
         return run_apart(args, python, json);
     }
     let options = args.how.options(&[]);
-    let shown = Shown {
+    let shown = ArenaProgress {
         bar: percent_bar(),
         stop: interrupt::flag()?,
     };

@@ -81,13 +81,13 @@ pub(super) struct ClassTable {
 #[serde(deny_unknown_fields)]
 pub(super) struct Match {
     #[serde(default)]
-    pub dscp: Many<Dscp>,
+    pub dscp: ValueOrList<Dscp>,
     #[serde(default)]
-    pub prefix: Many<Prefix>,
+    pub prefix: ValueOrList<Prefix>,
     #[serde(default)]
-    pub port: Many<Ports>,
+    pub port: ValueOrList<Ports>,
     #[serde(default)]
-    pub proto: Many<Protocol>,
+    pub proto: ValueOrList<Protocol>,
 }
 
 /// Address of the UDP socket.
@@ -131,27 +131,29 @@ impl FromStr for FarEnd {
 }
 
 /// A single value, or a list of values.
-pub(super) struct Many<T>(pub Vec<T>);
+pub(super) struct ValueOrList<T>(pub Vec<T>);
 
-impl<T> Default for Many<T> {
-    fn default() -> Many<T> {
-        Many(Vec::new())
+impl<T> Default for ValueOrList<T> {
+    fn default() -> ValueOrList<T> {
+        ValueOrList(Vec::new())
     }
 }
 
-impl<'de, T> Deserialize<'de> for Many<T>
+impl<'de, T> Deserialize<'de> for ValueOrList<T>
 where
     T: FromStr,
     T::Err: fmt::Display,
 {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Many<T>, D::Error> {
-        deserializer.deserialize_any(AsMany(PhantomData)).map(Many)
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<ValueOrList<T>, D::Error> {
+        deserializer
+            .deserialize_any(ValueOrListVisitor(PhantomData))
+            .map(ValueOrList)
     }
 }
 
-struct AsMany<T>(PhantomData<T>);
+struct ValueOrListVisitor<T>(PhantomData<T>);
 
-impl<'de, T> Visitor<'de> for AsMany<T>
+impl<'de, T> Visitor<'de> for ValueOrListVisitor<T>
 where
     T: FromStr,
     T::Err: fmt::Display,

@@ -20,7 +20,7 @@ const V4_HEAD: usize = 20;
 
 /// Properties of the network, adjustable while it runs.
 #[derive(Debug)]
-pub struct Way {
+pub struct NetworkPath {
     /// Rate to each site, bytes per second; 0 for no limit.
     pub rate: AtomicU64,
     /// Path MTU, bytes. Longer packets are dropped with an ICMP message.
@@ -39,7 +39,7 @@ pub struct Way {
 
 /// The network; runs until it is dropped.
 pub struct Network {
-    pub way: Arc<Way>,
+    pub way: Arc<NetworkPath>,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
@@ -52,7 +52,7 @@ struct Line {
 
 impl Network {
     pub fn between(ends: Vec<Tun>) -> Network {
-        let way = Arc::new(Way {
+        let way = Arc::new(NetworkPath {
             rate: AtomicU64::new(0),
             mtu: AtomicU32::new(u32::MAX),
             silent: AtomicBool::new(false),
@@ -79,7 +79,7 @@ impl Drop for Network {
 }
 
 #[expect(clippy::disallowed_methods, reason = "a network runs in real time")]
-fn carry(ends: &[Tun], way: &Way, stopped: &AtomicBool) {
+fn carry(ends: &[Tun], way: &NetworkPath, stopped: &AtomicBool) {
     let mut frame = vec![0; FRAME_BYTES_MAX];
     let line = |_: &Tun| Line {
         busy: Instant::now(),
@@ -124,7 +124,7 @@ fn carry(ends: &[Tun], way: &Way, stopped: &AtomicBool) {
 
 /// Forwards one packet of a site.
 #[expect(clippy::disallowed_methods, reason = "a network runs in real time")]
-fn take(from: usize, frame: &mut [u8], ends: &[Tun], lines: &mut [Line], way: &Way) {
+fn take(from: usize, frame: &mut [u8], ends: &[Tun], lines: &mut [Line], way: &NetworkPath) {
     let head = frame.len() - Frame::packet(frame).len();
     let packet = &mut frame[head..];
     let last = match packet.first().map(|first| first >> 4) {

@@ -60,9 +60,9 @@ impl Drop for Place {
 
 /// A clock that is off by this many days.
 #[derive(Debug)]
-struct Wrong(i64);
+struct SkewedClock(i64);
 
-impl TimeProvider for Wrong {
+impl TimeProvider for SkewedClock {
     fn current_time(&self) -> Option<UnixTime> {
         let now = UnixTime::now().as_secs() as i64 + self.0 * 24 * 3600;
         Some(UnixTime::since_unix_epoch(StdDuration::from_secs(
@@ -89,7 +89,8 @@ impl World {
         agent.add(Grow(Arc::clone(&told))).expect("it compiles");
         World {
             agent,
-            link: TlsLink::with_clock(address, keys, Arc::new(Wrong(days))).expect("it listens"),
+            link: TlsLink::with_clock(address, keys, Arc::new(SkewedClock(days)))
+                .expect("it listens"),
             began: Instant::now(),
             told,
         }
@@ -158,7 +159,7 @@ impl World {
     }
 
     fn refused(&mut self, keys: &Path, days: i64) -> String {
-        let mut uplink = TlsUplink::with_clock(&self.to(keys), Arc::new(Wrong(days)));
+        let mut uplink = TlsUplink::with_clock(&self.to(keys), Arc::new(SkewedClock(days)));
         self.connect(&mut uplink).expect_err("it is refused")
     }
 
@@ -172,7 +173,7 @@ impl World {
     /// Returns an authenticated stream for sending arbitrary bytes.
     fn stream(&mut self, keys: &Path) -> Stream {
         let keys = Keys::load(keys, Role::Datapath).unwrap();
-        let config = trust::datapath(&keys, Arc::new(Wrong(0))).unwrap();
+        let config = trust::datapath(&keys, Arc::new(SkewedClock(0))).unwrap();
         let tls = rustls::ClientConnection::new(config, trust::agent_name().unwrap()).unwrap();
         let socket = TcpStream::connect(self.address()).unwrap();
         let mut stream = Stream::new(socket, tls.into()).unwrap();
@@ -399,7 +400,8 @@ fn clocks_may_differ_by_a_day_and_an_expired_certificate_is_refused() {
     let place = Place::new(&["web1"]);
     for (agent, datapath) in [(-1, 1), (1, -1), (0, -1)] {
         let mut world = World::at(([127, 0, 0, 1], 0).into(), &place.0, agent);
-        let mut uplink = TlsUplink::with_clock(&world.to(&place.0), Arc::new(Wrong(datapath)));
+        let mut uplink =
+            TlsUplink::with_clock(&world.to(&place.0), Arc::new(SkewedClock(datapath)));
         world.connect(&mut uplink).expect("a day is no matter");
     }
     let mut world = World::new(&place.0);

@@ -9,7 +9,7 @@ use ccplane_units::Time;
 use pcap_file::pcapng::{Block, PcapNgReader};
 use tracing_subscriber::fmt::MakeWriter;
 
-use crate::check::Wrong;
+use crate::check::Violation;
 use crate::check::stream::Streams;
 
 /// Every n-th write is interrupted.
@@ -126,7 +126,7 @@ impl Recorder {
 
     /// Finishes the packet log. It must fail if and only if the disk was full, and contain as many
     /// packets as it reports.
-    pub fn check(self) -> Result<(), Wrong> {
+    pub fn check(self) -> Result<(), Violation> {
         let (finished, file) = match (self.log, self.refused) {
             (Some((log, file)), _) => (log.finish().map(|(_, packets)| packets), file),
             (None, Some((error, file))) => (Err(error), file),

@@ -13,7 +13,7 @@ use ccplane_wire::{WireCommand, WireEvent};
 use crate::bus::Stream;
 use crate::check::fallback::Model;
 use crate::draw::Draw;
-use crate::plan::{Fault, Harm, Plan, What};
+use crate::plan::{Fault, FaultKind, Harm, Plan};
 use crate::speech::Speech;
 use crate::tenant::Tenant;
 
@@ -63,8 +63,8 @@ struct Seat {
     /// Time of the next connection attempt; `None` while connected.
     look: Option<Time>,
     since: Time,
-    to_agent: Way,
-    to_flows: Way,
+    to_agent: MessageQueue,
+    to_flows: MessageQueue,
     /// Hostile datapaths at the same agent.
     tenants: Vec<Tenant>,
     /// End of the agent's current turn.
@@ -81,7 +81,7 @@ impl std::fmt::Debug for Seat {
 
 /// Messages in flight in one direction, by arrival time.
 #[derive(Debug, Default)]
-pub struct Way {
+pub struct MessageQueue {
     under_way: BTreeMap<(Time, u64), Vec<u8>>,
     sent: u64,
     /// Latest arrival time of the messages that keep their order.
@@ -113,11 +113,11 @@ impl Line {
         let mut deaths: Vec<&Fault> = plan
             .faults
             .iter()
-            .filter(|f| matches!(f.what, What::Dies(_)))
+            .filter(|f| matches!(f.what, FaultKind::Dies(_)))
             .collect();
         deaths.sort_by_key(|fault| fault.at);
         for fault in deaths {
-            let What::Dies(next) = fault.what else {
+            let FaultKind::Dies(next) = fault.what else {
                 continue;
             };
             inner.seat(algorithm, from, fault.at.max(from));
@@ -125,7 +125,7 @@ impl Line {
         }
         inner.seat(algorithm, from, plan.calm);
         for fault in &plan.faults {
-            if let What::Second(algorithm) = fault.what {
+            if let FaultKind::Second(algorithm) = fault.what {
                 inner.seat(algorithm, fault.at, fault.end());
             }
         }
@@ -174,8 +174,8 @@ impl Inner {
             speech: Speech::new(self.plan.version),
             look: Some(from),
             since: Time::ZERO,
-            to_agent: Way::new(&self.plan),
-            to_flows: Way::new(&self.plan),
+            to_agent: MessageQueue::new(&self.plan),
+            to_flows: MessageQueue::new(&self.plan),
             tenants: Tenant::all(&self.plan),
             free: Time::ZERO,
         });
@@ -194,10 +194,10 @@ impl Inner {
         let copies = match plan
             .faults
             .iter()
-            .find(|f| f.is_on(now) && matches!(f.what, What::Flood(_)))
+            .find(|f| f.is_on(now) && matches!(f.what, FaultKind::Flood(_)))
         {
             Some(Fault {
-                what: What::Flood(copies),
+                what: FaultKind::Flood(copies),
                 ..
             }) if report => *copies,
             _ => 1,
@@ -359,7 +359,7 @@ impl Seat {
         let hangs = plan
             .faults
             .iter()
-            .filter(|f| f.what == What::Hangs && f.is_on(now));
+            .filter(|f| f.what == FaultKind::Hangs && f.is_on(now));
         hangs.map(Fault::end).max()
     }
 
@@ -402,7 +402,7 @@ impl Seat {
             .filter(|fault| fault.at <= now && now < plan.calm);
         let micros: i64 = steps
             .filter_map(|fault| match fault.what {
-                What::Clock(micros) => Some(micros),
+                FaultKind::Clock(micros) => Some(micros),
                 _ => None,
             })
             .sum();
@@ -418,7 +418,7 @@ impl Seat {
         let steps = plan
             .faults
             .iter()
-            .filter(|fault| matches!(fault.what, What::Clock(_)))
+            .filter(|fault| matches!(fault.what, FaultKind::Clock(_)))
             .map(|fault| fault.at);
         let mut begins: Vec<Time> = [Time::ZERO, plan.calm].into_iter().chain(steps).collect();
         begins.sort();
@@ -517,11 +517,11 @@ impl Seat {
     }
 }
 
-impl Way {
-    pub fn new(plan: &Plan) -> Way {
-        Way {
+impl MessageQueue {
+    pub fn new(plan: &Plan) -> MessageQueue {
+        MessageQueue {
             stream: plan.bus.map(Stream::new),
-            ..Way::default()
+            ..MessageQueue::default()
         }
     }
 
@@ -531,10 +531,10 @@ impl Way {
         if let Some(stream) = &mut stream {
             stream.reset();
         }
-        *self = Way {
+        *self = MessageQueue {
             stream,
             wrong: self.wrong.take(),
-            ..Way::default()
+            ..MessageQueue::default()
         };
     }
 
@@ -578,7 +578,7 @@ impl Way {
         let own = draw.next();
         let (mut copies, mut late, mut overtaken, mut harmed) = (1, Duration::ZERO, false, false);
         for fault in plan.faults.iter().filter(|fault| fault.is_on(now)) {
-            let What::Messages(harm, share) = fault.what else {
+            let FaultKind::Messages(harm, share) = fault.what else {
                 continue;
             };
             let mut draw = Draw::new(own, 3 + fault.id);

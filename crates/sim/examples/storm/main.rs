@@ -248,7 +248,7 @@ mod tests {
         let is_far = |plan: &&Plan| {
             plan.faults
                 .iter()
-                .any(|fault| fault.what == plan::What::Cut)
+                .any(|fault| fault.what == plan::FaultKind::Cut)
         };
         let far = plans.iter().filter(is_far).count();
         let lost = plans
@@ -314,7 +314,7 @@ mod tests {
         let sends = |plan: &&Plan| {
             plan.faults
                 .iter()
-                .any(|f| matches!(f.what, plan::What::Hostile(..)))
+                .any(|f| matches!(f.what, plan::FaultKind::Hostile(..)))
         };
         let hostile = plans.iter().filter(sends).count();
         let only = plans.iter().filter(|plan| plan.only_hostile()).count();

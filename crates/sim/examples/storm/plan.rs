@@ -67,11 +67,11 @@ pub struct Fault {
     pub id: u64,
     pub at: Time,
     pub lasts: Duration,
-    pub what: What,
+    pub what: FaultKind,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum What {
+pub enum FaultKind {
     /// The agent dies. Its successor runs this algorithm.
     Dies(&'static str),
     /// The agent neither receives nor sends.
@@ -144,7 +144,7 @@ const ATTACKS: [Attack; 5] = [
     Attack::Garbage,
     Attack::Log,
 ];
-const HARMS: [Harm; 6] = [
+const MESSAGE_FAULTS: [Harm; 6] = [
     Harm::Late,
     Harm::Lost,
     Harm::Doubled,
@@ -253,7 +253,7 @@ impl Plan {
                 id: 200 + id,
                 at: Time::from_micros(at),
                 lasts: Duration::from_micros(draw.log(10_000, 2_000_000).min(calm - at)),
-                what: What::Hostile(*draw.pick(&ATTACKS), draw.log(1_000, 20_000)),
+                what: FaultKind::Hostile(*draw.pick(&ATTACKS), draw.log(1_000, 20_000)),
             });
         }
         self
@@ -266,7 +266,7 @@ impl Plan {
         if matches!(self.version, Version::One { silence: Some(_) }) {
             return false;
         }
-        let hostile = |fault: &Fault| matches!(fault.what, What::Hostile(..));
+        let hostile = |fault: &Fault| matches!(fault.what, FaultKind::Hostile(..));
         self.faults.iter().any(hostile) && !self.faults.iter().any(Fault::silences_agents)
     }
 
@@ -277,8 +277,9 @@ impl Plan {
         // The default: 3 RTTs plus 200 ms.
         self.limits.fallback_after = self.message * 6 + Duration::from_millis(200);
         self.strict = true;
-        self.faults
-            .retain(|fault| !matches!(fault.what, What::Messages(harm, _) if harm != Harm::Late));
+        self.faults.retain(
+            |fault| !matches!(fault.what, FaultKind::Messages(harm, _) if harm != Harm::Late),
+        );
         // Flows start while the network is cut, and an abandoned connection is re-established
         // before the calm.
         let begin = self.calm.as_micros();
@@ -290,7 +291,7 @@ impl Plan {
                 id: 100 + id,
                 at: Time::from_micros(at),
                 lasts: Duration::from_micros(draw.log(1_000, 4_000_000).min(calm - at)),
-                what: What::Cut,
+                what: FaultKind::Cut,
             });
         }
         self.bus = Some(Bus {
@@ -304,7 +305,7 @@ impl Plan {
                 id: 150 + id,
                 at: Time::from_micros(draw.below(begin)),
                 lasts: Duration::ZERO,
-                what: What::Reset,
+                what: FaultKind::Reset,
             });
         }
         self
@@ -315,7 +316,7 @@ impl Plan {
         let resets = self
             .faults
             .iter()
-            .filter(|f| f.what == What::Reset && f.at > since);
+            .filter(|f| f.what == FaultKind::Reset && f.at > since);
         resets.map(|reset| reset.at).min().unwrap_or(Time::MAX)
     }
 
@@ -324,7 +325,7 @@ impl Plan {
         let cuts = self
             .faults
             .iter()
-            .filter(|f| f.what == What::Cut && f.is_on(now));
+            .filter(|f| f.what == FaultKind::Cut && f.is_on(now));
         cuts.map(Fault::end).max()
     }
 
@@ -336,7 +337,7 @@ impl Plan {
         let cuts = self
             .faults
             .iter()
-            .filter(|f| f.what == What::Cut && f.at >= since && f.lasts > patience);
+            .filter(|f| f.what == FaultKind::Cut && f.at >= since && f.lasts > patience);
         let cut = cuts.min_by_key(|cut| cut.at)?;
         let (given_up, mut wait) = (cut.at + patience, Duration::from_millis(100));
         let mut next = given_up + wait;
@@ -357,7 +358,7 @@ impl Plan {
             *algorithm = draw.pick::<&str>(&VERSION_1_ALGORITHMS);
         }
         for fault in &mut self.faults {
-            if let What::Dies(algorithm) | What::Second(algorithm) = &mut fault.what {
+            if let FaultKind::Dies(algorithm) | FaultKind::Second(algorithm) = &mut fault.what {
                 *algorithm = draw.pick::<&str>(&VERSION_1_ALGORITHMS);
             }
         }
@@ -369,7 +370,7 @@ impl Plan {
     pub fn lies(&self) -> bool {
         self.faults
             .iter()
-            .any(|fault| matches!(fault.what, What::Messages(Harm::Flipped, _)))
+            .any(|fault| matches!(fault.what, FaultKind::Messages(Harm::Flipped, _)))
     }
 
     /// Returns true if a data-centre algorithm is used. It mistakes the delay of these paths for
@@ -377,7 +378,7 @@ impl Plan {
     /// minimum (TIMELY).
     pub fn crawls(&self) -> bool {
         let steered = self.faults.iter().filter_map(|fault| match fault.what {
-            What::Dies(algorithm) | What::Second(algorithm) => Some(algorithm),
+            FaultKind::Dies(algorithm) | FaultKind::Second(algorithm) => Some(algorithm),
             _ => None,
         });
         let mut all = steered.chain(self.algorithms.iter().copied());
@@ -449,7 +450,7 @@ impl Plan {
         })
     }
 
-    /// Returns the delay model of [`What::Reorder`].
+    /// Returns the delay model of [`FaultKind::Reorder`].
     pub fn jitter(&self, percent: u64) -> DelayModel {
         DelayModel::Jitter {
             delay: self.delay,
@@ -467,18 +468,18 @@ impl Fault {
         let lasts = draw.log(1_000, 2_000_000).min(calm.as_micros() - at);
         let share = draw.log(5, 500);
         let what = match draw.below(20) {
-            0..=2 => What::Dies(draw.pick::<&str>(&ALGORITHMS)),
-            3..=4 => What::Hangs,
-            5 => What::Second(draw.pick::<&str>(&ALGORITHMS)),
-            6 => What::Clock(
+            0..=2 => FaultKind::Dies(draw.pick::<&str>(&ALGORITHMS)),
+            3..=4 => FaultKind::Hangs,
+            5 => FaultKind::Second(draw.pick::<&str>(&ALGORITHMS)),
+            6 => FaultKind::Clock(
                 draw.log(1_000, 100_000_000) as i64 * if draw.hits(500) { 1 } else { -1 },
             ),
-            7 => What::Flood(draw.log(2, 60)),
-            8..=14 => What::Messages(*draw.pick(&HARMS), share),
-            15..=16 => What::Down,
-            17 => What::Slow(draw.log(3, 300)),
-            18 => What::Loss(share / 2),
-            _ => What::Reorder(draw.from(1, 100)),
+            7 => FaultKind::Flood(draw.log(2, 60)),
+            8..=14 => FaultKind::Messages(*draw.pick(&MESSAGE_FAULTS), share),
+            15..=16 => FaultKind::Down,
+            17 => FaultKind::Slow(draw.log(3, 300)),
+            18 => FaultKind::Loss(share / 2),
+            _ => FaultKind::Reorder(draw.from(1, 100)),
         };
         Fault {
             id,
@@ -492,16 +493,18 @@ impl Fault {
     /// hostile tenants and faults of the packet network must not.
     fn silences_agents(&self) -> bool {
         match self.what {
-            What::Dies(_) | What::Hangs | What::Second(_) | What::Clock(_) | What::Messages(..) => {
-                true
-            }
-            What::Cut | What::Reset => true,
-            What::Flood(_)
-            | What::Down
-            | What::Slow(_)
-            | What::Loss(_)
-            | What::Reorder(_)
-            | What::Hostile(..) => false,
+            FaultKind::Dies(_)
+            | FaultKind::Hangs
+            | FaultKind::Second(_)
+            | FaultKind::Clock(_)
+            | FaultKind::Messages(..) => true,
+            FaultKind::Cut | FaultKind::Reset => true,
+            FaultKind::Flood(_)
+            | FaultKind::Down
+            | FaultKind::Slow(_)
+            | FaultKind::Loss(_)
+            | FaultKind::Reorder(_)
+            | FaultKind::Hostile(..) => false,
         }
     }
 

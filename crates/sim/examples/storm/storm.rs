@@ -10,10 +10,10 @@ use ccplane_transport::ConnectionState;
 use ccplane_units::{Duration, Probability, Rate, Time};
 
 use crate::check::stream::{Stream, Streams};
-use crate::check::{Wrong, counters, end, limits};
+use crate::check::{Violation, counters, end, limits};
 use crate::disk::{self, Recorder};
 use crate::line::Line;
-use crate::plan::{Plan, What};
+use crate::plan::{FaultKind, Plan};
 
 /// Time for flows to complete after the calm; most take some seconds. Afterwards, flows of
 /// algorithms that crawl on such paths ([`Plan::crawls`]) are aborted if they progress; any other
@@ -42,7 +42,7 @@ pub struct Outcome {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
     pub at: Time,
-    pub what: Wrong,
+    pub what: Violation,
 }
 
 struct Storm<'a> {
@@ -119,8 +119,8 @@ impl<'a> Storm<'a> {
         for fault in &plan.faults {
             let share = |thousandth: u64| Probability::from_parts((thousandth << 32) / 1_000);
             let (worse, better) = match fault.what {
-                What::Down => (NetworkChange::Down(link), NetworkChange::Up(link)),
-                What::Slow(percent) => {
+                FaultKind::Down => (NetworkChange::Down(link), NetworkChange::Up(link)),
+                FaultKind::Slow(percent) => {
                     let slow = Rate::from_bytes_per_sec(
                         (plan.rate.bytes_per_sec() * percent / 100).max(1_000),
                     );
@@ -130,14 +130,14 @@ impl<'a> Storm<'a> {
                         NetworkChange::Line(link, line(plan.rate)),
                     )
                 }
-                What::Loss(thousandth) => {
+                FaultKind::Loss(thousandth) => {
                     let loss = LossModel::Bernoulli(share(thousandth));
                     (
                         NetworkChange::Loss(link, loss),
                         NetworkChange::Loss(link, LossModel::NONE),
                     )
                 }
-                What::Reorder(percent) => (
+                FaultKind::Reorder(percent) => (
                     NetworkChange::Delay(link, plan.jitter(percent)),
                     NetworkChange::Delay(link, DelayModel::Fixed(plan.delay)),
                 ),
@@ -149,7 +149,7 @@ impl<'a> Storm<'a> {
         Ok(())
     }
 
-    fn run(&mut self) -> Result<Outcome, Wrong> {
+    fn run(&mut self) -> Result<Outcome, Violation> {
         let lies = self.plan.lies();
         let (mut events, mut at_once, mut moment) = (0_u64, 0_u64, Time::ZERO);
         let (patient, last) = (
@@ -186,7 +186,11 @@ impl<'a> Storm<'a> {
             ));
         }
         // Behind a cut, the agent is notified of a flow's end only when the network is restored.
-        let is_far = self.plan.faults.iter().any(|fault| fault.what == What::Cut);
+        let is_far = self
+            .plan
+            .faults
+            .iter()
+            .any(|fault| fault.what == FaultKind::Cut);
         let back = if is_far { self.plan.calm } else { Time::ZERO };
         let until = self.sim.now().max(back) + DRAIN_TIME;
         while self.step(until)? {
@@ -204,7 +208,7 @@ impl<'a> Storm<'a> {
     }
 
     /// Aborts incomplete flows; a stuck flow is a failure.
-    fn give_up(&mut self, moving: bool) -> Result<(), Wrong> {
+    fn give_up(&mut self, moving: bool) -> Result<(), Violation> {
         self.given_up = true;
         let streams = self.streams.inner();
         let crawls = self.plan.crawls();
@@ -239,7 +243,7 @@ impl<'a> Storm<'a> {
             .collect()
     }
 
-    fn step(&mut self, until: Time) -> Result<bool, Wrong> {
+    fn step(&mut self, until: Time) -> Result<bool, Violation> {
         let more = self.sim.step(until).map_err(|error| error.to_string())?;
         if let Some(wrong) = self.line.inner().wrong.take() {
             return Err(wrong);
@@ -251,7 +255,7 @@ impl<'a> Storm<'a> {
     }
 
     /// Runs the checks of every event.
-    fn look(&self, lies: bool) -> Result<(), Wrong> {
+    fn look(&self, lies: bool) -> Result<(), Violation> {
         let Storm { plan, sim, .. } = self;
         let streams = self.streams.inner();
         let mut line = self.line.inner();
@@ -261,7 +265,7 @@ impl<'a> Storm<'a> {
             let Some((sender, receiver)) = sim.connections(*flow) else {
                 continue;
             };
-            let of = |wrong: Wrong| format!("flow {index}: {wrong}");
+            let of = |wrong: Violation| format!("flow {index}: {wrong}");
             let stats = sender.stats();
             let received = receiver.map_or(0, |receiver| receiver.received());
             streams.flows[index]
@@ -292,7 +296,7 @@ impl<'a> Storm<'a> {
     }
 
     /// Runs the slower checks.
-    fn check_periodically(&self) -> Result<(), Wrong> {
+    fn check_periodically(&self) -> Result<(), Violation> {
         let streams = self.streams.inner();
         for (index, flow) in self.flows.iter().enumerate() {
             if let Some((sender, _)) = self.sim.connections(*flow) {
@@ -312,7 +316,7 @@ impl<'a> Storm<'a> {
     }
 
     /// Checks that every byte arrived, unless flows were aborted.
-    fn check_all_received(&self) -> Result<(), Wrong> {
+    fn check_all_received(&self) -> Result<(), Violation> {
         let streams = self.streams.inner();
         for (index, (plan, flow)) in self.plan.flows.iter().zip(&self.flows).enumerate() {
             let Some(view) = self.sim.flow(*flow) else {

@@ -6,8 +6,8 @@ use ccplane_units::{Bytes, Duration, Rate, Time};
 use ccplane_wire::{DatapathInfo, FlowInfo, FlowStats, Refusal, WireEvent, v2};
 
 use crate::draw::Draw;
-use crate::line::{MESSAGES_PER_TURN, Way};
-use crate::plan::{Attack, Fault, Plan, Version, What};
+use crate::line::{MESSAGES_PER_TURN, MessageQueue};
+use crate::plan::{Attack, Fault, FaultKind, Plan, Version};
 use crate::speech::Speech;
 
 /// Interval between bursts of messages.
@@ -25,7 +25,7 @@ pub struct Tenant {
     /// Current connection, if any.
     datapath: Option<DatapathId>,
     speech: Speech,
-    to_agent: Way,
+    to_agent: MessageQueue,
     next_burst: Time,
 }
 
@@ -33,14 +33,14 @@ impl Tenant {
     /// Creates the hostile tenants of a plan, for one agent.
     pub fn all(plan: &Plan) -> Vec<Tenant> {
         let tenant = |fault: &Fault| match fault.what {
-            What::Hostile(attack, messages_per_second) => Some(Tenant {
+            FaultKind::Hostile(attack, messages_per_second) => Some(Tenant {
                 fault: *fault,
                 attack,
                 messages_per_second,
                 draw: Draw::new(plan.seed, 300 + fault.id),
                 datapath: None,
                 speech: Speech::new(plan.version),
-                to_agent: Way::new(plan),
+                to_agent: MessageQueue::new(plan),
                 next_burst: fault.at,
             }),
             _ => None,

@@ -68,7 +68,7 @@ pub(super) struct WatchedFlow {
 }
 
 /// What the loops of a run share with each other and with who looks on.
-pub(super) struct RunShared {
+pub(super) struct RunState {
     pub orders: Mailbox<ServerOrder>,
     pub told: Mailbox<WriteArrival>,
     pub watched: Mutex<Vec<WatchedFlow>>,
@@ -121,7 +121,7 @@ pub(super) struct Openers<'r> {
     /// The space where this thread is.
     inside: Option<usize>,
     diags: Vec<Diag>,
-    shared: &'r RunShared,
+    shared: &'r RunState,
     epoll: Epoll,
     account: Account,
     events: PendingChanges,
@@ -143,7 +143,7 @@ impl<'r> Openers<'r> {
         targets: &'r [OpenTarget],
         namespaces: Vec<Namespace>,
         diags: Vec<Diag>,
-        shared: &'r RunShared,
+        shared: &'r RunState,
         account: Account,
         events: PendingChanges,
     ) -> io::Result<Openers<'r>> {

@@ -26,7 +26,7 @@ use super::drive::{Account, Course, Courses, FlowSamples, UnloadedTimes};
 use super::events::PendingChanges;
 use super::hosts::{self, PathSide};
 use super::mail::Mailbox;
-use super::openers::{ClientResult, OpenTarget, Openers, RunShared, WatchedFlow};
+use super::openers::{ClientResult, OpenTarget, Openers, RunState, WatchedFlow};
 use super::{RealPlan, RealRecord, socket};
 use crate::diag::Diag;
 use crate::ends::inside;
@@ -73,7 +73,7 @@ pub(crate) fn run(
     let events = PendingChanges::new(emulator.control(), &plan.events);
     let alone = alone(emulator);
     let mail = || Error::traffic("make an event descriptor", "");
-    let shared = RunShared {
+    let shared = RunState {
         orders: Mailbox::new().map_err(mail())?,
         told: Mailbox::new().map_err(mail())?,
         watched: Mutex::default(),
@@ -128,7 +128,7 @@ fn carry(
     plan: &RealPlan,
     openers: Openers<'_>,
     mut accepters: Accepters<'_>,
-    shared: &RunShared,
+    shared: &RunState,
     watching: &mut Watching<'_>,
     look: &mut impl FnMut(Duration, u64) -> bool,
 ) -> Result<(ClientResult, u64, u64), Error> {
@@ -304,13 +304,13 @@ pub(super) fn alone(emulator: &Emulator) -> UnloadedTimes {
 struct Watching<'r> {
     /// By the number of their space.
     diags: Vec<Diag>,
-    shared: &'r RunShared,
+    shared: &'r RunState,
     flows: Vec<(WatchedFlow, Vec<Sample>)>,
     courses: Courses,
 }
 
 impl<'r> Watching<'r> {
-    fn new(diags: Vec<Diag>, shared: &'r RunShared, courses: Courses) -> Watching<'r> {
+    fn new(diags: Vec<Diag>, shared: &'r RunState, courses: Courses) -> Watching<'r> {
         Watching {
             diags,
             shared,

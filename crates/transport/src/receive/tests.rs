@@ -7,24 +7,24 @@ use super::*;
 const MSS_BYTES: u32 = 1_000;
 
 /// Receiver, clock and configuration.
-struct Alone {
+struct TestReceiver {
     receiver: Receiver,
     config: TransportConfig,
     now: Time,
 }
 
-impl Alone {
+impl TestReceiver {
     /// Disables the immediate acknowledgements at the start of a stream.
-    fn new() -> Alone {
-        Alone::with(TransportConfig {
+    fn new() -> TestReceiver {
+        TestReceiver::with(TransportConfig {
             mss: MSS_BYTES as u16,
             quick_acks: 0,
             ..TransportConfig::default()
         })
     }
 
-    fn with(config: TransportConfig) -> Alone {
-        Alone {
+    fn with(config: TransportConfig) -> TestReceiver {
+        TestReceiver {
             receiver: Receiver::new(&config),
             config,
             now: Time::ZERO + Duration::from_secs(1),
@@ -78,7 +78,7 @@ fn data(number: u32) -> Segment {
 /// the first unacknowledged one.
 #[test]
 fn every_second_segment_is_acknowledged_and_one_alone_after_a_while() {
-    let mut alone = Alone::new();
+    let mut alone = TestReceiver::new();
     assert!(!alone.arrives(0));
     assert_eq!(alone.receiver.ack_at, alone.now + alone.config.ack_delay);
     assert!(alone.config.ack_delay <= Duration::from_millis(500));
@@ -95,7 +95,7 @@ fn every_second_segment_is_acknowledged_and_one_alone_after_a_while() {
 /// a gap.
 #[test]
 fn a_gap_is_told_at_once_and_so_is_its_end() {
-    let mut alone = Alone::new();
+    let mut alone = TestReceiver::new();
     for number in [1, 3, 0, 2] {
         assert!(alone.arrives(number), "{number}");
         alone.answers();
@@ -111,7 +111,7 @@ fn a_gap_is_told_at_once_and_so_is_its_end() {
 /// last follow.
 #[test]
 fn the_block_of_the_latest_arrival_comes_first() {
-    let mut alone = Alone::new();
+    let mut alone = TestReceiver::new();
     alone.arrives(2);
     assert_eq!(alone.ranges(), [(2, 3)]);
     alone.arrives(6);
@@ -131,7 +131,7 @@ fn the_block_of_the_latest_arrival_comes_first() {
 /// RFC 2883 section 4: a duplicate is reported once, as the first block, followed by ranges.
 #[test]
 fn a_duplicate_is_told_once_and_first() {
-    let mut alone = Alone::new();
+    let mut alone = TestReceiver::new();
     alone.arrives(0);
     alone.arrives(2);
     alone.answers();
@@ -153,7 +153,7 @@ fn a_duplicate_is_told_once_and_first() {
 /// RFC 9293 section 3.10.7.4, first: data beyond the window is dropped but acknowledged.
 #[test]
 fn data_beyond_the_window_is_dropped() {
-    let mut alone = Alone::with(TransportConfig {
+    let mut alone = TestReceiver::with(TransportConfig {
         mss: MSS_BYTES as u16,
         receive_buffer: 3 * MSS_BYTES,
         quick_acks: 0,
@@ -180,7 +180,7 @@ fn data_beyond_the_window_is_dropped() {
 /// 3.8.6.2.2: it advances by at least two segments, or half of the buffer.
 #[test]
 fn the_window_moves_in_steps_and_forwards_only() {
-    let mut alone = Alone::with(TransportConfig {
+    let mut alone = TestReceiver::with(TransportConfig {
         mss: MSS_BYTES as u16,
         receive_buffer: 10 * MSS_BYTES,
         quick_acks: 0,
@@ -216,13 +216,13 @@ fn the_window_moves_in_steps_and_forwards_only() {
 /// packets are counted.
 #[test]
 fn a_change_of_the_mark_is_told_at_once() {
-    let mut alone = Alone::with(TransportConfig {
+    let mut alone = TestReceiver::with(TransportConfig {
         mss: MSS_BYTES as u16,
         quick_acks: 0,
         ack_every: 10,
         ..TransportConfig::default()
     });
-    let arrives = |alone: &mut Alone, number, ecn| {
+    let arrives = |alone: &mut TestReceiver, number, ecn| {
         let mut segment = data(number);
         segment.ecn = ecn;
         let owes = alone.takes(&segment);
@@ -243,7 +243,7 @@ fn a_change_of_the_mark_is_told_at_once() {
 /// nothing is accepted behind it.
 #[test]
 fn the_end_waits_for_what_is_before_it() {
-    let mut alone = Alone::new();
+    let mut alone = TestReceiver::new();
     let mut last = data(1);
     last.flags |= Segment::FIN_FLAG;
     alone.takes(&last);
@@ -259,7 +259,7 @@ fn the_end_waits_for_what_is_before_it() {
 /// Eifel (RFC 3522).
 #[test]
 fn an_answer_names_the_sending_that_it_answers() {
-    let mut alone = Alone::new();
+    let mut alone = TestReceiver::new();
     let mut again = data(0);
     again.transmission = 3;
     alone.takes(&again);
@@ -274,7 +274,7 @@ fn an_answer_names_the_sending_that_it_answers() {
 /// ACK in it.
 #[test]
 fn a_class_answers_for_itself() {
-    let mut alone = Alone::new();
+    let mut alone = TestReceiver::new();
     let mut low = data(5);
     (low.class, low.band) = (1, 1);
     assert!(!alone.takes(&low));

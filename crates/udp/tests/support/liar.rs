@@ -11,7 +11,7 @@ use ccplane_udp::{DATAGRAM_BYTES_DEFAULT, Tls};
 use ccplane_units::{Duration, Time};
 
 /// One of this many datagrams to the receiver is dropped.
-pub const LOST: u64 = 50;
+pub const LOST_SEGMENT: u64 = 50;
 
 /// Receiver that acknowledges everything up to the highest segment received, including lost ones.
 pub struct Liar {
@@ -90,7 +90,7 @@ impl Liar {
         if segment.kind == SegmentKind::Data {
             self.furthest = self.furthest.later(segment.number.wrapping_add(1));
         }
-        if !self.datagrams.is_multiple_of(LOST) {
+        if !self.datagrams.is_multiple_of(LOST_SEGMENT) {
             connection.handle_with_proof(
                 (self.now, self.now),
                 &segment,

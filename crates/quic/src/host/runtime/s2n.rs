@@ -58,7 +58,7 @@ fn with(
         }
         HostRole::Accepts(identity) => {
             let tls = tls::rustls::Server::from(identity.server(ALPN_PROTOCOL, &[])?);
-            let at_most = AtMost {
+            let at_most = StreamLimit {
                 most: options.most,
                 ordinary: endpoint_limits::Default::builder()
                     .with_inflight_handshake_limit(options.unproved_max())
@@ -117,12 +117,12 @@ fn limits(options: &HostOptions) -> Result<Limits, String> {
 
 /// Limits the number of connections, including those in a handshake; otherwise applies s2n-quic's
 /// default limits.
-struct AtMost {
+struct StreamLimit {
     most: usize,
     ordinary: endpoint_limits::Default,
 }
 
-impl Limiter for AtMost {
+impl Limiter for StreamLimit {
     fn on_connection_attempt(&mut self, attempt: &ConnectionAttempt<'_>) -> Outcome {
         if attempt.connection_count >= self.most {
             return Outcome::close();

@@ -2,11 +2,11 @@
 
 use ccplane_sim::Connection;
 
-use super::Wrong;
+use super::Violation;
 use super::stream::Stream;
 
 /// Compares a sender's counters with the packets seen on the network.
-pub fn check(sender: &Connection, stream: &Stream) -> Result<(), Wrong> {
+pub fn check(sender: &Connection, stream: &Stream) -> Result<(), Violation> {
     let stats = sender.stats();
     let wrong = |what: String| Err(what);
     if stats.acked > stats.sent || stats.sent > stats.written {

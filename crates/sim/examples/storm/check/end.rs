@@ -3,12 +3,12 @@
 
 use ccplane_sim::World;
 
-use super::Wrong;
+use super::Violation;
 use crate::line::Line;
 
 /// Checks for leftovers. With corrupted messages (`lies`), agents may have flows that never
 /// existed.
-pub fn check(world: &World, line: &Line, lies: bool) -> Result<(), Wrong> {
+pub fn check(world: &World, line: &Line, lies: bool) -> Result<(), Violation> {
     if let Some((what, count)) = world.left().into_iter().find(|(_, count)| *count > 0) {
         return Err(format!("{count} {what} are left"));
     }

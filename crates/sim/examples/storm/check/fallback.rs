@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use ccplane_units::{Duration, Time};
 use ccplane_wire::{WireCommand, WireEvent};
 
-use super::Wrong;
+use super::Violation;
 
 /// Model of the datapath; see the module.
 #[derive(Debug)]
@@ -112,7 +112,7 @@ impl Model {
         opened: Time,
         (falls_back, acked): (bool, u64),
         lie: bool,
-    ) -> Result<(), Wrong> {
+    ) -> Result<(), Violation> {
         let table = self.flows.get(&flow).copied();
         let heard = table.and_then(|table| self.tables.get(table)?.1);
         let fresh = FallbackState {

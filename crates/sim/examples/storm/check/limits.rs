@@ -4,7 +4,7 @@
 use ccplane_datapath::OperatorLimits;
 use ccplane_sim::Connection;
 
-use super::Wrong;
+use super::Violation;
 
 /// Packets that may be in flight beyond the window: tail loss probes, and the packet that was
 /// started before the window was full.
@@ -17,7 +17,7 @@ pub fn check(
     initial: u64,
     heard: bool,
     sender: &Connection,
-) -> Result<(), Wrong> {
+) -> Result<(), Violation> {
     let (cwnd, rate, mss) = (sender.cwnd(), sender.rate(), sender.mss());
     if heard {
         // In recovery and after a timeout (one segment) the transport determines the window.

@@ -7,4 +7,4 @@ pub mod limits;
 pub mod stream;
 
 /// Description of a violated invariant.
-pub type Wrong = String;
+pub type Violation = String;

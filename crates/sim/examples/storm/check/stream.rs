@@ -8,7 +8,7 @@ use ccplane_sim::{LinkStep, Network, NodeId, PacketEvent, Tracer};
 use ccplane_transport::SegmentKind;
 use ccplane_units::Time;
 
-use super::Wrong;
+use super::Violation;
 
 /// Packets of every flow as seen at their sending and receiving hosts.
 #[derive(Clone, Debug)]
@@ -19,7 +19,7 @@ pub struct Inner {
     /// Source and destination node of each link.
     links: Vec<(NodeId, NodeId)>,
     pub flows: Vec<Stream>,
-    pub wrong: Option<Wrong>,
+    pub wrong: Option<Violation>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -108,7 +108,7 @@ impl Stream {
 
     /// Compares the receiver's count of received bytes and the sender's of acknowledged bytes with
     /// the observations.
-    pub fn check(&self, received: u64, acked: u64) -> Result<(), Wrong> {
+    pub fn check(&self, received: u64, acked: u64) -> Result<(), Violation> {
         if received != self.whole {
             return Err(format!(
                 "{received} bytes received in order, where {} have come",

@@ -6,15 +6,15 @@ use proptest::prelude::*;
 use super::*;
 
 /// Scoreboard with the sender's clock.
-struct Alone {
+struct TestFlight {
     flight: Flight,
     rate: DeliveryRate,
     now: Time,
 }
 
-impl Alone {
-    fn new() -> Alone {
-        Alone {
+impl TestFlight {
+    fn new() -> TestFlight {
+        TestFlight {
             // Numbers wrap early.
             flight: Flight::new(SequenceNumber(u32::MAX - 20)),
             rate: DeliveryRate::default(),
@@ -81,7 +81,7 @@ impl Alone {
 /// RFC 6675 section 4, pipe: SACKed and lost segments are not in flight; retransmissions are.
 #[test]
 fn a_loss_leaves_the_flight_and_its_retransmission_joins_it() {
-    let mut alone = Alone::new();
+    let mut alone = TestFlight::new();
     let first = alone.send(100);
     for _ in 0..4 {
         alone.send(100);
@@ -108,7 +108,7 @@ fn a_loss_leaves_the_flight_and_its_retransmission_joins_it() {
 /// skip them.
 #[test]
 fn class_0_passes_over_what_rc3_has_brought() {
-    let mut alone = Alone::new();
+    let mut alone = TestFlight::new();
     let first = alone.send(100);
     for _ in 0..3 {
         alone.flight.cut_segment(100, false);
@@ -132,7 +132,7 @@ fn class_0_passes_over_what_rc3_has_brought() {
 /// until it is lost or acknowledged.
 #[test]
 fn what_is_not_believed_any_more_is_in_flight_again() {
-    let mut alone = Alone::new();
+    let mut alone = TestFlight::new();
     let first = alone.send(100);
     alone.send(100);
     alone.flight.cut_segment(100, false);
@@ -160,7 +160,7 @@ proptest! {
     /// In any order of events, each counter equals the number of segments that it counts.
     #[test]
     fn counters_are_what_they_count(events in prop::collection::vec((0_u8..12, 0_u32..64, 1_u16..1_500), 1..300)) {
-        let mut alone = Alone::new();
+        let mut alone = TestFlight::new();
         for (what, which, length) in events {
             let held = alone.flight.cut().since(alone.flight.una());
             let number = alone.flight.una().wrapping_add(which % held.max(1));
