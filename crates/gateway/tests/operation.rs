@@ -456,7 +456,7 @@ fn an_algorithm_that_hangs_opens_its_own_peer_and_disturbs_no_other() {
 
 #[test]
 fn new_keys_under_load_lose_nothing() {
-    const BYTES_EACH: Duration = Duration::from_micros(500);
+    const PACKET_INTERVAL: Duration = Duration::from_micros(500);
     let Some(sites) = Sites::new("rekey") else {
         return;
     };
@@ -470,7 +470,7 @@ fn new_keys_under_load_lose_nothing() {
         while !stopped.load(Relaxed) {
             a.send_to(&number.to_be_bytes(), to).unwrap();
             number += 1;
-            thread::sleep(BYTES_EACH);
+            thread::sleep(PACKET_INTERVAL);
         }
         number
     });
