@@ -1,4 +1,4 @@
-//! `ccplane arena FILE…`: a score for each candidate in seconds, with what it is made of.
+//! `ccplane arena FILE…`: scores candidates in seconds, and shows the parts of each score.
 
 mod apart;
 mod explained;
@@ -20,24 +20,24 @@ use crate::run::{failure, percent_bar, show};
 use crate::sandbox::{RunAs, Sandbox};
 use crate::{Registry, interrupt};
 
-/// Who is scored, and how.
+/// Arguments of `arena`.
 #[derive(Args)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub struct ArenaArgs {
     #[command(subcommand)]
     command: Option<ArenaCommand>,
-    /// The candidates: files of algorithms (`./mine.ccp`, `./mine.py`) or names, with parameters as
-    /// elsewhere (`./mine.ccp:back=0.7`).
+    /// Candidates: algorithm files (`./mine.ccp`, `./mine.py`) or names, with parameters in the
+    /// usual form (`./mine.ccp:back=0.7`).
     #[arg(value_name = "CANDIDATE", required = true)]
     candidates: Vec<Contender>,
-    /// Also show every link, and the file of a run on the worst.
+    /// Also show every link, and the scenario file of a run on the worst one.
     #[arg(long)]
     explain: bool,
-    /// Processor time of a candidate that is a Python file, for the gate and again for the score;
-    /// with --suite full ten times as much.
+    /// CPU time limit of a candidate in Python, once for the gate and again for the score; ten
+    /// times as much with --suite full.
     #[arg(long, value_name = "DURATION", default_value = "60s")]
     cpu: Duration,
-    /// Be the process of a candidate, with so much processor time, s.
+    /// Run as the process of one candidate, with this CPU time limit, s.
     #[arg(long, hide = true, value_name = "SECONDS")]
     apart: Option<u64>,
     /// Folder that the paths of --apart are relative to.
@@ -49,18 +49,18 @@ pub struct ArenaArgs {
 
 #[derive(Subcommand)]
 enum ArenaCommand {
-    /// Why a candidate has no better score: its worst run around the moment that matters, what was
-    /// in force then, and a baseline there.
+    /// Explain what limits a candidate's score: its worst run around the decisive moment, the
+    /// window and rate in force there, and a baseline on the same link.
     Explain(ExplainArgs),
 }
 
-/// Whom to explain.
+/// Arguments of `arena explain`.
 #[derive(Args)]
 struct ExplainArgs {
-    /// The candidate.
+    /// Candidate to explain.
     #[arg(value_name = "CANDIDATE")]
     candidate: Contender,
-    /// Confine this process, which gets its files on standard input.
+    /// Confine this process, which reads its files from standard input.
     #[arg(long, hide = true)]
     confined: bool,
     /// Folder that the paths of --confined are relative to.
@@ -70,13 +70,13 @@ struct ExplainArgs {
     how: HowArgs,
 }
 
-/// How candidates are scored.
+/// Scoring options.
 #[derive(Args)]
 struct HowArgs {
-    /// How thoroughly.
+    /// Set of links to score on.
     #[arg(long, value_enum, default_value = "quick")]
     suite: SuiteArg,
-    /// The baselines, separated by commas: each figure is set beside the best of theirs on the same
+    /// Baselines, separated by commas: each metric is compared with the best baseline on the same
     /// link.
     #[arg(
         long,
@@ -85,31 +85,31 @@ struct HowArgs {
         default_value = "cubic,bbr3,copa"
     )]
     against: Vec<Contender>,
-    /// Draw the links from this seed instead of the published one: links that a candidate's author
-    /// has not seen.
+    /// Seed of the links, in place of the published one: links that the author of a candidate has
+    /// not seen.
     #[arg(long, value_name = "SEED")]
     held_out: Option<u64>,
-    /// Threads; without it as many as there are CPUs. The result does not depend on it.
+    /// Number of threads; without it one per CPU. The result does not depend on it.
     #[arg(long)]
     threads: Option<usize>,
-    /// Let candidates that are Python files do what this user may, in this process. Without it each
-    /// has one of its own, which cannot write files, run programs or use the network, and has 512
-    /// MB.
+    /// Run candidates in Python inside this process, with all permissions of this user. Without it
+    /// each runs in a process of its own that cannot write files, run programs or use the network,
+    /// and is limited to 512 MB of memory.
     #[arg(long)]
     trusted: bool,
-    /// Run candidates that are Python files as this user, a name or a number [default: nobody, if
-    /// root calls].
+    /// User that candidates in Python run as, a name or a number [default: nobody, if started by
+    /// root].
     #[arg(long = "as", value_name = "USER", conflicts_with = "trusted")]
     run_as: Option<String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum SuiteArg {
-    /// Only the gate: does it work, and does it leave others alone?
+    /// Gate only: checks that an algorithm works and is fair to others.
     Gate,
-    /// The gate, and a score on six links.
+    /// Gate, and a score on six links.
     Quick,
-    /// The same on twenty links, three times as long.
+    /// Gate, and a score on twenty links, with runs three times as long.
     Full,
 }
 
@@ -129,7 +129,7 @@ impl HowArgs {
         }
     }
 
-    /// Returns the processes for Python files, which have this much processor time each.
+    /// Returns the processes for candidates in Python, each with this CPU time limit.
     fn apart(&self, cpu: Duration, registry: &Registry) -> Result<Processes, Failure> {
         let seconds = cpu.as_nanos().div_ceil(1_000_000_000).max(1);
         let user = RunAs::of(self.run_as.as_deref())?;
@@ -145,7 +145,7 @@ impl HowArgs {
     }
 }
 
-/// Runs the command. Exit code 1 where a candidate fails the gate.
+/// Runs the command. Returns exit code 1 if a candidate fails the gate.
 pub fn run(args: &ArenaArgs, registry: &Registry, json: bool) -> Result<u8, Failure> {
     let ArenaArgs {
         command,
@@ -202,7 +202,7 @@ pub fn run(args: &ArenaArgs, registry: &Registry, json: bool) -> Result<u8, Fail
     Ok(if all_passed { 0 } else { 1 })
 }
 
-/// Returns how Python files were confined; null if none was.
+/// Returns how Python files were confined; null if there were none.
 fn confinement(apart: &Processes) -> serde_json::Value {
     let ran = apart
         .sandbox
@@ -252,7 +252,7 @@ fn table(standings: &[Standing], suite: SuiteArg) -> Table {
     Table::new(headings, standings.iter().map(row).collect())
 }
 
-/// Every check, every link, and the worst one's file.
+/// Prints every check, every link, and the scenario file of the worst one.
 fn explain(standing: &Standing) {
     println!("\n{}, the gate:", standing.candidate);
     let check = |check: &arena::Check| {

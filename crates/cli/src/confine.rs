@@ -1,9 +1,9 @@
-//! Confines this process before it runs an untrusted Python file.
+//! Sandbox of this process, entered before it runs an untrusted Python file.
 //!
-//! System calls are allowed by name. Every other one fails with EPERM, an exception in Python, as
-//! libraries try some and do without. Those that only an attack uses end the process with SIGSYS.
-//! The process keeps threads, memory within bounds, its open descriptors, and reading files outside
-//! /dev, /proc, /sys and /run. [`bound`] limits the processor time.
+//! System calls are allowed by name. All others fail with EPERM, an exception in Python, because
+//! libraries probe for some and do without. Calls that only an attack makes end the process with
+//! SIGSYS. The process keeps threads, bounded memory, its open descriptors, and read access to
+//! files outside /dev, /proc, /sys and /run. [`bound`] limits the CPU time.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -23,23 +23,23 @@ use seccompiler::{
 
 use crate::exit::{Failure, FailureKind};
 
-/// Address space, bytes. An algorithm that asks for more gets a MemoryError; an interpreter with
-/// numpy and its threads has some hundred megabytes.
+/// Limit of the address space, bytes. Beyond it an algorithm gets a MemoryError. An interpreter
+/// with numpy and its threads uses some hundred megabytes.
 pub(crate) const ADDRESS_SPACE_BYTES_MAX: u64 = 4 << 30;
 
-/// Private memory that can be written, bytes, of a process that only simulates one algorithm.
+/// Limit of private writable memory, bytes, for a process that only simulates one algorithm.
 const SIMULATION_MEMORY_BYTES_MAX: u64 = 512 << 20;
 
-/// Memory of all kinds of such a process, bytes, where a cgroup counts it: the interpreter's files
-/// and pipes are also in it.
+/// Limit of all memory of such a process, bytes, where a cgroup accounts for it. It includes the
+/// interpreter's file pages and pipes.
 pub(crate) const SIMULATION_CGROUP_BYTES_MAX: u64 = 1 << 30;
 
-/// Bytes that it may write to a file, in practice its standard error: it can open no other. A lower
-/// limit ends a process that prints a lot.
+/// Limit of bytes written to a file, in practice standard error, since no other file can be opened
+/// for writing. A lower limit kills processes that print a lot.
 const OUTPUT_BYTES_MAX: u64 = 64 << 20;
 
-/// Open descriptors. Pipes and sockets hold memory that no other limit counts; a lower limit fails
-/// event loops.
+/// Limit of open descriptors. Pipes and sockets hold memory that no other limit covers; a lower
+/// limit breaks event loops.
 const DESCRIPTORS_MAX: u64 = 256;
 
 /// Folders of the root with devices and the state of the kernel and of other processes.
@@ -48,10 +48,10 @@ const STATE_FOLDERS: [&str; 4] = ["dev", "proc", "sys", "run"];
 /// Devices that an interpreter reads.
 const READABLE_DEVICES: [&str; 4] = ["/dev/null", "/dev/zero", "/dev/random", "/dev/urandom"];
 
-/// Bounds the memory of this process to 512 MB and its processor time, after which the kernel ends
-/// it. For [`confine`], which keeps it from raising them again.
+/// Limits the memory of this process to 512 MB and its CPU time to `seconds`, after which the
+/// kernel kills it. [`confine`] later prevents it from raising the limits.
 pub(crate) fn bound(seconds: u64) -> Result<(), Failure> {
-    // Who catches the signal for the first has a second left.
+    // The soft limit sends SIGXCPU; a process that catches it has one more second.
     setrlimit(Resource::RLIMIT_CPU, seconds, seconds + 1)
         .and_then(|()| {
             setrlimit(
@@ -68,7 +68,7 @@ pub(crate) fn bound(seconds: u64) -> Result<(), Failure> {
         })
 }
 
-/// Returns what this kernel lacks to run a file that is not trusted.
+/// Returns the feature this kernel lacks to run an untrusted file.
 pub(crate) fn required() -> Option<&'static str> {
     let seccomp = fs::read_to_string("/proc/sys/kernel/seccomp/actions_avail").unwrap_or_default();
     let trap = seccomp.split_whitespace().any(|action| action == "trap");
@@ -79,8 +79,8 @@ pub(crate) fn required() -> Option<&'static str> {
     }
 }
 
-/// Returns the parts of Landlock that this kernel does not have. Without the first version a file
-/// is refused.
+/// Returns the optional parts of Landlock that this kernel lacks. Without Landlock's first version,
+/// files are refused.
 pub(crate) fn missing() -> impl Iterator<Item = String> {
     const LANDLOCK_ABI_FEATURES: [(u32, &str); 2] = [
         (4, "Landlock network rules (Linux 6.7)"),
@@ -96,13 +96,15 @@ pub(crate) fn missing() -> impl Iterator<Item = String> {
     missing.map(|(_, name)| name.to_owned())
 }
 
-/// Confines this process, which has one thread, to the allowed system calls and to readable files.
+/// Confines this process, which must have a single thread, to the allowed system calls and readable
+/// files.
 pub(crate) fn confine() -> Result<(), Failure> {
     let failed = |what: &str, why: &dyn std::fmt::Display| {
         Failure::text(FailureKind::Unsupported, format!("confine a Python file: {what}: {why}"))
             .hint("it takes Linux 5.13 or later with Landlock and seccomp; `ccplane doctor` says which this is, and --trusted does without")
     };
-    // Landlock would not hold for another thread, and code can write to the stacks of all.
+    // Landlock does not apply to threads that already exist, and confined code could write to their
+    // stacks.
     let threads = fs::read_dir("/proc/self/task").map_or(0, Iterator::count);
     if threads != 1 {
         return Err(failed(
@@ -118,10 +120,10 @@ pub(crate) fn confine() -> Result<(), Failure> {
     )
     .and_then(|()| setrlimit(Resource::RLIMIT_FSIZE, OUTPUT_BYTES_MAX, OUTPUT_BYTES_MAX))
     .and_then(|()| setrlimit(Resource::RLIMIT_NOFILE, DESCRIPTORS_MAX, DESCRIPTORS_MAX))
-    // Its memory is in no core, and no process of the user can trace it.
+    // No core dump contains its memory, and no process of the user can trace it.
     .and_then(|()| prctl::set_dumpable(false))
     .map_err(|why| failed("bound its memory and output", &why))?;
-    // An older kernel enforces the part that it knows.
+    // An older kernel enforces the subset it supports.
     let abi = ABI::V6;
     let folders = fs::read_dir("/").map_err(|why| failed("read the root folder", &why))?;
     let readable: Vec<PathBuf> = folders
@@ -155,7 +157,7 @@ pub(crate) fn confine() -> Result<(), Failure> {
     }
     ccplane_linux::sandbox::report_refused_calls()
         .map_err(|why| failed("report refused system calls", &why))?;
-    // The last one allows no further filter.
+    // The last filter forbids installing further ones.
     for filter in [
         without_clone3(),
         without_forbidden(),
@@ -209,7 +211,7 @@ const ALLOWED_SYSCALLS: &[libc::c_long] = &[
     libc::SYS_setsockopt,
     libc::SYS_getsockname,
     libc::SYS_getpeername,
-    // Looking at files.
+    // File metadata.
     libc::SYS_newfstatat,
     libc::SYS_statx,
     libc::SYS_statfs,
@@ -220,7 +222,7 @@ const ALLOWED_SYSCALLS: &[libc::c_long] = &[
     libc::SYS_getcwd,
     libc::SYS_chdir,
     libc::SYS_fchdir,
-    // Threads and signals to itself.
+    // Threads, and signals to the process itself.
     libc::SYS_futex,
     libc::SYS_set_robust_list,
     libc::SYS_get_robust_list,
@@ -233,7 +235,7 @@ const ALLOWED_SYSCALLS: &[libc::c_long] = &[
     libc::SYS_sched_get_priority_max,
     libc::SYS_sched_get_priority_min,
     libc::SYS_getcpu,
-    // `with_report` bounds it.
+    // Restricted by `with_report`.
     libc::SYS_rt_sigaction,
     libc::SYS_rt_sigprocmask,
     libc::SYS_rt_sigreturn,
@@ -244,7 +246,7 @@ const ALLOWED_SYSCALLS: &[libc::c_long] = &[
     libc::SYS_restart_syscall,
     libc::SYS_exit,
     libc::SYS_exit_group,
-    // `without_clone3` answers it.
+    // Answered with ENOSYS by `without_clone3`.
     libc::SYS_clone3,
     // Time, random numbers and identity.
     libc::SYS_nanosleep,
@@ -272,7 +274,7 @@ const ALLOWED_SYSCALLS: &[libc::c_long] = &[
     libc::SYS_sysinfo,
 ];
 
-/// System calls that only some processors have.
+/// System calls that exist on some architectures only.
 #[cfg(target_arch = "x86_64")]
 const ARCH_ALLOWED_SYSCALLS: &[libc::c_long] = &[
     libc::SYS_access,
@@ -295,16 +297,16 @@ macro_rules! named {
     ($($call:ident)*) => { &[$((libc::$call, stringify!($call))),*] };
 }
 
-/// System calls that only an attack uses, and that end the process. No library that an algorithm
-/// imports makes them, and most of them change things outside this process.
+/// System calls that only an attack makes; they end the process. No library that an algorithm
+/// imports needs them, and most of them change state outside this process.
 const FORBIDDEN_SYSCALLS: &[(libc::c_long, &str)] = named![
-    // Files: names, modes, owners, times and attributes of existing ones. To create a file, which
-    // Python tries for its caches, only fails.
+    // Files: names, modes, owners, times and attributes of existing ones. Creating a file merely
+    // fails, since Python tries to write its caches.
     SYS_unlinkat SYS_renameat SYS_renameat2 SYS_linkat SYS_symlinkat SYS_mknodat SYS_truncate SYS_fchmod SYS_fchmodat
     SYS_fchown SYS_fchownat SYS_utimensat SYS_setxattr SYS_lsetxattr SYS_fsetxattr SYS_removexattr SYS_lremovexattr
     SYS_fremovexattr SYS_open_by_handle_at SYS_fanotify_init
-    // Programs and other processes. To fork only fails: modules ask helpers for the host's
-    // properties.
+    // Programs and other processes. Forking merely fails: some modules run helpers to query the
+    // host.
     SYS_execve SYS_execveat SYS_ptrace SYS_process_vm_readv SYS_process_vm_writev SYS_process_madvise SYS_process_mrelease
     SYS_pidfd_getfd SYS_pidfd_send_signal SYS_rt_sigqueueinfo SYS_rt_tgsigqueueinfo SYS_kcmp
     SYS_sched_setscheduler SYS_sched_setparam SYS_sched_setattr SYS_setpriority SYS_ioprio_set
@@ -327,7 +329,7 @@ const ARCH_FORBIDDEN_SYSCALLS: &[(libc::c_long, &str)] = named![
 #[cfg(not(target_arch = "x86_64"))]
 const ARCH_FORBIDDEN_SYSCALLS: &[(libc::c_long, &str)] = &[];
 
-/// System calls that end the process only with some arguments.
+/// System calls that end the process only with certain arguments.
 const FORBIDDEN_SYSCALL_USES: &[(libc::c_long, &str)] = &[
     (libc::SYS_kill, "kill of another process"),
     (libc::SYS_tgkill, "tgkill of another process"),
@@ -335,7 +337,7 @@ const FORBIDDEN_SYSCALL_USES: &[(libc::c_long, &str)] = &[
     (libc::SYS_fcntl, "signals to another process (fcntl)"),
 ];
 
-/// Returns what a system call that ended the process is called.
+/// Returns the name of a system call that ended the process.
 pub(crate) fn forbidden_name(number: i64) -> Option<&'static str> {
     let mut all = FORBIDDEN_SYSCALLS
         .iter()
@@ -345,8 +347,8 @@ pub(crate) fn forbidden_name(number: i64) -> Option<&'static str> {
     found.map(|(_, name)| name.strip_prefix("SYS_").unwrap_or(name))
 }
 
-/// Requests of ioctl: terminal detection and descriptor flags. TIOCSTI, which types into a
-/// terminal, is none of them.
+/// Allowed ioctl requests: terminal detection and descriptor flags. TIOCSTI, which types into a
+/// terminal, is not among them.
 const IOCTL_REQUESTS: [u64; 6] = [
     libc::TCGETS,
     libc::TIOCGWINSZ,
@@ -356,7 +358,8 @@ const IOCTL_REQUESTS: [u64; 6] = [
     libc::FIONCLEX,
 ];
 
-/// Commands of fcntl. Not F_SETOWN, by which the kernel would send signals to other processes.
+/// Allowed fcntl commands. F_SETOWN, which would send signals to other processes, is not among
+/// them.
 const FCNTL_COMMANDS: [libc::c_int; 6] = [
     libc::F_DUPFD,
     libc::F_DUPFD_CLOEXEC,
@@ -366,21 +369,22 @@ const FCNTL_COMMANDS: [libc::c_int; 6] = [
     libc::F_SETFL,
 ];
 
-/// asm-generic/fcntl.h
+/// From asm-generic/fcntl.h.
 const F_SETSIG: libc::c_int = 10;
 const F_SETOWN_EX: libc::c_int = 15;
 
-/// Options of prctl: the names of threads and of memory.
+/// Allowed prctl options: names of threads and of memory.
 const PRCTL_OPTIONS: [libc::c_int; 3] = [libc::PR_SET_NAME, libc::PR_GET_NAME, libc::PR_SET_VMA];
 
-/// Flags of openat that do more than open a file for reading.
+/// Flags of openat that go beyond opening a file for reading.
 const OPEN_WRITE_FLAGS: libc::c_int = libc::O_ACCMODE
     | libc::O_CREAT
     | libc::O_TRUNC
     | libc::O_APPEND
     | (libc::O_TMPFILE & !libc::O_DIRECTORY);
 
-/// The C library makes threads by clone if there is no clone3, whose flags a filter cannot see.
+/// Makes clone3 fail with ENOSYS, so that the C library creates threads with clone. A filter cannot
+/// inspect the flags of clone3, which are in memory.
 fn without_clone3() -> Result<BpfProgram, String> {
     let rules = [(libc::SYS_clone3, Vec::new())].into();
     program(
@@ -390,14 +394,13 @@ fn without_clone3() -> Result<BpfProgram, String> {
     )
 }
 
-/// Ends the process at the calls that only an attack uses, with a signal whose handler reports
-/// them.
+/// Ends the process at calls that only an attack makes, by a signal whose handler reports them.
 fn without_forbidden() -> Result<BpfProgram, String> {
     let calls = FORBIDDEN_SYSCALLS.iter().chain(ARCH_FORBIDDEN_SYSCALLS);
     let mut rules: BTreeMap<i64, Vec<SeccompRule>> =
         calls.map(|(call, _)| (*call, Vec::new())).collect();
     let own = u64::from(getpid().as_raw().unsigned_abs());
-    // `kill(0)` is for this process's own group, in which it is alone.
+    // `kill(0)` signals the process's own group, which contains no other process.
     let others = || -> Result<SeccompRule, String> {
         let not =
             |value| SeccompCondition::new(0, SeccompCmpArgLen::Dword, SeccompCmpOp::Ne, value);
@@ -417,7 +420,7 @@ fn without_forbidden() -> Result<BpfProgram, String> {
     program(rules, SeccompAction::Allow, SeccompAction::Trap)
 }
 
-/// Keeps the handler that reports: ends the process at once if it sets another.
+/// Protects the SIGSYS handler: kills the process if it installs another one.
 fn with_report() -> Result<BpfProgram, String> {
     let conditions = [
         SeccompCondition::new(
@@ -460,7 +463,7 @@ fn allowed_only() -> Result<BpfProgram, String> {
         | libc::CLONE_NEWCGROUP;
     let threads = SeccompCmpOp::MaskedEq(thread | namespaces as u64);
     rules.insert(libc::SYS_clone, vec![only(0, threads, thread)?]);
-    // Shared memory without a file counts as no data of the process.
+    // Only private mappings: shared anonymous memory is not counted as data of the process.
     let kind = SeccompCmpOp::MaskedEq(libc::MAP_TYPE as u64);
     let without_file = SeccompCmpOp::MaskedEq(libc::MAP_ANONYMOUS as u64);
     let private = only(3, kind, libc::MAP_PRIVATE as u64)?;
@@ -472,12 +475,12 @@ fn allowed_only() -> Result<BpfProgram, String> {
     rules.insert(libc::SYS_ioctl, equal(1, &IOCTL_REQUESTS)?);
     rules.insert(libc::SYS_fcntl, equal(1, &words(&FCNTL_COMMANDS))?);
     rules.insert(libc::SYS_prctl, equal(0, &words(&PRCTL_OPTIONS))?);
-    // Connected ones only: from a datagram socket, a message can be sent to any socket of the host.
+    // Connected stream sockets only: a datagram socket could send to any Unix socket of the host.
     rules.insert(libc::SYS_socketpair, vec![stream_pair()?]);
-    // Signals only to this process.
+    // Signals to this process only.
     rules.insert(libc::SYS_tgkill, equal(0, &[own])?);
     rules.insert(libc::SYS_kill, equal(0, &[own])?);
-    // Limits can be read, and not set: root could raise them.
+    // Limits can be read but not set: root could raise them.
     let read = SeccompCondition::new(2, SeccompCmpArgLen::Qword, SeccompCmpOp::Eq, 0);
     let read = read.and_then(|read| SeccompRule::new(vec![read]));
     rules.insert(
@@ -492,7 +495,7 @@ fn allowed_only() -> Result<BpfProgram, String> {
 }
 
 fn stream_pair() -> Result<SeccompRule, String> {
-    // The rest of the type are flags.
+    // The other bits of the type are flags.
     const SOCK_TYPE_MASK: u64 = 0xf;
     let of =
         |argument, how, value| SeccompCondition::new(argument, SeccompCmpArgLen::Dword, how, value);
@@ -511,7 +514,7 @@ fn stream_pair() -> Result<SeccompRule, String> {
     rule.map_err(|why| why.to_string())
 }
 
-/// Matches a call whose argument is one of these.
+/// Matches a call whose argument equals one of `values`.
 fn equal(argument: u8, values: &[u64]) -> Result<Vec<SeccompRule>, String> {
     let rules = values
         .iter()
@@ -519,7 +522,7 @@ fn equal(argument: u8, values: &[u64]) -> Result<Vec<SeccompRule>, String> {
     rules.collect()
 }
 
-/// Matches a call by one argument. The kernel uses the lower 32 bits of each of these.
+/// Matches a call by one argument. The kernel uses the lower 32 bits of each of these arguments.
 fn only(argument: u8, how: SeccompCmpOp, value: u64) -> Result<SeccompRule, String> {
     SeccompCondition::new(argument, SeccompCmpArgLen::Dword, how, value)
         .and_then(|condition| SeccompRule::new(vec![condition]))

@@ -1,4 +1,4 @@
-//! `ccplane detach`: removes everything that `attach` left, also after a kill.
+//! `ccplane detach`: removes everything that `attach` left behind, even after SIGKILL.
 
 use ccplane_linux::{default_control, select};
 use clap::Args;
@@ -8,14 +8,14 @@ use crate::doctor;
 use crate::exit::{Failure, FailureKind};
 use crate::places::PlacesArgs;
 
-/// What to remove.
+/// Arguments of `detach`.
 #[derive(Args)]
 pub struct DetachArgs {
-    /// Move live flows to this congestion control of the kernel's first; without it they end on the
+    /// Congestion control of the kernel to move live flows to first; without it they end on the
     /// fallback.
     #[arg(long, value_name = "NAME")]
     to: Option<String>,
-    /// Only this registration, such as ccp_cubic; without it, all.
+    /// Registration to remove, such as ccp_cubic; without it, all.
     name: Option<String>,
     #[command(flatten)]
     places: PlacesArgs,
@@ -38,7 +38,8 @@ pub fn run(args: &DetachArgs, json: bool) -> Result<(), Failure> {
         .hint(format!("it has {known}; nothing was changed")));
     }
     let only = args.name.as_deref();
-    // Time stamps by themselves too: a kill before the registration leaves them.
+    // Includes time stamps without a registration: `attach` leaves them if it is killed before it
+    // registers.
     let mut known = ccplane_linux::attached();
     known.extend(ccplane_linux::stamp::attached());
     let orphans = default_control::defaults()
@@ -59,8 +60,8 @@ pub fn run(args: &DetachArgs, json: bool) -> Result<(), Failure> {
             Failure::text(FailureKind::Usage, format!("`{name}` is not attached")).hint(known),
         );
     }
-    // No new connections, then the live ones, then the registration, and then its time stamps. The
-    // kernel would keep a default alive after its registration.
+    // The order matters: stop new connections, move the live ones, remove the registration, then
+    // its time stamps. A default congestion control would keep the registration alive.
     let defaults = default_control::restore(only, args.to.as_deref())
         .map_err(|e| Failure::new(FailureKind::Failed, *e))?;
     select::detach(only).map_err(|e| Failure::new(FailureKind::Failed, e))?;
@@ -71,7 +72,7 @@ pub fn run(args: &DetachArgs, json: bool) -> Result<(), Failure> {
         None => 0,
     };
     let removed = ccplane_linux::detach(only).map_err(fail)?;
-    // Some of these may be out of reach, which is said after all that could be removed.
+    // Some stamps may be out of reach. The error is reported after the rest has been removed.
     let mut stamps = ccplane_linux::stamp::attached();
     let put_back = ccplane_linux::stamp::detach(only);
     let left = ccplane_linux::stamp::attached();

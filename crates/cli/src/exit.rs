@@ -1,37 +1,36 @@
-//! How the command ends: one message with its cause and the likely fix, and an exit code that means
-//! something.
+//! Failures of a command: one message with its cause and a likely fix, and a meaningful exit code.
 
 use std::fmt;
 
 use miette::Diagnostic;
 
-/// What went wrong, as the exit code tells it: 0 is success, 2 (usage) is clap's own as well.
+/// Kind of a failure, as reported by the exit code. 0 is success; clap also uses 2 (usage).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FailureKind {
     /// The run failed: exit code 1.
     Failed = 1,
-    /// The request makes no sense: exit code 2.
+    /// The request is invalid: exit code 2.
     Usage = 2,
     /// This host cannot do it (kernel, capability, device): exit code 3.
     Unsupported = 3,
-    /// Ctrl-C or another signal ended it: exit code 130, as shells have it for SIGINT.
+    /// Ctrl-C or another signal ended it: exit code 130, the shells' code for SIGINT.
     Interrupted = 130,
 }
 
-/// An error for a person: what failed, why, and what to do about it.
+/// Error message for a person: the failure, its cause, and a fix.
 #[derive(Debug)]
 pub struct Failure {
-    /// Decides the exit code.
+    /// Kind, which is the exit code.
     pub kind: FailureKind,
     what: String,
     hint: Option<String>,
-    /// Name of the reason for machines, where the error has several.
+    /// Machine-readable reason, for errors that have several.
     reason: Option<&'static str>,
     cause: Option<Box<dyn Diagnostic + Send + Sync>>,
 }
 
 impl Failure {
-    /// `what` failed, with the causes of `error` behind it.
+    /// Creates a failure from `error` and its chain of sources.
     pub fn new(kind: FailureKind, error: impl std::error::Error) -> Failure {
         let mut what = error.to_string();
         let mut source = error.source();
@@ -51,7 +50,7 @@ impl Failure {
         }
     }
 
-    /// `what` failed.
+    /// Creates a failure from a message.
     pub fn text(kind: FailureKind, what: impl Into<String>) -> Failure {
         Failure {
             kind,
@@ -62,7 +61,7 @@ impl Failure {
         }
     }
 
-    /// A failure that draws its own source excerpts.
+    /// Creates a failure that renders its own source excerpts.
     pub fn diagnostic(
         kind: FailureKind,
         error: impl Diagnostic + Send + Sync + 'static,
@@ -76,21 +75,21 @@ impl Failure {
         }
     }
 
-    /// Adds what the reader can do.
+    /// Sets the hint: the fix to try.
     #[must_use]
     pub fn hint(mut self, hint: impl Into<String>) -> Failure {
         self.hint = Some(hint.into());
         self
     }
 
-    /// Adds the name of the reason for machines.
+    /// Sets the machine-readable reason.
     #[must_use]
     pub fn reason(mut self, name: &'static str) -> Failure {
         self.reason = Some(name);
         self
     }
 
-    /// Adds a sentence to what the reader can do.
+    /// Appends a sentence to the hint.
     #[must_use]
     pub fn also(self, hint: impl Into<String>) -> Failure {
         let hint = match &self.hint {
@@ -100,7 +99,7 @@ impl Failure {
         self.hint(hint)
     }
 
-    /// Returns the message with what the reader can do.
+    /// Returns the message and the hint as one sentence.
     pub fn sentence(&self) -> String {
         match &self.hint {
             Some(hint) => format!("{}; {hint}", self.what),
@@ -108,7 +107,8 @@ impl Failure {
         }
     }
 
-    /// Prints the message to stderr (as JSON to stdout where `json`) and gives the exit code.
+    /// Prints the message to standard error (with `json`, also an object to standard output) and
+    /// returns the exit code.
     pub fn report(self, json: bool) -> u8 {
         if json {
             let mut object = serde_json::json!({

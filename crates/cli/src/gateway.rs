@@ -1,5 +1,5 @@
-//! `ccplane gateway`: a box at each of two sites that paces what it sends to the other, so that the
-//! queue stands in the box and is scheduled there; between the sites it speaks WireGuard.
+//! `ccplane gateway`: a box at each of two sites that paces the traffic to the other, which moves
+//! the queue into the box, where it is scheduled. WireGuard carries the traffic between the sites.
 
 mod ask;
 mod check;
@@ -16,26 +16,26 @@ use clap::{Args, Subcommand};
 use crate::exit::{Failure, FailureKind};
 use crate::{Parameters, Registry};
 
-/// What to do.
+/// Subcommands of `gateway`.
 #[derive(Subcommand)]
 pub enum GatewayCommand {
-    /// Make a private key, for its owner alone, and print the public one; of a file that is there,
-    /// print it.
+    /// Create a private key, readable by its owner only, and print the public key; for an existing
+    /// file, only print it.
     Keys {
-        /// The file.
+        /// File of the private key.
         file: PathBuf,
     },
-    /// Say what a configuration does, with every default; or what is wrong with it, and where.
+    /// Check a configuration: show its effect with every default, or point at the first error.
     Check(ConfigArgs),
-    /// Run a gateway, until Ctrl-C or SIGTERM. SIGHUP reads the configuration again.
+    /// Run a gateway until Ctrl-C or SIGTERM. SIGHUP reloads the configuration.
     Run(run::RunArgs),
-    /// Show what a running gateway does with each peer, and why.
+    /// Show the state of each peer of a running gateway, and the reason for it.
     Status(AskArgs),
-    /// Show what happened: changes of mode with their figures, keys, endpoints, reloads.
+    /// Show past events: mode changes with their measurements, keys, endpoints, reloads.
     Events {
         #[command(flatten)]
         ask: AskArgs,
-        /// Go on, until Ctrl-C.
+        /// Keep printing new events until Ctrl-C.
         #[arg(long)]
         follow: bool,
     },
@@ -45,25 +45,25 @@ pub enum GatewayCommand {
     Control(PeerArgs),
 }
 
-/// Which configuration.
+/// Configuration of a gateway.
 #[derive(Args)]
 pub struct ConfigArgs {
-    /// The configuration, a TOML file. docs/gateway.md explains it.
+    /// Configuration, a TOML file (docs/gateway.md).
     file: PathBuf,
 }
 
-/// Which gateway.
+/// Address of a running gateway.
 #[derive(Args)]
 pub struct AskArgs {
-    /// The socket of the gateway that runs.
+    /// Socket of the running gateway.
     #[arg(long, value_name = "PATH", default_value = status::SOCKET_PATH_DEFAULT)]
     socket: PathBuf,
 }
 
-/// Which peer.
+/// Peer of a running gateway.
 #[derive(Args)]
 pub struct PeerArgs {
-    /// Its name, or its public key.
+    /// Name or public key of the peer.
     peer: String,
     #[command(flatten)]
     ask: AskArgs,
@@ -106,7 +106,7 @@ fn of_key(error: KeyError) -> Failure {
     hinted(FailureKind::Failed, &error.to_string())
 }
 
-/// A failure of `reason; fix`.
+/// Builds a failure from `reason; fix`.
 fn hinted(kind: FailureKind, text: &str) -> Failure {
     match text.split_once("; ") {
         Some((what, fix)) => Failure::text(kind, what).hint(fix),
@@ -126,7 +126,7 @@ fn unusable(error: ConfigError) -> Failure {
     }
 }
 
-/// Whether there is such an algorithm, for a bundle.
+/// Checks that the algorithm exists and can control a bundle.
 fn known(algorithm: &AlgorithmSpec, registry: &Registry) -> Result<(), String> {
     let made = registry
         .by_name(&algorithm.name, &parameters(algorithm))
@@ -143,7 +143,7 @@ fn known(algorithm: &AlgorithmSpec, registry: &Registry) -> Result<(), String> {
     ))
 }
 
-/// Makes algorithms for a gateway.
+/// Returns the factory that creates a gateway's algorithms.
 fn makes(registry: Arc<Registry>) -> AlgorithmFactory {
     Arc::new(move |algorithm| {
         registry

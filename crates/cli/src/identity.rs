@@ -1,5 +1,5 @@
-//! Who this host is to others, and how they say so on a command line: `ccplane send` and `recv`,
-//! and `ccplane quic`.
+//! Identity of this host, and its form on a command line: for `ccplane send` and `recv`, and for
+//! `ccplane quic`.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -10,7 +10,7 @@ use ccplane_link::identity::{Fingerprint, Identity};
 use crate::exit::{Failure, FailureKind};
 use crate::steering::resolve;
 
-/// The identity in `file`, or in its usual place; made where there is none.
+/// Loads the identity in `file`, or in the default file; creates it if there is none.
 pub fn load(file: Option<&Path>) -> Result<Identity, Failure> {
     let file = match file {
         Some(file) => file.to_owned(),
@@ -25,7 +25,8 @@ pub fn load(file: Option<&Path>) -> Result<Identity, Failure> {
     Identity::load(&file).map_err(|why| Failure::new(FailureKind::Usage, why))
 }
 
-/// The same, where it is not made: nothing where it is neither named nor in its usual place.
+/// Loads the identity without creating it: `None` if `file` is not given and the default file does
+/// not exist.
 pub fn load_known(file: Option<&Path>) -> Result<Option<Identity>, Failure> {
     let known = file.is_some() || usual_place().is_some_and(|place| place.exists());
     known.then(|| load(file)).transpose()
@@ -42,8 +43,8 @@ fn usual_place() -> Option<PathBuf> {
     configuration.map(|configuration| configuration.join("ccplane/identity"))
 }
 
-/// The address and fingerprint of a receiver, as `command` prints them there. A remote one without
-/// a fingerprint is refused, unless that is asked for.
+/// Parses the address and fingerprint of a receiver, as `command` prints them on the other host. A
+/// remote address without a fingerprint is refused unless `insecure` is set.
 pub fn receiver(
     to: &str,
     command: &str,
@@ -71,7 +72,7 @@ pub fn receiver(
     Ok((to, fingerprint))
 }
 
-/// The address by which others reach it, as far as it knows.
+/// Returns the address by which others reach this host, as far as it is known.
 pub fn reached(local: SocketAddr) -> String {
     if !local.ip().is_unspecified() {
         return local.to_string();

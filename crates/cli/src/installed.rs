@@ -1,9 +1,10 @@
-//! The installed command, which a program of the core becomes for what the core cannot do: real
-//! packets, and every other command of a host.
+//! Hands a command line over to the installed `ccplane` command. A program built on the core alone
+//! does this for everything that the core cannot do: real packets and all host commands.
 //!
-//! Algorithms of the program run in a second process of it, an agent at a Unix socket. The command
-//! inherits the write end of the agent's standard input, so the agent ends when the command ends,
-//! even by SIGKILL. When the agent ends first, its flows fall back as for any agent.
+//! The program's own algorithms run in a second process of the same program, an agent on a Unix
+//! socket. The installed command inherits the write end of the agent's standard input, so the agent
+//! ends with the command, even after SIGKILL. If the agent ends first, its flows fall back as with
+//! any agent.
 
 use std::ffi::OsString;
 use std::fs::{self, DirBuilder};
@@ -25,28 +26,28 @@ use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use crate::exit::{Failure, FailureKind};
 use crate::run::{COMMAND_LINE_VARIABLE, command_line};
 
-/// First word of the process that runs the agent.
+/// First argument of the agent process.
 const AGENT_SUBCOMMAND: &str = "serve-algorithms";
-/// What the agent prints when its socket is there.
+/// Printed by the agent once its socket exists.
 const READY_MESSAGE: &str = "ready\n";
-/// Variable with the path of the installed command.
+/// Environment variable with the path of the installed command.
 const COMMAND_VARIABLE: &str = "CCPLANE_COMMAND";
-/// Path of the command that made the crate.
+/// Path of the command that created the crate, recorded at build time.
 const BUILD_COMMAND: Option<&str> = option_env!("CCPLANE_COMMAND");
-/// Commands that take `--agent`.
+/// Subcommands that accept `--agent`.
 const STEERING_COMMANDS: [&[&str]; 4] = [&["run"], &["attach"], &["send"], &["quic", "send"]];
-/// Options with algorithms.
+/// Options that take algorithm names.
 const ALGORITHM_OPTIONS: [&str; 2] = ["--alg", "--vs"];
-/// Options that choose the agent.
+/// Option that selects the agent.
 const AGENT_OPTION: &str = "--agent";
-/// Length of the name that the kernel has for an algorithm.
+/// Longest name of a congestion control in the kernel, bytes (`TCP_CA_NAME_MAX` - 1).
 const KERNEL_NAME_BYTES_MAX: usize = 15;
-/// End of the list of commands.
+/// Epilogue of the list of commands.
 pub(crate) const AFTER_HELP: &str = "\
     The installed command, which this program starts, does the rest: runs on real packets and every \
     other command (`ccplane --help`).";
 
-/// Runs the agent if these are the words of its process. Returns the exit code.
+/// Runs the agent if these are the arguments of an agent process. Returns its exit code.
 pub(crate) fn agent_process(words: &[OsString], registry: &Registry) -> Option<u8> {
     if words.get(1).is_none_or(|word| word != AGENT_SUBCOMMAND) {
         return None;
@@ -60,7 +61,7 @@ pub(crate) fn agent_process(words: &[OsString], registry: &Registry) -> Option<u
     })
 }
 
-/// The folder of the socket, removed after it, even when an algorithm panics.
+/// Folder of the socket, removed on drop, even after a panic of an algorithm.
 struct AgentFolder<'a>(&'a Path);
 
 impl Drop for AgentFolder<'_> {
@@ -69,7 +70,7 @@ impl Drop for AgentFolder<'_> {
     }
 }
 
-/// Serves these algorithms until standard input ends.
+/// Serves these algorithms until standard input is closed.
 fn run_agent(socket: &Path, names: &[String], registry: &Registry) -> Result<(), Failure> {
     let _folder = socket.parent().map(AgentFolder);
     let mut agent = host(names, registry)?;
@@ -90,7 +91,7 @@ fn run_agent(socket: &Path, names: &[String], registry: &Registry) -> Result<(),
         .map_err(|why| Failure::new(FailureKind::Failed, why))
 }
 
-/// Makes an agent with the algorithms of these contenders.
+/// Creates an agent that hosts the algorithms of these contenders.
 fn host(names: &[String], registry: &Registry) -> Result<Agent, Failure> {
     let mut agent = Agent::new(AgentOptions::default());
     for name in names {
@@ -112,7 +113,7 @@ fn host(names: &[String], registry: &Registry) -> Result<Agent, Failure> {
     Ok(agent)
 }
 
-/// Returns the name, or the first of `NAME.2`, `NAME.3`, … that is not taken.
+/// Returns `name`, or the first of `NAME.2`, `NAME.3`, … that is not taken.
 fn free_name(name: &str, taken: &[&str]) -> String {
     let numbered = (2..).map(|number| {
         let end = format!(".{number}");
@@ -125,7 +126,8 @@ fn free_name(name: &str, taken: &[&str]) -> String {
         .unwrap_or_default()
 }
 
-/// Becomes the installed command with these words; returns only when that cannot be.
+/// Replaces this process with the installed command, running these arguments. Returns only on
+/// failure.
 pub(crate) fn hand_over_words(words: &[OsString], registry: &Registry) -> Failure {
     match contenders_in(words) {
         Ok(contenders) => hand_over(words, &contenders, registry),
@@ -133,8 +135,8 @@ pub(crate) fn hand_over_words(words: &[OsString], registry: &Registry) -> Failur
     }
 }
 
-/// Becomes the installed command with these words and an agent that runs these contenders; returns
-/// only when that cannot be.
+/// Replaces this process with the installed command, running these arguments, and starts an agent
+/// for these contenders if they need one. Returns only on failure.
 pub(crate) fn hand_over(
     words: &[OsString],
     contenders: &[Contender],
@@ -175,7 +177,7 @@ pub(crate) fn hand_over(
             names.push(name);
         }
     }
-    // Errors of an algorithm come before any process.
+    // Reports errors of an algorithm before any process is started.
     if let Err(failure) = host(&names, registry) {
         return failure;
     }
@@ -192,14 +194,14 @@ pub(crate) fn hand_over(
     }
 }
 
-/// True if the installed command lacks this algorithm, or has another one of this name.
+/// Returns true if the installed command lacks this algorithm or has a different one of this name.
 fn is_own(contender: &Contender, registry: &Registry) -> bool {
     let name = contender.algorithm();
     let of = |registry: &Registry| registry.docs().find(|doc| doc.name == name).copied();
     !contender.is_native() && of(registry).is_some_and(|doc| of(&Registry::builtin()) != Some(doc))
 }
 
-/// Returns the index after the words of a command, if these are its words.
+/// Returns the index after the words of `command` if `words` invokes it.
 fn end_of(command: &[&str], words: &[OsString]) -> Option<usize> {
     let is_option = |word: &OsString| word.to_string_lossy().starts_with('-');
     let mut named = (1..words.len()).filter(|index| !is_option(&words[*index]));
@@ -211,7 +213,7 @@ fn end_of(command: &[&str], words: &[OsString]) -> Option<usize> {
     end.map(|index| index + 1)
 }
 
-/// Returns the algorithms in these words.
+/// Returns the algorithms named in these arguments.
 fn contenders_in(words: &[OsString]) -> Result<Vec<Contender>, Failure> {
     let words: Vec<&str> = words
         .iter()
@@ -222,7 +224,7 @@ fn contenders_in(words: &[OsString]) -> Result<Vec<Contender>, Failure> {
         let value = match word.split_once('=') {
             Some((option, value)) if ALGORITHM_OPTIONS.contains(&option) => value,
             _ if ALGORITHM_OPTIONS.contains(&words[index - 1]) => word,
-            // A candidate of `arena` has no option.
+            // The candidates of `arena` are positional.
             _ if words[1] == "arena" && index > 1 && !word.starts_with('-') => word,
             _ => continue,
         };
@@ -234,10 +236,10 @@ fn contenders_in(words: &[OsString]) -> Result<Vec<Contender>, Failure> {
     Ok(found)
 }
 
-/// Starts the agent. Returns it with the path of its socket, which is there.
+/// Starts the agent. Returns it and the path of its socket, which exists.
 fn start_agent(names: &[String]) -> io::Result<(Child, PathBuf)> {
     let folder = std::env::temp_dir().join(format!("ccplane-agent-{}", std::process::id()));
-    // One of another process is not taken: it may be somebody else's.
+    // Fails if the folder exists, since it may belong to another user.
     DirBuilder::new().mode(0o700).create(&folder)?;
     let socket = folder.join("socket");
     let started = Command::new(std::env::current_exe()?)
@@ -246,7 +248,7 @@ fn start_agent(names: &[String]) -> io::Result<(Child, PathBuf)> {
         .args(names)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
-        // Ctrl-C is for the command, which the agent outlives.
+        // Ctrl-C must reach only the command: the agent outlives it.
         .process_group(0)
         .spawn();
     let ready = started.and_then(|mut agent| {
@@ -270,7 +272,7 @@ fn start_agent(names: &[String]) -> io::Result<(Child, PathBuf)> {
     }
 }
 
-/// Replaces this process with the installed command running these words.
+/// Replaces this process with the installed command running these arguments.
 fn become_installed(words: &[OsString], agent: Option<Child>) -> Failure {
     let made_by = || {
         BUILD_COMMAND
@@ -280,7 +282,7 @@ fn become_installed(words: &[OsString], agent: Option<Child>) -> Failure {
     let command = std::env::var_os(COMMAND_VARIABLE)
         .or_else(made_by)
         .unwrap_or_else(|| "ccplane".into());
-    // The agent's standard input is open as long as the command runs.
+    // Clears FD_CLOEXEC, so that the agent's standard input stays open while the command runs.
     let inherit = |agent: &Child| match &agent.stdin {
         Some(input) => fcntl(input, FcntlArg::F_SETFD(FdFlag::empty())).map(drop),
         None => Ok(()),
@@ -292,7 +294,7 @@ fn become_installed(words: &[OsString], agent: Option<Child>) -> Failure {
             .exec(),
         Err(why) => why.into(),
     };
-    // Closes the agent's standard input, and so ends it.
+    // Closing the agent's standard input ends the agent.
     if let Some(mut agent) = agent {
         drop(agent.stdin.take());
         let _ = agent.wait();

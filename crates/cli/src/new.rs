@@ -1,4 +1,4 @@
-//! `ccplane new NAME`: a crate to write an algorithm in, with a working one to start from.
+//! `ccplane new NAME`: creates a crate for an algorithm, with a working one to start from.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,15 +7,15 @@ use clap::Args;
 
 use crate::exit::{Failure, FailureKind};
 
-/// The algorithm that a new crate starts from: compiled and run by our own tests as an example.
+/// Algorithm that a new crate starts from. Our tests compile and run it as an example.
 const TEMPLATE: &str = include_str!("../examples/aimd.rs");
-/// Its program.
+/// Program of the template.
 const FOLD_PROGRAM: &str = include_str!("../examples/fold.ccp");
 
-/// Where a package puts ccplane's own crate.
+/// Path where a package installs ccplane's own crate.
 const PACKAGED_CRATE_PATH: &str = "/usr/share/ccplane/src/crates/cli";
-/// Where it may be: where it lay when this binary was built, and there. A package's binary names no
-/// path of the machine that built it.
+/// Candidate paths of ccplane's crate: the source tree of this build, then the package's path. A
+/// packaged binary does not contain paths of its build machine.
 const CRATE_PATHS: [&str; 2] = [
     match option_env!("CCPLANE_SOURCES") {
         Some(packaged) => packaged,
@@ -24,7 +24,7 @@ const CRATE_PATHS: [&str; 2] = [
     PACKAGED_CRATE_PATH,
 ];
 
-/// Manifest of a new crate, with its `NAME` and the `PATH` of ccplane's own.
+/// Manifest of a new crate, with placeholders for its `NAME` and the `PATH` of ccplane's crate.
 const MANIFEST: &str = r#"[package]
 name = "NAME"
 version = "0.1.0"
@@ -46,13 +46,13 @@ debug = false
 [workspace]
 "#;
 
-/// What to make.
+/// Arguments of `new`.
 #[derive(Args)]
 pub struct NewArgs {
     /// Name of the algorithm and of the folder: lower-case letters, digits and `_`, at most 11.
     name: String,
-    /// The `crates/cli` folder of a ccplane checkout [default: that of this command, or of its
-    /// package].
+    /// `crates/cli` folder of a ccplane checkout [default: the one this command or its package
+    /// comes with].
     #[arg(long, value_name = "DIR")]
     ccplane: Option<PathBuf>,
 }
@@ -60,7 +60,7 @@ pub struct NewArgs {
 /// Runs the command.
 pub fn run(args: &NewArgs, json: bool) -> Result<(), Failure> {
     let name = &args.name;
-    // 15 bytes is the kernel's limit for `ccp_<name>`.
+    // The kernel limits `ccp_<name>` to 15 bytes.
     let fits = !name.is_empty()
         && name.len() <= 11
         && name.starts_with(|c: char| c.is_ascii_lowercase())
@@ -128,7 +128,7 @@ fn write(folder: &Path, ccplane: &Path) -> std::io::Result<()> {
     let source = TEMPLATE.replace("aimd", &name).replace("Aimd", &capital);
     fs::create_dir_all(folder.join("src"))?;
     fs::create_dir_all(folder.join(".cargo"))?;
-    // The program finds the command that has its sources, even when another one is in PATH.
+    // Makes the program use this command, which matches its sources, even if PATH has another one.
     let command = std::env::current_exe()?;
     let config = format!(
         "# The command that does what this program leaves to it.\n[env]\nCCPLANE_COMMAND = {}\n",
@@ -142,7 +142,7 @@ fn write(folder: &Path, ccplane: &Path) -> std::io::Result<()> {
             .replace("NAME", &name)
             .replace("PATH", &toml(ccplane)),
     )?;
-    // The versions that ccplane was tested with; cargo adds the crate itself.
+    // The versions that ccplane was tested with; cargo adds the new crate itself.
     fs::copy(workspace.join("Cargo.lock"), folder.join("Cargo.lock"))?;
     fs::write(folder.join("src/fold.ccp"), FOLD_PROGRAM)?;
     fs::write(folder.join("src/main.rs"), source)

@@ -1,6 +1,6 @@
-//! Standard output that may close or be full: the command does what it has to do, above all clean
-//! up, and says it by its exit code at the end. The macros of this file stand for those of the
-//! standard library in this crate, which panic.
+//! Standard output that may be closed or full. The command finishes its work first, cleanup above
+//! all, and reports the output error in its exit code. The macros below shadow those of the
+//! standard library, which panic on such an error.
 
 use std::fmt;
 use std::io::{self, ErrorKind, IsTerminal, Write};
@@ -12,10 +12,10 @@ use miette::Diagnostic;
 use crate::escape;
 use crate::exit::{Failure, FailureKind};
 
-/// What a shell says of a tool that wrote to a pipe which nobody reads any more: 128 + SIGPIPE.
+/// Exit status that shells report for a writer whose pipe was closed: 128 + SIGPIPE.
 const BROKEN_PIPE_STATUS: u8 = 141;
 
-/// The first error of standard output. Nothing is written after it.
+/// First error of standard output. Nothing is written after it.
 static OUTPUT_ERROR: OnceLock<io::Error> = OnceLock::new();
 
 /// Prints to standard output.
@@ -35,8 +35,9 @@ macro_rules! eprintln {
     ($($text:tt)*) => { $crate::output::write_error(format_args!($($text)*)) };
 }
 
-/// Writes text to standard output. A terminal gets no control characters: names of peers and in
-/// files are part of the text. Files and pipes get the text as it is, JSON above all.
+/// Writes text to standard output. For a terminal, control characters are escaped, because the text
+/// contains names that come from peers and files. Files and pipes (JSON above all) get the text
+/// unchanged.
 pub(crate) fn write(text: fmt::Arguments<'_>) {
     static IS_TERMINAL: OnceLock<bool> = OnceLock::new();
     match IS_TERMINAL.get_or_init(|| io::stdout().is_terminal()) {
@@ -45,22 +46,22 @@ pub(crate) fn write(text: fmt::Arguments<'_>) {
     }
 }
 
-/// Writes a line to standard error, without control characters.
+/// Writes a line to standard error, with control characters escaped.
 pub(crate) fn write_error(text: fmt::Arguments<'_>) {
     let _ = writeln!(io::stderr(), "{}", escape::lines(&text.to_string()));
 }
 
-/// Draws an error or a warning. Colours are its only control characters.
+/// Renders an error or a warning. Colour codes are its only control characters.
 pub(crate) fn drawn(report: impl Diagnostic + Send + Sync + 'static) -> String {
     escape::drawn(&format!("{:?}", miette::Report::new(report)), coloured())
 }
 
-/// Writes a drawn error or warning to standard error.
+/// Writes a rendered error or warning to standard error.
 pub(crate) fn draw(report: impl Diagnostic + Send + Sync + 'static) {
     let _ = writeln!(io::stderr(), "{}", drawn(report));
 }
 
-/// Writes text of ours to standard output, control characters included.
+/// Writes trusted text to standard output, control characters included.
 pub(crate) fn write_raw(text: impl fmt::Display) {
     if OUTPUT_ERROR.get().is_none()
         && let Err(why) = write!(io::stdout(), "{text}")
@@ -69,13 +70,13 @@ pub(crate) fn write_raw(text: impl fmt::Display) {
     }
 }
 
-/// Whether standard output took no more.
+/// Returns true if standard output has failed.
 pub(crate) fn lost() -> bool {
     OUTPUT_ERROR.get().is_some()
 }
 
-/// Whether standard error is written in colour: at a terminal, unless `NO_COLOR` or
-/// `CLICOLOR_FORCE` say otherwise (no-color.org, bixense.com/clicolors).
+/// Returns true if standard error gets colours: at a terminal, unless `NO_COLOR` or
+/// `CLICOLOR_FORCE` overrides it (no-color.org, bixense.com/clicolors).
 pub(crate) fn coloured() -> bool {
     let set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
     let forced =
@@ -83,18 +84,18 @@ pub(crate) fn coloured() -> bool {
     !set("NO_COLOR") && (forced || io::stderr().is_terminal())
 }
 
-/// Errors and warnings are drawn in colour where [`coloured`] says so.
+/// Installs the error renderer, with colours according to [`coloured`].
 pub(crate) fn draw_errors() {
     let coloured = coloured();
-    // It is set once; who embeds the command may have set its own.
+    // The hook can be set only once. A program that embeds the command may have set its own.
     let _ = miette::set_hook(Box::new(move |_| {
         let options = miette::MietteHandlerOpts::new();
         Box::new(options.color(coloured).build())
     }));
 }
 
-/// The exit code of a command that otherwise ended with `code`: a pipe that nobody reads is a quiet
-/// end, everything else that keeps output from being written is an error.
+/// Flushes the output and returns the exit code of a command that otherwise ended with `code`. A
+/// broken pipe ends the command silently; any other output error is reported.
 pub(crate) fn end(code: u8) -> u8 {
     crate::log::flush();
     if let Err(why) = io::stdout().flush() {

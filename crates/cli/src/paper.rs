@@ -1,51 +1,51 @@
-//! The command line of `ccplane paper`, which the program `ccplane-paper` runs.
+//! Arguments of `ccplane paper`, which the program `ccplane-paper` implements.
 
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
-/// Which experiment.
+/// Arguments of `paper`.
 #[derive(Args)]
 pub struct PaperArgs {
-    /// Its name, or a file of your own (`mine.toml`; docs/papers.md), or `list`.
+    /// Name of the experiment, an experiment file (`mine.toml`; docs/papers.md), or `list`.
     pub name: String,
-    /// In less than two minutes, with fewer and shorter runs: to see that it works, not to quote.
+    /// Make fewer and shorter runs, in less than two minutes: a check that the experiment works,
+    /// not results to quote.
     #[arg(long)]
     pub quick: bool,
-    /// Only there; without it, wherever the experiment runs.
+    /// Datapath to run on; without it, every datapath that the experiment supports.
     #[arg(long, value_enum)]
-    pub datapath: Option<PaperBackend>,
-    /// A recorded cellular link (Mahimahi's format), for experiments that have one; without it one
+    pub datapath: Option<Where>,
+    /// Recorded cellular link (Mahimahi's format), for experiments that use one; without it a trace
     /// is generated.
     #[arg(long, value_name = "FILE")]
     pub trace: Option<PathBuf>,
-    /// Threads of the simulator; without it as many as there are CPUs. The result does not depend
-    /// on it.
+    /// Threads of the simulator; without it one per CPU. The result does not depend on it.
     #[arg(long)]
     pub threads: Option<usize>,
-    /// Every run on kernel TCP so often, and not as often as the experiment has it (see `list`): a
-    /// first answer in less time. The same command with more goes on from there.
+    /// Number of runs on kernel TCP, in place of the experiment's own (see `list`): fewer give a
+    /// first answer in less time. The same command with a higher number continues from there.
     #[arg(long, value_name = "N")]
     pub repeats: Option<usize>,
-    /// Use parts again that another build of ccplane made, too: for a long experiment that outlasts
-    /// changes which cannot have moved its figures. The page says how many there are.
+    /// Reuse cached parts from other builds of ccplane as well: for a long experiment that spans
+    /// code changes which cannot affect its results. The page shows how many parts were reused.
     #[arg(long)]
     pub any_build: bool,
-    /// Folder for parts and results; without it `ccplane-results/NAME`, and `NAME-quick` with
-    /// --quick. Parts that are there already are used again, so that the same command goes on where
-    /// it was interrupted; once there is a page, it repeats those that were disturbed.
+    /// Folder for parts and results; without it `ccplane-results/NAME`, or `NAME-quick` with
+    /// --quick. Existing parts are reused, so the same command resumes an interrupted experiment;
+    /// once the page exists, it repeats the runs that were disturbed.
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
-    /// Use that folder although it holds something else.
+    /// Use that folder even if it contains other files.
     #[arg(long)]
     pub force: bool,
 }
 
-/// Where packets run.
+/// Datapath of an experiment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum PaperBackend {
     /// The simulator, in virtual time.
     Sim,
-    /// This host's kernel TCP, in real time, as root, on a machine that is otherwise idle.
+    /// This host's kernel TCP, in real time, as root, on an otherwise idle machine.
     Linux,
 }

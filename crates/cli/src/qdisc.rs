@@ -9,36 +9,36 @@ use serde_json::json;
 
 use crate::exit::{Failure, FailureKind};
 
-/// What to do with a device's queues.
+/// Subcommands of `qdisc`.
 #[derive(Subcommand)]
 pub enum QdiscCommand {
-    /// Print the `tc` commands that give a device a strict-priority queue: a band for ordinary
-    /// traffic, and four below it for what `ccplane send --rc3` marks as low.
+    /// Print the `tc` commands that give a device a strict-priority queue: one band for ordinary
+    /// traffic, and four below it for packets that `ccplane send --rc3` marks as low priority.
     Setup(SetupArgs),
-    /// Take away what `setup --apply` made, so that the device has the kernel's own queue again.
+    /// Remove the queue that `setup --apply` created, which restores the kernel's default queue.
     Remove(RemoveArgs),
 }
 
-/// Where, and whether at once.
+/// Arguments of `qdisc setup`.
 #[derive(Args)]
 pub struct SetupArgs {
-    /// The device whose outgoing packets are queued, such as eth0.
+    /// Device whose outgoing packets are queued, such as eth0.
     #[arg(long, value_name = "DEVICE")]
     dev: String,
-    /// Send no faster, so that packets wait here, where the bands are, and not in what comes
-    /// behind: a little less than the rate of the modem or of the slower link there. A device that
-    /// has no queue of its own needs it.
+    /// Rate limit of the device: slightly below the rate of the modem or of the slower link behind
+    /// it, so that packets queue here, in the bands, rather than there. Required for a device
+    /// without a queue of its own.
     #[arg(long, value_name = "RATE")]
     rate: Option<Rate>,
-    /// Run the commands now, as root. What is there already is never replaced.
+    /// Run the commands now, as root. An existing queue is never replaced.
     #[arg(long)]
     apply: bool,
 }
 
-/// Where.
+/// Arguments of `qdisc remove`.
 #[derive(Args)]
 pub struct RemoveArgs {
-    /// The device.
+    /// Device whose queue is removed.
     #[arg(long, value_name = "DEVICE")]
     dev: String,
 }

@@ -1,5 +1,4 @@
-//! Who decides the window of what a command sends, and how fast it may be: the same for `send` and
-//! `quic send`.
+//! Choice of the congestion control and of the rate limit, shared by `send` and `quic send`.
 
 use std::net::{SocketAddr, ToSocketAddrs};
 
@@ -13,33 +12,34 @@ use crate::attach::remote::{ask, may_be_silent, names};
 use crate::elsewhere::ElsewhereArgs;
 use crate::exit::{Failure, FailureKind};
 
-/// What both commands take.
+/// Options shared by both commands.
 #[derive(Args)]
 pub struct SteerArgs {
-    /// One of ccplane's algorithms, with parameters (`cubic:report=10ms`), or the transport's own:
-    /// `native:reno`, `native:cubic`, `native:dctcp` of `send`, `native:bbr3` of `quic send`.
+    /// Algorithm of ccplane, with parameters (`cubic:report=10ms`), or one built into the
+    /// transport: `native:reno`, `native:cubic` and `native:dctcp` for `send`, `native:bbr3` for
+    /// `quic send`.
     #[arg(long, value_name = "NAME", default_value = "cubic")]
     pub alg: Contender,
     #[command(flatten)]
     pub elsewhere: ElsewhereArgs,
-    /// Owner's limit: never faster, whatever is in control. Of packets with their headers, of UDP
-    /// payload over QUIC.
+    /// Upper limit on the rate, whatever the algorithm asks for: of packets with their headers, or
+    /// of UDP payload over QUIC.
     #[arg(long, value_name = "RATE")]
     pub max_rate: Option<Rate>,
 }
 
-/// Who decides.
+/// Place where the algorithm runs.
 pub enum Decides<'a> {
-    /// The transport's own control of this name.
+    /// The transport's built-in congestion control of this name.
     Native(&'a str),
-    /// An algorithm of this name, by an agent in another process, which has it.
+    /// An agent in another process, which provides an algorithm of this name.
     Agent(AgentAddress, String),
-    /// An algorithm in this process.
+    /// This process.
     Here,
 }
 
 impl SteerArgs {
-    /// The owner's limits.
+    /// Returns the operator's limits.
     pub fn limits(&self) -> Result<OperatorLimits, Failure> {
         if self.max_rate.is_some_and(|rate| rate.bytes_per_sec() == 0) {
             let text = "--max-rate 0 lets nothing through";
@@ -54,8 +54,9 @@ impl SteerArgs {
         })
     }
 
-    /// Who decides; an agent is asked whether it has the algorithm. The silence after which flows
-    /// fall back is by the round trip to one on another host.
+    /// Returns where the algorithm runs. An agent is asked whether it provides the algorithm; for
+    /// an agent on another host, the round trip to it determines the agent timeout, which is stored
+    /// in `limits`.
     pub fn decides(&self, limits: &mut OperatorLimits) -> Result<Decides<'_>, Failure> {
         match (&self.alg, self.elsewhere.agent()) {
             (Contender::Native { name }, None) => Ok(Decides::Native(name)),
@@ -78,7 +79,7 @@ impl SteerArgs {
     }
 }
 
-/// The address of a receiver; `example`: how one is written.
+/// Resolves the address of a receiver. `example` is a valid address, for the hint.
 pub fn resolve(text: &str, example: &str) -> Result<SocketAddr, Failure> {
     let bad = |why: &dyn std::fmt::Display| {
         Failure::text(FailureKind::Usage, format!("`{text}` is no address: {why}")).hint(example)

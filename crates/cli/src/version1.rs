@@ -1,4 +1,5 @@
-//! What can be served to CCP's own datapaths: programs that their version of the messages can say.
+//! Algorithms that CCP's own datapaths can run: those whose programs can be expressed in version 1
+//! of the messages.
 
 use std::sync::Arc;
 
@@ -8,16 +9,16 @@ use ccplane_lang as lang;
 use ccplane_units::Time;
 use ccplane_wire::{WireCommand, WireEvent, v1};
 
-/// Why a program cannot be installed at a CCP datapath; `None` where it can.
+/// Returns the reason why a program cannot be installed at a CCP datapath; `None` if it can.
 pub fn unsayable(program: &lang::Program) -> Option<String> {
     v1::check_expressible(program.code())
         .err()
         .map(|why| why.to_string())
 }
 
-/// Why CCP's datapaths cannot run what an agent hosts, as `name: why` for each algorithm that they
-/// cannot. What counts is the program that an algorithm sets where a flow of theirs begins; others
-/// are for other datapaths. The agent is used up by the trial.
+/// Returns `name: reason` for each hosted algorithm that CCP's datapaths cannot run. Only the
+/// program that an algorithm installs when one of their flows opens counts; other programs are for
+/// other datapaths. The trial consumes the agent.
 pub fn unsayable_of(mut agent: Agent) -> Vec<String> {
     const TRIAL_DATAPATH: DatapathId = DatapathId(0);
     let hosted: Vec<Arc<HostedAlgorithm>> = agent.hosted().cloned().collect();
@@ -34,7 +35,7 @@ pub fn unsayable_of(mut agent: Agent) -> Vec<String> {
             datapath: datapath.clone(),
         },
     );
-    // The number of the program that it sets.
+    // Returns the number of the first program that the algorithm installs.
     let mut first = |flow: u64, hosted: &HostedAlgorithm| {
         while agent.poll().is_some() {}
         let info = FlowInfo {

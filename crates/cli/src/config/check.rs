@@ -1,4 +1,4 @@
-//! Checks a configuration: every setting by itself, then all of them against each other.
+//! Checks a configuration: every setting on its own, then settings against each other.
 
 use std::ops::{Range, RangeInclusive};
 
@@ -11,11 +11,11 @@ use toml::Spanned;
 use super::file::{self, ConfigFile, SpannedQuantity};
 use super::{AttachConfig, Knows, Rule};
 
-/// A pause of the scheduler is no dead agent.
+/// Shortest agent timeout: a scheduling delay must not look like a dead agent.
 pub const AGENT_TIMEOUT_MIN: Duration = Duration::from_millis(10);
-/// What a table may hold: slots are numbered in 24 bits.
+/// Capacity of a flow table: slots are numbered in 24 bits.
 pub const FLOW_TABLE_BOUNDS: RangeInclusive<u32> = 1..=1 << 24;
-/// Rules are asked one after the other when a connection begins. The kernel takes 64 programs for a
+/// Rules are evaluated in sequence when a connection is opened. The kernel accepts 64 programs per
 /// cgroup.
 const RULES_MAX: usize = 32;
 
@@ -58,7 +58,7 @@ pub(super) fn config(
     })
 }
 
-/// A quantity by itself.
+/// Strips the parser's wrapper from a quantity.
 fn plain<T: Copy>(written: &SpannedQuantity<T>) -> Spanned<T> {
     Spanned::new(written.span(), written.get_ref().0)
 }
@@ -69,7 +69,7 @@ struct ConfigContext<'a> {
 }
 
 impl ConfigContext<'_> {
-    /// What a type says of itself, as `reason; fix`.
+    /// Returns a problem from a parser's message of the form `reason; fix`.
     fn said(&self, at: Range<usize>, text: &str) -> Problem {
         let (what, fix) = text.split_once("; ").unwrap_or((text, ""));
         self.source.problem(at, what, "here", fix)
@@ -137,7 +137,7 @@ impl ConfigContext<'_> {
         }
     }
 
-    /// A number within a range.
+    /// Checks that a number is within a range.
     fn number<T>(
         &self,
         written: &Spanned<i64>,
@@ -171,7 +171,7 @@ impl ConfigContext<'_> {
             .collect();
         let mut all: Vec<Spanned<Rule>> = Vec::new();
         for at in written {
-            // The reader marks the whole table; its first line is enough.
+            // The parser's span covers the whole table. The excerpt shows only its first line.
             let table = self.source.text.get(at.span()).unwrap_or_default();
             let line = at.span().start..at.span().start + table.find('\n').unwrap_or(table.len());
             let rule = self.rule(at.get_ref(), line.clone(), &known)?;
@@ -242,8 +242,8 @@ impl ConfigContext<'_> {
     }
 }
 
-/// Whether everything that `later` asks for was taken by `earlier`. Prefixes and ports that overlap
-/// are not compared.
+/// Returns true if `earlier` matches every connection that `later` selects. Overlapping prefixes
+/// and ports are not compared.
 fn takes_all(earlier: &Rule, later: &Rule) -> bool {
     let (a, b) = (&earlier.selection, &later.selection);
     a.percent == 100

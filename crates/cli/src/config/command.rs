@@ -1,4 +1,4 @@
-//! `ccplane config`: what a configuration says, and what holds.
+//! `ccplane config`: checks a configuration and shows the effective settings.
 
 use std::path::{Path, PathBuf};
 
@@ -9,20 +9,20 @@ use crate::Registry;
 use crate::attach::AttachArgs;
 use crate::exit::{Failure, FailureKind};
 
-/// What to do.
+/// Subcommands of `config`.
 #[derive(Subcommand)]
 pub enum ConfigCommand {
-    /// Say whether a configuration of `attach` can be used; or what is wrong with it, and where.
+    /// Check a configuration of `attach`, and point at the first error.
     Check(CheckArgs),
-    /// Show what `attach` would do with the same options: file, environment and command line
-    /// together, with every default.
+    /// Show the effective settings of `attach` for the same options: file, environment and command
+    /// line combined, with every default.
     Show(Box<AttachArgs>),
 }
 
-/// Which configuration.
+/// Arguments of `config check`.
 #[derive(Args)]
 pub struct CheckArgs {
-    /// The configuration, a TOML file. docs/attach.md explains it.
+    /// Configuration, a TOML file (docs/attach.md).
     #[arg(default_value = CONFIG_PATH_DEFAULT)]
     file: PathBuf,
 }
@@ -80,10 +80,11 @@ fn show(args: &AttachArgs, registry: &Registry, json: bool) -> Result<(), Failur
     Ok(())
 }
 
-/// The file that these options name, else the usual one if it is there.
+/// Reads the configuration that the options name, or the default file if it exists.
 pub fn read(args: &AttachArgs, registry: &Registry) -> Result<Option<AttachConfig>, Failure> {
     let named = args.config.as_deref();
-    // An agent elsewhere has algorithms of its own, with its own parameters.
+    // An agent in another process has its own algorithms and parameters, so names are not checked
+    // here.
     let read = match args.elsewhere.is_asked() {
         false => AttachConfig::read(path(args), &|contender| known(contender, registry)),
         true => AttachConfig::read(path(args), &|_| Ok(())),
@@ -99,14 +100,14 @@ pub fn read(args: &AttachArgs, registry: &Registry) -> Result<Option<AttachConfi
     }
 }
 
-/// Where that is.
+/// Returns the path of the configuration.
 pub fn path(args: &AttachArgs) -> &Path {
     args.config
         .as_deref()
         .unwrap_or(Path::new(CONFIG_PATH_DEFAULT))
 }
 
-/// An error where nothing says what to attach.
+/// Fails if neither an algorithm nor an agent is given.
 pub fn require_algorithms(settings: &Settings, args: &AttachArgs) -> Result<(), Failure> {
     if settings.algorithms.value.is_empty() && !args.elsewhere.is_asked() {
         return Err(

@@ -1,4 +1,4 @@
-//! The configuration as it stands in its file, before anything is checked against anything else.
+//! Configuration as written in the file, before any check across settings.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -11,7 +11,7 @@ use ccplane_units::{Bytes, Duration, Prefix, Rate};
 use serde::Deserialize;
 use toml::Spanned;
 
-/// A quantity with its place.
+/// Quantity with its position in the file.
 pub(super) type SpannedQuantity<T> = Spanned<ParsedValue<T>>;
 
 #[derive(Deserialize)]
@@ -49,7 +49,7 @@ pub(super) struct Rule {
     pub percent: Option<Spanned<i64>>,
 }
 
-/// Where metrics are served.
+/// Address of the metrics endpoint.
 pub(super) struct Listen(pub SocketAddr);
 
 impl FromStr for Listen {

@@ -1,5 +1,5 @@
-//! What holds in the end: defaults, over them the file, over that the environment and the command
-//! line.
+//! Effective settings. The environment and the command line override the file, and the file
+//! overrides the defaults.
 
 use std::fmt::{self, Display};
 use std::net::SocketAddr;
@@ -18,7 +18,7 @@ use super::{AttachConfig, Rule};
 use crate::attach::AttachArgs;
 use crate::exit::{Failure, FailureKind};
 
-/// A value, and who said it.
+/// Value with its source.
 #[derive(Clone, Debug)]
 pub struct Setting<T> {
     /// The value.
@@ -26,20 +26,20 @@ pub struct Setting<T> {
     from: From,
 }
 
-/// Who said it.
+/// Source of a setting.
 #[derive(Clone, Debug)]
 enum From {
     Default,
-    /// These bytes of the file, at this line.
+    /// A byte range of the file, and its line.
     File(Range<usize>, usize),
-    /// The round trip to an agent on another host.
+    /// Derived from the round trip to an agent on another host.
     Measured(Duration),
-    /// The command line, or the environment.
+    /// The command line or the environment.
     Asked,
 }
 
 impl<T> Setting<T> {
-    /// Its place in the file, where it is from there.
+    /// Returns the position in the file, if the value comes from there.
     pub fn place<'c>(
         &self,
         config: Option<&'c AttachConfig>,
@@ -51,37 +51,37 @@ impl<T> Setting<T> {
     }
 }
 
-/// All that `attach` can be told in a file.
+/// All settings of `attach` that a file can contain.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// What is registered; empty: all that the agent elsewhere has.
+    /// Algorithms to register; empty: all that the external agent offers.
     pub algorithms: Setting<Vec<Contender>>,
-    /// Who gets what, in this order.
+    /// Rules that map connections to algorithms, in order of precedence.
     pub rules: Vec<Setting<Rule>>,
-    /// No window is smaller.
+    /// Lower limit of every window.
     pub min_cwnd: Setting<Bytes>,
-    /// No window is larger.
+    /// Upper limit of every window.
     pub max_cwnd: Setting<Bytes>,
-    /// No flow paces faster.
+    /// Upper limit of every pacing rate.
     pub max_rate: Setting<Rate>,
-    /// The silence of an agent after which flows run on the datapath's own NewReno.
+    /// Agent timeout, after which flows run on the datapath's own NewReno.
     pub fallback_after: Setting<Duration>,
-    /// Flows that the table of each algorithm holds.
+    /// Capacity of each algorithm's flow table.
     pub max_flows: Setting<u32>,
-    /// Where metrics are served.
+    /// Address of the metrics endpoint.
     pub metrics: Setting<Option<SocketAddr>>,
-    /// The registration outlives the process.
+    /// Set if the registration outlives the process.
     pub keep: Setting<bool>,
-    /// Processes of every user may choose.
+    /// Set if processes of every user may choose the algorithm.
     pub any_user: Setting<bool>,
 }
 
 impl Settings {
-    /// Puts the two together. An error: they do not fit.
+    /// Merges the command line and the file. Fails if they contradict each other.
     pub fn of(args: &AttachArgs, config: Option<&AttachConfig>) -> Result<Settings, Failure> {
         let default = OperatorLimits::default();
         let merge = Merge(config);
-        // The rules are for the file's algorithms: who names others means something else.
+        // The file's rules refer to the file's algorithms, so `--alg` discards them.
         let alone = !args.alg.is_empty();
         let asked = selection(args)?;
         let rules = match (asked, config) {
@@ -155,8 +155,8 @@ impl Settings {
         Ok(settings)
     }
 
-    /// The round trip to an agent on another host: the silence after which flows fall back is by
-    /// it, where nobody said that.
+    /// Derives the agent timeout from the round trip to an agent on another host, unless it was set
+    /// explicitly.
     pub fn measured(&mut self, round_trip: Duration) {
         if let From::Default | From::Measured(_) = self.fallback_after.from {
             self.fallback_after = Setting {
@@ -166,7 +166,7 @@ impl Settings {
         }
     }
 
-    /// That round trip, where the silence is by it.
+    /// Returns the round trip from which the agent timeout was derived.
     pub fn round_trip(&self) -> Option<Duration> {
         match self.fallback_after.from {
             From::Measured(round_trip) => Some(round_trip),
@@ -174,7 +174,7 @@ impl Settings {
         }
     }
 
-    /// Limits that contradict each other, of which each may come from elsewhere.
+    /// Checks limits from different sources against each other.
     fn fit(&self) -> Result<(), Failure> {
         if self.min_cwnd.value > self.max_cwnd.value {
             let text = format!(
@@ -194,7 +194,7 @@ impl Settings {
         Ok(())
     }
 
-    /// The owner's limits.
+    /// Returns the operator's limits.
     pub fn limits(&self) -> OperatorLimits {
         OperatorLimits {
             min_cwnd: self.min_cwnd.value.get(),
@@ -204,7 +204,8 @@ impl Settings {
         }
     }
 
-    /// What `later` differs in that cannot change while `attach` runs, at its place in `config`.
+    /// Returns a problem, positioned in `config`, if `later` changes a setting that is fixed while
+    /// `attach` runs.
     pub fn frozen(&self, later: &Settings, config: &AttachConfig) -> Option<Problem> {
         let spans = [
             (
@@ -252,7 +253,7 @@ impl Settings {
     }
 }
 
-/// What a file says, unless another was asked for.
+/// Merges options with the file: an option takes precedence.
 struct Merge<'a>(Option<&'a AttachConfig>);
 
 impl<'a> Merge<'a> {
@@ -285,7 +286,7 @@ impl<'a> Merge<'a> {
     }
 }
 
-/// The connections that the command line asks for, which replace the file's rules.
+/// Returns the connections that the command line selects, which replace the file's rules.
 fn selection(args: &AttachArgs) -> Result<Option<Selection>, Failure> {
     if args.cgroup.is_none() && args.to.is_none() && args.port.is_none() && !args.system {
         if args.percent < 100 {
@@ -321,7 +322,7 @@ impl Display for From {
     }
 }
 
-/// As a file that says the same, with every default and where each setting comes from.
+/// Writes an equivalent file, with every default and a comment on the source of each setting.
 impl Display for Settings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let names: Vec<String> = self.algorithms.value.iter().map(text).collect();
@@ -413,7 +414,7 @@ impl Settings {
     }
 }
 
-/// A TOML string.
+/// Returns a TOML string.
 fn text(value: impl Display) -> String {
     toml::Value::String(value.to_string()).to_string()
 }

@@ -1,4 +1,4 @@
-//! `ccplane gateway status`, `events`, `pass`, `control`: what a gateway that runs is asked.
+//! `ccplane gateway status`, `events`, `pass` and `control`: requests to a running gateway.
 
 use std::io;
 use std::path::Path;
@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::exit::{Failure, FailureKind};
 
-/// Shows what it does.
+/// Shows the gateway's status.
 pub fn status(socket: &Path, json: bool) -> Result<(), Failure> {
     let report = one(socket, &StatusRequest::Status)?;
     if json {
@@ -19,7 +19,7 @@ pub fn status(socket: &Path, json: bool) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Shows what happened.
+/// Shows the gateway's events.
 pub fn events(socket: &Path, follow: bool, json: bool) -> Result<(), Failure> {
     let question = StatusRequest::Events { after: 0, follow };
     each(socket, &question, |event| {
@@ -37,7 +37,7 @@ pub fn events(socket: &Path, follow: bool, json: bool) -> Result<(), Failure> {
     })
 }
 
-/// Lets a peer's traffic pass, or controls it again.
+/// Lets a peer's traffic pass without a limit, or controls it again.
 pub fn by_hand(socket: &Path, peer: &str, pass: bool, json: bool) -> Result<(), Failure> {
     let question = StatusRequest::ByHand {
         peer: peer.to_owned(),
@@ -54,14 +54,14 @@ pub fn by_hand(socket: &Path, peer: &str, pass: bool, json: bool) -> Result<(), 
     Ok(())
 }
 
-/// The one line of an answer.
+/// Returns the reply to a request that has one line.
 fn one(socket: &Path, question: &StatusRequest) -> Result<Value, Failure> {
     let mut answer = None;
     each(socket, question, |line| answer = Some(line))?;
     answer.ok_or_else(|| Failure::text(FailureKind::Failed, "the gateway ended before it answered"))
 }
 
-/// Every line of an answer.
+/// Calls `take` for every line of a reply.
 fn each(
     socket: &Path,
     question: &StatusRequest,
@@ -162,7 +162,7 @@ fn handshake(peer: &Value) -> String {
     }
 }
 
-/// Describes the longest packet and whether the peer confirmed that it arrives.
+/// Describes the longest packet and whether the peer has confirmed that it arrives.
 fn longest_packet(peer: &Value) -> String {
     let known = match (
         text(&peer["mtu_search"]),
@@ -176,7 +176,7 @@ fn longest_packet(peer: &Value) -> String {
     format!("packets of up to {} bytes ({known})", peer["mtu"])
 }
 
-/// Describes the RTT. Zero is unknown.
+/// Describes the RTT. Zero means unknown.
 fn round_trip(peer: &Value) -> String {
     let known = |name: &str| peer[name].as_f64().filter(|ms| *ms > 0.0);
     match (known("rtt"), known("min_rtt")) {

@@ -1,4 +1,4 @@
-//! `ccplane gateway check`: what a configuration does, in full.
+//! `ccplane gateway check`: the effect of a configuration, in full.
 
 use std::path::Path;
 
@@ -118,7 +118,7 @@ fn show_class(class: &ClassConfig) {
     );
 }
 
-/// Longer prefixes of others within this peer's.
+/// Returns longer prefixes of other peers that lie within this peer's, with the peers' names.
 fn within<'a>(config: &'a GatewayConfig, peer: &'a PeerConfig) -> Vec<(String, &'a str)> {
     let others = config
         .peers

@@ -1,4 +1,4 @@
-//! `ccplane gateway run`: until it is told to stop, or something goes wrong.
+//! `ccplane gateway run`: runs a gateway until a signal or an error ends it.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -15,19 +15,19 @@ use super::{ConfigArgs, hinted, makes, read};
 use crate::exit::{Failure, FailureKind};
 use crate::{Registry, log, metrics, output};
 
-/// How soon a signal is seen.
+/// Interval at which signals are checked.
 const SIGNAL_POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// How to run.
+/// Arguments of `gateway run`.
 #[derive(Args)]
 pub struct RunArgs {
     #[command(flatten)]
     config: ConfigArgs,
-    /// Measure and limit nothing.
+    /// Measure only, without limiting any traffic.
     #[arg(long)]
     observe: bool,
-    /// Where `status`, `events`, `pass` and `control` ask. A second gateway on this host needs
-    /// another.
+    /// Socket for `status`, `events`, `pass` and `control`. A second gateway on the same host needs
+    /// its own.
     #[arg(long, value_name = "PATH", default_value = status::SOCKET_PATH_DEFAULT)]
     socket: PathBuf,
 }
@@ -76,7 +76,8 @@ pub fn run(args: &RunArgs, registry: Registry, json: bool) -> Result<(), Failure
         if again.swap(false, Ordering::Relaxed) {
             reload(&gateway, args, &registry);
         }
-        // Without the notification systemd restarts the service: a thread that forwards is stuck.
+        // While a forwarding thread is stuck, the watchdog is not notified, so systemd restarts the
+        // service.
         if let Some(limit) = watchdog
             && notified.elapsed() >= limit / 4
             && gateway.stuck_for() < limit / 2
@@ -93,12 +94,12 @@ pub fn run(args: &RunArgs, registry: Registry, json: bool) -> Result<(), Failure
 fn serve_metrics(address: SocketAddr, gateway: &Gateway) -> Result<SocketAddr, Failure> {
     let report = gateway.reporter();
     metrics::serve(address, move |answer| {
-        // A scraper that went away is not our fault.
+        // Fails only if the scraper has disconnected.
         let _ = answer.send(Ok(metrics::of_gateway(&report())));
     })
 }
 
-/// A file that cannot be used is told, and changes nothing.
+/// Reads the configuration again. If it cannot be used, logs the reason and changes nothing.
 fn reload(gateway: &Gateway, args: &RunArgs, registry: &Registry) {
     let (config, _) = match read(&args.config.file, registry) {
         Ok(read) => read,
@@ -115,14 +116,14 @@ fn reload(gateway: &Gateway, args: &RunArgs, registry: &Registry) {
     }
 }
 
-/// Stop, and read again.
+/// Returns the flags of the stop signals and of SIGHUP (reload).
 fn signals() -> Result<(Arc<AtomicBool>, Arc<AtomicBool>), Failure> {
     let (stop, again) = (
         Arc::new(AtomicBool::new(false)),
         Arc::new(AtomicBool::new(false)),
     );
     let hooks = [SIGINT, SIGTERM].into_iter().try_for_each(|signal| {
-        // A second one ends the process at once, for when the way out is stuck.
+        // A second signal ends the process at once, in case the shutdown hangs.
         signal_hook::flag::register_conditional_shutdown(signal, 128 + signal, Arc::clone(&stop))?;
         signal_hook::flag::register(signal, Arc::clone(&stop)).map(|_| ())
     });

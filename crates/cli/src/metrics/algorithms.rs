@@ -1,66 +1,66 @@
-//! What `attach` tells: per algorithm its flows, reports, ring losses, fallbacks and faults.
+//! Metrics of `attach`: flows, reports, ring losses, fallbacks and faults per algorithm.
 
 use prometheus_client::registry::Registry;
 
 use super::{Labels, counter, gauge};
 
-/// What one algorithm has done since it was registered.
+/// Counters of one algorithm since its registration.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct AlgorithmStats {
-    /// Name as the kernel knows it, `ccp_<name>`.
+    /// Name in the kernel, `ccp_<name>`.
     pub algorithm: String,
     /// Live flows.
     pub flows: u64,
-    /// Live flows that the table has no place for: they run on the fallback, unseen by the agent,
-    /// until a place is free.
+    /// Live flows without a slot in the flow table: they run on the fallback, invisible to the
+    /// agent, until a slot is free.
     pub flows_without_slot: u64,
-    /// Live flows that run on the fallback, with or without a place in the table.
+    /// Live flows on the fallback, with or without a slot.
     pub flows_in_fallback: u64,
-    /// Reports that the datapath queued.
+    /// Reports queued by the datapath.
     pub reports: u64,
-    /// Reports that found the ring full; their contents stayed with the flow.
+    /// Reports that found the ring full. Their contents stay with the flow.
     pub ring_losses: u64,
-    /// Times that a flow went to the fallback.
+    /// Transitions of a flow to the fallback.
     pub fallbacks: u64,
     /// Arithmetic faults of programs (overflow, division by zero).
     pub faults: u64,
     /// New flows that found the flow table full.
     pub table_full: u64,
-    /// Those of `table_full` for which only the share of their network namespace was in use.
+    /// The part of `table_full` where only the quota of the network namespace was exhausted.
     pub share_full: u64,
-    /// Its time stamps, where it has some.
+    /// Counters of the algorithm's time stamps, if it uses them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stamps: Option<StampStats>,
 }
 
-/// What happened to the time stamps of an algorithm since they were attached.
+/// Counters of an algorithm's time stamps since they were attached.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct StampStats {
-    /// Live flows whose queueing delay comes from stamps; the others go by the RTT.
+    /// Live flows whose queueing delay is measured with stamps; the others use the RTT.
     pub flows: u64,
-    /// Exchanges of stamps that gave a one-way delay.
+    /// Exchanges of stamps that yielded a one-way delay.
     pub samples: u64,
-    /// Exchanges that cannot be true, dropped.
+    /// Implausible exchanges, dropped.
     pub impossible: u64,
-    /// Packets stamped as they left.
+    /// Packets stamped at transmission.
     pub departed: u64,
-    /// Packets stamped as they came.
+    /// Packets stamped at reception.
     pub arrived: u64,
     /// Super-packets that were not stamped.
     pub bursts: u64,
-    /// Connections that agreed on stamps.
+    /// Connections that negotiated stamps.
     pub agreed: u64,
-    /// Connections whose peer does not know them.
+    /// Connections whose peer does not support stamps.
     pub not_agreed: u64,
-    /// Options that came by a device that does not stamp.
+    /// Options that arrived through a device that does not stamp.
     pub unstamped: u64,
-    /// Options that are not as they should be.
+    /// Malformed options.
     pub malformed: u64,
     /// Segments whose other options left no room.
     pub no_room: u64,
 }
 
-/// These figures, by algorithm.
+/// Builds the metrics, labelled by algorithm.
 pub fn registry(stats: &[AlgorithmStats]) -> Registry {
     type Count = fn(&AlgorithmStats) -> u64;
     let labels = |s: &AlgorithmStats| -> Labels { vec![("algorithm", s.algorithm.clone())] };

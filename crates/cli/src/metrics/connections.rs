@@ -1,4 +1,4 @@
-//! What connections did, by algorithm and never by address, and whether the agents live.
+//! Metrics of connections, by algorithm and never by address, and the liveness of agents.
 
 use std::fmt;
 use std::time::Duration;
@@ -10,31 +10,31 @@ use prometheus_client::registry::Registry;
 
 use super::{Labels, counter, gauge};
 
-/// What is told of one algorithm.
+/// Connection metrics of one algorithm.
 #[derive(Clone, Debug, Default)]
 pub struct ConnectionStats {
-    /// Name as the kernel knows it, `ccp_<name>`.
+    /// Name in the kernel, `ccp_<name>`.
     pub algorithm: String,
-    /// What its flows did since it was registered.
+    /// Totals of its flows since registration.
     pub totals: ConnectionTotals,
-    /// Whether its agent lives; `None` for a text, which has none.
+    /// Liveness of its agent; `None` for a standalone program.
     pub agent: Option<AgentStats>,
-    /// The time that callbacks took, ns; `None` where they run in another process.
+    /// Time per callback, ns; `None` if callbacks run in another process.
     pub callbacks: Option<Histogram>,
-    /// Callbacks that raised; `None` where somebody else's agent runs them.
+    /// Callbacks that raised an exception; `None` if an external agent runs them.
     pub exceptions: Option<u64>,
 }
 
-/// Signs of life of an agent.
+/// Liveness of an agent.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct AgentStats {
-    /// How long ago it gave one.
+    /// Time since the last heartbeat.
     pub heartbeat_age: Duration,
-    /// That is not longer than the owner's limit of silence.
+    /// Set while `heartbeat_age` is within the operator's agent timeout.
     pub up: bool,
 }
 
-/// Adds these figures, and those of the arms that are compared.
+/// Adds the metrics of algorithms, and of the arms of a comparison.
 pub fn add(registry: &mut Registry, stats: &[ConnectionStats], arms: &[Arm]) {
     let named = |algorithm: &String| -> Labels { vec![("algorithm", algorithm.clone())] };
     let all: Vec<_> = stats
@@ -42,7 +42,7 @@ pub fn add(registry: &mut Registry, stats: &[ConnectionStats], arms: &[Arm]) {
         .map(|s| (named(&s.algorithm), s.totals))
         .collect();
     totals(registry, "", "of the algorithm's flows", &all);
-    // Only of algorithms that have arms.
+    // Only algorithms with a comparison have arms.
     let compared = arms.iter().filter(|arm| {
         arm.steered != ConnectionTotals::default() || arm.control != ConnectionTotals::default()
     });
@@ -110,7 +110,7 @@ pub fn add(registry: &mut Registry, stats: &[ConnectionStats], arms: &[Arm]) {
     );
 }
 
-/// The figures of one set of connections.
+/// Adds the metrics of one set of connections.
 fn totals(registry: &mut Registry, prefix: &str, whose: &str, all: &[(Labels, ConnectionTotals)]) {
     type Count = fn(&ConnectionTotals) -> u64;
     let counters: [(&str, &str, Count); 3] = [
@@ -166,12 +166,12 @@ fn totals(registry: &mut Registry, prefix: &str, whose: &str, all: &[(Labels, Co
     }
 }
 
-/// Histograms that were counted elsewhere, once for each series.
+/// Precomputed histograms, one per series.
 #[derive(Debug)]
 struct Histograms {
-    /// Of the buckets.
+    /// Base of the bucket bounds.
     base: u32,
-    /// What was counted, in one unit of the metric.
+    /// Recorded units per unit of the metric.
     scale: f64,
     series: Vec<(Labels, Histogram)>,
 }

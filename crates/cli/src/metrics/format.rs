@@ -1,4 +1,4 @@
-//! The two formats of a scrape, and the choice between them.
+//! The two formats of a scrape, and the negotiation between them.
 
 use std::borrow::Cow;
 use std::fmt::Write;
@@ -6,15 +6,15 @@ use std::fmt::Write;
 /// Format of a scrape.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
-    /// Prometheus' text format 0.0.4, which every scraper reads.
+    /// Prometheus text format 0.0.4, which every scraper supports.
     Text,
     /// OpenMetrics 1.0.0.
     OpenMetrics,
 }
 
 impl Format {
-    /// Chooses by the `Accept` headers of a request: OpenMetrics where it is named and weighs no
-    /// less than plain text.
+    /// Chooses a format from the `Accept` headers of a request: OpenMetrics if it is listed with a
+    /// weight not below plain text.
     pub fn negotiate<'a>(accept: impl IntoIterator<Item = &'a str>) -> Format {
         let (mut text, mut openmetrics) = (0.0, 0.0);
         for range in accept.into_iter().flat_map(|value| value.split(',')) {
@@ -45,8 +45,8 @@ impl Format {
     }
 }
 
-/// Translates OpenMetrics to text 0.0.4. There a family has the name of its samples, an info is a
-/// gauge, and neither units nor an end are marked.
+/// Translates OpenMetrics to text format 0.0.4, where a family has the name of its samples, an info
+/// is a gauge, and neither units nor an end marker exist.
 pub(super) fn to_text(openmetrics: &str) -> String {
     let mut text = String::with_capacity(openmetrics.len());
     let mut help = "";

@@ -1,5 +1,5 @@
-//! What a gateway tells: of itself, of each peer by name, and of each class of a peer's queue. No
-//! address is in it, and no key.
+//! Metrics of a gateway: its own, one set per peer (by name), and one set per class of a peer's
+//! queue. They contain no addresses and no keys.
 
 use ccplane_bundle::SendboxMode;
 use ccplane_gateway::{ClassReport, GatewayReport, PeerReport};
@@ -9,9 +9,9 @@ use prometheus_client::registry::Registry;
 
 use super::{Labels, counter, gauge};
 
-/// A value of a peer; `None` while it is not known.
+/// Value of a peer; `None` while unknown.
 type Value = fn(&PeerReport) -> Option<f64>;
-/// A count of a class.
+/// Counter of a class.
 type ClassCount = fn(&ClassReport) -> u64;
 
 const MODES: [SendboxMode; 3] = [SendboxMode::Open, SendboxMode::Delay, SendboxMode::Passing];
@@ -114,7 +114,7 @@ const CLASS_COUNTS: [(&str, &str, ClassCount); 3] = [
     ),
 ];
 
-/// What the counts of a report are, by their names there.
+/// Descriptions of a report's counters, by name.
 const COUNTER_DESCRIPTIONS: [(&str, &str); 29] = [
     ("sent_packets", "Packets that left for the peer"),
     ("sent_bytes", "Bytes that left for the peer, on the wire"),
@@ -183,7 +183,7 @@ const COUNTER_DESCRIPTIONS: [(&str, &str); 29] = [
     ),
 ];
 
-/// The figures of a gateway at a moment.
+/// Builds the metrics from one report.
 pub fn registry(report: &GatewayReport) -> Registry {
     let mut registry = Registry::with_prefix("ccplane_gateway");
     let version = vec![("version", env!("CARGO_PKG_VERSION"))];
@@ -294,12 +294,12 @@ fn with(peer: &PeerReport, name: &'static str, value: &str) -> Labels {
     vec![("peer", peer.name.clone()), (name, value.to_owned())]
 }
 
-/// Bits/s as bytes/s.
+/// Converts bits/s to bytes/s.
 fn bytes(rate: u64) -> f64 {
     rate as f64 / 8.0
 }
 
-/// Milliseconds, zero where they are not known, as seconds.
+/// Converts milliseconds to seconds. Zero means unknown.
 fn seconds(ms: f64) -> Option<f64> {
     (ms > 0.0).then_some(ms / 1e3)
 }

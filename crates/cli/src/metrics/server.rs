@@ -1,5 +1,5 @@
-//! The HTTP server of the metrics: bounded in what it reads, in how many it serves, and in how long
-//! each may take.
+//! HTTP server of the metrics endpoint. Request size, number of connections and time per connection
+//! are bounded.
 
 use std::cell::Cell;
 use std::convert::Infallible;
@@ -23,34 +23,34 @@ use tokio::sync::{Semaphore, oneshot};
 use super::{Format, text};
 use crate::exit::{Failure, FailureKind};
 
-/// Bytes of a request's line and headers. Less is too little for some proxies' headers; more is
-/// memory for nothing.
+/// Size limit of the request line and headers. Some proxies need more than half of it; a larger
+/// buffer would only cost memory.
 const REQUEST_HEAD_BYTES_MAX: usize = 8 * 1024;
-/// Connections at a time; a further one waits to be accepted. A handful of scrapers need no more,
-/// and each costs [`REQUEST_HEAD_BYTES_MAX`].
+/// Concurrent connections; others wait in the accept queue. A handful of scrapers need no more, and
+/// each connection costs [`REQUEST_HEAD_BYTES_MAX`].
 const CONNECTIONS_MAX: usize = 16;
-/// How long a connection may take, from its acceptance to the end of the answer. Shorter would cut
-/// off a slow scraper; longer lets idle ones keep the places.
+/// Time limit of a connection, from accept to the end of the response. A shorter limit cuts off
+/// slow scrapers; a longer one lets idle connections hold their slots.
 const CONNECTION_TIMEOUT: Duration = Duration::from_secs(2);
-/// The pause after an accept that failed, as it does without descriptors. Shorter would spin.
+/// Pause after a failed accept, for example when descriptors run out. A shorter pause would spin.
 const ACCEPT_BACKOFF: Duration = Duration::from_millis(200);
 
-/// Page at `/`, for a person with a browser.
+/// Page at `/`, for people with a browser.
 const LANDING_PAGE: &str = "<!doctype html>
 <html lang=\"en\"><head><meta charset=\"utf-8\"><title>ccplane</title></head>
 <body><h1>ccplane</h1><p><a href=\"/metrics\">Metrics</a> for Prometheus</p></body></html>
 ";
 
-/// What the figures are, or why they cannot be read.
+/// Metrics, or the reason why they cannot be read.
 pub type MetricsSource = Result<Registry, String>;
 
-/// Where an answer goes to.
+/// Channel for the metrics of one scrape.
 pub type MetricsReply = oneshot::Sender<MetricsSource>;
 
-/// Serves `/metrics` on `address` from a thread of its own, for as long as the process lives.
+/// Serves `/metrics` on `address` from a thread of its own for the lifetime of the process.
 ///
-/// The thread has no capability. Each scrape calls `ask`, which answers, or hands the question to a
-/// thread that may read what this one may not; it does not wait.
+/// The thread has no capabilities. Each scrape calls `ask`, which either answers or forwards the
+/// request to a thread with the required privileges. It must not block.
 pub fn serve(
     address: SocketAddr,
     ask: impl Fn(MetricsReply) + Send + 'static,
@@ -111,7 +111,7 @@ fn run(listener: Bound, ask: impl Fn(MetricsReply) + 'static) -> std::io::Result
             failing = false;
             let service = Rc::clone(&service);
             tokio::task::spawn_local(async move {
-                // What a client does wrong ends its connection, and nothing else.
+                // A client's protocol error ends its own connection only.
                 let _ = tokio::time::timeout(CONNECTION_TIMEOUT, service.connection(stream)).await;
                 drop(place);
             });
@@ -122,12 +122,12 @@ fn run(listener: Bound, ask: impl Fn(MetricsReply) + 'static) -> std::io::Result
 
 struct Service {
     ask: Box<dyn Fn(MetricsReply)>,
-    /// Scrapes that found no figures.
+    /// Scrapes for which the metrics could not be read.
     unread: Cell<u64>,
 }
 
 impl Service {
-    /// One request and its answer.
+    /// Serves one request.
     async fn connection(&self, stream: TcpStream) -> hyper::Result<()> {
         let answer =
             service_fn(|request| async { Ok::<_, Infallible>(self.answer(request).await) });

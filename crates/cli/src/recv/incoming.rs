@@ -1,4 +1,4 @@
-//! One transfer, until the sender has its receipt.
+//! One incoming transfer, from the first byte until the sender has its receipt.
 
 use std::collections::VecDeque;
 use std::io::Read;
@@ -16,52 +16,52 @@ use crate::transfer::target::{Destination, human};
 use crate::transfer::wire::{Frames, Hash, Header, StreamEvent, TransferReply, greeting};
 use crate::transfer::{bar, hex};
 
-/// Time that a sender has to take its receipt, once the file is stored. A sender that is gone has
-/// what it wanted.
+/// Time for the sender to acknowledge its receipt once the file is stored. The file is kept either
+/// way.
 const RECEIPT_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// Time that a transfer has before it counts as slow.
+/// Age from which a transfer can count as slow.
 const SLOW_TRANSFER_AGE_MIN: Duration = Duration::from_secs(2);
-/// Bytes per second below which a transfer counts as slow. To hold all 16 slots at this rate costs
-/// 1 Mbit/s.
+/// Rate below which a transfer counts as slow, bytes/s. Occupying all 16 slots at this rate costs
+/// an attacker 1 Mbit/s.
 const SLOW_TRANSFER_BYTES_PER_SECOND: f64 = 8_000.0;
 
-/// See the [module](self).
+/// State of one incoming transfer.
 pub(super) struct Incoming {
     peer: SocketAddr,
     number: u64,
-    /// The sender has proved who it is: its hidden names are allowed.
+    /// Set if the sender has authenticated: it may use hidden file names.
     is_known: bool,
     begun: Time,
     frames: Frames,
     header: Option<Header>,
     sink: Option<Sink>,
     hasher: blake3::Hasher,
-    /// Bytes of the file so far.
+    /// Bytes of the file received so far.
     bytes: u64,
-    /// Bytes for the sender.
+    /// Bytes to send to the sender.
     out: VecDeque<u8>,
-    /// Hash of the complete file, and the thread that writes it to the disk. A disk may take
-    /// seconds, in which the sender needs signs of life.
+    /// Hash of the complete file, and the thread that writes it to disk. The write may take
+    /// seconds, and the main loop must keep sending keepalives meanwhile.
     storing: Option<(Hash, JoinHandle<Result<String, String>>)>,
     /// Time of the last progress.
     progress: Time,
     receipt: Option<(TransferReply, Time)>,
-    /// Place of the stored file.
+    /// Path of the stored file.
     stored: String,
     is_finished: bool,
     bar: Option<ProgressBar>,
     failed: Option<String>,
-    /// Name of the connection's failure.
+    /// Machine-readable name of the connection's failure.
     reason: Option<&'static str>,
 }
 
-/// A transfer that succeeded.
+/// Summary of a successful transfer.
 pub(super) struct ReceiveResult {
     pub peer: SocketAddr,
-    /// Place of the file.
+    /// Path of the file.
     pub place: String,
-    /// Name that the sender gave.
+    /// Name given by the sender.
     pub name: String,
     pub bytes: u64,
     pub seconds: f64,
@@ -69,7 +69,7 @@ pub(super) struct ReceiveResult {
 }
 
 impl Incoming {
-    /// Starts the `number`-th transfer.
+    /// Starts transfer number `number`.
     pub fn new(peer: SocketAddr, number: u64, is_known: bool, now: Time) -> Incoming {
         Incoming {
             peer,
@@ -98,7 +98,7 @@ impl Incoming {
         self.storing.is_some()
     }
 
-    /// Handles what has arrived. Returns true if there is nothing more to do.
+    /// Processes received data. Returns true once the transfer is over.
     pub fn step(&mut self, id: u64, host: &mut UdpHost, target: &Destination) -> bool {
         let now = host.now();
         let (first, second) = host.arrived(id);
@@ -127,7 +127,7 @@ impl Incoming {
             return true;
         };
         match (&self.receipt, connection.failure()) {
-            // A complete file is stored, whether or not its sender waits for it.
+            // A complete file is stored even if its sender is gone.
             (None, _) if self.storing.is_some() => false,
             (None, Some(why)) => {
                 self.failed = Some(why.to_string());
@@ -148,7 +148,7 @@ impl Incoming {
         }
     }
 
-    /// Takes a piece of the sender's stream. What follows the end is ignored.
+    /// Consumes a piece of the sender's stream. Bytes after the end of the file are ignored.
     fn take(&mut self, mut piece: &[u8], target: &Destination) -> Result<(), TransferReply> {
         let failed = |why: &dyn ToString| TransferReply::Failed(why.to_string());
         while self.storing.is_none() {
@@ -181,7 +181,7 @@ impl Incoming {
         Ok(())
     }
 
-    /// Compares the complete file with the sender's hash, and starts to write it to the disk.
+    /// Compares the hash of the complete file with the sender's and starts writing it to disk.
     fn end(&mut self, theirs: Hash) -> Result<(), TransferReply> {
         let announced = self.header.as_ref().and_then(|header| header.bytes);
         if announced.is_some_and(|all| self.bytes != all) {
@@ -199,7 +199,7 @@ impl Incoming {
         Ok(())
     }
 
-    /// Waits until the file is stored, and writes the receipt.
+    /// Waits until the file is stored, and queues the receipt.
     fn settle(&mut self, now: Time) {
         let Some((hash, thread)) = self.storing.take() else {
             return;
@@ -214,7 +214,7 @@ impl Incoming {
         }
     }
 
-    /// Gives the file up.
+    /// Discards the file and queues the refusal.
     fn refuse(&mut self, why: TransferReply, now: Time) {
         self.sink = None;
         self.answer(why, now);
@@ -225,7 +225,7 @@ impl Incoming {
         self.receipt = Some((answer, now));
     }
 
-    /// Sends the sender what is for it, as far as there is room.
+    /// Sends queued bytes as far as the send buffer has room.
     fn send(&mut self, id: u64, host: &mut UdpHost) {
         while !self.out.is_empty() {
             let room = host.room(id);
@@ -241,8 +241,8 @@ impl Incoming {
         }
     }
 
-    /// Returns true if the transfer may end to make room for another one: its sender needed
-    /// [`SLOW_TRANSFER_AGE_MIN`] and more, and used less than [`SLOW_TRANSFER_BYTES_PER_SECOND`] since it began.
+    /// Returns true if the transfer may be dropped to make room for another one: it is older than
+    /// [`SLOW_TRANSFER_AGE_MIN`] and slower than [`SLOW_TRANSFER_BYTES_PER_SECOND`] on average.
     pub fn is_slow(&self, now: Time) -> bool {
         let age = now.since(self.begun);
         let is_open = self.receipt.is_none() && self.storing.is_none();
@@ -251,12 +251,12 @@ impl Incoming {
             && (self.bytes as f64) < SLOW_TRANSFER_BYTES_PER_SECOND * age.as_secs_f64()
     }
 
-    /// Ends the transfer for this reason.
+    /// Marks the transfer as failed for this reason.
     pub fn give_up(&mut self, why: &str) {
         self.failed = Some(why.to_owned());
     }
 
-    /// Returns true if nothing that continues the stream came for `within`.
+    /// Returns true if the stream has made no progress for longer than `within`.
     pub fn is_idle(&mut self, now: Time, within: Duration) -> bool {
         let idle =
             self.receipt.is_none() && self.storing.is_none() && now.since(self.progress) > within;
@@ -267,7 +267,7 @@ impl Incoming {
         idle
     }
 
-    /// Ends it by the user's wish. A file that is being stored is waited for.
+    /// Ends the transfer on behalf of the user. A file that is being stored is completed first.
     pub fn interrupt(&mut self, now: Time) {
         self.settle(now);
         self.failed = Some("interrupted".to_owned());

@@ -38,7 +38,7 @@ fn settings(text: &str, line: &[&str]) -> Settings {
     Settings::of(&line.attach, Some(&config)).unwrap_or_else(|failure| panic!("{failure}"))
 }
 
-/// Line, message and fix of what is wrong.
+/// Returns the line, message and fix of the error in `text`.
 fn wrong(text: &str) -> (usize, String, String) {
     let problem = config(text).expect_err("it is wrong");
     let fix = problem.fix().unwrap_or_default().to_owned();

@@ -17,13 +17,13 @@ fn start(answer: impl Fn() -> MetricsSource + Send + 'static) -> SocketAddr {
     serve(address, move |to: MetricsReply| drop(to.send(answer()))).unwrap()
 }
 
-/// What comes back for these bytes until the connection ends, by whichever side.
+/// Returns everything received for `request` until either side closes the connection.
 fn exchange(address: SocketAddr, request: &[u8]) -> String {
     let mut stream = TcpStream::connect(address).unwrap();
     stream
         .set_read_timeout(Some(Duration::from_secs(20)))
         .unwrap();
-    // The server may close before it has all.
+    // The server may close before it has read everything.
     let _ = stream.write_all(request);
     let mut answer = Vec::new();
     let _ = stream.read_to_end(&mut answer);
