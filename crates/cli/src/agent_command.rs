@@ -1,5 +1,5 @@
-//! `ccplane agent`: serves datapaths elsewhere on this host, over Unix sockets, and on other hosts,
-//! over TLS.
+//! `ccplane agent`: serves datapaths of other processes, on this host over Unix sockets and on
+//! other hosts over TLS.
 
 use std::fs::{self, Permissions};
 use std::io;
@@ -20,31 +20,30 @@ use crate::python::enter;
 use crate::sandbox::SandboxRequest;
 use crate::{Registry, interrupt, version1};
 
-/// Where to listen.
+/// Arguments of `agent`.
 #[derive(Args)]
 #[command(group(clap::ArgGroup::new("where").required(true).multiple(true).args(["unix", "ccp", "tls"])))]
 pub struct AgentArgs {
-    /// Algorithms, separated by commas; with parameters: `cubic:report=10ms`. A flow chooses by
-    /// name; the first one serves flows that name none of them.
+    /// Algorithms, separated by commas, with parameters: `cubic:report=10ms`. A flow selects one by
+    /// name; the first serves flows that name none of them.
     #[arg(long, value_name = "NAMES", value_delimiter = ',', required = true)]
     alg: Vec<Contender>,
-    /// ccplane's own link: a SOCK_SEQPACKET socket, for the owner only.
+    /// Socket of ccplane's own link (SOCK_SEQPACKET), accessible to the owner only.
     #[arg(long, value_name = "PATH")]
     unix: Option<PathBuf>,
-    /// A datagram socket with CCP's version-1 messages, for existing CCP datapaths. Which ones it
-    /// served is kept in `PATH.peers`, so that after a restart they get its programs without
-    /// asking.
+    /// Datagram socket with CCP's version-1 messages, for existing CCP datapaths. The datapaths
+    /// served are recorded in `PATH.peers`, so that after a restart they receive its programs
+    /// without asking.
     #[arg(long, value_name = "PATH")]
     ccp: Option<PathBuf>,
-    /// TLS, for datapaths on other hosts: an address of this host and a port, `0.0.0.0:4700`. Each
-    /// side shows a key (`ccplane keys`).
+    /// Address and port to serve over TLS for datapaths on other hosts: `0.0.0.0:4700`. Each side
+    /// authenticates with a key (`ccplane keys`).
     #[arg(long, value_name = "ADDRESS:PORT")]
     tls: Option<SocketAddr>,
-    /// The folder of keys for --tls.
+    /// Folder of the keys for --tls.
     #[arg(long, value_name = "DIR", default_value = KEY_DIRECTORY)]
     keys: PathBuf,
-    /// Run algorithms that are not trusted: confined, and with the files that come on standard
-    /// input.
+    /// Run untrusted algorithms: confined, with files read from standard input.
     #[arg(long, hide = true)]
     confined: bool,
     /// Folder that the paths of --confined are relative to.
@@ -52,7 +51,7 @@ pub struct AgentArgs {
     folder: Option<PathBuf>,
 }
 
-/// Runs the command: until Ctrl-C or SIGTERM.
+/// Runs the command until Ctrl-C or SIGTERM.
 pub fn run(args: &AgentArgs, registry: &Registry, json: bool) -> Result<(), Failure> {
     let host = || {
         let mut agent = Agent::new(AgentOptions::default());
@@ -68,7 +67,7 @@ pub fn run(args: &AgentArgs, registry: &Registry, json: bool) -> Result<(), Fail
         let stop = interrupt::flag()?;
         confined(path)?;
         enter(args.folder.as_deref())?;
-        // Only now is what is not trusted read.
+        // Untrusted files are read only after confinement.
         let mut agent = host()?;
         let mut telling = Telling::new(&mut local, io::stdout());
         return serve(
@@ -123,10 +122,10 @@ pub fn run(args: &AgentArgs, registry: &Registry, json: bool) -> Result<(), Fail
     serve(&mut agent, &mut links, WaitStrategy::default(), &stop).map_err(fail)
 }
 
-/// Opens the socket for who started this, and confines this process.
+/// Opens the socket to the process that started this one, and confines this process.
 fn confined(path: &Path) -> Result<(), Failure> {
-    // That is another user, without privileges over this one's things; the folder is for the two
-    // only.
+    // The parent runs as another user without privileges over this user's files. The folder of the
+    // socket is accessible to the two only.
     let opened = fs::set_permissions(path, Permissions::from_mode(0o666));
     opened.map_err(|why| {
         Failure::text(
@@ -137,8 +136,8 @@ fn confined(path: &Path) -> Result<(), Failure> {
     confine()
 }
 
-/// CCP's datapaths would refuse such an algorithm's programs one flow after the other; it is said
-/// once, before anything is bound.
+/// Refuses algorithms whose programs CCP's datapaths would reject, once and before anything is
+/// bound, instead of flow by flow.
 fn refuse_unsayable(agent: Agent) -> Result<(), Failure> {
     let all = version1::unsayable_of(agent);
     if all.is_empty() {

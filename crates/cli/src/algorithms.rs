@@ -1,5 +1,5 @@
-//! `ccplane algorithms`: what there is, with parameters, their defaults and units, and which can be
-//! served to CCP's own datapaths.
+//! `ccplane algorithms`: lists algorithms with their parameters, defaults and units, and whether
+//! CCP's own datapaths can run them.
 
 use ccplane_agent::{Agent, AgentOptions};
 use ccplane_algorithms::Parameters;
@@ -38,7 +38,8 @@ pub fn run(registry: &Registry, json: bool) {
     }
 }
 
-/// Why CCP's datapaths cannot run it with default parameters; `None` where they can.
+/// Returns why CCP's datapaths cannot run the algorithm with default parameters; `None` if they
+/// can.
 fn unsayable(registry: &Registry, name: &str) -> Option<String> {
     let algorithm = registry
         .by_name(name, &Parameters::new())

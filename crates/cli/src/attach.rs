@@ -1,10 +1,9 @@
-//! `ccplane attach`: registers algorithms with this host's kernel and runs their agent, one thread
-//! an algorithm; a text has none.
+//! `ccplane attach`: registers algorithms with this host's kernel and runs their agents, one thread
+//! per algorithm; a standalone program has none.
 //!
-//! Those threads run what others wrote, and give up every capability before they do. This one keeps
-//! what detaching at the end takes. What compiles a program that is installed later keeps what
-//! loading takes. What answers requests for metrics has no capability, and asks this thread for the
-//! figures.
+//! The agents' threads run foreign code, and drop every capability first. This thread keeps the
+//! capabilities to detach at the end. The thread that compiles programs installed later keeps those
+//! for loading. The HTTP thread of the metrics has none, and requests the values from this thread.
 
 pub(crate) mod apart;
 pub(crate) mod exceptions;
@@ -40,7 +39,7 @@ use reload::Reload;
 use samples::{Callbacks, Samples};
 use watch::{WatchMessage, WatchThread, serve};
 
-/// Runs the command: until Ctrl-C or SIGTERM.
+/// Runs the command until Ctrl-C or SIGTERM.
 pub fn run(args: &AttachArgs, registry: &Registry, json: bool) -> Result<(), Failure> {
     args.places.choose();
     let config = config::read(args, registry)?;
@@ -89,7 +88,7 @@ pub fn run(args: &AttachArgs, registry: &Registry, json: bool) -> Result<(), Fai
         .flat_map(|one| one.specs.iter().cloned())
         .collect();
     let choices = rules::choices(&settings, config.as_ref(), &known)?;
-    // Before there are threads, which inherit it.
+    // Must precede the first thread, because threads inherit it.
     ccplane_linux::no_new_privileges().map_err(failed)?;
     let (stop, again) = match &config {
         Some(_) => interrupt::flag_and_reload()?,
@@ -145,7 +144,7 @@ pub fn run(args: &AttachArgs, registry: &Registry, json: bool) -> Result<(), Fai
     let (sender, inbox) = mpsc::channel();
     if let Some(address) = settings.metrics.value {
         let to = sender.clone();
-        // Where this thread is gone the answer is dropped, and the scrape is told so.
+        // If this thread has ended, the reply channel is dropped and the scrape fails.
         let address = metrics::serve(address, move |answer| {
             drop(to.send(WatchMessage::Figures(answer)))
         })?;
@@ -195,21 +194,21 @@ fn say(json: bool, name: &str, what: &str) {
     }
 }
 
-/// What one thread serves.
+/// Algorithms served by one thread.
 struct ServingThread {
     specs: Vec<AlgorithmSpec>,
     by: By,
 }
 
-/// Who runs the callbacks.
+/// Runner of the callbacks.
 enum By {
     Agent(Box<Agent>, Arc<Callbacks>),
-    /// There are none: flows run the program of a text by themselves.
+    /// A standalone program, without callbacks.
     Nobody,
     Remote(Box<dyn AgentConnection>),
 }
 
-/// Where the times of callbacks are counted, by congestion control.
+/// Returns the callback times of each congestion control.
 fn callbacks(steered: &[ServingThread]) -> impl Iterator<Item = (String, Option<Arc<Callbacks>>)> {
     steered.iter().flat_map(|one| {
         let here = match &one.by {
@@ -222,7 +221,7 @@ fn callbacks(steered: &[ServingThread]) -> impl Iterator<Item = (String, Option<
     })
 }
 
-/// Registers the one algorithm there is under this name.
+/// Registers the only algorithm under this name.
 fn rename(steered: &mut [ServingThread], name: &str) -> Result<(), Failure> {
     let mut specs = steered.iter_mut().flat_map(|one| &mut one.specs);
     match (specs.next(), specs.count()) {
@@ -241,8 +240,8 @@ fn rename(steered: &mut [ServingThread], name: &str) -> Result<(), Failure> {
     }
 }
 
-/// Where callbacks that raised are counted: of all algorithms but those of somebody else's agent.
-/// `registered`: the name in the kernel, where that is not the algorithm's own.
+/// Returns the exception counters of all algorithms, except those of an external agent.
+/// `registered`: name in the kernel, if it differs from the algorithm's own.
 fn counted(
     steered: &[ServingThread],
     apart: Option<&AgentProcess>,
@@ -259,7 +258,7 @@ fn counted(
     exceptions
 }
 
-/// What watches connections of rules with a share, where this kernel takes it.
+/// Returns the comparison arms for rules with a share, if this kernel supports them.
 fn arms(names: &[String]) -> Option<Arms> {
     let arms = Arms::new(names);
     if let Err(error) = &arms {
@@ -268,8 +267,8 @@ fn arms(names: &[String]) -> Option<Arms> {
     arms.ok()
 }
 
-/// Drops what loading needed and the rest does not, with `scheduling` but for what the agents'
-/// threads need to take their place.
+/// Drops the capabilities that only loading needs. With `scheduling`, keeps those with which the
+/// agents' threads set their scheduling and connect.
 fn keep_capabilities(args: &AttachArgs, scheduling: bool) -> Result<(), Failure> {
     const CAP_DAC_OVERRIDE: u32 = 1;
     const CAP_DAC_READ_SEARCH: u32 = 2;
@@ -279,32 +278,32 @@ fn keep_capabilities(args: &AttachArgs, scheduling: bool) -> Result<(), Failure>
     let mut also = Vec::new();
     if scheduling {
         also.push(CAP_SYS_NICE);
-        // An agent's socket may be another user's.
+        // The agent's socket may belong to another user.
         if args.elsewhere.is_asked() {
             also.push(CAP_DAC_OVERRIDE);
         }
     }
-    // So may a text.
+    // A program file may belong to another user.
     if args.watch {
         also.push(CAP_DAC_READ_SEARCH);
     }
-    // Without links an old registration is found among all maps of the kernel.
+    // Without BPF links, an old registration is found by scanning all maps of the kernel.
     if !ccplane_linux::KernelFeatures::detect().is_ok_and(|kernel| kernel.links) {
         also.push(CAP_SYS_ADMIN);
     }
-    // A device with time stamps may have moved to another namespace, where they are removed.
+    // A device with time stamps may have moved to another namespace, where they must be removed.
     if !args.dev.is_empty() {
         also.extend([CAP_DAC_READ_SEARCH, CAP_SYS_PTRACE, CAP_SYS_ADMIN]);
     }
     ccplane_linux::keep_capabilities(&also).map_err(failed)
 }
 
-/// Whether it is a Python file: that is code, and not this process' to run unasked.
+/// Returns true for a Python file, which is code and is not run in this process by default.
 pub(crate) fn is_python(contender: &Contender) -> bool {
     contender.algorithm().ends_with(".py")
 }
 
-/// A process for algorithms that are Python files, unless they are trusted with this one.
+/// Starts a process for algorithms in Python, unless they are trusted.
 fn apart(
     args: &AttachArgs,
     settings: &Settings,
@@ -319,14 +318,15 @@ fn apart(
         return Err(Failure::text(FailureKind::Usage, what)
             .hint("attach them with two commands, or --trusted"));
     }
-    // Its process inherits that.
+    // The agent's process inherits it.
     ccplane_linux::no_new_privileges().map_err(failed)?;
     let python = registry.python().unwrap_or(Path::new("python3"));
     let user = RunAs::of(args.run_as.as_deref())?;
     AgentProcess::start(algorithms, python, user).map(Some)
 }
 
-/// One agent an algorithm, so that each has a thread and a heartbeat of its own; none for a text.
+/// Creates one agent per algorithm, each with its own thread and heartbeat; none for a standalone
+/// program.
 fn agents(wanted: &[Contender], registry: &Registry) -> Result<Vec<ServingThread>, Failure> {
     let one = |contender| {
         let mut agent = Agent::new(AgentOptions::default());
@@ -344,7 +344,7 @@ fn agents(wanted: &[Contender], registry: &Registry) -> Result<Vec<ServingThread
     wanted.iter().map(one).collect()
 }
 
-/// Adds an algorithm as it was written on the command line.
+/// Adds an algorithm as written on the command line.
 pub fn add(agent: &mut Agent, contender: &Contender, registry: &Registry) -> Result<(), Failure> {
     let algorithm = make(contender, registry)?;
     agent
@@ -352,7 +352,7 @@ pub fn add(agent: &mut Agent, contender: &Contender, registry: &Registry) -> Res
         .map_err(|e| Failure::new(FailureKind::Failed, e))
 }
 
-/// The algorithm of that name and these parameters; the datapath's own are none.
+/// Creates the algorithm of a contender. Fails for the datapath's own.
 pub fn make(contender: &Contender, registry: &Registry) -> Result<Box<dyn DynAlgorithm>, Failure> {
     let Contender::Ccplane { name, parameters } = contender else {
         return Err(Failure::text(
@@ -369,7 +369,7 @@ pub fn make(contender: &Contender, registry: &Registry) -> Result<Box<dyn DynAlg
         .map_err(|e| Failure::new(FailureKind::Usage, e))
 }
 
-/// The kernel names of the algorithms that want time stamps; where devices are given for them, one.
+/// Returns the kernel names of the algorithms that use time stamps; with devices, exactly one.
 fn wanting(args: &AttachArgs, steered: &[ServingThread]) -> Result<Vec<String>, Failure> {
     let wanting: Vec<String> = steered
         .iter()
@@ -388,7 +388,7 @@ fn wanting(args: &AttachArgs, steered: &[ServingThread]) -> Result<Vec<String>, 
             format!("both {first} and {second} want time stamps, and a device has one set of them"),
         )
         .hint("attach one of the two")),
-        // A device has one name that is taken for it.
+        // Names match exactly, since a device has no aliases here.
         (_, devices) => match devices
             .iter()
             .enumerate()
@@ -404,8 +404,8 @@ fn wanting(args: &AttachArgs, steered: &[ServingThread]) -> Result<Vec<String>, 
     }
 }
 
-/// What came of it for an algorithm that wants time stamps. `has`: it reads some; `adopted`: since
-/// an earlier `attach`.
+/// Reports the state of time stamps of an algorithm that uses them. `has`: it reads stamps;
+/// `adopted`: it was taken over from an earlier `attach`.
 fn tell_of_stamps(name: &str, has: bool, adopted: bool, args: &AttachArgs, json: bool) {
     match (has, adopted, args.dev.is_empty()) {
         (true, true, true) => {}
@@ -435,8 +435,8 @@ fn tell_of_stamps(name: &str, has: bool, adopted: bool, args: &AttachArgs, json:
     }
 }
 
-/// Takes over what an earlier process left under this name, or registers anew; with time stamps
-/// where they are wanted.
+/// Takes over the registration of an earlier process under this name, or registers anew, with time
+/// stamps if requested.
 fn register(
     specs: &[AlgorithmSpec],
     settings: &Settings,
@@ -461,7 +461,7 @@ fn register(
                     .map_err(fail)?,
                 ..RegistrationOptions::default()
             };
-            // Where it fails nobody would read the stamps, and they go.
+            // If loading fails, dropping `stamps` removes them.
             let kernel = Kernel::load(specs, &options).map_err(fail)?;
             if let Some(stamps) = stamps {
                 stamps.keep();
@@ -477,7 +477,7 @@ fn register(
     }
 }
 
-/// Attaches time stamps, pinned, so that they can last as long as the registration.
+/// Attaches time stamps, pinned so that they last as long as the registration.
 fn attach_stamps(name: &str, args: &AttachArgs) -> Result<StampPrograms, Failure> {
     let fail = |e| Failure::new(FailureKind::Failed, e);
     if let Some(other) = stamp::attached().first() {
@@ -493,7 +493,7 @@ fn attach_stamps(name: &str, args: &AttachArgs) -> Result<StampPrograms, Failure
     Ok(stamps)
 }
 
-/// Removes on every way out what was registered, unless it is to be kept.
+/// Removes the registrations on drop, unless they are to be kept.
 struct AttachGuard {
     names: Vec<String>,
     keep: bool,
@@ -521,8 +521,7 @@ impl Drop for AttachGuard {
     }
 }
 
-/// Removes all of them; what cannot be removed does not keep the rest, and the first such failure
-/// is told.
+/// Removes all registrations, continuing after errors. Returns the first error.
 fn detach(names: &[String]) -> Result<(), Failure> {
     let mut first = Ok(());
     for name in names {

@@ -1,4 +1,4 @@
-//! The command line of `ccplane bench`, which the program `ccplane-bench` runs.
+//! Arguments of `ccplane bench`, which the program `ccplane-bench` implements.
 
 use std::path::PathBuf;
 
@@ -6,63 +6,66 @@ use ccplane_lab::Contender;
 use ccplane_units::Duration;
 use clap::{Args, Subcommand, ValueEnum};
 
-/// The benchmarks.
+/// Subcommands of `bench`.
 #[derive(Subcommand)]
 pub enum BenchCommand {
-    /// The engine: ns an ACK, bytes a flow, µs a compilation.
+    /// Benchmark the engine: ns per ACK, bytes per flow, µs per compilation.
     Datapath,
-    /// The functions of ccplane.h and of libccp: ns an ACK; a transport in C beside ours.
+    /// Benchmark the functions of ccplane.h and libccp: ns per ACK, and a transport in C compared
+    /// with ours.
     Capi(CapiArgs),
-    /// The control loop: report to algorithm to update and back, in µs.
+    /// Benchmark the control loop: from report to algorithm to update and back, in µs.
     ControlLoop(AgainstArgs),
-    /// The agent: reports and updates a second over the Unix link.
+    /// Benchmark the agent: reports and updates per second over the Unix link.
     Agent(AgainstArgs),
-    /// Kernel TCP on loopback: ccp_reno against the kernel's own Reno.
+    /// Benchmark kernel TCP on loopback: ccp_reno against the kernel's own Reno.
     Kernel(KernelArgs),
-    /// DX on kernel TCP: what a time stamp costs, the queue that it leaves beside Cubic's, and the
-    /// ACK path flooded.
+    /// Benchmark DX on kernel TCP: the cost of time stamps, its standing queue compared with
+    /// Cubic's, and a flooded ACK path.
     Dx(DxArgs),
-    /// The transport: ns a packet, bytes a flow, and its UDP driver beside kernel TCP on loopback.
+    /// Benchmark the transport: ns per packet, bytes per flow, and its UDP driver compared with
+    /// kernel TCP on loopback.
     Transport,
-    /// The simulator: ns a packet over a link, bytes a flow, packet and host.
+    /// Benchmark the simulator: ns per packet and link, bytes per flow, packet and host.
     Sim(SimArgs),
-    /// The emulator: ceiling, rate, delay and lateness, with both timings.
+    /// Benchmark the emulator: maximum rate, rate accuracy, delay and lateness, with both timings.
     Emu,
-    /// The gateway: bulk and small packets, round trips and a limit beside a bare forwarder, a
-    /// bundle's memory, outages.
+    /// Benchmark the gateway: bulk and small packets, round trips and a rate limit compared with a
+    /// bare forwarder, memory per bundle, outages.
     Gateway(GatewayArgs),
-    /// QUIC: what ccplane costs behind noq, and how it does beside noq's own control, on loopback
-    /// and behind a link.
+    /// Benchmark QUIC: the cost of ccplane on noq, and its performance compared with noq's own
+    /// congestion control, on loopback and behind a link.
     Quic(QuicArgs),
-    /// The arena: CPU time of a candidate, how many a search has in an hour, and, as root, how soon
-    /// a changed text steers kernel TCP.
+    /// Benchmark the arena: CPU time per candidate, candidates per hour of a search, and, as root,
+    /// the time until a changed program file controls kernel TCP.
     Arena,
-    /// Algorithms and environments in Python: ns a callback, steps a second. Needs the Python
-    /// package.
+    /// Benchmark algorithms and environments in Python: ns per callback, steps per second. Needs
+    /// the Python package.
     Python,
-    /// The other end of `control-loop` and `agent`.
+    /// Run the peer process of `control-loop` and `agent`.
     #[command(hide = true)]
     Peer(PeerArgs),
 }
 
-/// Where a transport in C is.
+/// Arguments of `bench capi`.
 #[derive(Args)]
 pub struct CapiArgs {
-    /// A program built of examples/c/udp.c: its goodput and delay behind an emulated link are set
-    /// beside our transport's.
+    /// Program built from examples/c/udp.c: its goodput and delay behind an emulated link are
+    /// compared with our transport's.
     #[arg(long, value_name = "PATH")]
     pub udp: Option<PathBuf>,
 }
 
-/// Where the reference's agent is.
+/// Arguments of benchmarks with a reference agent.
 #[derive(Args)]
 pub struct AgainstArgs {
-    /// An agent made of portus to measure in turns with ours: `portus-answer` of examples/portus.
+    /// Reference agent built with portus, measured interleaved with ours: `portus-answer` of
+    /// examples/portus.
     #[arg(long, value_name = "PATH")]
     pub portus: Option<PathBuf>,
 }
 
-/// How much to measure.
+/// Arguments of `bench kernel`.
 #[derive(Args)]
 pub struct KernelArgs {
     /// Numbers of flows, separated by commas.
@@ -71,70 +74,69 @@ pub struct KernelArgs {
     /// Length of each run.
     #[arg(long, default_value = "3s")]
     pub duration: Duration,
-    /// Runs of each condition at each number of flows; the figures are medians.
+    /// Runs per condition and number of flows; results are medians.
     #[arg(long, default_value_t = 5)]
     pub rounds: usize,
 }
 
-/// How much to measure.
+/// Arguments of `bench dx`.
 #[derive(Args)]
 pub struct DxArgs {
-    /// The algorithm, with parameters: `dx:headroom=200us`.
+    /// Algorithm, with parameters: `dx:headroom=200us`.
     #[arg(long, value_name = "NAME", default_value = "dx")]
     pub alg: Contender,
     /// Length of each run.
     #[arg(long, default_value = "5s")]
     pub duration: Duration,
-    /// Runs of each kind; the figures are medians.
+    /// Runs of each kind; results are medians.
     #[arg(long, default_value_t = 5)]
     pub rounds: usize,
 }
 
-/// How much to measure.
+/// Arguments of `bench gateway`.
 #[derive(Args)]
 pub struct GatewayArgs {
     /// Length of each run.
     #[arg(long, default_value = "2s")]
     pub duration: Duration,
-    /// Runs of each kind; the figures are medians.
+    /// Runs of each kind; results are medians.
     #[arg(long, default_value_t = 5)]
     pub rounds: usize,
-    /// Two rounds of half a second: whether it runs, and no more.
+    /// Make two rounds of half a second: a check that it runs, without useful results.
     #[arg(long, conflicts_with_all = ["duration", "rounds"])]
     pub quick: bool,
 }
 
-/// How much to measure.
+/// Arguments of `bench quic`.
 #[derive(Args)]
 pub struct QuicArgs {
-    /// Two rounds of half a second on loopback, two of two seconds behind the link: whether it
-    /// runs, and no more.
+    /// Make two rounds of half a second on loopback and two of two seconds behind the link: a check
+    /// that it runs, without useful results.
     #[arg(long)]
     pub quick: bool,
 }
 
-/// What to run.
+/// Arguments of `bench sim`.
 #[derive(Args)]
 pub struct SimArgs {
-    /// Only so many ms of the 50-to-1 incast, and nothing printed but its hops: what is run under
-    /// callgrind.
+    /// Run only this many ms of the 50-to-1 incast and print only its hops, for callgrind.
     #[arg(long, hide = true)]
     pub only_incast_ms: Option<u64>,
 }
 
-/// The hidden command by which a process becomes the other end.
+/// Arguments of the hidden command for the peer process.
 #[derive(Args)]
 pub struct PeerArgs {
-    /// The kind of agent.
+    /// Kind of peer.
     pub who: BenchPeer,
-    /// Its socket.
+    /// Socket of the peer.
     pub path: PathBuf,
-    /// Answers reports.
+    /// Answer reports with updates.
     #[arg(long)]
     pub updates: bool,
 }
 
-/// Who is the other end.
+/// Peer process of a benchmark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum BenchPeer {
     /// An agent of ccplane.

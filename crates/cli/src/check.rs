@@ -1,4 +1,4 @@
-//! `ccplane check PROGRAM`: diagnostics, typed tree, bytecode, eBPF and the worst-case cost of a
+//! `ccplane check PROGRAM`: diagnostics, typed tree, bytecode, eBPF and worst-case cost of a
 //! datapath program, and whether CCP's own datapaths can run it.
 
 use std::path::PathBuf;
@@ -10,15 +10,15 @@ use clap::Args;
 use crate::exit::{Failure, FailureKind};
 use crate::{program_text, version1};
 
-/// Which program to look at.
+/// Arguments of `check`.
 #[derive(Args)]
 pub struct CheckArgs {
-    /// The file with the program's text, or with a whole algorithm; `-` reads standard input.
+    /// File with a datapath program or a whole algorithm; `-` for standard input.
     program: PathBuf,
-    /// Leave out the typed tree, the bytecode and the eBPF listing.
+    /// Omit the typed tree, the bytecode and the eBPF listing.
     #[arg(long, short)]
     quiet: bool,
-    /// A warning is an error: exit code 1.
+    /// Treat warnings as errors: exit code 1.
     #[arg(long)]
     strict: bool,
 }
@@ -35,7 +35,7 @@ pub fn run(args: &CheckArgs, json: bool) -> Result<(), Failure> {
     } else {
         program_text::read(&args.program).map_err(unreadable)?
     };
-    // A file that is a whole algorithm has its program behind a header.
+    // A file with a whole algorithm has a header before its program.
     let told =
         |problems: Diagnostics| Failure::diagnostic(FailureKind::Failed, problems.named(&name));
     let text = match TextAlgorithm::is(&source) {

@@ -1,22 +1,22 @@
-//! Options of every command, and the frame in which a command runs: log, errors, exit code.
+//! Options shared by all commands, and the wrapper that runs a command: log, errors, exit code.
 
 use clap::Args;
 
 use crate::exit::Failure;
 use crate::{log, output};
 
-/// Options that every command takes.
+/// Options shared by all commands.
 #[derive(Args)]
 pub(crate) struct Common {
     /// Print one JSON object on one line instead of text.
     #[arg(long, short = 'j', global = true)]
     pub json: bool,
-    /// More about what happens: -v information, -vv debugging.
+    /// Log more: -v information, -vv debugging.
     #[arg(long, short, global = true, action = clap::ArgAction::Count)]
     pub verbose: u8,
 }
 
-/// Runs a command with its log and its way of drawing errors, and returns the exit code.
+/// Runs a command with its log and error renderer, and returns the exit code.
 pub(crate) fn finish(common: &Common, run: impl FnOnce() -> Result<u8, Failure>) -> u8 {
     let level = match common.verbose {
         0 => "warn",
@@ -33,7 +33,7 @@ pub(crate) fn finish(common: &Common, run: impl FnOnce() -> Result<u8, Failure>)
         .try_init();
     output::draw_errors();
     let outcome = run();
-    // The log comes before the final error.
+    // Flushes the log before the final error.
     log::flush();
     output::end(outcome.unwrap_or_else(|failure| failure.report(common.json)))
 }

@@ -1,4 +1,4 @@
-//! `ccplane compare`: the results of several runs on one page.
+//! `ccplane compare`: shows the results of several runs on one page.
 
 use std::fs;
 use std::path::PathBuf;
@@ -10,16 +10,16 @@ use clap::Args;
 use crate::exit::{Failure, FailureKind};
 use crate::results;
 
-/// What to compare.
+/// Arguments of `compare`.
 #[derive(Args)]
 pub struct CompareArgs {
-    /// Folders with results of `ccplane run`, two or more.
+    /// Result folders of `ccplane run`, two or more.
     #[arg(value_name = "FOLDER", required = true, num_args = 2..)]
     folders: Vec<PathBuf>,
-    /// The page; without it a new one, `ccplane-results/compare-N.html`.
+    /// Page to write; without it a new one, `ccplane-results/compare-N.html`.
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
-    /// Replace the page if it is there.
+    /// Replace an existing page.
     #[arg(long, requires = "out")]
     force: bool,
 }

@@ -1,9 +1,9 @@
-//! The configuration of `attach`: a TOML file, read and checked as a whole. docs/attach.md is the
+//! Configuration of `attach`: a TOML file, read and checked as a whole. docs/attach.md is the
 //! reference.
 //!
-//! [`AttachConfig::parse`] gives a configuration in which everything fits together, or the first
-//! [`Problem`], with file, line, reason and fix. [`Settings`] are what holds in the end: the file,
-//! over it the environment, over that the command line.
+//! [`AttachConfig::parse`] returns a consistent configuration, or the first [`Problem`] with file,
+//! line, reason and fix. [`Settings`] are the effective values: the command line overrides the
+//! environment, which overrides the file.
 
 mod check;
 mod command;
@@ -28,11 +28,11 @@ use crate::{Parameters, Registry};
 pub use command::{ConfigCommand, path, read, require_algorithms, run};
 pub use settings::{Setting, Settings};
 
-/// Where `attach` looks for a configuration that nobody named.
+/// Default path of the configuration.
 pub const CONFIG_PATH_DEFAULT: &str = "/etc/ccplane/ccplane.toml";
 const REFERENCE_PAGE: &str = "docs/attach.md";
 
-/// A configuration as its file has it. `None`: the file says nothing of it.
+/// Configuration as written in the file. `None`: not set there.
 #[derive(Debug)]
 pub struct AttachConfig {
     file: String,
@@ -49,10 +49,10 @@ pub struct AttachConfig {
     rules: Vec<Spanned<Rule>>,
 }
 
-/// Connections, and the algorithm that they get.
+/// Selection of connections, and their algorithm.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rule {
-    /// Its name; `None`: the first of those attached.
+    /// Name of the algorithm; `None` is the first one attached.
     pub algorithm: Option<String>,
     /// The connections.
     pub selection: Selection,
@@ -65,21 +65,21 @@ impl fmt::Display for Rule {
     }
 }
 
-/// Says whether there is such an algorithm; else why not, as `reason; fix`.
+/// Checks that an algorithm exists; the error has the form `reason; fix`.
 type Knows<'a> = &'a dyn Fn(&Contender) -> Result<(), String>;
 
-/// Why a file gives no configuration.
+/// Error of a configuration file.
 #[derive(Debug, thiserror::Error)]
 pub enum Unusable {
-    /// It could not be read.
+    /// The file cannot be read.
     #[error("the configuration {} cannot be read: {why}", .path.display())]
     Read {
-        /// Where.
+        /// Path of the file.
         path: PathBuf,
-        /// Why.
+        /// Cause.
         why: io::Error,
     },
-    /// It cannot be meant.
+    /// The contents are invalid.
     #[error(transparent)]
     Problem(#[from] Problem),
 }
@@ -94,7 +94,7 @@ impl From<Unusable> for Failure {
 }
 
 impl AttachConfig {
-    /// Reads a text. `file` is its name in problems.
+    /// Parses a text. `file` is its name in problems.
     fn parse(file: &str, text: &str, knows: Knows<'_>) -> Result<AttachConfig, Problem> {
         let source = SourceText { file, text };
         let written =
@@ -115,7 +115,7 @@ impl AttachConfig {
         )?)
     }
 
-    /// A problem of this file.
+    /// Returns a problem located in this file.
     pub fn problem(
         &self,
         span: std::ops::Range<usize>,
@@ -130,7 +130,7 @@ impl AttachConfig {
     }
 }
 
-/// Whether this program has such an algorithm.
+/// Checks that this program has the algorithm.
 fn known(contender: &Contender, registry: &Registry) -> Result<(), String> {
     if crate::attach::is_python(contender) {
         return Err(format!(
@@ -152,7 +152,7 @@ fn known(contender: &Contender, registry: &Registry) -> Result<(), String> {
     made.and_then(|()| suits_host_tcp(contender))
 }
 
-/// Refuses algorithms for gateways: they steer a bundle of connections, not a connection.
+/// Refuses algorithms for gateways: they control a bundle of connections, not a single one.
 pub fn suits_host_tcp(contender: &Contender) -> Result<(), String> {
     match contender {
         Contender::Ccplane { name, .. } if GATEWAY_ALGORITHMS.contains(&name.as_str()) => {
@@ -164,5 +164,5 @@ pub fn suits_host_tcp(contender: &Contender) -> Result<(), String> {
     }
 }
 
-/// Hint: the command that runs algorithms for gateways.
+/// Hint that names the command for gateway algorithms.
 const GATEWAY_HINT: &str = "name it in a site file of `ccplane gateway run` (docs/gateway.md), or attach cubic, bbr3 or copa";

@@ -1,5 +1,5 @@
-//! `ccplane doctor`: what this host can do, and the exact package, capability or setting that is
-//! missing.
+//! `ccplane doctor`: checks what this host supports, and names the missing package, capability or
+//! setting.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -10,7 +10,7 @@ use serde::Serialize;
 use crate::exit::{Failure, FailureKind};
 use crate::{confine, sandbox};
 
-/// What a check stands in the way of when it fails.
+/// Feature that a failed check disables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Need {
@@ -18,22 +18,22 @@ pub enum Need {
     KernelTcp,
     /// The emulator: `run`, `emu`, `paper`.
     Emulator,
-    /// Nothing fails without it.
+    /// Optional: nothing fails without it.
     Comfort,
 }
 
-/// One thing looked at.
+/// Result of one check.
 #[derive(Clone, Debug, Serialize)]
 pub struct Check {
-    /// What was looked at.
+    /// Name of the check.
     pub name: &'static str,
-    /// What fails without it.
+    /// Feature that needs it.
     pub need: Need,
-    /// Whether it is as needed.
+    /// Set if the check passed.
     pub ok: bool,
-    /// What was found.
+    /// Observed state.
     pub found: String,
-    /// What to do where it is not.
+    /// Fix, if the check failed.
     pub fix: Option<String>,
 }
 
@@ -47,7 +47,7 @@ fn check(name: &'static str, need: Need, ok: bool, found: impl Into<String>, fix
     }
 }
 
-/// Looks at this host. Changes nothing.
+/// Runs all checks. Changes nothing.
 pub fn examine() -> Vec<Check> {
     vec![
         kernel(),
@@ -64,8 +64,8 @@ pub fn examine() -> Vec<Check> {
     ]
 }
 
-/// What `run`, `attach` and `emu` need, as an error that names all that is missing and what can run
-/// instead.
+/// Fails if a check for `needs` fails. The failure lists everything missing, and commands that work
+/// without it.
 pub fn require(needs: &[Need]) -> Result<(), Failure> {
     let missing: Vec<Check> = examine()
         .into_iter()
@@ -94,11 +94,12 @@ pub fn require(needs: &[Need]) -> Result<(), Failure> {
     )))
 }
 
-/// What needs nothing of a host.
+/// Commands without requirements.
 const UNPRIVILEGED_COMMANDS: &str = "`ccplane run --datapath sim`, `ccplane evaluate`, `ccplane paper --datapath sim`, `ccplane send` and \
                                   `ccplane recv`, `ccplane check PROGRAM`";
 
-/// The error of a command that looks into the kernel and may not; `what` it does.
+/// Fails if this process may not read the kernel's BPF state. `what` describes the command's
+/// action.
 pub fn may_look(what: &str) -> Result<(), Failure> {
     match lacking(&[CAP_BPF]) {
         none if none.is_empty() => Ok(()),
@@ -112,7 +113,7 @@ pub fn may_look(what: &str) -> Result<(), Failure> {
     }
 }
 
-/// Runs the command: a table, or JSON.
+/// Runs the command: prints a table, or JSON.
 pub fn run(json: bool) -> Result<(), Failure> {
     let checks = examine();
     let able = |need| checks.iter().all(|c| c.ok || c.need != need);
@@ -225,8 +226,8 @@ fn btf() -> Check {
 const ATTACH_CAPABILITIES: [(u32, &str); 3] = [(12, "CAP_NET_ADMIN"), (38, "CAP_PERFMON"), CAP_BPF];
 const CAP_BPF: (u32, &str) = (39, "CAP_BPF");
 
-/// Before Linux 6.4 what a dead process left is found among all maps of the kernel, which takes
-/// this one.
+/// Before Linux 6.4, leftovers of a dead process are found by scanning all maps of the kernel,
+/// which takes this capability.
 const MAP_SCAN_CAPABILITY: (u32, &str) = (21, "CAP_SYS_ADMIN");
 
 fn capabilities(need: Need) -> Check {
@@ -253,7 +254,7 @@ fn capabilities(need: Need) -> Check {
     )
 }
 
-/// Names of those capabilities that this process does not have.
+/// Returns the names of the capabilities in `wanted` that this process lacks.
 fn lacking(wanted: &[(u32, &'static str)]) -> Vec<&'static str> {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
@@ -288,7 +289,8 @@ fn bpffs() -> Check {
     )
 }
 
-/// Defaults whose registration is gone. New sockets run them, and no agent steers these.
+/// Checks for default congestion controls whose registration is gone. New sockets still use them,
+/// without an agent.
 fn default_controls() -> Check {
     let orphans: Vec<_> = ccplane_linux::default_control::defaults()
         .into_iter()

@@ -1,5 +1,5 @@
-//! `ccplane emu … -- COMMAND`: any command behind an emulated link; `emu list` and `emu set` while
-//! it runs.
+//! `ccplane emu … -- COMMAND`: runs any command behind an emulated link; `emu list` and `emu set`
+//! act on a running emulation.
 
 mod graph;
 
@@ -20,77 +20,76 @@ use clap::{Args, Subcommand, ValueEnum};
 use crate::exit::{Failure, FailureKind};
 use crate::{doctor, interrupt};
 
-/// The link, and what runs behind it.
+/// Arguments of `emu`.
 #[derive(Args)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub struct EmuArgs {
     #[command(subcommand)]
     remote: Option<RemoteCommand>,
-    /// Rate of the link, both ways; without it and without a trace it is unlimited.
+    /// Rate of the link in both directions; unlimited without a rate or a trace.
     #[arg(long, conflicts_with = "trace")]
     rate: Option<Rate>,
-    /// A trace of packet delivery opportunities (Mahimahi's format) instead of a rate, both ways.
+    /// Trace of packet delivery opportunities (Mahimahi's format) in place of a rate, for both
+    /// directions.
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
-    /// A file of rates instead of one, both ways: on every line a time and the rate from then on,
-    /// as in `0s 10mbit`; a rate of `0` is an outage.
+    /// File of changing rates for both directions: each line has a time and the rate from then on,
+    /// as in `0s 10mbit`. A rate of `0` is an outage.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["rate", "trace"])]
     rate_file: Option<PathBuf>,
-    /// Propagation delay, each way.
+    /// Propagation delay in each direction.
     #[arg(long, default_value = "0ms")]
     delay: Duration,
-    /// How far from it each packet's delay may be, evenly distributed.
+    /// Jitter: largest deviation of a packet's delay, uniformly distributed.
     #[arg(long, default_value = "0ms")]
     jitter: Duration,
-    /// Let packets of different delays overtake each other; otherwise they wait for those before
-    /// them.
+    /// Let packets overtake each other under jitter; without it they stay in order.
     #[arg(long, requires = "jitter")]
     reorder: bool,
-    /// The queue of each direction: `droptail:` and a size in BDP, packets or bytes (`1bdp`,
-    /// `160p`, `240kB`, `inf`), `fq_codel`, `codel`, `sfq`, `prio:3:1bdp`,
+    /// Queue of each direction: `droptail:` and a size in BDP, packets or bytes (`1bdp`, `160p`,
+    /// `240kB`, `inf`), `fq_codel`, `codel`, `sfq`, `prio:3:1bdp`,
     /// `red:min=30p:max=90p:limit=1bdp`, `ecn:65p`, `dualpi2`,
     /// `tbf:rate=96mbit:burst=32kB:limit=1bdp`, `rcp`, with settings as in `codel:target=5ms:ecn`.
-    /// Without it `droptail:1bdp`, or `droptail:1000p` where there is no delay and so no BDP.
+    /// The default is `droptail:1bdp`, or `droptail:1000p` without a delay, where the BDP is zero.
     #[arg(long)]
     queue: Option<QueueSpec>,
-    /// Packets that are lost at random, each way: a share, or `gilbert:p=1%:r=25%` for losses in
-    /// bursts.
+    /// Random loss in each direction: a share, or `gilbert:p=1%:r=25%` for bursts of losses.
     #[arg(long, default_value = "0%")]
     loss: LossModel,
     #[command(flatten, next_help_heading = "One direction, where it differs")]
     ways: Ways,
-    /// Give the command what this host reaches, and its names, by translating addresses (IPv4, with
-    /// nftables).
+    /// Give the command access to the networks of this host, and to its name resolution, by address
+    /// translation (IPv4, with nftables).
     #[arg(long)]
     nat: bool,
-    /// When the command has ended, do not wait until its last packets have arrived; otherwise that
-    /// takes a round trip and what the queue holds, at most 2 s.
+    /// Exit as soon as the command has ended. Without it, the last packets are delivered first,
+    /// which takes a round trip plus the queueing delay, at most 2 s.
     #[arg(long)]
     no_drain: bool,
-    /// Write a packet log of both directions, a pcapng file with what the queue did to each packet;
+    /// Packet log of both directions, a pcapng file with the queue's verdict on each packet;
     /// `ccplane emu graph FILE` draws it.
     #[arg(long, value_name = "FILE")]
     log: Option<PathBuf>,
-    /// Seed of loss, jitter and queue: the n-th packet's fate depends on it and on n only.
+    /// Seed of loss, jitter and queue. The treatment of the n-th packet depends only on the seed
+    /// and n.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// How to wait for a packet's time.
+    /// How to wait for a packet's departure time.
     #[arg(long, value_enum, default_value = "balanced")]
     timing: TimingArg,
-    /// Whether packets of one flow may be handed over together.
+    /// Whether packets of one flow may be delivered in batches.
     #[arg(long, value_enum, default_value = "auto")]
     gso: GsoArg,
-    /// Join two interfaces of this host by the link instead, until Ctrl-C: what comes in on A
-    /// leaves by B, which is up, and down the other way round.
+    /// Connect two interfaces of this host by the link instead, until Ctrl-C: packets that arrive
+    /// on A leave on B, which is the up direction, and the other way round.
     #[arg(long, value_name = "A,B", conflicts_with_all = ["command", "nat", "no_drain"])]
     between: Option<InterfacePair>,
-    /// The command and its arguments.
+    /// Command and its arguments.
     #[arg(last = true, required_unless_present = "between")]
     command: Vec<OsString>,
 }
 
-/// What is of one direction only: up is from the command to the host, down from the host to the
-/// command.
+/// Options of one direction: up is from the command to the host, down from the host to the command.
 #[derive(Args)]
 struct Ways {
     /// Rate from the command to the host.
@@ -125,7 +124,7 @@ struct Ways {
     down_loss: Option<LossModel>,
 }
 
-/// Two interfaces.
+/// Names of two interfaces.
 #[derive(Clone, Debug)]
 struct InterfacePair([String; 2]);
 
@@ -144,51 +143,51 @@ impl std::str::FromStr for InterfacePair {
 
 #[derive(Clone, Copy, ValueEnum)]
 enum TimingArg {
-    /// Sleep: a tenth of a millisecond late or so.
+    /// Sleep: about a tenth of a millisecond late.
     Balanced,
-    /// Spin while packets are on the way: microseconds late, for a core.
+    /// Spin while packets are in transit: microseconds late, at the cost of a core.
     Precise,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
 enum GsoArg {
-    /// Where they take the line less than 100 us together.
+    /// Batch packets that take less than 100 us on the line together.
     Auto,
-    /// Always: the fewest system calls, and bursts that no line has.
+    /// Always batch: the fewest system calls, but burstier than any real line.
     On,
-    /// Never.
+    /// Never batch.
     Off,
 }
 
 #[derive(Subcommand)]
 enum RemoteCommand {
-    /// The emulations that are running.
+    /// List running emulations.
     List,
     /// Change a running emulation: `set ID [up|down] rate 48mbit`, `… delay 5ms`, `… jitter 1ms`,
     /// `… loss 0.1%`.
     Set {
-        /// Its name, as `list` shows it.
+        /// Name of the emulation, from `list`.
         id: String,
-        /// What to change.
+        /// Setting and value.
         #[arg(required = true, num_args = 2..=3)]
         change: Vec<String>,
     },
-    /// A running emulation's settings and counts.
+    /// Show the settings and counters of a running emulation.
     Show {
-        /// Its name, as `list` shows it.
+        /// Name of the emulation, from `list`.
         id: String,
     },
     /// Draw a packet log: throughput, queueing delay and drops of both directions over time.
     Graph {
-        /// The log, as `--log` wrote it.
+        /// Packet log written by `--log`.
         log: PathBuf,
-        /// The page; without it, the log's name with `.html`.
+        /// Page to write; without it, the log's name with `.html`.
         #[arg(long, value_name = "FILE")]
         out: Option<PathBuf>,
     },
 }
 
-/// Runs the command, and passes its exit code on.
+/// Runs the command and returns its exit code.
 pub fn run(args: &EmuArgs, json: bool) -> Result<u8, Failure> {
     let fail = |e: ccplane_emu::Error| Failure::new(FailureKind::Failed, e);
     match &args.remote {
@@ -232,7 +231,7 @@ pub fn run(args: &EmuArgs, json: bool) -> Result<u8, Failure> {
         nat: args.nat,
     };
     let report = shell(&config, around, &mut command, |info| {
-        // The command owns stdout until it ends.
+        // The command owns standard output until it ends.
         if info.nested {
             eprintln!(
                 "ccplane emu {}: the host is {} (${HOST_VARIABLE}) behind this link and the ones around it",
@@ -250,7 +249,7 @@ pub fn run(args: &EmuArgs, json: bool) -> Result<u8, Failure> {
         }
     })
     .map_err(|error| match error {
-        // The rest of the usage is checked while the options are read.
+        // All other usage errors are detected while options are read.
         ccplane_emu::Error::Jitter { .. } => Failure::new(FailureKind::Usage, error),
         error => fail(error),
     })?;
@@ -264,7 +263,7 @@ fn queues(limits: [Limit; 2], mtu: u32) {
     eprintln!("queues: up {up}, down {down}");
 }
 
-/// A warning where this host's TCP may not have a bandwidth-delay product in flight.
+/// Returns a warning if this host's TCP may not keep a bandwidth-delay product in flight.
 fn small_buffers(config: &EmuConfig) -> Option<String> {
     let limits = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_wmem").ok()?;
     let most: u64 = limits.split_whitespace().nth(2)?.parse().ok()?;
@@ -285,7 +284,7 @@ fn small_buffers(config: &EmuConfig) -> Option<String> {
     })
 }
 
-/// Joins two interfaces until somebody wants it to end.
+/// Connects two interfaces until it is interrupted.
 #[expect(clippy::disallowed_methods, reason = "it ends when a person says so")]
 fn between(config: &EmuConfig, interfaces: [&str; 2], json: bool) -> Result<u8, Failure> {
     let ended = interrupt::flag()?;
@@ -347,8 +346,8 @@ fn config(args: &EmuArgs) -> Result<EmuConfig, Failure> {
         one_bdp
     });
     let link = |way: PathDirection, line: LineSpec, queue: QueueSpec, loss: LossModel| {
-        // A queue that never fills needs no size, and a BDP of an unlimited rate has none. A token
-        // bucket has a rate of its own.
+        // A queue that never fills needs no size, and an unlimited rate has no BDP. A token bucket
+        // has a rate of its own.
         let never_fills =
             matches!(line, LineSpec::Unlimited) && !matches!(queue, QueueSpec::Tbf { .. });
         LinkConfig {
@@ -362,7 +361,7 @@ fn config(args: &EmuArgs) -> Result<EmuConfig, Failure> {
                 queue
             },
             loss,
-            // Each its own stream, or the two directions would lose the same packets.
+            // With the same seed both directions would lose the same packets.
             seeds: LinkSeeds::all(args.seed.wrapping_add(way as u64)),
         }
     };
@@ -394,8 +393,7 @@ fn config(args: &EmuArgs) -> Result<EmuConfig, Failure> {
     })
 }
 
-/// The line that a file of times and rates describes; empty lines and what follows a `#` say
-/// nothing.
+/// Parses a file of times and rates. `#` starts a comment; empty lines are ignored.
 fn pieces(file: &Path) -> Result<LineSpec, Failure> {
     let name = file.display();
     let wrong = |reason: String| Failure::text(FailureKind::Usage, reason);
@@ -429,7 +427,7 @@ fn pieces(file: &Path) -> Result<LineSpec, Failure> {
     Ok(LineSpec::Piecewise(Arc::new(pieces)))
 }
 
-/// The line that a rate or a trace file describes.
+/// Returns the line of a rate or of a trace file.
 pub fn line(rate: Option<Rate>, trace: Option<&Path>) -> Result<Option<LineSpec>, Failure> {
     match trace {
         None => Ok(rate.map(LineSpec::Constant)),
@@ -437,7 +435,7 @@ pub fn line(rate: Option<Rate>, trace: Option<&Path>) -> Result<Option<LineSpec>
     }
 }
 
-/// A recorded link, in Mahimahi's format.
+/// Reads a recorded link, in Mahimahi's format.
 pub fn recorded(file: &Path) -> Result<LineSpec, Failure> {
     let name = file.display();
     let text = std::fs::read(file).map_err(|e| {
@@ -516,7 +514,7 @@ fn tell(report: &EmuReport, code: u8, json: bool) {
             log.missed
         )
     });
-    // The command's own outcome matters more than a closed stderr.
+    // The command's own outcome matters more than a closed standard error.
     let _ = (done, lost);
 }
 

@@ -1,17 +1,17 @@
-//! Escapes for text that a terminal shows. Names and messages of peers and in files may contain
-//! control characters, which would forge lines or control the terminal.
+//! Escaping for terminals. Names and messages from peers and files may contain control characters,
+//! which could forge lines or control the terminal.
 
-/// Escapes every control character of a string from outside.
+/// Escapes every control character of an external string.
 pub fn printable(text: &str) -> String {
     escape(text, &[])
 }
 
-/// Escapes the control characters of text in lines.
+/// Escapes control characters except newline and tab.
 pub(crate) fn lines(text: &str) -> String {
     escape(text, &['\n', '\t'])
 }
 
-/// Escapes all control characters but those in `kept`.
+/// Escapes control characters except those in `kept`.
 pub(crate) fn escape(text: &str, kept: &[char]) -> String {
     let mut escaped = String::with_capacity(text.len());
     for character in text.chars() {
@@ -23,8 +23,8 @@ pub(crate) fn escape(text: &str, kept: &[char]) -> String {
     escaped
 }
 
-/// Escapes the control characters of a drawn message. Where `coloured`, it keeps sequences that
-/// only choose a colour or style.
+/// Escapes the control characters of a rendered message. With `coloured`, keeps sequences that only
+/// select a colour or style.
 pub(crate) fn drawn(text: &str, coloured: bool) -> String {
     let mut pieces = text.split("\x1b[");
     let mut escaped = pieces.next().map(lines).unwrap_or_default();

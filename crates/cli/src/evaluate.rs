@@ -1,5 +1,4 @@
-//! `ccplane evaluate`: the questions that RFC 9743 asks of a congestion control, asked of an
-//! algorithm.
+//! `ccplane evaluate`: evaluates an algorithm against the criteria of RFC 9743.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -22,35 +21,34 @@ use crate::exit::{Failure, FailureKind};
 use crate::interrupt;
 use crate::run::{command_line, failure, percent_bar, show};
 
-/// Whom to ask what.
+/// Arguments of `evaluate`.
 #[derive(Args)]
 pub struct EvaluateArgs {
-    /// The algorithm, with parameters: `cubic`, `cubic:hystart=off`; or the datapath's own:
-    /// `native:reno`.
+    /// Algorithm, with parameters (`cubic`, `cubic:hystart=off`), or one built into the datapath
+    /// (`native:reno`).
     #[arg(long, value_name = "NAME", required_unless_present = "list")]
     alg: Option<Contender>,
-    /// These questions only, separated by commas (see --list).
+    /// Questions to evaluate, separated by commas (see --list); without it, all.
     #[arg(long, value_name = "QUESTIONS", value_delimiter = ',')]
     only: Vec<String>,
-    /// Fewer and shorter runs: to see where an algorithm stands while it is written, not to quote.
+    /// Make fewer and shorter runs: a first impression during development, not results to quote.
     #[arg(long)]
     quick: bool,
-    /// Where the packets run: all questions in the simulator, or some of them on kernel TCP behind
-    /// an emulated link, as root and in real time.
+    /// Datapath: all questions in the simulator, or some of them on kernel TCP behind an emulated
+    /// link, as root and in real time.
     #[arg(long, value_enum, default_value = "sim")]
     datapath: EvaluateDatapath,
-    /// Threads of the simulator; without it as many as there are CPUs. The result does not depend
-    /// on it.
+    /// Threads of the simulator; without it one per CPU. The result does not depend on it.
     #[arg(long)]
     threads: Option<usize>,
-    /// Folder for evaluation.html and evaluation.json; without it `ccplane-evaluation/` and the
-    /// algorithm.
+    /// Folder for evaluation.html and evaluation.json; without it `ccplane-evaluation/` followed by
+    /// the algorithm.
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
-    /// Write over an evaluation that is there.
+    /// Overwrite an existing evaluation.
     #[arg(long)]
     force: bool,
-    /// Go on with an evaluation that was interrupted: runs that it had finished are not made again.
+    /// Resume an interrupted evaluation. Finished runs are not repeated.
     #[arg(long, conflicts_with = "force")]
     resume: bool,
     /// List the questions.
@@ -65,7 +63,7 @@ enum EvaluateDatapath {
     Linux,
 }
 
-/// What it leaves in its folder; `parts` only until it is done.
+/// Contents of the folder; `parts` exists only until the evaluation is complete.
 const PAGE_FILE: &str = "evaluation.html";
 const METRICS_FILE: &str = "evaluation.json";
 const PARTS_FOLDER: &str = "parts";
@@ -88,7 +86,7 @@ pub fn run(args: &EvaluateArgs, registry: &Registry, json: bool) -> Result<(), F
         .out
         .clone()
         .unwrap_or_else(|| Path::new("ccplane-evaluation").join(folder(&algorithm)));
-    // Before the load is our own.
+    // Recorded first: later the load of the host is our own.
     let provenance = Provenance::now(crate::build(), command_line(), args.quick);
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let options = Options {
@@ -121,7 +119,8 @@ pub fn run(args: &EvaluateArgs, registry: &Registry, json: bool) -> Result<(), F
         .and_then(|()| fs::write(&page, evaluate::page(&evaluation, &provenance)))
         .and_then(|()| fs::write(out.join(METRICS_FILE), figures));
     if let Err(why) = written {
-        // The verdicts are not lost with the page. With --json the failure is the one object.
+        // Prints the verdicts even if the page cannot be written. With --json, the failure is the
+        // only object.
         if !json {
             println!("{}", evaluation.text());
         }
@@ -129,7 +128,7 @@ pub fn run(args: &EvaluateArgs, registry: &Registry, json: bool) -> Result<(), F
             "make room or change its owner; --resume then writes the page without new runs",
         ));
     }
-    // A question that has no runs has kept nothing.
+    // The folder does not exist if no question needed a run.
     let _ = fs::remove_dir_all(out.join(PARTS_FOLDER));
     for (question, run, what) in &evaluation.complaints {
         tracing::warn!("{question}, {run}: {what}");
@@ -164,8 +163,8 @@ fn list(json: bool) {
     }
 }
 
-/// Returns the name of the folder for an algorithm with its parameters. A file is named without its
-/// path: `./mine.ccp` would begin with a dot, and the folder be hidden.
+/// Returns the folder name for an algorithm with its parameters. A file contributes only its stem,
+/// since `./mine.ccp` would give a hidden folder.
 fn folder(algorithm: &Contender) -> String {
     let path = Path::new(algorithm.algorithm());
     let parameters = algorithm.to_string().split_off(algorithm.algorithm().len());
@@ -179,7 +178,7 @@ fn folder(algorithm: &Contender) -> String {
     name.trim_start_matches(['.', '-']).to_owned()
 }
 
-/// Nothing that is there is written over unless that is asked for.
+/// Prepares the folder. Existing results are replaced only with --force.
 fn prepare(out: &Path, args: &EvaluateArgs) -> Result<(), Failure> {
     let (parts, finished) = (
         out.join(PARTS_FOLDER),
@@ -223,8 +222,8 @@ fn unwritable(path: &Path, error: &std::io::Error) -> Failure {
     .hint("choose another folder with --out")
 }
 
-/// The command without what belongs to this time only, so that the same page is made by whoever
-/// resumes.
+/// Returns the command without options that affect only this invocation, so that a resumed
+/// evaluation writes the same page.
 fn again(command: &str) -> String {
     let mut words = command.split(' ');
     let mut kept: Vec<&str> = Vec::new();

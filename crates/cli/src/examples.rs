@@ -1,9 +1,9 @@
-//! The examples at the end of every `--help` and man page. A test reads each as the command line
-//! does.
+//! Examples at the end of every `--help` and man page. A test parses each one as a command line.
 
 use clap::Command;
 
-/// By command, and for one inside another with both names: what it does, in a few words, and how.
+/// Examples by command path: a short description and the command line. A subcommand's path has both
+/// names.
 const COMMAND_EXAMPLES: &[(&str, &[(&str, &str)])] = &[
     (
         "run",
@@ -317,9 +317,9 @@ const COMMAND_EXAMPLES: &[(&str, &[(&str, &str)])] = &[
     ),
 ];
 
-/// The command with them.
+/// Adds the examples to the command.
 pub fn with_examples(command: Command) -> Command {
-    // A program of the core has few of the commands.
+    // A program of the core has only a few of the commands.
     let names: Vec<String> = command
         .get_subcommands()
         .map(|one| one.get_name().to_owned())
@@ -361,7 +361,7 @@ mod tests {
     use super::*;
     use crate::Cli;
 
-    /// Every command that can be given, by its path.
+    /// Collects the paths of all commands that can be run.
     fn commands(command: &Command, path: &str, found: &mut Vec<String>) {
         let inner = || {
             command

@@ -1,4 +1,4 @@
-//! `ccplane flows`: the live flows of attached algorithms, and what each algorithm has done.
+//! `ccplane flows`: live flows of attached algorithms, and totals of each algorithm.
 
 use std::io::IsTerminal;
 use std::time::Instant;
@@ -11,27 +11,27 @@ use crate::metrics::{AlgorithmStats, StampStats};
 use crate::places::PlacesArgs;
 use crate::{doctor, interrupt, output};
 
-/// What to show.
+/// Arguments of `flows`.
 #[derive(Args)]
 pub struct FlowsArgs {
-    /// Only the totals of each algorithm.
+    /// Show only the totals of each algorithm.
     #[arg(long)]
     totals: bool,
-    /// Again each second, until Ctrl-C; with --json a line each time.
+    /// Refresh every second until Ctrl-C; with --json, print one line each time.
     #[arg(long, short)]
     watch: bool,
     #[command(flatten)]
     places: PlacesArgs,
 }
 
-/// Between two looks.
+/// Interval between refreshes.
 const REFRESH_INTERVAL: std::time::Duration = std::time::Duration::from_secs(1);
-/// How soon Ctrl-C is noticed.
+/// Interval at which the interrupt flag is checked.
 const INTERRUPT_POLL_INTERVAL: std::time::Duration = std::time::Duration::from_millis(50);
-/// To the upper left corner, and nothing below it (ECMA-48).
+/// Moves the cursor to the upper left corner and clears the screen below it (ECMA-48).
 const CLEAR_SCREEN: &str = "\x1b[H\x1b[J";
 
-/// What every attached algorithm has done since it was registered.
+/// Returns the totals of every attached algorithm since its registration.
 pub fn stats() -> Result<Vec<AlgorithmStats>, Failure> {
     let observed = ccplane_linux::observe().map_err(|e| Failure::new(FailureKind::Failed, e))?;
     let stamps =
@@ -96,7 +96,7 @@ pub fn run(args: &FlowsArgs, json: bool) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Who decides about a flow. `alone`: its algorithm's program needs no agent.
+/// Returns what controls a flow. `alone`: the algorithm is a standalone program, without an agent.
 fn steered_by(flow: &ccplane_linux::FlowView, alone: bool) -> &'static str {
     match (flow.fallback, flow.owned, alone) {
         (true, ..) => "fallback",
@@ -106,15 +106,15 @@ fn steered_by(flow: &ccplane_linux::FlowView, alone: bool) -> &'static str {
     }
 }
 
-/// Time since the last heartbeat of an agent that the datapath takes for gone: longer than the
-/// configured silence after which flows fall back. A program without an agent has no heartbeats.
+/// Returns the age of the last heartbeat if it exceeds the agent timeout. A standalone program has
+/// no heartbeats.
 fn agent_silence(observed: &ccplane_linux::PinnedView) -> Option<Duration> {
     (!observed.alone())
         .then(|| observed.silence())
         .filter(|silence| *silence > observed.fallback_after())
 }
 
-/// Shows all of it once.
+/// Prints everything once.
 fn show(args: &FlowsArgs, json: bool) -> Result<(), Failure> {
     let totals = stats()?;
     let observed = ccplane_linux::observe().map_err(|e| Failure::new(FailureKind::Failed, e))?;

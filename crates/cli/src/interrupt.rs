@@ -1,4 +1,4 @@
-//! Ctrl-C and SIGTERM: ask to stop, so that everything that was made is removed on the way out.
+//! Ctrl-C, SIGTERM and SIGHUP set a flag, so that a command can clean up before it ends.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,14 +7,14 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use crate::exit::{Failure, FailureKind};
 
-/// A flag that the first Ctrl-C, SIGTERM or SIGHUP raises. A second one ends the process at once,
-/// for when the way out is stuck; what it leaves is found and removed by the next start.
+/// Returns a flag that the first Ctrl-C, SIGTERM or SIGHUP sets. A second signal ends the process
+/// at once, in case the cleanup hangs; the next start removes what is left behind.
 pub fn flag() -> Result<Arc<AtomicBool>, Failure> {
     on(&[SIGINT, SIGTERM, SIGHUP])
 }
 
-/// The same without SIGHUP, which raises the second flag: whoever looks at it reads a configuration
-/// again, and lowers it.
+/// Returns the same flag without SIGHUP, and a second one that SIGHUP sets. The caller clears the
+/// second flag when it reloads the configuration.
 pub fn flag_and_reload() -> Result<(Arc<AtomicBool>, Arc<AtomicBool>), Failure> {
     let again = Arc::new(AtomicBool::new(false));
     signal_hook::flag::register(SIGHUP, Arc::clone(&again)).map_err(uncaught)?;
@@ -42,7 +42,7 @@ fn uncaught(error: std::io::Error) -> Failure {
     )
 }
 
-/// Whether it was raised.
+/// Returns true if the flag is set.
 pub fn raised(flag: &AtomicBool) -> bool {
     flag.load(Ordering::Relaxed)
 }

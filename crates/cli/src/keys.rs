@@ -8,15 +8,15 @@ use clap::{Args, Subcommand};
 
 use crate::exit::{Failure, FailureKind};
 
-/// What to make.
+/// Arguments of `keys`.
 #[derive(Args)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub struct KeysArgs {
-    /// The folder of the keys. What it lacks is made: an authority, a key for the agent, and one
-    /// for each NAME, each in a folder that is copied to its host. What has expired is made anew.
+    /// Folder of the keys. Missing keys are created: an authority, a key for the agent, and one for
+    /// each NAME, each in a folder to copy to its host. Expired keys are renewed.
     #[arg(value_name = "DIR", required = true)]
     folder: Option<PathBuf>,
-    /// Datapaths: one for each process that is steered by the agent.
+    /// Names of datapaths: one for each process that the agent controls.
     #[arg(value_name = "NAME")]
     names: Vec<String>,
     #[command(subcommand)]
@@ -25,12 +25,12 @@ pub struct KeysArgs {
 
 #[derive(Subcommand)]
 enum KeysCommand {
-    /// Make a key count no more: an agent ends its connections within a second.
+    /// Revoke a key: an agent closes its connections within a second.
     Revoke {
-        /// Whose.
+        /// Name of the datapath.
         #[arg(value_name = "NAME")]
         name: String,
-        /// The folder of the keys, as the agent has it.
+        /// Folder of the agent's keys.
         #[arg(long, value_name = "DIR", default_value = KEY_DIRECTORY)]
         keys: PathBuf,
     },

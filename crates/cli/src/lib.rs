@@ -1,6 +1,7 @@
-//! The command `ccplane`, one file a subcommand, as a library: a program with algorithms of its own
-//! calls [`main_with`] and has every subcommand, with them in it (`examples/aimd.rs`). Without the
-//! feature `host` it simulates, and the installed command does the rest (`installed.rs`).
+//! The command `ccplane` as a library, with one file per subcommand. A program with its own
+//! algorithms calls [`main_with`] and gets every subcommand with them (`examples/aimd.rs`). Without
+//! the feature `host` the library contains the simulator only, and hands other commands over to the
+//! installed command (`installed.rs`).
 #![forbid(unsafe_code)]
 #![cfg_attr(
     not(feature = "host"),
@@ -126,35 +127,36 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Run an experiment: algorithms one after the other on an emulated link, with a table and a
+    /// Run an experiment: algorithms one after another on an emulated link, with a table and a
     /// report page.
     Run(run::RunArgs),
-    /// Put the results of several runs on one page: what differs, everybody's figures, a picture.
+    /// Compare the results of several runs on one page: differences, metrics of every contender, a
+    /// chart.
     Compare(compare::CompareArgs),
     #[cfg(feature = "host")]
-    /// Look at a datapath program: diagnostics, tree, bytecode, eBPF, worst-case cost.
+    /// Check a datapath program: diagnostics, tree, bytecode, eBPF, worst-case cost.
     Check(check::CheckArgs),
     #[cfg(feature = "host")]
-    /// Make a crate to write an algorithm in.
+    /// Create a crate for a new algorithm.
     New(new::NewArgs),
     #[cfg(feature = "host")]
-    /// Steer this host's own TCP with algorithms, until Ctrl-C.
+    /// Control this host's own TCP with algorithms, until Ctrl-C.
     Attach(attach::AttachArgs),
     #[cfg(feature = "host")]
-    /// Look at the configuration of `attach`.
+    /// Check or show the configuration of `attach`.
     #[command(subcommand)]
     Config(config::ConfigCommand),
     #[cfg(feature = "host")]
-    /// Remove everything that `attach` left, also after a kill.
+    /// Remove everything that `attach` left behind, even after SIGKILL.
     Detach(detach::DetachArgs),
     #[cfg(feature = "host")]
-    /// Show the live flows of attached algorithms, and what each algorithm has done.
+    /// Show the live flows of attached algorithms, and the totals of each algorithm.
     Flows(flows::FlowsArgs),
     #[cfg(feature = "host")]
-    /// Serve datapaths elsewhere: on this host over Unix sockets, on others over TLS.
+    /// Serve datapaths of other processes: on this host over Unix sockets, on other hosts over TLS.
     Agent(agent_command::AgentArgs),
     #[cfg(feature = "host")]
-    /// Make the keys by which an agent and datapaths on other hosts know each other.
+    /// Create the keys with which an agent and datapaths on other hosts authenticate each other.
     Keys(keys::KeysArgs),
     /// List the algorithms and their parameters.
     Algorithms,
@@ -162,58 +164,57 @@ enum Command {
     /// Run a command behind an emulated link.
     Emu(Box<emu::EmuArgs>),
     #[cfg(feature = "host")]
-    /// Send a file or standard input to a `ccplane recv` on another host, over UDP, steered by an
-    /// algorithm.
+    /// Send a file or standard input to a `ccplane recv` on another host, over UDP, under control
+    /// of an algorithm.
     Send(send::SendArgs),
     #[cfg(feature = "host")]
-    /// Receive what `ccplane send` sends.
+    /// Receive files from `ccplane send`.
     Recv(recv::RecvArgs),
     #[cfg(feature = "host")]
-    /// Send and receive a file over QUIC, steered by any of ccplane's algorithms or by the stack's
-    /// own.
+    /// Send and receive files over QUIC, under control of one of ccplane's algorithms or of the
+    /// stack's own.
     #[command(subcommand)]
     Quic(quic::QuicCommand),
     #[cfg(feature = "host")]
-    /// Queues of a Linux host or router that serve the low classes of `send --rc3` last.
+    /// Set up queues of a Linux host or router that serve the low classes of `send --rc3` last.
     #[command(subcommand)]
     Qdisc(qdisc::QdiscCommand),
     #[cfg(feature = "host")]
-    /// A box between a site and another: the queue to it stands here, and is scheduled. WireGuard
-    /// between the sites.
+    /// Run a gateway between two sites: it paces the traffic to the other site and schedules the
+    /// queue locally, over WireGuard.
     #[command(subcommand)]
     Gateway(gateway::GatewayCommand),
     #[cfg(feature = "host")]
-    /// Measure what ccplane costs, beside the reference.
+    /// Benchmark ccplane against reference implementations.
     ///
-    /// It is the program ccplane-bench, next to ccplane or in PATH. `cargo build --release -p
-    /// ccplane-bench` builds it from ccplane's sources.
+    /// The program ccplane-bench implements this command. It must be next to ccplane or in PATH.
+    /// `cargo build --release -p ccplane-bench` builds it from ccplane's sources.
     #[command(subcommand)]
     Bench(bench::BenchCommand),
     #[cfg(feature = "host")]
-    /// Run a published experiment and set its figures beside the paper's.
+    /// Reproduce a published experiment and compare the results with the paper.
     ///
-    /// It is the program ccplane-paper, next to ccplane or in PATH. `cargo build --release -p
-    /// ccplane-paper` builds it from ccplane's sources.
+    /// The program ccplane-paper implements this command. It must be next to ccplane or in PATH.
+    /// `cargo build --release -p ccplane-paper` builds it from ccplane's sources.
     Paper(paper::PaperArgs),
-    /// Ask an algorithm what RFC 9743 asks of a new congestion control: verdicts, figures, a page.
+    /// Evaluate an algorithm against the criteria of RFC 9743: verdicts, metrics, a page.
     Evaluate(evaluate::EvaluateArgs),
     #[cfg(feature = "host")]
-    /// Score algorithms in seconds, against those that are in use: a gate, and what a score is made
-    /// of.
+    /// Score algorithms against established ones in seconds: a gate, and a score with its parts.
     Arena(arena::ArenaArgs),
     #[cfg(feature = "host")]
-    /// Say what this host can do, and what is missing.
+    /// Check what this host supports, and show what is missing.
     Doctor,
     #[cfg(feature = "host")]
-    /// Print what completes words of this command, for bash, zsh or fish.
+    /// Print a completion script for bash, zsh or fish.
     Completions(manual::CompletionsArgs),
     #[cfg(feature = "host")]
-    /// Write man pages: one for each command.
+    /// Write man pages, one per command.
     Man(manual::ManArgs),
 }
 
-/// Runs the text of a scenario file (`docs/scenarios.md`) in the simulator, with these algorithms:
-/// for tests of them. Every seed that it names runs, on one thread.
+/// Runs the text of a scenario file (`docs/scenarios.md`) in the simulator with these algorithms,
+/// for use in tests. Runs every seed of the scenario, on one thread.
 pub fn simulate(scenario: &str, registry: &Registry) -> Result<RunResult, ccplane_lab::Error> {
     let here = std::path::Path::new(".");
     let scenario = ccplane_lab::scenario::Scenario::parse("scenario", scenario, here)
@@ -233,7 +234,7 @@ pub fn simulate(scenario: &str, registry: &Registry) -> Result<RunResult, ccplan
     )
 }
 
-/// The sources that this program was built of, for whoever looks at figures later.
+/// Returns the commit that this program was built from, for the provenance of results.
 pub fn build() -> ccplane_report::provenance::Build {
     ccplane_report::provenance::Build {
         commit: env!("CCPLANE_COMMIT").to_owned(),
@@ -241,7 +242,7 @@ pub fn build() -> ccplane_report::provenance::Build {
     }
 }
 
-/// The command line as it is read.
+/// Returns the command-line parser, with examples.
 fn command() -> clap::Command {
     let command = examples::with_examples(Cli::command());
     #[cfg(not(feature = "host"))]
@@ -249,15 +250,15 @@ fn command() -> clap::Command {
     command
 }
 
-/// Runs the command line of this process, with these algorithms, and with those that are texts in
+/// Runs the command line of this process with these algorithms, and with algorithms in program
 /// files.
 pub fn main_with(registry: Registry) -> ExitCode {
     status(std::env::args_os(), registry).into()
 }
 
-/// Runs a command line, of which the first word is the program, and returns its exit code. Two kinds
-/// of command lines end the process: wrong words, as `--help` does, and a command that is a program
-/// of its own (`ccplane-NAME`), which replaces the process.
+/// Runs a command line, whose first word is the program, and returns its exit code. Two kinds of
+/// command lines end the process instead: usage errors (and `--help`), and commands that are
+/// separate programs (`ccplane-NAME`), which replace the process.
 pub fn status(words: impl IntoIterator<Item = OsString>, registry: Registry) -> u8 {
     let words: Vec<OsString> = words.into_iter().collect();
     #[cfg(feature = "host")]
@@ -281,7 +282,7 @@ pub fn status(words: impl IntoIterator<Item = OsString>, registry: Registry) -> 
     let given = match command().try_get_matches_from(&words) {
         Ok(given) => given,
         Err(why) if !why.use_stderr() || words.len() < 2 => why.exit(),
-        // The installed command has more commands and options, and says what is wrong with others.
+        // The installed command has more commands and options, and reports errors in the rest.
         Err(_) => {
             let json = words.iter().any(|word| word == "--json" || word == "-j");
             return installed::hand_over_words(&words, &registry).report(json);
@@ -334,7 +335,7 @@ fn run_command(command: Command, registry: Registry, json: bool) -> Result<u8, F
         Command::Gateway(command) => gateway::run(command, registry, json),
         #[cfg(feature = "host")]
         Command::Bench(bench::BenchCommand::Python) => Err(python::bench(registry.python(), json)),
-        // `program::hand_over` has already looked for these programs.
+        // `program::hand_over` did not find these programs.
         #[cfg(feature = "host")]
         Command::Bench(_) => Err(program::missing("bench")),
         #[cfg(feature = "host")]

@@ -1,4 +1,4 @@
-//! The rate of this host's own link, as a person says it or as its driver does.
+//! Rate of this host's own link, as given by the user or reported by the driver.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
@@ -9,13 +9,13 @@ use ccplane_units::Rate;
 
 use crate::exit::{Failure, FailureKind};
 
-/// What `--link-rate` takes.
+/// Value of `--link-rate`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LinkRate {
-    /// So much.
+    /// An explicit rate.
     Given(Rate),
-    /// What the driver of the link's device says. It is not estimated from what passes: a rate that
-    /// is too low would make stamps wrong by a whole burst.
+    /// The rate reported by the driver of the link's device. It is not estimated from traffic: an
+    /// estimate that is too low would make stamps wrong by a whole burst.
     Auto,
 }
 
@@ -32,8 +32,7 @@ impl FromStr for LinkRate {
 }
 
 impl LinkRate {
-    /// The rate of the link by which a socket at `local` is reached, or reaches `peer` where that
-    /// is known.
+    /// Returns the rate of the link that a socket at `local` uses, towards `peer` if it is known.
     pub fn of(self, local: SocketAddr, peer: Option<SocketAddr>) -> Result<Rate, Failure> {
         match self {
             LinkRate::Given(rate) => Ok(rate),
@@ -60,7 +59,7 @@ fn asked(local: SocketAddr, peer: Option<SocketAddr>) -> Result<Rate, String> {
     Ok(Rate::from_bits_per_sec(speed))
 }
 
-/// The address from which this host would send to `peer`.
+/// Returns the source address for packets to `peer`.
 fn source(local: SocketAddr, peer: SocketAddr) -> io::Result<IpAddr> {
     let socket = UdpSocket::bind(SocketAddr::new(local.ip(), 0))?;
     socket.connect(peer)?;
@@ -87,8 +86,8 @@ mod tests {
         }
     }
 
-    /// A device of the calling thread's namespace, whatever namespace `/sys` is of. A `veth` says
-    /// 10 Gbit/s.
+    /// The device is looked up in the calling thread's namespace, whichever namespace `/sys` shows.
+    /// A `veth` reports 10 Gbit/s.
     #[test]
     fn a_device_of_this_namespace_is_asked() {
         const TEST_NAME: &str = "a_device_of_this_namespace_is_asked";
@@ -119,7 +118,7 @@ mod tests {
         assert_eq!(namespace.run(|| asked(any, Some(peer))).unwrap(), rate);
     }
 
-    /// Loopback is a device without a speed, and no host has an address of TEST-NET-1.
+    /// Loopback reports no speed, and no host has an address of TEST-NET-1.
     #[test]
     fn what_no_driver_says_is_an_error_that_names_the_device() {
         let any: SocketAddr = ([0, 0, 0, 0], 0).into();

@@ -1,6 +1,6 @@
-//! Listening TCP sockets of this network namespace, by address and process: those that were open
-//! before time stamps were attached do not answer the option, because a socket is asked when it
-//! begins to listen.
+//! Listening TCP sockets of this network namespace, by address and process. Sockets opened before
+//! time stamps were attached do not answer the option, because it is enabled when a socket starts
+//! to listen.
 
 use std::collections::{HashMap, HashSet};
 use std::fs;
@@ -10,7 +10,8 @@ use std::path::Path;
 /// `TCP_LISTEN` in `/proc/net/tcp`.
 const TCP_LISTEN: &str = "0A";
 
-/// Those of the cgroup's processes, or of all: `0.0.0.0:80 (nginx, process 123)`.
+/// Returns the listeners of the cgroup's processes, or all of them, as `0.0.0.0:80 (nginx, process
+/// 123)`.
 pub fn open(cgroup: Option<&Path>) -> Vec<String> {
     let members = cgroup.map(members);
     let mut owners = owners();
@@ -29,7 +30,7 @@ pub fn open(cgroup: Option<&Path>) -> Vec<String> {
     listeners
 }
 
-/// Address and inode of a line about a listening socket.
+/// Parses the address and inode of a listening socket from a line of the table.
 fn parse(line: &str) -> Option<(SocketAddr, u64)> {
     let mut fields = line.split_ascii_whitespace();
     let local = fields.nth(1)?;
@@ -39,7 +40,7 @@ fn parse(line: &str) -> Option<(SocketAddr, u64)> {
     let inode = fields.nth(5)?.parse().ok()?;
     let (address, port) = local.split_once(':')?;
     let port = u16::from_str_radix(port, 16).ok()?;
-    // Words of 32 bits, each as this host has it in memory.
+    // 32-bit words, each in host byte order.
     let words: Vec<[u8; 4]> = (0..address.len() / 8)
         .map(|n| u32::from_str_radix(address.get(n * 8..n * 8 + 8)?, 16).ok())
         .map(|word| word.map(u32::to_ne_bytes))
@@ -51,7 +52,7 @@ fn parse(line: &str) -> Option<(SocketAddr, u64)> {
     Some((SocketAddr::new(address, port), inode))
 }
 
-/// Which process has the socket of an inode open, and its name.
+/// Maps socket inodes to the process that has them open, with its name.
 fn owners() -> HashMap<u64, (u32, String)> {
     let mut owners = HashMap::new();
     let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
@@ -83,7 +84,7 @@ fn owners() -> HashMap<u64, (u32, String)> {
     owners
 }
 
-/// Processes of a cgroup and of those below it.
+/// Returns the processes of a cgroup and its descendants.
 fn members(cgroup: &Path) -> HashSet<u32> {
     let own = fs::read_to_string(cgroup.join("cgroup.procs")).unwrap_or_default();
     let mut all: HashSet<u32> = own.lines().filter_map(|line| line.parse().ok()).collect();
@@ -110,7 +111,7 @@ mod tests {
             .find(|text| text.starts_with(&format!("{address} ")))
             .expect("it listens");
         assert!(shown.ends_with(&ours), "{shown}");
-        // A connection is no listener.
+        // A connected socket is not listed.
         let own = connected.local_addr().unwrap();
         assert!(open.iter().all(|text| !text.starts_with(&own.to_string())));
         assert!(parse("  sl  local_address rem_address   st tx_queue").is_none());

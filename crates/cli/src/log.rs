@@ -1,8 +1,8 @@
 //! The log on standard error, and messages of a running command.
 //!
-//! The reader of standard error may stop: a full disk, a stopped journal, a terminal at Ctrl-S. So
-//! one thread writes, and a line that finds its queue full is dropped and counted. No thread that
-//! moves packets, steers or handles signals waits.
+//! The reader of standard error may stall: a full disk, a stopped journal, a terminal at Ctrl-S. So
+//! a single thread writes, and lines are dropped and counted while its queue is full. Threads that
+//! move packets, run algorithms or handle signals never wait.
 
 use std::io::{self, Write};
 use std::sync::OnceLock;
@@ -15,16 +15,16 @@ use tracing_subscriber::fmt::MakeWriter;
 
 use crate::escape::escape;
 
-/// Lines in the queue. A shorter one drops bursts that would be read; a longer one only takes
+/// Length of the queue. A shorter one drops bursts that would be read; a longer one only costs
 /// memory.
 const QUEUE_LINES: usize = 1_024;
-/// Lines per second. A higher rate lets a peer that causes them fill a disk; a lower one drops
-/// bursts.
+/// Limit of lines per second. A higher one lets a peer that triggers log lines fill a disk; a lower
+/// one drops legitimate bursts.
 const LINES_PER_SECOND_MAX: u32 = 500;
-/// Longest line, bytes. Strangers choose parts of a line: a longer one lets them fill the queue's
-/// memory, a shorter one cuts what the operator needs.
+/// Limit of a line, bytes. Strangers choose parts of a line: a higher limit lets them fill the
+/// queue's memory, a lower one cuts what the operator needs.
 const LINE_BYTES_MAX: usize = 8 << 10;
-/// Longest wait for the queue at the end of a command.
+/// Longest wait for the queue when a command ends.
 const FLUSH_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// Number of dropped lines.
@@ -32,19 +32,19 @@ static DROPPED_LINES: AtomicU64 = AtomicU64::new(0);
 
 enum LogMessage {
     Line(Vec<u8>),
-    /// Answered after everything before it is written.
+    /// Acknowledged once everything before it is written.
     Flush(SyncSender<()>),
 }
 
-/// The writer's queue, once a line has started it; `None` inside if it could not start.
+/// The writer's queue, created by the first line; `None` inside if the thread could not start.
 static WRITER_QUEUE: OnceLock<Option<SyncSender<LogMessage>>> = OnceLock::new();
 
-/// Returns the writer's queue, and starts the writer for the first line.
+/// Returns the writer's queue, starting the writer on first use.
 fn queue() -> Option<&'static SyncSender<LogMessage>> {
     let start = || {
         let (to, from) = sync_channel(QUEUE_LINES);
         let write_all = move || {
-            // It only writes to an open descriptor.
+            // The thread only writes to an open descriptor.
             #[cfg(feature = "host")]
             let _ = ccplane_linux::drop_capabilities();
             write_lines(&from, &mut io::stderr(), &DROPPED_LINES);
@@ -55,7 +55,7 @@ fn queue() -> Option<&'static SyncSender<LogMessage>> {
     WRITER_QUEUE.get_or_init(start).as_ref()
 }
 
-/// Queues text of one or more lines, unescaped.
+/// Queues text of one or more lines, without escaping it.
 pub(crate) fn write(text: impl Into<Vec<u8>>) {
     let mut text = text.into();
     text.push(b'\n');
@@ -86,7 +86,7 @@ pub(crate) fn flush() {
     }
 }
 
-/// Writes the queue, and before the next line the number of lines dropped since the last one.
+/// Writes queued lines. After a gap, first writes the number of lines dropped since the last one.
 #[expect(
     clippy::disallowed_methods,
     reason = "standard error is written in real time"
@@ -114,16 +114,16 @@ fn write_lines(from: &Receiver<LogMessage>, to: &mut impl Write, dropped: &Atomi
             let _ = writeln!(to, "ccplane: {} lines of this log were dropped", all - told);
             told = all;
         }
-        // There is no other place to report this error.
+        // There is nowhere else to report this error.
         let _ = to.write_all(&line);
     }
 }
 
-/// The writer of a `tracing` subscriber.
+/// Writer for a `tracing` subscriber.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Log;
 
-/// One line of the log. Dropping it queues it.
+/// One line of the log, queued on drop.
 #[derive(Debug, Default)]
 pub(crate) struct LogLine(Vec<u8>);
 
@@ -150,7 +150,7 @@ impl Write for LogLine {
 impl Drop for LogLine {
     fn drop(&mut self) {
         let text = String::from_utf8_lossy(&self.0);
-        // ESC stays, as it starts our colours; `tracing` escapes it in values.
+        // ESC stays, since it starts our own colour codes; `tracing` escapes it in values.
         write(escape(text.trim_end_matches('\n'), &['\t', '\x1b']));
     }
 }
@@ -159,7 +159,7 @@ impl Drop for LogLine {
 mod tests {
     use super::*;
 
-    /// Standard error without a reader.
+    /// Writer that blocks, like standard error without a reader.
     struct BlockedWriter(Receiver<()>);
 
     impl Write for BlockedWriter {
@@ -181,7 +181,7 @@ mod tests {
             scope.spawn(move || write_lines(&from, &mut BlockedWriter(reads), &AtomicU64::new(0)));
             let taken =
                 (0..100).filter(|_| to.try_send(LogMessage::Line(b"line\n".to_vec())).is_ok());
-            // The queue, and the line that is being written.
+            // The queue's capacity, plus the line being written.
             assert!(taken.count() <= 5);
             drop((read, to));
         });
@@ -217,7 +217,7 @@ mod tests {
             line.write_all(&[b'x'; LINE_BYTES_MAX - 1]).unwrap();
         }
         assert_eq!(line.0.len(), LINE_BYTES_MAX);
-        // An empty line is written instead of the long one.
+        // Keeps the drop from logging the long line.
         line.0.clear();
     }
 }

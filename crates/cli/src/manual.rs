@@ -1,5 +1,5 @@
-//! `ccplane completions SHELL` and `ccplane man DIR`: what a package installs beside the command.
-//! Both are made of the command line itself, so that they cannot say anything else.
+//! `ccplane completions SHELL` and `ccplane man DIR`: files that a package installs along with the
+//! command. Both are generated from the command line, so they always match it.
 
 use std::fs;
 use std::path::PathBuf;
@@ -8,33 +8,33 @@ use clap::{Args, Command, ValueEnum};
 
 use crate::exit::{Failure, FailureKind};
 
-/// A shell that completes words.
+/// Shell with completion.
 #[derive(Clone, Copy, ValueEnum)]
 pub enum Shell {
-    /// `source <(ccplane completions bash)`.
+    /// For `source <(ccplane completions bash)`.
     Bash,
-    /// Into a folder of `$fpath`, as `_ccplane`.
+    /// For a folder of `$fpath`, as `_ccplane`.
     Zsh,
-    /// Into `~/.config/fish/completions/ccplane.fish`.
+    /// For `~/.config/fish/completions/ccplane.fish`.
     Fish,
 }
 
-/// Which shell.
+/// Arguments of `completions`.
 #[derive(Args)]
 pub struct CompletionsArgs {
     shell: Shell,
 }
 
-/// Where to.
+/// Arguments of `man`.
 #[derive(Args)]
 pub struct ManArgs {
-    /// The folder, made where it is not: `ccplane.1`, and a page for each command, as
+    /// Folder to write to, created if missing: `ccplane.1`, and a page per command such as
     /// `ccplane-run.1`.
     #[arg(value_name = "DIR")]
     folder: PathBuf,
 }
 
-/// Prints what completes words of `command`, for a shell.
+/// Prints the completion script of `command`.
 pub fn completions(args: &CompletionsArgs, mut command: Command) {
     let shell = match args.shell {
         Shell::Bash => clap_complete::Shell::Bash,
@@ -47,7 +47,7 @@ pub fn completions(args: &CompletionsArgs, mut command: Command) {
     print!("{}", String::from_utf8_lossy(&text));
 }
 
-/// Writes the pages of `command` and of its subcommands.
+/// Writes the man pages of `command` and of its subcommands.
 pub fn man(args: &ManArgs, command: Command, json: bool) -> Result<(), Failure> {
     let folder = &args.folder;
     let failed = |why: std::io::Error| {

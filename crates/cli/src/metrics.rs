@@ -1,5 +1,5 @@
-//! The Prometheus endpoint: metrics of algorithms (`attach`) or of a gateway over HTTP, as
-//! Prometheus' text (0.0.4) or, where a scraper asks for it, OpenMetrics 1.0.
+//! Prometheus endpoint: metrics of algorithms (`attach`) or of a gateway over HTTP, in Prometheus
+//! text format (0.0.4) or, on request, OpenMetrics 1.0.
 
 mod algorithms;
 mod connections;
@@ -21,10 +21,10 @@ pub use format::Format;
 pub use gateway::registry as of_gateway;
 pub use server::{MetricsReply, serve};
 
-/// Names and values of a series.
+/// Label names and values of a series.
 type Labels = Vec<(&'static str, String)>;
 
-/// Adds a value that goes up and down, once for each series.
+/// Adds a gauge, one value per series.
 fn gauge(
     registry: &mut Registry,
     name: &str,
@@ -38,7 +38,7 @@ fn gauge(
     registry.register(name, help, family);
 }
 
-/// Adds a count, once for each series. Its name gets `_total` behind.
+/// Adds a counter, one value per series. The encoder appends `_total` to its name.
 fn counter(
     registry: &mut Registry,
     name: &str,
@@ -52,7 +52,7 @@ fn counter(
     registry.register(name, help, family);
 }
 
-/// The text of these figures. `unread`: scrapes that found none.
+/// Encodes the metrics. `unread`: failed scrapes.
 fn text(mut registry: Registry, unread: u64, format: Format) -> String {
     let scrapes = Counter::<u64>::default();
     scrapes.inc_by(unread);
@@ -70,8 +70,8 @@ fn text(mut registry: Registry, unread: u64, format: Format) -> String {
     }
 }
 
-/// Has `promtool check metrics`, where it is installed or unpacked by `scripts/setup test`, check a
-/// scrape.
+/// Checks a scrape with `promtool check metrics`, if it is installed or was unpacked by
+/// `scripts/setup test`.
 #[cfg(test)]
 fn promtool(registry: Registry) {
     use std::io::Write as _;

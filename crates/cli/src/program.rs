@@ -1,7 +1,7 @@
-//! Programs of their own: `ccplane NAME …` becomes the program `ccplane-NAME`, as in git.
+//! Subcommands that are separate programs: `ccplane NAME …` executes `ccplane-NAME`, as in git.
 //!
-//! `ccplane-paper` and `ccplane-bench` are such programs. They use this library, which has what they
-//! share with the command: command lines, exit codes, progress bars and signals.
+//! `ccplane-paper` and `ccplane-bench` are such programs. They use this library, which contains
+//! what they share with the command: options, exit codes, progress bars and signals.
 
 use std::ffi::{OsStr, OsString};
 use std::fmt;
@@ -29,10 +29,10 @@ pub use crate::run::{failure, percent_bar, show};
 use crate::common::{Common, finish};
 use crate::{Registry, output, program_text, run};
 
-/// Commands of `ccplane --help` that are programs of their own.
+/// Commands of `ccplane --help` that are separate programs.
 const PROGRAM_COMMANDS: [&str; 2] = ["bench", "paper"];
 
-/// Runs the program `ccplane-NAME`: its command line is that of `ccplane NAME`.
+/// Main function of the program `ccplane-NAME`, which has the command line of `ccplane NAME`.
 pub fn main<A: FromArgMatches>(
     name: &str,
     registry: Registry,
@@ -68,10 +68,10 @@ pub fn print_lines(text: impl fmt::Display) {
     output::write(format_args!("{text}"));
 }
 
-/// Returns the path of a program: in the folder of this one, else in a folder of PATH.
+/// Returns the path of a program: in the folder of this one, or in a folder of PATH.
 pub fn find(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
-    // What a relative folder holds depends on the working directory.
+    // A relative folder would depend on the working directory.
     let path = std::env::split_paths(&path).filter(|folder| folder.is_absolute());
     let mut all = own_folder().into_iter().chain(path);
     all.find_map(|folder| Some(folder.join(name)).filter(|file| is_program(file)))
@@ -82,7 +82,7 @@ pub fn find_ccplane() -> Result<PathBuf, Failure> {
     find("ccplane").ok_or_else(|| absent("ccplane", "ccplane", "cli"))
 }
 
-/// The folder of the running program, without links.
+/// Returns the folder of the running program, with links resolved.
 fn own_folder() -> Option<PathBuf> {
     let program = std::env::current_exe().ok()?;
     program.parent().map(Path::to_owned)
@@ -92,7 +92,7 @@ fn is_program(file: &Path) -> bool {
     file.is_file() && access(file, AccessFlags::X_OK).is_ok()
 }
 
-/// Becomes the program of this command line, unless the command is our own or there is no such
+/// Executes the program of this command line, unless the command is built in or there is no such
 /// program. Returns an error if the program cannot be started.
 pub(crate) fn hand_over(words: &[OsString], ours: &clap::Command) -> Result<(), Failure> {
     let Some(call) = Call::of(words) else {
@@ -115,7 +115,7 @@ pub(crate) fn hand_over(words: &[OsString], ours: &clap::Command) -> Result<(), 
     Err(Failure::text(FailureKind::Unsupported, what).hint("build or install it again"))
 }
 
-/// The failure of a command whose program was not found.
+/// Returns the failure for a program that was not found.
 pub(crate) fn missing(name: &str) -> Failure {
     absent(&format!("ccplane {name}"), &format!("ccplane-{name}"), name)
 }
@@ -134,13 +134,13 @@ fn absent(command: &str, program: &str, folder: &str) -> Failure {
     Failure::text(FailureKind::Unsupported, what).hint(hint)
 }
 
-/// A command line `ccplane [OPTIONS] NAME WORDS`.
+/// Command line `ccplane [OPTIONS] NAME WORDS`.
 #[derive(Debug, PartialEq, Eq)]
 struct Call<'w> {
     options: &'w [OsString],
     name: &'w str,
     words: &'w [OsString],
-    /// `--help`, of `ccplane help NAME WORDS`.
+    /// `--help`, for `ccplane help NAME WORDS`.
     help: Option<&'static str>,
 }
 
@@ -164,14 +164,14 @@ impl Call<'_> {
         })
     }
 
-    /// Whether it is `ccplane bench python`, which the Python package runs.
+    /// Returns true for `ccplane bench python`, which the Python package implements.
     fn is_python_bench(&self) -> bool {
         let mut words = self.words.iter().filter(|word| !is_common(word));
         self.name == "bench" && self.help.is_none() && words.next().is_some_and(|w| w == "python")
     }
 }
 
-/// Whether a word is options of every command, which take no value: `--json`, `-jv`.
+/// Returns true if a word consists of global options, which take no value: `--json`, `-jv`.
 fn is_common(word: &OsStr) -> bool {
     let letters = word.to_str().and_then(|word| word.strip_prefix('-'));
     let is_short =

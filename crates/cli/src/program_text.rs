@@ -1,4 +1,4 @@
-//! Reads the text of a program or an algorithm.
+//! Reads program files and algorithm files.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -7,11 +7,11 @@ use std::path::Path;
 #[cfg(feature = "host")]
 use crate::sandbox::given_file;
 
-/// Longest text, bytes. The shipped ones have up to 8 kB; a lower limit could refuse a large
+/// Size limit of a file. The shipped ones have up to 8 kB; a lower limit could refuse a large
 /// program, and a higher one lets a file fill the memory.
 const PROGRAM_BYTES_MAX: u64 = 1 << 20;
 
-/// Reads a file, or takes what the caller of this process has read.
+/// Reads a file, or returns the contents that the caller of this process has read.
 pub(crate) fn read(path: impl AsRef<Path>) -> io::Result<String> {
     #[cfg(feature = "host")]
     if let Some(given) = path.as_ref().to_str().and_then(given_file) {
@@ -20,7 +20,7 @@ pub(crate) fn read(path: impl AsRef<Path>) -> io::Result<String> {
     read_from(File::open(path)?)
 }
 
-/// Reads an open file, at most the longest text.
+/// Reads an open file, up to the size limit.
 pub(crate) fn read_from(from: impl Read) -> io::Result<String> {
     let mut text = String::new();
     from.take(PROGRAM_BYTES_MAX + 1).read_to_string(&mut text)?;

@@ -1,5 +1,5 @@
-//! Algorithms that are Python files: ccplane's Python package has this whole command, so that words
-//! with such a file are handed over to it, and so is its benchmark.
+//! Hands command lines with a Python file over to ccplane's Python package, which contains the
+//! whole command, and its benchmark too.
 
 use std::ffi::{OsStr, OsString};
 use std::fmt::Display;
@@ -13,11 +13,11 @@ use ccplane_lab::Contender;
 use crate::attach::is_python;
 use crate::exit::{Failure, FailureKind};
 
-/// Options that take algorithms.
+/// Options that take algorithm names.
 const ALGORITHM_OPTIONS: [&str; 3] = ["--alg", "--vs", "--against"];
 
-/// Hands a command line over to Python, if an algorithm in it is a Python file: then it returns
-/// only when that cannot be.
+/// Hands the command line over to Python if an algorithm in it is a Python file. In that case it
+/// returns only on failure.
 pub(crate) fn hand_over(words: &[OsString]) -> Result<(), Failure> {
     let Some(file) = file_in(words) else {
         return Ok(());
@@ -31,8 +31,8 @@ pub(crate) fn hand_over(words: &[OsString]) -> Result<(), Failure> {
     ))
 }
 
-/// Becomes the benchmark of the Python package; returns only when that cannot be. `within`: the
-/// interpreter of this process.
+/// Replaces this process with the benchmark of the Python package. Returns only on failure.
+/// `within`: interpreter of this process.
 pub fn bench(within: Option<&Path>, json: bool) -> Failure {
     let python = within.map_or(OsStr::new("python3"), Path::as_os_str);
     let mut words: Vec<OsString> = vec!["-m".into(), "ccplane.bench".into()];
@@ -41,15 +41,15 @@ pub fn bench(within: Option<&Path>, json: bool) -> Failure {
 }
 
 /// Returns an isolated interpreter (`-I`). It imports modules only from the standard library and
-/// its `site-packages`: never from the working directory, `PYTHONPATH` or the user's own site. A
-/// `json.py` next to an algorithm would otherwise run with the privileges of the caller.
+/// its `site-packages`, never from the working directory, `PYTHONPATH` or the user's own site.
+/// Otherwise a `json.py` next to an algorithm would run with the privileges of the caller.
 pub(crate) fn isolated(python: impl AsRef<OsStr>) -> Command {
     let mut command = Command::new(python);
     command.arg("-I");
     command
 }
 
-/// Returns the folder that a child process has to [`enter`] to find these Python files: the working
+/// Returns the folder that a child process must [`enter`] to find these Python files: the working
 /// directory, if a path is relative.
 pub(crate) fn folder_of(contenders: &[Contender]) -> Option<PathBuf> {
     let relative = |one: &Contender| is_python(one) && Path::new(one.algorithm()).is_relative();
@@ -61,7 +61,7 @@ pub(crate) fn folder_of(contenders: &[Contender]) -> Option<PathBuf> {
 }
 
 /// Changes to the folder that the paths of algorithms are relative to. A process of another user
-/// may have no right to: it has got the files, and only modules next to them are out of its reach.
+/// may lack permission; it already has the files, and only modules next to them are out of reach.
 pub(crate) fn enter(folder: Option<&Path>) -> Result<(), Failure> {
     match folder.map_or(Ok(()), std::env::set_current_dir) {
         Err(why) if why.kind() != io::ErrorKind::PermissionDenied => {
@@ -73,8 +73,8 @@ pub(crate) fn enter(folder: Option<&Path>) -> Result<(), Failure> {
     }
 }
 
-/// Replaces this process with Python running these words, if Python has the package. `because`: the
-/// reason that Python is needed. The working directory stays, for the paths on the command line.
+/// Replaces this process with Python running these arguments, if Python has the package. `because`:
+/// why Python is needed. The working directory stays, for the paths on the command line.
 fn become_python(python: &OsStr, words: &[OsString], because: &str) -> Failure {
     let called = python.to_string_lossy();
     let cannot = |why: &dyn Display| format!("{because}, and {called} cannot be run: {why}");
@@ -94,7 +94,7 @@ fn become_python(python: &OsStr, words: &[OsString], because: &str) -> Failure {
         .hint("install the wheel into a virtual environment whose python3 comes first in PATH: `make python` in ccplane's sources, then `pip install python/dist/*.whl`")
 }
 
-/// The first algorithm in these words that is a Python file.
+/// Returns the first algorithm in these arguments that is a Python file.
 fn file_in(words: &[OsString]) -> Option<String> {
     let words: Vec<&str> = words
         .iter()

@@ -1,4 +1,5 @@
-//! `ccplane quic`: a file over QUIC, under any of ccplane's algorithms or the stack's own.
+//! `ccplane quic`: transfers a file over QUIC, under any of ccplane's algorithms or the stack's
+//! own.
 
 mod recv;
 mod send;
@@ -15,55 +16,55 @@ use clap::{Args, Subcommand, ValueEnum};
 use crate::Registry;
 use crate::exit::{Failure, FailureKind};
 
-/// What a receiver answers: the hash of what it has.
+/// Length of the receiver's receipt: the hash of the received file.
 const RECEIPT_BYTES: usize = size_of::<Hash>();
-/// How long the loop waits at most before it looks for Ctrl-C.
+/// Interval at which the interrupt flag is checked.
 const INTERRUPT_POLL_INTERVAL: Duration = Duration::from_millis(100);
-/// Connections of one address at a time: no certificate tells friends from strangers.
+/// Concurrent connections per address. No certificate authenticates senders.
 const CONNECTIONS_PER_ADDRESS_MAX: usize = 4;
-/// Bytes read from a file at a time.
+/// Bytes per read of a file.
 const READ_BYTES: usize = 1 << 18;
 
-/// What to do.
+/// Subcommands of `quic`.
 #[derive(Subcommand)]
 pub enum QuicCommand {
     /// Send a file to a `ccplane quic recv` on another host.
     Send(send::SendArgs),
-    /// Receive what `ccplane quic send` sends.
+    /// Receive files from `ccplane quic send`.
     Recv(recv::RecvArgs),
 }
 
-/// What both commands take.
+/// Options shared by both commands.
 #[derive(Args)]
 struct CommonArgs {
-    /// The QUIC stack.
+    /// QUIC stack.
     #[arg(long, value_enum, default_value = "noq")]
     stack: StackArg,
-    /// Bytes of a connection that may be under way; at least rate times round-trip time, or it
-    /// limits.
+    /// Flow-control window of a connection. Below rate times round-trip time it limits the
+    /// throughput.
     #[arg(long, value_name = "BYTES", default_value = "16MiB")]
     window: Bytes,
-    /// Give up when the other side is silent for so long.
+    /// Give up after the peer has been silent for this long.
     #[arg(long, value_name = "TIME", default_value = "10s")]
     timeout: Duration,
-    /// Write a qlog of each connection into this folder: windows, rates, RTTs, losses.
+    /// Folder for a qlog of each connection: windows, rates, RTTs, losses.
     #[arg(long, value_name = "DIR")]
     qlog: Option<PathBuf>,
 }
 
-/// QUIC stacks. A command may be built without some.
+/// QUIC stacks. A command may be built without some of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum StackArg {
     /// noq, n0's successor of quinn.
     Noq,
-    /// quinn, where it is built in (feature `quinn`).
+    /// quinn, if built in (feature `quinn`).
     Quinn,
-    /// s2n-quic, where it is built in (feature `s2n`).
+    /// s2n-quic, if built in (feature `s2n`).
     S2n,
 }
 
 impl CommonArgs {
-    /// The stack, if it is built in.
+    /// Returns the stack, if it is built in.
     fn stack(&self) -> Result<Stack, Failure> {
         let stack = match self.stack {
             StackArg::Noq => Stack::Noq,
@@ -113,7 +114,7 @@ pub fn run(command: &QuicCommand, registry: &Registry, json: bool) -> Result<(),
     }
 }
 
-/// A stack that is not in this command is refused by its feature.
+/// Fails if the stack is not built in, and names its feature.
 pub fn is_built_in(stack: Stack) -> Result<(), Failure> {
     built_in(stack).map_err(failed)
 }
@@ -129,7 +130,7 @@ fn failed(why: HostError) -> Failure {
     }
 }
 
-/// Any address of the family of `peer`.
+/// Returns the wildcard address of the family of `peer`.
 fn any(peer: SocketAddr) -> SocketAddr {
     if peer.is_ipv4() {
         (Ipv4Addr::UNSPECIFIED, 0).into()

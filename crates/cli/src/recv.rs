@@ -1,4 +1,4 @@
-//! `ccplane recv`: takes what `ccplane send` sends.
+//! `ccplane recv`: receives files from `ccplane send`.
 
 mod incoming;
 
@@ -22,42 +22,41 @@ use crate::transfer::{TransferArgs, failed, hex};
 use crate::{identity, interrupt};
 use incoming::{Incoming, ReceiveResult};
 
-/// How long the loop waits at most before it looks for Ctrl-C.
+/// Interval at which the interrupt flag is checked.
 const INTERRUPT_POLL_INTERVAL: Duration = Duration::from_millis(100);
-/// The same while a file is being written to the disk.
+/// Polling interval while a file is being written to disk.
 const DISK_POLL_INTERVAL: Duration = Duration::from_millis(1);
-/// A sender that lives may say nothing new for so many times --timeout, as its own source may
+/// Timeouts of --timeout after which a live sender without progress is dropped. Its own source may
 /// pause.
 const PAUSE_TIMEOUTS: u64 = 3;
-/// Transfers at a time. Each may hold a window of --window bytes: at the default 256 MiB in all.
+/// Concurrent transfers. Each may hold a window of --window bytes: 256 MiB in all with the default.
 /// With fewer, many small senders wait for each other.
 const TRANSFERS_MAX: usize = 16;
-/// Transfers of one address at a time, where no certificate tells friends from strangers.
+/// Concurrent transfers per address, if no certificate authenticates senders.
 const TRANSFERS_PER_ADDRESS_MAX: usize = 4;
 
-/// Where to listen, and where to put what comes.
+/// Arguments of `recv`.
 #[derive(Args)]
 pub struct RecvArgs {
-    /// Where to listen.
+    /// Address to listen on.
     #[arg(long, value_name = "ADDR:PORT", default_value = "0.0.0.0:4790")]
     listen: SocketAddr,
-    /// A folder, which takes files under their names, and is made where its name ends in `/`; a
-    /// file, which takes one; `-` for standard output; or a device such as `/dev/null`.
+    /// Destination: a folder, which stores files under their names and is created if PATH ends in
+    /// `/`; a file, for one transfer; `-` for standard output; or a device such as `/dev/null`.
     #[arg(long, value_name = "PATH")]
     out: PathBuf,
-    /// End after one transfer. A file and standard output take no more than one anyway.
+    /// Exit after one transfer. Implied for a file and for standard output.
     #[arg(long)]
     once: bool,
-    /// Replace the file if it exists.
+    /// Replace an existing file.
     #[arg(long)]
     force: bool,
-    /// Take transfers only from the host whose certificate has this fingerprint, which `ccplane
-    /// send --fingerprint` prints there; give it several times for several hosts. Such senders may
-    /// send hidden files.
+    /// Fingerprint of the only sender's certificate to accept, as printed there by `ccplane send
+    /// --fingerprint`; can be repeated. Such senders may send hidden files.
     #[arg(long, value_name = "FINGERPRINT")]
     client: Vec<Fingerprint>,
-    /// Have every sender prove its address before a handshake begins, for one more round trip.
-    /// Without it that comes only when 256 handshakes of strangers are under way.
+    /// Make every sender prove its address before a handshake, at the cost of one round trip.
+    /// Without it, this happens only while 256 handshakes of unknown senders are in progress.
     #[arg(long)]
     retry: bool,
     #[command(flatten)]
@@ -65,7 +64,7 @@ pub struct RecvArgs {
 }
 
 impl RecvArgs {
-    /// Returns how many connections strangers may open.
+    /// Returns the limits on connections from strangers.
     fn limits(&self, once: bool) -> ListenLimits {
         match (once, self.client.is_empty()) {
             (true, _) => ListenLimits::connections(1),
@@ -78,7 +77,7 @@ impl RecvArgs {
     }
 }
 
-/// Runs the command: until one transfer is through, or until Ctrl-C.
+/// Runs the command until one transfer is complete, or until Ctrl-C.
 pub fn run(args: &RecvArgs, json: bool) -> Result<(), Failure> {
     let target = Destination::parse(&args.out, args.force)?;
     let once = args.once || target.is_single();
@@ -91,7 +90,7 @@ pub fn run(args: &RecvArgs, json: bool) -> Result<(), Failure> {
         UdpHost::bind(args.transfer.options(args.listen, None, 0, tls)?).map_err(failed)?;
     host.listen_within(limits).map_err(failed)?;
     let stop = interrupt::flag()?;
-    // Standard output may be what is received.
+    // Standard output may carry the received file.
     let (local, fingerprint) = (host.local(), own.fingerprint().to_string());
     if json {
         eprintln!(
@@ -185,7 +184,7 @@ fn victim(transfers: &BTreeMap<u64, Incoming>, now: Time, count: u64) -> Option<
         .filter(|(_, transfer)| transfer.is_slow(now))
         .map(|(id, _)| *id)
         .collect();
-    // Keyed: no sender chooses it.
+    // The hasher is randomly keyed, so no sender can influence the choice.
     let random = RandomState::new().hash_one(count) as usize;
     slow.get(random.checked_rem(slow.len())?).copied()
 }

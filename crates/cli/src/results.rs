@@ -1,5 +1,4 @@
-//! The folder of a run's results. Results of another run stay in it until the new ones are
-//! complete.
+//! Result folder of a run. Results of an earlier run stay in it until the new ones are complete.
 
 use std::fs;
 use std::io;
@@ -7,10 +6,10 @@ use std::path::{Path, PathBuf};
 
 use crate::exit::{Failure, FailureKind};
 
-/// Where results are kept without `--out`: `ccplane-results/run-1`, `run-2` and so on.
+/// Parent of the result folders without `--out`: `ccplane-results/run-1`, `run-2` and so on.
 const RESULTS_FOLDER: &str = "ccplane-results";
 
-/// What a run leaves in its folder.
+/// Files that a run writes to its folder.
 const RESULT_FILES: [&str; 14] = [
     "summary.json",
     "host.json",
@@ -27,26 +26,26 @@ const RESULT_FILES: [&str; 14] = [
     "links.csv",
     "bundles.csv",
 ];
-/// And folders: of each seed, of packets, and of new results next to old ones.
+/// Prefixes of folders that a run writes: per seed, of packets, and of new results next to old
+/// ones.
 const RESULT_FOLDER_PREFIXES: [&str; 3] = ["seed-", "packets", UNFINISHED_PREFIX];
-/// Start of the name of a folder with new results, in a folder that has old ones.
+/// Prefix of the folder for new results inside a folder with old ones.
 const UNFINISHED_PREFIX: &str = "unfinished-";
 
-/// Folder of a run that is under way. Without old results in it, files are written to it directly.
-/// Next to old results they are written to a folder inside, and replace the old ones when the run
-/// is complete.
+/// Result folder of a run in progress. If it has no old results, files are written directly to it.
+/// Otherwise they are staged in a folder inside, and replace the old results when the run is
+/// complete.
 pub struct ResultFolder {
     path: PathBuf,
-    /// Folder of new files: `path`, or a folder inside.
+    /// Folder of the new files: `path`, or a folder inside it.
     staging: PathBuf,
-    /// Folders created for this run, innermost first. It is removed again where nothing was
-    /// written to it.
+    /// Folders created for this run, innermost first, removed again if they stay empty.
     created: Vec<PathBuf>,
 }
 
 impl ResultFolder {
-    /// Opens `asked`, which may have old results only if `force` is set; without it a new folder.
-    /// Fails at once if it cannot be written to: the run may take hours.
+    /// Opens `asked`, or a new folder without it. `asked` may contain old results only if `force`
+    /// is set. Fails immediately if the folder is not writable, since the run may take hours.
     pub fn open(asked: Option<&Path>, force: bool) -> Result<ResultFolder, Failure> {
         let path = asked.map_or_else(|| next(Path::new(RESULTS_FOLDER)), Path::to_owned);
         let unusable = |why| unusable(&path, &why);
@@ -71,19 +70,19 @@ impl ResultFolder {
         };
         fs::create_dir_all(&folder.staging).map_err(unusable)?;
         folder.probe().map_err(unusable)?;
-        // Deeper ones first, as they are removed.
+        // Deepest first, the order of removal.
         folder
             .created
             .sort_by_key(|path| std::cmp::Reverse(path.components().count()));
         Ok(folder)
     }
 
-    /// The folder that the run writes to.
+    /// Returns the folder that the run writes to.
     pub fn staging(&self) -> &Path {
         &self.staging
     }
 
-    /// Replaces old results with the new ones, which are complete. Returns the folder.
+    /// Replaces old results with the new, complete ones. Returns the folder.
     pub fn complete(self) -> Result<PathBuf, Failure> {
         if self.staging == self.path {
             return Ok(self.path.clone());
@@ -110,7 +109,7 @@ impl ResultFolder {
         Ok(self.path.clone())
     }
 
-    /// The sentence on where the finished part of an incomplete run is.
+    /// Returns a sentence on where the finished part of an incomplete run is.
     pub fn kept(&self) -> String {
         match self.staging == self.path {
             true => format!("what was finished is in {}", self.path.display()),
@@ -121,7 +120,7 @@ impl ResultFolder {
         }
     }
 
-    /// Writes and removes a file.
+    /// Checks that the folder is writable: writes and removes a file.
     fn probe(&self) -> io::Result<()> {
         let file = self
             .staging
@@ -133,7 +132,7 @@ impl ResultFolder {
 
 impl Drop for ResultFolder {
     fn drop(&mut self) {
-        // One that is not empty stays.
+        // Folders that are not empty stay.
         for folder in &self.created {
             let _ = fs::remove_dir(folder);
         }
@@ -148,8 +147,8 @@ fn unusable(folder: &Path, why: &io::Error) -> Failure {
     .hint("choose another folder with --out")
 }
 
-/// The page of a comparison: the one that was asked for, if nothing is there or `force` says that
-/// it may go; else a new one.
+/// Returns the path of a comparison page: `asked` if it does not exist or `force` is set, or a new
+/// name without `asked`.
 pub fn page(asked: Option<&Path>, force: bool) -> Result<PathBuf, Failure> {
     let Some(page) = asked else {
         return Ok(first_free(|number| {
@@ -164,7 +163,7 @@ pub fn page(asked: Option<&Path>, force: bool) -> Result<PathBuf, Failure> {
     Ok(page.to_owned())
 }
 
-/// The first of `run-1`, `run-2`, … that is not there.
+/// Returns the first unused path of `run-1`, `run-2`, ….
 fn next(home: &Path) -> PathBuf {
     first_free(|number| home.join(format!("run-{number}")))
 }
@@ -177,7 +176,7 @@ fn first_free(path: impl Fn(u64) -> PathBuf) -> PathBuf {
     path(number)
 }
 
-/// Files and folders in `folder` as a run leaves them.
+/// Returns the files and folders in `folder` that a run has written.
 fn left_by_a_run(folder: &Path) -> io::Result<Vec<PathBuf>> {
     let entries = match fs::read_dir(folder) {
         Ok(entries) => entries,

@@ -1,4 +1,4 @@
-//! `ccplane run`: algorithms one after the other on a link or network, on real packets or in the
+//! `ccplane run`: runs algorithms one after another on a link or network, on real packets or in the
 //! simulator.
 
 use std::fmt::Write;
@@ -24,82 +24,81 @@ use crate::escape::printable;
 use crate::exit::{Failure, FailureKind};
 use crate::{interrupt, results};
 
-// What real packets need: the host, or the installed command.
+// Backends for real packets. The core hands them over to the installed command.
 #[cfg_attr(not(feature = "host"), path = "run/handed_over.rs")]
 mod packets;
 
 use packets::Stack;
 
-/// The experiment.
+/// Arguments of `run`.
 #[derive(Args)]
 pub struct RunArgs {
-    /// A scenario: network, workloads and contenders from a file (docs/scenarios.md), instead of
-    /// the options below; or the name of one that comes with ccplane, such as `02-fairness`.
+    /// Scenario file with network, workloads and contenders (docs/scenarios.md), in place of the
+    /// options below; or the name of a scenario that comes with ccplane, such as `02-fairness`.
     #[arg(value_name = "FILE")]
     scenario: Option<PathBuf>,
-    /// Where the packets run. The default is the simulator, which needs no privileges. A contender
-    /// `native:NAME` without a FILE is the kernel's own, so that the default becomes `linux`.
+    /// Datapath to run on. The default is the simulator, which needs no privileges. Without a FILE,
+    /// a contender `native:NAME` is the kernel's own, which makes `linux` the default.
     #[arg(long, value_enum)]
     datapath: Option<RunDatapath>,
-    /// ccplane's algorithms, separated by commas; with parameters: `cubic:report=10ms:hystart=off`.
+    /// Algorithms of ccplane, separated by commas, with parameters:
+    /// `cubic:report=10ms:hystart=off`.
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     alg: Vec<Contender>,
-    /// What to compare with, separated by commas: the datapath's own (`native:cubic`) or others of
-    /// ccplane's.
+    /// Contenders to compare with, separated by commas: built into the datapath (`native:cubic`) or
+    /// other algorithms of ccplane.
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     vs: Vec<Contender>,
     #[cfg(feature = "host")]
     #[command(flatten)]
     elsewhere: ElsewhereArgs,
-    /// The transport in the simulator and over UDP: plain, or with RC3's second loop, which sends
-    /// the end of each flow at lower priority. The bottleneck needs priorities, such as `--queue
+    /// Transport in the simulator and over UDP: plain, or with RC3's second loop, which sends the
+    /// end of each flow at lower priority. The bottleneck then needs priorities, such as `--queue
     /// prio:6:shared:1bdp`.
     #[arg(long, value_enum, default_value = "plain", conflicts_with = "scenario")]
     transport: TransportArg,
     /// Rate of the bottleneck.
     #[arg(long, default_value = "96mbit", conflicts_with_all = ["trace", "scenario"])]
     rate: Rate,
-    /// Bottleneck that follows a trace of packet delivery opportunities (Mahimahi's format) instead
-    /// of a fixed rate.
+    /// Trace of packet delivery opportunities (Mahimahi's format) for the bottleneck, in place of a
+    /// fixed rate.
     #[arg(long, value_name = "FILE", conflicts_with = "scenario")]
     trace: Option<PathBuf>,
-    /// Round-trip time without a queue.
+    /// Round-trip time without queueing.
     #[arg(long, default_value = "20ms", conflicts_with = "scenario")]
     rtt: Duration,
-    /// The bottleneck's queue: `droptail:` and a size in BDP, packets or bytes (`1bdp`, `160p`,
-    /// `240kB`, `inf`), or another of those in docs/scenarios.md, such as `fq_codel`.
+    /// Queue of the bottleneck: `droptail:` and a size in BDP, packets or bytes (`1bdp`, `160p`,
+    /// `240kB`, `inf`), or another type from docs/scenarios.md, such as `fq_codel`.
     #[arg(long, default_value = "droptail:1bdp", conflicts_with = "scenario")]
     queue: String,
-    /// Packets that are lost at random on the way to the receiver: a share, or `gilbert:p=1%:r=25%`
-    /// for losses in bursts.
+    /// Random loss towards the receiver: a share, or `gilbert:p=1%:r=25%` for bursts of losses.
     #[arg(long, default_value = "0%", conflicts_with = "scenario")]
     loss: LossModel,
-    /// How the emulator of a run on real packets waits for a packet's time: `balanced` sleeps,
-    /// `precise` spins, for a core.
+    /// How the emulator waits for departure times in runs on real packets: `balanced` sleeps,
+    /// `precise` spins and occupies a core.
     #[arg(long, value_enum, default_value = "balanced")]
     timing: TimingArg,
-    /// Seed of everything random, the same for every contender; in the simulator also several, each
-    /// a run of its own: `1..50`.
+    /// Seed of all random numbers, the same for every contender. In the simulator also a range,
+    /// with one run per seed: `1..50`.
     #[arg(long, alias = "seed", value_name = "SEEDS")]
     seeds: Option<Seeds>,
-    /// So many runs of each contender on real packets, in turns, with losses and start times drawn
-    /// anew: means with 95 % confidence intervals.
+    /// Number of runs of each contender on real packets, interleaved, with random losses and start
+    /// times drawn anew. The results are means with 95 % confidence intervals.
     #[arg(long, value_name = "N")]
     repeats: Option<NonZeroU32>,
-    /// Connections a contender.
+    /// Connections per contender.
     #[arg(long, default_value_t = 1, conflicts_with = "scenario")]
     flows: usize,
-    /// For how long each contender sends.
+    /// Sending time of each contender.
     #[arg(long, default_value = "15s", conflicts_with = "scenario")]
     duration: Duration,
-    /// Time between two samples of each socket.
+    /// Sampling interval of each socket.
     #[arg(long, default_value = "20ms", conflicts_with = "scenario")]
     sample: Duration,
-    /// Threads of the simulator; without it as many as there are CPUs. The result does not depend
-    /// on it.
+    /// Threads of the simulator; without it one per CPU. The result does not depend on it.
     #[arg(long)]
     threads: Option<usize>,
-    /// Keeps every packet of the bottleneck, drops included, in pcapng files that Wireshark reads
+    /// Write every packet of the bottleneck, drops included, to pcapng files for Wireshark
     /// (simulator only; in the folder `packets` of the results).
     #[arg(long)]
     pcap: bool,
@@ -107,12 +106,12 @@ pub struct RunArgs {
     /// `ccplane-results/run-N`.
     #[arg(long)]
     out: Option<PathBuf>,
-    /// Replace the results of another run that are in the folder, once the new ones are complete.
+    /// Replace the results of another run in that folder, once the new ones are complete.
     #[arg(long, requires = "out")]
     force: bool,
 }
 
-/// Where packets run.
+/// Datapath of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum RunDatapath {
     Sim,
@@ -194,7 +193,7 @@ pub fn run(args: RunArgs, registry: &Registry, json: bool) -> Result<(), Failure
         })
     });
     let command = command_line();
-    // Before the load is our own.
+    // Recorded first: later the load of the host is our own.
     let provenance = Provenance::now(crate::build(), command.clone(), false);
     let options = RunOptions {
         seeds,
@@ -250,7 +249,7 @@ pub fn run(args: RunArgs, registry: &Registry, json: bool) -> Result<(), Failure
             }
         }
     };
-    // With --json the failure is the one object.
+    // With --json, the failure is the only object.
     if failure.is_none() || !json {
         print(&result, page.as_deref(), json);
     }
@@ -261,7 +260,7 @@ pub fn run(args: RunArgs, registry: &Registry, json: bool) -> Result<(), Failure
     failure.map_or(Ok(()), Err)
 }
 
-/// Writes page, figures and scenario to a folder. Returns the name of the page.
+/// Writes page, metrics and scenario to a folder. Returns the name of the page.
 fn write(
     result: &RunResult,
     scenario: &Scenario,
@@ -277,9 +276,9 @@ fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// The contender that implies kernel TCP: without `--datapath`, `native:cubic` is the kernel's own
-/// Cubic. A scenario file runs in the simulator, whose models `native:` also names. Kernel TCP has
-/// no second loop, so RC3 implies the simulator.
+/// Returns the contender that implies kernel TCP: without `--datapath`, `native:cubic` is the
+/// kernel's own Cubic. A scenario file runs in the simulator, whose models `native:` also names.
+/// Kernel TCP has no second loop, so RC3 implies the simulator.
 fn implied_by(args: &RunArgs) -> Option<&Contender> {
     if args.datapath.is_some() || args.scenario.is_some() || args.transport == TransportArg::Rc3 {
         return None;
@@ -290,7 +289,7 @@ fn implied_by(args: &RunArgs) -> Option<&Contender> {
         .find(|contender| contender.is_native())
 }
 
-/// The datapath of the run, checked against the options that not every datapath has.
+/// Returns the datapath of the run, after checking options that some datapaths do not support.
 fn datapath(args: &RunArgs) -> Result<RunDatapath, Failure> {
     let second_loop = args.transport == TransportArg::Rc3;
     let datapath = args.datapath.unwrap_or(match implied_by(args) {
@@ -320,12 +319,13 @@ fn datapath(args: &RunArgs) -> Result<RunDatapath, Failure> {
     Ok(datapath)
 }
 
-/// The command line's seeds, or the scenario's; on real packets one seed a repeat.
+/// Returns the seeds of the command line or of the scenario; on real packets, one per repeat.
 fn seeds(args: &RunArgs, scenario: &Scenario, datapath: RunDatapath) -> Result<Seeds, Failure> {
     let given = args.seeds.unwrap_or(scenario.seeds);
     match args.repeats {
         None if datapath == RunDatapath::Sim || given.count() == 1 => Ok(given),
-        // A file's seeds are for the simulator: real time runs once, unless it is asked for more.
+        // A file's seeds are meant for the simulator: real time makes one run, unless more are
+        // requested.
         None if args.seeds.is_none() => Ok(Seeds::one(given.first())),
         None => Err(Failure::text(
             FailureKind::Usage,
@@ -344,7 +344,7 @@ fn seeds(args: &RunArgs, scenario: &Scenario, datapath: RunDatapath) -> Result<S
     }
 }
 
-/// The scenario of a file or of a name, with the contenders of the command line where it has some.
+/// Loads a scenario by file or name. Contenders on the command line replace its own.
 fn from_file(file: &Path, args: &RunArgs) -> Result<Scenario, Failure> {
     let mut scenario = Scenario::find(file).map_err(|error| failure(Error::ScenarioFile(error)))?;
     let given: Vec<Contender> = args.alg.iter().chain(&args.vs).cloned().collect();
@@ -364,7 +364,8 @@ fn from_file(file: &Path, args: &RunArgs) -> Result<Scenario, Failure> {
     Ok(scenario)
 }
 
-/// The options as the file that says the same: it is kept with the results, to go on from.
+/// Converts the options to an equivalent scenario file, which is kept with the results as a
+/// starting point.
 fn of_options(args: &RunArgs) -> Result<(Scenario, OptionSpans), Failure> {
     if args.alg.is_empty() && args.vs.is_empty() {
         return Err(failure(Error::NoContender));
@@ -378,7 +379,7 @@ fn of_options(args: &RunArgs) -> Result<(Scenario, OptionSpans), Failure> {
         .map(|c: &Contender| quoted(c))
         .collect();
     let mut text = String::new();
-    // Which option each line comes from.
+    // Source option of each line.
     let mut options: Vec<(usize, String)> = Vec::new();
     let mut line = |option: &str, given: &dyn std::fmt::Display, name: &str, value: &str| {
         let _ = writeln!(text, "{name} = {value}");
@@ -433,8 +434,8 @@ fn of_options(args: &RunArgs) -> Result<(Scenario, OptionSpans), Failure> {
     }
 }
 
-/// Which option each line of the file comes from that says the same as the options. What is wrong
-/// with an option is said of the option, not of a file that nobody wrote.
+/// Source option of each generated line. It lets errors name an option instead of a line in a file
+/// that the user did not write.
 #[derive(Default)]
 struct OptionSpans(Vec<(usize, String)>);
 
@@ -443,7 +444,7 @@ impl OptionSpans {
         let Error::Scenario(problem) = &error else {
             return failure(error);
         };
-        // The heading of a table is of the option behind it.
+        // The heading of a table belongs to the option that follows it.
         let Some((_, option)) = self.0.iter().find(|(line, _)| *line >= problem.line()) else {
             return failure(error);
         };
@@ -458,7 +459,7 @@ impl OptionSpans {
     }
 }
 
-/// The command without its seeds, to which others can be added.
+/// Returns the command without its seeds, so that others can be added.
 fn without_seeds(command: &str) -> String {
     let mut words = command.split(' ');
     let mut kept: Vec<&str> = Vec::new();
@@ -472,7 +473,8 @@ fn without_seeds(command: &str) -> String {
     kept.join(" ")
 }
 
-/// How fast it was, and the digest by which two machines can compare what they got.
+/// Describes the speed of the simulation, and the digest by which results of two machines are
+/// compared.
 fn speed(result: &RunResult, scenario: &Scenario, seeds: Seeds) -> String {
     let simulated = ccplane_lab::sim::virtual_time(scenario, seeds);
     let wall: f64 = result.contenders.iter().filter_map(|c| c.host.wall_s).sum();
@@ -489,11 +491,11 @@ fn speed(result: &RunResult, scenario: &Scenario, seeds: Seeds) -> String {
     )
 }
 
-/// Variable with the command line of the program that handed over to this command.
+/// Environment variable with the command line of the program that handed over to this command.
 pub const COMMAND_LINE_VARIABLE: &str = "CCPLANE_COMMAND_LINE";
 
-/// The command line of this process, as a shell takes it; of the program that handed over, where
-/// one did.
+/// Returns the command line of this process, or of the program that handed over to it, quoted for a
+/// shell.
 pub fn command_line() -> String {
     if let Ok(handed_over) = std::env::var(COMMAND_LINE_VARIABLE) {
         return handed_over;
@@ -501,7 +503,7 @@ pub fn command_line() -> String {
     quoted("ccplane")
 }
 
-/// Returns these words and the arguments of this process, as a shell reads them.
+/// Returns `first` and the arguments of this process, quoted for a shell.
 pub(crate) fn quoted(first: &str) -> String {
     let quote = |word: String| {
         let plain = !word.is_empty()
@@ -520,7 +522,7 @@ pub(crate) fn quoted(first: &str) -> String {
         .join(" ")
 }
 
-/// The exit code of an error of the lab.
+/// Converts an error of the lab to a failure with its exit code.
 pub fn failure(error: Error) -> Failure {
     let error = match error {
         Error::Scenario(problem) | Error::ScenarioFile(ReadError::Problem(problem)) => {
@@ -543,7 +545,7 @@ pub fn failure(error: Error) -> Failure {
     Failure::new(kind, error)
 }
 
-/// A bar of percent on a terminal, nothing in a pipe.
+/// Returns a percentage bar for a terminal, hidden in a pipe.
 pub fn percent_bar() -> ProgressBar {
     let style = ProgressStyle::with_template("{msg:40} [{bar:30}] {percent:>3}%  {eta} left");
     ProgressBar::new(PROGRESS_STEPS).with_style(
@@ -553,10 +555,10 @@ pub fn percent_bar() -> ProgressBar {
     )
 }
 
-/// The length of a bar: finer than percent, so that the time left is known soon.
+/// Length of a bar. Finer than percent, so that the remaining time is known early.
 const PROGRESS_STEPS: u64 = 1_000;
 
-/// Shows on a bar that so much is done, 0 to 1, and what goes on.
+/// Updates a bar with the share done, 0 to 1, and the current step.
 pub fn show(bar: &ProgressBar, share: f64, what: &str) {
     bar.set_position((share * PROGRESS_STEPS as f64) as u64);
     let what = printable(what);
@@ -565,7 +567,7 @@ pub fn show(bar: &ProgressBar, share: f64, what: &str) {
     }
 }
 
-/// Progress on a terminal, nothing in a pipe; results of single seeds go to folders of their own.
+/// Progress bar on a terminal. Also writes results of single seeds to folders of their own.
 struct RunProgress<'a> {
     bar: ProgressBar,
     stop: Arc<AtomicBool>,
@@ -593,7 +595,7 @@ impl Progress for RunProgress<'_> {
     }
 }
 
-/// Letters in a line of text beside tables.
+/// Width of notes next to tables, characters.
 const NOTE_WIDTH_CHARACTERS: usize = 100;
 
 fn print(result: &RunResult, page: Option<&Path>, json: bool) {
@@ -618,9 +620,8 @@ fn print(result: &RunResult, page: Option<&Path>, json: bool) {
     }
 }
 
-/// Says where the link did not behave as asked. The figures stand, with `sound: false` beside them,
-/// for the reader to judge: one stall of a busy machine in a minute is no reason to throw the
-/// minute away.
+/// Warns where the link did not behave as requested. The results stand, marked `sound: false`, for
+/// the reader to judge: one stall of a busy machine is no reason to discard a minute of results.
 fn warn(result: &RunResult) {
     for (label, complaint) in result.complaints() {
         tracing::warn!("{label}: {complaint}");

@@ -1,8 +1,8 @@
-//! Processes for Python files that are not trusted, as their caller sees them.
+//! Processes for untrusted Python files, from the caller's side.
 //!
-//! The process starts as another user and in namespaces ([`ccplane_linux::sandbox`]), gets the
-//! [`SandboxRequest`] on its standard input, and confines itself ([`crate::confine`]) before it reads a
-//! file.
+//! The process starts as another user and in namespaces ([`ccplane_linux::sandbox`]), reads the
+//! [`SandboxRequest`] from standard input, and confines itself ([`crate::confine`]) before it reads
+//! a file.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -30,27 +30,27 @@ use crate::escape::printable;
 use crate::exit::{Failure, FailureKind};
 use crate::log;
 
-/// Longest file of an algorithm, bytes. A trained policy can have some megabytes; a higher limit
-/// lets a file fill the memory.
+/// Size limit of an algorithm's file. A trained policy can have some megabytes; a higher limit lets
+/// a file fill the memory.
 const ALGORITHM_FILE_BYTES_MAX: u64 = 16 << 20;
-/// Longest line of standard error that is passed on, bytes.
+/// Longest forwarded line of standard error, bytes.
 const STDERR_LINE_BYTES_MAX: u64 = 4 << 10;
-/// Bytes of standard error that are passed on. A lower limit cuts tracebacks; a higher one floods
-/// the caller's terminal.
+/// Forwarded bytes of standard error. A lower limit cuts tracebacks; a higher one floods the
+/// caller's terminal.
 const STDERR_BYTES_MAX: u64 = 256 << 10;
-/// Interval of the check whether the process has ended.
+/// Interval at which the end of the process is checked.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
-/// Longest time to read on after the process has ended: another one may hold the pipe and write. A
-/// shorter one cuts what a busy host has not read yet.
+/// Time limit for draining the pipe after the process has ended, since another process may hold it
+/// open and write. A shorter limit loses output that a busy host has not read yet.
 const STDERR_DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
-/// Tasks in the cgroup.
+/// Limit of tasks in the cgroup.
 const CGROUP_TASKS_MAX: u64 = 512;
 
-/// Variables that a process keeps: an interpreter finds its files and its language by them. Others
-/// may be secrets of the caller.
+/// Environment variables that the process inherits: an interpreter needs them for its files and its
+/// language. Others may be secrets of the caller.
 const INHERITED_VARIABLES: [&str; 4] = ["PATH", "HOME", "LANG", "LC_ALL"];
 
-/// User of the processes.
+/// User that the processes run as.
 #[derive(Clone, Debug)]
 pub(crate) struct RunAs {
     name: String,
@@ -59,8 +59,8 @@ pub(crate) struct RunAs {
 }
 
 impl RunAs {
-    /// Returns the user given by --as: a name, or the number of a user. Without one it is nobody
-    /// for root; `None` means the caller's own.
+    /// Returns the user given by --as, a name or a number. Without one, root's processes run as
+    /// nobody; `None` is the caller's own user.
     pub(crate) fn of(given: Option<&str>) -> Result<Option<RunAs>, Failure> {
         let wrong = |what: String| {
             Failure::text(
@@ -87,7 +87,7 @@ impl RunAs {
                 user: number,
                 group: number,
             },
-            // Hosts without the user have the number all the same.
+            // Falls back to the usual number on hosts without the user.
             (None, None) if given.is_none() => RunAs {
                 name: "nobody".into(),
                 user: 65_534,
@@ -116,7 +116,7 @@ impl RunAs {
     }
 }
 
-/// File of an algorithm that the caller of this process has read for it.
+/// Algorithm file that the caller has read for this process.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct GivenFile {
     /// Path as a contender names it.
@@ -130,7 +130,7 @@ pub struct GivenFile {
 /// First line of a process's standard input, as JSON.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(crate) struct SandboxRequest {
-    /// Files that contenders name. The caller reads them: the process may have no right to.
+    /// Files that contenders name. The caller reads them, since the process may lack permission.
     pub(crate) files: Vec<GivenFile>,
     /// Texts of the scenarios to run.
     pub(crate) scenarios: Vec<String>,
@@ -157,7 +157,7 @@ impl SandboxRequest {
         Ok(given)
     }
 
-    /// Reads what the caller gave this process, and keeps the files for [`given_file`].
+    /// Reads the caller's request, and keeps its files for [`given_file`].
     pub(crate) fn receive() -> Result<SandboxRequest, Failure> {
         let mut line = Vec::new();
         let read = io::stdin().lock().read_until(b'\n', &mut line);
@@ -173,7 +173,7 @@ impl SandboxRequest {
         Ok(given)
     }
 
-    /// Sends it to a process.
+    /// Sends the request to a process.
     pub(crate) fn send(&self, mut to: impl io::Write) -> io::Result<()> {
         let mut line = serde_json::to_vec(self)?;
         line.push(b'\n');
@@ -183,14 +183,14 @@ impl SandboxRequest {
 
 static GIVEN_FILES: Mutex<Vec<GivenFile>> = Mutex::new(Vec::new());
 
-/// Returns the file of an algorithm that the caller of this process has read for it.
+/// Returns an algorithm file that the caller has read for this process.
 pub fn given_file(name: &str) -> Option<GivenFile> {
     let files = GIVEN_FILES.lock().unwrap_or_else(PoisonError::into_inner);
     files.iter().find(|file| file.name == name).cloned()
 }
 
 fn read_file(path: &str) -> Result<Vec<u8>, String> {
-    // A pipe would be waited for.
+    // Opening a pipe would block.
     let file = File::options()
         .read(true)
         .custom_flags(libc::O_NONBLOCK)
@@ -217,16 +217,16 @@ fn read_file(path: &str) -> Result<Vec<u8>, String> {
     }
 }
 
-/// Starts processes of Python.
+/// Starts Python processes.
 #[derive(Debug)]
 pub(crate) struct Sandbox {
-    /// The interpreter.
+    /// Python interpreter.
     pub(crate) python: PathBuf,
     /// `None` is the caller's user.
     pub(crate) user: Option<RunAs>,
-    /// Memory of the cgroup, bytes.
+    /// Memory limit of the cgroup, bytes.
     pub(crate) memory: u64,
-    /// `None` before the first start.
+    /// Unavailable protections; `None` before the first start.
     missing: Mutex<Option<BTreeSet<String>>>,
 }
 
@@ -240,9 +240,9 @@ impl Sandbox {
         }
     }
 
-    /// Starts a process of ccplane's package with these words, isolated (`-I`), outside the
-    /// caller's folder, and without the caller's descriptors and environment but for these
-    /// variables.
+    /// Starts a process of ccplane's package with these arguments, isolated (`-I`), outside the
+    /// caller's folder. It inherits none of the caller's descriptors and environment, except for
+    /// `variables`.
     pub(crate) fn start(
         &self,
         words: impl IntoIterator<Item = OsString>,
@@ -277,7 +277,7 @@ impl Sandbox {
         };
         let (output, errors) = (output(streams.output), output(streams.errors));
         let relay = move || {
-            // It only reads a pipe.
+            // The thread only reads a pipe.
             let _ = ccplane_linux::drop_capabilities();
             relay(errors);
         };
@@ -298,8 +298,7 @@ impl Sandbox {
         Ok((process, streams.input))
     }
 
-    /// Returns what the processes were not confined by, as this host lacks it; `None` before the
-    /// first start.
+    /// Returns the protections that this host lacks; `None` before the first start.
     pub(crate) fn missing(&self) -> Option<Vec<String>> {
         let missing = self.missing.lock().unwrap_or_else(PoisonError::into_inner);
         missing
@@ -307,7 +306,7 @@ impl Sandbox {
             .map(|missing| missing.iter().cloned().collect())
     }
 
-    /// Returns a line about [`Sandbox::missing`], if there is anything.
+    /// Returns a warning about [`Sandbox::missing`], if anything is missing.
     pub(crate) fn warning(&self) -> Option<String> {
         let missing = self.missing().filter(|missing| !missing.is_empty())?;
         let what = missing.join(", ");
@@ -316,7 +315,7 @@ impl Sandbox {
         ))
     }
 
-    /// Name of the user that the processes run as.
+    /// Returns the name of the user that the processes run as.
     pub(crate) fn user(&self) -> String {
         let own = || {
             User::from_uid(geteuid())
@@ -330,14 +329,14 @@ impl Sandbox {
     }
 }
 
-/// Returns what a process is not confined by.
+/// Returns the protections that a process lacks.
 fn missing(namespaces: Namespaces, cgroup: Option<&io::Error>) -> Vec<String> {
     let namespaces = namespaces.missing().map(|name| format!("{name} namespace"));
     let cgroup = cgroup.map(|why| format!("cgroup limits ({why})"));
     namespaces.chain(cgroup).chain(confine::missing()).collect()
 }
 
-/// Returns what this host lacks, for `doctor`. Starts no program.
+/// Returns the protections that this host lacks, for `doctor`. Starts no program.
 pub(crate) fn missing_here() -> Vec<String> {
     let user = RunAs::of(None)
         .ok()
@@ -347,7 +346,7 @@ pub(crate) fn missing_here() -> Vec<String> {
     missing(sandbox::namespaces(user), cgroup.err().as_ref())
 }
 
-/// A started process. Dropping it kills the process and everything that the process has started.
+/// A started process. Dropping it kills the process and all of its descendants.
 #[derive(Debug)]
 pub(crate) struct Process {
     python: PathBuf,
@@ -356,14 +355,14 @@ pub(crate) struct Process {
     output: Mutex<Option<Output>>,
     relay: Mutex<Option<thread::JoinHandle<()>>>,
     ended: Arc<OnceLock<Instant>>,
-    /// True after [`Process::end`].
+    /// Set by [`Process::end`].
     ends: AtomicBool,
     _cgroup: Option<Cgroup>,
 }
 
 impl Process {
-    /// Takes the process's standard output. It ends soon after the process does, whoever holds the
-    /// pipe.
+    /// Takes the process's standard output. It reaches its end soon after the process ends, even if
+    /// another process holds the pipe open.
     pub(crate) fn output(&self) -> Option<Output> {
         self.output
             .lock()
@@ -371,7 +370,7 @@ impl Process {
             .take()
     }
 
-    /// Waits for the end of the process, at most this long.
+    /// Waits at most `longest` for the process to end.
     #[expect(clippy::disallowed_methods, reason = "it waits for another process")]
     pub(crate) fn wait(&self, longest: Duration) -> Result<Option<ExitStatus>, String> {
         let status = self.sandboxed.wait(longest).map_err(|why| {
@@ -390,12 +389,12 @@ impl Process {
         status
     }
 
-    /// True if the caller has ended the process, or is about to.
+    /// Returns true if the caller has ended the process or is about to.
     pub(crate) fn ends(&self) -> bool {
         self.ends.load(Ordering::Relaxed)
     }
 
-    /// Kills the process and everything that it has started. What they printed is written before.
+    /// Kills the process and all of its descendants, after forwarding their output.
     #[expect(clippy::disallowed_methods, reason = "it ends another process")]
     pub(crate) fn end(&self) {
         self.ends.store(true, Ordering::Relaxed);
@@ -411,7 +410,7 @@ impl Process {
         }
     }
 
-    /// Returns the reason if the process asked the kernel for something that no candidate may.
+    /// Returns the reason if the process was killed for a forbidden system call.
     pub(crate) fn refused(&self, status: ExitStatus) -> Option<String> {
         (status.signal() == Some(Signal::SIGSYS as i32)).then(|| {
             let number = self.sandboxed.refused();
@@ -429,7 +428,7 @@ impl Drop for Process {
     }
 }
 
-/// An output of a process.
+/// Output pipe of a process.
 #[derive(Debug)]
 pub(crate) struct Output {
     from: PipeReader,
@@ -440,7 +439,7 @@ impl Read for Output {
     #[expect(clippy::disallowed_methods, reason = "it waits for another process")]
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         loop {
-            // Read before the pipe is looked at: what was written before the end is there then.
+            // Must be read before polling: everything written before the end is then in the pipe.
             let ended = self.ended.get().map(Instant::elapsed);
             let timeout = if ended.is_some() {
                 Duration::ZERO
@@ -462,7 +461,7 @@ impl Read for Output {
     }
 }
 
-/// Passes the lines of a process's standard error on, escaped and bounded.
+/// Forwards the lines of a process's standard error, escaped and bounded.
 fn relay(errors: Output) {
     let mut lines = BufReader::new(errors);
     let (mut line, mut passed) = (Vec::new(), 0);
@@ -483,7 +482,7 @@ fn relay(errors: Output) {
         }
         line.clear();
     }
-    // A process that prints does not wait for a reader.
+    // Drains the pipe, so that the process never blocks on it.
     let _ = io::copy(&mut lines, &mut io::sink());
 }
 

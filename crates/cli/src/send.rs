@@ -1,4 +1,4 @@
-//! `ccplane send`: a file, standard input or a pattern, to a `ccplane recv` on another host.
+//! `ccplane send`: sends a file, standard input or a pattern to a `ccplane recv` on another host.
 #![expect(
     clippy::disallowed_methods,
     reason = "what a person sees follows the clock"
@@ -39,23 +39,23 @@ use crate::{Registry, interrupt};
 use source::SendSource;
 use stream::{FillResult, Stream};
 
-/// How long the loop waits at most before it looks for Ctrl-C.
+/// Interval at which the interrupt flag is checked.
 const INTERRUPT_POLL_INTERVAL: Duration = Duration::from_millis(100);
-/// Of a receiver that is not heard any more.
+/// Receiver that has become silent.
 const SILENT_RECEIVER_ERROR: &str = "it does not answer any more";
-/// Of a receiver that answers and does nothing else.
+/// Receiver that answers but makes no progress.
 const STALLED_RECEIVER_ERROR: &str =
     "it answers but takes nothing, and sends no receipt; raise --timeout if its disk is so slow";
-/// How soon a source that pauses is looked at again, at first.
+/// Initial polling interval of a source that pauses.
 const SOURCE_POLL_INTERVAL_MIN: Duration = Duration::from_millis(1);
-/// Between two updates of the progress bar.
+/// Interval between updates of the progress bar.
 const PROGRESS_INTERVAL: std::time::Duration = std::time::Duration::from_millis(100);
 
-/// What to send, where to, and how.
+/// Arguments of `send`.
 #[derive(Args)]
 #[command(group(clap::ArgGroup::new("what").required(true).args(["file", "bytes", "fingerprint"])))]
 pub struct SendArgs {
-    /// The receiver and its certificate's fingerprint, as it prints them: HOST:PORT#FINGERPRINT.
+    /// Receiver and fingerprint of its certificate, as it prints them: HOST:PORT#FINGERPRINT.
     #[arg(
         value_name = "HOST:PORT#FINGERPRINT",
         required_unless_present = "fingerprint"
@@ -64,27 +64,26 @@ pub struct SendArgs {
     /// File to send, under its name; `-` for standard input.
     #[arg(value_name = "FILE")]
     file: Option<PathBuf>,
-    /// Send so many bytes of a pattern instead: `1GB`.
+    /// Length of a pattern to send instead of a file: `1GB`.
     #[arg(long, value_name = "N")]
     bytes: Option<Bytes>,
-    /// Print the fingerprint of this host's certificate, which `ccplane recv --client` takes, and
-    /// do nothing else. Where there is no certificate, one is made.
+    /// Print the fingerprint of this host's certificate, for `ccplane recv --client`, and exit. The
+    /// certificate is created if it does not exist.
     #[arg(long, conflicts_with = "to")]
     fingerprint: bool,
-    /// Send to a receiver on another host without its fingerprint. Whoever is on the way can then
-    /// take its place.
+    /// Send to a receiver on another host without its fingerprint. Anyone on the path can then
+    /// impersonate it.
     #[arg(long)]
     insecure: bool,
     #[command(flatten)]
     steer: SteerArgs,
-    /// Send the end of the file at once as well, from its last byte backwards and in low priority,
-    /// until both meet (RC3): on a long path with capacity to spare it is there in a fraction of
-    /// the time. For a path whose queues serve low priority last, which `ccplane qdisc` sets up on
-    /// Linux; where the marking gets lost, or ordinary packets are held up by it, it stops by
-    /// itself.
+    /// Also send the file from its last byte backwards, at low priority, until both loops meet
+    /// (RC3). On a long path with spare capacity this takes a fraction of the time. The path's
+    /// queues must serve low priority last, which `ccplane qdisc` sets up on Linux; if the marking
+    /// is lost on the path, or if it delays ordinary packets, the second loop stops by itself.
     #[arg(long)]
     rc3: bool,
-    /// Differentiated Services codepoint of what is sent, 0 to 63.
+    /// Differentiated Services codepoint of sent packets, 0 to 63.
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..64))]
     dscp: u8,
     #[command(flatten)]
@@ -132,7 +131,7 @@ pub fn run(args: &SendArgs, registry: &Registry, json: bool) -> Result<(), Failu
     Ok(())
 }
 
-/// A transfer that succeeded.
+/// Summary of a successful transfer.
 struct SendResult {
     bytes: u64,
     seconds: f64,
@@ -140,15 +139,16 @@ struct SendResult {
     hash: Hash,
     stats: ConnectionStats,
     mss: u64,
-    /// The largest packet that the path carries.
+    /// Largest packet that the path carries.
     packet: usize,
-    /// One-way queueing delays, where packets were stamped.
+    /// One-way queueing delays, if packets were stamped.
     delays: Option<DelayHistogram>,
-    /// Acknowledgements without a sample, as the departure of what they answer was not known.
+    /// ACKs without a delay sample, because the departure time of the acknowledged packet was not
+    /// known yet.
     departures_missed: u64,
-    /// How often the connection's keys were renewed.
+    /// Key updates of the connection.
     renewed: u64,
-    /// Of the second loop, where it was asked for: zeros where there was nothing left for it.
+    /// Counters of the second loop, if requested; zero if nothing was left for it.
     rc3: Option<Rc3Stats>,
 }
 
@@ -172,7 +172,7 @@ fn transfer(
         args.steer.elsewhere.is_asked(),
     ) {
         (Ok(wants), _) => wants,
-        // An agent in another process may have what is not known here.
+        // A remote agent may have algorithms that are unknown here.
         (Err(_), true) => Capabilities::default(),
         (Err(error), false) => return Err(Failure::new(FailureKind::Usage, error)),
     };
@@ -195,7 +195,7 @@ fn transfer(
     let receipt = match carry(args, &mut host, id, &mut stream, to, stop, &bar) {
         Ok(receipt) => receipt,
         Err(why) => {
-            // The receiver is told; that it cannot be says nothing new.
+            // Notifies the receiver. A failure to do so adds nothing to the first error.
             let _ = host.abort(id);
             return Err(why);
         }
@@ -215,7 +215,7 @@ fn transfer(
     let packet = host.packet(id).unwrap_or_default();
     let (delays, departures_missed) = (host.delays(id).cloned(), host.missed_departures());
     let renewed = host.renewed(id);
-    // The acknowledgement of the receipt leaves.
+    // Sends the ACK of the receipt.
     host.turn(Duration::ZERO).map_err(failed)?;
     host.remove(id);
     judge(receipt, to, &stream)?;
@@ -234,7 +234,7 @@ fn transfer(
     })
 }
 
-/// Gives the connection the stream until the receiver has said what became of it.
+/// Feeds the stream to the connection until the receiver replies.
 fn carry(
     args: &SendArgs,
     host: &mut UdpHost,
@@ -249,8 +249,8 @@ fn carry(
     let mut liveness = Liveness::new(host.now(), args.transfer.timeout);
     let mut progress = PeerProgress::new(Instant::now());
     if args.rc3 {
-        // The second loop begins with the end of what it has. Once the hello has left, its answer
-        // would wait for the disk.
+        // The second loop starts from the end of what has been read. Once the hello has been sent,
+        // reading from disk would delay the handling of its answer.
         stream.read_ahead(host, id, INTERRUPT_POLL_INTERVAL)?;
     }
     loop {
@@ -258,7 +258,7 @@ fn carry(
             return Err(Failure::text(FailureKind::Failed, "interrupted"));
         }
         let filled = stream.fill(host, id)?;
-        // A source that pauses is looked at ever more rarely, or a slow one would take a processor.
+        // Backs off while the source pauses, since polling a slow source would occupy a core.
         nap = if filled == FillResult::Quiet {
             (nap * 2).min(INTERRUPT_POLL_INTERVAL)
         } else {
@@ -282,8 +282,7 @@ fn carry(
             return Err(ended(why, host, id, to, stream));
         }
         if connection.srtt() == Duration::ZERO {
-            // The host with that address says that nobody listens: before anything else is heard
-            // that is believed, as TCP does.
+            // Port unreachable before the handshake is believed, as in TCP.
             let refused = host
                 .trouble()
                 .filter(|why| why.kind() == io::ErrorKind::ConnectionRefused);
@@ -291,7 +290,7 @@ fn carry(
                 return Err(why_no_answer(to, refused));
             }
         } else {
-            // With everything taken and the source silent it is the source's turn.
+            // If everything is acknowledged and the source is silent, the receiver owes nothing.
             let is_its_turn = connection.pending() > 0 || stream.is_over();
             let (acked, limit) = (
                 connection.stats().acked,
@@ -322,7 +321,7 @@ fn carry(
     }
 }
 
-/// Returns the receiver's answer, once it is there.
+/// Returns the receiver's reply once it has arrived.
 fn hear(
     host: &mut UdpHost,
     id: u64,
@@ -343,13 +342,13 @@ fn hear(
     Ok(receipt)
 }
 
-/// Returns about how much of the file the receiver has.
+/// Returns approximately how much of the file the receiver has.
 fn arrived(host: &UdpHost, id: u64, stream: &Stream) -> u64 {
     let acked = host.stats(id).map_or(0, |stats| stats.acked);
     acked.min(stream.read)
 }
 
-/// Whether the receiver has what was sent.
+/// Checks that the receiver has what was sent.
 fn judge(receipt: Option<TransferReply>, to: SocketAddr, stream: &Stream) -> Result<(), Failure> {
     let ours = stream.hash();
     let failed = |text| Failure::text(FailureKind::Failed, text);
@@ -378,7 +377,7 @@ fn judge(receipt: Option<TransferReply>, to: SocketAddr, stream: &Stream) -> Res
     }
 }
 
-/// Why the connection ended early, for a person.
+/// Returns a failure for a connection that ended early.
 fn ended(why: Ended, host: &UdpHost, id: u64, to: SocketAddr, stream: &Stream) -> Failure {
     if let Some(why) = host.refused(id) {
         return refused(to, why);
@@ -398,7 +397,8 @@ fn ended(why: Ended, host: &UdpHost, id: u64, to: SocketAddr, stream: &Stream) -
     failure.reason(why.name())
 }
 
-/// The two sides do not believe each other, or do not understand each other.
+/// Returns a failure for a handshake in which one side rejected or could not parse the other's
+/// messages.
 fn refused(to: SocketAddr, why: &HandshakeError) -> Failure {
     let hint = match why {
         HandshakeError::Fingerprint => {
@@ -412,7 +412,7 @@ fn refused(to: SocketAddr, why: &HandshakeError) -> Failure {
     Failure::text(FailureKind::Failed, format!("no transfer to {to}: {why}")).hint(hint)
 }
 
-/// The other side was there, and is no more.
+/// Returns a failure for a receiver that disappeared.
 fn gone(to: SocketAddr, stream: &Stream, arrived: u64, why: &str) -> Failure {
     let of = stream
         .total()
@@ -424,7 +424,7 @@ fn gone(to: SocketAddr, stream: &Stream, arrived: u64, why: &str) -> Failure {
     Failure::text(FailureKind::Failed, text)
 }
 
-/// Who decides the window; an agent is begun, or found.
+/// Returns the congestion control; starts an agent in this process, or connects to a remote one.
 fn congestion(
     steer: &SteerArgs,
     registry: &Registry,
@@ -449,7 +449,7 @@ fn congestion(
     }
 }
 
-/// The transport's own congestion control of that name.
+/// Returns the transport's built-in congestion control of this name.
 pub fn native(name: &str) -> Result<Native, Failure> {
     name.parse().map_err(|e: UnknownNative| {
         Failure::new(FailureKind::Usage, e)
@@ -522,7 +522,7 @@ fn print(args: &SendArgs, to: SocketAddr, done: &SendResult, json: bool) {
     }
 }
 
-/// What the second loop brought, and why it stopped if it did.
+/// Describes what the second loop contributed, and why it stopped if it did.
 fn second_loop(rc3: &Rc3Stats, bytes: u64) -> String {
     let sent: u64 = rc3.sent.iter().sum();
     let mut text = if sent == 0 {
@@ -543,8 +543,7 @@ fn second_loop(rc3: &Rc3Stats, bytes: u64) -> String {
     text
 }
 
-/// Acknowledgements that told no queueing delay although they were stamped, and why; nothing where
-/// there were none.
+/// Describes stamped ACKs that gave no queueing delay, with the reasons; `None` if there were none.
 fn no_samples(impossible: u32, unknown: u64) -> Option<String> {
     let mut reasons = Vec::new();
     if impossible > 0 {

@@ -24,53 +24,53 @@ use crate::exit::{Failure, FailureKind};
 use crate::link_rate::LinkRate;
 use wire::Hash;
 
-/// What both commands take.
+/// Options shared by both commands.
 #[derive(Args)]
 pub struct TransferArgs {
-    /// The file with this host's certificate and its private key; `~/.config/ccplane/identity`
-    /// without this.
+    /// File with this host's certificate and its private key; without it
+    /// `~/.config/ccplane/identity`.
     #[arg(long, value_name = "FILE")]
     pub identity: Option<PathBuf>,
-    /// Largest packet, IP header included. Where the path carries only smaller ones, that is found
-    /// out.
+    /// Largest packet, IP header included. A smaller limit of the path is discovered.
     #[arg(long, value_name = "BYTES", default_value_t = 1500)]
     pub mtu: u32,
-    /// Bytes of a connection that may be under way; at least rate times round-trip time, or it
-    /// limits.
+    /// Flow-control window of a connection. Below rate times round-trip time it limits the
+    /// throughput.
     #[arg(long, value_name = "BYTES", default_value = "16MiB")]
     window: Bytes,
-    /// Give up when the other side does not answer for so long, though it is asked at least 12
-    /// times; a receiver also when nothing new comes for three times that.
+    /// Give up after the peer has not answered for this long, despite at least 12 probes. A
+    /// receiver also gives up after three times as long without new data.
     #[arg(long, value_name = "TIME", default_value = "10s")]
     pub timeout: Duration,
-    /// Time stamps on packets, which tell the one-way queueing delay: of the sender's choice, and
-    /// answered by any receiver.
+    /// Time stamps on packets, which measure the one-way queueing delay. The sender decides; every
+    /// receiver answers them.
     #[arg(long, value_name = "WHOSE", default_value = "auto")]
     pub stamps: StampSource,
-    /// Rate of this host's own link, or `auto` for what its driver says: stamps of packets that it
-    /// handed over, or noticed, together are spread over what they take there.
+    /// Rate of this host's own link, or `auto` for the rate that its driver reports. Stamps of
+    /// packets that were sent or received in one batch are spread over their transmission times at
+    /// this rate.
     #[arg(long, value_name = "RATE")]
     link_rate: Option<LinkRate>,
 }
 
-/// Whose time stamps packets carry.
+/// Source of the time stamps on packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum StampSource {
-    /// The kernel's, where the algorithm wants one-way delay.
+    /// The kernel's, if the algorithm uses one-way delay.
     Auto,
-    /// None: an algorithm that wants one-way delay has the round trip instead.
+    /// None: an algorithm that uses one-way delay gets the round trip instead.
     Off,
-    /// Those of this process, when it sends and reads: with the noise of the whole stack.
+    /// This process, when it sends and reads: with the noise of the whole stack.
     User,
-    /// The kernel's, when its driver has a packet.
+    /// The kernel, when its driver takes or delivers a packet.
     Software,
-    /// The network interface's, where it gives them and they are switched on (`hwstamp_ctl -i DEV
-    /// -t 1 -r 1`), else the kernel's.
+    /// The network interface, if it supports stamps and they are enabled (`hwstamp_ctl -i DEV -t 1
+    /// -r 1`), otherwise the kernel.
     Hardware,
 }
 
 impl StampSource {
-    /// Whether to put them on what is sent, by an algorithm that `wants` them or does not.
+    /// Returns true if sent packets carry stamps. `wants`: the algorithm uses one-way delay.
     pub fn on(self, wants: bool) -> bool {
         match self {
             StampSource::Auto => wants,
@@ -89,7 +89,7 @@ impl StampSource {
 }
 
 impl TransferArgs {
-    /// Options of a socket at `local`, which is to reach `peer` or whoever comes.
+    /// Returns the options of a socket at `local`, which sends to `peer` or listens.
     pub fn options(
         &self,
         local: SocketAddr,
@@ -99,7 +99,7 @@ impl TransferArgs {
     ) -> Result<UdpOptions, Failure> {
         let usage = |text: String| Failure::text(FailureKind::Usage, text);
         let mtu = u64::from(self.mtu);
-        // Of IP and UDP.
+        // IP and UDP headers.
         let headers = if local.is_ipv4() { 28 } else { 48 };
         let least = MIN_PLPMTU as u64 + headers;
         if !(least..=DATAGRAM_BYTES_MAX as u64 + headers).contains(&mtu) {
@@ -135,7 +135,8 @@ impl TransferArgs {
     }
 }
 
-/// What a socket cannot do this host cannot; anything else failed.
+/// Converts an error. Unavailable time stamps are a limitation of this host; anything else is a
+/// failed run.
 pub fn failed(why: UdpError) -> Failure {
     let kind = match why {
         UdpError::Stamps(_) => FailureKind::Unsupported,
@@ -144,15 +145,15 @@ pub fn failed(why: UdpError) -> Failure {
     Failure::new(kind, why)
 }
 
-/// Hellos after the first: at 0, 1, 3 s, given up at 7 s. A person waits for it.
+/// Retries of the hello: it is sent at 0, 1 and 3 s, and given up at 7 s, because a person waits.
 const HELLO_RETRIES: u8 = 2;
 
-/// A hash as people compare it.
+/// Returns a hash in hexadecimal.
 pub fn hex(hash: &Hash) -> String {
     blake3::Hash::from_bytes(*hash).to_hex().to_string()
 }
 
-/// A bar on a terminal, nothing in a pipe. Without a length it counts.
+/// Returns a progress bar for a terminal, hidden in a pipe. Without a length it counts bytes.
 pub fn bar(bytes: Option<u64>) -> ProgressBar {
     let (bar, template) = match bytes {
         Some(bytes) => (
@@ -165,12 +166,13 @@ pub fn bar(bytes: Option<u64>) -> ProgressBar {
     bar.with_style(style.progress_chars("=> "))
 }
 
-/// CPU time of this process so far, all threads, user and system, in seconds.
+/// Returns the CPU time of this process so far, all threads, user and system, s.
 pub fn cpu_seconds() -> f64 {
     ccplane_testbed::cpu::process_ns() as f64 / 1e9
 }
 
-/// What a network error in words means for a transfer to `peer`.
+/// Returns a failure for a transfer to `peer` that got no answer; `trouble` is the last socket
+/// error.
 pub fn why_no_answer(peer: SocketAddr, trouble: Option<&io::Error>) -> Failure {
     let text = match trouble {
         Some(why) => format!("no answer from {peer}: {why}"),

@@ -1,7 +1,7 @@
-//! A candidate that is a Python file runs in a process of its own: confined, with little memory and
-//! a limit of processor time. What happens to it there happens to no other candidate.
+//! Runs each candidate in Python in a process of its own, confined, with little memory and limited
+//! CPU time. A failure there affects no other candidate.
 //!
-//! The process gets scenarios on its standard input and answers with one line per run.
+//! The process reads scenarios from standard input and writes one line per run.
 
 use std::ffi::OsString;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -25,29 +25,29 @@ use crate::python::enter;
 use crate::run::failure;
 use crate::sandbox::{Process, Sandbox, SandboxRequest};
 
-/// Interval of the check whether the command was interrupted.
+/// Interval at which the interrupt flag is checked.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
-/// It may also wait, for so many times its processor time.
+/// Wall-clock limit of the process, in multiples of its CPU time limit.
 const WALL_TIME_FACTOR: u32 = 4;
-/// What it may say, bytes: some hundred runs say some hundred kB each at most.
+/// Limit of the output, bytes. A few hundred runs write at most some hundred kB each.
 const RESULT_BYTES_MAX: u64 = 256 << 20;
 
-/// What a process says, a line each.
+/// Message of the process, one per line.
 #[derive(Debug, Serialize, Deserialize)]
 enum CandidateReply {
-    /// The file can be made an algorithm of.
+    /// An algorithm was created from the file.
     Made,
-    /// It cannot, and why.
+    /// No algorithm can be created from the file, and the reason.
     Unusable(String),
-    /// What came of the next run.
+    /// Outcome of the next run.
     Ran(Box<Outcome>),
 }
 
-/// Processes for candidates.
+/// Processes of the candidates.
 pub(super) struct Processes {
-    /// `None` where Python files are trusted with this process.
+    /// `None` if Python files are trusted and run in this process.
     pub sandbox: Option<Sandbox>,
-    /// Processor time, s.
+    /// CPU time limit, s.
     pub seconds: u64,
 }
 
@@ -75,19 +75,19 @@ impl Apart for Processes {
             "--apart".into(),
             self.seconds.to_string().into(),
         ];
-        // A module that the file imports may be next to it.
+        // The file may import a module next to it.
         if let Ok(folder) = std::env::current_dir() {
             words.extend(["--folder".into(), folder.into()]);
         }
         words.push(contender.to_string().into());
-        // One algorithm runs on one thread: others would only take memory.
+        // An algorithm runs on one thread; a pool of threads would only take memory.
         let (process, to) = sandbox.start(
             words,
             &[("OPENBLAS_NUM_THREADS", "1"), ("OMP_NUM_THREADS", "1")],
         )?;
         let output = process.output();
         let (told, ended) = thread::scope(|scope| {
-            // A process that has ended reads nothing, and its status says why.
+            // A process that has ended reads nothing. Its exit status gives the reason.
             scope.spawn(move || drop(given.send(to)));
             let told = scope.spawn(move || {
                 output
@@ -117,7 +117,7 @@ impl Apart for Processes {
 }
 
 impl Processes {
-    /// Waits for the end of the process, and kills it if that takes too long.
+    /// Waits for the process and kills it after the wall-clock limit.
     #[expect(clippy::disallowed_methods, reason = "it waits for another process")]
     fn wait(&self, process: &Process, progress: &dyn Progress) -> Result<ExitStatus, String> {
         let longest = Duration::from_secs(self.seconds) * WALL_TIME_FACTOR;
@@ -162,7 +162,7 @@ impl Processes {
     }
 }
 
-/// Its answers, up to so many runs, or until it is silent or says nonsense.
+/// Reads replies for up to `runs` runs, or until the output ends or is malformed.
 fn answers(from: impl Read, runs: usize, progress: &dyn Progress) -> Vec<CandidateReply> {
     let mut lines = BufReader::new(from.take(RESULT_BYTES_MAX));
     let (mut said, mut line) = (Vec::new(), Vec::new());
@@ -178,13 +178,13 @@ fn answers(from: impl Read, runs: usize, progress: &dyn Progress) -> Vec<Candida
         line.clear();
         progress.advanced(said.len().saturating_sub(1) as f64 / runs.max(1) as f64, "");
     }
-    // It does not wait for somebody to listen.
+    // Drains the pipe, so that the process never blocks on it.
     let _ = io::copy(&mut lines, &mut io::sink());
     said
 }
 
-/// The process: confines itself, and only then enters `folder`, which paths are relative to, and
-/// reads the file.
+/// Main function of the process. It confines itself before it enters `folder`, which paths are
+/// relative to, and reads the file.
 pub(super) fn serve(
     contender: &Contender,
     folder: Option<&Path>,
@@ -195,7 +195,7 @@ pub(super) fn serve(
         Failure::text(FailureKind::Failed, format!("{what}: {why}"))
     };
     let given = SandboxRequest::receive()?;
-    // What the candidate prints is no answer.
+    // Keeps the candidate's own prints out of the replies.
     let mut to = std::fs::File::from(
         dup(io::stdout()).map_err(|why| cannot("keep the standard output", &why))?,
     );

@@ -21,12 +21,12 @@ use crate::run::{failure, percent_bar};
 use crate::sandbox::{Output, RunAs, Sandbox, SandboxRequest};
 use crate::{interrupt, log};
 
-/// Interval of the check whether the command was interrupted.
+/// Interval at which the interrupt flag is checked.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
-/// Longest answer, bytes: the JSON of a run has some hundred kB.
+/// Limit of the output, bytes. The JSON of a run has some hundred kB.
 const RESULT_BYTES_MAX: u64 = 64 << 20;
 
-/// Runs the command. Exit code 1 where the candidate fails the gate.
+/// Runs the command. Returns exit code 1 if the candidate fails the gate.
 pub(super) fn run(args: &ExplainArgs, registry: &Registry, json: bool) -> Result<u8, Failure> {
     let mut contenders = std::iter::once(&args.candidate).chain(&args.how.against);
     if args.confined {
@@ -61,7 +61,7 @@ pub(super) fn run(args: &ExplainArgs, registry: &Registry, json: bool) -> Result
     Ok(if explained.standing.gate_passed { 0 } else { 1 })
 }
 
-/// Runs the command in a process that is confined, and prints the answer.
+/// Runs the command in a confined process and prints its output.
 fn run_apart(args: &ExplainArgs, python: &Path, json: bool) -> Result<u8, Failure> {
     let ExplainArgs { candidate, how, .. } = args;
     let failed = |what: String| Failure::text(FailureKind::Failed, format!("{candidate}: {what}"));
@@ -130,7 +130,7 @@ fn run_apart(args: &ExplainArgs, python: &Path, json: bool) -> Result<u8, Failur
     }
 }
 
-/// Prints an answer. It is JSON or text for a terminal, and may be the candidate's.
+/// Prints the output of the process, escaped: a candidate may have written any of it.
 fn pass_on(from: Output) {
     let mut lines = BufReader::new(from.take(RESULT_BYTES_MAX));
     let mut line = Vec::new();

@@ -1,5 +1,5 @@
-//! An algorithm that is a Python file is not trusted with the host: a process of another user runs
-//! it, confined, and this process passes reports and commands on.
+//! Runs untrusted algorithms in Python in a confined process of another user. This process relays
+//! reports and commands.
 
 use std::ffi::OsString;
 use std::fs::{self, Permissions};
@@ -18,22 +18,22 @@ use crate::exit::{Failure, FailureKind};
 use crate::python::folder_of;
 use crate::sandbox::{Process, RunAs, Sandbox, SandboxRequest};
 
-/// Longest time for the interpreter to read the file.
+/// Time limit for the interpreter to read the file.
 const STARTUP_TIMEOUT: Duration = Duration::from_secs(20);
-/// Interval of the check whether the agent listens.
+/// Interval at which the agent's socket is checked.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// An agent in a process of its own, which ends with this one.
+/// Agent in a process of its own, which ends with this one.
 pub(super) struct AgentProcess {
     process: Arc<Process>,
     folder: PathBuf,
     pub(super) address: AgentAddress,
-    /// Exceptions of the callbacks, which the agent counts.
+    /// Exceptions in callbacks, as counted by the agent.
     pub(super) exceptions: Exceptions,
 }
 
 impl AgentProcess {
-    /// Starts an agent of these algorithms and waits until its socket is there.
+    /// Starts an agent with these algorithms and waits until its socket exists.
     #[expect(clippy::disallowed_methods, reason = "it waits for another process")]
     pub(super) fn start(
         algorithms: &[Contender],
@@ -60,8 +60,8 @@ impl AgentProcess {
         if let Some(folder) = folder_of(algorithms) {
             words.extend(["--folder".into(), folder.into()]);
         }
-        // The agent makes the socket in it, and this process, which soon has no privilege over
-        // files of others, removes it.
+        // The agent creates the socket in it; this process, which will soon lose its privileges
+        // over files of others, removes it.
         let mode = if group.is_some() { 0o770 } else { 0o700 };
         let started = chown(&folder, None, group.map(Gid::from_raw))
             .map_err(std::io::Error::from)
@@ -145,7 +145,7 @@ impl AgentProcess {
     }
 }
 
-/// Removes the folders of processes that were killed.
+/// Removes the folders of killed processes.
 pub(crate) fn sweep() {
     for folder in fs::read_dir(std::env::temp_dir())
         .into_iter()
@@ -158,13 +158,13 @@ pub(crate) fn sweep() {
             .and_then(|name| name.strip_prefix(SOCKET_FOLDER_PREFIX))
             .and_then(|pid| pid.parse::<u32>().ok());
         if of.is_some_and(|pid| !PathBuf::from(format!("/proc/{pid}")).exists()) {
-            // Where it is another user's, that one's own commands remove it.
+            // Folders of another user are removed by that user's commands.
             let _ = fs::remove_dir_all(folder.path());
         }
     }
 }
 
-/// How the folders of sockets begin, which end with the number of their process.
+/// Prefix of the socket folders; the PID of their process follows.
 const SOCKET_FOLDER_PREFIX: &str = "ccplane-agent-";
 const TRUSTED_USER_HINT: &str = "the user has to be able to read the Python that ccplane is installed in; --as names another user, and --trusted \
                        runs the file in this process";

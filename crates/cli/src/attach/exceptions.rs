@@ -1,5 +1,5 @@
-//! Callbacks that raised, for the metrics: counted by the agents of this process, or told line by
-//! line by the one of another that runs Python files.
+//! Exceptions in callbacks, for the metrics. They are counted by the agents of this process, or
+//! reported line by line by the process that runs Python files.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -12,30 +12,29 @@ use ccplane_units::Time;
 use ccplane_wire::WireCommand;
 use nix::poll::PollFlags;
 
-/// A line is no longer: a kernel name and a number. What is longer comes from what is not trusted,
-/// and says nothing.
+/// Limit of a line: a kernel name and a number. Longer input is from untrusted code and is ignored.
 const LINE_BYTES_MAX: u64 = 64;
 
-/// How many callbacks of each algorithm raised.
+/// Number of exceptions in the callbacks of each algorithm.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Exceptions(Arc<Mutex<BTreeMap<String, ExceptionCount>>>);
 
-/// Of one algorithm, which its agent knows by its own kernel name.
+/// Count of one algorithm, keyed by its own kernel name at the agent.
 #[derive(Debug, Default)]
 struct ExceptionCount {
-    /// As what it is registered.
+    /// Name of the registration.
     registered: String,
     count: u64,
 }
 
 impl Exceptions {
-    /// Counts those of this one from now on; others stay unknown. Its agent calls it `own`.
+    /// Starts counting for the algorithm that its agent names `own`. Other names are ignored.
     pub fn of(&self, own: &str, registered: &str) {
         let registered = registered.to_owned();
         self.counts().entry(own.to_owned()).or_default().registered = registered;
     }
 
-    /// The count of what is registered under this name, `None` where it runs out of sight.
+    /// Returns the count of a registration; `None` if an external agent runs its callbacks.
     pub fn get(&self, registered: &str) -> Option<u64> {
         let counts = self.counts();
         let known = counts
@@ -44,14 +43,14 @@ impl Exceptions {
         Some(known.count)
     }
 
-    /// Takes what an agent has counted.
+    /// Stores an agent's count.
     pub fn set(&self, own: &str, count: u64) {
         if let Some(known) = self.counts().get_mut(own) {
             known.count = count;
         }
     }
 
-    /// Takes what an agent's process tells, until it ends.
+    /// Reads the reports of an agent's process until it ends.
     pub fn listen(&self, told: impl Read) {
         let mut told = BufReader::new(told);
         let mut line = Vec::new();
@@ -80,12 +79,12 @@ fn parse(line: &[u8]) -> Option<(&str, u64)> {
     Some((name, count.parse().ok()?))
 }
 
-/// Remembers what an agent's counts were.
+/// Counts at the last call.
 #[derive(Debug, Default)]
 pub(super) struct Last(Vec<u64>);
 
 impl Last {
-    /// Calls `told` with the kernel name and the count of each algorithm whose count has changed.
+    /// Calls `told` with the kernel name and count of each algorithm whose count has changed.
     pub fn changes(&mut self, agent: &Agent, mut told: impl FnMut(&str, u64)) {
         self.0.resize(agent.hosted().count(), 0);
         for (hosted, last) in agent.hosted().zip(&mut self.0) {
@@ -100,7 +99,7 @@ impl Last {
     }
 }
 
-/// The link of an agent in a process of its own, which also tells who started it what raised.
+/// Link of an agent in a process of its own, which also reports exceptions to the parent.
 pub(crate) struct Telling<'a, W> {
     link: &'a mut Local,
     to: W,
@@ -108,7 +107,7 @@ pub(crate) struct Telling<'a, W> {
 }
 
 impl<'a, W: Write> Telling<'a, W> {
-    /// Tells it to `to`.
+    /// Creates a link that writes reports to `to`.
     pub fn new(link: &'a mut Local, to: W) -> Telling<'a, W> {
         let last = Last::default();
         Telling { link, to, last }
@@ -129,7 +128,7 @@ impl<W: Write> DatapathLink for Telling<'_, W> {
     }
 
     fn flush(&mut self, agent: &mut Agent) -> bool {
-        // Who does not listen any more has ended, and this process will.
+        // Fails only if the parent has ended, and then this process is about to.
         self.last.changes(agent, |name, count| {
             drop(writeln!(self.to, "{name} {count}").and_then(|()| self.to.flush()))
         });

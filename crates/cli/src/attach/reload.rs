@@ -1,4 +1,4 @@
-//! SIGHUP: the configuration is read again, and what may change does, all of it or nothing.
+//! SIGHUP: reads the configuration again and applies all of its changes or none.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,22 +10,23 @@ use crate::Registry;
 use crate::config::{self, Settings};
 use crate::exit::{Failure, FailureKind};
 
-/// What it takes.
+/// State for a reload.
 pub(super) struct Reload<'a> {
-    /// Raised by the signal.
+    /// Set by the signal.
     pub again: Arc<AtomicBool>,
     pub args: &'a AttachArgs,
     pub registry: &'a Registry,
-    /// Those that hold.
+    /// Settings in force.
     pub settings: Settings,
     pub known: Vec<AlgorithmSpec>,
     pub owners: Vec<Owner>,
-    /// The congestion controls that are this process's.
+    /// Congestion controls of this process.
     pub names: Vec<String>,
 }
 
 impl Reload<'_> {
-    /// Reads again if a signal came since. A file that cannot be used is told, and changes nothing.
+    /// Reloads if a signal has arrived. Logs a configuration that cannot be used, and changes
+    /// nothing.
     pub fn if_asked(&mut self, arms: Option<&Arms>) {
         if !self.again.swap(false, Ordering::Relaxed) {
             return;
@@ -53,7 +54,7 @@ impl Reload<'_> {
             return Err(Failure::diagnostic(FailureKind::Usage, problem));
         }
         let choices = rules::choices(&settings, Some(&config), &self.known)?;
-        // The only step that can fail, and it leaves all as it was.
+        // The only step that can fail. It changes nothing on failure.
         select::replace(&self.names, &choices, arms).map_err(failed)?;
         let limits = settings.limits();
         self.owners

@@ -1,5 +1,5 @@
-//! `attach --agent`: the algorithms run in another process, and this one passes reports and
-//! commands on.
+//! `attach --agent`: the algorithms run in another process, and this one relays reports and
+//! commands.
 
 use ccplane_lab::Contender;
 use ccplane_link::AgentAddress;
@@ -10,7 +10,7 @@ use super::{AttachArgs, By, ServingThread};
 use crate::config::Settings;
 use crate::exit::{Failure, FailureKind};
 
-/// What is to be registered for the agent there, with a connection of its own for each algorithm.
+/// Returns the algorithms to register for the remote agent, with one connection each.
 pub(super) fn steered(
     args: &AttachArgs,
     settings: &mut Settings,
@@ -30,7 +30,7 @@ pub(super) fn steered(
     Ok(steered.collect())
 }
 
-/// The names by which the agent has these algorithms. A CCP agent has none with parameters.
+/// Returns the names of these algorithms at the agent. A CCP agent accepts no parameters.
 pub fn names(contenders: &[Contender], address: &AgentAddress) -> Result<Vec<String>, Failure> {
     let name = |contender: &Contender| match contender {
         Contender::Native { .. } => Err(Failure::text(
@@ -53,7 +53,7 @@ pub fn names(contenders: &[Contender], address: &AgentAddress) -> Result<Vec<Str
     contenders.iter().map(name).collect()
 }
 
-/// True if one of the agents there speaks version 1, which has no offers.
+/// Returns true if one of the agents uses version 1 of the messages, which has no offers.
 fn is_ccp(address: &AgentAddress) -> bool {
     match address {
         AgentAddress::Ccp(_) => true,
@@ -62,7 +62,8 @@ fn is_ccp(address: &AgentAddress) -> bool {
     }
 }
 
-/// A limit of silence is for those who have no heartbeats; of several agents one such is enough.
+/// Checks that `--silence` is given only for agents without heartbeats; one such agent among
+/// several is enough.
 pub fn may_be_silent(address: &AgentAddress, silence: Option<Duration>) -> Result<(), Failure> {
     match (address, silence) {
         (AgentAddress::Several(all), _)
@@ -81,8 +82,8 @@ pub fn may_be_silent(address: &AgentAddress, silence: Option<Duration>) -> Resul
     }
 }
 
-/// The algorithms of these names that the agent there has; an error when it is not there or lacks
-/// one. Unasked, an agent serves a flow whose algorithm it lacks by the first that it has.
+/// Asks the agent for the algorithms of these names. Fails if it is unreachable or lacks one:
+/// otherwise an agent serves flows of an unknown algorithm with its first one.
 pub fn ask(
     address: &AgentAddress,
     names: &[String],

@@ -1,4 +1,4 @@
-//! The rules of a configuration as choices of the kernel.
+//! Converts the rules of a configuration to choices of the kernel.
 
 use ccplane_linux::AlgorithmSpec;
 use ccplane_linux::select::{self, Choice};
@@ -6,8 +6,8 @@ use ccplane_linux::select::{self, Choice};
 use crate::config::{AttachConfig, Settings};
 use crate::exit::{Failure, FailureKind};
 
-/// What the kernel is asked for, when `known` are attached. An error: a rule cannot be made on this
-/// host, or its algorithm is not there.
+/// Returns the choices to install while `known` are attached. Fails if this host cannot implement a
+/// rule or if its algorithm is not attached.
 pub(super) fn choices(
     settings: &Settings,
     config: Option<&AttachConfig>,

@@ -1,5 +1,5 @@
-//! What connections did, for the metrics: looked at once a second, and added to what the kernel
-//! adds up at their end.
+//! Connection metrics: samples of live flows, taken once a second, and the totals that the kernel
+//! accumulates when flows end.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -13,7 +13,7 @@ use ccplane_units::Duration;
 use super::exceptions::{Exceptions, Last};
 use crate::metrics::{self, AgentStats, ConnectionStats};
 
-/// The figures of one process, for as long as it runs.
+/// Samples of one process during its lifetime.
 pub(super) struct Samples {
     algorithms: Vec<AlgorithmSamples>,
     arms: Option<Arms>,
@@ -23,16 +23,17 @@ pub(super) struct Samples {
 
 struct AlgorithmSamples {
     name: String,
-    /// Looks at flows that lived then.
+    /// Samples of live flows.
     looks: ConnectionTotals,
-    /// What was told last: a flow that ends while it is read is in neither sum, and no count may
-    /// fall.
+    /// Last exported values. A flow that ends during a scrape is in neither sum, yet counters must
+    /// not decrease.
     told: ConnectionTotals,
     callbacks: Option<Arc<Callbacks>>,
 }
 
 impl Samples {
-    /// For these congestion controls, with the times of their callbacks where they run here.
+    /// Creates the samples of these congestion controls, with callback times if the callbacks run
+    /// in this process.
     pub fn new(
         algorithms: impl Iterator<Item = (String, Option<Arc<Callbacks>>)>,
         arms: Option<Arms>,
@@ -53,12 +54,12 @@ impl Samples {
         }
     }
 
-    /// What rules with a share are watched by.
+    /// Returns the comparison arms of rules with a share.
     pub fn arms(&self) -> Option<&Arms> {
         self.arms.as_ref()
     }
 
-    /// Looks at every flow once.
+    /// Samples every live flow once.
     pub fn look(&mut self, observed: &[PinnedView]) {
         for algorithm in &mut self.algorithms {
             let flows = observed
@@ -72,7 +73,7 @@ impl Samples {
         }
     }
 
-    /// Adds the figures to a page.
+    /// Adds the metrics to a scrape.
     pub fn add(
         &mut self,
         observed: &[PinnedView],
@@ -101,8 +102,8 @@ impl Samples {
 
 impl AlgorithmSamples {
     fn stats(&mut self, observed: &PinnedView, limit: Duration) -> ConnectionStats {
-        // In this order: what ends in between is missed now and told the next time, never told
-        // twice.
+        // The order matters: a flow that ends in between is missed by this scrape and counted by
+        // the next, never counted twice.
         let mut totals = observed.ended().with(&self.looks);
         for flow in observed.flows() {
             totals.count(flow.acked, flow.retransmits, flow.lost);
@@ -125,7 +126,7 @@ impl AlgorithmSamples {
     }
 }
 
-/// How long an algorithm's callbacks took, counted by its thread and read by another.
+/// Callback times of an algorithm, written by its thread and read by another.
 #[derive(Debug, Default)]
 pub(super) struct Callbacks {
     counts: [AtomicU64; BUCKET_COUNT],
@@ -141,7 +142,7 @@ impl Callbacks {
     }
 }
 
-/// Counts them, and those that raised.
+/// Counts callback times and exceptions.
 pub(super) struct Counting {
     callbacks: Arc<Callbacks>,
     exceptions: Exceptions,

@@ -1,4 +1,4 @@
-//! `ccplane attach --watch`: a text that changes comes into force while it is attached.
+//! `ccplane attach --watch`: reloads a program file that changes while it is attached.
 
 use std::time::Duration;
 
@@ -9,27 +9,27 @@ use ccplane_linux::{AlgorithmSpec, Kernel};
 use crate::exit::{Failure, FailureKind};
 use crate::{Parameters, Registry, log, program_text};
 
-/// How often files are looked at. A change counts when two looks have found the same: an editor may
-/// write in pieces.
+/// Polling interval of watched files. A change counts once two polls find the same contents, since
+/// an editor may write in pieces.
 pub(super) const FILE_POLL_INTERVAL: Duration = Duration::from_millis(10);
 
-/// A file that is watched.
+/// A watched program file.
 pub(super) struct WatchedText {
     path: String,
     parameters: Parameters,
-    /// What the text calls itself, and what sockets call it.
+    /// Name declared in the file, and name in the kernel.
     own_name: String,
     kernel_name: String,
-    /// What is in force.
+    /// Contents in force.
     source: String,
-    /// What it was at the last look, if that was something else.
+    /// Contents found by the last poll, if different.
     seen: Option<String>,
-    /// What was refused last: it is said once.
+    /// Contents refused last, so that the reason is reported once.
     refused: Option<String>,
 }
 
-/// Those of these algorithms that are texts, with the name in the kernel where one is given. An
-/// error where none is a text.
+/// Returns the program files among these algorithms, with their kernel name if one is given. Fails
+/// if there are none.
 pub(super) fn watched(
     wanted: &[Contender],
     kernel_name: Option<&str>,
@@ -68,7 +68,7 @@ pub(super) fn watched(
     }
 }
 
-/// A text with these parameters as the kernel gets it, or what is wrong with it.
+/// Compiles a program file with these parameters, or returns what is wrong with it.
 fn compiled(path: &str, source: &str, parameters: &Parameters) -> Result<AlgorithmSpec, String> {
     let text = source.to_owned();
     let registry = Registry::empty().with_files(move |_| Ok(text.clone()));
@@ -83,9 +83,9 @@ fn compiled(path: &str, source: &str, parameters: &Parameters) -> Result<Algorit
 }
 
 impl WatchedText {
-    /// Looks at the file, and puts what it has now into force in the kernel that has its name.
+    /// Polls the file and loads changed contents into the kernel registration with its name.
     pub fn look(&mut self, kernels: &mut [&mut Kernel]) {
-        // A file that is not there at this moment is being written.
+        // A missing file is being rewritten.
         let Ok(now) = program_text::read(&self.path) else {
             return;
         };

@@ -1,4 +1,4 @@
-//! Runs the agents' threads and watches over them, and over texts that change, to the end.
+//! Runs the agents' threads and supervises them, and reloads watched files, until the command ends.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
@@ -15,43 +15,44 @@ use crate::exit::{Failure, FailureKind};
 use crate::flows::stats;
 use crate::metrics;
 
-/// How soon to notice that another process detached what this one serves. Each look is a system
-/// call or two.
+/// Interval at which the registrations are checked for a detach by another process. Each check is a
+/// system call or two.
 const DETACH_POLL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// How long the threads may take to end. Longer than a look at `stop` takes them, by far; with it
-/// the process ends within two seconds of being asked, although a callback hangs.
+/// Time limit for the threads to end, far longer than they take to see `stop`. It lets the process
+/// end within two seconds even if a callback hangs.
 const THREAD_EXIT_TIMEOUT: Duration = Duration::from_secs(1);
-/// How often to say that something cannot be told, at most.
+/// Minimum interval between repeated warnings.
 const WARNING_INTERVAL_MIN: Duration = Duration::from_secs(60);
 
-/// What comes to the thread that watches.
+/// Message to the supervising thread.
 pub(super) enum WatchMessage {
     /// An algorithm's thread ended.
     Ended,
-    /// A scrape asks for the figures, which takes capabilities that its thread lacks.
+    /// A scrape requests the metrics; reading them takes capabilities that the HTTP thread lacks.
     Figures(metrics::MetricsReply),
 }
 
-/// What the thread that watches works with.
+/// State of the supervising thread.
 pub(super) struct WatchThread<'a> {
-    /// Ends all.
+    /// Stops all threads.
     pub stop: &'a AtomicBool,
-    /// The owner's limit of silence.
+    /// The operator's agent timeout.
     pub fallback_after: Duration,
     pub reload: Reload<'a>,
-    /// What the metrics tell, where they are served.
+    /// Sources of the metrics, if they are served.
     pub samples: Option<Samples>,
-    /// Where agents of this process count what raised.
+    /// Exception counts of agents in this process.
     pub exceptions: Exceptions,
-    /// Those that come into force when they change.
+    /// Files to reload when they change.
     pub texts: Vec<WatchedText>,
 }
 
-/// Runs the agents until `stop`, or until the first of their threads ends by itself, which only a
-/// bug can cause. The kernels stay this thread's: what ends with them may need its capabilities.
+/// Runs the agents until `stop`, or until the first of their threads ends on its own, which only a
+/// bug can cause. The kernel registrations stay with this thread: removing them may take its
+/// capabilities.
 ///
-/// Where a thread does not end when asked, what is attached is removed and the process ends here.
+/// If a thread hangs, everything attached is removed and the process exits here.
 pub(super) fn serve(
     steered: Vec<ServingThread>,
     mut kernels: Vec<Kernel>,
@@ -64,8 +65,8 @@ pub(super) fn serve(
     let open =
         |name: &String| PinnedView::open(name).map_err(|e| Failure::new(FailureKind::Failed, e));
     let observed: Vec<PinnedView> = attached.names.iter().map(open).collect::<Result<_, _>>()?;
-    // An agent elsewhere may be silent: its flows are on the fallback then, and this process is
-    // well.
+    // A remote agent may be silent: its flows are then on the fallback, and this process is
+    // healthy.
     let here: Vec<String> = steered
         .iter()
         .filter(|one| matches!(one.by, By::Agent(..)))
@@ -73,7 +74,7 @@ pub(super) fn serve(
         .collect();
     let (detached, asked, ends, kept) = thread::scope(|scope| {
         let start = |(one, kernel): (ServingThread, _)| {
-            // Sent when the thread unwinds too.
+            // Dropped, and so sent, even when the thread panics.
             let ended = EndedRun(sender.clone());
             let exceptions = watching.exceptions.clone();
             let run = move || {
@@ -88,7 +89,7 @@ pub(super) fn serve(
                             &mut counting,
                         )
                     }
-                    // None is started for these.
+                    // Standalone programs have no thread.
                     By::Nobody => Ok(()),
                     By::Remote(mut remote) => {
                         ccplane_linux::run_relay_unprivileged(kernel, &mut *remote, stop, &mut ())
@@ -103,13 +104,13 @@ pub(super) fn serve(
             all.partition(|(one, _)| matches!(one.by, By::Nobody));
         let mut alone: Vec<&mut Kernel> = alone.into_iter().map(|(_, kernel)| kernel).collect();
         let threads: Result<Vec<_>, _> = served.into_iter().map(start).collect();
-        // What they inherited of this thread's capabilities they have by now.
+        // The threads have inherited this thread's capabilities by now.
         let kept = started();
         let running = threads.is_ok() && kept.is_ok();
         let detached = running
             .then(|| watch(&observed, &here, &mut watching, &mut alone, &inbox))
             .flatten();
-        // Before the end of the scope, which waits for the threads.
+        // Must precede the end of the scope, which joins the threads.
         let asked = stop.swap(true, Ordering::Relaxed);
         if let Ok(threads) = &threads
             && !ended(threads)
@@ -140,7 +141,7 @@ pub(super) fn serve(
     Ok(())
 }
 
-/// Whether all threads end within [`THREAD_EXIT_TIMEOUT`].
+/// Returns true if all threads end within [`THREAD_EXIT_TIMEOUT`].
 #[expect(clippy::disallowed_methods, reason = "the command drives in real time")]
 fn ended<T>(threads: &[thread::ScopedJoinHandle<'_, T>]) -> bool {
     let asked = Instant::now();
@@ -155,7 +156,7 @@ fn ended<T>(threads: &[thread::ScopedJoinHandle<'_, T>]) -> bool {
     }
 }
 
-/// Ends the process without the threads that hang.
+/// Exits the process without joining the hung threads.
 fn leave(attached: &mut AttachGuard) -> ! {
     tracing::error!("an algorithm's callback hangs: the process ends without waiting for it");
     let names = attached.names.clone();
@@ -169,9 +170,9 @@ fn leave(attached: &mut AttachGuard) -> ! {
     std::process::exit(i32::from(removed.is_err()))
 }
 
-/// Waits for `stop`, or for the end of a thread. Raises `stop` when another process detached one of
-/// the names: that one. Tells systemd that all is well while the thread of every algorithm that
-/// runs `here` gives signs of life.
+/// Waits for `stop` or for the end of a thread. Returns the name of a registration that another
+/// process detached. Notifies systemd's watchdog while the thread of every algorithm in `here` is
+/// alive.
 #[expect(clippy::disallowed_methods, reason = "the command drives in real time")]
 fn watch(
     observed: &[PinnedView],
@@ -193,7 +194,7 @@ fn watch(
     while !stop.load(Ordering::Relaxed) {
         match inbox.recv_timeout(turn) {
             Ok(WatchMessage::Figures(answer)) => {
-                // A scraper that went away is not our fault.
+                // Fails only if the scraper has disconnected.
                 let _ = answer.send(figures(observed, watching.samples.as_mut()));
             }
             Ok(WatchMessage::Ended) | Err(mpsc::RecvTimeoutError::Disconnected) => break,
@@ -228,7 +229,7 @@ fn watch(
     detached
 }
 
-/// What a scrape is answered.
+/// Returns the metrics for a scrape.
 fn figures(
     observed: &[PinnedView],
     samples: Option<&mut Samples>,
@@ -241,8 +242,7 @@ fn figures(
     Ok(registry)
 }
 
-/// Whether the thread of every algorithm that runs `here` wrote its heartbeat within the owner's
-/// limit of silence.
+/// Returns true if every algorithm in `here` has written a heartbeat within the agent timeout.
 fn alive(observed: &[PinnedView], here: &[String], fallback_after: Duration) -> bool {
     observed
         .iter()
@@ -250,14 +250,14 @@ fn alive(observed: &[PinnedView], here: &[String], fallback_after: Duration) -> 
         .all(|o| Duration::from_nanos(o.silence().as_nanos()) <= fallback_after)
 }
 
-/// What was seen of pins, so that it is said once and not at every look.
+/// Rate limiter of warnings about pins.
 #[derive(Default)]
 struct Pins {
     said: Option<Instant>,
 }
 
 impl Pins {
-    /// Whether the registration is gone. What is broken, or cannot be told, is logged.
+    /// Returns true if the registration is gone. Logs a damaged or unreadable registration.
     fn gone(&mut self, now: Instant, name: &str, presence: std::io::Result<Presence>) -> bool {
         let text = match presence {
             Ok(Presence::Present) => return false,

@@ -1,4 +1,4 @@
-//! `ccplane emu graph`: a packet log as a page.
+//! `ccplane emu graph`: draws a packet log as a page.
 
 use std::path::{Path, PathBuf};
 
@@ -9,12 +9,12 @@ use ccplane_report::{Page, Table};
 
 use crate::exit::{Failure, FailureKind};
 
-/// Points along a line: more than a page has pixels across shows nothing more.
+/// Points along a line. Beyond the page's width in pixels, more add no detail.
 const LINE_POINTS_MAX: u64 = 600;
-/// The narrowest bin: a few packets at 10 Mbit/s.
+/// Narrowest bin: a few packets at 10 Mbit/s.
 const BIN_WIDTH_NS_MIN: u64 = 10_000_000;
 
-/// Draws the log into a file and says where it is.
+/// Writes the page of a packet log and prints its path.
 pub fn draw(log: &Path, out: Option<&Path>, json: bool) -> Result<u8, Failure> {
     let captured = read_capture(log).map_err(|e| Failure::new(FailureKind::Usage, e))?;
     let out = out.map_or_else(|| log.with_extension("html"), Path::to_path_buf);
@@ -35,7 +35,7 @@ pub fn draw(log: &Path, out: Option<&Path>, json: bool) -> Result<u8, Failure> {
     Ok(0)
 }
 
-/// One direction of the log.
+/// Summary of one direction.
 struct DirectionSummary {
     name: &'static str,
     way: PathDirection,
@@ -43,7 +43,7 @@ struct DirectionSummary {
     delivered_bytes: u64,
     queue_drops: u64,
     losses: u64,
-    /// Of packets that were delivered, ms, in ascending order.
+    /// Queueing delays of delivered packets, ms, ascending.
     queued_ms: Vec<f64>,
 }
 
@@ -158,13 +158,13 @@ fn table(captured: &Capture, ways: &[DirectionSummary; 2], seconds: f64) -> Tabl
     Table::new(headings, ways.iter().map(row).collect())
 }
 
-/// A direction over time.
+/// Time series of one direction.
 struct DirectionSeries {
     bin_s: f64,
     mbit: Vec<f64>,
-    /// The longest in each bin, ms; none where nothing left.
+    /// Longest queueing delay per bin, ms; `None` in bins without departures.
     queued_ms: Vec<Option<f64>>,
-    /// When packets were dropped by the queue, and lost at random, s.
+    /// Times of queue drops and of random losses, s.
     dropped: [Vec<f64>; 2],
 }
 
@@ -235,7 +235,7 @@ impl DirectionSeries {
         let kinds = [("dropped by the queue", 3), ("lost at random", 2)];
         for (at, (what, colour)) in self.dropped.iter().zip(kinds) {
             if !at.is_empty() {
-                // More strokes than pixels are one stroke.
+                // Strokes closer than a pixel merge into one.
                 let apart = seconds / LINE_POINTS_MAX as f64 / 2.0;
                 lines.push(ChartSeries::strokes(what, colour, at, apart, top * 0.06));
             }

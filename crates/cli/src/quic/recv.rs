@@ -1,4 +1,4 @@
-//! `ccplane quic recv`.
+//! `ccplane quic recv`: receives files over QUIC.
 #![expect(
     clippy::disallowed_methods,
     reason = "time-outs and rates follow the clock"
@@ -26,44 +26,44 @@ use crate::transfer::target::Destination;
 use crate::transfer::wire::{Hash, Header};
 use crate::{identity, interrupt};
 
-/// Connections at a time. With fewer, strangers who say nothing keep others out sooner; each may
-/// hold twice the window.
+/// Concurrent connections. Each may hold twice the window. With fewer, idle strangers keep others
+/// out sooner.
 const CONNECTIONS_MAX: usize = 16;
-/// A sender that lives may bring nothing new for so many times --timeout.
+/// Timeouts of --timeout after which a live sender without progress is dropped.
 const PAUSE_TIMEOUTS: u64 = 3;
-/// Time that a sender has to take its receipt, once the file is stored.
+/// Time for the sender to acknowledge its receipt once the file is stored.
 const RECEIPT_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// Time that a transfer has before it counts as slow.
+/// Age from which a transfer can count as slow.
 const SLOW_TRANSFER_AGE_MIN: Duration = Duration::from_secs(2);
-/// Bytes per second below which a transfer counts as slow.
+/// Rate below which a transfer counts as slow, bytes/s.
 const SLOW_TRANSFER_BYTES_PER_SECOND: f64 = 8_000.0;
 
-/// Where to listen, and where to put what comes.
+/// Arguments of `quic recv`.
 #[derive(Args)]
 pub struct RecvArgs {
-    /// Where to listen.
+    /// Address to listen on.
     #[arg(long, value_name = "ADDR:PORT", default_value = "0.0.0.0:4791")]
     listen: SocketAddr,
-    /// A file, which takes one transfer; `-` for standard output; or a device such as `/dev/null`,
-    /// which takes any number.
+    /// Destination: a file, for one transfer; `-` for standard output; or a device such as
+    /// `/dev/null`, for any number of transfers.
     #[arg(long, value_name = "PATH")]
     out: PathBuf,
-    /// End after one transfer.
+    /// Exit after one transfer.
     #[arg(long)]
     once: bool,
-    /// Replace the file if it exists.
+    /// Replace an existing file.
     #[arg(long)]
     force: bool,
-    /// The file with the certificate and its private key, made at the first start;
-    /// `~/.config/ccplane/identity` without this.
+    /// File with the certificate and its private key, created at the first start; without it
+    /// `~/.config/ccplane/identity`.
     #[arg(long, value_name = "FILE")]
     identity: Option<PathBuf>,
     #[command(flatten)]
     common: CommonArgs,
 }
 
-/// Runs the command: until one transfer is through, or until Ctrl-C.
+/// Runs the command until one transfer is complete, or until Ctrl-C.
 pub fn run(args: &RecvArgs, json: bool) -> Result<(), Failure> {
     let target = Destination::parse(&args.out, args.force)?;
     if let Destination::Folder(folder) = &target {
@@ -84,7 +84,7 @@ pub fn run(args: &RecvArgs, json: bool) -> Result<(), Failure> {
     let mut host = QuicHost::listen(options, &own).map_err(failed)?;
     let stop = interrupt::flag()?;
     let (local, fingerprint) = (host.local(), own.fingerprint());
-    // Standard output may be what is received.
+    // Standard output may carry the received file.
     if json {
         eprintln!(
             "{}",
@@ -125,7 +125,7 @@ pub fn run(args: &RecvArgs, json: bool) -> Result<(), Failure> {
                 .map(|one| one.id),
         );
         transfers.retain_mut(|transfer| {
-            // A file and standard output are one transfer's: that of the first byte.
+            // A file and standard output take one transfer: the first to send a byte.
             if once && first.is_some_and(|first| first != transfer.id) {
                 host.close(transfer.id, false);
                 return false;
@@ -141,7 +141,7 @@ pub fn run(args: &RecvArgs, json: bool) -> Result<(), Failure> {
                     ended = Some(Ok(()));
                     true
                 }
-                // Who has sent nothing is nobody.
+                // Connections that have sent nothing do not count as failed transfers.
                 Err(why) if transfer.has_begun() => {
                     ended = Some(Err(why));
                     false
@@ -156,7 +156,7 @@ pub fn run(args: &RecvArgs, json: bool) -> Result<(), Failure> {
         });
         match ended {
             Some(outcome) if once => {
-                // The sender hears of the end; it has its receipt already.
+                // Sends the close; the sender already has its receipt.
                 host.turn(INTERRUPT_POLL_INTERVAL).map_err(failed)?;
                 return outcome;
             }
@@ -168,21 +168,21 @@ pub fn run(args: &RecvArgs, json: bool) -> Result<(), Failure> {
     }
 }
 
-/// Ends a random transfer that is slow, as others wait.
+/// Closes a random slow transfer, because others are waiting.
 fn make_room(transfers: &[Transfer], host: &mut QuicHost) {
     let slow: Vec<u64> = transfers
         .iter()
         .filter(|one| one.is_slow())
         .map(|one| one.id)
         .collect();
-    // Keyed: no sender chooses it.
+    // The hasher is randomly keyed, so no sender can influence the choice.
     let random = RandomState::new().hash_one(slow.len()) as usize;
     if let Some(id) = random.checked_rem(slow.len()).and_then(|n| slow.get(n)) {
         host.close(*id, false);
     }
 }
 
-/// One connection.
+/// State of one connection.
 struct Transfer {
     id: u64,
     begun: Instant,
@@ -190,12 +190,11 @@ struct Transfer {
     hasher: blake3::Hasher,
     bytes: u64,
     progress: PeerProgress,
-    /// Place and hash of the stored file, while the sender takes its receipt, and since when it
-    /// does.
+    /// Path and hash of the stored file, and the time at which the receipt was sent.
     stored: Option<(String, Hash, Instant)>,
 }
 
-/// A transfer that succeeded.
+/// Summary of a successful transfer.
 struct QuicReceiveResult {
     place: String,
     bytes: u64,
@@ -215,8 +214,8 @@ impl Transfer {
         }
     }
 
-    /// Returns true if the transfer may end to make room for another one: it brought less than
-    /// [`SLOW_TRANSFER_BYTES_PER_SECOND`] for [`SLOW_TRANSFER_AGE_MIN`] or longer.
+    /// Returns true if the transfer may be dropped to make room for another one: it is older than
+    /// [`SLOW_TRANSFER_AGE_MIN`] and slower than [`SLOW_TRANSFER_BYTES_PER_SECOND`] on average.
     fn is_slow(&self) -> bool {
         let age = self.begun.elapsed();
         self.stored.is_none()
@@ -224,13 +223,13 @@ impl Transfer {
             && (self.bytes as f64) < SLOW_TRANSFER_BYTES_PER_SECOND * age.as_secs_f64()
     }
 
-    /// Returns true if something of it is or was being stored.
+    /// Returns true if any data is being stored or has been stored.
     fn has_begun(&self) -> bool {
         self.sink.is_some() || self.stored.is_some()
     }
 
-    /// Takes what has come. Returns the result once the file is stored and the sender has its
-    /// receipt, or had the time to take it. Fails where nothing new came for `pause`.
+    /// Processes received data. Returns the result once the file is stored and the receipt is
+    /// acknowledged or [`RECEIPT_TIMEOUT`] has passed. Fails after `pause` without progress.
     fn step(
         &mut self,
         host: &mut QuicHost,
@@ -314,7 +313,7 @@ fn print(done: &QuicReceiveResult, target: &Destination, stack: Stack, json: boo
             &hex(hash)[..16]
         )
     };
-    // Standard output may be what was received.
+    // Standard output may have carried the received file.
     if matches!(target, Destination::Stdout) {
         eprintln!("{text}");
     } else {

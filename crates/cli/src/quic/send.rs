@@ -1,4 +1,4 @@
-//! `ccplane quic send`.
+//! `ccplane quic send`: sends a file over QUIC.
 #![expect(
     clippy::disallowed_methods,
     reason = "what a person sees follows the clock"
@@ -28,22 +28,22 @@ use crate::transfer::wire::Hash;
 use crate::transfer::{bar, cpu_seconds, hex};
 use crate::{Registry, interrupt};
 
-/// How long the peer may take to hear that the connection is over, which nothing depends on.
+/// Time to deliver the close to the peer. Nothing depends on it.
 const CLOSE_TIMEOUT: std::time::Duration = std::time::Duration::from_millis(200);
 
-/// What to send, where to, and how.
+/// Arguments of `quic send`.
 #[derive(Args)]
 pub struct SendArgs {
-    /// The receiver and its certificate's fingerprint, as it prints them: HOST:PORT#FINGERPRINT.
+    /// Receiver and fingerprint of its certificate, as it prints them: HOST:PORT#FINGERPRINT.
     #[arg(value_name = "HOST:PORT#FINGERPRINT")]
     to: String,
-    /// The file; `-` for standard input.
+    /// File to send; `-` for standard input.
     #[arg(value_name = "FILE")]
     file: PathBuf,
     #[command(flatten)]
     steer: SteerArgs,
-    /// Send to a receiver on another host without its fingerprint. Whoever is on the way can then
-    /// take its place.
+    /// Send to a receiver on another host without its fingerprint. Anyone on the path can then
+    /// impersonate it.
     #[arg(long)]
     insecure: bool,
     #[command(flatten)]
@@ -56,7 +56,7 @@ pub fn run(args: &SendArgs, registry: &Registry, json: bool) -> Result<(), Failu
     let stack = args.common.stack()?;
     let congestion = congestion(stack, &args.steer, registry)?;
     let (mut source, length) = source(&args.file)?;
-    // A plane keeps to the owner's limits itself, on stacks that have none of their own.
+    // A plane enforces the operator's limits itself, on stacks that have none of their own.
     let steered = matches!(congestion, QuicCongestion::Steered(_));
     let own = args
         .steer
@@ -82,7 +82,7 @@ pub fn run(args: &SendArgs, registry: &Registry, json: bool) -> Result<(), Failu
     while host.count() > 0 && farewell.elapsed() < CLOSE_TIMEOUT {
         host.turn(Duration::from_millis(10)).map_err(failed)?;
     }
-    // Its paths end, so that the plane has counted everything.
+    // Ends the paths, so that the plane's counters are final.
     drop(host);
     let steered = match &congestion {
         QuicCongestion::Steered(plane) => Some(plane.stats()),
@@ -102,7 +102,7 @@ pub fn run(args: &SendArgs, registry: &Registry, json: bool) -> Result<(), Failu
     Ok(())
 }
 
-/// A transfer that succeeded.
+/// Summary of a successful transfer.
 struct QuicSendResult {
     stack: Stack,
     bytes: u64,
@@ -113,7 +113,7 @@ struct QuicSendResult {
     steered: Option<PlaneStats>,
 }
 
-/// Who decides the window; an algorithm is begun, or an agent found.
+/// Returns the congestion control; starts the algorithm, or connects to a remote agent.
 fn congestion(
     stack: Stack,
     steer: &SteerArgs,
@@ -141,7 +141,7 @@ fn congestion(
     plane.map(QuicCongestion::Steered).map_err(refused)
 }
 
-/// What to send, and how long it is, as far as that is known.
+/// Opens the source. Returns its length if it is known.
 fn source(file: &std::path::Path) -> Result<(Box<dyn Read>, Option<u64>), Failure> {
     if file == std::path::Path::new("-") {
         return Ok((Box::new(io::stdin()), None));
@@ -158,7 +158,7 @@ fn source(file: &std::path::Path) -> Result<(Box<dyn Read>, Option<u64>), Failur
     Ok((Box::new(opened), about.is_file().then_some(about.len())))
 }
 
-/// Sends everything and takes the receipt: bytes and hash of what arrived.
+/// Sends everything and waits for the receipt. Returns the number of bytes and their hash.
 fn carry(
     host: &mut QuicHost,
     id: u64,
@@ -179,7 +179,7 @@ fn carry(
         }
         let room = RECEIPT_BYTES + 1 - receipt.len().min(RECEIPT_BYTES);
         host.read(id, room, |bytes| receipt.extend_from_slice(bytes));
-        // Before a failure is looked for: a receiver that has answered may have closed the
+        // Must precede the check for a failure: a receiver that has replied may have closed the
         // connection already.
         if host.has_read_all(id) || receipt.len() > RECEIPT_BYTES {
             break;
@@ -211,8 +211,8 @@ fn carry(
         }
         let taken = read - (filled - place) as u64;
         bar.set_position(taken);
-        // A stack ends a connection whose peer is silent. A peer that only keeps it alive is its
-        // caller's matter, during the handshake as well.
+        // The stack ends a connection whose peer is silent. A peer that merely keeps it alive is
+        // handled here, during the handshake as well.
         let is_its_turn = !host.is_connected(id) || ended || place < filled;
         if progress.has_stalled(Instant::now(), taken, is_its_turn, timeout * STALL_TIMEOUTS) {
             return Err(stalled(host.is_connected(id), to).reason("stalled"));
@@ -239,7 +239,7 @@ fn carry(
     }
 }
 
-/// The receiver answers and makes no progress.
+/// Returns a failure for a receiver that answers but makes no progress.
 fn stalled(connected: bool, to: SocketAddr) -> Failure {
     if connected {
         let text = format!(

@@ -1,4 +1,4 @@
-//! Runs on real packets in a program of the core: the installed command does them.
+//! Runs on real packets in a program of the core, handed over to the installed command.
 
 use ccplane_lab::scenario::Scenario;
 use ccplane_lab::{Backend, Contender, Error};
@@ -7,7 +7,7 @@ use super::{RunArgs, RunDatapath};
 use crate::exit::{Failure, FailureKind};
 use crate::{Registry, installed};
 
-/// A QUIC stack of the installed command.
+/// QUIC stacks of the installed command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stack {
     Noq,
@@ -15,13 +15,13 @@ pub(super) enum Stack {
     S2n,
 }
 
-/// Checks nothing: the installed command does.
+/// Accepts everything: the installed command checks the options.
 pub(super) fn check(_args: &RunArgs, _datapath: RunDatapath) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Becomes the installed command, with an agent that runs the algorithms of this scenario; returns
-/// only when that cannot be.
+/// Replaces this process with the installed command, and starts an agent for the algorithms of this
+/// scenario. Returns only on failure.
 pub(super) fn backend(
     _args: &RunArgs,
     _datapath: RunDatapath,
@@ -37,7 +37,7 @@ pub(super) fn backend(
     Err(installed::hand_over(&words, &contenders, registry))
 }
 
-/// No error is one of real packets.
+/// Errors of real packets do not occur here.
 pub(super) fn kind(_error: &Error) -> Option<FailureKind> {
     None
 }

@@ -12,7 +12,7 @@ use crate::attach::remote::{ask, may_be_silent, names};
 use crate::exit::{Failure, FailureKind};
 use crate::{Registry, doctor};
 
-/// Checks the options of real packets against the datapath.
+/// Checks the options for real packets against the datapath.
 pub(super) fn check(args: &RunArgs, datapath: RunDatapath) -> Result<(), Failure> {
     if let RunDatapath::Quic(stack) = datapath {
         crate::quic::is_built_in(stack)?;
@@ -25,7 +25,7 @@ pub(super) fn check(args: &RunArgs, datapath: RunDatapath) -> Result<(), Failure
     Ok(())
 }
 
-/// Returns the backend of a run on real packets, or what this host lacks for it.
+/// Returns the backend of a run on real packets, or a failure that lists what this host lacks.
 pub(super) fn backend(
     args: &RunArgs,
     datapath: RunDatapath,
@@ -72,7 +72,7 @@ impl From<TimingArg> for Timing {
     }
 }
 
-/// What the host has to have for it.
+/// Returns the host features that the run needs.
 fn needs(datapath: RunDatapath, scenario: &Scenario) -> &'static [doctor::Need] {
     let own = scenario
         .workloads
@@ -90,7 +90,7 @@ fn needs(datapath: RunDatapath, scenario: &Scenario) -> &'static [doctor::Need] 
     }
 }
 
-/// The agent of the command line, with contenders that it may run.
+/// Returns the agent of the command line, after checking that it offers the contenders.
 fn remote_agent(args: &RunArgs, scenario: &Scenario) -> Result<Option<RemoteAgent>, Failure> {
     let Some(address) = args.elsewhere.agent() else {
         return Ok(None);
@@ -112,7 +112,7 @@ fn remote_agent(args: &RunArgs, scenario: &Scenario) -> Result<Option<RemoteAgen
         return Err(Failure::text(FailureKind::Usage, text)
             .hint("name an algorithm of the agent with --alg, or leave out --agent"));
     }
-    // An agent serves a flow whose algorithm it lacks by the first that it has.
+    // Asks first: an agent serves flows of an unknown algorithm with its first one.
     let names = names(&ours, &address)?;
     ask(&address, &names, OperatorLimits::default().fallback_after)?;
     let silence = args.elsewhere.silence;

@@ -1,4 +1,4 @@
-//! The bytes to send: a file, standard input, or a pattern.
+//! Source of the bytes to send: a file, standard input, or a pattern.
 
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -18,14 +18,14 @@ use crate::transfer::wire::Header;
 pub(super) enum SendSource {
     /// Regular file of this length.
     File(File, PathBuf, u64),
-    /// Pipe or device, which ends when its writer ends it.
+    /// Pipe or device, which ends when its writer closes it.
     Pipe(File, PathBuf),
     /// Pattern of this length.
     Pattern(u64),
 }
 
 impl SendSource {
-    /// Opens a file, or standard input for `-`. Returns its description for the receiver as well.
+    /// Opens a file, or standard input for `-`. Also returns its header for the receiver.
     pub fn open(path: &Path) -> Result<(SendSource, Header), Failure> {
         let bad = |why: io::Error| unreadable(path, &why);
         let stream = Header {
@@ -61,7 +61,7 @@ impl SendSource {
         Ok((SendSource::File(file, path.to_owned(), about.len()), header))
     }
 
-    /// Returns a pattern of `bytes` bytes, and its description.
+    /// Returns a pattern of `bytes` bytes, and its header.
     pub fn pattern(bytes: Bytes) -> (SendSource, Header) {
         let header = Header {
             name: Vec::new(),
@@ -71,8 +71,7 @@ impl SendSource {
         (SendSource::Pattern(bytes.get()), header)
     }
 
-    /// Reads from byte `at` on. Returns 0 at the end, and `None` if a pipe has nothing at the
-    /// moment.
+    /// Reads from offset `at`. Returns 0 at the end, and `None` if a pipe has nothing yet.
     pub fn read(&mut self, room: &mut [u8], at: u64) -> Result<Option<usize>, Failure> {
         match self {
             SendSource::File(file, path, bytes) => {
@@ -126,7 +125,7 @@ impl SendSource {
     }
 }
 
-/// Fills `room` from byte `at` of the pattern on. Each eight bytes contain their position, so that
+/// Fills `room` with the pattern from offset `at`. Each eight bytes contain their position, so that
 /// misplaced data changes the hash.
 fn fill_pattern(room: &mut [u8], at: u64) {
     let begun = (at.next_multiple_of(8) - at).min(room.len() as u64) as usize;

@@ -1,4 +1,4 @@
-//! The sender's stream, as bytes for the connection.
+//! Encodes the sender's stream into the connection's send buffer.
 
 use std::collections::VecDeque;
 use std::io::Read;
@@ -10,44 +10,44 @@ use super::source::SendSource;
 use crate::exit::{Failure, FailureKind};
 use crate::transfer::wire::{self, DATA_BYTES_MAX, DATA_HEADER_BYTES, Hash, Header};
 
-/// Bytes per round of the loop, as many as a round of sending takes. More would keep ACKs waiting
-/// while a disk is read.
+/// Bytes per iteration of the main loop, as many as one round of sending takes. More would delay
+/// ACKs while a disk is read.
 const ROUND_BYTES: usize = 256 << 10;
-/// Room below which a frame is built in a buffer of its own.
+/// Space below which a frame is built in a separate buffer.
 const FRAME_ROOM_BYTES_MIN: usize = 64;
-/// Interval of empty frames from a source that pauses. The receiver ends a silent transfer.
+/// Interval of empty frames while a source pauses. The receiver drops a silent transfer.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(1);
 
-/// See the [module](self).
+/// Encoder of the sender's stream.
 pub(super) struct Stream {
     source: SendSource,
-    /// Length of the file, if it is known.
+    /// Length of the file, if known.
     total: Option<u64>,
-    /// Bytes that leave before anything else.
+    /// Encoded bytes to send before anything else.
     pending: VecDeque<u8>,
     hasher: blake3::Hasher,
-    /// Hash of the file, after its end.
+    /// Hash of the file, once it has been read completely.
     hash: Option<Hash>,
-    /// Time of the last bytes for the connection.
+    /// Time of the last bytes passed to the connection.
     given_at: Time,
-    /// Bytes of the file that were read.
+    /// Bytes of the file read so far.
     pub read: u64,
 }
 
-/// Result of a round.
+/// Result of an iteration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FillResult {
-    /// There may be more at once.
+    /// More data may be available immediately.
     More,
-    /// The connection has no room, or the stream is over.
+    /// The send buffer is full, or the stream is over.
     Waits,
-    /// The source has nothing at the moment.
+    /// The source has nothing yet.
     Quiet,
 }
 
 /// Result of one step.
 enum SendStep {
-    /// The room has this many bytes.
+    /// This many bytes were written.
     Gave(usize),
     /// Bytes are pending.
     Pending,
@@ -56,7 +56,7 @@ enum SendStep {
 }
 
 impl Stream {
-    /// Returns the stream of a source; an error if its name is too long.
+    /// Creates the stream of a source. Fails if its name is too long.
     pub fn new(source: SendSource, header: &Header, now: Time) -> Result<Stream, Failure> {
         let head = header.write().map_err(|why| {
             Failure::new(FailureKind::Usage, why)
@@ -73,23 +73,23 @@ impl Stream {
         })
     }
 
-    /// Returns the length of the file, if it is known.
+    /// Returns the length of the file, if known.
     pub fn total(&self) -> Option<u64> {
         self.total
     }
 
-    /// Returns the hash of what was read.
+    /// Returns the hash of the bytes read so far.
     pub fn hash(&self) -> Hash {
         self.hash
             .unwrap_or_else(|| *self.hasher.finalize().as_bytes())
     }
 
-    /// Returns true if the whole file was read.
+    /// Returns true if the whole file has been read.
     pub fn is_over(&self) -> bool {
         self.hash.is_some()
     }
 
-    /// Gives the connection what it has room for, at most [`ROUND_BYTES`].
+    /// Fills the send buffer, with at most [`ROUND_BYTES`].
     pub fn fill(&mut self, host: &mut UdpHost, id: u64) -> Result<FillResult, Failure> {
         let (mut left, now) = (ROUND_BYTES, host.now());
         while left > 0 {
@@ -115,8 +115,8 @@ impl Stream {
         Ok(FillResult::More)
     }
 
-    /// Gives the connection what it has room for before it sends anything, for at most `most`: a
-    /// slow disk would delay the start.
+    /// Fills the send buffer before anything is sent, for at most `most`: a slow disk would delay
+    /// the handshake.
     pub fn read_ahead(
         &mut self,
         host: &mut UdpHost,
@@ -128,7 +128,7 @@ impl Stream {
         Ok(())
     }
 
-    /// Writes the next bytes of the stream.
+    /// Encodes the next bytes of the stream.
     fn next(&mut self, now: Time, room: &mut [u8]) -> Result<SendStep, Failure> {
         if !self.pending.is_empty() {
             return Ok(SendStep::Gave(self.pending.read(room).unwrap_or(0)));
@@ -184,7 +184,7 @@ mod tests {
         Stream::new(source, &header, Time::ZERO).unwrap()
     }
 
-    /// Returns the whole stream, written with this much room at a time.
+    /// Returns the whole stream, written in pieces of `room` bytes.
     fn written(stream: &mut Stream, room: usize) -> Vec<u8> {
         let (mut all, mut room) = (Vec::new(), vec![0; room]);
         loop {
@@ -196,7 +196,7 @@ mod tests {
         }
     }
 
-    /// Returns a connection with a window of 16 MiB whose hello has not left, and the peer's
+    /// Returns a connection with a window of 16 MiB whose hello has not been sent, and the peer's
     /// socket.
     fn connecting() -> (UdpHost, u64, UdpSocket) {
         let peer = UdpSocket::bind("127.0.0.1:0").unwrap();
@@ -241,7 +241,8 @@ mod tests {
         peer.recv(&mut [0; 2000]).unwrap();
     }
 
-    /// At most 64 kB, which is what a pipe holds, in 20 ms: the window would take five seconds.
+    /// The pipe delivers at most 64 kB, its capacity, per 20 ms: filling the window would take five
+    /// seconds.
     #[test]
     fn a_slow_source_does_not_hold_the_hello_up() {
         let (mut host, id, _peer) = connecting();
@@ -262,7 +263,7 @@ mod tests {
             stream
                 .read_ahead(&mut host, id, Duration::from_millis(100))
                 .unwrap();
-            // The writer ends when the other end of its pipe is closed.
+            // Closes the pipe, which ends the writer.
             drop(stream);
         });
         let known = host.connection(id).unwrap().pending();

@@ -1,50 +1,51 @@
-//! Whether the other side still lives. A connection's own timeout doubles its patience at every
-//! try, and would ask six times in ten seconds. This asks often enough to tell loss from death:
-//! with 30 % lost each way half of the questions are answered, and of twelve one in four thousand
-//! times none.
+//! Liveness of the peer. The connection's own timer backs off exponentially and would send only six
+//! probes in ten seconds. This module probes often enough to distinguish loss from a dead peer:
+//! with 30 % loss in each direction half of the probes are answered, and all twelve remain
+//! unanswered once in four thousand cases.
 
 use std::time::Instant;
 
 use ccplane_units::{Duration, Time};
 
-/// Questions that a silent side has to leave unanswered before it is given up.
+/// Unanswered probes after which a silent peer is given up.
 pub const UNANSWERED_PROBES_MAX: u32 = 12;
-/// After a refusal the side is asked so soon again.
+/// Interval of probes after a refusal.
 const REFUSAL_CONFIRM_INTERVAL: Duration = Duration::from_millis(200);
-/// So many questions have to be refused, with nothing heard in between. One refusal can be forged,
-/// or be of an earlier datagram.
+/// Consecutive refused probes, with nothing received in between, that end the connection. A single
+/// refusal can be forged, or answer an earlier datagram.
 const REFUSALS_MIN: u64 = 3;
 
-/// What to do.
+/// Action to take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LivenessVerdict {
-    /// Nothing.
+    /// None.
     Wait,
-    /// Ask for a sign of life.
+    /// Send a probe.
     Ask,
-    /// It does not answer.
+    /// Give up: the peer does not answer.
     Silent,
-    /// Its host says that nobody is there any more.
+    /// Give up: the peer's host reports that its port is closed.
     Refused,
 }
 
-/// Watches one connection.
+/// Liveness of one connection.
 #[derive(Clone, Debug)]
 pub struct Liveness {
     patience: Duration,
-    /// Of the silence that is looked at.
+    /// Start of the current silence.
     since: Time,
     asked: u32,
     asked_at: Time,
-    /// Refusals when this silence began.
+    /// Refusals counted when the silence began.
     refusals: u64,
-    /// Of the last question, and how many of them were refused in a row.
+    /// Refusals counted at the last probe, and the number of consecutive refused probes.
     seen: u64,
     confirmed: u64,
 }
 
 impl Liveness {
-    /// From now on; `patience`: how long to ask before it is given up, 10 s for people who wait.
+    /// Starts at `now`. `patience`: silence after which the peer is given up; 10 s for interactive
+    /// use.
     pub fn new(now: Time, patience: Duration) -> Liveness {
         Liveness {
             patience,
@@ -57,8 +58,8 @@ impl Liveness {
         }
     }
 
-    /// Looks at it: when something was last heard, and how often its host has refused a datagram so
-    /// far.
+    /// Returns the next action, given the time of the last received packet and the number of
+    /// datagrams refused by the peer's host so far.
     pub fn look(&mut self, now: Time, heard: Time, refusals: u64) -> LivenessVerdict {
         if heard > self.since {
             *self = Liveness {
@@ -81,7 +82,7 @@ impl Liveness {
         if now.since(self.asked_at) < every {
             return LivenessVerdict::Wait;
         }
-        // A question that was asked before, and what came of it.
+        // Evaluates the previous probe.
         if refused && self.asked > 0 {
             self.confirmed = if refusals > self.seen {
                 self.confirmed + 1
@@ -99,11 +100,11 @@ impl Liveness {
     }
 }
 
-/// A receiver that lives may take nothing for so many times --timeout. A disk may need minutes to
-/// store a file.
+/// Timeouts of --timeout after which a live receiver without progress is given up. A disk may need
+/// minutes to store a file.
 pub const STALL_TIMEOUTS: u64 = 30;
 
-/// Time since the last progress of the other side, while it is its turn.
+/// Time since the peer's last progress, while progress is expected of it.
 #[derive(Clone, Copy, Debug)]
 pub struct PeerProgress {
     count: u64,
@@ -111,7 +112,7 @@ pub struct PeerProgress {
 }
 
 impl PeerProgress {
-    /// Starts to count at `now`.
+    /// Starts at `now`.
     pub fn new(now: Instant) -> PeerProgress {
         PeerProgress {
             count: 0,
@@ -119,8 +120,7 @@ impl PeerProgress {
         }
     }
 
-    /// Returns true when `count` has stayed the same for `limit` although it was the other side's
-    /// turn all the time.
+    /// Returns true if `count` has not changed for `limit` while it was the peer's turn throughout.
     pub fn has_stalled(
         &mut self,
         now: Instant,
@@ -144,8 +144,8 @@ mod tests {
     const SILENCE_TIMEOUT: Duration = Duration::from_secs(10);
     const TIME_STEP: Duration = Duration::from_millis(50);
 
-    /// Runs for so long; `answers` says what becomes of a question: heard, refused, or nothing.
-    /// When it was given up and why, with the number of questions.
+    /// Simulates `seconds`. `answers` decides the fate of each probe: answered, refused, or
+    /// neither. Returns when and why the peer was given up, and the number of probes.
     fn run(
         seconds: u64,
         mut answers: impl FnMut(u32) -> (bool, bool),
@@ -187,7 +187,7 @@ mod tests {
         let (after, verdict) = over.unwrap();
         assert_eq!(verdict, LivenessVerdict::Refused);
         assert!(after < Duration::from_secs(3), "{after}");
-        // One alone, of whoever: the side answers the next question.
+        // Single refusals are ignored if the peer answers the next probe.
         let (over, _) = run(60, |n| (n % 2 == 0, n % 2 == 1));
         assert_eq!(over, None);
     }

@@ -6,20 +6,20 @@ use std::path::Path;
 
 use crate::escape::printable;
 
-/// Reason why a name cannot be used.
+/// Reason why a name is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum NameError {
-    /// The name is not one entry of a folder.
+    /// The name is not a single path component.
     #[error("`{0}` is not the name of a file in a folder")]
     Outside(String),
-    /// The name starts with a dot, and the sender is unknown.
+    /// The name starts with a dot, and the sender is not authenticated.
     #[error("`{0}` is hidden; hidden files are taken only from senders that `recv --client` names")]
     Hidden(String),
 }
 
-/// Returns a sender's name as an entry of a folder. `hidden` allows names that start with a dot. A
-/// stranger's may not: programs obey files such as `.bashrc`.
+/// Validates a sender's name as an entry of a folder. `hidden` allows names that start with a dot,
+/// which strangers may not use: programs obey files such as `.bashrc`.
 pub fn entry(name: &[u8], hidden: bool) -> Result<OsString, NameError> {
     let shown = || printable(&String::from_utf8_lossy(name));
     if matches!(name, b"" | b"." | b"..") || name.contains(&b'/') || name.contains(&0) {
@@ -31,7 +31,7 @@ pub fn entry(name: &[u8], hidden: bool) -> Result<OsString, NameError> {
     Ok(OsStr::from_bytes(name).to_owned())
 }
 
-/// Returns the `n`-th name next to one that is taken: `report.pdf`, `report-2.pdf`, `report-3.pdf`.
+/// Returns the `n`-th alternative to a taken name: `report.pdf`, `report-2.pdf`, `report-3.pdf`.
 pub fn alternative(name: &OsStr, n: u64) -> OsString {
     let path = Path::new(name);
     let mut name = path.file_stem().unwrap_or_default().to_owned();

@@ -1,7 +1,7 @@
 //! Files from peers, in folders that other users may be able to write to.
 //!
-//! A file is created under a hidden name and gets its own name when it is complete. Both are
-//! relative to the folder's descriptor, so that no link or rename leads the writer elsewhere.
+//! A file is created under a hidden name and gets its own name when it is complete. Both names are
+//! resolved relative to the folder's descriptor, so that no link or rename can redirect the writer.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
@@ -20,10 +20,10 @@ use nix::unistd::{UnlinkatFlags, fsync, getegid, geteuid, linkat, unlinkat};
 
 use crate::exit::{Failure, FailureKind};
 
-/// Bytes of a file's name in its hidden name. The rest of the 255 that file systems take makes it
-/// unique.
+/// Bytes of the file's name included in its hidden name. The rest of the 255 that file systems
+/// allow makes it unique.
 const VISIBLE_NAME_BYTES_MAX: usize = 200;
-/// Hidden names that are tried. They are random, so a second attempt is already rare.
+/// Attempts at an unused hidden name. Names are random, so a second attempt is already rare.
 const NAME_ATTEMPTS_MAX: u32 = 100;
 
 /// Open folder for files from peers.
@@ -34,10 +34,10 @@ pub(crate) struct Folder {
 }
 
 impl Folder {
-    /// Opens a folder. Links in `path` are followed: they are the operator's.
+    /// Opens a folder. Links in `path` are followed, since the operator chose it.
     ///
-    /// Refuses a folder in which any user may replace files: one that others can write to, unless
-    /// it is sticky and owned by root or the caller.
+    /// Refuses a folder in which other users may replace files: one that others can write to,
+    /// unless it is sticky and owned by root or the caller.
     pub fn open(path: &Path) -> Result<Folder, Failure> {
         let bad = |why: io::Error| {
             Failure::text(
@@ -53,7 +53,8 @@ impl Folder {
         let folder = folder.map_err(bad)?;
         let about = folder.metadata().map_err(bad)?;
         let (mode, owner) = (about.mode(), about.uid());
-        // A group of the caller's own, as many systems give each user, counts as the caller.
+        // Many systems give each user a private group. Write access of the caller's own group
+        // counts as the caller's.
         let others_write =
             mode & 0o002 != 0 || mode & 0o020 != 0 && about.gid() != getegid().as_raw();
         let is_guarded = mode & libc::S_ISVTX != 0 && (owner == 0 || owner == geteuid().as_raw());
@@ -73,12 +74,12 @@ impl Folder {
         })
     }
 
-    /// Returns the folder's path as the operator named it.
+    /// Returns the folder's path as given by the operator.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Returns the free bytes of the file system, if it has a limit.
+    /// Returns the free space of the file system, bytes, if it is limited.
     pub fn free_bytes(&self) -> Option<u64> {
         let about = nix::sys::statvfs::fstatvfs(&self.folder).ok()?;
         Some(
@@ -88,7 +89,7 @@ impl Folder {
         )
     }
 
-    /// Creates the file that will be called `name`.
+    /// Creates the file that will be renamed to `name`.
     pub fn create(&self, name: &OsStr) -> io::Result<NewFile> {
         for _ in 0..NAME_ATTEMPTS_MAX {
             let hidden = hidden_name(name, RandomState::new().hash_one(name));
@@ -115,7 +116,7 @@ fn hidden_name(name: &OsStr, random: u64) -> OsString {
     OsString::from_vec([b".", shown, suffix.as_bytes()].concat())
 }
 
-/// Creates an entry of a folder. It fails if anything has that name, a link included.
+/// Creates an entry of a folder. Fails if the name exists, even as a link.
 fn create_new(folder: &impl AsFd, name: &OsStr) -> nix::Result<OwnedFd> {
     if name.as_bytes().contains(&b'/') {
         return Err(Errno::EINVAL);
@@ -128,7 +129,7 @@ fn create_new(folder: &impl AsFd, name: &OsStr) -> nix::Result<OwnedFd> {
         .mode(mode)
         .resolve(ResolveFlag::RESOLVE_BENEATH | ResolveFlag::RESOLVE_NO_SYMLINKS);
     match openat2(folder, name, how) {
-        // Linux before 5.6. A single component has no link on the way either.
+        // Linux before 5.6. A single path component involves no intermediate links either.
         Err(Errno::ENOSYS) => openat(folder, name, flags, mode),
         outcome => outcome,
     }
@@ -143,14 +144,14 @@ pub(crate) struct NewFile {
 }
 
 impl NewFile {
-    /// Makes the file executable for everybody who may read it.
+    /// Makes the file executable for everyone who may read it.
     pub fn make_executable(&self) -> io::Result<()> {
         let mode = self.file.metadata()?.permissions().mode();
         self.file
             .set_permissions(fs::Permissions::from_mode(mode | (mode & 0o444) >> 2))
     }
 
-    /// Gives the file a name that nothing has.
+    /// Links the file to an unused name.
     pub fn link(&self, name: &OsStr) -> io::Result<()> {
         let folder = &self.folder.folder;
         Ok(linkat(
@@ -162,18 +163,18 @@ impl NewFile {
         )?)
     }
 
-    /// Gives the file a name, and replaces what has it.
+    /// Renames the file, replacing an existing one.
     pub fn replace(&self, name: &OsStr) -> io::Result<()> {
         let folder = &self.folder.folder;
         Ok(renameat(folder, self.hidden.as_os_str(), folder, name)?)
     }
 
-    /// Writes the file's contents to the disk.
+    /// Syncs the file's contents to disk.
     pub fn sync(&self) -> io::Result<()> {
         self.file.sync_all()
     }
 
-    /// Writes the file's name to the disk.
+    /// Syncs the folder entry to disk.
     pub fn sync_name(&self) -> io::Result<()> {
         Ok(fsync(&self.folder.folder)?)
     }
@@ -181,7 +182,7 @@ impl NewFile {
 
 impl Drop for NewFile {
     fn drop(&mut self) {
-        // The name is gone after `replace`.
+        // Fails after `replace`, which has removed the hidden name.
         let _ = unlinkat(
             &self.folder.folder,
             self.hidden.as_os_str(),
@@ -251,7 +252,7 @@ mod tests {
         assert!(!victim.exists());
     }
 
-    /// Another user's race: links to a victim come and go under the name that is created.
+    /// Race with another user: links to a victim appear and disappear under the name to create.
     #[test]
     fn no_race_of_links_leads_a_new_file_elsewhere() {
         let folder = TestFolder::new("race");
@@ -262,7 +263,7 @@ mod tests {
         thread::scope(|scope| {
             scope.spawn(|| {
                 while !stop.load(Ordering::Relaxed) {
-                    // Both fail where the other thread was quicker.
+                    // Either call fails if the other thread was faster.
                     let _ = symlink(&victim, folder.0.join(name));
                     let _ = fs::remove_file(folder.0.join(name));
                 }
@@ -280,7 +281,7 @@ mod tests {
         assert_eq!(fs::read(&victim).unwrap(), b"precious");
     }
 
-    /// Another user's race: the folder is swapped for a link to another one.
+    /// Race with another user: the folder is swapped for a link to another one.
     #[test]
     fn a_folder_that_is_swapped_for_a_link_stays_the_folder() {
         let folder = TestFolder::new("swap");

@@ -1,4 +1,4 @@
-//! The place of one received file.
+//! Destination of one received file.
 
 use std::ffi::OsString;
 use std::io::{self, Write};
@@ -8,13 +8,14 @@ use super::name;
 use super::new_file::{Folder, NewFile};
 use super::target::{cannot_write, numbered};
 
-/// Alternative names that are tried. A folder with more is a mistake.
+/// Alternative names to try. A folder with more is a mistake.
 const ALTERNATIVE_NAMES_MAX: u64 = 10_000;
 
-/// Place of one received file. Dropped before [`store`](Sink::store), it leaves nothing.
+/// Destination of one received file. Dropped before [`store`](Sink::store), it leaves nothing
+/// behind.
 pub(crate) struct Sink {
     output: Output,
-    /// Place for people.
+    /// Path or description to display.
     shown: String,
 }
 
@@ -31,10 +32,10 @@ enum Output {
     },
 }
 
-/// Reaction to a name that is taken when the file is complete.
+/// Behaviour if the name is taken when the file is complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NameConflict {
-    /// Replaces the other file.
+    /// Replaces the existing file.
     Replace,
     /// Fails.
     Refuse,
@@ -45,7 +46,7 @@ pub(crate) enum NameConflict {
 }
 
 impl Sink {
-    /// Returns a place without a name to get.
+    /// Creates a sink that writes directly, without a name to set at the end.
     pub fn plain(to: Box<dyn Write + Send>, shown: String) -> Sink {
         Sink {
             output: Output::Plain(to),
@@ -76,7 +77,7 @@ impl Sink {
         })
     }
 
-    /// Writes bytes. An error names the place.
+    /// Writes bytes. Errors name the destination.
     pub fn write(&mut self, bytes: &[u8]) -> Result<(), String> {
         let written = match &mut self.output {
             Output::Plain(to) => to.write_all(bytes),
@@ -85,8 +86,8 @@ impl Sink {
         written.map_err(|why| cannot_write(Path::new(&self.shown), &why))
     }
 
-    /// Gives the complete file its name, and returns it for people. With `sync` both outlive a loss
-    /// of power.
+    /// Gives the complete file its name and returns it for display. With `sync`, contents and name
+    /// survive a power failure.
     pub fn store(mut self, sync: bool) -> Result<String, String> {
         self.name(sync)
             .map_err(|why| cannot_write(Path::new(&self.shown), &why))?;
@@ -119,8 +120,8 @@ impl Sink {
     }
 }
 
-/// Gives a file its name, and returns the name. Only [`NameConflict::Replace`] replaces a file: a link,
-/// unlike a rename, never does.
+/// Gives a file its name, and returns the name. Only [`NameConflict::Replace`] replaces a file: a
+/// hard link, unlike a rename, fails if the name exists.
 fn link(new: &NewFile, wanted: &OsString, taken: NameConflict) -> io::Result<OsString> {
     if taken == NameConflict::Replace {
         return new.replace(wanted).map(|()| wanted.clone());

@@ -1,4 +1,4 @@
-//! The destination of received files.
+//! Destination of received files.
 
 use std::ffi::OsString;
 use std::fs::{self, Metadata, OpenOptions};
@@ -24,7 +24,7 @@ pub(crate) enum Destination {
         folder: Folder,
         /// Name in the folder.
         name: OsString,
-        /// Replaces an existing file.
+        /// Set if an existing file may be replaced.
         force: bool,
     },
     /// Files in a folder.
@@ -34,13 +34,13 @@ pub(crate) enum Destination {
     /// An existing device or pipe, such as `/dev/null`.
     Device {
         path: PathBuf,
-        /// Device and inode of the file that holds it.
+        /// Device and inode numbers of its node.
         id: (u64, u64),
     },
 }
 
 impl Destination {
-    /// Reads `--out`. Refuses what could not be stored later.
+    /// Parses `--out`. Refuses destinations that cannot be written later.
     pub fn parse(out: &Path, force: bool) -> Result<Destination, Failure> {
         if out == Path::new("-") {
             return Ok(Destination::Stdout);
@@ -82,13 +82,13 @@ impl Destination {
         })
     }
 
-    /// Returns true if it takes only one transfer.
+    /// Returns true if the destination takes only one transfer.
     pub fn is_single(&self) -> bool {
         matches!(self, Destination::File { .. } | Destination::Stdout)
     }
 
-    /// Opens the place of a file that the sender describes. `hidden` allows names that start with a
-    /// dot. `n` is the transfer's number, for a file without a name.
+    /// Opens the sink for a file that the sender describes. `hidden` allows names that start with a
+    /// dot. `n` is the number of the transfer, for a file without a name.
     pub fn open(&self, header: &Header, hidden: bool, n: u64) -> Result<Sink, String> {
         self.check_room(header.bytes.unwrap_or(0))?;
         match self {
@@ -149,7 +149,8 @@ impl Destination {
     }
 }
 
-/// Returns the target of a device or pipe. Refuses a link of another user: it could lead anywhere.
+/// Returns the destination for a device or pipe. Refuses a link owned by another user, who could
+/// redirect it.
 fn device(out: &Path, about: &Metadata) -> Result<Destination, Failure> {
     let is_foreign =
         |link: Metadata| link.is_symlink() && link.uid() != 0 && link.uid() != geteuid().as_raw();
@@ -166,7 +167,7 @@ fn device(out: &Path, about: &Metadata) -> Result<Destination, Failure> {
     })
 }
 
-/// Returns the name of the `n`-th transfer without a name of its own.
+/// Returns the name of transfer number `n`, for a file without a name.
 pub(super) fn numbered(n: u64) -> OsString {
     format!("received-{n:04}").into()
 }
@@ -175,7 +176,7 @@ pub(super) fn cannot_write(path: &Path, why: &io::Error) -> String {
     format!("cannot write {}: {why}", path.display())
 }
 
-/// Returns bytes in a form for people.
+/// Formats bytes for display.
 pub(crate) fn human(bytes: u64) -> String {
     indicatif::HumanBytes(bytes).to_string()
 }

@@ -1,4 +1,4 @@
-//! Places of received files.
+//! Tests of where received files are stored.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -8,7 +8,7 @@ use super::sink::Sink;
 use super::target::Destination;
 use super::wire::Header;
 
-/// Folder of a test's own.
+/// Folder of a single test.
 pub(crate) struct TestFolder(pub PathBuf);
 
 impl TestFolder {

@@ -1,4 +1,4 @@
-//! The two streams of a transfer, byte for byte. Integers are big-endian.
+//! Wire format of the two streams of a transfer. Integers are big-endian.
 //!
 //! The sender's stream: `ccpsend3`, the header, data frames, an end frame.
 //!
@@ -10,51 +10,52 @@
 //!
 //! | frame | bytes |
 //! | --- | --- |
-//! | 1, data: length, bytes; without bytes it only shows that the sender is alive | 1 + 4 + |
+//! | 1, data: length, bytes; an empty frame is a keepalive | 1 + 4 + |
 //! | 2, end: BLAKE3 hash of all bytes | 1 + 32 |
 //!
-//! The receiver's stream: `ccprecv3`, then one answer.
+//! The receiver's stream: `ccprecv3`, then one reply.
 //!
-//! | answer | bytes |
+//! | reply | bytes |
 //! | --- | --- |
-//! | 1, stored: hash of what is stored | 1 + 32 |
-//! | 2, differs: hash of what arrived, which is not stored | 1 + 32 |
+//! | 1, stored: hash of the stored file | 1 + 32 |
+//! | 2, differs: hash of the received bytes, which are not stored | 1 + 32 |
 //! | 3, failed: length of the reason, the reason | 1 + 2 + |
 //!
-//! The file depends on no other one, so that a fuzz target can include it.
+//! This file has no dependencies in the crate, so that a fuzz target can include it.
 
-/// Start of the sender's stream; its last digit is the protocol's version.
+/// Start of the sender's stream. The last digit is the protocol version.
 const SENDER_MAGIC: [u8; 8] = *b"ccpsend3";
 /// Start of the receiver's stream.
 const RECEIVER_MAGIC: [u8; 8] = *b"ccprecv3";
-/// Longest name, bytes. It bounds what a stranger makes a receiver hold; longer ones do not open.
+/// Longest name, bytes. It bounds the memory that a stranger can occupy; file systems allow no
+/// more.
 pub const NAME_BYTES_MAX: usize = 255;
 /// Longest data frame, bytes.
 pub const DATA_BYTES_MAX: usize = 1 << 20;
-/// Bytes of a data frame before its data.
+/// Header length of a data frame.
 pub const DATA_HEADER_BYTES: usize = 5;
-/// Longest reason of a failure, bytes. A terminal shows it in a few lines.
+/// Longest reason of a failure, bytes: a few lines on a terminal.
 const REASON_BYTES_MAX: usize = 512;
-/// Bytes of a hash.
+/// Length of a hash.
 pub const HASH_BYTES: usize = 32;
-/// Bytes of the header before the name, with the start of the stream.
+/// Length of the magic and the header without the name.
 const HEADER_BYTES_MIN: usize = 19;
 
 /// BLAKE3 hash.
 pub type Hash = [u8; HASH_BYTES];
 
-/// Description of what is sent.
+/// Description of the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Header {
     /// Name in the receiver's folder; empty lets the receiver choose.
     pub name: Vec<u8>,
     /// Length of a file; `None` for a stream.
     pub bytes: Option<u64>,
-    /// The file is executable for its owner.
+    /// Set if the file is executable for its owner.
     pub executable: bool,
 }
 
-/// Violation of the protocol by the peer.
+/// Protocol violation by the peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum WireError {
@@ -64,22 +65,22 @@ pub enum WireError {
     /// Unknown kind of file.
     #[error("unknown kind of file {0}")]
     File(u8),
-    /// Name beyond [`NAME_BYTES_MAX`].
+    /// Name longer than [`NAME_BYTES_MAX`].
     #[error("a name of {0} bytes; at most {NAME_BYTES_MAX} are allowed")]
     Name(usize),
-    /// Unknown frame or answer.
+    /// Unknown frame or reply.
     #[error("unknown message of kind {0}")]
     Kind(u8),
-    /// Data frame beyond [`DATA_BYTES_MAX`].
+    /// Data frame longer than [`DATA_BYTES_MAX`].
     #[error("a frame of {0} bytes; at most {DATA_BYTES_MAX} are allowed")]
     Data(usize),
-    /// Reason beyond [`REASON_BYTES_MAX`].
+    /// Reason longer than [`REASON_BYTES_MAX`].
     #[error("a reason of {0} bytes; at most {REASON_BYTES_MAX} are allowed")]
     Reason(usize),
 }
 
 impl Header {
-    /// Returns the start of the sender's stream; an error if the name is too long.
+    /// Encodes the start of the sender's stream. Fails if the name is too long.
     pub fn write(&self) -> Result<Vec<u8>, WireError> {
         let length = name_length(self.name.len())?;
         let kind = match (self.bytes, self.executable) {
@@ -103,13 +104,13 @@ fn name_length(bytes: usize) -> Result<u16, WireError> {
         .ok_or(WireError::Name(bytes))
 }
 
-/// Returns the head of a data frame with `length` bytes.
+/// Encodes the header of a data frame with `length` bytes.
 pub fn data(length: u32) -> [u8; DATA_HEADER_BYTES] {
     let [a, b, c, d] = length.to_be_bytes();
     [1, a, b, c, d]
 }
 
-/// Returns the end frame.
+/// Encodes the end frame.
 pub fn end(hash: &Hash) -> Vec<u8> {
     [&[2][..], hash].concat()
 }
@@ -117,26 +118,26 @@ pub fn end(hash: &Hash) -> Vec<u8> {
 /// Part of the sender's stream.
 #[derive(Debug, PartialEq, Eq)]
 pub enum StreamEvent<'a> {
-    /// The header. It comes first, once.
+    /// The header, once and first.
     Header(Header),
-    /// Bytes of the file; none from a sender that is alive and has none at the moment.
+    /// Bytes of the file; empty for a keepalive.
     Data(&'a [u8]),
     /// The end, with the hash of all bytes.
     End(Hash),
 }
 
-/// Parser of the sender's stream, independent of how it is cut.
+/// Incremental parser of the sender's stream, for input in pieces of any size.
 #[derive(Debug, Default)]
 pub struct Frames {
-    /// Bytes of an incomplete head.
+    /// Incomplete header of a frame.
     held: Vec<u8>,
     has_header: bool,
-    /// Bytes of the current frame's data to come.
+    /// Remaining data bytes of the current frame.
     data: usize,
 }
 
 impl Frames {
-    /// Returns the next event, or `None` if it needs more input. It advances `input` past what it
+    /// Returns the next event, or `None` if more input is needed. Advances `input` past the bytes
     /// used.
     pub fn next<'a>(&mut self, input: &mut &'a [u8]) -> Result<Option<StreamEvent<'a>>, WireError> {
         if !self.has_header {
@@ -202,12 +203,12 @@ impl Frames {
     }
 }
 
-/// The receiver's answer.
+/// The receiver's reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TransferReply {
-    /// All bytes are stored, with this hash.
+    /// The file is stored, with this hash.
     Stored(Hash),
-    /// Other bytes than the sender's arrived, with this hash. Nothing is stored.
+    /// The received bytes differ from the sender's, with this hash. Nothing is stored.
     Differs(Hash),
     /// The file cannot be stored, for this reason.
     Failed(String),
@@ -219,7 +220,7 @@ pub fn greeting() -> [u8; 8] {
 }
 
 impl TransferReply {
-    /// Returns the answer as it is sent. A long reason is cut.
+    /// Encodes the reply. A long reason is truncated.
     pub fn write(&self) -> Vec<u8> {
         match self {
             TransferReply::Stored(hash) => [&[1][..], hash].concat(),
@@ -232,7 +233,7 @@ impl TransferReply {
     }
 }
 
-/// Parser of the receiver's stream, independent of how it is cut.
+/// Incremental parser of the receiver's stream, for input in pieces of any size.
 #[derive(Debug, Default)]
 pub struct Answers {
     held: Vec<u8>,
@@ -240,7 +241,7 @@ pub struct Answers {
 }
 
 impl Answers {
-    /// Returns the answer, or `None` if it needs more input. It advances `input` past what it used.
+    /// Returns the reply, or `None` if more input is needed. Advances `input` past the bytes used.
     pub fn next(&mut self, input: &mut &[u8]) -> Result<Option<TransferReply>, WireError> {
         if !self.is_greeted {
             if !hold(&mut self.held, RECEIVER_MAGIC.len(), input) {
@@ -281,7 +282,7 @@ impl Answers {
     }
 }
 
-/// Moves bytes from the input until `length` are held. Returns true if they are.
+/// Moves input into `held` until it has `length` bytes. Returns true if it has.
 fn hold(held: &mut Vec<u8>, length: usize, input: &mut &[u8]) -> bool {
     let missing = length.saturating_sub(held.len()).min(input.len());
     let (taken, rest) = input.split_at(missing);

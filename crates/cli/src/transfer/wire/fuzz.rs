@@ -2,13 +2,13 @@
 
 use super::{Answers, Frames, StreamEvent};
 
-/// Checks that no bytes panic, and that how a stream is cut changes nothing.
+/// Checks that no input panics, and that the result does not depend on how a stream is split.
 pub fn fuzz(bytes: &[u8]) {
     assert_eq!(sent(bytes, bytes.len()), sent(bytes, 1));
     assert_eq!(answered(bytes, bytes.len()), answered(bytes, 1));
 }
 
-/// Returns the events of a stream, with the data of neighbouring frames joined.
+/// Returns the events of a stream, with the data of adjacent frames joined.
 pub fn sent(bytes: &[u8], piece: usize) -> (Vec<String>, Vec<u8>) {
     let (mut frames, mut events, mut data) = (Frames::default(), Vec::new(), Vec::new());
     for mut piece in bytes.chunks(piece.max(1)) {
@@ -28,7 +28,7 @@ pub fn sent(bytes: &[u8], piece: usize) -> (Vec<String>, Vec<u8>) {
     (events, data)
 }
 
-/// Returns the answers of a stream.
+/// Returns the replies in a stream.
 pub fn answered(bytes: &[u8], piece: usize) -> Vec<String> {
     let (mut answers, mut all) = (Answers::default(), Vec::new());
     for mut piece in bytes.chunks(piece.max(1)) {
