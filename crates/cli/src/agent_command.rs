@@ -20,7 +20,6 @@ use crate::python::enter;
 use crate::sandbox::SandboxRequest;
 use crate::{Registry, interrupt, version1};
 
-/// Arguments of `agent`.
 #[derive(Args)]
 #[command(group(clap::ArgGroup::new("where").required(true).multiple(true).args(["unix", "ccp", "tls"])))]
 pub struct AgentArgs {

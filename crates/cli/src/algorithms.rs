@@ -6,7 +6,6 @@ use ccplane_algorithms::Parameters;
 
 use crate::{Registry, version1};
 
-/// Runs the command.
 pub fn run(registry: &Registry, json: bool) {
     if json {
         let all: Vec<_> = registry

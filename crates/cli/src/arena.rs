@@ -20,7 +20,6 @@ use crate::run::{failure, percent_bar, show};
 use crate::sandbox::{RunAs, Sandbox};
 use crate::{Registry, interrupt};
 
-/// Arguments of `arena`.
 #[derive(Args)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub struct ArenaArgs {
@@ -49,12 +48,11 @@ pub struct ArenaArgs {
 
 #[derive(Subcommand)]
 enum ArenaCommand {
-    /// Explain what limits a candidate's score: its worst run around the decisive moment, the
-    /// window and rate in force there, and a baseline on the same link.
+    /// Explain what limits a candidate's score: its worst run around the decisive moment, the rules
+    /// that were active then, and a baseline on the same link.
     Explain(ExplainArgs),
 }
 
-/// Arguments of `arena explain`.
 #[derive(Args)]
 struct ExplainArgs {
     /// Candidate to explain.

@@ -240,8 +240,8 @@ fn rename(steered: &mut [ServingThread], name: &str) -> Result<(), Failure> {
     }
 }
 
-/// Returns the exception counters of all algorithms, except those of an external agent.
-/// `registered`: name in the kernel, if it differs from the algorithm's own.
+/// Returns the exception counters of all algorithms that no external agent runs. `registered`: name
+/// in the kernel, if it differs from the algorithm's own.
 fn counted(
     steered: &[ServingThread],
     apart: Option<&AgentProcess>,
@@ -268,7 +268,7 @@ fn arms(names: &[String]) -> Option<Arms> {
 }
 
 /// Drops the capabilities that only loading needs. With `scheduling`, keeps those with which the
-/// agents' threads set their scheduling and connect.
+/// agents' threads set their scheduling and connect to an agent.
 fn keep_capabilities(args: &AttachArgs, scheduling: bool) -> Result<(), Failure> {
     const CAP_DAC_OVERRIDE: u32 = 1;
     const CAP_DAC_READ_SEARCH: u32 = 2;
@@ -388,7 +388,7 @@ fn wanting(args: &AttachArgs, steered: &[ServingThread]) -> Result<Vec<String>, 
             format!("both {first} and {second} want time stamps, and a device has one set of them"),
         )
         .hint("attach one of the two")),
-        // Names match exactly, since a device has no aliases here.
+        // Compares names: `StampPrograms::attach_device` accepts no aliases of a device.
         (_, devices) => match devices
             .iter()
             .enumerate()

@@ -10,7 +10,6 @@ use clap::Args;
 use crate::exit::{Failure, FailureKind};
 use crate::{program_text, version1};
 
-/// Arguments of `check`.
 #[derive(Args)]
 pub struct CheckArgs {
     /// File with a datapath program or a whole algorithm; `-` for standard input.
@@ -23,7 +22,6 @@ pub struct CheckArgs {
     strict: bool,
 }
 
-/// Runs the command.
 pub fn run(args: &CheckArgs, json: bool) -> Result<(), Failure> {
     let name = args.program.display().to_string();
     let unreadable = |e: std::io::Error| {

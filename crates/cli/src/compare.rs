@@ -10,7 +10,6 @@ use clap::Args;
 use crate::exit::{Failure, FailureKind};
 use crate::results;
 
-/// Arguments of `compare`.
 #[derive(Args)]
 pub struct CompareArgs {
     /// Result folders of `ccplane run`, two or more.
@@ -24,7 +23,6 @@ pub struct CompareArgs {
     force: bool,
 }
 
-/// Runs the command.
 pub fn run(args: &CompareArgs, json: bool) -> Result<(), Failure> {
     let comparison = Comparison::read(&args.folders).map_err(failure)?;
     let page = results::page(args.out.as_deref(), args.force)?;

@@ -54,7 +54,6 @@ pub struct AttachConfig {
 pub struct Rule {
     /// Name of the algorithm; `None` is the first one attached.
     pub algorithm: Option<String>,
-    /// The connections.
     pub selection: Selection,
 }
 

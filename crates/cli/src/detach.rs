@@ -8,7 +8,6 @@ use crate::doctor;
 use crate::exit::{Failure, FailureKind};
 use crate::places::PlacesArgs;
 
-/// Arguments of `detach`.
 #[derive(Args)]
 pub struct DetachArgs {
     /// Congestion control of the kernel to move live flows to first; without it they end on the
@@ -21,7 +20,6 @@ pub struct DetachArgs {
     places: PlacesArgs,
 }
 
-/// Runs the command.
 pub fn run(args: &DetachArgs, json: bool) -> Result<(), Failure> {
     args.places.choose();
     doctor::require(&[doctor::Need::KernelTcp])?;

@@ -20,7 +20,6 @@ use clap::{Args, Subcommand, ValueEnum};
 use crate::exit::{Failure, FailureKind};
 use crate::{doctor, interrupt};
 
-/// Arguments of `emu`.
 #[derive(Args)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub struct EmuArgs {
@@ -74,10 +73,10 @@ pub struct EmuArgs {
     /// and n.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// How to wait for a packet's departure time.
+    /// Method of waiting for a packet's departure time.
     #[arg(long, value_enum, default_value = "balanced")]
     timing: TimingArg,
-    /// Whether packets of one flow may be delivered in batches.
+    /// Batching of packets of one flow on delivery (GSO).
     #[arg(long, value_enum, default_value = "auto")]
     gso: GsoArg,
     /// Connect two interfaces of this host by the link instead, until Ctrl-C: packets that arrive
@@ -151,7 +150,7 @@ enum TimingArg {
 
 #[derive(Clone, Copy, ValueEnum)]
 enum GsoArg {
-    /// Batch packets that take less than 100 us on the line together.
+    /// Batch packets that take less than 100 us on the line.
     Auto,
     /// Always batch: the fewest system calls, but burstier than any real line.
     On,

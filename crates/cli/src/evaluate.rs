@@ -21,7 +21,6 @@ use crate::exit::{Failure, FailureKind};
 use crate::interrupt;
 use crate::run::{command_line, failure, percent_bar, show};
 
-/// Arguments of `evaluate`.
 #[derive(Args)]
 pub struct EvaluateArgs {
     /// Algorithm, with parameters (`cubic`, `cubic:hystart=off`), or one built into the datapath
@@ -68,7 +67,6 @@ const PAGE_FILE: &str = "evaluation.html";
 const METRICS_FILE: &str = "evaluation.json";
 const PARTS_FOLDER: &str = "parts";
 
-/// Runs the command.
 pub fn run(args: &EvaluateArgs, registry: &Registry, json: bool) -> Result<(), Failure> {
     let Some(algorithm) = args.alg.clone().filter(|_| !args.list) else {
         list(json);

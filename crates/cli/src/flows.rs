@@ -11,7 +11,6 @@ use crate::metrics::{AlgorithmStats, StampStats};
 use crate::places::PlacesArgs;
 use crate::{doctor, interrupt, output};
 
-/// Arguments of `flows`.
 #[derive(Args)]
 pub struct FlowsArgs {
     /// Show only the totals of each algorithm.
@@ -73,7 +72,6 @@ pub fn stats() -> Result<Vec<AlgorithmStats>, Failure> {
         .collect())
 }
 
-/// Runs the command.
 #[expect(clippy::disallowed_methods, reason = "it looks again each second")]
 pub fn run(args: &FlowsArgs, json: bool) -> Result<(), Failure> {
     args.places.choose();

@@ -16,7 +16,6 @@ use clap::{Args, Subcommand};
 use crate::exit::{Failure, FailureKind};
 use crate::{Parameters, Registry};
 
-/// Subcommands of `gateway`.
 #[derive(Subcommand)]
 pub enum GatewayCommand {
     /// Create a private key, readable by its owner only, and print the public key; for an existing
@@ -45,14 +44,12 @@ pub enum GatewayCommand {
     Control(PeerArgs),
 }
 
-/// Configuration of a gateway.
 #[derive(Args)]
 pub struct ConfigArgs {
     /// Configuration, a TOML file (docs/gateway.md).
     file: PathBuf,
 }
 
-/// Address of a running gateway.
 #[derive(Args)]
 pub struct AskArgs {
     /// Socket of the running gateway.
@@ -60,7 +57,6 @@ pub struct AskArgs {
     socket: PathBuf,
 }
 
-/// Peer of a running gateway.
 #[derive(Args)]
 pub struct PeerArgs {
     /// Name or public key of the peer.
@@ -69,7 +65,6 @@ pub struct PeerArgs {
     ask: AskArgs,
 }
 
-/// Runs the command.
 pub fn run(command: GatewayCommand, registry: Registry, json: bool) -> Result<(), Failure> {
     match command {
         GatewayCommand::Keys { file } => keys(&file, json),

@@ -8,7 +8,6 @@ use clap::{Args, Subcommand};
 
 use crate::exit::{Failure, FailureKind};
 
-/// Arguments of `keys`.
 #[derive(Args)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub struct KeysArgs {
@@ -36,7 +35,6 @@ enum KeysCommand {
     },
 }
 
-/// Runs the command.
 #[expect(clippy::disallowed_methods, reason = "keys are valid from now on")]
 pub fn run(args: &KeysArgs, json: bool) -> Result<(), Failure> {
     match (&args.command, &args.folder) {

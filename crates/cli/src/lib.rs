@@ -180,8 +180,8 @@ enum Command {
     #[command(subcommand)]
     Qdisc(qdisc::QdiscCommand),
     #[cfg(feature = "host")]
-    /// Run a gateway between two sites: it paces the traffic to the other site and schedules the
-    /// queue locally, over WireGuard.
+    /// Run a gateway between sites: it paces the traffic to each other site and schedules the queue
+    /// locally, over WireGuard.
     #[command(subcommand)]
     Gateway(gateway::GatewayCommand),
     #[cfg(feature = "host")]
@@ -250,8 +250,7 @@ fn command() -> clap::Command {
     command
 }
 
-/// Runs the command line of this process with these algorithms, and with algorithms in program
-/// files.
+/// Runs the command line of this process with these algorithms and those in program files.
 pub fn main_with(registry: Registry) -> ExitCode {
     status(std::env::args_os(), registry).into()
 }

@@ -8,7 +8,6 @@ use clap::{Args, Command, ValueEnum};
 
 use crate::exit::{Failure, FailureKind};
 
-/// Shell with completion.
 #[derive(Clone, Copy, ValueEnum)]
 pub enum Shell {
     /// For `source <(ccplane completions bash)`.
@@ -19,13 +18,11 @@ pub enum Shell {
     Fish,
 }
 
-/// Arguments of `completions`.
 #[derive(Args)]
 pub struct CompletionsArgs {
     shell: Shell,
 }
 
-/// Arguments of `man`.
 #[derive(Args)]
 pub struct ManArgs {
     /// Folder to write to, created if missing: `ccplane.1`, and a page per command such as

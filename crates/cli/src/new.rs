@@ -46,7 +46,6 @@ debug = false
 [workspace]
 "#;
 
-/// Arguments of `new`.
 #[derive(Args)]
 pub struct NewArgs {
     /// Name of the algorithm and of the folder: lower-case letters, digits and `_`, at most 11.
@@ -57,7 +56,6 @@ pub struct NewArgs {
     ccplane: Option<PathBuf>,
 }
 
-/// Runs the command.
 pub fn run(args: &NewArgs, json: bool) -> Result<(), Failure> {
     let name = &args.name;
     // The kernel limits `ccp_<name>` to 15 bytes.

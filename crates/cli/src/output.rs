@@ -1,6 +1,6 @@
 //! Standard output that may be closed or full. The command finishes its work first, cleanup above
-//! all, and reports the output error in its exit code. The macros below shadow those of the
-//! standard library, which panic on such an error.
+//! all, and reports the output error in its exit code. The macros below shadow the standard
+//! library's, which panic on such an error.
 
 use std::fmt;
 use std::io::{self, ErrorKind, IsTerminal, Write};
@@ -36,8 +36,7 @@ macro_rules! eprintln {
 }
 
 /// Writes text to standard output. For a terminal, control characters are escaped, because the text
-/// contains names that come from peers and files. Files and pipes (JSON above all) get the text
-/// unchanged.
+/// contains names from peers and files. Files and pipes (JSON above all) get the text unchanged.
 pub(crate) fn write(text: fmt::Arguments<'_>) {
     static IS_TERMINAL: OnceLock<bool> = OnceLock::new();
     match IS_TERMINAL.get_or_init(|| io::stdout().is_terminal()) {

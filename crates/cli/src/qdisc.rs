@@ -9,7 +9,6 @@ use serde_json::json;
 
 use crate::exit::{Failure, FailureKind};
 
-/// Subcommands of `qdisc`.
 #[derive(Subcommand)]
 pub enum QdiscCommand {
     /// Print the `tc` commands that give a device a strict-priority queue: one band for ordinary
@@ -19,7 +18,6 @@ pub enum QdiscCommand {
     Remove(RemoveArgs),
 }
 
-/// Arguments of `qdisc setup`.
 #[derive(Args)]
 pub struct SetupArgs {
     /// Device whose outgoing packets are queued, such as eth0.
@@ -35,7 +33,6 @@ pub struct SetupArgs {
     apply: bool,
 }
 
-/// Arguments of `qdisc remove`.
 #[derive(Args)]
 pub struct RemoveArgs {
     /// Device whose queue is removed.
@@ -43,7 +40,6 @@ pub struct RemoveArgs {
     dev: String,
 }
 
-/// Runs the command.
 pub fn run(command: &QdiscCommand, json: bool) -> Result<(), Failure> {
     match command {
         QdiscCommand::Setup(args) => setup(args, json),

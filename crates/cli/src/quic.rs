@@ -25,7 +25,6 @@ const CONNECTIONS_PER_ADDRESS_MAX: usize = 4;
 /// Bytes per read of a file.
 const READ_BYTES: usize = 1 << 18;
 
-/// Subcommands of `quic`.
 #[derive(Subcommand)]
 pub enum QuicCommand {
     /// Send a file to a `ccplane quic recv` on another host.
@@ -40,7 +39,7 @@ struct CommonArgs {
     /// QUIC stack.
     #[arg(long, value_enum, default_value = "noq")]
     stack: StackArg,
-    /// Flow-control window of a connection. Below rate times round-trip time it limits the
+    /// Limit of the bytes in flight per connection. Below rate times round-trip time it limits the
     /// throughput.
     #[arg(long, value_name = "BYTES", default_value = "16MiB")]
     window: Bytes,
@@ -106,7 +105,6 @@ impl CommonArgs {
     }
 }
 
-/// Runs the command.
 pub fn run(command: &QuicCommand, registry: &Registry, json: bool) -> Result<(), Failure> {
     match command {
         QuicCommand::Send(args) => send::run(args, registry, json),

@@ -26,7 +26,7 @@ use incoming::{Incoming, ReceiveResult};
 const INTERRUPT_POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// Polling interval while a file is being written to disk.
 const DISK_POLL_INTERVAL: Duration = Duration::from_millis(1);
-/// Timeouts of --timeout after which a live sender without progress is dropped. Its own source may
+/// Multiple of --timeout after which a live sender without progress is dropped: its own source may
 /// pause.
 const PAUSE_TIMEOUTS: u64 = 3;
 /// Concurrent transfers. Each may hold a window of --window bytes: 256 MiB in all with the default.
@@ -35,7 +35,6 @@ const TRANSFERS_MAX: usize = 16;
 /// Concurrent transfers per address, if no certificate authenticates senders.
 const TRANSFERS_PER_ADDRESS_MAX: usize = 4;
 
-/// Arguments of `recv`.
 #[derive(Args)]
 pub struct RecvArgs {
     /// Address to listen on.
@@ -64,7 +63,7 @@ pub struct RecvArgs {
 }
 
 impl RecvArgs {
-    /// Returns the limits on connections from strangers.
+    /// Returns the connection limits; without --client they also bound each address.
     fn limits(&self, once: bool) -> ListenLimits {
         match (once, self.client.is_empty()) {
             (true, _) => ListenLimits::connections(1),

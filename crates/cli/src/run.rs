@@ -24,13 +24,12 @@ use crate::escape::printable;
 use crate::exit::{Failure, FailureKind};
 use crate::{interrupt, results};
 
-// Backends for real packets. The core hands them over to the installed command.
+// Backends for real packets; in the core, a hand-over to the installed command.
 #[cfg_attr(not(feature = "host"), path = "run/handed_over.rs")]
 mod packets;
 
 use packets::Stack;
 
-/// Arguments of `run`.
 #[derive(Args)]
 pub struct RunArgs {
     /// Scenario file with network, workloads and contenders (docs/scenarios.md), in place of the
@@ -74,8 +73,8 @@ pub struct RunArgs {
     /// Random loss towards the receiver: a share, or `gilbert:p=1%:r=25%` for bursts of losses.
     #[arg(long, default_value = "0%", conflicts_with = "scenario")]
     loss: LossModel,
-    /// How the emulator waits for departure times in runs on real packets: `balanced` sleeps,
-    /// `precise` spins and occupies a core.
+    /// Method of waiting for departure times in the emulator, for runs on real packets: `balanced`
+    /// sleeps, `precise` spins and occupies a core.
     #[arg(long, value_enum, default_value = "balanced")]
     timing: TimingArg,
     /// Seed of all random numbers, the same for every contender. In the simulator also a range,
@@ -172,7 +171,6 @@ enum TimingArg {
     Precise,
 }
 
-/// Runs the command.
 pub fn run(args: RunArgs, registry: &Registry, json: bool) -> Result<(), Failure> {
     let datapath = datapath(&args)?;
     let (scenario, blamed) = match &args.scenario {

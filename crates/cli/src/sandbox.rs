@@ -220,7 +220,6 @@ fn read_file(path: &str) -> Result<Vec<u8>, String> {
 /// Starts Python processes.
 #[derive(Debug)]
 pub(crate) struct Sandbox {
-    /// Python interpreter.
     pub(crate) python: PathBuf,
     /// `None` is the caller's user.
     pub(crate) user: Option<RunAs>,

@@ -51,7 +51,6 @@ const SOURCE_POLL_INTERVAL_MIN: Duration = Duration::from_millis(1);
 /// Interval between updates of the progress bar.
 const PROGRESS_INTERVAL: std::time::Duration = std::time::Duration::from_millis(100);
 
-/// Arguments of `send`.
 #[derive(Args)]
 #[command(group(clap::ArgGroup::new("what").required(true).args(["file", "bytes", "fingerprint"])))]
 pub struct SendArgs {
@@ -90,7 +89,6 @@ pub struct SendArgs {
     transfer: TransferArgs,
 }
 
-/// Runs the command.
 pub fn run(args: &SendArgs, registry: &Registry, json: bool) -> Result<(), Failure> {
     if args.fingerprint {
         let fingerprint = identity::load(args.transfer.identity.as_deref())?

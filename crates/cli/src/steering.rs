@@ -22,19 +22,19 @@ pub struct SteerArgs {
     pub alg: Contender,
     #[command(flatten)]
     pub elsewhere: ElsewhereArgs,
-    /// Upper limit on the rate, whatever the algorithm asks for: of packets with their headers, or
-    /// of UDP payload over QUIC.
+    /// Upper limit on the rate, independent of the algorithm: of packets with their headers, or of
+    /// UDP payload over QUIC.
     #[arg(long, value_name = "RATE")]
     pub max_rate: Option<Rate>,
 }
 
-/// Place where the algorithm runs.
+/// Controller of the window.
 pub enum Decides<'a> {
-    /// The transport's built-in congestion control of this name.
+    /// Congestion control of this name, built into the transport.
     Native(&'a str),
-    /// An agent in another process, which provides an algorithm of this name.
+    /// Agent in another process, and the name of its algorithm.
     Agent(AgentAddress, String),
-    /// This process.
+    /// Algorithm in this process.
     Here,
 }
 
@@ -54,9 +54,8 @@ impl SteerArgs {
         })
     }
 
-    /// Returns where the algorithm runs. An agent is asked whether it provides the algorithm; for
-    /// an agent on another host, the round trip to it determines the agent timeout, which is stored
-    /// in `limits`.
+    /// Returns the controller. Asks an agent whether it provides the algorithm; for an agent on
+    /// another host, the round trip to it determines the agent timeout in `limits`.
     pub fn decides(&self, limits: &mut OperatorLimits) -> Result<Decides<'_>, Failure> {
         match (&self.alg, self.elsewhere.agent()) {
             (Contender::Native { name }, None) => Ok(Decides::Native(name)),

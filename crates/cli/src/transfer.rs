@@ -31,10 +31,10 @@ pub struct TransferArgs {
     /// `~/.config/ccplane/identity`.
     #[arg(long, value_name = "FILE")]
     pub identity: Option<PathBuf>,
-    /// Largest packet, IP header included. A smaller limit of the path is discovered.
+    /// Largest packet, IP header included. A smaller path MTU is discovered automatically.
     #[arg(long, value_name = "BYTES", default_value_t = 1500)]
     pub mtu: u32,
-    /// Flow-control window of a connection. Below rate times round-trip time it limits the
+    /// Limit of the bytes in flight per connection. Below rate times round-trip time it limits the
     /// throughput.
     #[arg(long, value_name = "BYTES", default_value = "16MiB")]
     window: Bytes,

@@ -84,7 +84,7 @@ fn parse(line: &[u8]) -> Option<(&str, u64)> {
 pub(super) struct Last(Vec<u64>);
 
 impl Last {
-    /// Calls `told` with the kernel name and count of each algorithm whose count has changed.
+    /// Calls the function with the kernel name and count of each algorithm whose count has changed.
     pub fn changes(&mut self, agent: &Agent, mut told: impl FnMut(&str, u64)) {
         self.0.resize(agent.hosted().count(), 0);
         for (hosted, last) in agent.hosted().zip(&mut self.0) {

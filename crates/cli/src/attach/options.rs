@@ -22,7 +22,6 @@ fn kernel_name(name: &str) -> Result<String, String> {
     }
 }
 
-/// Arguments of `attach`.
 #[derive(Args)]
 pub struct AttachArgs {
     /// Configuration file [default: /etc/ccplane/ccplane.toml, if it exists]. Options and

@@ -9,7 +9,6 @@ use crate::Registry;
 use crate::attach::AttachArgs;
 use crate::exit::{Failure, FailureKind};
 
-/// Subcommands of `config`.
 #[derive(Subcommand)]
 pub enum ConfigCommand {
     /// Check a configuration of `attach`, and point at the first error.
@@ -19,7 +18,6 @@ pub enum ConfigCommand {
     Show(Box<AttachArgs>),
 }
 
-/// Arguments of `config check`.
 #[derive(Args)]
 pub struct CheckArgs {
     /// Configuration, a TOML file (docs/attach.md).
@@ -27,7 +25,6 @@ pub struct CheckArgs {
     file: PathBuf,
 }
 
-/// Runs the command.
 pub fn run(command: &ConfigCommand, registry: &Registry, json: bool) -> Result<(), Failure> {
     match command {
         ConfigCommand::Check(args) => check(&args.file, registry, json),

@@ -21,7 +21,6 @@ use crate::exit::{Failure, FailureKind};
 /// Value with its source.
 #[derive(Clone, Debug)]
 pub struct Setting<T> {
-    /// The value.
     pub value: T,
     from: From,
 }
@@ -39,7 +38,7 @@ enum From {
 }
 
 impl<T> Setting<T> {
-    /// Returns the position in the file, if the value comes from there.
+    /// Returns the position in the file, for a value that is set there.
     pub fn place<'c>(
         &self,
         config: Option<&'c AttachConfig>,

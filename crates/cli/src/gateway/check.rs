@@ -8,7 +8,6 @@ use super::read;
 use crate::Registry;
 use crate::exit::Failure;
 
-/// Runs the command.
 pub fn run(file: &Path, registry: &Registry, json: bool) -> Result<(), Failure> {
     let (config, key) = read(file, registry)?;
     let public = key.public().to_string();

@@ -18,7 +18,6 @@ use crate::{Registry, log, metrics, output};
 /// Interval at which signals are checked.
 const SIGNAL_POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Arguments of `gateway run`.
 #[derive(Args)]
 pub struct RunArgs {
     #[command(flatten)]
@@ -32,7 +31,6 @@ pub struct RunArgs {
     socket: PathBuf,
 }
 
-/// Runs the command.
 #[expect(clippy::disallowed_methods, reason = "it waits for signals")]
 pub fn run(args: &RunArgs, registry: Registry, json: bool) -> Result<(), Failure> {
     let file = &args.config.file;

@@ -23,8 +23,8 @@ use tokio::sync::{Semaphore, oneshot};
 use super::{Format, text};
 use crate::exit::{Failure, FailureKind};
 
-/// Size limit of the request line and headers. Some proxies need more than half of it; a larger
-/// buffer would only cost memory.
+/// Size limit of the request line and headers. A smaller one refuses headers that some proxies add;
+/// a larger one only costs memory.
 const REQUEST_HEAD_BYTES_MAX: usize = 8 * 1024;
 /// Concurrent connections; others wait in the accept queue. A handful of scrapers need no more, and
 /// each connection costs [`REQUEST_HEAD_BYTES_MAX`].

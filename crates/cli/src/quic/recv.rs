@@ -29,7 +29,7 @@ use crate::{identity, interrupt};
 /// Concurrent connections. Each may hold twice the window. With fewer, idle strangers keep others
 /// out sooner.
 const CONNECTIONS_MAX: usize = 16;
-/// Timeouts of --timeout after which a live sender without progress is dropped.
+/// Multiple of --timeout after which a live sender without progress is dropped.
 const PAUSE_TIMEOUTS: u64 = 3;
 /// Time for the sender to acknowledge its receipt once the file is stored.
 const RECEIPT_TIMEOUT: Duration = Duration::from_secs(3);
@@ -39,7 +39,6 @@ const SLOW_TRANSFER_AGE_MIN: Duration = Duration::from_secs(2);
 /// Rate below which a transfer counts as slow, bytes/s.
 const SLOW_TRANSFER_BYTES_PER_SECOND: f64 = 8_000.0;
 
-/// Arguments of `quic recv`.
 #[derive(Args)]
 pub struct RecvArgs {
     /// Address to listen on.
@@ -223,7 +222,7 @@ impl Transfer {
             && (self.bytes as f64) < SLOW_TRANSFER_BYTES_PER_SECOND * age.as_secs_f64()
     }
 
-    /// Returns true if any data is being stored or has been stored.
+    /// Returns true once data of the transfer has been received.
     fn has_begun(&self) -> bool {
         self.sink.is_some() || self.stored.is_some()
     }

@@ -31,7 +31,6 @@ use crate::{Registry, interrupt};
 /// Time to deliver the close to the peer. Nothing depends on it.
 const CLOSE_TIMEOUT: std::time::Duration = std::time::Duration::from_millis(200);
 
-/// Arguments of `quic send`.
 #[derive(Args)]
 pub struct SendArgs {
     /// Receiver and fingerprint of its certificate, as it prints them: HOST:PORT#FINGERPRINT.
@@ -50,7 +49,6 @@ pub struct SendArgs {
     common: CommonArgs,
 }
 
-/// Runs the command.
 pub fn run(args: &SendArgs, registry: &Registry, json: bool) -> Result<(), Failure> {
     let (to, trusted) = receiver(&args.to, "ccplane quic recv", args.insecure)?;
     let stack = args.common.stack()?;

@@ -59,7 +59,6 @@ pub(super) struct Incoming {
 /// Summary of a successful transfer.
 pub(super) struct ReceiveResult {
     pub peer: SocketAddr,
-    /// Path of the file.
     pub place: String,
     /// Name given by the sender.
     pub name: String,
@@ -273,7 +272,6 @@ impl Incoming {
         self.failed = Some("interrupted".to_owned());
     }
 
-    /// Returns the outcome.
     pub fn outcome(mut self) -> Result<ReceiveResult, Failure> {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();

@@ -100,7 +100,7 @@ impl Liveness {
     }
 }
 
-/// Timeouts of --timeout after which a live receiver without progress is given up. A disk may need
+/// Multiple of --timeout after which a live receiver without progress is given up. A disk may need
 /// minutes to store a file.
 pub const STALL_TIMEOUTS: u64 = 30;
 
