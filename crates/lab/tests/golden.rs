@@ -58,7 +58,7 @@ fn digests(threads: usize) -> String {
     files.sort();
     assert_eq!(files.len(), 22);
     let mut found = String::from(
-        "# Digest of each scenario's result. crates/lab/tests/golden.rs says when it may change.\n",
+        "# Digest of each scenario's result. crates/lab/tests/golden.rs explains when it may change.\n",
     );
     for path in files {
         let scenario = Scenario::read(&path).unwrap_or_else(|error| panic!("{error}"));
