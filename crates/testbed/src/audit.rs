@@ -1,4 +1,4 @@
-//! From the emulator's log to a run's record, and the judgement whether its figures can be trusted.
+//! Converts the emulator's log to a run's record and decides if the measurement is valid.
 
 use ccplane_emu::{EmuReport, Fate, Timing};
 use ccplane_lab::record::LinkRecord;
@@ -8,26 +8,26 @@ use ccplane_units::{Duration, Time};
 
 use crate::machine::MachineState;
 
-/// A flow held back by a window or buffer for more than this share of its time was not
-/// congestion-controlled alone.
+/// A flow limited by a window or a buffer for more than this share of its time was not limited by
+/// congestion control alone.
 const LIMITED_TIME_SHARE_MAX: f64 = 0.01;
 
-/// A stall of the machine holds packets back and lets them go at once. When it is longer than this
-/// share of a round-trip time, the burst is of the size of the reserve that a queue of one BDP has
-/// on average.
+/// A stall delays packets and releases them as a burst. At this share of a round-trip time the
+/// burst fills the headroom that a queue of one BDP has on average.
 const STALL_RTT_SHARE_MAX: f64 = 0.25;
 
-/// No machine without real-time scheduling keeps below this.
+/// Machines without real-time scheduling do not stay below this limit.
 const STALL_TOLERANCE: Duration = Duration::from_millis(2);
 
-/// The longest stall of the machine that a run on a path of this round-trip time can bear, whoever
-/// runs.
+/// Returns the longest stall of the machine that a run on a path of this round-trip time tolerates,
+/// for any contender.
 pub fn longest_stall(rtt_ms: f64) -> Duration {
     Duration::from_nanos((rtt_ms * 1e6 * STALL_RTT_SHARE_MAX) as u64).max(STALL_TOLERANCE)
 }
 
-/// What the emulator's log says of the forward link, for so long from the first byte on
-/// (`CLOCK_MONOTONIC`); it could have carried `capacity` bytes.
+/// Builds the record of the forward link from the emulator's log: packets that departed in the
+/// `elapsed_ns` after the first byte (`started_ns`, `CLOCK_MONOTONIC`). `capacity`: bytes that the
+/// link could have carried in this time.
 pub(crate) fn link(
     report: &EmuReport,
     started_ns: u64,
@@ -56,7 +56,8 @@ pub(crate) fn link(
     }
 }
 
-/// The emulator's own judgement, and whether anything but congestion control held the flows back.
+/// Combines the emulator's own audit with disturbances of the machine and with limits other than
+/// congestion control.
 pub(crate) fn audit(
     report: &EmuReport,
     figures: &ContenderMetrics,
@@ -130,8 +131,8 @@ pub(crate) fn audit(
     }
 }
 
-/// What went wrong with the contender, a sentence each: results of its own, and no reason to run it
-/// again.
+/// Describes failures of the contender, a sentence each. They are part of its result and never a
+/// reason to repeat the run.
 pub(crate) fn mishaps(counters: &AlgorithmCounters) -> Vec<String> {
     let mishaps = [
         (

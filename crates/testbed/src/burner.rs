@@ -1,5 +1,5 @@
-//! A thread that computes beside a run, for a run to be compared with one whose agent computes as
-//! much.
+//! A thread that uses CPU time during a run. It makes a run comparable with one whose agent uses as
+//! much CPU.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,23 +9,23 @@ use ccplane_lab::Error;
 
 use crate::traffic::{monotonic_ns, wait_until};
 
-/// How long it computes at a time, as a callback of a millisecond does. Shorter ones cost more to
-/// start than they last; longer ones keep a core from others for a scheduler's slice.
+/// Length of a burst, as of a callback that takes 1 ms. Shorter bursts cost more to start than they
+/// last; longer ones occupy a core for a scheduler's slice.
 const CPU_BURST_NS: u64 = 1_000_000;
 
-/// Computes until it is dropped, behind ordinary threads.
+/// Computes at low priority until dropped.
 pub(crate) struct Burner {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Burner {
-    /// So many percent of one CPU.
+    /// Starts a thread that uses this percentage of one CPU.
     pub fn start(percent: f64) -> Result<Burner, Error> {
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = stop.clone();
         let body = move || {
-            // Everybody may; if not, it goes on at the priority that it has.
+            // No privilege is needed. On failure the thread keeps its priority.
             let _ = ccplane_host::lower_priority();
             burn(pause_ns(percent), &stopped);
         };
@@ -42,13 +42,13 @@ impl Drop for Burner {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
-            // A panic in there was shown when it happened.
+            // The panic hook has already reported a panic of the thread.
             let _ = thread.join();
         }
     }
 }
 
-/// Between two bursts; `None` where there is none to be.
+/// Returns the pause between two bursts, or `None` for a share of 0.1 % or less.
 fn pause_ns(percent: f64) -> Option<u64> {
     let share = (percent / 100.0).clamp(0.0, 1.0);
     (share > 0.001).then(|| ((1.0 / share - 1.0) * CPU_BURST_NS as f64) as u64)

@@ -1,9 +1,8 @@
-//! The control loop over CCP's messages: report → algorithm → update and back, through a real
-//! socket.
+//! The control loop over CCP's messages: report → algorithm → update, through a real socket.
 //!
-//! Agent and datapath are two threads of this process, joined by a Unix datagram socket as they
-//! would be in two. The datapath is one without traffic ([`IdleDatapath`]), the algorithm does as
-//! little as one can that answers ([`LoopAlgorithm`]).
+//! Agent and datapath are two threads of this process, connected by a Unix datagram socket as two
+//! processes would be. The datapath has no traffic ([`IdleDatapath`]), and the algorithm does the
+//! minimum that answers every report ([`LoopAlgorithm`]).
 #![expect(
     clippy::disallowed_methods,
     reason = "it times what real sockets and threads do"
@@ -26,42 +25,42 @@ use crate::cpu;
 pub use answer::{LoopAlgorithm, PROGRAM};
 pub use datapath::IdleDatapath;
 
-/// How to time the control loop.
+/// Parameters of a measurement of the control loop.
 #[derive(Clone, Copy, Debug)]
 pub struct ControlLoop {
-    /// Exchanges timed, after a tenth as many that are not.
+    /// Timed exchanges. A tenth as many untimed ones precede them as a warm-up.
     pub exchanges: usize,
-    /// Threads that keep a CPU busy meanwhile.
+    /// Threads that keep a CPU busy during the measurement.
     pub hogs: usize,
-    /// How agent and datapath wait.
+    /// Wait strategy of agent and datapath.
     pub waiting: WaitStrategy,
 }
 
-/// Why a measurement could not be made.
+/// Reason why a measurement failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LoopError {
-    /// The agent's side.
+    /// Error of the agent.
     #[error(transparent)]
     Link(#[from] LinkError),
-    /// The datapath's side.
+    /// Error of the datapath.
     #[error("the bench's datapath: {0}")]
     Datapath(#[from] io::Error),
-    /// The agent did not answer.
+    /// The agent did not answer in time.
     #[error("the agent did not answer within 5 s")]
     Silent,
 }
 
-/// What an agent did while it served.
+/// Statistics of an agent that has finished serving.
 #[derive(Clone, Debug)]
 pub struct ServeStats {
-    /// What it counted of the algorithm.
+    /// Counters that the agent kept for the algorithm.
     pub stats: AlgorithmStats,
-    /// CPU time of its thread.
+    /// CPU time of the agent's thread.
     pub cpu: Duration,
 }
 
-/// Times report → algorithm → update and back: each exchange's time.
+/// Measures report → algorithm → update and returns the time of each exchange.
 pub fn times(options: &ControlLoop) -> Result<Vec<Duration>, LoopError> {
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {
@@ -91,8 +90,9 @@ pub fn times(options: &ControlLoop) -> Result<Vec<Duration>, LoopError> {
     })
 }
 
-/// Runs an agent on a thread of its own, and `datapath` on this one with the path to reach it; what
-/// the agent did. `updates`: it answers reports.
+/// Runs an agent on its own thread and `datapath` on the calling thread, with the path of the
+/// agent's socket. Returns the result and the agent's statistics. `updates`: the agent answers
+/// reports.
 pub fn with_agent<T>(
     updates: bool,
     waiting: WaitStrategy,
@@ -103,7 +103,7 @@ pub fn with_agent<T>(
     serving(&mut link, updates, waiting, || datapath(&path))
 }
 
-/// The same over any link.
+/// Does the same over any link.
 pub fn serving<T>(
     link: &mut (dyn DatapathLink + Send),
     updates: bool,
@@ -133,7 +133,7 @@ pub fn serving<T>(
     })
 }
 
-/// A path that no other socket of this machine uses.
+/// Returns a socket path that no other test or process uses.
 pub fn fresh_path(what: &str) -> PathBuf {
     static NEXT_NUMBER: AtomicU32 = AtomicU32::new(0);
     let number = NEXT_NUMBER.fetch_add(1, Ordering::Relaxed);

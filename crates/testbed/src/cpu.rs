@@ -1,4 +1,5 @@
-//! CPU time, as the kernel accounts it: this process, one thread of it, the whole machine.
+//! CPU time from the kernel's accounting: of this process, of one of its threads, and of the whole
+//! machine.
 
 use std::fs;
 
@@ -9,18 +10,18 @@ use nix::unistd::{Pid, SysconfVar, sysconf};
 /// CPU time used so far, nanoseconds.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Reading {
-    /// When, `CLOCK_MONOTONIC`.
+    /// Time of the reading, `CLOCK_MONOTONIC`.
     pub at_ns: u64,
     /// This process, all threads, user and system.
     pub process_ns: u64,
-    /// Everything that ran on this machine, interrupts included, idle and waiting excluded.
+    /// Busy time of this machine: includes interrupts, excludes idle and iowait.
     pub machine_ns: u64,
-    /// Of that, interrupts and what they put off: on a machine whose packets are ours, work for
-    /// them, as `ksoftirqd`'s.
+    /// Interrupts and softirqs, included in `machine_ns`. If all packets on the machine are ours
+    /// this is work for them, like `ksoftirqd`'s.
     pub interrupts_ns: u64,
-    /// What a hypervisor withheld from this machine.
+    /// Time stolen by a hypervisor.
     pub stolen_ns: u64,
-    /// The one thread asked for; 0 without one.
+    /// CPU time of the thread passed to [`Reading::now`]; 0 without one.
     pub thread_ns: u64,
 }
 
@@ -40,7 +41,7 @@ impl Reading {
         }
     }
 
-    /// What was used since `earlier`, each in percent of one CPU: process, machine, thread.
+    /// Returns CPU use since `earlier` in percent of one CPU: process, machine, thread.
     pub fn percent_since(&self, earlier: &Reading) -> (f64, f64, f64) {
         let wall = self.at_ns.saturating_sub(earlier.at_ns).max(1) as f64;
         let share = |now: u64, then: u64| now.saturating_sub(then) as f64 * 100.0 / wall;
@@ -51,8 +52,8 @@ impl Reading {
         )
     }
 
-    /// What other processes used since `earlier`, in percent of one CPU. The kernel may count an
-    /// interrupt as the process's too: then it is less.
+    /// Returns CPU use of other processes since `earlier`, in percent of one CPU. The kernel may
+    /// charge interrupt time to the interrupted process as well; the result is then too small.
     pub fn others_percent_since(&self, earlier: &Reading) -> f64 {
         let (process, machine, _) = self.percent_since(earlier);
         let wall = self.at_ns.saturating_sub(earlier.at_ns).max(1) as f64;
@@ -61,26 +62,26 @@ impl Reading {
         (machine - interrupts - process).max(0.0)
     }
 
-    /// What a hypervisor withheld since `earlier`, in percent of one CPU.
+    /// Returns the time stolen by a hypervisor since `earlier`, in percent of one CPU.
     pub fn stolen_percent_since(&self, earlier: &Reading) -> f64 {
         let wall = self.at_ns.saturating_sub(earlier.at_ns).max(1) as f64;
         self.stolen_ns.saturating_sub(earlier.stolen_ns) as f64 * 100.0 / wall
     }
 
-    /// CPU seconds of the process since `earlier`.
+    /// Returns the CPU seconds of the process since `earlier`.
     pub fn process_s_since(&self, earlier: &Reading) -> f64 {
         self.process_ns.saturating_sub(earlier.process_ns) as f64 / 1e9
     }
 
-    /// CPU seconds of the whole machine since `earlier`.
+    /// Returns the CPU seconds of the whole machine since `earlier`.
     pub fn machine_s_since(&self, earlier: &Reading) -> f64 {
         self.machine_ns.saturating_sub(earlier.machine_ns) as f64 / 1e9
     }
 }
 
-/// CPU time of this process so far, all threads, user and system, nanoseconds.
+/// Returns the CPU time of this process, all threads, user and system, nanoseconds.
 pub fn process_ns() -> u64 {
-    // Cannot fail for the calling process.
+    // `getrusage` cannot fail for the calling process.
     getrusage(UsageWho::RUSAGE_SELF)
         .map(|usage| [usage.user_time(), usage.system_time()])
         .map(|times| {
@@ -92,27 +93,27 @@ pub fn process_ns() -> u64 {
         .unwrap_or(0)
 }
 
-/// CPU time of the calling thread so far, nanoseconds.
+/// Returns the CPU time of the calling thread, nanoseconds.
 #[expect(
     clippy::disallowed_methods,
     reason = "it is what measurements of cost are made of"
 )]
 pub fn this_thread_ns() -> u64 {
-    // Cannot fail for the calling thread.
+    // `clock_gettime` cannot fail for the calling thread.
     clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).map_or(0, |t| {
         t.tv_sec() as u64 * 1_000_000_000 + t.tv_nsec() as u64
     })
 }
 
-/// The first number of `schedstat` is the time on a CPU; it needs `CONFIG_SCHED_INFO`, which every
-/// distribution sets.
+/// The first field of `schedstat` is the time on a CPU. It needs `CONFIG_SCHED_INFO`, which all
+/// distributions set.
 fn thread_ns(thread: Pid) -> Option<u64> {
     let text = fs::read_to_string(format!("/proc/self/task/{thread}/schedstat")).ok()?;
     text.split_whitespace().next()?.parse().ok()
 }
 
-/// The first line of `/proc/stat`: user, nice, system, idle, iowait, irq, softirq, steal, in ticks.
-/// Returns busy time in all, and that in interrupts.
+/// Parses the first line of `/proc/stat`: user, nice, system, idle, iowait, irq, softirq, steal, in
+/// ticks. Returns the total busy time and the part of it in interrupts.
 fn busy_ns(stat: &str, tick_ns: u64) -> Option<(u64, u64)> {
     let line = stat.lines().next()?.strip_prefix("cpu ")?;
     let ticks: Vec<u64> = line
@@ -130,7 +131,7 @@ fn busy_ns(stat: &str, tick_ns: u64) -> Option<(u64, u64)> {
     ))
 }
 
-/// The eighth number of the same line; kernels without it have no hypervisor that tells.
+/// Parses the eighth field of the same line (steal). Kernels without it do not report stolen time.
 fn stolen_ns(stat: &str, tick_ns: u64) -> Option<u64> {
     let ticks: u64 = stat
         .lines()

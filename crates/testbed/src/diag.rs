@@ -1,10 +1,8 @@
-//! What the kernel knows about a TCP socket, asked through `inet_diag` (what `ss -ti` prints, as
-//! bytes).
+//! Reads `tcp_info` of a TCP socket through `inet_diag`, as `ss -ti` does.
 //!
-//! One exact look-up a flow: a dump would walk the whole hash table of connections, half a
-//! millisecond each time on a large machine. The layout is that of `struct tcp_info` in
-//! `linux/tcp.h`, which only ever grows at its end; an older kernel sends less and the missing
-//! fields read as 0.
+//! Each query is an exact lookup of one flow: a dump walks the whole hash table of connections,
+//! which takes half a millisecond on a large machine. The layout is `struct tcp_info` in
+//! `linux/tcp.h`, which only grows at its end; fields that an older kernel does not send read as 0.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -17,8 +15,8 @@ use nix::sys::socket::{
 };
 use nix::sys::time::TimeVal;
 
-/// A socket to the kernel's `sock_diag`; it sees the TCP sockets of the network namespace it was
-/// opened in.
+/// A `sock_diag` netlink socket. It reaches the TCP sockets of the network namespace it was opened
+/// in.
 #[derive(Debug)]
 pub struct Diag {
     socket: OwnedFd,
@@ -44,8 +42,8 @@ impl Diag {
             SockFlag::SOCK_CLOEXEC,
             SockProtocol::NetlinkSockDiag,
         )?;
-        // The kernel answers within the call that asks; a second is for a machine that is falling
-        // over.
+        // The kernel answers within the `sendto` call. The timeout of a second only matters on a
+        // badly overloaded machine.
         setsockopt(&socket, sockopt::ReceiveTimeout, &TimeVal::new(1, 0))?;
         Ok(Diag {
             socket,
@@ -53,7 +51,7 @@ impl Diag {
         })
     }
 
-    /// Looks at the connection between `local` and `peer`; `None` when there is none.
+    /// Returns the state of the connection between `local` and `peer`, or `None` if there is none.
     pub fn query(&mut self, local: SocketAddr, peer: SocketAddr) -> io::Result<Option<TcpInfo>> {
         let fd = self.socket.as_raw_fd();
         sendto(
@@ -76,9 +74,9 @@ fn request(local: SocketAddr, peer: SocketAddr) -> Vec<u8> {
     m.extend(((NETLINK_HEADER_BYTES + DIAG_REQUEST_BYTES) as u32).to_ne_bytes());
     m.extend(SOCK_DIAG_BY_FAMILY.to_ne_bytes());
     m.extend(NLM_F_REQUEST.to_ne_bytes());
-    m.extend([0; 8]); // sequence and port: one question at a time needs neither
+    m.extend([0; 8]); // sequence and port ID: not needed with one request at a time
     m.extend([family, IPPROTO_TCP, 1 << (INET_DIAG_INFO - 1), 0]);
-    m.extend(u32::MAX.to_ne_bytes()); // every state
+    m.extend(u32::MAX.to_ne_bytes()); // all TCP states
     m.extend(local.port().to_be_bytes());
     m.extend(peer.port().to_be_bytes());
     m.extend(source);
@@ -151,10 +149,10 @@ fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
         .map(u32::from_ne_bytes)
 }
 
-/// `TCPI_OPT_ECN`
+/// `TCPI_OPT_ECN` of `linux/tcp.h`.
 const TCPI_OPT_ECN: u8 = 8;
 
-/// Reads `struct tcp_info`; offsets as in `linux/tcp.h`.
+/// Parses `struct tcp_info`; offsets as in `linux/tcp.h`.
 fn parse_info(info: &[u8]) -> TcpInfo {
     let byte = |at: usize| info.get(at).copied().unwrap_or(0);
     let word = |at| u32_at(info, at).unwrap_or(0);
@@ -217,7 +215,8 @@ mod tests {
             info.srtt_us > 0 && info.min_rtt_us <= info.srtt_us.max(1000),
             "{info:?}"
         );
-        // The handshake counts one; the reader has all, its acknowledgement may still be under way.
+        // The SYN counts as one byte. The reader has all data, but its last ACK may still be in
+        // flight.
         assert!(
             info.bytes_acked + u64::from(info.unacked) * u64::from(info.mss) >= 100_000,
             "{info:?}"

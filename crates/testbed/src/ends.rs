@@ -12,18 +12,18 @@ use crate::diag::Diag;
 use crate::error::BackendError;
 use crate::traffic;
 
-/// Where the traffic goes: senders and receivers, who may be at the same place, and the receivers'
+/// Namespaces of the senders and of the receivers, which may be the same, and the receivers'
 /// address.
 pub struct TrafficEnds {
-    /// Where senders are.
+    /// Namespace of the senders.
     pub sender: Namespace,
-    /// Where receivers are.
+    /// Namespace of the receivers.
     pub receiver: Namespace,
-    /// Where receivers listen.
+    /// Address that the receivers listen on.
     pub address: IpAddr,
 }
 
-/// Does this in a namespace. `action` says in an error what was being done.
+/// Runs `work` in a namespace. `action` names it in an error.
 pub fn inside<T: Send>(
     namespace: &Namespace,
     action: &'static str,
@@ -36,7 +36,7 @@ pub fn inside<T: Send>(
 }
 
 impl TrafficEnds {
-    /// Both in one namespace, over loopback.
+    /// Creates both ends in one namespace, over loopback.
     pub fn loopback() -> Result<TrafficEnds, Error> {
         let namespace = Namespace::create(&format!("ccplane-bench-{}", std::process::id()))
             .map_err(|error| BackendError::from_host(error, true))?;
@@ -47,7 +47,7 @@ impl TrafficEnds {
         })
     }
 
-    /// Of an emulated path, which has to be kept.
+    /// Returns the ends of an emulated path. The emulator must outlive their use.
     pub fn of(emulator: &Emulator) -> TrafficEnds {
         TrafficEnds {
             sender: emulator.sender_ns().clone(),
@@ -57,9 +57,9 @@ impl TrafficEnds {
     }
 }
 
-/// The connections' two ends, and the kernel's view of the senders'. Where the algorithm wants ECN
-/// or time stamps both ends run its congestion control: that makes the kernel accept the offer and
-/// echo every mark, and answer each packet that has a stamp.
+/// Opens the connections: senders, receivers, and a [`Diag`] socket for the senders. If the
+/// algorithm wants ECN or timestamps, both ends run its congestion control: the kernel then accepts
+/// the offer, echoes every mark and answers each stamped packet.
 pub fn open(
     ends: &TrafficEnds,
     congestion: &str,
@@ -112,8 +112,8 @@ pub fn open(
     Ok((senders, receivers, diag))
 }
 
-/// Refuses connections that did not agree on ECN: what needs marks would see none and take every
-/// queue for empty.
+/// Refuses connections that did not negotiate ECN: an algorithm that relies on marks would see none
+/// and take every queue to be empty.
 fn agreed(senders: &[TcpStream], diag: &mut Diag) -> std::io::Result<()> {
     for sender in senders {
         let (local, peer) = (sender.local_addr()?, sender.peer_addr()?);
@@ -137,7 +137,7 @@ mod tests {
         let mut diag = Diag::open().unwrap();
         let offers = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_ecn").unwrap();
         let agreed = agreed(&[sender], &mut diag);
-        // 1 and 3 make every connection of this host offer it.
+        // With `tcp_ecn` 1 or 3 all connections of this host offer ECN.
         if matches!(offers.trim(), "1" | "3") {
             agreed.unwrap();
         } else {

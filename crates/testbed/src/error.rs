@@ -6,26 +6,26 @@ use ccplane_lab::Error;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BackendError {
-    /// The kernel has no such congestion control.
+    /// The kernel does not have the congestion control.
     #[error("the kernel has no congestion control `{name}`; it has {}{}{}", .known.join(", "), hint(.near), module(.name))]
     UnknownNative {
-        /// Name that was given.
+        /// Requested name.
         name: String,
         /// Names that the kernel has.
         known: Vec<String>,
         /// Known names that are similar.
         near: Vec<String>,
     },
-    /// A QUIC stack has no such congestion control of its own.
+    /// The QUIC stack does not have the congestion control.
     #[error("native:{0}")]
     UnknownOfQuic(#[from] ccplane_quic::host::UnknownNative),
-    /// An algorithm that a QUIC stack cannot run, or an agent that is not there.
+    /// The QUIC stack cannot run the algorithm, or its agent cannot be reached.
     #[error(transparent)]
     Quic(#[from] ccplane_quic::PlaneError),
-    /// A QUIC stack that is not built in, for example.
+    /// The QUIC stack cannot be used, for example because it is not built in.
     #[error(transparent)]
     QuicHost(#[from] ccplane_quic::host::HostError),
-    /// The process may not make namespaces.
+    /// The process may not create namespaces.
     #[error(
         "running real traffic needs root (CAP_NET_ADMIN and CAP_SYS_ADMIN for namespaces and TUN devices{}): {cause}; \
          try again with sudo. Without root, `ccplane check` and `ccplane doctor` run, and `ccplane bench datapath`, \
@@ -33,21 +33,21 @@ pub enum BackendError {
         if *.bpf { ", CAP_BPF and CAP_PERFMON for ccplane's algorithms" } else { "" }
     )]
     NoPermission {
-        /// Error of the system.
+        /// Error of the operating system.
         cause: String,
-        /// True if an algorithm of ccplane's is among the contenders.
+        /// True if a contender runs an algorithm of ccplane.
         bpf: bool,
     },
     /// The emulated path failed.
     #[error(transparent)]
     Emulator(ccplane_emu::Error),
-    /// The agent in another process cannot run it.
+    /// The agent in another process cannot run the algorithm.
     #[error(transparent)]
     Remote(#[from] ccplane_linux::RemoteError),
-    /// The kernel does not take it.
+    /// The kernel does not accept the datapath or the algorithm.
     #[error(transparent)]
     Kernel(ccplane_linux::LoadError),
-    /// The program that stamps could not be attached to sockets.
+    /// The BPF program that adds timestamps could not be attached to sockets.
     #[error("time stamps on kernel TCP: {0}")]
     Sockets(ccplane_linux::select::SelectError),
     /// The algorithm's thread ended without an error, which is a bug in ccplane.
@@ -64,7 +64,7 @@ impl From<BackendError> for Error {
 }
 
 impl BackendError {
-    /// Returns the backend's error in an error of a run, if it is one.
+    /// Returns the `BackendError` inside an error of a run, if there is one.
     pub fn of(error: &Error) -> Option<&BackendError> {
         match error {
             Error::Backend(error) => error.downcast_ref(),
@@ -72,8 +72,8 @@ impl BackendError {
         }
     }
 
-    /// Converts an error of the emulator. A lack of privileges has a hint of its own; with `bpf` it
-    /// names BPF's capabilities too.
+    /// Converts an error of the emulator. Missing privileges become [`BackendError::NoPermission`];
+    /// with `bpf` its message names BPF's capabilities too.
     pub fn from_emulator(error: ccplane_emu::Error, bpf: bool) -> Error {
         match error {
             ccplane_emu::Error::Host(error) => BackendError::from_host(error, bpf),
@@ -81,7 +81,7 @@ impl BackendError {
         }
     }
 
-    /// Converts an error of the host's network likewise.
+    /// Converts an error of the host's network in the same way.
     pub fn from_host(error: ccplane_host::Error, bpf: bool) -> Error {
         match error {
             ccplane_host::Error::Permission { .. } => BackendError::NoPermission {

@@ -1,10 +1,10 @@
 //! Runs scenarios on real packets: kernel TCP, ccplane's transport over UDP, and QUIC, each through
 //! an emulated bottleneck.
 //!
-//! [`RealPackets`] is a [`Backend`](ccplane_lab::Backend) for [`ccplane_lab::run()`]. Experiments on real
-//! packets share the modules: namespaces and hosts ([`ends`], [`wire`]), traffic ([`traffic`],
-//! [`loopback`]), algorithms attached to the kernel ([`steer`]), and the load of the machine
-//! ([`cpu`], [`machine`]).
+//! [`RealPackets`] is a [`Backend`](ccplane_lab::Backend) for [`ccplane_lab::run()`]. The
+//! benchmarks use the modules directly: namespaces and hosts ([`ends`], [`wire`]), traffic
+//! ([`traffic`], [`loopback`]), algorithms attached to the kernel ([`steer`]), and the load of the
+//! machine ([`cpu`], [`machine`]).
 #![forbid(unsafe_code)]
 
 mod audit;

@@ -8,7 +8,7 @@ use ccplane_linux::Observer;
 use ccplane_units::Time;
 use ccplane_wire::WireEvent;
 
-/// Listens to one algorithm's events.
+/// Observer of one algorithm's events.
 pub(crate) struct EventListener<'a> {
     count: &'a AtomicU64,
     room: usize,
@@ -16,7 +16,7 @@ pub(crate) struct EventListener<'a> {
 }
 
 impl<'a> EventListener<'a> {
-    /// Counts every report into `count` and keeps the first `room`.
+    /// Counts every report in `count` and stores the first `room`.
     pub(crate) fn new<'h>(
         hosted: impl Iterator<Item = &'h HostedAlgorithm>,
         count: &'a AtomicU64,

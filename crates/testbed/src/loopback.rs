@@ -1,5 +1,5 @@
-//! One run of kernel TCP as fast as the machine goes, memory to memory: what benchmarks and
-//! experiments on throughput and CPU are made of.
+//! One run of kernel TCP over loopback at full speed, memory to memory, for benchmarks and
+//! experiments on throughput and CPU cost.
 
 use ccplane_algorithms::{Parameters, Registry};
 use ccplane_lab::Contender;
@@ -17,62 +17,64 @@ use crate::machine::MachineWatch;
 use crate::steer::SteeredAlgorithm;
 use crate::traffic::{self, TrafficPlan};
 
-/// One run's figures.
+/// Results of a run.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct LoopbackRun {
-    /// Of all flows, Gbit/s.
+    /// Goodput of all flows together, Gbit/s.
     pub goodput_gbit: f64,
-    /// The same in each interval between two looks.
+    /// Goodput of all flows together in each sampling interval, Gbit/s.
     pub goodputs_gbit: Vec<f64>,
-    /// Of this process: senders, receivers and the agent, with the kernel's work on their behalf.
+    /// CPU time of this process: senders, receivers and the agent, with the kernel's work on their
+    /// behalf.
     pub cpu_s_per_gb: f64,
-    /// Of everything on the machine, kernel threads and other people's work included.
+    /// CPU time of the whole machine, including kernel threads and unrelated processes.
     pub machine_cpu_s_per_gb: f64,
-    /// CPU of everything on the machine, in percent of one CPU.
+    /// CPU use of the whole machine, in percent of one CPU.
     pub machine_cpu_percent: f64,
-    /// Reports that the agent heard.
+    /// Reports that the agent received.
     pub reports_per_s: f64,
-    /// CPU of other processes, in percent of one CPU.
+    /// CPU use of other processes, in percent of one CPU.
     pub others_cpu_percent: f64,
-    /// Reports that found the ring full: their values went out with a later one.
+    /// Reports that found the ring full. Their values were sent with a later report.
     pub ring_lost: u64,
-    /// Flows that fell back to the datapath's own NewReno: what the contender did, and no reason to
-    /// run again.
+    /// Flows that fell back to the datapath's own NewReno. They are part of the contender's result
+    /// and no reason to repeat the run.
     pub fallbacks: u64,
-    /// CPU of the agent's thread, in percent of one CPU.
+    /// CPU use of the agent's thread, in percent of one CPU.
     #[serde(default)]
     pub agent_cpu_percent: f64,
-    /// What the machine did, a sentence each.
+    /// Disturbances by the machine, a sentence each.
     #[serde(default)]
     pub disturbed: Vec<String>,
 }
 
 impl LoopbackRun {
-    /// Whether the machine let it measure. It does not depend on how the contender fared.
+    /// Returns true if the machine did not disturb the run. The contender's result has no
+    /// influence.
     pub fn sound(&self) -> bool {
         self.disturbed.is_empty()
     }
 }
 
-/// How to run once.
+/// Parameters of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct Load {
-    /// Connections.
+    /// Number of connections.
     pub flows: usize,
-    /// For how long they send.
+    /// Time for which they send.
     pub length: Duration,
-    /// Between two looks at all flows. Hundreds of sockets a hundred times a second would be work
-    /// of its own.
+    /// Sampling interval of all flows. Sampling hundreds of sockets a hundred times per second
+    /// would be a load of its own.
     pub look_every: Duration,
-    /// Whether the agent's thread lets ordinary threads, the senders', go before it.
+    /// Runs the agent's thread at a lower priority than ordinary threads such as the senders.
     pub behind: bool,
-    /// A thread that computes beside the run, in percent of one CPU, as the agent of another run
-    /// did; behind as well.
+    /// CPU use of an extra thread, in percent of one CPU, to match the agent of another run. It has
+    /// low priority too.
     pub burn_percent: Option<f64>,
 }
 
 impl Load {
-    /// By itself, as fast as may be.
+    /// Returns a load without a burner and with the agent at normal priority.
     pub fn plain(flows: usize, length: Duration, look_every: Duration) -> Load {
         Load {
             flows,
@@ -84,19 +86,20 @@ impl Load {
     }
 }
 
-/// Bytes that must wait before a receiver is woken, under every condition. With one flow and two
-/// CPUs the sender's CPU is the bottleneck by a hair: when it falls behind, the receiver goes to
-/// sleep between segments, and to wake a halted virtual CPU is where 14 to 18 % of the sender's
-/// samples were (`_raw_spin_unlock_irqrestore`). A ratio taken there says on which side of the hair
-/// a run fell (40 to 60 Gbit/s natively), not what the datapath costs. Too small brings that back;
-/// too large (the receive buffer is 32 MB) makes the sender wait for the receiver, so that it is at
-/// most an eighth of what the kernel lets a receiver hold.
+/// Bytes that must be queued before a receiver is woken, for every contender. With one flow and two
+/// CPUs the sender's CPU is only just the bottleneck: when it falls behind, the receiver sleeps
+/// between segments, and waking a halted virtual CPU took 14 to 18 % of the sender's samples
+/// (`_raw_spin_unlock_irqrestore`). Results then depend on which side of this threshold a run falls
+/// (40 to 60 Gbit/s with the kernel's own algorithms), not on the cost of the datapath. A smaller
+/// value brings the effect back. With a larger one (the receive buffer is 32 MB) the sender waits
+/// for the receiver; the caller therefore limits it to an eighth of what the kernel lets a receiver
+/// hold.
 const RECEIVE_LOW_WATER_BYTES: usize = 1 << 20;
 
-/// iperf3's and the paper's window, 16 MB.
+/// Window of iperf3 and of the paper, 16 MB.
 const WINDOW_BYTES_MAX: usize = 16 << 20;
 
-/// The buffer of each of so many flows on this host.
+/// Returns the buffer size of each of `flows` flows on this host.
 pub fn buffer(flows: usize) -> usize {
     buffer_each(
         flows,
@@ -104,12 +107,13 @@ pub fn buffer(flows: usize) -> usize {
     )
 }
 
-/// The kernel lets each socket hold twice its buffer, and both ends of all flows together hold no
-/// more than TCP may without pressure, the first of `limits` (`tcp_mem`, pages: without pressure,
-/// under pressure, at most). Beyond the last, receivers drop what comes: 256 flows with 16 MB each
-/// then stood at two segments and a timeout for a whole run, the kernel's own as ccplane's.
+/// The kernel lets each socket hold twice its buffer. Both ends of all flows together must not
+/// exceed what TCP may hold without memory pressure, the first value of `limits` (`tcp_mem` in
+/// pages: low, pressure, high). Above the last one receivers drop packets: 256 flows with 16 MB
+/// each then stayed at two segments and a timeout for a whole run, with the kernel's algorithm and
+/// with ccplane's.
 fn buffer_each(flows: usize, limits: &str) -> usize {
-    /// Where pages are larger, buffers are smaller than they could be.
+    /// With larger pages, buffers are smaller than they could be.
     const PAGE_BYTES: usize = 4096;
     let without_pressure = limits
         .split_whitespace()
@@ -119,12 +123,12 @@ fn buffer_each(flows: usize, limits: &str) -> usize {
     WINDOW_BYTES_MAX.min(all / flows.max(1))
 }
 
-/// Largest share of a run for which the machine may stand still at once. A larger one moves a
-/// figure by more than the differences of interest. There is no queue here that a shorter pause
-/// could overflow, and interrupts of a saturated CPU take some milliseconds.
+/// A stall of more than this fraction of a run (1/50) changes a result by more than the differences
+/// of interest. There is no queue that a shorter stall could overflow, and interrupts of a
+/// saturated CPU take some milliseconds.
 const STALL_DIVISOR: u64 = 50;
 
-/// One run: everybody sends as fast as may be.
+/// Runs once, with all flows sending as fast as they can.
 pub fn one(
     ends: &TrafficEnds,
     contender: &Contender,

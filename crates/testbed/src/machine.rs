@@ -1,7 +1,8 @@
-//! What the machine did during a measurement, watched from outside of it.
+//! Disturbances by the machine during a measurement, observed independently of the measured
+//! process.
 //!
-//! Both sides of a comparison are judged by this alone. Whether a run counts never depends on its
-//! result.
+//! Both sides of a comparison are accepted or rejected by these observations alone. Whether a run
+//! counts never depends on its result.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,33 +16,34 @@ use serde::{Deserialize, Serialize};
 use crate::cpu::Reading;
 use crate::traffic::{monotonic_ns, wait_until};
 
-/// Between two looks at a CPU. Rarer ones miss short stalls; ten times as many cost a percent of
+/// Interval at which a CPU is probed. A longer one misses short stalls; a tenth of it costs 1 % of
 /// each CPU.
 const STALL_POLL_INTERVAL_NS: u64 = 1_000_000;
 
-/// Work of other processes, in percent of one CPU, above which figures say more about that work.
-/// Kernel threads, but for those of interrupts, stay well below it.
+/// CPU use of other processes, in percent of one CPU, above which results are invalid. Kernel
+/// threads stay well below it, except for those that handle interrupts.
 pub(crate) const OTHER_CPU_PERCENT_MAX: f64 = 20.0;
 
-/// What a hypervisor gave to others of the CPUs that we wanted, in percent of one. Less is some
-/// ticks of an idle host; more takes as much off a figure.
+/// Time stolen by a hypervisor, in percent of one CPU. An idle host shows some ticks less than
+/// this; more lowers a result by as much.
 const STOLEN_CPU_PERCENT_MAX: f64 = 2.0;
 
-/// What the machine did.
+/// Observed state of the machine.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct MachineState {
-    /// The longest time for which a CPU did not run a ready thread of its highest priority,
-    /// milliseconds. Absent where that priority is not permitted: what is seen then would be the
+    /// Longest time for which a CPU did not run a ready thread of the highest priority,
+    /// milliseconds. Absent if that priority is not permitted: the probe would then measure the
     /// contender's own load.
     pub stall_ms: Option<f64>,
-    /// CPU time that a hypervisor withheld, in percent of one CPU.
+    /// CPU time stolen by a hypervisor, in percent of one CPU.
     pub stolen_percent: f64,
-    /// CPU of other processes, in percent of one CPU.
+    /// CPU use of other processes, in percent of one CPU.
     pub others_percent: f64,
 }
 
 impl MachineState {
-    /// What disturbed a run that can bear stalls up to this long, a sentence each.
+    /// Returns the disturbances of a run that tolerates stalls up to `longest_stall`, a sentence
+    /// each.
     pub fn disturbed(&self, longest_stall: Duration) -> Vec<String> {
         let stall = self
             .stall_ms
@@ -59,7 +61,8 @@ impl MachineState {
     }
 }
 
-/// Looks on from the start until it is finished: a thread on each CPU, above every thread of a run.
+/// Observes the machine until finished: a thread per CPU, at a higher priority than all threads of
+/// a run.
 pub struct MachineWatch {
     stop: Arc<AtomicBool>,
     threads: Vec<JoinHandle<Option<u64>>>,
@@ -67,7 +70,7 @@ pub struct MachineWatch {
 }
 
 impl MachineWatch {
-    /// Begins to look on.
+    /// Starts observing.
     pub fn start() -> MachineWatch {
         let stop = Arc::new(AtomicBool::new(false));
         let ours = Pid::from_raw(0);
@@ -76,7 +79,7 @@ impl MachineWatch {
         let threads = watched.filter_map(|cpu| {
             let stop = stop.clone();
             let name = thread::Builder::new().name("lab-watch".into());
-            // Where a thread cannot be had that CPU is not watched.
+            // A CPU whose thread cannot be started is not observed.
             name.spawn(move || longest_stall(cpu, &stop)).ok()
         });
         MachineWatch {
@@ -86,7 +89,7 @@ impl MachineWatch {
         }
     }
 
-    /// Ends it: what the machine did since the start.
+    /// Stops and returns the state of the machine since the start.
     pub fn finish(mut self) -> MachineState {
         let after = Reading::now(None);
         self.stop.store(true, Ordering::Relaxed);
@@ -108,7 +111,7 @@ impl Drop for MachineWatch {
     }
 }
 
-/// How much later than it wanted a thread of this CPU woke at most, nanoseconds.
+/// Returns the largest wake-up delay of a thread on this CPU, nanoseconds.
 fn longest_stall(cpu: usize, stop: &AtomicBool) -> Option<u64> {
     let mut only = CpuSet::new();
     only.set(cpu).ok()?;

@@ -1,4 +1,4 @@
-//! What carries real packets: the kernel's TCP, ccplane's transport over UDP, or QUIC.
+//! Transports of real packets: the kernel's TCP, ccplane's transport over UDP, or QUIC.
 
 use ccplane_link::AgentAddress;
 use ccplane_quic::Stack;
@@ -7,20 +7,20 @@ use ccplane_units::Duration;
 /// An agent in another process.
 #[derive(Clone, Debug)]
 pub struct RemoteAgent {
-    /// Where it serves.
+    /// Address that the agent serves at.
     pub address: AgentAddress,
-    /// How long a CCP agent may say nothing; without it, as long as it is there.
+    /// Timeout of a silent CCP agent. `None`: it is dropped only when its connection closes.
     pub silence: Option<Duration>,
 }
 
-/// What carries the bytes.
+/// Transport protocol of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TransportKind {
     /// The kernel's TCP.
     Tcp,
-    /// ccplane's transport over UDP; with RC3's second loop where the scenario's `[transport]` has
+    /// ccplane's transport over UDP, with RC3's second loop if the scenario's `[transport]` enables
     /// it.
     Udp,
-    /// QUIC, by one of its stacks.
+    /// QUIC, with one of the supported stacks.
     Quic(Stack),
 }

@@ -1,5 +1,5 @@
-//! Backends on real packets: kernel TCP, our transport over UDP, and QUIC, each through an emulated
-//! bottleneck that a run makes and removes.
+//! Backends on real packets: kernel TCP, ccplane's transport over UDP, and QUIC, each through an
+//! emulated bottleneck that exists for one run.
 
 use ccplane_algorithms::Registry;
 use ccplane_datapath::Capabilities;
@@ -39,33 +39,33 @@ use crate::stamped::Stamping;
 use crate::steer::{AlgorithmRecord, SteeredAlgorithm};
 use crate::traffic;
 
-/// Fewer and no bin is whole; the smallest bin is 10 ms wide.
+/// A shorter run has no complete bin; the smallest bin is 10 ms wide.
 const DURATION_MIN: Duration = Duration::from_millis(100);
 
-/// Throughput and delay are binned by the round-trip time, as the papers do, but not finer than
-/// this: below, a bin of a slow link holds a handful of packets.
+/// Throughput and delay are binned by the round-trip time, as in the papers, but not finer than
+/// this: on a slow link smaller bins hold only a handful of packets.
 const BIN_WIDTH_MIN: Duration = Duration::from_millis(10);
 
-/// What the emulator keeps up with on any machine that it is tested on (docs/emulator.md).
+/// Rate that the emulator sustains on every machine it is tested on (docs/emulator.md).
 const LINK_RATE_MAX: Rate = Rate::from_bytes_per_sec(125_000_000);
 
-/// Real packets.
+/// Backend on real packets.
 #[derive(Clone, Debug)]
 pub struct RealPackets {
-    /// What carries the bytes.
+    /// Transport of the flows.
     pub over: TransportKind,
-    /// How the emulator waits for a packet's time.
+    /// Strategy with which the emulator waits for a packet's departure time.
     pub timing: Timing,
-    /// Who runs ccplane's algorithms; without it this process does.
+    /// Agent in another process that runs ccplane's algorithms. `None`: this process runs them.
     pub agent: Option<RemoteAgent>,
-    /// Whether each workload begins up to a round trip late, as drawn from the run's seed. For
-    /// several runs: flows that always meet at the same moments would be one run, told several
-    /// times. Without it the flows begin as they do in the simulator.
+    /// Delays the start of each workload by up to a round trip, drawn from the run's seed. It is
+    /// for repeated runs: with equal starts they would be copies of one run. Without it the flows
+    /// start as they do in the simulator.
     pub drawn_starts: bool,
 }
 
 impl RealPackets {
-    /// As they come: algorithms in this process, flows that begin on time.
+    /// Returns the backend with defaults: algorithms in this process, flows that start on time.
     pub fn over(over: TransportKind) -> RealPackets {
         RealPackets {
             over,
@@ -107,20 +107,20 @@ impl Backend for RealPackets {
     }
 }
 
-/// A scenario over an emulated bottleneck.
+/// A scenario prepared for an emulated bottleneck.
 struct PreparedPath<'s> {
     scenario: &'s Scenario,
     registry: &'s Registry,
     packets: &'s RealPackets,
     plan: Plan,
     layout: Layout,
-    /// Without a queue, there and back.
+    /// Round-trip time without queueing.
     rtt: Duration,
     setup: Setup,
 }
 
 impl<'s> PreparedPath<'s> {
-    /// Everything that can be wrong is found here, before anything is made.
+    /// Validates the scenario before any resource is created.
     fn of(
         scenario: &'s Scenario,
         registry: &'s Registry,
@@ -185,12 +185,11 @@ impl<'s> PreparedPath<'s> {
         })
     }
 
-    /// The path of a run with this seed.
+    /// Returns the path of a run with this seed.
     fn config(&self, seed: u64) -> EmuConfig {
         let [forward, reverse] = [0, 1].map(|way| {
             let (name, link) = &self.layout.links[way];
-            // The simulated link's own seeds, so that the n-th packet has the same fate there and
-            // here.
+            // Seeds of the simulated link, so that the n-th packet has the same fate in both.
             let seeds = match self.plan.network.link_named(name) {
                 Some(link) => link.seeds(seed),
                 None => LinkSeeds::all(seed.wrapping_add(way as u64)),
@@ -214,7 +213,7 @@ impl<'s> PreparedPath<'s> {
         }
     }
 
-    /// What a run with this seed does.
+    /// Returns the plan of a run with this seed.
     fn plan(
         &self,
         contender: Option<&Contender>,
@@ -225,7 +224,7 @@ impl<'s> PreparedPath<'s> {
             &self.packets.agent,
             controls.wants(contender, self.registry),
         ) {
-            // An agent in another process may have what is not known here.
+            // An agent in another process may have algorithms that are unknown here.
             (Some(_), wants) => Ok(wants.unwrap_or_default()),
             (None, wants) => wants,
         };
@@ -247,7 +246,7 @@ impl<'s> PreparedPath<'s> {
         Ok(plan)
     }
 
-    /// What the drawn link did.
+    /// Returns the record of the link in the report.
     fn link(&self, plan: &RealPlan, recorded: &RealRecord, report: &EmuReport) -> LinkRecord {
         let span = Duration::from_nanos(recorded.elapsed_ns);
         let capacity = could_carry(
@@ -260,7 +259,7 @@ impl<'s> PreparedPath<'s> {
         link(report, recorded.started_ns, recorded.elapsed_ns, capacity)
     }
 
-    /// Runs it over TCP, on a path of its own. Nothing is left behind, whatever happens.
+    /// Runs over TCP on a path created for this run. All resources are removed even on failure.
     fn over_tcp(
         &self,
         contender: Option<&Contender>,
@@ -272,7 +271,7 @@ impl<'s> PreparedPath<'s> {
             .workloads
             .iter()
             .filter_map(|workload| workload.algorithm.as_ref());
-        // Who steers bundles is no congestion control of the kernel's.
+        // The contender that controls bundles is not a congestion control of the kernel.
         let hosts = self.scenario.hosts_of_bundles().or(contender);
         let mut controls = RegisteredControls::start(
             hosts.into_iter().chain(own),
@@ -292,7 +291,8 @@ impl<'s> PreparedPath<'s> {
             seed,
         )?;
         let ends = TrafficEnds::of(&emulator);
-        // One set of stamps: those of the contender, or of the first that wants any.
+        // Only one set of stamps exists: the contender's, or else that of the first algorithm that
+        // wants any.
         let mut steered: Vec<_> = controls.all().collect();
         steered.sort_by_key(|(known, _)| Some(*known) != contender);
         let stamps = steered
@@ -332,7 +332,8 @@ impl<'s> PreparedPath<'s> {
             controls.kernel_name(contender).to_owned()
         });
         let told = controls.finish()?;
-        // Short flows may all have ended before the end.
+        // Short flows may all have ended before the run does, so the counters are consulted as
+        // well.
         let abandoned =
             |finished: &AlgorithmRecord| finished.agent_gone && finished.counters.fallbacks > 0;
         let abandoned = told.iter().filter(|(_, finished)| abandoned(finished));
@@ -356,7 +357,7 @@ impl<'s> PreparedPath<'s> {
             result.figures.one_way = measured.figures();
             result.series.stamped = measured.packets;
         }
-        // What happened to other algorithms of ours in this run is ours as well.
+        // Problems of ccplane's other algorithms in this run are included in the audit.
         for (known, finished) in others {
             let each = mishaps(&finished.counters)
                 .into_iter()
@@ -376,7 +377,7 @@ impl<'s> PreparedPath<'s> {
         Ok(result)
     }
 
-    /// The same over a transport in user space.
+    /// Does the same over a transport in user space.
     fn in_user_space(
         &self,
         contender: Option<&Contender>,
@@ -487,8 +488,8 @@ impl<'s> PreparedPath<'s> {
         result
     }
 
-    /// Contenders whose flows were on the fallback at the end, because the agent in another process
-    /// was gone or silent. `known` are among them.
+    /// Returns the contenders with flows on the fallback at the end, because the agent in another
+    /// process had gone or was silent. They include `known`.
     fn abandoned(&self, recorded: &RealRecord, known: &[Contender]) -> Vec<Contender> {
         let mut abandoned = known.to_vec();
         if self.packets.agent.is_some() {
@@ -526,10 +527,12 @@ impl PreparedRun for PreparedPath<'_> {
     }
 }
 
-/// The stream of random numbers from which a workload's start is drawn; each has the next.
+/// PCG stream from which the start of the first workload is drawn; each further workload uses the
+/// next stream.
 const START_STREAM: u128 = 0x73_7461_7274 << 32;
 
-/// Socket buffers for a path and its queue; one without a limit is taken to hold up to a second.
+/// Returns the size of socket buffers for a path and its queue. An unlimited queue counts as one
+/// second of the link's rate.
 fn buffer(setup: &Setup) -> usize {
     let queue = setup
         .queue_bytes
@@ -537,7 +540,7 @@ fn buffer(setup: &Setup) -> usize {
     traffic::buffer_for(Bytes::new(setup.bdp_bytes.saturating_add(queue)))
 }
 
-/// Bytes of all workloads together.
+/// Returns the bytes received by all workloads.
 fn received(recorded: &RealRecord) -> u64 {
     recorded
         .workloads
@@ -546,7 +549,7 @@ fn received(recorded: &RealRecord) -> u64 {
         .sum()
 }
 
-/// What a caller sees of a run.
+/// Progress of a run, as reported to the caller.
 struct RunView<'p> {
     length: Duration,
     progress: &'p dyn Progress,
@@ -563,7 +566,7 @@ impl<'p> RunView<'p> {
         }
     }
 
-    /// Whether to go on.
+    /// Reports progress and returns false if the run was cancelled.
     fn look(&mut self, gone: Duration, received: u64) -> bool {
         let (span, bytes) = (
             gone.saturating_sub(self.seen.0),
@@ -577,12 +580,12 @@ impl<'p> RunView<'p> {
     }
 }
 
-/// Returns where the hosts are of a scenario that real packets can run.
+/// Returns the layout of the hosts if real packets support the scenario.
 fn layout(scenario: &Scenario, over: TransportKind) -> Result<Layout, Error> {
     supported_layout(scenario, over).map_err(|parts| unsupported(scenario, parts))
 }
 
-/// Returns the error that names all parts that are not supported.
+/// Returns the error that lists all unsupported parts.
 fn unsupported(scenario: &Scenario, parts: Vec<String>) -> Error {
     Error::NotOnLinux {
         file: scenario.file.clone(),
@@ -590,7 +593,7 @@ fn unsupported(scenario: &Scenario, parts: Vec<String>) -> Error {
     }
 }
 
-/// Values with which nothing could be measured.
+/// Rejects values with which no measurement is possible.
 fn check(scenario: &Scenario, link: &LinkSettings, rtt: Duration) -> Result<(), Error> {
     let bad = |what, value: String, fix| Err(Error::Bad { what, value, fix });
     if link.line.mean_rate().is_none() {
@@ -624,7 +627,7 @@ fn check(scenario: &Scenario, link: &LinkSettings, rtt: Duration) -> Result<(), 
     Ok(())
 }
 
-/// Whether there is such an algorithm.
+/// Checks that the algorithm exists and can run on this transport.
 fn known(
     contender: &Contender,
     over: TransportKind,
@@ -637,7 +640,7 @@ fn known(
             .map_err(BackendError::from)?);
     }
     match contender {
-        // An agent in another process knows what it has.
+        // Only the agent in the other process can check the name.
         Contender::Ccplane { .. } if agent.is_some() => Ok(()),
         Contender::Ccplane { name, parameters } => {
             let algorithm = registry.by_name(name, &read(parameters))?;

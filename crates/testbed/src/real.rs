@@ -1,20 +1,20 @@
 //! The workloads of a scenario as real traffic over one emulated bottleneck.
 //!
-//! The machines of `ccplane-workload` decide who sends what to whom, and when; the simulator drives
-//! the same ones. With the same seed both have the same flows: as many, of the same sizes, between
-//! the same hosts. Here two threads do what the machines want, with sockets: [`tcp`] with those of
-//! the kernel's TCP, [`user`] with those of a transport in user space.
+//! The generators of `ccplane-workload` decide who sends what to whom, and when; the simulator uses
+//! the same ones. With the same seed both have the same number of flows, of the same sizes, between
+//! the same hosts. Here two threads carry them out with sockets: [`tcp`] with the kernel's TCP,
+//! [`user`] with a transport in user space.
 //!
-//! **What a completion time counts.** A flow begins when its workload says so: that is when its
-//! connection is asked for, so that the handshake's round trip is part of its time. It is the same
-//! in the simulator, whose connections have a handshake of one round trip too. A flow ends when the
-//! receiving application has read its last byte. Nothing is connected ahead: a flow without end
-//! that begins at time zero sends its first byte a round trip later, here as there.
+//! **Definition of the completion time.** A flow starts when its workload says so. Its connection
+//! is opened then, so the round trip of the handshake is part of the completion time, as it is in
+//! the simulator. A flow ends when the receiving application has read its last byte. No connection
+//! is opened ahead of time: a long-lived flow that starts at time zero sends its first byte a round
+//! trip later, in both backends.
 //!
-//! Where hosts are is in [`layout`]; they are addresses ([`hosts`]), so that fair queues tell flows
-//! apart by addresses and ports. Bundles have [`sites`] behind gateways. What changes on the link
-//! while a run goes on is in [`events`]. [`unsupported`] names what cannot run before
-//! anything is made.
+//! [`layout`] decides where hosts are. They are addresses ([`hosts`]), so that fair queues separate
+//! flows by addresses and ports. Bundles connect [`sites`] behind gateways. [`events`] applies
+//! changes of the link during a run. [`unsupported`] lists what cannot run, before any resource is
+//! created.
 
 mod accepters;
 mod controls;
@@ -50,47 +50,46 @@ pub(crate) use layout::Layout;
 pub(crate) use sites::Sites;
 pub(crate) use unsupported::{supported_layout, unreachable_pairs};
 
-/// What is to run.
+/// Plan of a run.
 pub(crate) struct RealPlan {
-    /// Where the hosts are that the workloads name.
+    /// Addresses of the hosts that the workloads name.
     pub hosts: Hosts,
-    /// In the scenario's order, which decides their random numbers.
+    /// Workloads in the scenario's order, which determines their random numbers.
     pub workloads: Vec<RealWorkload>,
     pub seed: u64,
-    /// For how long, at most.
+    /// Upper limit of the run's duration.
     pub duration: Duration,
-    /// Workloads that the run waits for: it is over once all their flows have ended. None: it takes
-    /// its whole duration.
+    /// Workloads whose completion ends the run early. If empty, the run takes its whole duration.
     pub until: Vec<usize>,
-    /// From when on goodput counts.
+    /// Warm-up time before goodput counts.
     pub warm: Duration,
-    /// Between two looks at the flows that last.
+    /// Sampling interval of long-lived flows.
     pub sample_every: Duration,
     pub events: Vec<LinkEvent>,
-    /// Bytes of a socket's buffers, see [`buffer_for`](crate::traffic::buffer_for).
+    /// Size of a socket's buffers, see [`buffer_for`](crate::traffic::buffer_for).
     pub buffer: usize,
 }
 
-/// A workload and who controls its flows.
+/// A workload and the contender that controls its flows.
 pub(crate) struct RealWorkload {
     pub spec: WorkloadSpec,
     /// `None` for datagrams.
     pub contender: Option<Contender>,
     /// See [`WorkloadRecord::compared`].
     pub compared: bool,
-    /// What has to be switched on for it.
+    /// Capabilities that the contender needs, such as ECN.
     pub wants: Capabilities,
 }
 
-/// What became of it.
+/// Measurements of a run.
 pub(crate) struct RealRecord {
     /// Time zero of the run, `CLOCK_MONOTONIC` nanoseconds.
     pub started_ns: u64,
-    /// For how long bytes were counted.
+    /// Time during which bytes were counted.
     pub elapsed_ns: u64,
-    /// In the plan's order.
+    /// Records in the plan's order.
     pub workloads: Vec<WorkloadRecord>,
-    /// The senders of the flows that were sampled, in the order of the result: compared ones as
-    /// they began, then those of the others by workload.
+    /// Local addresses of the sampled flows, in the order of the result: compared flows by start
+    /// time, then the others by workload.
     pub senders: Vec<SocketAddr>,
 }

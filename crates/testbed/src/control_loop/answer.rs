@@ -1,11 +1,11 @@
-//! The algorithm that is measured: it does as little as one that answers every report can do.
+//! The measured algorithm: the minimum that answers every report.
 
 use ccplane_agent::{Algorithm, Control, FlowInfo, Programs, Report};
 use ccplane_units::Bytes;
 
 pub(super) const ALGORITHM_NAME: &str = "answer";
 
-/// What it reports, as `examples/portus` has it too.
+/// Fold program with six report fields, the same as in `examples/portus`.
 pub const PROGRAM: &str =
     "(def (Report (volatile acked 0) (volatile sacked 0) (volatile loss 0) (volatile timeout false)
      (volatile rtt 0) (volatile inflight 0)))
@@ -18,13 +18,13 @@ pub const PROGRAM: &str =
      (:= Report.inflight Flow.packets_in_flight)
      (report))";
 
-/// Reads six fields and, if asked, answers with a window: additive increase, halving at a loss.
+/// Reads six fields and, if enabled, answers with a window: additive increase, halved on loss.
 pub struct LoopAlgorithm {
-    /// Whether it answers.
+    /// Answers reports with a window if true.
     pub updates: bool,
 }
 
-/// What it knows of a flow.
+/// State of a flow.
 pub struct AnswerFlow {
     cwnd: u64,
     mss: u64,

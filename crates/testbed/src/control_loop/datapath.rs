@@ -1,4 +1,5 @@
-//! A CCP datapath without traffic: it says what one would say, as fast as it is told to.
+//! A CCP datapath without traffic. It sends the messages of a real datapath at the rate the caller
+//! asks for.
 
 use std::io;
 use std::os::fd::AsRawFd;
@@ -15,7 +16,7 @@ use nix::sys::socket::{MsgFlags, UnixAddr, recv, sendto};
 use super::answer::ALGORITHM_NAME;
 use super::{LoopError, fresh_path};
 
-/// Longer and the agent is taken for dead.
+/// Silence of the agent after which it is considered dead.
 const SILENCE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A CCP datapath without traffic.
@@ -23,14 +24,14 @@ pub struct IdleDatapath {
     socket: UnixDatagram,
     path: PathBuf,
     agent: UnixAddr,
-    /// The number of the agent's program.
+    /// Number that the agent gave its program.
     program: u32,
     out: Vec<u8>,
     buffer: Vec<u8>,
 }
 
 impl IdleDatapath {
-    /// Announces itself, takes the agent's program and opens its flows.
+    /// Announces the datapath, installs the agent's program and opens `flows` flows.
     pub fn new(agent: &Path, flows: u32) -> Result<IdleDatapath, LoopError> {
         let path = fresh_path("datapath");
         let socket = UnixDatagram::bind(&path)?;
@@ -73,7 +74,7 @@ impl IdleDatapath {
         Ok(datapath)
     }
 
-    /// Adds a report of this flow to the next datagram.
+    /// Adds a report of `flow` to the next datagram.
     pub fn add_report(&mut self, flow: u32) {
         // Six fields always fit.
         let _ = v1::measure(
@@ -84,13 +85,14 @@ impl IdleDatapath {
         );
     }
 
-    /// Sends `count` reports of this flow as one datagram.
+    /// Sends `count` reports of `flow` as one datagram.
     pub fn report(&mut self, flow: u32, count: usize) -> Result<(), LoopError> {
         (0..count).for_each(|_| self.add_report(flow));
         self.send_all().map(|_| ())
     }
 
-    /// Sends what was added as one datagram, and takes updates while there is no room; how many.
+    /// Sends the added reports as one datagram. Reads updates while the socket is full and returns
+    /// their number.
     pub fn send_all(&mut self) -> Result<u64, LoopError> {
         let mut updates = 0;
         let start = Instant::now();
@@ -113,7 +115,7 @@ impl IdleDatapath {
         Ok(updates)
     }
 
-    /// Takes what has arrived; how many updates there were.
+    /// Reads all datagrams that are waiting and returns the number of updates in them.
     pub fn take_updates(&mut self) -> Result<u64, LoopError> {
         let mut updates = 0;
         loop {
@@ -134,7 +136,7 @@ impl IdleDatapath {
         }
     }
 
-    /// Looks for an update, then sleeps, as the agent does.
+    /// Polls for an update, then sleeps, like the agent.
     pub fn wait_for_update(
         &mut self,
         clock: ThreadClock,
@@ -150,8 +152,8 @@ impl IdleDatapath {
         Ok(())
     }
 
-    /// Asks the kernel for the next datagram until it has an update; `sleeps`: with calls that wait
-    /// for one.
+    /// Receives datagrams until one has an update. `sleeps`: with blocking calls; otherwise it
+    /// polls.
     pub fn take_update(&mut self, sleeps: bool) -> Result<(), LoopError> {
         if sleeps {
             return self.wait_for(|message| matches!(message, v1::V1Message::UpdateField { .. }));
@@ -165,7 +167,7 @@ impl IdleDatapath {
         Ok(())
     }
 
-    /// Sleeps until a message comes that is wanted.
+    /// Blocks until a wanted message arrives.
     fn wait_for(
         &mut self,
         mut wanted: impl FnMut(&v1::V1Message<'_>) -> bool,

@@ -1,5 +1,5 @@
-//! The loop at the receivers' end: accepts, reads and counts by flow, answers when it is told to,
-//! takes datagrams.
+//! Event loop of the receivers: accepts connections, reads and counts bytes per flow, writes
+//! responses on request, and receives datagrams.
 
 use std::collections::HashMap;
 use std::io::{self, Read, Write};
@@ -15,82 +15,81 @@ use super::marks::WriteMarks;
 use super::socket::{self, BLOCK_BYTES, DATAGRAM_HEADER_BYTES};
 use crate::traffic::{self, monotonic_ns};
 
-/// What the other loop wants of this one. Of a flow, [`ServerOrder::Expect`] comes first.
+/// Orders from the senders' loop. The first one for a flow is [`ServerOrder::Expect`].
 #[derive(Debug)]
 pub(super) enum ServerOrder {
-    /// Connections from that address belong to this flow. Their bytes count for the flow and its
-    /// workload. If `awaited` is above 0, [`WriteArrival`] is sent when that number of bytes has been
-    /// read.
+    /// Connections from this address belong to this flow. Their bytes count for the flow and its
+    /// workload. If `awaited` is above 0, [`WriteArrival`] is sent when that number of bytes has
+    /// been read.
     Expect {
         peer: SocketAddr,
         flow: u32,
         received: [Arc<AtomicU64>; 2],
         awaited: u64,
     },
-    /// A write has ended at `total` bytes of the stream: [`WriteArrival`] is sent when they have been
-    /// read.
+    /// A write ends at byte `total` of the stream: [`WriteArrival`] is sent once it has been read.
     Await { flow: u32, total: u64 },
-    /// Write so many bytes back; with `finish` they are the last.
+    /// Writes this number of bytes back; with `finish` the stream ends after them.
     Answer { flow: u32, bytes: u64, finish: bool },
-    /// Nobody is interested in it any more.
+    /// The flow is no longer of interest.
     Forget { flow: u32 },
 }
 
-/// The oldest awaited write of a flow has been read, at this time of `CLOCK_MONOTONIC`.
+/// The oldest awaited write of a flow has been read, at this `CLOCK_MONOTONIC` time.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct WriteArrival {
     pub flow: u32,
     pub at_ns: u64,
 }
 
-/// Events looked at before the mail is.
+/// Events processed before the mailbox is checked.
 const EVENTS_PER_TURN_MAX: usize = 64;
-/// Datagrams read before somebody else has a turn.
+/// Datagrams read before other sockets get a turn.
 const DATAGRAMS_PER_TURN_MAX: usize = 64;
-/// How long nothing may happen before it looks whether the run is over.
+/// Interval at which an idle loop checks if the run has ended.
 const STOP_POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-// What an event is of: a flow by its number, or one of these.
+// Epoll tokens: the number of a flow, or one of these.
 const MAILBOX_TOKEN: u64 = u64::MAX;
 const LISTENER_TOKEN_BASE: u64 = 1 << 40;
 const SINK_TOKEN_BASE: u64 = 1 << 41;
 
-/// A connection that was accepted, or will be.
+/// A connection that was or will be accepted.
 #[derive(Debug)]
 struct AcceptedConnection {
     stream: Option<TcpStream>,
     received: [Arc<AtomicU64>; 2],
     read: u64,
     awaited: WriteMarks,
-    /// To be written back.
+    /// Bytes to write back.
     left: u64,
     finish: bool,
-    /// Its own stream is ended.
+    /// This end has shut down its stream.
     shut: bool,
-    /// The other end has ended its stream.
+    /// The peer has ended its stream.
     ended: bool,
     watched: EpollFlags,
 }
 
-/// See the module.
+/// State of the event loop.
 pub(super) struct Accepters<'r> {
     epoll: Epoll,
     listeners: Vec<TcpListener>,
     sinks: Vec<(UdpSocket, Arc<AtomicU64>)>,
     orders: &'r Mailbox<ServerOrder>,
     told: &'r Mailbox<WriteArrival>,
-    /// Bytes that arrived, of all flows together.
+    /// Bytes received by all flows together.
     total: &'r AtomicU64,
     flows: HashMap<u32, AcceptedConnection>,
-    /// Flows that are not connected yet, by where they come from.
+    /// Flows that are not connected yet, by the client's address.
     expected: HashMap<SocketAddr, u32>,
-    /// Connections of which nobody has told yet.
+    /// Accepted connections without an [`ServerOrder::Expect`] so far.
     strangers: HashMap<SocketAddr, TcpStream>,
     block: Box<[u8]>,
 }
 
 impl<'r> Accepters<'r> {
-    /// With these sockets, each sink with its counter of bytes on the wire.
+    /// Creates the loop with these sockets. Each sink has a counter of bytes on the wire.
     pub fn new(
         listeners: Vec<TcpListener>,
         sinks: Vec<(UdpSocket, Arc<AtomicU64>)>,
@@ -120,7 +119,7 @@ impl<'r> Accepters<'r> {
         })
     }
 
-    /// Works until this time, or until it is to stop; when that was.
+    /// Runs until `end_ns` or until `stop` is set, and returns the time of the end.
     pub fn run(&mut self, end_ns: u64, stop: &AtomicBool) -> io::Result<u64> {
         let mut events = [EpollEvent::empty(); EVENTS_PER_TURN_MAX];
         loop {
@@ -143,7 +142,7 @@ impl<'r> Accepters<'r> {
         }
     }
 
-    /// Lets go of all connections, which are reset: what is on its way belongs to no figure.
+    /// Closes all connections with a reset: data in flight does not count for any result.
     pub fn reset(self) {
         let streams = self.flows.values().filter_map(|flow| flow.stream.as_ref());
         streams.for_each(traffic::reset_on_close);
@@ -208,7 +207,7 @@ impl<'r> Accepters<'r> {
                 Ok(accepted) => accepted,
                 Err(error) => match error.kind() {
                     io::ErrorKind::WouldBlock => break,
-                    // One that gave up while it waited.
+                    // The client gave up while it was in the accept queue.
                     io::ErrorKind::Interrupted | io::ErrorKind::ConnectionAborted => continue,
                     _ => return Err(error),
                 },
@@ -222,9 +221,9 @@ impl<'r> Accepters<'r> {
         Ok(())
     }
 
-    /// A flow's connection is there.
+    /// Attaches the accepted connection to its flow.
     fn begin(&mut self, flow: u32, stream: TcpStream) -> io::Result<()> {
-        // A flow that was given up meanwhile takes its connection with it.
+        // A flow that has been dropped meanwhile drops its connection too.
         if let Some(accepted) = self.flows.get_mut(&flow) {
             accepted.watched = EpollFlags::EPOLLIN;
             self.epoll
@@ -235,7 +234,7 @@ impl<'r> Accepters<'r> {
         Ok(())
     }
 
-    /// One block each way, as far as there is one. A connection that breaks ends only itself.
+    /// Reads and writes at most one block. An error ends only this connection.
     fn turn(&mut self, flow: u32, events: EpollFlags) {
         let Some(accepted) = self.flows.get_mut(&flow) else {
             return;
@@ -276,7 +275,7 @@ impl<'r> Accepters<'r> {
             accepted.shut = true;
             broken |= stream.shutdown(Shutdown::Write).is_err();
         }
-        // It has said all and heard all.
+        // All data has been written and read.
         let over = accepted.left == 0 && accepted.ended;
         if broken || over {
             self.flows.remove(&flow);
@@ -300,7 +299,7 @@ impl<'r> Accepters<'r> {
             return;
         };
         for _ in 0..DATAGRAMS_PER_TURN_MAX {
-            // Whatever the network says of a datagram, the next one may come.
+            // Errors such as ICMP unreachable do not affect the next datagram.
             let Ok(count) = sink.recv(&mut self.block) else {
                 return;
             };

@@ -1,5 +1,5 @@
-//! The congestion controls of a run on kernel TCP: an algorithm of ccplane's is registered once,
-//! whoever of the workloads uses it.
+//! Congestion controls of a run on kernel TCP. An algorithm of ccplane is registered once, even if
+//! several workloads use it.
 
 use ccplane_algorithms::Registry;
 use ccplane_datapath::Capabilities;
@@ -12,13 +12,13 @@ use ccplane_lab::{Contender, read};
 use crate::over::RemoteAgent;
 use crate::steer::{AlgorithmRecord, SteeredAlgorithm};
 
-/// Registered algorithms. They are unregistered when this is finished or dropped.
+/// Registered algorithms. They are unregistered on [`finish`](Self::finish) or drop.
 pub(crate) struct RegisteredControls {
     steered: Vec<(Contender, SteeredAlgorithm)>,
 }
 
 impl RegisteredControls {
-    /// Registers those of ccplane's among them, each once.
+    /// Registers each of ccplane's algorithms among the contenders once.
     pub(crate) fn start<'c>(
         contenders: impl IntoIterator<Item = &'c Contender>,
         registry: &Registry,
@@ -48,34 +48,34 @@ impl RegisteredControls {
         Ok(RegisteredControls { steered })
     }
 
-    /// Of none: ccplane's transport needs no registering.
+    /// Returns an empty set: ccplane's own transport needs no registration.
     pub(crate) fn none() -> RegisteredControls {
         RegisteredControls {
             steered: Vec::new(),
         }
     }
 
-    /// One of ccplane's that was registered.
+    /// Returns the registered algorithm of a contender.
     pub(crate) fn steered(&self, contender: &Contender) -> Option<&SteeredAlgorithm> {
         let mut all = self.steered.iter();
         all.find(|(known, _)| known == contender)
             .map(|(_, steered)| steered)
     }
 
-    /// All of them.
+    /// Returns all registered algorithms.
     pub(crate) fn all(&mut self) -> impl Iterator<Item = (&Contender, &mut SteeredAlgorithm)> {
         self.steered
             .iter_mut()
             .map(|(contender, steered)| (&*contender, steered))
     }
 
-    /// What the sockets choose that it controls.
+    /// Returns the congestion control name that sockets of this contender select.
     pub(crate) fn kernel_name<'n>(&'n self, contender: &'n Contender) -> &'n str {
         self.steered(contender)
             .map_or(contender.algorithm(), SteeredAlgorithm::kernel_name)
     }
 
-    /// The flows of all of them, as the kernel shows them.
+    /// Returns the flows of all algorithms, as the kernel sees them.
     pub(crate) fn flows(&self) -> Vec<Flows> {
         self.steered
             .iter()
@@ -83,7 +83,7 @@ impl RegisteredControls {
             .collect()
     }
 
-    /// What has to be switched on for it.
+    /// Returns the capabilities that a contender needs.
     pub(crate) fn wants(
         &self,
         contender: &Contender,

@@ -1,8 +1,8 @@
-//! The machines of a run's workloads in real time, and the account of their flows: the same
-//! whatever carries the bytes.
+//! Workload generators in real time, and the accounting of their flows. Independent of the
+//! transport.
 //!
-//! Whoever carries them asks [`next_time`](Account::next_time), does what [`poll`](Account::poll)
-//! wants, and tells what became of it.
+//! A transport asks [`next_time`](Account::next_time), carries out what [`poll`](Account::poll)
+//! returns, and reports the outcome.
 
 use std::io;
 use std::sync::Arc;
@@ -19,21 +19,21 @@ use ccplane_workload::{Action, NodeId, WorkloadGenerator};
 use super::hosts::{NamespaceHost, PathSide};
 use super::{RealPlan, RealWorkload};
 
-/// A workload at work.
+/// A workload in progress.
 #[derive(Debug)]
 struct DrivenWorkload {
     running: WorkloadGenerator,
     sends: Sends,
-    /// Flows by their slots.
+    /// Flow numbers by slot.
     slots: Vec<u32>,
-    /// Flows with an end that have not come to it.
+    /// Finite flows that have not ended.
     pending: u64,
-    /// Bytes that accepting applications read; of exchanges, those of responses that have arrived
-    /// whole; of datagrams, all of them on the wire.
+    /// Bytes that accepting applications read. For exchanges: bytes of complete responses. For
+    /// datagrams: bytes on the wire.
     received: Arc<AtomicU64>,
-    /// Exchanges that are in it.
+    /// Exchanges already included in `received`.
     exchanges: usize,
-    /// What it was when counting began.
+    /// Value of `received` when counting began.
     uncounted: u64,
 }
 
@@ -47,35 +47,35 @@ impl DrivenWorkload {
     }
 }
 
-/// What is known of a flow.
+/// State of a flow.
 #[derive(Debug)]
 pub(super) struct RealFlow {
     pub workload: usize,
     slot: Option<u32>,
-    /// Where its opener is: the side, and the number of the space.
+    /// Side and space of the host that opens it.
     pub side: PathSide,
     pub space: usize,
     bytes: Option<u64>,
     started: Time,
     finished: Option<Time>,
     failed: bool,
-    /// Its datapath's fallback served it at the end.
+    /// The flow was on its datapath's fallback at the end.
     pub fell_back: bool,
-    /// Segments that its opener sent again.
+    /// Segments that the opener retransmitted.
     pub retransmitted: u64,
     /// Bytes that the accepting application read.
     pub received: Arc<AtomicU64>,
-    /// What it was when counting began.
+    /// Value of `received` when counting began.
     uncounted: u64,
 }
 
 impl RealFlow {
-    /// Whether its workload hears of it and may write more.
+    /// Returns true if the workload is notified of its progress and may write more.
     pub fn follows(&self) -> bool {
         self.slot.is_some()
     }
 
-    /// Whether it has an end of its own that it has not come to.
+    /// Returns true if the flow is finite, not driven by its workload, and still open.
     fn is_pending(&self) -> bool {
         self.slot.is_none() && self.bytes.is_some() && self.finished.is_none() && !self.failed
     }
@@ -84,7 +84,7 @@ impl RealFlow {
 /// A flow to open.
 pub(super) struct Opening {
     pub workload: usize,
-    /// Where its opener is.
+    /// Host that opens it.
     pub from: NamespaceHost,
     pub bytes: Option<u64>,
     pub follow: bool,
@@ -97,33 +97,34 @@ pub(super) struct Account {
     flows: Vec<RealFlow>,
     /// Bytes count for goodput.
     counts: bool,
-    /// The machines' time, which never goes back.
+    /// Time of the generators; monotonic.
     now: Time,
 }
 
-/// How long flows take alone, by the direction of their data.
+/// Completion times of flows on an idle path, by the direction of their data.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct UnloadedTimes {
     pub rtt: Duration,
-    /// By [`PathSide`]: what it sends at.
+    /// Rate at which each [`PathSide`] can send.
     pub rates: [Option<Rate>; 2],
 }
 
 impl UnloadedTimes {
-    /// Nanoseconds for so many bytes from this side.
+    /// Returns the time for `bytes` from this side, nanoseconds.
     fn takes(&self, from: PathSide, bytes: u64) -> u64 {
         metrics::alone_ns(self.rtt, self.rates[from.index()], bytes)
     }
 }
 
-/// Samples of a flow, with the workload that it is of.
+/// Samples of a flow, with the index of its workload.
 pub(super) type FlowSamples = (usize, Vec<Sample>);
 
-/// Bytes of a workload over time: nanoseconds since the run began, and bytes by then.
+/// Received bytes of a workload over time: nanoseconds since the start of the run, and bytes until
+/// then.
 pub(super) type Course = Vec<(u64, u64)>;
 
-/// Bytes of every workload over time, where there are several; of a single one its flows' samples
-/// say it.
+/// Received bytes of each workload over time. Recorded only for several workloads; for a single one
+/// the samples of its flows are enough.
 #[derive(Debug)]
 pub(super) struct Courses {
     counters: Vec<Arc<AtomicU64>>,
@@ -144,14 +145,14 @@ impl Courses {
         }
     }
 
-    /// A look at this time.
+    /// Takes a sample at this time.
     pub fn look(&mut self, at_ns: u64) {
         for (course, counter) in self.courses.iter_mut().zip(&self.counters) {
             course.push((at_ns, counter.load(Ordering::Relaxed)));
         }
     }
 
-    /// All of them, the last look at the end.
+    /// Takes the final sample and returns all courses.
     pub fn finish(mut self, elapsed_ns: u64) -> Vec<Course> {
         self.look(elapsed_ns);
         self.courses
@@ -159,7 +160,7 @@ impl Courses {
 }
 
 impl Account {
-    /// Nothing has happened yet.
+    /// Creates the accounting of a run that has not started.
     pub fn new(plan: &RealPlan) -> Result<Account, Error> {
         let machine = |(which, workload): (u32, &RealWorkload)| {
             let running = WorkloadGenerator::new(workload.spec.clone(), plan.seed, which)
@@ -183,15 +184,15 @@ impl Account {
         })
     }
 
-    /// What a workload's bytes are in.
+    /// Returns what a workload sends.
     pub fn sends(&self, workload: usize) -> Sends {
         self.machines
             .get(workload)
             .map_or(Sends::Finite, |machine| machine.sends)
     }
 
-    /// Where bytes of a workload are counted that accepting applications read, or of datagrams that
-    /// arrive. Of exchanges nothing is said here: their responses count when they have arrived.
+    /// Returns the counter for bytes that accepting applications of a workload read, or for
+    /// datagrams that arrive. For exchanges it is a dummy: responses count when they are complete.
     pub fn read(&self, workload: usize) -> Arc<AtomicU64> {
         let machine = self.machines.get(workload);
         let machine = machine.filter(|machine| machine.sends != Sends::Exchanges);
@@ -200,7 +201,7 @@ impl Account {
             .unwrap_or_default()
     }
 
-    /// Bytes that count, by workload.
+    /// Returns the counters of received bytes, by workload.
     pub fn counters(&self) -> Vec<Arc<AtomicU64>> {
         self.machines
             .iter()
@@ -208,12 +209,12 @@ impl Account {
             .collect()
     }
 
-    /// Whether bytes count for goodput.
+    /// Returns true if bytes count for goodput.
     pub fn counts(&self) -> bool {
         self.counts
     }
 
-    /// They do from this moment on.
+    /// Starts counting bytes for goodput.
     pub fn count_from_here(&mut self) {
         self.counts = true;
         for machine in &mut self.machines {
@@ -224,7 +225,7 @@ impl Account {
         }
     }
 
-    /// When to poll next, if nothing arrives before.
+    /// Returns the time of the next poll, unless data arrives before.
     pub fn next_time(&self) -> Option<Time> {
         let each = self
             .machines
@@ -233,7 +234,7 @@ impl Account {
         each.min()
     }
 
-    /// What is to be done by now, by which workload; to be asked until it is nothing more.
+    /// Returns an action due by `now` and its workload. The caller repeats until it is `None`.
     pub fn poll(&mut self, now: Time) -> Option<(usize, Action)> {
         self.now = self.now.max(now);
         let now = self.now;
@@ -241,7 +242,7 @@ impl Account {
         all.find_map(|(which, machine)| Some((which, machine.running.poll(now)?)))
     }
 
-    /// A flow begins; its number.
+    /// Starts a flow and returns its number.
     pub fn open(&mut self, now: Time, opening: Opening) -> u32 {
         let number = self.flows.len() as u32;
         let mut slot = None;
@@ -270,17 +271,17 @@ impl Account {
         number
     }
 
-    /// A flow by its number.
+    /// Returns a flow by its number.
     pub fn flow(&self, number: u32) -> Option<&RealFlow> {
         self.flows.get(number as usize)
     }
 
-    /// The same, to change it.
+    /// Returns a flow by its number, mutably.
     pub fn flow_mut(&mut self, number: u32) -> Option<&mut RealFlow> {
         self.flows.get_mut(number as usize)
     }
 
-    /// The number of the flow in a workload's slot.
+    /// Returns the number of the flow in a workload's slot.
     pub fn in_slot(&self, workload: usize, slot: u32) -> Option<u32> {
         self.machines
             .get(workload)?
@@ -289,7 +290,8 @@ impl Account {
             .copied()
     }
 
-    /// The oldest write of a flow in a direction has been read.
+    /// Records that the oldest write of a flow has been read. `back`: in the direction to the
+    /// opener.
     pub fn received(&mut self, at: Time, number: u32, back: bool) {
         self.now = self.now.max(at);
         let Some(flow) = self.flows.get_mut(number as usize) else {
@@ -308,11 +310,11 @@ impl Account {
         }
     }
 
-    /// A flow has ended before its time.
+    /// Records that a flow ended prematurely.
     pub fn failed(&mut self, number: u32) {
         if let Some(flow) = self.flows.get_mut(number as usize) {
             let ends = flow.is_pending();
-            // What broke once everything had arrived has done its work.
+            // A finite flow whose data has arrived completely has not failed.
             flow.failed |= flow.finished.is_none() || flow.slot.is_some();
             if let Some(machine) = self.machines.get_mut(flow.workload) {
                 machine.pending -= u64::from(ends);
@@ -320,8 +322,8 @@ impl Account {
         }
     }
 
-    /// Whether all flows of these workloads have ended and no more will come; never where there are
-    /// none.
+    /// Returns true if all flows of these workloads have ended and no more will start; false for an
+    /// empty list.
     pub fn over(&self, workloads: &[usize]) -> bool {
         let mut all = workloads
             .iter()
@@ -329,8 +331,8 @@ impl Account {
         !workloads.is_empty() && all.all(|machine| machine.pending == 0 && machine.running.ended())
     }
 
-    /// What became of every workload in so many nanoseconds. `courses` are of every workload, or
-    /// none.
+    /// Returns the records of all workloads over `elapsed_ns`. `courses` has an entry per workload
+    /// or none.
     pub fn records(
         &self,
         plan: &RealPlan,
@@ -390,11 +392,11 @@ impl Account {
                     record.unfinished =
                         flows().filter(|flow| flow.finished.is_none()).count() as u64;
                 }
-                // What the accepting ends sent again is not known here.
+                // Retransmissions of the accepting ends are unknown.
                 Sends::Exchanges => record.completed = self.exchanges(machine, plan.seed, alone),
                 Sends::Messages { requested } => {
                     record.retransmitted = Some(again);
-                    // The way of a request is half a round trip.
+                    // A request takes half a round trip.
                     let asked = if requested {
                         alone.rtt / 2
                     } else {
@@ -410,7 +412,7 @@ impl Account {
         .collect()
     }
 
-    /// Responses that arrived. One comes from where the request went.
+    /// Returns the completed exchanges. Response data flows from the accepting side.
     fn exchanges(
         &self,
         machine: &DrivenWorkload,
@@ -432,7 +434,8 @@ impl Account {
         machine.running.exchanges().iter().filter_map(one).collect()
     }
 
-    /// Messages that arrived: from when their sender had them, and so long before.
+    /// Returns the delivered messages, timed from when the sender had them, plus `asked` for the
+    /// request.
     fn messages(
         &self,
         machine: &DrivenWorkload,
@@ -468,7 +471,7 @@ fn completion(flow: &RealFlow, seed: u64, alone: &UnloadedTimes) -> Option<Compl
     })
 }
 
-/// Where a workload's host is that an action names.
+/// Returns the location of a host that an action names.
 pub(super) fn place(plan: &RealPlan, node: NodeId) -> Result<NamespaceHost, Error> {
     plan.hosts.get(node).ok_or_else(|| {
         let what = io::Error::other(format!(

@@ -1,4 +1,4 @@
-//! What changes on the bottleneck while a run goes on, at its time.
+//! Scheduled changes of the bottleneck during a run.
 
 use std::collections::VecDeque;
 
@@ -10,29 +10,29 @@ use ccplane_units::{Duration, Time};
 
 use crate::error::BackendError;
 
-/// A change of a direction.
+/// A scheduled change of one direction.
 #[derive(Clone, Debug)]
 pub(crate) struct LinkEvent {
-    /// Since the run began.
+    /// Time since the start of the run.
     pub at: Time,
     pub way: PathDirection,
     pub change: LinkChange,
 }
 
-/// What changes.
+/// A change of the link.
 #[derive(Clone, Debug)]
 pub(crate) enum LinkChange {
-    /// Another line serves the queue; one that follows a course begins it.
+    /// Replaces the line. A line with a course (a trace, pieces) starts at its beginning.
     Line(LineSpec),
-    /// Another delay, the same for every packet.
+    /// Replaces the delay with a constant one.
     Delay(Duration),
-    /// Other random loss.
+    /// Replaces the random loss.
     Loss(LossModel),
-    /// Whether it takes packets.
+    /// Takes the link up or down.
     Up(bool),
 }
 
-/// Changes to come.
+/// Changes that have not been applied yet.
 #[derive(Debug)]
 pub(super) struct PendingChanges {
     control: EmuHandle,
@@ -40,10 +40,10 @@ pub(super) struct PendingChanges {
 }
 
 impl PendingChanges {
-    /// These, in the order of their times; of one time, in the order given.
+    /// Sorts the changes by time; changes at the same time keep their order.
     ///
-    /// A line that follows a course (a trace, pieces) begins it with the emulator, which is there
-    /// before the run is: it begins again with the run.
+    /// A line with a course (a trace, pieces) starts when the emulator starts, which is before the
+    /// run: it is restarted with the run.
     pub fn new(control: EmuHandle, events: &[LinkEvent]) -> PendingChanges {
         let mut waiting: Vec<LinkEvent> = [PathDirection::Forward, PathDirection::Reverse]
             .into_iter()
@@ -65,12 +65,12 @@ impl PendingChanges {
         }
     }
 
-    /// When the next one is.
+    /// Returns the time of the next change.
     pub fn next_time(&self) -> Option<Time> {
         self.waiting.front().map(|event| event.at)
     }
 
-    /// Makes all changes whose time has come.
+    /// Applies all changes that are due.
     pub fn apply(&mut self, now: Time) -> Result<(), Error> {
         while self.next_time().is_some_and(|at| at <= now) {
             let Some(LinkEvent { way, change, .. }) = self.waiting.pop_front() else {
@@ -94,8 +94,8 @@ impl PendingChanges {
     }
 }
 
-/// Bytes that a direction could carry between two times of a run. A line that follows a course
-/// begins it with the run.
+/// Returns the bytes that a direction could carry between two times of a run. A line with a course
+/// starts with the run.
 pub(crate) fn could_carry(
     line: &LineSpec,
     way: PathDirection,
@@ -150,7 +150,7 @@ mod tests {
         assert_eq!(carried(&[]), 1e6);
         let half = event(500, PathDirection::Forward, LinkChange::Line(line(500_000)));
         assert_eq!(carried(std::slice::from_ref(&half)), 750_000.0);
-        // Out of order, and another direction's.
+        // Not in order of time, and one of the other direction.
         let events = [
             event(400, PathDirection::Forward, LinkChange::Up(true)),
             event(200, PathDirection::Forward, LinkChange::Up(false)),
@@ -159,7 +159,7 @@ mod tests {
             half,
         ];
         assert_eq!(carried(&events), 200_000.0 + 100_000.0 + 250_000.0);
-        // A change behind the end changes nothing.
+        // A change after the end has no effect.
         assert_eq!(
             carried(&[event(2_000, PathDirection::Forward, LinkChange::Up(false))]),
             1e6

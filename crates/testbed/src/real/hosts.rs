@@ -1,8 +1,8 @@
-//! Hosts of a scenario as addresses: each has one of its own, in its space.
+//! Hosts of a scenario as IP addresses, one per host.
 //!
-//! A space is a namespace of hosts: that of a side of the bottleneck, or of a site behind a gateway
-//! there. A network of private addresses (RFC 1918) belongs to it as a whole, so that thousands of
-//! hosts take no more than one does; it goes with the namespace.
+//! A space is a namespace of hosts: a side of the bottleneck, or a site behind a gateway. It owns a
+//! whole network of private addresses (RFC 1918) as local, so that thousands of hosts cost no more
+//! than one. The network is removed with the namespace.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr};
@@ -14,21 +14,21 @@ use ccplane_workload::NodeId;
 
 use crate::error::BackendError;
 
-/// The first byte of all addresses of hosts, and the second of those of the first space; each space
-/// has the next. The emulator's own are in 10.77.0.0/16.
+/// First byte of all host addresses, and second byte in the first space; each further space has the
+/// next. The emulator's own addresses are in 10.77.0.0/16.
 const NETWORK_PREFIX: [u8; 2] = [10, 78];
-/// Of a space's prefix.
+/// Prefix length of a space.
 const NETWORK_PREFIX_BITS: u8 = 16;
 
-/// Hosts in a space: the addresses of a network, without its first and last.
+/// Hosts in a space: all addresses of the network except the first and the last.
 pub(crate) const HOSTS_PER_NETWORK_MAX: usize = (1 << 16) - 2;
 
-/// An end of the bottleneck. The spaces of the two sides are the first two, in this order.
+/// A side of the bottleneck. The spaces of the two sides are the first two, in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PathSide {
-    /// Where the forward direction begins.
+    /// Side where the forward direction begins.
     Left,
-    /// Where it ends.
+    /// Side where the forward direction ends.
     Right,
 }
 
@@ -39,7 +39,7 @@ impl PathSide {
         self as usize
     }
 
-    /// Opposite.
+    /// Returns the opposite side.
     pub(super) fn other(self) -> PathSide {
         match self {
             PathSide::Left => PathSide::Right,
@@ -54,7 +54,7 @@ impl PathSide {
         }
     }
 
-    /// The direction in which this side sends.
+    /// Returns the direction in which this side sends.
     pub(super) fn sends(self) -> PathDirection {
         match self {
             PathSide::Left => PathDirection::Forward,
@@ -63,13 +63,14 @@ impl PathSide {
     }
 }
 
-/// The network of a space, as `ip` writes it.
+/// Returns the network of a space, in the notation of `ip`.
 pub(super) fn network(space: usize) -> String {
     let [a, b] = bytes(space);
     format!("{a}.{b}.0.0/{NETWORK_PREFIX_BITS}")
 }
 
-/// The first two bytes of a space's addresses. A layout has no more spaces than there are.
+/// Returns the first two bytes of a space's addresses. The layout limits the number of spaces so
+/// that they fit.
 fn bytes(space: usize) -> [u8; 2] {
     [
         NETWORK_PREFIX[0],
@@ -77,7 +78,7 @@ fn bytes(space: usize) -> [u8; 2] {
     ]
 }
 
-/// The address of the `number`-th host of a space, from 0.
+/// Returns the address of the `number`-th host of a space, from 0.
 fn address(space: usize, number: usize) -> Option<Ipv4Addr> {
     let [a, b] = bytes(space);
     let number = u16::try_from(number + 1)
@@ -87,18 +88,18 @@ fn address(space: usize, number: usize) -> Option<Ipv4Addr> {
     Some(Ipv4Addr::new(a, b, c, d))
 }
 
-/// A host.
+/// Location of a host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NamespaceHost {
     pub side: PathSide,
-    /// The number of its space.
+    /// Index of its space.
     pub space: usize,
     pub address: IpAddr,
 }
 
 impl NamespaceHost {
-    /// Whether packets between the two cross the bottleneck, both outside of sites or each in one
-    /// of a pair.
+    /// Returns true if packets between the two cross the bottleneck: both are outside of sites, or
+    /// in the two sites of a pair.
     pub fn reaches(self, other: NamespaceHost) -> bool {
         self.space != other.space && self.space / 2 == other.space / 2
     }
@@ -109,8 +110,8 @@ impl NamespaceHost {
 pub(crate) struct Hosts(HashMap<NodeId, NamespaceHost>);
 
 impl Hosts {
-    /// These, space by space: those of the two sides, then others. Of more than [`HOSTS_PER_NETWORK_MAX`] in
-    /// one, the rest has no place.
+    /// Assigns addresses space by space: the two sides first, then the sites. Hosts beyond
+    /// [`HOSTS_PER_NETWORK_MAX`] in a space get none.
     pub(crate) fn new(spaces: impl IntoIterator<Item = (PathSide, Vec<NodeId>)>) -> Hosts {
         let mut all = HashMap::new();
         for (space, (side, nodes)) in spaces.into_iter().enumerate() {
@@ -132,8 +133,8 @@ impl Hosts {
         Hosts(all)
     }
 
-    /// Hosts by the names that a dumbbell gives them, `left1` … and `right1` …; what is called
-    /// otherwise is none.
+    /// Returns the hosts that have a dumbbell's names, `left1` … and `right1` …; other names are
+    /// ignored.
     pub(crate) fn named<'n>(nodes: impl Iterator<Item = (NodeId, &'n str)>) -> Hosts {
         let (mut left, mut right) = (Vec::new(), Vec::new());
         for (node, name) in nodes {
@@ -150,28 +151,28 @@ impl Hosts {
         Hosts::new([(PathSide::Left, left), (PathSide::Right, right)])
     }
 
-    /// A host; `None` where it has no place.
+    /// Returns a host's location, or `None` if it has no address.
     pub(crate) fn get(&self, node: NodeId) -> Option<NamespaceHost> {
         self.0.get(&node).copied()
     }
 }
 
-/// What every connection of a run is to find, whatever this machine's own settings are: variables
-/// below `/proc/sys/`.
+/// Settings below `/proc/sys/` that every connection of a run uses, independent of the machine's
+/// own.
 const SYSCTL_SETTINGS: [(&str, &str); 4] = [
-    // A flow knows nothing of those before it, as in the simulator; the kernel would begin where
-    // the last one to the same host ended.
+    // As in the simulator, a flow must not depend on earlier ones. The kernel would start with the
+    // metrics that the last flow to the same host left.
     ("net/ipv4/tcp_no_metrics_save", "1"),
-    // A SYN that was lost offers ECN again.
+    // Offers ECN again when a SYN was lost.
     ("net/ipv4/tcp_ecn_fallback", "0"),
-    // Many short flows between two hosts take many ports, each of which rests for a minute once its
-    // flow is over.
+    // Many short flows between two hosts use many ports, each of which stays in TIME-WAIT for a
+    // minute after its flow.
     ("net/ipv4/ip_local_port_range", "1024 65535"),
     ("net/ipv4/tcp_tw_reuse", "1"),
 ];
 
-/// Gives both namespaces of an emulator, and those of sites, their hosts: networks, the way to the
-/// other side, settings. All of them, by the number of their space.
+/// Configures the emulator's namespaces and those of sites: networks, default routes and settings.
+/// Returns the namespaces by space index.
 pub(crate) fn settle(
     emulator: &Emulator,
     sites: impl IntoIterator<Item = Namespace>,
@@ -179,7 +180,7 @@ pub(crate) fn settle(
     let mut spaces: Vec<Namespace> = PathSide::SIDES
         .map(|side| side.namespace(emulator).clone())
         .to_vec();
-    // Of a site the gateway knows the way.
+    // A site's route is set up by its gateway.
     let ways_out = spaces.len();
     spaces.extend(sites);
     for (number, inside) in spaces.iter().enumerate() {
@@ -194,7 +195,7 @@ pub(crate) fn settle(
         });
         made.map_err(at)?.map_err(at)?;
         for (variable, value) in SYSCTL_SETTINGS {
-            // A kernel that lacks one of them does without.
+            // The setting is skipped if the kernel does not have it.
             let _ = inside.set_sysctl(variable, value);
         }
     }

@@ -1,10 +1,10 @@
-//! Where a scenario's hosts are on real packets: at the two sides of one bottleneck, or in sites
-//! behind gateways there.
+//! Placement of a scenario's hosts on real packets: at the two sides of one bottleneck, or in sites
+//! behind gateways.
 //!
-//! A dumbbell has its bottleneck. Of nodes and links written one by one, one pair of links, there
-//! and back between two nodes, is the bottleneck, and all others are wires: no rate, no delay. Each
-//! `[[bundle]]` joins two sites, one at either side. A site is the switch that the bundle names and
-//! every host that reaches the bottleneck over it only.
+//! A dumbbell has its bottleneck. In an explicit graph, one pair of opposite links between two
+//! nodes is the bottleneck and all other links are wires without rate and delay. Each `[[bundle]]`
+//! connects two sites, one on each side. A site is the switch that the bundle names and all hosts
+//! that reach the bottleneck only through it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,41 +17,41 @@ use ccplane_workload::NodeId;
 
 use super::hosts::{Hosts, PathSide};
 
-/// As a dumbbell's links are called.
+/// Names of a dumbbell's links.
 const BOTTLENECK_LINK: &str = "bottleneck";
 const REVERSE_LINK: &str = "reverse";
 
-/// Pairs of sites: each has two gateways, with three threads each.
+/// Limit of site pairs. Each has two gateways with three threads each.
 const SITE_PAIRS_MAX: usize = 64;
 
-/// See the module.
+/// Placement of the hosts of a scenario.
 #[derive(Clone, Debug)]
 pub(crate) struct Layout {
-    /// By [`PathSide`]: the name of the link that begins there, and what it is like.
+    /// By [`PathSide`]: name and settings of the link that begins there.
     pub links: [(String, LinkSettings); 2],
     pub pairs: Vec<SitePair>,
-    /// Hosts by space; of a dumbbell its names say it.
+    /// Hosts by space. `None` for a dumbbell, whose host names give the side.
     spaces: Option<Vec<(PathSide, Vec<String>)>>,
 }
 
-/// Two sites with a tunnel between them. By [`PathSide`], as everything in it.
+/// Two sites with a tunnel between them. Its arrays are indexed by [`PathSide`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SitePair {
-    /// The switches.
+    /// Names of the switches.
     pub names: [String; 2],
-    /// The number of the bundle that leaves the site, if any does.
+    /// Index of the bundle that begins in the site, if there is one.
     pub bundles: [Option<usize>; 2],
 }
 
 impl SitePair {
-    /// The spaces of the sites of the `number`-th pair: they follow those of the two sides.
+    /// Returns the spaces of the sites of the `number`-th pair. They follow those of the two sides.
     pub fn spaces(number: usize) -> [usize; 2] {
         [2 + 2 * number, 3 + 2 * number]
     }
 }
 
 impl Layout {
-    /// Of a scenario; else why it has none, one sentence each.
+    /// Returns the layout of a scenario, or the reasons why it has none, a sentence each.
     pub fn of(scenario: &Scenario) -> Result<Layout, Vec<String>> {
         let one_bottleneck =
             "a network other than [topology.dumbbell], or nodes and links around one bottleneck"
@@ -82,18 +82,18 @@ impl Layout {
         }
     }
 
-    /// There and back, without a queue.
+    /// Returns the round-trip time without queueing.
     pub fn rtt(&self) -> Duration {
         let [there, back] = &self.links;
         there.1.delay + back.1.delay
     }
 
-    /// The bottleneck's forward direction.
+    /// Returns the bottleneck's forward direction.
     pub fn forward(&self) -> &LinkSettings {
         &self.links[0].1
     }
 
-    /// The side where the link of this name begins.
+    /// Returns the side where the named link begins.
     pub fn side_of(&self, link: &str) -> Option<PathSide> {
         PathSide::SIDES
             .into_iter()
@@ -117,7 +117,7 @@ impl Layout {
     }
 }
 
-/// No rate, only delay.
+/// Returns a link with a delay and no rate.
 fn wire(delay: Duration) -> LinkSettings {
     LinkSettings {
         line: LineSpec::Unlimited,
@@ -200,8 +200,8 @@ fn graph(
     })
 }
 
-/// The only links that are no wires, the forward one first: the one that a result draws, else the
-/// first.
+/// Returns the only two links that are not wires, the forward one first: the link that the report
+/// shows, or else the first.
 fn bottleneck<'s>(
     scenario: &Scenario,
     links: &'s [GraphLink],
@@ -243,7 +243,7 @@ fn bottleneck<'s>(
     })
 }
 
-/// The pairs of sites that the bundles join.
+/// Returns the pairs of sites that bundles connect.
 fn pairs(scenario: &Scenario, sides: &[BTreeSet<&str>; 2]) -> Result<Vec<SitePair>, String> {
     let mut pairs: Vec<SitePair> = Vec::new();
     for (number, bundle) in scenario.bundles.iter().enumerate() {
@@ -297,7 +297,7 @@ fn pairs(scenario: &Scenario, sides: &[BTreeSet<&str>; 2]) -> Result<Vec<SitePai
     Ok(pairs)
 }
 
-/// The neighbours of each node.
+/// Neighbours of each node.
 struct Wires<'s>(BTreeMap<&'s str, Vec<&'s str>>);
 
 impl<'s> Wires<'s> {
@@ -311,7 +311,7 @@ impl<'s> Wires<'s> {
         Wires(all)
     }
 
-    /// All that is linked with a node, itself too, without a way over another.
+    /// Returns all nodes connected with `from`, including itself, on paths that avoid `without`.
     fn reach(&self, from: &'s str, without: Option<&str>) -> BTreeSet<&'s str> {
         let mut found = BTreeSet::new();
         let mut next = vec![from];
@@ -330,7 +330,7 @@ mod tests {
 
     use super::*;
 
-    /// Two sites with a host each, and strangers; `more` may add to it.
+    /// Two sites with one host each, and two hosts outside of them. `more` is appended.
     fn two_sites(more: &str) -> String {
         let nodes = ["near", "far", "left", "right"]
             .map(|name| format!("[[node]]\nname = \"{name}\"\nswitch = true\n"));
@@ -377,8 +377,8 @@ mod tests {
         assert_eq!(all.rtt(), Duration::from_millis(20));
         assert_eq!(all.side_of("right->left"), Some(PathSide::Right));
         assert_eq!(all.side_of("near->left"), None);
-        // The way back, where that is drawn; a box at the bottleneck's own end has all that is
-        // behind it.
+        // The reverse direction, if the report shows that one. A gateway at the bottleneck's own
+        // end serves all hosts behind it.
         let turned = layout(&two_sites("[report]\nlink = \"right->left\"\n").replace(
             "from = \"near\"\nto = \"far\"",
             "from = \"near\"\nto = \"right\"",

@@ -5,7 +5,7 @@ use std::sync::{Mutex, PoisonError};
 
 use nix::sys::eventfd::{EfdFlags, EventFd};
 
-/// Messages for one reader, who waits for its descriptor to become readable.
+/// Queue of messages for one reader, which waits for its descriptor to become readable.
 #[derive(Debug)]
 pub(super) struct Mailbox<T> {
     waiting: Mutex<Vec<T>>,
@@ -20,11 +20,11 @@ impl<T> Mailbox<T> {
         })
     }
 
-    /// Leaves a message.
+    /// Queues a message.
     pub fn send(&self, message: T) {
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         waiting.push(message);
-        // Whoever left the first one has woken the reader.
+        // The sender of the first message wakes the reader.
         let first = waiting.len() == 1;
         drop(waiting);
         if first {
@@ -32,15 +32,15 @@ impl<T> Mailbox<T> {
         }
     }
 
-    /// Wakes the reader, message or not.
+    /// Wakes the reader even if there is no message.
     pub fn wake(&self) {
-        // Fails only when the counter is full, and then the reader is being woken already.
+        // Fails only if the counter is full; the reader is then being woken anyway.
         let _ = self.wake.write(1);
     }
 
-    /// Everything that was left, in order.
+    /// Returns all queued messages, in order.
     pub fn take(&self) -> Vec<T> {
-        // Not readable means that there is nothing to reset.
+        // A failed read means that there is nothing to reset.
         let _ = self.wake.read();
         std::mem::take(&mut *self.waiting.lock().unwrap_or_else(PoisonError::into_inner))
     }

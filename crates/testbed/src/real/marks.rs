@@ -2,12 +2,12 @@
 
 use std::collections::VecDeque;
 
-/// Ends of the writes that have not been read, as bytes from the stream's start.
+/// Stream offsets of the ends of writes that have not been read.
 #[derive(Debug, Default)]
 pub(super) struct WriteMarks(VecDeque<u64>);
 
 impl WriteMarks {
-    /// The first write of a stream, of no bytes if nothing was written.
+    /// Starts with the first write of a stream; 0 if nothing was written.
     pub fn starting_with(bytes: u64) -> WriteMarks {
         let mut marks = WriteMarks::default();
         marks.push(bytes);
