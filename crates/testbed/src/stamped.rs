@@ -1,5 +1,5 @@
-//! Time stamps of both ends on an emulated link's kernel TCP, and what they say of each packet
-//! beside what the link did.
+//! Timestamps at both ends of kernel TCP over an emulated link, compared with the emulator's log
+//! packet by packet.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -15,19 +15,19 @@ use crate::ends::TrafficEnds;
 use crate::error::BackendError;
 use crate::traffic::Transfer;
 
-/// A full packet has at least this share of the largest one's bytes. Smaller ones take less time on
-/// the wire, which would show as a delay that no queue made.
+/// Minimum size of a full packet, relative to the largest. Smaller packets take less serialisation
+/// time, which would appear as negative queueing delay.
 const FULL_PACKET_SIZE_RATIO: f64 = 0.98;
 
-/// Stamps at both ends of a path, and the packets that arrived with them.
+/// Timestamping at both ends of a path, and the stamped packets that arrived.
 pub struct Stamping {
     stamps: StampPrograms,
     arrivals: Vec<StampedArrival>,
 }
 
 impl Stamping {
-    /// Attaches to the devices and the sockets of the two namespaces, for as long as this lives.
-    /// The sender's device is the first.
+    /// Attaches to the devices and sockets of the two namespaces until dropped. The first device is
+    /// the sender's.
     pub fn start(
         mut stamps: StampPrograms,
         ends: &TrafficEnds,
@@ -47,19 +47,19 @@ impl Stamping {
         })
     }
 
-    /// Keeps what arrived since the last call.
+    /// Stores the packets that arrived since the last call.
     pub fn collect(&mut self) {
         let Stamping { stamps, arrivals } = self;
         stamps.arrivals(|arrival| arrivals.push(arrival));
     }
 
-    /// What the programs have cost so far, where the kernel counts.
+    /// Returns the CPU cost of the BPF programs so far, if the kernel measures it.
     pub fn costs(&self) -> Vec<Cost> {
         self.stamps.costs()
     }
 
-    /// What the senders' full packets took above the least of them, ns, of those that left while
-    /// bytes were counted.
+    /// Returns the queueing delay of the senders' full packets, ns: one-way delay above the
+    /// minimum. Only packets sent during the transfer count.
     pub fn waited(&mut self, transfer: &Transfer) -> Vec<u64> {
         self.collect();
         let full = full(&self.arrivals);
@@ -78,8 +78,8 @@ impl Stamping {
         took.into_iter().map(|took| took - least).collect()
     }
 
-    /// What happened to the stamps, and what they say of the packets that left the link while bytes
-    /// were counted.
+    /// Returns the counters of the stamps, and the queueing delays of the packets that left the
+    /// link while bytes were counted.
     pub(crate) fn finish(
         mut self,
         report: &EmuReport,
@@ -99,14 +99,14 @@ impl Stamping {
     }
 }
 
-/// Each packet's queueing delay twice.
+/// Queueing delay of each packet, by the stamps and by the emulator's log.
 pub(crate) struct DelayPair {
     pub packets: Vec<StampedPacket>,
     pub counters: StampCounters,
 }
 
 impl DelayPair {
-    /// `None` where no packet was stamped.
+    /// Returns `None` if no packet was stamped.
     pub(crate) fn figures(&self) -> Option<OneWayFigures> {
         let of = |what: fn(&StampedPacket) -> u64| {
             Distribution::new(self.packets.iter().map(|p| what(p) as f64 / 1e3))
@@ -128,20 +128,20 @@ impl DelayPair {
     }
 }
 
-/// From so many bytes on a packet of these is full.
+/// Returns the size from which a packet counts as full.
 fn full(arrivals: &[StampedArrival]) -> u32 {
     let largest = arrivals.iter().map(|a| a.bytes).max().unwrap_or(0);
     (f64::from(largest) * FULL_PACKET_SIZE_RATIO) as u32
 }
 
-/// From device to device, ns; both clocks are this host's.
+/// Returns the one-way delay from device to device, ns. Both clocks are this host's.
 fn took(arrival: &StampedArrival) -> u64 {
     u64::from((arrival.at_ns as u32).wrapping_sub(arrival.sent))
 }
 
-/// Full packets in both records. Both clocks are this host's, so a packet is found by its time of
-/// departure: packets of a flow do not overtake each other, and it is the first one that reached
-/// the link afterwards. Queueing delay is the excess over the shortest of each record.
+/// Matches full packets of the two records. Both clocks are this host's, and packets of a flow are
+/// not reordered: a stamped packet is the first one in the log that reached the link after its
+/// departure. Queueing delay is the excess over the minimum of each record.
 fn compare(
     arrivals: &[StampedArrival],
     log: &LinkLog,
@@ -152,7 +152,7 @@ fn compare(
     let full_ip = (f64::from(largest) * FULL_PACKET_SIZE_RATIO) as u16;
     let full_tcp = full(arrivals);
 
-    // When it came to the link, and for how long it stayed, by the sender's port.
+    // Arrival time at the link and sojourn time, by the sender's port.
     let mut flows: HashMap<u16, Vec<(u64, u64)>> = HashMap::new();
     for record in log.records().filter(|r| r.bytes >= full_ip) {
         if let Some(sojourn) = record.sojourn() {

@@ -1,6 +1,6 @@
-//! One algorithm steering this host's kernel TCP: from a thread of this process, from an agent in
-//! another one, or from nowhere where its program decides everything; then the thread only collects
-//! what is reported.
+//! One algorithm that controls this host's kernel TCP: in a thread of this process, in an agent of
+//! another process, or standalone, if its datapath program makes all decisions. The thread then
+//! only collects reports.
 
 use std::panic;
 use std::sync::Arc;
@@ -25,47 +25,47 @@ use crate::error::BackendError;
 use crate::listener::EventListener;
 use crate::over::RemoteAgent;
 
-/// Slots of a run's flow table. Runs are in network namespaces of their own, which hold at most a
-/// quarter each.
+/// Slots of the flow table of a run. A run has its own network namespace, and a namespace may hold
+/// at most a quarter of the table.
 const FLOW_TABLE_SLOTS: u32 = 4 * 4096;
 
-/// A registered algorithm and the thread that runs it, or reads what it reports. It is unregistered
-/// when this is finished or dropped.
+/// A registered algorithm and the thread that runs it or reads its reports. It is unregistered on
+/// [`finish`](Self::finish) or drop.
 pub struct SteeredAlgorithm {
     kernel_name: String,
     wants: Capabilities,
-    /// The thread, as `/proc` knows it.
+    /// Thread ID.
     id: Pid,
     thread: Option<JoinHandle<AlgorithmRecord>>,
     stop: Arc<AtomicBool>,
     reports: Arc<AtomicU64>,
-    /// Its flows, as the kernel shows them.
+    /// Flows of the algorithm, as the kernel sees them.
     flows: Flows,
-    /// Programs that stamp, not attached yet, where the algorithm wants them.
+    /// Timestamping programs that are not attached yet, if the algorithm wants them.
     stamps: Option<StampPrograms>,
 }
 
 /// Record of an algorithm when it is unregistered.
 #[derive(Debug, Default)]
 pub struct AlgorithmRecord {
-    /// Counters of its datapath.
+    /// Counters of the datapath.
     pub counters: AlgorithmCounters,
-    /// Reports to the algorithm.
+    /// Reports that the algorithm received.
     pub heard: ReportLog,
-    /// Whether the agent in another process was gone at the end.
+    /// The agent in another process was gone at the end.
     pub agent_gone: bool,
 }
 
-/// Who runs the callbacks.
+/// Executor of the algorithm's callbacks.
 enum By {
     Agent(Box<Agent>),
-    /// Nobody: this is what the reports are called by.
+    /// No callbacks. The metadata names the fields of the reports.
     Nobody(Arc<HostedAlgorithm>),
     Remote(Box<dyn AgentConnection>),
 }
 
 impl SteeredAlgorithm {
-    /// Registers the algorithm with the kernel and starts its thread, which keeps the first `keep`
+    /// Registers the algorithm with the kernel and starts its thread, which stores the first `keep`
     /// reports.
     pub fn start(
         registry: &Registry,
@@ -76,8 +76,8 @@ impl SteeredAlgorithm {
         SteeredAlgorithm::start_at(registry, name, parameters, keep, false)
     }
 
-    /// The same; `behind` lets ordinary threads go before the algorithm's, for one that computes
-    /// for long.
+    /// Does the same. `behind`: the thread runs at low priority, for an algorithm with long
+    /// computations.
     pub(crate) fn start_at(
         registry: &Registry,
         name: &str,
@@ -108,9 +108,9 @@ impl SteeredAlgorithm {
         )
     }
 
-    /// The same for an algorithm that an agent in another process runs: the thread passes on what
-    /// the two say. `kernel_name`: what sockets choose it by, where that is not the agent's name
-    /// for it.
+    /// Does the same for an algorithm of an agent in another process: the thread relays messages
+    /// between the two. `kernel_name`: congestion control name for sockets, if it differs from the
+    /// agent's name for the algorithm.
     pub fn start_remote(
         agent: &RemoteAgent,
         name: &str,
@@ -164,8 +164,8 @@ impl SteeredAlgorithm {
         };
         let stop = Arc::new(AtomicBool::new(false));
         let reports = Arc::new(AtomicU64::new(0));
-        // The kernel's side is loaded by the thread that runs it; what comes of that is told
-        // through here.
+        // The datapath is loaded by the thread that runs it, which reports the result through this
+        // channel.
         let (tell, told) = mpsc::sync_channel::<Result<(Pid, Flows), LoadError>>(1);
         let body = {
             let (stop, reports) = (stop.clone(), reports.clone());
@@ -178,7 +178,7 @@ impl SteeredAlgorithm {
                     }
                 };
                 if behind {
-                    // Everybody may; if not, it goes on at the priority that it has.
+                    // No privilege is needed. On failure the thread keeps its priority.
                     let _ = ccplane_host::lower_priority();
                 }
                 let _ = tell.send(Ok((gettid(), kernel.watch())));
@@ -201,7 +201,7 @@ impl SteeredAlgorithm {
                         listener.into_heard()
                     }
                     By::Remote(mut remote) => {
-                        // What its programs call their fields is not known here.
+                        // The field names of the agent's programs are not known here.
                         let mut listener = EventListener::new([].into_iter(), &reports, keep);
                         run_relay(&mut kernel, &mut *remote, &stop, &mut listener);
                         agent_gone = !remote.is_connected();
@@ -246,33 +246,33 @@ impl SteeredAlgorithm {
         }
     }
 
-    /// Programs that stamp, for who attaches them to the path; nothing where the algorithm wants
-    /// none, or the second time.
+    /// Takes the timestamping programs, which the caller attaches to the path. `None` if the
+    /// algorithm wants none or they were taken before.
     pub fn take_stamps(&mut self) -> Option<StampPrograms> {
         self.stamps.take()
     }
 
-    /// What it needs of a path, and what it uses where it is there.
+    /// Returns the capabilities of a path that the algorithm needs or can use.
     pub(crate) fn wants(&self) -> Capabilities {
         self.wants
     }
 
-    /// What sockets choose.
+    /// Returns the congestion control name that sockets select.
     pub fn kernel_name(&self) -> &str {
         &self.kernel_name
     }
 
-    /// The thread that runs the algorithm.
+    /// Returns the thread that runs the algorithm.
     pub(crate) fn thread(&self) -> Pid {
         self.id
     }
 
-    /// Its flows, as the kernel shows them: also while its thread hangs.
+    /// Returns the flows as the kernel sees them. It works even if the algorithm's thread hangs.
     pub(crate) fn flows(&self) -> &Flows {
         &self.flows
     }
 
-    /// Reports that reached the algorithm so far.
+    /// Returns the number of reports that the algorithm has received.
     pub(crate) fn reports(&self) -> u64 {
         self.reports.load(Ordering::Relaxed)
     }
@@ -292,7 +292,7 @@ impl Drop for SteeredAlgorithm {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
-            // A panic in there was shown when it happened.
+            // The panic hook has already reported a panic of the thread.
             let _ = thread.join();
         }
     }

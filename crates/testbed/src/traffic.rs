@@ -1,10 +1,9 @@
-//! A bulk sender and receiver of our own: N TCP connections that always have data, each with the
-//! congestion control it was told to use, and a sampler that looks at every one of them at a fixed
-//! interval.
+//! Bulk traffic: N TCP connections that always have data to send, each with its own congestion
+//! control, and a sampler that reads the state of all of them at a fixed interval.
 //!
-//! Sockets belong to the network namespace of the thread that opens them, and may be used from any
-//! thread afterwards: so [`listen`], [`connect`] and [`Diag::open`] are called inside a namespace,
-//! [`transfer`] anywhere.
+//! A socket belongs to the network namespace of the thread that opens it, and any thread may use it
+//! afterwards. Therefore [`listen`], [`connect`] and [`Diag::open`] are called inside a namespace,
+//! and [`transfer`] anywhere.
 
 use std::ffi::OsString;
 use std::io::{self, Read, Write};
@@ -24,41 +23,41 @@ use nix::time::{ClockId, clock_gettime};
 
 use crate::diag::Diag;
 
-/// What one call writes or reads, as iperf3 does: large enough that system calls cost little.
+/// Bytes per read or write, as in iperf3: large enough to make the cost of system calls small.
 const BLOCK_BYTES: usize = 128 << 10;
 
-/// How long a blocked write or read waits before it looks whether the run is over.
+/// Timeout of a blocked read or write, after which the thread checks if the run has ended.
 const SOCKET_WAIT_MAX: std::time::Duration = std::time::Duration::from_millis(100);
 
-/// How long a connection may take: several retransmissions of a SYN.
+/// Timeout of a connection attempt: allows several retransmissions of the SYN.
 const CONNECT_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(10);
 
-/// A transfer's record.
+/// Result of a transfer.
 #[derive(Clone, Debug)]
 pub struct Transfer {
-    /// When the first byte was written, `CLOCK_MONOTONIC` nanoseconds.
+    /// Time of the first write, `CLOCK_MONOTONIC` nanoseconds.
     pub started_ns: u64,
-    /// For how long bytes were counted.
+    /// Time during which bytes were counted.
     pub elapsed_ns: u64,
-    /// The senders' addresses.
+    /// Addresses of the senders.
     pub senders: Vec<SocketAddr>,
-    /// Each flow's samples in time order; the first at 0, the last at `elapsed_ns`.
+    /// Samples of each flow in time order: the first at 0, the last at `elapsed_ns`.
     pub flows: Vec<Vec<Sample>>,
 }
 
-/// The socket buffer for a path that holds at most `in_flight` bytes (bandwidth-delay product and
-/// queue): four times that, at least 4 MiB, at most 1 GiB. The kernel charges a buffer about twice
-/// the payload, and the sender holds what is not acknowledged and what is not sent yet. With too
-/// small a buffer the receiver's window would decide, not the congestion control. Too large a one
-/// only costs memory. It is set on the socket, so the kernel's automatic tuning has no part in a
-/// comparison.
+/// Returns the socket buffer size for a path that holds at most `in_flight` bytes (bandwidth-delay
+/// product and queue): four times that, from 4 MiB to 1 GiB. The kernel charges about twice the
+/// payload, and the sender stores both unacknowledged and unsent data. A smaller buffer would limit
+/// flows by the receiver's window instead of the congestion control; a larger one only costs
+/// memory. Setting it on the socket disables the kernel's auto-tuning, which would affect
+/// comparisons.
 pub fn buffer_for(in_flight: Bytes) -> usize {
     usize::try_from(in_flight.get().saturating_mul(4))
         .unwrap_or(usize::MAX)
         .clamp(4 << 20, 1 << 30)
 }
 
-/// A listening socket on any free port of `ip`, in the calling thread's network namespace.
+/// Opens a listener on a free port of `ip`, in the calling thread's network namespace.
 pub fn listen(ip: IpAddr, buffer: usize) -> io::Result<TcpListener> {
     let fd = tcp_socket(ip)?;
     // Before `listen`: the window scale is fixed by the handshake.
@@ -73,9 +72,8 @@ pub fn listen(ip: IpAddr, buffer: usize) -> io::Result<TcpListener> {
     Ok(TcpListener::from(fd))
 }
 
-/// The connections that `listener` accepts from now on use the congestion control named
-/// `congestion`. One that needs ECN makes them agree to it, and echo marks one by one (RFC 8257,
-/// 3.2).
+/// Sets the congestion control of connections that `listener` accepts from now on. One that needs
+/// ECN makes them negotiate it and echo each mark (RFC 8257, section 3.2).
 pub fn listen_under(listener: &TcpListener, congestion: &str) -> io::Result<()> {
     Ok(setsockopt(
         listener,
@@ -84,8 +82,8 @@ pub fn listen_under(listener: &TcpListener, congestion: &str) -> io::Result<()> 
     )?)
 }
 
-/// A connection to `to` under the congestion control named `congestion`, in the calling thread's
-/// network namespace. `ErrorKind::NotFound` when the kernel knows no such congestion control.
+/// Connects to `to` with this congestion control, in the calling thread's network namespace.
+/// Returns `ErrorKind::NotFound` if the kernel does not have the congestion control.
 pub fn connect(to: SocketAddr, congestion: &str, buffer: usize) -> io::Result<TcpStream> {
     let fd = tcp_socket(to.ip())?;
     setsockopt(&fd, sockopt::TcpCongestion, &OsString::from(congestion))?;
@@ -109,14 +107,14 @@ pub fn connect(to: SocketAddr, congestion: &str, buffer: usize) -> io::Result<Tc
     Ok(stream)
 }
 
-/// The congestion controls that this kernel has loaded.
+/// Returns the congestion controls that the kernel has loaded.
 pub fn available() -> Vec<String> {
     std::fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control")
         .map(|names| names.split_whitespace().map(str::to_owned).collect())
         .unwrap_or_default()
 }
 
-/// Whether the kernel has, or can load, a congestion control of that name.
+/// Returns true if the kernel has, or can load, this congestion control.
 pub fn exists(congestion: &str) -> bool {
     tcp_socket(IpAddr::from([127, 0, 0, 1]))
         .and_then(|fd| {
@@ -143,10 +141,10 @@ fn tcp_socket(ip: IpAddr) -> io::Result<OwnedFd> {
     )?)
 }
 
-/// Accepts the other ends of `senders`, in their order.
+/// Accepts the peers of `senders` and returns them in the same order.
 pub fn accept(listener: &TcpListener, senders: &[TcpStream]) -> io::Result<Vec<TcpStream>> {
-    // They are in the accept queue already, or their connection failed: nothing here waits for
-    // long.
+    // The connections are established, so they are in the accept queue or have failed: the timeout
+    // is rarely used.
     setsockopt(
         listener,
         sockopt::ReceiveTimeout,
@@ -170,18 +168,18 @@ pub fn accept(listener: &TcpListener, senders: &[TcpStream]) -> io::Result<Vec<T
         .collect()
 }
 
-/// What to do on every connection.
+/// Parameters of a transfer.
 #[derive(Clone, Copy, Debug)]
 pub struct TrafficPlan {
-    /// For how long to send.
+    /// Duration of sending.
     pub duration: Duration,
-    /// Between two looks at each socket.
+    /// Sampling interval of each socket.
     pub sample_every: Duration,
 }
 
-/// Sends as fast as the congestion controls allow on every connection, looks at each, and resets
-/// them at the end: what is queued then belongs to no figure. `watch` sees the latest samples and
-/// says whether to go on.
+/// Sends on every connection as fast as its congestion control allows, samples all of them, and
+/// resets them at the end: queued data does not count for any result. `watch` receives all samples
+/// and returns false to end the transfer.
 pub fn transfer(
     senders: Vec<TcpStream>,
     receivers: Vec<TcpStream>,
@@ -198,10 +196,10 @@ pub fn transfer(
     let mut flows = vec![Vec::new(); senders.len()];
 
     let mut look = |flows: &mut [Vec<Sample>], at_ns: u64| -> io::Result<()> {
-        // What was received until now, of all of them first: to ask the kernel about a thousand
-        // takes a second where the CPUs are busy.
+        // All receive counters are read first: querying the kernel about a thousand sockets takes a
+        // second on busy CPUs.
         for (samples, count) in flows.iter_mut().zip(&received) {
-            // A connection that broke keeps its last state: its goodput then shows what happened.
+            // A broken connection keeps its last state; its goodput shows the failure.
             let tcp = samples.last().map(|s: &Sample| s.tcp).unwrap_or_default();
             let received = count.load(Ordering::Relaxed);
             samples.push(Sample {
@@ -217,7 +215,7 @@ pub fn transfer(
         }
         Ok(())
     };
-    // Closed until every thread is there: among a hundred that send already, the rest take seconds
+    // Held until all threads are running: if a hundred are already sending, the rest take seconds
     // to start.
     let gate = RwLock::new(());
     thread::scope(|scope| {
@@ -248,7 +246,7 @@ pub fn transfer(
                 if now - started >= plan.duration.as_nanos() || !watch(now - started, flows) {
                     return Ok((started, now - started));
                 }
-                // On the grid even when a look came late; a missed one is skipped, not made up for.
+                // Keeps to the sampling grid even after a late sample; missed ones are skipped.
                 next = (next + plan.sample_every.as_nanos().max(1_000_000))
                     .max(now)
                     .min(started + plan.duration.as_nanos());
@@ -280,23 +278,23 @@ fn fill(mut stream: TcpStream, stop: &AtomicBool) {
                     e.kind(),
                     io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
                 ) => {}
-            Err(_) => break, // broken: the flow's samples stand still from here on
+            Err(_) => break, // broken: the flow's samples no longer change
         }
     }
     reset_on_close(&stream);
 }
 
-/// Nothing that is queued leaves any more: closing the socket resets the connection.
+/// Makes closing the socket reset the connection, which discards queued data.
 pub fn reset_on_close(stream: &TcpStream) {
     let reset = libc::linger {
         l_onoff: 1,
         l_linger: 0,
     };
-    // A connection that is gone already needs none.
+    // Fails only if the connection is already gone.
     let _ = setsockopt(stream, sockopt::Linger, &reset);
 }
 
-/// Reads until `stop` or the end, and counts.
+/// Reads and counts bytes until `stop` is set or the stream ends.
 pub fn drain(mut stream: TcpStream, count: &AtomicU64, stop: &AtomicBool) {
     let mut block = vec![0; BLOCK_BYTES];
     if stream.set_read_timeout(Some(SOCKET_WAIT_MAX)).is_err() {
@@ -318,16 +316,16 @@ pub fn drain(mut stream: TcpStream, count: &AtomicU64, stop: &AtomicBool) {
     }
 }
 
-/// `CLOCK_MONOTONIC`, the clock that the emulator's log keeps too.
+/// Returns `CLOCK_MONOTONIC` in nanoseconds, the clock of the emulator's log.
 #[expect(clippy::disallowed_methods, reason = "the clock of real traffic")]
 pub fn monotonic_ns() -> u64 {
-    // Cannot fail for this clock; 0 would only show as an absurd duration.
+    // Cannot fail for this clock; 0 would only appear as an absurd duration.
     clock_gettime(ClockId::CLOCK_MONOTONIC)
         .map(|t| t.tv_sec().unsigned_abs() * 1_000_000_000 + t.tv_nsec().unsigned_abs())
         .unwrap_or(0)
 }
 
-/// Sleeps until [`monotonic_ns`] shows so much.
+/// Sleeps until [`monotonic_ns`] reaches `ns`.
 #[expect(
     clippy::disallowed_methods,
     reason = "real traffic is timed in real time"

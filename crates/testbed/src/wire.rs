@@ -1,7 +1,7 @@
-//! Pairs of virtual Ethernet devices between namespaces, in the kernel from end to end: what a
-//! packet takes there is not the time of a thread that has to be woken, as the emulator's is.
+//! Pairs of veth devices between namespaces. Packets stay in the kernel from end to end, so their
+//! delay does not include the wake-up of a thread as with the emulator.
 //!
-//! Made with `ip` and `tc` (iproute2): the devices go with their namespaces.
+//! Created with `ip` and `tc` (iproute2). The devices are removed with their namespaces.
 
 use std::io;
 use std::net::Ipv4Addr;
@@ -13,17 +13,17 @@ use ccplane_units::Rate;
 use crate::ends::TrafficEnds;
 use crate::error::BackendError;
 
-/// The sender's address, in a private network of two (RFC 1918) that is nowhere but in the
-/// namespaces, as those that follow.
+/// Address of the sender, in a private network (RFC 1918) that exists only in the namespaces, like
+/// the following ones.
 pub const SENDER_ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 78, 0, 1);
 const NEAR_ROUTER_ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 78, 0, 2);
 const FAR_ROUTER_ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 78, 0, 5);
 const RECEIVER_ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 78, 0, 6);
 
-/// The device at the sender's end, and the one at the receiver's.
+/// Devices of the sender and of the receiver.
 pub const END_DEVICES: [&str; 2] = ["wire0", "wire3"];
 
-/// Two namespaces and the devices between them; the first sends at this rate, or as fast as it can.
+/// Creates two namespaces and the devices between them. The sender is limited to `rate`, if given.
 pub fn make(rate: Option<Rate>) -> Result<TrafficEnds, Error> {
     let made = rate.unwrap_or_default().bytes_per_sec();
     let ends = TrafficEnds {
@@ -37,8 +37,8 @@ pub fn make(rate: Option<Rate>) -> Result<TrafficEnds, Error> {
         [SENDER_ADDRESS, NEAR_ROUTER_ADDRESS],
     )?;
     if let Some(rate) = rate {
-        // A bucket of a millisecond at 10 Gbit/s: smaller and the timer limits the rate, larger and
-        // bursts pass the limit.
+        // A bucket of 1 MB, about a millisecond at 10 Gbit/s: with a smaller one the timer limits
+        // the rate, with a larger one bursts exceed the limit.
         tc(
             &ends.sender,
             "wire0",
@@ -52,28 +52,29 @@ pub fn make(rate: Option<Rate>) -> Result<TrafficEnds, Error> {
 /// A token bucket (TBF) and its queue, on a device of the router.
 #[derive(Clone, Copy, Debug)]
 pub struct TokenBucket {
-    /// At which it fills and lets pass.
+    /// Fill rate, and so the average rate of departures.
     pub rate: Rate,
-    /// Burst: bytes that leave at once after a pause. Below a frame nothing passes. Below what the
-    /// rate brings while the kernel's timer is late, the rate is not reached. What fits in it does
-    /// not wait, so a queue is shorter by it.
+    /// Burst: bytes that may leave at once after a pause. With less than a frame nothing passes. It
+    /// must exceed what arrives at this rate while the kernel's timer is late, or the rate is not
+    /// reached. Packets that fit in the bucket do not wait, so the queue is shorter by that much.
     pub burst: u64,
-    /// Bytes that wait at most.
+    /// Limit of the queue, bytes.
     pub queue: u64,
 }
 
-/// Two namespaces and a router between them, which limits what it forwards.
+/// Two namespaces and a rate-limiting router between them.
 ///
-/// The limit is not at the sender's own device, where TCP counts what waits as its own queue and
-/// stops at a few packets.
+/// The limit is not on the sender's own device, because TCP Small Queues would count the waiting
+/// packets as the sender's and stop at a few.
 pub struct RoutedPair {
     /// Sender and receiver, on either side of the router.
     pub ends: TrafficEnds,
-    /// It goes when this goes.
+    /// Kept because the namespace is removed on drop.
     _router: Namespace,
 }
 
-/// Makes them: a bucket on the way there, and where given on the way back.
+/// Creates the namespaces, with a bucket in the forward direction and optionally one in the reverse
+/// direction.
 pub fn routed(there: TokenBucket, back: Option<TokenBucket>) -> Result<RoutedPair, Error> {
     let rate = there.rate.bytes_per_sec();
     let ends = TrafficEnds {
@@ -123,11 +124,10 @@ pub fn routed(there: TokenBucket, back: Option<TokenBucket>) -> Result<RoutedPai
     })
 }
 
-/// A route on which every packet is acknowledged at once. The datapath asks for that where there
-/// are stamps, but of some thousand ACKs on a busy machine the kernel sends one 40 ms later all the
-/// same, by the timer of delayed ACKs (docs/one-way-delay.md): for a sender that has one packet in
-/// flight, as DX on a path that holds no more, five such stops in four seconds are a twentieth of
-/// the link.
+/// Adds a route with `quickack`. The datapath requests immediate ACKs for stamped packets, but on a
+/// busy machine about one in a thousand ACKs is still sent 40 ms late by the delayed-ACK timer
+/// (docs/one-way-delay.md). For a sender with one packet in flight, such as DX on a path that holds
+/// no more, five such delays in four seconds cost 5 % of the link.
 pub(crate) fn answer_at_once(inside: &Namespace, to: &str, way: &[&str]) -> Result<(), Error> {
     let mut arguments = vec!["route", "replace", to];
     arguments.extend(way);
@@ -141,7 +141,7 @@ fn namespace(end: &str, rate: u64) -> Result<Namespace, Error> {
         .map_err(|error| BackendError::from_host(error, true))
 }
 
-/// A pair of devices, one in each, with addresses.
+/// Creates a pair of devices, one in each namespace, with addresses.
 pub fn pair(
     inside: [&Namespace; 2],
     devices: [&str; 2],
@@ -164,7 +164,7 @@ pub fn pair(
     Ok(())
 }
 
-/// A token bucket of this rate on a device.
+/// Adds a token bucket of this rate to a device.
 fn tc(inside: &Namespace, device: &str, rate: Rate, size: &[&str]) -> Result<(), Error> {
     let bits = format!("{}bit", rate.bytes_per_sec() * 8);
     let mut arguments = vec!["qdisc", "add", "dev", device, "root", "tbf", "rate", &bits];

@@ -1,5 +1,5 @@
-//! The loop at the senders' end. It owns the workloads' machines: it opens, writes and gives up as
-//! they say, and tells them what arrived.
+//! Event loop of the senders. It owns the workload generators: it opens, writes and aborts as they
+//! ask, and reports arrivals to them.
 
 use std::collections::{HashMap, HashSet};
 use std::io::{self, Read, Write};
@@ -29,115 +29,115 @@ use crate::diag::Diag;
 use crate::error::BackendError;
 use crate::traffic::{self, monotonic_ns};
 
-/// Events looked at before anything else has a turn.
+/// Events processed before anything else gets a turn.
 const EVENTS_PER_TURN_MAX: usize = 64;
-/// Of these, flows with much to send that get a block written: the others wait until the short ones
-/// have had their turn again.
+/// Of these, bulk flows that may write a block. The others wait until short flows have had another
+/// turn.
 const BULK_WRITES_PER_TURN_MAX: usize = 8;
-/// So many bytes to send are much.
+/// Flows with more unsent bytes than this count as bulk.
 const BULK_BYTES_MIN: u64 = 2 * BLOCK_BYTES as u64;
-/// How long nothing may happen before it looks whether the run is over.
+/// Interval at which an idle loop checks if the run has ended.
 const STOP_POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// What an event is of that is of no flow.
+/// Epoll token of the mailbox. All other tokens are flow numbers.
 const MAILBOX_TOKEN: u64 = u64::MAX;
 
-/// Where a workload's connections and datagrams go.
+/// Destination of a workload's connections and datagrams.
 #[derive(Clone, Debug, Default)]
 pub(super) struct OpenTarget {
-    /// What its senders choose.
+    /// Congestion control of its senders.
     pub congestion: String,
-    /// Ports of its listeners, by the number of their space.
+    /// Ports of its listeners, by space.
     pub listeners: Vec<u16>,
-    /// Ports where its datagrams are taken, likewise.
+    /// Ports of its datagram sinks, by space.
     pub sinks: Vec<u16>,
 }
 
-/// A flow that is looked at in time.
+/// A flow that is sampled.
 #[derive(Clone, Debug)]
 pub(super) struct WatchedFlow {
     pub flow: u32,
     pub workload: usize,
-    /// Where it is opened.
+    /// Space of its sender.
     pub space: usize,
-    /// Since the run began.
+    /// Time since the start of the run.
     pub started: Time,
     pub local: SocketAddr,
     pub peer: SocketAddr,
     pub received: Arc<AtomicU64>,
 }
 
-/// What the loops of a run share with each other and with who looks on.
-pub(super) struct RunState {
+/// State shared by the two loops and the sampling thread.
+pub(super) struct RunShared {
     pub orders: Mailbox<ServerOrder>,
     pub told: Mailbox<WriteArrival>,
     pub watched: Mutex<Vec<WatchedFlow>>,
-    /// Bytes that arrived, of all connections together, both ways.
+    /// Bytes received by all connections, in both directions.
     pub total: AtomicU64,
     pub stop: AtomicBool,
 }
 
-/// What is left when the loop has ended.
+/// Result of the senders' loop.
 pub(super) struct ClientResult {
     pub account: Account,
-    /// The last look at the flows that lived to the end.
+    /// Final `tcp_info` of the flows that were open at the end.
     pub last: HashMap<u32, TcpInfo>,
 }
 
-/// The port in a host's space.
+/// Returns the port in a host's space.
 fn port(ports: &[u16], host: NamespaceHost) -> u16 {
     ports.get(host.space).copied().unwrap_or_default()
 }
 
-/// A connection that lives.
+/// An open connection.
 #[derive(Debug)]
 struct OpenConnection {
     stream: TcpStream,
     local: SocketAddr,
     peer: SocketAddr,
-    /// The handshake is over.
+    /// The handshake is complete.
     open: bool,
-    /// To be written; `u64::MAX`: without end.
+    /// Bytes to write; `u64::MAX` is unlimited.
     left: u64,
-    /// Written so far, or to be written.
+    /// Bytes written so far or still to be written.
     total: u64,
     finish: bool,
-    /// Its stream is ended.
+    /// The stream has been shut down.
     shut: bool,
-    /// Bytes that were read and written in the direction to the opener, and the writes of which the
-    /// reading is awaited.
+    /// Direction to the opener: bytes read, bytes that the other end was asked to write, and writes
+    /// whose arrival is awaited.
     read: u64,
     answers: u64,
     awaited: WriteMarks,
     watched: EpollFlags,
 }
 
-/// See the module.
+/// State of the event loop.
 pub(super) struct Openers<'r> {
     plan: &'r RealPlan,
     targets: &'r [OpenTarget],
-    /// By the number of their space.
+    /// By space.
     namespaces: Vec<Namespace>,
-    /// The space where this thread is.
+    /// Space that this thread has entered.
     inside: Option<usize>,
     diags: Vec<Diag>,
     shared: &'r RunState,
     epoll: Epoll,
     account: Account,
     events: PendingChanges,
-    /// Those of ccplane's algorithms, as the kernel shows them.
+    /// Flows of ccplane's algorithms, as the kernel sees them.
     steered: Vec<Flows>,
-    /// By the flow's number.
+    /// By flow number.
     flows: HashMap<u32, OpenConnection>,
     datagrams: HashMap<(usize, NodeId, NodeId), UdpSocket>,
-    /// Of each workload, how many flows are watched.
+    /// Number of sampled flows, by workload.
     watches: Vec<usize>,
     started_ns: u64,
     block: Box<[u8]>,
 }
 
 impl<'r> Openers<'r> {
-    /// Ready to run. `diags` see the sockets of the namespaces.
+    /// Creates the loop. `diags` has a socket for each namespace.
     pub fn new(
         plan: &'r RealPlan,
         targets: &'r [OpenTarget],
@@ -171,13 +171,13 @@ impl<'r> Openers<'r> {
         })
     }
 
-    /// Asks the kernel at the end which flows of these algorithms are on the fallback.
+    /// Sets the algorithms whose flows are checked for the fallback at the end.
     pub fn steered_by(mut self, algorithms: Vec<Flows>) -> Openers<'r> {
         self.steered = algorithms;
         self
     }
 
-    /// Works from this time on, until the plan's duration is over or it is to stop.
+    /// Runs until the plan's duration is over or `stop` is set.
     pub fn run(mut self, started_ns: u64) -> Result<ClientResult, Error> {
         self.started_ns = started_ns;
         let end = Time::ZERO + self.plan.duration;
@@ -210,7 +210,7 @@ impl<'r> Openers<'r> {
         due.into_iter().flatten().min()
     }
 
-    /// Does all that is due.
+    /// Applies all actions that are due.
     fn act_until_now(&mut self) -> Result<Time, Error> {
         let now = self.now();
         self.events.apply(now)?;
@@ -223,7 +223,7 @@ impl<'r> Openers<'r> {
         Ok(now)
     }
 
-    /// Whoever has little to send goes first, and what is due meanwhile is done at its time.
+    /// Serves short flows first. Between bulk flows it applies actions that have become due.
     fn serve(&mut self, ready: &[EpollEvent]) -> Result<(), Error> {
         let much = |openers: &Openers, event: &EpollEvent| {
             let flow = openers.flows.get(&(event.data() as u32));
@@ -248,12 +248,13 @@ impl<'r> Openers<'r> {
         Ok(())
     }
 
-    /// What arrived at the other end.
+    /// Processes arrivals at the other end.
     fn hear(&mut self) -> Result<(), Error> {
         for WriteArrival { flow, at_ns } in self.shared.told.take() {
             let at = Time::from_nanos(at_ns.saturating_sub(self.started_ns));
             if self.account.flow(flow).is_some_and(|flow| !flow.follows()) {
-                // Before the connection ends: then the kernel forgets what it counted.
+                // `tcp_info` is read before the connection closes, since the kernel discards it
+                // then.
                 self.look(flow);
             }
             self.account.received(at, flow, false);
@@ -278,7 +279,7 @@ impl<'r> Openers<'r> {
                 finish,
             } => {
                 let flow = self.account.in_slot(workload, slot);
-                // A flow that broke takes no more; nothing is to be done about it.
+                // A write to a broken flow is dropped.
                 if let Some((flow, opened)) =
                     flow.and_then(|flow| Some((flow, self.flows.get_mut(&flow)?)))
                 {
@@ -409,7 +410,7 @@ impl<'r> Openers<'r> {
         Ok(())
     }
 
-    /// Two hosts with the bottleneck between them.
+    /// Returns two hosts on different sides of the bottleneck.
     fn places(&self, from: NodeId, to: NodeId) -> Result<(NamespaceHost, NamespaceHost), Error> {
         let (here, there) = (place(self.plan, from)?, place(self.plan, to)?);
         if !here.reaches(there) {
@@ -425,7 +426,7 @@ impl<'r> Openers<'r> {
         Ok((here, there))
     }
 
-    /// Sockets that this thread opens from now on are in this space.
+    /// Enters a space; this thread's new sockets then belong to it.
     fn enter(&mut self, space: usize) -> Result<(), Error> {
         if self.inside != Some(space)
             && let Some(namespace) = self.namespaces.get(space)
@@ -460,13 +461,13 @@ impl<'r> Openers<'r> {
         let payload = bytes.saturating_sub(DATAGRAM_HEADER_BYTES) as usize;
         if let (Some(socket), Some(payload)) = (self.datagrams.get(&key), self.block.get(..payload))
         {
-            // What the host cannot send is lost, as what the network cannot carry.
+            // A send error counts as a loss, like a drop in the network.
             let _ = socket.send(payload);
         }
         Ok(())
     }
 
-    /// One block each way, as far as there is one. A connection that breaks ends only itself.
+    /// Reads and writes at most one block. An error ends only this connection.
     fn turn(&mut self, flow: u32, events: EpollFlags) -> Result<(), Error> {
         let Some(opened) = self.flows.get_mut(&flow) else {
             return Ok(());
@@ -477,7 +478,7 @@ impl<'r> Openers<'r> {
                 return Ok(());
             }
             if opened.stream.peer_addr().is_err() {
-                // Written to before the handshake was over.
+                // An event before the end of the handshake.
                 return Ok(());
             }
             opened.open = true;
@@ -542,15 +543,15 @@ impl<'r> Openers<'r> {
         Ok(())
     }
 
-    /// All is written: the stream ends.
+    /// Ends the stream after its last byte has been written.
     fn finish(&mut self, flow: u32) {
-        // A flow of a given size is looked at once its last byte has arrived.
+        // A finite flow is queried when its last byte has arrived.
         if self.account.flow(flow).is_some_and(|flow| flow.follows()) {
             self.look(flow);
         }
         if let Some(opened) = self.flows.get_mut(&flow) {
             opened.shut = true;
-            // Where it is broken the next look at it tells.
+            // An error of a broken connection appears at its next turn.
             let _ = opened.stream.shutdown(Shutdown::Write);
         }
     }
@@ -561,19 +562,19 @@ impl<'r> Openers<'r> {
         self.shared.orders.send(ServerOrder::Forget { flow });
     }
 
-    /// What the kernel knows of a flow; segments sent again are noted.
+    /// Returns the kernel's `tcp_info` of a flow and stores its retransmissions.
     fn look(&mut self, flow: u32) -> Option<TcpInfo> {
         let opened = self.flows.get(&flow)?;
         let known = self.account.flow_mut(flow)?;
         let diag = self.diags.get_mut(known.space)?;
-        // It may be over already.
+        // The connection may already be closed.
         let info = diag.query(opened.local, opened.peer).ok().flatten()?;
         known.retransmitted = info.retrans.into();
         Some(info)
     }
 
-    /// Refuses a connection that did not agree on ECN where its algorithm needs it: it would see no
-    /// mark and take every queue for empty.
+    /// Refuses a connection without ECN if its algorithm relies on marks: it would see none and
+    /// take every queue to be empty.
     fn check_ecn(&mut self, flow: u32) -> Result<(), Error> {
         let workload = self.account.flow(flow).map(|flow| flow.workload);
         let workload = workload.and_then(|workload| self.plan.workloads.get(workload));
@@ -591,7 +592,8 @@ impl<'r> Openers<'r> {
         }
     }
 
-    /// Looks once more at all that lives, and resets it: what is queued belongs to no figure.
+    /// Queries all open flows a last time and resets them: queued data does not count for any
+    /// result.
     fn end(mut self) -> ClientResult {
         let alive: Vec<u32> = self.flows.keys().copied().collect();
         let last = alive

@@ -1,4 +1,4 @@
-//! A scenario's plan as a run on real packets.
+//! Conversion of a scenario's plan to a run on real packets.
 
 use ccplane_datapath::Capabilities;
 use ccplane_lab::Contender;
@@ -13,8 +13,8 @@ use super::layout::Layout;
 use super::{RealPlan, RealWorkload};
 
 impl RealPlan {
-    /// Returns a run of a supported scenario. `contender` controls the workloads that name no
-    /// algorithm; `wants` returns what has to be switched on for a control.
+    /// Returns the plan of a run of a supported scenario. `contender` controls the workloads that
+    /// name no algorithm; `wants` returns the capabilities that a control needs.
     pub(crate) fn of(
         scenario: &Scenario,
         layout: &Layout,
@@ -51,8 +51,8 @@ impl RealPlan {
     }
 }
 
-/// Returns the plan's changes as the emulator takes them. Changes of other links and of routes are
-/// not supported, and refused before.
+/// Converts the plan's events to changes of the emulator. Events of other links and of routes are
+/// not supported and have been rejected earlier.
 pub(crate) fn link_events(plan: &Plan, layout: &Layout) -> Vec<LinkEvent> {
     let event = |(at, change): &(_, NetworkChange)| {
         let change_of = |link: LinkId, change| {

@@ -1,10 +1,10 @@
 //! Sites behind gateways: the bundles of a scenario on real packets.
 //!
 //! A site is a namespace with its hosts and the device of its gateway, which runs in this process.
-//! The gateway's UDP socket is in the namespace of its side of the bottleneck. Hosts in no site
-//! send from there: they are behind the boxes. Each pair of sites has its own tunnel. A bundle is
-//! steered by its algorithm or by the contender. Where that is a native one, or nothing leaves the
-//! site, the gateway observes and limits nothing.
+//! The gateway's UDP socket is in the namespace of its side of the bottleneck, next to the hosts
+//! that are in no site. Each pair of sites has its own tunnel. A bundle is controlled by its own
+//! algorithm or by the contender. If that is a native one, or if no bundle begins in the site, the
+//! gateway only observes and does not limit.
 
 use std::io;
 use std::net::SocketAddr;
@@ -30,24 +30,24 @@ use super::layout::{Layout, SitePair};
 use crate::error::BackendError;
 use crate::traffic::{monotonic_ns, wait_until};
 
-/// What the tunnel adds to each packet: IPv4, UDP and WireGuard's own.
+/// Bytes that the tunnel adds to each packet: headers of IPv4, UDP and WireGuard.
 const TUNNEL_OVERHEAD_BYTES: u32 = 60;
-/// A gateway's device in its site.
+/// Name of a gateway's device in its site.
 const GATEWAY_DEVICE: &str = "gate0";
-/// WireGuard's usual port; every pair has the next.
+/// WireGuard's usual port, for the first pair; each further pair uses the next.
 const GATEWAY_PORT: u16 = 51_820;
-/// Runs where nobody steers: of all algorithms it computes least.
+/// Runs where no algorithm controls the bundle: it uses the least CPU time of all.
 const OBSERVER_ALGORITHM: &str = "autorate";
-/// Until the keys have to be there. WireGuard calls again after 5 s.
+/// Time limit for the key exchange. WireGuard repeats its handshake after 5 s.
 const KEY_EXCHANGE_TIMEOUT_NS: u64 = 12_000_000_000;
-/// Between two looks at whether they are.
+/// Interval at which completion of the key exchange is checked.
 const KEY_POLL_INTERVAL_NS: u64 = 5_000_000;
-/// Two changes of mode are as far apart at least: the mode is judged every 10 ms.
+/// Minimum time between two changes of mode. The gateway evaluates the mode every 10 ms.
 const MODE_CHANGE_INTERVAL_NS_MIN: u64 = 1_000_000;
-/// The stream of random numbers that keys are drawn from.
+/// PCG stream that keys are drawn from.
 const KEY_STREAM: u128 = 0x6b65_7973 << 32;
 
-/// Gateways that run, with what was seen of their bundles.
+/// Running gateways and the samples of their bundles.
 pub(crate) struct Sites {
     all: Vec<TestSite>,
 }
@@ -55,24 +55,24 @@ pub(crate) struct Sites {
 struct TestSite {
     name: String,
     namespace: Namespace,
-    /// Until it is stopped.
+    /// `None` after it has been stopped.
     gateway: Option<Gateway>,
-    /// The zero of its clock, `CLOCK_MONOTONIC` nanoseconds, as all times here.
+    /// Start of the gateway's clock, `CLOCK_MONOTONIC` nanoseconds like all times here.
     epoch_ns: u64,
-    /// The number of the bundle that leaves the site.
+    /// Index of the bundle that begins in the site.
     bundle: Option<usize>,
-    /// The mode, and since when.
+    /// Current mode, and the time of its start.
     mode: (&'static str, u64),
     samples: Vec<BundleSample>,
     changes: Vec<(u64, &'static str, &'static str)>,
 }
 
-/// What became of the sites.
+/// Result of all sites.
 pub(crate) struct SitesResult {
-    /// In the scenario's order.
+    /// Metrics of the bundles, in the scenario's order.
     pub figures: Vec<BundleFigures>,
     pub samples: Vec<Vec<BundleSample>>,
-    /// What gateways did to packets beside shaping them.
+    /// Effects of the gateways on packets other than shaping.
     pub mishaps: Vec<String>,
 }
 
@@ -110,7 +110,8 @@ pub(super) fn unsupported(scenario: &Scenario, layout: &Layout) -> Vec<String> {
     parts
 }
 
-/// The configuration of the gateway at this side of a pair, whose peer has this key.
+/// Returns the configuration of the gateway at this side of a pair. `peer`: key of the other
+/// gateway.
 fn config(
     pair: usize,
     side: PathSide,
@@ -120,7 +121,7 @@ fn config(
     algorithm: &str,
 ) -> Result<GatewayConfig, String> {
     let [own, far] = [side, side.other()].map(PathSide::index);
-    // Who is called learns from the call where the other is.
+    // The right gateway learns the left one's endpoint from its handshake.
     let endpoint = match side {
         PathSide::Left => format!("endpoint = \"{}\"\n", ends[far]),
         PathSide::Right => String::new(),
@@ -147,7 +148,7 @@ fn config(
     GatewayConfig::parse("a site", &text, &|_| Ok(())).map_err(|problem| problem.to_string())
 }
 
-/// Who steers a bundle: an algorithm of ours, and whether it limits anything.
+/// Returns the algorithm that controls a bundle, its parameters, and whether it only observes.
 fn steers<'c>(
     bundle: Option<&'c BundleSettings>,
     contender: Option<&'c Contender>,
@@ -162,8 +163,8 @@ fn steers<'c>(
 }
 
 impl Sites {
-    /// Makes the sites of a layout behind an emulator that was just started, and waits until they
-    /// have keys. `contender` steers the bundles that name no algorithm.
+    /// Creates the sites of a layout behind a new emulator and waits until they have keys.
+    /// `contender` controls the bundles that name no algorithm.
     pub fn start(
         emulator: &Emulator,
         layout: &Layout,
@@ -177,7 +178,7 @@ impl Sites {
         let mut key = || {
             let mut bytes = [0; 32];
             random.fill_bytes(&mut bytes);
-            // Nobody outside this process sees what is sealed with it.
+            // Derived from the run's seed. The key protects only traffic inside this process.
             PrivateKey::from_bytes(bytes)
         };
         for (number, pair) in layout.pairs.iter().enumerate() {
@@ -186,7 +187,7 @@ impl Sites {
                 .map(|end| SocketAddr::new(end, port));
             let keys = [key(), key()];
             let mut made = Vec::new();
-            // A call that nobody hears is repeated after 5 s only: who is called is there first.
+            // The responder starts first: a lost handshake is repeated only after 5 s.
             for side in [PathSide::Right, PathSide::Left] {
                 let bundle = pair.bundles[side.index()];
                 let of = bundle.and_then(|bundle| scenario.bundles.get(bundle));
@@ -238,20 +239,20 @@ impl Sites {
         Ok(())
     }
 
-    /// The namespaces of the sites, in the order of their spaces.
+    /// Returns the namespaces of the sites, in the order of their spaces.
     pub fn namespaces(&self) -> Vec<Namespace> {
         self.all.iter().map(|site| site.namespace.clone()).collect()
     }
 
-    /// A look at every bundle.
+    /// Samples every bundle.
     pub fn look(&mut self) {
         for site in self.all.iter_mut().filter(|site| site.bundle.is_some()) {
             site.look();
         }
     }
 
-    /// Stops them all; what was seen since the run began. What came before `warm` is not in shares
-    /// and delays.
+    /// Stops all gateways and returns the measurements since the start of the run. Shares and
+    /// delays exclude the time before `warm`.
     pub fn finish(mut self, scenario: &Scenario, started_ns: u64) -> Result<SitesResult, Error> {
         let mut ended = SitesResult {
             figures: vec![BundleFigures::default(); scenario.bundles.len()],
@@ -275,7 +276,7 @@ impl Sites {
 }
 
 impl TestSite {
-    /// What the gateway says of its one peer, and when that was.
+    /// Returns the gateway's report of its only peer, and the time of the report.
     fn peer(&self) -> Option<(u64, PeerReport)> {
         let report = self.gateway.as_ref()?.report();
         Some((
@@ -319,7 +320,8 @@ impl TestSite {
         });
     }
 
-    /// What the bundle did since the run began, and its looks, in the run's time.
+    /// Returns the metrics and the samples of the bundle, with times relative to the start of the
+    /// run.
     fn told(
         &mut self,
         name: String,
@@ -354,7 +356,7 @@ impl TestSite {
         (figures, samples)
     }
 
-    /// Packets that met anything but the queues and the link.
+    /// Describes packets that were lost for other reasons than the queues and the link.
     fn mishaps(&self) -> Result<Vec<String>, Error> {
         let Some(report) = self.gateway.as_ref().map(Gateway::report) else {
             return Ok(Vec::new());
@@ -394,7 +396,8 @@ impl TestSite {
             .collect())
     }
 
-    /// In its namespace: there the device is. A gateway that ended by itself says why.
+    /// Stops the gateway in the namespace of its device. Returns the error of a gateway that has
+    /// failed.
     fn stop(&mut self) -> Result<(), Error> {
         let Some(gateway) = self.gateway.take() else {
             return Ok(());
@@ -406,12 +409,12 @@ impl TestSite {
 
 impl Drop for TestSite {
     fn drop(&mut self) {
-        // Whoever drops instead of finishing does not ask what happened.
+        // The error is ignored: the caller dropped the site without asking for its result.
         let _ = self.stop();
     }
 }
 
-/// The algorithm, made now: what is wrong with it is told now.
+/// Creates the algorithm now, so that errors appear before the run.
 fn once(
     registry: &Registry,
     name: &str,
@@ -433,7 +436,7 @@ fn broken(why: io::Error) -> Error {
     Error::traffic("run a site's gateway", "")(why)
 }
 
-/// Nanoseconds of seconds that a gateway says.
+/// Converts a gateway's seconds to nanoseconds.
 fn ns(seconds: f64) -> u64 {
     (seconds * 1e9) as u64
 }

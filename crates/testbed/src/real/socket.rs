@@ -1,7 +1,6 @@
-//! Sockets of the kernel's TCP that never block, set up alike at both ends.
+//! Non-blocking sockets of the kernel's TCP, with the same options at both ends.
 //!
-//! A socket belongs to the namespace of the thread that opens it, and may be used from any thread
-//! afterwards.
+//! A socket belongs to the namespace of the thread that opens it. Any thread may use it afterwards.
 
 use std::ffi::OsString;
 use std::io;
@@ -20,26 +19,26 @@ use nix::sys::time::TimeSpec;
 
 use ccplane_units::Duration;
 
-/// What one call writes or reads, as iperf3 does: large enough that system calls cost little.
+/// Bytes per read or write, as in iperf3: large enough to make the cost of system calls small.
 pub(super) const BLOCK_BYTES: usize = 128 << 10;
 
-/// Connections that wait to be accepted: a burst of a thousand is over before any has to try again.
+/// Backlog of the listeners: a burst of a thousand connections fits without retries.
 const LISTEN_BACKLOG: i32 = 4096;
 
 /// Headers of a datagram on the wire: IPv4 and UDP.
 pub(super) const DATAGRAM_HEADER_BYTES: u32 = 28;
 
-/// As many files as the system allows at all: a connection takes two here.
+/// Raises the limit of open files to the hard limit: a connection takes two here.
 pub(super) fn allow_many_files() {
     if let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE)
         && soft < hard
     {
-        // Where it is not permitted, a run with many flows says what is missing.
+        // If this fails, a run with many flows reports the limit.
         let _ = setrlimit(Resource::RLIMIT_NOFILE, hard, hard);
     }
 }
 
-/// Sets both buffers, beyond the system's limit where that is permitted.
+/// Sets both buffers, beyond the system's limit if permitted.
 fn set_buffers(fd: &impl AsFd, bytes: usize) -> io::Result<()> {
     if setsockopt(fd, sockopt::RcvBufForce, &bytes).is_err() {
         setsockopt(fd, sockopt::RcvBuf, &bytes)?;
@@ -60,12 +59,12 @@ fn stream() -> io::Result<OwnedFd> {
     )?)
 }
 
-/// A socket that accepts connections to any address of its namespace, on a port of its own. Where
-/// it is given one, connections that it accepts use that congestion control.
+/// Opens a listener on any address of its namespace and a free port. The connections that it
+/// accepts use `congestion`.
 pub(super) fn listen(congestion: &str, buffer: usize) -> io::Result<TcpListener> {
     let fd = stream()?;
-    // Before `listen`: the window scale is fixed by the handshake, and what is accepted has what
-    // the listener has.
+    // Set before `listen`: the window scale is fixed by the handshake, and accepted sockets inherit
+    // the options.
     set_buffers(&fd, buffer)?;
     setsockopt(&fd, sockopt::TcpCongestion, &OsString::from(congestion))?;
     setsockopt(&fd, sockopt::TcpNoDelay, &true)?;
@@ -75,20 +74,18 @@ pub(super) fn listen(congestion: &str, buffer: usize) -> io::Result<TcpListener>
     Ok(TcpListener::from(fd))
 }
 
-/// How a connection could not be begun.
+/// Error when starting a connection.
 #[derive(Debug)]
 pub(super) enum ConnectError {
-    /// This machine gives no such socket: no other one would fare better.
+    /// The socket could not be created or configured. All other connections would fail too.
     Socket(io::Error),
-    /// This connection cannot be: it counts as failed.
+    /// This connection failed; it counts as a failed flow.
     Connection,
 }
 
-/// Asks for a connection, under this congestion control; it is there when the socket can be written
-/// to.
+/// Starts a connection with this congestion control. It is established once the socket is writable.
 ///
-/// `at_once`: small pieces leave as they are written, as in the simulator, whose transport waits
-/// for nothing (no Nagle).
+/// `at_once`: sends small writes without delay (no Nagle), like the simulator's transport.
 pub(super) fn connect(
     from: IpAddr,
     to: SocketAddr,
@@ -103,8 +100,8 @@ pub(super) fn connect(
         if at_once {
             setsockopt(&fd, sockopt::TcpNoDelay, &true)?;
         }
-        // The port is chosen by `connect`, which knows both ends: one port serves connections to
-        // many hosts.
+        // The port is chosen by `connect`, which has the whole 4-tuple: one port can serve
+        // connections to many hosts.
         setsockopt(&fd, sockopt::IpBindAddressNoPort, &true)?;
         bind(
             fd.as_raw_fd(),
@@ -119,7 +116,7 @@ pub(super) fn connect(
     }
 }
 
-/// What became of a connection that was asked for, once its socket can be written to.
+/// Returns the result of a connection attempt, once the socket is writable.
 pub(super) fn outcome(stream: &TcpStream) -> io::Result<()> {
     match getsockopt(stream, sockopt::SocketError)? {
         0 => Ok(()),
@@ -127,7 +124,7 @@ pub(super) fn outcome(stream: &TcpStream) -> io::Result<()> {
     }
 }
 
-/// A socket that sends datagrams from one host to another.
+/// Opens a socket that sends datagrams from one host to another.
 pub(super) fn datagrams(from: IpAddr, to: SocketAddr) -> io::Result<UdpSocket> {
     let socket = UdpSocket::bind((from, 0))?;
     socket.set_nonblocking(true)?;
@@ -135,7 +132,7 @@ pub(super) fn datagrams(from: IpAddr, to: SocketAddr) -> io::Result<UdpSocket> {
     Ok(socket)
 }
 
-/// A socket that takes datagrams to any address of its namespace.
+/// Opens a socket that receives datagrams to any address of its namespace.
 pub(super) fn sink(buffer: usize) -> io::Result<UdpSocket> {
     let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
     socket.set_nonblocking(true)?;
@@ -143,8 +140,8 @@ pub(super) fn sink(buffer: usize) -> io::Result<UdpSocket> {
     Ok(socket)
 }
 
-/// What is ready of all that is watched; where nothing is, waits for it, `longest` at most. A
-/// nanosecond's resolution, which `epoll_wait` does not have.
+/// Returns the ready events. If there are none, waits at most `longest`, with nanosecond
+/// resolution, which `epoll_wait` does not have.
 pub(super) fn ready(
     epoll: &Epoll,
     events: &mut [EpollEvent],

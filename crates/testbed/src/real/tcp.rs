@@ -1,9 +1,9 @@
 //! The workloads of a run on the kernel's TCP.
 //!
-//! Two threads carry everything, one at each end ([`openers`](super::openers),
-//! [`accepters`](super::accepters)), at a higher priority than ordinary threads where that is
-//! permitted. The caller's thread watches. Neither end waits for one flow: each gets a block of 128
-//! kB at a time, and short flows go first.
+//! Two threads, one per end, carry all traffic ([`openers`](super::openers),
+//! [`accepters`](super::accepters)). They run at a higher priority than ordinary threads if
+//! permitted; the caller's thread takes the samples. Neither loop blocks on a flow: each flow gets
+//! a block of 128 kB at a time, and short flows go first.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener, UdpSocket};
@@ -33,19 +33,19 @@ use crate::ends::inside;
 use crate::traffic::{monotonic_ns, wait_until};
 use crate::wire;
 
-/// What accepts under one congestion control: a listener in every space.
+/// Listeners with one congestion control, one in every space.
 struct Listening {
     answers: String,
-    /// By the number of their space.
+    /// By space.
     ports: Vec<u16>,
 }
 
-/// Runs the plan over an emulator that was just started, with the sites that are behind it. `look`
-/// is told, at time zero and after every `sample_every`, how much time has gone and how many bytes
-/// have arrived, and says whether to go on.
+/// Runs the plan over a new emulator and the sites behind it. `look` receives the elapsed time and
+/// the bytes received so far, at time zero and then every `sample_every`. It returns false to end
+/// the run.
 ///
-/// An error is what would spoil every flow. A connection that breaks is counted as failed and ends
-/// only itself. No connection is left.
+/// An error is a failure that would affect every flow. A broken connection counts as a failed flow
+/// and ends only itself. All connections are closed on return.
 pub(crate) fn run(
     emulator: &Emulator,
     sites: Vec<Namespace>,
@@ -56,8 +56,8 @@ pub(crate) fn run(
     socket::allow_many_files();
     let spaces = hosts::settle(emulator, sites)?;
     for side in PathSide::SIDES {
-        // Both ends of a stamped connection are answered at once. Without iproute2 it goes on, with
-        // some stops of 40 ms.
+        // Without delayed ACKs at both ends of a stamped connection. If iproute2 is missing the run
+        // continues, with some delays of 40 ms.
         if plan
             .workloads
             .iter()
@@ -122,8 +122,8 @@ pub(crate) fn run(
     })
 }
 
-/// Both loops and the looks, until all are over: what the openers left, when it began, when bytes
-/// were no longer counted.
+/// Runs both loops and the sampling. Returns the senders' result, the start time, and the time when
+/// counting ended.
 fn carry(
     plan: &RealPlan,
     openers: Openers<'_>,
@@ -133,7 +133,7 @@ fn carry(
     look: &mut impl FnMut(Duration, u64) -> bool,
 ) -> Result<(ClientResult, u64, u64), Error> {
     let started = AtomicU64::new(0);
-    // Closed until both threads are there.
+    // Held until both threads are running.
     let gate = RwLock::new(());
     thread::scope(|scope| {
         let stop = || {
@@ -153,7 +153,7 @@ fn carry(
             let accepting = accepting.spawn_scoped(scope, move || {
                 let end = begin().saturating_add(plan.duration.as_nanos());
                 let ended = accepters.run(end, &shared.stop);
-                // Nobody is to go on sending to an end that failed.
+                // The senders must not continue if this loop has failed.
                 if ended.is_err() {
                     stop();
                 }
@@ -203,18 +203,18 @@ fn carry(
     })
 }
 
-/// A thread that is put off while it is inside its socket holds back every packet that comes for
-/// it, and then lets them go at once: on a busy machine such bursts overflow queues that the
-/// congestion control would have spared.
+/// Raises the thread's priority. A thread that is preempted inside its socket holds back all
+/// packets that arrive for it and then releases them as a burst: on a busy machine such bursts
+/// overflow queues that the congestion control would not have filled.
 fn ahead() {
-    // Without the permission it runs as an ordinary thread does; the audit tells what came of it.
+    // Without the privilege it runs at normal priority; the audit shows the consequences.
     let _ = ccplane_host::raise_priority();
-    // Timers of a normal thread may fire 50 µs late by default.
+    // The default timer slack of a normal thread is 50 µs.
     let _ = nix::sys::prctl::set_timerslack(1);
 }
 
-/// Listeners for every congestion control and sinks for every workload of datagrams, in every
-/// space; and where each workload's flows go.
+/// Opens listeners for every congestion control and sinks for every datagram workload, in every
+/// space. Also returns the targets of each workload's flows.
 #[expect(
     clippy::type_complexity,
     reason = "what both loops need, made together"
@@ -277,11 +277,11 @@ fn targets(
     Ok((targets, listeners, sinks))
 }
 
-/// What controls what the accepting ends of a contender's connections send back.
+/// Returns the congestion control of the accepting ends of a contender's connections.
 ///
-/// As in the simulator: the same where it is the datapath's own, else Cubic. Where ECN or stamps
-/// are wanted it is always the contender's: that makes the kernel accept the offer and echo every
-/// mark, and answer each packet that has a stamp.
+/// As in the simulator it is the contender if native, and otherwise Cubic. If ECN or stamps are
+/// wanted it is always the contender: the kernel then accepts the offer, echoes every mark and
+/// answers each stamped packet.
 fn answers(contender: &Contender, wants: Capabilities, congestion: &str) -> String {
     let both = wants.contains(Capabilities::ECN) || wants.contains(Capabilities::ONE_WAY_DELAY);
     let own = contender.is_native() || both || !crate::traffic::exists(CUBIC_ALGORITHM);
@@ -290,7 +290,7 @@ fn answers(contender: &Contender, wants: Capabilities, congestion: &str) -> Stri
 
 const CUBIC_ALGORITHM: &str = "cubic";
 
-/// How long flows take alone on this path.
+/// Returns the parameters for completion times on the idle path.
 pub(super) fn alone(emulator: &Emulator) -> UnloadedTimes {
     let control = emulator.control();
     let [left, right] = PathSide::SIDES.map(|side| control.link(side.sends()));
@@ -300,9 +300,9 @@ pub(super) fn alone(emulator: &Emulator) -> UnloadedTimes {
     }
 }
 
-/// Looks at the flows that last.
+/// Samples the long-lived flows.
 struct Watching<'r> {
-    /// By the number of their space.
+    /// Sockets by space.
     diags: Vec<Diag>,
     shared: &'r RunState,
     flows: Vec<(WatchedFlow, Vec<Sample>)>,
@@ -319,7 +319,7 @@ impl<'r> Watching<'r> {
         }
     }
 
-    /// Looks until the plan's duration is over, or nobody wants to go on.
+    /// Samples until the plan's duration is over or `look` returns false.
     fn watch(
         &mut self,
         plan: &RealPlan,
@@ -334,7 +334,7 @@ impl<'r> Watching<'r> {
         loop {
             let at_ns = monotonic_ns().saturating_sub(started_ns);
             if at_ns >= duration || self.shared.stop.load(Ordering::Relaxed) {
-                // The last look is at the end of counting.
+                // The final sample is taken when counting ends.
                 return Ok(());
             }
             self.sample(at_ns)?;
@@ -345,7 +345,7 @@ impl<'r> Watching<'r> {
                 self.shared.stop.store(true, Ordering::Relaxed);
                 return Ok(());
             }
-            // On the grid even when a look came late; a missed one is skipped, not made up for.
+            // Keeps to the sampling grid even after a late sample; missed ones are skipped.
             next = (next + every)
                 .max(monotonic_ns().saturating_sub(started_ns))
                 .min(duration);
@@ -369,8 +369,7 @@ impl<'r> Watching<'r> {
                 self.flows.push((watched.clone(), vec![begun]));
             }
         }
-        // What was received until now, of all of them first: to ask the kernel takes time where the
-        // CPUs are busy.
+        // All receive counters are read first: querying the kernel takes time on busy CPUs.
         let mut fresh = Vec::with_capacity(self.flows.len());
         for (watched, samples) in &mut self.flows {
             let last = samples.last().copied().unwrap_or_default();
@@ -380,8 +379,7 @@ impl<'r> Watching<'r> {
                 samples.push(Sample {
                     at_ns,
                     received: watched.received.load(Ordering::Relaxed),
-                    // A connection that broke keeps its last state: its goodput then shows what
-                    // happened.
+                    // A broken connection keeps its last state; its goodput shows the failure.
                     tcp: last.tcp,
                 });
             }
@@ -404,8 +402,8 @@ impl<'r> Watching<'r> {
         Ok(())
     }
 
-    /// What was seen, with a last look at the end: the senders of the flows in the order of the
-    /// result, their samples by workload.
+    /// Takes a final sample. Returns the senders in the order of the result, and the samples and
+    /// courses by workload.
     fn finish(
         mut self,
         plan: &RealPlan,
@@ -444,8 +442,8 @@ impl<'r> Watching<'r> {
     }
 }
 
-/// Where a flow stands in the result, by its workload; those of one place are in the order in which
-/// they began.
+/// Returns the sort key of a flow in the result, from its workload. Flows with the same key are in
+/// the order of their start.
 pub(super) fn in_result(plan: &RealPlan, workload: usize) -> usize {
     let compared = plan
         .workloads

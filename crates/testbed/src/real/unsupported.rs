@@ -20,15 +20,14 @@ use super::sites;
 use crate::over::TransportKind;
 use crate::traffic;
 
-/// The emulator moves packets one by one: of full ones a core moves about this much. Beyond, the
-/// machine would be what is measured.
+/// The emulator forwards packets one by one; a core handles about this rate with full-sized
+/// packets. Above it, the result would be a measurement of the machine.
 const LINK_RATE_MAX: Rate = Rate::from_bits_per_sec(2_000_000_000);
 
-/// Each takes some megabytes of socket buffers.
+/// Each long-lived flow takes some megabytes of socket buffers.
 const LASTING_FLOWS_MAX: u64 = 1000;
 
-/// Returns where the hosts are of a scenario that can run, else a sentence for each part that is
-/// not supported.
+/// Returns the layout of a supported scenario, or a sentence for each unsupported part.
 pub(crate) fn supported_layout(
     scenario: &Scenario,
     over: TransportKind,
@@ -136,7 +135,7 @@ pub(crate) fn supported_layout(
     layout.filter(|_| named.is_empty()).ok_or(named)
 }
 
-/// Returns a sentence for each workload between hosts that do not reach each other. A host reaches
+/// Returns a sentence for each workload between hosts that cannot reach each other. A host reaches
 /// the other side of the bottleneck; a host of a site reaches the bundle's other site.
 pub(crate) fn unreachable_pairs(layout: &Layout, plan: &Plan) -> Vec<String> {
     let hosts = layout.hosts(&plan.network);
@@ -165,7 +164,7 @@ pub(crate) fn unreachable_pairs(layout: &Layout, plan: &Plan) -> Vec<String> {
     parts
 }
 
-/// Returns two hosts that do not reach each other. Hosts of one space are alike.
+/// Returns two hosts that cannot reach each other. Hosts of the same space are equivalent.
 fn every(hosts: &Hosts, from: &[NodeId], to: &[NodeId]) -> Option<(NodeId, NodeId)> {
     let one_each = |nodes: &[NodeId]| {
         let mut spaces: BTreeMap<usize, (NodeId, NamespaceHost)> = BTreeMap::new();
@@ -185,7 +184,7 @@ fn every(hosts: &Hosts, from: &[NodeId], to: &[NodeId]) -> Option<(NodeId, NodeI
         .map(|((from, _), (to, _))| (from, to))
 }
 
-/// Returns a sentence for a request that receivers of real packets cannot meet.
+/// Returns a sentence if receivers of real packets cannot do what the scenario requests.
 fn receipt(scenario: &Scenario, over: TransportKind) -> Option<String> {
     if !scenario.conceal_losses.is_empty() {
         let why = "`conceal_losses`: receivers of real packets acknowledge what they got; use --datapath sim";
@@ -219,7 +218,7 @@ fn link(link: &LinkSettings, parts: &mut Vec<String>) {
     way(link, parts);
 }
 
-/// Checks one direction.
+/// Checks one direction of the link.
 fn way(link: &LinkSettings, parts: &mut Vec<String>) {
     if link.strip_classes {
         parts.push("`strip_classes`: the emulated link leaves markings as they are".to_owned());
@@ -263,7 +262,7 @@ fn workload(scenario: &Scenario, workload: &Workload, parts: &mut Vec<String>) {
     }
 }
 
-/// Adds algorithms that do not exist, and those that cannot run at the same time.
+/// Adds algorithms that do not exist, and those that cannot run in the same run.
 fn algorithms(scenario: &Scenario, over: TransportKind, parts: &mut Vec<String>) {
     let own: Vec<&Contender> = scenario
         .workloads
@@ -302,8 +301,8 @@ fn algorithms(scenario: &Scenario, over: TransportKind, parts: &mut Vec<String>)
         Contender::Ccplane { name, .. } => Some(name.clone()),
         Contender::Native { .. } => None,
     };
-    // Those that meet in a run: every workload's own, and one of the contenders, or who controls
-    // hosts while these steer bundles.
+    // Algorithms that run together: every workload's own and one of the contenders, or, if the
+    // contenders control bundles, the congestion control of the hosts.
     let contenders = match scenario.hosts_of_bundles() {
         Some(hosts) => std::slice::from_ref(hosts),
         None => &scenario.contenders,

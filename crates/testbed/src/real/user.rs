@@ -2,8 +2,9 @@
 //! ([`quic`]).
 //!
 //! The caller's thread does everything except QUIC's algorithms, which have their own threads. A
-//! host of the scenario has a socket for each algorithm, at its address. Connections between the
-//! same two hosts under the same algorithm share the two sockets, so a fair queue sees one flow.
+//! host of the scenario has a socket for each algorithm, bound to the host's address. Connections
+//! between the same two hosts under the same algorithm share the two sockets, so a fair queue sees
+//! one flow.
 
 mod datagrams;
 mod ends;
@@ -35,11 +36,11 @@ use super::{RealPlan, RealRecord, hosts, socket};
 use crate::over::{RemoteAgent, TransportKind};
 use crate::traffic::monotonic_ns;
 
-/// How long nothing may happen before it looks around.
+/// Interval at which an idle loop checks its timers.
 const STOP_POLL_INTERVAL: Duration = Duration::from_millis(5);
 
-/// Runs the plan over an emulator that was just started; see [`super::tcp::run`]. `rc3` is RC3's
-/// second loop. Also what second loops did.
+/// Runs the plan over a new emulator; see [`super::tcp::run`]. `rc3` enables RC3's second loop,
+/// whose counters are returned too.
 pub(crate) fn run(
     emulator: &Emulator,
     plan: &RealPlan,
@@ -100,22 +101,22 @@ fn drive<E: UserEnds>(
     Ok((recorded, rc3.map(|_| loops.second_loops)))
 }
 
-/// A connection that lives.
+/// An open connection.
 struct UserConnection {
     flow: u32,
     opener: UserEnd,
-    /// The accepting end, once it is known which it is.
+    /// The accepting end, once its flow ID has arrived.
     accepter: Option<UserEnd>,
-    /// Bytes to write, after its name.
+    /// Bytes to write after the flow ID.
     left: [u64; 2],
     finish: [bool; 2],
     finished: [bool; 2],
-    /// Bytes that were read and written, and the writes of which the reading is awaited. First at
-    /// the accepting end.
+    /// Bytes read, bytes written or to be written, and writes whose arrival is awaited. Index 0 is
+    /// the direction to the accepting end.
     read: [u64; 2],
     total: [u64; 2],
     awaited: [WriteMarks; 2],
-    /// Bytes of the name that are not written yet.
+    /// Bytes of the flow ID still to be written.
     name: usize,
 }
 
@@ -127,11 +128,11 @@ struct Loop<'r, E> {
     account: Account,
     courses: Courses,
     live: Vec<UserConnection>,
-    /// Where a flow that lives is in `live`.
+    /// Index in `live` by flow number.
     named: HashMap<u32, usize>,
-    /// Connections that were accepted and have not told their name.
+    /// Accepted connections whose flow ID has not arrived.
     nameless: Vec<UserEnd>,
-    /// Flows that are looked at: the flow, its workload, its sender, what was seen.
+    /// Sampled flows: flow, workload, sender, samples.
     sampled: Vec<(u32, usize, SocketAddr, Vec<Sample>)>,
     total: u64,
     second_loops: SecondLoop,
@@ -179,7 +180,7 @@ impl<E: UserEnds> Loop<'_, E> {
         }
     }
 
-    /// Reads all that came and writes all that there is room for.
+    /// Reads all data that has arrived, and writes as much as fits.
     fn serve(&mut self) {
         while let Some(end) = self.ends.accepted() {
             self.nameless.push(end);
@@ -224,7 +225,7 @@ impl<E: UserEnds> Loop<'_, E> {
         self.datagrams.swallow();
     }
 
-    /// A connection ends, well or not: what it counted is kept.
+    /// Removes a connection and keeps its counters.
     fn remove(&mut self, at: usize) {
         let live = self.live.swap_remove(at);
         self.named.remove(&live.flow);
@@ -266,8 +267,8 @@ impl<E: UserEnds> Loop<'_, E> {
         }
     }
 
-    /// A last look, and every connection is gone: senders in the order of the result, samples by
-    /// workload.
+    /// Takes a final sample and closes all connections. Returns the senders in the order of the
+    /// result, and the samples by workload.
     fn end(&mut self, elapsed_ns: u64) -> (Vec<SocketAddr>, Vec<FlowSamples>) {
         self.sample(Time::from_nanos(elapsed_ns));
         for live in &self.live {
@@ -348,7 +349,7 @@ impl<E: UserEnds> Loop<'_, E> {
             } => {
                 let flow = self.account.in_slot(workload, slot);
                 let at = flow.and_then(|flow| self.named.get(&flow));
-                // A flow that broke takes no more; nothing is to be done about it.
+                // A write to a broken flow is dropped.
                 if let Some(live) = at.and_then(|at| self.live.get_mut(*at)) {
                     let way = usize::from(back);
                     live.left[way] = live.left[way].saturating_add(bytes);
@@ -375,16 +376,17 @@ impl<E: UserEnds> Loop<'_, E> {
     }
 }
 
-/// What a look at a connection found.
+/// Progress of a connection in one turn.
 #[derive(Default)]
 struct PollResult {
     bytes: u64,
-    /// Writes that were read to their end, at the accepting end and at the opener's.
+    /// Completed writes, at the accepting end and at the opener.
     writes: [usize; 2],
 }
 
 impl UserConnection {
-    /// Reads and writes at both ends; what arrived, whether it is over, whether it has failed.
+    /// Reads and writes at both ends. Returns the progress, and whether the connection is complete
+    /// or has failed.
     fn turn(&mut self, ends: &mut impl UserEnds) -> (PollResult, bool, bool) {
         let mut arrived = PollResult::default();
         let readers = [self.accepter, Some(self.opener)];
@@ -399,7 +401,7 @@ impl UserConnection {
         }
         self.fill(ends);
         let failed = ends.has_failed(self.opener);
-        // What it had to say has arrived, and nobody says anything any more.
+        // Complete: the opener has finished, and all data has arrived in both directions.
         let said = self.finished[0]
             && self.left[1] == 0
             && self.read[0] >= self.total[0]
@@ -407,7 +409,7 @@ impl UserConnection {
         (arrived, said, failed && !said)
     }
 
-    /// Writes as much as there is room for, at both ends.
+    /// Writes as much as fits, at both ends.
     fn fill(&mut self, ends: &mut impl UserEnds) {
         let writers = [Some(self.opener), self.accepter];
         for (way, writer) in writers.into_iter().enumerate() {

@@ -1,4 +1,4 @@
-//! The sockets of workloads that send datagrams, made where the first leaves.
+//! Sockets of datagram workloads, opened when first needed.
 
 use std::collections::HashMap;
 use std::net::{SocketAddr, UdpSocket};
@@ -19,12 +19,12 @@ pub(super) struct UserDatagrams<'r> {
     plan: &'r RealPlan,
     /// By workload, sender and receiver.
     sockets: HashMap<(usize, NodeId, NodeId), UdpSocket>,
-    /// Where they are taken, by workload and receiver.
+    /// Receiving sockets by workload and receiver.
     sinks: HashMap<(usize, NodeId), (UdpSocket, Arc<AtomicU64>)>,
 }
 
 impl<'r> UserDatagrams<'r> {
-    /// None are made yet.
+    /// Creates an empty set.
     pub fn new(emulator: &'r Emulator, plan: &'r RealPlan) -> UserDatagrams<'r> {
         UserDatagrams {
             emulator,
@@ -38,7 +38,7 @@ impl<'r> UserDatagrams<'r> {
     pub fn swallow(&self) {
         for (sink, received) in self.sinks.values() {
             let mut buffer = [0; 2048];
-            // Whatever the network says of a datagram, the next one may come.
+            // Errors such as ICMP unreachable do not affect the next datagram.
             while let Ok(count) = sink.recv(&mut buffer) {
                 received.fetch_add(
                     count as u64 + u64::from(DATAGRAM_HEADER_BYTES),
@@ -90,7 +90,7 @@ impl<'r> UserDatagrams<'r> {
         }
         let payload = vec![0; bytes.saturating_sub(DATAGRAM_HEADER_BYTES) as usize];
         if let Some(socket) = self.sockets.get(&key) {
-            // What the host cannot send is lost, as what the network cannot carry.
+            // A send error counts as a loss, like a drop in the network.
             let _ = socket.send(&payload);
         }
         Ok(())

@@ -1,4 +1,4 @@
-//! The ends of connections, whatever transport has them.
+//! Interface between a run and the ends of connections, independent of the transport.
 
 use std::net::SocketAddr;
 
@@ -8,23 +8,23 @@ use ccplane_workload::NodeId;
 use ccplane_lab::Error;
 use ccplane_lab::result::{SecondLoop, TcpInfo};
 
-/// One end of a connection: its host's place and its name there.
+/// One end of a connection: index of its host and connection ID there.
 pub(super) type UserEnd = (usize, u64);
 
-/// Bytes with which every stream begins: which flow it is. They count for nobody.
+/// Length of the flow ID at the beginning of every stream. It is not counted as payload.
 pub(super) const FLOW_ID_BYTES: usize = 4;
 
-/// How what a peer writes begins.
+/// State of the flow ID at an accepting end.
 pub(super) enum Begins {
     NotYet,
-    /// It never will.
+    /// The connection ended before it arrived.
     Gone,
     With([u8; FLOW_ID_BYTES]),
 }
 
-/// What a run does with connections.
+/// Operations of a run on connections.
 pub(super) trait UserEnds {
-    /// Begins a connection of a workload between two hosts: its end and its address.
+    /// Opens a connection of a workload between two hosts. Returns the opening end and its address.
     fn connect(
         &mut self,
         workload: usize,
@@ -32,44 +32,45 @@ pub(super) trait UserEnds {
         to: NodeId,
     ) -> Result<(UserEnd, SocketAddr), Error>;
 
-    /// The next one that was accepted.
+    /// Returns the next accepted connection.
     fn accepted(&mut self) -> Option<UserEnd>;
 
-    /// Takes its name from what has arrived.
+    /// Reads the flow ID from the data that has arrived.
     fn begins(&mut self, end: UserEnd) -> Begins;
 
-    /// Reads all that has arrived, whose contents do not matter; how many bytes.
+    /// Reads and discards all data that has arrived, and returns its length.
     fn read(&mut self, end: UserEnd) -> usize;
 
-    /// Writes as much as there is room for; how many bytes.
+    /// Writes as much as fits and returns the number of bytes.
     fn write(&mut self, end: UserEnd, bytes: &[u8]) -> usize;
 
-    /// Writes what does not matter, so many bytes at most; how many.
+    /// Writes at most `most` arbitrary bytes and returns the number of bytes.
     fn fill(&mut self, end: UserEnd, most: usize) -> usize;
 
-    /// The stream ends with what was written.
+    /// Ends the stream after the data written so far.
     fn finish(&mut self, end: UserEnd);
 
-    /// It is over, and not well.
+    /// Returns true if the connection has failed.
     fn has_failed(&self, end: UserEnd) -> bool;
 
-    /// It is not needed any more. Its peer is told, where there is one.
+    /// Closes the connection and notifies the peer, if there is one.
     fn end(&mut self, end: UserEnd);
 
-    /// How it does, in the terms of Linux TCP; what the transport does not count is 0.
+    /// Returns the connection's state as `tcp_info`. Fields that the transport does not provide are
+    /// 0.
     fn look(&mut self, end: UserEnd) -> Option<TcpInfo>;
 
-    /// Packets whose contents were sent again.
+    /// Returns the number of packets whose contents were retransmitted.
     fn retransmitted(&mut self, end: UserEnd) -> Option<u64>;
 
-    /// Whether it runs without its agent.
+    /// Returns true if the connection is on its fallback.
     fn fell_back(&self, end: UserEnd) -> bool;
 
-    /// What its second loop did.
+    /// Returns the counters of RC3's second loop.
     fn second_loop(&self, _end: UserEnd) -> SecondLoop {
         SecondLoop::default()
     }
 
-    /// Receives and sends. Where there is nothing to do it waits, at most `longest`.
+    /// Receives and sends. If there is nothing to do it waits, at most `longest`.
     fn turn(&mut self, longest: Duration) -> Result<(), Error>;
 }

@@ -1,5 +1,5 @@
-//! QUIC, by one of its stacks: a socket for each host and algorithm, made where a flow first needs
-//! it. All hosts share what runs an algorithm.
+//! QUIC, with one of the supported stacks: a socket per host and algorithm, opened when first
+//! needed. All hosts share the runtime of an algorithm.
 
 use std::collections::HashMap;
 use std::io;
@@ -25,9 +25,9 @@ use crate::over::RemoteAgent;
 use crate::real::RealPlan;
 use crate::real::drive::place;
 
-/// Connections that a host takes at a time, as the other transports do.
+/// Limit of connections per host, as with the other transports.
 const CONNECTIONS_MAX: usize = 1 << 16;
-/// What is written where the contents do not matter.
+/// Payload.
 static ZERO_BLOCK: [u8; 1 << 16] = [0; 1 << 16];
 
 pub(super) struct QuicEnds<'r> {
@@ -38,16 +38,16 @@ pub(super) struct QuicEnds<'r> {
     agent: Option<&'r RemoteAgent>,
     identity: Identity,
     hosts: Vec<QuicHost>,
-    /// By host, the first workload of its algorithm, and whether it accepts.
+    /// By host, first workload with the same algorithm, and whether it accepts.
     places: HashMap<(NodeId, usize, bool), usize>,
-    /// By the first workload of an algorithm.
+    /// By first workload with the same algorithm.
     controls: HashMap<usize, QuicCongestion>,
-    /// Of connections that were accepted, the part of their name that has arrived.
+    /// Partial flow IDs of accepted connections.
     names: HashMap<UserEnd, Vec<u8>>,
 }
 
 impl<'r> QuicEnds<'r> {
-    /// None are made yet.
+    /// Creates an empty set.
     pub fn new(
         stack: Stack,
         emulator: &'r Emulator,
@@ -70,7 +70,7 @@ impl<'r> QuicEnds<'r> {
         })
     }
 
-    /// The host of a workload's algorithm at a node.
+    /// Returns the index of the host for a workload's algorithm at a node.
     fn host(&mut self, workload: usize, node: NodeId, accepts: bool) -> Result<usize, Error> {
         let (plan, emulator) = (self.plan, self.emulator);
         let wanted = plan.workloads.get(workload).ok_or(Error::NoContender)?;
@@ -89,16 +89,16 @@ impl<'r> QuicEnds<'r> {
         let options = HostOptions {
             stack: self.stack,
             local: SocketAddr::new(host.address, 0),
-            // A connection has memory for this at either end; the socket buffer of TCP counts
-            // everything twice.
+            // A connection may buffer this much at either end. TCP's socket buffer is twice that,
+            // since the kernel charges for overhead.
             window: (plan.buffer / 2).clamp(1 << 20, 1 << 29),
             idle_timeout: None,
             max_rate: None,
             qlog: None,
             most: CONNECTIONS_MAX,
             per_address: CONNECTIONS_MAX,
-            // What accepts sends back under the same control where it is the stack's own, else
-            // under Cubic, as everywhere.
+            // Accepting ends use the contender if it is native, and otherwise Cubic, as in all
+            // backends.
             congestion: match congestion {
                 QuicCongestion::Steered(_) if accepts => QuicCongestion::Native(Native::Cubic),
                 congestion => congestion,
@@ -124,8 +124,8 @@ impl<'r> QuicEnds<'r> {
         Ok(at)
     }
 
-    /// Who decides windows: an algorithm in a thread of its own, an agent in another process, or
-    /// the stack itself.
+    /// Returns the control that sets the windows: an algorithm in its own thread, an agent in
+    /// another process, or the stack itself.
     fn control(&mut self, workload: usize, contender: &Contender) -> Result<QuicCongestion, Error> {
         if let Some(known) = self.controls.get(&workload) {
             return Ok(known.clone());
@@ -143,7 +143,8 @@ impl<'r> QuicEnds<'r> {
             }
             (Contender::Ccplane { .. }, Some(agent)) => {
                 let name = contender.agent_name();
-                // An agent serves a flow whose algorithm it lacks by the first that it has.
+                // Checked here because an agent without the algorithm would run the flow with its
+                // first one.
                 remote_algorithms(&agent.address, &[&name], limits.fallback_after)
                     .map_err(BackendError::from)?;
                 QuicCongestion::Steered(
@@ -244,8 +245,8 @@ impl UserEnds for QuicEnds<'_> {
         Some(self.hosts.get_mut(place)?.stats(id)?.lost)
     }
 
-    /// A stack does not tell its controllers apart: it is so of all connections of the algorithm,
-    /// once one fell back.
+    /// A stack does not identify the controller of a connection: after one fallback, this returns
+    /// true for all connections of the algorithm.
     fn fell_back(&self, (place, _): UserEnd) -> bool {
         let of = self
             .places
@@ -261,12 +262,12 @@ impl UserEnds for QuicEnds<'_> {
     }
 }
 
-/// A socket that works no more spoils every flow.
+/// A broken socket ends the run: it would affect every flow.
 fn broken(error: HostError) -> Error {
     Error::traffic("send over the path", "")(io::Error::other(error))
 }
 
-/// In the terms of Linux TCP; what the stack does not tell is 0.
+/// Converts to `tcp_info`. Fields that the stack does not report are 0.
 fn tcp(stats: &QuicStats) -> TcpInfo {
     let mss = u64::from(stats.mtu).max(1);
     let packets = |bytes: u64| u32::try_from(bytes / mss).unwrap_or(u32::MAX);

@@ -1,5 +1,4 @@
-//! ccplane's transport over UDP: a socket for each host and algorithm, made where a flow first
-//! needs it.
+//! ccplane's transport over UDP: a socket per host and algorithm, opened when first needed.
 
 use std::collections::HashMap;
 use std::io;
@@ -29,10 +28,10 @@ use crate::over::RemoteAgent;
 use crate::real::RealPlan;
 use crate::real::drive::place;
 
-/// Connections that a host takes from others at a time.
+/// Limit of incoming connections per host.
 const INCOMING_CONNECTIONS_MAX: usize = 1 << 16;
 
-/// See the module.
+/// The hosts of a run over UDP.
 pub(super) struct UdpEnds<'r> {
     emulator: &'r Emulator,
     plan: &'r RealPlan,
@@ -40,12 +39,12 @@ pub(super) struct UdpEnds<'r> {
     agent: Option<&'r RemoteAgent>,
     rc3: Option<Rc3>,
     hosts: Vec<UdpHost>,
-    /// By host, the first workload of its algorithm, and whether it accepts.
+    /// By host, first workload with the same algorithm, and whether it accepts.
     places: HashMap<(NodeId, usize, bool), (usize, UdpCongestion)>,
 }
 
 impl<'r> UdpEnds<'r> {
-    /// None are made yet.
+    /// Creates an empty set.
     pub fn new(
         emulator: &'r Emulator,
         plan: &'r RealPlan,
@@ -64,8 +63,8 @@ impl<'r> UdpEnds<'r> {
         }
     }
 
-    /// The socket of a host for a workload's algorithm, and what controls connections that it
-    /// opens.
+    /// Returns the index of the host for a workload's algorithm at a node, and the control of the
+    /// connections that it opens.
     fn host(
         &mut self,
         workload: usize,
@@ -112,11 +111,11 @@ impl<'r> UdpEnds<'r> {
         self.hosts.get(place)?.connection(id)
     }
 
-    /// Of both ends' sockets.
+    /// Returns the options of both ends' sockets.
     fn options(&self, contender: &Contender, wants: Capabilities) -> UdpOptions {
         let stamps = wants.contains(Capabilities::ONE_WAY_DELAY);
-        // What accepts sends back under the same control where it is the transport's own, else
-        // under Cubic, as in the simulator.
+        // Accepting ends use the contender if it is native, and otherwise Cubic, as in the
+        // simulator.
         let accepted = match contender {
             Contender::Native { name } => native(name).unwrap_or_else(|_| Native::cubic()),
             Contender::Ccplane { .. } => Native::cubic(),
@@ -134,8 +133,8 @@ impl<'r> UdpEnds<'r> {
         UdpOptions {
             local: SocketAddr::from(([0; 4], 0)),
             datagram: DATAGRAM_BYTES_DEFAULT,
-            // A connection has memory for this at either end; the socket buffer of TCP counts
-            // everything twice.
+            // A connection may buffer this much at either end. TCP's socket buffer is twice that,
+            // since the kernel charges for overhead.
             window: (self.plan.buffer / 2).clamp(1 << 20, 1 << 29),
             tls: None,
             dscp: 0,
@@ -150,8 +149,8 @@ impl<'r> UdpEnds<'r> {
         }
     }
 
-    /// Who decides windows: an agent in this thread, one in another process, or the transport
-    /// itself.
+    /// Returns the control that sets the windows: an agent in this thread, an agent in another
+    /// process, or the transport itself.
     fn congestion(
         &self,
         contender: &Contender,
@@ -173,7 +172,8 @@ impl<'r> UdpEnds<'r> {
             }
             Some(agent) => {
                 let name = contender.agent_name();
-                // An agent serves a flow whose algorithm it lacks by the first that it has.
+                // Checked here because an agent without the algorithm would run the flow with its
+                // first one.
                 remote_algorithms(&agent.address, &[&name], limits.fallback_after)
                     .map_err(BackendError::from)?;
                 let remote = agent.address.remote(&name, agent.silence);
@@ -280,7 +280,7 @@ impl UserEnds for UdpEnds<'_> {
 
     fn end(&mut self, (place, id): UserEnd) {
         if let Some(host) = self.hosts.get_mut(place) {
-            // An error of the socket shows with the next turn.
+            // An error of the socket is reported at the next turn.
             let _ = host.abort(id);
         }
     }
@@ -316,12 +316,12 @@ impl UserEnds for UdpEnds<'_> {
     }
 }
 
-/// A socket that works no more spoils every flow.
+/// A broken socket ends the run: it would affect every flow.
 fn broken(error: UdpError) -> Error {
     Error::traffic("send over the path", "")(io::Error::other(error))
 }
 
-/// In the terms of Linux TCP; what the transport does not count is 0.
+/// Converts to `tcp_info`. Fields that the transport does not count are 0.
 fn tcp(stats: &ConnectionStats, mss: u64, phase: RecoveryPhase) -> TcpInfo {
     let segments = |bytes: u64| u32::try_from(bytes / mss.max(1)).unwrap_or(u32::MAX);
     let us = |time: Duration| u32::try_from(time.as_micros()).unwrap_or(u32::MAX);
