@@ -1,11 +1,11 @@
-//! Tells the program which commit it was built of, and whether its sources were changed since;
-//! "unknown" without git.
+//! Sets the commit that the program is built from, and whether its sources have been modified
+//! since; "unknown" without git.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// What the program is made of, from the workspace's root: a changed document makes no other
-/// program.
+/// Inputs of the program, relative to the workspace's root. Changes of documents do not count as
+/// modifications.
 const SOURCES: [&str; 3] = ["crates", "Cargo.toml", "Cargo.lock"];
 
 fn main() {
@@ -38,21 +38,22 @@ fn main() {
     );
     println!("cargo::rustc-env=CCPLANE_DIRTY={dirty}");
 
-    // The program is linked again when any of these changes anyway, but for the commit.
+    // Cargo rebuilds the program for all of these changes anyway, except for a new commit.
     let mut watched: Vec<PathBuf> = SOURCES.iter().map(|source| root.join(source)).collect();
-    // In a worktree `.git` is a file: HEAD is in a folder of its own, branches are in the common
-    // one.
+    // In a worktree `.git` is a file: HEAD is in the worktree's own folder, branches are in the
+    // common one.
     let folder = |which| git(&["rev-parse", which]).map(|folder| root.join(folder));
     if let (Some(own), Some(common)) = (folder("--git-dir"), folder("--git-common-dir")) {
         watched.push(own.join("HEAD"));
         watched.push(common.join("packed-refs"));
         watched.extend(git(&["symbolic-ref", "--quiet", "HEAD"]).map(|branch| common.join(branch)));
     }
-    // A repository that git could not read is asked again by every build, until it can.
+    // If git could not read the repository, every build tries again until it can.
     if commit.is_none() && root.join(".git").exists() {
         println!("cargo::rerun-if-changed=not-there");
     }
-    // What is not there would count as changed in every build: a branch may be packed.
+    // A missing path would count as changed in every build; the branch's file is missing if refs
+    // are packed.
     for path in watched.iter().filter(|path| path.exists()) {
         println!("cargo::rerun-if-changed={}", path.display());
     }

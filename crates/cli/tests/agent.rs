@@ -1,5 +1,5 @@
-//! `ccplane agent` in a process of its own: `run --agent` over real packets, and what the limit of
-//! descriptors costs it.
+//! `ccplane agent` as a separate process: `run --agent` over real packets, and behaviour at the
+//! limit of file descriptors.
 #![expect(clippy::disallowed_methods, reason = "tests in real time")]
 
 use std::fs::{self, File};
@@ -13,14 +13,14 @@ use serde_json::Value;
 
 use crate::common::{can_run, eventually, lock_host};
 
-/// An agent with a folder for its socket and its log, both gone however the test ends.
+/// An agent with a folder for its socket and its log. Drop removes both.
 struct Agent {
     process: Child,
     folder: PathBuf,
 }
 
 impl Agent {
-    /// `files`: its limit of descriptors.
+    /// Starts an agent. `files`: its limit of descriptors.
     fn start(name: &str, files: u32) -> Agent {
         let folder = std::env::temp_dir().join(format!("ccplane-{name}-{}", std::process::id()));
         fs::create_dir_all(&folder).expect("a folder");
@@ -54,7 +54,7 @@ impl Agent {
         fs::read_dir(folder).expect("it runs").count()
     }
 
-    /// How long it has run on a CPU.
+    /// CPU time used so far.
     fn cpu(&self) -> Duration {
         let file = format!("/proc/{}/schedstat", self.process.id());
         let text = fs::read_to_string(file).expect("it runs");
@@ -99,21 +99,22 @@ fn at_the_limit_of_descriptors_it_rests_says_so_and_goes_on_when_there_is_room()
         agent.cpu() - before,
         agent.log().matches("cannot accept").count(),
     );
-    // A loop without rest takes 2 s of CPU and logs 100,000 lines.
+    // A busy loop would use 2 s of CPU and log 100,000 lines.
     assert!(
         used < Duration::from_millis(400),
         "{used:?} of a CPU in 2 s of waiting"
     );
     assert!(lines <= 5, "{lines} lines");
 
-    // What waited is accepted in the places that come free, and once all are gone a new one is.
+    // Waiting connections are accepted as descriptors become free; after all have closed a new one
+    // is accepted.
     held.clear();
     eventually("it forgets who is gone", || agent.descriptors() == alone);
     let _new = connection(&path);
     eventually("it accepts again", || agent.descriptors() == alone + 1);
 }
 
-/// Kernel TCP and the UDP transport, steered by an agent that `run` reaches over its socket.
+/// Kernel TCP and the UDP transport, controlled by an agent that `run` reaches over its socket.
 #[test]
 fn a_run_on_real_packets_is_steered_by_an_agent_of_another_process() {
     if !can_run("a_run_on_real_packets_is_steered_by_an_agent_of_another_process") {
@@ -151,7 +152,7 @@ fn a_run_on_real_packets_is_steered_by_an_agent_of_another_process() {
         );
         connected = now;
     }
-    // What the agent does not have is named before a packet is sent.
+    // An algorithm that the agent does not have is rejected before a packet is sent.
     let output = Command::new(env!("CARGO_BIN_EXE_ccplane"))
         .args([
             "run",

@@ -1,4 +1,4 @@
-//! All tests of the crate that need no process of their own, in one binary.
+//! All tests of the crate that need neither real packets nor a binary of their own, in one binary.
 
 mod common;
 

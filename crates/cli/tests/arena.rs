@@ -1,4 +1,4 @@
-//! `ccplane arena` as a program that searches uses it.
+//! `ccplane arena` as used by a search program.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -81,7 +81,7 @@ fn who_fails_has_a_reason_and_the_score_nought() {
     ]);
     assert_eq!(again.stdout, output.stdout, "threads change nothing");
 
-    // The worst link is a file that runs.
+    // The worst link is written as a scenario that runs.
     let scenario = folder.join("worst.toml");
     fs::write(
         &scenario,
@@ -157,7 +157,7 @@ fn the_worst_run_is_explained_with_the_clauses_in_force_and_a_baseline() {
         "{said}"
     );
 
-    // One that passes has a worst link; an algorithm with an agent has its callback.
+    // A candidate that passes has a worst link too; an algorithm with an agent shows its callback.
     let output = ccplane(&["arena", "explain", "cubic", "--against", "copa", "--json"]);
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     let worst = &object(&output)["worst"];

@@ -1,5 +1,4 @@
-//! `ccplane attach` on real connections: what its threads may do while it steers, and what is left
-//! of it.
+//! `ccplane attach` on real connections: privileges of its threads while attached, and cleanup.
 #![expect(clippy::disallowed_methods, reason = "tests in real time")]
 
 use std::ffi::OsString;
@@ -24,7 +23,7 @@ use crate::common::{PATIENCE, can_run, eventually, lock_host};
 
 const NAME: &str = "ccp_reno";
 
-/// The process, and its end however the test ends.
+/// The process; killed on drop.
 struct Attach(Child);
 
 impl Attach {
@@ -53,7 +52,8 @@ impl Attach {
                 .spawn()
                 .expect("the binary under test starts"),
         );
-        // Registered and pinned is not yet all: its threads begin, and the endpoint listens.
+        // Registration and pinning come first. READY=1 is sent when the threads run and the
+        // endpoint listens.
         let mut message = [0; 256];
         loop {
             let length = systemd
@@ -68,7 +68,7 @@ impl Attach {
         process
     }
 
-    /// Its threads by name, each with its effective capabilities.
+    /// Threads by name, each with its effective capabilities.
     fn threads(&self) -> Vec<(String, u64)> {
         let tasks = fs::read_dir(format!("/proc/{}/task", self.0.id())).expect("it runs");
         let statuses = tasks
@@ -223,7 +223,7 @@ fn the_agents_thread_steers_without_capabilities_and_the_end_removes_everything(
             .iter()
             .any(|(name, effective)| name.starts_with(part) && *effective != 0)
     };
-    // The main thread, to detach; and the one that compiles.
+    // The main thread keeps them to detach, the compiler thread to load programs.
     assert!(
         privileged("ccplane") && privileged("ccplane-compile"),
         "{threads:?}"
@@ -244,8 +244,8 @@ fn the_agents_thread_steers_without_capabilities_and_the_end_removes_everything(
     assert!(fs::exists(format!("/run/ccplane/{NAME}.lock")).is_ok_and(|there| !there));
 }
 
-/// The only capabilities that the command needs, as setpriv names them.
-const NEEDED_CAPABILITIES: &str = "-all,+bpf,+perfmon,+net_admin";
+/// The only capabilities that the command needs, in setpriv's notation.
+const NEEDED: &str = "-all,+bpf,+perfmon,+net_admin";
 const NEEDED_BITS: u64 = 1 << 39 | 1 << 38 | 1 << 12;
 
 fn setpriv(options: &[&str]) -> Option<Command> {
@@ -291,8 +291,8 @@ fn root_with_three_capabilities_attaches_and_removes_everything() {
     assert!(!attached().iter().any(|name| name == NAME));
 }
 
-/// The locks are in different folders, and the pins in the same one. The second process would take
-/// over the flows of the first.
+/// The locks are in different folders but the pins in the same one. Without the check, the second
+/// process would take over the flows of the first.
 #[test]
 fn an_agent_with_another_state_does_not_take_over_what_is_steered() {
     if !can_run("an_agent_with_another_state_does_not_take_over_what_is_steered") {
@@ -317,7 +317,7 @@ fn an_agent_with_another_state_does_not_take_over_what_is_steered() {
     stderr.read_to_string(&mut why).expect("text");
     assert!(!ended.is_some_and(|status| status.success()), "{why}");
     assert!(why.contains("another --state"), "{why}");
-    // The lock goes with its process, and the folder with its last lock.
+    // The lock is removed with its process, and the folder with its last lock.
     let _ = fs::remove_dir(&state);
     kill(Pid::from_raw(first.0.id().cast_signed()), Signal::SIGTERM).expect("it runs");
     assert!(first.0.wait().expect("our child").success());
@@ -419,7 +419,7 @@ fn running_out_of_descriptors_is_not_the_end() {
     assert!(!attached().iter().any(|name| name == NAME));
 }
 
-/// In a namespace of its own, whose loopback device stamps: both ends of its connections are there.
+/// Uses a namespace whose loopback device stamps packets: both ends of the connections are in it.
 #[test]
 fn time_stamps_are_attached_and_detached_also_after_a_kill() {
     const TEST: &str = "time_stamps_are_attached_and_detached_also_after_a_kill";
@@ -515,13 +515,13 @@ fn time_stamps_are_attached_and_detached_also_after_a_kill() {
     );
     assert!(ccplane_linux::stamp::observe().expect("bpffs").is_empty());
     assert!(!attached().iter().any(|name| name == DX));
-    // Nothing of it holds the connection up.
+    // No program that is left delays the connection.
     stream.write_all(&chunk).expect("connected");
     accepted.read_exact(&mut back).expect("connected");
 }
 
-/// `ccplane attach --alg dx --keep` in a namespace: it registers or takes over, ends, and leaves
-/// what is there. What it warned of.
+/// Runs `ccplane attach --alg dx --keep` in a namespace, which registers or takes over, ends, and
+/// leaves everything in place. Returns its warnings.
 fn attach_dx(namespace: &Namespace, more: &[&str]) -> String {
     let mut command = Command::new(env!("CARGO_BIN_EXE_ccplane"));
     command.args(["attach", "--alg", "dx", "--keep"]).args(more);
@@ -586,14 +586,14 @@ fn attach_says_whether_there_are_time_stamps_and_detach_finds_them_by_themselves
     let said = attach_dx(&namespace, &["--dev", "lo"]);
     assert!(said.contains("keeps the time stamps"), "{said}");
 
-    // As after a kill between the stamps and the registration; and from another namespace than
-    // theirs.
+    // The state after a kill between attaching the stamps and registering; also detached from
+    // another namespace.
     assert_eq!(ccplane_linux::detach(Some(DX)).expect("as root"), [DX]);
     assert_eq!(ccplane_linux::stamp::attached(), [DX]);
     assert_eq!(detach().trim(), "removed the time stamps of ccp_dx");
     assert!(ccplane_linux::stamp::attached().is_empty());
 
-    // Those of a namespace that nobody finds keep nothing else from being removed.
+    // Stamps in an unreachable namespace do not prevent other removals.
     attach_dx(&namespace, &["--dev", "lo"]);
     fs::remove_file(format!("/run/netns/{}", namespace.name())).expect("its name");
     let ended = Command::new(env!("CARGO_BIN_EXE_ccplane"))
@@ -615,7 +615,7 @@ fn attach_says_whether_there_are_time_stamps_and_detach_finds_them_by_themselves
     assert_eq!(inside.expect("it is found"), [DX]);
 }
 
-/// The window of a socket, segments, as `ss` has it.
+/// Congestion window of a socket in segments, from `ss`.
 fn window(stream: &TcpStream) -> u32 {
     let port = stream.local_addr().expect("bound").port();
     let mut ss = Command::new("ss");
@@ -648,7 +648,7 @@ fn a_text_that_changes_comes_into_force_and_a_wrong_one_does_not() {
     };
     write(20);
     let mut command = Command::new(env!("CARGO_BIN_EXE_ccplane"));
-    // Another beside it, which is no text.
+    // A second algorithm next to it, which is not a program file.
     let algorithms = format!("{},reno", file.display());
     command.args(["attach", "--watch", "--alg", &algorithms]);
     let mut process = command
@@ -695,7 +695,7 @@ fn a_text_that_changes_comes_into_force_and_a_wrong_one_does_not() {
     assert!(PinnedView::open("ccp_reno").is_err(), "nor of the other");
 }
 
-/// Its process, what it registered and its file, gone however the test ends.
+/// Process, registered algorithm and program file; Drop removes all of them.
 struct Texts(Child, &'static str, std::path::PathBuf);
 
 impl Drop for Texts {
@@ -740,7 +740,7 @@ fn a_text_steers_while_its_process_stands_still_and_after_its_death() {
         "no thread steers"
     );
 
-    // 40 segments in 20 ms are about as much as the link carries.
+    // 40 segments in 20 ms is about the capacity of the link.
     let way = || LinkConfig {
         line: LineSpec::Constant(Rate::from_bits_per_sec(20_000_000)),
         delay: ccplane_units::Duration::from_millis(10),
@@ -799,7 +799,7 @@ fn a_text_steers_while_its_process_stands_still_and_after_its_death() {
     let _while_it_is_dead = receive(Duration::from_millis(500));
     let flow = watch.flows().next().expect("it lives");
     assert!(flow.owned && !flow.fallback, "{flow:?}");
-    // What is detached steers no more.
+    // A detached program no longer controls flows.
     ccplane_linux::detach(Some(TEXT)).expect("it is attached");
     eventually("NewReno has the flow", || {
         receive(Duration::from_millis(20));

@@ -1,5 +1,5 @@
-//! `ccplane attach --agent`: kernel TCP steered by an agent in another process, which may be
-//! another user's.
+//! `ccplane attach --agent`: kernel TCP controlled by an agent in another process, possibly of
+//! another user.
 #![expect(clippy::disallowed_methods, reason = "tests in real time")]
 
 use std::ffi::OsString;
@@ -25,10 +25,10 @@ use nix::unistd::Pid;
 use crate::common::{can_run, copy_command, eventually, lock_host};
 
 const NAME: &str = "ccp_reno";
-/// Somebody without any capability.
-const NOBODY_UID: u32 = 65_534;
+/// User ID without any capability.
+const NOBODY: u32 = 65_534;
 
-/// A process, and its end however the test ends.
+/// A process; killed on drop.
 struct Process(Child);
 
 impl Process {
@@ -50,7 +50,7 @@ fn ccplane(arguments: &[&str]) -> Command {
     command
 }
 
-/// `attach`, and what it leaves.
+/// `attach`; drop also detaches.
 struct Attach(Process);
 
 impl Attach {
@@ -85,7 +85,7 @@ impl Drop for Attach {
     }
 }
 
-/// A folder that everybody may write in, with a copy of the command that everybody may run.
+/// A folder writable for all users, with a copy of the command that all users may run.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -195,7 +195,7 @@ fn an_agent_of_another_user_steers_and_after_its_death_the_next_one_takes_the_fl
     attach.end();
 }
 
-/// An `attach` under a name of its own, with its own places.
+/// An `attach` with its own kernel name, state folder and bpffs.
 struct NamedAttach {
     process: Process,
     name: &'static str,
@@ -242,7 +242,7 @@ impl NamedAttach {
         }
     }
 
-    /// What `flows` shows of it.
+    /// Output of `ccplane flows --json` for it.
     fn flows(&self) -> serde_json::Value {
         let mut command = ccplane(&["flows", "--json"]);
         command
@@ -291,7 +291,7 @@ fn registered() -> Vec<String> {
     names.split_whitespace().map(str::to_owned).collect()
 }
 
-/// As two hosts would be, were each a kernel of its own.
+/// Corresponds to two hosts, each with its own kernel.
 #[test]
 fn one_algorithm_is_attached_twice_under_two_names_and_one_agent_steers_both() {
     if !can_run("one_algorithm_is_attached_twice_under_two_names_and_one_agent_steers_both") {
@@ -354,26 +354,26 @@ fn a_name_in_the_kernel_is_one_algorithms_and_begins_as_ours_do() {
     }
 }
 
-/// A CCP agent in a thread, from the bytes of its messages: it sets a program that reports every 2
-/// ms what was acknowledged, and answers each report with a window.
+/// A minimal CCP agent on a thread, written at the level of message bytes. It installs a program
+/// that reports acknowledged bytes every 2 ms, and answers each report with a window.
 struct CcpAgent {
     path: PathBuf,
     stop: Arc<AtomicBool>,
     thread: Option<std::thread::JoinHandle<()>>,
 }
 
-/// Bytes of the window that it sets: some segments of loopback, fewer than a flow begins with.
+/// Window that it sets, bytes: some segments of loopback's MTU, below the initial window of a flow.
 const WINDOW: u32 = 300_000;
 
-/// Where a CCP agent answers a datapath that is bound to `from`.
+/// Address to which a CCP agent sends its answers, for a datapath bound to `from`.
 type Answers = fn(agent: &Path, from: &Path) -> PathBuf;
 
-/// As portus 0.8 does.
+/// portus 0.8.
 fn to_its_address(_agent: &Path, from: &Path) -> PathBuf {
     from.to_owned()
 }
 
-/// As portus 0.6 and 0.7 do: `format!("/tmp/ccp/{}", from)`.
+/// portus 0.6 and 0.7: `format!("/tmp/ccp/{}", from)`.
 fn below_its_folder(agent: &Path, from: &Path) -> PathBuf {
     let folder = agent.parent().expect("it is bound to a file");
     format!("{}/{}", folder.display(), from.display()).into()
@@ -409,7 +409,7 @@ impl CcpAgent {
                     let (kind, long, flow) = (word(0) & 0xffff, (word(0) >> 16) as usize, word(4));
                     let answer = match kind {
                         0 => Some(change_program(flow)),
-                        // Without fields: the flow ended.
+                        // A report without fields announces the end of the flow.
                         1 if word(12) > 0 => Some(update(flow)),
                         5 => Some(install()),
                         _ => None,
@@ -447,8 +447,8 @@ fn header(kind: u32, length: u32, flow: u32) -> Vec<u8> {
     words(&[length << 16 | kind, flow])
 }
 
-/// `(def (Report (volatile acked 0))) (when true (:= Report.acked (+ Report.acked Ack.bytes_acked))
-/// (fallthrough)) (when (> Micros 2000) (report) (:= Micros 0))`, as program 7.
+/// Installs `(def (Report (volatile acked 0))) (when true (:= Report.acked (+ Report.acked
+/// Ack.bytes_acked)) (fallthrough)) (when (> Micros 2000) (report) (:= Micros 0))` as program 7.
 fn install() -> Vec<u8> {
     type Register = (u8, u32);
     let (acked, flag): (Register, Register) = ((5, 0), (2, 0));
@@ -506,7 +506,7 @@ fn a_ccp_agent_steers_and_after_its_death_the_next_one_hears_of_the_flows() {
     let attach = Attach::start(&["--agent", &address, "--alg", "reno"]);
     let watch = PinnedView::open(NAME).expect("it is attached");
     let mut pair = Pair::new();
-    // The window is in force, in whole segments.
+    // The window is in force, rounded to segments.
     let steered = |watch: &PinnedView| {
         watch.flows().any(|flow| {
             flow.owned
@@ -532,7 +532,7 @@ fn a_ccp_agent_steers_and_after_its_death_the_next_one_hears_of_the_flows() {
     attach.end();
 }
 
-/// portus' folder, with a socket's name of this process.
+/// Returns a socket path in portus' folder, unique to this process.
 fn portus_path(name: &str) -> PathBuf {
     let folder = Path::new("/tmp/ccp");
     fs::create_dir_all(folder).expect("a folder");
@@ -624,7 +624,7 @@ fn a_run_whose_agent_dies_fails_and_names_what_steered() {
     }
 }
 
-/// The algorithm of `examples/portus`, where it was built: `cargo build --manifest-path
+/// The algorithm of `examples/portus`, if it has been built: `cargo build --manifest-path
 /// examples/portus/Cargo.toml --target-dir target/portus`.
 #[test]
 fn an_algorithm_written_for_portus_steers_kernel_tcp_unchanged() {
@@ -705,7 +705,7 @@ fn an_agent_that_is_not_there_or_lacks_the_algorithm_is_an_error_with_a_hint() {
         said.contains("has no vegas") && said.contains("reno"),
         "{said}"
     );
-    // An agent has an algorithm with parameters only if it offers it with them.
+    // An agent runs an algorithm with parameters only if it offers it with these parameters.
     let said = attach(&["--agent", &unix, "--alg", "reno:report=10ms"]);
     assert!(
         said.contains("has no reno:report=10ms") && said.contains("where the agent is started"),
@@ -718,7 +718,7 @@ fn an_agent_that_is_not_there_or_lacks_the_algorithm_is_an_error_with_a_hint() {
     );
 }
 
-/// The link between two namespaces: datapath and agent.
+/// Link between the namespaces of datapath and agent.
 struct Link {
     here: Namespace,
     there: Namespace,
@@ -778,7 +778,7 @@ impl Link {
         process
     }
 
-    /// `attach` with two agents to choose from.
+    /// Starts `attach` with two agents to choose from.
     fn attach(&self) -> Attach {
         let agents = [4700, 4701].map(|port| format!("tls://{AGENT}:{port}"));
         let mut command = ccplane(&[
@@ -797,7 +797,7 @@ fn ip(arguments: &[&str]) {
     assert!(done.status.success(), "ip {arguments:?}: {done:?}");
 }
 
-/// How long something takes to be so, while data goes over the connection.
+/// Returns the time until a condition holds while the connection carries data.
 fn took(what: &str, pair: &mut Pair, mut so: impl FnMut() -> bool) -> Duration {
     let began = Instant::now();
     eventually(what, || {
@@ -827,7 +827,7 @@ fn an_agent_on_another_host_steers_and_a_cut_or_its_death_costs_flows_their_time
         watch.counters().reports > 10 && steered()
     });
 
-    // 3 round trips and 200 ms, and what a busy machine adds.
+    // 3 round trips and 200 ms, with a margin for a busy machine.
     let in_time = Duration::from_secs(2);
     for cut in [100, 1_000, 10_000].map(Duration::from_millis) {
         link.set("down");
@@ -840,13 +840,13 @@ fn an_agent_on_another_host_steers_and_a_cut_or_its_death_costs_flows_their_time
             pair.exchange();
         }
         link.set("up");
-        // TCP's own next attempt, or the next of ours: 5 s at most.
+        // TCP's next retransmission or the next reconnection attempt: at most 5 s.
         let back = took("the agent steers again", &mut pair, steered);
         eprintln!("a cut of {cut:?}: steered again after {back:?}");
     }
 
     // The other agent may take over before the flow falls back. Long after the fallback is due,
-    // only it can steer.
+    // only the agent can be in control.
     let takes_over = |gone: Process, what: &str, pair: &mut Pair| {
         drop(gone);
         let due = Instant::now() + 4 * OperatorLimits::default().fallback_after.to_std();
@@ -863,7 +863,7 @@ fn an_agent_on_another_host_steers_and_a_cut_or_its_death_costs_flows_their_time
     let _first = link.agent(4700);
     takes_over(second, "the first steers again", &mut pair);
 
-    // One key, one process.
+    // A key can be used by one process only.
     let mut other = ccplane(&[
         "attach",
         "--alg",

@@ -1,4 +1,4 @@
-//! The command as a person meets it: bad input gives one clear message and an exit code, and leaves
+//! Error handling of the command: bad input yields one clear message and an exit code, and leaves
 //! nothing behind.
 
 use std::fs;
@@ -12,7 +12,7 @@ fn ccplane(arguments: &[&str]) -> Output {
     command.output().expect("the binary under test starts")
 }
 
-/// Exit code and what was said, with the wrapping of the terminal undone.
+/// Returns the exit code and standard error, unwrapped.
 fn outcome(arguments: &[&str]) -> (i32, String) {
     let output = ccplane(arguments);
     let text = String::from_utf8_lossy(&output.stderr).replace(['│', '\n'], " ");
@@ -39,7 +39,7 @@ fn scratch(name: &str, text: &str) -> String {
     path.display().to_string()
 }
 
-/// Namespaces of ours that exist now, whoever made them.
+/// Existing namespaces of ccplane, of any process.
 fn namespaces() -> Vec<String> {
     let entries = fs::read_dir("/run/netns").into_iter().flatten().flatten();
     entries
@@ -349,7 +349,7 @@ fn a_trace_with_garbage_names_file_and_line() {
     );
 }
 
-/// A file of somebody else's, whose text is shown with its mistakes.
+/// The diagnostic quotes text of a file that an attacker may have written.
 #[test]
 fn control_characters_of_a_file_reach_no_terminal() {
     let hostile = "\x1b]0;title\x07\x1b[2J\u{9b}1A";
@@ -415,7 +415,7 @@ fn without_privileges_it_says_what_is_missing_and_what_can_run() {
         );
         return;
     }
-    // As nobody, who may read and execute a copy outside root's folders.
+    // Runs as an unprivileged user, who cannot execute files in root's folders.
     let copy = std::env::temp_dir().join(format!("ccplane-test-{}", std::process::id()));
     crate::common::copy_command(&copy);
     let nobody = |arguments: &[&str]| {
@@ -499,7 +499,7 @@ fn new_makes_a_crate_from_the_tested_example() {
         "{source}"
     );
     for (file, has) in [
-        // It builds of the core, and knows the command that does the rest.
+        // It depends on the core only, and refers to the installed command for the rest.
         ("Cargo.toml", "default-features = false"),
         (".cargo/config.toml", env!("CARGO_BIN_EXE_ccplane")),
         ("Cargo.lock", "ccplane-lab"),
@@ -633,7 +633,7 @@ fn check_says_whether_ccp_datapaths_can_run_a_program() {
     ));
 }
 
-/// What becomes of a command whose standard output is `to`.
+/// Runs a command with standard output `to`. Returns exit code and standard error.
 fn with_output(arguments: &[&str], to: impl Into<std::process::Stdio>) -> (Option<i32>, String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_ccplane"));
     command.args(arguments).env_remove("CCPLANE_LOG").stdout(to);
@@ -687,8 +687,8 @@ fn standard_output_that_closes_is_a_quiet_end_and_a_full_one_an_error() {
     assert_eq!(with_output(commands[4], writer).0, Some(2));
 }
 
-/// `--alg ./mine.py` hands the words over to Python, which must not import modules of the folder it
-/// is called from.
+/// `--alg ./mine.py` passes the arguments to Python, which must not import modules from the working
+/// directory.
 #[test]
 fn python_is_started_isolated() {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("isolated");
@@ -707,8 +707,7 @@ fn python_is_started_isolated() {
         );
         return;
     }
-    // A stand-in for the package, which imports a module of the standard library as the package
-    // does.
+    // A stub of the package that imports a module of the standard library, like the package.
     let code = "import pathlib, sysconfig; print(sysconfig.get_path('purelib'))";
     let packages = Command::new(environment.join("bin/python3"))
         .args(["-c", code])
@@ -741,7 +740,7 @@ fn python_is_started_isolated() {
             .output()
             .expect("the binary under test starts");
         let told = String::from_utf8_lossy(&output.stdout).into_owned();
-        // The paths in the words are relative to the folder, so the working directory stays.
+        // Paths in the arguments are relative, so the working directory must not change.
         assert_eq!(
             told.trim(),
             format!("1 {} {expected}", folder.display()),

@@ -1,4 +1,4 @@
-//! `ccplane compare`, of runs in the simulator.
+//! `ccplane compare` on runs in the simulator.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ fn ccplane(folder: &Path, arguments: &[&str]) -> Output {
     command.output().expect("the binary under test starts")
 }
 
-/// A folder of its own for a test.
+/// Creates an empty folder for a test.
 fn folder(name: &str) -> PathBuf {
     let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     let _ = fs::remove_dir_all(&path);
@@ -31,7 +31,7 @@ fn done(folder: &Path, arguments: &[&str]) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// Exit code and what was said, with the wrapping of the terminal undone.
+/// Returns the exit code and standard error, unwrapped.
 fn refused(folder: &Path, arguments: &[&str]) -> (i32, String) {
     let output = ccplane(folder, arguments);
     let text = String::from_utf8_lossy(&output.stderr).replace(['│', '\n'], " ");
@@ -74,7 +74,7 @@ fn runs_stand_side_by_side_and_what_differs_is_said_first() {
         "{text}"
     );
     assert!(!text.contains("round-trip time"), "it is the same: {text}");
-    // Three contenders in all, two of them in the second folder.
+    // Three contenders in total, two of them in the second folder.
     let rows = |name: &str| lines.iter().filter(|line| line.contains(name)).count();
     assert_eq!((rows("cubic"), rows("native:reno")), (2, 1), "{text}");
     assert!(here.join("ccplane-results/compare-1.html").exists());
@@ -90,7 +90,7 @@ fn runs_stand_side_by_side_and_what_differs_is_said_first() {
         assert!(page.contains(part), "no {part:?}");
     }
 
-    // For machines, and to a place that was asked for.
+    // JSON output, and a page at a given path.
     let text = done(
         &here,
         &["compare", "slow", "fast", "--json", "--out", "page.html"],
@@ -131,7 +131,7 @@ fn several_seeds_have_an_ellipse_and_their_intervals() {
     let text = done(&here, &["compare", "one", "two", "--out", "page.html"]);
     assert!(text.matches('±').count() >= 4, "{text}");
     let page = fs::read_to_string(here.join("page.html")).expect("it is there");
-    // Two dots and two ellipses, of 48 corners.
+    // Two dots and two ellipses with 48 corners each.
     let picture = page.split("<svg").nth(1).expect("a picture");
     assert_eq!(picture.matches("<circle").count(), 2, "{picture}");
     assert_eq!(picture.matches('L').count() / 48, 2, "{picture}");

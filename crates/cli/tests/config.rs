@@ -1,5 +1,5 @@
-//! The configuration of `attach`: what `ccplane config` says of a file, and what a file does to
-//! real connections.
+//! The configuration of `attach`: diagnostics of `ccplane config`, and effects of a file on real
+//! connections.
 
 use std::fs;
 use std::net::{TcpListener, TcpStream};
@@ -13,7 +13,7 @@ use nix::unistd::Pid;
 
 use crate::common::{can_run, eventually, lock_host};
 
-/// A file of the test's own; gone with it.
+/// A temporary file, removed on drop.
 struct Scratch(PathBuf);
 
 impl Scratch {
@@ -186,7 +186,7 @@ fn nothing_to_attach_is_an_error() {
 
 const NAMES: [&str; 2] = ["ccp_reno", "ccp_cubic"];
 
-/// `ccplane attach` by a file, and its end however the test ends.
+/// `ccplane attach` with a configuration file; killed on drop.
 struct Attach {
     child: Child,
     said: Scratch,
@@ -213,7 +213,7 @@ impl Attach {
         Attach { child, said }
     }
 
-    /// Waits until it has said so, this many times.
+    /// Waits until its log contains the text this many times.
     fn says(&mut self, what: &str, times: usize) {
         eventually(what, || {
             let said = self.said.text();
@@ -241,7 +241,7 @@ impl Drop for Attach {
     }
 }
 
-/// What a new connection to this listener gets.
+/// Returns the congestion control of a new connection to this listener.
 fn control(listener: &TcpListener) -> String {
     let stream = TcpStream::connect(listener.local_addr().expect("bound")).expect("it listens");
     let name = getsockopt(&stream, sockopt::TcpCongestion).expect("a TCP socket");
@@ -254,7 +254,7 @@ fn several_algorithms_are_chosen_by_rules_and_a_reload_is_all_or_nothing() {
         return;
     }
     let _host = lock_host();
-    // Nobody else connects to these addresses.
+    // No other process connects to these addresses.
     let listener = || TcpListener::bind("127.7.7.7:0").expect("loopback");
     let (web, other) = (listener(), listener());
     let port = web.local_addr().expect("bound").port();
@@ -272,8 +272,8 @@ fn several_algorithms_are_chosen_by_rules_and_a_reload_is_all_or_nothing() {
         ("ccp_cubic".into(), "ccp_reno".into())
     );
 
-    // A file that is wrong, and one that asks for what cannot change: line and fix are said, and
-    // all is as it was.
+    // An invalid file, and one with a change that needs a restart: the log shows line and fix, and
+    // nothing changes.
     fs::write(file.path(), first.replace("3kB", "much")).expect("ours");
     attach.reload();
     attach.says("nothing changed", 1);
@@ -283,7 +283,7 @@ fn several_algorithms_are_chosen_by_rules_and_a_reload_is_all_or_nothing() {
     attach.says("nothing changed", 2);
     let text = format!("{}:1: `algorithms` cannot change", file.path().display());
     attach.says(&text, 1);
-    // A rule that this host cannot have keeps those before it from holding, too.
+    // A rule that this host cannot apply also rejects the rules before it.
     let impossible = first.replace("algorithm = \"cubic\"", "algorithm = \"reno\"");
     fs::write(file.path(), format!("{impossible}cgroup = \"/nonesuch\"\n")).expect("ours");
     attach.reload();
@@ -294,7 +294,7 @@ fn several_algorithms_are_chosen_by_rules_and_a_reload_is_all_or_nothing() {
         ("ccp_cubic".into(), "ccp_reno".into())
     );
 
-    // The other way round.
+    // The two algorithms swapped.
     let swapped = first
         .replace("= \"cubic\"", "= \"x\"")
         .replace("= \"reno\"", "= \"cubic\"");
@@ -311,7 +311,7 @@ fn several_algorithms_are_chosen_by_rules_and_a_reload_is_all_or_nothing() {
         ("ccp_reno".into(), "ccp_cubic".into())
     );
 
-    // Without rules nothing is chosen any more.
+    // Without rules no algorithm is selected.
     let alone: String = first.split("[[rule]]").take(1).collect();
     fs::write(file.path(), alone).expect("ours");
     attach.reload();

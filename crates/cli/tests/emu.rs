@@ -1,5 +1,5 @@
-//! `ccplane emu` as a person runs it: what arrives after the command's end, packet logs, ways of
-//! their own, and the way beyond the host.
+//! `ccplane emu`: packets after the command has ended, packet logs, separate directions, and access
+//! beyond the host.
 #![expect(clippy::disallowed_methods, reason = "tests in real time")]
 
 use std::collections::BTreeSet;
@@ -14,7 +14,7 @@ use ccplane_host::{Namespace, bind_mount_over};
 
 use crate::common::{PATIENCE, eventually};
 
-/// Whether namespaces and devices can be made; says so where they cannot.
+/// Returns true if namespaces and devices can be created; otherwise reports the test as skipped.
 fn may_run(test: &str) -> bool {
     if nix::unistd::geteuid().is_root() {
         return true;
@@ -28,7 +28,7 @@ fn may_run(test: &str) -> bool {
     false
 }
 
-/// `ccplane emu OPTIONS -- bash -c SCRIPT`.
+/// Returns `ccplane emu OPTIONS -- bash -c SCRIPT`.
 fn emu(options: &str, script: &str) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_ccplane"));
     command.arg("emu").args(options.split_whitespace());
@@ -46,7 +46,7 @@ fn said(output: &Output) -> String {
         .concat()
 }
 
-/// A file of this test that goes with it.
+/// A temporary file, removed on drop.
 struct Scratch(PathBuf);
 
 impl Scratch {
@@ -98,7 +98,7 @@ fn a_packet_log_has_every_packet_and_becomes_a_page() {
     let port = socket.local_addr().expect("bound").port();
     let log = Scratch::new("log.pcapng");
     let path = log.0.to_str().expect("plain");
-    // One is on the line, five wait, and the other fourteen find the queue full.
+    // One is being transmitted, five wait, and the other fourteen find the queue full.
     let options =
         format!("--up-rate 100kbit --up-queue droptail:5p --down-delay 20ms --log {path} --json");
     let script = format!(
@@ -123,7 +123,7 @@ fn a_packet_log_has_every_packet_and_becomes_a_page() {
         (&6.into(), &14.into()),
         "{drawn}"
     );
-    // Six packets of 1,028 bytes at 100 kbit/s: the last has waited for all of them.
+    // Six packets of 1,028 bytes at 100 kbit/s: the last one waits for the others.
     let longest = up["queued_max_ms"].as_f64().expect("a number");
     assert!((470.0..494.0).contains(&longest), "{drawn}");
     let page = std::fs::read_to_string(log.0.with_extension("html")).expect("the page");
@@ -143,14 +143,14 @@ fn a_packet_log_has_every_packet_and_becomes_a_page() {
     );
 }
 
-/// A data packet of a log, as tshark reads it.
+/// A data packet of a log, as decoded by tshark.
 struct LoggedData {
     sequence: u64,
     out_of_order: bool,
     dropped: bool,
 }
 
-/// Data packets to the command; `None` without tshark.
+/// Returns data packets to the command, or `None` without tshark.
 fn tshark(path: &str) -> Option<Vec<LoggedData>> {
     let mut command = Command::new("tshark");
     command.args([
@@ -203,7 +203,7 @@ fn drops_stand_where_their_flow_had_them() {
     });
     let log = Scratch::new("order.pcapng");
     let path = log.0.to_str().expect("plain");
-    // A queue of two bandwidth-delay products: many packets are behind the ones ahead of a drop.
+    // A queue of two bandwidth-delay products: many packets are queued before the drop is repaired.
     let options = format!("--rate 10mbit --delay 20ms --queue droptail:60p --log {path}");
     let script = format!("cat < /dev/tcp/$CCPLANE_HOST/{port} | wc -c");
     let output = run(&mut emu(&options, &script));
@@ -222,8 +222,8 @@ fn drops_stand_where_their_flow_had_them() {
         eprintln!("{skipped}");
         return;
     };
-    // tshark also calls a retransmission within a round trip out of order. The log has the dropped
-    // packet before it.
+    // tshark also reports a retransmission within a round trip as out of order. For these, the log
+    // has the dropped packet earlier.
     let (mut sent, mut dropped) = (BTreeSet::new(), BTreeSet::new());
     let (mut drops, mut disordered) = (0, Vec::new());
     for packet in packets {
@@ -253,7 +253,7 @@ fn what_a_link_cannot_do_is_said_before_the_command_runs() {
         said(&output)
     );
     assert!(!said(&output).contains("it runs"));
-    // 100 Gbit/s over a second: no host lets TCP have 12.5 GB in flight.
+    // 100 Gbit/s over a second: no host allows TCP 12.5 GB in flight.
     let output = run(&mut emu(
         "--rate 100gbit --delay 500ms --no-drain --json",
         "echo it runs",
@@ -264,7 +264,7 @@ fn what_a_link_cannot_do_is_said_before_the_command_runs() {
         errors.contains("net.ipv4.tcp_wmem") && errors.contains("12500000000"),
         "{errors}"
     );
-    // The object follows what the command printed.
+    // The JSON object follows the command's own output.
     let lines = String::from_utf8_lossy(&output.stdout).into_owned();
     let (first, object) = lines.trim_end().split_once('\n').expect("two lines");
     let object: serde_json::Value = serde_json::from_str(object).expect("an object");
@@ -280,7 +280,7 @@ fn a_link_inside_a_link_adds_up() {
     let port = server.local_addr().expect("bound").port();
     let taken = thread::spawn(move || server.accept().expect("a connection").1);
     let inner = env!("CARGO_BIN_EXE_ccplane");
-    // Two round trips, of 40 and of 60 ms.
+    // Two round trips of 40 and 60 ms.
     let script = format!(
         "{inner} emu --delay 30ms -- bash -c \
          'began=$(date +%s%N); exec 3<>/dev/tcp/$CCPLANE_HOST/{port}; echo took $((($(date +%s%N) - began) / 1000000))'"
@@ -301,7 +301,7 @@ fn a_link_inside_a_link_adds_up() {
     );
 }
 
-/// Two machines, with a third between them whose two interfaces have no address: all three are
+/// Two hosts, and between them a third one whose two interfaces have no address. All three are
 /// namespaces.
 #[test]
 fn two_interfaces_are_joined_with_super_packets_and_neighbours() {
@@ -330,7 +330,7 @@ fn two_interfaces_are_joined_with_super_packets_and_neighbours() {
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         command
     };
-    // Without the box that is drawn around an error.
+    // Runs the command and returns the error without its frame.
     let refused = |interfaces: &str| {
         let said = said(&run(&mut joined(interfaces)));
         said.split(|c: char| c.is_whitespace() || c == '│')
@@ -366,7 +366,7 @@ fn two_interfaces_are_joined_with_super_packets_and_neighbours() {
         connection.read_to_end(&mut all).expect("its end arrives");
         all
     });
-    // ARP has to cross as well, whenever the emulator is there.
+    // ARP has to cross too, and only does once the emulator runs.
     let mut connection = None;
     eventually("they reach each other", || {
         let limit = Duration::from_millis(500);
@@ -399,8 +399,8 @@ fn two_interfaces_are_joined_with_super_packets_and_neighbours() {
     assert_eq!(report["audit"]["own_drops"], 0, "{report}");
 }
 
-/// A host that is a namespace, and beyond it what it reaches, at 198.51.100.2 (RFC 5737).
-struct RoutedHost {
+/// A namespace as the host, and the network beyond it at 198.51.100.2 (RFC 5737).
+struct Beyond {
     host: Namespace,
     net: Namespace,
 }
@@ -424,7 +424,7 @@ impl RoutedHost {
         beyond
     }
 
-    /// What nft knows of in the host.
+    /// nft tables of the host.
     fn tables(&self) -> String {
         let listed = run(self
             .host
@@ -505,7 +505,7 @@ fn with_translation_the_command_reaches_what_the_host_reaches() {
     );
     assert_eq!(beyond.tables(), "", "the table goes with the command");
 
-    // Also when the emulator is killed.
+    // The table is also removed if the emulator is killed.
     let mut command = emu("--nat", "sleep 60");
     let mut killed = beyond
         .host

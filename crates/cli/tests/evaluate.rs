@@ -1,4 +1,4 @@
-//! `ccplane evaluate`, as a person and a script meet it.
+//! `ccplane evaluate`: its output for people and for scripts.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -28,7 +28,7 @@ fn folder(name: &str) -> (PathBuf, String) {
     (path, text)
 }
 
-/// Exit code and what was said, with the wrapping of the terminal undone.
+/// Returns the exit code and standard error, unwrapped.
 fn said(arguments: &[&str]) -> (i32, String) {
     let output = evaluate(arguments);
     let text = String::from_utf8_lossy(&output.stderr).replace(['│', '\n'], " ");

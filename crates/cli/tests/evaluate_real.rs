@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::common::lock_host;
 
-/// The question whose runs are shortest, on this host's own TCP.
+/// The question with the shortest runs, on this host's own TCP.
 #[test]
 fn questions_are_asked_on_kernel_tcp_too() {
     if !nix::unistd::geteuid().is_root() || !Path::new("/dev/net/tun").exists() {
@@ -51,7 +51,7 @@ fn questions_are_asked_on_kernel_tcp_too() {
     assert_ne!(question["verdict"], "unanswered", "{question}");
     let took = |who: &str| question["places"][0][format!("{who}to_80_percent_ms")].as_f64();
     for who in ["", "reference_"] {
-        // In steps of a round trip; the run has three seconds.
+        // In steps of a round trip, within the run of three seconds.
         assert!(
             took(who).is_some_and(|ms| (20.0..3_000.0).contains(&ms)),
             "{question}"

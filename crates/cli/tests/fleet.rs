@@ -1,5 +1,5 @@
-//! The figures that a fleet looks at: what `/metrics` says of real connections, and whether the
-//! rules and the dashboard of `contrib/` mean something to a Prometheus that scrapes it.
+//! Fleet monitoring: `/metrics` of real connections, and the rules and the dashboard of `contrib/`
+//! evaluated by a Prometheus that scrapes it.
 #![expect(clippy::disallowed_methods, reason = "tests in real time")]
 
 use std::fs;
@@ -16,7 +16,7 @@ const NAME: &str = "ccp_reno";
 /// Bytes of a short connection.
 const FALLBACK_OPTIONS: usize = 200_000;
 
-/// A process, and its end however the test ends.
+/// A process; killed on drop.
 struct Process(Child);
 
 impl Drop for Process {
@@ -26,7 +26,7 @@ impl Drop for Process {
     }
 }
 
-/// `ccplane attach` that steers half of the connections to 127.7.7.0/24, which are nobody else's.
+/// `ccplane attach` on half of the connections to 127.7.7.0/24, which no other test uses.
 struct Attach {
     _process: Process,
     metrics: SocketAddr,
@@ -57,7 +57,7 @@ impl Attach {
                 break address.parse().expect("an address");
             }
         };
-        // What it says later goes on being read.
+        // Keeps reading its output so that it never blocks.
         thread::spawn(move || std::io::copy(&mut output, &mut std::io::sink()));
         Attach {
             _process: process,
@@ -79,7 +79,7 @@ impl Drop for Attach {
     }
 }
 
-/// The body of what a server answers with status 200.
+/// Returns the body of a response with status 200.
 fn get(server: SocketAddr, path: &str) -> Option<String> {
     let mut stream = TcpStream::connect(server).ok()?;
     stream.set_read_timeout(Some(PATIENCE)).ok()?;
@@ -90,7 +90,7 @@ fn get(server: SocketAddr, path: &str) -> Option<String> {
     (head.split(' ').nth(1) == Some("200")).then(|| body.to_owned())
 }
 
-/// The value of a series, written as it stands in a scrape.
+/// Returns the value of a series, named as in the scrape.
 fn value(scrape: &str, series: &str) -> Option<f64> {
     let line = scrape
         .lines()
@@ -98,7 +98,7 @@ fn value(scrape: &str, series: &str) -> Option<f64> {
     line.and_then(|value| value.parse().ok())
 }
 
-/// Swallows what comes to 127.7.7.7.
+/// Starts a server at 127.7.7.7 that discards its input.
 fn sink() -> SocketAddr {
     let listener = TcpListener::bind("127.7.7.7:0").expect("loopback");
     let address = listener.local_addr().expect("bound");
@@ -110,7 +110,7 @@ fn sink() -> SocketAddr {
     address
 }
 
-/// A connection that sends so much and ends, both ends of it.
+/// Sends this many bytes over a connection and closes both ends.
 fn transfer(to: SocketAddr, bytes: usize) {
     let mut stream = TcpStream::connect(to).expect("it listens");
     stream.write_all(&vec![0x55; bytes]).expect("connected");
@@ -141,8 +141,8 @@ fn connections_are_added_up_by_algorithm_and_by_arm() {
     let connections = 80;
     (0..connections).for_each(|_| transfer(to, FALLBACK_OPTIONS));
 
-    // A connection that this side closed is gone when the other end's last ACK came.
-    let all = (connections * FALLBACK_OPTIONS) as f64;
+    // A connection closed by this side disappears with the peer's last ACK.
+    let all = (connections * SHORT) as f64;
     let mut scrape = String::new();
     let figure = |scrape: &str, series: &str| {
         value(scrape, series).unwrap_or_else(|| panic!("{series}\n{scrape}"))
@@ -172,7 +172,7 @@ fn connections_are_added_up_by_algorithm_and_by_arm() {
         figure(&scrape, &arm("retransmitted_packets_total", name));
         figure(&scrape, &arm("lost_packets_total", name));
     }
-    // The algorithm's flows are those that were steered.
+    // The algorithm's flows are the steered ones.
     assert!(
         (figure(&scrape, &of("acked_bytes_total")) - steered).abs() < steered * 0.01,
         "{scrape}"
@@ -203,7 +203,7 @@ fn connections_are_added_up_by_algorithm_and_by_arm() {
     );
     assert!(!scrape.contains("127.7.7"), "no address: {scrape}");
 
-    // Live connections are looked at once a second: both arms go on while none ends.
+    // Live connections are sampled once per second: both arms keep growing even if none ends.
     let mut live: Vec<TcpStream> = (0..40)
         .map(|_| TcpStream::connect(to).expect("it listens"))
         .collect();
@@ -231,7 +231,7 @@ fn an_agent_that_is_stopped_is_down() {
         return;
     }
     let _host = lock_host();
-    // Two processes: who serves the figures must not be the one that stops.
+    // Two processes: the one that serves the metrics must not be the one that stops.
     let socket = std::env::temp_dir().join(format!("ccplane-fleet-{}.sock", std::process::id()));
     let _ = fs::remove_file(&socket);
     let mut command = Command::new(env!("CARGO_BIN_EXE_ccplane"));
@@ -287,7 +287,7 @@ fn contrib(file: &str) -> PathBuf {
         .join(file)
 }
 
-/// One of Prometheus' programs, as `scripts/setup test` unpacked it, or as it is installed.
+/// Returns a Prometheus tool, as unpacked by `scripts/setup test` or as installed.
 fn program(name: &str) -> Command {
     let unpacked = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("../../target/prometheus/usr/bin")
@@ -299,7 +299,7 @@ fn program(name: &str) -> Command {
     })
 }
 
-/// Whether Prometheus is there.
+/// Returns true if Prometheus is available; otherwise reports the test as skipped.
 fn has_prometheus(test: &str) -> bool {
     let there = |tool| program(tool).arg("--version").output().is_ok();
     if there("promtool") && there("prometheus") {
@@ -316,8 +316,8 @@ fn has_prometheus(test: &str) -> bool {
     false
 }
 
-/// Every expression of the rules, with the alerts': their names, and what may be empty while all is
-/// well.
+/// Returns every expression of the rules with its name, and every alert's expression, whose result
+/// may be empty in normal operation.
 fn rules() -> Vec<(String, String)> {
     let text = fs::read_to_string(contrib("prometheus/ccplane.rules.yml")).expect("it is there");
     let mut name = String::new();
@@ -335,7 +335,7 @@ fn rules() -> Vec<(String, String)> {
     all
 }
 
-/// Every expression of the dashboard, with what Grafana puts in for its variables.
+/// Returns every expression of the dashboard, with Grafana's variables substituted.
 fn dashboard() -> Vec<(String, String)> {
     let text = fs::read_to_string(contrib("grafana/ccplane-attach.json")).expect("it is there");
     let json: serde_json::Value = serde_json::from_str(&text).expect("JSON");
@@ -362,7 +362,7 @@ fn dashboard() -> Vec<(String, String)> {
         .collect()
 }
 
-/// The names of metrics in an expression.
+/// Returns the metric names in an expression.
 fn metrics_of(expression: &str) -> Vec<String> {
     let words = expression.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_' || c == ':'));
     words
@@ -458,7 +458,7 @@ fn expressions_of_rules_and_dashboard_mean_something_to_a_real_scrape() {
         dashboard.len()
     );
     let alert = |name: &str| name.starts_with("Ccplane");
-    // Of a record or a panel a figure is expected; of an alert, that what it looks at is there.
+    // Records and panels must have a value; for alerts, the metrics of the expression must exist.
     let mut wanted: Vec<(String, String)> = dashboard;
     for (name, expression) in rules {
         if alert(&name) {
@@ -475,7 +475,7 @@ fn expressions_of_rules_and_dashboard_mean_something_to_a_real_scrape() {
             wanted.push((name.clone(), name));
         }
     }
-    // Rates need two scrapes, a recorded rule one evaluation after that.
+    // Rates need two scrapes, and a recorded rule one evaluation after that.
     let started = std::time::Instant::now();
     loop {
         (0..10).for_each(|_| transfer(to, FALLBACK_OPTIONS));

@@ -1,5 +1,5 @@
-//! A gateway and an agent whose standard error is full and not read, as with a stopped journal or a
-//! terminal at Ctrl-S.
+//! A gateway and an agent whose standard error is full and not read, like with a stopped journal or
+//! a terminal after Ctrl-S.
 #![expect(clippy::disallowed_methods, reason = "tests in real time")]
 
 use std::fs;
@@ -18,18 +18,18 @@ use nix::unistd::Pid;
 
 use crate::common::eventually;
 
-/// How long a process may take to end. One whose main thread waits for standard error never does.
+/// Time limit for termination. A main thread that blocks on standard error never ends.
 const END: Duration = Duration::from_secs(5);
 
-/// A process, and its end however the test ends.
+/// A process; killed on drop.
 struct Process {
     child: Child,
-    /// The other end of its standard error, which nobody reads.
+    /// Read end of its standard error, which is never read.
     _stderr: Option<std::io::PipeReader>,
 }
 
 impl Process {
-    /// Starts a command with a standard error that takes nothing any more.
+    /// Starts a command whose standard error is full.
     fn start(command: &mut Command) -> Process {
         let (reader, mut writer) = std::io::pipe().unwrap();
         fcntl(&writer, FcntlArg::F_SETPIPE_SZ(4_096)).unwrap();
@@ -51,7 +51,7 @@ impl Process {
         kill(Pid::from_raw(self.child.id().cast_signed()), signal).unwrap();
     }
 
-    /// Asks it to end, which it does with success.
+    /// Sends SIGTERM and expects success.
     fn end(mut self) {
         let asked = Instant::now();
         self.signal(Signal::SIGTERM);
@@ -73,7 +73,7 @@ impl Drop for Process {
     }
 }
 
-/// A folder that goes with the test.
+/// A temporary folder, removed on drop.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -100,7 +100,7 @@ fn ccplane() -> Command {
     command
 }
 
-/// A namespace for a test, unless this process may make none.
+/// Creates a namespace for a test, or reports the test as skipped.
 fn namespace(test: &str) -> Option<Namespace> {
     match Namespace::create(&format!("ccplane-{}-{test}", std::process::id())) {
         Ok(namespace) => Some(namespace),
@@ -119,7 +119,7 @@ fn ip(space: &Namespace, arguments: &str) {
     assert!(status.expect("iproute2").success(), "ip {arguments}");
 }
 
-/// Makes the key of site `n`, and returns the public one.
+/// Creates the key of site `n` and returns its public key.
 fn key(folder: &Folder, n: usize) -> String {
     let path = folder.path(&format!("{n}.key"));
     let made = ccplane()
@@ -136,7 +136,7 @@ fn key(folder: &Folder, n: usize) -> String {
         .to_owned()
 }
 
-/// Writes the configuration of site `n`, which has the other one as its peer.
+/// Writes the configuration of site `n`, with the other site as its peer.
 fn configure(folder: &Folder, n: usize, other_key: &str) -> PathBuf {
     let (own, other) = (n + 1, 2 - n);
     let text = format!(
@@ -175,7 +175,7 @@ fn udp(space: &Namespace, address: &str) -> UdpSocket {
     socket
 }
 
-/// True if a datagram goes from one socket to the other and comes back.
+/// Returns true if a datagram crosses from one socket to the other and back.
 fn ping(a: &UdpSocket, b: &UdpSocket) -> bool {
     let mut buffer = [0; 64];
     let _ = a.send_to(b"ping", b.local_addr().unwrap());
@@ -209,9 +209,9 @@ fn a_gateway_forwards_reloads_and_ends_while_nobody_reads_its_log() {
     let first = start_gateway(&a, &configs[0], &folder.path("a.sock"));
     let second = start_gateway(&b, &configs[1], &folder.path("b.sock"));
     let sockets = [udp(&a, "10.7.0.1"), udp(&b, "10.7.0.2")];
-    // The keys are an event, and each event is a line of the log.
+    // The key exchange is an event, and each event is logged.
     eventually("keys", || ping(&sockets[0], &sockets[1]));
-    // More lines than a queue takes, from the main thread too: each reload says what is wrong with
+    // More lines than the log queue holds, from the main thread too: each reload logs the error in
     // the file.
     let good = fs::read_to_string(&configs[0]).unwrap();
     for round in 0..5 {
@@ -221,7 +221,7 @@ fn a_gateway_forwards_reloads_and_ends_while_nobody_reads_its_log() {
     }
     let answered = (0..10).filter(|_| ping(&sockets[0], &sockets[1])).count();
     assert_eq!(answered, 10);
-    // A reload works as well.
+    // A valid reload still works.
     let more = format!(
         "{good}[[peer]]\nname = \"c\"\npublic_key = \"{}\"\nprefixes = [\"10.9.0.0/16\"]\n",
         "A".repeat(43) + "="
@@ -251,7 +251,7 @@ fn an_agent_steers_and_ends_while_nobody_reads_its_log() {
         .arg(&path);
     let agent = Process::start(&mut command);
     eventually("it listens", || path.exists());
-    // Each connection is a line, and each that sends no message is another.
+    // Each connection logs a line, and each one without a message another.
     for _ in 0..50 {
         let fd: OwnedFd = socket(
             AddressFamily::Unix,

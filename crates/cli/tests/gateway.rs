@@ -1,4 +1,4 @@
-//! `ccplane gateway` as a person meets it: keys, and configurations that are right and wrong.
+//! `ccplane gateway`: keys, and valid and invalid configurations.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -19,7 +19,7 @@ fn said(output: &Output) -> String {
     text.split_whitespace().collect::<Vec<&str>>().join(" ")
 }
 
-/// A folder of the test's own, with an example in it.
+/// Creates a folder for a test, with an example in it.
 fn folder(name: &str) -> PathBuf {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     let _ = fs::remove_dir_all(&folder);
@@ -75,7 +75,7 @@ fn a_configuration_is_shown_in_full_or_its_mistake_with_line_and_fix() {
     ] {
         assert!(shown.contains(part), "{part}: {shown}");
     }
-    // What it prints is a configuration too.
+    // The printed text is a valid configuration too.
     let (_, printed) = shown
         .split_once("# with every default\n")
         .expect("it prints one");

@@ -1,5 +1,4 @@
-//! `ccplane gateway run` as a service: what it may do, what it tells, and how it is told something
-//! new.
+//! `ccplane gateway run` as a service: privileges, status and metrics, and reloads.
 #![expect(clippy::disallowed_methods, reason = "tests in real time")]
 
 use std::fs;
@@ -18,13 +17,13 @@ use serde_json::Value;
 
 use crate::common::eventually;
 
-/// CAP_NET_ADMIN, as /proc has it.
+/// CAP_NET_ADMIN in the notation of /proc.
 const NET_ADMIN: &str = "0000000000001000";
 const NONE: &str = "0000000000000000";
-/// Who is nobody in particular.
-const NOBODY_UID: u32 = 65_534;
+/// ID of an unprivileged user and group.
+const NOBODY: u32 = 65_534;
 
-/// A namespace for a test, unless this process may make none.
+/// Creates a namespace for a test, or reports the test as skipped.
 fn namespace(test: &str) -> Option<Namespace> {
     match Namespace::create(&format!("ccplane-{}-{test}", std::process::id())) {
         Ok(namespace) => Some(namespace),
@@ -61,7 +60,7 @@ impl Files {
         self.folder.join(name)
     }
 
-    /// The configuration, with this behind.
+    /// Writes the configuration with `more` appended.
     fn write(&self, more: &str) {
         let text = "[site]\nkey = \"site.key\"\nlisten = \"0.0.0.0:51820\"\ndevice = \"gate1\"\naddresses = [\"10.7.0.1/24\"]\n\
              [metrics]\nlisten = \"127.0.0.1:9465\"\n\
@@ -76,7 +75,7 @@ impl Drop for Files {
     }
 }
 
-/// A gateway that runs.
+/// A running gateway.
 struct Running {
     process: Child,
     output: BufReader<ChildStdout>,
@@ -84,7 +83,7 @@ struct Running {
 }
 
 impl Running {
-    /// Starts it by a command that ends with the gateway's own, and waits until it is ready.
+    /// Starts the gateway with `command` as a prefix and waits until it is ready.
     fn start(mut command: Command, files: &Files, space: &Namespace) -> Running {
         let socket = files.path("gateway.sock");
         command
@@ -119,7 +118,7 @@ impl Running {
         Pid::from_raw(i32::try_from(self.process.id()).unwrap())
     }
 
-    /// Its answer to `status --json`.
+    /// Returns the output of `status --json`.
     fn status(&self) -> Value {
         let mut status = Command::new(env!("CARGO_BIN_EXE_ccplane"));
         let asked = status
@@ -130,7 +129,7 @@ impl Running {
         serde_json::from_slice(&asked.stdout).unwrap()
     }
 
-    /// Fields of `status` in /proc, for each thread by its name.
+    /// Returns fields of `status` in /proc for each thread, by name.
     fn threads(&self, fields: &[&str]) -> Vec<(String, Vec<String>)> {
         let tasks = fs::read_dir(format!("/proc/{}/task", self.process.id())).unwrap();
         let of = |status: &str, field: &str| {
@@ -150,7 +149,7 @@ impl Running {
             .collect()
     }
 
-    /// A thread by its name.
+    /// Returns a thread's ID by name.
     fn task(&self, name: &str) -> Pid {
         let tasks = fs::read_dir(format!("/proc/{}/task", self.process.id())).unwrap();
         let named = |task: &PathBuf| {
@@ -160,7 +159,7 @@ impl Running {
         Pid::from_raw(task.file_name().unwrap().to_str().unwrap().parse().unwrap())
     }
 
-    /// Waits until every thread has its name, and that of the metrics has given up what it may.
+    /// Waits until every thread has its name and the metrics thread has dropped its capabilities.
     fn settles(&self) {
         eventually("its threads are as they stay", || {
             let threads = self.threads(&["CapEff"]);
@@ -172,7 +171,7 @@ impl Running {
         });
     }
 
-    /// Asks it to end.
+    /// Sends SIGTERM and expects success.
     fn end(mut self) {
         kill(self.pid(), Signal::SIGTERM).unwrap();
         assert!(self.process.wait().unwrap().success());
@@ -206,7 +205,8 @@ fn scrape(space: &Namespace) -> String {
     space.run(ask).unwrap()
 }
 
-/// What a network's route looks like in /proc, of an IPv4 address in the order of this machine.
+/// Returns the entry of a network's route in /proc, which prints an IPv4 address in host byte
+/// order.
 fn route_to(address: [u8; 4]) -> String {
     format!("gate1\t{:08X}", u32::from_ne_bytes(address))
 }
@@ -251,7 +251,7 @@ fn it_keeps_one_capability_reloads_with_it_and_serves_metrics_without() {
         "{threads:?}"
     );
     reloads(&running, &files, &space);
-    // What is told is gathered a little later than it is in force.
+    // Metrics of a new peer appear shortly after it is in force.
     eventually("the new peer has figures", || {
         scrape(&space).contains("{peer=\"c\"}")
     });
@@ -286,8 +286,8 @@ fn one_capability_is_enough_for_who_is_not_root() {
         )
         .unwrap();
     }
-    // On some machines the device's file is for root alone: this process sees one that is for all,
-    // as most have it.
+    // On some machines the TUN device is accessible to root only. The process gets one for all
+    // users, as on most machines.
     let script = format!(
         "mknod {tun} c 10 200 && chmod 666 {tun} && mount --bind {tun} /dev/net/tun && exec setpriv --reuid {NOBODY_UID} --regid {NOBODY_UID} \
          --clear-groups --inh-caps=-all,+net_admin --ambient-caps=-all,+net_admin --bounding-set=-all,+net_admin \"$@\"",
@@ -324,7 +324,7 @@ fn one_capability_is_enough_for_who_is_not_root() {
     assert!(!routes(&space).contains("gate1"));
 }
 
-/// Whether a datagram comes to the socket within this time.
+/// Returns true if a watchdog notification arrives within this time.
 fn notified(socket: &UnixDatagram, within: Duration) -> bool {
     let deadline = Instant::now() + within;
     let mut buffer = [0; 256];
@@ -360,15 +360,16 @@ fn the_watchdog_is_notified_while_both_threads_forward_and_not_when_one_is_stuck
         // A tracer stops one thread and leaves the others running.
         let task = running.task(stuck);
         for request in [libc::PTRACE_SEIZE, libc::PTRACE_INTERRUPT] {
-            // SAFETY: neither request reads or writes memory of this process.
+            // SAFETY: PTRACE_SEIZE and PTRACE_INTERRUPT read and write no memory of this process;
+            // `task` is a thread of our child, which `Running` keeps alive.
             let done = unsafe { libc::ptrace(request, task.as_raw(), 0, 0) };
             assert_eq!(done, 0, "{}", std::io::Error::last_os_error());
         }
-        // What was sent before the thread counts as stuck.
+        // Discards notifications from before the thread counts as stuck.
         std::thread::sleep(limit);
         while socket.recv(&mut [0; 256]).is_ok() {}
         let late = notified(&socket, 2 * limit);
-        // The tracer has to collect the thread, or the process stays.
+        // The tracer has to reap the thread, or the process remains.
         kill(running.pid(), Signal::SIGKILL).unwrap();
         while waitpid(task, Some(WaitPidFlag::__WALL))
             .is_ok_and(|status| matches!(status, WaitStatus::PtraceEvent(..)))

@@ -1,6 +1,6 @@
-//! An algorithm whose callback hangs: systemd is told no more that all is well, and SIGTERM still
-//! ends the process, which leaves nothing behind. This program is both the test and, where HANGS
-//! says so, the command with that algorithm.
+//! An algorithm whose callback hangs: the systemd watchdog is no longer notified, and SIGTERM still
+//! ends the process, which leaves nothing behind. With the variable HANGS this binary is the
+//! command with that algorithm, otherwise the test.
 #![expect(clippy::disallowed_methods, reason = "a test in real time")]
 
 mod common;

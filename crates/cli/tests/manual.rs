@@ -1,4 +1,4 @@
-//! What is installed beside the command, and a command line as Unix has them.
+//! Files installed with the command, and Unix conventions of the command line.
 
 use std::fs;
 use std::path::Path;
@@ -35,7 +35,7 @@ fn every_shell_completes_every_command() {
     assert_eq!(refused.status.code(), Some(2));
 }
 
-/// Where bash is, what it is given is bash.
+/// The completion script, tested with bash itself.
 #[test]
 fn bash_takes_its_script_and_completes() {
     let script = text(&ccplane(&["completions", "bash"], &[]));

@@ -1,4 +1,4 @@
-//! Commands that are programs of their own: where they are looked for, and what they get.
+//! Subcommands that are separate programs: search path and arguments.
 #![expect(
     clippy::disallowed_methods,
     reason = "what the tests share waits in real time"
@@ -28,7 +28,8 @@ impl Folder {
         Folder(path)
     }
 
-    /// With the command in it, by a hard link: the program's own path is the one it was started by.
+    /// Creates a folder with the command in it, as a hard link: its own path is then in this
+    /// folder.
     fn with_command(name: &str) -> Folder {
         let folder = Folder::make(name);
         fs::hard_link(env!("CARGO_BIN_EXE_ccplane"), folder.0.join("ccplane"))
@@ -36,8 +37,8 @@ impl Folder {
         folder
     }
 
-    /// Writes a shell script. Another process does it: what another test starts meanwhile would
-    /// hold the file open, and it could not be run.
+    /// Writes a shell script. Another process writes it: a child that another test forks during the
+    /// write would inherit the open file, and executing it would fail (ETXTBSY).
     fn script(self, name: &str, mode: &str, text: &str) -> Folder {
         let written = Command::new("sh")
             .args([
@@ -63,7 +64,7 @@ impl Folder {
     }
 }
 
-/// What a script prints: which one it is, and its arguments.
+/// Shell command that prints its name and its arguments.
 fn says(which: &str) -> String {
     format!("echo {which} \"$@\"")
 }
@@ -74,7 +75,7 @@ fn printed(command: &mut Command) -> String {
     String::from_utf8_lossy(&output.stdout).trim().to_owned()
 }
 
-/// Exit code and what was said, with the wrapping of the terminal undone.
+/// Returns the exit code and standard error, unwrapped.
 fn said(output: &Output) -> (Option<i32>, String) {
     let text = String::from_utf8_lossy(&output.stderr).replace(['│', '\n'], " ");
     let words: Vec<&str> = text.split_whitespace().collect();
@@ -112,12 +113,12 @@ fn a_program_is_looked_for_next_to_the_command_and_then_in_path() {
     assert_eq!(printed(alone.command(&path).arg("paper")), "in-path");
     let next = Folder::with_command("next").script("ccplane-paper", "755", &says("next"));
     assert_eq!(printed(next.command(&path).arg("paper")), "next");
-    // By a link: next to what it leads to.
+    // Through a symbolic link: next to its target.
     let linked = Folder::make("linked");
     symlink(next.0.join("ccplane"), linked.0.join("ccplane")).expect("the test's folder");
     assert_eq!(printed(linked.command("/bin").arg("paper")), "next");
 
-    // A relative folder of PATH would be another one in each working directory.
+    // A relative folder in PATH would depend on the working directory.
     let mut relative = alone.command(":.:");
     let refused = relative.arg("paper").arg("list").current_dir(&in_path.0);
     assert_eq!(said(&refused.output().expect("it starts")).0, Some(3));
@@ -135,7 +136,7 @@ fn a_missing_program_is_named_with_the_folders_and_how_to_get_it() {
             text.contains(&format!("needs the program ccplane-{name}")),
             "{text}"
         );
-        // The lines of a terminal break within a path.
+        // JSON, because terminal output is wrapped within paths.
         let object: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
         let (error, hint) = (&object["error"], &object["hint"]);
         let folders = format!("neither in {} nor in a folder of PATH", alone.path());
@@ -151,7 +152,7 @@ fn a_missing_program_is_named_with_the_folders_and_how_to_get_it() {
         assert_eq!(object["kind"], "unsupported");
     }
 
-    // Words that no program has to read: help, a mistake, a name that nothing has.
+    // Arguments that need no program: help, a typo, an unknown name.
     let help = printed(alone.command("/bin").args(["paper", "--help"]));
     assert!(help.contains("Usage: ccplane paper"), "{help}");
     let list = printed(alone.command("/bin").arg("--help"));
@@ -206,7 +207,7 @@ fn exit_code_input_and_signals_are_the_programs() {
     let mut writer = child.stdin.take().expect("a pipe");
     std::io::Write::write_all(&mut writer, b"typed\n").expect("it reads");
     let output = child.wait_with_output().expect("it ends");
-    // The same process, so that a shell's jobs, limits and supervisors hold for it.
+    // The same process (exec), so that job control, limits and supervisors apply to it.
     assert_eq!(
         String::from_utf8_lossy(&output.stdout),
         format!("typed {pid}\n")

@@ -1,5 +1,5 @@
-//! `ccplane quic`: a file over QUIC on loopback, by an algorithm in the process, an agent in
-//! another, or the stack's own.
+//! `ccplane quic`: a file over QUIC on loopback, with an algorithm in the process, an agent in
+//! another one, or the stack's own algorithm.
 #![expect(clippy::disallowed_methods, reason = "tests in real time")]
 
 #[path = "../../../tests/qlog/typed.rs"]
@@ -23,7 +23,7 @@ use serde_json::Value;
 use crate::common::eventually;
 use typed::typed_by_the_qlog_crate;
 
-/// A folder that is gone however the test ends.
+/// A temporary folder, removed on drop.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -46,7 +46,7 @@ impl Folder {
             .any(|name| name.starts_with(".out.") && name.ends_with(".part"))
     }
 
-    /// A file of so many bytes that no two pages of are alike.
+    /// Creates a file of this length in which all pages differ.
     fn filled(&self, name: &str, bytes: usize) -> PathBuf {
         let text: Vec<u8> = (0..bytes as u64)
             .map(|n| (n.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8)
@@ -63,7 +63,7 @@ impl Drop for Folder {
     }
 }
 
-/// A process that does not outlive the test.
+/// A process; killed on drop.
 struct Running(Child);
 
 impl Drop for Running {
@@ -77,7 +77,7 @@ fn ccplane() -> Command {
     Command::new(env!("CARGO_BIN_EXE_ccplane"))
 }
 
-/// A receiver, and where and as whom it is reached.
+/// Starts a receiver and returns its address with its fingerprint.
 fn receiver(folder: &Folder, out: &Path) -> (Running, String) {
     let mut process = ccplane()
         .args([
@@ -99,7 +99,7 @@ fn receiver(folder: &Folder, out: &Path) -> (Running, String) {
     (Running(process), to)
 }
 
-/// Where and as whom a receiver is reached, as it prints it.
+/// Reads a receiver's address and fingerprint from its output.
 fn listening(process: &mut Child) -> String {
     let mut said = BufReader::new(process.stderr.take().expect("piped"));
     let mut line = String::new();
@@ -174,7 +174,7 @@ fn a_file_arrives_whole_under_its_name_and_only_then() {
     assert!(process.0.wait().expect("it ends").success());
     assert!(fs::read(&out).expect("it arrived") == fs::read(&file).expect("it is there"));
     assert!(!folder.has_part());
-    // Records behind a separator each (RFC 7464), with the windows that the algorithm set.
+    // Each record follows a separator (RFC 7464), and shows the windows that the algorithm set.
     let text = fs::read_to_string(qlog.join("client-1.sqlog")).expect("UTF-8");
     let records: Vec<Value> = text
         .split('\u{1e}')
@@ -211,7 +211,7 @@ fn a_file_arrives_whole_under_its_name_and_only_then() {
         &["no qlog in /proc/none"],
     );
 
-    // What is there is not replaced.
+    // An existing file is not replaced.
     let again = ccplane()
         .args(["quic", "recv", "--listen", "127.0.0.1:0", "--out"])
         .arg(&out)
@@ -266,8 +266,8 @@ fn a_receiver_of_another_fingerprint_gets_nothing() {
     assert!(!folder.file("out").exists());
 }
 
-/// Every stack sends to noq's receiver where it is built in, and is refused by its feature
-/// elsewhere.
+/// Every stack that is built in sends to noq's receiver; others are refused with the name of their
+/// feature.
 #[test]
 fn other_stacks_send_where_they_are_built_in() {
     let folder = Folder::new("stacks");
@@ -326,7 +326,7 @@ fn other_stacks_send_where_they_are_built_in() {
     }
 }
 
-/// The name that a part had before is a link of another user's.
+/// A symbolic link of another user has the name that earlier versions used for the partial file.
 #[test]
 fn a_link_in_the_place_of_a_part_is_not_followed() {
     let folder = Folder::new("link");
@@ -343,7 +343,7 @@ fn a_link_in_the_place_of_a_part_is_not_followed() {
     assert!(fs::read(&out).expect("it arrived") == fs::read(&file).expect("it is there"));
 }
 
-/// Cut off in the middle, the file has not come to be.
+/// If the transfer is cut off, no file is created.
 #[test]
 fn what_is_not_whole_is_not_kept() {
     let folder = Folder::new("cut");
@@ -363,7 +363,8 @@ fn what_is_not_whole_is_not_kept() {
     assert!(!out.exists() && !folder.has_part());
 }
 
-/// Whoever comes first with a byte has the file; others, and who says nothing, disturb nothing.
+/// The first sender that sends a byte owns the transfer; other senders and silent ones do not
+/// disturb it.
 #[test]
 fn a_file_is_one_transfers() {
     let folder = Folder::new("one");
@@ -371,7 +372,7 @@ fn a_file_is_one_transfers() {
     fs::write(&other, vec![9; 1_000_000]).expect("room on the disk");
     let out = folder.file("out");
     let (mut process, to) = receiver(&folder, &out);
-    // It opens a connection, and has nothing to send until it is gone.
+    // It opens a connection and sends nothing until it is killed.
     let silent = ccplane()
         .args(["quic", "send", &to, "-"])
         .stdin(Stdio::piped())
@@ -413,12 +414,12 @@ fn agent(socket: &Path) -> Running {
     agent
 }
 
-/// An agent that is stopped, goes on, is killed and started again: the transfer does not stand
-/// still for longer than it takes to notice, and its flow is taken over each time.
+/// An agent is stopped, resumed, killed and restarted. The transfer pauses no longer than the agent
+/// timeout, and its flow is taken over each time.
 #[test]
 fn an_agent_that_hangs_or_dies_costs_a_transfer_a_moment() {
     let folder = Folder::new("agent");
-    // 4.8 s at the owner's limit.
+    // 4.8 s at the configured maximum rate.
     let file = folder.filled("sent", 60_000_000);
     let socket = folder.file("socket");
     let mut first = agent(&socket);
@@ -471,7 +472,8 @@ fn an_agent_that_hangs_or_dies_costs_a_transfer_a_moment() {
     let (bytes, longest) = watch.join().expect("it counts");
     println!("longest gap {longest:?}, {told}");
     assert_eq!(bytes, 60_000_000);
-    // The time to notice is 500 ms, and nothing stands still in it; the rest is for a busy machine.
+    // The agent timeout is 500 ms, during which the transfer continues; the rest is margin for a
+    // busy machine.
     assert!(
         longest < Duration::from_millis(600),
         "nothing came for {longest:?}"
@@ -483,10 +485,10 @@ fn an_agent_that_hangs_or_dies_costs_a_transfer_a_moment() {
 
 /// Protocol of `ccplane quic` (ALPN).
 const PROTOCOL: &[u8] = b"ccplane-quic/1";
-/// A command that is still there after this time has no deadline: the longest one is 30 s.
+/// A command that still runs after this time has no deadline: the longest deadline is 30 s.
 const DEADLINE_MAX: Duration = Duration::from_secs(120);
 
-/// What a peer does on a connection that it keeps alive.
+/// Behaviour of a peer on a connection that it keeps alive.
 #[derive(Clone, Copy, Debug)]
 enum Idle {
     /// Receiver: reads nothing.
@@ -509,7 +511,7 @@ fn kept_alive() -> Arc<noq::TransportConfig> {
     Arc::new(transport)
 }
 
-/// Runs a peer on a thread of its own.
+/// Runs a peer on its own thread.
 fn on_a_thread(peer: impl Future<Output = ()> + Send + 'static) {
     std::thread::spawn(|| {
         let runtime = tokio::runtime::Builder::new_current_thread()
@@ -519,7 +521,7 @@ fn on_a_thread(peer: impl Future<Output = ()> + Send + 'static) {
     });
 }
 
-/// A receiver that does not do its part, and where and as whom it is reached.
+/// Starts a receiver that misbehaves and returns its address with its fingerprint.
 fn idle_receiver(what: Idle) -> String {
     let identity = Identity::new().expect("a certificate");
     let tls = identity.server(PROTOCOL, &[]).expect("TLS");
@@ -536,7 +538,7 @@ fn idle_receiver(what: Idle) -> String {
             .expect("the test waits");
         let incoming = endpoint.accept().await.expect("a sender");
         let connection = incoming.await.expect("a handshake");
-        // A stream that is dropped would be stopped, which the sender notices.
+        // Kept: dropping the stream would stop it, which the sender notices.
         let mut stream = connection.accept_bi().await.expect("a stream");
         if let Idle::SendsNoReceipt = what {
             let receiving = &mut stream.1;
@@ -549,8 +551,8 @@ fn idle_receiver(what: Idle) -> String {
     format!("{address}#{}", identity.fingerprint())
 }
 
-/// A receiver that never finishes a handshake and keeps it alive by PINGs in Initial packets
-/// (RFC 9000, 17.2.2, and RFC 9001, 5), and where it is reached.
+/// A receiver that never completes the handshake and keeps the connection alive with PINGs in
+/// Initial packets (RFC 9000 section 17.2.2, RFC 9001 section 5). Returns its address.
 fn receiver_without_a_handshake() -> String {
     const OWN_ID: [u8; 8] = *b"hostile.";
     const PAYLOAD: usize = 32;
@@ -608,7 +610,7 @@ fn receiver_without_a_handshake() -> String {
     address.to_string()
 }
 
-/// A sender that does not do its part. The result is the reason for which its connection ended.
+/// Starts a sender that misbehaves. The result is the reason why its connection ended.
 fn idle_sender(what: Idle, to: &str) -> Receiver<String> {
     let (address, fingerprint) = to.split_once('#').expect("a fingerprint");
     let address: SocketAddr = address.parse().expect("an address");
@@ -640,7 +642,7 @@ fn idle_sender(what: Idle, to: &str) -> Receiver<String> {
     end
 }
 
-/// The output of a command that ends by a deadline of its own.
+/// Returns the output of a command that must end by its own deadline.
 fn ends_by_itself(mut child: Child, what: &str) -> Output {
     let started = Instant::now();
     while child.try_wait().expect("ours").is_none() {
@@ -709,7 +711,7 @@ fn a_sender_that_only_keeps_the_connection_alive_holds_no_slot() {
         .spawn()
         .expect("it starts");
     let to = listening(&mut process);
-    // The first has begun nothing, so that the receiver goes on when it ends.
+    // The first sender has not begun a transfer, so the receiver continues after its end.
     let nothing = idle_sender(Idle::OpensNothing, &to);
     let why = nothing
         .recv_timeout(DEADLINE_MAX)

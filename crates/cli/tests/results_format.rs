@@ -1,4 +1,4 @@
-//! docs/results-format.md and the files of a run: every name that a run writes is on the page.
+//! Checks docs/results-format.md against the files of a run: the page lists every name.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -7,7 +7,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-/// All that stands in backticks on the page, by itself or as a name of a list.
+/// Returns all text in backticks on the page.
 fn page() -> BTreeSet<String> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/results-format.md");
     let text = fs::read_to_string(path).expect("the page is there");
@@ -15,7 +15,7 @@ fn page() -> BTreeSet<String> {
     words.map(str::to_owned).collect()
 }
 
-/// The names of an evaluation's file are on the page. A test in crates/lab has the figures of all
+/// The page lists the names in an evaluation's file. A test in crates/lab covers the metrics of all
 /// questions.
 #[test]
 fn every_name_of_an_evaluation_is_on_the_page() {
@@ -51,7 +51,7 @@ fn names(value: &Value, found: &mut BTreeSet<String>) {
     }
 }
 
-/// The names in the files of a run with these arguments.
+/// Returns the names in the files of a run with these arguments.
 fn written(name: &str, arguments: &[&str]) -> (BTreeSet<String>, PathBuf) {
     let out = Path::new(env!("CARGO_TARGET_TMPDIR"))
         .join("results-format")
@@ -125,7 +125,7 @@ fn every_name_that_a_run_writes_is_on_the_page() {
         );
         all.extend(found);
     }
-    // The runs had all kinds of files, but for stamps, which take a kernel.
+    // The runs had all kinds of files except for stamps, which need a kernel.
     for file in [
         "series",
         "bins",

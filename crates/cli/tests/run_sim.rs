@@ -1,4 +1,4 @@
-//! `ccplane run` in the simulator, as a person and a script meet it.
+//! `ccplane run` in the simulator: output for people and for scripts.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -19,7 +19,7 @@ fn folder(name: &str) -> (PathBuf, String) {
     (path, text)
 }
 
-/// What a run that succeeds prints with `--json`.
+/// Returns the `--json` output of a run that succeeds.
 #[track_caller]
 fn json(arguments: &[&str]) -> Value {
     let output = ccplane(arguments);
@@ -30,7 +30,7 @@ fn json(arguments: &[&str]) -> Value {
     serde_json::from_str(&text).expect("one JSON object")
 }
 
-/// Exit code and what was said, with the wrapping of the terminal undone.
+/// Returns the exit code and standard error, unwrapped.
 fn said(arguments: &[&str]) -> (i32, String) {
     let output = ccplane(arguments);
     let text = String::from_utf8_lossy(&output.stderr).replace(['│', '\n'], " ");
@@ -137,15 +137,15 @@ fn the_options_of_kernel_runs_do_the_same_in_the_simulator() {
             && page.contains("The simulation's audit of itself")
     );
     assert!(!page.contains("{{"), "a mark was left unfilled");
-    // The scenario that is kept is the same run.
+    // The stored scenario reproduces the same run.
     let (_, again) = folder("sim-flags-again");
     let kept = path.join("scenario.toml").display().to_string();
     let second = json(&["run", &kept, "--out", &again, "--json"]);
     assert_eq!(object["digest"], second["digest"]);
 }
 
-/// Without `--datapath` options run in the simulator for every user, root included. `native:` is
-/// the kernel's own.
+/// Without `--datapath`, options run in the simulator for every user, including root. `native:`
+/// means the kernel's own algorithm.
 #[test]
 fn the_default_datapath_is_the_simulator() {
     for (name, options) in [
@@ -172,7 +172,8 @@ fn the_default_datapath_is_the_simulator() {
         );
         assert_eq!(object["setup"]["datapath"], "simulator", "{name}");
     }
-    // Usage errors come before privileges are looked at: these fail alike for root and for others.
+    // Usage errors are detected before privileges are checked: they are the same for root and for
+    // others.
     for (options, expected) in [
         (&["--alg", "reno", "--repeats", "2"][..], "--datapath linux"),
         (
@@ -262,7 +263,7 @@ fn a_scenario_runs_with_many_seeds_on_any_number_of_threads() {
         "--json",
     ]);
     assert_eq!(object["digest"], single["digest"]);
-    // One of them alone is what it was among the others.
+    // A single seed gives the same result as within the series.
     let (alone_path, alone) = folder("sim-seed-alone");
     json(&["run", &file, "--seeds", "3", "--out", &alone, "--json"]);
     let digest = |path: &Path| -> Value {
@@ -307,7 +308,7 @@ fn results_of_two_runs_are_not_mixed() {
     let (code, told) = run("1", &["--force"]);
     assert_eq!(code, 0, "{told}");
     assert!(note.is_file() && !path.join("seed-2").exists() && path.join("summary.json").is_file());
-    // Without a folder each run has a new one.
+    // Without `--out` each run gets a new folder.
     let home = path.join("home");
     fs::create_dir_all(&home).expect("the folder can be written");
     for number in 1..=2 {
@@ -368,7 +369,7 @@ fn what_cannot_run_on_real_packets_is_named() {
     }
 }
 
-/// Waits until the file is there, or the run has ended.
+/// Waits until the file exists or the run has ended, and returns true if it exists.
 fn appears(path: &Path, run: &mut Child) -> bool {
     while !path.exists() && run.try_wait().expect("it is ours").is_none() {
         std::thread::yield_now();
@@ -376,7 +377,7 @@ fn appears(path: &Path, run: &mut Child) -> bool {
     path.exists()
 }
 
-/// Sends SIGINT, as Ctrl-C does. Returns exit code, standard output and standard error.
+/// Sends SIGINT like Ctrl-C. Returns exit code, standard output and standard error.
 fn interrupted(run: Child) -> (Option<i32>, String, String) {
     let interrupt = Command::new("kill")
         .args(["-INT", &run.id().to_string()])
@@ -394,7 +395,7 @@ fn interrupted(run: Child) -> (Option<i32>, String, String) {
     )
 }
 
-/// A run that takes longer than any test waits.
+/// Starts a run that is longer than any test.
 fn endless(out: &str, more: &[&str]) -> Child {
     Command::new(env!("CARGO_BIN_EXE_ccplane"))
         .args([
@@ -482,7 +483,7 @@ fn old_results_stay_until_new_ones_are_complete() {
             "{bad:?}: {told}"
         );
     }
-    // One that is interrupted, twice: what it has finished is next to the old results.
+    // Two interrupted runs: finished seeds are stored next to the old results.
     for number in 1..=2 {
         let mut run = endless(&out, &["--force"]);
         let new = path.join(format!("unfinished-{number}"));
@@ -495,7 +496,7 @@ fn old_results_stay_until_new_ones_are_complete() {
         );
         assert!(summary() == old && new.join("report.html").is_file());
     }
-    // One that completes replaces all of them.
+    // A completed run replaces all of them.
     let (code, told) = said(&[
         "run",
         "--alg",
@@ -514,7 +515,7 @@ fn old_results_stay_until_new_ones_are_complete() {
 
 #[test]
 fn results_that_cannot_be_written_are_shown_and_kept_elsewhere() {
-    // Known before it runs.
+    // Detected before the run.
     let (path, _) = folder("sim-unwritable");
     fs::create_dir_all(&path).expect("the test's folder can be written");
     let file = path.join("file");
@@ -533,7 +534,7 @@ fn results_that_cannot_be_written_are_shown_and_kept_elsewhere() {
         code == 1 && told.contains("cannot be written to") && told.contains("--out"),
         "{told}"
     );
-    // Known only at the end: something else has the name of the page.
+    // Detected only at the end: the name of the page is taken.
     let out = path.join("out");
     fs::create_dir_all(out.join("report.html")).expect("the test's folder can be written");
     let run = Command::new(env!("CARGO_BIN_EXE_ccplane"))

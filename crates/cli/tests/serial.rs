@@ -1,4 +1,4 @@
-//! Tests on real packets that hold the lock of the host, in one binary.
+//! Tests on real packets that hold the host lock, in one binary.
 
 mod common;
 

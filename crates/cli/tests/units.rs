@@ -1,9 +1,10 @@
-//! The units of systemd in the repository: their exposure, limits and watchdogs.
+//! The systemd units of the repository: exposure, limits and watchdogs.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Highest exposure of each unit, tenths: `systemd-analyze security` of systemd 252, Debian 12's.
+/// Upper limit of each unit's exposure, in tenths, from `systemd-analyze security` of systemd 252
+/// (Debian 12).
 const EXPOSURE_TENTHS: [(&str, u32); 3] = [
     ("docs/ccplane.service", 25),
     ("docs/ccplane-agent.service", 15),
@@ -14,7 +15,7 @@ fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// Every unit below a folder, as a path from the repository.
+/// Returns every unit below a folder, relative to the repository.
 fn units(folder: &str) -> Vec<String> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(repository().join(folder)).unwrap() {
@@ -47,7 +48,8 @@ fn every_unit_has_limits_and_a_reason_for_what_it_leaves_open() {
         ] {
             assert!(has(setting), "{unit} has no {setting}");
         }
-        // An agent's flows fall back without one; nothing else notices a stuck process.
+        // An agent needs none, since its flows fall back; for the others only a watchdog detects a
+        // stuck process.
         let agent = unit.ends_with("ccplane-agent.service");
         assert!(agent || has("WatchdogSec="), "{unit} has no WatchdogSec=");
         for setting in [

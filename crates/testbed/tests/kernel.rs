@@ -1,5 +1,5 @@
-//! The simulator against the kernel: the same scenario in virtual time and, through the emulator,
-//! on Linux' own TCP. Needs root, and says so loudly where it has none.
+//! Validation of the simulator: the same scenario in virtual time and, through the emulator, on
+//! Linux TCP. Needs root; without it the tests report that they are skipped.
 
 use crate::common::simulate;
 use crate::host::{privileged, registers, steers};
@@ -56,18 +56,17 @@ fn in_the_simulator(setting: Setting, contender: &str) -> ContenderResult {
     simulate(&text).contenders.remove(0)
 }
 
-/// Runs on the kernel until one counts. A machine that stands still for some milliseconds adds
-/// losses and delay of its own, which only drive the two apart: a run that agrees with the
-/// simulator counts even where the emulator was not precise, and one that disagrees counts against
-/// it only where the emulator was.
+/// Attempts on the kernel. A stall of the machine adds losses and delay of its own, which can only
+/// increase the difference: agreement with the simulator counts even if the emulator was imprecise,
+/// and disagreement is a failure only if it was precise.
 const RUNS: usize = 8;
 
-/// How far the two may be apart.
+/// Largest accepted differences.
 #[derive(Clone, Copy)]
 struct Bounds {
     goodput_percent: f64,
     delay_percent: f64,
-    /// Of the packets dropped, one over the other.
+    /// Ratio of the larger number of drops to the smaller.
     loss_factor: f64,
 }
 
@@ -119,7 +118,8 @@ fn compare(setting: Setting, contender: &str, bounds: Bounds) {
     );
 }
 
-/// 24 Mbit/s, which any machine emulates while other tests run; too short to count drops.
+/// Runs at 24 Mbit/s, which any machine emulates while other tests run. The run is too short to
+/// compare drops.
 fn short(contender: &str) {
     let _turn = registers();
     let setting = Setting {
@@ -151,8 +151,8 @@ fn a_short_run_of_cubic_is_that_of_the_kernel() {
     }
 }
 
-/// The figures of `docs/validation.md`: on an idle machine,
-/// `cargo test --release -p ccplane-testbed --test serial long_runs -- --ignored --nocapture`.
+/// Results for `docs/validation.md`. On an idle machine: `cargo test --release -p ccplane-testbed
+/// --test serial long_runs -- --ignored --nocapture`.
 #[test]
 #[ignore = "measures: five minutes of an idle machine"]
 fn long_runs_are_those_of_the_kernel() {
@@ -175,8 +175,8 @@ fn long_runs_are_those_of_the_kernel() {
     }
 }
 
-/// Kernel TCP agrees on ECN, its packets carry ECT, the emulated queue marks them, the marks come
-/// back one by one and hold the queue near the threshold: 20 packets, 2.5 ms at 96 Mbit/s.
+/// Kernel TCP negotiates ECN and sends ECT, the emulated queue marks, and each mark is echoed once.
+/// The queue stays near the threshold of 20 packets, 2.5 ms at 96 Mbit/s.
 #[test]
 fn kernel_tcp_under_dctcp_is_marked_and_loses_nothing() {
     if !steers("kernel_tcp_under_dctcp_is_marked_and_loses_nothing") {
@@ -231,7 +231,7 @@ fn kernel_tcp_under_dctcp_is_marked_and_loses_nothing() {
         f.queue_drops, 0,
         "a queue of 200 packets that marks from 20 on does not fill"
     );
-    // A machine that stands still makes bursts of its own.
+    // A stall of the machine causes bursts.
     assert!(
         f.goodput_mbit > 75.0 && (0.8..6.0).contains(&f.delay_mean_ms),
         "{f:?}"

@@ -1,6 +1,6 @@
-//! Runs every shipped scenario that real packets can run, shortened, on kernel TCP, with its
-//! figures beside the simulator's. The others are refused with the reason. Needs root, and says so
-//! loudly where it has none.
+//! Runs short versions of all supported shipped scenarios on kernel TCP and compares them with the
+//! simulator. The others are refused with a reason. Needs root; without it the tests report that
+//! they are skipped.
 
 use std::path::Path;
 
@@ -11,10 +11,10 @@ use ccplane_lab::scenario::{Scenario, Seeds};
 use ccplane_lab::{Backend, Error, Quiet, RunOptions, Sim, run};
 use ccplane_testbed::{RealPackets, TransportKind};
 
-/// Words of a scenario, and what takes their place to make it short.
+/// Parts of a scenario's text, and shorter values for them.
 type Replacement = &'static [(&'static str, &'static str)];
 
-/// A shipped scenario with other lengths, run by one contender with one seed.
+/// Returns a shipped scenario with other durations, one contender and one seed.
 fn shipped(file: &str, contender: &str, replace: &[(&str, &str)]) -> Scenario {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios");
     let mut text = std::fs::read_to_string(folder.join(file)).unwrap();
@@ -34,13 +34,12 @@ fn at(backend: &dyn Backend, scenario: &Scenario) -> ContenderResult {
     result.contenders.into_iter().next().unwrap()
 }
 
-/// How far the kernel's goodput may be from the simulator's, as a share of it. Seconds of slow
-/// start are most of a short run, and a busy machine adds losses: what is caught here is a workload
-/// that does not run, or runs twice.
+/// Accepted difference of the kernel's goodput, relative to the simulator's. Slow start is a large
+/// part of a short run, and a busy machine adds losses: the bound detects workloads that do not run
+/// or run twice.
 const GOODPUT: f64 = 0.35;
 
-/// The same where a handful of random losses, of which no two runs have the same, decides how fast
-/// a flow is.
+/// Accepted ratio if a handful of random losses, different in every run, determines the goodput.
 const BY_CHANCE: f64 = 3.0;
 
 /// A graph whose bottleneck is neither the first link of the file nor the last one of the path.
@@ -85,8 +84,8 @@ fn a_scenario_without_report_runs_everywhere_and_shows_its_bottleneck() {
     }
 }
 
-/// Shipped scenarios, each with a contender and what makes it shorter: those of every day, which
-/// need 19 s, and the others.
+/// Shipped scenarios, each with a contender and replacements that shorten it: those of the default
+/// test run, which need 19 s, and the ignored ones.
 const SCENARIOS: [&[(&str, &str, Replacement)]; 2] = [
     &[
         ("01-one-flow.toml", "native:reno", &[("10s", "2s")]),
@@ -105,8 +104,8 @@ const SCENARIOS: [&[(&str, &str, Replacement)]; 2] = [
                 ("\"4.5s\"", "\"1.5s\""),
             ],
         ),
-        // Of responses of many sizes one in a thousand has more bytes than all others, and is done
-        // or not.
+        // With sizes from a table, one response in a thousand has more bytes than all others
+        // together, and the result depends on whether it completes.
         (
             "18-requests.toml",
             "native:cubic",
@@ -188,7 +187,7 @@ fn run_as_in_the_simulator(scenarios: &[(&str, &str, Replacement)]) {
         let flows = [&real, &simulated].map(|result| result.figures.flows.len());
         assert_eq!(flows[0], flows[1], "{file}");
         match file {
-            // A trace's flows are the same everywhere, and all of them end.
+            // The flows of a trace are the same in every backend, and all of them complete.
             "20-trace.toml" => assert_eq!((done[0].0, done[1].0), (120, 120), "{file}"),
             "06-fq-codel.toml" | "18-requests.toml" => {
                 let share = done[0].0 as f64 / done[1].0 as f64;

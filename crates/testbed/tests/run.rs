@@ -1,4 +1,4 @@
-//! Real packets in namespaces: needs root, says so loudly where it has none.
+//! Runs in namespaces. They need root; without it the tests report that they are skipped.
 
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -40,7 +40,7 @@ fn run_on(backend: &dyn Backend, scenario: &Scenario) -> Result<RunResult, Error
     ccplane_lab::run(backend, scenario, &Registry::builtin(), &options, &Quiet)
 }
 
-/// Names of namespaces that this process made and that are still there.
+/// Names of namespaces that this process created and that still exist.
 fn left_behind() -> Vec<String> {
     let list = Command::new("ip")
         .args(["netns", "list"])
@@ -55,7 +55,7 @@ fn left_behind() -> Vec<String> {
         .collect()
 }
 
-/// No kernel's congestion control: both ends are in this process, over UDP.
+/// Uses no congestion control of the kernel: both ends are in this process, over UDP.
 #[test]
 fn our_transport_fills_the_same_link_also_with_a_second_loop() {
     if !privileged("our_transport_fills_the_same_link_also_with_a_second_loop") {
@@ -97,8 +97,8 @@ fn our_transport_fills_the_same_link_also_with_a_second_loop() {
                         .skip(5)
                         .all(|s| s.tcp.cwnd > 0 && s.tcp.srtt_us > 15_000)
             );
-            // What the second loop did is told where there is one: the flows have more to send than
-            // their windows hold.
+            // The second loop is reported if enabled: the flows have more data to send than their
+            // windows allow.
             let told = f
                 .second_loop
                 .as_ref()
@@ -137,9 +137,9 @@ fn native_flows_fill_the_link_and_every_figure_agrees() {
             "{}: {f:?}",
             c.label
         );
-        // Headers are in one and not in the other: 52 of 1500 bytes.
+        // Utilisation includes headers, goodput does not: 52 of 1500 bytes.
         assert!(f.goodput_mbit / 24.0 < f.utilisation, "{}: {f:?}", c.label);
-        // The queue holds one BDP: 20 ms at most, and half a packet's rounding.
+        // The queue holds one BDP: at most 20 ms, plus rounding by half a packet.
         assert!(
             f.delay_p99_ms <= 21.0 && f.delay_p50_ms > 0.5 && f.delay_p50_ms <= f.delay_p95_ms,
             "{}: {f:?}",
@@ -284,7 +284,7 @@ fn an_algorithm_outside_the_datapath_fills_the_link_as_the_kernels_own_does() {
         (ours.kernel_name.as_str(), native.kernel_name.as_str()),
         ("ccp_reno", "reno")
     );
-    // Two seconds on a busy machine are no comparison; a window that nobody opens would get 4
+    // Two seconds on a busy machine are no comparison. A window that is never opened would yield 4
     // Mbit/s.
     assert!(ours.figures.goodput_mbit > 12.0, "{:?}", ours.figures);
     assert!(
@@ -307,7 +307,7 @@ fn an_algorithm_outside_the_datapath_fills_the_link_as_the_kernels_own_does() {
     assert_eq!(left_behind(), [] as [&str; 0]);
 }
 
-/// Runs in a process without privileges, which the test below starts; alone it has nothing to say.
+/// Child of the next test, which runs it without privileges. As root it does nothing.
 #[test]
 fn as_nobody() {
     if nix::unistd::geteuid().is_root() {
@@ -325,10 +325,11 @@ fn without_permission_it_says_what_is_missing_and_what_can_run() {
         return;
     }
     let _turn = registers();
-    // Where anyone may run it: a build directory below /root is closed to others.
+    // In a location where every user can execute it: a build directory below /root is closed to
+    // others.
     let copy = std::env::temp_dir().join(format!("ccplane-lab-test-{}", std::process::id()));
-    // Written by another process. What another test starts while this one writes would hold the
-    // copy open, and it could not be run.
+    // Copied by another process: a child that another test forks during the write would inherit the
+    // open file, and executing the copy would fail (ETXTBSY).
     let copied = Command::new("cp")
         .arg(std::env::current_exe().unwrap())
         .arg(&copy)
@@ -364,7 +365,7 @@ fn one_way_delay_stands_beside_the_links_own() {
     let [dx, reno] = &result.contenders[..] else {
         panic!("two contenders")
     };
-    // Stamps are for the contender that wants them, and for nobody else.
+    // Only the contender that wants stamps gets them.
     assert!(reno.figures.one_way.is_none() && reno.series.stamped.is_empty());
     let f = dx.figures.one_way.as_ref().unwrap();
     assert_eq!(f.packets as usize, dx.series.stamped.len());
@@ -372,12 +373,12 @@ fn one_way_delay_stands_beside_the_links_own() {
         f.packets > 500 && f.samples > 500 && f.malformed == 0,
         "{f:?}"
     );
-    // A packet takes 500 µs on this link.
+    // Serialisation of a packet takes 500 µs on this link.
     assert!(
         f.queue_error_p50_us < 500.0 && f.queue_error_p50_us <= f.queue_error_p99_us,
         "{f:?}"
     );
-    // Far below Reno's, whose queue is up to 20 ms.
+    // Far below Reno's queueing delay, which reaches 20 ms.
     assert!(
         dx.figures.delay_p50_ms < reno.figures.delay_p50_ms / 2.0,
         "{:?}",

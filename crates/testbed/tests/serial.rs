@@ -1,4 +1,4 @@
-//! Tests on real packets that hold the lock of the host, in one binary.
+//! Tests on real packets that hold the host lock, in one binary.
 
 #[path = "../../lab/tests/common/mod.rs"]
 mod common;

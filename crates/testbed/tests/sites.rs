@@ -1,5 +1,5 @@
-//! Bundles on real packets: sites behind gateways, over the emulated link. Needs root, and says so
-//! loudly where it has none.
+//! Bundles on real packets: sites behind gateways, over the emulated link. Needs root; without it
+//! the tests report that they are skipped.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -12,7 +12,7 @@ use ccplane_lab::scenario::Scenario;
 use ccplane_lab::{Backend, Error, Quiet, RunOptions, run};
 use ccplane_testbed::{RealPackets, TransportKind};
 
-/// Site `n`'s nodes and wires, at either side.
+/// Nodes and wires of the `n`-th pair of sites.
 fn site(n: usize) -> String {
     let node =
         |name: &str, switch: bool| format!("[[node]]\nname = \"{name}{n}\"\nswitch = {switch}\n");
@@ -31,7 +31,8 @@ fn site(n: usize) -> String {
     .concat()
 }
 
-/// So many pairs of sites, and a stranger at either side, around 24 Mbit/s and 40 ms.
+/// Returns a scenario with `count` pairs of sites and a host outside of them on either side. The
+/// bottleneck has 24 Mbit/s and an RTT of 40 ms.
 fn sites(count: usize, top: &str, workloads: &str) -> Scenario {
     let mut text = format!(
         "{top}\nsample = \"20ms\"\n[report]\nlink = \"left->right\"\n[[node]]\nname = \"left\"\nswitch = true\n[[node]]\nname = \"right\"\nswitch = true\n\
@@ -60,7 +61,7 @@ fn on_kernel(scenario: &Scenario) -> Vec<ContenderResult> {
     result.contenders
 }
 
-/// Names of namespaces that a process has.
+/// Names of the namespaces of a process.
 fn namespaces(of: u32) -> Vec<PathBuf> {
     let begin = format!("ccplane-{of}-");
     let all = std::fs::read_dir("/run/netns")
@@ -87,7 +88,7 @@ fn a_bundle_moves_the_queue_from_the_link_into_its_box() {
     let [without, with] = &results[..] else {
         panic!("two contenders")
     };
-    // A queue of 120 ms, which four Cubic flows fill.
+    // Four Cubic flows fill the queue of 120 ms.
     assert!(
         without.figures.delay_p50_ms > 40.0,
         "{}",
@@ -120,7 +121,7 @@ fn a_bundle_moves_the_queue_from_the_link_into_its_box() {
     }
     let [open, limited] = [without, with].map(|result| &result.figures.bundles[0]);
     assert_eq!((open.open_share, open.dropped), (1.0, 0), "{open:?}");
-    // Where the other gateway is heard late, it says for a moment that the peer is a plain one.
+    // Until the other gateway answers, the peer is briefly reported as a plain one.
     assert!(
         open.changes.iter().all(|change| change.to == "open"),
         "nobody steers it: {open:?}"
@@ -129,7 +130,7 @@ fn a_bundle_moves_the_queue_from_the_link_into_its_box() {
         limited.open_share < 0.4 && limited.box_queue_ms.unwrap_or(0.0) > 5.0,
         "{limited:?}"
     );
-    // The same here: what it does of itself begins with the queue.
+    // Apart from that, the first change of mode is due to the queue.
     let begun = limited.changes.iter().find(|change| change.why != "plain");
     assert!(
         begun.is_some_and(|change| change.why == "queue" && (0.0..4.0).contains(&change.at_s)),
@@ -157,7 +158,7 @@ fn two_pairs_of_sites_have_a_bundle_each() {
     let figures = &results[0].figures;
     let names: Vec<&str> = figures.bundles.iter().map(|bundle| &*bundle.name).collect();
     assert_eq!(names, ["near1 -> far1", "near2 -> far2"]);
-    // 50 messages a second, of 15 packets.
+    // 50 messages per second, 15 packets each.
     let [one, two] = [&figures.bundles[0], &figures.bundles[1]];
     assert!((400..4_000).contains(&one.arrived), "{one:?}");
     assert!(two.arrived > 1_000, "{two:?}");
@@ -176,7 +177,7 @@ fn two_pairs_of_sites_have_a_bundle_each() {
     );
 }
 
-/// A long run, for who kills it.
+/// A run that lasts until it is killed.
 fn long() -> Scenario {
     sites(
         1,
@@ -211,7 +212,7 @@ fn a_killed_run_leaves_no_site() {
         assert!(Instant::now() < deadline, "{names:?}");
         std::thread::sleep(Duration::from_millis(20));
     };
-    // In the middle of the traffic.
+    // The run is now in the middle of its traffic.
     std::thread::sleep(Duration::from_secs(1));
     assert!(names.iter().all(|name| std::fs::File::open(name).is_ok()));
     victim.kill().unwrap();
@@ -220,7 +221,7 @@ fn a_killed_run_leaves_no_site() {
         names.iter().all(|name| std::fs::File::open(name).is_err()),
         "the namespaces have gone"
     );
-    // Another run may have swept already.
+    // Another run may already have removed the stale names.
     ccplane_host::remove_stale_names();
     assert_eq!(namespaces(victim.id()), Vec::<PathBuf>::new());
 }

@@ -15,7 +15,7 @@ fn text(contenders: &str, seconds: u64, loss: &str) -> String {
     )
 }
 
-/// The agent alone fills the link as the transport's own algorithm does, and reduces as often.
+/// The agent fills the link like the transport's own algorithm, and reduces as often.
 #[test]
 fn an_agent_alone_does_as_the_transport_itself() {
     for (name, loss) in [
@@ -32,8 +32,8 @@ fn an_agent_alone_does_as_the_transport_itself() {
         assert!((0.93..1.07).contains(&ratio), "{name}, {loss}: {ratio}");
         let delay = (agent.delay_mean_ms - native.delay_mean_ms).abs();
         assert!(delay < 1.5, "{name}, {loss}: {delay} ms apart");
-        // Slow start in steps of a report loses more at its end: at most two more windows of 80
-        // packets.
+        // Slow start in steps of one report overshoots further: up to two more windows of 80
+        // packets are lost.
         let most = native.retransmissions + 160;
         assert!(
             agent.retransmissions <= most,
@@ -58,7 +58,8 @@ fn on_packets(over: TransportKind, contender: &str) -> ContenderResult {
     .remove(0)
 }
 
-/// Slow start fills the path, losses are answered, and no retransmission timeout is needed.
+/// Slow start fills the path, the window is reduced after losses, and there is no retransmission
+/// timeout.
 #[test]
 fn an_agent_alone_steers_kernel_tcp_and_the_transport_over_udp() {
     if !steers("an_agent_alone_steers_kernel_tcp_and_the_transport_over_udp") {
@@ -74,8 +75,8 @@ fn an_agent_alone_steers_kernel_tcp_and_the_transport_over_udp() {
                 figures.utilisation > 0.9 || !real.audit.sound,
                 "{contender}, {over:?}"
             );
-            // The slow start's losses and a few teeth; a flow that is not reduced loses in each
-            // round trip.
+            // Losses of slow start and of a few sawteeth. A flow that never reduces would lose
+            // packets in every round trip.
             assert!(figures.retransmissions > 0, "{contender}, {over:?}");
             assert!(
                 figures.retransmissions < 300 || !real.audit.sound,

@@ -1,4 +1,4 @@
-//! What the tests of the command on a real kernel share.
+//! Helpers for tests of the command on a real kernel.
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 #![expect(clippy::disallowed_methods, reason = "tests in real time")]
 
@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use nix::fcntl::{Flock, FlockArg};
 
-/// How long a process may take to do what it is asked. Less fails on a busy machine; more makes a
-/// failure slow to see.
+/// Time limit for reactions of a process. A shorter one fails on a busy machine, a longer one
+/// delays failures.
 pub const PATIENCE: Duration = Duration::from_secs(20);
 
 pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
@@ -25,7 +25,7 @@ pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// Whether BPF programs can be loaded; says so where they cannot.
+/// Returns true if BPF programs can be loaded; otherwise reports the test as skipped.
 pub fn can_run(test: &str) -> bool {
     if nix::unistd::geteuid().is_root()
         && fs::exists("/sys/kernel/btf/vmlinux").is_ok_and(|there| there)
@@ -42,7 +42,7 @@ pub fn can_run(test: &str) -> bool {
     false
 }
 
-/// Held by whoever registers a congestion control in a test: names are global to the host.
+/// Lock for tests that register congestion controls: names are global to the host.
 pub fn lock_host() -> Flock<File> {
     let lock = File::options()
         .create(true)
@@ -52,8 +52,9 @@ pub fn lock_host() -> Flock<File> {
     Flock::lock(lock.expect("as root"), FlockArg::LockExclusive).expect("flock works")
 }
 
-/// A copy of the command that everybody may run. Another process writes it: what another test
-/// starts while this one writes would hold the copy open, and it could not be run.
+/// Copies the command so that all users may run it. Another process writes the copy: a child that
+/// another test forks during the write would inherit the open file, and executing it would fail
+/// (ETXTBSY).
 pub fn copy_command(to: &Path) {
     let copied = Command::new("cp")
         .arg(env!("CARGO_BIN_EXE_ccplane"))

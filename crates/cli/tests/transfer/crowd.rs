@@ -1,4 +1,4 @@
-//! Senders that hold slots of a receiver and send next to nothing.
+//! Senders that occupy a receiver's slots and send almost nothing.
 
 use ccplane_link::identity::Identity;
 use ccplane_transport::{Native, TransportConfig};
@@ -6,7 +6,7 @@ use ccplane_udp::{DATAGRAM_BYTES_DEFAULT, Stamping, Tls, UdpCongestion, UdpHost,
 
 use super::*;
 
-/// A host at an address of the loopback network.
+/// Returns a host at an address of the loopback network.
 fn stranger(last: u8) -> UdpHost {
     let tls = Tls::client(None, Some(&Identity::new().unwrap())).unwrap();
     let options = UdpOptions {
@@ -47,7 +47,7 @@ fn senders_of_one_byte_each_make_room_for_another_sender() {
             }
             while !stop.load(Ordering::Relaxed) {
                 UdpHost::turn_all(&mut hosts, ccplane_units::Duration::from_millis(5)).unwrap();
-                // The receiver's greeting: the slot is taken.
+                // The receiver's greeting shows that the slot is taken.
                 let greeted = |(n, id): &&(usize, u64)| !hosts[*n].arrived(*id).0.is_empty();
                 held.store(ids.iter().filter(greeted).count(), Ordering::Relaxed);
             }
@@ -57,7 +57,7 @@ fn senders_of_one_byte_each_make_room_for_another_sender() {
             std::thread::sleep(Duration::from_millis(20));
         }
         let taken = held.load(Ordering::Relaxed);
-        // Time for the transfers to count as slow.
+        // Time after which the transfers count as slow.
         std::thread::sleep(Duration::from_secs(3));
         let outcome = send(&[&receiver.address, &folder.file("f", 10_000)]);
         stop.store(true, Ordering::Relaxed);

@@ -1,11 +1,11 @@
-//! Names, standard input, room, and the death of the other side.
+//! File names, standard input, disk space, and death of the peer.
 
 use std::io::Write;
 use std::time::Instant;
 
 use super::*;
 
-/// A folder of the test's own with an empty one in it that a receiver writes to.
+/// Creates a folder for the test and an empty subfolder for a receiver.
 fn places(name: &str) -> (Folder, String) {
     let folder = Folder::new(name);
     let into = folder.path("in");
@@ -51,7 +51,7 @@ fn control_characters_of_a_name_reach_no_terminal() {
     );
     assert!(!text.contains(char::is_control), "{text:?}");
 
-    // Hidden names are refused on both sides, in escaped words.
+    // Both sides refuse hidden names and escape them in messages.
     let file = folder.file(".a\x1b[2J", 10);
     let receiver = Receiver::start(&["--out", &into, "--once"]);
     let output = send(&[&receiver.address, &file]);
@@ -107,7 +107,7 @@ fn standard_input_is_sent_to_its_end_however_slowly_it_comes() {
         .unwrap();
     let mut input = sender.stdin.take().unwrap();
     input.write_all(&[7; 200_000]).unwrap();
-    // Longer than the receiver would wait for a sender that is stuck.
+    // Longer than the receiver's timeout for a stuck sender.
     std::thread::sleep(Duration::from_millis(4500));
     input.write_all(b"end").unwrap();
     drop(input);
@@ -150,7 +150,7 @@ fn what_finds_no_room_is_refused_before_it_is_sent() {
     assert_eq!(left, 0);
 }
 
-/// Half of all questions and answers are lost: it takes long, and arrives.
+/// Half of the packets are lost in both directions: the transfer is slow but completes.
 #[test]
 fn a_receiver_behind_heavy_loss_is_not_taken_for_dead() {
     if !nix::unistd::geteuid().is_root() {

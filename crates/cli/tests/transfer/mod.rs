@@ -1,4 +1,4 @@
-//! `ccplane send` and `ccplane recv` over loopback, as a person runs them.
+//! `ccplane send` and `ccplane recv` over loopback.
 #![expect(clippy::disallowed_methods, reason = "tests in real time")]
 
 mod crowd;
@@ -25,7 +25,7 @@ use ccplane_udp::{DATAGRAM_BYTES_DEFAULT, Stamping, Tls, UdpHost, UdpOptions};
 fn command(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_ccplane"));
     command.args(arguments).env_remove("CCPLANE_LOG");
-    // One identity for all of these tests, and not its user's.
+    // One identity for all of these tests, separate from the user's.
     command.env("XDG_CONFIG_HOME", env!("CARGO_TARGET_TMPDIR"));
     command
 }
@@ -36,13 +36,13 @@ fn send(arguments: &[&str]) -> Output {
         .expect("the binary under test starts")
 }
 
-/// What was said, with the wrapping of the terminal undone.
+/// Returns standard error, unwrapped.
 fn said(output: &Output) -> String {
     let text = String::from_utf8_lossy(&output.stderr).replace(['│', '\n'], " ");
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// A folder of the test's own.
+/// A temporary folder, removed on drop.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -57,7 +57,7 @@ impl Folder {
         self.0.join(name).display().to_string()
     }
 
-    /// A file whose bytes differ everywhere.
+    /// Creates a file of pseudo-random bytes.
     fn file(&self, name: &str, bytes: usize) -> String {
         let mut random = bytes as u64 + 1;
         let text: Vec<u8> = (0..bytes)
@@ -88,14 +88,14 @@ impl Drop for Folder {
     }
 }
 
-/// The fingerprint of this host's certificate, by which a receiver knows it.
+/// Returns the fingerprint of this host's certificate, which identifies it to a receiver.
 fn own_fingerprint() -> String {
     let output = send(&["--fingerprint"]);
     assert!(output.status.success(), "{}", said(&output));
     String::from_utf8(output.stdout).unwrap().trim().to_owned()
 }
 
-/// A receiver on a free port; killed when the test ends.
+/// A receiver on a free port; killed on drop.
 struct Receiver {
     child: Child,
     address: String,
@@ -140,12 +140,12 @@ impl Receiver {
         }
     }
 
-    /// An address by which it is reached, with its fingerprint.
+    /// Returns an address of the receiver with its fingerprint.
     fn known(&self, address: &str) -> String {
         format!("{address}#{}", self.fingerprint)
     }
 
-    /// Its exit code and what it said.
+    /// Returns the exit code and standard error.
     fn end(mut self) -> (i32, String) {
         let mut text = String::new();
         self.errors.read_to_string(&mut text).unwrap();
@@ -240,7 +240,7 @@ fn two_transfers_at_once_while_strangers_send_garbage() {
     std::thread::scope(|scope| {
         scope.spawn(|| {
             let stranger = UdpSocket::bind("127.0.0.1:0").unwrap();
-            // Of a version that nobody speaks.
+            // Protocol version that does not exist.
             let mut garbage = vec![0x45; 1200];
             for n in 0u64.. {
                 garbage[1..9].copy_from_slice(&(n % 3).to_be_bytes());
@@ -500,7 +500,7 @@ fn an_agent_steers_over_a_link_and_its_death_is_survived() {
     assert_eq!(fs::read(&file).unwrap(), fs::read(&out).unwrap());
 }
 
-/// `agent --ccp` is a CCP agent to who speaks version 1.
+/// `agent --ccp` serves datapaths that use version 1 of CCP.
 #[test]
 fn a_ccp_agent_steers_a_transfer_and_its_death_is_survived() {
     let folder = Folder::new("ccp-agent");
@@ -552,8 +552,7 @@ fn a_ccp_agent_steers_a_transfer_and_its_death_is_survived() {
     assert_eq!(fs::read(&file).unwrap(), fs::read(&out).unwrap());
 }
 
-/// Every kind of trouble that a link makes, at once: losses both ways, delay, a queue that
-/// overflows, marks.
+/// A link with losses in both directions, delay, an overflowing queue and ECN marks.
 #[test]
 fn a_file_arrives_over_a_link_that_loses_packets() {
     if !nix::unistd::geteuid().is_root() {
@@ -628,7 +627,7 @@ fn one_address_has_four_transfers_and_a_fifth_sender_is_not_answered() {
             .unwrap()
     };
     let mut senders: Vec<Child> = (0..4).map(|_| start(&slow)).collect();
-    // Each has a hidden file until it is complete.
+    // Each transfer has a hidden file until it is complete.
     for _ in 0..600 {
         if fs::read_dir(folder.path("in")).unwrap().count() == 4 {
             break;
@@ -677,8 +676,7 @@ fn a_sender_that_says_nothing_new_gives_its_place_up() {
     receiver.signal("-INT");
 }
 
-/// A receiver that answers and does not do its part: it reads what comes or not, and sends no
-/// receipt.
+/// A receiver that accepts a transfer and never sends a receipt. `reads`: it reads the data.
 fn stalling(reads: bool, stop: Arc<AtomicBool>) -> (String, std::thread::JoinHandle<()>) {
     let identity = Identity::new().unwrap();
     let options = UdpOptions {

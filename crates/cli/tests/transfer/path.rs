@@ -1,9 +1,9 @@
-//! Paths that do not carry full packets, from the beginning or later.
+//! Paths that do not carry full-sized packets, from the start or after a change.
 
 use super::*;
 
-/// Passes datagrams of at most so many bytes between clients and a server, and says nothing of the
-/// others.
+/// Relays datagrams of at most this size between clients and a server, and silently drops larger
+/// ones.
 fn narrow_relay(server: &str, most: usize) -> String {
     let server: std::net::SocketAddr = server.parse().unwrap();
     let front = UdpSocket::bind("127.0.0.1:0").unwrap();
@@ -37,15 +37,15 @@ fn what_a_path_carries_is_found_when_nobody_answers_a_full_packet() {
     let folder = Folder::new("narrow");
     let file = folder.file("f", 2_000_000);
     for (most, found, options) in [
-        // A tunnel's 1420, one of 1300 that no table has, jumbo frames on ordinary Ethernet, and
-        // little more than the least.
+        // A tunnel with 1420, an MTU of 1300 that is in no table, jumbo frames on ordinary
+        // Ethernet, and an MTU just above the minimum.
         (1420 - 28, 1420, &[][..]),
         (1300 - 28, 1280, &["--alg", "native:reno"]),
         (1500 - 28, 1500, &["--mtu", "9000"]),
         (600, 576, &["--alg", "native:cubic"]),
     ] {
         let out = folder.path("out");
-        // A narrow path, and a cookie on it.
+        // The narrowest path, combined with a cookie (`--retry`).
         let more = if found == 576 { &["--retry"][..] } else { &[] };
         let receiver = Receiver::start(&[&["--out", &out, "--force"], more].concat());
         let relay = narrow_relay(&receiver.address, most);
@@ -159,13 +159,13 @@ fn a_path_that_becomes_narrower_in_the_middle_is_noticed() {
         ],
     );
     std::thread::sleep(Duration::from_millis(1000));
-    // The router drops what is too large, and its word for it gets lost.
+    // The router drops packets that are too large, and its ICMP errors are lost.
     let silent = "add table ip hole; add chain ip hole out { type filter hook output priority 0; }; add rule ip hole out ip protocol icmp drop";
     ip(&["netns", "exec", r, "nft", silent]);
     ip(&["-n", r, "link", "set", "side-b", "mtu", "1300"]);
     let output = sender.wait_with_output().unwrap();
     let summary = json(&output);
-    // What every path carries, or what the search found from there by the end.
+    // The base size that every path carries, or the result of the search from there by the end.
     let carried = summary["packet_bytes"].as_u64();
     assert!(matches!(carried, Some(1260 | 1280)), "{summary}");
     let output = receiver.wait_with_output().unwrap();

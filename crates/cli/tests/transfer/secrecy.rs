@@ -1,4 +1,4 @@
-//! What TLS keeps from others, and who is believed.
+//! Confidentiality and authentication by TLS.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -10,10 +10,10 @@ use ring::{aead, hkdf};
 
 use super::*;
 
-/// Datagrams that passed, with whether the client sent them.
+/// Relayed datagrams, each with true if the client sent it.
 type Capture = Arc<Mutex<Vec<(bool, Vec<u8>)>>>;
 
-/// Passes datagrams on between a client and a server, and keeps them.
+/// Relays datagrams between a client and a server, and records them.
 fn tap(server: &str) -> (String, Capture) {
     let server: SocketAddr = server.parse().unwrap();
     let ends = [(); 2].map(|()| UdpSocket::bind("127.0.0.1:0").unwrap());
@@ -53,7 +53,7 @@ impl hkdf::KeyType for Length {
     }
 }
 
-/// HKDF-Expand-Label (RFC 8446, 7.1) with the label of RFC 9001, 5.1.
+/// HKDF-Expand-Label (RFC 8446 section 7.1) with the label of RFC 9001 section 5.1.
 fn expand<const N: usize>(secret: &[u8], label: &str) -> [u8; N] {
     let label = format!("tls13 {label}");
     let lengths = ([0, N as u8], [label.len() as u8]);
@@ -67,8 +67,8 @@ fn expand<const N: usize>(secret: &[u8], label: &str) -> [u8; N] {
     out
 }
 
-/// What was sealed in a client's datagram under AES-256-GCM, by the documentation's account of its
-/// bytes; nothing where it is none.
+/// Decrypts a client's datagram (AES-256-GCM) according to the documented format. `None` if it has
+/// no encrypted part.
 fn opened(datagram: &[u8], secret: &[u8]) -> Option<Vec<u8>> {
     let mut datagram = datagram.to_vec();
     assert_eq!(datagram[0] >> 4, 3, "version 3");
@@ -147,7 +147,7 @@ fn a_capture_is_what_was_sent_with_the_secrets_and_noise_without() {
         }
     }
     for (offset, payload) in stream {
-        // What was cut anew may overlap.
+        // Resegmented data may overlap.
         all.truncate(offset as usize);
         assert_eq!(all.len() as u64, offset, "a piece of the stream is missing");
         all.extend(payload);

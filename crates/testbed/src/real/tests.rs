@@ -1,7 +1,7 @@
-//! Short versions of the shipped scenarios on real packets, beside the simulator. They need root,
-//! and say so loudly where they have none.
+//! Short versions of the shipped scenarios on real packets, compared with the simulator. They need
+//! root; without it they report that they are skipped.
 //!
-//! What arrives depends on the machine; how many flows there are, and of what sizes, does not.
+//! Received bytes depend on the machine. The number and the sizes of the flows do not.
 
 #[path = "../../tests/common/host.rs"]
 mod host;
@@ -31,7 +31,7 @@ use super::{
 use crate::over::TransportKind;
 use crate::traffic::{buffer_for, monotonic_ns, wait_until};
 
-/// A shipped scenario with its duration and other lines replaced.
+/// Returns a shipped scenario with parts of its text replaced, such as the duration.
 fn shipped(name: &str, replace: &[(&str, &str)]) -> Scenario {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios");
     let mut text = std::fs::read_to_string(folder.join(format!("{name}.toml"))).unwrap();
@@ -114,13 +114,13 @@ impl Ran {
         &self.recorded.workloads[0]
     }
 
-    /// Mbit/s of a workload over the whole run.
+    /// Goodput of a workload over the whole run, Mbit/s.
     fn goodput(&self, name: &str) -> f64 {
         ccplane_lab::metrics::mbits(self.workload(name).received, self.recorded.elapsed_ns)
     }
 }
 
-/// Runs it on kernel TCP with its first contender.
+/// Runs the scenario on kernel TCP with its first contender.
 fn on_tcp(scenario: &Scenario) -> Ran {
     on_tcp_with(scenario, scenario.contenders.first())
 }
@@ -143,7 +143,7 @@ fn on_tcp_with(scenario: &Scenario, contender: Option<&Contender>) -> Ran {
     Ran { recorded, report }
 }
 
-/// The same over a transport in user space.
+/// Runs the scenario over a transport in user space.
 fn in_user_space(scenario: &Scenario, over: TransportKind) -> Ran {
     assert_eq!(supported_layout(scenario, over).err(), None);
     let seed = scenario.seeds.first();
@@ -165,7 +165,7 @@ fn in_user_space(scenario: &Scenario, over: TransportKind) -> Ran {
     Ran { recorded, report }
 }
 
-/// What holds of every run.
+/// Checks the invariants of every run.
 fn sound(recorded: &RealRecord, plan: &RealPlan) {
     let asked = plan.duration.as_nanos();
     if plan.until.is_empty() {
@@ -209,10 +209,10 @@ fn sound(recorded: &RealRecord, plan: &RealPlan) {
     }
 }
 
-/// A flow in the simulator: when it began, its size, what it took.
+/// A flow in the simulator: start, size, completion time.
 type SimulatedFlow = (Time, u64, Option<Duration>);
 
-/// The flows of each workload in the simulator; Cubic controls them all.
+/// Returns the flows of each workload in the simulator, with Cubic on all of them.
 fn simulated(scenario: &Scenario) -> Vec<Vec<SimulatedFlow>> {
     let seed = scenario.seeds.first();
     let contender = Contender::native("cubic");
@@ -246,8 +246,8 @@ fn simulated(scenario: &Scenario) -> Vec<Vec<SimulatedFlow>> {
     apps.into_iter().map(of).collect()
 }
 
-/// The finite flows are those of the simulator, as many and of the same sizes, and began when they
-/// should.
+/// Checks that the finite flows are the simulator's, in number and size, and that they started on
+/// time.
 fn same_flows(real: &WorkloadRecord, simulated: &[SimulatedFlow]) {
     assert_eq!(
         real.completed.len() as u64 + real.unfinished,
@@ -268,14 +268,14 @@ fn same_flows(real: &WorkloadRecord, simulated: &[SimulatedFlow]) {
     late.sort_unstable();
     let (half, most) = (late[late.len() / 2], late[late.len() - 1]);
     println!("late by {half} ns, at most {most} ns");
-    // A machine that does something else holds back some.
+    // A machine with other load delays some of them.
     assert!(
         half < 2_000_000 && most < 500_000_000,
         "{half} ns, {most} ns"
     );
 }
 
-/// Median completion time, ms: real, then simulated.
+/// Returns the median completion times, ms: real, simulated.
 fn medians(real: &WorkloadRecord, simulated: &[SimulatedFlow]) -> (f64, f64) {
     let median = |mut all: Vec<f64>| {
         all.sort_by(f64::total_cmp);
@@ -299,7 +299,7 @@ fn lasting_flows_share_the_link_and_are_sampled_from_their_start() {
         return;
     }
     let _turn = alone();
-    // 02, a fifth as long.
+    // Scenario 02 at a fifth of its length.
     let ran = on_tcp_with(
         &shipped("02-fairness", &[("15s", "3s"), ("1s", "200ms")]),
         Some(&Contender::native("cubic")),
@@ -354,10 +354,10 @@ fn a_kept_queue_and_one_of_fair_shares_do_what_they_are_for() {
         .filter_map(|record| Some(record.sojourn()?.as_secs_f64() * 1e3))
         .collect();
     let mean = sojourns.iter().sum::<f64>() / sojourns.len() as f64;
-    // A full queue without CoDel is of 40 ms.
+    // A full queue without CoDel holds 40 ms.
     assert!(mean < 25.0, "CoDel let {mean} ms wait");
     assert!(ran.goodput(&ran.first().name.clone()) > 30.0);
-    // 06: who asks for little waits for nobody.
+    // 06: a thin flow does not wait behind the others.
     let ran = on_tcp(&shipped("06-fq-codel", &[("10s", "3s")]));
     let thin = ran.workload("thin");
     assert!(
@@ -390,7 +390,7 @@ fn steps_of_the_rate_and_an_outage_come_at_their_times() {
         &[("15s", "3s"), ("\"5s\"", "\"1s\""), ("\"10s\"", "\"2s\"")],
     );
     let ran = on_tcp_with(&scenario, Some(&Contender::native("cubic")));
-    // Bytes between two times after the start.
+    // Rate at which packets left the link between two times after the start, Mbit/s.
     let left = |ran: &Ran, from: f64, to: f64| -> f64 {
         let begin = ran.recorded.started_ns - ran.report.epoch.as_nanos();
         let at = |s: f64| begin + (s * 1e9) as u64;
@@ -435,7 +435,7 @@ fn steps_of_the_rate_and_an_outage_come_at_their_times() {
         ],
     );
     let ran = on_tcp(&scenario);
-    // What had come before still leaves.
+    // Packets that were already past the queue still leave.
     let (before, during, after) = (
         left(&ran, 0.3, 1.0),
         left(&ran, 1.06, 1.5),
@@ -475,7 +475,7 @@ fn a_trace_begins_with_the_run_and_datagrams_heed_nothing() {
         ],
     );
     let ran = on_tcp_with(&scenario, Some(&Contender::native("reno")));
-    // On for two of three seconds; some are dropped by the queue that the flow fills.
+    // On for two of three seconds. The queue that the flow fills drops some of the datagrams.
     let cross = ran.goodput("cross");
     assert!((11.0..17.5).contains(&cross), "{cross}");
     assert_eq!(ran.workload("cross").contender, None);
@@ -491,7 +491,7 @@ fn requests_are_answered_over_connections_that_stay() {
     let _turn = alone();
     let ran = on_tcp(&shipped("18-requests", &[("20s", "3s")]));
     let record = ran.first();
-    // 32 connections, a response every 90 ms or so.
+    // 32 connections with a response about every 90 ms.
     assert!(
         (700..1_100).contains(&record.completed.len()),
         "{}",
@@ -589,7 +589,7 @@ fn paced_sources_and_messages_keep_their_connections() {
     }
     let messages = ran.workload("messages");
     assert_eq!(messages.unfinished, 0);
-    // 50 a second, Poisson.
+    // 50 messages per second, Poisson.
     assert!(
         (60..150).contains(&messages.completed.len()),
         "{}",
@@ -610,8 +610,8 @@ fn algorithms_of_ours_and_the_kernels_meet_in_one_run() {
         return;
     }
     let _turn = registers();
-    // A queue a flow: in one queue for all, what the late flow gets in its second hangs on whose
-    // packets are dropped.
+    // Fair queueing: in a single queue, the goodput of the late flow in its second would depend on
+    // which flow's packets are dropped.
     let scenario = read(
         "contenders = [\"cubic\"]\nduration = \"3s\"\n\
          [topology.dumbbell]\npairs = 3\nrate = \"48mbit\"\nrtt = \"20ms\"\nqueue = \"fq_codel\"\n\
@@ -632,7 +632,7 @@ fn algorithms_of_ours_and_the_kernels_meet_in_one_run() {
         "{:?}",
         three[0]
     );
-    // Nothing after it was given up.
+    // No data arrives after it was abandoned.
     let by = |ns: u64| {
         three
             .iter()
@@ -679,7 +679,7 @@ fn who_looks_on_stops_it_and_nothing_is_left() {
         namespace.run(sockets).unwrap()
     };
     for namespace in [emulator.sender_ns(), emulator.receiver_ns()] {
-        // The heading alone: every connection was reset.
+        // Only the header line: every connection was reset.
         let sockets = inside(namespace);
         assert_eq!(sockets.lines().count(), 1, "{sockets}");
     }
@@ -726,7 +726,7 @@ fn quic_carries_the_same_workloads() {
     }
 }
 
-/// The short flows begin within 2 s. One whose first packet is lost asks again after a second.
+/// The short flows start within 2 s. A lost initial packet is retransmitted after a second.
 fn carries_the_same_workloads(over: TransportKind) {
     let _turn = alone();
     let scenario = read(
@@ -749,11 +749,11 @@ fn carries_the_same_workloads(over: TransportKind) {
     );
     assert!(ran.workload("asks").completed.len() > 50);
     let cross = ran.goodput("cross");
-    // Each pair sends so much.
+    // Each of the three pairs sends 1 Mbit/s.
     assert!((1.2..3.6).contains(&cross), "{cross}");
 }
 
-/// An algorithm whose thread stands still from its first report on, once, for longer than the run.
+/// Algorithm whose callback blocks once, at its first report, for longer than the run.
 struct Hangs {
     hung: bool,
 }

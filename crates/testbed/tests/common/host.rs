@@ -1,5 +1,5 @@
-//! What tests on real packets need of the host. A test says what is missing and is skipped, or
-//! fails where nothing may be skipped.
+//! Requirements of tests on real packets. A test whose requirement is missing is reported as
+//! skipped, or fails if `CCPLANE_NO_SKIP` is 1.
 
 #![allow(dead_code, reason = "no file of tests needs all of it")]
 
@@ -9,13 +9,13 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use nix::fcntl::{Flock, FlockArg};
 
-/// Whether this process may make namespaces.
+/// Returns true if this process may create namespaces.
 pub fn privileged(test: &str) -> bool {
     let there = nix::unistd::geteuid().is_root() && Path::new("/dev/net/tun").exists();
     has(test, "root and /dev/net/tun", there)
 }
 
-/// The same for loading congestion controls into the kernel.
+/// Returns true if it may also load congestion controls into the kernel.
 pub fn steers(test: &str) -> bool {
     let there = || Path::new("/sys/kernel/btf/vmlinux").exists();
     privileged(test) && has(test, "/sys/kernel/btf/vmlinux", there())
@@ -32,15 +32,15 @@ fn has(test: &str, what: &str, there: bool) -> bool {
     there
 }
 
-/// Held by a test that is not to be disturbed by others of this process, or counts what the process
-/// leaves behind.
+/// Lock of tests that others of this process must not disturb, or that count resources of the
+/// process.
 pub fn alone() -> MutexGuard<'static, ()> {
     static TURN: Mutex<()> = Mutex::new(());
     TURN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Held by a test that registers congestion controls, whose names are global to the host, or loads
-/// the machine. Processes exclude each other too.
+/// Lock of tests that register congestion controls, whose names are global to the host, or that
+/// load the machine. It excludes other processes too.
 pub fn registers() -> (MutexGuard<'static, ()>, Flock<File>) {
     let turn = alone();
     let file = File::options()
