@@ -1,4 +1,4 @@
-# Two commands do everything on a fresh Debian 12 machine, as root:
+# Two commands are enough on a fresh Debian 12 machine, as root:
 #   make run     build, and compare ccplane's Reno and Cubic with the kernel's own on an emulated link
 #   make test    build, and run the tests
 export PATH := $(HOME)/.cargo/bin:$(PATH)
@@ -10,24 +10,25 @@ RUN = --datapath linux --alg reno,cubic --vs native:reno,native:cubic --rate 96m
 run: build
 	cargo run --release --locked --quiet -- run $(RUN)
 
-# The command alone. `cargo build --release -p ccplane-paper -p ccplane-bench` builds its programs.
+# Builds the command only. `cargo build --release -p ccplane-paper -p ccplane-bench` builds its
+# companion programs.
 build:
 	@scripts/setup
 	cargo build --release --locked
 
-# Every Rust test but the long ones, with one QUIC stack, and a check that the shipped BPF objects
-# come from their sources. `scripts/test` says what runs beside what.
+# Rust tests except the long ones, with one QUIC stack, and a check that the shipped BPF objects
+# match their sources. `scripts/test` documents which of them run in parallel.
 test:
 	@scripts/setup test
 	scripts/test
 
-# Also long tests, every QUIC stack, fuzzing, the Python package in a clean environment, Debian's 6.1
-# kernel in QEMU, and a new user's first day from a package.
+# Adds long tests, every QUIC stack, fuzzing, the Python package in a clean environment, Debian's
+# 6.1 kernel in QEMU, and the first day of a new user from a package.
 test-all:
 	@scripts/setup test
 	scripts/test --all
 
-# Before a release: what takes hours, or asks the registry for the newest of others.
+# Before a release: tests that take hours, and a build with the newest versions of dependencies.
 test-release: test-all
 	cargo test --release --locked -p ccplane-bundle --lib -- --ignored ten_thousand
 	cargo run --release --locked -p ccplane-sim --example storm -- --seeds 0..100000
@@ -67,17 +68,17 @@ lint:
 fuzz:
 	scripts/fuzz
 
-# dist/: a Debian package, an archive with a static binary, an image for containers.
+# Writes to dist/: a Debian package, an archive with a static binary, a container image.
 package:
 	@scripts/setup package
 	scripts/package
 
-# python/dist: a wheel for CPython 3.11 and later.
+# Writes to python/dist: a wheel for CPython 3.11 and later.
 python:
 	@scripts/setup
 	scripts/python build
 
-# The C library, its headers, pkg-config and CMake files: make install-c PREFIX=/usr/local
+# Installs the C library, headers, pkg-config and CMake files: make install-c PREFIX=/usr/local
 PREFIX = /usr/local
 install-c:
 	@scripts/setup

@@ -150,7 +150,7 @@ fn what_finds_no_room_is_refused_before_it_is_sent() {
     assert_eq!(left, 0);
 }
 
-/// Half of the packets are lost in both directions: the transfer is slow but completes.
+/// With 30 % loss in each direction half of all exchanges fail: the transfer is slow but completes.
 #[test]
 fn a_receiver_behind_heavy_loss_is_not_taken_for_dead() {
     if !nix::unistd::geteuid().is_root() {
