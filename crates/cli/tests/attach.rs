@@ -515,7 +515,7 @@ fn time_stamps_are_attached_and_detached_also_after_a_kill() {
     );
     assert!(ccplane_linux::stamp::observe().expect("bpffs").is_empty());
     assert!(!attached().iter().any(|name| name == DX));
-    // No program that is left delays the connection.
+    // No remaining program delays the connection.
     stream.write_all(&chunk).expect("connected");
     accepted.read_exact(&mut back).expect("connected");
 }

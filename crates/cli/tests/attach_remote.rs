@@ -368,12 +368,12 @@ const WINDOW: u32 = 300_000;
 /// Address to which a CCP agent sends its answers, for a datapath bound to `from`.
 type Answers = fn(agent: &Path, from: &Path) -> PathBuf;
 
-/// portus 0.8.
+/// Behaviour of portus 0.8: answers the address of the sender.
 fn to_its_address(_agent: &Path, from: &Path) -> PathBuf {
     from.to_owned()
 }
 
-/// portus 0.6 and 0.7: `format!("/tmp/ccp/{}", from)`.
+/// Behaviour of portus 0.6 and 0.7: `format!("/tmp/ccp/{}", from)`.
 fn below_its_folder(agent: &Path, from: &Path) -> PathBuf {
     let folder = agent.parent().expect("it is bound to a file");
     format!("{}/{}", folder.display(), from.display()).into()
@@ -846,7 +846,7 @@ fn an_agent_on_another_host_steers_and_a_cut_or_its_death_costs_flows_their_time
     }
 
     // The other agent may take over before the flow falls back. Long after the fallback is due,
-    // only the agent can be in control.
+    // only the other agent can be in control.
     let takes_over = |gone: Process, what: &str, pair: &mut Pair| {
         drop(gone);
         let due = Instant::now() + 4 * OperatorLimits::default().fallback_after.to_std();

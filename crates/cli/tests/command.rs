@@ -12,7 +12,7 @@ fn ccplane(arguments: &[&str]) -> Output {
     command.output().expect("the binary under test starts")
 }
 
-/// Returns the exit code and standard error, unwrapped.
+/// Returns the exit code and standard error, with line wrapping removed.
 fn outcome(arguments: &[&str]) -> (i32, String) {
     let output = ccplane(arguments);
     let text = String::from_utf8_lossy(&output.stderr).replace(['│', '\n'], " ");

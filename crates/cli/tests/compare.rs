@@ -31,7 +31,7 @@ fn done(folder: &Path, arguments: &[&str]) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// Returns the exit code and standard error, unwrapped.
+/// Returns the exit code and standard error, with line wrapping removed.
 fn refused(folder: &Path, arguments: &[&str]) -> (i32, String) {
     let output = ccplane(folder, arguments);
     let text = String::from_utf8_lossy(&output.stderr).replace(['│', '\n'], " ");

@@ -28,7 +28,7 @@ fn folder(name: &str) -> (PathBuf, String) {
     (path, text)
 }
 
-/// Returns the exit code and standard error, unwrapped.
+/// Returns the exit code and standard error, with line wrapping removed.
 fn said(arguments: &[&str]) -> (i32, String) {
     let output = evaluate(arguments);
     let text = String::from_utf8_lossy(&output.stderr).replace(['│', '\n'], " ");

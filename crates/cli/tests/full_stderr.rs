@@ -1,5 +1,5 @@
-//! A gateway and an agent whose standard error is full and not read, like with a stopped journal or
-//! a terminal after Ctrl-S.
+//! A gateway and an agent whose standard error is full and not read, as with a stopped journal or a
+//! terminal after Ctrl-S.
 #![expect(clippy::disallowed_methods, reason = "tests in real time")]
 
 use std::fs;

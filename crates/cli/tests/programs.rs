@@ -75,7 +75,7 @@ fn printed(command: &mut Command) -> String {
     String::from_utf8_lossy(&output.stdout).trim().to_owned()
 }
 
-/// Returns the exit code and standard error, unwrapped.
+/// Returns the exit code and standard error, with line wrapping removed.
 fn said(output: &Output) -> (Option<i32>, String) {
     let text = String::from_utf8_lossy(&output.stderr).replace(['│', '\n'], " ");
     let words: Vec<&str> = text.split_whitespace().collect();

@@ -30,7 +30,7 @@ fn json(arguments: &[&str]) -> Value {
     serde_json::from_str(&text).expect("one JSON object")
 }
 
-/// Returns the exit code and standard error, unwrapped.
+/// Returns the exit code and standard error, with line wrapping removed.
 fn said(arguments: &[&str]) -> (i32, String) {
     let output = ccplane(arguments);
     let text = String::from_utf8_lossy(&output.stderr).replace(['│', '\n'], " ");
@@ -496,7 +496,7 @@ fn old_results_stay_until_new_ones_are_complete() {
         );
         assert!(summary() == old && new.join("report.html").is_file());
     }
-    // A completed run replaces all of them.
+    // A completed run replaces the old results and the interrupted ones.
     let (code, told) = said(&[
         "run",
         "--alg",

@@ -48,8 +48,8 @@ fn every_unit_has_limits_and_a_reason_for_what_it_leaves_open() {
         ] {
             assert!(has(setting), "{unit} has no {setting}");
         }
-        // An agent needs none, since its flows fall back; for the others only a watchdog detects a
-        // stuck process.
+        // The agent needs no watchdog, since its flows fall back; for the other units only a
+        // watchdog detects a stuck process.
         let agent = unit.ends_with("ccplane-agent.service");
         assert!(agent || has("WatchdogSec="), "{unit} has no WatchdogSec=");
         for setting in [

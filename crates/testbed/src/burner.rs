@@ -9,8 +9,8 @@ use ccplane_lab::Error;
 
 use crate::traffic::{monotonic_ns, wait_until};
 
-/// Length of a burst, as of a callback that takes 1 ms. Shorter bursts cost more to start than they
-/// last; longer ones occupy a core for a scheduler's slice.
+/// Length of a burst: 1 ms, like a slow callback. Shorter bursts cost more to start than they last;
+/// longer ones occupy a core for a scheduler's slice.
 const CPU_BURST_NS: u64 = 1_000_000;
 
 /// Computes at low priority until dropped.

@@ -103,7 +103,7 @@ pub fn with_agent<T>(
     serving(&mut link, updates, waiting, || datapath(&path))
 }
 
-/// Does the same over any link.
+/// Runs agent and datapath like [`with_agent`], over any link.
 pub fn serving<T>(
     link: &mut (dyn DatapathLink + Send),
     updates: bool,

@@ -23,7 +23,7 @@ pub struct Diag {
     answer: Vec<u8>,
 }
 
-// linux/netlink.h, linux/sock_diag.h, linux/inet_diag.h
+// Constants of linux/netlink.h, linux/sock_diag.h and linux/inet_diag.h.
 const NLMSG_ERROR: u16 = 2;
 const NLM_F_REQUEST: u16 = 1;
 const SOCK_DIAG_BY_FAMILY: u16 = 20;

@@ -81,7 +81,7 @@ impl BackendError {
         }
     }
 
-    /// Converts an error of the host's network in the same way.
+    /// Converts an error of the host's network, like [`from_emulator`](Self::from_emulator).
     pub fn from_host(error: ccplane_host::Error, bpf: bool) -> Error {
         match error {
             ccplane_host::Error::Permission { .. } => BackendError::NoPermission {

@@ -24,14 +24,14 @@ pub struct LoopbackRun {
     pub goodput_gbit: f64,
     /// Goodput of all flows together in each sampling interval, Gbit/s.
     pub goodputs_gbit: Vec<f64>,
-    /// CPU time of this process: senders, receivers and the agent, with the kernel's work on their
-    /// behalf.
+    /// CPU seconds per GB of this process: senders, receivers and the agent, with the kernel's work
+    /// on their behalf.
     pub cpu_s_per_gb: f64,
-    /// CPU time of the whole machine, including kernel threads and unrelated processes.
+    /// CPU seconds per GB of the whole machine, including kernel threads and unrelated processes.
     pub machine_cpu_s_per_gb: f64,
     /// CPU use of the whole machine, in percent of one CPU.
     pub machine_cpu_percent: f64,
-    /// Reports that the agent received.
+    /// Reports received by the agent, per second.
     pub reports_per_s: f64,
     /// CPU use of other processes, in percent of one CPU.
     pub others_cpu_percent: f64,

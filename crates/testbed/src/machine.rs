@@ -24,8 +24,8 @@ const STALL_POLL_INTERVAL_NS: u64 = 1_000_000;
 /// threads stay well below it, except for those that handle interrupts.
 pub(crate) const OTHER_CPU_PERCENT_MAX: f64 = 20.0;
 
-/// Time stolen by a hypervisor, in percent of one CPU. An idle host shows some ticks less than
-/// this; more lowers a result by as much.
+/// Time stolen by a hypervisor, in percent of one CPU. Smaller values are the noise of some ticks
+/// on an idle host; larger ones lower a result by the same share.
 const STOLEN_CPU_PERCENT_MAX: f64 = 2.0;
 
 /// Observed state of the machine.

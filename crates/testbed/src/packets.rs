@@ -189,7 +189,8 @@ impl<'s> PreparedPath<'s> {
     fn config(&self, seed: u64) -> EmuConfig {
         let [forward, reverse] = [0, 1].map(|way| {
             let (name, link) = &self.layout.links[way];
-            // Seeds of the simulated link, so that the n-th packet has the same fate in both.
+            // Seeds of the simulated link, so that the n-th packet has the same fate here and in
+            // the simulator.
             let seeds = match self.plan.network.link_named(name) {
                 Some(link) => link.seeds(seed),
                 None => LinkSeeds::all(seed.wrapping_add(way as u64)),
@@ -291,8 +292,7 @@ impl<'s> PreparedPath<'s> {
             seed,
         )?;
         let ends = TrafficEnds::of(&emulator);
-        // Only one set of stamps exists: the contender's, or else that of the first algorithm that
-        // wants any.
+        // Only one algorithm can have its stamps: the contender, or else the first that wants any.
         let mut steered: Vec<_> = controls.all().collect();
         steered.sort_by_key(|(known, _)| Some(*known) != contender);
         let stamps = steered
@@ -332,8 +332,8 @@ impl<'s> PreparedPath<'s> {
             controls.kernel_name(contender).to_owned()
         });
         let told = controls.finish()?;
-        // Short flows may all have ended before the run does, so the counters are consulted as
-        // well.
+        // Fallback states of flows are read only at the end, when short flows may be over, so the
+        // counters are consulted as well.
         let abandoned =
             |finished: &AlgorithmRecord| finished.agent_gone && finished.counters.fallbacks > 0;
         let abandoned = told.iter().filter(|(_, finished)| abandoned(finished));
@@ -377,7 +377,7 @@ impl<'s> PreparedPath<'s> {
         Ok(result)
     }
 
-    /// Does the same over a transport in user space.
+    /// Runs over a transport in user space, like `over_tcp`.
     fn in_user_space(
         &self,
         contender: Option<&Contender>,

@@ -5,7 +5,7 @@
 //! the same hosts. Here two threads carry them out with sockets: [`tcp`] with the kernel's TCP,
 //! [`user`] with a transport in user space.
 //!
-//! **Definition of the completion time.** A flow starts when its workload says so. Its connection
+//! **Definition of the completion time.** A flow starts when its workload opens it. Its connection
 //! is opened then, so the round trip of the handshake is part of the completion time, as it is in
 //! the simulator. A flow ends when the receiving application has read its last byte. No connection
 //! is opened ahead of time: a long-lived flow that starts at time zero sends its first byte a round

@@ -16,7 +16,7 @@ use crate::error::BackendError;
 use crate::traffic::Transfer;
 
 /// Minimum size of a full packet, relative to the largest. Smaller packets take less serialisation
-/// time, which would appear as negative queueing delay.
+/// time; compared with them, full ones would appear to have queued.
 const FULL_PACKET_SIZE_RATIO: f64 = 0.98;
 
 /// Timestamping at both ends of a path, and the stamped packets that arrived.

@@ -76,8 +76,8 @@ impl SteeredAlgorithm {
         SteeredAlgorithm::start_at(registry, name, parameters, keep, false)
     }
 
-    /// Does the same. `behind`: the thread runs at low priority, for an algorithm with long
-    /// computations.
+    /// Registers and starts like [`start`](Self::start). `behind`: the thread runs at low priority,
+    /// for an algorithm with long computations.
     pub(crate) fn start_at(
         registry: &Registry,
         name: &str,
@@ -108,9 +108,9 @@ impl SteeredAlgorithm {
         )
     }
 
-    /// Does the same for an algorithm of an agent in another process: the thread relays messages
-    /// between the two. `kernel_name`: congestion control name for sockets, if it differs from the
-    /// agent's name for the algorithm.
+    /// Registers an algorithm that an agent in another process runs. The thread relays messages
+    /// between datapath and agent. `kernel_name`: congestion control name for sockets, if it
+    /// differs from the agent's name for the algorithm.
     pub fn start_remote(
         agent: &RemoteAgent,
         name: &str,

@@ -32,7 +32,7 @@ fn site(n: usize) -> String {
 }
 
 /// Returns a scenario with `count` pairs of sites and a host outside of them on either side. The
-/// bottleneck has 24 Mbit/s and an RTT of 40 ms.
+/// bottleneck runs at 24 Mbit/s with an RTT of 40 ms.
 fn sites(count: usize, top: &str, workloads: &str) -> Scenario {
     let mut text = format!(
         "{top}\nsample = \"20ms\"\n[report]\nlink = \"left->right\"\n[[node]]\nname = \"left\"\nswitch = true\n[[node]]\nname = \"right\"\nswitch = true\n\

@@ -36,7 +36,7 @@ fn send(arguments: &[&str]) -> Output {
         .expect("the binary under test starts")
 }
 
-/// Returns standard error, unwrapped.
+/// Returns standard error, with line wrapping removed.
 fn said(output: &Output) -> String {
     let text = String::from_utf8_lossy(&output.stderr).replace(['│', '\n'], " ");
     text.split_whitespace().collect::<Vec<_>>().join(" ")

@@ -37,7 +37,7 @@ fn what_a_path_carries_is_found_when_nobody_answers_a_full_packet() {
     let folder = Folder::new("narrow");
     let file = folder.file("f", 2_000_000);
     for (most, found, options) in [
-        // A tunnel with 1420, an MTU of 1300 that is in no table, jumbo frames on ordinary
+        // A tunnel's MTU of 1420, an MTU of 1300 that is in no table, jumbo frames on ordinary
         // Ethernet, and an MTU just above the minimum.
         (1420 - 28, 1420, &[][..]),
         (1300 - 28, 1280, &["--alg", "native:reno"]),

@@ -110,7 +110,7 @@ pub(super) struct UnloadedTimes {
 }
 
 impl UnloadedTimes {
-    /// Returns the time for `bytes` from this side, nanoseconds.
+    /// Returns the completion time of `bytes` from this side on an idle path, nanoseconds.
     fn takes(&self, from: PathSide, bytes: u64) -> u64 {
         metrics::alone_ns(self.rtt, self.rates[from.index()], bytes)
     }

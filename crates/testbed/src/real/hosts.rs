@@ -163,7 +163,7 @@ const SYSCTL_SETTINGS: [(&str, &str); 4] = [
     // As in the simulator, a flow must not depend on earlier ones. The kernel would start with the
     // metrics that the last flow to the same host left.
     ("net/ipv4/tcp_no_metrics_save", "1"),
-    // Offers ECN again when a SYN was lost.
+    // A retransmitted SYN still offers ECN.
     ("net/ipv4/tcp_ecn_fallback", "0"),
     // Many short flows between two hosts use many ports, each of which stays in TIME-WAIT for a
     // minute after its flow.
@@ -171,8 +171,8 @@ const SYSCTL_SETTINGS: [(&str, &str); 4] = [
     ("net/ipv4/tcp_tw_reuse", "1"),
 ];
 
-/// Configures the emulator's namespaces and those of sites: networks, default routes and settings.
-/// Returns the namespaces by space index.
+/// Configures the namespaces of the emulator and of the sites: networks, default routes and
+/// settings. Returns the namespaces by space index.
 pub(crate) fn settle(
     emulator: &Emulator,
     sites: impl IntoIterator<Item = Namespace>,

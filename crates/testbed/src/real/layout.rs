@@ -2,9 +2,9 @@
 //! behind gateways.
 //!
 //! A dumbbell has its bottleneck. In an explicit graph, one pair of opposite links between two
-//! nodes is the bottleneck and all other links are wires without rate and delay. Each `[[bundle]]`
-//! connects two sites, one on each side. A site is the switch that the bundle names and all hosts
-//! that reach the bottleneck only through it.
+//! nodes is the bottleneck and all other links are wires without a rate limit or delay. Each
+//! `[[bundle]]` connects two sites, one on each side. A site is the switch that the bundle names
+//! and all hosts that reach the bottleneck only through it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -44,7 +44,7 @@ pub(crate) struct SitePair {
 }
 
 impl SitePair {
-    /// Returns the spaces of the sites of the `number`-th pair. They follow those of the two sides.
+    /// Returns the spaces of the `number`-th pair of sites. The first two spaces are the two sides.
     pub fn spaces(number: usize) -> [usize; 2] {
         [2 + 2 * number, 3 + 2 * number]
     }

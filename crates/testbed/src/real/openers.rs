@@ -31,8 +31,8 @@ use crate::traffic::{self, monotonic_ns};
 
 /// Events processed before anything else gets a turn.
 const EVENTS_PER_TURN_MAX: usize = 64;
-/// Of these, bulk flows that may write a block. The others wait until short flows have had another
-/// turn.
+/// Bulk flows that may write a block per batch of events. The others wait until short flows have
+/// had another turn.
 const BULK_WRITES_PER_TURN_MAX: usize = 8;
 /// Flows with more unsent bytes than this count as bulk.
 const BULK_BYTES_MIN: u64 = 2 * BLOCK_BYTES as u64;

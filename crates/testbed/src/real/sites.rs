@@ -36,7 +36,7 @@ const TUNNEL_OVERHEAD_BYTES: u32 = 60;
 const GATEWAY_DEVICE: &str = "gate0";
 /// WireGuard's usual port, for the first pair; each further pair uses the next.
 const GATEWAY_PORT: u16 = 51_820;
-/// Runs where no algorithm controls the bundle: it uses the least CPU time of all.
+/// Algorithm of gateways whose bundle is not controlled: it uses the least CPU time.
 const OBSERVER_ALGORITHM: &str = "autorate";
 /// Time limit for the key exchange. WireGuard repeats its handshake after 5 s.
 const KEY_EXCHANGE_TIMEOUT_NS: u64 = 12_000_000_000;

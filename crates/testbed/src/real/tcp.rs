@@ -56,8 +56,8 @@ pub(crate) fn run(
     socket::allow_many_files();
     let spaces = hosts::settle(emulator, sites)?;
     for side in PathSide::SIDES {
-        // Without delayed ACKs at both ends of a stamped connection. If iproute2 is missing the run
-        // continues, with some delays of 40 ms.
+        // Disables delayed ACKs at both ends of a stamped connection. If iproute2 is missing the
+        // run continues, with occasional delays of 40 ms.
         if plan
             .workloads
             .iter()
@@ -290,7 +290,7 @@ fn answers(contender: &Contender, wants: Capabilities, congestion: &str) -> Stri
 
 const CUBIC_ALGORITHM: &str = "cubic";
 
-/// Returns the parameters for completion times on the idle path.
+/// Returns the RTT and the rates from which completion times on the idle path are computed.
 pub(super) fn alone(emulator: &Emulator) -> UnloadedTimes {
     let control = emulator.control();
     let [left, right] = PathSide::SIDES.map(|side| control.link(side.sends()));

@@ -27,7 +27,7 @@ use crate::real::drive::place;
 
 /// Limit of connections per host, as with the other transports.
 const CONNECTIONS_MAX: usize = 1 << 16;
-/// Payload.
+/// Source of payload bytes.
 static ZERO_BLOCK: [u8; 1 << 16] = [0; 1 << 16];
 
 pub(super) struct QuicEnds<'r> {
