@@ -83,7 +83,7 @@ pub(super) struct Accepters<'r> {
     flows: HashMap<u32, AcceptedConnection>,
     /// Flows that are not connected yet, by the client's address.
     expected: HashMap<SocketAddr, u32>,
-    /// Accepted connections without an [`ServerOrder::Expect`] so far.
+    /// Accepted connections without a [`ServerOrder::Expect`] so far.
     strangers: HashMap<SocketAddr, TcpStream>,
     block: Box<[u8]>,
 }
