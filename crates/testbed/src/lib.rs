@@ -2,9 +2,9 @@
 //! an emulated bottleneck.
 //!
 //! [`RealPackets`] is a [`Backend`](ccplane_lab::Backend) for [`ccplane_lab::run()`]. The
-//! benchmarks use the modules directly: namespaces and hosts ([`ends`], [`wire`]), traffic
-//! ([`traffic`], [`loopback`]), algorithms attached to the kernel ([`steer`]), and the load of the
-//! machine ([`cpu`], [`machine`]).
+//! benchmarks and the experiments of papers use the modules directly: namespaces and hosts
+//! ([`ends`], [`wire`]), traffic ([`traffic`], [`loopback`]), algorithms attached to the kernel
+//! ([`steer`]), and the load of the machine ([`cpu`], [`machine`]).
 #![forbid(unsafe_code)]
 
 mod audit;
