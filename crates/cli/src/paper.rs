@@ -15,7 +15,7 @@ pub struct PaperArgs {
     pub quick: bool,
     /// Datapath to run on; without it, every datapath that the experiment supports.
     #[arg(long, value_enum)]
-    pub datapath: Option<Where>,
+    pub datapath: Option<PaperBackend>,
     /// Recorded cellular link (Mahimahi's format), for experiments that use one; without it a trace
     /// is generated.
     #[arg(long, value_name = "FILE")]

@@ -245,7 +245,7 @@ fn the_agents_thread_steers_without_capabilities_and_the_end_removes_everything(
 }
 
 /// The only capabilities that the command needs, in setpriv's notation.
-const NEEDED: &str = "-all,+bpf,+perfmon,+net_admin";
+const NEEDED_CAPABILITIES: &str = "-all,+bpf,+perfmon,+net_admin";
 const NEEDED_BITS: u64 = 1 << 39 | 1 << 38 | 1 << 12;
 
 fn setpriv(options: &[&str]) -> Option<Command> {

@@ -26,7 +26,7 @@ use crate::common::{can_run, copy_command, eventually, lock_host};
 
 const NAME: &str = "ccp_reno";
 /// User ID without any capability.
-const NOBODY: u32 = 65_534;
+const NOBODY_UID: u32 = 65_534;
 
 /// A process; killed on drop.
 struct Process(Child);

@@ -400,7 +400,7 @@ fn two_interfaces_are_joined_with_super_packets_and_neighbours() {
 }
 
 /// A namespace as the host, and the network beyond it at 198.51.100.2 (RFC 5737).
-struct Beyond {
+struct RoutedHost {
     host: Namespace,
     net: Namespace,
 }

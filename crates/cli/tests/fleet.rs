@@ -14,7 +14,7 @@ use crate::common::{PATIENCE, can_run, eventually, lock_host};
 
 const NAME: &str = "ccp_reno";
 /// Bytes of a short connection.
-const FALLBACK_OPTIONS: usize = 200_000;
+const SHORT_TRANSFER_BYTES: usize = 200_000;
 
 /// A process; killed on drop.
 struct Process(Child);
@@ -139,10 +139,10 @@ fn connections_are_added_up_by_algorithm_and_by_arm() {
     let attach = Attach::start();
     let to = sink();
     let connections = 80;
-    (0..connections).for_each(|_| transfer(to, FALLBACK_OPTIONS));
+    (0..connections).for_each(|_| transfer(to, SHORT_TRANSFER_BYTES));
 
     // A connection closed by this side disappears with the peer's last ACK.
-    let all = (connections * SHORT) as f64;
+    let all = (connections * SHORT_TRANSFER_BYTES) as f64;
     let mut scrape = String::new();
     let figure = |scrape: &str, series: &str| {
         value(scrape, series).unwrap_or_else(|| panic!("{series}\n{scrape}"))
@@ -162,7 +162,7 @@ fn connections_are_added_up_by_algorithm_and_by_arm() {
     );
     // Seven standard deviations of 4.5 connections.
     assert!(
-        steered.min(control) > 8.0 * FALLBACK_OPTIONS as f64,
+        steered.min(control) > 8.0 * SHORT_TRANSFER_BYTES as f64,
         "{steered} {control}"
     );
     for name in ["steered", "control"] {
@@ -478,7 +478,7 @@ fn expressions_of_rules_and_dashboard_mean_something_to_a_real_scrape() {
     // Rates need two scrapes, and a recorded rule one evaluation after that.
     let started = std::time::Instant::now();
     loop {
-        (0..10).for_each(|_| transfer(to, FALLBACK_OPTIONS));
+        (0..10).for_each(|_| transfer(to, SHORT_TRANSFER_BYTES));
         let without = wanted
             .iter()
             .find(|(_, expression)| results(expression) == 0);

@@ -21,7 +21,7 @@ use crate::common::eventually;
 const NET_ADMIN: &str = "0000000000001000";
 const NONE: &str = "0000000000000000";
 /// ID of an unprivileged user and group.
-const NOBODY: u32 = 65_534;
+const NOBODY_UID: u32 = 65_534;
 
 /// Creates a namespace for a test, or reports the test as skipped.
 fn namespace(test: &str) -> Option<Namespace> {

@@ -68,7 +68,7 @@ pub(super) struct WatchedFlow {
 }
 
 /// State shared by the two loops and the sampling thread.
-pub(super) struct RunShared {
+pub(super) struct RunState {
     pub orders: Mailbox<ServerOrder>,
     pub told: Mailbox<WriteArrival>,
     pub watched: Mutex<Vec<WatchedFlow>>,
