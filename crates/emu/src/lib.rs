@@ -4,11 +4,12 @@
 //! between them through a configurable queue, line and delay. It audits itself: the [`EmuReport`]
 //! has the lateness of the packets, the emulator's own drops and the kernel's, and a run beyond the
 //! configured [`Bounds`] is not [`Audit::ok`]. [`shell`] runs a command behind such a path to this
-//! host, [`InterfaceBridge`] joins two interfaces by one, and [`remote`] changes one from another process.
+//! host, [`InterfaceBridge`] joins two interfaces by one, and [`remote`] changes one from another
+//! process.
 //!
 //! ```no_run
 //! use ccplane_emu::qdisc::{LineSpec, QueueSpec};
-//! use ccplane_emu::{Config, Emulator, LinkConfig, Way};
+//! use ccplane_emu::{EmuConfig, Emulator, LinkConfig, PathDirection};
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let link = LinkConfig {
@@ -17,15 +18,15 @@
 //!     queue: QueueSpec::ONE_BDP,
 //!     ..LinkConfig::default()
 //! };
-//! let emulator = Emulator::start(Config {
+//! let emulator = Emulator::start(EmuConfig {
 //!     forward: link.clone(),
 //!     reverse: link,
-//!     ..Config::default()
+//!     ..EmuConfig::default()
 //! })?;
 //! let receiver = emulator.receiver_ns();
 //! let listener = receiver.run(|| std::net::TcpListener::bind(("10.77.0.2", 5001)))??;
 //! // … traffic from emulator.sender_ns() …
-//! emulator.control().set_delay(Way::Forward, "30ms".parse()?)?;
+//! emulator.control().set_delay(PathDirection::Forward, "30ms".parse()?)?;
 //! let report = emulator.finish()?;
 //! assert!(report.audit.ok);
 //! for packet in report.forward.records() {

@@ -7,17 +7,17 @@
 //! source.
 //!
 //! ```
-//! use ccplane_lang::{Limits, compile};
+//! use ccplane_lang::{ProgramLimits, compile};
 //!
 //! let text = "
 //!     (def (Report (volatile acked 0)) (interval 10ms))
 //!     (when true (:= Report.acked (+ Report.acked Ack.bytes_acked)) (fallthrough))
 //!     (when (> Micros interval) (report) (:= Micros 0))";
-//! let program = compile(text, &Limits::default())?;
+//! let program = compile(text, &ProgramLimits::default())?;
 //! assert_eq!(program.report_names().collect::<Vec<_>>(), ["acked"]);
 //! assert_eq!(program.code().vars()[1].init, 10_000); // times are in µs
 //!
-//! let wrong = compile("(def) (when true (:= Cwnd (+ Cwnd Ack.bytes_akced)))", &Limits::default());
+//! let wrong = compile("(def) (when true (:= Cwnd (+ Cwnd Ack.bytes_akced)))", &ProgramLimits::default());
 //! let why = wrong.expect_err("a name is misspelt");
 //! assert_eq!(why.problems()[0].fix(), Some("did you mean `Ack.bytes_acked`?"));
 //! # Ok::<(), ccplane_lang::Diagnostics>(())

@@ -15,7 +15,7 @@ thread_local! {
 /// Runs `f` with the GIL held.
 pub(crate) fn visit<R>(f: impl FnOnce(Python<'_>) -> R) -> R {
     // Fails during thread exit; `attach` then creates a temporary state.
-    let _ = KEPT.try_with(|kept| {
+    let _ = SAVED_STATE.try_with(|kept| {
         kept.get_or_init(SavedThreadState::new);
     });
     Python::attach(f)

@@ -8,10 +8,10 @@
 //! ```
 //! # #[cfg(feature = "noq")] {
 //! use ccplane_algorithms::{Parameters, Registry};
-//! use ccplane_quic::{Limits, Plane, Stack};
+//! use ccplane_quic::{OperatorLimits, QuicPlane, Stack};
 //!
 //! let copa = Registry::builtin().by_name("copa", &Parameters::default())?;
-//! let plane = Plane::in_process(Stack::Noq, copa, Limits::default())?;
+//! let plane = QuicPlane::in_process(Stack::Noq, copa, OperatorLimits::default())?;
 //! let mut transport = noq_proto::TransportConfig::default();
 //! transport.congestion_controller_factory(plane.noq()?);
 //! # }
