@@ -1,9 +1,9 @@
 //! Datapath side of the protocol: flows and their programs, outgoing reports and incoming commands.
 //!
-//! A [`Datapath`] stores its flows by number. [`DatapathCore`] is the part that all flows share; the
-//! simulator stores its flows itself and uses only this. In both cases a transport runs a flow as
-//! [`FlowMut`], and events leave through a [`AgentChannel`]: to an agent in this thread ([`InlineChannel`]), or, with
-//! `ccplane-link`, to an agent in another thread or process.
+//! A [`Datapath`] stores its flows by number. [`DatapathCore`] is the part that all flows share;
+//! the simulator stores its flows itself and uses only this. In both cases a transport runs a flow
+//! as [`FlowMut`], and events leave through a [`AgentChannel`]: to an agent in this thread
+//! ([`InlineChannel`]), or, with `ccplane-link`, to an agent in another thread or process.
 
 mod here;
 mod message;
@@ -29,8 +29,8 @@ pub trait AgentChannel: Send {
     /// Sends any other event. The channel must queue the event if it has no room.
     fn tell(&mut self, now: Time, event: WireEvent<'static>);
 
-    /// Receives from the agent. Called once per turn, before [`bring`](AgentChannel::bring), so that an
-    /// agent that sends continuously cannot block its datapath.
+    /// Receives from the agent. Called once per turn, before [`bring`](AgentChannel::bring), so
+    /// that an agent that sends continuously cannot block its datapath.
     fn look(&mut self, _now: Time) {}
 
     /// Returns the next item received from the agent. Called until it returns `None`.

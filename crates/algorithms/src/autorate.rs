@@ -77,9 +77,9 @@ const OWD_DELTA_DELAY_THRESHOLD_SECONDS: f64 = 0.030;
 /// (`bufferbloat_detection_window`, `_thr`).
 const DETECTION_WINDOW_SAMPLES: usize = 6;
 const DETECTION_THRESHOLD_SAMPLES: usize = 3;
-/// Factor applied to the rate on bufferbloat: from the first at a mean delay of [`OWD_DELTA_DELAY_THRESHOLD_SECONDS`] to the
-/// second at the third, seconds (`shaper_rate_min_adjust_down_bufferbloat`, `_max_`,
-/// `avg_owd_delta_max_adjust_down_thr_ms`).
+/// Factor applied to the rate on bufferbloat: from the first at a mean delay of
+/// [`OWD_DELTA_DELAY_THRESHOLD_SECONDS`] to the second at the third, seconds
+/// (`shaper_rate_min_adjust_down_bufferbloat`, `_max_`, `avg_owd_delta_max_adjust_down_thr_ms`).
 const ADJUST_DOWN_BUFFERBLOAT_MIN: f64 = 0.99;
 const ADJUST_DOWN_BUFFERBLOAT_MAX: f64 = 0.75;
 const ADJUST_DOWN_DELAY_SECONDS_MAX: f64 = 0.060;
@@ -87,8 +87,8 @@ const ADJUST_DOWN_DELAY_SECONDS_MAX: f64 = 0.060;
 /// the window takes to refill.
 const BUFFERBLOAT_REFRACTORY_PERIOD: Duration = Duration::from_millis(300);
 /// Factor applied to the rate at high load: from the first at a mean delay of the third, seconds,
-/// or less, to the second at [`OWD_DELTA_DELAY_THRESHOLD_SECONDS`] (`shaper_rate_max_adjust_up_load_high`, `_min_`,
-/// `avg_owd_delta_max_adjust_up_thr_ms`).
+/// or less, to the second at [`OWD_DELTA_DELAY_THRESHOLD_SECONDS`]
+/// (`shaper_rate_max_adjust_up_load_high`, `_min_`, `avg_owd_delta_max_adjust_up_thr_ms`).
 const ADJUST_UP_LOAD_HIGH_MAX: f64 = 1.04;
 const ADJUST_UP_LOAD_HIGH_MIN: f64 = 1.0;
 const ADJUST_UP_DELAY_SECONDS_MIN: f64 = 0.010;

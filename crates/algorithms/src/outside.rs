@@ -1,11 +1,12 @@
 //! External control: an environment for reinforcement learning steps a simulation from decision to
 //! decision.
 //!
-//! [`ExternalControl`] is the algorithm. Each of its flows has a seat. When the flow's program reports, the
-//! seat holds the measurements since the last decision, and the simulation stops
-//! (`Simulation::run_until_decision`). The owner of the [`ControlledFlows`] decides and resumes. The decision
-//! reaches the datapath like any other command. [`Observer`] and [`ActionMapper`] convert between reports
-//! and the policy's numbers. They are the same where a trained policy runs on real packets.
+//! [`ExternalControl`] is the algorithm. Each of its flows has a seat. When the flow's program
+//! reports, the seat holds the measurements since the last decision, and the simulation stops
+//! (`Simulation::run_until_decision`). The owner of the [`ControlledFlows`] decides and resumes.
+//! The decision reaches the datapath like any other command. [`Observer`] and [`ActionMapper`]
+//! convert between reports and the policy's numbers. They are the same where a trained policy runs
+//! on real packets.
 
 mod act;
 mod observe;
@@ -106,8 +107,8 @@ impl ControlledFlow {
     }
 }
 
-/// Seats of all flows of an [`ExternalControl`], in the order in which the flows opened. Clones share the
-/// seats.
+/// Seats of all flows of an [`ExternalControl`], in the order in which the flows opened. Clones
+/// share the seats.
 #[derive(Clone, Debug, Default)]
 pub struct ControlledFlows(Arc<Mutex<Vec<ControlledFlow>>>);
 

@@ -61,8 +61,8 @@ const INTERVAL_SECONDS_MAX: f64 = 10.0;
 const INTERVAL_RTTS_MAX: f64 = 4.0;
 /// Minimum ACKs in an interval: without ACKs it yields no measurement.
 const INTERVAL_ACKS_MIN: f64 = 2.0;
-/// Minimum RTT samples in an interval, within [`INTERVAL_RTTS_MAX`]. With fewer, the error of the slope is
-/// unknown.
+/// Minimum RTT samples in an interval, within [`INTERVAL_RTTS_MAX`]. With fewer, the error of the
+/// slope is unknown.
 const INTERVAL_SAMPLES_MIN: f64 = 8.0;
 /// Decay per interval of the largest burst of acknowledged packets.
 const BURST_DECAY: f64 = 0.9;
@@ -72,9 +72,10 @@ const INTERVAL_LENGTH_GAIN: f64 = 0.25;
 const WINDOW_BDPS: f64 = 2.0;
 /// Minimum window, segments: the initial window of RFC 6928.
 const WINDOW_SEGMENTS_MIN: f64 = 10.0;
-/// An interval that sent less than this fraction of its rate, and at least [`SENT_TOLERANCE_PACKETS`] less,
-/// was limited by something else, such as the peer's window. Higher rates would then appear to have
-/// ever higher utility because they have no effect. Not in the paper.
+/// An interval that sent less than this fraction of its rate, and at least
+/// [`SENT_TOLERANCE_PACKETS`] less, was limited by something else, such as the peer's window.
+/// Higher rates would then appear to have ever higher utility because they have no effect. Not in
+/// the paper.
 const SENT_RATE_RATIO_MIN: f64 = 0.75;
 /// Tolerance in packets: the precision of pacing and delayed ACKs.
 const SENT_TOLERANCE_PACKETS: f64 = 4.0;

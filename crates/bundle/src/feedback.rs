@@ -66,7 +66,8 @@ pub struct Feedback {
     pub packets: u64,
     /// Bytes of the session received so far.
     pub bytes: u64,
-    /// Packets that arrived after one with a higher number; 0 with [`Marks::Hash`](crate::PacketNumbering).
+    /// Packets that arrived after one with a higher number; 0 with
+    /// [`Marks::Hash`](crate::PacketNumbering).
     pub out_of_order: u64,
     /// Packets that have not arrived although a packet sent 1,024 packets later has; 0 with
     /// [`Marks::Hash`](crate::PacketNumbering).

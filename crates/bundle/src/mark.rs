@@ -19,7 +19,8 @@ pub enum PacketNumbering {
     Hash,
 }
 
-/// Epoch size N: one packet in N is a boundary. A power of two from 1 to [`EpochSize::EPOCH_PACKETS_MAX`].
+/// Epoch size N: one packet in N is a boundary. A power of two from 1 to
+/// [`EpochSize::EPOCH_PACKETS_MAX`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct EpochSize(u32);
 
@@ -68,8 +69,8 @@ impl EpochSize {
     }
 }
 
-/// Hashes the fields of a header for [`PacketNumbering::Hash`]: the low 32 bits of 64-bit FNV-1a, as in the
-/// reference.
+/// Hashes the fields of a header for [`PacketNumbering::Hash`]: the low 32 bits of 64-bit FNV-1a,
+/// as in the reference.
 pub fn hash(fields: impl IntoIterator<Item = u8>) -> u64 {
     const FNV_OFFSET_BASIS: u64 = 0xcbf2_9ce4_8422_2325;
     const FNV_PRIME: u64 = 0x0100_0000_01b3;

@@ -28,8 +28,8 @@ pub struct Receivebox {
     every: EpochSize,
     /// Highest number received plus one; 0 before the first packet.
     next: u64,
-    /// Bitmap of the received numbers among the last [`BITMAP_PACKETS`] below `next`, indexed by number
-    /// modulo `BITMAP_PACKETS`.
+    /// Bitmap of the received numbers among the last [`BITMAP_PACKETS`] below `next`, indexed by
+    /// number modulo `BITMAP_PACKETS`.
     arrived: [u64; (BITMAP_PACKETS / 64) as usize],
     /// Lower numbers have either arrived or are counted as missing.
     judged: u64,

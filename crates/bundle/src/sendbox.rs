@@ -128,7 +128,8 @@ pub struct Sendbox<P> {
     orders: BundleOrders,
     since_tick: TickCounters,
     next_tick: Time,
-    /// Packets sent since the last feedback, and the time at which they reached [`SILENCE_PACKETS_MIN`].
+    /// Packets sent since the last feedback, and the time at which they reached
+    /// [`SILENCE_PACKETS_MIN`].
     left_since: u64,
     unanswered: Option<Time>,
     /// Drops of queues that were replaced; the current queue counts its own.
@@ -386,8 +387,8 @@ impl<P: Packet> Sendbox<P> {
         ticks
     }
 
-    /// Returns the program's signals for a tick, due every [`TICK_INTERVAL`], and starts accumulating the
-    /// next ones.
+    /// Returns the program's signals for a tick, due every [`TICK_INTERVAL`], and starts
+    /// accumulating the next ones.
     pub fn tick(&mut self, now: Time) -> Signals {
         let missed = now.since(self.next_tick).as_nanos() / TICK_INTERVAL.as_nanos();
         self.next_tick += TICK_INTERVAL * (missed + 1);

@@ -622,7 +622,8 @@ fn ten_left() -> Sendbox<Full> {
     sendbox
 }
 
-/// Feedback of one of those packets, and when it comes back: packets, out of order, missing, marked.
+/// Feedback of one of those packets, and when it comes back: packets, out of order, missing,
+/// marked.
 fn feedback(
     boundary: u64,
     [packets, out_of_order, missing, marked]: [u64; 4],

@@ -54,8 +54,8 @@ impl ccplane_datapath {
 /// Exclusive access to a datapath during a call.
 pub(crate) struct EnteredHandle {
     handle: &'static ccplane_datapath,
-    /// Not a reference: as an argument of [`EnteredHandle::close`] it would have to outlive that call,
-    /// which removes the plane.
+    /// Not a reference: as an argument of [`EnteredHandle::close`] it would have to outlive that
+    /// call, which removes the plane.
     plane: NonNull<CPlane>,
 }
 

@@ -2,8 +2,8 @@
 //! fallback for a silent agent.
 //!
 //! `no_std`, no allocation, no clock: the caller passes the time. A [`ProgramTable`] holds an
-//! algorithm's programs and the operator's [`OperatorLimits`]. A [`Flow`] takes [`Signals`] at every ACK
-//! and returns an [`Outcome`]: the window and rate to use, and whether a report is due.
+//! algorithm's programs and the operator's [`OperatorLimits`]. A [`Flow`] takes [`Signals`] at
+//! every ACK and returns an [`Outcome`]: the window and rate to use, and whether a report is due.
 #![cfg_attr(not(test), no_std)]
 #![forbid(unsafe_code)]
 

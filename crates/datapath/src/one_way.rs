@@ -9,10 +9,10 @@
 //! of both directions. The estimate is therefore the smaller of the two, each relative to its own
 //! minimum:
 //!
-//! - Clocks that drift apart by d raise the first by at most d times [`MIN_FILTER_WINDOW`], and only if the
-//!   return path is equally busy all that time; the minimum immediately follows clocks that drift
-//!   together. Hence 0 <= error <= min(d * [`MIN_FILTER_WINDOW`], queueing delay and noise of the return
-//!   path).
+//! - Clocks that drift apart by d raise the first by at most d times [`MIN_FILTER_WINDOW`], and
+//!   only if the return path is equally busy all that time; the minimum immediately follows clocks
+//!   that drift together. Hence 0 <= error <= min(d * [`MIN_FILTER_WINDOW`], queueing delay and
+//!   noise of the return path).
 //! - If a clock is set forward, the round-trip form limits the estimate for one window. If it is
 //!   set back, the next packet that finds the queues empty corrects the minimum.
 //! - A queue that stands for a whole window without ever emptying is taken for the path, as with

@@ -10,8 +10,8 @@ use crate::signals::Capabilities;
 /// Invariants of every value:
 /// * the clauses are contiguous and cover every instruction; within a clause the guard precedes the
 ///   body;
-/// * guards write only temporaries; no instruction writes a signal, [`reg::CONSTANT_ONE`] or a reserved
-///   register;
+/// * guards write only temporaries; no instruction writes a signal, [`reg::CONSTANT_ONE`] or a
+///   reserved register;
 /// * every temporary is written before it is read, on every path through its guard or body;
 /// * variables are in range, report variables first, then control, then local ones;
 /// * [`Op::SkipIfZero`] lands within its own guard or body; ratios have denominators above 0;

@@ -177,8 +177,8 @@ impl EmulatedPath {
     }
 }
 
-/// Interval at which [`EmulatedPath::drain`] checks, and the number of consecutive checks without packets:
-/// a server may take 10 ms to answer the last packet with its own last one.
+/// Interval at which [`EmulatedPath::drain`] checks, and the number of consecutive checks without
+/// packets: a server may take 10 ms to answer the last packet with its own last one.
 const DRAIN_POLL_INTERVAL: std::time::Duration = std::time::Duration::from_millis(2);
 const EMPTY_POLLS_MIN: u32 = 5;
 

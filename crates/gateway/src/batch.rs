@@ -78,8 +78,8 @@ impl SendBatch {
         &mut self.bytes[self.length..]
     }
 
-    /// Appends the first `bytes` bytes of [`room`](SendBatch::room). [`takes`](SendBatch::takes) must have
-    /// returned true for them.
+    /// Appends the first `bytes` bytes of [`room`](SendBatch::room). [`takes`](SendBatch::takes)
+    /// must have returned true for them.
     pub fn keep(&mut self, to: SocketAddr, marks: DatagramMarks, bytes: usize) {
         if self.count == 0 {
             (self.to, self.size) = (Some((to, marks)), bytes);

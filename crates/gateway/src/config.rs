@@ -1,9 +1,9 @@
 //! Gateway configuration: a TOML file, parsed and checked as a whole. docs/gateway.md is the
 //! reference.
 //!
-//! [`GatewayConfig::parse`] returns either a consistent configuration or the first [`Problem`], with file,
-//! line, reason and fix. A configuration prints itself as a file with every default written out;
-//! parsing that file returns the same configuration.
+//! [`GatewayConfig::parse`] returns either a consistent configuration or the first [`Problem`],
+//! with file, line, reason and fix. A configuration prints itself as a file with every default
+//! written out; parsing that file returns the same configuration.
 
 mod change;
 mod check;

@@ -5,10 +5,10 @@
 //!      ── TUN ── check source ── Receivebox ── decrypt ── UDP ──
 //! ```
 //!
-//! [`Config`](config::GatewayConfig) is the checked configuration and [`Gateway`] runs it. The gateway has
-//! one thread for sending, one for receiving and one for handshakes. Each algorithm, the status
-//! server ([`status`]) and the DNS resolver for endpoint names have threads of their own. Traffic
-//! to a plain WireGuard peer passes through unshaped.
+//! [`Config`](config::GatewayConfig) is the checked configuration and [`Gateway`] runs it. The
+//! gateway has one thread for sending, one for receiving and one for handshakes. Each algorithm,
+//! the status server ([`status`]) and the DNS resolver for endpoint names have threads of their
+//! own. Traffic to a plain WireGuard peer passes through unshaped.
 
 #![forbid(unsafe_code)]
 

@@ -15,8 +15,8 @@ const OPTION_MSS: u8 = 2;
 const OPTION_MSS_BYTES: u8 = 4;
 
 /// IPv6 extension headers that are skipped to find TCP (RFC 8200, section 4): hop-by-hop options,
-/// routing and destination options. A SYN with more than [`EXTENSION_HEADERS_MAX`] of them does not occur
-/// in practice.
+/// routing and destination options. A SYN with more than [`EXTENSION_HEADERS_MAX`] of them does not
+/// occur in practice.
 const EXTENSION_HEADERS: [u8; 3] = [0, 43, 60];
 const EXTENSION_HEADERS_MAX: usize = 4;
 

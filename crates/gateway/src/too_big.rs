@@ -28,9 +28,9 @@ const ICMP_MESSAGE_BYTES_MAX: usize = 576;
 pub const ICMPV6_MESSAGE_BYTES_MAX: usize = 1_280;
 
 /// Writes the message for a packet longer than `mtu` bytes into `room`, which has at least
-/// [`ICMPV6_MESSAGE_BYTES_MAX`] bytes, and returns its length. Returns `None` if no message may be sent: for ICMP
-/// errors, fragments other than the first, source or destination addresses that are not unicast,
-/// and packets that may be fragmented.
+/// [`ICMPV6_MESSAGE_BYTES_MAX`] bytes, and returns its length. Returns `None` if no message may be
+/// sent: for ICMP errors, fragments other than the first, source or destination addresses that are
+/// not unicast, and packets that may be fragmented.
 pub fn answer(packet: &[u8], mtu: u32, room: &mut [u8]) -> Option<usize> {
     match packet.first()? >> 4 {
         4 => answer_v4(packet, mtu, room),

@@ -228,16 +228,16 @@ impl HandshakeDemux {
         }
     }
 
-    /// Returns the peer that sent an initiation, or, above `HANDSHAKES_PER_SECOND_MAX` per second, a cookie reply
-    /// in `room`, which has at least 148 bytes.
+    /// Returns the peer that sent an initiation, or, above `HANDSHAKES_PER_SECOND_MAX` per second,
+    /// a cookie reply in `room`, which has at least 148 bytes.
     ///
     /// Reading the sender's key costs an X25519 multiplication, so the cookie is checked first.
     pub fn whom(&self, from: IpAddr, datagram: &[u8], room: &mut [u8]) -> Recipient {
         self.verify(&self.limiter, from, datagram, room)
     }
 
-    /// Identifies the sender like [`whom`](HandshakeDemux::whom), without a rate limit; the caller enforces
-    /// its own.
+    /// Identifies the sender like [`whom`](HandshakeDemux::whom), without a rate limit; the caller
+    /// enforces its own.
     pub fn initiator(&self, from: IpAddr, datagram: &[u8], room: &mut [u8]) -> Recipient {
         self.verify(&self.unlimited, from, datagram, room)
     }
@@ -351,8 +351,8 @@ impl Tunnel {
         }
     }
 
-    /// Encrypts a packet into `room`, which is at least [`DATA_OVERHEAD_BYTES`] bytes longer. An empty packet
-    /// is a keepalive.
+    /// Encrypts a packet into `room`, which is at least [`DATA_OVERHEAD_BYTES`] bytes longer. An
+    /// empty packet is a keepalive.
     pub fn seal(&mut self, packet: &[u8], room: &mut [u8]) -> SealOutcome {
         if !self.established
             || room.len() < (packet.len() + DATA_OVERHEAD_BYTES).max(HANDSHAKE_BYTES_MAX)
@@ -458,8 +458,8 @@ impl Tunnel {
         }
     }
 
-    /// Runs the timers; to be called every [`TICK_INTERVAL`]. Returns the length of a datagram in `room`, if
-    /// one is to be sent, and its packet number if it is a keepalive.
+    /// Runs the timers; to be called every [`TICK_INTERVAL`]. Returns the length of a datagram in
+    /// `room`, if one is to be sent, and its packet number if it is a keepalive.
     pub fn tick(&mut self, room: &mut [u8]) -> Option<(usize, Option<TunnelNumber>)> {
         if room.len() < HANDSHAKE_BYTES_MAX {
             return None;

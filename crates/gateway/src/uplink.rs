@@ -245,8 +245,8 @@ mod tests {
     }
 
     proptest! {
-        /// In any interval, the bytes sent are at most the rate times the interval plus `CATCH_UP_TIME_MAX`,
-        /// and one packet.
+        /// In any interval, the bytes sent are at most the rate times the interval plus
+        /// `CATCH_UP_TIME_MAX`, and one packet.
         #[test]
         fn never_more_than_the_rate(
             peers in proptest::collection::vec((60..=1_500_u64, 1..20_000_u64), 1..6),

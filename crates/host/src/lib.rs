@@ -3,8 +3,8 @@
 //! programs to existing devices.
 //!
 //! A device yields [`Frame`]s: a packet, or a super-packet of many. [`Store`] keeps frames while
-//! their [`FramePacket`]s are queued, [`IpHeaders`] identifies flow and class, and [`Joiner`] builds
-//! super-packets.
+//! their [`FramePacket`]s are queued, [`IpHeaders`] identifies flow and class, and [`Joiner`]
+//! builds super-packets.
 //!
 //! A namespace or a device ends with its owner, even a killed one: a [`Tun`] is bound to its file
 //! descriptor, unless it is [persistent](Tun::persistent), and a [`Namespace`] lives as long as its

@@ -3,8 +3,8 @@
 //!
 //! A driver asks for [`room`](Store::room), reads a frame into it, inspects it with
 //! [`arrived`](Store::arrived), and may [`keep`](Store::keep) it. Queues hold
-//! [`Packet`](crate::FramePacket)s of 16 bytes that refer to the kept frame. [`let_go`](Store::let_go)
-//! releases packets of a frame.
+//! [`Packet`](crate::FramePacket)s of 16 bytes that refer to the kept frame.
+//! [`let_go`](Store::let_go) releases packets of a frame.
 
 use std::ptr::NonNull;
 

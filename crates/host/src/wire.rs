@@ -130,8 +130,8 @@ impl Wire {
         &self.name
     }
 
-    /// Reads one frame, preceded by [`LINK_HEADER_BYTES`] bytes; `None` if there is none. A frame longer
-    /// than the buffer is truncated.
+    /// Reads one frame, preceded by [`LINK_HEADER_BYTES`] bytes; `None` if there is none. A frame
+    /// longer than the buffer is truncated.
     pub fn read(&self, buffer: &mut [u8]) -> io::Result<Option<usize>> {
         let Some((link, frame)) = buffer.split_at_mut_checked(LINK_HEADER_BYTES) else {
             return Ok(Some(0));

@@ -1,8 +1,8 @@
 //! What a run recorded, and the figures and courses that follow from it: the same for every place
 //! where packets run.
 //!
-//! A simulation, kernel TCP and the UDP transport each fill a [`RunRecord`]; [`RunRecord::told`] is the
-//! only way from there to what a person reads.
+//! A simulation, kernel TCP and the UDP transport each fill a [`RunRecord`]; [`RunRecord::told`] is
+//! the only way from there to what a person reads.
 
 use ccplane_units::{Bytes, Duration};
 

@@ -26,14 +26,15 @@ pub trait Backend: Sync {
         registry: &'s Registry,
     ) -> Result<Box<dyn PreparedRun + 's>, Error>;
 
-    /// Returns true if time is real. Such runs need the machine for themselves, one after the other,
-    /// and no two of them are alike.
+    /// Returns true if time is real. Such runs need the machine for themselves, one after the
+    /// other, and no two of them are alike.
     fn is_real(&self) -> bool;
 
     /// Name for pages.
     fn name(&self) -> &'static str;
 
-    /// Returns true if the backend can run the scenario at its rate, as far as known before the run.
+    /// Returns true if the backend can run the scenario at its rate, as far as known before the
+    /// run.
     fn keeps_up(&self, _scenario: &Scenario) -> bool {
         true
     }

@@ -1,5 +1,5 @@
-//! The simulator, in virtual time: a [`Backend`] whose runs are a function of scenario, contender and
-//! seed alone.
+//! The simulator, in virtual time: a [`Backend`] whose runs are a function of scenario, contender
+//! and seed alone.
 
 mod bundles;
 mod episode;

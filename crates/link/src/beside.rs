@@ -1,8 +1,8 @@
 //! Channel to an agent in another thread of the same process: two queues, and an eventfd that wakes
 //! each side.
 //!
-//! [`beside`] creates both ends. The datapath uses [`ThreadChannel`]; the agent's thread passes [`ThreadLink`]
-//! to [`serve`](crate::serve). A slow callback delays no packets here, unlike with
+//! [`beside`] creates both ends. The datapath uses [`ThreadChannel`]; the agent's thread passes
+//! [`ThreadLink`] to [`serve`](crate::serve). A slow callback delays no packets here, unlike with
 //! [`Here`](ccplane_agent::datapath::InlineChannel).
 
 use std::collections::VecDeque;

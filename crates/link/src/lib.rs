@@ -3,8 +3,8 @@
 //! [`serve`] runs an agent over any number of [`DatapathLink`]s on one thread. The agent's ends are
 //! [`Datagram`] for existing CCP datapaths (version-1 messages), [`Local`] for ccplane datapaths on
 //! the same host (version 2 over a Unix socket), `TlsLink` (feature `tls`) for datapaths on other
-//! hosts, and [`ThreadLink`] for a datapath in another thread of the same process. The datapath's ends
-//! are [`RemoteChannel`], over an [`Uplink`] or a `TlsUplink`, and [`ThreadChannel`].
+//! hosts, and [`ThreadLink`] for a datapath in another thread of the same process. The datapath's
+//! ends are [`RemoteChannel`], over an [`Uplink`] or a `TlsUplink`, and [`ThreadChannel`].
 #![forbid(unsafe_code)]
 
 mod backoff;
@@ -75,12 +75,12 @@ pub trait DatapathLink {
     fn send(&mut self, agent: &mut Agent, now: Time, to: DatapathId, command: &WireCommand);
 
     /// Sends the queued commands, as far as the receivers keep up. Never blocks. Returns true while
-    /// a receiver is full that [`watch`](DatapathLink::watch) cannot watch, so that the caller must retry
-    /// soon.
+    /// a receiver is full that [`watch`](DatapathLink::watch) cannot watch, so that the caller must
+    /// retry soon.
     fn flush(&mut self, agent: &mut Agent) -> bool;
 
-    /// Returns the latest time for the next call of [`receive`](DatapathLink::receive), if no message
-    /// arrives before.
+    /// Returns the latest time for the next call of [`receive`](DatapathLink::receive), if no
+    /// message arrives before.
     fn next_deadline(&self) -> Option<Time> {
         None
     }

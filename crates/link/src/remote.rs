@@ -15,17 +15,17 @@ use super::{Failover, LinkError, Uplink};
 
 /// Transport from a datapath to an agent in another process.
 ///
-/// After each successful [`connect`](AgentConnection::connect) the datapath announces itself and every live
-/// flow, because the agent may have restarted. Without a connection it retries with backoff, and
-/// its flows run the fallback.
+/// After each successful [`connect`](AgentConnection::connect) the datapath announces itself and
+/// every live flow, because the agent may have restarted. Without a connection it retries with
+/// backoff, and its flows run the fallback.
 pub trait AgentConnection: Send {
     /// Connects if not connected. Returns an error if no agent answers, or
     /// [`LinkError::Connecting`] if the attempt is still in progress. Never blocks; call it again
     /// to make progress.
     fn connect(&mut self, now: Time) -> Result<(), LinkError>;
 
-    /// Returns the time from `now` after which to call [`connect`](AgentConnection::connect) again if it
-    /// failed.
+    /// Returns the time from `now` after which to call [`connect`](AgentConnection::connect) again
+    /// if it failed.
     fn next_attempt(&self, now: Time) -> Duration;
 
     /// Returns the minimum RTT measured to an agent on another host.

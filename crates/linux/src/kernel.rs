@@ -23,11 +23,11 @@ use crate::registration::lock::NameLock;
 use crate::registration::registered::LiveRegistration;
 
 /// Capabilities of the kernel datapath for every algorithm. [`Capabilities::ONE_WAY_DELAY`] is
-/// added if registrations use timestamps ([`RegistrationOptions::stamps`]), and [`Capabilities::TIMERS`] if
-/// algorithms want timers ([`AlgorithmSpec::wants`]). Without timers a guard on `Micros` is
-/// evaluated only on ACKs, which saves copying the registers on each. A timer cannot access the
-/// socket: its report is sent on time, but window and rate that it sets take effect with the next
-/// ACK or timeout.
+/// added if registrations use timestamps ([`RegistrationOptions::stamps`]), and
+/// [`Capabilities::TIMERS`] if algorithms want timers ([`AlgorithmSpec::wants`]). Without timers a
+/// guard on `Micros` is evaluated only on ACKs, which saves copying the registers on each. A timer
+/// cannot access the socket: its report is sent on time, but window and rate that it sets take
+/// effect with the next ACK or timeout.
 pub const CAPABILITIES: Capabilities = Capabilities::CWND
     .with(Capabilities::PACING)
     .with(Capabilities::RTT)
@@ -145,8 +145,9 @@ impl Kernel {
         Ok(kernel)
     }
 
-    /// Takes over algorithms that an earlier process attached with [`RegistrationOptions::pin`]. Their live
-    /// flows are announced with their current windows at the next [`poll`](Kernel::poll).
+    /// Takes over algorithms that an earlier process attached with [`RegistrationOptions::pin`].
+    /// Their live flows are announced with their current windows at the next
+    /// [`poll`](Kernel::poll).
     pub fn adopt(
         algorithms: &[AlgorithmSpec],
         limits: &OperatorLimits,

@@ -5,8 +5,8 @@
 //! buffer. Windows, rates and variables are written to a mapped flow table, without a system call.
 //! [`run_agent`] drives an [`Agent`](ccplane_agent::Agent) with both, and
 //! [`run_agent_unprivileged`] does so in a thread without capabilities. [`run_relay`] forwards both
-//! to an agent in another process. A program that computes window and rate itself ([`StandaloneSpec`]) needs
-//! none of them; [`run_reader`] only observes it.
+//! to an agent in another process. A program that computes window and rate itself
+//! ([`StandaloneSpec`]) needs none of them; [`run_reader`] only observes it.
 //!
 //! `bpf/` contains the kernel's side, with prebuilt objects: users need no clang.
 

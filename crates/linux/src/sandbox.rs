@@ -103,8 +103,8 @@ pub struct Streams {
     pub errors: PipeReader,
 }
 
-/// Record in the supervisor's pipe: a failed step of the start with its `errno`, or [`EXIT_RECORD`] with
-/// the program's wait status.
+/// Record in the supervisor's pipe: a failed step of the start with its `errno`, or [`EXIT_RECORD`]
+/// with the program's wait status.
 type StartRecord = [i32; 2];
 const EXIT_RECORD: i32 = -1;
 

@@ -2,11 +2,11 @@
 //! packets where they leave and enter devices, and the samples that the congestion control reads on
 //! the same ACK.
 //!
-//! [`StampPrograms::load`] loads the programs. [`Options::stamps`](crate::RegistrationOptions::stamps) gives
-//! registrations access to the samples. The programs are then attached to sockets
-//! ([`StampPrograms::attach_sockets`]) and to devices ([`StampPrograms::attach_device`]). They stay attached as
-//! long as the value lives, or, if [pinned](StampPrograms::pinned) and [kept](StampPrograms::keep), until
-//! [`detach`].
+//! [`StampPrograms::load`] loads the programs.
+//! [`Options::stamps`](crate::RegistrationOptions::stamps) gives registrations access to the
+//! samples. The programs are then attached to sockets ([`StampPrograms::attach_sockets`]) and to
+//! devices ([`StampPrograms::attach_device`]). They stay attached as long as the value lives, or,
+//! if [pinned](StampPrograms::pinned) and [kept](StampPrograms::keep), until [`detach`].
 //!
 //! When the process is killed, unpinned links are removed with it. Two changes remain: the limit of
 //! one segment per packet, and the filters before Linux 6.6. [`detach`] undoes them from notes that
@@ -48,8 +48,8 @@ static OBJECT: &[u8] = include_bytes!("../bpf/prebuilt/stamp.bpf.o");
 /// Size of the ring of arrivals in bytes: one second of full-sized packets at 1 Gbit/s.
 const RING_BYTES: usize = 1 << 22;
 
-// SAFETY: `StampPlane` is `repr(C)` and consists of atomics and private padding that is never read, so
-// every bit pattern is valid.
+// SAFETY: `StampPlane` is `repr(C)` and consists of atomics and private padding that is never read,
+// so every bit pattern is valid.
 unsafe impl Plain for StampPlane {}
 
 /// The timestamp programs and their attachments.

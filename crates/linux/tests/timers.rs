@@ -280,8 +280,8 @@ fn timers_outlive_the_process_that_made_them() {
     ccplane_linux::detach(Some("ccp_t_kept")).expect("it was attached");
 }
 
-/// Measurement for `docs/performance.md`: `cargo test --release -p ccplane-linux --test serial timers
-/// -- --ignored --nocapture`.
+/// Measurement for `docs/performance.md`: `cargo test --release -p ccplane-linux --test serial
+/// timers -- --ignored --nocapture`.
 #[test]
 #[ignore = "measures: needs an idle machine"]
 fn what_timers_cost_an_ack() {

@@ -32,7 +32,8 @@ impl LongestQueueTree {
     }
 
     /// Returns the queue with the greatest key among `count` queues. Keys must be distinct, and
-    /// must not change between calls except for queues passed to [`changes`](LongestQueueTree::changes).
+    /// must not change between calls except for queues passed to
+    /// [`changes`](LongestQueueTree::changes).
     pub fn of<K: Ord>(&mut self, count: usize, key: impl Fn(usize) -> K) -> usize {
         let leaves = count.next_power_of_two();
         if self.winners.len() != leaves {

@@ -2,8 +2,8 @@
 //! bidirectional stream.
 //!
 //! It serves `ccplane quic` and experiments, on any stack that is built in and with any congestion
-//! control: the stack's own or a [`Plane`](crate::QuicPlane)'s. An application that uses a stack's own
-//! driver, such as noq's, needs only a [`Plane`](crate::QuicPlane).
+//! control: the stack's own or a [`Plane`](crate::QuicPlane)'s. An application that uses a stack's
+//! own driver, such as noq's, needs only a [`Plane`](crate::QuicPlane).
 #![expect(
     clippy::disallowed_methods,
     reason = "it waits for deadlines of a clock"

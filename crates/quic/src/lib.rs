@@ -1,9 +1,9 @@
 //! QUIC stacks as datapaths: runs ccplane's algorithms, or custom ones, behind a stack's
 //! congestion-control hook.
 //!
-//! A [`QuicPlane`] controls all paths of a process, with an algorithm on a thread of its own or through
-//! an agent in another process. Each path of each connection is a flow with the same reports as
-//! kernel TCP. If the agent times out, its paths continue with NewReno.
+//! A [`QuicPlane`] controls all paths of a process, with an algorithm on a thread of its own or
+//! through an agent in another process. Each path of each connection is a flow with the same
+//! reports as kernel TCP. If the agent times out, its paths continue with NewReno.
 //!
 //! ```
 //! # #[cfg(feature = "noq")] {
@@ -18,8 +18,8 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! [`QuicPath`] is the part that all stacks share. It depends on none of them and has no clock, thread
-//! or lock.
+//! [`QuicPath`] is the part that all stacks share. It depends on none of them and has no clock,
+//! thread or lock.
 #![forbid(unsafe_code)]
 
 mod error;

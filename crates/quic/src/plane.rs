@@ -96,9 +96,9 @@ impl QuicPlane {
         Ok(plane)
     }
 
-    /// Creates a plane without threads, driven by calls of [`turn`](QuicPlane::turn): for virtual time,
-    /// with an agent on the same thread ([`Here`](ccplane_agent::datapath::InlineChannel)). `epoch` is time
-    /// zero.
+    /// Creates a plane without threads, driven by calls of [`turn`](QuicPlane::turn): for virtual
+    /// time, with an agent on the same thread ([`Here`](ccplane_agent::datapath::InlineChannel)).
+    /// `epoch` is time zero.
     pub fn driven(
         stack: Stack,
         way: Box<dyn Pollable>,

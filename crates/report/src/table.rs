@@ -65,7 +65,8 @@ impl Table {
         }
     }
 
-    /// Removes the columns whose cells are all empty or [`Table::EMPTY_CELL`]; the first column stays.
+    /// Removes the columns whose cells are all empty or [`Table::EMPTY_CELL`]; the first column
+    /// stays.
     #[must_use]
     pub fn without_empty(self) -> Table {
         let says = |column: usize| {

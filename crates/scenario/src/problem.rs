@@ -1,8 +1,8 @@
 //! What is wrong with a file that a person wrote: the file, the line, the reason and the fix.
 //! Scenarios, published experiments and the gateway's configuration speak this way.
 //!
-//! [`SourceText`] makes a [`Problem`] for bytes of its text. [`ParsedValue`] reads a quantity by its own
-//! `FromStr` where TOML has a text or a number, so that its error keeps its place.
+//! [`SourceText`] makes a [`Problem`] for bytes of its text. [`ParsedValue`] reads a quantity by
+//! its own `FromStr` where TOML has a text or a number, so that its error keeps its place.
 
 #[cfg(feature = "miette")]
 mod drawn;

@@ -1,5 +1,5 @@
-//! The work that `scripts/instructions` counts instructions of: hops, ACKs or reports. `instructions
-//! hop|ack|report LENGTH` prints how many there were.
+//! The work that `scripts/instructions` counts instructions of: hops, ACKs or reports.
+//! `instructions hop|ack|report LENGTH` prints how many there were.
 
 use std::hint::black_box;
 use std::sync::Arc;

@@ -232,7 +232,8 @@ pub struct Probe {
     rows: u64,
     links: Vec<LinkSeries>,
     flows: Vec<FlowSeries>,
-    /// Number of flows to be sampled under [`ProbeTarget::First`]; those already added are in `flows`.
+    /// Number of flows to be sampled under [`ProbeTarget::First`]; those already added are in
+    /// `flows`.
     first: usize,
 }
 

@@ -282,8 +282,8 @@ impl World {
     }
 
     /// Adds a channel to agents outside of the simulator's control, for example one that loses
-    /// messages, or whose agents crash. It is polled from its deadline on; [`AgentChannel::look`] and
-    /// [`AgentChannel::flush`] are not called.
+    /// messages, or whose agents crash. It is polled from its deadline on; [`AgentChannel::look`]
+    /// and [`AgentChannel::flush`] are not called.
     pub fn host_behind_channel(
         &mut self,
         way: Box<dyn AgentChannel>,

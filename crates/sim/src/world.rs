@@ -68,7 +68,8 @@ pub struct World {
     /// Index in `nics` of each link that starts at a host.
     pub(crate) nic_of: Vec<u32>,
     pub(crate) ends: Vec<FlowEndpoint>,
-    /// Per receiving endpoint: stream offsets of the ends of all writes after [`FlowEndpoint::written`].
+    /// Per receiving endpoint: stream offsets of the ends of all writes after
+    /// [`FlowEndpoint::written`].
     pub(crate) writes: BTreeMap<u32, VecDeque<u64>>,
     /// Free slots for pairs of endpoints.
     pub(crate) free: Vec<u32>,

@@ -18,8 +18,8 @@ pub struct TransportConfig {
     pub initial_window: u16,
     /// JumpStart (Liu, Allman, Jin and Wang, PFLDnet 2007): the first window holds everything
     /// written before the handshake ended, and slow start is skipped. Use it with
-    /// [`pacing`](TransportConfig::pacing), which spreads the window over the first round trip. It overflows
-    /// the queue of a path that cannot carry the whole window.
+    /// [`pacing`](TransportConfig::pacing), which spreads the window over the first round trip. It
+    /// overflows the queue of a path that cannot carry the whole window.
     pub jump_start: bool,
     /// Receive buffer: bytes held until the application reads them. Below the path's
     /// bandwidth-delay product it limits throughput.
@@ -170,8 +170,8 @@ impl Default for TransportConfig {
 const STAMP_OPTION_BYTES: u16 = 16;
 
 impl TransportConfig {
-    /// Enables [`stamps`](TransportConfig::stamps) without changing the packet size. A receiver acknowledges
-    /// each stamped packet immediately.
+    /// Enables [`stamps`](TransportConfig::stamps) without changing the packet size. A receiver
+    /// acknowledges each stamped packet immediately.
     #[must_use]
     pub fn stamped(self) -> TransportConfig {
         TransportConfig {

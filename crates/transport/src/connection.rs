@@ -155,8 +155,8 @@ impl Connection {
         connection
     }
 
-    /// Accepts `segment`, a client's [`SegmentKind::Open`], as a server. Returns `None` for any other
-    /// kind.
+    /// Accepts `segment`, a client's [`SegmentKind::Open`], as a server. Returns `None` for any
+    /// other kind.
     pub fn accept(
         config: &Arc<TransportConfig>,
         now: Time,
@@ -633,8 +633,8 @@ impl Connection {
         }
     }
 
-    /// Enters [`ConnectionState::Draining`] once both streams are complete. Late retransmissions are
-    /// acknowledged until none has arrived for three timeouts.
+    /// Enters [`ConnectionState::Draining`] once both streams are complete. Late retransmissions
+    /// are acknowledged until none has arrived for three timeouts.
     #[cold]
     fn drain(&mut self, now: Time) {
         if self.sent_all() && self.receiver.ended() {

@@ -33,8 +33,8 @@
 //!   everything sent before it is acknowledged.
 //! - `Flow.undone`: 1 in the call that finds the reduction spurious.
 //! - `Ack.owd_ns` to `Flow.queue_delay_valid`: [`OneWay`](ccplane_datapath::OneWay) over the stamps
-//!   in this ACK. With [`Config::stamps`](crate::TransportConfig::stamps) each acknowledgement carries the
-//!   stamps of the last packet that arrived before it.
+//!   in this ACK. With [`Config::stamps`](crate::TransportConfig::stamps) each acknowledgement
+//!   carries the stamps of the last packet that arrived before it.
 //! - `Flow.cwnd_limited`: as Linux's `tcp_is_cwnd_limited`: the window was full at some time in the
 //!   last round, or, in slow start, more than half full.
 //! - `Flow.paced`: a pacing rate is in force, set by the control, by the operator's limit, or by

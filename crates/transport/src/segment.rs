@@ -1,5 +1,5 @@
-//! Packet format of the transport: a [`Segment`] in every packet, and a [`SideData`] in packets with
-//! SACK ranges or time stamps.
+//! Packet format of the transport: a [`Segment`] in every packet, and a [`SideData`] in packets
+//! with SACK ranges or time stamps.
 //!
 //! Segments are typed and have no payload. The codec of `ccplane-udp` encodes them into bytes; the
 //! simulator carries them unencoded.
@@ -20,7 +20,8 @@ pub enum SegmentKind {
     Data,
     /// Connection request from a client; `length` is its MSS.
     Open,
-    /// Server's reply to [`SegmentKind::Open`]; `length` is its MSS. The driver may attach a cookie.
+    /// Server's reply to [`SegmentKind::Open`]; `length` is its MSS. The driver may attach a
+    /// cookie.
     OpenReply,
     /// Abort of the connection; nothing follows.
     Abort,

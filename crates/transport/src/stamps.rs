@@ -1,13 +1,13 @@
-//! One-way delay from the time stamps of both ends. [`Config::stamps`](crate::TransportConfig::stamps)
-//! enables them.
+//! One-way delay from the time stamps of both ends.
+//! [`Config::stamps`](crate::TransportConfig::stamps) enables them.
 //!
 //! By default stamps are taken from the clock that drives the connection. A driver may replace each
-//! by a more precise one. [`Connection::handle_at`] takes the arrival time: t2 of data, t4 of
-//! an acknowledgement. [`Connection::transmit`] puts t1 and t3 into the [`Side`](crate::SideData) of
+//! by a more precise one. [`Connection::handle_at`] takes the arrival time: t2 of data, t4 of an
+//! acknowledgement. [`Connection::transmit`] puts t1 and t3 into the [`Side`](crate::SideData) of
 //! outgoing segments. If the driver learns t1 only after sending the data, it corrects t1 in the
-//! `Side` of the acknowledgement that it passes to [`Connection::handle_at`]. All stamps of a
-//! host must come from one clock: t1 and t4 from the clock of one host, t2 and t3 from the clock of
-//! the other. That clock need not drive the connection. Stamps count nanoseconds and may wrap.
+//! `Side` of the acknowledgement that it passes to [`Connection::handle_at`]. All stamps of a host
+//! must come from one clock: t1 and t4 from the clock of one host, t2 and t3 from the clock of the
+//! other. That clock need not drive the connection. Stamps count nanoseconds and may wrap.
 
 use ccplane_datapath::{ExchangeStamps, OneWay, Signals};
 use ccplane_units::Time;

@@ -65,8 +65,8 @@ impl GsoBatch {
     }
 
     /// Adds the `length` bytes written to [`room`](GsoBatch::room). Returns false if the datagram
-    /// cannot go into the same call; it is kept until the batch is [sent](GsoBatch::send), and nothing
-    /// may be added before then.
+    /// cannot go into the same call; it is kept until the batch is [sent](GsoBatch::send), and
+    /// nothing may be added before then.
     pub fn add(
         &mut self,
         length: usize,

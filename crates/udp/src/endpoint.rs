@@ -132,8 +132,8 @@ pub enum DropReason {
     /// Sealed with another key, or modified.
     #[error("encrypted with another key, or changed on the way")]
     Forged,
-    /// Forged like [`DropReason::Forged`], and the connection has reached the limit of forgeries for
-    /// its keys.
+    /// Forged like [`DropReason::Forged`], and the connection has reached the limit of forgeries
+    /// for its keys.
     #[error("forged, and with it more than the keys bear")]
     Spent,
     /// The handshake of its connection is not complete.
@@ -178,8 +178,8 @@ pub struct DropCounters {
     pub forged: u64,
     /// [`DropReason::Replayed`].
     pub replayed: u64,
-    /// [`DropReason::Unknown`], [`DropReason::Early`], [`DropReason::Moved`], [`DropReason::Portless`],
-    /// [`DropReason::Deaf`] and [`DropReason::Small`].
+    /// [`DropReason::Unknown`], [`DropReason::Early`], [`DropReason::Moved`],
+    /// [`DropReason::Portless`], [`DropReason::Deaf`] and [`DropReason::Small`].
     pub unknown: u64,
     /// [`DropReason::Full`].
     pub full: u64,

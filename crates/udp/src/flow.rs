@@ -1,4 +1,5 @@
-//! One connection of a [`Host`](super::UdpHost): its state machine and the buffers of its two streams.
+//! One connection of a [`Host`](super::UdpHost): its state machine and the buffers of its two
+//! streams.
 
 use ccplane_agent::FlowInfo;
 use ccplane_agent::datapath::Datapath;

@@ -62,8 +62,8 @@ const ANSWER_BYTES_MAX: usize = 2048;
 pub struct UdpOptions {
     /// Local address. Port 0 selects any free port.
     pub local: SocketAddr,
-    /// Datagram size in bytes without IP and UDP headers: at least [`MIN_PLPMTU`]; [`DATAGRAM_BYTES_DEFAULT`] unless
-    /// the path is known. Up to 65,507 on loopback.
+    /// Datagram size in bytes without IP and UDP headers: at least [`MIN_PLPMTU`];
+    /// [`DATAGRAM_BYTES_DEFAULT`] unless the path is known. Up to 65,507 on loopback.
     pub datagram: usize,
     /// Send and receive buffer of each connection, bytes: the most data in flight in either
     /// direction. A connection takes up to twice as much memory.
@@ -72,8 +72,8 @@ pub struct UdpOptions {
     pub tls: Option<Tls>,
     /// Differentiated Services codepoint of outgoing packets, 0 to 63.
     pub dscp: u8,
-    /// Source of timestamps: used for own connections if [`TransportConfig::stamps`] is set, and for others
-    /// while a peer sends timestamped data.
+    /// Source of timestamps: used for own connections if [`TransportConfig::stamps`] is set, and
+    /// for others while a peer sends timestamped data.
     pub stamping: Stamping,
     /// Rate of this host's own link, used to spread the timestamps of packets that were sent or
     /// received in a burst over their serialization times ([`burst`](ccplane_datapath::burst)). It

@@ -10,9 +10,9 @@
 //! would be wrong by as much, so all timestamps are rejected for [`TIMESTAMP_AGE_MAX`].
 //!
 //! An interface's clock has no constant offset: it drifts by about 10 to 100 ppm. Its timestamps
-//! are aligned with the system clock at the first one, and realigned when they differ by [`REALIGN_THRESHOLD_NS`].
-//! Differences of hardware timestamps are then free of kernel delays, but contain a drift, which
-//! one-way delay measurements have to tolerate anyway.
+//! are aligned with the system clock at the first one, and realigned when they differ by
+//! [`REALIGN_THRESHOLD_NS`]. Differences of hardware timestamps are then free of kernel delays, but
+//! contain a drift, which one-way delay measurements have to tolerate anyway.
 
 use ccplane_link::ThreadClock;
 use ccplane_units::{Duration, Time};

@@ -183,7 +183,8 @@ fn has_room(socket: &UdpSocket) -> bool {
     poll(&mut fds, PollTimeout::ZERO).is_ok_and(|ready| ready > 0)
 }
 
-/// Receives up to [`DATAGRAMS_PER_CALL_MAX`] datagrams or GRO batches, each into its own `size` bytes of `buffers`.
+/// Receives up to [`DATAGRAMS_PER_CALL_MAX`] datagrams or GRO batches, each into its own `size`
+/// bytes of `buffers`.
 pub(super) fn receive(
     socket: &UdpSocket,
     buffers: &mut [u8],

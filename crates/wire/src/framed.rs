@@ -1,8 +1,8 @@
 //! Version 2 over a byte stream, between hosts: each frame is a little-endian u32 length and that
 //! many bytes. The specification is docs/wire.md.
 //!
-//! The first byte of a frame is its type: [`MAGIC`] for a packet of version 2, [`HELLO_TYPE`] for the
-//! identity of the opener, [`GOODBYE_TYPE`] for the reason of a close.
+//! The first byte of a frame is its type: [`MAGIC`] for a packet of version 2, [`HELLO_TYPE`] for
+//! the identity of the opener, [`GOODBYE_TYPE`] for the reason of a close.
 
 use crate::WireError;
 use crate::bytes::{MessageReader, PutField};

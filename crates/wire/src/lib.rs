@@ -1,5 +1,5 @@
-//! Protocol between datapath and agent: typed [`WireEvent`]s and [`WireCommand`]s, and two framings of
-//! them.
+//! Protocol between datapath and agent: typed [`WireEvent`]s and [`WireCommand`]s, and two framings
+//! of them.
 //!
 //! [`v1`] is CCP's, byte for byte; [`v2`] is ccplane's own. Both are pure functions of bytes: no
 //! input causes a panic, and every malformed message gives a [`WireError`] that states what is

@@ -1,10 +1,10 @@
 //! Workload generators as state machines.
 //!
-//! A [`WorkloadSpec`] describes the traffic. [`WorkloadGenerator`], the machine built from it, is driven with
-//! times and deliveries and returns [`Action`]s: flows to open, bytes to write and datagrams to
-//! send. It has no clock or sockets, so the simulator and real packets drive the same machines.
-//! Each workload has its own random numbers: the same seed and index give the same flows, times and
-//! sizes, independent of the rest of the run.
+//! A [`WorkloadSpec`] describes the traffic. [`WorkloadGenerator`], the machine built from it, is
+//! driven with times and deliveries and returns [`Action`]s: flows to open, bytes to write and
+//! datagrams to send. It has no clock or sockets, so the simulator and real packets drive the same
+//! machines. Each workload has its own random numbers: the same seed and index give the same flows,
+//! times and sizes, independent of the rest of the run.
 #![forbid(unsafe_code)]
 
 mod draw;
@@ -314,18 +314,19 @@ pub enum Action {
 /// A driver (a simulation, or threads with sockets) uses it as follows, with times that never
 /// decrease:
 ///
-/// 1. Create it with [`new`](WorkloadGenerator::new) and wait for [`next_time`](WorkloadGenerator::next_time).
-/// 2. At that time, and after each `received`, call [`poll`](WorkloadGenerator::poll) with the current time
-///    until it returns `None`, and execute each [`Action`] in order. Then call `next_time` again. A
-///    late driver gets all actions in the order in which they were due.
-/// 3. For a flow with a slot, call [`received`](WorkloadGenerator::received) once per `Open` and `Write` with
-///    bytes, in order, when the other end has read the last of those bytes. Failed flows are not
-///    reported, and the driver drops writes to them.
+/// 1. Create it with [`new`](WorkloadGenerator::new) and wait for
+///    [`next_time`](WorkloadGenerator::next_time).
+/// 2. At that time, and after each `received`, call [`poll`](WorkloadGenerator::poll) with the
+///    current time until it returns `None`, and execute each [`Action`] in order. Then call
+///    `next_time` again. A late driver gets all actions in the order in which they were due.
+/// 3. For a flow with a slot, call [`received`](WorkloadGenerator::received) once per `Open` and
+///    `Write` with bytes, in order, when the other end has read the last of those bytes. Failed
+///    flows are not reported, and the driver drops writes to them.
 ///
-/// [`exchanges`](WorkloadGenerator::exchanges) and [`messages`](WorkloadGenerator::messages) return the results that
-/// the workload records itself. For all other flows the driver knows size, start and end. A run
-/// until completion is over when the workload has [`ended`](WorkloadGenerator::ended) and each of its flows
-/// with `finish` has arrived or failed.
+/// [`exchanges`](WorkloadGenerator::exchanges) and [`messages`](WorkloadGenerator::messages) return
+/// the results that the workload records itself. For all other flows the driver knows size, start
+/// and end. A run until completion is over when the workload has
+/// [`ended`](WorkloadGenerator::ended) and each of its flows with `finish` has arrived or failed.
 #[derive(Debug)]
 pub struct WorkloadGenerator {
     pairs: Pairs,
@@ -454,7 +455,8 @@ impl WorkloadGenerator {
     }
 
     /// Returns the next due action. Call it until it returns `None`, at each
-    /// [`next_time`](WorkloadGenerator::next_time) and after each [`received`](WorkloadGenerator::received).
+    /// [`next_time`](WorkloadGenerator::next_time) and after each
+    /// [`received`](WorkloadGenerator::received).
     pub fn poll(&mut self, now: Time) -> Option<Action> {
         match &mut self.machine {
             WorkloadMachine::Open(open) => open.poll(now, &self.pairs),

@@ -49,8 +49,8 @@ pub(crate) struct MessageWorkload {
     most: u64,
     span: ActiveTime,
     random: Pcg64,
-    /// Random numbers of [`ConnectionPolicy::Random`], separate so that arrivals and sizes do not depend on the
-    /// policy.
+    /// Random numbers of [`ConnectionPolicy::Random`], separate so that arrivals and sizes do not
+    /// depend on the policy.
     servers: Pcg64,
     /// Arrival time of the next message.
     next: Option<Time>,

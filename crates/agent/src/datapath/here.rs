@@ -20,8 +20,8 @@ pub struct Delays {
 }
 
 /// Channel to an agent of this thread. The agent runs between the calls of flows, in
-/// [`look`](AgentChannel::look) and [`flush`](AgentChannel::flush): a slow agent delays them. The queue holds at most
-/// the reports of a turn, or of the delay.
+/// [`look`](AgentChannel::look) and [`flush`](AgentChannel::flush): a slow agent delays them. The
+/// queue holds at most the reports of a turn, or of the delay.
 pub struct InlineChannel {
     /// The agent.
     pub agent: Agent,

@@ -204,8 +204,8 @@ impl Election {
         self.role == Role::Watcher && self.hears()
     }
 
-    /// Evaluates the last [`DETECTION_SAMPLES`] samples, of which `count` are new, as a pulser. May yield the
-    /// role.
+    /// Evaluates the last [`DETECTION_SAMPLES`] samples, of which `count` are new, as a pulser. May
+    /// yield the role.
     pub fn as_pulser(&mut self, now: Time, spectra: &Spectra<'_>, mode: NimbusMode, count: u32) {
         let mine = tones(mode)[self.tone];
         let all = band(TONE_BAND_HZ_MIN, TONE_BAND_HZ_MAX);

@@ -108,8 +108,8 @@ impl PassThrough {
     }
 
     /// Returns true if a bundle in traffic-passing mode should leave it. `reading` covers the whole
-    /// window, `count` samples after the last reading. `lately` covers the last [`RESPONSE_SAMPLES`] samples,
-    /// in which this bundle always pulsed.
+    /// window, `count` samples after the last reading. `lately` covers the last
+    /// [`RESPONSE_SAMPLES`] samples, in which this bundle always pulsed.
     pub fn leaves(
         &mut self,
         reading: &Reading,

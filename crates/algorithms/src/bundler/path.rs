@@ -51,14 +51,14 @@ pub(super) struct PathEstimate {
     last: f64,
     /// Base RTT, seconds; 0 before the first sample.
     shortest: f64,
-    /// Minimum of the current and of the previous [`BASE_RTT_SUB_WINDOW`] without a limit, seconds, and the end of
-    /// the current one.
+    /// Minimum of the current and of the previous [`BASE_RTT_SUB_WINDOW`] without a limit, seconds,
+    /// and the end of the current one.
     recent: f64,
     before: f64,
     ends: Time,
     /// True if the noise was known when the base RTT was measured. A limit may begin before that.
-    /// The base RTT is then measured once the site has sent less than its rate for [`EMPTY_BACKLOG_PERIOD`], or by
-    /// a drain.
+    /// The base RTT is then measured once the site has sent less than its rate for
+    /// [`EMPTY_BACKLOG_PERIOD`], or by a drain.
     checked: bool,
     /// Last time with a backlog.
     busy: Time,

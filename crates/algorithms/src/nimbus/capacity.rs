@@ -12,9 +12,9 @@ use ccplane_units::{Duration, Time};
 
 use super::elasticity;
 
-/// Length of one part of the maximum filter; a rate expires after [`FILTER_PARTS`] of them. Long enough
-/// that every 5 s window in it may have been disturbed. If the flow is alone, a decrease of the
-/// capacity is recognized sooner.
+/// Length of one part of the maximum filter; a rate expires after [`FILTER_PARTS`] of them. Long
+/// enough that every 5 s window in it may have been disturbed. If the flow is alone, a decrease of
+/// the capacity is recognized sooner.
 const FILTER_PART_LENGTH: Duration = Duration::from_secs(10);
 const FILTER_PARTS: usize = 3;
 /// Gain of the moving average of R (reference, branch master): 50 ms, so that a burst of ACKs is

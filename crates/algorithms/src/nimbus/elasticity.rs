@@ -128,7 +128,8 @@ impl Detector {
         }
     }
 
-    /// Adds the sample of one [`SAMPLE_INTERVAL`]. A sample without valid rates repeats the previous one.
+    /// Adds the sample of one [`SAMPLE_INTERVAL`]. A sample without valid rates repeats the
+    /// previous one.
     pub fn push(&mut self, sample: Sample) {
         let good = |rate: f32| rate.is_finite() && rate > 0.0;
         let sample = match good(sample.sent) && good(sample.received) {

@@ -76,8 +76,9 @@ impl Losses {
 /// Standard errors by which a slope must differ from 0 to be significant. A smaller value follows
 /// the path's jitter. A larger one misses a queue that grows by a few percent of the rate.
 const SLOPE_STANDARD_ERRORS: f64 = 2.0;
-/// Addition to [`SLOPE_STANDARD_ERRORS`] at one degree of freedom, in inverse proportion for more, because the error
-/// is itself an estimate. Approximates the 97.5 % quantile of Student's t distribution.
+/// Addition to [`SLOPE_STANDARD_ERRORS`] at one degree of freedom, in inverse proportion for more,
+/// because the error is itself an estimate. Approximates the 97.5 % quantile of Student's t
+/// distribution.
 const SMALL_SAMPLE_CORRECTION: f64 = 3.0;
 /// Largest correlation of neighbouring samples that the error accounts for. The kinked line of a
 /// queue that fills or empties within the interval also has correlated residuals.

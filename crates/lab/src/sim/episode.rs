@@ -10,8 +10,8 @@ use crate::scenario::Scenario;
 
 /// A simulation of a scenario's first contender, at its beginning.
 ///
-/// Its window comes from an [`Outside`](ccplane_algorithms::outside::ExternalControl) in the registry. The
-/// same scenario, seed and decisions give the same bytes.
+/// Its window comes from an [`Outside`](ccplane_algorithms::outside::ExternalControl) in the
+/// registry. The same scenario, seed and decisions give the same bytes.
 #[derive(Debug)]
 pub struct Episode {
     sim: Simulation,

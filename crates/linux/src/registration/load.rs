@@ -112,8 +112,8 @@ pub struct RegistrationOptions {
     pub pin: bool,
     /// Lets processes without CAP_NET_ADMIN select the algorithm.
     pub unrestricted: bool,
-    /// Reads the timestamps that [`Stamps`](crate::stamp::StampPrograms) leaves in socket storage. `None`
-    /// costs nothing.
+    /// Reads the timestamps that [`Stamps`](crate::stamp::StampPrograms) leaves in socket storage.
+    /// `None` costs nothing.
     pub stamps: Option<Storage>,
 }
 

@@ -1,5 +1,5 @@
-//! The same packets on a [`QuicPath`]: a QUIC stack next to the simulated sender numbers the packets
-//! and treats received ACKs as ACKs of the packets that had arrived.
+//! The same packets on a [`QuicPath`]: a QUIC stack next to the simulated sender numbers the
+//! packets and treats received ACKs as ACKs of the packets that had arrived.
 
 use std::collections::BTreeMap;
 

@@ -87,8 +87,8 @@ fn name(line: &ChartSeries) -> &str {
     }
 }
 
-/// Draws the lines at a resolution of 1/[`UNIT_PARTS`] unit, in an element whose view box the script
-/// narrows.
+/// Draws the lines at a resolution of 1/[`UNIT_PARTS`] unit, in an element whose view box the
+/// script narrows.
 pub(super) fn lines(out: &mut String, chart: &Chart, top: f64, layout: &Layout) {
     let (width, height) = (layout.width - MARGIN_LEFT - MARGIN_RIGHT, layout.inside);
     let _ = writeln!(
@@ -193,8 +193,8 @@ pub struct Key<'a> {
     pub look: SeriesStyle,
 }
 
-/// Renders the keys of a page; a line names its key by index ([`of`](ChartSeries::of)). The script makes
-/// them hide lines; without it they are a legend.
+/// Renders the keys of a page; a line names its key by index ([`of`](ChartSeries::of)). The script
+/// makes them hide lines; without it they are a legend.
 pub fn keys(keys: &[Key<'_>]) -> String {
     let mut out = String::from("<div class=\"keys\" aria-label=\"Press to hide or show\">");
     for key in keys {

@@ -323,7 +323,8 @@ impl Flight {
         self.una_offset += bytes;
     }
 
-    /// Acknowledges the first segment. [`Flight::advance_next`] must follow, as `una` may pass `next`.
+    /// Acknowledges the first segment. [`Flight::advance_next`] must follow, as `una` may pass
+    /// `next`.
     pub fn step(&mut self) -> SentSegment {
         debug_assert!(self.una != self.cut, "only what was cut is acknowledged");
         let sent = *self.get(self.una);

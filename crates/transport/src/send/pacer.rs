@@ -34,9 +34,10 @@ const BATCH_BYTES_LOG_MAX: u32 = 16;
 /// Minimum number of batches per SRTT.
 const BATCHES_PER_SRTT_MIN: u64 = 4;
 
-/// If the minimum RTT is below 2^9 µs, [`BATCH_BYTES_LOG_MAX`] limits a batch instead of [`BATCHES_PER_SRTT_MIN`]. The limit
-/// halves with every further 2^9 µs (Linux's `tcp_tso_rtt_log`). Such a path lies within a room:
-/// losses are repaired quickly there, and a quarter of its RTT would be one or two packets.
+/// If the minimum RTT is below 2^9 µs, [`BATCH_BYTES_LOG_MAX`] limits a batch instead of
+/// [`BATCHES_PER_SRTT_MIN`]. The limit halves with every further 2^9 µs (Linux's
+/// `tcp_tso_rtt_log`). Such a path lies within a room: losses are repaired quickly there, and a
+/// quarter of its RTT would be one or two packets.
 const NEAR_RTT_MICROS_LOG: u32 = 9;
 
 /// Maximum delay of the next packet due to a rate set by the control, as in Linux's fq. The next

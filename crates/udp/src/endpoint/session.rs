@@ -505,8 +505,8 @@ impl Session {
 }
 
 /// Returns the datagram size for a peer whose MSS is `theirs`, if datagrams of `size` bytes
-/// correspond to an MSS of `ours`. Peers with a smaller MSS than [`PEER_MSS_MIN`] still get segments
-/// of that minimum.
+/// correspond to an MSS of `ours`. Peers with a smaller MSS than [`PEER_MSS_MIN`] still get
+/// segments of that minimum.
 fn taken(size: usize, ours: u16, theirs: u16) -> usize {
     size.saturating_sub(usize::from(ours)) + usize::from(theirs.max(PEER_MSS_MIN))
 }

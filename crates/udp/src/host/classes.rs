@@ -1,5 +1,5 @@
-//! Lower priority classes of a [`UdpHost`]. Reads the DSCP with which their segments arrive, and sends
-//! them only while no class 0 data waits and little lower-class data is queued in the kernel.
+//! Lower priority classes of a [`UdpHost`]. Reads the DSCP with which their segments arrive, and
+//! sends them only while no class 0 data waits and little lower-class data is queued in the kernel.
 
 use std::io;
 
@@ -87,8 +87,8 @@ impl UdpHost {
     }
 
     /// Sends lower-class data, highest priority first, within the limit on bytes queued in the
-    /// kernel and at most [`BURST_SEGMENTS`] segments, so that class 0 is served again soon. Returns true if
-    /// there was anything.
+    /// kernel and at most [`BURST_SEGMENTS`] segments, so that class 0 is served again soon.
+    /// Returns true if there was anything.
     pub(super) fn transmit_low(&mut self) -> Result<bool, UdpError> {
         let now = self.clock.now();
         let waits = match self.classes.in_use && !self.blocked {

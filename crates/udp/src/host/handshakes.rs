@@ -1,7 +1,7 @@
 //! Hellos of unverified clients, separate from the datagrams of connections.
 //!
-//! Under TLS a listening [`UdpHost`] receives them on a second socket, which also sends the answers. A
-//! flood fills only that socket's buffers and gets a bounded share of the thread's time.
+//! Under TLS a listening [`UdpHost`] receives them on a second socket, which also sends the
+//! answers. A flood fills only that socket's buffers and gets a bounded share of the thread's time.
 
 use std::net::SocketAddr;
 

@@ -1,5 +1,5 @@
-//! Send path of a [`UdpHost`]: connection by connection, into batches of equal destination, size and
-//! marks.
+//! Send path of a [`UdpHost`]: connection by connection, into batches of equal destination, size
+//! and marks.
 
 use std::io;
 

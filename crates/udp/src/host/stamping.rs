@@ -1,5 +1,5 @@
-//! Timestamps of a [`UdpHost`]: when its socket reports them, how they are read, and immediate ACKs of
-//! timestamped data.
+//! Timestamps of a [`UdpHost`]: when its socket reports them, how they are read, and immediate ACKs
+//! of timestamped data.
 
 use std::io;
 

@@ -18,8 +18,8 @@ use ccplane_transport::{ConnectionState, Proof, Segment, SegmentKind, SegmentPar
 
 impl UdpHost {
     /// Sets the pause of the path MTU search after three unanswered probes, or after a handshake
-    /// that found a reduced size; [`RAISE`](crate::PMTU_RAISE_TIMER) by default. Applies to connections opened
-    /// later; shorter pauses are for tests.
+    /// that found a reduced size; [`RAISE`](crate::PMTU_RAISE_TIMER) by default. Applies to
+    /// connections opened later; shorter pauses are for tests.
     pub fn search_paths_after(&mut self, raise: Duration) {
         self.raise = raise;
     }
