@@ -4,14 +4,14 @@ use ccplane_qdisc::{DelayModel, LineSpec, LossModel};
 
 use crate::network::{LinkId, NodeId};
 
-/// Change of the network.
+/// Change of a network's links or routes.
 #[derive(Clone, Debug)]
 pub enum NetworkChange {
     /// Replaces the line of a link. Queued packets are replanned; bytes already transmitted stay
     /// transmitted.
     Line(LinkId, LineSpec),
-    /// Replaces the delay of a link for packets that have not left the queue. It causes no
-    /// reordering.
+    /// Replaces the delay of a link for packets still in its queue. Later packets never overtake
+    /// earlier ones.
     Delay(LinkId, DelayModel),
     /// Replaces the random loss of a link.
     Loss(LinkId, LossModel),
@@ -20,7 +20,7 @@ pub enum NetworkChange {
     Down(LinkId),
     /// Brings a link up.
     Up(LinkId),
-    /// Routes packets at the first node over this link if they are for the second, a host.
+    /// Routes packets at the first node to the second, a host, over this link.
     Route(NodeId, NodeId, LinkId),
 }
 

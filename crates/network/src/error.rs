@@ -1,8 +1,8 @@
-//! Mistakes in a network.
+//! Errors in the description of a network.
 
 use ccplane_qdisc::QueueSpecError;
 
-/// Why a network cannot be built.
+/// Reason that a network cannot be built.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum NetworkError {
@@ -20,9 +20,9 @@ pub enum NetworkError {
     Unknown {
         /// `node` or `link`.
         what: &'static str,
-        /// Its number.
+        /// Its number, counted from 0.
         number: u32,
-        /// How many there are.
+        /// Number of nodes or links in the network.
         count: usize,
     },
     /// A line has a rate of zero.
@@ -73,11 +73,11 @@ pub enum NetworkError {
         "{what} would take about {needed} MB of memory and {limit} MB are allowed; make it smaller, or raise `memory_limit`"
     )]
     TooLarge {
-        /// What is large.
+        /// Part that is too large.
         what: String,
-        /// MB it would take.
+        /// Memory it would take, MB.
         needed: u64,
-        /// MB allowed.
+        /// Memory limit, MB.
         limit: u64,
     },
     /// A topology has an invalid shape.

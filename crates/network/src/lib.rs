@@ -1,7 +1,8 @@
-//! Networks as plain values: hosts, switches and links, the usual topologies, shortest paths.
+//! Descriptions of networks: hosts, switches and links, common topologies, shortest paths.
 //!
-//! A [`Network`] is a description. The simulator runs it; a scenario's plan is made of it on every
-//! backend, so that names, numbers of nodes and a link's random numbers are the same everywhere.
+//! A [`Network`] is a plain value. The simulator runs it, and every backend plans a scenario from
+//! it, so node names, node numbers and the random numbers of each link are the same on all
+//! backends.
 #![forbid(unsafe_code)]
 
 mod change;

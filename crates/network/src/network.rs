@@ -1,4 +1,4 @@
-//! The description of a network: hosts, switches, links.
+//! Description of a network: hosts, switches, links.
 
 use std::collections::BTreeMap;
 
@@ -30,11 +30,11 @@ impl LinkId {
     }
 }
 
-/// One direction of a link: a queue, the line that serves it, and the propagation delay behind it.
+/// One direction of a link: a queue, the line that serves it, and a propagation delay.
 ///
-/// A packet is lost at random, queued, or dropped by the queue. It arrives `delay` after its last
-/// bit was sent. A host's own link requests packets only when the line can send them, so its
-/// queue stays short, as with Linux' byte queue limits.
+/// Random loss is applied before the queue. A packet arrives `delay` after the transmission of its
+/// last bit. A host's own link requests packets only when the line can send them, so its queue
+/// stays short, as with Linux's byte queue limits (BQL).
 #[derive(Clone, Debug, PartialEq)]
 pub struct LinkSpec {
     /// Line that serves the queue.
@@ -49,15 +49,15 @@ pub struct LinkSpec {
     pub rtt: Duration,
     /// MTU, bytes. A queue that cannot hold one such packet is rejected.
     pub mtu: u32,
-    /// Change of the class marking before the queue.
+    /// Rewriting of the class marking before the queue.
     pub remark: Remark,
 }
 
 /// Value in a [`Remark`] for classes whose packets are dropped.
 const DROPPED_CLASS: u8 = u8::MAX;
 
-/// Treatment of the class marking (DSCP) by a router. The sender's original class stays in the
-/// simulated packet, for its receiver only.
+/// Treatment of the class marking (DSCP) by a router. The simulated packet also carries the
+/// sender's original class, which only its receiver reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Remark([u8; CLASS_COUNT as usize]);
 
@@ -163,9 +163,7 @@ pub enum Spread {
     PerPacket,
 }
 
-/// Builder of a network.
-///
-/// Mistakes are reported by [`Network::routing`], with the names given here.
+/// Builder of a network. [`Network::routing`] reports errors, with the names given here.
 #[derive(Clone, Debug, Default)]
 pub struct Network {
     pub(crate) nodes: Vec<NetworkNode>,

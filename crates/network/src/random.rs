@@ -1,4 +1,5 @@
-//! Seeds: a separate stream per purpose, so that more draws for one do not affect the others.
+//! Seeds. Each purpose has its own stream, so additional draws for one purpose leave the others
+//! unchanged.
 
 /// Mixes the bits of a seed: the finaliser of SplitMix64 (Steele, Lea and Flood 2014, figure 16,
 /// with David Stafford's constants "Mix13").
@@ -22,19 +23,19 @@ pub const fn below(uniform: u32, count: u32) -> u32 {
 pub enum Purpose {
     /// Loss at a link.
     Loss = 1,
-    /// A queue that draws.
+    /// Random decisions of a queue.
     Queue = 2,
-    /// The choice among paths of equal length.
+    /// Choice among equal-cost paths.
     Paths = 3,
     /// Jitter of a link.
     Delay = 4,
-    /// A host's time stamps.
+    /// Errors of a host's time stamps.
     Stamps = 5,
     /// Proofs of receipt.
     Nonces = 6,
 }
 
-/// Returns the seed of the user `which` for this purpose.
+/// Returns the seed of stream number `which` for this purpose.
 pub const fn seed(seed: u64, purpose: Purpose, which: u32) -> u64 {
     mix(mix(seed ^ ((purpose as u64) << 56)).wrapping_add(which as u64))
 }

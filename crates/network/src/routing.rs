@@ -1,8 +1,7 @@
 //! Routing: shortest paths by hop count, in flat tables.
 //!
-//! Hosts with the same access switch share one destination entry at all other nodes, so that the
-//! tables of a fat tree fit into the processor's cache. Among equal-cost links the packet's hash
-//! decides.
+//! Hosts with the same access switch share one destination entry at all other nodes, so the tables
+//! of a fat tree fit into the processor's cache. The packet's hash selects among equal-cost links.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -14,19 +13,19 @@ use crate::{NetworkError, random};
 
 const ABSENT_INDEX: u32 = u32::MAX;
 
-/// Bytes that a network may take unless a caller sets another limit: 4 GB.
+/// Default memory limit of a network: 4 GB.
 pub const MEMORY_LIMIT_DEFAULT_BYTES: u64 = 4_000_000_000;
 
-/// Memory of a link in a simulation.
+/// Memory per link in a simulation, bytes.
 const LINK_BYTES: u64 = 500;
 
-/// Nodes or links at most: the simulator's events have 28 bits for them.
+/// Maximum number of nodes and of links: the simulator's events store them in 28 bits.
 pub const NODES_MAX: usize = 1 << 28;
 
 /// Routing tables of all nodes.
 #[derive(Debug, Default)]
 pub struct Routing {
-    /// Row of each node in the table; none for hosts with one link.
+    /// Row of each node in the table; `ABSENT_INDEX` for hosts with one link.
     rows: Vec<u32>,
     destinations: Vec<Destination>,
     groups: usize,
@@ -47,8 +46,8 @@ struct Destination {
     up: u32,
 }
 
-/// Equal-cost links of a row towards a group: `count` entries from `first`, at `left` hops from the
-/// destination.
+/// Equal-cost links of a row towards a group: `count` entries starting at `first`, `left` hops from
+/// the destination.
 #[derive(Clone, Copy, Debug, Default)]
 struct Choice {
     first: u32,
@@ -382,7 +381,7 @@ pub struct NetworkPath {
 }
 
 impl NetworkPath {
-    /// Returns the path of these links, of which each has this delay and this rate.
+    /// Returns the path over these links, with the given delay and rate per link.
     pub fn over(
         links: &[u32],
         delay: impl Fn(u32) -> Duration,
@@ -403,8 +402,8 @@ impl NetworkPath {
 }
 
 impl Network {
-    /// Checks the network and returns its routing tables. A network whose tables and links take
-    /// more than this many bytes is refused.
+    /// Checks the network and returns its routing tables. Returns an error if tables and links
+    /// together take more than `memory_limit` bytes.
     pub fn routing(&self, memory_limit: u64) -> Result<Routing, NetworkError> {
         self.check()?;
         self.check_routes()?;
@@ -420,7 +419,7 @@ impl Network {
         Routing::new(self, |_| true)
     }
 
-    /// Returns an error if a change of the route at `at` to the host `to` makes a loop.
+    /// Returns an error if changing the route at `at` to the host `to` creates a loop.
     pub fn check_route(&self, at: NodeId, to: NodeId, link: LinkId) -> Result<(), NetworkError> {
         let mut network = self.clone();
         network.route(at, to, link);
@@ -428,7 +427,7 @@ impl Network {
         Routing::new(&network, |_| true).map(drop)
     }
 
-    /// Returns the path between two hosts without queues.
+    /// Returns the path between two hosts, without queueing.
     pub fn path(
         &self,
         routing: &Routing,
@@ -444,7 +443,7 @@ impl Network {
         ))
     }
 
-    /// Checks the explicit routes as far as possible without tables.
+    /// Checks those properties of the explicit routes that need no routing table.
     fn check_routes(&self) -> Result<(), NetworkError> {
         let network = self;
         for route in &network.routes {

@@ -176,12 +176,12 @@ pub fn fat_tree(k: u32, access: &LinkSpec, fabric: &LinkSpec) -> Result<Network,
     Ok(network)
 }
 
-/// Three-tier tree of 192 hosts and 56 switches, modelled on the one of DX (slide 30): 8 cores, 16
-/// aggregation switches, and 32 top-of-rack switches with 6 hosts each. All links have 10 Gbit/s. A
-/// pod has 4 racks and 2 aggregation switches, the first connected to the even cores, the second to
-/// the odd ones. Delays (4 µs per link, plus 1 µs at a host) and buffers (250 packets of 1538 bytes
-/// per port) follow the same group's ExpressPass (2017). Paths are chosen per flow and are
-/// symmetric.
+/// Three-tier tree of 192 hosts and 56 switches, modelled on the topology of DX (slide 30): 8
+/// cores, 16 aggregation switches, and 32 top-of-rack switches with 6 hosts each. All links have 10
+/// Gbit/s. A pod has 4 racks and 2 aggregation switches, the first connected to the even cores, the
+/// second to the odd ones. Delays (4 µs per link, plus 1 µs at a host) and buffers (250 packets of
+/// 1538 bytes per port) follow ExpressPass (2017) by the same group. Paths are chosen per flow and
+/// are symmetric.
 pub fn tree_192(queue: QueueSpec) -> Network {
     tree_192_with(queue, TREE_192_HOST_DELAY, TREE_192_FABRIC_DELAY)
 }
@@ -236,12 +236,12 @@ pub const TREE_192_QUEUE: QueueSpec = QueueSpec::DropTail(Size::Bytes(250 * 1_53
 /// Internet-2 network of RC3's simulations: routers `core0..core9` and 16 links of 10 ms. The link
 /// rates (Mbit/s) are taken from the authors' `wan-internet2` scripts and equalise the load of all
 /// links. Each router has ten hosts `host<core>-<n>` at 1 Gbit/s and 1 ms. `queue` is the queue of
-/// a router; the paper used 5 MB.
+/// each router; the paper used 5 MB.
 ///
 /// The rates are multiples of 1111 Mbit/s, the traffic from the ten hosts of a router to one of the
-/// nine others at full load, so they give the number of router pairs that a link serves. Exactly
-/// one choice of shortest paths matches these numbers. Explicit routes select it where two routers
-/// have several shortest paths.
+/// nine other routers at full load. A link's rate therefore gives the number of router pairs that
+/// it serves, and exactly one choice of shortest paths matches these numbers. Explicit routes
+/// select it where two routers have several shortest paths.
 pub fn internet2(queue: QueueSpec) -> Network {
     const LINKS: [(usize, usize, u64); 16] = [
         (0, 1, 5_556),
@@ -380,7 +380,7 @@ mod tests {
     use super::*;
     use crate::routing::Routing;
 
-    /// Each link has 1111 Mbit/s per router pair whose traffic it carries.
+    /// Each link has 1111 Mbit/s per router pair that uses it.
     #[test]
     fn internet2_has_rates_that_its_routes_load_alike() {
         let network = internet2(INTERNET2_QUEUE);

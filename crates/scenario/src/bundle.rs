@@ -1,4 +1,4 @@
-//! Bundles: two switches between which all traffic of a site is paced by its own box.
+//! Bundles: a sendbox at one switch paces all traffic of a site towards a receivebox at another.
 
 use std::ops::Range;
 
@@ -11,52 +11,53 @@ use crate::context::{CheckContext, name};
 use crate::file;
 use crate::{Contender, Name, Problem};
 
-/// Most bytes that a tunnel adds: WireGuard over IPv6 adds 80, a chain of tunnels some hundred.
+/// Maximum overhead of a tunnel, bytes. WireGuard over IPv6 adds 80, a chain of tunnels a few
+/// hundred.
 const TUNNEL_OVERHEAD_BYTES_MAX: u64 = 1_000;
 
-/// A sendbox at one switch, a receivebox at another.
+/// Bundle between a sendbox at one switch and a receivebox at another.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BundleSettings {
-    /// The sendbox' switch.
+    /// Switch of the sendbox.
     pub from: Name,
-    /// The receivebox'.
+    /// Switch of the receivebox.
     pub to: Name,
-    /// Who steers it; `None`: the contenders, one after the other.
+    /// Algorithm of the bundle; `None`: the contenders, one per run.
     pub algorithm: Option<Contender>,
-    /// Who controls the workloads that name no algorithm, while contenders steer the bundle.
+    /// Congestion control of workloads without an algorithm while contenders steer the bundle.
     pub hosts: Contender,
-    /// What schedules its queue; `None`: the sendbox' own.
+    /// Queue discipline of the sendbox; `None` selects the sendbox's default.
     pub queue: Option<QueueSpec>,
-    /// Its classes, by the bands of packets; none: all are of one.
+    /// Classes of the queue, selected by the packets' bands; empty for a single class.
     pub classes: Vec<BundleClass>,
-    /// Bytes that the tunnel adds to each packet.
+    /// Bytes that the tunnel adds per packet.
     pub overhead: u32,
-    /// The least limit; `None`: the sendbox' own.
+    /// Minimum of the rate limit; `None` selects the sendbox's default.
     pub min: Option<Rate>,
-    /// The highest.
+    /// Maximum of the rate limit.
     pub max: Option<Rate>,
-    /// It measures and limits nothing.
+    /// True if the sendbox measures and never limits.
     pub observe: bool,
-    /// Boundaries are chosen by a hash of the header, as in the paper, and not by the tunnel's
-    /// counter.
+    /// True if epoch boundaries are chosen by a hash of the header, as in the paper, instead of by
+    /// the tunnel's packet counter.
     pub by_hash: bool,
-    /// Where it stands in the file.
+    /// Bytes of the bundle's table in the file.
     pub span: Range<usize>,
 }
 
 /// A class of a bundle's queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BundleClass {
-    /// 0 is served first.
+    /// Priority level; level 0 is served first.
     pub level: u8,
-    /// Its share of its level.
+    /// Weight within the level.
     pub weight: u32,
-    /// Its queue; `None`: the bundle's.
+    /// Queue of the class; `None`: the bundle's queue.
     pub queue: Option<QueueSpec>,
 }
 
 impl BundleSettings {
-    /// The queues of all classes; `own` is that of a bundle that names none.
+    /// Returns the queues of all classes. `own` is the default for a bundle that names no queue.
     pub fn queues(&self, own: QueueSpec) -> ClassesSpec {
         let own = self.queue.unwrap_or(own);
         if self.classes.is_empty() {
@@ -72,7 +73,7 @@ impl BundleSettings {
         }
     }
 
-    /// `site a -> site b`
+    /// Returns the title `site a -> site b`.
     pub fn title(&self) -> String {
         format!("{} -> {}", self.from.text, self.to.text)
     }

@@ -1,13 +1,13 @@
-//! A cellular link that nobody has recorded: delivery opportunities in Mahimahi's format, drawn
-//! from a seed.
+//! Synthetic cellular links: delivery opportunities in Mahimahi's format, drawn from a seed.
 //!
-//! Recorded traces belong to those who recorded them. This synthetic one serves where an experiment
-//! needs a link whose rate varies as a mobile phone's does and no trace is given. Its rate is a
-//! mean times the exponential of two Ornstein-Uhlenbeck processes: one of seconds (who else is in
-//! the cell, and where the phone is), one of a fraction of a second (fading). Opportunities are a
-//! Poisson process of that rate. Sometimes the link is silent for a while (hand-overs). Statistics
-//! over 140 s, of the default with seeds 1 to 5 and of the Verizon LTE downlink that Mahimahi's
-//! authors recorded (Winstein, Sivaraman, Balakrishnan, NSDI 2013):
+//! Recorded traces belong to the people who recorded them. A synthetic trace serves experiments
+//! that need a link with the rate variation of a mobile phone and have no trace. Its rate is a mean
+//! times the exponential of two Ornstein-Uhlenbeck processes: one with a time constant of seconds
+//! (load of the cell, position of the phone), one with a fraction of a second (fading).
+//! Opportunities are a Poisson process of that rate. Occasionally the link is silent for a while
+//! (hand-overs). The table compares statistics over 140 s: the default trace with seeds 1 to 5, and
+//! the Verizon LTE downlink recorded by Mahimahi's authors (Winstein, Sivaraman, Balakrishnan, NSDI
+//! 2013).
 //!
 //! | | generated | recorded |
 //! | --- | --- | --- |
@@ -16,8 +16,7 @@
 //! | correlation of neighbouring 100 ms | 0.7 to 0.95 | 0.87 |
 //! | 20 ms without an opportunity | 3 to 12 % | 7 % |
 //!
-//! It is no model of any particular network: two algorithms compared over it are compared over a
-//! link of this kind.
+//! The trace models no particular network; results over it apply to this kind of link.
 
 use std::fmt::Write;
 use std::sync::Arc;
@@ -27,19 +26,19 @@ use ccplane_units::{Duration, Rate};
 use rand_pcg::Pcg64;
 use rand_pcg::rand_core::Rng;
 
-/// What a link of this kind is like.
+/// Parameters of a synthetic cellular trace.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Cellular {
-    /// The trace's mean rate.
+    /// Mean rate of the trace.
     pub mean: Rate,
-    /// Length of the trace; whoever replays it longer begins again.
+    /// Length of the trace; a longer run repeats it.
     pub length: Duration,
-    /// Where its random numbers begin.
+    /// Seed of the random numbers.
     pub seed: u64,
 }
 
 impl Default for Cellular {
-    /// 5 Mbit/s for 140 s, as the recorded one.
+    /// Returns the parameters of the recorded trace: 5 Mbit/s for 140 s.
     fn default() -> Cellular {
         Cellular {
             mean: Rate::from_bits_per_sec(5_000_000),
@@ -49,28 +48,31 @@ impl Default for Cellular {
     }
 }
 
-/// A step of the rate, ms: shorter than the fastest that moves, longer than an opportunity's unit.
+/// Step of the rate, ms: shorter than the time constant of fading, longer than the millisecond of
+/// Mahimahi's format.
 const STEP_MS: u64 = 10;
-/// Deviation (of the logarithm) and time constant (ms) of the slow part. More deviation, and the
-/// link spends its time near standstill; a longer time, and a minute has one state only.
+/// Slow part: standard deviation of the logarithm, and time constant in ms. With a larger deviation
+/// the link is nearly idle most of the time; with a longer time constant a minute shows only one
+/// state.
 const SLOW_RATE_PROCESS: (f64, f64) = (0.55, 4_000.0);
-/// The same of the fast part. A much shorter time would be averaged away over a round trip.
+/// Fast part, in the same units. A much shorter time constant would average out over a round trip.
 const FAST_RATE_PROCESS: (f64, f64) = (0.5, 300.0);
-/// Silences a second, and their mean length, ms. Half of the recorded trace's silent time is in
+/// Silences per second, and their mean length in ms. Half of the recorded trace's silent time is in
 /// such gaps.
 const SILENCE_PROCESS: (f64, f64) = (0.4, 60.0);
-/// Bytes of an opportunity in Mahimahi's format.
+/// Bytes per opportunity in Mahimahi's format.
 const OPPORTUNITY_BYTES: f64 = 1_500.0;
-/// The stream of random numbers; another purpose takes another.
+/// Random number stream of this generator.
 const RATE_STREAM: u128 = 0x6365_6c6c;
 
 impl Cellular {
-    /// The trace as a file would have it: a line for each opportunity, its time in milliseconds.
+    /// Returns the trace as the text of a Mahimahi file: one opportunity per line, time in
+    /// milliseconds.
     pub fn mahimahi(&self) -> String {
         let mut random = Pcg64::new(u128::from(self.seed), RATE_STREAM);
         let length = (self.length.as_nanos() / 1_000_000).max(STEP_MS);
         let rates = rates(length, &mut random);
-        // So that the mean of this trace, and not only that of all traces, is the one asked for.
+        // Scales this trace to the requested mean; the process meets it only on average over seeds.
         let sum: f64 = rates.iter().sum();
         let wanted = self.mean.bytes_per_sec() as f64 / OPPORTUNITY_BYTES * length as f64 / 1e3;
         let scale = if sum > 0.0 { wanted / sum } else { 0.0 };
@@ -88,13 +90,13 @@ impl Cellular {
         text
     }
 
-    /// The same as a line. An error only where the length is zero.
+    /// Returns the trace as a line. Fails only if the length is zero.
     pub fn line(&self) -> Result<LineSpec, TraceError> {
         Ok(LineSpec::Trace(Arc::new(Trace::parse(&self.mahimahi())?)))
     }
 }
 
-/// The rate in each millisecond, in a unit of its own.
+/// Returns the relative rate in each millisecond.
 fn rates(length: u64, random: &mut Pcg64) -> Vec<f64> {
     let (mut slow, mut fast) = (
         SLOW_RATE_PROCESS.0 * normal(random),
@@ -118,23 +120,24 @@ fn rates(length: u64, random: &mut Pcg64) -> Vec<f64> {
     rates
 }
 
-/// A step of an Ornstein-Uhlenbeck process of this deviation and time constant.
+/// Advances an Ornstein-Uhlenbeck process of this deviation and time constant by one step.
 fn follow(x: f64, (deviation, time_ms): (f64, f64), random: &mut Pcg64) -> f64 {
     let keep = libm::exp(-(STEP_MS as f64) / time_ms);
     x * keep + deviation * (1.0 - keep * keep).sqrt() * normal(random)
 }
 
-/// Uniform over (0, 1].
+/// Draws uniformly from (0, 1].
 fn uniform(random: &mut Pcg64) -> f64 {
     ((random.next_u64() >> 11) + 1) as f64 / (1_u64 << 53) as f64
 }
 
-/// Of mean 1.
+/// Draws from the exponential distribution with mean 1.
 fn exponential(random: &mut Pcg64) -> f64 {
     -libm::log(uniform(random))
 }
 
-/// Of mean 0 and deviation 1 (Box and Muller, 1958; the second of the pair is not kept).
+/// Draws from the standard normal distribution (Box and Muller, 1958; one of the two deviates is
+/// discarded).
 fn normal(random: &mut Pcg64) -> f64 {
     (2.0 * exponential(random)).sqrt() * libm::cos(2.0 * std::f64::consts::PI * uniform(random))
 }
@@ -143,7 +146,7 @@ fn normal(random: &mut Pcg64) -> f64 {
 mod tests {
     use super::*;
 
-    /// Mbit/s in each window of so many ms.
+    /// Returns the rate in each window of `window` ms, Mbit/s.
     fn rates(text: &str, window: u64) -> Vec<f64> {
         let times: Vec<u64> = text.lines().map(|line| line.parse().unwrap()).collect();
         let mut bins = vec![0.0; (times.last().unwrap() / window) as usize];

@@ -1,5 +1,4 @@
-//! From the file to the scenario: each quantity against what makes sense, and against those it must
-//! agree with.
+//! Checks of a scenario file: the range of each quantity, and consistency between quantities.
 
 use ccplane_units::{Bytes, Duration};
 use toml::Spanned;
@@ -13,16 +12,17 @@ use crate::{
 };
 use crate::{Problem, SourceText};
 
-/// Looks at each flow in a run: enough for a page of 1,200 pixels.
+/// Default number of samples per flow and run: enough for a page of 1,200 pixels.
 const SAMPLES_PER_RUN: u64 = 1_000;
-/// Finer than this no picture shows, on a path of milliseconds.
+/// Maximum of the default sample interval. A chart of a path with an RTT of milliseconds shows no
+/// finer detail.
 const SAMPLE_INTERVAL_MAX: Duration = Duration::from_millis(20);
-/// Below, the looks cost more than the run.
+/// Minimum of the default sample interval; below it, sampling costs more than the run.
 const SAMPLE_INTERVAL_MIN: Duration = Duration::from_micros(10);
-/// A run of more looks than this is a mistake in units.
+/// Maximum number of samples per run. More suggest a mistake in units.
 const SAMPLES_MAX: u64 = 1_000_000;
 
-/// Checks a whole file.
+/// Checks a whole file and returns the scenario.
 pub(crate) fn scenario(
     source: SourceText<'_>,
     beside: FileLookup<'_>,
@@ -329,7 +329,8 @@ fn report(context: &CheckContext, written: &file::ReportEntry) -> Result<ReportO
     })
 }
 
-/// As Bundler reports them (EuroSys 2021, section 7.1): up to 10 kB, up to 1 MB, larger.
+/// Returns the size classes of Bundler (EuroSys 2021, section 7.1): up to 10 kB, up to 1 MB,
+/// larger.
 fn default_classes() -> Vec<Bytes> {
     vec![Bytes::new(10_000), Bytes::new(1_000_000)]
 }

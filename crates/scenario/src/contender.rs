@@ -1,34 +1,35 @@
-//! Who is compared: ccplane's algorithms with their parameters, and the datapath's own.
+//! Contenders: ccplane's algorithms with their parameters, and the datapath's native congestion
+//! controls.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// Which congestion control.
+/// Congestion control that a run compares with others.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Contender {
-    /// One of ccplane's: its name, then its parameters as the user wrote them.
+    /// Algorithm of ccplane.
     Ccplane {
-        /// As the registry knows it.
+        /// Name in the algorithm registry.
         name: String,
-        /// `key=value` pairs.
+        /// Parameters as `key=value` pairs, in the order and spelling of the user.
         parameters: Vec<(String, String)>,
     },
-    /// The kernel's own.
+    /// Congestion control of the datapath itself, such as the kernel's.
     Native {
-        /// As `TCP_CONGESTION` takes it.
+        /// Name for `TCP_CONGESTION`.
         name: String,
     },
 }
 
 impl Contender {
-    /// The kernel's own of this name.
+    /// Returns the datapath's congestion control of this name.
     pub fn native(name: &str) -> Contender {
         Contender::Native {
             name: name.to_owned(),
         }
     }
 
-    /// ccplane's of this name, as it comes.
+    /// Returns ccplane's algorithm of this name with default parameters.
     pub fn ccplane(name: &str) -> Contender {
         Contender::Ccplane {
             name: name.to_owned(),
@@ -36,7 +37,7 @@ impl Contender {
         }
     }
 
-    /// ccplane's of this name, with this parameter.
+    /// Returns ccplane's algorithm of this name with one parameter set.
     pub fn ccplane_with(name: &str, parameter: &str, value: &str) -> Contender {
         Contender::Ccplane {
             name: name.to_owned(),
@@ -44,15 +45,16 @@ impl Contender {
         }
     }
 
-    /// The algorithm without its parameters.
+    /// Returns the name of the algorithm without its parameters.
     pub fn algorithm(&self) -> &str {
         match self {
             Contender::Ccplane { name, .. } | Contender::Native { name } => name,
         }
     }
 
-    /// Name by which an agent in another process has it: with its parameters. The agent of a Python
-    /// file has the name of the file, and was started with the parameters.
+    /// Returns the name under which an agent in another process registers the algorithm, including
+    /// its parameters. The agent of a Python file registers the file name only, since it was
+    /// started with the parameters.
     pub fn agent_name(&self) -> String {
         match self {
             Contender::Ccplane { name, .. } if name.ends_with(".py") => name.clone(),
@@ -60,7 +62,7 @@ impl Contender {
         }
     }
 
-    /// Whether it is the kernel's own.
+    /// Returns true for a congestion control of the datapath itself.
     pub fn is_native(&self) -> bool {
         matches!(self, Contender::Native { .. })
     }
@@ -80,7 +82,7 @@ impl fmt::Display for Contender {
     }
 }
 
-/// Text that names no contender.
+/// Error for a text that is not a valid contender.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "`{0}` names no contender; write an algorithm (`reno`), one with parameters (`reno:report=acks`), or the kernel's own (`native:reno`)"
@@ -90,7 +92,7 @@ pub struct BadContender(String);
 impl FromStr for Contender {
     type Err = BadContender;
 
-    /// `reno`, `reno:report=acks:start=agent`, `./mine.ccp:back=0.7`, `native:cubic`.
+    /// Parses `reno`, `reno:report=acks:start=agent`, `./mine.ccp:back=0.7` or `native:cubic`.
     fn from_str(text: &str) -> Result<Contender, BadContender> {
         let bad = || BadContender(text.to_owned());
         let is_name = |name: &str| {
@@ -99,8 +101,8 @@ impl FromStr for Contender {
                     .chars()
                     .all(|c| c.is_ascii_alphanumeric() || "_.+-".contains(c))
         };
-        // The path of an algorithm that is a text or a Python file. Lists of contenders are divided
-        // by commas, parameters by colons.
+        // Path of a program file or a Python file. Commas separate contenders and colons separate
+        // parameters, so a path contains neither.
         let is_path = |name: &str| {
             let is_file = name.ends_with(".ccp") || name.ends_with(".py");
             is_file && !name.contains([',', ':']) && !name.contains(char::is_control)
@@ -117,8 +119,7 @@ impl FromStr for Contender {
             part.split_once('=')
                 .map(|(k, v)| (k.trim().to_owned(), v.trim().to_owned()))
         };
-        // An IPv6 address has colons of its own, and stands in brackets:
-        // `group:prefix=[2001:db8::]/32:as=2`.
+        // Colons inside brackets belong to an IPv6 address: `group:prefix=[2001:db8::]/32:as=2`.
         let mut inside = false;
         let divides = |c: char| {
             inside = if inside { c != ']' } else { c == '[' };

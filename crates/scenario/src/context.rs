@@ -1,5 +1,4 @@
-//! What every check of a scenario file needs: the file, where it stands, and what several tables
-//! say alike.
+//! Context of the checks of a scenario file, and checks that several tables share.
 
 use std::io::ErrorKind;
 use std::sync::Arc;
@@ -11,13 +10,13 @@ use toml::Spanned;
 use crate::file::{self, Q, Word};
 use crate::{Cellular, FileLookup, Name, Problem, SourceText, read_text, shipped};
 
-/// What every check needs: the file, and where it stands.
+/// Context of every check: the file and its packet sizes.
 pub(crate) struct CheckContext<'t> {
     pub(crate) source: SourceText<'t>,
     pub(crate) beside: FileLookup<'t>,
-    /// The payload of a full packet.
+    /// Payload of a full packet, bytes.
     pub(crate) mss: u32,
-    /// The largest packet.
+    /// Largest packet, bytes.
     pub(crate) mtu: u32,
 }
 
@@ -32,7 +31,7 @@ impl CheckContext<'_> {
         self.source.problem(at.span(), message, label, fix)
     }
 
-    /// A file that the scenario refers to.
+    /// Reads a file that the scenario refers to.
     pub(crate) fn text_of(&self, word: &Word) -> Result<String, Problem> {
         let (path, text) = match self.beside {
             FileLookup::Folder(folder) => {
@@ -58,7 +57,7 @@ impl CheckContext<'_> {
         })
     }
 
-    /// A count from 1 to `most`.
+    /// Checks that a count is from 1 to `most`.
     pub(crate) fn count(
         &self,
         what: &str,
@@ -118,7 +117,8 @@ impl CheckContext<'_> {
     }
 
     fn cellular(&self, written: &Spanned<file::Cellular>) -> Result<(LineSpec, String), Problem> {
-        /// A packet for each: 60 Gbit, some hundred megabytes while they are read.
+        /// Maximum number of opportunities: 60 Gbit, and some hundred megabytes of memory during
+        /// parsing.
         const OPPORTUNITIES_MAX: f64 = 5e6;
         let w = written.get_ref();
         let own = Cellular::default();
@@ -197,8 +197,7 @@ impl CheckContext<'_> {
         ))
     }
 
-    /// The queue of a link; without one, `fallback`, whose mistakes are those of what stands at
-    /// `at`.
+    /// Returns the queue of a link. Without one it returns `fallback`, whose errors point to `at`.
     pub(crate) fn queue<T>(
         &self,
         word: Option<&Word>,
@@ -217,7 +216,7 @@ impl CheckContext<'_> {
     }
 }
 
-/// Names of a setting that takes one or several.
+/// Returns the names in a setting that takes one name or a list.
 pub(crate) fn names(hosts: &Spanned<file::Hosts>) -> Vec<Name> {
     let one = |word: &Word| match word.span().is_empty() {
         // A single name has the span of its setting.
@@ -230,7 +229,7 @@ pub(crate) fn names(hosts: &Spanned<file::Hosts>) -> Vec<Name> {
     hosts.get_ref().0.iter().map(one).collect()
 }
 
-/// A name with its place.
+/// Returns a name with its span.
 pub(crate) fn name(word: &Word) -> Name {
     Name {
         text: word.get_ref().clone(),

@@ -1,9 +1,9 @@
-//! A scenario as it stands in its file, before anything is checked against anything else.
+//! Serde types of a scenario file, before any cross-checks.
 //!
-//! Every table refuses settings it does not know. What a later check may complain about is
-//! `Spanned`, so that the complaint can point at it. Alternatives are tables named after what they
-//! are (`[topology.dumbbell]`), or one of several settings (`bulk = …`, `poisson = …`): no `kind =
-//! "…"` whose other settings depend on it.
+//! Every table rejects unknown settings. Values that a later check may reject are `Spanned`, so
+//! that the error can point to them. Alternatives are tables named after their kind
+//! (`[topology.dumbbell]`) or one of several settings (`bulk = …`, `poisson = …`). There is no
+//! `kind = "…"` on which the valid settings of a table would depend.
 
 use ccplane_qdisc::LossModel;
 use ccplane_units::{Bytes, Duration, Rate};
@@ -15,9 +15,9 @@ use crate::ParsedValue;
 use crate::Seeds;
 use crate::stamps::Drift;
 
-/// A quantity with its place.
+/// Quantity with its span in the file.
 pub(crate) type Q<T> = Spanned<ParsedValue<T>>;
-/// A word with its place.
+/// Word with its span in the file.
 pub(crate) type Word = Spanned<String>;
 
 #[derive(Deserialize)]
@@ -27,7 +27,7 @@ pub(crate) struct ScenarioFile {
     #[serde(default)]
     pub(crate) contenders: Vec<Q<Contender>>,
     pub(crate) duration: Q<Duration>,
-    /// When it ends, if before the duration.
+    /// Condition that ends the run before its duration.
     pub(crate) until: Option<Word>,
     pub(crate) warm: Option<Q<Duration>>,
     pub(crate) seeds: Option<Q<Seeds>>,
@@ -54,7 +54,7 @@ pub(crate) struct ScenarioFile {
     pub(crate) report: ReportEntry,
 }
 
-/// The named topologies, with what can be said about each.
+/// Named topologies with their settings.
 #[derive(Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Topology {
@@ -126,19 +126,19 @@ pub(crate) struct FatTree {
     pub(crate) queue: Option<Word>,
 }
 
-/// A topology of which everything but its queues is given.
+/// Topology whose queue is the only setting.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct FixedTopology {
     pub(crate) queue: Option<Word>,
 }
 
-/// The same with its delays.
+/// The 192-host tree, whose queue and delays can be set.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Tree {
     pub(crate) queue: Option<Word>,
-    /// Of a host's own link, and of a link between switches.
+    /// Delay of a host's own link. `fabric_delay`: delay of a link between switches.
     pub(crate) host_delay: Option<Q<Duration>>,
     pub(crate) fabric_delay: Option<Q<Duration>>,
 }
@@ -150,16 +150,16 @@ pub(crate) struct Graph {
     pub(crate) queue: Option<Word>,
 }
 
-/// A step of a rate over time: when, and from then on how fast.
+/// Step of a piecewise rate: start time and rate.
 #[derive(Deserialize)]
 pub(crate) struct RateStepEntry(pub(crate) Q<Duration>, pub(crate) Q<Rate>);
 
-/// A rate that wanders, drawn from a seed.
+/// Synthetic cellular rate, drawn from a seed.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Cellular {
     pub(crate) mean: Q<Rate>,
-    /// Of the trace, which begins again after it.
+    /// Length of the trace, which is repeated.
     pub(crate) length: Option<Q<Duration>>,
     pub(crate) seed: Option<u64>,
 }
@@ -190,16 +190,16 @@ pub(crate) struct LinkEntry {
     pub(crate) loss: Option<Q<LossModel>>,
     #[serde(default)]
     pub(crate) strip_classes: bool,
-    /// Only from `from` to `to`; else the way back is alike.
+    /// True for a link from `from` to `to` only; otherwise the reverse direction is the same.
     #[serde(default)]
     pub(crate) one_way: bool,
-    /// So many of them side by side, which share the rate.
+    /// Number of parallel links that share the rate.
     pub(crate) paths: Option<Spanned<u32>>,
-    /// The delay of the last of them; those between lie evenly between.
+    /// Delay of the last parallel link; the delays of the others are interpolated linearly.
     pub(crate) slowest: Option<Q<Duration>>,
 }
 
-/// One name, or several.
+/// One name or a list of names.
 #[derive(Deserialize)]
 #[serde(transparent)]
 pub(crate) struct Hosts(#[serde(deserialize_with = "one_or_more")] pub(crate) Vec<Word>);
@@ -211,9 +211,9 @@ pub(crate) struct WorkloadEntry {
     pub(crate) from: Option<Spanned<Hosts>>,
     pub(crate) to: Option<Spanned<Hosts>>,
     pub(crate) pairs: Option<Q<crate::Pairing>>,
-    /// Without it, the contenders run it in turn.
+    /// Congestion control; without it, each contender runs the workload.
     pub(crate) algorithm: Option<Q<Contender>>,
-    /// The priority of its packets; 0 is the highest.
+    /// Priority band of the packets; 0 is the highest.
     pub(crate) band: Option<Spanned<u8>>,
     pub(crate) start: Option<Q<Duration>>,
     pub(crate) stop: Option<Q<Duration>>,
@@ -228,13 +228,13 @@ pub(crate) struct WorkloadEntry {
     pub(crate) trace: Option<Word>,
 }
 
-/// Two switches between which a site's traffic is paced.
+/// Bundle between two switches.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct BundleEntry {
     pub(crate) from: Word,
     pub(crate) to: Word,
-    /// Without it, the contenders steer it in turn.
+    /// Algorithm; without it, each contender steers the bundle.
     pub(crate) algorithm: Option<Q<Contender>>,
     pub(crate) hosts: Option<Q<Contender>>,
     pub(crate) queue: Option<Word>,
@@ -249,7 +249,7 @@ pub(crate) struct BundleEntry {
     pub(crate) by_hash: bool,
 }
 
-/// A class of a bundle's queue.
+/// Class of a bundle's queue.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct BundleClass {
@@ -264,11 +264,11 @@ pub(crate) struct BundleClass {
 pub(crate) struct Bulk {
     pub(crate) flows: Option<Spanned<u32>>,
     pub(crate) bytes: Option<Q<Bytes>>,
-    /// Between the starts of one flow and the next.
+    /// Time between the starts of consecutive flows.
     pub(crate) stagger: Option<Q<Duration>>,
-    /// Each flow starts up to so much later, drawn with the run's seed.
+    /// Maximum of the random delay of each flow's start, drawn with the run's seed.
     pub(crate) spread: Option<Q<Duration>>,
-    /// A flow without end is given up so long after it was to start.
+    /// Lifetime of a flow without end, from its scheduled start.
     pub(crate) lasts: Option<Q<Duration>>,
 }
 
@@ -318,7 +318,7 @@ pub(crate) struct Requests {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct MessagesEntry {
-    /// Per pair.
+    /// Number per pair of hosts.
     pub(crate) connections: Option<Spanned<Connections>>,
     pub(crate) rate: Option<Q<Rate>>,
     pub(crate) per_second: Option<Spanned<f64>>,
@@ -328,7 +328,7 @@ pub(crate) struct MessagesEntry {
     pub(crate) requested: bool,
 }
 
-/// The connections of a pair: their number, or a table.
+/// Connections per pair of hosts: a number, or a table.
 pub(crate) enum Connections {
     Number(u32),
     Table(ConnectionTable),
@@ -367,7 +367,7 @@ impl<'de> Deserialize<'de> for Connections {
     }
 }
 
-/// A flow of a list: when, and how large.
+/// Flow of a list: start time and size.
 #[derive(Deserialize)]
 pub(crate) struct ListedEntry(pub(crate) Q<Duration>, pub(crate) Q<Bytes>);
 
@@ -379,17 +379,17 @@ pub(crate) struct Bursts {
     pub(crate) bursts: Option<Spanned<u64>>,
 }
 
-/// A distribution of sizes.
+/// Distribution of sizes.
 #[derive(Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Sizes {
-    /// By name.
+    /// Built-in table of this name.
     Table(Word),
-    /// From a file of lines `bytes probability`.
+    /// File with lines `bytes probability`.
     File(Word),
-    /// Every size the same.
+    /// Constant size.
     Fixed(Q<Bytes>),
-    /// Size and the share of sizes up to it.
+    /// Points of a cumulative distribution: size, and probability of sizes up to it.
     Points(Vec<Point>),
 }
 
@@ -411,10 +411,10 @@ pub(crate) struct EventEntry {
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Routing {
-    /// Whether every packet chooses among equal ways, and not every flow.
+    /// True to choose among equal-cost paths per packet instead of per flow.
     #[serde(default)]
     pub(crate) per_packet: bool,
-    /// At a node, towards a host, the next node.
+    /// Explicit next hops.
     #[serde(default)]
     pub(crate) fixed: Vec<Spanned<RouteEntry>>,
 }
@@ -450,11 +450,11 @@ pub(crate) struct Transport {
     pub(crate) rc3_levels: Option<Spanned<u32>>,
     pub(crate) rc3_verify: Option<Spanned<bool>>,
     pub(crate) proof_of_receipt: Option<bool>,
-    /// Hosts whose receivers acknowledge what they did not get.
+    /// Hosts whose receivers acknowledge data that they did not receive.
     pub(crate) conceal_losses: Option<Spanned<Hosts>>,
 }
 
-/// How the time stamps of hosts differ from the truth.
+/// Errors of the hosts' time stamps.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct StampsEntry {
@@ -471,17 +471,16 @@ pub(crate) struct StampsEntry {
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct SteeringEntry {
-    /// How old a report is when the algorithm gets it, and an answer when the datapath does,
-    /// together.
+    /// Age of a report at the algorithm plus age of its answer at the datapath.
     pub(crate) staleness: Option<Q<Duration>>,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ReportEntry {
-    /// The link whose throughput and delay are drawn.
+    /// Link whose throughput and delay are drawn.
     pub(crate) link: Option<Word>,
-    /// Links with a line each in `links.csv`; without it, that one.
+    /// Links with a row in `links.csv`; without it, only the drawn link.
     #[serde(default)]
     pub(crate) links: Vec<Word>,
     /// Upper bounds of the size classes of finished flows.
@@ -496,7 +495,7 @@ fn one_or_more<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Vec<
             f.write_str("a host, or a list of hosts")
         }
         fn visit_str<E: serde::de::Error>(self, name: &str) -> Result<Vec<Word>, E> {
-            // The span is that of the whole value, which the caller has.
+            // The caller has the span of the whole value.
             Ok(vec![Spanned::new(0..0, name.to_owned())])
         }
         fn visit_seq<A: serde::de::SeqAccess<'de>>(
