@@ -1,11 +1,11 @@
-//! Scenarios: a network, who sends what over it, what changes on the way, and what to look at; from
-//! a TOML file.
+//! Scenarios: a network, its workloads, the events of a run, and the content of the report, read
+//! from a TOML file.
 //!
-//! [`Scenario::read`] gives a scenario in which every quantity is sound by itself, or the first
-//! [`Problem`], which names file, line and fix. [`plan::Plan`] builds the network and resolves the
-//! names of hosts and links, with problems of the same kind. docs/scenarios.md is the reference.
+//! [`Scenario::read`] returns a scenario whose quantities are each valid, or the first [`Problem`]
+//! with its file, line and fix. [`plan::Plan`] builds the network, resolves the names of hosts and
+//! links, and reports problems of the same kind. docs/scenarios.md is the reference.
 //!
-//! Nothing here runs anything: the simulator and the testbed do.
+//! This crate runs nothing. Runs are made by the simulator and the testbed.
 #![forbid(unsafe_code)]
 
 mod bundle;
@@ -39,244 +39,244 @@ pub use seeds::{BadSeeds, Seeds};
 pub use shipped::shipped;
 pub use stamps::{JitterShape, StampErrors};
 
-/// A scenario. See docs/scenarios.md for what each part means.
+/// Scenario. docs/scenarios.md describes each part.
 #[derive(Clone, Debug)]
 pub struct Scenario {
-    /// The file's name, as it was given.
+    /// Name of the file, as given by the user.
     pub file: String,
-    /// The file's text, into which problems point.
+    /// Text of the file. The spans of problems refer to it.
     pub text: String,
-    /// What the report is called; else the contenders' names.
+    /// Title of the report; `None`: the contenders' names.
     pub title: Option<String>,
-    /// Who runs the workloads that name no algorithm, one after the other. Empty where every
-    /// workload names its own.
+    /// Congestion controls of the workloads that name no algorithm; each has a run of its own.
+    /// Empty if every workload names its algorithm.
     pub contenders: Vec<Contender>,
     /// Length of a run.
     pub duration: Duration,
-    /// Whether it may end before.
-    pub until: StopTime,
-    /// Goodput, use of the link and queueing delay count from here on: what comes before is not
-    /// what is asked about.
+    /// Condition under which the run ends before its duration.
+    pub until: Until,
+    /// Warm-up, which goodput, utilisation and queueing delay exclude.
     pub warm: Duration,
-    /// The seeds to run with.
+    /// Seeds of the runs.
     pub seeds: Seeds,
-    /// Between two looks at each flow.
+    /// Interval between two samples of a flow.
     pub sample_every: Duration,
-    /// The network.
+    /// Network topology.
     pub topology: Topology,
-    /// Where it stands in the file.
+    /// Bytes of the topology in the file.
     pub topology_span: Range<usize>,
-    /// Whether each packet, and not each flow, chooses among ways of equal length.
+    /// True to choose among equal-cost paths per packet instead of per flow.
     pub per_packet: bool,
-    /// Next hops that differ from the shortest way.
+    /// Next hops that replace the shortest path.
     pub routes: Vec<StaticRoute>,
-    /// Who sends what.
+    /// Workloads.
     pub workloads: Vec<Workload>,
-    /// Sites whose traffic is paced by a box of their own.
+    /// Bundles: sites whose traffic a sendbox paces.
     pub bundles: Vec<BundleSettings>,
-    /// What changes while it runs.
+    /// Changes of the network during the run.
     pub events: Vec<ScenarioEvent>,
-    /// The transport of every host.
+    /// Transport of every host.
     pub transport: TransportOptions,
-    /// Hosts or patterns whose receivers conceal losses: they acknowledge what they did not get.
+    /// Hosts, or patterns, whose receivers conceal losses: they acknowledge data that they did not
+    /// receive.
     pub conceal_losses: Vec<Name>,
-    /// How old a report is when its algorithm hears it, and an answer when it reaches its flow;
-    /// `None` for the simulator's own.
+    /// Age of a report at its algorithm, and of an answer at its flow; `None` selects the
+    /// simulator's default.
     pub staleness: Option<Duration>,
-    /// What hosts' time stamps are like; `None`: true.
+    /// Errors of the hosts' time stamps; `None`: exact time stamps.
     pub stamps: Option<StampErrors>,
-    /// What to look at.
+    /// Content of the report.
     pub report: ReportOptions,
 }
 
-/// When a run ends.
+/// End of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum StopTime {
-    /// When its duration is over.
+pub enum Until {
+    /// After its duration.
     #[default]
     Duration,
-    /// When every flow, request and message of the compared workloads that has an end has ended,
-    /// and no more will come; after the duration in any case.
+    /// After the last finite flow, request and message of the compared workloads, once no more are
+    /// due; at the latest after the duration.
     FlowsDone,
 }
 
-/// A name in the file, and where it stands.
+/// Name with its span in the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Name {
     /// The name.
     pub text: String,
-    /// Its bytes in the file.
+    /// Bytes of the name in the file.
     pub span: Range<usize>,
 }
 
-/// The network.
+/// Network topology.
 #[derive(Clone, Debug)]
 pub enum Topology {
-    /// Pairs of hosts on either side of one bottleneck.
+    /// Pairs of hosts, one host at each end of a bottleneck.
     Dumbbell {
-        /// Senders, and receivers.
+        /// Number of senders, and of receivers.
         pairs: u32,
-        /// The bottleneck; its `delay` is one way.
+        /// Bottleneck; its `delay` is the one-way delay.
         bottleneck: LinkSettings,
-        /// The way back: unlimited, the rest of the round trip.
+        /// Delay of the reverse direction, which has no rate limit.
         back: Duration,
-        /// Rate of each host's own link; without one they are as fast as anything.
+        /// Rate of each host's own link; `None`: unlimited.
         access: Option<Rate>,
     },
-    /// A chain of bottlenecks: one pair of hosts uses all of them, each is shared with a pair of
-    /// its own.
+    /// Chain of bottlenecks. One pair of hosts uses all of them; each bottleneck has one more pair
+    /// of its own.
     ParkingLot {
-        /// How many.
+        /// Number of bottlenecks.
         bottlenecks: u32,
-        /// Each of them.
+        /// Settings of each bottleneck.
         link: LinkSettings,
     },
-    /// Many hosts, one switch, one receiver.
+    /// Many senders and one receiver at one switch.
     Incast {
-        /// How many send.
+        /// Number of senders.
         senders: u32,
-        /// Every link: a quarter of the round trip.
+        /// Settings of every link. Its delay is a quarter of the RTT.
         link: LinkSettings,
     },
-    /// Two tiers.
+    /// Leaf-spine fabric.
     LeafSpine {
-        /// Switches with hosts.
+        /// Number of leaf switches.
         leaves: u32,
-        /// Switches between them.
+        /// Number of spine switches.
         spines: u32,
-        /// Hosts on each leaf.
+        /// Hosts per leaf.
         hosts_per_leaf: u32,
-        /// From a host to its leaf.
+        /// Link between a host and its leaf.
         host: LinkSettings,
-        /// From a leaf to a spine.
+        /// Link between a leaf and a spine.
         fabric: LinkSettings,
     },
-    /// Three tiers of switches with `k` ports, `k³/4` hosts.
+    /// Fat tree: three tiers of switches with `k` ports, `k³/4` hosts.
     FatTree {
-        /// Ports of a switch; even.
+        /// Ports per switch; even.
         k: u32,
-        /// Every link.
+        /// Settings of every link.
         link: LinkSettings,
     },
-    /// The 192 hosts and 56 switches of DX's simulations.
+    /// Tree of 192 hosts and 56 switches of DX's simulations.
     Tree192 {
-        /// Every switch port's queue, where it differs from that topology's own.
+        /// Queue of every switch port; `None`: the topology's default.
         queue: Option<QueueSpec>,
-        /// One way over a host's own link, where it differs.
+        /// One-way delay of a host's own link; `None`: the topology's default.
         host_delay: Option<Duration>,
-        /// The same over a link between switches.
+        /// One-way delay of a link between switches; `None`: the topology's default.
         fabric_delay: Option<Duration>,
     },
-    /// The Internet-2 backbone of RC3's simulations.
+    /// Internet-2 backbone of RC3's simulations.
     Internet2 {
-        /// Every router's queue, where it differs.
+        /// Queue of every router; `None`: the topology's default.
         queue: Option<QueueSpec>,
     },
-    /// Nodes and links one by one.
+    /// Explicit nodes and links.
     Graph {
         /// Hosts and switches.
         nodes: Vec<NodeSettings>,
-        /// One way each.
+        /// Links, one direction each.
         links: Vec<GraphLink>,
     },
 }
 
-/// A link's properties, one way.
+/// Properties of one direction of a link.
 #[derive(Clone, Debug)]
 pub struct LinkSettings {
-    /// What serves its queue.
+    /// Line that serves the queue.
     pub line: LineSpec,
-    /// The line as the file has it: `96mbit`, or the trace's file.
+    /// Line as written in the file: `96mbit`, or the name of a trace file.
     pub line_name: String,
-    /// Propagation, one way; where it is spread, the mean.
+    /// One-way propagation delay; with jitter, its mean.
     pub delay: Duration,
-    /// Up to so much less or more, evenly distributed.
+    /// Half-width of the uniform distribution of the delay.
     pub jitter: Duration,
-    /// Whether packets may overtake one another thereby.
+    /// True if jitter may reorder packets.
     pub reorder: bool,
-    /// The queue.
+    /// Queue in front of the line.
     pub queue: QueueSpec,
-    /// The queue as the file has it.
+    /// Queue as written in the file.
     pub queue_name: String,
-    /// Random loss.
+    /// Random loss, applied before the queue.
     pub loss: LossModel,
-    /// Packets lose the marking of their class before they come to its queue.
+    /// True if the class marking is cleared before the queue.
     pub strip_classes: bool,
 }
 
-/// A host or switch of a [`Topology::Graph`].
+/// Host or switch of a [`Topology::Graph`].
 #[derive(Clone, Debug)]
 pub struct NodeSettings {
-    /// Its name.
+    /// Name of the node.
     pub name: Name,
-    /// Whether it only forwards.
+    /// True for a switch, which only forwards.
     pub switch: bool,
 }
 
 /// One direction of a link of a [`Topology::Graph`].
 #[derive(Clone, Debug)]
 pub struct GraphLink {
-    /// `from->to` where the file names none.
+    /// Name; `from->to` if the file gives none.
     pub name: String,
-    /// From here.
+    /// Source node.
     pub from: Name,
-    /// To there.
+    /// Destination node.
     pub to: Name,
-    /// What it is like.
+    /// Properties of the link.
     pub link: LinkSettings,
 }
 
-/// At a node, towards a host, the next node.
+/// Explicit next hop.
 #[derive(Clone, Debug)]
 pub struct StaticRoute {
-    /// Where it holds.
+    /// Node of the route.
     pub at: Name,
-    /// For packets to this host.
+    /// Destination host.
     pub to: Name,
-    /// The neighbour that gets them.
+    /// Neighbour that receives the packets.
     pub next: Name,
 }
 
-/// Who sends what, when.
+/// Workload: its hosts, times and traffic.
 #[derive(Clone, Debug)]
 pub struct Workload {
-    /// Its name in results.
+    /// Name in the results.
     pub name: String,
-    /// Sending hosts or patterns (`left*`); empty for the topology's own senders.
+    /// Sending hosts or patterns (`left*`); empty for the topology's default senders.
     pub from: Vec<Name>,
-    /// Receiving hosts or patterns; empty for the topology's own receivers.
+    /// Receiving hosts or patterns; empty for the topology's default receivers.
     pub to: Vec<Name>,
-    /// How they meet.
+    /// Pairing of senders and receivers.
     pub pairing: Pairing,
-    /// Its congestion control; `None` for the contender whose turn it is.
+    /// Congestion control; `None`: the contender of the run.
     pub algorithm: Option<Contender>,
-    /// The band of its packets in queues that know priorities, from 0, the highest. What comes back
-    /// goes in band 0.
+    /// Priority band of its packets in priority queues; 0 is the highest. The reverse direction
+    /// uses band 0.
     pub band: u8,
-    /// The first flow at the earliest.
+    /// Earliest start of a flow.
     pub start: Duration,
-    /// No new data after this.
+    /// Time after which no new data is sent.
     pub stop: Option<Duration>,
-    /// What is sent.
+    /// Traffic.
     pub kind: WorkloadKind,
-    /// Where it stands in the file.
+    /// Bytes of the workload's table in the file.
     pub span: Range<usize>,
 }
 
-/// How the flows of a workload end.
+/// Termination of a workload's flows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FlowEnd {
-    /// They do not: each sends until it is stopped.
+    /// No flow ends by itself.
     Never,
-    /// Each does, but others come as long as the run lasts.
+    /// Each flow ends, and new flows start until the end of the run.
     Each,
-    /// All do, some time.
+    /// All flows end, and their number is finite.
     All,
 }
 
 impl Scenario {
-    /// Who controls the workloads that name no algorithm, where contenders steer bundles; `None`:
-    /// the contenders themselves.
+    /// Returns the congestion control of workloads without an algorithm if contenders steer
+    /// bundles; `None` if the contenders control these workloads themselves.
     pub fn hosts_of_bundles(&self) -> Option<&Contender> {
         let steered = self
             .bundles
@@ -287,7 +287,7 @@ impl Scenario {
 }
 
 impl Scenario {
-    /// Bytes of a full packet of every host's transport, with its headers.
+    /// Returns the size of a full packet of the hosts' transport, bytes, including headers.
     pub fn mtu(&self) -> u32 {
         let transport = &self.transport;
         let mss = transport.mss.unwrap_or(TransportOptions::MSS_BYTES_DEFAULT);
@@ -309,8 +309,8 @@ impl Scenario {
         names.join(" and ")
     }
 
-    /// Every congestion control that the scenario names: contenders, those of workloads, those of
-    /// bundles and of the bundles' hosts.
+    /// Returns every congestion control that the scenario names: of contenders, workloads, bundles
+    /// and the bundles' hosts.
     pub fn controls(&self) -> impl Iterator<Item = &Contender> {
         let workloads = self.workloads.iter().filter_map(|w| w.algorithm.as_ref());
         let bundles = self.bundles.iter().filter_map(|b| b.algorithm.as_ref());
@@ -323,12 +323,13 @@ impl Scenario {
 }
 
 impl Workload {
-    /// Whether its figures are the contenders'; `contenders` are the scenario's.
+    /// Returns true if the workload counts towards the contenders' results. `contenders` are the
+    /// scenario's.
     pub fn is_compared(&self, contenders: &[Contender]) -> bool {
         (self.algorithm.is_none() || contenders.is_empty()) && !self.heeds_nothing()
     }
 
-    /// How its flows end.
+    /// Returns how its flows end.
     pub fn ends(&self) -> FlowEnd {
         use ccplane_workload::Workload as Sends;
         let counted = match &self.kind {
@@ -349,8 +350,9 @@ impl Workload {
         }
     }
 
-    /// When the `n`-th of its flows without end is to start, counted from 0, and when it is given
-    /// up where that is before the run's end. By how much it starts later is drawn.
+    /// Returns the scheduled start of its `n`-th flow without end, counted from 0, and the time at
+    /// which the flow is stopped if that is before the end of the run. The random part of the start
+    /// (`spread`) is not included.
     pub fn planned(&self, n: u64) -> Option<(Duration, Option<Duration>)> {
         let WorkloadKind::Of(sends) = &self.kind else {
             return None;
@@ -361,7 +363,7 @@ impl Workload {
         Some((after(starts), leaves.map(after)))
     }
 
-    /// Returns true if its receivers send data too.
+    /// Returns true if its receivers also send data.
     pub fn sends_back(&self) -> bool {
         matches!(
             self.kind,
@@ -369,7 +371,7 @@ impl Workload {
         )
     }
 
-    /// Whether it sends packets that no congestion control slows down.
+    /// Returns true if its packets are subject to no congestion control.
     pub fn heeds_nothing(&self) -> bool {
         let carrier = match &self.kind {
             WorkloadKind::Of(ccplane_workload::Workload::Paced { carrier, .. }) => Some(carrier),
@@ -379,113 +381,114 @@ impl Workload {
     }
 }
 
-/// What a workload sends.
+/// Traffic of a workload.
 #[derive(Clone, Debug)]
 pub enum WorkloadKind {
-    /// Anything but a trace.
+    /// Generated traffic.
     Of(ccplane_workload::Workload),
-    /// Flows one by one, between hosts that are named.
+    /// Flows listed in a file, between named hosts.
     Trace {
-        /// In the order of the file.
+        /// Flows, in the order of the file.
         flows: Vec<TraceFlow>,
     },
 }
 
-/// A flow of a trace.
+/// Flow of a trace.
 #[derive(Clone, Debug)]
 pub struct TraceFlow {
-    /// When it starts.
+    /// Start time.
     pub at: Duration,
-    /// Its sender.
+    /// Sending host.
     pub from: String,
-    /// Its receiver.
+    /// Receiving host.
     pub to: String,
-    /// Its size.
+    /// Size of the flow.
     pub bytes: Bytes,
-    /// Its line in the trace's file, from 1.
+    /// Line in the trace file, counted from 1.
     pub line: usize,
 }
 
-/// How senders and receivers meet.
+/// Pairing of senders and receivers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Pairing {
-    /// The first with the first, and so on; one on either side meets all of the other.
+    /// First with first, second with second, and so on; a single host on either side is paired with
+    /// all hosts of the other.
     #[default]
     Each,
-    /// Everyone with everyone else.
+    /// Every sender with every receiver.
     All,
-    /// A random permutation without fixed points: each sends to one other and receives from one
-    /// other.
+    /// Random permutation without fixed points: each host sends to one other host and receives from
+    /// one.
     Permutation,
 }
 
-/// Something that changes while the scenario runs.
+/// Change of the network during the run.
 #[derive(Clone, Debug)]
 pub struct ScenarioEvent {
-    /// When.
+    /// Time of the change.
     pub at: Duration,
-    /// Which link.
+    /// Link that changes.
     pub link: Name,
-    /// What.
+    /// Change.
     pub change: EventChange,
 }
 
-/// What an [`ScenarioEvent`] changes.
+/// Change made by a [`ScenarioEvent`].
 #[derive(Clone, Debug, PartialEq)]
 pub enum EventChange {
-    /// The link's rate.
+    /// New rate of the link.
     Rate(Rate),
-    /// Its propagation delay.
+    /// New propagation delay.
     Delay(Duration),
-    /// Its random loss.
+    /// New random loss.
     Loss(LossModel),
-    /// Whether it carries anything.
+    /// True to bring the link up, false to take it down.
     Up(bool),
-    /// Where the link begins, what is on its way to this host goes over the link.
+    /// Routes packets for this host over the link, at the link's source node.
     Route(Name),
 }
 
-/// Options of every host's transport. `None` is the transport's own choice.
+/// Options of every host's transport. `None` selects the transport's default.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TransportOptions {
     /// Payload of a full segment, bytes.
     pub mss: Option<u16>,
-    /// What a segment costs on the wire beside its payload, bytes.
+    /// Headers of a segment on the wire, bytes.
     pub header_bytes: Option<u16>,
-    /// A receiver acknowledges every so many segments at least; 1: each.
+    /// Receivers acknowledge at least every `ack_every` segments; 1 acknowledges each segment.
     pub ack_every: Option<u8>,
-    /// Longest that an acknowledgement waits.
+    /// Maximum delay of an acknowledgement.
     pub ack_delay: Option<Duration>,
-    /// The first so many segments of a stream are acknowledged at once.
+    /// Number of initial segments of a stream that are acknowledged immediately.
     pub quick_acks: Option<u8>,
-    /// Packets of one acknowledgement that slow start counts at most; 0: all.
+    /// Maximum number of packets per ACK by which slow start grows; 0: no limit (RFC 3465's L).
     pub growth_limit: Option<u8>,
     /// Explicit congestion notification.
     pub ecn: Option<bool>,
-    /// Whether segments are spaced at the congestion control's rate.
+    /// True to pace segments at the congestion control's rate.
     pub pacing: Option<bool>,
     /// Segments due within this time leave as one burst. Linux sends bursts of about 1 ms.
     pub pacing_quantum: Option<Duration>,
     /// Segments sent before the first acknowledgement.
     pub initial_window: Option<u16>,
-    /// The first window holds all that was written until then (JumpStart).
+    /// True to send all data written so far in the first window (JumpStart).
     pub jump_start: Option<bool>,
-    /// Whether the window halves for every timeout's time without data.
+    /// True to halve the window per RTO of idle time.
     pub restart_after_idle: Option<bool>,
-    /// The timeout before any round trip was measured, of the handshake too.
+    /// Retransmission timeout before the first RTT sample, also of the handshake.
     pub initial_rto: Option<Duration>,
     /// Smallest retransmission timeout.
     pub min_rto: Option<Duration>,
     /// RC3's second loop.
     pub rc3: Option<Rc3>,
-    /// Receivers prove what they acknowledge.
+    /// True if receivers prove the receipt of the data that they acknowledge.
     pub proof_of_receipt: Option<bool>,
 }
 
 impl TransportOptions {
-    /// Payload of the transport's own segments, bytes.
+    /// Default payload of a full segment, bytes.
     pub const MSS_BYTES_DEFAULT: u16 = 1448;
-    /// Headers of the transport's own segments, bytes.
+    /// Default headers of a segment, bytes.
     pub const HEADER_BYTES_DEFAULT: u16 = 52;
 }
 
@@ -495,30 +498,30 @@ pub struct Rc3 {
     /// Priority levels of the second loop, 1 to [`MAX_LEVELS`](Rc3::LEVELS_MAX). `None`: all of
     /// them.
     pub levels: Option<u8>,
-    /// Stops the second loop if the path does not keep the priority, or if it delays the first
-    /// loop.
+    /// True to stop the second loop if the path does not keep the priority, or if the second loop
+    /// delays the first.
     pub verify: bool,
 }
 
 impl Rc3 {
-    /// Levels of the transport (section 2 of the paper). More would need more classes in every
-    /// packet.
+    /// Number of levels in the transport (section 2 of the paper). More would need more classes in
+    /// every packet.
     pub const LEVELS_MAX: u8 = 4;
 }
 
-/// What the results show.
+/// Content of the results.
 #[derive(Clone, Debug, Default)]
 pub struct ReportOptions {
-    /// The link that is drawn.
+    /// Link whose throughput and delay are drawn.
     pub link: Option<Name>,
-    /// Links with a row each.
+    /// Links with a row in `links.csv`.
     pub links: Vec<Name>,
     /// Upper bounds of the size classes of finished flows, ascending.
     pub size_classes: Vec<Bytes>,
 }
 
-/// The size classes with these upper bounds, ascending, each with its name and the sizes in it,
-/// bytes: up to each bound, above the last one, and all.
+/// Returns the size classes with these ascending upper bounds: up to each bound, above the last
+/// one, and all. Each has its label and its range of sizes in bytes.
 pub fn size_classes(bounds: &[Bytes]) -> Vec<(String, RangeInclusive<u64>)> {
     let mut classes = Vec::with_capacity(bounds.len() + 2);
     let mut least = 1;
@@ -551,18 +554,18 @@ impl FromStr for Pairing {
     }
 }
 
-/// Why a scenario could not be had.
+/// Reason that a scenario cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
     /// The file cannot be read.
     #[error("the scenario {file} cannot be read: {source}")]
     File {
-        /// Its name.
+        /// Name of the file.
         file: String,
-        /// The system's reason.
+        /// Error of the operating system.
         source: std::io::Error,
     },
-    /// Neither a file nor a scenario that comes with ccplane has this name.
+    /// There is neither a file nor a shipped scenario of this name.
     #[error(
         "there is no file `{name}`, and no scenario of this name comes with ccplane; {}",
         if .near.is_empty() {
@@ -572,21 +575,22 @@ pub enum ReadError {
         }
     )]
     Unknown {
-        /// What was asked for.
+        /// Name that was requested.
         name: String,
-        /// What may have been meant.
+        /// Similar names of shipped scenarios.
         near: Vec<&'static str>,
     },
-    /// The file is wrong.
+    /// The content of the file is invalid.
     #[error(transparent)]
     Problem(Problem),
 }
 
-/// A scenario larger than this is a mistake: it would be the wrong file.
+/// Maximum size of a scenario file, and of a file that it refers to. A larger file is probably the
+/// wrong one.
 const SCENARIO_BYTES_MAX: u64 = 16 << 20;
 
 impl Scenario {
-    /// Reads a file; what it refers to is looked for beside it.
+    /// Reads a file. Relative paths in it are resolved in its folder.
     pub fn read(path: &Path) -> Result<Scenario, ReadError> {
         let file = path.display().to_string();
         let text = read_text(path).map_err(|source| ReadError::File {
@@ -597,8 +601,8 @@ impl Scenario {
         Scenario::parse(&file, &text, folder).map_err(ReadError::Problem)
     }
 
-    /// The scenario of this name that comes with ccplane: `02-fairness`. [`shipped`] has the names
-    /// of all.
+    /// Returns the shipped scenario of this name, such as `02-fairness`. [`shipped`] lists all
+    /// names.
     pub fn shipped(name: &str) -> Result<Scenario, ReadError> {
         let text = shipped::text(name).ok_or_else(|| ReadError::Unknown {
             name: name.to_owned(),
@@ -608,8 +612,8 @@ impl Scenario {
             .map_err(ReadError::Problem)
     }
 
-    /// The scenario of this file, or else the one of this name that comes with ccplane. What has a
-    /// folder or an ending is always a file.
+    /// Reads the file of this name, or else returns the shipped scenario of this name. A path with
+    /// a folder or an extension is always a file.
     pub fn find(path: &Path) -> Result<Scenario, ReadError> {
         match path.to_str() {
             Some(name)
@@ -623,12 +627,12 @@ impl Scenario {
         }
     }
 
-    /// Reads a text; `file` is its name in problems, files it refers to are looked for in `folder`.
+    /// Parses a text. `file` is its name in problems; relative paths are resolved in `folder`.
     pub fn parse(file: &str, text: &str, folder: &Path) -> Result<Scenario, Problem> {
         check::scenario(SourceText { file, text }, FileLookup::Folder(folder))
     }
 
-    /// Where problems point into that show only when the network is built.
+    /// Returns the source text, for problems that appear only when the network is built.
     pub fn source(&self) -> SourceText<'_> {
         SourceText {
             file: &self.file,
@@ -637,16 +641,16 @@ impl Scenario {
     }
 }
 
-/// Where the files are that a scenario refers to.
+/// Location of the files that a scenario refers to.
 #[derive(Clone, Copy, Debug)]
 enum FileLookup<'t> {
-    /// In this folder.
+    /// Folder of the scenario's file.
     Folder(&'t Path),
-    /// Embedded, as the scenario itself.
+    /// Embedded in the program, like the shipped scenarios.
     Shipped,
 }
 
-/// The text of a file of sensible size.
+/// Reads a text file of at most [`SCENARIO_BYTES_MAX`] bytes.
 fn read_text(path: &Path) -> std::io::Result<String> {
     let length = std::fs::metadata(path)?.len();
     if length > SCENARIO_BYTES_MAX {

@@ -1,4 +1,4 @@
-//! The plainest scenario, for who needs no file: flows without end over one bottleneck.
+//! The simplest scenario, which needs no file: flows without end over one bottleneck.
 
 use ccplane_qdisc::{LineSpec, LossModel, QueueSpec};
 use ccplane_units::{Duration, Rate};
@@ -8,11 +8,11 @@ use crate::{
     TransportOptions, Workload, WorkloadKind,
 };
 
-/// Between two looks at each flow, unless somebody sets another: no picture shows finer.
+/// Default interval between two samples of a flow. Charts show no finer detail.
 const SAMPLE_INTERVAL_DEFAULT: Duration = Duration::from_millis(20);
 
 impl Scenario {
-    /// One flow of each contender over a link of a steady rate that loses nothing.
+    /// Returns a scenario with one flow per contender over a loss-free link with a constant rate.
     pub fn over(
         contenders: Vec<Contender>,
         rate: Rate,
@@ -72,7 +72,7 @@ impl Scenario {
         }
     }
 
-    /// The same with so many flows a pair of hosts.
+    /// Sets the number of flows per pair of hosts.
     pub fn with_flows(mut self, flows: u32) -> Scenario {
         self.workloads
             .iter_mut()
@@ -80,7 +80,7 @@ impl Scenario {
         self
     }
 
-    /// The same with the bottleneck changed, where there is one.
+    /// Applies `change` to the bottleneck of a dumbbell.
     pub fn with_bottleneck(mut self, change: impl FnOnce(&mut LinkSettings)) -> Scenario {
         if let Topology::Dumbbell { bottleneck, .. } = &mut self.topology {
             change(bottleneck);
@@ -88,7 +88,7 @@ impl Scenario {
         self
     }
 
-    /// The same with a look at each flow so often.
+    /// Sets the sample interval.
     pub fn sampled(mut self, every: Duration) -> Scenario {
         self.sample_every = every;
         self

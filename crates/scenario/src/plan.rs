@@ -1,7 +1,8 @@
-//! The plan of a scenario: its network with all names resolved, who sends to whom, and the times of
-//! changes. Every backend takes its runs from this value.
+//! Plan of a scenario: its network with all names resolved, the pairs of hosts, and the times of
+//! changes. All backends make their runs from this value.
 //!
-//! Unknown names and networks that cannot be built are [`Problem`]s of the scenario's file.
+//! Unknown names and networks that cannot be built are reported as a [`Problem`] of the scenario's
+//! file.
 
 mod hosts;
 mod instant;
@@ -24,55 +25,55 @@ pub use hosts::Pairs;
 use hosts::{link, node};
 use instant::Instant;
 
-/// A scenario with its names resolved; shared by all its runs.
+/// Scenario with its names resolved, shared by all of its runs.
 #[derive(Debug)]
 pub struct Plan {
     /// Nodes, links and routes.
     pub network: Network,
-    /// The link that results draw.
+    /// Link whose throughput and delay are drawn.
     pub main: LinkId,
-    /// Links with a row each in the results.
+    /// Links with a row in the results.
     pub links: Vec<LinkId>,
-    /// Workloads, in the scenario's order, which decides their random numbers.
+    /// Workloads in the scenario's order, which determines their random numbers.
     pub workloads: Vec<PlannedWorkload>,
-    /// Ends of each bundle, in the scenario's order.
+    /// Sendbox and receivebox switch of each bundle, in the scenario's order.
     pub bundles: Vec<(NodeId, NodeId)>,
     /// Changes of the network, with their times.
     pub events: Vec<(Time, NetworkChange)>,
     /// Hosts whose time stamps follow [`Scenario::stamps`].
     pub stamped: Vec<NodeId>,
-    /// Hosts whose receivers conceal losses.
+    /// Hosts whose receivers conceal losses (acknowledge data that they did not receive).
     pub concealing: Vec<NodeId>,
-    /// `fat tree, k = 8`; `None` for a single link.
+    /// Name and size of the network, such as `fat tree, k = 8`; `None` for a single link.
     pub name: Option<String>,
-    /// Round trip of the first pair without a queue.
+    /// RTT of the first pair without queueing.
     pub rtt: Duration,
-    /// The line of a dumbbell's bottleneck as the file has it.
+    /// Line of a dumbbell's bottleneck as written in the file.
     pub line_name: Option<String>,
 }
 
-/// A workload between hosts of the network.
+/// Workload with its pairs of hosts.
 #[derive(Clone, Debug)]
 pub struct PlannedWorkload {
-    /// Its name in results.
+    /// Name in the results.
     pub name: String,
-    /// Who sends to whom.
+    /// Pairs of sender and receiver.
     pub pairs: Pairs,
-    /// What is sent.
+    /// Traffic.
     pub sends: Sends,
-    /// The first flow at the earliest.
+    /// Earliest start of a flow.
     pub start: Time,
-    /// No new data after this.
+    /// Time after which no new data is sent.
     pub stop: Option<Time>,
-    /// The band of its packets, from 0, the highest.
+    /// Priority band of its packets; 0 is the highest.
     pub band: u8,
-    /// Its congestion control, if it is not the contender.
+    /// Congestion control; `None`: the contender of the run.
     pub algorithm: Option<Contender>,
-    /// True for packets that no congestion control slows down.
+    /// True if its packets are subject to no congestion control.
     pub uncontrolled: bool,
-    /// True if its figures are the contender's.
+    /// True if it counts towards the contender's results.
     pub compared: bool,
-    /// True if the run ends when all awaited workloads have ended.
+    /// True if a run with [`Until::FlowsDone`] waits for its flows to end.
     pub awaited: bool,
 }
 
@@ -106,7 +107,7 @@ impl PlannedWorkload {
         })
     }
 
-    /// Returns the workload of a run with this seed.
+    /// Returns the workload for a run with this seed.
     pub fn spec(&self, seed: u64) -> WorkloadSpec {
         WorkloadSpec {
             name: self.name.clone(),
@@ -117,7 +118,7 @@ impl PlannedWorkload {
         }
     }
 
-    /// Returns its congestion control in a run of this contender; `None` for datagrams.
+    /// Returns the congestion control in a run of this contender; `None` for datagrams.
     pub fn control<'c>(&'c self, contender: Option<&'c Contender>) -> Option<&'c Contender> {
         let control = self.algorithm.as_ref().or(contender);
         control.filter(|_| !self.uncontrolled)
@@ -175,7 +176,7 @@ impl Plan {
                 EventChange::Up(false) => NetworkChange::Down(over),
                 EventChange::Route(host) => {
                     let to = node(scenario, &network, host)?;
-                    // A link that was found has ends.
+                    // `link` found it, so it has ends.
                     let at = network.ends(over).map_or(to, |(at, _)| at);
                     NetworkChange::Route(at, to, over)
                 }
@@ -232,7 +233,7 @@ impl Plan {
 }
 
 impl Scenario {
-    /// Returns the problem of the file that a mistake in its network is.
+    /// Converts an error of the network to a problem of the scenario's file.
     pub fn network_problem(&self, error: &NetworkError) -> Problem {
         let route = match error {
             NetworkError::RouteLoop { to, .. } => {
@@ -249,8 +250,9 @@ impl Scenario {
     }
 }
 
-/// Returns the link that the scenario names, or the topology's bottleneck: in a graph the slowest
-/// link on the path to the first receiver, else the last link on that path.
+/// Returns the link that the scenario names, or the topology's bottleneck. In a graph this is the
+/// slowest link on the path to the first receiver, or a link into that receiver if no link of the
+/// path has a rate.
 fn main_link(
     scenario: &Scenario,
     network: &Network,

@@ -1,5 +1,5 @@
-//! What is wrong with a file that a person wrote: the file, the line, the reason and the fix.
-//! Scenarios, published experiments and the gateway's configuration speak this way.
+//! Errors in files written by a user: file, line, reason and fix. Scenarios, published experiments
+//! and the gateway's configuration use them.
 //!
 //! [`SourceText`] makes a [`Problem`] for bytes of its text. [`ParsedValue`] reads a quantity by
 //! its own `FromStr` where TOML has a text or a number, so that its error keeps its place.
@@ -14,7 +14,7 @@ use std::ops::Range;
 pub use suggestions::suggestions;
 pub use text::ParsedValue;
 
-/// A file that cannot be used as it is written.
+/// Error in a file written by a user.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("{}:{}: {}", .0.file, .0.line, .0.message)]
 pub struct Problem(Box<ProblemText>);
@@ -31,48 +31,48 @@ struct ProblemText {
 }
 
 impl Problem {
-    /// The line, counted from 1.
+    /// Returns the line number, counted from 1.
     pub fn line(&self) -> usize {
         self.0.line
     }
 
-    /// The text of the file.
+    /// Returns the text of the file.
     pub fn text(&self) -> &str {
         &self.0.text
     }
 
-    /// The bytes of the text that are marked.
+    /// Returns the marked bytes of the text.
     pub fn span(&self) -> Range<usize> {
         self.0.span.clone()
     }
 
-    /// What stands under the mark.
+    /// Returns the label of the marked bytes.
     pub fn label(&self) -> &str {
         &self.0.label
     }
 
-    /// What is wrong, without the place.
+    /// Returns the message without its location.
     pub fn message(&self) -> &str {
         &self.0.message
     }
 
-    /// What to write instead.
+    /// Returns the suggested fix.
     pub fn fix(&self) -> Option<&str> {
         self.0.help.as_deref()
     }
 }
 
-/// The text of a file and its name, where problems point into.
+/// Text of a file and its name, to which the spans of problems refer.
 #[derive(Clone, Copy, Debug)]
 pub struct SourceText<'t> {
-    /// Its name in problems.
+    /// Name of the file in problems.
     pub file: &'t str,
-    /// The text.
+    /// Text of the file.
     pub text: &'t str,
 }
 
 impl SourceText<'_> {
-    /// A problem with the bytes at `span`: the sentence, the word under the mark, the fix.
+    /// Creates a problem with the bytes at `span`: message, label of the span, and fix.
     pub fn problem(
         &self,
         span: Range<usize>,
@@ -95,7 +95,7 @@ impl SourceText<'_> {
         }))
     }
 
-    /// A problem with the bytes at `span` from an error whose text is `message; fix`.
+    /// Creates a problem with the bytes at `span` from an error whose text is `message; fix`.
     pub fn hinted(
         &self,
         span: Range<usize>,
@@ -107,8 +107,8 @@ impl SourceText<'_> {
         self.problem(span, what, label, fix)
     }
 
-    /// A name that is not among `known`, of something that is a `what`; the fix names those that
-    /// may have been meant.
+    /// Creates a problem for the unknown `name` of a `what`. The fix suggests similar names in
+    /// `known`.
     pub fn unknown(&self, span: Range<usize>, what: &str, name: &str, known: &[&str]) -> Problem {
         self.problem(
             span,
@@ -118,8 +118,8 @@ impl SourceText<'_> {
         )
     }
 
-    /// What the TOML reader or serde say of a file whose settings `reference` explains, in our
-    /// words where they speak of names.
+    /// Converts an error of the TOML parser or of serde. Unknown and missing settings get a message
+    /// of our own. `reference` is the page that documents the settings.
     pub fn syntax_of(&self, error: &toml::de::Error, reference: &str) -> Problem {
         let span = error.span().unwrap_or(0..0);
         let message = error.message();
@@ -132,7 +132,7 @@ impl SourceText<'_> {
         }
         if message.starts_with("missing field") {
             let wanted = name();
-            // The reader marks the whole table; its first line is enough.
+            // The parser marks the whole table; this keeps its first line.
             let table = self.text.get(span.clone()).unwrap_or_default();
             let end = span.start + table.find('\n').unwrap_or(table.len());
             return self.problem(
@@ -147,7 +147,7 @@ impl SourceText<'_> {
     }
 }
 
-/// How many names a hint lists at most; more would hide the message.
+/// Maximum number of names in a hint; more would hide the message.
 const HINT_NAMES_MAX: usize = 24;
 
 fn nearest(name: &str, known: &[&str]) -> String {

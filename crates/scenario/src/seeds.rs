@@ -1,9 +1,9 @@
-//! Seeds: one, or a range.
+//! Seeds of runs: one, or a range.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// Seeds, each of which gives a run of its own: `7`, or `1..50` with both ends.
+/// Range of seeds, one run each: `7`, or `1..50`, which includes both ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seeds {
     first: u64,
@@ -11,7 +11,7 @@ pub struct Seeds {
 }
 
 impl Seeds {
-    /// One seed.
+    /// Creates a range of one seed.
     pub fn one(seed: u64) -> Seeds {
         Seeds {
             first: seed,
@@ -19,30 +19,31 @@ impl Seeds {
         }
     }
 
-    /// Every seed, ascending.
+    /// Returns all seeds in ascending order.
     pub fn iter(self) -> impl Iterator<Item = u64> {
         self.first..=self.last
     }
 
-    /// How many.
+    /// Returns the number of seeds.
     pub fn count(self) -> u64 {
         self.last - self.first + 1
     }
 
-    /// The first.
+    /// Returns the first seed.
     pub fn first(self) -> u64 {
         self.first
     }
 }
 
-/// Text that names no seeds.
+/// Error for a text that is not a valid range of seeds.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "`{0}` names no seeds; write one (`7`) or a range with both ends (`1..50`), at most {SEEDS_MAX} of them"
 )]
 pub struct BadSeeds(String);
 
-/// Each seed keeps its figures; a million of them are more than any confidence interval needs.
+/// Maximum number of seeds. The results of every seed are kept, and no confidence interval needs a
+/// million.
 const SEEDS_MAX: u64 = 1_000_000;
 
 impl FromStr for Seeds {

@@ -1,16 +1,16 @@
-//! The scenarios that come with ccplane, embedded so that they are there without the repository.
+//! Scenarios that are shipped with ccplane, embedded in the program.
 
-/// A file of the folder `scenarios`: its name and its text.
+/// File in the folder `scenarios`: its name and its text.
 type ShippedFile = (&'static str, &'static str);
 
-/// Names each of these files once.
+/// Embeds files of the folder `scenarios`; the macro spells each name only once.
 macro_rules! files {
     ($($name:literal),+ $(,)?) => {
         &[$(($name, include_str!(concat!("../../../scenarios/", $name)))),+]
     };
 }
 
-/// The scenarios, in their order.
+/// Shipped scenarios, in their order.
 const SCENARIOS: &[ShippedFile] = files![
     "01-one-flow.toml",
     "02-fairness.toml",
@@ -36,23 +36,23 @@ const SCENARIOS: &[ShippedFile] = files![
     "22-bundle.toml",
 ];
 
-/// What they refer to.
+/// Files to which the scenarios refer.
 const REFERENCED_FILES: &[ShippedFile] = files!["abilene.txt", "flows.csv", "varying.trace"];
 
-/// The names of all of them: those of their files without `.toml`.
+/// Returns the names of all shipped scenarios: their file names without `.toml`.
 pub fn shipped() -> impl Iterator<Item = &'static str> {
     SCENARIOS
         .iter()
         .map(|(file, _)| file.strip_suffix(".toml").unwrap_or(file))
 }
 
-/// The text of the one of this name.
+/// Returns the text of the shipped scenario `name`.
 pub(crate) fn text(name: &str) -> Option<&'static str> {
     let place = shipped().position(|known| known == name)?;
     SCENARIOS.get(place).map(|(_, text)| *text)
 }
 
-/// A file that one of them refers to.
+/// Returns a file to which a shipped scenario refers.
 pub(crate) fn beside(file: &str) -> Option<&'static str> {
     REFERENCED_FILES
         .iter()
@@ -60,12 +60,12 @@ pub(crate) fn beside(file: &str) -> Option<&'static str> {
         .map(|(_, text)| *text)
 }
 
-/// Those that someone who wrote this name may have meant.
+/// Returns the shipped scenarios with a name similar to `wrong`.
 pub(crate) fn near(wrong: &str) -> Vec<&'static str> {
     let part = |name: &&'static str| wrong.len() > 1 && name.contains(wrong);
     let mut near: Vec<&str> = shipped().filter(part).collect();
     for name in shipped() {
-        // The number in front is what one forgets.
+        // Users tend to forget the number at the front.
         let (_, plain) = name.split_once('-').unwrap_or((name, name));
         let meant = [name, plain].map(|known| !crate::suggestions(wrong, [known]).is_empty());
         if meant.contains(&true) && !near.contains(&name) {
@@ -84,7 +84,7 @@ mod tests {
     use super::*;
     use crate::{ReadError, Scenario};
 
-    /// What lies in the folder is embedded, all of it, and reads the same from either place.
+    /// Every file in the folder is embedded, and parses to the same scenario from either source.
     #[test]
     fn every_shipped_scenario_is_there_without_its_folder() {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios");
@@ -128,7 +128,7 @@ mod tests {
             said.contains("01-one-flow") && said.contains("20-trace"),
             "{said}"
         );
-        // What is written as a file's path is one.
+        // A name with a folder is always a path.
         assert!(matches!(
             find("nowhere/02-fairness"),
             Err(ReadError::File { .. })

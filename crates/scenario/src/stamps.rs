@@ -1,4 +1,4 @@
-//! Noise of the hosts' time stamps, as the file has it.
+//! Errors of the hosts' time stamps.
 
 use std::str::FromStr;
 
@@ -9,46 +9,45 @@ use crate::context::{CheckContext, names};
 use crate::file;
 use crate::{Name, Problem};
 
-/// What the time stamps of some hosts are like.
+/// Time stamp errors of a group of hosts.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StampErrors {
-    /// Hosts or patterns; empty for all of them.
+    /// Hosts or patterns; empty for all hosts.
     pub hosts: Vec<Name>,
-    /// How far stamps are from the truth, by the stack, the interrupts, the scheduler: a standard
-    /// deviation.
+    /// Standard deviation of the jitter that the network stack, interrupts and the scheduler add.
     pub jitter: Duration,
-    /// How that is distributed.
+    /// Distribution of the jitter.
     pub shape: JitterShape,
-    /// Packets within so long of the first of a batch share its stamp; zero: each has its own.
+    /// Packets within this time of the first packet of a batch share its stamp; zero: each packet
+    /// has its own.
     pub batch: Duration,
-    /// Whether burst calibration is applied, with the rate of the host's own link.
+    /// True to apply burst calibration, with the rate of the host's own link.
     pub calibrate: bool,
-    /// Each clock is ahead or behind by up to so much, drawn with the run's seed.
+    /// Maximum clock offset; each host's offset is drawn with the run's seed.
     pub offset: Duration,
-    /// Each clock is too fast or too slow by up to so much, drawn with the run's seed, parts in
-    /// 10^9.
+    /// Maximum clock drift, parts per 10^9; each host's drift is drawn with the run's seed.
     pub drift_ppb: u32,
 }
 
-/// How jitter is distributed.
+/// Distribution of jitter.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum JitterShape {
-    /// Exponentially, the standard deviation being the mean, and to one side: packets leave after
+    /// Exponential and one-sided, with a mean equal to the standard deviation: packets leave after
     /// they were stamped, and are stamped after they arrived.
     #[default]
     Exponential,
-    /// Normally, to both sides.
+    /// Normal, two-sided.
     Normal,
 }
 
-/// A clock is off by more than this only until somebody looks: a quartz is within 100 ppm.
+/// Maximum drift, ppm. Quartz clocks are within 100 ppm; a larger value is probably a mistake.
 const DRIFT_PPM_MAX: f64 = 1_000.0;
 
-/// Beyond, the 32 bits of a stamp are not enough for a delay.
+/// Maximum jitter and batch time, beyond which the 32 bits of a stamp cannot hold a delay.
 const NOISE_MAX: Duration = Duration::from_secs(1);
 
 impl StampErrors {
-    /// True stamps.
+    /// Exact time stamps.
     pub const EXACT_TIMESTAMPS: StampErrors = StampErrors {
         hosts: Vec::new(),
         jitter: Duration::ZERO,
@@ -59,18 +58,19 @@ impl StampErrors {
         drift_ppb: 0,
     };
 
-    /// What is left of a NIC's stamps once they are calibrated: normal jitter of 0.2 µs, so that 99
-    /// of 100 are within half a microsecond, as slide 17 calls it "sub-microsecond scale".
+    /// Residual errors of calibrated NIC time stamps: normal jitter of 0.2 µs, so 99 of 100 stamps
+    /// are within half a microsecond ("sub-microsecond scale" on slide 17).
     pub const HARDWARE_TIMESTAMPS: StampErrors =
         StampErrors::real(Duration::from_nanos(200), JitterShape::Normal);
 
-    /// As the kernel's in tc or by `SO_TIMESTAMPING`: exponential jitter with a mean of 3 µs, p50 2
-    /// and p99 14. Stamps of an idle direction between two kernels on a virtual machine were
-    /// measured to have a p99 of 5 to 18 µs. `ccplane paper dx-accuracy` measures it where it runs.
+    /// Kernel time stamps, taken in tc or with `SO_TIMESTAMPING`: exponential jitter with a mean of
+    /// 3 µs, p50 2 µs, p99 14 µs. Stamps of an idle direction between two kernels on a virtual
+    /// machine had a measured p99 of 5 to 18 µs. `ccplane paper dx-accuracy` measures the local
+    /// host.
     pub const SOFTWARE_TIMESTAMPS: StampErrors =
         StampErrors::real(Duration::from_micros(3), JitterShape::Exponential);
 
-    /// On clocks that are up to 3 ms apart and drift as quartzes do, 20 ppm.
+    /// Returns errors of clocks with offsets up to 3 ms and a quartz drift of 20 ppm.
     const fn real(jitter: Duration, shape: JitterShape) -> StampErrors {
         StampErrors {
             hosts: Vec::new(),
@@ -84,7 +84,7 @@ impl StampErrors {
     }
 }
 
-/// Checks the table.
+/// Checks the table of time stamp errors.
 pub(crate) fn stamps(
     context: &CheckContext,
     written: &Spanned<file::StampsEntry>,
@@ -142,7 +142,7 @@ pub(crate) fn stamps(
     Ok(stamps)
 }
 
-/// How far a clock drifts: `20ppm`, in parts in 10^9.
+/// Clock drift, written as `20ppm`, in parts per 10^9.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Drift(pub(crate) u32);
 

@@ -1,4 +1,4 @@
-//! The network of a scenario: named topologies, nodes and links one by one, graphs from a file.
+//! Network of a scenario: named topologies, explicit nodes and links, graphs from a file.
 
 use std::collections::BTreeSet;
 
@@ -11,13 +11,13 @@ use crate::context::{CheckContext, name};
 use crate::file::{self, Q, ScenarioFile, Word};
 use crate::{GraphLink, LinkSettings, Name, NodeSettings, Topology};
 
-/// Most hosts of one side; beyond, the simulator would refuse for lack of memory.
+/// Maximum hosts per side; the simulator's memory limit is below it.
 const HOSTS_PER_SIDE_MAX: u32 = 1_000_000;
 
-/// Most links side by side: more than any network spreads a flow over.
+/// Maximum number of parallel links; networks do not spread a flow over more.
 const PARALLEL_PATHS_MAX: u32 = 1_024;
 
-/// The topology of the file, which has one of the two forms.
+/// Reads the file's topology, which is either a named one or a graph.
 pub(crate) fn read(context: &CheckContext, file: &ScenarioFile) -> Result<Topology, Problem> {
     let Some(topology) = &file.topology else {
         if file.node.is_empty() {
@@ -52,7 +52,7 @@ pub(crate) fn read(context: &CheckContext, file: &ScenarioFile) -> Result<Topolo
     let share = |rtt: &Q<Duration>, of: u64| Duration::from_nanos(rtt.get_ref().0.as_nanos() / of);
     let optional = |word: &Option<Word>| {
         let word = word.as_ref();
-        // Rates differ from link to link: a size in BDP is checked when the network is built.
+        // Rates differ between links, so sizes in BDP are checked when the network is built.
         word.map(|w| {
             w.get_ref()
                 .parse::<QueueSpec>()
@@ -233,7 +233,7 @@ fn graph(
             .as_ref()
             .map_or(Duration::ZERO, |delay| delay.get_ref().0);
         let rtt = Duration::from_nanos(delay.as_nanos().saturating_mul(2));
-        // Nothing waits for a line without a rate; without a delay there is no BDP.
+        // Nothing queues in front of a line without a rate, and without a delay the BDP is zero.
         let fallback = match line {
             LineSpec::Unlimited => "droptail:inf",
             _ if delay == Duration::ZERO => "droptail:1000p",
@@ -302,8 +302,8 @@ fn graph(
     })
 }
 
-/// The links side by side that a link of `paths` is: they share the rate evenly, and their delays
-/// go evenly from the first's to the slowest's.
+/// Expands a link with `paths` into parallel links. They share the rate evenly, and their delays
+/// are interpolated between the first and the slowest.
 fn paths(
     context: &CheckContext,
     at: &Spanned<file::LinkEntry>,
@@ -352,7 +352,7 @@ fn paths(
     Ok((0..count).map(one).collect())
 }
 
-/// A link without jitter and loss, of a topology in which all are alike.
+/// Returns a link without jitter and loss, for topologies with identical links.
 fn plain(
     context: &CheckContext,
     rate: &Q<Rate>,
@@ -375,8 +375,8 @@ fn plain(
     })
 }
 
-/// Reads lines `from to rate delay`, both ways alike; whoever has one neighbour only is a host, all
-/// others are switches.
+/// Reads lines `from to rate delay`, one symmetric link each. Nodes with one neighbour are hosts,
+/// all others are switches.
 fn graph_file(
     context: &CheckContext,
     file: &Word,

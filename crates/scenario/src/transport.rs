@@ -1,4 +1,4 @@
-//! Options of every host's transport, each within what the transport can do.
+//! Options of every host's transport, checked against the transport's limits.
 
 use std::fmt::Display;
 use std::ops::RangeInclusive;
@@ -10,16 +10,16 @@ use crate::context::CheckContext;
 use crate::file::{self, Q};
 use crate::{Problem, Rc3, TransportOptions};
 
-/// Checks the table.
+/// Checks the table of transport options.
 pub(crate) fn options(
     context: &CheckContext,
     written: &file::Transport,
 ) -> Result<TransportOptions, Problem> {
-    /// A UDP datagram cannot carry more, with its headers.
+    /// Largest payload that fits into a UDP datagram with its headers.
     const MSS_MAX: u16 = 65_000;
-    /// Less is a header's size.
+    /// Smallest MSS; less would be about the size of the headers.
     const MSS_MIN: u16 = 88;
-    /// Most headers: an IPv6 packet has fewer with all options of TCP.
+    /// Maximum header size, above an IPv6 packet with all TCP options.
     const HEADER_BYTES_MAX: u16 = 500;
     let mss = within(
         context,
@@ -100,8 +100,7 @@ pub(crate) fn options(
     })
 }
 
-/// A number in this range, in a type that has room for no more. A problem says what it is, its
-/// unit, and what helps.
+/// Checks that a number is in this range. The problem contains its name, unit and a hint.
 fn within<T: Copy + Into<u32> + TryFrom<u32> + Display>(
     context: &CheckContext,
     written: Option<&Spanned<u32>>,
@@ -124,7 +123,7 @@ fn within<T: Copy + Into<u32> + TryFrom<u32> + Display>(
     }
 }
 
-/// How often a receiver acknowledges, which has two spellings.
+/// Returns the acknowledgement frequency, which has two spellings.
 fn ack_every(context: &CheckContext, written: &file::Transport) -> Result<Option<u8>, Problem> {
     if let (Some(_), Some(second)) = (&written.delayed_acks, &written.ack_every) {
         return Err(context.problem(
@@ -149,7 +148,8 @@ fn ack_every(context: &CheckContext, written: &file::Transport) -> Result<Option
     )
 }
 
-/// A timeout before any measurement: not none, or every handshake would be sent again at once.
+/// Checks the initial timeout. Zero is rejected because every handshake would be retransmitted
+/// immediately.
 fn timeout(
     context: &CheckContext,
     written: Option<&Q<Duration>>,

@@ -1,4 +1,4 @@
-//! The workloads of a scenario: exactly one kind each, and what that kind needs.
+//! Workloads of a scenario: exactly one kind each, with its settings.
 
 use ccplane_qdisc::CLASS_COUNT;
 use ccplane_units::{Bytes, Duration, Rate};
@@ -12,10 +12,10 @@ use crate::context::{CheckContext, name};
 use crate::file;
 use crate::{Name, Pairing, TraceFlow, Workload, WorkloadKind};
 
-/// Flows of one kind a pair; beyond, a simulation of anything else would be meant.
+/// Maximum number of flows of one kind per pair; more are probably a mistake.
 const FLOWS_PER_PAIR_MAX: u32 = 1_000_000;
 
-/// The size of a request: a line of HTTP with its headers.
+/// Default size of a request: an HTTP request line with headers.
 const REQUEST_SIZE: Bytes = Bytes::new(200);
 
 /// Checks every workload; there is at least one.
@@ -115,7 +115,7 @@ fn band(context: &CheckContext, band: &Spanned<u8>) -> Result<u8, Problem> {
     }
 }
 
-/// The table's heading: the mark of a problem with the whole of it.
+/// Returns the heading of the table, which marks problems of the whole table.
 fn first_line(context: &CheckContext, at: &Spanned<file::WorkloadEntry>) -> std::ops::Range<usize> {
     let span = at.span();
     let text = context.source.text.get(span.clone()).unwrap_or_default();
@@ -146,7 +146,7 @@ fn hosts(written: Option<&Spanned<file::Hosts>>) -> Vec<Name> {
     };
     let one = |word: &Spanned<String>| {
         let mut host = name(word);
-        // A single name carries the span of the whole value.
+        // A single name has the span of the whole setting.
         if host.span.is_empty() {
             host.span = written.span();
         }
@@ -287,7 +287,7 @@ fn datagrams(context: &CheckContext, at: &Spanned<file::DatagramsEntry>) -> Resu
     })
 }
 
-/// Always on, or by turns.
+/// Returns the duty cycle: always on, or alternating.
 fn duty(
     context: &CheckContext,
     on: Option<&file::Q<Duration>>,
@@ -329,7 +329,7 @@ fn poisson(context: &CheckContext, at: &Spanned<file::Poisson>) -> Result<Sends,
     })
 }
 
-/// How often flows or messages come.
+/// Returns the arrival process of flows or messages.
 fn arrivals<T>(
     context: &CheckContext,
     at: &Spanned<T>,
@@ -382,7 +382,7 @@ fn messages(context: &CheckContext, at: &Spanned<file::MessagesEntry>) -> Result
     })
 }
 
-/// Reads the connections of a pair and the choice among them.
+/// Returns the number of connections per pair and the policy that selects among them.
 fn connections(
     context: &CheckContext,
     at: &Spanned<file::Connections>,
@@ -525,7 +525,7 @@ fn sizes(context: &CheckContext, at: &Spanned<file::Sizes>) -> Result<SizeTable,
     }
 }
 
-/// Lines `time,source,destination,size`; a heading is allowed.
+/// Reads lines `time,source,destination,size`, with an optional heading.
 fn trace(context: &CheckContext, file: &file::Word) -> Result<WorkloadKind, Problem> {
     let text = context.text_of(file)?;
     let mut flows: Vec<TraceFlow> = Vec::new();

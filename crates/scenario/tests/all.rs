@@ -1,3 +1,3 @@
-//! All tests of the crate that need no process of their own, in one binary.
+//! All tests of the crate in one binary.
 
 mod scenario;

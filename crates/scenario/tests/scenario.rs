@@ -1,4 +1,4 @@
-//! Scenario files: what is read, and how each mistake is told.
+//! Scenario files: valid files and their values, and the report of each mistake.
 
 use std::path::Path;
 
@@ -364,7 +364,7 @@ fn with(text: &str, by: &str) -> String {
     SMALL_SCENARIO.replace(text, by)
 }
 
-/// The small file with these lines about the transport.
+/// Returns the small file with these lines in `[transport]`.
 fn transport(lines: &str) -> String {
     with(
         "[topology.dumbbell]",
@@ -525,7 +525,7 @@ fn lists_and_messages_are_read() {
     assert_eq!(ends, FlowEnd::All);
 }
 
-/// Flows that join and leave: when each is there is known before anything runs.
+/// Flows that join and leave have scheduled times that are known before the run.
 #[test]
 fn a_flow_may_last_a_time() {
     let text = |bulk: &str| with("bulk = { flows = 4 }", bulk);
@@ -610,7 +610,7 @@ fn a_run_may_end_with_its_flows() {
         format!("{poisson}, flows = 10 }}"),
         format!("stop = \"1s\"\n{poisson} }}"),
         "stop = \"1s\"\nrequests = { response = { fixed = \"1kB\" } }".to_owned(),
-        // Cross traffic may go on for ever, and so may a compared flow.
+        // Cross traffic and compared flows may last for ever.
         format!("{sized}\n[[workload]]\nalgorithm = \"reno\"\n{poisson} }}"),
         format!("{sized}\n[[workload]]\nbulk = {{}}"),
     ] {
@@ -620,7 +620,7 @@ fn a_run_may_end_with_its_flows() {
             "{finite}"
         );
     }
-    // What is compared is never done, whatever else is.
+    // A compared workload never ends, whatever the others do.
     assert!(until(done, &format!("{poisson} }}\n[[workload]]\n{sized}")).is_err());
 }
 
@@ -647,7 +647,7 @@ fn bundles_are_read_and_their_mistakes_told() {
         s.hosts_of_bundles().map(ToString::to_string).as_deref(),
         Some("native:cubic")
     );
-    // One with an algorithm of its own leaves the workloads to the contenders.
+    // A bundle with its own algorithm leaves the workloads to the contenders.
     let own = parse(&text(
         "algorithm = \"bundler\"\noverhead = \"60B\"\nmax = \"1gbit\"\nqueue = \"fq_codel\"",
     ))
@@ -700,7 +700,7 @@ fn bundles_are_read_and_their_mistakes_told() {
             "{lines}: {whole}"
         );
     }
-    // Somebody steers it, and there is something to compare.
+    // A bundle needs an algorithm, and the contenders need something to compare.
     let lone = text("").replace(
         "bulk = { flows = 4 }",
         "bulk = { flows = 4 }\nalgorithm = \"native:reno\"",
@@ -1066,7 +1066,8 @@ fn every_mistake_names_its_line_and_its_fix() {
         told += &format!("──── {what}\n");
         handler.render_report(&mut told, &problem).unwrap();
     }
-    // Folders differ from machine to machine, and where a line that names one would be wrapped.
+    // The path of the folder differs between machines, and so does the position at which a line
+    // that contains it is wrapped.
     insta::assert_snapshot!(told.replace(env!("CARGO_TARGET_TMPDIR"), "FOLDER"));
 }
 

@@ -1,4 +1,4 @@
-//! Names of nodes and links, and the pairs of hosts of a workload.
+//! Resolution of node and link names, and the pairs of hosts of a workload.
 
 use std::slice;
 
@@ -12,14 +12,14 @@ use crate::{Name, Pairing, Problem, Scenario, Topology, Workload, WorkloadKind};
 /// Pairs of sender and receiver of a workload.
 #[derive(Clone, Debug)]
 pub enum Pairs {
-    /// The same pairs in every run.
+    /// Same pairs in every run.
     Fixed(FixedPairs),
-    /// Each of these hosts sends to another one of them, drawn with the run's seed.
+    /// Random permutation of these hosts, drawn with the run's seed: each sends to another one.
     Permutation(Vec<NodeId>),
 }
 
 impl Pairs {
-    /// Returns the pairs of a run with this seed.
+    /// Returns the pairs for a run with this seed.
     pub fn drawn(&self, seed: u64) -> FixedPairs {
         match self {
             Pairs::Fixed(pairs) => pairs.clone(),
@@ -39,7 +39,7 @@ impl Pairs {
         }
     }
 
-    /// Returns a pair, or one that may be drawn, whose packets take no time.
+    /// Returns a pair, or one that may be drawn, with an RTT of zero.
     pub(super) fn instant(&self, instant: &Instant) -> Option<(NodeId, NodeId)> {
         match self {
             Pairs::Fixed(pairs) => instant.among(pairs),
@@ -47,7 +47,8 @@ impl Pairs {
         }
     }
 
-    /// Returns true if flows between these pairs send to this host; with `back` in both directions.
+    /// Returns true if flows between these pairs send to this host; with `back`, in either
+    /// direction.
     fn receives(&self, host: NodeId, back: bool) -> bool {
         match self {
             Pairs::Fixed(FixedPairs::Each(pairs)) => pairs
@@ -60,7 +61,7 @@ impl Pairs {
         }
     }
 
-    /// Returns one of the pairs.
+    /// Returns the first pair.
     pub(super) fn first(&self) -> Option<(NodeId, NodeId)> {
         match self {
             Pairs::Fixed(FixedPairs::Each(pairs)) => pairs.first().copied(),
@@ -97,7 +98,7 @@ pub(super) fn link(scenario: &Scenario, network: &Network, name: &Name) -> Resul
     })
 }
 
-/// Returns the hosts that the patterns name, in the network's order.
+/// Returns the hosts that match the patterns, in the network's order.
 pub(super) fn matching(
     scenario: &Scenario,
     network: &Network,
@@ -128,7 +129,7 @@ pub(super) fn matching(
     Ok(all)
 }
 
-/// Returns the hosts whose receivers conceal losses. Each pattern has to name a host that a flow
+/// Returns the hosts whose receivers conceal losses. Each pattern must match a host that a flow
 /// sends to.
 pub(super) fn concealing(
     scenario: &Scenario,
@@ -158,7 +159,7 @@ pub(super) fn concealing(
     matching(scenario, network, &scenario.conceal_losses)
 }
 
-/// Returns true if `name` matches `pattern`, in which one `*` stands for any letters.
+/// Returns true if `name` matches `pattern`, in which one `*` stands for any characters.
 fn matches(pattern: &str, name: &str) -> bool {
     match pattern.split_once('*') {
         None => pattern == name,
@@ -168,7 +169,7 @@ fn matches(pattern: &str, name: &str) -> bool {
     }
 }
 
-/// Default senders and receivers of a topology.
+/// Returns the patterns of a topology's default senders and receivers.
 fn usual(topology: &Topology) -> (&'static str, &'static str) {
     match topology {
         Topology::Dumbbell { .. } => ("left*", "right*"),
@@ -178,7 +179,7 @@ fn usual(topology: &Topology) -> (&'static str, &'static str) {
     }
 }
 
-/// Returns who sends to whom, and what.
+/// Returns the pairs of hosts and the traffic of a workload.
 pub(super) fn pairs(
     scenario: &Scenario,
     network: &Network,
@@ -290,7 +291,7 @@ pub(super) fn pairs(
     Ok((Pairs::Fixed(FixedPairs::Each(pairs)), sends))
 }
 
-/// Returns an error for a workload with a pair of hosts between which packets take no time.
+/// Returns an error if two hosts of the workload have an RTT of zero.
 pub(super) fn check_delay(
     scenario: &Scenario,
     network: &Network,

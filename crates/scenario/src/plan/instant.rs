@@ -1,12 +1,12 @@
-//! Finds round trips that take no time: between hosts at one side of a dumbbell whose own links are
-//! infinitely fast. A transport there would loop for ever at one moment.
+//! Detection of paths with an RTT of zero, such as between hosts on the same side of a dumbbell
+//! without access rates. A transport on such a path would never advance virtual time.
 
 use ccplane_network::{LinkSpec, Network, NodeId};
 use ccplane_qdisc::{DelayModel, LineSpec};
 use ccplane_units::Duration;
 use ccplane_workload::Pairs;
 
-/// For each node the lowest number of the nodes that it reaches, and that reach it, in no time.
+/// Lowest node number in the zero-RTT component of each node.
 pub(super) struct Instant(Vec<usize>);
 
 impl Instant {
@@ -36,7 +36,7 @@ impl Instant {
         a != b && self.0[a.index()] == self.0[b.index()]
     }
 
-    /// Returns one of the pairs between which packets take no time.
+    /// Returns a pair whose hosts have an RTT of zero.
     pub(super) fn among(&self, pairs: &Pairs) -> Option<(NodeId, NodeId)> {
         match pairs {
             Pairs::Each(pairs) => pairs.iter().copied().find(|(a, b)| self.joins(*a, *b)),
@@ -44,7 +44,7 @@ impl Instant {
         }
     }
 
-    /// Returns such a pair of a host of `from` and a host of `to`.
+    /// Returns a pair with an RTT of zero, of a host in `from` and a host in `to`.
     pub(super) fn between(&self, from: &[NodeId], to: &[NodeId]) -> Option<(NodeId, NodeId)> {
         let mut ends = to.iter();
         ends.find_map(|b| from.iter().find(|a| self.joins(**a, *b)).map(|a| (*a, *b)))

@@ -1,4 +1,4 @@
-//! Plans without a backend.
+//! Tests of plans that need no backend.
 
 use std::path::Path;
 

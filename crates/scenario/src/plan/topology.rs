@@ -1,4 +1,4 @@
-//! A scenario's topology as a network.
+//! Conversion of a scenario's topology to a network.
 
 use ccplane_network::{LinkSpec, Network, NetworkError, Remark, topology};
 use ccplane_qdisc::{DelayDistribution, DelayModel, QueueSpec};
@@ -6,7 +6,7 @@ use ccplane_units::Duration;
 
 use crate::{LinkSettings, NodeSettings, Scenario, Topology};
 
-/// Returns the name of a topology for results; none for a single link.
+/// Returns the name of a topology for the results; `None` for a single link.
 pub(super) fn name(topology: &Topology) -> Option<String> {
     match topology {
         Topology::Dumbbell { pairs: 1, .. } => None,
@@ -106,7 +106,7 @@ pub(super) fn build(scenario: &Scenario) -> Result<Network, NetworkError> {
                 }
             }
             for link in links {
-                // Both exist: the file was checked.
+                // The check of the file guarantees that both exist.
                 let (Some(from), Some(to)) =
                     (network.node(&link.from.text), network.node(&link.to.text))
                 else {

@@ -1,4 +1,4 @@
-//! Problems with the lines of the file that they are about, as `miette` draws them.
+//! Display of problems by `miette`, with the lines of the file.
 
 use std::fmt;
 

@@ -1,7 +1,7 @@
-//! What someone meant who wrote a name that is not there.
+//! Suggestions for unknown names.
 
-/// Names in `known` that someone who wrote `wrong` may have meant: at most two letters away, or
-/// beginning the same.
+/// Returns the names in `known` similar to `wrong`: an edit distance of at most 2, or `wrong` as a
+/// prefix.
 pub fn suggestions<'a>(wrong: &str, known: impl IntoIterator<Item = &'a str>) -> Vec<&'a str> {
     let mut near: Vec<(usize, &str)> = known
         .into_iter()

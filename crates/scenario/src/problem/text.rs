@@ -1,4 +1,4 @@
-//! Quantities in a file: any type that reads itself from text, from a TOML string or a bare number.
+//! Quantities in a file: any type with `FromStr`, from a TOML string or a bare number.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use serde::de::{self, Deserialize, Deserializer, Visitor};
 
-/// A value that was read by its own `FromStr`.
+/// Value parsed with the `FromStr` of its type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ParsedValue<T>(pub T);
 
@@ -38,7 +38,7 @@ where
     fn visit_str<E: de::Error>(self, text: &str) -> Result<T, E> {
         text.parse().map_err(|why| {
             let why: String = T::Err::to_string(&why);
-            // Errors that already quote what was written need no second quotation.
+            // Errors that begin with the quoted input need no second quotation.
             if why.starts_with('`') {
                 E::custom(why)
             } else {
