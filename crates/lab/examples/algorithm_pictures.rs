@@ -1,4 +1,4 @@
-//! Draws `docs/algorithms/NAME.svg` for every built-in algorithm, or for those that are named.
+//! Draws `docs/algorithms/NAME.svg` for every built-in algorithm, or for those named as arguments.
 
 use std::fs;
 use std::path::Path;

@@ -1,6 +1,6 @@
-//! What DX's choices do (docs/algorithms/dx.md): each combination of them in the simulator, and the
-//! rules for a decrease in a model of synchronous rounds. Prints the page's tables; with the names
-//! of contenders, such as `dx:samples=freshest`, a row for each of them.
+//! Effects of DX's design choices (docs/algorithms/dx.md): each combination in the simulator, and
+//! the decrease rules in a model of synchronous rounds. Prints the tables of that page. With
+//! contenders as arguments, such as `dx:samples=freshest`, prints a row for each of them.
 
 use std::sync::Arc;
 
@@ -16,29 +16,29 @@ use ccplane_units::{Duration, Rate, Time};
 
 type Failure = Box<dyn std::error::Error>;
 
-/// The path of facts: 10 Gbit/s and 100 µs, 83 packets; each run is 300 ms, of which the last 100
-/// count.
+/// Path of the tables: 10 Gbit/s and 100 µs, a BDP of 83 packets. A run lasts 300 ms, of which the
+/// last 100 ms count.
 const RATE: Rate = Rate::from_bits_per_sec(10_000_000_000);
 const RTT: Duration = Duration::from_micros(100);
-const COUNTED_TIME: Duration = Duration::from_millis(100);
-const WARM_UP_TIME: Duration = Duration::from_millis(200);
-/// What DCTCP's authors allow the switch; more than any of these queues.
+const COUNTED: Duration = Duration::from_millis(100);
+const WARM: Duration = Duration::from_millis(200);
+/// Buffer of the switch, packets: that of DCTCP's authors, and above all queues measured here.
 const BUFFER: u64 = 1_000;
 const SENDERS: [u32; 4] = [2, 10, 20, 30];
 const SEEDS: u64 = 3;
 
-/// What one run gave.
+/// Result of one run.
 #[derive(Clone, Copy, Default)]
 struct Outcome {
-    /// Share of the link.
+    /// Share of the link's capacity in use.
     used: f64,
-    /// Packets that waited, mean over packets.
+    /// Mean queue length seen by a packet, packets.
     queue: f64,
     /// Jain's index of the goodputs.
     jain: f64,
 }
 
-/// `senders` at one link, each with clocks of this kind.
+/// Runs `senders` over one bottleneck, with these time stamp errors at every host.
 fn run(contender: &str, senders: u32, stamps: StampModel, seed: u64) -> Result<Outcome, Failure> {
     let (name, parameters) = contender.split_once(':').unwrap_or((contender, ""));
     let parameters: Parameters = parameters.replace(':', ",").parse()?;
@@ -71,7 +71,7 @@ fn run(contender: &str, senders: u32, stamps: StampModel, seed: u64) -> Result<O
         transport
     });
     let flows = (0..).zip(&from).map(|(n, from)| {
-        // Spread over ten RTTs, in an order that the seed says.
+        // Starts are spread over ten RTTs, in an order that depends on the seed.
         let start = Time::ZERO + Duration::from_nanos(n * (37_000 + seed * 7_919) % 1_000_000);
         sim.add_flow(
             FlowSpec::new(*from, to)
@@ -115,7 +115,7 @@ fn run(contender: &str, senders: u32, stamps: StampModel, seed: u64) -> Result<O
     })
 }
 
-/// The mean over seeds.
+/// Returns the mean over seeds.
 fn mean(contender: &str, senders: u32, stamps: StampModel) -> Result<Outcome, Failure> {
     let mut sum = Outcome::default();
     for seed in 1..=SEEDS {
@@ -127,7 +127,7 @@ fn mean(contender: &str, senders: u32, stamps: StampModel) -> Result<Outcome, Fa
     Ok(sum)
 }
 
-/// A line of a table: share of the link, mean queue and Jain's index for each number of senders.
+/// Prints a row of a table: utilisation, mean queue and Jain's index per number of senders.
 fn row(label: &str, contender: &str, stamps: StampModel) -> Result<(), Failure> {
     print!("| {label} ");
     for senders in SENDERS {
@@ -142,7 +142,7 @@ fn head(what: &str) {
     println!("\n| {what} | 2 senders | 10 | 20 | 30 |\n| --- | --- | --- | --- | --- |");
 }
 
-/// Exponential jitter of this mean on every stamp.
+/// Returns stamp errors with exponential jitter of this mean.
 fn jitter(nanos: u64) -> StampModel {
     StampModel {
         jitter: Duration::from_nanos(nanos),
@@ -151,9 +151,9 @@ fn jitter(nanos: u64) -> StampModel {
     }
 }
 
-/// The rules for a decrease, in rounds: every sender sees the same queue at the end of a round, and
-/// then all change their windows. How much of the link is used on average and in the worst round,
-/// and the longest queue.
+/// Prints the decrease rules in synchronous rounds: at the end of a round all senders see the same
+/// queue and then change their windows. A cell has the utilisation on average and in the worst
+/// round, and the longest queue.
 fn rounds() {
     type Rule = fn(w: f64, q: f64, r: f64) -> f64;
     let rules: [(&str, Rule); 4] = [
@@ -164,7 +164,7 @@ fn rounds() {
         ("V = R", |w, q, r| w * (1.0 - q / r)),
         ("each drains all of the queue", |w, q, _| w - q),
     ];
-    // In packet times.
+    // BDP, packets.
     let r = RATE.bytes_per_sec() as f64 * RTT.as_secs_f64() / 1_500.0;
     for (label, rule) in rules {
         print!("| {label} ");
@@ -176,7 +176,7 @@ fn rounds() {
                 let queue = (senders * window - r).max(0.0);
                 let share = (senders * window / r).min(1.0);
                 (used, worst, longest) = (used + share, worst.min(share), longest.max(queue));
-                // A queue of a thousandth of a packet is rounding.
+                // A queue below a thousandth of a packet is a rounding error.
                 window = if queue > 1e-3 {
                     rule(window, queue, r).max(1.0)
                 } else {

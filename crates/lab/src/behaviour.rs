@@ -1,9 +1,9 @@
-//! What an algorithm does alone on the standard link, round by round: a table to compare, and a
-//! picture for the book.
+//! Behaviour of an algorithm alone on the standard link, per RTT: a table for comparison and a
+//! chart for the documentation.
 //!
-//! The link is that of CCP's evaluation (96 Mbit/s, 20 ms, a queue of one BDP). The tables are
-//! snapshots of the tests, the pictures lie in `docs/algorithms`, and both are what the simulator
-//! gives, so that a change of behaviour shows.
+//! The link is that of CCP's evaluation (96 Mbit/s, 20 ms, a queue of one BDP). The tables are test
+//! snapshots and the charts are files in `docs/algorithms`. Both are simulator output, so a change
+//! of behaviour shows as a diff.
 
 use std::sync::Arc;
 
@@ -22,42 +22,43 @@ use ccplane_units::{Duration, Rate, Time};
 use crate::error::Error;
 use crate::transport::switched_on;
 
-/// CCP's link (papers/ccp-evaluation, figure 3).
+/// Link of CCP's evaluation (papers/ccp-evaluation, figure 3).
 const LINK_RATE: Rate = Rate::from_bits_per_sec(96_000_000);
 const RTT: Duration = Duration::from_millis(20);
-/// As long as the window's course in that figure.
+/// Time span of the window in that figure.
 const RUN_DURATION: Duration = Duration::from_secs(15);
-/// Rounds that are all in the table: slow start, its end, and what follows. After them, every
-/// tenth.
+/// Number of rounds that the table lists one by one: slow start, its end and the following rounds.
+/// Afterwards the table lists every tenth round.
 const TABLE_ROUNDS_FULL: u64 = 60;
-/// Packets above which the queue marks for algorithms that need marks: above C × RTT / 7 = 23, as
-/// DCTCP's section 3.4 (Alizadeh et al., SIGCOMM 2010) asks for; smaller and the link runs empty,
-/// larger and the queue is longer.
+/// Marking threshold for algorithms that need ECN, packets. It exceeds C × RTT / 7 = 23 packets
+/// (Alizadeh et al., SIGCOMM 2010, section 3.4). A smaller threshold lets the link run empty, a
+/// larger one lengthens the queue.
 const MARKING_THRESHOLD_PACKETS: u64 = 27;
 
-/// A round: one RTT without a queue.
+/// One round: one base RTT.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct BehaviourRound {
-    /// When it ended.
+    /// End of the round.
     pub at: Time,
-    /// The window then, segments.
+    /// Congestion window at the end of the round, segments.
     pub cwnd: f64,
-    /// The pacing rate then; `None` without pacing.
+    /// Pacing rate at the end of the round; `None` without pacing.
     pub pacing_mbit: Option<f64>,
-    /// The smoothed RTT then; 0 before the first sample.
+    /// Smoothed RTT at the end of the round; 0 before the first sample.
     pub srtt_ms: f64,
-    /// Mean time at the bottleneck of the packets that came in this round; `None` if none did.
+    /// Mean sojourn time at the bottleneck of packets that arrived in the round; `None` if none
+    /// did.
     pub delay_ms: Option<f64>,
-    /// What the application got in this round.
+    /// Goodput of the round.
     pub goodput_mbit: f64,
-    /// Packets that the queue dropped in this round.
+    /// Packets dropped by the queue in the round.
     pub drops: u64,
-    /// Packets that the queue marked in this round.
+    /// Packets marked by the queue in the round.
     pub marks: u64,
 }
 
-/// Runs the algorithm, with its parameters as they come, for 15 s. One that needs ECN gets a queue
-/// that marks.
+/// Runs the algorithm with default parameters for 15 s. Algorithms that need ECN get a queue that
+/// marks.
 pub fn alone(registry: &Registry, name: &str) -> Result<Vec<BehaviourRound>, Error> {
     let algorithm = registry.by_name(name, &Parameters::new())?;
     let wants = algorithm.wants();
@@ -143,8 +144,8 @@ fn simulate(
     Ok((0..link.time.len()).map(round).collect())
 }
 
-/// The first 60 rounds one by one, then the state at every tenth with what was dropped and marked,
-/// and got through on average, since the line above.
+/// Returns the table: the first 60 rounds one by one, then every tenth round with its state and the
+/// drops, marks and mean goodput since the previous row.
 pub fn rows(rounds: &[BehaviourRound]) -> String {
     let optional =
         |value: Option<f64>| value.map_or("–".to_owned(), |value| format!("{value:.2}"));
@@ -181,7 +182,7 @@ pub fn rows(rounds: &[BehaviourRound]) -> String {
     Table::new(headings, rows).text()
 }
 
-/// The window and the pacing rate, and the queueing delay below, over time.
+/// Returns the chart: window and pacing rate over time, with the queueing delay below.
 pub fn picture(name: &str, rounds: &[BehaviourRound]) -> String {
     let series = |value: fn(&BehaviourRound) -> Option<f64>| -> Vec<(f64, Option<f64>)> {
         rounds
@@ -198,7 +199,7 @@ pub fn picture(name: &str, rounds: &[BehaviourRound]) -> String {
     let bdp = LINK_RATE.bytes_in(RTT).get() as f64 / 1_500.0;
     let seconds = || Axis::linear("time, s").from_to(0.0, RUN_DURATION.as_secs_f64());
     let paced = rounds.iter().any(|round| round.pacing_mbit.is_some());
-    // A rate is drawn as the window that it fills in an RTT, so that both have one axis.
+    // A rate is drawn as the window that it fills in one RTT, so both share an axis.
     let as_window = |mbit: f64| mbit * 1e6 / 8.0 * RTT.as_secs_f64() / 1_500.0;
     let mut window = vec![line("window", 0, series(|round| Some(round.cwnd)))];
     if paced {
@@ -215,7 +216,8 @@ pub fn picture(name: &str, rounds: &[BehaviourRound]) -> String {
         Chart {
             title: format!("{name} alone on 96 Mbit/s, 20 ms: segments"),
             x: seconds(),
-            // What a start that overshoots by more reaches would flatten all that follows.
+            // The axis ends at four BDP, so that an overshoot of slow start does not flatten the
+            // rest.
             y: Axis::linear("").from_to(0.0, (top * 1.1).min(4.0 * bdp)),
             lines: window,
             guides: vec![

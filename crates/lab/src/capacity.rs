@@ -1,13 +1,13 @@
-//! Capacity of a link over time, with outages and changes of its rate.
+//! Capacity of a link over time, including outages and rate changes.
 
 use ccplane_qdisc::{Line, LineSpec};
 use ccplane_units::{Duration, Rate, Time};
 
-/// The largest packet on a path, IP header included, bytes.
+/// Largest packet on a path, bytes, including the IP header.
 pub const MTU: u32 = 1500;
 
-/// Queueing delay, µs, of a full packet with this sojourn time at a link of this rate: the sojourn
-/// time less the transmission time.
+/// Returns the queueing delay in µs of a full packet with this sojourn time on a link of this rate:
+/// the sojourn time minus the transmission time.
 pub fn waited_us(sojourn_ms: f64, rate: Rate) -> f64 {
     let wire_us = f64::from(MTU) * 1e6 / rate.bytes_per_sec() as f64;
     (sojourn_ms * 1e3 - wire_us).max(0.0)
@@ -15,14 +15,14 @@ pub fn waited_us(sojourn_ms: f64, rate: Rate) -> f64 {
 
 /// Change of a link's capacity.
 pub enum Carrying<'l> {
-    /// It follows this line from now on, which begins now.
+    /// The link follows this line from now on, and the line's time starts at zero.
     Line(&'l LineSpec),
     /// True if the link is up.
     Up(bool),
 }
 
-/// Bytes that a link could carry in `[from, to)` of a run, with its line of each time, and none
-/// while it was down. `changes` may be in any order.
+/// Returns the bytes that a link could carry in `[from, to)` of a run: those of its current line,
+/// and none while it is down. `changes` may be in any order.
 pub fn could_carry<'l>(
     line: &'l LineSpec,
     changes: impl Iterator<Item = (Duration, Carrying<'l>)>,
@@ -32,7 +32,7 @@ pub fn could_carry<'l>(
     let mut changes: Vec<_> = changes.filter(|(at, _)| *at < to).collect();
     changes.sort_by_key(|(at, _)| *at);
     changes.push((to, Carrying::Up(false)));
-    // Since when the line follows its course, and since when the link is as it is.
+    // `began`: start of the current line's time. `since`: time of the last change.
     let (mut line, mut began, mut up, mut since, mut bytes) =
         (line, Duration::ZERO, true, from, 0.0);
     for (at, change) in changes {
@@ -48,8 +48,8 @@ pub fn could_carry<'l>(
     bytes
 }
 
-/// Capacity of a link over a run, Mbit/s in each bin. `could` returns the bytes between two times.
-/// Empty if all bins are alike.
+/// Returns the capacity of a link over a run, Mbit/s per bin; empty if all bins are equal. `could`
+/// returns the bytes that the link could carry between two times.
 pub fn capacity_course(
     bin: Duration,
     span: Duration,
@@ -67,7 +67,7 @@ pub fn capacity_course(
         .fold((f64::MAX, 0.0_f64), |(low, high), mbit| {
             (low.min(*mbit), high.max(*mbit))
         });
-    // Sums of parts of a packet are not exact.
+    // Sums of fractional packets have rounding errors.
     if high - low > high * 1e-6 {
         course
     } else {
@@ -75,13 +75,13 @@ pub fn capacity_course(
     }
 }
 
-/// Bytes that the line could carry in `[begin, begin + span)` of its course.
+/// Returns the bytes that the line could carry in `[begin, begin + span)` of its own time.
 fn capacity(line: &LineSpec, begin: Duration, span: Duration) -> f64 {
     match line {
         LineSpec::Constant(rate) => rate.bytes_per_sec() as f64 * span.as_secs_f64(),
         LineSpec::Unlimited => 0.0,
         LineSpec::Trace(_) | LineSpec::Piecewise(_) => {
-            // A saturated line of its own, counted.
+            // Counts the bytes of a saturated copy of the line.
             let mut saturated = Line::new(line, Time::ZERO);
             let (mut now, mut bytes) = (Time::ZERO + begin, 0.0);
             let end = now + span;
@@ -121,7 +121,7 @@ mod tests {
         );
         assert_eq!(could_carry(&slow, changes(), ms(400), ms(600)), 400e3);
         assert_eq!(could_carry(&slow, changes(), ms(500), ms(700)), 0.0);
-        // A course begins with the run, whenever bytes count from.
+        // A line starts with the run, whichever part of the run counts.
         let pieces = [
             (Duration::ZERO, Rate::from_bytes_per_sec(1_500_000)),
             (ms(500), Rate::from_bytes_per_sec(3_000_000)),
@@ -148,7 +148,7 @@ mod tests {
         let (begin, span) = (Duration::from_millis(7), Duration::from_millis(100));
         let constant = LineSpec::Constant(Rate::from_bytes_per_sec(12_000_000));
         assert_eq!(capacity(&constant, begin, span), 1_200_000.0);
-        // Two packets every 5 ms: 20 times in 100 ms.
+        // Two packets every 5 ms, 20 times in 100 ms.
         let trace = Trace::parse("5\n5\n").unwrap();
         let carried = capacity(&LineSpec::Trace(trace.into()), begin, span);
         assert!((carried - 40.0 * 1500.0).abs() <= 1500.0, "{carried}");

@@ -1,11 +1,11 @@
-//! What an algorithm wants of the path and the transport that carry it.
+//! Requirements of an algorithm for the path and the transport.
 
 use ccplane_algorithms::{Parameters, Registry, UnknownAlgorithm};
 use ccplane_datapath::Capabilities;
 pub use ccplane_scenario::Contender;
 
-/// What has to be switched on for a contender: its connections offer ECN, or carry time stamps. Of
-/// those that are no algorithms of ours, kernel's or transport's, only DCTCP wants anything, ECN.
+/// Returns the capabilities to enable for a contender, such as ECN or time stamps. Among the native
+/// congestion controls of kernel and transport only DCTCP has a requirement, ECN.
 pub fn wants(contender: &Contender, registry: &Registry) -> Result<Capabilities, UnknownAlgorithm> {
     match contender {
         Contender::Native { name } if name == "dctcp" => Ok(Capabilities::ECN),
@@ -16,7 +16,7 @@ pub fn wants(contender: &Contender, registry: &Registry) -> Result<Capabilities,
     }
 }
 
-/// Parameters as a user wrote them, for the registry.
+/// Converts parameters in the user's spelling to the registry's type.
 pub fn read(parameters: &[(String, String)]) -> Parameters {
     parameters
         .iter()

@@ -1,136 +1,136 @@
-//! Why a run could not be made.
+//! Errors of runs.
 
 use std::io;
 use std::path::PathBuf;
 
-/// What went wrong, with the likely fix.
+/// Error of a run, with the likely fix.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// Nobody to run.
+    /// There is no contender.
     #[error(
         "nothing to run: name an algorithm with --alg, or one of the kernel's own with --vs native:cubic"
     )]
     NoContender,
-    /// A quantity that makes no sense.
+    /// A parameter has an invalid value.
     #[error("{what} is {value}; {fix}")]
     Bad {
-        /// Which parameter.
+        /// Name of the parameter.
         what: &'static str,
-        /// What was given.
+        /// Given value.
         value: String,
-        /// What to give instead.
+        /// Valid values.
         fix: &'static str,
     },
-    /// ccplane's transport has no such congestion control.
+    /// ccplane's transport has no congestion control of this name.
     #[error("ccplane's transport has no congestion control `{name}`; it has {}{}", .known.join(", "), hint(.near))]
     UnknownControl {
-        /// What was asked for.
+        /// Requested name.
         name: String,
-        /// What it has.
+        /// Available congestion controls.
         known: Vec<String>,
-        /// What may have been meant.
+        /// Similar names.
         near: Vec<String>,
     },
-    /// There is no such question.
+    /// There is no question of this name.
     #[error("there is no question `{name}`; there are {}{}", .known.join(", "), hint(.near))]
     UnknownQuestion {
-        /// What was asked for.
+        /// Requested name.
         name: String,
-        /// What there is.
+        /// Available questions.
         known: Vec<String>,
-        /// What may have been meant.
+        /// Similar names.
         near: Vec<String>,
     },
-    /// The scenario cannot be run as it is written.
+    /// The scenario is invalid.
     #[error(transparent)]
     Scenario(crate::scenario::Problem),
     /// The scenario's file cannot be read.
     #[error(transparent)]
     ScenarioFile(crate::scenario::ReadError),
-    /// The scenario has parts that this datapath cannot run.
+    /// The datapath does not support parts of the scenario.
     #[error(
         "{file} cannot run on real packets: {}; leave out what cannot, or run it with --datapath sim", .parts.join("; ")
     )]
     NotOnLinux {
-        /// The scenario.
+        /// Name of the scenario.
         file: String,
-        /// What cannot run, one sentence each.
+        /// Unsupported parts, one sentence each.
         parts: Vec<String>,
     },
-    /// The log of a run's packets cannot be written.
+    /// The packet log of a run cannot be written.
     #[error("the packet log {} cannot be written: {why}; is there room, and may you write there (--out)?", .path.display())]
     PacketLog {
-        /// The file.
+        /// File of the log.
         path: PathBuf,
-        /// What happened.
+        /// Reason.
         why: String,
     },
-    /// A simulation stood still or panicked.
+    /// A simulation stalled or panicked.
     #[error(
         "{contender}, seed {seed}: {what}; this is a defect, in ccplane or in the algorithm; `{repeat}` repeats it"
     )]
     Broken {
-        /// Who ran.
+        /// Contender of the run.
         contender: String,
-        /// The seed of the run.
+        /// Seed of the run.
         seed: u64,
-        /// What happened.
+        /// Description of the failure.
         what: String,
-        /// The command that does it again.
+        /// Command that reproduces the failure.
         repeat: String,
     },
-    /// A connection or its observation failed.
+    /// A connection or its measurement failed.
     #[error("cannot {what}: {source}{}", if .hint.is_empty() { String::new() } else { format!("; {}", .hint) })]
     Traffic {
-        /// What was tried.
+        /// Failed operation.
         what: &'static str,
-        /// The system's reason.
+        /// Error of the operating system.
         source: io::Error,
-        /// The likely fix, or nothing.
+        /// Likely fix; may be empty.
         hint: &'static str,
     },
-    /// An algorithm's name or parameter is wrong.
+    /// The name or a parameter of an algorithm is invalid.
     #[error(transparent)]
     Algorithm(#[from] ccplane_algorithms::UnknownAlgorithm),
-    /// One of its programs is wrong.
+    /// A program of an algorithm is invalid.
     #[error(transparent)]
     Program(#[from] ccplane_agent::AddError),
-    /// The agent in another process did not steer until the end.
+    /// The agent in another process did not control its flows until the end of the run.
     #[error(
         "the agent of {name} was gone or silent at the end, and NewReno steered its flows; see why the agent ended, start it \
          again, and repeat the run"
     )]
     AgentGone {
-        /// Its algorithm.
+        /// Name of the algorithm.
         name: String,
     },
-    /// A part of an experiment could not be kept.
+    /// A part of an experiment cannot be stored.
     #[error("cannot write {}: {source}; choose another place with --out", .path.display())]
     Part {
-        /// The file.
+        /// File of the part.
         path: PathBuf,
-        /// The system's reason.
+        /// Error of the operating system.
         source: io::Error,
     },
-    /// The folder for results holds those of something else.
+    /// The result directory contains results of another experiment.
     #[error(
         "{} holds {}; choose another folder with --out, or write over it with --force", .directory.display(),
         if .holds.is_empty() { "something that is no experiment of ours".to_owned() } else { format!("the experiment `{}`", .holds) }
     )]
     Occupied {
-        /// The folder.
+        /// The directory.
         directory: PathBuf,
-        /// The experiment in it; empty where it is something else.
+        /// Experiment in the directory; empty if the content is not an experiment of ccplane.
         holds: String,
     },
-    /// The results could not be written.
+    /// The results cannot be written.
     #[error(transparent)]
     Write(crate::files::WriteError),
-    /// The user asked to stop.
+    /// The user interrupted the run.
     #[error("stopped before the end")]
     Interrupted,
-    /// Real packets could not run: a `ccplane_testbed::BackendError`.
+    /// A run on real packets failed; contains a `ccplane_testbed::BackendError`.
     #[error(transparent)]
     Backend(Box<dyn std::error::Error + Send + Sync>),
 }
@@ -144,8 +144,8 @@ fn hint(near: &[String]) -> String {
 }
 
 impl Error {
-    /// An error of the traffic itself, for `map_err`: what was tried, and what may help (nothing
-    /// where nobody knows).
+    /// Returns a closure for `map_err` that creates an error of the traffic. `what` is the failed
+    /// operation; `hint` is a likely fix and may be empty.
     pub fn traffic(what: &'static str, hint: &'static str) -> impl FnOnce(io::Error) -> Error {
         move |source| Error::Traffic { what, source, hint }
     }

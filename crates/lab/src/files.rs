@@ -1,4 +1,4 @@
-//! The directory that a run leaves: figures, series, page.
+//! Result directory of a run: metrics, time series and report page.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -12,7 +12,7 @@ use crate::heard;
 use crate::report;
 use crate::result::{Completion, ContenderResult, RunResult, WorkloadFigures};
 
-/// A file or directory could not be written.
+/// Error for a file or directory that cannot be written.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot write {path}: {source}; choose another place with --out")]
 pub struct WriteError {
@@ -20,8 +20,8 @@ pub struct WriteError {
     source: io::Error,
 }
 
-/// Writes the figures ([`write_figures`]) and `report.html` into `directory`. Returns the page's
-/// path.
+/// Writes the result files ([`write_figures`]) and `report.html` into `directory`. Returns the path
+/// of the page.
 pub fn write(
     result: &RunResult,
     directory: &Path,
@@ -32,10 +32,10 @@ pub fn write(
 }
 
 /// Writes the result files into `directory`, which is created if needed: `summary.json`,
-/// `host.json`, `series.csv`, `bins.csv`, `flows.csv` and `reports.csv`; where there are such, also
-/// `workloads.csv`, `runs.csv`, `completions.csv`, `links.csv`, `bundles.csv` and `stamps.csv`.
-/// With several workloads, files about flows have all of them, and two more columns at the end that
-/// say whose a flow is.
+/// `host.json`, `series.csv`, `bins.csv`, `flows.csv` and `reports.csv`; if there is data for them,
+/// also `workloads.csv`, `runs.csv`, `completions.csv`, `links.csv`, `bundles.csv` and
+/// `stamps.csv`. With several workloads, files with a row per flow contain the flows of all
+/// workloads, with their workload and algorithm in two additional columns at the end.
 pub fn write_figures(result: &RunResult, directory: &Path) -> Result<(), WriteError> {
     fs::create_dir_all(directory).map_err(|source| WriteError {
         path: directory.to_owned(),
@@ -80,7 +80,7 @@ pub fn write_figures(result: &RunResult, directory: &Path) -> Result<(), WriteEr
     Ok(())
 }
 
-/// Writes the scenario that a result is of, as `scenario.toml`, beside it.
+/// Writes the scenario of a result as `scenario.toml` into the result's directory.
 pub fn write_scenario(text: &str, directory: &Path) -> Result<PathBuf, WriteError> {
     put(directory, "scenario.toml", text)
 }
@@ -93,17 +93,16 @@ fn put(directory: &Path, name: &str, text: &str) -> Result<PathBuf, WriteError> 
     }
 }
 
-/// The version of the names in `summary.json` and the CSV files: a program that reads them knows it
-/// before it looks for a name. It is another number when a name goes or means something else; new
-/// names do not change it.
+/// Version of the names in `summary.json` and the CSV files. Programs check it before they read
+/// other names. Removing a name or changing its meaning increases it; adding a name does not.
 pub const SCHEMA_VERSION: u32 = 1;
-/// File of the page.
+/// File name of the report page.
 pub const PAGE_FILE: &str = "report.html";
-/// The file of [`summary`].
+/// File name of [`summary`].
 pub const SUMMARY_FILE: &str = "summary.json";
 
-/// Set-up and figures, without what depends on this host's speed. Where a contender ran with
-/// several seeds or repeats, the figures of each.
+/// Returns set-up and metrics as JSON, without values that depend on the speed of this host.
+/// Contenders with several seeds or repeats also have the metrics of each run.
 pub fn summary(result: &RunResult) -> serde_json::Value {
     let mut value = json!(result);
     value["schema"] = json!(SCHEMA_VERSION);
@@ -121,7 +120,7 @@ pub fn summary(result: &RunResult) -> serde_json::Value {
     value
 }
 
-/// The host, and what the run cost on it.
+/// Returns the host, and the cost of the run on it, as JSON.
 fn host(result: &RunResult) -> serde_json::Value {
     let read = |path: &str| {
         fs::read_to_string(path)
@@ -144,12 +143,12 @@ fn host(result: &RunResult) -> serde_json::Value {
 }
 
 fn pretty(value: &serde_json::Value) -> String {
-    // A value made of strings, numbers and lists always has a text.
+    // Serialisation cannot fail: the value consists of strings, numbers and lists.
     serde_json::to_string_pretty(value).unwrap_or_default() + "\n"
 }
 
-/// Every look at every socket. Windows in segments; times in the unit of their name; rates in
-/// bytes/s.
+/// Returns every sample of every socket. Windows in segments; times in the unit of their column
+/// name; rates in bytes/s.
 fn series_csv(result: &RunResult) -> String {
     let mut csv = headed(
         result,
@@ -162,7 +161,7 @@ fn series_csv(result: &RunResult) -> String {
             let whose = whose(flow.workload);
             for s in flow.what {
                 let t = &s.tcp;
-                // Both have a value for "none": no loss yet, not paced.
+                // `tcp_info` has special values for "no loss yet" and "not paced".
                 let ssthresh = if t.ssthresh >= 0x7fff_ffff {
                     String::new()
                 } else {
@@ -200,8 +199,8 @@ fn series_csv(result: &RunResult) -> String {
     csv
 }
 
-/// Every look at every bundle. Modes are 0 (open), 1 (delay) and 2 (passing); 0 where a value is
-/// not known.
+/// Returns every sample of every bundle. Modes: 0 open, 1 delay control, 2 pass-through. Unknown
+/// values are 0.
 fn bundles_csv(result: &RunResult) -> String {
     let mut csv = String::from(
         "contender,bundle,time_s,mode,limit_mbit,received_mbit,waiting_bytes,rtt_ms,min_rtt_ms,eta,capacity_mbit,cross_mbit,actual_rtt_ms,actual_received_mbit\n",
@@ -233,7 +232,7 @@ fn bundles_csv(result: &RunResult) -> String {
     csv
 }
 
-/// What the link did in each bin.
+/// Returns the bins of the link's throughput and delay.
 fn bins_csv(result: &RunResult) -> String {
     let mut csv = String::from("contender,time_s,throughput_mbit,delay_ms\n");
     for c in &result.contenders {
@@ -282,7 +281,7 @@ fn flows_csv(result: &RunResult) -> String {
     csv
 }
 
-/// A heading, with columns for whose a flow is where there are several workloads.
+/// Returns the heading; with several workloads, two columns name a flow's workload and algorithm.
 fn headed(result: &RunResult, columns: &str) -> String {
     let more = if result.several_workloads() {
         ",workload,algorithm"
@@ -292,7 +291,7 @@ fn headed(result: &RunResult, columns: &str) -> String {
     format!("{columns}{more}\n")
 }
 
-/// The cells of these columns.
+/// Returns the cells of these two columns.
 fn whose(workload: Option<&WorkloadFigures>) -> String {
     let algorithm = |w: &WorkloadFigures| quoted(w.algorithm.as_deref().unwrap_or_default());
     workload.map_or(String::new(), |w| {
@@ -300,7 +299,7 @@ fn whose(workload: Option<&WorkloadFigures>) -> String {
     })
 }
 
-/// Every workload.
+/// Returns one row per workload.
 fn workloads_csv(result: &RunResult) -> String {
     let mut csv = String::from(
         "contender,workload,algorithm,compared,count,goodput_mbit,share,retransmitted_segments,jain,fell_back,failed\n",
@@ -327,7 +326,7 @@ fn workloads_csv(result: &RunResult) -> String {
     csv
 }
 
-/// Every seed or repeat.
+/// Returns one row per seed or repeat.
 fn runs_csv(result: &RunResult) -> String {
     let mut csv = String::from(
         "contender,run,goodput_mbit,utilisation,delay_mean_ms,delay_p50_ms,delay_p95_ms,delay_p99_ms,retransmitted_segments,\
@@ -359,7 +358,7 @@ fn runs_csv(result: &RunResult) -> String {
     csv
 }
 
-/// A contender's flows and exchanges that ended, with whose they are.
+/// Returns the completed flows and exchanges of a contender with their workloads.
 fn completed(c: &ContenderResult) -> Vec<(Option<&WorkloadFigures>, &Completion)> {
     if c.workloads.is_empty() {
         return c.series.completed.iter().map(|flow| (None, flow)).collect();
@@ -370,7 +369,7 @@ fn completed(c: &ContenderResult) -> Vec<(Option<&WorkloadFigures>, &Completion)
         .collect()
 }
 
-/// Every flow that ended.
+/// Returns one row per completed flow.
 fn completions_csv(result: &RunResult) -> String {
     let mut csv = headed(
         result,
@@ -418,7 +417,7 @@ fn links_csv(result: &RunResult) -> String {
     csv
 }
 
-/// Queueing delay of every full packet, from its time stamps and from the link's log.
+/// Returns the queueing delay of every full packet, from its time stamps and from the link's log.
 fn stamps_csv(result: &RunResult) -> String {
     let mut csv = String::from("contender,time_s,stamps_us,link_us\n");
     for c in &result.contenders {
@@ -434,7 +433,7 @@ fn stamps_csv(result: &RunResult) -> String {
     csv
 }
 
-/// What ccplane's algorithms heard.
+/// Returns the reports that ccplane's algorithms received.
 fn reports_csv(result: &RunResult) -> String {
     let mut csv = heard::CSV_HEADING.to_owned();
     for c in &result.contenders {
@@ -445,7 +444,7 @@ fn reports_csv(result: &RunResult) -> String {
     csv
 }
 
-/// A field as RFC 4180 wants it.
+/// Quotes a field as in RFC 4180.
 fn quoted(field: &str) -> String {
     if field.contains([',', '"', '\n', '\r']) {
         format!("\"{}\"", field.replace('"', "\"\""))

@@ -1,5 +1,4 @@
-//! What an algorithm heard from the datapath: its reports, field by field, as they came to the
-//! agent.
+//! Log of the reports that an algorithm received from the datapath, field by field.
 
 use std::collections::HashMap;
 use std::fmt::Write;
@@ -8,57 +7,57 @@ use std::net::SocketAddr;
 use ccplane_agent::HostedAlgorithm;
 use ccplane_sim as sim;
 
-/// The reports of a contender's run.
+/// Reports of a contender's run.
 #[derive(Clone, Debug, Default)]
 pub struct ReportLog {
-    /// The algorithm's programs: what the fields are called.
+    /// Programs of the algorithm, with the names of their fields.
     pub programs: Vec<Reporting>,
-    /// In the order in which they came.
+    /// Reports in the order of their arrival.
     pub reports: Vec<LoggedReport>,
-    /// Reports that came after there was no room to keep them.
+    /// Number of reports that exceeded [`REPORTS_MAX`].
     pub not_kept: u64,
-    /// The datapath's numbers of the flows that the result lists, in its order; `None` for one that
-    /// was not steered.
+    /// Datapath ids of the flows that the result lists, in its order; `None` for a flow that
+    /// ccplane did not control.
     pub flows: Vec<Option<u64>>,
-    /// By sender; the kernel's flows only.
+    /// Datapath ids by the address of the sender, for flows of the kernel.
     pub numbers: HashMap<SocketAddr, u64>,
 }
 
-/// Reports kept for `reports.csv`, the first of a run: a report every ACK makes thousands a second,
-/// each with a dozen fields.
+/// Maximum number of reports per run in `reports.csv`; later ones are counted only. A report per
+/// ACK makes thousands per second, each with a dozen fields.
 pub const REPORTS_MAX: usize = 50_000;
 
-/// A program that reports.
+/// Program that sends reports.
 #[derive(Clone, Debug)]
 pub struct Reporting {
-    /// Its identity in reports.
+    /// Identifier of the program in reports.
     pub uid: u32,
-    /// The name under which the algorithm declared it.
+    /// Name under which the algorithm declared the program.
     pub name: String,
-    /// Its fields, in the order in which they are sent.
+    /// Names of the fields, in the order of the report.
     pub fields: Vec<String>,
 }
 
 /// One report.
 #[derive(Clone, Debug)]
 pub struct LoggedReport {
-    /// When the algorithm got it: `CLOCK_MONOTONIC` or virtual nanoseconds.
+    /// Time at which the algorithm received it, ns: `CLOCK_MONOTONIC` or virtual time.
     pub at_ns: u64,
-    /// The flow's number at its datapath.
+    /// Datapath id of the flow.
     pub flow: u64,
-    /// The program that made it.
+    /// Identifier of the program.
     pub program: u32,
-    /// Whether a loss, a timeout or an undo made it.
+    /// True if a loss, a timeout or an undo triggered it.
     pub urgent: bool,
     /// Values in the order of the program's fields.
     pub fields: Vec<u64>,
 }
 
-/// The heading of the rows that [`ReportLog::csv`] adds.
+/// Heading of the rows that [`ReportLog::csv`] writes.
 pub const CSV_HEADING: &str = "contender,flow,time_s,program,urgent,field,value\n";
 
 impl ReportLog {
-    /// Nothing yet, of these algorithms.
+    /// Creates an empty log for these algorithms.
     pub fn of<'h>(hosted: impl Iterator<Item = &'h HostedAlgorithm>) -> ReportLog {
         let programs = hosted.flat_map(|h| &h.programs).map(|program| Reporting {
             uid: program.uid,
@@ -71,7 +70,8 @@ impl ReportLog {
         }
     }
 
-    /// What a simulated agent heard, `count` reports in all, with flows in the order of the result.
+    /// Returns the reports received by a simulated agent, `count` in total, with flows in the order
+    /// of the result.
     pub fn simulated(
         world: &sim::World,
         agent: sim::AgentId,
@@ -98,12 +98,12 @@ impl ReportLog {
         }
     }
 
-    /// Reports that came, kept or not.
+    /// Returns the number of reports, including those that were not stored.
     pub fn count(&self) -> u64 {
         self.reports.len() as u64 + self.not_kept
     }
 
-    /// With flows in the order of their senders.
+    /// Sets the flows from the addresses of their senders, in this order.
     pub fn in_order_of(mut self, senders: &[SocketAddr]) -> ReportLog {
         self.flows = senders
             .iter()
@@ -112,7 +112,8 @@ impl ReportLog {
         self
     }
 
-    /// One row a field, since programs differ in theirs. Times count from `started_ns`.
+    /// Appends one row per field, since programs have different fields. Times start at
+    /// `started_ns`.
     pub fn csv(&self, contender: &str, started_ns: u64, csv: &mut String) {
         for report in &self.reports {
             let Some(program) = self.programs.iter().find(|p| p.uid == report.program) else {
@@ -123,7 +124,7 @@ impl ReportLog {
                 .iter()
                 .position(|flow| *flow == Some(report.flow));
             let flow = flow.map_or(String::new(), |i| (i + 1).to_string());
-            // What came while the connections opened stands at 0.
+            // Reports from before the first byte have time 0.
             let at = report.at_ns.saturating_sub(started_ns) as f64 / 1e9;
             for (field, value) in program.fields.iter().zip(&report.fields) {
                 let _ = writeln!(

@@ -1,7 +1,6 @@
-//! Jobs on all cores: one pool for runs, experiments and evaluations.
+//! One thread pool for runs, experiments and evaluations.
 //!
-//! A job shares nothing with others, so that the number of threads changes when its result is
-//! there, and not what it is.
+//! Jobs share no state, so the number of threads changes the time of a result and not its value.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc;
@@ -14,9 +13,9 @@ use crate::error::Error;
 use crate::parts::Parts;
 use crate::progress::Progress;
 
-/// Runs the jobs that `order` names, in that order, on so many threads. `done` takes each result as
-/// it arrives, on this thread. Its errors end the work as errors of a job do. Of several errors the
-/// one of the first job in `order` is returned.
+/// Runs the jobs of `order`, in that order, on `threads` threads. `done` receives each result as it
+/// arrives, on the calling thread. An error of a job or of `done` starts no further jobs. If
+/// several jobs fail, the error of the first one in `order` is returned.
 pub fn each<T: Send>(
     order: &[usize],
     threads: usize,
@@ -33,7 +32,7 @@ pub fn each<T: Send>(
                     let place = next.fetch_add(1, Ordering::Relaxed);
                     let Some(job) = order.get(place) else { return };
                     let result = work(*job);
-                    // At once, whoever listens: no thread begins another.
+                    // Stops the other threads at once, before the receiver handles the error.
                     if result.is_err() {
                         stop.store(true, Ordering::Relaxed);
                     }
@@ -57,23 +56,23 @@ pub fn each<T: Send>(
     })
 }
 
-/// A job whose result is kept.
+/// Job whose result is cached.
 pub trait Job: Sync {
-    /// What it gives.
+    /// Result of the job.
     type Result: Serialize + DeserializeOwned + Send;
 
-    /// The name of the file that keeps its result, without an extension; no other job of the
-    /// experiment has it.
+    /// Returns the name of the file with its result, without extension. It is unique in the
+    /// experiment.
     fn name(&self) -> String;
 
-    /// Everything that its result depends on, beside the program.
+    /// Returns the cache key: everything that the result depends on except the program itself.
     fn key(&self) -> String;
 
-    /// Does it.
+    /// Runs the job.
     fn run(&self) -> Result<Self::Result, Error>;
 }
 
-/// Does every job whose result is not kept in `parts` yet, and gives all results in the order of
+/// Runs every job whose result is not cached in `parts`, and returns all results in the order of
 /// the jobs.
 pub fn kept<J: Job>(
     jobs: &[J],
@@ -104,7 +103,7 @@ pub fn kept<J: Job>(
         }
         Ok(())
     })?;
-    // All are there: whatever did not come has failed.
+    // Complete: a missing result would have returned an error above.
     Ok(results.into_iter().flatten().collect())
 }
 
@@ -174,7 +173,7 @@ mod tests {
         });
         assert!(matches!(outcome, Err(Error::Interrupted)));
         assert_eq!((seen.len(), begun.load(Ordering::Relaxed)), (5, 6));
-        // An error of who takes the results ends it, too.
+        // An error of the receiver also ends the work.
         let refused = each(&order, 2, Ok, |at, _| {
             if at == 97 {
                 Err(Error::NoContender)

@@ -1,10 +1,11 @@
-//! Runs scenarios; has their figures, result files and report page; evaluates algorithms.
+//! Runs scenarios, computes their metrics, writes result files and report pages, and evaluates
+//! algorithms.
 //!
-//! The simulator is a backend of this crate. `ccplane-testbed` has those on real packets.
+//! This crate contains the simulator backend. `ccplane-testbed` has the backends for real packets.
 //!
 //! [`run()`] takes a [`Scenario`](scenario::Scenario) and a [`Backend`] and returns a
-//! [`RunResult`](result::RunResult). [`files::write`] makes the result directory of it,
-//! [`table::of_run`] the table for a terminal.
+//! [`RunResult`](result::RunResult). [`files::write`] writes its result directory, and
+//! [`table::of_run`] returns its table for a terminal.
 #![forbid(unsafe_code)]
 
 pub mod arena;

@@ -1,14 +1,14 @@
-//! Metrics of a run's raw records: bins, distributions, distances, fairness. Pure functions on
-//! numbers.
+//! Metrics of a run's raw records: bins, distributions, distances, fairness. All are pure functions
+//! of numbers.
 //!
-//! Times are nanoseconds since the start of the run; a value's unit is its caller's. Nothing here
-//! is random or reads a clock, so the same records give the same figures on every machine.
+//! Times are nanoseconds since the start of the run; the caller chooses the units of values.
+//! Nothing here is random or reads a clock, so the same records give the same metrics on every
+//! machine.
 
 use ccplane_units::{Duration, Rate};
 
-/// Bytes that fell into each bin of `width_ns` of `[0, until_ns)`; the last bin is dropped if
-/// `until_ns` cuts it short, since a part of a bin would show as a dip that never was. Events
-/// outside are ignored.
+/// Returns the bytes in each bin of `width_ns` of `[0, until_ns)`. An incomplete last bin is
+/// dropped, since it would show as a dip. Events outside of the range are ignored.
 pub fn bin_bytes(
     events: impl IntoIterator<Item = (u64, u64)>,
     width_ns: u64,
@@ -23,7 +23,7 @@ pub fn bin_bytes(
     bins
 }
 
-/// The mean of the values in each bin, `None` for a bin in which nothing happened.
+/// Returns the mean of the values in each bin; `None` for an empty bin.
 pub fn bin_means(
     events: impl IntoIterator<Item = (u64, f64)>,
     width_ns: u64,
@@ -55,7 +55,7 @@ fn bin_of(at_ns: u64, width_ns: u64) -> usize {
         .unwrap_or(usize::MAX)
 }
 
-/// Bytes a bin as Mbit/s.
+/// Converts bytes per bin to Mbit/s.
 pub fn mbits(bytes: u64, width_ns: u64) -> f64 {
     if width_ns == 0 {
         0.0
@@ -64,7 +64,7 @@ pub fn mbits(bytes: u64, width_ns: u64) -> f64 {
     }
 }
 
-/// Centred moving average over `2 * reach + 1` values, shorter at both ends, for pictures only.
+/// Centred moving average over `2 * reach + 1` values, with fewer at both ends; for charts only.
 pub fn smooth(values: &[f64], reach: usize) -> Vec<f64> {
     (0..values.len())
         .map(|i| {
@@ -74,46 +74,46 @@ pub fn smooth(values: &[f64], reach: usize) -> Vec<f64> {
         .collect()
 }
 
-/// An empirical distribution: finite values, sorted.
+/// Empirical distribution: finite values, sorted.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Distribution(Vec<f64>);
 
 impl Distribution {
-    /// Sorts; values that are not finite are left out.
+    /// Creates a distribution of the finite values.
     pub fn new(values: impl IntoIterator<Item = f64>) -> Distribution {
         let mut values: Vec<f64> = values.into_iter().filter(|v| v.is_finite()).collect();
         values.sort_unstable_by(f64::total_cmp);
         Distribution(values)
     }
 
-    /// How many values there are.
+    /// Returns the number of values.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether nothing was measured.
+    /// Returns true if there are no values.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// The values, ascending.
+    /// Returns the values in ascending order.
     pub fn values(&self) -> &[f64] {
         &self.0
     }
 
-    /// The arithmetic mean.
+    /// Returns the arithmetic mean.
     pub fn mean(&self) -> Option<f64> {
         (!self.is_empty()).then(|| self.0.iter().sum::<f64>() / self.len() as f64)
     }
 
-    /// The smallest value that at least the share `p` (0 to 1) of all values does not exceed
-    /// (nearest rank: always a value that was measured, never one between two).
+    /// Returns the `p`-quantile by nearest rank: the smallest measured value that is not exceeded
+    /// by at least the share `p` (0 to 1) of the values. It never interpolates.
     pub fn quantile(&self, p: f64) -> Option<f64> {
         let rank = (p.clamp(0.0, 1.0) * self.len() as f64).ceil() as usize;
         self.0.get(rank.saturating_sub(1)).copied()
     }
 
-    /// The share of values at or below `x`.
+    /// Returns the share of values at or below `x`.
     pub fn share_up_to(&self, x: f64) -> f64 {
         if self.is_empty() {
             0.0
@@ -122,11 +122,11 @@ impl Distribution {
         }
     }
 
-    /// The Kolmogorov-Smirnov distance: the largest vertical gap between the two empirical
-    /// distribution functions, 0 (the same) to 1 (no overlap). `None` where one side is empty.
+    /// Returns the Kolmogorov-Smirnov distance: the largest vertical gap between the two empirical
+    /// distribution functions, 0 (equal) to 1 (disjoint). `None` if either is empty.
     ///
-    /// It is used as a distance only: consecutive bins of one flow are not independent, so no
-    /// p-value follows.
+    /// It is a distance only. Consecutive bins of one flow are not independent, so it gives no
+    /// p-value.
     pub fn ks(&self, other: &Distribution) -> Option<f64> {
         if self.is_empty() || other.is_empty() {
             return None;
@@ -134,8 +134,7 @@ impl Distribution {
         let (a, b) = (&self.0, &other.0);
         let (mut i, mut j, mut gap) = (0, 0, 0.0_f64);
         while let (Some(x), Some(y)) = (a.get(i), b.get(j)) {
-            // Step both over every tie before comparing: the functions are compared where they are
-            // flat.
+            // Both functions step over a tie before they are compared, so only flat parts count.
             let at = x.min(*y);
             i += a
                 .get(i..)
@@ -149,16 +148,16 @@ impl Distribution {
     }
 }
 
-/// Jain's fairness index of what each flow got (Jain, Chiu, Hawe 1984): 1 when equal, 1/n when one
-/// has all. `None` with fewer than two flows, or when nobody got anything.
+/// Returns Jain's fairness index of the flows' shares (Jain, Chiu, Hawe 1984): 1 if equal, 1/n if
+/// one flow has everything. `None` for fewer than two flows, or if all shares are zero.
 pub fn jain(shares: &[f64]) -> Option<f64> {
     let sum: f64 = shares.iter().sum();
     let squares: f64 = shares.iter().map(|x| x * x).sum();
     (shares.len() > 1 && squares > 0.0).then(|| sum * sum / (shares.len() as f64 * squares))
 }
 
-/// Longest time between two increases of a flow's received bytes, ns: for how long in-order
-/// delivery stalled. `samples` are times and bytes received by then, in order. Time before the
+/// Returns the longest interval between two increases of a flow's received bytes, ns: the longest
+/// stall of in-order delivery. `samples` are times and cumulative bytes, in order. Time before the
 /// first byte and after the last one does not count.
 pub fn longest_stall(samples: impl IntoIterator<Item = (u64, u64)>) -> u64 {
     let (mut longest, mut received, mut progress) = (0, 0, None);
@@ -171,7 +170,7 @@ pub fn longest_stall(samples: impl IntoIterator<Item = (u64, u64)>) -> u64 {
     longest
 }
 
-/// The median of a few figures (the mean of the middle two when their number is even).
+/// Returns the median; of an even number of values, the mean of the middle two.
 pub fn median(values: &[f64]) -> Option<f64> {
     let sorted = Distribution::new(values.iter().copied());
     let v = sorted.values();
@@ -184,8 +183,8 @@ pub fn median(values: &[f64]) -> Option<f64> {
     Some((lower + upper) / 2.0)
 }
 
-/// How long so many bytes take alone, ns: at the path's lowest rate, and one round trip (Bundler,
-/// EuroSys 2021, section 7.1).
+/// Returns the completion time of a flow on an idle path, ns: its bytes at the path's lowest rate,
+/// and one RTT (Bundler, EuroSys 2021, section 7.1).
 pub fn alone_ns(rtt: Duration, rate: Option<Rate>, bytes: u64) -> u64 {
     let sending = rate.map_or(0, |rate| {
         u128::from(bytes) * 1_000_000_000 / u128::from(rate.bytes_per_sec().max(1))
@@ -217,7 +216,7 @@ mod tests {
 
     #[test]
     fn quantiles_are_nearest_rank() {
-        // The worked example of the nearest-rank method in textbooks: 15 20 35 40 50.
+        // Textbook example of the nearest-rank method: 15 20 35 40 50.
         let d = Distribution::new([35.0, 15.0, 50.0, 20.0, 40.0]);
         assert_eq!(d.quantile(0.05), Some(15.0));
         assert_eq!(d.quantile(0.30), Some(20.0));
@@ -233,7 +232,7 @@ mod tests {
         let d = |v: &[f64]| Distribution::new(v.iter().copied());
         assert_eq!(d(&[1.0, 2.0, 3.0]).ks(&d(&[1.0, 2.0, 3.0])), Some(0.0));
         assert_eq!(d(&[1.0, 2.0]).ks(&d(&[3.0, 4.0])), Some(1.0));
-        // F jumps to 1 at 1; G has 3/4 at 1: ties must not count as a gap on the way up.
+        // F jumps to 1 at 1 and G is 3/4 at 1: within a tie there is no gap.
         assert_eq!(d(&[1.0, 1.0]).ks(&d(&[1.0, 1.0, 1.0, 2.0])), Some(0.25));
         assert_eq!(d(&[1.0, 2.0, 3.0, 4.0]).ks(&d(&[2.5, 3.5])), Some(0.5));
         assert_eq!(d(&[1.0]).ks(&d(&[])), None);
@@ -265,7 +264,7 @@ mod tests {
         assert_eq!(median(&[]), None);
     }
 
-    /// The definition, slowly: the largest gap over every point at which either function steps.
+    /// Definition of the distance: the largest gap over all points at which either function steps.
     fn ks_by_definition(a: &Distribution, b: &Distribution) -> f64 {
         a.values()
             .iter()
@@ -275,7 +274,7 @@ mod tests {
     }
 
     fn values() -> impl Strategy<Value = Vec<f64>> {
-        // Small integers, so that ties are common.
+        // Small integers make ties common.
         prop::collection::vec((0u8..12).prop_map(f64::from), 1..60)
     }
 

@@ -1,33 +1,32 @@
-//! What a caller sees of long work, and how it stops it: one trait for runs, experiments and
+//! Progress reporting and cancellation of long work: one trait for runs, experiments and
 //! evaluations.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::result::{RunResult, Setup};
 
-/// What a caller may show and decide while work goes on; called from every thread of it.
+/// Observer of long work, which can also cancel it. All threads call it.
 pub trait Progress: Sync {
-    /// A run begins, with this set-up.
+    /// A run with this set-up starts.
     fn began(&self, _setup: &Setup) {}
-    /// So much of the whole is done, 0 to 1; `what` went on last.
+    /// The share `_share` of the whole work is done, 0 to 1. `_what` is the latest activity.
     fn advanced(&self, _share: f64, _what: &str) {}
-    /// Every contender of one of several seeds is done; the result is what a run with this seed
-    /// alone gives.
+    /// All contenders of one of several seeds are done. The result is that of a run with this seed
+    /// only.
     fn seed_done(&self, _seed: u64, _result: RunResult) {}
-    /// Whether to stop now.
+    /// Returns true to cancel the work.
     fn cancelled(&self) -> bool {
         false
     }
 }
 
-/// Shows nothing, never stops.
+/// Observer that shows nothing and never cancels.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Quiet;
 
 impl Progress for Quiet {}
 
-/// The progress of one of several pieces of work that follow one another and take as long as one
-/// another.
+/// Progress of one of several steps that run one after the other and take equally long.
 pub struct ProgressStep<'a> {
     whole: &'a dyn Progress,
     index: usize,
@@ -35,7 +34,7 @@ pub struct ProgressStep<'a> {
 }
 
 impl<'a> ProgressStep<'a> {
-    /// The `index`-th of so many, from 0; `what` is about to begin.
+    /// Starts step `index`, counted from 0, of `of` steps. `what` is its description.
     pub fn begin(whole: &'a dyn Progress, index: usize, of: usize, what: &str) -> ProgressStep<'a> {
         let step = ProgressStep { whole, index, of };
         step.advanced(0.0, what);
@@ -54,7 +53,7 @@ impl Progress for ProgressStep<'_> {
     }
 }
 
-/// The progress of pieces of work that go on beside one another: each counts by its weight.
+/// Progress of concurrent pieces of work, each with a weight.
 pub(crate) struct Pieces<'a> {
     whole: &'a dyn Progress,
     total: u64,
@@ -63,7 +62,7 @@ pub(crate) struct Pieces<'a> {
 }
 
 impl<'a> Pieces<'a> {
-    /// Of pieces whose weights add up to so much.
+    /// Creates the progress of pieces whose weights sum to `total`.
     pub fn new(whole: &'a dyn Progress, total: u64) -> Pieces<'a> {
         Pieces {
             whole,
@@ -73,7 +72,7 @@ impl<'a> Pieces<'a> {
         }
     }
 
-    /// One of them; `label` names it wherever it has nothing else to say.
+    /// Creates a piece; `label` prefixes its activities.
     pub fn piece(&self, weight: u64, label: impl Into<String>) -> Piece<'_> {
         Piece {
             all: self,
@@ -83,28 +82,28 @@ impl<'a> Pieces<'a> {
         }
     }
 
-    /// No piece is to go on: one of them failed.
+    /// Cancels all pieces, after the failure of one.
     pub fn stop(&self) {
         self.stop.store(true, Ordering::Relaxed);
     }
 
-    /// Whether to stop.
+    /// Returns true if the pieces must stop.
     pub fn stopped(&self) -> bool {
         self.stop.load(Ordering::Relaxed) || self.whole.cancelled()
     }
 }
 
-/// The progress of one of several [`Pieces`].
+/// Progress of one of several [`Pieces`].
 pub(crate) struct Piece<'a> {
     all: &'a Pieces<'a>,
     weight: u64,
-    /// Of the weight, what has been counted.
+    /// Part of the weight that has been counted.
     told: AtomicU64,
     label: String,
 }
 
 impl Piece<'_> {
-    /// It is done.
+    /// Marks the piece as done.
     pub fn finish(&self) {
         self.advanced(1.0, "");
     }
@@ -155,7 +154,7 @@ mod tests {
         let (one, other) = (pieces.piece(75, "one"), pieces.piece(25, "other"));
         one.advanced(0.5, "");
         other.advanced(0.4, "7 Mbit/s");
-        // Nothing goes backwards, and nothing counts twice.
+        // Progress never decreases, and no weight counts twice.
         one.advanced(0.2, "");
         one.finish();
         other.finish();

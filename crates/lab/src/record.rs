@@ -1,5 +1,5 @@
-//! What a run recorded, and the figures and courses that follow from it: the same for every place
-//! where packets run.
+//! Raw record of a run, and the metrics and time series computed from it, the same for all
+//! backends.
 //!
 //! A simulation, kernel TCP and the UDP transport each fill a [`RunRecord`]; [`RunRecord::told`] is
 //! the only way from there to what a person reads.
@@ -14,91 +14,92 @@ use crate::result::{
 };
 use crate::scenario::size_classes;
 
-/// What a run recorded, wherever it ran.
+/// Raw record of a run on any backend.
 #[derive(Clone, Debug, Default)]
 pub struct RunRecord {
-    /// For how long bytes were counted.
+    /// Time during which bytes were counted.
     pub span: Duration,
-    /// From when on goodput, use of the link and queueing delay count.
+    /// Warm-up, which goodput, utilisation and queueing delay exclude.
     pub warm: Duration,
-    /// `CLOCK_MONOTONIC` of the first byte, ns; 0 where time is virtual.
+    /// `CLOCK_MONOTONIC` at the first byte, ns; 0 in virtual time.
     pub started_ns: u64,
-    /// The drawn link.
+    /// Record of the drawn link.
     pub link: LinkRecord,
-    /// One for each workload of the scenario, in its order.
+    /// Workloads in the scenario's order.
     pub workloads: Vec<WorkloadRecord>,
 }
 
-/// What the drawn link did.
+/// Record of the drawn link.
 #[derive(Clone, Debug, Default)]
 pub struct LinkRecord {
-    /// Packets that left while bytes were counted: when since the start and after how long in the
-    /// queue, ns; bytes.
+    /// Packets that departed during the run: departure since the start (ns), sojourn time (ns),
+    /// bytes.
     pub departures: Vec<(u64, u64, u64)>,
-    /// What it could have carried, bytes.
+    /// Bytes that the link could have carried.
     pub capacity: f64,
-    /// Packets that its queue dropped.
+    /// Packets dropped by the queue.
     pub queue_drops: u64,
-    /// Packets that it lost at random.
+    /// Packets lost at random.
     pub random_losses: u64,
 }
 
-/// What a workload did.
+/// Record of a workload.
 #[derive(Clone, Debug, Default)]
 pub struct WorkloadRecord {
-    /// Its name in the scenario.
+    /// Name in the scenario.
     pub name: String,
-    /// Who controlled it; `None` for datagrams, which heed nothing.
+    /// Congestion control; `None` for datagrams.
     pub contender: Option<Contender>,
-    /// Its algorithm is the contender whose turn it is, or every workload names its own.
+    /// True if its algorithm is the run's contender, or if every workload names its own.
     pub compared: bool,
-    /// Bytes that receiving applications read, responses included; of datagrams all that arrived.
+    /// Bytes read by the receiving applications, including responses; for datagrams, bytes that
+    /// arrived.
     pub received: u64,
-    /// The same over time: ns since the start, and bytes by then. Where it is empty the samples of
-    /// its flows say it.
+    /// Cumulative received bytes over time, with times in ns since the start. If empty, the samples
+    /// of the flows provide them.
     pub course: Vec<(u64, u64)>,
-    /// Segments sent again; `None` where nobody does that, or where it is not known.
+    /// Retransmitted segments; `None` if unknown or not applicable.
     pub retransmitted: Option<u64>,
-    /// Flows without end: goodput of every one, Mbit/s.
+    /// Goodput of every flow without end, Mbit/s.
     pub goodputs: Vec<f64>,
-    /// A number for each of these that rises in the order in which flows of all workloads began;
-    /// empty where only their order among themselves is known.
+    /// Rank of each of these flows by start time over all workloads; empty if only the order within
+    /// the workload is known.
     pub order: Vec<u64>,
-    /// Samples of the first of these, as many as were looked at.
+    /// Samples of the first of these flows.
     pub flows: Vec<Vec<Sample>>,
-    /// Flows or responses that ended.
+    /// Completed flows or responses.
     pub completed: Vec<Completion>,
-    /// Flows that began and did not end.
+    /// Flows that started and did not complete.
     pub unfinished: u64,
-    /// Flows of it that are served by their datapath's fallback at the end.
+    /// Flows controlled by their datapath's fallback at the end.
     pub fell_back: u64,
-    /// Flows given up.
+    /// Aborted flows.
     pub failed: u64,
-    /// Flows in `failed` whose receiver acknowledged data that it did not get.
+    /// Flows in `failed` whose receiver acknowledged data that it did not receive.
     pub false_receipts: u64,
 }
 
-/// What a record says.
+/// Results computed from a record.
 #[derive(Clone, Debug, Default)]
 pub struct RunMetrics {
-    /// Of the workloads that are compared, and of the link.
+    /// Metrics of the compared workloads and of the link.
     pub figures: ContenderMetrics,
-    /// Of all workloads, where there are several.
+    /// Metrics per workload, if there are several.
     pub workloads: Vec<WorkloadFigures>,
-    /// The same by algorithm.
+    /// Metrics per algorithm.
     pub algorithms: Vec<AlgorithmFigures>,
-    /// What is drawn; what algorithms heard is for the caller to add.
+    /// Time series. The caller adds the log of reports.
     pub series: Series,
-    /// What went wrong with the compared flows, a sentence each.
+    /// Problems of the compared flows, one sentence each.
     pub complaints: Vec<String>,
 }
 
 impl RunRecord {
-    /// Figures and courses: throughput and delay in bins of this width, completion times by these
-    /// upper bounds of sizes.
+    /// Computes metrics and time series: throughput and delay in bins of this width, completion
+    /// times in size classes with these upper bounds.
     pub fn told(mut self, bin: Duration, bounds: &[Bytes]) -> RunMetrics {
         let (span, several) = (self.span.as_nanos(), self.workloads.len() > 1);
-        // Samples are moved out below.
+        // The samples are moved out below.
         let courses: Vec<_> = match several {
             true => self.workloads.iter().map(WorkloadRecord::course).collect(),
             false => Vec::new(),
@@ -178,12 +179,12 @@ impl RunRecord {
         }
     }
 
-    /// For how long goodput counted, ns.
+    /// Returns the time over which goodput is measured, ns.
     fn counted(&self) -> u64 {
         self.span.saturating_sub(self.warm).as_nanos()
     }
 
-    /// What these workloads got together.
+    /// Returns the totals of these workloads.
     fn totals(&self, of: impl Fn(&WorkloadRecord) -> bool) -> WorkloadTotals {
         let these = || self.workloads.iter().filter(|w| of(w));
         let all: u64 = self.workloads.iter().map(|w| w.received).sum();
@@ -199,7 +200,7 @@ impl RunRecord {
         }
     }
 
-    /// Workloads under the same algorithm as one; `workloads` are their figures, in the same order.
+    /// Groups workloads by algorithm. `workloads` are their metrics, in the same order.
     fn algorithms(&self, workloads: &[WorkloadFigures]) -> Vec<AlgorithmFigures> {
         let mut all: Vec<AlgorithmFigures> = Vec::new();
         for (record, figures) in self.workloads.iter().zip(workloads) {
@@ -246,13 +247,13 @@ impl RunRecord {
 }
 
 impl LinkRecord {
-    /// Packets that left from then on.
+    /// Returns the packets that departed after the warm-up.
     pub fn since(&self, warm: Duration) -> impl Iterator<Item = &(u64, u64, u64)> {
         let warm = warm.as_nanos();
         self.departures.iter().filter(move |(at, ..)| *at >= warm)
     }
 
-    /// Time in the queue of packets that left from then on, ms.
+    /// Returns the sojourn times of packets that departed after the warm-up, ms.
     fn delays(&self, warm: Duration) -> Distribution {
         Distribution::new(
             self.since(warm)
@@ -260,7 +261,7 @@ impl LinkRecord {
         )
     }
 
-    /// What the link says of the contender.
+    /// Returns the contender's metrics that come from the link's record.
     fn figures(&self, warm: Duration) -> ContenderMetrics {
         let delays = self.delays(warm);
         let delivered: u64 = self.since(warm).map(|(_, _, bytes)| *bytes).sum();
@@ -281,7 +282,7 @@ impl LinkRecord {
         }
     }
 
-    /// Throughput and delay over time.
+    /// Returns throughput and delay over time.
     fn series(&self, bin: Duration, span: u64, warm: Duration) -> Series {
         let width = bin.as_nanos();
         let delays = self.delays(warm);
@@ -310,7 +311,7 @@ impl LinkRecord {
 }
 
 impl WorkloadRecord {
-    /// Flows and exchanges.
+    /// Returns the number of flows and exchanges.
     fn count(&self) -> u64 {
         (self.goodputs.len() + self.completed.len()) as u64 + self.unfinished
     }
@@ -320,7 +321,7 @@ impl WorkloadRecord {
         any.then(|| completions(&self.completed, self.unfinished, bounds))
     }
 
-    /// Bytes received over time.
+    /// Returns the cumulative received bytes over time.
     fn course(&self) -> Vec<(u64, u64)> {
         if !self.course.is_empty() {
             return self.course.clone();
@@ -328,7 +329,7 @@ impl WorkloadRecord {
         let Some(longest) = self.flows.iter().max_by_key(|samples| samples.len()) else {
             return Vec::new();
         };
-        // Flows are looked at together, those that began later less often.
+        // All flows are sampled at the same times; flows that started later have fewer samples.
         let mut flows: Vec<_> = self
             .flows
             .iter()
@@ -347,9 +348,9 @@ impl WorkloadRecord {
     }
 }
 
-/// Flows with samples in the order of lists: workload, place in it, whether it is compared.
-/// Compared ones come first, in the order in which they began; then those of the other workloads,
-/// one workload after the other.
+/// Returns the sampled flows in the order of the results, as (workload, index in the workload,
+/// compared). Compared flows come first, ordered by start; the other workloads' flows follow,
+/// workload by workload.
 fn places(workloads: &[WorkloadRecord]) -> Vec<(usize, usize, bool)> {
     let mut all: Vec<(bool, u64, usize, usize)> = Vec::new();
     for (at, workload) in workloads.iter().enumerate() {
@@ -364,7 +365,7 @@ fn places(workloads: &[WorkloadRecord]) -> Vec<(usize, usize, bool)> {
         .collect()
 }
 
-/// Goodputs of the flows that last, in the order in which they began where that is known.
+/// Returns the goodputs of flows without end, ordered by start if that is known.
 fn goodputs<'r>(workloads: impl Iterator<Item = &'r WorkloadRecord>) -> Vec<f64> {
     let each = workloads.flat_map(|w| {
         let began = move |flow: usize| w.order.get(flow).copied().unwrap_or(0);
@@ -378,7 +379,7 @@ fn goodputs<'r>(workloads: impl Iterator<Item = &'r WorkloadRecord>) -> Vec<f64>
     all.into_iter().map(|(_, goodput)| goodput).collect()
 }
 
-/// What a flow's samples say.
+/// Computes the metrics of a flow from its samples.
 pub fn flow_figures(samples: &[Sample], elapsed_ns: u64) -> FlowFigures {
     let last = samples.last().copied().unwrap_or_default();
     let mean = |value: fn(&Sample) -> f64| {
@@ -399,7 +400,7 @@ pub fn flow_figures(samples: &[Sample], elapsed_ns: u64) -> FlowFigures {
     }
 }
 
-/// The statistics of flows that ended, by the upper bounds of size classes.
+/// Computes the statistics of completed flows, in size classes with these upper bounds.
 pub fn completions(completed: &[Completion], unfinished: u64, bounds: &[Bytes]) -> Completions {
     let classes = size_classes(bounds).into_iter().map(|(label, sizes)| {
         let members = completed.iter().filter(|c| sizes.contains(&c.bytes));
@@ -433,7 +434,7 @@ mod tests {
 
     const SECOND_NS: u64 = 1_000_000_000;
 
-    /// A flow that receives so many bytes a second, looked at twice a second.
+    /// Returns the samples, two per second, of a flow that receives `rate` bytes/s.
     fn flow(from_s: u64, to_s: u64, rate: u64) -> Vec<Sample> {
         let looks = from_s * 2..=to_s * 2;
         let sample = |half: u64| {
@@ -482,8 +483,8 @@ mod tests {
         }
     }
 
-    /// Copa, Cubic beside it, requests of the contender, and datagrams, on a link of 10 MB/s for
-    /// four seconds.
+    /// Workloads on a link of 10 MB/s for four seconds: Copa and requests of the contender, Cubic
+    /// as another workload, and datagrams.
     fn mixed() -> RunRecord {
         let copa = || Contender::ccplane("copa");
         RunRecord {
@@ -611,7 +612,7 @@ mod tests {
             (told.workloads[2].fell_back, told.workloads[3].failed),
             (2, 9)
         );
-        // By algorithm: Copa's two workloads are one.
+        // Copa's two workloads are one row by algorithm.
         let algorithms: Vec<_> = told
             .algorithms
             .iter()
@@ -641,7 +642,7 @@ mod tests {
         assert_eq!((told.series.flows.len(), told.series.others.len()), (2, 1));
         assert_eq!(told.series.flow(2).last().unwrap().received, 12_000_000);
         assert!(told.series.flow(3).is_empty());
-        // The second flow began after two seconds.
+        // The second flow started after two seconds.
         let course = &told.series.workloads[0].course;
         assert_eq!(
             (course[4], course[8]),
@@ -711,7 +712,7 @@ mod tests {
             (f.received_bytes, f.goodput_mbit, f.rwnd_limited),
             (2_000_000, 16.0, 0.25)
         );
-        // The first look is before anything was sent.
+        // The first sample precedes the first transmission.
         assert_eq!((f.cwnd_mean, f.srtt_mean_ms), (15.0, 20.0));
     }
 

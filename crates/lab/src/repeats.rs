@@ -1,8 +1,8 @@
-//! From several runs of a contender to one result: means, how far they may be off, pooled
+//! Combination of several runs of a contender into one result: means with intervals, and pooled
 //! distributions.
 //!
-//! Runs are the seeds of a simulation or repeats on real packets. There are few of them as a rule,
-//! so Student's t gives the interval of their mean.
+//! Runs are the seeds of a simulation or repeats on real packets. Usually there are few, so the
+//! interval of their mean uses Student's t.
 
 use ccplane_sim::Digest;
 use ccplane_units::Bytes;
@@ -15,12 +15,12 @@ use crate::result::{
 };
 use crate::stats;
 
-/// What several runs of one contender are.
+/// Kind of several runs of one contender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Runs {
-    /// Of a simulation, each with a seed of its own.
+    /// Simulations with different seeds.
     Seeds,
-    /// The same again on real packets.
+    /// Repeats on real packets.
     Repeats,
 }
 
@@ -33,9 +33,9 @@ impl Runs {
     }
 }
 
-/// One contender's results, in the order of their seeds or repeats, as one. The first keeps its
-/// series; nothing else of the others has to be there but their bins and completions. `bounds` are
-/// the upper bounds of size classes.
+/// Combines one contender's results, in the order of their seeds or repeats. The first result keeps
+/// its time series; the others contribute only bins and completions. `bounds` are the upper bounds
+/// of the size classes.
 pub(crate) fn together(
     runs: Vec<(u64, ContenderResult)>,
     of: Runs,
@@ -84,8 +84,8 @@ pub(crate) fn together(
     })
 }
 
-/// What a reader has to know of figures that are made of several runs; nothing where there is one.
-/// `first` is the seed or number of the first run.
+/// Returns the explanation of results that combine several runs; empty for one run. `first` is the
+/// seed or number of the first run.
 pub(crate) fn note(contenders: &[ContenderResult], of: Runs, first: u64) -> String {
     let Some(runs) = contenders
         .iter()
@@ -138,13 +138,13 @@ pub(crate) fn note(contenders: &[ContenderResult], of: Runs, first: u64) -> Stri
     )
 }
 
-/// Whether its runs did the same to the last event.
+/// Returns true if its runs were identical to the last event.
 fn nothing_random(contender: &ContenderResult) -> bool {
     let simulation = contender.audit.simulation.as_ref();
     simulation.is_some_and(|simulation| simulation.alike)
 }
 
-/// What is said of these runs' means.
+/// Selects the interval for the means of these runs.
 fn interval(all: &[ContenderResult], of: Runs) -> MeanInterval {
     let first = all.first();
     let same = |c: &ContenderResult| {
@@ -157,7 +157,7 @@ fn interval(all: &[ContenderResult], of: Runs) -> MeanInterval {
     }
 }
 
-/// Asks for the values of a column; a run that has none is left out.
+/// Returns the statistic of a column. Runs without a value are left out.
 type Pick<'p, T> = &'p dyn Fn(fn(&T) -> Option<f64>) -> f64;
 
 fn columns(pick: Pick<'_, ContenderMetrics>) -> Columns {
@@ -184,7 +184,7 @@ fn totals_columns(pick: Pick<'_, WorkloadTotals>) -> TotalsColumns {
     }
 }
 
-/// Means of columns, and how far they may be off.
+/// Computes the means of all columns and their intervals.
 fn spread<T, C>(
     runs: &[&T],
     interval: MeanInterval,
@@ -241,7 +241,7 @@ fn figures(
     Some((one, spread))
 }
 
-/// The same bundles in all runs.
+/// Combines the metrics of the same bundles of all runs.
 fn bundles(figures: &[&ContenderMetrics]) -> Vec<BundleFigures> {
     let count = figures.first().map_or(0, |first| first.bundles.len());
     let one = |at| {
@@ -251,7 +251,7 @@ fn bundles(figures: &[&ContenderMetrics]) -> Vec<BundleFigures> {
     (0..count).map(one).collect()
 }
 
-/// The totals of the same workloads in all runs.
+/// Combines the totals of the same workloads of all runs.
 fn totals(runs: &[&WorkloadTotals], interval: MeanInterval) -> WorkloadTotals {
     let (mean, spread) = spread(runs, interval, totals_columns);
     let any = |known: fn(&WorkloadTotals) -> bool| runs.iter().any(|run| known(run));
@@ -266,7 +266,7 @@ fn totals(runs: &[&WorkloadTotals], interval: MeanInterval) -> WorkloadTotals {
     }
 }
 
-/// A workload's flows that ended, in all runs.
+/// Returns the completed flows of a workload in all runs.
 fn completed_of(all: &[ContenderResult], at: usize) -> Vec<Completion> {
     let series = all.iter().filter_map(|c| c.series.workloads.get(at));
     series
@@ -274,7 +274,7 @@ fn completed_of(all: &[ContenderResult], at: usize) -> Vec<Completion> {
         .collect()
 }
 
-/// Every workload; its flows are the first run's.
+/// Combines the workloads. The flows are those of the first run.
 fn workloads(
     all: &[ContenderResult],
     interval: MeanInterval,
@@ -315,7 +315,7 @@ fn algorithms(all: &[ContenderResult], interval: MeanInterval) -> Vec<AlgorithmF
     first.iter().enumerate().map(one).collect()
 }
 
-/// Means, and the time of all.
+/// Combines the costs: means, and the sum of the wall times.
 fn host(all: &[ContenderResult]) -> HostFigures {
     let sum = |value: fn(&HostFigures) -> Option<f64>| {
         all.iter().map(|c| value(&c.host)).sum::<Option<f64>>()
@@ -332,7 +332,7 @@ fn host(all: &[ContenderResult]) -> HostFigures {
     }
 }
 
-/// What all audits say; of emulators what was worst.
+/// Combines the audits, with the worst values of the emulators.
 fn audit(all: &[ContenderResult], seeds: &[u64], of: Runs) -> Audit {
     let each = |what: fn(&Audit) -> &Vec<String>| -> Vec<String> {
         let runs = seeds.iter().zip(all);
@@ -383,11 +383,11 @@ fn digest(audits: &[&SimulationAudit]) -> String {
     format!("{:016x}", all.value())
 }
 
-/// A mean, and what stands beside it.
+/// Mean with its interval.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct MeanEstimate {
     mean: f64,
-    /// Half the width from `low` to `high`.
+    /// Half of the distance from `low` to `high`.
     half: f64,
     low: f64,
     high: f64,
@@ -414,7 +414,7 @@ fn estimate(values: impl Iterator<Item = f64>, interval: MeanInterval) -> MeanEs
         MeanInterval::StudentT => {
             within(stats::mean_interval(&values).map_or(0.0, |(_, high)| high - mean))
         }
-        // Of two, so that they are as far from their mean.
+        // Both values are at the same distance from their mean.
         MeanInterval::Range => within(
             values
                 .iter()
@@ -501,7 +501,7 @@ mod tests {
         );
         let told = note(std::slice::from_ref(&same), Runs::Seeds, 1);
         assert_eq!(told, "Nothing in it is random: all 3 seeds gave the same.");
-        // Something was drawn, though no figure shows it.
+        // The runs differ although their metrics are equal.
         let lucky = joined(&[(90.0, "a"), (90.0, "b")], Runs::Seeds);
         assert_eq!(
             note(&[lucky], Runs::Seeds, 1),
@@ -535,7 +535,7 @@ mod tests {
         let many = joined(&[(90.0, ""), (94.0, ""), (92.0, "")], Runs::Repeats);
         let spread = many.spread.unwrap();
         assert_eq!(spread.interval, MeanInterval::StudentT);
-        // A deviation of 2 over three runs: 4.303 × 2 / √3.
+        // A standard deviation of 2 over three runs: 4.303 × 2 / √3.
         assert!(
             (spread.half.goodput_mbit - 4.969).abs() < 0.001,
             "{spread:?}"

@@ -471,7 +471,7 @@ pub(crate) struct StampsEntry {
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct SteeringEntry {
-    /// Age of a report at the algorithm plus age of its answer at the datapath.
+    /// Delay of a report to the algorithm, and delay of its answer to the datapath.
     pub(crate) staleness: Option<Q<Duration>>,
 }
 
