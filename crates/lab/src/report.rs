@@ -1,7 +1,7 @@
-//! `report.html`: one page with the run's pictures, figures, parameters, audit and command line,
-//! everything inside.
+//! `report.html`: a self-contained page with the run's charts, metrics, parameters, audit and
+//! command line.
 //!
-//! All of it is there without a script, which lets a reader zoom, point and choose.
+//! The page is complete without its script, which adds zoom, tooltips and selection.
 
 mod charts;
 mod looks;
@@ -19,15 +19,15 @@ use crate::metrics;
 use crate::result::{Completions, ContenderResult, MeanInterval, RunResult, Setup};
 use crate::table;
 
-/// Flows that are drawn one by one; of more, the first ones (all are in `series.csv`).
+/// Maximum number of flows drawn individually: the first ones. `series.csv` has all of them.
 const DRAWN_FLOWS_MAX: usize = 16;
 
-/// What else there is, for the foot of the page.
+/// Footer of the page, which lists the result files.
 const FILES_FOOTER: &str = "The figures are in <code>summary.json</code> and <code>host.json</code>, the series in <code>series.csv</code>, \
                      <code>bins.csv</code> and <code>flows.csv</code>, and what the algorithms heard in <code>reports.csv</code>, next \
                      to this page.";
 
-/// The page.
+/// Returns the page.
 pub fn page(result: &RunResult, provenance: &Provenance) -> String {
     let mut page = Page::new(&title(result), &result.setup.line());
     let charts = Charts::new(result);
@@ -60,7 +60,7 @@ pub fn page(result: &RunResult, provenance: &Provenance) -> String {
     page.finish(FILES_FOOTER)
 }
 
-/// Who shared the network.
+/// Adds the section of the workloads.
 fn workloads(page: &mut Page, result: &RunResult, charts: &Charts<'_>) {
     if !result.several_workloads() {
         return;
@@ -110,7 +110,7 @@ fn workloads(page: &mut Page, result: &RunResult, charts: &Charts<'_>) {
     );
 }
 
-/// All seeds or repeats.
+/// Adds box plots over all seeds or repeats.
 fn boxes(page: &mut Page, result: &RunResult, charts: &Charts<'_>) {
     let kinds = || result.contenders.iter().filter_map(|c| c.spread.as_ref());
     if kinds().all(|spread| matches!(spread.interval, MeanInterval::Same | MeanInterval::Range)) {
@@ -133,11 +133,11 @@ fn boxes(page: &mut Page, result: &RunResult, charts: &Charts<'_>) {
     );
 }
 
-/// What happened over time, and how it is distributed.
+/// Adds the charts over time and the distributions.
 fn courses(page: &mut Page, result: &RunResult, charts: &Charts<'_>) {
     let setup = &result.setup;
     let bin = number(setup.bin_ms);
-    // Of flows that come and go no sockets are looked at.
+    // Sockets of finite flows are not sampled.
     let looked_at = |c: &ContenderResult| {
         c.series
             .flows
@@ -163,7 +163,7 @@ fn courses(page: &mut Page, result: &RunResult, charts: &Charts<'_>) {
             ) + &charts.round_trips()),
         );
     }
-    // Where there are several workloads they are drawn with their flows.
+    // With several workloads, the goodputs of the flows are drawn there.
     if setup.flows >= 2 && !result.several_workloads() {
         let about = format!(
             "Bytes that each receiving application read, in bins of {} ms. Guide: an equal share of the link.",
@@ -196,7 +196,7 @@ fn courses(page: &mut Page, result: &RunResult, charts: &Charts<'_>) {
     page.section("Distributions", &(note(&about) + &charts.distributions()));
 }
 
-/// Parameters, and the audit of who carried the packets.
+/// Adds the parameters, and the audit of the datapath.
 fn measured(page: &mut Page, result: &RunResult) {
     let who = if result.simulated() {
         "simulation"
@@ -262,7 +262,7 @@ fn table_note(result: &RunResult) -> String {
     )
 }
 
-/// Each of ccplane's with the native contender of the same algorithm.
+/// Returns each contender of ccplane with the native contender of the same algorithm.
 fn pairs(result: &RunResult) -> impl Iterator<Item = (&ContenderResult, &ContenderResult)> {
     result
         .contenders
@@ -325,7 +325,7 @@ fn flows(page: &mut Page, result: &RunResult) {
     page.section("Flows", &out);
 }
 
-/// The set-up, part by part, as a person reads it.
+/// Returns the parts of the set-up as text.
 pub(crate) fn set_up(s: &Setup) -> Vec<(&'static str, String)> {
     let queue = match s.queue_bytes {
         Some(bytes) => format!("{}, which is {:.1} kB", s.queue, bytes as f64 / 1e3),
@@ -369,7 +369,7 @@ pub(crate) fn set_up(s: &Setup) -> Vec<(&'static str, String)> {
     rows.into_iter().flatten().collect()
 }
 
-/// How often a run gives the same again.
+/// Describes the reproducibility of the run.
 fn again(result: &RunResult) -> String {
     match &result.digest {
         Some(digest) => format!(
@@ -383,7 +383,7 @@ fn again(result: &RunResult) -> String {
     }
 }
 
-/// Completion times: the table, and their distributions.
+/// Adds completion times: the table and their distributions.
 fn completions(page: &mut Page, result: &RunResult, charts: &Charts<'_>) {
     let tables = [
         table::of_completions(result),
@@ -423,7 +423,7 @@ fn completions(page: &mut Page, result: &RunResult, charts: &Charts<'_>) {
     page.section("Completion times", &out);
 }
 
-/// Queueing delay from time stamps beside the link's own: the table, and the packets.
+/// Adds queueing delays from time stamps and from the link's log: the table and the packets.
 fn one_way(page: &mut Page, result: &RunResult, charts: &Charts<'_>) {
     let rows: Vec<Vec<String>> = result
         .contenders

@@ -1,8 +1,8 @@
-//! What a run leaves: the set-up, each contender's figures and series, and the judgement of the
-//! datapath's audit. The same on every datapath; what one of them cannot know is absent.
+//! Result of a run: the set-up, each contender's metrics and time series, and the datapath's audit.
+//! It is the same on every datapath; values that a datapath does not have are absent.
 //!
-//! Everything a person or a script reads (`summary.json`, the CSV files, the table, the page) is
-//! made from these values. Figures that depend on the host's speed stand apart, in [`HostFigures`].
+//! `summary.json`, the CSV files, the table and the page are all made from it. [`HostFigures`]
+//! contains the values that depend on the host's speed.
 
 mod bundles;
 mod second_loop;
@@ -25,74 +25,75 @@ pub use spread::{Columns, EachRun, MeanInterval, Spread, TotalsColumns};
 pub use tcp_info::TcpInfo;
 pub use workloads::{AlgorithmFigures, WorkloadFigures, WorkloadSeries, WorkloadTotals};
 
-/// The result of one run: every contender on the same kind of link with the same seed.
+/// Result of a run: every contender on the same kind of link with the same seed.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct RunResult {
-    /// Version of ccplane that made it.
+    /// Version of ccplane.
     pub version: String,
-    /// The command line that makes it again.
+    /// Command line that reproduces the run.
     pub command: String,
-    /// What the page is called; else the contenders' names.
+    /// Title of the page; `None`: the contenders' names.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub title: Option<String>,
-    /// What a reader has to know before the figures; often nothing.
+    /// Warnings and explanations for the reader; often empty.
     pub note: String,
-    /// The reason that runs are missing: an interrupt, or the failure of a contender.
+    /// Reason for missing runs: an interrupt, or the failure of a contender.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stopped: Option<String>,
-    /// The experiment.
+    /// Parameters of the experiment.
     pub setup: Setup,
-    /// Of a simulation: the hash of everything that it computed, which the same scenario and seed
-    /// give everywhere.
+    /// Hash of everything that a simulation computed; equal for the same scenario and seed on every
+    /// machine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub digest: Option<String>,
-    /// In the order in which they ran.
+    /// Contenders, in the order of their runs.
     pub contenders: Vec<ContenderResult>,
 }
 
-/// The experiment as it was run; text as a person writes it, numbers in the unit of their name.
+/// Parameters of the experiment, as text for the reader and as numbers in the unit of their name.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Setup {
-    /// Where the packets ran.
+    /// Name of the backend.
     pub datapath: String,
-    /// The network, where it is more than one link: its name and size.
+    /// Name and size of the network; `None` for a single link.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network: Option<String>,
-    /// The link whose rate, queue, throughput and delay are shown, where there are several.
+    /// Link whose rate, queue, throughput and delay are shown, if there are several.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub link: Option<String>,
-    /// The bottleneck: `96mbit`, or the name of the trace.
+    /// Bottleneck: `96mbit`, or the name of a trace.
     pub rate: String,
-    /// The bottleneck's rate, or the mean of its trace.
+    /// Rate of the bottleneck, or mean rate of its trace, Mbit/s.
     pub rate_mbit: f64,
-    /// Round-trip time without a queue.
+    /// RTT without queueing, ms.
     pub rtt_ms: f64,
-    /// The queue: `droptail:1bdp`.
+    /// Queue of the bottleneck: `droptail:1bdp`.
     pub queue: String,
-    /// What it holds, where it has a limit.
+    /// Capacity of the queue in bytes, if it has a limit.
     pub queue_bytes: Option<u64>,
-    /// Bandwidth-delay product.
+    /// Bandwidth-delay product, bytes.
     pub bdp_bytes: u64,
     /// Random loss on the forward path.
     pub loss: String,
-    /// Connections a contender; of those that come and go, none is counted.
+    /// Number of flows without end per contender.
     pub flows: usize,
-    /// For how long each contender sent.
+    /// Duration of a contender's run, s.
     pub duration_s: f64,
-    /// How often each contender ran on real packets, where that was more than once.
+    /// Number of repeats per contender on real packets, if there are several.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub repeats: Option<u64>,
-    /// Seed of everything random, where there are several the first.
+    /// Seed of everything random; the first one if there are several.
     pub seed: u64,
-    /// All seeds, where there are several.
+    /// All seeds, if there are several.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seeds: Option<String>,
-    /// Width of the bins of throughput and delay: one round-trip time, but 10 ms at least.
+    /// Width of the bins of throughput and delay: one RTT, at least 10 ms on real packets and at
+    /// least the sample interval in a simulation.
     pub bin_ms: f64,
-    /// Between two looks at a socket.
+    /// Interval between two samples of a socket, ms.
     pub sample_ms: f64,
-    /// Socket buffers, see `ccplane_testbed::traffic::buffer_for`; a simulated host has as much as
-    /// it wants.
+    /// Size of the socket buffers, bytes (see `ccplane_testbed::traffic::buffer_for`); `None` in a
+    /// simulation, where buffers are unlimited.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub socket_buffer_bytes: Option<usize>,
 }
@@ -148,12 +149,12 @@ impl Setup {
         }
     }
 
-    /// The set-up on one line: `96 Mbit/s · 20 ms round trip · droptail:1bdp, 240 kB · 2 flows · 15
-    /// s · kernel TCP`.
+    /// Returns the set-up in one line: `96 Mbit/s · 20 ms round trip · droptail:1bdp, 240 kB · 2
+    /// flows · 15 s · kernel TCP`.
     pub fn line(&self) -> String {
         let number = |value: f64| format!("{}", (value * 1e3).round() / 1e3);
         let flows = match self.flows {
-            // They come and go.
+            // All flows are finite.
             0 => String::new(),
             1 => " · 1 flow".to_owned(),
             n => format!(" · {n} flows"),
@@ -191,52 +192,53 @@ impl Setup {
     }
 }
 
-/// One contender.
+/// Result of one contender.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct ContenderResult {
-    /// `reno`, `native:reno`, `cubic(report=acks)`.
+    /// Label: `reno`, `native:reno`, `cubic(report=acks)`.
     pub label: String,
-    /// The algorithm without its parameters; contenders that share it are compared with each other.
+    /// Algorithm without its parameters. Contenders with the same algorithm are compared with each
+    /// other.
     pub algorithm: String,
-    /// The datapath's own.
+    /// True for a congestion control of the datapath itself.
     pub native: bool,
-    /// The congestion control that the sockets chose, as the datapath calls it.
+    /// Congestion control of the sockets, as named by the datapath.
     pub kernel_name: String,
-    /// The algorithm whose agent in another process was gone or silent at the end, so that NewReno
-    /// steered its flows.
+    /// Algorithm whose agent in another process was not in control at the end, so that NewReno
+    /// controlled its flows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent_gone: Option<String>,
-    /// What it achieved.
+    /// Metrics of the compared workloads and of the link.
     pub figures: ContenderMetrics,
-    /// Every workload in the scenario's order, also those that are not compared; nothing where
-    /// there is only one.
+    /// All workloads in the scenario's order, including those that are not compared; empty if there
+    /// is only one.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub workloads: Vec<WorkloadFigures>,
-    /// The same by algorithm, in the order of the workloads.
+    /// Metrics per algorithm, in the order of the workloads.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub algorithms: Vec<AlgorithmFigures>,
-    /// What it cost on this host.
+    /// Cost on this host.
     #[serde(default)]
     pub host: HostFigures,
-    /// What the datapath says about itself during this contender's run.
+    /// The datapath's audit of the contender's run.
     pub audit: Audit,
-    /// How far the figures may be from the truth, where they are means over several seeds or
-    /// repeats.
+    /// Confidence intervals or ranges, if the metrics are means over several seeds or repeats.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub spread: Option<Spread>,
-    /// For pictures and CSV; not in `summary.json`.
+    /// Time series for charts and CSV files; not in `summary.json`.
     #[serde(skip)]
     pub series: Series,
 }
 
-/// What a contender achieved.
+/// Metrics of a contender.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ContenderMetrics {
-    /// Bytes that the receiving applications read, all flows.
+    /// Goodput of all flows: bytes read by the receiving applications, Mbit/s.
     pub goodput_mbit: f64,
-    /// What the link delivered of what it could have delivered, 0 to 1, headers included.
+    /// Utilisation of the link, 0 to 1: bytes delivered, including headers, over bytes that it
+    /// could have delivered.
     pub utilisation: f64,
-    /// Time in the bottleneck's queue, over delivered packets, from the link's own log.
+    /// Mean sojourn time of delivered packets in the bottleneck's queue, ms, from the link's log.
     pub delay_mean_ms: f64,
     /// Median.
     pub delay_p50_ms: f64,
@@ -244,320 +246,319 @@ pub struct ContenderMetrics {
     pub delay_p95_ms: f64,
     /// 99th percentile.
     pub delay_p99_ms: f64,
-    /// Segments sent again.
+    /// Retransmitted segments.
     #[serde(rename = "retransmitted_segments")]
     pub retransmissions: u64,
-    /// Packets that a full queue dropped.
+    /// Packets dropped by a full queue.
     pub queue_drops: u64,
-    /// Packets that the path lost at random.
+    /// Packets lost at random.
     pub random_losses: u64,
-    /// Jain's fairness index of the flows' goodputs; absent with one flow.
+    /// Jain's fairness index of the flows' goodputs; absent for one flow.
     pub jain: Option<f64>,
-    /// Each flow that lasts; those that come and go are in `completions`.
+    /// Flows without end; finite flows are in `completions`.
     pub flows: Vec<FlowFigures>,
-    /// How long flows of a given size took.
+    /// Completion times by flow size.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub completions: Option<Completions>,
-    /// Links that the scenario asks for.
+    /// Links that the scenario's report lists.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub links: Vec<LinkFigures>,
-    /// One-way queueing delay from time stamps of both ends, beside the link's own log; where the
-    /// contender wants stamps.
+    /// One-way queueing delay from time stamps of both ends, and from the link's log, if the
+    /// contender uses time stamps.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub one_way: Option<OneWayFigures>,
-    /// What RC3's second loop did, where the transport has one; where there are several seeds, in
-    /// all of them together.
+    /// Statistics of RC3's second loop, if the transport has one; summed over all seeds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub second_loop: Option<SecondLoop>,
-    /// What the sites' boxes did, where the scenario has some.
+    /// Metrics of the scenario's bundles.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub bundles: Vec<BundleFigures>,
 }
 
-/// Queueing delay of full packets, twice: from the two time stamps of each, and from the link's own
-/// log, each above its least.
+/// Queueing delay of full packets from two sources: the two time stamps of each packet, and the
+/// link's log. Both are relative to their minimum.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct OneWayFigures {
-    /// Packets in both records.
+    /// Number of packets in both records.
     pub packets: u64,
-    /// From their stamps: median.
+    /// Median from time stamps.
     pub queue_p50_us: f64,
-    /// 99th percentile.
+    /// 99th percentile from time stamps.
     pub queue_p99_us: f64,
-    /// From the link's log: median.
+    /// Median from the link's log.
     pub link_p50_us: f64,
-    /// 99th percentile.
+    /// 99th percentile from the link's log.
     pub link_p99_us: f64,
-    /// How far the two are apart, packet by packet: median.
+    /// Median of the per-packet difference between the two.
     pub queue_error_p50_us: f64,
-    /// 99th percentile.
+    /// 99th percentile of the per-packet difference.
     pub queue_error_p99_us: f64,
-    /// Exchanges of stamps that reached the senders.
+    /// Number of time stamp exchanges received by the senders.
     pub samples: u64,
-    /// Segments whose other options left no room for stamps.
+    /// Segments whose other options left no room for time stamps.
     pub no_room: u64,
-    /// Options that were not as they should be.
+    /// Malformed time stamp options.
     pub malformed: u64,
 }
 
-/// A full packet in both records.
+/// Full packet in both records.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StampedPacket {
-    /// When it left its sender, nanoseconds since the transfer began.
+    /// Departure from the sender, ns since the start of the transfer.
     pub at_ns: u64,
-    /// Its queueing delay from its stamps.
+    /// Queueing delay from its time stamps.
     pub measured_ns: u64,
-    /// The same from the link's log.
+    /// Queueing delay from the link's log.
     pub link_ns: u64,
 }
 
-/// How long flows of a given size took, from their first to their last byte at the receiver.
+/// Completion times by flow size, from the first to the last byte at the receiver.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Completions {
-    /// By size, then all of them.
+    /// Size classes, then the class of all flows.
     pub classes: Vec<SizeClass>,
-    /// Flows that began and did not end in time.
+    /// Flows that started and did not complete.
     pub unfinished: u64,
 }
 
-/// Finished flows of similar size. A slowdown is the time a flow took over the time it would have
-/// taken alone: its bytes at the path's lowest rate and one round-trip time.
+/// Completed flows of similar size. The slowdown of a flow is its completion time divided by that
+/// on an idle path: its bytes at the path's lowest rate, and one RTT.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct SizeClass {
-    /// `<= 10kB`.
+    /// Label: `<= 10kB`.
     pub label: String,
-    /// How many.
+    /// Number of flows.
     pub flows: u64,
-    /// Mean time.
+    /// Mean completion time.
     pub mean_ms: f64,
-    /// Median.
+    /// Median completion time.
     pub p50_ms: f64,
-    /// 99th percentile.
+    /// 99th percentile of the completion time.
     pub p99_ms: f64,
     /// Mean slowdown.
     pub slowdown_mean: f64,
-    /// Its median.
+    /// Median slowdown.
     pub slowdown_p50: f64,
-    /// Its 99th percentile.
+    /// 99th percentile of the slowdown.
     pub slowdown_p99: f64,
 }
 
-/// One link of a network.
+/// Metrics of one link of a network.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct LinkFigures {
-    /// Its name.
+    /// Name of the link.
     pub name: String,
-    /// What it delivered of what it could have, 0 to 1; absent where it has no rate.
+    /// Utilisation, 0 to 1; absent for a link without a rate.
     pub utilisation: Option<f64>,
-    /// Bytes that left it.
+    /// Bytes delivered.
     pub delivered_bytes: u64,
-    /// Packets that its queue dropped.
+    /// Packets dropped by the queue.
     pub drops: u64,
-    /// Packets that its queue marked.
+    /// Packets marked by the queue.
     pub marks: u64,
-    /// Mean time in it, waiting and transmission.
+    /// Mean sojourn time, queueing and transmission, ms.
     pub delay_mean_ms: f64,
 }
 
-/// One flow of a contender.
+/// Metrics of one flow.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct FlowFigures {
-    /// Bytes that the receiving application read.
+    /// Bytes read by the receiving application.
     pub received_bytes: u64,
-    /// The same as a rate.
+    /// Goodput, Mbit/s.
     pub goodput_mbit: f64,
-    /// Segments sent again.
+    /// Retransmitted segments.
     #[serde(rename = "retransmitted_segments")]
     pub retransmissions: u64,
-    /// Bytes sent again.
+    /// Retransmitted bytes.
     pub retransmitted_bytes: u64,
     /// Mean congestion window over the samples, segments.
     #[serde(rename = "cwnd_mean_segments")]
     pub cwnd_mean: f64,
-    /// Mean smoothed round-trip time over the samples.
+    /// Mean smoothed RTT over the samples, ms.
     pub srtt_mean_ms: f64,
-    /// Smallest round-trip time that the sender saw.
+    /// Minimum RTT measured by the sender, ms.
     pub min_rtt_ms: f64,
-    /// Share of the time in which the receiver's window, not the congestion window, held the flow
-    /// back.
+    /// Share of the time in which the receiver's window, and not the congestion window, limited the
+    /// flow.
     pub rwnd_limited: f64,
-    /// Share of the time in which the sender's socket buffer held the flow back.
+    /// Share of the time in which the sender's socket buffer limited the flow.
     pub sndbuf_limited: f64,
 }
 
-/// What a contender cost; true of this host at that time only.
+/// Cost of a contender on this host, not reproducible.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct HostFigures {
-    /// Reports that reached the algorithm, a second; absent for a native contender.
+    /// Reports received by the algorithm per second; absent for a native contender.
     pub reports_per_s: Option<f64>,
     /// CPU of the algorithm's thread, in percent of one CPU; absent for a native contender.
     pub agent_cpu_percent: Option<f64>,
-    /// CPU of the whole process: emulator, sender, receiver, sampler and algorithm, in percent of
+    /// CPU of the whole process (emulator, sender, receiver, sampler and algorithm), in percent of
     /// one CPU.
     pub process_cpu_percent: Option<f64>,
-    /// CPU of the whole machine, everything that ran on it, in percent of one CPU.
+    /// CPU of everything on the machine, in percent of one CPU.
     pub machine_cpu_percent: Option<f64>,
-    /// CPU seconds of the process for each GB (10^9 bytes) received.
+    /// CPU seconds of the process per GB (10^9 bytes) received.
     pub cpu_s_per_gb: Option<f64>,
-    /// What a simulation took, all its seeds one after the other, seconds of this host.
+    /// Wall time of a simulation in s, summed over its seeds.
     #[serde(default)]
     pub wall_s: Option<f64>,
 }
 
-/// The datapath's account of itself.
+/// The datapath's audit of a run.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Audit {
-    /// Of an emulated link.
+    /// Audit of the emulated link.
     #[serde(flatten)]
     pub emulator: Option<EmulatorAudit>,
-    /// Of a simulation.
+    /// Audit of the simulation.
     #[serde(flatten)]
     pub simulation: Option<SimulationAudit>,
-    /// Whether the figures can be trusted; else see `complaints`.
+    /// True if the results are reliable; otherwise `complaints` has the reasons.
     pub sound: bool,
-    /// What is wrong, one sentence each.
+    /// Problems, one sentence each.
     pub complaints: Vec<String>,
-    /// Of these, what the machine did, judged alike for every contender; only such a run is worth
-    /// making again.
+    /// Disturbances by the machine, a subset of `complaints`. They are judged alike for every
+    /// contender, and only they justify a repetition of the run.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub disturbed: Vec<String>,
-    /// What went wrong with the contender itself. It is a result of its own: figures beside it
-    /// count.
+    /// Failures of the contender itself. They are results, so the metrics remain valid.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub own: Vec<String>,
 }
 
-/// The emulator's account of its own errors.
+/// The emulator's audit of its own errors.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct EmulatorAudit {
-    /// How it waits: `balanced` or `precise`.
+    /// Timing mode: `balanced` or `precise`.
     #[serde(default)]
     pub timing: String,
-    /// How late packets left, against the instant the link says: median.
+    /// Lateness of departures relative to the link's schedule: median.
     pub lateness_p50_us: f64,
     /// 99th percentile.
     pub lateness_p99_us: f64,
-    /// The worst.
+    /// Maximum.
     pub lateness_max_us: f64,
-    /// Packets that the emulator itself dropped, which no real link would have.
+    /// Packets dropped by the emulator itself, which a real link would not drop.
     pub own_drops: u64,
 }
 
-/// What a simulation did.
+/// Statistics of a simulation.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct SimulationAudit {
-    /// Events handled.
+    /// Events processed.
     pub events: u64,
-    /// Links crossed, by all packets together.
+    /// Links traversed by all packets together.
     pub hops: u64,
-    /// The hash of the counters of every link and flow at the end.
+    /// Hash of the counters of every link and flow at the end.
     pub digest: String,
-    /// Of several seeds: every one did the same to the last event.
+    /// True if all of several seeds were identical to the last event.
     #[serde(skip)]
     pub alike: bool,
 }
 
-/// One look at one flow from both ends.
+/// Sample of one flow, from both ends.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub struct Sample {
-    /// Nanoseconds since the transfer began.
+    /// Time since the start of the transfer, ns.
     pub at_ns: u64,
-    /// Bytes that the receiving application has read.
+    /// Bytes read by the receiving application.
     pub received: u64,
-    /// The sender's socket, in the terms of Linux TCP; what another transport does not know is 0.
+    /// State of the sender's socket, in the terms of Linux TCP. Values that another transport does
+    /// not have are 0.
     pub tcp: TcpInfo,
 }
 
-/// A contender's records over time.
+/// Time series of a contender.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Series {
-    /// Width of a bin.
+    /// Width of a bin, ns.
     pub bin_ns: u64,
-    /// Delivered by the link in each bin.
+    /// Throughput of the link per bin.
     pub throughput_mbit: Vec<f64>,
-    /// What the link could have carried in each bin, Mbit/s; empty where that never changed.
+    /// Capacity of the link per bin, Mbit/s; empty if it is constant.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub capacity_mbit: Vec<f64>,
-    /// Mean queueing delay of the packets delivered in each bin; `None` when there was none.
+    /// Mean queueing delay of packets delivered in each bin; `None` for a bin without packets.
     pub delay_ms: Vec<Option<f64>>,
-    /// The samples of the flows that are compared, one list a flow.
+    /// Samples of the compared flows, one list per flow.
     pub flows: Vec<Vec<Sample>>,
-    /// The same of other workloads' flows, which follow them in lists of all.
+    /// Samples of other workloads' flows, which follow `flows` in combined lists.
     #[serde(default)]
     pub others: Vec<Vec<Sample>>,
-    /// One for each of [`ContenderResult::workloads`].
+    /// Time series of each of [`ContenderResult::workloads`].
     #[serde(default)]
     pub workloads: Vec<WorkloadSeries>,
-    /// Looks at each of [`ContenderMetrics::bundles`].
+    /// Samples of each of [`ContenderMetrics::bundles`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub bundles: Vec<Vec<BundleSample>>,
-    /// The runs that this one stands for, where there are several.
+    /// The combined runs, if there are several.
     #[serde(default)]
     pub each: Vec<EachRun>,
-    /// When the first byte was written, `CLOCK_MONOTONIC` nanoseconds; 0 where time is virtual.
+    /// Time of the first write, `CLOCK_MONOTONIC` in ns; 0 in virtual time.
     pub started_ns: u64,
-    /// What the algorithm heard; nothing for a native contender.
+    /// Reports received by the algorithm; empty for a native contender.
     #[serde(skip)]
     pub heard: ReportLog,
-    /// The bins of all runs (throughput, delay), where this one stands for several: the
-    /// distributions are theirs.
+    /// Bins of all combined runs (throughput, delay), for distributions.
     pub pooled: Option<(Vec<f64>, Vec<f64>)>,
-    /// Time in the bottleneck's queue, ms: what each thousandth of the packets that left it did not
-    /// exceed, from none to all.
+    /// Permilles of the sojourn time in the bottleneck's queue, ms, from the minimum to the
+    /// maximum.
     #[serde(default)]
     pub delay_thousandths_ms: Vec<f64>,
-    /// Mean time that packets waited there before their own transmission began, µs; of a simulated
-    /// link of a steady rate.
+    /// Mean waiting time at the bottleneck before a packet's transmission, µs; for simulated links
+    /// with a constant rate.
     #[serde(default)]
     pub waited_mean_us: Option<f64>,
-    /// Packets that all links of a simulated network dropped together.
+    /// Packets dropped by all links of a simulated network together.
     #[serde(default)]
     pub dropped_anywhere: Option<u64>,
-    /// Retransmission timeouts of the compared flows, in a simulation.
+    /// Retransmission timeouts of the compared flows in a simulation.
     #[serde(default)]
     pub timeouts: Option<u64>,
-    /// Flows of the compared workloads that ended.
+    /// Completed flows of the compared workloads.
     #[serde(default)]
     pub completed: Vec<Completion>,
-    /// Packets with time stamps, in the order in which they left.
+    /// Packets with time stamps, in the order of departure.
     #[serde(default)]
     pub stamped: Vec<StampedPacket>,
 }
 
-/// A flow that ended.
+/// Completed flow.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub struct Completion {
-    /// The seed of its run.
+    /// Seed of its run.
     pub seed: u64,
-    /// When it began, since the run did.
+    /// Start, ns since the start of the run.
     pub started_ns: u64,
-    /// Its size.
+    /// Size, bytes.
     pub bytes: u64,
-    /// From the start to the last byte at the receiver; of a message, from when the sender had it.
+    /// Completion time, ns: from the start to the last byte at the receiver. For a message, from
+    /// the time at which the sender had it.
     pub took_ns: u64,
-    /// How long of that a message waited for a connection before it was written; 0 for everything
+    /// Part of the completion time in which a message waited for a connection; 0 for everything
     /// else.
     #[serde(default)]
     pub waited_ns: u64,
-    /// What it would have taken alone.
+    /// Completion time on an idle path, ns.
     pub alone_ns: u64,
 }
 
 impl Completion {
-    /// How many times longer than alone.
+    /// Returns the completion time divided by that on an idle path.
     pub fn slowdown(&self) -> f64 {
         self.took_ns as f64 / self.alone_ns.max(1) as f64
     }
 }
 
 impl Series {
-    /// The samples of a flow by its place among the flows of all workloads.
+    /// Returns the samples of a flow by its index among the flows of all workloads.
     pub fn flow(&self, place: usize) -> &[Sample] {
         let mut all = self.flows.iter().chain(&self.others);
         all.nth(place).map_or(&[], Vec::as_slice)
     }
 
-    /// What distributions need; courses are left out.
+    /// Returns the part that distributions need, without time series.
     #[must_use]
     pub(crate) fn without_courses(self) -> Series {
         let workloads = self.workloads.iter().map(|workload| WorkloadSeries {
@@ -572,7 +573,7 @@ impl Series {
         }
     }
 
-    /// Throughput of every bin that counts, Mbit/s.
+    /// Returns the throughput of every bin after the warm-up, Mbit/s.
     pub fn throughputs(&self) -> Vec<f64> {
         self.pooled.as_ref().map_or_else(
             || self.throughput_mbit.clone(),
@@ -580,7 +581,7 @@ impl Series {
         )
     }
 
-    /// Mean queueing delay of every bin that counts and had packets, ms.
+    /// Returns the mean queueing delay of every bin with packets after the warm-up, ms.
     pub fn delays(&self) -> Vec<f64> {
         self.pooled.as_ref().map_or_else(
             || self.delay_ms.iter().flatten().copied().collect(),
@@ -590,8 +591,8 @@ impl Series {
 }
 
 impl ContenderResult {
-    /// Replaces the name of a contender by the name of what steered its flows when its agent was
-    /// gone.
+    /// Replaces the name of a contender whose agent was gone by the congestion control that
+    /// replaced it.
     pub fn name_fallback(&mut self, contender: &Contender) {
         let name = contender.to_string();
         let steered = format!("NewReno (agent of {name} gone)");
@@ -617,17 +618,17 @@ impl ContenderResult {
 }
 
 impl RunResult {
-    /// Whether it ran in virtual time.
+    /// Returns true if the run was simulated.
     pub(crate) fn simulated(&self) -> bool {
         self.contenders.iter().any(|c| c.audit.simulation.is_some())
     }
 
-    /// Whether there is more than one workload to show.
+    /// Returns true if there are several workloads.
     pub(crate) fn several_workloads(&self) -> bool {
         self.contenders.iter().any(|c| !c.workloads.is_empty())
     }
 
-    /// Every complaint of every audit, with its contender's name.
+    /// Returns every complaint of every audit, with the name of the contender.
     pub fn complaints(&self) -> impl Iterator<Item = (&str, &str)> {
         self.contenders.iter().flat_map(|c| {
             c.audit

@@ -1,7 +1,8 @@
-//! Runs a scenario: every contender with every seed, on one backend, to one result.
+//! Runs a scenario: every contender with every seed, on one backend.
 //!
-//! A [`Backend`] is the simulator, kernel TCP, or our transport over UDP. It makes one run. The
-//! order of the runs, means over several runs and the result are the same on all backends.
+//! A [`Backend`] is the simulator, kernel TCP, or our transport over UDP, and makes one run at a
+//! time. The order of the runs, the means over several runs, and the result are the same on all
+//! backends.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -17,9 +18,9 @@ use crate::repeats::{self, Runs};
 use crate::result::{ContenderResult, RunResult, Setup};
 use crate::scenario::{Scenario, Seeds, Workload};
 
-/// A simulator or a datapath that runs scenarios.
+/// Simulator or datapath that runs scenarios.
 pub trait Backend: Sync {
-    /// Plans the scenario. Every mistake and every unsupported part is an error here.
+    /// Plans the scenario. Every mistake and every unsupported part is reported here.
     fn prepare<'s>(
         &'s self,
         scenario: &'s Scenario,
@@ -30,7 +31,7 @@ pub trait Backend: Sync {
     /// other, and no two of them are alike.
     fn is_real(&self) -> bool;
 
-    /// Name for pages.
+    /// Name of the backend in reports.
     fn name(&self) -> &'static str;
 
     /// Returns true if the backend can run the scenario at its rate, as far as known before the
@@ -40,12 +41,12 @@ pub trait Backend: Sync {
     }
 }
 
-/// A scenario that can run.
+/// Scenario that is ready to run.
 pub trait PreparedRun: Sync {
     /// Returns the set-up for the result.
     fn setup(&self) -> Setup;
 
-    /// Makes one run. `contender` controls the workloads that name no algorithm; `None` if every
+    /// Makes one run. `contender` is the algorithm of workloads that name none; `None` if every
     /// workload names its own.
     fn run(
         &self,
@@ -55,23 +56,21 @@ pub trait PreparedRun: Sync {
     ) -> Result<ContenderResult, Error>;
 }
 
-/// How to run.
+/// Options of a run.
 #[derive(Clone, Debug)]
 pub struct RunOptions {
-    /// One run per seed. Often the scenario's seeds.
+    /// Seeds, one run each. Usually the scenario's seeds.
     pub seeds: Seeds,
-    /// Threads of the simulator; the machine's cores are what helps. The result does not depend on
-    /// it.
+    /// Threads of the simulator. The result does not depend on it.
     pub threads: usize,
-    /// The command line that does all of this again, for the report.
+    /// Command line that reproduces everything, for the report.
     pub command: String,
-    /// The same without seeds: `--seeds N` at its end repeats one of the runs.
+    /// The same command line without seeds; `--seeds N` at its end repeats one of the runs.
     pub repeat: String,
 }
 
 impl RunOptions {
-    /// One run on one thread, for who needs its figures only; `repeat` is the command that does it
-    /// again.
+    /// Creates options for one run on one thread. `repeat` is the command that reproduces it.
     pub fn once(seed: u64, repeat: &str) -> RunOptions {
         RunOptions {
             seeds: Seeds::one(seed),
@@ -82,12 +81,12 @@ impl RunOptions {
     }
 }
 
-/// A run that did not complete.
+/// Error of runs that did not complete.
 #[derive(Debug)]
 pub struct RunError {
-    /// The reason: an interrupt, or the first failure in the order of runs.
+    /// Reason: an interrupt, or the first failure in the order of runs.
     pub error: Error,
-    /// Result of the runs that completed. `None` if there are none.
+    /// Result of the runs that completed; `None` if there are none.
     pub finished: Option<RunResult>,
 }
 
@@ -100,8 +99,7 @@ impl From<Error> for Box<RunError> {
     }
 }
 
-/// Runs every contender with every seed, as [`run_keeping`] does, and discards what finished if not
-/// everything did.
+/// Runs every contender with every seed, like [`run_keeping`], and discards partial results.
 pub fn run(
     backend: &dyn Backend,
     scenario: &Scenario,
@@ -112,9 +110,9 @@ pub fn run(
     run_keeping(backend, scenario, registry, options, progress).map_err(|stopped| stopped.error)
 }
 
-/// Runs every contender with every seed there. Contenders take turns: the first seed of each, the
-/// second of each, and so on, so that a disturbance of real packets meets all alike. A contender
-/// that fails does not run again, and the others go on.
+/// Runs every contender with every seed. The runs of contenders are interleaved: the first seed of
+/// each, the second of each, and so on, so a disturbance of real packets affects all contenders
+/// alike. A contender that fails is not run again, and the others continue.
 pub fn run_keeping(
     backend: &dyn Backend,
     scenario: &Scenario,
@@ -135,7 +133,7 @@ pub fn run_keeping(
         false => setup.seeds = several.then(|| options.seeds.to_string()),
     }
     progress.began(&setup);
-    // One entry a run: the contenders of the first seed, of the second, …
+    // One entry per run: all contenders with the first seed, then with the second, …
     let contenders: Vec<Option<&Contender>> = match scenario.contenders.as_slice() {
         [] => vec![None],
         all => all.iter().map(Some).collect(),
@@ -163,7 +161,7 @@ pub fn run_keeping(
             who
         }
     };
-    // By contender; and the first failure in the order of runs.
+    // Failures by contender, and the first failure in the order of runs.
     let failed: Vec<AtomicBool> = contenders.iter().map(|_| AtomicBool::new(false)).collect();
     let failure: Mutex<Option<(usize, Error)>> = Mutex::new(None);
     let has_failed = |column: usize| {
@@ -183,7 +181,7 @@ pub fn run_keeping(
             if let Some(failed) = failed.get(at % contenders.len()) {
                 failed.store(true, Ordering::Relaxed);
             }
-            // Nothing panics while it holds the lock.
+            // No code panics while it holds the lock.
             let mut first = failure.lock().unwrap_or_else(PoisonError::into_inner);
             if first.as_ref().is_none_or(|(earlier, _)| at < *earlier) {
                 *first = Some((at, placed(error, contender, scenario, seed, options)));
@@ -194,7 +192,7 @@ pub fn run_keeping(
                 if let Some(name) = result.agent_gone.clone() {
                     fail(Error::AgentGone { name });
                 }
-                // A mean over several runs is of one algorithm.
+                // A mean over several runs must be of one algorithm.
                 (result.agent_gone.is_none() || !several).then_some(result)
             }
             Ok(None) => None,
@@ -244,7 +242,8 @@ pub fn run_keeping(
                     row.iter().flatten().cloned().collect(),
                 ),
             );
-            // The page draws the first seed's course; of the others it needs distributions only.
+            // The page draws the time series of the first seed; other seeds contribute
+            // distributions only.
             if seed != options.seeds.first() {
                 row.iter_mut().flatten().for_each(forget);
             }
@@ -284,8 +283,8 @@ pub fn run_keeping(
     Err(Box::new(RunError { error, finished }))
 }
 
-/// Sentences for the reader of a result that lacks runs. `done`: the number of finished runs by
-/// contender; each was to have `all`.
+/// Returns the note for a result with missing runs. `done` is the number of finished runs per
+/// contender, of `all`.
 fn incomplete(error: &Error, done: &[(String, usize)], all: usize) -> String {
     let why = match error {
         Error::Interrupted => "This run was interrupted".to_owned(),
@@ -302,10 +301,10 @@ fn incomplete(error: &Error, done: &[(String, usize)], all: usize) -> String {
     }
 }
 
-/// Of a run in the progress of all: a thousandth is the least that a bar shows.
+/// Progress units per run. A progress bar shows no finer steps.
 const PROGRESS_STEPS_PER_RUN: u64 = 1_000;
 
-/// An error with who ran, with which seed, and what repeats it.
+/// Adds the contender, the seed and the command that reproduces it to an error.
 fn placed(
     error: Error,
     contender: Option<&Contender>,
@@ -324,7 +323,7 @@ fn placed(
     }
 }
 
-/// Keeps of a run's records what distributions need.
+/// Drops a run's time series, and keeps the data of distributions.
 fn forget(result: &mut ContenderResult) {
     result.series = std::mem::take(&mut result.series).without_courses();
 }

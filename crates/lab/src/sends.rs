@@ -1,32 +1,32 @@
-//! How a workload sends its bytes: flows, exchanges, messages or datagrams. It decides which
-//! figures there are, wherever it runs.
+//! Traffic type of a workload (flows, exchanges, messages or datagrams), which determines its
+//! metrics on every backend.
 
 use ccplane_workload::{Carrier, Workload};
 
-/// Flows of a workload that are looked at in time; of more, the first ones. More would fill a page
-/// that nobody can read.
+/// Maximum number of sampled flows per workload: the first ones. The page could not show more
+/// legibly.
 pub const SAMPLED_FLOWS_MAX: usize = 64;
 
-/// What a workload's bytes are in.
+/// Traffic type of a workload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sends {
     /// Flows without end.
     Lasting,
-    /// Flows that end when their bytes have arrived.
+    /// Flows that end when all their bytes have arrived.
     Finite,
     /// Connections that carry requests and responses.
     Exchanges,
-    /// Connections that carry messages one way, one after the other.
+    /// Connections that carry messages in one direction, one after the other.
     Messages {
-        /// Each answers a request, whose way belongs to its time.
+        /// True if each message answers a request, whose delay is part of its completion time.
         requested: bool,
     },
-    /// Packets without a connection.
+    /// Datagrams without a connection.
     Datagrams,
 }
 
 impl Sends {
-    /// Returns how the workload sends.
+    /// Returns the traffic type of the workload.
     pub fn of(kind: &Workload) -> Sends {
         match kind {
             Workload::Bulk { bytes: None, .. } => Sends::Lasting,

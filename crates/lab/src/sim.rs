@@ -24,10 +24,10 @@ use one::Job;
 pub use one::broken;
 pub use stamps::put_stamps;
 
-/// The simulator. It makes as many runs at once as there are threads.
+/// Simulator backend. It makes as many runs in parallel as there are threads.
 #[derive(Clone, Debug, Default)]
 pub struct Sim {
-    /// Folder for the packets of the drawn link, a pcapng file per run; `None` logs none.
+    /// Folder for pcapng files of the drawn link's packets, one per run; `None` writes none.
     pub packet_logs: Option<PathBuf>,
 }
 
@@ -38,7 +38,7 @@ impl Backend for Sim {
         registry: &'s Registry,
     ) -> Result<Box<dyn PreparedRun + 's>, Error> {
         let mut job = Job::new(scenario, registry)?;
-        // Bins are one round trip wide, as on real packets, but not narrower than there are looks.
+        // Bins are one RTT wide, as on real packets, but not narrower than the sample interval.
         job.bin = job.plan.rtt.max(scenario.sample_every);
         job.packet_logs = self.packet_logs.as_deref();
         Ok(Box::new(job))
@@ -58,7 +58,7 @@ impl PreparedRun for Job<'_> {
         Setup::new(self.scenario, &self.plan, "simulator", self.bin)
     }
 
-    /// Returns a panic as an error with the command that repeats it.
+    /// Makes one run. A panic becomes an error with the command that reproduces it.
     fn run(
         &self,
         contender: Option<&Contender>,

@@ -1,28 +1,29 @@
-//! What experiments say about means and differences: intervals of means, of paired ratios and of
-//! their medians, and Kolmogorov-Smirnov distances between runs.
+//! Statistics of experiments: intervals of means, of paired ratios and of their medians, and
+//! Kolmogorov-Smirnov distances between runs.
 
 use rand_pcg::Pcg64;
 use rand_pcg::rand_core::Rng;
 
 use crate::metrics::Distribution;
 
-/// Resamples of a bootstrap. The ends of a 95 % interval are then its 25th and 975th values.
+/// Number of bootstrap resamples. The ends of a 95 % interval are the 25th and 975th values.
 const BOOTSTRAP_RESAMPLES: usize = 1_000;
-/// Choices of runs that a distance is averaged over where there are more of them than this.
+/// Maximum number of combinations of runs over which a distance is averaged; of more, this many are
+/// drawn.
 const RUN_CHOICES_MAX: usize = 200;
-/// The stream of random numbers of this file.
+/// Random number stream of this module.
 const STATISTICS_STREAM: u128 = 0x73_7461_7473;
 
-/// A ratio, and where its 95 % interval ends; without an interval where there is only one pair.
+/// Ratio with its 95 % interval. There is no interval for a single pair.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Ratio {
     /// The ratio.
     pub value: f64,
-    /// From here to there.
+    /// Ends of the interval.
     pub interval: Option<(f64, f64)>,
 }
 
-/// The geometric mean of paired ratios, with the interval of the mean of their logarithms.
+/// Returns the geometric mean of paired ratios, with the interval of the mean of their logarithms.
 pub fn paired_ratio(pairs: &[(f64, f64)]) -> Option<Ratio> {
     let logs = logarithms(pairs);
     ratio(
@@ -31,8 +32,8 @@ pub fn paired_ratio(pairs: &[(f64, f64)]) -> Option<Ratio> {
     )
 }
 
-/// The median of paired ratios, with the interval of a bootstrap over the pairs: one disturbed pair
-/// moves it little.
+/// Returns the median of paired ratios, with a bootstrap interval over the pairs. It is robust
+/// against one disturbed pair.
 pub fn median_ratio(pairs: &[(f64, f64)]) -> Option<Ratio> {
     let logs = logarithms(pairs);
     let median = |values: &Distribution| crate::metrics::median(values.values());
@@ -42,7 +43,7 @@ pub fn median_ratio(pairs: &[(f64, f64)]) -> Option<Ratio> {
     )
 }
 
-/// Of the ratios of the pairs that have one.
+/// Returns the logarithms of the pairs with a valid ratio.
 fn logarithms(pairs: &[(f64, f64)]) -> Vec<f64> {
     let usable = pairs
         .iter()
@@ -50,7 +51,7 @@ fn logarithms(pairs: &[(f64, f64)]) -> Vec<f64> {
     usable.map(|(ours, base)| libm::log(ours / base)).collect()
 }
 
-/// What is known of a logarithm, as a ratio.
+/// Converts a logarithm and its interval to a ratio.
 fn ratio(logarithm: Option<f64>, interval: Option<(f64, f64)>) -> Option<Ratio> {
     Some(Ratio {
         value: libm::exp(logarithm?),
@@ -58,10 +59,11 @@ fn ratio(logarithm: Option<f64>, interval: Option<(f64, f64)>) -> Option<Ratio> 
     })
 }
 
-/// The 95 % confidence interval of the mean of these, by Student's t; `None` of fewer than two.
+/// Returns the 95 % confidence interval of the mean by Student's t; `None` for fewer than two
+/// values.
 ///
-/// Of three normal deviates it holds the mean in 94 of 100 experiments. The percentiles of a
-/// bootstrap hold it in 74, of five in 86, of nine in 90.
+/// For three normal deviates it covers the mean in 94 of 100 experiments. Percentiles of a
+/// bootstrap cover it in 74 for three deviates, in 86 for five, and in 90 for nine.
 pub fn mean_interval(values: &[f64]) -> Option<(f64, f64)> {
     let freedom = values.len().checked_sub(1).filter(|&freedom| freedom > 0)?;
     let mean = Distribution::new(values.iter().copied()).mean()?;
@@ -73,9 +75,9 @@ pub fn mean_interval(values: &[f64]) -> Option<(f64, f64)> {
     Some((mean - half, mean + half))
 }
 
-/// The 97.5 % point of Student's t with `freedom` degrees of freedom: tabled to 30, then the first
-/// terms of its expansion around the normal's (Abramowitz and Stegun 26.7.5), right to three
-/// digits.
+/// Returns the 97.5 % quantile of Student's t with `freedom` degrees of freedom: a table up to 30,
+/// then the first terms of the expansion around the normal quantile (Abramowitz and Stegun 26.7.5),
+/// with three correct digits.
 fn student(freedom: usize) -> f64 {
     const T_QUANTILES: [f64; 30] = [
         12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160,
@@ -89,9 +91,9 @@ fn student(freedom: usize) -> f64 {
     })
 }
 
-/// The 95 % percentile interval of a statistic of these values (Efron and Tibshirani 1993, section
-/// 13.3): of what it is of as many drawn from them with replacement. Of the median of normal
-/// deviates it holds the truth in 88 to 94 of 100 experiments of five to nine values, and in 74 of
+/// Returns the 95 % bootstrap percentile interval of a statistic (Efron and Tibshirani 1993,
+/// section 13.3), from resamples drawn with replacement. For the median of normal deviates it
+/// covers the true value in 88 to 94 of 100 experiments for five to nine values, and in 74 for
 /// three.
 fn percentiles(
     values: &[f64],
@@ -110,8 +112,8 @@ fn percentiles(
     resampled.quantile(0.025).zip(resampled.quantile(0.975))
 }
 
-/// The mean distance between the distributions of as many runs of either side: over every choice of
-/// `n` of both, or over `RUN_CHOICES_MAX` drawn ones.
+/// Returns the mean distance between the distributions of equally many runs of both sides, over
+/// every choice of `n` runs of each, or over `RUN_CHOICES_MAX` random choices.
 pub fn distance(ours: &[Vec<f64>], native: &[Vec<f64>]) -> Option<f64> {
     let n = ours.len().min(native.len()).min(half(native.len()));
     let mut random = Pcg64::new(2, STATISTICS_STREAM);
@@ -137,9 +139,9 @@ pub fn distance(ours: &[Vec<f64>], native: &[Vec<f64>]) -> Option<f64> {
     )
 }
 
-/// A statistic of two sides' runs with its 95 % interval: the jackknife's, which leaves out one run
-/// at a time (Efron and Tibshirani 1993, chapter 11). A bootstrap would draw the same run twice,
-/// and find two sides alike that share it. Without an interval where a side has one run.
+/// Returns a statistic of two sides' runs with its 95 % jackknife interval, which leaves out one
+/// run at a time (Efron and Tibshirani 1993, chapter 11). A bootstrap can draw the same run for
+/// both halves of a side, which makes them look alike. There is no interval if a side has one run.
 pub fn jackknife<A: Clone, B: Clone>(
     ours: &[A],
     native: &[B],
@@ -167,19 +169,19 @@ pub fn jackknife<A: Clone, B: Clone>(
     };
     let interval = variance(of_ours.collect())
         .zip(variance(of_native.collect()))
-        // 1.96 deviations of a normal distribution hold 95 %.
+        // 1.96 standard deviations of a normal distribution cover 95 %.
         .map(|(ours, native)| 1.96 * (ours + native).sqrt())
         .map(|wide| (value - wide, value + wide));
     Some(Ratio { value, interval })
 }
 
-/// The distance between all runs of either side.
+/// Returns the distance between the pooled runs of both sides.
 pub fn distance_of_all(ours: &[Vec<f64>], native: &[Vec<f64>]) -> Option<f64> {
     let all = |runs: &[Vec<f64>]| Distribution::new(runs.iter().flatten().copied());
     all(ours).ks(&all(native))
 }
 
-/// The mean distance, as [`distance`], between the two halves of one side's runs.
+/// Returns the mean distance, as in [`distance`], between two halves of one side's runs.
 pub fn distance_within(runs: &[Vec<f64>]) -> Option<f64> {
     let n = half(runs.len());
     let mut random = Pcg64::new(3, STATISTICS_STREAM);
@@ -198,7 +200,7 @@ pub fn distance_within(runs: &[Vec<f64>]) -> Option<f64> {
     }))
 }
 
-/// Half of the runs, one at least.
+/// Returns half of the runs, at least one.
 fn half(runs: usize) -> usize {
     (runs / 2).max(1)
 }
@@ -211,7 +213,7 @@ fn mean(values: impl Iterator<Item = Option<f64>>) -> Option<f64> {
     Distribution::new(values.flatten()).mean()
 }
 
-/// Every way to choose `k` of `0..n`; `None` where that would be many.
+/// Returns every choice of `k` of `0..n`; `None` if there would be too many.
 fn choices(n: usize, k: usize) -> Option<Vec<Vec<usize>>> {
     (n <= 12).then(|| {
         let sets = (0u32..1 << n).filter(|set| set.count_ones() as usize == k);
@@ -220,7 +222,7 @@ fn choices(n: usize, k: usize) -> Option<Vec<Vec<usize>>> {
     })
 }
 
-/// A drawn choice of `k` of `0..n` (Fisher and Yates).
+/// Draws a choice of `k` of `0..n` (Fisher and Yates).
 fn some(random: &mut Pcg64, n: usize, k: usize) -> Vec<usize> {
     let mut all: Vec<usize> = (0..n).collect();
     for i in 0..k.min(n) {
@@ -230,7 +232,7 @@ fn some(random: &mut Pcg64, n: usize, k: usize) -> Vec<usize> {
     all
 }
 
-/// A whole number below `count`, which is above 0, all alike to within 2^-32.
+/// Draws a uniform integer below `count` > 0; the bias is below 2^-32.
 fn below(random: &mut Pcg64, count: usize) -> usize {
     ((u128::from(random.next_u64()) * count as u128) >> 64) as usize
 }
@@ -244,7 +246,7 @@ mod tests {
         assert_eq!(paired_ratio(&[]), None);
         let one = paired_ratio(&[(3.0, 2.0)]).unwrap();
         assert!((one.value - 1.5).abs() < 1e-12 && one.interval.is_none());
-        // All pairs alike: an interval without width.
+        // Equal pairs give an interval of zero width.
         let same = paired_ratio(&[(2.0, 1.0), (4.0, 2.0), (6.0, 3.0)]).unwrap();
         let (low, high) = same.interval.unwrap();
         assert!(
@@ -252,15 +254,14 @@ mod tests {
                 && (low - 2.0).abs() < 1e-9
                 && (high - 2.0).abs() < 1e-9
         );
-        // Twice as large as often as half as large: no difference, and an interval that says how
-        // little is known.
+        // Twice as large as often as half as large: no difference, with a wide interval.
         let noisy: Vec<(f64, f64)> = (0..20)
             .map(|i| if i % 2 == 0 { (2.0, 1.0) } else { (1.0, 2.0) })
             .collect();
         let noisy = paired_ratio(&noisy).unwrap();
         let (low, high) = noisy.interval.unwrap();
-        // The logarithm's deviation is 0.711, that of a mean of 20 is 0.159: 95 % within 2.093 of
-        // them.
+        // The logarithm's standard deviation is 0.711, that of a mean of 20 is 0.159; 2.093 of them
+        // cover 95 %.
         assert!((noisy.value - 1.0).abs() < 1e-9);
         assert!(
             (0.68..0.80).contains(&low) && (1.25..1.47).contains(&high),
@@ -274,7 +275,8 @@ mod tests {
 
     #[test]
     fn a_mean_has_the_interval_that_its_deviation_says() {
-        // 0 and 2 by turns, 50 of each: the mean of a hundred draws has a deviation of a tenth.
+        // Alternating 0 and 2, 50 times each: the mean of a hundred draws has a standard deviation
+        // of 0.1.
         let values: Vec<f64> = (0..100).map(|i| f64::from(i % 2 * 2)).collect();
         let (low, high) = mean_interval(&values).unwrap();
         assert!(
@@ -301,12 +303,12 @@ mod tests {
         assert_eq!(median_ratio(&pairs[..1]).unwrap().interval, None);
     }
 
-    /// An interval of 95 % holds the truth in about 95 of 100 experiments, also of three runs.
+    /// A 95 % interval covers the true value in about 95 of 100 experiments, even for three runs.
     #[test]
     fn intervals_hold_the_truth_as_often_as_they_say() {
         let mut random = Pcg64::new(7, 7);
         let mut uniform = || (random.next_u64() >> 11) as f64 / (1u64 << 53) as f64;
-        // A sum of twelve is nearly a normal deviate.
+        // A sum of twelve uniform deviates is nearly normal.
         let mut normal = || (0..12).map(|_| uniform()).sum::<f64>() - 6.0;
         for runs in [3, 5, 30] {
             let holds = (0..1_000).filter(|_| {
@@ -331,7 +333,7 @@ mod tests {
             (low - 8.037).abs() < 0.001 && (high - 11.963).abs() < 0.001,
             "{low} {high}"
         );
-        // Tables: 2.040 for 31, 2.021 for 40, 1.984 for 100.
+        // Table values: 2.040 for 31, 2.021 for 40, 1.984 for 100.
         for (freedom, t) in [(31, 2.040), (40, 2.021), (100, 1.984)] {
             assert!(
                 (student(freedom) - t).abs() < 0.001,
@@ -341,14 +343,14 @@ mod tests {
         }
     }
 
-    /// As for a difference of means, whose deviation is known.
+    /// The jackknife interval of a difference of means, whose standard deviation is known.
     #[test]
     fn the_jackknife_knows_how_far_means_scatter() {
         let mean = |v: &[f64]| v.iter().sum::<f64>() / v.len() as f64;
         let difference = |a: &[f64], b: &[f64]| Some(mean(a) - mean(b));
         let (ours, native) = ([1.0, 2.0, 3.0, 4.0, 5.0], [0.0, 2.0, 4.0, 6.0]);
         let found = jackknife(&ours, &native, difference).unwrap();
-        // Variances of 2.5 and 20/3, over 5 and over 4.
+        // Variances of 2.5 and 20/3, over 5 and over 4 values.
         let wide = 1.96 * (2.5f64 / 5.0 + 20.0 / 3.0 / 4.0).sqrt();
         let (low, high) = found.interval.unwrap();
         assert!(
@@ -369,12 +371,12 @@ mod tests {
         let high = vec![vec![8.0, 9.0]; 4];
         assert_eq!(distance(&low, &high), Some(1.0));
         assert_eq!(distance_within(&high), Some(0.0));
-        // Of two native runs that share nothing every split is disjoint; ours is half like either.
+        // Two disjoint native runs: every split is disjoint. Our run overlaps half of either.
         let native = vec![vec![1.0], vec![5.0]];
         assert_eq!(distance_within(&native), Some(1.0));
         assert_eq!(distance(&[vec![1.0, 5.0]], &native), Some(0.5));
         assert_eq!(distance(&[], &native), None);
-        // Twenty runs are drawn from, and give what all of them would where all are alike.
+        // Of twenty equal runs, random choices give the same distance as all choices.
         let many = vec![vec![1.0, 2.0, 3.0]; 20];
         assert_eq!(
             (distance(&many, &many), distance_within(&many)),

@@ -1,4 +1,4 @@
-//! The tables of a run, for a terminal and its page.
+//! Tables of a run, for a terminal and the report page.
 
 use ccplane_report::{Column, Table, plus_minus};
 
@@ -7,8 +7,7 @@ use crate::result::{
     WorkloadFigures,
 };
 
-/// The columns of a run's table: heading, unit, and what they mean in one sentence (for the page's
-/// tooltips).
+/// Columns of a run's table: heading, unit, and description for the page's tooltips.
 const RUN_COLUMNS: [(&str, &str, &str); 14] = [
     (
         "goodput",
@@ -58,7 +57,7 @@ const RUN_COLUMNS: [(&str, &str, &str); 14] = [
     ),
 ];
 
-/// Every table of a run, in the order in which they are read.
+/// Returns every table of a run, in reading order.
 pub fn all(result: &RunResult) -> Vec<Table> {
     let further = [
         of_completions(result),
@@ -71,9 +70,9 @@ pub fn all(result: &RunResult) -> Vec<Table> {
         .collect()
 }
 
-/// The table that ends `ccplane run`: a row a contender, and under it one for each workload where
-/// there are several. Columns that say nothing in this run (Jain's index with one flow) are left
-/// out.
+/// Returns the table that ends `ccplane run`: a row per contender, followed by a row per workload
+/// if there are several. Columns without values in this run (such as Jain's index with one flow)
+/// are left out.
 pub fn of_run(result: &RunResult) -> Table {
     let columns = std::iter::once(heading(result)).chain(RUN_COLUMNS.into_iter().map(Column::from));
     let rows = result.contenders.iter().flat_map(|c| {
@@ -83,7 +82,7 @@ pub fn of_run(result: &RunResult) -> Table {
     Table::new(columns, rows.collect()).without_empty()
 }
 
-/// The same of several runs: in each row the run's name, and the contender.
+/// Returns the combined table of several runs; each row begins with the run's name.
 pub fn of_runs<'r>(runs: impl IntoIterator<Item = (&'r str, &'r RunResult)>) -> Table {
     let first = [Column::from("run"), Column::default()];
     let columns = first
@@ -103,7 +102,7 @@ pub fn of_runs<'r>(runs: impl IntoIterator<Item = (&'r str, &'r RunResult)>) -> 
     Table::new(columns, rows).without_empty()
 }
 
-/// The head of the first column: what the figures are where they are of several runs.
+/// Returns the heading of the first column, which names the kind of means over several runs.
 fn heading(result: &RunResult) -> Column {
     let spreads = || result.contenders.iter().filter_map(|c| c.spread.as_ref());
     let said = spreads().find(|spread| spread.interval != MeanInterval::Same);
@@ -139,7 +138,7 @@ fn heading(result: &RunResult) -> Column {
     (name.as_str(), unit, meaning).into()
 }
 
-/// A mean with what stands beside it.
+/// Formats a mean with its interval.
 fn near<C>(
     value: f64,
     digits: usize,
@@ -161,7 +160,7 @@ fn near<C>(
     }
 }
 
-/// One cell for each of [`RUN_COLUMNS`], after the contender's name.
+/// Returns one cell per column of [`RUN_COLUMNS`], after the contender's name.
 fn contender_row(c: &ContenderResult) -> Vec<String> {
     let optional = |value: Option<f64>, digits: usize| {
         value.map_or(Table::EMPTY_CELL.to_owned(), |v| format!("{v:.digits$}"))
@@ -195,7 +194,7 @@ fn contender_row(c: &ContenderResult) -> Vec<String> {
     ]
 }
 
-/// The same for a workload: what it has no value for is empty.
+/// Returns the cells of a workload; cells without a value are empty.
 fn workload_row(w: &WorkloadFigures) -> Vec<String> {
     let t = &w.totals;
     let near = |value: f64, digits: usize, times: f64, of: fn(&TotalsColumns) -> f64| {
@@ -234,7 +233,7 @@ fn workload_row(w: &WorkloadFigures) -> Vec<String> {
     row
 }
 
-/// The columns of a table of completion times.
+/// Columns of a table of completion times.
 const COMPLETION_COLUMNS: [(&str, &str, &str); 8] = [
     ("size", "bytes", "Size of the flow."),
     ("flows", "finished", "Flows that ended in time."),
@@ -254,8 +253,8 @@ const COMPLETION_COLUMNS: [(&str, &str, &str); 8] = [
     ("", "p99", "99th percentile of the slowdown."),
 ];
 
-/// The rows of a table of completion times, one cell for each of [`COMPLETION_COLUMNS`] after whose
-/// they are.
+/// Returns the rows of a table of completion times, one cell per column of [`COMPLETION_COLUMNS`]
+/// after the label.
 fn completion_rows(label: &str, completions: &Completions) -> Vec<Vec<String>> {
     let classes = completions.classes.iter().filter(|class| class.flows > 0);
     let row = |(i, class): (usize, &crate::result::SizeClass)| {
@@ -283,7 +282,7 @@ fn completion_table(first: &str, rows: Vec<Vec<String>>) -> Option<Table> {
     (!rows.is_empty()).then(|| Table::new(columns, rows))
 }
 
-/// The table of the contenders' completion times; nothing where no flow ends by itself.
+/// Returns the table of the contenders' completion times; `None` if no flow is finite.
 pub fn of_completions(result: &RunResult) -> Option<Table> {
     let contenders = result.contenders.iter();
     let rows = contenders
@@ -292,7 +291,7 @@ pub fn of_completions(result: &RunResult) -> Option<Table> {
     completion_table("", rows.collect())
 }
 
-/// Completion times by workload; nothing where [`of_completions`] tells them all.
+/// Returns completion times by workload; `None` if [`of_completions`] already contains all of them.
 pub fn of_workload_completions(result: &RunResult) -> Option<Table> {
     let mut rows = Vec::new();
     for c in &result.contenders {
@@ -316,7 +315,7 @@ pub fn of_workload_completions(result: &RunResult) -> Option<Table> {
     completion_table("by workload", rows)
 }
 
-/// What the sites' boxes did, a row for each; nothing where the scenario has none.
+/// Returns the table of bundles, a row each; `None` if the scenario has none.
 pub fn of_bundles(result: &RunResult) -> Option<Table> {
     let share = |share: f64| format!("{:.1}", share * 100.0);
     let known = |ms: Option<f64>| ms.map_or(Table::EMPTY_CELL.to_owned(), |ms| format!("{ms:.1}"));
@@ -354,12 +353,12 @@ pub fn of_bundles(result: &RunResult) -> Option<Table> {
     (!rows.is_empty()).then(|| Table::new(headings, rows))
 }
 
-/// What second loops did, a row for each contender that has one; nothing where the transport has
-/// none.
+/// Returns the table of second loops, a row for each contender that has one; `None` if the
+/// transport has none.
 pub fn of_second_loops(result: &RunResult) -> Option<Table> {
     let rows = result.contenders.iter().filter_map(|c| {
         let f = c.figures.second_loop.as_ref()?;
-        // Goodput is a mean over seeds, the second loop's bytes are of all of them.
+        // Goodput is a mean over seeds; the second loop's bytes are sums over seeds.
         let seeds = c.spread.as_ref().map_or(1, |spread| spread.seeds);
         let received = c.figures.goodput_mbit * result.setup.duration_s / 8.0 * seeds as f64;
         let stopped: Vec<String> = f

@@ -1,5 +1,5 @@
-//! Settings of a scenario's transport as `ccplane-transport` has them. The simulator and real
-//! packets over UDP use the same.
+//! Conversion of a scenario's transport options to the configuration of `ccplane-transport`, shared
+//! by the simulator and real packets over UDP.
 
 use ccplane_datapath::Capabilities;
 use ccplane_qdisc::Ecn;
@@ -8,7 +8,7 @@ use ccplane_transport::{Native, Rc3, TransportConfig};
 use crate::error::Error;
 use crate::scenario::{self, TransportOptions};
 
-/// Returns the settings of a scenario's transport: the scenario's, else the transport's own.
+/// Returns the transport's configuration: the scenario's options, with the transport's defaults.
 pub fn config(options: &TransportOptions) -> TransportConfig {
     let own = TransportConfig::default();
     TransportConfig {
@@ -34,7 +34,7 @@ pub fn config(options: &TransportOptions) -> TransportConfig {
     }
 }
 
-/// Returns the transport's settings of RC3's second loop.
+/// Returns the transport's options of RC3's second loop.
 pub fn rc3(wanted: scenario::Rc3) -> Rc3 {
     const { assert!(scenario::Rc3::LEVELS_MAX == Rc3::LEVELS_MAX) };
     let own = Rc3::default();
@@ -45,7 +45,7 @@ pub fn rc3(wanted: scenario::Rc3) -> Rc3 {
     }
 }
 
-/// Returns the settings with what an algorithm wants: ECN, time stamps, or a window that it keeps
+/// Enables the capabilities that an algorithm requires: ECN, time stamps, or a window that is kept
 /// over idle times.
 pub fn switched_on(config: TransportConfig, wants: Capabilities) -> TransportConfig {
     let config = if wants.contains(Capabilities::ONE_WAY_DELAY) {

@@ -1,5 +1,4 @@
-//! The pictures of a run: which lines are in which, on which axes, with as many points as a picture
-//! can show.
+//! Charts of a run: their lines, axes and resolution.
 
 use ccplane_report::chart::{
     Axis, BoxPlot, Chart, ChartSeries, HoverData, Key, SeriesStyle, Width, inline, keys, live,
@@ -16,63 +15,63 @@ use crate::result::{
     Columns, Completion, ContenderResult, RunResult, Sample, WorkloadFigures, WorkloadSeries,
 };
 
-/// Bins that the throughput's line averages over on either side; the CDF takes the bins as they
-/// are.
+/// Number of bins on either side over which the throughput line is averaged; the CDF uses single
+/// bins.
 pub(super) const SMOOTHING_BINS_PER_SIDE: usize = 2;
 
-/// The segment size that guides in segments assume: an Ethernet MTU without IPv4 and TCP headers
-/// and time stamps.
+/// Segment size of guides in segments, bytes: an Ethernet MTU minus IPv4 and TCP headers with time
+/// stamps.
 const SEGMENT_BYTES: f64 = 1448.0;
 
-/// A line of a contender, before it is in a picture.
+/// Line of a contender, before it is placed in a chart.
 struct Strand {
     name: String,
-    /// Which key hides it.
+    /// Key that hides it.
     key: usize,
     look: SeriesStyle,
-    /// One of many.
+    /// True for one of many lines.
     thin: bool,
     shade: Option<u8>,
     points: Points,
-    /// What happened to it, which stands below it as strokes.
+    /// Events, drawn as strokes below the line.
     events: Vec<EventMarks>,
 }
 
-/// Events of one kind: what they are called, the colour of their strokes, and when they were, s.
+/// Events of one kind: name, colour of the strokes, and times in s.
 type EventMarks = (&'static str, usize, Vec<f64>);
 
-/// Colours of events in the palette: red-brown for losses, green for marks, as no line beside them
+/// Palette indices of event colours: red-brown for losses, green for marks, so that no line above
 /// hides a stroke.
 const LOSS_COLOUR: usize = 3;
 const MARK_COLOUR: usize = 2;
-/// How high strokes stand, of the vertical axis, and how many there are at most in a picture: more
-/// are not told apart.
+/// Height of a stroke as a share of the vertical axis. `STROKES_MAX`: maximum number of strokes per
+/// chart; more cannot be distinguished.
 const STROKE_HEIGHT_SHARE: f64 = 0.05;
 const STROKES_MAX: f64 = 1_500.0;
-/// What the link could carry, behind everything else.
+/// Colour of the link's capacity, behind everything else.
 const LINK_CAPACITY_COLOUR: usize = 5;
 
-/// The run's pictures, in rows.
+/// Charts of a run, in rows.
 pub(super) struct Charts<'a> {
     result: &'a RunResult,
     looks: Looks,
-    /// Algorithms, in order of their first contender.
+    /// Algorithms, in the order of their first contender.
     families: Vec<&'a str>,
 }
 
-/// What a row of pictures has in common.
+/// Settings shared by a row of charts.
 struct Row {
-    /// The vertical axis, with its unit.
+    /// Title of the vertical axis, with its unit.
     what: &'static str,
-    /// Its end.
+    /// End of the vertical axis.
     top: f64,
     digits: usize,
     guides: Vec<(f64, String)>,
-    /// What lies behind the lines, filled down to zero.
+    /// Background behind the lines, filled down to zero.
     behind: Option<(&'static str, Points)>,
-    /// A picture an algorithm, although lines of several could be told apart.
+    /// True for a chart per algorithm, even if one chart could show the lines of several.
     by_algorithm: bool,
-    /// A picture a contender, where each has workloads beside it.
+    /// True for a chart per contender, if there are several workloads.
     by_contender: bool,
 }
 
@@ -91,13 +90,13 @@ impl<'a> Charts<'a> {
         }
     }
 
-    /// What is what, to press.
+    /// Returns the legend, whose keys toggle lines.
     pub fn keys(&self) -> String {
         let all: Vec<Key<'_>> = self.looks.keys().collect();
         keys(&all)
     }
 
-    /// A contender's line of its own.
+    /// Returns the line of a contender.
     fn of_contender(&self, at: usize, c: &ContenderResult, points: Points) -> Strand {
         Strand {
             name: c.label.clone(),
@@ -110,8 +109,8 @@ impl<'a> Charts<'a> {
         }
     }
 
-    /// The first flows of every contender, each as `points` draws it, with the events that `events`
-    /// finds.
+    /// Returns the lines of the first flows of every contender, each with the points of `points`
+    /// and the events of `events`.
     fn flows(
         &self,
         points: impl Fn(&[Sample]) -> Points,
@@ -138,7 +137,7 @@ impl<'a> Charts<'a> {
         self.each(of)
     }
 
-    /// Flows in shades of their workloads' colours.
+    /// Returns the lines of flows in shades of their workloads' colours.
     fn workload_flows(
         &self,
         at: usize,
@@ -169,7 +168,7 @@ impl<'a> Charts<'a> {
         strands
     }
 
-    /// Each flow's window.
+    /// Congestion window of each flow.
     pub fn windows(&self) -> String {
         let setup = &self.result.setup;
         let (step, points) = self.grid();
@@ -196,7 +195,7 @@ impl<'a> Charts<'a> {
         self.over_time(&row, &series)
     }
 
-    /// Step, s, and number of points of what is read of samples.
+    /// Returns the time step in s and the number of points for values read from samples.
     fn grid(&self) -> (f64, usize) {
         let setup = &self.result.setup;
         let grid = (setup.duration_s * 1e3 / setup.sample_ms.max(1.0))
@@ -206,7 +205,7 @@ impl<'a> Charts<'a> {
         (step, (setup.duration_s / step).ceil() as usize + 1)
     }
 
-    /// Each flow's smoothed round-trip time, with what it lost and what was marked.
+    /// Smoothed RTT of each flow, with its losses and marks.
     pub fn round_trips(&self) -> String {
         let (step, points) = self.grid();
         let series = self.flows(
@@ -214,7 +213,7 @@ impl<'a> Charts<'a> {
                 let ms = on_grid(flow, step, points, |sample| {
                     f64::from(sample.tcp.srtt_us) / 1e3
                 });
-                // Zero is "not known yet".
+                // A smoothed RTT of zero is not known yet.
                 ms.into_iter().filter(|(_, ms)| *ms > 0.0).collect()
             },
             |flow| {
@@ -239,7 +238,7 @@ impl<'a> Charts<'a> {
         self.over_time(&row, &series)
     }
 
-    /// Each flow's goodput.
+    /// Goodput of each flow.
     pub fn goodputs(&self) -> String {
         let setup = &self.result.setup;
         let width = flow_bin_s(setup);
@@ -259,14 +258,14 @@ impl<'a> Charts<'a> {
         self.over_time(&row, &series)
     }
 
-    /// The goodput of each workload, and of each of its flows where they are several.
+    /// Goodput of each workload, and of each of its flows if there are several.
     pub fn workloads(&self) -> String {
         let setup = &self.result.setup;
         let width = flow_bin_s(setup);
         let bins = (setup.duration_s / width) as usize;
         let rate = |flow: &[Sample]| rates(flow.iter().map(|s| (s.at_ns, s.received)), width, bins);
         let series = self.each(|at, c| {
-            // A lone flow is its workload.
+            // A single flow has the line of its workload.
             let flows = self
                 .workload_flows(at, c, &rate, &|_| Vec::new())
                 .into_iter()
@@ -295,7 +294,7 @@ impl<'a> Charts<'a> {
         self.over_time(&row, &series)
     }
 
-    /// Goodput and delay of all seeds or repeats, as boxes.
+    /// Goodput and delay of all seeds or repeats, as box plots.
     pub fn boxes(&self) -> String {
         row([
             self.boxed("goodput, Mbit/s", |f| f.goodput_mbit),
@@ -340,7 +339,7 @@ impl<'a> Charts<'a> {
             .copied()
             .zip(seen.values().last().copied())
             .unwrap_or((0.0, 1.0));
-        // What is far from zero is not drawn from there.
+        // The axis does not start at zero if all values are far from it.
         let margin = ((high - low) * 0.1).max(high.abs() * 1e-3);
         let from = if low > high / 2.0 { low - margin } else { 0.0 };
         let chart = Chart {
@@ -362,7 +361,7 @@ impl<'a> Charts<'a> {
         )
     }
 
-    /// What the link delivered.
+    /// Throughput of the link.
     pub fn throughputs(&self) -> String {
         let series = self.each(|at, c| {
             let smoothed = smooth(&c.series.throughput_mbit, SMOOTHING_BINS_PER_SIDE);
@@ -398,7 +397,7 @@ impl<'a> Charts<'a> {
         self.over_time(&row, &series)
     }
 
-    /// How long packets waited.
+    /// Queueing delay of packets.
     pub fn delays(&self) -> String {
         let setup = &self.result.setup;
         let series = self.each(|at, c| {
@@ -410,7 +409,7 @@ impl<'a> Charts<'a> {
         let most = most(&series);
         let row = Row {
             what: "queueing delay, ms",
-            // A queue that nobody fills would flatten what is there.
+            // The axis includes the full queue only if the delay comes near it.
             top: head(
                 full.filter(|full| *full < 2.0 * most)
                     .unwrap_or(0.0)
@@ -428,7 +427,7 @@ impl<'a> Charts<'a> {
         self.over_time(&row, &series)
     }
 
-    /// Throughput and delay of the bins, as distributions.
+    /// Distributions of the bins' throughput and delay.
     pub fn distributions(&self) -> String {
         row([
             self.distribution(
@@ -450,8 +449,8 @@ impl<'a> Charts<'a> {
         ])
     }
 
-    /// Completion times and slowdowns, as distributions. The longest flows would press all others
-    /// against the left edge.
+    /// Distributions of completion times and slowdowns. The axis cuts off the longest flows, which
+    /// would compress the rest.
     pub fn completions(&self) -> String {
         let took = |flow: &Completion| flow.took_ns as f64 / 1e6;
         row([
@@ -474,13 +473,13 @@ impl<'a> Charts<'a> {
         ])
     }
 
-    /// All contenders' distributions of something.
+    /// Returns the distributions of `of` for all contenders.
     fn ecdfs(&self, of: impl Fn(&ContenderResult) -> Distribution) -> Vec<Strand> {
         let strands = self.each(|at, c| vec![self.of_contender(at, c, ecdf(&of(c)))]);
         strands.into_iter().flatten().collect()
     }
 
-    /// The same of flows that ended: of every workload that has such, where there are several.
+    /// Returns the distributions over completed flows; with several workloads, per workload.
     fn completed(&self, of: impl Fn(&Completion) -> f64) -> Vec<Strand> {
         let points = |all: &[Completion]| ecdf(&Distribution::new(all.iter().map(&of)));
         let strands = self.each(|at, c| {
@@ -504,7 +503,7 @@ impl<'a> Charts<'a> {
         strands.into_iter().flatten().collect()
     }
 
-    /// Delays of single packets from time stamps, beside the link's log.
+    /// Delays of single packets from time stamps, and from the link's log.
     pub fn stamps(&self) -> String {
         let all = self.result.contenders.iter().enumerate();
         let pictures = all
@@ -550,25 +549,25 @@ impl<'a> Charts<'a> {
         row(pictures)
     }
 
-    /// Of each contender, with its place, what `of` gives.
+    /// Returns the lines that `of` creates for each contender.
     fn each(&self, of: impl Fn(usize, &ContenderResult) -> Vec<Strand>) -> Vec<Vec<Strand>> {
         let all = self.result.contenders.iter().enumerate();
         all.map(|(at, c)| of(at, c)).collect()
     }
 
-    /// Values of bins over their time.
+    /// Returns the points of values per bin.
     fn in_bins(&self, values: impl ExactSizeIterator<Item = Option<f64>>) -> Points {
         let step = values.len().div_ceil(LINE_POINTS_MAX).max(1);
         let middle = |bin: usize| (bin as f64 + 0.5) * self.result.setup.bin_ms / 1e3;
         let thinned = values.enumerate().step_by(step);
-        // A line goes on over bins in which nothing left.
+        // The line connects across bins without packets.
         thinned
             .filter_map(|(bin, value)| Some((middle(bin), value?)))
             .collect()
     }
 
-    /// Pictures over time, side by side by algorithm where an algorithm has more than one
-    /// contender, or by contender; else all in one. `series` has the lines of each contender.
+    /// Returns charts over time. There is one for all contenders, or one per contender, or one per
+    /// algorithm if an algorithm has several contenders. `series` has the lines of each contender.
     fn over_time(&self, about: &Row, series: &[Vec<Strand>]) -> String {
         let contenders = &self.result.contenders;
         let apart = about.by_algorithm || contenders.len() > self.families.len();
@@ -656,7 +655,8 @@ impl<'a> Charts<'a> {
         }
     }
 
-    /// These distributions, up to the value at the share `up_to` of whoever has the largest there.
+    /// Returns a chart of these distributions. The axis ends at the largest of their quantiles at
+    /// `up_to`.
     fn distribution(
         &self,
         title: &str,
@@ -681,7 +681,7 @@ impl<'a> Charts<'a> {
             .iter()
             .map(|Strand { points, .. }| at(points, points.len() / 50))
             .fold(f64::INFINITY, f64::min);
-        // What is far from zero is not drawn from there.
+        // The axis does not start at zero if all values are far from it.
         let from = if low.is_finite() && low > top / 2.0 {
             low * 0.98
         } else {
@@ -701,8 +701,8 @@ impl<'a> Charts<'a> {
                     .filter(|(value, _)| (from..=top).contains(value));
                 let before = points.iter().rev().find(|(value, _)| *value < from);
                 let share = before.map_or(0.0, |(_, share)| *share);
-                // It begins with the share of what lies before the edge, and rises at its first
-                // value. It ends at the other edge, with the share of its last value there.
+                // The line starts at the left edge with the share of smaller values and rises at
+                // its first value. It ends at the right edge with the share of its last value.
                 let rise = inside.clone().next().map(|(value, _)| (value, share));
                 let last = inside.clone().next_back().map(|(_, share)| (top, share));
                 let begin = rise.map(|_| (from, share));
@@ -736,7 +736,7 @@ impl<'a> Charts<'a> {
     }
 }
 
-/// Pictures side by side, two at most.
+/// Joins charts side by side, at most two.
 fn row(pictures: impl IntoIterator<Item = String>) -> String {
     let pictures: Vec<String> = pictures.into_iter().collect();
     let columns = pictures.len().clamp(1, 2);
@@ -755,14 +755,14 @@ fn along_time(width: Width, digits: usize) -> HoverData {
     }
 }
 
-/// The largest value of all lines.
+/// Returns the largest value of all lines.
 fn most(series: &[Vec<Strand>]) -> f64 {
     let points = series.iter().flatten().flat_map(|strand| &strand.points);
     let values = points.map(|(_, value)| *value);
     values.filter(|value| value.is_finite()).fold(0.0, f64::max)
 }
 
-/// The end of an axis with some room above this.
+/// Returns the end of an axis, with some room above this value.
 fn head(most: f64) -> f64 {
     if most > 0.0 { most * 1.08 } else { 1.0 }
 }

@@ -1,41 +1,40 @@
-//! How lines look: one hue an algorithm, shades of it for its flows, and the keys that say what is
-//! what.
+//! Styles of lines: one hue per algorithm, shades of it for its flows, and the keys of the legend.
 
 use ccplane_report::chart::{Key, PALETTE_COLOURS, SeriesStyle};
 
 use crate::result::{ContenderResult, RunResult, WorkloadFigures};
 
-/// Dashes of ccplane's lines and of native ones beside them, by their place among those of the same
-/// algorithm.
+/// Dashes of ccplane's lines and of native lines, indexed by the number of earlier lines of the
+/// same algorithm.
 const DASH_VARIANTS: [&str; 3] = ["", "2 3", "9 3 2 3"];
 const NATIVE_DASH_VARIANTS: [&str; 3] = ["7 4", "4 3", "7 3 2 3"];
-/// Of datagrams, which nobody controls; in the palette's grey.
+/// Dashes of datagrams, which have no congestion control; drawn in grey.
 const DATAGRAM_DASHES: &str = "1 3";
 
-/// The palest flow of a workload has so much of its colour, percent.
+/// Strength of a workload's colour for its palest flow, percent.
 const COLOUR_PERCENT_MIN: usize = 55;
 
-/// How every line of a run looks. Keys are in the order of the table's rows: a contender, then its
+/// Styles of all lines of a run. Keys follow the rows of the table: a contender, then its
 /// workloads.
 pub(super) struct Looks {
     contenders: Vec<SeriesStyle>,
     workloads: Vec<Vec<SeriesStyle>>,
     labels: Vec<String>,
-    /// The key of each contender.
+    /// Key of each contender.
     keys: Vec<usize>,
 }
 
-/// Who is drawn: an algorithm, native or not.
+/// Owner of a line: an algorithm, native or not.
 #[derive(Clone, Copy, PartialEq)]
 struct SeriesOwner<'a> {
-    /// Without parameters.
+    /// Name of the algorithm without parameters.
     family: &'a str,
     native: bool,
 }
 
 impl Looks {
-    /// One hue an algorithm. ccplane's lines are solid, native ones beside them dashed and in the
-    /// hue's other shade, so that they differ in grey print too.
+    /// Assigns one hue per algorithm. Lines of ccplane are solid. Native lines are dashed and in
+    /// the hue's other shade, so that they differ in greyscale too.
     pub fn new(result: &RunResult) -> Looks {
         let all = &result.contenders;
         let contenders: Vec<SeriesOwner<'_>> = all.iter().map(of_contender).collect();
@@ -108,23 +107,23 @@ impl Looks {
         }
     }
 
-    /// Of a contender, by its place.
+    /// Returns the style of a contender.
     pub fn contender(&self, at: usize) -> SeriesStyle {
         self.contenders.get(at).copied().unwrap_or_default()
     }
 
-    /// Of a contender's workload, by their places.
+    /// Returns the style of a contender's workload.
     pub fn workload(&self, at: usize, workload: usize) -> SeriesStyle {
         let looks = self.workloads.get(at).and_then(|looks| looks.get(workload));
         looks.copied().unwrap_or_default()
     }
 
-    /// Which key a contender has; its workloads' follow.
+    /// Returns the key of a contender; the keys of its workloads follow.
     pub fn key(&self, at: usize) -> usize {
         self.keys.get(at).copied().unwrap_or_default()
     }
 
-    /// All keys.
+    /// Returns all keys.
     pub fn keys(&self) -> impl Iterator<Item = Key<'_>> {
         let all = self.contenders.iter().zip(&self.workloads);
         let looks =
@@ -143,7 +142,7 @@ fn of_contender(c: &ContenderResult) -> SeriesOwner<'_> {
     }
 }
 
-/// Nobody where nothing controls it.
+/// Returns the owner of a workload's line; `None` for datagrams.
 fn of_workload(w: &WorkloadFigures) -> Option<SeriesOwner<'_>> {
     let label = w.algorithm.as_deref()?;
     let bare = label.strip_prefix("native:");
@@ -154,7 +153,8 @@ fn of_workload(w: &WorkloadFigures) -> Option<SeriesOwner<'_>> {
     })
 }
 
-/// The shade of a flow among `of`: percent of the workload's colour. A lone one has all of it.
+/// Returns the shade of a flow among `of`, percent of the workload's colour. `None` (full colour)
+/// for a single flow.
 pub(super) fn shade(flow: usize, of: usize) -> Option<u8> {
     let last = of.checked_sub(1).filter(|last| *last > 0)?;
     let paler = (100 - COLOUR_PERCENT_MIN) * flow.min(last) / last;
@@ -216,7 +216,7 @@ mod tests {
             (looks.contender(0).colour, looks.contender(1).colour),
             (0, 1)
         );
-        // Native Cubic is in the other shade, and its second workload dashed otherwise.
+        // Native Cubic has the other shade, and its second workload other dashes.
         let [ours, first, second] = [
             looks.workload(1, 0),
             looks.workload(1, 1),

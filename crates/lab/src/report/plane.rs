@@ -1,27 +1,26 @@
-//! Goodput over queueing delay: one picture of who pays what for what, as Pantheon's (Yan et al.,
-//! USENIX ATC 2018, figure 4).
+//! Goodput over queueing delay in one chart, as in Pantheon (Yan et al., USENIX ATC 2018, figure
+//! 4).
 
 use ccplane_report::chart::{Axis, Chart, ChartSeries, inline};
 
-/// Corners of a drawn ellipse: at 760 pixels none is seen.
+/// Corners of a drawn ellipse; not visible at 760 pixels.
 const ELLIPSE_CORNERS: usize = 48;
 
-/// One contender.
+/// Point of one contender.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Spot {
-    /// Written beside it.
+    /// Label next to the point.
     pub label: String,
-    /// Which of the palette's colours.
+    /// Palette index of its colour.
     pub colour: usize,
-    /// 95th percentile of the queueing delay, ms, and goodput, Mbit/s; means where there are
+    /// 95th percentile of the queueing delay in ms, and goodput in Mbit/s; means if there are
     /// several runs.
     pub at: (f64, f64),
-    /// The same of every run, where there are several.
+    /// The same values of every run, if there are several.
     pub runs: Vec<(f64, f64)>,
 }
 
-/// The picture. Where there are at least three runs an ellipse holds one standard deviation of
-/// them.
+/// Returns the chart. With at least three runs, an ellipse shows one standard deviation.
 pub(crate) fn picture(spots: &[Spot]) -> String {
     let around = spots.iter().filter_map(|spot| {
         Some(ChartSeries {
@@ -55,7 +54,7 @@ pub(crate) fn picture(spots: &[Spot]) -> String {
     )
 }
 
-/// The axis of goodputs: from zero, unless all of them are far from it.
+/// Returns the axis of goodput, which starts at zero unless all values are far from it.
 fn heights(spots: &[Spot]) -> Axis {
     let all = || {
         let of = |spot: &Spot| {
@@ -75,13 +74,13 @@ fn heights(spots: &[Spot]) -> Axis {
     }
 }
 
-/// What the picture shows, for beside it.
+/// Caption of the chart.
 pub(crate) const PLANE_CAPTION: &str = "Up and to the left is better. Where a contender ran at least three times an ellipse holds one standard deviation \
                                 of its runs, with the correlation of the two.";
 
-/// The points at one standard deviation from the mean, in every direction: the image of the unit
-/// circle under the square root of the covariance (its Cholesky factor), in order. None for fewer
-/// than three runs, of which nothing is known, or for runs that are all alike.
+/// Returns the points at one standard deviation from the mean in every direction, in order: the
+/// image of the unit circle under the square root of the covariance (its Cholesky factor). `None`
+/// for fewer than three runs, or if all runs are equal.
 fn ellipse(runs: &[(f64, f64)]) -> Option<Vec<(f64, f64)>> {
     let count = runs.len();
     if count < 3 {
@@ -122,7 +121,7 @@ mod tests {
             None,
             "there is nothing around a point"
         );
-        // Deviations 2 and 1 without correlation: (±√3·…) of four corners.
+        // Standard deviations 2 and 1 without correlation: (±√3·…) for four corners.
         let runs =
             [(-2.0, -1.0), (2.0, -1.0), (-2.0, 1.0), (2.0, 1.0)].map(|(x, y)| (10.0 + x, 5.0 + y));
         let round = ellipse(&runs).unwrap();
@@ -131,13 +130,13 @@ mod tests {
         assert!((most(|p| p.0) - 10.0 - deviation(2.0)).abs() < 1e-9);
         assert!((most(|p| p.1) - 5.0 - deviation(1.0)).abs() < 1e-9);
         assert!(round[0].0 - round[ELLIPSE_CORNERS].0 < 1e-9, "it is closed");
-        // On a line it is a line.
+        // Collinear runs give a line.
         let leans = ellipse(&[(0.0, 0.0), (1.0, 2.0), (2.0, 4.0)]).unwrap();
         assert!(
             leans.iter().all(|(x, y)| (y - 2.0 * x).abs() < 1e-9),
             "{leans:?}"
         );
-        // One of the two never changes.
+        // One of the two coordinates is constant.
         assert!(
             ellipse(&[(3.0, 1.0), (3.0, 2.0), (3.0, 3.0)])
                 .unwrap()

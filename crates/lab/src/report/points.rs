@@ -1,21 +1,21 @@
-//! From records to the points of lines: distributions, rates, windows, with as many points as a
-//! picture can show.
+//! Conversion of records to the points of lines, at the resolution of a chart: distributions,
+//! rates, windows.
 
 use crate::metrics::{Distribution, mbits};
 use crate::result::{ContenderResult, Sample, Setup};
 
-/// Points along a line; beyond that a page of 1,200 pixels shows no more, and a long run would make
-/// a page of many MB.
+/// Maximum number of points per line. A chart of 1,200 pixels shows no more, and the page of a long
+/// run would have many MB.
 pub(super) const LINE_POINTS_MAX: usize = 3_000;
 
-/// Shares at which a distribution is drawn: a pixel is a fifth of a percent.
+/// Maximum number of points of a distribution: one pixel is a fifth of a percent.
 const ECDF_POINTS: usize = 1_001;
 
-/// A line, as it is drawn.
+/// Points of a line.
 pub(super) type Points = Vec<(f64, f64)>;
 
-/// The empirical distribution function: values at up to [`ECDF_POINTS`] evenly spaced shares, in
-/// percent, the smallest and the largest value included.
+/// Returns the empirical distribution function: values at up to [`ECDF_POINTS`] evenly spaced
+/// shares, in percent, including the smallest and the largest value.
 pub(super) fn ecdf(distribution: &Distribution) -> Points {
     let n = distribution.len().min(ECDF_POINTS);
     let share = |i: usize| {
@@ -35,13 +35,14 @@ pub(super) fn ecdf(distribution: &Distribution) -> Points {
         .collect()
 }
 
-/// Width of bins of the flows' goodput, s: wide enough that each flow has some packets in each.
+/// Returns the bin width of the flows' goodput, s: wide enough for several packets per flow and
+/// bin.
 pub(super) fn flow_bin_s(setup: &Setup) -> f64 {
     (setup.bin_ms.max(100.0) / 1e3).max(setup.duration_s / LINE_POINTS_MAX as f64)
 }
 
-/// Goodput, Mbit/s, in `bins` of `width` seconds, of looks at what was received: nanoseconds, and
-/// bytes by then.
+/// Returns the goodput, Mbit/s, in `bins` of `width` seconds. `looks` are samples of (time in ns,
+/// cumulative bytes).
 pub(super) fn rates(looks: impl Iterator<Item = (u64, u64)>, width: f64, bins: usize) -> Points {
     let mut looks = looks.peekable();
     let first = looks.next().unwrap_or_default();
@@ -59,8 +60,8 @@ pub(super) fn rates(looks: impl Iterator<Item = (u64, u64)>, width: f64, bins: u
         .collect()
 }
 
-/// What `of` reads of samples on a grid of `step` seconds: of the latest sample at or before each
-/// point, nothing before the first.
+/// Returns a value of the samples on a grid of `step` seconds: that of the latest sample at or
+/// before each point, and nothing before the first sample.
 pub(super) fn on_grid(
     flow: &[Sample],
     step: f64,
@@ -80,7 +81,7 @@ pub(super) fn on_grid(
         .collect()
 }
 
-/// When a counter of a flow's socket had risen since the sample before, s.
+/// Returns the times, s, of samples at which a counter of a flow's socket has increased.
 pub(super) fn rises(flow: &[Sample], of: impl Fn(&Sample) -> u32) -> Vec<f64> {
     let pairs = flow.iter().zip(flow.iter().skip(1));
     let rose = pairs.filter(|(before, after)| of(after) > of(before));

@@ -1,109 +1,109 @@
-//! What a site's boxes did.
+//! Results of bundles.
 
 use serde::{Deserialize, Serialize};
 
 use crate::metrics::Distribution;
 
-/// A bundle in a run; where there are several seeds, all are means over them but the changes, which
-/// are the first one's.
+/// Metrics of a bundle in a run. With several seeds they are means, except for `changes`, which are
+/// those of the first seed.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct BundleFigures {
-    /// `site a -> site b`
+    /// Name: `site a -> site b`
     pub name: String,
-    /// Share of the time without a limit.
+    /// Share of the time without a rate limit.
     pub open_share: f64,
-    /// Share of the time in which its rate kept the network's queue short.
+    /// Share of the time in delay mode, in which the rate keeps the network's queue short.
     pub delay_share: f64,
-    /// Share of the time in which it let traffic pass.
+    /// Share of the time in pass-through mode.
     pub passing_share: f64,
-    /// Mean time that its queue is long, at the rate at which it lets go, while it is limited;
-    /// absent where it never is.
+    /// Mean queueing delay in the sendbox at its current rate, while it has a limit; absent if it
+    /// never has one.
     pub box_queue_ms: Option<f64>,
-    /// The same while it lets traffic pass.
+    /// The same in pass-through mode.
     pub passing_queue_ms: Option<f64>,
-    /// Median of the RTT above its least, which is the network's queue.
+    /// Median of the RTT above its minimum: the network's queueing delay.
     pub network_queue_p50_ms: f64,
     /// 95th percentile.
     pub network_queue_p95_ms: f64,
-    /// Packets that arrived at the other side.
+    /// Packets that arrived at the receivebox.
     pub arrived: u64,
-    /// Packets that did not.
+    /// Packets that did not arrive.
     pub missing: u64,
-    /// Packets that its queue dropped.
+    /// Packets dropped by the sendbox's queue.
     pub dropped: u64,
-    /// Packets out of order, of those that arrived.
+    /// Share of the arrived packets that were out of order.
     pub out_of_order_share: f64,
-    /// Every change of mode.
+    /// Changes of mode.
     pub changes: Vec<BundleChange>,
 }
 
-/// A change of mode.
+/// Change of mode.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct BundleChange {
-    /// When, seconds.
+    /// Time of the change, s.
     pub at_s: f64,
-    /// `open`, `delay` or `passing`.
+    /// New mode: `open`, `delay` or `passing`.
     pub to: String,
-    /// Why, in a word.
+    /// Reason, in a word.
     pub why: String,
 }
 
-/// A look at a bundle.
+/// Sample of a bundle.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct BundleSample {
-    /// When, ns.
+    /// Time, ns.
     pub at_ns: u64,
-    /// 0 open, 1 delay, 2 passing.
+    /// Mode: 0 open, 1 delay, 2 pass-through.
     pub mode: u8,
-    /// The limit, Mbit/s; 0 without.
+    /// Rate limit, Mbit/s; 0 without a limit.
     pub limit_mbit: f64,
-    /// What arrives, Mbit/s.
+    /// Receive rate at the receivebox, Mbit/s.
     pub received_mbit: f64,
-    /// What waits in the box, bytes.
+    /// Bytes queued in the sendbox.
     pub waiting_bytes: u64,
-    /// RTT, and the least of ten seconds, ms.
+    /// RTT, ms. `min_rtt_ms`: its minimum over ten seconds.
     pub rtt_ms: f64,
-    /// See `rtt_ms`.
+    /// Minimum RTT over ten seconds, ms.
     pub min_rtt_ms: f64,
-    /// η as the algorithm says it; 0 where it says none.
+    /// The algorithm's η; 0 if it reports none.
     pub eta: f64,
-    /// The capacity as the algorithm estimates it, Mbit/s.
+    /// The algorithm's estimate of the capacity, Mbit/s.
     pub capacity_mbit: f64,
-    /// The cross traffic, likewise.
+    /// The algorithm's estimate of the cross traffic, Mbit/s.
     pub cross_mbit: f64,
-    /// What `rtt_ms` would be now if every packet were answered: by the log of the drawn link, of
-    /// the last packet that would have been answered by now. 0 where it is not known: before the
-    /// first, or where the bundle does not cross that link.
+    /// Ideal `rtt_ms`, if every packet were answered: from the drawn link's log, for the last
+    /// packet whose answer would have arrived by now. 0 if unknown: before the first packet, or if
+    /// the bundle does not cross that link.
     #[serde(default)]
     pub actual_rtt_ms: f64,
-    /// What `received_mbit` would be then, over one such RTT. It is of all that crosses the drawn
-    /// link, so it is the bundle's where nobody else does.
+    /// Ideal `received_mbit`, over one such RTT. It includes all traffic of the drawn link, so it
+    /// is the bundle's own rate only if there is no other traffic.
     #[serde(default)]
     pub actual_received_mbit: f64,
 }
 
 impl BundleSample {
-    /// How long the box' queue is at the rate at which it lets go, ms; `None` where there is no
+    /// Returns the queueing delay in the sendbox at its current rate, ms; `None` without a rate
     /// limit.
     pub fn box_queue_ms(&self) -> Option<f64> {
         (self.limit_mbit > 0.0).then(|| self.waiting_bytes as f64 * 8.0 / 1e3 / self.limit_mbit)
     }
 
-    /// How long the box' queue is at the link's capacity, as the algorithm knows it, ms; `None`
-    /// where it knows none.
+    /// Returns the queueing delay that the sendbox's queue would have at the estimated capacity,
+    /// ms; `None` without an estimate.
     pub fn link_queue_ms(&self) -> Option<f64> {
         (self.capacity_mbit > 0.0)
             .then(|| self.waiting_bytes as f64 * 8.0 / 1e3 / self.capacity_mbit)
     }
 
-    /// The RTT above its least, which is the network's queue, ms; `None` where no RTT is known.
+    /// Returns the RTT above its minimum, the network's queueing delay, ms; `None` without an RTT.
     pub fn network_queue_ms(&self) -> Option<f64> {
         (self.min_rtt_ms > 0.0).then(|| (self.rtt_ms - self.min_rtt_ms).max(0.0))
     }
 }
 
 impl BundleFigures {
-    /// Takes what the samples say.
+    /// Fills in the values that are computed from samples.
     #[must_use]
     pub fn of_samples(self, samples: &[BundleSample]) -> BundleFigures {
         let share = |mode: u8| {
@@ -127,7 +127,7 @@ impl BundleFigures {
         }
     }
 
-    /// Means over several runs of one bundle.
+    /// Returns the means over several runs of one bundle.
     pub(crate) fn over(runs: &[&BundleFigures]) -> BundleFigures {
         let Some(first) = runs.first() else {
             return BundleFigures::default();

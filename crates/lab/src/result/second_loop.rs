@@ -1,31 +1,31 @@
-//! What RC3's second loop did.
+//! Results of RC3's second loop.
 
 use std::collections::BTreeMap;
 
 use ccplane_transport::Rc3Stats;
 use serde::{Deserialize, Serialize};
 
-/// What RC3's second loop did for all flows of a contender together.
+/// Statistics of RC3's second loop, over all flows of a contender.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct SecondLoop {
-    /// Flows for which it sent at least a segment.
+    /// Flows for which it sent at least one segment.
     pub flows: u64,
-    /// Bytes of payload that it sent, at all levels.
+    /// Payload bytes that it sent, at all levels.
     pub sent_bytes: u64,
-    /// Bytes that it brought: they arrived before the first loop had sent them.
+    /// Bytes that it delivered before the first loop had sent them.
     pub delivered_bytes: u64,
-    /// Segments that both loops brought.
+    /// Segments delivered by both loops.
     pub duplicates: u64,
-    /// Segments that are not known to have arrived: dropped, or on their way at the end.
+    /// Segments without a known arrival: dropped, or in flight at the end.
     pub missing: u64,
-    /// Flows whose second loop stopped, by the kind of reason: `marking lost`, `class 0 waits`,
-    /// `too scattered`.
+    /// Flows whose second loop stopped, by reason: `marking lost`, `class 0 waits`, `too
+    /// scattered`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty", with = "reasons")]
     pub stopped: BTreeMap<String, u64>,
 }
 
 impl SecondLoop {
-    /// Of flows whose transport has it: one that never sent by it has none to show.
+    /// Sums the statistics of flows. Flows that never sent with the second loop do not count.
     pub fn of<'t>(flows: impl Iterator<Item = &'t Rc3Stats>) -> SecondLoop {
         let mut all = SecondLoop::default();
         for rc3 in flows {
@@ -59,7 +59,7 @@ impl<'t> std::iter::Sum<&'t SecondLoop> for SecondLoop {
     }
 }
 
-/// Reasons as a list, so that no name of a file's members is a value.
+/// Serialises the reasons as a list, so that values never become member names in JSON.
 mod reasons {
     use std::collections::BTreeMap;
 
@@ -94,7 +94,7 @@ mod tests {
 
     use super::*;
 
-    /// However many flows there are, and whatever each measured.
+    /// The number of kinds is independent of the number of flows and of their measurements.
     #[test]
     fn stops_are_counted_by_their_kind() {
         let loops: Vec<Rc3Stats> = (0..1_000)

@@ -1,87 +1,87 @@
-//! What each workload of a run got, where there are several: everybody who shared the network,
-//! compared or not.
+//! Results per workload, compared or not, if a run has several.
 
 use serde::{Deserialize, Serialize};
 
 use super::spread::{Spread, TotalsColumns};
 use super::{Completion, Completions, ContenderResult, FlowFigures, Sample};
 
-/// What a workload achieved.
+/// Results of a workload.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct WorkloadFigures {
-    /// Its name in the scenario.
+    /// Name in the scenario.
     pub name: String,
-    /// Who controlled it, as the scenario writes it; absent for datagrams, which heed nothing.
+    /// Congestion control, as written in the scenario; absent for datagrams.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub algorithm: Option<String>,
-    /// Whether it is part of the contender's own figures.
+    /// True if it counts towards the contender's metrics.
     pub compared: bool,
-    /// All of it together.
+    /// Totals of the workload.
     #[serde(flatten)]
     pub totals: WorkloadTotals,
-    /// Each flow that lasts and was looked at.
+    /// Sampled flows without end.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub flows: Vec<FlowFigures>,
-    /// How long flows of a given size, or exchanges, took.
+    /// Completion times of flows or exchanges by size.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub completions: Option<Completions>,
-    /// Flows that ended on their datapath's fallback.
+    /// Flows controlled by their datapath's fallback at the end.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub fell_back: u64,
-    /// Flows that were given up.
+    /// Aborted flows.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub failed: u64,
-    /// Flows in `failed` whose receiver acknowledged data that it did not get.
+    /// Flows in `failed` whose receiver acknowledged data that it did not receive.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub false_receipts: u64,
 }
 
-/// All workloads that an algorithm controlled, together.
+/// Totals of all workloads with the same algorithm.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct AlgorithmFigures {
-    /// As the scenario writes it; absent for datagrams.
+    /// Algorithm as written in the scenario; absent for datagrams.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub algorithm: Option<String>,
-    /// Its workloads' names.
+    /// Names of its workloads.
     pub workloads: Vec<String>,
-    /// All of them together.
+    /// Totals over these workloads.
     #[serde(flatten)]
     pub totals: WorkloadTotals,
 }
 
-/// What one or several workloads got.
+/// Totals of one or several workloads.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct WorkloadTotals {
-    /// Flows that last, and flows or exchanges that ended or began and did not end.
+    /// Number of flows without end, and of finite flows or exchanges that started.
     pub count: u64,
-    /// Bytes that receiving applications read; of datagrams all that arrived, headers included.
+    /// Goodput, Mbit/s: bytes read by the receiving applications; for datagrams, all that arrived,
+    /// including headers.
     pub goodput_mbit: f64,
-    /// Of the goodput of all workloads together, 0 to 1.
+    /// Share of the goodput of all workloads, 0 to 1.
     pub share: f64,
-    /// Segments sent again; absent where nobody does that, or where it is not known.
+    /// Retransmitted segments; absent if unknown or not applicable.
     #[serde(
         rename = "retransmitted_segments",
         default,
         skip_serializing_if = "Option::is_none"
     )]
     pub retransmissions: Option<u64>,
-    /// Jain's fairness index of the goodputs of flows that last; absent where there are not two.
+    /// Jain's fairness index of the goodputs of flows without end; absent for fewer than two.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub jain: Option<f64>,
-    /// How far these may be from those of all runs, where they are means over several.
+    /// Intervals, if the totals are means over several runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub spread: Option<Spread<TotalsColumns>>,
 }
 
-/// A workload's records over time.
+/// Time series of a workload.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct WorkloadSeries {
-    /// Its flows' places in the contender's list of flows: see
+    /// Indices of its flows in the contender's list of flows; see
     /// [`Series::flow`](super::Series::flow).
     pub flows: Vec<usize>,
-    /// At each look: nanoseconds since the run began, and bytes received by then.
+    /// Samples of time (ns since the start of the run) and cumulative received bytes.
     pub course: Vec<(u64, u64)>,
-    /// Flows or exchanges that ended.
+    /// Completed flows or exchanges.
     pub completed: Vec<Completion>,
 }
 
@@ -90,30 +90,30 @@ fn is_zero(count: &u64) -> bool {
 }
 
 impl WorkloadFigures {
-    /// Its name and who controlled it.
+    /// Returns the name and the congestion control.
     pub fn title(&self) -> String {
         format!("{}: {}", self.name, self.control())
     }
 
-    /// Who controlled it, for people.
+    /// Returns the congestion control as text for the reader.
     pub fn control(&self) -> &str {
         self.algorithm.as_deref().unwrap_or("no control")
     }
 }
 
-/// A flow of a contender's list.
+/// Flow in a list of a contender.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ListedFlow<'a, T: ?Sized> {
-    /// Whose it is, where there are several workloads.
+    /// Workload of the flow, if there are several.
     pub workload: Option<&'a WorkloadFigures>,
-    /// Its number, from 1.
+    /// Number of the flow, counted from 1.
     pub number: usize,
-    /// What is known of it.
+    /// Data of the flow.
     pub what: &'a T,
 }
 
 impl ContenderResult {
-    /// The figures of every flow that lasts, of all workloads.
+    /// Returns the metrics of every flow without end, of all workloads.
     pub(crate) fn flow_figures(&self) -> Vec<ListedFlow<'_, FlowFigures>> {
         let Some(places) = self.places() else {
             return plain(self.figures.flows.iter());
@@ -126,7 +126,7 @@ impl ContenderResult {
         )
     }
 
-    /// The samples of every flow that lasts, of all workloads.
+    /// Returns the samples of every flow without end, of all workloads.
     pub(crate) fn flow_samples(&self) -> Vec<ListedFlow<'_, [Sample]>> {
         let Some(places) = self.places() else {
             return plain(self.series.flows.iter().map(Vec::as_slice));
@@ -134,8 +134,8 @@ impl ContenderResult {
         ordered(places.map(|(workload, place)| (workload, place, self.series.flow(place))))
     }
 
-    /// The place of each flow in the list of all, with its workload, in the order of workloads;
-    /// nothing where there is one.
+    /// Returns the index of each flow in the combined list, with its workload, in the order of
+    /// workloads; `None` if there is only one workload.
     fn places(&self) -> Option<impl Iterator<Item = (&WorkloadFigures, usize)>> {
         let all = self.workloads.iter().zip(&self.series.workloads);
         let each = all.flat_map(|(workload, series)| {
@@ -145,7 +145,7 @@ impl ContenderResult {
     }
 }
 
-/// Flows of the only workload.
+/// Lists the flows of the only workload.
 fn plain<'a, T: ?Sized>(all: impl Iterator<Item = &'a T>) -> Vec<ListedFlow<'a, T>> {
     let listed = all.enumerate().map(|(place, what)| ListedFlow {
         workload: None,
@@ -155,7 +155,7 @@ fn plain<'a, T: ?Sized>(all: impl Iterator<Item = &'a T>) -> Vec<ListedFlow<'a, 
     listed.collect()
 }
 
-/// Flows of several workloads by their numbers.
+/// Lists the flows of several workloads, ordered by number.
 fn ordered<'a, T: ?Sized>(
     all: impl Iterator<Item = (&'a WorkloadFigures, usize, &'a T)>,
 ) -> Vec<ListedFlow<'a, T>> {

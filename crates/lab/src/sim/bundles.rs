@@ -1,4 +1,4 @@
-//! Bundles of a scenario in the simulator: how they are made, and what is seen of them.
+//! Bundles in the simulator: creation and samples.
 
 use ccplane_bundle::{
     PacketNumbering, RATE_AVERAGING_TIME_MAX, SendboxConfig, SendboxMode, Status,
@@ -11,7 +11,7 @@ use crate::error::Error;
 use crate::result::{BundleChange, BundleFigures, BundleSample};
 
 impl Job<'_> {
-    /// Adds every bundle.
+    /// Adds all bundles of the scenario.
     pub(super) fn add_bundles<'j>(
         &'j self,
         sim: &mut World,
@@ -53,7 +53,7 @@ impl Job<'_> {
     }
 }
 
-/// A look at a bundle.
+/// Samples a bundle.
 pub(super) fn sample(sim: &World, bundle: BundleId, now: u64) -> Option<BundleSample> {
     let status = sim.bundle(bundle)?;
     let gauges = sim.bundle_gauges(bundle);
@@ -80,9 +80,9 @@ pub(super) fn sample(sim: &World, bundle: BundleId, now: u64) -> Option<BundleSa
     })
 }
 
-/// Fills in what the bundle would have measured at each look if every packet were answered, from
-/// the log of this link. The packet that is answered now left the link's queue as long ago as the
-/// rest of its way and the answer's take.
+/// Fills in the values that the bundle would have measured at each sample if every packet were
+/// answered, from this link's log. The packet answered now left the link's queue earlier by the
+/// remaining forward delay plus the delay of the answer.
 pub(super) fn fill_actual(
     sim: &World,
     bundle: BundleId,
@@ -93,8 +93,8 @@ pub(super) fn fill_actual(
         return;
     };
     let crossings = sim.crossings(link);
-    // Of what crossed up to each: bytes. Where packets overtake, the log is by departure all the
-    // same.
+    // Cumulative bytes up to each crossing. The log is ordered by departure even if packets
+    // overtake each other.
     let before: Vec<u64> = crossings
         .iter()
         .scan(0, |sum, crossing| {
@@ -125,7 +125,7 @@ pub(super) fn fill_actual(
     }
 }
 
-/// What a bundle did in a run; what came before `warm` is not in shares and delays.
+/// Returns the metrics of a bundle. Shares and delays exclude the time before `warm`.
 pub(super) fn figures(
     sim: &World,
     bundle: BundleId,

@@ -1,4 +1,4 @@
-//! A scenario that is run from decision to decision: what an environment for learning steps.
+//! Scenario that runs from decision to decision, for learning environments.
 
 use ccplane_algorithms::Registry;
 use ccplane_sim::{SimError, SimOptions, Simulation};
@@ -8,23 +8,23 @@ use super::one::{Job, RunControls, broken};
 use crate::error::Error;
 use crate::scenario::Scenario;
 
-/// A simulation of a scenario's first contender, at its beginning.
+/// Simulation of a scenario's first contender, at its beginning.
 ///
 /// Its window comes from an [`Outside`](ccplane_algorithms::outside::ExternalControl) in the
 /// registry. The same scenario, seed and decisions give the same bytes.
 #[derive(Debug)]
 pub struct Episode {
     sim: Simulation,
-    /// What the drawn link carries, on average over a line that varies; 0 without a limit.
+    /// Rate of the drawn link, or its mean if it varies; 0 without a limit.
     pub rate: Rate,
-    /// The round trip of the first pair without a queue.
+    /// RTT of the first pair without queueing.
     pub rtt: Duration,
-    /// When the scenario is over.
+    /// End of the scenario.
     pub end: Time,
 }
 
 impl Episode {
-    /// Sets it up.
+    /// Creates the simulation.
     pub fn new(scenario: &Scenario, registry: &Registry, seed: u64) -> Result<Episode, Error> {
         let job = Job::new(scenario, registry)?;
         let contender = scenario.contenders.first().ok_or(Error::NoContender)?;
@@ -48,19 +48,19 @@ impl Episode {
         })
     }
 
-    /// The present moment.
+    /// Returns the current time.
     pub fn now(&self) -> Time {
         self.sim.now()
     }
 
-    /// Runs until a decision is due, but not beyond this time or the scenario's end; whether one
-    /// is.
+    /// Runs until a decision is due, at most until `until` or the end of the scenario. Returns true
+    /// if a decision is due.
     pub fn run(&mut self, until: Time) -> Result<bool, Error> {
         let due = self.sim.run_until_decision(until.min(self.end));
         Ok(due.map_err(|error| broken(error.to_string()))?.is_some())
     }
 
-    /// Whether the flow of this number has delivered all that it had, or failed. Its connection
+    /// Returns true if this flow has delivered all of its data, or has failed. Its connection
     /// closes some time later.
     pub fn finished(&self, flow: u64) -> bool {
         let mut flows = self.sim.flows();
@@ -70,7 +70,7 @@ impl Episode {
         view.is_some_and(|view| view.finished.is_some() || view.failure.is_some())
     }
 
-    /// A hash of all that happened so far.
+    /// Returns a hash of everything that has happened so far.
     pub fn digest(&self) -> u64 {
         self.sim.digest()
     }
@@ -114,7 +114,8 @@ bulk.flows = 1
         (episode, seats)
     }
 
-    /// Runs to the end with these actions in turn: a digest, the decisions, and the last interval.
+    /// Runs to the end with these actions. Returns a digest, the number of decisions, and the last
+    /// interval.
     fn play(text: &str, step: &str, seed: u64, actions: &[f32]) -> (u64, usize, StepInterval) {
         let (mut episode, seats) = episode(text, step, seed);
         let mut flows: Vec<(Observer, ActionMapper)> = Vec::new();
@@ -153,14 +154,14 @@ bulk.flows = 1
 
     #[test]
     fn a_window_from_outside_fills_a_link_as_far_as_it_goes() {
-        // Ten segments, doubled four times and then kept: 231,680 bytes each 40 ms are 46 Mbit/s.
+        // Ten segments, doubled four times and then kept: 231,680 bytes per 40 ms are 46 Mbit/s.
         let actions = [&[1.0; 4][..], &[0.0; 400]].concat();
         let (_, decisions, last) = play(LINK_SCENARIO, "20ms", 1, &actions);
         assert!((190..=200).contains(&decisions), "{decisions} in 4 s");
         let mbit = last.goodput * 8.0 / 1e6;
         assert!((44.0..47.0).contains(&mbit), "{mbit} Mbit/s");
         assert!(last.rtt < 0.0455 && last.loss == 0.0, "{last:?}");
-        // And once more: the queue is full, and packets are lost.
+        // Doubled once more: the queue is full, and packets are lost.
         let (_, _, full) = play(
             LINK_SCENARIO,
             "20ms",
@@ -200,8 +201,8 @@ bulk.flows = 1
             LINK_SCENARIO.replace("bulk.flows = 1", "bulk = { flows = 1, bytes = \"20kB\" }");
         let (mut episode, _seats) = episode(&finite, "20ms", 1);
         assert!(!episode.finished(0));
-        // Ten segments in the first round trip, the others in the second; the handshake is one
-        // more.
+        // Ten segments in the first round trip and the others in the second, after one round trip
+        // for the handshake.
         while !episode.finished(0) {
             assert!(
                 episode.run(Time::MAX).is_ok_and(|due| due),

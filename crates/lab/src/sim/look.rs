@@ -1,5 +1,4 @@
-//! From a simulation to its record: what is seen of every workload while time passes, and what is
-//! known at the end.
+//! Sampling of a simulation, and its raw record at the end.
 
 use std::collections::BTreeMap;
 
@@ -16,24 +15,24 @@ use crate::result::{BundleFigures, BundleSample, Completion, Sample, TcpInfo};
 use crate::scenario::{BundleSettings, Scenario};
 use crate::sends::{SAMPLED_FLOWS_MAX, Sends};
 
-/// What the kernel says where there was no loss yet.
+/// `tcp_info`'s ssthresh before the first loss.
 const TCP_INFINITE_SSTHRESH: u32 = 0x7fff_ffff;
 
-/// A workload of the scenario, as it is in the simulation.
+/// Workload of the scenario in the simulation.
 pub(super) struct WorkloadPart {
     pub app: AppId,
     pub name: String,
-    /// Who controls it; nobody controls datagrams.
+    /// Congestion control; `None` for datagrams.
     pub contender: Option<Contender>,
-    /// Whether it is part of the contender's figures.
+    /// True if it counts towards the contender's metrics.
     pub compared: bool,
-    /// Whether the run ends when it and all others like it have ended.
+    /// True if the run ends after it and all other awaited workloads have ended.
     pub awaited: bool,
     pub sends: Sends,
 }
 
 impl WorkloadPart {
-    /// Whether its flows' bytes are its goodput.
+    /// Returns true if its goodput consists of its flows' bytes.
     pub fn has_flows(&self) -> bool {
         matches!(
             self.sends,
@@ -42,45 +41,44 @@ impl WorkloadPart {
     }
 }
 
-/// What is seen of the workloads.
+/// Samples of all workloads.
 pub(super) struct Looks<'p> {
     parts: &'p [WorkloadPart],
-    /// Payload of a full segment.
+    /// Payload of a full segment, bytes.
     mss: u16,
-    /// Flows that were there at the last look.
+    /// Number of flows at the last sample.
     seen: usize,
     sampled: Vec<SampledFlow>,
-    /// One for each part, where there are several.
+    /// Received bytes over time per workload; empty if there is only one.
     courses: Vec<Course>,
     bundles: Vec<(BundleId, Vec<BundleSample>)>,
-    /// What every flow had received, and every workload in exchanges and datagrams, when the
-    /// counting began.
+    /// Bytes received before the end of the warm-up.
     uncounted: WarmupBytes,
 }
 
-/// Bytes from before the counting began.
+/// Bytes received during warm-up.
 #[derive(Default)]
 struct WarmupBytes {
     flows: BTreeMap<FlowId, u64>,
-    /// By part.
+    /// Bytes in exchanges and datagrams, per workload.
     others: Vec<u64>,
 }
 
-/// A flow that is looked at.
+/// Sampled flow.
 struct SampledFlow {
     flow: FlowId,
     part: usize,
     samples: Vec<Sample>,
 }
 
-/// Bytes of a workload over time.
+/// Received bytes of a workload over time.
 #[derive(Default)]
 struct Course {
-    /// Of flows and exchanges that are over.
+    /// Bytes of flows and exchanges that have ended.
     over: u64,
-    /// Flows that are not.
+    /// Flows that have not ended.
     live: Vec<FlowId>,
-    /// Exchanges that are in `over`.
+    /// Number of exchanges counted in `over`.
     exchanges: usize,
     points: Vec<(u64, u64)>,
 }
@@ -102,7 +100,7 @@ impl<'p> Looks<'p> {
         }
     }
 
-    /// Goodputs count from this moment on.
+    /// Ends the warm-up: goodput counts from here on.
     pub fn count_from_here(&mut self, sim: &World) {
         let views = sim
             .flows()
@@ -117,7 +115,7 @@ impl<'p> Looks<'p> {
         };
     }
 
-    /// A look at this moment.
+    /// Samples all workloads.
     pub fn look(&mut self, sim: &World, now: u64) {
         for flow in sim.flows().skip(self.seen) {
             self.seen += 1;
@@ -149,8 +147,8 @@ impl<'p> Looks<'p> {
         }
     }
 
-    /// Whether one more flow of this part is looked at: the limit is for compared workloads
-    /// together, and for each other one.
+    /// Returns true if one more flow of this workload is sampled. Compared workloads share one
+    /// limit; every other workload has its own.
     fn has_room(&self, at: usize, part: &WorkloadPart) -> bool {
         let together = |other: usize| match part.compared {
             true => self.parts.get(other).is_some_and(|other| other.compared),
@@ -160,7 +158,7 @@ impl<'p> Looks<'p> {
         taken.count() < SAMPLED_FLOWS_MAX
     }
 
-    /// What is known of the bundles, and their samples.
+    /// Returns the metrics of the bundles, and their samples.
     pub fn bundles(
         &mut self,
         sim: &World,
@@ -186,8 +184,8 @@ impl<'p> Looks<'p> {
             .unzip()
     }
 
-    /// The flows that are looked at, in the order of the result: compared ones as they began, then
-    /// those of the others by workload.
+    /// Returns the sampled flows in the order of the result: compared ones by start, then those of
+    /// the other workloads.
     pub fn flows(&self) -> Vec<FlowId> {
         let place = |sampled: &SampledFlow| match self.parts.get(sampled.part) {
             Some(part) if part.compared => (false, 0),
@@ -202,7 +200,7 @@ impl<'p> Looks<'p> {
         all.into_iter().map(|(_, flow)| flow).collect()
     }
 
-    /// What every workload did until the end of the run; goodputs count from `warm` on.
+    /// Returns the record of every workload. Goodput counts from `warm` on.
     pub fn records(
         self,
         sim: &World,
@@ -289,7 +287,7 @@ impl Course {
     }
 }
 
-/// Bytes that a workload received otherwise than by flows of its own: in responses, in datagrams.
+/// Returns the bytes that a workload received in responses and datagrams, outside its own flows.
 fn beside_flows(sim: &World, part: &WorkloadPart) -> u64 {
     match part.sends {
         Sends::Exchanges => exchanges(sim, part)
@@ -301,7 +299,7 @@ fn beside_flows(sim: &World, part: &WorkloadPart) -> u64 {
     }
 }
 
-/// Whose flow it is.
+/// Returns the workload of a flow.
 fn part_of<'p>(parts: &'p [WorkloadPart], view: &FlowView) -> Option<(usize, &'p WorkloadPart)> {
     let app = view.app?;
     parts.iter().enumerate().find(|(_, part)| part.app == app)
@@ -314,8 +312,8 @@ fn exchanges<'s>(sim: &'s World, part: &WorkloadPart) -> &'s [ccplane_sim::Excha
     workload.map_or(&[], |workload| workload.exchanges())
 }
 
-/// Whether a flow ended before it was to: one that its workload gives up, as it stops or after the
-/// time that it lasts, does not.
+/// Returns true if a flow ended prematurely. A flow that its workload aborts, at its stop or after
+/// its lifetime, did not fail.
 fn failed(view: &FlowView) -> bool {
     view.failure
         .is_some_and(|failure| failure != ConnectionError::Aborted)
@@ -350,7 +348,7 @@ fn finite(views: &[(u64, FlowView)], span: Duration) -> WorkloadRecord {
     }
 }
 
-/// A look at a flow in the terms of Linux TCP.
+/// Samples a flow, in the terms of Linux TCP.
 fn sample(view: &FlowView, at_ns: u64, mss: u16) -> Sample {
     let mss = u64::from(mss).max(1);
     let small = |n: u64| u32::try_from(n).unwrap_or(u32::MAX);
@@ -379,24 +377,24 @@ fn sample(view: &FlowView, at_ns: u64, mss: u16) -> Sample {
     }
 }
 
-/// How long flows take alone, by their ends.
+/// Completion times on an idle path, cached by pair of hosts.
 struct IdleCompletionTimes<'s> {
     sim: &'s World,
     known: BTreeMap<(NodeId, NodeId), Empty>,
 }
 
-/// A path without anybody on it.
+/// Idle path.
 #[derive(Clone, Copy)]
 struct Empty {
     rtt: Duration,
-    /// The way back alone, which a request takes.
+    /// One-way delay of the reverse direction, which a request takes.
     back: Duration,
-    /// The lowest rate there.
+    /// Lowest rate of the forward direction.
     rate: Option<Rate>,
 }
 
 impl IdleCompletionTimes<'_> {
-    /// A workload's flows and responses that ended.
+    /// Returns the completed flows and responses of a workload.
     fn completed(
         &mut self,
         part: &WorkloadPart,
@@ -410,8 +408,8 @@ impl IdleCompletionTimes<'_> {
             |from, to, [came, started, finished]: [Time; 3], bytes: u64| -> Result<(), SimError> {
                 let took = finished.since(came);
                 let (asked, alone_ns) = match self.path(from, to) {
-                    // Where its way is gone at the end nobody can say; only of those that are
-                    // compared it has to be known.
+                    // If the path no longer exists at the end, its idle time is unknown. Only
+                    // compared workloads need it.
                     Err(_) if !part.compared => (Duration::ZERO, took.as_nanos()),
                     path => {
                         let path = path?;
@@ -442,7 +440,7 @@ impl IdleCompletionTimes<'_> {
             }
         }
         for exchange in exchanges(sim, part) {
-            // The response comes from where the request went.
+            // The response is sent by the host to which the request went.
             if let Some((_, connection)) = views.get(exchange.connection as usize) {
                 let (from, to) = (connection.to, connection.from);
                 let times = [exchange.started, exchange.started, exchange.finished];
@@ -461,7 +459,7 @@ impl IdleCompletionTimes<'_> {
         Ok(completed)
     }
 
-    /// What is between two hosts.
+    /// Returns the idle path between two hosts.
     fn path(&mut self, from: NodeId, to: NodeId) -> Result<Empty, SimError> {
         if let Some(known) = self.known.get(&(from, to)) {
             return Ok(*known);

@@ -1,4 +1,4 @@
-//! One run: one contender, one seed.
+//! One simulated run: one contender, one seed.
 
 use std::fs;
 use std::io::BufWriter;
@@ -32,20 +32,20 @@ use crate::scenario::plan::Plan;
 use crate::sends::Sends;
 use crate::transport;
 
-/// What all runs of a scenario share.
+/// Data shared by all runs of a scenario.
 pub(super) struct Job<'s> {
     pub(super) scenario: &'s Scenario,
     pub(super) plan: Plan,
-    /// Settings of every host's transport.
+    /// Options of every host's transport.
     transport: Arc<TransportConfig>,
     pub(super) registry: &'s Registry,
     pub(super) bin: Duration,
-    /// Where each run leaves a log of the drawn link's packets.
+    /// Folder for each run's log of the drawn link's packets.
     pub(super) packet_logs: Option<&'s Path>,
 }
 
 impl<'s> Job<'s> {
-    /// Plans the scenario, all of whose algorithms have to exist.
+    /// Plans the scenario. All its algorithms must exist.
     pub(super) fn new(scenario: &'s Scenario, registry: &'s Registry) -> Result<Job<'s>, Error> {
         check(scenario, registry)?;
         Ok(Job {
@@ -58,7 +58,8 @@ impl<'s> Job<'s> {
         })
     }
 
-    /// Settings of connections whose control wants this. The scenario's own choice of ECN holds.
+    /// Returns the transport options for a congestion control with these requirements. The
+    /// scenario's own setting of ECN takes precedence.
     fn transport(&self, wants: Capabilities) -> Arc<TransportConfig> {
         let decided = match self.scenario.transport.ecn {
             Some(_) => Capabilities::ECN,
@@ -71,7 +72,7 @@ impl<'s> Job<'s> {
         Arc::new(transport::switched_on((*self.transport).clone(), wants))
     }
 
-    /// Runs one contender with one seed; `contender` is none where every workload has its own
+    /// Runs one contender with one seed; `contender` is `None` if every workload names its
     /// algorithm.
     pub(super) fn simulate(
         &self,
@@ -87,7 +88,7 @@ impl<'s> Job<'s> {
         };
         let label = contender.map_or_else(|| self.scenario.mixture(), Contender::to_string);
         let name = label.replace([':', '/', ' '], "-");
-        // `./mine.ccp` would make a hidden file.
+        // A leading dot, as in `./mine.ccp`, would make a hidden file.
         let name = name.trim_start_matches(['.', '-']);
         let path = folder.join(format!("{name}-{seed}.pcapng"));
         let unwritten = |error: &dyn std::error::Error| Error::PacketLog {
@@ -107,7 +108,7 @@ impl<'s> Job<'s> {
         Ok(result)
     }
 
-    /// Runs it to its end, whoever looks on.
+    /// Runs the simulation to its end, with any tracer.
     fn drive<T: Tracer>(
         &self,
         mut sim: Simulation<T>,
@@ -140,7 +141,7 @@ impl<'s> Job<'s> {
         Ok((result, sim))
     }
 
-    /// Schedules what changes, and sets what hosts are like.
+    /// Schedules the changes of the network and sets the hosts' options.
     pub(super) fn prepare(&self, sim: &mut World) -> Result<(), SimError> {
         for (at, change) in &self.plan.events {
             sim.schedule(*at, change.clone())?;
@@ -189,7 +190,8 @@ impl<'s> Job<'s> {
                     FlowControl::Native(Native::cubic()),
                     Capabilities::default(),
                 ),
-                // The scenario was checked: a workload without an algorithm has a contender.
+                // The check of the scenario guarantees a contender for a workload without an
+                // algorithm.
                 None => return Err(broken("a workload without an algorithm".to_owned())),
             };
             let app = sim
@@ -207,8 +209,8 @@ impl<'s> Job<'s> {
         Ok(parts)
     }
 
-    /// Lets the time pass, with a look at every workload at each step; what was seen, and how long
-    /// it took.
+    /// Advances the time step by step and samples every workload at each step. Returns the samples
+    /// and the time span.
     fn advance<'p, T: Tracer>(
         &self,
         sim: &mut Simulation<T>,
@@ -241,8 +243,7 @@ impl<'s> Job<'s> {
             }
             looks.look(sim, now);
             if over || now >= end {
-                // A scenario without a single flow is over at once, and still divided by its
-                // length.
+                // A scenario without flows ends at once; rates still divide by its length.
                 return Ok((looks, Duration::from_nanos(now.max(1))));
             }
             let next = (now + step).min(end);
@@ -259,11 +260,11 @@ impl<'s> Job<'s> {
         }
     }
 
-    /// What the drawn link did.
+    /// Returns the record of the drawn link.
     fn link(&self, sim: &World, span: Duration) -> LinkRecord {
         let end = Time::ZERO + span;
         let link = sim.link(self.plan.main);
-        // A departure is known when the packet comes: some lie behind the end.
+        // A departure is logged when the packet arrives, so some lie after the end.
         let inside = sim
             .crossings(self.plan.main)
             .iter()
@@ -347,8 +348,8 @@ impl<'s> Job<'s> {
         }
     }
 
-    /// Mean time that packets that count waited at the drawn link before their own transmission
-    /// began, µs, where its rate is steady.
+    /// Returns the mean waiting time at the drawn link before a packet's transmission, µs, after
+    /// the warm-up; `None` if the link's rate varies.
     fn waited_mean_us(&self, link: &LinkRecord) -> Option<f64> {
         let changes = |change: &(Time, NetworkChange)| matches!(&change.1, NetworkChange::Line(link, _) if *link == self.plan.main);
         let LineSpec::Constant(rate) = self.plan.network.spec(self.plan.main)?.line else {
@@ -364,7 +365,7 @@ impl<'s> Job<'s> {
         Distribution::new(waited).mean()
     }
 
-    /// Bytes that a link could carry between two times.
+    /// Returns the bytes that a link could carry between two times.
     fn could_carry(&self, link: LinkId, from: Duration, to: Duration) -> f64 {
         let Some(spec) = self.plan.network.spec(link) else {
             return 0.0;
@@ -401,7 +402,7 @@ impl<'s> Job<'s> {
     }
 }
 
-/// Checks every algorithm that the scenario names.
+/// Checks that every algorithm of the scenario exists.
 fn check(scenario: &Scenario, registry: &Registry) -> Result<(), Error> {
     for contender in scenario.controls() {
         match contender {
@@ -414,7 +415,7 @@ fn check(scenario: &Scenario, registry: &Registry) -> Result<(), Error> {
     Ok(())
 }
 
-/// Retransmission timeouts of the compared workloads' connections.
+/// Returns the number of retransmission timeouts on connections of compared workloads.
 fn timeouts(sim: &World, parts: &[WorkloadPart]) -> u64 {
     let ours = |app| parts.iter().any(|part| part.app == app && part.compared);
     let views = sim.flows().filter_map(|flow| sim.flow(flow));
@@ -424,7 +425,7 @@ fn timeouts(sim: &World, parts: &[WorkloadPart]) -> u64 {
         .sum()
 }
 
-/// What second loops of the compared flows did.
+/// Returns the sum of the second loops' statistics over the compared flows.
 fn second_loop(sim: &World, parts: &[WorkloadPart]) -> SecondLoop {
     let ours = |app| {
         parts
@@ -439,12 +440,12 @@ fn second_loop(sim: &World, parts: &[WorkloadPart]) -> SecondLoop {
     SecondLoop::of(loops.iter().map(|(sent, _)| sent))
 }
 
-/// The congestion controls of a run: agents are made once for each algorithm.
+/// Congestion controls of a run. Each algorithm has one agent.
 pub(super) struct RunControls<'j> {
     job: &'j Job<'j>,
     contender: Option<&'j Contender>,
     agents: Vec<(Contender, AgentId)>,
-    /// Those that steer bundles: these can do less than a connection, and their agents are told so.
+    /// Agents of bundles, which are created with the smaller set of capabilities that bundles have.
     box_agents: Vec<(Contender, AgentId)>,
 }
 
@@ -458,7 +459,7 @@ impl<'j> RunControls<'j> {
         }
     }
 
-    /// The control of a workload's connections.
+    /// Returns the control of a workload's connections.
     fn of(&mut self, sim: &mut World, which: &'j Contender) -> Result<FlowControl, Error> {
         match which {
             Contender::Native { name } => Ok(FlowControl::Native(transport::native(name)?)),
@@ -469,7 +470,7 @@ impl<'j> RunControls<'j> {
         }
     }
 
-    /// The agent of one of ccplane's algorithms.
+    /// Returns the agent of one of ccplane's algorithms, and creates it if needed.
     fn agent(
         &mut self,
         sim: &mut World,
@@ -509,7 +510,7 @@ impl<'j> RunControls<'j> {
         Ok(id)
     }
 
-    /// Who steers a bundle; `None`: nobody, it stays open.
+    /// Returns the agent of a bundle; `None` leaves the bundle open.
     pub(super) fn of_bundle(
         &mut self,
         sim: &mut World,
@@ -524,7 +525,7 @@ impl<'j> RunControls<'j> {
         }
     }
 
-    /// A sentence on every algorithm whose callbacks raised.
+    /// Returns a sentence for every algorithm whose callbacks raised an exception.
     fn raised(&self, sim: &World) -> Vec<String> {
         let agents = self.agents.iter().chain(&self.box_agents);
         let counted = agents.filter_map(|(contender, agent)| {
@@ -543,7 +544,7 @@ impl<'j> RunControls<'j> {
             .collect()
     }
 
-    /// What the contender's algorithm heard of these flows.
+    /// Returns the log of the reports that the contender's algorithm received from these flows.
     fn heard(&self, sim: &World, flows: &[FlowId]) -> Option<ReportLog> {
         let contender = self.contender?;
         let mut agents = self.agents.iter().chain(&self.box_agents);
@@ -553,7 +554,7 @@ impl<'j> RunControls<'j> {
     }
 }
 
-/// What should not happen; who ran with which seed is added where it is known.
+/// Creates an internal error; the caller adds contender and seed.
 pub fn broken(what: String) -> Error {
     Error::Broken {
         contender: String::new(),
@@ -563,7 +564,7 @@ pub fn broken(what: String) -> Error {
     }
 }
 
-/// Wall time of a run, for the result. A browser's core has no clock.
+/// Stopwatch for the wall time of a run. There is no clock in a browser.
 struct Stopwatch(#[cfg(not(target_family = "wasm"))] std::time::Instant);
 
 #[cfg(not(target_family = "wasm"))]

@@ -1,4 +1,4 @@
-//! A scenario's time stamps in a simulation: every host has a clock of its own.
+//! Time stamp errors in a simulation; every host has its own clock.
 
 use ccplane_sim::{JitterShape, NodeId, SimError, StampModel, World};
 use rand_pcg::Pcg64;
@@ -6,11 +6,11 @@ use rand_pcg::rand_core::Rng;
 
 use crate::scenario::{self, StampErrors};
 
-/// The stream of random numbers that clocks are drawn from.
+/// Random number stream of clock errors.
 const CLOCK_STREAM: u128 = 0x63_6c6f_636b << 32;
 
-/// Gives these hosts such stamps; whose clock is which follows from the simulation's seed and the
-/// host alone.
+/// Sets the time stamp errors of these hosts. A host's clock depends only on the simulation's seed
+/// and the host.
 pub fn put_stamps(
     stamps: &StampErrors,
     sim: &mut World,
@@ -18,7 +18,7 @@ pub fn put_stamps(
 ) -> Result<(), SimError> {
     for host in hosts {
         let mut draw = Pcg64::new(u128::from(sim.seed()), CLOCK_STREAM + host.index() as u128);
-        // From -1 to 1.
+        // Uniform from -1 to 1.
         let mut drawn = || (draw.next_u64() >> 11) as f64 / (1_u64 << 52) as f64 - 1.0;
         let model = StampModel {
             jitter: stamps.jitter,
