@@ -1,4 +1,5 @@
-//! The tests of the crate in one binary; `behaviour` and `golden`, which take long, have their own.
+//! Tests of the crate in one binary. `behaviour` and `golden` are slow and have binaries of their
+//! own.
 
 mod common;
 

@@ -1,12 +1,12 @@
-//! BBR's behaviour in the simulator, as its authors and its critics describe it. Each test says
-//! whose claim it holds.
+//! BBR in the simulator, compared with the claims of its authors and of independent studies. Each
+//! test cites its source.
 
 use ccplane_lab::result::ContenderResult;
 
 use crate::common::{PAYLOAD, delay, goodput, simulate_one};
 
-/// The standard link, 96 Mbit/s and 20 ms; `more` are settings of the link, `others` workloads
-/// beside the contender's.
+/// Runs one contender on the standard link, 96 Mbit/s and 20 ms. `more` are settings of the link,
+/// `others` additional workloads.
 fn run(contender: &str, seconds: u64, more: &str, flows: usize, others: &str) -> ContenderResult {
     simulate_one(
         contender,
@@ -25,7 +25,7 @@ bulk = {{ flows = {flows} }}
 
 const CUBIC: &str = "[[workload]]\nname = \"cross\"\nalgorithm = \"native:cubic\"\nbulk = {}";
 
-/// The contender's share of what it and one Cubic flow get.
+/// Returns the contender's share of its own goodput plus that of one Cubic flow.
 fn share_beside_cubic(contender: &str, queue: &str) -> f64 {
     let c = run(contender, 60, &format!("queue = \"{queue}\""), 1, CUBIC);
     let all = PAYLOAD * c.figures.utilisation;
@@ -34,9 +34,9 @@ fn share_beside_cubic(contender: &str, queue: &str) -> f64 {
     share
 }
 
-/// The BBR of ns-3-dev (1406464) on this link with 1 BDP of buffer, the first 5 s of 60 left out:
-/// 88.3 Mbit/s of goodput, 95.4 % of the link, 4.2 ms of queue on average, 450 drops. Linux' own
-/// BBR there, through the emulator: 90.5 Mbit/s, 458 drops.
+/// References for this link with a buffer of 1 BDP, without the first 5 s of 60: ns-3-dev's BBR
+/// (1406464) has 88.3 Mbit/s of goodput, 95.4 % utilisation, a mean queueing delay of 4.2 ms and
+/// 450 drops. Linux's BBR through the emulator has 90.5 Mbit/s and 458 drops.
 #[test]
 fn alone_it_fills_the_link_with_a_short_queue() {
     let c = run("bbr", 60, "queue = \"droptail:1bdp\"", 1, "");
@@ -56,8 +56,8 @@ fn alone_it_fills_the_link_with_a_short_queue() {
     assert!((0.1..5.0).contains(&ms), "{ms}");
 }
 
-/// Cardwell and others, "BBR: Congestion-Based Congestion Control" (2016): a buffer that is too
-/// large does not fill.
+/// Cardwell and others, "BBR: Congestion-Based Congestion Control" (2016): BBR does not fill an
+/// oversized buffer.
 #[test]
 fn a_deep_buffer_stays_nearly_empty() {
     for contender in ["bbr", "bbr3"] {
@@ -72,7 +72,7 @@ fn a_deep_buffer_stays_nearly_empty() {
 }
 
 /// The same paper, section "Detecting bandwidth and RTT": every 10 s the window falls to four
-/// segments for 200 ms. In version 3 to half a BDP (draft-ietf-ccwg-bbr, "ProbeRTT").
+/// segments for 200 ms. Version 3 falls to half a BDP (draft-ietf-ccwg-bbr, "ProbeRTT").
 #[test]
 fn the_rtt_is_probed_every_ten_seconds() {
     for (contender, least, most) in [("bbr", 2.0, 4.0), ("bbr3", 60.0, 100.0)] {
@@ -112,8 +112,8 @@ fn two_flows_share() {
 
 /// Hock, Bless and Zitterbart, "Experimental Evaluation of BBR Congestion Control" (ICNP 2017), and
 /// Ware and others, "Modeling BBR's Interactions with Loss-Based Congestion Control" (IMC 2019): in
-/// a buffer below 1 BDP version 1 takes more than its share from Cubic. Version 3 was made to take
-/// less (draft-ietf-ccwg-bbr, "Bandwidth Probing and Coexistence with Reno/CUBIC").
+/// a buffer below 1 BDP, version 1 takes more than its share from Cubic. Version 3 is designed to
+/// take less (draft-ietf-ccwg-bbr, "Bandwidth Probing and Coexistence with Reno/CUBIC").
 #[test]
 fn in_a_shallow_buffer_version_1_takes_more_than_its_share_from_cubic_and_version_3_less_than_that()
 {
@@ -125,10 +125,11 @@ fn in_a_shallow_buffer_version_1_takes_more_than_its_share_from_cubic_and_versio
     assert!(three < one, "{three} {one}");
 }
 
-/// Cardwell and others (2016), figure 8: loss at random up to the gain of a probe costs version 1
-/// little, and Cubic nearly everything. Version 3 follows each round's losses down until its next
-/// probe (draft-ietf-ccwg-bbr, "Design Considerations for Choosing Constant Parameters": by (1 -
-/// loss) a round and more, for 63 rounds here); at 1 % it keeps more than half.
+/// Cardwell and others (2016), figure 8: random loss up to the gain of a probe costs version 1
+/// little, and Cubic nearly everything. Version 3 reduces its bandwidth with each round's losses
+/// until its next probe (draft-ietf-ccwg-bbr, "Design Considerations for Choosing Constant
+/// Parameters": by at least a factor of 1 - loss per round, for 63 rounds here). At 1 % it keeps
+/// more than half.
 #[test]
 fn random_loss_costs_version_1_little_and_version_3_less_than_cubic() {
     let use_of = |contender: &str, loss: &str| {
@@ -145,8 +146,9 @@ fn random_loss_costs_version_1_little_and_version_3_less_than_cubic() {
     assert!(cubic < 0.15, "{cubic}");
 }
 
-/// When the path becomes slower the bandwidth is forgotten after ten rounds, in version 3 after two
-/// probes. When it becomes faster the new bandwidth is found (Cardwell and others, 2016, figure 3).
+/// When the path becomes slower, version 1 forgets the old bandwidth after ten rounds and version 3
+/// after two probes. When it becomes faster, both find the new bandwidth (Cardwell and others,
+/// 2016, figure 3).
 #[test]
 fn the_bandwidth_follows_the_link() {
     let event = |at: u64, rate: u64| {
@@ -162,13 +164,13 @@ fn the_bandwidth_follows_the_link() {
         );
         println!("  {contender}: {slow:.2} Mbit/s with {delay:.2} ms, then {fast:.2}");
         assert!(slow > 21.24, "{contender}: {slow}");
-        // Four times as long as on the fast link; full, the queue would be 80 ms.
+        // The RTT is four times that on the fast link. A full queue would take 80 ms.
         assert!(delay < 50.0, "{contender}: {delay}");
         assert!(fast > 82.06, "{contender}: {fast}");
     }
 }
 
-/// The first rule of the house: the same seed, the same bytes.
+/// Simulations are reproducible: the same seed gives the same bytes.
 #[test]
 fn the_same_run_twice_is_the_same() {
     let goodputs = |_| {

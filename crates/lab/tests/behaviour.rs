@@ -1,9 +1,10 @@
-//! Every built-in algorithm alone on the standard link, round by round: the table is a snapshot,
-//! the picture in the book is what the simulator gives. A new algorithm is picked up by its name.
+//! Every built-in algorithm alone on the standard link, round by round. The tables are snapshots,
+//! and the charts of the documentation must match the simulator's output. New algorithms are
+//! included automatically.
 //!
-//! After a change of behaviour that is meant: `INSTA_UPDATE=always cargo test -p ccplane-lab --test
-//! behaviour` for the tables, `cargo run --release -p ccplane-lab --example algorithm_pictures` for
-//! the pictures; the diff is the review.
+//! After an intended change of behaviour, `INSTA_UPDATE=always cargo test -p ccplane-lab --test
+//! behaviour` updates the tables and `cargo run --release -p ccplane-lab --example
+//! algorithm_pictures` updates the charts. Review the diff.
 
 use std::fs;
 use std::path::Path;
@@ -33,7 +34,7 @@ fn every_algorithm_does_what_it_did() {
         settings.set_description(format!("{name} alone on 96mbit, 20ms, 1bdp"));
         settings.set_omit_expression(true);
         settings.bind(|| {
-            // Every difference is reported before the first one fails the test.
+            // Collects all differences before the test fails.
             let _ = std::panic::catch_unwind(|| insta::assert_snapshot!(name, table))
                 .map_err(|_| differing.push(format!("the snapshot of {name}")));
         });

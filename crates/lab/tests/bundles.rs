@@ -1,4 +1,4 @@
-//! A site whose box paces what it sends: where its queue stands, in the simulator.
+//! Bundles in the simulator: the location of the queue, classes, and policers.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use crate::common::simulate;
 #[test]
 fn the_queue_moves_from_the_network_into_the_box() {
     let shipped = Scenario::find(Path::new("22-bundle")).expect("it is shipped");
-    // Before the cross traffic comes.
+    // Ends before the cross traffic starts.
     let text = shipped
         .text
         .replace("duration = \"60s\"", "duration = \"12s\"");
@@ -39,8 +39,7 @@ fn the_queue_moves_from_the_network_into_the_box() {
     );
     assert!(paced.box_queue_ms > Some(5.0), "{paced:?}");
     assert!(ours.figures.goodput_mbit > 0.97 * native.figures.goodput_mbit);
-    // What waits in the box is scheduled there: whoever sends little does not wait for who sends
-    // much.
+    // The sendbox schedules its queue, so small transfers do not wait behind large ones.
     let small = |c: &ccplane_lab::result::ContenderResult| {
         let completions = c.figures.completions.as_ref().expect("messages end");
         completions
@@ -61,7 +60,7 @@ fn the_queue_moves_from_the_network_into_the_box() {
     assert_eq!(samples.len(), 601, "a look each 20 ms");
 }
 
-/// The scenario with which docs/gateway.md opens.
+/// First scenario of docs/gateway.md.
 #[test]
 fn an_upload_through_a_gateway_does_not_delay_pings() {
     let result = simulate(include_str!("../../../examples/gateway/uplink.toml"));
@@ -83,7 +82,7 @@ fn an_upload_through_a_gateway_does_not_delay_pings() {
     );
 }
 
-/// A bundle with a FIFO, four flows that last in the lower band and messages in the higher, with
+/// Bundle with a FIFO: four flows without end in the lower band, messages in the higher band, and
 /// these classes.
 const CLASSES: &str = r#"
 contenders = ["bundler"]
@@ -156,8 +155,8 @@ fn a_high_class_does_not_wait_for_a_low_one() {
     );
 }
 
-/// A site with more to send than a policer lets pass: on a fast link, where nothing ever waits, and
-/// behind a bottleneck of its own, whose queue comes and goes with the policer's burst.
+/// Site that exceeds the rate of a policer: on a fast link without queueing, and behind a
+/// bottleneck whose queue follows the policer's bursts.
 const POLICED: &str = r#"
 contenders = ["bundler", "bundler:law=basic", "native:cubic"]
 duration = "30s"

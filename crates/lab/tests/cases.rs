@@ -1,5 +1,5 @@
-//! Inputs that once gave a wrong result: the scenarios of `tests/cases` with the bounds of
-//! `expectations.toml`.
+//! Regression tests for inputs that once gave a wrong result: the scenarios of `tests/cases` with
+//! the bounds of `expectations.toml`.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -59,7 +59,7 @@ fn simulate(scenario: &str) -> RunResult {
     .unwrap()
 }
 
-/// The named value of a contender's run, in the unit of its name.
+/// Returns a metric of a contender's run, in the unit of its name.
 fn metric(result: &ContenderResult, name: &str) -> f64 {
     let figures = &result.figures;
     match name {
@@ -81,7 +81,7 @@ fn metric(result: &ContenderResult, name: &str) -> f64 {
         "first_ssthresh_packets" => {
             let samples = result.series.flows.iter().flatten();
             let thresholds = samples.map(|sample| sample.tcp.ssthresh);
-            // Unlimited before the first exit from slow start.
+            // ssthresh is infinite before the first exit from slow start.
             thresholds
                 .filter(|&packets| packets < 1 << 30)
                 .find(|&packets| packets > 0)
@@ -92,7 +92,8 @@ fn metric(result: &ContenderResult, name: &str) -> f64 {
     }
 }
 
-/// The longest stall of in-order delivery of any flow, to within the scenario's `sample`.
+/// Returns the longest stall of in-order delivery of any flow, with the resolution of the
+/// scenario's `sample`.
 fn longest_stall_s(result: &ContenderResult) -> f64 {
     let flows = result.series.flows.iter();
     let stalls = flows
@@ -147,7 +148,7 @@ fn every_case_is_within_its_bounds() {
     assert!(outside.is_empty(), "{}", outside.join("\n"));
 }
 
-/// A scenario without an expectation proves nothing.
+/// A scenario without an expectation would test nothing.
 #[test]
 fn every_scenario_has_an_expectation() {
     let text = fs::read_to_string(folder().join("expectations.toml")).unwrap();

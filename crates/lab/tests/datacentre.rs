@@ -1,17 +1,17 @@
-//! DCTCP, Swift, TIMELY and DX where they belong: links of 10 to 100 Gbit/s, RTTs of 20 to 100 µs,
-//! an agent that is 20 µs away (the simulator's default). And DCTCP on kernel TCP, with ECN agreed
-//! on, over an emulated link that marks.
+//! DCTCP, Swift, TIMELY and DX in data-centre networks: links of 10 to 100 Gbit/s, RTTs of 20 to
+//! 100 µs, and an agent delay of 20 µs (the simulator's default). Also DCTCP on kernel TCP, with
+//! ECN negotiated, over an emulated link that marks.
 
 use ccplane_lab::result::ContenderResult;
 
 use crate::common::simulate;
 
-/// A packet on the wire, bits.
+/// Size of a packet on the wire, bits.
 const PACKET: f64 = 1500.0 * 8.0;
-/// RTT of the empty path, µs.
+/// Base RTT, µs.
 const BASE: f64 = 20.0;
 
-/// `flows` between two hosts over one link, for `millis`.
+/// Runs `flows` between two hosts over one link for `millis`.
 fn link(
     contenders: &str,
     gbit: u32,
@@ -29,7 +29,8 @@ fn link(
     .contenders
 }
 
-/// `senders` to one receiver as in scenarios/07-dctcp.toml; `bulk` is what each sends.
+/// Runs `senders` to one receiver as in scenarios/07-dctcp.toml; `bulk` is the traffic of each
+/// sender.
 fn incast(
     contenders: &str,
     senders: u32,
@@ -46,8 +47,8 @@ fn incast(
     .contenders
 }
 
-/// Mean throughput in Gbit/s and queueing delay in µs of the last two thirds of a run: flows have
-/// found their rates.
+/// Returns the mean throughput in Gbit/s and queueing delay in µs over the last two thirds of a
+/// run, when the flows have converged.
 fn settled(c: &ContenderResult) -> (f64, f64) {
     let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len().max(1) as f64;
     let (rates, delays) = (&c.series.throughput_mbit, &c.series.delay_ms);
@@ -72,7 +73,7 @@ fn within(what: &str, value: f64, expected: f64, percent: f64) {
     );
 }
 
-/// The transport's native DCTCP is the reference.
+/// The reference is the transport's native DCTCP.
 #[test]
 fn steered_dctcp_has_the_throughput_and_the_queue_of_the_native_one() {
     let contenders = r#""native:dctcp", "dctcp""#;
@@ -97,7 +98,7 @@ fn steered_dctcp_has_the_throughput_and_the_queue_of_the_native_one() {
     }
 }
 
-/// K = 65 packets are 78 µs at 10 Gbit/s (RFC 8257, 3.1: the queue stands about the threshold).
+/// K = 65 packets take 78 µs at 10 Gbit/s. The queue stays near the threshold (RFC 8257, 3.1).
 #[test]
 fn dctcp_keeps_the_queue_at_the_threshold_and_the_link_full() {
     for flows in [1, 4, 16] {
@@ -112,8 +113,8 @@ fn dctcp_keeps_the_queue_at_the_threshold_and_the_link_full() {
     }
 }
 
-/// 40 senders of 64 kB at once, and a buffer that holds their initial windows: nothing is lost,
-/// nobody waits for a timeout.
+/// 40 senders of 64 kB at the same time, with a buffer for their initial windows: there is no loss
+/// and no timeout.
 #[test]
 fn an_incast_of_forty_ends_without_a_timeout() {
     let run = incast(r#""dctcp""#, 40, "ecn:65p:800p", "bytes = \"64kB\"", "");
@@ -136,7 +137,7 @@ fn an_incast_of_forty_ends_without_a_timeout() {
     );
 }
 
-/// RFC 8257, 3.4 and 3.5: growth and losses are conventional TCP's.
+/// RFC 8257, 3.4 and 3.5: window growth and loss reaction are those of conventional TCP.
 #[test]
 fn without_ecn_dctcp_is_reno() {
     let run = incast(r#""reno", "dctcp""#, 2, "droptail:150p", "", "ecn = false");
@@ -151,9 +152,9 @@ fn without_ecn_dctcp_is_reno() {
     );
 }
 
-/// The RTT at which `flows` share a link under Swift's target with these parameters, µs: the
-/// target's own formula, written once more, at the window that this RTT and the flow's share of the
-/// link make.
+/// Returns the equilibrium RTT, µs, of `flows` that share a link under Swift's target delay with
+/// these parameters. It solves the formula of the target for the window given by this RTT and the
+/// flow's share of the link.
 fn swift_rests(gbit: f64, flows: f64) -> f64 {
     let alpha = 100.0 / (1.0 / 0.1_f64.sqrt() - 0.1);
     let target = |rtt: f64| {
@@ -190,8 +191,8 @@ fn swift_holds_its_target_with_one_ten_and_a_hundred_flows() {
             if window > 2.0 {
                 within(&what, rtt, expected, 12.0);
             } else {
-                // Below a packet an ACK adds a whole one (algorithm 1): the window doubles an RTT,
-                // and halves.
+                // Below one packet, an ACK adds a whole packet (algorithm 1), so the window
+                // alternates between doubling per RTT and halving.
                 assert!(
                     (0.9..1.8).contains(&(rtt / expected)),
                     "{what}: {rtt} instead of {expected}"
@@ -202,8 +203,8 @@ fn swift_holds_its_target_with_one_ten_and_a_hundred_flows() {
     }
 }
 
-/// T_low and T_high are 50 and 500 µs here. Below T_low the rate grows and above T_high it falls
-/// whatever the gradient is.
+/// T_low and T_high are 50 and 500 µs here. The rate grows below T_low and falls above T_high,
+/// independently of the gradient.
 #[test]
 fn timely_stays_below_its_upper_threshold_and_uses_the_link() {
     for (gbit, delta) in [(10, 10), (25, 25), (100, 100)] {
@@ -218,8 +219,8 @@ fn timely_stays_below_its_upper_threshold_and_uses_the_link() {
     }
 }
 
-/// Zhu et al. (CoNEXT 2016), 4.3: at the fixed point the gradient is 0, the weight 1/2, and so the
-/// error δ/(β·R).
+/// Zhu et al. (CoNEXT 2016), 4.3: at the fixed point the gradient is 0 and the weight 1/2, so the
+/// error is δ/(β·R).
 #[test]
 fn patched_timely_rests_where_its_authors_say() {
     for (gbit, flows) in [(10, 10), (25, 10), (100, 40)] {
@@ -238,8 +239,8 @@ fn patched_timely_rests_where_its_authors_say() {
     }
 }
 
-/// Senders of DX at one link: share of it that is used, and what packets wait beyond their own
-/// transmission, in packets.
+/// Runs DX senders over one bottleneck. Returns the utilisation, the mean queueing delay minus a
+/// packet's own transmission, in packets, and Jain's index.
 fn dx(parameters: &str, rate_mbit: u32, rtt: &str, senders: u32, millis: u32) -> (f64, f64, f64) {
     let run = simulate(&format!(
         "contenders = [\"dx{parameters}\"]\nduration = \"{millis}ms\"\nsample = \"1ms\"\n\
@@ -257,9 +258,9 @@ fn dx(parameters: &str, rate_mbit: u32, rtt: &str, senders: u32, millis: u32) ->
     )
 }
 
-/// Slide 24: three senders whose windows of 20 packets fill the path; the packet more of each makes
-/// a queue of three, which the next decision takes back: the link is full all the time. 60 packets
-/// of 1.2 µs are 72 µs.
+/// Slide 24: the windows of 20 packets of three senders fill the path. One more packet per sender
+/// makes a queue of three, which the next decision removes, so the link stays full. 60 packets of
+/// 1.2 µs are 72 µs.
 #[test]
 fn dx_goes_from_21_packets_back_to_20_and_the_link_stays_full() {
     let run = simulate(
@@ -282,8 +283,8 @@ fn dx_goes_from_21_packets_back_to_20_and_the_link_stays_full() {
     assert!((19.5..21.0).contains(&mean), "{mean}");
 }
 
-/// Queues of a few packets, where DCTCP's stands at its threshold, at 1 and at 10 Gbit/s. The
-/// headroom is a sixteenth of 100 µs, half a packet at the one and five packets at the other, or a
+/// DX's queue is a few packets at 1 and at 10 Gbit/s; DCTCP's is at its threshold. The headroom is
+/// a sixteenth of 100 µs (half a packet at 1 Gbit/s, five packets at 10 Gbit/s), at least one
 /// packet.
 #[test]
 fn dx_fills_the_link_with_a_queue_of_packets() {
@@ -306,17 +307,17 @@ fn dx_fills_the_link_with_a_queue_of_packets() {
     }
 }
 
-/// The shares of a path of two packets among thirty are paces. Windows of a packet are a queue of
-/// 28 packets, DCTCP's of two packets one of 58; DX's flows know too little of the time of a packet
-/// there, and leave 33.
+/// Thirty flows share a path of two packets, so their windows are below one packet and DX paces.
+/// With windows of one packet the queue would be 28 packets, with DCTCP's two packets 58. DX's
+/// flows estimate a packet's time too coarsely here, and leave 33.
 #[test]
 fn dx_paces_windows_below_a_packet() {
     let (share, queue, _) = dx("", 100, "200us", 30, 3_000);
     assert!(share > 0.95 && queue < 35.0, "{share}, {queue}");
 }
 
-/// Jitter as of hardware stamps. A packet's time that is the least of what it makes of it differs
-/// from flow to flow, and so do their headrooms and shares.
+/// Jitter of hardware time stamps. The estimate of a packet's time is a minimum that differs
+/// between flows, and so do their headrooms and shares.
 #[test]
 fn dx_is_fair_where_stamps_are_as_of_hardware() {
     for senders in [2, 10, 30] {
@@ -331,7 +332,8 @@ fn dx_is_fair_where_stamps_are_as_of_hardware() {
     }
 }
 
-/// Without stamps: longer queues, as RTTs count microseconds, and the link in use all the same.
+/// Without time stamps, queues are longer since RTTs have a resolution of 1 µs; the link is still
+/// used.
 #[test]
 fn dx_by_rtt_fills_the_link_too() {
     for (senders, used, most) in [(2, 0.90, 8.0), (10, 0.95, 15.0), (30, 0.95, 30.0)] {

@@ -1,12 +1,12 @@
-//! What is known of delay-based algorithms, in the simulator: small queues alone, what becomes of
-//! them beside Cubic. The standard link: 96 Mbit/s, 20 ms, a drop-tail queue of one BDP (160
-//! packets, 20 ms).
+//! Delay-based algorithms in the simulator, compared with the literature: short queues alone, and
+//! competition with Cubic. The standard link has 96 Mbit/s, 20 ms, and a drop-tail queue of one BDP
+//! (160 packets, 20 ms).
 
 use ccplane_lab::result::ContenderResult;
 
 use crate::common::{PAYLOAD, simulate_one};
 
-/// One contender on a dumbbell, with these workloads.
+/// Runs one contender on a dumbbell with these workloads.
 fn dumbbell(contender: &str, seconds: u32, link: &str, workloads: &str) -> ContenderResult {
     simulate_one(
         contender,
@@ -25,8 +25,9 @@ fn beside(other: &str) -> String {
 }
 
 /// Brakmo and Peterson 1995, section 4.3: α to β segments in the queue, 0.25 to 0.5 ms here. Arun
-/// and Balakrishnan 2018, section 3: a queue that goes between none and 2.5/δ packets, 0.6 ms. In
-/// the median: how Linux' Vegas leaves slow start costs it seconds of a longer queue.
+/// and Balakrishnan 2018, section 3: a queue between zero and 2.5/δ packets, 0.6 ms. These hold in
+/// the median, since Vegas, as in Linux, leaves slow start with a queue that takes seconds to
+/// drain.
 #[test]
 fn vegas_and_copa_keep_the_queue_small_alone_at_full_utilisation() {
     for name in ["vegas", "copa:mode=default", "copa"] {
@@ -41,17 +42,17 @@ fn vegas_and_copa_keep_the_queue_small_alone_at_full_utilisation() {
     }
 }
 
-/// Mo, La, Anantharam, Walrand, "Analysis and Comparison of TCP Reno and Vegas", INFOCOM 1999; RFC
-/// 9743 asks of every newcomer what it does beside Cubic.
+/// Mo, La, Anantharam, Walrand, "Analysis and Comparison of TCP Reno and Vegas", INFOCOM 1999. RFC
+/// 9743 requires every new algorithm to be evaluated in competition with Cubic.
 #[test]
 fn vegas_starves_beside_cubic() {
     let f = dumbbell("vegas", 60, STANDARD, &beside("native:cubic")).figures;
     assert!(f.goodput_mbit < 0.1 * PAYLOAD, "{} Mbit/s", f.goodput_mbit);
 }
 
-/// Long and fast paths, where a velocity passes the aim by what it moves in a round trip; their
-/// abstract promises long ones. A buffer of a third of a BDP as well: slow start overflows it once,
-/// and the losses of one round trip count once.
+/// Long and fast paths, on which Copa's velocity overshoots the target by one RTT's change; the
+/// paper's abstract claims support for long paths. Also a buffer of 0.3 BDP: slow start overflows
+/// it once, and all losses of one round trip count once.
 #[test]
 fn copa_settles_on_long_and_fast_paths_and_in_small_buffers() {
     let paths = [
@@ -79,7 +80,7 @@ fn copa_settles_on_long_and_fast_paths_and_in_small_buffers() {
     }
 }
 
-/// Arun and Balakrishnan 2018, section 2.2 and figure 9 there.
+/// Arun and Balakrishnan 2018, section 2.2 and its figure 9.
 #[test]
 fn copa_competes_with_cubic_only_in_its_auto_mode() {
     let share = |name| {
@@ -93,8 +94,8 @@ fn copa_competes_with_cubic_only_in_its_auto_mode() {
     assert!((0.25..0.75).contains(&auto), "{auto}");
 }
 
-/// Section 2.3 there: flows of one δ have one rate; several of them still empty the queue, so that
-/// none competes.
+/// Section 2.3 of the same paper: flows with the same δ have the same rate. Several of them still
+/// empty the queue, so none switches to competitive mode.
 #[test]
 fn copa_flows_share_fairly_with_a_small_queue() {
     for mode in ["copa", "copa:mode=default"] {
@@ -111,8 +112,8 @@ fn copa_flows_share_fairly_with_a_small_queue() {
     }
 }
 
-/// Flows that take each other for buffer-fillers would queue until a loss, which a deep buffer puts
-/// off.
+/// Flows that mistake each other for buffer-filling flows would fill the queue until a loss, which
+/// comes late in a deep buffer.
 #[test]
 fn copa_flows_do_not_compete_with_each_other_in_a_deep_buffer() {
     let link = "rate = \"96mbit\"\nrtt = \"20ms\"\nqueue = \"droptail:5bdp\"";
@@ -120,11 +121,11 @@ fn copa_flows_do_not_compete_with_each_other_in_a_deep_buffer() {
     assert!(f.delay_p50_ms < 5.0 && f.jain.unwrap() > 0.95, "{f:?}");
 }
 
-/// The draft's abstract and section 4.4: yields to others; a slowdown costs a tenth of the capacity
-/// at most.
+/// LEDBAT++ draft, abstract and section 4.4: it yields to other traffic, and a slowdown costs at
+/// most a tenth of the capacity.
 #[test]
 fn ledbat_plus_plus_fills_the_link_alone_and_yields_to_cubic() {
-    // A queue in which 60 ms of delay find room.
+    // The queue must be able to hold 60 ms of delay.
     let link = "rate = \"96mbit\"\nrtt = \"20ms\"\nqueue = \"droptail:6bdp\"";
     let alone = dumbbell("ledbat++", 60, link, ONE_FLOW).figures;
     assert!(alone.utilisation > 0.85, "{}", alone.utilisation);
@@ -137,7 +138,7 @@ fn ledbat_plus_plus_fills_the_link_alone_and_yields_to_cubic() {
     );
 }
 
-/// The point of slowdowns (section 4.4): a newcomer measures the true base delay, and the first
+/// Purpose of slowdowns (section 4.4): a later flow measures the true base delay, so the first flow
 /// does not starve.
 #[test]
 fn ledbat_plus_plus_has_no_advantage_for_the_latecomer() {
@@ -149,11 +150,11 @@ fn ledbat_plus_plus_has_no_advantage_for_the_latecomer() {
 
 #[test]
 fn a_constant_rate_is_that_rate() {
-    let f = dumbbell("constant:rate=48mbit", 10, STANDARD, ONE_FLOW).figures;
-    // A rate is one of payload.
+    let f = dumbbell("constant:rate=48mbit", 10, STANDARD, ONE).figures;
+    // The rate is that of the payload.
     assert!((47.5..48.1).contains(&f.goodput_mbit), "{}", f.goodput_mbit);
     assert!(f.delay_p99_ms < 1.0 && f.queue_drops == 0, "{f:?}");
-    // A window of half a BDP.
-    let f = dumbbell("constant:cwnd=80p", 10, STANDARD, ONE_FLOW).figures;
+    // The window is half a BDP.
+    let f = dumbbell("constant:cwnd=80p", 10, STANDARD, ONE).figures;
     assert!((45.0..47.0).contains(&f.goodput_mbit), "{}", f.goodput_mbit);
 }

@@ -1,5 +1,5 @@
-//! `evaluate` against what the literature says of known algorithms, and its own promises: the same
-//! bytes on any number of threads, also after an interruption.
+//! `evaluate` compared with the literature on known algorithms. Its results are the same on any
+//! number of threads and after an interruption.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -42,7 +42,7 @@ fn verdict(evaluation: &Evaluation, question: &str) -> Verdict {
     answer.verdict
 }
 
-/// A figure of a place, or of the whole question, where the place is "".
+/// Returns a value of a place, or of the whole question if the place is "".
 fn figure(evaluation: &Evaluation, question: &str, place: &str, name: &str) -> f64 {
     let mut answers = evaluation
         .answers
@@ -65,13 +65,13 @@ fn figure(evaluation: &Evaluation, question: &str, place: &str, name: &str) -> f
 
 #[test]
 fn cubic_shares_with_reno_and_with_itself() {
-    // RFC 9438, 4.3: where Reno does well, as at 20 ms, Cubic has Reno's mean window.
+    // RFC 9438, 4.3: where Reno performs well, as at 20 ms, Cubic has Reno's mean window.
     let cubic = ask("cubic", &["reno", "cubic", "loss"]);
     assert_eq!(verdict(&cubic, "reno"), Verdict::Pass);
     assert_eq!(verdict(&cubic, "cubic"), Verdict::Pass);
-    // RFC 9438, 5.2: its response function is never below Reno's. As Linux has it, it is where
-    // windows are of a few segments, which the least window of two cuts: 0.53 of a segment a round
-    // trip with nothing left of what 0.7 keeps.
+    // RFC 9438, 5.2: Cubic's response function is never below Reno's. That of Linux is, for windows
+    // of a few segments, because of the minimum window of two: 0.53 segments per RTT once nothing
+    // is left of what a factor of 0.7 keeps.
     assert_eq!(verdict(&cubic, "loss"), Verdict::Caution);
     let standard = ask("cubic:friendly=rfc9438", &["loss"]);
     assert_eq!(verdict(&standard, "loss"), Verdict::Pass);
@@ -79,7 +79,7 @@ fn cubic_shares_with_reno_and_with_itself() {
 
 #[test]
 fn cubic_fills_any_buffer() {
-    // RFC 9743, 5.1.2, says so of Reno and Cubic.
+    // RFC 9743, 5.1.2, states this of Reno and Cubic.
     let cubic = ask("cubic", &["bufferbloat"]);
     assert_eq!(verdict(&cubic, "bufferbloat"), Verdict::Caution);
     assert!(figure(&cubic, "bufferbloat", "10bdp", "delay_mean_ms") > 60.0);
@@ -92,15 +92,15 @@ fn bbr_takes_more_than_its_share_from_cubic_in_a_shallow_buffer() {
     let bbr = ask("bbr", &["cubic", "shallow-buffer"]);
     assert_eq!(verdict(&bbr, "cubic"), Verdict::Fail);
     assert!(figure(&bbr, "cubic", "0.5bdp", "share") > 0.7);
-    // RFC 9743, 5.1.3: it "failed this requirement", lasting loss of several flows in less than 1.5
-    // BDP.
+    // RFC 9743, 5.1.3: BBR "failed this requirement" because of persistent loss with several flows
+    // in less than 1.5 BDP.
     assert_eq!(verdict(&bbr, "shallow-buffer"), Verdict::Fail);
 }
 
 #[test]
 fn vegas_starves_beside_cubic_and_keeps_no_queue_alone() {
     // Mo, La, Anantharam, Walrand: Analysis and Comparison of TCP Reno and Vegas, INFOCOM 1999:
-    // Vegas yields to whoever fills the buffer; it does not harm them.
+    // Vegas yields to buffer-filling flows and does not harm them.
     let vegas = ask("vegas", &["cubic"]);
     assert_eq!(verdict(&vegas, "cubic"), Verdict::Caution);
     assert!(
@@ -108,7 +108,8 @@ fn vegas_starves_beside_cubic_and_keeps_no_queue_alone() {
             && figure(&vegas, "cubic", "", "least_kept_share") > 1.0
     );
     // Brakmo, O'Malley, Peterson, SIGCOMM 1994: between alpha and beta packets in the queue, 2 to
-    // 4. In full: what slow start leaves in ten BDP goes at a packet a round trip.
+    // 4. This needs the full length, since the queue that slow start leaves in ten BDP drains at
+    // one packet per RTT.
     let thorough = Options {
         quick: false,
         ..options("vegas", &["bufferbloat"])
@@ -129,8 +130,8 @@ fn copa_keeps_the_queue_small_alone() {
 
 #[test]
 fn dctcp_keeps_the_link_full_and_the_queue_at_the_threshold() {
-    // Alizadeh et al.: DCTCP, SIGCOMM 2010, section 4.1: full throughput with a queue around K,
-    // here 27 packets: 3.4 ms.
+    // Alizadeh et al.: DCTCP, SIGCOMM 2010, section 4.1: full throughput with a queue near K, here
+    // 27 packets or 3.4 ms.
     let dctcp = ask("dctcp", &["aqm"]);
     verdict(&dctcp, "aqm");
     assert!(figure(&dctcp, "aqm", "threshold", "goodput_mbit") > 85.0);
@@ -176,7 +177,7 @@ fn threads_and_interruptions_change_nothing() {
     let one = both(&with(1, None, &Quiet).unwrap());
     assert_eq!(one, both(&with(3, None, &Quiet).unwrap()));
 
-    /// Stops after so many looks.
+    /// Cancels the work after 4,000 checks.
     struct Stopping(AtomicUsize);
     impl Progress for Stopping {
         fn cancelled(&self) -> bool {
@@ -190,7 +191,7 @@ fn threads_and_interruptions_change_nothing() {
     );
     let kept = std::fs::read_dir(&parts).unwrap().count();
     assert!(kept > 0, "finished runs are kept");
-    // A kept run is used again: one with another result than the run's own shows.
+    // Cached runs are used again; a wrong result in the cache would show here.
     assert_eq!(one, both(&with(2, Some(&parts), &Quiet).unwrap()));
     assert!(std::fs::read_dir(&parts).unwrap().count() > kept);
     std::fs::remove_dir_all(&parts).unwrap();

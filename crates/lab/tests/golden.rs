@@ -1,8 +1,8 @@
-//! The shipped scenarios and the examples of docs/scenarios.md: each runs, and gives the same
-//! result as ever.
+//! The shipped scenarios and the examples of docs/scenarios.md: each runs, and its result is
+//! unchanged.
 //!
-//! A digest that changes means that simulations changed. Where that is meant,
-//! `CCPLANE_GOLDEN=write` renews the file.
+//! A changed digest means that simulations have changed. After an intended change,
+//! `CCPLANE_GOLDEN=write` updates the file.
 
 mod common;
 
@@ -44,7 +44,7 @@ fn digest(scenario: &Scenario, threads: usize) -> String {
     result.digest.unwrap()
 }
 
-/// The digests of the shipped scenarios, as the file has them.
+/// Returns the digests of the shipped scenarios, in the format of the file.
 fn digests(threads: usize) -> String {
     let folder = root().join("scenarios");
     let mut files: Vec<PathBuf> = fs::read_dir(&folder)

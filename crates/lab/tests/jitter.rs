@@ -1,21 +1,21 @@
-//! A gateway on a path with jitter keeps the line full and the queue short, in the simulator.
-//! `papers/own/jitter.toml` has the whole matrix.
+//! A gateway on a path with jitter keeps the link full and the queue short, in the simulator.
+//! `papers/own/jitter.toml` has the full matrix.
 
 use ccplane_lab::result::ContenderResult;
 
 use crate::common::simulate;
 
-/// Part of the goodput without a box that the gateway has to leave.
+/// Minimum goodput with the gateway, as a share of the goodput without it.
 const GOODPUT: f64 = 0.85;
 
-/// A call of 2 Mbit/s, and a download from 8 s on over 48 Mbit/s with this delay and jitter each
-/// way, ms.
+/// Returns a scenario with a call of 2 Mbit/s, and a download from 8 s on, over 48 Mbit/s with this
+/// one-way delay and jitter, ms.
 fn scenario(delay: u32, jitter: u32) -> String {
     let path = format!("delay = \"{delay}ms\", jitter = \"{jitter}ms\"");
     include_str!("jitter.toml").replace("delay = \"20ms\", jitter = \"5ms\"", &path)
 }
 
-/// Goodput of the download, Mbit/s.
+/// Returns the goodput of the download, Mbit/s.
 fn download(result: &ContenderResult) -> f64 {
     let samples = result.series.flow(1);
     samples.last().map_or(0, |sample| sample.received) as f64 * 8.0 / 1e6 / 20.0

@@ -1,10 +1,11 @@
-//! Nimbus in the simulator: what its paper promises, on simulated links.
+//! Nimbus in the simulator, compared with the claims of its paper.
 
 use ccplane_lab::result::ContenderResult;
 
 use crate::common::{PAYLOAD, delay, simulate_one};
 
-/// 96 Mbit/s, 50 ms, two BDP of buffer: the paper's link. `more`: what else is in the scenario.
+/// Runs on the paper's link: 96 Mbit/s, 50 ms, a buffer of two BDP. `more` is added to the
+/// scenario.
 fn run(contender: &str, seconds: u32, more: &str) -> ContenderResult {
     run_on(contender, seconds, "droptail:2bdp", more)
 }
@@ -20,18 +21,18 @@ fn run_on(contender: &str, seconds: u32, queue: &str, more: &str) -> ContenderRe
     )
 }
 
-/// Of the first flow, Mbit/s between two seconds.
+/// Returns the first flow's goodput between two times in s, Mbit/s.
 fn goodput(result: &ContenderResult, from: f64, to: f64) -> f64 {
     crate::common::goodput(result, 0, from, to)
 }
 
 const CUBIC: &str = "[[workload]]\nname = \"cross\"\nfrom = \"left2\"\nto = \"right2\"\nalgorithm = \"native:cubic\"\n";
 
-/// BasicDelay's target: a quarter of 50 ms.
+/// Target delay of BasicDelay: a quarter of 50 ms.
 const TARGET_MS: f64 = 12.5;
-/// Mean queue at rest. The law aims at the least RTT of 10 ms, and the mean is up to a tenth above
-/// it.
-const IDLE_TIMES: std::ops::Range<f64> = 0.85 * TARGET_MS..1.1 * TARGET_MS;
+/// Range of the mean queueing delay at rest. The law targets the minimum RTT of 10 ms, and the mean
+/// is up to a tenth above it.
+const RESTS: std::ops::Range<f64> = 0.85 * TARGET_MS..1.1 * TARGET_MS;
 
 #[test]
 fn alone_it_fills_the_link_and_keeps_the_queue_short() {
@@ -46,8 +47,8 @@ fn alone_it_fills_the_link_and_keeps_the_queue_short() {
 #[test]
 fn it_competes_with_cubic_within_seconds_and_stops_when_it_has_gone() {
     let cross = |start| format!("{CUBIC}start = \"{start}\"\nstop = \"40s\"\nbulk = {{}}\n");
-    // The pulse's phase at the start of the other flow decides who wins the first seconds. From 5 s
-    // after it, the share is a fair one in each phase: a third to two thirds.
+    // The pulse's phase at the start of the other flow determines the first seconds. From 5 s on,
+    // the share is fair in each phase: a third to two thirds.
     for start in ["15s", "15.03s", "15.06s"] {
         let mbit = goodput(&run("nimbus", 40, &cross(start)), 20.0, 40.0);
         assert!(
@@ -58,12 +59,12 @@ fn it_competes_with_cubic_within_seconds_and_stops_when_it_has_gone() {
     let result = run("nimbus", 55, &cross("15s"));
     // It competes by filling the queue, as Cubic does.
     assert!(delay(&result, 25.0, 40.0) > 3.0 * TARGET_MS);
-    // And then no more.
+    // Afterwards it returns to delay mode.
     assert!(goodput(&result, 45.0, 55.0) > 0.98 * PAYLOAD);
     let mean = delay(&result, 45.0, 55.0);
     assert!(IDLE_TIMES.contains(&mean), "{mean} ms");
 
-    // Without the switch it would have starved: so much for why there is one.
+    // Without mode switching it starves.
     let starved = run("nimbus:competitive=off", 40, &cross("15s"));
     assert!(goodput(&starved, 20.0, 40.0) < PAYLOAD / 6.0);
 }
@@ -90,7 +91,8 @@ fn a_capacity_that_changes_is_known_after_some_seconds() {
                   [[event]]\nat = \"35s\"\nlink = \"bottleneck\"\nrate = \"96mbit\"\n";
     let result = run("nimbus", 55, events);
     assert!(goodput(&result, 25.0, 35.0) > 0.98 * PAYLOAD / 2.0);
-    // With the old capacity it would have taken itself for a competitor, and filled the queue.
+    // With the old estimate of the capacity it would detect its own traffic as elastic and fill the
+    // queue.
     let mean = delay(&result, 27.0, 35.0);
     assert!(IDLE_TIMES.contains(&mean), "{mean} ms");
     assert!(goodput(&result, 45.0, 55.0) > 0.98 * PAYLOAD);
@@ -115,7 +117,7 @@ fn a_buffer_shorter_than_its_target_is_not_filled_for_ever() {
     let result = run_on("nimbus", 20, "droptail:0.1bdp", "");
     let f = &result.figures;
     assert!(goodput(&result, 5.0, 20.0) > 0.8 * PAYLOAD, "{f:?}");
-    // The law alone would lose a seventh: 0.8 (1 - S/R) = -0.125.
+    // Without a limit the law would lose a seventh: 0.8 (1 - S/R) = -0.125.
     let lost = f.queue_drops as f64 * 1448.0 * 8.0 / 1e6 / 20.0 / goodput(&result, 0.0, 20.0);
     assert!(lost < 0.05, "{lost}");
 }

@@ -1,6 +1,6 @@
-//! No algorithm fills a link that delivers nothing: between a retransmission timeout and the next
-//! delivery, one segment is in flight (RFC 5681, 3.1), whatever window the algorithm computes or
-//! its agent sets.
+//! No algorithm sends more than one segment into an outage: between a retransmission timeout and
+//! the next delivery one segment is in flight (RFC 5681, 3.1), whatever window the algorithm or its
+//! agent sets.
 
 use std::sync::Arc;
 
@@ -24,11 +24,10 @@ struct Outage {
     length_ms: u64,
 }
 
-/// Segments sent during an outage, apart from those of the round trip in which it began, and
-/// timeouts.
+/// Behaviour of a flow during an outage, after the RTT in which it begins.
 #[derive(Debug)]
 struct Course {
-    /// Most segments in flight between a timeout and the next delivery.
+    /// Maximum number of segments in flight between a timeout and the next delivery.
     in_flight: u32,
     timeouts: u16,
     delivered_after: bool,
@@ -109,7 +108,8 @@ fn check(name: &str, outage: Outage) {
     );
 }
 
-/// Every algorithm of the registry that runs on single connections, and those of the transport.
+/// Returns every algorithm of the registry that runs on single connections, and those of the
+/// transport.
 fn names() -> Vec<String> {
     let registry = Registry::builtin();
     let steered = registry

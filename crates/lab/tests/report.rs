@@ -1,5 +1,4 @@
-//! The page and the files from made-up records: structure, safety of what is put in,
-//! self-containment.
+//! Report page and result files from synthetic records: structure, escaping, self-containment.
 
 use ccplane_lab::result::{
     Audit, Columns, ContenderMetrics, ContenderResult, EachRun, EmulatorAudit, FlowFigures,
@@ -8,8 +7,8 @@ use ccplane_lab::result::{
 use ccplane_lab::{report, table};
 use ccplane_report::Provenance;
 
-/// A sawtooth between `low` and `high` segments with a period of `period` s, and what it does to a
-/// 96 Mbit/s link.
+/// Returns a sawtooth between `low` and `high` segments with a period of `period` s, and the
+/// matching throughput and delay of a 96 Mbit/s link.
 fn contender(algorithm: &str, native: bool, flows: usize, period: f64) -> ContenderResult {
     let label = if native {
         format!("native:{algorithm}")
@@ -184,8 +183,8 @@ fn the_page_has_every_part_and_needs_nothing_else() {
     );
 }
 
-/// Values along the lines of the pictures whose title ends so: the line's name, and each value with
-/// its place.
+/// Returns the lines of the charts whose title ends with `title`: the name of each line, and its
+/// points.
 fn lines(page: &str, title: &str) -> Vec<(String, Vec<(f64, f64)>)> {
     let between = |text: &str, before: &str, after: &str| -> String {
         let (_, rest) = text.split_once(before).unwrap();
@@ -235,11 +234,11 @@ fn the_pictures_show_what_was_measured() {
     assert!(near(windows[0].1[0], 0.0, 165.0), "{:?}", windows[0].1[0]);
     let throughput = &lines(&page, "throughput, Mbit/s")[0].1;
     assert_eq!(throughput.len(), 750);
-    // A mean over five bins: 60, 95.2, 95, 94.8 and 96.
+    // The mean over five bins: 60, 95.2, 95, 94.8 and 96.
     assert!(near(throughput[5], 0.11, 88.2), "{:?}", throughput[5]);
     assert_eq!(lines(&page, "queueing delay, ms")[0].1.len(), 750);
     let shares = &lines(&page, "bins by throughput, %")[0].1;
-    // The four bins of the start are left of the edge, and counted.
+    // The four bins of the start are beyond the left edge but counted.
     assert!(
         shares[0].0 > 90.0 && (shares[0].1 - 0.533).abs() < 0.02,
         "{:?}",
@@ -262,7 +261,7 @@ fn several_flows_get_jain_and_their_own_table() {
         )
         .is_empty()
     );
-    // 11.4 MB/s, as the samples say: 91.2 Mbit/s in every bin of 100 ms.
+    // The samples have 11.4 MB/s: 91.2 Mbit/s in every bin of 100 ms.
     let (name, values) = &goodput[2];
     assert_eq!((name.as_str(), values.len()), ("reno 3", 150));
     assert!(
@@ -305,7 +304,7 @@ fn the_table_names_every_contender_and_leaves_out_what_says_nothing() {
     assert!(table::of_run(&result(2)).text().contains("Jain"));
 }
 
-/// The same made of five repeats.
+/// Returns the same result with five repeats.
 fn repeated() -> RunResult {
     let mut result = result(1);
     result.setup.repeats = Some(5);
@@ -362,7 +361,7 @@ fn repeats_on_real_packets_have_intervals_that_are_called_so() {
     ] {
         assert!(page.contains(part), "no {part:?} in the page");
     }
-    // Two pictures of four boxes, each with a run beyond its whiskers.
+    // Two charts of four boxes, each with a run beyond its whiskers.
     assert_eq!(page.matches("style=\"stroke-width: 3\"").count(), 8);
     assert_eq!(page.matches("r=\"2.5\"").count(), 8);
     let json = serde_json::to_value(&result).unwrap();

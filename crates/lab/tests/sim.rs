@@ -1,4 +1,4 @@
-//! Scenarios end to end in the simulator: figures as theory has them, the same bytes each time.
+//! Scenarios end to end in the simulator: metrics that agree with theory, and reproducible bytes.
 
 use ccplane_agent::{Algorithm, Control, FlowInfo, Programs, Report, box_algorithm};
 use ccplane_algorithms::{AlgorithmDoc, Registry};
@@ -29,14 +29,14 @@ fn a_dumbbell_is_filled_and_its_queue_stays_within_its_limit() {
     assert_eq!(result.contenders.len(), 3);
     for c in &result.contenders {
         let f = &c.figures;
-        // 96 Mbit/s are 92.7 of payload: 1448 of 1500 bytes.
+        // 96 Mbit/s carry 92.7 Mbit/s of payload: 1448 of 1500 bytes.
         assert!((80.0..92.7).contains(&f.goodput_mbit), "{}: {f:?}", c.label);
         assert!(
             f.utilisation > 0.9 && f.utilisation <= 1.0,
             "{}: {f:?}",
             c.label
         );
-        // A queue of one BDP: 20 ms, and the packet's own time.
+        // A queue of one BDP takes 20 ms, plus the packet's own transmission.
         assert!(
             f.delay_mean_ms > 1.0 && f.delay_p99_ms <= 20.2,
             "{}: {f:?}",
@@ -129,8 +129,8 @@ fn a_route_changes_in_time() {
     let [short, long] = result.contenders[0].figures.links.as_slice() else {
         panic!("two links are asked for")
     };
-    // Each link is in use for two of the four seconds. What is lost or delayed when the path
-    // changes is small compared with that.
+    // Each link is in use for two of the four seconds; losses and delays at the change are small in
+    // comparison.
     assert!(
         (0.45..=0.5).contains(&short.utilisation.unwrap()),
         "{short:?}"
@@ -141,7 +141,7 @@ fn a_route_changes_in_time() {
     );
 }
 
-/// One contender on 96 Mbit/s and 20 ms, whatever it sends.
+/// Runs one contender on 96 Mbit/s and 20 ms, with these settings and workloads.
 fn on_the_link(top: &str, rest: &str) -> ContenderResult {
     let text = format!(
         "contenders = [\"native:cubic\"]\n{top}\n[topology.dumbbell]\nrate = \"96mbit\"\nrtt = \"20ms\"\n{rest}"
@@ -167,7 +167,7 @@ fn a_run_ends_with_its_last_flow() {
     };
     assert_eq!(ends(&whole).len(), 2);
     assert_eq!(ends(&done), ends(&whole));
-    // 1.01 MB in all, and the time counts until the last of them came.
+    // 1.01 MB in total; the run ends with the arrival of the last byte.
     let last = *ends(&done).iter().max().unwrap() as f64 / 1e9;
     assert!((0.1..5.0).contains(&last), "{last}");
     let mbit = 1.01 * 8.0 / last;
@@ -182,10 +182,10 @@ fn a_run_ends_with_its_last_flow() {
             && done.figures.utilisation <= 1.0
     );
     let bins = done.series.throughput_mbit.len() as f64 * done.series.bin_ns as f64 / 1e9;
-    // A bin that is not whole is left out.
+    // An incomplete bin is dropped.
     assert!((last - 0.021..=last).contains(&bins), "{bins} {last}");
-    // Where they do not end in time, the duration is the limit, and the figures say what is
-    // missing.
+    // If the flows do not end in time, the duration is the limit, and the result counts the
+    // unfinished ones.
     let limited = on_the_link("duration = \"60ms\"\nuntil = \"flows done\"", workloads);
     let completions = limited.figures.completions.unwrap();
     assert_eq!(
@@ -210,15 +210,15 @@ fn messages_wait_for_their_connection_and_are_told_with_it() {
         (300, 0)
     );
     for message in all {
-        // On its way it took at least half a round trip, and its bytes at the link's rate.
+        // Delivery takes at least half an RTT plus the bytes at the link's rate.
         assert!(
             message.took_ns - message.waited_ns >= 10_000_000 + 8_333_333,
             "{message:?}"
         );
         assert_eq!(message.bytes, 100_000);
     }
-    // Two connections that share the link are busy for a good part of the time: some wait, most do
-    // not.
+    // The two connections that share the link are busy for a good part of the time: some messages
+    // wait, most do not.
     let waited = all.iter().filter(|message| message.waited_ns > 0).count();
     assert!((10..290).contains(&waited), "{waited}");
     let span = all.iter().map(|m| m.started_ns + m.took_ns).max().unwrap() as f64 / 1e9;
@@ -227,8 +227,8 @@ fn messages_wait_for_their_connection_and_are_told_with_it() {
         "{:?}",
         c.figures
     );
-    // The same, each the answer to a request: it takes the way back longer and began as much
-    // earlier, and what it takes alone is a round trip and its bytes as before.
+    // With requests, each message starts half an RTT earlier and takes that much longer. Its
+    // completion time on an idle path is still one RTT plus its bytes.
     let requested = on_the_link(
         "duration = \"100s\"\nuntil = \"flows done\"",
         "[transport]\nrestart_after_idle = false\n[[workload]]\n\
@@ -246,7 +246,7 @@ fn messages_wait_for_their_connection_and_are_told_with_it() {
             (message.waited_ns, message.alone_ns)
         );
     }
-    // With more of them nobody waits.
+    // With more connections no message waits.
     let c = on_the_link(
         "duration = \"100s\"\nuntil = \"flows done\"",
         "[[workload]]\nmessages = { connections = 64, rate = \"30mbit\", sizes = { fixed = \"100kB\" }, count = 300 }",
@@ -257,7 +257,7 @@ fn messages_wait_for_their_connection_and_are_told_with_it() {
             .iter()
             .all(|message| message.waited_ns == 0)
     );
-    // A run that ends while some wait says how many.
+    // A run that ends while messages wait counts them as unfinished.
     let c = on_the_link(
         "duration = \"2s\"",
         "[[workload]]\nmessages = { rate = \"200mbit\", sizes = { fixed = \"100kB\" } }",
@@ -274,7 +274,7 @@ fn messages_wait_for_their_connection_and_are_told_with_it() {
 
 #[test]
 fn the_transport_does_as_the_scenario_says() {
-    // The first packet of the handshake is lost; the second one is sent after the initial timeout.
+    // The first packet of the handshake is lost; the second is sent after the initial timeout.
     let lost = |transport: &str| {
         let c = on_the_link(
             "duration = \"10s\"",
@@ -287,7 +287,7 @@ fn the_transport_does_as_the_scenario_says() {
     };
     assert!((1.0..1.1).contains(&lost("")), "{}", lost(""));
     assert!((3.0..3.1).contains(&lost("initial_rto = \"3s\"")));
-    // Acknowledgements are a packet each.
+    // Each acknowledgement is one packet.
     let acks = |transport: &str| {
         let c = on_the_link(
             "duration = \"5s\"",
@@ -341,7 +341,7 @@ fn what_is_of_a_higher_band_takes_the_link() {
     );
 }
 
-/// A scenario that was not read from a file was not checked by its reader.
+/// A scenario that is built in memory skips the checks of the file reader.
 #[test]
 fn a_trace_without_flows_is_refused() {
     let mut scenario = scenario(DUMBBELL);
@@ -383,7 +383,7 @@ bulk = {}
         "{}",
         setup.rate_mbit
     );
-    // A long queue keeps it busy, silent or not.
+    // The long queue keeps the link busy in spite of its silences.
     assert!(
         c.figures.utilisation > 0.9 && c.figures.delay_p95_ms > 50.0,
         "{:?}",
@@ -415,7 +415,7 @@ links = ["bottleneck", "reverse"]
     let c = &result.contenders[0];
     let completions = c.figures.completions.as_ref().unwrap();
     let all = completions.classes.last().unwrap();
-    // 30 Mbit/s of 21,025 bytes on average: 178 a second.
+    // 30 Mbit/s with a mean size of 21,025 bytes are 178 flows per second.
     assert!((2500..4500).contains(&all.flows), "{completions:?}");
     assert!(
         all.slowdown_p50 > 1.0 && all.slowdown_p99 >= all.slowdown_p50,
@@ -429,7 +429,7 @@ links = ["bottleneck", "reverse"]
             .sum::<u64>(),
         all.flows
     );
-    // Cross traffic is nobody's goodput.
+    // Cross traffic does not count as goodput.
     assert!(
         c.figures.goodput_mbit < 45.0 && c.figures.flows.is_empty(),
         "{:?}",
@@ -466,7 +466,7 @@ fn every_other_workload_runs() {
             assert_eq!(c.figures.completions.is_some(), finite, "{kind}");
         }
     }
-    // Datagrams alone have nobody to compare.
+    // Datagrams alone have no contender to compare.
     let result = simulate(&DUMBBELL.replace("\"10s\"", "\"2s\"").replace(
         "[[workload]]",
         "[[workload]]\ndatagrams = { rate = \"48mbit\", poisson = true }\n[[workload]]",
@@ -495,7 +495,7 @@ fn events_change_the_link() {
         (88.0..96.1).contains(&before) && (40.0..48.1).contains(&after),
         "{before} {after}"
     );
-    // What the link could carry is counted with the event.
+    // The link's capacity includes the event.
     assert!(
         c.figures.utilisation > 0.85 && c.figures.utilisation <= 1.0,
         "{}",
@@ -657,7 +657,7 @@ fn algorithms_that_do_not_exist_are_refused() {
     assert!(with("renoo").contains("reno"));
 }
 
-/// An algorithm with a mistake: it cannot count beyond four reports.
+/// Algorithm with a defect: it panics after four reports.
 struct Mistaken;
 
 impl Algorithm for Mistaken {
@@ -694,7 +694,7 @@ const MISTAKEN: AlgorithmDoc = AlgorithmDoc {
 fn a_panic_names_the_seed_and_the_command_that_repeats_it() {
     let registry = Registry::builtin().add(MISTAKEN, |_| Ok(box_algorithm(Mistaken)));
     let scenario = scenario(&DUMBBELL.replace("\"reno\", ", "\"mistaken\", "));
-    // Whichever thread is first to fail: it is the first run in order that is told.
+    // Every thread count reports the first failing run in order.
     for threads in [1, 2] {
         let error = run_in(
             &Sim::default(),
@@ -756,8 +756,8 @@ fn a_contender_that_fails_costs_the_others_nothing() {
     }
 }
 
-/// A link that strips markings: the sender finds that its second loop's packets come in class 0,
-/// and stops.
+/// A link that clears the class marking: the sender detects that the second loop's packets arrive
+/// in class 0, and stops it.
 #[test]
 fn a_second_loop_is_told_of_with_the_reason_why_it_stopped() {
     let text = |strip: &str| {
@@ -833,7 +833,7 @@ bulk = {{ bytes = "20MB" }}
         stripped.sent_bytes < kept.sent_bytes,
         "{stripped:?} {kept:?}"
     );
-    // Two seeds of a path without chance: twice as much, the same share of what was received.
+    // Two seeds of a deterministic path: twice the bytes, the same share of the received bytes.
     let twice = text("").replace("duration =", "seeds = \"1..2\"\nduration =");
     let (twice, both) = of(&simulate(&twice));
     assert_eq!(
@@ -847,13 +847,13 @@ bulk = {{ bytes = "20MB" }}
             .and_then(|row| row.split_whitespace().nth(2).map(str::to_owned))
     };
     assert_eq!(share(&both), share(&table));
-    // And without a second loop there is nothing to tell.
+    // Without a second loop there is nothing to report.
     let off = simulate(&text("").replace("rc3 = true", ""));
     assert!(off.contenders[0].figures.second_loop.is_none());
     assert_eq!(ccplane_lab::table::of_second_loops(&off), None);
 }
 
-/// Cubic into 10 Mbit/s and 20 ms, with these lines in `[transport]`.
+/// Returns a scenario with Cubic on 10 Mbit/s and 20 ms, with these lines in `[transport]`.
 fn concealing(transport: &str) -> String {
     format!(
         "contenders = [\"native:cubic\", \"bbr\"]\nduration = \"5s\"\n[topology.dumbbell]\nrate = \"10mbit\"\n\
@@ -871,7 +871,7 @@ fn a_receiver_that_conceals_losses_is_disconnected_where_it_has_to_prove_receipt
         "conceal_losses = \"right*\"\nproof_of_receipt = true",
     ));
     for (concealed, proved) in concealed.contenders.iter().zip(&proved.contenders) {
-        // The link carries 4,200 packets in the five seconds.
+        // The link carries 4,200 packets in five seconds.
         assert!(
             drops(concealed) > 4_200,
             "{}: {} drops",

@@ -1,5 +1,5 @@
-//! The shipped algorithms that are texts, beside those of the same law that an agent steers: the
-//! same goodput and the same queue.
+//! Shipped program files, compared with the same algorithms in Rust that an agent controls: equal
+//! goodput and queue.
 
 use std::path::Path;
 
@@ -9,11 +9,11 @@ use ccplane_lab::scenario::Scenario;
 use ccplane_lab::{Quiet, RunOptions, Sim, run};
 use ccplane_lang::{ProgramLimits, TextAlgorithm, compile};
 
-/// Goodput and delay may differ by so much: the agent's answers are of the last report, the text's
-/// of this ACK.
+/// Allowed relative difference of goodput and delay: the agent answers the previous report, a
+/// program file the current ACK.
 const MARGIN: f64 = 0.03;
 
-/// Each contender's figures, on this link.
+/// Returns each contender's metrics on this link.
 fn figures(contenders: [&str; 2], link: &str) -> Vec<ContenderMetrics> {
     let registry = Registry::builtin().with_files(|path| {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../algorithms/text");
@@ -40,8 +40,8 @@ fn figures(contenders: [&str; 2], link: &str) -> Vec<ContenderMetrics> {
         .collect()
 }
 
-/// Of a queue of few packets, one more or less is all the same: Vegas rests wherever in its band it
-/// comes to.
+/// Compares two contenders. In a short queue a difference of one packet is allowed, since Vegas may
+/// rest anywhere within its band.
 fn alike(contenders: [&str; 2], (link, packet_ms): (&str, f64)) {
     let figures = figures(contenders, link);
     let [text, rust] = figures.as_slice() else {
@@ -61,7 +61,7 @@ fn alike(contenders: [&str; 2], (link, packet_ms): (&str, f64)) {
     );
 }
 
-/// Links, and the time of a packet of 1500 bytes on each, ms.
+/// Links, each with the transmission time of a packet of 1500 bytes, ms.
 const CLEAN: (&str, f64) = (
     "rate = \"24mbit\"\nrtt = \"40ms\"\nqueue = \"droptail:1bdp\"",
     0.5,
@@ -118,8 +118,8 @@ fn bbr() {
     }
 }
 
-/// The first text that the documentation shows, on the default link of `ccplane run` and on a
-/// longer one.
+/// First program file of the documentation, on the default link of `ccplane run` and on a longer
+/// one.
 #[test]
 fn the_first_text_of_the_documentation_fills_the_link() {
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/text-algorithms.md");

@@ -1,4 +1,4 @@
-//! PCC Vivace in the simulator: what its paper promises, on simulated links.
+//! PCC Vivace in the simulator, compared with the claims of its paper.
 
 use ccplane_lab::result::ContenderResult;
 
@@ -20,7 +20,7 @@ fn alone_it_fills_nine_tenths_of_the_link_and_no_queue() {
     let mbit = goodput(&result, 0, 2.0, 20.0);
     assert!(mbit > 0.9 * PAYLOAD, "{mbit}");
     assert!(result.figures.delay_mean_ms < 3.0, "{:?}", result.figures);
-    // Where only losses cost it fills the queue, and more of the link.
+    // If only losses reduce the utility, it fills the queue and more of the link.
     let loss = run("vivace:utility=loss", 20, LINK, "bulk = {}");
     assert!(goodput(&loss, 0, 2.0, 20.0) > 0.97 * PAYLOAD);
     assert!(loss.figures.delay_mean_ms > 10.0, "{:?}", loss.figures);
@@ -39,7 +39,7 @@ fn a_percent_of_random_loss_does_not_hurt() {
     let lossy = format!("{LINK}\nloss = \"1%\"");
     let mbit = goodput(&run("vivace", 30, &lossy, "bulk = {}"), 0, 5.0, 30.0);
     assert!(mbit > 0.8 * PAYLOAD, "{mbit}");
-    // What it does to Cubic.
+    // Cubic on the same link, for comparison.
     let cubic = goodput(&run("native:cubic", 30, &lossy, "bulk = {}"), 0, 5.0, 30.0);
     assert!(cubic < 0.25 * PAYLOAD, "{cubic}");
 }

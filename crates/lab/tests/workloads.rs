@@ -1,4 +1,4 @@
-//! Several workloads beside each other: everybody is in the table, the files and the page.
+//! Several workloads in one run: all of them are in the table, the files and the page.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,8 +9,8 @@ use ccplane_report::Provenance;
 
 use crate::common::simulate;
 
-/// Two flows of the contender, native Cubic and a late flow of Reno beside them, requests of the
-/// contender whose responses share the bottleneck, a web of Cubic's, and datagrams.
+/// Two flows of the contender, native Cubic, a late flow of Reno, requests of the contender that
+/// share the bottleneck, finite flows of Cubic, and datagrams.
 const MIXED: &str = r#"
 title = "Everyone"
 contenders = ["copa", "native:cubic"]
@@ -98,7 +98,8 @@ fn everybody_is_in_the_figures() {
         let compared: Vec<bool> = c.workloads.iter().map(|w| w.compared).collect();
         assert_eq!(compared, [true, false, false, true, false, false]);
 
-        // What the contender has is what its workloads have; shares are of all.
+        // The contender's goodput is the sum over its workloads; shares are relative to all
+        // workloads.
         let sum = bulk.totals.goodput_mbit + requests.totals.goodput_mbit;
         assert!(
             near(c.figures.goodput_mbit, sum),
@@ -108,7 +109,7 @@ fn everybody_is_in_the_figures() {
         let shares: f64 = c.workloads.iter().map(|w| w.totals.share).sum();
         assert!(near(shares, 1.0), "{shares}");
         let all: f64 = c.workloads.iter().map(|w| w.totals.goodput_mbit).sum();
-        // 48 Mbit/s, of which headers take a part.
+        // 48 Mbit/s minus headers.
         assert!((35.0..48.0).contains(&all), "{all}");
 
         assert_eq!(
@@ -117,7 +118,7 @@ fn everybody_is_in_the_figures() {
         );
         assert_eq!(bulk.totals.retransmissions, Some(c.figures.retransmissions));
         assert_eq!((cross.flows.len(), late.flows.len()), (1, 1));
-        // The late flow had half of the time.
+        // The late flow is active for half of the time.
         assert!(
             late.totals.goodput_mbit > 0.2 && late.totals.goodput_mbit < 24.0,
             "{late:?}"
@@ -153,7 +154,7 @@ fn everybody_is_in_the_figures() {
                 && noise.completions.is_none()
         );
 
-        // By algorithm.
+        // Totals by algorithm.
         let algorithm = |name: Option<&str>| {
             c.algorithms
                 .iter()
@@ -169,8 +170,8 @@ fn everybody_is_in_the_figures() {
         let of_algorithms: f64 = c.algorithms.iter().map(|a| a.totals.goodput_mbit).sum();
         assert!(near(of_algorithms, all) && algorithm(None).workloads == ["noise"]);
 
-        // Flows of others follow the contender's in lists of all; courses end with what was
-        // received.
+        // In combined lists, flows of other workloads follow the contender's. Time series end with
+        // the received bytes.
         assert_eq!((c.series.flows.len(), c.series.others.len()), (2, 2));
         for (w, series) in c.workloads.iter().zip(&c.series.workloads) {
             let (at, bytes) = *series.course.last().unwrap();
@@ -192,7 +193,8 @@ fn everybody_is_in_the_figures() {
     }
 }
 
-/// One workload has no rows and no members of its own: it is the contender.
+/// A single workload has no rows and no members of its own: the contender's metrics are its
+/// metrics.
 #[test]
 fn a_lone_workload_is_told_as_ever() {
     let lone = MIXED
@@ -249,7 +251,7 @@ fn the_files_have_everybody() {
             && copa["workloads"][5].get("algorithm").is_none()
     );
     assert_eq!(copa["algorithms"][1]["workloads"][1], "web");
-    // What is written is what is read again.
+    // The written file can be read again.
     let again: RunResult = {
         let mut whole = serde_json::to_value(&result).unwrap();
         whole["contenders"][0]["workloads"][0]["name"] = "other".into();
@@ -317,7 +319,7 @@ fn the_page_draws_everybody() {
     ] {
         assert!(page.contains(part), "no {part:?} in the page");
     }
-    // A key for every row of the first table, in its order.
+    // The legend has a key for every row of the first table, in the same order.
     let keys: Vec<&str> = page
         .split("</svg>")
         .filter_map(|part| part.split("</button>").next())
@@ -366,7 +368,7 @@ fn means_over_seeds_are_of_workloads_too() {
             "{own} {}",
             c.figures.goodput_mbit
         );
-        // The flows that ended are all seeds'.
+        // The completed flows are those of all seeds.
         let requests = &c.workloads[3];
         let seeds = |seed: u64| {
             c.series.workloads[3]
@@ -475,13 +477,13 @@ fn two_seeds_have_a_range_and_no_interval() {
     assert!(!page(&result).contains("From run to run"));
 }
 
-/// A flow that is through stays for a while to answer late retransmissions. Its program measures
-/// nothing then, and has no timers.
+/// A completed flow remains for a while to answer late retransmissions. Its program measures
+/// nothing then, and its timers do not run.
 #[test]
 fn a_flow_that_is_through_reports_no_more() {
     let short = "duration = \"4s\"\n[topology.dumbbell]\nrate = \"48mbit\"\nrtt = \"20ms\"\n[[workload]]\nbulk = { flows = 1, bytes = \"100kB\" }";
     let cubic = crate::common::simulate_one("cubic", short);
-    // It takes 80 ms, and Cubic reports every 10 ms.
+    // The flow takes 80 ms, and Cubic reports every 10 ms.
     let reports = cubic.host.reports_per_s.expect("it is steered") * 4.0;
     assert!((1.0..40.0).contains(&reports), "{reports} reports");
 }

@@ -1,4 +1,4 @@
-//! A scenario in the simulator, and what tests read in its result.
+//! Helpers: simulation of a scenario, and metrics of its result.
 
 #![allow(dead_code, reason = "no file of tests needs all of it")]
 
@@ -9,7 +9,7 @@ use ccplane_lab::result::{ContenderResult, RunResult};
 use ccplane_lab::scenario::{Scenario, Seeds};
 use ccplane_lab::{Quiet, RunOptions, Sim, run};
 
-/// Payload that a link of 96 Mbit/s carries, Mbit/s: 1448 of 1500 bytes.
+/// Payload rate of a 96 Mbit/s link, Mbit/s: 1448 of 1500 bytes.
 pub const PAYLOAD: f64 = 96.0 * 1448.0 / 1500.0;
 
 pub fn scenario(text: &str) -> Scenario {
@@ -25,7 +25,7 @@ pub fn options(seeds: Seeds, threads: usize) -> RunOptions {
     }
 }
 
-/// All contenders of a scenario, under its seeds.
+/// Runs all contenders of a scenario with its seeds.
 pub fn simulate(text: &str) -> RunResult {
     let scenario = scenario(text);
     let options = options(scenario.seeds, 1);
@@ -39,7 +39,7 @@ pub fn simulate(text: &str) -> RunResult {
     .unwrap()
 }
 
-/// One contender in a scenario that names none; its figures are printed.
+/// Runs one contender in a scenario without contenders, and prints its metrics.
 pub fn simulate_one(contender: &str, scenario: &str) -> ContenderResult {
     let mut result = simulate(&format!("contenders = [{contender:?}]\n{scenario}"));
     let contender = result.contenders.remove(0);
@@ -48,7 +48,7 @@ pub fn simulate_one(contender: &str, scenario: &str) -> ContenderResult {
     contender
 }
 
-/// Mean goodput of a flow between two seconds, Mbit/s.
+/// Returns a flow's mean goodput between two times in s, Mbit/s.
 pub fn goodput(result: &ContenderResult, flow: usize, from: f64, to: f64) -> f64 {
     let samples = &result.series.flows[flow];
     let at = |s: f64| {
@@ -59,7 +59,7 @@ pub fn goodput(result: &ContenderResult, flow: usize, from: f64, to: f64) -> f64
     (at(to) - at(from)) as f64 * 8.0 / 1e6 / (to - from)
 }
 
-/// Mean queueing delay between two seconds, ms.
+/// Returns the mean queueing delay between two times in s, ms.
 pub fn delay(result: &ContenderResult, from: f64, to: f64) -> f64 {
     let bin = |s: f64| (s * 1e9) as usize / result.series.bin_ns as usize;
     let bins = &result.series.delay_ms[bin(from)..bin(to)];
