@@ -1,9 +1,9 @@
 //! Behaviour of an algorithm alone on the standard link, per RTT: a table for comparison and a
 //! chart for the documentation.
 //!
-//! The link is that of CCP's evaluation (96 Mbit/s, 20 ms, a queue of one BDP). The tables are test
-//! snapshots and the charts are files in `docs/algorithms`. Both are simulator output, so a change
-//! of behaviour shows as a diff.
+//! The link is the one of CCP's evaluation (96 Mbit/s, 20 ms, a queue of one BDP). The tables are
+//! test snapshots and the charts are files in `docs/algorithms`. Both are simulator output, so a
+//! change of behaviour shows as a diff.
 
 use std::sync::Arc;
 

@@ -21,8 +21,8 @@ pub enum Carrying<'l> {
     Up(bool),
 }
 
-/// Returns the bytes that a link could carry in `[from, to)` of a run: those of its current line,
-/// and none while it is down. `changes` may be in any order.
+/// Returns the bytes that a link could carry in `[from, to)` of a run. Its line changes with the
+/// run, and it carries nothing while it is down. `changes` may be in any order.
 pub fn could_carry<'l>(
     line: &'l LineSpec,
     changes: impl Iterator<Item = (Duration, Carrying<'l>)>,

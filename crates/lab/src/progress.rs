@@ -11,7 +11,7 @@ pub trait Progress: Sync {
     fn began(&self, _setup: &Setup) {}
     /// The share `_share` of the whole work is done, 0 to 1. `_what` is the latest activity.
     fn advanced(&self, _share: f64, _what: &str) {}
-    /// All contenders of one of several seeds are done. The result is that of a run with this seed
+    /// All contenders of one of several seeds are done. The result equals a run with this seed
     /// only.
     fn seed_done(&self, _seed: u64, _result: RunResult) {}
     /// Returns true to cancel the work.

@@ -261,7 +261,7 @@ impl LinkRecord {
         )
     }
 
-    /// Returns the contender's metrics that come from the link's record.
+    /// Computes the contender's metrics from the link's record.
     fn figures(&self, warm: Duration) -> ContenderMetrics {
         let delays = self.delays(warm);
         let delivered: u64 = self.since(warm).map(|(_, _, bytes)| *bytes).sum();

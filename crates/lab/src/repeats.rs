@@ -274,7 +274,7 @@ fn completed_of(all: &[ContenderResult], at: usize) -> Vec<Completion> {
         .collect()
 }
 
-/// Combines the workloads. The flows are those of the first run.
+/// Combines the workloads. The flows are taken from the first run.
 fn workloads(
     all: &[ContenderResult],
     interval: MeanInterval,

@@ -260,8 +260,8 @@ mod tests {
             .collect();
         let noisy = paired_ratio(&noisy).unwrap();
         let (low, high) = noisy.interval.unwrap();
-        // The logarithm's standard deviation is 0.711, that of a mean of 20 is 0.159; 2.093 of them
-        // cover 95 %.
+        // The standard deviation of a logarithm is 0.711, and of a mean of 20 it is 0.159; 2.093
+        // standard deviations cover 95 %.
         assert!((noisy.value - 1.0).abs() < 1e-9);
         assert!(
             (0.68..0.80).contains(&low) && (1.25..1.47).contains(&high),
@@ -376,7 +376,7 @@ mod tests {
         assert_eq!(distance_within(&native), Some(1.0));
         assert_eq!(distance(&[vec![1.0, 5.0]], &native), Some(0.5));
         assert_eq!(distance(&[], &native), None);
-        // Of twenty equal runs, random choices give the same distance as all choices.
+        // Random choices among twenty equal runs give the same distance as all choices.
         let many = vec![vec![1.0, 2.0, 3.0]; 20];
         assert_eq!(
             (distance(&many, &many), distance_within(&many)),

@@ -25,7 +25,7 @@ bulk = {{ flows = {flows} }}
 
 const CUBIC: &str = "[[workload]]\nname = \"cross\"\nalgorithm = \"native:cubic\"\nbulk = {}";
 
-/// Returns the contender's share of its own goodput plus that of one Cubic flow.
+/// Returns the contender's share of the goodput of itself and one Cubic flow.
 fn share_beside_cubic(contender: &str, queue: &str) -> f64 {
     let c = run(contender, 60, &format!("queue = \"{queue}\""), 1, CUBIC);
     let all = PAYLOAD * c.figures.utilisation;
@@ -35,8 +35,8 @@ fn share_beside_cubic(contender: &str, queue: &str) -> f64 {
 }
 
 /// References for this link with a buffer of 1 BDP, without the first 5 s of 60: ns-3-dev's BBR
-/// (1406464) has 88.3 Mbit/s of goodput, 95.4 % utilisation, a mean queueing delay of 4.2 ms and
-/// 450 drops. Linux's BBR through the emulator has 90.5 Mbit/s and 458 drops.
+/// (1406464) reached 88.3 Mbit/s of goodput with 95.4 % utilisation, a mean queueing delay of 4.2
+/// ms and 450 drops. Linux's BBR through the emulator reached 90.5 Mbit/s with 458 drops.
 #[test]
 fn alone_it_fills_the_link_with_a_short_queue() {
     let c = run("bbr", 60, "queue = \"droptail:1bdp\"", 1, "");

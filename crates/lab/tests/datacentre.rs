@@ -137,7 +137,7 @@ fn an_incast_of_forty_ends_without_a_timeout() {
     );
 }
 
-/// RFC 8257, 3.4 and 3.5: window growth and loss reaction are those of conventional TCP.
+/// RFC 8257, 3.4 and 3.5: window growth and loss reaction are the same as in conventional TCP.
 #[test]
 fn without_ecn_dctcp_is_reno() {
     let run = incast(r#""reno", "dctcp""#, 2, "droptail:150p", "", "ecn = false");

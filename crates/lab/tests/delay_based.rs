@@ -1,6 +1,6 @@
 //! Delay-based algorithms in the simulator, compared with the literature: short queues alone, and
-//! competition with Cubic. The standard link has 96 Mbit/s, 20 ms, and a drop-tail queue of one BDP
-//! (160 packets, 20 ms).
+//! competition with Cubic. The standard link is 96 Mbit/s with 20 ms and a drop-tail queue of one
+//! BDP (160 packets, 20 ms).
 
 use ccplane_lab::result::ContenderResult;
 
@@ -113,7 +113,7 @@ fn copa_flows_share_fairly_with_a_small_queue() {
 }
 
 /// Flows that mistake each other for buffer-filling flows would fill the queue until a loss, which
-/// comes late in a deep buffer.
+/// takes long in a deep buffer.
 #[test]
 fn copa_flows_do_not_compete_with_each_other_in_a_deep_buffer() {
     let link = "rate = \"96mbit\"\nrtt = \"20ms\"\nqueue = \"droptail:5bdp\"";
@@ -151,7 +151,7 @@ fn ledbat_plus_plus_has_no_advantage_for_the_latecomer() {
 #[test]
 fn a_constant_rate_is_that_rate() {
     let f = dumbbell("constant:rate=48mbit", 10, STANDARD, ONE).figures;
-    // The rate is that of the payload.
+    // The rate counts payload only.
     assert!((47.5..48.1).contains(&f.goodput_mbit), "{}", f.goodput_mbit);
     assert!(f.delay_p99_ms < 1.0 && f.queue_drops == 0, "{f:?}");
     // The window is half a BDP.

@@ -1,6 +1,6 @@
 //! No algorithm sends more than one segment into an outage: between a retransmission timeout and
-//! the next delivery one segment is in flight (RFC 5681, 3.1), whatever window the algorithm or its
-//! agent sets.
+//! the next delivery one segment is in flight (RFC 5681, 3.1), regardless of the window that the
+//! algorithm or its agent sets.
 
 use std::sync::Arc;
 
@@ -108,8 +108,8 @@ fn check(name: &str, outage: Outage) {
     );
 }
 
-/// Returns every algorithm of the registry that runs on single connections, and those of the
-/// transport.
+/// Returns every algorithm of the registry that runs on single connections, and the transport's own
+/// congestion controls.
 fn names() -> Vec<String> {
     let registry = Registry::builtin();
     let steered = registry

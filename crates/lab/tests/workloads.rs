@@ -368,7 +368,7 @@ fn means_over_seeds_are_of_workloads_too() {
             "{own} {}",
             c.figures.goodput_mbit
         );
-        // The completed flows are those of all seeds.
+        // Completed flows include all seeds.
         let requests = &c.workloads[3];
         let seeds = |seed: u64| {
             c.series.workloads[3]

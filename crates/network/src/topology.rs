@@ -177,11 +177,11 @@ pub fn fat_tree(k: u32, access: &LinkSpec, fabric: &LinkSpec) -> Result<Network,
 }
 
 /// Three-tier tree of 192 hosts and 56 switches, modelled on the topology of DX (slide 30): 8
-/// cores, 16 aggregation switches, and 32 top-of-rack switches with 6 hosts each. All links have 10
-/// Gbit/s. A pod has 4 racks and 2 aggregation switches, the first connected to the even cores, the
-/// second to the odd ones. Delays (4 µs per link, plus 1 µs at a host) and buffers (250 packets of
-/// 1538 bytes per port) follow ExpressPass (2017) by the same group. Paths are chosen per flow and
-/// are symmetric.
+/// cores, 16 aggregation switches, and 32 top-of-rack switches with 6 hosts each. All links have a
+/// rate of 10 Gbit/s. A pod consists of 4 racks and 2 aggregation switches, the first connected to
+/// the even cores, the second to the odd ones. Delays (4 µs per link, plus 1 µs at a host) and
+/// buffers (250 packets of 1538 bytes per port) follow ExpressPass (2017) by the same group. Paths
+/// are chosen per flow and are symmetric.
 pub fn tree_192(queue: QueueSpec) -> Network {
     tree_192_with(queue, TREE_192_HOST_DELAY, TREE_192_FABRIC_DELAY)
 }
@@ -380,7 +380,7 @@ mod tests {
     use super::*;
     use crate::routing::Routing;
 
-    /// Each link has 1111 Mbit/s per router pair that uses it.
+    /// A link's rate is 1111 Mbit/s per router pair that uses it.
     #[test]
     fn internet2_has_rates_that_its_routes_load_alike() {
         let network = internet2(INTERNET2_QUEUE);

@@ -620,7 +620,7 @@ fn a_run_may_end_with_its_flows() {
             "{finite}"
         );
     }
-    // A compared workload never ends, whatever the others do.
+    // A compared workload never ends, even if the others do.
     assert!(until(done, &format!("{poisson} }}\n[[workload]]\n{sized}")).is_err());
 }
 

@@ -60,8 +60,8 @@ pub(super) fn rates(looks: impl Iterator<Item = (u64, u64)>, width: f64, bins: u
         .collect()
 }
 
-/// Returns a value of the samples on a grid of `step` seconds: that of the latest sample at or
-/// before each point, and nothing before the first sample.
+/// Returns a value of the samples on a grid of `step` seconds. Each point takes the latest sample
+/// at or before it; points before the first sample are left out.
 pub(super) fn on_grid(
     flow: &[Sample],
     step: f64,

@@ -4,8 +4,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::metrics::Distribution;
 
-/// Metrics of a bundle in a run. With several seeds they are means, except for `changes`, which are
-/// those of the first seed.
+/// Metrics of a bundle in a run. With several seeds they are means, except for `changes`, which
+/// belong to the first seed.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct BundleFigures {
     /// Name: `site a -> site b`

@@ -184,8 +184,8 @@ impl<'p> Looks<'p> {
             .unzip()
     }
 
-    /// Returns the sampled flows in the order of the result: compared ones by start, then those of
-    /// the other workloads.
+    /// Returns the sampled flows in the order of the result: compared flows by start, then the
+    /// flows of other workloads.
     pub fn flows(&self) -> Vec<FlowId> {
         let place = |sampled: &SampledFlow| match self.parts.get(sampled.part) {
             Some(part) if part.compared => (false, 0),
