@@ -106,8 +106,8 @@ impl Distribution {
         (!self.is_empty()).then(|| self.0.iter().sum::<f64>() / self.len() as f64)
     }
 
-    /// Returns the `p`-quantile by nearest rank: the smallest measured value that is not exceeded
-    /// by at least the share `p` (0 to 1) of the values. It never interpolates.
+    /// Returns the `p`-quantile by nearest rank: the smallest measured value `v` such that at least
+    /// the share `p` (0 to 1) of the values are at most `v`. It never interpolates.
     pub fn quantile(&self, p: f64) -> Option<f64> {
         let rank = (p.clamp(0.0, 1.0) * self.len() as f64).ceil() as usize;
         self.0.get(rank.saturating_sub(1)).copied()

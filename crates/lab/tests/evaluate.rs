@@ -69,9 +69,9 @@ fn cubic_shares_with_reno_and_with_itself() {
     let cubic = ask("cubic", &["reno", "cubic", "loss"]);
     assert_eq!(verdict(&cubic, "reno"), Verdict::Pass);
     assert_eq!(verdict(&cubic, "cubic"), Verdict::Pass);
-    // RFC 9438, 5.2: Cubic's response function is never below Reno's. That of Linux is, for windows
-    // of a few segments, because of the minimum window of two: 0.53 segments per RTT once nothing
-    // is left of what a factor of 0.7 keeps.
+    // RFC 9438, 5.2: Cubic's response function is never below Reno's. In Linux it is below for
+    // windows of a few segments: growth is only 0.53 segments per RTT, and the minimum window of two
+    // removes the advantage of the decrease by 0.7.
     assert_eq!(verdict(&cubic, "loss"), Verdict::Caution);
     let standard = ask("cubic:friendly=rfc9438", &["loss"]);
     assert_eq!(verdict(&standard, "loss"), Verdict::Pass);
