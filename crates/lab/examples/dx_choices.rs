@@ -20,8 +20,8 @@ type Failure = Box<dyn std::error::Error>;
 /// last 100 ms count.
 const RATE: Rate = Rate::from_bits_per_sec(10_000_000_000);
 const RTT: Duration = Duration::from_micros(100);
-const COUNTED: Duration = Duration::from_millis(100);
-const WARM: Duration = Duration::from_millis(200);
+const COUNTED_TIME: Duration = Duration::from_millis(100);
+const WARM_UP_TIME: Duration = Duration::from_millis(200);
 /// Buffer of the switch, packets, as in DCTCP's evaluation. No queue measured here is longer.
 const BUFFER: u64 = 1_000;
 const SENDERS: [u32; 4] = [2, 10, 20, 30];

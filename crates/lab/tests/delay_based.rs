@@ -150,11 +150,11 @@ fn ledbat_plus_plus_has_no_advantage_for_the_latecomer() {
 
 #[test]
 fn a_constant_rate_is_that_rate() {
-    let f = dumbbell("constant:rate=48mbit", 10, STANDARD, ONE).figures;
+    let f = dumbbell("constant:rate=48mbit", 10, STANDARD, ONE_FLOW).figures;
     // The rate counts payload only.
     assert!((47.5..48.1).contains(&f.goodput_mbit), "{}", f.goodput_mbit);
     assert!(f.delay_p99_ms < 1.0 && f.queue_drops == 0, "{f:?}");
     // The window is half a BDP.
-    let f = dumbbell("constant:cwnd=80p", 10, STANDARD, ONE).figures;
+    let f = dumbbell("constant:cwnd=80p", 10, STANDARD, ONE_FLOW).figures;
     assert!((45.0..47.0).contains(&f.goodput_mbit), "{}", f.goodput_mbit);
 }

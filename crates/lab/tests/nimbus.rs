@@ -32,7 +32,7 @@ const CUBIC: &str = "[[workload]]\nname = \"cross\"\nfrom = \"left2\"\nto = \"ri
 const TARGET_MS: f64 = 12.5;
 /// Range of the mean queueing delay at rest. The law targets the minimum RTT of 10 ms, and the mean
 /// is up to a tenth above it.
-const RESTS: std::ops::Range<f64> = 0.85 * TARGET_MS..1.1 * TARGET_MS;
+const RESTING_DELAY_MS: std::ops::Range<f64> = 0.85 * TARGET_MS..1.1 * TARGET_MS;
 
 #[test]
 fn alone_it_fills_the_link_and_keeps_the_queue_short() {
@@ -40,7 +40,7 @@ fn alone_it_fills_the_link_and_keeps_the_queue_short() {
         let result = run(contender, 20, "");
         assert!(goodput(&result, 5.0, 20.0) > 0.99 * PAYLOAD, "{contender}");
         let mean = delay(&result, 5.0, 20.0);
-        assert!(mean < IDLE_TIMES.end, "{contender}: {mean} ms");
+        assert!(mean < RESTING_DELAY_MS.end, "{contender}: {mean} ms");
     }
 }
 
@@ -62,7 +62,7 @@ fn it_competes_with_cubic_within_seconds_and_stops_when_it_has_gone() {
     // Afterwards it returns to delay mode.
     assert!(goodput(&result, 45.0, 55.0) > 0.98 * PAYLOAD);
     let mean = delay(&result, 45.0, 55.0);
-    assert!(IDLE_TIMES.contains(&mean), "{mean} ms");
+    assert!(RESTING_DELAY_MS.contains(&mean), "{mean} ms");
 
     // Without mode switching it starves.
     let starved = run("nimbus:competitive=off", 40, &cross("15s"));
@@ -81,7 +81,7 @@ fn beside_a_constant_rate_it_takes_the_rest_and_does_not_compete() {
             (0.98..1.01).contains(&(mbit / PAYLOAD * 2.0)),
             "from {start} s: {mbit} Mbit/s"
         );
-        assert!(IDLE_TIMES.contains(&ms), "from {start} s: {ms} ms");
+        assert!(RESTING_DELAY_MS.contains(&ms), "from {start} s: {ms} ms");
     }
 }
 
@@ -94,10 +94,10 @@ fn a_capacity_that_changes_is_known_after_some_seconds() {
     // With the old estimate of the capacity it would detect its own traffic as elastic and fill the
     // queue.
     let mean = delay(&result, 27.0, 35.0);
-    assert!(IDLE_TIMES.contains(&mean), "{mean} ms");
+    assert!(RESTING_DELAY_MS.contains(&mean), "{mean} ms");
     assert!(goodput(&result, 45.0, 55.0) > 0.98 * PAYLOAD);
     let mean = delay(&result, 45.0, 55.0);
-    assert!(IDLE_TIMES.contains(&mean), "{mean} ms");
+    assert!(RESTING_DELAY_MS.contains(&mean), "{mean} ms");
 }
 
 #[test]
@@ -108,7 +108,7 @@ fn an_agent_that_hears_an_rtt_late_does_as_well() {
     let result = run("nimbus", 35, &late);
     assert!(goodput(&result, 5.0, 15.0) > 0.98 * PAYLOAD);
     let mean = delay(&result, 5.0, 15.0);
-    assert!(IDLE_TIMES.contains(&mean), "{mean} ms");
+    assert!(RESTING_DELAY_MS.contains(&mean), "{mean} ms");
     assert!(goodput(&result, 22.0, 35.0) > PAYLOAD / 3.0);
 }
 

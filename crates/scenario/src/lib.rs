@@ -54,7 +54,7 @@ pub struct Scenario {
     /// Length of a run.
     pub duration: Duration,
     /// Condition under which the run ends before its duration.
-    pub until: Until,
+    pub until: StopTime,
     /// Warm-up, which goodput, utilisation and queueing delay exclude.
     pub warm: Duration,
     /// Seeds of the runs.
@@ -91,7 +91,7 @@ pub struct Scenario {
 
 /// End of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Until {
+pub enum StopTime {
     /// After its duration.
     #[default]
     Duration,

@@ -73,7 +73,7 @@ pub struct PlannedWorkload {
     pub uncontrolled: bool,
     /// True if it counts towards the contender's results.
     pub compared: bool,
-    /// True if a run with [`Until::FlowsDone`] waits for its flows to end.
+    /// True if a run with [`StopTime::FlowsDone`] waits for its flows to end.
     pub awaited: bool,
 }
 
