@@ -70,8 +70,8 @@ fn cubic_shares_with_reno_and_with_itself() {
     assert_eq!(verdict(&cubic, "reno"), Verdict::Pass);
     assert_eq!(verdict(&cubic, "cubic"), Verdict::Pass);
     // RFC 9438, 5.2: Cubic's response function is never below Reno's. In Linux it is below for
-    // windows of a few segments: growth is only 0.53 segments per RTT, and the minimum window of two
-    // removes the advantage of the decrease by 0.7.
+    // windows of a few segments: growth is only 0.53 segments per RTT, and the minimum window of
+    // two removes the advantage of the decrease by 0.7.
     assert_eq!(verdict(&cubic, "loss"), Verdict::Caution);
     let standard = ask("cubic:friendly=rfc9438", &["loss"]);
     assert_eq!(verdict(&standard, "loss"), Verdict::Pass);
