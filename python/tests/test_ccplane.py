@@ -369,13 +369,6 @@ class Files(unittest.TestCase):
         self.assertIn("has no parameter `bak`; it has back", self.said("run", "--alg", "./aimd.py:bak=1", "--datapath", "sim").stderr)
         self.assertIn("there is no such file", self.said("run", "--alg", "./absent.py", "--datapath", "sim").stderr)
 
-    def test_a_stack_that_is_not_built_in_is_named(self) -> None:
-        for stack in ("quinn", "s2n"):
-            done = self.said("run", "--alg", "reno", "--datapath", f"quic:{stack}")
-            with self.subTest(stack):
-                self.assertEqual(done.returncode, 2, done.stderr)
-                self.assertIn(f"it needs the feature `{stack}`", " ".join(done.stderr.replace("│", " ").split()))
-
     def test_attached_it_is_a_process_without_privileges_that_steers(self) -> None:
         if os.geteuid() != 0 or not Path("/sys/kernel/btf/vmlinux").exists():
             skip("kernel TCP is steered as root, on a kernel with BTF")

@@ -136,3 +136,28 @@ fn any(peer: SocketAddr) -> SocketAddr {
         (Ipv6Addr::UNSPECIFIED, 0).into()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stack_that_is_not_built_in_is_named() {
+        let stacks = [
+            (Stack::Noq, true, "noq"),
+            (Stack::Quinn, cfg!(feature = "quinn"), "quinn"),
+            (Stack::S2n, cfg!(feature = "s2n"), "s2n"),
+        ];
+        for (stack, expected, feature) in stacks {
+            match is_built_in(stack) {
+                Ok(()) => assert!(expected, "{feature}"),
+                Err(failure) => {
+                    assert!(!expected, "{failure:?}");
+                    assert_eq!(failure.kind, FailureKind::Usage);
+                    let needed = format!("it needs the feature `{feature}`");
+                    assert!(failure.to_string().contains(&needed), "{failure:?}");
+                }
+            }
+        }
+    }
+}
