@@ -144,10 +144,8 @@ fn stats(datapath: *mut ccplane_datapath) -> ccplane_stats {
         fallbacks: 0,
     };
     // SAFETY: `stats` is a live local with a correct size.
-    assert_eq!(
-        unsafe { ccplane_get_stats(datapath, &mut stats) },
-        CCPLANE_OK
-    );
+    let status = unsafe { ccplane_get_stats(datapath, &mut stats) };
+    assert_eq!(status, CCPLANE_OK);
     stats
 }
 

@@ -151,10 +151,8 @@ impl Host {
     fn counts(&mut self) -> ccp_counts {
         let mut counts = ccp_counts::default();
         // SAFETY: the datapath is live, and `counts` is a live local.
-        assert_eq!(
-            unsafe { ccp_get_counts(self.datapath, &mut counts) },
-            code::OK
-        );
+        let status = unsafe { ccp_get_counts(self.datapath, &mut counts) };
+        assert_eq!(status, code::OK);
         counts
     }
 }
