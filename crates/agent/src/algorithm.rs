@@ -100,7 +100,7 @@ pub struct StandaloneProgram {
     pub lived: Option<&'static str>,
 }
 
-/// Object-safe form of an [`Algorithm`] with the state of its flows. Created by [`boxed`].
+/// Object-safe form of an [`Algorithm`] with the state of its flows. Created by [`box_algorithm`].
 pub trait DynAlgorithm: Send + sealed::Seal {
     /// See [`Algorithm::name`].
     fn name(&self) -> &str;

@@ -9,7 +9,7 @@
 //! - departure stamps are early, as a packet is sent after it was stamped: [`Forward`] computes
 //!   t'_i = max(t_i, t'_(i-1) + L_i/C). With t_i <= d_i also t_i <= t'_i <= d_i: never worse, and
 //!   exact in a burst whose first stamp is exact, except for [`SLACK_DIVISOR`] of its length;
-//! - arrival stamps are late, as a packet is noticed after it arrived: [`backward`] computes
+//! - arrival stamps are late, as a packet is noticed after it arrived: [`calibrate_batch`] computes
 //!   t'_(i-1) = min(t_(i-1), t'_i - L_i/C) over a batch. With t_i >= d_i also d_i <= t'_i <= t_i,
 //!   and exact in a batch at line rate that is stamped when its last packet arrives. It needs the
 //!   whole batch;

@@ -42,7 +42,7 @@ impl InterfaceBridge {
         })
     }
 
-    /// Returns the name of the emulation, for [`remote::ask`](crate::remote::ask).
+    /// Returns the name of the emulation, for [`remote::request`](crate::remote::request).
     pub fn id(&self) -> &str {
         &self.id
     }

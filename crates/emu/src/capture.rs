@@ -3,8 +3,8 @@
 //!
 //! Each packet appears once, at the time when it left the queue; a dropped packet appears at its
 //! position within its flow. Its comment states its time in the queue and the backlog behind it, in
-//! a format that [`read`] parses. The emulator's thread only copies headers into reused memory;
-//! another thread writes the file.
+//! a format that [`read_clock`] parses. The emulator's thread only copies headers into reused
+//! memory; another thread writes the file.
 
 mod file;
 mod order;

@@ -52,7 +52,7 @@ impl Default for Surroundings {
 /// Description of the link when the command starts.
 #[derive(Clone, Debug)]
 pub struct ShellInfo {
-    /// Name of the emulation, for [`remote::ask`](crate::remote::ask).
+    /// Name of the emulation, for [`remote::request`](crate::remote::request).
     pub id: String,
     /// Namespace of the command.
     pub namespace: String,

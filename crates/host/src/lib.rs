@@ -9,8 +9,8 @@
 //! A namespace or a device ends with its owner, even a killed one: a [`Tun`] is bound to its file
 //! descriptor, unless it is [persistent](Tun::persistent), and a [`Namespace`] lives as long as its
 //! descriptor or a process inside. A name in `/run/netns` is only a link to the descriptor, for `ip
-//! netns exec`; [`sweep`] removes names left by killed processes. [`queues`] are set on an existing
-//! device and stay until removed.
+//! netns exec`; [`remove_stale_names`] removes names left by killed processes. [`queues`] are set
+//! on an existing device and stay until removed.
 
 pub mod checksum;
 mod device;

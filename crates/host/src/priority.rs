@@ -12,7 +12,7 @@ use crate::Error;
 /// An ordinary thread, at any nice value, waits until the running thread's slice ends, some
 /// milliseconds. The kernel throttles a real-time thread that never sleeps for 50 ms of every
 /// second if others want its core (`sched_rt_runtime_us`), so that it cannot lock up a machine: for
-/// such a thread, see [`reserve`].
+/// such a thread, see [`reserve_cpu`].
 pub fn raise_priority() -> Result<(), Error> {
     set_real_time_priority(1)
 }

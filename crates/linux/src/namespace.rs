@@ -27,7 +27,7 @@ pub(crate) fn open_all() -> Vec<File> {
         .collect()
 }
 
-/// Like [`all`], with paths: under its name if it has one, else under a process.
+/// Like [`open_all`], with paths: under its name if it has one, else under a process.
 pub(crate) fn open_all_with_paths() -> Vec<(PathBuf, File)> {
     let entries = |path: &str| {
         std::fs::read_dir(path)

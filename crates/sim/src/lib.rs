@@ -3,7 +3,7 @@
 //!
 //! A [`Network`] describes hosts, switches and links; [`topology`] builds the usual ones. A
 //! [`Simulation`] runs a network with [flows](FlowSpec), [agents](World::host_agent) that control
-//! them, scheduled [changes](Change), and [applications](App) that add flows at run time.
+//! them, scheduled [changes](NetworkChange), and [applications](App) that add flows at run time.
 //! [`run_until`](Simulation::run_until) advances the time. The same network, flows and seed give
 //! bit-identical results on every platform.
 //!

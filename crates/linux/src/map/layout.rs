@@ -146,7 +146,7 @@ pub struct PlaneLayout {
     pub fresh: AtomicU32,
     pub timed: AtomicU32,
     pub guests: AtomicU32,
-    /// Encoded by [`own`].
+    /// Encoded by [`open_own`].
     pub own: AtomicU64,
     /// Cookie of the agent's network namespace.
     pub home: AtomicU64,

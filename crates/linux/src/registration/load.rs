@@ -130,7 +130,7 @@ impl Default for RegistrationOptions {
     }
 }
 
-/// Upper limit of a table of [`most_flows`], bytes: a larger one would cost every host memory that
+/// Upper limit of a table of [`flows_max`], bytes: a larger one would cost every host memory that
 /// few need.
 const TABLE_BYTES_MAX: usize = 64 << 20;
 
