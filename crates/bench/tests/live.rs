@@ -1,3 +1,4 @@
-//! Tests on real packets, in one binary.
+//! Tests of the program and on real packets, in one binary.
 
+mod command;
 mod loopback;

@@ -8,6 +8,7 @@ mod compare;
 mod evaluate;
 mod gateway;
 mod manual;
+mod programs;
 mod results_format;
 mod run_sim;
 mod units;

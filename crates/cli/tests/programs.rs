@@ -4,8 +4,6 @@
     reason = "what the tests share waits in real time"
 )]
 
-mod common;
-
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::os::unix::process::ExitStatusExt;
