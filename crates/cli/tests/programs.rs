@@ -1,8 +1,4 @@
 //! Subcommands that are separate programs: search path and arguments.
-#![expect(
-    clippy::disallowed_methods,
-    reason = "what the tests share waits in real time"
-)]
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
