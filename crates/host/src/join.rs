@@ -31,7 +31,7 @@ const UDP_PACKETS_MAX: u16 = 64;
 /// Joins packets, one run at a time, in a buffer of its own.
 ///
 /// ```
-/// # fn main() -> Result<(), ccplane_host::Malformed> {
+/// # fn main() -> Result<(), ccplane_host::FrameError> {
 /// # let (packets, write): ([&[u8]; 0], fn(&[u8])) = ([], |_| {});
 /// let mut joiner = ccplane_host::Joiner::new(true);
 /// for packet in packets {
