@@ -337,6 +337,8 @@ mod tests {
         store.review(at(3));
         let left = resident(&store);
         assert!(left <= 2 * BLOCK_BYTES / 4_096, "{left} of {full} pages");
-        assert_eq!(burst(&mut store), full);
+        // A new block may begin elsewhere in its first page, and then has a whole page less or more.
+        let again = burst(&mut store);
+        assert!(again.abs_diff(full) <= store.blocks.len(), "{again} and {full} pages");
     }
 }
