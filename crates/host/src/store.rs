@@ -339,6 +339,9 @@ mod tests {
         assert!(left <= 2 * BLOCK_BYTES / 4_096, "{left} of {full} pages");
         // A new block may begin elsewhere in its first page, and then has a whole page less or more.
         let again = burst(&mut store);
-        assert!(again.abs_diff(full) <= store.blocks.len(), "{again} and {full} pages");
+        assert!(
+            again.abs_diff(full) <= store.blocks.len(),
+            "{again} and {full} pages"
+        );
     }
 }
