@@ -7,9 +7,8 @@
 //! any agent.
 
 use std::ffi::OsString;
-use std::fs::{self, DirBuilder};
+use std::fs;
 use std::io::{self, BufRead, BufReader, Read, Write};
-use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -22,6 +21,7 @@ use ccplane_algorithms::Registry;
 use ccplane_lab::{Contender, read};
 use ccplane_link::{Local, WaitStrategy, serve};
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
+use nix::unistd::mkdtemp;
 
 use crate::exit::{Failure, FailureKind};
 use crate::run::{COMMAND_LINE_VARIABLE, command_line};
@@ -238,9 +238,8 @@ fn contenders_in(words: &[OsString]) -> Result<Vec<Contender>, Failure> {
 
 /// Starts the agent. Returns it and the path of its socket, which exists.
 fn start_agent(names: &[String]) -> io::Result<(Child, PathBuf)> {
-    let folder = std::env::temp_dir().join(format!("ccplane-agent-{}", std::process::id()));
-    // Fails if the folder exists, since it may belong to another user.
-    DirBuilder::new().mode(0o700).create(&folder)?;
+    // Mode 0700 and a random name, which no other user can occupy first.
+    let folder = mkdtemp(&std::env::temp_dir().join("ccplane-algorithms-XXXXXX"))?;
     let socket = folder.join("socket");
     let started = Command::new(std::env::current_exe()?)
         .arg(AGENT_SUBCOMMAND)

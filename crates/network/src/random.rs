@@ -1,15 +1,7 @@
 //! Seeds. Each purpose has its own stream, so additional draws for one purpose leave the others
 //! unchanged.
 
-/// Mixes the bits of a seed: the finaliser of SplitMix64 (Steele, Lea and Flood 2014, figure 16,
-/// with David Stafford's constants "Mix13").
-#[inline(always)]
-pub const fn mix(mut z: u64) -> u64 {
-    z = z.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
-}
+pub use ccplane_workload::mix;
 
 /// Maps a uniform number to one below `count` by multiplication (Lemire 2019).
 #[inline(always)]

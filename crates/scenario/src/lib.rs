@@ -312,13 +312,19 @@ impl Scenario {
     /// Returns every congestion control that the scenario names: of contenders, workloads, bundles
     /// and the bundles' hosts.
     pub fn controls(&self) -> impl Iterator<Item = &Contender> {
-        let workloads = self.workloads.iter().filter_map(|w| w.algorithm.as_ref());
         let bundles = self.bundles.iter().filter_map(|b| b.algorithm.as_ref());
         self.contenders
             .iter()
-            .chain(workloads)
+            .chain(self.workload_controls())
             .chain(bundles)
             .chain(self.hosts_of_bundles())
+    }
+
+    /// Returns the congestion controls that workloads name for their own flows.
+    pub fn workload_controls(&self) -> impl Iterator<Item = &Contender> {
+        self.workloads
+            .iter()
+            .filter_map(|workload| workload.algorithm.as_ref())
     }
 }
 

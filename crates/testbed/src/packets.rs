@@ -127,10 +127,7 @@ impl<'s> PreparedPath<'s> {
         packets: &'s RealPackets,
     ) -> Result<PreparedPath<'s>, Error> {
         let (over, agent) = (packets.over, packets.agent.as_ref());
-        let own = scenario
-            .workloads
-            .iter()
-            .filter_map(|workload| workload.algorithm.as_ref());
+        let own = scenario.workload_controls();
         for contender in scenario.controls() {
             known(contender, over, registry, agent)?;
         }
@@ -267,11 +264,7 @@ impl<'s> PreparedPath<'s> {
         seed: u64,
         progress: &dyn Progress,
     ) -> Result<ContenderResult, Error> {
-        let own = self
-            .scenario
-            .workloads
-            .iter()
-            .filter_map(|workload| workload.algorithm.as_ref());
+        let own = self.scenario.workload_controls();
         // The contender that controls bundles is not a congestion control of the kernel.
         let hosts = self.scenario.hosts_of_bundles().or(contender);
         let mut controls = RegisteredControls::start(

@@ -28,10 +28,7 @@ pub(super) fn backend(
     scenario: &Scenario,
     registry: &Registry,
 ) -> Result<Box<dyn Backend>, Failure> {
-    let own = scenario
-        .workloads
-        .iter()
-        .filter_map(|workload| workload.algorithm.as_ref());
+    let own = scenario.workload_controls();
     let contenders: Vec<Contender> = scenario.contenders.iter().chain(own).cloned().collect();
     let words: Vec<_> = std::env::args_os().collect();
     Err(installed::hand_over(&words, &contenders, registry))

@@ -74,10 +74,7 @@ impl From<TimingArg> for Timing {
 
 /// Returns the host features that the run needs.
 fn needs(datapath: RunDatapath, scenario: &Scenario) -> &'static [doctor::Need] {
-    let own = scenario
-        .workloads
-        .iter()
-        .filter_map(|workload| workload.algorithm.as_ref());
+    let own = scenario.workload_controls();
     let steers = !scenario
         .contenders
         .iter()
@@ -96,10 +93,7 @@ fn remote_agent(args: &RunArgs, scenario: &Scenario) -> Result<Option<RemoteAgen
         return Ok(None);
     };
     may_be_silent(&address, args.elsewhere.silence)?;
-    let own = scenario
-        .workloads
-        .iter()
-        .filter_map(|workload| workload.algorithm.as_ref());
+    let own = scenario.workload_controls();
     let ours = scenario
         .contenders
         .iter()
