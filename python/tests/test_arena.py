@@ -174,15 +174,15 @@ class Scores(unittest.TestCase):
     def test_what_becomes_of_one_becomes_of_no_other(self) -> None:
         with tempfile.TemporaryDirectory() as folder:
             texts = {
-                "loops": (AIMD.replace("state.cwnd += state.mss", "exec('while True: pass')"), "more than 2 s of processor time"),
-                "loops_at_once": ("while True: pass", "more than 2 s of processor time"),
-                "catches": ("import signal\nsignal.signal(signal.SIGXCPU, lambda *_: None)\nwhile True: pass", "more than 2 s of processor time"),
-                "waits": ("import time\ntime.sleep(1e6)", "not done after 8 s"),
+                "loops": (AIMD.replace("state.cwnd += state.mss", "exec('while True: pass')"), "more than 2 s of CPU time"),
+                "loops_at_once": ("while True: pass", "more than 2 s of CPU time"),
+                "catches": ("import signal\nsignal.signal(signal.SIGXCPU, lambda *_: None)\nwhile True: pass", "more than 2 s of CPU time"),
+                "waits": ("import time\ntime.sleep(1e6)", "did not finish within 8 s"),
                 "grows": ("kept = bytearray(10_000_000_000)", "MemoryError"),
                 "grows_bit_by_bit": ("kept = [bytes(1 << 20) for _ in range(10_000)]", "MemoryError"),
                 "unbounded": ("import resource\nresource.setrlimit(resource.RLIMIT_CPU, (-1, -1))", "Error"),
-                "leaves": (AIMD.replace("state.cwnd += state.mss", "__import__('os')._exit(0)"), "ended before its runs, with 0"),
-                "crashes": ("import ctypes\nctypes.string_at(0)", "ended by SIGSEGV"),
+                "leaves": (AIMD.replace("state.cwnd += state.mss", "__import__('os')._exit(0)"), "exited with code 0 before its runs"),
+                "crashes": ("import ctypes\nctypes.string_at(0)", "killed by SIGSEGV"),
                 "prints": (AIMD.replace("state.cwnd += state.mss", "print('{}'); state.cwnd += state.mss"), None),
                 "good": (AIMD, None),
             }

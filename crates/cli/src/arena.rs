@@ -284,7 +284,7 @@ fn explain(standing: &Standing) {
             Table::new(headings, score.links.iter().map(link).collect()).text()
         );
         println!(
-            "# the worst of them, as a file for `ccplane run FILE`\n{}",
+            "# The worst run as a scenario file for `ccplane run FILE`\n{}",
             score.worst().scenario
         );
     }

@@ -153,7 +153,7 @@ fn the_worst_run_is_explained_with_the_clauses_in_force_and_a_baseline() {
     let said = ccplane(&["arena", "explain", &stuck, "--suite", "gate"]);
     let said = String::from_utf8_lossy(&said.stdout);
     assert!(
-        said.contains("gate FAILED") && said.contains("In force"),
+        said.contains("gate FAILED") && said.contains("Active from"),
         "{said}"
     );
 

@@ -444,7 +444,7 @@ fn time_stamps_are_attached_and_detached_also_after_a_kill() {
         .expect("it runs");
     let said = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert!(
-        !refused.status.success() && said.contains("wants time stamps"),
+        !refused.status.success() && said.contains("uses time stamps"),
         "{said}"
     );
 
@@ -454,7 +454,7 @@ fn time_stamps_are_attached_and_detached_also_after_a_kill() {
         .expect("it starts");
     let mut output = std::io::BufReader::new(child.stdout.take().expect("a pipe"));
     let mut line = String::new();
-    while !line.contains("was open before") {
+    while !line.contains("was already listening") {
         line.clear();
         assert!(
             std::io::BufRead::read_line(&mut output, &mut line).expect("text") > 0,
@@ -545,7 +545,7 @@ fn attach_says_whether_there_are_time_stamps_and_detach_finds_them_by_themselves
     const TEST: &str =
         "attach_says_whether_there_are_time_stamps_and_detach_finds_them_by_themselves";
     const DX: &str = "ccp_dx";
-    const BY_RTT: &str = "goes by the RTT";
+    const BY_RTT: &str = "uses the RTT";
     if !can_run(TEST) {
         return;
     }
@@ -568,12 +568,12 @@ fn attach_says_whether_there_are_time_stamps_and_detach_finds_them_by_themselves
 
     let said = attach_dx(&namespace, &[]);
     assert!(
-        said.contains(BY_RTT) && said.contains("--dev DEVICE would"),
+        said.contains(BY_RTT) && said.contains("with --dev DEVICE"),
         "{said}"
     );
     let said = attach_dx(&namespace, &["--dev", "lo"]);
     assert!(
-        said.contains(BY_RTT) && said.contains("cannot be added"),
+        said.contains(BY_RTT) && said.contains("to add them"),
         "{said}"
     );
     assert!(ccplane_linux::stamp::attached().is_empty());
@@ -584,7 +584,7 @@ fn attach_says_whether_there_are_time_stamps_and_detach_finds_them_by_themselves
     let said = attach_dx(&namespace, &[]);
     assert!(!said.contains(BY_RTT), "{said}");
     let said = attach_dx(&namespace, &["--dev", "lo"]);
-    assert!(said.contains("keeps the time stamps"), "{said}");
+    assert!(said.contains("keeps its time stamps"), "{said}");
 
     // The state after a kill between attaching the stamps and registering; also detached from
     // another namespace.
@@ -674,7 +674,7 @@ fn a_text_that_changes_comes_into_force_and_a_wrong_one_does_not() {
     fs::write(&file, "(algorithm watched (def").expect("a temporary file");
     let later = std::time::Instant::now() + Duration::from_millis(500);
     while std::time::Instant::now() < later {
-        assert_eq!(exchange(), 33, "what is in force goes on");
+        assert_eq!(exchange(), 33, "the old version remains in effect");
     }
     drop((stream, accepted));
     kill(Pid::from_raw(process.id() as i32), Signal::SIGINT).expect("it runs");
@@ -687,7 +687,7 @@ fn a_text_that_changes_comes_into_force_and_a_wrong_one_does_not() {
         .expect("text");
     assert!(process.wait().expect("it ends").success(), "{said}");
     assert!(
-        said.contains("comes into force") && said.contains("missing at the end of the text"),
+        said.contains("is in effect") && said.contains("missing at the end of the text"),
         "{said}"
     );
     let _ = fs::remove_file(&file);

@@ -327,19 +327,19 @@ fn a_name_in_the_kernel_is_one_algorithms_and_begins_as_ours_do() {
     for (arguments, said) in [
         (
             ["--alg", "reno,cubic", "--kernel-name", "ccp_east"],
-            "the name of one algorithm, and 2 are attached",
+            "names a single algorithm, but 2 are to be attached",
         ),
         (
             ["--alg", "reno", "--kernel-name", "east"],
-            "a name is `ccp_`",
+            "expected `ccp_`",
         ),
         (
             ["--alg", "reno", "--kernel-name", "ccp_"],
-            "a name is `ccp_`",
+            "expected `ccp_`",
         ),
         (
             ["--alg", "reno", "--kernel-name", "ccp_north_by_north_west"],
-            "a name is `ccp_`",
+            "expected `ccp_`",
         ),
     ] {
         let output = ccplane(&["attach"])
@@ -711,10 +711,13 @@ fn an_agent_that_is_not_there_or_lacks_the_algorithm_is_an_error_with_a_hint() {
         said.contains("has no reno:report=10ms") && said.contains("where the agent is started"),
         "{said}"
     );
-    assert!(attach(&["--agent", &ccp, "--alg", "reno:report=10ms"]).contains("its own parameters"));
+    assert!(
+        attach(&["--agent", &ccp, "--alg", "reno:report=10ms"])
+            .contains("does not accept parameters")
+    );
     assert!(
         attach(&["--agent", &unix, "--alg", "reno", "--silence", "1s"])
-            .contains("--silence is for a CCP agent")
+            .contains("--silence applies only to CCP agents")
     );
 }
 

@@ -184,7 +184,7 @@ fn quantities_that_make_no_sense_are_usage_errors() {
     fails(
         &["attach", "--alg", "dx", "--dev", "lo,lo"],
         2,
-        &["--dev names lo twice"],
+        &["--dev: lo is listed twice"],
     );
 }
 
@@ -587,7 +587,7 @@ fn an_algorithm_that_ccp_datapaths_cannot_run_is_refused_before_anything_is_boun
         &["agent", "--alg", "reno,bbr", "--ccp", &socket],
         2,
         &[
-            "cannot serve bbr",
+            "does not support bbr",
             "program",
             "CCP's format cannot say",
             "--unix",

@@ -266,7 +266,7 @@ fn several_algorithms_are_chosen_by_rules_and_a_reload_is_all_or_nothing() {
     ));
     let first = file.text();
     let mut attach = Attach::start(&file, &[]);
-    attach.says("ccp_reno: chosen for", 1);
+    attach.says("ccp_reno: selected for", 1);
     assert_eq!(
         (control(&web), control(&other)),
         ("ccp_cubic".into(), "ccp_reno".into())
@@ -276,18 +276,18 @@ fn several_algorithms_are_chosen_by_rules_and_a_reload_is_all_or_nothing() {
     // nothing changes.
     fs::write(file.path(), first.replace("3kB", "much")).expect("ours");
     attach.reload();
-    attach.says("nothing changed", 1);
+    attach.says("the old configuration remains in effect", 1);
     let moved = first.replace("\"reno\", \"cubic\"", "\"reno\", \"cubic\", \"copa\"");
     fs::write(file.path(), moved.replace("port = ", "port = 1 #")).expect("ours");
     attach.reload();
-    attach.says("nothing changed", 2);
+    attach.says("the old configuration remains in effect", 2);
     let text = format!("{}:1: `algorithms` cannot change", file.path().display());
     attach.says(&text, 1);
     // A rule that this host cannot apply also rejects the rules before it.
     let impossible = first.replace("algorithm = \"cubic\"", "algorithm = \"reno\"");
     fs::write(file.path(), format!("{impossible}cgroup = \"/nonesuch\"\n")).expect("ours");
     attach.reload();
-    attach.says("nothing changed", 3);
+    attach.says("the old configuration remains in effect", 3);
     attach.says("/nonesuch", 1);
     assert_eq!(
         (control(&web), control(&other)),
