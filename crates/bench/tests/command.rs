@@ -21,7 +21,7 @@ fn fails(arguments: &[&str], code: i32, says: &str) {
 
 #[test]
 fn the_benchmark_of_dx_takes_what_asks_for_time_stamps() {
-    fails(&["dx", "--alg", "native:cubic"], 2, "kernel's own");
+    fails(&["dx", "--alg", "native:cubic"], 2, "kernel algorithm");
     fails(&["dx", "--alg", "reno"], 2, "asks for no time stamps");
     fails(&["dx", "--alg", "dx:headroom=wide"], 2, "headroom");
     fails(&["dx", "--alg", "./mine.py"], 2, "is a Python file");

@@ -27,7 +27,7 @@ impl FromStr for LinkRate {
             return Ok(LinkRate::Auto);
         }
         let rate = word.parse::<Rate>().map(LinkRate::Given);
-        rate.map_err(|why| format!("{why}; or auto, for what the device's driver says"))
+        rate.map_err(|why| format!("{why}; or use auto for the rate that the driver reports"))
     }
 }
 
@@ -38,7 +38,7 @@ impl LinkRate {
             LinkRate::Given(rate) => Ok(rate),
             LinkRate::Auto => asked(local, peer).map_err(|why| {
                 Failure::text(FailureKind::Usage, format!("--link-rate auto: {why}"))
-                    .hint("say it: --link-rate 10gbit")
+                    .hint("give the rate, such as --link-rate 10gbit")
             }),
         }
     }
@@ -46,16 +46,16 @@ impl LinkRate {
 
 fn asked(local: SocketAddr, peer: Option<SocketAddr>) -> Result<Rate, String> {
     let address = match peer {
-        Some(peer) => source(local, peer).map_err(|e| format!("no way to {peer}: {e}"))?,
+        Some(peer) => source(local, peer).map_err(|e| format!("no route to {peer}: {e}"))?,
         None => local.ip(),
     };
     if address.is_unspecified() {
-        return Err(format!("{local} is every device of this host"));
+        return Err(format!("{local} does not select a single device"));
     }
-    let device = interface_of(address)
-        .ok_or_else(|| format!("no device of this host has the address {address}"))?;
+    let device =
+        interface_of(address).ok_or_else(|| format!("no device has the address {address}"))?;
     let speed = link_speed(&device)
-        .ok_or_else(|| format!("the driver of {device} does not say how fast it is"))?;
+        .ok_or_else(|| format!("the driver of {device} does not report a rate"))?;
     Ok(Rate::from_bits_per_sec(speed))
 }
 
@@ -96,7 +96,7 @@ mod tests {
                 std::env::var_os("CCPLANE_NO_SKIP").is_none(),
                 "{TEST_NAME}: not root"
             );
-            return eprintln!("SKIPPED: {TEST_NAME}: it makes a namespace, as root");
+            return eprintln!("SKIPPED: {TEST_NAME}: it creates a namespace, as root");
         }
         ccplane_host::remove_stale_names();
         let namespace =
@@ -125,20 +125,20 @@ mod tests {
         let loopback: SocketAddr = ([127, 0, 0, 1], 9).into();
         assert_eq!(
             asked(any, Some(loopback)),
-            Err("the driver of lo does not say how fast it is".to_owned())
+            Err("the driver of lo does not report a rate".to_owned())
         );
         assert_eq!(
             asked(loopback, None),
-            Err("the driver of lo does not say how fast it is".to_owned())
+            Err("the driver of lo does not report a rate".to_owned())
         );
         assert_eq!(
             asked(any, None),
-            Err("0.0.0.0:0 is every device of this host".to_owned())
+            Err("0.0.0.0:0 does not select a single device".to_owned())
         );
         let nowhere = ([192, 0, 2, 1], 0).into();
         assert_eq!(
             asked(nowhere, None),
-            Err("no device of this host has the address 192.0.2.1".to_owned())
+            Err("no device has the address 192.0.2.1".to_owned())
         );
     }
 }

@@ -176,7 +176,7 @@ fn flows_reports_an_agent_that_was_killed_when_its_flows_fall_back() {
         .expect("the binary under test starts");
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(
-        said.contains(&format!("{NAME}: its agent has been gone for")),
+        said.contains(&format!("{NAME}: no heartbeat from its agent for")),
         "{said}"
     );
 }

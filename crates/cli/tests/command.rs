@@ -103,7 +103,7 @@ fn a_program_without_errors_shows_what_it_costs() {
     assert!(object["ebpf_instructions"].as_u64() > Some(2));
     let text = ccplane(&["check", &file]);
     let text = String::from_utf8_lossy(&text.stdout);
-    for part in ["# typed tree", "# bytecode", "# eBPF", "at most 2 an ACK"] {
+    for part in ["# typed tree", "# bytecode", "# eBPF", "at most 2 per ACK"] {
         assert!(text.contains(part), "{text}");
     }
     assert!(
@@ -180,7 +180,11 @@ fn quantities_that_make_no_sense_are_usage_errors() {
         2,
         &["10.0.0.0/99"],
     );
-    fails(&["attach", "--alg", "native:reno"], 2, &["kernel's own"]);
+    fails(
+        &["attach", "--alg", "native:reno"],
+        2,
+        &["kernel algorithm"],
+    );
     fails(
         &["attach", "--alg", "dx", "--dev", "lo,lo"],
         2,

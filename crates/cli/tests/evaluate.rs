@@ -123,7 +123,7 @@ fn an_interrupted_evaluation_goes_on_where_it_stopped() {
 
     let (code, text) = said(&arguments);
     assert!(
-        code == 2 && text.contains("was interrupted there"),
+        code == 2 && text.contains("interrupted evaluation"),
         "{text}"
     );
     assert!(

@@ -110,7 +110,7 @@ fn a_wrong_file_says_line_and_fix() {
         |text: &str| format!("algorithms = [\"cubic\"]\n[[rule]]\nalgorithm = \"cubic\"\n{text}\n");
     let cases = [
         ("algorithm = [\"cubic\"]".to_owned(), 1, "algorithms"),
-        ("algorithms = []".to_owned(), 1, "name one"),
+        ("algorithms = []".to_owned(), 1, "add one"),
         (
             "algorithms = [\"cubic\", \"cubic:report=10ms\"]".to_owned(),
             1,
@@ -119,15 +119,15 @@ fn a_wrong_file_says_line_and_fix() {
         (
             "[limits]\nmin_cwnd = \"3000b\"\nmax_cwnd = \"2000b\"".to_owned(),
             2,
-            "lower one",
+            "lower min_cwnd",
         ),
         ("[limits]\nmax_rate = 1000".to_owned(), 2, "mbit"),
         ("[limits]\nmax_rate = \"fast\"".to_owned(), 2, ""),
         ("[limits]\nfallback_after = \"1ms\"".to_owned(), 2, "10ms"),
-        ("[limits]\nmax_flows = 0".to_owned(), 2, "write 1 to"),
+        ("[limits]\nmax_flows = 0".to_owned(), 2, "from 1 to"),
         ("metrics = \"9464\"".to_owned(), 1, "127.0.0.1:9464"),
         (rule(""), 2, "system = true"),
-        (rule("system = true\nport = 443"), 2, "leave out"),
+        (rule("system = true\nport = 443"), 2, "remove `system`"),
         (rule("to = \"10.1.0.0/8\""), 4, ""),
         (rule("port = 0"), 4, "443"),
         (rule("port = 443\npercent = 0"), 5, "1 to 100"),
