@@ -112,7 +112,7 @@ pub(crate) fn hand_over(words: &[OsString], ours: &clap::Command) -> Result<(), 
         .args(call.help)
         .exec();
     let what = format!("{} cannot be run: {why}", program.display());
-    Err(Failure::text(FailureKind::Unsupported, what).hint("build or install it again"))
+    Err(Failure::text(FailureKind::Unsupported, what).hint("rebuild or reinstall it"))
 }
 
 /// Returns the failure for a program that was not found.
@@ -128,8 +128,9 @@ fn absent(command: &str, program: &str, folder: &str) -> Failure {
         "`{command}` needs the program {program}, which is neither in {own} nor in a folder of PATH"
     );
     let hint = format!(
-        "in ccplane's sources (a package has them in /usr/share/ccplane/src), `cargo build --release -p {program}` builds it to \
-         target/release, and `cargo install --path crates/{folder}` installs it into a folder of PATH"
+        "in ccplane's sources (in packages, /usr/share/ccplane/src), build it to target/release \
+         with `cargo build --release -p {program}`, or install it into a folder of PATH with \
+         `cargo install --path crates/{folder}`"
     );
     Failure::text(FailureKind::Unsupported, what).hint(hint)
 }

@@ -25,7 +25,7 @@ pub(crate) fn read_from(from: impl Read) -> io::Result<String> {
     let mut text = String::new();
     from.take(PROGRAM_BYTES_MAX + 1).read_to_string(&mut text)?;
     if text.len() as u64 > PROGRAM_BYTES_MAX {
-        let why = format!("it is longer than {PROGRAM_BYTES_MAX} bytes, and so no program's text");
+        let why = format!("longer than {PROGRAM_BYTES_MAX} bytes, the limit for a program file");
         return Err(io::Error::new(io::ErrorKind::FileTooLarge, why));
     }
     Ok(text)

@@ -49,7 +49,7 @@ pub fn run(command: &QdiscCommand, json: bool) -> Result<(), Failure> {
                 println!("{}", json!({ "dev": args.dev, "removed": true }));
             } else {
                 println!(
-                    "{}: the priority bands are gone, the kernel's own queue is back",
+                    "{}: removed the priority bands, restored the kernel's default queue",
                     args.dev
                 );
             }
@@ -74,13 +74,13 @@ fn setup(args: &SetupArgs, json: bool) -> Result<(), Failure> {
         println!("{object}");
     } else if args.apply {
         println!(
-            "{}: {} priority bands; `ccplane qdisc remove --dev {0}` takes them away",
+            "{}: created {} priority bands; remove them with `ccplane qdisc remove --dev {0}`",
             args.dev,
             LOW_CLASS_COUNT + 1
         );
     } else {
         println!("{}", commands.join("\n"));
-        println!("# and to take it away again:\n# {removal}");
+        println!("# To remove it:\n# {removal}");
     }
     Ok(())
 }

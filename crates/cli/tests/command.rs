@@ -149,7 +149,7 @@ fn quantities_that_make_no_sense_are_usage_errors() {
                 "1..3",
             ],
             2,
-            &["real packets run with one seed, not with 3"],
+            &["runs on real packets use a single seed, not 3"],
         );
     }
     fails(
@@ -222,7 +222,7 @@ fn the_benchmark_of_python_is_its_packages() {
         (
             "no-package",
             Some("/bin/false"),
-            "this python3 has no package ccplane",
+            "python3 does not find the package ccplane",
         ),
         ("no-python", None, "python3 cannot be run"),
     ] {
@@ -268,7 +268,7 @@ fn an_unknown_algorithm_is_told_with_what_there_is() {
             "--datapath",
             "linux",
         ];
-        fails(&ignored, 2, &["would run none", "--alg"]);
+        fails(&ignored, 2, &["nothing to run", "--alg"]);
         let file = [
             "run",
             "02-fairness",
@@ -279,7 +279,7 @@ fn an_unknown_algorithm_is_told_with_what_there_is() {
             "--datapath",
             "linux",
         ];
-        fails(&file, 2, &["would run none", "--alg"]);
+        fails(&file, 2, &["nothing to run", "--alg"]);
     }
 }
 

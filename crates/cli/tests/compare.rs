@@ -113,7 +113,7 @@ fn runs_stand_side_by_side_and_what_differs_is_said_first() {
     );
     let (code, said) = refused(&here, &["compare", "slow", "fast", "--out", "page.html"]);
     assert!(
-        code == 2 && said.contains("page.html is there already") && said.contains("--force"),
+        code == 2 && said.contains("page.html already exists") && said.contains("--force"),
         "{said}"
     );
     done(

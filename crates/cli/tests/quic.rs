@@ -261,7 +261,7 @@ fn a_receiver_of_another_fingerprint_gets_nothing() {
     refused(
         &send("127.0.0.1:9", &file, &["--timeout", "1s"]),
         1,
-        &["no connection", "is `ccplane quic recv` running"],
+        &["no connection", "check that `ccplane quic recv` is running"],
     );
     assert!(!folder.file("out").exists());
 }
@@ -663,7 +663,7 @@ fn a_receiver_that_only_keeps_the_connection_alive_ends_the_transfer() {
         ("reads nothing", idle_receiver(Idle::NeverReads)),
         ("sends no receipt", idle_receiver(Idle::SendsNoReceipt)),
         (
-            "does not finish the handshake",
+            "does not complete the handshake",
             receiver_without_a_handshake(),
         ),
     ];
@@ -679,8 +679,8 @@ fn a_receiver_that_only_keeps_the_connection_alive_ends_the_transfer() {
     for (what, sender) in senders {
         let output = ends_by_itself(sender, &format!("a receiver that {what}"));
         let text = match what {
-            "does not finish the handshake" => "no connection to",
-            _ => "it answers but takes nothing, and sends no receipt",
+            "does not complete the handshake" => "no connection to",
+            _ => "the receiver answers but accepts no data and sends no receipt",
         };
         refused(&output, 1, &[text]);
         let told: Value = serde_json::from_slice(&output.stdout).expect("JSON");
@@ -723,7 +723,7 @@ fn a_sender_that_only_keeps_the_connection_alive_holds_no_slot() {
     assert_eq!(output.status.code(), Some(1), "{told}");
     let error = told["error"].as_str().unwrap_or_default();
     assert!(
-        error.contains("after 10000 bytes: nothing new came for 3s"),
+        error.contains("after 10000 bytes: no new data for 3s"),
         "{told}"
     );
     assert_eq!(told["reason"], "stalled", "{told}");

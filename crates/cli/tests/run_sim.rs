@@ -430,7 +430,7 @@ fn an_interrupt_keeps_what_is_finished() {
     );
     assert!(
         told.contains("stopped before the end")
-            && told.contains(&format!("what was finished is in {out}")),
+            && told.contains(&format!("the finished part is in {out}")),
         "{told}"
     );
     let read = |name: &str| fs::read_to_string(path.join(name)).expect(name);
@@ -491,7 +491,7 @@ fn old_results_stay_until_new_ones_are_complete() {
         assert_eq!(summary(), old);
         let (code, _, told) = interrupted(run);
         assert!(
-            code == Some(130) && told.contains("old results, which are unchanged"),
+            code == Some(130) && told.contains("the old results are unchanged"),
             "{told}"
         );
         assert!(summary() == old && new.join("report.html").is_file());

@@ -66,9 +66,11 @@ const VALUES: [(&str, &str, Value); 15] = [
         "Largest packet confirmed to arrive at the peer",
         |p| p.mtu_confirmed.map(f64::from),
     ),
-    ("mark_packets", "Epoch size in packets, of which one is measured", |p| {
-        Some(p.every.into())
-    }),
+    (
+        "mark_packets",
+        "Epoch size in packets, of which one is measured",
+        |p| Some(p.every.into()),
+    ),
     (
         "keys_age_seconds",
         "Age of the session keys; absent without keys",

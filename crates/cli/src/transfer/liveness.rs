@@ -204,7 +204,7 @@ mod tests {
         let limit = Duration::from_secs(2);
         #[expect(
             clippy::disallowed_methods,
-            reason = "an origin of times, which do not follow the clock"
+            reason = "an origin of times, which are independent of the clock"
         )]
         let begin = Instant::now();
         let at = |seconds: u64| begin + std::time::Duration::from_secs(seconds);
@@ -213,7 +213,7 @@ mod tests {
         assert!(progress.has_stalled(at(3), 0, true, limit));
         assert!(
             !progress.has_stalled(at(4), 1, true, limit),
-            "something was taken"
+            "data was received"
         );
         assert!(
             !progress.has_stalled(at(9), 1, false, limit),

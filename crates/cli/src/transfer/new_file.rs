@@ -64,7 +64,7 @@ impl Folder {
                 path.display()
             );
             return Err(Failure::text(FailureKind::Usage, text).hint(format!(
-                "take the right to write away (chmod go-w {0}), or use a folder of yours",
+                "remove the write permission of others (chmod go-w {0}), or use another folder",
                 path.display()
             )));
         }

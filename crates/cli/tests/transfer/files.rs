@@ -86,7 +86,7 @@ fn a_receiver_that_is_killed_is_noticed_within_seconds() {
     let output = sender.wait_with_output().unwrap();
     let text = said(&output);
     assert!(
-        output.status.code() == Some(1) && text.contains("nobody is there any more"),
+        output.status.code() == Some(1) && text.contains("the receiving process has exited"),
         "{text}"
     );
     assert!(
@@ -144,7 +144,7 @@ fn what_finds_no_room_is_refused_before_it_is_sent() {
             .success()
     );
     assert!(
-        output.status.code() == Some(1) && text.contains("there is no room in"),
+        output.status.code() == Some(1) && text.contains("not enough space in"),
         "{text}"
     );
     assert_eq!(left, 0);

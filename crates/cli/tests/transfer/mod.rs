@@ -398,13 +398,13 @@ fn who_is_not_there_or_cannot_store_or_vanishes_is_named() {
     let output = sender.wait_with_output().unwrap();
     let text = said(&output);
     assert!(
-        output.status.code() == Some(1) && text.contains("does not answer any more"),
+        output.status.code() == Some(1) && text.contains("stopped answering"),
         "{text}"
     );
     stopped.signal("-CONT");
     let (code, text) = stopped.end();
     assert!(
-        code == 1 && text.contains("nothing of it is kept"),
+        code == 1 && text.contains("the received part was discarded"),
         "{code} {text}"
     );
     assert!(folder.names().is_empty());
@@ -782,7 +782,7 @@ fn a_receiver_that_answers_and_takes_nothing_ends_the_transfer() {
         receiver.join().unwrap();
         let said = said(&output);
         assert_eq!(output.status.code(), Some(1), "{said}");
-        assert!(said.contains("it answers but takes nothing"), "{said}");
+        assert!(said.contains("the receiver answers but accepts no data"), "{said}");
         let told: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
         assert_eq!(told["reason"], "stalled", "{told}");
     }

@@ -217,7 +217,7 @@ fn hidden_files_are_taken_of_known_senders_alone() {
     let text = said(&output);
     assert!(
         output.status.code() == Some(1)
-            && text.contains("only from senders that `recv --client` names"),
+            && text.contains("only from senders given with `recv --client`"),
         "{text}"
     );
     assert_eq!(receiver.end().0, 1);
