@@ -692,7 +692,8 @@ fn an_agent_that_is_not_there_or_lacks_the_algorithm_is_an_error_with_a_hint() {
             .output()
             .expect("it starts");
         assert!(!output.status.success());
-        String::from_utf8_lossy(&output.stderr).into_owned()
+        let text = String::from_utf8_lossy(&output.stderr).replace(['│', '\n'], " ");
+        text.split_whitespace().collect::<Vec<_>>().join(" ")
     };
     let unix = format!("unix:{}", socket.display());
     let ccp = format!("ccp:{}", socket.display());

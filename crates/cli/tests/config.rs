@@ -102,7 +102,8 @@ fn a_wrong_file_says_line_reason_and_fix() {
         let (output, out, err) = check(text);
         assert_eq!(output.status.code(), Some(2), "{text}\n{out}{err}");
         // miette wraps lines.
-        let plain = err.split_whitespace().collect::<Vec<_>>().join(" ");
+        let plain = err.replace('│', " ");
+        let plain = plain.split_whitespace().collect::<Vec<_>>().join(" ");
         assert!(
             parts.iter().all(|part| plain.contains(part)),
             "{text}\n{err}"

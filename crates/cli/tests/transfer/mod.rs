@@ -782,7 +782,10 @@ fn a_receiver_that_answers_and_takes_nothing_ends_the_transfer() {
         receiver.join().unwrap();
         let said = said(&output);
         assert_eq!(output.status.code(), Some(1), "{said}");
-        assert!(said.contains("the receiver answers but accepts no data"), "{said}");
+        assert!(
+            said.contains("the receiver answers but accepts no data"),
+            "{said}"
+        );
         let told: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
         assert_eq!(told["reason"], "stalled", "{told}");
     }
