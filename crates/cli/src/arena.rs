@@ -269,7 +269,7 @@ fn explain(standing: &Standing) {
     let checks = standing.gate.iter().map(check).collect();
     println!(
         "{}",
-        Table::new(["check", "has", "at least", ""], checks).text()
+        Table::new(["check", "value", "minimum", ""], checks).text()
     );
     if let Some(score) = &standing.parts {
         let mut headings = vec!["link", "score"];

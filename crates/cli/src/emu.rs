@@ -526,7 +526,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rates_in_a_file_are_read_and_what_is_wrong_has_its_line() {
+    fn rate_files_are_parsed_and_errors_have_line_numbers() {
         let file = std::env::temp_dir().join(format!("ccplane-{}-rates", std::process::id()));
         let read = |text: &str| {
             std::fs::write(&file, text).expect("a temporary file");

@@ -265,7 +265,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_folder_of_results_is_hidden() {
+    fn result_folders_are_not_hidden() {
         for (algorithm, expected) in [
             ("./mine.ccp", "mine"),
             ("../algorithms/my own.py:back=0.7", "my-own-back=0.7"),
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn what_belongs_to_one_time_is_left_out_of_the_command() {
+    fn the_repeated_command_omits_one_time_options() {
         assert_eq!(
             again("ccplane evaluate --alg cubic --out x --threads=3 --quick --resume --json"),
             "ccplane evaluate --alg cubic --quick"

@@ -166,13 +166,13 @@ const COMMAND_EXAMPLES: &[(&str, &[(&str, &str)])] = &[
     ("emu show", &[("", "ccplane emu show 4711")]),
     (
         "emu graph",
-        &[("into link.html", "ccplane emu graph link.pcapng")],
+        &[("write link.html", "ccplane emu graph link.pcapng")],
     ),
     (
         "send",
         &[
             (
-                "a file",
+                "send a file",
                 "ccplane send files.example:4790#0f6dd55c9e9b1f9a6c1c3dd0a6a7b0f0e6c3a1de1f6c2b7a8d9e0f1a2b3c4d5e backup.tar",
             ),
             (
@@ -275,7 +275,7 @@ const COMMAND_EXAMPLES: &[(&str, &[(&str, &str)])] = &[
     (
         "paper",
         &[
-            ("the names", "ccplane paper list"),
+            ("list the experiments", "ccplane paper list"),
             (
                 "run a short version of one experiment",
                 "ccplane paper ccp-fidelity --quick",
@@ -323,7 +323,10 @@ const COMMAND_EXAMPLES: &[(&str, &[(&str, &str)])] = &[
     ),
     (
         "man",
-        &[("for everybody", "ccplane man /usr/local/share/man/man1")],
+        &[(
+            "install the man pages for all users",
+            "ccplane man /usr/local/share/man/man1",
+        )],
     ),
 ];
 
@@ -387,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn every_command_has_an_example_that_it_understands() {
+    fn every_command_has_an_example_that_parses() {
         let mut all = Vec::new();
         commands(&Cli::command(), "", &mut all);
         let mut known: Vec<String> = COMMAND_EXAMPLES

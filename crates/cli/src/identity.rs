@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_remote_receiver_has_a_fingerprint_or_is_taken_on_purpose() {
+    fn remote_receivers_require_a_fingerprint_or_insecure() {
         let print = "ab".repeat(32);
         let known = receiver(&format!("192.0.2.1:4790#{print}"), "ccplane recv", false).unwrap();
         assert_eq!(known.0, "192.0.2.1:4790".parse().unwrap());

@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn the_agent_follows_the_command_and_nothing_else() {
+    fn agent_options_are_inserted_after_a_steering_command() {
         let place = |text: &str| {
             STEERING_COMMANDS
                 .iter()
@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn algorithms_of_an_agent_have_kernel_names_of_their_own() {
+    fn algorithms_of_an_agent_have_distinct_kernel_names() {
         assert_eq!(free_name("ccp_mine", &[]), "ccp_mine");
         assert_eq!(
             free_name("ccp_mine", &["ccp_mine", "ccp_mine.2"]),
@@ -366,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn algorithms_are_found_in_words() {
+    fn algorithms_are_found_on_a_command_line() {
         let found = |text: &str| {
             let found = contenders_in(&words(text)).expect("contenders");
             found.iter().map(ToString::to_string).collect::<Vec<_>>()

@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_rate_is_said_or_asked_for() {
+    fn a_rate_is_a_number_or_auto() {
         assert_eq!(
             "10gbit".parse(),
             Ok(LinkRate::Given(Rate::from_bits_per_sec(10_000_000_000)))
@@ -89,8 +89,8 @@ mod tests {
     /// The device is looked up in the calling thread's namespace, whichever namespace `/sys` shows.
     /// A `veth` reports 10 Gbit/s.
     #[test]
-    fn a_device_of_this_namespace_is_asked() {
-        const TEST_NAME: &str = "a_device_of_this_namespace_is_asked";
+    fn the_rate_of_a_device_in_this_namespace_is_read() {
+        const TEST_NAME: &str = "the_rate_of_a_device_in_this_namespace_is_read";
         if !nix::unistd::geteuid().is_root() {
             assert!(
                 std::env::var_os("CCPLANE_NO_SKIP").is_none(),
@@ -120,7 +120,7 @@ mod tests {
 
     /// Loopback reports no speed, and no host has an address of TEST-NET-1.
     #[test]
-    fn what_no_driver_says_is_an_error_that_names_the_device() {
+    fn an_unknown_rate_is_an_error_with_the_device() {
         let any: SocketAddr = ([0, 0, 0, 0], 0).into();
         let loopback: SocketAddr = ([127, 0, 0, 1], 9).into();
         assert_eq!(

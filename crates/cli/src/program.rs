@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn the_benchmark_of_python_is_no_program() {
+    fn bench_python_does_not_start_a_program() {
         let is = |text: &str| Call::of(&words(text)).is_some_and(|call| call.is_python_bench());
         assert!(is("ccplane bench python --json") && is("ccplane -v bench --json python"));
         assert!(!is("ccplane bench dx python") && !is("ccplane help bench python"));

@@ -36,7 +36,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_text_without_end_is_refused() {
+    fn an_endless_program_file_is_refused() {
         let why = read("/dev/zero").unwrap_err();
         assert_eq!(why.kind(), io::ErrorKind::FileTooLarge, "{why}");
         let longest = "x".repeat(PROGRAM_BYTES_MAX as usize);

@@ -131,7 +131,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_names_an_algorithm_is_looked_at() {
+    fn only_algorithm_options_are_searched_for_python_files() {
         let found =
             |words: &str| file_in(&words.split(' ').map(OsString::from).collect::<Vec<_>>());
         assert_eq!(

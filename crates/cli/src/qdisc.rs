@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn to_remove_what_is_not_ours_is_a_mistake_of_the_request() {
+    fn removing_a_foreign_queue_is_a_usage_error() {
         let failure = failure(QueueError::NotInstalled {
             device: "eth0".to_owned(),
             kind: "fq_codel".to_owned(),

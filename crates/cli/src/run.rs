@@ -632,7 +632,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_run_is_repeated_with_its_own_seed() {
+    fn seed_options_are_removed_from_the_repeated_command() {
         assert_eq!(
             without_seeds("ccplane run a.toml --seeds 1..50 --threads 2"),
             "ccplane run a.toml --threads 2"

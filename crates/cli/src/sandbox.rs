@@ -516,7 +516,7 @@ mod tests {
     }
 
     #[test]
-    fn an_output_ends_with_its_process_though_another_one_holds_it() {
+    fn output_ends_with_its_process_even_if_another_holds_the_pipe() {
         let (from, to) = io::pipe().unwrap();
         let ended = Arc::new(OnceLock::new());
         let mut output = Output {
@@ -533,7 +533,7 @@ mod tests {
     }
 
     #[test]
-    fn only_regular_files_of_bounded_length_are_given() {
+    fn only_regular_files_of_bounded_length_are_read() {
         for (path, says) in [
             ("/dev/zero", "not a regular file"),
             ("/", "not a regular file"),

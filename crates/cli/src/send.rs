@@ -565,7 +565,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_second_loop_brought_is_told_with_the_reason_why_it_stopped() {
+    fn the_second_loop_is_described_with_the_reason_why_it_stopped() {
         let mut rc3 = Rc3Stats::default();
         assert_eq!(second_loop(&rc3, 100), "second loop: nothing left to send");
         (rc3.sent, rc3.arrived) = ([40, 400, 9, 0], [40, 390, 0, 0]);
@@ -584,7 +584,7 @@ mod tests {
     }
 
     #[test]
-    fn samples_that_were_dropped_are_told_with_their_reason() {
+    fn dropped_samples_are_listed_by_reason() {
         assert_eq!(no_samples(0, 0), None);
         assert_eq!(
             no_samples(3, 0).as_deref(),

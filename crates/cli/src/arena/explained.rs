@@ -197,7 +197,7 @@ fn trace(worst: &Worst) -> Table {
     let mut headings = vec!["until s".to_owned()];
     for who in ["", "its "] {
         headings.extend(
-            ["window kB", "Mbit/s", "delay ms", "sent again"].map(|what| format!("{who}{what}")),
+            ["window kB", "Mbit/s", "delay ms", "retransmitted"].map(|what| format!("{who}{what}")),
         );
     }
     headings[5] = format!("{}: window kB", worst.baseline);

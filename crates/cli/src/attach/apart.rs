@@ -55,7 +55,7 @@ impl AgentProcess {
         let folder =
             std::env::temp_dir().join(format!("{SOCKET_FOLDER_PREFIX}{}", std::process::id()));
         fs::create_dir(&folder)
-            .map_err(|why| failed(&format!("make {}", folder.display()), &why))?;
+            .map_err(|why| failed(&format!("cannot create {}", folder.display()), &why))?;
         let path = folder.join("agent.sock");
         let names: Vec<String> = algorithms.iter().map(Contender::to_string).collect();
         let mut words: Vec<OsString> = ["agent", "--confined", "--alg"].map(OsString::from).into();

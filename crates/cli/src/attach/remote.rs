@@ -116,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_limit_of_silence_is_for_agents_without_heartbeats() {
+    fn silence_applies_only_to_agents_without_heartbeats() {
         let may_be = |addresses: &[&str]| {
             let all: Vec<AgentAddress> = addresses
                 .iter()

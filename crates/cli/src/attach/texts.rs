@@ -149,7 +149,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_mistake_is_said_once_and_again_where_the_text_was_right_meanwhile() {
+    fn an_error_is_logged_again_only_after_the_file_was_valid() {
         let file = std::env::temp_dir().join(format!("ccplane-texts-{}.ccp", std::process::id()));
         let right = "(algorithm watched (needs cwnd)) (def) (when true (:= Cwnd (* 10 Flow.mss)))";
         fs::write(&file, right).expect("a temporary file");

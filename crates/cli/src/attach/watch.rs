@@ -303,7 +303,7 @@ mod tests {
 
     #[test]
     #[expect(clippy::disallowed_methods, reason = "a start time for the test")]
-    fn only_what_is_known_to_be_gone_is_gone() {
+    fn unreadable_and_partial_registrations_are_not_gone() {
         let mut pins = Pins::default();
         let now = Instant::now();
         let out_of_descriptors = std::io::Error::from_raw_os_error(libc::EMFILE);

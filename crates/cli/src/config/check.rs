@@ -227,7 +227,9 @@ impl ConfigContext<'_> {
         if !narrowed && !rule.system {
             let fix =
                 "add `cgroup`, `to` or `port`, or `system = true` for all connections of this host";
-            return Err(self.source.problem(line, "which connections?", "here", fix));
+            return Err(self
+                .source
+                .problem(line, "the rule selects no connections", "here", fix));
         }
         let percent = rule.percent.as_ref();
         let percent = percent

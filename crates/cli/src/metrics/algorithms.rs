@@ -179,7 +179,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn text_names_every_algorithm_once_per_metric() {
+    fn each_algorithm_appears_once_per_metric() {
         let stats = ["ccp_reno", "ccp_cubic"].map(|name| AlgorithmStats {
             algorithm: name.into(),
             flows: 3,
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn promtool_finds_no_fault_with_the_metrics_of_attach() {
+    fn promtool_accepts_the_metrics_of_attach() {
         let stats = [AlgorithmStats {
             algorithm: "ccp_dx".into(),
             stamps: Some(StampStats::default()),

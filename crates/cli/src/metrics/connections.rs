@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn both_arms_of_an_algorithm_are_told() {
+    fn both_arms_of_an_algorithm_are_reported() {
         let steered = ConnectionTotals {
             acked: 7,
             ..ConnectionTotals::default()

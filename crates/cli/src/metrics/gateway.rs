@@ -360,12 +360,12 @@ mod tests {
     }
 
     #[test]
-    fn promtool_finds_no_fault_with_the_metrics_of_a_gateway() {
+    fn promtool_accepts_the_metrics_of_a_gateway() {
         crate::metrics::promtool(registry(&report()));
     }
 
     #[test]
-    fn each_value_is_there_in_its_base_unit_and_what_is_not_known_is_absent() {
+    fn values_have_base_units_and_unknown_ones_are_absent() {
         let text = text(registry(&report()), 0, Format::OpenMetrics);
         for line in [
             "ccplane_gateway_limit_bytes_per_second{peer=\"site-b\"} 10000000.0",

@@ -65,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_lead_elsewhere_or_are_obeyed_are_refused() {
+    fn paths_and_hidden_names_are_refused() {
         for name in ["", "/etc/passwd", "a/b", "..", ".", "a/", "a\0b"] {
             assert!(
                 matches!(entry(name.as_bytes(), true), Err(NameError::Outside(_))),

@@ -48,7 +48,7 @@ fn open(target: &Destination, name: &str) -> Sink {
 }
 
 #[test]
-fn a_file_has_its_name_when_it_is_complete_and_leaves_nothing_else() {
+fn a_file_gets_its_name_only_when_complete() {
     let folder = TestFolder::new("file");
     let path = folder.0.join("out");
     let target = Destination::parse(&path, false).unwrap();
@@ -165,7 +165,7 @@ fn a_stream_gets_the_next_free_number() {
 }
 
 #[test]
-fn bad_names_and_too_little_room_are_refused() {
+fn invalid_names_and_insufficient_space_are_refused() {
     let folder = TestFolder::new("refused");
     let target = Destination::parse(&folder.0, false).unwrap();
     for (name, bytes, says) in [
@@ -189,7 +189,7 @@ fn bad_names_and_too_little_room_are_refused() {
 }
 
 #[test]
-fn a_link_to_a_device_leads_nowhere_else_later() {
+fn a_link_to_a_device_cannot_be_redirected_later() {
     let folder = TestFolder::new("device");
     let [link, victim] = ["link", "victim"].map(|name| folder.0.join(name));
     fs::write(&victim, "precious").unwrap();
@@ -211,7 +211,7 @@ fn a_link_to_a_device_leads_nowhere_else_later() {
 }
 
 #[test]
-fn a_full_device_is_named() {
+fn a_full_device_is_reported() {
     let target = Destination::parse(Path::new("/dev/full"), false).unwrap();
     let mut full = open(&target, "x");
     let error = full.write(&[0; 100]).unwrap_err();

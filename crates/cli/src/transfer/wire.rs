@@ -363,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_beyond_the_limits_is_refused() {
+    fn oversized_fields_are_refused() {
         let long = Header {
             name: vec![b'n'; NAME_BYTES_MAX + 1],
             bytes: None,

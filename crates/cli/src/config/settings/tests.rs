@@ -46,7 +46,7 @@ fn wrong(text: &str) -> (usize, String, String) {
 }
 
 #[test]
-fn what_is_shown_reads_as_the_same() {
+fn shown_settings_parse_to_the_same_settings() {
     let shown = settings(CONFIG_TEXT, &[]).to_string();
     assert!(
         shown.contains("min_cwnd = \"2.92KB\" # line 6") || shown.contains("# line 6"),
@@ -73,7 +73,7 @@ fn what_is_shown_reads_as_the_same() {
 }
 
 #[test]
-fn the_command_line_is_above_the_file() {
+fn the_command_line_overrides_the_file() {
     let settings = settings(
         CONFIG_TEXT,
         &["--min-cwnd", "3000b", "--keep", "--metrics", "127.0.0.1:1"],
@@ -86,7 +86,7 @@ fn the_command_line_is_above_the_file() {
 }
 
 #[test]
-fn other_algorithms_and_connections_replace_those_of_the_file() {
+fn algorithms_and_connections_of_the_command_line_replace_the_files() {
     let other = settings(CONFIG_TEXT, &["--alg", "copa"]);
     assert_eq!(other.algorithms.value, [Contender::ccplane("copa")]);
     assert!(other.rules.is_empty());
@@ -97,7 +97,7 @@ fn other_algorithms_and_connections_replace_those_of_the_file() {
 }
 
 #[test]
-fn limits_from_two_places_have_to_fit() {
+fn limits_from_two_sources_are_checked_together() {
     let line = Line::try_parse_from(["attach", "--max-cwnd", "2000b"]).expect("a command line");
     let config = config(CONFIG_TEXT).expect("it is right");
     let failure = Settings::of(&line.attach, Some(&config)).expect_err("no window satisfies both");
@@ -105,7 +105,7 @@ fn limits_from_two_places_have_to_fit() {
 }
 
 #[test]
-fn a_wrong_file_says_line_and_fix() {
+fn an_invalid_file_is_reported_with_line_and_fix() {
     let rule =
         |text: &str| format!("algorithms = [\"cubic\"]\n[[rule]]\nalgorithm = \"cubic\"\n{text}\n");
     let cases = [
@@ -151,7 +151,7 @@ fn a_wrong_file_says_line_and_fix() {
 }
 
 #[test]
-fn what_cannot_change_is_named_with_its_line() {
+fn unchangeable_settings_are_reported_with_their_line() {
     let before = settings(CONFIG_TEXT, &[]);
     let changed =
         |text: &str| before.frozen(&settings(text, &[]), &config(text).expect("it is right"));
