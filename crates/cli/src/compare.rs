@@ -62,8 +62,8 @@ fn failure(why: CompareError) -> Failure {
         CompareError::Schema { .. } => {
             "run the experiment again, from `scenario.toml` in that folder"
         }
-        CompareError::Twice(_) => "name each folder once",
-        _ => "run it again, or name another folder",
+        CompareError::Twice(_) => "list each folder once",
+        _ => "run it again, or give another folder",
     };
     Failure::new(FailureKind::Usage, why).hint(hint)
 }

@@ -87,7 +87,9 @@ impl From<Unusable> for Failure {
     fn from(error: Unusable) -> Failure {
         match error {
             Unusable::Problem(problem) => Failure::diagnostic(FailureKind::Usage, problem),
-            read => Failure::new(FailureKind::Usage, read).hint("`--config` names another file"),
+            read => {
+                Failure::new(FailureKind::Usage, read).hint("choose another file with `--config`")
+            }
         }
     }
 }

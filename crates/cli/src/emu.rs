@@ -541,7 +541,7 @@ mod tests {
             ("2s", rate("5mbit")),
         ];
         let steps = steps.map(|(time, rate)| (time.parse().expect("a time"), rate));
-        let expected = Piecewise::new(&steps, None).expect("it ends above zero");
+        let expected = Piecewise::new(&steps, None).expect("the last rate is above zero");
         let text = "0s 10mbit\n\n1500ms 0 # an outage\n  2s\t5mbit\n";
         assert_eq!(
             read(text).expect("well formed"),

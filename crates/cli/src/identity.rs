@@ -61,7 +61,7 @@ pub fn receiver(
     })?;
     let to = resolve(
         address,
-        &format!("HOST:PORT#FINGERPRINT, as `{command}` prints it"),
+        &format!("use HOST:PORT#FINGERPRINT, as `{command}` prints it"),
     )?;
     if fingerprint.is_none() && !insecure && !to.ip().to_canonical().is_loopback() {
         let text = format!(

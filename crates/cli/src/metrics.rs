@@ -105,8 +105,8 @@ fn promtool(registry: Registry) {
         .take()
         .expect("a pipe")
         .write_all(text.as_bytes())
-        .expect("it reads");
-    let output = child.wait_with_output().expect("it ends");
+        .expect("promtool reads its input");
+    let output = child.wait_with_output().expect("promtool exits");
     let said = String::from_utf8_lossy(&output.stderr).into_owned()
         + &String::from_utf8_lossy(&output.stdout);
     assert!(

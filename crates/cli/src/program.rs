@@ -124,9 +124,8 @@ fn absent(command: &str, program: &str, folder: &str) -> Failure {
     let own = own_folder().map_or("the folder of this program".to_owned(), |folder| {
         folder.display().to_string()
     });
-    let what = format!(
-        "`{command}` needs the program {program}, which is neither in {own} nor in a folder of PATH"
-    );
+    let what =
+        format!("`{command}` needs the program {program}, which is neither in {own} nor in PATH");
     let hint = format!(
         "in ccplane's sources (in packages, /usr/share/ccplane/src), build it to target/release \
          with `cargo build --release -p {program}`, or install it into a folder of PATH with \

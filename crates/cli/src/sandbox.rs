@@ -78,8 +78,7 @@ impl RunAs {
             (_, Some(number)) => User::from_uid(number.into()),
             (given, None) => User::from_name(given.unwrap_or("nobody")),
         };
-        let found =
-            found.map_err(|why| wrong(format!("the users of this host cannot be read: {why}")))?;
+        let found = found.map_err(|why| wrong(format!("cannot look up users: {why}")))?;
         let user = match (found.map(known), number) {
             (Some(user), _) => user,
             (None, Some(number)) if number != u32::MAX => RunAs {

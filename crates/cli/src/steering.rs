@@ -88,5 +88,7 @@ pub fn resolve(text: &str, example: &str) -> Result<SocketAddr, Failure> {
         .hint(example)
     };
     let mut found = text.to_socket_addrs().map_err(|why| bad(&why))?;
-    found.next().ok_or_else(|| bad(&"the name has no address"))
+    found
+        .next()
+        .ok_or_else(|| bad(&"the name does not resolve to an address"))
 }

@@ -157,12 +157,12 @@ mod tests {
         let mut texts =
             watched(&[Contender::ccplane(&path)], None).unwrap_or_else(|why| panic!("{why}"));
         let text = &mut texts[0];
-        fs::write(&file, "nonsense").expect("the same");
+        fs::write(&file, "nonsense").expect("a temporary file");
         text.look(&mut []);
         assert_eq!(text.refused, None, "a file may be written in several steps");
         text.look(&mut []);
         assert_eq!(text.refused.as_deref(), Some("nonsense"));
-        fs::write(&file, right).expect("the same");
+        fs::write(&file, right).expect("a temporary file");
         text.look(&mut []);
         assert_eq!(
             (text.seen.as_deref(), text.refused.as_deref()),

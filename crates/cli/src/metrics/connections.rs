@@ -127,7 +127,7 @@ fn totals(registry: &mut Registry, prefix: &str, whose: &str, all: &[(Labels, Co
         counter(
             registry,
             &format!("{prefix}{name}"),
-            &format!("{help}, {whose}"),
+            &format!("{help} {whose}"),
             values,
         );
     }
@@ -153,7 +153,7 @@ fn totals(registry: &mut Registry, prefix: &str, whose: &str, all: &[(Labels, Co
             .iter()
             .map(|(labels, totals)| (labels.clone(), of(totals)))
             .collect();
-        let help = format!("{help}, {whose}, once a second and at the end");
+        let help = format!("{help} {whose}, sampled once a second and at the end of each flow");
         registry.register(
             format!("{prefix}{name}"),
             help,

@@ -148,7 +148,7 @@ fn source(file: &std::path::Path) -> Result<(Box<dyn Read>, Option<u64>), Failur
     if about.is_dir() {
         let text = format!("{} is a folder", file.display());
         return Err(Failure::text(FailureKind::Usage, text)
-            .hint("`tar c FOLDER | ccplane quic send HOST:PORT#FINGERPRINT -`"));
+            .hint("send an archive: `tar c FOLDER | ccplane quic send HOST:PORT#FINGERPRINT -`"));
     }
     Ok((Box::new(opened), about.is_file().then_some(about.len())))
 }

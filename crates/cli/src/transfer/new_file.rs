@@ -219,17 +219,17 @@ mod tests {
                 "{mode:o}: {why}"
             );
         }
-        assert_eq!(refusal(&folder.0, 0o1777), None, "sticky and ours");
-        assert_eq!(refusal(&folder.0, 0o770), None, "a group of our own");
+        assert_eq!(refusal(&folder.0, 0o1777), None, "sticky, owned by us");
+        assert_eq!(refusal(&folder.0, 0o770), None, "only our group may write");
         if geteuid().is_root() {
             let nobody = Some(65_534);
             std::os::unix::fs::chown(&folder.0, None, nobody).unwrap();
             assert!(refusal(&folder.0, 0o770).is_some(), "another group");
             std::os::unix::fs::chown(&folder.0, nobody, None).unwrap();
-            assert_eq!(refusal(&folder.0, 0o755), None, "a user's folder");
+            assert_eq!(refusal(&folder.0, 0o755), None, "owned by another user");
             assert!(
                 refusal(&folder.0, 0o1777).is_some(),
-                "sticky for somebody else"
+                "sticky, owned by another user"
             );
         }
         assert!(Folder::open(Path::new("/dev/null")).is_err());

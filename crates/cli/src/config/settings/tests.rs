@@ -40,7 +40,7 @@ fn settings(text: &str, line: &[&str]) -> Settings {
 
 /// Returns the line, message and fix of the error in `text`.
 fn wrong(text: &str) -> (usize, String, String) {
-    let problem = config(text).expect_err("it is wrong");
+    let problem = config(text).expect_err("an invalid configuration");
     let fix = problem.fix().unwrap_or_default().to_owned();
     (problem.line(), problem.message().to_owned(), fix)
 }
@@ -99,7 +99,7 @@ fn algorithms_and_connections_of_the_command_line_replace_the_files() {
 #[test]
 fn limits_from_two_sources_are_checked_together() {
     let line = Line::try_parse_from(["attach", "--max-cwnd", "2000b"]).expect("a command line");
-    let config = config(CONFIG_TEXT).expect("it is right");
+    let config = config(CONFIG_TEXT).expect("a valid configuration");
     let failure = Settings::of(&line.attach, Some(&config)).expect_err("no window satisfies both");
     assert!(failure.to_string().contains("above"), "{failure}");
 }
@@ -153,14 +153,18 @@ fn an_invalid_file_is_reported_with_line_and_fix() {
 #[test]
 fn unchangeable_settings_are_reported_with_their_line() {
     let before = settings(CONFIG_TEXT, &[]);
-    let changed =
-        |text: &str| before.frozen(&settings(text, &[]), &config(text).expect("it is right"));
+    let changed = |text: &str| {
+        before.frozen(
+            &settings(text, &[]),
+            &config(text).expect("a valid configuration"),
+        )
+    };
     assert!(changed(&CONFIG_TEXT.replace("percent = 5", "percent = 50")).is_none());
     assert!(changed(&CONFIG_TEXT.replace("1gbit", "2gbit")).is_none());
-    let problem =
-        changed(&CONFIG_TEXT.replace("\"cubic\", ", "\"cubic:report=acks\", ")).expect("it cannot");
+    let problem = changed(&CONFIG_TEXT.replace("\"cubic\", ", "\"cubic:report=acks\", "))
+        .expect("an unchangeable setting");
     assert_eq!(problem.line(), 2);
-    let problem = changed(&format!("keep = true\n{CONFIG_TEXT}")).expect("it cannot");
+    let problem = changed(&format!("keep = true\n{CONFIG_TEXT}")).expect("an unchangeable setting");
     assert_eq!(problem.line(), 1);
     assert!(problem.message().contains("keep"));
 }
