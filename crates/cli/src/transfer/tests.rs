@@ -170,7 +170,7 @@ fn invalid_names_and_insufficient_space_are_refused() {
     let target = Destination::parse(&folder.0, false).unwrap();
     for (name, bytes, says) in [
         ("../x", 1, "not a plain file name"),
-        (".profile", 1, "is hidden"),
+        (".profile", 1, "is a hidden file"),
         ("f", 1 << 60, "not enough space"),
     ] {
         let why = target

@@ -294,7 +294,7 @@ fn bad_requests_are_usage_errors() {
     fs::create_dir(&open_to_all).unwrap();
     fs::set_permissions(&open_to_all, fs::Permissions::from_mode(0o777)).unwrap();
     let cases: [(&[&str], &str); 16] = [
-        (&["send", "nowhere", &file], "no address"),
+        (&["send", "nowhere", &file], "not a valid address"),
         (&["send", "192.0.2.1:1", &file], "without a fingerprint"),
         (
             &["send", "127.0.0.1:1#12ab", &file],
@@ -333,7 +333,7 @@ fn bad_requests_are_usage_errors() {
         ),
         (
             &["send", "127.0.0.1:1", &file, "--rc3", "--dscp", "11"],
-            "--dscp 11 with --rc3",
+            "--dscp 11 cannot be used with --rc3",
         ),
         (&["recv", "--out", &file], "--force"),
         (
