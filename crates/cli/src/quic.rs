@@ -154,7 +154,7 @@ mod tests {
                 Err(failure) => {
                     assert!(!expected, "{failure:?}");
                     assert_eq!(failure.kind, FailureKind::Usage);
-                    let needed = format!("built without the feature `{feature}`");
+                    let needed = format!("it needs the feature `{feature}`");
                     assert!(failure.to_string().contains(&needed), "{failure:?}");
                 }
             }
