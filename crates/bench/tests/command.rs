@@ -49,7 +49,7 @@ fn its_command_line_is_that_of_ccplane_bench() {
 }
 
 #[test]
-fn the_benchmark_of_python_is_its_packages() {
+fn bench_python_runs_the_python_package() {
     let output = run(&["python"], Some("/nonexistent"));
     assert_eq!(output.status.code(), Some(3), "{output:?}");
     let said = String::from_utf8_lossy(&output.stderr);

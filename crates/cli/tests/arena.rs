@@ -23,7 +23,7 @@ fn root() -> PathBuf {
 }
 
 #[test]
-fn who_fails_has_a_reason_and_the_score_nought() {
+fn a_failed_candidate_has_a_reason_and_score_zero() {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("arena");
     fs::create_dir_all(&folder).expect("the test's folder can be written");
     let stuck = folder.join("stuck.ccp");

@@ -97,8 +97,8 @@ impl Drop for Attach {
 }
 
 #[test]
-fn a_choice_that_cannot_be_made_is_refused_before_anything_is_registered() {
-    if !can_run("a_choice_that_cannot_be_made_is_refused_before_anything_is_registered") {
+fn an_unsupported_selection_is_refused_before_registration() {
+    if !can_run("an_unsupported_selection_is_refused_before_registration") {
         return;
     }
     let _host = lock_host();
@@ -294,8 +294,8 @@ fn root_with_three_capabilities_attaches_and_removes_everything() {
 /// The locks are in different folders but the pins in the same one. Without the check, the second
 /// process would take over the flows of the first.
 #[test]
-fn an_agent_with_another_state_does_not_take_over_what_is_steered() {
-    if !can_run("an_agent_with_another_state_does_not_take_over_what_is_steered") {
+fn an_agent_with_another_state_folder_does_not_take_over_flows() {
+    if !can_run("an_agent_with_another_state_folder_does_not_take_over_flows") {
         return;
     }
     let _host = lock_host();
@@ -324,8 +324,8 @@ fn an_agent_with_another_state_does_not_take_over_what_is_steered() {
 }
 
 #[test]
-fn a_user_with_three_capabilities_attaches_in_places_of_their_own() {
-    if !can_run("a_user_with_three_capabilities_attaches_in_places_of_their_own") {
+fn a_user_with_three_capabilities_attaches_with_its_own_paths() {
+    if !can_run("a_user_with_three_capabilities_attaches_with_its_own_paths") {
         return;
     }
     let ids = ["--reuid", "65534", "--regid", "65534", "--clear-groups"];
@@ -391,8 +391,8 @@ fn a_user_with_three_capabilities_attaches_in_places_of_their_own() {
 }
 
 #[test]
-fn running_out_of_descriptors_is_not_the_end() {
-    if !can_run("running_out_of_descriptors_is_not_the_end") {
+fn running_out_of_descriptors_does_not_end_attach() {
+    if !can_run("running_out_of_descriptors_does_not_end_attach") {
         return;
     }
     let _host = lock_host();
@@ -541,9 +541,8 @@ fn attach_dx(namespace: &Namespace, more: &[&str]) -> String {
 }
 
 #[test]
-fn attach_says_whether_there_are_time_stamps_and_detach_finds_them_by_themselves() {
-    const TEST: &str =
-        "attach_says_whether_there_are_time_stamps_and_detach_finds_them_by_themselves";
+fn attach_reports_missing_time_stamps_and_detach_removes_leftover_ones() {
+    const TEST: &str = "attach_reports_missing_time_stamps_and_detach_removes_leftover_ones";
     const DX: &str = "ccp_dx";
     const BY_RTT: &str = "uses the RTT";
     if !can_run(TEST) {
@@ -633,8 +632,8 @@ fn window(stream: &TcpStream) -> u32 {
 }
 
 #[test]
-fn a_text_that_changes_comes_into_force_and_a_wrong_one_does_not() {
-    if !can_run("a_text_that_changes_comes_into_force_and_a_wrong_one_does_not") {
+fn a_changed_program_file_takes_effect_only_if_valid() {
+    if !can_run("a_changed_program_file_takes_effect_only_if_valid") {
         return;
     }
     const TEXT: &str = "ccp_watched";
@@ -708,8 +707,8 @@ impl Drop for Texts {
 }
 
 #[test]
-fn a_text_steers_while_its_process_stands_still_and_after_its_death() {
-    if !can_run("a_text_steers_while_its_process_stands_still_and_after_its_death") {
+fn a_program_file_keeps_control_while_its_process_is_stopped_or_dead() {
+    if !can_run("a_program_file_keeps_control_while_its_process_is_stopped_or_dead") {
         return;
     }
     const TEXT: &str = "ccp_still";

@@ -63,7 +63,7 @@ fn a_program_with_an_error_shows_the_line_and_the_fix() {
 }
 
 #[test]
-fn a_program_that_says_what_nobody_means_is_warned_of() {
+fn suspicious_programs_cause_warnings() {
     let file = scratch(
         "warned.ccp",
         "(def)\n(when (> Flow.queue_delay_ns 5ms)\n    (report))\n",
@@ -113,7 +113,7 @@ fn a_program_without_errors_shows_what_it_costs() {
 }
 
 #[test]
-fn quantities_that_make_no_sense_are_usage_errors() {
+fn invalid_quantities_are_usage_errors() {
     fails(&["run", "--alg", "reno", "--rate", "0mbit"], 2, &["rate"]);
     fails(
         &["run", "--alg", "reno", "--rate", "96"],
@@ -193,7 +193,7 @@ fn quantities_that_make_no_sense_are_usage_errors() {
 }
 
 #[test]
-fn the_benchmark_of_python_is_its_packages() {
+fn bench_python_runs_the_python_package() {
     let bench = |name: &str, python: Option<&str>| {
         let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
         fs::create_dir_all(&folder).expect("the test's folder can be written");
@@ -238,7 +238,7 @@ fn the_benchmark_of_python_is_its_packages() {
 }
 
 #[test]
-fn an_unknown_algorithm_is_told_with_what_there_is() {
+fn an_unknown_algorithm_is_an_error_with_suggestions() {
     fails(
         &["attach", "--alg", "cubik"],
         2,
@@ -286,7 +286,7 @@ fn an_unknown_algorithm_is_told_with_what_there_is() {
 }
 
 #[test]
-fn a_bare_number_is_no_probability() {
+fn a_bare_number_is_not_a_probability() {
     for loss in ["1", "5", "1.0", "gilbert:p=1:r=25%"] {
         fails(
             &["run", "--alg", "reno", "--loss", loss],
@@ -357,7 +357,7 @@ fn a_trace_with_garbage_names_file_and_line() {
 
 /// The diagnostic quotes text of a file that an attacker may have written.
 #[test]
-fn control_characters_of_a_file_reach_no_terminal() {
+fn control_characters_of_a_file_are_escaped() {
     let hostile = "\x1b]0;title\x07\x1b[2J\u{9b}1A";
     let scenario = scratch(
         "hostile.toml",
@@ -412,7 +412,7 @@ fn doctor_answers_everywhere() {
 }
 
 #[test]
-fn without_privileges_it_says_what_is_missing_and_what_can_run() {
+fn without_privileges_the_error_lists_what_is_missing_and_what_works() {
     if !nix::unistd::geteuid().is_root() {
         fails(
             &["run", "--vs", "native:reno"],
@@ -650,7 +650,7 @@ fn with_output(arguments: &[&str], to: impl Into<std::process::Stdio>) -> (Optio
 }
 
 #[test]
-fn standard_output_that_closes_is_a_quiet_end_and_a_full_one_an_error() {
+fn closed_standard_output_is_silent_and_a_full_one_an_error() {
     let program = scratch(
         "printed.ccp",
         "(def (Report (volatile n 0)))\n(when true (:= Report.n (+ Report.n 1)) (report))\n",

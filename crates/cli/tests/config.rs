@@ -61,7 +61,7 @@ fn check(text: &str) -> (Output, String, String) {
 }
 
 #[test]
-fn a_right_file_is_explained() {
+fn a_valid_file_is_explained() {
     let (output, out, err) = check(
         "algorithms = [\"cubic\", \"copa\"]\n[[rule]]\nalgorithm = \"copa\"\nto = \"10.0.0.0/8\"\npercent = 5\n\
          [[rule]]\nalgorithm = \"cubic\"\ncgroup = \"/nonesuch\"\nport = \"8000-8999\"\n",
@@ -82,7 +82,7 @@ fn a_right_file_is_explained() {
 }
 
 #[test]
-fn a_wrong_file_says_line_reason_and_fix() {
+fn an_invalid_file_is_reported_with_line_reason_and_fix() {
     for (text, parts) in [
         ("algorithms = [\"cubik\"]", [":1:", "cubik", "cubic"]),
         (
@@ -112,7 +112,7 @@ fn a_wrong_file_says_line_reason_and_fix() {
 }
 
 #[test]
-fn a_file_that_is_named_has_to_be_there() {
+fn a_given_file_must_exist() {
     for arguments in [
         ["config", "check", "/nonesuch.toml"],
         ["config", "show", "--config=/nonesuch.toml"],
@@ -127,7 +127,7 @@ fn a_file_that_is_named_has_to_be_there() {
 }
 
 #[test]
-fn the_environment_is_above_the_file_and_the_command_line_above_both() {
+fn the_command_line_overrides_the_environment_and_that_the_file() {
     let file = Scratch::new(
         "algorithms = [\"cubic\"]\nkeep = true\n[limits]\nmin_cwnd = \"3kB\"\nmax_rate = \"1gbit\"\n",
     );

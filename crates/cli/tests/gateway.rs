@@ -52,7 +52,7 @@ fn a_key_is_made_once_for_its_owner_alone() {
 }
 
 #[test]
-fn a_configuration_is_shown_in_full_or_its_mistake_with_line_and_fix() {
+fn a_configuration_is_shown_in_full_or_an_error_with_line_and_fix() {
     let folder = folder("gateway-check");
     let (file, key) = (folder.join("site-a.toml"), folder.join("site-a.key"));
     let missing = ccplane(&["check", text(&file)]);
@@ -121,7 +121,7 @@ fn a_configuration_is_shown_in_full_or_its_mistake_with_line_and_fix() {
 }
 
 #[test]
-fn where_no_gateway_runs_a_question_says_so() {
+fn queries_without_a_gateway_fail_with_a_hint() {
     let socket = folder("gateway-ask").join("none.sock");
     for question in [
         &["status"][..],

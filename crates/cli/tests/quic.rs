@@ -328,7 +328,7 @@ fn other_stacks_send_where_they_are_built_in() {
 
 /// A symbolic link of another user has the name that earlier versions used for the partial file.
 #[test]
-fn a_link_in_the_place_of_a_part_is_not_followed() {
+fn a_link_at_the_path_of_a_partial_file_is_not_followed() {
     let folder = Folder::new("link");
     let (file, out, victim) = (
         folder.filled("sent", 10_000),
@@ -345,7 +345,7 @@ fn a_link_in_the_place_of_a_part_is_not_followed() {
 
 /// If the transfer is cut off, no file is created.
 #[test]
-fn what_is_not_whole_is_not_kept() {
+fn incomplete_files_are_not_kept() {
     let folder = Folder::new("cut");
     let (file, out) = (folder.filled("sent", 20_000_000), folder.file("out"));
     let (mut process, to) = receiver(&folder, &out);
@@ -366,7 +366,7 @@ fn what_is_not_whole_is_not_kept() {
 /// The first sender that sends a byte owns the transfer; other senders and silent ones do not
 /// disturb it.
 #[test]
-fn a_file_is_one_transfers() {
+fn a_file_accepts_one_transfer() {
     let folder = Folder::new("one");
     let (file, other) = (folder.filled("sent", 20_000_000), folder.file("other"));
     fs::write(&other, vec![9; 1_000_000]).expect("room on the disk");
