@@ -174,15 +174,15 @@ class Scores(unittest.TestCase):
     def test_what_becomes_of_one_becomes_of_no_other(self) -> None:
         with tempfile.TemporaryDirectory() as folder:
             texts = {
-                "loops": (AIMD.replace("state.cwnd += state.mss", "exec('while True: pass')"), "more than 2 s of processor time"),
-                "loops_at_once": ("while True: pass", "more than 2 s of processor time"),
-                "catches": ("import signal\nsignal.signal(signal.SIGXCPU, lambda *_: None)\nwhile True: pass", "more than 2 s of processor time"),
-                "waits": ("import time\ntime.sleep(1e6)", "not done after 8 s"),
+                "loops": (AIMD.replace("state.cwnd += state.mss", "exec('while True: pass')"), "more than 2 s of CPU time"),
+                "loops_at_once": ("while True: pass", "more than 2 s of CPU time"),
+                "catches": ("import signal\nsignal.signal(signal.SIGXCPU, lambda *_: None)\nwhile True: pass", "more than 2 s of CPU time"),
+                "waits": ("import time\ntime.sleep(1e6)", "did not finish within 8 s"),
                 "grows": ("kept = bytearray(10_000_000_000)", "MemoryError"),
                 "grows_bit_by_bit": ("kept = [bytes(1 << 20) for _ in range(10_000)]", "MemoryError"),
                 "unbounded": ("import resource\nresource.setrlimit(resource.RLIMIT_CPU, (-1, -1))", "Error"),
-                "leaves": (AIMD.replace("state.cwnd += state.mss", "__import__('os')._exit(0)"), "ended before its runs, with 0"),
-                "crashes": ("import ctypes\nctypes.string_at(0)", "ended by SIGSEGV"),
+                "leaves": (AIMD.replace("state.cwnd += state.mss", "__import__('os')._exit(0)"), "exited with code 0 before its runs"),
+                "crashes": ("import ctypes\nctypes.string_at(0)", "killed by SIGSEGV"),
                 "prints": (AIMD.replace("state.cwnd += state.mss", "print('{}'); state.cwnd += state.mss"), None),
                 "good": (AIMD, None),
             }
@@ -228,11 +228,11 @@ class Scores(unittest.TestCase):
 
     def test_one_that_does_what_only_an_attack_does_is_ended_with_its_reason(self) -> None:
         head = "import ctypes, fcntl, os, signal, termios\nFILE, CALLER = {!r}, {}\ntry:\n    {}\nexcept BaseException:\n    pass\n"
-        attacks = {name: (text, f"it asked the kernel for {name}, which candidates may not") for name, text in FORBIDDEN.items()}
+        attacks = {name: (text, f"it made a forbidden system call: {name}") for name, text in FORBIDDEN.items()}
         if os.uname().machine == "x86_64":
             calls = {name: f"ctypes.CDLL(None).syscall{call}" for name, call in FORBIDDEN_CALLS.items()}
-            attacks |= {name: (text, f"it asked the kernel for {name}, which candidates may not") for name, text in calls.items()}
-        unnamed = "it asked the kernel for something, which candidates may not"
+            attacks |= {name: (text, f"it made a forbidden system call: {name}") for name, text in calls.items()}
+        unnamed = "it made a forbidden system call: unknown"
         attacks["hides by another handler"] = ("signal.signal(signal.SIGSYS, signal.SIG_IGN)", unnamed)
         attacks["hides by a mask"] = ("signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGSYS])\n    os.chmod(FILE, 0)", unnamed)
         attacks["hides by closing all descriptors"] = ("os.closerange(0, 99)\n    os.chmod(FILE, 0)", unnamed)
@@ -250,7 +250,7 @@ class Scores(unittest.TestCase):
             done = subprocess.run([*words, "--json"], capture_output=True, text=True, check=False)
             self.assertEqual(done.returncode, 1, done.stderr)
             standings = json.loads(done.stdout)["candidates"]
-            reasons = [says for _, says in attacks.values()] + ["it asked the kernel for chmod, which candidates may not"]
+            reasons = [says for _, says in attacks.values()] + ["it made a forbidden system call: chmod"]
             for name, says, standing in zip([*attacks, "callback"], reasons, standings, strict=True):
                 with self.subTest(name):
                     self.assertEqual((standing["score"], standing["gate_passed"], standing["reasons"]), (0.0, False, [says]))
@@ -259,7 +259,7 @@ class Scores(unittest.TestCase):
             self.assertEqual([file.read_text(), sorted(os.listdir(folder))], ["whole", files])
             explained = subprocess.run([*ARENA, "explain", str(paths[0]), *host.AS], capture_output=True, text=True, check=False)
             self.assertEqual(explained.returncode, 1)
-            self.assertIn("asked the kernel for chmod", " ".join(explained.stderr.replace("│", " ").split()))
+            self.assertIn("forbidden system call: chmod", " ".join(explained.stderr.replace("│", " ").split()))
 
     def test_a_file_of_the_caller_runs_as_another_user(self) -> None:
         if os.geteuid() != 0 or host.USER is not None:
@@ -297,7 +297,7 @@ class Scores(unittest.TestCase):
             words = ["unshare", "--mount", "--propagation", "private", "sh", "-c", script, "sh", f"{folder}/root", host.PYTHON, str(path)]
             done = subprocess.run(words, capture_output=True, text=True, check=False)
             answer = json.loads(done.stdout)
-            self.assertEqual(answer["candidates"][0]["reasons"], ["it asked the kernel for kill of another process, which candidates may not"])
+            self.assertEqual(answer["candidates"][0]["reasons"], ["it made a forbidden system call: kill of another process"])
             for name in ("user", "pid", "ipc", "net"):
                 self.assertIn(f"{name} namespace", answer["confinement"]["missing"])
 

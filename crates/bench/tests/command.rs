@@ -21,7 +21,7 @@ fn fails(arguments: &[&str], code: i32, says: &str) {
 
 #[test]
 fn the_benchmark_of_dx_takes_what_asks_for_time_stamps() {
-    fails(&["dx", "--alg", "native:cubic"], 2, "kernel's own");
+    fails(&["dx", "--alg", "native:cubic"], 2, "kernel algorithm");
     fails(&["dx", "--alg", "reno"], 2, "asks for no time stamps");
     fails(&["dx", "--alg", "dx:headroom=wide"], 2, "headroom");
     fails(&["dx", "--alg", "./mine.py"], 2, "is a Python file");
@@ -49,7 +49,7 @@ fn its_command_line_is_that_of_ccplane_bench() {
 }
 
 #[test]
-fn the_benchmark_of_python_is_its_packages() {
+fn bench_python_runs_the_python_package() {
     let output = run(&["python"], Some("/nonexistent"));
     assert_eq!(output.status.code(), Some(3), "{output:?}");
     let said = String::from_utf8_lossy(&output.stderr);

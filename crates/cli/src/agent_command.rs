@@ -129,7 +129,10 @@ fn confined(path: &Path) -> Result<(), Failure> {
     opened.map_err(|why| {
         Failure::text(
             FailureKind::Failed,
-            format!("open {}: {why}", path.display()),
+            format!(
+                "cannot make the socket {} accessible: {why}",
+                path.display()
+            ),
         )
     })?;
     confine()
@@ -142,7 +145,9 @@ fn refuse_unsayable(agent: Agent) -> Result<(), Failure> {
     if all.is_empty() {
         return Ok(());
     }
-    let what = format!("--ccp cannot serve {}", all.join("; "));
-    Err(Failure::text(FailureKind::Usage, what)
-        .hint("`ccplane algorithms` says which ones CCP's datapaths can run; ccplane's own link, --unix, serves all"))
+    let what = format!("--ccp does not support {}", all.join("; "));
+    Err(Failure::text(FailureKind::Usage, what).hint(
+        "use --unix, which supports all algorithms, or see `ccplane algorithms` for those \
+            that CCP datapaths can run",
+    ))
 }

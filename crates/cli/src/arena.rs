@@ -269,7 +269,7 @@ fn explain(standing: &Standing) {
     let checks = standing.gate.iter().map(check).collect();
     println!(
         "{}",
-        Table::new(["check", "has", "at least", ""], checks).text()
+        Table::new(["check", "value", "minimum", ""], checks).text()
     );
     if let Some(score) = &standing.parts {
         let mut headings = vec!["link", "score"];
@@ -284,7 +284,7 @@ fn explain(standing: &Standing) {
             Table::new(headings, score.links.iter().map(link).collect()).text()
         );
         println!(
-            "# the worst of them, as a file for `ccplane run FILE`\n{}",
+            "# The worst run as a scenario file for `ccplane run FILE`\n{}",
             score.worst().scenario
         );
     }

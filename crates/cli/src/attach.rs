@@ -52,9 +52,9 @@ pub fn run(args: &AttachArgs, registry: &Registry, json: bool) -> Result<(), Fai
     let tags =
         Tags::new(args.tag.iter().cloned()).map_err(|e| Failure::new(FailureKind::Usage, e))?;
     if args.watch && settings.algorithms.value.iter().any(is_python) {
-        let what = "--watch is for texts; a Python file is read once";
+        let what = "--watch does not support Python files, which are read only once";
         return Err(Failure::text(FailureKind::Usage, what)
-            .hint("attach it without --watch, and again when it has changed"));
+            .hint("attach it without --watch, and attach it again after a change"));
     }
     let texts = match args.watch {
         true => texts::watched(&settings.algorithms.value, args.kernel_name.as_deref())?,
@@ -75,7 +75,7 @@ pub fn run(args: &AttachArgs, registry: &Registry, json: bool) -> Result<(), Fai
     }
     if let Some(round_trip) = settings.round_trip() {
         let how = format!(
-            "flows fall back after {:.1} ms: 3 round trips of {:.2} ms, and 200 ms",
+            "agent timeout {:.1} ms: 3 round trips of {:.2} ms plus 200 ms",
             settings.fallback_after.value.as_nanos() as f64 / 1e6,
             round_trip.as_nanos() as f64 / 1e6
         );
@@ -114,11 +114,11 @@ pub fn run(args: &AttachArgs, registry: &Registry, json: bool) -> Result<(), Fai
                 let seen = counters.flows - counters.without_slot;
                 let beyond = match counters.without_slot {
                     0 => String::new(),
-                    n => format!(", and {n} that the table has no place for"),
+                    n => format!(", and {n} for which the table has no slot"),
                 };
-                format!("taken over, {seen} live flows{beyond}; room for {slots}")
+                format!("taken over with {seen} live flows{beyond}; capacity {slots}")
             } else {
-                format!("registered, room for {slots} flows")
+                format!("registered, capacity {slots} flows")
             };
             say(json, name, &how);
         }
@@ -137,7 +137,7 @@ pub fn run(args: &AttachArgs, registry: &Registry, json: bool) -> Result<(), Fai
         say(
             json,
             &choice.kernel_name,
-            &format!("chosen for {}", choice.selection),
+            &format!("selected for {}", choice.selection),
         );
     }
     keep_capabilities(args, true)?;
@@ -231,11 +231,13 @@ fn rename(steered: &mut [ServingThread], name: &str) -> Result<(), Failure> {
         }
         (_, others) => {
             let what = format!(
-                "--kernel-name {name} is the name of one algorithm, and {} are attached",
+                "--kernel-name {name} names a single algorithm, but {} are to be attached",
                 others + 1
             );
-            Err(Failure::text(FailureKind::Usage, what)
-                .hint("start an `attach` for each, with its own --state and --bpffs"))
+            Err(Failure::text(FailureKind::Usage, what).hint(
+                "run one `ccplane attach` per algorithm, each with its own --state and \
+                    --bpffs",
+            ))
         }
     }
 }
@@ -262,7 +264,10 @@ fn counted(
 fn arms(names: &[String]) -> Option<Arms> {
     let arms = Arms::new(names);
     if let Err(error) = &arms {
-        tracing::warn!("shares are steered, but not compared with others in the metrics: {error}");
+        tracing::warn!(
+            "rules with `percent` work, but the metrics do not compare them with \
+            other connections: {error}"
+        );
     }
     arms.ok()
 }
@@ -314,9 +319,12 @@ fn apart(
         return Ok(None);
     }
     if let Some(other) = algorithms.iter().find(|one| !is_python(one)) {
-        let what = format!("{other} beside a Python file, which a process of its own runs");
+        let what = format!(
+            "cannot attach {other} together with a Python file, which runs in a \
+            separate process"
+        );
         return Err(Failure::text(FailureKind::Usage, what)
-            .hint("attach them with two commands, or --trusted"));
+            .hint("attach them with two commands, or use --trusted"));
     }
     // The agent's process inherits it.
     ccplane_linux::no_new_privileges().map_err(failed)?;
@@ -357,9 +365,9 @@ pub fn make(contender: &Contender, registry: &Registry) -> Result<Box<dyn DynAlg
     let Contender::Ccplane { name, parameters } = contender else {
         return Err(Failure::text(
             FailureKind::Usage,
-            format!("`{contender}` is the kernel's own"),
+            format!("`{contender}` is a kernel algorithm"),
         )
-        .hint("--alg takes ccplane's algorithms, such as cubic; `ccplane algorithms` lists them"));
+        .hint("--alg expects an algorithm of ccplane, such as cubic; see `ccplane algorithms`"));
     };
     let parameters = parameters
         .iter()
@@ -380,14 +388,20 @@ fn wanting(args: &AttachArgs, steered: &[ServingThread]) -> Result<Vec<String>, 
     match (wanting.as_slice(), args.dev.as_slice()) {
         ([], [device, ..]) => Err(Failure::text(
             FailureKind::Usage,
-            format!("--dev {device}: none of these algorithms wants time stamps"),
+            format!("--dev {device}: none of these algorithms uses time stamps"),
         )
-        .hint("dx does; `ccplane algorithms` lists them")),
+        .hint(
+            "remove --dev, or attach an algorithm that uses one-way delay, such as dx; see \
+            `ccplane algorithms`",
+        )),
         ([first, second, ..], [_, ..]) => Err(Failure::text(
             FailureKind::Usage,
-            format!("both {first} and {second} want time stamps, and a device has one set of them"),
+            format!(
+                "{first} and {second} both use time stamps, but a device supports only one \
+                set"
+            ),
         )
-        .hint("attach one of the two")),
+        .hint("attach only one of them")),
         // Compares names: `StampPrograms::attach_device` accepts no aliases of a device.
         (_, devices) => match devices
             .iter()
@@ -395,9 +409,8 @@ fn wanting(args: &AttachArgs, steered: &[ServingThread]) -> Result<Vec<String>, 
             .find(|(n, device)| devices[..*n].contains(device))
         {
             Some((_, device)) => {
-                let text = format!("--dev names {device} twice");
-                Err(Failure::text(FailureKind::Usage, text)
-                    .hint("once is enough for all of its packets"))
+                let text = format!("--dev: {device} is listed twice");
+                Err(Failure::text(FailureKind::Usage, text).hint("list each device once"))
             }
             None => Ok(wanting),
         },
@@ -411,25 +424,28 @@ fn tell_of_stamps(name: &str, has: bool, adopted: bool, args: &AttachArgs, json:
         (true, true, true) => {}
         (true, true, false) => {
             tracing::warn!(
-                "{name} keeps the time stamps that it had: `ccplane detach` first changes that"
+                "{name} keeps its time stamps from the previous `attach`; run `ccplane detach` \
+                 first to change them"
             );
         }
         (true, false, _) => {
             say(json, "time stamps", &format!("on {}", args.dev.join(", ")));
             for listener in crate::listeners::open(args.cgroup.as_deref()) {
                 let what = format!(
-                    "{listener} was open before: what it accepts has no time stamps until it is restarted"
+                    "{listener} was already listening; restart it to get time stamps on the \
+                     connections that it accepts"
                 );
                 say(json, "time stamps", &what);
             }
         }
         (false, true, _) => tracing::warn!(
-            "{name} goes by the RTT: it was attached without time stamps, which cannot be added; after `ccplane detach`, \
-             --dev DEVICE would attach them"
+            "{name} uses the RTT, as it was attached without time stamps; to add them, run \
+             `ccplane detach`, then attach with --dev DEVICE"
         ),
         (false, false, _) => {
             tracing::warn!(
-                "{name} goes by the RTT: it wants time stamps, and --dev DEVICE would attach them"
+                "{name} uses the RTT in place of one-way delay; to add time stamps, attach with \
+                 --dev DEVICE"
             );
         }
     }
@@ -468,7 +484,7 @@ fn register(
             }
             for spec in specs {
                 if let Err(error) = ccplane_linux::default_control::rebind(&spec.kernel_name) {
-                    tracing::warn!("new sockets there keep an earlier registration: {error}");
+                    tracing::warn!("new sockets still use the previous registration: {error}");
                 }
             }
             Ok((kernel, false))
@@ -481,8 +497,11 @@ fn register(
 fn attach_stamps(name: &str, args: &AttachArgs) -> Result<StampPrograms, Failure> {
     let fail = |e| Failure::new(FailureKind::Failed, e);
     if let Some(other) = stamp::attached().first() {
-        let text = format!("time stamps are attached already, for {other}");
-        return Err(Failure::text(FailureKind::Failed, text).hint("`ccplane detach` removes them"));
+        let text = format!("time stamps are already attached, for {other}");
+        return Err(Failure::text(FailureKind::Failed, text).hint(
+            "remove them with `ccplane \
+            detach`",
+        ));
     }
     let mut stamps = StampPrograms::pinned(name).map_err(fail)?;
     for device in &args.dev {
@@ -514,9 +533,7 @@ impl Drop for AttachGuard {
         if !self.keep
             && let Err(failure) = detach(&self.names)
         {
-            tracing::error!(
-                "not everything could be removed: {failure}; `ccplane detach` tries again"
-            );
+            tracing::error!("cleanup is incomplete: {failure}; run `ccplane detach` to retry");
         }
     }
 }

@@ -26,7 +26,7 @@ pub fn run(args: &CheckArgs, json: bool) -> Result<(), Failure> {
     let name = args.program.display().to_string();
     let unreadable = |e: std::io::Error| {
         Failure::text(FailureKind::Usage, format!("{name} cannot be read: {e}"))
-            .hint("the argument is a file with a program's text, or - for standard input")
+            .hint("give a program file, or - for standard input")
     };
     let source = if name == "-" {
         program_text::read_from(std::io::stdin()).map_err(unreadable)?
@@ -60,7 +60,7 @@ pub fn run(args: &CheckArgs, json: bool) -> Result<(), Failure> {
         _ if !args.strict => Ok(()),
         n => Err(Failure::text(
             FailureKind::Failed,
-            format!("{name}: {}, and --strict takes none", counted(n)),
+            format!("{name}: {}, which --strict treats as errors", counted(n)),
         )),
     };
     let cost = program.cost();
@@ -104,12 +104,12 @@ pub fn run(args: &CheckArgs, json: bool) -> Result<(), Failure> {
         code.needs().names().collect::<Vec<_>>().join(", ")
     );
     println!(
-        "  bytecode           {} instructions, at most {} an ACK, {} variables",
+        "  bytecode           {} instructions, at most {} per ACK, {} variables",
         cost.instrs, cost.instrs_worst, cost.vars
     );
     match ebpf {
         Ok(insns) => println!(
-            "  eBPF               {} instructions, at most {} an ACK",
+            "  eBPF               {} instructions, at most {} per ACK",
             insns.len(),
             codegen::worst_case(code)
         ),

@@ -33,7 +33,7 @@ pub fn run(args: &CompareArgs, json: bool) -> Result<(), Failure> {
             FailureKind::Failed,
             format!("{} cannot be written: {why}", page.display()),
         )
-        .hint("choose another place with --out")
+        .hint("choose another path with --out")
     };
     if let Some(folder) = page.parent() {
         fs::create_dir_all(folder).map_err(unwritable)?;
@@ -57,13 +57,13 @@ pub fn run(args: &CompareArgs, json: bool) -> Result<(), Failure> {
 fn failure(why: CompareError) -> Failure {
     let hint = match &why {
         CompareError::Absent(_) | CompareError::NoRun { .. } => {
-            "name folders that `ccplane run` wrote to, such as ccplane-results/run-1"
+            "give result folders of `ccplane run`, such as ccplane-results/run-1"
         }
         CompareError::Schema { .. } => {
-            "run it again; `scenario.toml` in the folder is the experiment"
+            "run the experiment again, from `scenario.toml` in that folder"
         }
-        CompareError::Twice(_) => "name each folder once",
-        _ => "run it again, or name another folder",
+        CompareError::Twice(_) => "list each folder once",
+        _ => "run it again, or give another folder",
     };
     Failure::new(FailureKind::Usage, why).hint(hint)
 }

@@ -87,7 +87,9 @@ impl From<Unusable> for Failure {
     fn from(error: Unusable) -> Failure {
         match error {
             Unusable::Problem(problem) => Failure::diagnostic(FailureKind::Usage, problem),
-            read => Failure::new(FailureKind::Usage, read).hint("`--config` names another file"),
+            read => {
+                Failure::new(FailureKind::Usage, read).hint("choose another file with `--config`")
+            }
         }
     }
 }
@@ -133,12 +135,14 @@ impl AttachConfig {
 fn known(contender: &Contender, registry: &Registry) -> Result<(), String> {
     if crate::attach::is_python(contender) {
         return Err(format!(
-            "`{contender}` is a Python file: attach it with `--alg`, which runs it in a process of nobody"
+            "`{contender}` is a Python file, which a configuration cannot contain; attach it with \
+             `--alg`, which runs it as user nobody"
         ));
     }
     let Contender::Ccplane { name, parameters } = contender else {
         return Err(format!(
-            "`{contender}` is the kernel's own; name one of ccplane's, such as cubic: `ccplane algorithms` lists them"
+            "`{contender}` is a kernel algorithm; use one of ccplane's, such as cubic (see \
+             `ccplane algorithms`)"
         ));
     };
     let parameters = parameters
@@ -156,7 +160,8 @@ pub fn suits_host_tcp(contender: &Contender) -> Result<(), String> {
     match contender {
         Contender::Ccplane { name, .. } if GATEWAY_ALGORITHMS.contains(&name.as_str()) => {
             Err(format!(
-                "`{name}` steers all that a gateway sends to another site, not single TCP connections; {GATEWAY_HINT}"
+                "`{name}` controls the traffic between gateways, not single TCP connections; \
+                 {GATEWAY_HINT}"
             ))
         }
         _ => Ok(()),
@@ -164,4 +169,5 @@ pub fn suits_host_tcp(contender: &Contender) -> Result<(), String> {
 }
 
 /// Hint that names the command for gateway algorithms.
-const GATEWAY_HINT: &str = "name it in a site file of `ccplane gateway run` (docs/gateway.md), or attach cubic, bbr3 or copa";
+const GATEWAY_HINT: &str = "use it in a site file of `ccplane gateway run` (docs/gateway.md), or \
+    attach cubic, bbr3 or copa";

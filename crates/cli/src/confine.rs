@@ -63,7 +63,7 @@ pub(crate) fn bound(seconds: u64) -> Result<(), Failure> {
         .map_err(|why| {
             Failure::text(
                 FailureKind::Unsupported,
-                format!("bound a Python file's time and memory: {why}"),
+                format!("cannot limit the CPU time and memory of a Python file: {why}"),
             )
         })
 }
@@ -100,16 +100,22 @@ pub(crate) fn missing() -> impl Iterator<Item = String> {
 /// files.
 pub(crate) fn confine() -> Result<(), Failure> {
     let failed = |what: &str, why: &dyn std::fmt::Display| {
-        Failure::text(FailureKind::Unsupported, format!("confine a Python file: {what}: {why}"))
-            .hint("it takes Linux 5.13 or later with Landlock and seccomp; `ccplane doctor` says which this is, and --trusted does without")
+        Failure::text(
+            FailureKind::Unsupported,
+            format!("cannot confine a Python file: {what}: {why}"),
+        )
+        .hint(
+            "this requires Linux 5.13 or later with Landlock and seccomp; check with `ccplane \
+             doctor`, or use --trusted to run the file unconfined",
+        )
     };
     // Landlock does not apply to threads that already exist, and confined code could write to their
     // stacks.
     let threads = fs::read_dir("/proc/self/task").map_or(0, Iterator::count);
     if threads != 1 {
         return Err(failed(
-            "count its threads",
-            &format!("{threads} run before it is confined"),
+            "the process must be single-threaded",
+            &format!("{threads} threads are running"),
         ));
     }
     ccplane_linux::no_new_privileges().map_err(|why| failed("no new privileges", &why))?;
@@ -122,10 +128,10 @@ pub(crate) fn confine() -> Result<(), Failure> {
     .and_then(|()| setrlimit(Resource::RLIMIT_NOFILE, DESCRIPTORS_MAX, DESCRIPTORS_MAX))
     // No core dump contains its memory, and no process of the user can trace it.
     .and_then(|()| prctl::set_dumpable(false))
-    .map_err(|why| failed("bound its memory and output", &why))?;
+    .map_err(|why| failed("limits of memory and output", &why))?;
     // An older kernel enforces the subset it supports.
     let abi = ABI::V6;
-    let folders = fs::read_dir("/").map_err(|why| failed("read the root folder", &why))?;
+    let folders = fs::read_dir("/").map_err(|why| failed("cannot read the root folder", &why))?;
     let readable: Vec<PathBuf> = folders
         .flatten()
         .filter(|folder| {
@@ -152,11 +158,11 @@ pub(crate) fn confine() -> Result<(), Failure> {
     if status.ruleset == RulesetStatus::NotEnforced {
         return Err(failed(
             "Landlock",
-            &"this kernel has none, or it is switched off",
+            &"not supported by this kernel, or disabled",
         ));
     }
     ccplane_linux::sandbox::report_refused_calls()
-        .map_err(|why| failed("report refused system calls", &why))?;
+        .map_err(|why| failed("reports of refused system calls", &why))?;
     // The last filter forbids installing further ones.
     for filter in [
         without_clone3(),

@@ -33,7 +33,7 @@ pub fn run(args: &DetachArgs, json: bool) -> Result<(), Failure> {
             FailureKind::Usage,
             format!("the kernel has no congestion control `{to}`"),
         )
-        .hint(format!("it has {known}; nothing was changed")));
+        .hint(format!("available: {known}; nothing was changed")));
     }
     let only = args.name.as_deref();
     // Includes time stamps without a registration: `attach` leaves them if it is killed before it
@@ -94,7 +94,7 @@ pub fn run(args: &DetachArgs, json: bool) -> Result<(), Failure> {
     } else {
         for (before, to) in &defaults {
             println!(
-                "net.ipv4.tcp_congestion_control of {}: {to}, was {}",
+                "net.ipv4.tcp_congestion_control of {}: set to {to}, was {}",
                 before.place(),
                 before.control
             );

@@ -81,22 +81,25 @@ pub fn require(needs: &[Need]) -> Result<(), Failure> {
                 "{}: {}; {}",
                 c.name,
                 c.found,
-                c.fix.as_deref().unwrap_or("no remedy known")
+                c.fix.as_deref().unwrap_or("no known fix")
             )
         })
         .collect();
     Err(Failure::text(
         FailureKind::Unsupported,
-        format!("this host cannot do that yet:\n  - {}", list.join("\n  - ")),
+        format!(
+            "this host lacks what the command requires:\n  - {}",
+            list.join("\n  - ")
+        ),
     )
     .hint(format!(
-        "without privileges work {UNPRIVILEGED_COMMANDS}; `ccplane doctor` shows everything that was looked at"
+        "{UNPRIVILEGED_COMMANDS} work without privileges; `ccplane doctor` shows all checks"
     )))
 }
 
 /// Commands without requirements.
-const UNPRIVILEGED_COMMANDS: &str = "`ccplane run --datapath sim`, `ccplane evaluate`, `ccplane paper --datapath sim`, `ccplane send` and \
-                                  `ccplane recv`, `ccplane check PROGRAM`";
+const UNPRIVILEGED_COMMANDS: &str = "`ccplane run --datapath sim`, `ccplane evaluate`, `ccplane \
+    paper --datapath sim`, `ccplane send`, `ccplane recv` and `ccplane check PROGRAM`";
 
 /// Fails if this process may not read the kernel's BPF state. `what` describes the command's
 /// action.
@@ -105,7 +108,7 @@ pub fn may_look(what: &str) -> Result<(), Failure> {
         none if none.is_empty() => Ok(()),
         missing => {
             let text = format!(
-                "permission denied: {what}, and this process lacks {}",
+                "permission denied: {what}, but this process lacks {}",
                 missing.join(", ")
             );
             Err(Failure::text(FailureKind::Unsupported, text).hint("run it as root (sudo)"))
@@ -162,7 +165,8 @@ pub fn run(json: bool) -> Result<(), Failure> {
                 missing.join(", ")
             );
             let hint = format!(
-                "run it as root (sudo) to see what this host can do; without privileges work {UNPRIVILEGED_COMMANDS}"
+                "run it as root (sudo) to check everything; {UNPRIVILEGED_COMMANDS} work without \
+                 privileges"
             );
             Err(Failure::text(FailureKind::Unsupported, text).hint(hint))
         }
@@ -183,7 +187,7 @@ fn kernel() -> Check {
         Need::KernelTcp,
         ok,
         release,
-        "Linux 6.0 or later is needed: Debian 12's own kernel is 6.1 (apt-get install linux-image-amd64)",
+        "use Linux 6.0 or later: Debian 12 has 6.1 (apt-get install linux-image-amd64)",
     )
 }
 
@@ -216,7 +220,8 @@ fn btf() -> Check {
                 Need::KernelTcp,
                 false,
                 format!("{path}: {why}"),
-                "a kernel with CONFIG_DEBUG_INFO_BTF=y: every Debian kernel since 11 has it (apt-get install linux-image-amd64)",
+                "use a kernel with CONFIG_DEBUG_INFO_BTF=y, such as that of Debian 11 or later \
+                 (apt-get install linux-image-amd64)",
             )
         }
     }
@@ -250,7 +255,8 @@ fn capabilities(need: Need) -> Check {
         } else {
             format!("lacks {}", missing.join(", "))
         },
-        "run as root (sudo), or give the binary what it lacks with setcap; for the unit there is a drop-in",
+        "run as root (sudo), or grant the missing capabilities with setcap; for the systemd unit, \
+         use the drop-in",
     )
 }
 
@@ -285,7 +291,8 @@ fn bpffs() -> Check {
         Need::Comfort,
         mounted,
         if mounted { "mounted" } else { "not mounted" },
-        "`ccplane attach` mounts it itself where it has CAP_SYS_ADMIN; else, as root: mount -t bpf bpf /sys/fs/bpf",
+        "`ccplane attach` mounts it if it has CAP_SYS_ADMIN; otherwise, as root: mount -t bpf bpf \
+         /sys/fs/bpf",
     )
 }
 
@@ -319,7 +326,7 @@ fn default_controls() -> Check {
         } else {
             found.join(", ")
         },
-        &format!("`ccplane detach` restores those of ccplane; by hand: {fix}"),
+        &format!("`ccplane detach` resets ccplane's own; manually: {fix}"),
     )
 }
 
@@ -345,7 +352,7 @@ fn namespaces() -> Check {
         Need::Emulator,
         root && Path::new("/proc/self/ns/net").exists(),
         if root { "root" } else { "not root" },
-        "run as root (sudo): the emulator makes namespaces and TUN devices",
+        "run as root (sudo): the emulator creates namespaces and TUN devices",
     )
 }
 
@@ -361,7 +368,8 @@ fn cgroup2() -> Check {
         Need::Comfort,
         place.is_some(),
         place.unwrap_or_else(|| "not mounted".to_owned()),
-        "`attach --cgroup`, `--to`, `--system` and `--percent` need it: mount -t cgroup2 none /sys/fs/cgroup",
+        "required by `attach --cgroup`, `--to`, `--system` and `--percent`: mount -t cgroup2 none \
+         /sys/fs/cgroup",
     )
 }
 
@@ -381,8 +389,8 @@ fn algorithms() -> Check {
 fn confinement() -> Check {
     let name = "confinement of Python files";
     if let Some(required) = confine::required() {
-        let fix = "a kernel of Linux 5.13 or later with seccomp and with landlock among the modules of its `lsm=`; until then \
-                   `arena` and `attach` refuse Python files without --trusted";
+        let fix = "use Linux 5.13 or later with seccomp, and with landlock in its `lsm=` list; \
+            otherwise `arena` and `attach` refuse Python files without --trusted";
         return check(name, Need::Comfort, false, format!("no {required}"), fix);
     }
     let missing = sandbox::missing_here();
@@ -390,7 +398,8 @@ fn confinement() -> Check {
         [] => "complete".to_owned(),
         missing => format!("without {}", missing.join(", ")),
     };
-    let fix = "nothing has to be done: Landlock and seccomp confine them. Namespaces take user namespaces or root, and cgroup \
-               limits a cgroup v2 that may be written to, with the controllers memory and pids";
+    let fix = "optional: Landlock and seccomp already confine them. Namespaces require user \
+        namespaces or root; cgroup limits require a writable cgroup v2 with the controllers \
+        memory and pids";
     check(name, Need::Comfort, missing.is_empty(), found, fix)
 }

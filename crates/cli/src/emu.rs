@@ -135,7 +135,9 @@ impl std::str::FromStr for InterfacePair {
             Some((a, b)) if !a.is_empty() && !b.is_empty() && !b.contains(',') => {
                 Ok(InterfacePair([a.into(), b.into()]))
             }
-            _ => Err("two names of interfaces with a comma between, as in `eth1,eth2`".into()),
+            _ => {
+                Err("expected two interface names separated by a comma, such as `eth1,eth2`".into())
+            }
         }
     }
 }
@@ -233,12 +235,13 @@ pub fn run(args: &EmuArgs, json: bool) -> Result<u8, Failure> {
         // The command owns standard output until it ends.
         if info.nested {
             eprintln!(
-                "ccplane emu {}: the host is {} (${HOST_VARIABLE}) behind this link and the ones around it",
+                "ccplane emu {}: the host is {} (${HOST_VARIABLE}), behind this link and the \
+                 enclosing links",
                 info.id, info.host
             );
         } else {
             eprintln!(
-                "ccplane emu {}: this host is {} (${HOST_VARIABLE}) behind the link",
+                "ccplane emu {}: this host is {} (${HOST_VARIABLE}), behind the link",
                 info.id, info.host
             );
         }
@@ -276,22 +279,23 @@ fn small_buffers(config: &EmuConfig) -> Option<String> {
     let bdp = u128::from(fastest) * u128::from(rtt.as_nanos()) / 1_000_000_000;
     (bdp > u128::from(most)).then(|| {
         format!(
-            "net.ipv4.tcp_wmem lets TCP of this host have {most} bytes in flight, and the bandwidth-delay product is {bdp}; \
-             `sysctl -w net.ipv4.tcp_wmem=\"4096 16384 {}\"` (and tcp_rmem likewise) lets it fill the link",
+            "net.ipv4.tcp_wmem limits TCP on this host to {most} bytes in flight, below the \
+             bandwidth-delay product of {bdp}; to fill the link, run `sysctl -w \
+             net.ipv4.tcp_wmem=\"4096 16384 {}\"` (and set tcp_rmem likewise)",
             2 * bdp
         )
     })
 }
 
 /// Connects two interfaces until it is interrupted.
-#[expect(clippy::disallowed_methods, reason = "it ends when a person says so")]
+#[expect(clippy::disallowed_methods, reason = "the link runs until Ctrl-C")]
 fn between(config: &EmuConfig, interfaces: [&str; 2], json: bool) -> Result<u8, Failure> {
     let ended = interrupt::flag()?;
     let link = InterfaceBridge::start(config, interfaces)
         .map_err(|e| Failure::new(FailureKind::Failed, e))?;
     let [a, b] = interfaces;
     eprintln!(
-        "ccplane emu {}: up is from {a} to {b}; Ctrl-C ends it",
+        "ccplane emu {}: up is from {a} to {b}; press Ctrl-C to stop",
         link.id()
     );
     queues(
@@ -397,7 +401,7 @@ fn pieces(file: &Path) -> Result<LineSpec, Failure> {
     let name = file.display();
     let wrong = |reason: String| Failure::text(FailureKind::Usage, reason);
     let text = std::fs::read_to_string(file)
-        .map_err(|e| wrong(format!("the rates {name} cannot be read: {e}")))?;
+        .map_err(|e| wrong(format!("the rate file {name} cannot be read: {e}")))?;
     let mut steps = Vec::new();
     for (number, line) in text.lines().enumerate() {
         let words: Vec<&str> = line
@@ -415,9 +419,9 @@ fn pieces(file: &Path) -> Result<LineSpec, Failure> {
             [time, rate] if let Some(step) = read(time, rate) => steps.push(step),
             _ => {
                 let number = number + 1;
-                let help = "write a time and a rate, as in `5s 10mbit`";
+                let help = "write a time and a rate, such as `5s 10mbit`";
                 return Err(wrong(format!(
-                    "{name}:{number}: this is not a time and a rate; {help}"
+                    "{name}:{number}: not a time and a rate; {help}"
                 )));
             }
         }
@@ -481,14 +485,14 @@ fn tell(report: &EmuReport, code: u8, json: bool) {
     } else {
         let line = |log: &LinkLog| {
             format!(
-                "{} packets in {} pieces, {} marked and {} dropped by the queue, {} lost at random",
+                "{} packets in {} writes, {} marked and {} dropped by the queue, {} lost at random",
                 log.delivered, log.handovers, log.marks, log.queue_drops, log.losses
             )
         };
         writeln!(
             std::io::stderr().lock(),
-            "ccplane emu ({timing} timing, gso {gso}): up {}; down {}; late by {:.0} us at most for 99 % of packets; own \
-             drops {}{}",
+            "ccplane emu ({timing} timing, gso {gso}): up {}; down {}; 99th percentile of \
+             lateness {:.0} us; own drops {}{}",
             line(&report.forward),
             line(&report.reverse),
             micros(audit.lateness_p99),
@@ -496,7 +500,7 @@ fn tell(report: &EmuReport, code: u8, json: bool) {
             if audit.ok {
                 ""
             } else {
-                ": BEYOND THE BOUNDS, do not trust what was measured"
+                ": OUT OF BOUNDS, measurements are not reliable"
             },
         )
     };
@@ -508,7 +512,7 @@ fn tell(report: &EmuReport, code: u8, json: bool) {
         let why = log.error.as_deref().unwrap_or("the disk was too slow");
         writeln!(
             std::io::stderr().lock(),
-            "packet log: {} packets are in it, {} are not: {why}",
+            "packet log: {} packets written, {} missing: {why}",
             log.packets,
             log.missed
         )
@@ -522,12 +526,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rates_in_a_file_are_read_and_what_is_wrong_has_its_line() {
+    fn rate_files_are_parsed_and_errors_have_line_numbers() {
         let file = std::env::temp_dir().join(format!("ccplane-{}-rates", std::process::id()));
         let read = |text: &str| {
             std::fs::write(&file, text).expect("a temporary file");
             let result = pieces(&file).map_err(|failure| failure.to_string());
-            std::fs::remove_file(&file).expect("it is there");
+            std::fs::remove_file(&file).expect("the file exists");
             result
         };
         let rate = |text: &str| text.parse::<Rate>().expect("a rate");
@@ -537,7 +541,7 @@ mod tests {
             ("2s", rate("5mbit")),
         ];
         let steps = steps.map(|(time, rate)| (time.parse().expect("a time"), rate));
-        let expected = Piecewise::new(&steps, None).expect("it ends above zero");
+        let expected = Piecewise::new(&steps, None).expect("the last rate is above zero");
         let text = "0s 10mbit\n\n1500ms 0 # an outage\n  2s\t5mbit\n";
         assert_eq!(
             read(text).expect("well formed"),
@@ -546,7 +550,7 @@ mod tests {
         assert!(
             read("0s 10mbit\n5s fast\n")
                 .expect_err("no rate")
-                .contains(":2: this is not a time and a rate")
+                .contains(":2: not a time and a rate")
         );
         assert!(
             read("0s 10mbit 5s\n").is_err() && read("").is_err() && read("1s 10mbit\n").is_err()

@@ -104,11 +104,14 @@ pub fn run(args: &EvaluateArgs, registry: &Registry, json: bool) -> Result<(), F
     let evaluation = evaluate::run(&options, &*backend, registry, &shown);
     shown.bar.finish_and_clear();
     let evaluation = evaluation.map_err(|error| match error {
-        Error::Interrupted => Failure::text(FailureKind::Interrupted, "stopped before the end")
-            .hint(format!(
-                "what was finished is kept in {}: --resume goes on from there",
-                out.display()
-            )),
+        Error::Interrupted => Failure::text(
+            FailureKind::Interrupted,
+            "interrupted before the evaluation was complete",
+        )
+        .hint(format!(
+            "finished runs are kept in {}; continue with --resume",
+            out.display()
+        )),
         error => failure(error),
     })?;
     let page = out.join(PAGE_FILE);
@@ -123,7 +126,8 @@ pub fn run(args: &EvaluateArgs, registry: &Registry, json: bool) -> Result<(), F
             println!("{}", evaluation.text());
         }
         return Err(unwritable(&out, &why).hint(
-            "make room or change its owner; --resume then writes the page without new runs",
+            "free some space or change the folder's owner; --resume then writes the page without \
+             new runs",
         ));
     }
     // The folder does not exist if no question needed a run.
@@ -187,18 +191,23 @@ fn prepare(out: &Path, args: &EvaluateArgs) -> Result<(), Failure> {
     if args.resume {
         // A new evaluation that was interrupted has parts next to the old page.
         if finished && !parts.is_dir() {
-            return Err(
-                Failure::text(FailureKind::Usage, format!("the evaluation in {} is finished", out.display()))
-                    .hint("leave out --resume, and say --force to make it again, or choose another folder with --out"),
-            );
+            return Err(Failure::text(
+                FailureKind::Usage,
+                format!("the evaluation in {} is finished", out.display()),
+            )
+            .hint(
+                "use --force in place of --resume to repeat it, or choose another folder with \
+                 --out",
+            ));
         }
         return Ok(());
     }
     if taken && !args.force {
         let hint = if parts.is_dir() {
-            "an evaluation was interrupted there: --resume goes on with it, --force begins again; or choose another folder with --out"
+            "it contains an interrupted evaluation: continue it with --resume, restart it with \
+             --force, or choose another folder with --out"
         } else {
-            "--force writes over an evaluation that is there; or choose another folder with --out"
+            "replace an existing evaluation with --force, or choose another folder with --out"
         };
         return Err(Failure::text(
             FailureKind::Usage,
@@ -256,7 +265,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_folder_of_results_is_hidden() {
+    fn result_folders_are_not_hidden() {
         for (algorithm, expected) in [
             ("./mine.ccp", "mine"),
             ("../algorithms/my own.py:back=0.7", "my-own-back=0.7"),
@@ -269,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn what_belongs_to_one_time_is_left_out_of_the_command() {
+    fn the_repeated_command_omits_one_time_options() {
         assert_eq!(
             again("ccplane evaluate --alg cubic --out x --threads=3 --quick --resume --json"),
             "ccplane evaluate --alg cubic --quick"

@@ -9,19 +9,19 @@ const COMMAND_EXAMPLES: &[(&str, &[(&str, &str)])] = &[
         "run",
         &[
             (
-                "two algorithms in the simulator, as any user",
+                "compare two algorithms in the simulator, as any user",
                 "ccplane run --alg copa,cubic --rate 48mbit --rtt 40ms",
             ),
             (
-                "ccplane's Cubic and the kernel's, on kernel TCP, as root",
+                "compare ccplane's Cubic with the kernel's on kernel TCP, as root",
                 "ccplane run --datapath linux --alg cubic --vs native:cubic --rate 96mbit --rtt 20ms",
             ),
             (
-                "three algorithms on a trace, simulated with twenty seeds",
+                "simulate three algorithms on a trace with twenty seeds",
                 "ccplane run --alg copa,bbr,cubic --trace down.trace --rtt 40ms --seeds 1..20",
             ),
             (
-                "a scenario that comes with ccplane",
+                "run a scenario that comes with ccplane",
                 "ccplane run 21-mixed --datapath linux --repeats 5",
             ),
         ],
@@ -29,38 +29,38 @@ const COMMAND_EXAMPLES: &[(&str, &[(&str, &str)])] = &[
     (
         "compare",
         &[(
-            "the same set-up before and after a change",
+            "compare the same experiment before and after a change",
             "ccplane compare ccplane-results/run-1 ccplane-results/run-2 --out both.html",
         )],
     ),
     (
         "check",
         &[
-            ("everything about a program", "ccplane check fold.ccp"),
+            ("show everything about a program", "ccplane check fold.ccp"),
             (
-                "in a build: warnings are errors",
+                "treat warnings as errors, for a build",
                 "ccplane check --strict --quiet fold.ccp",
             ),
         ],
     ),
-    ("new", &[("a crate in ./mine", "ccplane new mine")]),
+    ("new", &[("create a crate in ./mine", "ccplane new mine")]),
     (
         "attach",
         &[
             (
-                "Cubic for what one cgroup's processes send",
+                "use Cubic for the connections of one cgroup",
                 "ccplane attach --alg cubic --cgroup /sys/fs/cgroup/web.slice",
             ),
             (
-                "Copa for a tenth of the connections to a network, with metrics",
+                "use Copa for a tenth of the connections to a network, with metrics",
                 "ccplane attach --alg copa --to 198.51.100.0/24 --percent 10 --metrics 127.0.0.1:9464",
             ),
             (
-                "by an agent on another host, and a second one for when that is gone",
+                "use an agent on another host, and a second one as a standby",
                 "ccplane attach --agent tls://192.0.2.10:4700 --agent tls://192.0.2.11:4700 --system",
             ),
             (
-                "a text while it is being written",
+                "reload an algorithm file whenever it changes",
                 "ccplane attach --alg ./mine.ccp --watch --cgroup /sys/fs/cgroup/lab.slice",
             ),
         ],
@@ -68,27 +68,33 @@ const COMMAND_EXAMPLES: &[(&str, &[(&str, &str)])] = &[
     (
         "config check",
         &[(
-            "before a reload",
+            "check a file before a reload",
             "ccplane config check /etc/ccplane/ccplane.toml",
         )],
     ),
     (
         "config show",
         &[(
-            "what holds in the end, and who said it",
+            "show the effective settings and their sources",
             "ccplane config show --max-rate 200mbit",
         )],
     ),
     (
         "detach",
-        &[("everything that `attach` left", "ccplane detach")],
+        &[(
+            "remove everything that `attach` left behind",
+            "ccplane detach",
+        )],
     ),
     (
         "flows",
         &[
-            ("the live flows, again and again", "ccplane flows --watch"),
             (
-                "what each algorithm has done",
+                "refresh the live flows every second",
+                "ccplane flows --watch",
+            ),
+            (
+                "print the totals of each algorithm as JSON",
                 "ccplane flows --totals --json",
             ),
         ],
@@ -97,15 +103,15 @@ const COMMAND_EXAMPLES: &[(&str, &[(&str, &str)])] = &[
         "agent",
         &[
             (
-                "for `attach --agent` and `send --agent`",
+                "serve `attach --agent` and `send --agent` on this host",
                 "ccplane agent --alg copa --unix /run/ccplane.sock",
             ),
             (
-                "for `attach --agent` on other hosts",
+                "serve `attach --agent` on other hosts",
                 "ccplane agent --alg copa --tls 0.0.0.0:4700 --keys /etc/ccplane/keys",
             ),
             (
-                "for datapaths that speak CCP",
+                "serve CCP datapaths",
                 "ccplane agent --alg reno --ccp /tmp/ccp/portus",
             ),
         ],
@@ -113,18 +119,21 @@ const COMMAND_EXAMPLES: &[(&str, &[(&str, &str)])] = &[
     (
         "keys",
         &[(
-            "an authority, a key for the agent, one for each of two hosts",
+            "create an authority, a key for the agent and keys for two hosts",
             "ccplane keys /etc/ccplane/keys web1 web2",
         )],
     ),
     (
         "keys revoke",
-        &[("a host that is lost", "ccplane keys revoke web2")],
+        &[(
+            "revoke the key of a compromised host",
+            "ccplane keys revoke web2",
+        )],
     ),
     (
         "algorithms",
         &[(
-            "names and parameters, for a program",
+            "print names and parameters as JSON",
             "ccplane algorithms --json",
         )],
     ),
@@ -132,16 +141,16 @@ const COMMAND_EXAMPLES: &[(&str, &[(&str, &str)])] = &[
         "emu",
         &[
             (
-                "a shell behind 96 Mbit/s and 20 ms",
+                "run a shell behind a link of 96 Mbit/s and 20 ms",
                 "ccplane emu --rate 96mbit --delay 10ms --queue droptail:1bdp -- bash",
             ),
             (
-                "what the host reaches, at a phone's rates, with a packet log",
+                "reach other hosts at the rates of a phone, with a packet log",
                 "ccplane emu --nat --down-trace down.trace --up-rate 5mbit --delay 25ms --log link.pcapng -- curl -O https://example.org/",
             ),
-            ("that log as a page", "ccplane emu graph link.pcapng"),
+            ("plot that log on a page", "ccplane emu graph link.pcapng"),
             (
-                "between two machines, on a third with a card to each",
+                "emulate a link between two hosts, on a third one with an interface to each",
                 "ccplane emu --between eth1,eth2 --rate 50mbit --delay 20ms",
             ),
         ],
@@ -150,28 +159,28 @@ const COMMAND_EXAMPLES: &[(&str, &[(&str, &str)])] = &[
     (
         "emu set",
         &[(
-            "half the rate from now on, towards the command",
+            "change the rate towards the command",
             "ccplane emu set 4711 down rate 48mbit",
         )],
     ),
     ("emu show", &[("", "ccplane emu show 4711")]),
     (
         "emu graph",
-        &[("into link.html", "ccplane emu graph link.pcapng")],
+        &[("write link.html", "ccplane emu graph link.pcapng")],
     ),
     (
         "send",
         &[
             (
-                "a file",
+                "send a file",
                 "ccplane send files.example:4790#0f6dd55c9e9b1f9a6c1c3dd0a6a7b0f0e6c3a1de1f6c2b7a8d9e0f1a2b3c4d5e backup.tar",
             ),
             (
-                "what another command writes, to this host",
+                "send the output of another command to this host",
                 "ccplane send 127.0.0.1:4790 -",
             ),
             (
-                "with DX, at most half of a gigabit, to whoever answers",
+                "send under DX at up to 500 Mbit/s, without checking the fingerprint",
                 "ccplane send 198.51.100.2:4790 backup.tar --alg dx --max-rate 500mbit --insecure",
             ),
         ],
@@ -180,11 +189,12 @@ const COMMAND_EXAMPLES: &[(&str, &[(&str, &str)])] = &[
         "recv",
         &[
             (
-                "into a folder, until Ctrl-C; prints the command of the other side",
+                "receive into a folder until Ctrl-C; prints the sender's command",
                 "ccplane recv --out incoming/",
             ),
             (
-                "of one host alone, by what `ccplane send --fingerprint` prints there",
+                "accept only one sender, by the fingerprint that `ccplane send --fingerprint` \
+                 prints there",
                 "ccplane recv --out incoming/ --client 0f6dd55c9e9b1f9a6c1c3dd0a6a7b0f0e6c3a1de1f6c2b7a8d9e0f1a2b3c4d5e",
             ),
         ],
@@ -193,15 +203,15 @@ const COMMAND_EXAMPLES: &[(&str, &[(&str, &str)])] = &[
         "quic send",
         &[
             (
-                "as the receiver's own words say, under Copa",
+                "send to a receiver under Copa",
                 "ccplane quic send files.example:4791#0f6dd55c9e9b1f9a6c1c3dd0a6a7b0f0e6c3a1de1f6c2b7a8d9e0f1a2b3c4d5e big.iso --alg copa",
             ),
             (
-                "to this host, steered by an agent in another process",
+                "send to this host, under control of an agent in another process",
                 "ccplane quic send 127.0.0.1:4791 big.iso --alg cubic --agent unix:/run/ccplane.sock",
             ),
             (
-                "by s2n-quic, where it is built in",
+                "send with s2n-quic, if it is built in",
                 "ccplane quic send 127.0.0.1:4791 big.iso --alg dctcp --stack s2n",
             ),
         ],
@@ -209,14 +219,14 @@ const COMMAND_EXAMPLES: &[(&str, &[(&str, &str)])] = &[
     (
         "quic recv",
         &[(
-            "one file; prints what the other side has to say",
+            "receive one file; prints the sender's command",
             "ccplane quic recv --out big.iso",
         )],
     ),
     (
         "qdisc setup",
         &[(
-            "the low classes wait, on a device that is not the bottleneck by itself",
+            "create priority bands on a device that is not the bottleneck itself",
             "ccplane qdisc setup --dev eth0 --rate 100mbit",
         )],
     ),
@@ -229,14 +239,14 @@ const COMMAND_EXAMPLES: &[(&str, &[(&str, &str)])] = &[
     (
         "gateway run",
         &[(
-            "measure, and limit nothing",
+            "measure without limiting the rate",
             "ccplane gateway run site-a.toml --observe",
         )],
     ),
     ("gateway status", &[("", "ccplane gateway status --json")]),
     (
         "gateway events",
-        &[("as they happen", "ccplane gateway events --follow")],
+        &[("follow new events", "ccplane gateway events --follow")],
     ),
     ("gateway pass", &[("", "ccplane gateway pass site-b")]),
     ("gateway control", &[("", "ccplane gateway control site-b")]),
@@ -246,7 +256,7 @@ const COMMAND_EXAMPLES: &[(&str, &[(&str, &str)])] = &[
         &[
             ("", "ccplane bench capi --json"),
             (
-                "and a transport in C beside ours",
+                "compare a transport in C with ours as well",
                 "ccplane bench capi --udp ./udp",
             ),
         ],
@@ -265,13 +275,13 @@ const COMMAND_EXAMPLES: &[(&str, &[(&str, &str)])] = &[
     (
         "paper",
         &[
-            ("the names", "ccplane paper list"),
+            ("list the experiments", "ccplane paper list"),
             (
-                "one of them, in short",
+                "run a short version of one experiment",
                 "ccplane paper ccp-fidelity --quick",
             ),
             (
-                "one of your own",
+                "run your own experiment",
                 "ccplane paper mine.toml --datapath linux --repeats 5",
             ),
         ],
@@ -279,9 +289,9 @@ const COMMAND_EXAMPLES: &[(&str, &[(&str, &str)])] = &[
     (
         "evaluate",
         &[
-            ("a first answer", "ccplane evaluate --alg copa --quick"),
+            ("get a first result", "ccplane evaluate --alg copa --quick"),
             (
-                "some of the questions, for a parameter",
+                "evaluate only some criteria, with a parameter",
                 "ccplane evaluate --alg cubic:report=20ms --only fairness",
             ),
         ],
@@ -290,30 +300,33 @@ const COMMAND_EXAMPLES: &[(&str, &[(&str, &str)])] = &[
         "arena",
         &[
             (
-                "a text beside Cubic, BBR and Copa",
+                "score an algorithm file against Cubic, BBR and Copa",
                 "ccplane arena ./mine.ccp",
             ),
             (
-                "many, for a program, on links that they have not seen",
+                "score several candidates on unseen links, as JSON",
                 "ccplane arena ./a.ccp ./b.ccp --held-out 7 --json",
             ),
         ],
     ),
     (
         "arena explain",
-        &[(
-            "the worst run, and what was in force",
-            "ccplane arena explain ./mine.ccp",
-        )],
+        &[("explain the worst run", "ccplane arena explain ./mine.ccp")],
     ),
-    ("doctor", &[("for a program", "ccplane doctor --json")]),
+    (
+        "doctor",
+        &[("print the checks as JSON", "ccplane doctor --json")],
+    ),
     (
         "completions",
-        &[("for this shell", "ccplane completions bash")],
+        &[("print the script for bash", "ccplane completions bash")],
     ),
     (
         "man",
-        &[("for everybody", "ccplane man /usr/local/share/man/man1")],
+        &[(
+            "install the man pages for all users",
+            "ccplane man /usr/local/share/man/man1",
+        )],
     ),
 ];
 
@@ -377,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn every_command_has_an_example_that_it_understands() {
+    fn every_command_has_an_example_that_parses() {
         let mut all = Vec::new();
         commands(&Cli::command(), "", &mut all);
         let mut known: Vec<String> = COMMAND_EXAMPLES

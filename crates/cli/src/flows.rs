@@ -72,7 +72,7 @@ pub fn stats() -> Result<Vec<AlgorithmStats>, Failure> {
         .collect())
 }
 
-#[expect(clippy::disallowed_methods, reason = "it looks again each second")]
+#[expect(clippy::disallowed_methods, reason = "refreshes once a second")]
 pub fn run(args: &FlowsArgs, json: bool) -> Result<(), Failure> {
     args.places.choose();
     doctor::may_look("`ccplane flows` reads the kernel's BPF maps")?;
@@ -154,7 +154,7 @@ fn show(args: &FlowsArgs, json: bool) -> Result<(), Failure> {
         return Ok(());
     }
     if totals.is_empty() {
-        println!("no algorithm is attached; `ccplane attach --alg cubic` attaches one");
+        println!("no algorithm is attached; attach one with `ccplane attach --alg cubic`");
         return Ok(());
     }
     let rows: Vec<Vec<String>> = totals
@@ -194,9 +194,10 @@ fn show(args: &FlowsArgs, json: bool) -> Result<(), Failure> {
         .filter_map(|t| Some((&t.algorithm, t.stamps.as_ref()?)))
     {
         println!(
-            "{name}: time stamps on {} of its flows, the others go by the RTT; {} connections agreed on them, {} peers do not \
-             know them; {} samples, {} impossible, {} malformed, {} without room beside SACK, {} by a device without stamps, \
-             {} super-packets not stamped",
+            "{name}: time stamps on {} of its flows, the others use the RTT; {} connections \
+             negotiated them, {} peers do not support them; {} samples, {} implausible, {} \
+             malformed, {} without space next to SACK, {} on a device without stamps, {} \
+             super-packets not stamped",
             s.flows,
             s.agreed,
             s.not_agreed,
@@ -211,8 +212,9 @@ fn show(args: &FlowsArgs, json: bool) -> Result<(), Failure> {
     for o in &observed {
         if let Some(silence) = agent_silence(o) {
             println!(
-                "{}: its agent has been gone for {:.1} s, longer than its fallback_after of {}, and its flows run NewReno; start \
-                 `ccplane attach` again where it has ended, or `ccplane detach`",
+                "{}: no heartbeat from its agent for {:.1} s, longer than its fallback_after of \
+                 {}, and its flows run NewReno; restart `ccplane attach` if it has exited, or run \
+                 `ccplane detach`",
                 o.name(),
                 silence.as_secs_f64(),
                 o.fallback_after()

@@ -88,7 +88,8 @@ fn keys(file: &Path, json: bool) -> Result<(), Failure> {
     } else {
         if made {
             eprintln!(
-                "made {}, mode 0600; the other site's configuration has this as `public_key`:",
+                "created {}, mode 0600; set this as `public_key` in the other site's \
+                 configuration:",
                 file.display()
             );
         }
@@ -132,7 +133,8 @@ fn known(algorithm: &AlgorithmSpec, registry: &Registry) -> Result<(), String> {
     }
     let names: Vec<&str> = missing.names().collect();
     Err(format!(
-        "`{}` needs {}, which the traffic of a whole site does not have; `bundler` is made for it",
+        "`{}` needs {}, which is not available for the traffic of a whole site; use an algorithm \
+         for gateways, such as `bundler`",
         algorithm.name,
         names.join(", ")
     ))

@@ -17,9 +17,9 @@ pub fn load(file: Option<&Path>) -> Result<Identity, Failure> {
         None => usual_place().ok_or_else(|| {
             Failure::text(
                 FailureKind::Usage,
-                "there is no home for the certificate: HOME is not set",
+                "no folder for the certificate: HOME is not set",
             )
-            .hint("--identity FILE")
+            .hint("give a file with --identity FILE")
         })?,
     };
     Identity::load(&file).map_err(|why| Failure::new(FailureKind::Usage, why))
@@ -56,17 +56,18 @@ pub fn receiver(
     };
     let fingerprint = fingerprint.map(str::parse::<Fingerprint>).transpose();
     let fingerprint = fingerprint.map_err(|why| {
-        Failure::new(FailureKind::Usage, why).hint(format!(
-            "`{command}` prints the whole command for the other side"
-        ))
+        Failure::new(FailureKind::Usage, why)
+            .hint(format!("use the complete command that `{command}` prints"))
     })?;
     let to = resolve(
         address,
-        &format!("HOST:PORT#FINGERPRINT, as `{command}` prints it"),
+        &format!("use HOST:PORT#FINGERPRINT, as `{command}` prints it"),
     )?;
     if fingerprint.is_none() && !insecure && !to.ip().to_canonical().is_loopback() {
-        let text = format!("{to} without a fingerprint: anybody on the way could take its place");
-        let hint = format!("add #FINGERPRINT, as `{command}` prints it there, or --insecure");
+        let text = format!(
+            "{to} without a fingerprint: anyone on the path could impersonate the receiver"
+        );
+        let hint = format!("add the #FINGERPRINT that `{command}` prints there, or use --insecure");
         return Err(Failure::text(FailureKind::Usage, text).hint(hint));
     }
     Ok((to, fingerprint))
@@ -90,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_remote_receiver_has_a_fingerprint_or_is_taken_on_purpose() {
+    fn remote_receivers_require_a_fingerprint_or_insecure() {
         let print = "ab".repeat(32);
         let known = receiver(&format!("192.0.2.1:4790#{print}"), "ccplane recv", false).unwrap();
         assert_eq!(known.0, "192.0.2.1:4790".parse().unwrap());

@@ -43,9 +43,8 @@ const AGENT_OPTION: &str = "--agent";
 /// Longest name of a congestion control in the kernel, bytes (`TCP_CA_NAME_MAX` - 1).
 const KERNEL_NAME_BYTES_MAX: usize = 15;
 /// Epilogue of the list of commands.
-pub(crate) const AFTER_HELP: &str = "\
-    The installed command, which this program starts, does the rest: runs on real packets and every \
-    other command (`ccplane --help`).";
+pub(crate) const AFTER_HELP: &str = "The installed command, which this program starts, provides \
+    runs on real packets and all other commands (`ccplane --help`).";
 
 /// Runs the agent if these are the arguments of an agent process. Returns its exit code.
 pub(crate) fn agent_process(words: &[OsString], registry: &Registry) -> Option<u8> {
@@ -86,7 +85,12 @@ fn run_agent(socket: &Path, names: &[String], registry: &Registry) -> Result<(),
         out.write_all(READY_MESSAGE.as_bytes())
             .and_then(|()| out.flush())
     });
-    started.map_err(|why| Failure::text(FailureKind::Failed, format!("start the agent: {why}")))?;
+    started.map_err(|why| {
+        Failure::text(
+            FailureKind::Failed,
+            format!("cannot start the agent: {why}"),
+        )
+    })?;
     serve(&mut agent, &mut [&mut link], WaitStrategy::default(), &stop)
         .map_err(|why| Failure::new(FailureKind::Failed, why))
 }
@@ -163,11 +167,12 @@ pub(crate) fn hand_over(
     else {
         let name = first.algorithm();
         let what = format!(
-            "`{name}` is this program's, and the installed ccplane, which runs this command, lacks it"
+            "the installed ccplane, which runs this command, does not have this program's \
+             algorithm `{name}`"
         );
         return Failure::text(FailureKind::Usage, what).hint(
-            "give the dependency `ccplane` in Cargo.toml the feature `host`: then this program has \
-             every command, and takes minutes to build",
+            "enable the feature `host` of the dependency `ccplane` in Cargo.toml: this program \
+             then has every command, and takes minutes to build",
         );
     };
     let mut names: Vec<String> = Vec::new();
@@ -190,7 +195,10 @@ pub(crate) fn hand_over(
             all.extend_from_slice(&words[place..]);
             become_installed(&all, Some(agent))
         }
-        Err(why) => Failure::text(FailureKind::Failed, format!("start the agent: {why}")),
+        Err(why) => Failure::text(
+            FailureKind::Failed,
+            format!("cannot start the agent: {why}"),
+        ),
     }
 }
 
@@ -259,7 +267,7 @@ fn start_agent(names: &[String]) -> io::Result<(Child, PathBuf)> {
             return Ok(agent);
         }
         let _ = agent.kill();
-        Err(io::Error::other(format!("it ended ({})", agent.wait()?)))
+        Err(io::Error::other(format!("it exited ({})", agent.wait()?)))
     });
     match ready {
         Ok(agent) => Ok((agent, socket)),
@@ -299,12 +307,12 @@ fn become_installed(words: &[OsString], agent: Option<Child>) -> Failure {
         let _ = agent.wait();
     }
     let what = format!(
-        "`{}` is for the installed command, and {} cannot be run: {why}",
+        "`{}` requires the installed command, but {} cannot be run: {why}",
         command_line(),
         command.to_string_lossy()
     );
     Failure::text(FailureKind::Unsupported, what).hint(format!(
-        "install ccplane, or name the command with {COMMAND_VARIABLE}=PATH; this program alone has `run` \
+        "install ccplane, or set {COMMAND_VARIABLE}=PATH; without it, this program has only `run` \
          in the simulator, `compare`, `evaluate` and `algorithms`"
     ))
 }
@@ -318,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn the_agent_follows_the_command_and_nothing_else() {
+    fn agent_options_are_inserted_after_a_steering_command() {
         let place = |text: &str| {
             STEERING_COMMANDS
                 .iter()
@@ -333,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn algorithms_of_an_agent_have_kernel_names_of_their_own() {
+    fn algorithms_of_an_agent_have_distinct_kernel_names() {
         assert_eq!(free_name("ccp_mine", &[]), "ccp_mine");
         assert_eq!(
             free_name("ccp_mine", &["ccp_mine", "ccp_mine.2"]),
@@ -357,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn algorithms_are_found_in_words() {
+    fn algorithms_are_found_on_a_command_line() {
         let found = |text: &str| {
             let found = contenders_in(&words(text)).expect("contenders");
             found.iter().map(ToString::to_string).collect::<Vec<_>>()

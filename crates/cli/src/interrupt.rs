@@ -38,7 +38,7 @@ fn on(signals: &[i32]) -> Result<Arc<AtomicBool>, Failure> {
 fn uncaught(error: std::io::Error) -> Failure {
     Failure::text(
         FailureKind::Failed,
-        format!("signals cannot be caught: {error}"),
+        format!("cannot install signal handlers: {error}"),
     )
 }
 

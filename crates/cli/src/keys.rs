@@ -35,14 +35,14 @@ enum KeysCommand {
     },
 }
 
-#[expect(clippy::disallowed_methods, reason = "keys are valid from now on")]
+#[expect(clippy::disallowed_methods, reason = "keys become valid now")]
 pub fn run(args: &KeysArgs, json: bool) -> Result<(), Failure> {
     match (&args.command, &args.folder) {
         (Some(KeysCommand::Revoke { name, keys }), _) => revoke(keys, name, json),
         (None, Some(folder)) => make(folder, &args.names, SystemTime::now(), json),
         (None, None) => Err(Failure::text(
             FailureKind::Usage,
-            "name a folder for the keys",
+            "no folder given for the keys",
         )),
     }
 }
@@ -63,11 +63,11 @@ fn make(folder: &Path, names: &[String], now: SystemTime, json: bool) -> Result<
         return Ok(());
     }
     for key in &made {
-        let what = if key.new { "made" } else { "is there already" };
+        let what = if key.new { "created" } else { "already exists" };
         println!("{}: {what}, in {}", key.name, key.folder.display());
     }
     println!(
-        "copy each folder to its host, and nowhere else; {} stays here: it signs",
+        "copy each folder to its host only; keep {} here, as it signs keys",
         folder.join("ca.key").display()
     );
     Ok(())
@@ -80,7 +80,7 @@ fn revoke(folder: &Path, name: &str, json: bool) -> Result<(), Failure> {
         println!("{}", serde_json::json!({ "revoked": name, "list": list }));
     } else {
         println!(
-            "{name}: revoked; an agent elsewhere needs {} in the folder of its --keys",
+            "{name}: revoked; copy {} to the --keys folder of agents on other hosts",
             list.display()
         );
     }

@@ -5,11 +5,7 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(
     not(feature = "host"),
-    allow(
-        dead_code,
-        unused_macros,
-        reason = "the commands of a host use the rest"
-    )
+    allow(dead_code, unused_macros, reason = "the host commands use the rest")
 )]
 
 #[macro_use]
@@ -51,7 +47,7 @@ mod gateway;
 #[cfg(feature = "host")]
 mod identity;
 #[cfg(any(test, not(feature = "host")))]
-#[cfg_attr(feature = "host", allow(dead_code, reason = "only its tests run"))]
+#[cfg_attr(feature = "host", allow(dead_code, reason = "used only by its tests"))]
 mod installed;
 mod interrupt;
 #[cfg(feature = "host")]

@@ -27,7 +27,7 @@ impl FromStr for LinkRate {
             return Ok(LinkRate::Auto);
         }
         let rate = word.parse::<Rate>().map(LinkRate::Given);
-        rate.map_err(|why| format!("{why}; or auto, for what the device's driver says"))
+        rate.map_err(|why| format!("{why}; or use auto for the rate that the driver reports"))
     }
 }
 
@@ -38,7 +38,7 @@ impl LinkRate {
             LinkRate::Given(rate) => Ok(rate),
             LinkRate::Auto => asked(local, peer).map_err(|why| {
                 Failure::text(FailureKind::Usage, format!("--link-rate auto: {why}"))
-                    .hint("say it: --link-rate 10gbit")
+                    .hint("give the rate, such as --link-rate 10gbit")
             }),
         }
     }
@@ -46,16 +46,16 @@ impl LinkRate {
 
 fn asked(local: SocketAddr, peer: Option<SocketAddr>) -> Result<Rate, String> {
     let address = match peer {
-        Some(peer) => source(local, peer).map_err(|e| format!("no way to {peer}: {e}"))?,
+        Some(peer) => source(local, peer).map_err(|e| format!("no route to {peer}: {e}"))?,
         None => local.ip(),
     };
     if address.is_unspecified() {
-        return Err(format!("{local} is every device of this host"));
+        return Err(format!("{local} does not select a single device"));
     }
-    let device = interface_of(address)
-        .ok_or_else(|| format!("no device of this host has the address {address}"))?;
+    let device =
+        interface_of(address).ok_or_else(|| format!("no device has the address {address}"))?;
     let speed = link_speed(&device)
-        .ok_or_else(|| format!("the driver of {device} does not say how fast it is"))?;
+        .ok_or_else(|| format!("the driver of {device} does not report a rate"))?;
     Ok(Rate::from_bits_per_sec(speed))
 }
 
@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_rate_is_said_or_asked_for() {
+    fn a_rate_is_a_number_or_auto() {
         assert_eq!(
             "10gbit".parse(),
             Ok(LinkRate::Given(Rate::from_bits_per_sec(10_000_000_000)))
@@ -89,14 +89,14 @@ mod tests {
     /// The device is looked up in the calling thread's namespace, whichever namespace `/sys` shows.
     /// A `veth` reports 10 Gbit/s.
     #[test]
-    fn a_device_of_this_namespace_is_asked() {
-        const TEST_NAME: &str = "a_device_of_this_namespace_is_asked";
+    fn the_rate_of_a_device_in_this_namespace_is_read() {
+        const TEST_NAME: &str = "the_rate_of_a_device_in_this_namespace_is_read";
         if !nix::unistd::geteuid().is_root() {
             assert!(
                 std::env::var_os("CCPLANE_NO_SKIP").is_none(),
                 "{TEST_NAME}: not root"
             );
-            return eprintln!("SKIPPED: {TEST_NAME}: it makes a namespace, as root");
+            return eprintln!("SKIPPED: {TEST_NAME}: it creates a namespace, as root");
         }
         ccplane_host::remove_stale_names();
         let namespace =
@@ -120,25 +120,25 @@ mod tests {
 
     /// Loopback reports no speed, and no host has an address of TEST-NET-1.
     #[test]
-    fn what_no_driver_says_is_an_error_that_names_the_device() {
+    fn an_unknown_rate_is_an_error_with_the_device() {
         let any: SocketAddr = ([0, 0, 0, 0], 0).into();
         let loopback: SocketAddr = ([127, 0, 0, 1], 9).into();
         assert_eq!(
             asked(any, Some(loopback)),
-            Err("the driver of lo does not say how fast it is".to_owned())
+            Err("the driver of lo does not report a rate".to_owned())
         );
         assert_eq!(
             asked(loopback, None),
-            Err("the driver of lo does not say how fast it is".to_owned())
+            Err("the driver of lo does not report a rate".to_owned())
         );
         assert_eq!(
             asked(any, None),
-            Err("0.0.0.0:0 is every device of this host".to_owned())
+            Err("0.0.0.0:0 does not select a single device".to_owned())
         );
         let nowhere = ([192, 0, 2, 1], 0).into();
         assert_eq!(
             asked(nowhere, None),
-            Err("no device of this host has the address 192.0.2.1".to_owned())
+            Err("no device has the address 192.0.2.1".to_owned())
         );
     }
 }

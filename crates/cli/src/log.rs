@@ -77,7 +77,7 @@ pub(crate) fn dropped() -> u64 {
 }
 
 /// Waits until the queue is written, at most [`FLUSH_TIMEOUT`].
-#[expect(clippy::disallowed_methods, reason = "it waits for another thread")]
+#[expect(clippy::disallowed_methods, reason = "waits for another thread")]
 pub(crate) fn flush() {
     let (done, written) = sync_channel(1);
     let started = WRITER_QUEUE.get().and_then(Option::as_ref);
@@ -111,7 +111,7 @@ fn write_lines(from: &Receiver<LogMessage>, to: &mut impl Write, dropped: &Atomi
         }
         let all = dropped.load(Ordering::Relaxed);
         if all > told {
-            let _ = writeln!(to, "ccplane: {} lines of this log were dropped", all - told);
+            let _ = writeln!(to, "ccplane: {} log lines were dropped", all - told);
             told = all;
         }
         // There is nowhere else to report this error.
@@ -199,7 +199,7 @@ mod tests {
         write_lines(&from, &mut written, &dropped);
         let text = String::from_utf8(written).unwrap();
         assert!(
-            text.starts_with("ccplane: 3 lines of this log were dropped\nline\n"),
+            text.starts_with("ccplane: 3 log lines were dropped\nline\n"),
             "{text:.100}"
         );
         let (lines, dropped) = (text.lines().count() as u64 - 1, dropped.into_inner() - 3);

@@ -52,14 +52,14 @@ pub fn man(args: &ManArgs, command: Command, json: bool) -> Result<(), Failure> 
             FailureKind::Failed,
             format!("{} cannot be written: {why}", folder.display()),
         )
-        .hint("name a folder that you may write to, as /usr/local/share/man/man1")
+        .hint("give a writable folder, such as /usr/local/share/man/man1")
     };
     fs::create_dir_all(folder).map_err(failed)?;
     clap_mangen::generate_to(command.disable_help_subcommand(true), folder).map_err(failed)?;
     match json {
         true => println!("{}", serde_json::json!({ "folder": folder })),
         false => println!(
-            "the pages are in {}: man -l {}/ccplane.1",
+            "man pages written to {}; read them with man -l {}/ccplane.1",
             folder.display(),
             folder.display()
         ),

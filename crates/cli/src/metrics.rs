@@ -56,14 +56,14 @@ fn counter(
 fn text(mut registry: Registry, unread: u64, format: Format) -> String {
     let scrapes = Counter::<u64>::default();
     scrapes.inc_by(unread);
-    let help = "Scrapes for which the figures could not be read";
+    let help = "Failed scrapes: the values could not be read";
     registry.register("unread_scrapes", help, scrapes);
     let dropped = Counter::<u64>::default();
     dropped.inc_by(crate::log::dropped());
-    let help = "Lines of the log that nobody read in time";
+    let help = "Log lines dropped because standard error was not read in time";
     registry.register("log_dropped_lines", help, dropped);
     let mut text = String::new();
-    encode(&mut text, &registry).expect("a String takes everything that is written to it");
+    encode(&mut text, &registry).expect("writing to a String cannot fail");
     match format {
         Format::OpenMetrics => text,
         Format::Text => format::to_text(&text),
@@ -105,8 +105,8 @@ fn promtool(registry: Registry) {
         .take()
         .expect("a pipe")
         .write_all(text.as_bytes())
-        .expect("it reads");
-    let output = child.wait_with_output().expect("it ends");
+        .expect("promtool reads its input");
+    let output = child.wait_with_output().expect("promtool exits");
     let said = String::from_utf8_lossy(&output.stderr).into_owned()
         + &String::from_utf8_lossy(&output.stdout);
     assert!(

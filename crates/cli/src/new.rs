@@ -66,8 +66,13 @@ pub fn run(args: &NewArgs, json: bool) -> Result<(), Failure> {
             .chars()
             .all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_');
     if !fits {
-        return Err(Failure::text(FailureKind::Usage, format!("`{name}` cannot name an algorithm")).hint(
-            "a lower-case letter, then lower-case letters, digits and _, at most 11 in all: the kernel knows it as ccp_NAME, in 15 bytes",
+        return Err(Failure::text(
+            FailureKind::Usage,
+            format!("`{name}` is not a valid name of an algorithm"),
+        )
+        .hint(
+            "use a lower-case letter followed by lower-case letters, digits and _, at most 11 \
+             characters in total: the kernel limits ccp_NAME to 15 bytes",
         ));
     }
     let is_ccplane = |path: &PathBuf| path.join("Cargo.toml").is_file();
@@ -78,19 +83,19 @@ pub fn run(args: &NewArgs, json: bool) -> Result<(), Failure> {
     };
     let ccplane = ccplane.ok_or_else(|| {
         let text = match &args.ccplane {
-            Some(given) => format!("there is no ccplane in {}", given.display()),
+            Some(given) => format!("{} does not contain ccplane", given.display()),
             None => format!(
-                "ccplane's own sources are neither in {} nor in {}",
+                "ccplane's sources are neither in {} nor in {}",
                 CRATE_PATHS[0], CRATE_PATHS[1]
             ),
         };
         Failure::text(FailureKind::Usage, text)
-            .hint("name the crates/cli folder of a checkout with --ccplane DIR")
+            .hint("give the crates/cli folder of a checkout with --ccplane DIR")
     })?;
     let folder = Path::new(name);
     if folder.exists() {
         return Err(
-            Failure::text(FailureKind::Usage, format!("{name} exists already"))
+            Failure::text(FailureKind::Usage, format!("{name} already exists"))
                 .hint("choose another name, or remove it"),
         );
     }
@@ -104,7 +109,8 @@ pub fn run(args: &NewArgs, json: bool) -> Result<(), Failure> {
         println!("{}", serde_json::json!({ "folder": name }));
     } else {
         println!(
-            "{name}/src/main.rs is a working algorithm, {name}/src/fold.ccp what it runs in the datapath. Try it:"
+            "{name}/src/main.rs is a working algorithm, and {name}/src/fold.ccp its datapath \
+             program. Try it:"
         );
         println!("    cd {name}");
         println!(
@@ -129,7 +135,8 @@ fn write(folder: &Path, ccplane: &Path) -> std::io::Result<()> {
     // Makes the program use this command, which matches its sources, even if PATH has another one.
     let command = std::env::current_exe()?;
     let config = format!(
-        "# The command that does what this program leaves to it.\n[env]\nCCPLANE_COMMAND = {}\n",
+        "# The installed command, which runs what this program does not \
+         implement.\n[env]\nCCPLANE_COMMAND = {}\n",
         toml(&command)
     );
     fs::write(folder.join(".cargo/config.toml"), config)?;

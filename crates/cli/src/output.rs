@@ -107,7 +107,7 @@ pub(crate) fn end(code: u8) -> u8 {
             FailureKind::Failed,
             format!("cannot write to standard output: {why}"),
         )
-        .hint("what the command had to do is done; only what it says of that is lost")
+        .hint("the command itself is complete; only its output is lost")
         .report(false),
     }
 }

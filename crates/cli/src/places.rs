@@ -24,7 +24,7 @@ impl PlacesArgs {
             bpffs: self.bpffs.clone(),
         });
         if !chosen {
-            tracing::warn!("--state and --bpffs come too late");
+            tracing::warn!("--state and --bpffs have no effect: the paths are already in use");
         }
     }
 }

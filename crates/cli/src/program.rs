@@ -112,7 +112,7 @@ pub(crate) fn hand_over(words: &[OsString], ours: &clap::Command) -> Result<(), 
         .args(call.help)
         .exec();
     let what = format!("{} cannot be run: {why}", program.display());
-    Err(Failure::text(FailureKind::Unsupported, what).hint("build or install it again"))
+    Err(Failure::text(FailureKind::Unsupported, what).hint("rebuild or reinstall it"))
 }
 
 /// Returns the failure for a program that was not found.
@@ -124,12 +124,12 @@ fn absent(command: &str, program: &str, folder: &str) -> Failure {
     let own = own_folder().map_or("the folder of this program".to_owned(), |folder| {
         folder.display().to_string()
     });
-    let what = format!(
-        "`{command}` needs the program {program}, which is neither in {own} nor in a folder of PATH"
-    );
+    let what =
+        format!("`{command}` needs the program {program}, which is neither in {own} nor in PATH");
     let hint = format!(
-        "in ccplane's sources (a package has them in /usr/share/ccplane/src), `cargo build --release -p {program}` builds it to \
-         target/release, and `cargo install --path crates/{folder}` installs it into a folder of PATH"
+        "in ccplane's sources (in packages, /usr/share/ccplane/src), build it to target/release \
+         with `cargo build --release -p {program}`, or install it into a folder of PATH with \
+         `cargo install --path crates/{folder}`"
     );
     Failure::text(FailureKind::Unsupported, what).hint(hint)
 }
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn the_benchmark_of_python_is_no_program() {
+    fn bench_python_does_not_start_a_program() {
         let is = |text: &str| Call::of(&words(text)).is_some_and(|call| call.is_python_bench());
         assert!(is("ccplane bench python --json") && is("ccplane -v bench --json python"));
         assert!(!is("ccplane bench dx python") && !is("ccplane help bench python"));

@@ -25,7 +25,7 @@ pub(crate) fn read_from(from: impl Read) -> io::Result<String> {
     let mut text = String::new();
     from.take(PROGRAM_BYTES_MAX + 1).read_to_string(&mut text)?;
     if text.len() as u64 > PROGRAM_BYTES_MAX {
-        let why = format!("it is longer than {PROGRAM_BYTES_MAX} bytes, and so no program's text");
+        let why = format!("longer than {PROGRAM_BYTES_MAX} bytes, the limit for a program file");
         return Err(io::Error::new(io::ErrorKind::FileTooLarge, why));
     }
     Ok(text)
@@ -36,7 +36,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_text_without_end_is_refused() {
+    fn an_endless_program_file_is_refused() {
         let why = read("/dev/zero").unwrap_err();
         assert_eq!(why.kind(), io::ErrorKind::FileTooLarge, "{why}");
         let longest = "x".repeat(PROGRAM_BYTES_MAX as usize);

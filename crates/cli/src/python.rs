@@ -37,7 +37,11 @@ pub fn bench(within: Option<&Path>, json: bool) -> Failure {
     let python = within.map_or(OsStr::new("python3"), Path::as_os_str);
     let mut words: Vec<OsString> = vec!["-m".into(), "ccplane.bench".into()];
     words.extend(json.then(|| "--json".into()));
-    become_python(python, &words, "the benchmark is the Python package's")
+    become_python(
+        python,
+        &words,
+        "the benchmark is part of the Python package",
+    )
 }
 
 /// Returns an isolated interpreter (`-I`). It imports modules only from the standard library and
@@ -66,7 +70,7 @@ pub(crate) fn enter(folder: Option<&Path>) -> Result<(), Failure> {
     match folder.map_or(Ok(()), std::env::set_current_dir) {
         Err(why) if why.kind() != io::ErrorKind::PermissionDenied => {
             let folder = folder.unwrap_or(Path::new("")).display();
-            let what = format!("{folder}: the algorithm's process cannot enter it: {why}");
+            let what = format!("the algorithm's process cannot enter the folder {folder}: {why}");
             Err(Failure::text(FailureKind::Failed, what))
         }
         _ => Ok(()),
@@ -77,7 +81,7 @@ pub(crate) fn enter(folder: Option<&Path>) -> Result<(), Failure> {
 /// why Python is needed. The working directory stays, for the paths on the command line.
 fn become_python(python: &OsStr, words: &[OsString], because: &str) -> Failure {
     let called = python.to_string_lossy();
-    let cannot = |why: &dyn Display| format!("{because}, and {called} cannot be run: {why}");
+    let cannot = |why: &dyn Display| format!("{because}, but {called} cannot be run: {why}");
     let has_package = isolated(python)
         .current_dir("/")
         .args(["-c", "import ccplane"])
@@ -86,12 +90,16 @@ fn become_python(python: &OsStr, words: &[OsString], because: &str) -> Failure {
     let what = match has_package {
         Ok(status) if status.success() => cannot(&isolated(python).args(words).exec()),
         Ok(_) => format!(
-            "{because}, and this {called} has no package ccplane: it is started with -I, which ignores PYTHONPATH and the user's own site"
+            "{because}, but {called} does not find the package ccplane (it runs with -I, which \
+             ignores PYTHONPATH and the user's site-packages)"
         ),
         Err(why) => cannot(&why),
     };
-    Failure::text(FailureKind::Unsupported, what)
-        .hint("install the wheel into a virtual environment whose python3 comes first in PATH: `make python` in ccplane's sources, then `pip install python/dist/*.whl`")
+    Failure::text(FailureKind::Unsupported, what).hint(
+        "build the wheel with `make python` in ccplane's sources, install it into a virtual \
+         environment with `pip install python/dist/*.whl`, and put that environment's python3 \
+         first in PATH",
+    )
 }
 
 /// Returns the first algorithm in these arguments that is a Python file.
@@ -123,7 +131,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_names_an_algorithm_is_looked_at() {
+    fn only_algorithm_options_are_searched_for_python_files() {
         let found =
             |words: &str| file_in(&words.split(' ').map(OsString::from).collect::<Vec<_>>());
         assert_eq!(

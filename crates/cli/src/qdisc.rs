@@ -49,7 +49,7 @@ pub fn run(command: &QdiscCommand, json: bool) -> Result<(), Failure> {
                 println!("{}", json!({ "dev": args.dev, "removed": true }));
             } else {
                 println!(
-                    "{}: the priority bands are gone, the kernel's own queue is back",
+                    "{}: removed the priority bands, restored the kernel's default queue",
                     args.dev
                 );
             }
@@ -74,13 +74,13 @@ fn setup(args: &SetupArgs, json: bool) -> Result<(), Failure> {
         println!("{object}");
     } else if args.apply {
         println!(
-            "{}: {} priority bands; `ccplane qdisc remove --dev {0}` takes them away",
+            "{}: created {} priority bands; remove them with `ccplane qdisc remove --dev {0}`",
             args.dev,
             LOW_CLASS_COUNT + 1
         );
     } else {
         println!("{}", commands.join("\n"));
-        println!("# and to take it away again:\n# {removal}");
+        println!("# To remove it:\n# {removal}");
     }
     Ok(())
 }
@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn to_remove_what_is_not_ours_is_a_mistake_of_the_request() {
+    fn removing_a_foreign_queue_is_a_usage_error() {
         let failure = failure(QueueError::NotInstalled {
             device: "eth0".to_owned(),
             kind: "fq_codel".to_owned(),

@@ -84,11 +84,11 @@ impl CommonArgs {
         let window = self.window.get();
         if !(1 << 16..=1 << 30).contains(&window) {
             let text = format!("--window {window} is out of range");
-            return Err(Failure::text(FailureKind::Usage, text).hint("64 KiB to 1 GiB"));
+            return Err(Failure::text(FailureKind::Usage, text).hint("use 64 KiB to 1 GiB"));
         }
         if self.timeout < Duration::from_secs(1) {
             return Err(
-                Failure::text(FailureKind::Usage, "--timeout is too short").hint("1 s at least")
+                Failure::text(FailureKind::Usage, "--timeout is too short").hint("use 1 s or more")
             );
         }
         Ok(HostOptions {
@@ -120,10 +120,10 @@ pub fn is_built_in(stack: Stack) -> Result<(), Failure> {
 fn failed(why: HostError) -> Failure {
     match why {
         HostError::NotBuiltIn { feature, .. } => Failure::new(FailureKind::Usage, why).hint(
-            format!("build the command with it: `cargo build --release --features {feature}`"),
+            format!("build it in: `cargo build --release --features {feature}`"),
         ),
         HostError::NoLimit { .. } => Failure::new(FailureKind::Usage, why)
-            .hint("`--stack noq`, or an algorithm of ccplane's, which keeps to --max-rate"),
+            .hint("use `--stack noq`, or an algorithm of ccplane, which supports --max-rate"),
         why => Failure::new(FailureKind::Failed, why),
     }
 }

@@ -150,7 +150,7 @@ pub fn run(args: &RecvArgs, json: bool) -> Result<(), Failure> {
         {
             host.abort(id).map_err(failed)?;
             if let Some(transfer) = transfers.get_mut(&id) {
-                transfer.give_up("it sent next to nothing while other senders waited");
+                transfer.give_up("it sent almost nothing while other senders were waiting");
             }
             over.push(id);
         }

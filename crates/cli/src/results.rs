@@ -51,9 +51,10 @@ impl ResultFolder {
         let unusable = |why| unusable(&path, &why);
         let has_old = !left_by_a_run(&path).map_err(unusable)?.is_empty();
         if has_old && !force {
-            let what = format!("{} has the results of another run", path.display());
+            let what = format!("{} contains the results of another run", path.display());
             return Err(Failure::text(FailureKind::Usage, what).hint(
-                "choose another folder with --out, leave --out away for a new one, or replace what is there with --force",
+                "choose another folder with --out, omit --out for a new one, or replace the old \
+                 results with --force",
             ));
         }
         let staging = match has_old {
@@ -93,7 +94,7 @@ impl ResultFolder {
                 self.path.display()
             );
             Failure::text(FailureKind::Failed, what)
-                .hint(format!("the new ones are in {}", self.staging.display()))
+                .hint(format!("the new results are in {}", self.staging.display()))
         };
         let old = left_by_a_run(&self.path).map_err(unmoved)?;
         for path in old.iter().filter(|path| **path != self.staging) {
@@ -112,9 +113,9 @@ impl ResultFolder {
     /// Returns a sentence on where the finished part of an incomplete run is.
     pub fn kept(&self) -> String {
         match self.staging == self.path {
-            true => format!("what was finished is in {}", self.path.display()),
+            true => format!("the finished part is in {}", self.path.display()),
             false => format!(
-                "what was finished is in {}, next to the old results, which are unchanged",
+                "the finished part is in {}; the old results are unchanged",
                 self.staging.display()
             ),
         }
@@ -156,9 +157,10 @@ pub fn page(asked: Option<&Path>, force: bool) -> Result<PathBuf, Failure> {
         }));
     };
     if page.exists() && !force {
-        let what = format!("{} is there already", page.display());
-        return Err(Failure::text(FailureKind::Usage, what)
-            .hint("choose another name with --out, leave --out away for a new one, or replace it with --force"));
+        let what = format!("{} already exists", page.display());
+        return Err(Failure::text(FailureKind::Usage, what).hint(
+            "choose another name with --out, omit --out for a new one, or replace it with --force",
+        ));
     }
     Ok(page.to_owned())
 }

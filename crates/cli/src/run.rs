@@ -146,14 +146,12 @@ impl ValueEnum for RunDatapath {
                 "quic",
                 "QUIC by noq behind an emulated link, in real time, as root",
             ),
-            RunDatapath::Quic(Stack::Quinn) => (
-                "quic:quinn",
-                "The same by quinn, where it is built in (feature `quinn`)",
-            ),
-            RunDatapath::Quic(Stack::S2n) => (
-                "quic:s2n",
-                "The same by s2n-quic, where it is built in (feature `s2n`)",
-            ),
+            RunDatapath::Quic(Stack::Quinn) => {
+                ("quic:quinn", "QUIC by quinn, if built in (feature `quinn`)")
+            }
+            RunDatapath::Quic(Stack::S2n) => {
+                ("quic:s2n", "QUIC by s2n-quic, if built in (feature `s2n`)")
+            }
         };
         Some(PossibleValue::new(name).help(help))
     }
@@ -210,7 +208,7 @@ pub fn run(args: RunArgs, registry: &Registry, json: bool) -> Result<(), Failure
     shown.bar.finish_and_clear();
     if shown.unwritten.load(Ordering::Relaxed) {
         tracing::warn!(
-            "the results of single seeds could not be written to {}",
+            "cannot write the results of some seeds to {}",
             out.display()
         );
     }
@@ -220,7 +218,7 @@ pub fn run(args: RunArgs, registry: &Registry, json: bool) -> Result<(), Failure
     };
     let Some(result) = result else {
         let nothing = |failure: Failure| match failure.kind {
-            FailureKind::Interrupted => failure.also("no run was finished"),
+            FailureKind::Interrupted => failure.also("no run is complete"),
             _ => failure,
         };
         return stopped.map_or(Ok(()), |failure| Err(nothing(failure)));
@@ -298,20 +296,22 @@ fn datapath(args: &RunArgs) -> Result<RunDatapath, Failure> {
     packets::check(args, datapath)?;
     if second_loop && matches!(datapath, RunDatapath::Linux | RunDatapath::Quic(_)) {
         return usage(
-            "kernel TCP and QUIC have no second loop, which `--transport rc3` asks for",
-            "`--datapath udp` has it on real packets, `--datapath sim` in the simulator",
+            "--transport rc3: kernel TCP and QUIC do not support a second loop",
+            "use `--datapath udp` on real packets, or `--datapath sim` in the simulator",
         );
     }
     if args.pcap && datapath != RunDatapath::Sim {
         return usage(
-            "--pcap keeps the packets of simulated links",
-            "use `--datapath sim`; on real packets, `tcpdump` sees the namespaces",
+            "--pcap supports only simulated links",
+            "use `--datapath sim`; on real packets, run `tcpdump` in the namespaces",
         );
     }
     if args.repeats.is_some() && datapath == RunDatapath::Sim {
         return usage(
-            "--repeats is for real packets: a simulation with the same seed gives the same bytes",
-            "add `--datapath linux`, as root; or give the simulator seeds, as `--seeds 1..5`",
+            "--repeats applies only to real packets: a simulation with the same seed gives the \
+             same result",
+            "add `--datapath linux`, as root, or give the simulator several seeds, such as \
+             `--seeds 1..5`",
         );
     }
     Ok(datapath)
@@ -327,11 +327,12 @@ fn seeds(args: &RunArgs, scenario: &Scenario, datapath: RunDatapath) -> Result<S
         None if args.seeds.is_none() => Ok(Seeds::one(given.first())),
         None => Err(Failure::text(
             FailureKind::Usage,
-            format!("real packets run with one seed, not with {}", given.count()),
+            format!(
+                "runs on real packets use a single seed, not {}",
+                given.count()
+            ),
         )
-        .hint(
-            "give `--repeats N` for several runs; or run in the simulator, with `--datapath sim`",
-        )),
+        .hint("use `--repeats N` for several runs, or `--datapath sim` for the simulator")),
         Some(repeats) => {
             let first = given.first();
             let last = first.saturating_add(u64::from(repeats.get()) - 1);
@@ -351,11 +352,11 @@ fn from_file(file: &Path, args: &RunArgs) -> Result<Scenario, Failure> {
             return Err(Failure::text(
                 FailureKind::Usage,
                 format!(
-                    "every workload of {} names its own algorithm",
+                    "--alg has no effect: every workload of {} sets its own algorithm",
                     file.display()
                 ),
             )
-            .hint("remove the `algorithm` of the workload that --alg is to run"));
+            .hint("remove `algorithm` from the workloads that --alg should control"));
         }
         scenario.contenders = given;
     }
@@ -484,7 +485,7 @@ fn speed(result: &RunResult, scenario: &Scenario, seeds: Seeds) -> String {
         .sum();
     let digest = result.digest.as_deref().unwrap_or_default();
     format!(
-        "{simulated} simulated in {wall:.3} s ({:.1} ns a packet and link); digest {digest}",
+        "{simulated} simulated in {wall:.3} s ({:.1} ns per packet and link); digest {digest}",
         wall * 1e9 / hops.max(1) as f64
     )
 }
@@ -631,7 +632,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_run_is_repeated_with_its_own_seed() {
+    fn seed_options_are_removed_from_the_repeated_command() {
         assert_eq!(
             without_seeds("ccplane run a.toml --seeds 1..50 --threads 2"),
             "ccplane run a.toml --threads 2"

@@ -78,8 +78,7 @@ impl RunAs {
             (_, Some(number)) => User::from_uid(number.into()),
             (given, None) => User::from_name(given.unwrap_or("nobody")),
         };
-        let found =
-            found.map_err(|why| wrong(format!("the users of this host cannot be read: {why}")))?;
+        let found = found.map_err(|why| wrong(format!("cannot look up users: {why}")))?;
         let user = match (found.map(known), number) {
             (Some(user), _) => user,
             (None, Some(number)) if number != u32::MAX => RunAs {
@@ -98,7 +97,7 @@ impl RunAs {
             },
             (None, _) => {
                 return Err(wrong("this host has no such user".to_owned())
-                    .hint("`getent passwd` lists the users; a number is taken as it is"));
+                    .hint("list the users with `getent passwd`, or give a numeric user ID"));
             }
         };
         match geteuid().as_raw() {
@@ -106,7 +105,7 @@ impl RunAs {
             own if given.is_none() || own == user.user => Ok(None),
             _ => Err(
                 wrong("only root can run a process as another user".to_owned())
-                    .hint("leave --as out to run it as you, or run the command as root"),
+                    .hint("remove --as to run it as the current user, or run the command as root"),
             ),
         }
     }
@@ -165,7 +164,7 @@ impl SandboxRequest {
         let mut given: SandboxRequest = given.map_err(|why| {
             Failure::text(
                 FailureKind::Failed,
-                format!("read what the caller gave: {why}"),
+                format!("cannot read the request of the parent process: {why}"),
             )
         })?;
         let files = std::mem::take(&mut given.files);
@@ -263,7 +262,7 @@ impl Sandbox {
             cgroup: cgroup.as_ref().ok(),
         };
         let (sandboxed, streams) =
-            sandbox::start(&program).map_err(|why| format!("start its process: {why}"))?;
+            sandbox::start(&program).map_err(|why| format!("cannot start its process: {why}"))?;
         let outside = cgroup.as_ref().err().or(sandboxed.outside_cgroup.as_ref());
         let missing = missing(sandboxed.namespaces, outside);
         let mut known = self.missing.lock().unwrap_or_else(PoisonError::into_inner);
@@ -283,7 +282,7 @@ impl Sandbox {
         let relay = thread::Builder::new()
             .name("ccplane-errors".into())
             .spawn(relay);
-        let relay = relay.map_err(|why| format!("start its process: {why}"))?;
+        let relay = relay.map_err(|why| format!("cannot start its process: {why}"))?;
         let process = Process {
             python: self.python.clone(),
             user: self.user.as_ref().map(|user| user.name.clone()),
@@ -310,7 +309,8 @@ impl Sandbox {
         let missing = self.missing().filter(|missing| !missing.is_empty())?;
         let what = missing.join(", ");
         Some(format!(
-            "Python files ran without {what}: this host lacks it; `ccplane doctor` has more"
+            "Python files ran without {what}, which this host does not support; see `ccplane \
+             doctor`"
         ))
     }
 
@@ -370,14 +370,17 @@ impl Process {
     }
 
     /// Waits at most `longest` for the process to end.
-    #[expect(clippy::disallowed_methods, reason = "it waits for another process")]
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "polls a child process with a timeout"
+    )]
     pub(crate) fn wait(&self, longest: Duration) -> Result<Option<ExitStatus>, String> {
         let status = self.sandboxed.wait(longest).map_err(|why| {
             let denied = why.kind() == io::ErrorKind::PermissionDenied;
             let hint = self.user.as_ref().filter(|_| denied).map_or_else(String::new, |user| {
                 format!(
-                    " as {user}; install Python and ccplane's package where {user} can read them, give another user \
-                     with --as, or --trusted"
+                    " as {user}; install Python and ccplane's package where {user} can read them, \
+                     choose another user with --as, or use --trusted"
                 )
             });
             format!("{} cannot be run{hint}: {why}", self.python.display())
@@ -394,7 +397,7 @@ impl Process {
     }
 
     /// Kills the process and all of its descendants, after forwarding their output.
-    #[expect(clippy::disallowed_methods, reason = "it ends another process")]
+    #[expect(clippy::disallowed_methods, reason = "kills a child process")]
     pub(crate) fn end(&self) {
         self.ends.store(true, Ordering::Relaxed);
         self.sandboxed.end(Duration::from_secs(3));
@@ -415,8 +418,8 @@ impl Process {
             let number = self.sandboxed.refused();
             let name = number
                 .and_then(confine::forbidden_name)
-                .unwrap_or("something");
-            format!("it asked the kernel for {name}, which candidates may not")
+                .unwrap_or("unknown");
+            format!("it made a forbidden system call: {name}")
         })
     }
 }
@@ -435,7 +438,10 @@ pub(crate) struct Output {
 }
 
 impl Read for Output {
-    #[expect(clippy::disallowed_methods, reason = "it waits for another process")]
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "polls a child process with a timeout"
+    )]
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         loop {
             // Must be read before polling: everything written before the end is then in the pipe.
@@ -475,7 +481,7 @@ fn relay(errors: Output) {
                 String::from_utf8_lossy(&line).trim_end_matches('\n'),
             )),
             _ => {
-                log::write("the rest of what this Python file prints is left out");
+                log::write("further output of this Python file is omitted");
                 break;
             }
         }
@@ -509,7 +515,7 @@ mod tests {
     }
 
     #[test]
-    fn an_output_ends_with_its_process_though_another_one_holds_it() {
+    fn output_ends_with_its_process_even_if_another_holds_the_pipe() {
         let (from, to) = io::pipe().unwrap();
         let ended = Arc::new(OnceLock::new());
         let mut output = Output {
@@ -517,7 +523,7 @@ mod tests {
             ended: Arc::clone(&ended),
         };
         io::Write::write_all(&mut &to, b"last words").unwrap();
-        #[expect(clippy::disallowed_methods, reason = "a pipe is read in real time")]
+        #[expect(clippy::disallowed_methods, reason = "reads a pipe in real time")]
         ended.set(Instant::now()).unwrap();
         let mut text = String::new();
         output.read_to_string(&mut text).unwrap();
@@ -526,7 +532,7 @@ mod tests {
     }
 
     #[test]
-    fn only_regular_files_of_bounded_length_are_given() {
+    fn only_regular_files_of_bounded_length_are_read() {
         for (path, says) in [
             ("/dev/zero", "not a regular file"),
             ("/", "not a regular file"),

@@ -1,8 +1,5 @@
 //! `ccplane send`: sends a file, standard input or a pattern to a `ccplane recv` on another host.
-#![expect(
-    clippy::disallowed_methods,
-    reason = "what a person sees follows the clock"
-)]
+#![expect(clippy::disallowed_methods, reason = "progress output uses real time")]
 
 mod source;
 mod stream;
@@ -42,10 +39,10 @@ use stream::{FillResult, Stream};
 /// Interval at which the interrupt flag is checked.
 const INTERRUPT_POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// Receiver that has become silent.
-const SILENT_RECEIVER_ERROR: &str = "it does not answer any more";
+const SILENT_RECEIVER_ERROR: &str = "the receiver stopped answering";
 /// Receiver that answers but makes no progress.
-const STALLED_RECEIVER_ERROR: &str =
-    "it answers but takes nothing, and sends no receipt; raise --timeout if its disk is so slow";
+const STALLED_RECEIVER_ERROR: &str = "the receiver answers but accepts no data and sends no \
+    receipt; increase --timeout if its disk is slow";
 /// Initial polling interval of a source that pauses.
 const SOURCE_POLL_INTERVAL_MIN: Duration = Duration::from_millis(1);
 /// Interval between updates of the progress bar.
@@ -105,11 +102,14 @@ pub fn run(args: &SendArgs, registry: &Registry, json: bool) -> Result<(), Failu
     let class = class_of(args.dscp);
     if args.rc3 && class != 0 {
         let text = format!(
-            "--dscp {0} with --rc3: {0} marks class {class} of the second loop, and what is sent first would not be served before it",
+            "--dscp {0} cannot be used with --rc3: it marks class {class} of the second loop, so \
+             the first loop would have no priority over it",
             args.dscp
         );
-        return Err(Failure::text(FailureKind::Usage, text)
-            .hint("leave --dscp out, or give one that marks no lower class: not 1, 3, 11 or 19"));
+        return Err(Failure::text(FailureKind::Usage, text).hint(
+            "remove --dscp, or use a codepoint other than 1, 3, 11 and 19, which mark lower \
+             classes",
+        ));
     }
     let (source, header) = match (&args.file, args.bytes) {
         (Some(path), _) => SendSource::open(path)?,
@@ -202,7 +202,7 @@ fn transfer(
     let cpu = cpu_seconds();
     bar.finish_and_clear();
     let (Some(stats), Some(mss)) = (host.stats(id), host.connection(id).map(|c| c.mss())) else {
-        unreachable!("nobody else removes it")
+        unreachable!("not removed by anyone else")
     };
     let rc3 = args.rc3.then(|| {
         let rc3 = host
@@ -271,7 +271,7 @@ fn carry(
 
         let receipt = hear(host, id, &mut answers)?;
         let Some(connection) = host.connection(id) else {
-            unreachable!("nobody else removes it")
+            unreachable!("not removed by anyone else")
         };
         if receipt.is_some() || connection.all_received() {
             return Ok(receipt);
@@ -300,9 +300,7 @@ fn carry(
                     host.probe(id);
                     None
                 }
-                LivenessVerdict::Refused => {
-                    Some(("refused", "its host says that nobody is there any more"))
-                }
+                LivenessVerdict::Refused => Some(("refused", "the receiving process has exited")),
                 LivenessVerdict::Silent => Some((Ended::Silent.name(), SILENT_RECEIVER_ERROR)),
             };
             let has_stalled = progress.has_stalled(Instant::now(), acked, is_its_turn, limit);
@@ -350,28 +348,29 @@ fn arrived(host: &UdpHost, id: u64, stream: &Stream) -> u64 {
 fn judge(receipt: Option<TransferReply>, to: SocketAddr, stream: &Stream) -> Result<(), Failure> {
     let ours = stream.hash();
     let failed = |text| Failure::text(FailureKind::Failed, text);
-    let changes = "what the network changes is thrown away and sent again: a machine changes data, or the file has changed meanwhile";
+    let changes = "packets modified by the network are discarded and retransmitted, so either a \
+        host corrupts data or the file changed during the transfer";
     match receipt {
         Some(TransferReply::Stored(theirs)) if theirs == ours => Ok(()),
         Some(TransferReply::Stored(theirs)) => Err(failed(format!(
-            "{to} has received something else than was sent: its hash is {}, ours {}",
+            "{to} received different data: its hash is {}, ours {}",
             hex(&theirs),
             hex(&ours)
         ))
         .hint(changes)),
         Some(TransferReply::Differs(theirs)) => Err(failed(format!(
-            "what was sent arrived at {to} as something else: its hash there is {}",
+            "{to} received different data: the hash there is {}",
             hex(&theirs)
         ))
         .hint(changes)),
         Some(TransferReply::Failed(why)) => Err(failed(format!(
-            "the receiver at {to} gave up: {}",
+            "the receiver at {to} aborted the transfer: {}",
             printable(&why)
         ))),
-        _ => Err(
-            failed(format!("the receiver at {to} ended without a receipt"))
-                .hint("it says why on its own terminal"),
-        ),
+        _ => Err(failed(format!(
+            "the receiver at {to} closed the connection without a receipt"
+        ))
+        .hint("see the receiver's own output for the reason")),
     }
 }
 
@@ -388,7 +387,7 @@ fn ended(why: Ended, host: &UdpHost, id: u64, to: SocketAddr, stream: &Stream) -
             to,
             stream,
             arrived,
-            "it gave up, and says why on its own terminal",
+            "the receiver aborted it; see the receiver's own output for the reason",
         ),
         why => gone(to, stream, arrived, &why.to_string()),
     };
@@ -400,12 +399,14 @@ fn ended(why: Ended, host: &UdpHost, id: u64, to: SocketAddr, stream: &Stream) -
 fn refused(to: SocketAddr, why: &HandshakeError) -> Failure {
     let hint = match why {
         HandshakeError::Fingerprint => {
-            "take the command that `ccplane recv` prints there; if this is the one, somebody is in its place, or it has a new certificate"
+            "use the command that `ccplane recv` prints there; if it is the same, another host \
+             impersonates the receiver, or its certificate has changed"
         }
         HandshakeError::Unknown | HandshakeError::Nameless => {
-            "`ccplane send --fingerprint` prints, and makes if need be, what `ccplane recv --client` there has to be told"
+            "run `ccplane send --fingerprint` here, and pass the fingerprint to `ccplane recv \
+             --client` there"
         }
-        _ => "is it `ccplane recv`, of the same version as this?",
+        _ => "check that it runs `ccplane recv` of the same version",
     };
     Failure::text(FailureKind::Failed, format!("no transfer to {to}: {why}")).hint(hint)
 }
@@ -416,7 +417,7 @@ fn gone(to: SocketAddr, stream: &Stream, arrived: u64, why: &str) -> Failure {
         .total()
         .map_or_else(String::new, |total| format!(" of {}", HumanBytes(total)));
     let text = format!(
-        "the transfer to {to} ended after {}{of}: {why}",
+        "the transfer to {to} failed after {}{of}: {why}",
         HumanBytes(arrived)
     );
     Failure::text(FailureKind::Failed, text)
@@ -451,7 +452,7 @@ fn congestion(
 pub fn native(name: &str) -> Result<Native, Failure> {
     name.parse().map_err(|e: UnknownNative| {
         Failure::new(FailureKind::Usage, e)
-            .hint("`ccplane algorithms` lists ccplane's, which take no `native:`")
+            .hint("for an algorithm of ccplane, omit `native:`; see `ccplane algorithms`")
     })
 }
 
@@ -490,24 +491,25 @@ fn print(args: &SendArgs, to: SocketAddr, done: &SendResult, json: bool) {
         println!("{object}");
     } else {
         let hash = &hex(&done.hash)[..16];
-        println!("{to} has {bytes} bytes, hash {hash}: {seconds:.2} s, {mbit:.1} Mbit/s");
+        println!("{to} received {bytes} bytes, hash {hash}: {seconds:.2} s, {mbit:.1} Mbit/s");
         let paced = match stats.pacing_rate {
             0 => String::new(),
             rate => format!(", paced at {}", Rate::from_bytes_per_sec(rate)),
         };
         println!(
-            "{} segments sent again, RTT {:.2} ms (least {:.2}){paced}, {:.2} s of CPU",
+            "{} segments retransmitted, RTT {:.2} ms (minimum {:.2}){paced}, {:.2} s of CPU",
             stats.retransmitted,
             ms(stats.srtt),
             ms(stats.min_rtt),
             done.cpu_s,
         );
         if done.packet < args.transfer.mtu as usize {
-            println!("the path carries packets of {} bytes", done.packet);
+            println!("path MTU: {} bytes", done.packet);
         }
         if let (Some(delays), Some(median), Some(p99)) = (&done.delays, us(0.5), us(0.99)) {
             println!(
-                "queueing delay there, one way: median {median:.1} µs, 99th percentile {p99:.1} µs of {} packets",
+                "one-way queueing delay: median {median:.1} µs, 99th percentile {p99:.1} µs, {} \
+                 packets",
                 delays.count()
             );
         }
@@ -524,12 +526,13 @@ fn print(args: &SendArgs, to: SocketAddr, done: &SendResult, json: bool) {
 fn second_loop(rc3: &Rc3Stats, bytes: u64) -> String {
     let sent: u64 = rc3.sent.iter().sum();
     let mut text = if sent == 0 {
-        "second loop: there was nothing left for it".to_owned()
+        "second loop: nothing left to send".to_owned()
     } else {
         let share = rc3.delivered_bytes as f64 / bytes.max(1) as f64 * 100.0;
         let missing: Vec<String> = rc3.missing().iter().map(u64::to_string).collect();
         format!(
-            "second loop: brought {} of {bytes} bytes ({share:.0} %), {} of {sent} segments arrived twice, not seen to arrive by level: {}",
+            "second loop: delivered {} of {bytes} bytes ({share:.0} %), {} of {sent} segments \
+             arrived twice, unconfirmed by level: {}",
             rc3.delivered_bytes,
             rc3.duplicates,
             missing.join(", "),
@@ -545,15 +548,14 @@ fn second_loop(rc3: &Rc3Stats, bytes: u64) -> String {
 fn no_samples(impossible: u32, unknown: u64) -> Option<String> {
     let mut reasons = Vec::new();
     if impossible > 0 {
-        reasons.push(format!("{impossible} whose time stamps cannot be true"));
+        reasons.push(format!("{impossible} with implausible time stamps"));
     }
     if unknown > 0 {
         reasons.push(format!(
-            "{unknown} to packets whose departure the kernel had not told yet"
+            "{unknown} for packets whose departure time was not yet known"
         ));
     }
-    (!reasons.is_empty())
-        .then(|| format!("acknowledgements without a sample: {}", reasons.join(", ")))
+    (!reasons.is_empty()).then(|| format!("ACKs without a delay sample: {}", reasons.join(", ")))
 }
 
 #[cfg(test)]
@@ -563,17 +565,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_second_loop_brought_is_told_with_the_reason_why_it_stopped() {
+    fn the_second_loop_is_described_with_the_reason_why_it_stopped() {
         let mut rc3 = Rc3Stats::default();
-        assert_eq!(
-            second_loop(&rc3, 100),
-            "second loop: there was nothing left for it"
-        );
+        assert_eq!(second_loop(&rc3, 100), "second loop: nothing left to send");
         (rc3.sent, rc3.arrived) = ([40, 400, 9, 0], [40, 390, 0, 0]);
         (rc3.delivered_bytes, rc3.duplicates) = (500_000, 7);
         assert_eq!(
             second_loop(&rc3, 1_000_000),
-            "second loop: brought 500000 of 1000000 bytes (50 %), 7 of 449 segments arrived twice, not seen to arrive by level: 0, 10, 9, 0"
+            "second loop: delivered 500000 of 1000000 bytes (50 %), 7 of 449 segments arrived \
+             twice, unconfirmed by level: 0, 10, 9, 0"
         );
         rc3.stopped = Some(Rc3Stop::Marking { class: 2 });
         let text = second_loop(&rc3, 1_000_000);
@@ -584,15 +584,15 @@ mod tests {
     }
 
     #[test]
-    fn samples_that_were_dropped_are_told_with_their_reason() {
+    fn dropped_samples_are_listed_by_reason() {
         assert_eq!(no_samples(0, 0), None);
         assert_eq!(
             no_samples(3, 0).as_deref(),
-            Some("acknowledgements without a sample: 3 whose time stamps cannot be true")
+            Some("ACKs without a delay sample: 3 with implausible time stamps")
         );
         let both = no_samples(1, 2).unwrap_or_default();
         assert!(
-            both.contains("1 whose") && both.contains(", 2 to packets"),
+            both.contains("1 whose") && both.contains(", 2 for packets"),
             "{both}"
         );
     }

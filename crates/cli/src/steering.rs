@@ -42,9 +42,9 @@ impl SteerArgs {
     /// Returns the operator's limits.
     pub fn limits(&self) -> Result<OperatorLimits, Failure> {
         if self.max_rate.is_some_and(|rate| rate.bytes_per_sec() == 0) {
-            let text = "--max-rate 0 lets nothing through";
+            let text = "--max-rate must be above 0";
             return Err(
-                Failure::text(FailureKind::Usage, text).hint("without it there is no limit")
+                Failure::text(FailureKind::Usage, text).hint("for no limit, remove --max-rate")
             );
         }
         let default = OperatorLimits::default();
@@ -60,9 +60,9 @@ impl SteerArgs {
         match (&self.alg, self.elsewhere.agent()) {
             (Contender::Native { name }, None) => Ok(Decides::Native(name)),
             (Contender::Native { .. }, Some(_)) => {
-                let text = "an agent runs ccplane's algorithms, not the transport's own";
+                let text = "--agent cannot be used with the transport's own algorithms";
                 Err(Failure::text(FailureKind::Usage, text)
-                    .hint("--agent or --alg native:NAME, not both"))
+                    .hint("remove --agent or --alg native:NAME"))
             }
             (Contender::Ccplane { .. }, Some(address)) => {
                 may_be_silent(&address, self.elsewhere.silence)?;
@@ -81,8 +81,14 @@ impl SteerArgs {
 /// Resolves the address of a receiver. `example` is a valid address, for the hint.
 pub fn resolve(text: &str, example: &str) -> Result<SocketAddr, Failure> {
     let bad = |why: &dyn std::fmt::Display| {
-        Failure::text(FailureKind::Usage, format!("`{text}` is no address: {why}")).hint(example)
+        Failure::text(
+            FailureKind::Usage,
+            format!("`{text}` is not a valid address: {why}"),
+        )
+        .hint(example)
     };
     let mut found = text.to_socket_addrs().map_err(|why| bad(&why))?;
-    found.next().ok_or_else(|| bad(&"the name has no address"))
+    found
+        .next()
+        .ok_or_else(|| bad(&"the name does not resolve to an address"))
 }

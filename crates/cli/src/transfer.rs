@@ -103,15 +103,17 @@ impl TransferArgs {
         let headers = if local.is_ipv4() { 28 } else { 48 };
         let least = MIN_PLPMTU as u64 + headers;
         if !(least..=DATAGRAM_BYTES_MAX as u64 + headers).contains(&mtu) {
-            let hint = format!("{least} to 65535; 1500 is Ethernet's");
+            let hint = format!("use {least} to 65535; Ethernet has 1500");
             return Err(usage(format!("--mtu {mtu} is out of range")).hint(hint));
         }
         let window = self.window.get();
         if !(1 << 16..=1 << 30).contains(&window) {
-            return Err(usage(format!("--window {window} is out of range")).hint("64 KiB to 1 GiB"));
+            return Err(
+                usage(format!("--window {window} is out of range")).hint("use 64 KiB to 1 GiB")
+            );
         }
         if self.timeout < Duration::from_secs(1) {
-            return Err(usage("--timeout is too short".to_owned()).hint("1 s at least"));
+            return Err(usage("--timeout is too short".to_owned()).hint("use 1 s or more"));
         }
         let link = self
             .link_rate
@@ -178,6 +180,8 @@ pub fn why_no_answer(peer: SocketAddr, trouble: Option<&io::Error>) -> Failure {
         Some(why) => format!("no answer from {peer}: {why}"),
         None => format!("no answer from {peer}"),
     };
-    Failure::text(FailureKind::Failed, text)
-        .hint("is `ccplane recv` running there, and as new as this one? does the path carry UDP in packets of --mtu?")
+    Failure::text(FailureKind::Failed, text).hint(
+        "check that `ccplane recv` of the same version is running there, and that the path \
+         carries UDP packets of --mtu",
+    )
 }

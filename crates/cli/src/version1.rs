@@ -51,7 +51,10 @@ pub fn unsayable_of(mut agent: Agent) -> Vec<String> {
     let why = |(flow, hosted): (u64, &Arc<HostedAlgorithm>)| {
         let lacks = lacks(hosted);
         if !lacks.is_empty() {
-            return Some(format!("{}: CCP's datapaths lack {lacks}", hosted.name));
+            return Some(format!(
+                "{}: CCP datapaths do not support {lacks}",
+                hosted.name
+            ));
         }
         let set = first(flow, hosted);
         match hosted
@@ -67,7 +70,7 @@ pub fn unsayable_of(mut agent: Agent) -> Vec<String> {
                 ))
             }
             None => Some(format!(
-                "{}: it sets no program for a flow of a CCP datapath",
+                "{}: it sets no program for flows of a CCP datapath",
                 hosted.name
             )),
         }

@@ -84,7 +84,7 @@ fn connection(path: &Path) -> OwnedFd {
 }
 
 #[test]
-fn at_the_limit_of_descriptors_it_rests_says_so_and_goes_on_when_there_is_room() {
+fn at_the_descriptor_limit_the_agent_pauses_and_resumes_later() {
     const FILES: u32 = 32;
     let agent = Agent::start("descriptors", FILES);
     let path = agent.socket();

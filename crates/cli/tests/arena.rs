@@ -23,7 +23,7 @@ fn root() -> PathBuf {
 }
 
 #[test]
-fn who_fails_has_a_reason_and_the_score_nought() {
+fn a_failed_candidate_has_a_reason_and_score_zero() {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("arena");
     fs::create_dir_all(&folder).expect("the test's folder can be written");
     let stuck = folder.join("stuck.ccp");
@@ -153,7 +153,7 @@ fn the_worst_run_is_explained_with_the_clauses_in_force_and_a_baseline() {
     let said = ccplane(&["arena", "explain", &stuck, "--suite", "gate"]);
     let said = String::from_utf8_lossy(&said.stdout);
     assert!(
-        said.contains("gate FAILED") && said.contains("In force"),
+        said.contains("gate FAILED") && said.contains("Active from"),
         "{said}"
     );
 

@@ -97,8 +97,8 @@ impl Drop for Attach {
 }
 
 #[test]
-fn a_choice_that_cannot_be_made_is_refused_before_anything_is_registered() {
-    if !can_run("a_choice_that_cannot_be_made_is_refused_before_anything_is_registered") {
+fn an_unsupported_selection_is_refused_before_registration() {
+    if !can_run("an_unsupported_selection_is_refused_before_registration") {
         return;
     }
     let _host = lock_host();
@@ -176,7 +176,7 @@ fn flows_reports_an_agent_that_was_killed_when_its_flows_fall_back() {
         .expect("the binary under test starts");
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(
-        said.contains(&format!("{NAME}: its agent has been gone for")),
+        said.contains(&format!("{NAME}: no heartbeat from its agent for")),
         "{said}"
     );
 }
@@ -294,8 +294,8 @@ fn root_with_three_capabilities_attaches_and_removes_everything() {
 /// The locks are in different folders but the pins in the same one. Without the check, the second
 /// process would take over the flows of the first.
 #[test]
-fn an_agent_with_another_state_does_not_take_over_what_is_steered() {
-    if !can_run("an_agent_with_another_state_does_not_take_over_what_is_steered") {
+fn an_agent_with_another_state_folder_does_not_take_over_flows() {
+    if !can_run("an_agent_with_another_state_folder_does_not_take_over_flows") {
         return;
     }
     let _host = lock_host();
@@ -324,8 +324,8 @@ fn an_agent_with_another_state_does_not_take_over_what_is_steered() {
 }
 
 #[test]
-fn a_user_with_three_capabilities_attaches_in_places_of_their_own() {
-    if !can_run("a_user_with_three_capabilities_attaches_in_places_of_their_own") {
+fn a_user_with_three_capabilities_attaches_with_its_own_paths() {
+    if !can_run("a_user_with_three_capabilities_attaches_with_its_own_paths") {
         return;
     }
     let ids = ["--reuid", "65534", "--regid", "65534", "--clear-groups"];
@@ -391,8 +391,8 @@ fn a_user_with_three_capabilities_attaches_in_places_of_their_own() {
 }
 
 #[test]
-fn running_out_of_descriptors_is_not_the_end() {
-    if !can_run("running_out_of_descriptors_is_not_the_end") {
+fn running_out_of_descriptors_does_not_end_attach() {
+    if !can_run("running_out_of_descriptors_does_not_end_attach") {
         return;
     }
     let _host = lock_host();
@@ -444,7 +444,7 @@ fn time_stamps_are_attached_and_detached_also_after_a_kill() {
         .expect("it runs");
     let said = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert!(
-        !refused.status.success() && said.contains("wants time stamps"),
+        !refused.status.success() && said.contains("uses time stamps"),
         "{said}"
     );
 
@@ -454,7 +454,7 @@ fn time_stamps_are_attached_and_detached_also_after_a_kill() {
         .expect("it starts");
     let mut output = std::io::BufReader::new(child.stdout.take().expect("a pipe"));
     let mut line = String::new();
-    while !line.contains("was open before") {
+    while !line.contains("was already listening") {
         line.clear();
         assert!(
             std::io::BufRead::read_line(&mut output, &mut line).expect("text") > 0,
@@ -541,11 +541,10 @@ fn attach_dx(namespace: &Namespace, more: &[&str]) -> String {
 }
 
 #[test]
-fn attach_says_whether_there_are_time_stamps_and_detach_finds_them_by_themselves() {
-    const TEST: &str =
-        "attach_says_whether_there_are_time_stamps_and_detach_finds_them_by_themselves";
+fn attach_reports_missing_time_stamps_and_detach_removes_leftover_ones() {
+    const TEST: &str = "attach_reports_missing_time_stamps_and_detach_removes_leftover_ones";
     const DX: &str = "ccp_dx";
-    const BY_RTT: &str = "goes by the RTT";
+    const BY_RTT: &str = "uses the RTT";
     if !can_run(TEST) {
         return;
     }
@@ -568,12 +567,12 @@ fn attach_says_whether_there_are_time_stamps_and_detach_finds_them_by_themselves
 
     let said = attach_dx(&namespace, &[]);
     assert!(
-        said.contains(BY_RTT) && said.contains("--dev DEVICE would"),
+        said.contains(BY_RTT) && said.contains("with --dev DEVICE"),
         "{said}"
     );
     let said = attach_dx(&namespace, &["--dev", "lo"]);
     assert!(
-        said.contains(BY_RTT) && said.contains("cannot be added"),
+        said.contains(BY_RTT) && said.contains("to add them"),
         "{said}"
     );
     assert!(ccplane_linux::stamp::attached().is_empty());
@@ -584,7 +583,7 @@ fn attach_says_whether_there_are_time_stamps_and_detach_finds_them_by_themselves
     let said = attach_dx(&namespace, &[]);
     assert!(!said.contains(BY_RTT), "{said}");
     let said = attach_dx(&namespace, &["--dev", "lo"]);
-    assert!(said.contains("keeps the time stamps"), "{said}");
+    assert!(said.contains("keeps its time stamps"), "{said}");
 
     // The state after a kill between attaching the stamps and registering; also detached from
     // another namespace.
@@ -633,8 +632,8 @@ fn window(stream: &TcpStream) -> u32 {
 }
 
 #[test]
-fn a_text_that_changes_comes_into_force_and_a_wrong_one_does_not() {
-    if !can_run("a_text_that_changes_comes_into_force_and_a_wrong_one_does_not") {
+fn a_changed_program_file_takes_effect_only_if_valid() {
+    if !can_run("a_changed_program_file_takes_effect_only_if_valid") {
         return;
     }
     const TEXT: &str = "ccp_watched";
@@ -674,7 +673,7 @@ fn a_text_that_changes_comes_into_force_and_a_wrong_one_does_not() {
     fs::write(&file, "(algorithm watched (def").expect("a temporary file");
     let later = std::time::Instant::now() + Duration::from_millis(500);
     while std::time::Instant::now() < later {
-        assert_eq!(exchange(), 33, "what is in force goes on");
+        assert_eq!(exchange(), 33, "the old version remains in effect");
     }
     drop((stream, accepted));
     kill(Pid::from_raw(process.id() as i32), Signal::SIGINT).expect("it runs");
@@ -687,7 +686,7 @@ fn a_text_that_changes_comes_into_force_and_a_wrong_one_does_not() {
         .expect("text");
     assert!(process.wait().expect("it ends").success(), "{said}");
     assert!(
-        said.contains("comes into force") && said.contains("missing at the end of the text"),
+        said.contains("is in effect") && said.contains("missing at the end of the text"),
         "{said}"
     );
     let _ = fs::remove_file(&file);
@@ -708,8 +707,8 @@ impl Drop for Texts {
 }
 
 #[test]
-fn a_text_steers_while_its_process_stands_still_and_after_its_death() {
-    if !can_run("a_text_steers_while_its_process_stands_still_and_after_its_death") {
+fn a_program_file_keeps_control_while_its_process_is_stopped_or_dead() {
+    if !can_run("a_program_file_keeps_control_while_its_process_is_stopped_or_dead") {
         return;
     }
     const TEXT: &str = "ccp_still";

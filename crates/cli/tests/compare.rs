@@ -55,7 +55,7 @@ fn simulate(folder: &Path, out: &str, more: &[&str]) {
 }
 
 #[test]
-fn runs_stand_side_by_side_and_what_differs_is_said_first() {
+fn runs_are_compared_side_by_side_with_differences_first() {
     let here = folder("compare-two");
     simulate(&here, "slow", &["--rate", "24mbit"]);
     simulate(&here, "fast", &["--rate", "96mbit", "--vs", "native:reno"]);
@@ -113,7 +113,7 @@ fn runs_stand_side_by_side_and_what_differs_is_said_first() {
     );
     let (code, said) = refused(&here, &["compare", "slow", "fast", "--out", "page.html"]);
     assert!(
-        code == 2 && said.contains("page.html is there already") && said.contains("--force"),
+        code == 2 && said.contains("page.html already exists") && said.contains("--force"),
         "{said}"
     );
     done(
@@ -138,7 +138,7 @@ fn several_seeds_have_an_ellipse_and_their_intervals() {
 }
 
 #[test]
-fn what_is_no_run_is_refused_with_the_reason() {
+fn folders_without_a_run_are_refused_with_the_reason() {
     let here = folder("compare-bad");
     simulate(&here, "run", &[]);
     for (name, file, text) in [

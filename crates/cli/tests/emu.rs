@@ -63,8 +63,8 @@ impl Drop for Scratch {
 }
 
 #[test]
-fn what_is_on_its_way_when_the_command_ends_arrives() {
-    if !may_run("what_is_on_its_way_when_the_command_ends_arrives") {
+fn packets_in_flight_when_the_command_exits_arrive() {
+    if !may_run("packets_in_flight_when_the_command_exits_arrive") {
         return;
     }
     let socket = UdpSocket::bind("0.0.0.0:0").expect("a port");
@@ -191,8 +191,8 @@ fn tshark(path: &str) -> Option<Vec<LoggedData>> {
 }
 
 #[test]
-fn drops_stand_where_their_flow_had_them() {
-    if !may_run("drops_stand_where_their_flow_had_them") {
+fn drops_keep_the_order_of_their_flow() {
+    if !may_run("drops_keep_the_order_of_their_flow") {
         return;
     }
     let listener = std::net::TcpListener::bind("0.0.0.0:0").expect("a port");
@@ -214,7 +214,7 @@ fn drops_stand_where_their_flow_had_them() {
     );
     server.join().expect("it has sent all");
     let Some(packets) = tshark(path) else {
-        let skipped = "SKIPPED: drops_stand_where_their_flow_had_them: no tshark; `scripts/setup test` installs it";
+        let skipped = "SKIPPED: drops_keep_the_order_of_their_flow: no tshark; `scripts/setup test` installs it";
         assert!(
             std::env::var_os("CCPLANE_NO_SKIP").is_none_or(|value| value != "1"),
             "{skipped}"
@@ -241,8 +241,8 @@ fn drops_stand_where_their_flow_had_them() {
 }
 
 #[test]
-fn what_a_link_cannot_do_is_said_before_the_command_runs() {
-    if !may_run("what_a_link_cannot_do_is_said_before_the_command_runs") {
+fn unsupported_links_are_refused_before_the_command_runs() {
+    if !may_run("unsupported_links_are_refused_before_the_command_runs") {
         return;
     }
     let output = run(&mut emu("--delay 5ms --jitter 10ms", "echo it runs"));

@@ -38,7 +38,7 @@ fn said(arguments: &[&str]) -> (i32, String) {
 }
 
 #[test]
-fn an_evaluation_leaves_a_page_and_figures_and_is_not_written_over() {
+fn an_evaluation_writes_its_results_and_is_not_overwritten() {
     let (path, out) = folder("evaluate");
     let arguments = [
         "--alg", "reno", "--quick", "--only", "start-up", "--out", &out, "--json",
@@ -87,7 +87,7 @@ fn an_evaluation_leaves_a_page_and_figures_and_is_not_written_over() {
 }
 
 #[test]
-fn an_interrupted_evaluation_goes_on_where_it_stopped() {
+fn an_interrupted_evaluation_resumes() {
     let (path, out) = folder("evaluate-interrupted");
     let arguments = [
         "--alg",
@@ -123,7 +123,7 @@ fn an_interrupted_evaluation_goes_on_where_it_stopped() {
 
     let (code, text) = said(&arguments);
     assert!(
-        code == 2 && text.contains("was interrupted there"),
+        code == 2 && text.contains("interrupted evaluation"),
         "{text}"
     );
     assert!(
@@ -144,7 +144,7 @@ fn an_interrupted_evaluation_goes_on_where_it_stopped() {
 }
 
 #[test]
-fn what_cannot_be_asked_is_told() {
+fn invalid_questions_and_algorithms_are_errors() {
     let (_, out) = folder("evaluate-wrong");
     let (code, text) = said(&["--alg", "reno", "--only", "shalow-buffer", "--out", &out]);
     assert!(

@@ -376,8 +376,8 @@ fn escaped(text: &str) -> String {
 }
 
 #[test]
-fn prometheus_own_tool_takes_the_rules_and_their_alerts_fire() {
-    if !has_prometheus("prometheus_own_tool_takes_the_rules_and_their_alerts_fire") {
+fn promtool_accepts_the_rules_and_their_alerts_fire() {
+    if !has_prometheus("promtool_accepts_the_rules_and_their_alerts_fire") {
         return;
     }
     for (what, file) in [
@@ -399,8 +399,8 @@ fn prometheus_own_tool_takes_the_rules_and_their_alerts_fire() {
 }
 
 #[test]
-fn expressions_of_rules_and_dashboard_mean_something_to_a_real_scrape() {
-    const TEST: &str = "expressions_of_rules_and_dashboard_mean_something_to_a_real_scrape";
+fn expressions_of_rules_and_dashboard_match_a_real_scrape() {
+    const TEST: &str = "expressions_of_rules_and_dashboard_match_a_real_scrape";
     if !can_run(TEST) || !has_prometheus(TEST) {
         return;
     }

@@ -52,7 +52,7 @@ fn a_key_is_made_once_for_its_owner_alone() {
 }
 
 #[test]
-fn a_configuration_is_shown_in_full_or_its_mistake_with_line_and_fix() {
+fn a_configuration_is_shown_in_full_or_an_error_with_line_and_fix() {
     let folder = folder("gateway-check");
     let (file, key) = (folder.join("site-a.toml"), folder.join("site-a.key"));
     let missing = ccplane(&["check", text(&file)]);
@@ -77,7 +77,7 @@ fn a_configuration_is_shown_in_full_or_its_mistake_with_line_and_fix() {
     }
     // The printed text is a valid configuration too.
     let (_, printed) = shown
-        .split_once("# with every default\n")
+        .split_once("# With all defaults\n")
         .expect("it prints one");
     fs::write(folder.join("printed.toml"), printed).expect("written");
     let again = ccplane(&["check", text(&folder.join("printed.toml"))]);
@@ -93,7 +93,7 @@ fn a_configuration_is_shown_in_full_or_its_mistake_with_line_and_fix() {
         (
             "# algorithm = \"bundler\"",
             "algorithm = \"vegas\"",
-            "`bundler` is made for it",
+            "such as `bundler`",
         ),
     ] {
         fs::write(folder.join("bad.toml"), original.replace(from, to)).expect("written");
@@ -113,7 +113,7 @@ fn a_configuration_is_shown_in_full_or_its_mistake_with_line_and_fix() {
     for part in [
         "class voice",
         "DSCP 46",
-        "all that is left",
+        "all other packets",
         "level 3, weight 1",
     ] {
         assert!(shown.contains(part), "{part}: {shown} {}", said(&good));
@@ -121,7 +121,7 @@ fn a_configuration_is_shown_in_full_or_its_mistake_with_line_and_fix() {
 }
 
 #[test]
-fn where_no_gateway_runs_a_question_says_so() {
+fn queries_without_a_gateway_fail_with_a_hint() {
     let socket = folder("gateway-ask").join("none.sock");
     for question in [
         &["status"][..],

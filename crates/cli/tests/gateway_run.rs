@@ -273,7 +273,7 @@ fn it_keeps_one_capability_reloads_with_it_and_serves_metrics_without() {
 }
 
 #[test]
-fn one_capability_is_enough_for_who_is_not_root() {
+fn one_capability_is_enough_without_root() {
     let Some(space) = namespace("nobody") else {
         return;
     };

@@ -133,7 +133,7 @@ fn a_missing_program_is_named_with_the_folders_and_how_to_get_it() {
         // JSON, because terminal output is wrapped within paths.
         let object: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
         let (error, hint) = (&object["error"], &object["hint"]);
-        let folders = format!("neither in {} nor in a folder of PATH", alone.path());
+        let folders = format!("neither in {} nor in PATH", alone.path());
         assert!(
             error.as_str().is_some_and(|e| e.contains(&folders)),
             "{object}"

@@ -261,7 +261,7 @@ fn a_receiver_of_another_fingerprint_gets_nothing() {
     refused(
         &send("127.0.0.1:9", &file, &["--timeout", "1s"]),
         1,
-        &["no connection", "is `ccplane quic recv` running"],
+        &["no connection", "check that `ccplane quic recv` is running"],
     );
     assert!(!folder.file("out").exists());
 }
@@ -328,7 +328,7 @@ fn other_stacks_send_where_they_are_built_in() {
 
 /// A symbolic link of another user has the name that earlier versions used for the partial file.
 #[test]
-fn a_link_in_the_place_of_a_part_is_not_followed() {
+fn a_link_at_the_path_of_a_partial_file_is_not_followed() {
     let folder = Folder::new("link");
     let (file, out, victim) = (
         folder.filled("sent", 10_000),
@@ -345,7 +345,7 @@ fn a_link_in_the_place_of_a_part_is_not_followed() {
 
 /// If the transfer is cut off, no file is created.
 #[test]
-fn what_is_not_whole_is_not_kept() {
+fn incomplete_files_are_not_kept() {
     let folder = Folder::new("cut");
     let (file, out) = (folder.filled("sent", 20_000_000), folder.file("out"));
     let (mut process, to) = receiver(&folder, &out);
@@ -366,7 +366,7 @@ fn what_is_not_whole_is_not_kept() {
 /// The first sender that sends a byte owns the transfer; other senders and silent ones do not
 /// disturb it.
 #[test]
-fn a_file_is_one_transfers() {
+fn a_file_accepts_one_transfer() {
     let folder = Folder::new("one");
     let (file, other) = (folder.filled("sent", 20_000_000), folder.file("other"));
     fs::write(&other, vec![9; 1_000_000]).expect("room on the disk");
@@ -663,7 +663,7 @@ fn a_receiver_that_only_keeps_the_connection_alive_ends_the_transfer() {
         ("reads nothing", idle_receiver(Idle::NeverReads)),
         ("sends no receipt", idle_receiver(Idle::SendsNoReceipt)),
         (
-            "does not finish the handshake",
+            "does not complete the handshake",
             receiver_without_a_handshake(),
         ),
     ];
@@ -679,8 +679,8 @@ fn a_receiver_that_only_keeps_the_connection_alive_ends_the_transfer() {
     for (what, sender) in senders {
         let output = ends_by_itself(sender, &format!("a receiver that {what}"));
         let text = match what {
-            "does not finish the handshake" => "no connection to",
-            _ => "it answers but takes nothing, and sends no receipt",
+            "does not complete the handshake" => "no connection to",
+            _ => "the receiver answers but accepts no data and sends no receipt",
         };
         refused(&output, 1, &[text]);
         let told: Value = serde_json::from_slice(&output.stdout).expect("JSON");
@@ -723,7 +723,7 @@ fn a_sender_that_only_keeps_the_connection_alive_holds_no_slot() {
     assert_eq!(output.status.code(), Some(1), "{told}");
     let error = told["error"].as_str().unwrap_or_default();
     assert!(
-        error.contains("after 10000 bytes: nothing new came for 3s"),
+        error.contains("after 10000 bytes: no new data for 3s"),
         "{told}"
     );
     assert_eq!(told["reason"], "stalled", "{told}");

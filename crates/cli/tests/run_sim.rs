@@ -191,7 +191,7 @@ fn the_default_datapath_is_the_simulator() {
 }
 
 #[test]
-fn a_shipped_scenario_runs_by_its_name_and_others_are_told_with_those_that_are_near() {
+fn shipped_scenarios_run_by_name_and_unknown_names_get_suggestions() {
     let (path, out) = folder("sim-shipped");
     let object = json(&[
         "run",
@@ -325,7 +325,7 @@ fn results_of_two_runs_are_not_mixed() {
 }
 
 #[test]
-fn a_mistake_is_told_with_its_line_before_anything_runs() {
+fn an_error_is_reported_with_its_line_before_anything_runs() {
     let (path, out) = folder("sim-mistakes");
     let file = path.with_extension("toml").display().to_string();
     let text = "contenders = [\"native:reno\"]\nduration = \"1s\"\n[topology.dumbbell]\nrate = \"48mbit\"\nrtd = \"20ms\"\n";
@@ -356,7 +356,7 @@ fn a_mistake_is_told_with_its_line_before_anything_runs() {
 }
 
 #[test]
-fn what_cannot_run_on_real_packets_is_named() {
+fn features_unsupported_on_real_packets_are_named() {
     let (path, _) = folder("sim-linux");
     let file = path.with_extension("toml").display().to_string();
     let text = "contenders = [\"native:reno\"]\nduration = \"1s\"\nseeds = \"1..3\"\n[topology.incast]\nsenders = 3\n\
@@ -430,7 +430,7 @@ fn an_interrupt_keeps_what_is_finished() {
     );
     assert!(
         told.contains("stopped before the end")
-            && told.contains(&format!("what was finished is in {out}")),
+            && told.contains(&format!("the finished part is in {out}")),
         "{told}"
     );
     let read = |name: &str| fs::read_to_string(path.join(name)).expect(name);
@@ -491,7 +491,7 @@ fn old_results_stay_until_new_ones_are_complete() {
         assert_eq!(summary(), old);
         let (code, _, told) = interrupted(run);
         assert!(
-            code == Some(130) && told.contains("old results, which are unchanged"),
+            code == Some(130) && told.contains("the old results are unchanged"),
             "{told}"
         );
         assert!(summary() == old && new.join("report.html").is_file());
@@ -514,7 +514,7 @@ fn old_results_stay_until_new_ones_are_complete() {
 }
 
 #[test]
-fn results_that_cannot_be_written_are_shown_and_kept_elsewhere() {
+fn unwritable_results_are_printed_and_saved_elsewhere() {
     // Detected before the run.
     let (path, _) = folder("sim-unwritable");
     fs::create_dir_all(&path).expect("the test's folder can be written");

@@ -65,7 +65,7 @@ impl Apart for Processes {
         let sandbox = self
             .sandbox
             .as_ref()
-            .ok_or("Python files are trusted with this process")?;
+            .ok_or("Python files run in this process (--trusted), so there is no sandbox")?;
         let given = SandboxRequest {
             scenarios: scenarios.iter().map(|text| (*text).to_owned()).collect(),
             ..SandboxRequest::of([contender])?
@@ -118,7 +118,10 @@ impl Apart for Processes {
 
 impl Processes {
     /// Waits for the process and kills it after the wall-clock limit.
-    #[expect(clippy::disallowed_methods, reason = "it waits for another process")]
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "polls a child process with a timeout"
+    )]
     fn wait(&self, process: &Process, progress: &dyn Progress) -> Result<ExitStatus, String> {
         let longest = Duration::from_secs(self.seconds) * WALL_TIME_FACTOR;
         let begun = Instant::now();
@@ -128,7 +131,7 @@ impl Processes {
             }
             if begun.elapsed() > longest || progress.cancelled() {
                 return Err(format!(
-                    "it was not done after {} s, most of which it waited",
+                    "it did not finish within {} s, and was idle for most of that time",
                     longest.as_secs()
                 ));
             }
@@ -142,20 +145,22 @@ impl Processes {
             .and_then(|signal| Signal::try_from(signal).ok())
         {
             Some(Signal::SIGXCPU) => {
-                format!("it used more than {seconds} s of processor time (--cpu)")
+                format!("it used more than {seconds} s of CPU time (--cpu)")
             }
             Some(Signal::SIGKILL) => {
                 format!(
-                    "it was ended: it used more than {seconds} s of processor time (--cpu), or this machine has no memory left"
+                    "it was killed: it used more than {seconds} s of CPU time (--cpu), or this \
+                     host is out of memory"
                 )
             }
             Some(Signal::SIGABRT) => {
-                "it gave up: it wanted more than 512 MB of memory, or the message above says what"
+                "it aborted: it needed more than 512 MB of memory, or failed as the message \
+                 above describes"
                     .to_owned()
             }
-            Some(signal) => format!("its process was ended by {signal}"),
+            Some(signal) => format!("its process was killed by {signal}"),
             None => format!(
-                "its process ended before its runs, with {}",
+                "its process exited with code {} before its runs were complete",
                 status.code().unwrap_or_default()
             ),
         }
@@ -197,15 +202,15 @@ pub(super) fn serve(
     let given = SandboxRequest::receive()?;
     // Keeps the candidate's own prints out of the replies.
     let mut to = std::fs::File::from(
-        dup(io::stdout()).map_err(|why| cannot("keep the standard output", &why))?,
+        dup(io::stdout()).map_err(|why| cannot("cannot redirect standard output", &why))?,
     );
-    dup2_stdout(io::stderr()).map_err(|why| cannot("keep the standard output", &why))?;
+    dup2_stdout(io::stderr()).map_err(|why| cannot("cannot redirect standard output", &why))?;
     let mut say = |said: &CandidateReply| -> Result<(), Failure> {
-        let mut line =
-            serde_json::to_vec(said).map_err(|why| cannot("say what came of a run", &why))?;
+        let mut line = serde_json::to_vec(said)
+            .map_err(|why| cannot("cannot send the result of a run", &why))?;
         line.push(b'\n');
         to.write_all(&line)
-            .map_err(|why| cannot("say what came of a run", &why))
+            .map_err(|why| cannot("cannot send the result of a run", &why))
     };
     if let Err(why) = bound(seconds)
         .and_then(|()| confine())

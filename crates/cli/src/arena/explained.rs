@@ -124,7 +124,7 @@ fn run_apart(args: &ExplainArgs, python: &Path, json: bool) -> Result<u8, Failur
         Some(status) => match (status.code(), process.refused(status)) {
             (Some(code), _) => Ok(u8::try_from(code).unwrap_or(1)),
             (None, Some(why)) => Err(failed(why)),
-            (None, None) => Err(failed(format!("its process ended: {status}"))),
+            (None, None) => Err(failed(format!("its process failed: {status}"))),
         },
         None => Err(Failure::text(FailureKind::Interrupted, "interrupted")),
     }
@@ -158,16 +158,16 @@ fn print(Explained { standing, worst }: &Explained) {
     println!("{}: {score}gate {gate}", standing.candidate);
     standing.reasons.iter().for_each(|why| println!("{why}"));
     let Some(worst) = worst else { return };
-    println!("\nIts worst run: {}\n{}", worst.place, worst.figure);
+    println!("\nWorst run: {}\n{}", worst.place, worst.figure);
     let [from, to] = worst.event_s;
     println!("From {from:.2} to {to:.2} s {}\n", worst.event);
     println!("{}", trace(worst).text());
     if !worst.in_force.is_empty() {
-        println!("In force from {from:.2} to {to:.2} s:");
+        println!("Active from {from:.2} to {to:.2} s:");
         println!("{}", in_force(&worst.in_force).text());
     }
     println!(
-        "# the run, as a file for `ccplane run FILE`\n{}",
+        "# This run as a scenario file for `ccplane run FILE`\n{}",
         worst.scenario
     );
 }
@@ -197,7 +197,7 @@ fn trace(worst: &Worst) -> Table {
     let mut headings = vec!["until s".to_owned()];
     for who in ["", "its "] {
         headings.extend(
-            ["window kB", "Mbit/s", "delay ms", "sent again"].map(|what| format!("{who}{what}")),
+            ["window kB", "Mbit/s", "delay ms", "retransmitted"].map(|what| format!("{who}{what}")),
         );
     }
     headings[5] = format!("{}: window kB", worst.baseline);

@@ -34,7 +34,10 @@ pub(super) struct AgentProcess {
 
 impl AgentProcess {
     /// Starts an agent with these algorithms and waits until its socket exists.
-    #[expect(clippy::disallowed_methods, reason = "it waits for another process")]
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "polls a child process with a timeout"
+    )]
     pub(super) fn start(
         algorithms: &[Contender],
         python: &Path,
@@ -52,7 +55,7 @@ impl AgentProcess {
         let folder =
             std::env::temp_dir().join(format!("{SOCKET_FOLDER_PREFIX}{}", std::process::id()));
         fs::create_dir(&folder)
-            .map_err(|why| failed(&format!("make {}", folder.display()), &why))?;
+            .map_err(|why| failed(&format!("cannot create {}", folder.display()), &why))?;
         let path = folder.join("agent.sock");
         let names: Vec<String> = algorithms.iter().map(Contender::to_string).collect();
         let mut words: Vec<OsString> = ["agent", "--confined", "--alg"].map(OsString::from).into();
@@ -66,11 +69,11 @@ impl AgentProcess {
         let started = chown(&folder, None, group.map(Gid::from_raw))
             .map_err(std::io::Error::from)
             .and_then(|()| fs::set_permissions(&folder, Permissions::from_mode(mode)))
-            .map_err(|why| format!("prepare {}: {why}", folder.display()))
+            .map_err(|why| format!("cannot prepare {}: {why}", folder.display()))
             .and_then(|()| sandbox.start(words, &[]));
         let (process, to) = started.map_err(|why| {
             let _ = fs::remove_dir_all(&folder);
-            failed(&format!("run Python as {who}"), &why).hint(TRUSTED_USER_HINT)
+            failed(&format!("cannot run Python as {who}"), &why).hint(TRUSTED_USER_HINT)
         })?;
         let address = format!("unix:{}", path.display());
         let mut apart = AgentProcess {
@@ -78,26 +81,31 @@ impl AgentProcess {
             folder,
             address: address
                 .parse()
-                .map_err(|why| failed("name the agent's socket", &why))?,
+                .map_err(|why| failed("invalid path of the agent's socket", &why))?,
             exceptions: Exceptions::default(),
         };
         given
             .send(to)
-            .map_err(|why| failed(&format!("run Python as {who}"), &why))?;
+            .map_err(|why| failed(&format!("cannot run Python as {who}"), &why))?;
         let begun = Instant::now();
         while !path.exists() {
             let ended = apart.process.wait(POLL_INTERVAL);
             let why = match ended {
                 Ok(None) if begun.elapsed() < STARTUP_TIMEOUT => continue,
-                Ok(None) => format!("it has no socket after {} s", STARTUP_TIMEOUT.as_secs()),
+                Ok(None) => format!(
+                    "it did not create its socket within {} s",
+                    STARTUP_TIMEOUT.as_secs()
+                ),
                 Ok(Some(status)) => apart
                     .process
                     .refused(status)
-                    .unwrap_or_else(|| format!("it ended ({status}); its messages are above")),
+                    .unwrap_or_else(|| format!("it exited ({status}); see its messages above")),
                 Err(why) => why,
             };
             apart.process.end();
-            return Err(failed(&format!("run Python as {who}"), &why).hint(TRUSTED_USER_HINT));
+            return Err(
+                failed(&format!("cannot run Python as {who}"), &why).hint(TRUSTED_USER_HINT)
+            );
         }
         if let Some(warning) = sandbox.warning() {
             tracing::info!("{warning}");
@@ -112,7 +120,8 @@ impl AgentProcess {
         let watch = move || {
             if let Err(error) = ccplane_linux::drop_capabilities() {
                 tracing::error!(
-                    "exceptions are not counted: the thread cannot give up its capabilities: {error}"
+                    "exceptions are not counted, as the thread cannot drop its capabilities: \
+                     {error}"
                 );
                 return;
             }
@@ -126,7 +135,8 @@ impl AgentProcess {
                         .refused(status)
                         .unwrap_or_else(|| status.to_string());
                     tracing::error!(
-                        "{names}: its process ended, and its flows run on the fallback: {why}"
+                        "{names}: the algorithm's process exited, and its flows run on the \
+                         fallback: {why}"
                     );
                 }
                 Ok(None) => {}
@@ -138,7 +148,7 @@ impl AgentProcess {
         started.map_err(|why| {
             Failure::text(
                 FailureKind::Failed,
-                format!("listen to the agent's process: {why}"),
+                format!("cannot start the thread that watches the agent's process: {why}"),
             )
         })?;
         Ok(())
@@ -166,8 +176,9 @@ pub(crate) fn sweep() {
 
 /// Prefix of the socket folders; the PID of their process follows.
 const SOCKET_FOLDER_PREFIX: &str = "ccplane-agent-";
-const TRUSTED_USER_HINT: &str = "the user has to be able to read the Python that ccplane is installed in; --as names another user, and --trusted \
-                       runs the file in this process";
+const TRUSTED_USER_HINT: &str = "that user needs read access to the Python installation that \
+    contains ccplane; choose another user with --as, or run the file in this process with \
+    --trusted";
 
 impl Drop for AgentProcess {
     fn drop(&mut self) {

@@ -145,7 +145,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_told_counts_for_those_that_are_known_and_nonsense_for_nobody() {
+    fn only_counts_of_known_algorithms_are_accepted() {
         let exceptions = Exceptions::default();
         exceptions.of("ccp_mine", "ccp_east");
         let long = "x".repeat(1_000);

@@ -17,7 +17,9 @@ fn kernel_name(name: &str) -> Result<String, String> {
     match ccplane_linux::is_kernel_name(name) && name.len() > "ccp_".len() {
         true => Ok(name.to_owned()),
         false => Err(
-            "a name is `ccp_` and up to eleven letters, digits, `_` or `.`: ccp_east".to_owned(),
+            "expected `ccp_` followed by up to eleven letters, digits, `_` or `.`, such as \
+             ccp_east"
+                .to_owned(),
         ),
     }
 }

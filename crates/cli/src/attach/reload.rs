@@ -34,7 +34,10 @@ impl Reload<'_> {
         match self.reload(arms) {
             Ok(()) => crate::log::write(format!("reloaded {}", config::path(self.args).display())),
             Err(failure) => {
-                tracing::error!("not reloaded, nothing changed: {failure}");
+                tracing::error!(
+                    "reload failed, and the old configuration remains in effect: \
+                    {failure}"
+                );
                 crate::log::write(crate::output::drawn(failure));
             }
         }
@@ -42,9 +45,9 @@ impl Reload<'_> {
 
     fn reload(&mut self, arms: Option<&Arms>) -> Result<(), Failure> {
         let Some(config) = config::read(self.args, self.registry)? else {
-            let text = format!("{} is gone", config::path(self.args).display());
+            let text = format!("{} no longer exists", config::path(self.args).display());
             return Err(Failure::text(FailureKind::Failed, text)
-                .hint("an empty file says that nothing is to be chosen"));
+                .hint("restore it; to select no connections, use an empty file"));
         };
         let mut settings = Settings::of(self.args, Some(&config))?;
         if let Some(round_trip) = self.settings.round_trip() {

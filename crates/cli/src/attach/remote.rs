@@ -35,16 +35,16 @@ pub fn names(contenders: &[Contender], address: &AgentAddress) -> Result<Vec<Str
     let name = |contender: &Contender| match contender {
         Contender::Native { .. } => Err(Failure::text(
             FailureKind::Usage,
-            format!("`{contender}` is not for an agent: the datapath has it itself"),
+            format!("`{contender}` is built into the datapath and cannot run in an agent"),
         )
-        .hint("name an algorithm that the agent runs, or leave out --agent")),
+        .hint("name an algorithm that the agent runs, or remove --agent")),
         Contender::Ccplane { parameters, .. } if !parameters.is_empty() && is_ccp(address) => {
             Err(Failure::text(
                 FailureKind::Usage,
-                format!("`{contender}`: the agent at {address} runs it, with its own parameters"),
+                format!("`{contender}`: the CCP agent at {address} does not accept parameters"),
             )
             .hint(format!(
-                "{} alone here, the parameters where the agent is started",
+                "write {} here, and set the parameters where the agent is started",
                 contender.algorithm()
             )))
         }
@@ -74,9 +74,9 @@ pub fn may_be_silent(address: &AgentAddress, silence: Option<Duration>) -> Resul
         (AgentAddress::Unix(_) | AgentAddress::Tls(_) | AgentAddress::Several(_), Some(_)) => {
             Err(Failure::text(
                 FailureKind::Usage,
-                "--silence is for a CCP agent: ccplane's says by heartbeats that it lives",
+                "--silence applies only to CCP agents; ccplane's agents send heartbeats",
             )
-            .hint("leave it out; `attach --fallback-after` is the limit for heartbeats"))
+            .hint("remove it; `attach --fallback-after` sets the timeout for heartbeats"))
         }
         _ => Ok(()),
     }
@@ -100,7 +100,7 @@ fn failed(error: RemoteError) -> Failure {
     };
     let hint = match &error {
         RemoteError::Lacks { name, .. } => name.split_once(':').map(|(name, _)| {
-            format!("{name} alone here, the parameters where the agent is started")
+            format!("write {name} here, and set the parameters where the agent is started")
         }),
         _ => None,
     };
@@ -116,13 +116,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_limit_of_silence_is_for_agents_without_heartbeats() {
+    fn silence_applies_only_to_agents_without_heartbeats() {
         let may_be = |addresses: &[&str]| {
             let all: Vec<AgentAddress> = addresses
                 .iter()
                 .map(|text| text.parse().expect("an address"))
                 .collect();
-            let address = AgentAddress::one_of(all).expect("there is one");
+            let address = AgentAddress::one_of(all).expect("one address");
             may_be_silent(&address, Some(Duration::from_secs(1))).is_ok()
         };
         assert!(may_be(&["ccp:/a"]) && may_be(&["unix:/a", "ccp:/b"]));

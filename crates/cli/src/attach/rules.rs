@@ -29,7 +29,7 @@ pub(super) fn choices(
             let name = rule.value.algorithm.as_deref().unwrap_or("an algorithm");
             refuse(
                 format!("{name} is not attached"),
-                "the agent has to have it".to_owned(),
+                "use an algorithm that the agent runs".to_owned(),
             )
         })?;
         select::validate(&rule.value.selection).map_err(|why| {

@@ -69,7 +69,7 @@ impl Samples {
             flows.for_each(|flow| algorithm.looks.sample(flow.srtt, flow.delivered_rate));
         }
         if let Some(Err(error)) = self.arms.as_ref().map(Arms::look) {
-            tracing::debug!("the watched connections were not looked at: {error}");
+            tracing::debug!("cannot sample the watched connections: {error}");
         }
     }
 

@@ -61,9 +61,9 @@ pub(super) fn watched(
     match texts.is_empty() {
         true => Err(Failure::text(
             FailureKind::Usage,
-            "--watch watches texts, and no algorithm is one",
+            "--watch: none of the algorithms is an algorithm file",
         )
-        .hint("name a file, as in --alg ./mine.ccp; docs/text-algorithms.md")),
+        .hint("name a file, such as --alg ./mine.ccp (docs/text-algorithms.md)")),
         false => Ok(texts),
     }
 }
@@ -103,11 +103,14 @@ impl WatchedText {
         }
         match self.put_in_force(&now, kernels) {
             Ok(()) => {
-                log::write(format!("{}: changed, and comes into force", self.path));
+                log::write(format!("{}: the changed file is in effect", self.path));
                 (self.source, self.refused) = (now, None);
             }
             Err(why) => {
-                log::write(format!("{why}\n{}: what is in force goes on", self.path));
+                log::write(format!(
+                    "{why}\n{}: the previous version remains in effect",
+                    self.path
+                ));
                 self.refused = Some(now);
             }
         }
@@ -124,7 +127,8 @@ impl WatchedText {
         if spec.kernel_name != *own_name {
             let name = spec.kernel_name;
             return Err(format!(
-                "{path}: it has another name now, {name}: sockets know it as {kernel_name}; start again for that"
+                "{path}: the algorithm's name changed to {name}, but it is registered as \
+                 {kernel_name}; restart `attach` to rename it"
             ));
         }
         spec.kernel_name.clone_from(kernel_name);
@@ -145,7 +149,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_mistake_is_said_once_and_again_where_the_text_was_right_meanwhile() {
+    fn an_error_is_logged_again_only_after_the_file_was_valid() {
         let file = std::env::temp_dir().join(format!("ccplane-texts-{}.ccp", std::process::id()));
         let right = "(algorithm watched (needs cwnd)) (def) (when true (:= Cwnd (* 10 Flow.mss)))";
         fs::write(&file, right).expect("a temporary file");
@@ -153,17 +157,17 @@ mod tests {
         let mut texts =
             watched(&[Contender::ccplane(&path)], None).unwrap_or_else(|why| panic!("{why}"));
         let text = &mut texts[0];
-        fs::write(&file, "nonsense").expect("the same");
+        fs::write(&file, "nonsense").expect("a temporary file");
         text.look(&mut []);
-        assert_eq!(text.refused, None, "it may be written in pieces");
+        assert_eq!(text.refused, None, "a file may be written in several steps");
         text.look(&mut []);
         assert_eq!(text.refused.as_deref(), Some("nonsense"));
-        fs::write(&file, right).expect("the same");
+        fs::write(&file, right).expect("a temporary file");
         text.look(&mut []);
         assert_eq!(
             (text.seen.as_deref(), text.refused.as_deref()),
             (None, None)
         );
-        fs::remove_file(&file).expect("it is there");
+        fs::remove_file(&file).expect("the file exists");
     }
 }

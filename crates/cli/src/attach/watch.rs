@@ -121,28 +121,35 @@ pub(super) fn serve(
         (detached, asked, ends, kept)
     });
     kept?;
-    let ends = ends
-        .map_err(|e| Failure::text(FailureKind::Failed, format!("no thread for the agent: {e}")))?;
+    let ends = ends.map_err(|e| {
+        Failure::text(
+            FailureKind::Failed,
+            format!(
+                "cannot start the agent's \
+            thread: {e}"
+            ),
+        )
+    })?;
     if let Some(error) = ends.iter().flatten().find_map(|end| end.as_ref().err()) {
-        let text = format!("the agent's thread cannot give up its capabilities: {error}");
+        let text = format!("the agent's thread cannot drop its capabilities: {error}");
         return Err(Failure::text(FailureKind::Failed, text)
-            .hint("a filter of system calls may forbid it: allow capset and prctl"));
+            .hint("a system-call filter may forbid it; allow capset and prctl"));
     }
     if !asked || ends.iter().any(Result::is_err) {
         return Err(Failure::text(
             FailureKind::Failed,
-            "an algorithm's thread ended by itself: its callbacks panicked",
+            "an algorithm's thread stopped: a callback panicked",
         )
-        .hint("its flows run on the fallback; the message above says where"));
+        .hint("its flows run on the fallback; see the panic message above"));
     }
     if let Some(name) = detached {
-        tracing::warn!("{name} was detached by another process: nothing is left to steer");
+        tracing::warn!("{name} was detached by another process; nothing is left to control");
     }
     Ok(())
 }
 
 /// Returns true if all threads end within [`THREAD_EXIT_TIMEOUT`].
-#[expect(clippy::disallowed_methods, reason = "the command drives in real time")]
+#[expect(clippy::disallowed_methods, reason = "the agent runs in real time")]
 fn ended<T>(threads: &[thread::ScopedJoinHandle<'_, T>]) -> bool {
     let asked = Instant::now();
     loop {
@@ -158,14 +165,14 @@ fn ended<T>(threads: &[thread::ScopedJoinHandle<'_, T>]) -> bool {
 
 /// Exits the process without joining the hung threads.
 fn leave(attached: &mut AttachGuard) -> ! {
-    tracing::error!("an algorithm's callback hangs: the process ends without waiting for it");
+    tracing::error!("an algorithm's callback hangs; exiting without waiting for it");
     let names = attached.names.clone();
     let removed = attached.remove();
     names
         .iter()
         .for_each(|name| ccplane_linux::abandon_name(name));
     if let Err(failure) = &removed {
-        tracing::error!("not everything could be removed: {failure}; `ccplane detach` tries again");
+        tracing::error!("cleanup is incomplete: {failure}; run `ccplane detach` to retry");
     }
     std::process::exit(i32::from(removed.is_err()))
 }
@@ -173,7 +180,7 @@ fn leave(attached: &mut AttachGuard) -> ! {
 /// Waits for `stop` or for the end of a thread. Returns the name of a registration that another
 /// process detached. Notifies systemd's watchdog while the thread of every algorithm in `here` is
 /// alive.
-#[expect(clippy::disallowed_methods, reason = "the command drives in real time")]
+#[expect(clippy::disallowed_methods, reason = "the agent runs in real time")]
 fn watch(
     observed: &[PinnedView],
     here: &[String],
@@ -263,11 +270,12 @@ impl Pins {
             Ok(Presence::Present) => return false,
             Ok(Presence::Gone) => return true,
             Ok(Presence::Partial(pin)) => format!(
-                "{} is missing: {name} goes on, but no other `ccplane attach` can take it over; `ccplane detach {name}`, then attach anew",
+                "{} is missing: {name} keeps running, but another `ccplane attach` cannot take \
+                 it over; to repair it, run `ccplane detach {name}`, then attach again",
                 pin.display()
             ),
             Err(error) => {
-                format!("cannot tell whether {name} is still attached, and goes on: {error}")
+                format!("cannot check whether {name} is still attached; it keeps running: {error}")
             }
         };
         if self
@@ -294,13 +302,13 @@ mod tests {
     use super::*;
 
     #[test]
-    #[expect(clippy::disallowed_methods, reason = "a moment to compare with")]
-    fn only_what_is_known_to_be_gone_is_gone() {
+    #[expect(clippy::disallowed_methods, reason = "a start time for the test")]
+    fn unreadable_and_partial_registrations_are_not_gone() {
         let mut pins = Pins::default();
         let now = Instant::now();
         let out_of_descriptors = std::io::Error::from_raw_os_error(libc::EMFILE);
         assert!(!pins.gone(now, "ccp_x", Err(out_of_descriptors)));
-        assert!(pins.said.is_some(), "it is said");
+        assert!(pins.said.is_some(), "it is logged");
         assert!(!pins.gone(now, "ccp_x", Ok(Presence::Partial("link".into()))));
         assert!(!pins.gone(now, "ccp_x", Ok(Presence::Present)));
         assert!(pins.gone(now, "ccp_x", Ok(Presence::Gone)));

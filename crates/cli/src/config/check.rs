@@ -36,7 +36,8 @@ pub(super) fn config(
     if let Some(metrics) = &file.metrics
         && metrics.get_ref().0.0.port() == 0
     {
-        let fix = "give one, as 127.0.0.1:9464: who asks for them has to know it";
+        let fix =
+            "give a fixed port, such as 127.0.0.1:9464, so that clients know where to connect";
         return Err(source.problem(metrics.span(), "no port", "here", fix));
     }
     Ok(AttachConfig {
@@ -89,15 +90,15 @@ impl ConfigContext<'_> {
                 .iter()
                 .any(|before| before.algorithm() == contender.algorithm())
             {
-                let text = format!("`{}` is there twice", contender.algorithm());
-                let fix = "an algorithm has one set of parameters: remove one of them";
+                let text = format!("`{}` is listed twice", contender.algorithm());
+                let fix = "remove one of them: each algorithm has a single set of parameters";
                 return Err(self.source.problem(one.span(), text, "again", fix));
             }
             (self.knows)(contender).map_err(|why| self.said(one.span(), &why))?;
             all.push(contender.clone());
         }
         if all.is_empty() {
-            let fix = "name one, as algorithms = [\"cubic\"]; `ccplane algorithms` lists them";
+            let fix = "add one, such as algorithms = [\"cubic\"]; see `ccplane algorithms`";
             return Err(self
                 .source
                 .problem(written.span(), "no algorithm", "empty", fix));
@@ -122,7 +123,7 @@ impl ConfigContext<'_> {
                 Bytes::new(least),
                 Bytes::new(most)
             );
-            let fix = "no window satisfies both: lower one or raise the other";
+            let fix = "lower min_cwnd or raise max_cwnd";
             return Err(self
                 .source
                 .problem(at.map_or(0..0, Spanned::span), text, "here", fix));
@@ -130,7 +131,8 @@ impl ConfigContext<'_> {
         match &limits.fallback_after {
             Some(time) if time.get_ref().0 < AGENT_TIMEOUT_MIN => {
                 let text = format!("fallback_after, {}, is too short", time.get_ref().0);
-                let fix = "a pause of the scheduler would look like a dead agent: 100ms or more, 10ms at least";
+                let fix = "use 100ms or more (minimum 10ms): with less, a scheduling delay looks \
+                    like a dead agent";
                 Err(self.source.problem(time.span(), text, "here", fix))
             }
             _ => Ok(()),
@@ -153,8 +155,8 @@ impl ConfigContext<'_> {
         number
             .map(|number| Spanned::new(written.span(), number))
             .ok_or_else(|| {
-                let text = format!("{} is no number of {what}", written.get_ref());
-                let fix = format!("write {} to {}", range.start(), range.end());
+                let text = format!("{} is not a valid number of {what}", written.get_ref());
+                let fix = format!("use a number from {} to {}", range.start(), range.end());
                 self.source.problem(written.span(), text, "here", fix)
             })
     }
@@ -177,7 +179,8 @@ impl ConfigContext<'_> {
             let rule = self.rule(at.get_ref(), line.clone(), &known)?;
             if let Some(before) = all.iter().find(|before| takes_all(before.get_ref(), &rule)) {
                 let text = format!(
-                    "no connection comes to this rule: the one before, {}, takes all",
+                    "no connection reaches this rule: an earlier rule, {}, matches all of its \
+                     connections",
                     before.get_ref()
                 );
                 let fix =
@@ -186,7 +189,7 @@ impl ConfigContext<'_> {
             }
             if all.len() == RULES_MAX {
                 let text = format!("more than {RULES_MAX} rules");
-                let fix = "join some: a port takes a range, a prefix can be shorter";
+                let fix = "merge some: use port ranges or shorter prefixes";
                 return Err(self.source.problem(line, text, "one too many", fix));
             }
             all.push(Spanned::new(line, rule));
@@ -198,32 +201,35 @@ impl ConfigContext<'_> {
         let name = &rule.algorithm;
         if !known.contains(&name.get_ref().as_str()) {
             let text = format!(
-                "no algorithm of this file is `{}`",
+                "`{}` is not an algorithm of this file",
                 name.get_ref().escape_debug()
             );
             let near = ccplane_scenario::suggestions(name.get_ref(), known.iter().copied());
             let fix = match (near.first(), name.get_ref().split_once(':')) {
                 (_, Some((alone, _))) => {
-                    format!("write `{alone}` here, and its parameters under `algorithms`")
+                    format!("write `{alone}` here, and set its parameters under `algorithms`")
                 }
                 (Some(near), None) => format!("did you mean `{near}`?"),
-                (None, None) => "name it under `algorithms` too".to_owned(),
+                (None, None) => "add it to `algorithms`".to_owned(),
             };
             return Err(self.source.problem(name.span(), text, "not listed", fix));
         }
         let narrowed = rule.cgroup.is_some() || rule.to.is_some() || rule.port.is_some();
         if narrowed && rule.system {
-            let fix = "leave out `system`, or the conditions beside it";
+            let fix = "remove `system` or the other conditions";
             return Err(self.source.problem(
                 line,
-                "`system` is for a rule without other conditions",
+                "`system` cannot be combined with other conditions",
                 "here",
                 fix,
             ));
         }
         if !narrowed && !rule.system {
-            let fix = "give it `cgroup`, `to` or `port`, or say `system = true` for all connections of this host";
-            return Err(self.source.problem(line, "which connections?", "here", fix));
+            let fix =
+                "add `cgroup`, `to` or `port`, or `system = true` for all connections of this host";
+            return Err(self
+                .source
+                .problem(line, "the rule selects no connections", "here", fix));
         }
         let percent = rule.percent.as_ref();
         let percent = percent

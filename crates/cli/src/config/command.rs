@@ -52,7 +52,7 @@ fn check(file: &Path, registry: &Registry, json: bool) -> Result<(), Failure> {
     rules.for_each(|rule| println!("  {rule}"));
     for cgroup in elsewhere {
         println!(
-            "  {} is not on this host now; `attach` wants it there",
+            "  {} does not exist on this host; `attach` requires it",
             cgroup.display()
         );
     }
@@ -70,8 +70,11 @@ fn show(args: &AttachArgs, registry: &Registry, json: bool) -> Result<(), Failur
         return Ok(());
     }
     match &config {
-        Some(config) => println!("# {}, under environment and command line", config.file),
-        None => println!("# no configuration file: {CONFIG_PATH_DEFAULT} is not there"),
+        Some(config) => println!(
+            "# {}, overridden by environment and command line",
+            config.file
+        ),
+        None => println!("# no configuration file: {CONFIG_PATH_DEFAULT} does not exist"),
     }
     print!("{settings}");
     Ok(())
@@ -108,8 +111,8 @@ pub fn path(args: &AttachArgs) -> &Path {
 pub fn require_algorithms(settings: &Settings, args: &AttachArgs) -> Result<(), Failure> {
     if settings.algorithms.value.is_empty() && !args.elsewhere.is_asked() {
         return Err(
-            Failure::text(FailureKind::Usage, "attach what?").hint(format!(
-                "--alg names algorithms, such as cubic; so does `algorithms` in {}",
+            Failure::text(FailureKind::Usage, "no algorithm to attach").hint(format!(
+                "give algorithms with --alg, such as --alg cubic, or with `algorithms` in {}",
                 path(args).display()
             )),
         );

@@ -56,7 +56,7 @@ impl FromStr for Listen {
     type Err = &'static str;
 
     fn from_str(text: &str) -> Result<Listen, &'static str> {
-        let no = |_| "no address and port; write them as 127.0.0.1:9464";
+        let no = |_| "expected an address and a port, such as 127.0.0.1:9464";
         text.trim().parse().map(Listen).map_err(no)
     }
 }

@@ -180,15 +180,18 @@ impl Settings {
                 "--min-cwnd is above --max-cwnd: {}{}, {}{}",
                 self.min_cwnd.value, self.min_cwnd.from, self.max_cwnd.value, self.max_cwnd.from
             );
-            return Err(Failure::text(FailureKind::Usage, text).hint("no window satisfies both"));
+            return Err(Failure::text(FailureKind::Usage, text)
+                .hint("lower --min-cwnd or raise --max-cwnd"));
         }
         if self.fallback_after.value < AGENT_TIMEOUT_MIN {
             let text = format!(
                 "--fallback-after {} is too short",
                 self.fallback_after.value
             );
-            return Err(Failure::text(FailureKind::Usage, text)
-                .hint("a pause of the scheduler would look like a dead agent: 100ms or more, 10ms at least"));
+            return Err(Failure::text(FailureKind::Usage, text).hint(
+                "use 100ms or more (minimum 10ms): with less, a scheduling delay looks like a \
+                 dead agent",
+            ));
         }
         Ok(())
     }
@@ -239,13 +242,15 @@ impl Settings {
             ),
         ];
         let (name, _, span) = spans.into_iter().find(|(_, differs, _)| *differs)?;
-        let text = format!("`{name}` cannot change while `ccplane attach` runs");
+        let text = format!("`{name}` cannot change while `ccplane attach` is running");
         let fix = match span {
             Some(_) => {
-                "put it back, or start `attach` anew: with --keep the flows only spend a moment on the fallback"
+                "restore it, or restart `attach`: with --keep, flows run on the fallback only \
+                 briefly"
             }
             None => {
-                "write it again as it was, or start `attach` anew: with --keep the flows only spend a moment on the fallback"
+                "restore the old value, or restart `attach`: with --keep, flows run on the \
+                 fallback only briefly"
             }
         };
         Some(config.problem(span.unwrap_or(0..0), text, fix))
@@ -289,8 +294,11 @@ impl<'a> Merge<'a> {
 fn selection(args: &AttachArgs) -> Result<Option<Selection>, Failure> {
     if args.cgroup.is_none() && args.to.is_none() && args.port.is_none() && !args.system {
         if args.percent < 100 {
-            return Err(Failure::text(FailureKind::Usage, "--percent of what?")
-                .hint("it takes a share of what --cgroup, --to, --port or --system selects"));
+            return Err(Failure::text(
+                FailureKind::Usage,
+                "--percent selects no connections by itself",
+            )
+            .hint("combine it with --cgroup, --to, --port or --system"));
         }
         return Ok(None);
     }
@@ -313,7 +321,7 @@ impl Display for From {
         match self {
             From::Default => f.write_str(" # default"),
             From::Measured(round_trip) => {
-                write!(f, " # by the round trip to the agent, {round_trip}")
+                write!(f, " # from the round-trip time to the agent, {round_trip}")
             }
             From::File(_, line) => write!(f, " # line {line}"),
             From::Asked => f.write_str(" # command line or environment"),
@@ -326,7 +334,7 @@ impl Display for Settings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let names: Vec<String> = self.algorithms.value.iter().map(text).collect();
         match names.as_slice() {
-            [] => writeln!(f, "# algorithms: none is named")?,
+            [] => writeln!(f, "# algorithms: none")?,
             names => writeln!(
                 f,
                 "algorithms = [{}]{}",
@@ -394,7 +402,7 @@ impl Settings {
         writeln!(f, "\n[[rule]]{from}")?;
         match rule.algorithm.as_deref().or_else(first) {
             Some(name) => writeln!(f, "algorithm = {}", text(name))?,
-            None => writeln!(f, "# algorithm: the first that the agent has")?,
+            None => writeln!(f, "# algorithm: the agent's first")?,
         }
         if let Some(path) = &rule.selection.cgroup {
             writeln!(f, "cgroup = {}", text(path.display()))?;

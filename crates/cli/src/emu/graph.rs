@@ -102,7 +102,8 @@ fn object(out: &Path, ways: &[DirectionSummary; 2]) -> serde_json::Value {
 fn page(name: &str, captured: &Capture, ways: &[DirectionSummary; 2]) -> String {
     let mut page = Page::new(
         &format!("ccplane emu: {name}"),
-        "What a link did to every packet. Up is from the command to the host, down from the host to the command.",
+        "Effect of the link on every packet. Up is from the command to the host, down from the \
+         host to the command.",
     );
     page.live();
     let end_ns = captured
@@ -123,8 +124,10 @@ fn page(name: &str, captured: &Capture, ways: &[DirectionSummary; 2]) -> String 
         page.section(
             &format!("{}: {link}", told.name),
             &(format!(
-                "<p class=\"note\">Bins of {} ms. Of the packets that left the queue in each: their bits, and the longest time in queue and \
-                 line. Strokes at the bottom: drops.<span class=\"interactive\"> Drag to zoom, double-click to see all again.</span></p>",
+                "<p class=\"note\">Bins of {} ms, with the throughput and the longest queueing \
+                 delay of the packets that left the queue in each. Marks at the bottom: \
+                 drops.<span class=\"interactive\"> Drag to zoom, double-click to \
+                 reset.</span></p>",
                 bin_ns / 1_000_000
             ) + &drawn.pictures(told.name, captured.rates[told.way as usize], seconds)),
         );

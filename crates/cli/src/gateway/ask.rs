@@ -58,7 +58,12 @@ pub fn by_hand(socket: &Path, peer: &str, pass: bool, json: bool) -> Result<(), 
 fn one(socket: &Path, question: &StatusRequest) -> Result<Value, Failure> {
     let mut answer = None;
     each(socket, question, |line| answer = Some(line))?;
-    answer.ok_or_else(|| Failure::text(FailureKind::Failed, "the gateway ended before it answered"))
+    answer.ok_or_else(|| {
+        Failure::text(
+            FailureKind::Failed,
+            "the gateway closed the connection without an answer",
+        )
+    })
 }
 
 /// Calls `take` for every line of a reply.
@@ -91,8 +96,12 @@ fn unreached(socket: &Path, why: &io::Error) -> Failure {
         format!("no gateway answers at {}: {why}", socket.display()),
     );
     match why.kind() {
-        io::ErrorKind::PermissionDenied => failure.hint("only the user that runs it may ask, or root"),
-        _ => failure.hint("`ccplane gateway run FILE` starts one; with --socket PATH it is asked at another place"),
+        io::ErrorKind::PermissionDenied => {
+            failure.hint("run this as root or as the gateway's user")
+        }
+        _ => failure.hint(
+            "start one with `ccplane gateway run FILE`, or give its socket with --socket PATH",
+        ),
     }
 }
 
@@ -107,7 +116,7 @@ fn show(report: &Value) {
         let number = |name: &str| peer[name].as_f64().unwrap_or_default();
         let mbit = |name: &str| number(name) / 1e6;
         println!("\n{}  {}", text(&peer["name"]), text(&peer["why"]));
-        let endpoint = peer["endpoint"].as_str().unwrap_or("nowhere yet");
+        let endpoint = peer["endpoint"].as_str().unwrap_or("unknown address");
         println!(
             "  at {endpoint}, {}, {}, in this mode for {:.0} s",
             handshake(peer),
@@ -119,12 +128,12 @@ fn show(report: &Value) {
             format!("limit {:.1} Mbit/s", rate / 1e6)
         });
         println!(
-            "  {limit}, sent {:.1}, arrived {:.1} Mbit/s",
+            "  {limit}, sending {:.1}, arriving {:.1} Mbit/s",
             mbit("sent"),
             mbit("received")
         );
         println!(
-            "  {}, queue here {:.0} packets, {:.0} bytes",
+            "  {}, local queue {:.0} packets, {:.0} bytes",
             round_trip(peer),
             number("queue_packets"),
             number("queue_bytes")
@@ -144,7 +153,7 @@ fn show(report: &Value) {
         let counts = &peer["counts"];
         let count = |name: &str| counts[name].as_u64().unwrap_or_default();
         println!(
-            "  packets: {} sent, {} dropped here, {} missing there, {} out of order; {} came",
+            "  packets: {} sent, {} dropped here, {} lost, {} out of order; {} received",
             count("sent_packets"),
             count("dropped_packets"),
             count("missing_packets"),
@@ -169,7 +178,7 @@ fn longest_packet(peer: &Value) -> String {
         peer["mtu_confirmed"] == peer["mtu"],
     ) {
         ("complete", true) => "confirmed",
-        ("searching", true) => "confirmed; longer ones are being tried",
+        ("searching", true) => "confirmed; probing longer ones",
         ("searching" | "complete", false) => "not confirmed yet",
         _ => "not confirmed by the peer",
     };

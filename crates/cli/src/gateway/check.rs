@@ -31,16 +31,16 @@ pub fn run(file: &Path, registry: &Registry, json: bool) -> Result<(), Failure> 
     println!("               listens on {}, UDP", site.listen);
     let addresses: Vec<String> = site.addresses.iter().map(ToString::to_string).collect();
     println!(
-        "               makes the interface {} with {}, packets of up to {} bytes",
+        "               creates interface {} with {}, packets of up to {} bytes",
         site.device,
         addresses.join(" and "),
         site.mtu
     );
     if let Some(rate) = site.uplink_rate {
-        println!("               sends all peers together no more than {rate}");
+        println!("               limits the total rate of all peers to {rate}");
     }
     if site.copy_dscp {
-        println!("               shows the network between the DSCP of each packet");
+        println!("               copies the DSCP of each packet to the outer header");
     }
     if let Some(address) = config.metrics {
         println!("               serves metrics at http://{address}/metrics");
@@ -52,7 +52,7 @@ pub fn run(file: &Path, registry: &Registry, json: bool) -> Result<(), Failure> 
     if config.classes.len() > 1 {
         config.classes.iter().for_each(show_class);
     }
-    println!("\n# with every default{}", hidden(&config));
+    println!("\n# With all defaults{}", hidden(&config));
     println!("{}", config.without_secrets());
     Ok(())
 }
@@ -72,30 +72,35 @@ fn show_peer(config: &GatewayConfig, peer: &PeerConfig) {
         println!("               has a preshared key (hidden)");
     }
     match &peer.endpoint {
-        Some(endpoint) => println!("               is called at {endpoint}"),
-        None => println!("               calls by itself, from anywhere: it has no endpoint here"),
+        Some(endpoint) => println!("               endpoint {endpoint}"),
+        None => println!(
+            "               has no endpoint here: it must initiate the handshake, from any address"
+        ),
     }
     let prefixes: Vec<String> = peer.prefixes.iter().map(ToString::to_string).collect();
     println!(
-        "               gets what goes to {}, and nothing else is taken from it",
+        "               receives packets to {}; packets from other sources are dropped",
         prefixes.join(", ")
     );
     for (outer, other) in within(config, peer) {
-        println!("               but for {outer}, which lies within and belongs to {other}");
+        println!(
+            "               except {outer}, which is part of these prefixes and belongs to {other}"
+        );
     }
     match peer.address {
         Some(address) => {
-            println!("               is measured through {address}, the tunnel's end there")
+            println!("               is measured through {address}, its tunnel address")
         }
         None => println!(
-            "               is not measured, and not shaped: no prefix is one address; give `address`, the tunnel's end there"
+            "               is neither measured nor shaped: no prefix is a single address; set \
+             `address` to its tunnel address"
         ),
     }
     let most = peer
         .highest(&config.site)
         .map_or("no limit".to_owned(), |rate| rate.to_string());
     println!(
-        "               {} sets its rate, {} to {most}",
+        "               rate set by {}, {} to {most}",
         peer.algorithm, peer.min
     );
     println!("               queue {}", peer.limited_queue(&config.site));
@@ -105,7 +110,7 @@ fn show_class(class: &ClassConfig) {
     let what = class
         .matches
         .as_ref()
-        .map_or("all that is left".to_owned(), Match::to_string);
+        .map_or("all other packets".to_owned(), Match::to_string);
     let queue = class
         .queue
         .map_or("the peer's".to_owned(), |queue| queue.to_string());

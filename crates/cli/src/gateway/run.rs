@@ -31,7 +31,7 @@ pub struct RunArgs {
     socket: PathBuf,
 }
 
-#[expect(clippy::disallowed_methods, reason = "it waits for signals")]
+#[expect(clippy::disallowed_methods, reason = "waits for signals")]
 pub fn run(args: &RunArgs, registry: Registry, json: bool) -> Result<(), Failure> {
     let file = &args.config.file;
     let registry = Arc::new(registry);
@@ -60,7 +60,7 @@ pub fn run(args: &RunArgs, registry: Registry, json: bool) -> Result<(), Failure
         );
     } else {
         println!(
-            "listening on {}, interface {}; `ccplane gateway status` shows what it does",
+            "listening on {}, interface {}; show the state with `ccplane gateway status`",
             report.listen, report.device
         );
         if let Some(address) = metrics {
@@ -110,7 +110,9 @@ fn reload(gateway: &Gateway, args: &RunArgs, registry: &Registry) {
         Ok(changes) => changes
             .iter()
             .for_each(|change| crate::log::write(format!("reloaded: {change}"))),
-        Err(why) => tracing::error!("not reloaded: {why}"),
+        Err(why) => {
+            tracing::error!("reload failed, and the old configuration remains in effect: {why}")
+        }
     }
 }
 
@@ -130,7 +132,7 @@ fn signals() -> Result<(Arc<AtomicBool>, Arc<AtomicBool>), Failure> {
         .map_err(|e| {
             Failure::text(
                 FailureKind::Failed,
-                format!("signals cannot be caught: {e}"),
+                format!("cannot install signal handlers: {e}"),
             )
         })?;
     Ok((stop, again))

@@ -68,7 +68,7 @@ pub fn registry(stats: &[AlgorithmStats]) -> Registry {
         ("flows", "Live flows", |s| s.flows),
         (
             "flows_without_slot",
-            "Live flows that the flow table has no place for",
+            "Live flows without a slot in the flow table",
             |s| s.flows_without_slot,
         ),
         (
@@ -81,25 +81,25 @@ pub fn registry(stats: &[AlgorithmStats]) -> Registry {
         ("reports", "Reports queued by the datapath", |s| s.reports),
         (
             "ring_losses",
-            "Reports that found the ring full; nothing measured is lost, only delayed",
+            "Reports deferred because the ring was full; their measurements are delayed, not lost",
             |s| s.ring_losses,
         ),
-        ("fallbacks", "Times that a flow went to the fallback", |s| {
+        ("fallbacks", "Switches of a flow to the fallback", |s| {
             s.fallbacks
         }),
         (
             "program_faults",
-            "Arithmetic faults of datapath programs",
+            "Arithmetic faults in datapath programs",
             |s| s.faults,
         ),
         (
             "table_full",
-            "New flows that found the flow table full",
+            "New flows rejected because the flow table was full",
             |s| s.table_full,
         ),
         (
             "share_full",
-            "New flows that found the share of their network namespace in use",
+            "New flows rejected because their network namespace had used up its share",
             |s| s.share_full,
         ),
     ];
@@ -124,46 +124,42 @@ pub fn registry(stats: &[AlgorithmStats]) -> Registry {
     let of_stamps: [(&str, &str, Stamps); 10] = [
         (
             "stamp_samples",
-            "Exchanges of time stamps that gave a one-way delay",
+            "Time-stamp exchanges that gave a one-way delay",
             |s| s.samples,
         ),
         (
             "stamp_impossible",
-            "Exchanges of time stamps that cannot be true",
+            "Time-stamp exchanges with implausible values",
             |s| s.impossible,
         ),
-        ("stamp_departed", "Packets stamped as they left", |s| {
+        ("stamp_departed", "Packets stamped on transmission", |s| {
             s.departed
         }),
-        ("stamp_arrived", "Packets stamped as they came", |s| {
+        ("stamp_arrived", "Packets stamped on reception", |s| {
             s.arrived
         }),
-        ("stamp_bursts", "Super-packets that were not stamped", |s| {
-            s.bursts
-        }),
+        ("stamp_bursts", "Super-packets not stamped", |s| s.bursts),
         (
             "stamp_agreed",
-            "Connections that agreed on time stamps",
+            "Connections that negotiated time stamps",
             |s| s.agreed,
         ),
         (
             "stamp_not_agreed",
-            "Connections whose peer does not know time stamps",
+            "Connections whose peer does not support time stamps",
             |s| s.not_agreed,
         ),
         (
             "stamp_unstamped",
-            "Options that came by a device that does not stamp",
+            "Time-stamp options received on a device that does not stamp",
             |s| s.unstamped,
         ),
-        (
-            "stamp_malformed",
-            "Options of time stamps that are not as they should be",
-            |s| s.malformed,
-        ),
+        ("stamp_malformed", "Malformed time-stamp options", |s| {
+            s.malformed
+        }),
         (
             "stamp_no_room",
-            "Segments whose other options left no room for stamps",
+            "Segments whose other options left no space for time stamps",
             |s| s.no_room,
         ),
     ];
@@ -183,7 +179,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn text_names_every_algorithm_once_per_metric() {
+    fn each_algorithm_appears_once_per_metric() {
         let stats = ["ccp_reno", "ccp_cubic"].map(|name| AlgorithmStats {
             algorithm: name.into(),
             flows: 3,
@@ -203,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn promtool_finds_no_fault_with_the_metrics_of_attach() {
+    fn promtool_accepts_the_metrics_of_attach() {
         let stats = [AlgorithmStats {
             algorithm: "ccp_dx".into(),
             stamps: Some(StampStats::default()),

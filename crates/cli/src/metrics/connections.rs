@@ -60,7 +60,7 @@ pub fn add(registry: &mut Registry, stats: &[ConnectionStats], arms: &[Arm]) {
         totals(
             registry,
             "arm_",
-            "of connections that a share steers, and of as many others",
+            "of the connections that a rule's percentage selects, and of as many others",
             &arms,
         );
     }
@@ -72,19 +72,19 @@ pub fn add(registry: &mut Registry, stats: &[ConnectionStats], arms: &[Arm]) {
     gauge(
         registry,
         "agent_up",
-        "1 while the last heartbeat of the agent is younger than the limit of silence",
+        "1 while the agent's last heartbeat is younger than the agent timeout",
         agents().map(|(labels, agent)| (labels, f64::from(u8::from(agent.up)))),
     );
     gauge(
         registry,
         "agent_heartbeat_age_seconds",
-        "Time since the last heartbeat of the agent",
+        "Time since the agent's last heartbeat",
         agents().map(|(labels, agent)| (labels, agent.heartbeat_age.as_secs_f64())),
     );
     let exceptions = stats
         .iter()
         .filter_map(|s| Some((named(&s.algorithm), s.exceptions?)));
-    let help = "Callbacks that raised, in a language in which they can: their flows run NewReno";
+    let help = "Callbacks that raised an exception; their flows run NewReno";
     counter(registry, "callback_exceptions", help, exceptions);
     let callbacks = stats
         .iter()
@@ -94,12 +94,12 @@ pub fn add(registry: &mut Registry, stats: &[ConnectionStats], arms: &[Arm]) {
         scale: 1e9,
         series: callbacks.collect(),
     };
-    let help = "Time that callbacks of the algorithm took for one batch of events, or for timers";
+    let help = "Time spent in the algorithm's callbacks per batch of events or timers";
     registry.register("callback_seconds", help, family);
     gauge(
         registry,
         "build_info",
-        "The program that serves these figures",
+        "Version and commit of this program",
         [(
             vec![
                 ("version", env!("CARGO_PKG_VERSION").to_owned()),
@@ -115,7 +115,7 @@ fn totals(registry: &mut Registry, prefix: &str, whose: &str, all: &[(Labels, Co
     type Count = fn(&ConnectionTotals) -> u64;
     let counters: [(&str, &str, Count); 3] = [
         ("acked_bytes", "Bytes acknowledged", |t| t.acked),
-        ("retransmitted_packets", "Packets sent again", |t| {
+        ("retransmitted_packets", "Packets retransmitted", |t| {
             t.retransmits
         }),
         ("lost_packets", "Packets marked lost", |t| t.lost),
@@ -127,7 +127,7 @@ fn totals(registry: &mut Registry, prefix: &str, whose: &str, all: &[(Labels, Co
         counter(
             registry,
             &format!("{prefix}{name}"),
-            &format!("{help}, {whose}"),
+            &format!("{help} {whose}"),
             values,
         );
     }
@@ -153,7 +153,7 @@ fn totals(registry: &mut Registry, prefix: &str, whose: &str, all: &[(Labels, Co
             .iter()
             .map(|(labels, totals)| (labels.clone(), of(totals)))
             .collect();
-        let help = format!("{help}, {whose}, once a second and at the end");
+        let help = format!("{help} {whose}, sampled once a second and at the end of each flow");
         registry.register(
             format!("{prefix}{name}"),
             help,
@@ -234,17 +234,14 @@ mod tests {
             assert!(text.contains(line), "{line}\n{text}");
         }
         let unknown = "callback_exceptions_total{algorithm=\"ccp_copa\"}";
-        assert!(
-            !text.contains(unknown),
-            "it is not counted, and not nought: {text}"
-        );
+        assert!(!text.contains(unknown), "absent, not zero: {text}");
         let no_agent = "agent_up{algorithm=\"ccp_copa\"}";
-        assert!(!text.contains(no_agent), "it has none: {text}");
-        assert!(!text.contains("arm="), "nothing is compared: {text}");
+        assert!(!text.contains(no_agent), "no agent: {text}");
+        assert!(!text.contains("arm="), "no comparison: {text}");
     }
 
     #[test]
-    fn both_arms_of_an_algorithm_are_told() {
+    fn both_arms_of_an_algorithm_are_reported() {
         let steered = ConnectionTotals {
             acked: 7,
             ..ConnectionTotals::default()

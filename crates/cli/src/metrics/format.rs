@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn text_is_served_unless_openmetrics_is_asked_for() {
+    fn text_is_the_default_format() {
         let prometheus = "application/openmetrics-text;version=1.0.0;q=0.5,text/plain;version=0.0.4;q=0.2,*/*;q=0.1";
         for (accept, expected) in [
             (prometheus, Format::OpenMetrics),
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn a_family_of_the_text_has_the_name_of_its_samples() {
+    fn text_families_are_named_as_their_samples() {
         let openmetrics = "# HELP a_bytes Bytes.\n# TYPE a_bytes counter\n# UNIT a_bytes bytes\na_bytes_total{x=\"1\"} 2\n\
                            # HELP b What runs.\n# TYPE b info\nb_info{v=\"1\"} 1\n# EOF\n";
         let expected = "# HELP a_bytes_total Bytes.\n# TYPE a_bytes_total counter\na_bytes_total{x=\"1\"} 2\n\

@@ -19,81 +19,81 @@ const MODES: [SendboxMode; 3] = [SendboxMode::Open, SendboxMode::Delay, SendboxM
 const VALUES: [(&str, &str, Value); 15] = [
     (
         "limit_bytes_per_second",
-        "The limit; absent while there is none",
+        "Rate limit; absent without one",
         |p| p.rate.map(bytes),
     ),
     (
         "sent_rate_bytes_per_second",
-        "S, what is sent, on the wire",
+        "S: sending rate, on the wire",
         |p| Some(bytes(p.sent)),
     ),
     (
         "arrived_rate_bytes_per_second",
-        "R, what arrives at the peer, on the wire",
+        "R: arrival rate at the peer, on the wire",
         |p| Some(bytes(p.received)),
     ),
     (
         "rtt_seconds",
-        "The last round trip; absent before the first",
+        "Last round-trip time; absent before the first",
         |p| seconds(p.rtt),
     ),
-    ("min_rtt_seconds", "The least round trip of 10 s", |p| {
-        seconds(p.min_rtt)
-    }),
+    (
+        "min_rtt_seconds",
+        "Minimum round-trip time over 10 s",
+        |p| seconds(p.min_rtt),
+    ),
     (
         "network_queue_seconds",
-        "What packets wait in the network",
+        "Queueing delay in the network",
         |p| p.in_network.map(|ms| ms / 1e3),
     ),
-    ("queue_packets", "Packets that wait here", |p| {
+    ("queue_packets", "Packets in the local queue", |p| {
         Some(p.queue_packets as f64)
     }),
-    ("queue_bytes", "Their bytes on the wire", |p| {
+    ("queue_bytes", "Queued bytes, on the wire", |p| {
         Some(p.queue_bytes as f64)
     }),
     (
         "out_of_order_ratio",
-        "The share of packets that came out of order, of 10 s",
+        "Share of packets received out of order over 10 s",
         |p| p.out_of_order,
     ),
-    ("mtu_bytes", "The longest packet to the peer", |p| {
+    ("mtu_bytes", "Largest packet to the peer", |p| {
         Some(p.mtu.into())
     }),
     (
         "mtu_confirmed_bytes",
-        "The longest packet that is known to arrive at the peer",
+        "Largest packet confirmed to arrive at the peer",
         |p| p.mtu_confirmed.map(f64::from),
     ),
-    ("mark_packets", "One packet in so many is measured", |p| {
-        Some(p.every.into())
-    }),
+    (
+        "mark_packets",
+        "Epoch size in packets, of which one is measured",
+        |p| Some(p.every.into()),
+    ),
     (
         "keys_age_seconds",
-        "Since keys were agreed on; absent without keys",
+        "Age of the session keys; absent without keys",
         |p| p.keys_age_seconds,
     ),
-    ("mode_age_seconds", "Since the mode changed last", |p| {
+    ("mode_age_seconds", "Time since the last mode change", |p| {
         Some(p.since_seconds)
     }),
-    (
-        "unshaped",
-        "1 while nobody at the peer says what arrives",
-        |p| {
-            Some(f64::from(u8::from(matches!(
-                p.reason,
-                "plain" | "no_address" | "no_keys"
-            ))))
-        },
-    ),
+    ("unshaped", "1 while the peer sends no feedback", |p| {
+        Some(f64::from(u8::from(matches!(
+            p.reason,
+            "plain" | "no_address" | "no_keys"
+        ))))
+    }),
 ];
 
 const CLASS_VALUES: [(&str, &str, ClassCount); 2] = [
     (
         "class_queue_packets",
-        "Packets of a class that wait here",
+        "Packets of a class in the local queue",
         |c| c.queue_packets,
     ),
-    ("class_queue_bytes", "Their bytes on the wire", |c| {
+    ("class_queue_bytes", "Queued bytes, on the wire", |c| {
         c.queue_bytes
     }),
 ];
@@ -101,86 +101,86 @@ const CLASS_VALUES: [(&str, &str, ClassCount); 2] = [
 const CLASS_COUNTS: [(&str, &str, ClassCount); 3] = [
     (
         "class_sent_packets",
-        "Packets of a class that left its queue",
+        "Packets of a class sent from its queue",
         |c| c.sent_packets,
     ),
-    ("class_sent_bytes", "Their bytes on the wire", |c| {
+    ("class_sent_bytes", "Queued bytes, on the wire", |c| {
         c.sent_bytes
     }),
     (
         "class_dropped_packets",
-        "Packets of a class that its queue dropped",
+        "Packets of a class dropped by its queue",
         |c| c.dropped_packets,
     ),
 ];
 
 /// Descriptions of a report's counters, by name.
 const COUNTER_DESCRIPTIONS: [(&str, &str); 29] = [
-    ("sent_packets", "Packets that left for the peer"),
-    ("sent_bytes", "Bytes that left for the peer, on the wire"),
-    ("dropped_packets", "Packets that the queue here dropped"),
-    ("arrived_packets", "Packets that the peer counted"),
-    ("arrived_bytes", "Bytes that the peer counted, on the wire"),
-    (
-        "missing_packets",
-        "Packets that were lost on the way to the peer",
-    ),
+    ("sent_packets", "Packets sent to the peer"),
+    ("sent_bytes", "Bytes sent to the peer, on the wire"),
+    ("dropped_packets", "Packets dropped by the local queue"),
+    ("arrived_packets", "Packets counted by the peer"),
+    ("arrived_bytes", "Bytes counted by the peer, on the wire"),
+    ("missing_packets", "Packets lost on the path to the peer"),
     (
         "out_of_order_packets",
-        "Packets that came to the peer out of order",
+        "Packets received out of order by the peer",
     ),
     (
         "marked_packets",
-        "Packets that came to the peer with a mark of congestion",
+        "Packets received by the peer with a congestion mark",
     ),
-    ("feedback", "Messages of the box at the peer"),
-    ("feedback_late", "Messages that came too late to count"),
-    ("feedback_unlikely", "Messages that cannot be true"),
+    ("feedback", "Feedback messages from the peer"),
     (
-        "bad_messages",
-        "Messages that are malformed or cannot be true",
+        "feedback_late",
+        "Feedback messages received too late to use",
     ),
-    ("received_packets", "Packets that came from the peer"),
-    ("received_bytes", "Bytes that came from the peer, inside"),
-    ("handshakes", "Keys that packets left under"),
+    (
+        "feedback_unlikely",
+        "Feedback messages with implausible values",
+    ),
+    ("bad_messages", "Feedback messages malformed or implausible"),
+    ("received_packets", "Packets received from the peer"),
+    (
+        "received_bytes",
+        "Bytes received from the peer, inside the tunnel",
+    ),
+    ("handshakes", "Session keys used for sending"),
     (
         "unreachable_packets",
-        "Packets that were dropped because the peer could not be reached",
+        "Packets dropped because the peer was unreachable",
     ),
     (
         "replayed",
-        "Datagrams that came again, or too late to be known",
+        "Datagrams received twice, or too late for the replay window",
     ),
-    ("unknown_session", "Datagrams under keys that are not there"),
-    ("forged", "Datagrams that the peer did not seal"),
-    ("busy", "Handshakes beyond what is taken in a second"),
+    ("unknown_session", "Datagrams with unknown keys"),
+    ("forged", "Datagrams that failed authentication"),
+    ("busy", "Handshakes dropped by the rate limit"),
     (
         "foreign_packets",
-        "Packets whose source is not behind the peer",
+        "Packets dropped because their source is not behind the peer",
     ),
     (
         "posed_messages",
-        "Packets of the site that posed as messages of the gateway, and were dropped",
+        "Packets from the site dropped because they imitated gateway messages",
     ),
     (
         "marked_unable_packets",
-        "Packets dropped because a mark would not have been understood",
+        "Packets dropped because they were marked but not ECN-capable inside",
     ),
     (
         "too_long",
-        "Times that the way took no datagrams of their length",
+        "Datagrams rejected by the path because of their length",
     ),
     (
         "too_big_packets",
-        "Packets dropped as longer than the way takes",
+        "Packets dropped because they exceeded the path MTU",
     ),
-    ("divided_packets", "Packets that left in fragments"),
-    ("mtu_probes", "Packets that tried how long packets may be"),
-    ("mtu_probes_lost", "Of these, packets that did not arrive"),
-    (
-        "mtu_black_holes",
-        "Times that packets of the length in use no longer arrived",
-    ),
+    ("divided_packets", "Packets sent in fragments"),
+    ("mtu_probes", "Path MTU probes sent"),
+    ("mtu_probes_lost", "Path MTU probes lost"),
+    ("mtu_black_holes", "Path MTU black holes detected"),
 ];
 
 /// Builds the metrics from one report.
@@ -189,10 +189,14 @@ pub fn registry(report: &GatewayReport) -> Registry {
     let version = vec![("version", env!("CARGO_PKG_VERSION"))];
     registry.register("build", "What runs", Info::new(version));
     let alone: [(&str, &str, f64); 2] = [
-        ("uptime_seconds", "Since the gateway began", report.uptime),
+        (
+            "uptime_seconds",
+            "Time since the gateway started",
+            report.uptime,
+        ),
         (
             "observe",
-            "1 where it measures and limits nothing",
+            "1 if the gateway only measures (--observe)",
             f64::from(u8::from(report.observe)),
         ),
     ];
@@ -209,7 +213,7 @@ pub fn registry(report: &GatewayReport) -> Registry {
         ("refused_by_device", report.packets_refused),
     ];
     let strays = strays.map(|(why, count)| (vec![("reason", why.to_owned())], count));
-    let help = "Datagrams that no peer sent, and packets that went nowhere";
+    let help = "Datagrams from no known peer, and packets without a route";
     counter(&mut registry, "stray_packets", help, strays);
     of_peers(&mut registry, &report.peers);
     of_classes(&mut registry, &report.peers);
@@ -229,7 +233,7 @@ fn of_peers(registry: &mut Registry, peers: &[PeerReport]) {
             (with(peer, "mode", mode.name()), is)
         })
     });
-    gauge(registry, "mode", "1 for the mode that it is in", modes);
+    gauge(registry, "mode", "1 for the current mode", modes);
     let said = peers.iter().flat_map(|peer| {
         peer.gauges
             .iter()
@@ -238,7 +242,7 @@ fn of_peers(registry: &mut Registry, peers: &[PeerReport]) {
     gauge(
         registry,
         "algorithm",
-        "What the algorithm says, in its own units",
+        "Values reported by the algorithm, in its own units",
         said,
     );
     for (name, help) in COUNTER_DESCRIPTIONS {
@@ -252,12 +256,7 @@ fn of_peers(registry: &mut Registry, peers: &[PeerReport]) {
             .iter()
             .map(|(reason, count)| (with(peer, "reason", reason), *count))
     });
-    counter(
-        registry,
-        "mode_changes",
-        "Changes of the mode, by their reason",
-        changes,
-    );
+    counter(registry, "mode_changes", "Mode changes by reason", changes);
 }
 
 fn of_classes(registry: &mut Registry, peers: &[PeerReport]) {
@@ -361,12 +360,12 @@ mod tests {
     }
 
     #[test]
-    fn promtool_finds_no_fault_with_the_metrics_of_a_gateway() {
+    fn promtool_accepts_the_metrics_of_a_gateway() {
         crate::metrics::promtool(registry(&report()));
     }
 
     #[test]
-    fn each_value_is_there_in_its_base_unit_and_what_is_not_known_is_absent() {
+    fn values_have_base_units_and_unknown_ones_are_absent() {
         let text = text(registry(&report()), 0, Format::OpenMetrics);
         for line in [
             "ccplane_gateway_limit_bytes_per_second{peer=\"site-b\"} 10000000.0",

@@ -58,23 +58,28 @@ pub fn serve(
     let cannot = |e: std::io::Error| {
         Failure::text(
             FailureKind::Failed,
-            format!("the metrics endpoint cannot listen on {address}: {e}"),
+            format!("cannot serve metrics on {address}: {e}"),
         )
-        .hint("another process may have the port: choose another: --metrics ADDRESS:PORT, or `listen` of a gateway's [metrics]")
+        .hint(
+            "the port may be in use; choose another with --metrics ADDRESS:PORT, or with `listen` \
+             in a gateway's [metrics]",
+        )
     };
     let listener = Bound::bind(address).map_err(cannot)?;
     listener.set_nonblocking(true).map_err(cannot)?;
     let address = listener.local_addr().map_err(cannot)?;
     let run = move || {
         if let Err(error) = ccplane_linux::drop_capabilities() {
-            tracing::error!("no metrics: their thread cannot give up its capabilities: {error}");
+            tracing::error!(
+                "metrics are not served, as their thread cannot drop its capabilities: {error}"
+            );
             return;
         }
         match std::panic::catch_unwind(AssertUnwindSafe(|| run(listener, ask))) {
             Ok(Ok(())) => {}
-            Ok(Err(error)) => tracing::error!("the metrics endpoint ended: {error}"),
+            Ok(Err(error)) => tracing::error!("the metrics endpoint stopped: {error}"),
             Err(_) => {
-                tracing::error!("the metrics endpoint ended by a panic; the algorithms go on")
+                tracing::error!("the metrics endpoint panicked; the algorithms keep running")
             }
         }
     };
@@ -101,7 +106,10 @@ fn run(listener: Bound, ask: impl Fn(MetricsReply) + 'static) -> std::io::Result
                 Ok((stream, _)) => stream,
                 Err(error) => {
                     if !failing {
-                        tracing::warn!("the metrics endpoint cannot accept a connection, and tries again: {error}");
+                        tracing::warn!(
+                            "the metrics endpoint cannot accept a connection and will retry: \
+                             {error}"
+                        );
                     }
                     failing = true;
                     tokio::time::sleep(ACCEPT_BACKOFF).await;
@@ -142,7 +150,7 @@ impl Service {
         if !request.body().is_end_stream() {
             return plain(
                 StatusCode::PAYLOAD_TOO_LARGE,
-                "no body is taken\n".to_owned(),
+                "a request body is not accepted\n".to_owned(),
             );
         }
         let path = request.uri().path();
@@ -150,7 +158,10 @@ impl Service {
             return plain(StatusCode::NOT_FOUND, "see /metrics\n".to_owned());
         }
         if request.method() != Method::GET && request.method() != Method::HEAD {
-            return plain(StatusCode::METHOD_NOT_ALLOWED, "GET or HEAD\n".to_owned());
+            return plain(
+                StatusCode::METHOD_NOT_ALLOWED,
+                "use GET or HEAD\n".to_owned(),
+            );
         }
         if path == "/" {
             let mut response = plain(StatusCode::OK, LANDING_PAGE.to_owned());
@@ -164,7 +175,7 @@ impl Service {
         (self.ask)(sender);
         let figures = figures
             .await
-            .unwrap_or_else(|_| Err("the process is ending".to_owned()));
+            .unwrap_or_else(|_| Err("the process is exiting".to_owned()));
         match figures {
             Ok(registry) => {
                 let mut response = plain(StatusCode::OK, text(registry, self.unread.get(), format));
@@ -176,7 +187,7 @@ impl Service {
                 self.unread.set(self.unread.get() + 1);
                 plain(
                     StatusCode::SERVICE_UNAVAILABLE,
-                    format!("the figures cannot be read: {why}\n"),
+                    format!("the values cannot be read: {why}\n"),
                 )
             }
         }

@@ -1,7 +1,7 @@
 //! `ccplane quic recv`: receives files over QUIC.
 #![expect(
     clippy::disallowed_methods,
-    reason = "time-outs and rates follow the clock"
+    reason = "timeouts and rates use real time"
 )]
 
 use std::collections::hash_map::RandomState;
@@ -68,7 +68,7 @@ pub fn run(args: &RecvArgs, json: bool) -> Result<(), Failure> {
     if let Destination::Folder(folder) = &target {
         let text = format!("--out {} is a folder", folder.path().display());
         return Err(
-            Failure::text(FailureKind::Usage, text).hint("name the file, as in --out FOLDER/FILE")
+            Failure::text(FailureKind::Usage, text).hint("give a file, such as --out FOLDER/FILE")
         );
     }
     let once = args.once || target.is_single();
@@ -146,7 +146,7 @@ pub fn run(args: &RecvArgs, json: bool) -> Result<(), Failure> {
                     false
                 }
                 Err(why) => {
-                    tracing::info!("a connection that brought nothing ended: {why}");
+                    tracing::info!("a connection ended without data: {why}");
                     false
                 }
             };
@@ -268,7 +268,7 @@ impl Transfer {
             host.finish(self.id);
         } else if let Some(why) = host.failure(self.id) {
             let text = format!(
-                "a transfer ended after {} bytes: {}",
+                "a transfer failed after {} bytes: {}",
                 self.bytes,
                 printable(why)
             );
@@ -278,11 +278,11 @@ impl Transfer {
             .has_stalled(Instant::now(), self.bytes, true, pause)
         {
             let text = format!(
-                "a transfer ended after {} bytes: nothing new came for {pause}",
+                "a transfer failed after {} bytes: no new data for {pause}",
                 self.bytes
             );
             let failure = Failure::text(FailureKind::Failed, text).reason("stalled");
-            return Err(failure.hint("raise --timeout where the sender's source pauses"));
+            return Err(failure.hint("increase --timeout if the sender's source pauses"));
         }
         Ok(None)
     }

@@ -1,8 +1,5 @@
 //! `ccplane quic send`: sends a file over QUIC.
-#![expect(
-    clippy::disallowed_methods,
-    reason = "what a person sees follows the clock"
-)]
+#![expect(clippy::disallowed_methods, reason = "progress output uses real time")]
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -151,7 +148,7 @@ fn source(file: &std::path::Path) -> Result<(Box<dyn Read>, Option<u64>), Failur
     if about.is_dir() {
         let text = format!("{} is a folder", file.display());
         return Err(Failure::text(FailureKind::Usage, text)
-            .hint("`tar c FOLDER | ccplane quic send HOST:PORT#FINGERPRINT -`"));
+            .hint("send an archive: `tar c FOLDER | ccplane quic send HOST:PORT#FINGERPRINT -`"));
     }
     Ok((Box::new(opened), about.is_file().then_some(about.len())))
 }
@@ -190,7 +187,7 @@ fn carry(
                 filled = source.read(&mut piece).map_err(|why| {
                     Failure::text(
                         FailureKind::Failed,
-                        format!("what is sent cannot be read: {why}"),
+                        format!("the input cannot be read: {why}"),
                     )
                 })?;
                 place = 0;
@@ -224,16 +221,16 @@ fn carry(
         Ok(theirs) => Err(Failure::text(
             FailureKind::Failed,
             format!(
-                "what arrived at {to} is something else than was sent: its hash there is {}",
+                "{to} received different data: the hash there is {}",
                 hex(&theirs)
             ),
         )
-        .hint("did the file change meanwhile?")),
+        .hint("the file may have changed during the transfer; send it again")),
         Err(_) => Err(Failure::text(
             FailureKind::Failed,
-            format!("the receiver at {to} ended without a receipt"),
+            format!("the receiver at {to} closed the connection without a receipt"),
         )
-        .hint("it says why on its own terminal")),
+        .hint("see the receiver's own output for the reason")),
     }
 }
 
@@ -241,13 +238,15 @@ fn carry(
 fn stalled(connected: bool, to: SocketAddr) -> Failure {
     if connected {
         let text = format!(
-            "the transfer to {to} ended: it answers but takes nothing, and sends no receipt"
+            "the transfer to {to} failed: the receiver answers but accepts no data and sends no \
+             receipt"
         );
         return Failure::text(FailureKind::Failed, text)
-            .hint("is its disk so slow? raise --timeout");
+            .hint("if its disk is slow, increase --timeout");
     }
-    let text = format!("no connection to {to}: it answers but does not finish the handshake");
-    Failure::text(FailureKind::Failed, text).hint("is it `ccplane quic recv`?")
+    let text =
+        format!("no connection to {to}: the receiver answers but does not complete the handshake");
+    Failure::text(FailureKind::Failed, text).hint("check that it runs `ccplane quic recv`")
 }
 
 fn lost(connected: bool, to: SocketAddr, why: &str) -> Failure {
@@ -255,14 +254,14 @@ fn lost(connected: bool, to: SocketAddr, why: &str) -> Failure {
     if connected {
         return Failure::text(
             FailureKind::Failed,
-            format!("the transfer to {to} ended: {why}"),
+            format!("the transfer to {to} failed: {why}"),
         );
     }
     let text = format!("no connection to {to}: {why}");
     let hint = if why.contains("certificate") {
-        "the fingerprint is of another receiver: take the command that it prints"
+        "the fingerprint belongs to another receiver; use the command that this receiver prints"
     } else {
-        "is `ccplane quic recv` running there? does the path carry UDP?"
+        "check that `ccplane quic recv` is running there and that the path carries UDP"
     };
     Failure::text(FailureKind::Failed, text).hint(hint)
 }
@@ -289,7 +288,7 @@ fn print(args: &SendArgs, to: SocketAddr, done: &QuicSendResult, json: bool) {
         return;
     }
     let hash = &hex(&done.hash)[..16];
-    println!("{to} has {bytes} bytes, hash {hash}: {seconds:.2} s, {mbit:.1} Mbit/s");
+    println!("{to} received {bytes} bytes, hash {hash}: {seconds:.2} s, {mbit:.1} Mbit/s");
     let paced = stats.pacing_rate.map_or_else(String::new, |rate| {
         format!(", paced at {}", Rate::from_bytes_per_sec(rate))
     });
@@ -299,7 +298,7 @@ fn print(args: &SendArgs, to: SocketAddr, done: &QuicSendResult, json: bool) {
     );
     if let Some(steered) = done.steered.filter(|steered| steered.fallbacks > 0) {
         println!(
-            "its algorithm was silent {} times, and NewReno went on",
+            "the algorithm timed out {} times, and NewReno took over",
             steered.fallbacks
         );
     }

@@ -136,7 +136,7 @@ impl Incoming {
             (None, None) => {
                 let ended = connection.all_received();
                 if ended {
-                    self.failed = Some("the sender ended it early".to_owned());
+                    self.failed = Some("the sender closed the connection early".to_owned());
                 }
                 ended
             }
@@ -165,7 +165,7 @@ impl Incoming {
                     self.bytes += bytes.len() as u64;
                     let announced = self.header.as_ref().and_then(|header| header.bytes);
                     if announced.is_some_and(|all| self.bytes > all) {
-                        return Err(failed(&"more bytes than the sender announced"));
+                        return Err(failed(&"received more bytes than announced"));
                     }
                     let written = self.sink.as_mut().map_or(Ok(()), |sink| sink.write(bytes));
                     written.map_err(|why| failed(&why))?;
@@ -185,7 +185,7 @@ impl Incoming {
         let announced = self.header.as_ref().and_then(|header| header.bytes);
         if announced.is_some_and(|all| self.bytes != all) {
             return Err(TransferReply::Failed(
-                "fewer bytes than the sender announced".to_owned(),
+                "received fewer bytes than announced".to_owned(),
             ));
         }
         let ours = *self.hasher.finalize().as_bytes();
@@ -204,7 +204,7 @@ impl Incoming {
             return;
         };
         let stored = thread.join();
-        match stored.unwrap_or_else(|_| Err("the thread that stores it panicked".to_owned())) {
+        match stored.unwrap_or_else(|_| Err("the storage thread panicked".to_owned())) {
             Ok(place) => {
                 self.stored = place;
                 self.answer(TransferReply::Stored(hash), now);
@@ -260,7 +260,7 @@ impl Incoming {
         let idle =
             self.receipt.is_none() && self.storing.is_none() && now.since(self.progress) > within;
         if idle {
-            self.failed = Some(format!("nothing new came for {within}"));
+            self.failed = Some(format!("no new data for {within}"));
             self.reason = Some("stalled");
         }
         idle
@@ -291,21 +291,29 @@ impl Incoming {
                 hash,
             }),
             Some((TransferReply::Differs(ours), _)) => Err(failed(format!(
-                "{from}: {} arrived as something else: its hash is {} here; it was not kept",
+                "{from}: {} does not match what was sent: the hash here is {}; discarded",
                 printable(&name),
                 hex(&ours),
             ))
             .hint(
-                "what the network changes is thrown away and sent again: a machine changes data, or the file has \
-                 changed meanwhile",
+                "packets modified by the network are discarded and retransmitted, so either a \
+                 host corrupts data or the file changed during the transfer",
             )),
-            Some((TransferReply::Failed(why), _)) => Err(failed(format!("{from} was given up: {}", printable(&why)))),
+            Some((TransferReply::Failed(why), _)) => {
+                Err(failed(format!("{from} was aborted: {}", printable(&why))))
+            }
             None => {
-                let why = self.failed.take().unwrap_or_else(|| "the sender is gone".to_owned());
+                let why = self
+                    .failed
+                    .take()
+                    .unwrap_or_else(|| "lost the connection to the sender".to_owned());
                 let total = self.header.as_ref().and_then(|header| header.bytes);
                 let of = total.map_or_else(String::new, |total| format!(" of {}", human(total)));
-                let failure = failed(format!("{from} ended after {}{of}: {why}", human(self.bytes)))
-                    .hint("nothing of it is kept");
+                let failure = failed(format!(
+                    "{from} failed after {}{of}: {why}",
+                    human(self.bytes)
+                ))
+                .hint("the received part was discarded");
                 Err(match self.reason {
                     Some(reason) => failure.reason(reason),
                     None => failure,

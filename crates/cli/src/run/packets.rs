@@ -18,7 +18,8 @@ pub(super) fn check(args: &RunArgs, datapath: RunDatapath) -> Result<(), Failure
         crate::quic::is_built_in(stack)?;
     }
     if args.elsewhere.is_asked() && datapath == RunDatapath::Sim {
-        let what = "--agent is for real packets: virtual time does not wait for another process";
+        let what = "--agent applies only to real packets: the simulator's virtual time does not \
+            wait for another process";
         return Err(Failure::text(FailureKind::Usage, what)
             .hint("add `--datapath linux`, `--datapath udp` or `--datapath quic`, as root"));
     }
@@ -40,8 +41,8 @@ pub(super) fn backend(
     let agent = remote_agent(args, scenario)?;
     doctor::require(needs(datapath, scenario)).map_err(|missing| match implied_by(args) {
         Some(native) => missing.hint(format!(
-            "`{native}` is this kernel's own, so the run is on kernel TCP; for the simulator, \
-             which has a model of it and needs no privileges, use `ccplane run --datapath sim`"
+            "`{native}` is a kernel algorithm, so the run uses kernel TCP; to use the simulator's \
+             model of it, which needs no privileges, add `--datapath sim`"
         )),
         None => missing,
     })?;
@@ -101,10 +102,11 @@ fn remote_agent(args: &RunArgs, scenario: &Scenario) -> Result<Option<RemoteAgen
         .filter(|contender| !contender.is_native());
     let ours: Vec<Contender> = ours.cloned().collect();
     if ours.is_empty() {
-        let text =
-            format!("--agent {address}: every contender is native, and the agent would run none");
+        let text = format!(
+            "--agent {address}: all contenders are native, so the agent has nothing to run"
+        );
         return Err(Failure::text(FailureKind::Usage, text)
-            .hint("name an algorithm of the agent with --alg, or leave out --agent"));
+            .hint("give an algorithm of the agent with --alg, or remove --agent"));
     }
     // Asks first: an agent serves flows of an unknown algorithm with its first one.
     let names = names(&ours, &address)?;

@@ -85,7 +85,7 @@ impl SendSource {
                     match file.read_at(&mut room[..most], at) {
                         Ok(0) => {
                             let text = format!(
-                                "{} became shorter while it was sent: {at} of {bytes} bytes",
+                                "{} was truncated during the transfer: {at} of {bytes} bytes",
                                 path.display()
                             );
                             return Err(Failure::text(FailureKind::Failed, text));

@@ -60,7 +60,7 @@ impl Stream {
     pub fn new(source: SendSource, header: &Header, now: Time) -> Result<Stream, Failure> {
         let head = header.write().map_err(|why| {
             Failure::new(FailureKind::Usage, why)
-                .hint("rename it, or send it as standard input: `-`")
+                .hint("rename it, or send it through standard input with `-`")
         })?;
         Ok(Stream {
             source,

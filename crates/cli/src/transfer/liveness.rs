@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn a_silent_side_is_given_up_after_ten_seconds_and_twelve_questions() {
+    fn a_silent_peer_times_out_after_ten_seconds_and_twelve_probes() {
         let (over, asked) = run(60, |_| (false, false));
         let (after, verdict) = over.unwrap();
         assert_eq!(verdict, LivenessVerdict::Silent);
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_is_believed_when_it_is_confirmed() {
+    fn a_refusal_counts_only_if_confirmed() {
         let (over, _) = run(60, |_| (false, true));
         let (after, verdict) = over.unwrap();
         assert_eq!(verdict, LivenessVerdict::Refused);
@@ -193,18 +193,18 @@ mod tests {
     }
 
     #[test]
-    fn one_that_lives_is_asked_and_kept() {
+    fn a_live_peer_is_probed_and_kept() {
         let (over, asked) = run(120, |_| (true, false));
         assert_eq!(over, None);
         assert!(asked > 100, "{asked}");
     }
 
     #[test]
-    fn a_stall_is_a_turn_without_progress() {
+    fn a_stall_is_a_period_without_progress() {
         let limit = Duration::from_secs(2);
         #[expect(
             clippy::disallowed_methods,
-            reason = "an origin of times, which do not follow the clock"
+            reason = "an origin of times, which are independent of the clock"
         )]
         let begin = Instant::now();
         let at = |seconds: u64| begin + std::time::Duration::from_secs(seconds);
@@ -213,7 +213,7 @@ mod tests {
         assert!(progress.has_stalled(at(3), 0, true, limit));
         assert!(
             !progress.has_stalled(at(4), 1, true, limit),
-            "something was taken"
+            "data was received"
         );
         assert!(
             !progress.has_stalled(at(9), 1, false, limit),
@@ -225,7 +225,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn whoever_answers_one_question_of_ten_is_kept(first in 1u32..10) {
+        fn a_peer_that_answers_one_probe_in_ten_is_kept(first in 1u32..10) {
             let (over, _) = run(200, |n| (n % 10 == first % 10, false));
             prop_assert_eq!(over, None);
         }

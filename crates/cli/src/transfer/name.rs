@@ -11,10 +11,12 @@ use crate::escape::printable;
 #[non_exhaustive]
 pub enum NameError {
     /// The name is not a single path component.
-    #[error("`{0}` is not the name of a file in a folder")]
+    #[error("`{0}` is not a plain file name")]
     Outside(String),
     /// The name starts with a dot, and the sender is not authenticated.
-    #[error("`{0}` is hidden; hidden files are taken only from senders that `recv --client` names")]
+    #[error(
+        "`{0}` is a hidden file, which is accepted only from senders given with `recv --client`"
+    )]
     Hidden(String),
 }
 
@@ -63,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_lead_elsewhere_or_are_obeyed_are_refused() {
+    fn paths_and_hidden_names_are_refused() {
         for name in ["", "/etc/passwd", "a/b", "..", ".", "a/", "a\0b"] {
             assert!(
                 matches!(entry(name.as_bytes(), true), Err(NameError::Outside(_))),

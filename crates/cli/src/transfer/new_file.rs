@@ -64,7 +64,7 @@ impl Folder {
                 path.display()
             );
             return Err(Failure::text(FailureKind::Usage, text).hint(format!(
-                "take the right to write away (chmod go-w {0}), or use a folder of yours",
+                "remove the write permission of others (chmod go-w {0}), or use another folder",
                 path.display()
             )));
         }
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_in_which_others_replace_files_is_refused() {
+    fn folders_writable_by_others_are_refused() {
         let folder = TestFolder::new("writable");
         assert_eq!(refusal(&folder.0, 0o755), None);
         for mode in [0o777, 0o757, 0o707] {
@@ -219,24 +219,24 @@ mod tests {
                 "{mode:o}: {why}"
             );
         }
-        assert_eq!(refusal(&folder.0, 0o1777), None, "sticky and ours");
-        assert_eq!(refusal(&folder.0, 0o770), None, "a group of our own");
+        assert_eq!(refusal(&folder.0, 0o1777), None, "sticky, owned by us");
+        assert_eq!(refusal(&folder.0, 0o770), None, "only our group may write");
         if geteuid().is_root() {
             let nobody = Some(65_534);
             std::os::unix::fs::chown(&folder.0, None, nobody).unwrap();
             assert!(refusal(&folder.0, 0o770).is_some(), "another group");
             std::os::unix::fs::chown(&folder.0, nobody, None).unwrap();
-            assert_eq!(refusal(&folder.0, 0o755), None, "a user's folder");
+            assert_eq!(refusal(&folder.0, 0o755), None, "owned by another user");
             assert!(
                 refusal(&folder.0, 0o1777).is_some(),
-                "sticky for somebody else"
+                "sticky, owned by another user"
             );
         }
         assert!(Folder::open(Path::new("/dev/null")).is_err());
     }
 
     #[test]
-    fn a_link_in_the_place_of_a_new_file_is_not_followed() {
+    fn a_link_at_the_path_of_a_new_file_is_not_followed() {
         let folder = TestFolder::new("planted");
         let victim = folder.0.join("victim");
         symlink(&victim, folder.0.join("planted")).unwrap();
@@ -254,7 +254,7 @@ mod tests {
 
     /// Race with another user: links to a victim appear and disappear under the name to create.
     #[test]
-    fn no_race_of_links_leads_a_new_file_elsewhere() {
+    fn racing_links_do_not_redirect_a_new_file() {
         let folder = TestFolder::new("race");
         let (victim, name) = (folder.0.join("victim"), OsStr::new("target"));
         fs::write(&victim, "precious").unwrap();
@@ -283,7 +283,7 @@ mod tests {
 
     /// Race with another user: the folder is swapped for a link to another one.
     #[test]
-    fn a_folder_that_is_swapped_for_a_link_stays_the_folder() {
+    fn a_folder_swapped_for_a_link_stays_in_use() {
         let folder = TestFolder::new("swap");
         let [inside, aside, elsewhere] =
             ["in", "aside", "elsewhere"].map(|name| folder.0.join(name));
@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kernel_without_openat2_creates_the_file_as_well() {
+    fn files_are_created_on_kernels_without_openat2() {
         let folder = TestFolder::new("enosys");
         symlink("/nonesuch", folder.0.join("planted")).unwrap();
         let open = Folder::open(&folder.0).unwrap();

@@ -49,8 +49,8 @@ impl Destination {
         match fs::metadata(out) {
             Err(why) if is_folder && why.kind() == io::ErrorKind::NotFound => {
                 fs::create_dir(out).map_err(|why| {
-                    let text = format!("--out {}: the folder cannot be made: {why}", out.display());
-                    Failure::text(FailureKind::Usage, text).hint("make the folders above it first")
+                    let text = format!("--out {}: cannot create the folder: {why}", out.display());
+                    Failure::text(FailureKind::Usage, text).hint("create its parent folders first")
                 })?;
                 return Folder::open(out).map(Destination::Folder);
             }
@@ -66,12 +66,12 @@ impl Destination {
         }
         if !force && out.symlink_metadata().is_ok() {
             let text = format!("{} exists", out.display());
-            return Err(Failure::text(FailureKind::Usage, text).hint("--force replaces it"));
+            return Err(Failure::text(FailureKind::Usage, text).hint("use --force to replace it"));
         }
         let Some(name) = out.file_name() else {
             return Err(Failure::text(
                 FailureKind::Usage,
-                format!("--out {} names no file", out.display()),
+                format!("--out {} is not a file name", out.display()),
             ));
         };
         let parent = out.parent().filter(|parent| !parent.as_os_str().is_empty());
@@ -102,7 +102,7 @@ impl Destination {
                 let about = file.metadata().map_err(|why| cannot_write(path, &why))?;
                 if (about.dev(), about.ino()) != *id {
                     return Err(format!(
-                        "{} is another device or file than at the start",
+                        "{} has been replaced by another device or file",
                         path.display()
                     ));
                 }
@@ -139,7 +139,7 @@ impl Destination {
         };
         match folder.free_bytes() {
             Some(free) if bytes > free => Err(format!(
-                "there is no room in {}: {} are needed, {} are free",
+                "not enough space in {}: {} needed, {} free",
                 folder.path().display(),
                 human(bytes),
                 human(free)
@@ -156,10 +156,12 @@ fn device(out: &Path, about: &Metadata) -> Result<Destination, Failure> {
         |link: Metadata| link.is_symlink() && link.uid() != 0 && link.uid() != geteuid().as_raw();
     if out.symlink_metadata().is_ok_and(is_foreign) {
         let text = format!(
-            "--out {} is a link of another user to a device",
+            "--out {} is a link to a device, created by another user",
             out.display()
         );
-        return Err(Failure::text(FailureKind::Usage, text).hint("name the device itself"));
+        return Err(
+            Failure::text(FailureKind::Usage, text).hint("give the path of the device itself")
+        );
     }
     Ok(Destination::Device {
         path: out.to_owned(),

@@ -48,7 +48,7 @@ fn open(target: &Destination, name: &str) -> Sink {
 }
 
 #[test]
-fn a_file_has_its_name_when_it_is_complete_and_leaves_nothing_else() {
+fn a_file_gets_its_name_only_when_complete() {
     let folder = TestFolder::new("file");
     let path = folder.0.join("out");
     let target = Destination::parse(&path, false).unwrap();
@@ -88,7 +88,10 @@ fn a_name_that_ends_in_a_slash_is_a_folder() {
     sink.store(true).unwrap();
     assert_eq!(fs::read(folder.0.join("new/sent")).unwrap(), b"whole");
     let refused = Destination::parse(&folder.0.join("none/new/"), false).unwrap_err();
-    assert!(refused.to_string().contains("cannot be made"), "{refused}");
+    assert!(
+        refused.to_string().contains("cannot create the folder"),
+        "{refused}"
+    );
 }
 
 #[test]
@@ -162,13 +165,13 @@ fn a_stream_gets_the_next_free_number() {
 }
 
 #[test]
-fn bad_names_and_too_little_room_are_refused() {
+fn invalid_names_and_insufficient_space_are_refused() {
     let folder = TestFolder::new("refused");
     let target = Destination::parse(&folder.0, false).unwrap();
     for (name, bytes, says) in [
-        ("../x", 1, "not the name of a file"),
-        (".profile", 1, "is hidden"),
-        ("f", 1 << 60, "there is no room"),
+        ("../x", 1, "not a plain file name"),
+        (".profile", 1, "is a hidden file"),
+        ("f", 1 << 60, "not enough space"),
     ] {
         let why = target
             .open(&header(name, Some(bytes)), false, 1)
@@ -186,7 +189,7 @@ fn bad_names_and_too_little_room_are_refused() {
 }
 
 #[test]
-fn a_link_to_a_device_leads_nowhere_else_later() {
+fn a_link_to_a_device_cannot_be_redirected_later() {
     let folder = TestFolder::new("device");
     let [link, victim] = ["link", "victim"].map(|name| folder.0.join(name));
     fs::write(&victim, "precious").unwrap();
@@ -196,19 +199,19 @@ fn a_link_to_a_device_leads_nowhere_else_later() {
     fs::remove_file(&link).unwrap();
     symlink(&victim, &link).unwrap();
     let why = target.open(&header("f", None), true, 1).err().unwrap();
-    assert!(why.contains("another device or file"), "{why}");
+    assert!(why.contains("replaced by another device or file"), "{why}");
     assert_eq!(fs::read(&victim).unwrap(), b"precious");
     if nix::unistd::geteuid().is_root() {
         let theirs = folder.0.join("theirs");
         symlink("/dev/null", &theirs).unwrap();
         std::os::unix::fs::lchown(&theirs, Some(65_534), None).unwrap();
         let why = Destination::parse(&theirs, false).unwrap_err().to_string();
-        assert!(why.contains("a link of another user"), "{why}");
+        assert!(why.contains("created by another user"), "{why}");
     }
 }
 
 #[test]
-fn a_full_device_is_named() {
+fn a_full_device_is_reported() {
     let target = Destination::parse(Path::new("/dev/full"), false).unwrap();
     let mut full = open(&target, "x");
     let error = full.write(&[0; 100]).unwrap_err();

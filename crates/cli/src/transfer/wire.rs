@@ -60,22 +60,22 @@ pub struct Header {
 #[non_exhaustive]
 pub enum WireError {
     /// Another program, or another version.
-    #[error("the peer is not `ccplane send` or `ccplane recv` of this version")]
+    #[error("the peer is not a `ccplane send` or `ccplane recv` of the same version")]
     Version,
     /// Unknown kind of file.
-    #[error("unknown kind of file {0}")]
+    #[error("unknown file type {0}")]
     File(u8),
     /// Name longer than [`NAME_BYTES_MAX`].
-    #[error("a name of {0} bytes; at most {NAME_BYTES_MAX} are allowed")]
+    #[error("name of {0} bytes exceeds the limit of {NAME_BYTES_MAX}")]
     Name(usize),
     /// Unknown frame or reply.
-    #[error("unknown message of kind {0}")]
+    #[error("unknown message type {0}")]
     Kind(u8),
     /// Data frame longer than [`DATA_BYTES_MAX`].
-    #[error("a frame of {0} bytes; at most {DATA_BYTES_MAX} are allowed")]
+    #[error("frame of {0} bytes exceeds the limit of {DATA_BYTES_MAX}")]
     Data(usize),
     /// Reason longer than [`REASON_BYTES_MAX`].
-    #[error("a reason of {0} bytes; at most {REASON_BYTES_MAX} are allowed")]
+    #[error("reason of {0} bytes exceeds the limit of {REASON_BYTES_MAX}")]
     Reason(usize),
 }
 
@@ -363,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_beyond_the_limits_is_refused() {
+    fn oversized_fields_are_refused() {
         let long = Header {
             name: vec![b'n'; NAME_BYTES_MAX + 1],
             bytes: None,

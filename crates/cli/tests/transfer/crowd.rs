@@ -24,7 +24,7 @@ fn stranger(last: u8) -> UdpHost {
 }
 
 #[test]
-fn senders_of_one_byte_each_make_room_for_another_sender() {
+fn senders_of_one_byte_each_are_dropped_for_another_sender() {
     let folder = Folder::new("crowd");
     fs::create_dir(folder.path("in")).unwrap();
     let receiver = Receiver::start(&["--out", &folder.path("in")]);

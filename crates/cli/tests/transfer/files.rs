@@ -38,7 +38,7 @@ fn a_file_keeps_its_name_and_replaces_nothing() {
 }
 
 #[test]
-fn control_characters_of_a_name_reach_no_terminal() {
+fn control_characters_of_a_name_are_escaped() {
     let (folder, into) = places("control");
     let file = folder.file("a\x1b]0;title\x07\nccplane: forged\u{9b}31m", 10);
     let receiver = Receiver::start(&["--out", &into, "--once"]);
@@ -86,7 +86,7 @@ fn a_receiver_that_is_killed_is_noticed_within_seconds() {
     let output = sender.wait_with_output().unwrap();
     let text = said(&output);
     assert!(
-        output.status.code() == Some(1) && text.contains("nobody is there any more"),
+        output.status.code() == Some(1) && text.contains("the receiving process has exited"),
         "{text}"
     );
     assert!(
@@ -97,7 +97,7 @@ fn a_receiver_that_is_killed_is_noticed_within_seconds() {
 }
 
 #[test]
-fn standard_input_is_sent_to_its_end_however_slowly_it_comes() {
+fn standard_input_is_sent_completely_even_if_slow() {
     let (_folder, into) = places("stdin");
     let receiver = Receiver::start(&["--out", &into, "--once", "--timeout", "1s"]);
     let mut sender = command(&["send", &receiver.address, "-"])
@@ -119,9 +119,9 @@ fn standard_input_is_sent_to_its_end_however_slowly_it_comes() {
 }
 
 #[test]
-fn what_finds_no_room_is_refused_before_it_is_sent() {
+fn files_without_space_are_refused_before_sending() {
     if !nix::unistd::geteuid().is_root() {
-        let skipped = "SKIPPED: what_finds_no_room_is_refused_before_it_is_sent: it mounts a small file system, as root";
+        let skipped = "SKIPPED: files_without_space_are_refused_before_sending: it mounts a small file system, as root";
         assert!(std::env::var_os("CCPLANE_NO_SKIP").is_none(), "{skipped}");
         return eprintln!("{skipped}");
     }
@@ -144,7 +144,7 @@ fn what_finds_no_room_is_refused_before_it_is_sent() {
             .success()
     );
     assert!(
-        output.status.code() == Some(1) && text.contains("there is no room in"),
+        output.status.code() == Some(1) && text.contains("not enough space in"),
         "{text}"
     );
     assert_eq!(left, 0);

@@ -187,7 +187,7 @@ fn json(output: &Output) -> serde_json::Value {
 }
 
 #[test]
-fn a_file_arrives_as_it_was_under_every_kind_of_control() {
+fn a_file_arrives_unchanged_under_every_kind_of_control() {
     let folder = Folder::new("file");
     let file = folder.file("f", 300_001);
     let empty = folder.file("empty", 0);
@@ -294,7 +294,7 @@ fn bad_requests_are_usage_errors() {
     fs::create_dir(&open_to_all).unwrap();
     fs::set_permissions(&open_to_all, fs::Permissions::from_mode(0o777)).unwrap();
     let cases: [(&[&str], &str); 16] = [
-        (&["send", "nowhere", &file], "no address"),
+        (&["send", "nowhere", &file], "not a valid address"),
         (&["send", "192.0.2.1:1", &file], "without a fingerprint"),
         (
             &["send", "127.0.0.1:1#12ab", &file],
@@ -333,7 +333,7 @@ fn bad_requests_are_usage_errors() {
         ),
         (
             &["send", "127.0.0.1:1", &file, "--rc3", "--dscp", "11"],
-            "--dscp 11 with --rc3",
+            "--dscp 11 cannot be used with --rc3",
         ),
         (&["recv", "--out", &file], "--force"),
         (
@@ -353,7 +353,7 @@ fn bad_requests_are_usage_errors() {
 }
 
 #[test]
-fn who_is_not_there_or_cannot_store_or_vanishes_is_named() {
+fn absent_failing_and_vanishing_receivers_are_reported() {
     let folder = Folder::new("gone");
     let nobody = UdpSocket::bind("127.0.0.1:0")
         .unwrap()
@@ -398,13 +398,13 @@ fn who_is_not_there_or_cannot_store_or_vanishes_is_named() {
     let output = sender.wait_with_output().unwrap();
     let text = said(&output);
     assert!(
-        output.status.code() == Some(1) && text.contains("does not answer any more"),
+        output.status.code() == Some(1) && text.contains("stopped answering"),
         "{text}"
     );
     stopped.signal("-CONT");
     let (code, text) = stopped.end();
     assert!(
-        code == 1 && text.contains("nothing of it is kept"),
+        code == 1 && text.contains("the received part was discarded"),
         "{code} {text}"
     );
     assert!(folder.names().is_empty());
@@ -449,7 +449,7 @@ fn an_interrupted_sender_makes_the_receiver_clean_up() {
 }
 
 #[test]
-fn an_agent_steers_over_a_link_and_its_death_is_survived() {
+fn a_transfer_survives_the_death_of_its_agent() {
     let folder = Folder::new("agent");
     let (socket, out) = (folder.path("agent.sock"), folder.path("out"));
     let file = folder.file("f", 400_000);
@@ -502,7 +502,7 @@ fn an_agent_steers_over_a_link_and_its_death_is_survived() {
 
 /// `agent --ccp` serves datapaths that use version 1 of CCP.
 #[test]
-fn a_ccp_agent_steers_a_transfer_and_its_death_is_survived() {
+fn a_transfer_survives_the_death_of_its_ccp_agent() {
     let folder = Folder::new("ccp-agent");
     let (socket, out) = (folder.path("agent.sock"), folder.path("out"));
     let address = format!("ccp:{socket}");
@@ -645,7 +645,7 @@ fn one_address_has_four_transfers_and_a_fifth_sender_is_not_answered() {
 }
 
 #[test]
-fn a_sender_that_says_nothing_new_gives_its_place_up() {
+fn a_sender_without_new_data_loses_its_slot() {
     let folder = Folder::new("idle");
     let file = folder.file("f", 10_000_000);
     fs::create_dir(folder.path("in")).unwrap();
@@ -755,7 +755,7 @@ fn a_receiver_that_conceals_losses_ends_the_transfer_with_the_reason() {
 }
 
 #[test]
-fn a_receiver_that_answers_and_takes_nothing_ends_the_transfer() {
+fn a_receiver_that_answers_but_accepts_nothing_ends_the_transfer() {
     let stop = Arc::new(AtomicBool::new(false));
     let senders = [false, true].map(|reads| {
         let (address, receiver) = stalling(reads, stop.clone());
@@ -782,7 +782,10 @@ fn a_receiver_that_answers_and_takes_nothing_ends_the_transfer() {
         receiver.join().unwrap();
         let said = said(&output);
         assert_eq!(output.status.code(), Some(1), "{said}");
-        assert!(said.contains("it answers but takes nothing"), "{said}");
+        assert!(
+            said.contains("the receiver answers but accepts no data"),
+            "{said}"
+        );
         let told: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
         assert_eq!(told["reason"], "stalled", "{told}");
     }

@@ -33,7 +33,7 @@ fn narrow_relay(server: &str, most: usize) -> String {
 }
 
 #[test]
-fn what_a_path_carries_is_found_when_nobody_answers_a_full_packet() {
+fn the_path_mtu_is_found_without_answers_to_full_packets() {
     let folder = Folder::new("narrow");
     let file = folder.file("f", 2_000_000);
     for (most, found, options) in [

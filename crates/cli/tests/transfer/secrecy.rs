@@ -107,7 +107,7 @@ fn contains(whole: &[u8], part: &[u8]) -> bool {
 }
 
 #[test]
-fn a_capture_is_what_was_sent_with_the_secrets_and_noise_without() {
+fn a_capture_is_readable_only_with_the_secrets() {
     let folder = Folder::new("capture");
     let (file, out, log) = (
         folder.file("its-name", 60_000),
@@ -159,7 +159,7 @@ fn a_capture_is_what_was_sent_with_the_secrets_and_noise_without() {
 }
 
 #[test]
-fn whom_a_receiver_or_a_sender_does_not_know_is_refused_by_name() {
+fn unknown_senders_and_receivers_are_refused_by_name() {
     let folder = Folder::new("known");
     let out = folder.path("out");
     let (ours, theirs) = (folder.path("ours"), folder.path("theirs"));
@@ -208,7 +208,7 @@ fn whom_a_receiver_or_a_sender_does_not_know_is_refused_by_name() {
 }
 
 #[test]
-fn hidden_files_are_taken_of_known_senders_alone() {
+fn hidden_files_are_accepted_only_from_known_senders() {
     let folder = Folder::new("hidden");
     let (file, out) = (folder.file(".profile", 100), folder.path("out"));
     fs::create_dir(&out).unwrap();
@@ -217,7 +217,7 @@ fn hidden_files_are_taken_of_known_senders_alone() {
     let text = said(&output);
     assert!(
         output.status.code() == Some(1)
-            && text.contains("only from senders that `recv --client` names"),
+            && text.contains("only from senders given with `recv --client`"),
         "{text}"
     );
     assert_eq!(receiver.end().0, 1);
@@ -242,7 +242,7 @@ fn a_receiver_that_asks_for_proofs_first_gets_them() {
 }
 
 #[test]
-fn a_datagram_of_version_1_is_told_on_the_receivers_side() {
+fn a_datagram_of_version_1_is_logged_by_the_receiver() {
     let folder = Folder::new("version");
     let receiver = Receiver::start(&["--out", &folder.path("out")]);
     let old = UdpSocket::bind("127.0.0.1:0").unwrap();

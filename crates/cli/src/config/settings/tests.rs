@@ -40,13 +40,13 @@ fn settings(text: &str, line: &[&str]) -> Settings {
 
 /// Returns the line, message and fix of the error in `text`.
 fn wrong(text: &str) -> (usize, String, String) {
-    let problem = config(text).expect_err("it is wrong");
+    let problem = config(text).expect_err("an invalid configuration");
     let fix = problem.fix().unwrap_or_default().to_owned();
     (problem.line(), problem.message().to_owned(), fix)
 }
 
 #[test]
-fn what_is_shown_reads_as_the_same() {
+fn shown_settings_parse_to_the_same_settings() {
     let shown = settings(CONFIG_TEXT, &[]).to_string();
     assert!(
         shown.contains("min_cwnd = \"2.92KB\" # line 6") || shown.contains("# line 6"),
@@ -73,7 +73,7 @@ fn what_is_shown_reads_as_the_same() {
 }
 
 #[test]
-fn the_command_line_is_above_the_file() {
+fn the_command_line_overrides_the_file() {
     let settings = settings(
         CONFIG_TEXT,
         &["--min-cwnd", "3000b", "--keep", "--metrics", "127.0.0.1:1"],
@@ -86,7 +86,7 @@ fn the_command_line_is_above_the_file() {
 }
 
 #[test]
-fn other_algorithms_and_connections_replace_those_of_the_file() {
+fn algorithms_and_connections_of_the_command_line_replace_the_files() {
     let other = settings(CONFIG_TEXT, &["--alg", "copa"]);
     assert_eq!(other.algorithms.value, [Contender::ccplane("copa")]);
     assert!(other.rules.is_empty());
@@ -97,20 +97,20 @@ fn other_algorithms_and_connections_replace_those_of_the_file() {
 }
 
 #[test]
-fn limits_from_two_places_have_to_fit() {
+fn limits_from_two_sources_are_checked_together() {
     let line = Line::try_parse_from(["attach", "--max-cwnd", "2000b"]).expect("a command line");
-    let config = config(CONFIG_TEXT).expect("it is right");
+    let config = config(CONFIG_TEXT).expect("a valid configuration");
     let failure = Settings::of(&line.attach, Some(&config)).expect_err("no window satisfies both");
     assert!(failure.to_string().contains("above"), "{failure}");
 }
 
 #[test]
-fn a_wrong_file_says_line_and_fix() {
+fn an_invalid_file_is_reported_with_line_and_fix() {
     let rule =
         |text: &str| format!("algorithms = [\"cubic\"]\n[[rule]]\nalgorithm = \"cubic\"\n{text}\n");
     let cases = [
         ("algorithm = [\"cubic\"]".to_owned(), 1, "algorithms"),
-        ("algorithms = []".to_owned(), 1, "name one"),
+        ("algorithms = []".to_owned(), 1, "add one"),
         (
             "algorithms = [\"cubic\", \"cubic:report=10ms\"]".to_owned(),
             1,
@@ -119,15 +119,15 @@ fn a_wrong_file_says_line_and_fix() {
         (
             "[limits]\nmin_cwnd = \"3000b\"\nmax_cwnd = \"2000b\"".to_owned(),
             2,
-            "lower one",
+            "lower min_cwnd",
         ),
         ("[limits]\nmax_rate = 1000".to_owned(), 2, "mbit"),
         ("[limits]\nmax_rate = \"fast\"".to_owned(), 2, ""),
         ("[limits]\nfallback_after = \"1ms\"".to_owned(), 2, "10ms"),
-        ("[limits]\nmax_flows = 0".to_owned(), 2, "write 1 to"),
+        ("[limits]\nmax_flows = 0".to_owned(), 2, "from 1 to"),
         ("metrics = \"9464\"".to_owned(), 1, "127.0.0.1:9464"),
         (rule(""), 2, "system = true"),
-        (rule("system = true\nport = 443"), 2, "leave out"),
+        (rule("system = true\nport = 443"), 2, "remove `system`"),
         (rule("to = \"10.1.0.0/8\""), 4, ""),
         (rule("port = 0"), 4, "443"),
         (rule("port = 443\npercent = 0"), 5, "1 to 100"),
@@ -151,16 +151,20 @@ fn a_wrong_file_says_line_and_fix() {
 }
 
 #[test]
-fn what_cannot_change_is_named_with_its_line() {
+fn unchangeable_settings_are_reported_with_their_line() {
     let before = settings(CONFIG_TEXT, &[]);
-    let changed =
-        |text: &str| before.frozen(&settings(text, &[]), &config(text).expect("it is right"));
+    let changed = |text: &str| {
+        before.frozen(
+            &settings(text, &[]),
+            &config(text).expect("a valid configuration"),
+        )
+    };
     assert!(changed(&CONFIG_TEXT.replace("percent = 5", "percent = 50")).is_none());
     assert!(changed(&CONFIG_TEXT.replace("1gbit", "2gbit")).is_none());
-    let problem =
-        changed(&CONFIG_TEXT.replace("\"cubic\", ", "\"cubic:report=acks\", ")).expect("it cannot");
+    let problem = changed(&CONFIG_TEXT.replace("\"cubic\", ", "\"cubic:report=acks\", "))
+        .expect("an unchangeable setting");
     assert_eq!(problem.line(), 2);
-    let problem = changed(&format!("keep = true\n{CONFIG_TEXT}")).expect("it cannot");
+    let problem = changed(&format!("keep = true\n{CONFIG_TEXT}")).expect("an unchangeable setting");
     assert_eq!(problem.line(), 1);
     assert!(problem.message().contains("keep"));
 }

@@ -33,7 +33,7 @@ fn exchange(address: SocketAddr, request: &[u8]) -> String {
 const GET_REQUEST: &[u8] = b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n";
 
 #[test]
-fn a_scrape_over_http_gets_the_figures_of_the_moment() {
+fn a_scrape_returns_the_current_values() {
     let address = start(figures);
     let answer = exchange(address, GET_REQUEST);
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
@@ -45,7 +45,7 @@ fn a_scrape_over_http_gets_the_figures_of_the_moment() {
 }
 
 #[test]
-fn a_scrape_gets_the_format_that_it_asks_for_and_a_person_a_page() {
+fn scrapes_get_the_requested_format_and_browsers_a_page() {
     let address = start(figures);
     let answer = exchange(address, GET_REQUEST);
     assert!(
@@ -72,7 +72,7 @@ fn a_scrape_gets_the_format_that_it_asks_for_and_a_person_a_page() {
 }
 
 #[test]
-fn a_request_with_a_body_is_refused_however_it_says_so_and_the_next_is_served() {
+fn requests_with_a_body_are_rejected_and_the_next_one_is_served() {
     let address = start(figures);
     for header in [
         "Content-Length: 100000000000000",
@@ -89,7 +89,7 @@ fn a_request_with_a_body_is_refused_however_it_says_so_and_the_next_is_served() 
 }
 
 #[test]
-fn a_head_without_end_is_cut_off() {
+fn an_endless_header_is_rejected() {
     let address = start(figures);
     let mut request = b"GET /metrics HTTP/1.1\r\nX: ".to_vec();
     request.resize(1 << 20, b'a');
@@ -102,7 +102,7 @@ fn a_head_without_end_is_cut_off() {
 }
 
 #[test]
-fn idle_connections_give_their_places_up() {
+fn idle_connections_release_their_slots() {
     let address = start(figures);
     let idle: Vec<_> = (0..3 * CONNECTIONS_MAX)
         .map(|_| TcpStream::connect(address).unwrap())
@@ -112,7 +112,7 @@ fn idle_connections_give_their_places_up() {
 }
 
 #[test]
-fn figures_that_cannot_be_read_are_no_empty_page_and_are_counted() {
+fn failed_scrapes_return_an_error_and_are_counted() {
     let failing = Cell::new(true);
     let address = start(move || match failing.replace(false) {
         true => Err("too many open files".to_owned()),

@@ -23,7 +23,10 @@ pub fn sent(bytes: &[u8], piece: usize) -> (Vec<String>, Vec<u8>) {
                 }
             }
         }
-        assert!(piece.is_empty(), "a parser that needs more has used all");
+        assert!(
+            piece.is_empty(),
+            "a parser that needs more data has consumed all of it"
+        );
     }
     (events, data)
 }
