@@ -50,7 +50,7 @@ pub fn parking_lot(
 ) -> Result<Network, NetworkError> {
     if bottlenecks == 0 {
         return Err(NetworkError::Shape(
-            "a parking lot has at least one bottleneck".into(),
+            "a parking lot needs at least one bottleneck".into(),
         ));
     }
     let n = u64::from(bottlenecks);
