@@ -676,14 +676,14 @@ fn bundles_are_read_and_their_mistakes_told() {
         ("class = [{ queue = \"droptial:9p\" }]", "droptial", ""),
         (
             "class = [{}, {}, {}, {}, {}, {}, {}, {}, {}]",
-            "no packet",
-            "8 bands",
+            "too many classes",
+            "8 classes",
         ),
-        ("overhead = \"9kB\"", "adds", "60B"),
+        ("overhead = \"9kB\"", "too large", "60B"),
         ("min = \"2mbit\"\nmax = \"1mbit\"", "below", "above"),
         (
             "algorithm = \"bundler\"\nhosts = \"native:reno\"",
-            "leaves the workloads",
+            "has no effect in a bundle",
             "remove `hosts`",
         ),
         ("queue = \"droptial:9p\"", "droptial", ""),
@@ -709,7 +709,10 @@ fn bundles_are_read_and_their_mistakes_told() {
     assert!(problem.contains("nothing to compare"), "{problem}");
     let nobody = lone.replace("contenders = [\"reno\", \"native:cubic\"]\n", "");
     let problem = parse(&nobody).expect_err("nobody steers").to_string();
-    assert!(problem.contains("nobody steers this bundle"), "{problem}");
+    assert!(
+        problem.contains("this bundle has no algorithm"),
+        "{problem}"
+    );
 }
 
 #[test]
@@ -961,7 +964,7 @@ fn every_mistake_names_its_line_and_its_fix() {
             with("duration =", "until = \"flows done\"\nduration ="),
         ),
         (
-            "a run until flows without number are done",
+            "a run until unlimited flows are done",
             with("duration =", "until = \"flows done\"\nduration =").replace(
                 bulk,
                 "poisson = { per_second = 1.0, sizes = { fixed = \"1kB\" } }",

@@ -92,7 +92,7 @@ fn mistakes_in_a_network_are_problems_of_the_file() {
         (
             "droptail:1bdp",
             "red:min=3p:max=9kB",
-            "the queue of the link `slow` cannot be: RED's min and max are in different units",
+            "the queue of the link `slow` is invalid: RED's min and max are in different units",
         ),
         (
             "to = \"t\"\n[[workload]]",
