@@ -687,7 +687,7 @@ fn a_text_that_changes_comes_into_force_and_a_wrong_one_does_not() {
         .expect("text");
     assert!(process.wait().expect("it ends").success(), "{said}");
     assert!(
-        said.contains("comes into force") && said.contains("missing at the end of the text"),
+        said.contains("comes into force") && said.contains("missing at the end of the program"),
         "{said}"
     );
     let _ = fs::remove_file(&file);

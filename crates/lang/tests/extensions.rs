@@ -284,7 +284,7 @@ fn units_make_numbers_whole() {
     refused_for(
         "(def (x 12mbps)) (when true (report))",
         DiagnosticCode::Value,
-        "bits per second to most",
+        "usually bits per second",
     );
     refused_for(
         "(def (x 2m)) (when true (report))",
@@ -307,7 +307,7 @@ fn constants_are_computed_and_named() {
     refused_for(
         "(def (x 0)) (when true (:= x (- 1 2)))",
         DiagnosticCode::Value,
-        "below zero",
+        "this value is negative",
     );
     refused_for(
         "(def (x 0)) (when true (:= x (/ x 0)))",
@@ -337,7 +337,7 @@ fn limits_of_the_datapath_are_named() {
     assert!(fails("(def (a 0) (b 0)) (when true (:= c a) (:= b c))").contains("2 variables"));
     assert!(
         fails("(def) (when true (report)) (when true (report))")
-            .contains("2 clauses, but the datapath takes 1")
+            .contains("2 clauses, but the datapath's limit is 1")
     );
 }
 

@@ -36,9 +36,13 @@ fn no_definitions_at_all() {
     refused_for(
         "(when true (report))",
         DiagnosticCode::Syntax,
-        "a program begins with (def …)",
+        "a program must start with (def …)",
     );
-    refused_for("", DiagnosticCode::Syntax, "a program begins with (def …)");
+    refused_for(
+        "",
+        DiagnosticCode::Syntax,
+        "a program must start with (def …)",
+    );
 }
 
 #[test]
@@ -136,7 +140,7 @@ fn numbers_from_two_to_the_31_on_are_numbers() {
     refused_for(
         "(def (a 18446744073709551616)) (when true (report))",
         DiagnosticCode::Value,
-        "does not fit 64 bits",
+        "does not fit in 64 bits",
     );
 }
 
@@ -272,7 +276,7 @@ fn a_number_takes_a_truth_value_as_in_ccp() {
     refused_for(
         "(def (flag false)) (when true (:= flag Cwnd))",
         DiagnosticCode::Type,
-        "true or false",
+        "is a boolean",
     );
 }
 
@@ -332,12 +336,12 @@ fn forms_that_keep_a_variable_need_one() {
     refused_for(
         "(def (x 0)) (when true (:= x (+ 1 (if true 2))))",
         DiagnosticCode::Syntax,
-        "directly right of :=",
+        "whole right side of :=",
     );
     refused_for(
         "(def (x 0)) (when true (:= x (+ 1 (ewma 7 Cwnd))))",
         DiagnosticCode::Syntax,
-        "directly right of :=",
+        "whole right side of :=",
     );
     compiled("(def (x 0)) (when true (:= x (+ 1 (if (> x 2) 2 3))))");
 }
@@ -433,12 +437,12 @@ fn what_is_no_clause_and_no_operation() {
     refused_for(
         "(def) (when (timeout) (report))",
         DiagnosticCode::Syntax,
-        "`timeout` is no operator",
+        "unknown operator `timeout`",
     );
     refused_for(
         "(def (x 0)) (when true (:= x (blah 10 20)))",
         DiagnosticCode::Syntax,
-        "`blah` is no operator",
+        "unknown operator `blah`",
     );
     refused_for(
         "(def (x 0)) (when true (:= x +))",
@@ -466,7 +470,7 @@ fn what_is_no_clause_and_no_operation() {
         DiagnosticCode::Syntax,
         "write (report)",
     );
-    refused_for("(def)", DiagnosticCode::Syntax, "without a clause");
+    refused_for("(def)", DiagnosticCode::Syntax, "has no clause");
     refused_for(
         "(def (x 0)) (when (> x 1) (report)",
         DiagnosticCode::Syntax,

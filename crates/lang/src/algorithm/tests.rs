@@ -93,30 +93,35 @@ fn values_out_of_range_are_told_with_the_range() {
             .expect_err("out of range")
             .to_string();
         assert!(
-            why.contains(&format!("`{value}` is no value for `{name}`")) && why.contains("between"),
+            why.contains(&format!("invalid value `{value}` for `{name}`"))
+                && why.contains("between"),
             "{why}"
         );
     }
 }
 
 #[test]
-fn what_is_wrong_is_said_of_the_text_as_it_was_written() {
+fn errors_refer_to_the_original_text() {
     for (before, after, expected) in [
         (
             "(algorithm mine",
             "(algorithm",
-            "mine.ccp:3:5: the algorithm has no name",
+            "mine.ccp:3:5: the algorithm has no valid name",
         ),
-        ("(algorithm mine", "(algorithm Mine", "at most 11 of a-z"),
+        (
+            "(algorithm mine",
+            "(algorithm Mine",
+            "at most 11 characters of a-z",
+        ),
         (
             "cwnd recovery",
             "cwnd luck",
-            "mine.ccp:4:17: no datapath has `luck`",
+            "mine.ccp:4:17: unknown capability `luck`",
         ),
         (
             "0.8 0.1 0.95",
             "0.8 0.9 0.95",
-            "mine.ccp:5:17: the default of `back` is none of its values; it is between 0.9 and 0.95",
+            "mine.ccp:5:17: the default of `back` is out of range; must be between 0.9 and 0.95",
         ),
         ("(* 10 Flow.mss)", "(* 10 Flow.mms)", "mine.ccp:7:16: "),
         ("(* Cwnd back)", "(* Cwnd bakc)", "mine.ccp:10:26: "),
@@ -124,13 +129,13 @@ fn what_is_wrong_is_said_of_the_text_as_it_was_written() {
         (
             "(needs cwnd recovery)",
             "(need cwnd)",
-            "this is nothing that a header has",
+            "unknown part of the header",
         ),
-        ("no more\"", "no more", "a quoted text without its end"),
+        ("no more\"", "no more", "unterminated string"),
         (
             "(def (Report (volatile acked 0)))",
             "",
-            "after the header comes the program",
+            "the header must be followed by the program",
         ),
     ] {
         assert!(AIMD_TEXT.contains(before));
@@ -142,21 +147,21 @@ fn what_is_wrong_is_said_of_the_text_as_it_was_written() {
             && !TextAlgorithm::is("# (algorithm\n(def)")
             && !TextAlgorithm::is("")
     );
-    assert!(refused("(def) (when true (report))").contains("begins with its header"));
-    assert!(refused("").contains("begins with its header"));
+    assert!(refused("(def) (when true (report))").contains("must start with a header"));
+    assert!(refused("").contains("must start with a header"));
     let idle = "(algorithm idle (needs cwnd)) (def (Report (n 0))) (when true (:= Report.n (+ Report.n 1)) (report))";
     assert!(refused(idle).contains("never sets a window or a rate"));
 }
 
 proptest! {
     #[test]
-    fn no_text_is_too_strange(text in "[ ()a-z\"#\\n0-9.é:=+]{0,80}") {
+    fn arbitrary_text_does_not_panic(text in "[ ()a-z\"#\\n0-9.é:=+]{0,80}") {
         let _ = TextAlgorithm::read(&text);
         let _ = TextAlgorithm::read(&format!("(algorithm a {text}) (def {text}) (when true (:= Cwnd 1) {text})"));
     }
 
     #[test]
-    fn a_place_in_the_program_is_one_in_the_text(at in 0..AIMD_TEXT.len()) {
+    fn positions_map_back_to_the_original_text(at in 0..AIMD_TEXT.len()) {
         let mine = TextAlgorithm::read(AIMD_TEXT).expect("well formed");
         let woven = mine.woven(&["0.8", "10ms"]);
         // Every byte after the header is found again at its new position.
