@@ -17,25 +17,26 @@ use crate::{AlgorithmDoc, BadParameter, ParameterDoc, Parameters};
 
 pub(crate) const DOC: AlgorithmDoc = AlgorithmDoc {
     name: "autorate",
-    doc: "cake-autorate's law, for comparison: between three given rates, by load and by delay above a baseline",
+    doc: "cake-autorate's control law, for comparison: moves between three given rates by load \
+        and by delay above a baseline",
     parameters: &[
         ParameterDoc {
             name: "min",
             default: "5mbit",
             values: "a rate",
-            doc: "the least rate",
+            doc: "minimum rate",
         },
         ParameterDoc {
             name: "base",
             default: "20mbit",
             values: "a rate",
-            doc: "where it begins, and goes back to while there is little load",
+            doc: "initial rate, to which it returns under low load",
         },
         ParameterDoc {
             name: "max",
             default: "80mbit",
             values: "a rate",
-            doc: "the most rate",
+            doc: "maximum rate",
         },
     ],
 };
@@ -61,7 +62,7 @@ pub(crate) fn make(parameters: &Parameters) -> Result<Box<dyn DynAlgorithm>, Bad
         return Err(BadParameter::value(
             "base",
             text,
-            "`min`, `base` and `max` in this order",
+            "expected `min` <= `base` <= `max`",
         ));
     }
     Ok(box_algorithm(Autorate { least, base, most }))

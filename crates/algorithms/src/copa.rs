@@ -21,13 +21,14 @@ use crate::{AlgorithmDoc, BadParameter, ParameterDoc, Parameters};
 
 pub(crate) const DOC: AlgorithmDoc = AlgorithmDoc {
     name: "copa",
-    doc: "Copa (NSDI 2018): 1/δ packets in the queue, and as Reno where others fill it",
+    doc: "Copa (NSDI 2018): keeps 1/δ packets in the queue, and competes like Reno where others \
+        fill it",
     parameters: &[
         ParameterDoc {
             name: "mode",
             default: "auto",
             values: "auto | default",
-            doc: "auto: competes where others fill the buffer; default: never",
+            doc: "auto: competes where others fill the buffer; default: never competes",
         },
         ParameterDoc {
             name: "delta",
@@ -39,7 +40,8 @@ pub(crate) const DOC: AlgorithmDoc = AlgorithmDoc {
             name: "descent",
             default: "excess",
             values: "excess | velocity",
-            doc: "how the window shrinks: by half of what the flow has too much in the queue, or by the velocity (the paper's form, which swings on long and fast paths)",
+            doc: "how the window shrinks: by half of the flow's excess in the queue, or by the \
+                velocity (as in the paper; oscillates on long, fast paths)",
         },
     ],
 };
@@ -138,7 +140,7 @@ impl FromStr for Delta {
     fn from_str(text: &str) -> Result<Delta, &'static str> {
         match text.parse() {
             Ok(delta) if (0.01..=2.0).contains(&delta) => Ok(Delta(delta)),
-            _ => Err("it is a number from 0.01 to 2"),
+            _ => Err("expected a number from 0.01 to 2"),
         }
     }
 }

@@ -33,7 +33,7 @@ pub(crate) fn make(
         BadParameter::value(
             name,
             value,
-            format!("with it the program does not compile: {why}"),
+            format!("the program does not compile with it: {why}"),
         )
     })?;
     Ok(box_algorithm(StandaloneText {

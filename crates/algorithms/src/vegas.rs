@@ -14,25 +14,25 @@ use crate::{AlgorithmDoc, BadParameter, ParameterDoc, Parameters};
 
 pub(crate) const DOC: AlgorithmDoc = AlgorithmDoc {
     name: "vegas",
-    doc: "Vegas (Brakmo and Peterson 1995, as Linux has it): 2 to 4 segments in the queue",
+    doc: "Vegas (Brakmo and Peterson 1995, as in Linux): keeps 2 to 4 segments in the queue",
     parameters: &[
         ParameterDoc {
             name: "alpha",
             default: "2",
             values: "segments",
-            doc: "fewer than these in the queue: one segment more",
+            doc: "if fewer are in the queue, the window grows by one segment",
         },
         ParameterDoc {
             name: "beta",
             default: "4",
             values: "segments, at least alpha",
-            doc: "more than these in the queue: one segment less",
+            doc: "if more are in the queue, the window shrinks by one segment",
         },
         ParameterDoc {
             name: "gamma",
             default: "1",
             values: "segments",
-            doc: "more than these in the queue end slow start",
+            doc: "if more are in the queue, slow start ends",
         },
     ],
 };
@@ -44,7 +44,7 @@ pub(crate) fn make(parameters: &Parameters) -> Result<Box<dyn DynAlgorithm>, Bad
         gamma: parameters.read("gamma", GAMMA)?,
     };
     if vegas.beta < vegas.alpha {
-        let expected = format!("it is at least alpha, {}", vegas.alpha);
+        let expected = format!("must be at least alpha, {}", vegas.alpha);
         return Err(BadParameter::value(
             "beta",
             vegas.beta.to_string(),

@@ -29,7 +29,7 @@ use crate::{AlgorithmDoc, BadParameter, Parameters};
 
 pub(crate) const DOC: AlgorithmDoc = AlgorithmDoc {
     name: "bbr3",
-    doc: "BBR version 3 (draft-ietf-ccwg-bbr): as version 1, and bounded by what losses say",
+    doc: "BBR version 3 (draft-ietf-ccwg-bbr): like version 1, with bounds derived from losses",
     parameters: &[PROBE_RTT_INTERVAL],
 };
 

@@ -663,7 +663,7 @@ fn members_that_ask_for_more_than_there_is_are_told_and_kept_within_it() {
     };
     let said = why.to_string();
     assert!(
-        said.contains("window of 50 segments") && said.contains("fewer members"),
+        said.contains("window of 50 segments") && said.contains("number of members"),
         "{said}"
     );
 }
@@ -694,10 +694,10 @@ fn a_value_without_sense_is_told() {
         ("as=65", "a whole number from 1 to 64"),
         ("as=half", "`auto`, `off` or a whole number"),
         ("prefix=10.1.0.0/40", "0 to 32"),
-        ("to=somewhere", "is no prefix"),
+        ("to=somewhere", "is not a prefix"),
         ("tag=paris", "KEY=VALUE"),
         ("weights=10.1.0.0/16=0", "would starve"),
-        ("weights=3", "who and a weight"),
+        ("weights=3", "members and their weights"),
     ] {
         let parameters = parameters.parse().expect("well-formed");
         match Registry::builtin().by_name("group", &parameters) {

@@ -29,7 +29,7 @@ impl FromStr for ActionKind {
             "rate_factor" => Ok(ActionKind::RateFactor),
             "cwnd_rate" => Ok(ActionKind::CwndRate),
             _ => Err(format!(
-                "`{text}` is no kind of action; there are cwnd_factor, rate_factor, cwnd_rate"
+                "unknown kind of action `{text}`; available: cwnd_factor, rate_factor, cwnd_rate"
             )),
         }
     }

@@ -92,7 +92,7 @@ impl FromStr for Feature {
         let names = Feature::ALL.map(|(_, name)| name).join(", ");
         found
             .map(|(feature, _)| *feature)
-            .ok_or_else(|| format!("there is no feature `{text}`; there are {names}"))
+            .ok_or_else(|| format!("there is no feature `{text}`; available: {names}"))
     }
 }
 

@@ -13,7 +13,7 @@ fn parse(text: &str) -> Result<GatewayConfig, Problem> {
         &|algorithm| match algorithm.name.as_str() {
             "bundler" | "copa" => Ok(()),
             other => Err(format!(
-                "there is no algorithm `{other}`; there are bundler, copa"
+                "there is no algorithm `{other}`; available: bundler, copa"
             )),
         },
     )
@@ -141,7 +141,7 @@ fn a_setting_that_is_alone_wrong_is_named_with_its_line_and_what_to_write() {
             "algorithm = \"bumbler\"",
             10,
             "no algorithm `bumbler`",
-            "there are bundler",
+            "available: bundler",
         ),
         (
             "",
