@@ -558,8 +558,8 @@ const PROGRAM: &str = "(def
     (:= slow (&& slow up))
     (:= burst (if Flow.in_recovery burst (max (* Flow.mss Ack.packets_acked) (diff burst (/ burst 64)))))
     (:= window (if (> Cwnd (+ extra Flow.mss)) (- Cwnd extra) Cwnd))
-    # What this ACK delivers: the cumulative ACK that ends a repair covers much that was SACKed, and
-    # counted, before.
+    # Data delivered by this ACK. The cumulative ACK that ends a recovery covers data that was
+    # SACKed, and counted, before.
     (:= step (min (+ Ack.bytes_acked Ack.bytes_misordered) (* Flow.mss (+ Ack.packets_acked Ack.packets_misordered))))
     (if (! slow)
         (do (:= credit (+ credit (* step (if (&& by_excess (! up))
@@ -569,7 +569,7 @@ const PROGRAM: &str = "(def
             (:= credit (diff credit (* step window)))))
     (if (! up)
         (:= window (max (diff window step) (* 2 Flow.mss)))
-        # Paced at its window, the flow does not fill Cwnd: half of the window in flight counts as
+        # A flow paced at its window does not fill Cwnd, so half of the window in flight counts as
         # used.
         (if (|| Flow.cwnd_limited
                 (&& (> extra 0) (> (* 2 (+ Flow.bytes_in_flight Ack.bytes_acked)) window)))

@@ -271,7 +271,7 @@ impl Swift {
     (:= Report.acked (+ Report.acked Ack.bytes_acked Ack.bytes_misordered))
     (:= Report.lost (+ Report.lost Ack.lost_pkts_sample))
     (:= Report.min_rtt Flow.min_rtt_us)
-    # A run by timer sees the last ACK's sample once more.
+    # A timer run reads the last ACK's sample again.
     (:= sampled (&& (< Flow.rtt_sample_us +infinity) (> (+ Ack.packets_acked Ack.packets_misordered) 0)))
     (:= rtt (if sampled Flow.rtt_sample_us Flow.srtt_us))
     (if sampled (:= Report.rtt (min Report.rtt rtt)))

@@ -184,7 +184,7 @@ fn program() -> String {
     (:= Report.rtt round_rtt)
     (:= Report.rounds (+ Report.rounds 1))
     (report)
-    # (rtt - base) / base of the window is more than gamma segments.
+    # Slow start ends if the window times (rtt - base) / base exceeds gamma segments.
     (if (&& (< Cwnd Ssthresh) (> round_samples {INCONCLUSIVE_SAMPLES_MAX})
             (>= (* Cwnd (diff round_rtt Report.base)) (* (+ gamma 1) Flow.mss Report.base)))
         (do (:= Cwnd (min Cwnd (+ (/ (* Cwnd Report.base) round_rtt) Flow.mss)))
@@ -205,7 +205,8 @@ fn program() -> String {
     (:= Cwnd (max (diff Cwnd Flow.mss) (* 2 Flow.mss)))
     (:= Ssthresh (min Ssthresh Cwnd))
     (fallthrough))
-# One order is for one step. One that came while the flow may not grow is void: the next round says it again.
+# An order applies to one step. An order received while the flow may not grow is dropped: the next
+# round repeats it.
 (when true
     (:= step 0)
     (fallthrough))

@@ -417,7 +417,7 @@ fn program(beta: &str, own: &LawProgram, options: WindowOptions, exit: Exit) -> 
     (:= Cwnd (+ Cwnd slow))
     (:= left (diff left (* slow {divisor})))
     (:= Report.counted (+ Report.counted left))
-    # At most one segment for credit that was saved while segments were dearer.
+    # At most one segment for credit saved while a segment cost more.
     (:= Report.credit (+ (min Report.credit segment_every) left))
     (:= steps (/ Report.credit segment_every))
     (:= Cwnd (+ Cwnd (* steps Flow.mss)))

@@ -386,7 +386,8 @@ fn text() -> String {
         sample: String::new(),
         clauses: format!(
             "
-# An interval in which a policer is looked for begins and ends with a loss (`bbr_lt_bw_sampling`).
+# A sampling interval of the policer detection starts and ends with a loss
+# (`bbr_lt_bw_sampling`).
 (when (&& (> Ack.lost_pkts_sample 0) (>= Report.rounds due))
     (report)
     (fallthrough))
