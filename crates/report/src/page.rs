@@ -61,7 +61,7 @@ impl Page {
     pub fn again(&mut self, command: &str, note: &str) {
         let command = escape(command);
         self.section(
-            "How to see it again",
+            "Reproduce",
             &format!("<pre>{command}</pre><p class=\"note\">{note}</p>"),
         );
     }

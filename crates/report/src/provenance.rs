@@ -36,9 +36,9 @@ impl fmt::Display for Build {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let commit = self.commit.get(..12).unwrap_or(&self.commit);
         let dirty = match self.dirty {
-            Some(true) => ", changed since",
+            Some(true) => ", modified",
             Some(false) => "",
-            None => ", perhaps changed since",
+            None => ", possibly modified",
         };
         write!(f, "commit {commit}{dirty}")
     }
@@ -142,7 +142,7 @@ fn load(text: &str) -> [f64; 3] {
 
 #[expect(
     clippy::disallowed_methods,
-    reason = "the day stands beside figures; none of them depends on it"
+    reason = "the date is only printed; no result depends on it"
 )]
 fn today() -> String {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
@@ -209,7 +209,7 @@ mod tests {
         assert_eq!(here.build(), Build::default());
         assert_eq!(
             Build::default().to_string(),
-            "commit unknown, perhaps changed since"
+            "commit unknown, possibly modified"
         );
     }
 }
