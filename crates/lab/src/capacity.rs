@@ -140,7 +140,10 @@ mod tests {
         let steady = capacity_course(ms(100), ms(1_000), |from, to| {
             could_carry(&slow, std::iter::empty(), from, to)
         });
-        assert!(steady.is_empty(), "a line of one rate needs no course");
+        assert!(
+            steady.is_empty(),
+            "a link with a constant rate has no schedule"
+        );
     }
 
     #[test]

@@ -229,17 +229,19 @@ impl RunRecord {
         let failed = sum(|w| w.failed).saturating_sub(false_receipts);
         if silent > 0 {
             complaints.push(format!(
-                "{silent} flows were on NewReno at the end, because the algorithm was silent for too long"
+                "{silent} flows were on NewReno at the end because the algorithm sent nothing for \
+                 too long"
             ));
         }
         if failed > 0 {
             complaints.push(format!(
-                "{failed} flows were given up after too many timeouts"
+                "{failed} flows were aborted after too many timeouts"
             ));
         }
         if false_receipts > 0 {
             complaints.push(format!(
-                "{false_receipts} flows were ended because their receiver acknowledged data that it did not get"
+                "{false_receipts} flows were aborted because their receiver acknowledged data \
+                 that it had not received"
             ));
         }
         complaints

@@ -708,7 +708,7 @@ fn a_panic_names_the_seed_and_the_command_that_repeats_it() {
         for part in [
             "mistaken, seed 3",
             "five reports are too many",
-            "`ccplane run test.toml --seeds 3` repeats it",
+            "reproduce it with `ccplane run test.toml --seeds 3`",
         ] {
             assert!(text.contains(part), "no {part} in: {text}");
         }
@@ -735,7 +735,7 @@ fn a_contender_that_fails_costs_the_others_nothing() {
                 .collect();
             assert_eq!(labels, ["native:reno", "native:cubic"]);
             assert!(
-                finished.note.contains("mistaken has 0 of"),
+                finished.note.contains("mistaken finished 0 of"),
                 "{}",
                 finished.note
             );
@@ -900,7 +900,7 @@ fn a_receiver_that_conceals_losses_is_disconnected_where_it_has_to_prove_receipt
         let complaints = &proved.audit.complaints;
         assert!(
             complaints.len() == 1
-                && complaints[0].contains("acknowledged data that it did not get"),
+                && complaints[0].contains("acknowledged data that it had not received"),
             "{complaints:?}"
         );
     }

@@ -395,7 +395,7 @@ fn means_over_seeds_are_of_workloads_too() {
         result.note
     );
     let page = page(&result);
-    assert!(page.contains("<h2>From run to run</h2>") && page.contains("stroke-width: 3"));
+    assert!(page.contains("<h2>Variation between runs</h2>") && page.contains("stroke-width: 3"));
     let out = folder("mixed-seeds");
     files::write_figures(&result, &out).unwrap();
     let runs = fs::read_to_string(out.join("runs.csv")).unwrap();
@@ -420,7 +420,7 @@ fn a_scenario_without_chance_says_so() {
     let result = simulate(&UNLOADED_SCENARIO.replace("duration", "seeds = \"1..5\"\nduration"));
     assert_eq!(
         result.note,
-        "Nothing in it is random: all 5 seeds gave the same."
+        "The scenario has no randomness: all 5 seeds gave the same results."
     );
     let text = table::of_run(&result).text();
     assert!(
@@ -429,9 +429,9 @@ fn a_scenario_without_chance_says_so() {
     );
     let page = page(&result);
     assert!(
-        page.contains("Nothing in it is random")
+        page.contains("The scenario has no randomness")
             && !page.contains("±0")
-            && !page.contains("From run to run")
+            && !page.contains("Variation between runs")
     );
     assert_eq!(
         result.contenders[0].spread.unwrap().interval,
@@ -470,11 +470,11 @@ fn two_seeds_have_a_range_and_no_interval() {
         "{text}"
     );
     assert!(
-        result.note.contains("two are too few for an interval"),
+        result.note.contains("two runs are too few for an interval"),
         "{}",
         result.note
     );
-    assert!(!page(&result).contains("From run to run"));
+    assert!(!page(&result).contains("Variation between runs"));
 }
 
 /// A completed flow remains for a while to answer late retransmissions. Its program measures
