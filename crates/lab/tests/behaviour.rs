@@ -21,7 +21,7 @@ fn every_algorithm_does_what_it_did() {
         let goodput: f64 = rounds.iter().map(|round| round.goodput_mbit).sum();
         assert!(
             rounds.len() == 750 && goodput > 0.0,
-            "{name} got nothing through"
+            "{name} delivered nothing"
         );
         let page = picture(name, &rounds);
         let kept =

@@ -263,7 +263,7 @@ mod tests {
             ..LoopbackRun::default()
         };
         assert!(run.sound(), "its own result");
-        run.disturbed = vec!["the machine once stood still for 90.0 ms".to_owned()];
+        run.disturbed = vec!["the host paused for 90.0 ms".to_owned()];
         assert!(!run.sound());
     }
 }

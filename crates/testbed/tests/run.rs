@@ -220,9 +220,9 @@ fn bad_input_gives_one_clear_message_and_leaves_nothing() {
         ("needs a bottleneck", line(LineSpec::Unlimited)),
         ("did you mean `cubic`", who(&["native:cubik"])),
         ("nothing to run", who(&[])),
-        ("at least 100 ms", told(short)),
+        ("at least 100ms", told(short)),
         (
-            "1000 are the most",
+            "the maximum is 1000",
             told(scenario(&["native:reno"]).with_flows(1_001)),
         ),
         ("did you mean `cubic`", who(&["cubix"])),
@@ -349,7 +349,7 @@ fn without_permission_it_says_what_is_missing_and_what_can_run() {
     for part in [
         "needs root (CAP_NET_ADMIN and CAP_SYS_ADMIN",
         "sudo",
-        "Without root, `ccplane check`",
+        "without root: `ccplane check`",
     ] {
         assert!(message.contains(part), "{message:?} lacks {part:?}");
     }

@@ -704,7 +704,7 @@ fn a_host_at_neither_side_is_told() {
         .err()
         .map(|error| error.to_string())
         .unwrap_or_default();
-    assert!(error.contains("at neither side"), "{error}");
+    assert!(error.contains("on neither side"), "{error}");
 }
 
 #[test]
