@@ -576,7 +576,7 @@ mod tests {
         assert_eq!(told.series.delay_ms[39], Some(2.0));
         assert_eq!(
             told.complaints,
-            ["2 flows were on NewReno at the end, because the algorithm was silent for too long"]
+            ["2 flows were on NewReno at the end because the algorithm sent nothing for too long"]
         );
     }
 
