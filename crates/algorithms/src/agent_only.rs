@@ -481,7 +481,7 @@ mod tests {
     /// The transport resets the window after an idle period or at an operator's limit. The agent
     /// continues from that window.
     #[test]
-    fn a_window_that_the_transport_lowered_is_adopted() {
+    fn windows_lowered_by_the_transport_are_adopted() {
         let mut script = steady("");
         script.transport.cwnd = 10_000;
         let _ = script.ack(RTT, |s| s.cwnd_limited = 0);

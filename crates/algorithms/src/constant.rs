@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_decides_who_takes_it() {
+    fn missing_capabilities_reject_constant() {
         let window = Capabilities::CWND;
         assert!(Script::on(window, "constant", "cwnd=10p").is_some());
         assert!(

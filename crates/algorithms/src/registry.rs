@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn a_parameter_that_is_not_there_lists_those_that_are() {
+    fn unknown_parameters_list_the_known_ones() {
         assert_eq!(
             error("reno", "hystart=off"),
             "`reno` has no parameter `hystart`; it has report, slow_start, split"
@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn every_default_that_is_documented_is_accepted_as_a_value() {
+    fn documented_defaults_are_valid_values() {
         for doc in Registry::builtin().docs() {
             let all = doc
                 .parameters

@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn so_does_one_on_a_datapath_that_knows_nothing_of_recoveries() {
+    fn a_reduction_leaves_whole_segments_without_recovery_signals() {
         let few = Capabilities::CWND.with(Capabilities::RTT);
         let mut script = Script::on(few, "cubic", "").expect("it suffices");
         script.transport.cwnd = 322_970;

@@ -524,7 +524,7 @@ mod tests {
     }
 
     #[test]
-    fn switches_and_the_measured_path_raise_it() {
+    fn switches_and_the_measured_path_raise_the_target() {
         let hops = TargetDelay {
             hops: 9.0,
             ..target(Some(25.0), Some(100.0))

@@ -396,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn between_them_the_gradient_decides() {
+    fn between_the_thresholds_the_gradient_decides() {
         assert_eq!(
             after(TimelyVariant::Original, 120.0, 100.0),
             1e9 + 1.25e6,
@@ -411,7 +411,7 @@ mod tests {
     }
 
     #[test]
-    fn five_calm_completions_make_it_hyperactive() {
+    fn five_calm_completions_start_hyperactive_increase() {
         let (timely, mut flow) = (timely(TimelyVariant::Original), flow(1e9, 100.0));
         let steps: Vec<f64> = (0..6)
             .map(|_| {
@@ -426,7 +426,7 @@ mod tests {
     /// Each rate has one equilibrium RTT: at gradient 0 the weight is 1/2, and an increase of δ/2
     /// balances a decrease by β/2 times the error.
     #[test]
-    fn the_patched_law_rests_at_one_rtt() {
+    fn patched_timely_has_one_fixed_point() {
         // 1.25e6 / 2 = 1e9 · 0.008 / 2 · error, so the error is 0.15625 and the RTT 50 · 1.15625.
         let rests = 50.0 * 1.156_25;
         assert!((after(TimelyVariant::Patched, rests, rests) - 1e9).abs() < 1.0);

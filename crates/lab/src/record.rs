@@ -581,7 +581,7 @@ mod tests {
     }
 
     #[test]
-    fn everybody_is_in_the_result() {
+    fn all_workloads_are_in_the_result() {
         let told = mixed().told(Duration::from_millis(100), &[]);
         let names: Vec<String> = told.workloads.iter().map(WorkloadFigures::title).collect();
         assert_eq!(

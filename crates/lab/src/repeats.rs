@@ -498,7 +498,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_random_says_so() {
+    fn results_without_randomness_say_so() {
         let same = joined(&[(90.0, "a"); 3], Runs::Seeds);
         let spread = same.spread.unwrap();
         assert_eq!(

@@ -13,7 +13,7 @@ use ccplane_algorithms::Registry;
 use ccplane_lab::behaviour::{alone, picture, rows};
 
 #[test]
-fn every_algorithm_does_what_it_did() {
+fn algorithms_behave_as_recorded() {
     let registry = Registry::builtin();
     let mut differing = Vec::new();
     for name in registry.names() {

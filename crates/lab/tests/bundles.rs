@@ -183,7 +183,7 @@ workload = [{ from = "server", to = "client", bulk = { flows = 8 } }]
 "#;
 
 #[test]
-fn a_policer_makes_no_bundle_collapse() {
+fn bundles_do_not_collapse_behind_a_policer() {
     for rate in ["1gbit", "60mbit"] {
         let result = simulate(&POLICED.replace("RATE", rate));
         let goodput = |label: &str| {

@@ -223,7 +223,7 @@ fn lines(page: &str, title: &str) -> Vec<(String, Vec<(f64, f64)>)> {
 }
 
 #[test]
-fn the_pictures_show_what_was_measured() {
+fn charts_show_the_measurements() {
     let page = page(&result(1));
     let near = |(x, y): (f64, f64), at: f64, value: f64| {
         (x - at).abs() < 0.002 && (y - value).abs() < 0.02
@@ -286,7 +286,7 @@ fn names_cannot_break_out_of_the_page() {
 }
 
 #[test]
-fn the_table_names_every_contender_and_leaves_out_what_says_nothing() {
+fn the_table_names_every_contender_and_omits_empty_columns() {
     let table = table::of_run(&result(1)).text();
     assert_eq!(table.lines().count(), 7);
     assert!(
@@ -334,7 +334,7 @@ fn repeated() -> RunResult {
 }
 
 #[test]
-fn repeats_on_real_packets_have_intervals_that_are_called_so() {
+fn repeats_on_real_packets_have_intervals() {
     let result = repeated();
     let text = table::of_run(&result).text();
     assert!(

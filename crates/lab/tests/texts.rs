@@ -144,7 +144,7 @@ fn the_first_text_of_the_documentation_fills_the_link() {
 }
 
 #[test]
-fn every_text_that_is_shipped_or_shown_is_one() {
+fn shipped_and_documented_programs_are_valid() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let folder =
         std::fs::read_dir(root.join("crates/algorithms/text")).expect("the folder is there");

@@ -83,7 +83,7 @@ fn page(result: &RunResult) -> String {
 }
 
 #[test]
-fn everybody_is_in_the_figures() {
+fn all_workloads_are_in_the_metrics() {
     let result = simulate(MIXED);
     for c in &result.contenders {
         let names: Vec<&str> = c.workloads.iter().map(|w| w.name.as_str()).collect();
@@ -196,7 +196,7 @@ fn everybody_is_in_the_figures() {
 /// A single workload has no rows and no members of its own: the contender's metrics are its
 /// metrics.
 #[test]
-fn a_lone_workload_is_told_as_ever() {
+fn a_single_workload_has_no_table_by_workload() {
     let lone = MIXED
         .split("[[workload]]")
         .take(2)
@@ -238,7 +238,7 @@ fn the_tables_have_a_row_for_everybody() {
 }
 
 #[test]
-fn the_files_have_everybody() {
+fn the_files_contain_all_workloads() {
     let result = simulate(MIXED);
     let out = folder("mixed-workloads");
     files::write(&result, &out, &Provenance::default()).unwrap();
@@ -297,7 +297,7 @@ fn the_files_have_everybody() {
 }
 
 #[test]
-fn the_page_draws_everybody() {
+fn the_page_draws_all_workloads() {
     let result = simulate(MIXED);
     let page = page(&result);
     fs::write(
@@ -416,7 +416,7 @@ bulk = {}
 "#;
 
 #[test]
-fn a_scenario_without_chance_says_so() {
+fn a_scenario_without_randomness_says_so() {
     let result = simulate(&UNLOADED_SCENARIO.replace("duration", "seeds = \"1..5\"\nduration"));
     assert_eq!(
         result.note,
@@ -480,7 +480,7 @@ fn two_seeds_have_a_range_and_no_interval() {
 /// A completed flow remains for a while to answer late retransmissions. Its program measures
 /// nothing then, and its timers do not run.
 #[test]
-fn a_flow_that_is_through_reports_no_more() {
+fn completed_flows_send_no_reports() {
     let short = "duration = \"4s\"\n[topology.dumbbell]\nrate = \"48mbit\"\nrtt = \"20ms\"\n[[workload]]\nbulk = { flows = 1, bytes = \"100kB\" }";
     let cubic = crate::common::simulate_one("cubic", short);
     // The flow takes 80 ms, and Cubic reports every 10 ms.

@@ -11,7 +11,7 @@ fn a_comment_before_the_definitions_is_read() {
 }
 
 #[test]
-fn a_comment_may_stand_anywhere() {
+fn comments_are_allowed_anywhere() {
     compiled(
         "(def # one\n (x 0)) # two\n # three\n\n(when # four\n true # five\n (:= # six\n x # seven\n 1) # eight\n ) # nine",
     );
@@ -145,7 +145,7 @@ fn numbers_from_two_to_the_31_on_are_numbers() {
 }
 
 #[test]
-fn names_that_begin_like_a_literal() {
+fn names_that_start_like_a_literal() {
     compiled("(def (trueish 0) (falsehood 1)) (when true (:= trueish falsehood))");
     refused_for(
         "(def (1abc 0)) (when true (report))",
@@ -300,7 +300,7 @@ fn an_unknown_name_left_of_a_bind_is_a_local() {
 }
 
 #[test]
-fn a_local_may_count_itself_up_from_zero() {
+fn locals_start_at_zero() {
     compiled("(def (Report (n 0))) (when true (:= count (+ count 1)) (:= Report.n count))");
 }
 
@@ -347,7 +347,7 @@ fn forms_that_keep_a_variable_need_one() {
 }
 
 #[test]
-fn a_value_that_nobody_keeps_is_an_error() {
+fn unused_values_are_errors() {
     refused_for(
         "(def) (when true (+ Cwnd 1))",
         DiagnosticCode::Syntax,
@@ -356,7 +356,7 @@ fn a_value_that_nobody_keeps_is_an_error() {
 }
 
 #[test]
-fn a_bind_is_no_value_and_guards_are_pure() {
+fn binds_are_not_values_and_guards_are_pure() {
     refused_for(
         "(def (x 0)) (when true (:= x (:= y 1)))",
         DiagnosticCode::Syntax,
@@ -407,7 +407,7 @@ fn expressions_of_more_than_eight_operators_keep_their_value() {
 }
 
 #[test]
-fn a_program_so_long_that_its_message_would_wrap_is_refused() {
+fn programs_too_long_for_their_message_are_rejected() {
     let body = "(:= x 1) ".repeat(4_090);
     refused_for(
         &format!("(def (x 0)) (when true {body})"),
@@ -433,7 +433,7 @@ fn later_sequence_numbers() {
 }
 
 #[test]
-fn what_is_no_clause_and_no_operation() {
+fn unknown_clauses_and_operations_are_errors() {
     refused_for(
         "(def) (when (timeout) (report))",
         DiagnosticCode::Syntax,

@@ -153,7 +153,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 2_000, max_global_rejects: 8_000, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn bytecode_does_what_the_text_says(size in 1..120usize, seed: u64) {
+    fn bytecode_matches_the_interpreted_source(size in 1..120usize, seed: u64) {
         let text = generate::program(&mut Random(seed), size);
         let Some(program) = compiled(&text) else { return Err(TestCaseError::reject("no program")) };
         side_by_side(&text, &program, seed);

@@ -382,7 +382,7 @@ mod tests {
 
     /// A link's rate is 1111 Mbit/s per router pair that uses it.
     #[test]
-    fn internet2_has_rates_that_its_routes_load_alike() {
+    fn internet2_rates_load_all_routes_equally() {
         let network = internet2(INTERNET2_QUEUE);
         let routing = Routing::new(&network, |_| true).expect("valid");
         let mut pairs = vec![0; network.links.len()];

@@ -177,7 +177,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn days_are_those_of_the_calendar() {
+    fn days_follow_the_calendar() {
         for (seconds, date) in [
             (0, "1970-01-01"),
             (86_399, "1970-01-01"),
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_that_tells_nothing_is_unknown_and_no_error() {
+    fn missing_machine_information_is_not_an_error() {
         assert_eq!(some(cpu("processor : 0\n")), "unknown");
         assert_eq!(
             cpu("processor\t: 0\nmodel name\t: A CPU @ 2 GHz\n"),

@@ -147,7 +147,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn contenders_are_read_and_printed_the_same_way() {
+    fn contenders_round_trip_through_text() {
         for text in [
             "reno",
             "native:cubic",

@@ -172,7 +172,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn drift_is_in_parts_in_a_million() {
+    fn drift_is_in_parts_per_million() {
         assert_eq!("20ppm".parse(), Ok(Drift(20_000)));
         assert_eq!("0.5 ppm".parse(), Ok(Drift(500)));
         for wrong in ["20", "-1ppm", "2000ppm", "ppm", "nanppm"] {

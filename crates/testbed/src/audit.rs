@@ -158,7 +158,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_contender_did_to_itself_is_said_and_is_no_reason_to_run_again() {
+    fn failures_of_the_contender_are_reported_but_not_repeated() {
         let counters = AlgorithmCounters {
             fallbacks: 3,
             faults: 2,

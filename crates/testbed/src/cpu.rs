@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn interrupts_are_nobody_elses_work() {
+    fn interrupts_do_not_count_as_other_processes() {
         let later = Reading {
             at_ns: 1_000,
             process_ns: 900,

@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn who_fell_back_is_not_asked_again() {
+    fn flows_that_fell_back_are_not_queried_again() {
         let mut run = LoopbackRun {
             fallbacks: 7,
             ..LoopbackRun::default()

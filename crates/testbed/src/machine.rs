@@ -131,7 +131,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_the_machine_did_disturbs_and_each_is_named() {
+    fn disturbances_of_the_machine_are_named() {
         let limit = Duration::from_millis(5);
         let calm = MachineState {
             stall_ms: Some(4.0),
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn a_watch_ends_and_has_seen_something_or_may_not_look() {
+    fn a_watch_measures_or_lacks_permission() {
         let watch = MachineWatch::start();
         wait_until(monotonic_ns() + 20_000_000);
         let machine = watch.finish();

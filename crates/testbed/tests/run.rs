@@ -202,7 +202,7 @@ fn native_flows_fill_the_link_and_every_figure_agrees() {
 }
 
 #[test]
-fn bad_input_gives_one_clear_message_and_leaves_nothing() {
+fn bad_input_gives_one_message_and_leaves_nothing() {
     let _turn = alone();
     let told = |scenario: Scenario| run(&scenario).unwrap_err().to_string();
     let line =
@@ -320,8 +320,8 @@ fn as_nobody() {
 }
 
 #[test]
-fn without_permission_it_says_what_is_missing_and_what_can_run() {
-    if !privileged("without_permission_it_says_what_is_missing_and_what_can_run") {
+fn missing_permissions_are_named() {
+    if !privileged("missing_permissions_are_named") {
         return;
     }
     let _turn = registers();
@@ -356,8 +356,8 @@ fn without_permission_it_says_what_is_missing_and_what_can_run() {
 }
 
 #[test]
-fn one_way_delay_stands_beside_the_links_own() {
-    if !steers("one_way_delay_stands_beside_the_links_own") {
+fn one_way_delay_is_compared_with_the_links_log() {
+    if !steers("one_way_delay_is_compared_with_the_links_log") {
         return;
     }
     let _turn = registers();

@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn alone_there_is_none() {
+    fn no_cross_traffic_is_detected_alone() {
         let mut need = CrossTrafficSigns::since(Time::ZERO);
         assert_eq!(first(&mut need, 0, 60_000, 0.0, 0.012), None);
         // An idle link has spare capacity, which is not cross traffic.
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn a_queue_that_does_not_go_is_a_reason() {
+    fn a_persistent_queue_suggests_cross_traffic() {
         let mut need = CrossTrafficSigns::since(Time::ZERO);
         let when = first(&mut need, 0, 10_000, 0.0, 0.05).expect("it is noticed");
         assert!((2_000..2_500).contains(&when), "{when}");

@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_prefix_is_told_with_the_place() {
+    fn invalid_prefixes_are_reported() {
         for (text, why) in [
             ("10.1.0/16", "no IP address"),
             ("10.1.0.0/33", "0 to 32"),

@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn features_are_what_their_names_say() {
+    fn features_match_their_names() {
         let all = Feature::ALL.map(|(feature, _)| feature);
         let mut observer = Observer::new(&all, 2);
         observer.observe(Time::ZERO, &ProgramTotals::default());
@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn before_the_first_sample_nothing_is_known() {
+    fn features_are_neutral_before_the_first_sample() {
         let mut observer = Observer::new(&Feature::ALL.map(|(feature, _)| feature), 1);
         let nothing = ProgramTotals {
             cwnd: 14_480,

@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn everybody_is_named_beside_a_dot() {
+    fn all_contenders_are_named_next_to_their_dot() {
         let spot = |label: &str, runs: Vec<(f64, f64)>| Spot {
             label: label.to_owned(),
             colour: 0,

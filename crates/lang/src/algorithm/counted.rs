@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_clause_counts_where_there_is_room_and_nothing_else_changes() {
+    fn clauses_are_counted_where_the_limits_allow() {
         let text = "(algorithm a (about \"(when\")) # (when\n(def (x 0))\n(when (> x\n 1) (:= x 0))\n(when true (:= Cwnd 9000))";
         let counted = TextAlgorithm::read(text)
             .expect("a text")

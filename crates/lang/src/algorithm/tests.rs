@@ -23,7 +23,7 @@ fn refused(text: &str) -> String {
 }
 
 #[test]
-fn a_header_says_what_there_is() {
+fn headers_are_parsed() {
     let mine = TextAlgorithm::read(AIMD_TEXT).expect("well formed");
     assert_eq!(
         (mine.name(), mine.about()),
@@ -58,7 +58,7 @@ fn a_header_says_what_there_is() {
 }
 
 #[test]
-fn a_text_is_warned_of_what_it_hardly_means_at_its_own_place() {
+fn warnings_point_into_the_original_text() {
     let mine = TextAlgorithm::read(AIMD_TEXT).expect("well formed");
     assert!(mine.warnings().is_none(), "there is no agent to report to");
     let odd = AIMD_TEXT.replace(
@@ -78,7 +78,7 @@ fn a_text_is_warned_of_what_it_hardly_means_at_its_own_place() {
 }
 
 #[test]
-fn values_out_of_range_are_told_with_the_range() {
+fn out_of_range_values_are_reported_with_the_range() {
     let mine = TextAlgorithm::read(AIMD_TEXT).expect("well formed");
     for (name, value) in [
         ("back", "0.96"),

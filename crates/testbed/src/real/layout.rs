@@ -407,7 +407,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_not_one_bottleneck_between_sites_says_why() {
+    fn networks_without_a_single_bottleneck_are_rejected() {
         let slow = "[[link]]\nfrom = \"right\"\nto = \"near\"\nrate = \"1mbit\"\n";
         let around = "[[link]]\nfrom = \"guest\"\nto = \"stranger\"\n";
         let again = "[[bundle]]\nfrom = \"near\"\nto = \"right\"\n";

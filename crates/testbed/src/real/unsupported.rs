@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn thirteen_of_the_shipped_scenarios_run_and_the_others_are_told_why_not() {
+    fn thirteen_shipped_scenarios_are_supported() {
         for name in [
             "01", "02", "03", "04", "05", "06", "14", "15", "16", "17", "18", "20", "21",
         ] {
@@ -377,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn every_part_that_cannot_be_is_named_once() {
+    fn unsupported_parts_are_named_once() {
         let parts = unsupported(
             &read(
                 "contenders = [\"native:no_such\", \"copa\"]\nduration = \"1s\"\n\
@@ -406,7 +406,7 @@ mod tests {
     }
 
     #[test]
-    fn the_second_loop_is_ours_alone() {
+    fn only_ccplanes_transport_has_a_second_loop() {
         let scenario = read(
             "contenders = [\"native:cubic\"]\nduration = \"1s\"\n[topology.dumbbell]\nrate = \"10mbit\"\nrtt = \"20ms\"\n\
              [transport]\nrc3 = true\n[[workload]]\nbulk = {}\n",
