@@ -246,7 +246,8 @@ mod tests {
         let seats = ControlledFlows::default();
         let outside =
             ExternalControl::new(StepSize::Every(Duration::from_millis(10)), seats.clone());
-        let mut script = Script::of(box_algorithm(outside)).expect("it needs what all have");
+        let mut script =
+            Script::of(box_algorithm(outside)).expect("every datapath has the capabilities");
         let began = script.transport.cwnd;
         let mut lost = 0;
         while seats.lock()[0].due.is_none() {

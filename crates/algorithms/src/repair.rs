@@ -99,7 +99,7 @@ mod tests {
     #[test]
     fn a_reduction_leaves_whole_segments_without_recovery_signals() {
         let few = Capabilities::CWND.with(Capabilities::RTT);
-        let mut script = Script::on(few, "cubic", "").expect("it suffices");
+        let mut script = Script::on(few, "cubic", "").expect("the capabilities suffice");
         script.transport.cwnd = 322_970;
         let _ = script.ack(Duration::from_millis(1), |s| {
             (s.lost_pkts_sample, s.bytes_in_flight) = (1, 100_000)

@@ -205,7 +205,7 @@ fn life(
     repeats: bool,
 ) -> Vec<(u64, u64, u64, Vec<u64>)> {
     let mut script =
-        Script::on(capabilities, name, parameters).expect("it needs what the datapath has");
+        Script::on(capabilities, name, parameters).expect("the datapath has the capabilities");
     let mut life = Vec::new();
     for window in 0..60u64 {
         let mut rtt = 20_000;

@@ -130,7 +130,7 @@ fn heading(result: &RunResult) -> Column {
             "The values of both runs are in brackets.",
         ),
         MeanInterval::Same => (
-            format!("all {runs} {word} alike"),
+            format!("all {runs} {word} identical"),
             "",
             "All runs gave the same results.",
         ),

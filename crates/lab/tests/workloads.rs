@@ -424,7 +424,7 @@ fn a_scenario_without_randomness_says_so() {
     );
     let text = table::of_run(&result).text();
     assert!(
-        text.contains("all 5 seeds alike") && !text.contains('±'),
+        text.contains("all 5 seeds identical") && !text.contains('±'),
         "{text}"
     );
     let page = page(&result);
@@ -484,6 +484,10 @@ fn completed_flows_send_no_reports() {
     let short = "duration = \"4s\"\n[topology.dumbbell]\nrate = \"48mbit\"\nrtt = \"20ms\"\n[[workload]]\nbulk = { flows = 1, bytes = \"100kB\" }";
     let cubic = crate::common::simulate_one("cubic", short);
     // The flow takes 80 ms, and Cubic reports every 10 ms.
-    let reports = cubic.host.reports_per_s.expect("it is steered") * 4.0;
+    let reports = cubic
+        .host
+        .reports_per_s
+        .expect("the algorithm controls flows")
+        * 4.0;
     assert!((1.0..40.0).contains(&reports), "{reports} reports");
 }

@@ -493,7 +493,7 @@ fn the_references_fallthrough_can_be_chosen() {
     let expected = documented
         .code()
         .with_sticky_fallthrough()
-        .expect("it is short");
+        .expect("the program is short");
     assert_eq!(*sticky.code(), expected);
     assert_ne!(documented.code(), sticky.code());
     assert_eq!(sticky.control_names().collect::<Vec<_>>(), ["x"]);

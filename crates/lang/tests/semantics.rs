@@ -43,7 +43,7 @@ fn side_by_side(text: &str, program: &Program, seed: u64) {
     let mut table: ProgramTable<1> = ProgramTable::new(owner, Capabilities(u64::MAX));
     table
         .install(program.code().clone())
-        .expect("an empty table takes it");
+        .expect("the table is empty");
     let start = Time::from_micros(1_000);
     let mut transport = Transport {
         cwnd: 14_480,
@@ -64,7 +64,7 @@ fn side_by_side(text: &str, program: &Program, seed: u64) {
         },
         &table,
     )
-    .expect("it fits");
+    .expect("the program fits");
 
     let mut machine = Machine::new(text);
     let mut random = Random(seed);

@@ -197,7 +197,7 @@ fn published_programs_are_right() {
         std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/programs")).expect("programs")
     {
         let path = entry.expect("a program").path();
-        let found = warnings(&std::fs::read_to_string(&path).expect("a text"));
+        let found = warnings(&std::fs::read_to_string(&path).expect("a readable file"));
         assert!(found.is_empty(), "{}: {found:?}", path.display());
     }
 }

@@ -391,7 +391,7 @@ mod tests {
                 let host = |core| {
                     network
                         .node(&format!("host{core}-3"))
-                        .expect("it is there")
+                        .expect("the link exists")
                         .0
                 };
                 for hash in [0, 1 << 20, u32::MAX] {
@@ -408,7 +408,12 @@ mod tests {
             });
         let mut count = 0;
         for ((_, spec), pairs) in cores {
-            let rate = spec.line.mean_rate().expect("it has one").bits_per_sec() as f64 / 1e6;
+            let rate = spec
+                .line
+                .mean_rate()
+                .expect("the line has a rate")
+                .bits_per_sec() as f64
+                / 1e6;
             let expected = 10_000.0 / 9.0 * f64::from(*pairs) / 3.0;
             assert!(
                 (rate - expected).abs() < 1.2,

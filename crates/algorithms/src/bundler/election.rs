@@ -369,7 +369,7 @@ mod tests {
             let now = Time::ZERO + Duration::from_millis(i * 100);
             let spectra = detector
                 .spectra(&mut fourier, MU, DETECTION_SAMPLES)
-                .expect("it is full");
+                .expect("the window of samples is full");
             election.as_pulser(now, &spectra, NimbusMode::Delay, 10);
             assert!(
                 election.role == Role::Watcher || election.is_foreign() == (others.is_some()),
@@ -417,7 +417,7 @@ mod tests {
         for i in 0..600 {
             let spectra = detector
                 .spectra(&mut fourier, MU, DETECTION_SAMPLES)
-                .expect("it is full");
+                .expect("the window of samples is full");
             election.as_pulser(
                 Time::ZERO + Duration::from_millis(i * 100),
                 &spectra,
@@ -436,7 +436,7 @@ mod tests {
         let changed = (0..tenths).filter_map(|_| {
             let spectra = detector
                 .spectra(&mut fourier, MU, DETECTION_SAMPLES)
-                .expect("it is full");
+                .expect("the window of samples is full");
             election.as_watcher(&spectra, mode, 0.5, 10)
         });
         let changed = changed.collect::<Vec<_>>().first().copied();

@@ -229,7 +229,9 @@ mod tests {
 
     #[test]
     fn the_first_rule_decides_the_weight() {
-        let weights: Weights = "10.1.2.0/24=5;10.1.0.0/16=0.5".parse().expect("rules");
+        let weights: Weights = "10.1.2.0/24=5;10.1.0.0/16=0.5"
+            .parse()
+            .expect("valid rules");
         let of = |local: &str| {
             weights.of(&FlowInfo {
                 local: (address(local), 80).into(),
@@ -245,14 +247,14 @@ mod tests {
     #[test]
     fn flows_are_named_by_their_tags_too() {
         let flow = |tag: &str| FlowInfo {
-            tags: Tags::new([tag.parse::<Tag>().expect("a tag")]).expect("one"),
+            tags: Tags::new([tag.parse::<Tag>().expect("a valid tag")]).expect("one tag fits"),
             ..FlowInfo::default()
         };
-        let tagged: TagPattern = "site=paris;role=batch".parse().expect("tags");
+        let tagged: TagPattern = "site=paris;role=batch".parse().expect("valid tags");
         assert!(tagged.has(&flow("site=paris")) && tagged.has(&flow("role=batch")));
         assert!(!tagged.has(&flow("site=rome")) && !tagged.has(&FlowInfo::default()));
         assert!(TagPattern::default().has(&FlowInfo::default()));
-        let weights: Weights = "site=paris=2;0.0.0.0/0=3".parse().expect("rules");
+        let weights: Weights = "site=paris=2;0.0.0.0/0=3".parse().expect("valid rules");
         assert_eq!(
             (
                 weights.of(&flow("site=paris")),
@@ -276,7 +278,7 @@ mod tests {
 
     #[test]
     fn a_key_has_a_weight_of_its_own() {
-        let weights: Weights = "@web1=4;10.0.0.0/8=3".parse().expect("rules");
+        let weights: Weights = "@web1=4;10.0.0.0/8=3".parse().expect("valid rules");
         assert_eq!(
             (
                 weights.of_key(Some("web1")),

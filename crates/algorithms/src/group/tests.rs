@@ -671,7 +671,7 @@ fn excessive_demands_are_reported_and_capped() {
 #[test]
 fn complaints_are_made_once() {
     let parameters: Parameters = "rate=80mbit,as=1".parse().expect("well-formed");
-    let mut group = super::Group::read(&parameters).expect("its values");
+    let mut group = super::Group::read(&parameters).expect("valid parameters");
     let mut window = super::GroupWindow::new(1);
     window.begin(10.0);
     group.shared = Some(window);

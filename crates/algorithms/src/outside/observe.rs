@@ -336,7 +336,7 @@ mod tests {
         ) {
             let mut observer = Observer::new(&Feature::ALL.map(|(feature, _)| feature), 3);
             for (values, now) in reports {
-                let totals = ProgramTotals::read(&values).expect("as many as it has");
+                let totals = ProgramTotals::read(&values).expect("one value per variable");
                 observer.observe(Time::from_nanos(now), &totals);
                 prop_assert!(observer.values().iter().all(|v| (FEATURE_MIN..=FEATURE_MAX).contains(v)), "{:?}", observer.values());
             }

@@ -41,7 +41,7 @@ fn headers_are_parsed() {
     assert_eq!(names, ["back", "wait"]);
     let program = mine
         .program(&[("wait", "20ms"), ("back", "1/2")])
-        .expect("both are values");
+        .expect("both values are valid");
     assert!(
         program.contains("(const back 1/2) (const wait 20ms) (ccplane.begun false)"),
         "{program}"
@@ -167,7 +167,7 @@ proptest! {
         // Every byte after the header is found again at its new position.
         if at > mine.header.end as usize {
             let moved = (0..woven.text.len()).find(|to| woven.back(Span::new(*to, to + 1)) == Span::new(at, at + 1));
-            let moved = moved.expect("it is there");
+            let moved = moved.expect("the byte is in the program");
             prop_assert_eq!(&woven.text[moved..moved + 1], &AIMD_TEXT[at..at + 1]);
         }
     }
