@@ -244,7 +244,7 @@ impl Algorithm for Dx {
             let lost = flow.stamped.is_some() || decisions > 0;
             if lost && !stamped && self.delay != Delay::Rtt {
                 tracing::info!(
-                    "dx: the peer sends no time stamps, so queueing delay is measured from the RTT"
+                    "dx: no time stamps from the peer, or no longer; measuring queueing delay by the RTT"
                 );
             }
             if lost || stamped {

@@ -414,10 +414,7 @@ impl<'r> Openers<'r> {
     fn places(&self, from: NodeId, to: NodeId) -> Result<(NamespaceHost, NamespaceHost), Error> {
         let (here, there) = (place(self.plan, from)?, place(self.plan, to)?);
         if !here.reaches(there) {
-            let what = format!(
-                "{} and {} are on the same side of it",
-                here.address, there.address
-            );
+            let what = format!("{} cannot reach {} over it", here.address, there.address);
             return Err(Error::traffic(
                 "send across the bottleneck",
                 "choose a sender and a receiver on different sides",
