@@ -241,7 +241,7 @@ impl RunRecord {
         if false_receipts > 0 {
             complaints.push(format!(
                 "{false_receipts} flows were aborted because their receiver acknowledged data \
-                 that it had not received"
+                 that it did not receive"
             ));
         }
         complaints
