@@ -197,7 +197,7 @@ class Wrong(unittest.TestCase):
     def test_what_a_scenario_cannot_mean_has_place_and_fix(self) -> None:
         with self.assertRaisesRegex(ccplane.Error, "did you mean"):
             ccplane.run(LINK | {"topology": {"dumbbell": {"rate": "48mbit", "rtl": "20ms"}}})
-        with self.assertRaisesRegex(ccplane.Error, "there are `01-one-flow`"):
+        with self.assertRaisesRegex(ccplane.Error, "available: `01-one-flow`"):
             ccplane.run("01-dumbbel")
         with self.assertRaisesRegex(ValueError, "no seeds"):
             ccplane.run(LINK, seeds=range(5, 1))

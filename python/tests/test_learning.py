@@ -144,11 +144,11 @@ class Single(Needing):
     def test_what_cannot_be_is_told(self) -> None:
         for settings, says in [
             ({"step": "5"}, "step is `5`"),
-            ({"observe": ["rtt"]}, "no feature `rtt`; there are rtt_ratio"),
+            ({"observe": ["rtt"]}, "no feature `rtt`; available: rtt_ratio"),
             ({"randomise": {"loss": (0, 1)}}, "without a %"),
             ({"observe": "loss"}, "write \\['loss'\\]"),
             ({"observe": []}, "at least one feature"),
-            ({"act": "window"}, "no kind of action; there are cwnd_factor"),
+            ({"act": "window"}, "unknown kind of action `window`; available: cwnd_factor"),
             ({"reward": "speed"}, "no reward 'speed'; there are power, aurora"),
             ({"randomise": {"delay": ("1ms", "2ms")}}, "no 'delay'; it has rate"),
             ({"randomise": {"rate": ("20mbit", "10mbit")}}, "from small to large"),

@@ -420,8 +420,8 @@ mod tests {
     fn without_urgent_reports_a_loss_waits() {
         let law = super::AgentOnly::new(crate::Reno, crate::Reporting::Every(RTT))
             .without_urgent_reports();
-        let mut script =
-            Script::of(ccplane_agent::box_algorithm(law)).expect("the datapath can do everything");
+        let mut script = Script::of(ccplane_agent::box_algorithm(law))
+            .expect("the datapath has all capabilities");
         let asked = script.ack(ACK_INTERVAL, |s| {
             (s.in_recovery, s.lost_pkts_sample) = (1, 1)
         });
@@ -481,7 +481,7 @@ mod tests {
     /// The transport resets the window after an idle period or at an operator's limit. The agent
     /// continues from that window.
     #[test]
-    fn a_window_that_the_transport_lowered_is_adopted() {
+    fn windows_lowered_by_the_transport_are_adopted() {
         let mut script = steady("");
         script.transport.cwnd = 10_000;
         let _ = script.ack(RTT, |s| s.cwnd_limited = 0);
@@ -509,8 +509,8 @@ mod tests {
     #[test]
     fn a_datapath_without_recovery_is_halved_once_per_window() {
         let few = Capabilities::CWND.with(Capabilities::RTT);
-        let mut script =
-            Script::on(few, "cubic", "split=agent").expect("the datapath can do enough");
+        let mut script = Script::on(few, "cubic", "split=agent")
+            .expect("the datapath has the required capabilities");
         script.transport.cwnd = 100_000;
         for _ in 0..2 {
             let _ = script.ack(RTT, |s| s.bytes_in_flight = 0);

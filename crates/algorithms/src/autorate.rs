@@ -17,25 +17,26 @@ use crate::{AlgorithmDoc, BadParameter, ParameterDoc, Parameters};
 
 pub(crate) const DOC: AlgorithmDoc = AlgorithmDoc {
     name: "autorate",
-    doc: "cake-autorate's law, for comparison: between three given rates, by load and by delay above a baseline",
+    doc: "cake-autorate's control law, for comparison: moves between three given rates by load \
+        and by delay above a baseline",
     parameters: &[
         ParameterDoc {
             name: "min",
             default: "5mbit",
             values: "a rate",
-            doc: "the least rate",
+            doc: "minimum rate",
         },
         ParameterDoc {
             name: "base",
             default: "20mbit",
             values: "a rate",
-            doc: "where it begins, and goes back to while there is little load",
+            doc: "initial rate, to which it returns under low load",
         },
         ParameterDoc {
             name: "max",
             default: "80mbit",
             values: "a rate",
-            doc: "the most rate",
+            doc: "maximum rate",
         },
     ],
 };
@@ -61,7 +62,7 @@ pub(crate) fn make(parameters: &Parameters) -> Result<Box<dyn DynAlgorithm>, Bad
         return Err(BadParameter::value(
             "base",
             text,
-            "`min`, `base` and `max` in this order",
+            "expected `min` <= `base` <= `max`",
         ));
     }
     Ok(box_algorithm(Autorate { least, base, most }))
@@ -373,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn three_delayed_samples_of_six_lower_the_rate_by_how_much_they_are_delayed() {
+    fn three_delayed_samples_of_six_lower_the_rate() {
         // Two are not enough. With the third, the mean of six is still below the threshold, so the
         // rate falls by 1 %.
         assert_eq!(run(&mut flow(4e6), 2, 0.05, 0.0), 4e6);
@@ -387,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn load_without_delay_raises_it_once_for_each_measurement() {
+    fn load_without_delay_raises_the_rate_once_per_measurement() {
         // Two seconds are ten measurements.
         let rate = run(&mut flow(1e6), 40, 0.0, 1e9);
         let times = (rate / 1e6).ln_by(ADJUST_UP_LOAD_HIGH_MAX);
@@ -405,7 +406,7 @@ mod tests {
     }
 
     #[test]
-    fn without_load_it_goes_back_to_its_base() {
+    fn without_load_the_rate_returns_to_base() {
         let (down, up) = (
             run(&mut flow(4e6), 200, 0.0, 0.0),
             run(&mut flow(1e6), 200, 0.0, 0.0),
@@ -427,7 +428,7 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_that_a_gateway_began_is_where_it_goes_on_from() {
+    fn a_limit_set_by_the_gateway_is_the_starting_point() {
         let mut script = Script::new("autorate", "min=8mbit,base=16mbit,max=80mbit");
         let mut tick = |force: Option<u64>| {
             if let Some(force) = force {
@@ -444,7 +445,7 @@ mod tests {
     }
 
     #[test]
-    fn the_delay_of_before_a_silence_is_none_of_it() {
+    fn delays_from_before_a_pause_are_ignored() {
         let mut script = Script::new("autorate", "min=8mbit,base=16mbit,max=80mbit");
         script.transport.rate = 5_000_000;
         let mut run = |ticks: u64, rtt_us: u64, acked: u64| {

@@ -46,7 +46,7 @@ const PROBE_RTT_INTERVAL: ParameterDoc = ParameterDoc {
     name: "probe_rtt_interval",
     default: "10s",
     values: "a duration of at least 1s",
-    doc: "how long the shortest RTT is believed; then the window is cut for 200 ms to measure it anew",
+    doc: "lifetime of the minimum RTT; then the window is cut for 200 ms to measure it again",
 };
 
 /// Parses [`PROBE_RTT_INTERVAL`], µs.
@@ -58,7 +58,8 @@ fn probe_rtt_us(parameters: &Parameters) -> Result<u64, BadParameter> {
             match text.parse::<Duration>() {
                 Ok(interval) if interval >= Duration::from_secs(1) => Ok(BbrInterval(interval)),
                 _ => Err(
-                    "it is a duration of at least 1s, such as 10s; below that the flow would do little but probe",
+                    "expected a duration of at least 1s, such as 10s; below that the flow would \
+                     mostly probe",
                 ),
             }
         }

@@ -38,49 +38,54 @@ use passage::{PassThrough, RESPONSE_SAMPLES};
 
 pub(crate) const DOC: AlgorithmDoc = AlgorithmDoc {
     name: "bundler",
-    doc: "Bundler (EuroSys 2021), for gateways: moves a site's queue to where it can be scheduled, and passes where others fill it",
+    doc: "Bundler (EuroSys 2021), for gateways: moves a site's queue to where it can be \
+        scheduled; passes traffic through while others fill the network's queue",
     parameters: &[
         ParameterDoc {
             name: "law",
             default: "copa",
             values: "copa | basic",
-            doc: "what keeps the network's queue short: the window of Copa's form, or BasicDelay",
+            doc: "control law that keeps the network's queue short: a Copa-like window, or \
+                BasicDelay",
         },
         ParameterDoc {
             name: "pulse",
             default: "auto",
             values: "auto | always | off",
-            doc: "the pulse that finds elastic cross traffic; auto: only while there may be some",
+            doc: "pulses that detect elastic cross traffic; auto: only while there may be some",
         },
         ParameterDoc {
             name: "switching",
             default: "on",
             values: "on | off",
-            doc: "let traffic pass beside elastic cross traffic; off: the mode that it starts in, always",
+            doc: "pass traffic through next to elastic cross traffic; off: always stay in the \
+                initial mode",
         },
         ParameterDoc {
             name: "election",
             default: "on",
             values: "on | off",
-            doc: "of several bundles at one bottleneck one pulses and the others follow it",
+            doc: "of several bundles at one bottleneck, one pulses and the others follow it",
         },
         ParameterDoc {
             name: "start",
             default: "delay",
             values: "delay | passing",
-            doc: "the mode in which a limit begins",
+            doc: "initial mode of a limit",
         },
         ParameterDoc {
             name: "target",
             default: "8.5ms",
             values: "a duration of 1ms to 1s",
-            doc: "the gateway's own queue while traffic passes, in time of the whole link; the pulse needs 8 ms",
+            doc: "target queue in the gateway while traffic passes, in time at the full link \
+                rate; the pulse needs 8 ms",
         },
         ParameterDoc {
             name: "seed",
             default: "0",
             values: "a number",
-            doc: "sets the draws of the election apart, beside the flow's number and what it measures",
+            doc: "seed for the election's random numbers, in addition to the flow's number and \
+                measurements",
         },
     ],
 };

@@ -11,19 +11,20 @@ use crate::{AlgorithmDoc, BadParameter, ParameterDoc, Parameters};
 
 pub(crate) const DOC: AlgorithmDoc = AlgorithmDoc {
     name: "constant",
-    doc: "a constant rate, a constant window, or both, whatever the network says",
+    doc: "a constant rate, a constant window, or both, without congestion control",
     parameters: &[
         ParameterDoc {
             name: "rate",
             default: "off",
             values: "off | a rate such as 50mbit",
-            doc: "the pacing rate; off: the window alone limits",
+            doc: "pacing rate; off: limited only by the window",
         },
         ParameterDoc {
             name: "cwnd",
             default: "auto",
             values: "auto | packets such as 80p | bytes such as 120kB",
-            doc: "the window; auto: twice what the rate carries in a round trip, or without a rate the initial window",
+            doc: "window; auto: twice what the rate carries in a round trip, or the initial \
+                window if there is no rate",
         },
     ],
 };
@@ -66,7 +67,7 @@ impl FromStr for ConstantWindow {
                 .map(ConstantWindow::Packets)
                 .or_else(|| bytes().map(ConstantWindow::Bytes))
                 .ok_or_else(|| {
-                    "it is `auto`, packets such as `80p` or bytes such as `120kB`, above 0"
+                    "expected `auto`, packets such as `80p` or bytes such as `120kB`, above 0"
                         .to_owned()
                 }),
         }
@@ -208,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_decides_who_takes_it() {
+    fn missing_capabilities_reject_constant() {
         let window = Capabilities::CWND;
         assert!(Script::on(window, "constant", "cwnd=10p").is_some());
         assert!(

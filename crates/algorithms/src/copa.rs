@@ -21,13 +21,14 @@ use crate::{AlgorithmDoc, BadParameter, ParameterDoc, Parameters};
 
 pub(crate) const DOC: AlgorithmDoc = AlgorithmDoc {
     name: "copa",
-    doc: "Copa (NSDI 2018): 1/δ packets in the queue, and as Reno where others fill it",
+    doc: "Copa (NSDI 2018): keeps 1/δ packets in the queue, and competes like Reno where others \
+        fill it",
     parameters: &[
         ParameterDoc {
             name: "mode",
             default: "auto",
             values: "auto | default",
-            doc: "auto: competes where others fill the buffer; default: never",
+            doc: "auto: competes where others fill the buffer; default: never competes",
         },
         ParameterDoc {
             name: "delta",
@@ -39,7 +40,8 @@ pub(crate) const DOC: AlgorithmDoc = AlgorithmDoc {
             name: "descent",
             default: "excess",
             values: "excess | velocity",
-            doc: "how the window shrinks: by half of what the flow has too much in the queue, or by the velocity (the paper's form, which swings on long and fast paths)",
+            doc: "how the window shrinks: by half of the flow's excess in the queue, or by the \
+                velocity (as in the paper; oscillates on long, fast paths)",
         },
     ],
 };
@@ -138,7 +140,7 @@ impl FromStr for Delta {
     fn from_str(text: &str) -> Result<Delta, &'static str> {
         match text.parse() {
             Ok(delta) if (0.01..=2.0).contains(&delta) => Ok(Delta(delta)),
-            _ => Err("it is a number from 0.01 to 2"),
+            _ => Err("expected a number from 0.01 to 2"),
         }
     }
 }
@@ -556,8 +558,8 @@ const PROGRAM: &str = "(def
     (:= slow (&& slow up))
     (:= burst (if Flow.in_recovery burst (max (* Flow.mss Ack.packets_acked) (diff burst (/ burst 64)))))
     (:= window (if (> Cwnd (+ extra Flow.mss)) (- Cwnd extra) Cwnd))
-    # What this ACK delivers: the cumulative ACK that ends a repair covers much that was SACKed, and
-    # counted, before.
+    # Data delivered by this ACK. The cumulative ACK that ends a recovery covers data that was
+    # SACKed, and counted, before.
     (:= step (min (+ Ack.bytes_acked Ack.bytes_misordered) (* Flow.mss (+ Ack.packets_acked Ack.packets_misordered))))
     (if (! slow)
         (do (:= credit (+ credit (* step (if (&& by_excess (! up))
@@ -567,7 +569,7 @@ const PROGRAM: &str = "(def
             (:= credit (diff credit (* step window)))))
     (if (! up)
         (:= window (max (diff window step) (* 2 Flow.mss)))
-        # Paced at its window, the flow does not fill Cwnd: half of the window in flight counts as
+        # A flow paced at its window does not fill Cwnd, so half of the window in flight counts as
         # used.
         (if (|| Flow.cwnd_limited
                 (&& (> extra 0) (> (* 2 (+ Flow.bytes_in_flight Ack.bytes_acked)) window)))

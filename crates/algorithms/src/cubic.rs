@@ -20,19 +20,22 @@ pub(crate) const DOC: AlgorithmDoc = AlgorithmDoc {
             name: "hystart",
             default: "linux",
             values: "linux | rfc9406 | off",
-            doc: "how slow start ends before the first loss: Linux' HyStart, HyStart++, or not at all",
+            doc: "how slow start ends before the first loss: Linux' HyStart, HyStart++, or only \
+                at a loss",
         },
         ParameterDoc {
             name: "friendly",
             default: "linux",
             values: "linux | rfc9438",
-            doc: "how the Reno-friendly window goes on from the window before the loss: as before it, or by a whole segment an RTT (RFC 9438, 4.3)",
+            doc: "growth of the Reno-friendly window beyond the window before the loss: as \
+                before, or a whole segment per RTT (RFC 9438, 4.3)",
         },
         ParameterDoc {
             name: "fast_convergence",
             default: "true",
             values: "true | false",
-            doc: "give way to new flows by remembering less than the window at a loss that comes early (RFC 9438, 4.7)",
+            doc: "yield to new flows: remember less than the window if a loss comes early (RFC \
+                9438, 4.7)",
         },
     ],
 };

@@ -15,7 +15,8 @@ use crate::{
 
 pub(crate) const DOC: AlgorithmDoc = AlgorithmDoc {
     name: "dctcp",
-    doc: "DCTCP (RFC 8257): the window falls in proportion to the packets that ECN marked; for datacentres only",
+    doc: "DCTCP (RFC 8257): reduces the window in proportion to ECN-marked packets; for \
+        datacentres only",
     parameters: &[
         WindowOptions::REPORT,
         WindowOptions::SLOW_START,
@@ -23,7 +24,8 @@ pub(crate) const DOC: AlgorithmDoc = AlgorithmDoc {
             name: "gain",
             default: "1/16",
             values: "1/N, N from 2 to 1024",
-            doc: "g, the weight of a window's fraction of marks in α (RFC 8257, 4.2): more follows the marks faster and swings more",
+            doc: "g, the weight of a window's fraction of marks in α (RFC 8257, 4.2): a larger g \
+                reacts faster and oscillates more",
         },
     ],
 };
@@ -57,7 +59,7 @@ impl FromStr for Gain {
         windows
             .filter(|n| (2..=1024).contains(n))
             .map(Gain)
-            .ok_or("it is 1/N, N from 2 to 1024, such as 1/16")
+            .ok_or("expected 1/N with N from 2 to 1024, such as 1/16")
     }
 }
 

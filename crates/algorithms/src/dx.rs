@@ -21,37 +21,42 @@ use program::TRAIN_PACKETS;
 
 pub(crate) const DOC: AlgorithmDoc = AlgorithmDoc {
     name: "dx",
-    doc: "DX (ATC 2015): a packet more while no packet waits on its way, otherwise less by what empties the queue",
+    doc: "DX (ATC 2015): adds a packet while no packet queues on the path, otherwise shrinks by \
+        enough to empty the queue",
     parameters: &[
         ParameterDoc {
             name: "delay",
             default: "auto",
             values: "auto | stamps | rtt",
-            doc: "what tells of queues: time stamps of both ends where there are any, else the RTT; only them; only the RTT",
+            doc: "source of the queueing delay: both ends' time stamps if available, otherwise \
+                the RTT; only time stamps; only the RTT",
         },
         ParameterDoc {
             name: "headroom",
             default: "auto",
             values: "auto | a duration such as 12us | a number of packets such as 1.5p",
-            doc: "so much counts as no queue; auto: noise, and the largest of a packet, the hosts' delay and a sixteenth of the path (10 packets at most)",
+            doc: "delay that counts as no queue; auto: noise plus the maximum of a packet, the \
+                hosts' delay and a sixteenth of the path (at most 10 packets)",
         },
         ParameterDoc {
             name: "rate",
             default: "auto",
             values: "auto | a rate such as 10gbit",
-            doc: "of the slowest link, which makes a packet a time; auto: as measured",
+            doc: "rate of the slowest link, which converts packets to time; auto: measured",
         },
         ParameterDoc {
             name: "samples",
             default: "after",
             values: "after | window | freshest",
-            doc: "which packets a decision averages: a window of those sent after the last decision; all since it; the first sent after it",
+            doc: "packets averaged per decision: a window of packets sent after the last \
+                decision; all since then; the first one sent after it",
         },
         ParameterDoc {
             name: "window",
             default: "fractional",
             values: "fractional | floor | ceil",
-            doc: "what becomes of parts of a packet: kept, and paced below one packet; cut off; filled up",
+            doc: "handling of fractional packets: kept, and paced below one packet; rounded down; \
+                rounded up",
         },
     ],
 };
@@ -106,7 +111,8 @@ impl FromStr for Headroom {
             }
             (_, None, Ok(time)) if time <= Duration::from_secs(1) => Ok(Headroom::Time(time)),
             _ => Err(
-                "it is `auto`, a duration of at most 1s, or packets such as `1.5p`, at most 1000p",
+                "expected `auto`, a duration of at most 1s, or packets such as `1.5p`, at most \
+                 1000p",
             ),
         }
     }
@@ -238,7 +244,7 @@ impl Algorithm for Dx {
             let lost = flow.stamped.is_some() || decisions > 0;
             if lost && !stamped && self.delay != Delay::Rtt {
                 tracing::info!(
-                    "dx: no time stamps of the peer, or no more: queues are told from the RTT"
+                    "dx: no time stamps from the peer, or no longer; measuring queueing delay by the RTT"
                 );
             }
             if lost || stamped {

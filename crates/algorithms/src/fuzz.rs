@@ -174,7 +174,7 @@ mod tests {
     use ccplane_agent::dice::Dice;
 
     #[test]
-    fn no_report_whatever_it_says_makes_an_algorithm_overflow() {
+    fn arbitrary_reports_do_not_overflow_algorithms() {
         let mut failed = Vec::new();
         for algorithm in 0..crate::names().len() as u8 {
             let outcome = std::panic::catch_unwind(|| {

@@ -35,43 +35,46 @@ use crate::{AlgorithmDoc, BadParameter, ParameterDoc, Parameters, Reporting, Win
 
 pub(crate) const DOC: AlgorithmDoc = AlgorithmDoc {
     name: "group",
-    doc: "flows of several hosts that share one limit, or one fair share, by weight",
+    doc: "flows of several hosts share one limit, or one fair share, by weight",
     parameters: &[
         ParameterDoc {
             name: "as",
             default: "auto",
             values: "auto | off | a whole number from 1 to 64",
-            doc: "as how many Cubic flows the whole group counts; off: each member as one; auto: off with a rate, else 1",
+            doc: "number of Cubic flows that the whole group counts as; off: each member counts \
+                as one; auto: off with a rate, otherwise 1",
         },
         ParameterDoc {
             name: "rate",
             default: "off",
             values: "off | a rate such as 1gbit",
-            doc: "most that all members send together, payload",
+            doc: "maximum payload rate of all members together",
         },
         ParameterDoc {
             name: "prefix",
             default: "any",
-            values: "any | prefixes such as 10.1.0.0/16 with `;` between them",
-            doc: "senders that are members; others are Cubic flows of their own",
+            values: "any | prefixes such as 10.1.0.0/16, separated by `;`",
+            doc: "senders that are members; others run as independent Cubic flows",
         },
         ParameterDoc {
             name: "to",
             default: "any",
-            values: "any | prefixes such as 10.9.0.0/16 with `;` between them",
+            values: "any | prefixes such as 10.9.0.0/16, separated by `;`",
             doc: "receivers whose flows are members",
         },
         ParameterDoc {
             name: "tag",
             default: "any",
-            values: "any | tags such as site=paris with `;` between them",
-            doc: "members are flows with one of these tags, which `attach --tag` gives",
+            values: "any | tags such as site=paris, separated by `;`",
+            doc: "members are flows with one of these tags, which `attach --tag` sets",
         },
         ParameterDoc {
             name: "weights",
             default: "equal",
-            values: "equal | rules such as 10.1.0.0/16=3, site=paris=3 or @web1=3 with `;` between them",
-            doc: "weight of a member within its TLS key, and of a key by its name (@); the first rule decides, else 1",
+            values: "equal | rules such as 10.1.0.0/16=3, site=paris=3 or @web1=3, separated by \
+                `;`",
+            doc: "weight of a member within its TLS key, and of a key by its name (@); the first \
+                matching rule applies, otherwise 1",
         },
         ParameterDoc {
             default: "auto",
@@ -162,13 +165,15 @@ pub struct Group {
 #[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
 enum GroupFull {
     #[error(
-        "{members} members of at least {MEMBER_WINDOW_SEGMENTS_MIN} segments each are more than the group's window of {window:.0} segments: the group takes more \
-         than its share; let it have fewer members, or count as more flows (`as`)"
+        "{members} members of at least {MEMBER_WINDOW_SEGMENTS_MIN} segments each exceed the \
+         group's window of {window:.0} segments, so the group takes more than its share; reduce \
+         the number of members, or let the group count as more flows (`as`)"
     )]
     Window { members: usize, window: f64 },
     #[error(
-        "{members} members of at least {MEMBER_RATE_BYTES_PER_SECOND_MIN} bytes/s each are more than the group's limit of {limit}: they get less, and will time out; let it have \
-         fewer members, or raise `rate`"
+        "{members} members of at least {MEMBER_RATE_BYTES_PER_SECOND_MIN} bytes/s each exceed the \
+         group's limit of {limit}, so they get less and will time out; reduce the number of \
+         members, or raise `rate`"
     )]
     Rate { members: usize, limit: Rate },
 }
@@ -183,7 +188,7 @@ impl Group {
                 Ok(flows) if (1..=FLOWS_MAX).contains(&flows) => Some(flows),
                 _ => {
                     let expected =
-                        format!("it is `auto`, `off` or a whole number from 1 to {FLOWS_MAX}");
+                        format!("expected `auto`, `off` or a whole number from 1 to {FLOWS_MAX}");
                     return Err(BadParameter::value("as", number, expected));
                 }
             },

@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_minimum_is_kept_for_nine_to_ten_parts() {
+    fn a_minimum_lasts_nine_to_ten_parts() {
         let at = |seconds: u64| Time::from_micros(seconds * 1_000_000);
         let mut least = WindowedMin::over(Duration::from_secs(600));
         assert_eq!(least.update(at(0), INFINITY), None);

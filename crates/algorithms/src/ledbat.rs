@@ -17,7 +17,8 @@ use crate::{AlgorithmDoc, BadParameter, ParameterDoc, Parameters};
 
 pub(crate) const DOC: AlgorithmDoc = AlgorithmDoc {
     name: "ledbat++",
-    doc: "LEDBAT++ (draft-irtf-iccrg-ledbat-plus-plus): background traffic that yields to all other",
+    doc: "LEDBAT++ (draft-irtf-iccrg-ledbat-plus-plus): background traffic that yields to all \
+        other traffic",
     parameters: &[ParameterDoc {
         name: "target",
         default: "60ms",
@@ -32,7 +33,7 @@ pub(crate) fn make(parameters: &Parameters) -> Result<Box<dyn DynAlgorithm>, Bad
         return Err(BadParameter::value(
             "target",
             target.to_string(),
-            "it is at least 1us",
+            "must be at least 1us",
         ));
     }
     Ok(box_algorithm(LedbatPlusPlus { target }))

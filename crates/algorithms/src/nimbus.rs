@@ -36,19 +36,21 @@ use competitive::Competitor;
 
 pub(crate) const DOC: AlgorithmDoc = AlgorithmDoc {
     name: "nimbus",
-    doc: "Nimbus (SIGCOMM 2022): short queues, and Cubic where pulses show that others answer to the queue",
+    doc: "Nimbus (SIGCOMM 2022): delay control, and Cubic while pulses detect elastic cross \
+        traffic",
     parameters: &[
         ParameterDoc {
             name: "delay",
             default: "basic",
             values: "basic | copa",
-            doc: "the law that keeps the queue short: BasicDelay, or the reference's window of Copa's form",
+            doc: "control law that keeps the queue short: BasicDelay, or the reference's \
+                Copa-like window",
         },
         ParameterDoc {
             name: "competitive",
             default: "cubic",
             values: "cubic | off",
-            doc: "the law beside elastic cross traffic; `off` controls delay always",
+            doc: "control law next to elastic cross traffic; `off`: always controls delay",
         },
     ],
 };

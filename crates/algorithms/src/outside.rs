@@ -26,7 +26,7 @@ use crate::AlgorithmDoc;
 /// Registry entry of the algorithm.
 pub const DOC: AlgorithmDoc = AlgorithmDoc {
     name: "outside",
-    doc: "windows and rates come from outside of the agent",
+    doc: "an external program sets the windows and rates",
     parameters: &[],
 };
 
@@ -54,7 +54,10 @@ impl FromStr for StepSize {
             "report" => Ok(StepSize::Report),
             _ => match text.parse::<Duration>() {
                 Ok(every) if every >= Duration::from_millis(1) => Ok(StepSize::Every(every)),
-                _ => Err("it is a time from 1ms on such as `20ms`, `1rtt` or `report`".to_owned()),
+                _ => Err(
+                    "expected a duration of at least 1ms such as `20ms`, or `1rtt` or `report`"
+                        .to_owned(),
+                ),
             },
         }
     }
@@ -243,7 +246,8 @@ mod tests {
         let seats = ControlledFlows::default();
         let outside =
             ExternalControl::new(StepSize::Every(Duration::from_millis(10)), seats.clone());
-        let mut script = Script::of(box_algorithm(outside)).expect("it needs what all have");
+        let mut script =
+            Script::of(box_algorithm(outside)).expect("every datapath has the capabilities");
         let began = script.transport.cwnd;
         let mut lost = 0;
         while seats.lock()[0].due.is_none() {

@@ -28,7 +28,7 @@ pub struct ParameterDoc {
 #[non_exhaustive]
 pub enum BadParameter {
     /// Not of the form `name=value`.
-    #[error("`{0}` is not of the form name=value")]
+    #[error("`{0}` does not have the form name=value")]
     Form(String),
     /// Unknown to the algorithm.
     #[error("`{algorithm}` has no parameter `{name}`; it has {}", list(.known))]
@@ -41,7 +41,7 @@ pub enum BadParameter {
         known: Vec<String>,
     },
     /// Invalid value.
-    #[error("`{value}` is no value for `{name}`: {expected}")]
+    #[error("invalid value `{value}` for `{name}`: {expected}")]
     Value {
         /// Name of the parameter.
         name: String,
@@ -132,7 +132,7 @@ impl Parameters {
         let known = words.iter().find(|(word, _)| *word == value);
         known.map(|(_, choice)| *choice).ok_or_else(|| {
             let words: Vec<String> = words.iter().map(|(word, _)| format!("`{word}`")).collect();
-            BadParameter::value(name, value, format!("it is {}", words.join(" or ")))
+            BadParameter::value(name, value, format!("expected {}", words.join(" or ")))
         })
     }
 
@@ -152,7 +152,7 @@ impl Parameters {
             _ => Err(BadParameter::value(
                 name,
                 value,
-                format!("above {least}, at most {most}"),
+                format!("must be above {least} and at most {most}"),
             )),
         }
     }
@@ -167,7 +167,7 @@ impl Parameters {
             _ => Err(BadParameter::value(
                 name,
                 value,
-                "it is `auto` or a duration of 1us at least",
+                "expected `auto` or a duration of at least 1us",
             )),
         }
     }

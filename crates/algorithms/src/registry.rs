@@ -59,7 +59,11 @@ pub struct AlgorithmDoc {
 #[non_exhaustive]
 pub enum UnknownAlgorithm {
     /// Unknown name.
-    #[error("there is no algorithm `{name}`{}; there are {}", closest.as_ref().map(|c| format!(", did you mean `{c}`?")).unwrap_or_default(), .known.join(", "))]
+    #[error(
+        "there is no algorithm `{name}`; {}available: {}",
+        closest.as_ref().map(|c| format!("did you mean `{c}`? ")).unwrap_or_default(),
+        .known.join(", ")
+    )]
     Name {
         /// Name requested.
         name: String,
@@ -190,7 +194,8 @@ impl Registry {
             return match &self.python {
                 Some((_, read)) => read(name, parameters),
                 None => Err(UnknownAlgorithm::Text(format!(
-                    "{name} is a Python file: run the same words behind `python3 -I -m ccplane`, which is ccplane's Python package"
+                    "{name} is a Python file; run the same command as `python3 -I -m ccplane …`, \
+                     with ccplane's Python package"
                 ))),
             };
         }
@@ -286,22 +291,24 @@ mod tests {
     fn a_misspelt_name_is_corrected() {
         assert_eq!(
             error("cubik", ""),
-            "there is no algorithm `cubik`, did you mean `cubic`?; there are reno, cubic"
+            "there is no algorithm `cubik`; did you mean `cubic`? available: reno, cubic"
         );
         assert_eq!(
             error("quic-bbr", ""),
-            "there is no algorithm `quic-bbr`; there are reno, cubic"
+            "there is no algorithm `quic-bbr`; available: reno, cubic"
         );
     }
 
     #[test]
-    fn a_parameter_that_is_not_there_lists_those_that_are() {
+    fn unknown_parameters_list_the_known_ones() {
         assert_eq!(
             error("reno", "hystart=off"),
             "`reno` has no parameter `hystart`; it has report, slow_start, split"
         );
-        assert!(error("cubic", "hystart=on").contains("`on` is no value for `hystart`"));
-        assert!(error("reno", "report=sometimes").contains("`sometimes` is no value for `report`"));
+        assert!(error("cubic", "hystart=on").contains("invalid value `on` for `hystart`"));
+        assert!(
+            error("reno", "report=sometimes").contains("invalid value `sometimes` for `report`")
+        );
         assert_eq!(
             "report".parse::<Parameters>(),
             Err(BadParameter::Form("report".to_owned()))
@@ -309,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn every_default_that_is_documented_is_accepted_as_a_value() {
+    fn documented_defaults_are_valid_values() {
         for doc in Registry::builtin().docs() {
             let all = doc
                 .parameters

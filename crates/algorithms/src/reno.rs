@@ -7,7 +7,7 @@ use crate::{AlgorithmDoc, BadParameter, Exit, Parameters, WindowOptions};
 
 pub(crate) const DOC: AlgorithmDoc = AlgorithmDoc {
     name: "reno",
-    doc: "NewReno (RFC 5681, RFC 6582): one segment an RTT, half the window at a loss",
+    doc: "NewReno (RFC 5681, RFC 6582): adds one segment per RTT, halves the window on loss",
     parameters: &[
         WindowOptions::REPORT,
         WindowOptions::SLOW_START,

@@ -97,9 +97,9 @@ mod tests {
     }
 
     #[test]
-    fn so_does_one_on_a_datapath_that_knows_nothing_of_recoveries() {
+    fn a_reduction_leaves_whole_segments_without_recovery_signals() {
         let few = Capabilities::CWND.with(Capabilities::RTT);
-        let mut script = Script::on(few, "cubic", "").expect("it suffices");
+        let mut script = Script::on(few, "cubic", "").expect("the capabilities suffice");
         script.transport.cwnd = 322_970;
         let _ = script.ack(Duration::from_millis(1), |s| {
             (s.lost_pkts_sample, s.bytes_in_flight) = (1, 100_000)

@@ -25,13 +25,15 @@ use crate::{AlgorithmDoc, BadParameter, ParameterDoc, Parameters};
 
 pub(crate) const DOC: AlgorithmDoc = AlgorithmDoc {
     name: "swift",
-    doc: "Swift (SIGCOMM 2020): holds the RTT at a target that grows as the window shrinks; windows below a packet are paced",
+    doc: "Swift (SIGCOMM 2020): keeps the RTT at a target that grows as the window shrinks; paces \
+        windows below one packet",
     parameters: &[
         ParameterDoc {
             name: "base",
             default: "auto",
             values: "auto | a duration such as 25us",
-            doc: "base target, propagation included (section 3.5); auto: 1.25 times the least RTT of full-sized packets",
+            doc: "base target, including propagation (section 3.5); auto: 1.25 times the minimum \
+                RTT of full-sized packets",
         },
         ParameterDoc {
             name: "hops",
@@ -43,43 +45,44 @@ pub(crate) const DOC: AlgorithmDoc = AlgorithmDoc {
             name: "hop",
             default: "3us",
             values: "a duration",
-            doc: "what a switch adds to the target (the paper's ħ)",
+            doc: "addition to the target per switch (the paper's ħ)",
         },
         ParameterDoc {
             name: "fs_range",
             default: "auto",
             values: "auto | a duration such as 100us",
-            doc: "most that small windows add to the target (flow scaling); auto: 5 times the base target",
+            doc: "maximum that small windows add to the target (flow scaling); auto: 5 times the \
+                base target",
         },
         ParameterDoc {
             name: "fs_min",
             default: "0.1",
             values: "packets, above 0 and below fs_max",
-            doc: "the window at and below which all of fs_range is added",
+            doc: "window at or below which all of fs_range is added",
         },
         ParameterDoc {
             name: "fs_max",
             default: "100",
             values: "a number of packets",
-            doc: "the window from which on nothing is added",
+            doc: "window from which nothing is added",
         },
         ParameterDoc {
             name: "ai",
             default: "1",
-            values: "packets an RTT, above 0 to 64",
+            values: "packets per RTT, above 0 to 64",
             doc: "additive increase",
         },
         ParameterDoc {
             name: "beta",
             default: "0.8",
             values: "above 0 to 1",
-            doc: "multiplicative decrease: the share of the excess delay by which the window falls",
+            doc: "multiplicative decrease: fraction of the excess delay by which the window falls",
         },
         ParameterDoc {
             name: "max_mdf",
             default: "0.5",
             values: "above 0 and below 1",
-            doc: "most by which a decrease shrinks the window; also its answer to a loss",
+            doc: "maximum decrease of the window; also the decrease on loss",
         },
     ],
 };
@@ -268,7 +271,7 @@ impl Swift {
     (:= Report.acked (+ Report.acked Ack.bytes_acked Ack.bytes_misordered))
     (:= Report.lost (+ Report.lost Ack.lost_pkts_sample))
     (:= Report.min_rtt Flow.min_rtt_us)
-    # A run by timer sees the last ACK's sample once more.
+    # A timer run reads the last ACK's sample again.
     (:= sampled (&& (< Flow.rtt_sample_us +infinity) (> (+ Ack.packets_acked Ack.packets_misordered) 0)))
     (:= rtt (if sampled Flow.rtt_sample_us Flow.srtt_us))
     (if sampled (:= Report.rtt (min Report.rtt rtt)))
@@ -521,7 +524,7 @@ mod tests {
     }
 
     #[test]
-    fn switches_and_the_measured_path_raise_it() {
+    fn switches_and_the_measured_path_raise_the_target() {
         let hops = TargetDelay {
             hops: 9.0,
             ..target(Some(25.0), Some(100.0))

@@ -54,7 +54,7 @@ fn every_variant_compiles_within_the_limits() {
 }
 
 #[test]
-fn no_program_of_ours_says_what_nobody_means() {
+fn built_in_programs_have_no_warnings() {
     for doc in Registry::builtin().docs() {
         let mut agent = Agent::new(AgentOptions::default());
         let Ok(algorithm) = Registry::builtin().by_name(doc.name, &Parameters::new()) else {
@@ -148,7 +148,7 @@ fn no_segment_size_ends_a_window_based_algorithm() {
 
 /// A datapath supplies the clock, so it is untrusted.
 #[test]
-fn no_algorithm_waits_for_a_time_after_the_last() {
+fn deadlines_stay_within_the_clock() {
     let before = Time::from_nanos(u64::MAX - 5_000_000);
     for doc in Registry::builtin().docs() {
         tell(
@@ -163,7 +163,7 @@ fn no_algorithm_waits_for_a_time_after_the_last() {
 /// A run without an acknowledgement, whether by timer or because a datapath repeats its state,
 /// takes no RTT sample: the outcome is the same whether or not the previous sample is repeated.
 #[test]
-fn no_sample_counts_twice() {
+fn samples_are_not_counted_twice() {
     let all = everything();
     let without_recovery = Capabilities(all.0 & !Capabilities::RECOVERY.0);
     // BBR's programs have no timers and rely on the datapath to present each sample once.
@@ -205,7 +205,7 @@ fn life(
     repeats: bool,
 ) -> Vec<(u64, u64, u64, Vec<u64>)> {
     let mut script =
-        Script::on(capabilities, name, parameters).expect("it needs what the datapath has");
+        Script::on(capabilities, name, parameters).expect("the datapath has the capabilities");
     let mut life = Vec::new();
     for window in 0..60u64 {
         let mut rtt = 20_000;

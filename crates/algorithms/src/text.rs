@@ -33,7 +33,7 @@ pub(crate) fn make(
         BadParameter::value(
             name,
             value,
-            format!("with it the program does not compile: {why}"),
+            format!("the program does not compile with it: {why}"),
         )
     })?;
     Ok(box_algorithm(StandaloneText {
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_names_the_text_in_its_file() {
+    fn paths_name_program_files() {
         let made = registry().by_name("./mine.ccp", &Parameters::new().with("step", "3"));
         let mine = made.unwrap_or_else(|why| panic!("{why}"));
         assert_eq!(
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_names_the_file() {
+    fn errors_name_the_program_file() {
         assert!(refused("./absent.ccp", "").contains("./absent.ccp"));
         let why = refused("bad.ccp", "");
         assert!(

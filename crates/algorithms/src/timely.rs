@@ -16,31 +16,35 @@ use crate::{AlgorithmDoc, BadParameter, ParameterDoc, Parameters};
 
 pub(crate) const DOC: AlgorithmDoc = AlgorithmDoc {
     name: "timely",
-    doc: "TIMELY (SIGCOMM 2015): a rate that follows the gradient of the RTT, between two thresholds",
+    doc: "TIMELY (SIGCOMM 2015): adjusts the rate by the RTT gradient, between two RTT thresholds",
     parameters: &[
         ParameterDoc {
             name: "law",
             default: "original",
             values: "original | patched",
-            doc: "the paper's, or that of Zhu et al. (CoNEXT 2016), which has one fixed point and so is fair",
+            doc: "the paper's version, or the one of Zhu et al. (CoNEXT 2016), which has a single \
+                fixed point and is therefore fair",
         },
         ParameterDoc {
             name: "t_low",
             default: "auto",
             values: "auto | a duration such as 50us",
-            doc: "below this RTT the rate only grows; auto: 2.5 times the least RTT of full-sized packets",
+            doc: "below this RTT the rate only grows; auto: 2.5 times the minimum RTT of \
+                full-sized packets",
         },
         ParameterDoc {
             name: "t_high",
             default: "auto",
             values: "auto | a duration such as 500us",
-            doc: "above this RTT the rate only falls; auto: 25 times the least RTT of full-sized packets",
+            doc: "above this RTT the rate only falls; auto: 25 times the minimum RTT of \
+                full-sized packets",
         },
         ParameterDoc {
             name: "delta",
             default: "10mbit",
             values: "a rate",
-            doc: "additive increase at each completion; five times that after five without a rise of the RTT",
+            doc: "additive increase per completion; five times as much after five completions \
+                without an RTT increase",
         },
         ParameterDoc {
             name: "beta",
@@ -52,13 +56,13 @@ pub(crate) const DOC: AlgorithmDoc = AlgorithmDoc {
             name: "alpha",
             default: "0.875",
             values: "above 0 to 1",
-            doc: "weight of a new difference of RTTs in their average",
+            doc: "weight of a new RTT difference in the average",
         },
         ParameterDoc {
             name: "segment",
             default: "16KiB",
-            values: "bytes, 1500 at least",
-            doc: "a completion is the acknowledgement of so much, and not more often than once in the least RTT",
+            values: "bytes, at least 1500",
+            doc: "acknowledged bytes per completion; at most one completion per minimum RTT",
         },
     ],
 };
@@ -392,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn between_them_the_gradient_decides() {
+    fn between_the_thresholds_the_gradient_decides() {
         assert_eq!(
             after(TimelyVariant::Original, 120.0, 100.0),
             1e9 + 1.25e6,
@@ -407,7 +411,7 @@ mod tests {
     }
 
     #[test]
-    fn five_calm_completions_make_it_hyperactive() {
+    fn five_calm_completions_start_hyperactive_increase() {
         let (timely, mut flow) = (timely(TimelyVariant::Original), flow(1e9, 100.0));
         let steps: Vec<f64> = (0..6)
             .map(|_| {
@@ -422,7 +426,7 @@ mod tests {
     /// Each rate has one equilibrium RTT: at gradient 0 the weight is 1/2, and an increase of δ/2
     /// balances a decrease by β/2 times the error.
     #[test]
-    fn the_patched_law_rests_at_one_rtt() {
+    fn patched_timely_has_one_fixed_point() {
         // 1.25e6 / 2 = 1e9 · 0.008 / 2 · error, so the error is 0.15625 and the RTT 50 · 1.15625.
         let rests = 50.0 * 1.156_25;
         assert!((after(TimelyVariant::Patched, rests, rests) - 1e9).abs() < 1.0);

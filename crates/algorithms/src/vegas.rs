@@ -14,25 +14,25 @@ use crate::{AlgorithmDoc, BadParameter, ParameterDoc, Parameters};
 
 pub(crate) const DOC: AlgorithmDoc = AlgorithmDoc {
     name: "vegas",
-    doc: "Vegas (Brakmo and Peterson 1995, as Linux has it): 2 to 4 segments in the queue",
+    doc: "Vegas (Brakmo and Peterson 1995, as in Linux): keeps 2 to 4 segments in the queue",
     parameters: &[
         ParameterDoc {
             name: "alpha",
             default: "2",
             values: "segments",
-            doc: "fewer than these in the queue: one segment more",
+            doc: "if fewer are in the queue, the window grows by one segment",
         },
         ParameterDoc {
             name: "beta",
             default: "4",
             values: "segments, at least alpha",
-            doc: "more than these in the queue: one segment less",
+            doc: "if more are in the queue, the window shrinks by one segment",
         },
         ParameterDoc {
             name: "gamma",
             default: "1",
             values: "segments",
-            doc: "more than these in the queue end slow start",
+            doc: "if more are in the queue, slow start ends",
         },
     ],
 };
@@ -44,7 +44,7 @@ pub(crate) fn make(parameters: &Parameters) -> Result<Box<dyn DynAlgorithm>, Bad
         gamma: parameters.read("gamma", GAMMA)?,
     };
     if vegas.beta < vegas.alpha {
-        let expected = format!("it is at least alpha, {}", vegas.alpha);
+        let expected = format!("must be at least alpha, {}", vegas.alpha);
         return Err(BadParameter::value(
             "beta",
             vegas.beta.to_string(),
@@ -184,7 +184,7 @@ fn program() -> String {
     (:= Report.rtt round_rtt)
     (:= Report.rounds (+ Report.rounds 1))
     (report)
-    # (rtt - base) / base of the window is more than gamma segments.
+    # Slow start ends if the window times (rtt - base) / base exceeds gamma segments.
     (if (&& (< Cwnd Ssthresh) (> round_samples {INCONCLUSIVE_SAMPLES_MAX})
             (>= (* Cwnd (diff round_rtt Report.base)) (* (+ gamma 1) Flow.mss Report.base)))
         (do (:= Cwnd (min Cwnd (+ (/ (* Cwnd Report.base) round_rtt) Flow.mss)))
@@ -205,7 +205,8 @@ fn program() -> String {
     (:= Cwnd (max (diff Cwnd Flow.mss) (* 2 Flow.mss)))
     (:= Ssthresh (min Ssthresh Cwnd))
     (fallthrough))
-# One order is for one step. One that came while the flow may not grow is void: the next round says it again.
+# An order applies to one step. An order received while the flow may not grow is dropped: the next
+# round repeats it.
 (when true
     (:= step 0)
     (fallthrough))

@@ -25,12 +25,12 @@ pub use utility::{Losses, Regression, Slope, Utility};
 
 pub(crate) const DOC: AlgorithmDoc = AlgorithmDoc {
     name: "vivace",
-    doc: "PCC Vivace (NSDI 2018): tries rates and follows the gradient of a utility",
+    doc: "PCC Vivace (NSDI 2018): tries rates and follows the gradient of a utility function",
     parameters: &[ParameterDoc {
         name: "utility",
         default: "latency",
         values: "latency | loss",
-        doc: "what costs: a rising delay and losses, or losses alone",
+        doc: "costs in the utility: rising delay and losses, or losses only",
     }],
 };
 

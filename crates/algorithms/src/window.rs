@@ -124,9 +124,9 @@ impl FromStr for Reporting {
             "auto" => Ok(Reporting::AtMost(REPORT_INTERVAL)),
             _ => match text.parse::<Duration>() {
                 Ok(every) if every.as_micros() > 0 => Ok(Reporting::Every(every)),
-                Ok(_) => Err("an interval is at least 1us".to_owned()),
+                Ok(_) => Err("the interval must be at least 1us".to_owned()),
                 Err(_) => {
-                    Err("it is `auto`, `ack`, `rtt`, or an interval such as `10ms`".to_owned())
+                    Err("expected `auto`, `ack`, `rtt` or an interval such as `10ms`".to_owned())
                 }
             },
         }
@@ -154,7 +154,10 @@ impl Split {
             if split == Split::Agent
                 && let Some(given) = parameters.get(name).filter(|given| *given != value)
             {
-                let why = format!("with split=agent the program only measures; remove `{name}`");
+                let why = format!(
+                    "not supported with split=agent, where the program only measures; remove \
+                     `{name}`"
+                );
                 return Err(BadParameter::value(name, given, why));
             }
         }
@@ -176,20 +179,22 @@ impl WindowOptions {
         name: "report",
         default: "rtt",
         values: "auto | ack | rtt | a duration such as 10ms",
-        doc: "when the datapath reports, losses at once in any case; auto: each RTT, but at least every 10 ms; rtt and auto: at most every 1 ms",
+        doc: "report interval of the datapath, which always reports losses immediately; auto: \
+            each RTT, but at least every 10 ms; rtt and auto: at most every 1 ms",
     };
     pub(crate) const SLOW_START: ParameterDoc = ParameterDoc {
         name: "slow_start",
         default: "datapath",
         values: "datapath | agent",
-        doc: "who raises the window in slow start",
+        doc: "side that raises the window in slow start",
     };
 
     pub(crate) const SPLIT: ParameterDoc = ParameterDoc {
         name: "split",
         default: "datapath",
         values: "datapath | agent",
-        doc: "who decides: `agent` leaves only measuring to the datapath, and the agent computes every window",
+        doc: "side that computes windows; `agent`: the datapath only measures, and the agent \
+            computes every window",
     };
 
     /// Reads the parameters, with `report` as that parameter's default.
@@ -412,7 +417,7 @@ fn program(beta: &str, own: &LawProgram, options: WindowOptions, exit: Exit) -> 
     (:= Cwnd (+ Cwnd slow))
     (:= left (diff left (* slow {divisor})))
     (:= Report.counted (+ Report.counted left))
-    # At most one segment for credit that was saved while segments were dearer.
+    # At most one segment for credit saved while a segment cost more.
     (:= Report.credit (+ (min Report.credit segment_every) left))
     (:= steps (/ Report.credit segment_every))
     (:= Cwnd (+ Cwnd (* steps Flow.mss)))

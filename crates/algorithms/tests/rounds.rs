@@ -89,7 +89,7 @@ impl Rounds {
 
     fn call(&mut self, signals: Signals) -> Outcome {
         self.turn();
-        let mut flow = self.datapath.flow(FLOW).expect("it is open");
+        let mut flow = self.datapath.flow(FLOW).expect("the flow is open");
         let outcome = flow.on_ack(&self.transport, &signals);
         assert!(!outcome.fallback, "the agent is alive");
         self.transport.ssthresh = outcome.ssthresh.unwrap_or(self.transport.ssthresh);

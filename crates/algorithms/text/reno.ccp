@@ -1,7 +1,7 @@
 # NewReno entirely in the datapath. Same as the algorithm `reno`, whose growth an agent sets once
 # per round trip.
 (algorithm text_reno
-    (about "NewReno (RFC 5681, RFC 6582): one segment an RTT, half the window at a loss")
+    (about "NewReno (RFC 5681, RFC 6582): adds one segment per RTT, halves the window on loss")
     (needs cwnd rtt recovery)
     (param back 0.5 0.1 0.95))
 

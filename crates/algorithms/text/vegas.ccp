@@ -1,7 +1,7 @@
 # Vegas entirely in the datapath. Same as the algorithm `vegas`, whose agent decides after each
 # round trip whether to add or remove a segment.
 (algorithm text_vegas
-    (about "Vegas (Brakmo and Peterson 1995, as Linux has it): 2 to 4 segments in the queue")
+    (about "Vegas (Brakmo and Peterson 1995, as in Linux): keeps 2 to 4 segments in the queue")
     (needs cwnd rtt recovery)
     (param alpha 2 1 1000)
     (param beta 4 1 1000)

@@ -686,7 +686,7 @@ fn a_changed_program_file_takes_effect_only_if_valid() {
         .expect("text");
     assert!(process.wait().expect("it ends").success(), "{said}");
     assert!(
-        said.contains("is in effect") && said.contains("missing at the end of the text"),
+        said.contains("is in effect") && said.contains("missing at the end of the program"),
         "{said}"
     );
     let _ = fs::remove_file(&file);

@@ -88,7 +88,7 @@ fn a_configuration_is_shown_in_full_or_an_error_with_line_and_fix() {
         (
             "# algorithm = \"bundler\"",
             "algorithm = \"bumbler\"",
-            "there are",
+            "available:",
         ),
         (
             "# algorithm = \"bundler\"",

@@ -134,7 +134,7 @@ fn the_options_of_kernel_runs_do_the_same_in_the_simulator() {
     let page = fs::read_to_string(path.join("report.html")).expect("the page");
     assert!(
         page.contains("reno, cubic against native:cubic")
-            && page.contains("The simulation's audit of itself")
+            && page.contains("Self-check of the simulation")
     );
     assert!(!page.contains("{{"), "a mark was left unfilled");
     // The stored scenario reproduces the same run.

@@ -103,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_counts_from_a_time_on_is_what_the_line_then_had() {
+    fn capacity_after_the_warm_up_is_counted() {
         let [slow, fast] =
             [1_000_000, 4_000_000].map(|rate| LineSpec::Constant(Rate::from_bytes_per_sec(rate)));
         let ms = Duration::from_millis;
@@ -140,7 +140,10 @@ mod tests {
         let steady = capacity_course(ms(100), ms(1_000), |from, to| {
             could_carry(&slow, std::iter::empty(), from, to)
         });
-        assert!(steady.is_empty(), "a line of one rate needs no course");
+        assert!(
+            steady.is_empty(),
+            "a link with a constant rate has no schedule"
+        );
     }
 
     #[test]

@@ -8,9 +8,7 @@ use std::path::PathBuf;
 #[non_exhaustive]
 pub enum Error {
     /// There is no contender.
-    #[error(
-        "nothing to run: name an algorithm with --alg, or one of the kernel's own with --vs native:cubic"
-    )]
+    #[error("nothing to run; give an algorithm with --alg, or a native one with --vs native:cubic")]
     NoContender,
     /// A parameter has an invalid value.
     #[error("{what} is {value}; {fix}")]
@@ -23,7 +21,10 @@ pub enum Error {
         fix: &'static str,
     },
     /// ccplane's transport has no congestion control of this name.
-    #[error("ccplane's transport has no congestion control `{name}`; it has {}{}", .known.join(", "), hint(.near))]
+    #[error(
+        "ccplane's transport has no congestion control `{name}`; available: {}{}",
+        .known.join(", "), hint(.near)
+    )]
     UnknownControl {
         /// Requested name.
         name: String,
@@ -33,7 +34,7 @@ pub enum Error {
         near: Vec<String>,
     },
     /// There is no question of this name.
-    #[error("there is no question `{name}`; there are {}{}", .known.join(", "), hint(.near))]
+    #[error("there is no question `{name}`; available: {}{}", .known.join(", "), hint(.near))]
     UnknownQuestion {
         /// Requested name.
         name: String,
@@ -50,7 +51,8 @@ pub enum Error {
     ScenarioFile(crate::scenario::ReadError),
     /// The datapath does not support parts of the scenario.
     #[error(
-        "{file} cannot run on real packets: {}; leave out what cannot, or run it with --datapath sim", .parts.join("; ")
+        "{file} cannot run on real packets: {}; remove the unsupported parts, or use --datapath sim",
+        .parts.join("; ")
     )]
     NotOnLinux {
         /// Name of the scenario.
@@ -59,7 +61,11 @@ pub enum Error {
         parts: Vec<String>,
     },
     /// The packet log of a run cannot be written.
-    #[error("the packet log {} cannot be written: {why}; is there room, and may you write there (--out)?", .path.display())]
+    #[error(
+        "the packet log {} cannot be written: {why}; check the free space and the permissions, or \
+         choose another folder with --out",
+        .path.display()
+    )]
     PacketLog {
         /// File of the log.
         path: PathBuf,
@@ -68,7 +74,8 @@ pub enum Error {
     },
     /// A simulation stalled or panicked.
     #[error(
-        "{contender}, seed {seed}: {what}; this is a defect, in ccplane or in the algorithm; `{repeat}` repeats it"
+        "{contender}, seed {seed}: {what}; this is a bug in ccplane or in the algorithm; \
+         reproduce it with `{repeat}`"
     )]
     Broken {
         /// Contender of the run.
@@ -98,15 +105,15 @@ pub enum Error {
     Program(#[from] ccplane_agent::AddError),
     /// The agent in another process did not control its flows until the end of the run.
     #[error(
-        "the agent of {name} was gone or silent at the end, and NewReno steered its flows; see why the agent ended, start it \
-         again, and repeat the run"
+        "the agent of {name} was gone or silent at the end, so NewReno controlled its flows; find \
+         out why the agent ended, restart it, and repeat the run"
     )]
     AgentGone {
         /// Name of the algorithm.
         name: String,
     },
     /// A part of an experiment cannot be stored.
-    #[error("cannot write {}: {source}; choose another place with --out", .path.display())]
+    #[error("cannot write {}: {source}; choose another folder with --out", .path.display())]
     Part {
         /// File of the part.
         path: PathBuf,
@@ -115,8 +122,13 @@ pub enum Error {
     },
     /// The result directory contains results of another experiment.
     #[error(
-        "{} holds {}; choose another folder with --out, or write over it with --force", .directory.display(),
-        if .holds.is_empty() { "something that is no experiment of ours".to_owned() } else { format!("the experiment `{}`", .holds) }
+        "{} contains {}; choose another folder with --out, or overwrite it with --force",
+        .directory.display(),
+        if .holds.is_empty() {
+            "files that are not an experiment of ccplane".to_owned()
+        } else {
+            format!("the experiment `{}`", .holds)
+        }
     )]
     Occupied {
         /// The directory.

@@ -14,7 +14,7 @@ use crate::result::{Completion, ContenderResult, RunResult, WorkloadFigures};
 
 /// Error for a file or directory that cannot be written.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot write {path}: {source}; choose another place with --out")]
+#[error("cannot write {path}: {source}; choose another folder with --out")]
 pub struct WriteError {
     path: PathBuf,
     source: io::Error,

@@ -229,17 +229,19 @@ impl RunRecord {
         let failed = sum(|w| w.failed).saturating_sub(false_receipts);
         if silent > 0 {
             complaints.push(format!(
-                "{silent} flows were on NewReno at the end, because the algorithm was silent for too long"
+                "{silent} flows were on NewReno at the end because the algorithm sent nothing for \
+                 too long"
             ));
         }
         if failed > 0 {
             complaints.push(format!(
-                "{failed} flows were given up after too many timeouts"
+                "{failed} flows were aborted after too many timeouts"
             ));
         }
         if false_receipts > 0 {
             complaints.push(format!(
-                "{false_receipts} flows were ended because their receiver acknowledged data that it did not get"
+                "{false_receipts} flows were aborted because their receiver acknowledged data \
+                 that it did not receive"
             ));
         }
         complaints
@@ -574,12 +576,12 @@ mod tests {
         assert_eq!(told.series.delay_ms[39], Some(2.0));
         assert_eq!(
             told.complaints,
-            ["2 flows were on NewReno at the end, because the algorithm was silent for too long"]
+            ["2 flows were on NewReno at the end because the algorithm sent nothing for too long"]
         );
     }
 
     #[test]
-    fn everybody_is_in_the_result() {
+    fn all_workloads_are_in_the_result() {
         let told = mixed().told(Duration::from_millis(100), &[]);
         let names: Vec<String> = told.workloads.iter().map(WorkloadFigures::title).collect();
         assert_eq!(

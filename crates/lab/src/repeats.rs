@@ -106,8 +106,10 @@ pub(crate) fn note(contenders: &[ContenderResult], of: Runs, first: u64) -> Stri
         .collect();
     if alike.len() == contenders.len() {
         return match contenders.iter().all(nothing_random) {
-            true => format!("Nothing in it is random: all {runs} {word} gave the same."),
-            false => format!("All {runs} {word} gave the same figures."),
+            true => {
+                format!("The scenario has no randomness: all {runs} {word} gave the same results.")
+            }
+            false => format!("All {runs} {word} gave the same results."),
         };
     }
     let mut kinds = contenders.iter().filter_map(|c| Some(c.spread?.interval));
@@ -120,21 +122,25 @@ pub(crate) fn note(contenders: &[ContenderResult], of: Runs, first: u64) -> Stri
         }
         MeanInterval::Range | MeanInterval::Same => {
             format!(
-                "Means over {runs} {word}, with both values in brackets: two are too few for an interval."
+                "Means over {runs} {word}, with both values in brackets: two runs are too few for \
+                 an interval."
             )
         }
     };
     let exceptions = match alike.as_slice() {
         [] => String::new(),
-        alike => format!(" All {word} gave the same for {}.", alike.join(", ")),
+        alike => format!(
+            " All {word} gave the same results for {}.",
+            alike.join(", ")
+        ),
     };
     let one = match of {
         Runs::Seeds => "seed",
         Runs::Repeats => "repeat",
     };
     format!(
-        "{how}{exceptions} The distributions are of all {word}; what is drawn over time, and the flows and links, are of {one} \
-         {first}."
+        "{how}{exceptions} The distributions include all {word}; time series, flows and links are \
+         from {one} {first}."
     )
 }
 
@@ -492,7 +498,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_random_says_so() {
+    fn results_without_randomness_say_so() {
         let same = joined(&[(90.0, "a"); 3], Runs::Seeds);
         let spread = same.spread.unwrap();
         assert_eq!(
@@ -500,12 +506,15 @@ mod tests {
             (MeanInterval::Same, 3, 0.0)
         );
         let told = note(std::slice::from_ref(&same), Runs::Seeds, 1);
-        assert_eq!(told, "Nothing in it is random: all 3 seeds gave the same.");
+        assert_eq!(
+            told,
+            "The scenario has no randomness: all 3 seeds gave the same results."
+        );
         // The runs differ although their metrics are equal.
         let lucky = joined(&[(90.0, "a"), (90.0, "b")], Runs::Seeds);
         assert_eq!(
             note(&[lucky], Runs::Seeds, 1),
-            "All 2 seeds gave the same figures."
+            "All 2 seeds gave the same results."
         );
         let random = joined(&[(90.0, "a"), (91.0, "b"), (92.0, "c")], Runs::Seeds);
         let told = note(&[same, random], Runs::Seeds, 1);
@@ -515,7 +524,10 @@ mod tests {
             ),
             "{told}"
         );
-        assert!(told.contains("All seeds gave the same for copa."), "{told}");
+        assert!(
+            told.contains("All seeds gave the same results for copa."),
+            "{told}"
+        );
     }
 
     #[test]
@@ -531,7 +543,7 @@ mod tests {
             spread.high.unwrap().goodput_mbit,
         );
         assert_eq!(ends, (90.0, 94.0));
-        assert!(note(&[two], Runs::Seeds, 1).contains("two are too few for an interval"));
+        assert!(note(&[two], Runs::Seeds, 1).contains("two runs are too few for an interval"));
         let many = joined(&[(90.0, ""), (94.0, ""), (92.0, "")], Runs::Repeats);
         let spread = many.spread.unwrap();
         assert_eq!(spread.interval, MeanInterval::StudentT);
@@ -543,7 +555,7 @@ mod tests {
         let told = note(&[many], Runs::Repeats, 1);
         assert!(
             told.contains("3 repeats with their 95 % confidence intervals")
-                && told.contains("of repeat 1"),
+                && told.contains("from repeat 1"),
             "{told}"
         );
     }

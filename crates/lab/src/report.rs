@@ -23,9 +23,9 @@ use crate::table;
 const DRAWN_FLOWS_MAX: usize = 16;
 
 /// Footer of the page, which lists the result files.
-const FILES_FOOTER: &str = "The figures are in <code>summary.json</code> and <code>host.json</code>, the series in <code>series.csv</code>, \
-                     <code>bins.csv</code> and <code>flows.csv</code>, and what the algorithms heard in <code>reports.csv</code>, next \
-                     to this page.";
+const FILES_FOOTER: &str = "Next to this page, the metrics are in <code>summary.json</code> and \
+    <code>host.json</code>, the time series in <code>series.csv</code>, <code>bins.csv</code> and \
+    <code>flows.csv</code>, and the algorithms' reports in <code>reports.csv</code>.";
 
 /// Returns the page.
 pub fn page(result: &RunResult, provenance: &Provenance) -> String {
@@ -99,8 +99,8 @@ fn workloads(page: &mut Page, result: &RunResult, charts: &Charts<'_>) {
         "Jain\nindex",
     ];
     let about = format!(
-        "What receiving applications read of each workload, in bins of {} ms; of datagrams all that arrived. Thin lines in shades of a \
-         workload's colour are its flows.",
+        "Bytes read by the receiving applications of each workload, in bins of {} ms; for \
+         datagrams, bytes received. Thin lines in shades of a workload's colour are its flows.",
         number(flow_bin_s(&result.setup) * 1e3)
     );
     let table = Table::new(headings, rows).html();
@@ -123,10 +123,10 @@ fn boxes(page: &mut Page, result: &RunResult, charts: &Charts<'_>) {
     };
     let runs = kinds().map(|spread| spread.seeds).max().unwrap_or(0);
     let about = format!(
-        "All {runs} {word}: the box holds the middle half of them, the thick line is the median, whiskers reach to the last run within \
-         1.5 heights of the box, and dots are runs beyond. All of them are in runs.csv."
+        "All {runs} {word}: boxes span the middle half, thick lines are medians, whiskers extend \
+         to the last run within 1.5 box heights, and dots are outliers. All runs are in runs.csv."
     );
-    page.section("From run to run", &(note(&about) + &charts.boxes()));
+    page.section("Variation between runs", &(note(&about) + &charts.boxes()));
     page.section(
         "Goodput and delay",
         &(note(plane::PLANE_CAPTION) + &plane::picture(&charts.spots())),
@@ -149,8 +149,9 @@ fn courses(page: &mut Page, result: &RunResult, charts: &Charts<'_>) {
         page.section(
             "Congestion window",
             &format!(
-                "<p class=\"note\">Each flow's window as its socket had it every {} ms. Guides: what the path holds without a queue (BDP), and \
-                 with the queue full.<span class=\"interactive\"> Drag to zoom, double-click to see all again.</span></p>{}",
+                "<p class=\"note\">Congestion window per flow, sampled every {} ms. Guides: \
+                 capacity of the path without a queue (BDP), and with a full queue.<span \
+                 class=\"interactive\"> Drag to zoom, double-click to reset.</span></p>{}",
                 number(setup.sample_ms),
                 charts.windows()
             ),
@@ -158,40 +159,43 @@ fn courses(page: &mut Page, result: &RunResult, charts: &Charts<'_>) {
         page.section(
             "Round-trip time",
             &(note(
-                "Each flow's smoothed round-trip time as its socket had it. Strokes at the bottom: between two looks it sent again what \
-                 was lost, or learned of marks. Guide: the path without a queue.",
+                "Smoothed round-trip time per flow, from its socket. Strokes at the bottom: the \
+                 flow retransmitted, or received ECN marks, between two samples. Guide: the path \
+                 without a queue.",
             ) + &charts.round_trips()),
         );
     }
     // With several workloads, the goodputs of the flows are drawn there.
     if setup.flows >= 2 && !result.several_workloads() {
         let about = format!(
-            "Bytes that each receiving application read, in bins of {} ms. Guide: an equal share of the link.",
+            "Bytes read by each receiving application, in bins of {} ms. Guide: an equal share of \
+             the link.",
             number(flow_bin_s(setup) * 1e3)
         );
         page.section("Goodput of each flow", &(note(&about) + &charts.goodputs()));
     }
     let about = format!(
-        "What the link delivered, headers included, in bins of {bin} ms; drawn as a moving average over {} bins. {}",
+        "Bytes delivered by the link, including headers, in bins of {bin} ms; drawn as a moving \
+         average over {} bins. {}",
         2 * SMOOTHING_BINS_PER_SIDE + 1,
         match result
             .contenders
             .first()
             .is_some_and(|c| !c.series.capacity_mbit.is_empty())
         {
-            true => "Shaded: what the link could carry.",
+            true => "Shaded: the link's capacity.",
             false => "Guide: the link's rate.",
         }
     );
     page.section("Throughput", &(note(&about) + &charts.throughputs()));
     let about = format!(
-        "Mean time at the bottleneck (waiting and transmission) of the packets that left it in each bin of {bin} ms, from the link's own \
-         log. Guide: a full queue."
+        "Mean time at the bottleneck (queueing and transmission) of the packets that left it in \
+         each bin of {bin} ms, from the link's log. Guide: a full queue."
     );
     page.section("Queueing delay", &(note(&about) + &charts.delays()));
     let about = format!(
-        "Share of the {bin} ms bins (throughput, not smoothed) and of the same bins' mean queueing delay at or below each value; slow \
-         start included."
+        "Cumulative distribution of the {bin} ms bins: throughput (not smoothed) and mean \
+         queueing delay; includes slow start."
     );
     page.section("Distributions", &(note(&about) + &charts.distributions()));
 }
@@ -204,9 +208,10 @@ fn measured(page: &mut Page, result: &RunResult) {
         "emulator"
     };
     page.section(
-        "How it was measured",
+        "Measurement",
         &format!(
-            "<div class=\"columns\"><div><h3>Parameters</h3>{}</div><div><h3>The {who}'s audit of itself</h3>{}</div></div>",
+            "<div class=\"columns\"><div><h3>Parameters</h3>{}</div><div><h3>Self-check of the \
+             {who}</h3>{}</div></div>",
             definitions(&set_up(&result.setup)),
             audit(result)
         ),
@@ -234,7 +239,12 @@ fn title(result: &RunResult) -> String {
 
 fn warnings(result: &RunResult) -> String {
     let complaints: Vec<(&str, &str)> = result.complaints().collect();
-    warning("Read these figures with care:", &complaints, usize::MAX, "")
+    warning(
+        "These results may be unreliable:",
+        &complaints,
+        usize::MAX,
+        "",
+    )
 }
 
 fn table_note(result: &RunResult) -> String {
@@ -256,8 +266,8 @@ fn table_note(result: &RunResult) -> String {
         return String::new();
     }
     format!(
-        "Kolmogorov-Smirnov distance (0 the same, 1 disjoint) between the distributions below: {}. Two runs of native \
-         are not at 0 from each other either.",
+        "Kolmogorov-Smirnov distance (0 identical, 1 disjoint) between the distributions below: \
+         {}. Two native runs differ by more than 0 as well.",
         distances.join("; ")
     )
 }
@@ -319,7 +329,7 @@ fn flows(page: &mut Page, result: &RunResult) {
     let mut out = Table::new(headings, rows).without_empty().html();
     if more || result.setup.flows > DRAWN_FLOWS_MAX {
         out += &note(&format!(
-            "The first {DRAWN_FLOWS_MAX} of each; all are in flows.csv."
+            "The first {DRAWN_FLOWS_MAX} flows of each; all flows are in flows.csv."
         ));
     }
     page.section("Flows", &out);
@@ -328,18 +338,18 @@ fn flows(page: &mut Page, result: &RunResult) {
 /// Returns the parts of the set-up as text.
 pub(crate) fn set_up(s: &Setup) -> Vec<(&'static str, String)> {
     let queue = match s.queue_bytes {
-        Some(bytes) => format!("{}, which is {:.1} kB", s.queue, bytes as f64 / 1e3),
-        None => format!("{}, without limit", s.queue),
+        Some(bytes) => format!("{} ({:.1} kB)", s.queue, bytes as f64 / 1e3),
+        None => format!("{} (unlimited)", s.queue),
     };
     let optional = |name: &'static str, value: Option<String>| value.map(|value| (name, value));
     let flows = match s.flows {
-        0 => "come and go".to_owned(),
+        0 => "varying".to_owned(),
         n => n.to_string(),
     };
     let rows = [
         Some(("datapath", s.datapath.clone())),
         optional("network", s.network.clone()),
-        optional("the link shown", s.link.clone()),
+        optional("observed link", s.link.clone()),
         Some((
             "link",
             format!("{} ({} Mbit/s)", s.rate, number(s.rate_mbit)),
@@ -356,7 +366,7 @@ pub(crate) fn set_up(s: &Setup) -> Vec<(&'static str, String)> {
         Some(("flows", flows)),
         Some((
             "duration",
-            format!("{} s for each contender", number(s.duration_s)),
+            format!("{} s per contender", number(s.duration_s)),
         )),
         Some(("bins", format!("{} ms", number(s.bin_ms)))),
         Some(("flow samples", format!("every {} ms", number(s.sample_ms)))),
@@ -373,8 +383,8 @@ pub(crate) fn set_up(s: &Setup) -> Vec<(&'static str, String)> {
 fn again(result: &RunResult) -> String {
     match &result.digest {
         Some(digest) => format!(
-            "Virtual time: the same scenario and seed give the same figures on every machine, to the last bit. Digest of this \
-             result: <code>{}</code>.",
+            "Virtual time: the same scenario and seed give bit-identical results on every \
+             machine. Digest of this result: <code>{}</code>.",
             escape(digest)
         ),
         None => "Real packets and a real clock: two runs agree in their distributions, not in every packet. The random loss \
@@ -398,8 +408,9 @@ fn completions(page: &mut Page, result: &RunResult, charts: &Charts<'_>) {
         return;
     }
     out += &note(
-        "Flows that ended in time, from their start to their last byte at the receiver. Slowdown: over what the flow would have taken \
-         alone (its bytes at the path's lowest rate, and one round trip).",
+        "Flows that completed before the end of the run, from their start to their last byte at \
+         the receiver. Slowdown: relative to the flow alone on the path (its bytes at the path's \
+         lowest rate, plus one round trip).",
     );
     out += &charts.completions();
     let unfinished =
@@ -417,7 +428,9 @@ fn completions(page: &mut Page, result: &RunResult, charts: &Charts<'_>) {
             .chain(beside)
             .filter(|(_, flows)| *flows > 0)
         {
-            out += &note(&format!("{who}: {flows} flows did not end in time."));
+            out += &note(&format!(
+                "{who}: {flows} flows did not complete before the end of the run."
+            ));
         }
     }
     page.section("Completion times", &out);
@@ -455,15 +468,15 @@ fn one_way(page: &mut Page, result: &RunResult, charts: &Charts<'_>) {
         "stamps, p99\nµs",
         "link, median\nµs",
         "link, p99\nµs",
-        "apart, median\nµs",
-        "apart, p99\nµs",
+        "difference, median\nµs",
+        "difference, p99\nµs",
         "packets",
         "samples at senders",
-        "no room",
+        "not recorded",
         "malformed",
     ];
-    let about = "Queueing delay of each full packet, from the time stamps of both its ends and from the link's own log, each above its \
-                 least. All of them are in stamps.csv.";
+    let about = "Queueing delay of each full packet, from the time stamps of both ends and from \
+        the link's log, each above its minimum. All samples are in stamps.csv.";
     let table = Table::new(headings, rows).html();
     page.section(
         "One-way queueing delay",
@@ -473,17 +486,18 @@ fn one_way(page: &mut Page, result: &RunResult, charts: &Charts<'_>) {
 
 fn bundles(page: &mut Page, result: &RunResult) {
     if let Some(table) = table::of_bundles(result) {
-        let about = "A site's box holds back what leaves it, so that its queue stands there and not in the network: open has no limit, delay \
-                     keeps the network's queue short, passing lets traffic through beside others that fill it. Every look at a bundle \
-                     is in bundles.csv.";
+        let about = "A site's box limits outgoing traffic, so that the queue builds up in the box \
+            and not in the network. Modes: open has no limit, delay keeps the network's queue \
+            short, passing lets traffic through while others fill the network's queue. All \
+            samples of a bundle are in bundles.csv.";
         page.section("Bundles", &(table.html() + &note(about)));
     }
 }
 
 fn second_loops(page: &mut Page, result: &RunResult) {
     if let Some(table) = table::of_second_loops(result) {
-        let about =
-            "RC3: what flows sent from their ends backwards, in classes behind all other traffic.";
+        let about = "RC3: data that flows sent from their ends backwards, in classes of lower \
+            priority than all other traffic.";
         page.section("Second loop", &(table.html() + &note(about)));
     }
 }
@@ -533,15 +547,15 @@ fn audit(result: &RunResult) -> String {
             if let Some(a) = &c.audit.emulator {
                 let _ = write!(
                     text,
-                    ": {} timing, packets left {:.0} µs late in the median, {:.0} µs at the 99th percentile, {:.0} µs at \
-                     worst; {} dropped by the emulator itself",
+                    ": {} timing; packets left {:.0} µs late in the median, {:.0} µs at the 99th \
+                     percentile, {:.0} µs at most; {} dropped by the emulator itself",
                     a.timing, a.lateness_p50_us, a.lateness_p99_us, a.lateness_max_us, a.own_drops
                 );
             }
             if let Some(a) = &c.audit.simulation {
                 let _ = write!(
                     text,
-                    ": packets conserved at every queue; {} packets over a link in {} events",
+                    ": packets conserved at every queue; {} link transmissions in {} events",
                     a.hops, a.events
                 );
             }

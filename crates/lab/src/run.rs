@@ -293,7 +293,7 @@ fn incomplete(error: &Error, done: &[(String, usize)], all: usize) -> String {
     };
     let lacking = done.iter().filter(|(_, runs)| *runs < all);
     let lacking: Vec<String> = lacking
-        .map(|(label, runs)| format!("{label} has {runs} of {all} runs"))
+        .map(|(label, runs)| format!("{label} finished {runs} of {all} runs"))
         .collect();
     match lacking.as_slice() {
         [] => format!("{why}."),

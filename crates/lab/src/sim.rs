@@ -73,7 +73,10 @@ impl PreparedRun for Job<'_> {
                 .downcast_ref::<&str>()
                 .map(|text| (*text).to_owned());
             let text = text.or_else(|| payload.downcast_ref::<String>().cloned());
-            Err(broken(format!("it panicked: {}", text.unwrap_or_default())))
+            Err(broken(format!(
+                "the simulation panicked: {}",
+                text.unwrap_or_default()
+            )))
         })
     }
 }

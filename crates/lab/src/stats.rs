@@ -305,7 +305,7 @@ mod tests {
 
     /// A 95 % interval covers the true value in about 95 of 100 experiments, even for three runs.
     #[test]
-    fn intervals_hold_the_truth_as_often_as_they_say() {
+    fn intervals_have_their_nominal_coverage() {
         let mut random = Pcg64::new(7, 7);
         let mut uniform = || (random.next_u64() >> 11) as f64 / (1u64 << 53) as f64;
         // A sum of twelve uniform deviates is nearly normal.
@@ -345,7 +345,7 @@ mod tests {
 
     /// The jackknife interval of a difference of means, whose standard deviation is known.
     #[test]
-    fn the_jackknife_knows_how_far_means_scatter() {
+    fn the_jackknife_estimates_the_scatter_of_means() {
         let mean = |v: &[f64]| v.iter().sum::<f64>() / v.len() as f64;
         let difference = |a: &[f64], b: &[f64]| Some(mean(a) - mean(b));
         let (ours, native) = ([1.0, 2.0, 3.0, 4.0, 5.0], [0.0, 2.0, 4.0, 6.0]);

@@ -12,48 +12,48 @@ const RUN_COLUMNS: [(&str, &str, &str); 14] = [
     (
         "goodput",
         "Mbit/s",
-        "Bytes that the receiving applications read, all flows together.",
+        "Bytes read by the receiving applications, over all flows.",
     ),
     (
         "share",
         "%",
-        "Of all that the receiving applications read in the run, whoever sent it.",
+        "Share of all bytes read by receiving applications in the run, of any sender.",
     ),
     (
         "link use",
         "%",
-        "What the link delivered of what it could have delivered, headers included.",
+        "Share of the link's capacity that was used, including headers.",
     ),
     (
         "delay",
         "mean ms",
-        "Time in the bottleneck's queue over delivered packets, from the link's own log.",
+        "Mean time of delivered packets in the bottleneck's queue, from the link's log.",
     ),
     ("", "p50", "Median queueing delay."),
     ("", "p95", "95th percentile of the queueing delay."),
     ("", "p99", "99th percentile of the queueing delay."),
-    ("retrans", "segments", "Segments sent again."),
-    ("drops", "packets", "Packets that the full queue dropped."),
+    ("retrans", "segments", "Retransmitted segments."),
+    ("drops", "packets", "Packets dropped by the full queue."),
     (
         "Jain",
         "index",
-        "Jain's fairness index of the flows' goodputs; 1 is equal.",
+        "Jain's fairness index of the flows' goodputs; 1 means equal shares.",
     ),
     (
         "flows",
         "or replies",
-        "Flows that last, and flows or exchanges that ended or began and did not end.",
+        "Long flows, and flows or exchanges that completed or were still running.",
     ),
-    ("reports", "1/s", "Reports that reached the algorithm."),
+    ("reports", "1/s", "Reports received by the algorithm."),
     (
         "agent",
         "CPU %",
-        "CPU of the algorithm's thread, in percent of one CPU.",
+        "CPU time of the algorithm's thread, in percent of one CPU.",
     ),
     (
         "process",
         "CPU %",
-        "CPU of the whole process, emulator and traffic included.",
+        "CPU time of the whole process, including emulator and traffic.",
     ),
 ];
 
@@ -127,12 +127,12 @@ fn heading(result: &RunResult) -> Column {
         MeanInterval::Range => (
             mean,
             "(range of the two)",
-            "In brackets the values of both runs.",
+            "The values of both runs are in brackets.",
         ),
         MeanInterval::Same => (
-            format!("all {runs} {word} alike"),
+            format!("all {runs} {word} identical"),
             "",
-            "Every run gave the same figures.",
+            "All runs gave the same results.",
         ),
     };
     (name.as_str(), unit, meaning).into()
@@ -236,18 +236,23 @@ fn workload_row(w: &WorkloadFigures) -> Vec<String> {
 /// Columns of a table of completion times.
 const COMPLETION_COLUMNS: [(&str, &str, &str); 8] = [
     ("size", "bytes", "Size of the flow."),
-    ("flows", "finished", "Flows that ended in time."),
+    (
+        "flows",
+        "finished",
+        "Flows that completed before the end of the run.",
+    ),
     (
         "time",
         "mean ms",
-        "From the start to the last byte at the receiver.",
+        "Time from the start to the last byte at the receiver.",
     ),
     ("", "p50", "Median time."),
     ("", "p99", "99th percentile of the time."),
     (
         "slowdown",
         "mean",
-        "Time over what the flow would have taken alone: its bytes at the path's lowest rate, and one round trip.",
+        "Completion time relative to the flow alone on the path: its bytes at the path's lowest \
+         rate, plus one round trip.",
     ),
     ("", "p50", "Median slowdown."),
     ("", "p99", "99th percentile of the slowdown."),
@@ -342,11 +347,11 @@ pub fn of_bundles(result: &RunResult) -> Option<Table> {
         "open\n% of time",
         "delay\n% of time",
         "passing\n% of time",
-        "queue in its box\nmean, ms",
+        "queue in the box\nmean, ms",
         "passing\nmean, ms",
         "in the network\nmedian, ms",
         "in the network\np95, ms",
-        "dropped in its box\npackets",
+        "dropped in the box\npackets",
         "lost\npackets",
         "out of order\n%",
     ];
@@ -387,7 +392,7 @@ pub fn of_second_loops(result: &RunResult) -> Option<Table> {
     let rows: Vec<_> = rows.collect();
     let headings = [
         "second loop",
-        "brought\nMB",
+        "delivered\nMB",
         "of goodput\n%",
         "sent\nMB",
         "arrived twice\nsegments",

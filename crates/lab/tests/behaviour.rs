@@ -13,7 +13,7 @@ use ccplane_algorithms::Registry;
 use ccplane_lab::behaviour::{alone, picture, rows};
 
 #[test]
-fn every_algorithm_does_what_it_did() {
+fn algorithms_behave_as_recorded() {
     let registry = Registry::builtin();
     let mut differing = Vec::new();
     for name in registry.names() {
@@ -21,7 +21,7 @@ fn every_algorithm_does_what_it_did() {
         let goodput: f64 = rounds.iter().map(|round| round.goodput_mbit).sum();
         assert!(
             rounds.len() == 750 && goodput > 0.0,
-            "{name} got nothing through"
+            "{name} delivered nothing"
         );
         let page = picture(name, &rounds);
         let kept =

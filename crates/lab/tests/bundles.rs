@@ -20,7 +20,7 @@ fn the_queue_moves_from_the_network_into_the_box() {
     let result = simulate(&text);
     let of = |label: &str| {
         let contender = result.contenders.iter().find(|c| c.label == label);
-        let contender = contender.expect("it ran");
+        let contender = contender.expect("the contender ran");
         assert!(contender.audit.sound, "{:?}", contender.audit);
         let [bundle] = contender.figures.bundles.as_slice() else {
             panic!("{:?}", contender.figures.bundles)
@@ -41,7 +41,7 @@ fn the_queue_moves_from_the_network_into_the_box() {
     assert!(ours.figures.goodput_mbit > 0.97 * native.figures.goodput_mbit);
     // The sendbox schedules its queue, so small transfers do not wait behind large ones.
     let small = |c: &ccplane_lab::result::ContenderResult| {
-        let completions = c.figures.completions.as_ref().expect("messages end");
+        let completions = c.figures.completions.as_ref().expect("messages complete");
         completions
             .classes
             .first()
@@ -69,9 +69,13 @@ fn an_upload_through_a_gateway_does_not_delay_pings() {
             .contenders
             .iter()
             .find(|c| c.label == label)
-            .expect("it ran");
-        let completions = contender.figures.completions.as_ref().expect("pings end");
-        let all = completions.classes.last().expect("the class of all");
+            .expect("the contender ran");
+        let completions = contender
+            .figures
+            .completions
+            .as_ref()
+            .expect("pings complete");
+        let all = completions.classes.last().expect("the class of all sizes");
         (all.p50_ms, contender.figures.goodput_mbit)
     };
     let ((ping, goodput), (ping_without, goodput_without)) = (of("bundler"), of("native:cubic"));
@@ -137,11 +141,11 @@ fn a_high_class_does_not_wait_for_a_low_one() {
             .figures
             .completions
             .as_ref()
-            .expect("messages end");
+            .expect("messages complete");
         completions
             .classes
             .last()
-            .expect("all sizes together")
+            .expect("the class of all sizes")
             .slowdown_p50
     };
     let (none, first, last) = (
@@ -183,7 +187,7 @@ workload = [{ from = "server", to = "client", bulk = { flows = 8 } }]
 "#;
 
 #[test]
-fn a_policer_makes_no_bundle_collapse() {
+fn bundles_do_not_collapse_behind_a_policer() {
     for rate in ["1gbit", "60mbit"] {
         let result = simulate(&POLICED.replace("RATE", rate));
         let goodput = |label: &str| {
@@ -191,7 +195,7 @@ fn a_policer_makes_no_bundle_collapse() {
                 .contenders
                 .iter()
                 .find(|c| c.label == label)
-                .expect("it ran");
+                .expect("the contender ran");
             assert!(contender.audit.sound, "{:?}", contender.audit);
             contender.figures.goodput_mbit
         };

@@ -85,7 +85,7 @@ fn shipped_scenarios_give_the_same_result_as_ever() {
 
 #[test]
 #[ignore = "long: every shipped scenario once more"]
-fn the_number_of_threads_does_not_show_in_a_result() {
+fn results_do_not_depend_on_the_number_of_threads() {
     let found = digests(1);
     assert_eq!(fs::read_to_string(golden()).unwrap_or_default(), found);
 }

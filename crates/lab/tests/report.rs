@@ -154,7 +154,7 @@ fn the_page_has_every_part_and_needs_nothing_else() {
         "The emulator&#39;s audit",
         "data-along=\"time\"",
         "ccplane run --alg reno,cubic --vs native:reno,native:cubic",
-        "droptail:1bdp, which is 240.0 kB",
+        "droptail:1bdp (240.0 kB)",
         "Kolmogorov-Smirnov",
     ] {
         assert!(
@@ -223,7 +223,7 @@ fn lines(page: &str, title: &str) -> Vec<(String, Vec<(f64, f64)>)> {
 }
 
 #[test]
-fn the_pictures_show_what_was_measured() {
+fn charts_show_the_measurements() {
     let page = page(&result(1));
     let near = |(x, y): (f64, f64), at: f64, value: f64| {
         (x - at).abs() < 0.002 && (y - value).abs() < 0.02
@@ -237,7 +237,7 @@ fn the_pictures_show_what_was_measured() {
     // The mean over five bins: 60, 95.2, 95, 94.8 and 96.
     assert!(near(throughput[5], 0.11, 88.2), "{:?}", throughput[5]);
     assert_eq!(lines(&page, "queueing delay, ms")[0].1.len(), 750);
-    let shares = &lines(&page, "bins by throughput, %")[0].1;
+    let shares = &lines(&page, "share of bins by throughput, %")[0].1;
     // The four bins of the start are beyond the left edge but counted.
     assert!(
         shares[0].0 > 90.0 && (shares[0].1 - 0.533).abs() < 0.02,
@@ -282,11 +282,11 @@ fn names_cannot_break_out_of_the_page() {
     let page = page(&result);
     assert!(!page.contains("<script>alert") && !page.contains("<img onerror"));
     assert_eq!(page.matches("</script>").count(), 1);
-    assert!(page.contains("Read these figures with care") && page.contains("{{css}}"));
+    assert!(page.contains("These results may be unreliable") && page.contains("{{css}}"));
 }
 
 #[test]
-fn the_table_names_every_contender_and_leaves_out_what_says_nothing() {
+fn the_table_names_every_contender_and_omits_empty_columns() {
     let table = table::of_run(&result(1)).text();
     assert_eq!(table.lines().count(), 7);
     assert!(
@@ -334,7 +334,7 @@ fn repeated() -> RunResult {
 }
 
 #[test]
-fn repeats_on_real_packets_have_intervals_that_are_called_so() {
+fn repeats_on_real_packets_have_intervals() {
     let result = repeated();
     let text = table::of_run(&result).text();
     assert!(
@@ -354,8 +354,8 @@ fn repeats_on_real_packets_have_intervals_that_are_called_so() {
     assert!(text.contains("91.90 ") && !text.contains("±0.00"), "{text}");
     let page = page(&result);
     for part in [
-        "<h2>From run to run</h2>",
-        "All 5 repeats: the box holds",
+        "<h2>Variation between runs</h2>",
+        "All 5 repeats: boxes span",
         "± 95 %, Student",
         "· 5 repeats ·",
     ] {

@@ -80,7 +80,7 @@ fn a_dumbbell_is_filled_and_its_queue_stays_within_its_limit() {
 }
 
 #[test]
-fn threads_and_repetition_change_nothing() {
+fn results_do_not_depend_on_threads_or_repetition() {
     let scenario = scenario(
         &format!("{DUMBBELL}\n")
             .replace("\"10s\"", "\"2s\"")
@@ -195,7 +195,7 @@ fn a_run_ends_with_its_last_flow() {
 }
 
 #[test]
-fn messages_wait_for_their_connection_and_are_told_with_it() {
+fn messages_wait_for_their_connection() {
     let c = on_the_link(
         "duration = \"100s\"\nuntil = \"flows done\"",
         "[transport]\nrestart_after_idle = false\n[[workload]]\n\
@@ -307,7 +307,7 @@ fn the_transport_does_as_the_scenario_says() {
 }
 
 #[test]
-fn what_is_of_a_higher_band_takes_the_link() {
+fn higher_bands_take_the_link() {
     let shares = |bands: [u8; 3]| {
         let [flow, other, datagrams] = bands;
         let c = on_the_link(
@@ -392,7 +392,7 @@ bulk = {}
 }
 
 #[test]
-fn flows_that_come_and_go_are_told_by_their_completion_times() {
+fn short_flows_are_reported_by_completion_time() {
     let result = simulate(
         r#"
 contenders = ["native:cubic"]
@@ -521,7 +521,7 @@ fn problem(text: &str) -> (usize, String) {
 }
 
 #[test]
-fn names_that_the_network_lacks_are_told_with_their_line() {
+fn unknown_names_are_reported_with_their_line() {
     let with = |from: &str, to: &str| problem(&DUMBBELL.replace(from, to));
     let (line, text) = with("bulk", "from = \"lift1\"\nbulk");
     assert_eq!(
@@ -544,7 +544,7 @@ fn names_that_the_network_lacks_are_told_with_their_line() {
         "rtt = \"20ms\"\npairs = 3\n\n[[workload]]\nto = [\"right1\", \"right3\"]",
     );
     assert!(
-        text.contains("3 senders and 2 receivers make no pairs"),
+        text.contains("cannot pair 3 senders with 2 receivers"),
         "{text}"
     );
     let (line, text) = with("bulk", "from = \"left\"\nbulk");
@@ -581,15 +581,15 @@ bulk = {}
 "#;
 
 #[test]
-fn networks_that_cannot_be_are_refused() {
+fn invalid_networks_are_rejected() {
     let result = simulate(GRAPH);
     assert_eq!(result.setup.link.as_deref(), Some("s->t"));
     let circle = "[routing]\nfixed = [{ at = \"t\", to = \"b\", next = \"s\" }]\n";
     let (line, text) = problem(&GRAPH.replace("[[workload]]", &format!("{circle}[[workload]]")));
-    assert!(line == 25 && text.contains("circle"), "{line}: {text}");
+    assert!(line == 25 && text.contains("form a loop"), "{line}: {text}");
     let (_, text) = problem(&GRAPH.replace("[[link]]\nfrom = \"t\"\nto = \"b\"\n", ""));
     assert!(
-        text.contains("no path leads from `a` to `b`") || text.contains("no link leads"),
+        text.contains("there is no path from `a` to `b`") || text.contains("no link leads"),
         "{text}"
     );
     let (line, text) = problem(
@@ -629,7 +629,7 @@ fn workloads_whose_packets_take_no_time_are_refused_at_reading() {
     ] {
         let (line, text) = problem(&two.replace("bulk", &format!("{hosts}bulk")));
         assert!(
-            text.contains("would take no time") && text.contains("both sides"),
+            text.contains("would arrive instantly") && text.contains("both sides"),
             "{line}: {text}"
         );
         simulate(
@@ -708,7 +708,7 @@ fn a_panic_names_the_seed_and_the_command_that_repeats_it() {
         for part in [
             "mistaken, seed 3",
             "five reports are too many",
-            "`ccplane run test.toml --seeds 3` repeats it",
+            "reproduce it with `ccplane run test.toml --seeds 3`",
         ] {
             assert!(text.contains(part), "no {part} in: {text}");
         }
@@ -716,7 +716,7 @@ fn a_panic_names_the_seed_and_the_command_that_repeats_it() {
 }
 
 #[test]
-fn a_contender_that_fails_costs_the_others_nothing() {
+fn a_failed_contender_does_not_affect_the_others() {
     let registry = Registry::builtin().add(MISTAKEN, |_| Ok(box_algorithm(Mistaken)));
     let scenario = scenario(&DUMBBELL.replace("\"reno\", ", "\"mistaken\", "));
     for threads in [1, 2] {
@@ -735,7 +735,7 @@ fn a_contender_that_fails_costs_the_others_nothing() {
                 .collect();
             assert_eq!(labels, ["native:reno", "native:cubic"]);
             assert!(
-                finished.note.contains("mistaken has 0 of"),
+                finished.note.contains("mistaken finished 0 of"),
                 "{}",
                 finished.note
             );
@@ -759,7 +759,7 @@ fn a_contender_that_fails_costs_the_others_nothing() {
 /// A link that clears the class marking: the sender detects that the second loop's packets arrive
 /// in class 0, and stops it.
 #[test]
-fn a_second_loop_is_told_of_with_the_reason_why_it_stopped() {
+fn second_loops_are_reported_with_the_reason_they_stopped() {
     let text = |strip: &str| {
         format!(
             r#"
@@ -900,7 +900,7 @@ fn a_receiver_that_conceals_losses_is_disconnected_where_it_has_to_prove_receipt
         let complaints = &proved.audit.complaints;
         assert!(
             complaints.len() == 1
-                && complaints[0].contains("acknowledged data that it did not get"),
+                && complaints[0].contains("acknowledged data that it did not receive"),
             "{complaints:?}"
         );
     }

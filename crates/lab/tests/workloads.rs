@@ -83,7 +83,7 @@ fn page(result: &RunResult) -> String {
 }
 
 #[test]
-fn everybody_is_in_the_figures() {
+fn all_workloads_are_in_the_metrics() {
     let result = simulate(MIXED);
     for c in &result.contenders {
         let names: Vec<&str> = c.workloads.iter().map(|w| w.name.as_str()).collect();
@@ -196,7 +196,7 @@ fn everybody_is_in_the_figures() {
 /// A single workload has no rows and no members of its own: the contender's metrics are its
 /// metrics.
 #[test]
-fn a_lone_workload_is_told_as_ever() {
+fn a_single_workload_has_no_table_by_workload() {
     let lone = MIXED
         .split("[[workload]]")
         .take(2)
@@ -238,7 +238,7 @@ fn the_tables_have_a_row_for_everybody() {
 }
 
 #[test]
-fn the_files_have_everybody() {
+fn the_files_contain_all_workloads() {
     let result = simulate(MIXED);
     let out = folder("mixed-workloads");
     files::write(&result, &out, &Provenance::default()).unwrap();
@@ -297,7 +297,7 @@ fn the_files_have_everybody() {
 }
 
 #[test]
-fn the_page_draws_everybody() {
+fn the_page_draws_all_workloads() {
     let result = simulate(MIXED);
     let page = page(&result);
     fs::write(
@@ -395,7 +395,7 @@ fn means_over_seeds_are_of_workloads_too() {
         result.note
     );
     let page = page(&result);
-    assert!(page.contains("<h2>From run to run</h2>") && page.contains("stroke-width: 3"));
+    assert!(page.contains("<h2>Variation between runs</h2>") && page.contains("stroke-width: 3"));
     let out = folder("mixed-seeds");
     files::write_figures(&result, &out).unwrap();
     let runs = fs::read_to_string(out.join("runs.csv")).unwrap();
@@ -416,22 +416,22 @@ bulk = {}
 "#;
 
 #[test]
-fn a_scenario_without_chance_says_so() {
+fn a_scenario_without_randomness_says_so() {
     let result = simulate(&UNLOADED_SCENARIO.replace("duration", "seeds = \"1..5\"\nduration"));
     assert_eq!(
         result.note,
-        "Nothing in it is random: all 5 seeds gave the same."
+        "The scenario has no randomness: all 5 seeds gave the same results."
     );
     let text = table::of_run(&result).text();
     assert!(
-        text.contains("all 5 seeds alike") && !text.contains('±'),
+        text.contains("all 5 seeds identical") && !text.contains('±'),
         "{text}"
     );
     let page = page(&result);
     assert!(
-        page.contains("Nothing in it is random")
+        page.contains("The scenario has no randomness")
             && !page.contains("±0")
-            && !page.contains("From run to run")
+            && !page.contains("Variation between runs")
     );
     assert_eq!(
         result.contenders[0].spread.unwrap().interval,
@@ -470,20 +470,24 @@ fn two_seeds_have_a_range_and_no_interval() {
         "{text}"
     );
     assert!(
-        result.note.contains("two are too few for an interval"),
+        result.note.contains("two runs are too few for an interval"),
         "{}",
         result.note
     );
-    assert!(!page(&result).contains("From run to run"));
+    assert!(!page(&result).contains("Variation between runs"));
 }
 
 /// A completed flow remains for a while to answer late retransmissions. Its program measures
 /// nothing then, and its timers do not run.
 #[test]
-fn a_flow_that_is_through_reports_no_more() {
+fn completed_flows_send_no_reports() {
     let short = "duration = \"4s\"\n[topology.dumbbell]\nrate = \"48mbit\"\nrtt = \"20ms\"\n[[workload]]\nbulk = { flows = 1, bytes = \"100kB\" }";
     let cubic = crate::common::simulate_one("cubic", short);
     // The flow takes 80 ms, and Cubic reports every 10 ms.
-    let reports = cubic.host.reports_per_s.expect("it is steered") * 4.0;
+    let reports = cubic
+        .host
+        .reports_per_s
+        .expect("the algorithm controls flows")
+        * 4.0;
     assert!((1.0..40.0).contains(&reports), "{reports} reports");
 }

@@ -71,7 +71,7 @@ pub struct TextParameter {
 
 /// Error: a value that a parameter cannot have.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{value}` is no value for `{name}`: {expected}")]
+#[error("invalid value `{value}` for `{name}`: {expected}")]
 pub struct BadValue {
     /// Name of the parameter.
     pub name: String,
@@ -112,9 +112,9 @@ impl TextAlgorithm {
                     DiagnosticCode::Value,
                     read.header,
                     what,
-                    "nothing in its program does",
+                    "no statement sets one",
                 )
-                .help("set one, as in (:= Cwnd (+ Cwnd Ack.bytes_acked))"),
+                .help("set one, for example (:= Cwnd (+ Cwnd Ack.bytes_acked))"),
             );
             return Err(problems.into_diagnostics(source));
         }
@@ -295,7 +295,7 @@ impl TextParameter {
             value: value.to_owned(),
             expected,
         };
-        let range = format!("it is between {} and {}", self.least, self.most);
+        let range = format!("must be between {} and {}", self.least, self.most);
         let given = magnitude(value).map_err(|why| bad(format!("{why}; {range}")))?;
         let same = literal::measure(value) == literal::measure(&self.default);
         let inside = [&self.least, &self.most].map(|bound| magnitude(bound));
@@ -314,7 +314,7 @@ fn magnitude(word: &str) -> Result<(u128, u128), &'static str> {
         Some(Ok(Literal::Num(n))) => Ok((n.into(), 1)),
         Some(Ok(Literal::Ratio(Ratio { num, den }))) => Ok((num.into(), den.into())),
         Some(Err(why)) => Err(why.what),
-        Some(Ok(Literal::Bool(_))) | None => Err("it is no number"),
+        Some(Ok(Literal::Bool(_))) | None => Err("not a number"),
     }
 }
 
@@ -351,13 +351,13 @@ fn mask_strings(source: &str, problems: &mut Problems) -> String {
         }
     }
     if let Some(at) = quoted {
-        let what = "a quoted text without its end";
+        let what = "unterminated string";
         problems.push(
             Problem::new(
                 DiagnosticCode::Syntax,
                 Span::new(at, at + 1),
                 what,
-                "it begins here",
+                "starts here",
             )
             .help("close it with \""),
         );
@@ -385,7 +385,7 @@ impl AlgorithmReader<'_, '_> {
             .filter(|at| head(*at).is_some_and(|word| self.forms.text(word) == "algorithm"));
         let Some(header) = header else {
             let first = self.forms.at(0).map_or(Span::new(0, 0), |form| form.span);
-            let what = "a file that is an algorithm begins with its header";
+            let what = "an algorithm file must start with a header";
             let first = Span {
                 end: first.start + u32::from(first.end > first.start),
                 ..first
@@ -401,15 +401,10 @@ impl AlgorithmReader<'_, '_> {
             .next()
             .filter(|at| head(*at).is_some_and(|word| self.forms.text(word) == "def"));
         let Some(def) = def else {
-            let what = "after the header comes the program, which begins with (def …)";
+            let what = "the header must be followed by the program, which starts with (def …)";
             self.problems.push(
-                Problem::new(
-                    DiagnosticCode::Syntax,
-                    span,
-                    what,
-                    "nothing like it follows",
-                )
-                .help("write (def) if it has no variables"),
+                Problem::new(DiagnosticCode::Syntax, span, what, "no (def …) follows")
+                    .help("write (def) if it has no variables"),
             );
             return None;
         };
@@ -431,13 +426,14 @@ impl AlgorithmReader<'_, '_> {
             other => {
                 let at = other.map_or(span, |form| form.span);
                 let help = format!(
-                    "a name has at most {NAME_BYTES_MAX} of a-z, 0-9 and _, as in (algorithm mine …)"
+                    "a name has at most {NAME_BYTES_MAX} characters of a-z, 0-9 and _, as in \
+                     (algorithm mine …)"
                 );
                 self.problems.push(
                     Problem::new(
                         DiagnosticCode::Name,
                         at,
-                        "the algorithm has no name",
+                        "the algorithm has no valid name",
                         "here",
                     )
                     .help(help),
@@ -479,12 +475,12 @@ impl AlgorithmReader<'_, '_> {
                         Some(one) => read.needs = read.needs.with(one),
                         None => {
                             let known: Vec<&str> = Capabilities::words().collect();
-                            let help = format!("there are {}", known.join(", "));
+                            let help = format!("available: {}", known.join(", "));
                             self.problems.push(
                                 Problem::new(
                                     DiagnosticCode::UnknownName,
                                     word.span,
-                                    format!("no datapath has `{name}`"),
+                                    format!("unknown capability `{name}`"),
                                     "unknown",
                                 )
                                 .help(help),
@@ -506,7 +502,7 @@ impl AlgorithmReader<'_, '_> {
                         Problem::new(
                             DiagnosticCode::Value,
                             words[2].span,
-                            format!("the default of `{name}` is none of its values"),
+                            format!("the default of `{name}` is out of range"),
                             "here",
                         )
                         .help(bad.expected),
@@ -516,7 +512,7 @@ impl AlgorithmReader<'_, '_> {
                     self.problems.push(Problem::new(
                         DiagnosticCode::Name,
                         words[1].span,
-                        format!("`{name}` is a parameter already"),
+                        format!("duplicate parameter `{name}`"),
                         "here",
                     ));
                 }
@@ -531,18 +527,19 @@ impl AlgorithmReader<'_, '_> {
                     self.problems.push(Problem::new(
                         DiagnosticCode::Syntax,
                         span,
-                        "one variable and one value",
-                        "more than that",
+                        "expected one variable and one value",
+                        "too many operands",
                     ));
                 }
             }
             _ => {
-                let help = "a header has (about \"…\"), (needs cwnd …), (param NAME DEFAULT LEAST MOST) and (init Cwnd VALUE)";
+                let help = "a header can contain (about \"…\"), (needs cwnd …), (param NAME \
+                    DEFAULT MIN MAX) and (init Cwnd VALUE)";
                 self.problems.push(
                     Problem::new(
                         DiagnosticCode::Syntax,
                         span,
-                        "this is nothing that a header has",
+                        "unknown part of the header",
                         "here",
                     )
                     .help(help),

@@ -69,14 +69,14 @@ impl Checker<'_, '_> {
                     "a second (def …)",
                     "expected (when …)",
                 )
-                .help("a program has one (def …), at its beginning"),
+                .help("a program has one (def …), at the start"),
                 _ => Problem::new(
                     DiagnosticCode::Syntax,
                     first_line(form.span, self.forms),
                     "not a clause",
                     "expected (when condition statement …)",
                 )
-                .help("statements belong into a clause: (when true …) runs at every ACK"),
+                .help("put statements in a clause: (when true …) runs on every ACK"),
             };
             return Err(self.note(problem));
         }
@@ -87,7 +87,7 @@ impl Checker<'_, '_> {
                 "a clause needs a condition and a statement",
                 "incomplete",
             )
-            .help("write (when true (report)), for instance");
+            .help("for example, write (when true (report))");
             return Err(self.note(problem));
         };
         let guard = self.condition(guard);
@@ -165,7 +165,7 @@ impl Checker<'_, '_> {
                         "this value is not used",
                         "expected a statement",
                     )
-                    .help("keep it with (:= name value)")
+                    .help("assign it with (:= name value)")
                 } else {
                     self.unknown_head(head, name, "statement")
                 };
@@ -176,10 +176,12 @@ impl Checker<'_, '_> {
 
     pub fn unknown_head(&self, head: Form, name: &str, what: &str) -> Problem {
         let help = match (nearest(name, FORM_HEADS.split(' ')), name) {
-            (_, "when") => "a clause cannot stand inside another: close the one before it".to_owned(),
+            (_, "when") => "clauses cannot be nested: close the previous clause first".to_owned(),
             (_, "not") => "write (! x)".to_owned(),
             (_, "=" | "set" | "let") => "write (:= name value)".to_owned(),
-            (_, "%" | "mod") => "there is no remainder; (- a (* b (/ a b))) computes it".to_owned(),
+            (_, "%" | "mod") => {
+                "there is no remainder operator; use (- a (* b (/ a b)))".to_owned()
+            }
             (_, "else") => "write (if condition statement statement): the second statement is the else".to_owned(),
             (Some(near), _) => format!("did you mean `{near}`?"),
             (None, _) => {
@@ -191,8 +193,8 @@ impl Checker<'_, '_> {
         Problem::new(
             DiagnosticCode::Syntax,
             head.span,
-            format!("`{name}` is no {what}"),
-            format!("no {what} has this name"),
+            format!("unknown {what} `{name}`"),
+            format!("not a known {what}"),
         )
         .help(help)
     }
@@ -210,7 +212,7 @@ impl Checker<'_, '_> {
             let problem = Problem::new(
                 DiagnosticCode::Syntax,
                 form.span,
-                "this command takes nothing",
+                "this command takes no operands",
                 "too many operands",
             )
             .help(format!("write {text})"));
@@ -228,10 +230,10 @@ impl Checker<'_, '_> {
             let problem = Problem::new(
                 DiagnosticCode::Syntax,
                 form.span,
-                "not an (if …)",
-                "expected a condition, a statement and perhaps an else statement",
+                "malformed (if …)",
+                "expected a condition, a statement and optionally an else statement",
             )
-            .help("several statements make one as (do a b)");
+            .help("use (do a b) for several statements");
             return Err(self.note(problem));
         };
         let cond = self.condition(cond);
@@ -265,7 +267,7 @@ impl Checker<'_, '_> {
             let problem = Problem::new(
                 DiagnosticCode::Syntax,
                 form.span,
-                "not a bind",
+                "malformed bind",
                 "expected a name and one value",
             );
             return Err(self.note(problem.help(help)));
@@ -276,7 +278,7 @@ impl Checker<'_, '_> {
             let problem = Problem::new(
                 DiagnosticCode::Syntax,
                 target.span,
-                "only a name can be set",
+                "only a variable can be set",
                 "expected a name",
             )
             .help("write (:= name value)");
@@ -304,14 +306,14 @@ impl Checker<'_, '_> {
         let number_into_flag = (ty, found) == (Type::Bool, Type::Num)
             && !matches!(self.tree.constant(value), Some(0 | 1));
         if number_into_flag && !settled {
-            let what = format!("`{name}` is true or false, this is a number");
+            let what = format!("`{name}` is a boolean, but this value is a number");
             let problem = Problem::new(
                 DiagnosticCode::Type,
                 value_form.span,
                 what,
-                "expected a truth value",
+                "expected a boolean",
             )
-            .help("compare, as (> x 0), or declare the variable with a number");
+            .help("compare it, as in (> x 0), or initialise the variable with a number");
             return Err(self.note(problem));
         }
         self.tree.stmts.push(Stmt::Bind { dst, value });
@@ -356,7 +358,7 @@ impl Checker<'_, '_> {
                         DiagnosticCode::UnknownName,
                         symbol.name,
                         what,
-                        "a new variable of its own",
+                        "this is a new variable",
                     )
                     .help(format!("did you mean `{near}`?")),
                 );
@@ -366,8 +368,15 @@ impl Checker<'_, '_> {
 }
 
 fn read_only(span: Span, name: &str) -> Problem {
-    Problem::new(DiagnosticCode::ReadOnly, span, format!("`{name}` cannot be set"), "read only").help(
-        "programs set their own variables and Micros, Cwnd, Rate and Ssthresh; signals and constants are only read",
+    Problem::new(
+        DiagnosticCode::ReadOnly,
+        span,
+        format!("`{name}` cannot be set"),
+        "read-only",
+    )
+    .help(
+        "a program can set its own variables and Micros, Cwnd, Rate and Ssthresh; signals and \
+         constants cannot be set",
     )
 }
 
@@ -375,14 +384,14 @@ pub(crate) fn reserved(span: Span, name: &str) -> Problem {
     let help = match name {
         "__shouldReport" => "write (report)",
         "__shouldContinue" => "write (fallthrough)",
-        "__eventFlag" => "the condition of the (when …) decides",
+        "__eventFlag" => "use the condition of the (when …)",
         _ => "names may not begin with __",
     };
     Problem::new(
         DiagnosticCode::Name,
         span,
         format!("`{name}` is reserved"),
-        "not a name for programs",
+        "not usable in programs",
     )
     .help(help)
 }
@@ -411,6 +420,14 @@ pub(crate) fn abbreviate(text: &str) -> &str {
 
 /// Error for a decimal where only a whole number is allowed.
 pub(crate) fn not_whole_number(span: Span) -> Problem {
-    Problem::new(DiagnosticCode::Value, span, "not a whole number", "values are whole numbers")
-        .help("multiply or divide by it, as (* Cwnd 1.25), or give it a unit that makes it whole, as 1.5ms (1500 µs)")
+    Problem::new(
+        DiagnosticCode::Value,
+        span,
+        "not a whole number",
+        "values are whole numbers",
+    )
+    .help(
+        "multiply or divide by it, as in (* Cwnd 1.25), or use a unit in which it is whole, \
+         as in 1.5ms (1500 µs)",
+    )
 }

@@ -68,9 +68,9 @@ impl<'s> DefReader<'_, 's> {
                     if let Some(first) = block.replace(form) {
                         let what = "more than one (Report …) block";
                         self.problems.push(
-                            Problem::new(DiagnosticCode::Syntax, form.span, what, "the second one")
-                                .also(first.span, "the first one")
-                                .help("move its variables into the first"),
+                            Problem::new(DiagnosticCode::Syntax, form.span, what, "second block")
+                                .also(first.span, "first block")
+                                .help("move its variables to the first block"),
                         );
                     }
                     for part in parts {
@@ -103,7 +103,7 @@ impl<'s> DefReader<'_, 's> {
                 );
                 let what = match (vars, consts) {
                     (true, _) => format!(
-                        "more than the {} variables that the datapath takes",
+                        "more than {} variables, the datapath's limit",
                         self.limits.max_vars
                     ),
                     (_, true) => format!("more than {CONSTS_MAX} constants"),
@@ -113,7 +113,7 @@ impl<'s> DefReader<'_, 's> {
                     DiagnosticCode::Limit,
                     form.span,
                     what,
-                    "too many are declared here",
+                    "too many declarations",
                 ));
                 return;
             }
@@ -143,10 +143,10 @@ impl<'s> DefReader<'_, 's> {
                 let problem = Problem::new(
                     DiagnosticCode::Name,
                     name.span,
-                    "`Report.` twice",
+                    "duplicate prefix `Report.`",
                     "remove the prefix",
                 )
-                .help("inside (Report …) a name stands without `Report.`");
+                .help("inside (Report …), names have no prefix `Report.`");
                 return Err(self.problems.push(problem));
             }
             Some("") => {
@@ -211,7 +211,7 @@ impl<'s> DefReader<'_, 's> {
                 DiagnosticCode::Value,
                 span,
                 "not an initial value",
-                "below zero",
+                "negative",
             )
             .help("there are no negative numbers; (diff a b) is a difference that stops at 0");
         }
@@ -219,7 +219,7 @@ impl<'s> DefReader<'_, 's> {
             DiagnosticCode::Syntax,
             span,
             "not a declaration",
-            "expected a name and its initial value",
+            "expected a name and an initial value",
         )
         .help("write (name 0), (volatile name 0) or, for a constant, (const NAME 10ms)")
     }
@@ -251,7 +251,7 @@ impl<'s> DefReader<'_, 's> {
                 "not a name",
                 "expected a name",
             )
-            .help("names are made of A-Z a-z 0-9 . and _")
+            .help("names consist of A-Z a-z 0-9 . and _")
         } else if literal::parse(text).is_some() {
             Problem::new(
                 DiagnosticCode::Name,
@@ -275,7 +275,7 @@ impl<'s> DefReader<'_, 's> {
                 format!("`{text}` is built in"),
                 "cannot be declared",
             )
-            .help("choose another name; what is built in needs no declaration")
+            .help("choose another name; built-in names need no declaration")
         } else {
             return Ok(text);
         };
@@ -304,9 +304,9 @@ impl<'s> DefReader<'_, 's> {
             DiagnosticCode::Name,
             span,
             format!("`{text}` is declared twice"),
-            "again here",
+            "second declaration",
         )
-        .also(first, "first here")
+        .also(first, "first declaration")
         .help("rename or remove one");
         Err(self.problems.push(problem))
     }
@@ -329,9 +329,15 @@ impl<'s> DefReader<'_, 's> {
                 {
                     return *value;
                 }
-                Problem::new(DiagnosticCode::Value, form.span, "not an initial value", "expected a literal").help(
-                    "a variable starts from a number, true, false, +infinity or a (const …) declared before it; \
-                     set anything else with (:= …) in a (when …)",
+                Problem::new(
+                    DiagnosticCode::Value,
+                    form.span,
+                    "not an initial value",
+                    "expected a literal",
+                )
+                .help(
+                    "an initial value is a number, true, false, +infinity or a (const …) declared \
+                     earlier; set anything else with (:= …) in a (when …)",
                 )
             }
         };

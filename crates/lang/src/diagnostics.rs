@@ -37,7 +37,7 @@ pub enum DiagnosticCode {
     UnknownName,
     /// A name may not be declared, or is declared twice.
     Name,
-    /// A truth value is used as a number, or vice versa.
+    /// A boolean is used as a number, or vice versa.
     Type,
     /// An assignment to a name that cannot be written.
     ReadOnly,

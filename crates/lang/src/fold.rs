@@ -14,19 +14,19 @@ pub(crate) struct NoValue {
 
 pub(crate) const DIVISION_BY_ZERO: NoValue = NoValue {
     what: "division by zero",
-    fix: "divide by something that is not 0",
+    fix: "use a divisor other than 0",
 };
 const VALUE_OVERFLOW: NoValue = NoValue {
-    what: "this does not fit 64 bits",
+    what: "this value does not fit in 64 bits",
     fix: "the largest value is 18446744073709551615",
 };
 const NEGATIVE_VALUE: NoValue = NoValue {
-    what: "this is below zero",
+    what: "this value is negative",
     fix: "there are no negative numbers; (diff a b) is a difference that stops at 0",
 };
 const RATIO_PRECISION_LOSS: NoValue = NoValue {
     what: "too many digits for a ratio",
-    fix: "both terms of the reduced ratio must fit 32 bits",
+    fix: "both terms of the reduced ratio must fit in 32 bits",
 };
 
 /// Returns `num / den` as a literal, a whole number if possible.

@@ -108,11 +108,14 @@ fn number(word: &str) -> Result<Literal, BadLiteral> {
 
 fn whole(digits: &str) -> Result<u64, BadLiteral> {
     if !digits.bytes().all(|b| b.is_ascii_digit()) || digits.is_empty() {
-        return Err(bad("not a number", "a ratio is two whole numbers, as 7/8"));
+        return Err(bad(
+            "not a number",
+            "a ratio has two whole numbers, as in 7/8",
+        ));
     }
     digits.parse().map_err(|_| {
         bad(
-            "this number does not fit 64 bits",
+            "this number does not fit in 64 bits",
             "the largest is 18446744073709551615; CCP's +infinity is 4294967295",
         )
     })
@@ -128,7 +131,7 @@ fn ratio(num: u128, den: u128) -> Result<Literal, BadLiteral> {
     Ratio::new(num, den).map(Literal::Ratio).ok_or_else(|| {
         bad(
             "too many digits for a ratio",
-            "keep to 9 significant digits: both terms of the ratio must fit 32 bits",
+            "use at most 9 significant digits: both terms of the ratio must fit in 32 bits",
         )
     })
 }
@@ -136,12 +139,12 @@ fn ratio(num: u128, den: u128) -> Result<Literal, BadLiteral> {
 fn decimal(word: &str) -> Result<Literal, BadLiteral> {
     let (before, after) = word.split_once('.').unwrap_or((word, ""));
     if after.contains('.') {
-        return Err(bad("not a number", "a decimal has one point, as 1.25"));
+        return Err(bad("not a number", "a decimal has one point, as in 1.25"));
     }
     if after.is_empty() {
         return Err(bad(
             "not a number",
-            format!("digits follow the point: {before}.0, or write {before}"),
+            format!("write digits after the point ({before}.0), or write {before}"),
         ));
     }
     let after = after.trim_end_matches('0');
@@ -150,7 +153,7 @@ fn decimal(word: &str) -> Result<Literal, BadLiteral> {
         num = num
             .checked_mul(10)
             .and_then(|n| n.checked_add(u128::from(byte - b'0')))
-            .ok_or_else(|| bad("this number does not fit 64 bits", "use fewer digits"))?;
+            .ok_or_else(|| bad("this number does not fit in 64 bits", "use fewer digits"))?;
     }
     let den = u32::try_from(after.len())
         .ok()
@@ -160,7 +163,7 @@ fn decimal(word: &str) -> Result<Literal, BadLiteral> {
         den.ok_or_else(|| {
             bad(
                 "too many digits for a ratio",
-                "keep to 9 significant digits",
+                "use at most 9 significant digits",
             )
         })?,
     )
@@ -176,7 +179,7 @@ fn with_unit(word: &str, unit: &str) -> Result<u64, BadLiteral> {
     if let Ok(time) = word.parse::<Duration>() {
         if time.as_nanos() % 1_000 != 0 {
             return Err(bad(
-                "times in a program are whole microseconds",
+                "times in a program must be whole microseconds",
                 "round it to µs",
             ));
         }
@@ -187,7 +190,7 @@ fn with_unit(word: &str, unit: &str) -> Result<u64, BadLiteral> {
     }
     if unit.to_ascii_lowercase().ends_with("bps") {
         return Err(bad(
-            "bps is bits per second to most, and bytes per second to tc",
+            "bps is ambiguous: usually bits per second, but bytes per second in tc",
             "write 10mbit for ten megabits per second, 80mbit for ten megabytes",
         ));
     }

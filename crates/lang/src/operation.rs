@@ -16,11 +16,11 @@ pub(crate) enum OperandShape {
     Chain(Op),
     /// Two numbers to a number.
     Pair(Op),
-    /// Two numbers to a truth value.
+    /// Two numbers to a boolean.
     Compare(Op),
-    /// Two values of the same type to a truth value.
+    /// Two values of the same type to a boolean.
     Same(Op),
-    /// Two or more truth values to a truth value.
+    /// Two or more booleans to a boolean.
     Logic(Op),
     Not,
     If,
@@ -65,7 +65,7 @@ impl Checker<'_, '_> {
             return Err(self.note(Problem::new(
                 DiagnosticCode::Syntax,
                 form.span,
-                "`()` is no value",
+                "`()` is not a value",
                 "expected an operator",
             )));
         };
@@ -76,14 +76,14 @@ impl Checker<'_, '_> {
                 ":=" | "bind" => Problem::new(
                     DiagnosticCode::Syntax,
                     form.span,
-                    "a bind is a statement, it has no value",
+                    "a bind is a statement and has no value",
                     "expected a value",
                 )
                 .help("make it a statement of its own before this one"),
                 "report" | "fallthrough" | "reset" | "do" => Problem::new(
                     DiagnosticCode::Syntax,
                     form.span,
-                    format!("({name}) is a statement, it has no value"),
+                    format!("({name}) is a statement and has no value"),
                     "expected a value",
                 )
                 .help("a clause is (when condition statement …)"),
@@ -222,7 +222,7 @@ impl Checker<'_, '_> {
         // Refused here rather than by the length of the program, as all later passes recurse into
         // such a value.
         if self.tree.node(chained).height as usize > INSTRS_MAX {
-            let what = format!("a value of more than {INSTRS_MAX} operations");
+            let what = format!("an expression of more than {INSTRS_MAX} operations");
             return Err(self.note(Problem::new(
                 DiagnosticCode::Limit,
                 form.span,
@@ -255,7 +255,7 @@ impl Checker<'_, '_> {
                 DiagnosticCode::Value,
                 span,
                 why.what,
-                "this is known before the program runs",
+                "detected at compile time",
             )
             .help(why.fix),
         )
@@ -386,11 +386,12 @@ impl Checker<'_, '_> {
 }
 
 fn needs_variable(span: Span, name: &str, example: &str) -> Problem {
-    let what =
-        format!("this `{name}` keeps what a variable held, so it stands directly right of :=");
+    let what = format!(
+        "this `{name}` keeps a variable's old value, so it must be the whole right side of :="
+    );
     let help = match name {
         "ewma" => format!("write {example} and then use x"),
         _ => format!("write {example}, or give it an else: ({name} condition value otherwise)"),
     };
-    Problem::new(DiagnosticCode::Syntax, span, what, "no variable here").help(help)
+    Problem::new(DiagnosticCode::Syntax, span, what, "no variable to keep").help(help)
 }

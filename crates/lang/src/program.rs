@@ -55,8 +55,16 @@ pub(crate) fn build(
             end: span.end.min(span.start + 1),
         };
         problems.push(
-            Problem::new(DiagnosticCode::Syntax, span, "a program begins with (def …)", "expected (def …)")
-                .help("declare its variables first, as (def (Report (volatile acked 0)) (interval 10ms)); (def) declares none"),
+            Problem::new(
+                DiagnosticCode::Syntax,
+                span,
+                "a program must start with (def …)",
+                "expected (def …)",
+            )
+            .help(
+                "declare its variables first, as (def (Report (volatile acked 0)) (interval 10ms)); \
+                 (def) declares none",
+            ),
         );
         return None;
     };
@@ -70,10 +78,10 @@ pub(crate) fn build(
                     start: span.end,
                     end: span.end,
                 },
-                "a program without a clause",
+                "the program has no clause",
                 "expected (when condition statement …)",
             )
-            .help("(when true …) runs at every ACK"),
+            .help("(when true …) runs on every ACK"),
         );
     }
     scope.find_locals(forms);
@@ -112,7 +120,7 @@ pub(crate) fn build(
                 DiagnosticCode::Limit,
                 whole,
                 why.to_string(),
-                "the datapath refuses this program",
+                "the datapath rejects this program",
             ));
             return None;
         }
@@ -177,10 +185,17 @@ fn fits(
         .clauses
         .get(fitting)
         .map_or(Span::new(0, 0), |clause| clause.span);
-    let what = format!("{found} {what}, but the datapath takes {most}");
+    let what = format!("{found} {what}, but the datapath's limit is {most}");
     problems.push(
-        Problem::new(DiagnosticCode::Limit, span, what, "too many from here on").help(
-            "split the work between programs: the agent can change a flow's program at any time",
+        Problem::new(
+            DiagnosticCode::Limit,
+            span,
+            what,
+            "limit exceeded from here on",
+        )
+        .help(
+            "split the work into several programs: the agent can change a flow's program at any \
+             time",
         ),
     );
     false

@@ -51,7 +51,7 @@ impl<'s> Forms<'s> {
                 DiagnosticCode::Limit,
                 Span::new(0, 0),
                 "the program is too long",
-                "at most 1 MiB of text",
+                "the limit is 1 MiB",
             ));
             return forms;
         }
@@ -77,7 +77,7 @@ impl<'s> Forms<'s> {
                 }
                 CharClass::Open => {
                     if open.len() == NESTING_DEPTH_MAX {
-                        let what = format!("nested more than {NESTING_DEPTH_MAX} deep");
+                        let what = format!("nested more than {NESTING_DEPTH_MAX} levels deep");
                         problems.push(
                             Problem::new(
                                 DiagnosticCode::Limit,
@@ -119,10 +119,10 @@ impl<'s> Forms<'s> {
                         Problem::new(
                             DiagnosticCode::Syntax,
                             Span::new(start, end),
-                            "this character means nothing here",
-                            "unexpected",
+                            "unexpected character",
+                            "not valid here",
                         )
-                        .help("names are made of A-Z a-z 0-9 . and _; a comment starts with #"),
+                        .help("names consist of A-Z a-z 0-9 . and _; a comment starts with #"),
                     );
                     continue;
                 }
@@ -139,13 +139,8 @@ impl<'s> Forms<'s> {
 
     #[cold]
     fn surplus(&self, span: Span, problems: &mut Problems) {
-        let problem = Problem::new(
-            DiagnosticCode::Syntax,
-            span,
-            "a `)` without its `(`",
-            "nothing is open here",
-        );
-        problems.push(problem.help("remove it, or look for a `)` too many before it"));
+        let problem = Problem::new(DiagnosticCode::Syntax, span, "unmatched `)`", "no open `(`");
+        problems.push(problem.help("remove it, or look for an extra `)` before it"));
     }
 
     fn close(&mut self, list: u32, end: usize) {
@@ -165,7 +160,7 @@ impl<'s> Forms<'s> {
         if let (Some(&outer), true) = (open.first(), problems.is_empty()) {
             let start = self.list[outer as usize].span.start as usize;
             let missing = open.len();
-            let what = format!("{missing} `)` missing at the end of the text");
+            let what = format!("{missing} `)` missing at the end of the program");
             let mut problem = Problem::new(
                 DiagnosticCode::Syntax,
                 Span::new(start, start + 1),

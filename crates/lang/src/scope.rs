@@ -138,11 +138,11 @@ impl<'s> Scope<'s> {
     /// Error for a local variable beyond the limit.
     pub fn too_many(&self, name: Span) -> Problem {
         let what = format!(
-            "more than the {} variables that the datapath takes",
+            "more than {} variables, the datapath's limit",
             self.max_vars
         );
-        Problem::new(DiagnosticCode::Limit, name, what, "this one is too many")
-            .help("locals count too; use one name again where its old value is no longer needed")
+        Problem::new(DiagnosticCode::Limit, name, what, "exceeds the limit")
+            .help("locals count too; reuse a name whose old value is no longer needed")
     }
 
     /// Gives a local the type of the first value that is assigned to it; returns false if the type

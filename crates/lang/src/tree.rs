@@ -9,7 +9,7 @@ use crate::diagnostics::Span;
 pub enum Type {
     /// Unsigned 64-bit number.
     Num,
-    /// Truth value: 0 or 1.
+    /// Boolean: 0 or 1.
     Bool,
 }
 
@@ -17,7 +17,7 @@ impl Type {
     pub(crate) fn noun(self) -> &'static str {
         match self {
             Type::Num => "a number",
-            Type::Bool => "a truth value",
+            Type::Bool => "a boolean",
         }
     }
 }

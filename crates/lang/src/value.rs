@@ -47,8 +47,8 @@ impl Checker<'_, '_> {
             let problem = Problem::new(
                 DiagnosticCode::Syntax,
                 form.span,
-                "not an (ewma …)",
-                "expected a weight and a value",
+                "`ewma` takes a weight and a value",
+                "wrong number of operands",
             )
             .help("(:= x (ewma 0.875 sample)) keeps 7/8 of the old value");
             return Err(self.note(problem));
@@ -64,10 +64,19 @@ impl Checker<'_, '_> {
             _ => return Ok(self.tree.add(Expr::EwmaVar(weight, value), Type::Num)),
         };
         match ratio {
-            Some(ratio) if ratio.num <= ratio.den => Ok(self.tree.add(Expr::Ewma(ratio, value), Type::Num)),
+            Some(ratio) if ratio.num <= ratio.den => {
+                Ok(self.tree.add(Expr::Ewma(ratio, value), Type::Num))
+            }
             _ => Err(self.note(
-                Problem::new(DiagnosticCode::Value, weight_form.span, "a weight lies between 0 and 1", "more than 1").help(
-                    "a whole weight is tenths of the old value, as in CCP: (ewma 7 x) keeps 7/10; otherwise write 0.875 or 7/8",
+                Problem::new(
+                    DiagnosticCode::Value,
+                    weight_form.span,
+                    "the weight must be between 0 and 1",
+                    "greater than 1",
+                )
+                .help(
+                    "a whole number means tenths of the old value, as in CCP: (ewma 7 x) keeps \
+                     7/10; or write 0.875 or 7/8",
                 ),
             )),
         }
@@ -90,7 +99,7 @@ impl Checker<'_, '_> {
         }
     }
 
-    /// Checks a truth value.
+    /// Checks a boolean.
     pub fn condition(&mut self, index: u32) -> CheckResult<Id> {
         let id = self.value(index)?;
         self.expect(id, Type::Bool, self.forms.get(index))
@@ -110,9 +119,9 @@ impl Checker<'_, '_> {
         let text = abbreviate(self.forms.text(form));
         let fix = match wanted {
             Type::Bool => format!("compare it: (!= {text} 0)"),
-            Type::Num => format!("choose a number by it: (if {text} 1 0)"),
+            Type::Num => format!("convert it to a number: (if {text} 1 0)"),
         };
-        let what = format!("{} is needed here, this is {}", wanted.noun(), ty.noun());
+        let what = format!("expected {}, found {}", wanted.noun(), ty.noun());
         Err(self.note(
             Problem::new(
                 DiagnosticCode::Type,
@@ -142,7 +151,7 @@ impl Checker<'_, '_> {
                 let help = if text == "-" {
                     "there are no negative numbers; (diff a b) is a difference that stops at 0"
                 } else {
-                    "an operator stands first: (+ a b)"
+                    "the operator comes first: (+ a b)"
                 };
                 Err(self.note(
                     Problem::new(

@@ -87,16 +87,16 @@ fn named_as_signals(text: &CompiledText<'_, '_>, def: u32, problems: &mut Proble
             continue;
         };
         let what = format!(
-            "`{}` is a variable of this program here, no signal",
+            "`{}` is a variable of this program, not a signal",
             text.text(name)
         );
         let help = match builtin(text.text(name)) {
             Some(_) => "remove it from (def …) to read the signal".to_owned(),
             None => match nearest(text.text(name), BUILTINS.iter().map(|builtin| builtin.name)) {
                 Some(near) => format!(
-                    "remove it and read `{near}`, if that is meant; else call it something else"
+                    "remove it and read `{near}` if you mean the signal; otherwise rename it"
                 ),
-                None => "call it something else".to_owned(),
+                None => "rename it".to_owned(),
             },
         };
         problems.push(

@@ -24,7 +24,7 @@ fn examples_compile() {
 }
 
 #[test]
-fn the_error_shown_is_the_error_given() {
+fn book_errors_match_the_compiler() {
     let [source] = blocks("ccp-error")[..] else {
         panic!("one example of an error")
     };

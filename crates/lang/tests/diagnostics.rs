@@ -63,7 +63,7 @@ fn one_line_for_a_log() {
 }
 
 #[test]
-fn columns_count_characters_and_lines_begin_at_one() {
+fn columns_count_characters_and_lines_start_at_one() {
     let why = compile(
         "(def (x 0)) # é é\n(when true # é\n  # é\n (:= x y))",
         &ProgramLimits::default(),

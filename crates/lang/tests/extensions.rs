@@ -6,13 +6,13 @@ use ccplane_datapath::{Op, Program as Bytecode, reg};
 use ccplane_lang::{DiagnosticCode, ProgramLimits, compile};
 
 #[test]
-fn names_that_ccp_lacks_may_be_declared_and_then_mean_the_variable() {
+fn names_unknown_to_ccp_can_be_declared() {
     let program = compiled("(def (Ssthresh 7)) (when true (:= Ssthresh 8))");
     assert_eq!(program.code().instrs()[0].dst, reg::VARS);
 }
 
 #[test]
-fn a_local_may_be_read_before_the_line_that_sets_it() {
+fn locals_can_be_read_before_they_are_set() {
     compiled("(def (Report (x 0))) (when true (:= Report.x last) (:= last Cwnd))");
     refused_for(
         "(def (Report (x 0))) (when true (:= Report.x last))",
@@ -127,7 +127,7 @@ fn signals_cannot_be_set() {
 }
 
 #[test]
-fn operators_that_ccp_documents_but_lacks() {
+fn operators_documented_but_missing_in_ccp() {
     assert_eq!(
         ops(&compiled("(def (x 0)) (when (>= x 1) (reset))")),
         [Op::Ge, Op::Move]
@@ -284,7 +284,7 @@ fn units_make_numbers_whole() {
     refused_for(
         "(def (x 12mbps)) (when true (report))",
         DiagnosticCode::Value,
-        "bits per second to most",
+        "usually bits per second",
     );
     refused_for(
         "(def (x 2m)) (when true (report))",
@@ -307,7 +307,7 @@ fn constants_are_computed_and_named() {
     refused_for(
         "(def (x 0)) (when true (:= x (- 1 2)))",
         DiagnosticCode::Value,
-        "below zero",
+        "this value is negative",
     );
     refused_for(
         "(def (x 0)) (when true (:= x (/ x 0)))",
@@ -337,12 +337,12 @@ fn limits_of_the_datapath_are_named() {
     assert!(fails("(def (a 0) (b 0)) (when true (:= c a) (:= b c))").contains("2 variables"));
     assert!(
         fails("(def) (when true (report)) (when true (report))")
-            .contains("2 clauses, but the datapath takes 1")
+            .contains("2 clauses, but the datapath's limit is 1")
     );
 }
 
 #[test]
-fn what_is_checked_here_passes_the_datapath_s_own_check() {
+fn compiled_programs_pass_the_datapaths_check() {
     let program = compiled(
         "(def (x 0)) (when (>= Micros x) (if (> x 1) (report) (:= x (if (> Cwnd x) 1 2))))",
     );

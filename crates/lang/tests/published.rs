@@ -46,14 +46,14 @@ fn names_of_a_program() {
 }
 
 #[test]
-fn a_report_and_a_control_variable_may_share_a_name() {
+fn report_and_control_variables_can_share_a_name() {
     let program = compiled(include_str!("programs/bbr_probe_bw.ccp"));
     assert_eq!(program.var_index("Report.phase"), Some(3));
     assert_eq!(program.var_index("phase"), Some(4));
 }
 
 #[test]
-fn the_longest_way_stops_at_the_first_clause_that_cannot_fall_through() {
+fn the_longest_path_stops_at_the_first_clause_without_fallthrough() {
     let program = compiled(include_str!("programs/bbr_probe_bw.ccp"));
     // Fold 6, then guards of 3, 4 and 4 instructions, the last body of 5, and all guards again for
     // the deadline.

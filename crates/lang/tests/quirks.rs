@@ -11,7 +11,7 @@ fn a_comment_before_the_definitions_is_read() {
 }
 
 #[test]
-fn a_comment_may_stand_anywhere() {
+fn comments_are_allowed_anywhere() {
     compiled(
         "(def # one\n (x 0)) # two\n # three\n\n(when # four\n true # five\n (:= # six\n x # seven\n 1) # eight\n ) # nine",
     );
@@ -36,9 +36,13 @@ fn no_definitions_at_all() {
     refused_for(
         "(when true (report))",
         DiagnosticCode::Syntax,
-        "a program begins with (def …)",
+        "a program must start with (def …)",
     );
-    refused_for("", DiagnosticCode::Syntax, "a program begins with (def …)");
+    refused_for(
+        "",
+        DiagnosticCode::Syntax,
+        "a program must start with (def …)",
+    );
 }
 
 #[test]
@@ -136,12 +140,12 @@ fn numbers_from_two_to_the_31_on_are_numbers() {
     refused_for(
         "(def (a 18446744073709551616)) (when true (report))",
         DiagnosticCode::Value,
-        "does not fit 64 bits",
+        "does not fit in 64 bits",
     );
 }
 
 #[test]
-fn names_that_begin_like_a_literal() {
+fn names_that_start_like_a_literal() {
     compiled("(def (trueish 0) (falsehood 1)) (when true (:= trueish falsehood))");
     refused_for(
         "(def (1abc 0)) (when true (report))",
@@ -272,7 +276,7 @@ fn a_number_takes_a_truth_value_as_in_ccp() {
     refused_for(
         "(def (flag false)) (when true (:= flag Cwnd))",
         DiagnosticCode::Type,
-        "true or false",
+        "is a boolean",
     );
 }
 
@@ -296,7 +300,7 @@ fn an_unknown_name_left_of_a_bind_is_a_local() {
 }
 
 #[test]
-fn a_local_may_count_itself_up_from_zero() {
+fn locals_start_at_zero() {
     compiled("(def (Report (n 0))) (when true (:= count (+ count 1)) (:= Report.n count))");
 }
 
@@ -332,18 +336,18 @@ fn forms_that_keep_a_variable_need_one() {
     refused_for(
         "(def (x 0)) (when true (:= x (+ 1 (if true 2))))",
         DiagnosticCode::Syntax,
-        "directly right of :=",
+        "whole right side of :=",
     );
     refused_for(
         "(def (x 0)) (when true (:= x (+ 1 (ewma 7 Cwnd))))",
         DiagnosticCode::Syntax,
-        "directly right of :=",
+        "whole right side of :=",
     );
     compiled("(def (x 0)) (when true (:= x (+ 1 (if (> x 2) 2 3))))");
 }
 
 #[test]
-fn a_value_that_nobody_keeps_is_an_error() {
+fn unused_values_are_errors() {
     refused_for(
         "(def) (when true (+ Cwnd 1))",
         DiagnosticCode::Syntax,
@@ -352,7 +356,7 @@ fn a_value_that_nobody_keeps_is_an_error() {
 }
 
 #[test]
-fn a_bind_is_no_value_and_guards_are_pure() {
+fn binds_are_not_values_and_guards_are_pure() {
     refused_for(
         "(def (x 0)) (when true (:= x (:= y 1)))",
         DiagnosticCode::Syntax,
@@ -403,7 +407,7 @@ fn expressions_of_more_than_eight_operators_keep_their_value() {
 }
 
 #[test]
-fn a_program_so_long_that_its_message_would_wrap_is_refused() {
+fn programs_too_long_for_their_message_are_rejected() {
     let body = "(:= x 1) ".repeat(4_090);
     refused_for(
         &format!("(def (x 0)) (when true {body})"),
@@ -429,16 +433,16 @@ fn later_sequence_numbers() {
 }
 
 #[test]
-fn what_is_no_clause_and_no_operation() {
+fn unknown_clauses_and_operations_are_errors() {
     refused_for(
         "(def) (when (timeout) (report))",
         DiagnosticCode::Syntax,
-        "`timeout` is no operator",
+        "unknown operator `timeout`",
     );
     refused_for(
         "(def (x 0)) (when true (:= x (blah 10 20)))",
         DiagnosticCode::Syntax,
-        "`blah` is no operator",
+        "unknown operator `blah`",
     );
     refused_for(
         "(def (x 0)) (when true (:= x +))",
@@ -466,7 +470,7 @@ fn what_is_no_clause_and_no_operation() {
         DiagnosticCode::Syntax,
         "write (report)",
     );
-    refused_for("(def)", DiagnosticCode::Syntax, "without a clause");
+    refused_for("(def)", DiagnosticCode::Syntax, "has no clause");
     refused_for(
         "(def (x 0)) (when (> x 1) (report)",
         DiagnosticCode::Syntax,
@@ -489,7 +493,7 @@ fn the_references_fallthrough_can_be_chosen() {
     let expected = documented
         .code()
         .with_sticky_fallthrough()
-        .expect("it is short");
+        .expect("the program is short");
     assert_eq!(*sticky.code(), expected);
     assert_ne!(documented.code(), sticky.code());
     assert_eq!(sticky.control_names().collect::<Vec<_>>(), ["x"]);

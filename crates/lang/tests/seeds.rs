@@ -14,6 +14,6 @@ fn seeds() -> Vec<String> {
 }
 
 #[test]
-fn seeds_of_fuzzing_compile_or_are_refused_with_a_place() {
+fn fuzzing_seeds_compile_or_fail_with_a_position() {
     seeds().iter().for_each(|text| any_text::any_text(text));
 }

@@ -43,7 +43,7 @@ fn side_by_side(text: &str, program: &Program, seed: u64) {
     let mut table: ProgramTable<1> = ProgramTable::new(owner, Capabilities(u64::MAX));
     table
         .install(program.code().clone())
-        .expect("an empty table takes it");
+        .expect("the table is empty");
     let start = Time::from_micros(1_000);
     let mut transport = Transport {
         cwnd: 14_480,
@@ -64,7 +64,7 @@ fn side_by_side(text: &str, program: &Program, seed: u64) {
         },
         &table,
     )
-    .expect("it fits");
+    .expect("the program fits");
 
     let mut machine = Machine::new(text);
     let mut random = Random(seed);
@@ -153,7 +153,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 2_000, max_global_rejects: 8_000, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn bytecode_does_what_the_text_says(size in 1..120usize, seed: u64) {
+    fn bytecode_matches_the_interpreted_source(size in 1..120usize, seed: u64) {
         let text = generate::program(&mut Random(seed), size);
         let Some(program) = compiled(&text) else { return Err(TestCaseError::reject("no program")) };
         side_by_side(&text, &program, seed);

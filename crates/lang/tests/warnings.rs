@@ -43,7 +43,7 @@ shown! {
 }
 
 #[test]
-fn a_misfit_is_found_where_it_is() {
+fn unit_mismatches_are_located() {
     for (wrong, source) in [
         (
             "wait",
@@ -91,7 +91,7 @@ fn a_misfit_is_found_where_it_is() {
 }
 
 #[test]
-fn what_converts_is_not_warned_of() {
+fn unit_conversions_are_not_warned_about() {
     for statement in [
         "(:= Cwnd (/ (* Rate Flow.min_rtt_us) 1000000))",
         "(:= Cwnd (* Rate Flow.min_rtt_us 0.000001))",
@@ -121,7 +121,7 @@ fn what_converts_is_not_warned_of() {
 }
 
 #[test]
-fn a_sample_that_a_timer_repeats_is_warned_of() {
+fn samples_repeated_by_timers_are_warned_about() {
     let program = |first: &str, guard: &str| {
         format!(
             "(def (Report (n 0) (sum 0)) (own 0)) {first} (when {guard} (report) (:= Micros 0))"
@@ -178,7 +178,7 @@ fn a_sample_that_a_timer_repeats_is_warned_of() {
 }
 
 #[test]
-fn with_ccps_fallthrough_a_later_clause_is_reached() {
+fn sticky_fallthrough_makes_later_clauses_reachable() {
     let clauses = "(when (> x 0) (fallthrough)) (when true (:= x 1)) (when true (report))";
     assert_eq!(
         warnings(&format!("(def (compat libccp) (x 0)) {clauses}")).len(),
@@ -197,7 +197,7 @@ fn published_programs_are_right() {
         std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/programs")).expect("programs")
     {
         let path = entry.expect("a program").path();
-        let found = warnings(&std::fs::read_to_string(&path).expect("a text"));
+        let found = warnings(&std::fs::read_to_string(&path).expect("a readable file"));
         assert!(found.is_empty(), "{}: {found:?}", path.display());
     }
 }

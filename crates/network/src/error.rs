@@ -7,16 +7,16 @@ use ccplane_qdisc::QueueSpecError;
 #[non_exhaustive]
 pub enum NetworkError {
     /// Two nodes have the same name.
-    #[error("there are two nodes called `{0}`; give each its own name")]
+    #[error("duplicate node name `{0}`; give each node a unique name")]
     DuplicateName(String),
     /// A link leads from a node to itself.
-    #[error("a link leads from `{0}` to itself; it would carry nothing")]
+    #[error("a link connects `{0}` to itself; change one of its ends")]
     SelfLink(String),
     /// A flow or a route starts or ends at a switch.
-    #[error("`{0}` is a switch; flows begin and end at hosts")]
+    #[error("`{0}` is a switch, but flows start and end at hosts; choose a host")]
     NotAHost(String),
     /// A node or link does not exist in this network.
-    #[error("there is no {what} {number} in this simulation; it has {count}")]
+    #[error("there is no {what} {number} in this simulation, which has {count}")]
     Unknown {
         /// `node` or `link`.
         what: &'static str,
@@ -26,10 +26,10 @@ pub enum NetworkError {
         count: usize,
     },
     /// A line has a rate of zero.
-    #[error("the link `{0}` has a rate of zero; give it one, or `unlimited`")]
+    #[error("the link `{0}` has a rate of zero; give it a positive rate or `unlimited`")]
     ZeroRate(String),
     /// A queue cannot be built.
-    #[error("the queue of the link `{link}` cannot be: {why}")]
+    #[error("the queue of the link `{link}` is invalid: {why}")]
     Queue {
         /// Name of the link.
         link: String,
@@ -38,7 +38,8 @@ pub enum NetworkError {
     },
     /// There is no path between two hosts.
     #[error(
-        "no path leads from `{from}` to `{to}`; add links in that direction (hosts do not forward)"
+        "there is no path from `{from}` to `{to}`; add links in that direction (hosts do not \
+         forward)"
     )]
     NoRoute {
         /// Source.
@@ -47,9 +48,7 @@ pub enum NetworkError {
         to: String,
     },
     /// Explicit routes form a loop.
-    #[error(
-        "the routes to `{to}` lead round in a circle: {through}; change one of the explicit routes"
-    )]
+    #[error("the routes to `{to}` form a loop: {through}; change one of the explicit routes")]
     RouteLoop {
         /// Destination.
         to: String,
@@ -57,9 +56,7 @@ pub enum NetworkError {
         through: String,
     },
     /// An explicit route uses a link that starts at another node.
-    #[error(
-        "the route at `{at}` to `{to}` is over the link `{link}`, which does not begin at `{at}`"
-    )]
+    #[error("the route at `{at}` to `{to}` uses the link `{link}`, which does not start at `{at}`")]
     RouteOverForeignLink {
         /// Node of the route.
         at: String,
@@ -70,7 +67,8 @@ pub enum NetworkError {
     },
     /// The memory limit would be exceeded.
     #[error(
-        "{what} would take about {needed} MB of memory and {limit} MB are allowed; make it smaller, or raise `memory_limit`"
+        "{what} would need about {needed} MB of memory, but the limit is {limit} MB; make it \
+         smaller, or raise `memory_limit`"
     )]
     TooLarge {
         /// Part that is too large.

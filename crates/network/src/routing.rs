@@ -511,7 +511,7 @@ mod tests {
     }
 
     #[test]
-    fn a_network_beyond_its_memory_or_with_a_foreign_route_is_refused() {
+    fn networks_beyond_the_memory_limit_or_with_foreign_routes_are_rejected() {
         let (mut network, [a, b], [_, second]) = two_links();
         let refused = network.routing(100).unwrap_err();
         assert!(
@@ -525,7 +525,7 @@ mod tests {
     }
 
     #[test]
-    fn a_queue_that_cannot_be_built_is_refused_with_its_link() {
+    fn errors_of_queues_name_the_link() {
         let (mut network, _, [slow, _]) = two_links();
         assert_eq!(network.check_queues(), Ok(()));
         if let Some(spec) = network.spec_mut(slow) {

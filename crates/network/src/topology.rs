@@ -50,7 +50,7 @@ pub fn parking_lot(
 ) -> Result<Network, NetworkError> {
     if bottlenecks == 0 {
         return Err(NetworkError::Shape(
-            "a parking lot has at least one bottleneck".into(),
+            "a parking lot needs at least one bottleneck".into(),
         ));
     }
     let n = u64::from(bottlenecks);
@@ -382,7 +382,7 @@ mod tests {
 
     /// A link's rate is 1111 Mbit/s per router pair that uses it.
     #[test]
-    fn internet2_has_rates_that_its_routes_load_alike() {
+    fn internet2_rates_load_all_routes_equally() {
         let network = internet2(INTERNET2_QUEUE);
         let routing = Routing::new(&network, |_| true).expect("valid");
         let mut pairs = vec![0; network.links.len()];
@@ -391,7 +391,7 @@ mod tests {
                 let host = |core| {
                     network
                         .node(&format!("host{core}-3"))
-                        .expect("it is there")
+                        .expect("the link exists")
                         .0
                 };
                 for hash in [0, 1 << 20, u32::MAX] {
@@ -408,7 +408,12 @@ mod tests {
             });
         let mut count = 0;
         for ((_, spec), pairs) in cores {
-            let rate = spec.line.mean_rate().expect("it has one").bits_per_sec() as f64 / 1e6;
+            let rate = spec
+                .line
+                .mean_rate()
+                .expect("the line has a rate")
+                .bits_per_sec() as f64
+                / 1e6;
             let expected = 10_000.0 / 9.0 * f64::from(*pairs) / 3.0;
             assert!(
                 (rate - expected).abs() < 1.2,

@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn a_figure_alone_is_met_at_the_bound_and_missed_beyond() {
+    fn a_single_value_is_compared_with_the_bound() {
         assert_eq!(Aim::AtMost(2.0).judge(2.0), Verdict::Met);
         assert_eq!(Aim::AtMost(2.0).judge(2.1), Verdict::Missed);
         assert_eq!(Aim::AtLeast(2.0).judge(1.9), Verdict::Missed);
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn aims_read_as_people_write_them() {
+    fn targets_are_printed_readably() {
         let texts = [Aim::AtMost(1.05), Aim::AtLeast(30.0), Aim::Within(0.9, 1.1)]
             .map(|aim| aim.to_string());
         assert_eq!(texts, ["≤ 1.05", "≥ 30", "0.9 to 1.1"]);

@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_put_in_cannot_break_out() {
+    fn inserted_text_is_escaped() {
         assert_eq!(
             escape("<a href='x'>\"&\""),
             "&lt;a href=&#39;x&#39;&gt;&quot;&amp;&quot;"
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn many_complaints_are_counted() {
+    fn long_lists_of_complaints_are_shortened() {
         let complaints = [("a", "one"), ("b", "two"), ("c", "three")];
         let html = warning("Careful:", &complaints, 2, "a file");
         assert!(

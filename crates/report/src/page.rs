@@ -61,7 +61,7 @@ impl Page {
     pub fn again(&mut self, command: &str, note: &str) {
         let command = escape(command);
         self.section(
-            "How to see it again",
+            "Reproduce",
             &format!("<pre>{command}</pre><p class=\"note\">{note}</p>"),
         );
     }
@@ -131,7 +131,7 @@ mod tests {
     use crate::provenance::Build;
 
     #[test]
-    fn a_page_is_whole_and_needs_nothing_from_outside() {
+    fn pages_are_self_contained() {
         let mut page = Page::new("a <b>", "of & about");
         page.section("One <", "<p>inside</p>");
         page.again("ccplane run --alg <x>", "the same <em>again</em>");

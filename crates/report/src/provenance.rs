@@ -36,9 +36,9 @@ impl fmt::Display for Build {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let commit = self.commit.get(..12).unwrap_or(&self.commit);
         let dirty = match self.dirty {
-            Some(true) => ", changed since",
+            Some(true) => ", modified",
             Some(false) => "",
-            None => ", perhaps changed since",
+            None => ", possibly modified",
         };
         write!(f, "commit {commit}{dirty}")
     }
@@ -142,7 +142,7 @@ fn load(text: &str) -> [f64; 3] {
 
 #[expect(
     clippy::disallowed_methods,
-    reason = "the day stands beside figures; none of them depends on it"
+    reason = "the date is only printed; no result depends on it"
 )]
 fn today() -> String {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
@@ -177,7 +177,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn days_are_those_of_the_calendar() {
+    fn days_follow_the_calendar() {
         for (seconds, date) in [
             (0, "1970-01-01"),
             (86_399, "1970-01-01"),
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_that_tells_nothing_is_unknown_and_no_error() {
+    fn missing_machine_information_is_not_an_error() {
         assert_eq!(some(cpu("processor : 0\n")), "unknown");
         assert_eq!(
             cpu("processor\t: 0\nmodel name\t: A CPU @ 2 GHz\n"),
@@ -209,7 +209,7 @@ mod tests {
         assert_eq!(here.build(), Build::default());
         assert_eq!(
             Build::default().to_string(),
-            "commit unknown, perhaps changed since"
+            "commit unknown, possibly modified"
         );
     }
 }

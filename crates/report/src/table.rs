@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn columns_that_say_nothing_are_left_out_with_their_heads() {
+    fn empty_columns_are_omitted() {
         let rows = vec![row(&["–", "–", "1"]), row(&["b", "", "–"])];
         let table = Table::new(["", "empty", "full"], rows).without_empty();
         assert_eq!(

@@ -98,7 +98,7 @@ pub(crate) fn all(
         return Err(context.source.problem(
             other.span.clone(),
             format!(
-                "workloads without an algorithm would be under {} and under {}",
+                "workloads without an algorithm would be controlled by both {} and {}",
                 first.hosts, other.hosts
             ),
             "this bundle",
@@ -139,7 +139,8 @@ fn one(context: &CheckContext, at: &Spanned<file::BundleEntry>) -> Result<Bundle
     if let (Some(_), Some(hosts)) = (&b.algorithm, &b.hosts) {
         return Err(context.problem(
             hosts,
-            "a bundle with an `algorithm` of its own leaves the workloads to the contenders",
+            "`hosts` has no effect in a bundle with its own `algorithm`: the contenders control \
+             the workloads",
             "not used",
             "remove `hosts`, or give the workloads an `algorithm`",
         ));
@@ -155,9 +156,9 @@ fn one(context: &CheckContext, at: &Spanned<file::BundleEntry>) -> Result<Bundle
     {
         return Err(context.problem(
             written,
-            format!("a tunnel adds {overhead} to each packet"),
-            "more than a tunnel adds",
-            "give what it adds to one packet: 60B is WireGuard's over IPv4",
+            format!("an overhead of {overhead} per packet is too large"),
+            "not the overhead of a tunnel",
+            "give the overhead per packet, such as 60B for WireGuard over IPv4",
         ));
     }
     let rate = |written: &Option<file::Q<Rate>>| written.as_ref().map(|rate| rate.get_ref().0);
@@ -167,17 +168,17 @@ fn one(context: &CheckContext, at: &Spanned<file::BundleEntry>) -> Result<Bundle
     {
         return Err(context.problem(
             written,
-            format!("at most {high} is below at least {low}"),
+            format!("`max` ({high}) is below `min` ({low})"),
             "here",
-            "give a `max` above `min`",
+            "set `max` above `min`",
         ));
     }
     if let Some(beyond) = b.class.get(usize::from(CLASS_COUNT)) {
         return Err(context.problem(
             beyond,
-            "a class that no packet is of",
+            "too many classes",
             "here",
-            format!("packets are of {CLASS_COUNT} bands: give at most as many classes"),
+            format!("use at most {CLASS_COUNT} classes, one per band"),
         ));
     }
     Ok(BundleSettings {

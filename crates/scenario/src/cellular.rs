@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_like_what_was_recorded() {
+    fn generated_links_resemble_recorded_ones() {
         for seed in 1..=5 {
             let text = Cellular {
                 seed,
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn a_seed_is_a_trace() {
+    fn a_seed_determines_the_trace() {
         let of = |seed| {
             Cellular {
                 seed,

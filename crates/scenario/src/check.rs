@@ -109,7 +109,7 @@ fn duration(context: &CheckContext, written: &Q<Duration>) -> Result<Duration, P
     if duration == Duration::ZERO {
         return Err(context.problem(
             written,
-            "a run of no time shows nothing",
+            "the duration of the run is zero",
             "here",
             "give a time such as 10s",
         ));
@@ -129,9 +129,9 @@ fn warm(
     if warm >= duration {
         return Err(context.problem(
             written,
-            format!("nothing counts before {warm}, and then the run of {duration} is over"),
+            format!("the warm-up of {warm} is not shorter than the run of {duration}"),
             "here",
-            "count earlier, or let the run last longer",
+            "reduce `warm`, or increase `duration`",
         ));
     }
     Ok(warm)
@@ -150,9 +150,9 @@ fn sample(
     if every == Duration::ZERO || duration.as_nanos() / every.as_nanos() > SAMPLES_MAX {
         return Err(context.problem(
             written,
-            format!("a look every {every} makes more than {SAMPLES_MAX} of them in {duration}"),
+            format!("a sample every {every} gives more than {SAMPLES_MAX} samples in {duration}"),
             "here",
-            "look less often, as every 20ms",
+            "sample less often, for example every 20ms",
         ));
     }
     Ok(every)
@@ -171,7 +171,7 @@ fn contenders(
         if written.is_empty() {
             return Err(context.source.problem(
                 steered.span.clone(),
-                "nobody steers this bundle",
+                "this bundle has no algorithm",
                 "no algorithm",
                 "add `contenders = [\"bundler\"]` at the top, or `algorithm = \"bundler\"` here",
             ));
@@ -179,24 +179,25 @@ fn contenders(
         if open.is_none() {
             return Err(context.source.problem(
                 steered.span.clone(),
-                "there is nothing to compare: every workload names its own algorithm",
-                "steered by the contenders",
-                "remove the `algorithm` of the workload that is to be compared; the bundle's `hosts` control it then",
+                "there is nothing to compare: every workload has its own algorithm",
+                "controlled by the contenders",
+                "remove the `algorithm` of the workload to compare; the bundle's `hosts` then \
+                 controls it",
             ));
         }
     }
     match (written.first(), open) {
         (None, Some(open)) => Err(context.source.problem(
             open.span.clone(),
-            format!("nobody runs the workload `{}`", open.name),
+            format!("the workload `{}` has no algorithm", open.name),
             "no algorithm",
-            "add `contenders = [\"native:cubic\"]` at the top, or `algorithm = …` here",
+            "add `contenders = [\"native:cubic\"]` at the top, or an `algorithm` here",
         )),
         (Some(first), None) => Err(context.problem(
             first,
-            "the contenders have nothing to do: every workload names its own algorithm",
+            "the contenders are not used: every workload has its own algorithm",
             "not used",
-            "remove `contenders`, or the `algorithm` of the workload that is to be compared",
+            "remove `contenders`, or the `algorithm` of the workload to compare",
         )),
         _ => Ok(written.iter().map(|c| c.get_ref().0.clone()).collect()),
     }
@@ -218,7 +219,7 @@ fn until(
             let known = ["duration", "flows done"];
             return Err(context
                 .source
-                .unknown(written.span(), "end of a run", other, &known));
+                .unknown(written.span(), "stop condition", other, &known));
         }
     }
     let mut compared = workloads
@@ -231,19 +232,19 @@ fn until(
         return Err(context.source.problem(
             endless.span.clone(),
             format!(
-                "the flows are never done: those of `{}` come as long as the run lasts",
+                "the flows are never done: `{}` starts flows as long as the run lasts",
                 endless.name
             ),
-            "flows without number",
-            "give it a `stop`, or say how many there are (`flows`, `bursts` or `count`)",
+            "unlimited flows",
+            "set `stop`, or limit the number (`flows`, `bursts` or `count`)",
         ));
     }
     if !compared.any(|workload| workload.ends() == FlowEnd::All) {
         return Err(context.problem(
             written,
-            "no flow of a compared workload has an end",
+            "no flow of a compared workload ever ends",
             "here",
-            "give flows a size, as `bulk = { bytes = \"10MB\" }`, or remove this line",
+            "give the flows a size, for example `bulk = { bytes = \"10MB\" }`, or remove this line",
         ));
     }
     Ok(StopTime::FlowsDone)
@@ -275,18 +276,22 @@ fn events(
         let [change] = changes.as_slice() else {
             return Err(context.problem(
                 event,
-                format!("an event changes one thing; this one changes {}", changes.len()),
+                format!(
+                    "an event makes one change, but this one makes {}",
+                    changes.len()
+                ),
                 "here",
-                "give one of `rate`, `delay`, `loss`, `up` and `route`; write another [[event]] for more",
+                "set one of `rate`, `delay`, `loss`, `up` and `route`; use one [[event]] per \
+                 change",
             ));
         };
         let at = e.at.get_ref().0;
         if at > duration {
             return Err(context.problem(
                 &e.at,
-                format!("at {at} the run of {duration} is over"),
+                format!("the event is at {at}, but the run lasts only {duration}"),
                 "here",
-                "let it happen earlier, or the run last longer",
+                "move the event earlier, or increase `duration`",
             ));
         }
         Ok(ScenarioEvent {
@@ -307,9 +312,9 @@ fn report(context: &CheckContext, written: &file::ReportEntry) -> Result<ReportO
         if let Some([_, second]) = falls {
             return Err(context.problem(
                 second,
-                "a size class ends before the one before it",
+                "the size classes are not in ascending order",
                 "here",
-                "write the bounds from the smallest up",
+                "sort the bounds in ascending order",
             ));
         }
         Ok(bounds

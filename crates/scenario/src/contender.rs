@@ -85,7 +85,8 @@ impl fmt::Display for Contender {
 /// Error for a text that is not a valid contender.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "`{0}` names no contender; write an algorithm (`reno`), one with parameters (`reno:report=acks`), or the kernel's own (`native:reno`)"
+    "`{0}` is not a valid contender; write an algorithm (`reno`), an algorithm with parameters \
+     (`reno:report=acks`), or a native one (`native:reno`)"
 )]
 pub struct BadContender(String);
 
@@ -146,7 +147,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn contenders_are_read_and_printed_the_same_way() {
+    fn contenders_round_trip_through_text() {
         for text in [
             "reno",
             "native:cubic",

@@ -52,7 +52,7 @@ impl CheckContext<'_> {
                 word,
                 format!("{} cannot be read: {error}", path.display()),
                 "this file",
-                "a relative path counts from the scenario's folder",
+                "relative paths start at the scenario's folder",
             )
         })
     }
@@ -86,8 +86,8 @@ impl CheckContext<'_> {
         let one_only = |at: std::ops::Range<usize>| {
             self.source.problem(
                 at,
-                "a link has one of `rate`, `trace`, `piecewise` and `cellular`",
-                "another one",
+                "a link has at most one of `rate`, `trace`, `piecewise` and `cellular`",
+                "second one",
                 "remove all but one of them",
             )
         };
@@ -102,7 +102,7 @@ impl CheckContext<'_> {
                         file,
                         format!("{}: {error}", file.get_ref()),
                         "this trace",
-                        "each line is a time in ms at which a packet of 1500 bytes may leave",
+                        "each line is the time in ms at which a 1500-byte packet may leave",
                     )
                 })?;
                 Ok((LineSpec::Trace(Arc::new(trace)), file.get_ref().clone()))
@@ -137,9 +137,12 @@ impl CheckContext<'_> {
         {
             return Err(self.problem(
                 length,
-                format!("a trace of {} has no mean worth the name", cellular.length),
+                format!(
+                    "a trace of {} is too short for a meaningful mean rate",
+                    cellular.length
+                ),
                 "here",
-                "give at least 1s, better a minute",
+                "use at least 1s, preferably 1m",
             ));
         }
         let opportunities =
@@ -148,11 +151,11 @@ impl CheckContext<'_> {
             return Err(self.problem(
                 written,
                 format!(
-                    "{opportunities:.0} packets in {} are more than a trace can hold",
+                    "the trace would have {opportunities:.0} packets in {}, which is too many",
                     cellular.length
                 ),
                 "here",
-                format!("give a shorter `length` or a lower `mean`: {OPPORTUNITIES_MAX:.0} packets are the most"),
+                format!("reduce `length` or `mean`: the maximum is {OPPORTUNITIES_MAX:.0} packets"),
             ));
         }
         let line = cellular.line().map_err(|error| {
@@ -160,7 +163,7 @@ impl CheckContext<'_> {
                 written,
                 error.to_string(),
                 "here",
-                "give another `mean` or `length`",
+                "change `mean` or `length`",
             )
         })?;
         Ok((line, format!("cellular, {} on average", cellular.mean)))

@@ -347,7 +347,7 @@ impl<'de> Deserialize<'de> for Connections {
         impl<'de> serde::de::Visitor<'de> for Either {
             type Value = Connections;
             fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                f.write_str("a number, or `{ pick = \"random\", servers = 200 }`")
+                f.write_str("a number or a table such as `{ pick = \"random\", servers = 200 }`")
             }
             fn visit_i64<E: serde::de::Error>(self, number: i64) -> Result<Connections, E> {
                 let number = u32::try_from(number);

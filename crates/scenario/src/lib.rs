@@ -553,7 +553,7 @@ impl FromStr for Pairing {
             "all" => Ok(Pairing::All),
             "permutation" => Ok(Pairing::Permutation),
             _ => Err(format!(
-                "`{}` is no way to pair hosts; there are `each`, `all` and `permutation`",
+                "unknown pairing `{}`; use `each`, `all` or `permutation`",
                 text.escape_debug()
             )),
         }
@@ -573,9 +573,9 @@ pub enum ReadError {
     },
     /// There is neither a file nor a shipped scenario of this name.
     #[error(
-        "there is no file `{name}`, and no scenario of this name comes with ccplane; {}",
+        "there is no file and no built-in scenario `{name}`; {}",
         if .near.is_empty() {
-            format!("there are `{}`", shipped().collect::<Vec<_>>().join("`, `"))
+            format!("available: `{}`", shipped().collect::<Vec<_>>().join("`, `"))
         } else {
             format!("did you mean `{}`?", .near.join("` or `"))
         }
@@ -661,7 +661,7 @@ fn read_text(path: &Path) -> std::io::Result<String> {
     let length = std::fs::metadata(path)?.len();
     if length > SCENARIO_BYTES_MAX {
         return Err(std::io::Error::other(format!(
-            "it has {length} bytes, more than {SCENARIO_BYTES_MAX}"
+            "the file has {length} bytes, more than the maximum of {SCENARIO_BYTES_MAX}"
         )));
     }
     std::fs::read_to_string(path)

@@ -150,7 +150,7 @@ impl Plan {
                         route.at.text, route.next.text
                     ),
                     "not a neighbour",
-                    "name a node that `at` is linked to",
+                    "choose a node that `at` is linked to",
                 ));
             };
             network.route(at, to, over);
@@ -285,7 +285,7 @@ fn main_link(
                 span,
                 "no link leads to a receiver",
                 "here",
-                "link the hosts",
+                "add a link to a receiving host",
             )
         })
 }

@@ -139,7 +139,7 @@ impl SourceText<'_> {
                 span.start..end,
                 format!("`{wanted}` is missing"),
                 "here",
-                format!("add `{wanted} = …`; {reference} says what it takes"),
+                format!("add `{wanted} = …`; see {reference}"),
             );
         }
         let (message, help) = message.split_once("; ").unwrap_or((message, ""));
@@ -155,15 +155,15 @@ fn nearest(name: &str, known: &[&str]) -> String {
     let list = |names: &[&str]| format!("`{}`", names.join("`, `"));
     match (near.first(), known) {
         (Some(near), _) => format!("did you mean `{near}`?"),
-        (None, []) => "nothing is named so".to_owned(),
+        (None, []) => "none is defined".to_owned(),
         (None, known) if known.len() > HINT_NAMES_MAX => {
             let first = known.get(..HINT_NAMES_MAX).unwrap_or(known);
             format!(
-                "there are {}, and {} more",
+                "available: {}, and {} more",
                 list(first),
                 known.len() - first.len()
             )
         }
-        (None, known) => format!("there are {}", list(known)),
+        (None, known) => format!("available: {}", list(known)),
     }
 }

@@ -38,7 +38,8 @@ impl Seeds {
 /// Error for a text that is not a valid range of seeds.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "`{0}` names no seeds; write one (`7`) or a range with both ends (`1..50`), at most {SEEDS_MAX} of them"
+    "`{0}` is not a valid set of seeds; write one seed (`7`) or a range (`1..50`), at most \
+     {SEEDS_MAX} seeds"
 )]
 pub struct BadSeeds(String);
 

@@ -86,7 +86,7 @@ mod tests {
 
     /// Every file in the folder is embedded, and parses to the same scenario from either source.
     #[test]
-    fn every_shipped_scenario_is_there_without_its_folder() {
+    fn shipped_scenarios_are_embedded() {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios");
         let found: BTreeSet<String> = fs::read_dir(&folder)
             .unwrap()
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_is_a_file_or_else_a_shipped_one() {
+    fn names_resolve_to_files_before_shipped_scenarios() {
         let find = |name: &str| Scenario::find(Path::new(name));
         assert_eq!(
             find("02-fairness").unwrap().text,

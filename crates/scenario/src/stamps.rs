@@ -108,7 +108,7 @@ pub(crate) fn stamps(
         Some(value) if value.get_ref().0 > NOISE_MAX => Err(context.problem(
             value,
             format!(
-                "{what} of {} makes stamps that say nothing",
+                "{what} of {} makes the time stamps useless",
                 value.get_ref().0
             ),
             "here",
@@ -159,7 +159,8 @@ impl FromStr for Drift {
                 Ok(Drift((ppm * 1e3 + 0.5) as u32))
             }
             _ => Err(format!(
-                "`{}` is no drift; write parts in a million, such as `20ppm`, at most {DRIFT_PPM_MAX}",
+                "`{}` is not a valid clock drift; write parts per million, such as `20ppm`, at \
+                 most {DRIFT_PPM_MAX}",
                 text.escape_debug()
             )),
         }
@@ -171,7 +172,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn drift_is_in_parts_in_a_million() {
+    fn drift_is_in_parts_per_million() {
         assert_eq!("20ppm".parse(), Ok(Drift(20_000)));
         assert_eq!("0.5 ppm".parse(), Ok(Drift(500)));
         for wrong in ["20", "-1ppm", "2000ppm", "ppm", "nanppm"] {

@@ -23,8 +23,8 @@ pub(crate) fn read(context: &CheckContext, file: &ScenarioFile) -> Result<Topolo
         if file.node.is_empty() {
             return Err(context.source.problem(
                 0..0,
-                "there is no network",
-                "no topology",
+                "the scenario has no network",
+                "expected a topology",
                 "add `[topology.dumbbell]` with `rate` and `rtt`, or `[[node]]` and `[[link]]`",
             ));
         }
@@ -33,17 +33,17 @@ pub(crate) fn read(context: &CheckContext, file: &ScenarioFile) -> Result<Topolo
     if let Some(node) = file.node.first() {
         return Err(context.problem(
             &node.name,
-            "a named topology has its own nodes",
-            "a node of its own",
-            "remove `[topology]`, or every `[[node]]` and `[[link]]`",
+            "[topology] and [[node]] cannot be combined",
+            "extra node",
+            "remove `[topology]`, or remove all `[[node]]` and `[[link]]` entries",
         ));
     }
     if let Some(link) = file.link.first() {
         return Err(context.problem(
             link,
-            "a named topology has its own links",
-            "a link of its own",
-            "remove `[topology]`, or every `[[node]]` and `[[link]]`",
+            "[topology] and [[link]] cannot be combined",
+            "extra link",
+            "remove `[topology]`, or remove all `[[node]]` and `[[link]]` entries",
         ));
     }
     let times = |delay: &Q<Duration>, n: u64| {
@@ -104,9 +104,9 @@ pub(crate) fn read(context: &CheckContext, file: &ScenarioFile) -> Result<Topolo
             if !k.is_multiple_of(2) {
                 return Err(context.problem(
                     &f.k,
-                    format!("k is {k}"),
+                    format!("k must be even, not {k}"),
                     "odd",
-                    "half of a switch's ports point up: give an even k",
+                    "use an even k: half of each switch's ports point up",
                 ));
             }
             Topology::FatTree {
@@ -148,7 +148,7 @@ fn dumbbell(
             at,
             "the bottleneck has no rate",
             "here",
-            "add `rate = \"96mbit\"`, or a `trace`, or `piecewise` steps, or a `cellular` link",
+            "add `rate = \"96mbit\"`, a `trace`, `piecewise` steps or a `cellular` link",
         ));
     }
     let rtt = d.rtt.get_ref().0;
@@ -195,9 +195,9 @@ fn graph(
         if !names.insert(node.name.get_ref().as_str()) {
             return Err(context.problem(
                 &node.name,
-                format!("there are two nodes `{}`", node.name.get_ref()),
-                "the second",
-                "give each a name of its own",
+                format!("duplicate node name `{}`", node.name.get_ref()),
+                "second use",
+                "give each node a unique name",
             ));
         }
     }
@@ -219,7 +219,7 @@ fn graph(
                 &link.to,
                 format!("`{from}` is linked to itself"),
                 "here",
-                "name another node",
+                "change `from` or `to`",
             ));
         }
         let (line, line_name) = context.line(
@@ -284,9 +284,9 @@ fn graph(
             if all.iter().any(|other| other.name == link.name) {
                 return Err(context.problem(
                     at,
-                    format!("there are two links `{}`", link.name),
-                    "the second",
-                    "give each a `name` of its own, or make them `one_way`",
+                    format!("duplicate link name `{}`", link.name),
+                    "second use",
+                    "give each link a unique `name`, or make them `one_way`",
                 ));
             }
             all.push(link);
@@ -315,9 +315,9 @@ fn paths(
         (None, Some(slowest)) => {
             return Err(context.problem(
                 slowest,
-                "one link has one delay",
+                "`slowest` needs several paths",
                 "here",
-                "give `paths`, how many there are, or remove it",
+                "set `paths` to the number of paths, or remove `slowest`",
             ));
         }
         (Some(count), slowest) => (
@@ -331,7 +331,7 @@ fn paths(
     let LineSpec::Constant(rate) = link.line else {
         return Err(context.problem(
             at,
-            "only a constant rate is shared by several paths",
+            "only a link with a constant rate can have several paths",
             "this link",
             "give it a `rate`, or remove `paths`",
         ));
@@ -399,7 +399,7 @@ fn graph_file(
         let (from, to, rate, delay) = match words.as_slice() {
             [] => continue,
             [from, to, rate, delay] => (*from, *to, *rate, *delay),
-            _ => return Err(wrong(format!("{} words are no link", words.len()))),
+            _ => return Err(wrong(format!("expected 4 words, found {}", words.len()))),
         };
         if from == to {
             return Err(wrong(format!("`{from}` is linked to itself")));
@@ -435,7 +435,9 @@ fn graph_file(
         for (a, b) in [(from, to), (to, from)] {
             let name = format!("{a}->{b}");
             if links.iter().any(|other| other.name == name) {
-                return Err(wrong(format!("`{from}` and `{to}` are linked twice")));
+                return Err(wrong(format!(
+                    "there are two links between `{from}` and `{to}`"
+                )));
             }
             *neighbours.entry(a.to_owned()).or_default() += 1;
             links.push(GraphLink {

@@ -25,10 +25,10 @@ pub(crate) fn options(
         context,
         written.mss.as_ref(),
         MSS_MIN..=MSS_MAX,
-        ("a segment of", " bytes", ", such as 1448"),
+        ("the MSS is", " bytes", ", such as 1448"),
     )?;
     let (what, fix) = (
-        "a choice for RC3's second loop, which is off",
+        "this option is for RC3's second loop, which is off",
         "add `rc3 = true`, or remove this line",
     );
     if let Some(place) = written.rc3_levels.as_ref().filter(|_| !written.rc3) {
@@ -44,7 +44,7 @@ pub(crate) fn options(
                 return Err(context.problem(
                     levels,
                     format!(
-                        "{} levels of priority for the second loop",
+                        "the number of priority levels for the second loop is {}",
                         levels.get_ref()
                     ),
                     "here",
@@ -67,7 +67,7 @@ pub(crate) fn options(
             context,
             written.header_bytes.as_ref(),
             0..=HEADER_BYTES_MAX,
-            ("headers of", " bytes", ", such as 52"),
+            ("the header size is", " bytes", ", such as 52"),
         )?,
         ack_every: ack_every(context, written)?,
         ack_delay: written.ack_delay.as_ref().map(|delay| delay.get_ref().0),
@@ -75,13 +75,13 @@ pub(crate) fn options(
             context,
             written.quick_acks.as_ref(),
             0..=u8::MAX,
-            ("quick acknowledgements of", " segments", ""),
+            ("the number of quick acknowledgements is", " segments", ""),
         )?,
         growth_limit: within(
             context,
             written.growth_limit.as_ref(),
             0..=u8::MAX,
-            ("growth by", " segments", "; 0 is all of them"),
+            ("the growth limit is", " segments", "; 0 means no limit"),
         )?,
         ecn: written.ecn,
         pacing: written.pacing,
@@ -128,9 +128,9 @@ fn ack_every(context: &CheckContext, written: &file::Transport) -> Result<Option
     if let (Some(_), Some(second)) = (&written.delayed_acks, &written.ack_every) {
         return Err(context.problem(
             second,
-            "`delayed_acks` and `ack_every` say the same",
-            "the second of them",
-            "keep one: `delayed_acks = true` is `ack_every = 2`, `false` is 1",
+            "`delayed_acks` and `ack_every` set the same option",
+            "second setting",
+            "keep one: `delayed_acks = true` means `ack_every = 2`, `false` means 1",
         ));
     }
     if let Some(delayed) = &written.delayed_acks {
@@ -141,9 +141,9 @@ fn ack_every(context: &CheckContext, written: &file::Transport) -> Result<Option
         written.ack_every.as_ref(),
         1..=u8::MAX,
         (
-            "an acknowledgement every",
+            "acknowledgements are sent every",
             " segments",
-            "; 1 acknowledges each",
+            "; 1 acknowledges every segment",
         ),
     )
 }
@@ -157,9 +157,9 @@ fn timeout(
     match written {
         Some(rto) if rto.get_ref().0 == Duration::ZERO => Err(context.problem(
             rto,
-            "a timeout of no time sends everything again at once",
+            "a retransmission timeout of zero resends everything immediately",
             "here",
-            "give a time above the round trip, such as 1s",
+            "use a timeout longer than the round-trip time, such as 1s",
         )),
         written => Ok(written.map(|rto| rto.get_ref().0)),
     }

@@ -27,8 +27,8 @@ pub(crate) fn all(
     if written.is_empty() {
         return Err(context.source.problem(
             0..0,
-            "nobody sends anything",
-            "no workload",
+            "the scenario has no workload",
+            "expected a workload",
             "add `[[workload]]` with `bulk = {}`",
         ));
     }
@@ -43,9 +43,9 @@ pub(crate) fn all(
         if let Some(other) = workloads.iter().find(|other| other.name == name) {
             return Err(context.source.problem(
                 w.name.as_ref().map_or(at.span(), Spanned::span),
-                format!("there are two workloads `{}`", other.name),
-                "the second",
-                "give each a `name` of its own",
+                format!("duplicate workload name `{}`", other.name),
+                "second use",
+                "give each workload a unique `name`",
             ));
         }
         let start = w
@@ -55,17 +55,17 @@ pub(crate) fn all(
         if let Some(written) = w.start.as_ref().filter(|_| start >= duration) {
             return Err(context.problem(
                 written,
-                format!("at {start} the run of {duration} is over"),
+                format!("the workload starts at {start}, but the run lasts only {duration}"),
                 "here",
-                "start it earlier, or let the run last longer",
+                "start it earlier, or increase `duration`",
             ));
         }
         if let Some(stop) = w.stop.as_ref().filter(|stop| stop.get_ref().0 <= start) {
             return Err(context.problem(
                 stop,
-                "it stops before it starts",
+                "the workload stops before it starts",
                 "here",
-                "give a later time",
+                "set `stop` to a time after `start`",
             ));
         }
         if let (WorkloadKind::Trace { .. }, Some(hosts)) =
@@ -73,7 +73,7 @@ pub(crate) fn all(
         {
             return Err(context.problem(
                 hosts,
-                "a trace names its own hosts",
+                "a trace contains its own hosts",
                 "here",
                 "remove `from` and `to`",
             ));
@@ -108,9 +108,9 @@ fn band(context: &CheckContext, band: &Spanned<u8>) -> Result<u8, Problem> {
         known if known < CLASS_COUNT => Ok(known),
         unknown => Err(context.problem(
             band,
-            format!("no queue has a band {unknown}"),
+            format!("there is no priority band {unknown}"),
             "here",
-            format!("give 0, the highest, to {}", CLASS_COUNT - 1),
+            format!("give a band from 0 (highest) to {}", CLASS_COUNT - 1),
         )),
     }
 }
@@ -176,9 +176,9 @@ fn kind(
     if let (Some(_), Some(second)) = (given.next(), given.next()) {
         return Err(context.source.problem(
             second,
-            format!("a workload is one of {WORKLOAD_KINDS}"),
-            "another one",
-            "write another [[workload]] for it",
+            format!("a workload has exactly one of {WORKLOAD_KINDS}"),
+            "second kind",
+            "move it to a [[workload]] of its own",
         ));
     }
     if let Some(file) = &w.trace {
@@ -208,9 +208,9 @@ fn kind(
         || {
             Err(context.source.problem(
                 first_line(context, at),
-                "the workload sends nothing",
+                "the workload has no kind of traffic",
                 "here",
-                format!("give one of {WORKLOAD_KINDS}, as `bulk = {{}}`"),
+                format!("add one of {WORKLOAD_KINDS}, for example `bulk = {{}}`"),
             ))
         },
         |made| made.map(WorkloadKind::Of),
@@ -227,8 +227,8 @@ fn bulk(context: &CheckContext, at: &Spanned<file::Bulk>) -> Result<Sends, Probl
         if b.bytes.is_some() {
             return Err(context.problem(
                 lasts,
-                "a flow with `bytes` ends when they have arrived",
-                "a second end",
+                "`bytes` and `lasts` both set the end of a flow",
+                "conflicts with `bytes`",
                 "remove `bytes` or `lasts`",
             ));
         }
@@ -236,7 +236,7 @@ fn bulk(context: &CheckContext, at: &Spanned<file::Bulk>) -> Result<Sends, Probl
             return Err(context.problem(
                 lasts,
                 format!(
-                    "a flow that lasts {} and starts up to {spread} late may not be there at all",
+                    "flows last {} but may start up to {spread} late, so some would never run",
                     lasts.get_ref().0
                 ),
                 "here",
@@ -296,18 +296,21 @@ fn duty(
 ) -> Result<Duty, Problem> {
     match (on, off) {
         (None, None) => Ok(Duty::Always),
-        (Some(on), _) if on.get_ref().0 == Duration::ZERO => {
-            Err(context.problem(on, "it is never on", "here", "give a time above 0"))
-        }
+        (Some(on), _) if on.get_ref().0 == Duration::ZERO => Err(context.problem(
+            on,
+            "the on time is zero, so nothing is sent",
+            "here",
+            "give a time above 0",
+        )),
         (Some(on), Some(off)) => Ok(Duty::OnOff {
             on: pause(on.get_ref().0, exponential),
             off: pause(off.get_ref().0, exponential),
         }),
         (Some(one), None) | (None, Some(one)) => Err(context.problem(
             one,
-            "turns are of two times",
-            "one of them",
-            "give `on` and `off`, or neither of them",
+            "`on` and `off` must be set together",
+            "only one is set",
+            "set both `on` and `off`, or neither",
         )),
     }
 }
@@ -343,15 +346,15 @@ fn arrivals<T>(
         }
         (None, Some(n)) => Err(context.problem(
             n,
-            format!("{} flows a second never come", n.get_ref()),
+            format!("invalid rate of {} flows per second", n.get_ref()),
             "here",
             "give a number above 0",
         )),
         _ => Err(context.problem(
             at,
-            "arrivals have either a `rate` or a number `per_second`",
+            "arrivals need exactly one of `rate` and `per_second`",
             "here",
-            "give one of them: `rate = \"48mbit\"` or `per_second = 500.0`",
+            "set `rate = \"48mbit\"` or `per_second = 500.0`",
         )),
     }
 }
@@ -367,7 +370,7 @@ fn messages(context: &CheckContext, at: &Spanned<file::MessagesEntry>) -> Result
     if let Some(none) = m.count.as_ref().filter(|count| *count.get_ref() == 0) {
         return Err(context.problem(
             none,
-            "there are no messages",
+            "the number of messages is 0",
             "here",
             "give at least 1, or remove `count`",
         ));
@@ -421,7 +424,7 @@ fn list(context: &CheckContext, at: &Spanned<Vec<file::ListedEntry>>) -> Result<
             at,
             "the list has no flows",
             "here",
-            "write a time and a size for each: `[[\"0s\", \"10kB\"], [\"50ms\", \"1MB\"]]`",
+            "give the time and size of each flow: `[[\"0s\", \"10kB\"], [\"50ms\", \"1MB\"]]`",
         ));
     }
     let mut flows: Vec<(Duration, Bytes)> = Vec::with_capacity(written.len());
@@ -430,9 +433,9 @@ fn list(context: &CheckContext, at: &Spanned<Vec<file::ListedEntry>>) -> Result<
         if flows.last().is_some_and(|(before, _)| *before > time) {
             return Err(context.problem(
                 after,
-                format!("{time} is before the flow above it"),
+                format!("the flow at {time} is earlier than the flow before it"),
                 "here",
-                "write the flows in the order of their times",
+                "sort the flows by time",
             ));
         }
         flows.push((time, nonzero(context, bytes)?));
@@ -468,7 +471,7 @@ fn bursts(context: &CheckContext, at: &Spanned<file::Bursts>) -> Result<Sends, P
     if b.every.get_ref().0 == Duration::ZERO {
         return Err(context.problem(
             &b.every,
-            "all bursts are at once",
+            "the interval between bursts is zero",
             "here",
             "give a time above 0",
         ));
@@ -484,7 +487,7 @@ fn nonzero(context: &CheckContext, bytes: &file::Q<Bytes>) -> Result<Bytes, Prob
     match bytes.get_ref().0 {
         none if none == Bytes::new(0) => Err(context.problem(
             bytes,
-            "0 bytes are no flow",
+            "a flow of 0 bytes sends nothing",
             "here",
             "give a size such as 10kB",
         )),
@@ -498,7 +501,7 @@ fn sizes(context: &CheckContext, at: &Spanned<file::Sizes>) -> Result<SizeTable,
             let known: Vec<&str> = SizeTable::names().map(|(name, _)| name).collect();
             context
                 .source
-                .unknown(name.span(), "table of sizes", name.get_ref(), &known)
+                .unknown(name.span(), "size table", name.get_ref(), &known)
         }),
         file::Sizes::File(file) => SizeTable::parse(&context.text_of(file)?).map_err(|error| {
             let what = format!("{}:{}: {}", file.get_ref(), error.index, error.why);
@@ -542,14 +545,14 @@ fn trace(context: &CheckContext, file: &file::Word) -> Result<WorkloadKind, Prob
                 file,
                 format!("{}:{}: {why}", file.get_ref(), i + 1),
                 "this file",
-                "write lines such as `10ms,left1,right1,20kB`, in the order of their times",
+                "write lines such as `10ms,left1,right1,20kB`, sorted by time",
             )
         };
         let [at, from, to, bytes] = fields.as_slice() else {
             if fields.iter().all(|field| field.is_empty()) {
                 continue;
             }
-            return Err(wrong(format!("{} fields are no flow", fields.len())));
+            return Err(wrong(format!("expected 4 fields, found {}", fields.len())));
         };
         let heading = i == 0 && !at.starts_with(|c: char| c.is_ascii_digit());
         if heading {
@@ -573,10 +576,13 @@ fn trace(context: &CheckContext, file: &file::Word) -> Result<WorkloadKind, Prob
             line: i + 1,
         };
         if flow.bytes == Bytes::new(0) {
-            return Err(wrong("0 bytes are no flow".to_owned()));
+            return Err(wrong("a flow of 0 bytes sends nothing".to_owned()));
         }
         if flows.last().is_some_and(|before| before.at > flow.at) {
-            return Err(wrong(format!("{} is before the flow above it", flow.at)));
+            return Err(wrong(format!(
+                "the flow at {} is earlier than the flow before it",
+                flow.at
+            )));
         }
         flows.push(flow);
     }

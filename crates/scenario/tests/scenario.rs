@@ -81,7 +81,7 @@ fn a_small_file_has_sensible_defaults() {
 }
 
 #[test]
-fn a_link_may_be_several_paths() {
+fn a_link_can_have_several_paths() {
     let text = r#"
 contenders = ["reno"]
 duration = "1s"
@@ -143,7 +143,7 @@ workload = [{ from = "a", to = "b", bulk = {} }]
 }
 
 #[test]
-fn everything_that_can_be_said_is_read() {
+fn all_settings_are_parsed() {
     let s = parse(
         r#"
 title = "all of it"
@@ -308,7 +308,7 @@ size_classes = ["100kB"]
 }
 
 #[test]
-fn files_beside_the_scenario_are_read() {
+fn files_next_to_the_scenario_are_read() {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
     std::fs::write(
         folder.join("links.txt"),
@@ -373,7 +373,7 @@ fn transport(lines: &str) -> String {
 }
 
 #[test]
-fn the_second_loop_has_its_levels_and_its_checks() {
+fn second_loop_options_are_parsed() {
     let rc3 = |lines: &str| parse(&transport(lines)).unwrap().transport.rc3;
     assert_eq!(rc3("rc3 = false"), None);
     let usual = rc3("rc3 = true").unwrap();
@@ -383,7 +383,7 @@ fn the_second_loop_has_its_levels_and_its_checks() {
 }
 
 #[test]
-fn receivers_prove_receipt_or_conceal_losses_where_the_file_says_so() {
+fn receipt_options_are_parsed() {
     let usual = parse(&transport("")).unwrap();
     assert_eq!(usual.transport.proof_of_receipt, None);
     assert!(usual.conceal_losses.is_empty());
@@ -404,7 +404,7 @@ fn receivers_prove_receipt_or_conceal_losses_where_the_file_says_so() {
 }
 
 #[test]
-fn receivers_acknowledge_as_often_as_the_file_says() {
+fn acknowledgement_options_are_parsed() {
     let options = |lines: &str| parse(&transport(lines)).unwrap().transport;
     assert_eq!(options("").ack_every, None);
     assert_eq!(options("delayed_acks = true").ack_every, Some(2));
@@ -431,7 +431,7 @@ fn receivers_acknowledge_as_often_as_the_file_says() {
 }
 
 #[test]
-fn a_generated_cellular_link_is_that_of_its_seed() {
+fn a_cellular_link_depends_only_on_its_seed() {
     let line = |cellular: &str| {
         let s = parse(&with(
             "rate = \"96mbit\"",
@@ -527,7 +527,7 @@ fn lists_and_messages_are_read() {
 
 /// Flows that join and leave have scheduled times that are known before the run.
 #[test]
-fn a_flow_may_last_a_time() {
+fn flows_can_have_a_duration() {
     let text = |bulk: &str| with("bulk = { flows = 4 }", bulk);
     let ms = Duration::from_millis;
     let there = |bulk: &str, n| parse(&text(bulk)).unwrap().workloads[0].planned(n);
@@ -563,7 +563,7 @@ fn a_flow_may_last_a_time() {
 }
 
 #[test]
-fn the_tree_has_delays_of_its_own_or_the_files() {
+fn tree_delays_have_defaults_and_can_be_set() {
     let tree = |settings: &str| {
         let dumbbell = "[topology.dumbbell]\nrate = \"96mbit\"\nrtt = \"20ms\"\n";
         parse(&with(dumbbell, &format!("[topology.tree_192]\n{settings}"))).map(|s| s.topology)
@@ -593,7 +593,7 @@ fn the_tree_has_delays_of_its_own_or_the_files() {
 }
 
 #[test]
-fn a_run_may_end_with_its_flows() {
+fn a_run_can_end_when_its_flows_are_done() {
     let until = |until: &str, workload: &str| {
         let text = with("duration =", &format!("{until}\nduration ="));
         parse(&text.replace("bulk = { flows = 4 }", workload)).map(|s| s.until)
@@ -625,7 +625,7 @@ fn a_run_may_end_with_its_flows() {
 }
 
 #[test]
-fn bundles_are_read_and_their_mistakes_told() {
+fn bundles_are_parsed_and_checked() {
     let text = |lines: &str| {
         format!("{SMALL_SCENARIO}\n[[bundle]]\nfrom = \"left\"\nto = \"right\"\n{lines}\n")
     };
@@ -676,14 +676,14 @@ fn bundles_are_read_and_their_mistakes_told() {
         ("class = [{ queue = \"droptial:9p\" }]", "droptial", ""),
         (
             "class = [{}, {}, {}, {}, {}, {}, {}, {}, {}]",
-            "no packet",
-            "8 bands",
+            "too many classes",
+            "8 classes",
         ),
-        ("overhead = \"9kB\"", "adds", "60B"),
+        ("overhead = \"9kB\"", "too large", "60B"),
         ("min = \"2mbit\"\nmax = \"1mbit\"", "below", "above"),
         (
             "algorithm = \"bundler\"\nhosts = \"native:reno\"",
-            "leaves the workloads",
+            "has no effect in a bundle",
             "remove `hosts`",
         ),
         ("queue = \"droptial:9p\"", "droptial", ""),
@@ -709,7 +709,10 @@ fn bundles_are_read_and_their_mistakes_told() {
     assert!(problem.contains("nothing to compare"), "{problem}");
     let nobody = lone.replace("contenders = [\"reno\", \"native:cubic\"]\n", "");
     let problem = parse(&nobody).expect_err("nobody steers").to_string();
-    assert!(problem.contains("nobody steers this bundle"), "{problem}");
+    assert!(
+        problem.contains("this bundle has no algorithm"),
+        "{problem}"
+    );
 }
 
 #[test]
@@ -961,7 +964,7 @@ fn every_mistake_names_its_line_and_its_fix() {
             with("duration =", "until = \"flows done\"\nduration ="),
         ),
         (
-            "a run until flows without number are done",
+            "a run until unlimited flows are done",
             with("duration =", "until = \"flows done\"\nduration =").replace(
                 bulk,
                 "poisson = { per_second = 1.0, sizes = { fixed = \"1kB\" } }",
@@ -1078,7 +1081,7 @@ proptest! {
     }
 
     #[test]
-    fn no_scenario_with_holes_can_panic(from in 0usize..SMALL_SCENARIO.len(), length in 0usize..20, by in "[ -~\n]{0,12}") {
+    fn incomplete_scenarios_do_not_panic(from in 0usize..SMALL_SCENARIO.len(), length in 0usize..20, by in "[ -~\n]{0,12}") {
         if let (Some(head), Some(rc3)) = (SMALL_SCENARIO.get(..from), SMALL_SCENARIO.get(from + length..)) {
             let _ = parse(&format!("{head}{by}{rc3}"));
         }

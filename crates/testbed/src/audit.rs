@@ -71,24 +71,25 @@ pub(crate) fn audit(
     let mut complaints = disturbed.clone();
     if !a.ok && a.own_drops + a.tun_drops > 0 {
         complaints.push(format!(
-            "the emulator or its devices lost {} packets that no real link would have",
+            "the emulator or its devices lost {} packets that a real link would not have lost",
             a.own_drops + a.tun_drops
         ));
     }
     if !a.ok && a.late_fraction > 0.01 {
         complaints.push(format!(
-            "one packet in a hundred left more than {:.1} ms late: this machine was too busy to emulate {}; give it idle \
-             CPUs or a lower rate",
+            "1 % of the packets left more than {:.1} ms late: this machine was too busy to \
+             emulate {}; free some CPUs, or use a lower rate",
             us(a.lateness_p99) / 1e3,
             setup.rate
         ));
     }
     if !a.ok && complaints.is_empty() {
-        complaints.push("the emulator's audit did not pass".to_owned());
+        complaints.push("the emulator's self-check failed".to_owned());
     }
     if report.forward.not_kept > 0 {
         complaints.push(format!(
-            "the packet log was full: delay and throughput lack {} packets; run for a shorter time",
+            "the packet log was full: delay and throughput do not include {} packets; use a \
+             shorter duration",
             report.forward.not_kept
         ));
     }
@@ -102,13 +103,13 @@ pub(crate) fn audit(
             .filter(|(_, share)| *share > LIMITED_TIME_SHARE_MAX)
         {
             complaints.push(format!(
-                "flow {} was held back by {what} for {:.0} % of its time",
+                "flow {} was limited by {what} for {:.0} % of its time",
                 i + 1,
                 share * 100.0
             ));
         }
         if flow.received_bytes == 0 {
-            complaints.push(format!("flow {} got nothing through", i + 1));
+            complaints.push(format!("flow {} delivered nothing", i + 1));
         }
     }
     Audit {
@@ -137,15 +138,15 @@ pub(crate) fn mishaps(counters: &AlgorithmCounters) -> Vec<String> {
     let mishaps = [
         (
             counters.fallbacks,
-            "flows fell back to NewReno, because the algorithm's thread was silent for too long",
+            "flows fell back to NewReno because the algorithm's thread did not respond in time",
         ),
         (
             counters.table_full,
-            "flows found no place in the datapath's table and ran NewReno",
+            "flows ran NewReno because the datapath's table was full",
         ),
         (
             counters.faults,
-            "times the algorithm's program divided by zero or overflowed",
+            "times, the algorithm's program divided by zero or overflowed",
         ),
     ];
     let happened = mishaps.iter().filter(|(n, _)| *n > 0);
@@ -157,7 +158,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_contender_did_to_itself_is_said_and_is_no_reason_to_run_again() {
+    fn failures_of_the_contender_are_reported_but_not_repeated() {
         let counters = AlgorithmCounters {
             fallbacks: 3,
             faults: 2,

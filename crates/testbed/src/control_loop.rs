@@ -5,7 +5,7 @@
 //! minimum that answers every report ([`LoopAlgorithm`]).
 #![expect(
     clippy::disallowed_methods,
-    reason = "it times what real sockets and threads do"
+    reason = "it measures real sockets and threads"
 )]
 
 mod answer;
@@ -44,7 +44,7 @@ pub enum LoopError {
     #[error(transparent)]
     Link(#[from] LinkError),
     /// Error of the datapath.
-    #[error("the bench's datapath: {0}")]
+    #[error("the datapath of the benchmark failed: {0}")]
     Datapath(#[from] io::Error),
     /// The agent did not answer in time.
     #[error("the agent did not answer within 5 s")]

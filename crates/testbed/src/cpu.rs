@@ -94,10 +94,7 @@ pub fn process_ns() -> u64 {
 }
 
 /// Returns the CPU time of the calling thread, nanoseconds.
-#[expect(
-    clippy::disallowed_methods,
-    reason = "it is what measurements of cost are made of"
-)]
+#[expect(clippy::disallowed_methods, reason = "measurements of CPU cost use it")]
 pub fn this_thread_ns() -> u64 {
     // `clock_gettime` cannot fail for the calling thread.
     clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).map_or(0, |t| {
@@ -167,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn interrupts_are_nobody_elses_work() {
+    fn interrupts_do_not_count_as_other_processes() {
         let later = Reading {
             at_ns: 1_000,
             process_ns: 900,

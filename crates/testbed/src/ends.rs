@@ -96,17 +96,17 @@ pub fn open(
         .map_err(inside)?
         .map_err(Error::traffic(
             "connect over the path",
-            "a loss near 100% lets no connection through",
+            "with a loss near 100%, no connection succeeds",
         ))?;
     let receivers = traffic::accept(&listener, &senders).map_err(Error::traffic(
         "accept the connections",
-        "a loss near 100% lets no connection through",
+        "with a loss near 100%, no connection succeeds",
     ))?;
     if ecn {
         agreed(&senders, &mut diag).map_err(Error::traffic(
             "use ECN",
-            "a loss of the first SYN makes the kernel offer a connection without it (net.ipv4.tcp_ecn_fallback): run again, \
-             or with an algorithm that needs no ECN",
+            "if the first SYN is lost, the kernel retries without ECN \
+             (net.ipv4.tcp_ecn_fallback); run again, or use an algorithm that needs no ECN",
         ))?;
     }
     Ok((senders, receivers, diag))
@@ -119,7 +119,8 @@ fn agreed(senders: &[TcpStream], diag: &mut Diag) -> std::io::Result<()> {
         let (local, peer) = (sender.local_addr()?, sender.peer_addr()?);
         if diag.query(local, peer)?.is_some_and(|info| !info.ecn) {
             return Err(std::io::Error::other(format!(
-                "the connection from {local} to {peer} did not agree on it, so no queue on the way may mark its packets"
+                "the connection from {local} to {peer} did not negotiate ECN, so queues may not \
+                 mark its packets"
             )));
         }
     }
@@ -141,7 +142,12 @@ mod tests {
         if matches!(offers.trim(), "1" | "3") {
             agreed.unwrap();
         } else {
-            assert!(agreed.unwrap_err().to_string().contains("did not agree"));
+            assert!(
+                agreed
+                    .unwrap_err()
+                    .to_string()
+                    .contains("did not negotiate ECN")
+            );
         }
     }
 }

@@ -7,7 +7,10 @@ use ccplane_lab::Error;
 #[non_exhaustive]
 pub enum BackendError {
     /// The kernel does not have the congestion control.
-    #[error("the kernel has no congestion control `{name}`; it has {}{}{}", .known.join(", "), hint(.near), module(.name))]
+    #[error(
+        "the kernel has no congestion control `{name}`; available: {}{}{}",
+        .known.join(", "), hint(.near), module(.name)
+    )]
     UnknownNative {
         /// Requested name.
         name: String,
@@ -27,9 +30,10 @@ pub enum BackendError {
     QuicHost(#[from] ccplane_quic::host::HostError),
     /// The process may not create namespaces.
     #[error(
-        "running real traffic needs root (CAP_NET_ADMIN and CAP_SYS_ADMIN for namespaces and TUN devices{}): {cause}; \
-         try again with sudo. Without root, `ccplane check` and `ccplane doctor` run, and `ccplane bench datapath`, \
-         `bench control-loop` and `bench agent`",
+        "real traffic needs root (CAP_NET_ADMIN and CAP_SYS_ADMIN for namespaces and TUN \
+         devices{}): {cause}; try again with sudo. These commands work without root: `ccplane \
+         check`, `ccplane doctor`, `ccplane bench datapath`, `bench control-loop` and `bench \
+         agent`",
         if *.bpf { ", CAP_BPF and CAP_PERFMON for ccplane's algorithms" } else { "" }
     )]
     NoPermission {
@@ -48,11 +52,12 @@ pub enum BackendError {
     #[error(transparent)]
     Kernel(ccplane_linux::LoadError),
     /// The BPF program that adds timestamps could not be attached to sockets.
-    #[error("time stamps on kernel TCP: {0}")]
+    #[error("cannot add time stamps to kernel TCP: {0}")]
     Sockets(ccplane_linux::select::SelectError),
     /// The algorithm's thread ended without an error, which is a bug in ccplane.
     #[error(
-        "the algorithm's thread ended early; please report this with the command that led to it"
+        "the algorithm's thread ended early, which is a bug in ccplane; please report it with the \
+         command"
     )]
     AgentEnded,
 }
@@ -122,7 +127,7 @@ fn module(name: &str) -> String {
     ];
     let loadable = known_module.contains(&name);
     if loadable {
-        format!("; if this kernel was built with it, `modprobe tcp_{name}` loads it")
+        format!("; try `modprobe tcp_{name}`, which loads it if this kernel has the module")
     } else {
         String::new()
     }

@@ -257,13 +257,13 @@ mod tests {
     }
 
     #[test]
-    fn who_fell_back_is_not_asked_again() {
+    fn flows_that_fell_back_are_not_queried_again() {
         let mut run = LoopbackRun {
             fallbacks: 7,
             ..LoopbackRun::default()
         };
         assert!(run.sound(), "its own result");
-        run.disturbed = vec!["the machine once stood still for 90.0 ms".to_owned()];
+        run.disturbed = vec!["the host paused for 90.0 ms".to_owned()];
         assert!(!run.sound());
     }
 }

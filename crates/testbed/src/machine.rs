@@ -48,10 +48,10 @@ impl MachineState {
         let stall = self
             .stall_ms
             .filter(|ms| *ms > longest_stall.as_secs_f64() * 1e3);
-        let stall = stall.map(|ms| format!("the machine once stood still for {ms:.1} ms"));
+        let stall = stall.map(|ms| format!("the host paused for {ms:.1} ms"));
         let stolen = (self.stolen_percent > STOLEN_CPU_PERCENT_MAX).then(|| {
             format!(
-                "the hypervisor gave {:.0} % of a CPU to others",
+                "the hypervisor gave {:.0} % of a CPU to other guests",
                 self.stolen_percent
             )
         });
@@ -131,7 +131,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_the_machine_did_disturbs_and_each_is_named() {
+    fn disturbances_of_the_machine_are_named() {
         let limit = Duration::from_millis(5);
         let calm = MachineState {
             stall_ms: Some(4.0),
@@ -147,8 +147,8 @@ mod tests {
         assert_eq!(
             busy.disturbed(limit),
             [
-                "the machine once stood still for 87.6 ms",
-                "the hypervisor gave 12 % of a CPU to others",
+                "the host paused for 87.6 ms",
+                "the hypervisor gave 12 % of a CPU to other guests",
                 "other processes used 150 % of a CPU"
             ]
         );
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn a_watch_ends_and_has_seen_something_or_may_not_look() {
+    fn a_watch_measures_or_lacks_permission() {
         let watch = MachineWatch::start();
         wait_until(monotonic_ns() + 20_000_000);
         let machine = watch.finish();

@@ -148,14 +148,16 @@ impl<'s> PreparedPath<'s> {
         if !scenario.bundles.is_empty() {
             if agent.is_some() {
                 parts.push(
-                    "[[bundle]] with an agent in another process: a site's gateway has its own"
+                    "[[bundle]] with an agent in another process: a site's gateway runs its own \
+                     agent"
                         .to_owned(),
                 );
             }
             for contender in own.chain(scenario.hosts_of_bundles()) {
                 if ccplane_lab::wants(contender, registry)?.contains(Capabilities::ONE_WAY_DELAY) {
                     parts.push(format!(
-                        "`{contender}` beside [[bundle]]: its time stamps would be on the emulated link, where a tunnel hides them"
+                        "`{contender}` with [[bundle]]: its time stamps are read on the emulated \
+                         link, where the tunnel hides them"
                     ));
                 }
             }
@@ -421,7 +423,7 @@ impl<'s> PreparedPath<'s> {
         Ok(result)
     }
 
-    #[expect(clippy::too_many_arguments, reason = "what a run left, told once")]
+    #[expect(clippy::too_many_arguments, reason = "outcome of a run, reported once")]
     fn result(
         &self,
         contender: Option<&Contender>,
@@ -593,7 +595,7 @@ fn check(scenario: &Scenario, link: &LinkSettings, rtt: Duration) -> Result<(), 
         return bad(
             "the link's rate",
             "unlimited".into(),
-            "a run needs a bottleneck, such as --rate 96mbit",
+            "a run needs a bottleneck; give one, such as --rate 96mbit",
         );
     }
     if link.line.mean_rate() == Some(Rate::from_bytes_per_sec(0)) {
@@ -607,14 +609,14 @@ fn check(scenario: &Scenario, link: &LinkSettings, rtt: Duration) -> Result<(), 
         return bad(
             "the duration",
             scenario.duration.to_string(),
-            "give at least 100 ms, better 15s",
+            "use at least 100ms, preferably 15s",
         );
     }
     if rtt > Duration::from_secs(10) {
         return bad(
             "the round-trip time",
             rtt.to_string(),
-            "give at most 10s: connections would time out",
+            "use at most 10s; above that connections time out",
         );
     }
     Ok(())

@@ -101,7 +101,7 @@ pub fn connect(to: SocketAddr, congestion: &str, buffer: usize) -> io::Result<Tc
     let in_force = in_force.to_string_lossy();
     if in_force.trim_end_matches('\0') != congestion {
         return Err(io::Error::other(format!(
-            "asked for congestion control {congestion}, the socket has {in_force}"
+            "congestion control {congestion} was requested, but the socket has {in_force}"
         )));
     }
     Ok(stream)
@@ -160,9 +160,8 @@ pub fn accept(listener: &TcpListener, senders: &[TcpStream]) -> io::Result<Vec<T
         .map(|sender| {
             let local = sender.local_addr()?;
             let found = accepted.iter().position(|(peer, _)| *peer == local);
-            let at = found.ok_or_else(|| {
-                io::Error::other(format!("a connection that is not ours, for {local}"))
-            })?;
+            let at = found
+                .ok_or_else(|| io::Error::other(format!("unexpected connection to {local}")))?;
             Ok(accepted.swap_remove(at).1)
         })
         .collect()
@@ -317,7 +316,7 @@ pub fn drain(mut stream: TcpStream, count: &AtomicU64, stop: &AtomicBool) {
 }
 
 /// Returns `CLOCK_MONOTONIC` in nanoseconds, the clock of the emulator's log.
-#[expect(clippy::disallowed_methods, reason = "the clock of real traffic")]
+#[expect(clippy::disallowed_methods, reason = "clock of real traffic")]
 pub fn monotonic_ns() -> u64 {
     // Cannot fail for this clock; 0 would only appear as an absurd duration.
     clock_gettime(ClockId::CLOCK_MONOTONIC)
@@ -328,7 +327,7 @@ pub fn monotonic_ns() -> u64 {
 /// Sleeps until [`monotonic_ns`] reaches `ns`.
 #[expect(
     clippy::disallowed_methods,
-    reason = "real traffic is timed in real time"
+    reason = "real traffic is measured in real time"
 )]
 pub fn wait_until(ns: u64) {
     thread::sleep(std::time::Duration::from_nanos(

@@ -181,8 +181,8 @@ pub fn run(inside: &Namespace, program: &str, arguments: &[&str]) -> Result<(), 
         .map_err(|error| BackendError::from_host(error, true))?;
     let fail = |what: String| {
         let told = Error::traffic(
-            "make a link between namespaces",
-            "it needs `ip` and `tc` (iproute2)",
+            "create a link between namespaces",
+            "install `ip` and `tc` (iproute2)",
         );
         told(io::Error::other(what))
     };

@@ -232,7 +232,7 @@ fn the_other_scenarios_are_refused_with_the_reason() {
             "native:reno",
             "nodes and links around one bottleneck",
         ),
-        ("19-graph.toml", "native:reno", "there is one bottleneck"),
+        ("19-graph.toml", "native:reno", "only one bottleneck"),
     ] {
         let scenario = shipped(file, contender, &[]);
         match RealPackets::over(TransportKind::Tcp).prepare(&scenario, &Registry::builtin()) {

@@ -202,7 +202,7 @@ fn native_flows_fill_the_link_and_every_figure_agrees() {
 }
 
 #[test]
-fn bad_input_gives_one_clear_message_and_leaves_nothing() {
+fn bad_input_gives_one_message_and_leaves_nothing() {
     let _turn = alone();
     let told = |scenario: Scenario| run(&scenario).unwrap_err().to_string();
     let line =
@@ -220,9 +220,9 @@ fn bad_input_gives_one_clear_message_and_leaves_nothing() {
         ("needs a bottleneck", line(LineSpec::Unlimited)),
         ("did you mean `cubic`", who(&["native:cubik"])),
         ("nothing to run", who(&[])),
-        ("at least 100 ms", told(short)),
+        ("at least 100ms", told(short)),
         (
-            "1000 are the most",
+            "the maximum is 1000",
             told(scenario(&["native:reno"]).with_flows(1_001)),
         ),
         ("did you mean `cubic`", who(&["cubix"])),
@@ -320,8 +320,8 @@ fn as_nobody() {
 }
 
 #[test]
-fn without_permission_it_says_what_is_missing_and_what_can_run() {
-    if !privileged("without_permission_it_says_what_is_missing_and_what_can_run") {
+fn missing_permissions_are_named() {
+    if !privileged("missing_permissions_are_named") {
         return;
     }
     let _turn = registers();
@@ -349,15 +349,15 @@ fn without_permission_it_says_what_is_missing_and_what_can_run() {
     for part in [
         "needs root (CAP_NET_ADMIN and CAP_SYS_ADMIN",
         "sudo",
-        "Without root, `ccplane check`",
+        "without root: `ccplane check`",
     ] {
         assert!(message.contains(part), "{message:?} lacks {part:?}");
     }
 }
 
 #[test]
-fn one_way_delay_stands_beside_the_links_own() {
-    if !steers("one_way_delay_stands_beside_the_links_own") {
+fn one_way_delay_is_compared_with_the_links_log() {
+    if !steers("one_way_delay_is_compared_with_the_links_log") {
         return;
     }
     let _turn = registers();

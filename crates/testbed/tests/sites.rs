@@ -233,7 +233,7 @@ fn victim() {
 }
 
 #[test]
-fn what_sites_cannot_do_is_refused_with_the_reason() {
+fn unsupported_options_of_sites_are_rejected() {
     let refused = |backend: &dyn Backend, scenario: &Scenario| match backend
         .prepare(scenario, &Registry::builtin())
     {

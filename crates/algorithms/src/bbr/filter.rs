@@ -52,7 +52,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_is_the_greatest_of_the_window(
+        fn the_filter_returns_the_window_maximum(
             window in 0u64..12,
             values in prop::collection::vec((0u64..3, 0u64..20), 1..200),
         ) {

@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dip_ends_where_what_arrived_is_told_late() {
+    fn probe_rtt_ends_despite_delayed_reports() {
         let mut dip = ProbeRttEpisode::new(4, 100, 6);
         assert!((6..=8).all(|round| !dip.is_over(5, round, round * 50_000)));
         assert!(!dip.is_over(5, 9, 450_000), "from here on it is 200 ms");

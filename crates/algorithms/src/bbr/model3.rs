@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn an_undo_returns_what_was() {
+    fn an_undo_restores_the_previous_bounds() {
         let before = Bounds {
             bw_short: 900,
             short: UNBOUNDED,

@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn two_intervals_of_four_rounds_that_agree_find_it() {
+    fn two_consistent_intervals_detect_a_policer() {
         let mut policer = Policer::default();
         // The first round with a loss starts the first interval, which ends 4 rounds later, and the
         // second ends 4 rounds after that.
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tenth_lost_is_no_policer() {
+    fn ten_percent_loss_is_not_a_policer() {
         let mut policer = Policer::default();
         rounds(&mut policer, 100, 1_000_000, 10, 1);
         assert_eq!(policer.rate(), None);

@@ -67,13 +67,14 @@ pub(super) fn text(version: &Version<'_>) -> String {
         (volatile events 0) (now 0) (flight 0) (window 0){report})
     (max_bw 0) (cap_bw NONE) (min_rtt +infinity) (gain {gain}) (cwnd_gain {cwnd_gain}) (full false) (bonus 0)
     (cap NONE) (draining 0){control})
-# Measures. A sample that the application limited counts only where it is the best.
+# Measurement. An application-limited sample counts only if it is the maximum.
 (when true
     (:= newly (* (+ Ack.packets_acked Ack.packets_misordered) Flow.mss))
     (:= Report.delivered (+ Report.delivered newly))
     (:= Report.lost (+ Report.lost (* Ack.lost_pkts_sample Flow.mss)))
     (:= Report.flight (+ Flow.bytes_in_flight newly (* Ack.lost_pkts_sample Flow.mss)))
-    # The first estimate includes the handshake (`bbr_init`): behind a full queue, data alone would show a longer path.
+    # The first estimate includes the handshake (`bbr_init`): behind a full queue, data alone would
+    # show a longer path.
     (:= Report.rtt (min Report.rtt Flow.rtt_sample_us (if (== Report.now 0) Flow.min_rtt_us +infinity)))
     (:= min_rtt (min min_rtt Report.rtt))
     (:= bw (if (> Flow.rate_outgoing 0) (min Flow.rate_incoming Flow.rate_outgoing) Flow.rate_incoming)){sample}
@@ -87,7 +88,8 @@ pub(super) fn text(version: &Version<'_>) -> String {
     (:= bdp (if (< min_rtt +infinity) (/ (* bw min_rtt) 1000000) (* 10 Flow.mss)))
     (:= budget (* 3 (max (min (/ Rate 1024) 64000) (* (if (< Rate 150000) 1 2) Flow.mss))))
     (fallthrough))
-# A round began. Until the pipe is full each is reported, then not more than one a millisecond.
+# Start of a round. Every round is reported until the pipe is full, later at most one per
+# millisecond.
 (when (> (+ Report.delivered Report.lost) round_end)
     (:= round_end (+ Report.delivered Report.lost Flow.bytes_in_flight))
     (:= Report.rounds (+ Report.rounds 1))
@@ -100,7 +102,7 @@ pub(super) fn text(version: &Version<'_>) -> String {
     (:= Report.events (+ Report.events {done}))
     (report)
     (fallthrough)){clauses}
-# Paces, after an idle time without gain. Until the pipe is full the rate only rises.
+# Pacing, without gain after an idle period. Until the pipe is full the rate only increases.
 (when true
     (:= bw (/ (* bw (if (== Flow.bytes_pending 0) {UNITY_PACING_GAIN} gain)) 10000))
     (if (|| full (> bw Rate)) (:= Rate bw))
@@ -110,7 +112,7 @@ pub(super) fn text(version: &Version<'_>) -> String {
     (:= Report.events (+ Report.events {undo}))
     (report)
     (fallthrough))
-# A repair of losses begins: the window before it returns with its end.
+# A recovery begins. The window before it is restored at its end.
 (when (&& (|| Flow.in_recovery Flow.was_timeout) (== prior 0))
     (:= prior (max Report.window Cwnd)){repair}
     (fallthrough))
@@ -123,7 +125,8 @@ pub(super) fn text(version: &Version<'_>) -> String {
     (:= Cwnd (max Cwnd prior))
     (:= prior 0)
     (fallthrough))
-# The window: towards the model's by what is delivered, and not beyond it once the pipe was full.
+# The window grows by the data delivered towards the model's window, and not beyond it once the
+# pipe is full.
 (when true
     (:= Cwnd {kept})
     (if full

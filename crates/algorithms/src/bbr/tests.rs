@@ -181,7 +181,7 @@ fn it_starts_with_a_gain_and_grows_by_what_is_acknowledged() {
 }
 
 #[test]
-fn reports_come_once_a_round() {
+fn reports_arrive_once_per_round() {
     for algorithm in ["bbr", "bbr3"] {
         let mut path = Path::cruising(algorithm);
         let before = path.script.reports;
@@ -266,7 +266,7 @@ fn a_flow_that_starts_behind_a_full_queue_takes_the_path_from_the_handshake() {
 }
 
 #[test]
-fn losses_come_off_the_window_of_version_1_while_it_starts() {
+fn version_1_subtracts_losses_from_the_window_in_startup() {
     let mut path = Path::new("bbr");
     path.ack(|_| ());
     let before = path.script.window();
@@ -305,7 +305,7 @@ fn a_loss_that_begins_or_ends_the_interval_of_a_policer_is_reported_at_once() {
 }
 
 #[test]
-fn a_repair_reduces_nothing_but_in_version_1_for_a_round() {
+fn recovery_reduces_only_version_1_and_for_one_round() {
     for (algorithm, conserves) in [("bbr", true), ("bbr3", false)] {
         let mut path = Path::cruising(algorithm);
         let window = path.script.transport.cwnd;

@@ -23,14 +23,15 @@ use crate::{AlgorithmDoc, BadParameter, ParameterDoc, Parameters};
 
 pub(crate) const DOC: AlgorithmDoc = AlgorithmDoc {
     name: "bbr",
-    doc: "BBR version 1, as in Linux 6.x: sends at the bandwidth that it measures, and keeps two BDP in flight at most",
+    doc: "BBR version 1, as in Linux 6.x: sends at the measured bandwidth, with at most two BDP \
+        in flight",
     parameters: &[
         PROBE_RTT_INTERVAL,
         ParameterDoc {
             name: "policer",
             default: "true",
             values: "true | false",
-            doc: "look for policers, and keep to their rate (Linux' long-term bandwidth)",
+            doc: "detect policers and follow their rate (Linux' long-term bandwidth)",
         },
     ],
 };
@@ -385,7 +386,8 @@ fn text() -> String {
         sample: String::new(),
         clauses: format!(
             "
-# An interval in which a policer is looked for begins and ends with a loss (`bbr_lt_bw_sampling`).
+# A sampling interval of the policer detection starts and ends with a loss
+# (`bbr_lt_bw_sampling`).
 (when (&& (> Ack.lost_pkts_sample 0) (>= Report.rounds due))
     (report)
     (fallthrough))

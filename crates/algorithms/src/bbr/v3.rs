@@ -29,7 +29,7 @@ use crate::{AlgorithmDoc, BadParameter, Parameters};
 
 pub(crate) const DOC: AlgorithmDoc = AlgorithmDoc {
     name: "bbr3",
-    doc: "BBR version 3 (draft-ietf-ccwg-bbr): as version 1, and bounded by what losses say",
+    doc: "BBR version 3 (draft-ietf-ccwg-bbr): like version 1, with bounds derived from losses",
     parameters: &[PROBE_RTT_INTERVAL],
 };
 
@@ -502,7 +502,8 @@ fn text(marks: bool) -> String {
         ),
         clauses: format!(
             "
-# A round of losses begins with the first, and is over when what was in flight then is not any more.
+# A loss round starts with the first loss and ends when the data in flight at that time is
+# acknowledged or lost.
 (when (&& (> loss_end 0) (> (+ Report.delivered Report.lost) loss_end))
     (:= loss_end 0)
     (:= Report.loss_rounds (+ Report.loss_rounds 1))
@@ -512,7 +513,7 @@ fn text(marks: bool) -> String {
     (if (== loss_end 0) (:= loss_end (+ Report.delivered Report.lost Flow.bytes_in_flight)))
     (if (> probing 0) (report))
     (fallthrough))
-# A precautionary probe came to where the last one lost too much.
+# A cautious probe has reached the volume at which the last one lost too much.
 (when (&& (== probing 2) (>= Report.flight cap))
     (:= probing 1)
     (:= gain {down})

@@ -369,7 +369,7 @@ mod tests {
             let now = Time::ZERO + Duration::from_millis(i * 100);
             let spectra = detector
                 .spectra(&mut fourier, MU, DETECTION_SAMPLES)
-                .expect("it is full");
+                .expect("the window of samples is full");
             election.as_pulser(now, &spectra, NimbusMode::Delay, 10);
             assert!(
                 election.role == Role::Watcher || election.is_foreign() == (others.is_some()),
@@ -394,12 +394,12 @@ mod tests {
     }
 
     #[test]
-    fn nobody_else_is_no_reason_to_give_up() {
+    fn a_lone_pulser_keeps_pulsing() {
         assert_eq!(gives_up(1, None, 0.0, 60), None);
     }
 
     #[test]
-    fn an_answer_is_no_tone_of_another() {
+    fn responses_are_not_taken_for_other_pulsers() {
         // ẑ responds to S at maximum strength, a quarter of a period late.
         let mut detector = Detector::new();
         for i in 0..512 {
@@ -417,7 +417,7 @@ mod tests {
         for i in 0..600 {
             let spectra = detector
                 .spectra(&mut fourier, MU, DETECTION_SAMPLES)
-                .expect("it is full");
+                .expect("the window of samples is full");
             election.as_pulser(
                 Time::ZERO + Duration::from_millis(i * 100),
                 &spectra,
@@ -436,7 +436,7 @@ mod tests {
         let changed = (0..tenths).filter_map(|_| {
             let spectra = detector
                 .spectra(&mut fourier, MU, DETECTION_SAMPLES)
-                .expect("it is full");
+                .expect("the window of samples is full");
             election.as_watcher(&spectra, mode, 0.5, 10)
         });
         let changed = changed.collect::<Vec<_>>().first().copied();
@@ -444,7 +444,7 @@ mod tests {
     }
 
     #[test]
-    fn a_watcher_hears_a_pulse_and_takes_its_mode() {
+    fn a_watcher_follows_the_pulsers_mode() {
         for tone in DELAY_TONE_BINS {
             assert_eq!(watches(NimbusMode::Delay, Some(tone), 50), (true, None));
             assert_eq!(
@@ -468,7 +468,7 @@ mod tests {
     }
 
     #[test]
-    fn the_larger_begins_sooner_and_equal_seeds_do_not_begin_together() {
+    fn larger_bundles_start_pulsing_first() {
         let begins = |share: f64, other: u64| {
             let mut election = Election::new(Time::ZERO, Dice(7), true);
             (0..10_000u64)
@@ -484,7 +484,7 @@ mod tests {
     }
 
     #[test]
-    fn who_never_listens_hears_nobody() {
+    fn a_pulser_that_never_listens_detects_nobody() {
         let mut election = Election::new(Time::ZERO, Dice(7), false);
         assert!(!election.hears());
         election.begin(Time::ZERO);
@@ -497,7 +497,7 @@ mod tests {
     }
 
     #[test]
-    fn who_pulsed_is_deaf_until_its_pulse_has_gone() {
+    fn a_pulser_ignores_signals_until_its_pulse_is_over() {
         let mut election = pulser(1);
         let at = |ms: u64| Time::ZERO + Duration::from_millis(ms);
         let rtt = Duration::from_millis(50);

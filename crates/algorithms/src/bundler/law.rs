@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn the_aim_is_a_part_of_the_path_within_bounds() {
+    fn the_target_is_a_bounded_fraction_of_the_rtt() {
         for (which, base, capacity, alone, expected) in [
             (DelayMode::Copa, 0.2, 12e6, false, 0.010),
             (DelayMode::Copa, 0.1, 12e6, false, 0.008),
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn a_site_that_sends_less_than_it_may_gets_no_more_and_less_where_there_is_a_queue() {
+    fn an_application_limited_site_gets_no_higher_rate() {
         let mut law = BundleLaw::at(DelayMode::Copa, 10e6, 0.1, 0.1);
         assert_eq!(law.rate(&now(0.1), 0.01, 0.0, true, 10e6), 10e6);
         assert!(law.rate(&now(0.1), 0.01, 0.0, false, 10e6) > 10e6);

@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn alone_there_is_none() {
+    fn no_cross_traffic_is_detected_alone() {
         let mut need = CrossTrafficSigns::since(Time::ZERO);
         assert_eq!(first(&mut need, 0, 60_000, 0.0, 0.012), None);
         // An idle link has spare capacity, which is not cross traffic.
@@ -138,7 +138,7 @@ mod tests {
         let mut need = CrossTrafficSigns::since(Time::ZERO);
         first(&mut need, 0, 10_000, 0.0, 0.012);
         // Half of the link: a fifth of the average over half a second.
-        let when = first(&mut need, 10_000, 5_000, 0.5, 0.012).expect("it is noticed");
+        let when = first(&mut need, 10_000, 5_000, 0.5, 0.012).expect("cross traffic is detected");
         assert!((10_050..10_300).contains(&when), "{when}");
         let gone = (when + 10..30_000).step_by(10).find(|ms| {
             let now = Time::ZERO + Duration::from_millis(*ms);
@@ -152,9 +152,9 @@ mod tests {
     }
 
     #[test]
-    fn a_queue_that_does_not_go_is_a_reason() {
+    fn a_persistent_queue_suggests_cross_traffic() {
         let mut need = CrossTrafficSigns::since(Time::ZERO);
-        let when = first(&mut need, 0, 10_000, 0.0, 0.05).expect("it is noticed");
+        let when = first(&mut need, 0, 10_000, 0.0, 0.05).expect("cross traffic is detected");
         assert!((2_000..2_500).contains(&when), "{when}");
         let at = |ms: u64| Time::ZERO + Duration::from_millis(ms);
         assert!(!need.suffers(at(when)) && need.suffers(at(6_000)) && !need.somebody());

@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn a_queue_that_stays_though_the_law_gave_way_is_a_reason_to_pass() {
+    fn a_queue_that_survives_yielding_causes_pass_through() {
         let mut passage = PassThrough::of(NimbusMode::Delay);
         let mut enters = |n: u64, queue: f64, wants_less: bool| {
             passage.seen(at(10 * n), queue, 0.01, wants_less);
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn no_answer_to_a_pulse_that_arrives_is_a_reason_to_leave_and_an_unseen_one_is_none() {
+    fn an_unanswered_pulse_ends_pass_through() {
         assert_eq!(leaves(reading(0.8, 5.0, 0.2), 1_000), None);
         // With a time constant of 1 s, the average from 1 to 0.1 passes 0.3 after ln(0.9 / 0.2) =
         // 1.5 s.

@@ -121,7 +121,7 @@ fn a_standing_queue_is_not_taken_for_the_path() {
 }
 
 #[test]
-fn it_passes_beside_elastic_traffic_and_is_back_when_that_has_gone() {
+fn elastic_traffic_causes_pass_through_until_it_ends() {
     for parameters in ["", "pulse=always", "law=basic"] {
         let mut link = ModelLink::new(vec![full(parameters)]);
         link.run(30.0);
@@ -197,7 +197,7 @@ fn a_gateway_that_opens_again_forgets_the_mode_and_the_next_limit_begins_anew() 
 }
 
 #[test]
-fn beside_a_constant_rate_it_does_not_pass() {
+fn a_constant_rate_does_not_cause_pass_through() {
     for parameters in ["", "pulse=always"] {
         let mut link = ModelLink::new(vec![full(parameters)]);
         link.run(30.0);
@@ -219,7 +219,7 @@ fn beside_a_constant_rate_it_does_not_pass() {
 }
 
 #[test]
-fn a_link_that_became_slower_is_no_cross_traffic_for_long() {
+fn a_slower_link_is_not_taken_for_cross_traffic() {
     let mut link = ModelLink::new(vec![full("")]);
     link.run(30.0);
     link.rate = 6e6;

@@ -145,7 +145,7 @@ fn flow(patience: f64) -> (Copa, CopaFlow) {
 }
 
 #[test]
-fn patience_grows_by_one_and_halves_once_a_round_trip() {
+fn the_competitive_mode_grows_by_one_and_halves_once_per_rtt() {
     let (copa, mut flow) = flow(2.0);
     let full = RoundSample {
         least: 40_000,
@@ -355,7 +355,7 @@ fn it_needs_pacing_and_rtts() {
 }
 
 #[test]
-fn where_nobody_repairs_a_loss_changes_neither_window_nor_threshold() {
+fn without_recovery_a_loss_changes_neither_window_nor_threshold() {
     let without = Capabilities(everything().0 & !Capabilities::RECOVERY.0);
     let mut script = Script::on(without, "copa", "mode=default").expect("a bundle suffices");
     let mut with = Script::new("copa", "mode=default");

@@ -176,20 +176,21 @@ impl Dx {
     (:= again (== Report.window 0))
     (if again (:= Report.window Cwnd))
     (:= again (|| again Flow.in_recovery Flow.was_timeout))
-    # A run by timer says nothing of the stamps: a flow that is paced sends less often than they are thought to be new.
+    # A timer run does not update `stamped`: a paced flow sends less often than stamps expire.
     (if (&& (> new 0) (!= Report.stamped {valid}))
         (do (:= again true) (:= Report.stamped {valid}) (report)))
-    # The RTT of data is longer than the handshake's by what the data takes at each link.
+    # The RTT of data exceeds the handshake's by the transmission time at each link.
     (:= q (* 1000 (diff Flow.rtt_sample_us Flow.min_rtt_us)))
     (:= floor (min floor q))
     (:= q (if Report.stamped Flow.queue_delay_ns (- q floor)))
     (if (|| again (== new 0) (== Flow.rtt_sample_us +infinity) (&& Report.stamped (== Ack.owd_ns +infinity))) (:= q +infinity))
-    # Stamps leave out what the hosts take themselves, which the window has to cover as well.
+    # Stamps exclude the delay inside the hosts, which the window has to cover as well.
     (:= Report.base (* 1000 Flow.min_rtt_us))
     (if Report.stamped (:= Report.base (max Report.base Flow.min_rtt_ns)))
-    # And the path holds a packet: a token bucket lets one that comes alone through in less time than it takes.
+    # The path holds at least one packet: a token bucket passes a single packet faster than its
+    # transmission time.
     (if (< Report.packet +infinity) (:= Report.base (max Report.base Report.packet)))
-    # A loss halves the window, once in a repair. After a timeout (2) the program raises it again.
+    # A loss halves the window, once per recovery. After a timeout (2) the program raises it again.
     (if (|| Flow.in_recovery Flow.was_timeout)
         (do (if (== recovering 0)
                 (do (:= Report.window (/ Report.window 2))
@@ -206,17 +207,17 @@ impl Dx {
             (do (:= slow (&& (== recovering 2) (> Report.window Cwnd)))
                 (:= Report.window (min Report.window Cwnd))
                 (:= recovering 0))))
-    # An undo restores window and threshold, and with them slow start.
+    # An undo restores the window, the threshold and slow start.
     (if Flow.undone
         (do (:= Report.window (max Report.window Cwnd)) (:= slow (< Report.window Ssthresh)) (report)))
     (if (&& (< q +infinity) (<= left (if slow 0 {span})))
         (do (:= sum (if (== count 0) q (if Report.stamped (+ sum q) (min sum q)))) (:= count (+ count 1))))
-    # The way back has no part in the queue, but noise: what of the RTT is not the way there, above its least.
+    # Delay of the return path above its minimum (RTT minus one-way delay): noise, not queueing.
     (:= r (if Report.stamped (diff (+ Ack.rtt_ns Flow.min_owd_ns) Ack.owd_ns) q))
     (if (< q +infinity)
         (do (:= moved (+ moved (diff r last_r)))
             (:= sum_r (+ sum_r r))
-            # The first of a block begins it.
+            # First sample of a block.
             (if (== block 0) (do (:= moved 0) (:= sum_r r)))
             (:= block (+ block 1))
             (:= Report.back_least (min Report.back_least r))
@@ -256,7 +257,7 @@ impl Dx {
     (if (&& (== pair 0) (> q Cwnd)) (:= pair (+ Flow.bytes_in_flight (* 2 Flow.mss))))
     (:= Cwnd q)
     (if (! slow) (:= Ssthresh Cwnd))
-    # 1000gbit ends the pacing.
+    # 1000gbit disables pacing.
     (:= Rate (if (&& (< Flow.min_rtt_us +infinity) (|| slow (< Report.window r)))
         (/ (* Report.window 1000000000) Report.base)
         (if (> Rate 0) 1000gbit 0)))

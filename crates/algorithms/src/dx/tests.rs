@@ -59,7 +59,7 @@ fn moved(script: &mut Script, queue: u64) -> (u64, u64) {
 /// A busy host answers late and then sends a burst, whose packets queue behind each other. A queue
 /// as long as the host's own delay is treated as none; a longer one is not.
 #[test]
-fn what_the_hosts_kept_counts_as_headroom() {
+fn host_delays_count_as_headroom() {
     for (kept, waited_for, grows) in [(0, 30_000, false), (40, 30_000, true), (40, 90_000, false)] {
         let mut script = avoiding("", 40);
         for _ in 0..200 {
@@ -84,7 +84,7 @@ fn what_the_hosts_kept_counts_as_headroom() {
 /// Slide 24: three senders with 20 packets each fill a path of 60, and one more from each makes a
 /// queue of three. W·Q/V is one packet.
 #[test]
-fn three_senders_of_twenty_and_one_go_back_to_twenty() {
+fn three_senders_with_21_packets_return_to_20() {
     let mut script = avoiding("headroom=0us", 21);
     // 3 packet times are 5 µs. The decision follows after the data in flight plus one window.
     assert_eq!(moved(&mut script, 5_000), (22, 20));
@@ -92,7 +92,7 @@ fn three_senders_of_twenty_and_one_go_back_to_twenty() {
 }
 
 #[test]
-fn a_packet_more_a_decision_while_nobody_waits_for_longer_than_the_headroom() {
+fn the_window_grows_by_a_packet_per_decision_below_the_headroom() {
     for (queue, headroom) in [
         (0, "headroom=auto"),
         (1_600, "rate=4.8gbit"),
@@ -115,7 +115,7 @@ fn a_packet_more_a_decision_while_nobody_waits_for_longer_than_the_headroom() {
 }
 
 #[test]
-fn samples_say_when_a_decision_is() {
+fn the_samples_parameter_sets_the_time_of_decisions() {
     for (samples, acks) in [("after", 80), ("window", 40), ("freshest", 41)] {
         let mut script = avoiding(&format!("samples={samples}"), 40);
         moved(&mut script, 0);
@@ -133,7 +133,7 @@ fn samples_say_when_a_decision_is() {
 
 /// The queue of the last decision still affects the data in flight and does not count again.
 #[test]
-fn what_was_under_way_at_a_decision_is_not_cut_again() {
+fn packets_in_flight_at_a_decision_cause_no_second_decrease() {
     let mut script = avoiding("", 40);
     let (_, once) = moved(&mut script, 10_000);
     for _ in 0..once - 2 {
@@ -146,7 +146,7 @@ fn what_was_under_way_at_a_decision_is_not_cut_again() {
 /// W(1 − Q/V) = W − (W − 1)·Q/R, down to one packet, where Q/V stays below 1. The headroom
 /// determines whether to decrease, not by how much.
 #[test]
-fn decreases_are_what_the_formula_says() {
+fn decreases_follow_the_papers_formula() {
     for (headroom, window, queue, expected) in [
         ("headroom=0us", 40, 10_000, 36),
         ("headroom=0us", 100, 50_000, 51),
@@ -239,7 +239,7 @@ fn slow_start_ends_at_a_queue_and_not_at_one_packet_that_waited() {
 /// until a pair of packets has measured it. Neither before nor after may the pacing rate or the
 /// headroom be derived from an unknown packet time.
 #[test]
-fn a_path_of_which_no_rate_is_known_is_not_a_slow_one() {
+fn an_unknown_rate_does_not_make_a_path_slow() {
     for (every_second, rate_after) in [(1_600, 1_000), (0, 100)] {
         let mut script = Script::new("dx", "");
         for n in 0..200 {
@@ -367,7 +367,7 @@ fn nothing_grows_while_the_application_limits_sending() {
 /// A flow whose time stamps stop switches to the RTT with the first ACK without one, and back with
 /// the first time stamp.
 #[test]
-fn without_stamps_it_is_the_rtt() {
+fn without_stamps_dx_uses_the_rtt() {
     let mut script = avoiding("headroom=0us", 40);
     ack(&mut script, 0);
     let reports = script.reports;
@@ -389,7 +389,7 @@ fn without_stamps_it_is_the_rtt() {
 }
 
 #[test]
-fn what_a_datapath_has_to_be_able_to_do() {
+fn required_capabilities_are_checked() {
     use Capabilities as C;
     let without = |missing: C| Capabilities(everything().0 & !missing.0);
     for missing in [C::PACING, C::RTT, C::RECOVERY] {
@@ -509,7 +509,7 @@ fn the_headroom_covers_the_bias_of_noisy_stamps_and_the_error_of_a_mean() {
 
 /// Parameters add to the program, and a datapath takes at most 256 instructions.
 #[test]
-fn every_combination_of_parameters_is_a_program_that_a_datapath_takes() {
+fn every_combination_of_parameters_compiles_within_the_limits() {
     for delay in ["auto", "stamps", "rtt"] {
         for headroom in ["auto", "12us", "1.5p"] {
             for rate in ["auto", "10gbit"] {

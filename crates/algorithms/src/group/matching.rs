@@ -17,7 +17,7 @@ const WEIGHT_BOUNDS: std::ops::RangeInclusive<f64> = 0.001..=1000.0;
 /// separate an algorithm's parameters.
 fn prefix(text: &str) -> Result<Prefix, String> {
     let wrong = |why: &dyn Display| {
-        format!("`{text}` is no prefix such as `10.1.0.0/16` or `[2001:db8::]/32`: {why}")
+        format!("`{text}` is not a prefix such as `10.1.0.0/16` or `[2001:db8::]/32`: {why}")
     };
     let bracketed = text.strip_prefix('[').and_then(|rest| rest.split_once(']'));
     let bare = match bracketed.filter(|(_, bits)| bits.is_empty() || bits.starts_with('/')) {
@@ -27,9 +27,7 @@ fn prefix(text: &str) -> Result<Prefix, String> {
     let prefix: Prefix = bare.parse().map_err(|why: PrefixError| wrong(&why))?;
     match prefix.network() == prefix.network().to_canonical() {
         true => Ok(prefix),
-        false => Err(wrong(
-            &"an IPv4 address inside an IPv6 one counts as itself",
-        )),
+        false => Err(wrong(&"an IPv4-mapped address matches as IPv4")),
     }
 }
 
@@ -134,13 +132,17 @@ impl FromStr for Weights {
         }
         let rule = |one: &str| -> Result<(RuleSubject, f64), String> {
             let (who, weight) = one.trim().rsplit_once('=').ok_or_else(|| {
-                format!("`{one}` is no rule: write `equal`, or who and a weight, such as `10.1.0.0/16=3;site=paris=2`")
+                format!(
+                    "`{one}` is not a rule; write `equal`, or members and their weights, such \
+                    as `10.1.0.0/16=3;site=paris=2`"
+                )
             })?;
             let weight = match weight.trim().parse::<f64>() {
                 Ok(weight) if WEIGHT_BOUNDS.contains(&weight) => weight,
                 _ => {
                     return Err(format!(
-                        "`{one}` has no weight from {} to {}: a member that weighs nothing would starve, so leave it out of the group instead",
+                        "`{one}` has no weight from {} to {}; a member of weight 0 would starve, \
+                         so leave it out of the group instead",
                         WEIGHT_BOUNDS.start(),
                         WEIGHT_BOUNDS.end()
                     ));
@@ -150,7 +152,8 @@ impl FromStr for Weights {
             let who = match who.strip_prefix('@') {
                 Some("") => {
                     return Err(format!(
-                        "`{one}` names no key: write the name that `ccplane keys` gave it, such as `@web1=3`"
+                        "`{one}` names no key; write the name that `ccplane keys` gave the key, \
+                         such as `@web1=3`"
                     ));
                 }
                 Some(key) => RuleSubject::Key(key.to_owned()),
@@ -205,19 +208,19 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_prefix_is_told_with_the_place() {
+    fn invalid_prefixes_are_reported() {
         for (text, why) in [
             ("10.1.0/16", "no IP address"),
             ("10.1.0.0/33", "0 to 32"),
             ("[2001:db8::]/129", "0 to 128"),
             ("[10.1.0.]1/32", "no IP address"),
             ("10.1.0.1/16", "write 10.1.0.0/16"),
-            ("[::ffff:10.1.0.0]/112", "counts as itself"),
+            ("[::ffff:10.1.0.0]/112", "matches as IPv4"),
             ("", "no IP address"),
         ] {
             let said = text.parse::<Prefixes>().expect_err(text);
             assert!(
-                said.contains(why) && said.contains(&format!("`{text}` is no prefix such as")),
+                said.contains(why) && said.contains(&format!("`{text}` is not a prefix such as")),
                 "{said}"
             );
         }
@@ -226,7 +229,9 @@ mod tests {
 
     #[test]
     fn the_first_rule_decides_the_weight() {
-        let weights: Weights = "10.1.2.0/24=5;10.1.0.0/16=0.5".parse().expect("rules");
+        let weights: Weights = "10.1.2.0/24=5;10.1.0.0/16=0.5"
+            .parse()
+            .expect("valid rules");
         let of = |local: &str| {
             weights.of(&FlowInfo {
                 local: (address(local), 80).into(),
@@ -242,14 +247,14 @@ mod tests {
     #[test]
     fn flows_are_named_by_their_tags_too() {
         let flow = |tag: &str| FlowInfo {
-            tags: Tags::new([tag.parse::<Tag>().expect("a tag")]).expect("one"),
+            tags: Tags::new([tag.parse::<Tag>().expect("a valid tag")]).expect("one tag fits"),
             ..FlowInfo::default()
         };
-        let tagged: TagPattern = "site=paris;role=batch".parse().expect("tags");
+        let tagged: TagPattern = "site=paris;role=batch".parse().expect("valid tags");
         assert!(tagged.has(&flow("site=paris")) && tagged.has(&flow("role=batch")));
         assert!(!tagged.has(&flow("site=rome")) && !tagged.has(&FlowInfo::default()));
         assert!(TagPattern::default().has(&FlowInfo::default()));
-        let weights: Weights = "site=paris=2;0.0.0.0/0=3".parse().expect("rules");
+        let weights: Weights = "site=paris=2;0.0.0.0/0=3".parse().expect("valid rules");
         assert_eq!(
             (
                 weights.of(&flow("site=paris")),
@@ -273,7 +278,7 @@ mod tests {
 
     #[test]
     fn a_key_has_a_weight_of_its_own() {
-        let weights: Weights = "@web1=4;10.0.0.0/8=3".parse().expect("rules");
+        let weights: Weights = "@web1=4;10.0.0.0/8=3".parse().expect("valid rules");
         assert_eq!(
             (
                 weights.of_key(Some("web1")),
@@ -299,7 +304,7 @@ mod tests {
             assert!(why.contains("would starve"), "{why}");
         }
         let why = "10.0.0.0/8".parse::<Weights>().expect_err("no weight");
-        assert!(why.contains("who and a weight"), "{why}");
+        assert!(why.contains("members and their weights"), "{why}");
     }
 
     proptest! {

@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn all_is_divided_by_weight() {
+    fn shares_are_proportional_to_weights() {
         let all = f64::INFINITY;
         assert_eq!(
             given(12.0, &[part(1.0, all), part(1.0, all), part(1.0, all)]),
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_member_leaves_the_others_get() {
+    fn unused_shares_go_to_other_members() {
         let all = f64::INFINITY;
         assert_eq!(
             given(12.0, &[part(1.0, 2.0), part(1.0, all), part(1.0, all)]),
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn the_least_comes_first_and_may_be_more_than_there_is() {
+    fn minimum_shares_take_precedence() {
         let least = |least| MemberShare {
             least,
             ..part(1.0, f64::INFINITY)
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn a_remainder_goes_round() {
+    fn remainders_rotate() {
         let mut parts = [part(1.0, f64::INFINITY); 4];
         let mut had = [0.0; 4];
         for turn in 0..4 {
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn a_part_stays_while_it_is_less_than_one_away() {
+    fn shares_have_hysteresis() {
         let all = |had: f64, weight: f64| MemberShare {
             had,
             ..part(weight, f64::INFINITY)
@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn members_that_an_owner_invents_take_nothing_from_the_others() {
+    fn invented_members_take_nothing_from_other_owners() {
         let mut owners = [
             owner(1.0, 2, 2.0),
             owner(1.0, 2_000, 2.0),
@@ -361,7 +361,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_more_than_there_is_and_nobody_starves(
+        fn shares_fit_the_total_and_nobody_starves(
             total in prop_oneof![Just(0.0), 1.0..1e10f64],
             parts in prop::collection::vec(any_part(), 1..40),
             first in 0..100usize,

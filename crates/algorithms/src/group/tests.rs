@@ -265,7 +265,7 @@ fn four(parameters: &str) -> Hosts {
 }
 
 #[test]
-fn a_group_in_slow_start_has_no_parts_and_newcomers_begin_with_less() {
+fn groups_in_slow_start_have_no_shares_and_newcomers_start_smaller() {
     let mut hosts = Hosts::new("");
     for (host, flow) in FOUR_FLOWS {
         hosts.open(host, flow);
@@ -280,7 +280,7 @@ fn a_group_in_slow_start_has_no_parts_and_newcomers_begin_with_less() {
 }
 
 #[test]
-fn the_end_of_one_slow_start_is_that_of_all() {
+fn one_member_ends_slow_start_for_all() {
     let hosts = four("");
     assert_eq!(hosts.wishes(), [40; 4]);
 }
@@ -322,7 +322,7 @@ fn half_a_segment_of_each_member_waits_for_its_acknowledgement_and_of_one_flow_o
 }
 
 #[test]
-fn a_loss_of_one_makes_all_give_way_and_those_of_the_same_round_trip_count_no_more() {
+fn a_loss_reduces_all_members_once_per_round_trip() {
     let mut hosts = four("");
     let lost = MemberLog {
         counted: 0,
@@ -376,7 +376,7 @@ fn weights_divide() {
 }
 
 #[test]
-fn others_are_flows_of_their_own() {
+fn non_members_are_independent_flows() {
     let mut hosts = four("prefix=10.1.0.0/16");
     assert_eq!(
         hosts.told[&id(2, 1)].wish,
@@ -392,7 +392,7 @@ fn others_are_flows_of_their_own() {
 }
 
 #[test]
-fn a_member_that_falls_silent_leaves_its_part_and_gets_it_back() {
+fn silent_members_release_and_regain_their_share() {
     let mut hosts = four("");
     for _ in 0..8 {
         hosts.round(&FOUR_FLOWS[..3]);
@@ -411,7 +411,7 @@ fn a_member_that_falls_silent_leaves_its_part_and_gets_it_back() {
 }
 
 #[test]
-fn a_member_whose_application_has_little_leaves_the_rest() {
+fn application_limited_members_leave_the_rest() {
     let mut hosts = four("");
     for _ in 0..4 {
         hosts.round(&FOUR_FLOWS[..3]);
@@ -577,7 +577,7 @@ fn a_host_that_is_gone_leaves_its_part() {
 }
 
 #[test]
-fn an_agent_that_begins_again_goes_on_with_what_the_members_have() {
+fn a_restarted_agent_continues_from_the_members_state() {
     let mut hosts = Hosts::new("");
     for (host, flow) in FOUR_FLOWS {
         let info = FlowInfo {
@@ -644,7 +644,7 @@ fn a_limit_is_shared_and_what_a_member_cannot_use_goes_to_the_others() {
 }
 
 #[test]
-fn members_that_ask_for_more_than_there_is_are_told_and_kept_within_it() {
+fn excessive_demands_are_reported_and_capped() {
     // 8 kbit/s is 1,000 bytes/s: less than a segment per second for one member, let alone four.
     let hosts = four("rate=8kbit");
     assert_eq!(hosts.paces(), [250; 4]);
@@ -663,15 +663,15 @@ fn members_that_ask_for_more_than_there_is_are_told_and_kept_within_it() {
     };
     let said = why.to_string();
     assert!(
-        said.contains("window of 50 segments") && said.contains("fewer members"),
+        said.contains("window of 50 segments") && said.contains("number of members"),
         "{said}"
     );
 }
 
 #[test]
-fn a_complaint_is_made_once_though_the_limit_has_room() {
+fn complaints_are_made_once() {
     let parameters: Parameters = "rate=80mbit,as=1".parse().expect("well-formed");
-    let mut group = super::Group::read(&parameters).expect("its values");
+    let mut group = super::Group::read(&parameters).expect("valid parameters");
     let mut window = super::GroupWindow::new(1);
     window.begin(10.0);
     group.shared = Some(window);
@@ -694,10 +694,10 @@ fn a_value_without_sense_is_told() {
         ("as=65", "a whole number from 1 to 64"),
         ("as=half", "`auto`, `off` or a whole number"),
         ("prefix=10.1.0.0/40", "0 to 32"),
-        ("to=somewhere", "is no prefix"),
+        ("to=somewhere", "is not a prefix"),
         ("tag=paris", "KEY=VALUE"),
         ("weights=10.1.0.0/16=0", "would starve"),
-        ("weights=3", "who and a weight"),
+        ("weights=3", "members and their weights"),
     ] {
         let parameters = parameters.parse().expect("well-formed");
         match Registry::builtin().by_name("group", &parameters) {
@@ -708,7 +708,7 @@ fn a_value_without_sense_is_told() {
 }
 
 #[test]
-fn a_datapath_that_repairs_no_losses_is_refused() {
+fn a_datapath_without_loss_recovery_is_refused() {
     use crate::script::Script;
     use ccplane_datapath::Capabilities as C;
     let least = C::CWND.with(C::RTT).with(C::RECOVERY);
@@ -747,7 +747,7 @@ proptest! {
 
     /// The parts keep to the limit, and every part is above zero.
     #[test]
-    fn whatever_members_do_the_sum_keeps_to_the_limit(steps in prop::collection::vec(any_step(), 1..80)) {
+    fn the_sum_of_members_stays_within_the_limit(steps in prop::collection::vec(any_step(), 1..80)) {
         const RATE_LIMIT: u64 = 10_000_000;
         let mut hosts = Hosts::new("rate=80mbit,as=2");
         for step in steps {

@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reduction_for_nothing_is_undone_unless_others_made_it_too() {
+    fn spurious_reductions_are_undone_unless_others_agree() {
         let mut window = begun(1, 100.0);
         window.lost(1, 0, true, false);
         window.undo(0);
@@ -250,7 +250,7 @@ mod tests {
 
     /// Two flows with half the window each grow like two separate flows.
     #[test]
-    fn it_grows_as_its_flows_do() {
+    fn the_group_window_grows_like_its_flows() {
         let grown = |flows: u32| {
             let mut window = begun(flows, 100.0 * f64::from(flows));
             window.lost(u64::MAX, 0, true, false);
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn before_slow_start_is_over_nothing_is_decided() {
+    fn nothing_is_decided_in_slow_start() {
         let mut window = GroupWindow::new(1);
         window.heard(10.0, 10.0);
         window.grow(Time::from_micros(1), 0.02);

@@ -161,7 +161,7 @@ fn a_slowdown_drains_the_queue_and_comes_back() {
     let next = windows[first + back..]
         .iter()
         .position(|window| *window == 2);
-    let next = next.expect("400 rounds have a second");
+    let next = next.expect("a second slowdown within 400 rounds");
     assert!(
         (8 * back..=11 * back).contains(&next),
         "{next} after {back}"

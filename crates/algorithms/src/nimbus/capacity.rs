@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn beside_competitors_it_does_not_age() {
+    fn the_base_rtt_does_not_expire_next_to_competitors() {
         let mut estimate = CapacityEstimate::default();
         (0..100).for_each(|_| estimate.push(at(0), 12e6, true));
         (1..1000).for_each(|second| estimate.push(at(second), 3e6, false));
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn alone_it_falls_at_once() {
+    fn the_base_rtt_falls_immediately_when_alone() {
         let mut estimate = CapacityEstimate::default();
         (0..100).for_each(|_| estimate.push(at(0), 12e6, true));
         let _ = estimate.learn(elasticity::Capacity::Unknown);
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_pulse_shows_beside_others_counts_when_it_lasts() {
+    fn persistent_pulse_measurements_next_to_others_count() {
         let mut estimate = CapacityEstimate::default();
         (0..100).for_each(|_| estimate.push(at(0), 6e6, true));
         for n in 0..100 {

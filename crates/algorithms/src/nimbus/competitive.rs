@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_back_after_k() {
+    fn cubic_returns_after_k() {
         let law = Cubic::standard();
         let mut competitor = Competitor::at(320.0);
         competitor.reduce(&law, false);

@@ -364,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn cross_traffic_that_gives_way_is_elastic() {
+    fn yielding_cross_traffic_is_elastic() {
         // Cross traffic responds one RTT of 100 ms later to the share it lost.
         let reading = read(
             &shared(MU / 2.0, |t, _| {
@@ -413,7 +413,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_queue_says_nothing_of_the_capacity() {
+    fn an_empty_queue_does_not_measure_the_capacity() {
         let mut detector = shared(MU / 2.0, |_, _| 0.0);
         for sample in &mut detector.samples {
             (sample.received, sample.queueing) = (sample.sent, 0.0);
@@ -443,7 +443,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_that_is_pushed_breaks_it() {
+    fn arbitrary_samples_do_no_harm() {
         let mut fourier = Fourier::new();
         for values in [
             [f32::NAN, 1.0],

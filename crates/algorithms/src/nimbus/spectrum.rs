@@ -190,7 +190,7 @@ mod tests {
         let mut fourier = Fourier::new();
         let whole = detector
             .spectra(&mut fourier, 10e6, WINDOW_SAMPLES)
-            .expect("it is full");
+            .expect("the window of samples is full");
         let (sent, received) = (
             whole.strength(SpectrumPart::Sent, 32),
             whole.strength(SpectrumPart::Received, 32),
@@ -198,7 +198,7 @@ mod tests {
         assert!((sent / received - 1.0).abs() < 0.01, "{sent} {received}");
         let late = detector
             .spectra(&mut fourier, 10e6, WINDOW_SAMPLES / 2)
-            .expect("it is full");
+            .expect("the window of samples is full");
         let (sent, received) = (
             late.strength(SpectrumPart::Sent, 32),
             late.strength(SpectrumPart::Received, 32),

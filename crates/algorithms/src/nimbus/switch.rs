@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn elastic_traffic_is_met_within_seconds_and_left_after_five_at_least() {
+    fn elastic_traffic_switches_modes_within_seconds() {
         let mut switch = Switch::new(Time::ZERO);
         assert_eq!(run(&mut switch, 0, 20, reading(1.0, 0.5)), None);
         // With a time constant of 1 s, η from 1 towards 4 passes 2.25 after ln(3 / 1.75) = 0.54 s.
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn alone_there_is_nobody_to_compete_with_and_starved_there_is() {
+    fn competition_is_detected_when_starved_but_not_alone() {
         let mut switch = Switch::new(Time::ZERO);
         assert_eq!(run(&mut switch, 0, 60, reading(100.0, 0.05)), None);
         assert!(run(&mut switch, 60, 20, reading(1.0, 0.95)).is_some());

@@ -29,7 +29,7 @@ impl FromStr for ActionKind {
             "rate_factor" => Ok(ActionKind::RateFactor),
             "cwnd_rate" => Ok(ActionKind::CwndRate),
             _ => Err(format!(
-                "`{text}` is no kind of action; there are cwnd_factor, rate_factor, cwnd_rate"
+                "unknown kind of action `{text}`; available: cwnd_factor, rate_factor, cwnd_rate"
             )),
         }
     }
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn both_at_once_are_two_numbers() {
+    fn cwnd_and_rate_actions_need_two_numbers() {
         let mut actor = ActionMapper::new(ActionKind::CwndRate, MSS, 10 * MSS);
         assert_eq!(ActionKind::CwndRate.numbers(), 2);
         let decision = actor.decide(&[1.0, -1.0], &after(0.02));

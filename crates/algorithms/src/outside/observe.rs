@@ -92,7 +92,7 @@ impl FromStr for Feature {
         let names = Feature::ALL.map(|(_, name)| name).join(", ");
         found
             .map(|(feature, _)| *feature)
-            .ok_or_else(|| format!("there is no feature `{text}`; there are {names}"))
+            .ok_or_else(|| format!("there is no feature `{text}`; available: {names}"))
     }
 }
 
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn features_are_what_their_names_say() {
+    fn features_match_their_names() {
         let all = Feature::ALL.map(|(feature, _)| feature);
         let mut observer = Observer::new(&all, 2);
         observer.observe(Time::ZERO, &ProgramTotals::default());
@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn before_the_first_sample_nothing_is_known() {
+    fn features_are_neutral_before_the_first_sample() {
         let mut observer = Observer::new(&Feature::ALL.map(|(feature, _)| feature), 1);
         let nothing = ProgramTotals {
             cwnd: 14_480,
@@ -336,7 +336,7 @@ mod tests {
         ) {
             let mut observer = Observer::new(&Feature::ALL.map(|(feature, _)| feature), 3);
             for (values, now) in reports {
-                let totals = ProgramTotals::read(&values).expect("as many as it has");
+                let totals = ProgramTotals::read(&values).expect("one value per variable");
                 observer.observe(Time::from_nanos(now), &totals);
                 prop_assert!(observer.values().iter().all(|v| (FEATURE_MIN..=FEATURE_MAX).contains(v)), "{:?}", observer.values());
             }

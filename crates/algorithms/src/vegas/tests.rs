@@ -141,7 +141,7 @@ fn beta_below_alpha_is_refused() {
         Ok(_) => panic!("alpha 5, beta 4"),
         Err(why) => assert_eq!(
             why.to_string(),
-            "`4` is no value for `beta`: it is at least alpha, 5"
+            "invalid value `4` for `beta`: must be at least alpha, 5"
         ),
     }
 }

@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_gets_faster_in_one_direction() {
+    fn steps_grow_in_one_direction() {
         let mut ascent = Ascent::default();
         let mut rate = 1000.0;
         let mut changes = Vec::new();
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_breaks_it() {
+    fn arbitrary_gradients_do_no_harm() {
         let mut ascent = Ascent::default();
         for gradient in [
             0.0,

@@ -92,7 +92,7 @@ impl Path {
 }
 
 #[test]
-fn it_begins_with_its_window_and_doubles() {
+fn vivace_starts_with_its_window_and_doubles() {
     let mut path = Path::new("");
     path.run(0.002);
     // Ten segments of 1000 bytes per 20 ms are 500,000 bytes/s.
@@ -138,7 +138,7 @@ fn rates_of_a_pair_are_five_percent_apart_on_either_side_and_one_interval_long()
 }
 
 #[test]
-fn it_fills_the_path_and_not_the_queue() {
+fn vivace_fills_the_path_but_not_the_queue() {
     let mut path = Path::new("");
     path.run(10.0);
     assert!(
@@ -154,7 +154,7 @@ fn it_fills_the_path_and_not_the_queue() {
 }
 
 #[test]
-fn a_percent_of_loss_does_not_hold_it_back_and_a_fifth_does() {
+fn vivace_tolerates_one_percent_loss_but_not_a_fifth() {
     let mut path = Path::new("");
     path.loss = 0.01;
     path.run(10.0);

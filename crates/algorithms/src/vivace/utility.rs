@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn chance_does_not_tell_two_intervals_apart_and_an_overflow_does() {
+    fn noise_is_ignored_but_overflow_is_detected() {
         let losses = |lost| Losses { sent: 160, lost };
         // 1 % of 320 packets: 1.6 ± 1.3 in each interval.
         assert_eq!(Losses::parts(losses(3), losses(0)), [3.0 / 320.0; 2]);
@@ -243,14 +243,14 @@ mod tests {
     }
 
     #[test]
-    fn a_line_has_its_slope_and_hardly_an_error() {
+    fn a_straight_line_has_an_exact_slope() {
         let slope = sums((0..100).map(|i| (i * 125, 1000 + i * 125 / 20))).slope();
         assert!((slope.value - 0.05).abs() < 1e-3, "{slope:?}");
         assert_eq!(slope.significant(), slope.value, "{slope:?}");
     }
 
     #[test]
-    fn too_few_samples_show_nothing() {
+    fn too_few_samples_have_no_slope() {
         for samples in [&[][..], &[(1, 3); 3], &[(0, 0), (1000, 900)]] {
             let slope = sums(samples.iter().copied()).slope();
             assert_eq!(slope.significant(), 0.0, "{samples:?}: {slope:?}");
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn jitter_is_no_slope_and_a_growing_queue_is() {
+    fn jitter_has_no_slope_but_a_growing_queue_has() {
         let counts = |growth: f64| {
             (0..200)
                 .filter(|seed| jittered(*seed, growth).significant() != 0.0)

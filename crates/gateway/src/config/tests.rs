@@ -13,7 +13,7 @@ fn parse(text: &str) -> Result<GatewayConfig, Problem> {
         &|algorithm| match algorithm.name.as_str() {
             "bundler" | "copa" => Ok(()),
             other => Err(format!(
-                "there is no algorithm `{other}`; there are bundler, copa"
+                "there is no algorithm `{other}`; available: bundler, copa"
             )),
         },
     )
@@ -77,7 +77,7 @@ fn a_setting_that_is_alone_wrong_is_named_with_its_line_and_what_to_write() {
             "no name for an interface",
             "1 to 15",
         ),
-        ("colour = 1", "", 5, "no setting `colour`", "there are"),
+        ("colour = 1", "", 5, "no setting `colour`", "available:"),
         ("uplink_rate = \"fast\"", "", 5, "no number", "96mbit"),
         ("copy_dscp = 1", "", 5, "a boolean", ""),
         (
@@ -99,7 +99,7 @@ fn a_setting_that_is_alone_wrong_is_named_with_its_line_and_what_to_write() {
             "[metrics]\nport = 9465",
             11,
             "no setting `port`",
-            "there are",
+            "available:",
         ),
         (
             "",
@@ -141,7 +141,7 @@ fn a_setting_that_is_alone_wrong_is_named_with_its_line_and_what_to_write() {
             "algorithm = \"bumbler\"",
             10,
             "no algorithm `bumbler`",
-            "there are bundler",
+            "available: bundler",
         ),
         (
             "",

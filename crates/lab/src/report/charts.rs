@@ -431,7 +431,7 @@ impl<'a> Charts<'a> {
     pub fn distributions(&self) -> String {
         row([
             self.distribution(
-                "bins by throughput, %",
+                "share of bins by throughput, %",
                 "throughput, Mbit/s",
                 "Mbit/s",
                 1,
@@ -439,7 +439,7 @@ impl<'a> Charts<'a> {
                 self.ecdfs(throughput),
             ),
             self.distribution(
-                "bins by queueing delay, %",
+                "share of bins by queueing delay, %",
                 "queueing delay, ms",
                 "ms",
                 2,
@@ -455,7 +455,7 @@ impl<'a> Charts<'a> {
         let took = |flow: &Completion| flow.took_ns as f64 / 1e6;
         row([
             self.distribution(
-                "flows by completion time, %",
+                "share of flows by completion time, %",
                 "completion time, ms",
                 "ms",
                 3,
@@ -463,8 +463,8 @@ impl<'a> Charts<'a> {
                 self.completed(took),
             ),
             self.distribution(
-                "flows by slowdown, %",
-                "slowdown, times alone",
+                "share of flows by slowdown, %",
+                "slowdown relative to alone",
                 "×",
                 2,
                 0.99,

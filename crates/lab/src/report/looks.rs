@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn an_algorithm_has_its_colour_wherever_it_is() {
+    fn algorithms_keep_their_colour() {
         let beside = |own: &str| {
             vec![
                 workload("bulk", Some(own)),

@@ -49,7 +49,7 @@ pub(crate) fn picture(spots: &[Spot]) -> String {
         "<div>{}</div>",
         inline(
             &[chart],
-            &format!("goodput over queueing delay of {}", names.join(", "))
+            &format!("goodput and queueing delay of {}", names.join(", "))
         )
     )
 }
@@ -75,8 +75,9 @@ fn heights(spots: &[Spot]) -> Axis {
 }
 
 /// Caption of the chart.
-pub(crate) const PLANE_CAPTION: &str = "Up and to the left is better. Where a contender ran at least three times an ellipse holds one standard deviation \
-                                of its runs, with the correlation of the two.";
+pub(crate) const PLANE_CAPTION: &str = "Up and to the left is better. For contenders with at \
+    least three runs, an ellipse shows one standard deviation of the runs, including the \
+    correlation.";
 
 /// Returns the points at one standard deviation from the mean in every direction, in order: the
 /// image of the unit circle under the square root of the covariance (its Cholesky factor). `None`
@@ -146,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn everybody_is_named_beside_a_dot() {
+    fn all_contenders_are_named_next_to_their_dot() {
         let spot = |label: &str, runs: Vec<(f64, f64)>| Spot {
             label: label.to_owned(),
             colour: 0,

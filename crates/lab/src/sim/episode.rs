@@ -153,7 +153,7 @@ bulk.flows = 1
     }
 
     #[test]
-    fn a_window_from_outside_fills_a_link_as_far_as_it_goes() {
+    fn external_windows_limit_the_link_use() {
         // Ten segments, doubled four times and then kept: 231,680 bytes per 40 ms are 46 Mbit/s.
         let actions = [&[1.0; 4][..], &[0.0; 400]].concat();
         let (_, decisions, last) = play(LINK_SCENARIO, "20ms", 1, &actions);

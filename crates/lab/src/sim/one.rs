@@ -192,7 +192,7 @@ impl<'s> Job<'s> {
                 ),
                 // The check of the scenario guarantees a contender for a workload without an
                 // algorithm.
-                None => return Err(broken("a workload without an algorithm".to_owned())),
+                None => return Err(broken("a workload has no algorithm".to_owned())),
             };
             let app = sim
                 .add_workload_in_band(spec, congestion, self.transport(wants), workload.band)
@@ -478,7 +478,7 @@ impl<'j> RunControls<'j> {
         of_bundles: bool,
     ) -> Result<AgentId, Error> {
         let Contender::Ccplane { name, parameters } = which else {
-            return Err(broken(format!("an agent for {which}")));
+            return Err(broken(format!("no agent for {which}")));
         };
         let agents = if of_bundles {
             &self.box_agents
@@ -539,7 +539,10 @@ impl<'j> RunControls<'j> {
                 } else {
                     format!("{exceptions} callbacks")
                 };
-                format!("{callbacks} of {contender} raised an exception, and its flows ran NewReno from then on")
+                format!(
+                    "{callbacks} of {contender} raised an exception, and its flows ran \
+                    NewReno afterwards"
+                )
             })
             .collect()
     }
@@ -570,7 +573,7 @@ struct Stopwatch(#[cfg(not(target_family = "wasm"))] std::time::Instant);
 #[cfg(not(target_family = "wasm"))]
 #[expect(
     clippy::disallowed_methods,
-    reason = "how long a run took is no part of its result"
+    reason = "the elapsed time of a run is not part of its result"
 )]
 impl Stopwatch {
     fn start() -> Stopwatch {

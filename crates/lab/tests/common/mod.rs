@@ -1,6 +1,6 @@
 //! Helpers: simulation of a scenario, and metrics of its result.
 
-#![allow(dead_code, reason = "no file of tests needs all of it")]
+#![allow(dead_code, reason = "no test file uses all of it")]
 
 use std::path::Path;
 

@@ -85,12 +85,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_clause_counts_where_there_is_room_and_nothing_else_changes() {
+    fn clauses_are_counted_where_the_limits_allow() {
         let text = "(algorithm a (about \"(when\")) # (when\n(def (x 0))\n(when (> x\n 1) (:= x 0))\n(when true (:= Cwnd 9000))";
         let counted = TextAlgorithm::read(text)
-            .expect("a text")
+            .expect("a valid algorithm")
             .counted()
-            .expect("there is room");
+            .expect("the limits allow counters");
         let expected = "(algorithm a (about \"(when\")) # (when\n(def (Report (ccplane_ran_1 0) (ccplane_ran_2 0)) (x 0))\n\
             (when (> x\n 1) (:= Report.ccplane_ran_1 (+ Report.ccplane_ran_1 1)) (report) (:= x 0))\n\
             (when true (:= Report.ccplane_ran_2 (+ Report.ccplane_ran_2 1)) (report) (:= Cwnd 9000))";
@@ -105,9 +105,9 @@ mod tests {
         let reports =
             "(algorithm a) (def (Report (volatile y 0))) (when true (:= Cwnd 9000) (report))";
         let counted = TextAlgorithm::read(reports)
-            .expect("a text")
+            .expect("a valid algorithm")
             .counted()
-            .expect("there is room");
+            .expect("the limits allow counters");
         assert!(
             counted
                 .source
@@ -123,6 +123,11 @@ mod tests {
         );
         // A report would reset it.
         let keeps = "(algorithm a) (def (Report (volatile y 0))) (when true (:= Report.y 1) (:= Cwnd 9000))";
-        assert_eq!(TextAlgorithm::read(keeps).expect("a text").counted(), None);
+        assert_eq!(
+            TextAlgorithm::read(keeps)
+                .expect("a valid algorithm")
+                .counted(),
+            None
+        );
     }
 }

@@ -23,7 +23,7 @@ fn refused(text: &str) -> String {
 }
 
 #[test]
-fn a_header_says_what_there_is() {
+fn headers_are_parsed() {
     let mine = TextAlgorithm::read(AIMD_TEXT).expect("well formed");
     assert_eq!(
         (mine.name(), mine.about()),
@@ -41,7 +41,7 @@ fn a_header_says_what_there_is() {
     assert_eq!(names, ["back", "wait"]);
     let program = mine
         .program(&[("wait", "20ms"), ("back", "1/2")])
-        .expect("both are values");
+        .expect("both values are valid");
     assert!(
         program.contains("(const back 1/2) (const wait 20ms) (ccplane.begun false)"),
         "{program}"
@@ -58,7 +58,7 @@ fn a_header_says_what_there_is() {
 }
 
 #[test]
-fn a_text_is_warned_of_what_it_hardly_means_at_its_own_place() {
+fn warnings_point_into_the_original_text() {
     let mine = TextAlgorithm::read(AIMD_TEXT).expect("well formed");
     assert!(mine.warnings().is_none(), "there is no agent to report to");
     let odd = AIMD_TEXT.replace(
@@ -78,7 +78,7 @@ fn a_text_is_warned_of_what_it_hardly_means_at_its_own_place() {
 }
 
 #[test]
-fn values_out_of_range_are_told_with_the_range() {
+fn out_of_range_values_are_reported_with_the_range() {
     let mine = TextAlgorithm::read(AIMD_TEXT).expect("well formed");
     for (name, value) in [
         ("back", "0.96"),
@@ -93,30 +93,35 @@ fn values_out_of_range_are_told_with_the_range() {
             .expect_err("out of range")
             .to_string();
         assert!(
-            why.contains(&format!("`{value}` is no value for `{name}`")) && why.contains("between"),
+            why.contains(&format!("invalid value `{value}` for `{name}`"))
+                && why.contains("between"),
             "{why}"
         );
     }
 }
 
 #[test]
-fn what_is_wrong_is_said_of_the_text_as_it_was_written() {
+fn errors_refer_to_the_original_text() {
     for (before, after, expected) in [
         (
             "(algorithm mine",
             "(algorithm",
-            "mine.ccp:3:5: the algorithm has no name",
+            "mine.ccp:3:5: the algorithm has no valid name",
         ),
-        ("(algorithm mine", "(algorithm Mine", "at most 11 of a-z"),
+        (
+            "(algorithm mine",
+            "(algorithm Mine",
+            "at most 11 characters of a-z",
+        ),
         (
             "cwnd recovery",
             "cwnd luck",
-            "mine.ccp:4:17: no datapath has `luck`",
+            "mine.ccp:4:17: unknown capability `luck`",
         ),
         (
             "0.8 0.1 0.95",
             "0.8 0.9 0.95",
-            "mine.ccp:5:17: the default of `back` is none of its values; it is between 0.9 and 0.95",
+            "mine.ccp:5:17: the default of `back` is out of range; must be between 0.9 and 0.95",
         ),
         ("(* 10 Flow.mss)", "(* 10 Flow.mms)", "mine.ccp:7:16: "),
         ("(* Cwnd back)", "(* Cwnd bakc)", "mine.ccp:10:26: "),
@@ -124,13 +129,13 @@ fn what_is_wrong_is_said_of_the_text_as_it_was_written() {
         (
             "(needs cwnd recovery)",
             "(need cwnd)",
-            "this is nothing that a header has",
+            "unknown part of the header",
         ),
-        ("no more\"", "no more", "a quoted text without its end"),
+        ("no more\"", "no more", "unterminated string"),
         (
             "(def (Report (volatile acked 0)))",
             "",
-            "after the header comes the program",
+            "the header must be followed by the program",
         ),
     ] {
         assert!(AIMD_TEXT.contains(before));
@@ -142,27 +147,27 @@ fn what_is_wrong_is_said_of_the_text_as_it_was_written() {
             && !TextAlgorithm::is("# (algorithm\n(def)")
             && !TextAlgorithm::is("")
     );
-    assert!(refused("(def) (when true (report))").contains("begins with its header"));
-    assert!(refused("").contains("begins with its header"));
+    assert!(refused("(def) (when true (report))").contains("must start with a header"));
+    assert!(refused("").contains("must start with a header"));
     let idle = "(algorithm idle (needs cwnd)) (def (Report (n 0))) (when true (:= Report.n (+ Report.n 1)) (report))";
     assert!(refused(idle).contains("never sets a window or a rate"));
 }
 
 proptest! {
     #[test]
-    fn no_text_is_too_strange(text in "[ ()a-z\"#\\n0-9.é:=+]{0,80}") {
+    fn arbitrary_text_does_not_panic(text in "[ ()a-z\"#\\n0-9.é:=+]{0,80}") {
         let _ = TextAlgorithm::read(&text);
         let _ = TextAlgorithm::read(&format!("(algorithm a {text}) (def {text}) (when true (:= Cwnd 1) {text})"));
     }
 
     #[test]
-    fn a_place_in_the_program_is_one_in_the_text(at in 0..AIMD_TEXT.len()) {
+    fn positions_map_back_to_the_original_text(at in 0..AIMD_TEXT.len()) {
         let mine = TextAlgorithm::read(AIMD_TEXT).expect("well formed");
         let woven = mine.woven(&["0.8", "10ms"]);
         // Every byte after the header is found again at its new position.
         if at > mine.header.end as usize {
             let moved = (0..woven.text.len()).find(|to| woven.back(Span::new(*to, to + 1)) == Span::new(at, at + 1));
-            let moved = moved.expect("it is there");
+            let moved = moved.expect("the byte is in the program");
             prop_assert_eq!(&woven.text[moved..moved + 1], &AIMD_TEXT[at..at + 1]);
         }
     }

@@ -360,7 +360,11 @@ impl<'s> Units<'_, '_, 's> {
             abbreviate(text.text(left.0)),
             abbreviate(text.text(right.0)),
         );
-        let what = format!("`{one}` is in {}, `{other}` in {}", a.name(), b.name());
+        let what = format!(
+            "mismatched units: `{one}` is in {}, `{other}` in {}",
+            a.name(),
+            b.name()
+        );
         let help = match in_nanoseconds(text.text(right.0), right.1, left.1)
             .or_else(|| in_nanoseconds(text.text(left.0), left.1, right.1))
         {
@@ -370,7 +374,7 @@ impl<'s> Units<'_, '_, 's> {
                 None => match a.into(b) {
                     Some(how) => format!("`{one}`: {how}"),
                     None => format!(
-                        "one of the two is not what is meant; `{one}` needs {} beside it",
+                        "one of the two is probably wrong; `{one}` needs a value in {}",
                         a.name()
                     ),
                 },
@@ -401,6 +405,6 @@ fn in_nanoseconds(word: &str, unit: Unit, beside: Unit) -> Option<String> {
     };
     let ns = us.checked_mul(1_000)?;
     Some(format!(
-        "times are read in µs: `{word}` is {us}; in ns write {ns}"
+        "time literals are in µs: `{word}` is {us}; in ns write {ns}"
     ))
 }

@@ -114,19 +114,19 @@ fn warn<'s>(
                 return;
             }
             let message =
-                format!("`{signal}` is +infinity where it is not known, and {what} takes that in");
+                format!("`{signal}` is +infinity while it is unknown, which would distort {what}");
             let help = match signal {
                 "Flow.queue_delay_ns" => {
-                    format!("ask first: (if {QUEUE_DELAY_VALIDITY_SIGNAL} (:= …))")
+                    format!("check first: (if {QUEUE_DELAY_VALIDITY_SIGNAL} (:= …))")
                 }
-                _ => format!("ask first: (if (< {signal} +infinity) (:= …))"),
+                _ => format!("check first: (if (< {signal} +infinity) (:= …))"),
             };
             problems.push(
                 Problem::new(
                     DiagnosticCode::Infinite,
                     text.span(value),
                     message,
-                    "perhaps not known",
+                    "may be unknown",
                 )
                 .help(help),
             );

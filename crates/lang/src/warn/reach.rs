@@ -23,11 +23,10 @@ pub(super) fn check_reachability(text: &CompiledText<'_, '_>, problems: &mut Pro
             DiagnosticCode::NeverReports,
             end,
             "this program never reports",
-            "its agent hears nothing",
+            "the agent would get no reports",
         );
-        problems.push(
-            problem.help("report now and then: (when (> Micros 10ms) (report) (:= Micros 0))"),
-        );
+        problems
+            .push(problem.help("report regularly: (when (> Micros 10ms) (report) (:= Micros 0))"));
     }
 }
 
@@ -42,21 +41,21 @@ fn unreachable(text: &CompiledText<'_, '_>, problems: &mut Problems) {
                     DiagnosticCode::Unreachable,
                     clause.span,
                     "this clause never runs",
-                    "its condition is false",
+                    "its condition is always false",
                 );
                 problems.push(problem.help("remove it"));
             }
             // In CCP's datapath, one earlier fallthrough lets all later clauses run as well.
             Some(_) if !(falls || text.sticky && fell) => {
                 for after in &text.tree.clauses[n + 1..] {
-                    let what = "no run can reach this clause";
+                    let what = "this clause is unreachable";
                     let problem = Problem::new(
                         DiagnosticCode::Unreachable,
                         after.span,
                         what,
-                        "never looked at",
+                        "never evaluated",
                     )
-                    .also(clause.span, "always true, and without (fallthrough)")
+                    .also(clause.span, "always true, without (fallthrough)")
                     .help("end the earlier clause with (fallthrough)");
                     problems.push(problem);
                 }

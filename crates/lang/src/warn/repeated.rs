@@ -90,9 +90,9 @@ fn walk(text: &CompiledText<'_, '_>, index: u32, way: ConditionPath, problems: &
         (":=" | "bind", &[target, value])
             if !way.event && accumulates(text, target, value, way.sample) =>
         {
-            let message =
-                "a run by timer reads the last sample again, and it counts once more".to_owned();
-            let help = "take samples of new acknowledgements: (if (> (+ Ack.packets_acked Ack.packets_misordered) 0) (:= …))";
+            let message = "a timer run reads the last sample again, so it counts twice".to_owned();
+            let help = "use samples of new acknowledgements only: (if (> (+ Ack.packets_acked \
+                Ack.packets_misordered) 0) (:= …))";
             problems.push(
                 Problem::new(
                     DiagnosticCode::RepeatedSample,

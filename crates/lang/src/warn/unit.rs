@@ -153,7 +153,7 @@ impl Quantity {
             (1, -1, Some(6)) => "bytes/µs",
             (1, -1, Some(9)) => "bytes/ns",
             (1, -1, _) => "bytes/s",
-            _ => "something else",
+            _ => "another unit",
         }
     }
 

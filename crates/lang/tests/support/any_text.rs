@@ -9,7 +9,7 @@ pub fn any_text(text: &str) {
         Ok(program) => {
             let printed = program.tree().to_string();
             let again =
-                compile(&printed, &ProgramLimits::default()).expect("what is printed compiles");
+                compile(&printed, &ProgramLimits::default()).expect("printed programs compile");
             assert_eq!(again.code(), program.code(), "{printed}");
             if let Some(warned) = program.warnings() {
                 placed(&warned, text);
@@ -19,7 +19,7 @@ pub fn any_text(text: &str) {
     }
     match TextAlgorithm::read(text) {
         Ok(algorithm) => {
-            let program = algorithm.program(&[]).expect("defaults are values");
+            let program = algorithm.program(&[]).expect("defaults are valid");
             assert!(
                 compile(&program, &ProgramLimits::default()).is_ok(),
                 "{program}"

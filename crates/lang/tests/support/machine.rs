@@ -264,7 +264,7 @@ impl Machine {
         for factor in factors {
             match factor {
                 Form::Atom(text) if fraction(text).is_some() => {
-                    let (n, d) = fraction(text).expect("just looked at");
+                    let (n, d) = fraction(text).expect("checked above");
                     (num, den) = (num * n, den * d);
                 }
                 _ => whole = whole.checked_mul(self.eval(factor)?).ok_or(Fault)?,

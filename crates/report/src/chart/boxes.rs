@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_are_too_long_stand_in_two_rows() {
+    fn long_names_use_two_rows() {
         let names: Vec<String> = (0..8).map(|n| format!("native:algorithm-{n}")).collect();
         let chart = Chart {
             x: Axis::named(names),

@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn no_values_can_break_a_picture() {
+    fn arbitrary_values_draw_valid_charts() {
         for values in [
             vec![],
             vec![(0.0, 0.0)],

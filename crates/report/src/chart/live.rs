@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn strokes_that_would_lie_on_each_other_are_one() {
+    fn overlapping_strokes_are_merged() {
         let line = ChartSeries::strokes("lost", 3, &[1.0, 1.1, 1.6, 9.0], 0.5, 10.0);
         let at: Vec<f64> = line
             .points

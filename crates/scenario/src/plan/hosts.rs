@@ -148,7 +148,7 @@ pub(super) fn concealing(
             return Err(scenario.source().problem(
                 pattern.span.clone(),
                 format!(
-                    "no flow sends to `{}`, so that it acknowledges nothing",
+                    "no flow sends to `{}`, so it never acknowledges anything",
                     pattern.text
                 ),
                 "here",
@@ -206,10 +206,10 @@ pub(super) fn pairs(
                     (Some(_), Some(_)) => {
                         return problem(
                             format!(
-                                "line {} of the trace: from `{}` to itself",
+                                "line {} of the trace: `{}` sends to itself",
                                 flow.line, flow.from
                             ),
-                            "name another host",
+                            "change the source or the destination",
                         );
                     }
                     (from, _) => {
@@ -229,7 +229,7 @@ pub(super) fn pairs(
             if named.is_empty() {
                 return problem(
                     "the trace has no flows".to_owned(),
-                    "write lines such as `10ms,left1,right1,20kB` into it",
+                    "add lines such as `10ms,left1,right1,20kB`",
                 );
             }
             let pairs = named.iter().map(|flow| (flow.from, flow.to)).collect();
@@ -256,9 +256,10 @@ pub(super) fn pairs(
                 return Ok((Pairs::Permutation(from), sends));
             }
             return problem(
-                "a permutation is of at least two hosts, each of which sends and receives"
+                "a permutation needs one list of at least two hosts, each of which sends and \
+                 receives"
                     .to_owned(),
-                "remove `to`, and name the hosts in `from`",
+                "remove `to` and list the hosts in `from`",
             );
         }
         Pairing::All if from.iter().any(|a| to.iter().any(|b| a != b)) => {
@@ -273,19 +274,20 @@ pub(super) fn pairs(
         Pairing::Each => {
             return problem(
                 format!(
-                    "{} senders and {} receivers make no pairs",
+                    "cannot pair {} senders with {} receivers",
                     from.len(),
                     to.len()
                 ),
-                "name as many of either, or write `pairs = \"all\"` or `pairs = \"permutation\"`",
+                "list as many senders as receivers, or set `pairs = \"all\"` or `pairs = \
+                 \"permutation\"`",
             );
         }
     };
     let pairs: Vec<_> = pairs.into_iter().filter(|(a, b)| a != b).collect();
     if pairs.is_empty() {
         return problem(
-            "nobody sends to anybody else".to_owned(),
-            "name `from` and `to`, or write `pairs = \"permutation\"` or `pairs = \"all\"`",
+            "every host would send only to itself".to_owned(),
+            "set `from` and `to`, or `pairs = \"permutation\"` or `pairs = \"all\"`",
         );
     }
     Ok((Pairs::Fixed(FixedPairs::Each(pairs)), sends))
@@ -302,15 +304,17 @@ pub(super) fn check_delay(
         return Ok(());
     };
     let what = format!(
-        "packets from `{}` to `{}` would take no time: no link between them has a rate or a delay",
+        "packets from `{}` to `{}` would arrive instantly: no link between them has a rate or a \
+         delay",
         network.name(from),
         network.name(to)
     );
     let fix = match scenario.topology {
         Topology::Dumbbell { .. } => {
-            "name hosts of both sides of the bottleneck, or give each host's own link a rate: `access_rate = \"1gbit\"`"
+            "choose hosts on both sides of the bottleneck, or set a rate for the access links: \
+             `access_rate = \"1gbit\"`"
         }
-        _ => "name hosts with a bottleneck between them",
+        _ => "choose hosts with a bottleneck between them",
     };
     Err(scenario
         .source()

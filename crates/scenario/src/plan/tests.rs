@@ -66,7 +66,7 @@ fn every_shipped_scenario_has_a_plan() {
 }
 
 #[test]
-fn a_graph_has_its_slowest_link_and_the_round_trip_of_its_first_pair() {
+fn a_graph_uses_its_slowest_link_and_the_rtt_of_its_first_pair() {
     let plan = plan(TWO_SITES).unwrap();
     assert_eq!(plan.network.link_name(plan.main), "slow");
     assert_eq!(plan.rtt, Duration::from_millis(10));
@@ -79,7 +79,7 @@ fn a_graph_has_its_slowest_link_and_the_round_trip_of_its_first_pair() {
 }
 
 #[test]
-fn bundles_keep_the_contender_from_the_connections_of_hosts() {
+fn contenders_of_bundles_do_not_control_host_connections() {
     let plan = plan(TWO_SITES).unwrap();
     let bundler = Contender::ccplane("bundler");
     let control = plan.workloads[0].control(Some(&bundler));
@@ -92,7 +92,7 @@ fn mistakes_in_a_network_are_problems_of_the_file() {
         (
             "droptail:1bdp",
             "red:min=3p:max=9kB",
-            "the queue of the link `slow` cannot be: RED's min and max are in different units",
+            "the queue of the link `slow` is invalid: RED's min and max are in different units",
         ),
         (
             "to = \"t\"\n[[workload]]",

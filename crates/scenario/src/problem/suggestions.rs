@@ -19,7 +19,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_slip_of_the_finger_is_recognised() {
+    fn typos_are_recognised() {
         let known = ["reno", "cubic", "bbr"];
         assert_eq!(suggestions("cubik", known), ["cubic"]);
         assert_eq!(suggestions("renoo", known), ["reno"]);

@@ -164,7 +164,7 @@ impl Account {
     pub fn new(plan: &RealPlan) -> Result<Account, Error> {
         let machine = |(which, workload): (u32, &RealWorkload)| {
             let running = WorkloadGenerator::new(workload.spec.clone(), plan.seed, which)
-                .map_err(|error| Error::traffic("begin a workload", "")(io::Error::other(error)))?;
+                .map_err(|error| Error::traffic("start a workload", "")(io::Error::other(error)))?;
             Ok(DrivenWorkload {
                 running,
                 sends: Sends::of(&workload.spec.kind),
@@ -475,12 +475,12 @@ fn completion(flow: &RealFlow, seed: u64, alone: &UnloadedTimes) -> Option<Compl
 pub(super) fn place(plan: &RealPlan, node: NodeId) -> Result<NamespaceHost, Error> {
     plan.hosts.get(node).ok_or_else(|| {
         let what = io::Error::other(format!(
-            "host {} is at neither side of the bottleneck",
+            "host {} is on neither side of the bottleneck",
             node.index()
         ));
         Error::traffic(
             "find a host",
-            "name hosts of both sides, such as left1 and right1",
+            "choose hosts on both sides, such as left1 and right1",
         )(what)
     })
 }

@@ -54,7 +54,8 @@ impl Layout {
     /// Returns the layout of a scenario, or the reasons why it has none, a sentence each.
     pub fn of(scenario: &Scenario) -> Result<Layout, Vec<String>> {
         let one_bottleneck =
-            "a network other than [topology.dumbbell], or nodes and links around one bottleneck"
+            "the network: only [topology.dumbbell], or nodes and links around one bottleneck, are \
+             supported"
                 .to_owned();
         match &scenario.topology {
             Topology::Dumbbell {
@@ -62,7 +63,8 @@ impl Layout {
             } => {
                 if !scenario.bundles.is_empty() {
                     return Err(vec![
-                        "[[bundle]] in [topology.dumbbell]: write nodes and links, as scenarios/22-bundle.toml does"
+                        "[[bundle]] in [topology.dumbbell]: use nodes and links instead, as in \
+                         scenarios/22-bundle.toml"
                             .to_owned(),
                     ]);
                 }
@@ -154,7 +156,7 @@ fn graph(
     let sides = ends.map(|end| wires.reach(end, None));
     if sides[0].contains(ends[1]) {
         return Err(format!(
-            "a network with a way from `{}` to `{}` around the bottleneck",
+            "a path from `{}` to `{}` that bypasses the bottleneck",
             ends[0], ends[1]
         ));
     }
@@ -187,7 +189,7 @@ fn graph(
             let space = behind.next().map_or(side.index(), |(space, _)| *space);
             if behind.next().is_some() {
                 return Err(format!(
-                    "`{host}` behind the boxes of several bundles: it can be in one site"
+                    "`{host}` behind the boxes of several bundles: a host can be in only one site"
                 ));
             }
             spaces[space].1.push((*host).to_owned());
@@ -208,14 +210,15 @@ fn bottleneck<'s>(
 ) -> Result<[&'s GraphLink; 2], String> {
     let mut special = links.iter().filter(|link| !is_wire(&link.link));
     let Some(first) = special.next() else {
-        return Err("a network without a bottleneck: give a link a rate".to_owned());
+        return Err("a network without a bottleneck: set the rate of a link".to_owned());
     };
     let between =
         |link: &&GraphLink, from: &str, to: &str| link.from.text == from && link.to.text == to;
     let (a, b) = (first.from.text.as_str(), first.to.text.as_str());
     if let Some(other) = special.find(|link| !between(link, b, a)) {
         return Err(format!(
-            "`{}` and `{}`, both with a rate, a delay or loss: there is one bottleneck, there and back",
+            "`{}` and `{}`, both with a rate, a delay or loss: only one bottleneck, with one link \
+             in each direction, is supported",
             first.name, other.name
         ));
     }
@@ -225,7 +228,7 @@ fn bottleneck<'s>(
         .collect();
     let [one, two] = all[..] else {
         return Err(format!(
-            "{} links between `{a}` and `{b}`: there is one each way",
+            "{} links between `{a}` and `{b}`: only one in each direction is supported",
             all.len()
         ));
     };
@@ -255,7 +258,7 @@ fn pairs(scenario: &Scenario, sides: &[BTreeSet<&str>; 2]) -> Result<Vec<SitePai
         let (from, to) = (&*bundle.from.text, &*bundle.to.text);
         let Some(begins) = side(from).filter(|begins| side(to) == Some(begins.other())) else {
             return Err(format!(
-                "the bundle {}, whose ends are not at both sides of the bottleneck",
+                "the bundle {}: its ends must be on different sides of the bottleneck",
                 bundle.title()
             ));
         };
@@ -274,7 +277,7 @@ fn pairs(scenario: &Scenario, sides: &[BTreeSet<&str>; 2]) -> Result<Vec<SitePai
             }
             Some(_) => {
                 return Err(format!(
-                    "a second bundle at a switch of {}: a site has one other",
+                    "a second bundle at a switch of {}: a site can have only one bundle",
                     bundle.title()
                 ));
             }
@@ -290,7 +293,7 @@ fn pairs(scenario: &Scenario, sides: &[BTreeSet<&str>; 2]) -> Result<Vec<SitePai
     }
     if pairs.len() > SITE_PAIRS_MAX {
         return Err(format!(
-            "{} pairs of sites: there are at most {SITE_PAIRS_MAX}",
+            "{} pairs of sites: the maximum is {SITE_PAIRS_MAX}",
             pairs.len()
         ));
     }
@@ -404,7 +407,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_not_one_bottleneck_between_sites_says_why() {
+    fn networks_without_a_single_bottleneck_are_rejected() {
         let slow = "[[link]]\nfrom = \"right\"\nto = \"near\"\nrate = \"1mbit\"\n";
         let around = "[[link]]\nfrom = \"guest\"\nto = \"stranger\"\n";
         let again = "[[bundle]]\nfrom = \"near\"\nto = \"right\"\n";
@@ -413,15 +416,15 @@ mod tests {
                 two_sites(slow),
                 "`left->right` and `right->near`, both with a rate",
             ),
-            (two_sites(around), "around the bottleneck"),
-            (two_sites(again), "a site has one other"),
+            (two_sites(around), "bypasses the bottleneck"),
+            (two_sites(again), "a site can have only one bundle"),
             (
                 two_sites("").replace("rate = \"10mbit\"\ndelay = \"10ms\"\n", ""),
                 "without a bottleneck",
             ),
             (
                 two_sites("").replace("to = \"far\"\n[[workload]]", "to = \"left\"\n[[workload]]"),
-                "not at both sides",
+                "on different sides",
             ),
         ] {
             let parts = layout(&text).unwrap_err();

@@ -354,7 +354,7 @@ impl<'r> Openers<'r> {
             Err(ConnectError::Socket(error)) => {
                 return Err(Error::traffic(
                     "open a connection",
-                    "many flows at once take many files (ulimit -n)",
+                    "many concurrent flows need many open files (ulimit -n)",
                 )(error));
             }
         };
@@ -414,13 +414,10 @@ impl<'r> Openers<'r> {
     fn places(&self, from: NodeId, to: NodeId) -> Result<(NamespaceHost, NamespaceHost), Error> {
         let (here, there) = (place(self.plan, from)?, place(self.plan, to)?);
         if !here.reaches(there) {
-            let what = format!(
-                "{} and {} do not reach each other over it",
-                here.address, there.address
-            );
+            let what = format!("{} cannot reach {} over it", here.address, there.address);
             return Err(Error::traffic(
                 "send across the bottleneck",
-                "name a sender and a receiver on either side",
+                "choose a sender and a receiver on different sides",
             )(io::Error::other(what)));
         }
         Ok((here, there))
@@ -584,9 +581,9 @@ impl<'r> Openers<'r> {
         match self.look(flow) {
             Some(info) if !info.ecn => Err(Error::traffic(
                 "use ECN",
-                "the kernel may have no ECN at all: see net.ipv4.tcp_ecn",
+                "check that the kernel supports ECN (net.ipv4.tcp_ecn)",
             )(io::Error::other(
-                "a connection did not agree on it, so no queue on the way may mark its packets",
+                "a connection did not negotiate ECN, so queues may not mark its packets",
             ))),
             _ => Ok(()),
         }

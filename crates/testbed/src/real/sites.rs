@@ -83,17 +83,20 @@ pub(super) fn unsupported(scenario: &Scenario, layout: &Layout) -> Vec<String> {
         let title = bundle.title();
         if bundle.overhead != 0 && bundle.overhead != TUNNEL_OVERHEAD_BYTES {
             parts.push(format!(
-                "an overhead of {} bytes of {title}: the tunnel adds {TUNNEL_OVERHEAD_BYTES}",
+                "an overhead of {} bytes of {title}: the real tunnel's overhead is \
+                 {TUNNEL_OVERHEAD_BYTES}",
                 bundle.overhead
             ));
         }
         if bundle.by_hash {
             parts.push(format!(
-                "`by_hash` of {title}: a tunnel numbers its packets"
+                "`by_hash` of {title}: real tunnels number their packets instead"
             ));
         }
         if !bundle.classes.is_empty() {
-            parts.push(format!("classes of {title}: real packets have no bands"));
+            parts.push(format!(
+                "classes of {title}: real packets cannot be marked with a band"
+            ));
         }
     }
     let bare = PrivateKey::from_bytes([1; 32]);
@@ -231,7 +234,7 @@ impl Sites {
             if now >= deadline {
                 return Err(Error::traffic(
                     "agree on keys between two sites",
-                    "a loss near 100% lets no handshake through",
+                    "with a loss near 100%, no handshake succeeds",
                 )(io::ErrorKind::TimedOut.into()));
             }
             wait_until(now + KEY_POLL_INTERVAL_NS);
@@ -375,20 +378,17 @@ impl TestSite {
                 .unwrap_or_default()
         };
         let all = [
-            (tx_dropped, "that the gateway did not take in time"),
+            (tx_dropped, "were dropped because the gateway was too slow"),
             (
                 report.packets_without_memory,
-                "that found no memory in the gateway",
+                "were dropped because the gateway had no memory",
             ),
-            (
-                report.packets_refused,
-                "that the site's device did not take",
-            ),
+            (report.packets_refused, "were rejected by the site's device"),
             (
                 of_peer("unreachable_packets"),
-                "that waited too long for keys",
+                "were dropped after waiting too long for keys",
             ),
-            (of_peer("too_long"), "that were too long for the path"),
+            (of_peer("too_long"), "were too long for the path"),
         ];
         let told = all.into_iter().filter(|(packets, _)| *packets > 0);
         Ok(told
@@ -423,8 +423,9 @@ fn once(
     let made = Mutex::new(Some(registry.by_name(name, parameters)?));
     Ok(Arc::new(move |_| {
         let mut made = made.lock().unwrap_or_else(PoisonError::into_inner);
-        made.take()
-            .ok_or_else(|| "it was made once; a site has one bundle".to_owned())
+        made.take().ok_or_else(|| {
+            "internal error: an algorithm was requested twice for one site".to_owned()
+        })
     }))
 }
 

@@ -72,7 +72,7 @@ pub(crate) fn run(
     let courses = Courses::of(&account);
     let events = PendingChanges::new(emulator.control(), &plan.events);
     let alone = alone(emulator);
-    let mail = || Error::traffic("make an event descriptor", "");
+    let mail = || Error::traffic("create an event descriptor", "");
     let shared = RunState {
         orders: Mailbox::new().map_err(mail())?,
         told: Mailbox::new().map_err(mail())?,
@@ -188,7 +188,7 @@ fn carry(
             let (accepters, accepted) = accepting.join().map_err(panicked)?;
             let accepted = accepted.map_err(Error::traffic(
                 "accept connections",
-                "many flows at once take many files (ulimit -n)",
+                "many concurrent flows need many open files (ulimit -n)",
             ));
             accepters.reset();
             let (opened, ended_ns) = (opened?, accepted?);
@@ -215,10 +215,7 @@ fn ahead() {
 
 /// Opens listeners for every congestion control and sinks for every datagram workload, in every
 /// space. Also returns the targets of each workload's flows.
-#[expect(
-    clippy::type_complexity,
-    reason = "what both loops need, made together"
-)]
+#[expect(clippy::type_complexity, reason = "both loops share these parameters")]
 fn targets(
     spaces: &[Namespace],
     plan: &RealPlan,
@@ -239,7 +236,7 @@ fn targets(
         if account.sends(which) == Sends::Datagrams {
             for space in spaces {
                 let open = || socket::sink(plan.buffer);
-                let sink = inside(space, "take datagrams in a namespace", open)?;
+                let sink = inside(space, "receive datagrams in a namespace", open)?;
                 let address = sink
                     .local_addr()
                     .map_err(Error::traffic("read a socket's address", ""))?;

@@ -449,8 +449,8 @@ fn steps_of_the_rate_and_an_outage_come_at_their_times() {
 }
 
 #[test]
-fn a_trace_begins_with_the_run_and_datagrams_heed_nothing() {
-    if !privileged("a_trace_begins_with_the_run_and_datagrams_heed_nothing") {
+fn traces_start_with_the_run_and_datagrams_are_uncontrolled() {
+    if !privileged("traces_start_with_the_run_and_datagrams_are_uncontrolled") {
         return;
     }
     let _turn = alone();
@@ -654,8 +654,8 @@ fn algorithms_of_ours_and_the_kernels_meet_in_one_run() {
 }
 
 #[test]
-fn who_looks_on_stops_it_and_nothing_is_left() {
-    if !privileged("who_looks_on_stops_it_and_nothing_is_left") {
+fn an_observer_can_stop_a_run() {
+    if !privileged("an_observer_can_stop_a_run") {
         return;
     }
     let _turn = alone();
@@ -694,8 +694,8 @@ fn who_looks_on_stops_it_and_nothing_is_left() {
 }
 
 #[test]
-fn a_host_at_neither_side_is_told() {
-    if !privileged("a_host_at_neither_side_is_told") {
+fn a_host_on_neither_side_is_reported() {
+    if !privileged("a_host_on_neither_side_is_reported") {
         return;
     }
     let _turn = alone();
@@ -712,7 +712,7 @@ fn a_host_at_neither_side_is_told() {
         .err()
         .map(|error| error.to_string())
         .unwrap_or_default();
-    assert!(error.contains("at neither side"), "{error}");
+    assert!(error.contains("on neither side"), "{error}");
 }
 
 #[test]

@@ -41,14 +41,11 @@ pub(crate) fn supported_layout(
             ..
         } => {
             if access.is_some() {
-                parts.push(
-                    "`access_rate`: hosts reach the bottleneck as fast as this machine can"
-                        .to_owned(),
-                );
+                parts.push("`access_rate`: the rate of access links cannot be limited".to_owned());
             }
             if *pairs as usize > HOSTS_PER_NETWORK_MAX {
                 parts.push(format!(
-                    "{pairs} pairs of hosts: a side has {HOSTS_PER_NETWORK_MAX} addresses"
+                    "{pairs} pairs of hosts: the maximum is {HOSTS_PER_NETWORK_MAX}"
                 ));
             }
             link(bottleneck, &mut parts);
@@ -65,10 +62,10 @@ pub(crate) fn supported_layout(
         parts.extend(sites::unsupported(scenario, layout));
     }
     if !scenario.bundles.is_empty() && over != TransportKind::Tcp {
-        parts.push("[[bundle]]: its sites run the kernel's TCP, with --datapath linux".to_owned());
+        parts.push("[[bundle]]: bundles need --datapath linux".to_owned());
     }
     if !scenario.routes.is_empty() || scenario.per_packet {
-        parts.push("routing: there is one way".to_owned());
+        parts.push("routing: custom routes are not supported".to_owned());
     }
     let carried = TransportOptions {
         // The second loop is part of ccplane's transport.
@@ -80,14 +77,14 @@ pub(crate) fn supported_layout(
         ..TransportOptions::default()
     };
     if scenario.transport != carried {
-        parts.push("[transport]: what carries real packets has settings of its own".to_owned());
+        parts.push("[transport]: the settings of real transports cannot be changed".to_owned());
     }
     parts.extend(receipt(scenario, over));
     if scenario.staleness.is_some() {
-        parts.push("[steering]: reports take the time that they take".to_owned());
+        parts.push("[steering]: the delay of reports cannot be set".to_owned());
     }
     if scenario.stamps.is_some() {
-        parts.push("[stamps]: clocks are what they are".to_owned());
+        parts.push("[stamps]: the errors of clocks cannot be set".to_owned());
     }
     let names: Vec<&str> = layout
         .iter()
@@ -98,21 +95,20 @@ pub(crate) fn supported_layout(
         // Without [report] the bottleneck is drawn.
         if drawn.is_some_and(|drawn| drawn != forward) {
             parts.push(format!(
-                "`link` in [report]: it is the bottleneck, `{forward}`"
+                "`link` in [report]: only the bottleneck, `{forward}`, can be observed"
             ));
         }
     }
     if !scenario.report.links.is_empty() {
-        parts.push("`links` in [report]: there is one".to_owned());
+        parts.push("`links` in [report]: only one link can be observed".to_owned());
     }
     for event in &scenario.events {
         match &event.change {
-            EventChange::Route(_) => {
-                parts.push("an event that changes a route: there is one way".to_owned())
-            }
+            EventChange::Route(_) => parts
+                .push("an event that changes a route: custom routes are not supported".to_owned()),
             _ if !names.is_empty() && !names.contains(&event.link.text.as_str()) => {
                 parts.push(format!(
-                    "an event of the link `{}`: there are `{}`",
+                    "an event of the link `{}`: events can only change `{}`",
                     event.link.text,
                     names.join("` and `")
                 ))
@@ -153,8 +149,8 @@ pub(crate) fn unreachable_pairs(layout: &Layout, plan: &Plan) -> Vec<String> {
         };
         if let Some((from, to)) = found {
             parts.push(format!(
-                "`{}`, in which `{}` sends to `{}`: a host reaches those of the other side of the bottleneck, in a site those of the bundle's \
-                 other site",
+                "`{}`, in which `{}` sends to `{}`: hosts only reach the other side of the \
+                 bottleneck, or the other site of their bundle",
                 workload.name,
                 name(from),
                 name(to)
@@ -187,18 +183,20 @@ fn every(hosts: &Hosts, from: &[NodeId], to: &[NodeId]) -> Option<(NodeId, NodeI
 /// Returns a sentence if receivers of real packets cannot do what the scenario requests.
 fn receipt(scenario: &Scenario, over: TransportKind) -> Option<String> {
     if !scenario.conceal_losses.is_empty() {
-        let why = "`conceal_losses`: receivers of real packets acknowledge what they got; use --datapath sim";
+        let why = "`conceal_losses`: real receivers only acknowledge data that arrived; use \
+            --datapath sim";
         return Some(why.to_owned());
     }
     let why = match (over, scenario.transport.proof_of_receipt) {
         (TransportKind::Udp, Some(false)) => {
-            "false`: over UDP receivers always prove receipt; remove the line"
+            "false`: receivers over UDP always prove receipt; remove the line"
         }
         (TransportKind::Tcp, Some(true)) => {
             "true`: the kernel's TCP has no proof of receipt; remove the line, or use --datapath sim or udp"
         }
         (TransportKind::Quic(_), Some(true)) => {
-            "true`: QUIC's own check skips packet numbers; remove the line, or use --datapath sim or udp"
+            "true`: QUIC has its own check, skipped packet numbers; remove the line, or use \
+             --datapath sim or udp"
         }
         _ => return None,
     };
@@ -207,7 +205,8 @@ fn receipt(scenario: &Scenario, over: TransportKind) -> Option<String> {
 
 fn too_fast(rate: Rate) -> String {
     format!(
-        "a rate of {rate}: the emulator moves packets one by one, up to {LINK_RATE_MAX}, and beyond this machine would be measured"
+        "a rate of {rate}: the emulator supports up to {LINK_RATE_MAX}, because above that the \
+         result would depend on this machine's speed"
     )
 }
 
@@ -221,7 +220,7 @@ fn link(link: &LinkSettings, parts: &mut Vec<String>) {
 /// Checks one direction of the link.
 fn way(link: &LinkSettings, parts: &mut Vec<String>) {
     if link.strip_classes {
-        parts.push("`strip_classes`: the emulated link leaves markings as they are".to_owned());
+        parts.push("`strip_classes`: the emulated link cannot remove markings".to_owned());
     }
     if let Some(rate) = link.line.mean_rate().filter(|rate| *rate > LINK_RATE_MAX) {
         parts.push(too_fast(rate));
@@ -231,7 +230,7 @@ fn way(link: &LinkSettings, parts: &mut Vec<String>) {
 fn workload(scenario: &Scenario, workload: &Workload, parts: &mut Vec<String>) {
     if workload.band > 0 {
         parts.push(format!(
-            "`band` of `{}`: packets of real hosts are not marked",
+            "`band` of `{}`: packets of real hosts cannot be marked",
             workload.name
         ));
     }
@@ -240,7 +239,7 @@ fn workload(scenario: &Scenario, workload: &Workload, parts: &mut Vec<String>) {
             carrier: Carrier::Datagrams { bytes, .. },
             ..
         }) if !(super::socket::DATAGRAM_HEADER_BYTES..=MTU).contains(bytes) => parts.push(format!(
-            "datagrams of {bytes} bytes in `{}`: one has {} to {MTU} with its headers",
+            "datagrams of {bytes} bytes in `{}`: the size must be {} to {MTU}, including headers",
             workload.name,
             super::socket::DATAGRAM_HEADER_BYTES
         )),
@@ -253,7 +252,8 @@ fn workload(scenario: &Scenario, workload: &Workload, parts: &mut Vec<String>) {
             let count = u64::from(*flows) * u64::from(pairs);
             if workload.from.is_empty() && workload.to.is_empty() && count > LASTING_FLOWS_MAX {
                 parts.push(format!(
-                    "{count} flows without end in `{}`: each takes some megabytes of socket buffers, {LASTING_FLOWS_MAX} are the most",
+                    "{count} endless flows in `{}`: the maximum is {LASTING_FLOWS_MAX}, because \
+                     each needs some megabytes of socket buffers",
                     workload.name
                 ));
             }
@@ -281,7 +281,7 @@ fn algorithms(scenario: &Scenario, over: TransportKind, parts: &mut Vec<String>)
         };
         match over {
             TransportKind::Tcp if !traffic::exists(name) => parts.push(format!(
-                "native:{name}: this kernel has no such congestion control; it has {}",
+                "native:{name}: this kernel has no such congestion control; available: {}",
                 traffic::available().join(", ")
             )),
             TransportKind::Udp if native(name).is_err() => {
@@ -313,7 +313,8 @@ fn algorithms(scenario: &Scenario, over: TransportKind, parts: &mut Vec<String>)
         let others = contenders.iter().chain(own.iter().skip(place + 1).copied());
         for other in others.filter(|other| differ(one, other)) {
             parts.push(format!(
-                "`{one}` beside `{other}`: a datapath has an algorithm once, with one set of parameters"
+                "`{one}` next to `{other}`: one run cannot use an algorithm with different \
+                 parameters"
             ));
         }
     }
@@ -343,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn thirteen_of_the_shipped_scenarios_run_and_the_others_are_told_why_not() {
+    fn thirteen_shipped_scenarios_are_supported() {
         for name in [
             "01", "02", "03", "04", "05", "06", "14", "15", "16", "17", "18", "20", "21",
         ] {
@@ -376,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn every_part_that_cannot_be_is_named_once() {
+    fn unsupported_parts_are_named_once() {
         let parts = unsupported(
             &read(
                 "contenders = [\"native:no_such\", \"copa\"]\nduration = \"1s\"\n\
@@ -396,7 +397,7 @@ mod tests {
             "`band` of `paced-3`",
             "datagrams of 20 bytes",
             "native:no_such",
-            "`copa:delta=0.1` beside `copa`",
+            "`copa:delta=0.1` next to `copa`",
         ];
         assert_eq!(parts.len(), expected.len(), "{parts:#?}");
         for (part, begin) in parts.iter().zip(expected) {
@@ -405,7 +406,7 @@ mod tests {
     }
 
     #[test]
-    fn the_second_loop_is_ours_alone() {
+    fn only_ccplanes_transport_has_a_second_loop() {
         let scenario = read(
             "contenders = [\"native:cubic\"]\nduration = \"1s\"\n[topology.dumbbell]\nrate = \"10mbit\"\nrtt = \"20ms\"\n\
              [transport]\nrc3 = true\n[[workload]]\nbulk = {}\n",
@@ -436,7 +437,7 @@ mod tests {
                 TransportKind::Tcp,
                 "the kernel's TCP has no proof of receipt",
             ),
-            ("proof_of_receipt = true", quic, "QUIC's own check"),
+            ("proof_of_receipt = true", quic, "QUIC has its own check"),
             (
                 "proof_of_receipt = false",
                 TransportKind::Udp,

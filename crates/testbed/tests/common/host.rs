@@ -1,7 +1,7 @@
 //! Requirements of tests on real packets. A test whose requirement is missing is reported as
 //! skipped, or fails if `CCPLANE_NO_SKIP` is 1.
 
-#![allow(dead_code, reason = "no file of tests needs all of it")]
+#![allow(dead_code, reason = "no test file uses all of it")]
 
 use std::fs::File;
 use std::path::Path;

@@ -24,7 +24,7 @@ fn round(n: u64, bw: u64) -> BbrReport {
 }
 
 #[test]
-fn the_pipe_is_full_after_three_rounds_without_a_quarter_more() {
+fn the_pipe_is_full_after_three_rounds_without_25_percent_growth() {
     let (bbr, mut flow) = bbr();
     let mut orders = Recorder::default();
     for (n, bw) in [(1, 1000), (2, 2000), (3, 4000), (4, 4999), (5, 4999)] {
@@ -51,7 +51,7 @@ fn the_pipe_is_full_after_three_rounds_without_a_quarter_more() {
 }
 
 #[test]
-fn a_round_that_the_application_limited_says_nothing_of_the_pipe() {
+fn application_limited_rounds_do_not_detect_a_full_pipe() {
     let (bbr, mut flow) = bbr();
     let mut orders = Recorder::default();
     bbr.decide(&mut flow, &round(1, 1000), &mut orders);
@@ -70,7 +70,7 @@ fn several_rounds_in_one_report_count() {
 }
 
 #[test]
-fn the_bandwidth_is_that_of_ten_rounds_and_the_program_hears_when_it_falls() {
+fn the_bandwidth_covers_ten_rounds_and_its_decrease_is_sent() {
     let (bbr, mut flow) = bbr();
     let mut orders = Recorder::default();
     bbr.decide(&mut flow, &round(1, 2000), &mut orders);
@@ -133,7 +133,7 @@ fn the_rtt_is_probed_after_ten_seconds_for_200_ms() {
 }
 
 #[test]
-fn no_dip_after_an_idle_time() {
+fn no_probe_rtt_after_an_idle_period() {
     let (bbr, mut flow) = cruising();
     let mut idle = round(7, 0);
     idle.events = ReportEvents(ReportEvents::IDLE);

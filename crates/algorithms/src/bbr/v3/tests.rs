@@ -67,7 +67,7 @@ fn probing(orders: &mut Recorder) -> (Bbr3Flow, u64) {
 }
 
 #[test]
-fn it_probes_after_63_rounds_at_most_and_refills_first() {
+fn probing_starts_within_63_rounds_after_a_refill() {
     let mut orders = Recorder::default();
     let (flow, round) = probing(&mut orders);
     // Counted from DOWN in round 5, starting from 0 or 1, plus a round of REFILL.
@@ -80,7 +80,7 @@ fn it_probes_after_63_rounds_at_most_and_refills_first() {
 }
 
 #[test]
-fn a_probe_ends_when_three_rounds_find_no_quarter_more() {
+fn a_probe_ends_after_three_rounds_without_growth() {
     let mut orders = Recorder::default();
     let (mut flow, round) = probing(&mut orders);
     for n in 1..=3 {

@@ -66,7 +66,7 @@ impl<'r> UserDatagrams<'r> {
             };
             let (_, opened) = inside(
                 there.side.namespace(self.emulator),
-                "take datagrams in a namespace",
+                "receive datagrams in a namespace",
                 open,
             )?;
             self.sinks.insert(sink, (opened, counted));
