@@ -23,7 +23,7 @@ pub enum BadAddress {
     Text(#[from] PrefixError),
     /// The address is unspecified or multicast.
     #[error(
-        "no address that a host can have; write an address and the bits of its network as 10.7.0.1/24 or fd07::1/64"
+        "not a host address; write an address with its prefix length, as 10.7.0.1/24 or fd07::1/64"
     )]
     NoHost,
 }

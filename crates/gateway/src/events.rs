@@ -54,7 +54,7 @@ impl EventLog {
     /// Returns the events after `number`; if there are none, waits up to `patience` for one.
     #[expect(
         clippy::disallowed_methods,
-        reason = "the thread that answers waits in real time"
+        reason = "the status thread waits in real time"
     )]
     pub fn after(&self, number: u64, patience: Duration) -> Vec<GatewayEvent> {
         let list = self.lock();

@@ -218,7 +218,7 @@ mod tests {
         assert!(Fragments::of(&v6, 80).is_none());
         assert!(
             Fragments::of(&packet(&[], &[0; 100], 0), 67).is_none(),
-            "RFC 791 asks for 68"
+            "RFC 791 requires at least 68"
         );
     }
 }

@@ -440,7 +440,7 @@ mod tests {
             ((MTU_LIMIT, SearchState::Complete), 1)
         );
         path.run(seconds(3_600), false);
-        assert_eq!(path.sent, 1, "an idle path is left alone");
+        assert_eq!(path.sent, 1, "no probes on an idle path");
         path.run(seconds(600), true);
         assert!((50..=60).contains(&path.sent), "{}", path.sent);
     }
@@ -501,7 +501,7 @@ mod tests {
     fn what_routers_say_counts_at_once_and_what_they_take_back_is_tried() {
         let mut path = Path::new(1_300);
         path.search.set_limit(path.now, 1_300);
-        assert_eq!(path.search.mtu(), 1_300, "before anything is acknowledged");
+        assert_eq!(path.search.mtu(), 1_300, "before any acknowledgement");
         path.run(seconds(2), true);
         assert_eq!(path.found(), (1_300, SearchState::Complete));
         path.search.set_limit(path.now, MTU_LIMIT);

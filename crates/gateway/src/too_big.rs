@@ -224,6 +224,6 @@ mod tests {
         }
         let mut echo = v4;
         (echo[9], echo[20]) = (IPPROTO_ICMP, 8);
-        assert!(told(&echo), "a question is no error");
+        assert!(told(&echo), "an echo request is not an error");
     }
 }

@@ -11,7 +11,7 @@ fn seeds() -> Vec<String> {
     );
     let files = std::fs::read_dir(folder).expect("fuzz/seeds is in the repository");
     let read = |file: std::io::Result<std::fs::DirEntry>| {
-        std::fs::read_to_string(file.expect("a file").path()).expect("it can be read")
+        std::fs::read_to_string(file.expect("a file").path()).expect("the seed is readable")
     };
     files.map(read).collect()
 }

@@ -21,7 +21,10 @@ const PANICS: &str = "panics";
 fn panics() -> AlgorithmFactory {
     let known = makes();
     Arc::new(move |algorithm: &AlgorithmSpec| {
-        assert_ne!(algorithm.name, PANICS, "as this test wants it");
+        assert_ne!(
+            algorithm.name, PANICS,
+            "the test makes this algorithm panic"
+        );
         known(algorithm)
     })
 }
@@ -106,7 +109,7 @@ fn a_connection_carries_megabytes_both_ways_and_goes_on_after_a_restart() {
         let mut back = vec![0; BYTES];
         stream.read_exact(&mut back).unwrap();
         write.join().unwrap();
-        assert!(back == sent, "bytes were changed");
+        assert!(back == sent, "the payload was changed");
     };
     round();
     for n in [0, 1] {
@@ -251,13 +254,13 @@ fn a_thread_that_ends_stops_the_gateway_and_no_reload_waits_for_it() {
     assert!(matches!(outcome, Err(ReloadError::Stopping)), "{outcome:?}");
     let panicked = sites.spaces[0]
         .run(|| std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| gateway.stop())));
-    assert!(panicked.unwrap().is_err(), "the panic is told");
+    assert!(panicked.unwrap().is_err(), "the panic is reported");
     assert!(
         !sites.spaces[0]
             .run(|| Tun::remove("gate0"))
             .unwrap()
             .unwrap(),
-        "and the device is gone"
+        "the device is removed"
     );
 }
 
@@ -299,7 +302,7 @@ fn who_may_ask_is_answered_and_pass_and_control_are_heard() {
     };
     assert!(by_hand("other", true).contains("\"by_hand\""));
     assert!(by_hand("other", false).contains("\"start\""));
-    assert!(by_hand("nobody", true).contains("there are other"));
+    assert!(by_hand("nobody", true).contains("no peer is named"));
     let events = answer(&StatusRequest::Events {
         after: 0,
         follow: false,

@@ -114,7 +114,7 @@ fn without_keys_a_packet_waits_and_a_call_goes_out_once() {
     assert_eq!(a.seal(&packet(100, 0), &mut room), SealOutcome::NoSession);
     assert!(!a.is_established());
     assert_eq!(a.knock(&mut room), Some(148));
-    assert_eq!(a.knock(&mut room), None, "one is under way");
+    assert_eq!(a.knock(&mut room), None, "a handshake is in progress");
     assert_eq!(a.seal(&packet(100, 0), &mut room), SealOutcome::NoSession);
 }
 
@@ -152,7 +152,7 @@ fn a_packet_comes_out_as_it_went_in_and_both_ends_know_its_number() {
             assert_eq!(source, Some(IpAddr::V4(Ipv4Addr::new(10, 7, 0, 1))));
             assert!(
                 last[from].is_none_or(|before| number.counter == before + 1),
-                "a count without gaps"
+                "counters without gaps"
             );
             last[from] = Some(number.counter);
         }
@@ -173,7 +173,7 @@ fn the_door_knows_whom_a_datagram_is_for() {
     assert_eq!(
         two.doors[0].whom(ADDRESS_A, &initiation, &mut room),
         Recipient::Nobody,
-        "it was for the other"
+        "the datagram is for the other peer"
     );
     two.handshake(true);
     let (datagram, _) = two.seal(0, &packet(60, 1));
@@ -289,7 +289,7 @@ fn many_calls_are_asked_for_a_cookie_and_a_caller_that_brings_it_is_let_in() {
             break;
         }
     }
-    let cookie = cookie.expect("a door that lets everybody in");
+    let cookie = cookie.expect("the flood gets no cookie");
     assert!(matches!(
         a.open(ADDRESS_B, &cookie, &mut room),
         DatagramKind::Handshake {
@@ -334,9 +334,9 @@ fn a_peer_that_is_kept_is_called_by_the_timer() {
     assert_eq!(
         a.tick(&mut room),
         Some((148, None)),
-        "its endpoint is known"
+        "the endpoint is known"
     );
-    assert_eq!(b.tick(&mut room), None, "it waits to be called");
+    assert_eq!(b.tick(&mut room), None, "waits for an initiation");
 }
 
 #[test]
@@ -373,7 +373,10 @@ fn who_keeps_the_way_open_calls_at_once_and_is_never_silent_for_long() {
 #[test]
 fn the_side_that_was_called_renews_keys_that_the_caller_did_not_renew() {
     let at = |seconds| is_overdue(Some(Duration::from_secs(seconds)));
-    assert!(!is_overdue(None), "without keys packets call");
+    assert!(
+        !is_overdue(None),
+        "packets without a session start a handshake"
+    );
     assert_eq!(
         [0, 120, 134, 136, 179].map(at),
         [false, false, false, true, true]
