@@ -91,7 +91,7 @@ fn at_the_limit_of_descriptors_it_rests_says_so_and_goes_on_when_there_is_room()
     let alone = agent.descriptors();
     let mut held: Vec<OwnedFd> = (0..FILES).map(|_| connection(&path)).collect();
     eventually("it says what it lacks", || {
-        agent.log().contains("cannot accept a datapath")
+        agent.log().contains("cannot accept a connection")
     });
     let before = agent.cpu();
     std::thread::sleep(Duration::from_secs(2));

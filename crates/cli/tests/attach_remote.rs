@@ -880,7 +880,7 @@ fn an_agent_on_another_host_steers_and_a_cut_or_its_death_costs_flows_their_time
         .expect("it runs");
     let said = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert!(
-        !refused.status.success() && said.contains("the key of `web1` is in"),
+        !refused.status.success() && said.contains("already uses the key `web1`"),
         "{said}"
     );
 

@@ -219,7 +219,7 @@ impl DatapathLink for ThreadLink {
         if full {
             tracing::warn!(
                 datapath = self.id.0,
-                "a datapath takes no commands: it is given up"
+                "a datapath does not read its commands; disconnecting it"
             );
             self.queues.agent_gone.store(true, Ordering::Release);
             self.close(agent);
@@ -333,7 +333,7 @@ mod tests {
         let mut window = 10_000;
         while window < 100_000 {
             let now = clock.now();
-            assert!(now < late, "it was not heard");
+            assert!(now < late, "the agent has not processed it");
             datapath.turn(now);
             let transport = Transport {
                 cwnd: window,
@@ -375,9 +375,9 @@ mod tests {
         assert_eq!(locked(&way.queues.to_agent).len(), QUEUED_REPLIES_MAX + 1);
         let mut agent = Agent::new(AgentOptions::default());
         assert!(served.receive(&mut agent, now));
-        assert!(way.report(now, &report), "there is room again");
+        assert!(way.report(now, &report), "the queue has room again");
         drop(served);
-        assert!(!way.report(now, &report), "nobody is there");
+        assert!(!way.report(now, &report), "no agent");
     }
 
     #[test]
@@ -424,7 +424,7 @@ mod tests {
         assert_eq!(
             queue.iter().filter(ours).count(),
             0,
-            "it ended before its beginning was heard"
+            "the flow ended before the agent saw its start"
         );
     }
 

@@ -86,7 +86,7 @@ fn serving(link: &mut (dyn DatapathLink + Send), test: impl FnOnce()) -> Algorit
         });
         let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(test));
         stop.store(true, Ordering::Relaxed);
-        let stats = agent.join().expect("the agent does not panic");
+        let stats = agent.join().expect("the agent's thread does not panic");
         result.map_or_else(|panic| std::panic::resume_unwind(panic), |()| stats)
     })
 }
@@ -202,7 +202,7 @@ fn a_ccp_datapath_is_served() {
         (1, 0, 2, 1)
     );
     drop(link);
-    assert!(!path.exists(), "nothing is left behind");
+    assert!(!path.exists(), "no file is left behind");
 }
 
 #[test]
@@ -220,7 +220,7 @@ fn garbage_costs_its_sender_its_flows_until_its_next_good_message() {
             datapath.open(1);
         }
         let garbage: [&[u8]; 5] = [
-            b"no message at all",
+            b"not a message",
             &[0, 0, 32, 0, 1, 0, 0, 0],
             &[1, 0, 20, 0, 1, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 1, 2, 3, 4],
             &[3, 0, 12, 0, 1, 0, 0, 0, 0, 0, 0, 0],
@@ -332,7 +332,7 @@ fn after_a_restart_programs_go_to_every_datapath_that_is_remembered() {
     assert_eq!(stat(&file).expect("it is there").st_mode & 0o777, 0o600);
     std::fs::remove_file(place.path("stays")).expect("it was bound");
     drop(link);
-    assert!(!file.exists(), "nobody is left to remember");
+    assert!(!file.exists(), "no datapath is left");
 }
 
 #[test]
@@ -391,7 +391,7 @@ fn one_path_one_agent() {
     // A killed agent leaves a path on which no process listens.
     drop(UnixDatagram::bind(&path).expect("it binds"));
     assert!(path.exists());
-    drop(Datagram::bind(&path).expect("it takes over"));
+    drop(Datagram::bind(&path).expect("the new agent takes over"));
     std::fs::write(&path, "precious").expect("a file");
     assert!(matches!(Datagram::bind(&path), Err(LinkError::NoSocket(_))));
     assert_eq!(std::fs::read(&path).expect("still there"), b"precious");
@@ -402,10 +402,10 @@ fn an_agent_that_ends_leaves_the_path_of_its_successor() {
     let place = Place::new();
     let path = place.path("agent");
     let old = Datagram::bind(&path).expect("it binds");
-    std::fs::remove_file(&path).expect("somebody removes it");
+    std::fs::remove_file(&path).expect("the socket file is removable");
     let new = Datagram::bind(&path).expect("it binds");
     drop(old);
-    assert!(path.exists(), "it is the new one's");
+    assert!(path.exists(), "the socket belongs to the new agent");
     drop(new);
     assert!(!path.exists());
 }
@@ -541,7 +541,7 @@ fn an_agent_dies_the_fallback_steers_and_a_new_agent_takes_over() {
             !own.turn() && own.transport.cwnd > before
         });
         let target = own.transport.cwnd + 5_000;
-        own.turn_until("it goes on", |own| {
+        own.turn_until("the flow continues", |own| {
             !own.turn() && own.transport.cwnd >= target
         });
     });
@@ -587,7 +587,7 @@ fn garbage_on_the_local_link_closes_that_connection_only() {
         nix::sys::socket::connect(bad.as_raw_fd(), &address).expect("it connects");
         nix::unistd::write(&bad, b"garbage").expect("it is sent");
         let target = own.transport.cwnd + 5_000;
-        own.turn_until("the other goes on", |own| {
+        own.turn_until("the other flow continues", |own| {
             !own.turn() && own.transport.cwnd >= target
         });
         assert!(own.is_connected());
@@ -628,16 +628,16 @@ fn looking_in_vain_is_given_up() {
     let mut spinner = Spinner::new(WaitStrategy { spin });
     assert!(spinner.goes_on(true, us(0)));
     assert!(spinner.goes_on(false, us(40)), "it looks");
-    assert!(!spinner.goes_on(false, us(60)), "it has looked long enough");
+    assert!(!spinner.goes_on(false, us(60)), "polling phase over");
     for exchange in 1..=POLL_PENALTY_MIN as u64 {
         spinner.goes_on(true, us(exchange * 100));
         assert!(
             !spinner.goes_on(false, us(exchange * 100 + 1)),
-            "it sleeps at once: {exchange}"
+            "sleeps without polling: {exchange}"
         );
     }
     spinner.goes_on(true, us(10_000));
-    assert!(spinner.goes_on(false, us(10_001)), "it tries again");
+    assert!(spinner.goes_on(false, us(10_001)), "polling resumes");
     let mut never = Spinner::new(WaitStrategy {
         spin: Duration::ZERO,
     });
@@ -661,5 +661,8 @@ fn looks_that_pay_do_not_make_up_for_many_in_vain() {
             }
         }
     }
-    assert!(looks > 30 && in_vain < 1_000, "{in_vain} of {looks} looks");
+    assert!(
+        looks > 30 && in_vain < 1_000,
+        "{in_vain} of {looks} polls found nothing"
+    );
 }

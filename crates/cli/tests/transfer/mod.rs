@@ -492,7 +492,7 @@ fn an_agent_steers_over_a_link_and_its_death_is_survived() {
     let output = sender.wait_with_output().unwrap();
     assert_eq!(json(&output)["bytes"], 400_000);
     assert!(
-        said(&output).contains("the agent is gone"),
+        said(&output).contains("lost the connection to the agent"),
         "{}",
         said(&output)
     );
@@ -544,7 +544,7 @@ fn a_ccp_agent_steers_a_transfer_and_its_death_is_survived() {
     let output = sender.wait_with_output().unwrap();
     assert_eq!(json(&output)["bytes"], 400_000);
     assert!(
-        said(&output).contains("the agent is gone"),
+        said(&output).contains("lost the connection to the agent"),
         "{}",
         said(&output)
     );

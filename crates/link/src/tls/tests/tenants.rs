@@ -111,7 +111,7 @@ fn attack(attack: Attack, address: &TlsAddress, stop: &AtomicBool) {
 fn good(address: &TlsAddress, exchanges: usize) -> TenantLog {
     let began = Instant::now();
     let now = || Time::ZERO + Duration::from(began.elapsed());
-    let mut uplink = connect(address, began).expect("it is welcome");
+    let mut uplink = connect(address, began).expect("the connection is accepted");
     assert_eq!(uplink.event(&readies(FALLBACK_TIMEOUT)), SendOutcome::Yes);
     let info = FlowInfo::default();
     assert_eq!(
@@ -222,7 +222,7 @@ fn a_key_that_never_pauses_causes_bounded_work_per_turn_and_others_are_served_in
         (SendOutcome::Yes, SendOutcome::Yes)
     );
     let mut program = None;
-    world.until("the good one's flow is steered", |world| {
+    world.until("the well-behaved tenant's flow is steered", |world| {
         good.flush();
         good.receive(world.now(), &mut |command| {
             if let WireCommand::SetProgram { uid, .. } = command {
@@ -276,7 +276,7 @@ fn a_key_has_32_connections_and_another_key_still_connects() {
     again.way = bad[0].way;
     world
         .connect(&mut again)
-        .expect("it has the slot of the former one");
+        .expect("it reuses the slot of the previous one");
     assert!(world.connected(&place.of("good")).is_connected());
 }
 
@@ -290,7 +290,7 @@ fn a_datapath_that_begins_anew_over_and_over_is_cut() {
     stream.packet(&packet).expect("connected");
     stream.flush().expect("connected");
     let why = end_of(&mut world, stream);
-    assert!(why.contains("begins too often"), "{why}");
+    assert!(why.contains("connects too often"), "{why}");
     // The connection itself used one of 64 starts; the other 63 caused this work.
     assert!(world.agent.work() < 64 * 4, "{}", world.agent.work());
 }
@@ -335,7 +335,7 @@ fn a_good_tenant_does_not_fall_back_next_to_a_hostile_one() {
 }
 
 #[test]
-#[ignore = "measures: prints what a good tenant sees, alone and next to each attack"]
+#[ignore = "measurement: latency of a well-behaved tenant, alone and next to each attack"]
 fn measure() {
     for hostile in [
         None,
