@@ -900,7 +900,7 @@ fn a_receiver_that_conceals_losses_is_disconnected_where_it_has_to_prove_receipt
         let complaints = &proved.audit.complaints;
         assert!(
             complaints.len() == 1
-                && complaints[0].contains("acknowledged data that it did not get"),
+                && complaints[0].contains("acknowledged data that it did not receive"),
             "{complaints:?}"
         );
     }

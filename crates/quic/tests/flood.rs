@@ -179,7 +179,7 @@ fn join(
 }
 
 #[test]
-#[ignore = "long: half a minute, and both cores"]
+#[ignore = "long: half a minute on both cores"]
 fn no_flood_of_initials_costs_a_transfer_its_goodput() {
     let Some(spaces) = network("goodput") else {
         return;

@@ -103,7 +103,7 @@ mod tests {
                 waiting = waiting.saturating_sub(per_look);
                 waiting += ahead.room(now, || waiting);
                 ahead.hold(now);
-                assert_eq!(ahead.room(now, || 0), 0, "not before the next look");
+                assert_eq!(ahead.room(now, || 0), 0, "not before the next poll");
             }
             let sent = 300 * per_look;
             assert!(
@@ -112,7 +112,7 @@ mod tests {
             );
             assert!(
                 most <= 2 * per_look.max(LIMIT_BYTES_MIN),
-                "{per_look}: {most} bytes wait"
+                "{per_look}: {most} bytes queued"
             );
         }
     }

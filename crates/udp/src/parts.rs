@@ -96,10 +96,10 @@ mod tests {
             parts.take(&segment, part, 5000)
         };
         assert_eq!(take((0, 600)), None);
-        assert_eq!(take((1200, 1400)), None, "the one before it is missing");
+        assert_eq!(take((1200, 1400)), None, "the previous fragment is missing");
         // Retransmission with another cut, whose first part is lost.
         assert_eq!(take((500, 1000)), None);
-        let whole = take((1000, 1400)).expect("it is complete");
+        let whole = take((1000, 1400)).expect("the message is complete");
         assert_eq!(
             (whole.offset(), whole.length, whole.number),
             (5000, 1400, SequenceNumber(7))

@@ -72,7 +72,7 @@ impl ClockConverter {
     /// [converted](ClockConverter::convert). Returns the current time.
     #[expect(
         clippy::disallowed_methods,
-        reason = "the kernel's stamps are of this clock, and a driver converts them"
+        reason = "the kernel's timestamps use this clock, and a driver converts them"
     )]
     pub fn look(&mut self) -> Time {
         let mut best = (u64::MAX, 0);
@@ -184,7 +184,7 @@ mod tests {
         }
         assert!(stamper.error < 1_000, "{} ns", stamper.error);
         assert!(stamper.offset.abs_diff(first) < 10_000);
-        assert_eq!(stamper.settles, Time::ZERO, "nobody set the clock");
+        assert_eq!(stamper.settles, Time::ZERO, "the clock was not set");
     }
 
     #[test]
@@ -198,12 +198,12 @@ mod tests {
         assert_eq!(
             stamper.convert(software(15 * SECOND_NS + 1_000), now),
             None,
-            "from the future"
+            "a future timestamp"
         );
         assert_eq!(
             stamper.convert(software(13 * SECOND_NS), now),
             None,
-            "two seconds old"
+            "a timestamp two seconds old"
         );
         assert_eq!(stamper.convert(KernelStamp::default(), now), None);
         // Measurement noise is not a step; the more precise measurement is kept.

@@ -231,7 +231,7 @@ mod tests {
         assert_eq!(
             stamps.arrival(0, now),
             now,
-            "user space's times are left as they are"
+            "user-space times are unchanged"
         );
         let at = |n: u64| now + Duration::from_micros(n);
         stamps.begin();

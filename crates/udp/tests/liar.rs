@@ -65,7 +65,7 @@ fn a_receiver_that_conceals_losses_is_disconnected_with_the_reason() {
     assert_eq!(failure, ConnectionError::FalseReceipt);
     let text = failure.to_string();
     assert!(
-        text.contains("acknowledged data that it did not get"),
+        text.contains("acknowledged data that it did not receive"),
         "{text}"
     );
     // The receiver gets the sender's reset.

@@ -442,7 +442,7 @@ fn an_interrupted_sender_makes_the_receiver_clean_up() {
     );
     let (code, text) = receiver.end();
     assert!(
-        code == 1 && text.contains("gave the connection up"),
+        code == 1 && text.contains("aborted the connection"),
         "{code} {text}"
     );
     assert!(folder.names().is_empty());
@@ -739,7 +739,7 @@ fn a_receiver_that_conceals_losses_ends_the_transfer_with_the_reason() {
     let said = said(&output);
     assert_eq!(output.status.code(), Some(1), "{said}");
     assert!(
-        said.contains("acknowledged data that it did not get"),
+        said.contains("acknowledged data that it did not receive"),
         "{said}"
     );
     assert!(

@@ -172,7 +172,7 @@ fn data_beyond_the_window_is_dropped() {
             .map(|arrivals| arrivals.refused),
         Some(1)
     );
-    assert!(alone.arrives(2), "within it, out of order");
+    assert!(alone.arrives(2), "within the window, out of order");
     assert_eq!(alone.ranges(), [(2, 3)]);
 }
 
@@ -202,12 +202,12 @@ fn the_window_moves_in_steps_and_forwards_only() {
     assert_eq!(
         alone.answers().0.window,
         2 * MSS_BYTES,
-        "a single segment is no reason"
+        "a single segment sends no ACK"
     );
     alone.receiver.read(u64::from(MSS_BYTES), &alone.config);
     assert!(
         alone.receiver.owes(0),
-        "the sender has little left: it is told"
+        "the sender has little window left: an update is sent"
     );
     assert_eq!(alone.answers().0.window, 4 * MSS_BYTES);
 }

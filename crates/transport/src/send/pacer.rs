@@ -278,7 +278,7 @@ mod tests {
         let rate = sent * 1000 / now.since(Time::from_micros(10_000)).as_micros();
         assert!(
             (98..=101).contains(&rate),
-            "{rate} instead of 100 bytes a µs"
+            "{rate} instead of 100 bytes per µs"
         );
     }
 
@@ -304,7 +304,7 @@ mod tests {
             assert_eq!(batch(&mut pacer, 1000, now, quantum, &rtt), 50);
             assert!(
                 !pacer.allows(now + Duration::from_micros(499)),
-                "however often it is asked"
+                "for any number of calls"
             );
             assert_eq!(pacer.next, now + quantum);
         }
@@ -420,13 +420,13 @@ mod tests {
         assert_eq!(
             pacer.next,
             ten + Duration::from_millis(1),
-            "behind the last of the second loop, and no more"
+            "after the last segment of the second loop, and no more"
         );
         pacer.on_send(1000, 0, pacer.next, quantum, &rtt);
         assert_eq!(
             pacer.next,
             ten + Duration::from_millis(10),
-            "nothing is lost of the rate"
+            "the full rate is used"
         );
         assert_eq!(pacer.next_rc3(), ten + Duration::from_millis(2));
     }

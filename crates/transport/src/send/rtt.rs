@@ -143,7 +143,7 @@ mod tests {
         assert_eq!(
             rtt.rto(Duration::from_secs(1), MS),
             MS * 300,
-            "a sample counts for more"
+            "a sample has more weight"
         );
     }
 

@@ -157,11 +157,11 @@ pub fn endpoint(data: &[u8]) {
         }
         assert!(
             server.len() <= CONNECTIONS_MAX,
-            "more connections than places"
+            "more connections than the limit"
         );
         assert!(
             server.pending() <= 2 * PENDING_HANDSHAKES_MAX,
-            "more handshakes than places"
+            "more handshakes than the limit"
         );
     }
 }
@@ -206,7 +206,7 @@ fn arrives(
     };
     assert!(
         length <= datagram.len() * ANTI_AMPLIFICATION_FACTOR,
-        "{length} bytes for {} of nobody known",
+        "{length} bytes sent for {} bytes of an unknown sender",
         datagram.len()
     );
     let Some(client) = clients.iter_mut().find(|client| client.from == from) else {

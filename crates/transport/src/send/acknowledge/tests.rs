@@ -64,7 +64,7 @@ fn ranges_are_of_what_is_outstanding() {
     assert_eq!(
         ranges(ack(4).sack(2..6)),
         [range(4, 6)],
-        "what the ACK covers is no news"
+        "bytes that the ACK covers are not new"
     );
     assert_eq!(ranges(ack(4).sack(1..3)), []);
     assert_eq!(ranges(ack(0).sack(5..9)), []);
@@ -144,7 +144,7 @@ fn a_retransmission_gives_no_sample_unless_it_is_known() {
         assert_eq!(alone.leaving(), [2]);
         alone.pass(20);
         let heard = alone.hear(ack(3).echo(2, transmission)).unwrap();
-        assert_eq!(heard.rtt, rtt, "transmission {transmission} answered");
+        assert_eq!(heard.rtt, rtt, "transmission {transmission} acknowledged");
     }
 }
 

@@ -137,7 +137,7 @@ fn a_retransmission_may_be_lost_again() {
     let heard = alone.hear(ack(0).sack(11..12).sack(1..8)).unwrap();
     assert_eq!(
         heard.lost, 4,
-        "segment 0 again, 8 and 9, and 10, which left beside it"
+        "segment 0 again, 8 and 9, and 10, which was sent with it"
     );
 }
 
@@ -166,5 +166,5 @@ fn a_lost_retransmission_is_repaired_first() {
         .hear(ack(0).sack(arrived..end).sack(30..40).echo(arrived, 2))
         .unwrap();
     assert_eq!(heard.lost as usize, first.len());
-    assert_eq!(alone.leaving()[0], 0, "and not {waiting}");
+    assert_eq!(alone.leaving()[0], 0, "instead of {waiting}");
 }

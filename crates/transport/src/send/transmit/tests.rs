@@ -150,7 +150,7 @@ fn a_steered_connection_restarts_too() {
     assert_eq!(
         alone.connection.control_cwnd(),
         10 * MSS_BYTES,
-        "the control sees the window in force"
+        "the control sees the effective window"
     );
     assert_eq!(alone.connection.ssthresh(), u64::MAX);
     alone.says.cwnd = Some(64 * MSS_BYTES);
@@ -192,7 +192,7 @@ fn a_window_set_without_an_ack_does_not_end_the_restart() {
     assert_eq!(
         alone.connection.window(),
         15,
-        "the window that was asked for is not forgotten"
+        "the requested window is kept"
     );
 }
 
