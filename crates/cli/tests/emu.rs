@@ -137,7 +137,7 @@ fn a_packet_log_has_every_packet_and_becomes_a_page() {
     let refused = run(graph.args(["emu", "graph", env!("CARGO_BIN_EXE_ccplane")]));
     assert_eq!(refused.status.code(), Some(2));
     assert!(
-        said(&refused).contains("no pcapng file"),
+        said(&refused).contains("not a pcapng file"),
         "{}",
         said(&refused)
     );

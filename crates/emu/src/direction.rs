@@ -471,11 +471,7 @@ mod tests {
         while let Some(DepartureRun { pieces, count, .. }) = link.next_run(now, &mut head) {
             let bytes = pieces.concat();
             let frame = Frame::of(&bytes).expect("well formed");
-            assert_eq!(
-                frame.packets(),
-                count,
-                "what is written is what was counted"
-            );
+            assert_eq!(frame.packets(), count, "written packets match the counters");
             let packet = Frame::packet(&bytes);
             let (flow, sequence) = (
                 packet[20],
@@ -554,7 +550,7 @@ mod tests {
                 sent += u32::from(packets);
             }
             take(&mut link, Time::MAX, &mut taken);
-            prop_assert!(taken.is_sorted(), "in order of time and of number");
+            prop_assert!(taken.is_sorted(), "ordered by time, then by number");
         }
     }
 

@@ -500,10 +500,14 @@ mod tests {
             steered.open(now);
             steered.end_of_event(now, true);
             plane.turn(epoch + std::time::Duration::from_micros(number * 10_000 + 5_000));
-            assert!(!steered.in_fallback(), "{now:?}: the agent is there");
+            assert!(!steered.in_fallback(), "{now:?}: the agent answers");
             match number {
                 99 => before = heard.0.load(Ordering::Relaxed),
-                6_099 => assert_eq!(heard.0.load(Ordering::Relaxed), before, "there was no room"),
+                6_099 => assert_eq!(
+                    heard.0.load(Ordering::Relaxed),
+                    before,
+                    "the table was full"
+                ),
                 _ => {}
             }
         }

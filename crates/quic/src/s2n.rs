@@ -7,7 +7,7 @@
 //! it asks for the earliest departure time of the next packet.
 #![expect(
     clippy::disallowed_methods,
-    reason = "s2n-quic's time has no epoch: a look at the clock for each path sets it"
+    reason = "s2n-quic's time has no epoch, so each path reads the clock to set one"
 )]
 
 use std::time::Instant;

@@ -296,7 +296,7 @@ fn two_planes_at_one_agents_socket_are_both_steered() {
     }
     drop(planes);
     thread.end(Duration::from_secs(2));
-    assert!(!path.exists(), "the socket is left");
+    assert!(!path.exists(), "the socket file remains");
 }
 
 #[test]
@@ -369,7 +369,7 @@ fn what_a_stack_cannot_do_is_refused_by_its_name() {
         match QuicHost::bind(limited, None) {
             Ok(_) => assert_eq!(stack, Stack::Noq),
             Err(why) => assert!(
-                stack != Stack::Noq && why.to_string().contains("no limit of its own"),
+                stack != Stack::Noq && why.to_string().contains("cannot limit the rate"),
                 "{why}"
             ),
         }

@@ -74,5 +74,5 @@ fn what_quinn_cannot_do_is_refused_by_name() {
     );
     let of_noq = plane(Stack::Noq, "cubic").unwrap();
     let why = of_noq.quinn().err().unwrap().to_string();
-    assert!(why.contains("made for noq"), "{why}");
+    assert!(why.contains("created for noq"), "{why}");
 }

@@ -374,7 +374,7 @@ mod tests {
             (window.cwnd, window.ssthresh, window.in_recovery()),
             (20 * MSS, u64::MAX, false)
         );
-        assert!(!window.undo(true), "there is nothing more to undo");
+        assert!(!window.undo(true), "nothing left to undo");
     }
 
     #[test]
