@@ -571,7 +571,7 @@ fn without_permission_the_error_says_what_is_missing() {
     };
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(
-        text.contains("no permission to make the network namespace"),
+        text.contains("no permission to create the network namespace"),
         "{text}"
     );
     assert!(text.contains("CAP_NET_ADMIN"), "{text}");

@@ -422,7 +422,10 @@ mod tests {
         assert_eq!((other.frame, other.index), (3, 2));
         other.mark_ce();
         assert!(other.marked && other.ecn() == Ecn::Ce);
-        assert!(size_of::<FramePacket>() <= 16, "queues hold millions");
+        assert!(
+            size_of::<FramePacket>() <= 16,
+            "queues hold millions of packets"
+        );
     }
 
     #[test]

@@ -258,7 +258,10 @@ mod tests {
         let mut waiting = Vec::new();
         for round in 0..20_000_usize {
             let length = 50 + (round * 37) % 1_461;
-            let place = put(&mut store, length, round as u8).expect("at most 100 frames wait");
+            let place = put(&mut store, length, round as u8).expect(
+                "at most 100 frames are \
+                queued",
+            );
             waiting.push((place, length, round as u8));
             if waiting.len() > 100 {
                 // Sometimes the oldest one, otherwise one from the middle.
@@ -269,7 +272,7 @@ mod tests {
                 store.let_go(place, 1);
             }
         }
-        assert!(store.frames.len() <= 101, "places are used again");
+        assert!(store.frames.len() <= 101, "slots are reused");
     }
 
     #[test]

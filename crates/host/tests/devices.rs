@@ -22,7 +22,7 @@ fn v4(last: u8) -> IpAddr {
 /// of all descriptors, so a device may outlive its owner for a moment.
 #[expect(
     clippy::disallowed_methods,
-    reason = "the kernel tells only those who ask again"
+    reason = "the kernel has no notification, so this polls"
 )]
 fn soon<T>(mut ask: impl FnMut() -> Option<T>) -> T {
     for _ in 0..5_000 {
@@ -31,7 +31,7 @@ fn soon<T>(mut ask: impl FnMut() -> Option<T>) -> T {
         }
         std::thread::sleep(Duration::from_millis(1));
     }
-    panic!("not within five seconds");
+    panic!("timeout after five seconds");
 }
 
 /// Retries while a copy of the device's descriptor is open.
@@ -79,7 +79,7 @@ fn packets_pass_between_two_devices() {
         };
         namespace
             .run(open)
-            .expect("our own namespace")
+            .expect("the test's namespace")
             .expect("root may do this")
     };
     let tuns = [
@@ -89,8 +89,8 @@ fn packets_pass_between_two_devices() {
     for to in [v4(2), v6(2)].into_iter().take(families) {
         let bind = |address| UdpSocket::bind((address, 0)).expect("its address is there");
         let any = if to.is_ipv4() { v4(1) } else { v6(1) };
-        let sender = one.run(|| bind(any)).expect("our own namespace");
-        let receiver = other.run(|| bind(to)).expect("our own namespace");
+        let sender = one.run(|| bind(any)).expect("the test's namespace");
+        let receiver = other.run(|| bind(to)).expect("the test's namespace");
         receiver
             .set_read_timeout(Some(Duration::from_secs(5)))
             .expect("not zero");
@@ -106,7 +106,7 @@ fn packets_pass_between_two_devices() {
     // Other destinations use the default route.
     let sender = one
         .run(|| UdpSocket::bind((v4(1), 0)).expect("bind"))
-        .expect("our own namespace");
+        .expect("the test's namespace");
     sender
         .send_to(b"far", ("192.0.2.1", 9))
         .expect("there is a route");
@@ -144,7 +144,7 @@ fn a_persistent_device_outlives_its_owner_and_is_taken_over() {
         assert_eq!(mtu(name).expect("it is there"), 1_350);
         // The kernel reopens the queue a moment after the adoption.
         for tries in 0.. {
-            assert!(tries < 250, "nothing comes through for five seconds");
+            assert!(tries < 250, "no packet for five seconds");
             let _ = socket.send_to(b"found", (v4(2), 9));
             if poll(&mut [PollFd::new(tun.as_fd(), PollFlags::POLLIN)], 20_u16)
                 .expect("one descriptor")
@@ -167,7 +167,7 @@ fn a_persistent_device_outlives_its_owner_and_is_taken_over() {
         let foreign = Tun::persistent("lo", 1_500, &[], Offload::None);
         assert!(matches!(foreign, Err(Error::NotTun { .. })), "{foreign:?}");
     };
-    namespace.run(work).expect("our own namespace");
+    namespace.run(work).expect("the test's namespace");
 }
 
 #[test]
@@ -180,7 +180,7 @@ fn a_device_that_cannot_be_set_up_does_not_stay() {
         assert!(Tun::persistent("site0", 1 << 20, &[], Offload::None).is_err());
         soon(|| interface_stats("site0").is_err().then_some(()));
     };
-    namespace.run(work).expect("our own namespace");
+    namespace.run(work).expect("the test's namespace");
 }
 
 #[test]
@@ -247,7 +247,10 @@ fn of_two_routes_the_lower_metric_is_taken_while_it_is_there() {
             through(&tuns[0]);
             assert!(better.remove().expect("it is there"));
             through(&tuns[1]);
-            assert!(!better.remove().expect("a good route"), "it has gone");
+            assert!(
+                !better.remove().expect("a good route"),
+                "the device is removed"
+            );
             assert!(fallback.remove().expect("it is there"));
             let socket = UdpSocket::bind((any, 0)).expect("any port");
             assert!(socket.send_to(b"far", (to, 9)).is_err(), "no route");
@@ -261,7 +264,7 @@ fn of_two_routes_the_lower_metric_is_taken_while_it_is_there() {
         };
         assert!(nowhere.add().is_err(), "no such interface");
     };
-    namespace.run(work).expect("our own namespace");
+    namespace.run(work).expect("the test's namespace");
 }
 
 /// The path through a gateway: frames of one site are segmented into wire packets, which are joined
@@ -277,7 +280,7 @@ fn datagrams_that_were_taken_apart_and_joined_are_received_as_they_were_sent() {
         let open = || Tun::create("link0", 1_400, &addresses[..families], offload);
         namespace
             .run(open)
-            .expect("our own namespace")
+            .expect("the test's namespace")
             .expect("root may do this")
     };
     let from = open(&one, [(v4(1), 30), (v6(1), 64)], Offload::Segmentation);
@@ -285,12 +288,12 @@ fn datagrams_that_were_taken_apart_and_joined_are_received_as_they_were_sent() {
     for (source, destination) in [(v4(1), v4(2)), (v6(1), v6(2))].into_iter().take(families) {
         let receiver =
             other.run(|| UdpSocket::bind((destination, 0)).expect("its address is there"));
-        let receiver = receiver.expect("our own namespace");
+        let receiver = receiver.expect("the test's namespace");
         receiver
             .set_read_timeout(Some(Duration::from_secs(5)))
             .expect("not zero");
         let sender = one.run(|| UdpSocket::bind((source, 0)).expect("its address is there"));
-        let sender = sender.expect("our own namespace");
+        let sender = sender.expect("the test's namespace");
         // Connected, so that identifications count up.
         sender
             .connect(receiver.local_addr().expect("bound"))
@@ -350,7 +353,7 @@ fn what_nobody_reads_is_dropped_and_counted() {
             }
             (before, interface_stats("link0").expect("it is there"))
         })
-        .expect("our own namespace");
+        .expect("the test's namespace");
     // The excess over a queue of 10,000.
     assert_eq!(after.tx_dropped - before.tx_dropped, 300);
 }
@@ -369,7 +372,7 @@ fn a_command_starts_inside() {
         .confine(&mut command)
         .expect("a descriptor")
         .output()
-        .expect("cat is everywhere");
+        .expect("every host has cat");
     let text = String::from_utf8(output.stdout).expect("numbers");
     assert!(
         text.contains("lo:") && !text.contains("eth") && text.contains("16384"),

@@ -139,7 +139,10 @@ fn devices_are_those_of_the_threads_own_namespace() {
     let inside = namespace.run(ask).expect("the namespace is there");
     inside.expect("the device is there");
     let outside = ask().expect_err("the device is elsewhere").to_string();
-    assert!(outside.contains("no network device `bands0`"), "{outside}");
+    assert!(
+        outside.contains("unknown network device `bands0`"),
+        "{outside}"
+    );
 }
 
 #[test]

@@ -117,7 +117,7 @@ fn runs(packets: &[Packet]) -> Vec<u16> {
             end(&mut joiner);
             assert!(
                 joiner.add(&packet.0).expect("a packet"),
-                "every packet begins a run"
+                "every packet starts a run"
             );
         }
     }
@@ -210,7 +210,7 @@ fn what_pushes_or_ends_is_the_last_and_what_reduced_its_window_the_first() {
         assert_eq!(
             frame[1],
             kind | GSO_ECN,
-            "only the first one says it, also when a kernel takes it apart"
+            "only the first packet has it, also after segmentation by a kernel"
         );
     }
     let mut joiner = Joiner::new(true);
@@ -372,7 +372,7 @@ fn udp_is_joined_where_the_device_takes_it() {
     assert_eq!(
         (&alone[..VNET_HEADER_BYTES], &alone[VNET_HEADER_BYTES..]),
         (&[0; VNET_HEADER_BYTES][..], &packets[0].0[..]),
-        "as it came"
+        "unchanged"
     );
 }
 
