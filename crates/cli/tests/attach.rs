@@ -604,7 +604,7 @@ fn attach_says_whether_there_are_time_stamps_and_detach_finds_them_by_themselves
     assert!(
         !ended.status.success()
             && said.contains("\"removed\":[\"ccp_dx\"],\"stamps\":[]")
-            && said.contains("cannot be found from here"),
+            && said.contains("namespace that cannot be found"),
         "{said}"
     );
     assert!(!attached().iter().any(|name| name == DX));

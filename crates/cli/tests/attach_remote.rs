@@ -698,7 +698,7 @@ fn an_agent_that_is_not_there_or_lacks_the_algorithm_is_an_error_with_a_hint() {
     let ccp = format!("ccp:{}", socket.display());
     assert!(attach(&["--agent", &unix]).contains("no agent answers"));
     assert!(attach(&["--agent", &ccp, "--alg", "reno"]).contains("no CCP agent answers"));
-    assert!(attach(&["--agent", &ccp]).contains("does not say which algorithms"));
+    assert!(attach(&["--agent", &ccp]).contains("does not list its algorithms"));
     let _agent = folder.agent(&socket);
     let said = attach(&["--agent", &unix, "--alg", "vegas"]);
     assert!(

@@ -299,7 +299,7 @@ mod tests {
         kernel.put(BUSY_BIT, &[3]);
         kernel.put(0, &[4]);
         assert_eq!(kernel.read(9), [vec![2]]);
-        assert!(kernel.pages.has_urgent(), "it may be urgent");
+        assert!(kernel.pages.has_urgent(), "the record may be urgent");
         assert!(kernel.read(9).is_empty());
     }
 
