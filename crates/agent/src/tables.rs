@@ -253,7 +253,7 @@ mod tests {
         assert_eq!(
             (answer, after),
             (Some(refused), table),
-            "it stays with what it had"
+            "the flow keeps its values"
         );
     }
 

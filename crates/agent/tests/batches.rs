@@ -88,7 +88,7 @@ impl Algorithm for Together {
     }
 
     fn on_report(&mut self, _: &mut u64, _: &Report<'_>, _: &mut Control<'_>) {
-        panic!("on_reports takes all");
+        panic!("on_reports receives all reports");
     }
 
     fn on_reports(&mut self, batch: &mut ReportBatch<'_, u64>, control: &mut Control<'_>) {

@@ -64,9 +64,9 @@ fn what_an_algorithm_says_of_a_flow_is_kept_until_the_flow_closes() {
     assert_eq!(
         (gauges[1], gauges.len()),
         (("b", 2.5), 16),
-        "and no more than there is room for"
+        "and no more than the limit"
     );
-    assert!(bench.commands().is_empty(), "no command comes of it");
+    assert!(bench.commands().is_empty(), "it causes no command");
     let stats = FlowStats::default();
     bench.agent.handle(
         START_TIME,
@@ -267,7 +267,7 @@ fn a_flow_that_is_released_says_nothing_more_and_comes_back_with_a_program() {
     }
     let log = bench.log();
     assert!(
-        log.len() == 2 && log[0].contains("its window stays"),
+        log.len() == 2 && log[0].contains("its window is unchanged"),
         "{log:?}"
     );
 

@@ -194,7 +194,7 @@ fn a_boxed_way_is_the_way() {
         flow.next_deadline(),
         flow.next_deadline().min(Some(now + Duration::from_secs(1)))
     );
-    assert_eq!(flow.on_deadline(&transport).cwnd, None, "not brought yet");
+    assert_eq!(flow.on_deadline(&transport).cwnd, None, "not delivered yet");
     datapath.turn(now);
     let mut flow = datapath.flow(1).expect("it is open");
     assert_eq!(flow.on_deadline(&transport).cwnd, Some(70_000));

@@ -79,7 +79,7 @@ fn several_algorithms_each_with_its_own_program_of_the_same_name() {
     assert_eq!(
         set,
         [(1, uids[2]), (2, uids[0]), (4, uids[0])],
-        "by name, by kernel name, refused, the first"
+        "by name, by kernel name, refused, the first one"
     );
     assert_eq!(agent.flows(), 3);
 }
@@ -176,7 +176,7 @@ fn closing_gives_the_totals_and_a_lost_datapath_closes_its_flows() {
     assert_eq!(
         (bench.agent.flows(), bench.commands()),
         (0, Vec::new()),
-        "nothing for a datapath that is gone"
+        "no command for a disconnected datapath"
     );
 }
 
@@ -214,7 +214,7 @@ fn heartbeats_come_three_times_in_the_fallback_time() {
         now = bench
             .agent
             .next_deadline()
-            .expect("there are always heartbeats");
+            .expect("a heartbeat is always due");
         bench.agent.on_deadline(now);
         beats += bench.commands().iter().filter(|c| is_heartbeat(c)).count();
     }
@@ -232,7 +232,7 @@ fn a_datapath_that_allows_no_silence_does_not_keep_the_agent_busy() {
         now = bench
             .agent
             .next_deadline()
-            .expect("there are always heartbeats");
+            .expect("a heartbeat is always due");
         bench.agent.on_deadline(now);
         calls += 1;
     }
@@ -365,7 +365,7 @@ fn a_datapath_that_begins_anew_closes_its_flows_a_few_at_a_time() {
     assert!(at_once > 0 && at_once <= 1_024, "{at_once}");
     assert!(
         bench.agent.work() - work >= FLOW_COUNT,
-        "its sender is charged for all of them"
+        "its sender is charged for all flows"
     );
     assert_eq!(
         (bench.agent.flows(), bench.agent.flows_held(DATAPATH) as u64),

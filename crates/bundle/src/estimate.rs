@@ -335,7 +335,7 @@ mod tests {
                 assert_eq!(
                     estimate.sent(),
                     Rate::from_bytes_per_sec(5_000_000),
-                    "nothing of before"
+                    "no earlier samples"
                 );
             }
         }
@@ -411,7 +411,7 @@ mod tests {
         order.take(ms(5_000), 200, 0);
         assert_eq!(order.share(), Some(0.05));
         order.take(ms(12_000), 0, 0);
-        assert_eq!(order.share(), Some(0.0), "the first second is forgotten");
+        assert_eq!(order.share(), Some(0.0), "the first second has expired");
         order.take(ms(60_000), 0, 0);
         assert_eq!(order.share(), None);
     }

@@ -119,18 +119,16 @@ pub enum BoxMessage {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FeedbackError {
     /// Wrong length for its kind: actual and expected bytes.
-    #[error("{0} bytes, where a message of its kind has {1}")]
+    #[error("{0} bytes instead of {1} for a message of its type")]
     Length(usize, usize),
     /// Unsupported version.
-    #[error(
-        "version {0}, where this side speaks {VERSION}: the other gateway is of another release"
-    )]
+    #[error("version {0} instead of {VERSION}; run the same release on both gateways")]
     Version(u8),
     /// Unknown kind.
-    #[error("a message of kind {0}, which this release does not know")]
+    #[error("unknown message type {0}")]
     Kind(u8),
     /// Invalid epoch size.
-    #[error("a boundary in each {0} packets: it has to be a power of two up to 1,024")]
+    #[error("the epoch size of {0} packets is not a power of two up to 1,024")]
     Every(u32),
 }
 

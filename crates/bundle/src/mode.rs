@@ -419,7 +419,7 @@ mod tests {
         assert!(!modes.on_feedback(at(50), &seen(65)));
         assert!(
             modes.on_feedback(at(60), &seen(65)),
-            "a busy line has a queue"
+            "a busy link has a queue"
         );
     }
 

@@ -260,7 +260,7 @@ mod tests {
             (again.boundary, again.bytes_then, again.bytes, again.hold),
             (16, 1_700, 2_000, Duration::from_millis(25))
         );
-        assert_eq!(receivebox.next_deadline(), None, "nothing came since");
+        assert_eq!(receivebox.next_deadline(), None, "no packet since");
 
         let mut busy = with(1);
         let times: Vec<u64> = (0..100)

@@ -180,7 +180,7 @@ mod tests {
 
     fn unlimited(now: Time) -> Scheduler<Full> {
         let queue = ClassesSpec::from(QueueSpec::UNLIMITED).build(None, Duration::ZERO, 1_500, 0);
-        Scheduler::new(queue.expect("it holds a packet"), now)
+        Scheduler::new(queue.expect("the queue has a packet"), now)
     }
 
     #[test]

@@ -104,7 +104,7 @@ fn defect_3_every_temporary_holds_its_value_and_one_beyond_is_refused() {
     };
     assert_eq!(
         Program::check(1, &[beyond], &[clause], &[])
-            .expect_err("no such register")
+            .expect_err("unknown register")
             .reason,
         Reason::NoSuchRegister(reg::TEMPS_END)
     );
@@ -144,11 +144,7 @@ fn defect_4_updates_outside_the_program_are_refused_whole() {
         assert!(rig.set_program(1, &[bad]).is_err());
     }
     let _ = rig.ack(ack_of(0));
-    assert_eq!(
-        rig.last_report(),
-        [5],
-        "nothing of a refused command took effect"
-    );
+    assert_eq!(rig.last_report(), [5], "a refused command has no effect");
 }
 
 /// 5: a table held one program less than documented, a failed install leaked its slot, and a
@@ -188,13 +184,13 @@ fn defect_5_a_table_holds_what_it_says_and_the_last_install_counts() {
     assert_eq!(flow.report(&table), [1]);
     table
         .install(program(2, 7))
-        .expect("the same number needs no new place");
+        .expect("the same number needs no new slot");
     let _ = flow.on_ack(&transport, &ack_of(0), &table);
     assert_eq!(flow.report(&table), [7], "the flow runs the new program");
     assert_eq!(table.programs().count(), 3);
 
     assert!(table.remove(0) && !table.remove(0));
-    table.install(program(3, 1)).expect("a place became free");
+    table.install(program(3, 1)).expect("a slot became free");
 }
 
 /// 6: when a restarted agent's programs reused the slots of the old ones, flows got stuck, or
@@ -214,13 +210,13 @@ fn defect_6_a_flow_notices_that_its_program_is_gone_and_never_runs_another_in_it
     assert!(rig.table.remove(1));
     rig.table
         .install(other.program(2))
-        .expect("the place of program 1");
+        .expect("the slot of program 1");
     let outcome = rig.ack(ack_of(1448));
-    assert!(outcome.fallback, "nobody else is in control");
+    assert!(outcome.fallback, "no other program is in control");
     assert_eq!(
         rig.reports.len(),
         reports,
-        "the program in its place did not run"
+        "the program in its slot did not run"
     );
 
     rig.set_program(2, &[]).expect("installed");
@@ -229,7 +225,7 @@ fn defect_6_a_flow_notices_that_its_program_is_gone_and_never_runs_another_in_it
     assert_eq!(
         rig.last_report(),
         [101],
-        "and starts from its own initial values"
+        "it starts from its initial values"
     );
 }
 

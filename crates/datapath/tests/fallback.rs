@@ -357,13 +357,13 @@ fn whoever_steers_again_finds_the_pacing_rate_from_before_the_fallback() {
     assert_ne!(
         rig.ack(ack_of(MSS_BYTES)).rate,
         None,
-        "NewReno has a rate of its own"
+        "NewReno sets its own rate"
     );
     rig.table.heartbeat(rig.transport.now);
     assert_eq!(
         rig.ack(ack_of(MSS_BYTES)).rate,
         Some(1_000_000),
-        "no program sets one"
+        "no program sets a rate"
     );
 
     let mut code = Code::default();
@@ -375,7 +375,7 @@ fn whoever_steers_again_finds_the_pacing_rate_from_before_the_fallback() {
     assert_eq!(
         rig.ack(ack_of(MSS_BYTES)).rate,
         Some(5_000),
-        "the program's comes first"
+        "the program's rate has precedence"
     );
 }
 

@@ -30,7 +30,7 @@ fn an_ack_path_cut_for_200_ms_still_yields_its_10_ms_reports() {
         .map(|(time, _)| time.as_micros() - 1_000_000)
         .collect();
     assert_eq!(times, (1..=19).map(|n| n * 10_001).collect::<Vec<_>>());
-    assert_eq!(calls, 19, "and no call was in vain");
+    assert_eq!(calls, 19, "no call was unnecessary");
     // Measurements from before the cut are in the first report; the following ones have no events
     // and the last known state.
     assert_eq!(rig.reports[0].1[0], 1448);
@@ -265,7 +265,7 @@ fn a_report_that_could_not_be_queued_loses_nothing() {
         let outcome = rig.ack(ack_of(1448));
         assert!(
             outcome.report.is_some(),
-            "asked for again until it is queued"
+            "requested again until it is queued"
         );
     }
     rig.queue = true;

@@ -240,7 +240,7 @@ fn a_refused_program_is_taken_back_only_where_it_is_the_flows() {
     agent.handle(START_TIME, ID, refused(0));
     assert_eq!(reports(&mut agent), 1, "the flow keeps its program");
     agent.handle(START_TIME, ID, refused(fold));
-    assert_eq!(reports(&mut agent), 1, "it has none any more");
+    assert_eq!(reports(&mut agent), 1, "the flow has no program");
     assert_eq!(agent.stats("probe").expect("it was added").refusals, 3);
 }
 

@@ -186,7 +186,7 @@ fn a_flow_that_lived_before_its_agent_is_known_by_its_reports() {
     assert_eq!((stats.opened, stats.taken_over), (1, 1));
     assert_eq!(
         stats.reports, 1,
-        "of the program that it is set as it opens"
+        "of the program that it gets when it opens"
     );
     pair.measure(5, 0, &[77]);
     pair.measure(5, 2, &[77]);

@@ -219,7 +219,7 @@ mod tests {
 
     fn here(delays: Delays) -> InlineChannel {
         let mut agent = Agent::new(AgentOptions::default());
-        agent.add(Ticker).expect("it has no program");
+        agent.add(Ticker).expect("the flow has no program");
         InlineChannel::after(agent, DatapathId(0), delays)
     }
 
