@@ -74,7 +74,7 @@ fn program_of(name: &str, sources: &[&str], flags: &[&str]) -> Option<PathBuf> {
         compiler.output().expect("a compiler is there")
     };
     if !compile(true).status.success() {
-        eprintln!("without sanitizers, which the compiler lacks");
+        eprintln!("without sanitizers, which the compiler does not have");
         let said = compile(false);
         assert!(
             said.status.success(),
@@ -156,7 +156,7 @@ fn the_page_shows_what_the_example_prints() {
     let said = run(&udp, &["cubic", "--seconds", "10"]);
     assert!(
         said.starts_with(begins),
-        "docs/c.md has\n{shown}\nand the example prints\n{said}"
+        "docs/c.md shows\n{shown}\nbut the example prints\n{said}"
     );
 }
 
@@ -214,17 +214,18 @@ fn algorithms_fill_a_link_behind_a_transport_in_c_as_they_do_behind_ours() {
         );
         let (ours, waited_ours) = simulated(name);
         println!(
-            "{name}: {goodput:.2} beside {ours:.2} Mbit/s, {waited:.2} beside {waited_ours:.2} ms; {said}"
+            "{name}: {goodput:.2} and ours {ours:.2} Mbit/s, {waited:.2} and ours {waited_ours:.2} \
+            ms; {said}"
         );
         assert!(
             (0.8..=1.25).contains(&(goodput / ours)),
-            "{goodput} beside {ours}: {said}"
+            "{goodput} and ours {ours}: {said}"
         );
         // Within 20 %, or half a packet's serialization time if the queue is nearly empty.
         let apart = (waited - waited_ours).abs();
         assert!(
             apart <= f64::max(0.2 * waited_ours, 0.25),
-            "{waited} ms beside {waited_ours}: {said}"
+            "{waited} ms and ours {waited_ours}: {said}"
         );
         assert!(goodput > 0.9 * 24.0, "{said}");
         assert_eq!(
@@ -280,8 +281,8 @@ fn an_agents_words() -> Vec<u8> {
         "(def (Report (volatile x 0))) (when true (:= Report.x (/ Ack.bytes_acked 2)) (report))",
     );
     let mut words = Vec::new();
-    v1::install(&mut words, 2, other.code()).expect("CCP can say it");
-    v1::install(&mut words, 1, fold.code()).expect("CCP can say it");
+    v1::install(&mut words, 2, other.code()).expect("CCP can encode it");
+    v1::install(&mut words, 1, fold.code()).expect("CCP can encode it");
     let set = |target, value| ccplane_datapath::Update { target, value };
     let control = |at: u8| ccplane_datapath::CommandTarget::Var(4 + at);
     v1::change_program(&mut words, 1, 2, other.code(), &[]).expect("no value");
@@ -292,7 +293,7 @@ fn an_agents_words() -> Vec<u8> {
         set(ccplane_datapath::CommandTarget::Cwnd, 29_200),
         set(ccplane_datapath::CommandTarget::Rate, 1 << 20),
     ];
-    v1::update_fields(&mut words, 1, Some(fold.code()), &all).expect("all can be set");
+    v1::update_fields(&mut words, 1, Some(fold.code()), &all).expect("all values can be set");
     words
 }
 

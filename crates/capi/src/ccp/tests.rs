@@ -184,7 +184,7 @@ fn invoke(conn: *mut ccp_connection, acked: u32) -> c_int {
 fn install(uid: u32, source: &str) -> Vec<u8> {
     let program = ccplane_lang::compile(source, &ProgramLimits::default()).expect("it compiles");
     let mut message = Vec::new();
-    v1::install(&mut message, uid, program.code()).expect("CCP can say it");
+    v1::install(&mut message, uid, program.code()).expect("CCP can encode it");
     message
 }
 
@@ -368,13 +368,13 @@ fn what_the_reference_takes_to_its_harm_is_refused_and_counted() {
     assert_eq!(
         host.say(&change(1, 9)),
         code::PROG_NOT_FOUND,
-        "there it is taken, and does nothing"
+        "accepted there without an effect"
     );
     assert_eq!(host.say(&update(2, &[])), code::UNKNOWN_CONNECTION);
     assert_eq!(
         host.say(&update(0x0001_0001, &[])),
         code::UNKNOWN_CONNECTION,
-        "there the 16 bits count"
+        "the reference uses 16 bits"
     );
     assert_eq!(
         host.say(&[9, 0, 8, 0, 0, 0, 0, 0]),
@@ -420,7 +420,7 @@ fn a_program_of_the_same_number_replaces_and_a_full_table_says_so() {
         assert_eq!(
             host.say(&install(uid, &constant(uid))),
             code::OK,
-            "all the places that it said"
+            "all announced slots"
         );
     }
     assert_eq!(host.say(&install(4, SUM_PROGRAM)), code::PROG_TABLE_FULL);
@@ -464,16 +464,12 @@ fn an_agent_that_takes_nothing_is_gone_until_it_says_something() {
     assert_eq!(
         invoke(conn, 10),
         code::FALLBACK_TIMED_OUT,
-        "it has to say something"
+        "a report is due"
     );
     assert_eq!(host.say(&update(1, &[])), code::OK);
     host.seen().sent.clear();
     assert_eq!(invoke(conn, 10), code::OK);
-    assert_eq!(
-        fields(&host.seen().sent[0]),
-        [30],
-        "what was measured is not lost"
-    );
+    assert_eq!(fields(&host.seen().sent[0]), [30], "measurements are kept");
     assert_eq!(host.counts().reports_kept, 2);
 }
 
@@ -511,7 +507,7 @@ fn our_agent_steers_a_connection_by_messages_of_version_1() {
         let now = Time::from_micros(CLOCK.get());
         for message in std::mem::take(&mut host.seen().sent) {
             link.handle(now, &message, &mut agent)
-                .expect("it is one of a datapath's");
+                .expect("the message is of a datapath");
         }
         while let Some((_, command)) = agent.poll() {
             let mut out = Vec::new();
@@ -585,7 +581,7 @@ fn arithmetic_without_a_result_goes_on_and_is_counted() {
     assert_eq!(
         invoke(conn, 0),
         code::OK,
-        "the reference sends no report, and sets nothing"
+        "the reference sends no report and sets nothing"
     );
     assert_eq!(fields(&host.seen().sent[0]), [0, 0]);
     // SAFETY: the datapath is live.
