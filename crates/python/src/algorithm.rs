@@ -259,11 +259,7 @@ fn make(
     let py = class.py();
     let failed = |why: PyErr| {
         let (name, value) = given.all().next().unwrap_or_default();
-        BadParameter::value(
-            name,
-            value,
-            format!("a value that the class accepts: {why}"),
-        )
+        BadParameter::value(name, value, format!("the class does not accept it: {why}"))
     };
     let described = described.map_or_else(|| describe(class).map_err(failed), Ok)?;
     let parameters = PyDict::new(py);

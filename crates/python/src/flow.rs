@@ -107,7 +107,7 @@ impl Flow {
     #[setter]
     fn set_rate(&self, rate: &Bound<'_, PyAny>) -> PyResult<()> {
         self.asked
-            .push(self.id, Ask::Rate(whole(rate, "rate", "bytes a second")?));
+            .push(self.id, Ask::Rate(whole(rate, "rate", "bytes per second")?));
         Ok(())
     }
 
