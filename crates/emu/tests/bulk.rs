@@ -317,7 +317,7 @@ fn received_ecn(emulator: &Emulator, from: IpAddr, to: IpAddr, class: u8) -> Vec
 }
 
 #[test]
-fn marks_arrive_and_only_where_they_are_understood() {
+fn only_ecn_capable_packets_are_marked() {
     if !may_run("marks") {
         return;
     }
@@ -350,7 +350,7 @@ fn marks_arrive_and_only_where_they_are_understood() {
 }
 
 #[test]
-fn tcp_that_understands_marks_is_not_dropped() {
+fn ecn_tcp_is_marked_instead_of_dropped() {
     if !may_run("tcp-ecn") {
         return;
     }

@@ -42,7 +42,7 @@ fn await_arrivals(emulator: &Emulator, packets: u64) {
 }
 
 #[test]
-fn delay_is_what_was_asked_for() {
+fn the_delay_is_accurate() {
     if !may_run("delay") {
         return;
     }
@@ -99,7 +99,7 @@ fn delay_is_what_was_asked_for() {
 }
 
 #[test]
-fn the_rate_is_what_was_asked_for() {
+fn the_rate_is_accurate() {
     if !may_run("rate") {
         return;
     }
@@ -174,7 +174,7 @@ fn the_seed_decides_which_packets_are_lost() {
 }
 
 #[test]
-fn a_full_queue_drops_what_its_size_says() {
+fn a_full_queue_drops_by_its_size() {
     if !may_run("drops") {
         return;
     }
@@ -360,7 +360,7 @@ fn a_trace_delivers_at_its_times() {
 }
 
 #[test]
-fn what_cannot_be_emulated_is_refused_before_anything_is_made() {
+fn invalid_links_are_refused_before_any_change() {
     let start = |forward| {
         Emulator::start(EmuConfig {
             forward,
@@ -391,7 +391,7 @@ fn what_cannot_be_emulated_is_refused_before_anything_is_made() {
 }
 
 #[test]
-fn what_exists_is_not_taken_over() {
+fn existing_interfaces_are_not_taken_over() {
     if !may_run("exists") {
         return;
     }

@@ -25,8 +25,8 @@ fn main() {
         eprintln!("SKIPPED: signals: {reason}");
         return;
     }
-    a_terminated_emulation_passes_it_on_and_cleans_up();
-    an_interrupt_is_the_command_s_business();
+    a_terminated_emulation_forwards_the_signal_and_cleans_up();
+    interrupts_go_to_the_command();
     a_killed_emulation_takes_its_command_along();
     println!("signals: 3 passed");
 }
@@ -99,7 +99,7 @@ impl Victim {
     }
 }
 
-fn a_terminated_emulation_passes_it_on_and_cleans_up() {
+fn a_terminated_emulation_forwards_the_signal_and_cleans_up() {
     let mut victim = Victim::start();
     kill(victim.pid(), Signal::SIGTERM).expect("it runs");
     let exit_code = victim
@@ -116,7 +116,7 @@ fn a_terminated_emulation_passes_it_on_and_cleans_up() {
     victim.assert_nothing_left();
 }
 
-fn an_interrupt_is_the_command_s_business() {
+fn interrupts_go_to_the_command() {
     let mut victim = Victim::start();
     // Like a terminal, but to the emulator first.
     kill(victim.pid(), Signal::SIGINT).expect("it runs");

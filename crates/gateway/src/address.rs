@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_host_can_have_it() {
+    fn only_host_addresses_are_accepted() {
         let read = |text: &str| text.parse::<InterfaceAddress>();
         assert_eq!(
             read("10.7.0.1/24").map(|one| one.to_string()),

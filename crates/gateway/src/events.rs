@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_thousand_are_kept_and_each_is_told_once() {
+    fn the_last_thousand_events_are_kept() {
         let events = EventLog::default();
         assert_eq!(events.after(0, Duration::ZERO), []);
         for n in 0..EVENTS_MAX + 10 {

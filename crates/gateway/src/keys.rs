@@ -302,7 +302,7 @@ mod tests {
 
     /// RFC 7748, section 6.1: Alice's keys.
     #[test]
-    fn the_public_key_is_that_of_the_standard() {
+    fn the_public_key_matches_rfc_7748() {
         let hex = |text: &str| -> [u8; 32] {
             let bytes: Vec<u8> = (0..32)
                 .map(|i| u8::from_str_radix(&text[2 * i..2 * i + 2], 16).unwrap())

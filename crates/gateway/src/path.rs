@@ -183,7 +183,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn packets_are_as_long_as_both_ends_of_the_way_allow() {
+    fn the_mtu_is_the_minimum_of_path_and_configuration() {
         let mut path = PeerPath::new(1_420);
         let mut found = |outside, around| {
             let changed = path.found(Time::ZERO, 1_420, outside, around);
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kernel_is_asked_while_something_leaves_and_senders_are_told_in_turn() {
+    fn the_path_mtu_is_polled_while_sending_and_errors_are_rate_limited() {
         let at = |ms: u64| Time::from_micros(ms * 1_000);
         let mut path = PeerPath::new(1_420);
         assert!(!path.is_due(at(5_000)), "no packet was sent");

@@ -498,7 +498,7 @@ mod tests {
     }
 
     #[test]
-    fn what_routers_say_counts_at_once_and_what_they_take_back_is_tried() {
+    fn router_reports_apply_at_once_and_increases_are_probed() {
         let mut path = Path::new(1_300);
         path.search.set_limit(path.now, 1_300);
         assert_eq!(path.search.mtu(), 1_300, "before any acknowledgement");
@@ -520,7 +520,7 @@ mod tests {
     }
 
     #[test]
-    fn another_path_is_searched_anew() {
+    fn a_new_path_restarts_the_search() {
         let mut path = Path::new(1_240);
         path.run(seconds(60), true);
         path.carries = 1_100;
@@ -560,7 +560,7 @@ mod tests {
 
         /// Random loss of up to 10 % does not keep the MTU in use below the path MTU for long.
         #[test]
-        fn random_loss_is_no_black_hole_for_long(one_in in 10..100_u64, carries in MIN_PLPMTU..2_000_u32, random: u64) {
+        fn random_loss_is_mistaken_for_a_black_hole_only_briefly(one_in in 10..100_u64, carries in MIN_PLPMTU..2_000_u32, random: u64) {
             let mut path = Path::new(carries);
             (path.drops_one_in, path.random) = (one_in, random);
             let (mut short, mut samples) = (0, 0);

@@ -229,7 +229,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_dead_socket_is_taken_away_and_nothing_else() {
+    fn only_dead_sockets_are_removed() {
         let directory = std::env::temp_dir().join(format!("ccplane-status-{}", std::process::id()));
         fs::create_dir_all(&directory).unwrap();
         let path = directory.join("a.sock");
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn who_left_is_known_and_who_says_no_more_still_listens() {
+    fn closed_clients_are_detected_and_half_closed_ones_still_served() {
         let (asker, answerer) = UnixStream::pair().unwrap();
         assert!(!is_gone(&answerer));
         asker.shutdown(std::net::Shutdown::Write).unwrap();

@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_answered_who_may_not_be() {
+    fn icmp_errors_are_sent_only_where_allowed() {
         let told =
             |packet: &[u8]| answer(packet, 576, &mut [0; ICMPV6_MESSAGE_BYTES_MAX]).is_some();
         let (v4, v6) = (datagram(false, 1_000), datagram(true, 1_000));

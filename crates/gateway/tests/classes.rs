@@ -76,7 +76,7 @@ fn round_trip(a: &UdpSocket, b: &UdpSocket) -> Duration {
 }
 
 #[test]
-fn a_call_does_not_wait_for_a_backup_and_a_reload_loses_none_of_what_waits() {
+fn urgent_classes_overtake_bulk_and_a_reload_keeps_queued_packets() {
     let first = site(0) + "uplink_rate = \"8mbit\"\n" + &peer("other", 1) + &endpoint(1);
     let configs = [first.clone() + CLASSES, site(1) + &peer("other", 0)];
     let Some(sites) = Sites::of("class", &configs, makes()) else {
@@ -138,7 +138,7 @@ fn a_call_does_not_wait_for_a_backup_and_a_reload_loses_none_of_what_waits() {
 }
 
 #[test]
-fn all_peers_together_get_the_uplink_and_each_its_part() {
+fn peers_share_the_uplink_rate() {
     let uplink = 10_000_000.0;
     let first = site(0)
         + "uplink_rate = \"10mbit\"\n"

@@ -42,7 +42,7 @@ proptest! {
     /// Random bytes are rarely a valid packet, so most inputs are seeds of the fuzz target with
     /// some bytes changed.
     #[test]
-    fn no_packet_harms_what_looks_into_it(
+    fn parsers_accept_any_packet(
         seed in prop::sample::select(SEEDS), changes in prop::collection::vec((0_usize..120, any::<u8>()), 0..6), mtu: u16,
         random in prop::collection::vec(any::<u8>(), 0..80),
     ) {
@@ -177,7 +177,7 @@ fn packets_of_1280_bytes_fit_a_way_of_60_more() {
 }
 
 #[test]
-fn on_a_narrow_way_packets_are_told_of_divided_and_connections_fit() {
+fn long_packets_are_reported_or_fragmented_and_connections_fit() {
     // The inner MTU is still at least 1280, the minimum of IPv6.
     const OUTER_MTU: u32 = 1_380;
     const INNER_MTU: u32 = OUTER_MTU - 60;
@@ -314,7 +314,7 @@ fn a_connection_moves_data_over_a_path_that_drops_long_packets_silently() {
 /// Packets of the site's hosts that exceed the device's MTU are answered by the kernel; the gateway
 /// never sees them.
 #[test]
-fn the_kernel_answers_what_is_too_long_for_the_device() {
+fn packets_above_the_device_mtu_get_an_icmp_error() {
     let Some(sites) = Sites::new("host") else {
         return;
     };
@@ -364,7 +364,7 @@ fn the_kernel_answers_what_is_too_long_for_the_device() {
 }
 
 #[test]
-fn the_code_point_goes_outside_only_if_it_is_asked_for() {
+fn the_dscp_is_copied_only_if_configured() {
     let Some(sites) = Sites::new("dscp") else {
         return;
     };

@@ -17,6 +17,6 @@ fn seeds() -> Vec<String> {
 }
 
 #[test]
-fn seeds_of_fuzzing_are_printed_as_they_were_read_or_refused_at_a_line() {
+fn fuzz_seeds_round_trip_or_are_refused_with_a_line() {
     seeds().iter().for_each(|text| any_config::any_config(text));
 }

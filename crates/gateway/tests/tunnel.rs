@@ -169,7 +169,7 @@ fn a_reload_changes_peers_without_loss_and_refuses_what_takes_a_restart() {
 }
 
 #[test]
-fn what_a_person_ordered_outlasts_a_new_queue() {
+fn manual_mode_survives_a_new_queue() {
     let Some(sites) = Sites::new("hand") else {
         return;
     };
@@ -265,7 +265,7 @@ fn a_thread_that_ends_stops_the_gateway_and_no_reload_waits_for_it() {
 }
 
 #[test]
-fn who_may_ask_is_answered_and_pass_and_control_are_heard() {
+fn status_pass_and_control_requests_are_served() {
     use std::os::unix::fs::PermissionsExt;
     let Some(sites) = Sites::new("ask") else {
         return;
@@ -316,7 +316,7 @@ fn who_may_ask_is_answered_and_pass_and_control_are_heard() {
 }
 
 #[test]
-fn a_source_that_is_not_the_peer_s_is_not_taken() {
+fn packets_with_foreign_source_addresses_are_dropped() {
     let Some(sites) = Sites::new("source") else {
         return;
     };

@@ -365,7 +365,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_commands_are_as_they_were_looked_at() {
+    fn commands_match_the_reviewed_ones() {
         let plain = Bands::new("lo", None).expect("every host has it");
         assert_eq!(
             plain.commands().join("\n"),
@@ -404,7 +404,7 @@ tc qdisc add dev lo parent cc0:1 handle cc1: prio bands 5 priomap 0 0 0 0 0 0 0 
     }
 
     #[test]
-    fn what_tc_says_becomes_a_reason_and_what_to_do() {
+    fn tc_errors_become_reasons_with_a_fix() {
         let failed = |said: &str| Output {
             status: std::os::unix::process::ExitStatusExt::from_raw(2 << 8),
             stdout: Vec::new(),
@@ -444,7 +444,7 @@ tc qdisc add dev lo parent cc0:1 handle cc1: prio bands 5 priomap 0 0 0 0 0 0 0 
 
     /// For every failing command, and with and without a working removal.
     #[test]
-    fn an_error_says_what_it_left() {
+    fn errors_name_what_remains() {
         let bands = Bands::new("lo", None).expect("every host has it");
         let (commands, removal) = (bands.commands(), bands.removal());
         for failing in 0..=commands.len() {

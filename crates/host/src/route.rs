@@ -187,7 +187,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_no_route_is_refused_before_the_kernel_sees_it() {
+    fn invalid_routes_are_refused_before_the_system_call() {
         let route = MainRoute {
             destination: "192.0.2.0".parse().expect("an address"),
             prefix: 24,

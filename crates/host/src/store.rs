@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_frame_is_costs_no_memory() {
+    fn invalid_frames_use_no_memory() {
         let mut store = Store::new(2 * BLOCK_BYTES as u64);
         for _ in 0..5 {
             assert!(store.room(BLOCK_BYTES + 1).is_none());
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_bounded_and_used_again() {
+    fn memory_is_bounded_and_reused() {
         let mut store = Store::new(BLOCK_BYTES as u64);
         for _ in 0..2 {
             let kept: Vec<u32> = std::iter::from_fn(|| put(&mut store, 1_510, 7)).collect();

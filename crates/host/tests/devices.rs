@@ -338,7 +338,7 @@ fn datagrams_that_were_taken_apart_and_joined_are_received_as_they_were_sent() {
 }
 
 #[test]
-fn what_nobody_reads_is_dropped_and_counted() {
+fn unread_packets_are_dropped_and_counted() {
     let Some(namespace) = namespace("unread") else {
         return;
     };

@@ -146,7 +146,7 @@ fn devices_are_those_of_the_threads_own_namespace() {
 }
 
 #[test]
-fn what_somebody_else_set_up_is_left_alone() {
+fn foreign_queues_are_left_alone() {
     let Some(namespace) = namespace("occupied") else {
         return;
     };
@@ -179,7 +179,7 @@ fn what_somebody_else_set_up_is_left_alone() {
 
 /// Simulates a kill after the first command. The root's handle identifies what it left.
 #[test]
-fn what_an_interrupted_set_up_left_is_named_and_removed() {
+fn leftovers_of_an_interrupted_setup_are_named_and_removed() {
     let Some(namespace) = namespace("interrupted") else {
         return;
     };

@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn an_agent_of_another_thread_hears_all_and_is_heard() {
+    fn an_agent_in_another_thread_exchanges_all_messages() {
         let clock = ThreadClock::new();
         let (mut datapath, mut served) = datapath(clock.now());
         let stop = Arc::new(AtomicBool::new(false));
@@ -354,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn a_report_without_room_stays_and_ends_of_flows_are_never_dropped() {
+    fn full_queues_drop_reports_but_never_flow_ends() {
         let now = Time::ZERO;
         let (mut way, mut served) = beside().unwrap();
         let report = WireEvent::Report {
@@ -381,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn flows_that_come_and_go_while_the_agent_hangs_fill_no_memory() {
+    fn short_flows_use_bounded_memory_while_the_agent_hangs() {
         let now = Time::ZERO;
         let (mut way, _served) = beside().unwrap();
         let stats = ccplane_wire::FlowStats::default();

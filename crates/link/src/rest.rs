@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_rest_begins_with_a_failure_and_ends_with_a_look() {
+    fn accept_backoff_starts_with_a_failure_and_ends_with_a_poll() {
         let (mut rest, now) = (AcceptBackoff::default(), Time::from_micros(5));
         assert!(!rest.lasts(now) && !rest.is_on());
         rest.begin(now, &io::Error::other("all file descriptors are in use"));

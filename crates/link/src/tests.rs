@@ -336,7 +336,7 @@ fn after_a_restart_programs_go_to_every_datapath_that_is_remembered() {
 }
 
 #[test]
-fn what_others_could_have_written_is_not_believed() {
+fn files_writable_by_others_are_ignored() {
     use std::os::unix::fs::PermissionsExt;
     let place = Place::new();
     let path = place.path("agent");
@@ -411,7 +411,7 @@ fn an_agent_that_ends_leaves_the_path_of_its_successor() {
 }
 
 #[test]
-fn of_many_that_take_over_a_dead_path_one_serves() {
+fn exactly_one_of_many_takes_over_a_dead_path() {
     let place = Place::new();
     let path = place.path("agent");
     for _ in 0..50 {
@@ -622,7 +622,7 @@ fn an_agent_that_sends_garbage_is_connected_to_less_and_less_often() {
 }
 
 #[test]
-fn looking_in_vain_is_given_up() {
+fn fruitless_polling_stops() {
     let us = |n| Time::from_micros(n);
     let spin = Duration::from_micros(50);
     let mut spinner = Spinner::new(WaitStrategy { spin });
@@ -647,7 +647,7 @@ fn looking_in_vain_is_given_up() {
 /// Next to a busy process, some polls succeed and some do not: less than 1 % of all exchanges may
 /// suffer from an unsuccessful poll.
 #[test]
-fn looks_that_pay_do_not_make_up_for_many_in_vain() {
+fn successful_polls_do_not_offset_many_fruitless_ones() {
     let spin = Duration::from_micros(200);
     let mut spinner = Spinner::new(WaitStrategy { spin });
     let (mut looks, mut in_vain) = (0, 0);

@@ -116,7 +116,7 @@ fn until(
 }
 
 #[test]
-fn over_the_socket_an_agent_steers_and_one_that_comes_back_is_told_of_the_flows_again() {
+fn a_restarted_agent_on_the_socket_is_told_of_all_flows() {
     let path: PathBuf =
         std::env::temp_dir().join(format!("ccplane-foreign-{}", std::process::id()));
     let clock = ThreadClock::new();

@@ -382,7 +382,7 @@ mod tests {
     impl Pollable for Overheard {}
 
     #[test]
-    fn an_agent_that_comes_later_is_told_of_the_window_as_it_is() {
+    fn a_late_agent_gets_the_current_window() {
         let (way, epoch) = (Overheard::default(), Instant::now());
         let plane = QuicPlane::driven(
             Stack::Noq,
@@ -476,7 +476,7 @@ mod tests {
     }
 
     #[test]
-    fn a_queue_that_is_full_for_a_minute_loses_nothing_and_is_no_silence() {
+    fn a_minute_of_full_queue_loses_no_command() {
         let (counts, full, epoch) = (
             Counts::default(),
             Arc::new(AtomicBool::new(false)),

@@ -112,7 +112,7 @@ mod tests {
 
     /// No stack calls a controller without a packet event, so nothing could fire a program's timer.
     #[test]
-    fn what_needs_a_timer_is_refused_by_every_stack() {
+    fn algorithms_with_timers_are_refused_by_every_stack() {
         let wants = box_algorithm(Wants(Capabilities::TIMERS));
         for stack in Stack::ALL {
             let why = stack.can_run(&*wants).unwrap_err().to_string();

@@ -148,7 +148,7 @@ fn reordering_is_undone() {
 
 /// Marks reduce the window although noq does not count them.
 #[test]
-fn marks_keep_the_queue_short() {
+fn ecn_marks_keep_the_queue_short() {
     let link = Link {
         marks: 60_000,
         ..Link::ordinary()
@@ -184,7 +184,7 @@ fn a_path_that_was_down_for_a_second_starts_over_and_recovers() {
 }
 
 #[test]
-fn the_same_run_twice_is_the_same() {
+fn runs_are_deterministic() {
     let link = Link {
         loses: 1_000,
         ..Link::ordinary()

@@ -54,7 +54,7 @@ async fn carry(plane: &QuicPlane, bytes: usize) {
 }
 
 #[tokio::test]
-async fn what_is_sent_arrives_under_every_kind_of_algorithm() {
+async fn data_arrives_under_every_kind_of_algorithm() {
     for name in ["cubic", "reno", "copa", "bbr3", "dctcp"] {
         let plane = plane(Stack::S2n, name, &Parameters::default()).unwrap();
         carry(&plane, 5_000_000).await;
@@ -81,7 +81,7 @@ async fn an_ordered_rate_is_kept() {
 }
 
 #[tokio::test]
-async fn a_window_of_all_that_64_bits_hold_stays_within_32() {
+async fn windows_above_32_bits_are_clamped() {
     let parameters = Parameters::new().with("cwnd", "18446744073709551615");
     let plane = plane(Stack::S2n, "constant", &parameters).unwrap();
     carry(&plane, 5_000_000).await;
@@ -114,7 +114,7 @@ fn a_plane_of_another_stack_is_refused_by_name() {
 
 /// The error names a stack that has the missing capability.
 #[test]
-fn what_another_stack_cannot_do_is_refused_with_one_that_can() {
+fn refusals_name_a_stack_that_can() {
     let refused = |stack, name| {
         plane(stack, name, &Parameters::default())
             .unwrap_err()

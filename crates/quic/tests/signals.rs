@@ -326,7 +326,7 @@ struct Model {
 
 /// Compares counts, times and packets in flight at every ACK of a transfer with 1 % loss.
 #[test]
-fn every_ack_is_told_as_it_was() {
+fn every_ack_is_reported_exactly() {
     let outcome = run(&Case {
         loss: "1%".parse().unwrap(),
         ..Case::default()
@@ -428,7 +428,7 @@ fn every_ack_is_told_as_it_was() {
 /// differ; its recovery ends sooner; and for a retransmitted segment it identifies the transmission
 /// that arrived.
 #[test]
-fn a_path_of_quic_is_told_the_same_at_every_ack() {
+fn quic_signals_match_the_reference_at_every_ack() {
     let case = Case {
         loss: "1%".parse().unwrap(),
         ..Case::default()
@@ -568,7 +568,7 @@ fn rates_and_round_trips_are_those_of_a_full_bottleneck() {
 
 /// Less data than the window allows, and more data later.
 #[test]
-fn an_application_that_has_no_more_is_told() {
+fn application_limits_are_reported() {
     let (length, later) = (40, 20);
     let case = Case {
         window: 100,
@@ -601,7 +601,7 @@ fn an_application_that_has_no_more_is_told() {
 
 /// Every CE mark is counted exactly once.
 #[test]
-fn every_mark_is_told_once() {
+fn every_mark_is_reported_once() {
     let case = Case {
         queue: "ecn:20p",
         ecn: Ecn::Ect0,
@@ -622,7 +622,7 @@ fn every_mark_is_told_once() {
 /// An outage of a second causes one or more timeouts; a delay that grows by a second causes a
 /// spurious one.
 #[test]
-fn timeouts_are_told_and_undone_where_they_were_wrong() {
+fn spurious_timeouts_are_reported_and_undone() {
     let outage: Vec<PlannedChange> = vec![(2_000, NetworkChange::Down), (3_000, NetworkChange::Up)];
     let case = Case {
         changes: outage,

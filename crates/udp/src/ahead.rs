@@ -118,8 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn a_device_that_takes_everything_holds_nothing_back_for_long_and_class_0_keeps_half_the_buffer()
-     {
+    fn unlimited_devices_are_not_throttled_and_class_0_keeps_half_the_buffer() {
         let mut ahead = QueueLimit::new(200_000);
         let mut now = Time::ZERO;
         for _ in 0..20 {

@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lost_part_is_all_that_the_next_transmission_has_to_bring() {
+    fn only_lost_fragments_need_retransmission() {
         let mut parts = SegmentReassembly::default();
         let mut take = |range| {
             let (segment, part) = part(5000, range, 1400);

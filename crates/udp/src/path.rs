@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_to_what_is_not_asked_changes_nothing() {
+    fn unsolicited_probe_replies_are_ignored() {
         let mut path = PmtuSearch::new(at(0), 1232, 1472, PMTU_RAISE_TIMER);
         assert!(!path.on_reply(at(1), 1472));
         assert_eq!(path.probe(at(600), RTT), Some(1252));

@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stamp_is_of_our_clock_and_a_clock_that_is_set_is_not_believed_for_a_while() {
+    fn timestamps_are_converted_and_a_clock_step_disables_them_briefly() {
         let mut stamper = stamper();
         let now = at(10 * SECOND_NS);
         assert_eq!(

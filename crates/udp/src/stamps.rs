@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn quantiles_are_those_of_what_was_added() {
+    fn quantiles_match_the_samples() {
         let mut delays = DelayHistogram::default();
         assert_eq!(delays.quantile(0.5), None);
         for us in 1..=1000 {

@@ -147,9 +147,8 @@ fn receive(mut host: UdpHost) -> u64 {
 }
 
 #[test]
-fn a_path_that_becomes_narrower_and_wider_again_is_found_and_nothing_is_fragmented() {
-    const NAME: &str =
-        "a_path_that_becomes_narrower_and_wider_again_is_found_and_nothing_is_fragmented";
+fn path_mtu_changes_are_followed_without_fragmentation() {
+    const NAME: &str = "path_mtu_changes_are_followed_without_fragmentation";
     let nft = Command::new("nft")
         .arg("--version")
         .stdout(Stdio::null())

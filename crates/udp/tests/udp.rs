@@ -226,7 +226,7 @@ fn a_stream_goes_on_over_new_keys_and_begins_with_a_cookie() {
 }
 
 #[test]
-fn a_server_in_the_place_of_another_is_refused_at_once() {
+fn a_replaced_server_is_refused_at_once() {
     let ([ours, _], [_, theirs]) = (pair(true), pair(true));
     let server = Server::start(options(ours));
     let mut client = UdpHost::bind(options(theirs)).unwrap();
@@ -576,7 +576,7 @@ fn ipv6_carries_a_stream() {
 }
 
 #[test]
-fn who_does_not_answer_is_told_from_who_refuses() {
+fn timeouts_and_refusals_are_distinguished() {
     let mut client = UdpHost::bind(options(None)).unwrap();
     // First an open socket that never answers, then a closed port, for which the kernel reports an
     // error.

@@ -239,7 +239,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_read_again(ns in 0_u64..1 << 49, early in 0_u64..1 << 49, backlog: u64, drop in 0..7_usize) {
+        fn packet_logs_round_trip(ns in 0_u64..1 << 49, early in 0_u64..1 << 49, backlog: u64, drop in 0..7_usize) {
             let early = Duration::from_nanos(early);
             let queued = Duration::from_nanos(ns);
             let words = PacketComment { queued, early, backlog, dropped: DROP_REASON_NAMES.get(drop).map(|(reason, _)| *reason) };
@@ -249,13 +249,13 @@ mod tests {
         }
 
         #[test]
-        fn no_text_is_too_strange(text in ".{0,60}") {
+        fn parsers_accept_any_text(text in ".{0,60}") {
             let _ = PacketComment::read(&text);
         }
     }
 
     #[test]
-    fn a_file_that_is_no_log_is_refused_with_the_reason() {
+    fn files_that_are_not_packet_logs_are_refused() {
         let path = std::env::temp_dir().join(format!("ccplane-{}-no-log", std::process::id()));
         std::fs::write(&path, "a log without packets").expect("a temporary file");
         let refused = read(&path).expect_err("not a pcapng").to_string();

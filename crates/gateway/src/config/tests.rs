@@ -65,7 +65,7 @@ fn the_examples_are_read() {
 }
 
 #[test]
-fn a_setting_that_is_alone_wrong_is_named_with_its_line_and_what_to_write() {
+fn invalid_settings_are_reported_with_line_and_fix() {
     // The extra lines of the site start at line 5, those of the peer at line 10.
     for (site, peer, line, message, fix) in [
         ("mtu = 1000", "", 5, "too short", "at least 1280"),
@@ -247,7 +247,7 @@ fn a_buffer_is_as_many_bytes_as_pass_in_its_time() {
 }
 
 #[test]
-fn what_is_wrong_in_a_network_or_key_is_named() {
+fn invalid_networks_and_keys_are_reported() {
     let good = with("", "", "");
     for (from, to, message) in [
         ("10.8.0.0/16", "10.8.0.1/16", "not the network itself"),
@@ -350,7 +350,7 @@ fn classes_end_with_one_that_takes_the_rest() {
 }
 
 #[test]
-fn a_key_is_read_where_the_file_is_and_is_nobody_elses() {
+fn key_files_are_relative_to_the_configuration_and_differ_from_peers() {
     let dir = std::env::temp_dir().join(format!("ccplane-gateway-config-{}", std::process::id()));
     std::fs::create_dir_all(&dir).unwrap();
     let file = dir.join("site.toml");
@@ -379,7 +379,7 @@ fn a_key_is_read_where_the_file_is_and_is_nobody_elses() {
 }
 
 #[test]
-fn a_file_with_a_preshared_key_is_for_its_owner_alone_and_what_is_shown_has_none() {
+fn preshared_keys_require_a_private_file_and_are_not_printed() {
     let dir =
         std::env::temp_dir().join(format!("ccplane-gateway-preshared-{}", std::process::id()));
     std::fs::create_dir_all(&dir).unwrap();
@@ -598,7 +598,7 @@ fn classes_of(given: Vec<(u8, u32, u8, u16, [bool; 4], usize)>) -> Vec<ClassConf
 
 proptest! {
     #[test]
-    fn what_is_printed_is_read_as_the_same(config in any_config()) {
+    fn configurations_round_trip(config in any_config()) {
         let text = config.to_string();
         match parse(&text) {
             Ok(again) => prop_assert_eq!(again, config),

@@ -107,7 +107,7 @@ impl Two {
 }
 
 #[test]
-fn without_keys_a_packet_waits_and_a_call_goes_out_once() {
+fn without_a_session_one_packet_is_queued_and_one_initiation_sent() {
     let mut two = Two::new();
     let mut room = [0; 2048];
     let [a, _] = &mut two.tunnels;
@@ -119,7 +119,7 @@ fn without_keys_a_packet_waits_and_a_call_goes_out_once() {
 }
 
 #[test]
-fn a_packet_whose_keys_went_does_not_wait_inside() {
+fn packets_without_a_session_are_not_queued() {
     let mut two = Two::new();
     let mut room = [0; 2048];
     let [a, _] = &mut two.tunnels;
@@ -131,7 +131,7 @@ fn a_packet_whose_keys_went_does_not_wait_inside() {
 }
 
 #[test]
-fn a_packet_comes_out_as_it_went_in_and_both_ends_know_its_number() {
+fn packets_round_trip_with_their_counter() {
     let mut two = Two::met();
     let mut last = [None::<u64>; 2];
     for n in 0..20_u8 {
@@ -160,7 +160,7 @@ fn a_packet_comes_out_as_it_went_in_and_both_ends_know_its_number() {
 }
 
 #[test]
-fn the_door_knows_whom_a_datagram_is_for() {
+fn datagrams_are_demultiplexed_to_their_peer() {
     let mut two = Two::new();
     let mut room = [0; 256];
     let bytes = two.tunnels[0].knock(&mut room).unwrap();
@@ -212,7 +212,7 @@ fn new_keys_are_a_new_session_that_counts_from_the_start() {
 }
 
 #[test]
-fn what_comes_out_of_order_is_taken_once() {
+fn reordered_packets_are_accepted_once() {
     let mut two = Two::met();
     let sealed: Vec<_> = (0..200_u8).map(|n| two.seal(0, &packet(60, n))).collect();
     for (datagram, number) in sealed.iter().rev() {
@@ -276,7 +276,7 @@ fn a_flood_of_garbage_harms_no_tunnel() {
 }
 
 #[test]
-fn many_calls_are_asked_for_a_cookie_and_a_caller_that_brings_it_is_let_in() {
+fn floods_of_initiations_require_a_cookie() {
     let two = Two::new();
     let [mut a, mut b] = two.tunnels;
     let mut room = [0; 256];
@@ -327,7 +327,7 @@ fn many_calls_are_asked_for_a_cookie_and_a_caller_that_brings_it_is_let_in() {
 }
 
 #[test]
-fn a_peer_that_is_kept_is_called_by_the_timer() {
+fn the_timer_initiates_handshakes_with_kept_peers() {
     let mut two = Two::new();
     let mut room = [0; 256];
     let [a, b] = &mut two.tunnels;
@@ -340,7 +340,7 @@ fn a_peer_that_is_kept_is_called_by_the_timer() {
 }
 
 #[test]
-fn who_keeps_the_way_open_calls_at_once_and_is_never_silent_for_long() {
+fn keepalive_initiates_at_once_and_limits_silence() {
     let [_, mut other] = Two::new().tunnels;
     let mut room = [0; 256];
     // Without keepalive, a tunnel never initiates a handshake by itself.
@@ -371,7 +371,7 @@ fn who_keeps_the_way_open_calls_at_once_and_is_never_silent_for_long() {
 }
 
 #[test]
-fn the_side_that_was_called_renews_keys_that_the_caller_did_not_renew() {
+fn the_responder_rekeys_if_the_initiator_does_not() {
     let at = |seconds| is_overdue(Some(Duration::from_secs(seconds)));
     assert!(
         !is_overdue(None),

@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_is_replaced_or_stays_and_nobody_elses_is_written_to() {
+    fn files_are_replaced_atomically_and_foreign_files_are_not_written() {
         let folder = std::env::temp_dir().join(format!("ccplane-private-{}", std::process::id()));
         make_folder(&folder.join("deep")).unwrap();
         let path = folder.join("deep/key");

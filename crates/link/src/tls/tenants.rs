@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_connections_and_beginnings_of_a_key_are_limited() {
+    fn bytes_connections_and_starts_of_a_key_are_limited() {
         let (mut tenants, mut now) = (Tenants::default(), Time::from_micros(5_000_000));
         let tenant = tenants.of(key(1));
         for open in 0..CONNECTIONS_MAX {

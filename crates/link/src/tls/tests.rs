@@ -418,7 +418,7 @@ fn clocks_may_differ_by_a_day_and_an_expired_certificate_is_refused() {
 }
 
 #[test]
-fn a_revoked_key_is_cut_within_a_second_and_does_not_come_back() {
+fn a_revoked_key_is_disconnected_within_a_second_and_stays_refused() {
     let place = Place::new(&["web1", "web2"]);
     let mut world = World::new(&place.0);
     let mut one = world.connected(&place.of("web1"));
@@ -443,7 +443,7 @@ fn a_revoked_key_is_cut_within_a_second_and_does_not_come_back() {
 }
 
 #[test]
-fn two_processes_with_one_key_are_told_apart() {
+fn two_processes_with_one_key_are_distinguished() {
     let place = Place::new(&["web1"]);
     let mut world = World::new(&place.0);
     let first = world.connected(&place.0);
@@ -519,7 +519,7 @@ fn a_connection_of_the_same_way_replaces_the_one_before() {
 }
 
 #[test]
-fn an_agent_that_is_started_anew_hears_of_every_flow_that_lives() {
+fn a_restarted_agent_learns_every_live_flow() {
     let place = Place::new(&["web1"]);
     let mut world = World::new(&place.0);
     let uplink = world.connected(&place.0);
@@ -544,7 +544,7 @@ fn an_agent_that_is_started_anew_hears_of_every_flow_that_lives() {
 }
 
 #[test]
-fn an_agent_that_vanishes_in_the_middle_of_a_packet_is_looked_for_anew() {
+fn an_agent_that_dies_mid_packet_is_reconnected() {
     let place = Place::new(&["web1"]);
     let mut world = World::new(&place.0);
     // A datapath that disconnects within a packet: its flows close, others are not affected.
@@ -597,7 +597,7 @@ fn an_agent_that_vanishes_in_the_middle_of_a_packet_is_looked_for_anew() {
 }
 
 #[test]
-fn what_is_no_message_costs_its_sender_the_connection() {
+fn invalid_messages_close_the_connection() {
     let place = Place::new(&["web1"]);
     let mut world = World::new(&place.0);
     let other = world.connected(&place.0);
@@ -670,7 +670,7 @@ fn an_authority_that_was_killed_before_it_wrote_its_certificate_writes_it_later(
 }
 
 #[test]
-fn a_peer_that_opens_a_million_flows_takes_its_share_of_memory() {
+fn a_peer_with_a_million_flows_is_limited_to_its_share_of_memory() {
     let place = Place::new(&["web1"]);
     let mut world = World::new(&place.0);
     // Two connections: the limit applies to the key.
@@ -733,7 +733,7 @@ fn a_peer_that_opens_a_million_flows_takes_its_share_of_memory() {
 }
 
 #[test]
-fn a_datapath_that_does_not_read_is_cut() {
+fn a_datapath_that_does_not_read_is_disconnected() {
     let place = Place::new(&["web1"]);
     let mut world = World::new(&place.0);
     let _stream = world.stream(&place.0);
@@ -753,7 +753,7 @@ fn a_datapath_that_does_not_read_is_cut() {
 }
 
 #[test]
-fn a_datapath_that_reads_slowly_is_not_cut() {
+fn a_datapath_that_reads_slowly_stays_connected() {
     let place = Place::new(&["web1"]);
     let mut world = World::new(&place.0);
     let mut stream = world.stream(&place.0);
@@ -779,7 +779,7 @@ fn a_datapath_that_reads_slowly_is_not_cut() {
 }
 
 #[test]
-fn a_packet_that_is_sent_in_part_is_not_forgotten() {
+fn partially_sent_packets_are_completed() {
     let place = Place::new(&["web1"]);
     let mut world = World::new(&place.0);
     let mut uplink = world.connected(&place.0);

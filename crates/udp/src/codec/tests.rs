@@ -74,7 +74,7 @@ prop_compose! {
 
 proptest! {
     #[test]
-    fn what_is_written_is_read(
+    fn encoding_round_trips(
         (segment, side, proof, payload) in segments(),
         to: u64, from in prop::option::of((any::<u64>(), any::<u16>())), sealed in prop::option::of(any::<(bool, u32)>()),
         said in prop::option::of((any::<u16>(), prop::collection::vec(any::<u8>(), 0..300))),

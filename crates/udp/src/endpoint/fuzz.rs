@@ -238,7 +238,7 @@ mod tests {
     use rand_pcg::rand_core::Rng;
 
     #[test]
-    fn whatever_comes_to_an_endpoint_it_keeps_its_places() {
+    fn any_input_keeps_the_limits() {
         for seed in 0..2_000u64 {
             let mut data = [0; 300];
             Pcg32::new(seed, 1).fill_bytes(&mut data);

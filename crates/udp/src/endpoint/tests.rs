@@ -224,7 +224,7 @@ fn state_comes_with_the_first_data_of_a_proved_address() {
 }
 
 #[test]
-fn nobody_moves_a_connection_without_its_identifiers_and_its_keys() {
+fn migration_requires_identifiers_and_keys() {
     for tls in [false, true] {
         let [ours, theirs] = pair(tls);
         let (mut server, mut client) = (server(ours, 10), Client::new(&theirs, 77, 50_000));
@@ -303,7 +303,7 @@ fn nobody_moves_a_connection_without_its_identifiers_and_its_keys() {
 }
 
 #[test]
-fn who_does_not_speak_tls_where_the_other_does_is_dropped_by_its_name() {
+fn tls_mismatches_are_dropped_with_the_reason() {
     for (ours, why) in [(true, DropReason::Plain), (false, DropReason::Sealed)] {
         let [server_tls, _] = pair(ours);
         let [_, client_tls] = pair(!ours);
@@ -334,7 +334,7 @@ fn a_server_of_another_fingerprint_is_refused() {
 }
 
 #[test]
-fn a_client_that_the_server_does_not_know_hears_why() {
+fn unknown_clients_get_the_reason() {
     let (here, there, other) = (
         Identity::new().unwrap(),
         Identity::new().unwrap(),
@@ -396,7 +396,7 @@ fn an_answer_is_at_most_three_times_its_hello() {
 }
 
 #[test]
-fn strangers_begin_256_handshakes_and_then_have_to_come_back_with_a_cookie() {
+fn after_256_handshakes_unknown_clients_need_a_cookie() {
     let [ours, theirs] = pair(true);
     let mut server = server(ours, 10);
     let hello = Client::new(&theirs, 77, 5000).send(at(0));
@@ -611,7 +611,7 @@ fn hellos_of_all_sizes_are_answered_into_a_small_buffer() {
 }
 
 #[test]
-fn there_are_only_so_many_connections_and_a_client_answers_nobody() {
+fn connections_are_limited_and_clients_accept_none() {
     let mut server = server(None, 1);
     let mut first = Client::new(&None, 77, 5000);
     let mut second = Client::new(&None, 78, 5000);
@@ -634,7 +634,7 @@ fn there_are_only_so_many_connections_and_a_client_answers_nobody() {
 }
 
 #[test]
-fn a_full_server_says_of_a_late_datagram_that_it_is_of_no_connection() {
+fn a_full_server_counts_late_datagrams_as_unknown() {
     let [ours, theirs] = pair(true);
     let (mut server, mut client) = (server(ours, 1), Client::new(&theirs, 77, 5000));
     let first = opened(&mut server, &mut client, address(5));
@@ -953,7 +953,7 @@ fn a_probe_has_the_size_that_is_tried_and_its_answer_is_small() {
 }
 
 #[test]
-fn a_client_that_takes_less_gets_less() {
+fn the_client_limit_is_respected() {
     let (mut server, client) = (server(None, 10), Client::new(&None, 77, 5000));
     let narrow = Arc::new(TransportConfig {
         mss: config().mss - 200,
@@ -981,7 +981,7 @@ fn a_client_that_takes_less_gets_less() {
 }
 
 #[test]
-fn a_server_that_takes_less_gets_less() {
+fn the_server_limit_is_respected() {
     let narrow = Arc::new(TransportConfig {
         mss: config().mss - 200,
         ..(*config()).clone()
@@ -1001,7 +1001,7 @@ fn a_server_that_takes_less_gets_less() {
 /// Segments have at least 48 bytes even if the peer announces a smaller MSS; datagrams must have
 /// room for them.
 #[test]
-fn a_client_that_takes_next_to_nothing_gets_the_least() {
+fn tiny_client_limits_are_raised_to_the_minimum() {
     let tiny = Arc::new(TransportConfig {
         mss: 1,
         ..(*config()).clone()

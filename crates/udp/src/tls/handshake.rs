@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn two_sides_that_believe_each_other_have_the_same_keys() {
+    fn peers_that_trust_each_other_derive_the_same_keys() {
         let (server, client) = (Identity::new().unwrap(), Identity::new().unwrap());
         for piece in [LEVEL_BYTES_MAX, 400, 200] {
             for (own, known) in [(None, vec![]), (Some(&client), vec![client.fingerprint()])] {
@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_is_not_believed_is_refused_by_its_name() {
+    fn untrusted_peers_are_refused_with_the_reason() {
         let (server, client, other) = (
             Identity::new().unwrap(),
             Identity::new().unwrap(),
@@ -365,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_said_in_the_open_behind_the_hellos_is_not_heard() {
+    fn plain_text_after_the_hellos_is_ignored() {
         let server = Identity::new().unwrap();
         let mut client = Handshake::client(&Tls::client(None, None).unwrap(), 7).unwrap();
         let mut server = Handshake::server(&Tls::server(&server, &[]).unwrap(), 8).unwrap();
@@ -417,7 +417,7 @@ mod tests {
     proptest! {
         /// Fragments that overlap, repeat and arrive in any order are delivered once, unchanged.
         #[test]
-        fn what_is_heard_is_what_was_said(parts in prop::collection::vec((0usize..1000, 1usize..300), 0..60)) {
+        fn handshake_bytes_arrive_in_order(parts in prop::collection::vec((0usize..1000, 1usize..300), 0..60)) {
             let said: Vec<u8> = (0..1300u32).map(|n| (n * 7) as u8).collect();
             let (mut heard, mut all) = (LevelInput::default(), Vec::new());
             for (at, length) in parts {

@@ -281,7 +281,7 @@ fn a_key_has_32_connections_and_another_key_still_connects() {
 }
 
 #[test]
-fn a_datapath_that_begins_anew_over_and_over_is_cut() {
+fn a_datapath_that_restarts_too_often_is_disconnected() {
     let place = Place::new(&["web1"]);
     let mut world = World::new(&place.0);
     let mut stream = world.stream(&place.0);
