@@ -7,7 +7,7 @@ use ccplane_units::{Bytes, Duration, Rate};
 use ccplane_wire::{WireCommand, WireEvent};
 
 #[test]
-fn what_a_callback_sets_is_one_command() {
+fn settings_of_a_callback_form_one_command() {
     let mut bench = Bench::new();
     bench.open(1);
     let open = bench.commands();
@@ -43,7 +43,7 @@ fn what_a_callback_sets_is_one_command() {
 }
 
 #[test]
-fn what_an_algorithm_says_of_a_flow_is_kept_until_the_flow_closes() {
+fn gauges_of_a_flow_are_kept_until_it_closes() {
     let mut bench = Bench::new();
     bench.open(1);
     bench.commands();
@@ -182,7 +182,7 @@ fn a_refusal_reaches_the_flow_it_is_for() {
 }
 
 #[test]
-fn a_flow_whose_new_program_is_refused_goes_on_with_the_old_one() {
+fn a_refused_program_leaves_the_old_one_running() {
     let mut bench = Bench::new();
     bench.open(1);
     bench.on_report(|_, control| control.program("second", &[]));
@@ -241,7 +241,7 @@ fn the_timer_comes_once_at_its_time_and_steers_flows_by_number() {
 }
 
 #[test]
-fn a_flow_that_is_released_says_nothing_more_and_comes_back_with_a_program() {
+fn a_released_flow_is_silent_until_it_gets_a_program() {
     let mut bench = Bench::new();
     bench.open(1);
     bench.on_report(|_, control| {

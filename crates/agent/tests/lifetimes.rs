@@ -91,7 +91,7 @@ fn an_agent_that_restarts_meets_its_programs_under_the_same_numbers() {
 }
 
 #[test]
-fn what_a_datapath_lacks_is_named_when_a_flow_opens() {
+fn missing_capabilities_are_named_when_a_flow_opens() {
     let script = Script::default();
     let mut agent = Agent::new(AgentOptions::default());
     let needs = Capabilities::CWND.with(Capabilities::ECN);
@@ -275,7 +275,7 @@ fn a_program_with_an_error_is_named() {
 }
 
 #[test]
-fn an_algorithm_without_a_pace_does_not_inherit_one() {
+fn pacing_is_not_inherited() {
     for (needs, frees) in [
         (Capabilities::CWND, true),
         (Capabilities::CWND.with(Capabilities::PACING), false),

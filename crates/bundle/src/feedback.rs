@@ -296,7 +296,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_read(feedback in any_feedback()) {
+        fn encoding_round_trips(feedback in any_feedback()) {
             prop_assert_eq!(BoxMessage::decode(&feedback.encode()), Ok(BoxMessage::Feedback(feedback)));
             let notice = Notice { session: feedback.session, every: feedback.every };
             prop_assert_eq!(BoxMessage::decode(&notice.encode()), Ok(BoxMessage::Notice(notice)));
@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named() {
+    fn decoding_errors_are_specific() {
         let notice = Notice {
             session: 7,
             every: EpochSize::SINGLE_PACKET,

@@ -273,7 +273,7 @@ fn a_window_is_in_flight_and_never_much_more() {
 }
 
 #[test]
-fn silence_opens_and_sound_begins_anew() {
+fn missing_feedback_opens_and_new_feedback_restarts() {
     let mut net = Net::new(PacketNumbering::Counter);
     net.offered = 14_000_000;
     net.order = Some(11_000_000);
@@ -318,7 +318,7 @@ fn an_idle_bundle_is_not_silent() {
 }
 
 #[test]
-fn an_agent_that_is_gone_opens() {
+fn a_silent_agent_opens_the_bundle() {
     let mut net = Net::new(PacketNumbering::Counter);
     net.offered = 14_000_000;
     net.order = Some(11_000_000);
@@ -332,7 +332,7 @@ fn an_agent_that_is_gone_opens() {
 }
 
 #[test]
-fn new_keys_begin_a_new_numbering_and_nothing_opens() {
+fn rekeying_restarts_the_numbering_without_opening() {
     let mut net = Net::new(PacketNumbering::Counter);
     net.offered = 14_000_000;
     net.order = Some(11_000_000);
@@ -355,7 +355,7 @@ fn new_keys_begin_a_new_numbering_and_nothing_opens() {
 }
 
 #[test]
-fn what_cannot_be_true_changes_nothing() {
+fn implausible_feedback_changes_nothing() {
     use crate::{Feedback, ImplausibleFeedback};
 
     let mut net = Net::new(PacketNumbering::Counter);
@@ -546,7 +546,7 @@ fn whatever_happens_to_feedback() {
 /// ten_thousand`.
 #[test]
 #[ignore = "release: ten thousand runs take minutes"]
-fn whatever_happens_to_feedback_ten_thousand_times() {
+fn random_feedback_ten_thousand_times() {
     (60..10_060).for_each(live);
 }
 
@@ -647,7 +647,7 @@ fn feedback(
 }
 
 #[test]
-fn what_feedback_brings_adds_up() {
+fn feedback_adds_up() {
     let mut sendbox = ten_left();
     for (boundary, counts) in [(2, [3, 0, 0, 1]), (6, [6, 1, 1, 3])] {
         let (now, feedback) = feedback(boundary, counts);
@@ -687,7 +687,7 @@ fn a_probe_that_is_missing_is_no_loss() {
 }
 
 #[test]
-fn a_hand_opens_a_bundle_and_gives_it_back() {
+fn manual_mode_opens_a_bundle_and_returns_it() {
     let mut sendbox = ten_left();
     let now = Time::ZERO + Duration::from_secs(2);
     assert!(!sendbox.is_ready(now), "nothing waits");

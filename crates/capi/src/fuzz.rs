@@ -299,7 +299,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn callers_that_fuzzing_starts_from_do_no_harm() {
+    fn fuzz_seeds_are_handled() {
         capi(include_bytes!("../../../fuzz/seeds/capi/the-end-of-time"));
     }
 

@@ -244,7 +244,7 @@ fn an_algorithm_in_its_own_thread_is_heard_through_the_descriptor() {
 }
 
 #[test]
-fn what_cannot_be_opened_says_why() {
+fn failed_opens_state_the_reason() {
     let refused = |options: &ccplane_options| open(options).expect_err("it is refused");
     let (code, why) = refused(&options(c"renoo", 0));
     assert_eq!(code, i64::from(CCPLANE_EALGORITHM));

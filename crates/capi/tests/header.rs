@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 
 #[test]
-fn the_header_is_of_these_sources() {
+fn the_header_matches_the_sources() {
     let home = Path::new(env!("CARGO_MANIFEST_DIR"));
     let config =
         cbindgen::Config::from_file(home.join("cbindgen.toml")).expect("it is well-formed");

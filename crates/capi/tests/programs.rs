@@ -370,7 +370,7 @@ target_link_libraries(fixed ccplane::static)
 
 /// The installed library is found by -lccp, pkg-config and CMake, and works.
 #[test]
-fn what_is_installed_is_found_as_people_look_for_it() {
+fn the_installation_is_found_by_pkg_config_and_cmake() {
     if !has_compiler() {
         return;
     }

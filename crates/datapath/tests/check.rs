@@ -55,7 +55,7 @@ fn published_programs_pass_and_their_facts_are_known() {
 }
 
 #[test]
-fn an_empty_program_is_a_program() {
+fn the_empty_program_is_valid() {
     let empty = check(&Code::default()).expect("the empty program is valid");
     assert_eq!(empty.worst_case(), 0);
     assert!(!empty.uses_timers());

@@ -150,7 +150,7 @@ fn defect_4_updates_outside_the_program_are_refused_whole() {
 /// 5: a table held one program less than documented, a failed install leaked its slot, and a
 /// program installed again under its number was stored twice, of which the old one ran.
 #[test]
-fn defect_5_a_table_holds_what_it_says_and_the_last_install_counts() {
+fn defect_5_tables_hold_their_capacity_and_the_last_install_wins() {
     let program = |uid, value| {
         let mut code = Code::default();
         let seen = code.volatile(0);
@@ -292,7 +292,7 @@ fn defect_9_averages_take_any_weight_and_one_above_ten_tenths_is_ten() {
 /// as programs expect; but sums saturate, and a program that needs a signal the datapath lacks is
 /// refused.
 #[test]
-fn defect_10_an_unknown_rtt_is_infinity_and_no_program_needs_what_is_not_there() {
+fn defect_10_an_unknown_rtt_is_infinity() {
     let mut code = Code::default();
     let sum = code.volatile(u64::MAX - 5);
     code.always(|code| {
@@ -311,7 +311,7 @@ fn defect_10_an_unknown_rtt_is_infinity_and_no_program_needs_what_is_not_there()
 
 /// 11: after an arithmetic error there was neither a window nor a report.
 #[test]
-fn defect_11_arithmetic_errors_leave_window_and_report_standing() {
+fn defect_11_arithmetic_errors_keep_window_and_report() {
     let mut code = Code::default();
     let quotient = code.volatile(0);
     code.always(|code| {
@@ -345,7 +345,7 @@ fn defect_11_a_product_that_does_not_fit_saturates_always() {
 
 /// 12: window and rate were set at every ACK, changed or not.
 #[test]
-fn defect_12_what_did_not_change_is_not_set() {
+fn defect_12_unchanged_values_are_not_set() {
     let mut code = Code::default();
     code.when(
         |code| code.imm(Op::Gt, temp(0), BYTES_ACKED, 0),
@@ -404,7 +404,7 @@ fn a_silent_agent_is_noticed_by_its_missing_heartbeat() {
 /// A pending report whose program was removed has no fields, and a report without fields would
 /// close the flow.
 #[test]
-fn no_report_is_asked_for_when_its_program_is_gone() {
+fn removed_programs_request_no_report() {
     let mut rig = Rig::new(&three_clauses());
     rig.queue = false;
     assert!(rig.ack(ack_of(0)).report.is_some());

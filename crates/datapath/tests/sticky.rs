@@ -124,7 +124,7 @@ impl Side {
 }
 
 #[test]
-fn a_program_for_the_references_fallthrough_does_here_what_it_does_there() {
+fn sticky_fallthrough_matches_the_reference() {
     let mut dice = Dice(7);
     let mut differ = 0;
     for _ in 0..500 {

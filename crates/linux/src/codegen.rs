@@ -275,7 +275,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig { cases: 1000, ..ProptestConfig::default() })]
         #[test]
-        fn programs_do_what_the_reference_does(program in oracle::program(3, 8), regs in oracle::registers()) {
+        fn programs_match_the_reference(program in oracle::program(3, 8), regs in oracle::registers()) {
             same(&program, &regs)?;
         }
     }
@@ -283,13 +283,13 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig { cases: 5000, ..ProptestConfig::default() })]
         #[test]
-        fn instructions_do_what_the_reference_does(program in oracle::program(1, 2), regs in oracle::registers()) {
+        fn instructions_match_the_reference(program in oracle::program(1, 2), regs in oracle::registers()) {
             same(&program, &regs)?;
         }
     }
 
     #[test]
-    fn what_does_not_fit_is_refused_with_its_size() {
+    fn oversized_programs_are_refused_with_their_size() {
         let ewma = Instr {
             op: Op::Ewma,
             has_imm: true,

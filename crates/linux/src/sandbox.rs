@@ -651,7 +651,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_program_leaves_behind_ends_with_it() {
+    fn background_processes_end_with_their_program() {
         for namespaces in both() {
             // One child leaves the session; a PID namespace ends it nevertheless.
             let escapes = if namespaces.has(libc::CLONE_NEWPID) {
@@ -689,7 +689,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_of_the_caller_is_passed_on() {
+    fn the_sandbox_inherits_nothing_from_the_caller() {
         let kept = fs::File::open("/dev/null").unwrap();
         nix::fcntl::fcntl(
             &kept,

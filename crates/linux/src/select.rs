@@ -462,7 +462,7 @@ mod tests {
     }
 
     #[test]
-    fn a_selection_reads_as_one_would_say_it() {
+    fn selections_are_printed_in_words() {
         let mut selection = Selection {
             cgroup: None,
             to: None,
@@ -483,7 +483,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_input_is_refused_before_anything_is_touched() {
+    fn invalid_input_is_refused_before_any_change() {
         let selection = Selection {
             cgroup: None,
             to: None,

@@ -48,8 +48,8 @@ fn runs(flow: &FlowView, uid: u32, count: u64) -> bool {
 }
 
 #[test]
-fn a_program_that_needs_no_agent_steers_and_a_changed_one_takes_its_place() {
-    if !can_run("a_program_that_needs_no_agent_steers_and_a_changed_one_takes_its_place") {
+fn standalone_programs_steer_and_can_be_replaced() {
+    if !can_run("standalone_programs_steer_and_can_be_replaced") {
         return;
     }
     let _host = lock_host();
@@ -154,8 +154,8 @@ fn faults_give_a_flow_to_newreno_until_the_program_changes() {
 
 /// Without an agent only the refusal would reveal it.
 #[test]
-fn a_program_that_needs_what_flows_do_not_have_is_refused() {
-    if !can_run("a_program_that_needs_what_flows_do_not_have_is_refused") {
+fn programs_with_missing_capabilities_are_refused() {
+    if !can_run("programs_with_missing_capabilities_are_refused") {
         return;
     }
     let _host = lock_host();
@@ -194,8 +194,8 @@ impl Observer for EventCounter {
 }
 
 #[test]
-fn who_reads_sees_all_reports_and_nobody_waits_for_it() {
-    if !can_run("who_reads_sees_all_reports_and_nobody_waits_for_it") {
+fn readers_see_all_reports_and_never_block_flows() {
+    if !can_run("readers_see_all_reports_and_never_block_flows") {
         return;
     }
     let _host = lock_host();
@@ -241,8 +241,8 @@ fn who_reads_sees_all_reports_and_nobody_waits_for_it() {
 }
 
 #[test]
-fn a_ring_that_nobody_reads_any_more_is_not_filled() {
-    if !can_run("a_ring_that_nobody_reads_any_more_is_not_filled") {
+fn an_abandoned_ring_is_not_filled() {
+    if !can_run("an_abandoned_ring_is_not_filled") {
         return;
     }
     let _host = lock_host();

@@ -27,8 +27,8 @@ fn ours_loaded() -> usize {
 }
 
 #[test]
-fn a_flow_goes_on_without_its_stamps() {
-    const TEST: &str = "a_flow_goes_on_without_its_stamps";
+fn flows_continue_without_stamps() {
+    const TEST: &str = "flows_continue_without_stamps";
     if !can_run(TEST) {
         return;
     }
@@ -417,8 +417,8 @@ fn stamps_are_detached_where_they_are() {
 }
 
 #[test]
-fn a_device_out_of_reach_keeps_no_other_from_being_put_back() {
-    const TEST: &str = "a_device_out_of_reach_keeps_no_other_from_being_put_back";
+fn an_unreachable_device_does_not_prevent_restoring_others() {
+    const TEST: &str = "an_unreachable_device_does_not_prevent_restoring_others";
     if !can_run(TEST) {
         return;
     }
@@ -452,8 +452,8 @@ fn a_device_out_of_reach_keeps_no_other_from_being_put_back() {
 }
 
 #[test]
-fn notes_of_another_version_are_not_read() {
-    const TEST: &str = "notes_of_another_version_are_not_read";
+fn records_of_another_version_are_ignored() {
+    const TEST: &str = "records_of_another_version_are_ignored";
     if !can_run(TEST) {
         return;
     }
@@ -506,8 +506,8 @@ fn attaching_process() {
 }
 
 #[test]
-fn what_a_process_did_before_it_was_killed_is_undone() {
-    const TEST: &str = "what_a_process_did_before_it_was_killed_is_undone";
+fn changes_of_a_killed_process_are_undone() {
+    const TEST: &str = "changes_of_a_killed_process_are_undone";
     if !can_run(TEST) {
         return;
     }

@@ -132,8 +132,8 @@ fn a_program_installed_later_is_interpreted_then_compiled() {
 /// Reports from before a fallback are in the ring together with the flow's return. Commands derived
 /// from them are refused as late, not as errors of the program.
 #[test]
-fn what_is_said_of_the_time_before_a_fallback_is_too_late() {
-    if !can_run("what_is_said_of_the_time_before_a_fallback_is_too_late") {
+fn commands_from_before_a_fallback_are_too_late() {
+    if !can_run("commands_from_before_a_fallback_are_too_late") {
         return;
     }
     let _host = lock_host();
@@ -185,8 +185,8 @@ fn what_is_said_of_the_time_before_a_fallback_is_too_late() {
 }
 
 #[test]
-fn the_owners_limits_and_the_agents_rate_hold() {
-    if !can_run("the_owners_limits_and_the_agents_rate_hold") {
+fn operator_limits_and_agent_rates_are_kept() {
+    if !can_run("operator_limits_and_agent_rates_are_kept") {
         return;
     }
     let _host = lock_host();
@@ -321,8 +321,8 @@ fn a_flow_beyond_the_table_is_steered_once_a_slot_is_free_and_is_counted_until_t
 }
 
 #[test]
-fn what_is_urgent_wakes_the_agent_and_what_is_not_waits() {
-    if !can_run("what_is_urgent_wakes_the_agent_and_what_is_not_waits") {
+fn only_urgent_reports_wake_the_agent_at_once() {
+    if !can_run("only_urgent_reports_wake_the_agent_at_once") {
         return;
     }
     let _host = lock_host();
@@ -405,8 +405,8 @@ fn what_is_urgent_wakes_the_agent_and_what_is_not_waits() {
 }
 
 #[test]
-fn a_process_without_privilege_is_told_what_it_lacks_and_a_loaded_one_needs_none() {
-    if !can_run("a_process_without_privilege_is_told_what_it_lacks_and_a_loaded_one_needs_none") {
+fn missing_privileges_are_named_and_are_not_needed_after_loading() {
+    if !can_run("missing_privileges_are_named_and_are_not_needed_after_loading") {
         return;
     }
     let _host = lock_host();
@@ -454,8 +454,8 @@ fn a_process_without_privilege_is_told_what_it_lacks_and_a_loaded_one_needs_none
 }
 
 #[test]
-fn what_cannot_be_loaded_says_why_and_leaves_nothing() {
-    if !can_run("what_cannot_be_loaded_says_why_and_leaves_nothing") {
+fn failed_loads_state_the_reason_and_leave_nothing() {
+    if !can_run("failed_loads_state_the_reason_and_leave_nothing") {
         return;
     }
     let _host = lock_host();

@@ -319,8 +319,8 @@ fn an_agent_that_hangs_loses_its_flows_and_gets_them_back() {
 }
 
 #[test]
-fn what_a_killed_run_left_is_no_hindrance() {
-    if !can_run("what_a_killed_run_left_is_no_hindrance") {
+fn leftovers_of_a_killed_run_do_not_block_the_next() {
+    if !can_run("leftovers_of_a_killed_run_do_not_block_the_next") {
         return;
     }
     let _host = lock_host();

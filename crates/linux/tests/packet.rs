@@ -82,8 +82,8 @@ fn packets() -> impl Strategy<Value = Vec<u8>> {
 }
 
 #[test]
-fn each_packet_is_stamped_or_left_alone_as_the_model_says() {
-    if !crate::common::can_run("each_packet_is_stamped_or_left_alone_as_the_model_says") {
+fn packets_are_stamped_as_in_the_model() {
+    if !crate::common::can_run("packets_are_stamped_as_in_the_model") {
         return;
     }
     let device = Device::load();
@@ -117,8 +117,8 @@ fn seeds() -> Vec<Vec<u8>> {
 }
 
 #[test]
-fn seeds_of_fuzzing_are_stamped_or_left_alone_as_the_model_says() {
-    if crate::common::can_run("seeds_of_fuzzing_are_stamped_or_left_alone_as_the_model_says") {
+fn fuzz_seeds_are_stamped_as_in_the_model() {
+    if crate::common::can_run("fuzz_seeds_are_stamped_as_in_the_model") {
         let device = Device::load();
         for data in seeds() {
             device.shows(&data);

@@ -111,8 +111,8 @@ fn the_fallback_and_an_agent_do_as_well_as_the_kernels_reno() {
 
 #[test]
 #[ignore = "long: the same with random losses"]
-fn with_random_losses_they_do_as_well_too() {
-    if can_run("with_random_losses_they_do_as_well_too") {
+fn the_same_holds_with_random_losses() {
+    if can_run("the_same_holds_with_random_losses") {
         do_as_well_as_the_kernels_reno(Probability::from_parts((1 << 32) / 2000));
     }
 }

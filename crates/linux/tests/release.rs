@@ -141,8 +141,8 @@ fn one_of_two(name: &'static str, watch: &Flows, asked: &ReleaseScript) {
 }
 
 #[test]
-fn a_flow_that_is_given_up_is_newrenos_and_the_other_is_not() {
-    if !can_run("a_flow_that_is_given_up_is_newrenos_and_the_other_is_not") {
+fn a_released_flow_runs_newreno_and_others_are_unaffected() {
+    if !can_run("a_released_flow_runs_newreno_and_others_are_unaffected") {
         return;
     }
     let _host = lock_host();
@@ -158,8 +158,8 @@ fn a_flow_that_is_given_up_is_newrenos_and_the_other_is_not() {
 }
 
 #[test]
-fn an_agent_behind_the_relay_gives_a_flow_up_as_well() {
-    if !can_run("an_agent_behind_the_relay_gives_a_flow_up_as_well") {
+fn an_agent_behind_the_relay_can_release_a_flow() {
+    if !can_run("an_agent_behind_the_relay_can_release_a_flow") {
         return;
     }
     let _host = lock_host();

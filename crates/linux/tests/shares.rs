@@ -196,8 +196,8 @@ fn a_namespace_that_fills_its_share_leaves_the_hosts_flows_steered() {
 }
 
 #[test]
-fn namespaces_of_root_have_a_share_each_and_three_quarters_together() {
-    const TEST: &str = "namespaces_of_root_have_a_share_each_and_three_quarters_together";
+fn each_namespace_of_root_has_a_share_of_at_most_three_quarters_together() {
+    const TEST: &str = "each_namespace_of_root_has_a_share_of_at_most_three_quarters_together";
     if !can_run(TEST) {
         return;
     }

@@ -84,8 +84,8 @@ fn signals_are_in_their_units() {
 }
 
 #[test]
-fn a_program_is_told_whether_its_flow_is_paced_by_whomever() {
-    if !can_run("a_program_is_told_whether_its_flow_is_paced_by_whomever") {
+fn programs_see_pacing_from_any_source() {
+    if !can_run("programs_see_pacing_from_any_source") {
         return;
     }
     let _host = lock_host();

@@ -64,8 +64,8 @@ fn errors(arrivals: &[StampedArrival], log: &LinkLog, epoch: Duration) -> Vec<u6
 }
 
 #[test]
-fn samples_are_what_packets_waited() {
-    const TEST: &str = "samples_are_what_packets_waited";
+fn samples_measure_the_queueing_delay() {
+    const TEST: &str = "samples_measure_the_queueing_delay";
     if !can_run(TEST) {
         return;
     }
@@ -377,8 +377,8 @@ fn a_connection_that_did_not_ask_carries_no_option() {
 
 /// The callback flags of a socket are shared by all programs.
 #[test]
-fn another_program_that_writes_options_gets_none_of_ours() {
-    const TEST: &str = "another_program_that_writes_options_gets_none_of_ours";
+fn foreign_option_programs_do_not_get_our_option() {
+    const TEST: &str = "foreign_option_programs_do_not_get_our_option";
     if !can_run(TEST) {
         return;
     }
@@ -421,8 +421,8 @@ fn other_program() -> Link {
 }
 
 #[test]
-fn losses_are_repaired_by_sack_beside_stamps() {
-    const TEST: &str = "losses_are_repaired_by_sack_beside_stamps";
+fn sack_recovery_works_with_stamps() {
+    const TEST: &str = "sack_recovery_works_with_stamps";
     if !can_run(TEST) {
         return;
     }
@@ -506,8 +506,8 @@ impl Middlebox {
 }
 
 #[test]
-fn what_a_middlebox_does_costs_samples_and_nothing_else() {
-    const TEST: &str = "what_a_middlebox_does_costs_samples_and_nothing_else";
+fn middleboxes_cost_only_samples() {
+    const TEST: &str = "middleboxes_cost_only_samples";
     if !can_run(TEST) {
         return;
     }

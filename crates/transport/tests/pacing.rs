@@ -174,7 +174,7 @@ fn a_window_that_limits_loses_nothing_by_batches() {
 /// Neither the pacing rate nor the window of class 0 applies to RC3's tail, and the tail takes
 /// nothing from that rate.
 #[test]
-fn the_tail_does_not_keep_to_the_pace_of_class_0() {
+fn the_tail_is_not_paced_like_class_0() {
     for quantum in [Duration::ZERO, QUANTUM] {
         let config = TransportConfig {
             pacing: true,

@@ -244,7 +244,7 @@ fn a_program_keeps_its_number_and_the_flow_its_program() {
 }
 
 #[test]
-fn what_version_1_cannot_express_is_refused() {
+fn programs_beyond_version_1_are_refused() {
     let mut pair = Pair::ready();
     pair.create(5);
     pair.sent();

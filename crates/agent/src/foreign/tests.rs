@@ -181,7 +181,7 @@ fn the_same_program_is_the_same_under_another_number_and_after_a_restart() {
 }
 
 #[test]
-fn heartbeats_come_while_the_agent_is_there_and_with_a_limit_of_silence_only_after_words() {
+fn heartbeats_follow_the_agents_liveness() {
     let ms = |n| Time::ZERO + Duration::from_millis(n);
     for (silence, beats_at) in [
         (None, vec![0, 100, 200, 300, 400, 500]),
@@ -214,7 +214,7 @@ fn heartbeats_come_while_the_agent_is_there_and_with_a_limit_of_silence_only_aft
 }
 
 #[test]
-fn garbage_and_what_only_a_datapath_says_are_errors_and_change_nothing() {
+fn invalid_messages_are_errors_without_effect() {
     let mut foreign = CcpV1Client::new("reno", None);
     for bad in [
         &[1, 2, 3][..],
@@ -307,7 +307,7 @@ fn a_flow_that_is_announced_anew_has_no_program() {
 }
 
 #[test]
-fn a_new_agent_knows_nothing_and_gets_no_command_of_the_one_before() {
+fn a_new_agent_starts_empty() {
     let ms = |n| Time::ZERO + Duration::from_millis(n);
     let mut foreign = CcpV1Client::new("reno", Some(Duration::from_millis(500)));
     said(&mut foreign, &ready(Some(Duration::from_millis(300))));
@@ -361,7 +361,7 @@ fn a_report_without_fields_or_of_an_unknown_flow_is_not_sent() {
 }
 
 #[test]
-fn programs_without_end_fill_no_memory() {
+fn unbounded_programs_use_bounded_memory() {
     let mut foreign = CcpV1Client::new("reno", None);
     let code = program(PROGRAM);
     let mut installed = |number| {

@@ -223,7 +223,7 @@ fn fields(message: &[u8]) -> Vec<u64> {
 const SUM_PROGRAM: &str = "(def (Report (volatile acked 0)) (gain 1)) (when true (:= Report.acked (+ Report.acked (* gain Ack.bytes_acked))) (report))";
 
 #[test]
-fn an_agent_hears_of_the_datapath_its_connections_and_their_ends() {
+fn an_agent_is_told_of_the_datapath_and_its_connections() {
     let mut host = Host::new(2, 10);
     assert_eq!(host.seen().sent, [[5, 0, 12, 0, 0, 0, 0, 0, 7, 0, 0, 0]]);
     let conn = host.start();
@@ -328,7 +328,7 @@ fn a_fallthrough_holds_for_every_later_clause_as_in_the_reference() {
 }
 
 #[test]
-fn what_the_reference_takes_to_its_harm_is_refused_and_counted() {
+fn messages_that_break_the_reference_are_refused_and_counted() {
     let mut host = Host::new(1, 10);
     let conn = host.start();
     host.say(&install(1, SUM_PROGRAM));
@@ -450,7 +450,7 @@ fn a_program_of_the_same_number_replaces_and_a_full_table_says_so() {
 }
 
 #[test]
-fn an_agent_that_takes_nothing_is_gone_until_it_says_something() {
+fn a_blocked_agent_counts_as_lost_until_it_sends() {
     let mut host = Host::new(1, 10);
     let conn = host.start();
     host.say(&install(1, SUM_PROGRAM));
@@ -590,7 +590,7 @@ fn arithmetic_without_a_result_goes_on_and_is_counted() {
 }
 
 #[test]
-fn null_and_what_was_not_begun_are_errors() {
+fn null_and_uninitialised_arguments_are_errors() {
     // SAFETY: all pointers are null or to live memory.
     unsafe {
         assert_eq!(ccp_init(null_mut(), 1), code::MISSING_ARG);

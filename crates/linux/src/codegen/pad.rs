@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn code_and_its_end_are_all_that_changes() {
+    fn filling_a_pad_changes_only_its_code() {
         for pad in 0..4 {
             let mut object = OBJECT.to_vec();
             let code = [Insn::skip_if_result_is_zero(1), Insn::EXIT];
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_object_with_pads_is_refused() {
+    fn objects_without_pads_are_refused() {
         let refused = patch(&mut OBJECT.to_vec(), 4, &[]).expect_err("there are four");
         assert!(matches!(refused, PadError::Missing { .. }), "{refused}");
         assert!(matches!(patch(&mut [], 0, &[]), Err(PadError::Object(_))));

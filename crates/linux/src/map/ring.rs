@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_that_is_written_waits_and_one_that_was_given_up_is_passed() {
+    fn records_in_progress_block_and_discarded_ones_are_skipped() {
         let mut kernel = Kernel::new();
         kernel.put(DISCARD_BIT, &[1, 1]);
         kernel.put(0, &[2]);

@@ -98,9 +98,9 @@ mod tests {
     /// A real rejection by this kernel's verifier: a pad that reads through an uninitialised
     /// register.
     #[test]
-    fn the_verifiers_own_words_come_through() {
+    fn verifier_messages_are_passed_on() {
         if let Some(reason) = missing_requirement() {
-            return skip("the_verifiers_own_words_come_through", &reason);
+            return skip("verifier_messages_are_passed_on", &reason);
         }
         let mut bytes = include_bytes!("../../bpf/prebuilt/probe.bpf.o").to_vec();
         let mut wild = Assembler::default();

@@ -118,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bounds_are_written_and_cgroups_of_dead_processes_removed() {
+    fn limits_are_written_and_stale_cgroups_removed() {
         let parent = std::env::temp_dir().join(format!("ccplane-cgroup-{}", std::process::id()));
         let dead = parent.join(format!("{NAME_PREFIX}4294967294-0"));
         fs::create_dir_all(&dead).unwrap();

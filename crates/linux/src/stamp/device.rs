@@ -331,8 +331,8 @@ mod tests {
 
     /// The path before Linux 6.6, whatever this kernel has.
     #[test]
-    fn filters_of_others_stay_and_ours_are_not_taken_over() {
-        const TEST: &str = "filters_of_others_stay_and_ours_are_not_taken_over";
+    fn foreign_filters_are_kept_and_ours_are_not_replaced() {
+        const TEST: &str = "foreign_filters_are_kept_and_ours_are_not_replaced";
         if let Some(reason) = missing_requirement() {
             return skip(TEST, &reason);
         }
@@ -399,8 +399,8 @@ mod tests {
     }
 
     #[test]
-    fn what_could_not_be_put_back_stays_noted() {
-        const TEST: &str = "what_could_not_be_put_back_stays_noted";
+    fn failed_restores_keep_their_record() {
+        const TEST: &str = "failed_restores_keep_their_record";
         const NAME: &str = "reno";
         if let Some(reason) = missing_requirement() {
             return skip(TEST, &reason);

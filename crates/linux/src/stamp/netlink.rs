@@ -150,7 +150,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn loopback_is_known_and_what_is_none_is_an_error() {
+    fn loopback_is_found_and_missing_devices_are_errors() {
         let lo = query_device(1).expect("every namespace has it");
         assert_eq!(lo.kind, 772, "ARPHRD_LOOPBACK");
         assert!(lo.gso_max_segs > 1, "{lo:?}");

@@ -258,7 +258,7 @@ fn the_end_waits_for_what_is_before_it() {
 /// The ACK names the transmission that triggered it, for Karn's algorithm (RFC 6298 section 3) and
 /// Eifel (RFC 3522).
 #[test]
-fn an_answer_names_the_sending_that_it_answers() {
+fn echoes_identify_the_transmission() {
     let mut alone = TestReceiver::new();
     let mut again = data(0);
     again.transmission = 3;

@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn the_least_is_forgotten_after_five_minutes() {
+    fn the_minimum_rtt_expires_after_five_minutes() {
         let mut rtt = Rtt::default();
         rtt.sample(MS, Time::ZERO);
         let mut now = Time::ZERO;

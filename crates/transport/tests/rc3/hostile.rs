@@ -53,7 +53,7 @@ fn data_that_was_never_sent_is_acknowledged() {
 
 /// Acknowledgements of the part of the tail that is cut but not sent have no effect either.
 #[test]
-fn data_that_waits_to_be_sent_is_acknowledged() {
+fn acks_of_the_unsent_tail_have_no_effect() {
     for class in [0, 1, 3] {
         let (mut client, ..) = open(rc3(), 100 * MSS_BYTES);
         let now = Time::ZERO + ms(20);

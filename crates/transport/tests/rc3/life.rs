@@ -92,7 +92,7 @@ fn case_22_a_reset_with_a_tail_under_way() {
 
 /// Segments of the tail that arrive after the end of the connection are dropped.
 #[test]
-fn case_22_late_packets_of_a_stream_that_is_through() {
+fn case_22_late_packets_of_a_finished_stream() {
     let mut pair = Pair::new(
         &rc3(),
         reno(),

@@ -629,7 +629,7 @@ fn case_16_local_drops() {
 /// A window of four gives fewer RTT samples per round than the check needs. The samples of several
 /// rounds are combined, so that RC3 stops even with such a small window.
 #[test]
-fn case_17_a_small_window_that_waits_behind_its_tail() {
+fn case_17_a_small_window_blocked_by_its_tail() {
     let config = TransportConfig {
         initial_window: 4,
         ack_every: 2,

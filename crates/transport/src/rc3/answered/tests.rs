@@ -42,7 +42,7 @@ fn stats(alone: &TestEnd) -> Rc3Stats {
 }
 
 #[test]
-fn what_rc3_brought_is_no_delivery_of_class_0() {
+fn segments_of_rc3_are_no_delivery_of_class_0() {
     let mut alone = twenty();
     let heard = alone.hear(ack(1).sack(10..20).echo(0, 1)).unwrap();
     assert_eq!(
@@ -92,7 +92,7 @@ fn an_acknowledgement_of_a_class_below_changes_nothing_in_class_0() {
 
 /// RFC 9293 section 3.10.7.4, for two senders: an ACK of data that neither has sent is dropped.
 #[test]
-fn what_neither_has_sent_is_not_believed() {
+fn acks_of_unsent_segments_are_ignored() {
     let mut alone = TestEnd::with(TransportConfig {
         initial_window: 4,
         rc3: Some(Rc3 {

@@ -37,7 +37,7 @@ fn the_latest_sent_of_the_delivered_counts() {
 /// Step 2: a retransmission acknowledged within less than the minimum RTT is not the transmission
 /// that was delivered.
 #[test]
-fn an_answer_sooner_than_the_least_rtt_is_one_to_an_earlier_sending() {
+fn acks_faster_than_the_minimum_rtt_are_for_earlier_transmissions() {
     let now = Time::from_micros(100_000);
     let mut uncertain = rack();
     uncertain.on_delivered(SequenceNumber(5), &sent_at(95, 2), now, RTT, false);

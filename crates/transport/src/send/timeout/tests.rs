@@ -311,7 +311,7 @@ fn a_peer_that_answers_probes_may_keep_its_window_closed() {
 
 /// The deadline may precede the next timer: an early or repeated check changes nothing.
 #[test]
-fn an_early_look_does_nothing() {
+fn early_polls_do_nothing() {
     let mut alone = TestEnd::new(10);
     alone.write(3);
     let before = format!("{:?}", alone.connection);
