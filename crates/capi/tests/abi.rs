@@ -47,7 +47,7 @@ fn open(options: *const ccplane_options) -> Result<*mut ccplane_datapath, (i64, 
 }
 
 fn reno() -> *mut ccplane_datapath {
-    open(&options(c"reno", CCPLANE_SAME_THREAD)).expect("reno is there")
+    open(&options(c"reno", CCPLANE_SAME_THREAD)).expect("reno exists")
 }
 
 fn info() -> ccplane_flow_info {
@@ -245,7 +245,7 @@ fn an_algorithm_in_its_own_thread_is_heard_through_the_descriptor() {
 
 #[test]
 fn failed_opens_state_the_reason() {
-    let refused = |options: &ccplane_options| open(options).expect_err("it is refused");
+    let refused = |options: &ccplane_options| open(options).expect_err("the call is refused");
     let (code, why) = refused(&options(c"renoo", 0));
     assert_eq!(code, i64::from(CCPLANE_EALGORITHM));
     assert!(why.contains("did you mean `reno`?"), "{why}");

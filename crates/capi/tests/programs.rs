@@ -71,7 +71,7 @@ fn program_of(name: &str, sources: &[&str], flags: &[&str]) -> Option<PathBuf> {
             .arg(&library)
             .args(["-lpthread", "-ldl", "-lm", "-o"])
             .arg(&to);
-        compiler.output().expect("a compiler is there")
+        compiler.output().expect("a compiler is installed")
     };
     if !compile(true).status.success() {
         eprintln!("without sanitizers, which the compiler does not have");
@@ -152,7 +152,7 @@ fn the_page_shows_what_the_example_prints() {
         .lines()
         .find(|line| line.starts_with("{\"algorithm\""))
         .expect("an output");
-    let (begins, _) = shown.split_once("...").expect("it is cut");
+    let (begins, _) = shown.split_once("...").expect("the text is truncated");
     let said = run(&udp, &["cubic", "--seconds", "10"]);
     assert!(
         said.starts_with(begins),
@@ -193,7 +193,7 @@ fn the_losses_of_the_example_are_those_of_a_paced_slow_start() {
         let shown = if paced {
             format!("\"lost\": {whole}")
         } else {
-            format!("it loses {whole}")
+            format!("the output lacks {whole}")
         };
         assert!(page.contains(&shown), "docs/c.md lacks {shown}");
     }
@@ -305,7 +305,7 @@ fn a_datapath_of_the_reference_survives_whatever_its_agent_says() {
         return;
     };
     let words = folder().join("an-agents-words");
-    std::fs::write(&words, an_agents_words()).expect("it can be written");
+    std::fs::write(&words, an_agents_words()).expect("the file is writable");
     let said = run(&dropin, &[words.to_str().expect("a path")]);
     println!("{said}");
     assert!(number(&said, "tried") > 5_000.0, "{said}");
@@ -379,9 +379,9 @@ fn the_installation_is_found_by_pkg_config_and_cmake() {
     let built = std::env::current_exe().expect("it runs");
     let built = built.parent().expect("in a directory").display();
     let (home, to) = (home().display(), to.display());
-    std::fs::create_dir_all(format!("{to}/cmake")).expect("it can be made");
-    std::fs::write(format!("{to}/words"), an_agents_words()).expect("it can be written");
-    std::fs::write(format!("{to}/cmake/CMakeLists.txt"), CMAKE).expect("it can be written");
+    std::fs::create_dir_all(format!("{to}/cmake")).expect("the directory can be created");
+    std::fs::write(format!("{to}/words"), an_agents_words()).expect("the file is writable");
+    std::fs::write(format!("{to}/cmake/CMakeLists.txt"), CMAKE).expect("the file is writable");
     shell(&format!("{home}/../../scripts/install-c {to} {built}"));
     let cc = "${CC:-cc} -std=c11";
     shell(&format!(

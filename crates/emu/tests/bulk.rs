@@ -169,7 +169,7 @@ fn paced(line: &str, packets: usize, timing: Timing) -> Option<f64> {
         for _ in 0..packets / 40 {
             sender
                 .send(&[7; 40 * PAYLOAD_BYTES])
-                .expect("the socket takes it");
+                .expect("the socket accepts the option");
         }
         let receive = || {
             receiver

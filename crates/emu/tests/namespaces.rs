@@ -543,7 +543,7 @@ fn a_killed_emulator_leaves_nothing() {
 }
 
 #[test]
-#[ignore = "child of a_killed_emulator_leaves_nothing"]
+#[ignore = "child: killed by a_killed_emulator_leaves_nothing"]
 fn victim() {
     let emulator = Emulator::start(EmuConfig::default()).expect("it starts");
     println!("\nnamespace {}", emulator.sender_ns().name());
@@ -578,7 +578,7 @@ fn without_permission_the_error_says_what_is_missing() {
 }
 
 #[test]
-#[ignore = "child of without_permission_the_error_says_what_is_missing, as another user"]
+#[ignore = "child: without_permission_the_error_says_what_is_missing runs it as another user"]
 fn unprivileged() {
     println!(
         "{}",

@@ -38,7 +38,7 @@ fn soon<T>(mut ask: impl FnMut() -> Option<T>) -> T {
 fn when_free<T>(mut ask: impl FnMut() -> Result<T, Error>) -> T {
     soon(|| match ask() {
         Err(Error::InUse { .. }) => None,
-        answer => Some(answer.expect("nobody holds it")),
+        answer => Some(answer.expect("no process holds the device")),
     })
 }
 
@@ -53,7 +53,7 @@ fn read(tun: &Tun) -> Vec<u8> {
         .expect("one descriptor");
         let length = tun
             .read(&mut buffer)
-            .expect("it is up")
+            .expect("the device is up")
             .expect("a packet within five seconds");
         let packet = Frame::packet(&buffer);
         // Skips the kernel's own reports to IPv6 multicast groups.
@@ -80,7 +80,7 @@ fn packets_pass_between_two_devices() {
         namespace
             .run(open)
             .expect("the test's namespace")
-            .expect("root may do this")
+            .expect("root has permission")
     };
     let tuns = [
         open(&one, [(v4(1), 30), (v6(1), 64)]),
@@ -101,7 +101,7 @@ fn packets_pass_between_two_devices() {
             .write([&read(&tuns[0]), &[]])
             .expect("a good packet");
         let mut buffer = [0; 8];
-        assert_eq!(receiver.recv(&mut buffer).expect("it was written"), 5);
+        assert_eq!(receiver.recv(&mut buffer).expect("the packet was sent"), 5);
     }
     // Other destinations use the default route.
     let sender = one
@@ -121,7 +121,7 @@ fn a_persistent_device_outlives_its_owner_and_is_taken_over() {
     let work = || {
         let name = "site0";
         let tun = Tun::persistent(name, 1_400, &[(v4(1), 30)], Offload::Segmentation)
-            .expect("root may do this");
+            .expect("root has permission");
         assert!(!tun.adopted());
         let again = Tun::persistent(name, 1_400, &[(v4(1), 30)], Offload::None);
         assert!(matches!(again, Err(Error::InUse { .. })), "{again:?}");
@@ -193,7 +193,7 @@ fn of_two_routes_the_lower_metric_is_taken_while_it_is_there() {
         let families = if ccplane_host::has_ipv6() { 2 } else { 1 };
         let open = |name, addresses: [(IpAddr, u8); 2]| {
             Tun::create(name, 1_500, &addresses[..families], Offload::None)
-                .expect("root may do this")
+                .expect("root has permission")
         };
         let tuns = [
             open("one", [(v4(1), 30), (v6(1), 64)]),
@@ -229,7 +229,7 @@ fn of_two_routes_the_lower_metric_is_taken_while_it_is_there() {
             assert!(better.add().expect("a good route"));
             assert!(
                 !better.add().expect("a good route") && !fallback.add().expect("a good route"),
-                "they are there"
+                "the devices exist"
             );
             let any: IpAddr = if to.is_ipv4() {
                 Ipv4Addr::UNSPECIFIED.into()
@@ -281,7 +281,7 @@ fn datagrams_that_were_taken_apart_and_joined_are_received_as_they_were_sent() {
         namespace
             .run(open)
             .expect("the test's namespace")
-            .expect("root may do this")
+            .expect("root has permission")
     };
     let from = open(&one, [(v4(1), 30), (v6(1), 64)], Offload::Segmentation);
     let to = open(&other, [(v4(2), 30), (v6(2), 64)], Offload::Segmentation);
@@ -328,7 +328,7 @@ fn datagrams_that_were_taken_apart_and_joined_are_received_as_they_were_sent() {
         write(&mut joiner);
         let mut buffer = [0; 2_000];
         for datagram in &datagrams {
-            let length = receiver.recv(&mut buffer).expect("it was written");
+            let length = receiver.recv(&mut buffer).expect("the packet was sent");
             assert_eq!(buffer[..length], datagram[..]);
         }
         if to.supports_udp_segmentation() {
@@ -345,7 +345,7 @@ fn unread_packets_are_dropped_and_counted() {
     let (before, after) = namespace
         .run(|| {
             let _tun = Tun::create("link0", 1_500, &[(v4(1), 30)], Offload::None)
-                .expect("root may do this");
+                .expect("root has permission");
             let before = interface_stats("link0").expect("it is there");
             let socket = UdpSocket::bind((v4(1), 0)).expect("bind");
             for _ in 0..10_300 {

@@ -166,7 +166,7 @@ fn foreign_queues_are_left_alone() {
                 .success()
         );
         for refused in [bands.install(), remove("lo")] {
-            let text = refused.expect_err("it is not ours").to_string();
+            let text = refused.expect_err("the queue is not ours").to_string();
             assert!(
                 text.contains("pfifo 7:") && text.contains("nothing was changed"),
                 "{text}"
@@ -195,7 +195,7 @@ fn leftovers_of_an_interrupted_setup_are_named_and_removed() {
                 .expect("tc runs")
                 .success()
         );
-        let refused = bands.install().expect_err("there is something").to_string();
+        let refused = bands.install().expect_err("bands are present").to_string();
         assert!(
             refused.contains("interrupted") && refused.contains("`ccplane qdisc remove --dev lo`"),
             "{refused}"

@@ -111,7 +111,7 @@ fn seeds() -> Vec<Vec<u8>> {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/seeds/packet");
     let files = std::fs::read_dir(folder).expect("fuzz/seeds is in the repository");
     let read = |file: std::io::Result<std::fs::DirEntry>| {
-        std::fs::read(file.expect("a file").path()).expect("it can be read")
+        std::fs::read(file.expect("a file").path()).expect("the seed is readable")
     };
     files.map(read).collect()
 }

@@ -107,7 +107,7 @@ fn one_of_two(name: &'static str, watch: &Flows, asked: &ReleaseScript) {
     };
     asked.give_up.store(of(true).local.port(), Relaxed);
     // Reports in transit do not take it back, and NewReno opens the window.
-    eventually(limit, "NewReno has the one", || {
+    eventually(limit, "NewReno controls the released flow", || {
         let flow = of(true);
         flow.fallback
             && !flow.owned
@@ -121,18 +121,18 @@ fn one_of_two(name: &'static str, watch: &Flows, asked: &ReleaseScript) {
     assert_eq!(
         (one.reports, one.fallbacks),
         (reports, 1),
-        "it reports no more: {one:?}"
+        "no more reports: {one:?}"
     );
     assert!(one.fallback, "{one:?}");
     assert!(ten(&other) && other.fallbacks == 0, "{other:?}");
     assert!(
         other.reports > before.reports,
-        "the agent lives: {before:?} {other:?}"
+        "the agent is alive: {before:?} {other:?}"
     );
 
     asked.give_up.store(0, Relaxed);
     asked.again.store(true, Relaxed);
-    eventually(limit, "it is taken up again", || ten(&of(true)));
+    eventually(limit, "the flow is steered again", || ten(&of(true)));
     assert_eq!(of(true).fallbacks, 1);
     assert!(!asked.refused.load(Relaxed));
     for sender in senders {

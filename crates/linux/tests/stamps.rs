@@ -325,8 +325,7 @@ fn one_lost_syn_costs_no_stamps_and_two_do() {
     let _host = lock_host();
     for lost in [1, 2] {
         let found = (0..5).find_map(|_| behind_lost_syns(lost));
-        let (bed, seen) =
-            found.expect("this machine does not stand still for a second, five times");
+        let (bed, seen) = found.expect("the machine does not pause for a second in five attempts");
         let counters = bed.stamps.counters();
         let agreed = (counters.agreed, counters.not_agreed);
         match lost {
@@ -437,7 +436,7 @@ fn sack_recovery_works_with_stamps() {
     // Two or more SACK blocks leave no room for timestamps; one does.
     let control = bed.emulator.control();
     bed.direct
-        .turn_until("losses that cost some stamps, not all", |_| {
+        .turn_until("losses that cost some stamps, but not all", |_| {
             let counters = bed.stamps.counters();
             control.progress(PathDirection::Forward).losses > 10
                 && counters.no_room > 0
@@ -483,7 +482,7 @@ impl Middlebox {
         };
         let fd = namespace.run(attach).expect("inside");
         if fd < 0 {
-            eprintln!("SKIPPED: a middlebox: this kernel has no tcx");
+            eprintln!("SKIPPED: middlebox test: this kernel has no tcx");
             return None;
         }
         // SAFETY: the descriptor has just been created, and nothing else owns it.
@@ -548,8 +547,9 @@ fn middleboxes_cost_only_samples() {
         bed.direct.turn_for(200);
         let from = bed.direct.reports.len();
         let between = bed.stamps.counters();
-        bed.direct
-            .turn_until("it goes on", |direct| direct.reports.len() > from + 200);
+        bed.direct.turn_until("the flow continues", |direct| {
+            direct.reports.len() > from + 200
+        });
         let after = bed.stamps.counters();
         assert_eq!(bed.valid(from), 0, "mode {mode}: {after:?}");
         match mode {

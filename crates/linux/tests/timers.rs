@@ -128,7 +128,7 @@ fn timers_run_programs_without_an_ack() {
         .collect();
     assert!(
         after.first().is_some_and(|first| *first <= last + 3),
-        "{last} then {after:?}"
+        "{last}, then {after:?}"
     );
     assert!(each_follows_the_one_before(&after), "{after:?}");
     let in_force = direct.kernel.flows().next().expect("it lives").cwnd;
@@ -188,7 +188,7 @@ fn an_algorithm_that_wants_no_timers_has_none() {
     let ticks = ticks_of_a_second(&mut direct);
     assert!(
         ticks.len() < 10,
-        "{} reports, of probes' answers only",
+        "{} reports, all caused by probe replies",
         ticks.len()
     );
     drop(stalled);
@@ -314,7 +314,7 @@ fn timer_cost_per_ack() {
         all.sort_unstable();
         all
     });
-    println!("ns an ACK, seven turns: without timers {without:?}, with {with:?}");
+    println!("ns per ACK, seven rounds: without timers {without:?}, with {with:?}");
 }
 
 /// Enables the kernel's run-time statistics of BPF programs.

@@ -29,7 +29,7 @@ fn load(program: &Program) -> Object {
     pad::patch(&mut bytes, PAD_INDEX as usize, &code).expect("the object has pads");
     let open = ObjectBuilder::default()
         .open_memory(&bytes)
-        .expect("the object can be read");
+        .expect("the object is readable");
     let object = open
         .load()
         .unwrap_or_else(|e| panic!("{e}\n{}", listing(program)));

@@ -111,7 +111,7 @@ mod tests {
             .open_memory(&bytes)
             .expect("an object");
         assert!(open.load().is_err());
-        let (program, reason) = verifier_reason(&listener.text()).expect("it says why");
+        let (program, reason) = verifier_reason(&listener.text()).expect("the log has the reason");
         assert_eq!(program, "probe");
         assert!(reason.contains("R2 !read_ok"), "{reason}");
     }
@@ -122,7 +122,7 @@ mod tests {
                    libbpf: prog 'cong_control': -- BEGIN PROG LOAD LOG --\n\
                    0: R1=ctx() R10=fp0\n1: (79) r3 = *(u64 *)(r1 +32)\nR1 invalid mem access 'scalar'\n\
                    processed 2 insns\n-- END PROG LOAD LOG --\nlibbpf: failed to load object\n";
-        let (program, reason) = verifier_reason(log).expect("there is one");
+        let (program, reason) = verifier_reason(log).expect("the log has a reason");
         assert_eq!(program, "cong_control");
         assert!(
             reason.ends_with("R1 invalid mem access 'scalar'"),

@@ -76,7 +76,7 @@ fn map<'a>(object: &'a Object, name: &str) -> impl MapCore + use<'a> {
     object
         .maps()
         .find(|map| map.name() == name)
-        .expect("it has this map")
+        .expect("the object has this map")
 }
 
 #[test]

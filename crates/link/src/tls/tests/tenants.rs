@@ -335,7 +335,7 @@ fn a_good_tenant_does_not_fall_back_next_to_a_hostile_one() {
 }
 
 #[test]
-#[ignore = "measurement: latency of a well-behaved tenant, alone and next to each attack"]
+#[ignore = "measures: latency of a well-behaved tenant, alone and next to each attack"]
 fn measure() {
     for hostile in [
         None,
