@@ -104,7 +104,7 @@ fn a_report_that_crossed_a_change_of_program_is_dropped_and_counted() {
     assert_eq!(bench.log(), Vec::<String>::new());
     bench.report(1, bench.second, &[6]);
     assert_eq!(bench.log(), ["report 2 of flow 1: [6]"]);
-    let stats = bench.agent.stats("scripted").expect("it is there");
+    let stats = bench.agent.stats("scripted").expect("it exists");
     assert_eq!((stats.stale_reports, stats.reports), (2, 2));
 }
 
@@ -119,7 +119,7 @@ fn reports_with_the_wrong_fields_and_of_unknown_flows_are_counted() {
         flow: 3,
         stats: FlowStats::default(),
     });
-    let stats = bench.agent.stats("scripted").expect("it is there");
+    let stats = bench.agent.stats("scripted").expect("it exists");
     assert_eq!((stats.malformed_reports, stats.reports), (2, 0));
     assert_eq!(bench.agent.orphan_events(), 2);
 }
@@ -140,7 +140,7 @@ fn names_that_do_not_exist_change_nothing() {
         bench
             .agent
             .stats("scripted")
-            .expect("it is there")
+            .expect("it exists")
             .unknown_names,
         3
     );
@@ -176,7 +176,7 @@ fn a_refusal_reaches_the_flow_it_is_for() {
     assert_eq!(log.len(), 1, "{log:?}");
     assert!(log[0].contains("table is full"), "{log:?}");
     assert_eq!(
-        bench.agent.stats("scripted").expect("it is there").refusals,
+        bench.agent.stats("scripted").expect("it exists").refusals,
         1
     );
 }

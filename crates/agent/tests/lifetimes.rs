@@ -120,7 +120,7 @@ fn missing_capabilities_are_named_when_a_flow_opens() {
     assert_eq!(
         (
             agent.flows(),
-            agent.stats("scripted").expect("it is there").refused_flows
+            agent.stats("scripted").expect("it exists").refused_flows
         ),
         (0, 1)
     );
@@ -150,11 +150,7 @@ fn a_live_flow_is_taken_over_from_its_window() {
     );
     assert_eq!(bench.agent.flows(), 1);
     assert_eq!(
-        bench
-            .agent
-            .stats("scripted")
-            .expect("it is there")
-            .taken_over,
+        bench.agent.stats("scripted").expect("it exists").taken_over,
         1
     );
 }

@@ -127,15 +127,15 @@ fn simulated(name: &str) -> (f64, f64) {
     let mut agent = Agent::new(AgentOptions::default());
     let algorithm = Registry::builtin()
         .by_name(name, &Parameters::new())
-        .expect("it is there");
+        .expect("it exists");
     agent.add_boxed(algorithm).expect("it compiles");
     let agent = sim.host_agent(agent, SteerOptions::default());
     let spec = FlowSpec::new(from, to).under(FlowControl::Steered(agent, name.into()));
     let flow = sim.add_flow(spec).expect("a path");
     sim.run_until(Time::from_micros(SECONDS * 1_000_000))
         .expect("no stall");
-    let received = sim.flow(flow).expect("it is there").received;
-    let link = sim.link(bottleneck).expect("it is there");
+    let received = sim.flow(flow).expect("it exists").received;
+    let link = sim.link(bottleneck).expect("it exists");
     // Subtracts the serialization time of a packet of 1500 bytes.
     let waited = link.sojourn_sum.as_nanos() as f64 / 1e6 / link.accepted as f64 - 0.5;
     (received as f64 * 8.0 / SECONDS as f64 / 1e6, waited)

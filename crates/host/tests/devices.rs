@@ -132,16 +132,16 @@ fn a_persistent_device_outlives_its_owner_and_is_taken_over() {
         drop(tun);
 
         // The device exists, with its address; packets sent meanwhile are lost.
-        assert_eq!(mtu(name).expect("it is there"), 1_400);
+        assert_eq!(mtu(name).expect("it exists"), 1_400);
         let socket = UdpSocket::bind((v4(1), 0)).expect("its address is there");
         let _ = socket.send_to(b"lost", (v4(2), 9));
 
         // No offload of the previous owner remains.
         let tun = when_free(|| Tun::persistent(name, 1_300, &[(v4(1), 30)], Offload::None));
         assert!(tun.adopted() && !tun.supports_udp_segmentation());
-        assert_eq!(mtu(name).expect("it is there"), 1_300);
-        set_mtu(name, 1_350).expect("it is there");
-        assert_eq!(mtu(name).expect("it is there"), 1_350);
+        assert_eq!(mtu(name).expect("it exists"), 1_300);
+        set_mtu(name, 1_350).expect("it exists");
+        assert_eq!(mtu(name).expect("it exists"), 1_350);
         // The kernel reopens the queue a moment after the adoption.
         for tries in 0.. {
             assert!(tries < 250, "no packet for five seconds");
@@ -245,13 +245,13 @@ fn of_two_routes_the_lower_metric_is_taken_while_it_is_there() {
                 assert_eq!((sent_to, &packet[packet.len() - 3..]), (77, &b"far"[..]));
             };
             through(&tuns[0]);
-            assert!(better.remove().expect("it is there"));
+            assert!(better.remove().expect("it exists"));
             through(&tuns[1]);
             assert!(
                 !better.remove().expect("a good route"),
                 "the device is removed"
             );
-            assert!(fallback.remove().expect("it is there"));
+            assert!(fallback.remove().expect("it exists"));
             let socket = UdpSocket::bind((any, 0)).expect("any port");
             assert!(socket.send_to(b"far", (to, 9)).is_err(), "no route");
         }
@@ -346,12 +346,12 @@ fn unread_packets_are_dropped_and_counted() {
         .run(|| {
             let _tun = Tun::create("link0", 1_500, &[(v4(1), 30)], Offload::None)
                 .expect("root has permission");
-            let before = interface_stats("link0").expect("it is there");
+            let before = interface_stats("link0").expect("it exists");
             let socket = UdpSocket::bind((v4(1), 0)).expect("bind");
             for _ in 0..10_300 {
                 socket.send_to(&[0; 8], (v4(2), 9)).expect("send");
             }
-            (before, interface_stats("link0").expect("it is there"))
+            (before, interface_stats("link0").expect("it exists"))
         })
         .expect("the test's namespace");
     // The excess over a queue of 10,000.

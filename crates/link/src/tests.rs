@@ -82,7 +82,7 @@ fn serving(link: &mut (dyn DatapathLink + Send), test: impl FnOnce()) -> Algorit
             let mut agent = Agent::new(AgentOptions::default());
             agent.add(Grow::default()).expect("it compiles");
             serve(&mut agent, &mut [link], WaitStrategy::default(), &stop).expect("it serves");
-            agent.stats("grow").expect("it is there")
+            agent.stats("grow").expect("it exists")
         });
         let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(test));
         stop.store(true, Ordering::Relaxed);
@@ -172,7 +172,7 @@ fn a_ccp_datapath_is_served() {
     let place = Place::new();
     let path = place.path("agent");
     let mut link = Datagram::bind(&path).expect("it binds");
-    assert_eq!(stat(&path).expect("it is there").st_mode & 0o777, 0o600);
+    assert_eq!(stat(&path).expect("it exists").st_mode & 0o777, 0o600);
     let stats = serving(&mut link, || {
         let datapath = Ccp::new(&place, "ccp", &path);
         assert_eq!(
@@ -329,7 +329,7 @@ fn after_a_restart_programs_go_to_every_datapath_that_is_remembered() {
     let file = place.path("agent.peers");
     let text = std::fs::read_to_string(&file).expect("it is written");
     assert_eq!(text, format!("{}\n", place.path("stays").display()));
-    assert_eq!(stat(&file).expect("it is there").st_mode & 0o777, 0o600);
+    assert_eq!(stat(&file).expect("it exists").st_mode & 0o777, 0o600);
     std::fs::remove_file(place.path("stays")).expect("it was bound");
     drop(link);
     assert!(!file.exists(), "no datapath is left");
@@ -518,7 +518,7 @@ fn an_agent_dies_the_fallback_steers_and_a_new_agent_takes_over() {
     let path = place.path("agent");
     let mut own = OwnDatapath::new(&path);
     let mut link = Local::bind(&path).expect("it binds");
-    assert_eq!(stat(&path).expect("it is there").st_mode & 0o777, 0o600);
+    assert_eq!(stat(&path).expect("it exists").st_mode & 0o777, 0o600);
     let first = serving(&mut link, || {
         own.turn_until("the agent steers", |own| {
             !own.turn() && own.transport.cwnd > 30_000

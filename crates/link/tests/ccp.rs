@@ -241,7 +241,7 @@ impl Algorithm for Steps {
             Some(25),
             "volatile: of these five ACKs only"
         );
-        let step = report.get("step").expect("it is there");
+        let step = report.get("step").expect("it exists");
         let flow = report.flow().flow;
         assert_eq!(
             step,
@@ -249,9 +249,7 @@ impl Algorithm for Steps {
             "each flow has its own value, which follows the updates"
         );
         control.set("step", step + 1);
-        control.cwnd(Bytes::new(
-            20_000 + report.get("total").expect("it is there"),
-        ));
+        control.cwnd(Bytes::new(20_000 + report.get("total").expect("it exists")));
         control.rate(Rate::from_bytes_per_sec(6_000_000_000));
     }
 }
@@ -268,7 +266,7 @@ fn a_ccp_datapath_is_steered() {
             let mut agent = Agent::new(AgentOptions::default());
             agent.add(Steps).expect("it compiles");
             serve(&mut agent, &mut [&mut link], WaitStrategy::default(), &stop).expect("it serves");
-            agent.stats("steps").expect("it is there")
+            agent.stats("steps").expect("it exists")
         });
         let mut ccp = Ccp::new(&place.join("datapath"), &path);
         ccp.open(1);
@@ -327,7 +325,7 @@ fn a_flow_cannot_be_given_back_in_version_1() {
     ccp.command(now, &WireCommand::Release { flow: 1 }, &mut agent, &mut out);
     assert!(out.is_empty(), "no message is sent");
     assert_eq!(
-        agent.stats("steps").expect("it is there").refusals,
+        agent.stats("steps").expect("it exists").refusals,
         1,
         "the agent has the flow"
     );

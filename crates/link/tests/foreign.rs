@@ -129,7 +129,7 @@ fn a_restarted_agent_on_the_socket_is_told_of_all_flows() {
         while uplink.connect(clock.now()).is_err() {
             assert!(
                 clock.now() < Time::ZERO + Duration::from_secs(20),
-                "it is there"
+                "it exists"
             );
             std::thread::yield_now();
         }

@@ -132,7 +132,7 @@ fn receive(mut host: UdpHost) -> u64 {
             at += 1;
         }
         host.take(id, came);
-        let connection = host.connection(id).expect("it is there");
+        let connection = host.connection(id).expect("it exists");
         assert_eq!(connection.failure(), None);
         if connection.all_received() {
             host.finish(id);
@@ -216,7 +216,7 @@ fn path_mtu_changes_are_followed_without_fragmentation() {
             assert!(began.elapsed().as_secs() < 90, "packets of {sizes:?} bytes");
             host.turn(WAIT).expect("the connection continues");
         }
-        let stats = host.stats(id).expect("it is there");
+        let stats = host.stats(id).expect("it exists");
         drop(routed);
         (at, sizes, stats)
     });

@@ -499,7 +499,7 @@ fn our_agent_steers_a_connection_by_messages_of_version_1() {
     let mut agent = Agent::new(AgentOptions::default());
     let reno = Registry::builtin()
         .by_name("reno", &Parameters::new())
-        .expect("it is there");
+        .expect("it exists");
     agent.add_boxed(reno).expect("it compiles");
     let mut link = CcpDatapath::new(DatapathId(0));
     let conn = host.start();

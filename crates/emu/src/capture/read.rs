@@ -259,7 +259,7 @@ mod tests {
         let path = std::env::temp_dir().join(format!("ccplane-{}-no-log", std::process::id()));
         std::fs::write(&path, "a log without packets").expect("a temporary file");
         let refused = read(&path).expect_err("not a pcapng").to_string();
-        std::fs::remove_file(&path).expect("it is there");
+        std::fs::remove_file(&path).expect("it exists");
         assert!(
             refused.contains("not a pcapng file") && refused.contains("emu --log"),
             "{refused}"

@@ -477,7 +477,7 @@ impl GatewayContext<'_> {
         if rate.is_none() {
             return Err(self.problem(
                 written,
-                format!("`buffer` is a time, but no maximum rate is set"),
+                format!("a buffer of {buffer} needs a rate, but no maximum rate is set"),
                 "here",
                 "set `max` or the site's `uplink_rate`, or give the queue its own limit, as \
                 \"sfq:limit=1.875MB:depth=1250\"",

@@ -684,7 +684,7 @@ fn a_peer_with_a_million_flows_is_limited_to_its_share_of_memory() {
         );
     }
     other.flush();
-    world.until("they are there", |world| {
+    world.until("they exist", |world| {
         (world.agent.flows() == 100).then_some(())
     });
     let mut uplink = world.connected(&place.0);
@@ -737,7 +737,7 @@ fn a_datapath_that_does_not_read_is_disconnected() {
     let place = Place::new(&["web1"]);
     let mut world = World::new(&place.0);
     let _stream = world.stream(&place.0);
-    let to = world.link.first().expect("it is there");
+    let to = world.link.first().expect("it exists");
     let algorithm: Arc<str> = "x".repeat(200).into();
     for _ in 0..200_000 {
         let command = WireCommand::Heartbeat {
@@ -757,7 +757,7 @@ fn a_datapath_that_reads_slowly_stays_connected() {
     let place = Place::new(&["web1"]);
     let mut world = World::new(&place.0);
     let mut stream = world.stream(&place.0);
-    let to = world.link.first().expect("it is there");
+    let to = world.link.first().expect("it exists");
     let algorithm: Arc<str> = "x".repeat(200).into();
     let began = Instant::now();
     // More than the sockets and the queue hold together.

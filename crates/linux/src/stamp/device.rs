@@ -385,12 +385,12 @@ mod tests {
         other.attach().expect("beside ours");
         // From the note, as in `detach`.
         note.write(&first);
-        let noted = || note.place(namespace::open_own().expect("it is there"));
-        noted().restore().expect("it is there");
+        let noted = || note.place(namespace::open_own().expect("it exists"));
+        noted().restore().expect("it exists");
         assert_eq!([Hook::Egress, Hook::Ingress].map(there), [None, None]);
-        assert!(other.query().is_ok() && netlink::has_filters(1).expect("it is there"));
-        other.detach().expect("it is there");
-        noted().restore().expect("it is there");
+        assert!(other.query().is_ok() && netlink::has_filters(1).expect("it exists"));
+        other.detach().expect("it exists");
+        noted().restore().expect("it exists");
         assert!(make_clsact(1).expect("as root"), "the qdisc remains");
         // Noted but not attached: with the qdisc, and without it.
         for _ in 0..2 {
@@ -420,7 +420,7 @@ mod tests {
                 .attach_device("lo")
                 .unwrap_or_else(|error| panic!("{error}"));
             // Simulates a refusal of the kernel: this namespace cannot be entered.
-            stamps.devices[0].place.namespace = File::open("/dev/null").expect("it is there");
+            stamps.devices[0].place.namespace = File::open("/dev/null").expect("it exists");
             drop(stamps);
             assert_eq!((attached(), limit()), (vec![NAME.to_owned()], 1));
             assert_eq!(detach(Some(NAME)).expect("restored from its note"), [NAME]);

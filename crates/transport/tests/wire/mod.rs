@@ -276,7 +276,7 @@ impl<P: Path, C: CongestionControl> Pair<P, C> {
         }
         self.now = self.now.max(next);
         if let Some(key) = arrival.filter(|(at, _)| *at == next) {
-            let (to, segment, side, proof) = self.flying.remove(&key).expect("it is there");
+            let (to, segment, side, proof) = self.flying.remove(&key).expect("it exists");
             self.arrive(to, &segment, &side, &proof);
         } else if let Some((_, which)) = timer {
             let end = &mut self.ends[which];

@@ -248,12 +248,12 @@ fn a_key_that_never_pauses_causes_bounded_work_per_turn_and_others_are_served_in
     for turn in 0..50 {
         assert_eq!(good.event(&report), SendOutcome::Yes);
         good.flush();
-        let reports = world.agent.stats("grow").expect("it is there").reports;
+        let reports = world.agent.stats("grow").expect("it exists").reports;
         let before = world.agent.work();
         world.turn();
         let work = world.agent.work() - before;
         assert!(work <= most, "{work} in turn {turn}");
-        served += world.agent.stats("grow").expect("it is there").reports - reports;
+        served += world.agent.stats("grow").expect("it exists").reports - reports;
     }
     // On loopback a report arrives in the same turn or in the next one.
     assert!((49..=50).contains(&served), "{served}");
@@ -303,9 +303,7 @@ fn a_datapath_that_allows_a_nanosecond_of_silence_gets_300_heartbeats_a_second()
     let ns = StdDuration::from_nanos(1);
     assert_eq!(uplink.event(&readies(ns)), SendOutcome::Yes);
     uplink.flush();
-    world.until("it is there", |world| {
-        (world.agent.work() > 0).then_some(())
-    });
+    world.until("it exists", |world| (world.agent.work() > 0).then_some(()));
     let (began, mut due, mut heartbeats) = (world.now(), world.now(), 0);
     while let Some(next) = world
         .agent
