@@ -248,7 +248,7 @@ fn what_a_link_cannot_do_is_said_before_the_command_runs() {
     let output = run(&mut emu("--delay 5ms --jitter 10ms", "echo it runs"));
     assert_eq!(output.status.code(), Some(2), "{}", said(&output));
     assert!(
-        said(&output).contains("jitter of 10ms is more than the delay of 5ms"),
+        said(&output).contains("jitter of 10ms exceeds the delay of 5ms"),
         "{}",
         said(&output)
     );
@@ -338,7 +338,7 @@ fn two_interfaces_are_joined_with_super_packets_and_neighbours() {
             .collect::<Vec<_>>()
             .join(" ")
     };
-    assert!(refused("l1,l1").contains("both are l1"));
+    assert!(refused("l1,l1").contains("both ends of the link are l1"));
     assert!(refused("l1,absent").contains("absent"));
     assert!(refused("l1,lo").contains("not Ethernet"));
     let route = |verb: &'static str| {

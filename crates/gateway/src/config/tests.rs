@@ -118,7 +118,7 @@ fn invalid_settings_are_reported_with_line_and_fix() {
             "",
             "preshared_key = \"AAAAAAAAAAAAAAAAAAAAAA==\"",
             10,
-            "of 16 bytes",
+            "has 16 bytes",
             "44 characters",
         ),
         (
@@ -331,7 +331,10 @@ fn classes_end_with_one_that_takes_the_rest() {
         ("[[class]]\nweight = 0", "weight 0"),
         ("[[class]]\nweight = 2000000", "the weight is too large"),
         ("[[class]]\nmatch = { dscp = 64 }", "no codepoint"),
-        ("[[class]]\nmatch = { port = [1, \"x\"] }", "no port"),
+        (
+            "[[class]]\nmatch = { port = [1, \"x\"] }",
+            "the port is not a number",
+        ),
         ("[[class]]\nmatch = { proto = \"tpc\" }", "no protocol"),
         ("[[class]]\nmatch = { colour = 1 }", "no setting `colour`"),
         (
