@@ -275,7 +275,7 @@ def run(
 def _seeds(seeds: int | range | str | None) -> str | None:
     if isinstance(seeds, range):
         if seeds.step != 1 or not seeds:
-            raise ValueError(f"{seeds} are no seeds: range(1, 51) are 1 to 50")
+            raise ValueError(f"{seeds} is not a valid range of seeds; use a non-empty range with step 1, as range(1, 51) for 1 to 50")
         return f"{seeds.start}..{seeds.stop - 1}"
     return None if seeds is None else str(seeds)
 

@@ -44,7 +44,7 @@ def load(path: str, given: tuple[os.PathLike[str], bytes] | None = None) -> type
     try:
         loader = None if given is None else _Given(name, full, given[1])
     except (SyntaxError, UnicodeError) as why:
-        raise Error(f"{path} cannot be read as Python:\n{why}") from None
+        raise Error(f"{path} is not valid Python:\n{why}") from None
     spec = importlib.util.spec_from_file_location(name, full, loader=loader)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -58,8 +58,8 @@ def load(path: str, given: tuple[os.PathLike[str], bytes] | None = None) -> type
     except Exception as why:
         said = "".join(traceback.format_exception(type(why), why, why.__traceback__)).strip()
         if isinstance(why, ImportError) and not os.access(folder, os.R_OK | os.X_OK):
-            said += f"\nThe user of this process cannot read the folder {folder}: make it readable, or name another user with --as."
-        raise Error(f"{path} cannot be read as Python:\n{said}") from None
+            said += f"\nThe user of this process cannot read the folder {folder}; make it readable or select another user with --as."
+        raise Error(f"cannot import {path}:\n{said}") from None
     finally:
         # Remove the last occurrence: the folder may have been on the path before.
         if folder in sys.path:
@@ -69,5 +69,5 @@ def load(path: str, given: tuple[os.PathLike[str], bytes] | None = None) -> type
     found = list({one for one in own if one.__module__ == name or one.__qualname__.startswith("policy.<locals>")})
     if len(found) != 1:
         names = ", ".join(sorted(one.__name__ for one in found)) or "none"
-        raise Error(f"{path} is to have one class of ccplane.Algorithm, and has {names}; a file of several runs by itself, with ccplane.main([…]) at its end")
+        raise Error(f"{path} must have exactly one subclass of ccplane.Algorithm, but has {names}; to run several, call ccplane.main([…]) at the end of the file")
     return found[0]

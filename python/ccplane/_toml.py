@@ -14,7 +14,7 @@ def dumps(table: Mapping[str, Any]) -> str:
 
 def _key(key: str) -> str:
     if not isinstance(key, str):
-        raise TypeError(f"a key of a scenario is text, not {key!r}")
+        raise TypeError(f"a key of a scenario must be a string, not {key!r}")
     return json.dumps(key)
 
 
@@ -30,4 +30,4 @@ def _value(value: Any) -> str:
         return "{" + inside + "}"
     if isinstance(value, Sequence):
         return "[" + ", ".join(_value(inner) for inner in value) + "]"
-    raise TypeError(f"a scenario has no {type(value).__name__}: {value!r}")
+    raise TypeError(f"a scenario cannot contain a {type(value).__name__}: {value!r}")

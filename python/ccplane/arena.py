@@ -62,7 +62,7 @@ def evaluate(
         # Exit code 2 is a usage error, independent of the candidate.
         if process.returncode == 2:
             raise Error(said.strip()) from None
-        return _failed(said.strip() or f"it ended with {process.returncode}")
+        return _failed(said.strip() or f"it ended with exit code {process.returncode}")
     if "candidates" not in answer:
         raise Error(answer["error"])
     standing = answer["candidates"][0]

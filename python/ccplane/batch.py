@@ -45,7 +45,7 @@ class Batch(Generic[State]):
         try:
             return self.fields[:, self.names.index(name)]
         except ValueError:
-            raise KeyError(f"no report variable {name}; there are {', '.join(self.names)}") from None
+            raise KeyError(f"unknown report variable {name}; use one of {', '.join(self.names)}") from None
 
     def set(self, name: str, values: Any) -> None:
         """Sets a control variable of each flow's program."""
@@ -60,18 +60,18 @@ class Batch(Generic[State]):
     def _set_ssthresh(self, values: Any) -> None:
         self._ask("ssthresh", values)
 
-    cwnd = property(None, _set_cwnd, doc="Sets the windows, bytes; 0 leaves a flow alone.")
-    rate = property(None, _set_rate, doc="Sets the pacing rates, bytes a second; 0 leaves a flow alone.")
-    ssthresh = property(None, _set_ssthresh, doc="Sets the slow-start thresholds, bytes; 0 leaves a flow alone.")
+    cwnd = property(None, _set_cwnd, doc="Sets the windows, bytes; 0 leaves a flow unchanged.")
+    rate = property(None, _set_rate, doc="Sets the pacing rates, bytes per second; 0 leaves a flow unchanged.")
+    ssthresh = property(None, _set_ssthresh, doc="Sets the slow-start thresholds, bytes; 0 leaves a flow unchanged.")
 
     def _ask(self, name: str, values: Any) -> None:
         array = np.asarray(values)
         called = name.removeprefix("=")
         if array.shape != (len(self.states),):
-            raise ValueError(f"{called} has the shape {array.shape}: this batch has {len(self.states)} flows, so it is ({len(self.states)},)")
+            raise ValueError(f"{called} has the shape {array.shape}, but this batch has {len(self.states)} flows; use ({len(self.states)},)")
         if array.dtype.kind == "i":
             if (array < 0).any():
-                raise ValueError(f"{called} has {array.min()}: values are from 0 to 2**64-1")
+                raise ValueError(f"{called} contains {array.min()}; use values from 0 to 2**64-1")
         elif array.dtype.kind != "u":
-            raise TypeError(f"{called} is of {array.dtype}: it takes whole numbers, so write .astype(np.uint64)")
+            raise TypeError(f"{called} has the type {array.dtype}, but must be whole numbers; write .astype(np.uint64)")
         self._asked.append((name, array.astype(np.uint64, copy=False).tobytes()))

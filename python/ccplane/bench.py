@@ -178,7 +178,7 @@ def main() -> None:
     try:
         figures |= environments()
     except ModuleNotFoundError as missing:
-        print(f"bench: environments are not measured: {missing}", file=sys.stderr)
+        print(f"bench: skipping the environments: {missing}", file=sys.stderr)
     turns += callbacks()
     names = ("callback_ns", "batch_ns", "attach_ns")
     figures = {name: interval([turn[n] for turn in turns]) for n, name in enumerate(names)} | figures
@@ -194,8 +194,8 @@ def main() -> None:
         met, missed = figure["high"] <= aim, figure["low"] > aim
         if more:
             met, missed = figure["low"] >= aim, figure["high"] < aim
-        verdict = "met" if met else "missed" if missed else "undecided"
-        print(f"{name:26} {figure['median']:10.1f} [{figure['low']:.1f}, {figure['high']:.1f}]  aim {aim:g}: {verdict}")
+        verdict = "met" if met else "missed" if missed else "inconclusive"
+        print(f"{name:26} {figure['median']:10.1f} [{figure['low']:.1f}, {figure['high']:.1f}]  target {aim:g}: {verdict}")
 
 
 if __name__ == "__main__":

@@ -68,7 +68,7 @@ class _Setup:
     ) -> None:
         self.spec = PolicySpec(step, observe if isinstance(observe, str) else tuple(observe), history, act)
         if isinstance(reward, str) and reward not in REWARDS:
-            raise ValueError(f"there is no reward {reward!r}; there are {', '.join(REWARDS)}, or give a function of the info")
+            raise ValueError(f"unknown reward {reward!r}; use {', '.join(REWARDS)} or a function of the info")
         self.reward: Callable[[Info], Any] = operator.itemgetter(reward) if isinstance(reward, str) else reward
         self.algorithms = list(algorithms)
         self.randomise = {name: self.range(name, between) for name, between in (randomise or {}).items()}
@@ -89,7 +89,7 @@ class _Setup:
             self.table["workload"] = [*self.table.get("workload", ()), *others]
             self.text = _toml.dumps(self.table)
             if self.randomise and "dumbbell" not in self.table.get("topology", {}):
-                raise ValueError("randomise changes a dumbbell, and this scenario has none: leave it out")
+                raise ValueError("randomise requires a dumbbell topology, which this scenario does not have; omit it")
         self.size = len(self.spec.observe) * history
         self.observation_space = gymnasium.spaces.Box(LOW, HIGH, (self.size,), np.float32)
         self.action_space = gymnasium.spaces.Box(-1.0, 1.0, (self.spec.numbers,), np.float32)
@@ -106,7 +106,7 @@ class _Setup:
         """Returns both ends of a range, in bits per second, seconds, BDPs, or as a fraction for
         loss."""
         if name not in cls.RANGES:
-            raise ValueError(f"randomise has no {name!r}; it has {', '.join(cls.RANGES)}")
+            raise ValueError(f"randomise cannot change {name!r}; use {', '.join(cls.RANGES)}")
         example, units = cls.RANGES[name]
         ends = []
         for end in between:
@@ -118,9 +118,9 @@ class _Setup:
                 ends.append(float("nan"))
             # Ambiguous, as on the command line: 1 could mean 1 % or 100 %.
             if unit == "" and ends[-1] >= 1:
-                raise ValueError(f"randomise: {name} is {between!r}; a number of 1 or more without a % may mean percent or a share: write ('0%', '1%')")
+                raise ValueError(f"randomise: {name} is {between!r}; a number of 1 or more without a % is ambiguous (percent or fraction): write ('0%', '1%')")
         if len(ends) != 2 or not 0 <= ends[0] <= ends[1] or (name != "loss" and ends[0] == 0):
-            raise ValueError(f"randomise: {name} is {between!r}; it is a range from small to large, as ({example!r}, …)")
+            raise ValueError(f"randomise: {name} is {between!r}; write a range from small to large, as ({example!r}, …)")
         return ends[0], ends[1]
 
     def draw(self, random: np.random.Generator) -> tuple[str, bool]:
@@ -159,9 +159,9 @@ def _values(told: bytes) -> Floats:
 def _one(flows: int) -> None:
     """Requires exactly one controlled flow."""
     if flows == 0:
-        raise ValueError("no flow of the scenario came to a decision before it was over")
+        raise ValueError("no flow of the scenario reached a decision before the end")
     if flows > 1:
-        raise ValueError(f"the scenario steers {flows} flows from outside: ccplane.env.parallel has an agent for each")
+        raise ValueError(f"the scenario has {flows} controlled flows; use ccplane.env.parallel, which has one agent per flow")
 
 
 class Link(gymnasium.Env[Floats, Floats], EzPickle):
@@ -238,7 +238,7 @@ class LinkVector(VectorEnv[Floats, Floats, NDArray[Any]]):
         }  # fmt: skip
         unknown = sorted(set(settings) - set(plain))
         if unknown:
-            raise TypeError(f"an environment has no {unknown[0]!r}; it has {', '.join(plain)}, steps, threads")
+            raise TypeError(f"unknown setting {unknown[0]!r} of an environment; use {', '.join(plain)}, steps, threads")
         self._setup = _Setup(**(plain | settings))
         self.num_envs = num_envs
         self.threads = threads or os.cpu_count() or 1
@@ -283,7 +283,7 @@ class LinkVector(VectorEnv[Floats, Floats, NDArray[Any]]):
     def step(self, actions: Floats | Sequence[Sequence[float]]) -> tuple[Floats, NDArray[Any], NDArray[Any], NDArray[Any], Info]:
         actions = np.asarray(actions, np.float32)
         if actions.shape != self.action_space.shape:
-            raise ValueError(f"actions have the shape {actions.shape}: it is {self.action_space.shape}")
+            raise ValueError(f"actions have the shape {actions.shape} instead of {self.action_space.shape}")
         again, on = np.flatnonzero(self._over), np.flatnonzero(~self._over)
         count = self.num_envs
         values = np.empty((count, self._setup.size), np.float32)

@@ -118,7 +118,7 @@ def volatile(value: T) -> T:
 
 
 def _only_in_a_fold(name: str) -> NoReturn:
-    raise TypeError(f"{name}() has a meaning only in `on_ack` of a Fold, which is translated and never runs")
+    raise TypeError(f"{name}() can only be used in `on_ack` of a Fold, which is translated and never runs")
 
 
 def report() -> None:
@@ -210,7 +210,7 @@ class _Translation:
         tree, method = self.find()
         arguments = [a.arg for a in method.args.args]
         if len(arguments) != 3 or method.args.vararg or method.args.kwarg or method.args.kwonlyargs:
-            self.fail(method, "on_ack takes three arguments: on_ack(self, ack, flow)")
+            self.fail(method, "on_ack must have three arguments: on_ack(self, ack, flow)")
         self.self_name, self.ack_name, self.flow_name = arguments
         self.parts: list[str] = []
         self.length = 0
@@ -227,7 +227,7 @@ class _Translation:
         line = self.function.__code__.co_firstlineno
         lines = linecache.getlines(self.file, self.function.__globals__)
         if not lines:
-            raise FoldError(f"{self.cls.__qualname__}: its source is not to be had; a Fold stands in a file, not in what is typed or given to -c")
+            raise FoldError(f"{self.cls.__qualname__}: its source is not available; define a Fold in a file, not interactively or with -c")
         self.lines = lines
         for node in ast.walk(ast.parse("".join(lines))):
             for inner in node.body if isinstance(node, ast.ClassDef) else ():
@@ -235,7 +235,7 @@ class _Translation:
                 if isinstance(inner, ast.FunctionDef) and inner.name == "on_ack" and first == line:
                     assert isinstance(node, ast.ClassDef)
                     return node, inner
-        raise FoldError(f"{self.cls.__qualname__}: its source has changed since it was read")
+        raise FoldError(f"{self.cls.__qualname__}: its source has changed since it was imported")
 
     def fail(self, node: ast.AST, why: str) -> NoReturn:
         """Raises a `FoldError` that points at a node."""
@@ -274,10 +274,10 @@ class _Translation:
         controls: list[tuple[ast.AST, str]] = []
         for base in reversed(self.cls.__mro__[1:]):
             if issubclass(base, Fold) and base is not Fold:
-                self.fail(tree, "a Fold has no other Fold below it: write its variables here")
+                self.fail(tree, "a Fold cannot inherit from another Fold; declare its variables here")
         for node in (statement for statement in tree.body if isinstance(statement, ast.AnnAssign)):
             if not isinstance(node.target, ast.Name) or node.value is None:
-                self.fail(node, "a variable has an initial value: `acked: Report[int] = volatile(0)`")
+                self.fail(node, "a variable needs an initial value: `acked: Report[int] = volatile(0)`")
             name = node.target.id
             kind = node.annotation
             reported = isinstance(kind, ast.Subscript) and ast.unparse(kind.value).split(".")[-1] == "Report"
@@ -304,7 +304,7 @@ class _Translation:
             return "true" if value else "false"
         if isinstance(value, int) and 0 <= value < 2**64:
             return str(value)
-        self.fail(node, f"{value!r} is no value of a variable: they are whole numbers from 0 to 2**64-1, True and False")
+        self.fail(node, f"{value!r} is not a valid initial value; use a whole number from 0 to 2**64-1, True or False")
 
     # Statements
 
@@ -370,7 +370,7 @@ class _Translation:
         after it."""
         if isinstance(node, ast.Assign):
             if len(node.targets) != 1:
-                self.fail(node, "one variable is set by one assignment")
+                self.fail(node, "an assignment sets only one variable")
             self.assign(node, node.targets[0], node.value, known)
         elif isinstance(node, ast.AnnAssign) and node.value is not None:
             self.assign(node, node.target, node.value, known)
@@ -388,11 +388,11 @@ class _Translation:
             self.put(")")
         elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) and self.known(node.value.func) in STATEMENTS:
             if node.value.args or node.value.keywords:
-                self.fail(node, "it takes no values: what a report has are the variables of type Report")
+                self.fail(node, "it takes no arguments: a report contains the variables of type Report")
             self.put(STATEMENTS[self.known(node.value.func)], node)
         else:
             what = type(node).__name__.lower()
-            self.fail(node, f"a program has no `{what}`: it has assignments, `if`, report() and reset()")
+            self.fail(node, f"a program cannot contain `{what}`; use assignments, `if`, report() and reset()")
 
     def block(self, body: list[ast.stmt], known: set[str], indent: str) -> None:
         if not body:
@@ -407,15 +407,15 @@ class _Translation:
         self.put("(:= ", node)
         if isinstance(target, ast.Name):
             if target.id in self.fields:
-                self.fail(target, f"{target.id} is a variable of the class: write {self.self_name}.{target.id}")
+                self.fail(target, f"{target.id} is a variable of the class; write {self.self_name}.{target.id}")
             self.put(target.id, target)
         elif isinstance(target, ast.Attribute) and isinstance(target.value, ast.Name):
             owner = target.value.id
             if owner == self.ack_name or owner == self.flow_name and target.attr not in WRITTEN:
-                self.fail(target, f"a signal is not set; of {self.flow_name} these are: {', '.join(WRITTEN)}")
+                self.fail(target, f"a signal cannot be assigned; of {self.flow_name}, only {', '.join(WRITTEN)} can")
             self.value(target, known)
         else:
-            self.fail(target, f"set is a variable, as {self.self_name}.acked, or one of {self.flow_name}: {', '.join(WRITTEN)}")
+            self.fail(target, f"cannot assign to this; assign to a variable, as {self.self_name}.acked, or to one of {self.flow_name}: {', '.join(WRITTEN)}")
         self.put(" ")
         if isinstance(value, ast.Call) and self.known(value.func) is ewma:
             if len(value.args) != 2 or value.keywords:
@@ -440,9 +440,9 @@ class _Translation:
             if ratio is not None:
                 self.put(ratio, node)
             elif isinstance(node.op, ast.Div):
-                self.fail(node, "numbers are whole: divide with //, which rounds down, or multiply by a ratio of two constants, as 7 / 8")
+                self.fail(node, "numbers are integers; divide with //, which rounds down, or multiply by a ratio of two constants, as 7 / 8")
             elif type(node.op) not in OPERATORS:
-                self.fail(node, "a program has + - * and // of numbers")
+                self.fail(node, "a program can only use the operators + - * and //")
             else:
                 self.apply(node, OPERATORS[type(node.op)], [node.left, node.right], known)
         elif isinstance(node, ast.BoolOp):
@@ -457,7 +457,7 @@ class _Translation:
             function = self.known(node.func)
             name, takes = FUNCTIONS.get(function, ("", 0)) if callable(function) else ("", 0)
             if not name:
-                extra = ": it stands alone right of an assignment" if function is ewma else ", only min, max, diff, wrapped_max and ewma"
+                extra = ": it must be the whole right side of an assignment" if function is ewma else "; use min, max, diff, wrapped_max and ewma"
                 self.fail(node, f"a program cannot call {ast.unparse(node.func)} here{extra}")
             if node.keywords or len(node.args) < 2 or takes not in (None, len(node.args)):
                 self.fail(node, f"{name} takes {'two' if takes else 'two or more'} values")
@@ -468,15 +468,15 @@ class _Translation:
             self.attribute(node, node.value.id)
         elif isinstance(node, ast.Name) and node.id in self.locals:
             if node.id not in known:
-                self.fail(node, f"{node.id} may not be set yet here: a local variable is set before it is read, on every way")
+                self.fail(node, f"{node.id} may be unset here; set a local variable before it is read, on every path")
             self.put(node.id, node)
         elif isinstance(node, (ast.Name, ast.Attribute)):
             value = self.known(node)
             if not isinstance(value, (bool, int, float)):
-                self.fail(node, f"{ast.unparse(node)} is no number: what a program knows are its variables, signals, and constants of the module")
+                self.fail(node, f"{ast.unparse(node)} is not a number; use variables, signals, and constants of the module")
             self.constant(node, value)
         else:
-            self.fail(node, f"a program has no `{ast.unparse(node)}`")
+            self.fail(node, f"a program cannot contain `{ast.unparse(node)}`")
 
     def apply(self, node: ast.AST, operator: str, values: list[ast.expr], known: set[str]) -> None:
         self.put(f"({operator}", node)
@@ -491,7 +491,7 @@ class _Translation:
             self.put("(&&", node)
         for operator, left, right in zip(node.ops, values, values[1:]):
             if type(operator) not in OPERATORS:
-                self.fail(node, "values are compared with > >= < <= == and !=")
+                self.fail(node, "a comparison must use > >= < <= == or !=")
             self.put(" " if len(node.ops) > 1 else "")
             self.apply(node, OPERATORS[type(operator)], [left, right], known)
         if len(node.ops) > 1:
@@ -513,7 +513,7 @@ class _Translation:
         elif isinstance(value, float) and 0 <= value < 2**63:
             self.put(f"{value:.12f}".rstrip("0") + ("0" if value == int(value) else ""), node)
         else:
-            self.fail(node, f"{value!r} is no value of a program: they are whole numbers from 0, ratios, True and False")
+            self.fail(node, f"{value!r} is not a valid value; use whole numbers from 0, ratios, True and False")
 
     def attribute(self, node: ast.Attribute, owner: str) -> None:
         name = node.attr
@@ -523,19 +523,19 @@ class _Translation:
             elif name in self.cls.__dict__:
                 self.constant(node, self.cls.__dict__[name])
             else:
-                self.fail(node, f"there is no variable {name}{self.closest(name, self.fields)}")
+                self.fail(node, f"unknown variable {name}{self.closest(name, self.fields)}")
         elif owner == self.flow_name and name in WRITTEN:
             self.put(WRITTEN[name], node)
         else:
             signals = AckSignals if owner == self.ack_name else FlowSignals
             if name not in signals.__annotations__:
-                self.fail(node, f"there is no signal {name}{self.closest(name, signals.__annotations__)}")
+                self.fail(node, f"unknown signal {name}{self.closest(name, signals.__annotations__)}")
             self.put(f"{'Ack' if signals is AckSignals else 'Flow'}.{name}", node)
 
     @staticmethod
     def closest(name: str, known: Any) -> str:
         like = difflib.get_close_matches(name, list(known), n=1)
-        return f": did you mean {like[0]}?" if like else f"; there are {', '.join(known)}"
+        return f": did you mean {like[0]}?" if like else f"; use one of {', '.join(known)}"
 
     def known(self, node: ast.AST) -> Any:
         """Resolves a name outside the class to its value; returns `None` if it cannot be resolved.

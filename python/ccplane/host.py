@@ -59,7 +59,7 @@ def attach(
                     break
             else:
                 process.join()
-                raise Error("the algorithms could not be attached: what `attach` said is above")
+                raise Error("the algorithms could not be attached; see the messages of `attach` above")
             yield names
     finally:
         if process.is_alive():
@@ -88,6 +88,6 @@ class Agent:
             if path is not None:
                 words += [option, os.fspath(path)]
         if len(words) == 4:
-            raise ValueError("an agent serves on a socket: give `unix`, `ccp` or both")
+            raise ValueError("an agent needs a socket; give `unix`, `ccp` or both")
         if _ccplane.command(words, self._algorithms) != 0:
-            raise Error("the agent could not serve: what it said is above")
+            raise Error("the agent failed; see its messages above")

@@ -22,7 +22,7 @@ def draw(contenders: Sequence[str], tables: Mapping[str, Table]) -> Figure:
     try:
         from matplotlib.figure import Figure
     except ModuleNotFoundError:
-        raise ModuleNotFoundError("pictures are drawn by matplotlib: pip install 'ccplane[plot]'") from None
+        raise ModuleNotFoundError("plots need matplotlib; run pip install 'ccplane[plot]'") from None
     figure = Figure(figsize=(1 + 4.5 * len(contenders), 7.5), layout="constrained")
     axes: Any = figure.subplots(3, len(contenders), squeeze=False, sharex=True, sharey="row")
     for row, what in enumerate(("window [kB]", "goodput [Mbit/s]", "queueing delay [ms]")):

@@ -34,7 +34,7 @@ class PolicySpec:
 
     def __post_init__(self) -> None:
         if isinstance(self.observe, str):
-            raise TypeError(f"observe is {self.observe!r}: it is a list of names, so write [{self.observe!r}]")
+            raise TypeError(f"observe is {self.observe!r}, but must be a list of names; write [{self.observe!r}]")
         PolicyFlow(self.step, list(self.observe), self.history, self.act, 1448, 14480)
 
     @property

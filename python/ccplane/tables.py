@@ -51,7 +51,7 @@ class Table(Mapping[str, NDArray[Any]]):
 
     def __getitem__(self, name: str) -> NDArray[Any]:
         if name not in self._columns:
-            raise KeyError(f"there is no column {name}; there are {', '.join(self._columns)}")
+            raise KeyError(f"unknown column {name}; use one of {', '.join(self._columns)}")
         return self._columns[name]
 
     def __iter__(self) -> Iterator[str]:
@@ -64,7 +64,7 @@ class Table(Mapping[str, NDArray[Any]]):
         try:
             pyarrow = importlib.import_module("pyarrow")
         except ModuleNotFoundError:
-            raise ModuleNotFoundError("a table goes to Arrow by pyarrow: pip install 'ccplane[arrow]'") from None
+            raise ModuleNotFoundError("conversion to Arrow needs pyarrow; run pip install 'ccplane[arrow]'") from None
         return pyarrow.table(self._columns).__arrow_c_stream__(requested_schema)
 
     def __repr__(self) -> str:

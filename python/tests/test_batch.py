@@ -62,10 +62,10 @@ class Together(unittest.TestCase):
 
     def test_a_wrong_array_is_told_and_its_flows_run_newreno(self) -> None:
         for line, says in [
-            ("batch.cwnd = np.full(len(batch) + 1, 9)", r"this batch has 1 flows, so it is \(1,\)"),
-            ("batch.cwnd = np.full(len(batch), 9.5)", r"float64: it takes whole numbers, so write .astype"),
-            ("batch.rate = np.full(len(batch), -9)", "rate has -9"),
-            ("batch['bytes']", "no report variable bytes; there are lost"),
+            ("batch.cwnd = np.full(len(batch) + 1, 9)", r"this batch has 1 flows; use \(1,\)"),
+            ("batch.cwnd = np.full(len(batch), 9.5)", r"float64, but must be whole numbers; write .astype"),
+            ("batch.rate = np.full(len(batch), -9)", "rate contains -9"),
+            ("batch['bytes']", "unknown report variable bytes; use one of lost"),
         ]:
             done = python(f"""
                 import numpy as np
@@ -104,7 +104,7 @@ class Tables(unittest.TestCase):
         self.assertTrue(np.isnan(series["ssthresh_segments"][0]), "not known before the first loss")
         self.assertTrue((np.diff(series["time_s"]) > 0).all())
         self.assertEqual(series.numpy().keys(), set(series.columns))
-        with self.assertRaisesRegex(KeyError, "no column cwnd; there are contender"):
+        with self.assertRaisesRegex(KeyError, "unknown column cwnd; use one of contender"):
             series["cwnd"]
         try:
             import pyarrow

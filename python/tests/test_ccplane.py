@@ -173,11 +173,11 @@ class Wrong(unittest.TestCase):
         good = {"name": "x", "programs": Aimd.programs, "open": Aimd.open, "on_report": Aimd.on_report}
         for change, says in [
             ({"open": None}, "no method `open`"),
-            ({"on_report": None}, "no method `on_report`, nor `on_reports`"),
+            ({"on_report": None}, "neither `on_report` nor `on_reports`"),
             ({"name": None}, "no `name`"),
             ({"programs": {}}, "`programs` is empty"),
             ({"programs": {"fold": "(def"}}, "does not compile"),
-            ({"needs": ["cwdn"]}, "which is none of cwnd"),
+            ({"needs": ["cwdn"]}, "unknown capability `cwdn`; use cwnd"),
             ({"latency": "soon"}, "write it as \"10ms\""),
         ]:
             members = {key: value for key, value in (good | change).items() if value is not None}
@@ -191,7 +191,7 @@ class Wrong(unittest.TestCase):
             def open(self, info: ccplane.FlowInfo, flow: ccplane.Flow) -> None:
                 flow.program("fold")
 
-        with self.assertRaisesRegex(TypeError, "no method `on_report`"):
+        with self.assertRaisesRegex(TypeError, "neither `on_report`"):
             ccplane.run(LINK, contenders=[Half])
 
     def test_what_a_scenario_cannot_mean_has_place_and_fix(self) -> None:
@@ -199,15 +199,15 @@ class Wrong(unittest.TestCase):
             ccplane.run(LINK | {"topology": {"dumbbell": {"rate": "48mbit", "rtl": "20ms"}}})
         with self.assertRaisesRegex(ccplane.Error, "available: `01-one-flow`"):
             ccplane.run("01-dumbbel")
-        with self.assertRaisesRegex(ValueError, "no seeds"):
+        with self.assertRaisesRegex(ValueError, "not a valid range of seeds"):
             ccplane.run(LINK, seeds=range(5, 1))
         with self.assertRaises(ccplane.Error):
             ccplane.check("(def (Report (volatile acked 0)")
 
     def test_an_exception_is_told_once_and_leaves_its_flow_to_newreno(self) -> None:
         for line, says in [
-            ("flow.cwnd = -1", "cwnd is -1: it takes bytes from 0"),
-            ("flow.cwnd = 1.5", "so write int\\("),
+            ("flow.cwnd = -1", "cwnd is -1, but must be bytes from 0"),
+            ("flow.cwnd = 1.5", "write int\\("),
             ("flow.rate = 2**64", "0 to 2\\*\\*64-1"),
             ("flow.set('x', 'y')", "takes a number"),
             ("raise RuntimeError('mine')", "mine"),
@@ -356,7 +356,7 @@ class Files(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             for text, says in [
                 ("x = 1 / 0", "ZeroDivisionError"),
-                ("", "is to have one class of ccplane.Algorithm, and has none"),
+                ("", "must have exactly one subclass of ccplane.Algorithm, but has none"),
                 ("from ccplane import Algorithm\nclass A(Algorithm): pass\nclass B(Algorithm): pass", "has A, B"),
                 ("from ccplane import Algorithm\nclass A(Algorithm): pass", "no method `open`"),
             ]:

@@ -161,30 +161,30 @@ class Bad(Fold):
             ("divide with //", "self.acked = self.acked / 2"),
             ("did you mean acked", "self.akced = 1"),
             ("did you mean srtt_us", "self.acked = flow.srt_us"),
-            ("a signal is not set", "ack.bytes_acked = 1"),
-            ("these are: cwnd", "flow.srtt_us = 1"),
-            ("has no `for`", "for x in y: pass"),
-            ("has no `return`", "return"),
+            ("a signal cannot be assigned", "ack.bytes_acked = 1"),
+            ("of flow, only cwnd", "flow.srtt_us = 1"),
+            ("cannot contain `for`", "for x in y: pass"),
+            ("cannot contain `return`", "return"),
             ("cannot call print", "self.acked = print(1)"),
-            ("stands alone right of an assignment", "self.acked = 1 + ewma(0.5, 2)"),
+            ("whole right side of an assignment", "self.acked = 1 + ewma(0.5, 2)"),
             ("weight of the old value", "self.acked = ewma(0.5)"),
             ("two values", "self.acked = diff(1, 2, 3)"),
             ("whole numbers from 0, ratios", "self.acked = 'x'"),
-            ("has no `-1`", "self.acked = -1"),
-            ("is no number", "self.acked = unheard_of"),
-            ("may not be set yet", "if flow.was_timeout: x = 1\n        self.acked = x"),
+            ("cannot contain `-1`", "self.acked = -1"),
+            ("is not a number", "self.acked = unheard_of"),
+            ("may be unset", "if flow.was_timeout: x = 1\n        self.acked = x"),
             ("is a variable of the class", "acked = 1"),
-            ("one variable is set by one assignment", "self.acked = self.other = 1"),
-            ("set is a variable", "self.acked[0] = 1"),
+            ("sets only one variable", "self.acked = self.other = 1"),
+            ("cannot assign to this", "self.acked[0] = 1"),
             ("truth value", "if self.acked: report()"),
-            ("takes no values", "report(self.acked)"),
-            ("compared with", "self.other = 1 if self.acked in self.other else 2"),
-            (r"has \+ - \* and //", "self.acked = self.acked ** 2"),
+            ("takes no arguments", "report(self.acked)"),
+            ("comparison must use", "self.other = 1 if self.acked in self.other else 2"),
+            (r"operators \+ - \* and //", "self.acked = self.acked ** 2"),
         ]:
             with self.subTest(body):
                 self.refused(says, body)
-        self.refused("is no value of a variable", "pass", fields="acked: Report[int] = volatile(-1)")
-        self.refused("has an initial value", "pass", fields="acked: Report[int]")
+        self.refused("is not a valid initial value", "pass", fields="acked: Report[int] = volatile(-1)")
+        self.refused("needs an initial value", "pass", fields="acked: Report[int]")
 
     def test_what_never_runs_says_so(self) -> None:
         for call in (report, reset, lambda: ewma(0.5, 1), lambda: diff(1, 2), lambda: wrapped_max(1, 2)):
@@ -193,7 +193,7 @@ class Bad(Fold):
 
     def test_without_a_source_there_is_no_program(self) -> None:
         names = {"Fold": Fold}
-        with self.assertRaisesRegex(FoldError, "stands in a file"):
+        with self.assertRaisesRegex(FoldError, "define a Fold in a file"):
             exec("class X(Fold):\n    def on_ack(self, ack, flow): pass", names)  # noqa: S102
         with self.assertRaisesRegex(FoldError, "no method on_ack"):
             type("X", (Fold,), {})

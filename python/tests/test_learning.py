@@ -149,15 +149,15 @@ class Single(Needing):
             ({"observe": "loss"}, "write \\['loss'\\]"),
             ({"observe": []}, "at least one feature"),
             ({"act": "window"}, "unknown kind of action `window`; available: cwnd_factor"),
-            ({"reward": "speed"}, "no reward 'speed'; there are power, aurora"),
-            ({"randomise": {"delay": ("1ms", "2ms")}}, "no 'delay'; it has rate"),
+            ({"reward": "speed"}, "unknown reward 'speed'; use power, aurora"),
+            ({"randomise": {"delay": ("1ms", "2ms")}}, "cannot change 'delay'; use rate"),
             ({"randomise": {"rate": ("20mbit", "10mbit")}}, "from small to large"),
             ({"randomise": {"rate": ("10", "20")}}, "from small to large"),
             ({"scenario": "06-parking-lot", "randomise": ANY}, ".*"),
         ]:
             with self.subTest(says), self.assertRaisesRegex((ValueError, TypeError, OSError), says):
                 ccplane.env.Link(**settings)
-        with self.assertRaisesRegex(ValueError, "steers 2 flows from outside"):
+        with self.assertRaisesRegex(ValueError, "has 2 controlled flows"):
             ccplane.env.Link(LINK | {"workload": [{"bulk": {"flows": 2}}]}).reset(seed=1)
         with self.assertRaisesRegex(ccplane.Error, "did you mean"):
             ccplane.env.Link(LINK | {"duratoin": "1s"}).reset(seed=1)

@@ -70,7 +70,8 @@ pub enum AddError {
     /// The fields of the report struct differ from the program's report variables, in name or
     /// order.
     #[error(
-        "program `{program}` of algorithm `{algorithm}` reports ({}), but the struct {reads} has ({}): the same names in the same order are needed",
+        "program `{program}` of algorithm `{algorithm}` reports ({}), but the struct {reads} has \
+        ({}); use the same names in the same order",
         reported.join(", "),
         fields.join(", ")
     )]
@@ -87,7 +88,7 @@ pub enum AddError {
         fields: &'static [&'static str],
     },
     /// The name is already in use.
-    #[error("there is an algorithm `{0}` already: give each its own name and kernel name")]
+    #[error("the algorithm `{0}` already exists; give each algorithm its own name and kernel name")]
     Duplicate(String),
 }
 
@@ -456,7 +457,7 @@ impl Agent {
                     wanted = %info.algorithm,
                     have = %self.hosted().map(|h| &*h.name).collect::<Vec<_>>().join(", "),
                     suppressed,
-                    "no such algorithm here: the flow stays with its datapath's fallback"
+                    "unknown algorithm; the flow stays on the datapath's fallback"
                 );
             }
             return;
@@ -478,7 +479,8 @@ impl Agent {
                     algorithm = %hosted.name,
                     missing = %missing.names().collect::<Vec<_>>().join(", "),
                     suppressed,
-                    "the datapath lacks what the algorithm needs: the flow stays with the datapath's fallback"
+                    "the datapath lacks a capability of the algorithm; the flow stays on the \
+                    datapath's fallback"
                 );
             }
             return;
@@ -599,7 +601,11 @@ impl Agent {
         // The flow ended, or returned from the datapath's own control, while the command was in
         // flight. This is normal and does not concern the current algorithm.
         if *why == Refusal::UnknownFlow {
-            tracing::debug!(datapath = from.0, flow, "a command came too late");
+            tracing::debug!(
+                datapath = from.0,
+                flow,
+                "a command arrived after the end of its flow"
+            );
             return;
         }
         let flow = flow.and_then(|flow| {
@@ -622,7 +628,8 @@ impl Agent {
             };
             return match why {
                 Refusal::Unsupported(_) | Refusal::Missing(_) => {
-                    tracing::info!(datapath = from.0, program = name, %why, suppressed, "not a program for it")
+                    tracing::info!(datapath = from.0, program = name, %why, suppressed, "the \
+                        datapath cannot run a program")
                 }
                 _ => {
                     tracing::warn!(datapath = from.0, program = name, %why, suppressed, "a datapath refused a program")

@@ -200,7 +200,8 @@ impl<'a> Control<'a> {
         let stats = self.stats_mut();
         stats.unknown_names += 1;
         if stats.unknown_names == 1 {
-            tracing::warn!(%algorithm, name, "no such {what}: check the spelling against the algorithm's programs");
+            tracing::warn!(%algorithm, name, "unknown {what}; compare the spelling with the \
+                algorithm's programs");
         }
     }
 

@@ -47,7 +47,7 @@ pub trait AgentChannel: Send {
 #[derive(Clone, Debug)]
 #[expect(
     clippy::large_enum_variant,
-    reason = "the large one is the common one, and a box would allocate per command"
+    reason = "the large variant is the common one, and a box would allocate per command"
 )]
 pub enum Incoming {
     /// An agent has connected that may be new: the datapath announces itself and all live flows

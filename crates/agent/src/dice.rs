@@ -65,6 +65,6 @@ mod tests {
         };
         assert_eq!(seed(0, 7), 7);
         assert_eq!(seed(3, 7), (3 << 48) + 7);
-        assert_eq!(seed(1, 1 << 48), 0, "bits are combined by exclusive or");
+        assert_eq!(seed(1, 1 << 48), 0, "the bits are combined with XOR");
     }
 }

@@ -103,7 +103,8 @@ impl CcpV1Client {
             WireEvent::FlowOpened { flow, info } => {
                 let number = self.number(*flow);
                 if let Err(why) = v1::create(out, number, &create(info)) {
-                    tracing::warn!(flow, %why, "the agent cannot be told of a flow: it stays with the fallback");
+                    tracing::warn!(flow, %why, "cannot announce a flow to the agent; it stays on \
+                        the fallback");
                 }
             }
             WireEvent::Report {
@@ -120,7 +121,7 @@ impl CcpV1Client {
                 if let Some((number, program)) = number.filter(|_| !fields.is_empty())
                     && let Err(why) = v1::measure(out, number, program, fields)
                 {
-                    tracing::warn!(flow, %why, "a report cannot be said");
+                    tracing::warn!(flow, %why, "cannot encode a report");
                 }
             }
             WireEvent::FlowClosed { flow, .. } => {
@@ -131,7 +132,8 @@ impl CcpV1Client {
                 }
             }
             WireEvent::Refused { flow, program, why } => {
-                tracing::warn!(flow, program, %why, "the datapath refused what the CCP agent asked, which cannot be told so");
+                tracing::warn!(flow, program, %why, "the datapath refused a command of the CCP \
+                    agent, whose protocol has no error reply");
             }
             WireEvent::Installed { .. } => {}
         }
@@ -152,7 +154,7 @@ impl CcpV1Client {
                         tracing::warn!(
                             flow,
                             program,
-                            "the agent sets a program that it did not install"
+                            "the agent selected a program that it did not install"
                         );
                         continue;
                     };
@@ -217,7 +219,7 @@ impl CcpV1Client {
 
     fn install(&mut self, install: &v1::program::Install<'_>) -> Result<(), WireError> {
         if self.programs.len() >= PROGRAMS_MAX && !self.programs.contains_key(&install.program) {
-            tracing::warn!(most = PROGRAMS_MAX, "the agent installs too many programs");
+            tracing::warn!(most = PROGRAMS_MAX, "the agent installed too many programs");
             return Ok(());
         }
         let program = install.decode()?.with_sticky_fallthrough()?;

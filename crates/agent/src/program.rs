@@ -231,7 +231,7 @@ mod tests {
 
     /// 0 stands for no program, and a number is given once.
     #[test]
-    fn a_number_that_is_taken_is_passed_over() {
+    fn numbers_in_use_are_skipped() {
         let declared =
             Programs::new().with("fold", "(def (Report (acked 0))) (when true (report))");
         let compile = |taken: &dyn Fn(u32) -> bool| {

@@ -253,12 +253,12 @@ mod tests {
         assert_eq!(
             (answer, after),
             (Some(refused), table),
-            "it stays with what it had"
+            "the flow keeps its values"
         );
     }
 
     #[test]
-    fn names_without_end_fill_no_memory() {
+    fn unbounded_names_use_bounded_memory() {
         let mut tables = Tables::new(OperatorLimits::default(), Capabilities::CWND);
         let tell = |tables: &mut Tables, command: &WireCommand| {
             tables.handle(START_TIME, command, |_| None)
@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_done_is_refused() {
+    fn impossible_commands_are_refused() {
         let mut tables = Tables::new(OperatorLimits::default(), Capabilities::CWND);
         let (mut flow, mut table) = (Flow::new(START_TIME, 10_000), TableId::NO_TABLE);
         let update = |flow| WireCommand::Update {

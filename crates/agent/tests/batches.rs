@@ -25,7 +25,7 @@ fn a_batch_notices_a_program_that_changed_within_it() {
         &[report(&[1, 1]), report(&[2, 2]), report(&[3, 3])],
     );
     assert_eq!(bench.log()[1..], ["report 1 of flow 1: [1, 1]"]);
-    let stats = bench.agent.stats("scripted").expect("it is there");
+    let stats = bench.agent.stats("scripted").expect("it exists");
     assert_eq!(
         (stats.stale_reports, stats.reports, stats.urgent_reports),
         (2, 1, 1)
@@ -88,7 +88,7 @@ impl Algorithm for Together {
     }
 
     fn on_report(&mut self, _: &mut u64, _: &Report<'_>, _: &mut Control<'_>) {
-        panic!("on_reports takes all");
+        panic!("on_reports receives all reports");
     }
 
     fn on_reports(&mut self, batch: &mut ReportBatch<'_, u64>, control: &mut Control<'_>) {

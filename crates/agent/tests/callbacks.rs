@@ -7,7 +7,7 @@ use ccplane_units::{Bytes, Duration, Rate};
 use ccplane_wire::{WireCommand, WireEvent};
 
 #[test]
-fn what_a_callback_sets_is_one_command() {
+fn settings_of_a_callback_form_one_command() {
     let mut bench = Bench::new();
     bench.open(1);
     let open = bench.commands();
@@ -43,7 +43,7 @@ fn what_a_callback_sets_is_one_command() {
 }
 
 #[test]
-fn what_an_algorithm_says_of_a_flow_is_kept_until_the_flow_closes() {
+fn gauges_of_a_flow_are_kept_until_it_closes() {
     let mut bench = Bench::new();
     bench.open(1);
     bench.commands();
@@ -64,9 +64,9 @@ fn what_an_algorithm_says_of_a_flow_is_kept_until_the_flow_closes() {
     assert_eq!(
         (gauges[1], gauges.len()),
         (("b", 2.5), 16),
-        "and no more than there is room for"
+        "and no more than the limit"
     );
-    assert!(bench.commands().is_empty(), "no command comes of it");
+    assert!(bench.commands().is_empty(), "it causes no command");
     let stats = FlowStats::default();
     bench.agent.handle(
         START_TIME,
@@ -104,7 +104,7 @@ fn a_report_that_crossed_a_change_of_program_is_dropped_and_counted() {
     assert_eq!(bench.log(), Vec::<String>::new());
     bench.report(1, bench.second, &[6]);
     assert_eq!(bench.log(), ["report 2 of flow 1: [6]"]);
-    let stats = bench.agent.stats("scripted").expect("it is there");
+    let stats = bench.agent.stats("scripted").expect("it exists");
     assert_eq!((stats.stale_reports, stats.reports), (2, 2));
 }
 
@@ -119,7 +119,7 @@ fn reports_with_the_wrong_fields_and_of_unknown_flows_are_counted() {
         flow: 3,
         stats: FlowStats::default(),
     });
-    let stats = bench.agent.stats("scripted").expect("it is there");
+    let stats = bench.agent.stats("scripted").expect("it exists");
     assert_eq!((stats.malformed_reports, stats.reports), (2, 0));
     assert_eq!(bench.agent.orphan_events(), 2);
 }
@@ -140,7 +140,7 @@ fn names_that_do_not_exist_change_nothing() {
         bench
             .agent
             .stats("scripted")
-            .expect("it is there")
+            .expect("it exists")
             .unknown_names,
         3
     );
@@ -176,13 +176,13 @@ fn a_refusal_reaches_the_flow_it_is_for() {
     assert_eq!(log.len(), 1, "{log:?}");
     assert!(log[0].contains("table is full"), "{log:?}");
     assert_eq!(
-        bench.agent.stats("scripted").expect("it is there").refusals,
+        bench.agent.stats("scripted").expect("it exists").refusals,
         1
     );
 }
 
 #[test]
-fn a_flow_whose_new_program_is_refused_goes_on_with_the_old_one() {
+fn a_refused_program_leaves_the_old_one_running() {
     let mut bench = Bench::new();
     bench.open(1);
     bench.on_report(|_, control| control.program("second", &[]));
@@ -241,7 +241,7 @@ fn the_timer_comes_once_at_its_time_and_steers_flows_by_number() {
 }
 
 #[test]
-fn a_flow_that_is_released_says_nothing_more_and_comes_back_with_a_program() {
+fn a_released_flow_is_silent_until_it_gets_a_program() {
     let mut bench = Bench::new();
     bench.open(1);
     bench.on_report(|_, control| {
@@ -267,7 +267,7 @@ fn a_flow_that_is_released_says_nothing_more_and_comes_back_with_a_program() {
     }
     let log = bench.log();
     assert!(
-        log.len() == 2 && log[0].contains("its window stays"),
+        log.len() == 2 && log[0].contains("its window is unchanged"),
         "{log:?}"
     );
 

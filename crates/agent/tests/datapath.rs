@@ -93,7 +93,7 @@ fn ack(datapath: &mut Datapath<InlineChannel>, now: Time, flow: u64, bytes_acked
 }
 
 #[test]
-fn what_is_due_together_is_handed_over_together() {
+fn events_due_together_are_delivered_together() {
     let (keeper, us) = (Keeper::default(), Duration::from_micros);
     let batches = Arc::clone(&keeper.batches);
     let delays = Delays {
@@ -158,7 +158,7 @@ fn a_report_and_its_answer_allocate_nothing() {
 
 /// A datapath may have its way behind a pointer.
 #[test]
-fn a_boxed_way_is_the_way() {
+fn a_boxed_channel_behaves_the_same() {
     let keeper = Keeper::default();
     let (batches, ends) = (Arc::clone(&keeper.batches), Arc::clone(&keeper.ends));
     let mut agent = Agent::new(AgentOptions::default());
@@ -194,7 +194,7 @@ fn a_boxed_way_is_the_way() {
         flow.next_deadline(),
         flow.next_deadline().min(Some(now + Duration::from_secs(1)))
     );
-    assert_eq!(flow.on_deadline(&transport).cwnd, None, "not brought yet");
+    assert_eq!(flow.on_deadline(&transport).cwnd, None, "not delivered yet");
     datapath.turn(now);
     let mut flow = datapath.flow(1).expect("it is open");
     assert_eq!(flow.on_deadline(&transport).cwnd, Some(70_000));
@@ -227,7 +227,7 @@ fn a_flow_is_on_the_fallback_once_its_agent_is_silent() {
 
 /// A new agent learns what is in force: what a call changed, and what it left.
 #[test]
-fn what_a_call_came_to_is_noted_for_a_new_agent() {
+fn results_of_calls_are_kept_for_a_new_agent() {
     let mut info = FlowInfo::default();
     let transport = Transport {
         cwnd: 1,
@@ -254,7 +254,7 @@ fn what_a_call_came_to_is_noted_for_a_new_agent() {
 
 /// What was measured since the last report waits in the flow while the way has no room.
 #[test]
-fn what_is_not_reported_yet_can_be_read() {
+fn unreported_values_can_be_read() {
     struct Full;
     impl AgentChannel for Full {
         fn report(&mut self, _: Time, _: &WireEvent<'_>) -> bool {

@@ -15,7 +15,7 @@ struct Round {
 }
 
 #[derive(Fields)]
-#[expect(dead_code, reason = "nothing is read into it")]
+#[expect(dead_code, reason = "it has no fields")]
 struct OtherReport {
     lost: bool,
     acked: u64,
@@ -44,9 +44,11 @@ impl<F: Fn(Programs) -> Programs + Send> Algorithm for Reads<F> {
     fn on_report(&mut self, (): &mut (), report: &Report<'_>, _: &mut Control<'_>) {
         assert!(
             report.read::<OtherReport>().is_none(),
-            "it was not declared with that"
+            "the fields differ from the declaration"
         );
-        self.1.send(report.read()).expect("the test listens");
+        self.1
+            .send(report.read())
+            .expect("the test holds the receiver");
     }
 }
 

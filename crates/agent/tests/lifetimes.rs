@@ -79,7 +79,7 @@ fn several_algorithms_each_with_its_own_program_of_the_same_name() {
     assert_eq!(
         set,
         [(1, uids[2]), (2, uids[0]), (4, uids[0])],
-        "by name, by kernel name, refused, the first"
+        "by name, by kernel name, refused, the first one"
     );
     assert_eq!(agent.flows(), 3);
 }
@@ -91,7 +91,7 @@ fn an_agent_that_restarts_meets_its_programs_under_the_same_numbers() {
 }
 
 #[test]
-fn what_a_datapath_lacks_is_named_when_a_flow_opens() {
+fn missing_capabilities_are_named_when_a_flow_opens() {
     let script = Script::default();
     let mut agent = Agent::new(AgentOptions::default());
     let needs = Capabilities::CWND.with(Capabilities::ECN);
@@ -120,7 +120,7 @@ fn what_a_datapath_lacks_is_named_when_a_flow_opens() {
     assert_eq!(
         (
             agent.flows(),
-            agent.stats("scripted").expect("it is there").refused_flows
+            agent.stats("scripted").expect("it exists").refused_flows
         ),
         (0, 1)
     );
@@ -150,11 +150,7 @@ fn a_live_flow_is_taken_over_from_its_window() {
     );
     assert_eq!(bench.agent.flows(), 1);
     assert_eq!(
-        bench
-            .agent
-            .stats("scripted")
-            .expect("it is there")
-            .taken_over,
+        bench.agent.stats("scripted").expect("it exists").taken_over,
         1
     );
 }
@@ -176,7 +172,7 @@ fn closing_gives_the_totals_and_a_lost_datapath_closes_its_flows() {
     assert_eq!(
         (bench.agent.flows(), bench.commands()),
         (0, Vec::new()),
-        "nothing for a datapath that is gone"
+        "no command for a disconnected datapath"
     );
 }
 
@@ -214,7 +210,7 @@ fn heartbeats_come_three_times_in_the_fallback_time() {
         now = bench
             .agent
             .next_deadline()
-            .expect("there are always heartbeats");
+            .expect("a heartbeat is always due");
         bench.agent.on_deadline(now);
         beats += bench.commands().iter().filter(|c| is_heartbeat(c)).count();
     }
@@ -232,7 +228,7 @@ fn a_datapath_that_allows_no_silence_does_not_keep_the_agent_busy() {
         now = bench
             .agent
             .next_deadline()
-            .expect("there are always heartbeats");
+            .expect("a heartbeat is always due");
         bench.agent.on_deadline(now);
         calls += 1;
     }
@@ -275,7 +271,7 @@ fn a_program_with_an_error_is_named() {
 }
 
 #[test]
-fn an_algorithm_without_a_pace_does_not_inherit_one() {
+fn pacing_is_not_inherited() {
     for (needs, frees) in [
         (Capabilities::CWND, true),
         (Capabilities::CWND.with(Capabilities::PACING), false),
@@ -365,7 +361,7 @@ fn a_datapath_that_begins_anew_closes_its_flows_a_few_at_a_time() {
     assert!(at_once > 0 && at_once <= 1_024, "{at_once}");
     assert!(
         bench.agent.work() - work >= FLOW_COUNT,
-        "its sender is charged for all of them"
+        "its sender is charged for all flows"
     );
     assert_eq!(
         (bench.agent.flows(), bench.agent.flows_held(DATAPATH) as u64),

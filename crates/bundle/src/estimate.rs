@@ -335,7 +335,7 @@ mod tests {
                 assert_eq!(
                     estimate.sent(),
                     Rate::from_bytes_per_sec(5_000_000),
-                    "nothing of before"
+                    "no earlier samples"
                 );
             }
         }
@@ -361,7 +361,7 @@ mod tests {
 
     /// On a path with more epochs in an RTT than there is room for, the oldest one goes.
     #[test]
-    fn epochs_do_not_add_up() {
+    fn the_number_of_epochs_is_bounded() {
         let mut estimate = DirectionEstimate::default();
         for n in 0..500 {
             let boundary = Boundary {
@@ -378,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn feedback_of_the_same_boundary_says_nothing_new() {
+    fn repeated_feedback_is_ignored() {
         let mut estimate = DirectionEstimate::default();
         run(&mut estimate, 0, 3, 1_000, 1_000, 0);
         let boundary = Boundary {
@@ -411,7 +411,7 @@ mod tests {
         order.take(ms(5_000), 200, 0);
         assert_eq!(order.share(), Some(0.05));
         order.take(ms(12_000), 0, 0);
-        assert_eq!(order.share(), Some(0.0), "the first second is forgotten");
+        assert_eq!(order.share(), Some(0.0), "the first second has expired");
         order.take(ms(60_000), 0, 0);
         assert_eq!(order.share(), None);
     }

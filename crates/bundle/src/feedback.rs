@@ -119,18 +119,16 @@ pub enum BoxMessage {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FeedbackError {
     /// Wrong length for its kind: actual and expected bytes.
-    #[error("{0} bytes, where a message of its kind has {1}")]
+    #[error("{0} bytes instead of {1} for a message of its type")]
     Length(usize, usize),
     /// Unsupported version.
-    #[error(
-        "version {0}, where this side speaks {VERSION}: the other gateway is of another release"
-    )]
+    #[error("version {0} instead of {VERSION}; run the same release on both gateways")]
     Version(u8),
     /// Unknown kind.
-    #[error("a message of kind {0}, which this release does not know")]
+    #[error("unknown message type {0}")]
     Kind(u8),
     /// Invalid epoch size.
-    #[error("a boundary in each {0} packets: it has to be a power of two up to 1,024")]
+    #[error("the epoch size of {0} packets is not a power of two up to 1,024")]
     Every(u32),
 }
 
@@ -298,7 +296,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_read(feedback in any_feedback()) {
+        fn encoding_round_trips(feedback in any_feedback()) {
             prop_assert_eq!(BoxMessage::decode(&feedback.encode()), Ok(BoxMessage::Feedback(feedback)));
             let notice = Notice { session: feedback.session, every: feedback.every };
             prop_assert_eq!(BoxMessage::decode(&notice.encode()), Ok(BoxMessage::Notice(notice)));
@@ -320,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named() {
+    fn decoding_errors_are_specific() {
         let notice = Notice {
             session: 7,
             every: EpochSize::SINGLE_PACKET,

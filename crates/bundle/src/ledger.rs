@@ -19,16 +19,16 @@ const PACE_INVERSE_GAIN: u64 = 8;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ImplausibleFeedback {
     /// The session is unknown.
-    #[error("feedback of session {0}, which this side does not have")]
+    #[error("feedback for unknown session {0}")]
     Session(u32),
     /// The boundary was never sent.
-    #[error("feedback of packet {0}, which did not leave")]
+    #[error("feedback for packet {0}, which was not sent")]
     NeverSent(u64),
     /// The counts exceed what was sent, or more packets were marked or out of order than arrived.
-    #[error("feedback of more packets or bytes than there were")]
+    #[error("feedback for more packets or bytes than were sent")]
     TooMuch,
     /// The hold time exceeds the time since the boundary was sent.
-    #[error("feedback that was held for longer than its packet was out")]
+    #[error("the hold time exceeds the time since the packet was sent")]
     TooSoon,
 }
 

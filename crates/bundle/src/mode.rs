@@ -401,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_or_a_ping_that_was_late_is_no_queue() {
+    fn late_polls_and_pings_are_not_a_queue() {
         let mut modes = Modes::new(at(0), false);
         for (ms, bits) in [
             (0, 10_000),
@@ -419,7 +419,7 @@ mod tests {
         assert!(!modes.on_feedback(at(50), &seen(65)));
         assert!(
             modes.on_feedback(at(60), &seen(65)),
-            "a busy line has a queue"
+            "a busy link has a queue"
         );
     }
 
@@ -437,7 +437,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_limited_when_a_queue_was_seen_twice_in_a_row() {
+    fn two_consecutive_queues_start_the_limit() {
         let mut modes = Modes::new(at(0), false);
         for (n, rtt) in [64, 50, 64, 63, 64, 50].into_iter().enumerate() {
             assert!(!modes.on_feedback(at(n as u64), &seen(rtt)), "{rtt}");
@@ -591,7 +591,7 @@ mod tests {
 
     /// Events and metrics have these words: a change breaks dashboards.
     #[test]
-    fn modes_and_reasons_have_their_words() {
+    fn modes_and_reasons_have_names() {
         assert_eq!(
             Reason::ALL.map(Reason::name),
             [
@@ -658,7 +658,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_has_its_time_and_a_repeated_word_changes_nothing() {
+    fn changes_are_timed_and_repetitions_ignored() {
         let mut modes = limited();
         assert_eq!((modes.since(), modes.silent()), (at(2), false));
         modes.on_silence(at(7), &seen(64));
@@ -701,7 +701,7 @@ mod tests {
     }
 
     #[test]
-    fn changes_are_told_once_with_figures_and_counted() {
+    fn changes_are_reported_once_with_metrics() {
         let mut modes = limited();
         modes.on_silence(at(9), &seen(64));
         modes.on_silence(at(10), &seen(64));

@@ -260,7 +260,7 @@ mod tests {
             (again.boundary, again.bytes_then, again.bytes, again.hold),
             (16, 1_700, 2_000, Duration::from_millis(25))
         );
-        assert_eq!(receivebox.next_deadline(), None, "nothing came since");
+        assert_eq!(receivebox.next_deadline(), None, "no packet since");
 
         let mut busy = with(1);
         let times: Vec<u64> = (0..100)
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn a_notice_of_another_numbering_does_not_count() {
+    fn notices_of_another_session_are_ignored() {
         let mut receivebox = with(8);
         receivebox.renumber(3);
         receivebox.notice(&Notice {
@@ -325,7 +325,7 @@ mod tests {
         }
 
         #[test]
-        fn no_number_is_too_much(numbers in prop::collection::vec(any::<u64>(), 0..50)) {
+        fn extreme_numbers_are_handled(numbers in prop::collection::vec(any::<u64>(), 0..50)) {
             let mut receivebox = Receivebox::new(PacketNumbering::Counter);
             for number in numbers {
                 receivebox.arrived(at(1), number, u32::MAX, Ecn::Ce);

@@ -180,11 +180,11 @@ mod tests {
 
     fn unlimited(now: Time) -> Scheduler<Full> {
         let queue = ClassesSpec::from(QueueSpec::UNLIMITED).build(None, Duration::ZERO, 1_500, 0);
-        Scheduler::new(queue.expect("it holds a packet"), now)
+        Scheduler::new(queue.expect("the queue has a packet"), now)
     }
 
     #[test]
-    fn a_hundred_changes_a_second_give_nothing_away() {
+    fn frequent_rate_changes_give_no_extra_bytes() {
         let start = Time::ZERO;
         let mut scheduler = unlimited(start);
         let mut drops = |_: Full, _| {};
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_limit_all_passes_at_once() {
+    fn without_a_limit_everything_is_sent_at_once() {
         let mut scheduler = unlimited(Time::ZERO);
         let mut drops = |_: Full, _| {};
         let slow = Rate::from_bytes_per_sec(1_500);
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn who_asks_late_gets_no_more_than_the_last_milliseconds() {
+    fn late_polls_get_at_most_a_few_milliseconds_of_credit() {
         let mut scheduler = unlimited(Time::ZERO);
         let mut drops = |_: Full, _| {};
         // One packet per millisecond.

@@ -67,7 +67,7 @@ impl Net {
         let now = Time::ZERO + Duration::from_secs(1);
         Net {
             now,
-            sendbox: Sendbox::new(now, &config).expect("the default configuration is one"),
+            sendbox: Sendbox::new(now, &config).expect("the default configuration is valid"),
             receivebox: Receivebox::new(marks),
             marks,
             offered: 10_000_000,
@@ -128,7 +128,7 @@ impl Net {
         }
         self.there.drain(..arrived);
         if let Some(feedback) = self.receivebox.poll(now + self.ahead) {
-            let message = BoxMessage::decode(&feedback.encode()).expect("it was encoded here");
+            let message = BoxMessage::decode(&feedback.encode()).expect("the test encoded it");
             for after in (self.fate)(now.as_micros()) {
                 self.back
                     .push((now + Duration::from_millis(after), message));
@@ -213,7 +213,7 @@ fn a_queue_in_the_network_moves_here() {
     let queue = change.seen.rtt.saturating_sub(change.seen.min_rtt);
     assert!(
         queue < Duration::from_millis(18),
-        "a quarter of 50 ms, half a ms and two feedbacks: {queue}"
+        "a quarter of 50 ms, half a ms and two feedback messages: {queue}"
     );
     // The limit starts at the receiving rate, which is the capacity.
     let near = |rate: Option<Rate>, expected: u64| {
@@ -273,7 +273,7 @@ fn a_window_is_in_flight_and_never_much_more() {
 }
 
 #[test]
-fn silence_opens_and_sound_begins_anew() {
+fn missing_feedback_opens_and_new_feedback_restarts() {
     let mut net = Net::new(PacketNumbering::Counter);
     net.offered = 14_000_000;
     net.order = Some(11_000_000);
@@ -294,7 +294,7 @@ fn silence_opens_and_sound_begins_anew() {
         "{after}"
     );
     assert_eq!(net.sendbox.status(net.now).rate, None);
-    assert_eq!(net.last.bytes_pending, 0, "what waited has left");
+    assert_eq!(net.last.bytes_pending, 0, "queued packets were sent");
     net.fate = Box::new(|_| vec![25]);
     net.run(1_000);
     assert_eq!(
@@ -318,7 +318,7 @@ fn an_idle_bundle_is_not_silent() {
 }
 
 #[test]
-fn an_agent_that_is_gone_opens() {
+fn a_silent_agent_opens_the_bundle() {
     let mut net = Net::new(PacketNumbering::Counter);
     net.offered = 14_000_000;
     net.order = Some(11_000_000);
@@ -332,7 +332,7 @@ fn an_agent_that_is_gone_opens() {
 }
 
 #[test]
-fn new_keys_begin_a_new_numbering_and_nothing_opens() {
+fn rekeying_restarts_the_numbering_without_opening() {
     let mut net = Net::new(PacketNumbering::Counter);
     net.offered = 14_000_000;
     net.order = Some(11_000_000);
@@ -355,7 +355,7 @@ fn new_keys_begin_a_new_numbering_and_nothing_opens() {
 }
 
 #[test]
-fn what_cannot_be_true_changes_nothing() {
+fn implausible_feedback_changes_nothing() {
     use crate::{Feedback, ImplausibleFeedback};
 
     let mut net = Net::new(PacketNumbering::Counter);
@@ -460,7 +460,7 @@ impl Net {
             mtu: PACKET_BYTES,
             ..SendboxConfig::default()
         };
-        self.sendbox = Sendbox::new(self.now, &config).expect("the default configuration is one");
+        self.sendbox = Sendbox::new(self.now, &config).expect("the default configuration is valid");
         self.sent = 0;
     }
 
@@ -533,7 +533,7 @@ fn live(seed: u64) {
     assert_eq!(
         net.sendbox.mode(),
         SendboxMode::Open,
-        "seed {seed}: nothing is heard"
+        "seed {seed}: no feedback"
     );
 }
 
@@ -545,8 +545,8 @@ fn whatever_happens_to_feedback() {
 /// The same test with 10,000 seeds: `cargo test --release -p ccplane-bundle --lib -- --ignored
 /// ten_thousand`.
 #[test]
-#[ignore = "release: ten thousand lives take minutes"]
-fn whatever_happens_to_feedback_ten_thousand_times() {
+#[ignore = "release: ten thousand runs take minutes"]
+fn random_feedback_ten_thousand_times() {
     (60..10_060).for_each(live);
 }
 
@@ -615,7 +615,7 @@ fn ten_left() -> Sendbox<Full> {
         mtu: PACKET_BYTES,
         ..SendboxConfig::default()
     };
-    let mut sendbox = Sendbox::new(now, &config).expect("the default configuration is one");
+    let mut sendbox = Sendbox::new(now, &config).expect("the default configuration is valid");
     for number in 0..10 {
         sendbox.left(now + Duration::from_millis(number), number, PACKET_BYTES);
     }
@@ -647,14 +647,18 @@ fn feedback(
 }
 
 #[test]
-fn what_feedback_brings_adds_up() {
+fn feedback_adds_up() {
     let mut sendbox = ten_left();
     for (boundary, counts) in [(2, [3, 0, 0, 1]), (6, [6, 1, 1, 3])] {
         let (now, feedback) = feedback(boundary, counts);
-        sendbox.feedback(now, &feedback).expect("it can be true");
+        sendbox
+            .feedback(now, &feedback)
+            .expect("plausible feedback is accepted");
     }
     let (now, late) = feedback(2, [3, 0, 0, 1]);
-    sendbox.feedback(now, &late).expect("it can be true");
+    sendbox
+        .feedback(now, &late)
+        .expect("plausible feedback is accepted");
     let (now, untrue) = feedback(6, [60, 1, 1, 3]);
     assert!(sendbox.feedback(now, &untrue).is_err());
     let totals = sendbox.status(now).totals;
@@ -675,13 +679,15 @@ fn a_probe_that_is_missing_is_no_loss() {
     sendbox.probe_arrived();
     for (boundary, missing, lost) in [(2, 1, 0), (5, 3, 1), (8, 4, 2)] {
         let (now, feedback) = feedback(boundary, [boundary + 1 - missing, 0, missing, 0]);
-        sendbox.feedback(now, &feedback).expect("it can be true");
+        sendbox
+            .feedback(now, &feedback)
+            .expect("plausible feedback is accepted");
         assert_eq!(sendbox.status(now).totals.missing, lost, "of {missing}");
     }
 }
 
 #[test]
-fn a_hand_opens_a_bundle_and_gives_it_back() {
+fn manual_mode_opens_a_bundle_and_returns_it() {
     let mut sendbox = ten_left();
     let now = Time::ZERO + Duration::from_secs(2);
     assert!(!sendbox.is_ready(now), "nothing waits");

@@ -91,7 +91,7 @@ fn ops() -> impl Strategy<Value = Vec<(u64, Op)>> {
 
 proptest! {
     #[test]
-    fn every_packet_leaves_or_is_dropped_or_waits(ops in ops()) {
+    fn every_packet_is_sent_dropped_or_queued(ops in ops()) {
         let mut sendbox = sendbox(MIXES[0]);
         let mut inside = BTreeMap::new();
         let (mut now, mut dropped, mut came_since, mut inside_then) = (Time::ZERO, 0, 0, 0);

@@ -213,7 +213,7 @@ fn timed(runs: usize, acks: u64, clock_ns: fn() -> u64, mut ack: impl FnMut(u64)
 
 fn judged(samples: Vec<f64>, failed: c_int, reports: u64) -> Result<Vec<f64>, String> {
     match (failed, reports) {
-        (0, 0) => Err("the program never reported: its figure would mean nothing".to_owned()),
+        (0, 0) => Err("the program never reported, so the measurement is not valid".to_owned()),
         (0, _) => Ok(samples),
         (code, _) => Err(format!("a call failed: {code}")),
     }

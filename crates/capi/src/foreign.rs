@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn a_size_that_cannot_be_is_refused() {
+    fn invalid_sizes_are_refused() {
         let whole = size_of::<ccplane_transport>();
         assert_eq!(
             seen(std::ptr::null::<ccplane_transport>()).err(),
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_not_written() {
+    fn oversized_output_is_not_written() {
         let mut stats = [1_u64; 5];
         stats[0] = 24;
         // SAFETY: 24 of the array's 40 bytes are offered.
@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_becomes_a_code() {
+    fn panics_become_error_codes() {
         assert_eq!(call(|| panic!("in a call")), CCPLANE_EPANIC);
     }
 }

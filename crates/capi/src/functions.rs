@@ -281,22 +281,22 @@ pub extern "C" fn ccplane_version() -> *const c_char {
 fn words(code: ErrorCode) -> &'static CStr {
     match code {
         CCPLANE_OK => c"done",
-        CCPLANE_ENULL => c"a pointer is null that must not be",
+        CCPLANE_ENULL => c"a required pointer is null",
         CCPLANE_ESIZE => {
-            c"a struct's size is not set, too small, or of a newer header with something set that this library does not have"
+            c"the size of a struct is not set, is too small, or is of a newer header with fields set that this library does not support"
         }
         CCPLANE_ECLOSED => c"the datapath was closed",
-        CCPLANE_EBUSY => c"another thread is in a call for this datapath: one at a time may be",
-        CCPLANE_ENOFLOW => c"there is no such flow: it was closed, or never opened",
-        CCPLANE_EVALUE => c"a value that cannot be: a text that is not UTF-8, an address, a flag, limits that contradict each other",
-        CCPLANE_EALGORITHM => c"there is no such algorithm, or not with these parameters",
-        CCPLANE_ECAPABILITY => c"the algorithm needs what the datapath does not say that it can do",
-        CCPLANE_EAGENT => c"no agent is there, or there is no way to one",
-        CCPLANE_ESYSTEM => c"the system gives no thread or descriptor",
-        CCPLANE_ENOFD => c"there is nothing to wait on: the algorithm runs in the caller's thread",
-        CCPLANE_EFULL => c"there is no room for another flow",
-        CCPLANE_EPANIC => c"a mistake of ccplane's: what it wrote to standard error belongs in a report",
-        _ => c"no code of ccplane's",
+        CCPLANE_EBUSY => c"another thread is in a call for this datapath; only one may be at a time",
+        CCPLANE_ENOFLOW => c"unknown flow: it was closed or never opened",
+        CCPLANE_EVALUE => c"invalid value: text that is not UTF-8, an address, a flag, or contradictory limits",
+        CCPLANE_EALGORITHM => c"unknown algorithm or parameters",
+        CCPLANE_ECAPABILITY => c"the algorithm needs capabilities that the datapath does not declare",
+        CCPLANE_EAGENT => c"the agent cannot be reached",
+        CCPLANE_ESYSTEM => c"the system cannot create a thread or file descriptor",
+        CCPLANE_ENOFD => c"no file descriptor to wait on: the algorithm runs in the caller's thread",
+        CCPLANE_EFULL => c"the table of flows is full",
+        CCPLANE_EPANIC => c"bug in ccplane; please report the text on standard error",
+        _ => c"not an error code of ccplane",
     }
 }
 
@@ -329,12 +329,13 @@ unsafe fn open(options: *const ccplane_options) -> Result<CPlane, (ErrorCode, St
     }
     if options.flags & !CCPLANE_SAME_THREAD != 0 || options.capabilities & !ALL_CAPABILITIES != 0 {
         return wrong(
-            "a flag or a capability that this library does not know: it is older than the header, or the struct was not set to 0",
+            "unknown flag or capability: the library is older than the header, or the struct was \
+            not set to 0",
         );
     }
     if options.capabilities & CCPLANE_CAN_CWND == 0 {
         return wrong(
-            "a datapath sets a window at least: CCPLANE_CAN_CWND is missing in capabilities",
+            "CCPLANE_CAN_CWND is missing in capabilities; a datapath must at least set a window",
         );
     }
     let wanted = PlaneOptions {

@@ -222,7 +222,7 @@ fn open_flow(
     assert_ne!(code, CCPLANE_EPANIC);
     assert_eq!(code == CCPLANE_OK, flow != 0);
     if flow != 0 {
-        assert!(!flows.contains(&flow), "two flows have one number");
+        assert!(!flows.contains(&flow), "two flows have the same number");
         flows.push(flow);
     }
     flow != 0
@@ -299,7 +299,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn callers_that_fuzzing_starts_from_do_no_harm() {
+    fn fuzz_seeds_are_handled() {
         capi(include_bytes!("../../../fuzz/seeds/capi/the-end-of-time"));
     }
 

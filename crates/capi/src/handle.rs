@@ -15,7 +15,7 @@ use crate::plane::CPlane;
 use crate::types::*;
 
 /// Handle of a datapath. Only one thread at a time may use it.
-#[allow(non_camel_case_types, reason = "the name of C")]
+#[allow(non_camel_case_types, reason = "the name in C")]
 pub struct ccplane_datapath {
     state: AtomicU32,
     plane: UnsafeCell<Option<Box<CPlane>>>,
@@ -102,7 +102,7 @@ impl EnteredHandle {
         // so no reference to the plane exists.
         let plane = unsafe { &mut *handle.plane.get() }.take();
         handle.state.store(STATE_CLOSED, Ordering::Release);
-        plane.expect("it was entered")
+        plane.expect("the lock was taken")
     }
 }
 

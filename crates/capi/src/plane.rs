@@ -103,7 +103,7 @@ impl CPlane {
             (None, None) => {
                 return Err(failed(
                     CCPLANE_EALGORITHM,
-                    "name an algorithm, or where an agent serves: both are null",
+                    "algorithm and agent are both null; set one of them",
                 ));
             }
             (None, Some(algorithm)) => {
@@ -315,7 +315,7 @@ fn agent_of(text: &str, capabilities: Capabilities) -> Result<Agent, PlaneError>
     for part in parts {
         let (key, value) = part
             .split_once('=')
-            .ok_or_else(|| unknown(&format!("`{part}` is not of the form name=value")))?;
+            .ok_or_else(|| unknown(&format!("`{part}` does not have the form name=value")))?;
         parameters = parameters.with(key.trim(), value.trim());
     }
     let registry = Registry::builtin().with_files(|path| std::fs::read_to_string(path));
@@ -335,7 +335,7 @@ fn can_run(algorithm: &dyn DynAlgorithm, capabilities: Capabilities) -> Result<(
     }
     let names: Vec<&str> = missing.names().collect();
     let why = format!(
-        "{} needs {}, which the datapath does not say that it can do (ccplane_options.capabilities)",
+        "{} needs {}, which the datapath does not declare (ccplane_options.capabilities)",
         algorithm.name(),
         names.join(", ")
     );

@@ -1,5 +1,5 @@
 //! Types of `ccplane.h`: structs with their units, flags and error codes.
-#![allow(non_camel_case_types, reason = "the names of C")]
+#![allow(non_camel_case_types, reason = "the names in C")]
 
 use std::ffi::{c_char, c_int};
 

@@ -47,7 +47,7 @@ fn open(options: *const ccplane_options) -> Result<*mut ccplane_datapath, (i64, 
 }
 
 fn reno() -> *mut ccplane_datapath {
-    open(&options(c"reno", CCPLANE_SAME_THREAD)).expect("reno is there")
+    open(&options(c"reno", CCPLANE_SAME_THREAD)).expect("reno exists")
 }
 
 fn info() -> ccplane_flow_info {
@@ -218,7 +218,7 @@ fn an_algorithm_in_its_own_thread_is_heard_through_the_descriptor() {
     let runs = (2..5_000).find(|now| {
         #[expect(
             clippy::disallowed_methods,
-            reason = "what the thread says comes in real time"
+            reason = "the thread's commands arrive in real time"
         )]
         std::thread::sleep(std::time::Duration::from_millis(1));
         turn(datapath, *now);
@@ -244,8 +244,8 @@ fn an_algorithm_in_its_own_thread_is_heard_through_the_descriptor() {
 }
 
 #[test]
-fn what_cannot_be_opened_says_why() {
-    let refused = |options: &ccplane_options| open(options).expect_err("it is refused");
+fn failed_opens_state_the_reason() {
+    let refused = |options: &ccplane_options| open(options).expect_err("the call is refused");
     let (code, why) = refused(&options(c"renoo", 0));
     assert_eq!(code, i64::from(CCPLANE_EALGORITHM));
     assert!(why.contains("did you mean `reno`?"), "{why}");
@@ -280,7 +280,7 @@ fn what_cannot_be_opened_says_why() {
         algorithm: null(),
         ..options(c"", 0)
     };
-    assert!(refused(&nobody).1.contains("both are null"));
+    assert!(refused(&nobody).1.contains("both null"));
     let absent = ccplane_options {
         agent: c"unix:/nowhere/agent.sock".as_ptr(),
         ..options(c"reno", 0)
@@ -295,14 +295,11 @@ fn what_cannot_be_opened_says_why() {
     let long = CString::new("é".repeat(400)).unwrap();
     assert!(
         refused(&options(&long, 0)).1.len() >= 490,
-        "cut, and still a text"
+        "truncated, and still valid text"
     );
     assert_eq!(
         open(null()),
-        Err((
-            CCPLANE_ENULL.into(),
-            "a pointer is null that must not be".into()
-        ))
+        Err((CCPLANE_ENULL.into(), "a required pointer is null".into()))
     );
     // SAFETY: null pointers are rejected. Without an error struct the reason is discarded.
     assert!(unsafe { ccplane_open(null(), null_mut()) }.is_null());
@@ -363,7 +360,7 @@ fn null_is_an_error_everywhere() {
         assert_eq!(ccplane_get_stats(null_mut(), null_mut()), CCPLANE_ENULL);
         assert_eq!(ccplane_close(null_mut()), CCPLANE_ENULL);
     }
-    assert_eq!(stats(datapath).reports, 0, "nothing of it counted");
+    assert_eq!(stats(datapath).reports, 0, "none of it was counted");
     close(datapath);
 }
 
@@ -538,7 +535,7 @@ fn a_silent_agent_loses_its_flows_and_gets_them_back() {
     let second = 1_000_000_000;
     let at = |now| ack(datapath, flow, &transport(now, 20 * MSS), 1).flags & CCPLANE_FALLBACK;
     assert_eq!(at(second / 10), 0);
-    assert_eq!(at(second), CCPLANE_FALLBACK, "no turn for a second");
+    assert_eq!(at(second), CCPLANE_FALLBACK, "no call for a second");
     // SAFETY: all structs are live with correct sizes.
     let code = unsafe {
         ccplane_on_deadline(
@@ -599,7 +596,7 @@ fn an_agent_elsewhere_steers_and_may_go_and_come_back() {
         for _ in 0..10_000 {
             #[expect(
                 clippy::disallowed_methods,
-                reason = "the agent is in a thread of its own"
+                reason = "the agent runs in its own thread"
             )]
             std::thread::sleep(std::time::Duration::from_millis(1));
             if datapath.is_null() {

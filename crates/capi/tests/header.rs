@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 
 #[test]
-fn the_header_is_of_these_sources() {
+fn the_header_matches_the_sources() {
     let home = Path::new(env!("CARGO_MANIFEST_DIR"));
     let config =
         cbindgen::Config::from_file(home.join("cbindgen.toml")).expect("it is well-formed");
@@ -17,19 +17,20 @@ fn the_header_is_of_these_sources() {
             cbindgen::Builder::with_src,
         )
         .generate()
-        .expect("cbindgen reads them");
+        .expect("cbindgen parses the sources");
     let mut made = Vec::new();
     bindings.write(&mut made);
     // Safety sections are for Rust callers; docs/c.md lists the requirements for C.
     let made = without_safety(&String::from_utf8(made).expect("a text"));
     let kept = home.join("include/ccplane.h");
     if std::env::var_os("CCPLANE_HEADER").is_some_and(|word| word == "write") {
-        fs::write(&kept, &made).expect("it can be written");
+        fs::write(&kept, &made).expect("the header is writable");
     }
     let kept = fs::read_to_string(kept).unwrap_or_default();
     assert!(
         kept == made,
-        "the header is of other sources: CCPLANE_HEADER=write cargo test -p ccplane-capi --test all header"
+        "the header does not match the sources; run CCPLANE_HEADER=write cargo test -p \
+        ccplane-capi --test all header"
     );
 }
 

@@ -71,10 +71,10 @@ fn program_of(name: &str, sources: &[&str], flags: &[&str]) -> Option<PathBuf> {
             .arg(&library)
             .args(["-lpthread", "-ldl", "-lm", "-o"])
             .arg(&to);
-        compiler.output().expect("a compiler is there")
+        compiler.output().expect("a compiler is installed")
     };
     if !compile(true).status.success() {
-        eprintln!("without sanitizers, which the compiler lacks");
+        eprintln!("without sanitizers, which the compiler does not have");
         let said = compile(false);
         assert!(
             said.status.success(),
@@ -127,15 +127,15 @@ fn simulated(name: &str) -> (f64, f64) {
     let mut agent = Agent::new(AgentOptions::default());
     let algorithm = Registry::builtin()
         .by_name(name, &Parameters::new())
-        .expect("it is there");
+        .expect("it exists");
     agent.add_boxed(algorithm).expect("it compiles");
     let agent = sim.host_agent(agent, SteerOptions::default());
     let spec = FlowSpec::new(from, to).under(FlowControl::Steered(agent, name.into()));
     let flow = sim.add_flow(spec).expect("a path");
     sim.run_until(Time::from_micros(SECONDS * 1_000_000))
         .expect("no stall");
-    let received = sim.flow(flow).expect("it is there").received;
-    let link = sim.link(bottleneck).expect("it is there");
+    let received = sim.flow(flow).expect("it exists").received;
+    let link = sim.link(bottleneck).expect("it exists");
     // Subtracts the serialization time of a packet of 1500 bytes.
     let waited = link.sojourn_sum.as_nanos() as f64 / 1e6 / link.accepted as f64 - 0.5;
     (received as f64 * 8.0 / SECONDS as f64 / 1e6, waited)
@@ -152,11 +152,11 @@ fn the_page_shows_what_the_example_prints() {
         .lines()
         .find(|line| line.starts_with("{\"algorithm\""))
         .expect("an output");
-    let (begins, _) = shown.split_once("...").expect("it is cut");
+    let (begins, _) = shown.split_once("...").expect("the text is truncated");
     let said = run(&udp, &["cubic", "--seconds", "10"]);
     assert!(
         said.starts_with(begins),
-        "docs/c.md has\n{shown}\nand the example prints\n{said}"
+        "docs/c.md shows\n{shown}\nbut the example prints\n{said}"
     );
 }
 
@@ -193,7 +193,7 @@ fn the_losses_of_the_example_are_those_of_a_paced_slow_start() {
         let shown = if paced {
             format!("\"lost\": {whole}")
         } else {
-            format!("it loses {whole}")
+            format!("the output lacks {whole}")
         };
         assert!(page.contains(&shown), "docs/c.md lacks {shown}");
     }
@@ -214,17 +214,18 @@ fn algorithms_fill_a_link_behind_a_transport_in_c_as_they_do_behind_ours() {
         );
         let (ours, waited_ours) = simulated(name);
         println!(
-            "{name}: {goodput:.2} beside {ours:.2} Mbit/s, {waited:.2} beside {waited_ours:.2} ms; {said}"
+            "{name}: {goodput:.2} and ours {ours:.2} Mbit/s, {waited:.2} and ours {waited_ours:.2} \
+            ms; {said}"
         );
         assert!(
             (0.8..=1.25).contains(&(goodput / ours)),
-            "{goodput} beside {ours}: {said}"
+            "{goodput} and ours {ours}: {said}"
         );
         // Within 20 %, or half a packet's serialization time if the queue is nearly empty.
         let apart = (waited - waited_ours).abs();
         assert!(
             apart <= f64::max(0.2 * waited_ours, 0.25),
-            "{waited} ms beside {waited_ours}: {said}"
+            "{waited} ms and ours {waited_ours}: {said}"
         );
         assert!(goodput > 0.9 * 24.0, "{said}");
         assert_eq!(
@@ -280,8 +281,8 @@ fn an_agents_words() -> Vec<u8> {
         "(def (Report (volatile x 0))) (when true (:= Report.x (/ Ack.bytes_acked 2)) (report))",
     );
     let mut words = Vec::new();
-    v1::install(&mut words, 2, other.code()).expect("CCP can say it");
-    v1::install(&mut words, 1, fold.code()).expect("CCP can say it");
+    v1::install(&mut words, 2, other.code()).expect("CCP can encode it");
+    v1::install(&mut words, 1, fold.code()).expect("CCP can encode it");
     let set = |target, value| ccplane_datapath::Update { target, value };
     let control = |at: u8| ccplane_datapath::CommandTarget::Var(4 + at);
     v1::change_program(&mut words, 1, 2, other.code(), &[]).expect("no value");
@@ -292,7 +293,7 @@ fn an_agents_words() -> Vec<u8> {
         set(ccplane_datapath::CommandTarget::Cwnd, 29_200),
         set(ccplane_datapath::CommandTarget::Rate, 1 << 20),
     ];
-    v1::update_fields(&mut words, 1, Some(fold.code()), &all).expect("all can be set");
+    v1::update_fields(&mut words, 1, Some(fold.code()), &all).expect("all values can be set");
     words
 }
 
@@ -304,7 +305,7 @@ fn a_datapath_of_the_reference_survives_whatever_its_agent_says() {
         return;
     };
     let words = folder().join("an-agents-words");
-    std::fs::write(&words, an_agents_words()).expect("it can be written");
+    std::fs::write(&words, an_agents_words()).expect("the file is writable");
     let said = run(&dropin, &[words.to_str().expect("a path")]);
     println!("{said}");
     assert!(number(&said, "tried") > 5_000.0, "{said}");
@@ -369,7 +370,7 @@ target_link_libraries(fixed ccplane::static)
 
 /// The installed library is found by -lccp, pkg-config and CMake, and works.
 #[test]
-fn what_is_installed_is_found_as_people_look_for_it() {
+fn the_installation_is_found_by_pkg_config_and_cmake() {
     if !has_compiler() {
         return;
     }
@@ -378,9 +379,9 @@ fn what_is_installed_is_found_as_people_look_for_it() {
     let built = std::env::current_exe().expect("it runs");
     let built = built.parent().expect("in a directory").display();
     let (home, to) = (home().display(), to.display());
-    std::fs::create_dir_all(format!("{to}/cmake")).expect("it can be made");
-    std::fs::write(format!("{to}/words"), an_agents_words()).expect("it can be written");
-    std::fs::write(format!("{to}/cmake/CMakeLists.txt"), CMAKE).expect("it can be written");
+    std::fs::create_dir_all(format!("{to}/cmake")).expect("the directory can be created");
+    std::fs::write(format!("{to}/words"), an_agents_words()).expect("the file is writable");
+    std::fs::write(format!("{to}/cmake/CMakeLists.txt"), CMAKE).expect("the file is writable");
     shell(&format!("{home}/../../scripts/install-c {to} {built}"));
     let cc = "${CC:-cc} -std=c11";
     shell(&format!(

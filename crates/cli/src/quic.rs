@@ -154,7 +154,7 @@ mod tests {
                 Err(failure) => {
                     assert!(!expected, "{failure:?}");
                     assert_eq!(failure.kind, FailureKind::Usage);
-                    let needed = format!("it needs the feature `{feature}`");
+                    let needed = format!("(feature `{feature}`)");
                     assert!(failure.to_string().contains(&needed), "{failure:?}");
                 }
             }

@@ -578,7 +578,7 @@ mod tests {
         rc3.stopped = Some(Rc3Stop::Marking { class: 2 });
         let text = second_loop(&rc3, 1_000_000);
         assert!(
-            text.contains("; stopped: the path does not keep the marking"),
+            text.contains("; stopped: the path resets the marking"),
             "{text}"
         );
     }

@@ -91,7 +91,7 @@ fn at_the_descriptor_limit_the_agent_pauses_and_resumes_later() {
     let alone = agent.descriptors();
     let mut held: Vec<OwnedFd> = (0..FILES).map(|_| connection(&path)).collect();
     eventually("it says what it lacks", || {
-        agent.log().contains("cannot accept a datapath")
+        agent.log().contains("cannot accept a connection")
     });
     let before = agent.cpu();
     std::thread::sleep(Duration::from_secs(2));

@@ -603,7 +603,7 @@ fn attach_reports_missing_time_stamps_and_detach_removes_leftover_ones() {
     assert!(
         !ended.status.success()
             && said.contains("\"removed\":[\"ccp_dx\"],\"stamps\":[]")
-            && said.contains("cannot be found from here"),
+            && said.contains("namespace that cannot be found"),
         "{said}"
     );
     assert!(!attached().iter().any(|name| name == DX));

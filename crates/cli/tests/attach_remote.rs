@@ -697,7 +697,7 @@ fn a_missing_agent_or_algorithm_is_an_error_with_a_hint() {
     let ccp = format!("ccp:{}", socket.display());
     assert!(attach(&["--agent", &unix]).contains("no agent answers"));
     assert!(attach(&["--agent", &ccp, "--alg", "reno"]).contains("no CCP agent answers"));
-    assert!(attach(&["--agent", &ccp]).contains("does not say which algorithms"));
+    assert!(attach(&["--agent", &ccp]).contains("does not list its algorithms"));
     let _agent = folder.agent(&socket);
     let said = attach(&["--agent", &unix, "--alg", "vegas"]);
     assert!(
@@ -879,7 +879,7 @@ fn flows_of_a_remote_agent_survive_a_cut_and_its_death_on_the_fallback() {
         .expect("it runs");
     let said = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert!(
-        !refused.status.success() && said.contains("the key of `web1` is in"),
+        !refused.status.success() && said.contains("already uses the key `web1`"),
         "{said}"
     );
 

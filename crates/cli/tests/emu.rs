@@ -137,7 +137,7 @@ fn a_packet_log_has_every_packet_and_becomes_a_page() {
     let refused = run(graph.args(["emu", "graph", env!("CARGO_BIN_EXE_ccplane")]));
     assert_eq!(refused.status.code(), Some(2));
     assert!(
-        said(&refused).contains("no pcapng file"),
+        said(&refused).contains("not a pcapng file"),
         "{}",
         said(&refused)
     );
@@ -248,7 +248,7 @@ fn unsupported_links_are_refused_before_the_command_runs() {
     let output = run(&mut emu("--delay 5ms --jitter 10ms", "echo it runs"));
     assert_eq!(output.status.code(), Some(2), "{}", said(&output));
     assert!(
-        said(&output).contains("jitter of 10ms is more than the delay of 5ms"),
+        said(&output).contains("jitter of 10ms exceeds the delay of 5ms"),
         "{}",
         said(&output)
     );
@@ -338,7 +338,7 @@ fn two_interfaces_are_joined_with_super_packets_and_neighbours() {
             .collect::<Vec<_>>()
             .join(" ")
     };
-    assert!(refused("l1,l1").contains("both are l1"));
+    assert!(refused("l1,l1").contains("both ends of the link are l1"));
     assert!(refused("l1,absent").contains("absent"));
     assert!(refused("l1,lo").contains("not Ethernet"));
     let route = |verb: &'static str| {

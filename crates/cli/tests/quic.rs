@@ -307,21 +307,25 @@ fn other_stacks_send_where_they_are_built_in() {
             refused(
                 &send(&to, &file, &limited),
                 2,
-                &["no limit of its own", "--stack noq"],
+                &["cannot limit the rate", "--stack noq"],
             );
         } else {
             let feature = format!("`--features {stack}`");
             refused(
                 &output,
                 2,
-                &["not built in", &format!("the feature `{stack}`")],
+                &["not part of this build", &format!("(feature `{stack}`)")],
             );
             let datapath = format!("quic:{stack}");
             let output = ccplane()
                 .args(["run", "--alg", "cubic", "--datapath", &datapath])
                 .output()
                 .expect("it starts");
-            refused(&output, 2, &["not built in", feature.trim_matches('`')]);
+            refused(
+                &output,
+                2,
+                &["not part of this build", feature.trim_matches('`')],
+            );
         }
     }
 }

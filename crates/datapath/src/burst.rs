@@ -245,7 +245,7 @@ mod tests {
     /// A link that is never idle, with a clock that is 100 ppm slow: without slack the stamps would
     /// drift away by 100 µs per second.
     #[test]
-    fn a_busy_link_does_not_carry_the_stamps_off() {
+    fn busy_links_do_not_bias_the_calibration() {
         let mut departures = Forward::default();
         for n in 0..2_000_000u64 {
             let true_ns = n * 12_304 / 10;

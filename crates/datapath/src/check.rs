@@ -79,24 +79,26 @@ impl fmt::Display for CheckError {
             ),
             Reason::TooManyClauses => write!(f, "has more than {CLAUSES_MAX} clauses"),
             Reason::TooManyVars => write!(f, "has more than {VARS_MAX} variables"),
-            Reason::VarOrder => {
-                f.write_str("is out of order: report variables come first, then control, then local ones")
-            }
-            Reason::ClauseRange => {
-                f.write_str("does not lie right behind the clause before it, guard before body, inside the program")
-            }
-            Reason::Unreachable => f.write_str("belongs to no clause"),
+            Reason::VarOrder => f.write_str(
+                "is out of order: report variables come first, then control, then local ones",
+            ),
+            Reason::ClauseRange => f.write_str(
+                "does not start at the end of the previous clause, with its guard \
+                    before its body, inside the program",
+            ),
+            Reason::Unreachable => f.write_str("does not belong to a clause"),
             Reason::NoSuchRegister(r) => {
                 write!(
                     f,
-                    "names register {r}, which is no signal, no built-in state and no variable of this program"
+                    "uses register {r}, which is not a signal, built-in state or variable of this \
+                    program"
                 )
             }
-            Reason::ReadOnly(r) => write!(f, "writes register {r}, which programs may only read"),
-            Reason::WriteOnly(r) => write!(f, "reads register {r}, which programs may only write"),
+            Reason::ReadOnly(r) => write!(f, "writes register {r}, which is read-only"),
+            Reason::WriteOnly(r) => write!(f, "reads register {r}, which is write-only"),
             Reason::ImpureGuard(r) => write!(
                 f,
-                "stands in a guard and writes register {r}; guards may write temporaries only"
+                "writes register {r} in a guard; guards may only write temporaries"
             ),
             Reason::Unwritten(r) => {
                 write!(
@@ -104,10 +106,13 @@ impl fmt::Display for CheckError {
                     "reads temporary {r}, which is not written on every path to it within this guard or body"
                 )
             }
-            Reason::SkipTooFar => f.write_str("skips beyond the end of its guard or body"),
+            Reason::SkipTooFar => f.write_str("skips past the end of its guard or body"),
             Reason::ZeroDenominator => f.write_str("has a ratio with denominator 0"),
             Reason::WeightAboveOne => f.write_str("has a weight above 1"),
-            Reason::AfterInBody => f.write_str("waits for Micros in a body; only guards may, a body compares"),
+            Reason::AfterInBody => f.write_str(
+                "waits for Micros in a body; only guards can wait, \
+                so compare in a body",
+            ),
         }
     }
 }

@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn shows_what_it_was_set_to_and_counts_on() {
+    fn micros_continue_from_the_value_set() {
         let mut clock = ProgramClock::starting(Time::from_micros(50));
         assert_eq!(clock.micros(Time::from_micros(57)), 7);
         // Set to more than the transport's clock shows.
@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn exceeds_a_threshold_one_microsecond_after_it_shows_it() {
+    fn micros_exceed_a_threshold_one_microsecond_later() {
         let clock = ProgramClock::starting(Time::from_nanos(300));
         let at = clock.time_exceeding(10, Time::from_nanos(300));
         assert_eq!(at, Time::from_nanos(300 + 11_000));
@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn stands_still_when_the_transports_clock_goes_back() {
+    fn micros_stop_when_the_clock_goes_back() {
         let clock = ProgramClock::starting(Time::from_micros(50));
         assert_eq!(clock.micros(Time::from_micros(20)), 0);
     }

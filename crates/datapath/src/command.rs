@@ -87,33 +87,34 @@ impl fmt::Display for CommandError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             CommandError::UnknownProgram { uid } => {
-                write!(f, "program {uid} is not installed here; install it first")
+                write!(f, "program {uid} is not installed; install it first")
             }
             CommandError::BadTarget {
                 target: CommandTarget::Var(index),
                 vars,
             } => write!(
                 f,
-                "variable {index} cannot be set: the program has {vars} variables, and only its control variables are an agent's to set"
+                "cannot set variable {index}: the program has {vars} variables, and an agent can \
+                only set its control variables"
             ),
-            CommandError::BadTarget { target, .. } => write!(f, "{target:?} cannot be set"),
-            CommandError::NoProgram => f.write_str(
-                "the flow runs no program whose variables could be set; set a program first",
-            ),
+            CommandError::BadTarget { target, .. } => write!(f, "cannot set {target:?}"),
+            CommandError::NoProgram => {
+                f.write_str("the flow has no program; set a program before its variables")
+            }
             CommandError::TableFull { places } => {
                 write!(
                     f,
-                    "all {places} places for programs are taken; remove one that no flow runs"
+                    "all {places} program slots are in use; remove a program that no flow runs"
                 )
             }
             CommandError::TooManyVars { has, room } => {
                 write!(
                     f,
-                    "the program has {has} variables, a flow here has room for {room}"
+                    "the program has {has} variables, but flows have room for {room}"
                 )
             }
             CommandError::Missing(missing) => {
-                f.write_str("the program needs what this datapath lacks:")?;
+                f.write_str("this datapath lacks capabilities that the program needs:")?;
                 for (n, name) in missing.names().enumerate() {
                     write!(f, "{} {name}", if n == 0 { "" } else { "," })?;
                 }

@@ -342,7 +342,7 @@ mod tests {
         assert_eq!(
             registers[usize::from(reg::TEMPS)],
             7,
-            "no register of the caller's"
+            "not a register of the caller"
         );
     }
 }

@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn the_offset_of_the_clocks_and_the_queue_of_the_way_back_are_not_seen() {
+    fn clock_offset_and_reverse_queue_cancel_out() {
         for offset in [0, 1, -1, 1 << 31, -(1 << 40), 1 << 40, i64::from(u32::MAX)] {
             let clocks = Clocks { offset, ppm: 0 };
             let mut one_way = OneWay::default();

@@ -55,8 +55,8 @@ fn published_programs_pass_and_their_facts_are_known() {
 }
 
 #[test]
-fn an_empty_program_is_a_program() {
-    let empty = check(&Code::default()).expect("nothing is wrong with nothing");
+fn the_empty_program_is_valid() {
+    let empty = check(&Code::default()).expect("the empty program is valid");
     assert_eq!(empty.worst_case(), 0);
     assert!(!empty.uses_timers());
 }
@@ -300,7 +300,7 @@ fn variables_are_in_order() {
         kind,
         ..Var::default()
     });
-    let error = Program::check(1, &[], &[], &vars).expect_err("control behind local");
+    let error = Program::check(1, &[], &[], &vars).expect_err("control after local");
     assert_eq!(
         (error.place, error.reason),
         (CodeLocation::Var(2), Reason::VarOrder)
@@ -315,6 +315,6 @@ fn messages_name_the_place_and_the_reason() {
     );
     assert_eq!(
         error.to_string(),
-        "instruction 0 stands in a guard and writes register 33; guards may write temporaries only"
+        "instruction 0 writes register 33 in a guard; guards may only write temporaries"
     );
 }

@@ -104,7 +104,7 @@ fn defect_3_every_temporary_holds_its_value_and_one_beyond_is_refused() {
     };
     assert_eq!(
         Program::check(1, &[beyond], &[clause], &[])
-            .expect_err("no such register")
+            .expect_err("unknown register")
             .reason,
         Reason::NoSuchRegister(reg::TEMPS_END)
     );
@@ -144,17 +144,13 @@ fn defect_4_updates_outside_the_program_are_refused_whole() {
         assert!(rig.set_program(1, &[bad]).is_err());
     }
     let _ = rig.ack(ack_of(0));
-    assert_eq!(
-        rig.last_report(),
-        [5],
-        "nothing of a refused command took effect"
-    );
+    assert_eq!(rig.last_report(), [5], "a refused command has no effect");
 }
 
 /// 5: a table held one program less than documented, a failed install leaked its slot, and a
 /// program installed again under its number was stored twice, of which the old one ran.
 #[test]
-fn defect_5_a_table_holds_what_it_says_and_the_last_install_counts() {
+fn defect_5_tables_hold_their_capacity_and_the_last_install_wins() {
     let program = |uid, value| {
         let mut code = Code::default();
         let seen = code.volatile(0);
@@ -188,13 +184,13 @@ fn defect_5_a_table_holds_what_it_says_and_the_last_install_counts() {
     assert_eq!(flow.report(&table), [1]);
     table
         .install(program(2, 7))
-        .expect("the same number needs no new place");
+        .expect("the same number needs no new slot");
     let _ = flow.on_ack(&transport, &ack_of(0), &table);
     assert_eq!(flow.report(&table), [7], "the flow runs the new program");
     assert_eq!(table.programs().count(), 3);
 
     assert!(table.remove(0) && !table.remove(0));
-    table.install(program(3, 1)).expect("a place became free");
+    table.install(program(3, 1)).expect("a slot became free");
 }
 
 /// 6: when a restarted agent's programs reused the slots of the old ones, flows got stuck, or
@@ -214,13 +210,13 @@ fn defect_6_a_flow_notices_that_its_program_is_gone_and_never_runs_another_in_it
     assert!(rig.table.remove(1));
     rig.table
         .install(other.program(2))
-        .expect("the place of program 1");
+        .expect("the slot of program 1");
     let outcome = rig.ack(ack_of(1448));
-    assert!(outcome.fallback, "nobody else is in control");
+    assert!(outcome.fallback, "no other program is in control");
     assert_eq!(
         rig.reports.len(),
         reports,
-        "the program in its place did not run"
+        "the program in its slot did not run"
     );
 
     rig.set_program(2, &[]).expect("installed");
@@ -229,7 +225,7 @@ fn defect_6_a_flow_notices_that_its_program_is_gone_and_never_runs_another_in_it
     assert_eq!(
         rig.last_report(),
         [101],
-        "and starts from its own initial values"
+        "it starts from its initial values"
     );
 }
 
@@ -296,7 +292,7 @@ fn defect_9_averages_take_any_weight_and_one_above_ten_tenths_is_ten() {
 /// as programs expect; but sums saturate, and a program that needs a signal the datapath lacks is
 /// refused.
 #[test]
-fn defect_10_an_unknown_rtt_is_infinity_and_no_program_needs_what_is_not_there() {
+fn defect_10_an_unknown_rtt_is_infinity() {
     let mut code = Code::default();
     let sum = code.volatile(u64::MAX - 5);
     code.always(|code| {
@@ -315,7 +311,7 @@ fn defect_10_an_unknown_rtt_is_infinity_and_no_program_needs_what_is_not_there()
 
 /// 11: after an arithmetic error there was neither a window nor a report.
 #[test]
-fn defect_11_arithmetic_errors_leave_window_and_report_standing() {
+fn defect_11_arithmetic_errors_keep_window_and_report() {
     let mut code = Code::default();
     let quotient = code.volatile(0);
     code.always(|code| {
@@ -349,7 +345,7 @@ fn defect_11_a_product_that_does_not_fit_saturates_always() {
 
 /// 12: window and rate were set at every ACK, changed or not.
 #[test]
-fn defect_12_what_did_not_change_is_not_set() {
+fn defect_12_unchanged_values_are_not_set() {
     let mut code = Code::default();
     code.when(
         |code| code.imm(Op::Gt, temp(0), BYTES_ACKED, 0),
@@ -408,7 +404,7 @@ fn a_silent_agent_is_noticed_by_its_missing_heartbeat() {
 /// A pending report whose program was removed has no fields, and a report without fields would
 /// close the flow.
 #[test]
-fn no_report_is_asked_for_when_its_program_is_gone() {
+fn removed_programs_request_no_report() {
     let mut rig = Rig::new(&three_clauses());
     rig.queue = false;
     assert!(rig.ack(ack_of(0)).report.is_some());

@@ -84,7 +84,7 @@ fn control_comes_back_from_the_current_window() {
 }
 
 #[test]
-fn orders_without_a_heartbeat_do_not_count() {
+fn commands_without_a_heartbeat_are_ignored() {
     let mut rig = silent(&reno_fold(10_000));
     let _ = rig.ack(ack_of(0));
     rig.update(&[Update {
@@ -154,7 +154,7 @@ fn a_flow_that_comes_to_a_silent_agent_falls_back_at_once() {
 }
 
 #[test]
-fn an_agent_never_heard_has_its_time_from_the_opening_of_the_flow() {
+fn the_timeout_of_a_silent_agent_starts_when_the_flow_opens() {
     let mut rig = Rig::with(&Code::default(), limits(), Compat::Documented);
     rig.advance_us(99_999);
     assert!(!rig.ack(ack_of(0)).fallback);
@@ -351,19 +351,19 @@ fn the_silent_agents_pacing_rate_follows_the_window() {
 }
 
 #[test]
-fn whoever_steers_again_finds_the_pacing_rate_from_before_the_fallback() {
+fn the_pacing_rate_survives_a_fallback() {
     let mut rig = silent(&reno_fold(10_000));
     rig.transport.rate = 1_000_000;
     assert_ne!(
         rig.ack(ack_of(MSS_BYTES)).rate,
         None,
-        "NewReno has a rate of its own"
+        "NewReno sets its own rate"
     );
     rig.table.heartbeat(rig.transport.now);
     assert_eq!(
         rig.ack(ack_of(MSS_BYTES)).rate,
         Some(1_000_000),
-        "no program sets one"
+        "no program sets a rate"
     );
 
     let mut code = Code::default();
@@ -375,7 +375,7 @@ fn whoever_steers_again_finds_the_pacing_rate_from_before_the_fallback() {
     assert_eq!(
         rig.ack(ack_of(MSS_BYTES)).rate,
         Some(5_000),
-        "the program's comes first"
+        "the program's rate has precedence"
     );
 }
 
@@ -467,7 +467,7 @@ fn absurd_signals_are_survived() {
 }
 
 #[test]
-fn a_flow_that_its_agent_gives_up_is_newrenos_until_it_is_set_a_program() {
+fn a_released_flow_runs_newreno_until_it_gets_a_program() {
     let mut rig = Rig::with(&fold_that_pins_the_window(), limits(), Compat::Documented);
     rig.table.heartbeat(rig.transport.now);
     assert_eq!(rig.ack(ack_of(MSS_BYTES)).cwnd, Some(5_000));

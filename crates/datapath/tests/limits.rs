@@ -225,7 +225,7 @@ fn a_variable_cannot_be_set_without_a_program() {
         refused
             .expect_err("refused")
             .to_string()
-            .contains("set a program first")
+            .contains("set a program before its variables")
     );
 }
 
@@ -244,7 +244,7 @@ fn a_window_set_before_a_program_is_not_lost() {
         assert_eq!(
             rig.ack(ack_of(0)).cwnd,
             expected,
-            "{compat:?}: the reference drops what waited"
+            "{compat:?}: the reference drops pending values"
         );
     }
 }

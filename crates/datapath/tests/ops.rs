@@ -78,7 +78,7 @@ fn arithmetic() {
 }
 
 #[test]
-fn what_the_reference_aborts_on_saturates_and_counts() {
+fn arithmetic_that_aborts_the_reference_saturates_and_is_counted() {
     assert_eq!(fault(Op::Add, u64::MAX, 1), u64::MAX);
     assert_eq!(fault(Op::Sub, 5, 7), 0);
     assert_eq!(fault(Op::Mul, u64::MAX, 2), u64::MAX);
@@ -169,7 +169,7 @@ fn a_skip_passes_over_its_instructions() {
 /// Two consecutive moves or additions are one step of the interpreter, unless a skip may separate
 /// them.
 #[test]
-fn a_skip_may_part_a_pair() {
+fn skips_may_split_pairs() {
     for op in [Op::Move, Op::Add] {
         for (condition, expected) in [(0, [0, 5, 5]), (1, [5, 5, 5])] {
             let mut code = Code::default();
@@ -287,7 +287,7 @@ fn the_bare_interpreter_agrees_with_a_flow() {
 }
 
 #[test]
-fn a_fallthrough_said_twice_does_not_reach_the_next_body() {
+fn a_repeated_fallthrough_does_not_reach_the_next_body() {
     let mut code = Code::default();
     let ran = code.volatile(0);
     let never = code.control(0);

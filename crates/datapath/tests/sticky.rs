@@ -124,12 +124,14 @@ impl Side {
 }
 
 #[test]
-fn a_program_for_the_references_fallthrough_does_here_what_it_does_there() {
+fn sticky_fallthrough_matches_the_reference() {
     let mut dice = Dice(7);
     let mut differ = 0;
     for _ in 0..500 {
         let plain = program(&mut dice).program(1);
-        let sticky = plain.with_sticky_fallthrough().expect("it is short");
+        let sticky = plain
+            .with_sticky_fallthrough()
+            .expect("the program is short");
         let mut there = Side::new(plain.clone(), Compat::Libccp);
         let mut here = Side::new(sticky, Compat::Documented);
         let mut documented = Side::new(plain.clone(), Compat::Documented);
@@ -158,6 +160,6 @@ fn a_program_that_has_no_room_for_it_is_refused_with_the_reason() {
     let refused = code
         .program(1)
         .with_sticky_fallthrough()
-        .expect_err("it is full");
+        .expect_err("the program is full");
     assert_eq!(refused.reason, Reason::TooManyInstrs);
 }

@@ -30,7 +30,7 @@ fn an_ack_path_cut_for_200_ms_still_yields_its_10_ms_reports() {
         .map(|(time, _)| time.as_micros() - 1_000_000)
         .collect();
     assert_eq!(times, (1..=19).map(|n| n * 10_001).collect::<Vec<_>>());
-    assert_eq!(calls, 19, "and no call was in vain");
+    assert_eq!(calls, 19, "no call was unnecessary");
     // Measurements from before the cut are in the first report; the following ones have no events
     // and the last known state.
     assert_eq!(rig.reports[0].1[0], 1448);
@@ -38,7 +38,7 @@ fn an_ack_path_cut_for_200_ms_still_yields_its_10_ms_reports() {
 }
 
 #[test]
-fn on_the_ack_clock_of_libccp_nothing_happens_without_acks() {
+fn the_ack_clock_of_libccp_does_nothing_without_acks() {
     let mut rig = Rig::with(&reno_fold(10_000), no_limits(), Compat::Libccp);
     let _ = rig.ack(ack_of(1448));
     assert_eq!(rig.flow.next_deadline(), None);
@@ -189,7 +189,7 @@ fn an_agent_that_shortens_the_wait_is_heard_without_an_ack() {
 }
 
 #[test]
-fn what_an_agent_sets_is_in_force_without_an_ack() {
+fn agent_settings_apply_without_an_ack() {
     let mut rig = started(&reno_fold(10_000));
     rig.update(&[Update {
         target: CommandTarget::Cwnd,
@@ -234,7 +234,7 @@ fn a_threshold_that_runs_ahead_of_micros_cannot_flood() {
 }
 
 #[test]
-fn deadlines_early_late_or_twice_do_no_harm() {
+fn early_late_and_repeated_deadlines_are_harmless() {
     let mut rig = started(&reno_fold(10_000));
     rig.advance_us(3_000);
     let _ = rig.deadline();
@@ -265,7 +265,7 @@ fn a_report_that_could_not_be_queued_loses_nothing() {
         let outcome = rig.ack(ack_of(1448));
         assert!(
             outcome.report.is_some(),
-            "asked for again until it is queued"
+            "requested again until it is queued"
         );
     }
     rig.queue = true;
@@ -280,7 +280,7 @@ fn a_report_that_could_not_be_queued_loses_nothing() {
 
 /// What was set first must not wait for what was set later.
 #[test]
-fn an_update_is_due_when_the_first_of_its_kind_came() {
+fn updates_are_due_by_their_first_occurrence() {
     let mut rig = Rig::new(&Code::default());
     let _ = rig.ack(ack_of(1448));
     let cwnd = |value| Update {

@@ -52,9 +52,9 @@ const LATENESS_NS_MAX: u64 = 60_000_000_000;
 impl Lateness {
     pub(crate) fn new() -> Lateness {
         let histogram = Histogram::new_with_bounds(1, LATENESS_NS_MAX, 3);
-        Lateness(histogram.expect(
-            "constant bounds that the histogram accepts: 1 <= low, 2 low <= high, digits <= 5",
-        ))
+        Lateness(
+            histogram.expect("constant bounds are valid: 1 <= low, 2 low <= high, digits <= 5"),
+        )
     }
 
     pub(crate) fn record(&mut self, late: Duration) {

@@ -238,7 +238,7 @@ impl Tap {
         let _ = self.full.send(rest);
         drop(self.full);
         let panicked = |_| CaptureReport {
-            error: Some("its thread panicked; please report this".into()),
+            error: Some("the log thread panicked; please report this".into()),
             ..CaptureReport::default()
         };
         let mut report = self.writer.join().unwrap_or_else(panicked);

@@ -80,7 +80,7 @@ impl EmuHandle {
         let wake =
             EventFd::from_flags(EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_CLOEXEC).map_err(|e| {
                 Error::System {
-                    what: "make an event descriptor",
+                    what: "create an eventfd",
                     source: e.into(),
                 }
             })?;

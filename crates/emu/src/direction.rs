@@ -471,11 +471,7 @@ mod tests {
         while let Some(DepartureRun { pieces, count, .. }) = link.next_run(now, &mut head) {
             let bytes = pieces.concat();
             let frame = Frame::of(&bytes).expect("well formed");
-            assert_eq!(
-                frame.packets(),
-                count,
-                "what is written is what was counted"
-            );
+            assert_eq!(frame.packets(), count, "written packets match the counters");
             let packet = Frame::packet(&bytes);
             let (flow, sequence) = (
                 packet[20],
@@ -501,7 +497,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn nothing_disappears_whatever_the_queue(
+        fn every_packet_is_accounted_for_in_any_queue(
             steps in proptest::collection::vec((0_u64..3_000_000, step()), 1..200),
             queue in 0..QUEUES.len(), jitter in (0_u64..3_000, any::<bool>()), gso in gso(),
         ) {
@@ -554,12 +550,12 @@ mod tests {
                 sent += u32::from(packets);
             }
             take(&mut link, Time::MAX, &mut taken);
-            prop_assert!(taken.is_sorted(), "in order of time and of number");
+            prop_assert!(taken.is_sorted(), "ordered by time, then by number");
         }
     }
 
     #[test]
-    fn drops_of_what_understands_marks_are_told_apart() {
+    fn drops_of_ecn_capable_packets_are_counted_separately() {
         let mut link = direction("droptail:2p", (0, false), Gso::Off);
         put(&mut link, Time::ZERO, 1, 0, 8, 1_000, true);
         // The queue is full.
@@ -599,7 +595,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shorter_delay_holds_for_what_waits_and_lets_nothing_overtake() {
+    fn a_shorter_delay_applies_to_queued_packets_in_order() {
         let mut link = direction("droptail:20p", (0, false), Gso::Off);
         for n in 0..3 {
             // 1 ms per packet.
@@ -619,7 +615,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_that_is_down_loses_what_comes_and_delivers_what_is_on_it() {
+    fn a_link_that_is_down_loses_new_packets_and_delivers_those_in_flight() {
         let mut link = direction("droptail:20p", (0, false), Gso::Off);
         put(&mut link, Time::ZERO, 1, 0, 4, 960, false);
         link.set_up(false);

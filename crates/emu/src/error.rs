@@ -25,7 +25,7 @@ pub enum Error {
     },
     /// The rate is zero.
     #[error(
-        "{way} link: a rate of 0 never delivers anything; give a rate above 0 (to cut the link, use loss 100%)"
+        "{way} link: a rate of 0 delivers nothing; set a rate above 0, or loss 100% to cut the link"
     )]
     ZeroRate {
         /// Direction of the link.
@@ -33,8 +33,8 @@ pub enum Error {
     },
     /// The jitter exceeds the delay, so a packet would arrive before it was sent.
     #[error(
-        "{way} link: a jitter of {jitter} is more than the delay of {delay}; a packet cannot arrive before it was sent: \
-         use a delay of {jitter} or more, or less jitter"
+        "{way} link: the jitter of {jitter} exceeds the delay of {delay}, so packets would arrive \
+        before they are sent; use a delay of {jitter} or more, or less jitter"
     )]
     Jitter {
         /// Direction of the link.
@@ -61,13 +61,13 @@ pub enum Error {
         source: io::Error,
     },
     /// Both ends of the link are the same interface.
-    #[error("a link joins two interfaces, and both are {name}")]
+    #[error("both ends of the link are {name}; give two different interfaces")]
     OneInterface {
         /// Name of the interface.
         name: String,
     },
     /// The packet log could not be opened.
-    #[error("the packet log {path}: {source}")]
+    #[error("cannot open the packet log {path}: {source}")]
     Log {
         /// Path of the log.
         path: PathBuf,

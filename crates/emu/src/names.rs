@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn questions_and_answers_find_their_way_over_both_transports() {
+    fn dns_is_relayed_over_udp_and_tcp() {
         let server = UdpSocket::bind("127.0.0.1:0").expect("a port");
         let address = server.local_addr().expect("it has one");
         let stream_server = TcpListener::bind(address).expect("the same port of TCP");

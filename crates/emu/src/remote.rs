@@ -68,8 +68,8 @@ pub fn request(id: &str, request: &str) -> Result<String, Error> {
         ErrorKind::NotFound | ErrorKind::ConnectionRefused => {
             let running = list();
             refused(match running.is_empty() {
-                true => "it is not running, and no other is".into(),
-                false => format!("it is not running; these are: {}", running.join(", ")),
+                true => "not running; no emulation is running".into(),
+                false => format!("not running; running emulations: {}", running.join(", ")),
             })
         }
         _ => refused(e.to_string()),
@@ -175,8 +175,8 @@ fn serve_request(mut stream: UnixStream, control: &EmuHandle) -> io::Result<()> 
 
 /// Executes a request. Returns the answer or an error message.
 fn execute(line: &str, control: &EmuHandle) -> Result<String, String> {
-    const USAGE: &str = "say `set [up|down] rate 48mbit`, `set [up|down] delay 5ms`, `set [up|down] jitter 1ms`, \
-                         `set [up|down] loss 0.1%` or `show`";
+    const USAGE: &str = "use `set [up|down] rate 48mbit`, `set [up|down] delay 5ms`, `set \
+        [up|down] jitter 1ms`, `set [up|down] loss 0.1%` or `show`";
     let words: Vec<&str> = line.split_ascii_whitespace().collect();
     let (ways, what, value) = match words[..] {
         ["show"] => return Ok(describe(control)),
@@ -208,7 +208,8 @@ fn describe(control: &EmuHandle) -> String {
     let line = |name, way| {
         let (link, done) = (control.link(way), control.progress(way));
         format!(
-            "{name} {link}; delivered {} packets, {} of them marked, dropped {}, lost {}; {} bytes wait",
+            "{name} {link}; delivered {} packets, {} of them marked, dropped {}, lost {}; {} bytes \
+            queued",
             done.delivered, done.marks, done.queue_drops, done.losses, done.backlog_bytes
         )
     };

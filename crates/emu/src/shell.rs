@@ -181,7 +181,7 @@ const RESOLV_CONF: &str = "/etc/resolv.conf";
 
 fn resolver_error(source: io::Error) -> Error {
     Error::System {
-        what: "give the command this host's name server (/etc/resolv.conf)",
+        what: "mount a resolv.conf with this host's name server",
         source,
     }
 }
@@ -330,7 +330,7 @@ fn free_addresses(seed: u32) -> Result<[Ipv4Addr; 2], Error> {
     const FIRST_ADDRESS: u32 = u32::from_be_bytes([100, 64, 0, 0]);
     const ADDRESS_PAIRS: u32 = 1 << 20;
     let listed = |source| Error::System {
-        what: "find free addresses for the link",
+        what: "find unused addresses for the link",
         source,
     };
     let used: Vec<u32> = getifaddrs()

@@ -150,7 +150,7 @@ mod tests {
         assert_eq!(
             waiter.sleep(now, now + MICROS(8_000)),
             MICROS(100),
-            "short, for a packet that may arrive"
+            "short, because a packet may arrive"
         );
         now += MICROS(100);
         waiter.on_wakeup(now);
@@ -171,10 +171,7 @@ mod tests {
                     }
                 }
             }
-            assert!(
-                (55_000..70_000).contains(&slept),
-                "{gap}: {slept} us of rest"
-            );
+            assert!((55_000..70_000).contains(&slept), "{gap}: slept {slept} us");
             assert!(latest <= late_at_most, "{gap}: {latest} us late");
         }
     }

@@ -38,11 +38,11 @@ fn connect(emulator: &Emulator, to: IpAddr) -> (TcpStream, TcpStream) {
         .expect("every kernel has it");
     let listener = emulator.receiver_ns().run(|| TcpListener::bind((to, 0)));
     let listener = listener
-        .expect("our own namespace")
+        .expect("the test's namespace")
         .expect("its address is there");
     let to = listener.local_addr().expect("bound");
     let sender = emulator.sender_ns().run(|| TcpStream::connect(to));
-    let sender = sender.expect("our own namespace").expect("it listens");
+    let sender = sender.expect("the test's namespace").expect("it listens");
     (sender, listener.accept().expect("it connected").0)
 }
 
@@ -121,7 +121,7 @@ fn transfers_arrive_intact_however_their_packets_are_cut() {
         }
         assert!(
             log.records().all(|record| record.bytes <= 1_500),
-            "every packet is counted by itself"
+            "every packet is counted separately"
         );
     }
 }
@@ -169,7 +169,7 @@ fn paced(line: &str, packets: usize, timing: Timing) -> Option<f64> {
         for _ in 0..packets / 40 {
             sender
                 .send(&[7; 40 * PAYLOAD_BYTES])
-                .expect("the socket takes it");
+                .expect("the socket accepts the option");
         }
         let receive = || {
             receiver
@@ -195,11 +195,11 @@ fn super_packets_leave_at_the_line_s_rate() {
     for timing in [Timing::Balanced, Timing::Precise] {
         assert!(
             paced("96mbit", 800, timing).is_some(),
-            "eight times more than 2 % off"
+            "more than 2 % off in eight attempts"
         );
         assert!(
             paced("960mbit", 8_000, timing).is_some(),
-            "eight times more than 2 % off"
+            "more than 2 % off in eight attempts"
         );
     }
 }
@@ -261,7 +261,7 @@ fn received_ecn(emulator: &Emulator, from: IpAddr, to: IpAddr, class: u8) -> Vec
     let bind = |namespace: &ccplane_host::Namespace, address| {
         let socket = namespace.run(|| UdpSocket::bind(SocketAddr::new(address, 0)));
         socket
-            .expect("our own namespace")
+            .expect("the test's namespace")
             .expect("its address is there")
     };
     let (sender, receiver) = (
@@ -309,7 +309,7 @@ fn received_ecn(emulator: &Emulator, from: IpAddr, to: IpAddr, class: u8) -> Vec
             assert_eq!(
                 class.map(|class| class >> 2),
                 Some(3),
-                "the code point is as it was"
+                "the codepoint is unchanged"
             );
             class.expect("asked for") & 0b11
         })
@@ -317,7 +317,7 @@ fn received_ecn(emulator: &Emulator, from: IpAddr, to: IpAddr, class: u8) -> Vec
 }
 
 #[test]
-fn marks_arrive_and_only_where_they_are_understood() {
+fn only_ecn_capable_packets_are_marked() {
     if !may_run("marks") {
         return;
     }
@@ -330,7 +330,10 @@ fn marks_arrive_and_only_where_they_are_understood() {
     for &(from, to) in &pairs {
         for (sent, marked) in [(0b00, 0b00), (0b01, 0b11), (0b10, 0b11)] {
             let received = received_ecn(&emulator, from, to, 3 << 2 | sent);
-            assert_eq!(received[0], sent, "nothing waited before the first");
+            assert_eq!(
+                received[0], sent,
+                "the queue was empty before the first packet"
+            );
             assert_eq!(received[19], marked);
             assert!(
                 received.is_sorted_by_key(|&ecn| ecn != sent),
@@ -347,7 +350,7 @@ fn marks_arrive_and_only_where_they_are_understood() {
 }
 
 #[test]
-fn tcp_that_understands_marks_is_not_dropped() {
+fn ecn_tcp_is_marked_instead_of_dropped() {
     if !may_run("tcp-ecn") {
         return;
     }

@@ -35,14 +35,14 @@ fn await_arrivals(emulator: &Emulator, packets: u64) {
     while control.progress(PathDirection::Forward).arrived < packets {
         assert!(
             Instant::now() < deadline,
-            "packets got lost before the link"
+            "packets were lost before the link"
         );
         std::thread::sleep(StdDuration::from_millis(1));
     }
 }
 
 #[test]
-fn delay_is_what_was_asked_for() {
+fn the_delay_is_accurate() {
     if !may_run("delay") {
         return;
     }
@@ -58,7 +58,7 @@ fn delay_is_what_was_asked_for() {
         let bind = |namespace: &Namespace, address: IpAddr| {
             namespace
                 .run(|| UdpSocket::bind((address, 0)).expect("bind"))
-                .expect("our own namespace")
+                .expect("the test's namespace")
         };
         let (sender, receiver) = match version {
             4 => (emulator.sender_addr(), emulator.receiver_addr()),
@@ -99,7 +99,7 @@ fn delay_is_what_was_asked_for() {
 }
 
 #[test]
-fn the_rate_is_what_was_asked_for() {
+fn the_rate_is_accurate() {
     if !may_run("rate") {
         return;
     }
@@ -131,7 +131,7 @@ fn the_rate_is_what_was_asked_for() {
     let best = (0..5)
         .map(|_| measure())
         .find(|ratio| (ratio - 1.0).abs() < 0.02);
-    assert!(best.is_some(), "five times more than 2 % off");
+    assert!(best.is_some(), "more than 2 % off in five attempts");
 }
 
 #[test]
@@ -174,7 +174,7 @@ fn the_seed_decides_which_packets_are_lost() {
 }
 
 #[test]
-fn a_full_queue_drops_what_its_size_says() {
+fn a_full_queue_drops_by_its_size() {
     if !may_run("drops") {
         return;
     }
@@ -275,7 +275,7 @@ fn a_new_rate_and_delay_hold_at_once_and_flush_nothing() {
         let mut packet = [0; 1_472];
         receiver
             .recv(&mut packet)
-            .expect("at the new rate it comes in time");
+            .expect("the packet arrives in time at the new rate");
         assert_eq!(packet[..4], n.to_be_bytes());
     }
     assert!(matches!(
@@ -323,7 +323,7 @@ fn a_change_holds_for_every_packet_that_is_sent_after_it() {
         let mut packet = [0; 4];
         receiver
             .recv(&mut packet)
-            .expect("nothing of these is lost");
+            .expect("none of these packets is lost");
         assert_eq!(packet, n.to_be_bytes());
     }
     assert_eq!(emulator.finish().expect("it ran").forward.losses, 250);
@@ -360,7 +360,7 @@ fn a_trace_delivers_at_its_times() {
 }
 
 #[test]
-fn what_cannot_be_emulated_is_refused_before_anything_is_made() {
+fn invalid_links_are_refused_before_any_change() {
     let start = |forward| {
         Emulator::start(EmuConfig {
             forward,
@@ -391,23 +391,23 @@ fn what_cannot_be_emulated_is_refused_before_anything_is_made() {
 }
 
 #[test]
-fn what_exists_is_not_taken_over() {
+fn existing_interfaces_are_not_taken_over() {
     if !may_run("exists") {
         return;
     }
     let name = format!("ccplane-{}-twice", std::process::id());
     let first = Namespace::create(&name).expect("a free name");
-    let second = Namespace::create(&name).expect_err("the name is taken");
+    let second = Namespace::create(&name).expect_err("the name is in use");
     assert!(
         matches!(&second, ccplane_host::Error::Exists { .. }) && second.to_string().contains(&name)
     );
     let again = first.run(|| {
         let _tun = Tun::create("link0", 1_500, &[], Offload::None).expect("a free name");
         Tun::create("link0", 1_500, &[], Offload::None)
-            .expect_err("the name is taken")
+            .expect_err("the name is in use")
             .to_string()
     });
-    let again = again.expect("our own namespace");
+    let again = again.expect("the test's namespace");
     assert!(
         again.contains("the interface link0 exists already")
             && again.contains("ip link delete link0")
@@ -469,7 +469,7 @@ fn a_command_runs_behind_the_link() {
     .expect("it ran");
     echo.expect("ready was called")
         .join()
-        .expect("all went well");
+        .expect("the command succeeded");
     assert_eq!(report.exit_code(), 7);
     assert_eq!(
         (
@@ -532,18 +532,18 @@ fn a_killed_emulator_leaves_nothing() {
     victim.wait().expect("it runs");
     assert!(
         links.iter().all(|link| std::fs::File::open(link).is_err()),
-        "the namespaces have gone"
+        "the namespaces are removed"
     );
     // Another emulation may have swept already.
     ccplane_host::remove_stale_names();
     assert!(
         links.iter().all(|link| !link.is_symlink()),
-        "and so have the names"
+        "the names are removed"
     );
 }
 
 #[test]
-#[ignore = "child: a_killed_emulator_leaves_nothing kills it"]
+#[ignore = "child: killed by a_killed_emulator_leaves_nothing"]
 fn victim() {
     let emulator = Emulator::start(EmuConfig::default()).expect("it starts");
     println!("\nnamespace {}", emulator.sender_ns().name());
@@ -571,7 +571,7 @@ fn without_permission_the_error_says_what_is_missing() {
     };
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(
-        text.contains("no permission to make the network namespace"),
+        text.contains("no permission to create the network namespace"),
         "{text}"
     );
     assert!(text.contains("CAP_NET_ADMIN"), "{text}");

@@ -25,8 +25,8 @@ fn main() {
         eprintln!("SKIPPED: signals: {reason}");
         return;
     }
-    a_terminated_emulation_passes_it_on_and_cleans_up();
-    an_interrupt_is_the_command_s_business();
+    a_terminated_emulation_forwards_the_signal_and_cleans_up();
+    interrupts_go_to_the_command();
     a_killed_emulation_takes_its_command_along();
     println!("signals: 3 passed");
 }
@@ -67,7 +67,12 @@ impl Victim {
             .spawn()
             .expect("it starts");
         let mut output = BufReader::new(process.stdout.take().expect("piped")).lines();
-        let mut line = || output.next().expect("it says so").expect("text");
+        let mut line = || {
+            output
+                .next()
+                .expect("the message is printed")
+                .expect("text")
+        };
         let namespace = line();
         let mut pid = || Pid::from_raw(line().parse().expect("a process number"));
         let (background, command) = (pid(), pid());
@@ -94,20 +99,24 @@ impl Victim {
     }
 }
 
-fn a_terminated_emulation_passes_it_on_and_cleans_up() {
+fn a_terminated_emulation_forwards_the_signal_and_cleans_up() {
     let mut victim = Victim::start();
     kill(victim.pid(), Signal::SIGTERM).expect("it runs");
-    let exit_code = victim.output.next().expect("it says so").expect("text");
+    let exit_code = victim
+        .output
+        .next()
+        .expect("the message is printed")
+        .expect("text");
     assert_eq!(exit_code, "143", "128 + SIGTERM");
     assert!(victim.process.wait().expect("it ends").success());
     assert!(
         !is_alive(victim.background),
-        "and what it left in the background"
+        "the background process has ended"
     );
     victim.assert_nothing_left();
 }
 
-fn an_interrupt_is_the_command_s_business() {
+fn interrupts_go_to_the_command() {
     let mut victim = Victim::start();
     // Like a terminal, but to the emulator first.
     kill(victim.pid(), Signal::SIGINT).expect("it runs");
@@ -117,7 +126,11 @@ fn an_interrupt_is_the_command_s_business() {
         "Ctrl-C does not end the emulation"
     );
     kill(victim.command, Signal::SIGINT).expect("it runs");
-    let exit_code = victim.output.next().expect("it says so").expect("text");
+    let exit_code = victim
+        .output
+        .next()
+        .expect("the message is printed")
+        .expect("text");
     assert_eq!(exit_code, "130", "128 + SIGINT");
     victim.process.wait().expect("it ends");
     victim.assert_nothing_left();
@@ -129,11 +142,11 @@ fn a_killed_emulation_takes_its_command_along() {
     victim.process.wait().expect("it ends");
     let deadline = Instant::now() + Duration::from_secs(10);
     while is_alive(victim.command) {
-        assert!(Instant::now() < deadline, "the command lives on");
+        assert!(Instant::now() < deadline, "the command keeps running");
         std::thread::sleep(Duration::from_millis(5));
     }
     // Nothing ends background processes once the emulator has been killed.
-    kill(victim.background, Signal::SIGKILL).expect("it lives on without a network");
+    kill(victim.background, Signal::SIGKILL).expect("it keeps running without a network");
     // Any later start sweeps.
     ccplane_host::remove_stale_names();
     victim.assert_nothing_left();

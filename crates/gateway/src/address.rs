@@ -23,7 +23,7 @@ pub enum BadAddress {
     Text(#[from] PrefixError),
     /// The address is unspecified or multicast.
     #[error(
-        "no address that a host can have; write an address and the bits of its network as 10.7.0.1/24 or fd07::1/64"
+        "not a host address; write an address with its prefix length, as 10.7.0.1/24 or fd07::1/64"
     )]
     NoHost,
 }
@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_host_can_have_it() {
+    fn only_host_addresses_are_accepted() {
         let read = |text: &str| text.parse::<InterfaceAddress>();
         assert_eq!(
             read("10.7.0.1/24").map(|one| one.to_string()),

@@ -138,17 +138,17 @@ mod tests {
             batch.room()[..bytes].fill(n as u8);
             batch.keep(to, marked, bytes);
         }
-        assert!(!batch.takes(to, marked, 60, 64), "after a shorter one");
+        assert!(!batch.takes(to, marked, 60, 64), "after a shorter datagram");
         batch.flush(&sender).unwrap();
         assert!(
             batch.takes(to, DatagramMarks::default(), 1, 64),
-            "it is empty again"
+            "the batch is empty again"
         );
         batch.keep(to, DatagramMarks::default(), 50);
         assert!(!batch.takes(to, marked, 50, 64), "another mark");
         assert!(
             !batch.takes(to, DatagramMarks { ecn: 0, dscp: 46 }, 50, 64),
-            "another code point"
+            "another codepoint"
         );
         assert!(!batch.takes(to, DatagramMarks::default(), 51, 64), "longer");
         assert!(!batch.takes(to, DatagramMarks::default(), 50, 1), "enough");
@@ -160,7 +160,7 @@ mod tests {
             assert_ne!(
                 poll(&mut wait, 1_000_u16).unwrap(),
                 0,
-                "something is missing: {found:?}"
+                "datagrams are missing: {found:?}"
             );
             let received = receiver.receive(&mut inbox).unwrap();
             received.each(|_, ecn, datagram| found.push((datagram.len(), ecn)));

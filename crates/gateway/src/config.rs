@@ -117,7 +117,7 @@ pub type AlgorithmCheck<'a> = &'a dyn Fn(&AlgorithmSpec) -> Result<(), String>;
 #[non_exhaustive]
 pub enum ConfigError {
     /// The file could not be read.
-    #[error("the configuration {} cannot be read: {why}", .path.display())]
+    #[error("cannot read the configuration {}: {why}", .path.display())]
     Read {
         /// Path of the configuration file.
         path: PathBuf,
@@ -279,9 +279,7 @@ impl PeerEndpoint {
 
 /// Error of parsing an [`PeerEndpoint`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "{0}; write an address or a name and a port, as 198.51.100.7:51820, [2001:db8::7]:51820 or site-b.example:51820"
-)]
+#[error("{0}; write HOST:PORT, as 198.51.100.7:51820, [2001:db8::7]:51820 or site-b.example:51820")]
 pub struct BadEndpoint(&'static str);
 
 impl FromStr for PeerEndpoint {
@@ -291,7 +289,7 @@ impl FromStr for PeerEndpoint {
         let (host, port) = text.trim().rsplit_once(':').ok_or(BadEndpoint("no port"))?;
         let port = match port.parse() {
             Ok(0) | Err(_) => {
-                return Err(BadEndpoint("no port, which is a number from 1 to 65535"));
+                return Err(BadEndpoint("the port is not a number from 1 to 65535"));
             }
             Ok(port) => port,
         };
@@ -300,14 +298,14 @@ impl FromStr for PeerEndpoint {
             .and_then(|host| host.strip_suffix(']'));
         match bracketed {
             Some(v6) if v6.parse::<std::net::Ipv6Addr>().is_ok() => {}
-            Some(_) => return Err(BadEndpoint("no IPv6 address between the brackets")),
+            Some(_) => return Err(BadEndpoint("the text in brackets is not an IPv6 address")),
             None if host.contains(':') => {
-                return Err(BadEndpoint("an IPv6 address without brackets"));
+                return Err(BadEndpoint("an IPv6 address needs brackets"));
             }
             None => {
                 let fits = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-' | b'_');
                 if host.is_empty() || !host.bytes().all(fits) {
-                    return Err(BadEndpoint("no name of a host"));
+                    return Err(BadEndpoint("not a host name"));
                 }
             }
         }
@@ -326,7 +324,7 @@ impl fmt::Display for PeerEndpoint {
 
 /// Error of parsing an [`AlgorithmSpec`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("not an algorithm; write its name and its parameters, as `bundler` or `bundler:law=basic`")]
+#[error("not an algorithm; write its name and parameters, as `bundler` or `bundler:law=basic`")]
 pub struct BadAlgorithm;
 
 impl FromStr for AlgorithmSpec {

@@ -131,7 +131,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_read_at_the_other_end_only(v6: bool, message in proptest::collection::vec(any::<u8>(), 0..80)) {
+        fn control_messages_round_trip_to_the_peer_only(v6: bool, message in proptest::collection::vec(any::<u8>(), 0..80)) {
             let [from, to] = ends(v6);
             let mut room = [0xaa; 200];
             let length = write(from, to, &message, &mut room).unwrap();
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn two_families_do_not_talk() {
+    fn mixed_families_and_oversized_messages_are_refused() {
         let mut room = [0; 200];
         assert_eq!(write(ends(true)[0], ends(false)[0], &[], &mut room), None);
         assert_eq!(

@@ -15,7 +15,8 @@ pub enum GatewayError {
     Host(#[from] ccplane_host::Error),
     /// The UDP socket could not be bound.
     #[error(
-        "no UDP socket at {address}: {why}; if another program has the port, choose another in `listen`"
+        "cannot bind a UDP socket to {address}: {why}; if another program uses the port, choose \
+        another in `listen`"
     )]
     Listen {
         /// Local address.
@@ -25,7 +26,8 @@ pub enum GatewayError {
     },
     /// The status socket could not be bound.
     #[error(
-        "no status socket at {path}: {why}; a gateway that runs already has it, and another needs a --socket of its own"
+        "cannot bind the status socket {path}: {why}; if another gateway uses it, choose another \
+        with --socket"
     )]
     Status {
         /// Path of the socket.
@@ -34,7 +36,7 @@ pub enum GatewayError {
         why: io::Error,
     },
     /// A queue cannot be built.
-    #[error("the queue of `{peer}`: {why}")]
+    #[error("queue of `{peer}`: {why}")]
     Queue {
         /// Name of the peer.
         peer: String,
@@ -42,7 +44,7 @@ pub enum GatewayError {
         why: QueueSpecError,
     },
     /// An algorithm cannot be started.
-    #[error("the algorithm `{algorithm}`: {why}")]
+    #[error("algorithm `{algorithm}`: {why}")]
     Algorithm {
         /// Name of the algorithm.
         algorithm: String,

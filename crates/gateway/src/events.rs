@@ -54,7 +54,7 @@ impl EventLog {
     /// Returns the events after `number`; if there are none, waits up to `patience` for one.
     #[expect(
         clippy::disallowed_methods,
-        reason = "the thread that answers waits in real time"
+        reason = "the status thread waits in real time"
     )]
     pub fn after(&self, number: u64, patience: Duration) -> Vec<GatewayEvent> {
         let list = self.lock();
@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_thousand_are_kept_and_each_is_told_once() {
+    fn the_last_thousand_events_are_kept() {
         let events = EventLog::default();
         assert_eq!(events.after(0, Duration::ZERO), []);
         for n in 0..EVENTS_MAX + 10 {

@@ -103,7 +103,7 @@ impl GatewayState {
         observe: bool,
     ) -> Result<GatewayState, GatewayError> {
         let wake = EventFd::from_flags(EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_CLOEXEC)
-            .map_err(|why| GatewayError::system("make an event descriptor")(why.into()))?;
+            .map_err(|why| GatewayError::system("create an eventfd")(why.into()))?;
         Ok(GatewayState {
             clock: ThreadClock::new(),
             site,
@@ -243,7 +243,7 @@ pub(crate) fn find<'a>(
         match resolve(endpoint, shared.site.listen) {
             Ok(found) => drop(all.insert(peer.public_key, found)),
             Err(why) => {
-                let text = format!("{endpoint} cannot be found: {why}");
+                let text = format!("cannot resolve {endpoint}: {why}");
                 shared
                     .events
                     .tell(shared.now(), &peer.name, "endpoint", text);
@@ -274,7 +274,7 @@ pub(crate) fn resolve(endpoint: &PeerEndpoint, listen: SocketAddr) -> std::io::R
     found.iter().find_map(reachable).ok_or_else(|| {
         std::io::Error::new(
             std::io::ErrorKind::AddrNotAvailable,
-            "it has no address that this site's socket can reach",
+            "no address of a family that this site's socket can reach",
         )
     })
 }

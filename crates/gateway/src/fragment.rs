@@ -166,7 +166,7 @@ mod tests {
         /// The fragments reassemble to the packet as RFC 791 specifies. `etherparse` reads offset,
         /// "more fragments", identification and the copied options.
         #[test]
-        fn they_are_the_packet_again(
+        fn fragments_reassemble_to_the_packet(
             payload in proptest::collection::vec(any::<u8>(), 1..5_000), mtu in 68_u32..2_000,
             options in prop_oneof![Just(vec![]), Just(vec![1, 0x94, 4, 0, 0]), Just(vec![7, 11, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0x94, 4, 0, 0])],
             offset in prop_oneof![Just(0_u16), 1_u16..4_000], more: bool,
@@ -211,14 +211,14 @@ mod tests {
     }
 
     #[test]
-    fn what_may_not_be_divided_is_not() {
+    fn packets_with_df_are_not_fragmented() {
         assert!(Fragments::of(&packet(&[], &[0; 100], DONT_FRAGMENT), 80).is_none());
         let mut v6 = packet(&[], &[0; 100], 0);
         v6[0] = 0x65;
         assert!(Fragments::of(&v6, 80).is_none());
         assert!(
             Fragments::of(&packet(&[], &[0; 100], 0), 67).is_none(),
-            "RFC 791 asks for 68"
+            "RFC 791 requires at least 68"
         );
     }
 }

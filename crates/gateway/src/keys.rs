@@ -33,12 +33,13 @@ pub struct PresharedKey([u8; KEY_BYTES]);
 pub enum BadPresharedKey {
     /// The text is not base64.
     #[error(
-        "a preshared key is written in base64; copy the line that `wg genpsk` prints, the same at both sites"
+        "not a base64 preshared key; copy the line that `wg genpsk` prints, the same at both sites"
     )]
     Text,
     /// The decoded key has this many bytes.
     #[error(
-        "a preshared key of {0} bytes, and it takes {KEY_BYTES}; copy all 44 characters that `wg genpsk` prints, the same at both sites"
+        "the preshared key has {0} bytes instead of {KEY_BYTES}; copy all 44 characters that `wg \
+        genpsk` prints, the same at both sites"
     )]
     Length(usize),
 }
@@ -48,7 +49,8 @@ pub enum BadPresharedKey {
 #[non_exhaustive]
 pub enum KeyError {
     /// The file could not be read.
-    #[error("the key file {} cannot be read: {why}; `ccplane gateway keys FILE` makes one", .path.display())]
+    #[error("cannot read the key file {}: {why}; `ccplane gateway keys FILE` creates \
+        one", .path.display())]
     Read {
         /// Path of the file.
         path: PathBuf,
@@ -56,7 +58,8 @@ pub enum KeyError {
         why: io::Error,
     },
     /// Other users may read the file.
-    #[error("the key file {} can be read by others (mode {mode:04o}); chmod 600 {}", .path.display(), .path.display())]
+    #[error("other users can read the key file {} (mode {mode:04o}); chmod 600 \
+        {}", .path.display(), .path.display())]
     Exposed {
         /// Path of the file.
         path: PathBuf,
@@ -64,10 +67,11 @@ pub enum KeyError {
         mode: u32,
     },
     /// The file does not contain a key.
-    #[error("{} holds no private key; it takes 32 bytes in base64 on one line, as `ccplane gateway keys FILE` and `wg genkey` write them", .0.display())]
+    #[error("{} does not contain a private key; it needs 32 bytes in base64 on one line, as \
+        `ccplane gateway keys FILE` and `wg genkey` write them", .0.display())]
     NoKey(PathBuf),
     /// The file could not be written.
-    #[error("the key file {} cannot be made: {why}", .path.display())]
+    #[error("cannot create the key file {}: {why}", .path.display())]
     Make {
         /// Path of the file.
         path: PathBuf,
@@ -79,7 +83,8 @@ pub enum KeyError {
 /// Error of parsing a [`PublicKey`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "not a public key; write its 44 characters of base64, as `ccplane gateway keys FILE` prints them at the other site"
+    "not a public key; write the 44 characters of base64 that `ccplane gateway keys FILE` prints \
+    at the other site"
 )]
 pub struct BadPublicKey;
 
@@ -288,12 +293,16 @@ mod tests {
             PrivateKey::make(&path),
             Err(KeyError::Make { .. })
         ));
-        assert_eq!(format!("{made:?}"), "PrivateKey(…)", "a log shows no key");
+        assert_eq!(
+            format!("{made:?}"),
+            "PrivateKey(…)",
+            "debug output hides the key"
+        );
     }
 
     /// RFC 7748, section 6.1: Alice's keys.
     #[test]
-    fn the_public_key_is_that_of_the_standard() {
+    fn the_public_key_matches_rfc_7748() {
         let hex = |text: &str| -> [u8; 32] {
             let bytes: Vec<u8> = (0..32)
                 .map(|i| u8::from_str_radix(&text[2 * i..2 * i + 2], 16).unwrap())

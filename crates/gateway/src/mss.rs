@@ -167,7 +167,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_syn_announces_no_more_than_fits_and_its_checksum_holds(
+        fn the_mss_is_clamped_and_the_checksum_stays_valid(
             v6: bool, extensions in 0_usize..3, size: u16, mtu in 576_u32..9_000, flags in 0_u8..64, nothings in 0_usize..6, scale in 0_u8..15,
         ) {
             let mut options = vec![OPTION_NOP; nothings];
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_first_packet_of_a_connection_is_left_alone() {
+    fn only_syn_packets_are_changed() {
         let option = [OPTION_MSS, OPTION_MSS_BYTES, 0x05, 0xb4];
         for change in [
             |p: &mut [u8]| p[9] = 17,

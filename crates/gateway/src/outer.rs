@@ -43,7 +43,7 @@ mod tests {
     const ALL: [Ecn; 4] = [Ecn::NotEct, Ecn::Ect0, Ecn::Ect1, Ecn::Ce];
 
     #[test]
-    fn both_are_read_from_either_header() {
+    fn ports_are_read_from_both_families() {
         let class = 46 << 2 | 1;
         for packet in [[0x45, class], [0x60 | class >> 4, class << 4 | 0xf]] {
             assert_eq!((dscp(&packet), ecn(&packet)), (46, Ecn::Ect1));
@@ -53,7 +53,7 @@ mod tests {
 
     /// RFC 6040, figure 4: one row per inner field.
     #[test]
-    fn what_comes_out_is_what_the_standard_says() {
+    fn ecn_propagation_follows_rfc_6040() {
         use Ecn::{Ce, Ect0, Ect1, NotEct};
         let table = [
             [Some(NotEct), Some(NotEct), Some(NotEct), None],

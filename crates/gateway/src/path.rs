@@ -134,7 +134,7 @@ pub(crate) fn look(shared: &GatewayState, pair: &Peer, now: Time, at_once: bool)
         .found(now, shared.site.mtu, outside, around(Some(to)));
     if changed {
         let text = format!(
-            "the path to {to} carries {outside} bytes, so packets inside have at most {}",
+            "the path to {to} carries packets of {outside} bytes; the tunnel MTU is now {} bytes",
             half.path.mtu()
         );
         shared.events.tell(now, &pair.peer.name, "path", text);
@@ -154,10 +154,11 @@ pub(crate) fn tell_search(
     let text = match path.search.refused() {
         _ if mtu == before => return,
         Some(refused) if mtu < before => format!(
-            "packets of {refused} bytes no longer arrive, and no router says so: packets inside have at most {mtu}"
+            "packets of {refused} bytes are lost without an ICMP error; the tunnel MTU is now \
+            {mtu} bytes"
         ),
         _ => {
-            format!("packets inside have at most {mtu} bytes; the peer confirmed that these arrive")
+            format!("the tunnel MTU is now {mtu} bytes, confirmed by the peer")
         }
     };
     shared.events.tell(now, &pair.peer.name, "path", text);
@@ -182,25 +183,33 @@ mod tests {
     use super::*;
 
     #[test]
-    fn packets_are_as_long_as_both_ends_of_the_way_allow() {
+    fn the_mtu_is_the_minimum_of_path_and_configuration() {
         let mut path = PeerPath::new(1_420);
         let mut found = |outside, around| {
             let changed = path.found(Time::ZERO, 1_420, outside, around);
             (changed, path.mtu())
         };
-        assert_eq!(found(1_500, 60), (false, 1_420), "more fits than may be");
+        assert_eq!(
+            found(1_500, 60),
+            (false, 1_420),
+            "the path carries more than `mtu`"
+        );
         assert_eq!(found(1_400, 60), (true, 1_340));
         assert_eq!(found(1_400, 60), (false, 1_340));
         assert_eq!(found(1_280, 80), (true, 1_200));
         assert_eq!(found(100, 80), (true, MIN_PLPMTU), "forged");
-        assert_eq!(found(65_536, 80), (true, 1_420), "and it is forgotten");
+        assert_eq!(
+            found(65_536, 80),
+            (true, 1_420),
+            "the path carries more again"
+        );
     }
 
     #[test]
-    fn the_kernel_is_asked_while_something_leaves_and_senders_are_told_in_turn() {
+    fn the_path_mtu_is_polled_while_sending_and_errors_are_rate_limited() {
         let at = |ms: u64| Time::from_micros(ms * 1_000);
         let mut path = PeerPath::new(1_420);
-        assert!(!path.is_due(at(5_000)), "nothing has left");
+        assert!(!path.is_due(at(5_000)), "no packet was sent");
         path.is_used();
         assert!(path.is_due(at(5_000)));
         path.looked = Some(at(5_000));

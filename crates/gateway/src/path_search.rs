@@ -440,7 +440,7 @@ mod tests {
             ((MTU_LIMIT, SearchState::Complete), 1)
         );
         path.run(seconds(3_600), false);
-        assert_eq!(path.sent, 1, "an idle path is left alone");
+        assert_eq!(path.sent, 1, "no probes on an idle path");
         path.run(seconds(600), true);
         assert!((50..=60).contains(&path.sent), "{}", path.sent);
     }
@@ -498,10 +498,10 @@ mod tests {
     }
 
     #[test]
-    fn what_routers_say_counts_at_once_and_what_they_take_back_is_tried() {
+    fn router_reports_apply_at_once_and_increases_are_probed() {
         let mut path = Path::new(1_300);
         path.search.set_limit(path.now, 1_300);
-        assert_eq!(path.search.mtu(), 1_300, "before anything is acknowledged");
+        assert_eq!(path.search.mtu(), 1_300, "before any acknowledgement");
         path.run(seconds(2), true);
         assert_eq!(path.found(), (1_300, SearchState::Complete));
         path.search.set_limit(path.now, MTU_LIMIT);
@@ -520,7 +520,7 @@ mod tests {
     }
 
     #[test]
-    fn another_path_is_searched_anew() {
+    fn a_new_path_restarts_the_search() {
         let mut path = Path::new(1_240);
         path.run(seconds(60), true);
         path.carries = 1_100;
@@ -560,7 +560,7 @@ mod tests {
 
         /// Random loss of up to 10 % does not keep the MTU in use below the path MTU for long.
         #[test]
-        fn random_loss_is_no_black_hole_for_long(one_in in 10..100_u64, carries in MIN_PLPMTU..2_000_u32, random: u64) {
+        fn random_loss_is_mistaken_for_a_black_hole_only_briefly(one_in in 10..100_u64, carries in MIN_PLPMTU..2_000_u32, random: u64) {
             let mut path = Path::new(carries);
             (path.drops_one_in, path.random) = (one_in, random);
             let (mut short, mut samples) = (0, 0);

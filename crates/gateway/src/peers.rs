@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn a_source_belongs_to_the_peer_that_its_answers_go_to() {
+    fn source_addresses_must_route_to_their_peer() {
         let routes = routes(&["10.8.0.0/16", "10.8.9.0/24"]);
         let from = |peer, source: &str| routes.admits(PeerId(peer), source.parse().unwrap());
         assert!(from(0, "10.8.1.1"));
@@ -182,7 +182,7 @@ mod tests {
     proptest! {
         /// Compares with the definition: the longest of all prefixes that contain the address.
         #[test]
-        fn ranges_say_what_prefixes_say(
+        fn range_lookup_equals_prefix_lookup(
             v6: bool,
             nets in proptest::collection::vec((0..64_u128, 0..=7_u8), 0..12),
             probes in proptest::collection::vec(0..256_u128, 1..40),

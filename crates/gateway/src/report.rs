@@ -154,17 +154,24 @@ impl PeerReport {
         let fault = half.tunnel.fault();
         let (reason, why) = match (age, pair.ends, half.answered) {
             (None, ..) if let Some(fault) = fault => (fault.name(), fault.explanation().to_owned()),
-            (None, ..) => ("no_keys", "no keys yet: the peer has not answered".to_owned()),
+            (None, ..) => (
+                "no_keys",
+                "no keys yet: the peer has not answered".to_owned(),
+            ),
             (_, None, _) => (
                 "no_address",
-                "unshaped: no address of the tunnel at the peer is known, so nothing is measured; give `address`"
+                "unshaped: the peer's tunnel address is unknown, so nothing is measured; set \
+                `address`"
                     .to_owned(),
             ),
             (_, _, None) => (
                 "plain",
-                "unshaped: no ccplane answers there, so the peer may be plain WireGuard".to_owned(),
+                "unshaped: the peer does not run ccplane; it may be plain WireGuard".to_owned(),
             ),
-            _ => (status.reason.name(), sentence(status.mode, status.reason).to_owned()),
+            _ => (
+                status.reason.name(),
+                sentence(status.mode, status.reason).to_owned(),
+            ),
         };
         PeerReport {
             name: pair.peer.name.clone(),
@@ -237,14 +244,20 @@ impl PeerReport {
 /// Explains a mode in a sentence.
 fn sentence(mode: SendboxMode, reason: Reason) -> &'static str {
     match (mode, reason) {
-        (SendboxMode::Delay, _) => "limited: the queue stands here",
-        (SendboxMode::Passing, _) => "passing: others fill the network's queue",
-        (SendboxMode::Open, Reason::Start) => "open: there is no queue in the network to move",
-        (SendboxMode::Open, Reason::Silent) => "open: the other box is silent",
+        (SendboxMode::Delay, _) => "limited: the queue is at this gateway",
+        (SendboxMode::Passing, _) => "passing: other traffic fills the queue in the network",
+        (SendboxMode::Open, Reason::Start) => {
+            "open: the network has no queue that could be moved \
+            here"
+        }
+        (SendboxMode::Open, Reason::Silent) => "open: no feedback from the other gateway",
         (SendboxMode::Open, Reason::Multipath) => "open: packets take several paths",
-        (SendboxMode::Open, Reason::Observe) => "open: it only observes",
-        (SendboxMode::Open, Reason::ByHand) => "open: by hand; `ccplane gateway control` ends it",
-        (SendboxMode::Open, Reason::Agent) => "open: the algorithm is silent",
+        (SendboxMode::Open, Reason::Observe) => "open: observing only",
+        (SendboxMode::Open, Reason::ByHand) => {
+            "open: set by hand; `ccplane gateway control` ends \
+            it"
+        }
+        (SendboxMode::Open, Reason::Agent) => "open: the algorithm does not respond",
         (SendboxMode::Open, _) => "open",
     }
 }

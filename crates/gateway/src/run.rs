@@ -108,7 +108,7 @@ impl Gateway {
             address: listen,
             why,
         })?;
-        settle().map_err(GatewayError::system("give up capabilities"))?;
+        settle().map_err(GatewayError::system("drop capabilities"))?;
         Gateway::launch(config, key, makes, observe, listener, Some(status))
     }
 
@@ -162,7 +162,7 @@ impl Gateway {
         )?;
         if tun.adopted() {
             let text = format!(
-                "the interface {} was there, with its addresses and routes",
+                "adopted the existing interface {} with its addresses and routes",
                 config.site.device
             );
             shared.events.tell(shared.now(), "", "adopted", text);
@@ -315,7 +315,7 @@ impl Gateway {
 
     /// Waits for the sending thread's result of a reload. Returns [`ReloadError::Stopping`] if the
     /// gateway stops first.
-    #[expect(clippy::disallowed_methods, reason = "who reloads waits in real time")]
+    #[expect(clippy::disallowed_methods, reason = "a reload waits in real time")]
     fn await_outcome(
         &self,
         outcome: &Receiver<Result<(), GatewayError>>,
@@ -411,16 +411,13 @@ fn remove_routes(config: &GatewayConfig, peer: &PeerConfig, now: &GatewayConfig)
         .collect();
     for route in routes(config, peer).filter(|route| !wanted.contains(route)) {
         if let Err(why) = route.remove() {
-            tracing::warn!("a route stays: {why}");
+            tracing::warn!("cannot remove a route: {why}");
         }
     }
 }
 
 /// Repeats DNS lookups for peers without a session.
-#[expect(
-    clippy::disallowed_methods,
-    reason = "a name server is asked in real time"
-)]
+#[expect(clippy::disallowed_methods, reason = "DNS lookups happen in real time")]
 fn find_names(shared: &GatewayState) {
     let mut waited = Duration::ZERO;
     while !shared.stopped() {
@@ -450,7 +447,7 @@ fn find_names(shared: &GatewayState) {
                 if half.endpoint != Some(found) && !half.tunnel.is_established() {
                     half.endpoint = Some(found);
                     drop(half);
-                    let text = format!("{endpoint} is at {found}");
+                    let text = format!("{endpoint} resolved to {found}");
                     shared
                         .events
                         .tell(shared.now(), &pair.peer.name, "endpoint", text);

@@ -105,7 +105,7 @@ impl Socket {
     }
 
     /// Serves clients until the gateway stops.
-    #[expect(clippy::disallowed_methods, reason = "it waits for who asks")]
+    #[expect(clippy::disallowed_methods, reason = "waits for clients in real time")]
     pub fn serve(self, shared: &Arc<GatewayState>) {
         let askers = Arc::new(AtomicUsize::new(0));
         while !shared.stopped() {
@@ -177,8 +177,10 @@ fn answer(shared: &GatewayState, stream: &UnixStream) -> io::Result<()> {
                 None => {
                     let names: Vec<&str> =
                         table.all().map(|pair| pair.peer.name.as_str()).collect();
-                    let error =
-                        format!("there is no peer `{peer}`; there are {}", names.join(", "));
+                    let error = format!(
+                        "no peer is named `{peer}`; the peers are {}",
+                        names.join(", ")
+                    );
                     say(stream, &ErrorReply { error })
                 }
             }
@@ -186,7 +188,7 @@ fn answer(shared: &GatewayState, stream: &UnixStream) -> io::Result<()> {
         Err(why) => say(
             stream,
             &ErrorReply {
-                error: format!("no question: {why}"),
+                error: format!("cannot parse the request: {why}"),
             },
         ),
     }
@@ -227,7 +229,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_dead_socket_is_taken_away_and_nothing_else() {
+    fn only_dead_sockets_are_removed() {
         let directory = std::env::temp_dir().join(format!("ccplane-status-{}", std::process::id()));
         fs::create_dir_all(&directory).unwrap();
         let path = directory.join("a.sock");
@@ -238,13 +240,13 @@ mod tests {
         // Dropping the standard library's listener leaves the file.
         drop(UnixListener::bind(&path).unwrap());
         let alive = Socket::bind(&path).unwrap();
-        assert!(Socket::bind(&path).is_err(), "one answers there");
+        assert!(Socket::bind(&path).is_err(), "a gateway serves this socket");
         drop(alive);
         fs::remove_dir_all(&directory).unwrap();
     }
 
     #[test]
-    fn who_left_is_known_and_who_says_no_more_still_listens() {
+    fn closed_clients_are_detected_and_half_closed_ones_still_served() {
         let (asker, answerer) = UnixStream::pair().unwrap();
         assert!(!is_gone(&answerer));
         asker.shutdown(std::net::Shutdown::Write).unwrap();

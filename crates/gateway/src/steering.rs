@@ -45,7 +45,7 @@ impl BundleSteering {
         if !missing.is_empty() {
             let names: Vec<&str> = missing.names().collect();
             return Err(failed(format!(
-                "it needs {}, which a bundle does not have",
+                "it needs {}, which bundles do not provide",
                 names.join(", ")
             )));
         }

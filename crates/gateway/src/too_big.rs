@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_answered_who_may_not_be() {
+    fn icmp_errors_are_sent_only_where_allowed() {
         let told =
             |packet: &[u8]| answer(packet, 576, &mut [0; ICMPV6_MESSAGE_BYTES_MAX]).is_some();
         let (v4, v6) = (datagram(false, 1_000), datagram(true, 1_000));
@@ -224,6 +224,6 @@ mod tests {
         }
         let mut echo = v4;
         (echo[9], echo[20]) = (IPPROTO_ICMP, 8);
-        assert!(told(&echo), "a question is no error");
+        assert!(told(&echo), "an echo request is not an error");
     }
 }

@@ -303,12 +303,13 @@ impl HandshakeFault {
     pub const fn explanation(self) -> &'static str {
         match self {
             HandshakeFault::AnswerRejected => {
-                "no keys: the peer's answer does not open, so `preshared_key` differs or only one site has it; \
-                 write the same line at both"
+                "no keys: cannot decrypt the peer's response, because `preshared_key` differs or \
+                is set at only one site; write the same line at both sites"
             }
             HandshakeFault::AnswerIgnored => {
-                "no keys: the peer calls and does not take the answers; `preshared_key` differs or only one site \
-                 has it, or a firewall drops the answers"
+                "no keys: the peer sends initiations but does not accept the responses; \
+                `preshared_key` differs or is set at only one site, or a firewall drops the \
+                responses"
             }
         }
     }

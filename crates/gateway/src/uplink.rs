@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_parts_whatever_the_packets_sizes_and_who_wants_less_gets_it() {
+    fn shares_are_equal_for_any_packet_size_and_smaller_demands_are_met() {
         let second = Duration::from_secs(1);
         // Both peers are backlogged.
         let mut peers = [Peer::new(1_500, 1), Peer::new(100, 1)];
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn the_line_is_busy_while_somebody_has_packets_though_who_asks_wakes_up_late() {
+    fn the_uplink_stays_busy_despite_late_wakeups() {
         for late in [&[0][..], &[3_000, 50, 900], &[15_000]] {
             let mut peers = [Peer::new(1_500, 1), Peer::new(1_500, 1)];
             run(&mut peers, RATE, late, Duration::from_secs(2));
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn an_idle_time_gives_nothing_away() {
+    fn idle_time_accumulates_no_credit() {
         let mut uplink = Uplink::new(Time::ZERO, Some(RATE), PACKET_BYTES_MAX);
         let mut share = Share::default();
         let now = Time::ZERO + Duration::from_secs(10);
@@ -248,7 +248,7 @@ mod tests {
         /// In any interval, the bytes sent are at most the rate times the interval plus
         /// `CATCH_UP_TIME_MAX`, and one packet.
         #[test]
-        fn never_more_than_the_rate(
+        fn the_rate_is_never_exceeded(
             peers in proptest::collection::vec((60..=1_500_u64, 1..20_000_u64), 1..6),
             late in proptest::collection::vec(0..30_000_u64, 1..8),
             rate in 125_000..2_500_000_u64,

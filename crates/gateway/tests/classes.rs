@@ -66,7 +66,7 @@ fn round_trip(a: &UdpSocket, b: &UdpSocket) -> Duration {
             a.send_to(&[n; 60], b.local_addr().unwrap()).unwrap();
             let (bytes, from) = b.recv_from(&mut buffer).expect("it came");
             b.send_to(&buffer[..bytes], from).unwrap();
-            a.recv(&mut buffer).expect("it came back");
+            a.recv(&mut buffer).expect("the packet is returned");
             assert_eq!(buffer[0], n);
             start.elapsed()
         })
@@ -76,7 +76,7 @@ fn round_trip(a: &UdpSocket, b: &UdpSocket) -> Duration {
 }
 
 #[test]
-fn a_call_does_not_wait_for_a_backup_and_a_reload_loses_none_of_what_waits() {
+fn urgent_classes_overtake_bulk_and_a_reload_keeps_queued_packets() {
     let first = site(0) + "uplink_rate = \"8mbit\"\n" + &peer("other", 1) + &endpoint(1);
     let configs = [first.clone() + CLASSES, site(1) + &peer("other", 0)];
     let Some(sites) = Sites::of("class", &configs, makes()) else {
@@ -88,7 +88,7 @@ fn a_call_does_not_wait_for_a_backup_and_a_reload_loses_none_of_what_waits() {
     ];
     round_trip(&calls[0], &calls[1]);
     let flood = Flood::to(bound(&sites, 0, "10.7.0.1:0"), "10.7.0.2:5000");
-    sites.until("the low class's queue full", |sites| {
+    sites.until("the low class's queue is full", |sites| {
         let classes = &sites.report(0).peers[0].classes;
         classes[1].queue_bytes > 300_000 && classes[1].dropped_packets > 0
     });
@@ -138,7 +138,7 @@ fn a_call_does_not_wait_for_a_backup_and_a_reload_loses_none_of_what_waits() {
 }
 
 #[test]
-fn all_peers_together_get_the_uplink_and_each_its_part() {
+fn peers_share_the_uplink_rate() {
     let uplink = 10_000_000.0;
     let first = site(0)
         + "uplink_rate = \"10mbit\"\n"
@@ -152,7 +152,7 @@ fn all_peers_together_get_the_uplink_and_each_its_part() {
     let Some(sites) = Sites::of("uplink", &configs, makes()) else {
         return;
     };
-    sites.until("keys with both", |sites| {
+    sites.until("sessions with both peers", |sites| {
         let peers = &sites.report(0).peers;
         peers.iter().all(|peer| peer.keys_age_seconds.is_some())
     });
@@ -204,7 +204,7 @@ fn an_endpoint_that_a_reload_adds_is_called_at_once() {
     thread::sleep(Duration::from_millis(600));
     assert!(
         sites.report(0).peers[0].keys_age_seconds.is_none(),
-        "nobody knows where the other is"
+        "the peer's endpoint is unknown"
     );
     let start = Instant::now();
     let changes = sites.reload(0, &(configs[0].clone() + &endpoint(1)));

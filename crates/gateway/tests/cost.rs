@@ -57,7 +57,7 @@ fn a_packet_of_1420_bytes_is_sealed_and_opened() {
     }
     let open = start.elapsed() / PACKETS;
     println!(
-        "seal {} ns, open {} ns a packet of {BYTES} bytes",
+        "seal {} ns, open {} ns per packet of {BYTES} bytes",
         seal.as_nanos(),
         open.as_nanos()
     );

@@ -68,7 +68,7 @@ fn ip(space: &Namespace, arguments: &str) {
         .confine(&mut command)
         .unwrap()
         .status()
-        .expect("ip is there");
+        .expect("ip is installed");
     assert!(status.success(), "ip {arguments}");
 }
 
@@ -390,7 +390,7 @@ fn ratios(net: &Net, origin: Origin) -> [f64; 2] {
 }
 
 #[test]
-#[ignore = "long: half a minute, and both cores"]
+#[ignore = "long: half a minute on both cores"]
 fn no_flood_of_forged_initiations_costs_a_tunnel_its_goodput() {
     let mut failed = Vec::new();
     for origin in [
@@ -409,7 +409,7 @@ fn no_flood_of_forged_initiations_costs_a_tunnel_its_goodput() {
         let report = net.report(1);
         let peer = &report.peers[0].counts;
         println!(
-            "{} dropped by limits, {} of no peer, of the peer {} forged",
+            "{} dropped by limits, {} from unknown peers, {} forged for the peer",
             report.handshakes_dropped, report.datagrams_of_nobody, peer["forged"]
         );
         // The kernel itself drops packets from its own address.

@@ -42,7 +42,7 @@ proptest! {
     /// Random bytes are rarely a valid packet, so most inputs are seeds of the fuzz target with
     /// some bytes changed.
     #[test]
-    fn no_packet_harms_what_looks_into_it(
+    fn parsers_accept_any_packet(
         seed in prop::sample::select(SEEDS), changes in prop::collection::vec((0_usize..120, any::<u8>()), 0..6), mtu: u16,
         random in prop::collection::vec(any::<u8>(), 0..80),
     ) {
@@ -68,10 +68,13 @@ fn until_it_comes(what: &str, from: &UdpSocket, to: &UdpSocket, message: &[u8]) 
         let _ = from.send_to(message, to.local_addr().unwrap());
         match to.recv(&mut buffer) {
             Ok(bytes) => {
-                assert!(&buffer[..bytes] == message, "{what}: something else came");
+                assert!(
+                    &buffer[..bytes] == message,
+                    "{what}: received another packet"
+                );
                 break;
             }
-            Err(_) => assert!(Instant::now() < deadline, "{what} did not come"),
+            Err(_) => assert!(Instant::now() < deadline, "{what} was not received"),
         }
     }
     to.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
@@ -83,7 +86,7 @@ fn a_translation_that_changes_its_port_under_way_is_followed() {
         return;
     };
     let (a, b) = (sites.udp(0, "10.7.0.1"), sites.udp(1, "10.7.0.2"));
-    there_and_back(&a, &b, b"at its own port");
+    there_and_back(&a, &b, b"the bound port");
     for port in [40_001, 40_002] {
         sites.network.way.port.store(port, Relaxed);
         // Datagrams to the old port are lost; the next one from the first site updates the
@@ -96,7 +99,7 @@ fn a_translation_that_changes_its_port_under_way_is_followed() {
     assert_eq!(
         (counts["forged"], counts["handshakes"]),
         (0, 1),
-        "the keys are the same"
+        "the keys are unchanged"
     );
 }
 
@@ -174,7 +177,7 @@ fn packets_of_1280_bytes_fit_a_way_of_60_more() {
 }
 
 #[test]
-fn on_a_narrow_way_packets_are_told_of_divided_and_connections_fit() {
+fn long_packets_are_reported_or_fragmented_and_connections_fit() {
     // The inner MTU is still at least 1280, the minimum of IPv6.
     const OUTER_MTU: u32 = 1_380;
     const INNER_MTU: u32 = OUTER_MTU - 60;
@@ -206,7 +209,7 @@ fn on_a_narrow_way_packets_are_told_of_divided_and_connections_fit() {
     divides("1");
     let divided = sites.udp(1, "10.7.0.2");
     divides("0");
-    until_it_comes("a datagram in fragments", &divided, &a, &[2; 1_350]);
+    until_it_comes("a fragmented datagram", &divided, &a, &[2; 1_350]);
     let second = sites.report(1).peers[0].clone();
     assert_eq!(
         (second.mtu, second.counts["too_big_packets"]),
@@ -236,7 +239,7 @@ fn on_a_narrow_way_packets_are_told_of_divided_and_connections_fit() {
     assert_eq!(
         sites.network.way.refused.load(Relaxed),
         refused,
-        "nothing was too long any more"
+        "no packet was too long"
     );
 }
 
@@ -276,9 +279,9 @@ fn a_connection_moves_data_over_a_path_that_drops_long_packets_silently() {
     let mut all = vec![0; BYTES];
     (&accepted)
         .read_exact(&mut all)
-        .expect("the path carries shorter packets");
-    sends.join().unwrap().expect("all was taken");
-    assert!(way.refused.load(Relaxed) > 0, "some were too long");
+        .expect("the path MTU is smaller");
+    sends.join().unwrap().expect("all packets were sent");
+    assert!(way.refused.load(Relaxed) > 0, "some packets were too long");
     let mtu = |sites: &Sites, n: usize| sites.report(n).peers[0].mtu;
     let is_found = |mtu: u32| (INNER_MTU - 8..=INNER_MTU).contains(&mtu);
     for n in [0, 1] {
@@ -311,7 +314,7 @@ fn a_connection_moves_data_over_a_path_that_drops_long_packets_silently() {
 /// Packets of the site's hosts that exceed the device's MTU are answered by the kernel; the gateway
 /// never sees them.
 #[test]
-fn the_kernel_answers_what_is_too_long_for_the_device() {
+fn packets_above_the_device_mtu_get_an_icmp_error() {
     let Some(sites) = Sites::new("host") else {
         return;
     };
@@ -361,7 +364,7 @@ fn the_kernel_answers_what_is_too_long_for_the_device() {
 }
 
 #[test]
-fn the_code_point_goes_outside_only_if_it_is_asked_for() {
+fn the_dscp_is_copied_only_if_configured() {
     let Some(sites) = Sites::new("dscp") else {
         return;
     };
@@ -442,13 +445,15 @@ fn an_algorithm_that_hangs_opens_its_own_peer_and_disturbs_no_other() {
     sites.until("open by the watchdog", |sites| reason(sites, 0) == "agent");
     let report = sites.report(0);
     assert!(
-        report.peers[0].why.contains("the algorithm is silent"),
+        report.peers[0]
+            .why
+            .contains("the algorithm does not respond"),
         "{}",
         report.peers[0].why
     );
     others
         .iter()
-        .for_each(|other| there_and_back(&hub, other, b"it goes on"));
+        .for_each(|other| there_and_back(&hub, other, b"still forwarding"));
     assert_ne!(reason(&sites, 1), "agent");
     hangs.store(false, Relaxed);
     sites.until("steered again", |sites| reason(sites, 0) != "agent");
@@ -499,7 +504,7 @@ fn new_keys_under_load_lose_nothing() {
     let (sent, heard) = (sends.join().unwrap(), hears.join().unwrap());
     assert!(
         heard.iter().copied().eq(0..sent),
-        "{} of {sent} came",
+        "{} of {sent} received",
         heard.len()
     );
     let counts = &sites.report(1).peers[0].counts;
@@ -588,11 +593,12 @@ impl Plain {
                     && std::env::var_os("CCPLANE_NO_SKIP").is_none() =>
             {
                 eprintln!(
-                    "SKIPPED: a plain peer: wireguard-go is not installed; `scripts/setup test` installs it"
+                    "SKIPPED: plain WireGuard peer: wireguard-go is not installed; `scripts/setup \
+                    test` installs it"
                 );
                 None
             }
-            Err(why) => panic!("wireguard-go does not start: {why}"),
+            Err(why) => panic!("wireguard-go failed to start: {why}"),
         }
     }
 

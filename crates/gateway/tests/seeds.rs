@@ -11,12 +11,12 @@ fn seeds() -> Vec<String> {
     );
     let files = std::fs::read_dir(folder).expect("fuzz/seeds is in the repository");
     let read = |file: std::io::Result<std::fs::DirEntry>| {
-        std::fs::read_to_string(file.expect("a file").path()).expect("it can be read")
+        std::fs::read_to_string(file.expect("a file").path()).expect("the seed is readable")
     };
     files.map(read).collect()
 }
 
 #[test]
-fn seeds_of_fuzzing_are_printed_as_they_were_read_or_refused_at_a_line() {
+fn fuzz_seeds_round_trip_or_are_refused_with_a_line() {
     seeds().iter().for_each(|text| any_config::any_config(text));
 }

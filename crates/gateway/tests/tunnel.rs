@@ -21,7 +21,10 @@ const PANICS: &str = "panics";
 fn panics() -> AlgorithmFactory {
     let known = makes();
     Arc::new(move |algorithm: &AlgorithmSpec| {
-        assert_ne!(algorithm.name, PANICS, "as this test wants it");
+        assert_ne!(
+            algorithm.name, PANICS,
+            "the test makes this algorithm panic"
+        );
         known(algorithm)
     })
 }
@@ -106,7 +109,7 @@ fn a_connection_carries_megabytes_both_ways_and_goes_on_after_a_restart() {
         let mut back = vec![0; BYTES];
         stream.read_exact(&mut back).unwrap();
         write.join().unwrap();
-        assert!(back == sent, "bytes were changed");
+        assert!(back == sent, "the payload was changed");
     };
     round();
     for n in [0, 1] {
@@ -166,7 +169,7 @@ fn a_reload_changes_peers_without_loss_and_refuses_what_takes_a_restart() {
 }
 
 #[test]
-fn what_a_person_ordered_outlasts_a_new_queue() {
+fn manual_mode_survives_a_new_queue() {
     let Some(sites) = Sites::new("hand") else {
         return;
     };
@@ -251,18 +254,18 @@ fn a_thread_that_ends_stops_the_gateway_and_no_reload_waits_for_it() {
     assert!(matches!(outcome, Err(ReloadError::Stopping)), "{outcome:?}");
     let panicked = sites.spaces[0]
         .run(|| std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| gateway.stop())));
-    assert!(panicked.unwrap().is_err(), "the panic is told");
+    assert!(panicked.unwrap().is_err(), "the panic is reported");
     assert!(
         !sites.spaces[0]
             .run(|| Tun::remove("gate0"))
             .unwrap()
             .unwrap(),
-        "and the device is gone"
+        "the device is removed"
     );
 }
 
 #[test]
-fn who_may_ask_is_answered_and_pass_and_control_are_heard() {
+fn status_pass_and_control_requests_are_served() {
     use std::os::unix::fs::PermissionsExt;
     let Some(sites) = Sites::new("ask") else {
         return;
@@ -299,7 +302,7 @@ fn who_may_ask_is_answered_and_pass_and_control_are_heard() {
     };
     assert!(by_hand("other", true).contains("\"by_hand\""));
     assert!(by_hand("other", false).contains("\"start\""));
-    assert!(by_hand("nobody", true).contains("there are other"));
+    assert!(by_hand("nobody", true).contains("no peer is named"));
     let events = answer(&StatusRequest::Events {
         after: 0,
         follow: false,
@@ -313,7 +316,7 @@ fn who_may_ask_is_answered_and_pass_and_control_are_heard() {
 }
 
 #[test]
-fn a_source_that_is_not_the_peer_s_is_not_taken() {
+fn packets_with_foreign_source_addresses_are_dropped() {
     let Some(sites) = Sites::new("source") else {
         return;
     };

@@ -90,7 +90,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_is_the_sum_of_the_words_in_one_piece_or_two(
+        fn the_checksum_is_additive(
             bytes in proptest::collection::vec(prop_oneof![any::<u8>(), Just(0), Just(0xff)], 0..2_000), cut in 0.0..1.0_f64,
         ) {
             prop_assert_eq!(sum(&bytes), plain(&bytes));
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_that_of_the_rfc_s_example() {
+    fn the_checksum_matches_the_rfc_example() {
         // RFC 1071, section 3.
         assert_eq!(
             sum(&[0x00, 0x01, 0xf2, 0x03, 0xf4, 0xf5, 0xf6, 0xf7]),

@@ -127,10 +127,10 @@ impl Tun {
                 what: format!("the interface {name}"),
                 remove: format!("ip link delete {name}"),
             },
-            (Attach::New, _) => Error::system(format!("make the interface {name}"), e),
+            (Attach::New, _) => Error::system(format!("create the interface {name}"), e),
             (Attach::Existing, Errno::EBUSY) => Error::InUse { name: name.into() },
             (Attach::Existing, Errno::EINVAL) => Error::NotTun { name: name.into() },
-            (Attach::Existing, _) => Error::system(format!("take over the interface {name}"), e),
+            (Attach::Existing, _) => Error::system(format!("adopt the interface {name}"), e),
         })?;
         let mut tun = Tun {
             file,
@@ -171,7 +171,7 @@ impl Tun {
     /// Resets an adopted device to the state of a new one: the header length that
     /// [`Frame`](crate::Frame) expects, and no offloads.
     fn reset_settings(&self) -> Result<(), Error> {
-        let what = || format!("set up the interface {}", self.name);
+        let what = || format!("configure the interface {}", self.name);
         let mut length = Frame::longest(0) as libc::c_int;
         // SAFETY: TUNSETVNETHDRSZ reads an int at the pointer, which outlives the call.
         let result = unsafe {
@@ -191,7 +191,10 @@ impl Tun {
         // SAFETY: TUNSETPERSIST takes its argument by value and accesses no memory of ours.
         Errno::result(unsafe { libc::ioctl(self.file.as_raw_fd(), libc::TUNSETPERSIST, stay) })
             .map_err(|e| {
-                Error::system(format!("make the interface {} stay or go", self.name), e)
+                Error::system(
+                    format!("change the persistence of the interface {}", self.name),
+                    e,
+                )
             })?;
         Ok(())
     }
@@ -207,7 +210,7 @@ impl Tun {
         }
         self.offer(tcp).map_err(|e| {
             Error::system(
-                format!("offer segmentation on the interface {}", self.name),
+                format!("enable segmentation offload on the interface {}", self.name),
                 e,
             )
         })?;

@@ -14,12 +14,13 @@ pub enum Error {
     },
     /// The kernel or the container has no TUN driver.
     #[error(
-        "there is no /dev/net/tun; load the module with `modprobe tun`, or give the container that device"
+        "/dev/net/tun does not exist; load the module with `modprobe tun`, or pass the device to \
+        the container"
     )]
     NoTunDriver,
     /// The name is in use.
     #[error(
-        "{what} exists already; choose another name, or remove it if nobody uses it (`{remove}`)"
+        "{what} already exists; choose another name, or remove it if it is unused (`{remove}`)"
     )]
     Exists {
         /// Kind and name of the existing object.
@@ -28,14 +29,15 @@ pub enum Error {
         remove: String,
     },
     /// Another process holds the device.
-    #[error("another process holds the interface {name}; end it first, or choose another name")]
+    #[error("another process uses the interface {name}; stop that process or choose another name")]
     InUse {
         /// Name of the interface.
         name: String,
     },
     /// The interface is not a single-queue TUN device, the only kind that can be adopted.
     #[error(
-        "the interface {name} is not a TUN device of ours: only such a one can be taken over or removed; choose another name"
+        "the interface {name} is not a TUN device of ccplane, so it cannot be adopted or removed; \
+        choose another name"
     )]
     NotTun {
         /// Name of the interface.
@@ -43,7 +45,8 @@ pub enum Error {
     },
     /// The host's own traffic depends on the interface.
     #[error(
-        "the interface {name} carries a default route: taking it over would cut this host off; use one that does not"
+        "the interface {name} carries a default route, and taking it over would disconnect this \
+        host; use another interface"
     )]
     CarriesDefaultRoute {
         /// Name of the interface.
@@ -51,7 +54,8 @@ pub enum Error {
     },
     /// The interface is not Ethernet, as a wire requires.
     #[error(
-        "the interface {name} is not Ethernet, which alone can be joined to another; `ip link` says what it is"
+        "the interface {name} is not Ethernet, so it cannot be joined to another; `ip link` shows \
+        its type"
     )]
     NotEthernet {
         /// Name of the interface.
@@ -59,16 +63,18 @@ pub enum Error {
     },
     /// IPv4 forwarding is disabled, so address translation would have no effect.
     #[error(
-        "this host does not forward packets (net.ipv4.ip_forward is 0); to let it: `sysctl -w net.ipv4.ip_forward=1`"
+        "this host does not forward packets (net.ipv4.ip_forward is 0); enable it with `sysctl -w \
+        net.ipv4.ip_forward=1`"
     )]
     NotForwarding,
     /// nftables, which address translation requires, is not installed.
     #[error(
-        "translating addresses needs the program nft, and there is none; install it: `apt-get install nftables`"
+        "address translation needs the program nft, which is not installed; install it with \
+        `apt-get install nftables`"
     )]
     NoNft,
     /// The name is not valid for an interface or a namespace.
-    #[error("`{name}` is no name for {what}: {why}")]
+    #[error("`{name}` is not a valid name for {what}: {why}")]
     BadName {
         /// The given name.
         name: String,

@@ -94,7 +94,7 @@ impl Frame {
         let (size, transport) = (field(4), field(6));
         let tcp = matches!(kind, GSO_TCPV4 | GSO_TCPV6);
         if !tcp && kind != GSO_UDP {
-            return Err(FrameError("a kind of segmentation that was not offered"));
+            return Err(FrameError("segmentation of a type that was not enabled"));
         }
         if header[0] & NEEDS_CHECKSUM == 0 {
             return Err(FrameError("a super-packet with a complete checksum"));
@@ -110,7 +110,7 @@ impl Frame {
         };
         let head = usize::from(transport) + transport_bytes;
         if usize::from(transport) < shortest || transport_bytes < if tcp { 20 } else { 8 } {
-            return Err(FrameError("headers that overlap"));
+            return Err(FrameError("overlapping headers"));
         }
         if head >= packet.len() || head > HEAD_BYTES_MAX || size == 0 {
             return Err(FrameError("headers without payload"));
@@ -291,7 +291,7 @@ fn complete_checksum(
     start: usize,
     offset: usize,
 ) -> Result<(), FrameError> {
-    let outside = FrameError("a checksum outside of its headers");
+    let outside = FrameError("a checksum outside the headers");
     let at = start + offset;
     if at + 2 > head.len() {
         return Err(outside);
@@ -433,7 +433,7 @@ mod tests {
                 prop_assert_ne!((tcp, read_word(&whole, check)), (false, 0));
                 let mut head = Head::default();
                 let same = alone.completed(&single, 0, false, &mut head).expect("well formed").concat();
-                prop_assert_eq!(&whole, &same, "also as a frame of its own");
+                prop_assert_eq!(&whole, &same, "also as a separate frame");
                 whole[check..check + 2].copy_from_slice(&packet[check..check + 2]);
                 prop_assert_eq!(&whole[..], packet);
                 if v6 {
@@ -529,7 +529,7 @@ mod tests {
                 .map(|pieces| pieces.concat());
             assert_eq!(
                 refused,
-                Err(FrameError("a checksum outside of its headers")),
+                Err(FrameError("a checksum outside the headers")),
                 "{start}"
             );
         }

@@ -134,7 +134,7 @@ pub fn add_address(name: &str, address: IpAddr, prefix: u8) -> Result<(), Error>
 /// Waits until an IPv6 address is usable: the kernel confirms it a moment after it was added.
 #[expect(
     clippy::disallowed_methods,
-    reason = "the kernel tells only those who ask again"
+    reason = "the kernel has no notification, so this polls"
 )]
 fn wait_for_address(address: Ipv6Addr) -> io::Result<()> {
     const ATTEMPTS_MAX: u32 = 2_000;
@@ -173,7 +173,7 @@ pub(crate) fn name_bytes(name: &str) -> Result<[libc::c_char; NAME_BYTES_MAX], E
         return Err(Error::BadName {
             name: name.into(),
             what: "an interface",
-            why: "1 to 15 printable characters, none of them `/`",
+            why: "use 1 to 15 printable characters without `/`",
         });
     }
     let mut bytes = [0; NAME_BYTES_MAX];

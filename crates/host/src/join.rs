@@ -106,7 +106,7 @@ impl Joiner {
             .contains(&packet.len())
             .then_some(packet.len())
         else {
-            return Err(FrameError("no IP packet is that long, or that short"));
+            return Err(FrameError("the length is not valid for an IP packet"));
         };
         let next = JoinHeaders::of(packet, self.udp);
         let Some(mut run) = self.run else {

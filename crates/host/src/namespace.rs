@@ -48,12 +48,12 @@ impl Namespace {
             return Err(Error::BadName {
                 name: name.into(),
                 what: "a network namespace",
-                why: "it begins with `ccplane-` and goes on with letters, digits and `-_.`",
+                why: "use `ccplane-` followed by letters, digits and `-_.`",
             });
         }
         let fd = run_in_thread(|| {
             unshare(CloneFlags::CLONE_NEWNET)
-                .map_err(|e| Error::system(format!("make the network namespace {name}"), e))?;
+                .map_err(|e| Error::system(format!("create the network namespace {name}"), e))?;
             interface::bring_up("lo")?;
             let path = "/proc/thread-self/ns/net";
             Ok(OwnedFd::from(
@@ -63,7 +63,7 @@ impl Namespace {
         let target = format!("/proc/{}/fd/{}", std::process::id(), fd.as_raw_fd());
         let link = name_path(name);
         fs::create_dir_all(NETNS_DIRECTORY)
-            .map_err(|e| Error::system(format!("make {NETNS_DIRECTORY}"), e))?;
+            .map_err(|e| Error::system(format!("create {NETNS_DIRECTORY}"), e))?;
         std::os::unix::fs::symlink(target, &link).map_err(|e| match e.kind() {
             io::ErrorKind::AlreadyExists => Error::Exists {
                 what: format!("the network namespace {name}"),
@@ -174,7 +174,7 @@ pub fn run_in_namespace<T: Send>(name: &str, work: impl FnOnce() -> T + Send) ->
         return Err(Error::BadName {
             name: name.into(),
             what: "a network namespace",
-            why: "`ip netns list` has their names",
+            why: "`ip netns list` lists the names",
         });
     }
     run_in_thread(|| {

@@ -70,15 +70,15 @@ impl Masquerade {
             let _ = stderr.take(2_000).read_to_string(&mut said);
         }
         let said = said.split_whitespace().collect::<Vec<_>>().join(" ");
-        Error::system("translate addresses by nft", io::Error::other(said))
+        Error::system(
+            "configure address translation with nft",
+            io::Error::other(said),
+        )
     }
 }
 
 /// Waits until the kernel has the table's rule.
-#[expect(
-    clippy::disallowed_methods,
-    reason = "another process works in real time"
-)]
+#[expect(clippy::disallowed_methods, reason = "nft runs in real time")]
 fn wait_for_table(table: &str) -> bool {
     (0..100).any(|_| {
         let listed = system_program("nft")

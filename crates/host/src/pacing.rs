@@ -39,7 +39,7 @@ mod tests {
 
     #[test]
     #[expect(clippy::disallowed_methods, reason = "the kernel paces in real time")]
-    fn no_more_leaves_than_was_allowed_and_a_file_has_no_pace() {
+    fn the_pacing_rate_is_kept_and_files_have_none() {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let mut sender =
             TcpStream::connect(listener.local_addr().expect("bound")).expect("it listens");

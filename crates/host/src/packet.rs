@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_classifier_asks_for_is_read_from_both_families() {
+    fn classifier_fields_are_read_from_both_families() {
         let mut v4 = packet(
             &[0x45, 46 << 2 | 1, 0, 0, 0, 0, 0x40, 0, 64, 17],
             20,
@@ -368,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_behind_extension_headers_is_found() {
+    fn transport_headers_are_found_after_extension_headers() {
         let v6 = |first: u8, rest: &[u8]| {
             let mut packet = vec![0; 40];
             (packet[0], packet[6]) = (0x60, first);
@@ -406,7 +406,7 @@ mod tests {
     }
 
     #[test]
-    fn the_class_is_the_code_point_s_until_somebody_decides() {
+    fn the_class_follows_the_dscp_unless_set() {
         use ccplane_qdisc::Packet as _;
         let headers = IpHeaders::of(&packet(&[0x45, 46 << 2 | 0b10], 20, [0; 4]));
         let packet = FramePacket::new(3, 2, 1_500, &headers);
@@ -422,7 +422,10 @@ mod tests {
         assert_eq!((other.frame, other.index), (3, 2));
         other.mark_ce();
         assert!(other.marked && other.ecn() == Ecn::Ce);
-        assert!(size_of::<FramePacket>() <= 16, "queues hold millions");
+        assert!(
+            size_of::<FramePacket>() <= 16,
+            "queues hold millions of packets"
+        );
     }
 
     #[test]

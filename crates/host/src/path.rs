@@ -40,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_way_to_this_host_takes_what_loopback_takes() {
+    fn the_mtu_to_this_host_is_the_loopback_mtu() {
         // An IPv4 packet has at most 65,535 bytes, even if the device accepts more.
         let device = crate::mtu("lo").unwrap();
         let loopback = device.min(65_535);

@@ -44,7 +44,7 @@ pub struct Bands {
 #[non_exhaustive]
 pub enum QueueError {
     /// The device does not exist.
-    #[error("there is no network device `{device}`; there are {known}")]
+    #[error("unknown network device `{device}`; the devices are {known}")]
     UnknownDevice {
         /// Name of the requested device.
         device: String,
@@ -52,12 +52,13 @@ pub enum QueueError {
         known: String,
     },
     /// The devices could not be listed.
-    #[error("the network devices of this namespace could not be listed: {0}")]
+    #[error("cannot list the network devices of this namespace: {0}")]
     NoList(#[source] io::Error),
     /// The device has a queue configured by someone else.
     #[error(
-        "{device} has a queue that somebody set up: {kind} {handle}; nothing was changed. `tc qdisc show dev {device}` shows it; \
-         `tc qdisc del dev {device} root` removes it, if it is not needed"
+        "{device} already has a configured queue, {kind} {handle}; nothing was changed. `tc qdisc \
+        show dev {device}` shows it; if it is not needed, `tc qdisc del dev {device} root` removes \
+        it"
     )]
     Occupied {
         /// Name of the device.
@@ -69,13 +70,14 @@ pub enum QueueError {
     },
     /// The bands are installed already.
     #[error(
-        "{0} has the priority bands already, or a part of them where making them was interrupted; `ccplane qdisc remove --dev {0}` \
-         removes them"
+        "{0} already has the priority bands, or a part of them from an interrupted setup; `ccplane \
+        qdisc remove --dev {0}` removes them"
     )]
     Installed(String),
     /// The device has no bands of ccplane.
     #[error(
-        "{device} has no priority bands of ccplane: its queue is {kind} {handle}; nothing was changed"
+        "{device} has no priority bands of ccplane, its queue is {kind} {handle}; nothing was \
+        changed"
     )]
     NotInstalled {
         /// Name of the device.
@@ -90,7 +92,8 @@ pub enum QueueError {
     Tc(#[from] TcError),
     /// A `tc` command failed, and so did the removal of what had been created.
     #[error(
-        "{why}; what was made before that is left, because it could not be removed either ({left}): `{removal}` removes it"
+        "{why}; the queues created before that could not be removed ({left}); remove them with \
+        `{removal}`"
     )]
     Partial {
         /// Error of the failed creation.
@@ -107,12 +110,12 @@ pub enum QueueError {
 #[non_exhaustive]
 pub enum TcError {
     /// `tc` could not be run.
-    #[error("`tc` could not be run: {0}; it is in the package iproute2")]
+    #[error("cannot run `tc`: {0}; install the package iproute2")]
     NoTc(#[source] io::Error),
     /// The kernel lacks a required feature.
     #[error(
-        "this kernel ({release}) has no `{name}` ({option}), which `{command}` needs (Debian's and Ubuntu's own kernels have it; \
-         `ccplane emu --queue prio:6:1bdp` needs no kernel's: its queues have the bands built in)"
+        "this kernel ({release}) has no `{name}` ({option}), which `{command}` needs; use a kernel \
+        of Debian or Ubuntu, or `ccplane emu --queue prio:6:1bdp`, whose queues have built-in bands"
     )]
     Lacking {
         /// Release as in `uname -r`.
@@ -125,7 +128,7 @@ pub enum TcError {
         command: String,
     },
     /// The process lacks CAP_NET_ADMIN.
-    #[error("changing the queues of {0} takes CAP_NET_ADMIN: run it as root")]
+    #[error("changing the queues of {0} requires CAP_NET_ADMIN; run as root")]
     NotPermitted(String),
     /// Any other error of `tc`.
     #[error("`{command}` failed: {said}")]
@@ -362,7 +365,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_commands_are_as_they_were_looked_at() {
+    fn commands_match_the_reviewed_ones() {
         let plain = Bands::new("lo", None).expect("every host has it");
         assert_eq!(
             plain.commands().join("\n"),
@@ -401,7 +404,7 @@ tc qdisc add dev lo parent cc0:1 handle cc1: prio bands 5 priomap 0 0 0 0 0 0 0 
     }
 
     #[test]
-    fn what_tc_says_becomes_a_reason_and_what_to_do() {
+    fn tc_errors_become_reasons_with_a_fix() {
         let failed = |said: &str| Output {
             status: std::os::unix::process::ExitStatusExt::from_raw(2 << 8),
             stdout: Vec::new(),
@@ -431,7 +434,7 @@ tc qdisc add dev lo parent cc0:1 handle cc1: prio bands 5 priomap 0 0 0 0 0 0 0 
         );
 
         let error = Bands::new("no-such-device", None)
-            .expect_err("it does not exist")
+            .expect_err("the device does not exist")
             .to_string();
         assert!(
             error.contains("`no-such-device`") && error.contains("lo"),
@@ -441,7 +444,7 @@ tc qdisc add dev lo parent cc0:1 handle cc1: prio bands 5 priomap 0 0 0 0 0 0 0 
 
     /// For every failing command, and with and without a working removal.
     #[test]
-    fn an_error_says_what_it_left() {
+    fn errors_name_what_remains() {
         let bands = Bands::new("lo", None).expect("every host has it");
         let (commands, removal) = (bands.commands(), bands.removal());
         for failing in 0..=commands.len() {
@@ -472,7 +475,7 @@ tc qdisc add dev lo parent cc0:1 handle cc1: prio bands 5 priomap 0 0 0 0 0 0 0 
                 let left = failing > 0 && !removable;
                 assert_eq!(text.contains("nothing was changed"), !left, "{text}");
                 assert_eq!(
-                    text.contains(&format!("`{removal}` removes it")),
+                    text.contains(&format!("remove them with `{removal}`")),
                     left,
                     "{text}"
                 );

@@ -75,16 +75,16 @@ impl MainRoute {
     fn check(&self) -> io::Result<()> {
         let wrong = |why: &str| Err(io::Error::new(io::ErrorKind::InvalidInput, why));
         if !(1..=METRIC_MAX).contains(&self.metric) {
-            return wrong("its metric has to be from 1 to 32766");
+            return wrong("the metric is not from 1 to 32766");
         }
         if self.prefix > if self.destination.is_ipv4() { 32 } else { 128 } {
-            return wrong("its prefix is longer than the address");
+            return wrong("the prefix is longer than the address");
         }
         if self
             .gateway
             .is_some_and(|gateway| gateway.is_ipv4() != self.destination.is_ipv4())
         {
-            return wrong("its gateway is of the other address family");
+            return wrong("the gateway has another address family");
         }
         Ok(())
     }
@@ -187,7 +187,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_no_route_is_refused_before_the_kernel_sees_it() {
+    fn invalid_routes_are_refused_before_the_system_call() {
         let route = MainRoute {
             destination: "192.0.2.0".parse().expect("an address"),
             prefix: 24,
@@ -215,7 +215,7 @@ mod tests {
             },
         ];
         for route in wrong {
-            let error = route.add().expect_err("it is wrong").to_string();
+            let error = route.add().expect_err("the route is not valid").to_string();
             assert!(
                 error.contains("add the route to 192.0.2.0/") && error.contains(": its "),
                 "{error}"

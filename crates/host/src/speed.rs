@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_has_no_speed_says_none() {
+    fn interfaces_without_a_speed_report_none() {
         for interface in ["lo", "ccplane-none", ""] {
             assert_eq!(link_speed(interface), None, "{interface:?}");
         }

@@ -258,7 +258,10 @@ mod tests {
         let mut waiting = Vec::new();
         for round in 0..20_000_usize {
             let length = 50 + (round * 37) % 1_461;
-            let place = put(&mut store, length, round as u8).expect("at most 100 frames wait");
+            let place = put(&mut store, length, round as u8).expect(
+                "at most 100 frames are \
+                queued",
+            );
             waiting.push((place, length, round as u8));
             if waiting.len() > 100 {
                 // Sometimes the oldest one, otherwise one from the middle.
@@ -269,11 +272,11 @@ mod tests {
                 store.let_go(place, 1);
             }
         }
-        assert!(store.frames.len() <= 101, "places are used again");
+        assert!(store.frames.len() <= 101, "slots are reused");
     }
 
     #[test]
-    fn what_no_frame_is_costs_no_memory() {
+    fn invalid_frames_use_no_memory() {
         let mut store = Store::new(2 * BLOCK_BYTES as u64);
         for _ in 0..5 {
             assert!(store.room(BLOCK_BYTES + 1).is_none());
@@ -282,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_bounded_and_used_again() {
+    fn memory_is_bounded_and_reused() {
         let mut store = Store::new(BLOCK_BYTES as u64);
         for _ in 0..2 {
             let kept: Vec<u32> = std::iter::from_fn(|| put(&mut store, 1_510, 7)).collect();

@@ -66,8 +66,15 @@ pub fn timestamping(interface: &str) -> Result<Timestamping, Error> {
     };
     let mut ask = ifreq(interface)?;
     ask.ifr_ifru.ifru_data = (&raw mut info).cast();
-    ioctl(AddressFamily::Inet, libc::SIOCETHTOOL, &mut ask)
-        .map_err(|e| Error::system(format!("ask {interface} what it can stamp"), e))?;
+    ioctl(AddressFamily::Inet, libc::SIOCETHTOOL, &mut ask).map_err(|e| {
+        Error::system(
+            format!(
+                "query the timestamping capabilities of \
+            {interface}"
+            ),
+            e,
+        )
+    })?;
     let mut config = HwtstampConfig::default();
     let mut ask = ifreq(interface)?;
     ask.ifr_ifru.ifru_data = (&raw mut config).cast();

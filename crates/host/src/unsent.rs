@@ -25,7 +25,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_waits_where_nothing_was_sent_and_a_file_has_no_such_queue() {
+    fn unsent_bytes_are_zero_for_idle_sockets_and_absent_for_files() {
         let socket = UdpSocket::bind("127.0.0.1:0").expect("a free port");
         assert_eq!(unsent_bytes(socket.as_fd()).expect("a socket"), 0);
         let file = std::fs::File::open("/dev/null").expect("every host has it");

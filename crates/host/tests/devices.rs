@@ -22,7 +22,7 @@ fn v4(last: u8) -> IpAddr {
 /// of all descriptors, so a device may outlive its owner for a moment.
 #[expect(
     clippy::disallowed_methods,
-    reason = "the kernel tells only those who ask again"
+    reason = "the kernel has no notification, so this polls"
 )]
 fn soon<T>(mut ask: impl FnMut() -> Option<T>) -> T {
     for _ in 0..5_000 {
@@ -31,14 +31,14 @@ fn soon<T>(mut ask: impl FnMut() -> Option<T>) -> T {
         }
         std::thread::sleep(Duration::from_millis(1));
     }
-    panic!("not within five seconds");
+    panic!("timeout after five seconds");
 }
 
 /// Retries while a copy of the device's descriptor is open.
 fn when_free<T>(mut ask: impl FnMut() -> Result<T, Error>) -> T {
     soon(|| match ask() {
         Err(Error::InUse { .. }) => None,
-        answer => Some(answer.expect("nobody holds it")),
+        answer => Some(answer.expect("no process holds the device")),
     })
 }
 
@@ -53,7 +53,7 @@ fn read(tun: &Tun) -> Vec<u8> {
         .expect("one descriptor");
         let length = tun
             .read(&mut buffer)
-            .expect("it is up")
+            .expect("the device is up")
             .expect("a packet within five seconds");
         let packet = Frame::packet(&buffer);
         // Skips the kernel's own reports to IPv6 multicast groups.
@@ -79,8 +79,8 @@ fn packets_pass_between_two_devices() {
         };
         namespace
             .run(open)
-            .expect("our own namespace")
-            .expect("root may do this")
+            .expect("the test's namespace")
+            .expect("root has permission")
     };
     let tuns = [
         open(&one, [(v4(1), 30), (v6(1), 64)]),
@@ -89,8 +89,8 @@ fn packets_pass_between_two_devices() {
     for to in [v4(2), v6(2)].into_iter().take(families) {
         let bind = |address| UdpSocket::bind((address, 0)).expect("its address is there");
         let any = if to.is_ipv4() { v4(1) } else { v6(1) };
-        let sender = one.run(|| bind(any)).expect("our own namespace");
-        let receiver = other.run(|| bind(to)).expect("our own namespace");
+        let sender = one.run(|| bind(any)).expect("the test's namespace");
+        let receiver = other.run(|| bind(to)).expect("the test's namespace");
         receiver
             .set_read_timeout(Some(Duration::from_secs(5)))
             .expect("not zero");
@@ -101,12 +101,12 @@ fn packets_pass_between_two_devices() {
             .write([&read(&tuns[0]), &[]])
             .expect("a good packet");
         let mut buffer = [0; 8];
-        assert_eq!(receiver.recv(&mut buffer).expect("it was written"), 5);
+        assert_eq!(receiver.recv(&mut buffer).expect("the packet was sent"), 5);
     }
     // Other destinations use the default route.
     let sender = one
         .run(|| UdpSocket::bind((v4(1), 0)).expect("bind"))
-        .expect("our own namespace");
+        .expect("the test's namespace");
     sender
         .send_to(b"far", ("192.0.2.1", 9))
         .expect("there is a route");
@@ -121,7 +121,7 @@ fn a_persistent_device_outlives_its_owner_and_is_taken_over() {
     let work = || {
         let name = "site0";
         let tun = Tun::persistent(name, 1_400, &[(v4(1), 30)], Offload::Segmentation)
-            .expect("root may do this");
+            .expect("root has permission");
         assert!(!tun.adopted());
         let again = Tun::persistent(name, 1_400, &[(v4(1), 30)], Offload::None);
         assert!(matches!(again, Err(Error::InUse { .. })), "{again:?}");
@@ -132,19 +132,19 @@ fn a_persistent_device_outlives_its_owner_and_is_taken_over() {
         drop(tun);
 
         // The device exists, with its address; packets sent meanwhile are lost.
-        assert_eq!(mtu(name).expect("it is there"), 1_400);
+        assert_eq!(mtu(name).expect("it exists"), 1_400);
         let socket = UdpSocket::bind((v4(1), 0)).expect("its address is there");
         let _ = socket.send_to(b"lost", (v4(2), 9));
 
         // No offload of the previous owner remains.
         let tun = when_free(|| Tun::persistent(name, 1_300, &[(v4(1), 30)], Offload::None));
         assert!(tun.adopted() && !tun.supports_udp_segmentation());
-        assert_eq!(mtu(name).expect("it is there"), 1_300);
-        set_mtu(name, 1_350).expect("it is there");
-        assert_eq!(mtu(name).expect("it is there"), 1_350);
+        assert_eq!(mtu(name).expect("it exists"), 1_300);
+        set_mtu(name, 1_350).expect("it exists");
+        assert_eq!(mtu(name).expect("it exists"), 1_350);
         // The kernel reopens the queue a moment after the adoption.
         for tries in 0.. {
-            assert!(tries < 250, "nothing comes through for five seconds");
+            assert!(tries < 250, "no packet for five seconds");
             let _ = socket.send_to(b"found", (v4(2), 9));
             if poll(&mut [PollFd::new(tun.as_fd(), PollFlags::POLLIN)], 20_u16)
                 .expect("one descriptor")
@@ -167,7 +167,7 @@ fn a_persistent_device_outlives_its_owner_and_is_taken_over() {
         let foreign = Tun::persistent("lo", 1_500, &[], Offload::None);
         assert!(matches!(foreign, Err(Error::NotTun { .. })), "{foreign:?}");
     };
-    namespace.run(work).expect("our own namespace");
+    namespace.run(work).expect("the test's namespace");
 }
 
 #[test]
@@ -180,7 +180,7 @@ fn a_device_that_cannot_be_set_up_does_not_stay() {
         assert!(Tun::persistent("site0", 1 << 20, &[], Offload::None).is_err());
         soon(|| interface_stats("site0").is_err().then_some(()));
     };
-    namespace.run(work).expect("our own namespace");
+    namespace.run(work).expect("the test's namespace");
 }
 
 #[test]
@@ -193,7 +193,7 @@ fn of_two_routes_the_lower_metric_is_taken_while_it_is_there() {
         let families = if ccplane_host::has_ipv6() { 2 } else { 1 };
         let open = |name, addresses: [(IpAddr, u8); 2]| {
             Tun::create(name, 1_500, &addresses[..families], Offload::None)
-                .expect("root may do this")
+                .expect("root has permission")
         };
         let tuns = [
             open("one", [(v4(1), 30), (v6(1), 64)]),
@@ -229,7 +229,7 @@ fn of_two_routes_the_lower_metric_is_taken_while_it_is_there() {
             assert!(better.add().expect("a good route"));
             assert!(
                 !better.add().expect("a good route") && !fallback.add().expect("a good route"),
-                "they are there"
+                "the devices exist"
             );
             let any: IpAddr = if to.is_ipv4() {
                 Ipv4Addr::UNSPECIFIED.into()
@@ -245,10 +245,13 @@ fn of_two_routes_the_lower_metric_is_taken_while_it_is_there() {
                 assert_eq!((sent_to, &packet[packet.len() - 3..]), (77, &b"far"[..]));
             };
             through(&tuns[0]);
-            assert!(better.remove().expect("it is there"));
+            assert!(better.remove().expect("it exists"));
             through(&tuns[1]);
-            assert!(!better.remove().expect("a good route"), "it has gone");
-            assert!(fallback.remove().expect("it is there"));
+            assert!(
+                !better.remove().expect("a good route"),
+                "the device is removed"
+            );
+            assert!(fallback.remove().expect("it exists"));
             let socket = UdpSocket::bind((any, 0)).expect("any port");
             assert!(socket.send_to(b"far", (to, 9)).is_err(), "no route");
         }
@@ -261,7 +264,7 @@ fn of_two_routes_the_lower_metric_is_taken_while_it_is_there() {
         };
         assert!(nowhere.add().is_err(), "no such interface");
     };
-    namespace.run(work).expect("our own namespace");
+    namespace.run(work).expect("the test's namespace");
 }
 
 /// The path through a gateway: frames of one site are segmented into wire packets, which are joined
@@ -277,20 +280,20 @@ fn datagrams_that_were_taken_apart_and_joined_are_received_as_they_were_sent() {
         let open = || Tun::create("link0", 1_400, &addresses[..families], offload);
         namespace
             .run(open)
-            .expect("our own namespace")
-            .expect("root may do this")
+            .expect("the test's namespace")
+            .expect("root has permission")
     };
     let from = open(&one, [(v4(1), 30), (v6(1), 64)], Offload::Segmentation);
     let to = open(&other, [(v4(2), 30), (v6(2), 64)], Offload::Segmentation);
     for (source, destination) in [(v4(1), v4(2)), (v6(1), v6(2))].into_iter().take(families) {
         let receiver =
             other.run(|| UdpSocket::bind((destination, 0)).expect("its address is there"));
-        let receiver = receiver.expect("our own namespace");
+        let receiver = receiver.expect("the test's namespace");
         receiver
             .set_read_timeout(Some(Duration::from_secs(5)))
             .expect("not zero");
         let sender = one.run(|| UdpSocket::bind((source, 0)).expect("its address is there"));
-        let sender = sender.expect("our own namespace");
+        let sender = sender.expect("the test's namespace");
         // Connected, so that identifications count up.
         sender
             .connect(receiver.local_addr().expect("bound"))
@@ -325,7 +328,7 @@ fn datagrams_that_were_taken_apart_and_joined_are_received_as_they_were_sent() {
         write(&mut joiner);
         let mut buffer = [0; 2_000];
         for datagram in &datagrams {
-            let length = receiver.recv(&mut buffer).expect("it was written");
+            let length = receiver.recv(&mut buffer).expect("the packet was sent");
             assert_eq!(buffer[..length], datagram[..]);
         }
         if to.supports_udp_segmentation() {
@@ -335,22 +338,22 @@ fn datagrams_that_were_taken_apart_and_joined_are_received_as_they_were_sent() {
 }
 
 #[test]
-fn what_nobody_reads_is_dropped_and_counted() {
+fn unread_packets_are_dropped_and_counted() {
     let Some(namespace) = namespace("unread") else {
         return;
     };
     let (before, after) = namespace
         .run(|| {
             let _tun = Tun::create("link0", 1_500, &[(v4(1), 30)], Offload::None)
-                .expect("root may do this");
-            let before = interface_stats("link0").expect("it is there");
+                .expect("root has permission");
+            let before = interface_stats("link0").expect("it exists");
             let socket = UdpSocket::bind((v4(1), 0)).expect("bind");
             for _ in 0..10_300 {
                 socket.send_to(&[0; 8], (v4(2), 9)).expect("send");
             }
-            (before, interface_stats("link0").expect("it is there"))
+            (before, interface_stats("link0").expect("it exists"))
         })
-        .expect("our own namespace");
+        .expect("the test's namespace");
     // The excess over a queue of 10,000.
     assert_eq!(after.tx_dropped - before.tx_dropped, 300);
 }
@@ -369,7 +372,7 @@ fn a_command_starts_inside() {
         .confine(&mut command)
         .expect("a descriptor")
         .output()
-        .expect("cat is everywhere");
+        .expect("every host has cat");
     let text = String::from_utf8(output.stdout).expect("numbers");
     assert!(
         text.contains("lo:") && !text.contains("eth") && text.contains("16384"),

@@ -139,11 +139,14 @@ fn devices_are_those_of_the_threads_own_namespace() {
     let inside = namespace.run(ask).expect("the namespace is there");
     inside.expect("the device is there");
     let outside = ask().expect_err("the device is elsewhere").to_string();
-    assert!(outside.contains("no network device `bands0`"), "{outside}");
+    assert!(
+        outside.contains("unknown network device `bands0`"),
+        "{outside}"
+    );
 }
 
 #[test]
-fn what_somebody_else_set_up_is_left_alone() {
+fn foreign_queues_are_left_alone() {
     let Some(namespace) = namespace("occupied") else {
         return;
     };
@@ -163,7 +166,7 @@ fn what_somebody_else_set_up_is_left_alone() {
                 .success()
         );
         for refused in [bands.install(), remove("lo")] {
-            let text = refused.expect_err("it is not ours").to_string();
+            let text = refused.expect_err("the queue is not ours").to_string();
             assert!(
                 text.contains("pfifo 7:") && text.contains("nothing was changed"),
                 "{text}"
@@ -176,7 +179,7 @@ fn what_somebody_else_set_up_is_left_alone() {
 
 /// Simulates a kill after the first command. The root's handle identifies what it left.
 #[test]
-fn what_an_interrupted_set_up_left_is_named_and_removed() {
+fn leftovers_of_an_interrupted_setup_are_named_and_removed() {
     let Some(namespace) = namespace("interrupted") else {
         return;
     };
@@ -192,7 +195,7 @@ fn what_an_interrupted_set_up_left_is_named_and_removed() {
                 .expect("tc runs")
                 .success()
         );
-        let refused = bands.install().expect_err("there is something").to_string();
+        let refused = bands.install().expect_err("bands are present").to_string();
         assert!(
             refused.contains("interrupted") && refused.contains("`ccplane qdisc remove --dev lo`"),
             "{refused}"

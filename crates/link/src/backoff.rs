@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_that_lasted_a_second_resets_the_wait_and_a_short_one_does_not() {
+    fn only_connections_of_a_second_reset_the_backoff() {
         let (mut backoff, mut now) = (Backoff::new(Dice(1)), Time::ZERO);
         let mut lasts = |time| {
             now = now.max(backoff.until());
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn an_absent_agent_is_looked_for_ten_times_a_second() {
+    fn an_absent_agent_is_polled_ten_times_a_second() {
         let (mut backoff, mut now, mut attempts) = (Backoff::new(Dice(3)), Time::ZERO, 0);
         while now < Time::ZERO + Duration::from_secs(10) {
             backoff.absent(now);

@@ -219,7 +219,7 @@ impl DatapathLink for ThreadLink {
         if full {
             tracing::warn!(
                 datapath = self.id.0,
-                "a datapath takes no commands: it is given up"
+                "a datapath does not read its commands; disconnecting it"
             );
             self.queues.agent_gone.store(true, Ordering::Release);
             self.close(agent);
@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn an_agent_of_another_thread_hears_all_and_is_heard() {
+    fn an_agent_in_another_thread_exchanges_all_messages() {
         let clock = ThreadClock::new();
         let (mut datapath, mut served) = datapath(clock.now());
         let stop = Arc::new(AtomicBool::new(false));
@@ -333,7 +333,7 @@ mod tests {
         let mut window = 10_000;
         while window < 100_000 {
             let now = clock.now();
-            assert!(now < late, "it was not heard");
+            assert!(now < late, "the agent has not processed it");
             datapath.turn(now);
             let transport = Transport {
                 cwnd: window,
@@ -354,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn a_report_without_room_stays_and_ends_of_flows_are_never_dropped() {
+    fn full_queues_drop_reports_but_never_flow_ends() {
         let now = Time::ZERO;
         let (mut way, mut served) = beside().unwrap();
         let report = WireEvent::Report {
@@ -375,13 +375,13 @@ mod tests {
         assert_eq!(locked(&way.queues.to_agent).len(), QUEUED_REPLIES_MAX + 1);
         let mut agent = Agent::new(AgentOptions::default());
         assert!(served.receive(&mut agent, now));
-        assert!(way.report(now, &report), "there is room again");
+        assert!(way.report(now, &report), "the queue has room again");
         drop(served);
-        assert!(!way.report(now, &report), "nobody is there");
+        assert!(!way.report(now, &report), "no agent");
     }
 
     #[test]
-    fn flows_that_come_and_go_while_the_agent_hangs_fill_no_memory() {
+    fn short_flows_use_bounded_memory_while_the_agent_hangs() {
         let now = Time::ZERO;
         let (mut way, _served) = beside().unwrap();
         let stats = ccplane_wire::FlowStats::default();
@@ -424,7 +424,7 @@ mod tests {
         assert_eq!(
             queue.iter().filter(ours).count(),
             0,
-            "it ended before its beginning was heard"
+            "the flow ended before the agent saw its start"
         );
     }
 

@@ -181,8 +181,8 @@ impl Datagram {
         else {
             if !std::mem::replace(&mut self.warnings.unbound, true) {
                 tracing::warn!(
-                    "a sender whose socket is bound to no path cannot be answered: its datagrams are dropped, \
-                     here and from now on; bind the datapath's socket to a path"
+                    "dropping datagrams of a sender whose socket has no path, because it cannot be \
+                    answered; bind the datapath's socket to a path"
                 );
             }
             return None;
@@ -204,7 +204,8 @@ impl Datagram {
         }
         if !arrived.is_trusted() {
             if !std::mem::replace(&mut self.warnings.stranger, true) {
-                tracing::warn!(uid = ?arrived.uid, "datagrams of a process of another user are dropped, here and from now on");
+                tracing::warn!(uid = ?arrived.uid, "dropping datagrams of a process of another \
+                    user");
             }
             return None;
         }
@@ -215,7 +216,7 @@ impl Datagram {
         };
         if let Err(why) = good {
             if let Some(times) = self.warnings.garbage.due(now) {
-                tracing::warn!(%why, times, "what a sender sent is no message");
+                tracing::warn!(%why, times, "dropping an invalid message");
             }
             return None;
         }
@@ -239,7 +240,7 @@ impl Datagram {
                 tracing::warn!(
                     most = PEERS_MAX,
                     times,
-                    "too many datapaths: this one is dropped"
+                    "too many datapaths; dropping a datagram of a new one"
                 );
             }
             return None;
@@ -271,7 +272,8 @@ impl Datagram {
                 return;
             };
             if let Some(peer) = &mut self.peers[index] {
-                tracing::info!(datapath = peer.ccp.id().0, path = %path.display(), "a datapath of the former agent");
+                tracing::info!(datapath = peer.ccp.id().0, path = %path.display(), "restored a \
+                    datapath of the previous agent");
                 peer.ready(agent, now);
             }
         }
@@ -287,7 +289,8 @@ impl Datagram {
             }
             _ => {
                 if let Some(times) = self.warnings.closed.due(now) {
-                    tracing::warn!(datapath = peer.ccp.id().0, %why, times, "closed a datapath's connection until its next message");
+                    tracing::warn!(datapath = peer.ccp.id().0, %why, times, "disconnected a \
+                        datapath until its next message");
                 }
             }
         }
@@ -418,13 +421,13 @@ impl ReceivedDatagram {
 /// Cause for closing a peer.
 #[derive(Debug, thiserror::Error)]
 enum PeerCloseReason {
-    #[error("it sent what is no message: {0}")]
+    #[error("it sent an invalid message: {0}")]
     Garbage(WireError),
-    #[error("it does not read: {0} messages wait for it")]
+    #[error("it does not read; {0} messages are queued for it")]
     Stuck(usize),
-    #[error("it is gone: {0}")]
+    #[error("its socket is gone: {0}")]
     Gone(Errno),
-    #[error("another user's process has taken its path")]
+    #[error("a process of another user took over its path")]
     Replaced,
 }
 

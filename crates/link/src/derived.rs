@@ -104,7 +104,7 @@ mod tests {
     use std::os::unix::net::UnixDatagram;
 
     #[test]
-    fn what_portus_0_6_sends_to_its_own_path_arrives() {
+    fn replies_of_portus_0_6_arrive_on_its_derived_path() {
         let place = std::env::temp_dir().join(format!("ccplane-derived-{}", std::process::id()));
         fs::create_dir_all(&place).unwrap();
         let socket = place.join("datapath.sock");

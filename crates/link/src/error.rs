@@ -18,7 +18,7 @@ use super::tls::{FarError, KeyError, TlsAddress};
 #[non_exhaustive]
 pub enum LinkError {
     /// The socket could not be created or bound.
-    #[error("cannot serve at {}: {what}: {why}", .path.display())]
+    #[error("cannot listen at {}: {what}: {why}", .path.display())]
     Bind {
         /// Path of the socket.
         path: PathBuf,
@@ -28,10 +28,10 @@ pub enum LinkError {
         why: Errno,
     },
     /// Another agent serves at this path.
-    #[error("another agent serves at {}: stop it, or choose another path", .0.display())]
+    #[error("another agent listens at {}; stop it or choose another path", .0.display())]
     InUse(PathBuf),
     /// The path exists and is not a socket.
-    #[error("{} exists and is no socket: remove it, or choose another path", .0.display())]
+    #[error("{} exists and is not a socket; remove it or choose another path", .0.display())]
     NoSocket(PathBuf),
     /// No agent listens at this path.
     #[error("no agent answers at {}: {why}; start one with `ccplane agent --unix {}`", .path.display(), .path.display())]
@@ -42,10 +42,11 @@ pub enum LinkError {
         why: Errno,
     },
     /// The last attempt failed or the connection was lost; the next attempt starts after this time.
-    #[error("the agent was lost; the next attempt begins in {0}")]
+    #[error("lost the connection to the agent; reconnecting in {0}")]
     Waiting(Duration),
     /// No CCP agent listens at this path.
-    #[error("no CCP agent answers at {}: {why}; start one that binds this path, as portus binds /tmp/ccp/portus", .path.display())]
+    #[error("no CCP agent answers at {}: {why}; start one that binds this path (portus binds \
+        /tmp/ccp/portus)", .path.display())]
     NoCcpAgent {
         /// Path of the agent's socket.
         path: PathBuf,
@@ -54,11 +55,12 @@ pub enum LinkError {
     },
     /// The agent accepted the connection but did not list its algorithms.
     #[error(
-        "the agent at {0} does not say which algorithms it runs: it hangs, or is of another version; `ccplane agent` of this one says it"
+        "the agent at {0} does not list its algorithms; it hangs or has another version: run the \
+        `ccplane agent` of this version"
     )]
     Silent(AgentAddress),
     /// The connection is not established yet.
-    #[error("an agent is being connected to")]
+    #[error("still connecting to the agent")]
     Connecting,
     /// No agent answers on another host.
     #[cfg(feature = "tls")]
@@ -74,9 +76,7 @@ pub enum LinkError {
     #[error(transparent)]
     Key(#[from] KeyError),
     /// The listening socket for other hosts could not be bound.
-    #[error(
-        "cannot serve at {address}: {why}; name an address of this host and a port that is free"
-    )]
+    #[error("cannot listen at {address}: {why}; use an address of this host and a free port")]
     Listen {
         /// Local address.
         address: SocketAddr,

@@ -86,7 +86,8 @@ impl CcpUplink {
         let _derived = match DerivedPath::of(&self.path, &path) {
             Some(Err(why)) => {
                 let path = self.path.display();
-                tracing::warn!(%path, %why, "cannot link the path to which portus 0.6 and 0.7 answer; 0.8 needs none");
+                tracing::warn!(%path, %why, "cannot create the link that portus 0.6 and 0.7 reply \
+                    to (0.8 does not need it)");
                 None
             }
             linked => linked.and_then(Result::ok),
@@ -102,7 +103,7 @@ impl CcpUplink {
     }
 
     fn lost(&mut self, why: &dyn std::fmt::Display) {
-        tracing::warn!(path = %self.path.display(), %why, "the agent is gone");
+        tracing::warn!(path = %self.path.display(), %why, "lost the connection to the agent");
         self.socket = None;
         self.datagram.clear();
         self.backoff.failed(self.now);
@@ -190,7 +191,8 @@ impl AgentConnection for CcpUplink {
                     if let Err(why) = self.foreign.handle(now, &self.buffer[..length])
                         && let Some(times) = self.garbage.due(now)
                     {
-                        tracing::warn!(path = %self.path.display(), %why, times, "the agent said what a datapath does not understand");
+                        tracing::warn!(path = %self.path.display(), %why, times, "the agent sent \
+                            an invalid message");
                     }
                 }
                 Err(Errno::EAGAIN) => break,

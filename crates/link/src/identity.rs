@@ -64,7 +64,7 @@ pub enum IdentityError {
         why: io::Error,
     },
     /// Other users may read the file.
-    #[error("{path} holds a private key and others may read it (mode {mode:o}): chmod 600 {path}")]
+    #[error("other users can read the private key in {path} (mode {mode:o}); chmod 600 {path}")]
     Readable {
         /// Path of the file.
         path: PathBuf,
@@ -73,7 +73,8 @@ pub enum IdentityError {
     },
     /// The file does not contain an identity.
     #[error(
-        "{path} is no identity (a certificate and a private key, PEM): remove it, and a new one is made. {why}"
+        "{path} is not an identity (certificate and private key, PEM): {why}; remove the file to \
+        create a new identity"
     )]
     Garbage {
         /// Path of the file.
@@ -83,7 +84,8 @@ pub enum IdentityError {
     },
     /// The certificate has expired or is not valid yet.
     #[error(
-        "the certificate in {path} {when}: remove the file, and a new identity is made, with another fingerprint"
+        "the certificate in {path} {when}; remove the file to create a new identity, with another \
+        fingerprint"
     )]
     Time {
         /// Path of the file.
@@ -93,7 +95,8 @@ pub enum IdentityError {
     },
     /// The certificate is too long for the handshake.
     #[error(
-        "the certificate in {path} has {bytes} bytes, {CERTIFICATE_BYTES_MAX} are allowed: remove the file, and a new identity is made"
+        "the certificate in {path} has {bytes} bytes, but at most {CERTIFICATE_BYTES_MAX} are \
+        allowed; remove the file to create a new identity"
     )]
     Long {
         /// Path of the file.
@@ -102,16 +105,17 @@ pub enum IdentityError {
         bytes: usize,
     },
     /// The certificate could not be created, for example for lack of random numbers.
-    #[error("no certificate could be made: {0}")]
+    #[error("cannot create a certificate: {0}")]
     Make(#[from] rcgen::Error),
     /// The TLS library refused the certificate.
-    #[error("TLS does not take the certificate: {0}")]
+    #[error("TLS does not accept the certificate: {0}")]
     Tls(#[from] rustls::Error),
 }
 
 /// Error of parsing a [`Fingerprint`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a fingerprint is 64 hexadecimal digits, as the receiver prints them; `{0}` has {len}", len = .0.chars().count())]
+#[error("`{0}` has {len} characters; a fingerprint has 64 hexadecimal digits, as the receiver \
+    prints it", len = .0.chars().count())]
 pub struct BadFingerprint(String);
 
 impl Identity {
@@ -363,7 +367,7 @@ macro_rules! signatures {
             _cert: &CertificateDer<'_>,
             _dss: &DigitallySignedStruct,
         ) -> Result<HandshakeSignatureValid, rustls::Error> {
-            Err(rustls::Error::General("TLS 1.3 alone is spoken".to_owned()))
+            Err(rustls::Error::General("only TLS 1.3 is enabled".to_owned()))
         }
 
         fn verify_tls13_signature(
@@ -450,14 +454,14 @@ mod tests {
         let read = openssl.stdout(Stdio::null()).status();
         fs::remove_file(&path).unwrap();
         match read {
-            Ok(status) => assert!(status.success(), "OpenSSL does not read it"),
+            Ok(status) => assert!(status.success(), "OpenSSL cannot read the key"),
             Err(why) => {
                 assert!(
                     std::env::var_os("CCPLANE_NO_SKIP").is_none(),
-                    "SKIPPED: there is no openssl: {why}"
+                    "SKIPPED: openssl is not installed: {why}"
                 );
                 eprintln!(
-                    "SKIPPED: openssl_reads_the_key_of_an_identity: there is no openssl: {why}"
+                    "SKIPPED: openssl_reads_the_key_of_an_identity: openssl is not installed: {why}"
                 );
             }
         }
@@ -493,15 +497,15 @@ mod tests {
         );
         fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
         let Err(why) = Identity::load(&path) else {
-            panic!("it is readable")
+            panic!("other users can read the file")
         };
         assert!(why.to_string().contains("chmod 600"), "{why}");
         fs::write(&path, "nonsense").unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
         let Err(why) = Identity::load(&path) else {
-            panic!("it is nonsense")
+            panic!("the file is not an identity")
         };
-        assert!(why.to_string().contains("remove it"), "{why}");
+        assert!(why.to_string().contains("remove the file"), "{why}");
         fs::remove_dir_all(&folder).unwrap();
     }
 
@@ -529,7 +533,7 @@ mod tests {
         let refused = |name, change: fn(&mut rcgen::CertificateParams)| match changed(name, change)
         {
             Err(why) => why.to_string(),
-            Ok(_) => panic!("{name} is taken"),
+            Ok(_) => panic!("{name} is accepted"),
         };
         let why = refused("expired", |params| {
             params.not_after = rcgen::date_time_ymd(2001, 1, 1)
@@ -548,6 +552,6 @@ mod tests {
                 .map(|name| rcgen::SanType::DnsName(name.try_into().unwrap()))
                 .collect();
         });
-        assert!(why.contains("bytes, 900 are allowed"), "{why}");
+        assert!(why.contains("bytes, but at most 900 are allowed"), "{why}");
     }
 }

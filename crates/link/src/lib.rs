@@ -120,7 +120,7 @@ impl ThreadClock {
     /// Starts a clock at zero.
     #[expect(
         clippy::new_without_default,
-        reason = "two clocks made by default would differ"
+        reason = "two default clocks would differ"
     )]
     pub fn new() -> ThreadClock {
         ThreadClock(Instant::now())

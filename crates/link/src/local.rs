@@ -54,9 +54,9 @@ struct LocalConnection {
 enum LocalCloseReason {
     #[error("it closed the connection")]
     Gone,
-    #[error("it sent what is no packet: {0}")]
+    #[error("it sent an invalid packet: {0}")]
     Garbage(#[from] WireError),
-    #[error("it does not read: {QUEUED_PACKETS_MAX} packets wait for it")]
+    #[error("it does not read; {QUEUED_PACKETS_MAX} packets are queued for it")]
     Stuck,
     #[error("the connection failed: {0}")]
     Failed(#[from] Errno),
@@ -110,9 +110,10 @@ impl Local {
                 }
                 Ok(who) => tracing::warn!(
                     uid = who.uid(),
-                    "a process of another user tried to connect"
+                    "refused a connection of a process of another user"
                 ),
-                Err(why) => tracing::warn!(%why, "whose a connection is cannot be known"),
+                Err(why) => tracing::warn!(%why, "refused a connection whose user cannot be \
+                    determined"),
             }
         }
         any
@@ -142,10 +143,15 @@ impl Local {
 
     fn drop_closed(&mut self, agent: &mut Agent) {
         self.connections.retain(|connection| {
-            let Some(why) = &connection.closed else { return true };
+            let Some(why) = &connection.closed else {
+                return true;
+            };
             match why {
-                LocalCloseReason::Gone => tracing::info!(datapath = connection.id.0, "a datapath closed its connection"),
-                _ => tracing::warn!(datapath = connection.id.0, %why, "a datapath's connection ended"),
+                LocalCloseReason::Gone => tracing::info!(
+                    datapath = connection.id.0,
+                    "a datapath closed its connection"
+                ),
+                _ => tracing::warn!(datapath = connection.id.0, %why, "disconnected a datapath"),
             }
             agent.disconnected(connection.id);
             false

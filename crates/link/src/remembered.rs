@@ -46,7 +46,8 @@ impl KnownPeers {
             Err(why) if why.kind() == io::ErrorKind::NotFound => return remembered,
             Err(why) => {
                 let file = remembered.file.display();
-                tracing::warn!(%why, %file, "cannot read which datapaths the former agent served");
+                tracing::warn!(%why, %file, "cannot read the list of datapaths of the previous \
+                    agent");
                 return remembered;
             }
         };
@@ -85,7 +86,9 @@ impl KnownPeers {
             .open(&self.file)?;
         let there = file.metadata()?;
         if !there.is_file() || !socket::is_trusted(there.uid()) || there.mode() & 0o022 != 0 {
-            return Err(io::Error::other("others can write it: remove it"));
+            return Err(io::Error::other(
+                "other users can write the file; remove it",
+            ));
         }
         let mut text = Vec::new();
         file.take(FILE_BYTES_MAX).read_to_end(&mut text)?;
@@ -120,7 +123,8 @@ impl KnownPeers {
     fn warn(&self, written: io::Result<()>) {
         if let Err(why) = written {
             let file = self.file.display();
-            tracing::warn!(%why, %file, "cannot note which datapaths are served: after a restart they are known by their next message");
+            tracing::warn!(%why, %file, "cannot write the list of datapaths; after a restart, \
+                datapaths reappear with their next message");
         }
     }
 }

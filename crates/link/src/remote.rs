@@ -86,8 +86,8 @@ pub enum AgentAddress {
 /// Error of parsing an [`AgentAddress`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "an agent's address is unix:PATH, of `ccplane agent --unix PATH`; tls://HOST:PORT, of `ccplane agent --tls`; or ccp:PATH, of a CCP agent \
-     such as ccp:/tmp/ccp/portus"
+    "not an address of an agent; write unix:PATH (`ccplane agent --unix PATH`), tls://HOST:PORT \
+    (`ccplane agent --tls`), or ccp:PATH (a CCP agent, such as ccp:/tmp/ccp/portus)"
 )]
 pub struct BadAddress;
 

@@ -23,7 +23,8 @@ impl AcceptBackoff {
     pub fn begin(&mut self, now: Time, why: &io::Error) {
         self.until = Some(now + ACCEPT_BACKOFF);
         if let Some(times) = self.warning.due(now) {
-            tracing::warn!(%why, times, "cannot accept a datapath: it waits; raise the limit of open files if that is it");
+            tracing::warn!(%why, times, "cannot accept a connection; it stays pending (if the \
+                limit of open files is reached, raise it)");
         }
     }
 
@@ -44,10 +45,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_rest_begins_with_a_failure_and_ends_with_a_look() {
+    fn accept_backoff_starts_with_a_failure_and_ends_with_a_poll() {
         let (mut rest, now) = (AcceptBackoff::default(), Time::from_micros(5));
         assert!(!rest.lasts(now) && !rest.is_on());
-        rest.begin(now, &io::Error::other("no descriptor is left"));
+        rest.begin(now, &io::Error::other("all file descriptors are in use"));
         assert!(rest.lasts(now) && rest.is_on());
         assert!(!rest.lasts(now + ACCEPT_BACKOFF) && !rest.is_on());
     }

@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_steers_and_the_second_while_it_is_gone() {
+    fn the_second_agent_steers_while_the_first_is_absent() {
         let (world, now) = (World::default(), ThreadClock::new().now());
         let agent =
             |index| Box::new(Agent(world.clone(), index, false)) as Box<dyn AgentConnection>;

@@ -47,10 +47,10 @@ impl Bound {
             }
         };
         let fd = open(kind).map_err(failed("socket"))?;
-        let address = UnixAddr::new(path).map_err(failed("the path"))?;
+        let address = UnixAddr::new(path).map_err(failed("the path is not valid"))?;
         // A socket's mode before `bind` is the mode of its path, less the umask.
-        fchmod(&fd, Mode::S_IRUSR | Mode::S_IWUSR).map_err(failed("its mode"))?;
-        let _lock = lock_folder(path).map_err(failed("the lock of its folder"))?;
+        fchmod(&fd, Mode::S_IRUSR | Mode::S_IWUSR).map_err(failed("set the mode of the socket"))?;
+        let _lock = lock_folder(path).map_err(failed("lock the directory"))?;
         match bind(fd.as_raw_fd(), &address) {
             Ok(()) => {}
             Err(Errno::EADDRINUSE) => {
@@ -99,7 +99,7 @@ fn inode(path: &Path) -> Option<Inode> {
 
 /// Takes the lock that agents use for the directory of `path`; dropping the file releases it. The
 /// directory itself is locked, so no lock file remains.
-#[expect(clippy::disallowed_methods, reason = "part of the agent's driver")]
+#[expect(clippy::disallowed_methods, reason = "the driver of the agent's clock")]
 fn lock_folder(path: &Path) -> Result<File, Errno> {
     let folder = match path.parent() {
         Some(folder) if !folder.as_os_str().is_empty() => folder,
@@ -135,13 +135,16 @@ fn remove_if_dead(path: &Path, address: &UnixAddr, kind: SockType) -> Result<(),
             why,
         }
     };
-    let there = stat(path).map_err(failed("what is there"))?;
+    let there = stat(path).map_err(failed("stat"))?;
     if SFlag::from_bits_truncate(there.st_mode) & SFlag::S_IFMT != SFlag::S_IFSOCK {
         return Err(LinkError::NoSocket(path.to_owned()));
     }
     let probe = open(kind).map_err(failed("socket"))?;
     match connect(probe.as_raw_fd(), address) {
-        Err(Errno::ECONNREFUSED) => unlink(path).map_err(failed("remove what a dead agent left")),
+        Err(Errno::ECONNREFUSED) => unlink(path).map_err(failed(
+            "remove the socket of a dead \
+            agent",
+        )),
         _ => Err(LinkError::InUse(path.to_owned())),
     }
 }

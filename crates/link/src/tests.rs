@@ -82,11 +82,11 @@ fn serving(link: &mut (dyn DatapathLink + Send), test: impl FnOnce()) -> Algorit
             let mut agent = Agent::new(AgentOptions::default());
             agent.add(Grow::default()).expect("it compiles");
             serve(&mut agent, &mut [link], WaitStrategy::default(), &stop).expect("it serves");
-            agent.stats("grow").expect("it is there")
+            agent.stats("grow").expect("it exists")
         });
         let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(test));
         stop.store(true, Ordering::Relaxed);
-        let stats = agent.join().expect("the agent does not panic");
+        let stats = agent.join().expect("the agent's thread does not panic");
         result.map_or_else(|panic| std::panic::resume_unwind(panic), |()| stats)
     })
 }
@@ -172,7 +172,7 @@ fn a_ccp_datapath_is_served() {
     let place = Place::new();
     let path = place.path("agent");
     let mut link = Datagram::bind(&path).expect("it binds");
-    assert_eq!(stat(&path).expect("it is there").st_mode & 0o777, 0o600);
+    assert_eq!(stat(&path).expect("it exists").st_mode & 0o777, 0o600);
     let stats = serving(&mut link, || {
         let datapath = Ccp::new(&place, "ccp", &path);
         assert_eq!(
@@ -202,7 +202,7 @@ fn a_ccp_datapath_is_served() {
         (1, 0, 2, 1)
     );
     drop(link);
-    assert!(!path.exists(), "nothing is left behind");
+    assert!(!path.exists(), "no file is left behind");
 }
 
 #[test]
@@ -220,7 +220,7 @@ fn garbage_costs_its_sender_its_flows_until_its_next_good_message() {
             datapath.open(1);
         }
         let garbage: [&[u8]; 5] = [
-            b"no message at all",
+            b"not a message",
             &[0, 0, 32, 0, 1, 0, 0, 0],
             &[1, 0, 20, 0, 1, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 1, 2, 3, 4],
             &[3, 0, 12, 0, 1, 0, 0, 0, 0, 0, 0, 0],
@@ -329,14 +329,14 @@ fn after_a_restart_programs_go_to_every_datapath_that_is_remembered() {
     let file = place.path("agent.peers");
     let text = std::fs::read_to_string(&file).expect("it is written");
     assert_eq!(text, format!("{}\n", place.path("stays").display()));
-    assert_eq!(stat(&file).expect("it is there").st_mode & 0o777, 0o600);
+    assert_eq!(stat(&file).expect("it exists").st_mode & 0o777, 0o600);
     std::fs::remove_file(place.path("stays")).expect("it was bound");
     drop(link);
-    assert!(!file.exists(), "nobody is left to remember");
+    assert!(!file.exists(), "no datapath is left");
 }
 
 #[test]
-fn what_others_could_have_written_is_not_believed() {
+fn files_writable_by_others_are_ignored() {
     use std::os::unix::fs::PermissionsExt;
     let place = Place::new();
     let path = place.path("agent");
@@ -391,7 +391,7 @@ fn one_path_one_agent() {
     // A killed agent leaves a path on which no process listens.
     drop(UnixDatagram::bind(&path).expect("it binds"));
     assert!(path.exists());
-    drop(Datagram::bind(&path).expect("it takes over"));
+    drop(Datagram::bind(&path).expect("the new agent takes over"));
     std::fs::write(&path, "precious").expect("a file");
     assert!(matches!(Datagram::bind(&path), Err(LinkError::NoSocket(_))));
     assert_eq!(std::fs::read(&path).expect("still there"), b"precious");
@@ -402,16 +402,16 @@ fn an_agent_that_ends_leaves_the_path_of_its_successor() {
     let place = Place::new();
     let path = place.path("agent");
     let old = Datagram::bind(&path).expect("it binds");
-    std::fs::remove_file(&path).expect("somebody removes it");
+    std::fs::remove_file(&path).expect("the socket file is removable");
     let new = Datagram::bind(&path).expect("it binds");
     drop(old);
-    assert!(path.exists(), "it is the new one's");
+    assert!(path.exists(), "the socket belongs to the new agent");
     drop(new);
     assert!(!path.exists());
 }
 
 #[test]
-fn of_many_that_take_over_a_dead_path_one_serves() {
+fn exactly_one_of_many_takes_over_a_dead_path() {
     let place = Place::new();
     let path = place.path("agent");
     for _ in 0..50 {
@@ -518,7 +518,7 @@ fn an_agent_dies_the_fallback_steers_and_a_new_agent_takes_over() {
     let path = place.path("agent");
     let mut own = OwnDatapath::new(&path);
     let mut link = Local::bind(&path).expect("it binds");
-    assert_eq!(stat(&path).expect("it is there").st_mode & 0o777, 0o600);
+    assert_eq!(stat(&path).expect("it exists").st_mode & 0o777, 0o600);
     let first = serving(&mut link, || {
         own.turn_until("the agent steers", |own| {
             !own.turn() && own.transport.cwnd > 30_000
@@ -541,7 +541,7 @@ fn an_agent_dies_the_fallback_steers_and_a_new_agent_takes_over() {
             !own.turn() && own.transport.cwnd > before
         });
         let target = own.transport.cwnd + 5_000;
-        own.turn_until("it goes on", |own| {
+        own.turn_until("the flow continues", |own| {
             !own.turn() && own.transport.cwnd >= target
         });
     });
@@ -587,7 +587,7 @@ fn garbage_on_the_local_link_closes_that_connection_only() {
         nix::sys::socket::connect(bad.as_raw_fd(), &address).expect("it connects");
         nix::unistd::write(&bad, b"garbage").expect("it is sent");
         let target = own.transport.cwnd + 5_000;
-        own.turn_until("the other goes on", |own| {
+        own.turn_until("the other flow continues", |own| {
             !own.turn() && own.transport.cwnd >= target
         });
         assert!(own.is_connected());
@@ -622,22 +622,22 @@ fn an_agent_that_sends_garbage_is_connected_to_less_and_less_often() {
 }
 
 #[test]
-fn looking_in_vain_is_given_up() {
+fn fruitless_polling_stops() {
     let us = |n| Time::from_micros(n);
     let spin = Duration::from_micros(50);
     let mut spinner = Spinner::new(WaitStrategy { spin });
     assert!(spinner.goes_on(true, us(0)));
     assert!(spinner.goes_on(false, us(40)), "it looks");
-    assert!(!spinner.goes_on(false, us(60)), "it has looked long enough");
+    assert!(!spinner.goes_on(false, us(60)), "polling phase over");
     for exchange in 1..=POLL_PENALTY_MIN as u64 {
         spinner.goes_on(true, us(exchange * 100));
         assert!(
             !spinner.goes_on(false, us(exchange * 100 + 1)),
-            "it sleeps at once: {exchange}"
+            "sleeps without polling: {exchange}"
         );
     }
     spinner.goes_on(true, us(10_000));
-    assert!(spinner.goes_on(false, us(10_001)), "it tries again");
+    assert!(spinner.goes_on(false, us(10_001)), "polling resumes");
     let mut never = Spinner::new(WaitStrategy {
         spin: Duration::ZERO,
     });
@@ -647,7 +647,7 @@ fn looking_in_vain_is_given_up() {
 /// Next to a busy process, some polls succeed and some do not: less than 1 % of all exchanges may
 /// suffer from an unsuccessful poll.
 #[test]
-fn looks_that_pay_do_not_make_up_for_many_in_vain() {
+fn successful_polls_do_not_offset_many_fruitless_ones() {
     let spin = Duration::from_micros(200);
     let mut spinner = Spinner::new(WaitStrategy { spin });
     let (mut looks, mut in_vain) = (0, 0);
@@ -661,5 +661,8 @@ fn looks_that_pay_do_not_make_up_for_many_in_vain() {
             }
         }
     }
-    assert!(looks > 30 && in_vain < 1_000, "{in_vain} of {looks} looks");
+    assert!(
+        looks > 30 && in_vain < 1_000,
+        "{in_vain} of {looks} polls found nothing"
+    );
 }

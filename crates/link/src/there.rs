@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn an_agent_without_room_hears_of_every_flow_that_lives_and_of_every_end_once_it_has_some() {
+    fn a_blocked_agent_later_learns_every_live_flow_and_every_end() {
         let (slow, now) = (Slow::default(), Time::from_micros(1));
         slow.allow(2);
         let mut datapath = beside(&slow, now);
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn an_agent_that_asks_without_end_and_never_listens_fills_no_memory() {
+    fn an_agent_that_never_reads_uses_bounded_memory() {
         let (slow, now) = (Slow::default(), Time::from_micros(1));
         slow.allow(1);
         let mut datapath = beside(&slow, now);

@@ -41,7 +41,8 @@ impl AgentThread {
             };
             if let Err(why) = serve(&mut agent, &mut [&mut link], waiting, &stopped) {
                 tracing::error!(
-                    "an algorithm's thread ended, and what it steered goes on without it: {why}"
+                    "the thread of an algorithm failed, so its flows continue on the fallback: \
+                    {why}"
                 );
             }
         };

@@ -130,7 +130,7 @@ impl Uplink {
     }
 
     fn lost(&mut self, why: &dyn std::fmt::Display) {
-        tracing::warn!(path = %self.path.display(), %why, "the agent is gone");
+        tracing::warn!(path = %self.path.display(), %why, "lost the connection to the agent");
         self.socket = None;
         self.packet.clear();
         self.backoff.failed(self.now);

@@ -33,7 +33,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_flood_is_said_once_a_second_with_its_count() {
+    fn floods_are_logged_once_per_second_with_their_count() {
         let mut warning = Warning::default();
         let said: Vec<u64> = (0..2_500)
             .filter_map(|ms| warning.due(Time::ZERO + Duration::from_millis(ms)))

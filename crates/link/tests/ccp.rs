@@ -85,7 +85,7 @@ impl Ccp {
             v1::V1Message::Install(install) => {
                 self.table
                     .install(install.decode().expect("a good program"))
-                    .expect("there is room");
+                    .expect("the table has room");
             }
             v1::V1Message::ChangeProgram {
                 flow,
@@ -127,7 +127,7 @@ impl Ccp {
             .expect("it lives");
         state
             .apply(transport.now, command, &self.table)
-            .expect("it is allowed");
+            .expect("the command is accepted");
     }
 
     fn open(&mut self, flow: u32) {
@@ -239,19 +239,17 @@ impl Algorithm for Steps {
         assert_eq!(
             report.get("acked"),
             Some(25),
-            "volatile: of these five alone"
+            "volatile: of these five ACKs only"
         );
-        let step = report.get("step").expect("it is there");
+        let step = report.get("step").expect("it exists");
         let flow = report.flow().flow;
         assert_eq!(
             step,
             10 * flow + (*reports - 1),
-            "each flow has its own, and it follows the updates"
+            "each flow has its own value, which follows the updates"
         );
         control.set("step", step + 1);
-        control.cwnd(Bytes::new(
-            20_000 + report.get("total").expect("it is there"),
-        ));
+        control.cwnd(Bytes::new(20_000 + report.get("total").expect("it exists")));
         control.rate(Rate::from_bytes_per_sec(6_000_000_000));
     }
 }
@@ -268,7 +266,7 @@ fn a_ccp_datapath_is_steered() {
             let mut agent = Agent::new(AgentOptions::default());
             agent.add(Steps).expect("it compiles");
             serve(&mut agent, &mut [&mut link], WaitStrategy::default(), &stop).expect("it serves");
-            agent.stats("steps").expect("it is there")
+            agent.stats("steps").expect("it exists")
         });
         let mut ccp = Ccp::new(&place.join("datapath"), &path);
         ccp.open(1);
@@ -307,7 +305,7 @@ fn a_ccp_datapath_is_steered() {
         (3, 2, 20, 0)
     );
     drop(link);
-    std::fs::remove_dir_all(&place).expect("it is ours");
+    std::fs::remove_dir_all(&place).expect("the file is ours");
 }
 
 #[test]
@@ -320,14 +318,15 @@ fn a_flow_cannot_be_given_back_in_version_1() {
     agent.add(Steps).expect("it compiles");
     let (mut ccp, mut ready, mut out) = (CcpDatapath::new(id), Vec::new(), Vec::new());
     v1::ready(&mut ready, 1);
-    ccp.handle(now, &ready, &mut agent).expect("it is whole");
+    ccp.handle(now, &ready, &mut agent)
+        .expect("the report is complete");
     let info = FlowInfo::default();
     agent.handle(now, id, WireEvent::FlowOpened { flow: 1, info });
     ccp.command(now, &WireCommand::Release { flow: 1 }, &mut agent, &mut out);
-    assert!(out.is_empty(), "nothing is sent");
+    assert!(out.is_empty(), "no message is sent");
     assert_eq!(
-        agent.stats("steps").expect("it is there").refusals,
+        agent.stats("steps").expect("it exists").refusals,
         1,
-        "and the agent knows"
+        "the agent has the flow"
     );
 }

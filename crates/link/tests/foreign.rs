@@ -103,7 +103,7 @@ fn until(
     while found.is_none() {
         assert!(
             clock.now() < Time::ZERO + Duration::from_secs(20),
-            "no answer in time"
+            "timeout waiting for a reply"
         );
         uplink.receive(clock.now(), &mut |command| {
             if wanted(&command) {
@@ -116,12 +116,12 @@ fn until(
 }
 
 #[test]
-fn over_the_socket_an_agent_steers_and_one_that_comes_back_is_told_of_the_flows_again() {
+fn a_restarted_agent_on_the_socket_is_told_of_all_flows() {
     let path: PathBuf =
         std::env::temp_dir().join(format!("ccplane-foreign-{}", std::process::id()));
     let clock = ThreadClock::new();
     let mut uplink = CcpUplink::new(&path, "echo", None);
-    assert!(uplink.connect(clock.now()).is_err(), "nobody is there");
+    assert!(uplink.connect(clock.now()).is_err(), "no agent");
     assert_eq!(uplink.event(&ready(None)), SendOutcome::NoAgent);
     for round in 0..2 {
         let serving = Serving::at(&path);
@@ -129,7 +129,7 @@ fn over_the_socket_an_agent_steers_and_one_that_comes_back_is_told_of_the_flows_
         while uplink.connect(clock.now()).is_err() {
             assert!(
                 clock.now() < Time::ZERO + Duration::from_secs(20),
-                "it is there"
+                "it exists"
             );
             std::thread::yield_now();
         }

@@ -82,7 +82,7 @@ pub fn measure_mapped(
     let mut agent = Agent::default();
     agent
         .add(Echo("bench_loop"))
-        .map_err(|error| LoadError::Mismatch(format!("the bench's program: {error}")))?;
+        .map_err(|error| LoadError::Mismatch(format!("the benchmark's program: {error}")))?;
     let specs: Vec<AlgorithmSpec> = agent
         .hosted()
         .map(|hosted| AlgorithmSpec::from(&**hosted))
@@ -139,7 +139,7 @@ struct KernelSide<'a> {
 impl<'a> KernelSide<'a> {
     fn open(ring: &impl AsFd, slot: &'a FlowSlot) -> Result<KernelSide<'a>, LoadError> {
         let failed = |source| LoadError::Bpf {
-            what: "loading the bench's BPF object",
+            what: "loading the benchmark's BPF object",
             log: String::new(),
             source,
         };
@@ -151,8 +151,13 @@ impl<'a> KernelSide<'a> {
         }
         let object = open.load().map_err(failed)?;
         let map = object.maps().find(|map| map.name() == "outbox");
-        let map =
-            map.ok_or_else(|| LoadError::Mismatch("the bench's object has no outbox".to_owned()))?;
+        let map = map.ok_or_else(|| {
+            LoadError::Mismatch(
+                "the benchmark's object has no \
+                outbox"
+                    .to_owned(),
+            )
+        })?;
         let outbox = SharedMemory::map(map.as_fd(), 1, Access::Write)
             .map_err(LoadError::io("mapping the outbox"))?;
         slot.shown.generation.store(GENERATION, Relaxed);
@@ -208,19 +213,20 @@ impl<'a> KernelSide<'a> {
             .object
             .progs_mut()
             .find(|program| program.name() == "post");
-        let program = program
-            .ok_or_else(|| LoadError::Mismatch("the bench's object has no `post`".to_owned()))?;
+        let program = program.ok_or_else(|| {
+            LoadError::Mismatch("the benchmark's object has no `post`".to_owned())
+        })?;
         let output = program
             .test_run(ProgramInput::default())
             .map_err(|source| LoadError::Bpf {
-                what: "running the bench's BPF program",
+                what: "running the benchmark's BPF program",
                 log: String::new(),
                 source,
             })?;
         match output.return_value {
             0 => Ok(()),
             code => Err(LoadError::Mismatch(format!(
-                "the ring took no record: {}",
+                "the ring accepted no record: {}",
                 code as i32
             ))),
         }

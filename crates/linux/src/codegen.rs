@@ -25,7 +25,8 @@ pub const PAD_SLOTS_MAX: usize = 2048 - crate::codegen::pad::OVERHEAD_SLOTS;
 /// A program that exceeds the pad.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "the compiled program takes {needed} eBPF instructions, but the pad has room for {room}; it runs in the interpreter instead"
+    "the compiled program has {needed} eBPF instructions, but the pad has room for {room}; it runs \
+    in the interpreter instead"
 )]
 pub struct TooLarge {
     /// Slots the program needs.
@@ -143,7 +144,7 @@ pub fn listing(program: &Program) -> String {
     }
     let _ = writeln!(
         text,
-        "; {} slots, at most {} instructions a run",
+        "; {} slots, at most {} instructions per run",
         code.len(),
         longest_path(&code)
     );
@@ -274,7 +275,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig { cases: 1000, ..ProptestConfig::default() })]
         #[test]
-        fn programs_do_what_the_reference_does(program in oracle::program(3, 8), regs in oracle::registers()) {
+        fn programs_match_the_reference(program in oracle::program(3, 8), regs in oracle::registers()) {
             same(&program, &regs)?;
         }
     }
@@ -282,13 +283,13 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig { cases: 5000, ..ProptestConfig::default() })]
         #[test]
-        fn instructions_do_what_the_reference_does(program in oracle::program(1, 2), regs in oracle::registers()) {
+        fn instructions_match_the_reference(program in oracle::program(1, 2), regs in oracle::registers()) {
             same(&program, &regs)?;
         }
     }
 
     #[test]
-    fn what_does_not_fit_is_refused_with_its_size() {
+    fn oversized_programs_are_refused_with_their_size() {
         let ewma = Instr {
             op: Op::Ewma,
             has_imm: true,
@@ -305,7 +306,7 @@ mod tests {
         };
         let program =
             Program::check(1, &[ewma; INSTRS_MAX], &[clause], &[]).expect("a valid program");
-        let refused = compile(&program).expect_err("it is far too large");
+        let refused = compile(&program).expect_err("the program is too large");
         assert_eq!(refused.needed, generate(&program).len());
         assert!(refused.needed > PAD_SLOTS_MAX, "{refused}");
         assert_eq!(interpreter_code(&program).len(), INSTRS_MAX + 1);

@@ -58,7 +58,7 @@ impl DefaultControl {
 /// A default that could not be written.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "net.ipv4.tcp_congestion_control of {} is {} and cannot be changed: `{}` changes it; then try again",
+    "cannot change net.ipv4.tcp_congestion_control of {}, which is {}; run `{}` and try again",
     .default.place(), .default.control, .default.command(.to)
 )]
 pub struct DefaultError {

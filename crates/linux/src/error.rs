@@ -9,12 +9,14 @@ use crate::codegen::pad::PadError;
 pub enum LoadError {
     /// The kernel does not accept the name.
     #[error(
-        "`{0}` cannot be the name of a congestion control: the kernel takes 1 to 15 letters, digits, `_` and `.`; give the algorithm a shorter kernel name"
+        "`{0}` is not a valid name of a congestion control; give the algorithm a kernel name of 1 \
+        to 15 letters, digits, `_` and `.`"
     )]
     BadName(String),
     /// Another process serves this name.
     #[error(
-        "`{name}` is served by process {pid} already: names are global to the host; stop that process, or `ccplane detach --to cubic` removes what it left"
+        "process {pid} already serves `{name}`, and names are global to the host; stop that \
+        process, or remove what it left with `ccplane detach --to cubic`"
     )]
     Running {
         /// Name of the congestion control.
@@ -25,7 +27,8 @@ pub enum LoadError {
     /// A process with another state folder, and so another lock, controls the algorithm pinned
     /// here.
     #[error(
-        "{} is steered by another ccplane process, with another --state: give it the same --state, or choose another --bpffs and --kernel-name",
+        "another ccplane process with another --state steers {}; use the same --state, or choose \
+        another --bpffs and --kernel-name",
         .path.display()
     )]
     Steered {
@@ -34,11 +37,12 @@ pub enum LoadError {
     },
     /// The kernel has a congestion control of this name that is not ccplane's.
     #[error(
-        "the kernel has a congestion control `{0}` already, and it is not held by a ccplane process: `bpftool struct_ops list` shows it; remove it there, or choose another kernel name"
+        "the kernel already has a congestion control `{0}`, and no ccplane process holds it; \
+        remove it (`bpftool struct_ops list` shows it) or choose another kernel name"
     )]
     NameTaken(String),
     /// The name is pinned already.
-    #[error("`{name}` is attached already ({path} exists): `ccplane detach` removes it")]
+    #[error("`{name}` is already attached ({path} exists); remove it with `ccplane detach`")]
     Attached {
         /// Name of the congestion control.
         name: String,
@@ -46,7 +50,7 @@ pub enum LoadError {
         path: std::path::PathBuf,
     },
     /// There is no pinned algorithm to adopt.
-    #[error("`{name}` is not attached: {path} does not exist; `ccplane attach` makes it")]
+    #[error("`{name}` is not attached: {path} does not exist; attach it with `ccplane attach`")]
     NotAttached {
         /// Name of the congestion control.
         name: String,
@@ -58,7 +62,8 @@ pub enum LoadError {
     Default(#[from] Box<crate::default_control::DefaultError>),
     /// A pin is missing.
     #[error(
-        "`{name}` is attached, but {pin} is missing, without which it cannot be taken over: `ccplane detach {name}` removes the rest; then attach anew"
+        "`{name}` is attached, but cannot be taken over because {pin} is missing; run `ccplane \
+        detach {name}` and attach it again"
     )]
     Incomplete {
         /// Name of the congestion control.
@@ -68,7 +73,10 @@ pub enum LoadError {
     },
     /// Timestamps are attached to a device that cannot be reached to detach them.
     #[error(
-        "the time stamps of `{name}` are at a device of a network namespace that cannot be found from here: no process in /proc is in it, and /run/netns has no name of it. If it is gone its device is too, and `rm -r {path}` removes what is left; where a mount or an open file elsewhere holds it, `nsenter --net=FILE ccplane detach` removes them"
+        "the timestamp programs of `{name}` are attached to a device in a network namespace that \
+        cannot be found: no process in /proc is in it, and /run/netns has no name for it. If the \
+        namespace no longer exists, remove the rest with `rm -r {path}`; if a mount or an open \
+        file holds it, run `nsenter --net=FILE ccplane detach`"
     )]
     Elsewhere {
         /// Congestion control that uses the timestamps.
@@ -78,12 +86,14 @@ pub enum LoadError {
     },
     /// The device has timestamp filters already.
     #[error(
-        "device {0} has time stamps already: `ccplane detach` removes them; if it finds none, `tc filter del dev {0} egress pref 3275` and the same for ingress do"
+        "device {0} already has timestamp programs; remove them with `ccplane detach`, or if it \
+        finds none, with `tc filter del dev {0} egress pref 3275` and the same for ingress"
     )]
     Stamped(String),
     /// The process may not load BPF programs.
     #[error(
-        "this process may not load BPF programs (missing: {missing}): run it as root, or grant it CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN"
+        "no permission to load BPF programs (missing: {missing}); run as root, or grant CAP_BPF, \
+        CAP_PERFMON and CAP_NET_ADMIN"
     )]
     NotPermitted {
         /// Missing capabilities.
@@ -91,12 +101,14 @@ pub enum LoadError {
     },
     /// The kernel has no BTF type information.
     #[error(
-        "the kernel has no type information (/sys/kernel/btf/vmlinux): it needs CONFIG_DEBUG_INFO_BTF=y; Debian's and Ubuntu's own kernels have it"
+        "the kernel has no type information (/sys/kernel/btf/vmlinux); use a kernel with \
+        CONFIG_DEBUG_INFO_BTF=y, such as the kernels of Debian and Ubuntu"
     )]
     NoBtf,
     /// The kernel lacks a required feature.
     #[error(
-        "this kernel ({release}) cannot take a TCP congestion control in BPF: {missing}; Linux 6.0 is the oldest that can"
+        "this kernel ({release}) does not support TCP congestion control in BPF: {missing}; use \
+        Linux 6.0 or later"
     )]
     OldKernel {
         /// Release as in `uname -r`.
@@ -106,7 +118,8 @@ pub enum LoadError {
     },
     /// The verifier rejected a program.
     #[error(
-        "the kernel's verifier refused the BPF program `{program}`; please report it with `uname -r`. Its reason:\n{reason}"
+        "the kernel's verifier rejected the BPF program `{program}`; please report it with `uname \
+        -r`. Its reason:\n{reason}"
     )]
     Refused {
         /// Name of the program in the object.
@@ -119,7 +132,8 @@ pub enum LoadError {
     Pad(#[from] PadError),
     /// The kernel datapath has no room for a standalone program.
     #[error(
-        "the program of {name} has no place in the kernel: {why}; `ccplane detach {name}` frees those of earlier ones"
+        "the kernel datapath has no room for the program of {name}: {why}; free the slots of \
+        earlier programs with `ccplane detach {name}`"
     )]
     NoPlace {
         /// Name of the congestion control.
@@ -129,8 +143,8 @@ pub enum LoadError {
     },
     /// The datapath lacks a capability that a standalone program needs.
     #[error(
-        "{name} cannot steer its flows: {why}; --dev attaches time stamps for one-way delay, and what an earlier `attach` \
-         registered without these gets them after `ccplane detach {name}`"
+        "{name} cannot steer its flows: {why}; for one-way delay, attach timestamp programs with \
+        --dev, after `ccplane detach {name}` if an earlier `attach` registered it without them"
     )]
     Lacks {
         /// Name of the congestion control.
@@ -140,7 +154,7 @@ pub enum LoadError {
     },
     /// A BPF object does not have the expected contents.
     #[error(
-        "the BPF object does not fit this crate: {0}; rebuild it with crates/linux/bpf/build.sh"
+        "the BPF object does not match this crate: {0}; rebuild it with crates/linux/bpf/build.sh"
     )]
     Mismatch(String),
     /// Any other error of the loader.

@@ -135,7 +135,7 @@ impl Kernel {
                 LiveRegistration::new(spec, memory, places, pins, Some(holder), lock);
             for program in &spec.programs {
                 if let Err(refusal) = algorithm.install(program) {
-                    tracing::warn!(uid = program.uid(), %refusal, "a declared program has no place");
+                    tracing::warn!(uid = program.uid(), %refusal, "a declared program has a slot");
                 }
             }
             kernel.add(algorithm)?;

@@ -61,7 +61,7 @@ pub(crate) fn run_inside<T: Send>(
         work()
     };
     std::thread::scope(|scope| scope.spawn(body).join())
-        .unwrap_or_else(|_| Err(io::Error::other("the thread that went there panicked")))
+        .unwrap_or_else(|_| Err(io::Error::other("the thread in the namespace panicked")))
 }
 
 /// Returns the namespace's cookie, which is unique until the host reboots.

@@ -203,7 +203,7 @@ pub(crate) fn raise_thread_priority() {
         }
     }
     tracing::debug!(
-        "the agent's thread keeps its priority: {}",
+        "cannot raise the priority of the agent's thread: {}",
         std::io::Error::last_os_error()
     );
 }

@@ -117,7 +117,7 @@ impl<'a, O: Observer> Relay<'a, O> {
         self.kept.clear();
         let watched = self.remote.as_fd().map(|fd| self.kernel.add_wakeup(fd));
         if let Some(Err(why)) = watched {
-            tracing::warn!(%why, "what the agent says is seen late");
+            tracing::warn!(%why, "commands of the agent are delayed");
         }
         let ready = WireEvent::Ready {
             datapath: self.kernel.info(),

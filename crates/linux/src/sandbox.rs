@@ -112,10 +112,10 @@ const EXIT_RECORD: i32 = -1;
 const STEP_NAMES: [&str; 7] = [
     "move the descriptors",
     "start a session",
-    "become the user",
-    "give up the capabilities",
+    "switch to the user",
+    "drop the capabilities",
     "start and watch a child",
-    "bound the number of tasks",
+    "limit the number of tasks",
     "run the program",
 ];
 
@@ -287,7 +287,7 @@ impl SandboxedProcess {
     }
 
     /// Makes the supervisor kill the program, and waits up to `longest` for the supervisor.
-    #[expect(clippy::disallowed_methods, reason = "it waits for another process")]
+    #[expect(clippy::disallowed_methods, reason = "waits for another process")]
     pub fn end(&self, longest: Duration) {
         drop(
             self.life
@@ -609,7 +609,7 @@ mod tests {
         [namespaces(None), Namespaces(0)]
     }
 
-    #[expect(clippy::disallowed_methods, reason = "it waits for another process")]
+    #[expect(clippy::disallowed_methods, reason = "waits for another process")]
     fn ended(sandboxed: &SandboxedProcess) -> ExitStatus {
         let begun = Instant::now();
         loop {
@@ -638,20 +638,20 @@ mod tests {
     }
 
     /// Waits until no process runs `sleep SECONDS`. A killed process takes a moment to disappear.
-    #[expect(clippy::disallowed_methods, reason = "it waits for other processes")]
+    #[expect(clippy::disallowed_methods, reason = "waits for other processes")]
     fn no_sleepers(seconds: &str) {
         let begun = Instant::now();
         while sleepers(seconds) > 0 {
             assert!(
                 begun.elapsed() < Duration::from_secs(20),
-                "sleep {seconds} lives on"
+                "sleep {seconds} is still running"
             );
             std::thread::sleep(Duration::from_millis(5));
         }
     }
 
     #[test]
-    fn what_a_program_leaves_behind_ends_with_it() {
+    fn background_processes_end_with_their_program() {
         for namespaces in both() {
             // One child leaves the session; a PID namespace ends it nevertheless.
             let escapes = if namespaces.has(libc::CLONE_NEWPID) {
@@ -689,7 +689,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_of_the_caller_is_passed_on() {
+    fn the_sandbox_inherits_nothing_from_the_caller() {
         let kept = fs::File::open("/dev/null").unwrap();
         nix::fcntl::fcntl(
             &kept,

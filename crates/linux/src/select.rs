@@ -94,11 +94,12 @@ fn to_v6(to: &Prefix) -> (u128, u128) {
 #[non_exhaustive]
 pub enum SelectError {
     /// The percentage is out of range.
-    #[error("{0} % of the connections cannot be chosen: the share is 1 to 100")]
+    #[error("a share of {0} % is not valid; use 1 to 100")]
     BadPercent(u8),
     /// The path is not a cgroup.
     #[error(
-        "{path} is no cgroup of version 2: {reason}; `systemd-cgls` or `cat /proc/PID/cgroup` shows those there are"
+        "{path} is not a cgroup of version 2: {reason}; `systemd-cgls` or `cat /proc/PID/cgroup` \
+        lists cgroups"
     )]
     NotACgroup {
         /// The given path.
@@ -107,13 +108,12 @@ pub enum SelectError {
         reason: String,
     },
     /// No cgroup hierarchy of version 2 is mounted.
-    #[error(
-        "no cgroup hierarchy of version 2 is mounted: `mount -t cgroup2 none /sys/fs/cgroup` mounts it"
-    )]
+    #[error("cgroup v2 is not mounted; mount it with `mount -t cgroup2 none /sys/fs/cgroup`")]
     NoCgroups,
     /// The congestion control does not exist, or its name is too long.
     #[error(
-        "the kernel has no congestion control `{0}`; `sysctl net.ipv4.tcp_available_congestion_control` lists what it has"
+        "the kernel has no congestion control `{0}`; `sysctl \
+        net.ipv4.tcp_available_congestion_control` lists the available ones"
     )]
     Unknown(String),
     /// Loading or pinning failed.
@@ -393,7 +393,7 @@ pub(crate) fn cgroup(path: Option<&Path>) -> Result<PathBuf, SelectError> {
         .map_err(|error| not(error.desc().to_owned()))?
         .filesystem_type();
     if kind != nix::sys::statfs::CGROUP2_SUPER_MAGIC || !found.is_dir() {
-        return Err(not(format!("it does not lie under {}", root.display())));
+        return Err(not(format!("it is not under {}", root.display())));
     }
     Ok(found)
 }
@@ -462,7 +462,7 @@ mod tests {
     }
 
     #[test]
-    fn a_selection_reads_as_one_would_say_it() {
+    fn selections_are_printed_in_words() {
         let mut selection = Selection {
             cgroup: None,
             to: None,
@@ -483,7 +483,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_input_is_refused_before_anything_is_touched() {
+    fn invalid_input_is_refused_before_any_change() {
         let selection = Selection {
             cgroup: None,
             to: None,

@@ -94,13 +94,14 @@ impl StampPrograms {
         crate::privilege::require_capabilities()?;
         if let Some(name) = kernel_names.get(NAMES_MAX) {
             return Err(LoadError::Mismatch(format!(
-                "{NAMES_MAX} congestion controls may want time stamps at once, and `{name}` is one more"
+                "at most {NAMES_MAX} congestion controls can use timestamps at once, and `{name}` \
+                is one more"
             )));
         }
         let listener = LibbpfLog::new();
         let mut open = ObjectBuilder::default()
             .open_memory(OBJECT)
-            .map_err(failure("opening the BPF object of time stamps", &listener))?;
+            .map_err(failure("opening the timestamp BPF object", &listener))?;
         for mut map in open.maps_mut() {
             let name = map.name().to_string_lossy().into_owned();
             let fitted = match name.as_str() {
@@ -109,14 +110,14 @@ impl StampPrograms {
                 "arrivals" => map.set_max_entries(if record { RING_BYTES as u32 } else { 4096 }),
                 _ => Ok(()),
             };
-            fitted.map_err(failure("fitting the BPF object of time stamps", &listener))?;
+            fitted.map_err(failure("configuring the timestamp BPF object", &listener))?;
         }
         let object = open
             .load()
-            .map_err(failure("loading the BPF object of time stamps", &listener))?;
+            .map_err(failure("loading the timestamp BPF object", &listener))?;
         let plane: SharedMemory<StampPlane> =
             SharedMemory::map(map_fd(&object, ".data.stamps")?.as_fd(), 1, Access::Write)
-                .map_err(LoadError::io("mapping the counters of time stamps"))?;
+                .map_err(LoadError::io("mapping the timestamp counters"))?;
         plane[0].set_names(kernel_names);
         let arrivals = record
             .then(|| {
@@ -160,15 +161,14 @@ impl StampPrograms {
     /// Limits the programs to sockets of this namespace. Each further call adds a namespace. Must
     /// precede [`attach_sockets`](StampPrograms::attach_sockets).
     pub fn confine(&mut self, namespace: &impl AsFd) -> Result<(), LoadError> {
-        let cookie = namespace::cookie(namespace).map_err(LoadError::io(
-            "asking for the cookie of a network namespace",
-        ))?;
+        let cookie = namespace::cookie(namespace)
+            .map_err(LoadError::io("reading the cookie of a network namespace"))?;
         let free = self.plane[0]
             .netns
             .iter()
             .find(|cookie| cookie.load(Relaxed) == 0);
         let free = free.ok_or_else(|| {
-            LoadError::Mismatch(format!("sockets of {NAMESPACES_MAX} namespaces at most"))
+            LoadError::Mismatch(format!("sockets of at most {NAMESPACES_MAX} namespaces"))
         })?;
         free.store(cookie, Relaxed);
         Ok(())
@@ -201,8 +201,10 @@ impl StampPrograms {
     pub fn attach_device(&mut self, name: &str) -> Result<(), LoadError> {
         let (place, kind) = device::find(name)?;
         let [depart, arrive] = device::programs_for_kind(kind).ok_or_else(|| {
-            let what =
-                format!("device {name} is of kind {kind} (ARPHRD), and only Ethernet and bare IP can be stamped");
+            let what = format!(
+                "device {name} has type {kind} (ARPHRD); only Ethernet and bare IP devices \
+                    are supported"
+            );
             LoadError::io(format!("attaching to {name}"))(std::io::Error::other(what))
         })?;
         let [depart, arrive] = [
@@ -214,7 +216,10 @@ impl StampPrograms {
             .iter()
             .position(|note| note.is_free())
             .ok_or_else(|| {
-                let what = format!("these time stamps are at {DEVICES_MAX} devices already, and that is as many as can be");
+                let what = format!(
+                    "the timestamp programs are already attached to {DEVICES_MAX} \
+                    devices, the maximum"
+                );
                 LoadError::io(format!("attaching to {name}"))(std::io::Error::other(what))
             })?;
         let mut device = StampDevice::new(place, number);
@@ -241,7 +246,8 @@ impl StampPrograms {
             Err(error) => {
                 let index = device.place.index;
                 tracing::warn!(
-                    "device {index} could not be put back: {error}; if it was pinned `ccplane detach` tries again"
+                    "cannot restore device {index}: {error}; if it is pinned, `ccplane detach` \
+                    tries again"
                 );
                 self.pins.iter_mut().for_each(Pins::keep);
             }

@@ -5,7 +5,7 @@ use std::path::Path;
 /// Returns the reason why this host cannot load BPF programs, if any.
 pub fn missing_requirement() -> Option<String> {
     if !nix::unistd::geteuid().is_root() {
-        return Some("it loads BPF programs: run it as root".to_owned());
+        return Some("it loads BPF programs; run as root".to_owned());
     }
     let btf = Path::new("/sys/kernel/btf/vmlinux");
     (!btf.exists()).then(|| format!("this kernel has no {}", btf.display()))

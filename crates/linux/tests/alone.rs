@@ -48,8 +48,8 @@ fn runs(flow: &FlowView, uid: u32, count: u64) -> bool {
 }
 
 #[test]
-fn a_program_that_needs_no_agent_steers_and_a_changed_one_takes_its_place() {
-    if !can_run("a_program_that_needs_no_agent_steers_and_a_changed_one_takes_its_place") {
+fn standalone_programs_steer_and_can_be_replaced() {
+    if !can_run("standalone_programs_steer_and_can_be_replaced") {
         return;
     }
     let _host = lock_host();
@@ -74,7 +74,7 @@ fn a_program_that_needs_no_agent_steers_and_a_changed_one_takes_its_place() {
         kernel
             .replace(&alone("t_alone", segments(uid, count)))
             .unwrap_or_else(|why| panic!("{why}"));
-        eventually(WAIT_TIMEOUT, "the changed one runs", || {
+        eventually(WAIT_TIMEOUT, "the changed program runs", || {
             watch
                 .live()
                 .any(|flow| runs(&flow, uid, u64::from(count) / 2))
@@ -102,11 +102,11 @@ fn a_program_that_needs_no_agent_steers_and_a_changed_one_takes_its_place() {
     assert_eq!(
         (counters.fallbacks, counters.ring_lost),
         (0, 0),
-        "nobody reads, and nothing is lost"
+        "without a reader, nothing is lost"
     );
     // Unregistering ends the program, since nothing could end it later.
     drop(kernel);
-    eventually(WAIT_TIMEOUT, "NewReno has both", || {
+    eventually(WAIT_TIMEOUT, "NewReno controls both flows", || {
         watch.live().filter(|flow| flow.fallback).count() == 2
     });
     sender.join();
@@ -125,7 +125,7 @@ fn faults_give_a_flow_to_newreno_until_the_program_changes() {
     let watch = kernel.watch();
     let sink = Sink::start("127.0.0.1");
     let sender = Sender::start(sink.address, "ccp_t_faulty");
-    eventually(WAIT_TIMEOUT, "NewReno has it", || {
+    eventually(WAIT_TIMEOUT, "NewReno controls the flow", || {
         watch
             .live()
             .any(|flow| flow.fallback && !flow.owned && flow.cwnd.get() > 20 * flow.mss.get())
@@ -140,13 +140,13 @@ fn faults_give_a_flow_to_newreno_until_the_program_changes() {
     pause(1_200);
     assert!(
         watch.live().all(|flow| flow.fallback),
-        "it does not come back by itself"
+        "the program is not resumed"
     );
     let changed = alone("t_faulty", segments(2, 20));
     kernel
         .replace(&changed)
         .unwrap_or_else(|why| panic!("{why}"));
-    eventually(WAIT_TIMEOUT, "the changed one runs", || {
+    eventually(WAIT_TIMEOUT, "the changed program runs", || {
         watch.live().any(|flow| runs(&flow, 2, 10))
     });
     sender.join();
@@ -154,8 +154,8 @@ fn faults_give_a_flow_to_newreno_until_the_program_changes() {
 
 /// Without an agent only the refusal would reveal it.
 #[test]
-fn a_program_that_needs_what_flows_do_not_have_is_refused() {
-    if !can_run("a_program_that_needs_what_flows_do_not_have_is_refused") {
+fn programs_with_missing_capabilities_are_refused() {
+    if !can_run("programs_with_missing_capabilities_are_refused") {
         return;
     }
     let _host = lock_host();
@@ -194,8 +194,8 @@ impl Observer for EventCounter {
 }
 
 #[test]
-fn who_reads_sees_all_reports_and_nobody_waits_for_it() {
-    if !can_run("who_reads_sees_all_reports_and_nobody_waits_for_it") {
+fn readers_see_all_reports_and_never_block_flows() {
+    if !can_run("readers_see_all_reports_and_never_block_flows") {
         return;
     }
     let _host = lock_host();
@@ -241,8 +241,8 @@ fn who_reads_sees_all_reports_and_nobody_waits_for_it() {
 }
 
 #[test]
-fn a_ring_that_nobody_reads_any_more_is_not_filled() {
-    if !can_run("a_ring_that_nobody_reads_any_more_is_not_filled") {
+fn an_abandoned_ring_is_not_filled() {
+    if !can_run("an_abandoned_ring_is_not_filled") {
         return;
     }
     let _host = lock_host();
@@ -262,7 +262,7 @@ fn a_ring_that_nobody_reads_any_more_is_not_filled() {
         (opened, reports)
     };
     let (mut opened, mut reports) = (0, 0);
-    eventually(WAIT_TIMEOUT, "who reads is told", || {
+    eventually(WAIT_TIMEOUT, "the reader is notified", || {
         let new = drained(&mut kernel);
         (opened, reports) = (opened + new.0, reports + new.1);
         opened == 1 && reports > 10
@@ -274,11 +274,11 @@ fn a_ring_that_nobody_reads_any_more_is_not_filled() {
     let (_, left) = drained(&mut kernel);
     assert!(
         left < 50,
-        "{left} reports were sent to nobody in half a second"
+        "{left} reports were written without a reader in half a second"
     );
     // A new reader receives reports again.
     let mut again = 0;
-    eventually(WAIT_TIMEOUT, "reports come again", || {
+    eventually(WAIT_TIMEOUT, "reports arrive again", || {
         again += drained(&mut kernel).1;
         again > 10
     });

@@ -27,8 +27,8 @@ fn ours_loaded() -> usize {
 }
 
 #[test]
-fn a_flow_goes_on_without_its_stamps() {
-    const TEST: &str = "a_flow_goes_on_without_its_stamps";
+fn flows_continue_without_stamps() {
+    const TEST: &str = "flows_continue_without_stamps";
     if !can_run(TEST) {
         return;
     }
@@ -43,8 +43,9 @@ fn a_flow_goes_on_without_its_stamps() {
     drop(bed.stamps);
     bed.direct.turn_for(200);
     let from = bed.direct.reports.len();
-    bed.direct
-        .turn_until("it goes on", |direct| direct.reports.len() > from + 200);
+    bed.direct.turn_until("the flow continues", |direct| {
+        direct.reports.len() > from + 200
+    });
     let late = &bed.direct.reports[from..];
     assert!(
         late.iter()
@@ -53,7 +54,7 @@ fn a_flow_goes_on_without_its_stamps() {
     flow.stop.store(true, Ordering::Relaxed);
     bed.direct
         .turn_until("the transfer ends", |_| flow.thread.is_finished());
-    flow.thread.join().expect("it ended well");
+    flow.thread.join().expect("the flow ended without an error");
     emulator.finish().expect("it ends");
 }
 
@@ -84,7 +85,10 @@ impl Detour {
                 .confine(&mut command)
                 .expect("a namespace")
                 .status();
-            assert!(ended.expect("iproute2 or busybox").success(), "{route:?}");
+            assert!(
+                ended.expect("iproute2 or busybox is installed").success(),
+                "{route:?}"
+            );
             made.expect("inside").expect("as root")
         };
         let near = create(bed.emulator.sender_ns(), bed.emulator.receiver_addr());
@@ -141,12 +145,14 @@ fn a_flow_outlives_the_devices_that_stamp() {
     drop(detour);
     // The data is retransmitted over the remaining link, whose devices do not stamp.
     let from = bed.direct.reports.len();
-    bed.direct
-        .turn_until("it goes on", |direct| direct.reports.len() > from + 100);
+    bed.direct.turn_until("the flow continues", |direct| {
+        direct.reports.len() > from + 100
+    });
     let from = bed.direct.reports.len();
     let between = bed.stamps.counters();
-    bed.direct
-        .turn_until("it goes on", |direct| direct.reports.len() > from + 100);
+    bed.direct.turn_until("the flow continues", |direct| {
+        direct.reports.len() > from + 100
+    });
     let late = &bed.direct.reports[from..];
     assert!(
         late.iter()
@@ -161,7 +167,7 @@ fn a_flow_outlives_the_devices_that_stamp() {
     bed.end(flow);
     // There is nothing to restore, which must do no harm.
     drop(bed.stamps);
-    eventually(EVENT_TIMEOUT, "no program of ours is left", || {
+    eventually(EVENT_TIMEOUT, "no ccplane program is left", || {
         ours_loaded() == 0
     });
 }
@@ -215,7 +221,7 @@ fn a_killed_process_leaves_nothing() {
     assert_eq!(ours_loaded(), 4);
     child.kill().expect("our child");
     child.wait().expect("our child");
-    eventually(EVENT_TIMEOUT, "no program of ours is left", || {
+    eventually(EVENT_TIMEOUT, "no ccplane program is left", || {
         ours_loaded() == 0
     });
     ccplane_host::remove_stale_names();
@@ -224,7 +230,7 @@ fn a_killed_process_leaves_nothing() {
             &[spec("t_kill", vec![program(7, STAMP_PROGRAM)])],
             &patient(),
         )
-        .expect("its name is free"),
+        .expect("the name is free"),
     );
 }
 
@@ -272,7 +278,12 @@ impl Place {
             .find(|word| *word == "gso_max_segs")
             .and_then(|_| words.next());
         let number = number.and_then(|number| number.parse().ok());
-        number.unwrap_or_else(|| panic!("iproute2's `ip` tells it, busybox's does not: {shown}"))
+        number.unwrap_or_else(|| {
+            panic!(
+                "`ip` of iproute2 shows it, that of busybox does not: \
+            {shown}"
+            )
+        })
     }
 
     fn attach(&self) -> StampPrograms {
@@ -284,7 +295,7 @@ impl Place {
         let exchange = || {
             let listener = TcpListener::bind("127.0.0.1:0").expect("loopback");
             let mut stream = connect(listener.local_addr().expect("bound"), PINNED_CONTROL);
-            let (mut accepted, _) = listener.accept().expect("it is connected");
+            let (mut accepted, _) = listener.accept().expect("the socket is connected");
             let mut back = [0; 1000];
             for _ in 0..20 {
                 stream.write_all(&back).expect("connected");
@@ -362,7 +373,7 @@ fn pinned_stamps_outlive_their_process_until_they_are_detached() {
         .expect("inside");
     assert_eq!(inside.expect("it works"), [PINNED_CONTROL]);
     assert_eq!(place.limit(), before);
-    eventually(EVENT_TIMEOUT, "no program of ours is left", || {
+    eventually(EVENT_TIMEOUT, "no ccplane program is left", || {
         ours_loaded() == 0
     });
     assert!(stamp::observe().expect("bpffs").is_empty());
@@ -402,7 +413,7 @@ fn stamps_are_detached_where_they_are() {
     drop(gone);
     eventually(
         EVENT_TIMEOUT,
-        "what is left is removed",
+        "the rest is removed",
         || match stamp::detach(None) {
             Ok(names) => names == [PINNED_CONTROL],
             // Before Linux 6.6 nothing shows that the device is gone, and the error states what to
@@ -417,8 +428,8 @@ fn stamps_are_detached_where_they_are() {
 }
 
 #[test]
-fn a_device_out_of_reach_keeps_no_other_from_being_put_back() {
-    const TEST: &str = "a_device_out_of_reach_keeps_no_other_from_being_put_back";
+fn an_unreachable_device_does_not_prevent_restoring_others() {
+    const TEST: &str = "an_unreachable_device_does_not_prevent_restoring_others";
     if !can_run(TEST) {
         return;
     }
@@ -446,14 +457,14 @@ fn a_device_out_of_reach_keeps_no_other_from_being_put_back() {
     );
     let inside = lost.0.run(|| stamp::detach(None)).expect("inside");
     assert_eq!(inside.expect("it is found"), [PINNED_CONTROL]);
-    eventually(EVENT_TIMEOUT, "no program of ours is left", || {
+    eventually(EVENT_TIMEOUT, "no ccplane program is left", || {
         ours_loaded() == 0
     });
 }
 
 #[test]
-fn notes_of_another_version_are_not_read() {
-    const TEST: &str = "notes_of_another_version_are_not_read";
+fn records_of_another_version_are_ignored() {
+    const TEST: &str = "records_of_another_version_are_ignored";
     if !can_run(TEST) {
         return;
     }
@@ -464,7 +475,7 @@ fn notes_of_another_version_are_not_read() {
         let place = Place::create(what);
         place.attach().keep();
         let ours = std::fs::read_dir(pins).expect("bpffs").flatten().next();
-        let ours = ours.expect("of this layout").path();
+        let ours = ours.expect("a pin of this layout").path();
         if layout.is_empty() {
             std::fs::rename(ours.join(PINNED_CONTROL), pins.join(PINNED_CONTROL)).expect("as root");
         } else {
@@ -482,7 +493,7 @@ fn notes_of_another_version_are_not_read() {
         assert!(stamp::attached().is_empty() && !pins.exists());
         // Before Linux 6.6 there are filters, which stay as long as the device.
         drop(place);
-        eventually(EVENT_TIMEOUT, "no program of ours is left", || {
+        eventually(EVENT_TIMEOUT, "no ccplane program is left", || {
             ours_loaded() == 0
         });
     }
@@ -506,8 +517,8 @@ fn attaching_process() {
 }
 
 #[test]
-fn what_a_process_did_before_it_was_killed_is_undone() {
-    const TEST: &str = "what_a_process_did_before_it_was_killed_is_undone";
+fn changes_of_a_killed_process_are_undone() {
+    const TEST: &str = "changes_of_a_killed_process_are_undone";
     if !can_run(TEST) {
         return;
     }
@@ -528,7 +539,7 @@ fn what_a_process_did_before_it_was_killed_is_undone() {
     ));
     assert_eq!(stamp::detach(None).expect("it is found"), [PINNED_CONTROL]);
     assert_eq!(place.limit(), before);
-    eventually(EVENT_TIMEOUT, "no program of ours is left", || {
+    eventually(EVENT_TIMEOUT, "no ccplane program is left", || {
         ours_loaded() == 0
     });
 }

@@ -45,7 +45,7 @@ fn a_program_installed_later_is_interpreted_then_compiled() {
     direct.turn_until("reports of the second", |direct| by(direct, 2) > 20);
     let first = by(&direct, 1);
     direct.turn_for(50);
-    assert_eq!(by(&direct, 1), first, "the first runs no more");
+    assert_eq!(by(&direct, 1), first, "the first program is replaced");
     // The name now refers to an object with the compiled program; the old flow continues in the old
     // object.
     assert!(direct.kernel.is_compiled(1));
@@ -132,8 +132,8 @@ fn a_program_installed_later_is_interpreted_then_compiled() {
 /// Reports from before a fallback are in the ring together with the flow's return. Commands derived
 /// from them are refused as late, not as errors of the program.
 #[test]
-fn what_is_said_of_the_time_before_a_fallback_is_too_late() {
-    if !can_run("what_is_said_of_the_time_before_a_fallback_is_too_late") {
+fn commands_from_before_a_fallback_are_too_late() {
+    if !can_run("commands_from_before_a_fallback_are_too_late") {
         return;
     }
     let _host = lock_host();
@@ -162,31 +162,39 @@ fn what_is_said_of_the_time_before_a_fallback_is_too_late() {
         direct.refused.pop()
     };
     assert_eq!(answer(&mut direct), None);
-    eventually(StdDuration::from_secs(10), "it falls back", || {
+    eventually(StdDuration::from_secs(10), "the flow falls back", || {
         direct.kernel.flows().any(|flow| flow.fallback)
     });
     let mut back = false;
-    eventually(StdDuration::from_secs(10), "it is back", || {
-        direct.kernel.heartbeat("t_late");
-        direct.kernel.poll(Duration::from_millis(2), &mut |events| {
+    eventually(
+        StdDuration::from_secs(10),
+        "the flow is steered again",
+        || {
+            direct.kernel.heartbeat("t_late");
+            direct.kernel.poll(Duration::from_millis(2), &mut |events| {
             let anew = |event: &WireEvent<'_>| matches!(event, WireEvent::FlowOpened { flow: of, .. } if *of == flow);
             back |= events.iter().any(anew);
         });
-        back
-    });
+            back
+        },
+    );
     assert_eq!(answer(&mut direct), Some(Refusal::UnknownFlow));
     direct.kernel.apply(&WireCommand::SetProgram {
         flow,
         uid: 1,
         updates: Default::default(),
     });
-    assert_eq!(answer(&mut direct), None, "said of the flow that it is now");
+    assert_eq!(
+        answer(&mut direct),
+        None,
+        "a command for the current state of the flow"
+    );
     direct.end(sender);
 }
 
 #[test]
-fn the_owners_limits_and_the_agents_rate_hold() {
-    if !can_run("the_owners_limits_and_the_agents_rate_hold") {
+fn operator_limits_and_agent_rates_are_kept() {
+    if !can_run("operator_limits_and_agent_rates_are_kept") {
         return;
     }
     let _host = lock_host();
@@ -266,12 +274,12 @@ fn a_full_table_sends_new_flows_to_the_fallback() {
     let second = connect(&direct);
     direct.turn_until("a slot is free again", |direct| direct.opened.len() == 3);
     let (again, _) = direct.opened[2];
-    assert!(!before.contains(&again), "a number is not used again");
+    assert!(!before.contains(&again), "numbers are not reused");
     assert!(
         before
             .iter()
             .any(|flow| flow & 0xff_ffff == again & 0xff_ffff),
-        "but the slot is"
+        "slots are reused"
     );
     direct.kernel.apply(&WireCommand::Update {
         flow: before[0],
@@ -321,8 +329,8 @@ fn a_flow_beyond_the_table_is_steered_once_a_slot_is_free_and_is_counted_until_t
 }
 
 #[test]
-fn what_is_urgent_wakes_the_agent_and_what_is_not_waits() {
-    if !can_run("what_is_urgent_wakes_the_agent_and_what_is_not_waits") {
+fn only_urgent_reports_wake_the_agent_at_once() {
+    if !can_run("only_urgent_reports_wake_the_agent_at_once") {
         return;
     }
     let _host = lock_host();
@@ -405,8 +413,8 @@ fn what_is_urgent_wakes_the_agent_and_what_is_not_waits() {
 }
 
 #[test]
-fn a_process_without_privilege_is_told_what_it_lacks_and_a_loaded_one_needs_none() {
-    if !can_run("a_process_without_privilege_is_told_what_it_lacks_and_a_loaded_one_needs_none") {
+fn missing_privileges_are_named_and_are_not_needed_after_loading() {
+    if !can_run("missing_privileges_are_named_and_are_not_needed_after_loading") {
         return;
     }
     let _host = lock_host();
@@ -418,7 +426,7 @@ fn a_process_without_privilege_is_told_what_it_lacks_and_a_loaded_one_needs_none
     let sink = Sink::start("127.0.0.1");
     // Capabilities are per thread: this one drops them, the test's others keep theirs.
     let thread = std::thread::spawn(move || {
-        ccplane_linux::drop_capabilities().expect("giving up is always allowed");
+        ccplane_linux::drop_capabilities().expect("dropping capabilities is always allowed");
         match Kernel::load(
             &[spec("t_dropped", vec![])],
             &RegistrationOptions::default(),
@@ -449,13 +457,13 @@ fn a_process_without_privilege_is_told_what_it_lacks_and_a_loaded_one_needs_none
         }
         direct
     });
-    drop(thread.join().expect("as it should be"));
+    drop(thread.join().expect("a valid program"));
     assert!(!available("ccp_t_drop"));
 }
 
 #[test]
-fn what_cannot_be_loaded_says_why_and_leaves_nothing() {
-    if !can_run("what_cannot_be_loaded_says_why_and_leaves_nothing") {
+fn failed_loads_state_the_reason_and_leave_nothing() {
+    if !can_run("failed_loads_state_the_reason_and_leave_nothing") {
         return;
     }
     let _host = lock_host();
@@ -564,9 +572,11 @@ fn a_pinned_registration_outlives_its_process_and_is_adopted() {
         other => panic!("{other:?}"),
     }
     let kernel = Kernel::adopt(&specs, &pinned.limits).unwrap_or_else(|error| panic!("{error}"));
-    assert!(kernel.is_compiled(1), "its program is in the pad already");
+    assert!(kernel.is_compiled(1), "its program is already in the pad");
     let mut direct = Direct::over(kernel, "t_pin", 1);
-    direct.turn_until("it is announced as live", |direct| direct.opened.len() == 1);
+    direct.turn_until("the flow is announced as live", |direct| {
+        direct.opened.len() == 1
+    });
     assert_eq!(direct.opened[0].0, first);
     assert!(direct.opened[0].1.live);
     direct.turn_until("reports", |direct| direct.reports.len() > 5);
@@ -575,7 +585,7 @@ fn a_pinned_registration_outlives_its_process_and_is_adopted() {
     assert_eq!(detach(Some(name)).expect("it works"), [name]);
     assert!(!available(name) && !attached().contains(&name.to_owned()));
     assert_eq!(
-        detach(Some(name)).expect("nothing to do is no error"),
+        detach(Some(name)).expect("an empty pass is not an error"),
         [""; 0]
     );
 }

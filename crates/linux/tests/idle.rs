@@ -82,7 +82,7 @@ fn after_idle(name: &str, sysctl: bool, wants: Capabilities) -> (u32, u32) {
             left = left.max(in_flight(&tcp_info(&stream)));
         }
         let first = (left, window);
-        direct.turn_until("the window is back", |_| {
+        direct.turn_until("the window is restored", |_| {
             tcp_info(&stream).tcpi_snd_cwnd == WINDOW_SEGMENTS
         });
         first
@@ -173,7 +173,7 @@ fn one_segment_is_in_flight_between_a_timeout_and_the_next_delivery() {
     eprintln!("{most} in flight, {timeouts} timeouts, {resent} resent");
     assert!(
         timeouts >= 2 && goes_on,
-        "{timeouts} timeouts in a row; goes on: {goes_on}"
+        "{timeouts} consecutive timeouts; continues: {goes_on}"
     );
     assert!(most <= 1, "{most} segments in flight after a timeout");
     assert!(

@@ -22,7 +22,7 @@ const EVENT_TIMEOUT: StdDuration = StdDuration::from_secs(10);
 
 /// Not a test: the body of the agent's process, which runs this binary again.
 #[test]
-#[ignore = "child: the agent's process"]
+#[ignore = "child: the process of the agent"]
 fn agent_process() {
     let Ok(name) = std::env::var("CCPLANE_TEST_AGENT") else {
         return;
@@ -81,7 +81,7 @@ impl AgentProcess {
     }
 
     fn signal(&self, signal: Signal) {
-        kill(Pid::from_raw(self.child.id() as i32), signal).expect("it is our child");
+        kill(Pid::from_raw(self.child.id() as i32), signal).expect("the process is our child");
     }
 }
 
@@ -107,7 +107,9 @@ impl Load {
             .map(|n| {
                 let stream = TcpStream::connect(sink.address).expect("it listens");
                 // One at a time, so that the listener's backlog suffices.
-                eventually(EVENT_TIMEOUT, "it is accepted", || sink.connections() > n);
+                eventually(EVENT_TIMEOUT, "the connection is accepted", || {
+                    sink.connections() > n
+                });
                 choose(&stream, kernel_name).expect("registered");
                 stream.set_nonblocking(true).expect("a socket");
                 stream
@@ -164,7 +166,12 @@ fn send_over(mut streams: Vec<TcpStream>, stop: &AtomicBool) -> u64 {
             .expect("connected");
         stream.set_nonblocking(false).expect("a socket");
         // The peer closes after it has read everything.
-        assert_eq!(stream.read(&mut [0]).expect("it ends well"), 0);
+        assert_eq!(
+            stream
+                .read(&mut [0])
+                .expect("the flow ends without an error"),
+            0
+        );
     }
     total
 }
@@ -193,7 +200,7 @@ fn falls_back_in_time(watch: &PinnedView, flows: usize) {
     });
     let heartbeat = watch.heartbeat();
     for flow in watch.flows() {
-        let at = flow.fallback_at.expect("it fell back");
+        let at = flow.fallback_at.expect("the flow fell back");
         // The kernel's timestamps have a resolution of 1 µs.
         let waited = at.since(heartbeat) + Duration::from_micros(1);
         assert!(
@@ -204,9 +211,11 @@ fn falls_back_in_time(watch: &PinnedView, flows: usize) {
     }
     let acked = |watch: &PinnedView| watch.flows().map(|flow| flow.acked.get()).sum::<u64>();
     let before = acked(watch);
-    eventually(EVENT_TIMEOUT, "they move on under the fallback", || {
-        acked(watch) > before + 10_000 * flows as u64
-    });
+    eventually(
+        EVENT_TIMEOUT,
+        "the flows continue under the fallback",
+        || acked(watch) > before + 10_000 * flows as u64,
+    );
 }
 
 fn killed_with(flows: usize, name: &'static str) {
@@ -220,7 +229,7 @@ fn killed_with(flows: usize, name: &'static str) {
 
     process.signal(Signal::SIGKILL);
     process.child.wait().expect("our child");
-    assert!(available(&kernel_name), "pinned: it outlives its agent");
+    assert!(available(&kernel_name), "pinned, so it outlives its agent");
     falls_back_in_time(&watch, flows);
 
     let mut agent = agent_of(name, 1000);
@@ -244,7 +253,7 @@ fn killed_with(flows: usize, name: &'static str) {
     let again = watch.counters().fallbacks - fallbacks;
     assert!(
         (flows as u64..=flows as u64 + again).contains(&announced),
-        "{announced} announced, {again} again"
+        "{announced} announced, {again} reannounced"
     );
     assert_eq!(before.len(), flows);
     let reports = watch.counters().reports;
@@ -305,7 +314,7 @@ fn an_agent_that_hangs_loses_its_flows_and_gets_them_back() {
     falls_back_in_time(&watch, FLOW_COUNT);
 
     process.signal(Signal::SIGCONT);
-    eventually(EVENT_TIMEOUT, "it gets them back", || {
+    eventually(EVENT_TIMEOUT, "the agent steers the flows again", || {
         all(&watch, FLOW_COUNT, |flow| flow.owned && !flow.fallback)
     });
     load.finish();
@@ -319,8 +328,8 @@ fn an_agent_that_hangs_loses_its_flows_and_gets_them_back() {
 }
 
 #[test]
-fn what_a_killed_run_left_is_no_hindrance() {
-    if !can_run("what_a_killed_run_left_is_no_hindrance") {
+fn leftovers_of_a_killed_run_do_not_block_the_next() {
+    if !can_run("leftovers_of_a_killed_run_do_not_block_the_next") {
         return;
     }
     let _host = lock_host();
@@ -336,10 +345,16 @@ fn what_a_killed_run_left_is_no_hindrance() {
     assert!(available(&kernel_name));
     let running = Running::start(kernel, agent);
     let sink = Sink::start("127.0.0.1");
-    send(sink.address, &kernel_name, 1 << 20, &AtomicBool::new(false)).expect("the new one works");
+    send(sink.address, &kernel_name, 1 << 20, &AtomicBool::new(false)).expect(
+        "the new \
+        registration works",
+    );
     let kernel = running.stop();
     let (_, _, counters) = kernel.counters().next().expect("one");
-    assert_eq!(counters.opened, 1, "the old flows are the old one's");
+    assert_eq!(
+        counters.opened, 1,
+        "the old flows keep the old registration"
+    );
     load.finish();
     drop(kernel);
     nothing_is_left(&kernel_name);

@@ -82,8 +82,8 @@ fn packets() -> impl Strategy<Value = Vec<u8>> {
 }
 
 #[test]
-fn each_packet_is_stamped_or_left_alone_as_the_model_says() {
-    if !crate::common::can_run("each_packet_is_stamped_or_left_alone_as_the_model_says") {
+fn packets_are_stamped_as_in_the_model() {
+    if !crate::common::can_run("packets_are_stamped_as_in_the_model") {
         return;
     }
     let device = Device::load();
@@ -111,14 +111,14 @@ fn seeds() -> Vec<Vec<u8>> {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/seeds/packet");
     let files = std::fs::read_dir(folder).expect("fuzz/seeds is in the repository");
     let read = |file: std::io::Result<std::fs::DirEntry>| {
-        std::fs::read(file.expect("a file").path()).expect("it can be read")
+        std::fs::read(file.expect("a file").path()).expect("the seed is readable")
     };
     files.map(read).collect()
 }
 
 #[test]
-fn seeds_of_fuzzing_are_stamped_or_left_alone_as_the_model_says() {
-    if crate::common::can_run("seeds_of_fuzzing_are_stamped_or_left_alone_as_the_model_says") {
+fn fuzz_seeds_are_stamped_as_in_the_model() {
+    if crate::common::can_run("fuzz_seeds_are_stamped_as_in_the_model") {
         let device = Device::load();
         for data in seeds() {
             device.shows(&data);

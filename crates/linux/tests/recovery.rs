@@ -51,7 +51,7 @@ fn run(name: &str, loss: Probability) -> Outcome {
         if latest < HOST_PAUSE_MAX || tries == 0 {
             return outcome;
         }
-        eprintln!("a packet was {latest} late: again");
+        eprintln!("a packet was {latest} late; repeating");
     }
 }
 
@@ -111,8 +111,8 @@ fn the_fallback_and_an_agent_do_as_well_as_the_kernels_reno() {
 
 #[test]
 #[ignore = "long: the same with random losses"]
-fn with_random_losses_they_do_as_well_too() {
-    if can_run("with_random_losses_they_do_as_well_too") {
+fn the_same_holds_with_random_losses() {
+    if can_run("the_same_holds_with_random_losses") {
         do_as_well_as_the_kernels_reno(Probability::from_parts((1 << 32) / 2000));
     }
 }
@@ -141,7 +141,7 @@ fn do_as_well_as_the_kernels_reno(loss: Probability) {
     for (who, outcome) in [("fallback", fallback), ("agent", steered)] {
         assert!(
             emulated() || outcome.megabits > 0.9 * native.megabits,
-            "{who}: {:.1} against {:.1} Mbit/s",
+            "{who}: {:.1} instead of {:.1} Mbit/s",
             outcome.megabits,
             native.megabits
         );
@@ -162,7 +162,7 @@ fn cubic_does_as_well_as_the_kernels() {
 }
 
 #[test]
-#[ignore = "long: the same of another algorithm"]
+#[ignore = "long: the same with another algorithm"]
 fn reno_does_as_well_as_the_kernels() {
     if can_run("reno_does_as_well_as_the_kernels") {
         does_as_well_as_the_kernels("reno");

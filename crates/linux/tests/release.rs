@@ -107,7 +107,7 @@ fn one_of_two(name: &'static str, watch: &Flows, asked: &ReleaseScript) {
     };
     asked.give_up.store(of(true).local.port(), Relaxed);
     // Reports in transit do not take it back, and NewReno opens the window.
-    eventually(limit, "NewReno has the one", || {
+    eventually(limit, "NewReno controls the released flow", || {
         let flow = of(true);
         flow.fallback
             && !flow.owned
@@ -121,18 +121,18 @@ fn one_of_two(name: &'static str, watch: &Flows, asked: &ReleaseScript) {
     assert_eq!(
         (one.reports, one.fallbacks),
         (reports, 1),
-        "it reports no more: {one:?}"
+        "no more reports: {one:?}"
     );
     assert!(one.fallback, "{one:?}");
     assert!(ten(&other) && other.fallbacks == 0, "{other:?}");
     assert!(
         other.reports > before.reports,
-        "the agent lives: {before:?} {other:?}"
+        "the agent is alive: {before:?} {other:?}"
     );
 
     asked.give_up.store(0, Relaxed);
     asked.again.store(true, Relaxed);
-    eventually(limit, "it is taken up again", || ten(&of(true)));
+    eventually(limit, "the flow is steered again", || ten(&of(true)));
     assert_eq!(of(true).fallbacks, 1);
     assert!(!asked.refused.load(Relaxed));
     for sender in senders {
@@ -141,8 +141,8 @@ fn one_of_two(name: &'static str, watch: &Flows, asked: &ReleaseScript) {
 }
 
 #[test]
-fn a_flow_that_is_given_up_is_newrenos_and_the_other_is_not() {
-    if !can_run("a_flow_that_is_given_up_is_newrenos_and_the_other_is_not") {
+fn a_released_flow_runs_newreno_and_others_are_unaffected() {
+    if !can_run("a_released_flow_runs_newreno_and_others_are_unaffected") {
         return;
     }
     let _host = lock_host();
@@ -158,8 +158,8 @@ fn a_flow_that_is_given_up_is_newrenos_and_the_other_is_not() {
 }
 
 #[test]
-fn an_agent_behind_the_relay_gives_a_flow_up_as_well() {
-    if !can_run("an_agent_behind_the_relay_gives_a_flow_up_as_well") {
+fn an_agent_behind_the_relay_can_release_a_flow() {
+    if !can_run("an_agent_behind_the_relay_can_release_a_flow") {
         return;
     }
     let _host = lock_host();

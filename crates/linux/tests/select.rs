@@ -150,7 +150,7 @@ fn connections_are_chosen_by_cgroup_address_and_share() {
     assert_eq!(
         cgroup.connect_one("127.0.0.1"),
         native,
-        "nothing is chosen yet"
+        "no connection is selected yet"
     );
 
     steer(&cgroup.selection());
@@ -175,7 +175,7 @@ fn connections_are_chosen_by_cgroup_address_and_share() {
     assert_eq!(
         seen,
         [native.clone(), one_way],
-        "one address; the other end's peer is 127.0.0.1"
+        "one address only; the peer of the other end is 127.0.0.1"
     );
     steer(&to("127.0.0.0/30"));
     let seen = cgroup.connect(&["127.0.0.3", "127.0.0.4"]);
@@ -202,7 +202,7 @@ fn connections_are_chosen_by_cgroup_address_and_share() {
     assert_eq!(
         cgroup.connect_one("127.0.0.1"),
         native,
-        "and nothing is chosen any more"
+        "no connection is selected any more"
     );
     assert!(select::chosen().iter().all(|name| name != KERNEL_NAME));
 
@@ -218,7 +218,7 @@ fn connections_are_chosen_by_cgroup_address_and_share() {
     assert_eq!(
         control_of(&everywhere),
         KERNEL_NAME,
-        "this process is in no cgroup of the test's"
+        "this process is not in a cgroup of the test"
     );
 }
 
@@ -284,7 +284,7 @@ fn live_connections_move_in_every_namespace() {
 
     let moved =
         select::switch_flows(Some("ccp_another"), &native).unwrap_or_else(|e| panic!("{e}"));
-    assert_eq!(moved, 0, "only those of the name given");
+    assert_eq!(moved, 0, "only registrations of the given name");
     let moved = select::switch_flows(Some(KERNEL_NAME), &native).unwrap_or_else(|e| panic!("{e}"));
     assert_eq!(moved, 6);
     assert_eq!(all(&here), [native.as_str(); 3]);
@@ -345,9 +345,11 @@ fn a_default_does_not_outlive_its_registration() {
     let kernel = register(false);
     set();
     drop(kernel);
-    eventually(Duration::from_secs(5), "the registration goes", || {
-        default().orphaned
-    });
+    eventually(
+        Duration::from_secs(5),
+        "the registration is removed",
+        || default().orphaned,
+    );
     let _kernel = register(true);
     default_control::rebind(KERNEL_NAME).expect("as root");
     let connection = || {

@@ -130,7 +130,7 @@ fn user_namespaces(test: &str) -> bool {
     .all(|path| !std::fs::read_to_string(path).is_ok_and(|value| value.trim() == "0"));
     if !allowed || Command::new("unshare").arg("--version").output().is_err() {
         eprintln!(
-            "SKIPPED: {test}: it needs unprivileged user namespaces and `unshare` of util-linux"
+            "SKIPPED: {test}: needs unprivileged user namespaces and `unshare` of util-linux"
         );
         return false;
     }
@@ -188,7 +188,7 @@ fn a_namespace_that_fills_its_share_leaves_the_hosts_flows_steered() {
         counters(direct).flows == 38
     });
     let later = Tenant::start(USER_IDS[0], &name, 16);
-    direct.turn_until("the share is whole again", |direct| {
+    direct.turn_until("the full share is available again", |direct| {
         direct.opened.len() == 64 + 16
     });
     assert_eq!(counters(&direct).without_slot, 0);
@@ -196,8 +196,8 @@ fn a_namespace_that_fills_its_share_leaves_the_hosts_flows_steered() {
 }
 
 #[test]
-fn namespaces_of_root_have_a_share_each_and_three_quarters_together() {
-    const TEST: &str = "namespaces_of_root_have_a_share_each_and_three_quarters_together";
+fn each_namespace_of_root_has_a_share_of_at_most_three_quarters_together() {
+    const TEST: &str = "each_namespace_of_root_has_a_share_of_at_most_three_quarters_together";
     if !can_run(TEST) {
         return;
     }
@@ -221,7 +221,7 @@ fn namespaces_of_root_have_a_share_each_and_three_quarters_together() {
         );
     }
     let host = connect(&name, 4);
-    direct.turn_until("the host has the last quarter", |direct| {
+    direct.turn_until("the last quarter is for the host", |direct| {
         direct.opened.len() == 16
     });
     drop(host);

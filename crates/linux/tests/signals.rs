@@ -84,8 +84,8 @@ fn signals_are_in_their_units() {
 }
 
 #[test]
-fn a_program_is_told_whether_its_flow_is_paced_by_whomever() {
-    if !can_run("a_program_is_told_whether_its_flow_is_paced_by_whomever") {
+fn programs_see_pacing_from_any_source() {
+    if !can_run("programs_see_pacing_from_any_source") {
         return;
     }
     let _host = lock_host();
@@ -170,7 +170,7 @@ fn a_timeout_is_reported_at_once_and_the_flow_recovers() {
     });
     // If the host paused, the first timeout may be undone by ACKs in flight. The next one is
     // genuine, and nothing passes that could end it.
-    direct.turn_until("it is in the timeout", |direct| {
+    direct.turn_until("the flow is in the timeout", |direct| {
         direct
             .kernel
             .flows()
@@ -185,7 +185,7 @@ fn a_timeout_is_reported_at_once_and_the_flow_recovers() {
         .set_loss(PathDirection::Forward, Probability::NEVER)
         .expect("it runs");
     // No window is set: the datapath itself grows it again, at least to the threshold.
-    direct.turn_until("it is open again", |direct| {
+    direct.turn_until("the flow is open again", |direct| {
         let flow = direct.kernel.flows().next().expect("it lives");
         flow.ca_state == 0 && flow.cwnd.get() + flow.mss.get() >= flow.ssthresh.get()
     });
@@ -251,9 +251,9 @@ fn a_spurious_timeout_is_undone() {
     }
     assert!(
         seen(&direct.reports[late..], TIMEOUT_FIELD),
-        "no timeout in five delays"
+        "no timeout in five attempts"
     );
-    direct.turn_until("it is undone", |direct| {
+    direct.turn_until("the timeout is undone", |direct| {
         seen(&direct.reports[late..], UNDONE_FIELD)
     });
     let undo = direct.reports[late..]

@@ -64,8 +64,8 @@ fn errors(arrivals: &[StampedArrival], log: &LinkLog, epoch: Duration) -> Vec<u6
 }
 
 #[test]
-fn samples_are_what_packets_waited() {
-    const TEST: &str = "samples_are_what_packets_waited";
+fn samples_measure_the_queueing_delay() {
+    const TEST: &str = "samples_measure_the_queueing_delay";
     if !can_run(TEST) {
         return;
     }
@@ -325,8 +325,7 @@ fn one_lost_syn_costs_no_stamps_and_two_do() {
     let _host = lock_host();
     for lost in [1, 2] {
         let found = (0..5).find_map(|_| behind_lost_syns(lost));
-        let (bed, seen) =
-            found.expect("this machine does not stand still for a second, five times");
+        let (bed, seen) = found.expect("the machine does not pause for a second in five attempts");
         let counters = bed.stamps.counters();
         let agreed = (counters.agreed, counters.not_agreed);
         match lost {
@@ -377,8 +376,8 @@ fn a_connection_that_did_not_ask_carries_no_option() {
 
 /// The callback flags of a socket are shared by all programs.
 #[test]
-fn another_program_that_writes_options_gets_none_of_ours() {
-    const TEST: &str = "another_program_that_writes_options_gets_none_of_ours";
+fn foreign_option_programs_do_not_get_our_option() {
+    const TEST: &str = "foreign_option_programs_do_not_get_our_option";
     if !can_run(TEST) {
         return;
     }
@@ -421,8 +420,8 @@ fn other_program() -> Link {
 }
 
 #[test]
-fn losses_are_repaired_by_sack_beside_stamps() {
-    const TEST: &str = "losses_are_repaired_by_sack_beside_stamps";
+fn sack_recovery_works_with_stamps() {
+    const TEST: &str = "sack_recovery_works_with_stamps";
     if !can_run(TEST) {
         return;
     }
@@ -437,7 +436,7 @@ fn losses_are_repaired_by_sack_beside_stamps() {
     // Two or more SACK blocks leave no room for timestamps; one does.
     let control = bed.emulator.control();
     bed.direct
-        .turn_until("losses that cost some stamps, not all", |_| {
+        .turn_until("losses that cost some stamps, but not all", |_| {
             let counters = bed.stamps.counters();
             control.progress(PathDirection::Forward).losses > 10
                 && counters.no_room > 0
@@ -483,7 +482,7 @@ impl Middlebox {
         };
         let fd = namespace.run(attach).expect("inside");
         if fd < 0 {
-            eprintln!("SKIPPED: a middlebox: this kernel has no tcx");
+            eprintln!("SKIPPED: middlebox test: this kernel has no tcx");
             return None;
         }
         // SAFETY: the descriptor has just been created, and nothing else owns it.
@@ -506,8 +505,8 @@ impl Middlebox {
 }
 
 #[test]
-fn what_a_middlebox_does_costs_samples_and_nothing_else() {
-    const TEST: &str = "what_a_middlebox_does_costs_samples_and_nothing_else";
+fn middleboxes_cost_only_samples() {
+    const TEST: &str = "middleboxes_cost_only_samples";
     if !can_run(TEST) {
         return;
     }
@@ -548,8 +547,9 @@ fn what_a_middlebox_does_costs_samples_and_nothing_else() {
         bed.direct.turn_for(200);
         let from = bed.direct.reports.len();
         let between = bed.stamps.counters();
-        bed.direct
-            .turn_until("it goes on", |direct| direct.reports.len() > from + 200);
+        bed.direct.turn_until("the flow continues", |direct| {
+            direct.reports.len() > from + 200
+        });
         let after = bed.stamps.counters();
         assert_eq!(bed.valid(from), 0, "mode {mode}: {after:?}");
         match mode {

@@ -90,8 +90,8 @@ fn each_follows_the_one_before(ticks: &[u64]) -> bool {
 }
 
 #[test]
-fn a_program_runs_when_its_time_has_come_and_no_ack() {
-    if !can_run("a_program_runs_when_its_time_has_come_and_no_ack") {
+fn timers_run_programs_without_an_ack() {
+    if !can_run("timers_run_programs_without_an_ack") {
         return;
     }
     let _host = lock_host();
@@ -128,7 +128,7 @@ fn a_program_runs_when_its_time_has_come_and_no_ack() {
         .collect();
     assert!(
         after.first().is_some_and(|first| *first <= last + 3),
-        "{last} then {after:?}"
+        "{last}, then {after:?}"
     );
     assert!(each_follows_the_one_before(&after), "{after:?}");
     let in_force = direct.kernel.flows().next().expect("it lives").cwnd;
@@ -188,7 +188,7 @@ fn an_algorithm_that_wants_no_timers_has_none() {
     let ticks = ticks_of_a_second(&mut direct);
     assert!(
         ticks.len() < 10,
-        "{} reports, of probes' answers only",
+        "{} reports, all caused by probe replies",
         ticks.len()
     );
     drop(stalled);
@@ -197,8 +197,8 @@ fn an_algorithm_that_wants_no_timers_has_none() {
 /// Timers and ACKs coincide at every point: acknowledged bytes are reported exactly once, however
 /// the two interleave.
 #[test]
-fn timers_and_acks_at_the_same_time_lose_nothing_and_repeat_nothing() {
-    if !can_run("timers_and_acks_at_the_same_time_lose_nothing_and_repeat_nothing") {
+fn concurrent_timers_and_acks_lose_and_repeat_nothing() {
+    if !can_run("concurrent_timers_and_acks_lose_and_repeat_nothing") {
         return;
     }
     let _host = lock_host();
@@ -284,7 +284,7 @@ fn timers_outlive_the_process_that_made_them() {
 /// timers -- --ignored --nocapture`.
 #[test]
 #[ignore = "measures: needs an idle machine"]
-fn what_timers_cost_an_ack() {
+fn timer_cost_per_ack() {
     let _host = lock_host();
     let _counting = Counting::start();
     let mut ns_an_ack = [Vec::new(), Vec::new()];
@@ -314,7 +314,7 @@ fn what_timers_cost_an_ack() {
         all.sort_unstable();
         all
     });
-    println!("ns an ACK, seven turns: without timers {without:?}, with {with:?}");
+    println!("ns per ACK, seven rounds: without timers {without:?}, with {with:?}");
 }
 
 /// Enables the kernel's run-time statistics of BPF programs.

@@ -129,7 +129,7 @@ fn doc(described: &ClassDescription) -> AlgorithmDoc {
     let keep = |text: &str| -> &'static str { Box::leak(text.to_owned().into_boxed_str()) };
     let parameter = |(name, default): &(String, String)| ParameterDoc {
         name: keep(name),
-        values: "as the class takes it",
+        values: "as the class accepts it",
         default: keep(default),
         doc: "",
     };
@@ -151,7 +151,7 @@ fn describe(class: &Bound<'_, PyAny>) -> PyResult<ClassDescription> {
     let wrong = |what: &str| PyTypeError::new_err(format!("{called}: {what}"));
     if !class.is_callable() {
         return Err(wrong(
-            "an algorithm is a class, or a function that makes an object of one",
+            "an algorithm must be a class, or a function that returns an object of one",
         ));
     }
     // The methods of `ccplane.Algorithm` only raise NotImplementedError, so they do not count.
@@ -165,28 +165,30 @@ fn describe(class: &Bound<'_, PyAny>) -> PyResult<ClassDescription> {
     };
     if !has("open") {
         return Err(wrong(
-            "it has no method `open`: every algorithm has `open` and `on_report`",
+            "it has no method `open`; an algorithm needs `open` and `on_report`",
         ));
     }
     if !has("on_report") && !has("on_reports") {
         return Err(wrong(
-            "it has no method `on_report`, nor `on_reports`: every algorithm has one of them",
+            "it has neither `on_report` nor `on_reports`; an algorithm needs one of them",
         ));
     }
     let name: String = match class.getattr("name") {
-        Ok(name) => name.extract().map_err(|_| wrong("`name` is no text"))?,
+        Ok(name) => name
+            .extract()
+            .map_err(|_| wrong("`name` is not a string"))?,
         Err(_) => {
             return Err(wrong(
-                "it has no `name`: write name = \"mine\" in the class",
+                "it has no `name`; write name = \"mine\" in the class",
             ));
         }
     };
     let programs = class
         .getattr("programs")
-        .map_err(|_| wrong("it has no `programs`: a dict of names and program texts"))?;
+        .map_err(|_| wrong("it has no `programs`; set a dict of names and program texts"))?;
     let programs: Vec<(String, String)> = programs
         .cast_into::<PyDict>()
-        .map_err(|_| wrong("`programs` is no dict of names and program texts"))?
+        .map_err(|_| wrong("`programs` is not a dict of names and program texts"))?
         .iter()
         .map(|(name, program)| {
             // `programs` maps to `Fold` classes or to plain text.
@@ -195,14 +197,12 @@ fn describe(class: &Bound<'_, PyAny>) -> PyResult<ClassDescription> {
         })
         .collect::<PyResult<_>>()?;
     if programs.is_empty() {
-        return Err(wrong(
-            "`programs` is empty: without a program no flow reports",
-        ));
+        return Err(wrong("`programs` is empty; flows need a program to report"));
     }
     for (program, text) in &programs {
         ccplane_lang::compile(text, &ccplane_lang::ProgramLimits::default()).map_err(|why| {
             PyValueError::new_err(format!(
-                "{called}: its program `{program}` does not compile\n{why}"
+                "{called}: program `{program}` does not compile\n{why}"
             ))
         })?;
     }
@@ -214,7 +214,7 @@ fn describe(class: &Bound<'_, PyAny>) -> PyResult<ClassDescription> {
             let known: Vec<_> = Capabilities::words().collect();
             let one = Capabilities::by_word(&word).ok_or_else(|| {
                 wrong(&format!(
-                    "it needs `{word}`, which is none of {}",
+                    "`needs` has an unknown capability `{word}`; use {}",
                     known.join(", ")
                 ))
             })?;
@@ -228,7 +228,7 @@ fn describe(class: &Bound<'_, PyAny>) -> PyResult<ClassDescription> {
     let parameters = match class.getattr("parameters") {
         Ok(all) => all
             .cast_into::<PyDict>()
-            .map_err(|_| wrong("`parameters` is no dict of names and defaults"))?
+            .map_err(|_| wrong("`parameters` is not a dict of names and defaults"))?
             .iter()
             .map(|(name, default)| Ok((name.extract()?, default.str()?.to_string())))
             .collect::<PyResult<_>>()?,
@@ -259,7 +259,7 @@ fn make(
     let py = class.py();
     let failed = |why: PyErr| {
         let (name, value) = given.all().next().unwrap_or_default();
-        BadParameter::value(name, value, format!("what the class takes: {why}"))
+        BadParameter::value(name, value, format!("the class does not accept it: {why}"))
     };
     let described = described.map_or_else(|| describe(class).map_err(failed), Ok)?;
     let parameters = PyDict::new(py);
@@ -395,12 +395,12 @@ impl PyAlgorithm {
     ) {
         if !std::mem::replace(&mut self.raised, true) {
             let what = match flows.len() {
-                0 => "the timer is not set again by itself",
-                1 => "its flow runs NewReno from now on",
-                _ => "the flows of the batch run NewReno from now on",
+                0 => "the timer is not set again",
+                1 => "its flow continues with NewReno",
+                _ => "the flows of the batch continue with NewReno",
             };
             tracing::error!(
-                "{}: a callback has raised; {what}. Later ones are not said",
+                "{}: a callback raised an exception; {what}. Further exceptions are not shown",
                 self.described.name
             );
             why.display(py);

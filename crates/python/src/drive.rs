@@ -1,6 +1,6 @@
 //! Cost of a callback: an agent that handles reports one at a time or in batches, with no datapath.
 //! Used by `ccplane.bench`.
-#![expect(clippy::disallowed_methods, reason = "it measures real time")]
+#![expect(clippy::disallowed_methods, reason = "measures real time")]
 
 use std::time::Instant;
 

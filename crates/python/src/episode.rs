@@ -55,7 +55,7 @@ impl Spec {
         if observe.is_empty() || history == 0 {
             return Err(wrong(
                 "observe",
-                "an observation has at least one feature, of at least one step".to_owned(),
+                "an observation needs at least one feature and one step".to_owned(),
             ));
         }
         Ok(Spec {
@@ -114,7 +114,7 @@ impl PolicyFlow {
     /// Returns the observation after a report, given as its fields followed by `urgent` and
     /// `now_us`.
     fn observe<'py>(&self, py: Python<'py>, report: Vec<u64>) -> PyResult<Bound<'py, PyBytes>> {
-        let wrong = || PyValueError::new_err("it is no report of a policy's program");
+        let wrong = || PyValueError::new_err("not a report of a policy's program");
         let (totals, rest) = report
             .split_at_checked(ProgramTotals::NAMES.len())
             .ok_or_else(wrong)?;
@@ -309,7 +309,7 @@ impl Episode {
     /// up.
     fn step_one(&self, action: &[f32]) -> Result<(Turn, bool), String> {
         let mut live = self.lock();
-        let live = live.as_mut().ok_or("reset() comes before step()")?;
+        let live = live.as_mut().ok_or("call reset() before step()")?;
         live.decide(0, action);
         live.advance(false).map_err(|why| why.to_string())?;
         let turn = live.turn(0);
@@ -399,7 +399,7 @@ impl Episode {
         let live = self.lock();
         let live = live.as_ref().filter(|live| n < live.players.len());
         Ok(live
-            .ok_or_else(|| Error::new_err("there is no such flow"))?
+            .ok_or_else(|| Error::new_err("unknown flow"))?
             .turn(n)
             .told(py))
     }
@@ -424,7 +424,7 @@ impl Episode {
             let mut live = self.lock();
             let live = live
                 .as_mut()
-                .ok_or_else(|| "reset() comes before step()".to_owned())?;
+                .ok_or_else(|| "call reset() before step()".to_owned())?;
             for (n, action) in &actions {
                 live.decide(*n, action);
             }
@@ -452,7 +452,7 @@ pub(crate) fn step_many<'py>(
 ) -> PyResult<[Bound<'py, PyBytes>; 4]> {
     if episodes.len() != actions.len() {
         let text = format!(
-            "{} environments and {} actions",
+            "{} environments, but {} actions",
             episodes.len(),
             actions.len()
         );

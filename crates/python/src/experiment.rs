@@ -1,8 +1,5 @@
 //! Experiments and the command line with Python algorithms.
-#![expect(
-    clippy::disallowed_methods,
-    reason = "Ctrl-C is looked for in real time"
-)]
+#![expect(clippy::disallowed_methods, reason = "polls for Ctrl-C in real time")]
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -185,7 +182,7 @@ pub(crate) fn simulate(
                 }
                 Ok(outcome) => return outcome.map_err(failed),
                 Err(RecvTimeoutError::Disconnected) => {
-                    return Err(Error::new_err("the simulation has panicked"));
+                    return Err(Error::new_err("the simulation panicked"));
                 }
             }
         }

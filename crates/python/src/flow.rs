@@ -107,7 +107,7 @@ impl Flow {
     #[setter]
     fn set_rate(&self, rate: &Bound<'_, PyAny>) -> PyResult<()> {
         self.asked
-            .push(self.id, Ask::Rate(whole(rate, "rate", "bytes a second")?));
+            .push(self.id, Ask::Rate(whole(rate, "rate", "bytes per second")?));
         Ok(())
     }
 
@@ -265,11 +265,11 @@ impl From<&ccplane_agent::FlowStats> for FlowStats {
 /// Extracts an unsigned 64-bit integer; an error names the value and its unit.
 fn whole(value: &Bound<'_, PyAny>, name: &str, unit: &str) -> PyResult<u64> {
     if value.is_instance_of::<PyFloat>() {
-        let text = format!("{name} is {value}: it takes whole {unit}, so write int(…)");
+        let text = format!("{name} is {value}, but must be whole {unit}; write int(…)");
         return Err(PyTypeError::new_err(text));
     }
     value.extract::<u64>().map_err(|why| {
-        let text = format!("{name} is {value}: it takes {unit} from 0 to 2**64-1");
+        let text = format!("{name} is {value}, but must be {unit} from 0 to 2**64-1");
         match why.is_instance_of::<PyOverflowError>(value.py()) {
             true => PyValueError::new_err(text),
             false => PyTypeError::new_err(text),
@@ -280,6 +280,8 @@ fn whole(value: &Bound<'_, PyAny>, name: &str, unit: &str) -> PyResult<u64> {
 /// Parses a duration such as `10ms`.
 pub(crate) fn duration(text: &str) -> PyResult<Duration> {
     text.parse().map_err(|why| {
-        PyValueError::new_err(format!("`{text}` is no time: {why}; write it as \"10ms\""))
+        PyValueError::new_err(format!(
+            "`{text}` is not a time: {why}; write it as \"10ms\""
+        ))
     })
 }

@@ -19,7 +19,7 @@ create_exception!(
     ccplane,
     Error,
     PyException,
-    "Something could not be done; the text says what, why, and what helps."
+    "An operation failed. The message states the cause and the fix."
 );
 
 /// Native part of the package; see the crate documentation.

@@ -49,7 +49,7 @@ impl Algorithm for MyController {
 }
 
 #[tokio::main]
-#[expect(clippy::disallowed_methods, reason = "it says how fast it was")]
+#[expect(clippy::disallowed_methods, reason = "the server sends its rate")]
 async fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     let plane = QuicPlane::in_process(
         Stack::S2n,

@@ -11,7 +11,8 @@ use ccplane_link::LinkError;
 pub enum PlaneError {
     /// The algorithm needs capabilities that the stack lacks.
     #[error(
-        "{algorithm} needs {missing}, which {stack}'s congestion-control hook does not have; {instead}"
+        "{algorithm} needs {missing}, which {stack}'s congestion-control hook does not provide; \
+        {instead}"
     )]
     Missing {
         /// Name of the algorithm.
@@ -24,16 +25,19 @@ pub enum PlaneError {
         instead: String,
     },
     /// The algorithm is invalid, for example because its programs do not compile.
-    #[error("the algorithm cannot be used: {0}")]
+    #[error("cannot use the algorithm: {0}")]
     Algorithm(#[from] AddError),
     /// There is no agent, or it cannot be reached.
     #[error(transparent)]
     Link(#[from] LinkError),
     /// The operating system cannot create a thread.
-    #[error("a thread could not be begun: {0}")]
+    #[error("cannot create a thread: {0}")]
     Thread(#[from] io::Error),
     /// The plane was created for another stack.
-    #[error("the plane was made for {of}, and {asked} cannot do the same: make one for {asked}")]
+    #[error(
+        "the plane was created for {of}, but {asked} has other capabilities; create one for \
+        {asked}"
+    )]
     WrongStack {
         /// Stack of the plane.
         of: &'static str,

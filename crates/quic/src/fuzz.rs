@@ -179,7 +179,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn an_acknowledgement_that_is_made_up_may_be_of_a_packet_that_was_sent() {
+    fn forged_acknowledgements_of_sent_packets_are_tolerated() {
         super::quic_path(b"K3i\xbe\xbe\xbe\xbe\xbe\x02\0\0\0\0\0\0\0\xef");
     }
 

@@ -6,7 +6,7 @@
 //! own driver, such as noq's, needs only a [`Plane`](crate::QuicPlane).
 #![expect(
     clippy::disallowed_methods,
-    reason = "it waits for deadlines of a clock"
+    reason = "the thread waits for deadlines of a clock"
 )]
 
 mod congestion;
@@ -82,7 +82,7 @@ impl HostOptions {
 #[non_exhaustive]
 pub enum HostError {
     /// The stack is not part of this build.
-    #[error("{stack} is not built in: it needs the feature `{feature}`")]
+    #[error("{stack} is not part of this build (feature `{feature}`)")]
     NotBuiltIn {
         /// Name of the stack.
         stack: &'static str,
@@ -93,13 +93,13 @@ pub enum HostError {
     #[error(transparent)]
     Native(#[from] UnknownNative),
     /// The stack has no rate limit.
-    #[error("{stack} has no limit of its own on what a connection sends: noq has")]
+    #[error("{stack} cannot limit the rate of a connection")]
     NoLimit {
         /// Name of the stack.
         stack: &'static str,
     },
     /// The socket could not be opened.
-    #[error("no UDP socket at {address}: {why}")]
+    #[error("cannot bind a UDP socket to {address}: {why}")]
     Bind {
         /// Local address.
         address: SocketAddr,
@@ -115,7 +115,7 @@ pub enum HostError {
         why: io::Error,
     },
     /// The log directory or file could not be created.
-    #[error("no qlog in {folder}: {why}")]
+    #[error("cannot write a qlog in {folder}: {why}")]
     Log {
         /// Log directory.
         folder: PathBuf,
@@ -129,7 +129,7 @@ pub enum HostError {
     #[error(transparent)]
     Plane(#[from] PlaneError),
     /// The stack could not be started.
-    #[error("{stack} cannot begin: {why}")]
+    #[error("cannot start {stack}: {why}")]
     Start {
         /// Name of the stack.
         stack: &'static str,
@@ -137,13 +137,13 @@ pub enum HostError {
         why: String,
     },
     /// The stack's thread has ended: its socket failed, or it panicked.
-    #[error("{stack} has ended by itself")]
+    #[error("{stack} has ended unexpectedly")]
     Ended {
         /// Name of the stack.
         stack: &'static str,
     },
     /// The connection could not be started.
-    #[error("no connection to {to}: {why}")]
+    #[error("cannot connect to {to}: {why}")]
     Connect {
         /// Remote address.
         to: SocketAddr,
@@ -261,7 +261,7 @@ impl QuicHost {
             #[cfg(feature = "host-s2n")]
             Stack::S2n => Box::new(runtime::s2n::host(options, side)?),
             #[cfg(not(all(feature = "host-quinn", feature = "host-s2n")))]
-            _ => unreachable!("it is built in"),
+            _ => unreachable!("the stack is part of this build"),
         };
         Ok(QuicHost(driver))
     }

@@ -382,7 +382,7 @@ mod tests {
     impl Pollable for Overheard {}
 
     #[test]
-    fn an_agent_that_comes_later_is_told_of_the_window_as_it_is() {
+    fn a_late_agent_gets_the_current_window() {
         let (way, epoch) = (Overheard::default(), Instant::now());
         let plane = QuicPlane::driven(
             Stack::Noq,
@@ -476,7 +476,7 @@ mod tests {
     }
 
     #[test]
-    fn a_queue_that_is_full_for_a_minute_loses_nothing_and_is_no_silence() {
+    fn a_minute_of_full_queue_loses_no_command() {
         let (counts, full, epoch) = (
             Counts::default(),
             Arc::new(AtomicBool::new(false)),
@@ -500,10 +500,14 @@ mod tests {
             steered.open(now);
             steered.end_of_event(now, true);
             plane.turn(epoch + std::time::Duration::from_micros(number * 10_000 + 5_000));
-            assert!(!steered.in_fallback(), "{now:?}: the agent is there");
+            assert!(!steered.in_fallback(), "{now:?}: the agent answers");
             match number {
                 99 => before = heard.0.load(Ordering::Relaxed),
-                6_099 => assert_eq!(heard.0.load(Ordering::Relaxed), before, "there was no room"),
+                6_099 => assert_eq!(
+                    heard.0.load(Ordering::Relaxed),
+                    before,
+                    "the table was full"
+                ),
                 _ => {}
             }
         }

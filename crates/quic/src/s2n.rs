@@ -7,7 +7,7 @@
 //! it asks for the earliest departure time of the next packet.
 #![expect(
     clippy::disallowed_methods,
-    reason = "s2n-quic's time has no epoch: a look at the clock for each path sets it"
+    reason = "s2n-quic's time has no epoch, so each path reads the clock to set one"
 )]
 
 use std::time::Instant;
@@ -423,7 +423,7 @@ mod tests {
     /// One packet is reordered: the packets acknowledged beyond it are identified by the newest one
     /// and the bytes, and the gap stays outstanding.
     #[test]
-    fn what_an_acknowledgement_brought_is_told_from_its_newest_packet_and_its_bytes() {
+    fn delivered_bytes_follow_from_newest_packet_and_total() {
         let (_plane, mut told) = told("reno", &Parameters::default());
         let packets: Vec<S2nPacket> = (0..8).map(|n| told.sent(at(n), MSS, Some(false))).collect();
         told.acked(at(20), packets[1], 2 * MSS);
@@ -451,7 +451,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_guess_is_put_right_when_a_packet_that_was_believed_to_have_arrived_is_lost() {
+    fn wrong_delivery_guesses_are_corrected_on_loss() {
         let (_plane, mut told) = told("reno", &Parameters::default());
         let packets: Vec<S2nPacket> = (0..6).map(|n| told.sent(at(n), MSS, Some(false))).collect();
         // Packets 0, 1 and 3 were acknowledged; 1, 2 and 3 are assumed.
@@ -492,7 +492,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_timer_finds_lost_reduces_the_window_with_the_next_packet() {
+    fn timer_losses_reduce_the_window_at_the_next_packet() {
         let (plane, mut told) = told("reno", &Parameters::default());
         for n in 0..10 {
             let packet = told.sent(at(n), MSS, Some(false));

@@ -73,12 +73,9 @@ impl Stack {
             .map(Stack::name)
             .collect();
         match names.as_slice() {
-            [] => {
-                "no QUIC stack has it; ccplane's other datapaths do: kernel TCP, UDP, the simulator"
-                    .to_owned()
-            }
+            [] => "no QUIC stack can run it; use kernel TCP, UDP or the simulator".to_owned(),
             names => format!(
-                "{} can run it, and so do kernel TCP, UDP and the simulator",
+                "use {}, kernel TCP, UDP or the simulator",
                 names.join(" or ")
             ),
         }
@@ -115,7 +112,7 @@ mod tests {
 
     /// No stack calls a controller without a packet event, so nothing could fire a program's timer.
     #[test]
-    fn what_needs_a_timer_is_refused_by_every_stack() {
+    fn algorithms_with_timers_are_refused_by_every_stack() {
         let wants = box_algorithm(Wants(Capabilities::TIMERS));
         for stack in Stack::ALL {
             let why = stack.can_run(&*wants).unwrap_err().to_string();
@@ -123,7 +120,7 @@ mod tests {
                 "wants",
                 "timer",
                 stack.name(),
-                "no QUIC stack has it",
+                "no QUIC stack can run it",
                 "kernel TCP",
             ] {
                 assert!(why.contains(part), "{why}");
@@ -132,6 +129,6 @@ mod tests {
         let paces = box_algorithm(Wants(Capabilities::PACING.with(Capabilities::CWND)));
         assert!(Stack::Noq.can_run(&*paces).is_ok() && Stack::S2n.can_run(&*paces).is_ok());
         let why = Stack::Quinn.can_run(&*paces).unwrap_err().to_string();
-        assert!(why.contains("noq or s2n-quic can run it"), "{why}");
+        assert!(why.contains("use noq or s2n-quic"), "{why}");
     }
 }

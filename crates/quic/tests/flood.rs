@@ -179,7 +179,7 @@ fn join(
 }
 
 #[test]
-#[ignore = "long: half a minute, and both cores"]
+#[ignore = "long: half a minute on both cores"]
 fn no_flood_of_initials_costs_a_transfer_its_goodput() {
     let Some(spaces) = network("goodput") else {
         return;
@@ -195,7 +195,7 @@ fn no_flood_of_initials_costs_a_transfer_its_goodput() {
             println!("{origin:?}: {quiet} and {flooded} bytes, {most} connections at most");
             assert!(
                 quiet > 0 && most > 1,
-                "{origin:?}: no forged packet begins a handshake"
+                "{origin:?}: no forged packet starts a handshake"
             );
             if best >= 0.99 {
                 break;

@@ -130,7 +130,7 @@ fn call_and_leave(host: &mut QuicHost, addresses: impl Iterator<Item = u8>) {
 }
 
 #[test]
-fn callers_that_prove_no_address_leave_the_slots_to_others() {
+fn unvalidated_addresses_leave_slots_to_others() {
     let identity = Identity::new().unwrap();
     for stack in stacks() {
         let small = |local| HostOptions {
@@ -199,7 +199,7 @@ fn one_address_holds_no_more_connections_than_its_share() {
 }
 
 #[test]
-fn what_is_sent_arrives_whoever_decides_the_window() {
+fn data_arrives_under_any_control() {
     let identity = Identity::new().unwrap();
     let of = |stack: Stack, natives: &[Native], names: &[&str]| {
         let natives = natives.iter().copied().map(QuicCongestion::Native);
@@ -296,7 +296,7 @@ fn two_planes_at_one_agents_socket_are_both_steered() {
     }
     drop(planes);
     thread.end(Duration::from_secs(2));
-    assert!(!path.exists(), "the socket is left");
+    assert!(!path.exists(), "the socket file remains");
 }
 
 #[test]
@@ -323,7 +323,7 @@ fn a_server_of_another_fingerprint_is_refused() {
 }
 
 #[test]
-fn what_a_stack_cannot_do_is_refused_by_its_name() {
+fn algorithms_beyond_the_stack_are_refused_by_name() {
     let identity = Identity::new().unwrap();
     for stack in Stack::ALL {
         let feature = match built_in(stack) {
@@ -369,7 +369,7 @@ fn what_a_stack_cannot_do_is_refused_by_its_name() {
         match QuicHost::bind(limited, None) {
             Ok(_) => assert_eq!(stack, Stack::Noq),
             Err(why) => assert!(
-                stack != Stack::Noq && why.to_string().contains("no limit of its own"),
+                stack != Stack::Noq && why.to_string().contains("cannot limit the rate"),
                 "{why}"
             ),
         }
@@ -384,7 +384,7 @@ fn what_a_stack_cannot_do_is_refused_by_its_name() {
 
 /// The limit includes connections in a handshake.
 #[test]
-fn connections_too_many_are_refused() {
+fn excess_connections_are_refused() {
     let identity = Identity::new().unwrap();
     for stack in stacks() {
         let of = |most| HostOptions {

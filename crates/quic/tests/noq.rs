@@ -1,9 +1,6 @@
 //! ccplane's algorithms behind noq, in virtual time.
 #![cfg(feature = "noq")]
-#![expect(
-    clippy::disallowed_methods,
-    reason = "an epoch is taken; nothing depends on which"
-)]
+#![expect(clippy::disallowed_methods, reason = "an arbitrary epoch")]
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -96,7 +93,7 @@ fn every_algorithm_fills_a_link_behind_noq() {
         if name == "cubic" {
             assert!(
                 outcome.lost < own.lost / 4,
-                "{} lost beside {} of noq's own",
+                "{} lost, and {} with noq's own",
                 outcome.lost,
                 own.lost
             );
@@ -124,7 +121,7 @@ fn random_loss_is_answered_as_each_algorithm_does() {
     );
     assert!(
         (0.9..=1.25).contains(&ratio),
-        "cubic: {:.1} Mbit/s beside {:.1}",
+        "cubic: {:.1} Mbit/s, next to {:.1}",
         mbit(&cubic),
         mbit(&own)
     );
@@ -151,7 +148,7 @@ fn reordering_is_undone() {
 
 /// Marks reduce the window although noq does not count them.
 #[test]
-fn marks_keep_the_queue_short() {
+fn ecn_marks_keep_the_queue_short() {
     let link = Link {
         marks: 60_000,
         ..Link::ordinary()
@@ -187,7 +184,7 @@ fn a_path_that_was_down_for_a_second_starts_over_and_recovers() {
 }
 
 #[test]
-fn the_same_run_twice_is_the_same() {
+fn runs_are_deterministic() {
     let link = Link {
         loses: 1_000,
         ..Link::ordinary()
@@ -316,7 +313,7 @@ fn noq_stands_still_while_addresses_change_faster_than_it_validates_them() {
     };
     let [often, seldom] = [100, 200].map(run);
     println!(
-        "{} bytes, {} where it has time",
+        "{} bytes, {} without a deadline",
         often.arrived, seldom.arrived
     );
     assert_eq!((&often.ended, &seldom.ended), (&None, &None));

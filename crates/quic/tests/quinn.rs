@@ -15,7 +15,7 @@ fn plane(stack: Stack, name: &str) -> Result<QuicPlane, PlaneError> {
 }
 
 #[tokio::test]
-async fn what_is_sent_arrives_under_algorithms_that_set_windows() {
+async fn data_arrives_under_window_algorithms() {
     for name in ["cubic", "reno", "copa"] {
         let plane = plane(Stack::Quinn, name);
         let Ok(plane) = plane else {
@@ -66,7 +66,7 @@ async fn what_is_sent_arrives_under_algorithms_that_set_windows() {
 }
 
 #[test]
-fn what_quinn_cannot_do_is_refused_by_name() {
+fn algorithms_beyond_quinn_are_refused_by_name() {
     let why = plane(Stack::Quinn, "bbr").unwrap_err().to_string();
     assert!(
         why.contains("bbr") && why.contains("pacing") && why.contains("quinn"),
@@ -74,5 +74,5 @@ fn what_quinn_cannot_do_is_refused_by_name() {
     );
     let of_noq = plane(Stack::Noq, "cubic").unwrap();
     let why = of_noq.quinn().err().unwrap().to_string();
-    assert!(why.contains("made for noq"), "{why}");
+    assert!(why.contains("created for noq"), "{why}");
 }

@@ -225,7 +225,7 @@ fn run(case: &Case) -> Outcome {
     assert_eq!(
         sim.digest(),
         again.digest(),
-        "to look at something else changes nothing"
+        "reading other signals changes nothing"
     );
     assert_eq!(rows.len(), more.len());
     let rows = rows.into_iter().zip(more).map(|(mut row, more)| {
@@ -326,7 +326,7 @@ struct Model {
 
 /// Compares counts, times and packets in flight at every ACK of a transfer with 1 % loss.
 #[test]
-fn every_ack_is_told_as_it_was() {
+fn every_ack_is_reported_exactly() {
     let outcome = run(&Case {
         loss: "1%".parse().unwrap(),
         ..Case::default()
@@ -361,9 +361,7 @@ fn every_ack_is_told_as_it_was() {
                 if covered.is_empty() && fresh.is_empty() && model.una == una {
                     continue;
                 }
-                let row = rows
-                    .next()
-                    .expect("a call for each ACK that says something");
+                let row = rows.next().expect("one call per ACK with new information");
                 let us = |time: Time| time.as_nanos() / 1000;
                 assert_eq!(row["Ack.now"], us(*now));
                 let is = |name: &str, value: u64| {
@@ -430,7 +428,7 @@ fn every_ack_is_told_as_it_was() {
 /// differ; its recovery ends sooner; and for a retransmitted segment it identifies the transmission
 /// that arrived.
 #[test]
-fn a_path_of_quic_is_told_the_same_at_every_ack() {
+fn quic_signals_match_the_reference_at_every_ack() {
     let case = Case {
         loss: "1%".parse().unwrap(),
         ..Case::default()
@@ -452,7 +450,7 @@ fn a_path_of_quic_is_told_the_same_at_every_ack() {
     for row in &outcome.rows {
         let now = row["Ack.now"];
         let Some(own) = path.get(&now) else {
-            panic!("nothing is told at {now}: {row:?}")
+            panic!("a call without information at {now}: {row:?}")
         };
         theirs_lost += row["Ack.lost_pkts_sample"];
         while let Some((_, lost)) = losses.next_if(|(at, _)| *at <= now) {
@@ -545,7 +543,11 @@ fn rates_and_round_trips_are_those_of_a_full_bottleneck() {
     let round_trip = 60_000.0;
     let near = |row: &Row, name: &str, expected: f64, percent: f64| {
         let off = (row[name] as f64 / expected - 1.0).abs() * 100.0;
-        assert!(off <= percent, "{name}: {} and not {expected}", row[name]);
+        assert!(
+            off <= percent,
+            "{name}: {} instead of {expected}",
+            row[name]
+        );
     };
     for (rows, paced) in [(&outcome.rows, 0), (&outcome.over_quic(&case), 1)] {
         let late = rows.iter().filter(|row| row["Ack.now"] > 1_000_000);
@@ -566,7 +568,7 @@ fn rates_and_round_trips_are_those_of_a_full_bottleneck() {
 
 /// Less data than the window allows, and more data later.
 #[test]
-fn an_application_that_has_no_more_is_told() {
+fn application_limits_are_reported() {
     let (length, later) = (40, 20);
     let case = Case {
         window: 100,
@@ -599,7 +601,7 @@ fn an_application_that_has_no_more_is_told() {
 
 /// Every CE mark is counted exactly once.
 #[test]
-fn every_mark_is_told_once() {
+fn every_mark_is_reported_once() {
     let case = Case {
         queue: "ecn:20p",
         ecn: Ecn::Ect0,
@@ -620,7 +622,7 @@ fn every_mark_is_told_once() {
 /// An outage of a second causes one or more timeouts; a delay that grows by a second causes a
 /// spurious one.
 #[test]
-fn timeouts_are_told_and_undone_where_they_were_wrong() {
+fn spurious_timeouts_are_reported_and_undone() {
     let outage: Vec<PlannedChange> = vec![(2_000, NetworkChange::Down), (3_000, NetworkChange::Up)];
     let case = Case {
         changes: outage,

@@ -91,7 +91,7 @@ impl TestEnd {
             let segment = self
                 .connection
                 .transmit(self.now, 0, &mut SideData::default());
-            left.push(segment.expect("`has` promised a segment"));
+            left.push(segment.expect("`has` returned true"));
             self.check();
         }
         left

@@ -6,33 +6,36 @@
 pub enum ConnectionError {
     /// The peer did not answer the handshake.
     #[error(
-        "no answer to {0} requests for a connection: is the peer there, and does the path carry its packets?"
+        "no reply to {0} connection requests; check that the peer is running and that no firewall \
+        drops its packets"
     )]
     NoAnswer(u8),
     /// The maximum of consecutive retransmission timeouts was reached.
     #[error(
-        "{0} retransmission timeouts in a row without an acknowledgement: the path or the peer is gone"
+        "{0} consecutive retransmission timeouts without an acknowledgement; the path or the peer \
+        is down"
     )]
     TimedOut(u8),
     /// No segment arrived within the idle timeout.
     #[error(
-        "nothing heard from the peer for the idle timeout; raise `idle_timeout` where silence is normal"
+        "no packet from the peer within the idle timeout; raise `idle_timeout` if longer pauses \
+        are normal"
     )]
     Silent,
     /// The peer aborted the connection.
-    #[error("the peer gave the connection up")]
+    #[error("the peer aborted the connection")]
     Reset,
     /// The peer acknowledged data without proving receipt of its nonces
     /// ([`Connection::require_proof`]).
     ///
     /// [`Connection::require_proof`]: crate::Connection::require_proof
     #[error(
-        "the receiver acknowledged data that it did not get: it hides losses to be sent more than its path carries, \
-         or its software is broken"
+        "the receiver acknowledged data that it did not receive: it conceals losses to get a \
+        higher rate, or its software is faulty"
     )]
     FalseReceipt,
     /// The connection was aborted locally.
-    #[error("given up on this side")]
+    #[error("aborted locally")]
     Aborted,
 }
 

@@ -102,10 +102,10 @@ pub fn transport(data: &[u8]) {
                 let mut side = SideData::default();
                 assert!(
                     connection.transmit(now, class, &mut side).is_some(),
-                    "`has` promised a segment"
+                    "`has` returned true"
                 );
                 budget -= 1;
-                assert!(budget > 0, "it sends without end");
+                assert!(budget > 0, "it never stops sending");
             }
         }
         connection.receiver.check();

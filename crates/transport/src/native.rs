@@ -81,7 +81,8 @@ impl FromStr for Native {
 
 /// Unknown name of a native congestion control.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("no native congestion control is called `{0}`: it is one of {list}", list = Native::NAMES.join(", "))]
+#[error("unknown native congestion control `{0}`; use one of \
+    {list}", list = Native::NAMES.join(", "))]
 pub struct UnknownNative(pub String);
 
 impl CongestionControl for Native {

@@ -221,7 +221,7 @@ mod tests {
                 set.insert(range(at(start), at(start + length)), 0, |new| {
                     let mut n = new.start;
                     while n != new.end {
-                        assert!(fresh.insert(n.since(SequenceNumber(first))), "handed out twice");
+                        assert!(fresh.insert(n.since(SequenceNumber(first))), "returned twice");
                         n = n.wrapping_add(1);
                     }
                 });

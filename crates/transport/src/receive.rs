@@ -485,7 +485,7 @@ impl Receiver {
         }
         debug_assert!(
             self.offset <= self.edge,
-            "nothing is taken beyond what was granted"
+            "no data beyond the granted window"
         );
         segment.ack = self.next;
         segment.window = u32::try_from(self.edge - self.offset).unwrap_or(u32::MAX);
@@ -579,17 +579,17 @@ impl Receiver {
             let first = beyond.set.first().map(|span| span.range.start);
             assert!(
                 first.is_none_or(|first| self.next.before(first)),
-                "{first:?} waits, {:?} is next",
+                "{first:?} is buffered, {:?} is next",
                 self.next
             );
             assert!(
                 self.has_sack_info || !beyond.has_report(),
-                "what waits is not told"
+                "buffered data is not reported"
             );
             let room = self.edge - self.offset;
             assert!(
                 beyond.held <= room,
-                "{} bytes wait, where {room} were granted",
+                "{} bytes buffered, {room} granted",
                 beyond.held
             );
         }

@@ -87,7 +87,7 @@ fn a_limit_holds_over_any_time_and_is_used_to_the_full() {
             let allowed = rate.bytes_in(quantum * 2).get() + 2 * 1500;
             assert!(
                 burst <= allowed,
-                "{burst} bytes at once, {allowed} are allowed: {what}"
+                "a burst of {burst} bytes, {allowed} allowed: {what}"
             );
             let used =
                 rate_from(&sent, Time::ZERO + ms(500), secs(1)) / rate.bytes_per_sec() as f64;
@@ -125,7 +125,7 @@ fn acknowledgements_between_batches_let_nothing_leave() {
         "two batches within {shortest}"
     );
     let each = packets / times.len();
-    assert!((40..=42).contains(&each), "{each} packets a batch");
+    assert!((40..=42).contains(&each), "{each} packets per batch");
 }
 
 /// Control with a fixed window.
@@ -174,7 +174,7 @@ fn a_window_that_limits_loses_nothing_by_batches() {
 /// Neither the pacing rate nor the window of class 0 applies to RC3's tail, and the tail takes
 /// nothing from that rate.
 #[test]
-fn the_tail_does_not_keep_to_the_pace_of_class_0() {
+fn the_tail_is_not_paced_like_class_0() {
     for quantum in [Duration::ZERO, QUANTUM] {
         let config = TransportConfig {
             pacing: true,
@@ -221,7 +221,7 @@ fn the_tail_does_not_keep_to_the_pace_of_class_0() {
         let allowed = rate.bytes_in(quantum * 2).get() + 2 * 1500;
         assert!(
             burst <= allowed,
-            "{burst} bytes at once, {allowed} are allowed"
+            "a burst of {burst} bytes, {allowed} allowed"
         );
     }
 }

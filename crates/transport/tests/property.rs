@@ -195,7 +195,11 @@ fn schedule(number: u64) -> bool {
             pair.connection_mut(0).write(more);
         }
         steps += 1;
-        assert!(steps < 3_000_000, "does not end: {:?}", pair.connection(0));
+        assert!(
+            steps < 3_000_000,
+            "the transfer does not end: {:?}",
+            pair.connection(0)
+        );
         if !pair.ends[1].reads
             && steps.is_multiple_of(16)
             && let Some(connection) = &mut pair.ends[1].connection
@@ -230,7 +234,7 @@ fn schedule(number: u64) -> bool {
             written[from]
         );
         if sender.sent_all() {
-            assert_eq!(received, written[from], "acknowledged, but not there");
+            assert_eq!(received, written[from], "acknowledged, but not received");
         }
         if pair.ends[to]
             .connection
@@ -248,7 +252,7 @@ fn schedule(number: u64) -> bool {
     }
     assert!(
         well || loss > 0,
-        "nothing was lost but in one outage, yet it failed: {:#?}",
+        "failed although packets were lost in one outage only: {:#?}",
         pair.connection(0)
     );
     well
@@ -272,7 +276,8 @@ fn exactly_the_bytes_that_were_sent_and_an_end() {
         match outcome {
             Ok(ended_well) => well += u64::from(ended_well),
             Err(_) => panic!(
-                "schedule {schedule_number} failed: repeat it with CCPLANE_SCHEDULE={schedule_number}"
+                "schedule {schedule_number} failed; repeat it with \
+                CCPLANE_SCHEDULE={schedule_number}"
             ),
         }
     }

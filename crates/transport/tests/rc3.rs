@@ -119,7 +119,7 @@ fn run<P: Path>(config: &TransportConfig, control: [Native; 2], path: P, bytes: 
     {
         assert!(
             pair.step(secs(1_000)),
-            "it does not end: {:?}",
+            "the transfer does not end: {:?}",
             pair.connection(0)
         );
     }

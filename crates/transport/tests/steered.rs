@@ -181,7 +181,7 @@ fn transfer(control: OwnedFlow) -> (Pair<Bottleneck, OwnedFlow>, u64) {
 }
 
 #[test]
-fn what_a_program_is_told_adds_up() {
+fn signals_add_up() {
     let (pair, bytes) = run(secs(1_000));
     let owned = &pair.ends[0].control;
     let stats = pair.connection(0).stats();
@@ -233,7 +233,7 @@ fn a_program_that_sets_no_threshold_keeps_its_window_while_losses_are_repaired()
 /// After a timeout that program and agent do not handle, slow start leads up to the threshold, even
 /// if the operator's minimum window exceeds one segment.
 #[test]
-fn a_least_window_is_no_answer_to_a_timeout() {
+fn minimum_windows_do_not_apply_after_a_timeout() {
     const MSS: u64 = 1448;
     let silent = "(def (Report (x 0)))\n(when Flow.in_recovery (:= Report.x 1) (fallthrough))\n(when (> Report.x 5) (report))";
     let window_at_the_end = |min_cwnd: u64| {

@@ -103,7 +103,7 @@ mod tests {
                 waiting = waiting.saturating_sub(per_look);
                 waiting += ahead.room(now, || waiting);
                 ahead.hold(now);
-                assert_eq!(ahead.room(now, || 0), 0, "not before the next look");
+                assert_eq!(ahead.room(now, || 0), 0, "not before the next poll");
             }
             let sent = 300 * per_look;
             assert!(
@@ -112,14 +112,13 @@ mod tests {
             );
             assert!(
                 most <= 2 * per_look.max(LIMIT_BYTES_MIN),
-                "{per_look}: {most} bytes wait"
+                "{per_look}: {most} bytes queued"
             );
         }
     }
 
     #[test]
-    fn a_device_that_takes_everything_holds_nothing_back_for_long_and_class_0_keeps_half_the_buffer()
-     {
+    fn unlimited_devices_are_not_throttled_and_class_0_keeps_half_the_buffer() {
         let mut ahead = QueueLimit::new(200_000);
         let mut now = Time::ZERO;
         for _ in 0..20 {

@@ -74,10 +74,7 @@ impl GsoBatch {
         marks: DatagramMarks,
         said: Option<Time>,
     ) -> bool {
-        debug_assert!(
-            self.behind.is_none(),
-            "what waits behind the others leaves first"
-        );
+        debug_assert!(self.behind.is_none(), "the trailing datagram is sent first");
         let same = self.to.is_some_and(|first| first == to) && self.marks == marks && !self.closed;
         let fits = length <= self.size
             && self.count < self.most

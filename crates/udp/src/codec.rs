@@ -98,30 +98,31 @@ const SEGMENT_FLAGS_MASK: u8 =
 #[non_exhaustive]
 pub enum CodecError {
     /// The datagram is truncated.
-    #[error("a datagram that ends within its header")]
+    #[error("the datagram is truncated")]
     Short,
     /// Unsupported protocol version.
     #[error(
-        "a datagram of version {0}, where version {VERSION} is spoken: the other side needs ccplane of the same version"
+        "the datagram has version {0} instead of {VERSION}; run the same version of ccplane on \
+        both hosts"
     )]
     Version(u8),
     /// Unknown segment kind.
-    #[error("a segment of unknown kind {0}")]
+    #[error("unknown segment kind {0}")]
     Kind(u8),
     /// Invalid priority class.
-    #[error("a segment of class {0}, of at most {last}", last = CLASS_COUNT - 1)]
+    #[error("segment class {0} is above {last}", last = CLASS_COUNT - 1)]
     Class(u8),
     /// Reserved bits are set.
-    #[error("a datagram with reserved bits set")]
+    #[error("reserved bits are set")]
     Reserved,
     /// Too many SACK ranges.
-    #[error("{0} SACK ranges, at most {SACK_RANGES_MAX} are allowed")]
+    #[error("{0} SACK ranges, but at most {SACK_RANGES_MAX} are allowed")]
     Ranges(u8),
     /// An optional field is present although it is empty; the encoding would not be canonical.
-    #[error("a segment with an empty {0}")]
+    #[error("the segment has an empty {0}")]
     Empty(&'static str),
     /// Payload after a segment that carries none.
-    #[error("{0} bytes of payload behind a segment without data")]
+    #[error("{0} bytes of payload after a segment without data")]
     Payload(usize),
 }
 

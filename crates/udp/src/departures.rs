@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_bounded_and_a_driver_that_stamps_no_more_is_done_without() {
+    fn memory_is_bounded_if_a_driver_stops_timestamping() {
         let mut departures = Departures::default();
         for number in 0..2 * PACKETS_MAX as u32 {
             let said = departures.name(at(u64::from(number)));

@@ -121,49 +121,50 @@ pub enum DatagramOutcome {
 #[non_exhaustive]
 pub enum DropReason {
     /// Not a valid datagram of this protocol.
-    #[error("not one of ccplane's: {0}")]
+    #[error("not a ccplane datagram: {0}")]
     Malformed(CodecError),
     /// In plain text, and this endpoint requires TLS.
-    #[error("not encrypted, and nothing else is taken here")]
+    #[error("not encrypted, but this host requires TLS")]
     Plain,
     /// Sealed, or a TLS hello, and this endpoint does not use TLS.
-    #[error("encrypted, and nothing encrypted is taken here")]
+    #[error("encrypted, but TLS is off on this host")]
     Sealed,
     /// Sealed with another key, or modified.
-    #[error("encrypted with another key, or changed on the way")]
+    #[error("encrypted with another key, or modified in transit")]
     Forged,
     /// Forged like [`DropReason::Forged`], and the connection has reached the limit of forgeries
     /// for its keys.
-    #[error("forged, and with it more than the keys bear")]
+    #[error("forged, and the limit of forgeries for the connection's keys is reached")]
     Spent,
     /// The handshake of its connection is not complete.
-    #[error("from before the end of its handshake")]
+    #[error("received before the end of its handshake")]
     Early,
     /// TLS rejected the handshake.
     #[error(
-        "its handshake fails, as its certificate is not one that --client names, or as it asks for what is not spoken here"
+        "handshake failed: its certificate is not listed with --client, or its TLS is not \
+        compatible"
     )]
     Refused,
     /// Duplicate of an earlier datagram.
     #[error("a repetition")]
     Replayed,
     /// No connection has its identifiers, and it cannot open one.
-    #[error("of no connection")]
+    #[error("unknown connection")]
     Unknown,
     /// The connection has another peer address.
-    #[error("from another address than its connection's")]
+    #[error("the address is not the address of its connection")]
     Moved,
     /// Too many connections in total, or from this address.
-    #[error("one connection too many")]
+    #[error("too many connections")]
     Full,
     /// Source port 0: it cannot be answered, and trying to would be an error of the socket.
-    #[error("from port 0, which cannot be answered")]
+    #[error("sent from port 0, which cannot receive a reply")]
     Portless,
     /// A hello to an endpoint that does not listen.
-    #[error("a hello for a client")]
+    #[error("a hello, but this host does not accept connections")]
     Deaf,
     /// A hello smaller than its answer may be.
-    #[error("a hello too small for its answer")]
+    #[error("the hello is smaller than its reply")]
     Small,
 }
 

@@ -13,7 +13,7 @@ use crate::tls::HandshakeError;
 #[non_exhaustive]
 pub enum UdpError {
     /// The socket could not be opened.
-    #[error("no UDP socket at {address}: {why}")]
+    #[error("cannot bind a UDP socket to {address}: {why}")]
     Bind {
         /// Local address.
         address: SocketAddr,
@@ -22,7 +22,7 @@ pub enum UdpError {
     },
     /// The path does not carry datagrams of this size.
     #[error(
-        "datagrams of {size} bytes are too long for the path to {address}: choose a smaller --mtu"
+        "datagrams of {size} bytes are too long for the path to {address}; choose a smaller --mtu"
     )]
     TooLong {
         /// Destination.
@@ -31,7 +31,7 @@ pub enum UdpError {
         size: usize,
     },
     /// The kernel cannot timestamp packets.
-    #[error("cannot have the kernel stamp packets: {0}")]
+    #[error("cannot enable kernel timestamps: {0}")]
     Stamps(io::Error),
     /// A socket operation failed.
     #[error("cannot {what}: {why}")]
@@ -42,7 +42,7 @@ pub enum UdpError {
         why: io::Error,
     },
     /// The operating system's random number generator failed.
-    #[error("no random numbers from the operating system: {0}")]
+    #[error("cannot get random numbers from the operating system: {0}")]
     Random(io::Error),
     /// TLS could not be configured.
     #[error(transparent)]

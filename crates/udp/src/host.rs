@@ -235,7 +235,7 @@ impl UdpHost {
     /// Opens a connection and returns its identifier.
     pub fn connect(&mut self, to: SocketAddr, congestion: UdpCongestion) -> Result<u64, UdpError> {
         let failed = |why| UdpError::Socket {
-            what: "hear of errors",
+            what: "enable error reports",
             why,
         };
         self.socket.hear_errors().map_err(failed)?;
@@ -706,7 +706,7 @@ fn warn(warned: &mut Vec<DropReason>, address: SocketAddr, why: DropReason) {
     if telling && !warned.contains(&why) {
         warned.push(why);
         tracing::warn!(
-            "a datagram from {address} was dropped: {why}; more of its kind are dropped silently"
+            "dropped a datagram from {address}: {why}; further ones of this kind are not logged"
         );
     }
 }

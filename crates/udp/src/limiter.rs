@@ -132,7 +132,7 @@ mod tests {
         let later = (1_001..=2_000).filter(|ms| bucket.admit(at(*ms))).count();
         assert_eq!(later, 10);
         let burst = (0..20).filter(|_| bucket.admit(at(60_000))).count();
-        assert_eq!(burst, 5, "a bucket holds no more than its burst");
+        assert_eq!(burst, 5, "a bucket holds at most its burst");
     }
 
     #[test]

@@ -89,17 +89,17 @@ mod tests {
     }
 
     #[test]
-    fn a_lost_part_is_all_that_the_next_transmission_has_to_bring() {
+    fn only_lost_fragments_need_retransmission() {
         let mut parts = SegmentReassembly::default();
         let mut take = |range| {
             let (segment, part) = part(5000, range, 1400);
             parts.take(&segment, part, 5000)
         };
         assert_eq!(take((0, 600)), None);
-        assert_eq!(take((1200, 1400)), None, "the one before it is missing");
+        assert_eq!(take((1200, 1400)), None, "the previous fragment is missing");
         // Retransmission with another cut, whose first part is lost.
         assert_eq!(take((500, 1000)), None);
-        let whole = take((1000, 1400)).expect("it is complete");
+        let whole = take((1000, 1400)).expect("the message is complete");
         assert_eq!(
             (whole.offset(), whole.length, whole.number),
             (5000, 1400, SequenceNumber(7))

@@ -180,11 +180,11 @@ mod tests {
         assert_eq!(path.size(), 1472);
         assert_eq!(found.first(), Some(&(600_020, 1252)), "{found:?}");
         let millis = found.last().map(|(ms, _)| *ms);
-        assert!(millis < Some(601_000), "a step a round trip: {found:?}");
+        assert!(millis < Some(601_000), "one step per round trip: {found:?}");
         assert_eq!(
             (probes as usize, path.next()),
             (found.len(), Time::MAX),
-            "as wide as anybody wants"
+            "the maximum"
         );
     }
 
@@ -215,13 +215,13 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_to_what_is_not_asked_changes_nothing() {
+    fn unsolicited_probe_replies_are_ignored() {
         let mut path = PmtuSearch::new(at(0), 1232, 1472, PMTU_RAISE_TIMER);
         assert!(!path.on_reply(at(1), 1472));
         assert_eq!(path.probe(at(600), RTT), Some(1252));
         assert!(!path.on_reply(at(601), 1472));
         assert!(path.on_black_hole(at(602)));
-        assert!(!path.on_reply(at(602), 1252), "that was before");
+        assert!(!path.on_reply(at(602), 1252), "an earlier probe");
         // A probe that the local link rejects ends the search.
         assert_eq!(path.probe(at(604), RTT), Some(996));
         path.on_refused(at(604));

@@ -72,7 +72,7 @@ impl ClockConverter {
     /// [converted](ClockConverter::convert). Returns the current time.
     #[expect(
         clippy::disallowed_methods,
-        reason = "the kernel's stamps are of this clock, and a driver converts them"
+        reason = "the kernel's timestamps use this clock, and a driver converts them"
     )]
     pub fn look(&mut self) -> Time {
         let mut best = (u64::MAX, 0);
@@ -184,11 +184,11 @@ mod tests {
         }
         assert!(stamper.error < 1_000, "{} ns", stamper.error);
         assert!(stamper.offset.abs_diff(first) < 10_000);
-        assert_eq!(stamper.settles, Time::ZERO, "nobody set the clock");
+        assert_eq!(stamper.settles, Time::ZERO, "the clock was not set");
     }
 
     #[test]
-    fn a_stamp_is_of_our_clock_and_a_clock_that_is_set_is_not_believed_for_a_while() {
+    fn timestamps_are_converted_and_a_clock_step_disables_them_briefly() {
         let mut stamper = stamper();
         let now = at(10 * SECOND_NS);
         assert_eq!(
@@ -198,12 +198,12 @@ mod tests {
         assert_eq!(
             stamper.convert(software(15 * SECOND_NS + 1_000), now),
             None,
-            "from the future"
+            "a future timestamp"
         );
         assert_eq!(
             stamper.convert(software(13 * SECOND_NS), now),
             None,
-            "two seconds old"
+            "a timestamp two seconds old"
         );
         assert_eq!(stamper.convert(KernelStamp::default(), now), None);
         // Measurement noise is not a step; the more precise measurement is kept.

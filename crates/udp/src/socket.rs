@@ -577,7 +577,11 @@ mod tests {
             sender.send(receiver.local(), &contents, 10, marks).unwrap(),
             257
         );
-        assert_eq!(sender.batch(), 1, "from now on one by one");
+        assert_eq!(
+            sender.batch(),
+            1,
+            "datagrams are sent one by one from now on"
+        );
         assert_eq!(
             sender
                 .send(receiver.local(), &contents[..15], 10, marks)

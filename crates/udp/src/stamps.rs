@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn quantiles_are_those_of_what_was_added() {
+    fn quantiles_match_the_samples() {
         let mut delays = DelayHistogram::default();
         assert_eq!(delays.quantile(0.5), None);
         for us in 1..=1000 {
@@ -231,7 +231,7 @@ mod tests {
         assert_eq!(
             stamps.arrival(0, now),
             now,
-            "user space's times are left as they are"
+            "user-space times are unchanged"
         );
         let at = |n: u64| now + Duration::from_micros(n);
         stamps.begin();

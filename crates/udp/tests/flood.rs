@@ -135,7 +135,7 @@ fn run(spaces: &[Namespace; 3], origin: Origin) -> ([u64; 2], u64) {
 }
 
 #[test]
-#[ignore = "long: half a minute, and both cores"]
+#[ignore = "long: half a minute on both cores"]
 fn no_flood_of_hellos_costs_a_transfer_its_goodput() {
     let Some(spaces) = network("hello") else {
         return;
@@ -147,7 +147,10 @@ fn no_flood_of_hellos_costs_a_transfer_its_goodput() {
         for _ in 0..3 {
             let ([quiet, flooded], unanswered) = run(&spaces, origin);
             best = best.max(flooded as f64 / quiet as f64);
-            println!("{origin:?}: {quiet} and {flooded} bytes, {unanswered} hellos not answered");
+            println!(
+                "{origin:?}: {quiet} and {flooded} bytes, {unanswered} hellos without a \
+                reply"
+            );
             assert!(quiet > 0 && (unanswered > 0 || origin == Origin::OffLink));
             if best >= 0.99 {
                 break;

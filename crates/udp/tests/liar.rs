@@ -51,7 +51,7 @@ fn a_receiver_that_conceals_losses_is_disconnected_with_the_reason() {
         host.wrote(id, room);
         host.turn(Duration::from_millis(10))
             .expect("the socket works");
-        let connection = host.connection(id).expect("it is there");
+        let connection = host.connection(id).expect("it exists");
         // Without nonces the sender would continue for as long as it receives false ACKs.
         assert!(
             connection.stats().acked < 100_000_000,
@@ -65,7 +65,7 @@ fn a_receiver_that_conceals_losses_is_disconnected_with_the_reason() {
     assert_eq!(failure, ConnectionError::FalseReceipt);
     let text = failure.to_string();
     assert!(
-        text.contains("acknowledged data that it did not get"),
+        text.contains("acknowledged data that it did not receive"),
         "{text}"
     );
     // The receiver gets the sender's reset.

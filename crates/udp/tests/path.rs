@@ -86,13 +86,13 @@ fn ip(arguments: &[&str]) {
     let status = Command::new("ip")
         .args(arguments)
         .status()
-        .expect("ip is there");
+        .expect("ip is installed");
     assert!(status.success(), "ip {arguments:?}");
 }
 
 /// Moves this thread to the namespace.
 fn enter(name: &str) {
-    let namespace = File::open(format!("/run/netns/{name}")).expect("it was made");
+    let namespace = File::open(format!("/run/netns/{name}")).expect("the namespace was created");
     nix::sched::setns(namespace, nix::sched::CloneFlags::CLONE_NEWNET).expect("root may");
 }
 
@@ -122,7 +122,7 @@ fn byte(at: u64) -> u8 {
 fn receive(mut host: UdpHost) -> u64 {
     let (mut id, mut at) = (None, 0);
     loop {
-        host.turn(WAIT).expect("it goes on");
+        host.turn(WAIT).expect("the connection continues");
         id = id.or_else(|| host.accepted());
         let Some(id) = id else { continue };
         let (first, second) = host.arrived(id);
@@ -132,14 +132,14 @@ fn receive(mut host: UdpHost) -> u64 {
             at += 1;
         }
         host.take(id, came);
-        let connection = host.connection(id).expect("it is there");
+        let connection = host.connection(id).expect("it exists");
         assert_eq!(connection.failure(), None);
         if connection.all_received() {
             host.finish(id);
             // Leaves time for the last ACKs.
             let end = Instant::now();
             while end.elapsed().as_millis() < 500 {
-                host.turn(WAIT).expect("it goes on");
+                host.turn(WAIT).expect("the connection continues");
             }
             return at;
         }
@@ -147,15 +147,14 @@ fn receive(mut host: UdpHost) -> u64 {
 }
 
 #[test]
-fn a_path_that_becomes_narrower_and_wider_again_is_found_and_nothing_is_fragmented() {
-    const NAME: &str =
-        "a_path_that_becomes_narrower_and_wider_again_is_found_and_nothing_is_fragmented";
+fn path_mtu_changes_are_followed_without_fragmentation() {
+    const NAME: &str = "path_mtu_changes_are_followed_without_fragmentation";
     let nft = Command::new("nft")
         .arg("--version")
         .stdout(Stdio::null())
         .status();
     if !nix::unistd::geteuid().is_root() || nft.is_err() {
-        let skipped = format!("SKIPPED: {NAME}: it makes namespaces, as root, and needs nft");
+        let skipped = format!("SKIPPED: {NAME}: needs root (network namespaces) and nft");
         assert!(std::env::var_os("CCPLANE_NO_SKIP").is_none(), "{skipped}");
         return eprintln!("{skipped}");
     }
@@ -193,7 +192,7 @@ fn a_path_that_becomes_narrower_and_wider_again_is_found_and_nothing_is_fragment
             let written = room.len();
             host.wrote(id, written);
             at += written as u64;
-            host.turn(WAIT).expect("it goes on");
+            host.turn(WAIT).expect("the connection continues");
             assert_eq!(host.connection(id).and_then(|c| c.failure()), None);
             let carried = host.packet(id).unwrap_or(FULL_DATAGRAM_BYTES);
             if sizes.last() != Some(&carried) {
@@ -215,22 +214,22 @@ fn a_path_that_becomes_narrower_and_wider_again_is_found_and_nothing_is_fragment
         host.finish(id);
         while !host.connection(id).is_none_or(|c| c.sent_all()) {
             assert!(began.elapsed().as_secs() < 90, "packets of {sizes:?} bytes");
-            host.turn(WAIT).expect("it goes on");
+            host.turn(WAIT).expect("the connection continues");
         }
-        let stats = host.stats(id).expect("it is there");
+        let stats = host.stats(id).expect("it exists");
         drop(routed);
         (at, sizes, stats)
     });
     let (sent, sizes, stats) = sender.join().expect("the sender's thread");
     assert_eq!(receiver.join().expect("the receiver's thread"), sent);
     println!(
-        "{sent} bytes, packets of {sizes:?} bytes, {} segments sent again",
+        "{sent} bytes, packets of {sizes:?} bytes, {} segments retransmitted",
         stats.retransmitted
     );
     assert_eq!(
         sizes[..3],
         [FULL_DATAGRAM_BYTES, 1260, 1280],
-        "down to what all carry, up to what the path carries"
+        "down to the base size, up to the path MTU"
     );
     assert_eq!(sizes.last(), Some(&FULL_DATAGRAM_BYTES));
 }

@@ -226,7 +226,7 @@ fn a_stream_goes_on_over_new_keys_and_begins_with_a_cookie() {
 }
 
 #[test]
-fn a_server_in_the_place_of_another_is_refused_at_once() {
+fn a_replaced_server_is_refused_at_once() {
     let ([ours, _], [_, theirs]) = (pair(true), pair(true));
     let server = Server::start(options(ours));
     let mut client = UdpHost::bind(options(theirs)).unwrap();
@@ -278,7 +278,7 @@ fn several_hosts_share_a_thread() {
         UdpHost::turn_all(&mut hosts, WAIT).unwrap();
         turns += 1;
     }
-    assert!(turns < 60, "{turns} turns with nothing to do");
+    assert!(turns < 60, "{turns} idle turns");
 }
 
 #[test]
@@ -397,7 +397,7 @@ fn second_loop(keeps: bool) -> (Rc3Stats, Vec<DatagramMarks>) {
     }
     let connection = client.connection(id).unwrap();
     assert_eq!(connection.stats().acked, BYTES);
-    let stats = *connection.rc3_stats().expect("there was something for it");
+    let stats = *connection.rc3_stats().expect("the second loop was used");
     client.remove(id);
     server.end();
     (stats, relay.end())
@@ -576,7 +576,7 @@ fn ipv6_carries_a_stream() {
 }
 
 #[test]
-fn who_does_not_answer_is_told_from_who_refuses() {
+fn timeouts_and_refusals_are_distinguished() {
     let mut client = UdpHost::bind(options(None)).unwrap();
     // First an open socket that never answers, then a closed port, for which the kernel reports an
     // error.
@@ -588,7 +588,7 @@ fn who_does_not_answer_is_told_from_who_refuses() {
     assert_eq!(
         silent.recv(&mut hello).unwrap(),
         DATAGRAM_BYTES_DEFAULT,
-        "a hello shows whether full datagrams pass"
+        "a hello probes whether full datagrams pass"
     );
 
     let gone = silent.local_addr().unwrap();
@@ -648,7 +648,7 @@ fn a_limit_is_kept_and_reached() {
 }
 
 #[test]
-#[ignore = "long: a gigabit per second needs both cores"]
+#[ignore = "long: a gigabit per second on both cores"]
 fn high_limits_are_kept_and_reached() {
     keeps_and_reaches(100);
     keeps_and_reaches(1_000);
@@ -705,7 +705,7 @@ fn a_packet_in_steady_state_allocates_nothing() {
         }
         assert!(
             counts.last() <= Some(&4),
-            "{counts:?} allocations a round, TLS {tls}"
+            "{counts:?} allocations per round, TLS {tls}"
         );
         server.end();
     }

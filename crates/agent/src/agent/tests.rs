@@ -189,7 +189,7 @@ fn an_agent_waits_for_a_decision_while_one_of_its_algorithms_does() {
 
 /// By default an algorithm is decided, and none of its programs does without an agent.
 #[test]
-fn what_an_algorithm_does_not_say() {
+fn unspecified_settings_have_defaults() {
     struct Plain;
     impl Algorithm for Plain {
         type Flow = ();
@@ -223,7 +223,7 @@ fn a_program_that_decides_everything_is_offered_with_its_variable() {
 }
 
 #[test]
-fn a_refused_program_is_taken_back_only_where_it_is_the_flows() {
+fn only_the_current_program_is_reverted_on_refusal() {
     let (mut agent, log, [fold, other]) = agent();
     agent.handle(START_TIME, ID, ready());
     agent.handle(START_TIME, ID, opened(1));
@@ -240,12 +240,12 @@ fn a_refused_program_is_taken_back_only_where_it_is_the_flows() {
     agent.handle(START_TIME, ID, refused(0));
     assert_eq!(reports(&mut agent), 1, "the flow keeps its program");
     agent.handle(START_TIME, ID, refused(fold));
-    assert_eq!(reports(&mut agent), 1, "it has none any more");
+    assert_eq!(reports(&mut agent), 1, "the flow has no program");
     assert_eq!(agent.stats("probe").expect("it was added").refusals, 3);
 }
 
 #[test]
-fn commands_are_for_datapaths_that_are_there() {
+fn commands_to_absent_datapaths_are_dropped() {
     let (mut agent, ..) = agent();
     // This one did not announce itself, but has a flow.
     agent.options.unknown = UnknownAlgorithm::First;

@@ -186,7 +186,7 @@ fn a_flow_that_lived_before_its_agent_is_known_by_its_reports() {
     assert_eq!((stats.opened, stats.taken_over), (1, 1));
     assert_eq!(
         stats.reports, 1,
-        "of the program that it is set as it opens"
+        "of the program that it gets when it opens"
     );
     pair.measure(5, 0, &[77]);
     pair.measure(5, 2, &[77]);
@@ -244,7 +244,7 @@ fn a_program_keeps_its_number_and_the_flow_its_program() {
 }
 
 #[test]
-fn what_version_1_cannot_express_is_refused() {
+fn programs_beyond_version_1_are_refused() {
     let mut pair = Pair::ready();
     pair.create(5);
     pair.sent();

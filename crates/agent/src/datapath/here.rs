@@ -219,7 +219,7 @@ mod tests {
 
     fn here(delays: Delays) -> InlineChannel {
         let mut agent = Agent::new(AgentOptions::default());
-        agent.add(Ticker).expect("it has no program");
+        agent.add(Ticker).expect("the flow has no program");
         InlineChannel::after(agent, DatapathId(0), delays)
     }
 
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn the_agents_deadline_is_kept_at_a_look() {
+    fn polls_respect_the_agents_deadline() {
         let at = |ms: u64| Time::from_micros(ms * 1_000);
         let mut here = here(Delays::default());
         announce(&mut here, at(10));

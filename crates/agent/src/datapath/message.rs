@@ -8,7 +8,7 @@ use crate::FLOW_VARS_MAX;
 /// Event queued for an agent.
 pub enum AgentEvent {
     /// A report; see [`WireEvent::Report`].
-    #[expect(missing_docs, reason = "as those of `Event::Report`")]
+    #[expect(missing_docs, reason = "same as the fields of `Event::Report`")]
     Report {
         flow: u64,
         program: u32,

@@ -82,7 +82,11 @@ fn a_flow_is_created_set_a_program_updated_measured_and_ended() {
         (number, create.init_cwnd, create.mss, create.algorithm),
         (1, 25_000, 1000, "reno")
     );
-    assert_eq!(create.source.to_string(), "0.0.0.0:80", "CCP knows no IPv6");
+    assert_eq!(
+        create.source.to_string(),
+        "0.0.0.0:80",
+        "CCP does not support IPv6"
+    );
 
     let code = program(PROGRAM);
     let installed = hear(&mut foreign, |out| {
@@ -130,7 +134,7 @@ fn a_flow_is_created_set_a_program_updated_measured_and_ended() {
     assert_eq!(said(&mut foreign, &report(uid)), expected);
     assert!(
         said(&mut foreign, &report(uid + 1)).is_empty(),
-        "an earlier agent's program"
+        "a program of an earlier agent"
     );
     let ended = WireEvent::FlowClosed {
         flow,
@@ -177,7 +181,7 @@ fn the_same_program_is_the_same_under_another_number_and_after_a_restart() {
 }
 
 #[test]
-fn heartbeats_come_while_the_agent_is_there_and_with_a_limit_of_silence_only_after_words() {
+fn heartbeats_follow_the_agents_liveness() {
     let ms = |n| Time::ZERO + Duration::from_millis(n);
     for (silence, beats_at) in [
         (None, vec![0, 100, 200, 300, 400, 500]),
@@ -193,7 +197,9 @@ fn heartbeats_come_while_the_agent_is_there_and_with_a_limit_of_silence_only_aft
         let mut beats = Vec::new();
         while let Some(due) = foreign.next_deadline().filter(|due| *due <= ms(500)) {
             if due == ms(400) {
-                foreign.handle(ms(350), &[]).expect("nothing is no garbage");
+                foreign
+                    .handle(ms(350), &[])
+                    .expect("an empty message is valid");
             }
             foreign.on_deadline(due);
             while let Some(command) = foreign.poll() {
@@ -208,7 +214,7 @@ fn heartbeats_come_while_the_agent_is_there_and_with_a_limit_of_silence_only_aft
 }
 
 #[test]
-fn garbage_and_what_only_a_datapath_says_are_errors_and_change_nothing() {
+fn invalid_messages_are_errors_without_effect() {
     let mut foreign = CcpV1Client::new("reno", None);
     for bad in [
         &[1, 2, 3][..],
@@ -217,7 +223,7 @@ fn garbage_and_what_only_a_datapath_says_are_errors_and_change_nothing() {
     ] {
         foreign
             .handle(Time::ZERO, bad)
-            .expect_err("no agent says so");
+            .expect_err("not a message of an agent");
     }
     let unknown = hear(&mut foreign, |out| {
         let code = program(PROGRAM);
@@ -301,7 +307,7 @@ fn a_flow_that_is_announced_anew_has_no_program() {
 }
 
 #[test]
-fn a_new_agent_knows_nothing_and_gets_no_command_of_the_one_before() {
+fn a_new_agent_starts_empty() {
     let ms = |n| Time::ZERO + Duration::from_millis(n);
     let mut foreign = CcpV1Client::new("reno", Some(Duration::from_millis(500)));
     said(&mut foreign, &ready(Some(Duration::from_millis(300))));
@@ -322,7 +328,7 @@ fn a_new_agent_knows_nothing_and_gets_no_command_of_the_one_before() {
     assert_eq!(
         foreign.next_deadline(),
         Some(ms(1_000)),
-        "it was heard as it connected"
+        "the agent was heard when it connected"
     );
     assert_eq!(announced(&mut foreign, 8), number + 1);
     assert!(hear(&mut foreign, change).is_empty(), "no such flow");
@@ -355,7 +361,7 @@ fn a_report_without_fields_or_of_an_unknown_flow_is_not_sent() {
 }
 
 #[test]
-fn programs_without_end_fill_no_memory() {
+fn unbounded_programs_use_bounded_memory() {
     let mut foreign = CcpV1Client::new("reno", None);
     let code = program(PROGRAM);
     let mut installed = |number| {
@@ -364,7 +370,7 @@ fn programs_without_end_fill_no_memory() {
     };
     let taken: usize = (0..PROGRAMS_MAX as u32 + 1).map(&mut installed).sum();
     assert_eq!(taken, PROGRAMS_MAX);
-    assert_eq!(installed(0), 1, "a known number is replaced");
+    assert_eq!(installed(0), 1, "the program of a known number is replaced");
     assert_eq!(foreign.programs.len(), PROGRAMS_MAX);
 }
 

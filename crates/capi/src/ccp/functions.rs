@@ -55,7 +55,7 @@ pub unsafe extern "C" fn ccp_init(datapath: *mut ccp_datapath, id: u32) -> c_int
             log(
                 datapath,
                 LOG_WARN,
-                "the agent was not told of this datapath: send_msg failed",
+                "cannot announce the datapath to the agent: send_msg failed",
             );
         }
         Ok(())
@@ -220,7 +220,7 @@ pub unsafe extern "C" fn ccp_read_msg(
             let refused = counts.refused;
             // Limits the log of an agent that sends only invalid messages.
             if refused.is_power_of_two() {
-                let words = format!("a message of the agent was refused: {code}; {refused} so far");
+                let words = format!("refused a message of the agent: {code}; {refused} so far");
                 log(datapath, LOG_WARN, &words);
             }
         }
@@ -345,7 +345,7 @@ pub unsafe extern "C" fn _turn_off_fto_timer(datapath: *mut ccp_datapath) {
     status(|| unsafe {
         lives(datapath)?;
         if (*datapath)._in_fallback != 0 {
-            log(datapath, LOG_INFO, "the agent is heard again");
+            log(datapath, LOG_INFO, "the agent responds again");
         }
         (*datapath)._in_fallback = 0;
         (*datapath).last_msg_sent = 0;
@@ -470,7 +470,7 @@ unsafe fn timed_out(datapath: *mut ccp_datapath) -> bool {
             log(
                 datapath,
                 LOG_WARN,
-                "the agent takes no messages: ccp_invoke does nothing until it is heard again",
+                "the agent does not accept messages; ccp_invoke has no effect until it responds",
             );
         }
         out

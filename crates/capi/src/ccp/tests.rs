@@ -184,7 +184,7 @@ fn invoke(conn: *mut ccp_connection, acked: u32) -> c_int {
 fn install(uid: u32, source: &str) -> Vec<u8> {
     let program = ccplane_lang::compile(source, &ProgramLimits::default()).expect("it compiles");
     let mut message = Vec::new();
-    v1::install(&mut message, uid, program.code()).expect("CCP can say it");
+    v1::install(&mut message, uid, program.code()).expect("CCP can encode it");
     message
 }
 
@@ -223,7 +223,7 @@ fn fields(message: &[u8]) -> Vec<u64> {
 const SUM_PROGRAM: &str = "(def (Report (volatile acked 0)) (gain 1)) (when true (:= Report.acked (+ Report.acked (* gain Ack.bytes_acked))) (report))";
 
 #[test]
-fn an_agent_hears_of_the_datapath_its_connections_and_their_ends() {
+fn an_agent_is_told_of_the_datapath_and_its_connections() {
     let mut host = Host::new(2, 10);
     assert_eq!(host.seen().sent, [[5, 0, 12, 0, 0, 0, 0, 0, 7, 0, 0, 0]]);
     let conn = host.start();
@@ -328,7 +328,7 @@ fn a_fallthrough_holds_for_every_later_clause_as_in_the_reference() {
 }
 
 #[test]
-fn what_the_reference_takes_to_its_harm_is_refused_and_counted() {
+fn messages_that_break_the_reference_are_refused_and_counted() {
     let mut host = Host::new(1, 10);
     let conn = host.start();
     host.say(&install(1, SUM_PROGRAM));
@@ -368,13 +368,13 @@ fn what_the_reference_takes_to_its_harm_is_refused_and_counted() {
     assert_eq!(
         host.say(&change(1, 9)),
         code::PROG_NOT_FOUND,
-        "there it is taken, and does nothing"
+        "accepted there without an effect"
     );
     assert_eq!(host.say(&update(2, &[])), code::UNKNOWN_CONNECTION);
     assert_eq!(
         host.say(&update(0x0001_0001, &[])),
         code::UNKNOWN_CONNECTION,
-        "there the 16 bits count"
+        "the reference uses 16 bits"
     );
     assert_eq!(
         host.say(&[9, 0, 8, 0, 0, 0, 0, 0]),
@@ -420,7 +420,7 @@ fn a_program_of_the_same_number_replaces_and_a_full_table_says_so() {
         assert_eq!(
             host.say(&install(uid, &constant(uid))),
             code::OK,
-            "all the places that it said"
+            "all announced slots"
         );
     }
     assert_eq!(host.say(&install(4, SUM_PROGRAM)), code::PROG_TABLE_FULL);
@@ -450,7 +450,7 @@ fn a_program_of_the_same_number_replaces_and_a_full_table_says_so() {
 }
 
 #[test]
-fn an_agent_that_takes_nothing_is_gone_until_it_says_something() {
+fn a_blocked_agent_counts_as_lost_until_it_sends() {
     let mut host = Host::new(1, 10);
     let conn = host.start();
     host.say(&install(1, SUM_PROGRAM));
@@ -464,16 +464,12 @@ fn an_agent_that_takes_nothing_is_gone_until_it_says_something() {
     assert_eq!(
         invoke(conn, 10),
         code::FALLBACK_TIMED_OUT,
-        "it has to say something"
+        "a report is due"
     );
     assert_eq!(host.say(&update(1, &[])), code::OK);
     host.seen().sent.clear();
     assert_eq!(invoke(conn, 10), code::OK);
-    assert_eq!(
-        fields(&host.seen().sent[0]),
-        [30],
-        "what was measured is not lost"
-    );
+    assert_eq!(fields(&host.seen().sent[0]), [30], "measurements are kept");
     assert_eq!(host.counts().reports_kept, 2);
 }
 
@@ -503,7 +499,7 @@ fn our_agent_steers_a_connection_by_messages_of_version_1() {
     let mut agent = Agent::new(AgentOptions::default());
     let reno = Registry::builtin()
         .by_name("reno", &Parameters::new())
-        .expect("it is there");
+        .expect("it exists");
     agent.add_boxed(reno).expect("it compiles");
     let mut link = CcpDatapath::new(DatapathId(0));
     let conn = host.start();
@@ -511,7 +507,7 @@ fn our_agent_steers_a_connection_by_messages_of_version_1() {
         let now = Time::from_micros(CLOCK.get());
         for message in std::mem::take(&mut host.seen().sent) {
             link.handle(now, &message, &mut agent)
-                .expect("it is one of a datapath's");
+                .expect("the message is of a datapath");
         }
         while let Some((_, command)) = agent.poll() {
             let mut out = Vec::new();
@@ -585,7 +581,7 @@ fn arithmetic_without_a_result_goes_on_and_is_counted() {
     assert_eq!(
         invoke(conn, 0),
         code::OK,
-        "the reference sends no report, and sets nothing"
+        "the reference sends no report and sets nothing"
     );
     assert_eq!(fields(&host.seen().sent[0]), [0, 0]);
     // SAFETY: the datapath is live.
@@ -594,7 +590,7 @@ fn arithmetic_without_a_result_goes_on_and_is_counted() {
 }
 
 #[test]
-fn null_and_what_was_not_begun_are_errors() {
+fn null_and_uninitialised_arguments_are_errors() {
     // SAFETY: all pointers are null or to live memory.
     unsafe {
         assert_eq!(ccp_init(null_mut(), 1), code::MISSING_ARG);

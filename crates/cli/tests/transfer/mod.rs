@@ -442,7 +442,7 @@ fn an_interrupted_sender_makes_the_receiver_clean_up() {
     );
     let (code, text) = receiver.end();
     assert!(
-        code == 1 && text.contains("gave the connection up"),
+        code == 1 && text.contains("aborted the connection"),
         "{code} {text}"
     );
     assert!(folder.names().is_empty());
@@ -492,7 +492,7 @@ fn a_transfer_survives_the_death_of_its_agent() {
     let output = sender.wait_with_output().unwrap();
     assert_eq!(json(&output)["bytes"], 400_000);
     assert!(
-        said(&output).contains("the agent is gone"),
+        said(&output).contains("lost the connection to the agent"),
         "{}",
         said(&output)
     );
@@ -544,7 +544,7 @@ fn a_transfer_survives_the_death_of_its_ccp_agent() {
     let output = sender.wait_with_output().unwrap();
     assert_eq!(json(&output)["bytes"], 400_000);
     assert!(
-        said(&output).contains("the agent is gone"),
+        said(&output).contains("lost the connection to the agent"),
         "{}",
         said(&output)
     );
@@ -739,7 +739,7 @@ fn a_receiver_that_conceals_losses_ends_the_transfer_with_the_reason() {
     let said = said(&output);
     assert_eq!(output.status.code(), Some(1), "{said}");
     assert!(
-        said.contains("acknowledged data that it did not get"),
+        said.contains("acknowledged data that it did not receive"),
         "{said}"
     );
     assert!(

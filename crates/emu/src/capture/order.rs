@@ -118,7 +118,7 @@ mod tests {
             sight.dropped = *dropped;
             order.on_removed(1, (*frame, 0), sight, &mut out);
         }
-        assert!(order.flows.is_empty(), "nothing is held for ever");
+        assert!(order.flows.is_empty(), "no packet is held for ever");
         let shown = |sight: &Sight| {
             let ms = |ns: u64| ns / 1_000_000;
             (

@@ -152,9 +152,9 @@ pub fn read(path: &Path) -> Result<Capture, Error> {
         path: path.into(),
         source,
     })?;
-    let not_ours = "`ccplane emu --log FILE` writes packet logs";
+    let not_ours = "create a packet log with `ccplane emu --log FILE`";
     let mut reader = PcapNgReader::new(std::io::BufReader::new(file))
-        .map_err(|e| wrong(format!("it is no pcapng file ({e}); {not_ours}")))?;
+        .map_err(|e| wrong(format!("not a pcapng file ({e}); {not_ours}")))?;
     let mut captured = Capture::default();
     let mut ways = Vec::new();
     let mut first = None;
@@ -179,7 +179,8 @@ pub fn read(path: &Path) -> Result<Capture, Error> {
         let way = ways.get(packet.interface_id as usize).copied().flatten();
         let (Some(words), Some((way, lead))) = (words, way) else {
             return Err(wrong(format!(
-                "packet {number} has no comment on how long it was queued, so this is a log of something else; {not_ours}"
+                "packet {number} has no comment with its queueing delay, so this is not a log of \
+                the emulator; {not_ours}"
             )));
         };
         let first = *first.get_or_insert(packet.timestamp);
@@ -238,29 +239,29 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_read_again(ns in 0_u64..1 << 49, early in 0_u64..1 << 49, backlog: u64, drop in 0..7_usize) {
+        fn packet_logs_round_trip(ns in 0_u64..1 << 49, early in 0_u64..1 << 49, backlog: u64, drop in 0..7_usize) {
             let early = Duration::from_nanos(early);
             let queued = Duration::from_nanos(ns);
             let words = PacketComment { queued, early, backlog, dropped: DROP_REASON_NAMES.get(drop).map(|(reason, _)| *reason) };
-            let mut text = String::from("what was there before");
+            let mut text = String::from("an unrelated file");
             words.write(&mut text);
             prop_assert_eq!(PacketComment::read(&text), Some(words), "{}", text);
         }
 
         #[test]
-        fn no_text_is_too_strange(text in ".{0,60}") {
+        fn parsers_accept_any_text(text in ".{0,60}") {
             let _ = PacketComment::read(&text);
         }
     }
 
     #[test]
-    fn a_file_that_is_no_log_is_refused_with_the_reason() {
+    fn files_that_are_not_packet_logs_are_refused() {
         let path = std::env::temp_dir().join(format!("ccplane-{}-no-log", std::process::id()));
-        std::fs::write(&path, "no packets at all").expect("a temporary file");
-        let refused = read(&path).expect_err("no pcapng").to_string();
-        std::fs::remove_file(&path).expect("it is there");
+        std::fs::write(&path, "a log without packets").expect("a temporary file");
+        let refused = read(&path).expect_err("not a pcapng").to_string();
+        std::fs::remove_file(&path).expect("it exists");
         assert!(
-            refused.contains("no pcapng file") && refused.contains("emu --log"),
+            refused.contains("not a pcapng file") && refused.contains("emu --log"),
             "{refused}"
         );
     }

@@ -37,7 +37,7 @@ pub fn sockets(emulator: &Emulator) -> (UdpSocket, UdpSocket) {
     let open = |namespace: &Namespace, address: IpAddr| {
         let socket = namespace
             .run(|| UdpSocket::bind((address, 0)))
-            .expect("our own namespace");
+            .expect("the test's namespace");
         let socket = socket.expect("its address is there");
         socket
             .set_read_timeout(Some(StdDuration::from_secs(5)))

@@ -117,7 +117,7 @@ impl fmt::Display for ConfigChange {
             ConfigChange::Classes => f.write_str("classes changed"),
             ConfigChange::Uplink => f.write_str("uplink_rate changed"),
             ConfigChange::CopyDscp => f.write_str("copy_dscp changed"),
-            ConfigChange::Fixed(name) => write!(f, "{name} changed, which takes a restart"),
+            ConfigChange::Fixed(name) => write!(f, "{name} changed, which requires a restart"),
         }
     }
 }

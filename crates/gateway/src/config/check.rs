@@ -77,7 +77,7 @@ pub(super) fn key(
             peer.span(),
             "the peer's key is this site's own",
             "own key",
-            "write what `ccplane gateway keys FILE` prints at the other site",
+            "write the key that `ccplane gateway keys FILE` prints at the other site",
         )),
         None => Ok(key),
     }
@@ -95,7 +95,7 @@ pub(super) fn secrecy(
         Some(peer) if mode & 0o077 != 0 => Err(source.problem(
             peer.public_key.span(),
             format!(
-                "this file can be read by others (mode {:04o}), and has a preshared key",
+                "other users can read this file (mode {:04o}), which contains a preshared key",
                 mode & 0o7777
             ),
             "of this peer",
@@ -134,7 +134,7 @@ impl GatewayContext<'_> {
                 &site.listen,
                 "no port",
                 "here",
-                "give one, as 0.0.0.0:51820: the others have to know it",
+                "add the port that peers send to, as 0.0.0.0:51820",
             ));
         }
         Ok(SiteConfig {
@@ -154,7 +154,7 @@ impl GatewayContext<'_> {
         };
         let address = metrics.listen.get_ref().0.0;
         if address.port() == 0 {
-            let fix = "give one, as 127.0.0.1:9465: who asks for them has to know it";
+            let fix = "add the port that clients connect to, as 127.0.0.1:9465";
             return Err(self.problem(&metrics.listen, "no port", "here", fix));
         }
         Ok(Some(address))
@@ -175,7 +175,7 @@ impl GatewayContext<'_> {
         {
             return Err(self.problem(
                 device,
-                format!("`{}` is no name for an interface", name.escape_debug()),
+                format!("`{}` is not a valid interface name", name.escape_debug()),
                 "here",
                 format!("use 1 to {INTERFACE_NAME_BYTES_MAX} letters, digits, `-`, `_` or `.`"),
             ));
@@ -193,16 +193,16 @@ impl GatewayContext<'_> {
             if all.iter().any(|before| before.address == one.address) {
                 return Err(self.problem(
                     address,
-                    format!("{} is there twice", one.address),
+                    format!("{} is listed twice", one.address),
                     "again",
                     "remove one of them",
                 ));
             }
             if one.address.is_ipv4() && all.iter().any(|before| before.address.is_ipv4()) {
-                let fix = "give one IPv4 address, and any number of IPv6 ones";
+                let fix = "give at most one IPv4 address; IPv6 addresses are not limited";
                 return Err(self.problem(
                     address,
-                    "the device has one IPv4 address already",
+                    "the device already has an IPv4 address",
                     "a second one",
                     fix,
                 ));
@@ -212,9 +212,9 @@ impl GatewayContext<'_> {
         if all.is_empty() {
             return Err(self.problem(
                 written,
-                "the tunnel has no address at this site",
+                "the tunnel device has no address",
                 "empty",
-                "give one that no other site has, as [\"10.7.0.1/24\"]",
+                "give one that no other site uses, as [\"10.7.0.1/24\"]",
             ));
         }
         Ok(all)
@@ -230,12 +230,12 @@ impl GatewayContext<'_> {
             ..MTU_MIN => problem(
                 format!("packets of {bytes} bytes are too short"),
                 format!(
-                    "give at least {MTU_MIN}, which IPv6 asks for; {MTU_DEFAULT} fits most paths"
+                    "give at least {MTU_MIN}, the minimum of IPv6; {MTU_DEFAULT} fits most paths"
                 ),
             ),
             MTU_MIN..=MTU_MAX => Ok(bytes),
             _ => problem(
-                format!("packets of {bytes} bytes fit into no datagram"),
+                format!("packets of {bytes} bytes do not fit into a datagram"),
                 format!("give at most {MTU_MAX}; {MTU_DEFAULT} fits most paths"),
             ),
         }
@@ -249,7 +249,7 @@ impl GatewayContext<'_> {
         if written.is_empty() || written.len() > PEERS_MAX {
             let (what, fix) = match written.get(PEERS_MAX) {
                 None => (
-                    "there is no other site",
+                    "the configuration has no peer",
                     "add a [[peer]] with its public_key and prefixes".to_owned(),
                 ),
                 Some(_) => (
@@ -289,9 +289,9 @@ impl GatewayContext<'_> {
         if prefixes.is_empty() {
             return Err(self.problem(
                 &peer.prefixes,
-                "nothing lies behind this peer",
+                "this peer has no prefixes",
                 "empty",
-                "give its networks and the tunnel's address there, as [\"10.8.0.0/16\", \"10.7.0.2/32\"]",
+                "give its networks and its tunnel address, as [\"10.8.0.0/16\", \"10.7.0.2/32\"]",
             ));
         }
         let address = self.far_end(peer, &prefixes, site)?;
@@ -306,9 +306,9 @@ impl GatewayContext<'_> {
         {
             return Err(self.problem(
                 at,
-                format!("no rate is at least {min} and at most {max}"),
+                format!("`max` ({max}) is below `min` ({min})"),
                 "here",
-                "give a `max` that is above `min`; without `min` it is 1mbit",
+                "give a `max` above `min`; the default of `min` is 1mbit",
             ));
         }
         Ok(PeerConfig {
@@ -340,9 +340,9 @@ impl GatewayContext<'_> {
         {
             return Err(self.problem(
                 name,
-                format!("`{}` is no name for a peer", text.escape_debug()),
+                format!("`{}` is not a valid peer name", text.escape_debug()),
                 "here",
-                "use up to 64 characters without spaces: commands take it as a word",
+                "use 1 to 64 characters without spaces: commands take the name as one word",
             ));
         }
         Ok(text.clone())
@@ -364,8 +364,8 @@ impl GatewayContext<'_> {
             return Err(self.problem(
                 written,
                 "an IPv6 address, but this site listens on IPv4",
-                "out of reach",
-                format!("listen on [::]:{}, which takes both", site.listen.port()),
+                "not reachable",
+                format!("listen on [::]:{}, which accepts both", site.listen.port()),
             ));
         }
         Ok(Some(endpoint.clone()))
@@ -390,7 +390,7 @@ impl GatewayContext<'_> {
         if !has_family(site, address) {
             return Err(self.problem(
                 written,
-                format!("this site has no address of the family of {address}"),
+                format!("this site has no address of the same family as {address}"),
                 "here",
                 "add one to the site's `addresses`",
             ));
@@ -399,7 +399,7 @@ impl GatewayContext<'_> {
             let bits = if address.is_ipv4() { 32 } else { 128 };
             return Err(self.problem(
                 written,
-                format!("{address} is in none of the peer's prefixes"),
+                format!("none of the peer's prefixes contains {address}"),
                 "here",
                 format!("add \"{address}/{bits}\" to its `prefixes`"),
             ));
@@ -439,9 +439,9 @@ impl GatewayContext<'_> {
         ) {
             return Err(self.problem(
                 written,
-                "this queue has a rate of its own, and the gateway's changes all the time",
+                "this queue has a fixed rate, but the gateway's rate changes continuously",
                 "this queue",
-                "choose one of droptail, sfq, fq_codel, codel, prio, red and dualpi2",
+                "use droptail, sfq, fq_codel, codel, prio, red or dualpi2",
             ));
         }
         queue
@@ -469,7 +469,7 @@ impl GatewayContext<'_> {
         if !(BUFFER_MIN..=BUFFER_MAX).contains(&buffer) {
             return Err(self.problem(
                 written,
-                format!("a buffer of {buffer} is of no use"),
+                format!("a buffer of {buffer} is out of range"),
                 "here",
                 format!("give {BUFFER_MIN} to {BUFFER_MAX}; 150ms holds the bursts of a site"),
             ));
@@ -477,9 +477,10 @@ impl GatewayContext<'_> {
         if rate.is_none() {
             return Err(self.problem(
                 written,
-                format!("{buffer} at which rate?"),
+                format!("a buffer of {buffer} needs a rate, but no maximum rate is set"),
                 "here",
-                "give `max`, or the site's `uplink_rate`; or the queue its own limit, as \"sfq:limit=1.875MB:depth=1250\"",
+                "set `max` or the site's `uplink_rate`, or give the queue its own limit, as \
+                \"sfq:limit=1.875MB:depth=1250\"",
             ));
         }
         Ok(Some(buffer))
@@ -497,14 +498,14 @@ impl GatewayContext<'_> {
             if let Some(other) = keys.insert(peer.public_key, &peer.name) {
                 return Err(self.problem(
                     &w.public_key,
-                    format!("the key of `{other}`, again"),
+                    format!("this is also the key of `{other}`"),
                     "here",
-                    "every site has a key of its own; put all its prefixes into one [[peer]]",
+                    "each site has its own key; put all prefixes of a site into one [[peer]]",
                 ));
             }
             if names.insert(&peer.name, ()).is_some() {
                 let span = w.name.as_ref().map_or(w.public_key.span(), Spanned::span);
-                let what = format!("there are two peers named `{}`", peer.name);
+                let what = format!("two peers are named `{}`", peer.name);
                 return Err(self.source.problem(
                     span,
                     what,
@@ -536,7 +537,7 @@ impl GatewayContext<'_> {
                         prefix,
                         format!("{} is this site's own address", one.network()),
                         "here",
-                        "give the address that the tunnel has at the other site",
+                        "give the tunnel address of the other site",
                     ));
                 }
                 if let Some(other) = owners.insert(one, PeerId(place as u32)) {
@@ -547,9 +548,10 @@ impl GatewayContext<'_> {
                     };
                     return Err(self.problem(
                         prefix,
-                        format!("{one} is {whose}'s already"),
+                        format!("{one} already belongs to {whose}"),
                         "again",
-                        "give each network to one peer; of networks within each other the longer prefix wins",
+                        "assign each network to one peer; of nested networks, the longer prefix \
+                        wins",
                     ));
                 }
             }
@@ -582,12 +584,12 @@ impl GatewayContext<'_> {
             return Err(self.problem(
                 at,
                 format!(
-                    "{} lies in a prefix of `{}`: its datagrams would go into the tunnel",
+                    "{} lies in a prefix of `{}`: its datagrams would be routed into the tunnel",
                     endpoint.ip(),
                     name(through)
                 ),
                 "here",
-                "take the endpoint out of the prefixes: give the networks around it one by one",
+                "replace that prefix by smaller ones that do not contain the endpoint",
             ));
         }
         if let (Some(at), Some(address)) = (&written.address, peer.address)
@@ -597,7 +599,7 @@ impl GatewayContext<'_> {
                 at,
                 format!("{address} lies in a longer prefix of `{}`", name(other)),
                 "here",
-                "add the address itself to this peer's `prefixes`",
+                "add the address to this peer's `prefixes`",
             ));
         }
         Ok(())
@@ -613,7 +615,7 @@ impl GatewayContext<'_> {
                 last,
                 "too many classes",
                 "here",
-                format!("{CLASSES_MAX} are the most"),
+                format!("use at most {CLASSES_MAX}"),
             ));
         }
         let mut all: Vec<ClassConfig> = Vec::new();
@@ -622,7 +624,7 @@ impl GatewayContext<'_> {
             if all.last().is_some_and(|before| before.matches.is_none()) {
                 return Err(self.problem(
                     class,
-                    "the class before this one takes all that is left",
+                    "the class before this one takes all remaining packets",
                     "never reached",
                     "put the class without `match` last",
                 ));
@@ -633,7 +635,7 @@ impl GatewayContext<'_> {
                     .name
                     .as_ref()
                     .map_or(class.span(), Spanned::span);
-                let what = format!("there are two classes named `{}`", one.name);
+                let what = format!("two classes are named `{}`", one.name);
                 return Err(self.source.problem(
                     span,
                     what,
@@ -651,10 +653,11 @@ impl GatewayContext<'_> {
                 .find(|(_, class)| class.name == CATCH_ALL_CLASS)
                 .map(|(at, _)| at)
             {
-                let fix = "give it another `name`, or remove its `match`: what no class takes is a class of that name";
+                let fix = "give it another `name`, or remove its `match`: this name is reserved \
+                    for packets that match no class";
                 return Err(self.problem(
                     taken,
-                    format!("a class named `{CATCH_ALL_CLASS}` that does not take the rest"),
+                    format!("the class `{CATCH_ALL_CLASS}` has a `match`"),
                     "here",
                     fix,
                 ));
@@ -686,8 +689,8 @@ impl GatewayContext<'_> {
                 ),
                 1..=WEIGHT_MAX => ("", String::new()),
                 _ => (
-                    "too large a weight",
-                    format!("give at most {WEIGHT_MAX}; only the ratio of weights counts"),
+                    "the weight is too large",
+                    format!("give at most {WEIGHT_MAX}; only the ratio of weights matters"),
                 ),
             };
             if !what.is_empty() {
@@ -699,7 +702,7 @@ impl GatewayContext<'_> {
             .as_ref()
             .filter(|name| name.get_ref().trim().is_empty())
         {
-            return Err(self.problem(name, "no name", "here", "give one, or leave it out"));
+            return Err(self.problem(name, "no name", "here", "give a name, or omit `name`"));
         }
         let matches = w.matches.as_ref().map(|at| {
             let m = at.get_ref();
@@ -712,9 +715,10 @@ impl GatewayContext<'_> {
             if matches.is_empty() {
                 return Err(self.problem(
                     at,
-                    "nothing is asked of a packet here",
+                    "`match` has no condition",
                     "empty",
-                    "give one of `dscp`, `prefix`, `port` and `proto`, or leave `match` out for all that is left",
+                    "give `dscp`, `prefix`, `port` or `proto`, or omit `match` to take all \
+                    remaining packets",
                 ));
             }
             Ok(matches)

@@ -114,10 +114,9 @@ pub struct MatchParseError {
 }
 
 const DSCP_HINT: &str =
-    "write a codepoint as 46, 0 to 63, or by its name: EF, VA, LE, CS0 to CS7, AF11 to AF43";
-const PORTS_HINT: &str = "write a port as 443 or ports as 5000-5199";
-const PROTOCOL_HINT: &str =
-    "write a protocol as tcp, udp, icmp, icmpv6, sctp, gre, esp, or by its number";
+    "write a codepoint as a number, 0 to 63, or by name: EF, VA, LE, CS0 to CS7, AF11 to AF43";
+const PORTS_HINT: &str = "write a port, as 443, or a range, as 5000-5199";
+const PROTOCOL_HINT: &str = "write tcp, udp, icmp, icmpv6, sctp, gre, esp, or a protocol number";
 
 /// Protocol names (IANA, Assigned Internet Protocol Numbers).
 const PROTOCOL_NUMBERS: [(&str, u8); 7] = [
@@ -197,13 +196,13 @@ impl FromStr for Ports {
             fix: PORTS_HINT,
         };
         let port = |text: &str| match text.trim().parse::<u16>() {
-            Ok(0) | Err(_) => Err(bad("no port, which is a number from 1 to 65535")),
+            Ok(0) | Err(_) => Err(bad("the port is not a number from 1 to 65535")),
             Ok(port) => Ok(port),
         };
         let (first, last) = text.split_once('-').unwrap_or((text, text));
         let (first, last) = (port(first)?, port(last)?);
         if last < first {
-            return Err(bad("the range ends before it begins"));
+            return Err(bad("the range ends before it starts"));
         }
         Ok(Ports(first..=last))
     }

@@ -105,7 +105,7 @@ impl FromStr for Listen {
 
     fn from_str(text: &str) -> Result<Listen, &'static str> {
         let no =
-            |_| "no address and port; write them as 0.0.0.0:51820, or [::]:51820 for both families";
+            |_| "not an address and port; write 0.0.0.0:51820, or [::]:51820 for both families";
         text.trim().parse().map(Listen).map_err(no)
     }
 }
@@ -114,7 +114,7 @@ impl FromStr for MetricsListen {
     type Err = &'static str;
 
     fn from_str(text: &str) -> Result<MetricsListen, &'static str> {
-        let no = |_| "no address and port; write them as 127.0.0.1:9465";
+        let no = |_| "not an address and port; write 127.0.0.1:9465";
         text.trim().parse().map(MetricsListen).map_err(no)
     }
 }
@@ -126,7 +126,7 @@ impl FromStr for FarEnd {
         text.trim()
             .parse()
             .map(FarEnd)
-            .map_err(|_| "no IP address; write one as 10.7.0.2 or fd07::2")
+            .map_err(|_| "not an IP address; write 10.7.0.2 or fd07::2")
     }
 }
 
@@ -161,7 +161,7 @@ where
     type Value = Vec<T>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a text, a number, or a list of them")
+        f.write_str("a string, a number, or a list of them")
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut elements: A) -> Result<Vec<T>, A::Error> {

@@ -65,16 +65,22 @@ fn the_examples_are_read() {
 }
 
 #[test]
-fn a_setting_that_is_alone_wrong_is_named_with_its_line_and_what_to_write() {
+fn invalid_settings_are_reported_with_line_and_fix() {
     // The extra lines of the site start at line 5, those of the peer at line 10.
     for (site, peer, line, message, fix) in [
         ("mtu = 1000", "", 5, "too short", "at least 1280"),
-        ("mtu = 70000", "", 5, "fit into no datagram", "at most"),
+        (
+            "mtu = 70000",
+            "",
+            5,
+            "do not fit into a datagram",
+            "at most",
+        ),
         (
             "device = \"a/b\"",
             "",
             5,
-            "no name for an interface",
+            "not a valid interface name",
             "1 to 15",
         ),
         ("colour = 1", "", 5, "no setting `colour`", "available:"),
@@ -84,7 +90,7 @@ fn a_setting_that_is_alone_wrong_is_named_with_its_line_and_what_to_write() {
             "",
             "[metrics]\nlisten = \"9465\"",
             11,
-            "no address and port",
+            "not an address and port",
             "127.0.0.1:9465",
         ),
         (
@@ -112,14 +118,14 @@ fn a_setting_that_is_alone_wrong_is_named_with_its_line_and_what_to_write() {
             "",
             "preshared_key = \"AAAAAAAAAAAAAAAAAAAAAA==\"",
             10,
-            "of 16 bytes",
+            "has 16 bytes",
             "44 characters",
         ),
         (
             "",
             "preshared_key = \"secret\"",
             10,
-            "in base64",
+            "not a base64",
             "wg genpsk",
         ),
         (
@@ -133,8 +139,8 @@ fn a_setting_that_is_alone_wrong_is_named_with_its_line_and_what_to_write() {
             "",
             "endpoint = \"10.8.3.3:9\"",
             10,
-            "go into the tunnel",
-            "around it",
+            "into the tunnel",
+            "smaller ones",
         ),
         (
             "",
@@ -154,37 +160,37 @@ fn a_setting_that_is_alone_wrong_is_named_with_its_line_and_what_to_write() {
             "",
             "queue = \"tbf:rate=1mbit:burst=32kB:limit=100p\"",
             10,
-            "a rate of its own",
-            "choose one of",
+            "a fixed rate",
+            "use droptail",
         ),
-        ("", "buffer = \"20s\"", 10, "of no use", "150ms"),
-        ("", "buffer = \"150ms\"", 10, "at which rate", "`max`"),
+        ("", "buffer = \"20s\"", 10, "out of range", "150ms"),
+        ("", "buffer = \"150ms\"", 10, "no maximum rate", "`max`"),
         (
             "",
             "max = \"100kbit\"",
             10,
-            "no rate is at least 1mbit",
+            "is below `min` (1mbit)",
             "above `min`",
         ),
         (
             "",
             "min = \"2mbit\"\nmax = \"1mbit\"",
             11,
-            "no rate is",
+            "is below `min`",
             "above `min`",
         ),
         (
             "",
             "address = \"10.9.0.1\"",
             10,
-            "in none of the peer's prefixes",
+            "none of the peer's prefixes",
             "10.9.0.1/32",
         ),
         (
             "",
             "address = \"fd00::1\"",
             10,
-            "no address of the family",
+            "no address of the same family",
             "addresses",
         ),
     ] {
@@ -241,21 +247,21 @@ fn a_buffer_is_as_many_bytes_as_pass_in_its_time() {
 }
 
 #[test]
-fn what_is_wrong_in_a_network_or_key_is_named() {
+fn invalid_networks_and_keys_are_reported() {
     let good = with("", "", "");
     for (from, to, message) in [
         ("10.8.0.0/16", "10.8.0.1/16", "not the network itself"),
         (KEY_A, "AAAA", "not a public key"),
         ("10.7.0.2/32", "10.7.0.1/32", "this site's own address"),
-        ("10.8.0.0/16", "10.7.0.2/32", "this peer's already"),
+        ("10.8.0.0/16", "10.7.0.2/32", "belongs to this peer"),
         (
             "\"10.7.0.1/24\"",
             "\"10.7.0.1/24\", \"10.7.0.1/16\"",
-            "there twice",
+            "listed twice",
         ),
-        ("\"10.7.0.1/24\"", "", "no address at this site"),
+        ("\"10.7.0.1/24\"", "", "has no address"),
         ("0.0.0.0:51820", "0.0.0.0:0", "no port"),
-        ("0.0.0.0:51820", "51820", "no address and port"),
+        ("0.0.0.0:51820", "51820", "not an address and port"),
         ("key = \"a.key\"\n", "", "`key` is missing"),
     ] {
         let problem = parse(&good.replacen(from, to, 1)).unwrap_err();
@@ -263,18 +269,18 @@ fn what_is_wrong_in_a_network_or_key_is_named() {
         assert!(problem.fix().is_some(), "{to}: {problem}");
     }
     let alone = parse(good.split("[[peer]]").next().unwrap()).unwrap_err();
-    assert!(alone.message().contains("no other site"), "{alone}");
+    assert!(alone.message().contains("has no peer"), "{alone}");
 }
 
 #[test]
 fn peers_do_not_share_a_name_a_key_or_a_network() {
     for (lines, message) in [
-        ("prefixes = [\"10.8.0.0/16\"]", "another peer's already"),
+        ("prefixes = [\"10.8.0.0/16\"]", "belongs to another peer"),
         (
             "prefixes = [\"10.9.0.0/16\"]\nname = \"b\"",
-            "two peers named `b`",
+            "two peers are named `b`",
         ),
-        ("prefixes = []", "nothing lies behind"),
+        ("prefixes = []", "has no prefixes"),
     ] {
         let problem = parse(&with("", "", &second(lines))).unwrap_err();
         assert!(problem.message().contains(message), "{lines}: {problem}");
@@ -319,22 +325,25 @@ fn classes_end_with_one_that_takes_the_rest() {
     for (text, message) in [
         (
             "[[class]]\n[[class]]\nmatch = { dscp = 1 }",
-            "takes all that is left",
+            "takes all remaining packets",
         ),
-        ("[[class]]\nmatch = {}", "nothing is asked"),
+        ("[[class]]\nmatch = {}", "has no condition"),
         ("[[class]]\nweight = 0", "weight 0"),
-        ("[[class]]\nweight = 2000000", "too large a weight"),
+        ("[[class]]\nweight = 2000000", "the weight is too large"),
         ("[[class]]\nmatch = { dscp = 64 }", "no codepoint"),
-        ("[[class]]\nmatch = { port = [1, \"x\"] }", "no port"),
+        (
+            "[[class]]\nmatch = { port = [1, \"x\"] }",
+            "the port is not a number",
+        ),
         ("[[class]]\nmatch = { proto = \"tpc\" }", "no protocol"),
         ("[[class]]\nmatch = { colour = 1 }", "no setting `colour`"),
         (
             "[[class]]\nname = \"rest\"\nmatch = { dscp = 1 }",
-            "does not take the rest",
+            "the class `rest` has a `match`",
         ),
         (
             "[[class]]\nname = \"x\"\nmatch = { dscp = 1 }\n[[class]]\nname = \"x\"",
-            "two classes named",
+            "two classes are named",
         ),
     ] {
         let problem = classes(text).unwrap_err();
@@ -344,7 +353,7 @@ fn classes_end_with_one_that_takes_the_rest() {
 }
 
 #[test]
-fn a_key_is_read_where_the_file_is_and_is_nobody_elses() {
+fn key_files_are_relative_to_the_configuration_and_differ_from_peers() {
     let dir = std::env::temp_dir().join(format!("ccplane-gateway-config-{}", std::process::id()));
     std::fs::create_dir_all(&dir).unwrap();
     let file = dir.join("site.toml");
@@ -352,7 +361,7 @@ fn a_key_is_read_where_the_file_is_and_is_nobody_elses() {
     std::fs::write(&file, with("", "", "")).unwrap();
     let missing = GatewayConfig::read(&file, &knows).unwrap_err().to_string();
     assert!(
-        missing.contains("site.toml:2:") && missing.contains("cannot be read"),
+        missing.contains("site.toml:2:") && missing.contains("cannot read"),
         "{missing}"
     );
     let _ = std::fs::remove_file(dir.join("a.key"));
@@ -373,7 +382,7 @@ fn a_key_is_read_where_the_file_is_and_is_nobody_elses() {
 }
 
 #[test]
-fn a_file_with_a_preshared_key_is_for_its_owner_alone_and_what_is_shown_has_none() {
+fn preshared_keys_require_a_private_file_and_are_not_printed() {
     let dir =
         std::env::temp_dir().join(format!("ccplane-gateway-preshared-{}", std::process::id()));
     std::fs::create_dir_all(&dir).unwrap();
@@ -443,8 +452,8 @@ fn a_reload_changes_what_differs_and_nothing_else() {
     assert_eq!(
         said,
         [
-            "`mtu` of the site changed, which takes a restart",
-            "`listen` of the metrics changed, which takes a restart",
+            "`mtu` of the site changed, which requires a restart",
+            "`listen` of the metrics changed, which requires a restart",
             "peer `c` removed",
             "peer `b` changed: preshared_key, queue, max",
             "peer `d` added",
@@ -592,7 +601,7 @@ fn classes_of(given: Vec<(u8, u32, u8, u16, [bool; 4], usize)>) -> Vec<ClassConf
 
 proptest! {
     #[test]
-    fn what_is_printed_is_read_as_the_same(config in any_config()) {
+    fn configurations_round_trip(config in any_config()) {
         let text = config.to_string();
         match parse(&text) {
             Ok(again) => prop_assert_eq!(again, config),

@@ -125,7 +125,7 @@ impl Handshakes {
     /// Runs until the gateway stops.
     #[expect(
         clippy::disallowed_methods,
-        reason = "the thread leaves time to others"
+        reason = "the thread yields CPU time to others"
     )]
     pub fn run(mut self) -> Result<(), GatewayError> {
         let mut inbox = Inbox::new();

@@ -279,7 +279,7 @@ pub(super) fn moved_to(shared: &GatewayState, pair: &Peer, half: &mut PeerState,
         .is_none_or(|before| now.since(before) >= ENDPOINT_EVENT_INTERVAL_MIN)
     {
         half.moved = Some(now);
-        let text = format!("it is at {from}");
+        let text = format!("endpoint is now {from}");
         shared.events.tell(now, &pair.peer.name, "endpoint", text);
     }
 }

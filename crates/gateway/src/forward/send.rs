@@ -97,8 +97,8 @@ impl PeerSchedule {
         }
         self.established = half.tunnel.is_established();
         let text = match self.established {
-            true => "keys were agreed on",
-            false => "the keys are too old, and the peer does not answer",
+            true => "session established",
+            false => "session expired: the peer does not answer",
         };
         shared
             .events
@@ -112,7 +112,7 @@ impl PeerSchedule {
             return;
         }
         let text = format!(
-            "the way takes no packets of {} bytes, and nobody says how long they may be: lower `mtu`",
+            "the path drops packets of {} bytes, and its MTU is unknown; lower `mtu`",
             shared.site.mtu
         );
         shared.events.tell(now, &pair.peer.name, "too_long", text);
@@ -525,7 +525,7 @@ fn tell_changes(shared: &GatewayState, pair: &Peer, half: &mut PeerState) -> boo
         silent |= change.reason == Reason::Silent;
         let seen = &change.seen;
         let text = format!(
-            "{} to {}, {}: RTT {} ms over {}, S {}, R {}, {} bytes wait",
+            "{} to {}, {}: RTT {} ms over {}, S {}, R {}, {} bytes queued",
             change.from.name(),
             change.to.name(),
             change.reason.name(),

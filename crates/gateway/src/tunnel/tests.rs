@@ -107,19 +107,19 @@ impl Two {
 }
 
 #[test]
-fn without_keys_a_packet_waits_and_a_call_goes_out_once() {
+fn without_a_session_one_packet_is_queued_and_one_initiation_sent() {
     let mut two = Two::new();
     let mut room = [0; 2048];
     let [a, _] = &mut two.tunnels;
     assert_eq!(a.seal(&packet(100, 0), &mut room), SealOutcome::NoSession);
     assert!(!a.is_established());
     assert_eq!(a.knock(&mut room), Some(148));
-    assert_eq!(a.knock(&mut room), None, "one is under way");
+    assert_eq!(a.knock(&mut room), None, "a handshake is in progress");
     assert_eq!(a.seal(&packet(100, 0), &mut room), SealOutcome::NoSession);
 }
 
 #[test]
-fn a_packet_whose_keys_went_does_not_wait_inside() {
+fn packets_without_a_session_are_not_queued() {
     let mut two = Two::new();
     let mut room = [0; 2048];
     let [a, _] = &mut two.tunnels;
@@ -131,7 +131,7 @@ fn a_packet_whose_keys_went_does_not_wait_inside() {
 }
 
 #[test]
-fn a_packet_comes_out_as_it_went_in_and_both_ends_know_its_number() {
+fn packets_round_trip_with_their_counter() {
     let mut two = Two::met();
     let mut last = [None::<u64>; 2];
     for n in 0..20_u8 {
@@ -152,7 +152,7 @@ fn a_packet_comes_out_as_it_went_in_and_both_ends_know_its_number() {
             assert_eq!(source, Some(IpAddr::V4(Ipv4Addr::new(10, 7, 0, 1))));
             assert!(
                 last[from].is_none_or(|before| number.counter == before + 1),
-                "a count without gaps"
+                "counters without gaps"
             );
             last[from] = Some(number.counter);
         }
@@ -160,7 +160,7 @@ fn a_packet_comes_out_as_it_went_in_and_both_ends_know_its_number() {
 }
 
 #[test]
-fn the_door_knows_whom_a_datagram_is_for() {
+fn datagrams_are_demultiplexed_to_their_peer() {
     let mut two = Two::new();
     let mut room = [0; 256];
     let bytes = two.tunnels[0].knock(&mut room).unwrap();
@@ -173,7 +173,7 @@ fn the_door_knows_whom_a_datagram_is_for() {
     assert_eq!(
         two.doors[0].whom(ADDRESS_A, &initiation, &mut room),
         Recipient::Nobody,
-        "it was for the other"
+        "the datagram is for the other peer"
     );
     two.handshake(true);
     let (datagram, _) = two.seal(0, &packet(60, 1));
@@ -212,7 +212,7 @@ fn new_keys_are_a_new_session_that_counts_from_the_start() {
 }
 
 #[test]
-fn what_comes_out_of_order_is_taken_once() {
+fn reordered_packets_are_accepted_once() {
     let mut two = Two::met();
     let sealed: Vec<_> = (0..200_u8).map(|n| two.seal(0, &packet(60, n))).collect();
     for (datagram, number) in sealed.iter().rev() {
@@ -276,7 +276,7 @@ fn a_flood_of_garbage_harms_no_tunnel() {
 }
 
 #[test]
-fn many_calls_are_asked_for_a_cookie_and_a_caller_that_brings_it_is_let_in() {
+fn floods_of_initiations_require_a_cookie() {
     let two = Two::new();
     let [mut a, mut b] = two.tunnels;
     let mut room = [0; 256];
@@ -289,7 +289,7 @@ fn many_calls_are_asked_for_a_cookie_and_a_caller_that_brings_it_is_let_in() {
             break;
         }
     }
-    let cookie = cookie.expect("a door that lets everybody in");
+    let cookie = cookie.expect("the flood gets no cookie");
     assert!(matches!(
         a.open(ADDRESS_B, &cookie, &mut room),
         DatagramKind::Handshake {
@@ -327,20 +327,20 @@ fn many_calls_are_asked_for_a_cookie_and_a_caller_that_brings_it_is_let_in() {
 }
 
 #[test]
-fn a_peer_that_is_kept_is_called_by_the_timer() {
+fn the_timer_initiates_handshakes_with_kept_peers() {
     let mut two = Two::new();
     let mut room = [0; 256];
     let [a, b] = &mut two.tunnels;
     assert_eq!(
         a.tick(&mut room),
         Some((148, None)),
-        "its endpoint is known"
+        "the endpoint is known"
     );
-    assert_eq!(b.tick(&mut room), None, "it waits to be called");
+    assert_eq!(b.tick(&mut room), None, "waits for an initiation");
 }
 
 #[test]
-fn who_keeps_the_way_open_calls_at_once_and_is_never_silent_for_long() {
+fn keepalive_initiates_at_once_and_limits_silence() {
     let [_, mut other] = Two::new().tunnels;
     let mut room = [0; 256];
     // Without keepalive, a tunnel never initiates a handshake by itself.
@@ -371,9 +371,12 @@ fn who_keeps_the_way_open_calls_at_once_and_is_never_silent_for_long() {
 }
 
 #[test]
-fn the_side_that_was_called_renews_keys_that_the_caller_did_not_renew() {
+fn the_responder_rekeys_if_the_initiator_does_not() {
     let at = |seconds| is_overdue(Some(Duration::from_secs(seconds)));
-    assert!(!is_overdue(None), "without keys packets call");
+    assert!(
+        !is_overdue(None),
+        "packets without a session start a handshake"
+    );
     assert_eq!(
         [0, 120, 134, 136, 179].map(at),
         [false, false, false, true, true]

@@ -19,7 +19,7 @@ pub fn holds(input: &[u8]) {
     assert_eq!(
         sum(&packet),
         sum(&before),
-        "what one word lost the checksum got"
+        "the checksum compensates the changed word"
     );
     assert!(!mss::clamp(&mut packet, mtu));
 

@@ -191,7 +191,10 @@ impl Sites {
                 .flatten()
                 .map(Gateway::report)
                 .collect();
-            assert!(Instant::now() < deadline, "not {what}: {reports:#?}");
+            assert!(
+                Instant::now() < deadline,
+                "timeout waiting for {what}: {reports:#?}"
+            );
             thread::sleep(Duration::from_millis(20));
         }
     }
@@ -234,5 +237,8 @@ pub fn there_and_back(a: &UdpSocket, b: &UdpSocket, message: &[u8]) {
     let (bytes, from) = b.recv_from(&mut buffer).expect("it came");
     assert_eq!((&buffer[..bytes], from), (message, a.local_addr().unwrap()));
     b.send_to(message, from).unwrap();
-    assert_eq!(a.recv(&mut buffer).expect("it came back"), message.len());
+    assert_eq!(
+        a.recv(&mut buffer).expect("the packet is returned"),
+        message.len()
+    );
 }

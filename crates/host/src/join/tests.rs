@@ -117,7 +117,7 @@ fn runs(packets: &[Packet]) -> Vec<u16> {
             end(&mut joiner);
             assert!(
                 joiner.add(&packet.0).expect("a packet"),
-                "every packet begins a run"
+                "every packet starts a run"
             );
         }
     }
@@ -156,7 +156,7 @@ fn packets_of_a_flow_are_one_run_and_a_shorter_one_ends_it() {
 }
 
 #[test]
-fn the_frame_says_what_a_kernel_would() {
+fn frame_headers_match_the_kernel() {
     let mut joiner = Joiner::new(true);
     for packet in flow(V4_HEADER_BYTES, true) {
         assert!(joiner.add(&packet.0).expect("a packet"));
@@ -174,7 +174,7 @@ fn the_frame_says_what_a_kernel_would() {
 }
 
 #[test]
-fn what_pushes_or_ends_is_the_last_and_what_reduced_its_window_the_first() {
+fn psh_and_fin_end_a_run_and_cwr_starts_one() {
     for ip in [V4_HEADER_BYTES, V6_HEADER_BYTES] {
         let flagged = |at: usize, flag: u8| {
             let mut packets = flow(ip, true);
@@ -210,7 +210,7 @@ fn what_pushes_or_ends_is_the_last_and_what_reduced_its_window_the_first() {
         assert_eq!(
             frame[1],
             kind | GSO_ECN,
-            "only the first one says it, also when a kernel takes it apart"
+            "only the first packet has it, also after segmentation by a kernel"
         );
     }
     let mut joiner = Joiner::new(true);
@@ -267,7 +267,7 @@ fn headers_that_differ_are_not_joined() {
 }
 
 #[test]
-fn out_of_order_is_out_of_the_run() {
+fn out_of_order_packets_end_the_run() {
     for (ip, tcp) in [
         (V4_HEADER_BYTES, true),
         (V4_HEADER_BYTES, false),
@@ -372,12 +372,12 @@ fn udp_is_joined_where_the_device_takes_it() {
     assert_eq!(
         (&alone[..VNET_HEADER_BYTES], &alone[VNET_HEADER_BYTES..]),
         (&[0; VNET_HEADER_BYTES][..], &packets[0].0[..]),
-        "as it came"
+        "unchanged"
     );
 }
 
 #[test]
-fn what_is_no_packet_is_an_error_and_does_not_disturb_the_run() {
+fn invalid_packets_are_errors_and_keep_the_run() {
     let mut joiner = Joiner::new(true);
     let packets = flow(V4_HEADER_BYTES, true);
     assert!(joiner.add(&packets[0].0).expect("a packet"));

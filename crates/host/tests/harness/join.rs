@@ -42,7 +42,7 @@ pub fn joins(data: &[u8]) -> Outcome {
             take_apart(&mut joiner, &mut out);
             assert!(
                 joiner.add(packet).expect("as before"),
-                "every packet begins a run"
+                "every packet starts a run"
             );
         } else if first & 2 == 2 && joiner.is_over() {
             frames += 1;
@@ -70,13 +70,13 @@ fn take_apart(joiner: &mut Joiner, out: &mut Vec<Vec<u8>>) {
     let packets = joiner.packets();
     let bytes = joiner.finish().expect("a run");
     assert!(bytes.len() <= FRAME_BYTES_MAX);
-    let frame = Frame::of(bytes).expect("as a kernel makes them");
+    let frame = Frame::of(bytes).expect("as kernels create them");
     assert_eq!(frame.packets(), packets);
     for index in 0..packets {
         let mut head = Head::default();
         let packet = frame
             .completed(bytes, index, false, &mut head)
-            .expect("headers in their place")
+            .expect("the headers are valid")
             .concat();
         assert_eq!(packet.len(), usize::from(frame.bytes(index)));
         out.push(packet);
@@ -85,11 +85,11 @@ fn take_apart(joiner: &mut Joiner, out: &mut Vec<Vec<u8>>) {
         let single = frame
             .run(bytes, index..index + 1, false, &mut head)
             .concat();
-        let alone = Frame::of(&single).expect("as a kernel makes them");
+        let alone = Frame::of(&single).expect("as kernels create them");
         let mut head = Head::default();
         let again = alone
             .completed(&single, 0, false, &mut head)
-            .expect("headers in their place")
+            .expect("the headers are valid")
             .concat();
         assert_eq!(Some(&again), out.last());
     }

@@ -39,7 +39,7 @@ fn all_of(file: File, most: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     file.take(most.saturating_add(1)).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > most {
-        let why = format!("it has more than {most} bytes");
+        let why = format!("the file has more than {most} bytes");
         return Err(io::Error::new(io::ErrorKind::FileTooLarge, why));
     }
     Ok(bytes)
@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_is_replaced_or_stays_and_nobody_elses_is_written_to() {
+    fn files_are_replaced_atomically_and_foreign_files_are_not_written() {
         let folder = std::env::temp_dir().join(format!("ccplane-private-{}", std::process::id()));
         make_folder(&folder.join("deep")).unwrap();
         let path = folder.join("deep/key");

@@ -88,10 +88,12 @@ pub enum KeyError {
         why: io::Error,
     },
     /// The directory contains no key.
-    #[error("no key is in {}: `ccplane keys DIR NAME` makes a folder for each host, to be copied there; --keys names it", .0.display())]
+    #[error("no key in {}; create one with `ccplane keys DIR NAME`, copy the directory to the \
+        host, and name it with --keys", .0.display())]
     None(PathBuf),
     /// The directory contains several keys.
-    #[error("{} has the keys of several datapaths, {}: name one, as --keys {}/{}", .folder.display(), .names.join(", "), .folder.display(), .names[0])]
+    #[error("{} contains keys of several datapaths, {}; choose one, as --keys \
+        {}/{}", .folder.display(), .names.join(", "), .folder.display(), .names[0])]
     Several {
         /// Path of the directory.
         folder: PathBuf,
@@ -99,7 +101,8 @@ pub enum KeyError {
         names: Vec<String>,
     },
     /// Other users may read the private key.
-    #[error("{} holds a private key and others may read it (mode {mode:o}): chmod 600 {}", .path.display(), .path.display())]
+    #[error("other users can read the private key in {} (mode {mode:o}); chmod 600 \
+        {}", .path.display(), .path.display())]
     Readable {
         /// Path of the file.
         path: PathBuf,
@@ -107,7 +110,8 @@ pub enum KeyError {
         mode: u32,
     },
     /// A file has invalid contents.
-    #[error("{} is not {what}: {why}; remove it, and `ccplane keys` makes it anew", .path.display())]
+    #[error("{} is not {what}: {why}; remove it and create it again with `ccplane \
+        keys`", .path.display())]
     Garbage {
         /// Path of the file.
         path: PathBuf,
@@ -118,11 +122,12 @@ pub enum KeyError {
     },
     /// The name is not allowed for a key.
     #[error(
-        "`{0}` is no name for a key: 1 to 40 small letters, digits and `-`, a letter first, and neither `agent` nor `revoked`"
+        "`{0}` is not a valid key name; use 1 to 40 lower-case letters, digits and `-`, starting \
+        with a letter; `agent` and `revoked` are reserved"
     )]
     Name(String),
     /// There is no key with this name to revoke.
-    #[error("{} has no key of `{name}`: it has {has}", .folder.display())]
+    #[error("{} has no key named `{name}`; its keys are {has}", .folder.display())]
     Unknown {
         /// Path of the directory.
         folder: PathBuf,
@@ -132,13 +137,13 @@ pub enum KeyError {
         has: String,
     },
     /// The certificate could not be created, for example for lack of random numbers.
-    #[error("no certificate could be made: {0}")]
+    #[error("cannot create a certificate: {0}")]
     Make(#[from] rcgen::Error),
     /// The TLS library refused the key.
-    #[error("TLS does not take the key: {0}")]
+    #[error("TLS does not accept the key: {0}")]
     Tls(#[from] rustls::Error),
     /// The TLS library refused the CA certificate.
-    #[error("TLS does not take the certificate of the authority: {0}")]
+    #[error("TLS does not accept the CA certificate: {0}")]
     Authority(String),
 }
 
@@ -179,7 +184,7 @@ impl Keys {
             certificate: CertificateDer::from_pem_slice(&text).map_err(garbage(what, &path))?,
             key: PrivateKeyDer::from_pem_slice(&text).map_err(garbage(what, &path))?,
             authority: CertificateDer::from_pem_slice(&read(&authority)?)
-                .map_err(garbage("the certificate of an authority (PEM)", &authority))?,
+                .map_err(garbage("a CA certificate (PEM)", &authority))?,
             revoked: folder.join("revoked"),
         })
     }
@@ -379,7 +384,8 @@ impl Authority {
         if !private.exists() {
             if public.exists() {
                 let why = io::Error::other(
-                    "it is not here, only its certificate is: keys are made where the authority is, or in another folder",
+                    "the CA's private key is missing; create keys where that key is, or use \
+                    another directory",
                 );
                 return Err(file(&private)(why));
             }
@@ -407,13 +413,8 @@ impl Authority {
             true => String::from_utf8_lossy(&read(&public)?).into_owned(),
             false => Authority::certify(&params, &key, &public)?,
         };
-        CertificateDer::from_pem_slice(certificate.as_bytes()).map_err(|why| {
-            garbage(
-                &public,
-                "the certificate of an authority (PEM)",
-                why.to_string(),
-            )
-        })?;
+        CertificateDer::from_pem_slice(certificate.as_bytes())
+            .map_err(|why| garbage(&public, "a CA certificate (PEM)", why.to_string()))?;
         Ok(Authority {
             certificate,
             params,

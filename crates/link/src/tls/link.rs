@@ -201,7 +201,7 @@ impl TlsLink {
             Ok(stream) => stream,
             Err(why) => {
                 if let Some(times) = self.refusals.due(now) {
-                    tracing::warn!(%peer, times, %why, "a connection could not be taken");
+                    tracing::warn!(%peer, times, %why, "cannot accept a connection");
                 }
                 return;
             }
@@ -216,7 +216,8 @@ impl TlsLink {
             && let Some(times) = self.refusals.due(now)
         {
             let strangers = self.strangers.len();
-            tracing::warn!(peer = %other.peer, times, strangers, "too many connections without a key: this one is dropped");
+            tracing::warn!(peer = %other.peer, times, strangers, "too many unauthenticated \
+                connections; dropping a new one");
         }
     }
 
@@ -246,7 +247,7 @@ impl TlsLink {
         for (stranger, why) in refused {
             if let Some(times) = self.refusals.due(now) {
                 let why = in_words(&why);
-                tracing::warn!(peer = %stranger.peer, times, why, "a connection was refused");
+                tracing::warn!(peer = %stranger.peer, times, why, "refused a connection");
             }
             stranger.stream.end(&why);
         }
@@ -262,8 +263,8 @@ impl TlsLink {
         now: Time,
     ) -> Result<(String, Fingerprint), TlsCloseReason> {
         let certificate = stranger.stream.certificate();
-        let certificate = certificate
-            .ok_or_else(|| TlsCloseReason::Ours("it shows no certificate".to_owned()))?;
+        let certificate =
+            certificate.ok_or_else(|| TlsCloseReason::Ours("it sent no certificate".to_owned()))?;
         let key = Fingerprint::of(certificate);
         let name = keys::name_of(certificate).unwrap_or_else(|| "unnamed".to_owned());
         if self.revocations.contain(&key) {
@@ -276,19 +277,20 @@ impl TlsLink {
         {
             if other.hello.process != hello.process {
                 return Err(TlsCloseReason::Ours(format!(
-                    "the key of `{name}` is in use by a datapath at {}: give each process a key of its own (`ccplane keys DIR NAME`)",
+                    "a datapath at {} already uses the key `{name}`; create a key for each process \
+                    (`ccplane keys DIR NAME`)",
                     other.peer
                 )));
             }
             if other.hello.way == hello.way {
                 // The datapath reconnected, so the old connection must be dead even if the agent
                 // has not noticed.
-                other.closed = Some(TlsCloseReason::Ours("it connected anew".to_owned()));
+                other.closed = Some(TlsCloseReason::Ours("it reconnected".to_owned()));
             }
         }
         if self.datapaths.len() >= CONNECTIONS_MAX {
             return Err(TlsCloseReason::Ours(format!(
-                "this agent has {CONNECTIONS_MAX} datapaths: it takes no more"
+                "the agent already has {CONNECTIONS_MAX} datapaths, the maximum"
             )));
         }
         let open = self
@@ -387,7 +389,8 @@ impl TlsLink {
                 }
                 (Some(LogPermit { suppressed }), Some(why)) => {
                     let why = in_words(why);
-                    tracing::warn!(datapath = id.0, %name, %peer, why, suppressed, "a datapath's connection ended");
+                    tracing::warn!(datapath = id.0, %name, %peer, why, suppressed, "disconnected a \
+                        datapath");
                 }
             }
             if let Some(why) = &datapath.closed {
@@ -398,7 +401,7 @@ impl TlsLink {
 }
 
 fn revoked(name: &str) -> String {
-    format!("the key of `{name}` was revoked: `ccplane keys DIR {name}` makes a new one")
+    format!("the key `{name}` was revoked; create a new one with `ccplane keys DIR {name}`")
 }
 
 fn in_words(why: &TlsCloseReason) -> String {
@@ -469,7 +472,7 @@ impl DatapathLink for TlsLink {
                 .add_unsent(datapath.stream.unsent())
             {
                 let why = format!(
-                    "{} bytes wait for the datapaths of its key",
+                    "{} bytes are queued for the datapaths of its key",
                     tenants::UNSENT_BYTES_MAX
                 );
                 datapath.closed = Some(TlsCloseReason::Ours(why));
@@ -506,7 +509,7 @@ impl PendingConnection {
     ) -> Result<(bool, Option<Hello>), TlsCloseReason> {
         if now.since(self.since) > HANDSHAKE_TIMEOUT {
             return Err(TlsCloseReason::Ours(
-                "it did not show a key in time".to_owned(),
+                "it did not complete the handshake in time".to_owned(),
             ));
         }
         let mut hello = None;
@@ -518,7 +521,7 @@ impl PendingConnection {
                     Ok(())
                 }
                 _ => Err(TlsCloseReason::Ours(
-                    "it did not begin with who it is".to_owned(),
+                    "its first message is not a hello".to_owned(),
                 )),
             })?;
         self.stream.flush()?;
@@ -547,7 +550,7 @@ impl TlsDatapath {
             (tenant.flows_of_others(agent, *id), false, None);
         let taken = stream.read(buffer, &mut |frame| {
             let Frame::Packet(packet) = frame else {
-                return Err(TlsCloseReason::Ours("it said twice who it is".to_owned()));
+                return Err(TlsCloseReason::Ours("it sent a second hello".to_owned()));
             };
             v2::read_events(packet, fields, &mut |mut event| {
                 match &mut event {
@@ -591,7 +594,7 @@ impl TlsDatapath {
             tracing::warn!(
                 datapath = id.0,
                 %name,
-                "its key has more than {} flows: the further ones stay with its own control",
+                "its key has more than {} flows; further flows stay on the datapath's fallback",
                 tenants::FLOWS_MAX
             );
         }
@@ -610,7 +613,7 @@ impl TlsDatapath {
     fn give(&mut self) -> Result<(), TlsCloseReason> {
         if self.stream.unsent() + self.packet.as_bytes().len() > UNSENT_BYTES_MAX {
             return Err(TlsCloseReason::Ours(format!(
-                "it does not read: {UNSENT_BYTES_MAX} bytes wait for it"
+                "it does not read; {UNSENT_BYTES_MAX} bytes are queued for it"
             )));
         }
         self.stream.packet(&self.packet)?;

@@ -45,7 +45,8 @@ impl Revocations {
             Ok(keys) => std::mem::replace(&mut self.keys, keys) != self.keys,
             Err(why) => {
                 if let Some(times) = self.trouble.due(now) {
-                    tracing::warn!(%why, times, "which keys are revoked is not known anew: those of before are");
+                    tracing::warn!(%why, times, "cannot reload the list of revoked keys; the \
+                        previous list stays in force");
                 }
                 false
             }

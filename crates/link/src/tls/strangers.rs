@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn a_turn_serves_a_few_and_the_next_turn_the_others() {
+    fn connections_are_served_round_robin() {
         let mut strangers = PendingConnections::new(Dice(1));
         for number in 0..10u8 {
             strangers.admit(Network::V4([10, 0, 0, number]), number);

@@ -39,7 +39,7 @@ pub(super) struct Stream {
 pub(super) enum TlsCloseReason {
     #[error("it closed the connection")]
     Gone,
-    #[error("it sent what is no message: {0}")]
+    #[error("it sent an invalid message: {0}")]
     Garbage(#[from] WireError),
     #[error("{0}")]
     Tls(#[from] rustls::Error),

@@ -104,7 +104,8 @@ impl Tenant {
     pub fn begin(&mut self, now: Time) -> Result<(), String> {
         if self.begins.ready() > now {
             return Err(format!(
-                "its key begins too often: {STARTS_BURST} times at once and {STARTS_PER_SECOND} times a second are allowed"
+                "its key connects too often; the limit is {STARTS_PER_SECOND} per second, in \
+                bursts of {STARTS_BURST}"
             ));
         }
         self.begins.take(now, 1);
@@ -116,7 +117,7 @@ impl Tenant {
     pub fn connect(&mut self, now: Time, open: usize) -> Result<(), String> {
         if open >= CONNECTIONS_MAX {
             return Err(format!(
-                "its key has {CONNECTIONS_MAX} connections: close one first"
+                "its key already has {CONNECTIONS_MAX} connections, the maximum; close one first"
             ));
         }
         self.begin(now)
@@ -254,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_connections_and_beginnings_of_a_key_are_limited() {
+    fn bytes_connections_and_starts_of_a_key_are_limited() {
         let (mut tenants, mut now) = (Tenants::default(), Time::from_micros(5_000_000));
         let tenant = tenants.of(key(1));
         for open in 0..CONNECTIONS_MAX {

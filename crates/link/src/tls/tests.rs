@@ -142,25 +142,26 @@ impl World {
 
     /// Connects, or returns the error.
     fn connect(&mut self, uplink: &mut TlsUplink) -> Result<(), String> {
-        self.until(
-            "it is known whether it is connected",
-            |world| match uplink.connect(world.now()) {
+        self.until("the attempt ends", |world| {
+            match uplink.connect(world.now()) {
                 Ok(()) => Some(Ok(())),
                 Err(LinkError::Connecting) => None,
                 Err(why) => Some(Err(why.to_string())),
-            },
-        )
+            }
+        })
     }
 
     fn connected(&mut self, keys: &Path) -> TlsUplink {
         let mut uplink = TlsUplink::new(&self.to(keys));
-        self.connect(&mut uplink).expect("it is welcome");
+        self.connect(&mut uplink)
+            .expect("the connection is accepted");
         uplink
     }
 
     fn refused(&mut self, keys: &Path, days: i64) -> String {
         let mut uplink = TlsUplink::with_clock(&self.to(keys), Arc::new(SkewedClock(days)));
-        self.connect(&mut uplink).expect_err("it is refused")
+        self.connect(&mut uplink)
+            .expect_err("the connection is refused")
     }
 
     /// Creates a datapath with an uplink.
@@ -182,7 +183,7 @@ impl World {
             way: random(),
         });
         let mut said = false;
-        self.until("it is welcome", |_| {
+        self.until("the connection is accepted", |_| {
             let mut welcome = false;
             let read = stream.read(&mut [0; 4096], &mut |_| {
                 welcome = true;
@@ -283,7 +284,7 @@ fn keys_are_for_their_owners_and_are_made_once() {
     };
     says(
         revoke_key(&place.0, "web9"),
-        "it has agent, web1, web2, web3",
+        "its keys are agent, web1, web2, web3",
     );
     for bad in [
         "",
@@ -298,7 +299,7 @@ fn keys_are_for_their_owners_and_are_made_once() {
     ] {
         says(
             make_keys(&place.0, &[bad.to_owned()], SystemTime::now()).map(drop),
-            "no name",
+            "is not a valid key name",
         );
     }
     let load = |path: &str| Keys::load(&place.of(path), Role::Datapath).map(drop);
@@ -364,7 +365,7 @@ fn an_agent_steers_a_flow_over_tls_and_hears_of_its_tags() {
     assert_eq!(world.told.lock().unwrap()[0].tags, tags);
     assert_eq!(world.agent.flows(), 1);
     drop(datapath);
-    world.until("its flows are gone with it", |world| {
+    world.until("its flows are closed", |world| {
         (world.agent.flows() == 0).then_some(())
     });
 }
@@ -375,11 +376,11 @@ fn a_certificate_that_is_not_trusted_is_refused_at_both_ends() {
     let mut world = World::new(&place.0);
     // The datapath fails first: the agent's certificate is signed by another CA.
     let why = world.refused(&other.0, 0);
-    assert!(why.contains("another authority"), "{why}");
+    assert!(why.contains("was not issued by the CA"), "{why}");
     // A datapath that trusts the agent's CA but presents a certificate of another one.
     fs::copy(place.of("ca.pem"), other.of("web1/ca.pem")).unwrap();
     let why = world.refused(&other.of("web1"), 0);
-    assert!(why.contains("does not know the authority"), "{why}");
+    assert!(why.contains("does not trust the CA"), "{why}");
     assert!(world.connected(&place.0).is_connected());
 }
 
@@ -392,7 +393,7 @@ fn a_certificate_of_the_wrong_role_is_refused_at_both_ends() {
     // A datapath's key used as an agent's.
     let mut world = World::new(&place.of("web1"));
     let why = world.refused(&place.of("web1"), 0);
-    assert!(why.contains("not that of an agent"), "{why}");
+    assert!(why.contains("not the certificate of an agent"), "{why}");
 }
 
 #[test]
@@ -402,7 +403,9 @@ fn clocks_may_differ_by_a_day_and_an_expired_certificate_is_refused() {
         let mut world = World::at(([127, 0, 0, 1], 0).into(), &place.0, agent);
         let mut uplink =
             TlsUplink::with_clock(&world.to(&place.0), Arc::new(SkewedClock(datapath)));
-        world.connect(&mut uplink).expect("a day is no matter");
+        world
+            .connect(&mut uplink)
+            .expect("a day of clock skew is tolerated");
     }
     let mut world = World::new(&place.0);
     let why = world.refused(&place.0, 4000);
@@ -415,14 +418,14 @@ fn clocks_may_differ_by_a_day_and_an_expired_certificate_is_refused() {
 }
 
 #[test]
-fn a_revoked_key_is_cut_within_a_second_and_does_not_come_back() {
+fn a_revoked_key_is_disconnected_within_a_second_and_stays_refused() {
     let place = Place::new(&["web1", "web2"]);
     let mut world = World::new(&place.0);
     let mut one = world.connected(&place.of("web1"));
     let mut two = world.connected(&place.of("web2"));
     revoke_key(&place.0, "web1").unwrap();
     let revoked = Instant::now();
-    world.until("it is cut", |world| {
+    world.until("the connection is closed", |world| {
         one.receive(world.now(), &mut |_| ());
         (!one.is_connected()).then_some(())
     });
@@ -432,7 +435,7 @@ fn a_revoked_key_is_cut_within_a_second_and_does_not_come_back() {
         revoked.elapsed()
     );
     let why = world.refused(&place.of("web1"), 0);
-    assert!(why.contains("`web1` was revoked"), "{why}");
+    assert!(why.contains("the key `web1` was revoked"), "{why}");
     two.receive(world.now(), &mut |_| ());
     assert!(two.is_connected());
     place.make(&["web1"]);
@@ -440,7 +443,7 @@ fn a_revoked_key_is_cut_within_a_second_and_does_not_come_back() {
 }
 
 #[test]
-fn two_processes_with_one_key_are_told_apart() {
+fn two_processes_with_one_key_are_distinguished() {
     let place = Place::new(&["web1"]);
     let mut world = World::new(&place.0);
     let first = world.connected(&place.0);
@@ -450,13 +453,13 @@ fn two_processes_with_one_key_are_told_apart() {
     third.process ^= 1;
     let why = world
         .connect(&mut third)
-        .expect_err("it is another process");
+        .expect_err("another process is refused");
     assert!(
-        why.contains("the key of `web1` is in use") && why.contains("127.0.0.1"),
+        why.contains("already uses the key `web1`") && why.contains("127.0.0.1"),
         "{why}"
     );
     drop((first, second));
-    world.until("the others are gone", |world| {
+    world.until("the other connections are closed", |world| {
         third.connect(world.now()).is_ok().then_some(())
     });
 }
@@ -494,7 +497,7 @@ fn a_datapath_that_comes_back_replaces_its_former_connection() {
     assert_eq!(
         world.agent.flows(),
         1,
-        "the former connection's flow is gone"
+        "the flow of the previous connection is closed"
     );
 }
 
@@ -505,8 +508,10 @@ fn a_connection_of_the_same_way_replaces_the_one_before() {
     let mut before = world.connected(&place.0);
     let mut again = TlsUplink::new(&world.to(&place.0));
     again.way = before.way;
-    world.connect(&mut again).expect("it is welcome");
-    world.until("the former is closed", |world| {
+    world
+        .connect(&mut again)
+        .expect("the connection is accepted");
+    world.until("the previous connection is closed", |world| {
         before.receive(world.now(), &mut |_| ());
         (!before.is_connected()).then_some(())
     });
@@ -514,7 +519,7 @@ fn a_connection_of_the_same_way_replaces_the_one_before() {
 }
 
 #[test]
-fn an_agent_that_is_started_anew_hears_of_every_flow_that_lives() {
+fn a_restarted_agent_learns_every_live_flow() {
     let place = Place::new(&["web1"]);
     let mut world = World::new(&place.0);
     let uplink = world.connected(&place.0);
@@ -522,7 +527,7 @@ fn an_agent_that_is_started_anew_hears_of_every_flow_that_lives() {
     for flow in 1..=3 {
         datapath.open(world.now(), flow, FlowInfo::default());
     }
-    world.until("they are known", |world| {
+    world.until("the datapaths are known", |world| {
         datapath.turn(world.now());
         (world.agent.flows() == 3).then_some(())
     });
@@ -531,7 +536,7 @@ fn an_agent_that_is_started_anew_hears_of_every_flow_that_lives() {
     let mut world = World::at(address, &place.0, 0);
     let began = Instant::now();
     let lost = Time::from_micros(100_000_000);
-    world.until("they are known anew", |world| {
+    world.until("the datapaths are known again", |world| {
         datapath.turn(lost + Duration::from(began.elapsed()));
         (world.agent.flows() == 3).then_some(())
     });
@@ -539,7 +544,7 @@ fn an_agent_that_is_started_anew_hears_of_every_flow_that_lives() {
 }
 
 #[test]
-fn an_agent_that_vanishes_in_the_middle_of_a_packet_is_looked_for_anew() {
+fn an_agent_that_dies_mid_packet_is_reconnected() {
     let place = Place::new(&["web1"]);
     let mut world = World::new(&place.0);
     // A datapath that disconnects within a packet: its flows close, others are not affected.
@@ -563,7 +568,7 @@ fn an_agent_that_vanishes_in_the_middle_of_a_packet_is_looked_for_anew() {
         (world.agent.flows() == 1).then_some(())
     });
     drop(stream);
-    world.until("its flow is gone", |world| {
+    world.until("its flow is closed", |world| {
         (world.agent.flows() == 0).then_some(())
     });
     assert!(other.is_connected());
@@ -592,7 +597,7 @@ fn an_agent_that_vanishes_in_the_middle_of_a_packet_is_looked_for_anew() {
 }
 
 #[test]
-fn what_is_no_message_costs_its_sender_the_connection() {
+fn invalid_messages_close_the_connection() {
     let place = Place::new(&["web1"]);
     let mut world = World::new(&place.0);
     let other = world.connected(&place.0);
@@ -644,12 +649,12 @@ fn what_is_no_message_costs_its_sender_the_connection() {
     });
     let mut silent = TcpStream::connect(world.address()).unwrap();
     silent.set_nonblocking(true).unwrap();
-    world.until("it is taken", |world| {
+    world.until("the connection is accepted", |world| {
         (world.link.strangers() == 1).then_some(())
     });
     assert!(ends(&mut silent).is_none());
     world.turn_at(world.now() + Duration::from_secs(6));
-    world.until("who says nothing is not waited for", |_| ends(&mut silent));
+    world.until("silent connections are dropped", |_| ends(&mut silent));
     assert!(other.is_connected());
 }
 
@@ -665,7 +670,7 @@ fn an_authority_that_was_killed_before_it_wrote_its_certificate_writes_it_later(
 }
 
 #[test]
-fn a_peer_that_opens_a_million_flows_takes_its_share_of_memory() {
+fn a_peer_with_a_million_flows_is_limited_to_its_share_of_memory() {
     let place = Place::new(&["web1"]);
     let mut world = World::new(&place.0);
     // Two connections: the limit applies to the key.
@@ -679,7 +684,7 @@ fn a_peer_that_opens_a_million_flows_takes_its_share_of_memory() {
         );
     }
     other.flush();
-    world.until("they are there", |world| {
+    world.until("they exist", |world| {
         (world.agent.flows() == 100).then_some(())
     });
     let mut uplink = world.connected(&place.0);
@@ -694,7 +699,7 @@ fn a_peer_that_opens_a_million_flows_takes_its_share_of_memory() {
                 world.turn();
                 uplink.receive(world.now(), &mut |_| ());
             }
-            SendOutcome::NoAgent => panic!("it is not cut"),
+            SendOutcome::NoAgent => panic!("the connection stays open"),
         }
     }
     let lifetime = Duration::ZERO;
@@ -703,7 +708,7 @@ fn a_peer_that_opens_a_million_flows_takes_its_share_of_memory() {
         ..Default::default()
     };
     let close = |flow| WireEvent::FlowClosed { flow, stats };
-    world.until("all is heard", |world| {
+    world.until("all messages arrive", |world| {
         uplink.flush();
         uplink.receive(world.now(), &mut |_| ());
         (world.agent.flows() == most).then_some(())
@@ -728,11 +733,11 @@ fn a_peer_that_opens_a_million_flows_takes_its_share_of_memory() {
 }
 
 #[test]
-fn a_datapath_that_does_not_read_is_cut() {
+fn a_datapath_that_does_not_read_is_disconnected() {
     let place = Place::new(&["web1"]);
     let mut world = World::new(&place.0);
     let _stream = world.stream(&place.0);
-    let to = world.link.first().expect("it is there");
+    let to = world.link.first().expect("it exists");
     let algorithm: Arc<str> = "x".repeat(200).into();
     for _ in 0..200_000 {
         let command = WireCommand::Heartbeat {
@@ -744,15 +749,15 @@ fn a_datapath_that_does_not_read_is_cut() {
             return;
         }
     }
-    panic!("40 MB wait for it");
+    panic!("40 MB are queued");
 }
 
 #[test]
-fn a_datapath_that_reads_slowly_is_not_cut() {
+fn a_datapath_that_reads_slowly_stays_connected() {
     let place = Place::new(&["web1"]);
     let mut world = World::new(&place.0);
     let mut stream = world.stream(&place.0);
-    let to = world.link.first().expect("it is there");
+    let to = world.link.first().expect("it exists");
     let algorithm: Arc<str> = "x".repeat(200).into();
     let began = Instant::now();
     // More than the sockets and the queue hold together.
@@ -774,7 +779,7 @@ fn a_datapath_that_reads_slowly_is_not_cut() {
 }
 
 #[test]
-fn a_packet_that_is_sent_in_part_is_not_forgotten() {
+fn partially_sent_packets_are_completed() {
     let place = Place::new(&["web1"]);
     let mut world = World::new(&place.0);
     let mut uplink = world.connected(&place.0);
@@ -795,7 +800,7 @@ fn a_packet_that_is_sent_in_part_is_not_forgotten() {
             return;
         }
     }
-    panic!("there is always room");
+    panic!("the sender is never blocked");
 }
 
 #[test]
@@ -808,7 +813,9 @@ fn the_addresses_of_a_name_are_tried_one_after_the_other() {
         ..world.to(&place.0)
     };
     let mut uplink = TlsUplink::new(&address);
-    world.connect(&mut uplink).expect("it is welcome");
+    world
+        .connect(&mut uplink)
+        .expect("the connection is accepted");
 }
 
 #[test]
@@ -826,7 +833,7 @@ fn reports_travel_together_and_urgent_ones_do_not_wait() {
     let mut give = |at: Time, urgent| {
         uplink.receive(at, &mut |_| ());
         assert_eq!(uplink.event(&report(urgent)), SendOutcome::Yes);
-        assert!(uplink.flush(), "what waits for company is not behind");
+        assert!(uplink.flush(), "no bytes stay unsent");
         uplink.next_deadline()
     };
     // The first report is sent at once; the next ones wait, because the agent has not responded.

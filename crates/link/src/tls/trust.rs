@@ -70,17 +70,20 @@ pub(super) fn in_words(why: &Error, other: &str) -> String {
         Error::InvalidCertificate(certificate) => match certificate {
             Certificate::UnknownIssuer | Certificate::BadSignature => {
                 format!(
-                    "its certificate is of another authority than ca.pem here: `ccplane keys` in one folder makes the keys of both ends ({why})"
+                    "its certificate was not issued by the CA in ca.pem; create the keys of both \
+                    ends with `ccplane keys` in one directory ({why})"
                 )
             }
             Certificate::Expired | Certificate::ExpiredContext { .. } => {
                 format!(
-                    "its certificate has expired, or this host's clock is ahead: make it a new key, or set the clock ({why})"
+                    "its certificate has expired, or this host's clock is fast; create a new key \
+                    for it or set the clock ({why})"
                 )
             }
             Certificate::NotValidYet | Certificate::NotValidYetContext { .. } => {
                 format!(
-                    "its certificate is not valid yet: the clock of this host, or that on which it was made, is wrong by days ({why})"
+                    "its certificate is not valid yet; check the clocks of this host and of the \
+                    host that created it ({why})"
                 )
             }
             Certificate::InvalidPurpose
@@ -88,44 +91,49 @@ pub(super) fn in_words(why: &Error, other: &str) -> String {
             | Certificate::NotValidForName
             | Certificate::NotValidForNameContext { .. } => {
                 format!(
-                    "its certificate is not that of {other}: each end has a key of its own role ({why})"
+                    "its certificate is not the certificate of {other}; give each end the key of \
+                    its role ({why})"
                 )
             }
-            _ => format!("its certificate cannot be used: {why}"),
+            _ => format!("its certificate is not valid: {why}"),
         },
         Error::AlertReceived(alert) => match alert {
             Alert::UnknownCA | Alert::DecryptError => {
                 format!(
-                    "it does not know the authority of this end's certificate: `ccplane keys` in one folder makes the keys of both ends ({why})"
+                    "it does not trust the CA of this end's certificate; create the keys of both \
+                    ends with `ccplane keys` in one directory ({why})"
                 )
             }
             Alert::CertificateExpired => {
                 format!(
-                    "to it this end's certificate has expired or is not valid yet: make a new key, or compare the clocks ({why})"
+                    "it reports that this end's certificate has expired or is not valid yet; \
+                    create a new key or compare the clocks ({why})"
                 )
             }
             Alert::UnsupportedCertificate | Alert::CertificateUnknown | Alert::BadCertificate => {
                 format!(
-                    "it does not take this end's certificate, which may be of the wrong role: an agent has the key in `agent`, a datapath one of its own ({why})"
+                    "it rejects this end's certificate, which may have the wrong role; an agent \
+                    uses the key in `agent`, each datapath its own key ({why})"
                 )
             }
             Alert::CertificateRequired => {
-                format!("it wants a certificate, and this end showed none ({why})")
+                format!("it requires a certificate, but this end sent none ({why})")
             }
             Alert::ProtocolVersion | Alert::NoApplicationProtocol => {
                 format!(
-                    "it speaks another protocol: both ends are to be of this version of ccplane ({why})"
+                    "it uses another protocol version; run the same version of ccplane on both \
+                    ends ({why})"
                 )
             }
             _ => format!("it refused: {why}"),
         },
         Error::NoCertificatesPresented => {
-            "it shows no certificate: it is no datapath of ccplane's".to_owned()
+            "it sent no certificate, so it is not a ccplane datapath".to_owned()
         }
         Error::InvalidMessage(_)
         | Error::InappropriateMessage { .. }
         | Error::InappropriateHandshakeMessage { .. } => {
-            format!("it does not speak TLS 1.3: is the port right? ({why})")
+            format!("it does not use TLS 1.3; check the port ({why})")
         }
         _ => why.to_string(),
     }

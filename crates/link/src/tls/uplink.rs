@@ -129,21 +129,25 @@ struct Keyring(PathBuf);
 #[non_exhaustive]
 pub enum FarError {
     /// The DNS name does not resolve.
-    #[error("the name has no address: {0}")]
+    #[error("cannot resolve the name: {0}")]
     Name(io::Error),
     /// The TCP connection failed; with the port.
     #[error(
-        "{0}; start one there with `ccplane agent --tls 0.0.0.0:{1}`, and let its firewall pass the port"
+        "{0}; start an agent there with `ccplane agent --tls 0.0.0.0:{1}`, and open the port in \
+        its firewall"
     )]
     Connect(io::Error, u16),
     /// The attempt timed out.
-    #[error("it does not answer within {0}: the network between is cut or filtered, or it hangs")]
+    #[error(
+        "it did not answer within {0}; check the network and firewalls between, and whether \
+        the agent hangs"
+    )]
     Late(Duration),
     /// TLS or the connection failed.
     #[error("{0}")]
     Broken(String),
     /// The connection was lost and is being re-established.
-    #[error("the connection was lost; it is taken up again")]
+    #[error("the connection was lost; reconnecting")]
     Lost,
 }
 
@@ -229,7 +233,7 @@ impl TlsUplink {
 
     /// Starts to connect to the first address for which that is possible.
     fn start(&self, attempt: Attempt, mut addresses: Addresses) -> Result<Stage, LinkError> {
-        let socket = self.next_of(&mut addresses, io::Error::other("there is none"))?;
+        let socket = self.next_of(&mut addresses, io::Error::other("no address found"))?;
         let attempt = Attempt {
             began: self.now(),
             rest: addresses,
@@ -265,7 +269,7 @@ impl TlsUplink {
                     self.unless_late(now, attempt.began, Stage::Naming(named, attempt))
                 }
                 Err(TryRecvError::Disconnected) => {
-                    Err(self.unnamed(io::Error::other("nothing came of looking it up")))
+                    Err(self.unnamed(io::Error::other("the lookup thread ended")))
                 }
             },
             Stage::Connecting(socket, mut attempt) => {
@@ -311,14 +315,14 @@ impl TlsUplink {
                     }
                     // No request has been sent yet, so only a hello is valid.
                     _ => Err(TlsCloseReason::Ours(
-                        "it did not begin with its welcome".to_owned(),
+                        "its first message is not a welcome".to_owned(),
                     )),
                 });
                 let read = read.and_then(|_| stream.flush());
                 read.map_err(|why| self.broken(&why))?;
                 if let (Some(welcome), Some(said)) = (welcomed, greeting.said) {
                     if welcome.way != self.way {
-                        let why = "it welcomed somebody else".to_owned();
+                        let why = "its welcome is for another datapath".to_owned();
                         return Err(self.broken(&TlsCloseReason::Ours(why)));
                     }
                     self.measured(said);
@@ -424,7 +428,7 @@ impl TlsUplink {
 
     fn lost(&mut self, now: Time, why: &TlsCloseReason) {
         let words = in_words(why);
-        tracing::warn!(agent = %self.address, why = words, "the agent is gone");
+        tracing::warn!(agent = %self.address, why = words, "lost the connection to the agent");
         if let Stage::Up(stream) = std::mem::replace(&mut self.stage, Stage::Waiting(now, None)) {
             stream.end(why);
         }
@@ -561,7 +565,7 @@ impl AgentConnection for TlsUplink {
         let (latency, mut said) = (&mut self.latency, false);
         let mut take = |frame: Frame<'_>| {
             let Frame::Packet(packet) = frame else {
-                return Err(TlsCloseReason::Ours("it welcomed twice".to_owned()));
+                return Err(TlsCloseReason::Ours("it sent a second welcome".to_owned()));
             };
             said = true;
             v2::read_commands(packet, &mut |command| {
@@ -586,7 +590,7 @@ impl AgentConnection for TlsUplink {
         match read {
             Err(why) => self.lost(now, &why),
             Ok(_) if self.silence.is_some_and(|most| silent > most) => {
-                let why = format!("it was silent for {silent}");
+                let why = format!("no message from it for {silent}");
                 self.lost(now, &TlsCloseReason::Ours(why));
             }
             Ok(_) => {}

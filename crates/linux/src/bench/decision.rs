@@ -57,7 +57,7 @@ pub fn decision_cost(decisions: usize, together: usize) -> Result<DecisionCost, 
 
     let path = std::env::temp_dir().join(format!("ccplane-decision-{}", std::process::id()));
     let mut link = Local::bind(&path)
-        .map_err(|error| LoadError::Mismatch(format!("the bench's link: {error}")))?;
+        .map_err(|error| LoadError::Mismatch(format!("the benchmark's link: {error}")))?;
     let (mut agent, _) = echo_agent()?;
     let (mut uplink, mut nobody) = (Uplink::new(&path), ());
     let mut relay = Relay::new(&mut kernel, &mut uplink, &mut nobody);
@@ -84,7 +84,7 @@ pub fn decision_cost(decisions: usize, together: usize) -> Result<DecisionCost, 
 fn echo_agent() -> Result<(Agent, Vec<AlgorithmSpec>), LoadError> {
     let mut agent = Agent::default();
     let added = agent.add(Echo("bench_work"));
-    added.map_err(|error| LoadError::Mismatch(format!("the bench's program: {error}")))?;
+    added.map_err(|error| LoadError::Mismatch(format!("the benchmark's program: {error}")))?;
     let specs = agent
         .hosted()
         .map(|hosted| AlgorithmSpec::from(&**hosted))

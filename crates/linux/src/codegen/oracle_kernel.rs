@@ -29,7 +29,7 @@ fn load(program: &Program) -> Object {
     pad::patch(&mut bytes, PAD_INDEX as usize, &code).expect("the object has pads");
     let open = ObjectBuilder::default()
         .open_memory(&bytes)
-        .expect("the object can be read");
+        .expect("the object is readable");
     let object = open
         .load()
         .unwrap_or_else(|e| panic!("{e}\n{}", listing(program)));
@@ -89,9 +89,9 @@ fn run(object: &Object, program: u32, all: &mut [Registers]) -> Vec<Outcome> {
 }
 
 #[test]
-fn kernel_does_what_the_reference_does() {
+fn kernel_matches_the_reference() {
     if let Some(missing) = testing::missing_requirement() {
-        return testing::skip("kernel_does_what_the_reference_does", &missing);
+        return testing::skip("kernel_matches_the_reference", &missing);
     }
     let mut runner = TestRunner::deterministic();
     for n in 0..PROGRAM_COUNT {
@@ -135,10 +135,10 @@ fn kernel_does_what_the_reference_does() {
 /// Shipped program files compute window and rate in the kernel: ten thousand states of each, and
 /// four ACKs from each state.
 #[test]
-fn shipped_texts_do_in_the_kernel_what_the_reference_does() {
+fn shipped_programs_match_the_reference_in_the_kernel() {
     if let Some(missing) = testing::missing_requirement() {
         return testing::skip(
-            "shipped_texts_do_in_the_kernel_what_the_reference_does",
+            "shipped_programs_match_the_reference_in_the_kernel",
             &missing,
         );
     }

@@ -118,12 +118,15 @@ mod tests {
     }
 
     #[test]
-    fn code_and_its_end_are_all_that_changes() {
+    fn filling_a_pad_changes_only_its_code() {
         for pad in 0..4 {
             let mut object = OBJECT.to_vec();
             let code = [Insn::skip_if_result_is_zero(1), Insn::EXIT];
             patch(&mut object, pad, &code).expect("the object has four pads");
-            let over_tail = i16::try_from(PAD_SLOTS_MAX - code.len()).expect("it is below 2048");
+            let over_tail = i16::try_from(PAD_SLOTS_MAX - code.len()).expect(
+                "the value is below \
+                2048",
+            );
             // The `r0 = 0` before the jump is unchanged filler.
             let expected =
                 [code[0], code[1], Insn::skip_if_result_is_zero(over_tail)].map(Insn::to_bytes);
@@ -136,7 +139,7 @@ mod tests {
         let mut object = OBJECT.to_vec();
         patch(&mut object, 0, &[Insn::EXIT; PAD_SLOTS_MAX]).expect("it fits exactly");
         let refused = patch(&mut OBJECT.to_vec(), 1, &[Insn::EXIT; PAD_SLOTS_MAX + 1])
-            .expect_err("one too many");
+            .expect_err("one instruction too many");
         assert!(
             matches!(
                 refused,
@@ -152,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_object_with_pads_is_refused() {
+    fn objects_without_pads_are_refused() {
         let refused = patch(&mut OBJECT.to_vec(), 4, &[]).expect_err("there are four");
         assert!(matches!(refused, PadError::Missing { .. }), "{refused}");
         assert!(matches!(patch(&mut [], 0, &[]), Err(PadError::Object(_))));

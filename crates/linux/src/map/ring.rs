@@ -292,14 +292,14 @@ mod tests {
     }
 
     #[test]
-    fn a_record_that_is_written_waits_and_one_that_was_given_up_is_passed() {
+    fn records_in_progress_block_and_discarded_ones_are_skipped() {
         let mut kernel = Kernel::new();
         kernel.put(DISCARD_BIT, &[1, 1]);
         kernel.put(0, &[2]);
         kernel.put(BUSY_BIT, &[3]);
         kernel.put(0, &[4]);
         assert_eq!(kernel.read(9), [vec![2]]);
-        assert!(kernel.pages.has_urgent(), "it may be urgent");
+        assert!(kernel.pages.has_urgent(), "the record may be urgent");
         assert!(kernel.read(9).is_empty());
     }
 

@@ -76,7 +76,8 @@ impl Holder {
         });
         let compiler = Compiler::start(&registration);
         if let Err(error) = &compiler {
-            tracing::warn!(%error, "no thread that compiles: later programs stay in the interpreter");
+            tracing::warn!(%error, "cannot create the compiler thread; later programs stay in the \
+                interpreter");
         }
         Holder {
             registration,
@@ -110,9 +111,7 @@ impl Holder {
         if let Some(compiler) = &self.compiler
             && compiler.orders.send(self.pads.clone()).is_err()
         {
-            tracing::warn!(
-                "the thread that compiles is gone: later programs stay in the interpreter"
-            );
+            tracing::warn!("the compiler thread has ended; later programs stay in the interpreter");
         }
     }
 
@@ -149,7 +148,8 @@ impl Compiler {
             .name("ccplane-compile".into())
             .spawn(move || {
                 if let Err(error) = crate::privilege::keep_capabilities(&[]) {
-                    tracing::warn!(%error, "the thread that compiles keeps the capabilities of its process");
+                    tracing::warn!(%error, "the compiler thread keeps the capabilities of its \
+                        process");
                 }
                 registration.serve(&taken);
             })?;

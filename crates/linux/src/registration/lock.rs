@@ -34,7 +34,7 @@ impl NameLock {
                 .recursive(true)
                 .mode(0o700)
                 .create(state())
-                .map_err(failed("making the directory of"))?;
+                .map_err(failed("creating the directory of"))?;
             let file = OpenOptions::new()
                 .read(true)
                 .write(true)
@@ -142,7 +142,7 @@ mod tests {
         }
         let path = first.path.clone();
         let mode = std::fs::metadata(&path).expect("it is held").mode() & 0o777;
-        assert_eq!(mode, LOCK_FILE_MODE, "others could lock it");
+        assert_eq!(mode, LOCK_FILE_MODE, "other users could lock the file");
         drop(first);
         assert!(!path.exists());
         drop(NameLock::take("t_lock").unwrap_or_else(|error| panic!("{error}")));

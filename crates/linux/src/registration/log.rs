@@ -98,9 +98,9 @@ mod tests {
     /// A real rejection by this kernel's verifier: a pad that reads through an uninitialised
     /// register.
     #[test]
-    fn the_verifiers_own_words_come_through() {
+    fn verifier_messages_are_passed_on() {
         if let Some(reason) = missing_requirement() {
-            return skip("the_verifiers_own_words_come_through", &reason);
+            return skip("verifier_messages_are_passed_on", &reason);
         }
         let mut bytes = include_bytes!("../../bpf/prebuilt/probe.bpf.o").to_vec();
         let mut wild = Assembler::default();
@@ -111,7 +111,7 @@ mod tests {
             .open_memory(&bytes)
             .expect("an object");
         assert!(open.load().is_err());
-        let (program, reason) = verifier_reason(&listener.text()).expect("it says why");
+        let (program, reason) = verifier_reason(&listener.text()).expect("the log has the reason");
         assert_eq!(program, "probe");
         assert!(reason.contains("R2 !read_ok"), "{reason}");
     }
@@ -122,7 +122,7 @@ mod tests {
                    libbpf: prog 'cong_control': -- BEGIN PROG LOAD LOG --\n\
                    0: R1=ctx() R10=fp0\n1: (79) r3 = *(u64 *)(r1 +32)\nR1 invalid mem access 'scalar'\n\
                    processed 2 insns\n-- END PROG LOAD LOG --\nlibbpf: failed to load object\n";
-        let (program, reason) = verifier_reason(log).expect("there is one");
+        let (program, reason) = verifier_reason(log).expect("the log has a reason");
         assert_eq!(program, "cong_control");
         assert!(
             reason.ends_with("R1 invalid mem access 'scalar'"),

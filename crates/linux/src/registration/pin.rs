@@ -428,7 +428,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_missing_pin_is_named_and_a_directory_that_cannot_be_looked_at_is_not_gone() {
+    fn missing_pins_are_named_and_unreadable_directories_are_errors() {
         let directory = std::env::temp_dir().join(format!("ccplane-pins-{}", std::process::id()));
         assert_eq!(presence_in(&directory).unwrap(), Presence::Gone);
         std::fs::create_dir(&directory).unwrap();

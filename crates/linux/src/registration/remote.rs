@@ -26,11 +26,12 @@ pub enum RemoteError {
     Link(#[from] LinkError),
     /// A CCP agent, without a name of an algorithm.
     #[error(
-        "a CCP agent does not say which algorithms it runs: name one, as --alg reno, which sockets choose as ccp_reno"
+        "a CCP agent does not list its algorithms; name one, as --alg reno, which sockets select \
+        as ccp_reno"
     )]
     Unnamed,
     /// The agent has no algorithm of this name.
-    #[error("the agent at {agent} has no {name}: it has {has}")]
+    #[error("the agent at {agent} has no {name}; use one of {has}")]
     Lacks {
         /// Address of the agent.
         agent: AgentAddress,
@@ -41,8 +42,8 @@ pub enum RemoteError {
     },
     /// The agent's algorithm requests a kernel name outside ccplane's.
     #[error(
-        "the agent at {agent} wants to be called {name:?} by the kernel: such names begin with ccp_ and have 15 letters, digits, `_` and `.` \
-         at most"
+        "the agent at {agent} requests the kernel name {name:?}, which is not valid; such names \
+        start with ccp_ and have at most 15 letters, digits, `_` and `.`"
     )]
     BadName {
         /// Address of the agent.

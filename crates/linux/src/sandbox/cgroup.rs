@@ -28,16 +28,21 @@ impl Cgroup {
             let (folder, kind) = (words.next()?, words.next()?);
             (kind == "cgroup2").then_some(folder)
         });
-        let mounted = Path::new(mounted.ok_or_else(|| missing("no cgroup v2 is mounted"))?);
+        let mounted = Path::new(mounted.ok_or_else(|| missing("cgroup v2 is not mounted"))?);
         let own = fs::read_to_string("/proc/self/cgroup")?;
         let own = own.lines().find_map(|line| line.strip_prefix("0::/"));
-        let own = mounted.join(own.ok_or_else(|| missing("this process is in no cgroup v2"))?);
+        let own = mounted.join(own.ok_or_else(|| {
+            missing(
+                "this process is not in a cgroup of \
+            version 2",
+            )
+        })?);
         let parents = own
             .ancestors()
             .take(2)
             .filter(|folder| folder.starts_with(mounted));
         let mut last =
-            missing("the cgroup of this process passes on no memory and pids controllers");
+            missing("the cgroup of this process does not delegate the memory and pids controllers");
         for parent in parents.filter(|parent| delegates_controllers(parent)) {
             remove_stale(parent);
             match Cgroup::create_in(parent, memory_bytes, tasks) {
@@ -68,7 +73,7 @@ impl Cgroup {
 }
 
 impl Drop for Cgroup {
-    #[expect(clippy::disallowed_methods, reason = "it waits for other processes")]
+    #[expect(clippy::disallowed_methods, reason = "waits for other processes")]
     fn drop(&mut self) {
         // The file exists since Linux 5.14. Before, the end of the supervisor has ended the other
         // processes.
@@ -113,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bounds_are_written_and_cgroups_of_dead_processes_removed() {
+    fn limits_are_written_and_stale_cgroups_removed() {
         let parent = std::env::temp_dir().join(format!("ccplane-cgroup-{}", std::process::id()));
         let dead = parent.join(format!("{NAME_PREFIX}4294967294-0"));
         fs::create_dir_all(&dead).unwrap();
@@ -129,7 +134,7 @@ mod tests {
             ("1073741824".into(), "64".into())
         );
         remove_stale(&parent);
-        assert!(cgroup.0.exists(), "its process lives");
+        assert!(cgroup.0.exists(), "its process is running");
         fs::remove_dir_all(&parent).unwrap();
     }
 }

@@ -81,7 +81,7 @@ impl Arms {
                 Err(error)
                     if matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::WouldBlock) => {}
                 Err(error) => {
-                    return Err(LoadError::io("looking at the watched sockets")(error).into());
+                    return Err(LoadError::io("walking the watched sockets")(error).into());
                 }
             }
         }
@@ -93,7 +93,8 @@ impl Arms {
             let value = self
                 .arms
                 .lookup(&(entry as u32).to_ne_bytes(), MapFlags::ANY);
-            let value = value.map_err(select::bpf("reading what watched connections did"))?;
+            let value =
+                value.map_err(select::bpf("reading the counters of watched connections"))?;
             let value = value.unwrap_or_default();
             let words = value
                 .as_chunks::<8>()

@@ -83,7 +83,10 @@ pub(crate) fn find(name: &str) -> Result<(DeviceState, u16), LoadError> {
     let namespace = namespace::open_own().map_err(failed("opening the namespace of"))?;
     let place = DeviceState {
         index,
-        cookie: namespace::cookie(&namespace).map_err(failed("asking for the namespace of"))?,
+        cookie: namespace::cookie(&namespace).map_err(failed(
+            "reading the cookie of the namespace \
+            of",
+        ))?,
         namespace,
         gso_max_segs: device.gso_max_segs,
         filters: 0,
@@ -276,7 +279,8 @@ fn make_clsact(index: u32) -> Result<bool, LoadError> {
         0 => Ok(true),
         code if code == -libc::EEXIST => Ok(false),
         code => Err(LoadError::io(
-            "making a clsact qdisc (no tcx before Linux 6.6; it needs the modules sch_ingress and cls_bpf)",
+            "creating a clsact qdisc (used before Linux 6.6, which added tcx; it needs the modules \
+            sch_ingress and cls_bpf)",
         )(io::Error::from_raw_os_error(-code))),
     }
 }
@@ -327,8 +331,8 @@ mod tests {
 
     /// The path before Linux 6.6, whatever this kernel has.
     #[test]
-    fn filters_of_others_stay_and_ours_are_not_taken_over() {
-        const TEST: &str = "filters_of_others_stay_and_ours_are_not_taken_over";
+    fn foreign_filters_are_kept_and_ours_are_not_replaced() {
+        const TEST: &str = "foreign_filters_are_kept_and_ours_are_not_replaced";
         if let Some(reason) = missing_requirement() {
             return skip(TEST, &reason);
         }
@@ -373,7 +377,7 @@ mod tests {
         let (second, note, attached) = attach();
         assert!(matches!(attached, Err(LoadError::Stamped(_))));
         assert!(!second.made_clsact && !note.has_filters());
-        second.restore().expect("nothing is to be done");
+        second.restore().expect("nothing to restore");
         assert_eq!([Hook::Egress, Hook::Ingress].map(there), ours);
 
         let mut other = TcHookBuilder::new(arrive.as_fd());
@@ -381,22 +385,22 @@ mod tests {
         other.attach().expect("beside ours");
         // From the note, as in `detach`.
         note.write(&first);
-        let noted = || note.place(namespace::open_own().expect("it is there"));
-        noted().restore().expect("it is there");
+        let noted = || note.place(namespace::open_own().expect("it exists"));
+        noted().restore().expect("it exists");
         assert_eq!([Hook::Egress, Hook::Ingress].map(there), [None, None]);
-        assert!(other.query().is_ok() && netlink::has_filters(1).expect("it is there"));
-        other.detach().expect("it is there");
-        noted().restore().expect("it is there");
-        assert!(make_clsact(1).expect("as root"), "the qdisc was left");
+        assert!(other.query().is_ok() && netlink::has_filters(1).expect("it exists"));
+        other.detach().expect("it exists");
+        noted().restore().expect("it exists");
+        assert!(make_clsact(1).expect("as root"), "the qdisc remains");
         // Noted but not attached: with the qdisc, and without it.
         for _ in 0..2 {
-            noted().restore().expect("nothing is to be done");
+            noted().restore().expect("nothing to restore");
         }
     }
 
     #[test]
-    fn what_could_not_be_put_back_stays_noted() {
-        const TEST: &str = "what_could_not_be_put_back_stays_noted";
+    fn failed_restores_keep_their_record() {
+        const TEST: &str = "failed_restores_keep_their_record";
         const NAME: &str = "reno";
         if let Some(reason) = missing_requirement() {
             return skip(TEST, &reason);
@@ -407,7 +411,7 @@ mod tests {
         let body = || {
             let limit = || {
                 netlink::query_device(1)
-                    .expect("it is loopback")
+                    .expect("the device is loopback")
                     .gso_max_segs
             };
             let before = limit();
@@ -416,10 +420,10 @@ mod tests {
                 .attach_device("lo")
                 .unwrap_or_else(|error| panic!("{error}"));
             // Simulates a refusal of the kernel: this namespace cannot be entered.
-            stamps.devices[0].place.namespace = File::open("/dev/null").expect("it is there");
+            stamps.devices[0].place.namespace = File::open("/dev/null").expect("it exists");
             drop(stamps);
             assert_eq!((attached(), limit()), (vec![NAME.to_owned()], 1));
-            assert_eq!(detach(Some(NAME)).expect("by its note"), [NAME]);
+            assert_eq!(detach(Some(NAME)).expect("restored from its note"), [NAME]);
             assert_eq!((attached(), limit()), (Vec::new(), before));
         };
         namespace.run(body).expect("inside");

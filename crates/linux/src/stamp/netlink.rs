@@ -36,8 +36,13 @@ pub(crate) struct LinkDevice {
 /// Queries a device.
 pub(crate) fn query_device(index: u32) -> io::Result<LinkDevice> {
     let answer = request(RTM_GETLINK, NLM_F_REQUEST, index, &link_message(&[]))?;
-    parse(&answer)
-        .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "an answer that is no device"))
+    parse(&answer).ok_or_else(|| {
+        io::Error::new(
+            io::ErrorKind::InvalidData,
+            "the reply does not describe a \
+            device",
+        )
+    })
 }
 
 /// Sets the maximum segments of a super-packet.
@@ -145,11 +150,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn loopback_is_known_and_what_is_none_is_an_error() {
+    fn loopback_is_found_and_missing_devices_are_errors() {
         let lo = query_device(1).expect("every namespace has it");
         assert_eq!(lo.kind, 772, "ARPHRD_LOOPBACK");
         assert!(lo.gso_max_segs > 1, "{lo:?}");
-        has_filters(1).expect("anybody may ask");
+        has_filters(1).expect("any process may query");
         let error = query_device(0x7fff_0000).expect_err("there is none");
         assert_eq!(error.raw_os_error(), Some(libc::ENODEV));
         for length in 0..40 {

@@ -76,13 +76,13 @@ fn map<'a>(object: &'a Object, name: &str) -> impl MapCore + use<'a> {
     object
         .maps()
         .find(|map| map.name() == name)
-        .expect("it has this map")
+        .expect("the object has this map")
 }
 
 #[test]
-fn kernel_and_reference_say_the_same_of_stamps() {
+fn kernel_stamps_match_the_reference() {
     if let Some(missing) = testing::missing_requirement() {
-        return testing::skip("kernel_and_reference_say_the_same_of_stamps", &missing);
+        return testing::skip("kernel_stamps_match_the_reference", &missing);
     }
     let open = ObjectBuilder::default()
         .open_memory(OBJECT)

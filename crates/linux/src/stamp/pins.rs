@@ -183,7 +183,7 @@ fn open_plane(directory: &Path) -> Result<Option<SharedMemory<StampPlane>>, Load
     let plane = SharedMemory::map(map.as_fd(), 1, Access::Read);
     plane
         .map(Some)
-        .map_err(LoadError::io("mapping the counters of time stamps"))
+        .map_err(LoadError::io("mapping the timestamp counters"))
 }
 
 /// Returns the congestion controls with attached timestamps, of all layouts.
@@ -237,7 +237,7 @@ fn restore_devices(directory: &Path) -> Result<(), LoadError> {
     for place in noted_devices(directory)? {
         let what = || {
             format!(
-                "putting device {} back as it was without {}",
+                "restoring device {}, which {} describes",
                 place.index,
                 directory.display()
             )
@@ -258,9 +258,10 @@ fn noted_devices(directory: &Path) -> Result<Vec<DeviceState>, LoadError> {
     let Some(plane) = plane else {
         if directory.join(PLANE_PIN).exists() {
             tracing::warn!(
-                "{} was made by another version of ccplane, whose notes of devices cannot be read: the devices take one segment \
-                 a packet until `ip link set dev DEVICE gso_max_segs 65535`, and before Linux 6.6 have filters of \
-                 priority 3275 until `tc filter del dev DEVICE egress pref 3275`, and the same for ingress",
+                "{} was created by another version of ccplane, whose device records cannot be \
+                read; its devices stay limited to one segment per packet until `ip link set dev \
+                DEVICE gso_max_segs 65535`, and before Linux 6.6 keep filters of priority 3275 \
+                until `tc filter del dev DEVICE egress pref 3275`, and the same for ingress",
                 directory.display()
             );
         }

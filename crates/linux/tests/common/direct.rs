@@ -147,7 +147,7 @@ impl Direct {
         while !holds(self) {
             assert!(
                 started.elapsed() < StdDuration::from_secs(30),
-                "not within 30 s: {what}"
+                "timeout after 30 s: {what}"
             );
             self.turn();
         }

@@ -59,11 +59,11 @@ pub fn has_ipv6(test: &str) -> bool {
         "SKIPPED: {test}: this kernel has IPv6, but ::1 cannot be used: {error} (net.ipv6.conf.lo.disable_ipv6, ipv6.disable)"
     );
     let why = if built_in {
-        "it is disabled"
+        "IPv6 is disabled"
     } else {
-        "the kernel has none"
+        "the kernel has no IPv6"
     };
-    eprintln!("SKIPPED: {test}: it needs IPv6 over loopback, and {why}: {error}");
+    eprintln!("SKIPPED: {test}: needs IPv6 over loopback, but {why}: {error}");
     false
 }
 
@@ -358,7 +358,7 @@ pub fn tcp_info(socket: &impl AsRawFd) -> libc::tcp_info {
 pub fn eventually(limit: StdDuration, what: &str, mut holds: impl FnMut() -> bool) {
     let started = Instant::now();
     while !holds() {
-        assert!(started.elapsed() < limit, "not within {limit:?}: {what}");
+        assert!(started.elapsed() < limit, "timeout after {limit:?}: {what}");
         std::thread::sleep(StdDuration::from_millis(2));
     }
 }

@@ -134,7 +134,7 @@ impl Bed {
         self.direct
             .turn_until("the transfer ends", |_| flow.thread.is_finished());
         let sent = flow.thread.join().expect("no panic");
-        let sink = self._sink.as_ref().expect("it was sent to");
+        let sink = self._sink.as_ref().expect("the peer address is known");
         eventually(EVENT_TIMEOUT, "every byte arrives", || {
             sink.received() == sent
         });
@@ -170,14 +170,19 @@ impl Flow {
         let body = move || {
             let (chunk, mut sent) = (vec![0x55; 1 << 14], 0);
             while !seen.load(Ordering::Relaxed) {
-                stream.write_all(&chunk).expect("the flow goes on");
+                stream.write_all(&chunk).expect("the flow continues");
                 sent += chunk.len() as u64;
             }
             stream
                 .shutdown(std::net::Shutdown::Write)
                 .expect("connected");
             // The sink closes after it has read everything.
-            assert_eq!(stream.read(&mut [0]).expect("it ends well"), 0);
+            assert_eq!(
+                stream
+                    .read(&mut [0])
+                    .expect("the flow ends without an error"),
+                0
+            );
             sent
         };
         Flow {

@@ -66,14 +66,14 @@ impl Device {
             .object
             .progs_mut()
             .find(|p| p.name() == name)
-            .expect("it has it");
+            .expect("the object has the program");
         let returned = program
             .test_run(ProgramInput {
                 data_in: Some(packet),
                 data_out: Some(&mut after),
                 ..ProgramInput::default()
             })
-            .expect("the kernel shows it the packet")
+            .expect("the program runs on the packet")
             .return_value;
         // TC_ACT_UNSPEC: the next program decides in any case.
         assert_eq!(returned as i32, -1, "{name} decided about a packet");

@@ -28,7 +28,7 @@ pub enum Native {
 
 /// Error for an algorithm that the stack does not have.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{stack} has no congestion control `{name}`; it has {known}")]
+#[error("{stack} has no congestion control `{name}`; use one of {known}")]
 pub struct UnknownNative {
     stack: &'static str,
     name: String,
@@ -95,7 +95,7 @@ mod tests {
         let why = Native::of(Stack::Quinn, "bbr3").unwrap_err().to_string();
         assert_eq!(
             why,
-            "quinn has no congestion control `bbr3`; it has reno, cubic, bbr"
+            "quinn has no congestion control `bbr3`; use one of reno, cubic, bbr"
         );
     }
 }

@@ -105,7 +105,13 @@ impl Qlog {
         let folder = folder?;
         let name = format!("{}-{id}", if client { "client" } else { "server" });
         Qlog::create(folder, &name, client, begun)
-            .inspect_err(|why| tracing::warn!("no qlog {name} in {}: {why}", folder.display()))
+            .inspect_err(|why| {
+                tracing::warn!(
+                    "cannot write the qlog {name} in {}: \
+                {why}",
+                    folder.display()
+                )
+            })
             .ok()
     }
 
@@ -232,10 +238,7 @@ mod typed;
 
 #[cfg(test)]
 mod tests {
-    #![expect(
-        clippy::disallowed_methods,
-        reason = "an origin of times; nothing depends on which"
-    )]
+    #![expect(clippy::disallowed_methods, reason = "an arbitrary time origin")]
 
     use super::typed::typed_by_the_qlog_crate;
     use super::*;

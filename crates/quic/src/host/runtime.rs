@@ -4,7 +4,7 @@
 //! Each connection has a pipe that buffers written data for the stack and received data for the
 //! application. The runtime wakes the application with an eventfd; the application wakes the
 //! runtime with a `Notify`.
-#![expect(clippy::disallowed_methods, reason = "the times of its logs")]
+#![expect(clippy::disallowed_methods, reason = "the time origin of its logs")]
 
 mod pipe;
 #[cfg(feature = "host-quinn")]

@@ -361,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_acknowledged_beyond_an_outstanding_packet_counts_in_order_once_that_has_settled() {
+    fn misordered_bytes_become_in_order_once_the_gap_closes() {
         let mut packets = PacketTracker::default();
         (0..4).for_each(|n| sent(&mut packets, n, n));
         packets.acked(0, at(0)).unwrap();
@@ -384,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_outstanding_is_found_behind_what_has_settled() {
+    fn the_oldest_outstanding_packet_is_found_after_completed_ones() {
         let mut packets = PacketTracker::default();
         (0..5).for_each(|n| sent(&mut packets, n, n));
         packets.acked(0, at(0)).unwrap();
@@ -413,7 +413,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_stack_dropped_holds_the_edge_no_longer() {
+    fn dropped_packets_do_not_hold_the_edge() {
         let mut packets = PacketTracker::default();
         (0..3).for_each(|n| sent(&mut packets, n * 1_000, n));
         packets.acked(1, at(1_000)).unwrap();

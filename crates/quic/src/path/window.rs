@@ -362,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn what_proves_spurious_is_undone_once() {
+    fn spurious_reductions_are_undone_once() {
         let mut window = PathWindow::new(MSS, 20 * MSS);
         window.begin(RecoveryPhase::Recovery, 20);
         window.on_lost(2);
@@ -374,7 +374,7 @@ mod tests {
             (window.cwnd, window.ssthresh, window.in_recovery()),
             (20 * MSS, u64::MAX, false)
         );
-        assert!(!window.undo(true), "there is nothing more to undo");
+        assert!(!window.undo(true), "nothing left to undo");
     }
 
     #[test]

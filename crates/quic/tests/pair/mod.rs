@@ -175,7 +175,7 @@ impl End {
 
 /// Runs an unlimited transfer for the duration `lasts` to a server with noq's default control.
 /// `turn` is called at every step, for an agent in virtual time.
-#[allow(dead_code, reason = "not every test that has this file uses it")]
+#[allow(dead_code, reason = "each test binary uses a part of it")]
 pub fn run(
     link: Link,
     sender: TransportConfig,

@@ -118,7 +118,7 @@ impl Stack {
         };
         let newly: Vec<u64> = self.packets.keys().filter(new).copied().collect();
         for number in &newly {
-            let packet = self.packets.remove(number).expect("it is there");
+            let packet = self.packets.remove(number).expect("it exists");
             self.path.acked(now, *number, packet.at);
             if self.largest_acked.is_none_or(|largest| largest < *number) {
                 self.largest_acked = Some(*number);

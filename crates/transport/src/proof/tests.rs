@@ -203,7 +203,7 @@ fn a_segment_costs_two_hashes_and_an_ack_two_and_two_per_range() {
     assert_eq!(
         hashes(0),
         1 + 2 * u64::from(FLIGHT_SEGMENTS),
-        "the first number's, and two per segment"
+        "one for the first number, and two per segment"
     );
     (0..10).for_each(|index| ends.deliver(index));
     let answer = ends.answer();

@@ -214,7 +214,7 @@ impl Connection {
         let rc3 = self.rc3.as_deref_mut()?;
         debug_assert!(
             self.flight.echoes() == rc3.echoes(),
-            "the flight counts what the list holds"
+            "the flight matches the list"
         );
         let mut met = None;
         while let Some((number, sent)) = rc3.echoes.front().copied() {
@@ -298,7 +298,7 @@ impl Rc3Loop {
     pub fn brought(&mut self, sent: &SentSegment) {
         debug_assert!(
             sent.is(SentSegment::RC3_FLAG) && sent.transmission == 0,
-            "class 0 has sent it, or RC3 has not"
+            "sent by class 0, or not by RC3"
         );
         self.stats.flying = self.stats.flying.saturating_sub(1);
         self.stats.delivered_bytes += u64::from(sent.length);
@@ -310,7 +310,7 @@ impl Rc3Loop {
     pub fn disbelieve(&mut self, sent: &SentSegment, passed: bool) {
         debug_assert!(
             sent.is(SentSegment::RC3_FLAG) && sent.transmission == 0,
-            "only what arrived by RC3 alone was counted"
+            "only bytes that arrived by RC3 alone are counted"
         );
         self.stats.flying += u32::from(!passed);
         let bytes = &mut self.stats.delivered_bytes;
@@ -335,7 +335,7 @@ impl Rc3Loop {
         }
         debug_assert!(
             sent.is(SentSegment::RC3_FLAG) && sent.transmission == 1,
-            "an echo was sent by both, once by each"
+            "an echoed segment was sent once by each"
         );
         let place = self
             .echoes

@@ -13,14 +13,17 @@ use crate::ranges::RANGES_MAX as MOST_RANGES;
 pub enum Rc3Stop {
     /// The path does not keep the DSCP marking.
     #[error(
-        "the path does not keep the marking: what was sent in class {class} arrived in class 0; ask for DSCP to be kept, or send without the second loop"
+        "the path resets the marking: packets sent in class {class} arrived in class 0; have the \
+        network preserve DSCP, or send without the second loop"
     )]
     Marking {
         /// Class in which the segment was sent.
         class: u8,
     },
     /// RC3 delays class 0.
-    #[error("class 0 waits beside it: a round trip takes {} ms at least, {} ms before; where the bottleneck has strict priority between classes, class 0 fills it by itself, else it needs that priority", .with.as_millis(), .without.as_millis())]
+    #[error("the second loop delays class 0: its minimum RTT is {} ms, and was {} ms before; \
+        unless class 0 alone fills the bottleneck, the bottleneck needs strict priority between \
+        classes", .with.as_millis(), .without.as_millis())]
     Delay {
         /// Minimum RTT of class 0 in a round while RC3 was active.
         with: Duration,
@@ -29,7 +32,8 @@ pub enum Rc3Stop {
     },
     /// RC3's segments lie in more ranges than are tracked.
     #[error(
-        "what is sent at low priority and not acknowledged lies in {} pieces: the stream is written in bursts faster than class 0 follows; write less ahead",
+        "unacknowledged low-priority data is in {} pieces, because the stream is written in bursts \
+        faster than class 0 sends; write less ahead",
         MOST_RANGES
     )]
     Scattered,

@@ -172,7 +172,7 @@ fn data_beyond_the_window_is_dropped() {
             .map(|arrivals| arrivals.refused),
         Some(1)
     );
-    assert!(alone.arrives(2), "within it, out of order");
+    assert!(alone.arrives(2), "within the window, out of order");
     assert_eq!(alone.ranges(), [(2, 3)]);
 }
 
@@ -202,12 +202,12 @@ fn the_window_moves_in_steps_and_forwards_only() {
     assert_eq!(
         alone.answers().0.window,
         2 * MSS_BYTES,
-        "a single segment is no reason"
+        "a single segment sends no ACK"
     );
     alone.receiver.read(u64::from(MSS_BYTES), &alone.config);
     assert!(
         alone.receiver.owes(0),
-        "the sender has little left: it is told"
+        "the sender has little window left: an update is sent"
     );
     assert_eq!(alone.answers().0.window, 4 * MSS_BYTES);
 }
@@ -258,7 +258,7 @@ fn the_end_waits_for_what_is_before_it() {
 /// The ACK names the transmission that triggered it, for Karn's algorithm (RFC 6298 section 3) and
 /// Eifel (RFC 3522).
 #[test]
-fn an_answer_names_the_sending_that_it_answers() {
+fn echoes_identify_the_transmission() {
     let mut alone = TestReceiver::new();
     let mut again = data(0);
     again.transmission = 3;

@@ -194,7 +194,7 @@ impl Flight {
         now: Time,
         rate: &mut DeliveryRate,
     ) -> SequenceNumber {
-        debug_assert!(self.next == self.cut, "what was cut before leaves first");
+        debug_assert!(self.next == self.cut, "earlier segments are sent first");
         let number = self.next;
         let mut sent = SentSegment::new(self.cut_offset, length, false);
         sent.at = now;
@@ -326,7 +326,10 @@ impl Flight {
     /// Acknowledges the first segment. [`Flight::advance_next`] must follow, as `una` may pass
     /// `next`.
     pub fn step(&mut self) -> SentSegment {
-        debug_assert!(self.una != self.cut, "only what was cut is acknowledged");
+        debug_assert!(
+            self.una != self.cut,
+            "only existing segments are acknowledged"
+        );
         let sent = *self.get(self.una);
         if sent.is(SentSegment::SACKED_FLAG) && self.una.before(self.next) {
             self.sacked -= 1;
@@ -418,15 +421,15 @@ impl Flight {
             let sent = self.get(number);
             assert_eq!(
                 sent.offset, offset as u32,
-                "{number:?} does not begin where the one before it ends"
+                "{number:?} does not start at the end of the previous one"
             );
             offset += u64::from(sent.length);
             let both = sent.is(SentSegment::SACKED_FLAG) && sent.is(SentSegment::LOST_FLAG);
-            assert!(!both, "{number:?} has arrived and is lost");
+            assert!(!both, "{number:?} is both delivered and lost");
             if number.before(next) {
                 assert!(
                     sent.transmission > 0 || sent.is(SentSegment::SACKED_FLAG),
-                    "{number:?} was passed over and has not arrived"
+                    "{number:?} was passed over but not delivered"
                 );
                 sacked += u32::from(sent.is(SentSegment::SACKED_FLAG));
                 passed += u32::from(sent.is(SentSegment::SACKED_FLAG) && sent.transmission == 0);
@@ -439,7 +442,7 @@ impl Flight {
             }
             number = number.wrapping_add(1);
         }
-        assert_eq!(offset, self.cut_offset, "the end of what was cut");
+        assert_eq!(offset, self.cut_offset, "the end of the last segment");
         assert_eq!(
             (self.sacked, self.lost, self.passed),
             (sacked, lost, passed),

@@ -278,12 +278,12 @@ mod tests {
         let rate = sent * 1000 / now.since(Time::from_micros(10_000)).as_micros();
         assert!(
             (98..=101).contains(&rate),
-            "{rate} instead of 100 bytes a µs"
+            "{rate} instead of 100 bytes per µs"
         );
     }
 
     #[test]
-    fn what_was_not_sent_in_time_is_not_sent_later() {
+    fn missed_slots_are_not_made_up() {
         let (mut pacer, quantum, rtt) = (Pacer::default(), Duration::from_micros(500), rtt(20_000));
         pacer.order(100_000_000, UNLIMITED);
         let now = Time::from_micros(10_000);
@@ -304,7 +304,7 @@ mod tests {
             assert_eq!(batch(&mut pacer, 1000, now, quantum, &rtt), 50);
             assert!(
                 !pacer.allows(now + Duration::from_micros(499)),
-                "however often it is asked"
+                "for any number of calls"
             );
             assert_eq!(pacer.next, now + quantum);
         }
@@ -373,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn the_owners_limit_stands_above_every_order() {
+    fn operator_limits_cap_every_agent_rate() {
         let mut pacer = Pacer::new(1000, false);
         assert_eq!(pacer.rate(), 1000);
         pacer.follow(100_000, u64::MAX, Duration::from_millis(1), 1000);
@@ -385,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn an_order_counts_payload_and_the_owners_limit_whole_packets() {
+    fn agent_rates_count_payload_and_operator_limits_whole_packets() {
         let now = Time::from_micros(10_000);
         let gap = |order: u64, limit: u64| {
             let mut pacer = Pacer::new(limit, false);
@@ -405,7 +405,7 @@ mod tests {
     }
 
     #[test]
-    fn the_owners_limit_counts_both_loops_and_an_order_class_0_alone() {
+    fn operator_limits_cover_both_loops_and_agent_rates_class_0() {
         let (rtt, quantum) = (rtt(20_000), Duration::ZERO);
         let mut pacer = Pacer::new(1_000_000, true);
         pacer.order(100_000, 1_000_000);
@@ -420,13 +420,13 @@ mod tests {
         assert_eq!(
             pacer.next,
             ten + Duration::from_millis(1),
-            "behind the last of the second loop, and no more"
+            "after the last segment of the second loop, and no more"
         );
         pacer.on_send(1000, 0, pacer.next, quantum, &rtt);
         assert_eq!(
             pacer.next,
             ten + Duration::from_millis(10),
-            "nothing is lost of the rate"
+            "the full rate is used"
         );
         assert_eq!(pacer.next_rc3(), ten + Duration::from_millis(2));
     }

@@ -196,7 +196,7 @@ impl Connection {
         let (lost, repair) = (self.flight.lost(), self.repair_mut());
         debug_assert!(
             lost as usize <= repair.queue.len(),
-            "whatever is marked lost is in the queue"
+            "each lost segment is in the queue"
         );
         repair.reorder_at = reorder_at;
         self.flight.lost_total().wrapping_sub(before)

@@ -185,7 +185,7 @@ mod tests {
         );
         assert!(
             rate.is_app_limited(),
-            "the packet of that moment is delivered, and none after it"
+            "the packet of that time is delivered, and no later one"
         );
         assert!(
             rate.on_delivered((at(1), &second, limited), 1, at(21), RTT)

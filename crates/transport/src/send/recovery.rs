@@ -159,10 +159,7 @@ impl Connection {
             self.try_undo(ack);
         }
         let Some(repair) = self.repair.as_ref() else {
-            debug_assert!(
-                self.phase == RecoveryPhase::Open,
-                "a reduction has begun without its end"
-            );
+            debug_assert!(self.phase == RecoveryPhase::Open, "a reduction has an end");
             return;
         };
         if self.phase != RecoveryPhase::Open && !self.flight.una().before(repair.high) {
@@ -198,7 +195,10 @@ impl Connection {
     /// until the next loss.
     #[cold]
     pub(crate) fn end_repair(&mut self) {
-        debug_assert!(self.phase != RecoveryPhase::Open, "no repair is under way");
+        debug_assert!(
+            self.phase != RecoveryPhase::Open,
+            "no retransmission is in flight"
+        );
         if let Some(repair) = self.repair.as_ref()
             && self.phase != RecoveryPhase::Loss
         {

@@ -143,7 +143,7 @@ mod tests {
         assert_eq!(
             rtt.rto(Duration::from_secs(1), MS),
             MS * 300,
-            "a sample counts for more"
+            "a sample has more weight"
         );
     }
 
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn the_least_is_forgotten_after_five_minutes() {
+    fn the_minimum_rtt_expires_after_five_minutes() {
         let mut rtt = Rtt::default();
         rtt.sample(MS, Time::ZERO);
         let mut now = Time::ZERO;

@@ -186,7 +186,7 @@ impl Connection {
     fn on_rto(&mut self, now: Time) -> Option<Ack> {
         debug_assert!(
             !self.flight.is_idle(),
-            "the timer runs only while something is out"
+            "the timer runs only while data is in flight"
         );
         if self.backoff >= self.config.max_retries {
             self.give_up(ConnectionError::TimedOut(self.backoff));
@@ -257,7 +257,7 @@ impl Connection {
         );
         debug_assert!(
             self.flight.lost() as usize == self.repair_mut().queue.len(),
-            "whatever is marked lost is in the queue, once"
+            "each lost segment is in the queue once"
         );
         self.flight.lost_total().wrapping_sub(before)
     }

@@ -83,13 +83,13 @@ impl Connection {
     fn send_full(&mut self, now: Time, segment: &mut Segment, side: &mut SideData) {
         debug_assert!(
             self.in_flight() < self.window && self.flight.lost() == 0,
-            "`allot` keeps to the window"
+            "`allot` respects the window"
         );
         self.quota -= 1;
         let offset = self.flight.cut_offset();
         debug_assert!(
             offset + self.mss() <= self.written.min(self.limit),
-            "`allot` keeps to stream and peer"
+            "`allot` respects the stream and the peer's window"
         );
         let number = self.flight.on_sent_new(self.mss, now, &mut self.rate);
         *segment = Segment::default();
@@ -140,7 +140,7 @@ impl Connection {
         };
         debug_assert!(
             self.quota == 0 || out + self.quota <= self.window,
-            "more than the window has room for"
+            "more than the window allows"
         );
         self.nothing_waits = self.quota == 0 && !self.can_send();
     }
@@ -288,7 +288,7 @@ impl Connection {
         let room = self.limit - self.flight.cut_offset();
         debug_assert!(
             (unsent > 0 && room > 0) || self.flags.finishing,
-            "there is nothing to cut"
+            "no data to segment"
         );
         debug_assert!(!self.flags.fin_cut, "nothing follows the end");
         let length = unsent.min(u64::from(self.mss)).min(room) as u16;
@@ -329,7 +329,7 @@ impl Connection {
         let number = number?;
         debug_assert!(
             number.within(self.flight.una(), next),
-            "only what is out is sent again"
+            "only data in flight is retransmitted"
         );
         self.flight.repeat(number);
         self.retransmitted = self.retransmitted.wrapping_add(1);
@@ -357,10 +357,7 @@ impl Connection {
         let repair = self.repair.as_deref_mut()?;
         loop {
             let Some(number) = repair.queue.pop() else {
-                debug_assert!(
-                    self.flight.lost() == 0,
-                    "whatever is marked lost is in the queue"
-                );
+                debug_assert!(self.flight.lost() == 0, "each lost segment is in the queue");
                 return None;
             };
             if number.within(una, next) && self.flight.get(number).is(SentSegment::LOST_FLAG) {

@@ -53,7 +53,7 @@ fn data_that_was_never_sent_is_acknowledged() {
 
 /// Acknowledgements of the part of the tail that is cut but not sent have no effect either.
 #[test]
-fn data_that_waits_to_be_sent_is_acknowledged() {
+fn acks_of_the_unsent_tail_have_no_effect() {
     for class in [0, 1, 3] {
         let (mut client, ..) = open(rc3(), 100 * MSS_BYTES);
         let now = Time::ZERO + ms(20);
@@ -86,10 +86,7 @@ fn data_that_waits_to_be_sent_is_acknowledged() {
             rest.iter()
                 .any(|segment| segment.number == SequenceNumber(number))
         };
-        assert!(
-            (10..95).all(sent),
-            "class {class}: the rest is sent all the same"
-        );
+        assert!((10..95).all(sent), "class {class}: the rest is sent");
     }
 }
 
@@ -101,7 +98,10 @@ fn everything_is_said_to_have_come_in_class_0() {
         arrivals.push(now + ms(10));
     };
     let pair = run(&rc3(), reno(), strip, 3_000 * MSS_BYTES);
-    let tail = pair.connection(0).rc3_stats().expect("there was one");
+    let tail = pair
+        .connection(0)
+        .rc3_stats()
+        .expect("the second loop was used");
     assert!(
         matches!(tail.stopped, Some(Rc3Stop::Marking { class: 1..=4 })),
         "{tail:?}"

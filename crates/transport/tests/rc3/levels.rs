@@ -203,7 +203,7 @@ fn case_12_the_peers_window_limits_the_tail() {
     );
     assert!(
         count(&pair, 1) + count(&pair, 2) > 20,
-        "a window that opens has a tail of its own"
+        "a window that opens has its own tail"
     );
 
     // The application does not read: the tail fills the window and stops.
@@ -316,7 +316,7 @@ fn case_13_very_many_bursts() {
     }
     pair.run(Time::ZERO + ms(30 * (bursts + 1)));
     let sender = pair.connection(0);
-    let tail = sender.rc3_stats().expect("there was one");
+    let tail = sender.rc3_stats().expect("the second loop was used");
     assert_eq!((tail.sent, tail.stopped), ([2 * bursts, 0, 0, 0], None));
     assert_eq!(tail.delivered_bytes, 2 * bursts * MSS_BYTES);
     assert!(

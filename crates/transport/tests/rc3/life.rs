@@ -69,7 +69,11 @@ fn case_22_a_reset_with_a_tail_under_way() {
         pair.run(told);
         let after = sent(&pair).len();
         pair.run(secs(100));
-        assert_eq!(sent(&pair).len(), after, "nothing more once it was told");
+        assert_eq!(
+            sent(&pair).len(),
+            after,
+            "nothing more after the peer's announcement"
+        );
         assert!(who == 1 || after == before, "nor after giving up");
         assert_eq!(
             pair.connection(who).failure(),
@@ -88,7 +92,7 @@ fn case_22_a_reset_with_a_tail_under_way() {
 
 /// Segments of the tail that arrive after the end of the connection are dropped.
 #[test]
-fn case_22_late_packets_of_a_stream_that_is_through() {
+fn case_22_late_packets_of_a_finished_stream() {
     let mut pair = Pair::new(
         &rc3(),
         reno(),
@@ -157,7 +161,10 @@ fn case_24_the_path_changes() {
         class_delays(ms(10), lose),
         300 * MSS_BYTES + 1,
     );
-    let tail = pair.connection(0).rc3_stats().expect("there was one");
+    let tail = pair
+        .connection(0)
+        .rc3_stats()
+        .expect("the second loop was used");
     assert_eq!(tail.arrived.iter().sum::<u64>(), 1);
     assert_eq!(pair.connection(0).stats().retransmitted, 0);
     // A change of address is handled by the driver: the connection has none.
@@ -259,7 +266,10 @@ fn case_26_waste() {
             .iter()
             .filter(|s| s.number.0.is_multiple_of(every))
             .count() as u64;
-        let tail = *pair.connection(0).rc3_stats().expect("there was one");
+        let tail = *pair
+            .connection(0)
+            .rc3_stats()
+            .expect("the second loop was used");
         let arrived = pair.connection(1).rc3_arrivals().expect("something came");
         assert_eq!(tail.sent.iter().sum::<u64>(), low_sent.len() as u64);
         assert_eq!(

@@ -27,7 +27,10 @@ fn case_05_both_loops_send_the_same_segment() {
         );
         pair.run(secs(1));
         let stats = pair.connection(0).stats();
-        let tail = pair.connection(0).rc3_stats().expect("there was one");
+        let tail = pair
+            .connection(0)
+            .rc3_stats()
+            .expect("the second loop was used");
         assert!(tail.duplicates > 10, "{tail:?}");
         assert_eq!((stats.retransmitted, stats.lost, stats.timeouts), (0, 0, 0));
         assert_eq!(stats.ssthresh, u64::MAX);
@@ -85,7 +88,7 @@ fn case_05_what_came_of_both_loops_by_the_second() {
         for tell in tell {
             tell(&mut client, now + ms(9));
         }
-        let tail = client.rc3_stats().expect("there was one");
+        let tail = client.rc3_stats().expect("the second loop was used");
         assert_eq!(tail.arrived.iter().sum::<u64>(), 4, "order {order}");
         assert_eq!(tail.delivered_bytes, 0, "order {order}");
     }
@@ -197,7 +200,10 @@ fn case_06_the_bump() {
     let lose =
         |from: usize, s: &Segment| s.class != 0 && (from == 1 || (50..53).contains(&s.number.0));
     let late = run(&rc3(), reno(), class_delays(ms(5), lose), 100 * MSS_BYTES);
-    let tail = late.connection(0).rc3_stats().expect("there was one");
+    let tail = late
+        .connection(0)
+        .rc3_stats()
+        .expect("the second loop was used");
     assert_eq!(tail.skips, 2, "{tail:?}");
     assert_eq!(late.connection(0).stats().retransmitted, 0);
     assert_eq!(count(&late, 0), INITIAL_WINDOW_SEGMENTS + 3);
@@ -223,7 +229,10 @@ fn case_07_all_of_it_is_lost() {
             assert_eq!(first, sent(&without), "{bytes} bytes");
             assert_eq!(with.now, without.now);
             assert_eq!(with.connection(0).cwnd(), without.connection(0).cwnd());
-            let tail = with.connection(0).rc3_stats().expect("there was one");
+            let tail = with
+                .connection(0)
+                .rc3_stats()
+                .expect("the second loop was used");
             assert_eq!(
                 (tail.flying, tail.delivered_bytes, tail.arrived),
                 (0, 0, [0; 4])
@@ -250,7 +259,10 @@ fn case_08_holes_in_the_tail() {
             .chain(missing.clone())
             .collect();
         assert_eq!(of_first, expected);
-        let tail = pair.connection(0).rc3_stats().expect("there was one");
+        let tail = pair
+            .connection(0)
+            .rc3_stats()
+            .expect("the second loop was used");
         assert_eq!(tail.missing().iter().sum::<u64>(), u64::from(hole));
         assert_eq!(tail.delivered_bytes, (190 - u64::from(hole)) * MSS_BYTES);
     }
@@ -279,7 +291,7 @@ fn case_09_losses_of_the_first_loop_when_the_tail_is_there() {
         assert!(pair.now < Time::ZERO + ms(200), "{lost:?}: {:?}", pair.now);
         assert!(
             stats.ssthresh < u64::MAX,
-            "{lost:?}: a loss of class 0 is answered"
+            "{lost:?}: a loss of class 0 causes a reduction"
         );
     }
 }
@@ -338,7 +350,7 @@ fn case_11_a_timeout_keeps_the_scoreboard() {
         .count();
     assert!(
         of_tail <= 1,
-        "{of_tail} of the tail were sent again: a probe at most"
+        "{of_tail} of the tail were retransmitted, at most a probe"
     );
 }
 
@@ -402,7 +414,7 @@ fn case_11_a_peer_that_reneges_on_the_tail() {
         let (mut client, _, mut now) = open(rc3(), 100 * MSS_BYTES);
         send_all(&mut client, now);
         let figures = |client: &Connection| {
-            let tail = client.rc3_stats().expect("there was one");
+            let tail = client.rc3_stats().expect("the second loop was used");
             let arrived = tail.arrived.iter().sum::<u64>();
             (tail.flying, arrived, tail.delivered_bytes)
         };
@@ -434,7 +446,7 @@ fn case_11_memory_that_is_given_back_forgets_nothing_of_the_tail() {
         acknowledge(client, now, 1, (0, 99), std::slice::from_ref(&(50..100)))
     };
     tell(&mut client);
-    let before = *client.rc3_stats().expect("there was one");
+    let before = *client.rc3_stats().expect("the second loop was used");
     assert_eq!(before.delivered_bytes, 50 * MSS_BYTES);
     client.shrink();
     tell(&mut client);
@@ -617,7 +629,7 @@ fn case_16_local_drops() {
 /// A window of four gives fewer RTT samples per round than the check needs. The samples of several
 /// rounds are combined, so that RC3 stops even with such a small window.
 #[test]
-fn case_17_a_small_window_that_waits_behind_its_tail() {
+fn case_17_a_small_window_blocked_by_its_tail() {
     let config = TransportConfig {
         initial_window: 4,
         ack_every: 2,
@@ -646,5 +658,8 @@ fn in_pieces(config: &TransportConfig, path: impl Path) -> Option<Rc3Stop> {
     }
     let sender = pair.connection(0);
     assert_eq!(sender.window(), 4);
-    sender.rc3_stats().expect("there was one").stopped
+    sender
+        .rc3_stats()
+        .expect("the second loop was used")
+        .stopped
 }

@@ -112,7 +112,7 @@ fn run(config: &TransportConfig, control: &Native, fate: Fate, bytes: u64) -> Ru
         pair.log = Some(Vec::new());
         assert!(
             pair.step(secs(10_000)),
-            "it does not end: {:?}",
+            "the transfer does not end: {:?}",
             pair.connection(0)
         );
         pair.drain(0);
@@ -249,7 +249,7 @@ fn the_window_does_not_depend_on_acknowledgements_of_the_tail() {
     for number in schedules {
         match std::panic::catch_unwind(|| schedule(number)) {
             Ok((more, reduced)) => (states, reductions) = (states + more, reductions + reduced),
-            Err(_) => panic!("schedule {number} failed: repeat it with CCPLANE_SCHEDULE={number}"),
+            Err(_) => panic!("schedule {number} failed; repeat it with CCPLANE_SCHEDULE={number}"),
         }
     }
     println!("{states} states of the first loop in {total} schedules, {reductions} in a reduction");

@@ -212,10 +212,13 @@ impl<P: Path, C: CongestionControl> Pair<P, C> {
         for class in 0..CLASS_COUNT {
             while connection.has(self.now, class) {
                 budget -= 1;
-                assert!(budget > 0, "a connection sends without end: {connection:?}");
+                assert!(
+                    budget > 0,
+                    "a connection never stops sending: {connection:?}"
+                );
                 let mut side = SideData::default();
                 let Some(mut segment) = connection.transmit(self.now, class, &mut side) else {
-                    panic!("`has` promised a segment: {connection:?}");
+                    panic!("`has` returned true: {connection:?}");
                 };
                 assert_eq!(segment.class, class);
                 let proof = connection.prove(&segment, &side);
@@ -227,11 +230,7 @@ impl<P: Path, C: CongestionControl> Pair<P, C> {
                     end.sent_packets += 1;
                     let place = (segment.offset(), segment.length);
                     let known = *end.sent.entry(segment.number.0).or_insert(place);
-                    assert_eq!(
-                        known, place,
-                        "segment {} is not what it was",
-                        segment.number.0
-                    );
+                    assert_eq!(known, place, "segment {} changed", segment.number.0);
                 } else {
                     end.sent_acks += 1;
                 }
@@ -277,7 +276,7 @@ impl<P: Path, C: CongestionControl> Pair<P, C> {
         }
         self.now = self.now.max(next);
         if let Some(key) = arrival.filter(|(at, _)| *at == next) {
-            let (to, segment, side, proof) = self.flying.remove(&key).expect("it is there");
+            let (to, segment, side, proof) = self.flying.remove(&key).expect("it exists");
             self.arrive(to, &segment, &side, &proof);
         } else if let Some((_, which)) = timer {
             let end = &mut self.ends[which];

@@ -74,7 +74,7 @@ prop_compose! {
 
 proptest! {
     #[test]
-    fn what_is_written_is_read(
+    fn encoding_round_trips(
         (segment, side, proof, payload) in segments(),
         to: u64, from in prop::option::of((any::<u64>(), any::<u16>())), sealed in prop::option::of(any::<(bool, u32)>()),
         said in prop::option::of((any::<u16>(), prop::collection::vec(any::<u8>(), 0..300))),
@@ -138,7 +138,8 @@ proptest! {
         let left = side.ranges().len() - cut.ranges().len();
         // The byte with the range count is dropped together with the last range.
         let freed = if cut.is_empty() { 9 } else { 8 };
-        prop_assert!(left == 0 || written + freed > room, "{left} ranges left away, {written} of {room} bytes used");
+        prop_assert!(left == 0 || written + freed > room, "{left} ranges dropped, {written} of \
+            {room} bytes used");
     }
 }
 
@@ -197,7 +198,7 @@ fn known_bytes() {
     assert_eq!(
         out[27..written],
         [0x20, 2, 1, 6, 5],
-        "a part says where it begins, and of how much"
+        "a fragment has its offset and the total length"
     );
 
     let (mut probe, mut reply) = (Segment::default(), Segment::default());
@@ -207,7 +208,10 @@ fn known_bytes() {
         write(&probe, &mut SideData::default(), &mut out, 80, |_| proof),
         Some(15)
     );
-    assert_eq!(out[0], 5, "its length is the datagram's, and not told");
+    assert_eq!(
+        out[0], 5,
+        "the length is not encoded: it follows from the datagram"
+    );
     assert_eq!(
         write(&reply, &mut SideData::default(), &mut out, 80, |_| proof),
         Some(17)
@@ -248,7 +252,7 @@ fn each_kind_of_garbage_has_its_name() {
     }
     let other = Envelope::read(&[0x12; 40]).unwrap_err();
     assert_eq!(other, CodecError::Version(1));
-    assert!(other.to_string().contains("version 3 is spoken"), "{other}");
+    assert!(other.to_string().contains("instead of 3"), "{other}");
     assert_eq!(Envelope::read(&[0x38; 40]), Err(CodecError::Reserved));
     assert_eq!(Envelope::read(&[0x31; 16]), Err(CodecError::Short));
     assert_eq!(Crypto::read(&[0, 0, 0, 3, 1, 2]), Err(CodecError::Short));

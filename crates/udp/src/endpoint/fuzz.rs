@@ -157,11 +157,11 @@ pub fn endpoint(data: &[u8]) {
         }
         assert!(
             server.len() <= CONNECTIONS_MAX,
-            "more connections than places"
+            "more connections than the limit"
         );
         assert!(
             server.pending() <= 2 * PENDING_HANDSHAKES_MAX,
-            "more handshakes than places"
+            "more handshakes than the limit"
         );
     }
 }
@@ -206,7 +206,7 @@ fn arrives(
     };
     assert!(
         length <= datagram.len() * ANTI_AMPLIFICATION_FACTOR,
-        "{length} bytes for {} of nobody known",
+        "{length} bytes sent for {} bytes of an unknown sender",
         datagram.len()
     );
     let Some(client) = clients.iter_mut().find(|client| client.from == from) else {
@@ -238,7 +238,7 @@ mod tests {
     use rand_pcg::rand_core::Rng;
 
     #[test]
-    fn whatever_comes_to_an_endpoint_it_keeps_its_places() {
+    fn any_input_keeps_the_limits() {
         for seed in 0..2_000u64 {
             let mut data = [0; 300];
             Pcg32::new(seed, 1).fill_bytes(&mut data);

@@ -144,7 +144,7 @@ fn opened(server: &mut Endpoint, client: &mut Client, from: SocketAddr) -> Vec<V
         "{bytes} bytes for {}",
         hello.len()
     );
-    assert_eq!(server.len(), 0, "no connection for who has proved nothing");
+    assert_eq!(server.len(), 0, "no connection without a valid cookie");
     for answer in answers {
         client.take(at(2), &answer).unwrap();
     }
@@ -176,7 +176,7 @@ fn state_comes_with_the_first_data_of_a_proved_address() {
         assert_eq!(
             (first.len(), server.pending()),
             if tls { (2, 1) } else { (1, 0) },
-            "the end of a handshake goes before"
+            "the end of the handshake is sent first"
         );
         // From another address, or after the identifier has expired.
         assert!(hand_all(&mut server, at(3), address(6), &first).is_err());
@@ -224,7 +224,7 @@ fn state_comes_with_the_first_data_of_a_proved_address() {
 }
 
 #[test]
-fn nobody_moves_a_connection_without_its_identifiers_and_its_keys() {
+fn migration_requires_identifiers_and_keys() {
     for tls in [false, true] {
         let [ours, theirs] = pair(tls);
         let (mut server, mut client) = (server(ours, 10), Client::new(&theirs, 77, 50_000));
@@ -295,7 +295,7 @@ fn nobody_moves_a_connection_without_its_identifiers_and_its_keys() {
                     hand(&mut server, at(4), address(5), &plain),
                     Ok((DatagramOutcome::Segment(..), _))
                 ),
-                "who knows both identifiers is the peer"
+                "both identifiers match the peer"
             );
         }
         assert_eq!(server.len(), 1);
@@ -303,7 +303,7 @@ fn nobody_moves_a_connection_without_its_identifiers_and_its_keys() {
 }
 
 #[test]
-fn who_does_not_speak_tls_where_the_other_does_is_dropped_by_its_name() {
+fn tls_mismatches_are_dropped_with_the_reason() {
     for (ours, why) in [(true, DropReason::Plain), (false, DropReason::Sealed)] {
         let [server_tls, _] = pair(ours);
         let [_, client_tls] = pair(!ours);
@@ -334,7 +334,7 @@ fn a_server_of_another_fingerprint_is_refused() {
 }
 
 #[test]
-fn a_client_that_the_server_does_not_know_hears_why() {
+fn unknown_clients_get_the_reason() {
     let (here, there, other) = (
         Identity::new().unwrap(),
         Identity::new().unwrap(),
@@ -376,7 +376,7 @@ fn an_answer_is_at_most_three_times_its_hello() {
         let [ours, theirs] = pair(tls);
         let mut server = server(ours, 10);
         let hello = Client::new(&theirs, 77, 5000).send(at(0));
-        assert_eq!(hello.len(), DATAGRAM_BYTES, "a hello fills a datagram");
+        assert_eq!(hello.len(), DATAGRAM_BYTES, "a hello fills the datagram");
         let mut answered = 0;
         for length in 0..hello.len() {
             if let Ok((_, answers)) = hand(&mut server, at(1), address(5), &hello[..length]) {
@@ -396,7 +396,7 @@ fn an_answer_is_at_most_three_times_its_hello() {
 }
 
 #[test]
-fn strangers_begin_256_handshakes_and_then_have_to_come_back_with_a_cookie() {
+fn after_256_handshakes_unknown_clients_need_a_cookie() {
     let [ours, theirs] = pair(true);
     let mut server = server(ours, 10);
     let hello = Client::new(&theirs, 77, 5000).send(at(0));
@@ -411,7 +411,7 @@ fn strangers_begin_256_handshakes_and_then_have_to_come_back_with_a_cookie() {
     let each = took.bytes_current / PENDING_HANDSHAKES_MAX as i64;
     assert!(
         (1_000..8_500).contains(&each),
-        "a handshake holds {each} bytes"
+        "a handshake takes {each} bytes of memory"
     );
 
     // The next client gets a small stateless answer.
@@ -489,7 +489,7 @@ fn many_addresses_with_handshakes_that_do_not_end_keep_no_newcomer_out() {
         pending, PENDING_HANDSHAKES_MAX,
         "the memory for handshakes is bounded"
     );
-    let (mut client, answers) = answered.expect("a newcomer is answered");
+    let (mut client, answers) = answered.expect("a new client gets a reply");
     for answer in &answers {
         client.take(at(4), answer).unwrap();
     }
@@ -499,7 +499,7 @@ fn many_addresses_with_handshakes_that_do_not_end_keep_no_newcomer_out() {
             hand(&mut server, at(6), address(5), &datagram),
             Ok((DatagramOutcome::Accepted { .. }, _))
         )),
-        "the newcomer's handshake ends"
+        "the new client's handshake completes"
     );
 }
 
@@ -539,11 +539,11 @@ fn a_handshake_in_small_datagrams_in_any_order_comes_to_its_end() {
     assert!(
         last.last().unwrap().is_ok()
             && client.connection.state() == ccplane_transport::ConnectionState::Proving,
-        "the client is answered"
+        "the client gets a reply"
     );
     let mut first = client.send_all(at(5));
     let data = first.pop().unwrap();
-    assert!(!first.is_empty(), "its certificate comes before its data");
+    assert!(!first.is_empty(), "the certificate arrives before data");
     // Truncated datagrams are rejected; the order does not matter.
     for datagram in first.iter().rev() {
         assert!(
@@ -611,7 +611,7 @@ fn hellos_of_all_sizes_are_answered_into_a_small_buffer() {
 }
 
 #[test]
-fn there_are_only_so_many_connections_and_a_client_answers_nobody() {
+fn connections_are_limited_and_clients_accept_none() {
     let mut server = server(None, 1);
     let mut first = Client::new(&None, 77, 5000);
     let mut second = Client::new(&None, 78, 5000);
@@ -634,7 +634,7 @@ fn there_are_only_so_many_connections_and_a_client_answers_nobody() {
 }
 
 #[test]
-fn a_full_server_says_of_a_late_datagram_that_it_is_of_no_connection() {
+fn a_full_server_counts_late_datagrams_as_unknown() {
     let [ours, theirs] = pair(true);
     let (mut server, mut client) = (server(ours, 1), Client::new(&theirs, 77, 5000));
     let first = opened(&mut server, &mut client, address(5));
@@ -693,7 +693,7 @@ fn a_datagram_of_version_1_is_dropped_and_says_which_version_to_use() {
     let mut server = server(pair(true)[0].clone(), 10);
     let why = hand(&mut server, at(1), address(5), &[0x13; 1200]).unwrap_err();
     assert_eq!(why, DropReason::Malformed(CodecError::Version(1)));
-    assert!(why.to_string().contains("version 3 is spoken"), "{why}");
+    assert!(why.to_string().contains("instead of 3"), "{why}");
 }
 
 #[test]
@@ -778,7 +778,7 @@ fn the_longest_hello_that_is_answered_says_what_the_path_carries() {
             assert_eq!(
                 hello.len(),
                 996,
-                "the cookie comes back in what the path carries"
+                "the cookie is returned in a datagram that fits the path"
             );
             let (_, answers) = hand(&mut server, at(1040), address(2), &hello).unwrap();
             client.take(at(1050), &answers[0]).unwrap();
@@ -787,7 +787,7 @@ fn the_longest_hello_that_is_answered_says_what_the_path_carries() {
         assert_eq!(
             client.endpoint.most(5),
             Some(DATAGRAM_BYTES),
-            "the path may become wider"
+            "the path MTU may grow"
         );
         assert_eq!(
             client.connection.mss(),
@@ -802,7 +802,7 @@ fn the_longest_hello_that_is_answered_says_what_the_path_carries() {
         assert_eq!(
             u64::from(open.length),
             client.connection.mss(),
-            "it sends no more to the client"
+            "nothing more is sent to the client"
         );
     }
 }
@@ -953,7 +953,7 @@ fn a_probe_has_the_size_that_is_tried_and_its_answer_is_small() {
 }
 
 #[test]
-fn a_client_that_takes_less_gets_less() {
+fn the_client_limit_is_respected() {
     let (mut server, client) = (server(None, 10), Client::new(&None, 77, 5000));
     let narrow = Arc::new(TransportConfig {
         mss: config().mss - 200,
@@ -981,7 +981,7 @@ fn a_client_that_takes_less_gets_less() {
 }
 
 #[test]
-fn a_server_that_takes_less_gets_less() {
+fn the_server_limit_is_respected() {
     let narrow = Arc::new(TransportConfig {
         mss: config().mss - 200,
         ..(*config()).clone()
@@ -1001,7 +1001,7 @@ fn a_server_that_takes_less_gets_less() {
 /// Segments have at least 48 bytes even if the peer announces a smaller MSS; datagrams must have
 /// room for them.
 #[test]
-fn a_client_that_takes_next_to_nothing_gets_the_least() {
+fn tiny_client_limits_are_raised_to_the_minimum() {
     let tiny = Arc::new(TransportConfig {
         mss: 1,
         ..(*config()).clone()

@@ -197,7 +197,7 @@ mod tests {
     /// Reading marks and checking for lower-class data costs something on every turn. Once the last
     /// peer that uses lower classes is gone, the remaining ones pay nothing.
     #[test]
-    fn lower_classes_cost_nothing_once_who_sent_in_them_is_gone() {
+    fn idle_lower_classes_cost_nothing() {
         let mut server = host(None);
         server.listen(3).unwrap();
         let mut open = |rc3| {
@@ -237,7 +237,7 @@ mod tests {
     /// Held-back data may be gone before the check is due: the connection has closed, class 0 has
     /// sent it, or the socket buffer is full.
     #[test]
-    fn a_look_that_nobody_waits_for_wakes_nobody() {
+    fn polls_without_waiters_set_no_timer() {
         for (rc3, blocked) in [
             (None, false),
             (Some(Rc3::default()), false),

@@ -145,7 +145,7 @@ impl UdpHost {
     pub(super) fn split_handshakes(&mut self) -> Result<(), UdpError> {
         let split = self.socket.split_handshakes(HELLO_FIRST_BYTE);
         let socket = split.map_err(|why| UdpError::Socket {
-            what: "bind a socket for hellos",
+            what: "bind the socket for hellos",
             why,
         })?;
         self.handshakes = Some(Box::new(Handshakes::new(socket)));

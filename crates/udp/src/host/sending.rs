@@ -222,10 +222,7 @@ pub(super) fn put(
         }
         // Without keys the peer cannot be notified of the abort.
         let untold = segment.kind == SegmentKind::Abort;
-        debug_assert!(
-            untold,
-            "a segment that does not fit its datagram: {segment:?}"
-        );
+        debug_assert!(untold, "the segment does not fit its datagram: {segment:?}");
         return PutOutcome::Added;
     };
     match batch.add(length, to, marks, said) {

@@ -85,7 +85,7 @@ impl UdpHost {
         self.wants_stamps = false;
         if let Err(why) = self.socket.stamp(self.stamping, false) {
             tracing::warn!(
-                "{}; a peer's are answered with this process's",
+                "{}; timestamps are taken in user space instead",
                 UdpError::Stamps(why)
             );
             self.stamping = Stamping::Off;
@@ -172,7 +172,7 @@ mod tests {
             assert_eq!(
                 owed,
                 classes & !1,
-                "class 0 is answered already, what is below waits"
+                "class 0 is acknowledged at once, lower classes wait"
             );
             assert_eq!(server.batch.is_empty(), class != 0, "class {class}");
             server.flush().unwrap();

@@ -186,7 +186,7 @@ impl UdpHost {
             .as_mut()
             .is_some_and(|path| path.on_black_hole(now))
         {
-            tracing::info!("full packets do not arrive any more: shorter ones are sent");
+            tracing::info!("full packets are lost; sending shorter packets");
             self.fit(id);
         }
     }

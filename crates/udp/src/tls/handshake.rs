@@ -26,21 +26,21 @@ pub enum HandshakeError {
     #[error("its certificate has another fingerprint")]
     Fingerprint,
     /// The server accepts only configured fingerprints, and this client's is not among them.
-    #[error("it does not take anything from this host's certificate")]
+    #[error("it does not accept this host's certificate")]
     Unknown,
     /// The server accepts only configured fingerprints, and this client presented no certificate.
-    #[error("it takes something only from hosts that show a certificate which it knows")]
+    #[error("it accepts only hosts with a known certificate, and this host sent none")]
     Nameless,
     /// The peer aborted the handshake for another reason.
-    #[error("it ended the handshake with TLS alert {0} (RFC 8446, 6)")]
+    #[error("it aborted the handshake with TLS alert {0} (RFC 8446, section 6)")]
     Alert(u8),
     /// The peer's handshake is too long.
     #[error(
-        "its side of the handshake is longer than {LEVEL_BYTES_MAX} bytes: its certificate is too long"
+        "its handshake messages exceed {LEVEL_BYTES_MAX} bytes, so its certificate is too long"
     )]
     Long,
     /// The peer's TLS is incompatible or its messages are invalid.
-    #[error("the TLS handshake with it fails: {0}")]
+    #[error("TLS handshake failed: {0}")]
     Failed(String),
 }
 
@@ -175,7 +175,7 @@ impl Handshake {
         }
         if self.tls.quic_transport_parameters() != Some(&id.to_be_bytes()[..]) {
             return Err(HandshakeError::Failed(
-                "its identifier was changed on the way".to_owned(),
+                "its connection identifier was modified in transit".to_owned(),
             ));
         }
         let ready = self.ready.take();
@@ -211,7 +211,7 @@ impl Handshake {
 }
 
 fn of_other_side(which: &str) -> HandshakeError {
-    HandshakeError::Failed(format!("this endpoint is no {which}"))
+    HandshakeError::Failed(format!("this endpoint is not a {which}"))
 }
 
 /// Reassembly buffer of the peer's handshake bytes at one level.
@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn two_sides_that_believe_each_other_have_the_same_keys() {
+    fn peers_that_trust_each_other_derive_the_same_keys() {
         let (server, client) = (Identity::new().unwrap(), Identity::new().unwrap());
         for piece in [LEVEL_BYTES_MAX, 400, 200] {
             for (own, known) in [(None, vec![]), (Some(&client), vec![client.fingerprint()])] {
@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_is_not_believed_is_refused_by_its_name() {
+    fn untrusted_peers_are_refused_with_the_reason() {
         let (server, client, other) = (
             Identity::new().unwrap(),
             Identity::new().unwrap(),
@@ -342,7 +342,7 @@ mod tests {
             let (to, from) = (Tls::client(Some(trusted), own), Tls::server(&server, known));
             match talk(&to.unwrap(), &from.unwrap(), LEVEL_BYTES_MAX) {
                 Err((why, alert)) => (why, alert.map(HandshakeError::by)),
-                Ok(_) => panic!("they believe each other"),
+                Ok(_) => panic!("both ends accept each other"),
             }
         };
         let (why, _) = refused(other, None, &[]);
@@ -365,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_said_in_the_open_behind_the_hellos_is_not_heard() {
+    fn plain_text_after_the_hellos_is_ignored() {
         let server = Identity::new().unwrap();
         let mut client = Handshake::client(&Tls::client(None, None).unwrap(), 7).unwrap();
         let mut server = Handshake::server(&Tls::server(&server, &[]).unwrap(), 8).unwrap();
@@ -410,17 +410,14 @@ mod tests {
         for level in [Level::Plain, Level::Sealed] {
             client.hear(level, 0, server.said(level)).unwrap();
         }
-        assert!(
-            client.finish(9).is_err(),
-            "the server has said that it is 8"
-        );
+        assert!(client.finish(9).is_err(), "the server announced 8");
         assert!(client.finish(8).unwrap().is_some());
     }
 
     proptest! {
         /// Fragments that overlap, repeat and arrive in any order are delivered once, unchanged.
         #[test]
-        fn what_is_heard_is_what_was_said(parts in prop::collection::vec((0usize..1000, 1usize..300), 0..60)) {
+        fn handshake_bytes_arrive_in_order(parts in prop::collection::vec((0usize..1000, 1usize..300), 0..60)) {
             let said: Vec<u8> = (0..1300u32).map(|n| (n * 7) as u8).collect();
             let (mut heard, mut all) = (LevelInput::default(), Vec::new());
             for (at, length) in parts {

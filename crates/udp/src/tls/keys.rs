@@ -15,7 +15,7 @@ const SAMPLE_BYTES: usize = 16;
 
 /// Error for a datagram that was sealed with another key or modified in transit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("not sealed with this key, or changed on the way")]
+#[error("not sealed with this key, or modified in transit")]
 pub struct OpenError;
 
 /// Reason for which a datagram cannot be opened.

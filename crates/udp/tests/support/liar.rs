@@ -63,7 +63,7 @@ impl Liar {
         let (segment, proof) = match arrival {
             Ok(DatagramOutcome::Answer(length, each)) => {
                 for part in answer[..length].chunks(each) {
-                    self.socket.send_to(part, from).expect("an answer leaves");
+                    self.socket.send_to(part, from).expect("a reply is sent");
                 }
                 return;
             }

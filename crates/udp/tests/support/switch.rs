@@ -42,7 +42,7 @@ fn ip(space: &Namespace, arguments: &str) {
         .confine(&mut command)
         .unwrap()
         .status()
-        .expect("ip is there");
+        .expect("ip is installed");
     assert!(status.success(), "ip {arguments}");
 }
 

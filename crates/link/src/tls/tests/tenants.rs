@@ -111,7 +111,7 @@ fn attack(attack: Attack, address: &TlsAddress, stop: &AtomicBool) {
 fn good(address: &TlsAddress, exchanges: usize) -> TenantLog {
     let began = Instant::now();
     let now = || Time::ZERO + Duration::from(began.elapsed());
-    let mut uplink = connect(address, began).expect("it is welcome");
+    let mut uplink = connect(address, began).expect("the connection is accepted");
     assert_eq!(uplink.event(&readies(FALLBACK_TIMEOUT)), SendOutcome::Yes);
     let info = FlowInfo::default();
     assert_eq!(
@@ -222,7 +222,7 @@ fn a_key_that_never_pauses_causes_bounded_work_per_turn_and_others_are_served_in
         (SendOutcome::Yes, SendOutcome::Yes)
     );
     let mut program = None;
-    world.until("the good one's flow is steered", |world| {
+    world.until("the well-behaved tenant's flow is steered", |world| {
         good.flush();
         good.receive(world.now(), &mut |command| {
             if let WireCommand::SetProgram { uid, .. } = command {
@@ -248,12 +248,12 @@ fn a_key_that_never_pauses_causes_bounded_work_per_turn_and_others_are_served_in
     for turn in 0..50 {
         assert_eq!(good.event(&report), SendOutcome::Yes);
         good.flush();
-        let reports = world.agent.stats("grow").expect("it is there").reports;
+        let reports = world.agent.stats("grow").expect("it exists").reports;
         let before = world.agent.work();
         world.turn();
         let work = world.agent.work() - before;
         assert!(work <= most, "{work} in turn {turn}");
-        served += world.agent.stats("grow").expect("it is there").reports - reports;
+        served += world.agent.stats("grow").expect("it exists").reports - reports;
     }
     // On loopback a report arrives in the same turn or in the next one.
     assert!((49..=50).contains(&served), "{served}");
@@ -276,12 +276,12 @@ fn a_key_has_32_connections_and_another_key_still_connects() {
     again.way = bad[0].way;
     world
         .connect(&mut again)
-        .expect("it has the slot of the former one");
+        .expect("it reuses the slot of the previous one");
     assert!(world.connected(&place.of("good")).is_connected());
 }
 
 #[test]
-fn a_datapath_that_begins_anew_over_and_over_is_cut() {
+fn a_datapath_that_restarts_too_often_is_disconnected() {
     let place = Place::new(&["web1"]);
     let mut world = World::new(&place.0);
     let mut stream = world.stream(&place.0);
@@ -290,7 +290,7 @@ fn a_datapath_that_begins_anew_over_and_over_is_cut() {
     stream.packet(&packet).expect("connected");
     stream.flush().expect("connected");
     let why = end_of(&mut world, stream);
-    assert!(why.contains("begins too often"), "{why}");
+    assert!(why.contains("connects too often"), "{why}");
     // The connection itself used one of 64 starts; the other 63 caused this work.
     assert!(world.agent.work() < 64 * 4, "{}", world.agent.work());
 }
@@ -303,9 +303,7 @@ fn a_datapath_that_allows_a_nanosecond_of_silence_gets_300_heartbeats_a_second()
     let ns = StdDuration::from_nanos(1);
     assert_eq!(uplink.event(&readies(ns)), SendOutcome::Yes);
     uplink.flush();
-    world.until("it is there", |world| {
-        (world.agent.work() > 0).then_some(())
-    });
+    world.until("it exists", |world| (world.agent.work() > 0).then_some(()));
     let (began, mut due, mut heartbeats) = (world.now(), world.now(), 0);
     while let Some(next) = world
         .agent
@@ -335,7 +333,7 @@ fn a_good_tenant_does_not_fall_back_next_to_a_hostile_one() {
 }
 
 #[test]
-#[ignore = "measures: prints what a good tenant sees, alone and next to each attack"]
+#[ignore = "measures: latency of a well-behaved tenant, alone and next to each attack"]
 fn measure() {
     for hostile in [
         None,

@@ -146,7 +146,7 @@ impl StackEndpoint for S2n {
         let attempt = match self {
             S2n::Opens(client) => Ok(client
                 .connect(Connect::new(to).with_server_name(ccplane_link::identity::SUBJECT_NAME))),
-            S2n::Accepts(_) => Err("it accepts connections".to_owned()),
+            S2n::Accepts(_) => Err("the endpoint accepts connections".to_owned()),
         };
         async move { S2nConnection::new(attempt?.await.map_err(text)?) }
     }

@@ -40,7 +40,7 @@ impl StackConnection for Panics {
     type Receiving = Empty;
 
     async fn stream(&mut self, _client: bool) -> Result<(Sink, Empty), String> {
-        panic!("as a stack may")
+        panic!("a stack may panic")
     }
 
     fn figures(&self) -> StatsReader {

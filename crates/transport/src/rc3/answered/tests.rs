@@ -24,7 +24,7 @@ fn below(alone: &mut TestEnd) -> Vec<u32> {
         let segment = alone
             .connection
             .transmit(alone.now, class, &mut SideData::default());
-        left.push(segment.expect("`has` promised a segment").number.0);
+        left.push(segment.expect("`has` returned true").number.0);
         alone.connection.flight.check();
     }
     left
@@ -42,7 +42,7 @@ fn stats(alone: &TestEnd) -> Rc3Stats {
 }
 
 #[test]
-fn what_rc3_brought_is_no_delivery_of_class_0() {
+fn segments_of_rc3_are_no_delivery_of_class_0() {
     let mut alone = twenty();
     let heard = alone.hear(ack(1).sack(10..20).echo(0, 1)).unwrap();
     assert_eq!(
@@ -92,7 +92,7 @@ fn an_acknowledgement_of_a_class_below_changes_nothing_in_class_0() {
 
 /// RFC 9293 section 3.10.7.4, for two senders: an ACK of data that neither has sent is dropped.
 #[test]
-fn what_neither_has_sent_is_not_believed() {
+fn acks_of_unsent_segments_are_ignored() {
     let mut alone = TestEnd::with(TransportConfig {
         initial_window: 4,
         rc3: Some(Rc3 {
@@ -104,13 +104,13 @@ fn what_neither_has_sent_is_not_believed() {
     assert_eq!(alone.write(30), [0, 1, 2, 3]);
     assert_eq!(below(&mut alone).last(), Some(&4));
     let cut = alone.connection.flight.cut().0;
-    assert!(cut < 30, "it cuts no more than so many ahead");
+    assert!(cut < 30, "it segments at most this many ahead");
     assert!(alone.hear(ack(cut + 1)).is_none());
     alone.hear(ack(0).sack(8..cut + 1));
     assert_eq!(stats(&alone).delivered_bytes, 0);
     assert!(
         alone.hear(ack(cut)).is_some(),
-        "all of these were sent, by one or the other"
+        "each segment was sent by one of the two"
     );
     assert_eq!(alone.connection.una().0, cut);
 }
@@ -141,7 +141,7 @@ fn an_echo_is_in_flight_until_it_is_answered() {
     alone.pass(1);
     // The segment that triggered the ACK was sent before 4 to 7, so RC3 delivered those.
     let covered = alone.hear(ack(8).echo(3, 1));
-    assert!(covered.is_none(), "no delivery of class 0: {covered:?}");
+    assert!(covered.is_none(), "not delivered by class 0: {covered:?}");
     assert_eq!(
         (alone.connection.una().0, alone.connection.in_flight()),
         (8, 4)

@@ -64,7 +64,7 @@ fn ranges_are_of_what_is_outstanding() {
     assert_eq!(
         ranges(ack(4).sack(2..6)),
         [range(4, 6)],
-        "what the ACK covers is no news"
+        "bytes that the ACK covers are not new"
     );
     assert_eq!(ranges(ack(4).sack(1..3)), []);
     assert_eq!(ranges(ack(0).sack(5..9)), []);
@@ -73,7 +73,7 @@ fn ranges_are_of_what_is_outstanding() {
 
 /// A range received twice is a DSACK (RFC 2883 section 4), not a SACK range.
 #[test]
-fn a_duplicate_is_no_range() {
+fn duplicates_form_no_range() {
     let told = read(&ack(3).twice(1), &flight(4)).unwrap();
     assert_eq!(
         told.duplicate.map(|range| range.start),
@@ -108,7 +108,7 @@ fn each_segment_is_delivered_once() {
 
 /// The fast path and the slow path of an ACK give the same result. Marks force the latter.
 #[test]
-fn the_short_way_is_the_long_way() {
+fn the_fast_path_matches_the_slow_path() {
     let run = |short: bool| {
         let mut alone = TestEnd::new(10);
         alone.write(8);
@@ -144,7 +144,7 @@ fn a_retransmission_gives_no_sample_unless_it_is_known() {
         assert_eq!(alone.leaving(), [2]);
         alone.pass(20);
         let heard = alone.hear(ack(3).echo(2, transmission)).unwrap();
-        assert_eq!(heard.rtt, rtt, "transmission {transmission} answered");
+        assert_eq!(heard.rtt, rtt, "transmission {transmission} acknowledged");
     }
 }
 
@@ -217,7 +217,7 @@ fn a_probe_that_repaired_a_loss_reduces() {
 /// Segments delivered by RC3 are not deliveries of class 0: they give no sample, but the cumulative
 /// ACK still moves past them.
 #[test]
-fn what_is_claimed_is_not_delivered() {
+fn concealed_losses_are_not_delivered() {
     let mut alone = TestEnd::new(10);
     alone.write(4);
     alone.pass(20);

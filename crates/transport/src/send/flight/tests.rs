@@ -131,7 +131,7 @@ fn class_0_passes_over_what_rc3_has_brought() {
 /// RFC 2018 section 8: a receiver may discard data that it SACKed; the segment is in flight again
 /// until it is lost or acknowledged.
 #[test]
-fn what_is_not_believed_any_more_is_in_flight_again() {
+fn reneged_segments_are_in_flight_again() {
     let mut alone = TestFlight::new();
     let first = alone.send(100);
     alone.send(100);
@@ -159,7 +159,7 @@ fn what_is_not_believed_any_more_is_in_flight_again() {
 proptest! {
     /// In any order of events, each counter equals the number of segments that it counts.
     #[test]
-    fn counters_are_what_they_count(events in prop::collection::vec((0_u8..12, 0_u32..64, 1_u16..1_500), 1..300)) {
+    fn counters_match_the_state(events in prop::collection::vec((0_u8..12, 0_u32..64, 1_u16..1_500), 1..300)) {
         let mut alone = TestFlight::new();
         for (what, which, length) in events {
             let held = alone.flight.cut().since(alone.flight.una());

@@ -37,7 +37,7 @@ fn the_latest_sent_of_the_delivered_counts() {
 /// Step 2: a retransmission acknowledged within less than the minimum RTT is not the transmission
 /// that was delivered.
 #[test]
-fn an_answer_sooner_than_the_least_rtt_is_one_to_an_earlier_sending() {
+fn acks_faster_than_the_minimum_rtt_are_for_earlier_transmissions() {
     let now = Time::from_micros(100_000);
     let mut uncertain = rack();
     uncertain.on_delivered(SequenceNumber(5), &sent_at(95, 2), now, RTT, false);
@@ -137,7 +137,7 @@ fn a_retransmission_may_be_lost_again() {
     let heard = alone.hear(ack(0).sack(11..12).sack(1..8)).unwrap();
     assert_eq!(
         heard.lost, 4,
-        "segment 0 again, 8 and 9, and 10, which left beside it"
+        "segment 0 again, 8 and 9, and 10, which was sent with it"
     );
 }
 
@@ -166,5 +166,5 @@ fn a_lost_retransmission_is_repaired_first() {
         .hear(ack(0).sack(arrived..end).sack(30..40).echo(arrived, 2))
         .unwrap();
     assert_eq!(heard.lost as usize, first.len());
-    assert_eq!(alone.leaving()[0], 0, "and not {waiting}");
+    assert_eq!(alone.leaving()[0], 0, "instead of {waiting}");
 }

@@ -94,7 +94,7 @@ fn a_loss_makes_a_reduction_a_repair() {
 /// RFC 3522 section 3.2 and RFC 4015 section 3: the echo shows that the original arrived. Window
 /// and threshold are restored.
 #[test]
-fn an_answer_to_the_original_undoes_the_reduction() {
+fn acks_of_the_original_undo_the_reduction() {
     let mut alone = one_lost();
     assert_eq!(alone.leaving(), [0]);
     let heard = alone.hear(ack(4).echo(0, 1)).unwrap();
@@ -107,7 +107,7 @@ fn an_answer_to_the_original_undoes_the_reduction() {
 }
 
 #[test]
-fn an_answer_to_the_retransmission_undoes_nothing() {
+fn acks_of_the_retransmission_undo_nothing() {
     let mut alone = one_lost();
     alone.leaving();
     alone.pass(20);
@@ -175,7 +175,7 @@ fn a_control_without_threshold_is_not_led() {
 /// During a repair a control sees the window after the repair. It may lower that window, but not
 /// raise it.
 #[test]
-fn a_control_may_lower_the_window_of_afterwards() {
+fn controls_may_lower_the_window_after_recovery() {
     for (says, ends) in [(3, 3), (40, 5)] {
         let mut alone = one_lost();
         assert_eq!(alone.connection.control_cwnd(), 5 * MSS_BYTES);

@@ -33,11 +33,11 @@ fn no_control_opens_the_window_between_a_timeout_and_the_next_delivery() {
     time_out(&mut alone);
     assert_eq!(alone.leaving(), [0]);
     alone.command();
-    assert_eq!(alone.leaving(), [], "the agent's window waits");
+    assert_eq!(alone.leaving(), [], "the agent's window is not applied yet");
     assert_eq!(
         alone.connection.control_cwnd(),
         40 * MSS_BYTES,
-        "and is the one that the agent sees"
+        "and the agent sees it"
     );
     for _ in 0..4 {
         time_out(&mut alone);
@@ -50,7 +50,7 @@ fn no_control_opens_the_window_between_a_timeout_and_the_next_delivery() {
     assert_eq!(
         alone.connection.window(),
         40,
-        "the path delivers, and the agent's window is in force"
+        "the path delivers, so the agent's window applies"
     );
     alone.leaving();
     assert!(alone.connection.stats().retransmitted > before + 5);
@@ -168,7 +168,7 @@ fn a_timeout_loses_what_is_not_sacked() {
     assert_eq!(
         time_out(&mut alone).lost,
         1,
-        "only what was sent again since"
+        "only segments retransmitted since"
     );
 }
 
@@ -311,7 +311,7 @@ fn a_peer_that_answers_probes_may_keep_its_window_closed() {
 
 /// The deadline may precede the next timer: an early or repeated check changes nothing.
 #[test]
-fn an_early_look_does_nothing() {
+fn early_polls_do_nothing() {
     let mut alone = TestEnd::new(10);
     alone.write(3);
     let before = format!("{:?}", alone.connection);

@@ -19,7 +19,7 @@ fn both_windows_limit() {
 
 /// RFC 6675 section 4: an ACK of new data allows as many segments as it removes from the flight.
 #[test]
-fn an_ack_lets_as_much_leave_as_it_covers() {
+fn an_ack_releases_the_bytes_it_covers() {
     let mut alone = TestEnd::new(10);
     assert_eq!(alone.write(30).len(), 10);
     alone.pass(20);
@@ -31,7 +31,7 @@ fn an_ack_lets_as_much_leave_as_it_covers() {
 /// RFC 6675 section 4, NextSeg (1) and (2): lost segments first, in the order of their numbers,
 /// then new data.
 #[test]
-fn the_lost_go_before_the_new() {
+fn lost_segments_are_sent_before_new_data() {
     let mut alone = TestEnd::new(10);
     alone.write(30);
     alone.pass(20);
@@ -45,7 +45,7 @@ fn the_lost_go_before_the_new() {
 /// RFC 9293 section 3.8.6.2.1: no partial segment is sent to fill the peer's window (silly window
 /// syndrome), unless nothing is in flight.
 #[test]
-fn a_sliver_of_a_window_is_used_only_when_nothing_is_out() {
+fn small_windows_are_used_only_when_idle() {
     let mut alone = TestEnd::new(10);
     alone.connection.limit = 2 * MSS_BYTES + 500;
     assert_eq!(alone.write(5), [0, 1]);
@@ -150,7 +150,7 @@ fn a_steered_connection_restarts_too() {
     assert_eq!(
         alone.connection.control_cwnd(),
         10 * MSS_BYTES,
-        "the control sees the window in force"
+        "the control sees the effective window"
     );
     assert_eq!(alone.connection.ssthresh(), u64::MAX);
     alone.says.cwnd = Some(64 * MSS_BYTES);
@@ -192,7 +192,7 @@ fn a_window_set_without_an_ack_does_not_end_the_restart() {
     assert_eq!(
         alone.connection.window(),
         15,
-        "the window that was asked for is not forgotten"
+        "the requested window is kept"
     );
 }
 
@@ -256,7 +256,7 @@ fn pacing_spreads_a_window() {
 
 /// The fast path of transmission sends the same segments as the slow path.
 #[test]
-fn the_quick_look_is_the_careful_one() {
+fn the_fast_check_matches_the_full_one() {
     let run = |quick: bool| {
         let mut alone = TestEnd::new(10);
         let mut left = alone.write(40);
