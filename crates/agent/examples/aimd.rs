@@ -5,7 +5,7 @@
 //! network: `cargo run --example aimd`.
 
 use ccplane_agent::datapath::{Datapath, DatapathCore, InlineChannel};
-use ccplane_agent::{Agent, AgentOptions, Algorithm, Control, FlowInfo, Programs, Report, Tables};
+use ccplane_agent::{Agent, AgentOptions, Algorithm, Control, FlowInfo, Programs, Report, ProgramTables};
 use ccplane_datapath::{Capabilities, OperatorLimits, Signals, SteeredFlow, Transport};
 use ccplane_units::{Bytes, Duration, Time};
 
@@ -36,7 +36,7 @@ impl Algorithm for Aimd {
     }
 
     fn open(&mut self, info: &FlowInfo, control: &mut Control<'_>) -> Flow {
-        control.program("fold", &[]);
+        control.set_program("fold", &[]);
         Flow {
             cwnd: info.cwnd.get(),
             mss: info.mss.get(),
@@ -48,7 +48,7 @@ impl Algorithm for Aimd {
             Some(0) => flow.cwnd + flow.mss,
             _ => (flow.cwnd / 2).max(2 * flow.mss),
         };
-        control.cwnd(Bytes::new(flow.cwnd));
+        control.set_cwnd(Bytes::new(flow.cwnd));
     }
 }
 
@@ -66,9 +66,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         now: Time::ZERO,
     };
 
-    let tables = Tables::new(
+    let tables = ProgramTables::new(
         OperatorLimits::default(),
-        Capabilities::CWND.with(Capabilities::RTT),
+        Capabilities::CWND.union(Capabilities::RTT),
     );
     let mut datapath = Datapath::new(
         transport.now,
@@ -89,7 +89,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                 ..Signals::default()
             };
             // Delivers reports to the agent; its commands apply from the next call on.
-            datapath.turn(transport.now);
+            datapath.poll(transport.now);
             let mut flow = datapath.flow(flow).ok_or("it is open")?;
             let outcome = flow.on_ack(&transport, &signals);
             transport.cwnd = outcome.cwnd.unwrap_or(transport.cwnd);

@@ -10,8 +10,8 @@ use ccplane_wire::{DatapathInfo, FlowInfo, FlowStats, Offer, Refusal, WireComman
 
 use crate::flows::{FlowEntry, Flows};
 use crate::gauges::Gauges;
-use crate::lines::{LineBudget, LogPermit};
-use crate::report::Raw;
+use crate::lines::{LogBudget, LogPermit};
+use crate::report::RawReports;
 use crate::{
     Algorithm, Control, DatapathId, DynAlgorithm, FlowId, HostedAlgorithm, HostedProgram,
     box_algorithm,
@@ -38,7 +38,7 @@ pub struct Agent {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct AgentOptions {
     /// Treatment of a flow that asks for an unknown algorithm.
-    pub unknown: UnknownAlgorithm,
+    pub unknown_algorithm: UnknownAlgorithm,
 }
 
 /// Treatment of a flow that asks for an unknown algorithm.
@@ -136,29 +136,29 @@ pub struct AlgorithmStats {
 pub(crate) struct Core {
     pub flows: Flows,
     pub gauges: Gauges,
-    hosts: Vec<RemoteHost>,
+    entries: Vec<AlgorithmEntry>,
     datapaths: BTreeMap<DatapathId, ConnectedDatapath>,
     commands: VecDeque<(DatapathId, WireCommand)>,
-    orphans: u64,
+    orphan_events: u64,
     /// See [`Agent::work`].
-    work: u64,
+    work_units: u64,
     /// Tenant names of datapaths that have one.
     tenants: BTreeMap<DatapathId, Arc<str>>,
     /// The number of tenants is bounded by the number of keys. Budgets are kept, so that
     /// reconnecting does not refill one.
-    lines: BTreeMap<LineOwner, LineBudget>,
+    log_budgets: BTreeMap<LogBudgetOwner, LogBudget>,
     /// The warning that flows cannot be released was logged; once is enough for all flows.
     no_release_logged: bool,
 }
 
 /// Tenant or datapath whose budget a log line is charged to.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum LineOwner {
+enum LogBudgetOwner {
     Tenant(Arc<str>),
     Datapath(DatapathId),
 }
 
-struct RemoteHost {
+struct AlgorithmEntry {
     hosted: Arc<HostedAlgorithm>,
     stats: AlgorithmStats,
     timer: Option<Time>,
@@ -200,16 +200,16 @@ impl Agent {
         algorithm: Box<dyn DynAlgorithm>,
     ) -> Result<(), AddError> {
         if self
-            .hosted()
+            .hosted_algorithms()
             .any(|h| *h.name == *name || h.kernel_name == kernel_name)
         {
             return Err(AddError::Duplicate(name));
         }
         let mut programs: Vec<HostedProgram> = Vec::new();
-        for declared in algorithm.programs().declared() {
+        for declared in algorithm.programs().sources() {
             let program = &*declared.name;
             let taken = |uid| {
-                self.hosted()
+                self.hosted_algorithms()
                     .flat_map(|h| &h.programs)
                     .chain(&programs)
                     .any(|p| p.uid == uid)
@@ -221,7 +221,7 @@ impl Agent {
                     why,
                 }
             })?;
-            if let Some(reports) = declared.reports
+            if let Some(reports) = declared.report_type
                 && !compiled.report_names().eq(reports.names.iter().copied())
             {
                 return Err(AddError::Fields {
@@ -237,16 +237,16 @@ impl Agent {
         let hosted = Arc::new(HostedAlgorithm {
             name: name.into(),
             kernel_name,
-            needs: algorithm.needs(),
-            wants: algorithm.wants(),
+            required: algorithm.required_capabilities(),
+            requested: algorithm.requested_capabilities(),
             latency: algorithm.latency(),
             programs,
-            alone: algorithm.alone(),
+            standalone: algorithm.standalone(),
         });
         for datapath in self.core.datapaths.keys().copied().collect::<Vec<_>>() {
             self.core.install(datapath, &hosted);
         }
-        self.core.hosts.push(RemoteHost {
+        self.core.entries.push(AlgorithmEntry {
             hosted,
             stats: AlgorithmStats::default(),
             timer: None,
@@ -256,14 +256,14 @@ impl Agent {
     }
 
     /// Hosted algorithms, in the order of addition.
-    pub fn hosted(&self) -> impl Iterator<Item = &Arc<HostedAlgorithm>> {
-        self.core.hosts.iter().map(|h| &h.hosted)
+    pub fn hosted_algorithms(&self) -> impl Iterator<Item = &Arc<HostedAlgorithm>> {
+        self.core.entries.iter().map(|h| &h.hosted)
     }
 
     /// Counters of the algorithm with this name.
     pub fn stats(&self, algorithm: &str) -> Option<AlgorithmStats> {
         self.core
-            .hosts
+            .entries
             .iter()
             .find(|h| *h.hosted.name == *algorithm)
             .map(|h| h.stats)
@@ -272,24 +272,24 @@ impl Agent {
     /// Number of events for flows that are not open here: refused flows, and reports that crossed a
     /// close.
     pub fn orphan_events(&self) -> u64 {
-        self.core.orphans
+        self.core.orphan_events
     }
 
     /// Number of live flows of all algorithms.
-    pub fn flows(&self) -> usize {
+    pub fn flow_count(&self) -> usize {
         self.core.flows.len()
     }
 
     /// Latest gauges of a flow, by name; see [`Control::gauge`].
     pub fn gauges(&self, flow: FlowId) -> &[(&'static str, f64)] {
-        self.core.gauges.of(flow)
+        self.core.gauges.get(flow)
     }
 
     /// Returns true if an algorithm waits for an external decision; see [`Algorithm::undecided`].
-    pub fn undecided(&self) -> bool {
+    pub fn awaiting_action(&self) -> bool {
         self.algorithms
             .iter()
-            .any(|algorithm| algorithm.undecided())
+            .any(|algorithm| algorithm.awaiting_action())
     }
 
     /// Sets the tenant of a datapath, such as the owner of a TLS key. Datapaths of a tenant share
@@ -300,13 +300,13 @@ impl Agent {
 
     /// Units of work so far: one per event, per command, and per flow that ended because its
     /// datapath restarted. A link that serves several tenants uses it to share time fairly.
-    pub fn work(&self) -> u64 {
-        self.core.work
+    pub fn work_units(&self) -> u64 {
+        self.core.work_units
     }
 
     /// Number of a datapath's flows that take memory here.
-    pub fn flows_held(&self, datapath: DatapathId) -> usize {
-        self.core.flows.held(datapath)
+    pub fn retained_flows(&self, datapath: DatapathId) -> usize {
+        self.core.flows.retained(datapath)
     }
 
     /// Returns true if the flow is live here.
@@ -315,14 +315,14 @@ impl Agent {
     }
 
     /// Takes a log line from the budget of a datapath's tenant; `None` if the budget is exhausted.
-    pub fn line(&mut self, now: Time, datapath: DatapathId) -> Option<LogPermit> {
-        self.core.line(now, datapath)
+    pub fn take_log_permit(&mut self, now: Time, datapath: DatapathId) -> Option<LogPermit> {
+        self.core.take_log_permit(now, datapath)
     }
 
     /// Handles one event.
     pub fn handle(&mut self, now: Time, from: DatapathId, event: WireEvent<'_>) {
         if !matches!(event, WireEvent::Report { .. }) {
-            self.core.work += 1;
+            self.core.work_units += 1;
         }
         match event {
             WireEvent::Report { .. } => self.reports(now, from, std::slice::from_ref(&event)),
@@ -343,7 +343,7 @@ impl Agent {
                 &stats,
             ) {
                 true => {}
-                false => self.core.orphans += 1,
+                false => self.core.orphan_events += 1,
             },
             WireEvent::Refused { flow, program, why } => {
                 self.refused(now, from, flow, program, &why)
@@ -356,7 +356,7 @@ impl Agent {
 
     /// Handles events that arrived together. Adjacent reports for one algorithm are delivered as
     /// one [`Batch`](crate::ReportBatch).
-    pub fn handle_all(&mut self, now: Time, from: DatapathId, mut events: &[WireEvent<'_>]) {
+    pub fn handle_batch(&mut self, now: Time, from: DatapathId, mut events: &[WireEvent<'_>]) {
         while let Some(first) = events.first() {
             let reports = events
                 .iter()
@@ -372,12 +372,12 @@ impl Agent {
     }
 
     /// Handles the disconnection of a datapath: its flows are closed.
-    pub fn disconnected(&mut self, from: DatapathId) {
+    pub fn on_disconnect(&mut self, from: DatapathId) {
         self.core.flows.retire(from);
         self.close_retired();
         self.core.datapaths.remove(&from);
         self.core.tenants.remove(&from);
-        self.core.lines.remove(&LineOwner::Datapath(from));
+        self.core.log_budgets.remove(&LogBudgetOwner::Datapath(from));
     }
 
     /// Returns the next command and the datapath it is for.
@@ -386,7 +386,7 @@ impl Agent {
         // search the queue.
         let core = &mut self.core;
         while let Some((to, command)) = core.commands.pop_front() {
-            if core.datapaths.contains_key(&to) || core.flows.knows(to) {
+            if core.datapaths.contains_key(&to) || core.flows.has_datapath(to) {
                 return Some((to, command));
             }
         }
@@ -396,7 +396,7 @@ impl Agent {
     /// Time at which [`on_deadline`](Agent::on_deadline) is due: a timer of an algorithm or a
     /// heartbeat.
     pub fn next_deadline(&self) -> Option<Time> {
-        let timers = self.core.hosts.iter().filter_map(|h| h.timer);
+        let timers = self.core.entries.iter().filter_map(|h| h.timer);
         let heartbeats = self
             .core
             .datapaths
@@ -409,9 +409,9 @@ impl Agent {
     /// Runs everything due at `now`.
     pub fn on_deadline(&mut self, now: Time) {
         self.close_retired();
-        for index in 0..self.core.hosts.len() {
-            if self.core.hosts[index].timer.is_some_and(|due| due <= now) {
-                self.core.hosts[index].timer = None;
+        for index in 0..self.core.entries.len() {
+            if self.core.entries[index].timer.is_some_and(|due| due <= now) {
+                self.core.entries[index].timer = None;
                 self.algorithms[index].on_timer(&mut Control::new(
                     now,
                     &mut self.core,
@@ -426,20 +426,20 @@ impl Agent {
     fn ready(&mut self, now: Time, from: DatapathId, info: DatapathInfo) {
         // A repeated READY means that the datapath has lost its state including its flows; it
         // announces those that are live.
-        self.core.work += self.core.flows.retire(from) as u64;
+        self.core.work_units += self.core.flows.retire(from) as u64;
         self.close_retired();
-        if let Some(LogPermit { suppressed }) = self.core.line(now, from) {
+        if let Some(LogPermit { suppressed }) = self.core.take_log_permit(now, from) {
             tracing::info!(datapath = from.0, kind = %info.kind, id = info.id, suppressed, "datapath ready");
         }
         // A third of the agent timeout: one heartbeat may be lost and the next one late by an
         // interval.
         let heartbeat = info
-            .fallback_after
+            .agent_timeout
             .map(|silence| (now, (silence / 3).max(HEARTBEAT_INTERVAL_MIN)));
         self.core
             .datapaths
             .insert(from, ConnectedDatapath { info, heartbeat });
-        for hosted in self.hosted().cloned().collect::<Vec<_>>() {
+        for hosted in self.hosted_algorithms().cloned().collect::<Vec<_>>() {
             self.core.install(from, &hosted);
         }
         self.core.heartbeats(now);
@@ -448,32 +448,32 @@ impl Agent {
     fn open(&mut self, now: Time, id: FlowId, info: &FlowInfo) {
         self.close(id, &FlowStats::default());
         if let Some(entry) = self.core.flows.remove_retired(id) {
-            self.end(entry, &FlowStats::default());
+            self.notify_closed(entry, &FlowStats::default());
         }
-        let Some(algorithm) = self.choose(&info.algorithm) else {
-            if let Some(LogPermit { suppressed }) = self.core.line(now, id.datapath) {
+        let Some(algorithm) = self.find_algorithm(&info.algorithm) else {
+            if let Some(LogPermit { suppressed }) = self.core.take_log_permit(now, id.datapath) {
                 tracing::warn!(
                     flow = id.flow,
                     wanted = %info.algorithm,
-                    have = %self.hosted().map(|h| &*h.name).collect::<Vec<_>>().join(", "),
+                    have = %self.hosted_algorithms().map(|h| &*h.name).collect::<Vec<_>>().join(", "),
                     suppressed,
                     "unknown algorithm; the flow stays on the datapath's fallback"
                 );
             }
             return;
         };
-        let host = &mut self.core.hosts[algorithm];
+        let host = &mut self.core.entries[algorithm];
         let offered = self
             .core
             .datapaths
             .get(&id.datapath)
             .map(|d| d.info.capabilities)
             .unwrap_or_default();
-        let missing = host.hosted.needs.missing_from(offered);
+        let missing = host.hosted.required.missing_from(offered);
         if !missing.is_empty() {
             host.stats.refused_flows += 1;
             let hosted = Arc::clone(&host.hosted);
-            if let Some(LogPermit { suppressed }) = self.core.line(now, id.datapath) {
+            if let Some(LogPermit { suppressed }) = self.core.take_log_permit(now, id.datapath) {
                 tracing::warn!(
                     flow = id.flow,
                     algorithm = %hosted.name,
@@ -489,7 +489,7 @@ impl Agent {
         host.stats.flows += 1;
         host.stats.taken_over += u64::from(info.live);
         // An algorithm that sets no rate would keep the rate of the previous control for ever.
-        let frees = info.live && info.rate > Rate::from_bytes_per_sec(0) && !host.hosted.paces();
+        let frees = info.live && info.rate > Rate::from_bytes_per_sec(0) && !host.hosted.sets_rate();
         let algorithm = algorithm as u16;
         let at = self.core.flows.insert(FlowEntry {
             id,
@@ -500,7 +500,7 @@ impl Agent {
         });
         let mut control = Control::new(now, &mut self.core, algorithm, Some(at));
         if frees {
-            control.rate(Rate::from_bytes_per_sec(u64::MAX));
+            control.set_rate(Rate::from_bytes_per_sec(u64::MAX));
         }
         let slot = self.algorithms[algorithm as usize].open(info, &mut control);
         drop(control);
@@ -509,12 +509,12 @@ impl Agent {
         }
     }
 
-    fn choose(&self, name: &str) -> Option<usize> {
+    fn find_algorithm(&self, name: &str) -> Option<usize> {
         let named = self
-            .hosted()
+            .hosted_algorithms()
             .position(|h| *h.name == *name || h.kernel_name == name);
         let first = (!self.algorithms.is_empty()).then_some(0);
-        match self.options.unknown {
+        match self.options.unknown_algorithm {
             _ if named.is_some() => named,
             _ if name.is_empty() => first,
             UnknownAlgorithm::First => first,
@@ -526,13 +526,13 @@ impl Agent {
         let Some(entry) = self.core.flows.remove(id) else {
             return false;
         };
-        self.end(entry, stats);
+        self.notify_closed(entry, stats);
         true
     }
 
     /// Notifies the algorithm that a removed flow ended.
-    fn end(&mut self, entry: FlowEntry, stats: &FlowStats) {
-        self.core.gauges.forget(entry.id);
+    fn notify_closed(&mut self, entry: FlowEntry, stats: &FlowStats) {
+        self.core.gauges.remove(entry.id);
         self.core.stats_mut(entry.algorithm).flows -= 1;
         self.algorithms[entry.algorithm as usize].on_close(entry.slot, stats);
     }
@@ -543,13 +543,13 @@ impl Agent {
             let Some(entry) = self.core.flows.next_retired() else {
                 return;
             };
-            self.end(entry, &FlowStats::default());
+            self.notify_closed(entry, &FlowStats::default());
         }
     }
 
     /// Delivers reports; all `events` must be reports.
     fn reports(&mut self, now: Time, from: DatapathId, mut events: &[WireEvent<'_>]) {
-        self.core.work += events.len() as u64;
+        self.core.work_units += events.len() as u64;
         while !events.is_empty() {
             self.batch.clear();
             let mut algorithm = None;
@@ -572,13 +572,13 @@ impl Agent {
                 self.batch.push(at);
             }
             let Some(algorithm) = algorithm else {
-                self.core.orphans += 1;
+                self.core.orphan_events += 1;
                 events = &events[1..];
                 continue;
             };
             let (head, tail) = events.split_at(self.batch.len());
-            let hosted = self.core.hosts[algorithm as usize].hosted.clone();
-            let raw = Raw {
+            let hosted = self.core.entries[algorithm as usize].hosted.clone();
+            let raw = RawReports {
                 events: head,
                 flows: &self.batch,
                 programs: &hosted.programs,
@@ -616,18 +616,18 @@ impl Agent {
         });
         let Some((at, entry)) = flow.and_then(|at| Some((at, *self.core.flows.get(at)?))) else {
             let known = self
-                .hosted()
+                .hosted_algorithms()
                 .flat_map(|h| &h.programs)
                 .find(|p| p.uid == program);
             let name = known.map_or("unknown", |p| &p.name);
             // An algorithm may offer a program per kind of datapath, so this is not a warning. A
             // flow that is set a missing program causes one.
             let name = name.to_owned();
-            let Some(LogPermit { suppressed }) = self.core.line(now, from) else {
+            let Some(LogPermit { suppressed }) = self.core.take_log_permit(now, from) else {
                 return;
             };
             return match why {
-                Refusal::Unsupported(_) | Refusal::Missing(_) => {
+                Refusal::Unsupported(_) | Refusal::MissingCapabilities(_) => {
                     tracing::info!(datapath = from.0, program = name, %why, suppressed, "the \
                         datapath cannot run a program")
                 }
@@ -650,7 +650,7 @@ impl Agent {
         {
             entry.program = entry.previous;
         }
-        if !said && let Some(LogPermit { suppressed }) = self.core.line(now, from) {
+        if !said && let Some(LogPermit { suppressed }) = self.core.take_log_permit(now, from) {
             tracing::warn!(datapath = from.0, flow = entry.id.flow, %why, suppressed, "a datapath refused a command");
         }
         let mut control = Control::new(now, &mut self.core, entry.algorithm, Some(at));
@@ -660,11 +660,11 @@ impl Agent {
 
 impl Core {
     pub fn hosted(&self, algorithm: u16) -> &HostedAlgorithm {
-        &self.hosts[algorithm as usize].hosted
+        &self.entries[algorithm as usize].hosted
     }
 
     pub fn stats_mut(&mut self, algorithm: u16) -> &mut AlgorithmStats {
-        &mut self.hosts[algorithm as usize].stats
+        &mut self.entries[algorithm as usize].stats
     }
 
     pub fn capabilities(&self, datapath: DatapathId) -> Option<Capabilities> {
@@ -676,19 +676,19 @@ impl Core {
     }
 
     pub fn set_timer(&mut self, algorithm: u16, due: Time) {
-        self.hosts[algorithm as usize].timer = Some(due);
+        self.entries[algorithm as usize].timer = Some(due);
     }
 
-    fn line(&mut self, now: Time, datapath: DatapathId) -> Option<LogPermit> {
+    fn take_log_permit(&mut self, now: Time, datapath: DatapathId) -> Option<LogPermit> {
         let owner = match self.tenants.get(&datapath) {
-            Some(name) => LineOwner::Tenant(Arc::clone(name)),
-            None => LineOwner::Datapath(datapath),
+            Some(name) => LogBudgetOwner::Tenant(Arc::clone(name)),
+            None => LogBudgetOwner::Datapath(datapath),
         };
-        self.lines.entry(owner).or_default().take(now)
+        self.log_budgets.entry(owner).or_default().take(now)
     }
 
-    pub fn send(&mut self, to: DatapathId, command: WireCommand) {
-        self.work += 1;
+    pub fn push_command(&mut self, to: DatapathId, command: WireCommand) {
+        self.work_units += 1;
         self.commands.push_back((to, command));
     }
 
@@ -696,13 +696,13 @@ impl Core {
         let offer = Offer {
             name: hosted.name.clone(),
             kernel_name: hosted.kernel_name.clone(),
-            needs: hosted.needs,
-            wants: hosted.wants,
+            required: hosted.required,
+            requested: hosted.requested,
             latency: hosted.latency,
         };
-        self.send(to, WireCommand::Offer(Arc::new(offer)));
+        self.push_command(to, WireCommand::Offer(Arc::new(offer)));
         for program in &hosted.programs {
-            self.send(
+            self.push_command(
                 to,
                 WireCommand::Install {
                     algorithm: hosted.name.clone(),
@@ -719,7 +719,7 @@ impl Core {
             Some(*id)
         });
         for to in due {
-            for host in &self.hosts {
+            for host in &self.entries {
                 self.commands.push_back((
                     to,
                     WireCommand::Heartbeat {

@@ -33,14 +33,14 @@ pub trait Algorithm: Send {
 
     /// Capabilities that it requires. A flow of a datapath without them is refused, and the log
     /// names the missing ones.
-    fn needs(&self) -> Capabilities {
+    fn required_capabilities(&self) -> Capabilities {
         Capabilities::CWND
     }
 
     /// Required and optional capabilities. A datapath enables the optional ones only if an
     /// algorithm wants them: time stamps of both ends, for example, cost bytes in every packet.
-    fn wants(&self) -> Capabilities {
-        self.needs()
+    fn requested_capabilities(&self) -> Capabilities {
+        self.required_capabilities()
     }
 
     /// Maximum time that a report waits to be batched with others before the agent is woken. A
@@ -80,13 +80,13 @@ pub trait Algorithm: Send {
 
     /// Returns true if the algorithm waits for an external decision. A simulation that runs from
     /// decision to decision stops there.
-    fn undecided(&self) -> bool {
+    fn awaiting_action(&self) -> bool {
         false
     }
 
     /// Standalone program: a program that needs no decisions of the algorithm, if there is one. A
     /// datapath that can start it on every flow needs no agent, and calls nothing else here.
-    fn alone(&self) -> Option<StandaloneProgram> {
+    fn standalone(&self) -> Option<StandaloneProgram> {
         None
     }
 }
@@ -97,7 +97,7 @@ pub struct StandaloneProgram {
     /// Name of the program in [`Algorithm::programs`].
     pub program: &'static str,
     /// Control variable that is set to 1 on a flow that was already live ([`FlowInfo::live`]).
-    pub lived: Option<&'static str>,
+    pub live_flag: Option<&'static str>,
 }
 
 /// Object-safe form of an [`Algorithm`] with the state of its flows. Created by [`box_algorithm`].
@@ -109,15 +109,15 @@ pub trait DynAlgorithm: Send + sealed::Seal {
     /// See [`Algorithm::programs`].
     fn programs(&self) -> Programs;
     /// See [`Algorithm::needs`].
-    fn needs(&self) -> Capabilities;
+    fn required_capabilities(&self) -> Capabilities;
     /// See [`Algorithm::wants`].
-    fn wants(&self) -> Capabilities;
+    fn requested_capabilities(&self) -> Capabilities;
     /// See [`Algorithm::latency`].
     fn latency(&self) -> Duration;
     #[doc(hidden)]
     fn open(&mut self, info: &FlowInfo, control: &mut Control<'_>) -> u32;
     #[doc(hidden)]
-    fn on_reports(&mut self, reports: crate::report::Raw<'_>, control: &mut Control<'_>);
+    fn on_reports(&mut self, reports: crate::report::RawReports<'_>, control: &mut Control<'_>);
     #[doc(hidden)]
     fn on_timer(&mut self, control: &mut Control<'_>);
     #[doc(hidden)]
@@ -125,9 +125,9 @@ pub trait DynAlgorithm: Send + sealed::Seal {
     #[doc(hidden)]
     fn on_close(&mut self, slot: u32, last: &FlowStats);
     /// See [`Algorithm::undecided`].
-    fn undecided(&self) -> bool;
+    fn awaiting_action(&self) -> bool;
     /// See [`Algorithm::alone`].
-    fn alone(&self) -> Option<StandaloneProgram>;
+    fn standalone(&self) -> Option<StandaloneProgram>;
 }
 
 /// Boxes an algorithm for [`Agent::add_boxed`](crate::Agent::add_boxed).
@@ -163,12 +163,12 @@ impl<A: Algorithm> DynAlgorithm for WithFlows<A> {
         self.algorithm.programs()
     }
 
-    fn needs(&self) -> Capabilities {
-        self.algorithm.needs()
+    fn required_capabilities(&self) -> Capabilities {
+        self.algorithm.required_capabilities()
     }
 
-    fn wants(&self) -> Capabilities {
-        self.algorithm.wants()
+    fn requested_capabilities(&self) -> Capabilities {
+        self.algorithm.requested_capabilities()
     }
 
     fn latency(&self) -> Duration {
@@ -189,7 +189,7 @@ impl<A: Algorithm> DynAlgorithm for WithFlows<A> {
         }
     }
 
-    fn on_reports(&mut self, reports: crate::report::Raw<'_>, control: &mut Control<'_>) {
+    fn on_reports(&mut self, reports: crate::report::RawReports<'_>, control: &mut Control<'_>) {
         self.algorithm
             .on_reports(&mut ReportBatch::new(reports, &mut self.flows), control);
     }
@@ -211,11 +211,11 @@ impl<A: Algorithm> DynAlgorithm for WithFlows<A> {
         }
     }
 
-    fn undecided(&self) -> bool {
-        self.algorithm.undecided()
+    fn awaiting_action(&self) -> bool {
+        self.algorithm.awaiting_action()
     }
 
-    fn alone(&self) -> Option<StandaloneProgram> {
-        self.algorithm.alone()
+    fn standalone(&self) -> Option<StandaloneProgram> {
+        self.algorithm.standalone()
     }
 }

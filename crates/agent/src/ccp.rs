@@ -141,7 +141,7 @@ impl CcpDatapath {
 
     /// Encodes a command, appending at most one message to `out`. A command that version 1 cannot
     /// express is returned to the agent as a refusal.
-    pub fn command(
+    pub fn encode_command(
         &mut self,
         now: Time,
         command: &WireCommand,
@@ -220,11 +220,11 @@ pub fn ccp_datapath(id: u32) -> DatapathInfo {
         kind: "ccp".to_owned(),
         capabilities: all
             .into_iter()
-            .fold(Capabilities::CWND, |all, one| all.with(one)),
+            .fold(Capabilities::CWND, |all, one| all.union(one)),
         max_programs: 10,
         max_instrs: 255,
         max_vars: 110,
-        fallback_after: None,
+        agent_timeout: None,
     }
 }
 
@@ -248,7 +248,7 @@ fn unexpected_from_datapath(message: &v1::V1Message<'_>) -> WireError {
         v1::V1Message::ChangeProgram { .. } => 4,
         _ => 2,
     };
-    WireError::Unknown {
+    WireError::UnknownValue {
         what: "message from a datapath of type",
         value,
     }

@@ -52,13 +52,13 @@ impl<'a> Control<'a> {
     }
 
     /// The flow of this callback; `None` in [`on_timer`](crate::Algorithm::on_timer).
-    pub fn this(&self) -> Option<FlowId> {
+    pub fn flow_id(&self) -> Option<FlowId> {
         Some(self.core.flows.get(self.flow?)?.id)
     }
 
     /// Capabilities of the flow's datapath; empty without a flow.
     pub fn capabilities(&self) -> Capabilities {
-        self.this()
+        self.flow_id()
             .and_then(|id| self.core.capabilities(id.datapath))
             .unwrap_or_default()
     }
@@ -67,31 +67,31 @@ impl<'a> Control<'a> {
     /// key. A shared budget of a group is divided among keys first, as one key can have any number
     /// of flows.
     pub fn tenant(&self) -> Option<Arc<str>> {
-        self.core.tenant(self.this()?.datapath)
+        self.core.tenant(self.flow_id()?.datapath)
     }
 
     /// Sets the congestion window. The datapath clamps it to the operator's limits.
-    pub fn cwnd(&mut self, window: Bytes) {
+    pub fn set_cwnd(&mut self, window: Bytes) {
         self.stage(CommandTarget::Cwnd, window.get());
     }
 
     /// Sets the pacing rate.
-    pub fn rate(&mut self, rate: Rate) {
+    pub fn set_rate(&mut self, rate: Rate) {
         self.stage(CommandTarget::Rate, rate.bytes_per_sec());
     }
 
     /// Sets the slow-start threshold, to which the datapath's recovery reduces the window after a
     /// loss.
-    pub fn ssthresh(&mut self, threshold: Bytes) {
+    pub fn set_ssthresh(&mut self, threshold: Bytes) {
         self.stage(CommandTarget::Ssthresh, threshold.get());
     }
 
     /// Sets a control variable of the flow's program. An unknown name is logged and counted
     /// ([`AlgorithmStats::unknown_names`]), and has no other effect.
-    pub fn set(&mut self, variable: &str, value: u64) {
+    pub fn set_variable(&mut self, variable: &str, value: u64) {
         match self.control_variable(variable) {
             Some(index) => self.stage(CommandTarget::Var(index), value),
-            None => self.unknown("control variable", variable),
+            None => self.count_unknown_name("control variable", variable),
         }
     }
 
@@ -99,16 +99,16 @@ impl<'a> Control<'a> {
     /// effect on the datapath. The latest value of each name is kept, for at most 16 names per
     /// flow, and read by [`Agent::gauges`](crate::Agent::gauges).
     pub fn gauge(&mut self, name: &'static str, value: f64) {
-        if let Some(flow) = self.this() {
+        if let Some(flow) = self.flow_id() {
             self.core.gauges.set(flow, name, value);
         }
     }
 
     /// Sets a program of the algorithm on the flow, with values of its control variables. Variables
     /// that are not named start at their initial values, and `Micros` at 0.
-    pub fn program(&mut self, name: &str, variables: &[(&str, u64)]) {
+    pub fn set_program(&mut self, name: &str, variables: &[(&str, u64)]) {
         let Some(program) = self.hosted().program_by_name(name) else {
-            return self.unknown("program", name);
+            return self.count_unknown_name("program", name);
         };
         // Variables staged before belong to the old program; their indices mean others in the new
         // one.
@@ -119,7 +119,7 @@ impl<'a> Control<'a> {
             .iter()
             .any(|u| matches!(u.target, CommandTarget::Var(_)))
         {
-            self.flush();
+            self.send_staged();
         }
         let program = program as u16;
         self.staged.release = false;
@@ -128,7 +128,7 @@ impl<'a> Control<'a> {
             entry.previous = entry.program.replace(program);
         }
         for (variable, value) in variables {
-            self.set(variable, *value);
+            self.set_variable(variable, *value);
         }
     }
 
@@ -156,7 +156,7 @@ impl<'a> Control<'a> {
 
     /// Calls [`on_timer`](crate::Algorithm::on_timer) after `delay`. An algorithm has one timer:
     /// setting it again moves it.
-    pub fn after(&mut self, delay: Duration) {
+    pub fn set_timer(&mut self, delay: Duration) {
         self.core.set_timer(self.algorithm, self.now + delay);
     }
 
@@ -170,7 +170,7 @@ impl<'a> Control<'a> {
 
     /// Sends what is staged and switches to another flow.
     pub(crate) fn switch_to(&mut self, flow: u32) -> Option<FlowEntry> {
-        self.flush();
+        self.send_staged();
         self.flow = Some(flow);
         self.core.flows.get(flow).copied()
     }
@@ -195,7 +195,7 @@ impl<'a> Control<'a> {
         self.staged.updates.push(Update { target, value });
     }
 
-    fn unknown(&mut self, what: &str, name: &str) {
+    fn count_unknown_name(&mut self, what: &str, name: &str) {
         let algorithm = self.hosted().name.clone();
         let stats = self.stats_mut();
         stats.unknown_names += 1;
@@ -205,7 +205,7 @@ impl<'a> Control<'a> {
         }
     }
 
-    fn flush(&mut self) {
+    fn send_staged(&mut self) {
         if self.staged.program.is_none() && self.staged.updates.is_empty() && !self.staged.release {
             return;
         }
@@ -214,7 +214,7 @@ impl<'a> Control<'a> {
             program,
             updates,
         } = std::mem::take(&mut self.staged);
-        let Some(id) = self.this() else { return };
+        let Some(id) = self.flow_id() else { return };
         let command = match program {
             Some(index) => {
                 let Some(program) = self.hosted().programs.get(index as usize) else {
@@ -234,12 +234,12 @@ impl<'a> Control<'a> {
             },
         };
         self.stats_mut().commands += 1;
-        self.core.send(id.datapath, command);
+        self.core.push_command(id.datapath, command);
     }
 }
 
 impl Drop for Control<'_> {
     fn drop(&mut self) {
-        self.flush();
+        self.send_staged();
     }
 }

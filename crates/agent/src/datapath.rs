@@ -17,24 +17,24 @@ use ccplane_wire::{DatapathInfo, FlowInfo, FlowStats, WireCommand, WireEvent};
 pub use here::{Delays, InlineChannel};
 pub use message::{AgentEvent, recycle_events};
 
-use crate::tables::{FLOW_VARS_MAX, PROGRAMS_MAX, TableId, Tables};
+use crate::tables::{FLOW_VARS_MAX, PROGRAMS_MAX, TableId, ProgramTables};
 
 /// Channel to an agent and back. It has no clock: the caller passes the time.
 pub trait AgentChannel: Send {
     /// Sends a report. Returns false if there is no room or no agent: the report then stays in its
     /// flow, where it accumulates, and is offered again at the next call of the flow. No
     /// measurement is lost.
-    fn report(&mut self, now: Time, report: &WireEvent<'_>) -> bool;
+    fn try_report(&mut self, now: Time, report: &WireEvent<'_>) -> bool;
 
     /// Sends any other event. The channel must queue the event if it has no room.
-    fn tell(&mut self, now: Time, event: WireEvent<'static>);
+    fn send(&mut self, now: Time, event: WireEvent<'static>);
 
     /// Receives from the agent. Called once per turn, before [`bring`](AgentChannel::bring), so
     /// that an agent that sends continuously cannot block its datapath.
-    fn look(&mut self, _now: Time) {}
+    fn poll(&mut self, _now: Time) {}
 
     /// Returns the next item received from the agent. Called until it returns `None`.
-    fn bring(&mut self, now: Time) -> Option<Incoming>;
+    fn recv(&mut self, now: Time) -> Option<Incoming>;
 
     /// Sends queued events as far as there is room. Called last in a turn.
     fn flush(&mut self, _now: Time) {}
@@ -52,7 +52,7 @@ pub trait AgentChannel: Send {
 pub enum Incoming {
     /// An agent has connected that may be new: the datapath announces itself and all live flows
     /// before it takes the next item.
-    Agent,
+    AgentConnected,
     /// Command from the agent.
     Command(WireCommand),
 }
@@ -60,32 +60,32 @@ pub enum Incoming {
 /// Datapath: flows by number, and the state they share.
 #[derive(Debug)]
 pub struct Datapath<W> {
-    shared: DatapathCore<W>,
+    core: DatapathCore<W>,
     /// Flows by number, each with the description that is sent to a new agent.
-    flows: BTreeMap<u64, Local<FlowInfo>>,
+    flows: BTreeMap<u64, FlowState<FlowInfo>>,
 }
 
 impl<W: AgentChannel> Datapath<W> {
     /// Creates a datapath without flows and announces it.
     pub fn new(now: Time, shared: DatapathCore<W>) -> Datapath<W> {
         let flows = BTreeMap::new();
-        let mut datapath = Datapath { shared, flows };
+        let mut datapath = Datapath { core: shared, flows };
         datapath.announce(now);
-        datapath.turn(now);
+        datapath.poll(now);
         datapath
     }
 
     /// Opens a flow.
     pub fn open(&mut self, now: Time, flow: u64, info: FlowInfo) {
-        let local = self.shared.open(now, flow, info.clone(), info);
+        let local = self.core.open(now, flow, info.clone(), info);
         self.flows.insert(flow, local);
     }
 
     /// Closes a flow. `acked` and `lost` are its totals of acknowledged bytes and lost packets.
     pub fn close(&mut self, now: Time, flow: u64, acked: Bytes, lost: u64) {
         if let Some(local) = self.flows.remove(&flow) {
-            self.shared.close(now, flow, &local, acked, lost);
-            self.shared.way.flush(now);
+            self.core.close(now, flow, &local, acked, lost);
+            self.core.channel.flush(now);
         }
     }
 
@@ -93,7 +93,7 @@ impl<W: AgentChannel> Datapath<W> {
     #[inline]
     pub fn flow(&mut self, flow: u64) -> Option<FlowMut<'_, W, FlowInfo>> {
         let local = self.flows.get_mut(&flow)?;
-        Some(self.shared.lend(flow, local))
+        Some(self.core.flow_mut(flow, local))
     }
 
     /// Returns true if the flow is on the fallback; `None` if it is not open here.
@@ -107,50 +107,50 @@ impl<W: AgentChannel> Datapath<W> {
     }
 
     /// Number of reports that all live flows have made.
-    pub fn all_reports(&self) -> u64 {
+    pub fn total_reports(&self) -> u64 {
         self.flows.values().map(|local| local.reports).sum()
     }
 
     /// Sends queued events without receiving commands.
     pub fn flush(&mut self, now: Time) {
-        self.shared.way.flush(now);
+        self.core.channel.flush(now);
     }
 
     /// Applies the agent's commands, and sends queued events.
-    pub fn turn(&mut self, now: Time) {
-        self.shared.way.look(now);
-        while let Some(brought) = self.shared.way.bring(now) {
+    pub fn poll(&mut self, now: Time) {
+        self.core.channel.poll(now);
+        while let Some(brought) = self.core.channel.recv(now) {
             match brought {
-                Incoming::Agent => self.announce(now),
+                Incoming::AgentConnected => self.announce(now),
                 Incoming::Command(command) => self
-                    .shared
-                    .take(now, &command, |flow| self.flows.get_mut(&flow)),
+                    .core
+                    .apply_command(now, &command, |flow| self.flows.get_mut(&flow)),
             }
         }
-        self.shared.way.flush(now);
+        self.core.channel.flush(now);
     }
 
     /// Latest time to call [`turn`](Datapath::turn).
     pub fn next_deadline(&self) -> Option<Time> {
-        self.shared.way.next_deadline()
+        self.core.channel.next_deadline()
     }
 
     /// Channel to the agent.
-    pub fn way(&self) -> &W {
-        &self.shared.way
+    pub fn channel(&self) -> &W {
+        &self.core.channel
     }
 
     /// Channel to the agent.
     pub fn channel_mut(&mut self) -> &mut W {
-        &mut self.shared.way
+        &mut self.core.channel
     }
 
     fn announce(&mut self, now: Time) {
         let flows = self
             .flows
             .iter()
-            .map(|(flow, local)| (*flow, local.beside.clone()));
-        self.shared.announce(now, flows);
+            .map(|(flow, local)| (*flow, local.user_data.clone()));
+        self.core.announce(now, flows);
     }
 }
 
@@ -158,17 +158,17 @@ impl<W: AgentChannel> Datapath<W> {
 #[derive(Debug)]
 pub struct DatapathCore<W> {
     /// Channel to the agent.
-    pub way: W,
-    tables: Tables,
+    pub channel: W,
+    tables: ProgramTables,
     id: u32,
     kind: &'static str,
 }
 
 impl<W: AgentChannel> DatapathCore<W> {
     /// Creates the shared state. `id` and `kind` of the datapath are reported to its agent.
-    pub fn new(id: u32, kind: &'static str, tables: Tables, way: W) -> DatapathCore<W> {
+    pub fn new(id: u32, kind: &'static str, tables: ProgramTables, channel: W) -> DatapathCore<W> {
         DatapathCore {
-            way,
+            channel: channel,
             tables,
             id,
             kind,
@@ -183,56 +183,56 @@ impl<W: AgentChannel> DatapathCore<W> {
     /// Announces the datapath and its flows to an agent that may be new.
     pub fn announce(&mut self, now: Time, flows: impl Iterator<Item = (u64, FlowInfo)>) {
         let datapath = self.describe();
-        self.way.tell(now, WireEvent::Ready { datapath });
+        self.channel.send(now, WireEvent::Ready { datapath });
         for (flow, info) in flows {
             let info = FlowInfo { live: true, ..info };
-            self.way.tell(now, WireEvent::FlowOpened { flow, info });
+            self.channel.send(now, WireEvent::FlowOpened { flow, info });
         }
     }
 
     /// Opens a flow.
-    pub fn open<T>(&mut self, now: Time, flow: u64, info: FlowInfo, beside: T) -> Local<T> {
-        let local = Local::new(now, info.init_cwnd, beside);
-        self.way.tell(now, WireEvent::FlowOpened { flow, info });
+    pub fn open<T>(&mut self, now: Time, flow: u64, info: FlowInfo, user_data: T) -> FlowState<T> {
+        let local = FlowState::new(now, info.init_cwnd, user_data);
+        self.channel.send(now, WireEvent::FlowOpened { flow, info });
         local
     }
 
     /// Closes a flow. `acked` and `lost` are its totals of acknowledged bytes and lost packets.
-    pub fn close<T>(&mut self, now: Time, flow: u64, local: &Local<T>, acked: Bytes, lost: u64) {
+    pub fn close<T>(&mut self, now: Time, flow: u64, local: &FlowState<T>, acked: Bytes, lost: u64) {
         let stats = FlowStats {
             bytes_acked: acked,
             packets_lost: lost,
             reports: local.reports,
             lifetime: now.since(local.flow.opened()),
         };
-        self.way.tell(now, WireEvent::FlowClosed { flow, stats });
+        self.channel.send(now, WireEvent::FlowClosed { flow, stats });
     }
 
     /// Applies a command. `find` returns the live flow of a number.
-    pub fn take<'f, T: 'f>(
+    pub fn apply_command<'f, T: 'f>(
         &mut self,
         now: Time,
         command: &WireCommand,
-        find: impl FnOnce(u64) -> Option<&'f mut Local<T>>,
+        find: impl FnOnce(u64) -> Option<&'f mut FlowState<T>>,
     ) {
         let find = |flow| find(flow).map(|local| (&mut local.flow, &mut local.table));
         if let Some(answer) = self.tables.handle(now, command, find) {
-            self.way.tell(now, answer);
+            self.channel.send(now, answer);
         }
     }
 
     /// Fields that a flow's program has accumulated since its last report, in order.
-    pub fn unreported_fields<'a, T>(&self, local: &'a Local<T>) -> &'a [u64] {
-        local.flow.report(self.tables.of(local.table))
+    pub fn unreported_fields<'a, T>(&self, local: &'a FlowState<T>) -> &'a [u64] {
+        local.flow.report(self.tables.get(local.table))
     }
 
     /// Borrows a flow for a call of its transport.
     #[inline(always)]
-    pub fn lend<'a, T>(&'a mut self, number: u64, local: &'a mut Local<T>) -> FlowMut<'a, W, T> {
+    pub fn flow_mut<'a, T>(&'a mut self, number: u64, local: &'a mut FlowState<T>) -> FlowMut<'a, W, T> {
         let shared = self;
         FlowMut {
-            local,
-            shared,
+            state: local,
+            core: shared,
             number,
         }
     }
@@ -240,23 +240,23 @@ impl<W: AgentChannel> DatapathCore<W> {
 
 /// State of a flow in its datapath.
 #[derive(Debug)]
-pub struct Local<T = ()> {
+pub struct FlowState<T = ()> {
     flow: Flow<FLOW_VARS_MAX>,
     table: TableId,
     reports: u64,
     /// User data. A struct around this one would take 64 bytes more, because of the alignment of
     /// flows.
-    pub beside: T,
+    pub user_data: T,
 }
 
-impl<T> Local<T> {
+impl<T> FlowState<T> {
     /// Creates a flow that runs no program yet.
-    pub fn new(now: Time, init_cwnd: Bytes, beside: T) -> Local<T> {
-        Local {
+    pub fn new(now: Time, init_cwnd: Bytes, user_data: T) -> FlowState<T> {
+        FlowState {
             flow: Flow::new(now, init_cwnd.get()),
             table: TableId::NO_TABLE,
             reports: 0,
-            beside,
+            user_data: user_data,
         }
     }
 
@@ -277,8 +277,8 @@ pub fn record_outcome(info: &mut FlowInfo, transport: &Transport, outcome: &Outc
 /// Flow borrowed for one call of its transport, with its programs and the channel for its reports.
 #[derive(Debug)]
 pub struct FlowMut<'a, W, T = ()> {
-    local: &'a mut Local<T>,
-    shared: &'a mut DatapathCore<W>,
+    state: &'a mut FlowState<T>,
+    core: &'a mut DatapathCore<W>,
     number: u64,
 }
 
@@ -299,14 +299,14 @@ impl<W: AgentChannel, T> SteeredFlow for FlowMut<'_, W, T> {
 
     #[inline(always)]
     fn next_deadline(&self) -> Option<Time> {
-        self.local.flow.next_deadline()
+        self.state.flow.next_deadline()
     }
 }
 
 impl<W: AgentChannel, T> FlowMut<'_, W, T> {
     /// The flow's user data.
-    pub fn beside(&mut self) -> &mut T {
-        &mut self.local.beside
+    pub fn user_data(&mut self) -> &mut T {
+        &mut self.state.user_data
     }
 
     /// Runs the flow. A report requested by the call is sent at once if there is room.
@@ -316,13 +316,13 @@ impl<W: AgentChannel, T> FlowMut<'_, W, T> {
         now: Time,
         run: impl FnOnce(&mut Flow<FLOW_VARS_MAX>, &ProgramTable<PROGRAMS_MAX>) -> Outcome,
     ) -> Outcome {
-        let Local {
+        let FlowState {
             flow,
             table,
             reports,
             ..
-        } = &mut *self.local;
-        let programs = self.shared.tables.of(*table);
+        } = &mut *self.state;
+        let programs = self.core.tables.get(*table);
         let outcome = run(flow, programs);
         if let Some(urgency) = outcome.report {
             let report = WireEvent::Report {
@@ -331,7 +331,7 @@ impl<W: AgentChannel, T> FlowMut<'_, W, T> {
                 urgent: urgency == Urgency::Urgent,
                 fields: flow.report(programs),
             };
-            if self.shared.way.report(now, &report) {
+            if self.core.channel.try_report(now, &report) {
                 flow.report_queued(programs);
                 *reports += 1;
             }
@@ -341,20 +341,20 @@ impl<W: AgentChannel, T> FlowMut<'_, W, T> {
 }
 
 impl<W: AgentChannel + ?Sized> AgentChannel for Box<W> {
-    fn report(&mut self, now: Time, report: &WireEvent<'_>) -> bool {
-        (**self).report(now, report)
+    fn try_report(&mut self, now: Time, report: &WireEvent<'_>) -> bool {
+        (**self).try_report(now, report)
     }
 
-    fn tell(&mut self, now: Time, event: WireEvent<'static>) {
-        (**self).tell(now, event);
+    fn send(&mut self, now: Time, event: WireEvent<'static>) {
+        (**self).send(now, event);
     }
 
-    fn look(&mut self, now: Time) {
-        (**self).look(now);
+    fn poll(&mut self, now: Time) {
+        (**self).poll(now);
     }
 
-    fn bring(&mut self, now: Time) -> Option<Incoming> {
-        (**self).bring(now)
+    fn recv(&mut self, now: Time) -> Option<Incoming> {
+        (**self).recv(now)
     }
 
     fn flush(&mut self, now: Time) {

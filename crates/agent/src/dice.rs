@@ -10,12 +10,12 @@ pub fn mix64(mut bits: u64) -> u64 {
 /// SplitMix64 generator seeded by flow. Flows must differ, or all would probe at the same time;
 /// runs must not differ.
 #[derive(Clone, Copy, Debug)]
-pub struct Dice(pub u64);
+pub struct SplitMix64(pub u64);
 
-impl Dice {
+impl SplitMix64 {
     /// Creates the generator of a flow.
-    pub fn of(flow: crate::FlowId) -> Dice {
-        Dice((u64::from(flow.datapath.0) << 48) ^ flow.flow)
+    pub fn for_flow(flow: crate::FlowId) -> SplitMix64 {
+        SplitMix64((u64::from(flow.datapath.0) << 48) ^ flow.flow)
     }
 
     /// Returns a number below `n`, or 0 if `n` is 0.
@@ -33,7 +33,7 @@ mod tests {
     /// The first outputs of SplitMix64 with seed 1234567, as Rosetta Code lists them.
     #[test]
     fn numbers_are_those_of_splitmix64() {
-        let mut dice = Dice(1_234_567);
+        let mut dice = SplitMix64(1_234_567);
         let drawn = [0; 3].map(|_| dice.below(u64::MAX));
         assert_eq!(
             drawn,
@@ -48,7 +48,7 @@ mod tests {
 
     #[test]
     fn numbers_are_below_their_bound() {
-        let mut dice = Dice(5);
+        let mut dice = SplitMix64(5);
         let drawn: Vec<u64> = (0..1_000).map(|_| dice.below(6)).collect();
         for n in 0..6 {
             let count = drawn.iter().filter(|&&drawn| drawn == n).count();
@@ -61,7 +61,7 @@ mod tests {
     fn flows_of_all_datapaths_differ() {
         let seed = |datapath, flow| {
             let datapath = DatapathId(datapath);
-            Dice::of(FlowId { datapath, flow }).0
+            SplitMix64::for_flow(FlowId { datapath, flow }).0
         };
         assert_eq!(seed(0, 7), 7);
         assert_eq!(seed(3, 7), (3 << 48) + 7);

@@ -32,15 +32,15 @@ pub(crate) struct FlowEntry {
 /// Indices of flows by number. A datapath chooses the numbers of its flows, so this is a tree: no
 /// choice of numbers makes an operation longer than the depth of the tree, and the order is the
 /// same in every run.
-type Numbers = BTreeMap<u64, u32>;
+type FlowIndices = BTreeMap<u64, u32>;
 
 /// All live flows. An index stays valid until its flow is removed.
 #[derive(Default)]
 pub(crate) struct Flows {
     /// Per datapath, so that the flows of one datapath do not slow down operations of another.
-    live: BTreeMap<DatapathId, Numbers>,
+    live: BTreeMap<DatapathId, FlowIndices>,
     /// Flows of datapaths that are gone or restarted. They are closed a few at a time.
-    retired: BTreeMap<DatapathId, Numbers>,
+    retired: BTreeMap<DatapathId, FlowIndices>,
     entries: Vec<Option<FlowEntry>>,
     free: Vec<u32>,
     count: usize,
@@ -131,7 +131,7 @@ impl Flows {
     }
 
     /// Returns true for a datapath that opened a flow and was not retired since.
-    pub fn knows(&self, datapath: DatapathId) -> bool {
+    pub fn has_datapath(&self, datapath: DatapathId) -> bool {
         self.live.contains_key(&datapath)
     }
 
@@ -140,8 +140,8 @@ impl Flows {
     }
 
     /// Number of a datapath's flows that take memory, including retired ones.
-    pub fn held(&self, datapath: DatapathId) -> usize {
-        let of = |all: &BTreeMap<DatapathId, Numbers>| all.get(&datapath).map_or(0, BTreeMap::len);
+    pub fn retained(&self, datapath: DatapathId) -> usize {
+        let of = |all: &BTreeMap<DatapathId, FlowIndices>| all.get(&datapath).map_or(0, BTreeMap::len);
         of(&self.live) + of(&self.retired)
     }
 }
@@ -170,7 +170,7 @@ mod tests {
             flows.insert(entry(2, flow));
         }
         assert_eq!((flows.len(), flows.retire(DatapathId(1))), (6, 3));
-        assert_eq!((flows.len(), flows.held(DatapathId(1))), (3, 3));
+        assert_eq!((flows.len(), flows.retained(DatapathId(1))), (3, 3));
         // A reused number is no longer retired.
         assert!(flows.remove_retired(entry(1, 2).id).is_some());
         flows.insert(entry(1, 2));
@@ -179,7 +179,7 @@ mod tests {
         assert_eq!(left, [1, 2, 3]);
         assert!(!flows.has_retired() && flows.len() == 3);
         assert_eq!(
-            (flows.held(DatapathId(1)), flows.held(DatapathId(2))),
+            (flows.retained(DatapathId(1)), flows.retained(DatapathId(2))),
             (0, 3)
         );
         flows.insert(entry(1, 9));

@@ -26,9 +26,9 @@ mod tests;
 #[derive(Debug)]
 pub struct CcpV1Client {
     algorithm: Arc<str>,
-    silence: Option<Duration>,
+    agent_timeout: Option<Duration>,
     /// Time of the agent's last message or connection.
-    heard: Time,
+    last_received: Time,
     /// Next heartbeat and the interval; `None` before the datapath is ready, or if it never falls
     /// back.
     heartbeat: Option<(Time, Duration)>,
@@ -38,7 +38,7 @@ pub struct CcpV1Client {
     /// The datapath's flow number by the agent's, which has 32 bits.
     by_number: HashMap<u32, u64>,
     /// Last number assigned to a flow.
-    last: u32,
+    last_number: u32,
     commands: VecDeque<WireCommand>,
 }
 
@@ -56,23 +56,23 @@ const PROGRAMS_MAX: usize = 256;
 
 impl CcpV1Client {
     /// Creates the state for flows that ask for `algorithm`.
-    pub fn new(algorithm: &str, silence: Option<Duration>) -> CcpV1Client {
+    pub fn new(algorithm: &str, agent_timeout: Option<Duration>) -> CcpV1Client {
         CcpV1Client {
             algorithm: Arc::from(algorithm),
-            silence,
-            heard: Time::ZERO,
+            agent_timeout: agent_timeout,
+            last_received: Time::ZERO,
             heartbeat: None,
             programs: HashMap::new(),
             flows: BTreeMap::new(),
             by_number: HashMap::new(),
-            last: 0,
+            last_number: 0,
             commands: VecDeque::new(),
         }
     }
 
     /// Handles a connection of an agent that may be new: all flows and programs are forgotten.
-    pub fn connected(&mut self, now: Time) {
-        self.heard = now;
+    pub fn on_connected(&mut self, now: Time) {
+        self.last_received = now;
         self.heartbeat = None;
         self.programs.clear();
         self.flows.clear();
@@ -81,7 +81,7 @@ impl CcpV1Client {
     }
 
     /// Maximum length of the message for an event, bytes.
-    pub fn most(event: &WireEvent<'_>) -> usize {
+    pub fn message_len_max(event: &WireEvent<'_>) -> usize {
         match event {
             WireEvent::Report { fields, .. } => 16 + 8 * fields.len(),
             _ => v1::CREATE,
@@ -89,19 +89,19 @@ impl CcpV1Client {
     }
 
     /// Encodes an event, appending at most one message to `out`.
-    pub fn event(&mut self, event: &WireEvent<'_>, out: &mut Vec<u8>) {
+    pub fn encode_event(&mut self, event: &WireEvent<'_>, out: &mut Vec<u8>) {
         match event {
             WireEvent::Ready { datapath } => {
                 // A third of the agent timeout: one heartbeat may be lost and the next one late by
                 // an interval.
                 let every = datapath
-                    .fallback_after
+                    .agent_timeout
                     .map(|silence| (silence / 3).max(HEARTBEAT_INTERVAL_MIN));
-                self.heartbeat = every.map(|every| (self.heard, every));
+                self.heartbeat = every.map(|every| (self.last_received, every));
                 v1::ready(out, datapath.id);
             }
             WireEvent::FlowOpened { flow, info } => {
-                let number = self.number(*flow);
+                let number = self.assign_number(*flow);
                 if let Err(why) = v1::create(out, number, &create(info)) {
                     tracing::warn!(flow, %why, "cannot announce a flow to the agent; it stays on \
                         the fallback");
@@ -117,7 +117,7 @@ impl CcpV1Client {
                 let number = self
                     .flows
                     .get(flow)
-                    .and_then(|known| Some((known.number, self.agents(known, *program)?)));
+                    .and_then(|known| Some((known.number, self.program_number(known, *program)?)));
                 if let Some((number, program)) = number.filter(|_| !fields.is_empty())
                     && let Err(why) = v1::measure(out, number, program, fields)
                 {
@@ -141,7 +141,7 @@ impl CcpV1Client {
 
     /// Handles a datagram of the agent. After an error the rest of it is ignored.
     pub fn handle(&mut self, now: Time, datagram: &[u8]) -> Result<(), WireError> {
-        self.heard = now;
+        self.last_received = now;
         for message in v1::messages(datagram) {
             match message? {
                 v1::V1Message::Install(install) => self.install(&install)?,
@@ -208,8 +208,8 @@ impl CcpV1Client {
         }
         *due = now + *every;
         if self
-            .silence
-            .is_none_or(|silence| now.since(self.heard) < silence)
+            .agent_timeout
+            .is_none_or(|silence| now.since(self.last_received) < silence)
         {
             let algorithm = self.algorithm.clone();
             self.commands
@@ -233,7 +233,7 @@ impl CcpV1Client {
 
     /// The agent's number of the program with this identity on a flow; `None` for a program of an
     /// earlier agent.
-    fn agents(&self, known: &FlowRecord, uid: u32) -> Option<u32> {
+    fn program_number(&self, known: &FlowRecord, uid: u32) -> Option<u32> {
         let has = |number: &u32| {
             self.programs
                 .get(number)
@@ -253,20 +253,20 @@ impl CcpV1Client {
     }
 
     /// The agent's number of a flow that opens. A flow that is announced again keeps its number.
-    fn number(&mut self, flow: u64) -> u32 {
+    fn assign_number(&mut self, flow: u64) -> u32 {
         if let Some(known) = self.flows.get_mut(&flow) {
             known.program = None;
             return known.number;
         }
         loop {
             // From 1 on, as in the reference datapath.
-            self.last = self.last.checked_add(1).unwrap_or(1);
-            if !self.by_number.contains_key(&self.last) {
+            self.last_number = self.last_number.checked_add(1).unwrap_or(1);
+            if !self.by_number.contains_key(&self.last_number) {
                 break;
             }
         }
-        self.by_number.insert(self.last, flow);
-        let number = self.last;
+        self.by_number.insert(self.last_number, flow);
+        let number = self.last_number;
         self.flows.insert(
             flow,
             FlowRecord {
@@ -304,7 +304,7 @@ fn decode(updates: v1::RawUpdates<'_>, program: Option<&Program>) -> Result<Upda
 }
 
 fn unexpected_from_agent(kind: u64) -> WireError {
-    WireError::Unknown {
+    WireError::UnknownValue {
         what: "message from an agent of type",
         value: kind,
     }

@@ -11,12 +11,12 @@ pub(crate) const GAUGES_PER_FLOW_MAX: usize = 16;
 /// Latest gauges of every flow. They have no effect on a datapath.
 #[derive(Debug, Default)]
 pub(crate) struct Gauges {
-    of: BTreeMap<FlowId, Vec<(&'static str, f64)>>,
+    by_flow: BTreeMap<FlowId, Vec<(&'static str, f64)>>,
 }
 
 impl Gauges {
     pub fn set(&mut self, flow: FlowId, name: &'static str, value: f64) {
-        let values = self.of.entry(flow).or_default();
+        let values = self.by_flow.entry(flow).or_default();
         if let Some((_, old)) = values.iter_mut().find(|(known, _)| *known == name) {
             *old = value;
         } else if values.len() < GAUGES_PER_FLOW_MAX {
@@ -24,12 +24,12 @@ impl Gauges {
         }
     }
 
-    pub fn of(&self, flow: FlowId) -> &[(&'static str, f64)] {
-        self.of.get(&flow).map_or(&[], Vec::as_slice)
+    pub fn get(&self, flow: FlowId) -> &[(&'static str, f64)] {
+        self.by_flow.get(&flow).map_or(&[], Vec::as_slice)
     }
 
-    pub fn forget(&mut self, flow: FlowId) {
-        self.of.remove(&flow);
+    pub fn remove(&mut self, flow: FlowId) {
+        self.by_flow.remove(&flow);
     }
 }
 
@@ -47,10 +47,10 @@ mod tests {
             gauges.set(flow, name, 1.0);
         }
         gauges.set(flow, "b", 2.0);
-        let names: Vec<_> = gauges.of(flow).iter().map(|(name, _)| *name).collect();
+        let names: Vec<_> = gauges.get(flow).iter().map(|(name, _)| *name).collect();
         assert_eq!(names, NAMES[..GAUGES_PER_FLOW_MAX]);
-        assert_eq!(gauges.of(flow)[..3], [("a", 1.0), ("b", 2.0), ("c", 1.0)]);
-        gauges.forget(flow);
-        assert!(gauges.of(flow).is_empty());
+        assert_eq!(gauges.get(flow)[..3], [("a", 1.0), ("b", 2.0), ("c", 1.0)]);
+        gauges.remove(flow);
+        assert!(gauges.get(flow).is_empty());
     }
 }

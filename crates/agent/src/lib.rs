@@ -32,4 +32,4 @@ pub use foreign::CcpV1Client;
 pub use lines::LogPermit;
 pub use program::{HostedAlgorithm, HostedProgram, Programs};
 pub use report::{Report, ReportBatch};
-pub use tables::{FLOW_VARS_MAX, PROGRAMS_MAX, TableId, Tables};
+pub use tables::{FLOW_VARS_MAX, PROGRAMS_MAX, TableId, ProgramTables};

@@ -11,17 +11,17 @@ const LINE_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Log lines left to a tenant.
 #[derive(Debug)]
-pub(crate) struct LineBudget {
-    left: u32,
+pub(crate) struct LogBudget {
+    available: u32,
     /// Time when the last line was added to `left`.
     refilled: Time,
     suppressed: u64,
 }
 
-impl Default for LineBudget {
-    fn default() -> LineBudget {
-        LineBudget {
-            left: BURST_LINES_MAX,
+impl Default for LogBudget {
+    fn default() -> LogBudget {
+        LogBudget {
+            available: BURST_LINES_MAX,
             refilled: Time::ZERO,
             suppressed: 0,
         }
@@ -35,19 +35,19 @@ pub struct LogPermit {
     pub suppressed: Option<u64>,
 }
 
-impl LineBudget {
+impl LogBudget {
     /// Takes a line from the budget; `None` if it is exhausted.
     pub fn take(&mut self, now: Time) -> Option<LogPermit> {
         let new = now.since(self.refilled).as_nanos() / LINE_INTERVAL.as_nanos();
         if new > 0 {
-            self.left = (u64::from(self.left) + new).min(u64::from(BURST_LINES_MAX)) as u32;
+            self.available = (u64::from(self.available) + new).min(u64::from(BURST_LINES_MAX)) as u32;
             self.refilled = now;
         }
-        if self.left == 0 {
+        if self.available == 0 {
             self.suppressed += 1;
             return None;
         }
-        self.left -= 1;
+        self.available -= 1;
         let suppressed = std::mem::take(&mut self.suppressed);
         Some(LogPermit {
             suppressed: (suppressed > 0).then_some(suppressed),
@@ -62,7 +62,7 @@ mod tests {
 
     #[test]
     fn a_flood_is_cut_and_counted() {
-        let mut budget = LineBudget::default();
+        let mut budget = LogBudget::default();
         let lines: Vec<LogPermit> = (0..10_000)
             .filter_map(|us| budget.take(Time::from_micros(us * 1_000)))
             .collect();
@@ -81,8 +81,8 @@ mod tests {
             if let Some(tenant) = tenant {
                 agent.set_tenant(id, tenant.into());
             }
-            let lines = (0..15).filter(|_| agent.line(now, id).is_some()).count();
-            agent.disconnected(id);
+            let lines = (0..15).filter(|_| agent.take_log_permit(now, id).is_some()).count();
+            agent.on_disconnect(id);
             lines
         };
         assert_eq!(

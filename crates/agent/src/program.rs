@@ -20,11 +20,11 @@ pub(crate) struct ProgramSource {
     pub name: Cow<'static, str>,
     pub source: Cow<'static, str>,
     /// Struct into which its reports are read.
-    pub reports: Option<Reports>,
+    pub report_type: Option<ReportType>,
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Reports {
+pub(crate) struct ReportType {
     id: TypeId,
     pub type_name: &'static str,
     pub names: &'static [&'static str],
@@ -43,42 +43,42 @@ impl Programs {
         name: impl Into<Cow<'static, str>>,
         source: impl Into<Cow<'static, str>>,
     ) -> Programs {
-        self.put(name.into(), source.into(), None);
+        self.insert(name.into(), source.into(), None);
         self
     }
 
     /// Adds a program whose reports are read into `T`. The struct and the program must have the
     /// same fields in the same order, which is checked when the algorithm is added.
     #[must_use]
-    pub fn reporting<T: Fields>(
+    pub fn with_report<T: Fields>(
         mut self,
         name: impl Into<Cow<'static, str>>,
         source: impl Into<Cow<'static, str>>,
     ) -> Programs {
-        let reports = Reports {
+        let reports = ReportType {
             id: TypeId::of::<T>(),
             type_name: std::any::type_name::<T>(),
             names: T::NAMES,
         };
-        self.put(name.into(), source.into(), Some(reports));
+        self.insert(name.into(), source.into(), Some(reports));
         self
     }
 
-    fn put(
+    fn insert(
         &mut self,
         name: Cow<'static, str>,
         source: Cow<'static, str>,
-        reports: Option<Reports>,
+        report_type: Option<ReportType>,
     ) {
         self.0.retain(|declared| declared.name != name);
         self.0.push(ProgramSource {
             name,
             source,
-            reports,
+            report_type: report_type,
         });
     }
 
-    pub(crate) fn declared(&self) -> &[ProgramSource] {
+    pub(crate) fn sources(&self) -> &[ProgramSource] {
         &self.0
     }
 
@@ -98,34 +98,34 @@ pub struct HostedAlgorithm {
     /// Name among the kernel's congestion controls.
     pub kernel_name: String,
     /// Required capabilities.
-    pub needs: Capabilities,
+    pub required: Capabilities,
     /// Required and optional capabilities.
-    pub wants: Capabilities,
+    pub requested: Capabilities,
     /// Maximum delay of a report that is not urgent.
     pub latency: Duration,
     /// Compiled programs.
     pub programs: Vec<HostedProgram>,
     /// Standalone program, if there is one.
-    pub alone: Option<StandaloneProgram>,
+    pub standalone: Option<StandaloneProgram>,
 }
 
 impl HostedAlgorithm {
     /// Returns the standalone program, if there is one, and the index of the control variable that
     /// is set to 1 on a flow that was already live.
-    pub fn alone(&self) -> Option<(&HostedProgram, Option<u8>)> {
-        let alone = self.alone?;
+    pub fn standalone_program(&self) -> Option<(&HostedProgram, Option<u8>)> {
+        let alone = self.standalone?;
         let program = &self.programs[self.program_by_name(alone.program)?];
-        Some((program, alone.lived.and_then(|name| program.control(name))))
+        Some((program, alone.live_flag.and_then(|name| program.control(name))))
     }
 
     /// Returns true if the algorithm or one of its programs declares that it sets pacing rates.
-    pub fn paces(&self) -> bool {
+    pub fn sets_rate(&self) -> bool {
         let sets = |needs: Capabilities| needs.contains(Capabilities::PACING);
-        sets(self.wants)
+        sets(self.requested)
             || self
                 .programs
                 .iter()
-                .any(|program| sets(program.code.needs()))
+                .any(|program| sets(program.code.required_capabilities()))
     }
 
     pub(crate) fn program_by_name(&self, name: &str) -> Option<usize> {
@@ -147,19 +147,19 @@ pub struct HostedProgram {
     pub code: Arc<Program>,
     report_names: Vec<Box<str>>,
     controls: Vec<(Box<str>, u8)>,
-    reports: Option<TypeId>,
+    report_type: Option<TypeId>,
 }
 
 impl HostedProgram {
     pub(crate) fn compile(
         algorithm: &str,
         declared: &ProgramSource,
-        taken: impl Fn(u32) -> bool,
+        is_taken: impl Fn(u32) -> bool,
     ) -> Result<HostedProgram, lang::Diagnostics> {
         let (name, source) = (&*declared.name, &*declared.source);
         let compiled = lang::compile(source, &lang::ProgramLimits::default())?;
         let mut uid = fnv1a([algorithm, name, source]);
-        while uid == 0 || taken(uid) {
+        while uid == 0 || is_taken(uid) {
             uid = uid.wrapping_add(1);
         }
         let report_names = compiled
@@ -178,13 +178,13 @@ impl HostedProgram {
             compiled: Arc::new(compiled),
             report_names,
             controls,
-            reports: declared.reports.map(|reports| reports.id),
+            report_type: declared.report_type.map(|reports| reports.id),
         })
     }
 
     /// Returns true if its reports are read into `T`.
-    pub(crate) fn reports<T: Fields>(&self) -> bool {
-        self.reports == Some(TypeId::of::<T>())
+    pub(crate) fn reports_into<T: Fields>(&self) -> bool {
+        self.report_type == Some(TypeId::of::<T>())
     }
 
     /// Index of a report field; both `acked` and `Report.acked` are accepted.
@@ -235,7 +235,7 @@ mod tests {
         let declared =
             Programs::new().with("fold", "(def (Report (acked 0))) (when true (report))");
         let compile = |taken: &dyn Fn(u32) -> bool| {
-            let declared = &declared.declared()[0];
+            let declared = &declared.sources()[0];
             HostedProgram::compile("alg", declared, taken)
                 .expect("it compiles")
                 .uid

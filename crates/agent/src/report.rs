@@ -18,18 +18,18 @@ impl<'a> Report<'a> {
     /// program has no such variable. It compares strings, which takes some nanoseconds;
     /// [`HostedProgram::field`] with [`Report::at`] avoids that.
     pub fn get(&self, name: &str) -> Option<u64> {
-        self.at(self.program.field(name)?)
+        self.value(self.program.field(name)?)
     }
 
     /// Returns the value of the n-th report variable.
-    pub fn at(&self, field: usize) -> Option<u64> {
+    pub fn value(&self, field: usize) -> Option<u64> {
         self.fields.get(field).copied()
     }
 
     /// Reads the report into the struct that its program was declared with
     /// ([`Programs::reporting`](crate::Programs::reporting)); `None` for any other type.
     pub fn read<T: Fields>(&self) -> Option<T> {
-        self.program.reports::<T>().then(|| T::read(self.fields))?
+        self.program.reports_into::<T>().then(|| T::read(self.fields))?
     }
 
     /// All values, in order of declaration.
@@ -43,7 +43,7 @@ impl<'a> Report<'a> {
     }
 
     /// Returns true if the report includes a loss, a timeout or an undo.
-    pub fn urgent(&self) -> bool {
+    pub fn is_urgent(&self) -> bool {
         self.urgent
     }
 
@@ -55,12 +55,12 @@ impl<'a> Report<'a> {
 
 /// Reports that arrived together, of one or more flows of an algorithm.
 pub struct ReportBatch<'a, F> {
-    raw: Raw<'a>,
+    raw: RawReports<'a>,
     states: &'a mut [Option<F>],
 }
 
 impl<'a, F> ReportBatch<'a, F> {
-    pub(crate) fn new(raw: Raw<'a>, states: &'a mut [Option<F>]) -> ReportBatch<'a, F> {
+    pub(crate) fn new(raw: RawReports<'a>, states: &'a mut [Option<F>]) -> ReportBatch<'a, F> {
         ReportBatch { raw, states }
     }
 
@@ -113,14 +113,14 @@ impl<'a, F> ReportBatch<'a, F> {
 }
 
 /// Batch before the type of the flow state is known.
-pub struct Raw<'a> {
+pub struct RawReports<'a> {
     pub(crate) events: &'a [WireEvent<'a>],
     /// Index of the flow of each event; as long as `events`.
     pub(crate) flows: &'a [u32],
     pub(crate) programs: &'a [HostedProgram],
 }
 
-impl<'a> Raw<'a> {
+impl<'a> RawReports<'a> {
     fn next(&mut self) -> Option<(u32, &'a WireEvent<'a>)> {
         let (event, events) = self.events.split_first()?;
         let (flow, flows) = self.flows.split_first()?;

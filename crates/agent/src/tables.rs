@@ -22,16 +22,16 @@ pub const FLOW_VARS_MAX: usize = 32;
 /// Programs of every algorithm on one datapath, for a datapath that interprets them. The datapath
 /// stores the flows, and with each the [`TableId`] of its program.
 #[derive(Debug)]
-pub struct Tables {
+pub struct ProgramTables {
     /// Tables by algorithm, in the order of first use.
     tables: Vec<(Arc<str>, ProgramTable<PROGRAMS_MAX>)>,
     /// Empty table of flows that have no program yet; it makes them fall back if none arrives.
-    nobody: Box<ProgramTable<PROGRAMS_MAX>>,
+    empty: Box<ProgramTable<PROGRAMS_MAX>>,
 }
 
 /// A datapath may be moved by value on the stack of a thread, which may be small (2 MiB in Rust). A
 /// program table takes 90 kB, so none is stored inline.
-const _: () = assert!(size_of::<Tables>() <= 64);
+const _: () = assert!(size_of::<ProgramTables>() <= 64);
 
 /// Index of the program table of a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,12 +42,12 @@ impl TableId {
     pub const NO_TABLE: TableId = TableId(u32::MAX);
 }
 
-impl Tables {
+impl ProgramTables {
     /// Creates an empty set for a datapath with these capabilities and the operator's limits.
-    pub fn new(limits: OperatorLimits, capabilities: Capabilities) -> Tables {
-        Tables {
+    pub fn new(limits: OperatorLimits, capabilities: Capabilities) -> ProgramTables {
+        ProgramTables {
             tables: Vec::new(),
-            nobody: Box::new(ProgramTable::new(limits, capabilities)),
+            empty: Box::new(ProgramTable::new(limits, capabilities)),
         }
     }
 
@@ -56,20 +56,20 @@ impl Tables {
         DatapathInfo {
             id,
             kind: kind.to_owned(),
-            capabilities: self.nobody.capabilities,
+            capabilities: self.empty.capabilities,
             max_programs: PROGRAMS_MAX as u32,
             max_instrs: datapath::INSTRS_MAX as u32,
             max_vars: FLOW_VARS_MAX as u32,
-            fallback_after: Some(self.nobody.limits.fallback_after),
+            agent_timeout: Some(self.empty.limits.agent_timeout),
         }
     }
 
     /// Programs of a flow, for its calls.
     #[inline(always)]
-    pub fn of(&self, table: TableId) -> &ProgramTable<PROGRAMS_MAX> {
+    pub fn get(&self, table: TableId) -> &ProgramTable<PROGRAMS_MAX> {
         match self.tables.get(table.0 as usize) {
             Some((_, programs)) => programs,
-            None => &self.nobody,
+            None => &self.empty,
         }
     }
 
@@ -88,7 +88,7 @@ impl Tables {
             WireCommand::Offer(_) => return None,
             WireCommand::Heartbeat { algorithm } => {
                 if let Some(table) = self.table_of_algorithm(algorithm) {
-                    table.heartbeat(now);
+                    table.record_heartbeat(now);
                 }
                 return None;
             }
@@ -124,7 +124,7 @@ impl Tables {
         let (place, uid) = match command {
             datapath::Command::SetProgram { uid, .. } => (self.table_of_program(*uid), *uid),
             datapath::Command::Update(_) => (*table, 0),
-            datapath::Command::Release => return Ok(flow.apply(now, command, self.of(*table))?),
+            datapath::Command::Release => return Ok(flow.apply(now, command, self.get(*table))?),
         };
         let (_, programs) = self
             .tables
@@ -170,7 +170,7 @@ impl Tables {
         let place = match known {
             Some(place) => place,
             None => {
-                let table = ProgramTable::new(self.nobody.limits, self.nobody.capabilities);
+                let table = ProgramTable::new(self.empty.limits, self.empty.capabilities);
                 let entry = (algorithm.clone(), table);
                 if self.tables.len() < ALGORITHMS_MAX {
                     self.tables.push(entry);
@@ -220,9 +220,9 @@ mod tests {
 
     #[test]
     fn a_flow_runs_the_program_it_was_set_to_under_the_heartbeat_of_its_algorithm() {
-        let mut tables = Tables::new(OperatorLimits::default(), Capabilities::CWND);
+        let mut tables = ProgramTables::new(OperatorLimits::default(), Capabilities::CWND);
         let (mut flow, mut table) = (Flow::new(START_TIME, 10_000), TableId::NO_TABLE);
-        let mut tell = |tables: &mut Tables, command: &WireCommand| {
+        let mut tell = |tables: &mut ProgramTables, command: &WireCommand| {
             let answer = tables.handle(START_TIME, command, |number| {
                 (number == 1).then_some((&mut flow, &mut table))
             });
@@ -239,11 +239,11 @@ mod tests {
         );
         let (answer, table) = tell(&mut tables, &set(20));
         assert_eq!(
-            (answer, tables.of(table).last_heartbeat()),
+            (answer, tables.get(table).last_heartbeat()),
             (None, Some(START_TIME))
         );
         let (answer, table) = tell(&mut tables, &set(10));
-        assert_eq!((answer, tables.of(table).last_heartbeat()), (None, None));
+        assert_eq!((answer, tables.get(table).last_heartbeat()), (None, None));
         let (answer, after) = tell(&mut tables, &set(30));
         let refused = WireEvent::Refused {
             flow: Some(1),
@@ -259,8 +259,8 @@ mod tests {
 
     #[test]
     fn unbounded_names_use_bounded_memory() {
-        let mut tables = Tables::new(OperatorLimits::default(), Capabilities::CWND);
-        let tell = |tables: &mut Tables, command: &WireCommand| {
+        let mut tables = ProgramTables::new(OperatorLimits::default(), Capabilities::CWND);
+        let tell = |tables: &mut ProgramTables, command: &WireCommand| {
             tables.handle(START_TIME, command, |_| None)
         };
         assert_eq!(
@@ -297,7 +297,7 @@ mod tests {
 
     #[test]
     fn a_flow_is_released_whatever_it_runs() {
-        let mut tables = Tables::new(OperatorLimits::default(), Capabilities::CWND);
+        let mut tables = ProgramTables::new(OperatorLimits::default(), Capabilities::CWND);
         tables.handle(START_TIME, &install("one", 10), |_| None);
         tables.handle(
             START_TIME,
@@ -327,7 +327,7 @@ mod tests {
 
     #[test]
     fn impossible_commands_are_refused() {
-        let mut tables = Tables::new(OperatorLimits::default(), Capabilities::CWND);
+        let mut tables = ProgramTables::new(OperatorLimits::default(), Capabilities::CWND);
         let (mut flow, mut table) = (Flow::new(START_TIME, 10_000), TableId::NO_TABLE);
         let update = |flow| WireCommand::Update {
             flow,

@@ -12,14 +12,14 @@ use std::ops::RangeInclusive;
 fn a_batch_notices_a_program_that_changed_within_it() {
     let mut bench = Bench::new();
     bench.open(1);
-    bench.on_report(|_, control| control.program("second", &[]));
+    bench.on_report(|_, control| control.set_program("second", &[]));
     let report = |fields| WireEvent::Report {
         flow: 1,
         program: bench.first,
         urgent: true,
         fields,
     };
-    bench.agent.handle_all(
+    bench.agent.handle_batch(
         START_TIME,
         DATAPATH,
         &[report(&[1, 1]), report(&[2, 2]), report(&[3, 3])],
@@ -41,7 +41,7 @@ fn agent_with_flows(
     let mut agent = Agent::new(AgentOptions::default());
     agent.add(algorithm).expect("it compiles");
     let uid = agent
-        .hosted()
+        .hosted_algorithms()
         .flat_map(|h| &h.programs)
         .map(|p| p.uid)
         .next();
@@ -83,7 +83,7 @@ impl Algorithm for Together {
     }
 
     fn open(&mut self, _: &FlowInfo, control: &mut Control<'_>) -> u64 {
-        control.program("first", &[]);
+        control.set_program("first", &[]);
         0
     }
 
@@ -96,7 +96,7 @@ impl Algorithm for Together {
         while let Some((sum, report)) = batch.next(control) {
             *sum += report.get("acked").unwrap_or(0);
             total += *sum;
-            control.cwnd(Bytes::new(total));
+            control.set_cwnd(Bytes::new(total));
         }
     }
 }
@@ -122,14 +122,14 @@ fn a_batch_reaches_the_algorithm_as_one() {
         report(2, &[1, 0]),
         report(3, &[100, 0]),
     ];
-    agent.handle_all(START_TIME, DATAPATH, &events);
+    agent.handle_batch(START_TIME, DATAPATH, &events);
     let windows = commanded_windows(&mut agent);
     assert_eq!(
         windows,
         [1, 10, 100],
         "three batches: an unknown flow and a close lie between them"
     );
-    agent.handle_all(
+    agent.handle_batch(
         START_TIME,
         DATAPATH,
         &[report(1, &[1, 0]), report(3, &[1, 0])],
@@ -151,13 +151,13 @@ fn a_report_and_its_answer_allocate_nothing() {
             Programs::new().with("first", FIRST_PROGRAM)
         }
         fn open(&mut self, _: &FlowInfo, control: &mut Control<'_>) -> u64 {
-            control.program("first", &[]);
+            control.set_program("first", &[]);
             0
         }
         fn on_report(&mut self, sum: &mut u64, report: &Report<'_>, control: &mut Control<'_>) {
             *sum += report.get("acked").unwrap_or(0);
-            control.cwnd(Bytes::new(*sum));
-            control.set("gain", *sum);
+            control.set_cwnd(Bytes::new(*sum));
+            control.set_variable("gain", *sum);
         }
     }
     let (mut agent, uid) = agent_with_flows(Steady, Some(Duration::from_secs(1)), 0..=999);

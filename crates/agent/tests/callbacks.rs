@@ -24,11 +24,11 @@ fn settings_of_a_callback_form_one_command() {
             ),
             (Some(3), Some(4), None)
         );
-        control.cwnd(Bytes::new(10));
-        control.rate(Rate::from_bytes_per_sec(u64::MAX));
-        control.ssthresh(Bytes::new(12));
-        control.set("pace", 13);
-        control.cwnd(Bytes::new(14));
+        control.set_cwnd(Bytes::new(10));
+        control.set_rate(Rate::from_bytes_per_sec(u64::MAX));
+        control.set_ssthresh(Bytes::new(12));
+        control.set_variable("pace", 13);
+        control.set_cwnd(Bytes::new(14));
     });
     bench.report(1, bench.first, &[3, 4]);
     let all = [
@@ -81,9 +81,9 @@ fn a_report_that_crossed_a_change_of_program_is_dropped_and_counted() {
     let mut bench = Bench::new();
     bench.open(1);
     bench.on_report(|_, control| {
-        control.set("gain", 9);
-        control.program("second", &[("probe", 8)]);
-        control.set("probe", 7);
+        control.set_variable("gain", 9);
+        control.set_program("second", &[("probe", 8)]);
+        control.set_variable("probe", 7);
     });
     bench.report(1, bench.first, &[1, 1]);
     let commands: Vec<_> = bench.commands().into_iter().skip(1).collect();
@@ -129,9 +129,9 @@ fn names_that_do_not_exist_change_nothing() {
     let mut bench = Bench::new();
     bench.open(1);
     bench.on_report(|_, control| {
-        control.set("gian", 1);
-        control.set("Report.acked", 1);
-        control.program("third", &[]);
+        control.set_variable("gian", 1);
+        control.set_variable("Report.acked", 1);
+        control.set_program("third", &[]);
     });
     bench.commands();
     bench.report(1, bench.first, &[1, 1]);
@@ -185,7 +185,7 @@ fn a_refusal_reaches_the_flow_it_is_for() {
 fn a_refused_program_leaves_the_old_one_running() {
     let mut bench = Bench::new();
     bench.open(1);
-    bench.on_report(|_, control| control.program("second", &[]));
+    bench.on_report(|_, control| control.set_program("second", &[]));
     bench.report(1, bench.first, &[1, 1]);
     bench.event(WireEvent::Refused {
         flow: Some(1),
@@ -202,10 +202,10 @@ fn the_timer_comes_once_at_its_time_and_steers_flows_by_number() {
     let mut bench = Bench::new();
     bench.open(1);
     bench.commands();
-    bench.on_report(|_, control| control.after(Duration::from_millis(5)));
+    bench.on_report(|_, control| control.set_timer(Duration::from_millis(5)));
     bench.script.lock().expect("no panic").on_timer = Some(|control| {
-        assert_eq!(control.this(), None);
-        control.cwnd(Bytes::new(1));
+        assert_eq!(control.flow_id(), None);
+        control.set_cwnd(Bytes::new(1));
         assert!(
             control
                 .flow(FlowId {
@@ -220,7 +220,7 @@ fn the_timer_comes_once_at_its_time_and_steers_flows_by_number() {
                 flow: 1,
             })
             .expect("it lives");
-        flow.cwnd(Bytes::new(5));
+        flow.set_cwnd(Bytes::new(5));
     });
     bench.report(1, bench.first, &[1, 1]);
     let due = START_TIME + Duration::from_millis(5);
@@ -245,10 +245,10 @@ fn a_released_flow_is_silent_until_it_gets_a_program() {
     let mut bench = Bench::new();
     bench.open(1);
     bench.on_report(|_, control| {
-        control.cwnd(Bytes::new(9_000));
-        control.program("second", &[]);
+        control.set_cwnd(Bytes::new(9_000));
+        control.set_program("second", &[]);
         control.release();
-        control.cwnd(Bytes::new(8_000));
+        control.set_cwnd(Bytes::new(8_000));
     });
     bench.commands();
     bench.report(1, bench.first, &[1, 1]);
@@ -275,7 +275,7 @@ fn a_released_flow_is_silent_until_it_gets_a_program() {
     bench.open(1);
     bench.on_report(|_, control| {
         control.release();
-        control.program("second", &[]);
+        control.set_program("second", &[]);
     });
     bench.commands();
     bench.report(1, bench.first, &[1, 1]);

@@ -8,7 +8,7 @@ use ccplane_agent::datapath::{
 };
 use ccplane_agent::{
     Agent, AgentOptions, Algorithm, Control, DatapathId, FlowInfo, FlowStats, Programs, Report,
-    ReportBatch, Tables,
+    ReportBatch, ProgramTables,
 };
 use ccplane_datapath::{Capabilities, OperatorLimits, Outcome, Signals, SteeredFlow, Transport};
 use ccplane_units::{Bytes, Duration, Rate, Time};
@@ -36,11 +36,11 @@ impl Algorithm for Keeper {
     }
 
     fn open(&mut self, _: &FlowInfo, control: &mut Control<'_>) {
-        control.program("fold", &[]);
+        control.set_program("fold", &[]);
     }
 
     fn on_report(&mut self, (): &mut (), report: &Report<'_>, control: &mut Control<'_>) {
-        control.cwnd(Bytes::new(report.at(0).unwrap_or(0)));
+        control.set_cwnd(Bytes::new(report.value(0).unwrap_or(0)));
     }
 
     fn on_reports(&mut self, batch: &mut ReportBatch<'_, ()>, control: &mut Control<'_>) {
@@ -61,9 +61,9 @@ impl Algorithm for Keeper {
 fn datapath_with_three_flows(keeper: Keeper, delays: Delays) -> (Datapath<InlineChannel>, Time) {
     let mut agent = Agent::new(AgentOptions::default());
     agent.add(keeper).expect("it compiles");
-    let way = InlineChannel::after(agent, DatapathId(0), delays);
+    let way = InlineChannel::with_delays(agent, DatapathId(0), delays);
     let mut now = Time::from_micros(1_000);
-    let tables = Tables::new(OperatorLimits::default(), Capabilities::CWND);
+    let tables = ProgramTables::new(OperatorLimits::default(), Capabilities::CWND);
     let mut datapath = Datapath::new(now, DatapathCore::new(1, "test", tables, way));
     for flow in 1..=3 {
         datapath.open(now, flow, FlowInfo::default());
@@ -71,7 +71,7 @@ fn datapath_with_three_flows(keeper: Keeper, delays: Delays) -> (Datapath<Inline
     // Announcement, start, programs for the flows, answer: one delay each.
     for _ in 0..4 {
         now += delays.to_agent.max(delays.from_agent);
-        datapath.turn(now);
+        datapath.poll(now);
     }
     (datapath, now)
 }
@@ -106,16 +106,16 @@ fn events_due_together_are_delivered_together() {
     }
     let _ = ack(&mut datapath, now + us(1), 1, 60_000);
     assert_eq!(datapath.next_deadline(), Some(now + us(20)));
-    datapath.turn(now + us(19));
+    datapath.poll(now + us(19));
     assert_eq!(*batches.lock().unwrap(), []);
-    datapath.turn(now + us(20));
+    datapath.poll(now + us(20));
     assert_eq!(*batches.lock().unwrap(), [3], "the fourth is not due");
-    datapath.turn(now + us(21));
+    datapath.poll(now + us(21));
     assert_eq!(*batches.lock().unwrap(), [3, 1]);
-    datapath.turn(now + us(30));
+    datapath.poll(now + us(30));
     assert_eq!(ack(&mut datapath, now + us(30), 3, 0).cwnd, Some(50_003));
     assert_eq!(ack(&mut datapath, now + us(30), 1, 0).cwnd, Some(50_001));
-    datapath.turn(now + us(31));
+    datapath.poll(now + us(31));
     assert_eq!(ack(&mut datapath, now + us(31), 1, 0).cwnd, Some(60_000));
 }
 
@@ -149,7 +149,7 @@ fn a_report_and_its_answer_allocate_nothing() {
             let outcome = ack(&mut datapath, now, flow, 1_448);
             assert!(outcome.report.is_some());
         }
-        datapath.turn(now);
+        datapath.poll(now);
     };
     round();
     let counted = allocation_counter::measure(|| (0..1_000).for_each(|_| round()));
@@ -165,11 +165,11 @@ fn a_boxed_channel_behaves_the_same() {
     agent.add(keeper).expect("it compiles");
     let way: Box<dyn AgentChannel> = Box::new(InlineChannel::new(agent));
     let now = Time::from_micros(1_000);
-    let tables = Tables::new(OperatorLimits::default(), Capabilities::CWND);
+    let tables = ProgramTables::new(OperatorLimits::default(), Capabilities::CWND);
     let mut datapath = Datapath::new(now, DatapathCore::new(1, "test", tables, way));
     datapath.open(now, 1, FlowInfo::default());
-    datapath.turn(now);
-    datapath.turn(now);
+    datapath.poll(now);
+    datapath.poll(now);
     assert!(datapath.next_deadline().is_some(), "a heartbeat");
     let transport = Transport {
         cwnd: 1_000_000,
@@ -195,7 +195,7 @@ fn a_boxed_channel_behaves_the_same() {
         flow.next_deadline().min(Some(now + Duration::from_secs(1)))
     );
     assert_eq!(flow.on_deadline(&transport).cwnd, None, "not delivered yet");
-    datapath.turn(now);
+    datapath.poll(now);
     let mut flow = datapath.flow(1).expect("it is open");
     assert_eq!(flow.on_deadline(&transport).cwnd, Some(70_000));
     datapath.close(now, 1, Bytes::new(1), 0);
@@ -212,7 +212,7 @@ fn reports_are_counted_by_flow_and_together() {
     }
     let counts = [1, 2, 3, 4].map(|flow| datapath.reports(flow));
     assert_eq!(counts, [Some(2), Some(0), Some(5), None]);
-    assert_eq!(datapath.all_reports(), 7);
+    assert_eq!(datapath.total_reports(), 7);
 }
 
 #[test]
@@ -257,11 +257,11 @@ fn results_of_calls_are_kept_for_a_new_agent() {
 fn unreported_values_can_be_read() {
     struct Full;
     impl AgentChannel for Full {
-        fn report(&mut self, _: Time, _: &WireEvent<'_>) -> bool {
+        fn try_report(&mut self, _: Time, _: &WireEvent<'_>) -> bool {
             false
         }
-        fn tell(&mut self, _: Time, _: WireEvent<'static>) {}
-        fn bring(&mut self, _: Time) -> Option<Incoming> {
+        fn send(&mut self, _: Time, _: WireEvent<'static>) {}
+        fn recv(&mut self, _: Time) -> Option<Incoming> {
             None
         }
         fn next_deadline(&self) -> Option<Time> {
@@ -269,7 +269,7 @@ fn unreported_values_can_be_read() {
         }
     }
     let now = Time::from_micros(1_000);
-    let tables = Tables::new(OperatorLimits::default(), Capabilities::CWND);
+    let tables = ProgramTables::new(OperatorLimits::default(), Capabilities::CWND);
     let mut shared = DatapathCore::new(1, "test", tables, Full);
     let mut local = shared.open(now, 1, FlowInfo::default(), ());
     assert_eq!(shared.unreported_fields(&local), [0; 0]);
@@ -288,7 +288,7 @@ fn unreported_values_can_be_read() {
             updates: Updates::default(),
         },
     ] {
-        shared.take(now, &command, |_| Some(&mut local));
+        shared.apply_command(now, &command, |_| Some(&mut local));
     }
     let transport = Transport {
         cwnd: 1_000_000,
@@ -301,7 +301,7 @@ fn unreported_values_can_be_read() {
         ..Signals::default()
     };
     for _ in 0..2 {
-        let outcome = shared.lend(1, &mut local).on_ack(&transport, &signals);
+        let outcome = shared.flow_mut(1, &mut local).on_ack(&transport, &signals);
         assert!(outcome.report.is_some());
     }
     assert_eq!(shared.unreported_fields(&local), [1_400]);

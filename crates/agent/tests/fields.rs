@@ -32,14 +32,14 @@ impl<F: Fn(Programs) -> Programs + Send> Algorithm for Reads<F> {
     fn name(&self) -> &str {
         "reads"
     }
-    fn needs(&self) -> Capabilities {
+    fn required_capabilities(&self) -> Capabilities {
         Capabilities::CWND
     }
     fn programs(&self) -> Programs {
         self.0(Programs::new())
     }
     fn open(&mut self, _: &FlowInfo, control: &mut Control<'_>) {
-        control.program("fold", &[]);
+        control.set_program("fold", &[]);
     }
     fn on_report(&mut self, (): &mut (), report: &Report<'_>, _: &mut Control<'_>) {
         assert!(
@@ -61,7 +61,7 @@ fn read(
     let mut agent = Agent::new(AgentOptions::default());
     agent.add(Reads(programs, sender))?;
     let uid = agent
-        .hosted()
+        .hosted_algorithms()
         .flat_map(|hosted| &hosted.programs)
         .map(|program| program.uid)
         .next();
@@ -96,7 +96,7 @@ fn read(
 
 #[test]
 fn a_report_is_read_into_its_struct() {
-    let typed = |programs: Programs| programs.reporting::<Round>("fold", FOLD_PROGRAM);
+    let typed = |programs: Programs| programs.with_report::<Round>("fold", FOLD_PROGRAM);
     assert_eq!(
         read(typed, &[7, 1]).expect("it fits"),
         Some(Round {
@@ -115,7 +115,7 @@ fn a_struct_with_other_fields_is_refused_when_the_algorithm_is_added() {
     for source in [renamed, longer] {
         let text = source.clone();
         let why = read(
-            move |programs| programs.reporting::<Round>("fold", text.clone()),
+            move |programs| programs.with_report::<Round>("fold", text.clone()),
             &[],
         )
         .expect_err(&source);
@@ -129,7 +129,7 @@ fn a_struct_with_other_fields_is_refused_when_the_algorithm_is_added() {
         assert!(why.to_string().contains("(acked, lost)"), "{why}");
     }
     let swapped = read(
-        |programs| programs.reporting::<OtherReport>("fold", FOLD_PROGRAM),
+        |programs| programs.with_report::<OtherReport>("fold", FOLD_PROGRAM),
         &[],
     );
     assert!(matches!(swapped, Err(AddError::Fields { .. })));

@@ -14,7 +14,7 @@ use ccplane_wire::{WireCommand, WireEvent};
 #[test]
 fn several_algorithms_each_with_its_own_program_of_the_same_name() {
     let mut agent = Agent::new(AgentOptions {
-        unknown: UnknownAlgorithm::Refuse,
+        unknown_algorithm: UnknownAlgorithm::Refuse,
     });
     for name in ["one", "two"] {
         let scripted = ScriptedAlgorithm {
@@ -25,7 +25,7 @@ fn several_algorithms_each_with_its_own_program_of_the_same_name() {
         agent.add(scripted).expect("it compiles");
     }
     let uids: Vec<u32> = agent
-        .hosted()
+        .hosted_algorithms()
         .flat_map(|h| &h.programs)
         .map(|p| p.uid)
         .collect();
@@ -81,7 +81,7 @@ fn several_algorithms_each_with_its_own_program_of_the_same_name() {
         [(1, uids[2]), (2, uids[0]), (4, uids[0])],
         "by name, by kernel name, refused, the first one"
     );
-    assert_eq!(agent.flows(), 3);
+    assert_eq!(agent.flow_count(), 3);
 }
 
 #[test]
@@ -94,7 +94,7 @@ fn an_agent_that_restarts_meets_its_programs_under_the_same_numbers() {
 fn missing_capabilities_are_named_when_a_flow_opens() {
     let script = Script::default();
     let mut agent = Agent::new(AgentOptions::default());
-    let needs = Capabilities::CWND.with(Capabilities::ECN);
+    let needs = Capabilities::CWND.union(Capabilities::ECN);
     agent
         .add(ScriptedAlgorithm {
             name: "scripted",
@@ -119,7 +119,7 @@ fn missing_capabilities_are_named_when_a_flow_opens() {
     );
     assert_eq!(
         (
-            agent.flows(),
+            agent.flow_count(),
             agent.stats("scripted").expect("it exists").refused_flows
         ),
         (0, 1)
@@ -148,7 +148,7 @@ fn a_live_flow_is_taken_over_from_its_window() {
             "open live=true cwnd=99000"
         ]
     );
-    assert_eq!(bench.agent.flows(), 1);
+    assert_eq!(bench.agent.flow_count(), 1);
     assert_eq!(
         bench.agent.stats("scripted").expect("it exists").taken_over,
         1
@@ -167,10 +167,10 @@ fn closing_gives_the_totals_and_a_lost_datapath_closes_its_flows() {
     bench.log();
     bench.event(WireEvent::FlowClosed { flow: 2, stats });
     assert_eq!(bench.agent.orphan_events(), 1, "closed once");
-    bench.agent.disconnected(DATAPATH);
+    bench.agent.on_disconnect(DATAPATH);
     assert_eq!(bench.log().len(), 2);
     assert_eq!(
-        (bench.agent.flows(), bench.commands()),
+        (bench.agent.flow_count(), bench.commands()),
         (0, Vec::new()),
         "no command for a disconnected datapath"
     );
@@ -184,7 +184,7 @@ fn a_datapath_that_says_ready_again_has_lost_its_flows() {
     bench.event(WireEvent::Ready {
         datapath: datapath(None),
     });
-    assert_eq!(bench.agent.flows(), 0);
+    assert_eq!(bench.agent.flow_count(), 0);
     assert_eq!(
         bench.commands().len(),
         3,
@@ -259,7 +259,7 @@ fn a_program_with_an_error_is_named() {
         panic!("it was accepted")
     };
     assert_eq!((&*algorithm, &*program), ("wrong", "bad"));
-    assert_eq!(agent.hosted().count(), 0);
+    assert_eq!(agent.hosted_algorithms().count(), 0);
 
     let scripted = || ScriptedAlgorithm {
         name: "x",
@@ -274,7 +274,7 @@ fn a_program_with_an_error_is_named() {
 fn pacing_is_not_inherited() {
     for (needs, frees) in [
         (Capabilities::CWND, true),
-        (Capabilities::CWND.with(Capabilities::PACING), false),
+        (Capabilities::CWND.union(Capabilities::PACING), false),
     ] {
         let mut agent = Agent::new(AgentOptions::default());
         let scripted = ScriptedAlgorithm {
@@ -350,21 +350,21 @@ fn a_datapath_that_begins_anew_closes_its_flows_a_few_at_a_time() {
         );
     }
     let closed = |agent: &Agent, before: u64| {
-        let name = agent.hosted().next().expect("added").name.clone();
+        let name = agent.hosted_algorithms().next().expect("added").name.clone();
         before - agent.stats(&name).expect("added").flows
     };
-    let work = bench.agent.work();
+    let work = bench.agent.work_units();
     bench
         .agent
         .handle(START_TIME, DATAPATH, WireEvent::Ready { datapath });
     let at_once = closed(&bench.agent, FLOW_COUNT + 1);
     assert!(at_once > 0 && at_once <= 1_024, "{at_once}");
     assert!(
-        bench.agent.work() - work >= FLOW_COUNT,
+        bench.agent.work_units() - work >= FLOW_COUNT,
         "its sender is charged for all flows"
     );
     assert_eq!(
-        (bench.agent.flows(), bench.agent.flows_held(DATAPATH) as u64),
+        (bench.agent.flow_count(), bench.agent.retained_flows(DATAPATH) as u64),
         (1, FLOW_COUNT - at_once)
     );
     // A reused number is one flow, and the flow of the other datapath is unaffected.
@@ -390,7 +390,7 @@ fn a_datapath_that_begins_anew_closes_its_flows_a_few_at_a_time() {
         (9, FLOW_COUNT - 1)
     );
     assert_eq!(
-        (bench.agent.flows(), bench.agent.flows_held(DATAPATH)),
+        (bench.agent.flow_count(), bench.agent.retained_flows(DATAPATH)),
         (2, 1)
     );
 }

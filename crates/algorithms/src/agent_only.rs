@@ -16,7 +16,7 @@ use ccplane_units::Bytes;
 
 use crate::Reporting;
 use crate::repair::{DELIVERED_BYTES, GROWTH_CONDITION, STATE_CLAUSE};
-use crate::window::{AckedRound, WindowLaw, due};
+use crate::window::{AckedRound, WindowLaw, report_condition};
 
 /// Loss-based algorithm with growth law `L`, run entirely by the agent.
 pub struct AgentOnly<L> {
@@ -32,14 +32,14 @@ pub struct AgentOnlyFlow<S> {
     law: S,
     mss: f64,
     /// The datapath performs loss recovery and has its own ssthresh.
-    recovery: bool,
-    decided: Decision,
+    datapath_recovery: bool,
+    decision: Decision,
     /// Decision before the last reduction, restored by an undo.
-    before: Decision,
+    prior_decision: Decision,
     /// Window and ssthresh last sent, bytes.
-    sent: (u64, u64),
+    last_sent: (u64, u64),
     /// Number of actions sent, modulo 2^32.
-    answers: u32,
+    actions_sent: u32,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -72,15 +72,15 @@ impl<L: WindowLaw> AgentOnly<L> {
 
     /// Reduces the window at the start of a recovery. `window`: the window before it, segments.
     fn reduce(&self, flow: &mut AgentOnlyFlow<L::State>, window: f64) {
-        flow.before = Decision {
+        flow.prior_decision = Decision {
             window,
-            ..flow.decided
+            ..flow.decision
         };
-        self.law.reduced(&mut flow.law, window);
+        self.law.on_reduction(&mut flow.law, window);
         // Whole segments, as in a transport that counts packets. The added term keeps rounding
         // errors, such as 69.99999999999999, from losing a segment.
         let kept = libm::floor(window * self.beta + 1e-9).max(WINDOW_MIN_SEGMENTS);
-        flow.decided = Decision {
+        flow.decision = Decision {
             window: kept,
             ssthresh: kept,
         };
@@ -88,42 +88,42 @@ impl<L: WindowLaw> AgentOnly<L> {
 
     /// Applies the growth law to the data acknowledged since the last report.
     fn grow(&self, flow: &mut AgentOnlyFlow<L::State>, round: &AckedRound) {
-        let Decision { window, ssthresh } = flow.decided;
+        let Decision { window, ssthresh } = flow.decision;
         if window < ssthresh {
             self.law.in_slow_start(&mut flow.law, round.now);
-            flow.decided.window = (window + round.counted).min(ssthresh);
+            flow.decision.window = (window + round.counted).min(ssthresh);
             return;
         }
         let growth = self.law.growth(&mut flow.law, round);
         // Growth by more than a segment per segment acknowledged would be slow start.
-        flow.decided.window += (growth / window).clamp(0.0, 1.0) * round.counted;
+        flow.decision.window += (growth / window).clamp(0.0, 1.0) * round.counted;
     }
 
     /// Sends the decision unless it is in effect or already sent. `seen`: window and ssthresh in
     /// the report. `current`: the report was made after the last action took effect.
-    fn answer(
+    fn send_decision(
         &self,
         flow: &mut AgentOnlyFlow<L::State>,
-        seen: (u64, u64),
+        in_effect: (u64, u64),
         current: bool,
         control: &mut Control<'_>,
     ) {
         let bytes = |segments: f64| {
             (libm::floor(segments) * flow.mss).clamp(flow.mss, INFINITY as f64) as u64
         };
-        let answer = (bytes(flow.decided.window), bytes(flow.decided.ssthresh));
+        let answer = (bytes(flow.decision.window), bytes(flow.decision.ssthresh));
         let near = |a: u64, b: u64| (a.abs_diff(b) as f64) < flow.mss;
-        let in_force = near(answer.0, seen.0) && (!flow.recovery || near(answer.1, seen.1));
-        if answer == flow.sent && (in_force || !current) {
+        let in_force = near(answer.0, in_effect.0) && (!flow.datapath_recovery || near(answer.1, in_effect.1));
+        if answer == flow.last_sent && (in_force || !current) {
             return;
         }
-        flow.sent = answer;
-        flow.answers = flow.answers.wrapping_add(1);
-        if flow.recovery && answer.1.min(seen.1) < INFINITY {
-            control.ssthresh(Bytes::new(answer.1));
+        flow.last_sent = answer;
+        flow.actions_sent = flow.actions_sent.wrapping_add(1);
+        if flow.datapath_recovery && answer.1.min(in_effect.1) < INFINITY {
+            control.set_ssthresh(Bytes::new(answer.1));
         }
-        control.cwnd(Bytes::new(answer.0));
-        control.set("answered", flow.answers.into());
+        control.set_cwnd(Bytes::new(answer.0));
+        control.set_variable("answered", flow.actions_sent.into());
     }
 }
 
@@ -140,8 +140,8 @@ impl<L: WindowLaw> Algorithm for AgentOnly<L> {
             .with("portable", portable(self.report, self.urgent))
     }
 
-    fn needs(&self) -> Capabilities {
-        Capabilities::CWND.with(Capabilities::RTT)
+    fn required_capabilities(&self) -> Capabilities {
+        Capabilities::CWND.union(Capabilities::RTT)
     }
 
     fn open(&mut self, info: &FlowInfo, control: &mut Control<'_>) -> Self::Flow {
@@ -150,8 +150,8 @@ impl<L: WindowLaw> Algorithm for AgentOnly<L> {
             .is_empty();
         match recovery {
             // A flow that is taken over may be in recovery. Its window has already been reduced.
-            true => control.program("measure", &[("recovering", u64::from(info.live))]),
-            false => control.program("portable", &[]),
+            true => control.set_program("measure", &[("recovering", u64::from(info.live))]),
+            false => control.set_program("portable", &[]),
         }
         // The datapath may claim any segment size. A larger one would leave no valid window between
         // one segment and the largest window.
@@ -164,11 +164,11 @@ impl<L: WindowLaw> Algorithm for AgentOnly<L> {
         AgentOnlyFlow {
             law: self.law.open(info),
             mss: mss as f64,
-            recovery,
-            decided,
-            before: decided,
-            sent: (cwnd, INFINITY),
-            answers: 0,
+            datapath_recovery: recovery,
+            decision: decided,
+            prior_decision: decided,
+            last_sent: (cwnd, INFINITY),
+            actions_sent: 0,
         }
     }
 
@@ -199,38 +199,38 @@ impl<L: WindowLaw> Algorithm for AgentOnly<L> {
         };
         // The datapath has applied the last action. A different window means that the transport
         // changed it: after an idle period, at the operator's limit, or during a fallback.
-        let current = answered == u64::from(flow.answers);
+        let current = answered == u64::from(flow.actions_sent);
         let event = timeouts > 0 || repairs > 0 || undos > 0;
         if current && !event {
-            if (cwnd.abs_diff(flow.sent.0) as f64) >= flow.mss {
-                flow.decided.window = seen.max(1.0);
+            if (cwnd.abs_diff(flow.last_sent.0) as f64) >= flow.mss {
+                flow.decision.window = seen.max(1.0);
             }
-            if flow.recovery && (ssthresh.min(INFINITY).abs_diff(flow.sent.1) as f64) >= flow.mss {
-                flow.decided.ssthresh = threshold;
+            if flow.datapath_recovery && (ssthresh.min(INFINITY).abs_diff(flow.last_sent.1) as f64) >= flow.mss {
+                flow.decision.ssthresh = threshold;
             }
         }
         if repairs > 0 {
             let window = match current && before > 0 {
-                true => seen_before.min(flow.decided.window),
-                false => flow.decided.window,
+                true => seen_before.min(flow.decision.window),
+                false => flow.decision.window,
             };
             self.reduce(flow, window);
         }
         if timeouts > 0 {
-            self.law.timed_out(&mut flow.law);
-            flow.decided.window = 1.0;
+            self.law.on_timeout(&mut flow.law);
+            flow.decision.window = 1.0;
         }
         if undos > 0 {
-            self.law.undone(&mut flow.law);
-            flow.decided = Decision {
-                window: flow.before.window.max(seen),
-                ..flow.before
+            self.law.on_undo(&mut flow.law);
+            flow.decision = Decision {
+                window: flow.prior_decision.window.max(seen),
+                ..flow.prior_decision
             };
         }
         if !event {
             let round = AckedRound {
                 now: control.now(),
-                window: flow.decided.window,
+                window: flow.decision.window,
                 acked: segments(acked),
                 counted: segments(counted),
                 rtt: if srtt < INFINITY {
@@ -241,7 +241,7 @@ impl<L: WindowLaw> Algorithm for AgentOnly<L> {
             };
             self.grow(flow, &round);
         }
-        self.answer(flow, (cwnd, ssthresh.min(INFINITY)), current, control);
+        self.send_decision(flow, (cwnd, ssthresh.min(INFINITY)), current, control);
     }
 }
 
@@ -256,7 +256,7 @@ fn at_once(urgent: bool) -> &'static str {
 /// Returns the program for datapaths that perform loss recovery. It sets one value: at the start of
 /// a recovery ssthresh becomes the window, so that the transport does not halve it.
 fn measure(report: Reporting, urgent: bool) -> String {
-    let (due, at_once) = (due(report, "Flow.srtt_us"), at_once(urgent));
+    let (due, at_once) = (report_condition(report, "Flow.srtt_us"), at_once(urgent));
     format!(
         "(def
     (Report
@@ -298,7 +298,7 @@ fn measure(report: Reporting, urgent: bool) -> String {
 /// 6582's "recover"). The flow counts as cwnd-limited while more than half of the window is in
 /// flight.
 fn portable(report: Reporting, urgent: bool) -> String {
-    let (due, at_once) = (due(report, "Report.srtt"), at_once(urgent));
+    let (due, at_once) = (report_condition(report, "Report.srtt"), at_once(urgent));
     format!(
         "(def
     (Report
@@ -508,7 +508,7 @@ mod tests {
 
     #[test]
     fn a_datapath_without_recovery_is_halved_once_per_window() {
-        let few = Capabilities::CWND.with(Capabilities::RTT);
+        let few = Capabilities::CWND.union(Capabilities::RTT);
         let mut script = Script::on(few, "cubic", "split=agent")
             .expect("the datapath has the required capabilities");
         script.transport.cwnd = 100_000;

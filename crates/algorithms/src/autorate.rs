@@ -65,7 +65,7 @@ pub(crate) fn make(parameters: &Parameters) -> Result<Box<dyn DynAlgorithm>, Bad
             "expected `min` <= `base` <= `max`",
         ));
     }
-    Ok(box_algorithm(Autorate { least, base, most }))
+    Ok(box_algorithm(Autorate { min_rate: least, base_rate: base, max_rate: most }))
 }
 
 // Constants of `defaults.sh`.
@@ -117,16 +117,16 @@ const RATE_BYTES_PER_SECOND_MAX: f64 = 1e15;
 
 /// cake-autorate's law with its three rates, bytes/s.
 pub struct Autorate {
-    least: f64,
-    base: f64,
-    most: f64,
+    min_rate: f64,
+    base_rate: f64,
+    max_rate: f64,
 }
 
 /// State of a flow.
 pub struct AutorateFlow {
     mss: f64,
     /// A transport's own flow, which has a window.
-    own: bool,
+    has_window: bool,
     /// Rate of the shaper, bytes/s.
     rate: f64,
     /// Baseline delay, seconds; 0 before the first sample.
@@ -135,21 +135,21 @@ pub struct AutorateFlow {
     deltas: [f64; DETECTION_WINDOW_SAMPLES],
     oldest: usize,
     /// Time of the next delay sample, and of the last load measurement.
-    due: Time,
-    loaded: Time,
+    next_sample: Time,
+    load_measured_at: Time,
     bytes: f64,
     /// Time of the last delivery.
-    heard: Time,
+    last_delivery: Time,
     /// Load, bytes/s, and whether it has not yet led to an increase.
-    achieved: f64,
+    achieved_rate: f64,
     fresh: bool,
-    bloated: Time,
-    decayed: Time,
+    last_bufferbloat: Time,
+    last_decay: Time,
 }
 
 impl AutorateFlow {
     /// Adds a delay sample, seconds.
-    fn sample(&mut self, now: Time, delay: f64, limits: &Autorate) {
+    fn add_sample(&mut self, now: Time, delay: f64, limits: &Autorate) {
         if self.baseline == 0.0 {
             self.baseline = delay;
         }
@@ -170,7 +170,7 @@ impl AutorateFlow {
             .filter(|delta| **delta > threshold)
             .count();
         let mean = self.deltas.iter().sum::<f64>() / DETECTION_WINDOW_SAMPLES as f64;
-        let rests = now.since(self.bloated) <= BUFFERBLOAT_REFRACTORY_PERIOD;
+        let rests = now.since(self.last_bufferbloat) <= BUFFERBLOAT_REFRACTORY_PERIOD;
         if delayed >= DETECTION_THRESHOLD_SAMPLES {
             if !rests {
                 let part = ((mean - threshold)
@@ -178,35 +178,35 @@ impl AutorateFlow {
                     .clamp(0.0, 1.0);
                 self.rate *= ADJUST_DOWN_BUFFERBLOAT_MIN
                     - part * (ADJUST_DOWN_BUFFERBLOAT_MIN - ADJUST_DOWN_BUFFERBLOAT_MAX);
-                (self.bloated, self.decayed) = (now, now);
+                (self.last_bufferbloat, self.last_decay) = (now, now);
             }
-        } else if self.achieved > HIGH_LOAD_THRESHOLD * self.rate {
+        } else if self.achieved_rate > HIGH_LOAD_THRESHOLD * self.rate {
             if self.fresh && !rests {
                 let part = ((threshold - mean)
                     / (OWD_DELTA_DELAY_THRESHOLD_SECONDS - ADJUST_UP_DELAY_SECONDS_MIN))
                     .clamp(0.0, 1.0);
                 self.rate *= ADJUST_UP_LOAD_HIGH_MIN
                     + part * (ADJUST_UP_LOAD_HIGH_MAX - ADJUST_UP_LOAD_HIGH_MIN);
-                (self.fresh, self.decayed) = (false, now);
+                (self.fresh, self.last_decay) = (false, now);
             }
-        } else if now.since(self.decayed) > DECAY_REFRACTORY_PERIOD {
-            self.rate = if self.rate > limits.base {
-                (self.rate * ADJUST_DOWN_LOAD_LOW).max(limits.base)
+        } else if now.since(self.last_decay) > DECAY_REFRACTORY_PERIOD {
+            self.rate = if self.rate > limits.base_rate {
+                (self.rate * ADJUST_DOWN_LOAD_LOW).max(limits.base_rate)
             } else {
-                (self.rate * ADJUST_UP_LOAD_LOW).min(limits.base)
+                (self.rate * ADJUST_UP_LOAD_LOW).min(limits.base_rate)
             };
-            self.decayed = now;
+            self.last_decay = now;
         }
-        self.rate = self.rate.clamp(limits.least, limits.most);
+        self.rate = self.rate.clamp(limits.min_rate, limits.max_rate);
     }
 
     /// Adds bytes delivered since the last call.
-    fn load(&mut self, now: Time, bytes: f64) {
+    fn add_load(&mut self, now: Time, bytes: f64) {
         self.bytes += bytes;
-        let over = now.since(self.loaded);
+        let over = now.since(self.load_measured_at);
         if over >= LOAD_INTERVAL {
-            self.achieved = self.bytes / over.as_secs_f64();
-            (self.bytes, self.loaded, self.fresh) = (0.0, now, true);
+            self.achieved_rate = self.bytes / over.as_secs_f64();
+            (self.bytes, self.load_measured_at, self.fresh) = (0.0, now, true);
         }
     }
 }
@@ -222,31 +222,31 @@ impl Algorithm for Autorate {
         Programs::new().with("autorate", PROGRAM)
     }
 
-    fn needs(&self) -> Capabilities {
+    fn required_capabilities(&self) -> Capabilities {
         Capabilities::CWND
-            .with(Capabilities::PACING)
-            .with(Capabilities::RTT)
+            .union(Capabilities::PACING)
+            .union(Capabilities::RTT)
     }
 
     fn open(&mut self, info: &FlowInfo, control: &mut Control<'_>) -> AutorateFlow {
         let now = control.now();
-        let rate = self.base as u64;
-        control.program("autorate", &[("rate", rate)]);
+        let rate = self.base_rate as u64;
+        control.set_program("autorate", &[("rate", rate)]);
         AutorateFlow {
             mss: info.mss.get().max(1) as f64,
-            own: control.capabilities().contains(Capabilities::RECOVERY),
-            rate: self.base,
+            has_window: control.capabilities().contains(Capabilities::RECOVERY),
+            rate: self.base_rate,
             baseline: 0.0,
             deltas: [0.0; DETECTION_WINDOW_SAMPLES],
             oldest: 0,
-            due: now,
-            loaded: now,
+            next_sample: now,
+            load_measured_at: now,
             bytes: 0.0,
-            heard: now,
-            achieved: 0.0,
+            last_delivery: now,
+            achieved_rate: 0.0,
             fresh: false,
-            bloated: now,
-            decayed: now,
+            last_bufferbloat: now,
+            last_decay: now,
         }
     }
 
@@ -260,15 +260,15 @@ impl Algorithm for Autorate {
             return;
         };
         let now = control.now();
-        flow.load(now, acked as f64);
+        flow.add_load(now, acked as f64);
         if acked > 0 {
-            flow.heard = now;
+            flow.last_delivery = now;
         }
         if began != 0 {
-            flow.rate = (began as f64).clamp(self.least, self.most);
+            flow.rate = (began as f64).clamp(self.min_rate, self.max_rate);
         }
-        if rtt < INFINITY && now >= flow.due {
-            flow.due = now + SAMPLE_INTERVAL;
+        if rtt < INFINITY && now >= flow.next_sample {
+            flow.next_sample = now + SAMPLE_INTERVAL;
             // Only the forward path has this queue, so the excess of the RTT is the one-way
             // queueing delay.
             if flow.baseline == 0.0 && base < INFINITY {
@@ -277,27 +277,27 @@ impl Algorithm for Autorate {
             let rtt = rtt.max(1) as f64 / 1e6;
             // Without deliveries the RTT is the last one, and the queue that caused it has drained.
             let idle =
-                now.since(flow.heard).as_secs_f64() > SAMPLE_INTERVAL.as_secs_f64().max(2.0 * rtt);
+                now.since(flow.last_delivery).as_secs_f64() > SAMPLE_INTERVAL.as_secs_f64().max(2.0 * rtt);
             let delay = if idle && flow.baseline > 0.0 {
                 flow.baseline
             } else {
                 rtt
             };
-            flow.sample(now, delay, self);
+            flow.add_sample(now, delay, self);
         }
         let rtt = if rtt < INFINITY {
             rtt as f64 / 1e6
         } else {
             0.0
         };
-        let window = match flow.own {
+        let window = match flow.has_window {
             true => (WINDOW_BDPS * flow.rate * rtt).max(WINDOW_SEGMENTS_MIN * flow.mss),
             false => 0.0,
         };
-        control.set("rate", (flow.rate as u64).max(1));
-        control.set("window", window.min(RATE_BYTES_PER_SECOND_MAX) as u64);
+        control.set_variable("rate", (flow.rate as u64).max(1));
+        control.set_variable("window", window.min(RATE_BYTES_PER_SECOND_MAX) as u64);
         control.gauge("capacity", flow.rate);
-        control.gauge("achieved", flow.achieved);
+        control.gauge("achieved", flow.achieved_rate);
     }
 }
 
@@ -333,27 +333,27 @@ mod tests {
     use crate::script::{Script, everything};
 
     const RATE_LIMITS: Autorate = Autorate {
-        least: 1e6,
-        base: 2e6,
-        most: 10e6,
+        min_rate: 1e6,
+        base_rate: 2e6,
+        max_rate: 10e6,
     };
 
     fn flow(rate: f64) -> AutorateFlow {
         AutorateFlow {
             mss: 1.0,
-            own: true,
+            has_window: true,
             rate,
             baseline: 0.05,
             deltas: [0.0; DETECTION_WINDOW_SAMPLES],
             oldest: 0,
-            due: Time::ZERO,
-            loaded: Time::ZERO,
+            next_sample: Time::ZERO,
+            load_measured_at: Time::ZERO,
             bytes: 0.0,
-            heard: Time::ZERO,
-            achieved: 0.0,
+            last_delivery: Time::ZERO,
+            achieved_rate: 0.0,
             fresh: false,
-            bloated: Time::ZERO,
-            decayed: at(1_000),
+            last_bufferbloat: Time::ZERO,
+            last_decay: at(1_000),
         }
     }
 
@@ -366,9 +366,9 @@ mod tests {
     fn run(flow: &mut AutorateFlow, samples: u64, above: f64, load: f64) -> f64 {
         for n in 0..samples {
             let now = at(1_000 + 50 * n);
-            flow.load(now, load * 0.05);
+            flow.add_load(now, load * 0.05);
             flow.baseline = 0.05;
-            flow.sample(now, 0.05 + above, &RATE_LIMITS);
+            flow.add_sample(now, 0.05 + above, &RATE_LIMITS);
         }
         flow.rate
     }
@@ -421,9 +421,9 @@ mod tests {
     #[test]
     fn the_baseline_falls_at_once_and_rises_slowly() {
         let mut flow = flow(4e6);
-        flow.sample(at(0), 0.02, &RATE_LIMITS);
+        flow.add_sample(at(0), 0.02, &RATE_LIMITS);
         assert!((flow.baseline - 0.023).abs() < 1e-9);
-        flow.sample(at(50), 0.123, &RATE_LIMITS);
+        flow.add_sample(at(50), 0.123, &RATE_LIMITS);
         assert!((flow.baseline - 0.023_1).abs() < 1e-9);
     }
 

@@ -36,7 +36,7 @@ pub(crate) use v3::{DOC as DOC3, make as make3};
 
 use std::str::FromStr;
 
-use ccplane_agent::dice::Dice;
+use ccplane_agent::dice::SplitMix64;
 use ccplane_datapath::Capabilities;
 use ccplane_units::Duration;
 
@@ -73,9 +73,9 @@ fn probe_rtt_us(parameters: &Parameters) -> Result<u64, BadParameter> {
 
 /// Capabilities that both versions require.
 const REQUIRED_CAPABILITIES: Capabilities = Capabilities::CWND
-    .with(Capabilities::PACING)
-    .with(Capabilities::RTT)
-    .with(Capabilities::DELIVERY_RATE);
+    .union(Capabilities::PACING)
+    .union(Capabilities::RTT)
+    .union(Capabilities::DELIVERY_RATE);
 
 /// Unit of gains in programs, 1/10,000. Its product with rates up to 10^15 bytes/s does not
 /// overflow.
@@ -111,23 +111,23 @@ fn scale(value: u64, num: u64, den: u64) -> u64 {
 /// Receiver of the agent's commands: a flow's control, or a test.
 trait ControlSink {
     /// Sets a control variable of the program.
-    fn set(&mut self, variable: &'static str, value: u64);
+    fn set_variable(&mut self, variable: &'static str, value: u64);
     /// Sets the window, bytes.
-    fn window(&mut self, bytes: u64);
+    fn set_window(&mut self, bytes: u64);
     /// Sets the pacing rate, bytes/s.
-    fn pace(&mut self, rate: u64);
+    fn set_pacing_rate(&mut self, rate: u64);
 }
 
 impl ControlSink for ccplane_agent::Control<'_> {
-    fn set(&mut self, variable: &'static str, value: u64) {
-        ccplane_agent::Control::set(self, variable, value);
+    fn set_variable(&mut self, variable: &'static str, value: u64) {
+        ccplane_agent::Control::set_variable(self, variable, value);
     }
 
-    fn window(&mut self, bytes: u64) {
-        self.cwnd(ccplane_units::Bytes::new(bytes));
+    fn set_window(&mut self, bytes: u64) {
+        self.set_cwnd(ccplane_units::Bytes::new(bytes));
     }
 
-    fn pace(&mut self, rate: u64) {
-        self.rate(ccplane_units::Rate::from_bytes_per_sec(rate));
+    fn set_pacing_rate(&mut self, rate: u64) {
+        self.set_rate(ccplane_units::Rate::from_bytes_per_sec(rate));
     }
 }

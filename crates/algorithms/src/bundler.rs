@@ -19,7 +19,7 @@ mod passage;
 mod path;
 mod program;
 
-use ccplane_agent::dice::{Dice, mix64};
+use ccplane_agent::dice::{SplitMix64, mix64};
 use ccplane_agent::{Algorithm, Control, DynAlgorithm, FlowInfo, Programs, Report, box_algorithm};
 use ccplane_datapath::{Capabilities, INFINITY};
 use ccplane_units::{Duration, Time};
@@ -101,7 +101,7 @@ pub(crate) fn make(parameters: &Parameters) -> Result<Box<dyn DynAlgorithm>, Bad
         ));
     }
     Ok(box_algorithm(Bundler {
-        law: parameters.choice(
+        delay_mode: parameters.choice(
             "law",
             DelayMode::Copa,
             &[("copa", DelayMode::Copa), ("basic", DelayMode::Basic)],
@@ -117,7 +117,7 @@ pub(crate) fn make(parameters: &Parameters) -> Result<Box<dyn DynAlgorithm>, Bad
         )?,
         switching: parameters.choice("switching", true, on_off)?,
         election: parameters.choice("election", true, on_off)?,
-        start: parameters.choice(
+        initial_mode: parameters.choice(
             "start",
             NimbusMode::Delay,
             &[
@@ -169,11 +169,11 @@ enum Pulses {
 
 /// Bundler.
 pub struct Bundler {
-    law: DelayMode,
+    delay_mode: DelayMode,
     pulses: Pulses,
     switching: bool,
     election: bool,
-    start: NimbusMode,
+    initial_mode: NimbusMode,
     /// Seconds.
     target: f64,
     seed: u64,
@@ -182,24 +182,24 @@ pub struct Bundler {
 
 impl Bundler {
     /// Returns true if this bundle should probe the elasticity of the cross traffic.
-    fn wants(&self, flow: &BundlerFlow, now: Time) -> bool {
+    fn should_probe(&self, flow: &BundlerFlow, now: Time) -> bool {
         let asked = match self.pulses {
             Pulses::Off => false,
             Pulses::Always => true,
             Pulses::Auto => {
-                let looks = !flow.known && flow.looked < INITIAL_PULSE_SECONDS_MAX;
-                looks || flow.need.pulses(now) || flow.passage.mode() == NimbusMode::Competitive
+                let looks = !flow.is_capacity_known && flow.probe_seconds < INITIAL_PULSE_SECONDS_MAX;
+                looks || flow.cross_traffic.needs_pulses(now) || flow.pass_through.mode() == NimbusMode::Competitive
             }
         };
-        asked && self.switching && !flow.own
+        asked && self.switching && !flow.is_transport_flow
     }
 
     /// Evaluates the spectra of the last samples, every 100 ms.
-    fn read(&mut self, flow: &mut BundlerFlow, tick: &Tick) {
-        let (now, count) = (tick.now, flow.unread);
-        flow.unread = 0;
+    fn evaluate_spectra(&mut self, flow: &mut BundlerFlow, tick: &Tick) {
+        let (now, count) = (tick.now, flow.unread_samples);
+        flow.unread_samples = 0;
         let capacity = flow.capacity(tick);
-        let mode = flow.passage.mode();
+        let mode = flow.pass_through.mode();
         let frequency = flow.election.frequency(mode);
         if flow.election.role() == Role::Pulser
             && self.election
@@ -207,13 +207,13 @@ impl Bundler {
                 flow.detector
                     .spectra(&mut self.fourier, capacity, DETECTION_SAMPLES)
         {
-            flow.election.as_pulser(now, &spectra, mode, count);
+            flow.election.update_pulser(now, &spectra, mode, count);
         }
         let width = match mode {
             NimbusMode::Delay => DELAY_BAND_HALF_WIDTH_HZ,
             NimbusMode::Competitive => PULSE_BAND_HALF_WIDTH_HZ,
         };
-        let reading = flow.detector.read_within(
+        let reading = flow.detector.evaluate_within(
             &mut self.fourier,
             capacity,
             frequency,
@@ -222,7 +222,7 @@ impl Bundler {
         );
         if let Some(reading) = reading {
             let shows =
-                flow.election.pulsing(now) >= WINDOW_FILL_TIME && !flow.election.is_foreign();
+                flow.election.pulsing_time(now) >= WINDOW_FILL_TIME && !flow.election.has_other_pulser();
             let shown = match reading.capacity {
                 Capacity::Shared(_) if !shows => Capacity::Unknown,
                 // Next to little elastic traffic R is nearly flat, too. Only a much lower R
@@ -234,31 +234,31 @@ impl Bundler {
                 }
                 shown => shown,
             };
-            flow.known |= flow.capacity.learn(shown);
+            flow.is_capacity_known |= flow.capacity.learn(shown);
         }
         match flow.election.role() {
-            Role::Pulser => self.judge(flow, tick, reading, count),
-            Role::Watcher => self.watch(flow, tick, count),
+            Role::Pulser => self.check_pass_through(flow, tick, reading, count),
+            Role::Watcher => self.follow_or_pulse(flow, tick, count),
         }
     }
 
     /// Decides whether a pulser in traffic-passing mode leaves it.
-    fn judge(&mut self, flow: &mut BundlerFlow, tick: &Tick, reading: Option<Reading>, count: u32) {
-        if !self.wants(flow, tick.now) {
-            flow.election.stop(tick.now);
+    fn check_pass_through(&mut self, flow: &mut BundlerFlow, tick: &Tick, reading: Option<Reading>, count: u32) {
+        if !self.should_probe(flow, tick.now) {
+            flow.election.become_watcher(tick.now);
             return;
         }
-        let Some(reading) = reading.filter(|_| flow.passage.mode() == NimbusMode::Competitive)
+        let Some(reading) = reading.filter(|_| flow.pass_through.mode() == NimbusMode::Competitive)
         else {
             return;
         };
         let capacity = flow.capacity(tick);
         // All of these samples carry only this bundle's tone.
-        let ripe = flow.election.pulsing(tick.now) >= SAMPLE_INTERVAL * RESPONSE_SAMPLES as u64
-            && !flow.election.is_foreign();
+        let ripe = flow.election.pulsing_time(tick.now) >= SAMPLE_INTERVAL * RESPONSE_SAMPLES as u64
+            && !flow.election.has_other_pulser();
         let frequency = flow.election.frequency(NimbusMode::Competitive);
         let lately = match ripe {
-            true => flow.detector.read_within(
+            true => flow.detector.evaluate_within(
                 &mut self.fourier,
                 capacity,
                 frequency,
@@ -268,88 +268,88 @@ impl Bundler {
             false => None,
         };
         let leaves =
-            lately.is_some_and(|lately| flow.passage.leaves(&reading, &lately, capacity, count));
+            lately.is_some_and(|lately| flow.pass_through.should_leave(&reading, &lately, capacity, count));
         if leaves || PassThrough::is_over(&reading) {
-            flow.change(tick, NimbusMode::Delay, self.law);
+            flow.switch_mode(tick, NimbusMode::Delay, self.delay_mode);
         }
     }
 
     /// Follows a detected pulse, or starts to pulse.
-    fn watch(&mut self, flow: &mut BundlerFlow, tick: &Tick, count: u32) {
-        if flow.own {
+    fn follow_or_pulse(&mut self, flow: &mut BundlerFlow, tick: &Tick, count: u32) {
+        if flow.is_transport_flow {
             return;
         }
         let (now, capacity) = (tick.now, flow.capacity(tick));
-        let wants = self.wants(flow, now);
+        let wants = self.should_probe(flow, now);
         if !self.election {
             if wants {
-                flow.election.begin(now);
+                flow.election.become_pulser(now);
             }
             return;
         }
         let rtt = Duration::from_nanos((tick.rtt.min(10.0) * 1e9) as u64);
-        if !flow.election.listens(now, rtt) {
+        if !flow.election.can_detect(now, rtt) {
             return;
         }
-        let mode = flow.passage.mode();
+        let mode = flow.pass_through.mode();
         if let Some(spectra) = flow
             .detector
             .spectra(&mut self.fourier, capacity, DETECTION_SAMPLES)
         {
             let turned = flow
                 .election
-                .as_watcher(&spectra, mode, tick.received / capacity, count);
+                .update_watcher(&spectra, mode, tick.received / capacity, count);
             // Do not follow another bundle into traffic-passing mode without cross traffic to
             // compete with.
-            let turned = turned.filter(|next| *next == NimbusMode::Delay || flow.need.somebody());
+            let turned = turned.filter(|next| *next == NimbusMode::Delay || flow.cross_traffic.has_cross_traffic());
             if let Some(next) = turned.filter(|_| self.switching) {
-                flow.change(tick, next, self.law);
+                flow.switch_mode(tick, next, self.delay_mode);
             }
         }
         // A watcher whose law cannot shorten the queue does not rely on the detected pulse.
-        let free = !flow.election.hears() || (mode == NimbusMode::Delay && flow.need.suffers(now));
+        let free = !flow.election.detects_pulse() || (mode == NimbusMode::Delay && flow.cross_traffic.has_excessive_queue(now));
         let measured =
             mix64(tick.sent.to_bits()) ^ mix64(tick.received.to_bits()) ^ tick.rtt.to_bits();
         // Rate before the cross traffic started, which may have taken it by now.
         let had = tick.sent.max(f64::from(
-            flow.detector.ago(PASSING_RATE_AGE_SAMPLES).received,
+            flow.detector.sample_ago(PASSING_RATE_AGE_SAMPLES).received,
         ));
-        let urgent = flow.need.pulses(now) || mode == NimbusMode::Competitive;
+        let urgent = flow.cross_traffic.needs_pulses(now) || mode == NimbusMode::Competitive;
         if wants
             && free
             && flow
                 .election
-                .begins(had / capacity, urgent, count, measured)
+                .starts_pulsing(had / capacity, urgent, count, measured)
         {
-            flow.election.begin(now);
+            flow.election.become_pulser(now);
         }
     }
 
-    fn dice(&self, control: &Control<'_>) -> Dice {
-        let flow = control.this().map_or(0, |id| Dice::of(id).0);
-        Dice(mix64(flow.wrapping_add(0x9e37_79b9_7f4a_7c15)) ^ mix64(self.seed))
+    fn rng(&self, control: &Control<'_>) -> SplitMix64 {
+        let flow = control.flow_id().map_or(0, |id| SplitMix64::for_flow(id).0);
+        SplitMix64(mix64(flow.wrapping_add(0x9e37_79b9_7f4a_7c15)) ^ mix64(self.seed))
     }
 
     fn order(&self, flow: &mut BundlerFlow, tick: &Tick, control: &mut Control<'_>) {
         let capacity = flow.capacity(tick);
-        let rate = flow.steer(tick, capacity);
-        if flow.passage.enters(tick.now) {
-            flow.change(tick, NimbusMode::Competitive, self.law);
+        let rate = flow.delay_mode_rate(tick, capacity);
+        if flow.pass_through.should_enter(tick.now) {
+            flow.switch_mode(tick, NimbusMode::Competitive, self.delay_mode);
         }
         let pulse = flow.pulse(tick, capacity);
-        let passes = flow.passage.mode() == NimbusMode::Competitive;
+        let passes = flow.pass_through.mode() == NimbusMode::Competitive;
         let bytes = |value: f64| value.clamp(0.0, RATE_BYTES_PER_SECOND_MAX) as u64;
-        let most = law::most(capacity);
+        let most = law::max_rate(capacity);
         // A gateway has no window.
-        let window = match flow.own {
+        let window = match flow.is_transport_flow {
             true => (WINDOW_BDPS * (most + PULSE_SIZE * capacity) * tick.rtt)
                 .max(WINDOW_SEGMENTS_MIN * flow.mss),
             false => 0.0,
         };
         for (name, value) in [
             ("passing", u64::from(passes)),
-            ("calm", u64::from(flow.election.follows())),
-            ("from", bytes(flow.from)),
+            ("calm", u64::from(flow.election.follows_pulse())),
+            ("from", bytes(flow.initial_rate)),
             ("delay", bytes(rate).max(1)),
             ("up", bytes(pulse)),
             ("down", bytes(-pulse)),
@@ -358,26 +358,26 @@ impl Bundler {
             ("most", bytes(most)),
             ("window", bytes(window)),
         ] {
-            control.set(name, value);
+            control.set_variable(name, value);
         }
     }
 
     /// Exports gauges for monitoring.
-    fn tell(&self, flow: &BundlerFlow, tick: &Tick, control: &mut Control<'_>) {
+    fn export_gauges(&self, flow: &BundlerFlow, tick: &Tick, control: &mut Control<'_>) {
         let capacity = flow.capacity(tick);
-        let passes = flow.passage.mode() == NimbusMode::Competitive;
+        let passes = flow.pass_through.mode() == NimbusMode::Competitive;
         let truth = |value: bool| f64::from(u8::from(value));
         control.gauge("mode", truth(passes));
         control.gauge("pulser", truth(flow.election.role() == Role::Pulser));
-        control.gauge("eta", flow.passage.answer());
-        control.gauge("cross", flow.need.cross() * capacity);
+        control.gauge("eta", flow.pass_through.response());
+        control.gauge("cross", flow.cross_traffic.cross() * capacity);
         control.gauge("capacity", capacity);
         control.gauge(
             "target",
             if passes {
                 self.target
             } else {
-                flow.aim(tick.now, capacity)
+                flow.queue_target(tick.now, capacity)
             },
         );
     }
@@ -394,17 +394,17 @@ impl Algorithm for Bundler {
         Programs::new().with("bundler", program::PROGRAM)
     }
 
-    fn needs(&self) -> Capabilities {
-        let rates = Capabilities::PACING.with(Capabilities::DELIVERY_RATE);
-        Capabilities::CWND.with(Capabilities::RTT).with(rates)
+    fn required_capabilities(&self) -> Capabilities {
+        let rates = Capabilities::PACING.union(Capabilities::DELIVERY_RATE);
+        Capabilities::CWND.union(Capabilities::RTT).union(rates)
     }
 
     fn open(&mut self, info: &FlowInfo, control: &mut Control<'_>) -> BundlerFlow {
         let now = control.now();
         let own = control.capabilities().contains(Capabilities::RECOVERY);
-        control.program("bundler", &[]);
-        let election = Election::new(now, self.dice(control), self.election && !own);
-        BundlerFlow::new(now, info.mss.get().max(1) as f64, own, election, self.law)
+        control.set_program("bundler", &[]);
+        let election = Election::new(now, self.rng(control), self.election && !own);
+        BundlerFlow::new(now, info.mss.get().max(1) as f64, own, election, self.delay_mode)
     }
 
     fn on_report(
@@ -422,7 +422,7 @@ impl Algorithm for Bundler {
         let now = control.now();
         let tick = Tick {
             now,
-            elapsed: now.since(flow.last).as_secs_f64(),
+            elapsed: now.since(flow.last_report).as_secs_f64(),
             acked: acked as f64,
             lost: lost as f64,
             sent: sent as f64,
@@ -430,42 +430,42 @@ impl Algorithm for Bundler {
             rtt: rtt.max(1) as f64 / 1e6,
             limited: limited != 0,
         };
-        flow.last = now;
+        flow.last_report = now;
         if acked > 0 {
-            flow.heard = now;
-            flow.path.measured(tick.rtt, tick.elapsed);
+            flow.last_delivery = now;
+            flow.path.add_sample(tick.rtt, tick.elapsed);
         }
         if open != 0 {
-            flow.path.free(now, base.max(1) as f64 / 1e6);
-            if !flow.open {
+            flow.path.update_unlimited(now, base.max(1) as f64 / 1e6);
+            if !flow.is_unlimited {
                 flow.end(now);
                 // Mode in which the next limit begins.
-                let passes = self.start == NimbusMode::Competitive && !flow.own;
+                let passes = self.initial_mode == NimbusMode::Competitive && !flow.is_transport_flow;
                 control.gauge("mode", f64::from(u8::from(passes)));
                 control.gauge("pulser", 0.0);
             }
-            flow.keep(&tick);
-            flow.unread = 0;
+            flow.store_samples(&tick);
+            flow.unread_samples = 0;
             control.gauge("capacity", flow.capacity(&tick));
             return;
         }
-        if flow.open {
+        if flow.is_unlimited {
             if flow.path.base() == 0.0 {
-                flow.path.free(now, base.max(1) as f64 / 1e6);
+                flow.path.update_unlimited(now, base.max(1) as f64 / 1e6);
             }
-            flow.begin(&tick, self, self.dice(control));
+            flow.begin(&tick, self, self.rng(control));
         }
         if !flow.idle(&tick) {
-            let delays = flow.passage.mode() == NimbusMode::Delay;
+            let delays = flow.pass_through.mode() == NimbusMode::Delay;
             flow.path
-                .seen(now, !tick.limited, !flow.need.somebody(), delays);
+                .update_limited(now, !tick.limited, !flow.cross_traffic.has_cross_traffic(), delays);
         }
-        flow.keep(&tick);
-        if flow.unread >= SPECTRUM_INTERVAL_SAMPLES {
-            self.read(flow, &tick);
+        flow.store_samples(&tick);
+        if flow.unread_samples >= SPECTRUM_INTERVAL_SAMPLES {
+            self.evaluate_spectra(flow, &tick);
         }
         self.order(flow, &tick, control);
-        self.tell(flow, &tick, control);
+        self.export_gauges(flow, &tick, control);
     }
 }
 

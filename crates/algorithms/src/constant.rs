@@ -85,19 +85,19 @@ impl Algorithm for Constant {
         Programs::new().with("constant", program(self.rate, self.window))
     }
 
-    fn needs(&self) -> Capabilities {
+    fn required_capabilities(&self) -> Capabilities {
         match (self.rate, self.window) {
             (None, _) => Capabilities::CWND,
             (Some(_), ConstantWindow::Auto) => Capabilities::CWND
-                .with(Capabilities::PACING)
-                .with(Capabilities::RTT),
-            (Some(_), _) => Capabilities::CWND.with(Capabilities::PACING),
+                .union(Capabilities::PACING)
+                .union(Capabilities::RTT),
+            (Some(_), _) => Capabilities::CWND.union(Capabilities::PACING),
         }
     }
 
     /// Neither rate nor window ever changes.
-    fn wants(&self) -> Capabilities {
-        self.needs().with(Capabilities::KEEPS_WINDOW)
+    fn requested_capabilities(&self) -> Capabilities {
+        self.required_capabilities().union(Capabilities::KEEPS_WINDOW)
     }
 
     fn open(&mut self, info: &FlowInfo, control: &mut Control<'_>) {
@@ -109,7 +109,7 @@ impl Algorithm for Constant {
             ConstantWindow::Bytes(bytes) => bytes.get(),
         };
         let least = info.init_cwnd.get();
-        control.program(
+        control.set_program(
             "constant",
             &[("rate", rate), ("window", window), ("least", least)],
         );
@@ -216,7 +216,7 @@ mod tests {
             Script::on(window, "constant", "rate=1mbit,cwnd=10p").is_none(),
             "no pacing"
         );
-        let paced = window.with(Capabilities::PACING);
+        let paced = window.union(Capabilities::PACING);
         assert!(Script::on(paced, "constant", "rate=1mbit,cwnd=10p").is_some());
         assert!(
             Script::on(paced, "constant", "rate=1mbit").is_none(),

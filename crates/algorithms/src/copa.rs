@@ -53,7 +53,7 @@ pub(crate) fn make(parameters: &Parameters) -> Result<Box<dyn DynAlgorithm>, Bad
             CopaMode::default(),
             &[("auto", CopaMode::Auto), ("default", CopaMode::Default)],
         )?,
-        patience: 1.0 / parameters.read("delta", Delta(DELTA))?.0,
+        inverse_delta: 1.0 / parameters.read("delta", Delta(DELTA))?.0,
         descent: parameters.choice(
             "descent",
             Descent::default(),
@@ -149,7 +149,7 @@ impl FromStr for Delta {
 pub struct Copa {
     mode: CopaMode,
     /// 1/δ of the default mode, packets.
-    patience: f64,
+    inverse_delta: f64,
     descent: Descent,
 }
 
@@ -157,20 +157,20 @@ pub struct Copa {
 pub struct CopaFlow {
     /// Segment size, bytes.
     mss: f64,
-    base: WindowedMin,
+    min_rtt: WindowedMin,
     velocity: Velocity,
     rounds: Rounds,
     jitter: Jitter,
     /// Current 1/δ, packets.
-    patience: f64,
+    inverse_delta: f64,
     /// Packets acknowledged and lost since the loss rate was last evaluated.
     acked: f64,
     lost: f64,
     /// Time at which 1/δ was last halved.
-    halved: Time,
+    last_halving: Time,
     /// Time at which the window last shrank for sustained loss.
-    retreated: Time,
-    told: InstalledCopa,
+    last_retreat: Time,
+    installed: InstalledCopa,
 }
 
 /// Variables installed in the program.
@@ -189,7 +189,7 @@ struct Velocity {
     value: f64,
     upwards: bool,
     /// RTTs in a row in which the window moved in the same direction.
-    same: u32,
+    same_direction_rtts: u32,
     /// Window at the last update, bytes.
     window: u64,
 }
@@ -199,25 +199,25 @@ impl Velocity {
         Velocity {
             value: 1.0,
             upwards: true,
-            same: 0,
+            same_direction_rtts: 0,
             window,
         }
     }
 
     /// Updates the velocity at the end of a round trip with this window. `most` bounds it so that
     /// the window at most doubles or vanishes in an RTT (authors' code).
-    fn update(&mut self, window: u64, most: f64) {
+    fn update(&mut self, window: u64, velocity_max: f64) {
         let upwards = window > self.window;
         self.window = window;
         if upwards != self.upwards {
-            (self.upwards, self.same, self.value) = (upwards, 0, 1.0);
+            (self.upwards, self.same_direction_rtts, self.value) = (upwards, 0, 1.0);
             return;
         }
-        self.same = self.same.saturating_add(1);
-        if self.same >= VELOCITY_DOUBLING_RTTS {
+        self.same_direction_rtts = self.same_direction_rtts.saturating_add(1);
+        if self.same_direction_rtts >= VELOCITY_DOUBLING_RTTS {
             self.value *= 2.0;
         }
-        self.value = self.value.min(most).max(1.0);
+        self.value = self.value.min(velocity_max).max(1.0);
     }
 }
 
@@ -226,8 +226,8 @@ impl Velocity {
 struct Rounds(VecDeque<(u64, u64)>);
 
 impl Rounds {
-    fn push(&mut self, least: u64, most: u64) {
-        self.0.push_front((least, most));
+    fn push(&mut self, min_rtt: u64, max_rtt: u64) {
+        self.0.push_front((min_rtt, max_rtt));
         self.0.truncate(EMPTY_QUEUE_RTTS_MAX);
     }
 
@@ -257,11 +257,11 @@ struct Jitter(VecDeque<(u64, u64)>);
 
 impl Jitter {
     fn push(&mut self, round: &RoundSample) {
-        if round.slow {
+        if round.in_slow_start {
             return self.0.clear();
         }
         self.0
-            .push_front((round.least, round.mean.saturating_sub(round.least)));
+            .push_front((round.min_rtt, round.mean_rtt.saturating_sub(round.min_rtt)));
         self.0.truncate(JITTER_WINDOW_RTTS);
     }
 
@@ -288,43 +288,43 @@ impl CopaFlow {
     /// Updates mode and δ (section 2.2), velocity (section 2.1) and the program's variables at the
     /// end of a round trip.
     fn round(&mut self, copa: &Copa, now: Time, round: &RoundSample) {
-        let base = self.base.update(now, round.least).unwrap_or(round.least);
-        self.told.base = base;
-        self.rounds.push(round.least, round.most);
+        let base = self.min_rtt.update(now, round.min_rtt).unwrap_or(round.min_rtt);
+        self.installed.base = base;
+        self.rounds.push(round.min_rtt, round.max_rtt);
         self.jitter.push(round);
-        let own = OWN_QUEUE_CHANGE_FACTOR * copa.patience * self.mss * base as f64
+        let own = OWN_QUEUE_CHANGE_FACTOR * copa.inverse_delta * self.mss * base as f64
             / round.cwnd.max(1) as f64;
-        self.told.noise = (self.jitter.bias() - own).max(0.0) as u64;
-        let base = base + self.told.noise;
+        self.installed.noise = (self.jitter.bias() - own).max(0.0) as u64;
+        let base = base + self.installed.noise;
         if copa.mode == CopaMode::Default
-            || round.slow
+            || round.in_slow_start
             || self
                 .rounds
                 .was_nearly_empty(base, round.cwnd as f64 / self.mss)
         {
-            self.patience = copa.patience;
+            self.inverse_delta = copa.inverse_delta;
         } else {
-            self.patience = (self.patience + 1.0).min(INVERSE_DELTA_PACKETS_MAX);
+            self.inverse_delta = (self.inverse_delta + 1.0).min(INVERSE_DELTA_PACKETS_MAX);
         }
-        let unit = self.patience * self.mss;
+        let unit = self.inverse_delta * self.mss;
         let most = round.cwnd as f64 / unit;
-        if round.slow {
+        if round.in_slow_start {
             self.velocity = Velocity::new(round.cwnd);
         } else {
             self.velocity.update(round.cwnd, most);
         }
-        self.told.unit = unit as u64;
-        self.told.velocity = self.velocity.value as u64;
-        self.told.upwards = u64::from(self.velocity.upwards);
+        self.installed.unit = unit as u64;
+        self.installed.velocity = self.velocity.value as u64;
+        self.installed.upwards = u64::from(self.velocity.upwards);
     }
 
     /// Halves 1/δ after a loss in competitive mode, at most once per RTT and not below the default
     /// mode's value (section 2.2: "δ ≤ 0.5").
     fn halve(&mut self, copa: &Copa, now: Time, srtt: Duration) {
-        if self.patience > copa.patience && now.since(self.halved) > srtt {
-            self.halved = now;
-            self.patience = (self.patience / 2.0).max(copa.patience);
-            self.told.unit = (self.patience * self.mss) as u64;
+        if self.inverse_delta > copa.inverse_delta && now.since(self.last_halving) > srtt {
+            self.last_halving = now;
+            self.inverse_delta = (self.inverse_delta / 2.0).max(copa.inverse_delta);
+            self.installed.unit = (self.inverse_delta * self.mss) as u64;
         }
     }
 
@@ -338,7 +338,7 @@ impl CopaFlow {
         lost: f64,
         cwnd: u64,
     ) -> Option<Bytes> {
-        if now.since(self.retreated) <= srtt {
+        if now.since(self.last_retreat) <= srtt {
             (self.acked, self.lost) = (0.0, 0.0);
             return None;
         }
@@ -352,7 +352,7 @@ impl CopaFlow {
         (self.acked, self.lost) = (0.0, 0.0);
         let least = WINDOW_PACKETS_MIN * self.mss;
         sustained.then(|| {
-            self.retreated = now;
+            self.last_retreat = now;
             Bytes::new((cwnd as f64 * SUSTAINED_LOSS_BETA).max(least) as u64)
         })
     }
@@ -360,11 +360,11 @@ impl CopaFlow {
 
 /// Measurements of one round trip. Times in µs, `cwnd` in bytes.
 struct RoundSample {
-    least: u64,
-    most: u64,
-    mean: u64,
+    min_rtt: u64,
+    max_rtt: u64,
+    mean_rtt: u64,
     cwnd: u64,
-    slow: bool,
+    in_slow_start: bool,
 }
 
 impl Algorithm for Copa {
@@ -380,10 +380,10 @@ impl Algorithm for Copa {
 
     /// RECOVERY is not required: Copa has no loss reduction that the datapath would have to carry
     /// out. A bundle has no loss recovery.
-    fn needs(&self) -> Capabilities {
+    fn required_capabilities(&self) -> Capabilities {
         Capabilities::CWND
-            .with(Capabilities::PACING)
-            .with(Capabilities::RTT)
+            .union(Capabilities::PACING)
+            .union(Capabilities::RTT)
     }
 
     fn open(&mut self, info: &FlowInfo, control: &mut Control<'_>) -> CopaFlow {
@@ -391,7 +391,7 @@ impl Algorithm for Copa {
         let told = InstalledCopa {
             base: INFINITY,
             noise: 0,
-            unit: (self.patience * mss) as u64,
+            unit: (self.inverse_delta * mss) as u64,
             velocity: 1,
             upwards: 1,
         };
@@ -402,19 +402,19 @@ impl Algorithm for Copa {
             ("slow", slow),
             ("by_excess", by_excess),
         ];
-        control.program("copa", &variables);
+        control.set_program("copa", &variables);
         CopaFlow {
             mss,
-            base: WindowedMin::over(RTT_MIN_WINDOW),
+            min_rtt: WindowedMin::new(RTT_MIN_WINDOW),
             velocity: Velocity::new(info.cwnd.get()),
             rounds: Rounds::default(),
             jitter: Jitter::default(),
-            patience: self.patience,
+            inverse_delta: self.inverse_delta,
             acked: 0.0,
             lost: 0.0,
-            halved: Time::ZERO,
-            retreated: Time::ZERO,
-            told,
+            last_halving: Time::ZERO,
+            last_retreat: Time::ZERO,
+            installed: told,
         }
     }
 
@@ -435,7 +435,7 @@ impl Algorithm for Copa {
         else {
             return;
         };
-        let (now, before) = (control.now(), flow.told);
+        let (now, before) = (control.now(), flow.installed);
         let srtt = (srtt < INFINITY).then(|| Duration::from_micros(srtt));
         if let Some(srtt) = srtt.filter(|_| lost > 0) {
             flow.halve(self, now, srtt);
@@ -444,10 +444,10 @@ impl Algorithm for Copa {
         let retreat = flow.retreat(now, srtt.unwrap_or_default(), acked, lost as f64, cwnd);
         // After a timeout the program has already restarted in slow start.
         if let Some(window) = retreat.filter(|_| timeouts == 0) {
-            control.cwnd(window);
+            control.set_cwnd(window);
             // Behind a policer there is no queue whose growth would end slow start.
-            control.set("slow", 0);
-            control.set("extra", 0);
+            control.set_variable("slow", 0);
+            control.set_variable("extra", 0);
         }
         if rounds > 0 && least < INFINITY {
             let slow = slow > 0;
@@ -455,11 +455,11 @@ impl Algorithm for Copa {
                 self,
                 now,
                 &RoundSample {
-                    least,
-                    most,
-                    mean: sum / samples.max(1),
+                    min_rtt: least,
+                    max_rtt: most,
+                    mean_rtt: sum / samples.max(1),
                     cwnd,
-                    slow,
+                    in_slow_start: slow,
                 },
             );
         }
@@ -469,7 +469,7 @@ impl Algorithm for Copa {
             unit,
             velocity,
             upwards,
-        } = flow.told;
+        } = flow.installed;
         for (name, now, before) in [
             ("base", base, before.base),
             ("noise", noise, before.noise),
@@ -478,7 +478,7 @@ impl Algorithm for Copa {
             ("upwards", upwards, before.upwards),
         ] {
             if now != before {
-                control.set(name, now);
+                control.set_variable(name, now);
             }
         }
     }

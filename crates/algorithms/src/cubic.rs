@@ -4,7 +4,7 @@ use ccplane_agent::{DynAlgorithm, FlowInfo};
 use ccplane_units::Time;
 
 use crate::window::{AckedRound, REPORT_INTERVAL, Reporting, Split, WindowLaw, made};
-use crate::{AlgorithmDoc, BadParameter, Exit, ParameterDoc, Parameters, WindowOptions};
+use crate::{AlgorithmDoc, BadParameter, SlowStartExit, ParameterDoc, Parameters, WindowOptions};
 
 pub(crate) const DOC: AlgorithmDoc = AlgorithmDoc {
     name: "cubic",
@@ -44,13 +44,13 @@ pub(crate) fn make(parameters: &Parameters) -> Result<Box<dyn DynAlgorithm>, Bad
     let split = Split::read(parameters)?;
     // HyStart examines single ACKs, so it runs in the datapath program.
     let exit = match split {
-        Split::Datapath => parameters.choice("hystart", Exit::default(), &Exit::WORDS)?,
-        Split::Agent => Exit::Off,
+        Split::Datapath => parameters.choice("hystart", SlowStartExit::default(), &SlowStartExit::WORDS)?,
+        Split::Agent => SlowStartExit::Off,
     };
     let cubic = Cubic {
         fast_convergence: parameters.read("fast_convergence", true)?,
         alpha_from_prior: parameters.choice("friendly", ALPHA, &FRIENDLY_ALPHAS)?,
-        growth_before_loss: if exit == Exit::Linux {
+        growth_before_loss: if exit == SlowStartExit::Linux {
             LINUX_INITIAL_GROWTH_PER_RTT_MIN
         } else {
             0.0
@@ -121,11 +121,11 @@ impl Cubic {
 /// State of a flow.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct CubicState {
-    now: CubicMemory,
+    current: CubicMemory,
     /// State before the last reduction, restored if the reduction was spurious (RFC 9438, 4.9).
-    before: CubicMemory,
+    undo: CubicMemory,
     /// Time of the last report, to measure application-limited periods.
-    last: Time,
+    last_report: Time,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -133,7 +133,7 @@ struct CubicMemory {
     /// W_max; 0 before the first loss.
     w_max: f64,
     /// cwnd_prior: the window before the last reduction.
-    prior: f64,
+    cwnd_prior: f64,
     epoch: Option<Epoch>,
 }
 
@@ -141,13 +141,13 @@ struct CubicMemory {
 #[derive(Clone, Copy, Debug)]
 struct Epoch {
     /// epoch_start. Advances while the flow is application-limited (RFC 9438, 5.8).
-    start: Time,
+    epoch_start: Time,
     /// Plateau of the cubic: W_max, or the window at epoch_start if that was larger.
     origin: f64,
     /// K: time from epoch_start to the plateau, seconds.
     k: f64,
     /// W_est: the window that Reno would have.
-    friendly: f64,
+    w_est: f64,
 }
 
 impl Epoch {
@@ -155,10 +155,10 @@ impl Epoch {
     fn new(start: Time, window: f64, w_max: f64) -> Epoch {
         let origin = w_max.max(window);
         Epoch {
-            start,
+            epoch_start: start,
             origin,
             k: libm::cbrt((origin - window) / C),
-            friendly: window,
+            w_est: window,
         }
     }
 
@@ -185,7 +185,7 @@ impl WindowLaw for Cubic {
     }
 
     fn growth(&self, state: &mut CubicState, round: &AckedRound) -> f64 {
-        let memory = &mut state.now;
+        let memory = &mut state.current;
         let window = round.window.max(1.0);
         // The stage begins with the first segment counted for growth, after recovery.
         if memory.epoch.is_none() && round.counted == 0.0 {
@@ -197,22 +197,22 @@ impl WindowLaw for Cubic {
         // ACKs that do not count mean an application-limited flow, and the clock stops. No ACKs at
         // all mean that the path was stalled, and the clock runs on.
         if round.counted == 0.0 && round.acked > 0.0 {
-            epoch.start += round.now.since(state.last.max(epoch.start));
+            epoch.epoch_start += round.now.since(state.last_report.max(epoch.epoch_start));
         }
-        state.last = round.now;
+        state.last_report = round.now;
 
         // W_est, equation 4; α may change once W_est reaches cwnd_prior (4.3).
-        let alpha = if epoch.friendly >= memory.prior {
+        let alpha = if epoch.w_est >= memory.cwnd_prior {
             self.alpha_from_prior
         } else {
             ALPHA
         };
-        epoch.friendly += alpha * round.counted / window;
+        epoch.w_est += alpha * round.counted / window;
 
         // Reno-friendly region (4.3) if W_cubic(t) < W_est, otherwise W_cubic(t + RTT) (4.4, 4.5).
-        let t = round.now.since(epoch.start).as_secs_f64();
-        let target = if epoch.w_cubic(t) < epoch.friendly {
-            epoch.friendly + alpha
+        let t = round.now.since(epoch.epoch_start).as_secs_f64();
+        let target = if epoch.w_cubic(t) < epoch.w_est {
+            epoch.w_est + alpha
         } else {
             epoch.w_cubic(t + round.rtt)
         };
@@ -226,34 +226,34 @@ impl WindowLaw for Cubic {
     }
 
     fn in_slow_start(&self, state: &mut CubicState, now: Time) {
-        state.now.epoch = None;
-        state.last = now;
+        state.current.epoch = None;
+        state.last_report = now;
     }
 
-    fn reduced(&self, state: &mut CubicState, before: f64) {
-        state.before = state.now;
+    fn on_reduction(&self, state: &mut CubicState, before: f64) {
+        state.undo = state.current;
         // Fast convergence, RFC 9438, 4.7. The comparison is Linux'.
-        let gives_way = self.fast_convergence && before < state.now.w_max;
+        let gives_way = self.fast_convergence && before < state.current.w_max;
         let w_max = if gives_way {
             before * (1.0 + BETA) / 2.0
         } else {
             before
         };
-        state.now = CubicMemory {
+        state.current = CubicMemory {
             w_max,
-            prior: before,
+            cwnd_prior: before,
             epoch: None,
         };
     }
 
-    fn timed_out(&self, state: &mut CubicState) {
+    fn on_timeout(&self, state: &mut CubicState) {
         // RFC 9438, 4.8: the next stage starts at its plateau, so K = 0.
-        state.now.w_max = 0.0;
-        state.now.epoch = None;
+        state.current.w_max = 0.0;
+        state.current.epoch = None;
     }
 
-    fn undone(&self, state: &mut CubicState) {
-        state.now = state.before;
+    fn on_undo(&self, state: &mut CubicState) {
+        state.current = state.undo;
     }
 }
 
@@ -270,7 +270,7 @@ mod tests {
         // which `counted` count for growth.
         let after_a_second = |acked: f64, counted: f64| -> f64 {
             let mut state = CubicState::default();
-            cubic.reduced(&mut state, 100.0);
+            cubic.on_reduction(&mut state, 100.0);
             let mut growth = 0.0;
             for report in 0..=100u64 {
                 let all = report % 10 == 0;

@@ -10,7 +10,7 @@ use ccplane_agent::{DynAlgorithm, FlowInfo, box_algorithm};
 
 use crate::window::{AckedRound, LawProgram, WindowLaw};
 use crate::{
-    AlgorithmDoc, BadParameter, Exit, LossBasedAlgorithm, ParameterDoc, Parameters, WindowOptions,
+    AlgorithmDoc, BadParameter, SlowStartExit, LossBasedAlgorithm, ParameterDoc, Parameters, WindowOptions,
 };
 
 pub(crate) const DOC: AlgorithmDoc = AlgorithmDoc {
@@ -35,7 +35,7 @@ pub(crate) fn make(parameters: &Parameters) -> Result<Box<dyn DynAlgorithm>, Bad
     Ok(box_algorithm(LossBasedAlgorithm::new(
         Dctcp { gain },
         WindowOptions::read(parameters, Default::default())?,
-        Exit::Off,
+        SlowStartExit::Off,
     )))
 }
 
@@ -86,7 +86,7 @@ impl WindowLaw for Dctcp {
     /// and can reach 0. It starts at 1, so the first mark halves the window. A reduction removes
     /// α/2 of the window in whole segments (step 9), none if that is less than one, as in Linux. A
     /// loss halves the window, as in conventional TCP (3.5).
-    fn own(&self) -> LawProgram {
+    fn additions(&self) -> LawProgram {
         let Gain(gain) = self.gain;
         LawProgram {
             report: format!(" (alpha {ALPHA_UNIT}) (volatile marks 0)"),
@@ -108,7 +108,7 @@ impl WindowLaw for Dctcp {
     (:= marked 0)
     (fallthrough))"
             ),
-            kept: format!(
+            reduced_window: format!(
                 "(diff Report.before (* MSS (/ (* Report.before (if (|| Flow.was_timeout (> Ack.lost_pkts_sample 0)) {ALPHA_UNIT} Report.alpha)) (* MSS {}))))",
                 2 * ALPHA_UNIT
             ),

@@ -170,7 +170,7 @@ struct DxFlow {
     mss: f64,
     noise: Noise,
     /// Noise installed in the program, ns.
-    told: u64,
+    installed_noise: u64,
     /// The last report's delay was from time stamps; `None` before the first report.
     stamped: Option<bool>,
 }
@@ -186,21 +186,21 @@ impl Algorithm for Dx {
         Programs::new().with("dx", self.program())
     }
 
-    fn needs(&self) -> Capabilities {
+    fn required_capabilities(&self) -> Capabilities {
         let needs = Capabilities::CWND
-            .with(Capabilities::PACING)
-            .with(Capabilities::RTT)
-            .with(Capabilities::RECOVERY);
+            .union(Capabilities::PACING)
+            .union(Capabilities::RTT)
+            .union(Capabilities::RECOVERY);
         match self.delay {
-            Delay::Stamps => needs.with(Capabilities::ONE_WAY_DELAY),
+            Delay::Stamps => needs.union(Capabilities::ONE_WAY_DELAY),
             Delay::Auto | Delay::Rtt => needs,
         }
     }
 
-    fn wants(&self) -> Capabilities {
+    fn requested_capabilities(&self) -> Capabilities {
         match self.delay {
-            Delay::Auto | Delay::Stamps => self.needs().with(Capabilities::ONE_WAY_DELAY),
-            Delay::Rtt => self.needs(),
+            Delay::Auto | Delay::Stamps => self.required_capabilities().union(Capabilities::ONE_WAY_DELAY),
+            Delay::Rtt => self.required_capabilities(),
         }
     }
 
@@ -211,11 +211,11 @@ impl Algorithm for Dx {
             // The first ACK ends a train of unknown length and starts the next.
             start.push(("train", info.mss.get().saturating_mul(TRAIN_PACKETS)));
         }
-        control.program("dx", &start);
+        control.set_program("dx", &start);
         DxFlow {
             mss: info.mss.get().max(1) as f64,
             noise: Noise::default(),
-            told: 0,
+            installed_noise: 0,
             stamped: None,
         }
     }
@@ -261,14 +261,14 @@ impl Algorithm for Dx {
         };
         let seen = NoiseReport {
             spread,
-            back,
-            back_least,
+            reverse_mean: back,
+            reverse_min: back_least,
         };
         let noise = flow.noise.update(control.now(), seen, stamped, samples);
         let noise = noise + scatter(window as f64 / flow.mss, base, packet);
-        if noise != flow.told {
-            flow.told = noise;
-            control.set("noise", noise);
+        if noise != flow.installed_noise {
+            flow.installed_noise = noise;
+            control.set_variable("noise", noise);
         }
     }
 }

@@ -74,7 +74,7 @@ pub fn agent(data: &[u8]) {
         return;
     }
     let programs: Vec<(u32, usize)> = agent
-        .hosted()
+        .hosted_algorithms()
         .flat_map(|hosted| &hosted.programs)
         .map(|program| (program.uid, program.compiled.report_names().count()))
         .collect();
@@ -91,7 +91,7 @@ pub fn agent(data: &[u8]) {
         max_programs: 64,
         max_instrs: 1024,
         max_vars: 64,
-        fallback_after: Some(Duration::from_secs(1)),
+        agent_timeout: Some(Duration::from_secs(1)),
     };
     agent.handle(now, DATAPATH_ID, WireEvent::Ready { datapath });
     // Program currently installed on each flow.
@@ -171,7 +171,7 @@ fn info(input: &mut AlgorithmInput<'_>, algorithm: &str) -> FlowInfo {
 
 #[cfg(test)]
 mod tests {
-    use ccplane_agent::dice::Dice;
+    use ccplane_agent::dice::SplitMix64;
 
     #[test]
     fn arbitrary_reports_do_not_overflow_algorithms() {
@@ -179,7 +179,7 @@ mod tests {
         for algorithm in 0..crate::names().len() as u8 {
             let outcome = std::panic::catch_unwind(|| {
                 for seed in 0..800u64 {
-                    let mut dice = Dice(seed);
+                    let mut dice = SplitMix64(seed);
                     let mut data = vec![algorithm];
                     data.extend((0..1_500).map(|_| dice.below(256) as u8));
                     // Seeds alternate in pairs between no parameter and one. The first event opens

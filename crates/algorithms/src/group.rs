@@ -135,16 +135,16 @@ const IDLE_CHECKS_PER_TIMESTAMP_MAX: usize = 4_096;
 
 /// Group of flows.
 pub struct Group {
-    from: Prefixes,
-    to: Prefixes,
+    senders: Prefixes,
+    receivers: Prefixes,
     tagged: TagPattern,
     weights: Weights,
     report: Reporting,
     limit: Option<Rate>,
     /// Number of Cubic flows that the group's window stands for.
-    flows: Option<u32>,
+    virtual_flows: Option<u32>,
     /// Window of the group, while it has members.
-    shared: Option<GroupWindow>,
+    window: Option<GroupWindow>,
     /// Members by flow identifier, so that a run is deterministic. Includes flows outside of the
     /// group.
     members: BTreeMap<FlowId, Member>,
@@ -152,13 +152,13 @@ pub struct Group {
     began: Time,
     timer: Option<Time>,
     /// A warning about too many members was logged, for the window and for the rate.
-    crowded: [bool; 2],
+    has_warned: [bool; 2],
     /// Owner index by key, `None` for datapaths without one. Never removed: their number is bounded
     /// by the number of keys.
-    owners: BTreeMap<Option<Arc<str>>, usize>,
-    shares: Vec<Owner>,
+    owner_indices: BTreeMap<Option<Arc<str>>, usize>,
+    owners: Vec<Owner>,
     /// Timestamp of the last division, and the members processed at it.
-    moment: (Time, usize),
+    last_division: (Time, usize),
 }
 
 /// The members' minimum exceeds the window or the rate.
@@ -194,118 +194,118 @@ impl Group {
             },
         };
         Ok(Group {
-            from: parameters.read("prefix", Prefixes::default())?,
-            to: parameters.read("to", Prefixes::default())?,
+            senders: parameters.read("prefix", Prefixes::default())?,
+            receivers: parameters.read("to", Prefixes::default())?,
             tagged: parameters.read("tag", TagPattern::default())?,
             weights: parameters.read("weights", Weights::default())?,
             report: parameters.read("report", REPORT_DEFAULT)?,
             limit,
-            flows,
-            shared: None,
+            virtual_flows: flows,
+            window: None,
             members: BTreeMap::new(),
             began: Time::ZERO,
             timer: None,
-            crowded: [false; 2],
-            owners: BTreeMap::new(),
-            shares: Vec::new(),
-            moment: (Time::ZERO, 0),
+            has_warned: [false; 2],
+            owner_indices: BTreeMap::new(),
+            owners: Vec::new(),
+            last_division: (Time::ZERO, 0),
         })
     }
 
     /// Processes a member's report.
-    fn hear(&mut self, now: Time, id: FlowId, report: &Report<'_>) {
+    fn on_member_report(&mut self, now: Time, id: FlowId, report: &Report<'_>) {
         let Some(heard) = MemberReport::read(report.fields()) else {
             return;
         };
         let Some(member) = self.members.get_mut(&id) else {
             return;
         };
-        let cut = member.hear(now, &heard);
-        let own = member.own.is_some();
+        let cut = member.on_report(now, &heard);
+        let own = member.own_window.is_some();
         let starting = member
-            .own
+            .own_window
             .as_ref()
-            .or(self.shared.as_ref())
+            .or(self.window.as_ref())
             .is_some_and(GroupWindow::is_starting);
         // Both sum over all members, so they are computed only when slow start ends or a timer
         // expired.
-        let begins = match (starting && !heard.slow, own) {
+        let begins = match (starting && !heard.in_slow_start, own) {
             (false, _) => None,
             (true, true) => Some(member.segments()),
-            (true, false) => Some(self.sum() - self.unsaid()),
+            (true, false) => Some(self.sum() - self.unacked_segments()),
         };
-        let timed_out = heard.timeouts > 0 && (own || self.inside().nth(1).is_none());
+        let timed_out = heard.timeouts > 0 && (own || self.group_members().nth(1).is_none());
         let Some(member) = self.members.get_mut(&id) else {
             return;
         };
-        let Some(window) = member.own.as_mut().or(self.shared.as_mut()) else {
+        let Some(window) = member.own_window.as_mut().or(self.window.as_mut()) else {
             return;
         };
         match begins {
             Some(segments) => window.begin(segments),
             None if starting => {}
-            None => window.heard(
+            None => window.add_acked(
                 heard.acked as f64 / member.mss,
                 heard.counted as f64 / member.mss,
             ),
         }
         let packets = heard.lost.saturating_add(heard.late).max(u64::from(cut));
-        window.lost(packets, heard.epoch, cut, timed_out);
+        window.on_losses(packets, heard.epoch, cut, timed_out);
         if heard.undos > 0 {
             window.undo(heard.epoch);
         }
     }
 
-    fn inside(&self) -> impl Iterator<Item = &Member> {
-        self.members.values().filter(|member| member.inside)
+    fn group_members(&self) -> impl Iterator<Item = &Member> {
+        self.members.values().filter(|member| member.in_group)
     }
 
     /// Returns the sum of the members' windows, segments.
     fn sum(&self) -> f64 {
-        self.inside().map(Member::segments).sum()
+        self.group_members().map(Member::segments).sum()
     }
 
     /// Returns the segments that have arrived but are not yet acknowledged, beyond the number that
     /// the flows of the group's window would have.
-    fn unsaid(&self) -> f64 {
-        let sending = self.inside().filter(|member| !member.idle).count();
-        let flows = self.shared.as_ref().map_or(sending, GroupWindow::flows);
+    fn unacked_segments(&self) -> f64 {
+        let sending = self.group_members().filter(|member| !member.idle).count();
+        let flows = self.window.as_ref().map_or(sending, GroupWindow::flows);
         DELAYED_ACK_SEGMENTS * sending.saturating_sub(flows) as f64
     }
 
     /// Divides the window and the rate, and updates members whose part changed. If this timestamp
     /// has exhausted its work limit, that is deferred to a timer at the end of the timestamp.
-    fn settle(&mut self, control: &mut Control<'_>) {
+    fn divide_and_send(&mut self, control: &mut Control<'_>) {
         if self.may_divide(control.now()) {
             self.divide(control.now());
-            self.tell(control);
+            self.send_changes(control);
         } else {
             self.defer(control);
         }
     }
 
     fn may_divide(&mut self, now: Time) -> bool {
-        if self.moment.0 != now {
-            self.moment = (now, 0);
+        if self.last_division.0 != now {
+            self.last_division = (now, 0);
         }
-        self.moment.1 += self.members.len();
-        self.moment.1 <= IDLE_CHECKS_PER_TIMESTAMP_MAX.max(self.members.len())
+        self.last_division.1 += self.members.len();
+        self.last_division.1 <= IDLE_CHECKS_PER_TIMESTAMP_MAX.max(self.members.len())
     }
 
     fn defer(&mut self, control: &mut Control<'_>) {
         self.timer = Some(control.now());
-        control.after(Duration::ZERO);
+        control.set_timer(Duration::ZERO);
     }
 
     /// Returns the index of the owner of this key's flows.
     fn owner(&mut self, key: Option<Arc<str>>) -> usize {
         let Group {
-            owners,
-            shares,
+            owner_indices: owners,
+            owners: shares,
             weights,
             ..
         } = self;
-        let weight = weights.of_key(key.as_deref());
+        let weight = weights.weight_of_key(key.as_deref());
         *owners.entry(key).or_insert_with(|| {
             shares.push(Owner::new(weight));
             shares.len() - 1
@@ -313,22 +313,22 @@ impl Group {
     }
 
     /// Updates members whose part changed, and schedules the next check for idle members.
-    fn tell(&mut self, control: &mut Control<'_>) {
-        let count = self.inside().count() as f64;
+    fn send_changes(&mut self, control: &mut Control<'_>) {
+        let count = self.group_members().count() as f64;
         let total = self
-            .shared
+            .window
             .as_ref()
             .filter(|window| !window.is_starting())
             .map(GroupWindow::total);
         for (id, member) in &mut self.members {
-            let Some(order) = member.news() else { continue };
+            let Some(order) = member.take_changed_order() else { continue };
             let Some(mut control) = control.flow(*id) else {
                 continue;
             };
-            for (name, value) in order.named() {
-                control.set(name, value);
+            for (name, value) in order.values_by_name() {
+                control.set_variable(name, value);
             }
-            member.tell(count, total, &mut control);
+            member.export_gauges(count, total, &mut control);
         }
         if self.timer.is_none() && !self.members.is_empty() {
             let slowest = self
@@ -339,29 +339,29 @@ impl Group {
             let after = Duration::from_nanos((slowest.min(1.0) * 1e9) as u64)
                 .clamp(IDLE_CHECK_INTERVAL_BOUNDS.0, IDLE_CHECK_INTERVAL_BOUNDS.1);
             self.timer = Some(control.now() + after);
-            control.after(after);
+            control.set_timer(after);
         }
     }
 
     fn divide(&mut self, now: Time) {
         for member in self.members.values_mut() {
-            if let Some(window) = &mut member.own {
+            if let Some(window) = &mut member.own_window {
                 window.grow(now, member.rtt);
                 let (starting, total, epoch) =
                     (window.is_starting(), window.total(), window.epoch());
-                member.wish(starting, total.floor(), epoch);
+                member.set_share(starting, total.floor(), epoch);
             }
         }
         let crowded = [self.divide_window(now), self.divide_rate()];
-        self.complain(crowded);
+        self.warn_if_full(crowded);
     }
 
     /// Divides the window in proportion to weight and RTT, so that rates are in proportion to the
     /// weights. Returns an error if the members' minimum exceeds the window.
     fn divide_window(&mut self, now: Time) -> Option<GroupFull> {
-        let unsaid = self.unsaid();
-        let window = self.shared.as_mut()?;
-        let inside = || self.members.values().filter(|member| member.inside);
+        let unsaid = self.unacked_segments();
+        let window = self.window.as_mut()?;
+        let inside = || self.members.values().filter(|member| member.in_group);
         let (mut weights, mut rtts) = (0.0, 0.0);
         for member in inside().filter(|member| member.rtt > 0.0) {
             weights += member.weight;
@@ -370,7 +370,7 @@ impl Group {
         // RTT of the flow that the group stands for; 0 before the first sample.
         let rtt = if weights > 0.0 { rtts / weights } else { 0.0 };
         window.grow(now, rtt);
-        self.shares.iter_mut().for_each(Owner::clear);
+        self.owners.iter_mut().for_each(Owner::clear);
         for member in inside() {
             let own = [member.rtt, rtt, 1.0]
                 .into_iter()
@@ -378,36 +378,36 @@ impl Group {
                 .unwrap_or(1.0);
             let part = MemberShare {
                 weight: member.weight * own,
-                wants: member.wants_segments,
-                least: MEMBER_WINDOW_SEGMENTS_MIN,
-                had: member.part,
+                demand: member.demand_segments,
+                min: MEMBER_WINDOW_SEGMENTS_MIN,
+                previous: member.share,
                 ..MemberShare::default()
             };
-            self.shares[member.owner].push(member.weight, part);
+            self.owners[member.owner].push(member.weight, part);
         }
         let total = (window.total() + unsaid).min(GROUP_WINDOW_SEGMENTS_MAX);
         // The remainder goes to different members after each reduction.
         let (starting, epoch) = (window.is_starting(), window.epoch());
-        let fits = starting || share::divide_among(total, &mut self.shares, Some(epoch as usize));
+        let fits = starting || share::divide_among(total, &mut self.owners, Some(epoch as usize));
         let crowded = self
-            .shares
+            .owners
             .iter()
             .filter(|owner| !owner.fits)
-            .max_by_key(|owner| owner.parts.len());
+            .max_by_key(|owner| owner.shares.len());
         let crowded = crowded.filter(|_| !fits).map(|owner| GroupFull::Window {
-            members: owner.parts.len(),
-            window: owner.gets,
+            members: owner.shares.len(),
+            window: owner.allocation,
         });
-        let mut next = vec![0; self.shares.len()];
-        for member in self.members.values_mut().filter(|member| member.inside) {
+        let mut next = vec![0; self.owners.len()];
+        for member in self.members.values_mut().filter(|member| member.in_group) {
             let at = &mut next[member.owner];
-            let part = self.shares[member.owner]
-                .parts
+            let part = self.owners[member.owner]
+                .shares
                 .get(*at)
                 .copied()
                 .unwrap_or_default();
             *at += 1;
-            member.wish(starting, part.gets, epoch);
+            member.set_share(starting, part.allocation, epoch);
         }
         crowded
     }
@@ -416,53 +416,53 @@ impl Group {
     fn divide_rate(&mut self) -> Option<GroupFull> {
         let limit = self.limit?;
         let total = limit.bytes_per_sec() as f64;
-        let inside = || self.members.values().filter(|member| member.inside);
-        self.shares.iter_mut().for_each(Owner::clear);
+        let inside = || self.members.values().filter(|member| member.in_group);
+        self.owners.iter_mut().for_each(Owner::clear);
         for member in inside() {
             let part = MemberShare {
                 weight: member.weight,
-                wants: if member.idle { 0.0 } else { member.wants_rate },
-                least: MEMBER_RATE_BYTES_PER_SECOND_MIN,
+                demand: if member.idle { 0.0 } else { member.demand_rate },
+                min: MEMBER_RATE_BYTES_PER_SECOND_MIN,
                 ..MemberShare::default()
             };
-            self.shares[member.owner].push(member.weight, part);
+            self.owners[member.owner].push(member.weight, part);
         }
-        let fits = share::divide_among(total, &mut self.shares, None);
-        let mut next = vec![0; self.shares.len()];
-        for member in self.members.values_mut().filter(|member| member.inside) {
-            let (at, owner) = (&mut next[member.owner], &self.shares[member.owner]);
-            let part = owner.parts.get(*at).copied().unwrap_or_default();
+        let fits = share::divide_among(total, &mut self.owners, None);
+        let mut next = vec![0; self.owners.len()];
+        for member in self.members.values_mut().filter(|member| member.in_group) {
+            let (at, owner) = (&mut next[member.owner], &self.owners[member.owner]);
+            let part = owner.shares.get(*at).copied().unwrap_or_default();
             *at += 1;
             // The limit is strict: if it is less than the sum of the minimums, each gets less.
             let scale = match owner.fits {
                 true => 1.0,
-                false => owner.gets / (MEMBER_RATE_BYTES_PER_SECOND_MIN * owner.parts.len() as f64),
+                false => owner.allocation / (MEMBER_RATE_BYTES_PER_SECOND_MIN * owner.shares.len() as f64),
             };
             let rtt = if member.rtt > 0.0 {
                 member.rtt
             } else {
                 INITIAL_RTT_SECONDS
             };
-            let begins = match owner.fits && member.wants_rate < f64::INFINITY {
+            let begins = match owner.fits && member.demand_rate < f64::INFINITY {
                 true => (RESTART_SEGMENTS_PER_RTT * member.mss / rtt).min(total),
                 false => 0.0,
             };
-            member.pace = (part.gets * scale).max(begins).max(1.0) as u64;
+            member.pacing_rate = (part.allocation * scale).max(begins).max(1.0) as u64;
         }
         let crowded = self
-            .shares
+            .owners
             .iter()
             .filter(|owner| !owner.fits)
-            .max_by_key(|owner| owner.parts.len());
+            .max_by_key(|owner| owner.shares.len());
         crowded.filter(|_| !fits).map(|owner| GroupFull::Rate {
-            members: owner.parts.len(),
-            limit: Rate::from_bytes_per_sec(owner.gets as u64),
+            members: owner.shares.len(),
+            limit: Rate::from_bytes_per_sec(owner.allocation as u64),
         })
     }
 
     /// Logs a warning when the window or the rate becomes too small for the members.
-    fn complain(&mut self, crowded: [Option<GroupFull>; 2]) {
-        for (crowded, said) in crowded.into_iter().zip(&mut self.crowded) {
+    fn warn_if_full(&mut self, crowded: [Option<GroupFull>; 2]) {
+        for (crowded, said) in crowded.into_iter().zip(&mut self.has_warned) {
             if let Some(why) = crowded.filter(|_| !*said) {
                 tracing::warn!("{why}");
             }
@@ -472,7 +472,7 @@ impl Group {
 
     /// Opens a flow of a key that has the maximum number of members. Inside the group it gets a
     /// member's minimum, so that the limit holds. Outside, it stays with its datapath's fallback.
-    fn open_beyond(&mut self, info: &FlowInfo, inside: bool, control: &mut Control<'_>) {
+    fn open_excess(&mut self, info: &FlowInfo, inside: bool, control: &mut Control<'_>) {
         if !inside {
             return;
         }
@@ -483,9 +483,9 @@ impl Group {
             0
         };
         let variables = [("wish", window), ("stamp", 0), ("seen", 0), ("pace", pace)];
-        control.program("member", &variables);
+        control.set_program("member", &variables);
         if pace > 0 {
-            control.rate(Rate::from_bytes_per_sec(pace));
+            control.set_rate(Rate::from_bytes_per_sec(pace));
         }
     }
 
@@ -496,11 +496,11 @@ impl Group {
             return;
         }
         let segments = info.cwnd.get() as f64 / member.mss;
-        match (&mut member.own, &mut self.shared) {
+        match (&mut member.own_window, &mut self.window) {
             (Some(own), _) => own.begin(segments),
             (None, Some(shared)) if shared.is_starting() => shared.begin(segments),
             (None, Some(shared)) if now < self.began + WINDOW_INHERITANCE_PERIOD => {
-                let others = self.members.values().filter(|member| member.inside);
+                let others = self.members.values().filter(|member| member.in_group);
                 let unsaid = if others.take(shared.flows()).count() < shared.flows() {
                     0.0
                 } else {
@@ -521,53 +521,53 @@ impl Algorithm for Group {
     }
 
     fn programs(&self) -> Programs {
-        Programs::new().with("member", program::text(self.report, self.limit.is_some()))
+        Programs::new().with("member", program::program_source(self.report, self.limit.is_some()))
     }
 
-    fn needs(&self) -> Capabilities {
+    fn required_capabilities(&self) -> Capabilities {
         let needs = Capabilities::CWND
-            .with(Capabilities::RTT)
-            .with(Capabilities::RECOVERY);
+            .union(Capabilities::RTT)
+            .union(Capabilities::RECOVERY);
         match self.limit {
-            Some(_) => needs.with(Capabilities::PACING),
+            Some(_) => needs.union(Capabilities::PACING),
             None => needs,
         }
     }
 
     fn open(&mut self, info: &FlowInfo, control: &mut Control<'_>) -> FlowId {
-        let (now, id) = (control.now(), control.this().unwrap_or_default());
-        let addressed = self.from.contain(info.local.ip()) && self.to.contain(info.peer.ip());
-        let inside = addressed && self.tagged.has(info);
+        let (now, id) = (control.now(), control.flow_id().unwrap_or_default());
+        let addressed = self.senders.contains(info.local.ip()) && self.receivers.contains(info.peer.ip());
+        let inside = addressed && self.tagged.matches(info);
         let key = control.tenant();
         let has_key = key.is_some();
         let owner = self.owner(key);
-        if has_key && self.shares[owner].members >= KEY_MEMBERS_MAX {
-            self.open_beyond(info, inside, control);
+        if has_key && self.owners[owner].members >= KEY_MEMBERS_MAX {
+            self.open_excess(info, inside, control);
             return id;
         }
-        self.shares[owner].members += 1;
-        let mut member = Member::new(now, info, inside, owner, self.weights.of(info));
-        match self.flows.filter(|_| inside) {
-            None => member.own = Some(GroupWindow::new(1)),
-            Some(_) if self.shared.is_some() => {}
-            Some(flows) => (self.shared, self.began) = (Some(GroupWindow::new(flows)), now),
+        self.owners[owner].members += 1;
+        let mut member = Member::new(now, info, inside, owner, self.weights.weight_of(info));
+        match self.virtual_flows.filter(|_| inside) {
+            None => member.own_window = Some(GroupWindow::new(1)),
+            Some(_) if self.window.is_some() => {}
+            Some(flows) => (self.window, self.began) = (Some(GroupWindow::new(flows)), now),
         }
         self.take_over(now, &mut member, info);
         // A member that joins a group in slow start begins with a part of the group's window
         // instead of adding to it.
-        let joins = member.own.is_none() && !info.live;
-        if joins && self.shared.as_ref().is_some_and(GroupWindow::is_starting) {
-            let (had, others) = (self.sum(), self.inside().count());
+        let joins = member.own_window.is_none() && !info.live;
+        if joins && self.window.as_ref().is_some_and(GroupWindow::is_starting) {
+            let (had, others) = (self.sum(), self.group_members().count());
             if others > 0 {
                 let part = (had / (others + 1) as f64).max(MEMBER_WINDOW_SEGMENTS_MIN) * member.mss;
                 member.cwnd = member.cwnd.min(part.floor());
-                control.cwnd(Bytes::new(member.cwnd as u64));
+                control.set_cwnd(Bytes::new(member.cwnd as u64));
             }
         }
         let divides = self.may_divide(now);
         if !divides {
             // Applies until the division at the end of this timestamp.
-            member.pace = if inside && self.limit.is_some() {
+            member.pacing_rate = if inside && self.limit.is_some() {
                 MEMBER_RATE_BYTES_PER_SECOND_MIN as u64
             } else {
                 0
@@ -577,32 +577,32 @@ impl Algorithm for Group {
         if divides {
             self.divide(now);
         }
-        if let Some(order) = self.members.get_mut(&id).map(Member::order) {
-            let mut variables = order.named().to_vec();
+        if let Some(order) = self.members.get_mut(&id).map(Member::take_order) {
+            let mut variables = order.values_by_name().to_vec();
             variables.push(("recovering", u64::from(info.live)));
-            control.program("member", &variables);
+            control.set_program("member", &variables);
             if order.pace > 0 {
-                control.rate(Rate::from_bytes_per_sec(order.pace));
+                control.set_rate(Rate::from_bytes_per_sec(order.pace));
             }
         }
         match divides {
-            true => self.tell(control),
+            true => self.send_changes(control),
             false => self.defer(control),
         }
         id
     }
 
     fn on_report(&mut self, id: &mut FlowId, report: &Report<'_>, control: &mut Control<'_>) {
-        self.hear(control.now(), *id, report);
-        self.settle(control);
+        self.on_member_report(control.now(), *id, report);
+        self.divide_and_send(control);
     }
 
     fn on_reports(&mut self, batch: &mut ReportBatch<'_, FlowId>, control: &mut Control<'_>) {
         while let Some((id, report)) = batch.next(control) {
             let id = *id;
-            self.hear(control.now(), id, &report);
+            self.on_member_report(control.now(), id, &report);
         }
-        self.settle(control);
+        self.divide_and_send(control);
     }
 
     fn on_timer(&mut self, control: &mut Control<'_>) {
@@ -614,17 +614,17 @@ impl Algorithm for Group {
         let now = control.now();
         self.members
             .values_mut()
-            .for_each(|member| member.look(now, every));
+            .for_each(|member| member.check_idle(now, every));
         self.divide(now);
-        self.tell(control);
+        self.send_changes(control);
     }
 
     fn on_close(&mut self, id: FlowId, _last: &FlowStats) {
         if let Some(member) = self.members.remove(&id) {
-            self.shares[member.owner].members -= 1;
+            self.owners[member.owner].members -= 1;
         }
-        if self.inside().next().is_none() {
-            (self.shared, self.crowded) = (None, [false; 2]);
+        if self.group_members().next().is_none() {
+            (self.window, self.has_warned) = (None, [false; 2]);
         }
     }
 }

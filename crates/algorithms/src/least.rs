@@ -13,16 +13,16 @@ const BASE_HISTORY_PARTS: u64 = 10;
 /// RFC 6817's `update_base_delay` stores one per minute.
 #[derive(Clone, Debug)]
 pub(crate) struct WindowedMin {
-    over: Duration,
+    window: Duration,
     /// Start time and minimum of each sub-window.
-    parts: VecDeque<(Time, u64)>,
+    sub_windows: VecDeque<(Time, u64)>,
 }
 
 impl WindowedMin {
-    pub fn over(over: Duration) -> WindowedMin {
+    pub fn new(over: Duration) -> WindowedMin {
         WindowedMin {
-            over,
-            parts: VecDeque::new(),
+            window: over,
+            sub_windows: VecDeque::new(),
         }
     }
 
@@ -30,23 +30,23 @@ impl WindowedMin {
     /// first sample.
     pub fn update(&mut self, now: Time, rtt: u64) -> Option<u64> {
         if rtt < INFINITY {
-            match self.parts.back_mut() {
-                Some((began, least)) if now.since(*began) < self.over / BASE_HISTORY_PARTS => {
+            match self.sub_windows.back_mut() {
+                Some((began, least)) if now.since(*began) < self.window / BASE_HISTORY_PARTS => {
                     *least = rtt.min(*least)
                 }
-                _ => self.parts.push_back((now, rtt)),
+                _ => self.sub_windows.push_back((now, rtt)),
             }
         }
         // The newest sub-window never expires: an old minimum is better than none.
-        while self.parts.len() > 1
+        while self.sub_windows.len() > 1
             && self
-                .parts
+                .sub_windows
                 .front()
-                .is_some_and(|(began, _)| now.since(*began) >= self.over)
+                .is_some_and(|(began, _)| now.since(*began) >= self.window)
         {
-            self.parts.pop_front();
+            self.sub_windows.pop_front();
         }
-        self.parts.iter().map(|(_, least)| *least).min()
+        self.sub_windows.iter().map(|(_, least)| *least).min()
     }
 }
 
@@ -57,7 +57,7 @@ mod tests {
     #[test]
     fn a_minimum_lasts_nine_to_ten_parts() {
         let at = |seconds: u64| Time::from_micros(seconds * 1_000_000);
-        let mut least = WindowedMin::over(Duration::from_secs(600));
+        let mut least = WindowedMin::new(Duration::from_secs(600));
         assert_eq!(least.update(at(0), INFINITY), None);
         assert_eq!(least.update(at(1), 20), Some(20));
         assert_eq!(least.update(at(30), 50), Some(20));
@@ -69,7 +69,7 @@ mod tests {
             );
         }
         assert_eq!(least.update(at(601), 60), Some(50));
-        assert_eq!(least.parts.len(), 10);
+        assert_eq!(least.sub_windows.len(), 10);
         assert_eq!(least.update(at(602), INFINITY), Some(50));
         // After a long gap, earlier minima have expired.
         assert_eq!(least.update(at(9_000), 90), Some(90));

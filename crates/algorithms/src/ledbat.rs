@@ -11,7 +11,7 @@ use ccplane_units::{Duration, Time};
 
 use crate::least::WindowedMin;
 use crate::repair::{
-    DELIVERED_BYTES, GROWTH_CONDITION, REPORT_VARIABLES, STATE_CLAUSE, STATE_VARIABLES, halve,
+    DELIVERED_BYTES, GROWTH_CONDITION, REPORT_VARIABLES, STATE_CLAUSE, STATE_VARIABLES, halving_clauses,
 };
 use crate::{AlgorithmDoc, BadParameter, ParameterDoc, Parameters};
 
@@ -62,9 +62,9 @@ pub struct LedbatPlusPlus {
 
 /// State of a flow.
 pub struct LedbatFlow {
-    base: WindowedMin,
+    base_delay: WindowedMin,
     /// Values installed in the program: base delay in µs, and 1/GAIN.
-    told: (u64, u64),
+    installed: (u64, u64),
     phase: LedbatPhase,
 }
 
@@ -76,7 +76,7 @@ enum LedbatPhase {
     /// Until the next slowdown is due.
     Steady { next: Time },
     /// Slowdown requested at `since`, when the program had begun `made` slowdowns.
-    Slowing { since: Time, made: u64 },
+    Slowing { since: Time, slowdowns: u64 },
 }
 
 /// 1/GAIN = min(16, ceil(2·TARGET/base)), section 4.2. Equals Reno's growth from a base delay of
@@ -91,18 +91,18 @@ fn divisor(target_us: u64, base_us: u64) -> u64 {
 impl LedbatPhase {
     /// Returns the phase after a report. `avoiding`: the window has reached ssthresh. `made`:
     /// slowdowns that the program has begun. `srtt`: smoothed RTT, µs.
-    fn after(self, now: Time, avoiding: bool, made: u64, srtt: u64) -> LedbatPhase {
+    fn next(self, now: Time, avoiding: bool, slowdowns: u64, srtt: u64) -> LedbatPhase {
         match self {
             LedbatPhase::Starting if avoiding => LedbatPhase::Steady {
                 next: now + Duration::from_micros(srtt) * INITIAL_SLOWDOWN_RTTS,
             },
             LedbatPhase::Steady { next } if avoiding && now >= next => {
-                LedbatPhase::Slowing { since: now, made }
+                LedbatPhase::Slowing { since: now, slowdowns: slowdowns }
             }
             LedbatPhase::Slowing {
                 since,
-                made: before,
-            } if avoiding && made > before => LedbatPhase::Steady {
+                slowdowns: before,
+            } if avoiding && slowdowns > before => LedbatPhase::Steady {
                 next: now + now.since(since) * SLOWDOWN_INTERVAL_FACTOR,
             },
             phase => phase,
@@ -125,19 +125,19 @@ impl Algorithm for LedbatPlusPlus {
         Programs::new().with("ledbat", program())
     }
 
-    fn needs(&self) -> Capabilities {
+    fn required_capabilities(&self) -> Capabilities {
         Capabilities::CWND
-            .with(Capabilities::RTT)
-            .with(Capabilities::RECOVERY)
+            .union(Capabilities::RTT)
+            .union(Capabilities::RECOVERY)
     }
 
     fn open(&mut self, info: &FlowInfo, control: &mut Control<'_>) -> LedbatFlow {
         let target = self.target.as_micros();
         let live = u64::from(info.live);
-        control.program("ledbat", &[("target", target), ("recovering", live)]);
+        control.set_program("ledbat", &[("target", target), ("recovering", live)]);
         LedbatFlow {
-            base: WindowedMin::over(BASE_HISTORY),
-            told: (INFINITY, INVERSE_GAIN_MAX),
+            base_delay: WindowedMin::new(BASE_HISTORY),
+            installed: (INFINITY, INVERSE_GAIN_MAX),
             phase: LedbatPhase::Starting,
         }
     }
@@ -147,18 +147,18 @@ impl Algorithm for LedbatPlusPlus {
             return;
         };
         let now = control.now();
-        if let Some(base) = flow.base.update(now, rtt) {
+        if let Some(base) = flow.base_delay.update(now, rtt) {
             let told = (base, divisor(self.target.as_micros(), base));
-            if told != flow.told {
-                flow.told = told;
-                control.set("base", told.0);
-                control.set("divisor", told.1);
+            if told != flow.installed {
+                flow.installed = told;
+                control.set_variable("base", told.0);
+                control.set_variable("divisor", told.1);
             }
         }
         let srtt = if srtt < INFINITY { srtt } else { 0 };
-        let phase = flow.phase.after(now, cwnd >= ssthresh, made, srtt);
+        let phase = flow.phase.next(now, cwnd >= ssthresh, made, srtt);
         if matches!(phase, LedbatPhase::Slowing { .. }) && phase != flow.phase {
-            control.set("slow_down", 1);
+            control.set_variable("slow_down", 1);
         }
         flow.phase = phase;
     }
@@ -174,7 +174,7 @@ impl Algorithm for LedbatPlusPlus {
 /// ends when the delay exceeds three quarters of the target (4.1). A slowdown (4.4) sets ssthresh
 /// to the window, holds two segments for two RTTs, and returns by slow start.
 fn program() -> String {
-    let (target, halve) = (TARGET_DELAY.as_micros(), halve());
+    let (target, halve) = (TARGET_DELAY.as_micros(), halving_clauses());
     format!(
         "(def
     (Report

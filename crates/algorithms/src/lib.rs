@@ -46,7 +46,7 @@ pub use nimbus::Nimbus;
 pub use parameters::{BadParameter, ParameterDoc, Parameters};
 pub use registry::{AlgorithmDoc, Registry, UnknownAlgorithm};
 pub use reno::Reno;
-pub use slow_start::{Exit, SlowStart};
+pub use slow_start::{SlowStartExit, SlowStart};
 pub use vegas::Vegas;
 pub use vivace::Vivace;
 pub use window::{LossBasedAlgorithm, Reporting, Split, WindowOptions};

@@ -29,8 +29,8 @@ pub use elasticity::{
     Capacity, Detector, PULSE_BAND_HALF_WIDTH_HZ, Reading, SAMPLE_INTERVAL, Sample, WINDOW_SAMPLES,
 };
 pub use pulse::{COMPETITIVE_PULSE_HZ, DELAY_PULSE_HZ, PULSE_SIZE, Pulse};
-pub use spectrum::{BINS_PER_HZ, Fourier, Spectra, SpectrumPart, band};
-pub use switch::{NimbusMode, Switch};
+pub use spectrum::{BINS_PER_HZ, Fourier, Spectra, SpectrumKind, band};
+pub use switch::{NimbusMode, ModeSwitch};
 
 use competitive::Competitor;
 
@@ -115,16 +115,16 @@ pub struct Nimbus {
 pub struct NimbusFlow {
     mss: f64,
     /// Start of the pulse train.
-    born: Time,
+    pulse_start: Time,
     /// Time of the next sample.
-    due: Time,
-    last: Time,
-    unread: u32,
+    next_sample: Time,
+    last_report: Time,
+    unread_samples: u32,
     /// Rate without the pulse, bytes/s; 0 while the program is in slow start.
     rate: f64,
     detector: Detector,
     capacity: CapacityEstimate,
-    switch: Switch,
+    switch: ModeSwitch,
     basic: Basic,
     copa: Copa,
     competitor: Competitor,
@@ -136,16 +136,16 @@ pub struct NimbusFlow {
     received: f64,
     rtt: f64,
     /// Recent minimum RTT, which is free of most jitter.
-    standing: RecentMinRtt,
+    recent_min_rtt: RecentMinRtt,
 }
 
 /// Minimum RTT of at least the last `QUEUE_SAMPLES_MIN` samples, seconds.
 #[derive(Clone, Copy, Debug)]
 struct RecentMinRtt {
     /// Minimum RTT of the previous full group of samples.
-    before: f64,
+    previous: f64,
     /// Minimum RTT and number of samples in the current group.
-    least: f64,
+    current: f64,
     samples: u64,
 }
 
@@ -156,8 +156,8 @@ const QUEUE_SAMPLES_MIN: u64 = 8;
 impl Default for RecentMinRtt {
     fn default() -> RecentMinRtt {
         RecentMinRtt {
-            before: f64::INFINITY,
-            least: f64::INFINITY,
+            previous: f64::INFINITY,
+            current: f64::INFINITY,
             samples: 0,
         }
     }
@@ -168,19 +168,19 @@ impl RecentMinRtt {
     fn add(&mut self, least: f64, samples: u64) {
         if self.samples >= QUEUE_SAMPLES_MIN {
             *self = RecentMinRtt {
-                before: self.least,
+                previous: self.current,
                 ..RecentMinRtt::default()
             };
         }
-        self.least = self.least.min(least);
+        self.current = self.current.min(least);
         self.samples = self.samples.saturating_add(samples);
     }
 
     fn get(&self) -> f64 {
         if self.samples >= QUEUE_SAMPLES_MIN {
-            self.least
+            self.current
         } else {
-            self.least.min(self.before)
+            self.current.min(self.previous)
         }
     }
 }
@@ -199,34 +199,34 @@ impl Nimbus {
     /// Adds the samples due at `now` and evaluates the spectrum when it is due.
     fn observe(&mut self, flow: &mut NimbusFlow, now: Time, sample: Sample, rtt: f64, base: f64) {
         // After a long gap, the old samples belong to a different pulse train.
-        if now.since(flow.due) > SAMPLE_INTERVAL * (WINDOW_SAMPLES as u64 / 4) {
+        if now.since(flow.next_sample) > SAMPLE_INTERVAL * (WINDOW_SAMPLES as u64 / 4) {
             flow.detector.clear();
-            flow.due = now;
+            flow.next_sample = now;
         }
         // `Time::MAX` has no next sample.
-        while flow.due <= now && flow.due < Time::MAX {
-            flow.due += SAMPLE_INTERVAL;
+        while flow.next_sample <= now && flow.next_sample < Time::MAX {
+            flow.next_sample += SAMPLE_INTERVAL;
             flow.detector.push(sample);
             let ages = flow.switch.mode() == NimbusMode::Delay;
             flow.capacity.push(now, f64::from(sample.received), ages);
-            flow.unread += 1;
+            flow.unread_samples += 1;
         }
-        if flow.unread < SPECTRUM_INTERVAL_SAMPLES {
+        if flow.unread_samples < SPECTRUM_INTERVAL_SAMPLES {
             return;
         }
         let capacity = flow.capacity.get();
         let Some(reading) = flow
             .detector
-            .read(&mut self.fourier, capacity, flow.frequency())
+            .evaluate(&mut self.fourier, capacity, flow.frequency())
         else {
             return;
         };
         let _ = flow.capacity.learn(reading.capacity);
         let changed = self.competitive != Competitive::Off
-            && flow.switch.judge(now, &reading, flow.unread, capacity);
-        flow.unread = 0;
+            && flow.switch.update(now, &reading, flow.unread_samples, capacity);
+        flow.unread_samples = 0;
         if changed {
-            flow.change(rtt, base);
+            flow.start_mode(rtt, base);
         }
     }
 }
@@ -240,20 +240,20 @@ impl NimbusFlow {
     }
 
     /// Initializes the controller of the new mode, given the RTT and the base RTT, seconds.
-    fn change(&mut self, rtt: f64, base: f64) {
+    fn start_mode(&mut self, rtt: f64, base: f64) {
         match self.switch.mode() {
             NimbusMode::Competitive => {
-                let rate = f64::from(self.detector.ago(COMPETITIVE_RATE_AGE_SAMPLES).received);
-                self.competitor = Competitor::at(rate * rtt / self.mss);
+                let rate = f64::from(self.detector.sample_ago(COMPETITIVE_RATE_AGE_SAMPLES).received);
+                self.competitor = Competitor::with_window(rate * rtt / self.mss);
             }
-            NimbusMode::Delay => self.basic = Basic::at(rtt / base),
+            NimbusMode::Delay => self.basic = Basic::starting_at(rtt / base),
         }
     }
 
     /// Returns the rate with the pulse, bytes/s.
-    fn pulsed(&self, now: Time) -> f64 {
+    fn rate_with_pulse(&self, now: Time) -> f64 {
         let capacity = self.capacity.get();
-        let periods = now.since(self.born).as_secs_f64() * self.frequency();
+        let periods = now.since(self.pulse_start).as_secs_f64() * self.frequency();
         (self.rate + PULSE_SIZE * capacity * Pulse::at(periods))
             .max(RATE_CAPACITY_SHARE_MIN * capacity)
     }
@@ -270,14 +270,14 @@ impl Algorithm for Nimbus {
         Programs::new().with("nimbus", PROGRAM)
     }
 
-    fn needs(&self) -> Capabilities {
-        let rates = Capabilities::PACING.with(Capabilities::DELIVERY_RATE);
-        Capabilities::CWND.with(Capabilities::RTT).with(rates)
+    fn required_capabilities(&self) -> Capabilities {
+        let rates = Capabilities::PACING.union(Capabilities::DELIVERY_RATE);
+        Capabilities::CWND.union(Capabilities::RTT).union(rates)
     }
 
     /// Nimbus paces at its own rate, so an idle period is not followed by a burst.
-    fn wants(&self) -> Capabilities {
-        self.needs().with(Capabilities::KEEPS_WINDOW)
+    fn requested_capabilities(&self) -> Capabilities {
+        self.required_capabilities().union(Capabilities::KEEPS_WINDOW)
     }
 
     fn open(&mut self, info: &FlowInfo, control: &mut Control<'_>) -> NimbusFlow {
@@ -287,27 +287,27 @@ impl Algorithm for Nimbus {
             srtt if info.live && srtt > 0.0 => info.cwnd.get() as f64 / srtt,
             _ => 0.0,
         };
-        control.program("nimbus", &[("starting", u64::from(rate == 0.0))]);
+        control.set_program("nimbus", &[("starting", u64::from(rate == 0.0))]);
         let mss = info.mss.get().max(1) as f64;
         let window = info.cwnd.get() as f64;
         NimbusFlow {
             mss,
-            born: now,
-            due: now,
-            last: now,
-            unread: 0,
+            pulse_start: now,
+            next_sample: now,
+            last_report: now,
+            unread_samples: 0,
             rate,
             detector: Detector::new(),
             capacity: CapacityEstimate::default(),
-            switch: Switch::new(now),
-            basic: Basic::at(1.0),
-            copa: Copa::at(window),
-            competitor: Competitor::at(window / mss),
+            switch: ModeSwitch::new(now),
+            basic: Basic::starting_at(1.0),
+            copa: Copa::with_window(window),
+            competitor: Competitor::with_window(window / mss),
             burst: 0.0,
             sent: 0.0,
             received: 0.0,
             rtt: 0.0,
-            standing: RecentMinRtt::default(),
+            recent_min_rtt: RecentMinRtt::default(),
         }
     }
 
@@ -338,10 +338,10 @@ impl Algorithm for Nimbus {
         }
         if rtts > 0 {
             flow.rtt = rtt as f64 / rtts as f64 / 1e6;
-            flow.standing.add(least_rtt.max(1) as f64 / 1e6, rtts);
+            flow.recent_min_rtt.add(least_rtt.max(1) as f64 / 1e6, rtts);
         }
         let (sent, received, rtt, standing) =
-            (flow.sent, flow.received, flow.rtt, flow.standing.get());
+            (flow.sent, flow.received, flow.rtt, flow.recent_min_rtt.get());
         if base >= INFINITY || rtt == 0.0 || sent == 0.0 || received == 0.0 {
             return;
         }
@@ -363,7 +363,7 @@ impl Algorithm for Nimbus {
         let capacity = flow.capacity.get().max(flow.mss / rtt);
         if flow.rate == 0.0 {
             flow.rate = received.min(capacity);
-            flow.copa = Copa::at(flow.rate * rtt);
+            flow.copa = Copa::with_window(flow.rate * rtt);
         }
         match flow.switch.mode() {
             NimbusMode::Delay => {
@@ -372,13 +372,13 @@ impl Algorithm for Nimbus {
                     cross: capacity * sent / received - sent,
                     capacity,
                     rtt: standing,
-                    base,
+                    base_rtt: base,
                     acked,
                     mss: flow.mss,
-                    aim: QueueTargetBounds::UNBOUNDED,
+                    target_bounds: QueueTargetBounds::UNBOUNDED,
                 };
-                let elapsed = now.since(flow.last).as_secs_f64();
-                flow.basic.interval(&seen, lost as f64 * flow.mss);
+                let elapsed = now.since(flow.last_report).as_secs_f64();
+                flow.basic.update_target(&seen, lost as f64 * flow.mss);
                 flow.rate = match self.delay {
                     DelayMode::Basic => flow.basic.rate(&seen),
                     DelayMode::Copa => flow.copa.rate(&seen, elapsed),
@@ -395,17 +395,17 @@ impl Algorithm for Nimbus {
                         .acked(&self.cubic, now, acked / flow.mss, rtt);
                 }
                 flow.rate = flow.competitor.window() * flow.mss / rtt;
-                flow.copa = Copa::at(flow.rate * rtt);
+                flow.copa = Copa::with_window(flow.rate * rtt);
             }
         }
-        flow.last = now;
+        flow.last_report = now;
         flow.rate = flow.rate.clamp(
             RATE_CAPACITY_SHARE_MIN * capacity,
             RATE_CAPACITY_SHARE_MAX * capacity,
         );
-        let rate = flow.pulsed(now);
+        let rate = flow.rate_with_pulse(now);
         let competes = flow.switch.mode() == NimbusMode::Competitive;
-        control.rate(Rate::from_bytes_per_sec(
+        control.set_rate(Rate::from_bytes_per_sec(
             rate.clamp(1.0, RATE_BYTES_PER_SECOND_MAX) as u64,
         ));
         let waiting = if flow.burst > STRETCH_ACK_PACKETS {
@@ -416,8 +416,8 @@ impl Algorithm for Nimbus {
         let window = (WINDOW_BDPS * rate * rtt + waiting)
             .max(WINDOW_SEGMENTS_MIN * flow.mss)
             .min(RATE_BYTES_PER_SECOND_MAX);
-        control.set("window", window as u64);
-        control.set("competes", u64::from(competes));
+        control.set_variable("window", window as u64);
+        control.set_variable("competes", u64::from(competes));
     }
 }
 

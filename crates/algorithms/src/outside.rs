@@ -127,13 +127,13 @@ impl ControlledFlows {
 #[derive(Debug)]
 pub struct ExternalControl {
     step: StepSize,
-    seats: ControlledFlows,
+    flows: ControlledFlows,
 }
 
 impl ExternalControl {
     /// Creates the algorithm; its flows add themselves to `seats`.
-    pub fn new(step: StepSize, seats: ControlledFlows) -> ExternalControl {
-        ExternalControl { step, seats }
+    pub fn new(step: StepSize, flows: ControlledFlows) -> ExternalControl {
+        ExternalControl { step, flows: flows }
     }
 }
 
@@ -145,19 +145,19 @@ impl Algorithm for ExternalControl {
     }
 
     fn programs(&self) -> Programs {
-        Programs::new().reporting::<ProgramTotals>(PROGRAM_NAME, self.step.program())
+        Programs::new().with_report::<ProgramTotals>(PROGRAM_NAME, self.step.program())
     }
 
-    fn needs(&self) -> Capabilities {
+    fn required_capabilities(&self) -> Capabilities {
         Capabilities::CWND
-            .with(Capabilities::RTT)
-            .with(Capabilities::TIMERS)
+            .union(Capabilities::RTT)
+            .union(Capabilities::TIMERS)
     }
 
     fn open(&mut self, info: &FlowInfo, control: &mut Control<'_>) -> FlowId {
-        control.program(PROGRAM_NAME, &[]);
-        let flow = control.this().unwrap_or_default();
-        self.seats.lock().push(ControlledFlow {
+        control.set_program(PROGRAM_NAME, &[]);
+        let flow = control.flow_id().unwrap_or_default();
+        self.flows.lock().push(ControlledFlow {
             flow,
             info: info.clone(),
             due: None,
@@ -168,19 +168,19 @@ impl Algorithm for ExternalControl {
     }
 
     fn on_report(&mut self, flow: &mut FlowId, report: &Report<'_>, control: &mut Control<'_>) {
-        let mut seats = self.seats.lock();
+        let mut seats = self.flows.lock();
         // Flow identifiers are reused after a flow ends, so the last matching seat is the current
         // one.
         let seat = seats.iter_mut().rev().find(|seat| seat.flow == *flow);
         if let (Some(seat), Some(totals)) = (seat, report.read::<ProgramTotals>()) {
             seat.due = Some((control.now(), totals));
             // The decision takes effect at the same simulated time, before any later event.
-            control.after(Duration::ZERO);
+            control.set_timer(Duration::ZERO);
         }
     }
 
     fn on_timer(&mut self, control: &mut Control<'_>) {
-        for seat in self.seats.lock().iter_mut() {
+        for seat in self.flows.lock().iter_mut() {
             seat.due = None;
             let Some(decision) = seat.decision.take() else {
                 continue;
@@ -189,24 +189,24 @@ impl Algorithm for ExternalControl {
                 continue;
             };
             if let Some(cwnd) = decision.cwnd {
-                flow.cwnd(cwnd);
+                flow.set_cwnd(cwnd);
             }
             if let Some(rate) = decision.rate {
-                flow.rate(rate);
+                flow.set_rate(rate);
             }
         }
     }
 
     fn on_close(&mut self, flow: FlowId, _last: &FlowStats) {
-        let mut seats = self.seats.lock();
+        let mut seats = self.flows.lock();
         if let Some(seat) = seats.iter_mut().rev().find(|seat| seat.flow == flow) {
             seat.closed = true;
             seat.due = None;
         }
     }
 
-    fn undecided(&self) -> bool {
-        self.seats.lock().iter().any(|seat| seat.due.is_some())
+    fn awaiting_action(&self) -> bool {
+        self.flows.lock().iter().any(|seat| seat.due.is_some())
     }
 }
 

@@ -29,7 +29,7 @@ pub struct ParameterDoc {
 pub enum BadParameter {
     /// Not of the form `name=value`.
     #[error("`{0}` does not have the form name=value")]
-    Form(String),
+    Malformed(String),
     /// Unknown to the algorithm.
     #[error("`{algorithm}` has no parameter `{name}`; it has {}", list(.known))]
     Unknown {
@@ -82,7 +82,7 @@ impl Parameters {
     }
 
     /// Returns names and values, sorted by name.
-    pub fn all(&self) -> impl Iterator<Item = (&str, &str)> {
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         self.0
             .iter()
             .map(|(name, value)| (name.as_str(), value.as_str()))
@@ -137,7 +137,7 @@ impl Parameters {
     }
 
     /// Parses a number in (`least`, `most`].
-    pub(crate) fn within(
+    pub(crate) fn in_range(
         &self,
         name: &str,
         default: f64,
@@ -196,7 +196,7 @@ impl FromStr for Parameters {
         {
             let (name, value) = part
                 .split_once('=')
-                .ok_or_else(|| BadParameter::Form(part.to_owned()))?;
+                .ok_or_else(|| BadParameter::Malformed(part.to_owned()))?;
             parameters = parameters.with(name.trim(), value.trim());
         }
         Ok(parameters)

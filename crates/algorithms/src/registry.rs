@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use ccplane_agent::DynAlgorithm;
-use ccplane_lang::TextAlgorithm;
+use ccplane_lang::ProgramFile;
 
 use crate::{
     BadParameter, ParameterDoc, Parameters, autorate, bbr, bundler, constant, copa, cubic, dctcp,
@@ -16,14 +16,14 @@ use crate::{
 /// Algorithms by name. A value, so that a custom `main` can add algorithms to every subcommand.
 pub struct Registry {
     entries: Vec<RegistryEntry>,
-    files: Option<Files>,
+    files: Option<ProgramFiles>,
     python: Option<(PathBuf, Box<Python>)>,
 }
 
 /// Program files by path. Each file is read once, so an edit does not affect a run in progress.
-struct Files {
+struct ProgramFiles {
     read: Box<Read>,
-    known: Mutex<BTreeMap<String, Arc<TextAlgorithm>>>,
+    known: Mutex<BTreeMap<String, Arc<ProgramFile>>>,
 }
 
 type Read = dyn Fn(&str) -> io::Result<String> + Send + Sync;
@@ -142,7 +142,7 @@ impl Registry {
         self,
         read: impl Fn(&str) -> io::Result<String> + Send + Sync + 'static,
     ) -> Registry {
-        let files = Files {
+        let files = ProgramFiles {
             read: Box::new(read),
             known: Mutex::default(),
         };
@@ -187,7 +187,7 @@ impl Registry {
         {
             let text = files.text(name)?;
             let known = text.parameters().iter().map(|p| p.name.as_str());
-            no_strays(name, parameters, known)?;
+            reject_unknown(name, parameters, known)?;
             return Ok(text::make(name, &text, parameters)?);
         }
         if name.ends_with(PYTHON_FILE_SUFFIX) {
@@ -206,7 +206,7 @@ impl Registry {
                 known: self.names().map(str::to_owned).collect(),
             });
         };
-        no_strays(
+        reject_unknown(
             name,
             parameters,
             entry.doc.parameters.iter().map(|p| p.name),
@@ -235,7 +235,7 @@ impl Registry {
 }
 
 /// Rejects parameters that the algorithm does not have.
-fn no_strays<'k>(
+fn reject_unknown<'k>(
     algorithm: &str,
     parameters: &Parameters,
     known: impl Iterator<Item = &'k str> + Clone,
@@ -253,8 +253,8 @@ fn no_strays<'k>(
     }
 }
 
-impl Files {
-    fn text(&self, path: &str) -> Result<Arc<TextAlgorithm>, UnknownAlgorithm> {
+impl ProgramFiles {
+    fn text(&self, path: &str) -> Result<Arc<ProgramFile>, UnknownAlgorithm> {
         // No code path panics while holding the lock, so a poisoned lock is still consistent.
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(text) = known.get(path) {
@@ -262,8 +262,8 @@ impl Files {
         }
         let source = (self.read)(path)
             .map_err(|e| UnknownAlgorithm::Text(format!("{path} cannot be read: {e}")))?;
-        let text = TextAlgorithm::read(&source)
-            .map_err(|problems| UnknownAlgorithm::Text(format!("{:#}", problems.named(path))))?;
+        let text = ProgramFile::read(&source)
+            .map_err(|problems| UnknownAlgorithm::Text(format!("{:#}", problems.with_name(path))))?;
         let text = Arc::new(text);
         known.insert(path.to_owned(), text.clone());
         Ok(text)
@@ -311,7 +311,7 @@ mod tests {
         );
         assert_eq!(
             "report".parse::<Parameters>(),
-            Err(BadParameter::Form("report".to_owned()))
+            Err(BadParameter::Malformed("report".to_owned()))
         );
     }
 

@@ -15,8 +15,8 @@ pub(crate) const STATE_VARIABLES: &str = "(recovering false) (in_loss false) (be
 
 /// Returns the clauses that halve the window once, at the start of a recovery. RFC 5681, equation
 /// 4, with the window in place of FlightSize.
-pub(crate) fn halve() -> String {
-    reduce("before", "(/ before 2)", "")
+pub(crate) fn halving_clauses() -> String {
+    reduction_clauses("before", "(/ before 2)", "")
 }
 
 /// Returns the clauses that reduce the window to `kept` once, at the start of a recovery. `before`
@@ -27,7 +27,7 @@ pub(crate) fn halve() -> String {
 /// ssthresh is rounded down to whole segments, as in a transport that counts packets. A fraction
 /// would survive in the window until the next loss. Of two losses at the same number of packets,
 /// one would then look like a loss at a smaller window than the other.
-pub(crate) fn reduce(before: &str, kept: &str, also: &str) -> String {
+pub(crate) fn reduction_clauses(before: &str, kept: &str, also: &str) -> String {
     format!(
         "(when (! (|| recovering Flow.was_timeout))
     (:= {before} Cwnd)
@@ -98,7 +98,7 @@ mod tests {
 
     #[test]
     fn a_reduction_leaves_whole_segments_without_recovery_signals() {
-        let few = Capabilities::CWND.with(Capabilities::RTT);
+        let few = Capabilities::CWND.union(Capabilities::RTT);
         let mut script = Script::on(few, "cubic", "").expect("the capabilities suffice");
         script.transport.cwnd = 322_970;
         let _ = script.ack(Duration::from_millis(1), |s| {

@@ -32,7 +32,7 @@ pub(crate) fn everything() -> Capabilities {
         C::ONE_WAY_DELAY,
     ]
     .into_iter()
-    .fold(C::CWND, Capabilities::with)
+    .fold(C::CWND, Capabilities::union)
 }
 
 /// Requests of the flow to its transport.
@@ -82,7 +82,7 @@ impl Script {
         agent.add_boxed(algorithm).expect("it compiles");
         let limits = OperatorLimits {
             max_cwnd: 1 << 40,
-            fallback_after: Duration::from_secs(1 << 30),
+            agent_timeout: Duration::from_secs(1 << 30),
             ..OperatorLimits::default()
         };
         let info = DatapathInfo {
@@ -92,7 +92,7 @@ impl Script {
             max_programs: 8,
             max_instrs: datapath::INSTRS_MAX as u32,
             max_vars: 32,
-            fallback_after: Some(limits.fallback_after),
+            agent_timeout: Some(limits.agent_timeout),
         };
         let now = Time::from_micros(1_000_000);
         let mut script = Script {
@@ -156,7 +156,7 @@ impl Script {
                     continue;
                 }
                 WireCommand::Heartbeat { .. } => {
-                    self.programs.heartbeat(now);
+                    self.programs.record_heartbeat(now);
                     continue;
                 }
                 WireCommand::SetProgram { uid, updates, .. } => {
@@ -366,7 +366,7 @@ pub(crate) mod tests {
             agent
                 .add_boxed(made.expect("built in"))
                 .expect("it compiles");
-            for program in agent.hosted().flat_map(|hosted| &hosted.programs) {
+            for program in agent.hosted_algorithms().flat_map(|hosted| &hosted.programs) {
                 let cost = program.compiled.cost();
                 println!("{algorithm} {}: {cost:?}", program.name);
                 assert!(cost.vars <= 32, "{algorithm}: {cost:?}");

@@ -16,7 +16,7 @@ pub enum SlowStart {
 
 /// Condition that ends slow start before the first loss.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Exit {
+pub enum SlowStartExit {
     /// HyStart as in Linux 4.20 and later, with Linux' minimum growth of 5 % per RTT from the exit
     /// to the first loss. Matches native Cubic, so it is the one to compare with it.
     #[default]
@@ -34,19 +34,19 @@ impl SlowStart {
     ];
 }
 
-impl Exit {
-    pub(crate) const WORDS: [(&str, Exit); 3] = [
-        ("linux", Exit::Linux),
-        ("rfc9406", Exit::Rfc9406),
-        ("off", Exit::Off),
+impl SlowStartExit {
+    pub(crate) const WORDS: [(&str, SlowStartExit); 3] = [
+        ("linux", SlowStartExit::Linux),
+        ("rfc9406", SlowStartExit::Rfc9406),
+        ("off", SlowStartExit::Off),
     ];
 
     /// Variables that the clauses add to the window program.
     pub(crate) fn declarations(self) -> &'static str {
         match self {
-            Exit::Linux => LINUX_DECLARATIONS,
-            Exit::Rfc9406 => RFC9406_DECLARATIONS,
-            Exit::Off => "",
+            SlowStartExit::Linux => LINUX_DECLARATIONS,
+            SlowStartExit::Rfc9406 => RFC9406_DECLARATIONS,
+            SlowStartExit::Off => "",
         }
     }
 
@@ -54,17 +54,17 @@ impl Exit {
     /// RFC 9406, otherwise 1.
     pub(crate) fn divisor(self) -> &'static str {
         match self {
-            Exit::Rfc9406 => "(+ 1 (* 3 (min css_rounds 1)))",
-            Exit::Linux | Exit::Off => "1",
+            SlowStartExit::Rfc9406 => "(+ 1 (* 3 (min css_rounds 1)))",
+            SlowStartExit::Linux | SlowStartExit::Off => "1",
         }
     }
 
     /// Clauses that run before the window grows. They end slow start with `(:= Ssthresh Cwnd)`.
     pub(crate) fn clauses(self) -> &'static str {
         match self {
-            Exit::Linux => LINUX_CLAUSES,
-            Exit::Rfc9406 => RFC9406_CLAUSES,
-            Exit::Off => "",
+            SlowStartExit::Linux => LINUX_CLAUSES,
+            SlowStartExit::Rfc9406 => RFC9406_CLAUSES,
+            SlowStartExit::Off => "",
         }
     }
 }

@@ -88,7 +88,7 @@ pub(crate) const DOC: AlgorithmDoc = AlgorithmDoc {
 };
 
 pub(crate) fn make(parameters: &Parameters) -> Result<Box<dyn DynAlgorithm>, BadParameter> {
-    let fs_max = parameters.within("fs_max", FS_MAX_CWND, 0.0, 1e6)?;
+    let fs_max = parameters.in_range("fs_max", FS_MAX_CWND, 0.0, 1e6)?;
     let hops: u32 = parameters.read("hops", 0)?;
     let per_hop: Duration = parameters.read("hop", HOP_SCALING)?;
     Ok(box_algorithm(Swift {
@@ -96,12 +96,12 @@ pub(crate) fn make(parameters: &Parameters) -> Result<Box<dyn DynAlgorithm>, Bad
             base: parameters.micros_or_auto("base")?,
             hops: per_hop.as_secs_f64() * 1e6 * f64::from(hops.min(64)),
             range: parameters.micros_or_auto("fs_range")?,
-            fs_min: parameters.within("fs_min", FS_MIN_CWND, 0.0, fs_max * 0.99)?,
+            fs_min: parameters.in_range("fs_min", FS_MIN_CWND, 0.0, fs_max * 0.99)?,
             fs_max,
         },
-        ai: parameters.within("ai", AI, 0.0, 64.0)?,
-        beta: parameters.within("beta", BETA, 0.0, 1.0)?,
-        max_mdf: parameters.within("max_mdf", MAX_MDF, 0.0, 0.99)?,
+        ai: parameters.in_range("ai", AI, 0.0, 64.0)?,
+        beta: parameters.in_range("beta", BETA, 0.0, 1.0)?,
+        max_mdf: parameters.in_range("max_mdf", MAX_MDF, 0.0, 0.99)?,
     }))
 }
 
@@ -179,9 +179,9 @@ struct Swift {
 /// State of a flow.
 struct SwiftFlow {
     mss: f64,
-    base: BaseRtt,
+    base_rtt: BaseRtt,
     /// Target delay installed in the program, µs.
-    target: u64,
+    installed_target: u64,
 }
 
 impl Algorithm for Swift {
@@ -195,20 +195,20 @@ impl Algorithm for Swift {
         Programs::new().with("swift", self.program())
     }
 
-    fn needs(&self) -> Capabilities {
+    fn required_capabilities(&self) -> Capabilities {
         Capabilities::CWND
-            .with(Capabilities::PACING)
-            .with(Capabilities::RTT)
-            .with(Capabilities::RECOVERY)
+            .union(Capabilities::PACING)
+            .union(Capabilities::RTT)
+            .union(Capabilities::RECOVERY)
     }
 
     fn open(&mut self, info: &FlowInfo, control: &mut Control<'_>) -> SwiftFlow {
         // A flow that is taken over skips slow start.
-        control.program("swift", &[("slow", u64::from(!info.live))]);
+        control.set_program("swift", &[("slow", u64::from(!info.live))]);
         SwiftFlow {
             mss: info.mss.get().max(1) as f64,
-            base: BaseRtt::new(),
-            target: TARGET_UNKNOWN_US,
+            base_rtt: BaseRtt::new(),
+            installed_target: TARGET_UNKNOWN_US,
         }
     }
 
@@ -226,7 +226,7 @@ impl Algorithm for Swift {
         else {
             return;
         };
-        let Some(base) = flow.base.update(full_rtt, min_rtt) else {
+        let Some(base) = flow.base_rtt.update(full_rtt, min_rtt) else {
             return;
         };
         let target = self.target.delay(
@@ -235,9 +235,9 @@ impl Algorithm for Swift {
         );
         // The cast saturates. The target is at least 1 µs.
         let target = (libm::rint(target) as u64).clamp(1, TARGET_UNKNOWN_US);
-        if target != flow.target {
-            flow.target = target;
-            control.set("target", target);
+        if target != flow.installed_target {
+            flow.installed_target = target;
+            control.set_variable("target", target);
         }
     }
 }

@@ -38,7 +38,7 @@ fn every_variant_compiles_within_the_limits() {
             agent
                 .add_boxed(algorithm)
                 .unwrap_or_else(|why| panic!("{name} {parameters:?}: {why:?}"));
-            for hosted in agent.hosted() {
+            for hosted in agent.hosted_algorithms() {
                 for program in &hosted.programs {
                     let cost = program.compiled.cost();
                     println!("{name} {parameters:?} {}: {cost:?}", program.name);
@@ -61,7 +61,7 @@ fn built_in_programs_have_no_warnings() {
             panic!("{} has defaults", doc.name)
         };
         agent.add_boxed(algorithm).expect("its programs compile");
-        for program in agent.hosted().flat_map(|hosted| &hosted.programs) {
+        for program in agent.hosted_algorithms().flat_map(|hosted| &hosted.programs) {
             if let Some(warnings) = program.compiled.warnings() {
                 panic!(
                     "{}, {}: {warnings:#}\n{}",
@@ -89,7 +89,7 @@ fn tell(name: &str, mss: u64, times: &[Time], values: &[u64]) {
         max_programs: 8,
         max_instrs: 1_024,
         max_vars: 64,
-        fallback_after: Some(Duration::from_millis(500)),
+        agent_timeout: Some(Duration::from_millis(500)),
     };
     agent.handle(began, datapath, WireEvent::Ready { datapath: info });
     let info = FlowInfo {

@@ -7,7 +7,7 @@ use ccplane_agent::{
     Algorithm, Control, DynAlgorithm, FlowInfo, Programs, Report, StandaloneProgram, box_algorithm,
 };
 use ccplane_datapath::Capabilities;
-use ccplane_lang::{ProgramLimits, TextAlgorithm, compile};
+use ccplane_lang::{ProgramLimits, ProgramFile, compile};
 
 use crate::{BadParameter, Parameters};
 
@@ -17,10 +17,10 @@ const PROGRAM_NAME: &str = "text";
 /// Creates the algorithm of the program file at `path`. Flows select it by that path.
 pub(crate) fn make(
     path: &str,
-    text: &Arc<TextAlgorithm>,
+    text: &Arc<ProgramFile>,
     parameters: &Parameters,
 ) -> Result<Box<dyn DynAlgorithm>, BadParameter> {
-    let given: Vec<(&str, &str)> = parameters.all().collect();
+    let given: Vec<(&str, &str)> = parameters.iter().collect();
     let program = text.program(&given).map_err(|bad| BadParameter::Value {
         name: bad.name,
         value: bad.value,
@@ -36,23 +36,23 @@ pub(crate) fn make(
             format!("the program does not compile with it: {why}"),
         )
     })?;
-    Ok(box_algorithm(StandaloneText {
+    Ok(box_algorithm(StandaloneFile {
         path: path.to_owned(),
         text: text.clone(),
-        needs: text.needs().with(compiled.code().needs()),
+        needs: text.needs().union(compiled.code().required_capabilities()),
         program,
     }))
 }
 
 /// Agent side of a program file: installs the program and ignores its reports.
-struct StandaloneText {
+struct StandaloneFile {
     path: String,
-    text: Arc<TextAlgorithm>,
+    text: Arc<ProgramFile>,
     program: String,
     needs: Capabilities,
 }
 
-impl Algorithm for StandaloneText {
+impl Algorithm for StandaloneFile {
     type Flow = ();
 
     fn name(&self) -> &str {
@@ -67,27 +67,27 @@ impl Algorithm for StandaloneText {
         Programs::new().with(PROGRAM_NAME, self.program.clone())
     }
 
-    fn needs(&self) -> Capabilities {
+    fn required_capabilities(&self) -> Capabilities {
         self.needs
     }
 
     fn open(&mut self, info: &FlowInfo, control: &mut Control<'_>) {
         // A flow that is taken over keeps its window instead of starting again from the initial
         // one.
-        let begun = (TextAlgorithm::INIT_DONE_VARIABLE, u64::from(info.live));
+        let begun = (ProgramFile::INIT_DONE_VARIABLE, u64::from(info.live));
         let set = [begun];
-        control.program(PROGRAM_NAME, if self.text.begins() { &set } else { &[] });
+        control.set_program(PROGRAM_NAME, if self.text.has_init() { &set } else { &[] });
     }
 
     fn on_report(&mut self, (): &mut (), _report: &Report<'_>, _control: &mut Control<'_>) {}
 
-    fn alone(&self) -> Option<StandaloneProgram> {
+    fn standalone(&self) -> Option<StandaloneProgram> {
         Some(StandaloneProgram {
             program: PROGRAM_NAME,
-            lived: self
+            live_flag: self
                 .text
-                .begins()
-                .then_some(TextAlgorithm::INIT_DONE_VARIABLE),
+                .has_init()
+                .then_some(ProgramFile::INIT_DONE_VARIABLE),
         })
     }
 }

@@ -141,15 +141,15 @@ pub(crate) fn make(parameters: &Parameters) -> Result<Box<dyn DynAlgorithm>, Bad
         ));
     }
     Ok(box_algorithm(Timely {
-        law,
+        variant: law,
         low,
         high,
         delta: delta as f64,
         beta: match parameters.get("beta") {
             Some("auto") => beta,
-            _ => parameters.within("beta", beta, 0.0, 1.0)?,
+            _ => parameters.in_range("beta", beta, 0.0, 1.0)?,
         },
-        alpha: parameters.within("alpha", ALPHA, 0.0, 1.0)?,
+        alpha: parameters.in_range("alpha", ALPHA, 0.0, 1.0)?,
         segment,
     }))
 }
@@ -163,7 +163,7 @@ enum TimelyVariant {
 }
 
 struct Timely {
-    law: TimelyVariant,
+    variant: TimelyVariant,
     /// Thresholds, µs; `None` derives them from the minimum RTT.
     low: Option<f64>,
     high: Option<f64>,
@@ -179,39 +179,39 @@ struct Timely {
 #[derive(Clone, Debug)]
 struct TimelyFlow {
     mss: u64,
-    base: BaseRtt,
+    base_rtt: BaseRtt,
     initial: f64,
     /// 0 before the first RTT sample.
     rate: f64,
-    previous: f64,
+    prev_rtt: f64,
     /// rtt_diff: moving average of the difference between successive RTTs.
-    difference: f64,
+    rtt_diff: f64,
     /// Completions in a row without an RTT increase.
-    calm: u32,
+    calm_completions: u32,
     /// Time of the last reduction for a loss.
-    answered: Time,
+    last_loss_reduction: Time,
 }
 
 impl Timely {
     /// Updates the rate after a completion with this RTT: algorithm 1 of the paper, or algorithm 2
     /// of Zhu et al.
-    fn completed(&self, flow: &mut TimelyFlow, rtt: f64, base: f64, grows: bool) {
-        let difference = if flow.previous > 0.0 {
-            rtt - flow.previous
+    fn on_completion(&self, flow: &mut TimelyFlow, rtt: f64, base: f64, grows: bool) {
+        let difference = if flow.prev_rtt > 0.0 {
+            rtt - flow.prev_rtt
         } else {
             0.0
         };
-        flow.previous = rtt;
-        flow.difference = (1.0 - self.alpha) * flow.difference + self.alpha * difference;
+        flow.prev_rtt = rtt;
+        flow.rtt_diff = (1.0 - self.alpha) * flow.rtt_diff + self.alpha * difference;
         let unit = base
-            .max(GRADIENT_BASE_PACKETS_MIN * flow.base.packet_time() as f64)
+            .max(GRADIENT_BASE_PACKETS_MIN * flow.base_rtt.packet_time() as f64)
             .max(1.0);
-        let gradient = flow.difference / unit;
+        let gradient = flow.rtt_diff / unit;
         let low = self.low.unwrap_or(T_LOW_RTT_RATIO * base);
         let high = self.high.unwrap_or(T_HIGH_RTT_RATIO * base).max(low);
         let delta = if grows { self.delta } else { 0.0 };
-        flow.calm = if gradient <= 0.0 {
-            flow.calm.saturating_add(1)
+        flow.calm_completions = if gradient <= 0.0 {
+            flow.calm_completions.saturating_add(1)
         } else {
             0
         };
@@ -220,9 +220,9 @@ impl Timely {
         } else if rtt > high {
             flow.rate * (1.0 - self.beta * (1.0 - high / rtt))
         } else {
-            match self.law {
+            match self.variant {
                 TimelyVariant::Original if gradient <= 0.0 => {
-                    let times = if flow.calm >= HAI_COMPLETIONS {
+                    let times = if flow.calm_completions >= HAI_COMPLETIONS {
                         f64::from(HAI_COMPLETIONS)
                     } else {
                         1.0
@@ -238,10 +238,10 @@ impl Timely {
                 }
             }
         };
-        self.bound(flow);
+        self.clamp_rate(flow);
     }
 
-    fn bound(&self, flow: &mut TimelyFlow) {
+    fn clamp_rate(&self, flow: &mut TimelyFlow) {
         flow.rate = flow
             .rate
             .max(self.delta / RATE_MIN_DIVISOR)
@@ -260,28 +260,28 @@ impl Algorithm for Timely {
         Programs::new().with("timely", self.program())
     }
 
-    fn needs(&self) -> Capabilities {
+    fn required_capabilities(&self) -> Capabilities {
         Capabilities::CWND
-            .with(Capabilities::PACING)
-            .with(Capabilities::RTT)
+            .union(Capabilities::PACING)
+            .union(Capabilities::RTT)
     }
 
     /// TIMELY paces at its own rate, so an idle period is not followed by a burst.
-    fn wants(&self) -> Capabilities {
-        self.needs().with(Capabilities::KEEPS_WINDOW)
+    fn requested_capabilities(&self) -> Capabilities {
+        self.required_capabilities().union(Capabilities::KEEPS_WINDOW)
     }
 
     fn open(&mut self, info: &FlowInfo, control: &mut Control<'_>) -> TimelyFlow {
-        control.program("timely", &[]);
+        control.set_program("timely", &[]);
         TimelyFlow {
             mss: info.mss.get().max(1),
-            base: BaseRtt::new(),
+            base_rtt: BaseRtt::new(),
             initial: info.cwnd.get().max(info.init_cwnd.get()).max(1) as f64,
             rate: 0.0,
-            previous: 0.0,
-            difference: 0.0,
-            calm: 0,
-            answered: Time::ZERO,
+            prev_rtt: 0.0,
+            rtt_diff: 0.0,
+            calm_completions: 0,
+            last_loss_reduction: Time::ZERO,
         }
     }
 
@@ -289,7 +289,7 @@ impl Algorithm for Timely {
         let &[_acked, lost, timeouts, rtt, full_rtt, min_rtt, srtt, idle] = report.fields() else {
             return;
         };
-        let Some(base) = flow.base.update(full_rtt, min_rtt) else {
+        let Some(base) = flow.base_rtt.update(full_rtt, min_rtt) else {
             return;
         };
         if rtt == 0 || rtt >= INFINITY {
@@ -299,21 +299,21 @@ impl Algorithm for Timely {
         if flow.rate == 0.0 {
             // Initial rate: the window at the start, or at takeover, per RTT.
             flow.rate = flow.initial / rtt * 1e6;
-            self.bound(flow);
+            self.clamp_rate(flow);
         }
         if lost > 0 || timeouts > 0 {
-            let since = control.now().since(flow.answered);
-            if flow.answered == Time::ZERO || since.as_micros() >= srtt.min(INFINITY) {
-                flow.answered = control.now();
+            let since = control.now().since(flow.last_loss_reduction);
+            if flow.last_loss_reduction == Time::ZERO || since.as_micros() >= srtt.min(INFINITY) {
+                flow.last_loss_reduction = control.now();
                 flow.rate *= LOSS_RATE_FACTOR;
-                self.bound(flow);
+                self.clamp_rate(flow);
             }
         } else {
-            self.completed(flow, rtt, base, idle == 0);
+            self.on_completion(flow, rtt, base, idle == 0);
         }
         let window = (WINDOW_BDPS * flow.rate * rtt / 1e6) as u64;
-        control.rate(Rate::from_bytes_per_sec(flow.rate as u64));
-        control.cwnd(Bytes::new(
+        control.set_rate(Rate::from_bytes_per_sec(flow.rate as u64));
+        control.set_cwnd(Bytes::new(
             window.max(flow.mss.saturating_mul(WINDOW_SEGMENTS_MIN)),
         ));
     }
@@ -355,7 +355,7 @@ mod tests {
 
     fn timely(law: TimelyVariant) -> Timely {
         Timely {
-            law,
+            variant: law,
             low: Some(50.0),
             high: Some(500.0),
             delta: 1.25e6,
@@ -372,19 +372,19 @@ mod tests {
     fn flow(rate: f64, previous: f64) -> TimelyFlow {
         TimelyFlow {
             mss: 1448,
-            base: BaseRtt::new(),
+            base_rtt: BaseRtt::new(),
             initial: 14480.0,
             rate,
-            previous,
-            difference: 0.0,
-            calm: 0,
-            answered: Time::ZERO,
+            prev_rtt: previous,
+            rtt_diff: 0.0,
+            calm_completions: 0,
+            last_loss_reduction: Time::ZERO,
         }
     }
 
     fn after(law: TimelyVariant, previous: f64, rtt: f64) -> f64 {
         let mut flow = flow(1e9, previous);
-        timely(law).completed(&mut flow, rtt, 20.0, true);
+        timely(law).on_completion(&mut flow, rtt, 20.0, true);
         flow.rate
     }
 
@@ -416,7 +416,7 @@ mod tests {
         let steps: Vec<f64> = (0..6)
             .map(|_| {
                 let before = flow.rate;
-                timely.completed(&mut flow, 100.0, 20.0, true);
+                timely.on_completion(&mut flow, 100.0, 20.0, true);
                 flow.rate - before
             })
             .collect();
@@ -460,7 +460,7 @@ mod tests {
     #[test]
     fn a_flow_with_nothing_to_send_does_not_grow() {
         let mut flow = flow(1e9, 100.0);
-        timely(TimelyVariant::Original).completed(&mut flow, 30.0, 20.0, false);
+        timely(TimelyVariant::Original).on_completion(&mut flow, 30.0, 20.0, false);
         assert_eq!(flow.rate, 1e9);
     }
 

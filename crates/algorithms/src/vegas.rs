@@ -8,7 +8,7 @@ use ccplane_agent::{Algorithm, Control, DynAlgorithm, FlowInfo, Programs, Report
 use ccplane_datapath::Capabilities;
 
 use crate::repair::{
-    DELIVERED_BYTES, GROWTH_CONDITION, REPORT_VARIABLES, STATE_CLAUSE, STATE_VARIABLES, halve,
+    DELIVERED_BYTES, GROWTH_CONDITION, REPORT_VARIABLES, STATE_CLAUSE, STATE_VARIABLES, halving_clauses,
 };
 use crate::{AlgorithmDoc, BadParameter, ParameterDoc, Parameters};
 
@@ -112,15 +112,15 @@ impl Algorithm for Vegas {
         Programs::new().with("vegas", program())
     }
 
-    fn needs(&self) -> Capabilities {
+    fn required_capabilities(&self) -> Capabilities {
         Capabilities::CWND
-            .with(Capabilities::RTT)
-            .with(Capabilities::RECOVERY)
+            .union(Capabilities::RTT)
+            .union(Capabilities::RECOVERY)
     }
 
     fn open(&mut self, info: &FlowInfo, control: &mut Control<'_>) -> u64 {
         let live = u64::from(info.live);
-        control.program("vegas", &[("gamma", self.gamma), ("recovering", live)]);
+        control.set_program("vegas", &[("gamma", self.gamma), ("recovering", live)]);
         info.mss.get().max(1)
     }
 
@@ -146,7 +146,7 @@ impl Algorithm for Vegas {
         }
         match self.step(cwnd / *mss, samples, rtt, base) {
             WindowStep::Hold => {}
-            step => control.set("step", step as u64),
+            step => control.set_variable("step", step as u64),
         }
     }
 }
@@ -160,7 +160,7 @@ impl Algorithm for Vegas {
 /// of a round with more than γ segments in the queue. The window then falls to the round's rate
 /// times the base RTT, plus one segment.
 fn program() -> String {
-    let halve = halve();
+    let halve = halving_clauses();
     format!(
         "(def
     (Report

@@ -100,11 +100,11 @@ pub struct VivaceFlow {
     initial: f64,
     /// Base rate of the pair, Mbit/s; 0 before the first RTT.
     rate: f64,
-    stage: VivacePhase,
+    phase: VivacePhase,
     ascent: Ascent,
     /// Moving average of the interval length at which the slope is as precise as the distance of
     /// the two rates, seconds.
-    sufficient: f64,
+    sufficient_interval: f64,
     /// Maximum packets acknowledged by one ACK, with slow decay.
     burst: f64,
     /// Average time between ACKs, seconds.
@@ -129,7 +129,7 @@ enum VivacePhase {
 enum UtilityOutcome {
     Known(MonitorInterval),
     /// Sending was limited by something other than the rate, at this throughput in Mbit/s.
-    Held(f64),
+    LimitedElsewhere(f64),
     /// The application was the limit, or no samples arrived.
     Unknown,
 }
@@ -152,7 +152,7 @@ struct MonitorReport {
 
 impl MonitorReport {
     /// Evaluates the interval, whose target rate was `rate`, Mbit/s.
-    fn worth(&self, rate: f64, mss: f64) -> UtilityOutcome {
+    fn evaluate(&self, rate: f64, mss: f64) -> UtilityOutcome {
         let seconds = self.span_us.max(1) as f64 / 1e6;
         let (sent, ordered) = (
             self.losses.sent as f64,
@@ -161,7 +161,7 @@ impl MonitorReport {
         if self.limited || self.samples.n == 0 {
             UtilityOutcome::Unknown
         } else if sent < (ordered * SENT_RATE_RATIO_MIN).min(ordered - SENT_TOLERANCE_PACKETS) {
-            UtilityOutcome::Held(sent * mss / seconds / BYTES_PER_MBIT)
+            UtilityOutcome::LimitedElsewhere(sent * mss / seconds / BYTES_PER_MBIT)
         } else {
             UtilityOutcome::Known(MonitorInterval {
                 rate,
@@ -173,7 +173,7 @@ impl MonitorReport {
 
     /// Returns the length at which the tolerance of the slope would equal the distance of the two
     /// rates, seconds. The error of a slope decreases with the length to the power of 1.5.
-    fn sufficient(&self) -> f64 {
+    fn sufficient_interval(&self) -> f64 {
         let seconds = self.span_us as f64 / 1e6;
         let Slope { tolerance, .. } = self.samples.slope();
         let exact = if tolerance.is_finite() {
@@ -189,7 +189,7 @@ impl MonitorReport {
 impl VivaceFlow {
     /// Returns the rates of the two intervals of this round; the second is 0 in slow start.
     fn rates(&self) -> [f64; 2] {
-        match self.stage {
+        match self.phase {
             VivacePhase::Starting { .. } => [self.rate, 0.0],
             VivacePhase::Learning { faster_first, .. } => {
                 let (up, down) = (
@@ -202,39 +202,39 @@ impl VivaceFlow {
     }
 
     /// Processes the outcome of an interval. Returns true if it was the last of its round.
-    fn learn(&mut self, which: u64, worth: UtilityOutcome, utility: Utility) -> bool {
+    fn on_outcome(&mut self, which: u64, outcome: UtilityOutcome, utility: Utility) -> bool {
         if let (
             VivacePhase::Starting {
                 last,
                 doubted: false,
             },
-            UtilityOutcome::Held(_),
-        ) = (self.stage, worth)
+            UtilityOutcome::LimitedElsewhere(_),
+        ) = (self.phase, outcome)
         {
             // This interval's window did not yet include room for the packets that await an ACK.
-            self.stage = VivacePhase::Starting {
+            self.phase = VivacePhase::Starting {
                 last,
                 doubted: true,
             };
             return true;
         }
-        if let UtilityOutcome::Held(rate) = worth {
+        if let UtilityOutcome::LimitedElsewhere(rate) = outcome {
             self.rate = rate;
             self.ascent = Ascent::default();
             self.pair();
             return true;
         }
-        match (self.stage, worth) {
+        match (self.phase, outcome) {
             (VivacePhase::Starting { last, doubted }, UtilityOutcome::Known(seen)) => {
-                let worth = utility.of(seen.rate, seen.slope.significant(), seen.losses.part());
+                let worth = utility.evaluate(seen.rate, seen.slope.significant(), seen.losses.loss_rate());
                 if last.is_none_or(|last| worth > last) {
                     self.rate *= 2.0;
-                    self.stage = VivacePhase::Starting {
+                    self.phase = VivacePhase::Starting {
                         last: Some(worth),
                         doubted: false,
                     };
                 } else if seen.slope.is_marginal() && !doubted {
-                    self.stage = VivacePhase::Starting {
+                    self.phase = VivacePhase::Starting {
                         last,
                         doubted: true,
                     };
@@ -245,9 +245,9 @@ impl VivaceFlow {
                 true
             }
             (VivacePhase::Learning { faster_first, .. }, _) if which == 1 => {
-                self.stage = VivacePhase::Learning {
+                self.phase = VivacePhase::Learning {
                     faster_first,
-                    first: worth,
+                    first: outcome,
                 };
                 false
             }
@@ -266,12 +266,12 @@ impl VivaceFlow {
                     } else {
                         (second, first)
                     };
-                    let [lost_fast, lost_slow] = Losses::parts(fast.losses, slow.losses);
-                    let more = utility.of(fast.rate, fast.slope.significant(), lost_fast)
-                        - utility.of(slow.rate, slow.slope.significant(), lost_slow);
+                    let [lost_fast, lost_slow] = Losses::loss_rates(fast.losses, slow.losses);
+                    let more = utility.evaluate(fast.rate, fast.slope.significant(), lost_fast)
+                        - utility.evaluate(slow.rate, slow.slope.significant(), lost_slow);
                     self.rate = self
                         .ascent
-                        .follow(self.rate, more / (2.0 * PROBE_STEP * self.rate));
+                        .step(self.rate, more / (2.0 * PROBE_STEP * self.rate));
                 }
                 self.pair();
                 true
@@ -283,20 +283,20 @@ impl VivaceFlow {
     /// Starts a pair in pseudo-random order, which other flows cannot predict and every run
     /// repeats.
     fn pair(&mut self) {
-        self.stage = VivacePhase::Learning {
+        self.phase = VivacePhase::Learning {
             faster_first: mix64(self.id ^ self.round.rotate_left(32)) & 1 == 1,
             first: UtilityOutcome::Unknown,
         };
     }
 
-    fn order(&mut self, srtt: f64, control: &mut Control<'_>) {
+    fn send_rates(&mut self, srtt: f64, control: &mut Control<'_>) {
         let least = RATE_SEGMENTS_PER_RTT_MIN * self.mss / srtt / BYTES_PER_MBIT;
         self.rate = self.rate.max(least).min(RATE_MBITS_MAX);
         self.round += 1;
         let bytes = |rate: f64| Rate::from_bytes_per_sec((rate * BYTES_PER_MBIT) as u64);
         let [first, second] = self.rates();
         let packets = INTERVAL_PACKETS_MIN * self.mss / (self.rate * BYTES_PER_MBIT);
-        let sufficient = self.sufficient.min(INTERVAL_RTTS_MAX * srtt);
+        let sufficient = self.sufficient_interval.min(INTERVAL_RTTS_MAX * srtt);
         let acks = INTERVAL_ACKS_MIN * self.ack_interval;
         let length = srtt
             .max(packets)
@@ -316,7 +316,7 @@ impl VivaceFlow {
             ("length", (length * 1e6) as u64),
             ("window", window.max(WINDOW_SEGMENTS_MIN * self.mss) as u64),
         ] {
-            control.set(name, value);
+            control.set_variable(name, value);
         }
     }
 }
@@ -332,32 +332,32 @@ impl Algorithm for Vivace {
         Programs::new().with("vivace", PROGRAM)
     }
 
-    fn needs(&self) -> Capabilities {
+    fn required_capabilities(&self) -> Capabilities {
         Capabilities::CWND
-            .with(Capabilities::RTT)
-            .with(Capabilities::PACING)
+            .union(Capabilities::RTT)
+            .union(Capabilities::PACING)
     }
 
     /// Vivace paces at its own rate, so an idle period is not followed by a burst.
-    fn wants(&self) -> Capabilities {
-        self.needs().with(Capabilities::KEEPS_WINDOW)
+    fn requested_capabilities(&self) -> Capabilities {
+        self.required_capabilities().union(Capabilities::KEEPS_WINDOW)
     }
 
     fn open(&mut self, info: &FlowInfo, control: &mut Control<'_>) -> VivaceFlow {
-        control.program("vivace", &[]);
-        let id = control.this().map_or(0, |id| id.flow);
+        control.set_program("vivace", &[]);
+        let id = control.flow_id().map_or(0, |id| id.flow);
         let mut flow = VivaceFlow {
             mss: info.mss.get().max(1) as f64,
             id: mix64(id.wrapping_add(0x9e37_79b9_7f4a_7c15)),
             round: 0,
             initial: info.init_cwnd.get() as f64,
             rate: 0.0,
-            stage: VivacePhase::Starting {
+            phase: VivacePhase::Starting {
                 last: None,
                 doubted: false,
             },
             ascent: Ascent::default(),
-            sufficient: 0.0,
+            sufficient_interval: 0.0,
             burst: 0.0,
             ack_interval: 0.0,
         };
@@ -367,7 +367,7 @@ impl Algorithm for Vivace {
             // skipped.
             flow.rate = info.cwnd.get() as f64 / srtt / BYTES_PER_MBIT;
             flow.pair();
-            flow.order(srtt, control);
+            flow.send_rates(srtt, control);
         }
         flow
     }
@@ -407,7 +407,7 @@ impl Algorithm for Vivace {
                 flow.ascent = Ascent::default();
                 flow.pair();
             }
-            return flow.order(srtt, control);
+            return flow.send_rates(srtt, control);
         }
         let seen = MonitorReport {
             losses: Losses { sent, lost },
@@ -426,11 +426,11 @@ impl Algorithm for Vivace {
         flow.burst = (flow.burst * BURST_DECAY).max(burst as f64);
         flow.ack_interval +=
             INTERVAL_LENGTH_GAIN * (span_us as f64 / 1e6 / n.max(1) as f64 - flow.ack_interval);
-        flow.sufficient += INTERVAL_LENGTH_GAIN * (seen.sufficient() - flow.sufficient);
+        flow.sufficient_interval += INTERVAL_LENGTH_GAIN * (seen.sufficient_interval() - flow.sufficient_interval);
         let [first, second] = flow.rates();
-        let worth = seen.worth(if which == 1 { first } else { second }, flow.mss);
-        if flow.learn(which, worth, self.utility) {
-            flow.order(srtt, control);
+        let worth = seen.evaluate(if which == 1 { first } else { second }, flow.mss);
+        if flow.on_outcome(which, worth, self.utility) {
+            flow.send_rates(srtt, control);
         }
     }
 }

@@ -17,8 +17,8 @@ use ccplane_agent::{Algorithm, Control, DynAlgorithm, FlowInfo, Programs, Report
 use ccplane_datapath::{Capabilities, INFINITY};
 use ccplane_units::{Duration, Time};
 
-use crate::repair::{DELIVERED_BYTES, GROWTH_CONDITION, STATE_CLAUSE, reduce};
-use crate::{AgentOnly, BadParameter, Exit, ParameterDoc, Parameters, SlowStart};
+use crate::repair::{DELIVERED_BYTES, GROWTH_CONDITION, STATE_CLAUSE, reduction_clauses};
+use crate::{AgentOnly, BadParameter, SlowStartExit, ParameterDoc, Parameters, SlowStart};
 
 /// Growth law and reduction of a loss-based algorithm. Windows are in segments, with fractions.
 pub trait WindowLaw: Send {
@@ -32,7 +32,7 @@ pub trait WindowLaw: Send {
     fn beta(&self) -> &'static str;
 
     /// Additions to the shared program.
-    fn own(&self) -> LawProgram {
+    fn additions(&self) -> LawProgram {
         LawProgram::default()
     }
 
@@ -46,13 +46,13 @@ pub trait WindowLaw: Send {
     fn in_slow_start(&self, _state: &mut Self::State, _now: Time) {}
 
     /// Called at the start of a recovery; `before` is the window before the reduction.
-    fn reduced(&self, _state: &mut Self::State, _before: f64) {}
+    fn on_reduction(&self, _state: &mut Self::State, _before: f64) {}
 
     /// Called at a retransmission timeout, after `reduced` if the timeout began the recovery.
-    fn timed_out(&self, _state: &mut Self::State) {}
+    fn on_timeout(&self, _state: &mut Self::State) {}
 
     /// Called when the transport has undone the last reduction as spurious.
-    fn undone(&self, _state: &mut Self::State) {}
+    fn on_undo(&self, _state: &mut Self::State) {}
 }
 
 /// Additions of one algorithm to the shared program.
@@ -66,16 +66,16 @@ pub struct LawProgram {
     pub clauses: String,
     /// Window after a reduction, bytes; `(* Report.before BETA)` if empty. `MSS` is replaced by the
     /// segment size, whose name differs between the two programs.
-    pub kept: String,
+    pub reduced_window: String,
     /// The flow negotiates ECN, and CE marks are congestion signals.
     pub ecn: bool,
 }
 
 impl LawProgram {
-    fn kept(&self, beta: &str, mss: &str) -> String {
-        match self.kept.is_empty() {
+    fn reduced_window(&self, beta: &str, mss: &str) -> String {
+        match self.reduced_window.is_empty() {
             true => format!("(* Report.before {beta})"),
-            false => self.kept.replace("MSS", mss),
+            false => self.reduced_window.replace("MSS", mss),
         }
     }
 }
@@ -213,7 +213,7 @@ impl WindowOptions {
 pub struct LossBasedAlgorithm<L> {
     law: L,
     options: WindowOptions,
-    exit: Exit,
+    exit: SlowStartExit,
 }
 
 /// Builds the algorithm. `exit` applies only if the program grows the window.
@@ -221,7 +221,7 @@ pub(crate) fn made<L: WindowLaw + 'static>(
     law: L,
     split: Split,
     options: WindowOptions,
-    exit: Exit,
+    exit: SlowStartExit,
 ) -> Box<dyn DynAlgorithm> {
     match split {
         Split::Datapath => box_algorithm(LossBasedAlgorithm::new(law, options, exit)),
@@ -239,7 +239,7 @@ pub struct WindowFlow<S> {
 
 impl<L: WindowLaw> LossBasedAlgorithm<L> {
     /// Creates the algorithm.
-    pub fn new(law: L, options: WindowOptions, exit: Exit) -> LossBasedAlgorithm<L> {
+    pub fn new(law: L, options: WindowOptions, exit: SlowStartExit) -> LossBasedAlgorithm<L> {
         LossBasedAlgorithm { law, options, exit }
     }
 
@@ -251,7 +251,7 @@ impl<L: WindowLaw> LossBasedAlgorithm<L> {
     ) {
         if segment_every != flow.segment_every {
             flow.segment_every = segment_every;
-            control.set("segment_every", segment_every);
+            control.set_variable("segment_every", segment_every);
         }
     }
 }
@@ -264,16 +264,16 @@ impl<L: WindowLaw> Algorithm for LossBasedAlgorithm<L> {
     }
 
     fn programs(&self) -> Programs {
-        let (beta, own) = (self.law.beta(), self.law.own());
+        let (beta, own) = (self.law.beta(), self.law.additions());
         Programs::new()
             .with("window", program(beta, &own, self.options, self.exit))
             .with("portable", portable(beta, &own, self.options))
     }
 
-    fn needs(&self) -> Capabilities {
-        let needs = Capabilities::CWND.with(Capabilities::RTT);
-        match self.law.own().ecn {
-            true => needs.with(Capabilities::ECN),
+    fn required_capabilities(&self) -> Capabilities {
+        let needs = Capabilities::CWND.union(Capabilities::RTT);
+        match self.law.additions().ecn {
+            true => needs.union(Capabilities::ECN),
             false => needs,
         }
     }
@@ -284,9 +284,9 @@ impl<L: WindowLaw> Algorithm for LossBasedAlgorithm<L> {
             .is_empty()
         {
             // A flow that is taken over may be in recovery. Its window has already been reduced.
-            control.program("window", &[("recovering", u64::from(info.live))]);
+            control.set_program("window", &[("recovering", u64::from(info.live))]);
         } else {
-            control.program("portable", &[("mss", info.mss.get())]);
+            control.set_program("portable", &[("mss", info.mss.get())]);
         }
         WindowFlow {
             law: self.law.open(info),
@@ -315,13 +315,13 @@ impl<L: WindowLaw> Algorithm for LossBasedAlgorithm<L> {
             return;
         };
         if reductions > 0 {
-            self.law.reduced(&mut flow.law, before as f64 / flow.mss);
+            self.law.on_reduction(&mut flow.law, before as f64 / flow.mss);
         }
         if timeouts > 0 {
-            self.law.timed_out(&mut flow.law);
+            self.law.on_timeout(&mut flow.law);
         }
         if undos > 0 {
-            self.law.undone(&mut flow.law);
+            self.law.on_undo(&mut flow.law);
         }
         if cwnd < ssthresh {
             self.law.in_slow_start(&mut flow.law, control.now());
@@ -370,12 +370,12 @@ impl<L: WindowLaw> Algorithm for LossBasedAlgorithm<L> {
 /// for congestion avoidance (`tcp_slow_start`, `tcp_cong_avoid_ai`). The window does not grow while
 /// the flow is application-limited (RFC 9438, 5.8; RFC 7661), nor in fast recovery, where the
 /// transport brings it to ssthresh. After a timeout it grows by slow start.
-fn program(beta: &str, own: &LawProgram, options: WindowOptions, exit: Exit) -> String {
+fn program(beta: &str, own: &LawProgram, options: WindowOptions, exit: SlowStartExit) -> String {
     let (declarations, exit, divisor) = (exit.declarations(), exit.clauses(), exit.divisor());
     // Credit was earned at the rate before the reduction.
-    let reduction = reduce(
+    let reduction = reduction_clauses(
         "Report.before",
-        &own.kept(beta, "Flow.mss"),
+        &own.reduced_window(beta, "Flow.mss"),
         "\n    (:= Report.credit 0)",
     );
     let again = if own.ecn {
@@ -393,7 +393,7 @@ fn program(beta: &str, own: &LawProgram, options: WindowOptions, exit: Exit) -> 
         SlowStart::Datapath => format!("(min (/ left {divisor}) (diff Ssthresh Cwnd))"),
         SlowStart::Agent => "0".to_owned(),
     };
-    let due = due(options.report, "Flow.srtt_us");
+    let due = report_condition(options.report, "Flow.srtt_us");
     format!(
         "(def
     (Report
@@ -445,7 +445,7 @@ const REPEATED_REDUCTION_CLAUSE: &str = "
 /// (`hold`, RFC 6582's "recover"). It sets the window itself, and treats the flow as cwnd-limited
 /// while more than half of the window is in flight. Slow start ends at a loss.
 fn portable(beta: &str, own: &LawProgram, options: WindowOptions) -> String {
-    let kept = own.kept(beta, "mss");
+    let kept = own.reduced_window(beta, "mss");
     let LawProgram {
         report: reported,
         declarations: declared,
@@ -458,7 +458,7 @@ fn portable(beta: &str, own: &LawProgram, options: WindowOptions) -> String {
         SlowStart::Datapath => "(min Ack.bytes_acked (diff Report.ssthresh Cwnd))",
         SlowStart::Agent => "0",
     };
-    let due = due(options.report, "Report.srtt");
+    let due = report_condition(options.report, "Report.srtt");
     format!(
         "(def
     (Report
@@ -513,7 +513,7 @@ fn portable(beta: &str, own: &LawProgram, options: WindowOptions) -> String {
 }
 
 /// Returns the condition for a report. `srtt` is the name of the smoothed RTT variable, µs.
-pub(crate) fn due(report: Reporting, srtt: &str) -> String {
+pub(crate) fn report_condition(report: Reporting, srtt: &str) -> String {
     match report {
         Reporting::Ack => "(> (+ Ack.bytes_acked Ack.bytes_misordered) 0)".to_owned(),
         Reporting::Rtt => format!("(> Micros (max {srtt} {}))", RTT_INTERVAL_MIN.as_micros()),

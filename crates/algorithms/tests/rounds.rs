@@ -3,7 +3,7 @@
 //! the real ones.
 
 use ccplane_agent::datapath::{Datapath, DatapathCore, InlineChannel};
-use ccplane_agent::{Agent, AgentOptions, FlowInfo, Tables};
+use ccplane_agent::{Agent, AgentOptions, FlowInfo, ProgramTables};
 use ccplane_algorithms::{Parameters, Registry};
 use ccplane_datapath::{Capabilities, OperatorLimits, Outcome, Signals, SteeredFlow, Transport};
 use ccplane_units::{Bytes, Duration, Time};
@@ -38,7 +38,7 @@ impl Rounds {
             Capabilities::TIMERS,
             repairs,
         ];
-        let capabilities = all.iter().fold(Capabilities::CWND, |all, c| all.with(*c));
+        let capabilities = all.iter().fold(Capabilities::CWND, |all, c| all.union(*c));
         let parameters: Parameters = parameters.parse().expect("well-formed");
         let mut agent = Agent::new(AgentOptions::default());
         agent
@@ -49,7 +49,7 @@ impl Rounds {
             )
             .expect("compiles");
         let now = Time::from_micros(1_000);
-        let tables = Tables::new(OperatorLimits::default(), capabilities);
+        let tables = ProgramTables::new(OperatorLimits::default(), capabilities);
         let mut rounds = Rounds {
             datapath: Datapath::new(
                 now,
@@ -81,10 +81,10 @@ impl Rounds {
 
     /// Delivers reports to the agent and commands to the datapath, which rejects none.
     fn turn(&mut self) {
-        self.datapath.turn(self.transport.now);
-        let agent = &self.datapath.way().agent;
+        self.datapath.poll(self.transport.now);
+        let agent = &self.datapath.channel().agent;
         let refusals = |name| agent.stats(name).map_or(0, |stats| stats.refusals);
-        assert!(agent.hosted().all(|hosted| refusals(&hosted.name) == 0));
+        assert!(agent.hosted_algorithms().all(|hosted| refusals(&hosted.name) == 0));
     }
 
     fn call(&mut self, signals: Signals) -> Outcome {

@@ -20,8 +20,8 @@ fn main() {
     ] {
         let times = control_loop::times(&ControlLoop {
             exchanges: 5_000,
-            hogs,
-            waiting,
+            busy_threads: hogs,
+            wait_strategy: waiting,
         });
         let times = times.map(|times| percentiles_us(&times));
         println!("{name}: 50, 95 and 99 of 100 within {times:?} us");

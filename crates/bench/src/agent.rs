@@ -5,7 +5,7 @@ mod throughput;
 
 use std::time::Duration;
 
-use ccplane_report::Aim;
+use ccplane_report::TargetRange;
 
 use crate::peers::{Against, ROUNDS, Who, client};
 use crate::rounds::medians;
@@ -18,7 +18,7 @@ const BATCH: usize = 16;
 const RUNS: usize = 3;
 const RUN: Duration = Duration::from_secs(2);
 /// Of what a peer can take, or answer, that does nothing else.
-const OF_BOUND: Aim = Aim::AtLeast(0.9);
+const OF_BOUND: TargetRange = TargetRange::AtLeast(0.9);
 
 /// Runs the benchmark.
 pub fn run(against: &Against) -> Result<Figures, Error> {
@@ -37,7 +37,7 @@ pub fn run(against: &Against) -> Result<Figures, Error> {
         })?;
         rounds.add(&mut figures, 0, key, "a second");
         rounds.add_ratio(&mut figures, 0, key, Who::Bound, OF_BOUND);
-        rounds.add_ratio(&mut figures, 0, key, Who::Portus, Aim::AtLeast(1.0));
+        rounds.add_ratio(&mut figures, 0, key, Who::Portus, TargetRange::AtLeast(1.0));
     }
     figures.note(format!(
         "ccp_client: a plain CCP datapath, one report a datagram, and the agent in a process of its own; `_bound`: a peer that does nothing but answer; {ROUNDS} rounds in turns of {} s, medians; of ratios the least and the most",

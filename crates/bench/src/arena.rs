@@ -5,7 +5,7 @@ mod reload;
 
 use ccplane_algorithms::Registry;
 use ccplane_lab::arena::{self, Options, Suite};
-use ccplane_lab::{Contender, Quiet, Sim, evaluate};
+use ccplane_lab::{Contender, NoProgress, Sim, evaluate};
 use ccplane_testbed::cpu::process_ns;
 
 use crate::rounds::medians;
@@ -57,7 +57,7 @@ pub fn run(registry: &Registry, lacks: Option<String>) -> Result<Figures, Error>
         parts: None,
         command: String::new(),
     };
-    evaluate::run(&options, &Sim::default(), registry, &Quiet)?;
+    evaluate::run(&options, &Sim::default(), registry, &NoProgress)?;
     figures
         .add(
             "evaluate_quick_cpu_s",
@@ -95,7 +95,7 @@ fn scored(suite: Suite, candidates: usize, registry: &Registry) -> Result<f64, E
         threads: 1,
     };
     let began = process_ns();
-    arena::run(&options, registry, &(), &Quiet)?;
+    arena::run(&options, registry, &(), &NoProgress)?;
     Ok(seconds_since(began))
 }
 

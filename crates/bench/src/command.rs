@@ -119,7 +119,7 @@ fn run(command: &BenchCommand, registry: &Registry, json: bool) -> Result<(), Fa
         print_line(figures.to_json(&provenance));
     } else {
         print_lines(figures.to_table());
-        print_line(provenance.line());
+        print_line(provenance.to_line());
     }
     Ok(())
 }
@@ -151,8 +151,8 @@ fn has_stamps(alg: &Contender, registry: &Registry) -> Result<(), Failure> {
     let mut agent = Agent::new(ccplane_agent::AgentOptions::default());
     program::add(&mut agent, alg, registry)?;
     if agent
-        .hosted()
-        .all(|hosted| hosted.wants.contains(Capabilities::ONE_WAY_DELAY))
+        .hosted_algorithms()
+        .all(|hosted| hosted.requested.contains(Capabilities::ONE_WAY_DELAY))
     {
         return Ok(());
     }

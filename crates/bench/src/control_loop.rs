@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use ccplane_lab::metrics::Distribution;
 use ccplane_link::WaitStrategy;
-use ccplane_report::Aim;
+use ccplane_report::TargetRange;
 use ccplane_testbed::control_loop::{self, ControlLoop};
 
 use crate::peers::{Against, ROUNDS, Who, client};
@@ -16,7 +16,7 @@ const RUNS: usize = 3;
 /// Of the plain client, a round: some 50 µs each.
 const CLIENT_EXCHANGES: usize = 20_000;
 /// Of portus' time, where the client sleeps.
-const OF_PORTUS: Aim = Aim::AtMost(0.5);
+const OF_PORTUS: TargetRange = TargetRange::AtMost(0.5);
 /// As the reference was loaded: as many hogs as this kind of machine has cores.
 const HOGS: usize = 2;
 
@@ -44,8 +44,8 @@ pub fn run(against: &Against, lacks: Option<String>) -> Result<Figures, Error> {
     let unix = |hogs| {
         let options = ControlLoop {
             exchanges: EXCHANGES,
-            hogs,
-            waiting: WaitStrategy::default(),
+            busy_threads: hogs,
+            wait_strategy: WaitStrategy::default(),
         };
         medians(RUNS, || {
             Ok::<_, Error>(percentiles_us(&control_loop::times(&options)?))

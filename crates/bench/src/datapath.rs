@@ -64,13 +64,13 @@ pub fn run() -> Result<Figures, Error> {
 fn flows(source: &str, count: usize) -> Result<(ProgramTable, Vec<Flow<16>>), Error> {
     let program = ccplane_lang::compile(source, &Default::default())?;
     let limits = OperatorLimits {
-        fallback_after: Duration::MAX,
+        agent_timeout: Duration::MAX,
         ..OperatorLimits::default()
     };
     let mut table = ProgramTable::new(limits, Capabilities(u64::MAX));
     let refused = |e| Error::failed(format!("the engine refuses the program: {e}"));
     table.install(program.code().with_uid(1)).map_err(refused)?;
-    table.heartbeat(Time::ZERO);
+    table.record_heartbeat(Time::ZERO);
     let mut flow = Flow::new(Time::ZERO, 14_480);
     let set = Command::SetProgram {
         uid: 1,

@@ -135,7 +135,7 @@ fn rounds(
     mut step: impl FnMut(f64, &str) -> bool,
 ) -> Result<Vec<Round>, ccplane_lab::Error> {
     if options.rounds == 0 {
-        return Err(ccplane_lab::Error::Bad {
+        return Err(ccplane_lab::Error::InvalidParameter {
             what: "the number of rounds",
             value: "0".into(),
             fix: "give at least 1, better 5",

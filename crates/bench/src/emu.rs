@@ -57,7 +57,7 @@ pub fn run() -> Result<Figures, Error> {
         medians(RUNS, || {
             let report =
                 measured::bottleneck(timing, Rate::from_bits_per_sec(96_000_000), SECONDS)?.report;
-            Ok::<_, Error>([late(&report), report.processor_share * 100.0])
+            Ok::<_, Error>([late(&report), report.cpu_share * 100.0])
         })
     };
     let [p50, p99, idle_late] = idle(Timing::Precise)?;

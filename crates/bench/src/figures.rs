@@ -1,7 +1,7 @@
 //! What a benchmark found: figures with aims and references, as a table and as JSON.
 
 use ccplane_lab::stats::Ratio;
-use ccplane_report::{Aim, Provenance, Table, Verdict, provenance};
+use ccplane_report::{TargetRange, Provenance, Table, Verdict, provenance};
 use serde_json::{Map, Value};
 
 /// What a benchmark found.
@@ -18,7 +18,7 @@ pub struct Figure {
     key: String,
     value: f64,
     unit: &'static str,
-    aim: Option<Aim>,
+    aim: Option<TargetRange>,
     /// Of one that was measured in turns with another: its interval, where there is one.
     in_turns: Option<Option<(f64, f64)>>,
     reference: &'static str,
@@ -27,16 +27,16 @@ pub struct Figure {
 impl Figure {
     /// It is to be no more than this.
     pub fn at_most(&mut self, most: f64) -> &mut Figure {
-        self.aim(Aim::AtMost(most))
+        self.aim(TargetRange::AtMost(most))
     }
 
     /// It is to be no less than this.
     pub fn at_least(&mut self, least: f64) -> &mut Figure {
-        self.aim(Aim::AtLeast(least))
+        self.aim(TargetRange::AtLeast(least))
     }
 
     /// What is aimed at.
-    pub fn aim(&mut self, aim: Aim) -> &mut Figure {
+    pub fn aim(&mut self, aim: TargetRange) -> &mut Figure {
         self.aim = Some(aim);
         self
     }
@@ -61,8 +61,8 @@ impl Figure {
     fn verdict(&self) -> Option<Verdict> {
         let aim = self.aim?;
         Some(match self.in_turns {
-            Some(interval) => aim.judge_interval(interval),
-            None => aim.judge(self.value),
+            Some(interval) => aim.compare_interval(interval),
+            None => aim.compare(self.value),
         })
     }
 }
@@ -145,7 +145,7 @@ impl Figures {
         object.extend(self.facts.clone());
         object.insert("references".into(), references.into());
         object.insert("notes".into(), self.notes.clone().into());
-        object.insert(provenance::PROVENANCE_MEMBER.into(), provenance.json());
+        object.insert(provenance::PROVENANCE_MEMBER.into(), provenance.to_json());
         Value::Object(object)
     }
 
@@ -170,7 +170,7 @@ impl Figures {
             })
             .collect();
         let mut text =
-            Table::new(["figure", "measured", "unit", "aim", "", "reference"], rows).text();
+            Table::new(["figure", "measured", "unit", "aim", "", "reference"], rows).to_text();
         for note in &self.notes {
             text.push_str(note);
             text.push('\n');

@@ -15,7 +15,7 @@ mod wireguard_go;
 
 use std::time::Duration as Span;
 
-use ccplane_report::Aim;
+use ccplane_report::TargetRange;
 use ccplane_units::{Duration, Rate};
 
 use crate::rounds::{Turns, median};
@@ -147,7 +147,7 @@ pub fn run(options: &Options, mut step: impl FnMut(f64, &str) -> bool) -> Result
 }
 
 fn check(options: &Options) -> Result<(), ccplane_lab::Error> {
-    let bad = |what, value: String, fix| Err(ccplane_lab::Error::Bad { what, value, fix });
+    let bad = |what, value: String, fix| Err(ccplane_lab::Error::InvalidParameter { what, value, fix });
     if options.rounds == 0 {
         return bad(
             "the number of rounds",
@@ -189,7 +189,7 @@ fn add<T>(
     figures: &mut Figures,
     key: &str,
     unit: &'static str,
-    aims: [Aim; 2],
+    aims: [TargetRange; 2],
     (turns, others): (&Turns<Who, T>, &[Beside]),
     value: impl Fn(&T) -> f64 + Copy,
 ) {
@@ -219,8 +219,8 @@ fn add<T>(
 /// 1.1 and 0.9 us, and of small packets at best 78,000 a second and 8 us.
 fn bulk(figures: &mut Figures, turns: &Turns<Who, Bulk>, others: &[Beside]) {
     let beside = (turns, others);
-    let most = |most| [Aim::AtMost(2.0), Aim::AtMost(most)];
-    let fast = [Aim::AtLeast(3.5), Aim::AtLeast(0.57)];
+    let most = |most| [TargetRange::AtMost(2.0), TargetRange::AtMost(most)];
+    let fast = [TargetRange::AtLeast(3.5), TargetRange::AtLeast(0.57)];
     add(figures, "gso_gbps", "Gbit/s", fast, beside, |run| run.gbps);
     add(figures, "send_us", "us/packet", most(1.8), beside, |run| {
         run.send_us
@@ -237,8 +237,8 @@ fn bulk(figures: &mut Figures, turns: &Turns<Who, Bulk>, others: &[Beside]) {
 
 fn small(figures: &mut Figures, turns: &Turns<Who, Packets>, others: &[Beside]) {
     let beside = (turns, others);
-    let many = [Aim::AtLeast(120.0), Aim::AtLeast(1.5)];
-    let cheap = [Aim::AtMost(5.0), Aim::AtMost(0.63)];
+    let many = [TargetRange::AtLeast(120.0), TargetRange::AtLeast(1.5)];
+    let cheap = [TargetRange::AtMost(5.0), TargetRange::AtMost(0.63)];
     add(figures, "small_kpps", "1,000/s", many, beside, |run| {
         run.per_s / 1e3
     });
@@ -402,7 +402,7 @@ mod tests {
             let refused = run_with(run, rounds);
             assert!(matches!(
                 refused,
-                Err(Error::Lab(ccplane_lab::Error::Bad { .. }))
+                Err(Error::Lab(ccplane_lab::Error::InvalidParameter { .. }))
             ));
         }
     }

@@ -10,7 +10,7 @@ use std::fmt::Write;
 
 use ccplane_algorithms::Registry;
 use ccplane_lab::Contender;
-use ccplane_report::{Aim, Table, wrap};
+use ccplane_report::{TargetRange, Table, wrap};
 use ccplane_testbed::ends::TrafficEnds;
 use ccplane_testbed::loopback::{Load, LoopbackRun, one};
 use ccplane_testbed::wire;
@@ -93,7 +93,7 @@ pub fn run(
             if !step(attempts.len() as f64 / total as f64, &next) {
                 return Err(ccplane_lab::Error::Interrupted);
             }
-            let load = Load::plain(flows, options.run, options.run);
+            let load = Load::new(flows, options.run, options.run);
             let run = one(ends, &who.contender(), load, registry)?;
             attempts.push(json!({
                 "flows": place, "round": round, "who": name, "goodput_gbit": run.goodput_gbit,
@@ -113,7 +113,7 @@ pub fn run(
 }
 
 fn check(options: &Options) -> Result<(), ccplane_lab::Error> {
-    let bad = |what, value: String, fix| Err(ccplane_lab::Error::Bad { what, value, fix });
+    let bad = |what, value: String, fix| Err(ccplane_lab::Error::InvalidParameter { what, value, fix });
     if options.flows.is_empty() || options.flows.iter().any(|n| *n == 0 || *n > MOST_FLOWS) {
         return bad(
             "the number of flows",
@@ -150,9 +150,9 @@ fn add_ratio(
     let ratio = turns.ratio(who, Condition::Native, value);
     let value = ratio.map_or(0.0, |ratio| ratio.value);
     let (aim, paper) = match name {
-        "goodput_ratio_per_ack" => (Aim::AtLeast(0.95), "CCP's paper: 29 of 43 Gbit/s = 0.67"),
-        "goodput_ratio_10ms" => (Aim::AtLeast(0.99), "CCP's paper: 41 of 43 Gbit/s = 0.95"),
-        "cpu_ratio_10ms" | "fixed_cpu_ratio_10ms" => (Aim::AtMost(1.05), ""),
+        "goodput_ratio_per_ack" => (TargetRange::AtLeast(0.95), "CCP's paper: 29 of 43 Gbit/s = 0.67"),
+        "goodput_ratio_10ms" => (TargetRange::AtLeast(0.99), "CCP's paper: 41 of 43 Gbit/s = 0.95"),
+        "cpu_ratio_10ms" | "fixed_cpu_ratio_10ms" => (TargetRange::AtMost(1.05), ""),
         _ => {
             figures.add(format!("{name}{place}"), value, "");
             return value;
@@ -225,7 +225,7 @@ fn summarise(
     ];
     add(
         "disturbed_runs",
-        turns.all().filter(|run| !run.sound()).count() as f64,
+        turns.all().filter(|run| !run.is_undisturbed()).count() as f64,
     );
     let others = median(turns.all().map(|run| run.others_cpu_percent));
     add("others_cpu_percent", others.round());
@@ -263,7 +263,7 @@ fn text(rows: &[Vec<String>], options: &Options, figures: &Figures) -> String {
         "per ACK\nreports/s",
         "10 ms\nreports/s",
     ];
-    let text = Table::new(headings, rows.to_vec()).text();
+    let text = Table::new(headings, rows.to_vec()).to_text();
     let mut words = format!(
         "Reno, steered with a report for every ACK and every 10 ms, as a multiple of the native run beside it. Medians \
          of {} rounds with runs of {}; CPU of the whole process (senders, receivers, agent) for each GB received. Aims: goodput 0.95 per ACK \
@@ -351,7 +351,7 @@ mod tests {
             );
             assert!(matches!(
                 refused,
-                Err(Error::Lab(ccplane_lab::Error::Bad { .. }))
+                Err(Error::Lab(ccplane_lab::Error::InvalidParameter { .. }))
             ));
         }
     }

@@ -10,7 +10,7 @@ use ccplane_agent::{DatapathInfo, FlowInfo};
 use ccplane_datapath::Capabilities;
 use ccplane_link::{
     AgentConnection, LinkError, SendOutcome, Spinner, ThreadClock, TlsAddress, TlsLink, TlsUplink,
-    WaitStrategy, make_keys, settle,
+    WaitStrategy, make_keys, connect_blocking,
 };
 use ccplane_testbed::control_loop::{LoopError, ServeStats, fresh_path, serving};
 use ccplane_wire::{WireCommand, WireEvent};
@@ -96,7 +96,7 @@ fn with_datapath<T>(
             spinner: Spinner::new(WaitStrategy::default()),
             program: 0,
         };
-        settle(&mut datapath.uplink, datapath.clock.now())?;
+        connect_blocking(&mut datapath.uplink, datapath.clock.now())?;
         datapath.begin()?;
         run(&mut datapath)
     })
@@ -111,7 +111,7 @@ impl Datapath {
             max_programs: 8,
             max_instrs: 256,
             max_vars: 64,
-            fallback_after: None,
+            agent_timeout: None,
         };
         self.tell(&WireEvent::Ready { datapath })?;
         let mut program = 0;
@@ -135,8 +135,8 @@ impl Datapath {
     }
 
     fn tell(&mut self, event: &WireEvent<'_>) -> Result<(), LoopError> {
-        match self.uplink.event(event) {
-            SendOutcome::Yes => {
+        match self.uplink.queue_event(event) {
+            SendOutcome::Queued => {
                 self.uplink.flush();
                 Ok(())
             }
@@ -152,7 +152,7 @@ impl Datapath {
             urgent: false,
             fields: &[1448, 0, 0, 0, 20_000, 10],
         };
-        self.uplink.event(&report) == SendOutcome::Yes
+        self.uplink.queue_event(&report) == SendOutcome::Queued
     }
 
     fn wait(&mut self, mut so: impl FnMut(&WireCommand) -> bool) -> Result<(), LoopError> {
@@ -163,13 +163,13 @@ impl Datapath {
             self.uplink
                 .receive(now, &mut |command| found |= so(&command));
             if found {
-                self.spinner.goes_on(true, now);
+                self.spinner.should_poll(true, now);
                 return Ok(());
             }
             if start.elapsed() > PATIENCE || !self.uplink.is_connected() {
-                return Err(LoopError::Silent);
+                return Err(LoopError::AgentTimeout);
             }
-            if !self.spinner.goes_on(false, now) {
+            if !self.spinner.should_poll(false, now) {
                 self.sleep();
             }
         }

@@ -11,7 +11,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
-use ccplane_report::Aim;
+use ccplane_report::TargetRange;
 use ccplane_testbed::control_loop::LoopError;
 use serde_json::json;
 
@@ -80,7 +80,7 @@ impl<const N: usize> Rounds<N> {
     }
 
     /// Adds ours over another's, judged by all rounds: their median, the least and the most.
-    pub fn add_ratio(&self, figures: &mut Figures, figure: usize, key: &str, other: Who, aim: Aim) {
+    pub fn add_ratio(&self, figures: &mut Figures, figure: usize, key: &str, other: Who, aim: TargetRange) {
         let ratios = self.0.ratios(Who::Ours, other, |run| run[figure]);
         if ratios.is_empty() {
             return;

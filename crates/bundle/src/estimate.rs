@@ -35,35 +35,35 @@ pub(crate) struct DirectionEstimate {
     epochs: VecDeque<Epoch>,
     rtt: Option<Duration>,
     srtt: Duration,
-    min: HalvedMin,
+    min_rtt_filter: HalvedMin,
     noise: RttNoise,
-    sent: Rate,
-    received: Rate,
+    sending_rate: Rate,
+    receiving_rate: Rate,
     one_way: OneWay,
 }
 
 /// Send and receive state at an acknowledged boundary.
 #[derive(Clone, Copy, Debug)]
 struct Epoch {
-    left: Time,
-    left_bytes: u64,
-    came: Time,
-    came_bytes: u64,
+    sent_at: Time,
+    sent_bytes: u64,
+    received_at: Time,
+    received_bytes: u64,
 }
 
 impl DirectionEstimate {
     /// Updates the estimates with feedback for `boundary`. Returns false if it is not newer than
     /// the last one.
-    pub fn take(&mut self, now: Time, boundary: &Boundary, feedback: &Feedback) -> bool {
+    pub fn update(&mut self, now: Time, boundary: &Boundary, feedback: &Feedback) -> bool {
         if self
             .epochs
             .back()
-            .is_some_and(|last| last.left >= boundary.at)
+            .is_some_and(|last| last.sent_at >= boundary.sent_at)
         {
             return false;
         }
         let rtt = now
-            .since(boundary.at)
+            .since(boundary.sent_at)
             .saturating_sub(feedback.hold)
             .max(RTT_MIN);
         self.rtt = Some(rtt);
@@ -73,33 +73,33 @@ impl DirectionEstimate {
             (self.srtt * (SRTT_INVERSE_GAIN - 1) + rtt) / SRTT_INVERSE_GAIN
         };
         self.srtt = srtt;
-        self.min.take(now, rtt);
+        self.min_rtt_filter.update(now, rtt);
         self.one_way.sample(
             now,
             &ExchangeStamps {
-                t1: boundary.at,
-                t2: feedback.came,
-                t3: feedback.came + feedback.hold,
+                t1: boundary.sent_at,
+                t2: feedback.received_at,
+                t3: feedback.received_at + feedback.hold,
                 t4: now,
             },
         );
         self.epochs.push_back(Epoch {
-            left: boundary.at,
-            left_bytes: boundary.bytes,
-            came: feedback.came,
-            came_bytes: feedback.bytes_then,
+            sent_at: boundary.sent_at,
+            sent_bytes: boundary.bytes,
+            received_at: feedback.received_at,
+            received_bytes: feedback.boundary_bytes,
         });
-        self.measure(rtt.min(RATE_AVERAGING_TIME_MAX));
+        self.update_rates(rtt.min(RATE_AVERAGING_TIME_MAX));
         true
     }
 
     /// Computes the rates over the given time: from the youngest epoch that is at least that old,
     /// or else from the oldest one.
-    fn measure(&mut self, over: Duration) {
+    fn update_rates(&mut self, over: Duration) {
         let Some(&newest) = self.epochs.back() else {
             return;
         };
-        let before = |epoch: &Epoch| newest.left.since(epoch.left) >= over;
+        let before = |epoch: &Epoch| newest.sent_at.since(epoch.sent_at) >= over;
         let old = self.epochs.iter().take_while(|epoch| before(epoch)).count();
         // Drop the epochs before that one.
         self.epochs.drain(..old.saturating_sub(1));
@@ -110,24 +110,24 @@ impl DirectionEstimate {
             return;
         };
         let (leaving, coming) = (
-            newest.left.since(oldest.left),
-            newest.came.since(oldest.came),
+            newest.sent_at.since(oldest.sent_at),
+            newest.received_at.since(oldest.received_at),
         );
         if leaving > Duration::ZERO && coming > Duration::ZERO {
             let bytes = |newest: u64, oldest: u64| Bytes::new(newest.saturating_sub(oldest));
-            self.sent = Rate::of(bytes(newest.left_bytes, oldest.left_bytes), leaving);
-            self.received = Rate::of(bytes(newest.came_bytes, oldest.came_bytes), coming);
+            self.sending_rate = Rate::from_bytes_over(bytes(newest.sent_bytes, oldest.sent_bytes), leaving);
+            self.receiving_rate = Rate::from_bytes_over(bytes(newest.received_bytes, oldest.received_bytes), coming);
         }
     }
 
     /// Drops the epochs: packet numbers restart after a rekey, and epochs must not span two
     /// sessions.
-    pub fn renumber(&mut self) {
+    pub fn clear_epochs(&mut self) {
         self.epochs.clear();
     }
 
     /// Resets all estimates, which are obsolete after a silence or a path change.
-    pub fn forget(&mut self) {
+    pub fn reset(&mut self) {
         *self = DirectionEstimate::default();
     }
 
@@ -143,7 +143,7 @@ impl DirectionEstimate {
 
     /// Returns the minimum RTT of the last [`MIN_RTT_WINDOW`].
     pub fn min_rtt(&self) -> Option<Duration> {
-        self.min.get()
+        self.min_rtt_filter.get()
     }
 
     /// Adds the last RTT to the noise estimate. To be called in each tick with a new RTT, so that
@@ -160,13 +160,13 @@ impl DirectionEstimate {
     }
 
     /// Returns S, the sending rate; zero before two boundaries have been acknowledged.
-    pub fn sent(&self) -> Rate {
-        self.sent
+    pub fn sending_rate(&self) -> Rate {
+        self.sending_rate
     }
 
     /// Returns R, the receiving rate of the same packets.
-    pub fn received(&self) -> Rate {
-        self.received
+    pub fn receiving_rate(&self) -> Rate {
+        self.receiving_rate
     }
 
     /// Returns the one-way delay estimate, including queueing delay.
@@ -183,24 +183,24 @@ const RTT_MIN: Duration = Duration::from_micros(1);
 #[derive(Clone, Copy, Debug, Default)]
 struct HalvedMin {
     recent: Option<Duration>,
-    before: Option<Duration>,
-    ends: Time,
+    previous: Option<Duration>,
+    half_end: Time,
 }
 
 impl HalvedMin {
-    fn take(&mut self, now: Time, value: Duration) {
+    fn update(&mut self, now: Time, value: Duration) {
         let half = MIN_RTT_WINDOW / 2;
-        if now >= self.ends {
-            let stale = now >= self.ends + half;
-            self.before = if stale { None } else { self.recent };
+        if now >= self.half_end {
+            let stale = now >= self.half_end + half;
+            self.previous = if stale { None } else { self.recent };
             self.recent = None;
-            self.ends = now + half;
+            self.half_end = now + half;
         }
         self.recent = Some(self.recent.map_or(value, |least| least.min(value)));
     }
 
     fn get(&self) -> Option<Duration> {
-        self.recent.into_iter().chain(self.before).min()
+        self.recent.into_iter().chain(self.previous).min()
     }
 }
 
@@ -210,7 +210,7 @@ pub(crate) struct ReorderingShare {
     /// Packets and out-of-order packets per second, the current second first.
     seconds: [(u64, u64); REORDERING_WINDOW_SECONDS],
     /// End of the current second.
-    ends: Time,
+    second_end: Time,
 }
 
 /// Averaging time of the reordering fraction, in seconds. The paper's results are averages over one
@@ -221,16 +221,16 @@ pub const REORDERING_PACKETS_MIN: u64 = 200;
 
 impl ReorderingShare {
     /// Adds packets that arrived since the last call, and how many of them were out of order.
-    pub fn take(&mut self, now: Time, packets: u64, out_of_order: u64) {
-        if now >= self.ends {
+    pub fn add(&mut self, now: Time, packets: u64, out_of_order: u64) {
+        if now >= self.second_end {
             let second = Duration::from_secs(1);
-            let passed = 1 + now.since(self.ends).as_nanos() / second.as_nanos();
+            let passed = 1 + now.since(self.second_end).as_nanos() / second.as_nanos();
             let shift = usize::try_from(passed)
                 .unwrap_or(REORDERING_WINDOW_SECONDS)
                 .min(REORDERING_WINDOW_SECONDS);
             self.seconds.rotate_right(shift);
             self.seconds[..shift].fill((0, 0));
-            self.ends = now + second;
+            self.second_end = now + second;
         }
         let (all, out) = &mut self.seconds[0];
         *all += packets;
@@ -260,10 +260,10 @@ mod tests {
         Feedback {
             session: 0,
             boundary: 0,
-            came,
-            bytes_then: bytes,
+            received_at: came,
+            boundary_bytes: bytes,
             hold,
-            every: EpochSize::SINGLE_PACKET,
+            epoch_size: EpochSize::SINGLE_PACKET,
             packets: 0,
             bytes,
             out_of_order: 0,
@@ -285,13 +285,13 @@ mod tests {
         for n in from..from + rounds {
             let boundary = Boundary {
                 number: n,
-                at: ms(1_000 + 10 * n),
+                sent_at: ms(1_000 + 10 * n),
                 bytes: sent * 10 * n,
             };
             // At a lower receiving rate the boundaries arrive later, so that the byte counts match.
             let came = ms(1_000_000 + 1_025 + 10 * n * sent / received);
             let back = ms(1_000 + 50 + 10 * n + hold);
-            assert!(estimate.take(
+            assert!(estimate.update(
                 back,
                 &boundary,
                 &feedback(came, sent * 10 * n, Duration::from_millis(hold))
@@ -309,8 +309,8 @@ mod tests {
             "without the hold time"
         );
         assert_eq!(estimate.min_rtt(), estimate.rtt());
-        assert_eq!(estimate.sent(), Rate::from_bytes_per_sec(12_000_000));
-        assert_eq!(estimate.received(), Rate::from_bytes_per_sec(6_000_000));
+        assert_eq!(estimate.sending_rate(), Rate::from_bytes_per_sec(12_000_000));
+        assert_eq!(estimate.receiving_rate(), Rate::from_bytes_per_sec(6_000_000));
         // The window is 50 ms, so an older rate is forgotten after that time.
         assert_eq!(estimate.epochs.len(), 6);
     }
@@ -322,7 +322,7 @@ mod tests {
         for n in 0..60 {
             let boundary = Boundary {
                 number: n,
-                at: ms(1_000 + 10 * n),
+                sent_at: ms(1_000 + 10 * n),
                 bytes: if n < 40 {
                     100_000 * n
                 } else {
@@ -330,17 +330,17 @@ mod tests {
                 },
             };
             let said = feedback(ms(1_100 + 10 * n), boundary.bytes, Duration::ZERO);
-            assert!(estimate.take(ms(1_200 + 10 * n), &boundary, &said));
+            assert!(estimate.update(ms(1_200 + 10 * n), &boundary, &said));
             if n == 50 {
                 assert_eq!(
-                    estimate.sent(),
+                    estimate.sending_rate(),
                     Rate::from_bytes_per_sec(5_000_000),
                     "no earlier samples"
                 );
             }
         }
         assert_eq!(estimate.rtt(), Some(Duration::from_millis(200)));
-        assert_eq!(estimate.received(), Rate::from_bytes_per_sec(5_000_000));
+        assert_eq!(estimate.receiving_rate(), Rate::from_bytes_per_sec(5_000_000));
     }
 
     /// RFC 6298, section 2: an eighth of the new one.
@@ -350,11 +350,11 @@ mod tests {
         for (n, rtt, srtt) in [(0, 80, 80_000), (1, 160, 90_000), (2, 82, 89_000)] {
             let boundary = Boundary {
                 number: n,
-                at: ms(1_000 + n),
+                sent_at: ms(1_000 + n),
                 bytes: n,
             };
             let said = feedback(ms(1_000 + n), n, Duration::ZERO);
-            assert!(estimate.take(ms(1_000 + n + rtt), &boundary, &said));
+            assert!(estimate.update(ms(1_000 + n + rtt), &boundary, &said));
             assert_eq!(estimate.srtt(), Duration::from_micros(srtt));
         }
     }
@@ -366,15 +366,15 @@ mod tests {
         for n in 0..500 {
             let boundary = Boundary {
                 number: n,
-                at: ms(1_000 + n),
+                sent_at: ms(1_000 + n),
                 bytes: 1_000 * n,
             };
             let said = feedback(ms(1_025 + n), boundary.bytes, Duration::ZERO);
-            assert!(estimate.take(ms(1_200 + n), &boundary, &said));
+            assert!(estimate.update(ms(1_200 + n), &boundary, &said));
             assert!(estimate.epochs.len() <= EPOCHS_MAX);
         }
         assert_eq!(estimate.epochs.len(), EPOCHS_MAX);
-        assert_eq!(estimate.sent(), Rate::from_bytes_per_sec(1_000_000));
+        assert_eq!(estimate.sending_rate(), Rate::from_bytes_per_sec(1_000_000));
     }
 
     #[test]
@@ -383,19 +383,19 @@ mod tests {
         run(&mut estimate, 0, 3, 1_000, 1_000, 0);
         let boundary = Boundary {
             number: 2,
-            at: ms(1_020),
+            sent_at: ms(1_020),
             bytes: 20_000,
         };
-        assert!(!estimate.take(ms(1_100), &boundary, &feedback(ms(1), 0, Duration::ZERO)));
+        assert!(!estimate.update(ms(1_100), &boundary, &feedback(ms(1), 0, Duration::ZERO)));
         assert_eq!(estimate.rtt(), Some(Duration::from_millis(50)));
     }
 
     #[test]
     fn the_least_rtt_expires() {
         let mut least = HalvedMin::default();
-        least.take(ms(0), Duration::from_millis(50));
+        least.update(ms(0), Duration::from_millis(50));
         for second in 1..20 {
-            least.take(ms(1_000 * second), Duration::from_millis(80));
+            least.update(ms(1_000 * second), Duration::from_millis(80));
             let held = least.get() == Some(Duration::from_millis(50));
             assert_eq!(held, second < 10, "at {second} s");
         }
@@ -404,15 +404,15 @@ mod tests {
     #[test]
     fn order_is_judged_over_ten_seconds() {
         let mut order = ReorderingShare::default();
-        order.take(ms(0), 199, 20);
+        order.add(ms(0), 199, 20);
         assert_eq!(order.share(), None);
-        order.take(ms(100), 1, 0);
+        order.add(ms(100), 1, 0);
         assert_eq!(order.share(), Some(0.1));
-        order.take(ms(5_000), 200, 0);
+        order.add(ms(5_000), 200, 0);
         assert_eq!(order.share(), Some(0.05));
-        order.take(ms(12_000), 0, 0);
+        order.add(ms(12_000), 0, 0);
         assert_eq!(order.share(), Some(0.0), "the first second has expired");
-        order.take(ms(60_000), 0, 0);
+        order.add(ms(60_000), 0, 0);
         assert_eq!(order.share(), None);
     }
 }

@@ -55,13 +55,13 @@ pub struct Feedback {
     /// Number of the newest boundary that arrived.
     pub boundary: u64,
     /// Arrival time of the boundary, by the receivebox's clock.
-    pub came: Time,
+    pub received_at: Time,
     /// Bytes of the session received up to and including the boundary.
-    pub bytes_then: u64,
+    pub boundary_bytes: u64,
     /// Time from the boundary's arrival to the transmission of this message.
     pub hold: Duration,
     /// Epoch size in use at the receivebox.
-    pub every: EpochSize,
+    pub epoch_size: EpochSize,
     /// Packets of the session received so far.
     pub packets: u64,
     /// Bytes of the session received so far.
@@ -83,7 +83,7 @@ pub struct Notice {
     /// Session to which it applies.
     pub session: u32,
     /// New epoch size.
-    pub every: EpochSize,
+    pub epoch_size: EpochSize,
 }
 
 /// Probe of the path MTU; padded to the packet size to be tested.
@@ -129,7 +129,7 @@ pub enum FeedbackError {
     Kind(u8),
     /// Invalid epoch size.
     #[error("the epoch size of {0} packets is not a power of two up to 1,024")]
-    Every(u32),
+    EpochSize(u32),
 }
 
 impl Feedback {
@@ -141,11 +141,11 @@ impl Feedback {
         put(0, &[VERSION, FEEDBACK_TYPE]);
         put(4, &self.session.to_be_bytes());
         put(32, &hold.to_be_bytes());
-        put(36, &self.every.get().to_be_bytes());
+        put(36, &self.epoch_size.get().to_be_bytes());
         let words = [
             (8, self.boundary),
-            (16, self.came.as_nanos()),
-            (24, self.bytes_then),
+            (16, self.received_at.as_nanos()),
+            (24, self.boundary_bytes),
             (40, self.packets),
             (48, self.bytes),
             (56, self.out_of_order),
@@ -165,7 +165,7 @@ impl Notice {
         let mut bytes = [0; NOTICE_BYTES];
         bytes[..2].copy_from_slice(&[VERSION, NOTICE_TYPE]);
         bytes[4..8].copy_from_slice(&self.session.to_be_bytes());
-        bytes[8..].copy_from_slice(&self.every.get().to_be_bytes());
+        bytes[8..].copy_from_slice(&self.epoch_size.get().to_be_bytes());
         bytes
     }
 }
@@ -210,7 +210,7 @@ impl BoxMessage {
                 let bytes: &[u8; NOTICE_BYTES] = exactly(bytes)?;
                 Ok(BoxMessage::Notice(Notice {
                     session: narrow(bytes, 4),
-                    every: every(narrow(bytes, 8))?,
+                    epoch_size: every(narrow(bytes, 8))?,
                 }))
             }
             PROBE_TYPE => {
@@ -237,10 +237,10 @@ impl BoxMessage {
         Ok(Feedback {
             session: narrow(bytes, 4),
             boundary: wide(bytes, 8),
-            came: Time::from_nanos(wide(bytes, 16)),
-            bytes_then: wide(bytes, 24),
+            received_at: Time::from_nanos(wide(bytes, 16)),
+            boundary_bytes: wide(bytes, 24),
             hold: Duration::from_nanos(u64::from(narrow(bytes, 32))),
-            every: every(narrow(bytes, 36))?,
+            epoch_size: every(narrow(bytes, 36))?,
             packets: wide(bytes, 40),
             bytes: wide(bytes, 48),
             out_of_order: wide(bytes, 56),
@@ -257,7 +257,7 @@ fn exactly<const N: usize>(bytes: &[u8]) -> Result<&[u8; N], FeedbackError> {
 }
 
 fn every(n: u32) -> Result<EpochSize, FeedbackError> {
-    EpochSize::new(n).ok_or(FeedbackError::Every(n))
+    EpochSize::new(n).ok_or(FeedbackError::EpochSize(n))
 }
 
 fn narrow(bytes: &[u8], at: usize) -> u32 {
@@ -281,10 +281,10 @@ mod tests {
             |([session, hold], words, log)| Feedback {
                 session,
                 boundary: words[0],
-                came: Time::from_nanos(words[1]),
-                bytes_then: words[2],
+                received_at: Time::from_nanos(words[1]),
+                boundary_bytes: words[2],
                 hold: Duration::from_nanos(u64::from(hold)),
-                every: EpochSize::new(1 << log).unwrap_or(EpochSize::SINGLE_PACKET),
+                epoch_size: EpochSize::new(1 << log).unwrap_or(EpochSize::SINGLE_PACKET),
                 packets: words[3],
                 bytes: words[4],
                 out_of_order: words[5],
@@ -298,9 +298,9 @@ mod tests {
         #[test]
         fn encoding_round_trips(feedback in any_feedback()) {
             prop_assert_eq!(BoxMessage::decode(&feedback.encode()), Ok(BoxMessage::Feedback(feedback)));
-            let notice = Notice { session: feedback.session, every: feedback.every };
+            let notice = Notice { session: feedback.session, epoch_size: feedback.epoch_size };
             prop_assert_eq!(BoxMessage::decode(&notice.encode()), Ok(BoxMessage::Notice(notice)));
-            let (probe, size) = (Probe { token: feedback.session }, notice.every.get());
+            let (probe, size) = (Probe { token: feedback.session }, notice.epoch_size.get());
             let mut padded = vec![0xaa; PROBE_BYTES + size as usize];
             prop_assert!(probe.encode(&mut padded));
             prop_assert_eq!(BoxMessage::decode(&padded), Ok(BoxMessage::Probe(probe)));
@@ -321,7 +321,7 @@ mod tests {
     fn decoding_errors_are_specific() {
         let notice = Notice {
             session: 7,
-            every: EpochSize::SINGLE_PACKET,
+            epoch_size: EpochSize::SINGLE_PACKET,
         }
         .encode();
         let with = |at: usize, byte: u8| {
@@ -337,7 +337,7 @@ mod tests {
             Err(FeedbackError::Length(5, 8))
         );
         assert!(!Probe { token: 1 }.encode(&mut [0; PROBE_BYTES - 1]));
-        assert_eq!(with(11, 3), Err(FeedbackError::Every(3)));
+        assert_eq!(with(11, 3), Err(FeedbackError::EpochSize(3)));
         assert_eq!(BoxMessage::decode(&[]), Err(FeedbackError::Length(0, 12)));
     }
 }

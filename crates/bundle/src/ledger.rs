@@ -20,31 +20,31 @@ const PACE_INVERSE_GAIN: u64 = 8;
 pub enum ImplausibleFeedback {
     /// The session is unknown.
     #[error("feedback for unknown session {0}")]
-    Session(u32),
+    UnknownSession(u32),
     /// The boundary was never sent.
     #[error("feedback for packet {0}, which was not sent")]
     NeverSent(u64),
     /// The counts exceed what was sent, or more packets were marked or out of order than arrived.
     #[error("feedback for more packets or bytes than were sent")]
-    TooMuch,
+    ExcessiveCounts,
     /// The hold time exceeds the time since the boundary was sent.
     #[error("the hold time exceeds the time since the packet was sent")]
-    TooSoon,
+    ExcessiveHoldTime,
 }
 
 /// Sessions of a bundle: the current one, and the previous one for a while.
 #[derive(Clone, Debug)]
 pub(crate) struct Ledger {
-    marks: PacketNumbering,
+    numbering: PacketNumbering,
     current: SessionLedger,
     /// Previous session, and the time until which its feedback counts.
-    before: Option<(SessionLedger, Time)>,
-    every: EpochSize,
+    previous: Option<(SessionLedger, Time)>,
+    epoch_size: EpochSize,
     /// Time and epoch size of the last notice; `None` before the first of this session.
-    told: Option<(Time, EpochSize)>,
+    last_notice: Option<(Time, EpochSize)>,
     /// Bytes sent since the last tick, and smoothed bytes per tick times [`PACE_INVERSE_GAIN`].
-    left: u64,
-    pace: u64,
+    sent_bytes: u64,
+    smoothed_bytes: u64,
 }
 
 #[derive(Clone, Debug)]
@@ -53,7 +53,7 @@ struct SessionLedger {
     sent: SentBoundaries,
     /// Counts of the newest feedback. `None` after a silence, because the receivebox may have
     /// restarted with other counts.
-    heard: Option<NumberingCounts>,
+    last_counts: Option<NumberingCounts>,
 }
 
 /// Counts of a session as reported by a receivebox, or the difference of two reports.
@@ -70,9 +70,9 @@ pub(crate) struct NumberingCounts {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FeedbackOutcome {
     /// Newer feedback was processed before.
-    Late,
+    Stale,
     /// Difference to the previous feedback.
-    News {
+    Newer {
         counts: NumberingCounts,
         /// The boundary, if it belongs to the current session and is still stored.
         boundary: Option<Boundary>,
@@ -83,51 +83,51 @@ impl Ledger {
     /// Creates an empty ledger with an epoch size of 1.
     pub fn new(marks: PacketNumbering) -> Ledger {
         Ledger {
-            marks,
+            numbering: marks,
             current: SessionLedger::new(0, marks),
-            before: None,
-            every: EpochSize::SINGLE_PACKET,
-            told: None,
-            left: 0,
-            pace: 0,
+            previous: None,
+            epoch_size: EpochSize::SINGLE_PACKET,
+            last_notice: None,
+            sent_bytes: 0,
+            smoothed_bytes: 0,
         }
     }
 
     /// Records a packet sent with this number.
     #[inline]
-    pub fn left(&mut self, now: Time, number: u64, bytes: u32) {
-        let boundary = self.every.is_boundary(number);
-        self.current.sent.left(now, number, bytes, boundary);
-        self.left += u64::from(bytes);
+    pub fn on_sent(&mut self, now: Time, number: u64, bytes: u32) {
+        let boundary = self.epoch_size.is_boundary(number);
+        self.current.sent.on_sent(now, number, bytes, boundary);
+        self.sent_bytes += u64::from(bytes);
     }
 
     /// Starts a new session. Feedback for the previous one counts until `until`.
-    pub fn renumber(&mut self, session: u32, until: Time) {
-        let before = std::mem::replace(&mut self.current, SessionLedger::new(session, self.marks));
-        self.before = Some((before, until));
-        self.told = None;
+    pub fn start_session(&mut self, session: u32, until: Time) {
+        let before = std::mem::replace(&mut self.current, SessionLedger::new(session, self.numbering));
+        self.previous = Some((before, until));
+        self.last_notice = None;
     }
 
     /// Processes feedback.
-    pub fn take(
+    pub fn on_feedback(
         &mut self,
         now: Time,
         feedback: &Feedback,
     ) -> Result<FeedbackOutcome, ImplausibleFeedback> {
-        if self.before.as_ref().is_some_and(|(_, until)| now >= *until) {
-            self.before = None;
+        if self.previous.as_ref().is_some_and(|(_, until)| now >= *until) {
+            self.previous = None;
         }
         let current = feedback.session == self.current.session;
-        let numbering = match &mut self.before {
+        let numbering = match &mut self.previous {
             _ if current => &mut self.current,
             Some((before, _)) if before.session == feedback.session => before,
-            _ => return Err(ImplausibleFeedback::Session(feedback.session)),
+            _ => return Err(ImplausibleFeedback::UnknownSession(feedback.session)),
         };
-        let boundary = numbering.check(now, feedback, self.marks)?;
+        let boundary = numbering.validate(now, feedback, self.numbering)?;
         Ok(match numbering.count(feedback) {
-            None => FeedbackOutcome::Late,
+            None => FeedbackOutcome::Stale,
             // An epoch must not span two sessions.
-            Some(counts) => FeedbackOutcome::News {
+            Some(counts) => FeedbackOutcome::Newer {
                 counts,
                 boundary: boundary.filter(|_| current),
             },
@@ -135,45 +135,45 @@ impl Ledger {
     }
 
     /// Forgets the last feedback after a silence: the receivebox may have been replaced.
-    pub fn forget(&mut self) {
-        self.current.heard = None;
+    pub fn clear_last_counts(&mut self) {
+        self.current.last_counts = None;
     }
 
     /// Updates the epoch size from the sending rate and the minimum RTT. `missed` ticks were
     /// skipped before this one.
     pub fn tick(&mut self, missed: u64, tick: Duration, min_rtt: Duration) {
-        self.pace += self.left / (missed + 1);
-        self.pace -= self.pace / PACE_INVERSE_GAIN;
-        self.left = 0;
+        self.smoothed_bytes += self.sent_bytes / (missed + 1);
+        self.smoothed_bytes -= self.smoothed_bytes / PACE_INVERSE_GAIN;
+        self.sent_bytes = 0;
         let ticks = Duration::from_secs(1).as_nanos() / tick.as_nanos();
-        self.every = EpochSize::of(
-            Rate::from_bytes_per_sec(self.pace / PACE_INVERSE_GAIN * ticks),
+        self.epoch_size = EpochSize::for_path(
+            Rate::from_bytes_per_sec(self.smoothed_bytes / PACE_INVERSE_GAIN * ticks),
             min_rtt,
         );
     }
 
     /// Returns the epoch size.
-    pub fn every(&self) -> EpochSize {
-        self.every
+    pub fn epoch_size(&self) -> EpochSize {
+        self.epoch_size
     }
 
     /// Returns a notice to be sent as a packet of the bundle, if one is due.
-    pub fn notice(&mut self, now: Time) -> Option<Notice> {
-        if self.notice_due() > now {
+    pub fn poll_notice(&mut self, now: Time) -> Option<Notice> {
+        if self.next_notice_time() > now {
             return None;
         }
-        self.told = Some((now, self.every));
+        self.last_notice = Some((now, self.epoch_size));
         Some(Notice {
             session: self.current.session,
-            every: self.every,
+            epoch_size: self.epoch_size,
         })
     }
 
     /// Returns the time of the next notice.
-    pub fn notice_due(&self) -> Time {
-        match self.told {
+    pub fn next_notice_time(&self) -> Time {
+        match self.last_notice {
             None => Time::ZERO,
-            Some((at, every)) if every != self.every => at + NOTICE_INTERVAL_MIN,
+            Some((at, every)) if every != self.epoch_size => at + NOTICE_INTERVAL_MIN,
             Some((at, _)) => at + NOTICE_INTERVAL_MAX,
         }
     }
@@ -181,7 +181,7 @@ impl Ledger {
     /// Returns packets and bytes in flight, that is neither received nor missing. A missing packet
     /// counts `mss` bytes.
     pub fn in_flight(&self, mss: u64) -> (u64, u64) {
-        let (sent, heard) = (&self.current.sent, self.current.heard.unwrap_or_default());
+        let (sent, heard) = (&self.current.sent, self.current.last_counts.unwrap_or_default());
         let missing = heard.missing;
         (
             sent.packets
@@ -199,12 +199,12 @@ impl SessionLedger {
         SessionLedger {
             session,
             sent: SentBoundaries::new(marks),
-            heard: Some(NumberingCounts::default()),
+            last_counts: Some(NumberingCounts::default()),
         }
     }
 
     /// Checks feedback for plausibility. Returns its boundary, if that is still stored.
-    fn check(
+    fn validate(
         &self,
         now: Time,
         feedback: &Feedback,
@@ -219,13 +219,13 @@ impl SessionLedger {
         if accounted > sent.packets
             || of_these > feedback.packets
             || feedback.bytes > sent.bytes
-            || feedback.bytes_then > feedback.bytes
+            || feedback.boundary_bytes > feedback.bytes
         {
-            return Err(ImplausibleFeedback::TooMuch);
+            return Err(ImplausibleFeedback::ExcessiveCounts);
         }
         let boundary = sent.find(feedback.boundary);
-        if boundary.is_some_and(|boundary| boundary.at + feedback.hold > now) {
-            return Err(ImplausibleFeedback::TooSoon);
+        if boundary.is_some_and(|boundary| boundary.sent_at + feedback.hold > now) {
+            return Err(ImplausibleFeedback::ExcessiveHoldTime);
         }
         Ok(boundary)
     }
@@ -239,11 +239,11 @@ impl SessionLedger {
             missing: feedback.missing,
             marked: feedback.marked,
         };
-        let last = self.heard.unwrap_or(told);
+        let last = self.last_counts.unwrap_or(told);
         if told.packets < last.packets {
             return None;
         }
-        self.heard = Some(told);
+        self.last_counts = Some(told);
         Some(NumberingCounts {
             packets: told.packets - last.packets,
             bytes: told.bytes.saturating_sub(last.bytes),

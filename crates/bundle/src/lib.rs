@@ -26,7 +26,7 @@ pub use feedback::{
 };
 pub use ledger::ImplausibleFeedback;
 pub use mark::{EpochSize, PacketNumbering, hash};
-pub use mode::{ModeChange, PathObservation, Reason, SendboxMode, passes};
+pub use mode::{ModeChange, PathObservation, Reason, SendboxMode, wants_pass_through};
 pub use receivebox::Receivebox;
 pub use scheduler::{CATCH_UP_TIME_MAX, ClassStatus};
 pub use sendbox::{CAPABILITIES, Sendbox, SendboxConfig, SendboxTotals, Status, TICK_INTERVAL};

@@ -49,7 +49,7 @@ impl EpochSize {
 
     /// Computes the epoch size, a quarter of the bandwidth-delay product rounded down to a power of
     /// two: floor_pow2(rate · min RTT / 1500) / 4.
-    pub fn of(rate: Rate, min_rtt: Duration) -> EpochSize {
+    pub fn for_path(rate: Rate, min_rtt: Duration) -> EpochSize {
         let packets = rate.bytes_in(min_rtt).get() / PACKET_BYTES;
         let power = packets.checked_ilog2().map_or(0, |log| 1_u64 << log);
         EpochSize(
@@ -87,7 +87,7 @@ mod tests {
     #[test]
     fn a_quarter_of_the_product_in_powers_of_two() {
         let every = |mbit: u64, ms| {
-            EpochSize::of(
+            EpochSize::for_path(
                 Rate::from_bytes_per_sec(mbit * 125_000),
                 Duration::from_millis(ms),
             )

@@ -22,7 +22,7 @@ pub enum SendboxMode {
     Delay,
     /// Elastic cross traffic fills the network's queue. Traffic passes through, with only the queue
     /// in the sendbox that the rate pulses need.
-    Passing,
+    PassThrough,
 }
 
 /// Reason for a mode.
@@ -37,13 +37,13 @@ pub enum Reason {
     /// The cross traffic is no longer elastic.
     Inelastic,
     /// There is no feedback although packets are in flight.
-    Silent,
+    NoFeedback,
     /// Packets arrive out of order, so they take several paths without a common queue.
     Multipath,
     /// The sendbox is configured to observe only.
     Observe,
     /// The operator disabled the limit.
-    ByHand,
+    Operator,
     /// The agent does not respond.
     Agent,
 }
@@ -55,10 +55,10 @@ impl Reason {
         Reason::Queue,
         Reason::Elastic,
         Reason::Inelastic,
-        Reason::Silent,
+        Reason::NoFeedback,
         Reason::Multipath,
         Reason::Observe,
-        Reason::ByHand,
+        Reason::Operator,
         Reason::Agent,
     ];
 
@@ -69,10 +69,10 @@ impl Reason {
             Reason::Queue => "queue",
             Reason::Elastic => "elastic",
             Reason::Inelastic => "inelastic",
-            Reason::Silent => "silent",
+            Reason::NoFeedback => "silent",
             Reason::Multipath => "multipath",
             Reason::Observe => "observe",
-            Reason::ByHand => "by_hand",
+            Reason::Operator => "by_hand",
             Reason::Agent => "agent",
         }
     }
@@ -84,14 +84,14 @@ impl SendboxMode {
         match self {
             SendboxMode::Open => "open",
             SendboxMode::Delay => "delay",
-            SendboxMode::Passing => "passing",
+            SendboxMode::PassThrough => "passing",
         }
     }
 }
 
 /// Returns whether an algorithm has selected pass-through mode, which it reports as a value of 1 of
 /// its gauge `mode`.
-pub fn passes(gauges: &[(&str, f64)]) -> bool {
+pub fn wants_pass_through(gauges: &[(&str, f64)]) -> bool {
     gauges
         .iter()
         .any(|(name, value)| *name == "mode" && *value == 1.0)
@@ -109,7 +109,7 @@ pub struct ModeChange {
     /// Reason for the change.
     pub reason: Reason,
     /// Path state at the time of the change.
-    pub seen: PathObservation,
+    pub path: PathObservation,
 }
 
 /// Path state on which the mode depends.
@@ -165,19 +165,19 @@ pub(crate) struct Modes {
     reason: Reason,
     since: Time,
     observe: bool,
-    by_hand: bool,
+    disabled_by_operator: bool,
     silent: bool,
     agent_gone: bool,
     multipath: bool,
     /// Time since which reordering has been low; `None` unless `multipath`.
     one_path_since: Option<Time>,
-    congested: u8,
+    congested_samples: u8,
     /// Last time at which packets of the bundle were queued, in the sendbox or in the network.
-    queued: Time,
+    last_queued: Time,
     /// True if there has been no queue for [`IDLE_TIMEOUT`].
     idle: bool,
     /// True if the algorithm has selected pass-through mode.
-    passing: bool,
+    pass_through: bool,
     events: VecDeque<ModeChange>,
     /// Number of changes per reason, in the order of [`Reason::ALL`].
     counts: [u64; Reason::ALL.len()],
@@ -194,15 +194,15 @@ impl Modes {
             },
             since: now,
             observe,
-            by_hand: false,
+            disabled_by_operator: false,
             silent: false,
             agent_gone: false,
             multipath: false,
             one_path_since: None,
-            congested: 0,
-            queued: now,
+            congested_samples: 0,
+            last_queued: now,
             idle: false,
-            passing: false,
+            pass_through: false,
             events: VecDeque::new(),
             counts: [0; Reason::ALL.len()],
         }
@@ -224,19 +224,19 @@ impl Modes {
         &self.counts
     }
 
-    pub fn silent(&self) -> bool {
+    pub fn is_silent(&self) -> bool {
         self.silent
     }
 
     /// Returns the oldest mode change that was not returned before.
-    pub fn event(&mut self) -> Option<ModeChange> {
+    pub fn next_change(&mut self) -> Option<ModeChange> {
         self.events.pop_front()
     }
 
     /// Processes feedback for a new boundary. Returns whether a limit started.
     pub fn on_feedback(&mut self, now: Time, seen: &PathObservation) -> bool {
         self.silent = false;
-        self.judge_order(now, seen.out_of_order);
+        self.update_multipath(now, seen.out_of_order);
         let (times, over) = QUEUE_RTT_RATIO;
         let own_bytes = seen
             .received
@@ -244,48 +244,48 @@ impl Modes {
             .get();
         let is_own = own_bytes >= OWN_QUEUE_BYTES_MIN;
         let full = is_own && seen.rtt > seen.min_rtt * times / over + QUEUE_DELAY_MIN + seen.jitter;
-        self.congested = if full {
-            self.congested.saturating_add(1)
+        self.congested_samples = if full {
+            self.congested_samples.saturating_add(1)
         } else {
             0
         };
         // A limit that starts now must not end at once for idleness.
-        self.idle = now.since(self.queued) >= IDLE_TIMEOUT && self.congested < QUEUE_SAMPLES_MIN;
+        self.idle = now.since(self.last_queued) >= IDLE_TIMEOUT && self.congested_samples < QUEUE_SAMPLES_MIN;
         if is_own || seen.waiting > 0 {
-            self.queued = now;
+            self.last_queued = now;
         }
-        self.settle(now, seen)
+        self.update_mode(now, seen)
     }
 
     /// Records that feedback has been missing for too long.
-    pub fn on_silence(&mut self, now: Time, seen: &PathObservation) {
+    pub fn on_feedback_timeout(&mut self, now: Time, seen: &PathObservation) {
         self.silent = true;
-        self.settle(now, seen);
+        self.update_mode(now, seen);
     }
 
     /// Records whether the agent responds.
-    pub fn on_agent(&mut self, now: Time, gone: bool, seen: &PathObservation) {
+    pub fn set_agent_gone(&mut self, now: Time, gone: bool, seen: &PathObservation) {
         if self.agent_gone != gone {
             self.agent_gone = gone;
-            self.settle(now, seen);
+            self.update_mode(now, seen);
         }
     }
 
     /// Records whether the algorithm has selected pass-through mode.
-    pub fn on_passing(&mut self, now: Time, passing: bool, seen: &PathObservation) {
-        if self.passing != passing {
-            self.passing = passing;
-            self.settle(now, seen);
+    pub fn set_pass_through(&mut self, now: Time, passing: bool, seen: &PathObservation) {
+        if self.pass_through != passing {
+            self.pass_through = passing;
+            self.update_mode(now, seen);
         }
     }
 
     /// Disables the limit for the operator, or enables it again.
-    pub fn on_hand(&mut self, now: Time, pass: bool, seen: &PathObservation) {
-        self.by_hand = pass;
-        self.settle(now, seen);
+    pub fn set_disabled_by_operator(&mut self, now: Time, pass: bool, seen: &PathObservation) {
+        self.disabled_by_operator = pass;
+        self.update_mode(now, seen);
     }
 
-    fn judge_order(&mut self, now: Time, share: Option<f64>) {
+    fn update_multipath(&mut self, now: Time, share: Option<f64>) {
         let Some(share) = share else { return };
         if share > MULTIPATH_REORDERING_MIN {
             self.multipath = true;
@@ -302,12 +302,12 @@ impl Modes {
     }
 
     /// Returns the most important reason for open mode, if any.
-    fn opened_by(&self) -> Option<Reason> {
+    fn open_reason(&self) -> Option<Reason> {
         let reasons = [
-            (self.by_hand, Reason::ByHand),
+            (self.disabled_by_operator, Reason::Operator),
             (self.observe, Reason::Observe),
             (self.agent_gone, Reason::Agent),
-            (self.silent, Reason::Silent),
+            (self.silent, Reason::NoFeedback),
             (self.multipath, Reason::Multipath),
         ];
         reasons
@@ -317,31 +317,31 @@ impl Modes {
     }
 
     /// Updates the mode from the current state. Returns whether a limit started.
-    fn settle(&mut self, now: Time, seen: &PathObservation) -> bool {
-        let limited = if self.passing {
-            SendboxMode::Passing
+    fn update_mode(&mut self, now: Time, seen: &PathObservation) -> bool {
+        let limited = if self.pass_through {
+            SendboxMode::PassThrough
         } else {
             SendboxMode::Delay
         };
-        let (to, reason) = match (self.opened_by(), self.mode) {
+        let (to, reason) = match (self.open_reason(), self.mode) {
             (Some(reason), _) => (SendboxMode::Open, reason),
-            (None, SendboxMode::Open) if self.congested >= QUEUE_SAMPLES_MIN => {
+            (None, SendboxMode::Open) if self.congested_samples >= QUEUE_SAMPLES_MIN => {
                 (limited, Reason::Queue)
             }
             // The reason for open mode is gone, but there is no queue to move yet.
             (None, SendboxMode::Open) => (SendboxMode::Open, Reason::Start),
-            (None, SendboxMode::Delay | SendboxMode::Passing) if self.idle => {
+            (None, SendboxMode::Delay | SendboxMode::PassThrough) if self.idle => {
                 (SendboxMode::Open, Reason::Start)
             }
-            (None, SendboxMode::Delay) if self.passing => (SendboxMode::Passing, Reason::Elastic),
-            (None, SendboxMode::Passing) if !self.passing => {
+            (None, SendboxMode::Delay) if self.pass_through => (SendboxMode::PassThrough, Reason::Elastic),
+            (None, SendboxMode::PassThrough) if !self.pass_through => {
                 (SendboxMode::Delay, Reason::Inelastic)
             }
             (None, mode) => (mode, self.reason),
         };
         if to == SendboxMode::Open && reason != Reason::Start {
             // A queue seen before open mode does not count afterwards.
-            self.congested = 0;
+            self.congested_samples = 0;
         }
         if (to, reason) == (self.mode, self.reason) {
             return false;
@@ -357,7 +357,7 @@ impl Modes {
             from,
             to,
             reason,
-            seen: *seen,
+            path: *seen,
         });
         from == SendboxMode::Open && to != SendboxMode::Open
     }
@@ -427,13 +427,13 @@ mod tests {
     fn a_limit_that_begins_after_an_idle_time_lasts() {
         let mut modes = Modes::new(at(0), false);
         // The operator keeps it open without a queue for 3 s; then a queue is seen twice.
-        modes.on_hand(at(0), true, &seen(50));
+        modes.set_disabled_by_operator(at(0), true, &seen(50));
         assert!(!modes.on_feedback(at(3_000), &seen(64)));
-        modes.on_hand(at(3_001), false, &seen(50));
+        modes.set_disabled_by_operator(at(3_001), false, &seen(50));
         assert!(!modes.on_feedback(at(6_500), &seen(64)));
         assert!(modes.on_feedback(at(9_900), &seen(64)));
-        modes.on_passing(at(9_901), true, &seen(64));
-        assert_eq!(modes.mode(), SendboxMode::Passing);
+        modes.set_pass_through(at(9_901), true, &seen(64));
+        assert_eq!(modes.mode(), SendboxMode::PassThrough);
     }
 
     #[test]
@@ -497,33 +497,33 @@ mod tests {
         type Step = fn(&mut Modes, bool, Time);
         let table: [(Step, SendboxMode, Reason, SendboxMode, Reason); 6] = [
             (
-                |modes, on, now| modes.on_passing(now, on, &seen(64)),
-                SendboxMode::Passing,
+                |modes, on, now| modes.set_pass_through(now, on, &seen(64)),
+                SendboxMode::PassThrough,
                 Reason::Elastic,
                 SendboxMode::Delay,
                 Reason::Inelastic,
             ),
             (
                 |modes, on, now| match on {
-                    true => modes.on_silence(now, &seen(64)),
+                    true => modes.on_feedback_timeout(now, &seen(64)),
                     false => drop(modes.on_feedback(now, &seen(50))),
                 },
                 SendboxMode::Open,
-                Reason::Silent,
+                Reason::NoFeedback,
                 SendboxMode::Open,
                 Reason::Start,
             ),
             (
-                |modes, on, now| modes.on_agent(now, on, &seen(64)),
+                |modes, on, now| modes.set_agent_gone(now, on, &seen(64)),
                 SendboxMode::Open,
                 Reason::Agent,
                 SendboxMode::Open,
                 Reason::Start,
             ),
             (
-                |modes, on, now| modes.on_hand(now, on, &seen(64)),
+                |modes, on, now| modes.set_disabled_by_operator(now, on, &seen(64)),
                 SendboxMode::Open,
-                Reason::ByHand,
+                Reason::Operator,
                 SendboxMode::Open,
                 Reason::Start,
             ),
@@ -607,16 +607,16 @@ mod tests {
             ]
         );
         assert_eq!(
-            [SendboxMode::Open, SendboxMode::Delay, SendboxMode::Passing].map(SendboxMode::name),
+            [SendboxMode::Open, SendboxMode::Delay, SendboxMode::PassThrough].map(SendboxMode::name),
             ["open", "delay", "passing"]
         );
     }
 
     #[test]
     fn an_algorithm_passes_traffic_by_its_gauge_of_the_mode() {
-        assert!(passes(&[("rate", 0.0), ("mode", 1.0)]));
-        assert!(!passes(&[("rate", 1.0), ("mode", 0.0)]));
-        assert!(!passes(&[]));
+        assert!(wants_pass_through(&[("rate", 0.0), ("mode", 1.0)]));
+        assert!(!wants_pass_through(&[("rate", 1.0), ("mode", 0.0)]));
+        assert!(!wants_pass_through(&[]));
     }
 
     /// At a least RTT of 50 ms, a queue begins above 62.5 ms, half a millisecond and the jitter.
@@ -660,25 +660,25 @@ mod tests {
     #[test]
     fn changes_are_timed_and_repetitions_ignored() {
         let mut modes = limited();
-        assert_eq!((modes.since(), modes.silent()), (at(2), false));
-        modes.on_silence(at(7), &seen(64));
-        assert_eq!((modes.since(), modes.silent()), (at(7), true));
-        modes.on_agent(at(8), false, &seen(64));
-        modes.on_passing(at(9), false, &seen(64));
-        assert_eq!((modes.since(), modes.reason()), (at(7), Reason::Silent));
+        assert_eq!((modes.since(), modes.is_silent()), (at(2), false));
+        modes.on_feedback_timeout(at(7), &seen(64));
+        assert_eq!((modes.since(), modes.is_silent()), (at(7), true));
+        modes.set_agent_gone(at(8), false, &seen(64));
+        modes.set_pass_through(at(9), false, &seen(64));
+        assert_eq!((modes.since(), modes.reason()), (at(7), Reason::NoFeedback));
         modes.on_feedback(at(10), &seen(50));
-        assert_eq!((modes.since(), modes.silent()), (at(10), false));
+        assert_eq!((modes.since(), modes.is_silent()), (at(10), false));
     }
 
     #[test]
     fn feedback_leaves_a_bundle_that_passes_as_it_is() {
         let mut modes = limited();
-        modes.on_passing(at(10), true, &seen(64));
+        modes.set_pass_through(at(10), true, &seen(64));
         for ms in 11..20 {
             assert!(!modes.on_feedback(at(ms), &seen(64)));
             assert_eq!(
                 (modes.mode(), modes.reason(), modes.since()),
-                (SendboxMode::Passing, Reason::Elastic, at(10))
+                (SendboxMode::PassThrough, Reason::Elastic, at(10))
             );
         }
     }
@@ -703,23 +703,23 @@ mod tests {
     #[test]
     fn changes_are_reported_once_with_metrics() {
         let mut modes = limited();
-        modes.on_silence(at(9), &seen(64));
-        modes.on_silence(at(10), &seen(64));
-        let first = modes.event().expect("it was limited");
+        modes.on_feedback_timeout(at(9), &seen(64));
+        modes.on_feedback_timeout(at(10), &seen(64));
+        let first = modes.next_change().expect("it was limited");
         assert_eq!(
             (first.from, first.to, first.reason, first.at),
             (SendboxMode::Open, SendboxMode::Delay, Reason::Queue, at(2))
         );
-        assert_eq!(first.seen, seen(64));
+        assert_eq!(first.path, seen(64));
         assert_eq!(
-            modes.event().map(|change| change.reason),
-            Some(Reason::Silent)
+            modes.next_change().map(|change| change.reason),
+            Some(Reason::NoFeedback)
         );
-        assert_eq!(modes.event(), None);
-        assert_eq!(modes.counts()[Reason::Silent as usize], 1);
+        assert_eq!(modes.next_change(), None);
+        assert_eq!(modes.counts()[Reason::NoFeedback as usize], 1);
         // Unread changes do not accumulate.
         for n in 0..1_000 {
-            modes.on_hand(at(n), n % 2 == 0, &seen(64));
+            modes.set_disabled_by_operator(at(n), n % 2 == 0, &seen(64));
         }
         assert_eq!(modes.events.len(), MODE_CHANGES_MAX);
         assert!(

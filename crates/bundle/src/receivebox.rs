@@ -23,16 +23,16 @@ const BITMAP_PACKETS: u64 = 2 * REORDER_WINDOW_PACKETS;
 /// [`Receivebox::renumber`].
 #[derive(Clone, Debug)]
 pub struct Receivebox {
-    marks: PacketNumbering,
+    numbering: PacketNumbering,
     session: u32,
-    every: EpochSize,
+    epoch_size: EpochSize,
     /// Highest number received plus one; 0 before the first packet.
     next: u64,
     /// Bitmap of the received numbers among the last [`BITMAP_PACKETS`] below `next`, indexed by
     /// number modulo `BITMAP_PACKETS`.
-    arrived: [u64; (BITMAP_PACKETS / 64) as usize],
+    arrival_bitmap: [u64; (BITMAP_PACKETS / 64) as usize],
     /// Lower numbers have either arrived or are counted as missing.
-    judged: u64,
+    missing_counted_end: u64,
     packets: u64,
     bytes: u64,
     out_of_order: u64,
@@ -40,17 +40,17 @@ pub struct Receivebox {
     marked: u64,
     boundary: Option<Boundary>,
     /// True if there is a boundary for which no feedback was sent.
-    fresh: bool,
+    boundary_pending: bool,
     /// True if a packet has arrived since the last feedback.
-    heard: bool,
+    packet_pending: bool,
     /// Time of the last feedback; zero before the first.
-    told: Time,
+    last_feedback: Time,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Boundary {
     number: u64,
-    came: Time,
+    received_at: Time,
     bytes: u64,
 }
 
@@ -58,32 +58,32 @@ impl Receivebox {
     /// Creates a receivebox. Every packet is a boundary until the first notice.
     pub fn new(marks: PacketNumbering) -> Receivebox {
         Receivebox {
-            marks,
+            numbering: marks,
             session: 0,
-            every: EpochSize::SINGLE_PACKET,
+            epoch_size: EpochSize::SINGLE_PACKET,
             next: 0,
-            arrived: [0; (BITMAP_PACKETS / 64) as usize],
-            judged: 0,
+            arrival_bitmap: [0; (BITMAP_PACKETS / 64) as usize],
+            missing_counted_end: 0,
             packets: 0,
             bytes: 0,
             out_of_order: 0,
             missing: 0,
             marked: 0,
             boundary: None,
-            fresh: false,
-            heard: false,
-            told: Time::ZERO,
+            boundary_pending: false,
+            packet_pending: false,
+            last_feedback: Time::ZERO,
         }
     }
 
     /// Starts a new session with new packet numbers. The driver must filter out packets of the old
     /// session that are still in flight; it may keep the old receivebox for two RTTs.
-    pub fn renumber(&mut self, session: u32) {
+    pub fn start_session(&mut self, session: u32) {
         *self = Receivebox {
             session,
-            every: self.every,
-            told: self.told,
-            ..Receivebox::new(self.marks)
+            epoch_size: self.epoch_size,
+            last_feedback: self.last_feedback,
+            ..Receivebox::new(self.numbering)
         };
     }
 
@@ -93,75 +93,75 @@ impl Receivebox {
     }
 
     /// Records a packet with its number, its bytes on the wire, and its ECN field at arrival.
-    pub fn arrived(&mut self, now: Time, number: u64, bytes: u32, ecn: Ecn) {
+    pub fn on_packet(&mut self, now: Time, number: u64, bytes: u32, ecn: Ecn) {
         self.packets += 1;
         self.bytes += u64::from(bytes);
         self.marked += u64::from(ecn == Ecn::Ce);
-        self.heard = true;
-        if self.marks == PacketNumbering::Counter && !self.order(number) {
+        self.packet_pending = true;
+        if self.numbering == PacketNumbering::Counter && !self.record_number(number) {
             return;
         }
-        if self.every.is_boundary(number) {
+        if self.epoch_size.is_boundary(number) {
             self.boundary = Some(Boundary {
                 number,
-                came: now,
+                received_at: now,
                 bytes: self.bytes,
             });
-            self.fresh = true;
+            self.boundary_pending = true;
         }
     }
 
     /// Records a number. Returns whether it is the highest so far.
-    fn order(&mut self, number: u64) -> bool {
+    fn record_number(&mut self, number: u64) -> bool {
         if number < self.next {
             self.out_of_order += 1;
-            if number >= self.judged {
-                self.set(number);
+            if number >= self.missing_counted_end {
+                self.set_arrived(number);
             }
             return false;
         }
         if self.packets == 1 {
             // Packets before the first one may not have been sent to this box.
-            self.judged = number;
+            self.missing_counted_end = number;
         } else if number - self.next >= REORDER_WINDOW_PACKETS {
             // No number in between has arrived, and all earlier ones leave the window.
-            self.judge(self.next);
+            self.count_missing_below(self.next);
             self.missing += number - REORDER_WINDOW_PACKETS - self.next;
-            self.judged = number - REORDER_WINDOW_PACKETS;
-            self.arrived = [0; (BITMAP_PACKETS / 64) as usize];
+            self.missing_counted_end = number - REORDER_WINDOW_PACKETS;
+            self.arrival_bitmap = [0; (BITMAP_PACKETS / 64) as usize];
         } else {
             // Judge before clearing: both use the same bits of the bitmap.
-            self.judge(number.saturating_sub(REORDER_WINDOW_PACKETS));
-            (self.next..number).for_each(|skipped| self.clear(skipped));
+            self.count_missing_below(number.saturating_sub(REORDER_WINDOW_PACKETS));
+            (self.next..number).for_each(|skipped| self.clear_arrived(skipped));
         }
-        self.set(number);
+        self.set_arrived(number);
         self.next = number.saturating_add(1);
         true
     }
 
     /// Counts the numbers below `below` that have not arrived as missing.
-    fn judge(&mut self, below: u64) {
-        while self.judged < below {
-            let (word, bit) = place(self.judged);
-            self.missing += u64::from(self.arrived[word] & bit == 0);
-            self.judged += 1;
+    fn count_missing_below(&mut self, below: u64) {
+        while self.missing_counted_end < below {
+            let (word, bit) = place(self.missing_counted_end);
+            self.missing += u64::from(self.arrival_bitmap[word] & bit == 0);
+            self.missing_counted_end += 1;
         }
     }
 
-    fn set(&mut self, number: u64) {
+    fn set_arrived(&mut self, number: u64) {
         let (word, bit) = place(number);
-        self.arrived[word] |= bit;
+        self.arrival_bitmap[word] |= bit;
     }
 
-    fn clear(&mut self, number: u64) {
+    fn clear_arrived(&mut self, number: u64) {
         let (word, bit) = place(number);
-        self.arrived[word] &= !bit;
+        self.arrival_bitmap[word] &= !bit;
     }
 
     /// Applies a notice. One for another session is early or late and has no effect.
-    pub fn notice(&mut self, notice: &Notice) {
+    pub fn on_notice(&mut self, notice: &Notice) {
         if notice.session == self.session {
-            self.every = notice.every;
+            self.epoch_size = notice.epoch_size;
         }
     }
 
@@ -172,14 +172,14 @@ impl Receivebox {
             return None;
         }
         let boundary = self.boundary?;
-        (self.fresh, self.heard, self.told) = (false, false, now);
+        (self.boundary_pending, self.packet_pending, self.last_feedback) = (false, false, now);
         Some(Feedback {
             session: self.session,
             boundary: boundary.number,
-            came: boundary.came,
-            bytes_then: boundary.bytes,
-            hold: now.since(boundary.came),
-            every: self.every,
+            received_at: boundary.received_at,
+            boundary_bytes: boundary.bytes,
+            hold: now.since(boundary.received_at),
+            epoch_size: self.epoch_size,
             packets: self.packets,
             bytes: self.bytes,
             out_of_order: self.out_of_order,
@@ -190,12 +190,12 @@ impl Receivebox {
 
     /// Returns the time of the next [`poll`](Receivebox::poll) if no packet arrives before.
     pub fn next_deadline(&self) -> Option<Time> {
-        let after = match (self.fresh, self.heard) {
+        let after = match (self.boundary_pending, self.packet_pending) {
             (true, _) => FEEDBACK_INTERVAL_MIN,
             (false, true) => FEEDBACK_INTERVAL_MAX,
             (false, false) => return None,
         };
-        self.boundary.map(|_| match self.told {
+        self.boundary.map(|_| match self.last_feedback {
             Time::ZERO => Time::ZERO,
             told => told + after,
         })
@@ -221,9 +221,9 @@ mod tests {
 
     fn with(every: u32) -> Receivebox {
         let mut receivebox = Receivebox::new(PacketNumbering::Counter);
-        receivebox.notice(&Notice {
+        receivebox.on_notice(&Notice {
             session: 0,
-            every: EpochSize::new(every).unwrap_or(EpochSize::SINGLE_PACKET),
+            epoch_size: EpochSize::new(every).unwrap_or(EpochSize::SINGLE_PACKET),
         });
         receivebox
     }
@@ -235,11 +235,11 @@ mod tests {
         let mut told = Vec::new();
         // One packet per ms, a boundary every 4 ms.
         for n in 0..20 {
-            receivebox.arrived(at(n + 1), n, 100, Ecn::NotEct);
+            receivebox.on_packet(at(n + 1), n, 100, Ecn::NotEct);
             told.extend(
                 receivebox
                     .poll(at(n + 1))
-                    .map(|feedback| (n, feedback.boundary, feedback.bytes_then)),
+                    .map(|feedback| (n, feedback.boundary, feedback.boundary_bytes)),
             );
         }
         assert_eq!(
@@ -257,7 +257,7 @@ mod tests {
         assert_eq!(receivebox.poll(at(41)), None);
         let again = receivebox.poll(at(42)).expect("25 ms have passed");
         assert_eq!(
-            (again.boundary, again.bytes_then, again.bytes, again.hold),
+            (again.boundary, again.boundary_bytes, again.bytes, again.hold),
             (16, 1_700, 2_000, Duration::from_millis(25))
         );
         assert_eq!(receivebox.next_deadline(), None, "no packet since");
@@ -265,7 +265,7 @@ mod tests {
         let mut busy = with(1);
         let times: Vec<u64> = (0..100)
             .filter(|n| {
-                busy.arrived(Time::from_nanos((n + 1) * 500_000), *n, 100, Ecn::Ce);
+                busy.on_packet(Time::from_nanos((n + 1) * 500_000), *n, 100, Ecn::Ce);
                 busy.poll(Time::from_nanos((n + 1) * 500_000)).is_some()
             })
             .collect();
@@ -276,14 +276,14 @@ mod tests {
     #[test]
     fn notices_of_another_session_are_ignored() {
         let mut receivebox = with(8);
-        receivebox.renumber(3);
-        receivebox.notice(&Notice {
+        receivebox.start_session(3);
+        receivebox.on_notice(&Notice {
             session: 0,
-            every: EpochSize::SINGLE_PACKET,
+            epoch_size: EpochSize::SINGLE_PACKET,
         });
-        receivebox.arrived(at(1), 7, 100, Ecn::NotEct);
+        receivebox.on_packet(at(1), 7, 100, Ecn::NotEct);
         assert_eq!(receivebox.poll(at(1)), None);
-        receivebox.arrived(at(2), 8, 100, Ecn::NotEct);
+        receivebox.on_packet(at(2), 8, 100, Ecn::NotEct);
         assert_eq!(
             receivebox
                 .poll(at(2))
@@ -302,7 +302,7 @@ mod tests {
             let mut receivebox = Receivebox::new(PacketNumbering::Counter);
             let (mut arrived, mut highest, mut late) = (BTreeSet::new(), 10_000_u64, 0);
             let first = highest;
-            receivebox.arrived(at(1), first, 1, Ecn::NotEct);
+            receivebox.on_packet(at(1), first, 1, Ecn::NotEct);
             arrived.insert(first);
             // A packet that arrives after it was counted as missing stays counted.
             let (mut missing, mut judged) = (0, first);
@@ -311,7 +311,7 @@ mod tests {
                 if !arrived.insert(number) {
                     continue;
                 }
-                receivebox.arrived(at(1), number, 1, Ecn::NotEct);
+                receivebox.on_packet(at(1), number, 1, Ecn::NotEct);
                 late += u64::from(number < highest);
                 highest = highest.max(number);
                 while judged + REORDER_WINDOW_PACKETS < highest {
@@ -328,7 +328,7 @@ mod tests {
         fn extreme_numbers_are_handled(numbers in prop::collection::vec(any::<u64>(), 0..50)) {
             let mut receivebox = Receivebox::new(PacketNumbering::Counter);
             for number in numbers {
-                receivebox.arrived(at(1), number, u32::MAX, Ecn::Ce);
+                receivebox.on_packet(at(1), number, u32::MAX, Ecn::Ce);
                 receivebox.poll(at(1));
             }
         }

@@ -21,9 +21,9 @@ pub(crate) struct Scheduler<P> {
     rate: Option<Rate>,
     /// Pending rate change and its time. Applied by the next call with a drop handler, because
     /// serving the queue can drop packets.
-    next: Option<(Option<Rate>, Time)>,
+    pending_rate: Option<(Option<Rate>, Time)>,
     /// Counters per class.
-    gone: Box<[ClassTotals]>,
+    totals: Box<[ClassTotals]>,
 }
 
 /// Counters of a class.
@@ -51,39 +51,39 @@ impl<P: Packet> Scheduler<P> {
     /// Creates a scheduler without a limit.
     pub fn new(queue: Classes<P>, now: Time) -> Scheduler<P> {
         Scheduler {
-            gone: vec![ClassTotals::default(); queue.count()].into(),
+            totals: vec![ClassTotals::default(); queue.count()].into(),
             queue: ShapedLink::new(queue, &LineSpec::Unlimited, now),
             rate: None,
-            next: None,
+            pending_rate: None,
         }
     }
 
     /// Sets the rate limit; `None` removes it.
     pub fn set_rate(&mut self, now: Time, rate: Option<Rate>) {
         let changes = rate != self.rate;
-        self.next = changes.then_some((rate, now));
+        self.pending_rate = changes.then_some((rate, now));
     }
 
     /// Returns the rate limit.
     pub fn rate(&self) -> Option<Rate> {
-        self.next.map_or(self.rate, |(rate, _)| rate)
+        self.pending_rate.map_or(self.rate, |(rate, _)| rate)
     }
 
     /// Enqueues a packet.
     pub fn enqueue(&mut self, now: Time, packet: P, drops: &mut impl Drops<P>) -> Verdict {
-        self.settle(now, drops);
+        self.apply_pending_rate(now, drops);
         self.queue
-            .enqueue(now, packet, &mut counted(&mut self.gone, drops))
+            .enqueue(now, packet, &mut counted(&mut self.totals, drops))
     }
 
     /// Returns the next packet that may be sent at `now`.
     pub fn dequeue(&mut self, now: Time, drops: &mut impl Drops<P>) -> Option<P> {
-        self.settle(now, drops);
-        self.queue.forget_before(now - CATCH_UP_TIME_MAX);
+        self.apply_pending_rate(now, drops);
+        self.queue.skip_missed_departures(now - CATCH_UP_TIME_MAX);
         let packet = self
             .queue
-            .dequeue(now, &mut counted(&mut self.gone, drops))?;
-        let gone = of(&mut self.gone, &packet);
+            .dequeue(now, &mut counted(&mut self.totals, drops))?;
+        let gone = of(&mut self.totals, &packet);
         gone.packets += 1;
         gone.bytes += u64::from(packet.bytes());
         Some(packet)
@@ -92,7 +92,7 @@ impl<P: Packet> Scheduler<P> {
     /// Returns the time at which the next packet may be sent or a rate change applies.
     pub fn next_ready(&self) -> Option<Time> {
         let ready = self.queue.next_ready();
-        match self.next {
+        match self.pending_rate {
             // Without queued packets the change can wait for the next one.
             Some((_, since)) => ready.map(|ready| ready.min(since)),
             None => ready,
@@ -106,7 +106,7 @@ impl<P: Packet> Scheduler<P> {
 
     /// Returns the number of packets dropped.
     pub fn dropped(&self) -> u64 {
-        self.gone.iter().map(|gone| gone.dropped).sum()
+        self.totals.iter().map(|gone| gone.dropped).sum()
     }
 
     /// Iterates over the classes in their order.
@@ -114,9 +114,9 @@ impl<P: Packet> Scheduler<P> {
         let queue = self.queue.queue();
         let sending = self
             .queue
-            .sending()
+            .in_transmission()
             .map(|packet| (queue.class_of(packet), packet.bytes()));
-        self.gone.iter().enumerate().map(move |(class, gone)| {
+        self.totals.iter().enumerate().map(move |(class, gone)| {
             let mut backlog = queue.class_backlog(class);
             if let Some((_, bytes)) = sending.filter(|(of, _)| *of == class) {
                 backlog.add(bytes);
@@ -131,17 +131,17 @@ impl<P: Packet> Scheduler<P> {
     }
 
     #[inline]
-    fn settle(&mut self, now: Time, drops: &mut impl Drops<P>) {
-        if let Some((rate, _)) = self.next.take() {
-            self.change(now, rate, drops);
+    fn apply_pending_rate(&mut self, now: Time, drops: &mut impl Drops<P>) {
+        if let Some((rate, _)) = self.pending_rate.take() {
+            self.change_rate(now, rate, drops);
         }
     }
 
     #[cold]
-    fn change(&mut self, now: Time, rate: Option<Rate>, drops: &mut impl Drops<P>) {
+    fn change_rate(&mut self, now: Time, rate: Option<Rate>, drops: &mut impl Drops<P>) {
         let line = rate.map_or(LineSpec::Unlimited, LineSpec::Constant);
         self.queue
-            .set_line(now, &line, &mut counted(&mut self.gone, drops));
+            .set_line(now, &line, &mut counted(&mut self.totals, drops));
         self.rate = rate;
     }
 }

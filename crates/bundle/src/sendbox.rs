@@ -41,13 +41,13 @@ use crate::sent::Boundary;
 
 /// Capabilities of a bundle as a flow of a datapath.
 pub const CAPABILITIES: Capabilities = Capabilities::CWND
-    .with(Capabilities::PACING)
-    .with(Capabilities::RTT)
-    .with(Capabilities::DELIVERY_RATE)
-    .with(Capabilities::ECN)
-    .with(Capabilities::TIMERS)
-    .with(Capabilities::ONE_WAY_DELAY)
-    .with(Capabilities::KEEPS_WINDOW);
+    .union(Capabilities::PACING)
+    .union(Capabilities::RTT)
+    .union(Capabilities::DELIVERY_RATE)
+    .union(Capabilities::ECN)
+    .union(Capabilities::TIMERS)
+    .union(Capabilities::ONE_WAY_DELAY)
+    .union(Capabilities::KEEPS_WINDOW);
 
 /// Interval between runs of the algorithm's program (paper, section 6: 10 ms). A pulse of 6 Hz
 /// spans 17 of them.
@@ -75,13 +75,13 @@ pub struct SendboxConfig {
     /// Lower bound of the limit, enforced against the algorithm. If it is too low, an error of the
     /// algorithm can stop the site's traffic; if it is too high, the queue stays in a network with
     /// less capacity.
-    pub min: Rate,
+    pub min_rate: Rate,
     /// Upper bound of the limit: the rate of the site's uplink, if known.
-    pub max: Rate,
+    pub max_rate: Rate,
     /// Packet numbering.
-    pub marks: PacketNumbering,
+    pub numbering: PacketNumbering,
     /// True to measure without ever setting a limit.
-    pub observe: bool,
+    pub observe_only: bool,
     /// Seed for queues that use random numbers.
     pub seed: u64,
 }
@@ -107,10 +107,10 @@ impl Default for SendboxConfig {
         SendboxConfig {
             queue: SendboxConfig::QUEUE.into(),
             mtu: 1_500,
-            min: Rate::from_bits_per_sec(1_000_000),
-            max: Rate::from_bytes_per_sec(u64::MAX / 16),
-            marks: PacketNumbering::Counter,
-            observe: false,
+            min_rate: Rate::from_bits_per_sec(1_000_000),
+            max_rate: Rate::from_bytes_per_sec(u64::MAX / 16),
+            numbering: PacketNumbering::Counter,
+            observe_only: false,
             seed: 0,
         }
     }
@@ -123,26 +123,26 @@ pub struct Sendbox<P> {
     config: SendboxConfig,
     ledger: Ledger,
     estimate: DirectionEstimate,
-    order: ReorderingShare,
+    reordering: ReorderingShare,
     modes: Modes,
-    orders: BundleOrders,
+    control: BundleOrders,
     since_tick: TickCounters,
     next_tick: Time,
     /// Packets sent since the last feedback, and the time at which they reached
     /// [`SILENCE_PACKETS_MIN`].
-    left_since: u64,
-    unanswered: Option<Time>,
+    unanswered_packets: u64,
+    unanswered_since: Option<Time>,
     /// Drops of queues that were replaced; the current queue counts its own.
     totals: SendboxTotals,
     /// Path MTU probes in flight.
-    probes: u64,
+    probes_in_flight: u64,
 }
 
 /// Rate and window set by the algorithm since the limit started.
 #[derive(Clone, Copy, Debug, Default)]
 struct BundleOrders {
     /// R at the start of the limit, bytes/s.
-    start: u64,
+    start_rate: u64,
     rate: Option<u64>,
     cwnd: Option<u64>,
 }
@@ -152,10 +152,10 @@ struct BundleOrders {
 struct TickCounters {
     counts: NumberingCounts,
     /// True if the queue was empty at some point.
-    empty: bool,
+    was_queue_empty: bool,
     silent: bool,
     /// True if a new boundary was acknowledged.
-    fresh: bool,
+    boundary_acked: bool,
 }
 
 /// Counters since the start, for all sessions.
@@ -168,9 +168,9 @@ pub struct SendboxTotals {
     /// Packets dropped by the sendbox's queues.
     pub dropped: u64,
     /// Packets received by the receivebox.
-    pub arrived: u64,
+    pub received: u64,
     /// Bytes received by the receivebox.
-    pub arrived_bytes: u64,
+    pub received_bytes: u64,
     /// Packets missing at the receivebox.
     pub missing: u64,
     /// Packets that arrived out of order.
@@ -180,9 +180,9 @@ pub struct SendboxTotals {
     /// Feedback messages received.
     pub feedback: u64,
     /// Feedback messages that arrived after newer ones.
-    pub late: u64,
+    pub stale_feedback: u64,
     /// Feedback messages that were implausible.
-    pub unlikely: u64,
+    pub implausible_feedback: u64,
 }
 
 /// Snapshot of a sendbox.
@@ -197,13 +197,13 @@ pub struct Status {
     /// Rate limit; `None` if there is none.
     pub rate: Option<Rate>,
     /// Path state.
-    pub seen: PathObservation,
+    pub path: PathObservation,
     /// Queueing delay of the newest boundary in the network, if known.
     pub in_network: Option<Duration>,
     /// Packets and bytes queued in the sendbox.
     pub backlog: Backlog,
     /// Epoch size.
-    pub every: EpochSize,
+    pub epoch_size: EpochSize,
     /// Number of mode changes per reason, in the order of [`Reason::ALL`].
     pub changes: [u64; Reason::ALL.len()],
     /// Counters since the start.
@@ -219,23 +219,23 @@ impl<P: Packet> Sendbox<P> {
         Ok(Sendbox {
             scheduler: Scheduler::new(queue, now),
             config: config.clone(),
-            ledger: Ledger::new(config.marks),
+            ledger: Ledger::new(config.numbering),
             estimate: DirectionEstimate::default(),
-            order: ReorderingShare::default(),
-            modes: Modes::new(now, config.observe),
-            orders: BundleOrders::default(),
+            reordering: ReorderingShare::default(),
+            modes: Modes::new(now, config.observe_only),
+            control: BundleOrders::default(),
             since_tick: TickCounters::default(),
             next_tick: now + TICK_INTERVAL,
-            left_since: 0,
-            unanswered: None,
+            unanswered_packets: 0,
+            unanswered_since: None,
             totals: SendboxTotals::default(),
-            probes: 0,
+            probes_in_flight: 0,
         })
     }
 
     /// Enqueues a packet. May drop it or another one.
     pub fn enqueue(&mut self, now: Time, packet: P, drops: &mut impl Drops<P>) -> Verdict {
-        self.since_tick.empty |= self.scheduler.backlog().packets == 0;
+        self.since_tick.was_queue_empty |= self.scheduler.backlog().packets == 0;
         self.scheduler.enqueue(now, packet, drops)
     }
 
@@ -253,13 +253,13 @@ impl<P: Packet> Sendbox<P> {
     }
 
     /// Records a packet sent with this number and this many bytes on the wire.
-    pub fn left(&mut self, now: Time, number: u64, bytes: u32) {
-        self.ledger.left(now, number, bytes);
+    pub fn on_sent(&mut self, now: Time, number: u64, bytes: u32) {
+        self.ledger.on_sent(now, number, bytes);
         self.totals.packets += 1;
         self.totals.bytes += u64::from(bytes);
-        self.left_since += 1;
-        if self.left_since == SILENCE_PACKETS_MIN {
-            self.unanswered = Some(now);
+        self.unanswered_packets += 1;
+        if self.unanswered_packets == SILENCE_PACKETS_MIN {
+            self.unanswered_since = Some(now);
         }
     }
 
@@ -270,7 +270,7 @@ impl<P: Packet> Sendbox<P> {
         &mut self,
         now: Time,
         queue: &ClassesSpec,
-        mut again: impl FnMut(P) -> P,
+        mut reclassify: impl FnMut(P) -> P,
         drops: &mut impl Drops<P>,
     ) -> Result<(), QueueSpecError> {
         let fresh = queue.build(None, Duration::ZERO, self.config.mtu, self.config.seed)?;
@@ -280,7 +280,7 @@ impl<P: Packet> Sendbox<P> {
         // Also move packets that the queue would hold back, as if their time had come.
         while let Some(ready) = old.next_ready() {
             if let Some(packet) = old.dequeue(now.max(ready), drops) {
-                let _ = self.scheduler.enqueue(now, again(packet), drops);
+                let _ = self.scheduler.enqueue(now, reclassify(packet), drops);
             }
         }
         self.totals.dropped += old.dropped();
@@ -290,32 +290,32 @@ impl<P: Packet> Sendbox<P> {
 
     /// Sets the bounds of the limit.
     pub fn set_bounds(&mut self, now: Time, min: Rate, max: Rate) {
-        (self.config.min, self.config.max) = (min, max);
-        self.apply(now);
+        (self.config.min_rate, self.config.max_rate) = (min, max);
+        self.apply_limit(now);
     }
 
     /// Starts a new session with new packet numbers. Feedback for the previous session counts for
     /// two more RTTs.
-    pub fn renumber(&mut self, now: Time, session: u32) {
-        self.probes = 0;
+    pub fn start_session(&mut self, now: Time, session: u32) {
+        self.probes_in_flight = 0;
         let until = now + (self.estimate.srtt() * PREVIOUS_SESSION_RTTS).max(SILENCE_TIME_MIN);
-        self.ledger.renumber(session, until);
-        self.estimate.renumber();
+        self.ledger.start_session(session, until);
+        self.estimate.clear_epochs();
     }
 
     /// Processes feedback.
-    pub fn feedback(&mut self, now: Time, feedback: &Feedback) -> Result<(), ImplausibleFeedback> {
+    pub fn on_feedback(&mut self, now: Time, feedback: &Feedback) -> Result<(), ImplausibleFeedback> {
         self.totals.feedback += 1;
-        match self.ledger.take(now, feedback) {
-            Ok(FeedbackOutcome::News { counts, boundary }) => {
-                self.count(now, &counts);
+        match self.ledger.on_feedback(now, feedback) {
+            Ok(FeedbackOutcome::Newer { counts, boundary }) => {
+                self.add_counts(now, &counts);
                 if let Some(boundary) = boundary {
-                    self.measure(now, &boundary, feedback);
+                    self.update_estimate(now, &boundary, feedback);
                 }
             }
-            Ok(FeedbackOutcome::Late) => self.totals.late += 1,
+            Ok(FeedbackOutcome::Stale) => self.totals.stale_feedback += 1,
             Err(why) => {
-                self.totals.unlikely += 1;
+                self.totals.implausible_feedback += 1;
                 return Err(why);
             }
         }
@@ -323,18 +323,18 @@ impl<P: Packet> Sendbox<P> {
     }
 
     /// Records a path MTU probe. Its loss does not indicate congestion (RFC 8899, section 3).
-    pub fn probe_left(&mut self) {
-        self.probes += 1;
+    pub fn on_probe_sent(&mut self) {
+        self.probes_in_flight += 1;
     }
 
     /// Records the acknowledgement of a probe.
-    pub fn probe_arrived(&mut self) {
-        self.probes = self.probes.saturating_sub(1);
+    pub fn on_probe_acked(&mut self) {
+        self.probes_in_flight = self.probes_in_flight.saturating_sub(1);
     }
 
-    fn count(&mut self, now: Time, counts: &NumberingCounts) {
-        let excused = counts.missing.min(self.probes);
-        self.probes -= excused;
+    fn add_counts(&mut self, now: Time, counts: &NumberingCounts) {
+        let excused = counts.missing.min(self.probes_in_flight);
+        self.probes_in_flight -= excused;
         let missing = counts.missing - excused;
         let tick = &mut self.since_tick.counts;
         tick.packets += counts.packets;
@@ -342,31 +342,31 @@ impl<P: Packet> Sendbox<P> {
         tick.missing += missing;
         tick.marked += counts.marked;
         let totals = &mut self.totals;
-        totals.arrived += counts.packets;
-        totals.arrived_bytes += counts.bytes;
+        totals.received += counts.packets;
+        totals.received_bytes += counts.bytes;
         totals.missing += missing;
         totals.out_of_order += counts.out_of_order;
         totals.marked += counts.marked;
-        self.order.take(now, counts.packets, counts.out_of_order);
-        (self.left_since, self.unanswered) = (0, None);
+        self.reordering.add(now, counts.packets, counts.out_of_order);
+        (self.unanswered_packets, self.unanswered_since) = (0, None);
     }
 
-    fn measure(&mut self, now: Time, boundary: &Boundary, feedback: &Feedback) {
-        if !self.estimate.take(now, boundary, feedback) {
+    fn update_estimate(&mut self, now: Time, boundary: &Boundary, feedback: &Feedback) {
+        if !self.estimate.update(now, boundary, feedback) {
             return;
         }
-        self.since_tick.fresh = true;
-        let seen = self.seen();
+        self.since_tick.boundary_acked = true;
+        let seen = self.observe_path();
         if self.modes.on_feedback(now, &seen) {
-            self.begin();
+            self.start_limit();
         }
-        self.apply(now);
+        self.apply_limit(now);
     }
 
     /// Starts a limit at the receiving rate.
-    fn begin(&mut self) {
-        self.orders = BundleOrders {
-            start: self.estimate.received().bytes_per_sec(),
+    fn start_limit(&mut self) {
+        self.control = BundleOrders {
+            start_rate: self.estimate.receiving_rate().bytes_per_sec(),
             ..BundleOrders::default()
         };
     }
@@ -378,11 +378,11 @@ impl<P: Packet> Sendbox<P> {
         if ticks {
             let signals = self.tick(now);
             let outcome = flow.on_ack(&self.transport(now), &signals);
-            self.steer(now, &outcome);
+            self.apply_outcome(now, &outcome);
         }
         if flow.next_deadline().is_some_and(|due| due <= now) {
             let outcome = flow.on_deadline(&self.transport(now));
-            self.steer(now, &outcome);
+            self.apply_outcome(now, &outcome);
         }
         ticks
     }
@@ -393,7 +393,7 @@ impl<P: Packet> Sendbox<P> {
         let missed = now.since(self.next_tick).as_nanos() / TICK_INTERVAL.as_nanos();
         self.next_tick += TICK_INTERVAL * (missed + 1);
         let tick = std::mem::take(&mut self.since_tick);
-        if tick.fresh {
+        if tick.boundary_acked {
             self.estimate.add_noise();
         }
         let min_rtt = self.estimate.min_rtt().unwrap_or_default();
@@ -413,21 +413,21 @@ impl<P: Packet> Sendbox<P> {
             bytes_in_flight,
             packets_in_flight,
             bytes_pending: backlog.bytes,
-            rate_outgoing: estimate.sent().bytes_per_sec(),
-            rate_incoming: estimate.received().bytes_per_sec(),
+            rate_outgoing: estimate.sending_rate().bytes_per_sec(),
+            rate_incoming: estimate.receiving_rate().bytes_per_sec(),
             rtt_sample_us: estimate.rtt().unwrap_or_default().as_micros(),
             srtt_us: estimate.srtt().as_micros(),
             min_rtt_us: min_rtt.as_micros(),
             was_timeout: u64::from(tick.silent),
             mss,
-            app_limited: u64::from(tick.empty || backlog.packets == 0),
+            app_limited: u64::from(tick.was_queue_empty || backlog.packets == 0),
             cwnd_limited: u64::from(limited && backlog.packets > 0),
             paced: u64::from(limited),
             ..Signals::default()
         };
         estimate
             .one_way()
-            .write(now, tick.fresh, estimate.srtt(), &mut signals);
+            .write(now, tick.boundary_acked, estimate.srtt(), &mut signals);
         signals
     }
 
@@ -438,10 +438,10 @@ impl<P: Packet> Sendbox<P> {
             _ => self.limit(),
         };
         let least = INITIAL_WINDOW_PACKETS * u64::from(self.config.mtu);
-        let product = self.estimate.received().bytes_in(self.estimate.srtt());
+        let product = self.estimate.receiving_rate().bytes_in(self.estimate.srtt());
         let window = product.get().max(least);
         Transport {
-            cwnd: self.orders.cwnd.unwrap_or(window),
+            cwnd: self.control.cwnd.unwrap_or(window),
             rate,
             ssthresh: u64::MAX,
             now,
@@ -450,43 +450,43 @@ impl<P: Packet> Sendbox<P> {
 
     /// Applies the rate and window set by the program or the agent. They have no effect without a
     /// limit.
-    pub fn steer(&mut self, now: Time, outcome: &Outcome) {
-        let seen = self.seen();
-        self.modes.on_agent(now, outcome.fallback, &seen);
+    pub fn apply_outcome(&mut self, now: Time, outcome: &Outcome) {
+        let seen = self.observe_path();
+        self.modes.set_agent_gone(now, outcome.fallback, &seen);
         if self.modes.mode() != SendboxMode::Open {
-            self.orders.rate = outcome.rate.or(self.orders.rate);
-            self.orders.cwnd = outcome.cwnd.or(self.orders.cwnd);
+            self.control.rate = outcome.rate.or(self.control.rate);
+            self.control.cwnd = outcome.cwnd.or(self.control.cwnd);
         }
-        self.apply(now);
+        self.apply_limit(now);
     }
 
     /// Records whether the algorithm has selected pass-through mode.
-    pub fn passing(&mut self, now: Time, passing: bool) {
-        let seen = self.seen();
-        self.modes.on_passing(now, passing, &seen);
+    pub fn set_pass_through(&mut self, now: Time, passing: bool) {
+        let seen = self.observe_path();
+        self.modes.set_pass_through(now, passing, &seen);
         if self.modes.mode() == SendboxMode::Open {
-            self.apply(now);
+            self.apply_limit(now);
         }
     }
 
     /// Disables the limit for the operator, or enables it again.
-    pub fn by_hand(&mut self, now: Time, pass: bool) {
-        let seen = self.seen();
-        self.modes.on_hand(now, pass, &seen);
-        self.apply(now);
+    pub fn set_disabled_by_operator(&mut self, now: Time, pass: bool) {
+        let seen = self.observe_path();
+        self.modes.set_disabled_by_operator(now, pass, &seen);
+        self.apply_limit(now);
     }
 
     /// Returns the limit in bytes/s: the lower of the rate that was set and the rate that keeps the
     /// window in flight, or the initial rate if neither was set.
     fn limit(&self) -> u64 {
-        let by_window = self.orders.cwnd.map(|window| self.by_window(window));
-        let ordered = self.orders.rate.into_iter().chain(by_window).min();
+        let by_window = self.control.cwnd.map(|window| self.rate_for_window(window));
+        let ordered = self.control.rate.into_iter().chain(by_window).min();
         let (min, max) = (
-            self.config.min.bytes_per_sec(),
-            self.config.max.bytes_per_sec(),
+            self.config.min_rate.bytes_per_sec(),
+            self.config.max_rate.bytes_per_sec(),
         );
         ordered
-            .unwrap_or(self.orders.start)
+            .unwrap_or(self.control.start_rate)
             .clamp(min.min(max), max)
     }
 
@@ -495,11 +495,11 @@ impl<P: Packet> Sendbox<P> {
     /// RTT. Window divided by RTT would not work: the RTT is one RTT old, so while a queue grows,
     /// more and more bytes are in flight. With it, Copa oscillated between 10 and 190 Mbit/s on a
     /// 96 Mbit/s link.
-    fn by_window(&self, window: u64) -> u64 {
-        let received = self.estimate.received().bytes_per_sec();
+    fn rate_for_window(&self, window: u64) -> u64 {
+        let received = self.estimate.receiving_rate().bytes_per_sec();
         let (_, in_flight) = self.ledger.in_flight(u64::from(self.config.mtu));
         let missing =
-            Rate::of(Bytes::new(window.abs_diff(in_flight)), self.estimate.srtt()).bytes_per_sec();
+            Rate::from_bytes_over(Bytes::new(window.abs_diff(in_flight)), self.estimate.srtt()).bytes_per_sec();
         if window >= in_flight {
             received.saturating_add(missing)
         } else {
@@ -508,10 +508,10 @@ impl<P: Packet> Sendbox<P> {
     }
 
     /// Passes the limit that follows from the mode to the scheduler.
-    fn apply(&mut self, now: Time) {
+    fn apply_limit(&mut self, now: Time) {
         let rate = match self.modes.mode() {
             SendboxMode::Open => {
-                self.orders = BundleOrders::default();
+                self.control = BundleOrders::default();
                 None
             }
             _ => Some(Rate::from_bytes_per_sec(self.limit())),
@@ -520,57 +520,57 @@ impl<P: Packet> Sendbox<P> {
     }
 
     /// Returns a notice to be sent as a packet of the bundle, if one is due.
-    pub fn notice(&mut self, now: Time) -> Option<Notice> {
-        self.ledger.notice(now)
+    pub fn poll_notice(&mut self, now: Time) -> Option<Notice> {
+        self.ledger.poll_notice(now)
     }
 
     /// Returns the next deadline: a packet, a run of the program, a notice, or the start of
     /// silence.
     pub fn next_deadline(&self) -> Time {
-        let times = [self.scheduler.next_ready(), self.silent_at()];
+        let times = [self.scheduler.next_ready(), self.feedback_deadline()];
         times
             .into_iter()
             .flatten()
-            .fold(self.next_tick.min(self.ledger.notice_due()), Time::min)
+            .fold(self.next_tick.min(self.ledger.next_notice_time()), Time::min)
     }
 
     /// Handles the start of silence. To be called at [`next_deadline`](Sendbox::next_deadline), in
     /// addition to the calls for packets, program and notices.
     pub fn on_deadline(&mut self, now: Time) {
-        if self.silent_at().is_some_and(|at| at <= now) {
-            let seen = self.seen();
-            self.modes.on_silence(now, &seen);
+        if self.feedback_deadline().is_some_and(|at| at <= now) {
+            let seen = self.observe_path();
+            self.modes.on_feedback_timeout(now, &seen);
             self.since_tick.silent = true;
-            (self.left_since, self.unanswered) = (0, None);
-            self.ledger.forget();
-            self.estimate.forget();
-            self.order = ReorderingShare::default();
-            self.apply(now);
+            (self.unanswered_packets, self.unanswered_since) = (0, None);
+            self.ledger.clear_last_counts();
+            self.estimate.reset();
+            self.reordering = ReorderingShare::default();
+            self.apply_limit(now);
         }
     }
 
     /// Returns the time at which missing feedback counts as silence; `None` if none is expected or
     /// silence has already been declared.
-    fn silent_at(&self) -> Option<Time> {
-        let since = self.unanswered.filter(|_| !self.modes.silent())?;
+    fn feedback_deadline(&self) -> Option<Time> {
+        let since = self.unanswered_since.filter(|_| !self.modes.is_silent())?;
         Some(since + (self.estimate.srtt() * SILENCE_RTTS).max(SILENCE_TIME_MIN))
     }
 
-    fn seen(&self) -> PathObservation {
+    fn observe_path(&self) -> PathObservation {
         PathObservation {
             rtt: self.estimate.rtt().unwrap_or_default(),
             min_rtt: self.estimate.min_rtt().unwrap_or_default(),
             jitter: self.estimate.jitter(),
-            sent: self.estimate.sent(),
-            received: self.estimate.received(),
-            out_of_order: self.order.share(),
+            sent: self.estimate.sending_rate(),
+            received: self.estimate.receiving_rate(),
+            out_of_order: self.reordering.share(),
             waiting: self.scheduler.backlog().bytes,
         }
     }
 
     /// Returns the oldest mode change that was not returned before.
-    pub fn event(&mut self) -> Option<ModeChange> {
-        self.modes.event()
+    pub fn next_mode_change(&mut self) -> Option<ModeChange> {
+        self.modes.next_change()
     }
 
     /// Returns the packets and bytes queued.
@@ -589,7 +589,7 @@ impl<P: Packet> Sendbox<P> {
     }
 
     /// Returns the total bytes sent on the wire, of all numbered packets.
-    pub fn left_bytes(&self) -> u64 {
+    pub fn sent_bytes(&self) -> u64 {
         self.totals.bytes
     }
 
@@ -616,10 +616,10 @@ impl<P: Packet> Sendbox<P> {
             reason: self.modes.reason(),
             since: self.modes.since(),
             rate: self.scheduler.rate(),
-            seen: self.seen(),
+            path: self.observe_path(),
             in_network: estimate.one_way().queue_delay(now, estimate.srtt()),
             backlog: self.scheduler.backlog(),
-            every: self.ledger.every(),
+            epoch_size: self.ledger.epoch_size(),
             changes: *self.modes.counts(),
             totals: SendboxTotals {
                 dropped: self.totals.dropped + self.scheduler.dropped(),

@@ -14,7 +14,7 @@ pub const BOUNDARIES_MAX: usize = 4_096;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Boundary {
     pub number: u64,
-    pub at: Time,
+    pub sent_at: Time,
     /// Bytes of the session sent up to and including this packet.
     pub bytes: u64,
 }
@@ -22,7 +22,7 @@ pub(crate) struct Boundary {
 /// Boundaries of a session, oldest first.
 #[derive(Clone, Debug)]
 pub(crate) struct SentBoundaries {
-    marks: PacketNumbering,
+    numbering: PacketNumbering,
     boundaries: VecDeque<Boundary>,
     /// Packets and bytes of the session sent so far.
     pub packets: u64,
@@ -34,7 +34,7 @@ pub(crate) struct SentBoundaries {
 impl SentBoundaries {
     pub fn new(marks: PacketNumbering) -> SentBoundaries {
         SentBoundaries {
-            marks,
+            numbering: marks,
             boundaries: VecDeque::new(),
             packets: 0,
             bytes: 0,
@@ -44,7 +44,7 @@ impl SentBoundaries {
 
     /// Records a packet; `boundary` states whether it is one.
     #[inline]
-    pub fn left(&mut self, now: Time, number: u64, bytes: u32, boundary: bool) {
+    pub fn on_sent(&mut self, now: Time, number: u64, bytes: u32, boundary: bool) {
         self.packets += 1;
         self.bytes += u64::from(bytes);
         self.next = self.next.max(number.saturating_add(1));
@@ -54,7 +54,7 @@ impl SentBoundaries {
             }
             self.boundaries.push_back(Boundary {
                 number,
-                at: now,
+                sent_at: now,
                 bytes: self.bytes,
             });
         }
@@ -62,7 +62,7 @@ impl SentBoundaries {
 
     /// Returns the boundary with this number.
     pub fn find(&self, number: u64) -> Option<Boundary> {
-        let at = match self.marks {
+        let at = match self.numbering {
             PacketNumbering::Counter => self
                 .boundaries
                 .binary_search_by_key(&number, |boundary| boundary.number)
@@ -88,12 +88,12 @@ mod tests {
             let mut sent = SentBoundaries::new(marks);
             let many = BOUNDARIES_MAX as u64 + 100;
             for n in 0..many {
-                sent.left(Time::ZERO + Duration::from_micros(n), n, 100, true);
+                sent.on_sent(Time::ZERO + Duration::from_micros(n), n, 100, true);
             }
             assert_eq!(sent.find(99), None, "{marks:?}");
             let boundary = sent
                 .find(100)
-                .map(|boundary| (boundary.at.as_micros(), boundary.bytes));
+                .map(|boundary| (boundary.sent_at.as_micros(), boundary.bytes));
             assert_eq!(boundary, Some((100, 10_100)));
             assert_eq!(sent.find(many), None);
             assert_eq!(

@@ -60,7 +60,7 @@ struct Net {
 impl Net {
     fn new(marks: PacketNumbering) -> Net {
         let config = SendboxConfig {
-            marks,
+            numbering: marks,
             mtu: PACKET_BYTES,
             ..SendboxConfig::default()
         };
@@ -103,9 +103,9 @@ impl Net {
             self.owed -= u64::from(PACKET_BYTES) * 1_000_000;
             let _ = self.sendbox.enqueue(now, Full, &mut |_, _| {});
         }
-        if let Some(notice) = self.sendbox.notice(now) {
+        if let Some(notice) = self.sendbox.poll_notice(now) {
             // A notice travels as a packet of the bundle; here it is delivered at once.
-            self.receivebox.notice(&notice);
+            self.receivebox.on_notice(&notice);
         }
         while self.sendbox.dequeue(now, &mut |_: Full, _| {}).is_some() {
             let number = match self.marks {
@@ -114,7 +114,7 @@ impl Net {
             };
             self.sent += 1;
             self.ever += 1;
-            self.sendbox.left(now, number, PACKET_BYTES);
+            self.sendbox.on_sent(now, number, PACKET_BYTES);
             let nanos = u64::from(PACKET_BYTES) * 1_000_000_000 / self.link;
             self.free = self.free.max(now) + Duration::from_nanos(nanos);
             self.there
@@ -123,7 +123,7 @@ impl Net {
         let mut arrived = 0;
         while let Some(&(at, _, number)) = self.there.get(arrived).filter(|(at, ..)| *at <= now) {
             self.receivebox
-                .arrived(at + self.ahead, number, PACKET_BYTES, Ecn::NotEct);
+                .on_packet(at + self.ahead, number, PACKET_BYTES, Ecn::NotEct);
             arrived += 1;
         }
         self.there.drain(..arrived);
@@ -138,7 +138,7 @@ impl Net {
         for (at, message) in std::mem::take(&mut self.back) {
             match message {
                 BoxMessage::Feedback(feedback) if at <= now => {
-                    let _ = self.sendbox.feedback(now, &feedback);
+                    let _ = self.sendbox.on_feedback(now, &feedback);
                 }
                 _ => waiting.push((at, message)),
             }
@@ -155,9 +155,9 @@ impl Net {
                 fallback: self.agent_gone,
                 ..Outcome::default()
             };
-            self.sendbox.steer(now, &outcome);
+            self.sendbox.apply_outcome(now, &outcome);
         }
-        while let Some(change) = self.sendbox.event() {
+        while let Some(change) = self.sendbox.next_mode_change() {
             self.changes.push(change);
         }
     }
@@ -189,10 +189,10 @@ fn below_capacity_it_stays_open_and_measures_all() {
         near("RTT", net.last.rtt_sample_us, 50_125, 0.01);
         near("min RTT", net.last.min_rtt_us, 50_125, 0.01);
         // 10 MB/s and 50 ms are 333 packets, rounded to 256; a quarter is 64.
-        assert_eq!(status.every.get(), 64);
+        assert_eq!(status.epoch_size.get(), 64);
         assert_eq!(
             (
-                status.totals.unlikely,
+                status.totals.implausible_feedback,
                 status.totals.missing,
                 net.last.bytes_pending
             ),
@@ -210,7 +210,7 @@ fn a_queue_in_the_network_moves_here() {
     net.run(1_000);
     assert_eq!(net.reasons(), [Reason::Queue]);
     let change = net.changes[0];
-    let queue = change.seen.rtt.saturating_sub(change.seen.min_rtt);
+    let queue = change.path.rtt.saturating_sub(change.path.min_rtt);
     assert!(
         queue < Duration::from_millis(18),
         "a quarter of 50 ms, half a ms and two feedback messages: {queue}"
@@ -285,7 +285,7 @@ fn missing_feedback_opens_and_new_feedback_restarts() {
     let change = net.changes.last().copied().expect("it opened");
     assert_eq!(
         (change.to, change.reason),
-        (SendboxMode::Open, Reason::Silent)
+        (SendboxMode::Open, Reason::NoFeedback)
     );
     let after = change.at.since(silent);
     // Packets in flight arrive for 25 ms more; silence follows after max(4 RTT, 250 ms).
@@ -299,7 +299,7 @@ fn missing_feedback_opens_and_new_feedback_restarts() {
     net.run(1_000);
     assert_eq!(
         net.reasons()[1..],
-        [Reason::Silent, Reason::Start, Reason::Queue]
+        [Reason::NoFeedback, Reason::Start, Reason::Queue]
     );
 }
 
@@ -337,16 +337,16 @@ fn rekeying_restarts_the_numbering_without_opening() {
     net.offered = 14_000_000;
     net.order = Some(11_000_000);
     net.run(1_000);
-    net.sendbox.renumber(net.now, 1);
+    net.sendbox.start_session(net.now, 1);
     // The packets in flight belong to the old session, which this network cannot distinguish, so
     // they are dropped.
     net.there.clear();
-    net.receivebox.renumber(1);
+    net.receivebox.start_session(1);
     net.sent = 0;
     net.run(1_000);
     assert_eq!(net.reasons(), [Reason::Queue]);
     let status = net.sendbox.status(net.now);
-    assert_eq!(status.totals.unlikely, 0);
+    assert_eq!(status.totals.implausible_feedback, 0);
     assert!(
         net.last.rate_incoming.abs_diff(11_000_000) < 300_000,
         "{}",
@@ -371,7 +371,7 @@ fn implausible_feedback_changes_nothing() {
     let cases: [(Feedback, ImplausibleFeedback); 6] = [
         (
             Feedback { session: 9, ..good },
-            ImplausibleFeedback::Session(9),
+            ImplausibleFeedback::UnknownSession(9),
         ),
         (
             Feedback {
@@ -385,37 +385,37 @@ fn implausible_feedback_changes_nothing() {
                 packets: sent + 1,
                 ..good
             },
-            ImplausibleFeedback::TooMuch,
+            ImplausibleFeedback::ExcessiveCounts,
         ),
         (
             Feedback {
                 missing: sent,
                 ..good
             },
-            ImplausibleFeedback::TooMuch,
+            ImplausibleFeedback::ExcessiveCounts,
         ),
         (
             Feedback {
                 marked: u64::MAX,
                 ..good
             },
-            ImplausibleFeedback::TooMuch,
+            ImplausibleFeedback::ExcessiveCounts,
         ),
         (
             Feedback {
                 hold: Duration::from_secs(3),
                 ..good
             },
-            ImplausibleFeedback::TooSoon,
+            ImplausibleFeedback::ExcessiveHoldTime,
         ),
     ];
     for (n, (feedback, why)) in cases.into_iter().enumerate() {
-        assert_eq!(sendbox.feedback(now, &feedback), Err(why));
+        assert_eq!(sendbox.on_feedback(now, &feedback), Err(why));
         let after = sendbox.status(now);
-        assert_eq!(after.totals.unlikely, n as u64 + 1);
+        assert_eq!(after.totals.implausible_feedback, n as u64 + 1);
         assert_eq!(
-            (after.seen, after.mode, after.totals.arrived),
-            (before.seen, before.mode, before.totals.arrived)
+            (after.path, after.mode, after.totals.received),
+            (before.path, before.mode, before.totals.received)
         );
     }
 }
@@ -456,7 +456,7 @@ impl Net {
     /// restart without the receivebox's knowledge.
     fn restart_sendbox(&mut self) {
         let config = SendboxConfig {
-            marks: self.marks,
+            numbering: self.marks,
             mtu: PACKET_BYTES,
             ..SendboxConfig::default()
         };
@@ -467,9 +467,9 @@ impl Net {
     /// Rekeys: both boxes start a new session. The receivebox does so with the first packet of it,
     /// which here arrives at once.
     fn rekey(&mut self, session: u32) {
-        self.sendbox.renumber(self.now, session);
+        self.sendbox.start_session(self.now, session);
         self.there.clear();
-        self.receivebox.renumber(session);
+        self.receivebox.start_session(session);
         self.sent = 0;
     }
 }
@@ -486,7 +486,7 @@ fn live(seed: u64) {
         PacketNumbering::Counter
     });
     net.fate = fate(Draws::of(draws.below(u64::MAX)));
-    let floor = SendboxConfig::default().min;
+    let floor = SendboxConfig::default().min_rate;
     for part in 0..8 {
         net.offered = draws.below(20_000_000);
         net.link = 100_000 + draws.below(LINK_BYTES_PER_SECOND);
@@ -517,7 +517,7 @@ fn live(seed: u64) {
         );
         // Packets of an old sendbox may be counted for a new one, but never more than were sent.
         assert!(
-            status.totals.arrived <= net.ever,
+            status.totals.received <= net.ever,
             "seed {seed}: {:?}",
             status.totals
         );
@@ -598,26 +598,26 @@ fn sampled_and_counted_marks_measure_the_same() {
     );
     let [counted, sampled] = nets.map(|net| net.sendbox.status(net.now));
     let off = |a: u64, b: u64| a.abs_diff(b) as f64 / a as f64;
-    assert!(off(counted.totals.arrived, sampled.totals.arrived) < 0.001);
-    assert!(off(counted.totals.arrived_bytes, sampled.totals.arrived_bytes) < 0.001);
+    assert!(off(counted.totals.received, sampled.totals.received) < 0.001);
+    assert!(off(counted.totals.received_bytes, sampled.totals.received_bytes) < 0.001);
     assert_eq!(
         (counted.totals.missing, counted.totals.out_of_order),
         (0, 0)
     );
-    assert_eq!((sampled.totals.unlikely, counted.totals.unlikely), (0, 0));
+    assert_eq!((sampled.totals.implausible_feedback, counted.totals.implausible_feedback), (0, 0));
 }
 
 /// A sendbox under which packets 0 to 9 left, a millisecond apart.
 fn ten_left() -> Sendbox<Full> {
     let now = Time::ZERO + Duration::from_secs(1);
     let config = SendboxConfig {
-        marks: PacketNumbering::Counter,
+        numbering: PacketNumbering::Counter,
         mtu: PACKET_BYTES,
         ..SendboxConfig::default()
     };
     let mut sendbox = Sendbox::new(now, &config).expect("the default configuration is valid");
     for number in 0..10 {
-        sendbox.left(now + Duration::from_millis(number), number, PACKET_BYTES);
+        sendbox.on_sent(now + Duration::from_millis(number), number, PACKET_BYTES);
     }
     sendbox
 }
@@ -633,10 +633,10 @@ fn feedback(
     let feedback = crate::Feedback {
         session: 0,
         boundary,
-        came,
-        bytes_then: bytes,
+        received_at: came,
+        boundary_bytes: bytes,
         hold: Duration::ZERO,
-        every: crate::EpochSize::SINGLE_PACKET,
+        epoch_size: crate::EpochSize::SINGLE_PACKET,
         packets,
         bytes,
         out_of_order,
@@ -652,35 +652,35 @@ fn feedback_adds_up() {
     for (boundary, counts) in [(2, [3, 0, 0, 1]), (6, [6, 1, 1, 3])] {
         let (now, feedback) = feedback(boundary, counts);
         sendbox
-            .feedback(now, &feedback)
+            .on_feedback(now, &feedback)
             .expect("plausible feedback is accepted");
     }
     let (now, late) = feedback(2, [3, 0, 0, 1]);
     sendbox
-        .feedback(now, &late)
+        .on_feedback(now, &late)
         .expect("plausible feedback is accepted");
     let (now, untrue) = feedback(6, [60, 1, 1, 3]);
-    assert!(sendbox.feedback(now, &untrue).is_err());
+    assert!(sendbox.on_feedback(now, &untrue).is_err());
     let totals = sendbox.status(now).totals;
     assert_eq!((totals.packets, totals.bytes), (10, 15_000));
-    assert_eq!((totals.arrived, totals.arrived_bytes), (6, 9_000));
+    assert_eq!((totals.received, totals.received_bytes), (6, 9_000));
     assert_eq!(
         (totals.missing, totals.out_of_order, totals.marked),
         (1, 1, 3)
     );
-    assert_eq!((totals.feedback, totals.late, totals.unlikely), (4, 1, 1));
-    assert_eq!(sendbox.left_bytes(), 15_000);
+    assert_eq!((totals.feedback, totals.stale_feedback, totals.implausible_feedback), (4, 1, 1));
+    assert_eq!(sendbox.sent_bytes(), 15_000);
 }
 
 #[test]
 fn a_probe_that_is_missing_is_no_loss() {
     let mut sendbox = ten_left();
-    (0..3).for_each(|_| sendbox.probe_left());
-    sendbox.probe_arrived();
+    (0..3).for_each(|_| sendbox.on_probe_sent());
+    sendbox.on_probe_acked();
     for (boundary, missing, lost) in [(2, 1, 0), (5, 3, 1), (8, 4, 2)] {
         let (now, feedback) = feedback(boundary, [boundary + 1 - missing, 0, missing, 0]);
         sendbox
-            .feedback(now, &feedback)
+            .on_feedback(now, &feedback)
             .expect("plausible feedback is accepted");
         assert_eq!(sendbox.status(now).totals.missing, lost, "of {missing}");
     }
@@ -693,8 +693,8 @@ fn manual_mode_opens_a_bundle_and_returns_it() {
     assert!(!sendbox.is_ready(now), "nothing waits");
     let _ = sendbox.enqueue(now, Full, &mut |_, _| {});
     assert!(sendbox.is_ready(now));
-    sendbox.by_hand(now, true);
-    assert_eq!(sendbox.status(now).reason, Reason::ByHand);
-    sendbox.by_hand(now, false);
+    sendbox.set_disabled_by_operator(now, true);
+    assert_eq!(sendbox.status(now).reason, Reason::Operator);
+    sendbox.set_disabled_by_operator(now, false);
     assert_eq!(sendbox.status(now).reason, Reason::Start);
 }

@@ -33,7 +33,7 @@ impl Algorithm for Runs {
     }
 
     fn open(&mut self, _info: &FlowInfo, control: &mut Control<'_>) {
-        control.program("program", &[]);
+        control.set_program("program", &[]);
     }
 
     fn on_report(&mut self, _flow: &mut (), _report: &Report<'_>, _control: &mut Control<'_>) {}
@@ -51,7 +51,7 @@ pub fn on_ack(
     agent
         .add(Runs(program.to_owned()))
         .map_err(|why| why.to_string())?;
-    let plane = CPlane::through(
+    let plane = CPlane::with_channel(
         Box::new(InlineChannel::new(agent)),
         OperatorLimits::default(),
         Capabilities(u64::MAX),

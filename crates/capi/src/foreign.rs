@@ -68,7 +68,7 @@ unsafe impl Struct for ccplane_stats {
 /// # Safety
 ///
 /// `of` is null or valid for reading a `usize`.
-unsafe fn said<T: Struct>(of: *const T) -> Result<usize, ErrorCode> {
+unsafe fn declared_size<T: Struct>(of: *const T) -> Result<usize, ErrorCode> {
     if of.is_null() {
         return Err(CCPLANE_ENULL);
     }
@@ -97,7 +97,7 @@ pub(crate) unsafe fn view<T: Struct>(
     room: &mut MaybeUninit<T>,
 ) -> Result<&T, ErrorCode> {
     // SAFETY: the caller guarantees that `of` is null or that its first field is readable.
-    let size = unsafe { said(of) }?;
+    let size = unsafe { declared_size(of) }?;
     if size == size_of::<T>() {
         // SAFETY: `of` is not null, aligned and, by the caller's guarantee, valid for `size` bytes,
         // which is the size of `T`; every bit pattern of `T` is valid (`Struct`).
@@ -153,7 +153,7 @@ impl<T: Struct> OutStruct<T> {
     #[inline(always)]
     pub unsafe fn at(to: *mut T) -> Result<OutStruct<T>, ErrorCode> {
         // SAFETY: the caller guarantees that `to` is null or that its first field is readable.
-        let size = unsafe { said(to.cast_const()) }?;
+        let size = unsafe { declared_size(to.cast_const()) }?;
         Ok(OutStruct { to, size })
     }
 

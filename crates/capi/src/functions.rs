@@ -41,7 +41,7 @@ pub unsafe extern "C" fn ccplane_open(
                 } else {
                     why
                 };
-                room.fill(&said(code, &why));
+                room.fill(&to_error(code, &why));
             }
             std::ptr::null_mut()
         }
@@ -176,7 +176,7 @@ pub unsafe extern "C" fn ccplane_turn(datapath: *mut ccplane_datapath, now_ns: u
     call(|| {
         // SAFETY: the caller guarantees that `datapath` is null or from ccplane_open.
         let mut plane = unsafe { EnteredHandle::enter(datapath) }?;
-        plane.turn(Time::from_nanos(now_ns));
+        plane.process(Time::from_nanos(now_ns));
         Ok(())
     })
 }
@@ -318,9 +318,9 @@ unsafe fn open(options: *const ccplane_options) -> Result<CPlane, (ErrorCode, St
         min_cwnd: or(options.min_cwnd, default.min_cwnd),
         max_cwnd: or(options.max_cwnd, default.max_cwnd),
         max_rate: or(options.max_rate, default.max_rate),
-        fallback_after: Duration::from_nanos(or(
+        agent_timeout: Duration::from_nanos(or(
             options.fallback_after_ns,
-            default.fallback_after.as_nanos(),
+            default.agent_timeout.as_nanos(),
         )),
     };
     let wrong = |why: &str| Err((CCPLANE_EVALUE, why.to_owned()));
@@ -344,12 +344,12 @@ unsafe fn open(options: *const ccplane_options) -> Result<CPlane, (ErrorCode, St
         capabilities: Capabilities(options.capabilities),
         same_thread: options.flags & CCPLANE_SAME_THREAD != 0,
         limits,
-        silence_said: options.fallback_after_ns != 0,
+        fallback_configured: options.fallback_after_ns != 0,
     };
     CPlane::open(&wanted).map_err(|why| (why.code, why.to_string()))
 }
 
-fn said(code: ErrorCode, why: &str) -> ccplane_error {
+fn to_error(code: ErrorCode, why: &str) -> ccplane_error {
     let mut error = ccplane_error {
         size: 0,
         code: code.into(),
@@ -479,7 +479,7 @@ fn outcome_of(transport: &Transport, outcome: &Outcome) -> ccplane_outcome {
         flags: flag(outcome.cwnd.is_some(), CCPLANE_CWND)
             | flag(outcome.rate.is_some(), CCPLANE_RATE)
             | flag(outcome.ssthresh.is_some(), CCPLANE_SSTHRESH)
-            | flag(outcome.limited, CCPLANE_LIMITED)
+            | flag(outcome.clamped, CCPLANE_LIMITED)
             | flag(outcome.fallback, CCPLANE_FALLBACK)
             | flag(outcome.report.is_some(), CCPLANE_REPORTED),
         reserved: 0,

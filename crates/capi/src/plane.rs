@@ -5,13 +5,13 @@ use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, RawFd};
 
 use ccplane_agent::datapath::{
-    AgentChannel, DatapathCore, Incoming, InlineChannel, Local, record_outcome,
+    AgentChannel, DatapathCore, Incoming, InlineChannel, FlowState, record_outcome,
 };
-use ccplane_agent::{Agent, AgentOptions, DynAlgorithm, FlowInfo, Tables};
+use ccplane_agent::{Agent, AgentOptions, DynAlgorithm, FlowInfo, ProgramTables};
 use ccplane_algorithms::{Parameters, Registry};
 use ccplane_datapath::{Capabilities, OperatorLimits, Outcome, Signals, SteeredFlow, Transport};
-use ccplane_link::{AgentAddress, AgentThread, far_silence};
-use ccplane_link::{Pollable, RemoteChannel, beside};
+use ccplane_link::{AgentAddress, AgentThread, remote_agent_timeout};
+use ccplane_link::{Pollable, RemoteChannel, thread_channel};
 use ccplane_units::{Bytes, Duration, Time};
 
 use crate::foreign::ErrorCode;
@@ -34,7 +34,7 @@ pub(crate) struct PlaneOptions<'a> {
     pub limits: OperatorLimits,
     /// Set if the fallback time was configured; otherwise it depends on the round-trip time to a
     /// remote agent.
-    pub silence_said: bool,
+    pub fallback_configured: bool,
 }
 
 /// Error while opening a plane.
@@ -53,7 +53,7 @@ fn failed(code: ErrorCode, why: impl ToString) -> PlaneError {
 /// Datapath with its flows.
 pub(crate) struct CPlane {
     shared: DatapathCore<Box<dyn Pollable>>,
-    flows: Vec<FlowPlace>,
+    flows: Vec<FlowSlot>,
     free: Vec<u32>,
     /// Algorithm that flows request.
     asks_for: String,
@@ -73,9 +73,9 @@ pub(crate) struct PlaneStats {
 }
 
 /// Slot of a flow with its generation, which makes the numbers of earlier flows invalid.
-struct FlowPlace {
+struct FlowSlot {
     generation: u32,
-    flow: Option<Local<FlowUserData>>,
+    flow: Option<FlowState<FlowUserData>>,
 }
 
 /// User data of a flow.
@@ -95,8 +95,8 @@ impl CPlane {
         let (way, agent): (Box<dyn Pollable>, _) = match (wanted.agent, wanted.algorithm) {
             (Some(address), _) => {
                 let way = there(address, &asks_for)?;
-                if let (false, Some(round_trip)) = (wanted.silence_said, way.round_trip()) {
-                    limits.fallback_after = far_silence(round_trip);
+                if let (false, Some(round_trip)) = (wanted.fallback_configured, way.round_trip()) {
+                    limits.agent_timeout = remote_agent_timeout(round_trip);
                 }
                 (Box::new(way), None)
             }
@@ -111,7 +111,7 @@ impl CPlane {
                 if wanted.same_thread {
                     (Box::new(InlineChannel::new(agent)), None)
                 } else {
-                    let (way, served) = beside().map_err(|why| failed(CCPLANE_ESYSTEM, why))?;
+                    let (way, served) = thread_channel().map_err(|why| failed(CCPLANE_ESYSTEM, why))?;
                     let thread = AgentThread::start("ccplane-agent", agent, served);
                     (
                         Box::new(way),
@@ -120,7 +120,7 @@ impl CPlane {
                 }
             }
         };
-        let mut plane = CPlane::through(way, limits, wanted.capabilities);
+        let mut plane = CPlane::with_channel(way, limits, wanted.capabilities);
         plane.asks_for = asks_for;
         plane.prompt = !wanted.same_thread || wanted.agent.is_some();
         plane.agent = agent;
@@ -128,12 +128,12 @@ impl CPlane {
     }
 
     /// Creates a plane whose agent is on the same thread, at the other end of `way`.
-    pub fn through(
+    pub fn with_channel(
         way: Box<dyn Pollable>,
         limits: OperatorLimits,
         capabilities: Capabilities,
     ) -> CPlane {
-        let tables = Tables::new(limits, capabilities);
+        let tables = ProgramTables::new(limits, capabilities);
         let mut plane = CPlane {
             shared: DatapathCore::new(std::process::id(), "c", tables, way),
             flows: Vec::new(),
@@ -144,7 +144,7 @@ impl CPlane {
             agent: None,
         };
         plane.announce(Time::ZERO);
-        plane.shared.way.flush(Time::ZERO);
+        plane.shared.channel.flush(Time::ZERO);
         plane
     }
 
@@ -154,7 +154,7 @@ impl CPlane {
         let index = match self.free.pop() {
             Some(index) => index,
             None if self.flows.len() < FLOWS_MAX => {
-                self.flows.push(FlowPlace {
+                self.flows.push(FlowSlot {
                     generation: 0,
                     flow: None,
                 });
@@ -171,7 +171,7 @@ impl CPlane {
         };
         place.flow = Some(self.shared.open(now, number, info, kept));
         self.stats.opened += 1;
-        self.shared.way.flush(now);
+        self.shared.channel.flush(now);
         Ok(number)
     }
 
@@ -185,7 +185,7 @@ impl CPlane {
     ) -> Result<(), ErrorCode> {
         let flow = find(&mut self.flows, number).ok_or(CCPLANE_ENOFLOW)?;
         self.shared.close(now, number, flow, acked, lost);
-        self.shared.way.flush(now);
+        self.shared.channel.flush(now);
         let index = number as u32;
         let place = &mut self.flows[index as usize];
         place.flow = None;
@@ -207,8 +207,8 @@ impl CPlane {
         signals: &Signals,
     ) -> Result<Outcome, ErrorCode> {
         let flow = find(&mut self.flows, number).ok_or(CCPLANE_ENOFLOW)?;
-        let outcome = self.shared.lend(number, flow).on_ack(transport, signals);
-        flow.beside.note(transport, &outcome, &mut self.stats);
+        let outcome = self.shared.flow_mut(number, flow).on_ack(transport, signals);
+        flow.user_data.note(transport, &outcome, &mut self.stats);
         self.after(transport.now, &outcome);
         Ok(outcome)
     }
@@ -220,8 +220,8 @@ impl CPlane {
         transport: &Transport,
     ) -> Result<Outcome, ErrorCode> {
         let flow = find(&mut self.flows, number).ok_or(CCPLANE_ENOFLOW)?;
-        let outcome = self.shared.lend(number, flow).on_deadline(transport);
-        flow.beside.note(transport, &outcome, &mut self.stats);
+        let outcome = self.shared.flow_mut(number, flow).on_deadline(transport);
+        flow.user_data.note(transport, &outcome, &mut self.stats);
         self.after(transport.now, &outcome);
         Ok(outcome)
     }
@@ -229,31 +229,31 @@ impl CPlane {
     /// Returns a flow's deadline; for flow 0, the latest time of the next turn.
     pub fn next_deadline(&mut self, number: u64) -> Result<Option<Time>, ErrorCode> {
         if number == 0 {
-            return Ok(self.shared.way.next_deadline());
+            return Ok(self.shared.channel.next_deadline());
         }
         let flow = find(&mut self.flows, number).ok_or(CCPLANE_ENOFLOW)?;
         Ok(flow.flow().next_deadline())
     }
 
     /// Receives the agent's commands and sends pending messages.
-    pub fn turn(&mut self, now: Time) {
-        self.shared.way.look(now);
-        while let Some(brought) = self.shared.way.bring(now) {
+    pub fn process(&mut self, now: Time) {
+        self.shared.channel.poll(now);
+        while let Some(brought) = self.shared.channel.recv(now) {
             match brought {
-                Incoming::Agent => self.announce(now),
+                Incoming::AgentConnected => self.announce(now),
                 Incoming::Command(command) => {
                     let flows = &mut self.flows;
                     self.shared
-                        .take(now, &command, |number| find(flows, number));
+                        .apply_command(now, &command, |number| find(flows, number));
                 }
             }
         }
-        self.shared.way.flush(now);
+        self.shared.channel.flush(now);
     }
 
     /// Returns the descriptor to wait for before a turn.
     pub fn fd(&self) -> Option<RawFd> {
-        self.shared.way.as_fd().map(|fd| fd.as_raw_fd())
+        self.shared.channel.as_fd().map(|fd| fd.as_raw_fd())
     }
 
     pub fn stats(&self) -> PlaneStats {
@@ -265,7 +265,7 @@ impl CPlane {
         if outcome.report.is_some() {
             self.stats.reports += 1;
             if self.prompt {
-                self.shared.way.flush(now);
+                self.shared.channel.flush(now);
             }
         }
     }
@@ -273,14 +273,14 @@ impl CPlane {
     fn announce(&mut self, now: Time) {
         let flows = self.flows.iter().enumerate().filter_map(|(index, place)| {
             let number = u64::from(place.generation) << 32 | index as u64;
-            Some((number, place.flow.as_ref()?.beside.info.clone()))
+            Some((number, place.flow.as_ref()?.user_data.info.clone()))
         });
         self.shared.announce(now, flows);
     }
 }
 
 #[inline(always)]
-fn find(flows: &mut [FlowPlace], number: u64) -> Option<&mut Local<FlowUserData>> {
+fn find(flows: &mut [FlowSlot], number: u64) -> Option<&mut FlowState<FlowUserData>> {
     let place = flows.get_mut(number as u32 as usize)?;
     if u64::from(place.generation) != number >> 32 {
         return None;
@@ -302,7 +302,7 @@ impl FlowUserData {
 
 fn there(address: &str, asks_for: &str) -> Result<RemoteChannel, PlaneError> {
     let address: AgentAddress = address.parse().map_err(|why| failed(CCPLANE_EVALUE, why))?;
-    RemoteChannel::connect(address.remote(asks_for, None), Time::ZERO)
+    RemoteChannel::connect(address.connection(asks_for, None), Time::ZERO)
         .map_err(|why| failed(CCPLANE_EAGENT, why))
 }
 
@@ -329,7 +329,7 @@ fn agent_of(text: &str, capabilities: Capabilities) -> Result<Agent, PlaneError>
 }
 
 fn can_run(algorithm: &dyn DynAlgorithm, capabilities: Capabilities) -> Result<(), PlaneError> {
-    let missing = algorithm.needs().missing_from(capabilities);
+    let missing = algorithm.required_capabilities().missing_from(capabilities);
     if missing.is_empty() {
         return Ok(());
     }
@@ -350,8 +350,8 @@ impl Drop for CPlane {
             return;
         };
         // Dropping the channel wakes the thread.
-        self.shared.way = Box::new(ClosedChannel);
-        thread.end(THREAD_END_TIMEOUT);
+        self.shared.channel = Box::new(ClosedChannel);
+        thread.stop_and_join(THREAD_END_TIMEOUT);
     }
 }
 
@@ -359,13 +359,13 @@ impl Drop for CPlane {
 struct ClosedChannel;
 
 impl AgentChannel for ClosedChannel {
-    fn report(&mut self, _now: Time, _report: &ccplane_wire::WireEvent<'_>) -> bool {
+    fn try_report(&mut self, _now: Time, _report: &ccplane_wire::WireEvent<'_>) -> bool {
         false
     }
 
-    fn tell(&mut self, _now: Time, _event: ccplane_wire::WireEvent<'static>) {}
+    fn send(&mut self, _now: Time, _event: ccplane_wire::WireEvent<'static>) {}
 
-    fn bring(&mut self, _now: Time) -> Option<Incoming> {
+    fn recv(&mut self, _now: Time) -> Option<Incoming> {
         None
     }
 

@@ -119,10 +119,10 @@ fn simulated(name: &str) -> (f64, f64) {
     let network =
         topology::dumbbell(1, &access, link.clone().with_queue(queue, rtt), link).expect("small");
     let bottleneck = network
-        .link_named("bottleneck")
+        .find_link("bottleneck")
         .expect("a link of the topology");
     let [from, to] =
-        ["left1", "right1"].map(|node| network.node(node).expect("a node of the topology"));
+        ["left1", "right1"].map(|node| network.find_node(node).expect("a node of the topology"));
     let mut sim = Simulation::new(network, SimOptions::seeded(1)).expect("valid");
     let mut agent = Agent::new(AgentOptions::default());
     let algorithm = Registry::builtin()
@@ -130,7 +130,7 @@ fn simulated(name: &str) -> (f64, f64) {
         .expect("it exists");
     agent.add_boxed(algorithm).expect("it compiles");
     let agent = sim.host_agent(agent, SteerOptions::default());
-    let spec = FlowSpec::new(from, to).under(FlowControl::Steered(agent, name.into()));
+    let spec = FlowSpec::new(from, to).with_congestion(FlowControl::Steered(agent, name.into()));
     let flow = sim.add_flow(spec).expect("a path");
     sim.run_until(Time::from_micros(SECONDS * 1_000_000))
         .expect("no stall");

@@ -32,11 +32,11 @@ impl Algorithm for Aimd {
     }
 
     fn programs(&self) -> Programs {
-        Programs::new().reporting::<Round>("fold", include_str!("fold.ccp"))
+        Programs::new().with_report::<Round>("fold", include_str!("fold.ccp"))
     }
 
     fn open(&mut self, info: &FlowInfo, control: &mut Control<'_>) -> Window {
-        control.program("fold", &[]);
+        control.set_program("fold", &[]);
         Window {
             cwnd: info.cwnd.get(),
             mss: info.mss.get(),
@@ -49,11 +49,11 @@ impl Algorithm for Aimd {
         };
         if round.lost {
             flow.cwnd = ((flow.cwnd as f64 * self.back) as u64).max(2 * flow.mss);
-            control.ssthresh(Bytes::new(flow.cwnd)); // where the datapath's recovery brings the window
+            control.set_ssthresh(Bytes::new(flow.cwnd)); // where the datapath's recovery brings the window
         } else {
             flow.cwnd += flow.mss;
         }
-        control.cwnd(Bytes::new(flow.cwnd));
+        control.set_cwnd(Bytes::new(flow.cwnd));
     }
 }
 

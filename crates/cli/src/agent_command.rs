@@ -13,7 +13,7 @@ use ccplane_link::{Datagram, DatapathLink, KEY_DIRECTORY, Local, TlsLink, WaitSt
 use clap::Args;
 
 use crate::attach::add;
-use crate::attach::exceptions::Telling;
+use crate::attach::exceptions::ExceptionReporter;
 use crate::confine::confine;
 use crate::exit::{Failure, FailureKind};
 use crate::python::enter;
@@ -68,7 +68,7 @@ pub fn run(args: &AgentArgs, registry: &Registry, json: bool) -> Result<(), Fail
         enter(args.folder.as_deref())?;
         // Untrusted files are read only after confinement.
         let mut agent = host()?;
-        let mut telling = Telling::new(&mut local, io::stdout());
+        let mut telling = ExceptionReporter::new(&mut local, io::stdout());
         return serve(
             &mut agent,
             &mut [&mut telling],
@@ -141,7 +141,7 @@ fn confined(path: &Path) -> Result<(), Failure> {
 /// Refuses algorithms whose programs CCP's datapaths would reject, once and before anything is
 /// bound, instead of flow by flow.
 fn refuse_unsayable(agent: Agent) -> Result<(), Failure> {
-    let all = version1::unsayable_of(agent);
+    let all = version1::not_expressible_in(agent);
     if all.is_empty() {
         return Ok(());
     }

@@ -46,7 +46,7 @@ fn unsayable(registry: &Registry, name: &str) -> Option<String> {
     let mut agent = Agent::new(AgentOptions::default());
     match algorithm.and_then(|algorithm| agent.add_boxed(algorithm).map_err(|why| why.to_string()))
     {
-        Ok(()) => version1::unsayable_of(agent).into_iter().next(),
+        Ok(()) => version1::not_expressible_in(agent).into_iter().next(),
         Err(why) => Some(why),
     }
 }

@@ -128,9 +128,9 @@ impl HowArgs {
     }
 
     /// Returns the processes for candidates in Python, each with this CPU time limit.
-    fn apart(&self, cpu: Duration, registry: &Registry) -> Result<Processes, Failure> {
+    fn processes(&self, cpu: Duration, registry: &Registry) -> Result<Processes, Failure> {
         let seconds = cpu.as_nanos().div_ceil(1_000_000_000).max(1);
-        let user = RunAs::of(self.run_as.as_deref())?;
+        let user = RunAs::resolve(self.run_as.as_deref())?;
         let python = registry.python().filter(|_| !self.trusted);
         Ok(Processes {
             sandbox: python.map(|python| Sandbox::new(python, user, SIMULATION_CGROUP_BYTES_MAX)),
@@ -158,7 +158,7 @@ pub fn run(args: &ArenaArgs, registry: &Registry, json: bool) -> Result<u8, Fail
     if let (Some(seconds), [candidate]) = (args.apart, candidates.as_slice()) {
         return apart::serve(candidate, args.folder.as_deref(), seconds, registry).map(|()| 0);
     }
-    let apart = how.apart(*cpu, registry)?;
+    let apart = how.processes(*cpu, registry)?;
     let options = how.options(candidates);
     let shown = ArenaProgress {
         bar: percent_bar(),
@@ -178,7 +178,7 @@ pub fn run(args: &ArenaArgs, registry: &Registry, json: bool) -> Result<u8, Fail
             })
         );
     } else {
-        println!("{}", table(&standings, how.suite).text());
+        println!("{}", table(&standings, how.suite).to_text());
         for standing in &standings {
             for why in &standing.reasons {
                 println!("{}: {why}", standing.candidate);
@@ -269,7 +269,7 @@ fn explain(standing: &Standing) {
     let checks = standing.gate.iter().map(check).collect();
     println!(
         "{}",
-        Table::new(["check", "value", "minimum", ""], checks).text()
+        Table::new(["check", "value", "minimum", ""], checks).to_text()
     );
     if let Some(score) = &standing.parts {
         let mut headings = vec!["link", "score"];
@@ -281,7 +281,7 @@ fn explain(standing: &Standing) {
         };
         println!(
             "{}",
-            Table::new(headings, score.links.iter().map(link).collect()).text()
+            Table::new(headings, score.links.iter().map(link).collect()).to_text()
         );
         println!(
             "# The worst run as a scenario file for `ccplane run FILE`\n{}",
@@ -296,11 +296,11 @@ struct ArenaProgress {
 }
 
 impl Progress for ArenaProgress {
-    fn advanced(&self, share: f64, what: &str) {
+    fn on_progress(&self, share: f64, what: &str) {
         show(&self.bar, share, what);
     }
 
-    fn cancelled(&self) -> bool {
+    fn is_cancelled(&self) -> bool {
         interrupt::raised(&self.stop)
     }
 }

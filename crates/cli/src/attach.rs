@@ -41,9 +41,9 @@ use watch::{WatchMessage, WatchThread, serve};
 
 /// Runs the command until Ctrl-C or SIGTERM.
 pub fn run(args: &AttachArgs, registry: &Registry, json: bool) -> Result<(), Failure> {
-    args.places.choose();
+    args.places.apply();
     let config = config::read(args, registry)?;
-    let mut settings = Settings::of(args, config.as_ref())?;
+    let mut settings = Settings::resolve(args, config.as_ref())?;
     config::require_algorithms(&settings, args)?;
     for contender in &settings.algorithms.value {
         config::suits_host_tcp(contender)
@@ -60,7 +60,7 @@ pub fn run(args: &AttachArgs, registry: &Registry, json: bool) -> Result<(), Fai
         true => texts::watched(&settings.algorithms.value, args.kernel_name.as_deref())?,
         false => Vec::new(),
     };
-    let apart = apart(args, &settings, registry)?;
+    let apart = start_agent_process(args, &settings, registry)?;
     let mut steered = match args
         .elsewhere
         .agent()
@@ -79,7 +79,7 @@ pub fn run(args: &AttachArgs, registry: &Registry, json: bool) -> Result<(), Fai
             settings.fallback_after.value.as_nanos() as f64 / 1e6,
             round_trip.as_nanos() as f64 / 1e6
         );
-        say(json, "agent", &how);
+        print_state(json, "agent", &how);
     }
     let wanting = wanting(args, &steered)?;
     doctor::require(&[doctor::Need::KernelTcp])?;
@@ -120,7 +120,7 @@ pub fn run(args: &AttachArgs, registry: &Registry, json: bool) -> Result<(), Fai
             } else {
                 format!("registered, capacity {slots} flows")
             };
-            say(json, name, &how);
+            print_state(json, name, &how);
         }
         if let Some(name) = wants {
             let has = kernel
@@ -134,7 +134,7 @@ pub fn run(args: &AttachArgs, registry: &Registry, json: bool) -> Result<(), Fai
     let arms = settings.metrics.value.and_then(|_| arms(&attached.names));
     select::replace(&attached.names, &choices, arms.as_ref()).map_err(failed)?;
     for choice in &choices {
-        say(
+        print_state(
             json,
             &choice.kernel_name,
             &format!("selected for {}", choice.selection),
@@ -146,9 +146,9 @@ pub fn run(args: &AttachArgs, registry: &Registry, json: bool) -> Result<(), Fai
         let to = sender.clone();
         // If this thread has ended, the reply channel is dropped and the scrape fails.
         let address = metrics::serve(address, move |answer| {
-            drop(to.send(WatchMessage::Figures(answer)))
+            drop(to.send(WatchMessage::MetricsRequest(answer)))
         })?;
-        say(json, "metrics", &format!("http://{address}/metrics"));
+        print_state(json, "metrics", &format!("http://{address}/metrics"));
     }
     let fallback_after = settings.fallback_after.value;
     let samples = settings.metrics.value.map(|_| {
@@ -160,12 +160,12 @@ pub fn run(args: &AttachArgs, registry: &Registry, json: bool) -> Result<(), Fai
         )
     });
     let reload = Reload {
-        again,
+        requested: again,
         args,
         registry,
         settings,
-        known,
-        owners: kernels.iter().map(Kernel::owner).collect(),
+        specs: known,
+        operators: kernels.iter().map(Kernel::operator_handle).collect(),
         names: attached.names.clone(),
     };
     serve(
@@ -178,7 +178,7 @@ pub fn run(args: &AttachArgs, registry: &Registry, json: bool) -> Result<(), Fai
             reload,
             samples,
             exceptions,
-            texts,
+            programs: texts,
         },
         (sender, inbox),
         || keep_capabilities(args, false),
@@ -186,7 +186,7 @@ pub fn run(args: &AttachArgs, registry: &Registry, json: bool) -> Result<(), Fai
     attached.remove()
 }
 
-fn say(json: bool, name: &str, what: &str) {
+fn print_state(json: bool, name: &str, what: &str) {
     if json {
         println!("{}", serde_json::json!({ "name": name, "state": what }));
     } else {
@@ -197,14 +197,14 @@ fn say(json: bool, name: &str, what: &str) {
 /// Algorithms served by one thread.
 struct ServingThread {
     specs: Vec<AlgorithmSpec>,
-    by: By,
+    by: CallbackRunner,
 }
 
 /// Runner of the callbacks.
-enum By {
+enum CallbackRunner {
     Agent(Box<Agent>, Arc<Callbacks>),
     /// A standalone program, without callbacks.
-    Nobody,
+    Standalone,
     Remote(Box<dyn AgentConnection>),
 }
 
@@ -212,8 +212,8 @@ enum By {
 fn callbacks(steered: &[ServingThread]) -> impl Iterator<Item = (String, Option<Arc<Callbacks>>)> {
     steered.iter().flat_map(|one| {
         let here = match &one.by {
-            By::Agent(_, callbacks) => Some(Arc::clone(callbacks)),
-            By::Nobody | By::Remote(_) => None,
+            CallbackRunner::Agent(_, callbacks) => Some(Arc::clone(callbacks)),
+            CallbackRunner::Standalone | CallbackRunner::Remote(_) => None,
         };
         one.specs
             .iter()
@@ -254,9 +254,9 @@ fn counted(
         .unwrap_or_default();
     let ours = steered
         .iter()
-        .filter(|one| apart.is_some() || matches!(one.by, By::Agent(..)));
+        .filter(|one| apart.is_some() || matches!(one.by, CallbackRunner::Agent(..)));
     ours.flat_map(|one| &one.specs)
-        .for_each(|spec| exceptions.of(&spec.kernel_name, registered.unwrap_or(&spec.kernel_name)));
+        .for_each(|spec| exceptions.track(&spec.kernel_name, registered.unwrap_or(&spec.kernel_name)));
     exceptions
 }
 
@@ -284,7 +284,7 @@ fn keep_capabilities(args: &AttachArgs, scheduling: bool) -> Result<(), Failure>
     if scheduling {
         also.push(CAP_SYS_NICE);
         // The agent's socket may belong to another user.
-        if args.elsewhere.is_asked() {
+        if args.elsewhere.is_set() {
             also.push(CAP_DAC_OVERRIDE);
         }
     }
@@ -309,13 +309,13 @@ pub(crate) fn is_python(contender: &Contender) -> bool {
 }
 
 /// Starts a process for algorithms in Python, unless they are trusted.
-fn apart(
+fn start_agent_process(
     args: &AttachArgs,
     settings: &Settings,
     registry: &Registry,
 ) -> Result<Option<AgentProcess>, Failure> {
     let algorithms = &settings.algorithms.value;
-    if args.trusted || args.elsewhere.is_asked() || !algorithms.iter().any(is_python) {
+    if args.trusted || args.elsewhere.is_set() || !algorithms.iter().any(is_python) {
         return Ok(None);
     }
     if let Some(other) = algorithms.iter().find(|one| !is_python(one)) {
@@ -329,7 +329,7 @@ fn apart(
     // The agent's process inherits it.
     ccplane_linux::no_new_privileges().map_err(failed)?;
     let python = registry.python().unwrap_or(Path::new("python3"));
-    let user = RunAs::of(args.run_as.as_deref())?;
+    let user = RunAs::resolve(args.run_as.as_deref())?;
     AgentProcess::start(algorithms, python, user).map(Some)
 }
 
@@ -340,12 +340,12 @@ fn agents(wanted: &[Contender], registry: &Registry) -> Result<Vec<ServingThread
         let mut agent = Agent::new(AgentOptions::default());
         add(&mut agent, contender, registry)?;
         let specs: Vec<AlgorithmSpec> = agent
-            .hosted()
+            .hosted_algorithms()
             .map(|hosted| AlgorithmSpec::from(&**hosted))
             .collect();
-        let by = match specs.iter().any(|spec| spec.alone.is_some()) {
-            true => By::Nobody,
-            false => By::Agent(Box::new(agent), Arc::default()),
+        let by = match specs.iter().any(|spec| spec.standalone.is_some()) {
+            true => CallbackRunner::Standalone,
+            false => CallbackRunner::Agent(Box::new(agent), Arc::default()),
         };
         Ok(ServingThread { specs, by })
     };
@@ -429,13 +429,13 @@ fn tell_of_stamps(name: &str, has: bool, adopted: bool, args: &AttachArgs, json:
             );
         }
         (true, false, _) => {
-            say(json, "time stamps", &format!("on {}", args.dev.join(", ")));
+            print_state(json, "time stamps", &format!("on {}", args.dev.join(", ")));
             for listener in crate::listeners::open(args.cgroup.as_deref()) {
                 let what = format!(
                     "{listener} was already listening; restart it to get time stamps on the \
                      connections that it accepts"
                 );
-                say(json, "time stamps", &what);
+                print_state(json, "time stamps", &what);
             }
         }
         (false, true, _) => tracing::warn!(
@@ -480,7 +480,7 @@ fn register(
             // If loading fails, dropping `stamps` removes them.
             let kernel = Kernel::load(specs, &options).map_err(fail)?;
             if let Some(stamps) = stamps {
-                stamps.keep();
+                stamps.leave_attached();
             }
             for spec in specs {
                 if let Err(error) = ccplane_linux::default_control::rebind(&spec.kernel_name) {
@@ -503,7 +503,7 @@ fn attach_stamps(name: &str, args: &AttachArgs) -> Result<StampPrograms, Failure
             detach`",
         ));
     }
-    let mut stamps = StampPrograms::pinned(name).map_err(fail)?;
+    let mut stamps = StampPrograms::load_pinned(name).map_err(fail)?;
     for device in &args.dev {
         stamps.attach_device(device).map_err(fail)?;
     }

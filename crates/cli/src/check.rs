@@ -3,7 +3,7 @@
 
 use std::path::PathBuf;
 
-use ccplane_lang::{Diagnostics, Problem, ProgramLimits, TextAlgorithm, compile};
+use ccplane_lang::{Diagnostics, Problem, ProgramLimits, ProgramFile, compile};
 use ccplane_linux::codegen;
 use clap::Args;
 
@@ -35,9 +35,9 @@ pub fn run(args: &CheckArgs, json: bool) -> Result<(), Failure> {
     };
     // A file with a whole algorithm has a header before its program.
     let told =
-        |problems: Diagnostics| Failure::diagnostic(FailureKind::Failed, problems.named(&name));
-    let text = match TextAlgorithm::is(&source) {
-        true => Some(TextAlgorithm::read(&source).map_err(told)?),
+        |problems: Diagnostics| Failure::diagnostic(FailureKind::Failed, problems.with_name(&name));
+    let text = match ProgramFile::has_header(&source) {
+        true => Some(ProgramFile::read(&source).map_err(told)?),
         false => None,
     };
     let source = match &text {
@@ -51,7 +51,7 @@ pub fn run(args: &CheckArgs, json: bool) -> Result<(), Failure> {
         Some(text) => text.warnings(),
         None => program.warnings(),
     };
-    let warnings = warnings.map(|warnings| warnings.named(&name));
+    let warnings = warnings.map(|warnings| warnings.with_name(&name));
     let warned = warnings
         .as_ref()
         .map_or(0, |warnings| warnings.problems().len());
@@ -74,8 +74,8 @@ pub fn run(args: &CheckArgs, json: bool) -> Result<(), Failure> {
             "instructions": cost.instrs,
             "instructions_worst": cost.instrs_worst,
             "variables": cost.vars,
-            "needs": code.needs().names().collect::<Vec<_>>(),
-            "ccp_error": version1::unsayable(&program),
+            "needs": code.required_capabilities().names().collect::<Vec<_>>(),
+            "ccp_error": version1::not_expressible(&program),
             "ebpf_instructions": ebpf.as_ref().map(Vec::len).ok(),
             "ebpf_worst": codegen::worst_case(code),
             "ebpf_error": ebpf.as_ref().err().map(ToString::to_string),
@@ -101,7 +101,7 @@ pub fn run(args: &CheckArgs, json: bool) -> Result<(), Failure> {
     );
     println!(
         "  needs              {}",
-        code.needs().names().collect::<Vec<_>>().join(", ")
+        code.required_capabilities().names().collect::<Vec<_>>().join(", ")
     );
     println!(
         "  bytecode           {} instructions, at most {} per ACK, {} variables",
@@ -115,7 +115,7 @@ pub fn run(args: &CheckArgs, json: bool) -> Result<(), Failure> {
         ),
         Err(too_large) => println!("  eBPF               {too_large}"),
     }
-    match version1::unsayable(&program) {
+    match version1::not_expressible(&program) {
         None => println!("  CCP datapaths      can run it"),
         Some(why) => println!("  CCP datapaths      cannot run it: {why}"),
     }

@@ -46,10 +46,10 @@ pub fn run(args: &CompareArgs, json: bool) -> Result<(), Failure> {
         return Ok(());
     }
     if let Some(differences) = comparison.differences() {
-        print!("{}", differences.text());
+        print!("{}", differences.to_text());
         println!();
     }
-    print!("{}", comparison.table().text());
+    print!("{}", comparison.table().to_text());
     println!("\npage: {}", page.display());
     Ok(())
 }

@@ -99,7 +99,7 @@ impl AttachConfig {
     fn parse(file: &str, text: &str, knows: Knows<'_>) -> Result<AttachConfig, Problem> {
         let source = SourceText { file, text };
         let written =
-            toml::from_str(text).map_err(|error| source.syntax_of(&error, REFERENCE_PAGE))?;
+            toml::from_str(text).map_err(|error| source.syntax_problem(&error, REFERENCE_PAGE))?;
         check::config(source, &written, knows)
     }
 

@@ -6,7 +6,7 @@ use clap::Args;
 use crate::attach::apart;
 use crate::doctor;
 use crate::exit::{Failure, FailureKind};
-use crate::places::PlacesArgs;
+use crate::places::PathsArgs;
 
 #[derive(Args)]
 pub struct DetachArgs {
@@ -17,11 +17,11 @@ pub struct DetachArgs {
     /// Registration to remove, such as ccp_cubic; without it, all.
     name: Option<String>,
     #[command(flatten)]
-    places: PlacesArgs,
+    places: PathsArgs,
 }
 
 pub fn run(args: &DetachArgs, json: bool) -> Result<(), Failure> {
-    args.places.choose();
+    args.places.apply();
     doctor::require(&[doctor::Need::KernelTcp])?;
     apart::sweep();
     let fail = |e| Failure::new(FailureKind::Failed, e);
@@ -95,7 +95,7 @@ pub fn run(args: &DetachArgs, json: bool) -> Result<(), Failure> {
         for (before, to) in &defaults {
             println!(
                 "net.ipv4.tcp_congestion_control of {}: set to {to}, was {}",
-                before.place(),
+                before.namespace_description(),
                 before.control
             );
         }

@@ -309,13 +309,13 @@ fn default_controls() -> Check {
             format!(
                 "{} in {} is no longer registered",
                 default.control,
-                default.place()
+                default.namespace_description()
             )
         })
         .collect();
     let fix = orphans
         .first()
-        .map(|default| default.command("cubic"))
+        .map(|default| default.sysctl_command("cubic"))
         .unwrap_or_default();
     check(
         "default congestion control",

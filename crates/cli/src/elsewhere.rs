@@ -9,7 +9,7 @@ use clap::Args;
 
 /// Options of the agent.
 #[derive(Args)]
-pub struct ElsewhereArgs {
+pub struct RemoteAgentArgs {
     /// Agent in another process to run the algorithms: `unix:PATH`, or just PATH, of a `ccplane
     /// agent --unix PATH`, possibly another user's; `tls://HOST:PORT` of a `ccplane agent --tls` on
     /// another host, with --keys; `ccp:PATH` of a CCP agent such as portus. If given twice, the
@@ -26,15 +26,15 @@ pub struct ElsewhereArgs {
     pub silence: Option<Duration>,
 }
 
-impl ElsewhereArgs {
+impl RemoteAgentArgs {
     /// Returns the requested agent, if any.
     pub fn agent(&self) -> Option<AgentAddress> {
-        let address = AgentAddress::one_of(self.agent.clone())?;
+        let address = AgentAddress::failover(self.agent.clone())?;
         Some(address.with_keys(self.keys.as_deref().unwrap_or(Path::new(KEY_DIRECTORY))))
     }
 
     /// Returns true if an agent is requested.
-    pub fn is_asked(&self) -> bool {
+    pub fn is_set(&self) -> bool {
         !self.agent.is_empty()
     }
 }

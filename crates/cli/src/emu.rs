@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use ccplane_emu::{
     EmuConfig, EmuReport, Gso, HOST_VARIABLE, InterfaceBridge, LinkConfig, LinkLog, PathDirection,
-    Surroundings, Timing, remote, shell,
+    ShellOptions, Timing, remote, shell,
 };
 use ccplane_qdisc::{Limit, LineSpec, LinkSeeds, LossModel, Piecewise, QueueSpec, Size, Trace};
 use ccplane_units::{Duration, Rate};
@@ -223,11 +223,11 @@ pub fn run(args: &EmuArgs, json: bool) -> Result<u8, Failure> {
     let (program, arguments) = args.command.split_first().expect("clap requires a command");
     let mut command = Command::new(program);
     command.args(arguments);
-    let around = Surroundings {
+    let around = ShellOptions {
         drain: if args.no_drain {
             Duration::ZERO
         } else {
-            Surroundings::default().drain
+            ShellOptions::default().drain
         },
         nat: args.nat,
     };
@@ -256,7 +256,7 @@ pub fn run(args: &EmuArgs, json: bool) -> Result<u8, Failure> {
         error => fail(error),
     })?;
     let code = report.exit_code();
-    tell(&report.report, code, json);
+    print_report(&report.report, code, json);
     Ok(code)
 }
 
@@ -308,7 +308,7 @@ fn between(config: &EmuConfig, interfaces: [&str; 2], json: bool) -> Result<u8, 
     let report = link
         .finish()
         .map_err(|e| Failure::new(FailureKind::Failed, e))?;
-    tell(&report, 0, json);
+    print_report(&report, 0, json);
     Ok(0)
 }
 
@@ -365,7 +365,7 @@ fn config(args: &EmuArgs) -> Result<EmuConfig, Failure> {
             },
             loss,
             // With the same seed both directions would lose the same packets.
-            seeds: LinkSeeds::all(args.seed.wrapping_add(way as u64)),
+            seeds: LinkSeeds::from_seed(args.seed.wrapping_add(way as u64)),
         }
     };
     let [up, down] = [up?, down?].map(|own| own.unwrap_or_else(|| both.clone()));
@@ -452,7 +452,7 @@ pub fn recorded(file: &Path) -> Result<LineSpec, Failure> {
     Ok(LineSpec::Trace(Arc::new(trace)))
 }
 
-fn tell(report: &EmuReport, code: u8, json: bool) {
+fn print_report(report: &EmuReport, code: u8, json: bool) {
     let audit = &report.audit;
     let micros = |d: Duration| d.as_nanos() as f64 / 1e3;
     let way = |log: &LinkLog| {
@@ -472,10 +472,10 @@ fn tell(report: &EmuReport, code: u8, json: bool) {
     };
     let done = if json {
         let object = serde_json::json!({
-            "exit_code": code, "timing": timing, "gso": gso, "processor_share": report.processor_share, "up": way(&report.forward), "down": way(&report.reverse),
+            "exit_code": code, "timing": timing, "gso": gso, "processor_share": report.cpu_share, "up": way(&report.forward), "down": way(&report.reverse),
             "audit": {
-                "ok": audit.ok, "lateness_p50_us": micros(audit.lateness_p50), "lateness_p99_us": micros(audit.lateness_p99),
-                "lateness_max_us": micros(audit.lateness_max), "own_drops": audit.own_drops, "tun_drops": audit.tun_drops,
+                "ok": audit.passed, "lateness_p50_us": micros(audit.lateness_p50), "lateness_p99_us": micros(audit.lateness_p99),
+                "lateness_max_us": micros(audit.lateness_max), "own_drops": audit.emulator_drops, "tun_drops": audit.tun_drops,
             },
             "log": report.capture.as_ref().map(|log| serde_json::json!({
                 "packets": log.packets, "missed": log.missed, "error": log.error,
@@ -496,8 +496,8 @@ fn tell(report: &EmuReport, code: u8, json: bool) {
             line(&report.forward),
             line(&report.reverse),
             micros(audit.lateness_p99),
-            audit.own_drops + audit.tun_drops,
-            if audit.ok {
+            audit.emulator_drops + audit.tun_drops,
+            if audit.passed {
                 ""
             } else {
                 ": OUT OF BOUNDS, measurements are not reliable"

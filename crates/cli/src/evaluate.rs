@@ -77,7 +77,7 @@ pub fn run(args: &EvaluateArgs, registry: &Registry, json: bool) -> Result<(), F
         #[cfg(feature = "host")]
         EvaluateDatapath::Linux => {
             doctor::require(&[doctor::Need::Emulator, doctor::Need::KernelTcp])?;
-            Box::new(RealPackets::over(TransportKind::Tcp))
+            Box::new(RealPackets::new(TransportKind::Tcp))
         }
     };
     let out = args
@@ -251,11 +251,11 @@ struct EvaluateProgress {
 }
 
 impl Progress for EvaluateProgress {
-    fn advanced(&self, share: f64, question: &str) {
+    fn on_progress(&self, share: f64, question: &str) {
         show(&self.bar, share, question);
     }
 
-    fn cancelled(&self) -> bool {
+    fn is_cancelled(&self) -> bool {
         interrupt::raised(&self.stop)
     }
 }

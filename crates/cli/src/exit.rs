@@ -91,7 +91,7 @@ impl Failure {
 
     /// Appends a sentence to the hint.
     #[must_use]
-    pub fn also(self, hint: impl Into<String>) -> Failure {
+    pub fn add_hint(self, hint: impl Into<String>) -> Failure {
         let hint = match &self.hint {
             Some(first) => format!("{first}; {}", hint.into()),
             None => hint.into(),

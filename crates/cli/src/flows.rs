@@ -8,7 +8,7 @@ use clap::Args;
 
 use crate::exit::{Failure, FailureKind};
 use crate::metrics::{AlgorithmStats, StampStats};
-use crate::places::PlacesArgs;
+use crate::places::PathsArgs;
 use crate::{doctor, interrupt, output};
 
 #[derive(Args)]
@@ -20,7 +20,7 @@ pub struct FlowsArgs {
     #[arg(long, short)]
     watch: bool,
     #[command(flatten)]
-    places: PlacesArgs,
+    places: PathsArgs,
 }
 
 /// Interval between refreshes.
@@ -55,7 +55,7 @@ pub fn stats() -> Result<Vec<AlgorithmStats>, Failure> {
                 table_full: c.table_full,
                 share_full: c.share_full,
                 stamps: stamped.map(|s| StampStats {
-                    flows: o.flows().filter(|f| f.stamped).count() as u64,
+                    flows: o.flows().filter(|f| f.has_queue_delay).count() as u64,
                     samples: c.stamps,
                     impossible: c.stamps_dropped,
                     departed: s.departed,
@@ -74,7 +74,7 @@ pub fn stats() -> Result<Vec<AlgorithmStats>, Failure> {
 
 #[expect(clippy::disallowed_methods, reason = "refreshes once a second")]
 pub fn run(args: &FlowsArgs, json: bool) -> Result<(), Failure> {
-    args.places.choose();
+    args.places.apply();
     doctor::may_look("`ccplane flows` reads the kernel's BPF maps")?;
     if !args.watch {
         return show(args, json);
@@ -107,8 +107,8 @@ fn steered_by(flow: &ccplane_linux::FlowView, alone: bool) -> &'static str {
 /// Returns the age of the last heartbeat if it exceeds the agent timeout. A standalone program has
 /// no heartbeats.
 fn agent_silence(observed: &ccplane_linux::PinnedView) -> Option<Duration> {
-    (!observed.alone())
-        .then(|| observed.silence())
+    (!observed.is_standalone())
+        .then(|| observed.heartbeat_age())
         .filter(|silence| *silence > observed.fallback_after())
 }
 
@@ -121,7 +121,7 @@ fn show(args: &FlowsArgs, json: bool) -> Result<(), Failure> {
     } else {
         observed
             .iter()
-            .flat_map(|o| o.flows().map(|flow| (steered_by(&flow, o.alone()), flow)))
+            .flat_map(|o| o.flows().map(|flow| (steered_by(&flow, o.is_standalone()), flow)))
             .collect()
     };
     if json {
@@ -137,7 +137,7 @@ fn show(args: &FlowsArgs, json: bool) -> Result<(), Failure> {
                     "srtt_us": f.srtt.as_micros(), "delivery_rate_bytes_per_s": f.delivered_rate.bytes_per_sec(),
                     "acked_bytes": f.acked.get(), "lost_packets": f.lost, "reports": f.reports,
                     "faults": f.faults, "fallbacks": f.fallbacks, "fallback": f.fallback, "owned": f.owned,
-                    "stamped": f.stamped, "steered_by": steered_by,
+                    "stamped": f.has_queue_delay, "steered_by": steered_by,
                     "ca_state": f.ca_state,
                 })
             })
@@ -188,7 +188,7 @@ fn show(args: &FlowsArgs, json: bool) -> Result<(), Failure> {
         "table full",
         "share full",
     ];
-    print!("{}", ccplane_report::Table::new(headings, rows).text());
+    print!("{}", ccplane_report::Table::new(headings, rows).to_text());
     for (name, s) in totals
         .iter()
         .filter_map(|t| Some((&t.algorithm, t.stamps.as_ref()?)))
@@ -234,7 +234,7 @@ fn show(args: &FlowsArgs, json: bool) -> Result<(), Failure> {
                     format!("{:.1}", f.delivered_rate),
                     f.lost.to_string(),
                     f.reports.to_string(),
-                    if f.stamped { "stamps" } else { "RTT" }.to_owned(),
+                    if f.has_queue_delay { "stamps" } else { "RTT" }.to_owned(),
                     (*steered_by).to_owned(),
                 ]
             })
@@ -252,7 +252,7 @@ fn show(args: &FlowsArgs, json: bool) -> Result<(), Failure> {
             "steered by",
         ];
         println!();
-        print!("{}", ccplane_report::Table::new(headings, rows).text());
+        print!("{}", ccplane_report::Table::new(headings, rows).to_text());
     }
     Ok(())
 }

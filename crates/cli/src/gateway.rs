@@ -72,8 +72,8 @@ pub fn run(command: GatewayCommand, registry: Registry, json: bool) -> Result<()
         GatewayCommand::Run(args) => run::run(&args, registry, json),
         GatewayCommand::Status(ask) => ask::status(&ask.socket, json),
         GatewayCommand::Events { ask, follow } => ask::events(&ask.socket, follow, json),
-        GatewayCommand::Pass(args) => ask::by_hand(&args.ask.socket, &args.peer, true, json),
-        GatewayCommand::Control(args) => ask::by_hand(&args.ask.socket, &args.peer, false, json),
+        GatewayCommand::Pass(args) => ask::set_mode(&args.ask.socket, &args.peer, true, json),
+        GatewayCommand::Control(args) => ask::set_mode(&args.ask.socket, &args.peer, false, json),
     }
 }
 
@@ -127,7 +127,7 @@ fn known(algorithm: &AlgorithmSpec, registry: &Registry) -> Result<(), String> {
     let made = registry
         .by_name(&algorithm.name, &parameters(algorithm))
         .map_err(|why| why.to_string())?;
-    let missing = made.needs().missing_from(ccplane_bundle::CAPABILITIES);
+    let missing = made.required_capabilities().missing_from(ccplane_bundle::CAPABILITIES);
     if missing.is_empty() {
         return Ok(());
     }

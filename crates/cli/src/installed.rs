@@ -108,7 +108,7 @@ fn host(names: &[String], registry: &Registry) -> Result<Agent, Failure> {
         let algorithm = registry
             .by_name(name, &read(parameters))
             .map_err(|why| Failure::new(FailureKind::Usage, why))?;
-        let taken: Vec<&str> = agent.hosted().map(|one| one.kernel_name.as_str()).collect();
+        let taken: Vec<&str> = agent.hosted_algorithms().map(|one| one.kernel_name.as_str()).collect();
         let kernel_name = free_name(&algorithm.kernel_name(), &taken);
         agent
             .add_as(contender.agent_name(), kernel_name, algorithm)
@@ -354,7 +354,7 @@ mod tests {
         let names = ["reno", "reno:report=10ms"].map(str::to_owned);
         let agent = host(&names, &Registry::builtin()).expect("an agent");
         let hosted: Vec<_> = agent
-            .hosted()
+            .hosted_algorithms()
             .map(|one| (one.name.to_string(), one.kernel_name.clone()))
             .collect();
         let expected = [("reno", "ccp_reno"), ("reno:report=10ms", "ccp_reno.2")];

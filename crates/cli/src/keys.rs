@@ -53,7 +53,7 @@ fn make(folder: &Path, names: &[String], now: SystemTime, json: bool) -> Result<
         let keys: Vec<_> = made
             .iter()
             .map(
-                |key| serde_json::json!({ "name": key.name, "folder": key.folder, "new": key.new }),
+                |key| serde_json::json!({ "name": key.name, "folder": key.folder, "new": key.created }),
             )
             .collect();
         println!(
@@ -63,7 +63,7 @@ fn make(folder: &Path, names: &[String], now: SystemTime, json: bool) -> Result<
         return Ok(());
     }
     for key in &made {
-        let what = if key.new { "created" } else { "already exists" };
+        let what = if key.created { "created" } else { "already exists" };
         println!("{}: {what}, in {}", key.name, key.folder.display());
     }
     println!(
@@ -89,7 +89,7 @@ fn revoke(folder: &Path, name: &str, json: bool) -> Result<(), Failure> {
 
 fn failed(why: KeyError) -> Failure {
     let kind = match why {
-        KeyError::Name(_) | KeyError::Unknown { .. } | KeyError::Several { .. } => {
+        KeyError::Name(_) | KeyError::UnknownKey { .. } | KeyError::SeveralKeys { .. } => {
             FailureKind::Usage
         }
         _ => FailureKind::Failed,

@@ -219,14 +219,14 @@ pub fn simulate(scenario: &str, registry: &Registry) -> Result<RunResult, ccplan
         seeds: scenario.seeds,
         threads: 1,
         command: String::new(),
-        repeat: String::new(),
+        repeat_command: String::new(),
     };
     ccplane_lab::run(
         &ccplane_lab::Sim::default(),
         &scenario,
         registry,
         &options,
-        &ccplane_lab::Quiet,
+        &ccplane_lab::NoProgress,
     )
 }
 

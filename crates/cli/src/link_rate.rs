@@ -33,7 +33,7 @@ impl FromStr for LinkRate {
 
 impl LinkRate {
     /// Returns the rate of the link that a socket at `local` uses, towards `peer` if it is known.
-    pub fn of(self, local: SocketAddr, peer: Option<SocketAddr>) -> Result<Rate, Failure> {
+    pub fn resolve(self, local: SocketAddr, peer: Option<SocketAddr>) -> Result<Rate, Failure> {
         match self {
             LinkRate::Given(rate) => Ok(rate),
             LinkRate::Auto => asked(local, peer).map_err(|why| {
@@ -108,7 +108,7 @@ mod tests {
             "link set speed0 up",
         ] {
             let mut ip = Command::new("ip");
-            let ip = namespace.confine(ip.args(line.split(' '))).unwrap();
+            let ip = namespace.enter_on_spawn(ip.args(line.split(' '))).unwrap();
             assert!(ip.status().unwrap().success(), "ip {line}");
         }
         let rate = Ok(Rate::from_bits_per_sec(10_000_000_000));

@@ -95,7 +95,7 @@ fn is_program(file: &Path) -> bool {
 /// Executes the program of this command line, unless the command is built in or there is no such
 /// program. Returns an error if the program cannot be started.
 pub(crate) fn hand_over(words: &[OsString], ours: &clap::Command) -> Result<(), Failure> {
-    let Some(call) = Call::of(words) else {
+    let Some(call) = Call::parse(words) else {
         return Ok(());
     };
     let is_ours =
@@ -145,7 +145,7 @@ struct Call<'w> {
 }
 
 impl Call<'_> {
-    fn of(all: &[OsString]) -> Option<Call<'_>> {
+    fn parse(all: &[OsString]) -> Option<Call<'_>> {
         let all = all.get(1..)?;
         let (options, rest) = all.split_at(all.iter().take_while(|word| is_common(word)).count());
         let (name, words) = rest.split_first()?;
@@ -192,7 +192,7 @@ mod tests {
         let split = |text: &str| {
             let all = words(text);
             let join = |words: &[OsString]| words.join(OsStr::new(" ")).into_string().unwrap();
-            Call::of(&all).map(|call| {
+            Call::parse(&all).map(|call| {
                 let help = call.help.is_some();
                 (
                     join(call.options),
@@ -227,7 +227,7 @@ mod tests {
 
     #[test]
     fn bench_python_does_not_start_a_program() {
-        let is = |text: &str| Call::of(&words(text)).is_some_and(|call| call.is_python_bench());
+        let is = |text: &str| Call::parse(&words(text)).is_some_and(|call| call.is_python_bench());
         assert!(is("ccplane bench python --json") && is("ccplane -v bench --json python"));
         assert!(!is("ccplane bench dx python") && !is("ccplane help bench python"));
     }

@@ -98,7 +98,7 @@ impl CommonArgs {
             idle_timeout: Some(self.timeout),
             max_rate,
             qlog: self.qlog.clone(),
-            most,
+            connections_max: most,
             per_address: CONNECTIONS_PER_ADDRESS_MAX,
             congestion,
         })

@@ -120,13 +120,13 @@ pub fn run(args: &RecvArgs, json: bool) -> Result<(), Failure> {
             return incomplete.map_or(Ok(()), Err);
         }
         let storing = transfers.values().any(Incoming::is_storing);
-        host.turn(if storing {
+        host.poll(if storing {
             DISK_POLL_INTERVAL
         } else {
             INTERRUPT_POLL_INTERVAL
         })
         .map_err(failed)?;
-        while let Some(id) = host.accepted() {
+        while let Some(id) = host.accept() {
             count += 1;
             let peer = host.peer(id).unwrap_or(args.listen);
             transfers.insert(
@@ -192,7 +192,7 @@ fn print(done: &ReceiveResult, json: bool, target: &Destination) {
     let mbit = done.bytes as f64 * 8.0 / done.seconds.max(1e-9) / 1e6;
     let text = if json {
         let object = json!({
-            "from": done.peer.to_string(), "out": done.place, "name": done.name, "bytes": done.bytes,
+            "from": done.peer.to_string(), "out": done.path, "name": done.name, "bytes": done.bytes,
             "blake3": hex(&done.hash), "duration_s": done.seconds, "goodput_mbit": mbit,
         });
         object.to_string()
@@ -200,7 +200,7 @@ fn print(done: &ReceiveResult, json: bool, target: &Destination) {
         let hash = &hex(&done.hash)[..16];
         format!(
             "{}: {} bytes from {}, hash {hash}: {:.2} s, {mbit:.1} Mbit/s",
-            printable(&done.place),
+            printable(&done.path),
             done.bytes,
             done.peer,
             done.seconds

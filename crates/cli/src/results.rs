@@ -111,7 +111,7 @@ impl ResultFolder {
     }
 
     /// Returns a sentence on where the finished part of an incomplete run is.
-    pub fn kept(&self) -> String {
+    pub fn partial_results_note(&self) -> String {
         match self.staging == self.path {
             true => format!("the finished part is in {}", self.path.display()),
             false => format!(

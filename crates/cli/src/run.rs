@@ -19,7 +19,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::Registry;
 #[cfg(feature = "host")]
-use crate::elsewhere::ElsewhereArgs;
+use crate::elsewhere::RemoteAgentArgs;
 use crate::escape::printable;
 use crate::exit::{Failure, FailureKind};
 use crate::{interrupt, results};
@@ -50,7 +50,7 @@ pub struct RunArgs {
     vs: Vec<Contender>,
     #[cfg(feature = "host")]
     #[command(flatten)]
-    elsewhere: ElsewhereArgs,
+    elsewhere: RemoteAgentArgs,
     /// Transport in the simulator and over UDP: plain, or with RC3's second loop, which sends the
     /// end of each flow at lower priority. The bottleneck then needs priorities, such as `--queue
     /// prio:6:shared:1bdp`.
@@ -194,7 +194,7 @@ pub fn run(args: RunArgs, registry: &Registry, json: bool) -> Result<(), Failure
     let options = RunOptions {
         seeds,
         threads: args.threads.unwrap_or_else(cores).max(1),
-        repeat: without_seeds(&command),
+        repeat_command: without_seeds(&command),
         command,
     };
     let shown = RunProgress {
@@ -218,7 +218,7 @@ pub fn run(args: RunArgs, registry: &Registry, json: bool) -> Result<(), Failure
     };
     let Some(result) = result else {
         let nothing = |failure: Failure| match failure.kind {
-            FailureKind::Interrupted => failure.also("no run is complete"),
+            FailureKind::Interrupted => failure.add_hint("no run is complete"),
             _ => failure,
         };
         return stopped.map_or(Ok(()), |failure| Err(nothing(failure)));
@@ -226,7 +226,7 @@ pub fn run(args: RunArgs, registry: &Registry, json: bool) -> Result<(), Failure
     let (page, failure) = match write(&result, &scenario, &provenance, out) {
         Ok(page) => match stopped {
             None => (Some(folder.complete()?.join(page)), None),
-            Some(failure) => (Some(out.join(page)), Some(failure.also(folder.kept()))),
+            Some(failure) => (Some(out.join(page)), Some(failure.add_hint(folder.partial_results_note()))),
         },
         Err(error) => {
             let failure = stopped.unwrap_or_else(|| Failure::new(FailureKind::Failed, error));
@@ -239,7 +239,7 @@ pub fn run(args: RunArgs, registry: &Registry, json: bool) -> Result<(), Failure
                         out.display(),
                         rescue.display()
                     );
-                    (Some(rescue.join(page)), Some(failure.also(hint)))
+                    (Some(rescue.join(page)), Some(failure.add_hint(hint)))
                 }
                 Err(_) => (None, Some(failure)),
             }
@@ -530,11 +530,11 @@ pub fn failure(error: Error) -> Failure {
         error => error,
     };
     let kind = match error {
-        Error::Bad { .. }
+        Error::InvalidParameter { .. }
         | Error::NoContender
         | Error::ScenarioFile(_)
         | Error::NotOnLinux { .. }
-        | Error::Occupied { .. }
+        | Error::DirectoryInUse { .. }
         | Error::UnknownControl { .. }
         | Error::UnknownQuestion { .. }
         | Error::Algorithm(_) => FailureKind::Usage,
@@ -576,20 +576,20 @@ struct RunProgress<'a> {
 }
 
 impl Progress for RunProgress<'_> {
-    fn began(&self, setup: &Setup) {
+    fn on_start(&self, setup: &Setup) {
         if !self.json {
             println!("{}", setup.line());
         }
     }
-    fn advanced(&self, share: f64, what: &str) {
+    fn on_progress(&self, share: f64, what: &str) {
         show(&self.bar, share, what);
     }
-    fn seed_done(&self, seed: u64, result: RunResult) {
+    fn on_seed_done(&self, seed: u64, result: RunResult) {
         if files::write_figures(&result, &self.out.join(format!("seed-{seed}"))).is_err() {
             self.unwritten.store(true, Ordering::Relaxed);
         }
     }
-    fn cancelled(&self) -> bool {
+    fn is_cancelled(&self) -> bool {
         interrupt::raised(&self.stop)
     }
 }
@@ -605,7 +605,7 @@ fn print(result: &RunResult, page: Option<&Path>, json: bool) {
         println!("{object}");
     } else {
         for table in ccplane_lab::table::all(result) {
-            println!("{}", table.text());
+            println!("{}", table.to_text());
         }
         if !result.note.is_empty() {
             println!(

@@ -61,7 +61,7 @@ pub(crate) struct RunAs {
 impl RunAs {
     /// Returns the user given by --as, a name or a number. Without one, root's processes run as
     /// nobody; `None` is the caller's own user.
-    pub(crate) fn of(given: Option<&str>) -> Result<Option<RunAs>, Failure> {
+    pub(crate) fn resolve(given: Option<&str>) -> Result<Option<RunAs>, Failure> {
         let wrong = |what: String| {
             Failure::text(
                 FailureKind::Usage,
@@ -137,7 +137,7 @@ pub(crate) struct SandboxRequest {
 
 impl SandboxRequest {
     /// Reads the files among these contenders.
-    pub(crate) fn of<'a>(
+    pub(crate) fn collect<'a>(
         contenders: impl IntoIterator<Item = &'a Contender>,
     ) -> Result<SandboxRequest, String> {
         let mut given = SandboxRequest::default();
@@ -263,7 +263,7 @@ impl Sandbox {
         };
         let (sandboxed, streams) =
             sandbox::start(&program).map_err(|why| format!("cannot start its process: {why}"))?;
-        let outside = cgroup.as_ref().err().or(sandboxed.outside_cgroup.as_ref());
+        let outside = cgroup.as_ref().err().or(sandboxed.cgroup_error.as_ref());
         let missing = missing(sandboxed.namespaces, outside);
         let mut known = self.missing.lock().unwrap_or_else(PoisonError::into_inner);
         known.get_or_insert_default().extend(missing);
@@ -337,7 +337,7 @@ fn missing(namespaces: Namespaces, cgroup: Option<&io::Error>) -> Vec<String> {
 
 /// Returns the protections that this host lacks, for `doctor`. Starts no program.
 pub(crate) fn missing_here() -> Vec<String> {
-    let user = RunAs::of(None)
+    let user = RunAs::resolve(None)
         .ok()
         .flatten()
         .map(|user| (user.user, user.group));
@@ -400,7 +400,7 @@ impl Process {
     #[expect(clippy::disallowed_methods, reason = "kills a child process")]
     pub(crate) fn end(&self) {
         self.ends.store(true, Ordering::Relaxed);
-        self.sandboxed.end(Duration::from_secs(3));
+        self.sandboxed.kill(Duration::from_secs(3));
         let _ = self.ended.set(Instant::now());
         if let Some(relay) = self
             .relay
@@ -415,7 +415,7 @@ impl Process {
     /// Returns the reason if the process was killed for a forbidden system call.
     pub(crate) fn refused(&self, status: ExitStatus) -> Option<String> {
         (status.signal() == Some(Signal::SIGSYS as i32)).then(|| {
-            let number = self.sandboxed.refused();
+            let number = self.sandboxed.refused_syscall();
             let name = number
                 .and_then(confine::forbidden_name)
                 .unwrap_or("unknown");
@@ -500,7 +500,7 @@ mod tests {
         if !geteuid().is_root() {
             return;
         }
-        let found = |given| RunAs::of(given).map(|user| user.map(|user| (user.user, user.name)));
+        let found = |given| RunAs::resolve(given).map(|user| user.map(|user| (user.user, user.name)));
         assert_eq!(found(None).unwrap(), Some((65_534, "nobody".to_owned())));
         assert_eq!(found(Some("root")).unwrap(), Some((0, "root".to_owned())));
         assert_eq!(found(Some("0")).unwrap(), Some((0, "root".to_owned())));

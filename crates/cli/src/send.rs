@@ -28,10 +28,10 @@ use crate::attach::add;
 use crate::escape::printable;
 use crate::exit::{Failure, FailureKind};
 use crate::identity::{self, receiver};
-use crate::steering::{Decides, SteerArgs};
+use crate::steering::{ControlSource, SteerArgs};
 use crate::transfer::liveness::{Liveness, LivenessVerdict, PeerProgress, STALL_TIMEOUTS};
 use crate::transfer::wire::{Answers, Hash, Header, TransferReply};
-use crate::transfer::{TransferArgs, bar, cpu_seconds, failed, hex, why_no_answer};
+use crate::transfer::{TransferArgs, bar, cpu_seconds, failed, hex, no_answer_failure};
 use crate::{Registry, interrupt};
 use source::SendSource;
 use stream::{FillResult, Stream};
@@ -167,7 +167,7 @@ fn transfer(
     options.config.rc3 = args.rc3.then(Rc3::default);
     let wants = match (
         ccplane_lab::wants(&args.steer.alg, registry),
-        args.steer.elsewhere.is_asked(),
+        args.steer.remote_agent.is_set(),
     ) {
         (Ok(wants), _) => wants,
         // A remote agent may have algorithms that are unknown here.
@@ -212,11 +212,11 @@ fn transfer(
     });
     let packet = host.packet(id).unwrap_or_default();
     let (delays, departures_missed) = (host.delays(id).cloned(), host.missed_departures());
-    let renewed = host.renewed(id);
+    let renewed = host.key_updates(id);
     // Sends the ACK of the receipt.
-    host.turn(Duration::ZERO).map_err(failed)?;
+    host.poll(Duration::ZERO).map_err(failed)?;
     host.remove(id);
-    judge(receipt, to, &stream)?;
+    check_receipt(receipt, to, &stream)?;
     Ok(SendResult {
         bytes: total.unwrap_or(stream.read),
         seconds: elapsed.as_secs_f64(),
@@ -257,19 +257,19 @@ fn carry(
         }
         let filled = stream.fill(host, id)?;
         // Backs off while the source pauses, since polling a slow source would occupy a core.
-        nap = if filled == FillResult::Quiet {
+        nap = if filled == FillResult::Idle {
             (nap * 2).min(INTERRUPT_POLL_INTERVAL)
         } else {
             SOURCE_POLL_INTERVAL_MIN
         };
-        host.turn(match filled {
+        host.poll(match filled {
             FillResult::More => Duration::ZERO,
-            FillResult::Quiet => nap,
-            FillResult::Waits => INTERRUPT_POLL_INTERVAL,
+            FillResult::Idle => nap,
+            FillResult::Blocked => INTERRUPT_POLL_INTERVAL,
         })
         .map_err(failed)?;
 
-        let receipt = hear(host, id, &mut answers)?;
+        let receipt = read_reply(host, id, &mut answers)?;
         let Some(connection) = host.connection(id) else {
             unreachable!("not removed by anyone else")
         };
@@ -282,26 +282,26 @@ fn carry(
         if connection.srtt() == Duration::ZERO {
             // Port unreachable before the handshake is believed, as in TCP.
             let refused = host
-                .trouble()
+                .last_error()
                 .filter(|why| why.kind() == io::ErrorKind::ConnectionRefused);
             if refused.is_some() {
-                return Err(why_no_answer(to, refused));
+                return Err(no_answer_failure(to, refused));
             }
         } else {
             // If everything is acknowledged and the source is silent, the receiver owes nothing.
-            let is_its_turn = connection.pending() > 0 || stream.is_over();
+            let is_its_turn = connection.pending() > 0 || stream.is_complete();
             let (acked, limit) = (
                 connection.stats().acked,
                 args.transfer.timeout * STALL_TIMEOUTS,
             );
-            let ends = match liveness.look(host.now(), connection.heard(), host.refusals()) {
+            let ends = match liveness.poll(host.now(), connection.last_received(), host.refusals()) {
                 LivenessVerdict::Wait => None,
-                LivenessVerdict::Ask => {
+                LivenessVerdict::Probe => {
                     host.probe(id);
                     None
                 }
                 LivenessVerdict::Refused => Some(("refused", "the receiving process has exited")),
-                LivenessVerdict::Silent => Some((Ended::Silent.name(), SILENT_RECEIVER_ERROR)),
+                LivenessVerdict::TimedOut => Some((Ended::IdleTimeout.name(), SILENT_RECEIVER_ERROR)),
             };
             let has_stalled = progress.has_stalled(Instant::now(), acked, is_its_turn, limit);
             if let Some((reason, why)) =
@@ -318,13 +318,13 @@ fn carry(
 }
 
 /// Returns the receiver's reply once it has arrived.
-fn hear(
+fn read_reply(
     host: &mut UdpHost,
     id: u64,
     answers: &mut Answers,
 ) -> Result<Option<TransferReply>, Failure> {
     let mut receipt = None;
-    let (first, second) = host.arrived(id);
+    let (first, second) = host.received(id);
     let taken = first.len() + second.len();
     for mut piece in [first, second] {
         while let Some(answer) = answers
@@ -334,7 +334,7 @@ fn hear(
             receipt = Some(answer);
         }
     }
-    host.take(id, taken);
+    host.consume(id, taken);
     Ok(receipt)
 }
 
@@ -345,7 +345,7 @@ fn arrived(host: &UdpHost, id: u64, stream: &Stream) -> u64 {
 }
 
 /// Checks that the receiver has what was sent.
-fn judge(receipt: Option<TransferReply>, to: SocketAddr, stream: &Stream) -> Result<(), Failure> {
+fn check_receipt(receipt: Option<TransferReply>, to: SocketAddr, stream: &Stream) -> Result<(), Failure> {
     let ours = stream.hash();
     let failed = |text| Failure::text(FailureKind::Failed, text);
     let changes = "packets modified by the network are discarded and retransmitted, so either a \
@@ -376,13 +376,13 @@ fn judge(receipt: Option<TransferReply>, to: SocketAddr, stream: &Stream) -> Res
 
 /// Returns a failure for a connection that ended early.
 fn ended(why: Ended, host: &UdpHost, id: u64, to: SocketAddr, stream: &Stream) -> Failure {
-    if let Some(why) = host.refused(id) {
+    if let Some(why) = host.handshake_error(id) {
         return refused(to, why);
     }
     let arrived = arrived(host, id, stream);
     let failure = match why {
-        Ended::NoAnswer(_) => why_no_answer(to, host.trouble()),
-        Ended::TimedOut(_) | Ended::Silent => gone(to, stream, arrived, SILENT_RECEIVER_ERROR),
+        Ended::NoAnswer(_) => no_answer_failure(to, host.last_error()),
+        Ended::TimedOut(_) | Ended::IdleTimeout => gone(to, stream, arrived, SILENT_RECEIVER_ERROR),
         Ended::Reset => gone(
             to,
             stream,
@@ -431,15 +431,15 @@ fn congestion(
 ) -> Result<UdpCongestion, Failure> {
     let mut limits = steer.limits()?;
     match steer.decides(&mut limits)? {
-        Decides::Native(name) => native(name).map(UdpCongestion::Native),
-        Decides::Agent(address, name) => {
-            let remote = address.remote(&name, steer.elsewhere.silence);
+        ControlSource::Native(name) => native(name).map(UdpCongestion::Native),
+        ControlSource::Agent(address, name) => {
+            let remote = address.connection(&name, steer.remote_agent.silence);
             let link = RemoteChannel::connect(remote, host.now())
                 .map_err(|e| Failure::new(FailureKind::Failed, e))?;
             host.steer(link, limits);
             Ok(UdpCongestion::Steered(name))
         }
-        Decides::Here => {
+        ControlSource::InProcess => {
             let mut agent = Agent::new(AgentOptions::default());
             add(&mut agent, &steer.alg, registry)?;
             host.steer(InlineChannel::new(agent), limits);
@@ -483,7 +483,7 @@ fn print(args: &SendArgs, to: SocketAddr, done: &SendResult, json: bool) {
             "samples_dropped": stats.samples_dropped, "departures_missed": done.departures_missed,
             "second_loop": done.rc3.as_ref().map(|rc3| json!({
                 "delivered_bytes": rc3.delivered_bytes, "sent_bytes": rc3.sent_bytes, "sent": rc3.sent, "arrived": rc3.arrived,
-                "missing": rc3.missing(), "duplicates": rc3.duplicates, "bumps": rc3.skips,
+                "missing": rc3.unconfirmed(), "duplicates": rc3.duplicates, "bumps": rc3.skips,
                 "stopped": rc3.stopped.map(|why| why.to_string()),
             })),
             "queue_delay_p50_us": us(0.5), "queue_delay_p90_us": us(0.9), "queue_delay_p99_us": us(0.99),
@@ -529,7 +529,7 @@ fn second_loop(rc3: &Rc3Stats, bytes: u64) -> String {
         "second loop: nothing left to send".to_owned()
     } else {
         let share = rc3.delivered_bytes as f64 / bytes.max(1) as f64 * 100.0;
-        let missing: Vec<String> = rc3.missing().iter().map(u64::to_string).collect();
+        let missing: Vec<String> = rc3.unconfirmed().iter().map(u64::to_string).collect();
         format!(
             "second loop: delivered {} of {bytes} bytes ({share:.0} %), {} of {sent} segments \
              arrived twice, unconfirmed by level: {}",

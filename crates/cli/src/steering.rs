@@ -4,12 +4,12 @@ use std::net::{SocketAddr, ToSocketAddrs};
 
 use ccplane_datapath::OperatorLimits;
 use ccplane_lab::Contender;
-use ccplane_link::{AgentAddress, far_silence};
+use ccplane_link::{AgentAddress, remote_agent_timeout};
 use ccplane_units::Rate;
 use clap::Args;
 
-use crate::attach::remote::{ask, may_be_silent, names};
-use crate::elsewhere::ElsewhereArgs;
+use crate::attach::remote::{query_algorithms, check_silence_option, names};
+use crate::elsewhere::RemoteAgentArgs;
 use crate::exit::{Failure, FailureKind};
 
 /// Options shared by both commands.
@@ -21,7 +21,7 @@ pub struct SteerArgs {
     #[arg(long, value_name = "NAME", default_value = "cubic")]
     pub alg: Contender,
     #[command(flatten)]
-    pub elsewhere: ElsewhereArgs,
+    pub remote_agent: RemoteAgentArgs,
     /// Upper limit on the rate, independent of the algorithm: of packets with their headers, or of
     /// UDP payload over QUIC.
     #[arg(long, value_name = "RATE")]
@@ -29,13 +29,13 @@ pub struct SteerArgs {
 }
 
 /// Controller of the window.
-pub enum Decides<'a> {
+pub enum ControlSource<'a> {
     /// Congestion control of this name, built into the transport.
     Native(&'a str),
     /// Agent in another process, and the name of its algorithm.
     Agent(AgentAddress, String),
     /// Algorithm in this process.
-    Here,
+    InProcess,
 }
 
 impl SteerArgs {
@@ -56,24 +56,24 @@ impl SteerArgs {
 
     /// Returns the controller. Asks an agent whether it provides the algorithm; for an agent on
     /// another host, the round trip to it determines the agent timeout in `limits`.
-    pub fn decides(&self, limits: &mut OperatorLimits) -> Result<Decides<'_>, Failure> {
-        match (&self.alg, self.elsewhere.agent()) {
-            (Contender::Native { name }, None) => Ok(Decides::Native(name)),
+    pub fn decides(&self, limits: &mut OperatorLimits) -> Result<ControlSource<'_>, Failure> {
+        match (&self.alg, self.remote_agent.agent()) {
+            (Contender::Native { name }, None) => Ok(ControlSource::Native(name)),
             (Contender::Native { .. }, Some(_)) => {
                 let text = "--agent cannot be used with the transport's own algorithms";
                 Err(Failure::text(FailureKind::Usage, text)
                     .hint("remove --agent or --alg native:NAME"))
             }
             (Contender::Ccplane { .. }, Some(address)) => {
-                may_be_silent(&address, self.elsewhere.silence)?;
+                check_silence_option(&address, self.remote_agent.silence)?;
                 let names = names(std::slice::from_ref(&self.alg), &address)?;
-                let asked = ask(&address, &names, limits.fallback_after)?;
+                let asked = query_algorithms(&address, &names, limits.agent_timeout)?;
                 if let Some(round_trip) = asked.round_trip {
-                    limits.fallback_after = far_silence(round_trip);
+                    limits.agent_timeout = remote_agent_timeout(round_trip);
                 }
-                Ok(Decides::Agent(address, self.alg.agent_name()))
+                Ok(ControlSource::Agent(address, self.alg.agent_name()))
             }
-            (Contender::Ccplane { .. }, None) => Ok(Decides::Here),
+            (Contender::Ccplane { .. }, None) => Ok(ControlSource::InProcess),
         }
     }
 }

@@ -117,11 +117,11 @@ impl TransferArgs {
         }
         let link = self
             .link_rate
-            .map(|rate| rate.of(local, peer))
+            .map(|rate| rate.resolve(local, peer))
             .transpose()?;
         Ok(UdpOptions {
             local,
-            datagram: (mtu - headers) as usize,
+            datagram_bytes: (mtu - headers) as usize,
             window: window as usize,
             tls: Some(tls),
             dscp,
@@ -131,8 +131,8 @@ impl TransferArgs {
                 ..TransportConfig::default()
             },
             stamping: self.stamps.stamping(),
-            link,
-            accepted: Native::cubic(),
+            link_rate: link,
+            accept_congestion: Native::cubic(),
         })
     }
 }
@@ -175,7 +175,7 @@ pub fn cpu_seconds() -> f64 {
 
 /// Returns a failure for a transfer to `peer` that got no answer; `trouble` is the last socket
 /// error.
-pub fn why_no_answer(peer: SocketAddr, trouble: Option<&io::Error>) -> Failure {
+pub fn no_answer_failure(peer: SocketAddr, trouble: Option<&io::Error>) -> Failure {
     let text = match trouble {
         Some(why) => format!("no answer from {peer}: {why}"),
         None => format!("no answer from {peer}"),

@@ -10,7 +10,7 @@ use ccplane_units::Time;
 use ccplane_wire::{WireCommand, WireEvent, v1};
 
 /// Returns the reason why a program cannot be installed at a CCP datapath; `None` if it can.
-pub fn unsayable(program: &lang::Program) -> Option<String> {
+pub fn not_expressible(program: &lang::Program) -> Option<String> {
     v1::check_expressible(program.code())
         .err()
         .map(|why| why.to_string())
@@ -19,13 +19,13 @@ pub fn unsayable(program: &lang::Program) -> Option<String> {
 /// Returns `name: reason` for each hosted algorithm that CCP's datapaths cannot run. Only the
 /// program that an algorithm installs when one of their flows opens counts; other programs are for
 /// other datapaths. The trial consumes the agent.
-pub fn unsayable_of(mut agent: Agent) -> Vec<String> {
+pub fn not_expressible_in(mut agent: Agent) -> Vec<String> {
     const TRIAL_DATAPATH: DatapathId = DatapathId(0);
-    let hosted: Vec<Arc<HostedAlgorithm>> = agent.hosted().cloned().collect();
+    let hosted: Vec<Arc<HostedAlgorithm>> = agent.hosted_algorithms().cloned().collect();
     let now = Time::from_micros(0);
     let datapath = ccp_datapath(0);
     let lacks = |hosted: &HostedAlgorithm| {
-        let missing = hosted.needs.missing_from(datapath.capabilities);
+        let missing = hosted.required.missing_from(datapath.capabilities);
         missing.names().collect::<Vec<_>>().join(", ")
     };
     agent.handle(
@@ -63,7 +63,7 @@ pub fn unsayable_of(mut agent: Agent) -> Vec<String> {
             .find(|program| Some(program.uid) == set)
         {
             Some(program) => {
-                let why = unsayable(&program.compiled)?;
+                let why = not_expressible(&program.compiled)?;
                 Some(format!(
                     "{}, program `{}`: {why}",
                     hosted.name, program.name

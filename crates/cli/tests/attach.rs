@@ -436,7 +436,7 @@ fn time_stamps_are_attached_and_detached_also_after_a_kill() {
     let ccplane = |arguments: &[&str]| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_ccplane"));
         command.args(arguments);
-        namespace.confine(&mut command).expect("a namespace");
+        namespace.enter_on_spawn(&mut command).expect("a namespace");
         command
     };
     let refused = ccplane(&["attach", "--alg", "reno", "--dev", "lo"])
@@ -525,7 +525,7 @@ fn time_stamps_are_attached_and_detached_also_after_a_kill() {
 fn attach_dx(namespace: &Namespace, more: &[&str]) -> String {
     let mut command = Command::new(env!("CARGO_BIN_EXE_ccplane"));
     command.args(["attach", "--alg", "dx", "--keep"]).args(more);
-    namespace.confine(&mut command).expect("a namespace");
+    namespace.enter_on_spawn(&mut command).expect("a namespace");
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().expect("it starts");
     let mut output = std::io::BufReader::new(child.stdout.take().expect("a pipe"));
@@ -786,7 +786,7 @@ fn a_program_file_keeps_control_while_its_process_is_stopped_or_dead() {
         "the text reports whether or not anybody reads"
     );
     assert!(
-        watch.silence() > ccplane_units::Duration::from_secs(3),
+        watch.heartbeat_age() > ccplane_units::Duration::from_secs(3),
         "nobody gave a sign of life"
     );
     assert!(

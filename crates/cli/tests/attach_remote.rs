@@ -772,7 +772,7 @@ impl Link {
             &format!("{AGENT}:{port}"),
         ]);
         command.arg("--keys").arg(&self.keys.0);
-        let process = Process::start(self.there.confine(&mut command).expect("a namespace"));
+        let process = Process::start(self.there.enter_on_spawn(&mut command).expect("a namespace"));
         eventually("the agent listens", || {
             let connects = || TcpStream::connect((AGENT, port)).is_ok();
             self.there.run(connects).expect("inside")
@@ -787,7 +787,7 @@ impl Link {
             "attach", "--alg", "reno", "--agent", &agents[0], "--agent", &agents[1],
         ]);
         command.args(["--keys", &self.key("web1")]);
-        Attach::by(self.here.confine(&mut command).expect("a namespace"))
+        Attach::by(self.here.enter_on_spawn(&mut command).expect("a namespace"))
     }
 }
 
@@ -848,7 +848,7 @@ fn flows_of_a_remote_agent_survive_a_cut_and_its_death_on_the_fallback() {
     // only the other agent can be in control.
     let takes_over = |gone: Process, what: &str, pair: &mut Pair| {
         drop(gone);
-        let due = Instant::now() + 4 * OperatorLimits::default().fallback_after.to_std();
+        let due = Instant::now() + 4 * OperatorLimits::default().agent_timeout.to_std();
         while Instant::now() < due {
             pair.exchange();
         }
@@ -873,7 +873,7 @@ fn flows_of_a_remote_agent_survive_a_cut_and_its_death_on_the_fallback() {
     other.args(["--keys", &link.key("web1")]);
     let refused = link
         .here
-        .confine(&mut other)
+        .enter_on_spawn(&mut other)
         .expect("a namespace")
         .output()
         .expect("it runs");

@@ -318,7 +318,7 @@ fn two_interfaces_are_joined_with_super_packets_and_neighbours() {
              ip link set {port}0 up && ip netns exec {middle} ip link set {port}1 up"
         );
         let made = run(end
-            .confine(Command::new("sh").args(["-c", &script]))
+            .enter_on_spawn(Command::new("sh").args(["-c", &script]))
             .expect("a descriptor"));
         assert!(made.status.success(), "{}", said(&made));
     }
@@ -326,7 +326,7 @@ fn two_interfaces_are_joined_with_super_packets_and_neighbours() {
         let mut command = Command::new(env!("CARGO_BIN_EXE_ccplane"));
         let link = "--rate 200mbit --delay 10ms --queue droptail:2bdp --json".split_whitespace();
         command.args(["emu", "--between", interfaces]).args(link);
-        middle.confine(&mut command).expect("a descriptor");
+        middle.enter_on_spawn(&mut command).expect("a descriptor");
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         command
     };
@@ -418,7 +418,7 @@ impl RoutedHost {
         let beyond = RoutedHost { host, net };
         let made = run(beyond
             .host
-            .confine(Command::new("sh").args(["-c", &script]))
+            .enter_on_spawn(Command::new("sh").args(["-c", &script]))
             .expect("a descriptor"));
         assert!(made.status.success(), "{}", said(&made));
         beyond
@@ -428,7 +428,7 @@ impl RoutedHost {
     fn tables(&self) -> String {
         let listed = run(self
             .host
-            .confine(Command::new("nft").args(["list", "tables"]))
+            .enter_on_spawn(Command::new("nft").args(["list", "tables"]))
             .expect("a descriptor"));
         assert!(listed.status.success(), "{}", said(&listed));
         said(&listed)
@@ -464,7 +464,7 @@ fn with_translation_the_command_reaches_what_the_host_reaches() {
     );
     let start = || {
         let mut command = emu("--nat --delay 5ms", &script);
-        beyond.host.confine(&mut command).expect("a descriptor");
+        beyond.host.enter_on_spawn(&mut command).expect("a descriptor");
         bind_mount_over(&mut command, &settings.0, "/etc/resolv.conf".as_ref()).expect("paths");
         command
     };
@@ -509,7 +509,7 @@ fn with_translation_the_command_reaches_what_the_host_reaches() {
     let mut command = emu("--nat", "sleep 60");
     let mut killed = beyond
         .host
-        .confine(&mut command)
+        .enter_on_spawn(&mut command)
         .expect("a descriptor")
         .spawn()
         .expect("it starts");

@@ -115,7 +115,7 @@ fn namespace(test: &str) -> Option<Namespace> {
 fn ip(space: &Namespace, arguments: &str) {
     let mut command = Command::new("ip");
     command.args(arguments.split(' '));
-    let status = space.confine(&mut command).unwrap().status();
+    let status = space.enter_on_spawn(&mut command).unwrap().status();
     assert!(status.expect("iproute2").success(), "ip {arguments}");
 }
 
@@ -155,7 +155,7 @@ fn start_gateway(space: &Namespace, config: &Path, socket: &Path) -> Process {
         .arg(config)
         .arg("--socket")
         .arg(socket);
-    let gateway = Process::start(space.confine(&mut command).unwrap());
+    let gateway = Process::start(space.enter_on_spawn(&mut command).unwrap());
     eventually("the gateway runs", || socket.exists());
     gateway
 }

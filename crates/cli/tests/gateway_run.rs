@@ -92,7 +92,7 @@ impl Running {
             .arg("--socket")
             .arg(&socket);
         let mut process = space
-            .confine(&mut command)
+            .enter_on_spawn(&mut command)
             .unwrap()
             .stdout(Stdio::piped())
             .spawn()

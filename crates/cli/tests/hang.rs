@@ -109,7 +109,7 @@ fn a_hung_callback_silences_the_watchdog_and_does_not_keep_the_process() {
     let stream = TcpStream::connect(listener.local_addr().expect("bound")).expect("it listens");
     setsockopt(&stream, sockopt::TcpCongestion, &OsString::from(NAME)).expect("it is registered");
     eventually("the heartbeat is old", || {
-        watch.silence() > ccplane::units::Duration::from_secs(1)
+        watch.heartbeat_age() > ccplane::units::Duration::from_secs(1)
     });
     pings();
     std::thread::sleep(Duration::from_secs(1));

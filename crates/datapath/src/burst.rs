@@ -62,7 +62,7 @@ fn packet_spacing(rate: Rate, bytes: u32) -> Duration {
     if rate.bytes_per_sec() == 0 {
         return Duration::ZERO;
     }
-    let takes = rate.time_for(Bytes::new(u64::from(bytes)));
+    let takes = rate.transmission_time(Bytes::new(u64::from(bytes)));
     takes.saturating_sub(takes / SLACK_DIVISOR)
 }
 
@@ -83,12 +83,12 @@ fn nanos(duration: Duration) -> i64 {
 /// Calibrates the stamps of one direction of a link in one pass, packet by packet: early ones with
 /// [`calibrate`](Forward::calibrate), late ones with [`spread`](Forward::spread).
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Forward {
+pub struct StampCalibrator {
     /// Last stamp, raw and calibrated.
     last: Option<(Time, Time)>,
 }
 
-impl Forward {
+impl StampCalibrator {
     /// Returns the calibrated stamp of the next packet on the link, which takes `bytes` bytes
     /// there.
     pub fn calibrate(&mut self, stamp: Time, bytes: u32, rate: Rate) -> Time {
@@ -120,7 +120,7 @@ impl Forward {
 
 /// Packet on a link: its stamp and length.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Passing {
+pub struct LinkPacket {
     /// Estimated time at which it was through.
     pub stamp: Time,
     /// Length on the link, bytes.
@@ -128,8 +128,8 @@ pub struct Passing {
 }
 
 /// Calibrates the stamps of a batch that arrived over a link of this rate, in the order of arrival.
-pub fn calibrate_batch(batch: &mut [Passing], rate: Rate) {
-    let mut next: Option<Passing> = None;
+pub fn calibrate_batch(batch: &mut [LinkPacket], rate: Rate) {
+    let mut next: Option<LinkPacket> = None;
     for packet in batch.iter_mut().rev() {
         if let Some(next) = next {
             let latest = offset_by(next.stamp, -nanos(packet_spacing(rate, next.bytes)));
@@ -170,7 +170,7 @@ mod tests {
     /// Slide 14: the stack sends a burst with a single stamp.
     #[test]
     fn a_burst_is_spread_over_what_it_takes() {
-        let mut departures = Forward::default();
+        let mut departures = StampCalibrator::default();
         let spread: Vec<u64> = (0..5)
             .map(|_| {
                 departures
@@ -185,7 +185,7 @@ mod tests {
             at(20_000)
         );
         // A late arrival stamp does not affect the next one.
-        let mut arrivals = Forward::default();
+        let mut arrivals = StampCalibrator::default();
         let spread = [7_000, 7_000, 7_001, 7_001].map(|ns| {
             arrivals
                 .spread(at(ns), FULL_FRAME_BYTES, LINK_RATE)
@@ -197,7 +197,7 @@ mod tests {
     /// Slide 16: a NIC stamps a batch when its last packet arrives.
     #[test]
     fn a_batch_is_traced_back_from_its_last() {
-        let mut batch = [Passing {
+        let mut batch = [LinkPacket {
             stamp: at(50_000),
             bytes: FULL_FRAME_BYTES,
         }; 4];
@@ -212,7 +212,7 @@ mod tests {
     /// unchanged.
     #[test]
     fn a_clock_that_was_set_is_believed() {
-        let mut departures = Forward::default();
+        let mut departures = StampCalibrator::default();
         assert_eq!(
             departures.calibrate(at(5), FULL_FRAME_BYTES, Rate::default()),
             at(5)
@@ -233,7 +233,7 @@ mod tests {
                 at(stamp)
             );
         }
-        let mut batch = [2_000_000_000, 1_000_000_000].map(|ns| Passing {
+        let mut batch = [2_000_000_000, 1_000_000_000].map(|ns| LinkPacket {
             stamp: at(ns),
             bytes: FULL_FRAME_BYTES,
         });
@@ -246,7 +246,7 @@ mod tests {
     /// drift away by 100 µs per second.
     #[test]
     fn busy_links_do_not_bias_the_calibration() {
-        let mut departures = Forward::default();
+        let mut departures = StampCalibrator::default();
         for n in 0..2_000_000u64 {
             let true_ns = n * 12_304 / 10;
             let clock = at(true_ns - true_ns / 10_000);

@@ -10,9 +10,9 @@ use crate::program::Facts;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CheckError {
     /// Location of the error.
-    pub place: CodeLocation,
+    pub location: CodeLocation,
     /// The error.
-    pub reason: Reason,
+    pub reason: CheckErrorReason,
 }
 
 /// Location of an error in a program.
@@ -31,7 +31,7 @@ pub enum CodeLocation {
 /// Error in a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Reason {
+pub enum CheckErrorReason {
     /// More than [`INSTRS_MAX`] instructions.
     TooManyInstrs,
     /// More than [`CLAUSES_MAX`] clauses.
@@ -66,50 +66,50 @@ pub enum Reason {
 
 impl fmt::Display for CheckError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.place {
+        match self.location {
             CodeLocation::Program => f.write_str("the program ")?,
             CodeLocation::Clause(n) => write!(f, "clause {n} ")?,
             CodeLocation::Instr(n) => write!(f, "instruction {n} ")?,
             CodeLocation::Var(n) => write!(f, "variable {n} ")?,
         }
         match self.reason {
-            Reason::TooManyInstrs => write!(
+            CheckErrorReason::TooManyInstrs => write!(
                 f,
                 "has more than {INSTRS_MAX} instructions; split the work between programs"
             ),
-            Reason::TooManyClauses => write!(f, "has more than {CLAUSES_MAX} clauses"),
-            Reason::TooManyVars => write!(f, "has more than {VARS_MAX} variables"),
-            Reason::VarOrder => f.write_str(
+            CheckErrorReason::TooManyClauses => write!(f, "has more than {CLAUSES_MAX} clauses"),
+            CheckErrorReason::TooManyVars => write!(f, "has more than {VARS_MAX} variables"),
+            CheckErrorReason::VarOrder => f.write_str(
                 "is out of order: report variables come first, then control, then local ones",
             ),
-            Reason::ClauseRange => f.write_str(
+            CheckErrorReason::ClauseRange => f.write_str(
                 "does not start at the end of the previous clause, with its guard \
                     before its body, inside the program",
             ),
-            Reason::Unreachable => f.write_str("does not belong to a clause"),
-            Reason::NoSuchRegister(r) => {
+            CheckErrorReason::Unreachable => f.write_str("does not belong to a clause"),
+            CheckErrorReason::NoSuchRegister(r) => {
                 write!(
                     f,
                     "uses register {r}, which is not a signal, built-in state or variable of this \
                     program"
                 )
             }
-            Reason::ReadOnly(r) => write!(f, "writes register {r}, which is read-only"),
-            Reason::WriteOnly(r) => write!(f, "reads register {r}, which is write-only"),
-            Reason::ImpureGuard(r) => write!(
+            CheckErrorReason::ReadOnly(r) => write!(f, "writes register {r}, which is read-only"),
+            CheckErrorReason::WriteOnly(r) => write!(f, "reads register {r}, which is write-only"),
+            CheckErrorReason::ImpureGuard(r) => write!(
                 f,
                 "writes register {r} in a guard; guards may only write temporaries"
             ),
-            Reason::Unwritten(r) => {
+            CheckErrorReason::Unwritten(r) => {
                 write!(
                     f,
                     "reads temporary {r}, which is not written on every path to it within this guard or body"
                 )
             }
-            Reason::SkipTooFar => f.write_str("skips past the end of its guard or body"),
-            Reason::ZeroDenominator => f.write_str("has a ratio with denominator 0"),
-            Reason::WeightAboveOne => f.write_str("has a weight above 1"),
-            Reason::AfterInBody => f.write_str(
+            CheckErrorReason::SkipTooFar => f.write_str("skips past the end of its guard or body"),
+            CheckErrorReason::ZeroDenominator => f.write_str("has a ratio with denominator 0"),
+            CheckErrorReason::WeightAboveOne => f.write_str("has a weight above 1"),
+            CheckErrorReason::AfterInBody => f.write_str(
                 "waits for Micros in a body; only guards can wait, \
                 so compare in a body",
             ),
@@ -137,23 +137,23 @@ pub(crate) fn check(
 ) -> Result<Facts, CheckError> {
     let program = |reason| {
         Err(CheckError {
-            place: CodeLocation::Program,
+            location: CodeLocation::Program,
             reason,
         })
     };
     if instrs.len() > INSTRS_MAX {
-        return program(Reason::TooManyInstrs);
+        return program(CheckErrorReason::TooManyInstrs);
     }
     if clauses.len() > CLAUSES_MAX {
-        return program(Reason::TooManyClauses);
+        return program(CheckErrorReason::TooManyClauses);
     }
     if vars.len() > VARS_MAX {
-        return program(Reason::TooManyVars);
+        return program(CheckErrorReason::TooManyVars);
     }
     if let Some(late) = (1..vars.len()).find(|&n| order(vars[n].kind) < order(vars[n - 1].kind)) {
         return Err(CheckError {
-            place: CodeLocation::Var(late),
-            reason: Reason::VarOrder,
+            location: CodeLocation::Var(late),
+            reason: CheckErrorReason::VarOrder,
         });
     }
 
@@ -166,13 +166,13 @@ pub(crate) fn check(
     let mut end = 0;
     for (n, clause) in clauses.iter().enumerate() {
         let at = |reason| CheckError {
-            place: CodeLocation::Clause(n),
+            location: CodeLocation::Clause(n),
             reason,
         };
         let [start, body, next] =
             [clause.guard_start, clause.body_start, clause.body_end].map(usize::from);
         if start != end || body < start || next < body || next > instrs.len() {
-            return Err(at(Reason::ClauseRange));
+            return Err(at(CheckErrorReason::ClauseRange));
         }
         checker.clause = n;
         let written = checker.range(start, body, ProgramPart::Guard)?;
@@ -185,8 +185,8 @@ pub(crate) fn check(
     }
     if end != instrs.len() {
         return Err(CheckError {
-            place: CodeLocation::Instr(end),
-            reason: Reason::Unreachable,
+            location: CodeLocation::Instr(end),
+            reason: CheckErrorReason::Unreachable,
         });
     }
     Ok(checker.facts)
@@ -230,7 +230,7 @@ impl Checker<'_> {
             let target = self
                 .instr(n, end, part, &mut written)
                 .map_err(|reason| CheckError {
-                    place: CodeLocation::Instr(n),
+                    location: CodeLocation::Instr(n),
                     reason,
                 })?;
             if let Some(target) = target {
@@ -248,9 +248,9 @@ impl Checker<'_> {
         end: usize,
         part: ProgramPart,
         written: &mut u128,
-    ) -> Result<Option<usize>, Reason> {
+    ) -> Result<Option<usize>, CheckErrorReason> {
         let instr = self.instrs[n];
-        let Operands { a, b, dst } = Operands::of(instr.op);
+        let Operands { a, b, dst } = Operands::for_op(instr.op);
         if a {
             self.read(instr.a, *written)?;
         }
@@ -269,9 +269,9 @@ impl Checker<'_> {
             *written |= bit(instr.dst);
         }
         match instr.op {
-            Op::MulRatio | Op::Ewma if ratio(instr.imm).1 == 0 => Err(Reason::ZeroDenominator),
-            Op::Ewma if ratio(instr.imm).0 > ratio(instr.imm).1 => Err(Reason::WeightAboveOne),
-            Op::After if part == ProgramPart::Body => Err(Reason::AfterInBody),
+            Op::MulRatio | Op::Ewma if ratio(instr.imm).1 == 0 => Err(CheckErrorReason::ZeroDenominator),
+            Op::Ewma if ratio(instr.imm).0 > ratio(instr.imm).1 => Err(CheckErrorReason::WeightAboveOne),
+            Op::After if part == ProgramPart::Body => Err(CheckErrorReason::AfterInBody),
             Op::After => {
                 self.facts.waiting_clauses |= 1 << self.clause;
                 self.facts.reads |= bit(reg::MICROS);
@@ -281,7 +281,7 @@ impl Checker<'_> {
                 let room = end - n - 1;
                 match usize::try_from(instr.imm) {
                     Ok(distance) if distance <= room => Ok(Some(n + 1 + distance)),
-                    _ => Err(Reason::SkipTooFar),
+                    _ => Err(CheckErrorReason::SkipTooFar),
                 }
             }
             _ => Ok(None),
@@ -289,12 +289,12 @@ impl Checker<'_> {
     }
 
     /// Checks that `register` may be read if `written` is the set of temporaries written so far.
-    fn read(&mut self, register: u8, written: u128) -> Result<(), Reason> {
+    fn read(&mut self, register: u8, written: u128) -> Result<(), CheckErrorReason> {
         match register {
-            reg::SHOULD_REPORT..=reg::SHOULD_RESET => return Err(Reason::WriteOnly(register)),
+            reg::SHOULD_REPORT..=reg::SHOULD_RESET => return Err(CheckErrorReason::WriteOnly(register)),
             reg::SIGNALS..reg::SIGNALS_END | reg::MICROS..=reg::CONSTANT_ONE => {}
             reg::TEMPS..reg::TEMPS_END if written & bit(register) == 0 => {
-                return Err(Reason::Unwritten(register));
+                return Err(CheckErrorReason::Unwritten(register));
             }
             reg::TEMPS..reg::TEMPS_END => {}
             _ => self.variable(register)?,
@@ -304,26 +304,26 @@ impl Checker<'_> {
     }
 
     /// Checks that code in `part` may write `register`.
-    fn write(&mut self, register: u8, part: ProgramPart) -> Result<(), Reason> {
+    fn write(&mut self, register: u8, part: ProgramPart) -> Result<(), CheckErrorReason> {
         match register {
             reg::TEMPS..reg::TEMPS_END => {}
             reg::SIGNALS..reg::SIGNALS_END | reg::CONSTANT_ONE => {
-                return Err(Reason::ReadOnly(register));
+                return Err(CheckErrorReason::ReadOnly(register));
             }
             reg::MICROS..reg::CONSTANT_ONE => {}
             _ => self.variable(register)?,
         }
         if part == ProgramPart::Guard && !(reg::TEMPS..reg::TEMPS_END).contains(&register) {
-            return Err(Reason::ImpureGuard(register));
+            return Err(CheckErrorReason::ImpureGuard(register));
         }
         self.facts.writes |= bit(register);
         Ok(())
     }
 
-    fn variable(&self, register: u8) -> Result<(), Reason> {
+    fn variable(&self, register: u8) -> Result<(), CheckErrorReason> {
         match register.checked_sub(reg::VARS) {
             Some(index) if usize::from(index) < self.vars => Ok(()),
-            _ => Err(Reason::NoSuchRegister(register)),
+            _ => Err(CheckErrorReason::NoSuchRegister(register)),
         }
     }
 }
@@ -352,7 +352,7 @@ enum Dst {
 }
 
 impl Operands {
-    fn of(op: Op) -> Operands {
+    fn for_op(op: Op) -> Operands {
         let (a, b, dst) = match op {
             Op::Move | Op::Not | Op::After => (false, Second::Either, Dst::Written),
             Op::MulRatio => (true, Second::None, Dst::Written),

@@ -8,21 +8,21 @@ use ccplane_units::{Duration, Time};
 pub(crate) struct ProgramClock {
     /// Time at which it showed 0, in ns modulo 2^64. It may precede the epoch of the transport's
     /// clock.
-    zero: u64,
+    origin_ns: u64,
 }
 
 impl ProgramClock {
     /// Creates a clock that shows 0 at `now`.
-    pub fn starting(now: Time) -> ProgramClock {
+    pub fn starting_at(now: Time) -> ProgramClock {
         ProgramClock {
-            zero: now.as_nanos(),
+            origin_ns: now.as_nanos(),
         }
     }
 
     /// Sets the clock to `micros` at `now`, at most 146 years.
     pub fn set(&mut self, now: Time, micros: u64) {
         let ns = Duration::from_micros(micros).as_nanos().min(1 << 62);
-        self.zero = now.as_nanos().wrapping_sub(ns);
+        self.origin_ns = now.as_nanos().wrapping_sub(ns);
     }
 
     /// Value of the clock, µs.
@@ -44,7 +44,7 @@ impl ProgramClock {
     /// Time since the clock showed 0; zero if the transport's clock went back beyond that.
     #[inline(always)]
     fn elapsed(self, now: Time) -> Duration {
-        let ns = now.as_nanos().wrapping_sub(self.zero);
+        let ns = now.as_nanos().wrapping_sub(self.origin_ns);
         Duration::from_nanos(if ns > i64::MAX as u64 { 0 } else { ns })
     }
 }
@@ -55,7 +55,7 @@ mod tests {
 
     #[test]
     fn micros_continue_from_the_value_set() {
-        let mut clock = ProgramClock::starting(Time::from_micros(50));
+        let mut clock = ProgramClock::starting_at(Time::from_micros(50));
         assert_eq!(clock.micros(Time::from_micros(57)), 7);
         // Set to more than the transport's clock shows.
         clock.set(Time::from_micros(60), 1_000_000);
@@ -65,7 +65,7 @@ mod tests {
 
     #[test]
     fn micros_exceed_a_threshold_one_microsecond_later() {
-        let clock = ProgramClock::starting(Time::from_nanos(300));
+        let clock = ProgramClock::starting_at(Time::from_nanos(300));
         let at = clock.time_exceeding(10, Time::from_nanos(300));
         assert_eq!(at, Time::from_nanos(300 + 11_000));
         assert_eq!(
@@ -77,7 +77,7 @@ mod tests {
 
     #[test]
     fn micros_stop_when_the_clock_goes_back() {
-        let clock = ProgramClock::starting(Time::from_micros(50));
+        let clock = ProgramClock::starting_at(Time::from_micros(50));
         assert_eq!(clock.micros(Time::from_micros(20)), 0);
     }
 }

@@ -78,9 +78,9 @@ pub enum CommandError {
         room: usize,
     },
     /// The program requires capabilities that this datapath lacks.
-    Missing(Capabilities),
+    MissingCapabilities(Capabilities),
     /// The program did not pass the check.
-    Invalid(CheckError),
+    InvalidProgram(CheckError),
 }
 
 impl fmt::Display for CommandError {
@@ -113,14 +113,14 @@ impl fmt::Display for CommandError {
                     "the program has {has} variables, but flows have room for {room}"
                 )
             }
-            CommandError::Missing(missing) => {
+            CommandError::MissingCapabilities(missing) => {
                 f.write_str("this datapath lacks capabilities that the program needs:")?;
                 for (n, name) in missing.names().enumerate() {
                     write!(f, "{} {name}", if n == 0 { "" } else { "," })?;
                 }
                 Ok(())
             }
-            CommandError::Invalid(error) => error.fmt(f),
+            CommandError::InvalidProgram(error) => error.fmt(f),
         }
     }
 }
@@ -130,6 +130,6 @@ impl core::error::Error for CommandError {}
 
 impl From<CheckError> for CommandError {
     fn from(error: CheckError) -> CommandError {
-        CommandError::Invalid(error)
+        CommandError::InvalidProgram(error)
     }
 }

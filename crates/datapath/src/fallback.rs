@@ -33,11 +33,11 @@ pub(crate) struct Fallback {
     acked: u64,
     /// Window and threshold before the last reduction, in case it was spurious; 0 if there is
     /// nothing to undo.
-    before: (u64, u64),
+    undo_state: (u64, u64),
     /// Pacing rate before the fallback, bytes/s; 0 if there was none.
     rate: u64,
     /// Time of the last reaction to congestion.
-    answered: Time,
+    last_reaction: Time,
     phase: FallbackPhase,
 }
 
@@ -60,9 +60,9 @@ impl Fallback {
         Fallback {
             initial_cwnd,
             acked: 0,
-            before: (0, 0),
+            undo_state: (0, 0),
             rate: 0,
-            answered: Time::ZERO,
+            last_reaction: Time::ZERO,
             phase: FallbackPhase::Fresh,
         }
     }
@@ -79,7 +79,7 @@ impl Fallback {
             cwnd,
             rate,
             ssthresh,
-        } = RequestedControls::of(transport);
+        } = RequestedControls::from_transport(transport);
         let (cwnd, ssthresh) = if self.phase == FallbackPhase::Fresh {
             self.rate = rate;
             self.take_over(transport, signals)
@@ -88,7 +88,7 @@ impl Fallback {
         };
 
         let congested = signals.lost_pkts_sample > 0 || signals.ecn_packets > 0;
-        let (cwnd, ssthresh) = if signals.undone != 0 && self.before.0 != 0 {
+        let (cwnd, ssthresh) = if signals.undone != 0 && self.undo_state.0 != 0 {
             self.undo(cwnd, ssthresh)
         } else if signals.was_timeout != 0 {
             self.timeout(cwnd, ssthresh, mss)
@@ -124,7 +124,7 @@ impl Fallback {
             now,
             ..
         } = transport;
-        self.answered = now;
+        self.last_reaction = now;
         self.phase = if signals.in_recovery != 0 {
             FallbackPhase::Recovery
         } else {
@@ -142,7 +142,7 @@ impl Fallback {
     /// transport went from one recovery into the next in a single ACK.
     fn advance(&mut self, now: Time, signals: &Signals) {
         let round_trip = Duration::from_micros(signals.srtt_us);
-        let since = now.since(self.answered);
+        let since = now.since(self.last_reaction);
         let recovering = signals.in_recovery != 0;
         self.phase = match self.phase {
             FallbackPhase::Recovery
@@ -160,10 +160,10 @@ impl Fallback {
     /// flight. Datapaths differ in whether segments just marked lost still count as in flight, so
     /// the window is halved instead, as in RFC 9002 section 7.3.2.
     fn reduce(&mut self, now: Time, cwnd: u64, ssthresh: u64, mss: u64) -> (u64, u64) {
-        self.before = (cwnd, ssthresh);
+        self.undo_state = (cwnd, ssthresh);
         self.acked = 0;
         self.phase = FallbackPhase::Recovery;
-        self.answered = now;
+        self.last_reaction = now;
         let half = halve_window(cwnd, mss);
         (half, half)
     }
@@ -175,7 +175,7 @@ impl Fallback {
         self.acked = 0;
         self.phase = FallbackPhase::Timeout;
         if first {
-            self.before = (cwnd, ssthresh);
+            self.undo_state = (cwnd, ssthresh);
         }
         (
             mss,
@@ -189,7 +189,7 @@ impl Fallback {
 
     /// Undoes a spurious reduction (RFC 4015).
     fn undo(&mut self, cwnd: u64, ssthresh: u64) -> (u64, u64) {
-        let (cwnd_before, ssthresh_before) = core::mem::take(&mut self.before);
+        let (cwnd_before, ssthresh_before) = core::mem::take(&mut self.undo_state);
         self.phase = FallbackPhase::Open;
         (cwnd.max(cwnd_before), ssthresh.max(ssthresh_before))
     }

@@ -9,7 +9,7 @@ use crate::command::{Command, CommandError, CommandTarget, Update};
 use crate::fallback::Fallback;
 use crate::interpreter::{self, Registers};
 use crate::last::LastState;
-use crate::lower::{self, LARGE_FILE_REGISTERS, LoweredCode, SMALL_FILE_REGISTERS, place};
+use crate::lower::{self, LARGE_FILE_REGISTERS, LoweredCode, SMALL_FILE_REGISTERS, slot_of};
 use crate::outcome::{Outcome, RequestedControls, Urgency};
 use crate::program::Program;
 use crate::signals::{SignalSource, Signals, Transport};
@@ -31,11 +31,11 @@ pub struct Flow<const V: usize = 16> {
     program: SlotRef,
     faults: u32,
     /// A report is due and not yet queued.
-    report: Option<Urgency>,
+    pending_report: Option<Urgency>,
     /// `pending` holds updates for the next call.
-    staged: bool,
+    has_updates: bool,
     /// No agent is in control, so the flow runs the built-in NewReno.
-    silent: bool,
+    fallback_active: bool,
     /// The agent has released the flow, until it sets a program.
     released: bool,
     /// `Micros`.
@@ -43,19 +43,19 @@ pub struct Flow<const V: usize = 16> {
     /// Time at which the next guard that waits for `Micros` becomes true.
     timer: Time,
     /// Time at which the agent times out, as of the last check.
-    fallback_at: Time,
-    last: LastState,
+    agent_timeout_at: Time,
+    last_state: LastState,
     vars: [u64; V],
     fallback: Fallback,
     /// Time at which the flow opened.
     opened: Time,
-    pending: Pending,
+    pending: PendingUpdates,
 }
 
 /// Values set by the agent since the last call. 0 means unset, as in CCP: no window, rate or
 /// threshold is 0.
 #[derive(Clone, Copy, Debug, Default)]
-struct Pending {
+struct PendingUpdates {
     cwnd: u64,
     rate: u64,
     ssthresh: u64,
@@ -71,18 +71,18 @@ impl<const V: usize> Flow<V> {
         Flow {
             program: SlotRef::NONE,
             faults: 0,
-            report: None,
-            staged: false,
-            silent: false,
+            pending_report: None,
+            has_updates: false,
+            fallback_active: false,
             released: false,
-            clock: ProgramClock::starting(now),
+            clock: ProgramClock::starting_at(now),
             timer: Time::MAX,
-            fallback_at: now,
+            agent_timeout_at: now,
             opened: now,
             vars: [0; V],
-            last: LastState::default(),
+            last_state: LastState::default(),
             fallback: Fallback::new(initial_cwnd),
-            pending: Pending::default(),
+            pending: PendingUpdates::default(),
         }
     }
 
@@ -95,7 +95,7 @@ impl<const V: usize> Flow<V> {
         signals: &Signals,
         programs: &ProgramTable<P>,
     ) -> Outcome {
-        let mut wanted = RequestedControls::of(transport);
+        let mut wanted = RequestedControls::from_transport(transport);
         let program = self.begin(transport, programs, &mut wanted);
         if let Some(installed) = program {
             let urgent = signals.lost_pkts_sample | signals.was_timeout | signals.undone != 0;
@@ -117,7 +117,7 @@ impl<const V: usize> Flow<V> {
                 self.run::<LARGE_FILE_REGISTERS>(installed, signals, run, &mut wanted);
             }
         }
-        if self.silent {
+        if self.fallback_active {
             wanted = self.fallback.step(transport, signals);
         }
         self.outcome(transport, wanted, &programs.limits)
@@ -133,15 +133,15 @@ impl<const V: usize> Flow<V> {
         programs: &ProgramTable<P>,
     ) -> Outcome {
         let now = transport.now;
-        let mut wanted = RequestedControls::of(transport);
-        let staged = self.staged;
+        let mut wanted = RequestedControls::from_transport(transport);
+        let staged = self.has_updates;
         let program = self.begin(transport, programs, &mut wanted);
         if let Some(installed) = program
             && programs.compat() == Compat::Documented
         {
             let due = has_passed(self.timer, now);
-            if due || (staged && self.look_ahead(installed, now, wanted)) {
-                let last = self.last;
+            if due || (staged && self.update_timer(installed, now, wanted)) {
+                let last = self.last_state;
                 let run = ProgramRun {
                     now,
                     compat: programs.compat(),
@@ -151,8 +151,8 @@ impl<const V: usize> Flow<V> {
                 self.timer = self.timer.max(now + TIMER_RUN_INTERVAL_MIN);
             }
         }
-        if self.silent {
-            wanted = RequestedControls::of(transport);
+        if self.fallback_active {
+            wanted = RequestedControls::from_transport(transport);
         }
         self.outcome(transport, wanted, &programs.limits)
     }
@@ -160,12 +160,12 @@ impl<const V: usize> Flow<V> {
     /// Returns when to call [`Flow::on_deadline`] if there is no ACK before. A transport with
     /// nothing in flight and nothing to send may call it later, as there is nothing to measure.
     pub fn next_deadline(&self) -> Option<Time> {
-        let staged = if self.staged {
+        let staged = if self.has_updates {
             self.pending.since
         } else {
             Time::MAX
         };
-        let next = self.timer.min(self.fallback_at).min(staged);
+        let next = self.timer.min(self.agent_timeout_at).min(staged);
         (next != Time::MAX).then_some(next)
     }
 
@@ -186,11 +186,11 @@ impl<const V: usize> Flow<V> {
                 Self::fits(program)?;
                 check_targets(updates, Some(program))?;
                 if programs.compat() == Compat::Libccp {
-                    self.pending = Pending::default();
+                    self.pending = PendingUpdates::default();
                 }
                 self.start(slot, program);
                 // The new program may belong to another agent, whose last heartbeat differs.
-                self.fallback_at = self.fallback_at.min(now);
+                self.agent_timeout_at = self.agent_timeout_at.min(now);
                 updates
             }
             Command::Update(updates) => {
@@ -221,12 +221,12 @@ impl<const V: usize> Flow<V> {
             }
         }
         self.pending.since = match programs.compat() {
-            Compat::Documented if self.staged => self.pending.since.min(now),
+            Compat::Documented if self.has_updates => self.pending.since.min(now),
             Compat::Documented => now,
             // The reference has no clock but the ACKs.
             Compat::Libccp => Time::MAX,
         };
-        self.staged = true;
+        self.has_updates = true;
         Ok(())
     }
 
@@ -242,7 +242,7 @@ impl<const V: usize> Flow<V> {
     /// this call they continue to accumulate, so that a full queue delays measurements but loses
     /// none.
     pub fn report_queued<const P: usize>(&mut self, programs: &ProgramTable<P>) {
-        self.report = None;
+        self.pending_report = None;
         if let Some(InstalledProgram { program, .. }) = self.current(programs) {
             reset_volatiles(program, &mut self.vars);
         }
@@ -266,7 +266,7 @@ impl<const V: usize> Flow<V> {
     /// Returns true while the flow runs the built-in NewReno, because its agent is silent or has
     /// released it.
     pub fn in_fallback(&self) -> bool {
-        self.silent
+        self.fallback_active
     }
 }
 
@@ -287,10 +287,10 @@ impl<const V: usize> Flow<V> {
         let mut program = self.current(programs);
         // A heartbeat can only postpone the timeout: before it, with a program to run, there is
         // nothing to check.
-        if transport.now >= self.fallback_at || self.silent || program.is_none() {
-            program = self.judge(transport.now, programs, wanted);
+        if transport.now >= self.agent_timeout_at || self.fallback_active || program.is_none() {
+            program = self.update_agent_state(transport.now, programs, wanted);
         }
-        if self.staged {
+        if self.has_updates {
             self.apply_pending(transport.now, wanted);
         }
         program
@@ -299,7 +299,7 @@ impl<const V: usize> Flow<V> {
     /// Checks whether an agent is in control: it has sent a heartbeat recently, and the program is
     /// still installed.
     #[cold]
-    fn judge<'a, const P: usize>(
+    fn update_agent_state<'a, const P: usize>(
         &mut self,
         now: Time,
         programs: &'a ProgramTable<P>,
@@ -307,28 +307,28 @@ impl<const V: usize> Flow<V> {
     ) -> Option<&'a InstalledProgram> {
         self.relocate(programs);
         let program = self.current(programs);
-        let heard = programs.last_heartbeat().unwrap_or(self.opened);
-        let deadline = heard + programs.limits.fallback_after;
+        let last_heartbeat = programs.last_heartbeat().unwrap_or(self.opened);
+        let deadline = last_heartbeat + programs.limits.agent_timeout;
         let orphan = program.is_none() && (self.program_uid().is_some() || self.released);
         if orphan {
             // There is no program to run, and the fields of its report are unknown.
             self.timer = Time::MAX;
-            self.report = None;
+            self.pending_report = None;
         }
         let silent = has_passed(deadline, now) || orphan;
-        if silent != self.silent {
-            self.silent = silent;
+        if silent != self.fallback_active {
+            self.fallback_active = silent;
             wanted.rate = self.fallback.prior_rate().unwrap_or(wanted.rate);
             self.fallback = Fallback::new(self.fallback.initial_cwnd);
         }
-        self.fallback_at = if silent { Time::MAX } else { deadline };
+        self.agent_timeout_at = if silent { Time::MAX } else { deadline };
         program
     }
 
     #[cold]
     fn apply_pending(&mut self, now: Time, wanted: &mut RequestedControls) {
         let pending = core::mem::take(&mut self.pending);
-        self.staged = false;
+        self.has_updates = false;
         if let Some(micros) = pending.micros {
             self.clock.set(now, micros);
         }
@@ -375,7 +375,7 @@ impl<const V: usize> Flow<V> {
             registers.get(RATE_SLOT),
             registers.get(SSTHRESH_SLOT),
         );
-        let mut waits_for = trace.waits_for;
+        let mut waits_for = trace.next_threshold;
         if registers.get(SHOULD_REPORT_SLOT) | registers.get(SHOULD_RESET_SLOT) != 0 {
             waits_for = waits_for.min(self.report_or_reset(program, code, &mut registers, urgency));
         }
@@ -396,7 +396,7 @@ impl<const V: usize> Flow<V> {
         urgency: Urgency,
     ) -> u64 {
         if registers.get(SHOULD_REPORT_SLOT) != 0 {
-            self.report = self.report.max(Some(urgency));
+            self.pending_report = self.pending_report.max(Some(urgency));
         } else {
             reset_volatiles(program, &mut self.vars);
         }
@@ -404,11 +404,11 @@ impl<const V: usize> Flow<V> {
             return u64::MAX;
         }
         reset_volatiles(program, &mut registers.0[VARS_SLOT..]);
-        interpreter::evaluate_waiting_guards(code, registers).waits_for
+        interpreter::evaluate_waiting_guards(code, registers).next_threshold
     }
 
     /// Sets the timer after an update without an ACK. Returns true if a guard is already true.
-    fn look_ahead(
+    fn update_timer(
         &mut self,
         installed: &InstalledProgram,
         now: Time,
@@ -419,13 +419,13 @@ impl<const V: usize> Flow<V> {
             return false;
         }
         let mut registers = Registers([0; LARGE_FILE_REGISTERS]);
-        self.load(&mut registers, &self.last, now, wanted, installed);
+        self.load(&mut registers, &self.last_state, now, wanted, installed);
         let ahead = interpreter::evaluate_waiting_guards(code, &mut registers);
         // The previous threshold still holds: it comes from a run after an ACK.
         self.timer = self
             .timer
-            .min(self.clock.time_exceeding(ahead.waits_for, now));
-        ahead.ready
+            .min(self.clock.time_exceeding(ahead.next_threshold, now));
+        ahead.is_ready
     }
 
     /// Stores the state among the signals in the registers.
@@ -436,16 +436,16 @@ impl<const V: usize> Flow<V> {
         InstalledProgram { program, code }: &InstalledProgram,
     ) {
         if let Some(plain) = registers.0.first_chunk() {
-            self.last.keep(plain);
+            self.last_state.store_base(plain);
         }
         if N == LARGE_FILE_REGISTERS
             && program.reads_stamps()
             && let Some(stamped) = registers.0.last_chunk()
         {
-            self.last.store_stamped(stamped);
+            self.last_state.store_stamped(stamped);
         }
         if program.reads_paced() {
-            self.last.store_paced(registers.get(code.place(reg::PACED)));
+            self.last_state.store_paced(registers.get(code.slot(reg::PACED)));
         }
     }
 
@@ -460,13 +460,13 @@ impl<const V: usize> Flow<V> {
         InstalledProgram { program, code }: &InstalledProgram,
     ) {
         if let Some(first) = registers.0.first_chunk_mut() {
-            *first = signals.plain();
+            *first = signals.base();
         }
         if N == LARGE_FILE_REGISTERS
             && program.reads_stamps()
             && let Some(last) = registers.0.last_chunk_mut()
         {
-            *last = signals.stamped();
+            *last = signals.from_stamps();
         }
         registers.set(reg::ACK_NOW, now.as_micros());
         // In the order of their slots: the state ends where the variables begin, so that little is
@@ -490,7 +490,7 @@ impl<const V: usize> Flow<V> {
         }
         // After the variables, where an unused variable may lie.
         if program.reads_paced() {
-            registers.set(code.place(reg::PACED), signals.paced());
+            registers.set(code.slot(reg::PACED), signals.paced());
         }
     }
 
@@ -502,8 +502,8 @@ impl<const V: usize> Flow<V> {
         limits: &OperatorLimits,
     ) -> Outcome {
         Outcome {
-            report: self.report,
-            fallback: self.silent,
+            report: self.pending_report,
+            fallback: self.fallback_active,
             ..wanted.outcome(transport, limits)
         }
     }
@@ -514,7 +514,7 @@ impl<const V: usize> Flow<V> {
         &self,
         programs: &'a ProgramTable<P>,
     ) -> Option<&'a InstalledProgram> {
-        programs.at(self.program)
+        programs.resolve(self.program)
     }
 
     /// Finds the program again if its slot has changed; a replaced program is restarted.
@@ -528,7 +528,7 @@ impl<const V: usize> Flow<V> {
         {
             self.start(slot, program);
             self.pending.micros.get_or_insert(0);
-            self.staged = true;
+            self.has_updates = true;
         }
     }
 
@@ -536,12 +536,12 @@ impl<const V: usize> Flow<V> {
     fn release(&mut self, now: Time) {
         self.program = SlotRef::NONE;
         self.released = true;
-        self.report = None;
-        self.staged = false;
-        self.pending = Pending::default();
+        self.pending_report = None;
+        self.has_updates = false;
+        self.pending = PendingUpdates::default();
         self.timer = Time::MAX;
-        if !self.silent {
-            self.fallback_at = self.fallback_at.min(now);
+        if !self.fallback_active {
+            self.agent_timeout_at = self.agent_timeout_at.min(now);
         }
     }
 
@@ -555,7 +555,7 @@ impl<const V: usize> Flow<V> {
             *var = declared.init;
         }
         self.timer = Time::MAX;
-        self.report = None;
+        self.pending_report = None;
         self.pending.micros = Some(0);
     }
 
@@ -608,12 +608,12 @@ fn has_passed(deadline: Time, now: Time) -> bool {
 }
 
 const VARS_SLOT: usize = lower::VARS_SLOT as usize;
-const MICROS_SLOT: u8 = place(reg::MICROS);
-const CWND_SLOT: u8 = place(reg::CWND);
-const RATE_SLOT: u8 = place(reg::RATE);
-const SSTHRESH_SLOT: u8 = place(reg::SSTHRESH);
-const SHOULD_REPORT_SLOT: u8 = place(reg::SHOULD_REPORT);
-const SHOULD_RESET_SLOT: u8 = place(reg::SHOULD_RESET);
+const MICROS_SLOT: u8 = slot_of(reg::MICROS);
+const CWND_SLOT: u8 = slot_of(reg::CWND);
+const RATE_SLOT: u8 = slot_of(reg::RATE);
+const SSTHRESH_SLOT: u8 = slot_of(reg::SSTHRESH);
+const SHOULD_REPORT_SLOT: u8 = slot_of(reg::SHOULD_REPORT);
+const SHOULD_RESET_SLOT: u8 = slot_of(reg::SHOULD_RESET);
 
 /// Flow that a transport calls, with its programs and the channel for its reports.
 pub trait SteeredFlow {

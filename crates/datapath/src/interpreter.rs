@@ -2,7 +2,7 @@
 
 use crate::bytecode::reg;
 use crate::check::ratio;
-use crate::lower::{Kind, LARGE_FILE_REGISTERS, LoweredCode, LoweredStep, place};
+use crate::lower::{Kind, LARGE_FILE_REGISTERS, LoweredCode, LoweredStep, slot_of};
 use crate::program::Program;
 
 /// Register file, numbered as in the lowered program; `N` is a power of two.
@@ -10,13 +10,13 @@ pub(crate) struct Registers<const N: usize>(pub [u64; N]);
 
 impl<const N: usize> Registers<N> {
     #[inline(always)]
-    pub fn get(&self, place: u8) -> u64 {
-        self.0[usize::from(place) % N]
+    pub fn get(&self, slot: u8) -> u64 {
+        self.0[usize::from(slot) % N]
     }
 
     #[inline(always)]
-    pub fn set(&mut self, place: u8, value: u64) {
-        self.0[usize::from(place) % N] = value;
+    pub fn set(&mut self, slot: u8, value: u64) {
+        self.0[usize::from(slot) % N] = value;
     }
 }
 
@@ -26,7 +26,7 @@ pub(crate) struct Trace {
     /// Number of operations on which the reference aborts.
     pub faults: u32,
     /// Smallest value of `Micros` that a guard still waits to exceed; `u64::MAX` if none waits.
-    pub waits_for: u64,
+    pub next_threshold: u64,
 }
 
 /// Runs the clauses in order, up to the first whose guard is true and whose body does not fall
@@ -35,22 +35,22 @@ pub(crate) struct Trace {
 pub(crate) fn run<const N: usize>(code: &LoweredCode, registers: &mut Registers<N>) -> Trace {
     let mut trace = Trace {
         faults: 0,
-        waits_for: u64::MAX,
+        next_threshold: u64::MAX,
     };
     // A body may change the threshold of an earlier guard, and guards after the last executed
     // clause were not evaluated. Then the threshold found during the run is not final.
     if run_steps::<N, false>(code.steps(), 0, registers, &mut trace) {
-        trace.waits_for = evaluate_waiting_guards(code, registers).waits_for;
+        trace.next_threshold = evaluate_waiting_guards(code, registers).next_threshold;
     }
     trace
 }
 
 /// Result of evaluating all waiting guards.
-pub(crate) struct Ahead {
+pub(crate) struct WaitingGuards {
     /// Smallest value of `Micros` that a guard still waits to exceed; `u64::MAX` if none waits.
-    pub waits_for: u64,
+    pub next_threshold: u64,
     /// A guard that waits for `Micros` is already true.
-    pub ready: bool,
+    pub is_ready: bool,
 }
 
 /// Evaluates every guard that waits for `Micros` without running any body, and returns the next
@@ -61,18 +61,18 @@ pub(crate) struct Ahead {
 pub(crate) fn evaluate_waiting_guards<const N: usize>(
     code: &LoweredCode,
     registers: &mut Registers<N>,
-) -> Ahead {
+) -> WaitingGuards {
     let mut trace = Trace {
         faults: 0,
-        waits_for: u64::MAX,
+        next_threshold: u64::MAX,
     };
     let mut ready = false;
     for &start in code.waiting() {
         ready |= run_steps::<N, true>(code.steps(), usize::from(start), registers, &mut trace);
     }
-    Ahead {
-        waits_for: trace.waits_for,
-        ready,
+    WaitingGuards {
+        next_threshold: trace.next_threshold,
+        is_ready: ready,
     }
 }
 
@@ -196,8 +196,8 @@ fn run_steps<const N: usize, const GUARD: bool>(
     stale
 }
 
-const MICROS_SLOT: u8 = place(reg::MICROS);
-const CONTINUE_SLOT: u8 = place(reg::SHOULD_CONTINUE);
+const MICROS_SLOT: u8 = slot_of(reg::MICROS);
+const CONTINUE_SLOT: u8 = slot_of(reg::SHOULD_CONTINUE);
 
 /// Runs `program` once on registers numbered as in the bytecode, and counts faults, for the tests
 /// of other back ends. Temporaries and [`reg::SHOULD_CONTINUE`] are undefined afterwards.
@@ -215,11 +215,11 @@ pub fn interpret(program: &Program, registers: &mut [u64; 128]) -> u32 {
             .chain(variables.clone())
     };
     for register in both() {
-        file.set(code.place(register as u8), registers[register]);
+        file.set(code.slot(register as u8), registers[register]);
     }
     let trace = run(&code, &mut file);
     for register in both() {
-        registers[register] = file.get(code.place(register as u8));
+        registers[register] = file.get(code.slot(register as u8));
     }
     trace.faults
 }
@@ -255,7 +255,7 @@ fn div(a: u64, b: u64, trace: &mut Trace) -> u64 {
 #[inline(always)]
 fn after(micros: u64, b: u64, trace: &mut Trace) -> u64 {
     let late = micros > b;
-    trace.waits_for = trace.waits_for.min(if late { u64::MAX } else { b });
+    trace.next_threshold = trace.next_threshold.min(if late { u64::MAX } else { b });
     u64::from(late)
 }
 

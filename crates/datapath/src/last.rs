@@ -1,7 +1,7 @@
 //! State from a flow's last ACK, for programs that also run without an ACK.
 
 use crate::INFINITY;
-use crate::signals::{Plain, SignalSource, StampSignals};
+use crate::signals::{BaseSignals, SignalSource, StampSignals};
 
 /// Signals that describe a state rather than an event. Packed, because it is written at every ACK:
 /// the flow's hot state then takes four cache lines instead of five, and cache misses dominate the
@@ -34,7 +34,7 @@ impl Default for LastState {
 impl LastState {
     /// Stores the state among the signals that every program gets.
     #[inline(always)]
-    pub fn keep(&mut self, signals: &Plain) {
+    pub fn store_base(&mut self, signals: &BaseSignals) {
         self.amounts[..6].copy_from_slice(&signals[8..14]);
         self.amounts[6..].copy_from_slice(&signals[15..18]);
         let [limited, recovery, full] = &mut self.flags;
@@ -56,8 +56,8 @@ impl LastState {
 
 /// The stored state without events.
 impl SignalSource for LastState {
-    fn plain(&self) -> Plain {
-        let mut signals = Plain::default();
+    fn base(&self) -> BaseSignals {
+        let mut signals = BaseSignals::default();
         signals[8..14].copy_from_slice(&self.amounts[..6]);
         signals[15..18].copy_from_slice(&self.amounts[6..]);
         for (number, &set) in [18, 19, 21].into_iter().zip(&self.flags) {
@@ -67,7 +67,7 @@ impl SignalSource for LastState {
     }
 
     /// The age of the last stamps is unknown here, so the queueing delay is not valid.
-    fn stamped(&self) -> StampSignals {
+    fn from_stamps(&self) -> StampSignals {
         let [min_owd, min_rtt] = self.delays.map(u64::from);
         [INFINITY, INFINITY, min_owd, min_rtt, INFINITY, 0]
     }
@@ -85,7 +85,7 @@ mod tests {
     fn delays_are_unknown_before_the_first_ack_and_then_as_it_left_them() {
         let mut last = LastState::default();
         let unknown = [13, 15, 16];
-        for (number, signal) in last.plain().into_iter().enumerate() {
+        for (number, signal) in last.base().into_iter().enumerate() {
             let expected = if unknown.contains(&number) {
                 INFINITY
             } else {
@@ -94,15 +94,15 @@ mod tests {
             assert_eq!(signal, expected, "signal {number}");
         }
         assert_eq!(
-            last.stamped(),
+            last.from_stamps(),
             [INFINITY, INFINITY, INFINITY, INFINITY, INFINITY, 0]
         );
-        last.keep(&[9; 22]);
-        let plain = last.plain();
+        last.store_base(&[9; 22]);
+        let plain = last.base();
         assert_eq!(unknown.map(|number| plain[number]), [9; 3]);
         assert_eq!((plain[0], plain[18], plain[20]), (0, 1, 0));
         last.store_stamped(&[9; 6]);
-        assert_eq!(last.stamped(), [INFINITY, INFINITY, 9, 9, INFINITY, 0]);
+        assert_eq!(last.from_stamps(), [INFINITY, INFINITY, 9, 9, INFINITY, 0]);
         assert_eq!(last.paced(), 0);
         last.store_paced(1);
         assert_eq!(last.paced(), 1);

@@ -30,7 +30,7 @@ pub(crate) const STAMPS_SLOT: u8 = LARGE_FILE_REGISTERS as u8 - (reg::PACED - re
 
 /// Slot of a bytecode register in the interpreter, for registers with the same slot in every
 /// program.
-pub(crate) const fn place(register: u8) -> u8 {
+pub(crate) const fn slot_of(register: u8) -> u8 {
     match register {
         reg::MICROS..=reg::CONSTANT_ONE => STATE_SLOT + (register - reg::MICROS),
         reg::VARS.. => VARS_SLOT + (register - reg::VARS),
@@ -122,7 +122,7 @@ impl LoweredStep {
     /// Fuses this step with the next one if there is a fused kind. A saved step avoids 17 of the 20
     /// instructions that a step costs. Moves, additions and flags are most of what published
     /// programs execute.
-    fn then(&self, next: &LoweredStep) -> Option<LoweredStep> {
+    fn fuse_with_next(&self, next: &LoweredStep) -> Option<LoweredStep> {
         let kind = match (self.kind, next.kind) {
             (Kind::Move, Kind::Move) => Kind::MoveMove,
             (Kind::Add, Kind::Add) if next.a == next.dst => Kind::AddAdd,
@@ -211,9 +211,9 @@ impl LoweredCode {
         for (n, clause) in program.clauses().iter().enumerate() {
             let up_to_here = u32::MAX >> (31 - (n & 31));
             let waits = Waits {
-                here: waiting >> (n & 31) & 1 == 1,
-                up_to_here: waiting & up_to_here != 0,
-                behind: waiting & !up_to_here != 0,
+                in_clause: waiting >> (n & 31) & 1 == 1,
+                up_to_clause: waiting & up_to_here != 0,
+                after_clause: waiting & !up_to_here != 0,
             };
             code.clause(program.instrs(), clause, waits, sticky);
         }
@@ -224,33 +224,33 @@ impl LoweredCode {
     fn clause(&mut self, instrs: &[Instr], clause: &Clause, waits: Waits, sticky: bool) {
         let [start, body, end] =
             [clause.guard_start, clause.body_start, clause.body_end].map(usize::from);
-        if waits.here
+        if waits.in_clause
             && let Some(slot) = self.waiting.get_mut(usize::from(self.waiting_len))
         {
             *slot = self.len;
             self.waiting_len += 1;
         }
         self.push_straight_line(&instrs[start..body], None);
-        let guarded = clause.flag != reg::CONSTANT_ONE || waits.here;
+        let guarded = clause.flag != reg::CONSTANT_ONE || waits.in_clause;
         if guarded {
-            self.guard(self.place(clause.flag), &instrs[start..body]);
+            self.guard(self.slot(clause.flag), &instrs[start..body]);
         }
         let guard = usize::from(self.len).wrapping_sub(1);
 
         let body = &instrs[body..end];
-        let exit = Exit::of(body, sticky);
+        let exit = BodyExit::of_body(body, sticky);
         self.push_straight_line(body, exit.superfluous());
         let end = |kind, stale| LoweredStep::new(kind, u64::from(stale));
         match exit {
-            Exit::Stops => self.push(end(Kind::Stop, waits.up_to_here || waits.behind)),
+            BodyExit::Stops => self.push(end(Kind::Stop, waits.up_to_clause || waits.after_clause)),
             exit => {
-                if waits.up_to_here {
+                if waits.up_to_clause {
                     self.push(end(Kind::Stale, true));
                 }
-                if exit == Exit::Unknown {
+                if exit == BodyExit::Unknown {
                     self.push(end(
                         if sticky { Kind::End } else { Kind::EndAfresh },
-                        waits.behind,
+                        waits.after_clause,
                     ));
                 }
             }
@@ -274,7 +274,7 @@ impl LoweredCode {
             match self
                 .last_step_from(begin)
                 .filter(|_| !has_skips(instrs))
-                .map(|last| (last.then(&step), last))
+                .map(|last| (last.fuse_with_next(&step), last))
             {
                 Some((Some(both), last)) => *last = both,
                 _ => self.push(step),
@@ -305,19 +305,19 @@ impl LoweredCode {
 
     fn step(&self, instr: &Instr) -> LoweredStep {
         LoweredStep {
-            dst: self.place(instr.dst),
-            a: self.place(instr.a),
-            b: self.place(instr.b),
+            dst: self.slot(instr.dst),
+            a: self.slot(instr.a),
+            b: self.slot(instr.b),
             ..LoweredStep::new(Kind::of(instr), instr.imm)
         }
     }
 
     /// Slot of a bytecode register.
-    pub fn place(&self, register: u8) -> u8 {
+    pub fn slot(&self, register: u8) -> u8 {
         match register {
             reg::TEMPS..reg::TEMPS_END => self.temps_end - 1 - (register - reg::TEMPS),
             reg::PACED => self.temps_end,
-            other => place(other),
+            other => slot_of(other),
         }
     }
 
@@ -331,14 +331,14 @@ impl LoweredCode {
 
 /// Guards that wait for `Micros`: the clause's own, one up to and including it, one after it.
 struct Waits {
-    here: bool,
-    up_to_here: bool,
-    behind: bool,
+    in_clause: bool,
+    up_to_clause: bool,
+    after_clause: bool,
 }
 
 /// End of a body.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Exit {
+enum BodyExit {
     /// Never falls through.
     Stops,
     /// Always falls through, and only this instruction sets the flag.
@@ -352,21 +352,21 @@ fn has_skips(instrs: &[Instr]) -> bool {
     instrs.iter().any(|instr| instr.op == Op::SkipIfZero)
 }
 
-impl Exit {
+impl BodyExit {
     /// Returns the instruction whose entire effect is known statically, so that it need not run.
     fn superfluous(self) -> Option<usize> {
         match self {
-            Exit::FallsThrough(n) => Some(n),
-            Exit::Stops | Exit::Unknown => None,
+            BodyExit::FallsThrough(n) => Some(n),
+            BodyExit::Stops | BodyExit::Unknown => None,
         }
     }
 
-    fn of(body: &[Instr], sticky: bool) -> Exit {
+    fn of_body(body: &[Instr], sticky: bool) -> BodyExit {
         if sticky {
-            return Exit::Unknown;
+            return BodyExit::Unknown;
         }
         let mut skipped_until = 0;
-        let mut exit = Exit::Stops;
+        let mut exit = BodyExit::Stops;
         for (n, instr) in body.iter().enumerate() {
             if instr.op == Op::SkipIfZero {
                 skipped_until = skipped_until.max(n as u64 + 1 + instr.imm);
@@ -375,10 +375,10 @@ impl Exit {
                     && instr.has_imm
                     && instr.imm != 0
                     && n as u64 >= skipped_until;
-                exit = if always && exit == Exit::Stops {
-                    Exit::FallsThrough(n)
+                exit = if always && exit == BodyExit::Stops {
+                    BodyExit::FallsThrough(n)
                 } else {
-                    Exit::Unknown
+                    BodyExit::Unknown
                 };
             }
         }

@@ -29,8 +29,8 @@ pub struct RttNoise {
     last: f64,
     mean: f64,
     /// Mean change from sample to sample, with and without its sign.
-    change: f64,
-    change_abs: f64,
+    mean_change: f64,
+    mean_abs_change: f64,
 }
 
 impl RttNoise {
@@ -45,13 +45,13 @@ impl RttNoise {
         self.last = rtt;
         let gain = 1.0 / f64::from(self.samples).min(MEAN_WINDOW_SAMPLES);
         self.mean += gain * (rtt - self.mean);
-        self.change += gain * (change - self.change);
-        self.change_abs += gain * (change.abs() - self.change_abs);
+        self.mean_change += gain * (change - self.mean_change);
+        self.mean_abs_change += gain * (change.abs() - self.mean_abs_change);
     }
 
     /// Noise, seconds.
-    pub fn get(&self) -> f64 {
-        (self.change_abs - self.change.abs()).max(0.0)
+    pub fn noise(&self) -> f64 {
+        (self.mean_abs_change - self.mean_change.abs()).max(0.0)
     }
 
     /// Returns true if there were enough samples for a mean.
@@ -66,12 +66,12 @@ impl RttNoise {
 
     /// RTT of the slowest packets for a given mean, seconds.
     pub fn slowest(&self, mean: f64) -> f64 {
-        mean + SLOWEST_DISTANCE_NOISES * self.get()
+        mean + SLOWEST_DISTANCE_NOISES * self.noise()
     }
 
     /// Difference between the RTTs of the slowest and the fastest packets, seconds.
     pub fn range(&self) -> f64 {
-        2.0 * SLOWEST_DISTANCE_NOISES * self.get()
+        2.0 * SLOWEST_DISTANCE_NOISES * self.noise()
     }
 }
 
@@ -115,7 +115,7 @@ mod tests {
                 assert!(
                     (0.85 * range..1.9 * range).contains(&slowest),
                     "±{jitter} s, every {gap} s: {slowest} of {range}, noise {}",
-                    noise.get()
+                    noise.noise()
                 );
             }
         }
@@ -129,11 +129,11 @@ mod tests {
             noise.add(rtt);
             rtt += if n % 200 < 100 { 0.001 } else { -0.001 };
             // Around a change of direction the means include both.
-            assert!(noise.get() < 0.001, "{}", noise.get());
+            assert!(noise.noise() < 0.001, "{}", noise.noise());
         }
         let mut steady = RttNoise::default();
         (0..1_000).for_each(|_| steady.add(0.05));
-        assert_eq!((steady.get(), steady.is_known()), (0.0, true));
+        assert_eq!((steady.noise(), steady.is_known()), (0.0, true));
     }
 
     /// The fastest packets are as far below the mean as the slowest are above it.

@@ -47,11 +47,11 @@ pub struct ExchangeStamps {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OneWay {
     forward: WrappingMin,
-    both: WrappingMin,
+    round_trip: WrappingMin,
     /// Time of the last sample.
-    at: Time,
+    sampled_at: Time,
     /// Last sample, ns: excess over the minimum forward delay, round trip, and queueing delay.
-    above: u32,
+    forward_excess: u32,
     rtt: u32,
     queue: u32,
     dropped: u32,
@@ -63,20 +63,20 @@ impl OneWay {
     pub fn sample(&mut self, now: Time, stamps: &ExchangeStamps) -> bool {
         let [t1, t2, t3, t4] =
             [stamps.t1, stamps.t2, stamps.t3, stamps.t4].map(|t| t.as_nanos() as u32);
-        let (forward, there, total) = (
+        let (forward, peer_hold_time, total) = (
             t2.wrapping_sub(t1),
             t3.wrapping_sub(t2),
             t4.wrapping_sub(t1),
         );
-        let possible = (total as i32) > 0 && there < total;
+        let possible = (total as i32) > 0 && peer_hold_time < total;
         if !possible {
             self.dropped = self.dropped.saturating_add(1);
             return false;
         }
-        self.rtt = total - there;
-        self.above = self.forward.above(forward, now);
-        self.queue = self.above.min(self.both.above(self.rtt, now));
-        self.at = now;
+        self.rtt = total - peer_hold_time;
+        self.forward_excess = self.forward.update(forward, now);
+        self.queue = self.forward_excess.min(self.round_trip.update(self.rtt, now));
+        self.sampled_at = now;
         true
     }
 
@@ -84,7 +84,7 @@ impl OneWay {
     /// round trip, `rtt`.
     #[inline]
     pub fn queue_delay(&self, now: Time, rtt: Duration) -> Option<Duration> {
-        let valid = self.both.known() && now.since(self.at) <= rtt;
+        let valid = self.round_trip.is_known() && now.since(self.sampled_at) <= rtt;
         valid.then_some(Duration::from_nanos(u64::from(self.queue)))
     }
 
@@ -98,17 +98,17 @@ impl OneWay {
     /// empty path is assumed to be symmetric.
     #[inline]
     pub fn write(&self, now: Time, fresh: bool, rtt: Duration, signals: &mut Signals) {
-        if !self.both.known() {
+        if !self.round_trip.is_known() {
             return;
         }
         // No value reaches infinity: round trips, and differences from a minimum, are below 2^31.
         let known = |ns: u64| ns.max(1);
-        let least = u64::from(self.both.value);
+        let least = u64::from(self.round_trip.value);
         signals.min_rtt_ns = known(least);
         signals.min_owd_ns = known(least / 2);
         if fresh {
             signals.rtt_ns = known(u64::from(self.rtt));
-            signals.owd_ns = known(least / 2 + u64::from(self.above));
+            signals.owd_ns = known(least / 2 + u64::from(self.forward_excess));
         }
         if let Some(queue) = self.queue_delay(now, rtt) {
             signals.queue_delay_ns = queue.as_nanos();
@@ -125,34 +125,34 @@ struct WrappingMin {
     /// Minimum of this half.
     recent: u32,
     /// End of this half; zero before the first sample.
-    ends: Time,
+    half_end: Time,
 }
 
 impl WrappingMin {
-    fn known(&self) -> bool {
-        self.ends != Time::ZERO
+    fn is_known(&self) -> bool {
+        self.half_end != Time::ZERO
     }
 
     /// Adds a value; returns its excess over the minimum.
     #[inline]
-    fn above(&mut self, value: u32, now: Time) -> u32 {
+    fn update(&mut self, value: u32, now: Time) -> u32 {
         let half = MIN_FILTER_WINDOW / 2;
-        if !self.known() {
+        if !self.is_known() {
             *self = WrappingMin {
                 value,
                 recent: value,
-                ends: now + half,
+                half_end: now + half,
             };
-        } else if now >= self.ends {
+        } else if now >= self.half_end {
             // After a whole window without samples nothing is left of it.
-            let stale = now >= self.ends + half;
+            let stale = now >= self.half_end + half;
             self.value = if stale {
                 value
             } else {
                 wrapping_min(self.recent, value)
             };
             self.recent = value;
-            self.ends = now + half;
+            self.half_end = now + half;
         } else {
             self.recent = wrapping_min(self.recent, value);
             self.value = wrapping_min(self.value, value);
@@ -208,7 +208,7 @@ mod tests {
 
     fn queue(one_way: &OneWay) -> u64 {
         one_way
-            .queue_delay(one_way.at, Duration::ZERO)
+            .queue_delay(one_way.sampled_at, Duration::ZERO)
             .expect("valid")
             .as_nanos()
     }
@@ -361,10 +361,10 @@ mod tests {
         let seen = |now: Time, fresh: bool| {
             let mut signals = Signals::default();
             one_way.write(now, fresh, rtt, &mut signals);
-            signals.stamped()
+            signals.from_stamps()
         };
         assert_eq!(
-            seen(one_way.at, true),
+            seen(one_way.sampled_at, true),
             [
                 50 * NANOS_PER_MICRO,
                 100 * NANOS_PER_MICRO,
@@ -375,7 +375,7 @@ mod tests {
             ]
         );
         assert_eq!(
-            seen(one_way.at + rtt, false),
+            seen(one_way.sampled_at + rtt, false),
             [
                 INFINITY,
                 INFINITY,
@@ -385,7 +385,7 @@ mod tests {
                 1
             ]
         );
-        let late = one_way.at + rtt + Duration::from_nanos(1);
+        let late = one_way.sampled_at + rtt + Duration::from_nanos(1);
         assert_eq!(
             seen(late, false),
             [

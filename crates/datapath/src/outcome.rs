@@ -11,7 +11,7 @@ pub struct Outcome {
     pub cwnd: Option<u64>,
     /// `cwnd` differs only because of the operator's limits: neither program nor agent has set a
     /// window, so it does not count as a reaction to a timeout.
-    pub limited: bool,
+    pub clamped: bool,
     /// New pacing rate, bytes/s.
     pub rate: Option<u64>,
     /// New slow-start threshold, bytes.
@@ -42,7 +42,7 @@ pub(crate) struct RequestedControls {
 
 impl RequestedControls {
     #[inline(always)]
-    pub fn of(transport: &Transport) -> RequestedControls {
+    pub fn from_transport(transport: &Transport) -> RequestedControls {
         RequestedControls {
             cwnd: transport.cwnd,
             rate: transport.rate,
@@ -64,11 +64,11 @@ impl RequestedControls {
     #[inline(always)]
     pub fn outcome(&self, transport: &Transport, limits: &OperatorLimits) -> Outcome {
         let changed = |new: u64, old: u64| (new != old).then_some(new);
-        let cwnd = changed(limits.cwnd(self.cwnd), transport.cwnd);
+        let cwnd = changed(limits.clamp_cwnd(self.cwnd), transport.cwnd);
         Outcome {
             cwnd,
-            limited: cwnd.is_some() && self.cwnd == transport.cwnd,
-            rate: changed(limits.rate(self.rate), transport.rate),
+            clamped: cwnd.is_some() && self.cwnd == transport.cwnd,
+            rate: changed(limits.clamp_rate(self.rate), transport.rate),
             ssthresh: changed(self.ssthresh.max(limits.min_cwnd), transport.ssthresh),
             report: None,
             fallback: false,

@@ -145,7 +145,7 @@ impl Program {
     }
 
     /// Capabilities that the program requires of a datapath.
-    pub fn needs(&self) -> Capabilities {
+    pub fn required_capabilities(&self) -> Capabilities {
         let reads = |signals: &[u8]| signals.iter().any(|&signal| self.reads(signal));
         let needs = [
             (self.writes(reg::CWND), Capabilities::CWND),
@@ -157,7 +157,7 @@ impl Program {
         let none = Capabilities::default();
         needs.iter().fold(
             none,
-            |all, &(needed, capability)| if needed { all.with(capability) } else { all },
+            |all, &(needed, capability)| if needed { all.union(capability) } else { all },
         )
     }
 

@@ -87,17 +87,17 @@ pub struct Signals {
 }
 
 /// Signals 0 to 21.
-pub(crate) type Plain = [u64; reg::STAMPS as usize];
+pub(crate) type BaseSignals = [u64; reg::STAMPS as usize];
 /// Signals 22 to 27, from stamps.
 pub(crate) type StampSignals = [u64; (reg::PACED - reg::STAMPS) as usize];
 
 /// Source of the signals of a run, as programs read them.
 pub(crate) trait SignalSource {
     /// Signals that every program gets.
-    fn plain(&self) -> Plain;
+    fn base(&self) -> BaseSignals;
     /// Signals from stamps. They are separate because few programs read them: filling them for all
     /// programs made an ACK a seventh more expensive.
-    fn stamped(&self) -> StampSignals;
+    fn from_stamps(&self) -> StampSignals;
     /// Signal 28. Separate for the same reason: filled for all programs, it raised the cost of an
     /// ACK from 34.3 to 36.5 ns for Reno and from 47.8 to 52.3 ns for BBR (`bench datapath`,
     /// medians of eight runs).
@@ -106,7 +106,7 @@ pub(crate) trait SignalSource {
 
 impl SignalSource for Signals {
     #[inline(always)]
-    fn plain(&self) -> Plain {
+    fn base(&self) -> BaseSignals {
         [
             self.bytes_acked,
             self.bytes_misordered,
@@ -134,7 +134,7 @@ impl SignalSource for Signals {
     }
 
     #[inline(always)]
-    fn stamped(&self) -> StampSignals {
+    fn from_stamps(&self) -> StampSignals {
         let valid = self.queue_delay_valid != 0;
         [
             infinity_if_unknown(self.owd_ns),
@@ -223,19 +223,19 @@ impl Capabilities {
     ];
 
     /// Returns the capability with this keyword.
-    pub fn by_word(word: &str) -> Option<Capabilities> {
+    pub fn from_keyword(word: &str) -> Option<Capabilities> {
         let bit = Self::KEYWORDS.iter().position(|known| *known == word)?;
         Some(Capabilities(1 << bit))
     }
 
     /// Keywords of all capabilities.
-    pub fn words() -> impl Iterator<Item = &'static str> {
+    pub fn keywords() -> impl Iterator<Item = &'static str> {
         Self::KEYWORDS.into_iter()
     }
 
     /// Union of both sets.
     #[must_use]
-    pub const fn with(self, other: Capabilities) -> Capabilities {
+    pub const fn union(self, other: Capabilities) -> Capabilities {
         Capabilities(self.0 | other.0)
     }
 
@@ -270,21 +270,21 @@ mod tests {
 
     #[test]
     fn a_word_and_a_name_stand_for_the_same_capability() {
-        let by_word: Vec<_> = Capabilities::words()
-            .map(|word| Capabilities::by_word(word).expect("a word"))
+        let by_word: Vec<_> = Capabilities::keywords()
+            .map(|word| Capabilities::from_keyword(word).expect("a word"))
             .collect();
         let named = Capabilities::NAMES.map(|(capability, _)| capability);
         assert_eq!(by_word, named);
         for (capability, name) in Capabilities::NAMES {
             assert!(capability.names().eq([name]));
         }
-        assert_eq!(Capabilities::by_word("warp"), None);
+        assert_eq!(Capabilities::from_keyword("warp"), None);
     }
 
     #[test]
     fn sets_are_joined_and_compared() {
-        let both = Capabilities::CWND.with(Capabilities::RTT);
-        assert_eq!(both.with(Capabilities::RTT), both);
+        let both = Capabilities::CWND.union(Capabilities::RTT);
+        assert_eq!(both.union(Capabilities::RTT), both);
         assert_eq!(both.missing_from(Capabilities::CWND), Capabilities::RTT);
         assert!(both.contains(Capabilities::RTT) && !Capabilities::RTT.contains(both));
         assert!(both.missing_from(both).is_empty() && !both.is_empty());

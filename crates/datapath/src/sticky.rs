@@ -2,7 +2,7 @@
 //! `(fallthrough)`.
 
 use crate::bytecode::{CLAUSES_MAX, Clause, INSTRS_MAX, Instr, Op, VARS_MAX, Var, VarKind, reg};
-use crate::check::{self, CheckError, CodeLocation, Reason};
+use crate::check::{self, CheckError, CodeLocation, CheckErrorReason};
 use crate::program::Program;
 
 impl Program {
@@ -29,10 +29,10 @@ impl Program {
         let mut vars = [Var::default(); VARS_MAX];
         let count = self.vars().len();
         let full = |reason| CheckError {
-            place: CodeLocation::Program,
+            location: CodeLocation::Program,
             reason,
         };
-        let room = vars.get_mut(..=count).ok_or(full(Reason::TooManyVars))?;
+        let room = vars.get_mut(..=count).ok_or(full(CheckErrorReason::TooManyVars))?;
         room[..count].copy_from_slice(self.vars());
         room[count] = Var {
             kind: VarKind::Local,
@@ -44,7 +44,7 @@ impl Program {
         let mut clauses = [Clause::default(); CLAUSES_MAX];
         let room = clauses
             .get_mut(..=self.clauses().len())
-            .ok_or(full(Reason::TooManyClauses))?;
+            .ok_or(full(CheckErrorReason::TooManyClauses))?;
         // Every call starts without it.
         writer.push(set(sticky, 0))?;
         writer.push(set(reg::SHOULD_CONTINUE, 1))?;
@@ -52,15 +52,15 @@ impl Program {
             flag: reg::CONSTANT_ONE,
             guard_start: 0,
             body_start: 0,
-            body_end: writer.at(),
+            body_end: writer.position(),
         };
         for (new, old) in room[1..].iter_mut().zip(self.clauses()) {
             new.flag = old.flag;
-            new.guard_start = writer.at();
+            new.guard_start = writer.position();
             for instr in &self.instrs()[usize::from(old.guard_start)..usize::from(old.body_start)] {
                 writer.push(*instr)?;
             }
-            new.body_start = writer.at();
+            new.body_start = writer.position();
             writer.body(self.body(old), sticky)?;
             writer.push(Instr {
                 op: Op::If,
@@ -70,7 +70,7 @@ impl Program {
                 b: reg::CONSTANT_ONE,
                 imm: 1,
             })?;
-            new.body_end = writer.at();
+            new.body_end = writer.position();
         }
         Program::check(
             self.uid(),
@@ -91,14 +91,14 @@ struct StickyWriter {
 }
 
 impl StickyWriter {
-    fn at(&self) -> u16 {
+    fn position(&self) -> u16 {
         self.len as u16
     }
 
     fn push(&mut self, instr: Instr) -> Result<(), CheckError> {
         let place = self.instrs.get_mut(self.len).ok_or(CheckError {
-            place: CodeLocation::Program,
-            reason: Reason::TooManyInstrs,
+            location: CodeLocation::Program,
+            reason: CheckErrorReason::TooManyInstrs,
         })?;
         *place = instr;
         self.len += 1;

@@ -20,7 +20,7 @@ pub struct OperatorLimits {
     /// Agent timeout: an algorithm whose last heartbeat is older than this is silent, and its flows
     /// run the fallback. If it is too short, a scheduling delay of the agent takes control away; if
     /// it is too long, the window of a dead agent stays that much longer.
-    pub fallback_after: Duration,
+    pub agent_timeout: Duration,
 }
 
 impl Default for OperatorLimits {
@@ -31,7 +31,7 @@ impl Default for OperatorLimits {
             min_cwnd: 1220,
             max_cwnd: u64::MAX,
             max_rate: u64::MAX,
-            fallback_after: Duration::from_millis(500),
+            agent_timeout: Duration::from_millis(500),
         }
     }
 }
@@ -39,14 +39,14 @@ impl Default for OperatorLimits {
 impl OperatorLimits {
     /// Clamps a window in bytes to the limits.
     #[inline(always)]
-    pub(crate) fn cwnd(&self, wanted: u64) -> u64 {
+    pub(crate) fn clamp_cwnd(&self, wanted: u64) -> u64 {
         wanted.max(self.min_cwnd).min(self.max_cwnd)
     }
 
     /// Clamps a rate in bytes/s to the limits. 0 is the rate of a flow that is not paced, which
     /// exceeds every limit.
     #[inline(always)]
-    pub(crate) fn rate(&self, wanted: u64) -> u64 {
+    pub(crate) fn clamp_rate(&self, wanted: u64) -> u64 {
         if wanted == 0 && self.max_rate != u64::MAX {
             self.max_rate
         } else {
@@ -144,9 +144,9 @@ impl<const P: usize> ProgramTable<P> {
     /// Adds a program, or replaces the one with the same number: flows that run it restart it at
     /// their next call.
     pub fn install(&mut self, program: Program) -> Result<(), CommandError> {
-        let missing = program.needs().missing_from(self.capabilities);
+        let missing = program.required_capabilities().missing_from(self.capabilities);
         if !missing.is_empty() {
-            return Err(CommandError::Missing(missing));
+            return Err(CommandError::MissingCapabilities(missing));
         }
         let same = self
             .slots
@@ -186,7 +186,7 @@ impl<const P: usize> ProgramTable<P> {
     }
 
     /// Records a heartbeat of the algorithm at `now`.
-    pub fn heartbeat(&mut self, now: Time) {
+    pub fn record_heartbeat(&mut self, now: Time) {
         self.heartbeat = Some(self.heartbeat.map_or(now, |last| last.max(now)));
     }
 
@@ -210,7 +210,7 @@ impl<const P: usize> ProgramTable<P> {
 
     /// Returns the program in `slot`, unless the slot has changed.
     #[inline(always)]
-    pub(crate) fn at(&self, slot: SlotRef) -> Option<&InstalledProgram> {
+    pub(crate) fn resolve(&self, slot: SlotRef) -> Option<&InstalledProgram> {
         let found = self.slots.get(usize::from(slot.slot))?;
         if found.generation == slot.generation {
             found.installed.as_ref()

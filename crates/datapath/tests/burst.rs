@@ -1,7 +1,7 @@
 //! Burst calibration on simulated links: arbitrary packets, late and early stamps, batches, two
 //! clocks with offset and drift, and a network that reorders.
 
-use ccplane_datapath::burst::{Forward, Passing, SLACK_DIVISOR, calibrate_batch};
+use ccplane_datapath::burst::{StampCalibrator, LinkPacket, SLACK_DIVISOR, calibrate_batch};
 use ccplane_datapath::{ExchangeStamps, OneWay};
 use ccplane_units::{Bytes, Duration, Rate, Time};
 use proptest::prelude::*;
@@ -12,13 +12,13 @@ fn at(ns: u64) -> Time {
 
 /// Returns the times at which packets are through a link; a packet is its gap to the previous one
 /// and its length in bytes.
-fn link_departures(packets: &[(u64, u32)], rate: Rate) -> Vec<Passing> {
+fn link_departures(packets: &[(u64, u32)], rate: Rate) -> Vec<LinkPacket> {
     let (mut comes, mut free) = (1_000_000, 0);
     let mut passed = Vec::new();
     for (gap, bytes) in packets {
         comes += gap;
-        free = comes.max(free) + rate.time_for(Bytes::new(u64::from(*bytes))).as_nanos() + 1;
-        passed.push(Passing {
+        free = comes.max(free) + rate.transmission_time(Bytes::new(u64::from(*bytes))).as_nanos() + 1;
+        passed.push(LinkPacket {
             stamp: at(free),
             bytes: *bytes,
         });
@@ -46,16 +46,16 @@ proptest! {
     fn calibration_never_makes_a_stamp_worse((packets, rate) in link(), errors in prop::collection::vec(0..900_000u64, 200)) {
         let rate = Rate::from_bytes_per_sec(rate);
         let truth = link_departures(&packets, rate);
-        let mut departures = Forward::default();
+        let mut departures = StampCalibrator::default();
         for (packet, error) in truth.iter().zip(&errors) {
             let early = at(packet.stamp.as_nanos() - error);
             let calibrated = departures.calibrate(early, packet.bytes, rate);
             prop_assert!(early <= calibrated && calibrated <= packet.stamp);
         }
-        let late: Vec<Passing> = truth
+        let late: Vec<LinkPacket> = truth
             .iter()
             .zip(&errors)
-            .map(|(packet, error)| Passing { stamp: packet.stamp + Duration::from_nanos(*error), ..*packet })
+            .map(|(packet, error)| LinkPacket { stamp: packet.stamp + Duration::from_nanos(*error), ..*packet })
             .collect();
         let mut calibrated = late.clone();
         calibrate_batch(&mut calibrated, rate);
@@ -64,7 +64,7 @@ proptest! {
         }
         // In one pass, batches of up to eight that share the stamp of the last: late by at most as
         // much as the first of them.
-        let mut arrivals = Forward::default();
+        let mut arrivals = StampCalibrator::default();
         for batch in truth.chunks(8) {
             let stamp = batch[batch.len() - 1].stamp;
             for packet in batch {
@@ -79,11 +79,11 @@ proptest! {
     #[test]
     fn any_stamps_are_taken(stamps in prop::collection::vec((any::<u64>(), any::<u32>()), 0..50), rate: u64) {
         let rate = Rate::from_bytes_per_sec(rate);
-        let mut forward = Forward::default();
+        let mut forward = StampCalibrator::default();
         let mut batch = Vec::new();
         for (ns, bytes) in stamps {
             forward.calibrate(at(ns), bytes, rate);
-            batch.push(Passing { stamp: at(ns), bytes });
+            batch.push(LinkPacket { stamp: at(ns), bytes });
         }
         calibrate_batch(&mut batch, rate);
     }
@@ -110,7 +110,7 @@ fn exchange(offset: i64, ppm: i64) -> [(u64, u64); 2] {
     };
     let peer = |t: u64| at(t.wrapping_add_signed(offset + t as i64 / 1_000_000 * ppm));
     let mut one_way = [OneWay::default(), OneWay::default()];
-    let mut departures = Forward::default();
+    let mut departures = StampCalibrator::default();
     let (mut worst, mut off, mut count) = ([0u64; 2], [0u64; 2], 0u64);
     let mut now = 5_000_000;
     for burst in 0..6_000u64 {
@@ -147,7 +147,7 @@ fn exchange(offset: i64, ppm: i64) -> [(u64, u64); 2] {
                 .unwrap_or(first);
             let raw = peer(arrived[last]);
             let mut batch = vec![
-                Passing {
+                LinkPacket {
                     stamp: raw,
                     bytes: FULL_FRAME_BYTES
                 };

@@ -3,7 +3,7 @@
 use crate::support::programs::{Code, bbr_probe_bw, reno_fold, temp};
 use ccplane_datapath::{
     CLAUSES_MAX, Capabilities, CheckError, Clause, CodeLocation, INSTRS_MAX, Instr, Op, Program,
-    Reason, VARS_MAX, Var, VarKind, reg,
+    CheckErrorReason, VARS_MAX, Var, VarKind, reg,
 };
 
 fn check(code: &Code) -> Result<Program, CheckError> {
@@ -32,7 +32,7 @@ fn published_programs_pass_and_their_facts_are_known() {
         (7, 6, 7)
     );
     assert!(reno.uses_timers());
-    assert_eq!(reno.needs(), Capabilities::RTT);
+    assert_eq!(reno.required_capabilities(), Capabilities::RTT);
     assert!(reno.reads(14) && !reno.reads(11));
     // 14 instructions, of which the one that waits is evaluated twice more.
     assert_eq!(reno.worst_case(), 14 + 2);
@@ -45,10 +45,10 @@ fn published_programs_pass_and_their_facts_are_known() {
         Capabilities::DELIVERY_RATE,
     ];
     assert_eq!(
-        bbr.needs(),
+        bbr.required_capabilities(),
         needs
             .into_iter()
-            .fold(Capabilities::default(), Capabilities::with)
+            .fold(Capabilities::default(), Capabilities::union)
     );
     assert_eq!(bbr.with_uid(9).uid(), 9);
     assert_eq!(bbr.with_uid(7), bbr);
@@ -65,7 +65,7 @@ fn the_empty_program_is_valid() {
 fn registers_have_their_classes() {
     let write = |register| body_error(|code| code.set(register, 1)).reason;
     for register in [0, 13, reg::SIGNALS_END - 1, reg::CONSTANT_ONE] {
-        assert_eq!(write(register), Reason::ReadOnly(register));
+        assert_eq!(write(register), CheckErrorReason::ReadOnly(register));
     }
     for register in [
         reg::SIGNALS_END,
@@ -75,25 +75,25 @@ fn registers_have_their_classes() {
         128,
         255,
     ] {
-        assert_eq!(write(register), Reason::NoSuchRegister(register));
+        assert_eq!(write(register), CheckErrorReason::NoSuchRegister(register));
         let read = body_error(|code| code.mov(FIRST_VAR, register)).reason;
-        assert_eq!(read, Reason::NoSuchRegister(register));
+        assert_eq!(read, CheckErrorReason::NoSuchRegister(register));
     }
     for register in [reg::SHOULD_REPORT, reg::SHOULD_CONTINUE, reg::SHOULD_RESET] {
         assert_eq!(
             body_error(|code| code.mov(FIRST_VAR, register)).reason,
-            Reason::WriteOnly(register)
+            CheckErrorReason::WriteOnly(register)
         );
         assert_eq!(
             error(|_| register, |_| {}).reason,
-            Reason::WriteOnly(register)
+            CheckErrorReason::WriteOnly(register)
         );
     }
 }
 
 #[test]
 fn temporaries_are_written_before_they_are_read() {
-    let unwritten = Reason::Unwritten(temp(0));
+    let unwritten = CheckErrorReason::Unwritten(temp(0));
     assert_eq!(
         body_error(|code| code.mov(FIRST_VAR, temp(0))).reason,
         unwritten
@@ -112,7 +112,7 @@ fn temporaries_are_written_before_they_are_read() {
         code.mov(FIRST_VAR, temp(0));
     });
     assert_eq!(
-        (skipped.place, skipped.reason),
+        (skipped.location, skipped.reason),
         (CodeLocation::Instr(2), unwritten)
     );
     // An operation that may keep the old value reads it.
@@ -147,12 +147,12 @@ fn guards_change_nothing() {
         .reason
     };
     for register in [FIRST_VAR, reg::CWND, reg::MICROS, reg::SHOULD_REPORT] {
-        assert_eq!(impure(register), Reason::ImpureGuard(register));
+        assert_eq!(impure(register), CheckErrorReason::ImpureGuard(register));
     }
     let waits = body_error(|code| {
         code.imm(Op::After, temp(0), reg::CONSTANT_ONE, 10);
     });
-    assert_eq!(waits.reason, Reason::AfterInBody);
+    assert_eq!(waits.reason, CheckErrorReason::AfterInBody);
 }
 
 #[test]
@@ -171,7 +171,7 @@ fn skips_stay_in_their_range() {
             if fine {
                 Ok(())
             } else {
-                Err(Reason::SkipTooFar)
+                Err(CheckErrorReason::SkipTooFar)
             }
         );
     }
@@ -182,8 +182,8 @@ fn ratios_make_sense() {
     let reason = |op, num: u64, den| {
         body_error(|code| _ = code.imm(op, FIRST_VAR, FIRST_VAR, num << 32 | den)).reason
     };
-    assert_eq!(reason(Op::MulRatio, 1, 0), Reason::ZeroDenominator);
-    assert_eq!(reason(Op::Ewma, 0, 0), Reason::ZeroDenominator);
+    assert_eq!(reason(Op::MulRatio, 1, 0), CheckErrorReason::ZeroDenominator);
+    assert_eq!(reason(Op::Ewma, 0, 0), CheckErrorReason::ZeroDenominator);
 }
 
 #[test]
@@ -196,7 +196,7 @@ fn a_weight_is_at_most_one() {
     });
     assert_eq!(
         check(&code).expect_err("a weight of 9/8").reason,
-        Reason::WeightAboveOne
+        CheckErrorReason::WeightAboveOne
     );
 }
 
@@ -223,11 +223,11 @@ fn clauses_cover_the_program_without_gaps() {
             .collect();
         Program::check(1, &[instr; 4], &clauses, &vars)
             .map(|_| ())
-            .map_err(|error| (error.place, error.reason))
+            .map_err(|error| (error.location, error.reason))
     };
     assert_eq!(reason(&[[0, 0, 4]]), Ok(()));
     assert_eq!(reason(&[[0, 0, 2], [2, 2, 4]]), Ok(()));
-    let range = |clause| Err((CodeLocation::Clause(clause), Reason::ClauseRange));
+    let range = |clause| Err((CodeLocation::Clause(clause), CheckErrorReason::ClauseRange));
     assert_eq!(reason(&[[1, 1, 4]]), range(0));
     assert_eq!(reason(&[[0, 0, 2], [3, 3, 4]]), range(1));
     assert_eq!(reason(&[[0, 0, 2], [1, 1, 4]]), range(1));
@@ -235,7 +235,7 @@ fn clauses_cover_the_program_without_gaps() {
     assert_eq!(reason(&[[0, 0, 2], [2, 1, 4]]), range(1));
     assert_eq!(
         reason(&[[0, 0, 3]]),
-        Err((CodeLocation::Instr(3), Reason::Unreachable))
+        Err((CodeLocation::Instr(3), CheckErrorReason::Unreachable))
     );
 }
 
@@ -270,7 +270,7 @@ fn sizes_are_limited() {
             &whole(257),
             &[]
         )),
-        Err(Reason::TooManyInstrs)
+        Err(CheckErrorReason::TooManyInstrs)
     );
     let empty = Clause {
         flag: reg::CONSTANT_ONE,
@@ -282,7 +282,7 @@ fn sizes_are_limited() {
     );
     assert_eq!(
         reason(Program::check(1, &[], &[empty; CLAUSES_MAX + 1], &[])),
-        Err(Reason::TooManyClauses)
+        Err(CheckErrorReason::TooManyClauses)
     );
     assert_eq!(
         reason(Program::check(1, &[], &[], &[Var::default(); VARS_MAX])),
@@ -290,7 +290,7 @@ fn sizes_are_limited() {
     );
     assert_eq!(
         reason(Program::check(1, &[], &[], &[Var::default(); VARS_MAX + 1])),
-        Err(Reason::TooManyVars)
+        Err(CheckErrorReason::TooManyVars)
     );
 }
 
@@ -302,8 +302,8 @@ fn variables_are_in_order() {
     });
     let error = Program::check(1, &[], &[], &vars).expect_err("control after local");
     assert_eq!(
-        (error.place, error.reason),
-        (CodeLocation::Var(2), Reason::VarOrder)
+        (error.location, error.reason),
+        (CodeLocation::Var(2), CheckErrorReason::VarOrder)
     );
 }
 

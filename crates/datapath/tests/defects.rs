@@ -5,7 +5,7 @@ use crate::support::programs::{BYTES_ACKED, Code, LOST_PKTS_SAMPLE, RTT_SAMPLE, 
 use crate::support::{Rig, ack_of, no_limits};
 use ccplane_datapath::{
     Capabilities, Clause, Command, CommandError, CommandTarget, Compat, Flow, INSTRS_MAX, Instr,
-    Op, Program, ProgramTable, Reason, Signals, Update, reg,
+    Op, Program, ProgramTable, CheckErrorReason, Signals, Update, reg,
 };
 use ccplane_units::{Duration, Time};
 
@@ -66,7 +66,7 @@ fn defect_2_the_longest_program_runs_to_its_end_and_a_longer_one_is_refused() {
         body_end: 1502,
     };
     let refused = Program::check(2, &longer, &[clause], &code.vars).expect_err("too long");
-    assert_eq!(refused.reason, Reason::TooManyInstrs);
+    assert_eq!(refused.reason, CheckErrorReason::TooManyInstrs);
 }
 
 /// 3: from the ninth temporary on, writes were dropped and reads went out of bounds.
@@ -106,7 +106,7 @@ fn defect_3_every_temporary_holds_its_value_and_one_beyond_is_refused() {
         Program::check(1, &[beyond], &[clause], &[])
             .expect_err("unknown register")
             .reason,
-        Reason::NoSuchRegister(reg::TEMPS_END)
+        CheckErrorReason::NoSuchRegister(reg::TEMPS_END)
     );
 }
 
@@ -305,7 +305,7 @@ fn defect_10_an_unknown_rtt_is_infinity() {
 
     let mut blind: ProgramTable = ProgramTable::new(no_limits(), Capabilities::CWND);
     let refused = blind.install(code.program(1)).expect_err("no RTT there");
-    assert_eq!(refused, CommandError::Missing(Capabilities::RTT));
+    assert_eq!(refused, CommandError::MissingCapabilities(Capabilities::RTT));
     assert!(refused.to_string().contains("RTT samples"));
 }
 
@@ -390,11 +390,11 @@ fn defect_13_a_flow_is_a_value_of_bounded_size() {
 #[test]
 fn a_silent_agent_is_noticed_by_its_missing_heartbeat() {
     let limits = ccplane_datapath::OperatorLimits {
-        fallback_after: Duration::from_millis(500),
+        agent_timeout: Duration::from_millis(500),
         ..no_limits()
     };
     let mut rig = Rig::with(&three_clauses(), limits, Compat::Documented);
-    rig.table.heartbeat(rig.transport.now);
+    rig.table.record_heartbeat(rig.transport.now);
     rig.advance_us(499_999);
     assert!(!rig.ack(ack_of(0)).fallback);
     rig.advance_us(1);

@@ -12,7 +12,7 @@ const AGENT_TIMEOUT: Duration = Duration::from_millis(100);
 
 fn limits() -> OperatorLimits {
     OperatorLimits {
-        fallback_after: AGENT_TIMEOUT,
+        agent_timeout: AGENT_TIMEOUT,
         ..no_limits()
     }
 }
@@ -20,7 +20,7 @@ fn limits() -> OperatorLimits {
 /// A flow whose agent sent its last heartbeat when the flow was set to its program.
 fn silent(code: &Code) -> Rig {
     let mut rig = Rig::with(code, limits(), Compat::Documented);
-    rig.table.heartbeat(rig.transport.now);
+    rig.table.record_heartbeat(rig.transport.now);
     let _ = rig.ack(Signals::default());
     rig.advance_us(100_000);
     rig
@@ -42,7 +42,7 @@ fn fold_that_pins_the_window() -> Code {
 #[test]
 fn a_silent_agents_flow_grows_by_itself_and_still_reports() {
     let mut rig = Rig::with(&fold_that_pins_the_window(), limits(), Compat::Documented);
-    rig.table.heartbeat(rig.transport.now);
+    rig.table.record_heartbeat(rig.transport.now);
     assert_eq!(rig.ack(ack_of(MSS_BYTES)).cwnd, Some(5_000));
     rig.advance_us(100_000);
     rig.transport.ssthresh = 1_000_000;
@@ -63,7 +63,7 @@ fn control_comes_back_from_the_current_window() {
         assert!(rig.ack(ack_of(MSS_BYTES)).fallback);
     }
     let window = rig.transport.cwnd;
-    rig.table.heartbeat(rig.transport.now);
+    rig.table.record_heartbeat(rig.transport.now);
     // A program that sets no window continues with the window of the fallback.
     rig.table
         .install(reno_fold(10_000).program(2))
@@ -99,12 +99,12 @@ fn commands_without_a_heartbeat_are_ignored() {
 fn the_deadline_includes_the_fallback() {
     let mut rig = Rig::with(&Code::default(), limits(), Compat::Documented);
     let opened = rig.transport.now;
-    rig.table.heartbeat(opened);
+    rig.table.record_heartbeat(opened);
     let _ = rig.ack(ack_of(MSS_BYTES));
     assert_eq!(rig.flow.next_deadline(), Some(opened + AGENT_TIMEOUT));
     // A heartbeat postpones it; a deadline armed before finds nothing to do.
     rig.advance_us(60_000);
-    rig.table.heartbeat(rig.transport.now);
+    rig.table.record_heartbeat(rig.transport.now);
     rig.advance_us(40_000);
     assert!(!rig.deadline().fallback);
     assert_eq!(
@@ -119,7 +119,7 @@ fn the_deadline_includes_the_fallback() {
 #[test]
 fn a_flow_that_opens_under_a_dead_agent_starts_on_the_fallback() {
     let mut table: ProgramTable = ProgramTable::new(limits(), Capabilities(u64::MAX));
-    table.heartbeat(Time::ZERO);
+    table.record_heartbeat(Time::ZERO);
     let now = Time::from_micros(60_000_000);
     let mut flow: Flow<16> = Flow::new(now, 10 * MSS_BYTES);
     let transport = Transport {
@@ -141,12 +141,12 @@ fn a_flow_that_opens_under_a_dead_agent_starts_on_the_fallback() {
 fn a_flow_that_comes_to_a_silent_agent_falls_back_at_once() {
     let code = fold_that_pins_the_window();
     let mut rig = Rig::with(&code, limits(), Compat::Documented);
-    rig.table.heartbeat(rig.transport.now);
+    rig.table.record_heartbeat(rig.transport.now);
     assert!(!rig.ack(ack_of(MSS_BYTES)).fallback);
     // The flow is set to a program of another agent, whose last heartbeat was much earlier.
     rig.advance_us(50_000);
     let mut other = ProgramTable::new(limits(), Capabilities(u64::MAX));
-    other.heartbeat(Time::ZERO);
+    other.record_heartbeat(Time::ZERO);
     other.install(code.program(2)).expect("room");
     rig.table = other;
     rig.set_program(2, &[]).expect("installed");
@@ -359,7 +359,7 @@ fn the_pacing_rate_survives_a_fallback() {
         None,
         "NewReno sets its own rate"
     );
-    rig.table.heartbeat(rig.transport.now);
+    rig.table.record_heartbeat(rig.transport.now);
     assert_eq!(
         rig.ack(ack_of(MSS_BYTES)).rate,
         Some(1_000_000),
@@ -371,7 +371,7 @@ fn the_pacing_rate_survives_a_fallback() {
     let mut rig = silent(&code);
     rig.transport.rate = 1_000_000;
     let _ = rig.ack(ack_of(MSS_BYTES));
-    rig.table.heartbeat(rig.transport.now);
+    rig.table.record_heartbeat(rig.transport.now);
     assert_eq!(
         rig.ack(ack_of(MSS_BYTES)).rate,
         Some(5_000),
@@ -469,7 +469,7 @@ fn absurd_signals_are_survived() {
 #[test]
 fn a_released_flow_runs_newreno_until_it_gets_a_program() {
     let mut rig = Rig::with(&fold_that_pins_the_window(), limits(), Compat::Documented);
-    rig.table.heartbeat(rig.transport.now);
+    rig.table.record_heartbeat(rig.transport.now);
     assert_eq!(rig.ack(ack_of(MSS_BYTES)).cwnd, Some(5_000));
     let order = [Update {
         target: CommandTarget::Cwnd,
@@ -493,7 +493,7 @@ fn a_released_flow_runs_newreno_until_it_gets_a_program() {
         (true, Some(5_000 + 2 * MSS_BYTES))
     );
     // Neither a heartbeat nor an update ends the release, and no report is made.
-    rig.table.heartbeat(rig.transport.now);
+    rig.table.record_heartbeat(rig.transport.now);
     rig.update(&order).expect("built-in state");
     assert_eq!(rig.ack(ack_of(MSS_BYTES)).cwnd, Some(5_000 + 3 * MSS_BYTES));
     assert_eq!((rig.reports.len(), rig.flow.program_uid()), (reports, None));

@@ -12,7 +12,7 @@ const LIMITS: OperatorLimits = OperatorLimits {
     min_cwnd: 3_000,
     max_cwnd: 100_000,
     max_rate: 1_000_000,
-    fallback_after: Duration::MAX,
+    agent_timeout: Duration::MAX,
 };
 
 /// A program that sets window, rate and threshold to these values.
@@ -72,7 +72,7 @@ fn an_agent_stays_within_the_limits() {
 #[test]
 fn the_fallback_stays_within_the_limits() {
     let limits = OperatorLimits {
-        fallback_after: Duration::ZERO,
+        agent_timeout: Duration::ZERO,
         ..LIMITS
     };
     let mut rig = Rig::with(&Code::default(), limits, Compat::Documented);

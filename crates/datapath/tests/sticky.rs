@@ -3,7 +3,7 @@
 
 use crate::support::programs::{BYTES_ACKED, Code, temp};
 use ccplane_datapath::{
-    Compat, Flow, INSTRS_MAX, Instr, Op, OperatorLimits, Program, ProgramTable, Reason, Signals,
+    Compat, Flow, INSTRS_MAX, Instr, Op, OperatorLimits, Program, ProgramTable, CheckErrorReason, Signals,
     Transport, reg,
 };
 use ccplane_units::{Duration, Time};
@@ -80,7 +80,7 @@ impl Side {
     fn new(program: Program, compat: Compat) -> Side {
         let limits = OperatorLimits {
             min_cwnd: 1,
-            fallback_after: Duration::MAX,
+            agent_timeout: Duration::MAX,
             ..OperatorLimits::default()
         };
         let mut table =
@@ -161,5 +161,5 @@ fn a_program_that_has_no_room_for_it_is_refused_with_the_reason() {
         .program(1)
         .with_sticky_fallthrough()
         .expect_err("the program is full");
-    assert_eq!(refused.reason, Reason::TooManyInstrs);
+    assert_eq!(refused.reason, CheckErrorReason::TooManyInstrs);
 }

@@ -35,11 +35,11 @@ pub struct Audit {
     /// Share of packets later than [`Bounds::lateness_p99`].
     pub late_fraction: f64,
     /// Packets that the emulator dropped for lack of memory, or that a device refused.
-    pub own_drops: u64,
+    pub emulator_drops: u64,
     /// Packets that the kernel dropped before the emulator read them.
     pub tun_drops: u64,
     /// The run is within the bounds.
-    pub ok: bool,
+    pub passed: bool,
 }
 
 /// Histogram of the packets' lateness.
@@ -75,9 +75,9 @@ impl Lateness {
             } else {
                 1.0 - in_time
             },
-            own_drops,
+            emulator_drops: own_drops,
             tun_drops,
-            ok: lateness_p99 <= bounds.lateness_p99 && own_drops + tun_drops <= bounds.drops,
+            passed: lateness_p99 <= bounds.lateness_p99 && own_drops + tun_drops <= bounds.drops,
         }
     }
 }
@@ -90,7 +90,7 @@ mod tests {
     fn lateness_and_drops_beyond_the_bounds_fail_the_audit() {
         let mut lateness = Lateness::new();
         let bounds = Bounds::default();
-        assert!(lateness.audit(0, 0, &bounds).ok, "nothing happened");
+        assert!(lateness.audit(0, 0, &bounds).passed, "nothing happened");
         for _ in 0..990 {
             lateness.record(Duration::from_micros(20));
         }
@@ -99,16 +99,16 @@ mod tests {
         }
         let audit = lateness.audit(0, 0, &bounds);
         assert!(
-            audit.ok && (audit.late_fraction - 0.01).abs() < 1e-9,
+            audit.passed && (audit.late_fraction - 0.01).abs() < 1e-9,
             "{audit:?}"
         );
         assert_eq!(audit.lateness_p50.as_micros(), 20);
         assert_eq!(audit.lateness_max.as_millis(), 5);
-        assert!(!lateness.audit(1, 0, &bounds).ok && !lateness.audit(0, 1, &bounds).ok);
-        assert!(lateness.audit(1, 1, &Bounds { drops: 2, ..bounds }).ok);
+        assert!(!lateness.audit(1, 0, &bounds).passed && !lateness.audit(0, 1, &bounds).passed);
+        assert!(lateness.audit(1, 1, &Bounds { drops: 2, ..bounds }).passed);
         lateness.record(Duration::from_millis(5));
         assert!(
-            !lateness.audit(0, 0, &bounds).ok,
+            !lateness.audit(0, 0, &bounds).passed,
             "the 99th percentile is late"
         );
     }

@@ -44,8 +44,8 @@ const FLUSH_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Log entry of a packet that has left a queue.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Sight {
-    pub(crate) way: PathDirection,
+pub(crate) struct LogEntry {
+    pub(crate) direction: PathDirection,
     /// Departure time; for a dropped packet, the departure of the packets ahead of it.
     pub(crate) at: Time,
     /// Time from the drop to `at`.
@@ -57,19 +57,19 @@ pub(crate) struct Sight {
     pub(crate) dropped: Option<DropReason>,
     /// Length in bytes, including the IP header.
     pub(crate) bytes: u16,
-    kept: u8,
+    head_bytes: u8,
     head: [u8; SNAPLEN_BYTES],
 }
 
-impl Sight {
+impl LogEntry {
     /// Creates the entry of a packet. The second argument is the link header and the frame.
-    pub(crate) fn of(
+    pub(crate) fn from_packet(
         stored: &StoredFrame,
         (lead, frame): (&[u8], &[u8]),
         packet: &FramePacket,
-        way: PathDirection,
+        direction: PathDirection,
         at: Time,
-    ) -> Sight {
+    ) -> LogEntry {
         let mut room = Head::default();
         let pieces = stored
             .frame
@@ -86,37 +86,37 @@ impl Sight {
             head[kept..kept + take].copy_from_slice(&piece[..take]);
             kept += take;
         }
-        Sight {
-            way,
+        LogEntry {
+            direction: direction,
             at,
             early: Duration::ZERO,
             queued: at.since(stored.arrived),
             backlog: 0,
             dropped: None,
             bytes: packet.bytes + link.len() as u16,
-            kept: kept as u8,
+            head_bytes: kept as u8,
             head,
         }
     }
 
     #[cfg(test)]
-    fn plain(at: Time, bytes: u16) -> Sight {
-        Sight {
-            way: PathDirection::Forward,
+    fn plain(at: Time, bytes: u16) -> LogEntry {
+        LogEntry {
+            direction: PathDirection::Forward,
             at,
             early: Duration::ZERO,
             queued: Duration::ZERO,
             backlog: 0,
             dropped: None,
             bytes,
-            kept: 0,
+            head_bytes: 0,
             head: [0; SNAPLEN_BYTES],
         }
     }
 
     /// Returns the stored bytes of the packet.
     pub(crate) fn head(&self) -> &[u8] {
-        &self.head[..usize::from(self.kept)]
+        &self.head[..usize::from(self.head_bytes)]
     }
 }
 
@@ -134,10 +134,10 @@ pub struct CaptureReport {
 /// The emulator's side of the log: collects entries and passes them on in batches.
 #[derive(Debug)]
 pub(crate) struct Tap {
-    batch: Vec<Sight>,
+    batch: Vec<LogEntry>,
     since: Time,
-    full: SyncSender<Vec<Sight>>,
-    empty: Receiver<Vec<Sight>>,
+    full: SyncSender<Vec<LogEntry>>,
+    empty: Receiver<Vec<LogEntry>>,
     missed: u64,
     writer: JoinHandle<CaptureReport>,
 }
@@ -158,7 +158,7 @@ impl Tap {
         let file = File::create(path).map_err(failed)?;
         let mut file = file::CaptureWriter::new(io::BufWriter::new(file), config, began, lead > 0)
             .map_err(failed)?;
-        let (full, filled) = sync_channel::<Vec<Sight>>(QUEUED_BATCHES_MAX);
+        let (full, filled) = sync_channel::<Vec<LogEntry>>(QUEUED_BATCHES_MAX);
         let (emptied, empty) = channel();
         let writer = thread::Builder::new()
             .name("ccplane-emu-log".into())
@@ -200,7 +200,7 @@ impl Tap {
     }
 
     /// Takes the entries of a direction.
-    pub(crate) fn take(&mut self, now: Time, seen: &mut Vec<Sight>) {
+    pub(crate) fn take(&mut self, now: Time, seen: &mut Vec<LogEntry>) {
         if self.batch.is_empty() && !seen.is_empty() {
             self.since = now;
         }
@@ -208,7 +208,7 @@ impl Tap {
     }
 
     /// Passes on a batch that is full, or old enough.
-    pub(crate) fn pass_on(&mut self, now: Time) {
+    pub(crate) fn flush_if_due(&mut self, now: Time) {
         if self.batch.len() >= BATCH_PACKETS
             || (!self.batch.is_empty() && now.since(self.since) >= FLUSH_INTERVAL)
         {

@@ -128,7 +128,7 @@ impl Default for LinkConfig {
             reorder: false,
             queue: QueueSpec::UNLIMITED,
             loss: LossModel::NONE,
-            seeds: LinkSeeds::all(0),
+            seeds: LinkSeeds::from_seed(0),
         }
     }
 }

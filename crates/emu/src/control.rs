@@ -92,12 +92,12 @@ impl EmuHandle {
                 links: links.map(LinkConfig::clone),
                 changes: Vec::new(),
             }),
-            progress: Default::default(),
+            stats: Default::default(),
         })))
     }
 
     /// Returns the current configuration of a direction.
-    pub fn link(&self, way: PathDirection) -> LinkConfig {
+    pub fn link_config(&self, way: PathDirection) -> LinkConfig {
         self.settings().links[way.index()].clone()
     }
 
@@ -117,7 +117,7 @@ impl EmuHandle {
     /// Changes the delay of a direction, for packets that have not left its queue. No packet
     /// overtakes another unless reordering is enabled.
     pub fn set_delay(&self, way: PathDirection, delay: Duration) -> Result<(), Error> {
-        let link = self.link(way);
+        let link = self.link_config(way);
         LinkConfig { delay, ..link }.check(way)?;
         self.change(way, |link| {
             link.delay = delay;
@@ -128,7 +128,7 @@ impl EmuHandle {
 
     /// Changes the jitter of a direction, for packets that have not left its queue.
     pub fn set_jitter(&self, way: PathDirection, jitter: Duration) -> Result<(), Error> {
-        let link = self.link(way);
+        let link = self.link_config(way);
         LinkConfig { jitter, ..link }.check(way)?;
         self.change(way, |link| {
             link.jitter = jitter;
@@ -170,12 +170,12 @@ impl EmuHandle {
     }
 
     /// Returns the counters of a direction.
-    pub fn progress(&self, way: PathDirection) -> DirectionStats {
+    pub fn stats(&self, way: PathDirection) -> DirectionStats {
         let mut progress = DirectionStats::default();
         for (counter, published) in progress
             .counters()
             .into_iter()
-            .zip(&self.0.progress[way.index()])
+            .zip(&self.0.stats[way.index()])
         {
             *counter = published.load(Ordering::Relaxed);
         }
@@ -184,8 +184,8 @@ impl EmuHandle {
 
     /// Publishes the counters, for every batch of packets. Never blocks on a reader, which may have
     /// been descheduled.
-    pub(crate) fn publish(&self, way: PathDirection, mut progress: DirectionStats) {
-        for (published, counter) in self.0.progress[way.index()].iter().zip(progress.counters()) {
+    pub(crate) fn publish(&self, way: PathDirection, mut stats: DirectionStats) {
+        for (published, counter) in self.0.stats[way.index()].iter().zip(stats.counters()) {
             published.store(*counter, Ordering::Relaxed);
         }
     }
@@ -195,7 +195,7 @@ impl EmuHandle {
         self.wake();
     }
 
-    pub(crate) fn stopped(&self) -> bool {
+    pub(crate) fn is_stopped(&self) -> bool {
         self.0.stop.load(Ordering::Acquire)
     }
 
@@ -252,7 +252,7 @@ struct SharedControl {
     pending: AtomicBool,
     settings: Mutex<Settings>,
     /// By [`PathDirection`], in the order of [`DirectionStats::counters`].
-    progress: [[AtomicU64; 7]; 2],
+    stats: [[AtomicU64; 7]; 2],
 }
 
 #[derive(Debug)]

@@ -14,7 +14,7 @@ use ccplane_qdisc::{
 use ccplane_units::{Duration, Time};
 
 use crate::LinkConfig;
-use crate::capture::{FlowOrder, Sight};
+use crate::capture::{FlowOrder, LogEntry};
 use crate::control::PathDirection;
 use crate::link::EmuLink;
 use crate::log::{Fate, LinkLog, PacketRecord};
@@ -27,10 +27,10 @@ pub(crate) struct EmuDirection {
     link: EmuLink,
     delay: Delay,
     /// Packets past the link and not yet delivered, in the order of their due times.
-    leaving: VecDeque<Leaving>,
+    leaving: VecDeque<DelayedPacket>,
     /// Longest time that the first packet of a frame may wait for the others.
     window: Duration,
-    kept: HeldFrames,
+    frames: HeldFrames,
 }
 
 /// Frames, counters and logs.
@@ -46,17 +46,17 @@ struct HeldFrames {
 /// State of the packet log.
 #[derive(Debug)]
 struct LogHooks {
-    way: PathDirection,
+    direction: PathDirection,
     now: Time,
     /// Backlog of the queue in bytes.
     backlog: u64,
     order: FlowOrder,
     /// Entries of packets that have left the queue since the last [`EmuDirection::seen`].
-    seen: Vec<Sight>,
+    entries: Vec<LogEntry>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Leaving {
+struct DelayedPacket {
     packet: FramePacket,
     departed: Time,
     due: Time,
@@ -88,7 +88,7 @@ impl EmuDirection {
             delay: Delay::with_model(config.delay_model(), config.seeds.delay),
             leaving: VecDeque::with_capacity(4_096),
             window,
-            kept: HeldFrames {
+            frames: HeldFrames {
                 store,
                 lead: 0,
                 log,
@@ -99,74 +99,74 @@ impl EmuDirection {
 
     /// Sets the length of the link header of each frame, which is delivered with it.
     pub(crate) fn behind(mut self, lead: usize) -> EmuDirection {
-        self.kept.lead = lead;
+        self.frames.lead = lead;
         self
     }
 
     /// Enables the packet log: entries of packets that leave the queue are kept for
     /// [`seen`](EmuDirection::seen).
     pub(crate) fn watched(mut self, way: PathDirection) -> EmuDirection {
-        self.kept.watch = Some(LogHooks {
-            way,
+        self.frames.watch = Some(LogHooks {
+            direction: way,
             now: Time::ZERO,
             backlog: 0,
             order: FlowOrder::default(),
-            seen: Vec::new(),
+            entries: Vec::new(),
         });
         self
     }
 
     /// Returns the log entries since the last call, to be taken out by the caller.
-    pub(crate) fn seen(&mut self) -> Option<&mut Vec<Sight>> {
-        self.kept.watch.as_mut().map(|watch| &mut watch.seen)
+    pub(crate) fn log_entries(&mut self) -> Option<&mut Vec<LogEntry>> {
+        self.frames.watch.as_mut().map(|watch| &mut watch.entries)
     }
 
     /// Returns the log entries since the last call, including dropped packets that are still held.
-    pub(crate) fn flush_log_entries(&mut self) -> Option<&mut Vec<Sight>> {
-        let watch = self.kept.watch.as_mut()?;
-        watch.order.flush(watch.now, &mut watch.seen);
-        Some(&mut watch.seen)
+    pub(crate) fn flush_log_entries(&mut self) -> Option<&mut Vec<LogEntry>> {
+        let watch = self.frames.watch.as_mut()?;
+        watch.order.flush(watch.now, &mut watch.entries);
+        Some(&mut watch.entries)
     }
 
     /// Returns memory for the next frame of at most `bytes`, whose length is then passed to
     /// [`arrive`](EmuDirection::arrive); `None` if the memory is used up.
     pub(crate) fn room(&mut self, bytes: usize) -> Option<&mut [u8]> {
-        self.kept.store.room(bytes)
+        self.frames.store.reserve(bytes)
     }
 
     /// Processes a frame in the first `length` bytes of [`room`](EmuDirection::room).
     pub(crate) fn arrive(&mut self, now: Time, length: usize) -> Result<(), FrameError> {
         self.advance(now);
-        let bytes = self.kept.store.arrived(length);
-        let bytes = bytes.get(self.kept.lead..).unwrap_or_default();
-        let frame = Frame::of(bytes)?;
+        let bytes = self.frames.store.reserved(length);
+        let bytes = bytes.get(self.frames.lead..).unwrap_or_default();
+        let frame = Frame::parse(bytes)?;
         let packet = Frame::packet(bytes);
         // The kernel's own neighbour discovery would only distort the packet count of a private
         // link.
-        if self.kept.lead == 0 && is_multicast_v6(packet) {
+        if self.frames.lead == 0 && is_multicast_v6(packet) {
             return Ok(());
         }
-        let headers = IpHeaders::of(packet);
-        let place = self.kept.store.keep(length, frame, now, headers.ports);
+        let headers = IpHeaders::parse(packet);
+        let place = self.frames.store.commit(length, frame, now, headers.ports);
         for index in 0..frame.packets() {
             let packet = FramePacket::new(place, index, frame.bytes(index), &headers);
-            self.kept.log.arrived += 1;
-            self.look(now);
-            if let Some(watch) = &mut self.kept.watch {
+            self.frames.log.arrived += 1;
+            self.update_log_state(now);
+            if let Some(watch) = &mut self.frames.watch {
                 watch.order.on_arrived(packet.flow_hash(), (place, index));
             }
             if !self.up || self.loss.next_is_lost() {
-                self.kept.dropped(packet, DropReason::Lost);
+                self.frames.dropped(packet, DropReason::Lost);
             } else {
-                self.link.enqueue(now, packet, &mut self.kept);
+                self.link.enqueue(now, packet, &mut self.frames);
             }
         }
         Ok(())
     }
 
     /// Updates the state of the packet log for time `now`.
-    fn look(&mut self, now: Time) {
-        if let Some(watch) = &mut self.kept.watch {
+    fn update_log_state(&mut self, now: Time) {
+        if let Some(watch) = &mut self.frames.watch {
             watch.now = now;
             watch.backlog = self.link.inside().1;
         }
@@ -174,12 +174,12 @@ impl EmuDirection {
 
     /// Moves the packets that have left the link by `now` to the delay stage.
     pub(crate) fn advance(&mut self, now: Time) {
-        self.look(now);
-        while let Some((packet, departed)) = self.link.take(now, &mut self.kept) {
-            self.look(departed);
-            self.kept.see(&packet, None);
-            let due = self.delay.arrives(departed);
-            let leaving = Leaving {
+        self.update_log_state(now);
+        while let Some((packet, departed)) = self.link.take(now, &mut self.frames) {
+            self.update_log_state(departed);
+            self.frames.see(&packet, None);
+            let due = self.delay.schedule_arrival(departed);
+            let leaving = DelayedPacket {
                 packet,
                 departed,
                 due,
@@ -203,7 +203,7 @@ impl EmuDirection {
         let behind = self
             .link
             .next_ready()
-            .map(|ready| ready + self.delay.least());
+            .map(|ready| ready + self.delay.min_delay());
         run.into_iter().chain(behind).min()
     }
 
@@ -211,7 +211,7 @@ impl EmuDirection {
     /// completely and within the window.
     fn next_run_due(&self) -> Option<Time> {
         let first = self.leaving.front()?;
-        let packets = self.kept.store.get(first.packet.frame).frame.packets();
+        let packets = self.frames.store.get(first.packet.frame).frame.packets();
         let last = self.leaving.get(usize::from(packets) - 1);
         let whole = last.filter(|last| {
             first.packet.index == 0
@@ -221,7 +221,7 @@ impl EmuDirection {
         Some(whole.map_or(first.due, |last| last.due))
     }
 
-    fn together(&self, first: &Leaving, last: &Leaving) -> bool {
+    fn together(&self, first: &DelayedPacket, last: &DelayedPacket) -> bool {
         last.due.since(first.due) <= self.window
     }
 
@@ -235,7 +235,7 @@ impl EmuDirection {
             return None;
         }
         let first = self.leaving.front()?;
-        let follows = |(n, next): &(u16, &Leaving)| {
+        let follows = |(n, next): &(u16, &DelayedPacket)| {
             next.packet.frame == first.packet.frame
                 && next.packet.index == first.packet.index + n
                 && next.packet.marked == first.packet.marked
@@ -249,9 +249,9 @@ impl EmuDirection {
             marked,
             ..
         } = first.packet;
-        let store = &self.kept.store;
+        let store = &self.frames.store;
         let run = index..index + count;
-        let (lead, bytes) = self.kept.bytes(frame);
+        let (lead, bytes) = self.frames.bytes(frame);
         Some(DepartureRun {
             lead,
             pieces: store.get(frame).frame.run(bytes, run, marked, head),
@@ -262,25 +262,25 @@ impl EmuDirection {
     /// Records the delivery of the next `count` packets; `late` is called with the lateness of each
     /// at `now`.
     pub(crate) fn delivered(&mut self, now: Time, count: u16, mut late: impl FnMut(Duration)) {
-        let log = &mut self.kept.log;
+        let log = &mut self.frames.log;
         log.handovers += 1;
         for leaving in self.leaving.drain(..usize::from(count)) {
             late(now.since(leaving.due));
-            let stored = self.kept.store.get(leaving.packet.frame);
+            let stored = self.frames.store.get(leaving.packet.frame);
             log.marks += u64::from(leaving.packet.marked);
             log.add(PacketRecord::new(
                 stored,
                 leaving.packet.bytes,
                 Fate::Departed(leaving.departed),
             ));
-            self.kept.store.let_go(leaving.packet.frame, 1);
+            self.frames.store.release(leaving.packet.frame, 1);
         }
     }
 
     /// Changes the line and reschedules waiting packets.
     pub(crate) fn set_line(&mut self, now: Time, line: &LineSpec) {
         self.advance(now);
-        self.link.set_line(now, line, &mut self.kept);
+        self.link.set_line(now, line, &mut self.frames);
     }
 
     /// Changes the delay of packets that are still in the queue. The due times of packets past it
@@ -302,7 +302,7 @@ impl EmuDirection {
 
     /// Returns the counters and records so far.
     pub(crate) fn log(&self) -> &LinkLog {
-        &self.kept.log
+        &self.frames.log
     }
 
     /// Returns the backlog of the queue in bytes.
@@ -317,8 +317,8 @@ impl EmuDirection {
 
     /// Returns the log at the end of the emulation.
     pub(crate) fn finish(mut self) -> LinkLog {
-        self.kept.log.inside = self.inside();
-        self.kept.log
+        self.frames.log.in_flight = self.inside();
+        self.frames.log
     }
 }
 
@@ -333,13 +333,13 @@ impl HeldFrames {
     fn see(&mut self, packet: &FramePacket, dropped: Option<DropReason>) {
         if let Some(watch) = &self.watch {
             let (stored, bytes) = (self.store.get(packet.frame), self.bytes(packet.frame));
-            let mut sight = Sight::of(stored, bytes, packet, watch.way, watch.now);
+            let mut sight = LogEntry::from_packet(stored, bytes, packet, watch.direction, watch.now);
             (sight.dropped, sight.backlog) = (dropped, watch.backlog);
             if let Some(watch) = &mut self.watch {
                 let id = (packet.frame, packet.index);
                 watch
                     .order
-                    .on_removed(packet.flow_hash(), id, sight, &mut watch.seen);
+                    .on_removed(packet.flow_hash(), id, sight, &mut watch.entries);
             }
         }
     }
@@ -355,7 +355,7 @@ impl Drops<FramePacket> for HeldFrames {
             Fate::Dropped(reason),
         );
         self.log.add(record);
-        self.store.let_go(packet.frame, 1);
+        self.store.release(packet.frame, 1);
     }
 }
 
@@ -470,7 +470,7 @@ mod tests {
         let mut head = Head::default();
         while let Some(DepartureRun { pieces, count, .. }) = link.next_run(now, &mut head) {
             let bytes = pieces.concat();
-            let frame = Frame::of(&bytes).expect("well formed");
+            let frame = Frame::parse(&bytes).expect("well formed");
             assert_eq!(frame.packets(), count, "written packets match the counters");
             let packet = Frame::packet(&bytes);
             let (flow, sequence) = (
@@ -528,7 +528,7 @@ mod tests {
             }
             let marks = taken.iter().filter(|packet| packet.3).count() as u64;
             let log = link.finish();
-            prop_assert_eq!(log.inside, 0);
+            prop_assert_eq!(log.in_flight, 0);
             prop_assert_eq!(log.arrived, u64::from(sent));
             prop_assert_eq!(log.delivered, taken.len() as u64);
             prop_assert_eq!(log.marks, marks);

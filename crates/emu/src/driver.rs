@@ -36,7 +36,7 @@ pub(crate) struct Driver {
     /// Packet log, if there is one.
     pub(crate) tap: Option<Tap>,
     /// Packets dropped for lack of memory, or refused by a device.
-    pub(crate) own_drops: u64,
+    pub(crate) emulator_drops: u64,
     /// CPU time of the thread, set at its end.
     pub(crate) processor: Duration,
 }
@@ -48,7 +48,7 @@ impl Driver {
         let _ = self.waiter.claim();
         // The default slack of a normal thread's timers is 50 µs.
         let _ = nix::sys::prctl::set_timerslack(1);
-        while !self.control.stopped() {
+        while !self.control.is_stopped() {
             self.apply_changes();
             for way in PathDirection::ALL {
                 self.deliver(way);
@@ -92,7 +92,7 @@ impl Driver {
             }) = link.next_run(now, &mut head)
         {
             if device.write(lead, pieces).is_err() {
-                self.own_drops += u64::from(count);
+                self.emulator_drops += u64::from(count);
             }
             link.delivered(now, count, |late| self.lateness.record(late));
             now = self.clock.now();
@@ -117,7 +117,7 @@ impl Driver {
                 if device.read(&mut nowhere).map_err(failed)?.is_none() {
                     break;
                 }
-                self.own_drops += 1;
+                self.emulator_drops += 1;
                 continue;
             };
             let Some(length) = device.read(room).map_err(failed)? else {
@@ -127,7 +127,7 @@ impl Driver {
             let now = self.clock.now();
             if self.links[way.index()].arrive(now, length).is_err() {
                 // No kernel sends such a frame; it is counted in the audit.
-                self.own_drops += 1;
+                self.emulator_drops += 1;
             }
             bytes += length;
             if bytes >= BATCH_BYTES {
@@ -143,11 +143,11 @@ impl Driver {
         if let Some(tap) = &mut self.tap {
             let now = self.clock.now();
             for link in &mut self.links {
-                if let Some(seen) = link.seen() {
+                if let Some(seen) = link.log_entries() {
                     tap.take(now, seen);
                 }
             }
-            tap.pass_on(now);
+            tap.flush_if_due(now);
         }
     }
 

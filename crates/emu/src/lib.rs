@@ -66,4 +66,4 @@ pub use emulator::{DEVICE_NAME, Emulator};
 pub use error::Error;
 pub use log::{Fate, LinkLog, PacketRecord};
 pub use path::EmuReport;
-pub use shell::{HOST_VARIABLE, ShellInfo, ShellReport, Surroundings, shell};
+pub use shell::{HOST_VARIABLE, ShellInfo, ShellReport, ShellOptions, shell};

@@ -27,20 +27,20 @@ impl EmuLink {
     /// # Errors
     /// The rate or the queue is invalid.
     pub(crate) fn new(
-        way: PathDirection,
+        direction: PathDirection,
         config: &LinkConfig,
         rtt: Duration,
         mtu: u32,
     ) -> Result<EmuLink, Error> {
         let rate = config.line.mean_rate();
         if rate.is_some_and(|rate| rate.bytes_per_sec() == 0) {
-            return Err(Error::ZeroRate { way });
+            return Err(Error::ZeroRate { way: direction });
         }
-        let failed = |source| Error::Queue { way, source };
+        let failed = |source| Error::Queue { way: direction, source };
         let fifo = config.queue.fifo_limit(rate, rtt, mtu).map_err(failed)?;
         Ok(match fifo {
             Some(fifo) => EmuLink::Fifo {
-                link: FifoLink::marking(&config.line, fifo.limit, fifo.mark_above, Time::ZERO),
+                link: FifoLink::with_marking(&config.line, fifo.limit, fifo.mark_above, Time::ZERO),
                 waiting: VecDeque::new(),
             },
             None => {

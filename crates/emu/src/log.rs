@@ -92,7 +92,7 @@ pub struct LinkLog {
     /// Packets lost at random, or while the link was down.
     pub losses: u64,
     /// Packets still inside at the end.
-    pub inside: u64,
+    pub in_flight: u64,
 }
 
 impl LinkLog {
@@ -156,9 +156,9 @@ mod tests {
         let mut log = LinkLog::new(PIECE_RECORDS + 1);
         let (arrived, departed) = (Time::from_micros(1), Time::from_micros(4));
         let mut store = Store::new(1);
-        store.room(110).expect("a block").fill(0);
-        let frame = Frame::of(store.arrived(110)).expect("a virtio-net header of zeros");
-        let place = store.keep(110, frame, arrived, [1, 2]);
+        store.reserve(110).expect("a block").fill(0);
+        let frame = Frame::parse(store.reserved(110)).expect("a virtio-net header of zeros");
+        let place = store.commit(110, frame, arrived, [1, 2]);
         let record = |fate| PacketRecord::new(store.get(place), 100, fate);
         for _ in 0..PIECE_RECORDS {
             log.add(record(Fate::Departed(departed)));

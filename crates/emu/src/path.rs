@@ -37,7 +37,7 @@ pub struct EmuReport {
     pub timing: Timing,
     /// CPU time of the emulator's thread as a fraction of one CPU, including the kernel's delivery
     /// to the receivers.
-    pub processor_share: f64,
+    pub cpu_share: f64,
     /// CLOCK_MONOTONIC at the start, the origin of times in the logs.
     pub epoch: Duration,
 }
@@ -140,13 +140,13 @@ impl EmulatedPath {
         Ok(EmuReport {
             audit: driver
                 .lateness
-                .audit(driver.own_drops, tun_drops, &self.bounds),
+                .audit(driver.emulator_drops, tun_drops, &self.bounds),
             capture: tap.map(capture::Tap::finish),
             forward: forward.finish(),
             reverse: reverse.finish(),
             gso: self.gso,
             timing: self.timing,
-            processor_share: driver.processor.as_secs_f64() / ran.as_secs_f64(),
+            cpu_share: driver.processor.as_secs_f64() / ran.as_secs_f64(),
             epoch: self.clock.epoch(),
         })
     }
@@ -158,7 +158,7 @@ impl EmulatedPath {
             [PathDirection::Forward, PathDirection::Reverse]
                 .into_iter()
                 .all(|way| {
-                    let done = self.control.progress(way);
+                    let done = self.control.stats(way);
                     done.arrived <= done.delivered + done.queue_drops + done.losses
                 })
         };
@@ -264,7 +264,7 @@ fn driver(
         ],
         lateness: Lateness::new(),
         tap: capture::start_if_configured(config, clock.began(), lead)?,
-        own_drops: 0,
+        emulator_drops: 0,
         processor: Duration::ZERO,
     })
 }

@@ -206,7 +206,7 @@ fn reason(error: impl std::error::Error) -> String {
 /// Describes both directions, one line each.
 fn describe(control: &EmuHandle) -> String {
     let line = |name, way| {
-        let (link, done) = (control.link(way), control.progress(way));
+        let (link, done) = (control.link_config(way), control.stats(way));
         format!(
             "{name} {link}; delivered {} packets, {} of them marked, dropped {}, lost {}; {} bytes \
             queued",

@@ -29,7 +29,7 @@ pub const HOST_VARIABLE: &str = "CCPLANE_HOST";
 
 /// Environment of a command behind a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Surroundings {
+pub struct ShellOptions {
     /// Time for packets in flight to arrive after the command has ended, so that the peer learns of
     /// the end. With less than a round trip the peer waits for the lost packets; a higher value
     /// only delays the end under load.
@@ -39,10 +39,10 @@ pub struct Surroundings {
     pub nat: bool,
 }
 
-impl Default for Surroundings {
+impl Default for ShellOptions {
     /// Two seconds of draining, and no access beyond this host.
-    fn default() -> Surroundings {
-        Surroundings {
+    fn default() -> ShellOptions {
+        ShellOptions {
             drain: Duration::from_secs(2),
             nat: false,
         }
@@ -62,7 +62,7 @@ pub struct ShellInfo {
     /// This link is inside another one.
     pub nested: bool,
     /// Address of the command for this host.
-    pub command: IpAddr,
+    pub command_address: IpAddr,
     /// Capacities of the queues, from the command to the host first.
     pub limits: [Limit; 2],
 }
@@ -99,7 +99,7 @@ impl ShellReport {
 /// process is killed, so is the command, and the kernel removes the link.
 pub fn shell(
     config: &EmuConfig,
-    around: Surroundings,
+    options: ShellOptions,
     command: &mut Command,
     ready: impl FnOnce(&ShellInfo),
 ) -> Result<ShellReport, Error> {
@@ -144,8 +144,8 @@ pub fn shell(
     // The host behind all links is reached through the outer link, which knows only this
     // namespace's address.
     let outer = outer_host();
-    let outside = match around.nat || outer.is_some() {
-        true => Some(Outside::open(&id, host, around.nat)?),
+    let outside = match options.nat || outer.is_some() {
+        true => Some(Outside::open(&id, host, options.nat)?),
         false => None,
     };
     let known_host = outer.unwrap_or(host);
@@ -156,14 +156,14 @@ pub fn shell(
         namespace: namespace.name().into(),
         host: known_host.into(),
         nested: outer.is_some(),
-        command: inside.into(),
+        command_address: inside.into(),
         limits: [
             path.limit(PathDirection::Forward),
             path.limit(PathDirection::Reverse),
         ],
     });
     command.env(HOST_VARIABLE, known_host.to_string());
-    namespace.confine(ccplane_host::die_with_parent(command))?;
+    namespace.enter_on_spawn(ccplane_host::die_with_parent(command))?;
     if let Some(relay) = outside.as_ref().and_then(|outside| outside.names.as_ref()) {
         ccplane_host::bind_mount_over(command, &relay.resolv_conf, RESOLV_CONF.as_ref())
             .map_err(resolver_error)?;
@@ -171,7 +171,7 @@ pub fn shell(
     let status = run_command(command, &signals)?;
     drop(remote);
     namespace.end_processes(TERMINATION_TIMEOUT);
-    path.drain(around.drain);
+    path.drain(options.drain);
     drop(outside);
     let report = path.finish()?;
     Ok(ShellReport { status, report })
@@ -237,7 +237,7 @@ fn run_command(command: &mut Command, signals: &Signals) -> Result<ExitStatus, E
             drop(ended);
             status
         });
-        let passed = signals.pass_on(pid, &alive);
+        let passed = signals.forward(pid, &alive);
         if passed.is_err() {
             // Without signal forwarding the command could not be stopped.
             let _ = kill(pid, Signal::SIGKILL);
@@ -278,7 +278,7 @@ impl Signals {
 
     /// Forwards signals until `alive` closes. A terminal sends SIGINT and SIGQUIT to the command
     /// itself; other signals reach only this process.
-    fn pass_on(&self, command: Pid, alive: &UnixStream) -> io::Result<()> {
+    fn forward(&self, command: Pid, alive: &UnixStream) -> io::Result<()> {
         loop {
             let mut polled = [
                 PollFd::new(self.arrived.as_fd(), PollFlags::POLLIN),

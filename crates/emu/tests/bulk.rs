@@ -108,7 +108,7 @@ fn transfers_arrive_intact_however_their_packets_are_cut() {
         let log = &report.forward;
         assert_eq!(
             log.arrived,
-            log.delivered + log.queue_drops + log.losses + log.inside
+            log.delivered + log.queue_drops + log.losses + log.in_flight
         );
         let together = log.delivered as f64 / log.handovers as f64;
         match gso {

@@ -14,7 +14,7 @@ use ccplane_emu::qdisc::{
     FifoLink, Limit, LineSpec, LinkSeeds, Loss, LossModel, QueueSpec, Size, Trace,
 };
 use ccplane_emu::{
-    EmuConfig, Emulator, Error, Fate, LinkConfig, LinkLog, PathDirection, Surroundings, remote,
+    EmuConfig, Emulator, Error, Fate, LinkConfig, LinkLog, PathDirection, ShellOptions, remote,
     shell,
 };
 use ccplane_host::{Namespace, Offload, Tun};
@@ -23,16 +23,16 @@ use ccplane_units::{Duration, Probability, Rate};
 fn assert_conserved(log: &LinkLog) {
     assert_eq!(
         log.arrived,
-        log.delivered + log.queue_drops + log.losses + log.inside
+        log.delivered + log.queue_drops + log.losses + log.in_flight
     );
-    assert_eq!(log.arrived - log.inside, log.len() as u64 + log.not_kept);
+    assert_eq!(log.arrived - log.in_flight, log.len() as u64 + log.not_kept);
 }
 
 /// Waits until everything that was sent has arrived at the link.
 fn await_arrivals(emulator: &Emulator, packets: u64) {
     let control = emulator.control();
     let deadline = Instant::now() + StdDuration::from_secs(10);
-    while control.progress(PathDirection::Forward).arrived < packets {
+    while control.stats(PathDirection::Forward).arrived < packets {
         assert!(
             Instant::now() < deadline,
             "packets were lost before the link"
@@ -95,7 +95,7 @@ fn the_delay_is_accurate() {
         report.forward.records().count() as u64,
         report.forward.delivered
     );
-    assert_eq!(report.audit.own_drops + report.audit.tun_drops, 0);
+    assert_eq!(report.audit.emulator_drops + report.audit.tun_drops, 0);
 }
 
 #[test]
@@ -143,7 +143,7 @@ fn the_seed_decides_which_packets_are_lost() {
     let probability = Probability::from_parts((1 << 32) / 20);
     let lossy = LinkConfig {
         loss: LossModel::Bernoulli(probability),
-        seeds: LinkSeeds::all(42),
+        seeds: LinkSeeds::from_seed(42),
         ..LinkConfig::default()
     };
     let emulator = emulate(lossy, LinkConfig::default());
@@ -202,7 +202,7 @@ fn a_full_queue_drops_by_its_size() {
     await_arrivals(&emulator, 100);
     let left_meanwhile = (begin.elapsed().as_millis() / 100) as u64;
     let log = emulator.finish().expect("it ran").forward;
-    let admitted = log.inside + log.delivered;
+    let admitted = log.in_flight + log.delivered;
     assert!(
         (21..=21 + left_meanwhile).contains(&admitted),
         "{admitted} admitted"
@@ -231,7 +231,7 @@ fn the_log_is_what_the_queue_would_do_with_these_arrivals() {
     std::thread::sleep(StdDuration::from_millis(50));
     let port = sender.local_addr().expect("bound").port();
     let log = emulator.finish().expect("it ran").forward;
-    assert_eq!((log.arrived, log.inside), (400, 0));
+    assert_eq!((log.arrived, log.in_flight), (400, 0));
     let mut records: Vec<_> = log.records().copied().collect();
     records.sort_by_key(|record| record.arrived);
     let mut link = FifoLink::new(&line, Limit::Packets(30), ccplane_units::Time::ZERO);
@@ -443,7 +443,7 @@ fn a_command_runs_behind_the_link() {
         .expect("bound")
         .port();
     command.args(["-c", script]).env("PORT", port.to_string());
-    let report = shell(&config, Surroundings::default(), &mut command, |info| {
+    let report = shell(&config, ShellOptions::default(), &mut command, |info| {
         let socket = UdpSocket::bind((info.host, port)).expect("the host's end is up");
         let id = info.id.clone();
         host = Some(info.host);
@@ -483,7 +483,7 @@ fn a_command_runs_behind_the_link() {
     assert!(UdpSocket::bind((host.expect("ready was called"), 0)).is_err());
     let missing = shell(
         &config,
-        Surroundings::default(),
+        ShellOptions::default(),
         &mut Command::new("/no/such/command"),
         |_| {},
     )

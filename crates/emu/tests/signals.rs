@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use ccplane_emu::{EmuConfig, Surroundings, remote, shell};
+use ccplane_emu::{EmuConfig, ShellOptions, remote, shell};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
@@ -42,7 +42,7 @@ fn victim() {
     ]);
     let report = shell(
         &EmuConfig::default(),
-        Surroundings::default(),
+        ShellOptions::default(),
         &mut command,
         |info| println!("{}", info.namespace),
     )

@@ -34,7 +34,7 @@ impl FromStr for InterfaceAddress {
     /// Parses `10.7.0.1/24`. Without a prefix length the network contains only this address (/32 or
     /// /128).
     fn from_str(text: &str) -> Result<InterfaceAddress, BadAddress> {
-        let (address, bits) = Prefix::split(text)?;
+        let (address, bits) = Prefix::parse_cidr(text)?;
         if address.is_unspecified() || address.is_multicast() {
             return Err(BadAddress::NoHost);
         }
@@ -63,7 +63,7 @@ mod tests {
         assert_eq!(read("0.0.0.0/8"), Err(BadAddress::NoHost));
         assert_eq!(
             read("10.7.0.1/33"),
-            Err(BadAddress::Text(PrefixError::Bits { most: 32 }))
+            Err(BadAddress::Text(PrefixError::InvalidLength { most: 32 }))
         );
     }
 }

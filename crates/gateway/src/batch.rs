@@ -53,7 +53,7 @@ impl SendBatch {
     }
 
     /// Starts a turn of the send loop, in which a full socket is waited for at most once.
-    pub fn begin(&mut self) {
+    pub fn begin_turn(&mut self) {
         self.waited = false;
     }
 
@@ -64,7 +64,7 @@ impl SendBatch {
     }
 
     /// Returns whether a datagram of `bytes` bytes can join the batch, which holds at most `most`.
-    pub fn takes(&self, to: SocketAddr, marks: DatagramMarks, bytes: usize, most: usize) -> bool {
+    pub fn can_add(&self, to: SocketAddr, marks: DatagramMarks, bytes: usize, most: usize) -> bool {
         self.count == 0
             || !self.over
                 && self.to == Some((to, marks))
@@ -74,13 +74,13 @@ impl SendBatch {
     }
 
     /// Returns the free space, into which the next datagram is written.
-    pub fn room(&mut self) -> &mut [u8] {
+    pub fn buffer(&mut self) -> &mut [u8] {
         &mut self.bytes[self.length..]
     }
 
     /// Appends the first `bytes` bytes of [`room`](SendBatch::room). [`takes`](SendBatch::takes)
     /// must have returned true for them.
-    pub fn keep(&mut self, to: SocketAddr, marks: DatagramMarks, bytes: usize) {
+    pub fn add(&mut self, to: SocketAddr, marks: DatagramMarks, bytes: usize) {
         if self.count == 0 {
             (self.to, self.size) = (Some((to, marks)), bytes);
         }
@@ -134,24 +134,24 @@ mod tests {
         let to = receiver.local();
         let mut batch = SendBatch::new();
         for (n, bytes) in [100, 100, 60].into_iter().enumerate() {
-            assert!(batch.takes(to, marked, bytes, 64), "{n}");
-            batch.room()[..bytes].fill(n as u8);
-            batch.keep(to, marked, bytes);
+            assert!(batch.can_add(to, marked, bytes, 64), "{n}");
+            batch.buffer()[..bytes].fill(n as u8);
+            batch.add(to, marked, bytes);
         }
-        assert!(!batch.takes(to, marked, 60, 64), "after a shorter datagram");
+        assert!(!batch.can_add(to, marked, 60, 64), "after a shorter datagram");
         batch.flush(&sender).unwrap();
         assert!(
-            batch.takes(to, DatagramMarks::default(), 1, 64),
+            batch.can_add(to, DatagramMarks::default(), 1, 64),
             "the batch is empty again"
         );
-        batch.keep(to, DatagramMarks::default(), 50);
-        assert!(!batch.takes(to, marked, 50, 64), "another mark");
+        batch.add(to, DatagramMarks::default(), 50);
+        assert!(!batch.can_add(to, marked, 50, 64), "another mark");
         assert!(
-            !batch.takes(to, DatagramMarks { ecn: 0, dscp: 46 }, 50, 64),
+            !batch.can_add(to, DatagramMarks { ecn: 0, dscp: 46 }, 50, 64),
             "another codepoint"
         );
-        assert!(!batch.takes(to, DatagramMarks::default(), 51, 64), "longer");
-        assert!(!batch.takes(to, DatagramMarks::default(), 50, 1), "enough");
+        assert!(!batch.can_add(to, DatagramMarks::default(), 51, 64), "longer");
+        assert!(!batch.can_add(to, DatagramMarks::default(), 50, 1), "enough");
         batch.flush(&sender).unwrap();
         let mut inbox = ccplane_udp::Inbox::new();
         let mut found = Vec::new();
@@ -163,7 +163,7 @@ mod tests {
                 "datagrams are missing: {found:?}"
             );
             let received = receiver.receive(&mut inbox).unwrap();
-            received.each(|_, ecn, datagram| found.push((datagram.len(), ecn)));
+            received.for_each(|_, ecn, datagram| found.push((datagram.len(), ecn)));
         }
         assert_eq!(found, [(100, 2), (100, 2), (60, 2), (50, 0)]);
     }
@@ -183,8 +183,8 @@ mod tests {
         ] {
             let mut batch = SendBatch::new();
             for _ in 0..DATAGRAM_COUNT {
-                assert!(batch.takes(receiver.local(), marks, 10, DATAGRAM_COUNT));
-                batch.keep(receiver.local(), marks, 10);
+                assert!(batch.can_add(receiver.local(), marks, 10, DATAGRAM_COUNT));
+                batch.add(receiver.local(), marks, 10);
             }
             assert_eq!(batch.flush(&sender).unwrap(), BatchOutcome::default());
             let mut found = 0;
@@ -194,7 +194,7 @@ mod tests {
                 receiver
                     .receive(&mut inbox)
                     .unwrap()
-                    .each(|_, seen, datagram| {
+                    .for_each(|_, seen, datagram| {
                         assert_eq!((seen, datagram.len()), (marks.ecn, 10));
                         found += 1;
                     });

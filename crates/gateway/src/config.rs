@@ -151,7 +151,7 @@ impl GatewayConfig {
     ) -> Result<GatewayConfig, Problem> {
         let source = SourceText { file, text };
         let written =
-            toml::from_str(text).map_err(|error| source.syntax_of(&error, REFERENCE_PAGE))?;
+            toml::from_str(text).map_err(|error| source.syntax_problem(&error, REFERENCE_PAGE))?;
         check::config(source, &written, knows)
     }
 
@@ -176,7 +176,7 @@ impl GatewayConfig {
             text: &text,
         };
         let written =
-            toml::from_str(&text).map_err(|error| source.syntax_of(&error, REFERENCE_PAGE))?;
+            toml::from_str(&text).map_err(|error| source.syntax_problem(&error, REFERENCE_PAGE))?;
         let config = check::config(source, &written, knows)?;
         check::secrecy(source, &written, mode)?;
         let key = check::key(source, &written, path.parent().unwrap_or(Path::new("")))?;
@@ -216,14 +216,14 @@ impl GatewayConfig {
 impl PeerConfig {
     /// Returns the highest rate the configuration allows: the lower of `max` and the site's uplink
     /// rate.
-    pub fn highest(&self, site: &SiteConfig) -> Option<Rate> {
+    pub fn effective_max_rate(&self, site: &SiteConfig) -> Option<Rate> {
         self.max.into_iter().chain(site.uplink_rate).min()
     }
 
     /// Returns the peer's queue with its limit set from `buffer`, if both `buffer` and a highest
     /// rate exist.
     pub fn limited_queue(&self, site: &SiteConfig) -> QueueSpec {
-        match (self.buffer, self.highest(site)) {
+        match (self.buffer, self.effective_max_rate(site)) {
             (Some(buffer), Some(rate)) => {
                 // The queue must hold at least two packets.
                 let bytes = rate.bytes_in(buffer).get().max(u64::from(site.mtu) * 2);

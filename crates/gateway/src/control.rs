@@ -141,7 +141,7 @@ mod tests {
             prop_assert!(is_message(packet, from, to) && !is_message(packet, to, from));
             prop_assert_eq!(read(packet, to, from), None);
             prop_assert_eq!(read(&packet[..length - 1], from, to), None);
-            let headers = IpHeaders::of(packet);
+            let headers = IpHeaders::parse(packet);
             prop_assert_eq!(headers.addresses, Some([from, to]));
             prop_assert_eq!(headers.ports, [FEEDBACK_PORT, FEEDBACK_PORT]);
             // UDP checksum, including the pseudo-header.

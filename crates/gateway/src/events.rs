@@ -33,7 +33,7 @@ pub(crate) struct EventLog {
 
 impl EventLog {
     /// Appends an event and wakes waiting clients.
-    pub fn tell(&self, now: Time, peer: &str, what: &'static str, text: String) {
+    pub fn record(&self, now: Time, peer: &str, what: &'static str, text: String) {
         tracing::info!(peer, what, "{text}");
         let mut list = self.lock();
         list.0 += 1;
@@ -56,7 +56,7 @@ impl EventLog {
         clippy::disallowed_methods,
         reason = "the status thread waits in real time"
     )]
-    pub fn after(&self, number: u64, patience: Duration) -> Vec<GatewayEvent> {
+    pub fn events_after(&self, number: u64, patience: Duration) -> Vec<GatewayEvent> {
         let list = self.lock();
         let none = |list: &mut (u64, VecDeque<GatewayEvent>)| list.0 <= number;
         let (list, _) = self
@@ -82,14 +82,14 @@ mod tests {
     #[test]
     fn the_last_thousand_events_are_kept() {
         let events = EventLog::default();
-        assert_eq!(events.after(0, Duration::ZERO), []);
+        assert_eq!(events.events_after(0, Duration::ZERO), []);
         for n in 0..EVENTS_MAX + 10 {
-            events.tell(Time::from_micros(n as u64), "b", "mode", format!("{n}"));
+            events.record(Time::from_micros(n as u64), "b", "mode", format!("{n}"));
         }
-        let all = events.after(0, Duration::ZERO);
+        let all = events.events_after(0, Duration::ZERO);
         assert_eq!((all.len(), all[0].number), (EVENTS_MAX, 11));
         let last = all[EVENTS_MAX - 1].number;
-        assert_eq!(events.after(last, Duration::from_millis(1)), []);
-        assert_eq!(events.after(last - 2, Duration::ZERO).len(), 2);
+        assert_eq!(events.events_after(last, Duration::from_millis(1)), []);
+        assert_eq!(events.events_after(last - 2, Duration::ZERO).len(), 2);
     }
 }

@@ -37,12 +37,12 @@ pub(crate) struct GatewayState {
     pub clock: ThreadClock,
     /// Settings of this site. They never change while the gateway runs, except the uplink rate.
     pub site: SiteConfig,
-    pub door: HandshakeDemux,
-    pub makes: AlgorithmFactory,
+    pub demux: HandshakeDemux,
+    pub create_algorithm: AlgorithmFactory,
     pub observe: bool,
     /// True if the kernel may be queried for the path MTU of peers, which requires that the socket
     /// is in the network namespace of the threads.
-    pub asks_ways: bool,
+    pub queries_path_mtu: bool,
     pub events: EventLog,
     pub counts: UnmatchedCounters,
     table: Mutex<Arc<PeerMap>>,
@@ -63,7 +63,7 @@ pub(crate) enum ForwardingThread {
 #[derive(Debug, Default)]
 pub(crate) struct UnmatchedCounters {
     /// Datagrams that match no session of any peer.
-    pub nobody: AtomicU64,
+    pub unknown_datagrams: AtomicU64,
     /// Initiations and cookie replies dropped by rate limits or a full socket.
     pub handshakes: AtomicU64,
     /// Packets from the site without a route.
@@ -78,7 +78,7 @@ pub(crate) struct UnmatchedCounters {
 #[derive(Default)]
 pub(crate) struct PeerMap {
     /// Indexed by peer index; `None` marks a free slot.
-    pub pairs: Vec<Option<Arc<Peer>>>,
+    pub peers: Vec<Option<Arc<Peer>>>,
     pub by_key: BTreeMap<PublicKey, u32>,
     pub routes: Routes,
 }
@@ -88,11 +88,11 @@ pub(crate) type PeerRoutes = BTreeMap<PublicKey, SocketAddr>;
 
 /// A new configuration for the sending thread, with the channel for its result.
 pub(crate) struct Reload {
-    pub to: GatewayConfig,
+    pub config: GatewayConfig,
     /// Resolved addresses of peers whose endpoint changed. Resolved beforehand, because a DNS
     /// lookup would delay packets.
-    pub found: PeerRoutes,
-    pub done: SyncSender<Result<(), GatewayError>>,
+    pub addresses: PeerRoutes,
+    pub result: SyncSender<Result<(), GatewayError>>,
 }
 
 impl GatewayState {
@@ -107,10 +107,10 @@ impl GatewayState {
         Ok(GatewayState {
             clock: ThreadClock::new(),
             site,
-            door,
-            makes,
+            demux: door,
+            create_algorithm: makes,
             observe,
-            asks_ways: true,
+            queries_path_mtu: true,
             events: EventLog::default(),
             counts: UnmatchedCounters::default(),
             table: Mutex::default(),
@@ -126,12 +126,12 @@ impl GatewayState {
     }
 
     /// Records the start of a turn of a forwarding thread.
-    pub fn turn(&self, direction: ForwardingThread) {
+    pub fn record_turn(&self, direction: ForwardingThread) {
         self.turns[direction as usize].store(self.now().as_nanos(), Ordering::Relaxed);
     }
 
     /// Returns the time since the less recent of the two threads started a turn.
-    pub fn stuck_for(&self) -> Duration {
+    pub fn stalled_for(&self) -> Duration {
         let now = self.now();
         let last = self
             .turns
@@ -151,7 +151,7 @@ impl GatewayState {
     }
 
     /// Queues a reload for the sending thread and wakes it.
-    pub fn order(&self, reload: Reload) {
+    pub fn request_reload(&self, reload: Reload) {
         self.orders
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
@@ -174,53 +174,53 @@ impl GatewayState {
         self.wake();
     }
 
-    pub fn stopped(&self) -> bool {
+    pub fn is_stopped(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
     }
 }
 
 impl PeerMap {
     /// Returns the peer in a slot.
-    pub fn pair(&self, place: u32) -> Option<&Arc<Peer>> {
-        self.pairs.get(place as usize)?.as_ref()
+    pub fn peer(&self, place: u32) -> Option<&Arc<Peer>> {
+        self.peers.get(place as usize)?.as_ref()
     }
 
     /// Puts a peer into its slot.
-    pub fn put(&mut self, pair: Peer) {
-        let place = pair.place as usize;
-        if self.pairs.len() <= place {
-            self.pairs.resize_with(place + 1, || None);
+    pub fn insert(&mut self, pair: Peer) {
+        let place = pair.index as usize;
+        if self.peers.len() <= place {
+            self.peers.resize_with(place + 1, || None);
         }
-        self.by_key.insert(pair.peer.public_key, pair.place);
-        self.pairs[place] = Some(Arc::new(pair));
+        self.by_key.insert(pair.peer.public_key, pair.index);
+        self.peers[place] = Some(Arc::new(pair));
     }
 
     /// Removes a peer.
     pub fn remove(&mut self, pair: &Peer) {
         // After a change of its preshared key, the peer's key already maps to a new slot.
-        if self.by_key.get(&pair.peer.public_key) == Some(&pair.place) {
+        if self.by_key.get(&pair.peer.public_key) == Some(&pair.index) {
             self.by_key.remove(&pair.peer.public_key);
         }
-        if let Some(place) = self.pairs.get_mut(pair.place as usize) {
+        if let Some(place) = self.peers.get_mut(pair.index as usize) {
             *place = None;
         }
     }
 
     /// Iterates over all peers.
-    pub fn all(&self) -> impl Iterator<Item = &Arc<Peer>> {
-        self.pairs.iter().flatten()
+    pub fn iter(&self) -> impl Iterator<Item = &Arc<Peer>> {
+        self.peers.iter().flatten()
     }
 
     /// Returns the first free slot.
     pub fn vacant(&self) -> u32 {
-        let place = self.pairs.iter().position(Option::is_none);
-        place.unwrap_or(self.pairs.len()) as u32
+        let place = self.peers.iter().position(Option::is_none);
+        place.unwrap_or(self.peers.len()) as u32
     }
 
     /// Rebuilds the routes from the prefixes of all peers.
     pub fn route(&mut self) {
-        let prefixes = self.pairs.iter().flatten().flat_map(|pair| {
-            let place = PeerId(pair.place);
+        let prefixes = self.peers.iter().flatten().flat_map(|pair| {
+            let place = PeerId(pair.index);
             pair.peer
                 .prefixes
                 .iter()
@@ -246,7 +246,7 @@ pub(crate) fn find<'a>(
                 let text = format!("cannot resolve {endpoint}: {why}");
                 shared
                     .events
-                    .tell(shared.now(), &peer.name, "endpoint", text);
+                    .record(shared.now(), &peer.name, "endpoint", text);
             }
         }
     }

@@ -30,7 +30,7 @@ pub struct Fragments<'a> {
 impl<'a> Fragments<'a> {
     /// Splits a packet into fragments of at most `mtu` bytes. Returns `None` if the packet must not
     /// be fragmented, or if `mtu` is too small for a header and 8 bytes of payload.
-    pub fn of(packet: &'a [u8], mtu: u32) -> Option<Fragments<'a>> {
+    pub fn split(packet: &'a [u8], mtu: u32) -> Option<Fragments<'a>> {
         let first = *packet.first()?;
         let head = usize::from(first & 0xf) * 4;
         let header = packet.get(..head.max(HEADER_BYTES_MIN))?;
@@ -152,7 +152,7 @@ mod tests {
     }
 
     fn all(packet: &[u8], mtu: u32) -> Vec<Vec<u8>> {
-        let mut fragments = Fragments::of(packet, mtu).unwrap();
+        let mut fragments = Fragments::split(packet, mtu).unwrap();
         let mut room = [0; 9_000];
         std::iter::from_fn(|| {
             fragments
@@ -199,7 +199,7 @@ mod tests {
             if let Some(first) = bytes.first_mut() {
                 *first = 0x40 | *first & 0xf;
             }
-            if let Some(mut fragments) = Fragments::of(&bytes, mtu) {
+            if let Some(mut fragments) = Fragments::split(&bytes, mtu) {
                 let mut room = [0; 200];
                 let mut count = 0;
                 while fragments.next(&mut room).is_some() {
@@ -212,12 +212,12 @@ mod tests {
 
     #[test]
     fn packets_with_df_are_not_fragmented() {
-        assert!(Fragments::of(&packet(&[], &[0; 100], DONT_FRAGMENT), 80).is_none());
+        assert!(Fragments::split(&packet(&[], &[0; 100], DONT_FRAGMENT), 80).is_none());
         let mut v6 = packet(&[], &[0; 100], 0);
         v6[0] = 0x65;
-        assert!(Fragments::of(&v6, 80).is_none());
+        assert!(Fragments::split(&v6, 80).is_none());
         assert!(
-            Fragments::of(&packet(&[], &[0; 100], 0), 67).is_none(),
+            Fragments::split(&packet(&[], &[0; 100], 0), 67).is_none(),
             "RFC 791 requires at least 68"
         );
     }

@@ -9,7 +9,7 @@ use std::str::FromStr;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use boringtun::x25519;
-use ccplane_link::identity::private::{self, Unreadable};
+use ccplane_link::identity::private::{self, SecretReadError};
 
 /// Bytes in a key.
 const KEY_BYTES: usize = 32;
@@ -106,14 +106,14 @@ impl PrivateKey {
     /// Reads a key file. Refuses a file that other users can read.
     pub fn read(path: &Path) -> Result<PrivateKey, KeyError> {
         let text = private::read_secret(path, KEY_FILE_BYTES_MAX).map_err(|why| match why {
-            Unreadable::Exposed(mode) => KeyError::Exposed {
+            SecretReadError::Exposed(mode) => KeyError::Exposed {
                 path: path.to_owned(),
                 mode,
             },
-            Unreadable::Failed(why) if why.kind() == io::ErrorKind::FileTooLarge => {
+            SecretReadError::Failed(why) if why.kind() == io::ErrorKind::FileTooLarge => {
                 KeyError::NoKey(path.to_owned())
             }
-            Unreadable::Failed(why) => KeyError::Read {
+            SecretReadError::Failed(why) => KeyError::Read {
                 path: path.to_owned(),
                 why,
             },

@@ -40,30 +40,30 @@ const FEEDBACK_ONLY_INTERVAL_MIN: Duration = Duration::from_millis(200);
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SendboxPacket {
     /// Handle in the sending thread's store.
-    pub kept: Kept,
+    pub packet: Kept,
     /// Bytes of encapsulation.
-    pub around: u16,
+    pub encapsulation_bytes: u16,
 }
 
 impl Packet for SendboxPacket {
     fn bytes(&self) -> u32 {
-        self.kept.bytes() + u32::from(self.around)
+        self.packet.bytes() + u32::from(self.encapsulation_bytes)
     }
 
     fn flow_hash(&self) -> u32 {
-        self.kept.flow_hash()
+        self.packet.flow_hash()
     }
 
     fn class(&self) -> u8 {
-        self.kept.class()
+        self.packet.class()
     }
 
     fn ecn(&self) -> Ecn {
-        self.kept.ecn()
+        self.packet.ecn()
     }
 
     fn mark_ce(&mut self) {
-        self.kept.mark_ce();
+        self.packet.mark_ce();
     }
 }
 
@@ -85,9 +85,9 @@ pub struct PeerCounts {
     /// Datagrams that failed authentication.
     pub forged: u64,
     /// Packets whose source address is not routed to the peer.
-    pub foreign: u64,
+    pub foreign_source: u64,
     /// Packets from the site that posed as control messages of this gateway and were dropped.
-    pub posed: u64,
+    pub spoofed_control: u64,
     /// Packets dropped because they arrived with a CE mark for a transport without ECN.
     pub marked_unable: u64,
     /// Control messages that were malformed or implausible.
@@ -113,12 +113,12 @@ impl PeerCounts {
 
 /// A peer and its settings. New settings create another `Peer` that shares the same `half`.
 pub(crate) struct Peer {
-    pub place: u32,
+    pub index: u32,
     pub peer: PeerConfig,
     /// Tunnel addresses, this site's and the peer's, used by control messages. `None` if either is
     /// unknown.
-    pub ends: Option<[IpAddr; 2]>,
-    pub half: Arc<Mutex<PeerState>>,
+    pub tunnel_addresses: Option<[IpAddr; 2]>,
+    pub state: Arc<Mutex<PeerState>>,
 }
 
 /// The part of a peer that is behind the lock.
@@ -136,7 +136,7 @@ pub(crate) struct PeerState {
     pub receivebox: Receivebox,
     /// Time of the last feedback from the peer's receivebox. `None` until there is one; a plain
     /// WireGuard peer never sends any.
-    pub answered: Option<Time>,
+    pub last_feedback: Option<Time>,
     pub counts: PeerCounts,
     /// Acknowledgement of a path MTU probe, to be sent.
     pub probe_ack: Option<ProbeAck>,
@@ -146,7 +146,7 @@ pub(crate) struct PeerState {
     news: bool,
     /// Other packets of the tunnel since the last feedback, and the time of that feedback.
     alike: u32,
-    told: Time,
+    last_feedback_sent: Time,
     /// Session of outgoing packets, and sessions of incoming packets, the latest first.
     leaving: Option<u32>,
     coming: [Option<u32>; PREVIOUS_SESSIONS_MAX],
@@ -155,7 +155,7 @@ pub(crate) struct PeerState {
 impl Peer {
     /// Locks the peer. Ignores poisoning: each packet changes little, and the next one corrects it.
     pub fn lock(&self) -> MutexGuard<'_, PeerState> {
-        self.half.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -181,31 +181,31 @@ impl PeerState {
             sendbox,
             classes: class_names(config),
             receivebox: Receivebox::new(PacketNumbering::Counter),
-            answered: None,
+            last_feedback: None,
             counts: PeerCounts::default(),
             probe_ack: None,
             gauges: Vec::new(),
             news: false,
             alike: 0,
-            told: now,
+            last_feedback_sent: now,
             leaving: None,
             coming: [None; PREVIOUS_SESSIONS_MAX],
         })
     }
 
     /// Records a datagram of `datagram` bytes sent with this number.
-    pub fn left(&mut self, now: Time, number: TunnelNumber, datagram: usize) {
+    pub fn on_sent(&mut self, now: Time, number: TunnelNumber, datagram: usize) {
         if self.leaving != Some(number.session) {
             self.counts.handshakes += 1;
             self.leaving = Some(number.session);
-            self.sendbox.renumber(now, number.session);
+            self.sendbox.start_session(now, number.session);
         }
         self.sendbox
-            .left(now, number.counter, wire_bytes(datagram, self.endpoint));
+            .on_sent(now, number.counter, wire_bytes(datagram, self.endpoint));
     }
 
     /// Records a datagram received with this number from this address.
-    pub fn came(
+    pub fn on_received(
         &mut self,
         now: Time,
         number: TunnelNumber,
@@ -221,34 +221,34 @@ impl PeerState {
             }
             self.coming.rotate_right(1);
             self.coming[0] = Some(number.session);
-            self.receivebox.renumber(number.session);
+            self.receivebox.start_session(number.session);
         }
         let bytes = wire_bytes(datagram, Some(from));
-        self.receivebox.arrived(now, number.counter, bytes, ecn);
+        self.receivebox.on_packet(now, number.counter, bytes, ecn);
         self.alike = self.alike.saturating_add(1);
     }
 
     /// Marks the last packet as one for the site.
-    pub fn is_news(&mut self) {
+    pub fn warrant_feedback(&mut self) {
         self.news = true;
     }
 
     /// Returns the feedback that is due.
-    pub fn speak(&mut self, now: Time) -> Option<Feedback> {
-        self.speaks_at().filter(|due| *due <= now)?;
+    pub fn poll_feedback(&mut self, now: Time) -> Option<Feedback> {
+        self.next_feedback().filter(|due| *due <= now)?;
         let feedback = self.receivebox.poll(now)?;
-        (self.news, self.alike, self.told) = (false, 0, now);
+        (self.news, self.alike, self.last_feedback_sent) = (false, 0, now);
         Some(feedback)
     }
 
     /// Returns the time at which feedback is due.
-    pub fn speaks_at(&self) -> Option<Time> {
+    pub fn next_feedback(&self) -> Option<Time> {
         let due = self.receivebox.next_deadline()?;
         if self.news {
             return Some(due);
         }
         (self.alike >= FEEDBACK_ONLY_PACKETS)
-            .then(|| due.max(self.told + FEEDBACK_ONLY_INTERVAL_MIN))
+            .then(|| due.max(self.last_feedback_sent + FEEDBACK_ONLY_INTERVAL_MIN))
     }
 
     /// Encrypts a packet into `room` and records it in the sendbox. Returns the length of the
@@ -257,7 +257,7 @@ impl PeerState {
         match self.tunnel.seal(packet, room) {
             SealOutcome::Datagram { bytes, number } => {
                 self.path.is_used();
-                self.left(now, number, bytes);
+                self.on_sent(now, number, bytes);
                 Some(bytes)
             }
             SealOutcome::NoSession => None,
@@ -280,7 +280,7 @@ impl PeerState {
 
     /// Returns the path MTU probe that is due, if the peer is known to be a ccplane gateway.
     pub fn next_probe(&mut self, now: Time) -> Option<ProbePacket> {
-        if self.answered.is_none() || !self.tunnel.is_established() {
+        if self.last_feedback.is_none() || !self.tunnel.is_established() {
             return None;
         }
         let srtt = self.sendbox.srtt();
@@ -307,20 +307,20 @@ impl PeerState {
         let bytes = control::write(own, far, message, packet)?;
         let sealed = self.seal(now, packet.get(..bytes)?, room)?;
         if probe.size > 0 {
-            self.sendbox.probe_left();
+            self.sendbox.on_probe_sent();
         }
         Some(sealed)
     }
 
     /// Processes a control message of the peer from an inner packet of `packet` bytes.
-    pub fn hear(&mut self, now: Time, message: &[u8], packet: usize) {
+    pub fn on_control_message(&mut self, now: Time, message: &[u8], packet: usize) {
         match BoxMessage::decode(message) {
             Ok(BoxMessage::Feedback(feedback)) => {
-                self.answered = Some(now);
+                self.last_feedback = Some(now);
                 self.hear_feedback(now, &feedback);
             }
             Ok(BoxMessage::Notice(notice)) => {
-                self.receivebox.notice(&notice);
+                self.receivebox.on_notice(&notice);
                 self.news = true;
             }
             Ok(BoxMessage::Probe(Probe { token })) => {
@@ -330,7 +330,7 @@ impl PeerState {
             Ok(BoxMessage::ProbeAck(ack)) => {
                 if self.path.search_mut().on_ack(now, ack.token, ack.size) == ProbeOutcome::Arrived
                 {
-                    self.sendbox.probe_arrived();
+                    self.sendbox.on_probe_acked();
                 }
             }
             Err(_) => self.counts.bad_messages += 1,
@@ -338,7 +338,7 @@ impl PeerState {
     }
 
     fn hear_feedback(&mut self, now: Time, feedback: &Feedback) {
-        if self.sendbox.feedback(now, feedback).is_err() {
+        if self.sendbox.on_feedback(now, feedback).is_err() {
             self.counts.bad_messages += 1;
         }
     }
@@ -355,17 +355,17 @@ pub(crate) fn class_names(config: &GatewayConfig) -> Vec<String> {
 
 /// Returns the settings of a peer's sendbox.
 pub(crate) fn sendbox(peer: &PeerConfig, config: &GatewayConfig, observe: bool) -> SendboxConfig {
-    let most = SendboxConfig::default().max;
+    let most = SendboxConfig::default().max_rate;
     SendboxConfig {
         queue: config.queues(peer),
         mtu: full_packet(&config.site),
-        min: peer.min,
-        max: peer
-            .highest(&config.site)
+        min_rate: peer.min,
+        max_rate: peer
+            .effective_max_rate(&config.site)
             .unwrap_or(most)
             .max(Rate::from_bytes_per_sec(1)),
-        marks: PacketNumbering::Counter,
-        observe,
+        numbering: PacketNumbering::Counter,
+        observe_only: observe,
         seed: 0,
     }
 }
@@ -377,14 +377,14 @@ pub(crate) fn full_packet(site: &SiteConfig) -> u32 {
 
 /// Returns the bytes of a datagram on the wire.
 fn wire_bytes(datagram: usize, far: Option<SocketAddr>) -> u32 {
-    let outer = around(far) - DATA_OVERHEAD_BYTES as u32;
+    let outer = encapsulation_overhead(far) - DATA_OVERHEAD_BYTES as u32;
     u32::try_from(datagram)
         .unwrap_or(u32::MAX)
         .saturating_add(outer)
 }
 
 /// Returns the bytes of encapsulation towards this address.
-pub(crate) fn around(far: Option<SocketAddr>) -> u32 {
+pub(crate) fn encapsulation_overhead(far: Option<SocketAddr>) -> u32 {
     let v4 = far.is_none_or(|far| far.ip().to_canonical().is_ipv4());
     DATA_OVERHEAD_BYTES as u32 + if v4 { OUTER_V4_BYTES } else { OUTER_V6_BYTES }
 }

@@ -10,7 +10,7 @@ use ccplane_units::{Duration, Time};
 
 use super::forward::GatewayState;
 use super::fragment::Fragments;
-use super::pair::{Peer, PeerState, around};
+use super::pair::{Peer, PeerState, encapsulation_overhead};
 use super::path_search::{MIN_PLPMTU, PathSearch};
 use super::too_big;
 
@@ -29,9 +29,9 @@ pub(crate) enum Fit<'a> {
     /// Sent as it is.
     Whole,
     /// Sent as fragments.
-    Divided(Fragments<'a>),
+    Fragmented(Fragments<'a>),
     /// Dropped, with a message to the sender.
-    Not,
+    TooBig,
 }
 
 /// Path MTU state of a peer.
@@ -76,7 +76,7 @@ impl PeerPath {
         if packet.len() <= self.mtu() as usize {
             return Fit::Whole;
         }
-        Fragments::of(packet, self.mtu()).map_or(Fit::Not, Fit::Divided)
+        Fragments::split(packet, self.mtu()).map_or(Fit::TooBig, Fit::Fragmented)
     }
 
     /// Records that the path is in use.
@@ -85,7 +85,7 @@ impl PeerPath {
     }
 
     /// Returns whether an ICMP message may be sent now, and counts it if so.
-    pub fn may_tell(&mut self, now: Time) -> bool {
+    pub fn admit_icmp(&mut self, now: Time) -> bool {
         let may = self
             .told
             .is_none_or(|told| now.since(told) >= ICMP_INTERVAL_MIN);
@@ -116,28 +116,28 @@ impl PeerPath {
 
 /// Queries the kernel for the path MTU to a peer if that is due, or immediately with `at_once`.
 /// Returns whether it changed.
-pub(crate) fn look(shared: &GatewayState, pair: &Peer, now: Time, at_once: bool) -> bool {
-    if !shared.asks_ways {
+pub(crate) fn query_path_mtu(shared: &GatewayState, pair: &Peer, now: Time, at_once: bool) -> bool {
+    if !shared.queries_path_mtu {
         return false;
     }
-    let mut half = pair.lock();
-    let Some(to) = half.endpoint.filter(|_| at_once || half.path.is_due(now)) else {
+    let mut state = pair.lock();
+    let Some(to) = state.endpoint.filter(|_| at_once || state.path.is_due(now)) else {
         return false;
     };
-    (half.path.looked, half.path.used) = (Some(now), false);
+    (state.path.looked, state.path.used) = (Some(now), false);
     // No route at the moment: keep the last MTU.
     let Ok(outside) = path_mtu(to) else {
         return false;
     };
-    let changed = half
+    let changed = state
         .path
-        .found(now, shared.site.mtu, outside, around(Some(to)));
+        .found(now, shared.site.mtu, outside, encapsulation_overhead(Some(to)));
     if changed {
         let text = format!(
             "the path to {to} carries packets of {outside} bytes; the tunnel MTU is now {} bytes",
-            half.path.mtu()
+            state.path.mtu()
         );
-        shared.events.tell(now, &pair.peer.name, "path", text);
+        shared.events.record(now, &pair.peer.name, "path", text);
     }
     changed
 }
@@ -151,7 +151,7 @@ pub(crate) fn tell_search(
     now: Time,
 ) {
     let mtu = path.mtu();
-    let text = match path.search.refused() {
+    let text = match path.search.smallest_lost() {
         _ if mtu == before => return,
         Some(refused) if mtu < before => format!(
             "packets of {refused} bytes are lost without an ICMP error; the tunnel MTU is now \
@@ -161,13 +161,13 @@ pub(crate) fn tell_search(
             format!("the tunnel MTU is now {mtu} bytes, confirmed by the peer")
         }
     };
-    shared.events.tell(now, &pair.peer.name, "path", text);
+    shared.events.record(now, &pair.peer.name, "path", text);
 }
 
 /// Drops a packet that is too long and sends an ICMP message to its sender.
 pub(crate) fn refuse(now: Time, half: &mut PeerState, packet: &[u8], tun: &Tun) {
     half.counts.too_big += 1;
-    if !half.path.may_tell(now) {
+    if !half.path.admit_icmp(now) {
         return;
     }
     let mut frame = [0; FRAME_HEADER_BYTES + too_big::ICMPV6_MESSAGE_BYTES_MAX];
@@ -214,6 +214,6 @@ mod tests {
         assert!(path.is_due(at(5_000)));
         path.looked = Some(at(5_000));
         assert!(!path.is_due(at(5_999)) && path.is_due(at(6_000)));
-        assert!(path.may_tell(at(7)) && !path.may_tell(at(7)) && path.may_tell(at(8)));
+        assert!(path.admit_icmp(at(7)) && !path.admit_icmp(at(7)) && path.admit_icmp(at(8)));
     }
 }

@@ -162,7 +162,7 @@ impl PathSearch {
     }
 
     /// Returns the smallest size that was lost, if any.
-    pub fn refused(&self) -> Option<u32> {
+    pub fn smallest_lost(&self) -> Option<u32> {
         (self.refused <= self.limit).then_some(self.refused)
     }
 

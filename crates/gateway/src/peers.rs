@@ -40,17 +40,17 @@ impl Routes {
 
     /// Returns the peer that owns an inner address.
     #[inline]
-    pub fn owner(&self, address: IpAddr) -> Option<PeerId> {
+    pub fn lookup(&self, address: IpAddr) -> Option<PeerId> {
         match address {
-            IpAddr::V4(v4) => self.v4.owner(v4.to_bits().into()),
-            IpAddr::V6(v6) => self.v6.owner(v6.to_bits()),
+            IpAddr::V4(v4) => self.v4.lookup(v4.to_bits().into()),
+            IpAddr::V6(v6) => self.v6.lookup(v6.to_bits()),
         }
     }
 
     /// Returns whether the peer may send packets from this inner address.
     #[inline]
     pub fn admits(&self, peer: PeerId, source: IpAddr) -> bool {
-        self.owner(source) == Some(peer)
+        self.lookup(source) == Some(peer)
     }
 }
 
@@ -98,7 +98,7 @@ impl Ranges {
     }
 
     #[inline]
-    fn owner(&self, address: u128) -> Option<PeerId> {
+    fn lookup(&self, address: u128) -> Option<PeerId> {
         let after = self.starts.partition_point(|start| *start <= address);
         *self.owners.get(after.checked_sub(1)?)?
     }
@@ -135,7 +135,7 @@ mod tests {
 
     fn owner(routes: &Routes, address: &str) -> Option<u32> {
         routes
-            .owner(address.parse().expect(address))
+            .lookup(address.parse().expect(address))
             .map(|peer| peer.0)
     }
 
@@ -195,7 +195,7 @@ mod tests {
             };
             let mut prefixes: Vec<Prefix> = nets
                 .iter()
-                .filter_map(|(byte, bits)| Prefix::of(address(byte * 4), *bits))
+                .filter_map(|(byte, bits)| Prefix::containing(address(byte * 4), *bits))
                 .collect();
             prefixes.sort();
             prefixes.dedup();
@@ -207,7 +207,7 @@ mod tests {
                     .filter(|(prefix, _)| prefix.contains(address(probe)))
                     .max_by_key(|(prefix, _)| prefix.bits())
                     .map(|(_, peer)| peer);
-                prop_assert_eq!(routes.owner(address(probe)), expected);
+                prop_assert_eq!(routes.lookup(address(probe)), expected);
             }
         }
     }

@@ -109,7 +109,7 @@ pub struct ClassReport {
 }
 
 impl ClassReport {
-    fn of((name, class): (&String, ClassStatus)) -> ClassReport {
+    fn from_status((name, class): (&String, ClassStatus)) -> ClassReport {
         ClassReport {
             name: name.clone(),
             queue_packets: class.backlog.packets,
@@ -122,7 +122,7 @@ impl ClassReport {
 }
 
 impl GatewayReport {
-    pub(crate) fn of(shared: &GatewayState) -> GatewayReport {
+    pub(crate) fn snapshot(shared: &GatewayState) -> GatewayReport {
         let now = shared.now();
         let count = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
         GatewayReport {
@@ -132,10 +132,10 @@ impl GatewayReport {
             observe: shared.observe,
             peers: shared
                 .table()
-                .all()
-                .map(|pair| PeerReport::of(now, pair))
+                .iter()
+                .map(|pair| PeerReport::from_peer(now, pair))
                 .collect(),
-            datagrams_of_nobody: count(&shared.counts.nobody),
+            datagrams_of_nobody: count(&shared.counts.unknown_datagrams),
             handshakes_dropped: count(&shared.counts.handshakes),
             packets_without_route: count(&shared.counts.no_route),
             packets_without_memory: count(&shared.counts.no_memory),
@@ -145,14 +145,14 @@ impl GatewayReport {
 }
 
 impl PeerReport {
-    fn of(now: Time, pair: &Peer) -> PeerReport {
-        let half = pair.lock();
-        let status = half.sendbox.status(now);
-        let (totals, counts, seen) = (status.totals, half.counts, status.seen);
-        let search = half.path.search().counts();
-        let age = half.tunnel.age();
-        let fault = half.tunnel.fault();
-        let (reason, why) = match (age, pair.ends, half.answered) {
+    fn from_peer(now: Time, pair: &Peer) -> PeerReport {
+        let state = pair.lock();
+        let status = state.sendbox.status(now);
+        let (totals, counts, seen) = (status.totals, state.counts, status.path);
+        let search = state.path.search().counts();
+        let age = state.tunnel.age();
+        let fault = state.tunnel.fault();
+        let (reason, why) = match (age, pair.tunnel_addresses, state.last_feedback) {
             (None, ..) if let Some(fault) = fault => (fault.name(), fault.explanation().to_owned()),
             (None, ..) => (
                 "no_keys",
@@ -176,7 +176,7 @@ impl PeerReport {
         PeerReport {
             name: pair.peer.name.clone(),
             public_key: pair.peer.public_key.to_string(),
-            endpoint: half.endpoint.map(|endpoint| endpoint.to_string()),
+            endpoint: state.endpoint.map(|endpoint| endpoint.to_string()),
             keys_age_seconds: age.map(|age| age.as_secs_f64()),
             mode: status.mode.name(),
             reason,
@@ -190,30 +190,30 @@ impl PeerReport {
             in_network: status.in_network.map(ms),
             queue_packets: status.backlog.packets,
             queue_bytes: status.backlog.bytes,
-            classes: half
+            classes: state
                 .classes
                 .iter()
-                .zip(half.sendbox.classes())
-                .map(ClassReport::of)
+                .zip(state.sendbox.classes())
+                .map(ClassReport::from_status)
                 .collect(),
             out_of_order: seen.out_of_order,
-            mtu: half.path.mtu(),
-            mtu_confirmed: half.path.search().confirmed(),
-            mtu_search: half.path.search().state().name(),
-            every: status.every.get(),
-            gauges: half.gauges.iter().copied().collect(),
+            mtu: state.path.mtu(),
+            mtu_confirmed: state.path.search().confirmed(),
+            mtu_search: state.path.search().state().name(),
+            every: status.epoch_size.get(),
+            gauges: state.gauges.iter().copied().collect(),
             counts: BTreeMap::from([
                 ("sent_packets", totals.packets),
                 ("sent_bytes", totals.bytes),
                 ("dropped_packets", totals.dropped),
-                ("arrived_packets", totals.arrived),
-                ("arrived_bytes", totals.arrived_bytes),
+                ("arrived_packets", totals.received),
+                ("arrived_bytes", totals.received_bytes),
                 ("missing_packets", totals.missing),
                 ("out_of_order_packets", totals.out_of_order),
                 ("marked_packets", totals.marked),
                 ("feedback", totals.feedback),
-                ("feedback_late", totals.late),
-                ("feedback_unlikely", totals.unlikely),
+                ("feedback_late", totals.stale_feedback),
+                ("feedback_unlikely", totals.implausible_feedback),
                 ("unreachable_packets", counts.unreachable),
                 ("received_packets", counts.received),
                 ("received_bytes", counts.received_bytes),
@@ -221,8 +221,8 @@ impl PeerReport {
                 ("replayed", counts.replayed),
                 ("unknown_session", counts.unknown_session),
                 ("forged", counts.forged),
-                ("foreign_packets", counts.foreign),
-                ("posed_messages", counts.posed),
+                ("foreign_packets", counts.foreign_source),
+                ("posed_messages", counts.spoofed_control),
                 ("marked_unable_packets", counts.marked_unable),
                 ("bad_messages", counts.bad_messages),
                 ("too_long", counts.too_long),
@@ -245,15 +245,15 @@ impl PeerReport {
 fn sentence(mode: SendboxMode, reason: Reason) -> &'static str {
     match (mode, reason) {
         (SendboxMode::Delay, _) => "limited: the queue is at this gateway",
-        (SendboxMode::Passing, _) => "passing: other traffic fills the queue in the network",
+        (SendboxMode::PassThrough, _) => "passing: other traffic fills the queue in the network",
         (SendboxMode::Open, Reason::Start) => {
             "open: the network has no queue that could be moved \
             here"
         }
-        (SendboxMode::Open, Reason::Silent) => "open: no feedback from the other gateway",
+        (SendboxMode::Open, Reason::NoFeedback) => "open: no feedback from the other gateway",
         (SendboxMode::Open, Reason::Multipath) => "open: packets take several paths",
         (SendboxMode::Open, Reason::Observe) => "open: observing only",
-        (SendboxMode::Open, Reason::ByHand) => {
+        (SendboxMode::Open, Reason::Operator) => {
             "open: set by hand; `ccplane gateway control` ends \
             it"
         }

@@ -67,7 +67,7 @@ impl Drop for StopOnExit {
 }
 
 /// Everything a gateway consists of, except its device.
-struct Parts {
+struct GatewayParts {
     shared: Arc<GatewayState>,
     listener: GatewayListener,
     back: Udp,
@@ -139,7 +139,7 @@ impl Gateway {
         })?;
         let door = HandshakeDemux::new(key, u32::from_ne_bytes(random));
         let mut shared = GatewayState::new(config.site.clone(), door, makes, observe)?;
-        shared.asks_ways = status.is_some();
+        shared.queries_path_mtu = status.is_some();
         let shared = Arc::new(shared);
         let clone = || {
             listener
@@ -165,10 +165,10 @@ impl Gateway {
                 "adopted the existing interface {} with its addresses and routes",
                 config.site.device
             );
-            shared.events.tell(shared.now(), "", "adopted", text);
+            shared.events.record(shared.now(), "", "adopted", text);
         }
         let device = config.site.device.clone();
-        let parts = Parts {
+        let parts = GatewayParts {
             shared,
             listener,
             back,
@@ -181,8 +181,8 @@ impl Gateway {
         })
     }
 
-    fn assemble(config: GatewayConfig, parts: Parts, tun: Tun) -> Result<Gateway, GatewayError> {
-        let Parts {
+    fn assemble(config: GatewayConfig, parts: GatewayParts, tun: Tun) -> Result<Gateway, GatewayError> {
+        let GatewayParts {
             shared,
             listener,
             back,
@@ -202,8 +202,8 @@ impl Gateway {
             .peers
             .iter()
             .try_for_each(|peer| add_routes(&config, peer))?;
-        shared.turn(ForwardingThread::Send);
-        shared.turn(ForwardingThread::Receive);
+        shared.record_turn(ForwardingThread::Send);
+        shared.record_turn(ForwardingThread::Receive);
         let mut gateway = Gateway {
             shared,
             config: Mutex::new(config),
@@ -244,24 +244,24 @@ impl Gateway {
 
     /// Returns whether the gateway is running, neither stopped nor failed.
     pub fn is_running(&self) -> bool {
-        !self.shared.stopped()
+        !self.shared.is_stopped()
     }
 
     /// Returns the time since a forwarding thread last started a turn. Even without packets both
     /// threads start one at least every 100 ms, unless they are stuck.
-    pub fn stuck_for(&self) -> Duration {
-        self.shared.stuck_for().to_std()
+    pub fn stalled_for(&self) -> Duration {
+        self.shared.stalled_for().to_std()
     }
 
     /// Returns a snapshot of the gateway.
     pub fn report(&self) -> GatewayReport {
-        GatewayReport::of(&self.shared)
+        GatewayReport::snapshot(&self.shared)
     }
 
     /// Returns a closure that calls [`report`](Gateway::report), for use in another thread.
     pub fn reporter(&self) -> impl Fn() -> GatewayReport + Send + 'static {
         let shared = Arc::clone(&self.shared);
-        move || GatewayReport::of(&shared)
+        move || GatewayReport::snapshot(&shared)
     }
 
     /// Switches to another configuration and returns the changes. If a change needs a restart or
@@ -294,7 +294,7 @@ impl Gateway {
             .map_err(ReloadError::from)
             .and_then(|()| {
                 let to = to.clone();
-                self.shared.order(Reload { to, found, done });
+                self.shared.request_reload(Reload { config: to, addresses: found, result: done });
                 self.await_outcome(&outcome)
             });
         if let Err(why) = made {
@@ -308,7 +308,7 @@ impl Gateway {
         for change in &all {
             self.shared
                 .events
-                .tell(self.shared.now(), "", "reload", change.to_string());
+                .record(self.shared.now(), "", "reload", change.to_string());
         }
         Ok(all)
     }
@@ -323,7 +323,7 @@ impl Gateway {
         loop {
             match outcome.recv_timeout(POLL_INTERVAL) {
                 Ok(outcome) => return outcome.map_err(ReloadError::from),
-                Err(RecvTimeoutError::Timeout) if !self.shared.stopped() => {}
+                Err(RecvTimeoutError::Timeout) if !self.shared.is_stopped() => {}
                 Err(_) => return Err(ReloadError::Stopping),
             }
         }
@@ -384,7 +384,7 @@ fn routes<'a>(
         let addresses = &config.site.addresses;
         addresses
             .iter()
-            .any(|own| Prefix::of(own.address, own.bits).is_some_and(|net| net.covers(prefix)))
+            .any(|own| Prefix::containing(own.address, own.bits).is_some_and(|net| net.covers(prefix)))
     };
     peer.prefixes
         .iter()
@@ -420,18 +420,18 @@ fn remove_routes(config: &GatewayConfig, peer: &PeerConfig, now: &GatewayConfig)
 #[expect(clippy::disallowed_methods, reason = "DNS lookups happen in real time")]
 fn find_names(shared: &GatewayState) {
     let mut waited = Duration::ZERO;
-    while !shared.stopped() {
+    while !shared.is_stopped() {
         thread::sleep(POLL_INTERVAL);
         waited += POLL_INTERVAL;
         if waited < DNS_INTERVAL {
             continue;
         }
         waited = Duration::ZERO;
-        for pair in shared.table().all() {
-            if shared.stopped() {
+        for peer in shared.table().iter() {
+            if shared.is_stopped() {
                 return;
             }
-            let Some(endpoint) = pair
+            let Some(endpoint) = peer
                 .peer
                 .endpoint
                 .as_ref()
@@ -439,18 +439,18 @@ fn find_names(shared: &GatewayState) {
             else {
                 continue;
             };
-            if pair.lock().tunnel.is_established() {
+            if peer.lock().tunnel.is_established() {
                 continue;
             }
             if let Ok(found) = resolve(endpoint, shared.site.listen) {
-                let mut half = pair.lock();
-                if half.endpoint != Some(found) && !half.tunnel.is_established() {
-                    half.endpoint = Some(found);
-                    drop(half);
+                let mut state = peer.lock();
+                if state.endpoint != Some(found) && !state.tunnel.is_established() {
+                    state.endpoint = Some(found);
+                    drop(state);
                     let text = format!("{endpoint} resolved to {found}");
                     shared
                         .events
-                        .tell(shared.now(), &pair.peer.name, "endpoint", text);
+                        .record(shared.now(), &peer.peer.name, "endpoint", text);
                 }
             }
         }

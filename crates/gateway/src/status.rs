@@ -108,7 +108,7 @@ impl Socket {
     #[expect(clippy::disallowed_methods, reason = "waits for clients in real time")]
     pub fn serve(self, shared: &Arc<GatewayState>) {
         let askers = Arc::new(AtomicUsize::new(0));
-        while !shared.stopped() {
+        while !shared.is_stopped() {
             let Ok((stream, _)) = self.listener.accept() else {
                 thread::sleep(POLL_INTERVAL);
                 continue;
@@ -147,13 +147,13 @@ fn answer(shared: &GatewayState, stream: &UnixStream) -> io::Result<()> {
     let mut line = String::new();
     BufReader::new(stream.take(REQUEST_BYTES_MAX)).read_line(&mut line)?;
     match serde_json::from_str(&line) {
-        Ok(StatusRequest::Status) => say(stream, &GatewayReport::of(shared)),
+        Ok(StatusRequest::Status) => write_reply(stream, &GatewayReport::snapshot(shared)),
         Ok(StatusRequest::Events { mut after, follow }) => {
             let mut patience = Duration::ZERO;
-            while !shared.stopped() {
-                let events = shared.events.after(after, patience);
+            while !shared.is_stopped() {
+                let events = shared.events.events_after(after, patience);
                 for event in &events {
-                    say(stream, event)?;
+                    write_reply(stream, event)?;
                     after = event.number;
                 }
                 if !follow || is_gone(stream) {
@@ -166,26 +166,26 @@ fn answer(shared: &GatewayState, stream: &UnixStream) -> io::Result<()> {
         Ok(StatusRequest::ByHand { peer, pass }) => {
             let table = shared.table();
             match table
-                .all()
+                .iter()
                 .find(|pair| pair.peer.name == peer || pair.peer.public_key.to_string() == peer)
             {
                 Some(pair) => {
-                    pair.lock().sendbox.by_hand(shared.now(), pass);
+                    pair.lock().sendbox.set_disabled_by_operator(shared.now(), pass);
                     shared.wake();
-                    say(stream, &GatewayReport::of(shared))
+                    write_reply(stream, &GatewayReport::snapshot(shared))
                 }
                 None => {
                     let names: Vec<&str> =
-                        table.all().map(|pair| pair.peer.name.as_str()).collect();
+                        table.iter().map(|pair| pair.peer.name.as_str()).collect();
                     let error = format!(
                         "no peer is named `{peer}`; the peers are {}",
                         names.join(", ")
                     );
-                    say(stream, &ErrorReply { error })
+                    write_reply(stream, &ErrorReply { error })
                 }
             }
         }
-        Err(why) => say(
+        Err(why) => write_reply(
             stream,
             &ErrorReply {
                 error: format!("cannot parse the request: {why}"),
@@ -201,7 +201,7 @@ fn is_gone(stream: &UnixStream) -> bool {
     polled[0].any().unwrap_or(true)
 }
 
-fn say(mut stream: &UnixStream, value: &impl Serialize) -> io::Result<()> {
+fn write_reply(mut stream: &UnixStream, value: &impl Serialize) -> io::Result<()> {
     let mut line = serde_json::to_vec(value)?;
     line.push(b'\n');
     stream.write_all(&line)
@@ -209,13 +209,13 @@ fn say(mut stream: &UnixStream, value: &impl Serialize) -> io::Result<()> {
 
 /// Sends a request and passes each line of the reply to `take`, until `take` returns false or the
 /// reply ends.
-pub fn ask(
+pub fn request(
     path: &Path,
     question: &StatusRequest,
     mut take: impl FnMut(&str) -> bool,
 ) -> io::Result<()> {
     let stream = UnixStream::connect(path)?;
-    say(&stream, question)?;
+    write_reply(&stream, question)?;
     for line in BufReader::new(&stream).lines() {
         if !take(&line?) {
             break;

@@ -8,11 +8,11 @@ use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use ccplane_agent::datapath::{Datapath, DatapathCore, FlowMut};
-use ccplane_agent::{Agent, AgentOptions, DatapathId, DynAlgorithm, FlowId, FlowInfo, Tables};
+use ccplane_agent::{Agent, AgentOptions, DatapathId, DynAlgorithm, FlowId, FlowInfo, ProgramTables};
 use ccplane_bundle::CAPABILITIES;
 use ccplane_datapath::OperatorLimits;
 use ccplane_link::{AgentThread, DatapathLink};
-use ccplane_link::{Pollable, ThreadChannel, ThreadLink, beside};
+use ccplane_link::{Pollable, ThreadChannel, ThreadLink, thread_channel};
 use ccplane_units::{Bytes, Time};
 use ccplane_wire::WireCommand;
 use nix::poll::PollFlags;
@@ -41,7 +41,7 @@ impl BundleSteering {
             algorithm: name.clone(),
             why,
         };
-        let missing = algorithm.needs().missing_from(CAPABILITIES);
+        let missing = algorithm.required_capabilities().missing_from(CAPABILITIES);
         if !missing.is_empty() {
             let names: Vec<&str> = missing.names().collect();
             return Err(failed(format!(
@@ -53,16 +53,16 @@ impl BundleSteering {
         agent
             .add_boxed(algorithm)
             .map_err(|why| failed(why.to_string()))?;
-        let (way, served) = beside()?;
+        let (way, served) = thread_channel()?;
         let said = LatestGauges::default();
         let link = GaugeRecorder {
-            served,
+            link: served,
             said: Arc::clone(&said),
             id: DatapathId(0),
         };
         let thread = AgentThread::start("gateway-agent", agent, link)
             .map_err(|why| failed(why.to_string()))?;
-        let tables = Tables::new(OperatorLimits::default(), CAPABILITIES);
+        let tables = ProgramTables::new(OperatorLimits::default(), CAPABILITIES);
         Ok(BundleSteering {
             datapath: Datapath::new(
                 now,
@@ -80,7 +80,7 @@ impl BundleSteering {
             ..FlowInfo::default()
         };
         self.datapath.open(now, bundle, info);
-        self.datapath.turn(now);
+        self.datapath.poll(now);
     }
 
     /// Closes a bundle. `arrived` are bytes, `lost` packets.
@@ -95,18 +95,18 @@ impl BundleSteering {
     }
 
     /// Applies the algorithm's commands and sends it the pending reports.
-    pub fn turn(&mut self, now: Time) {
-        self.datapath.turn(now);
+    pub fn process(&mut self, now: Time) {
+        self.datapath.poll(now);
     }
 
     /// Returns the latest gauges of a bundle.
-    pub fn said(&self, bundle: u64) -> Vec<(&'static str, f64)> {
+    pub fn gauges(&self, bundle: u64) -> Vec<(&'static str, f64)> {
         locked(&self.said).get(&bundle).cloned().unwrap_or_default()
     }
 
     /// Returns a descriptor that is readable when commands are pending.
     pub fn as_fd(&self) -> Option<BorrowedFd<'_>> {
-        self.datapath.way().as_fd()
+        self.datapath.channel().as_fd()
     }
 }
 
@@ -116,19 +116,19 @@ fn locked<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 
 /// Agent side of the channel. It stores the algorithm's gauges before it forwards a command.
 struct GaugeRecorder {
-    served: ThreadLink,
+    link: ThreadLink,
     said: LatestGauges,
     id: DatapathId,
 }
 
 impl DatapathLink for GaugeRecorder {
-    fn number_from(&mut self, base: u32) {
+    fn set_id_base(&mut self, base: u32) {
         self.id = DatapathId(base);
-        self.served.number_from(base);
+        self.link.set_id_base(base);
     }
 
     fn receive(&mut self, agent: &mut Agent, now: Time) -> bool {
-        self.served.receive(agent, now)
+        self.link.receive(agent, now)
     }
 
     fn send(&mut self, agent: &mut Agent, now: Time, to: DatapathId, command: &WireCommand) {
@@ -148,14 +148,14 @@ impl DatapathLink for GaugeRecorder {
             noted.clear();
             noted.extend_from_slice(values);
         }
-        self.served.send(agent, now, to, command);
+        self.link.send(agent, now, to, command);
     }
 
     fn flush(&mut self, agent: &mut Agent) -> bool {
-        self.served.flush(agent)
+        self.link.flush(agent)
     }
 
     fn watch<'a>(&'a self, watched: &mut Vec<(BorrowedFd<'a>, PollFlags)>) {
-        self.served.watch(watched);
+        self.link.watch(watched);
     }
 }

@@ -66,7 +66,7 @@ pub struct TunnelNumber {
 
 impl TunnelNumber {
     /// Reads the number from the header of a data message; returns `None` for other messages.
-    pub fn of(datagram: &[u8]) -> Option<TunnelNumber> {
+    pub fn parse(datagram: &[u8]) -> Option<TunnelNumber> {
         let header: &[u8; 16] = datagram.first_chunk()?;
         let &[
             DATA_TYPE,
@@ -160,13 +160,13 @@ pub struct HandshakeDemux {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Recipient {
     /// The tunnel of the peer with this index.
-    Place(u32),
+    Index(u32),
     /// The tunnel of this peer, which initiates a handshake.
     Peer(PublicKey),
     /// No tunnel; the buffer contains a reply of this length.
     Answer(usize),
     /// No tunnel.
-    Nobody,
+    Unknown,
 }
 
 impl HandshakeDemux {
@@ -215,16 +215,16 @@ impl HandshakeDemux {
 
     /// Returns the tunnel named by the receiver index of a data message, response or cookie reply.
     /// The tunnel itself verifies the message.
-    pub fn place(&self, datagram: &[u8]) -> Recipient {
+    pub fn recipient(&self, datagram: &[u8]) -> Recipient {
         let session = match Tunn::parse_incoming_packet(datagram) {
             Ok(Packet::PacketData(data)) => data.receiver_idx,
             Ok(Packet::HandshakeResponse(response)) => response.receiver_idx,
             Ok(Packet::PacketCookieReply(cookie)) => cookie.receiver_idx,
-            _ => return Recipient::Nobody,
+            _ => return Recipient::Unknown,
         };
         match session >> (8 + PEER_INDEX_BITS) == self.epoch {
-            true => Recipient::Place((session >> 8) % PEER_INDICES),
-            false => Recipient::Nobody,
+            true => Recipient::Index((session >> 8) % PEER_INDICES),
+            false => Recipient::Unknown,
         }
     }
 
@@ -232,7 +232,7 @@ impl HandshakeDemux {
     /// a cookie reply in `room`, which has at least 148 bytes.
     ///
     /// Reading the sender's key costs an X25519 multiplication, so the cookie is checked first.
-    pub fn whom(&self, from: IpAddr, datagram: &[u8], room: &mut [u8]) -> Recipient {
+    pub fn identify(&self, from: IpAddr, datagram: &[u8], room: &mut [u8]) -> Recipient {
         self.verify(&self.limiter, from, datagram, room)
     }
 
@@ -253,11 +253,11 @@ impl HandshakeDemux {
             Ok(Packet::HandshakeInit(initiation)) => {
                 match parse_handshake_anon(&self.private, &self.public, &initiation) {
                     Ok(half) => Recipient::Peer(PublicKey::from_bytes(half.peer_static_public)),
-                    Err(_) => Recipient::Nobody,
+                    Err(_) => Recipient::Unknown,
                 }
             }
             Err(TunnResult::WriteToNetwork(cookie)) => Recipient::Answer(cookie.len()),
-            _ => Recipient::Nobody,
+            _ => Recipient::Unknown,
         }
     }
 
@@ -370,7 +370,7 @@ impl Tunnel {
             return SealOutcome::NoSession;
         };
         self.quiet = 0;
-        TunnelNumber::of(datagram).map_or(SealOutcome::NoSession, |number| SealOutcome::Datagram {
+        TunnelNumber::parse(datagram).map_or(SealOutcome::NoSession, |number| SealOutcome::Datagram {
             bytes: datagram.len(),
             number,
         })
@@ -382,7 +382,7 @@ impl Tunnel {
         if datagram.is_empty() || room.len() < datagram.len().max(HANDSHAKE_BYTES_MAX) {
             return DatagramKind::Refused(Refusal::Forged);
         }
-        let of = TunnelNumber::of(datagram);
+        let of = TunnelNumber::parse(datagram);
         let (bytes, source) = match self.tunn.decapsulate(Some(from), datagram, room) {
             TunnResult::WriteToTunnelV4(packet, source) => (packet.len(), Some(IpAddr::V4(source))),
             TunnResult::WriteToTunnelV6(packet, source) => (packet.len(), Some(IpAddr::V6(source))),
@@ -406,7 +406,7 @@ impl Tunnel {
                 {
                     self.fault = Some(HandshakeFault::AnswerRejected);
                 }
-                return DatagramKind::Refused(Refusal::of(&why));
+                return DatagramKind::Refused(Refusal::from_wireguard(&why));
             }
         };
         match of {
@@ -429,10 +429,10 @@ impl Tunnel {
 
     /// Writes the next datagram that was queued for the handshake into `room`; returns `None` if
     /// there is none.
-    pub fn rest(&mut self, room: &mut [u8]) -> Option<(usize, Option<TunnelNumber>)> {
+    pub fn next_queued(&mut self, room: &mut [u8]) -> Option<(usize, Option<TunnelNumber>)> {
         match self.tunn.decapsulate(None, &[], room) {
             TunnResult::WriteToNetwork(datagram) => {
-                Some((datagram.len(), TunnelNumber::of(datagram)))
+                Some((datagram.len(), TunnelNumber::parse(datagram)))
             }
             _ => None,
         }
@@ -440,12 +440,12 @@ impl Tunnel {
 
     /// Initiates a handshake because a packet is waiting. Returns the length of the initiation in
     /// `room`, or `None` if a handshake is already in progress.
-    pub fn knock(&mut self, room: &mut [u8]) -> Option<usize> {
+    pub fn initiate_handshake(&mut self, room: &mut [u8]) -> Option<usize> {
         self.initiate(room, false)
     }
 
     /// Initiates a handshake even if there is a session or a handshake in progress.
-    pub fn renew(&mut self, room: &mut [u8]) -> Option<usize> {
+    pub fn rekey(&mut self, room: &mut [u8]) -> Option<usize> {
         self.initiate(room, true)
     }
 
@@ -467,7 +467,7 @@ impl Tunnel {
         }
         let sent = match self.tunn.update_timers(room) {
             TunnResult::WriteToNetwork(datagram) => {
-                Some((datagram.len(), TunnelNumber::of(datagram)))
+                Some((datagram.len(), TunnelNumber::parse(datagram)))
             }
             _ => None,
         };
@@ -502,7 +502,7 @@ fn is_overdue(age: Option<Duration>) -> bool {
 }
 
 impl Refusal {
-    fn of(why: &WireGuardError) -> Refusal {
+    fn from_wireguard(why: &WireGuardError) -> Refusal {
         match why {
             WireGuardError::InvalidCounter | WireGuardError::DuplicateCounter => Refusal::Replayed,
             WireGuardError::NoCurrentSession | WireGuardError::WrongIndex => {

@@ -54,13 +54,13 @@ impl Uplink {
 
     /// Starts a round and returns the peer whose turn it is, which is served first. `late`: some
     /// peers were held.
-    pub fn go_round(&mut self, late: bool) -> u32 {
+    pub fn start_round(&mut self, late: bool) -> u32 {
         self.late = late;
         self.turn
     }
 
     /// Starts the service of a peer, which has sent `left` bytes in total.
-    pub fn ask(&mut self, now: Time, place: u32, share: &mut Share, left: u64) {
+    pub fn begin_service(&mut self, now: Time, place: u32, share: &mut Share, left: u64) {
         // Feedback, sent by the receiving thread, is never held but is charged here.
         self.charge(now, share, left);
         if self.is_free(now) && (self.turn != place || !self.begun) {
@@ -93,7 +93,7 @@ impl Uplink {
     }
 
     /// Ends the service of a peer. `more`: it has packets that are due now.
-    pub fn done(&mut self, place: u32, share: &mut Share, more: bool) {
+    pub fn end_service(&mut self, place: u32, share: &mut Share, more: bool) {
         share.held = more;
         let goes_on = more && share.credit > 0;
         if self.begun && self.turn == place && !goes_on {
@@ -153,12 +153,12 @@ mod tests {
         let mut uplink = Uplink::new(Time::ZERO, Some(rate), PACKET_BYTES_MAX);
         let (mut now, mut sent, mut step) = (Time::ZERO, Vec::new(), 0);
         while now < Time::ZERO + time {
-            let first = uplink.go_round(peers.iter().any(|peer| peer.share.held)) as usize;
+            let first = uplink.start_round(peers.iter().any(|peer| peer.share.held)) as usize;
             let count = peers.len();
             let mut due = Time::MAX;
             for place in (0..count).map(|n| (first + n) % count) {
                 let peer = &mut peers[place];
-                uplink.ask(now, place as u32, &mut peer.share, peer.left);
+                uplink.begin_service(now, place as u32, &mut peer.share, peer.left);
                 let mut packets = 0;
                 while peer.next <= now && packets < 64 && uplink.admits(now, &peer.share) {
                     peer.next = peer.next.max(now - CATCH_UP_TIME_MAX) + peer.every;
@@ -167,7 +167,7 @@ mod tests {
                     uplink.charge(now, &mut peer.share, peer.left);
                     packets += 1;
                 }
-                uplink.done(place as u32, &mut peer.share, peer.next <= now);
+                uplink.end_service(place as u32, &mut peer.share, peer.next <= now);
                 due = due.min(if peer.share.held {
                     uplink.free_at()
                 } else {
@@ -230,8 +230,8 @@ mod tests {
         let mut uplink = Uplink::new(Time::ZERO, Some(RATE), PACKET_BYTES_MAX);
         let mut share = Share::default();
         let now = Time::ZERO + Duration::from_secs(10);
-        uplink.go_round(false);
-        uplink.ask(now, 0, &mut share, 0);
+        uplink.start_round(false);
+        uplink.begin_service(now, 0, &mut share, 0);
         assert!(uplink.admits(now, &share));
         uplink.charge(now, &mut share, 1_500);
         assert!(!uplink.admits(now, &share), "a packet a millisecond");

@@ -16,7 +16,7 @@ fn met() -> [Tunnel; 2] {
     let mut a = HandshakeDemux::new(&keys[0], 1).tunnel(0, keys[1].public(), None, true);
     let mut b = HandshakeDemux::new(&keys[1], 2).tunnel(0, keys[0].public(), None, false);
     let (mut room, mut other) = ([0; 256], [0; 256]);
-    let bytes = a.knock(&mut room).expect("it calls");
+    let bytes = a.initiate_handshake(&mut room).expect("it calls");
     let DatagramKind::Handshake { answer, .. } = b.open(FROM_ADDRESS, &room[..bytes], &mut other)
     else {
         panic!("no answer")

@@ -65,7 +65,7 @@ fn ip(space: &Namespace, arguments: &str) {
     let mut command = Command::new("ip");
     command.args(arguments.split_whitespace());
     let status = space
-        .confine(&mut command)
+        .enter_on_spawn(&mut command)
         .unwrap()
         .status()
         .expect("ip is installed");
@@ -316,7 +316,7 @@ fn flood(net: &Net, origin: Origin, rate: u64, stop: &AtomicBool, count: &Atomic
     let wire = Wire::open("port1").unwrap();
     let mut tunnel = HandshakeDemux::new(&key(9), 1).tunnel(0, key(1).public(), None, false);
     let mut room = [0; 256];
-    let bytes = tunnel.knock(&mut room).unwrap();
+    let bytes = tunnel.initiate_handshake(&mut room).unwrap();
     let begin = Instant::now();
     let mut sent = 0;
     while !stop.load(Relaxed) {

@@ -397,12 +397,12 @@ impl Algorithm for Hangs {
         )
     }
 
-    fn needs(&self) -> Capabilities {
+    fn required_capabilities(&self) -> Capabilities {
         Capabilities::PACING
     }
 
     fn open(&mut self, _: &FlowInfo, control: &mut Control<'_>) {
-        control.program("tell", &[]);
+        control.set_program("tell", &[]);
     }
 
     fn on_report(&mut self, (): &mut (), _: &Told<'_>, _: &mut Control<'_>) {
@@ -583,7 +583,7 @@ impl Plain {
             .env("WG_PROCESS_FOREGROUND", "1")
             .stdout(Stdio::null())
             .stderr(Stdio::null());
-        match space.confine(&mut command).unwrap().spawn() {
+        match space.enter_on_spawn(&mut command).unwrap().spawn() {
             Ok(process) => Some(Plain {
                 process,
                 socket: format!("/var/run/wireguard/{name}.sock"),
@@ -710,7 +710,7 @@ fn traffic_with_a_plain_wireguard_peer_passes_and_status_says_why_it_is_unshaped
         ip.args(arguments);
         assert!(
             sites.spaces[1]
-                .confine(&mut ip)
+                .enter_on_spawn(&mut ip)
                 .unwrap()
                 .status()
                 .unwrap()

@@ -9,7 +9,7 @@ use std::time::Duration;
 use ccplane_bundle::{EpochSize, FEEDBACK_PORT, Notice};
 use ccplane_gateway::config::AlgorithmSpec;
 use ccplane_gateway::keys::PrivateKey;
-use ccplane_gateway::status::{StatusRequest, ask};
+use ccplane_gateway::status::{StatusRequest, request};
 use ccplane_gateway::{AlgorithmFactory, ReloadError};
 use ccplane_host::{Tun, has_ipv6};
 
@@ -183,7 +183,7 @@ fn manual_mode_survives_a_new_queue() {
         peer: "other".into(),
         pass: true,
     };
-    ask(&sites.socket(0), &pass, |_| true).unwrap();
+    request(&sites.socket(0), &pass, |_| true).unwrap();
     let config = parse(&format!("{}max = \"50mbit\"\n", sites.configs[0]));
     let changes = sites.spaces[0]
         .run(|| sites.gateways[0].as_ref().unwrap().reload(config))
@@ -281,7 +281,7 @@ fn status_pass_and_control_requests_are_served() {
     sites.until("measured", |sites| sites.is_measured(0, 0));
     let answer = |question: &StatusRequest| {
         let mut lines = Vec::new();
-        ask(&socket, question, |line| {
+        request(&socket, question, |line| {
             lines.push(line.to_owned());
             true
         })
@@ -347,7 +347,7 @@ fn a_process_on_a_gateway_cannot_speak_as_its_box() {
     );
     sites.until("measured", |sites| sites.is_measured(0, 0));
     let every = EpochSize::new(1).unwrap();
-    let notice = Notice { session: 0, every }.encode();
+    let notice = Notice { session: 0, epoch_size: every }.encode();
     let far = ("10.7.0.2", FEEDBACK_PORT);
     // The port is above 1023, so any user can bind it.
     let socket = sites.spaces[0]

@@ -74,7 +74,7 @@ impl Default for Head {
 
 impl Frame {
     /// Parses the headers of a frame.
-    pub fn of(bytes: &[u8]) -> Result<Frame, FrameError> {
+    pub fn parse(bytes: &[u8]) -> Result<Frame, FrameError> {
         let (header, packet) = bytes
             .split_at_checked(VNET_HEADER_BYTES)
             .ok_or(FrameError("no virtio-net header"))?;
@@ -410,14 +410,14 @@ mod tests {
         ) {
             let (bytes, payload) = super_packet(v6, tcp, payload, size);
             let (ip, transport) = (if v6 { 40 } else { 20 }, if tcp { 32 } else { 8 });
-            let frame = Frame::of(&bytes).expect("well formed");
+            let frame = Frame::parse(&bytes).expect("well formed");
             let packets = frame.packets();
             prop_assert_eq!(usize::from(packets), payload.len().div_ceil(usize::from(size)));
             prop_assert_eq!(written(&frame, &bytes, 0..packets, false).len(), bytes.len());
             let mut joined: Vec<u8> = Vec::new();
             for index in 0..packets {
                 let single = written(&frame, &bytes, index..index + 1, marked);
-                let alone = Frame::of(&single).expect("well formed");
+                let alone = Frame::parse(&single).expect("well formed");
                 prop_assert_eq!(alone.packets(), 1);
                 let packet = Frame::packet(&single);
                 prop_assert_eq!(packet.len(), usize::from(frame.bytes(index)));
@@ -460,7 +460,7 @@ mod tests {
             let middle = (f64::from(packets) * cut) as u16;
             for run in [0..middle, middle..packets].into_iter().filter(|run| !run.is_empty()) {
                 let part = written(&frame, &bytes, run.clone(), marked);
-                let again = Frame::of(&part).expect("well formed");
+                let again = Frame::parse(&part).expect("well formed");
                 prop_assert_eq!(usize::from(again.packets()), run.len());
                 for (n, index) in run.enumerate() {
                     let n = n as u16;
@@ -476,7 +476,7 @@ mod tests {
             if let Some(first) = bytes.get_mut(..2) {
                 first.copy_from_slice(&[NEEDS_CHECKSUM, kind]);
             }
-            if let Ok(frame) = Frame::of(&bytes) {
+            if let Ok(frame) = Frame::parse(&bytes) {
                 for index in 0..frame.packets() {
                     written(&frame, &bytes, index..index + 1, true);
                     let _ = frame.completed(&bytes, index, true, &mut Head::default());
@@ -490,7 +490,7 @@ mod tests {
         let (bytes, _) = super_packet(false, true, 10, 1_448);
         let mut single = bytes.clone();
         single[1] = GSO_NONE;
-        let frame = Frame::of(&single).expect("well formed");
+        let frame = Frame::parse(&single).expect("well formed");
         let marked = written(&frame, &single, 0..1, true);
         let packet = Frame::packet(&marked);
         assert_eq!((packet[1] & CE, checksum(&packet[..20])), (CE, 0));
@@ -507,7 +507,7 @@ mod tests {
         bytes[at..at + 2].fill(0);
         let without = !sum(&bytes[VNET_HEADER_BYTES + 40..]);
         write_word(&mut bytes, at, without);
-        let frame = Frame::of(&bytes).expect("well formed");
+        let frame = Frame::parse(&bytes).expect("well formed");
         let mut head = Head::default();
         let packet = frame
             .completed(&bytes, 0, false, &mut head)
@@ -521,7 +521,7 @@ mod tests {
     fn a_packet_that_is_complete_is_passed_as_it_is_and_a_field_out_of_reach_is_refused() {
         let (mut bytes, _) = super_packet(false, true, 1_000, 1_448);
         bytes[1] = GSO_NONE;
-        let frame = Frame::of(&bytes).expect("well formed");
+        let frame = Frame::parse(&bytes).expect("well formed");
         for start in [1_010_u16, 240, u16::MAX] {
             bytes[6..8].copy_from_slice(&start.to_ne_bytes());
             let refused = frame

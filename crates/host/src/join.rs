@@ -108,7 +108,7 @@ impl Joiner {
         else {
             return Err(FrameError("the length is not valid for an IP packet"));
         };
-        let next = JoinHeaders::of(packet, self.udp);
+        let next = JoinHeaders::parse(packet, self.udp);
         let Some(mut run) = self.run else {
             self.buffer[..VNET_HEADER_BYTES].fill(0);
             self.buffer[VNET_HEADER_BYTES..VNET_HEADER_BYTES + length].copy_from_slice(packet);
@@ -127,7 +127,7 @@ impl Joiner {
         };
         let before = &self.buffer[VNET_HEADER_BYTES..VNET_HEADER_BYTES + run.length];
         if run.over
-            || !first.goes_on(before, &run, packet, &next)
+            || !first.continues(before, &run, packet, &next)
             || !next.has_valid_checksum(packet)
         {
             return Ok(false);
@@ -155,7 +155,7 @@ impl Joiner {
 
     /// Returns true if no packet can be added, so the run may be [finished](Joiner::finish) without
     /// waiting for the next packet.
-    pub fn is_over(&self) -> bool {
+    pub fn is_complete(&self) -> bool {
         self.run.is_some_and(|run| run.over)
     }
 
@@ -182,7 +182,7 @@ impl fmt::Debug for Joiner {
 
 impl JoinHeaders {
     /// Parses the headers of a packet that may be joined, without verifying the transport checksum.
-    fn of(packet: &[u8], udp: bool) -> Option<JoinHeaders> {
+    fn parse(packet: &[u8], udp: bool) -> Option<JoinHeaders> {
         let (transport, protocol, length) = match packet.first()? {
             // IPv4 without options.
             0x45 => {
@@ -232,7 +232,7 @@ impl JoinHeaders {
 
     /// Returns true if `packet` directly follows the packets in the buffer, whose headers are
     /// `self`.
-    fn goes_on(&self, before: &[u8], run: &JoinedRun, packet: &[u8], next: &JoinHeaders) -> bool {
+    fn continues(&self, before: &[u8], run: &JoinedRun, packet: &[u8], next: &JoinHeaders) -> bool {
         let same = |range: std::ops::Range<usize>| before[range.clone()] == packet[range];
         let kind =
             (self.tcp, self.transport, self.payload) == (next.tcp, next.transport, next.payload);

@@ -98,7 +98,7 @@ impl Namespace {
     }
 
     /// Makes `command` start inside.
-    pub fn confine<'a>(&self, command: &'a mut Command) -> Result<&'a mut Command, Error> {
+    pub fn enter_on_spawn<'a>(&self, command: &'a mut Command) -> Result<&'a mut Command, Error> {
         let fd = self
             .0
             .fd

@@ -101,7 +101,7 @@ const UDP: u8 = 17;
 impl IpHeaders {
     /// Parses the headers. A truncated or non-IP packet gets default fields and the best-effort
     /// class.
-    pub fn of(packet: &[u8]) -> IpHeaders {
+    pub fn parse(packet: &[u8]) -> IpHeaders {
         IpHeaders::read(packet).unwrap_or(IpHeaders {
             class: class(0),
             ..IpHeaders::default()
@@ -253,7 +253,7 @@ mod tests {
 
     #[test]
     fn ports_are_found_where_there_are_any() {
-        let ports_of = |packet: &[u8]| IpHeaders::of(packet).ports;
+        let ports_of = |packet: &[u8]| IpHeaders::parse(packet).ports;
         let tcp = packet(
             &[0x45, 0, 0, 0, 0, 0, 0x40, 0, 64, 6],
             20,
@@ -282,7 +282,7 @@ mod tests {
     #[test]
     fn ecn_and_class_are_read_from_both_families() {
         let read = |packet: &[u8]| {
-            let headers = IpHeaders::of(packet);
+            let headers = IpHeaders::parse(packet);
             (headers.ecn, headers.class)
         };
         let v4 = |tos: u8| packet(&[0x45, tos], 20, [0; 4]);
@@ -318,7 +318,7 @@ mod tests {
             [0, 53, 0x30, 0x39],
         );
         v4[12..20].copy_from_slice(&[10, 0, 0, 1, 192, 0, 2, 7]);
-        let headers = IpHeaders::of(&v4);
+        let headers = IpHeaders::parse(&v4);
         let addresses = [Ipv4Addr::new(10, 0, 0, 1), Ipv4Addr::new(192, 0, 2, 7)].map(IpAddr::V4);
         assert_eq!(headers.addresses, Some(addresses));
         assert_eq!(
@@ -344,7 +344,7 @@ mod tests {
         v6[8] = 0xfd;
         v6[23] = 1;
         v6[39] = 2;
-        let headers = IpHeaders::of(&v6);
+        let headers = IpHeaders::parse(&v6);
         let addresses = ["fd00::1", "::2"].map(|text| text.parse::<IpAddr>().expect("an address"));
         assert_eq!(headers.addresses, Some(addresses));
         assert_eq!(
@@ -356,15 +356,15 @@ mod tests {
         // A fragment has everything but ports; a truncated packet has nothing.
         v4[7] = 1;
         assert_eq!(
-            (IpHeaders::of(&v4).ports, IpHeaders::of(&v4).dscp),
+            (IpHeaders::parse(&v4).ports, IpHeaders::parse(&v4).dscp),
             ([0; 2], 46)
         );
         let nothing = IpHeaders {
             class: 1,
             ..IpHeaders::default()
         };
-        assert_eq!(IpHeaders::of(&v4[..19]), nothing);
-        assert_eq!(IpHeaders::of(&v6[..39]), nothing);
+        assert_eq!(IpHeaders::parse(&v4[..19]), nothing);
+        assert_eq!(IpHeaders::parse(&v6[..39]), nothing);
     }
 
     #[test]
@@ -373,7 +373,7 @@ mod tests {
             let mut packet = vec![0; 40];
             (packet[0], packet[6]) = (0x60, first);
             packet.extend(rest);
-            let headers = IpHeaders::of(&packet);
+            let headers = IpHeaders::parse(&packet);
             (headers.protocol, headers.ports)
         };
         let ports = [0, 80, 0, 81];
@@ -408,7 +408,7 @@ mod tests {
     #[test]
     fn the_class_follows_the_dscp_unless_set() {
         use ccplane_qdisc::Packet as _;
-        let headers = IpHeaders::of(&packet(&[0x45, 46 << 2 | 0b10], 20, [0; 4]));
+        let headers = IpHeaders::parse(&packet(&[0x45, 46 << 2 | 0b10], 20, [0; 4]));
         let packet = FramePacket::new(3, 2, 1_500, &headers);
         assert_eq!(
             (packet.class(), packet.flow_hash(), packet.ecn()),
@@ -438,8 +438,8 @@ mod tests {
                 20,
                 [high, low, 0x14, 0x51],
             );
-            assert_eq!(IpHeaders::of(&tcp).flow, IpHeaders::of(&tcp).flow);
-            buckets.insert(IpHeaders::of(&tcp).flow % 1_024);
+            assert_eq!(IpHeaders::parse(&tcp).flow, IpHeaders::parse(&tcp).flow);
+            buckets.insert(IpHeaders::parse(&tcp).flow % 1_024);
         }
         // 256 random draws out of 1024 hit 227 different ones on average, with a deviation of 5.
         assert!(buckets.len() > 200, "{}", buckets.len());

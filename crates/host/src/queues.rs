@@ -293,7 +293,7 @@ fn check_device(device: &str) -> Result<(), QueueError> {
 
 fn root_queue(device: &str) -> Result<Root, QueueError> {
     let command = format!("tc qdisc show dev {device} root");
-    let said = said(&command, device)?;
+    let said = tc_output(&command, device)?;
     let mut words = said.split_whitespace().skip(1).map(str::to_owned);
     match (words.next(), words.next()) {
         (Some(kind), Some(handle)) => Ok(Root { kind, handle }),
@@ -306,11 +306,11 @@ fn root_queue(device: &str) -> Result<Root, QueueError> {
 }
 
 fn run(command: &str, device: &str) -> Result<(), TcError> {
-    said(command, device).map(drop)
+    tc_output(command, device).map(drop)
 }
 
 /// Runs a command without quoted arguments. Returns its output.
-fn said(command: &str, device: &str) -> Result<String, TcError> {
+fn tc_output(command: &str, device: &str) -> Result<String, TcError> {
     let mut words = command.split_whitespace();
     let output = crate::system_program(words.next().unwrap_or_default())
         .args(words)

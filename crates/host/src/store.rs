@@ -36,7 +36,7 @@ pub struct Store {
     peaks: [usize; 2],
     /// End of this period.
     review_at: Time,
-    most_blocks: usize,
+    blocks_max: usize,
     frames: Vec<StoredFrame>,
     /// Unused indices of `frames`.
     vacant: Vec<u32>,
@@ -78,7 +78,7 @@ impl Store {
             free: Vec::new(),
             peaks: [0; 2],
             review_at: Time::ZERO,
-            most_blocks: usize::try_from(bytes)
+            blocks_max: usize::try_from(bytes)
                 .unwrap_or(usize::MAX)
                 .div_ceil(BLOCK_BYTES)
                 .max(1),
@@ -91,7 +91,7 @@ impl Store {
     /// `bytes` exceeds a block (no frame is longer than [`LONGEST_FRAME`](crate::FRAME_BYTES_MAX)).
     /// The space is the same until a frame is kept.
     #[inline]
-    pub fn room(&mut self, bytes: usize) -> Option<&mut [u8]> {
+    pub fn reserve(&mut self, bytes: usize) -> Option<&mut [u8]> {
         if bytes > BLOCK_BYTES {
             return None;
         }
@@ -99,7 +99,7 @@ impl Store {
         if !self.filling.is_some_and(|index| fits(&self.blocks[index])) {
             self.filling = Some(match self.free.pop() {
                 Some(index) => index,
-                None if self.blocks.len() < self.most_blocks => {
+                None if self.blocks.len() < self.blocks_max => {
                     self.blocks.push(Block {
                         bytes: vec![0; BLOCK_BYTES].into_boxed_slice(),
                         end: 0,
@@ -149,7 +149,7 @@ impl Store {
 
     /// Returns the first `length` bytes of the space returned last.
     #[inline]
-    pub fn arrived(&self, length: usize) -> &[u8] {
+    pub fn reserved(&self, length: usize) -> &[u8] {
         let block = self.filling.map(|index| &self.blocks[index]);
         block
             .and_then(|block| block.bytes.get(block.end..block.end + length))
@@ -159,7 +159,7 @@ impl Store {
     /// Keeps the first `length` bytes of the space returned last until all packets of the frame are
     /// released. Returns the frame's number.
     #[inline]
-    pub fn keep(&mut self, length: usize, frame: Frame, arrived: Time, ports: [u16; 2]) -> u32 {
+    pub fn commit(&mut self, length: usize, frame: Frame, arrived: Time, ports: [u16; 2]) -> u32 {
         // Without a block there was no space, so there is nothing to keep.
         let index = self.filling.unwrap_or_default();
         let block = &mut self.blocks[index];
@@ -202,7 +202,7 @@ impl Store {
 
     /// Releases `packets` packets of a frame.
     #[inline]
-    pub fn let_go(&mut self, frame: u32, packets: u16) {
+    pub fn release(&mut self, frame: u32, packets: u16) {
         let stored = &mut self.frames[frame as usize];
         stored.left -= packets;
         if stored.left > 0 {
@@ -245,11 +245,11 @@ mod tests {
 
     /// Keeps a single packet of `length` bytes, all equal to `byte`.
     fn put(store: &mut Store, length: usize, byte: u8) -> Option<u32> {
-        let room = store.room(1_510)?;
+        let room = store.reserve(1_510)?;
         room[..length].fill(byte);
         room[..10].fill(0);
-        let frame = Frame::of(store.arrived(length)).expect("a virtio-net header of zeros");
-        Some(store.keep(length, frame, Time::ZERO, [0; 2]))
+        let frame = Frame::parse(store.reserved(length)).expect("a virtio-net header of zeros");
+        Some(store.commit(length, frame, Time::ZERO, [0; 2]))
     }
 
     #[test]
@@ -269,7 +269,7 @@ mod tests {
                 let bytes = store.bytes(place);
                 assert_eq!(bytes.len(), length);
                 assert!(bytes[10..].iter().all(|&b| b == byte));
-                store.let_go(place, 1);
+                store.release(place, 1);
             }
         }
         assert!(store.frames.len() <= 101, "slots are reused");
@@ -279,9 +279,9 @@ mod tests {
     fn invalid_frames_use_no_memory() {
         let mut store = Store::new(2 * BLOCK_BYTES as u64);
         for _ in 0..5 {
-            assert!(store.room(BLOCK_BYTES + 1).is_none());
+            assert!(store.reserve(BLOCK_BYTES + 1).is_none());
         }
-        assert!(store.room(crate::FRAME_BYTES_MAX).is_some());
+        assert!(store.reserve(crate::FRAME_BYTES_MAX).is_some());
     }
 
     #[test]
@@ -292,7 +292,7 @@ mod tests {
             assert_eq!(kept.len(), BLOCK_BYTES / 1_510);
             kept.into_iter()
                 .rev()
-                .for_each(|place| store.let_go(place, 1));
+                .for_each(|place| store.release(place, 1));
         }
     }
 
@@ -327,7 +327,7 @@ mod tests {
             let places: Vec<u32> = (0..20_000).map(|_| put(store, 1_500, 7).unwrap()).collect();
             let full = resident(store);
             assert!(store.bytes(places[0])[10..].iter().all(|byte| *byte == 7));
-            places.into_iter().for_each(|place| store.let_go(place, 1));
+            places.into_iter().for_each(|place| store.release(place, 1));
             full
         };
         let full = burst(&mut store);

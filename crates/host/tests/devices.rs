@@ -312,7 +312,7 @@ fn datagrams_that_were_taken_apart_and_joined_are_received_as_they_were_sent() {
         for datagram in &datagrams {
             sender.send(datagram).expect("send");
             let bytes = read(&from);
-            let frame = Frame::of(&bytes).expect("the kernel's own");
+            let frame = Frame::parse(&bytes).expect("the kernel's own");
             for index in 0..frame.packets() {
                 let mut head = Head::default();
                 let packet = frame
@@ -369,7 +369,7 @@ fn a_command_starts_inside() {
     let mut command = Command::new("cat");
     command.args(["/proc/net/dev", "/proc/sys/net/ipv4/tcp_rmem"]);
     let output = namespace
-        .confine(&mut command)
+        .enter_on_spawn(&mut command)
         .expect("a descriptor")
         .output()
         .expect("every host has cat");

@@ -44,25 +44,25 @@ fn run(contender: &str, senders: u32, stamps: StampModel, seed: u64) -> Result<O
     let parameters: Parameters = parameters.replace(':', ",").parse()?;
     let algorithm = Registry::builtin().by_name(name, &parameters)?;
     let stamped = algorithm
-        .wants()
+        .requested_capabilities()
         .contains(ccplane_datapath::Capabilities::ONE_WAY_DELAY);
     let mut agent = Agent::new(AgentOptions::default());
     agent.add_boxed(algorithm)?;
     let link = LinkSpec::new(RATE, RTT / 4);
     let queue = QueueSpec::DropTail(Size::Packets(BUFFER));
     let network = topology::incast(senders, &link.clone(), link.with_queue(queue, RTT))?;
-    let (Some(to), Some(bottleneck)) = (network.node("receiver"), network.link_named("bottleneck"))
+    let (Some(to), Some(bottleneck)) = (network.find_node("receiver"), network.find_link("bottleneck"))
     else {
         return Err("the incast has no receiver behind a bottleneck".into());
     };
     let from: Vec<_> = (1..=senders)
-        .filter_map(|n| network.node(&format!("sender{n}")))
+        .filter_map(|n| network.find_node(&format!("sender{n}")))
         .collect();
     let mut sim = Simulation::new(network, SimOptions::seeded(seed))?;
     for host in from.iter().chain([&to]) {
         sim.set_stamps(*host, stamps)?;
     }
-    sim.observe(bottleneck)?;
+    sim.record_crossings(bottleneck)?;
     let agent = sim.host_agent(agent, SteerOptions::default());
     let transport = (*default_transport()).clone();
     let transport = Arc::new(if stamped {
@@ -75,9 +75,9 @@ fn run(contender: &str, senders: u32, stamps: StampModel, seed: u64) -> Result<O
         let start = Time::ZERO + Duration::from_nanos(n * (37_000 + seed * 7_919) % 1_000_000);
         sim.add_flow(
             FlowSpec::new(*from, to)
-                .at(start)
-                .under(FlowControl::Steered(agent, Arc::from(name)))
-                .with(transport.clone()),
+                .starting_at(start)
+                .with_congestion(FlowControl::Steered(agent, Arc::from(name)))
+                .with_transport(transport.clone()),
         )
     });
     let flows: Vec<_> = flows.collect::<Result<_, _>>()?;
@@ -99,7 +99,7 @@ fn run(contender: &str, senders: u32, stamps: StampModel, seed: u64) -> Result<O
         .crossings(bottleneck)
         .iter()
         .filter(|c| {
-            (Time::ZERO + WARM_UP_TIME..Time::ZERO + WARM_UP_TIME + COUNTED_TIME).contains(&c.left)
+            (Time::ZERO + WARM_UP_TIME..Time::ZERO + WARM_UP_TIME + COUNTED_TIME).contains(&c.departure)
         })
         .collect();
     let packet = 1_500e9 / RATE.bytes_per_sec() as f64;

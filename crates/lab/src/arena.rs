@@ -141,7 +141,7 @@ pub fn usable(known: &Contender, registry: &Registry) -> Result<(), Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::progress::Quiet;
+    use crate::progress::NoProgress;
 
     fn standings(candidates: &[&str], suite: Suite, held_out: Option<u64>) -> Vec<Standing> {
         let registry = Registry::builtin().with_files(|path| match path {
@@ -165,7 +165,7 @@ mod tests {
             held_out,
             threads: 2,
         };
-        run(&options, &registry, &(), &Quiet).unwrap_or_else(|why| panic!("{why}"))
+        run(&options, &registry, &(), &NoProgress).unwrap_or_else(|why| panic!("{why}"))
     }
 
     #[test]

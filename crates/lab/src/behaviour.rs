@@ -61,10 +61,10 @@ pub struct BehaviourRound {
 /// marks.
 pub fn alone(registry: &Registry, name: &str) -> Result<Vec<BehaviourRound>, Error> {
     let algorithm = registry.by_name(name, &Parameters::new())?;
-    let wants = algorithm.wants();
+    let wants = algorithm.requested_capabilities();
     let mut agent = Agent::new(ccplane_agent::AgentOptions::default());
     agent.add_boxed(algorithm)?;
-    simulate(agent, name, wants).map_err(|error| Error::Broken {
+    simulate(agent, name, wants).map_err(|error| Error::Internal {
         contender: name.to_owned(),
         seed: SimOptions::default().seed,
         what: error.to_string(),
@@ -91,11 +91,11 @@ fn simulate(
         LinkSpec::new(LINK_RATE, RTT / 2).with_queue(queue, RTT),
         LinkSpec::wire(RTT / 2),
     )?;
-    let place = |what: &str| SimError::Shape(format!("the dumbbell has no {what}"));
-    let from = network.node("left1").ok_or_else(|| place("left1"))?;
-    let to = network.node("right1").ok_or_else(|| place("right1"))?;
+    let place = |what: &str| SimError::InvalidTopology(format!("the dumbbell has no {what}"));
+    let from = network.find_node("left1").ok_or_else(|| place("left1"))?;
+    let to = network.find_node("right1").ok_or_else(|| place("right1"))?;
     let link = network
-        .link_named("bottleneck")
+        .find_link("bottleneck")
         .ok_or_else(|| place("bottleneck"))?;
     let transport = switched_on((*default_transport()).clone(), wants);
     let mss = f64::from(transport.mss);
@@ -103,8 +103,8 @@ fn simulate(
     let mut sim = Simulation::new(network, SimOptions::default())?;
     let agent = sim.host_agent(agent, SteerOptions::default());
     let flow = FlowSpec::new(from, to)
-        .under(FlowControl::Steered(agent, Arc::from(name)))
-        .with(Arc::new(transport));
+        .with_congestion(FlowControl::Steered(agent, Arc::from(name)))
+        .with_transport(Arc::new(transport));
     sim.add_flow(flow)?;
     let probe = sim.add_probe(ProbeSpec::new(RTT).link(link).flows(ProbeTarget::First(1)))?;
     sim.run_until(Time::ZERO + RUN_DURATION)?;
@@ -179,7 +179,7 @@ pub fn rows(rounds: &[BehaviourRound]) -> String {
         "drops\npackets",
         "marks\npackets",
     ];
-    Table::new(headings, rows).text()
+    Table::new(headings, rows).to_text()
 }
 
 /// Returns the chart: window and pacing rate over time, with the queueing delay below.
@@ -197,7 +197,7 @@ pub fn picture(name: &str, rounds: &[BehaviourRound]) -> String {
         ..ChartSeries::default()
     };
     let bdp = LINK_RATE.bytes_in(RTT).get() as f64 / 1_500.0;
-    let seconds = || Axis::linear("time, s").from_to(0.0, RUN_DURATION.as_secs_f64());
+    let seconds = || Axis::linear("time, s").with_range(0.0, RUN_DURATION.as_secs_f64());
     let paced = rounds.iter().any(|round| round.pacing_mbit.is_some());
     // A rate is drawn as the window that it fills in one RTT, so both share an axis.
     let as_window = |mbit: f64| mbit * 1e6 / 8.0 * RTT.as_secs_f64() / 1_500.0;
@@ -218,7 +218,7 @@ pub fn picture(name: &str, rounds: &[BehaviourRound]) -> String {
             x: seconds(),
             // The axis ends at four BDP, so that an overshoot of slow start does not flatten the
             // rest.
-            y: Axis::linear("").from_to(0.0, (top * 1.1).min(4.0 * bdp)),
+            y: Axis::linear("").with_range(0.0, (top * 1.1).min(4.0 * bdp)),
             lines: window,
             guides: vec![
                 (bdp, "BDP".to_owned()),
@@ -228,7 +228,7 @@ pub fn picture(name: &str, rounds: &[BehaviourRound]) -> String {
         Chart {
             title: "queueing delay, ms".to_owned(),
             x: seconds(),
-            y: Axis::linear("").from_to(0.0, 22.0),
+            y: Axis::linear("").with_range(0.0, 22.0),
             lines: vec![line("", 2, series(|round| round.delay_ms))],
             guides: vec![(20.0, "queue full".to_owned())],
         },

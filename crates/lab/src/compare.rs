@@ -222,7 +222,7 @@ impl Comparison {
                         .iter()
                         .position(|known| *known == label)
                         .unwrap_or_default(),
-                    at: (
+                    position: (
                         contender.figures.delay_p95_ms,
                         contender.figures.goodput_mbit,
                     ),
@@ -247,14 +247,14 @@ impl Comparison {
             "",
         ));
         match self.differences() {
-            Some(table) => page.section("What differs", &table.html()),
-            None => page.section(
+            Some(table) => page.add_section("What differs", &table.to_html()),
+            None => page.add_section(
                 "What differs",
                 &note("Nothing in the set-up: these are runs of the same experiment."),
             ),
         }
-        page.section("Figures", &self.table().html());
-        page.section(
+        page.add_section("Figures", &self.table().to_html());
+        page.add_section(
             "Goodput and delay",
             &(note(plane::PLANE_CAPTION) + &plane::picture(&self.spots())),
         );
@@ -265,12 +265,12 @@ impl Comparison {
                 .all(|value| *value == first)
                 .then_some((name, first))
         });
-        page.section("The same in all", &definitions(&same.collect::<Vec<_>>()));
-        page.again(
+        page.add_section("The same in all", &definitions(&same.collect::<Vec<_>>()));
+        page.add_reproduce_section(
             command,
             "The figures are those of the runs' own folders; each has a page with its courses.",
         );
-        page.provenance(&provenance.build().to_string());
+        page.set_provenance(&provenance.build().to_string());
         page.finish("")
     }
 

@@ -11,7 +11,7 @@ pub fn wants(contender: &Contender, registry: &Registry) -> Result<Capabilities,
         Contender::Native { name } if name == "dctcp" => Ok(Capabilities::ECN),
         Contender::Native { .. } => Ok(Capabilities::default()),
         Contender::Ccplane { name, parameters } => {
-            Ok(registry.by_name(name, &read(parameters))?.wants())
+            Ok(registry.by_name(name, &read(parameters))?.requested_capabilities())
         }
     }
 }

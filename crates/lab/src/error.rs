@@ -12,7 +12,7 @@ pub enum Error {
     NoContender,
     /// A parameter has an invalid value.
     #[error("{what} is {value}; {fix}")]
-    Bad {
+    InvalidParameter {
         /// Name of the parameter.
         what: &'static str,
         /// Given value.
@@ -77,7 +77,7 @@ pub enum Error {
         "{contender}, seed {seed}: {what}; this is a bug in ccplane or in the algorithm; \
          reproduce it with `{repeat}`"
     )]
-    Broken {
+    Internal {
         /// Contender of the run.
         contender: String,
         /// Seed of the run.
@@ -130,7 +130,7 @@ pub enum Error {
             format!("the experiment `{}`", .holds)
         }
     )]
-    Occupied {
+    DirectoryInUse {
         /// The directory.
         directory: PathBuf,
         /// Experiment in the directory; empty if the content is not an experiment of ccplane.

@@ -159,7 +159,7 @@ fn series_csv(result: &RunResult) -> String {
     for c in &result.contenders {
         for flow in c.flow_samples() {
             let whose = whose(flow.workload);
-            for s in flow.what {
+            for s in flow.data {
                 let t = &s.tcp;
                 // `tcp_info` has special values for "no loss yet" and "not paced".
                 let ssthresh = if t.ssthresh >= 0x7fff_ffff {
@@ -259,7 +259,7 @@ fn flows_csv(result: &RunResult) -> String {
     );
     for c in &result.contenders {
         for flow in c.flow_figures() {
-            let f = flow.what;
+            let f = flow.data;
             let _ = writeln!(
                 csv,
                 "{},{},{:.6},{},{},{},{:.3},{:.4},{:.4},{:.4},{:.4}{}",
@@ -439,7 +439,7 @@ fn reports_csv(result: &RunResult) -> String {
     for c in &result.contenders {
         c.series
             .heard
-            .csv(&quoted(&c.label), c.series.started_ns, &mut csv);
+            .write_csv(&quoted(&c.label), c.series.started_ns, &mut csv);
     }
     csv
 }

@@ -15,12 +15,12 @@ pub struct ReportLog {
     /// Reports in the order of their arrival.
     pub reports: Vec<LoggedReport>,
     /// Number of reports that exceeded [`REPORTS_MAX`].
-    pub not_kept: u64,
+    pub discarded: u64,
     /// Datapath ids of the flows that the result lists, in its order; `None` for a flow that
     /// ccplane did not control.
     pub flows: Vec<Option<u64>>,
     /// Datapath ids by the address of the sender, for flows of the kernel.
-    pub numbers: HashMap<SocketAddr, u64>,
+    pub flow_by_sender: HashMap<SocketAddr, u64>,
 }
 
 /// Maximum number of reports per run in `reports.csv`; later ones are counted only. A report per
@@ -58,7 +58,7 @@ pub const CSV_HEADING: &str = "contender,flow,time_s,program,urgent,field,value\
 
 impl ReportLog {
     /// Creates an empty log for these algorithms.
-    pub fn of<'h>(hosted: impl Iterator<Item = &'h HostedAlgorithm>) -> ReportLog {
+    pub fn new<'h>(hosted: impl Iterator<Item = &'h HostedAlgorithm>) -> ReportLog {
         let programs = hosted.flat_map(|h| &h.programs).map(|program| Reporting {
             uid: program.uid,
             name: program.name.clone(),
@@ -72,7 +72,7 @@ impl ReportLog {
 
     /// Returns the reports received by a simulated agent, `count` in total, with flows in the order
     /// of the result.
-    pub fn simulated(
+    pub fn from_simulation(
         world: &sim::World,
         agent: sim::AgentId,
         count: u64,
@@ -81,8 +81,8 @@ impl ReportLog {
         let hosted = world
             .agent(agent)
             .into_iter()
-            .flat_map(|agent| agent.hosted());
-        let kept = world.heard(agent);
+            .flat_map(|agent| agent.hosted_algorithms());
+        let kept = world.recorded_reports(agent);
         let reports = kept.iter().map(|report| LoggedReport {
             at_ns: report.at.as_nanos(),
             flow: report.flow.index() as u64,
@@ -92,29 +92,29 @@ impl ReportLog {
         });
         ReportLog {
             reports: reports.collect(),
-            not_kept: count.saturating_sub(kept.len() as u64),
+            discarded: count.saturating_sub(kept.len() as u64),
             flows: flows.iter().map(|flow| Some(flow.index() as u64)).collect(),
-            ..ReportLog::of(hosted.map(|hosted| &**hosted))
+            ..ReportLog::new(hosted.map(|hosted| &**hosted))
         }
     }
 
     /// Returns the number of reports, including those that were not stored.
     pub fn count(&self) -> u64 {
-        self.reports.len() as u64 + self.not_kept
+        self.reports.len() as u64 + self.discarded
     }
 
     /// Sets the flows from the addresses of their senders, in this order.
-    pub fn in_order_of(mut self, senders: &[SocketAddr]) -> ReportLog {
+    pub fn with_flow_order(mut self, senders: &[SocketAddr]) -> ReportLog {
         self.flows = senders
             .iter()
-            .map(|sender| self.numbers.get(sender).copied())
+            .map(|sender| self.flow_by_sender.get(sender).copied())
             .collect();
         self
     }
 
     /// Appends one row per field, since programs have different fields. Times start at
     /// `started_ns`.
-    pub fn csv(&self, contender: &str, started_ns: u64, csv: &mut String) {
+    pub fn write_csv(&self, contender: &str, started_ns: u64, csv: &mut String) {
         for report in &self.reports {
             let Some(program) = self.programs.iter().find(|p| p.uid == report.program) else {
                 continue;

@@ -90,7 +90,7 @@ pub fn kept<J: Job>(
         .collect();
     let mut ready = jobs.len() - open.len();
     let work = |at: usize| match jobs.get(at) {
-        _ if progress.cancelled() => Err(Error::Interrupted),
+        _ if progress.is_cancelled() => Err(Error::Interrupted),
         Some(job) => job.run(),
         None => Err(Error::Interrupted),
     };
@@ -99,7 +99,7 @@ pub fn kept<J: Job>(
             parts.keep(&file(job), &job.key(), &result)?;
             *place = Some(result);
             ready += 1;
-            progress.advanced(ready as f64 / jobs.len() as f64, &job.name());
+            progress.on_progress(ready as f64 / jobs.len() as f64, &job.name());
         }
         Ok(())
     })?;
@@ -110,7 +110,7 @@ pub fn kept<J: Job>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::progress::Quiet;
+    use crate::progress::NoProgress;
 
     struct Square(u64, &'static AtomicUsize);
 
@@ -137,18 +137,18 @@ mod tests {
         let directory = std::env::temp_dir().join(format!("ccplane-jobs-{}", std::process::id()));
         let parts = Parts::of_this_build(&directory);
         let jobs = |n| (0..n).map(|i| Square(i, &RUN_COUNT)).collect::<Vec<_>>();
-        let squares = kept(&jobs(5), 2, &parts, &Quiet).unwrap();
+        let squares = kept(&jobs(5), 2, &parts, &NoProgress).unwrap();
         assert_eq!(
             (squares, RUN_COUNT.load(Ordering::Relaxed)),
             (vec![0, 1, 4, 9, 16], 5)
         );
-        let squares = kept(&jobs(7), 3, &parts, &Quiet).unwrap();
+        let squares = kept(&jobs(7), 3, &parts, &NoProgress).unwrap();
         assert_eq!(
             (squares.len(), squares[6], RUN_COUNT.load(Ordering::Relaxed)),
             (7, 36, 7)
         );
         assert!(matches!(
-            kept(&jobs(14), 2, &parts, &Quiet),
+            kept(&jobs(14), 2, &parts, &NoProgress),
             Err(Error::NoContender)
         ));
         std::fs::remove_dir_all(&directory).unwrap();

@@ -36,7 +36,7 @@ pub use capacity::{MTU, waited_us};
 pub use ccplane_scenario as scenario;
 pub use contender::{read, wants};
 pub use error::Error;
-pub use progress::{Progress, ProgressStep, Quiet};
+pub use progress::{Progress, ProgressStep, NoProgress};
 pub use run::{Backend, PreparedRun, RunError, RunOptions, run, run_keeping};
 pub use scenario::{BadContender, Contender, suggestions};
 pub use sim::Sim;

@@ -20,7 +20,7 @@ pub struct RunRecord {
     /// Time during which bytes were counted.
     pub span: Duration,
     /// Warm-up, which goodput, utilisation and queueing delay exclude.
-    pub warm: Duration,
+    pub warm_up: Duration,
     /// `CLOCK_MONOTONIC` at the first byte, ns; 0 in virtual time.
     pub started_ns: u64,
     /// Record of the drawn link.
@@ -64,7 +64,7 @@ pub struct WorkloadRecord {
     pub goodputs: Vec<f64>,
     /// Rank of each of these flows by start time over all workloads; empty if only the order within
     /// the workload is known.
-    pub order: Vec<u64>,
+    pub start_ranks: Vec<u64>,
     /// Samples of the first of these flows.
     pub flows: Vec<Vec<Sample>>,
     /// Completed flows or responses.
@@ -83,7 +83,7 @@ pub struct WorkloadRecord {
 #[derive(Clone, Debug, Default)]
 pub struct RunMetrics {
     /// Metrics of the compared workloads and of the link.
-    pub figures: ContenderMetrics,
+    pub metrics: ContenderMetrics,
     /// Metrics per workload, if there are several.
     pub workloads: Vec<WorkloadFigures>,
     /// Metrics per algorithm.
@@ -97,7 +97,7 @@ pub struct RunMetrics {
 impl RunRecord {
     /// Computes metrics and time series: throughput and delay in bins of this width, completion
     /// times in size classes with these upper bounds.
-    pub fn told(mut self, bin: Duration, bounds: &[Bytes]) -> RunMetrics {
+    pub fn into_metrics(mut self, bin: Duration, bounds: &[Bytes]) -> RunMetrics {
         let (span, several) = (self.span.as_nanos(), self.workloads.len() > 1);
         // The samples are moved out below.
         let courses: Vec<_> = match several {
@@ -155,13 +155,13 @@ impl RunRecord {
             .collect();
         let unfinished: u64 = compared().map(|w| w.unfinished).sum();
         let figures = ContenderMetrics {
-            goodput_mbit: metrics::mbits(compared().map(|w| w.received).sum(), self.counted()),
+            goodput_mbit: metrics::mbits(compared().map(|w| w.received).sum(), self.measured_ns()),
             retransmissions: compared().filter_map(|w| w.retransmitted).sum(),
             jain: metrics::jain(&goodputs(compared())),
             completions: (!completed.is_empty() || unfinished > 0)
                 .then(|| completions(&completed, unfinished, bounds)),
             flows: each.into_iter().take(count).collect(),
-            ..self.link.figures(self.warm)
+            ..self.link.metrics(self.warm_up)
         };
         RunMetrics {
             complaints: self.complaints(),
@@ -171,17 +171,17 @@ impl RunRecord {
                 others,
                 workloads: recorded,
                 completed,
-                ..self.link.series(bin, span, self.warm)
+                ..self.link.series(bin, span, self.warm_up)
             },
-            figures,
+            metrics: figures,
             workloads,
             algorithms,
         }
     }
 
     /// Returns the time over which goodput is measured, ns.
-    fn counted(&self) -> u64 {
-        self.span.saturating_sub(self.warm).as_nanos()
+    fn measured_ns(&self) -> u64 {
+        self.span.saturating_sub(self.warm_up).as_nanos()
     }
 
     /// Returns the totals of these workloads.
@@ -192,7 +192,7 @@ impl RunRecord {
         let known: Vec<u64> = these().filter_map(|w| w.retransmitted).collect();
         WorkloadTotals {
             count: these().map(WorkloadRecord::count).sum(),
-            goodput_mbit: metrics::mbits(received, self.counted()),
+            goodput_mbit: metrics::mbits(received, self.measured_ns()),
             share: received as f64 / all.max(1) as f64,
             retransmissions: (!known.is_empty()).then(|| known.iter().sum()),
             jain: metrics::jain(&goodputs(these())),
@@ -250,7 +250,7 @@ impl RunRecord {
 
 impl LinkRecord {
     /// Returns the packets that departed after the warm-up.
-    pub fn since(&self, warm: Duration) -> impl Iterator<Item = &(u64, u64, u64)> {
+    pub fn departures_after(&self, warm: Duration) -> impl Iterator<Item = &(u64, u64, u64)> {
         let warm = warm.as_nanos();
         self.departures.iter().filter(move |(at, ..)| *at >= warm)
     }
@@ -258,15 +258,15 @@ impl LinkRecord {
     /// Returns the sojourn times of packets that departed after the warm-up, ms.
     fn delays(&self, warm: Duration) -> Distribution {
         Distribution::new(
-            self.since(warm)
+            self.departures_after(warm)
                 .map(|(_, in_queue, _)| *in_queue as f64 / 1e6),
         )
     }
 
     /// Computes the contender's metrics from the link's record.
-    fn figures(&self, warm: Duration) -> ContenderMetrics {
+    fn metrics(&self, warm: Duration) -> ContenderMetrics {
         let delays = self.delays(warm);
-        let delivered: u64 = self.since(warm).map(|(_, _, bytes)| *bytes).sum();
+        let delivered: u64 = self.departures_after(warm).map(|(_, _, bytes)| *bytes).sum();
         let at = |p| delays.quantile(p).unwrap_or(0.0);
         ContenderMetrics {
             utilisation: if self.capacity > 0.0 {
@@ -357,7 +357,7 @@ fn places(workloads: &[WorkloadRecord]) -> Vec<(usize, usize, bool)> {
     let mut all: Vec<(bool, u64, usize, usize)> = Vec::new();
     for (at, workload) in workloads.iter().enumerate() {
         for flow in 0..workload.flows.len() {
-            let began = workload.order.get(flow).filter(|_| workload.compared);
+            let began = workload.start_ranks.get(flow).filter(|_| workload.compared);
             all.push((!workload.compared, began.copied().unwrap_or(0), at, flow));
         }
     }
@@ -370,7 +370,7 @@ fn places(workloads: &[WorkloadRecord]) -> Vec<(usize, usize, bool)> {
 /// Returns the goodputs of flows without end, ordered by start if that is known.
 fn goodputs<'r>(workloads: impl Iterator<Item = &'r WorkloadRecord>) -> Vec<f64> {
     let each = workloads.flat_map(|w| {
-        let began = move |flow: usize| w.order.get(flow).copied().unwrap_or(0);
+        let began = move |flow: usize| w.start_ranks.get(flow).copied().unwrap_or(0);
         w.goodputs
             .iter()
             .enumerate()
@@ -491,7 +491,7 @@ mod tests {
         let copa = || Contender::ccplane("copa");
         RunRecord {
             span: Duration::from_secs(4),
-            warm: Duration::ZERO,
+            warm_up: Duration::ZERO,
             started_ns: 77,
             link: LinkRecord {
                 departures: (0..4_000)
@@ -537,8 +537,8 @@ mod tests {
 
     #[test]
     fn the_contenders_figures_are_of_what_is_compared() {
-        let told = mixed().told(Duration::from_millis(100), &[Bytes::new(1_000_000)]);
-        let f = &told.figures;
+        let told = mixed().into_metrics(Duration::from_millis(100), &[Bytes::new(1_000_000)]);
+        let f = &told.metrics;
         // 4 + 2 + 2 MB in four seconds.
         assert_eq!(
             (f.goodput_mbit, f.retransmissions, f.utilisation),
@@ -582,7 +582,7 @@ mod tests {
 
     #[test]
     fn all_workloads_are_in_the_result() {
-        let told = mixed().told(Duration::from_millis(100), &[]);
+        let told = mixed().into_metrics(Duration::from_millis(100), &[]);
         let names: Vec<String> = told.workloads.iter().map(WorkloadFigures::title).collect();
         assert_eq!(
             names,
@@ -633,7 +633,7 @@ mod tests {
 
     #[test]
     fn courses_and_flows_are_found_by_workload() {
-        let told = mixed().told(Duration::from_millis(100), &[]);
+        let told = mixed().into_metrics(Duration::from_millis(100), &[]);
         let places: Vec<_> = told
             .series
             .workloads
@@ -657,17 +657,17 @@ mod tests {
     fn one_workload_is_the_contender_itself() {
         let mut record = mixed();
         record.workloads.truncate(1);
-        let told = record.told(Duration::from_millis(100), &[]);
+        let told = record.into_metrics(Duration::from_millis(100), &[]);
         assert!(
             told.workloads.is_empty()
                 && told.algorithms.is_empty()
                 && told.series.workloads.is_empty()
         );
         assert_eq!(
-            (told.figures.goodput_mbit, told.series.flows.len()),
+            (told.metrics.goodput_mbit, told.series.flows.len()),
             (12.0, 2)
         );
-        assert!(told.figures.completions.is_none());
+        assert!(told.metrics.completions.is_none());
     }
 
     #[test]
@@ -680,16 +680,16 @@ mod tests {
             vec![flow(0, 4, 100), flow(2, 4, 300)],
         );
         let mut second = bulk("b", copa, true, vec![flow(1, 4, 200)]);
-        (first.order, second.order) = (vec![0, 2], vec![1]);
+        (first.start_ranks, second.start_ranks) = (vec![0, 2], vec![1]);
         let record = RunRecord {
             span: Duration::from_secs(4),
-            warm: Duration::ZERO,
+            warm_up: Duration::ZERO,
             workloads: vec![first, second],
             ..RunRecord::default()
         };
-        let told = record.told(Duration::from_millis(100), &[]);
+        let told = record.into_metrics(Duration::from_millis(100), &[]);
         let received: Vec<u64> = told
-            .figures
+            .metrics
             .flows
             .iter()
             .map(|f| f.received_bytes)

@@ -252,7 +252,7 @@ fn bundles(figures: &[&ContenderMetrics]) -> Vec<BundleFigures> {
     let count = figures.first().map_or(0, |first| first.bundles.len());
     let one = |at| {
         let runs: Vec<&BundleFigures> = figures.iter().filter_map(|f| f.bundles.get(at)).collect();
-        BundleFigures::over(&runs)
+        BundleFigures::mean_of(&runs)
     };
     (0..count).map(one).collect()
 }

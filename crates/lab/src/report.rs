@@ -31,7 +31,7 @@ const FILES_FOOTER: &str = "Next to this page, the metrics are in <code>summary.
 pub fn page(result: &RunResult, provenance: &Provenance) -> String {
     let mut page = Page::new(&title(result), &result.setup.line());
     let charts = Charts::new(result);
-    page.live();
+    page.enable_live();
     if !result.note.is_empty() {
         page.add(&format!("<p>{}</p>", escape(&result.note)));
     }
@@ -39,7 +39,7 @@ pub fn page(result: &RunResult, provenance: &Provenance) -> String {
     page.add(&charts.keys());
     page.add(&format!(
         "<section class=\"keyed\">{}<p class=\"note\">{}</p></section>",
-        table::of_run(result).html(),
+        table::of_run(result).to_html(),
         table_note(result)
     ));
     workloads(&mut page, result, &charts);
@@ -52,10 +52,10 @@ pub fn page(result: &RunResult, provenance: &Provenance) -> String {
     flows(&mut page, result);
     links(&mut page, result);
     measured(&mut page, result);
-    page.again(&result.command, &again(result));
-    page.provenance(&match result.simulated() {
+    page.add_reproduce_section(&result.command, &again(result));
+    page.set_provenance(&match result.simulated() {
         true => provenance.build().to_string(),
-        false => provenance.place(),
+        false => provenance.describe_environment(),
     });
     page.finish(FILES_FOOTER)
 }
@@ -103,8 +103,8 @@ fn workloads(page: &mut Page, result: &RunResult, charts: &Charts<'_>) {
          datagrams, bytes received. Thin lines in shades of a workload's colour are its flows.",
         number(flow_bin_s(&result.setup) * 1e3)
     );
-    let table = Table::new(headings, rows).html();
-    page.section(
+    let table = Table::new(headings, rows).to_html();
+    page.add_section(
         "By algorithm and workload",
         &(table + &note(&about) + &charts.workloads()),
     );
@@ -126,8 +126,8 @@ fn boxes(page: &mut Page, result: &RunResult, charts: &Charts<'_>) {
         "All {runs} {word}: boxes span the middle half, thick lines are medians, whiskers extend \
          to the last run within 1.5 box heights, and dots are outliers. All runs are in runs.csv."
     );
-    page.section("Variation between runs", &(note(&about) + &charts.boxes()));
-    page.section(
+    page.add_section("Variation between runs", &(note(&about) + &charts.boxes()));
+    page.add_section(
         "Goodput and delay",
         &(note(plane::PLANE_CAPTION) + &plane::picture(&charts.spots())),
     );
@@ -146,7 +146,7 @@ fn courses(page: &mut Page, result: &RunResult, charts: &Charts<'_>) {
             .any(|flow| !flow.is_empty())
     };
     if result.contenders.iter().any(looked_at) {
-        page.section(
+        page.add_section(
             "Congestion window",
             &format!(
                 "<p class=\"note\">Congestion window per flow, sampled every {} ms. Guides: \
@@ -156,7 +156,7 @@ fn courses(page: &mut Page, result: &RunResult, charts: &Charts<'_>) {
                 charts.windows()
             ),
         );
-        page.section(
+        page.add_section(
             "Round-trip time",
             &(note(
                 "Smoothed round-trip time per flow, from its socket. Strokes at the bottom: the \
@@ -172,7 +172,7 @@ fn courses(page: &mut Page, result: &RunResult, charts: &Charts<'_>) {
              the link.",
             number(flow_bin_s(setup) * 1e3)
         );
-        page.section("Goodput of each flow", &(note(&about) + &charts.goodputs()));
+        page.add_section("Goodput of each flow", &(note(&about) + &charts.goodputs()));
     }
     let about = format!(
         "Bytes delivered by the link, including headers, in bins of {bin} ms; drawn as a moving \
@@ -187,17 +187,17 @@ fn courses(page: &mut Page, result: &RunResult, charts: &Charts<'_>) {
             false => "Guide: the link's rate.",
         }
     );
-    page.section("Throughput", &(note(&about) + &charts.throughputs()));
+    page.add_section("Throughput", &(note(&about) + &charts.throughputs()));
     let about = format!(
         "Mean time at the bottleneck (queueing and transmission) of the packets that left it in \
          each bin of {bin} ms, from the link's log. Guide: a full queue."
     );
-    page.section("Queueing delay", &(note(&about) + &charts.delays()));
+    page.add_section("Queueing delay", &(note(&about) + &charts.delays()));
     let about = format!(
         "Cumulative distribution of the {bin} ms bins: throughput (not smoothed) and mean \
          queueing delay; includes slow start."
     );
-    page.section("Distributions", &(note(&about) + &charts.distributions()));
+    page.add_section("Distributions", &(note(&about) + &charts.distributions()));
 }
 
 /// Adds the parameters, and the audit of the datapath.
@@ -207,7 +207,7 @@ fn measured(page: &mut Page, result: &RunResult) {
     } else {
         "emulator"
     };
-    page.section(
+    page.add_section(
         "Measurement",
         &format!(
             "<div class=\"columns\"><div><h3>Parameters</h3>{}</div><div><h3>Self-check of the \
@@ -297,7 +297,7 @@ fn flows(page: &mut Page, result: &RunResult) {
         let flows = c.flow_figures();
         more |= flows.len() > DRAWN_FLOWS_MAX;
         for (i, flow) in flows.iter().enumerate().take(DRAWN_FLOWS_MAX) {
-            let f = flow.what;
+            let f = flow.data;
             rows.push(vec![
                 if i == 0 {
                     c.label.clone()
@@ -326,13 +326,13 @@ fn flows(page: &mut Page, result: &RunResult) {
         "cwnd\nmean segments",
         "srtt\nmean ms",
     ];
-    let mut out = Table::new(headings, rows).without_empty().html();
+    let mut out = Table::new(headings, rows).without_empty_columns().to_html();
     if more || result.setup.flows > DRAWN_FLOWS_MAX {
         out += &note(&format!(
             "The first {DRAWN_FLOWS_MAX} flows of each; all flows are in flows.csv."
         ));
     }
-    page.section("Flows", &out);
+    page.add_section("Flows", &out);
 }
 
 /// Returns the parts of the set-up as text.
@@ -402,7 +402,7 @@ fn completions(page: &mut Page, result: &RunResult, charts: &Charts<'_>) {
     let mut out: String = tables
         .into_iter()
         .flatten()
-        .map(|table| table.html())
+        .map(|table| table.to_html())
         .collect();
     if out.is_empty() {
         return;
@@ -433,7 +433,7 @@ fn completions(page: &mut Page, result: &RunResult, charts: &Charts<'_>) {
             ));
         }
     }
-    page.section("Completion times", &out);
+    page.add_section("Completion times", &out);
 }
 
 /// Adds queueing delays from time stamps and from the link's log: the table and the packets.
@@ -477,8 +477,8 @@ fn one_way(page: &mut Page, result: &RunResult, charts: &Charts<'_>) {
     ];
     let about = "Queueing delay of each full packet, from the time stamps of both ends and from \
         the link's log, each above its minimum. All samples are in stamps.csv.";
-    let table = Table::new(headings, rows).html();
-    page.section(
+    let table = Table::new(headings, rows).to_html();
+    page.add_section(
         "One-way queueing delay",
         &(table + &note(about) + &charts.stamps()),
     );
@@ -490,7 +490,7 @@ fn bundles(page: &mut Page, result: &RunResult) {
             and not in the network. Modes: open has no limit, delay keeps the network's queue \
             short, passing lets traffic through while others fill the network's queue. All \
             samples of a bundle are in bundles.csv.";
-        page.section("Bundles", &(table.html() + &note(about)));
+        page.add_section("Bundles", &(table.to_html() + &note(about)));
     }
 }
 
@@ -498,7 +498,7 @@ fn second_loops(page: &mut Page, result: &RunResult) {
     if let Some(table) = table::of_second_loops(result) {
         let about = "RC3: data that flows sent from their ends backwards, in classes of lower \
             priority than all other traffic.";
-        page.section("Second loop", &(table.html() + &note(about)));
+        page.add_section("Second loop", &(table.to_html() + &note(about)));
     }
 }
 
@@ -534,7 +534,7 @@ fn links(page: &mut Page, result: &RunResult) {
         "marks\npackets",
         "delay\nmean ms",
     ];
-    page.section("Links", &Table::new(headings, rows).html());
+    page.add_section("Links", &Table::new(headings, rows).to_html());
 }
 
 fn audit(result: &RunResult) -> String {

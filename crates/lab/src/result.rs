@@ -101,14 +101,14 @@ pub struct Setup {
 impl Setup {
     /// Returns the set-up of a scenario, without its seeds.
     pub fn new(scenario: &Scenario, plan: &Plan, datapath: &str, bin: Duration) -> Setup {
-        let main = plan.network.spec(plan.main);
+        let main = plan.network.spec(plan.main_link);
         let line = main.map(|spec| spec.line.clone());
         let rate = line
             .and_then(|line| line.mean_rate())
             .unwrap_or(Rate::from_bytes_per_sec(0));
         let rtt = plan.rtt;
         let limit = main.and_then(|spec| spec.queue.limit(Some(rate), spec.rtt, spec.mtu).ok());
-        let lasting = |workload: &PlannedWorkload| match workload.sends {
+        let lasting = |workload: &PlannedWorkload| match workload.traffic {
             Workload::Bulk {
                 flows, bytes: None, ..
             } => Some(flows as usize),
@@ -125,7 +125,7 @@ impl Setup {
             link: plan
                 .name
                 .as_ref()
-                .map(|_| plan.network.link_name(plan.main)),
+                .map(|_| plan.network.link_name(plan.main_link)),
             rate: plan.line_name.clone().unwrap_or_else(|| rate.to_string()),
             rate_mbit: rate.bytes_per_sec() as f64 * 8.0 / 1e6,
             rtt_ms: rtt.as_secs_f64() * 1e3,

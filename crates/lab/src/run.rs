@@ -36,7 +36,7 @@ pub trait Backend: Sync {
 
     /// Returns true if the backend can run the scenario at its rate, as far as known before the
     /// run.
-    fn keeps_up(&self, _scenario: &Scenario) -> bool {
+    fn supports_rate(&self, _scenario: &Scenario) -> bool {
         true
     }
 }
@@ -66,17 +66,17 @@ pub struct RunOptions {
     /// Command line that reproduces everything, for the report.
     pub command: String,
     /// The same command line without seeds; `--seeds N` at its end repeats one of the runs.
-    pub repeat: String,
+    pub repeat_command: String,
 }
 
 impl RunOptions {
     /// Creates options for one run on one thread. `repeat` is the command that reproduces it.
-    pub fn once(seed: u64, repeat: &str) -> RunOptions {
+    pub fn single(seed: u64, repeat: &str) -> RunOptions {
         RunOptions {
             seeds: Seeds::one(seed),
             threads: 1,
             command: repeat.to_owned(),
-            repeat: repeat.to_owned(),
+            repeat_command: repeat.to_owned(),
         }
     }
 }
@@ -120,7 +120,7 @@ pub fn run_keeping(
     options: &RunOptions,
     progress: &dyn Progress,
 ) -> Result<RunResult, Box<RunError>> {
-    let open = |workload: &Workload| workload.algorithm.is_none() && !workload.heeds_nothing();
+    let open = |workload: &Workload| workload.algorithm.is_none() && !workload.is_uncontrolled();
     if scenario.contenders.is_empty() && scenario.workloads.iter().any(open) {
         return Err(Error::NoContender.into());
     }
@@ -132,7 +132,7 @@ pub fn run_keeping(
         true => setup.repeats = several.then(|| options.seeds.count()),
         false => setup.seeds = several.then(|| options.seeds.to_string()),
     }
-    progress.began(&setup);
+    progress.on_start(&setup);
     // One entry per run: all contenders with the first seed, then with the second, …
     let contenders: Vec<Option<&Contender>> = match scenario.contenders.as_slice() {
         [] => vec![None],
@@ -172,7 +172,7 @@ pub fn run_keeping(
     let work = |at: usize| {
         let (seed, contender) = of(at);
         let piece = pieces.piece(PROGRESS_STEPS_PER_RUN, label(contender, seed));
-        piece.advanced(0.0, "");
+        piece.on_progress(0.0, "");
         let outcome = match has_failed(at % contenders.len()) {
             true => Ok(None),
             false => prepared.run(contender, seed, &piece).map(Some),
@@ -233,7 +233,7 @@ pub fn run_keeping(
                 repeats: None,
                 ..setup.clone()
             };
-            progress.seed_done(
+            progress.on_seed_done(
                 seed,
                 finish(
                     scenario,
@@ -313,11 +313,11 @@ fn placed(
     options: &RunOptions,
 ) -> Error {
     match error {
-        Error::Broken { what, .. } => Error::Broken {
+        Error::Internal { what, .. } => Error::Internal {
             contender: contender.map_or_else(|| scenario.file.clone(), Contender::to_string),
             seed,
             what,
-            repeat: format!("{} --seeds {seed}", options.repeat),
+            repeat: format!("{} --seeds {seed}", options.repeat_command),
         },
         error => error,
     }

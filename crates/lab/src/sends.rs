@@ -9,9 +9,9 @@ pub const SAMPLED_FLOWS_MAX: usize = 64;
 
 /// Traffic type of a workload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sends {
+pub enum TrafficKind {
     /// Flows without end.
-    Lasting,
+    Unbounded,
     /// Flows that end when all their bytes have arrived.
     Finite,
     /// Connections that carry requests and responses.
@@ -25,25 +25,25 @@ pub enum Sends {
     Datagrams,
 }
 
-impl Sends {
+impl TrafficKind {
     /// Returns the traffic type of the workload.
-    pub fn of(kind: &Workload) -> Sends {
+    pub fn from_workload(kind: &Workload) -> TrafficKind {
         match kind {
-            Workload::Bulk { bytes: None, .. } => Sends::Lasting,
+            Workload::Bulk { bytes: None, .. } => TrafficKind::Unbounded,
             Workload::Paced {
                 carrier: Carrier::Datagrams { .. },
                 ..
-            } => Sends::Datagrams,
-            Workload::Paced { .. } => Sends::Lasting,
-            Workload::Requests { .. } => Sends::Exchanges,
-            Workload::Messages { requested, .. } => Sends::Messages {
+            } => TrafficKind::Datagrams,
+            Workload::Paced { .. } => TrafficKind::Unbounded,
+            Workload::Requests { .. } => TrafficKind::Exchanges,
+            Workload::Messages { requested, .. } => TrafficKind::Messages {
                 requested: *requested,
             },
             Workload::Bulk { .. }
             | Workload::Poisson { .. }
             | Workload::Bursts { .. }
             | Workload::List { .. }
-            | Workload::Trace { .. } => Sends::Finite,
+            | Workload::Trace { .. } => TrafficKind::Finite,
         }
     }
 }

@@ -79,7 +79,7 @@ pub fn of_run(result: &RunResult) -> Table {
         let workloads = c.workloads.iter().map(workload_row);
         std::iter::once(contender_row(c)).chain(workloads)
     });
-    Table::new(columns, rows.collect()).without_empty()
+    Table::new(columns, rows.collect()).without_empty_columns()
 }
 
 /// Returns the combined table of several runs; each row begins with the run's name.
@@ -99,7 +99,7 @@ pub fn of_runs<'r>(runs: impl IntoIterator<Item = (&'r str, &'r RunResult)>) -> 
             );
         }
     }
-    Table::new(columns, rows).without_empty()
+    Table::new(columns, rows).without_empty_columns()
 }
 
 /// Returns the heading of the first column, which names the kind of means over several runs.

@@ -9,7 +9,7 @@ use ccplane_algorithms::Registry;
 use ccplane_lab::metrics::longest_stall;
 use ccplane_lab::result::{ContenderResult, RunResult};
 use ccplane_lab::scenario::Scenario;
-use ccplane_lab::{Quiet, Sim, run};
+use ccplane_lab::{NoProgress, Sim, run};
 use serde::Deserialize;
 
 use crate::common::options;
@@ -54,7 +54,7 @@ fn simulate(scenario: &str) -> RunResult {
         &scenario,
         &Registry::builtin(),
         &options,
-        &Quiet,
+        &NoProgress,
     )
     .unwrap()
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use ccplane_algorithms::Registry;
 use ccplane_lab::evaluate::{self, Evaluation, Options, Verdict};
-use ccplane_lab::{Error, Progress, Quiet, Sim};
+use ccplane_lab::{Error, Progress, NoProgress, Sim};
 use ccplane_report::Provenance;
 
 fn options(algorithm: &str, only: &[&str]) -> Options {
@@ -28,7 +28,7 @@ fn run(
 }
 
 fn ask(algorithm: &str, only: &[&str]) -> Evaluation {
-    run(&options(algorithm, only), &Registry::builtin(), &Quiet)
+    run(&options(algorithm, only), &Registry::builtin(), &NoProgress)
         .unwrap_or_else(|why| panic!("{why}"))
 }
 
@@ -114,7 +114,7 @@ fn vegas_starves_beside_cubic_and_keeps_no_queue_alone() {
         quick: false,
         ..options("vegas", &["bufferbloat"])
     };
-    let vegas = run(&thorough, &Registry::builtin(), &Quiet).unwrap();
+    let vegas = run(&thorough, &Registry::builtin(), &NoProgress).unwrap();
     assert_eq!(verdict(&vegas, "bufferbloat"), Verdict::Pass);
     assert!(figure(&vegas, "bufferbloat", "10bdp", "delay_mean_ms") < 1.0);
 }
@@ -143,7 +143,7 @@ fn without_bbr_the_question_says_so_and_with_it_it_is_asked() {
     let evaluation = run(
         &options("native:cubic", &["bbr"]),
         &Registry::empty(),
-        &Quiet,
+        &NoProgress,
     );
     let evaluation = evaluation.unwrap();
     assert_eq!(verdict(&evaluation, "bbr"), Verdict::Unanswered);
@@ -174,13 +174,13 @@ fn threads_and_interruptions_change_nothing() {
         };
         run(&options, &Registry::builtin(), watch)
     };
-    let one = both(&with(1, None, &Quiet).unwrap());
-    assert_eq!(one, both(&with(3, None, &Quiet).unwrap()));
+    let one = both(&with(1, None, &NoProgress).unwrap());
+    assert_eq!(one, both(&with(3, None, &NoProgress).unwrap()));
 
     /// Cancels the work after 4,000 checks.
     struct Stopping(AtomicUsize);
     impl Progress for Stopping {
-        fn cancelled(&self) -> bool {
+        fn is_cancelled(&self) -> bool {
             self.0.fetch_add(1, Ordering::Relaxed) > 4_000
         }
     }
@@ -192,7 +192,7 @@ fn threads_and_interruptions_change_nothing() {
     let kept = std::fs::read_dir(&parts).unwrap().count();
     assert!(kept > 0, "finished runs are kept");
     // Cached runs are used again; a wrong result in the cache would show here.
-    assert_eq!(one, both(&with(2, Some(&parts), &Quiet).unwrap()));
+    assert_eq!(one, both(&with(2, Some(&parts), &NoProgress).unwrap()));
     assert!(std::fs::read_dir(&parts).unwrap().count() > kept);
     std::fs::remove_dir_all(&parts).unwrap();
 }
@@ -210,12 +210,12 @@ fn the_page_needs_nothing_from_outside() {
 
 #[test]
 fn a_question_that_is_not_there_is_told_with_those_that_are() {
-    let error = run(&options("reno", &["cubik"]), &Registry::builtin(), &Quiet);
+    let error = run(&options("reno", &["cubik"]), &Registry::builtin(), &NoProgress);
     let error = error.map(|_| ()).unwrap_err().to_string();
     assert!(
         error.contains("there is no question `cubik`") && error.contains("did you mean `cubic`?"),
         "{error}"
     );
-    assert!(run(&options("nobody", &[]), &Registry::builtin(), &Quiet).is_err());
-    assert!(run(&options("native:nobody", &[]), &Registry::builtin(), &Quiet).is_err());
+    assert!(run(&options("nobody", &[]), &Registry::builtin(), &NoProgress).is_err());
+    assert!(run(&options("native:nobody", &[]), &Registry::builtin(), &NoProgress).is_err());
 }

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use ccplane_algorithms::Registry;
 use ccplane_lab::scenario::Scenario;
-use ccplane_lab::{Quiet, Sim, run};
+use ccplane_lab::{NoProgress, Sim, run};
 use common::options;
 
 fn root() -> PathBuf {
@@ -25,7 +25,7 @@ fn digest(scenario: &Scenario, threads: usize) -> String {
         scenario,
         &Registry::builtin(),
         &options,
-        &Quiet,
+        &NoProgress,
     );
     let result = result.unwrap_or_else(|error| panic!("{}: {error}", scenario.file));
     for c in &result.contenders {

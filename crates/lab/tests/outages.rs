@@ -48,10 +48,10 @@ fn simulate(name: &str, outage: Outage) -> Course {
     )
     .unwrap();
     let (from, to) = (
-        network.node("left1").unwrap(),
-        network.node("right1").unwrap(),
+        network.find_node("left1").unwrap(),
+        network.find_node("right1").unwrap(),
     );
-    let link = network.link_named("bottleneck").unwrap();
+    let link = network.find_link("bottleneck").unwrap();
     let mut sim = Simulation::new(network, SimOptions::default()).unwrap();
     let begin = Time::ZERO + Duration::from_millis(outage.begin_ms);
     let end = begin + Duration::from_millis(outage.length_ms);
@@ -59,17 +59,17 @@ fn simulate(name: &str, outage: Outage) -> Course {
     sim.schedule(end, NetworkChange::Up(link)).unwrap();
     let flow = match name.strip_prefix("native:") {
         Some(native) => {
-            FlowSpec::new(from, to).under(FlowControl::Native(native.parse::<Native>().unwrap()))
+            FlowSpec::new(from, to).with_congestion(FlowControl::Native(native.parse::<Native>().unwrap()))
         }
         None => {
             let algorithm = registry.by_name(name, &Parameters::new()).unwrap();
-            let wants = algorithm.wants();
+            let wants = algorithm.requested_capabilities();
             let mut agent = Agent::new(ccplane_agent::AgentOptions::default());
             agent.add_boxed(algorithm).unwrap();
             let agent = sim.host_agent(agent, SteerOptions::default());
             FlowSpec::new(from, to)
-                .under(FlowControl::Steered(agent, Arc::from(name)))
-                .with(Arc::new(switched_on((*default_transport()).clone(), wants)))
+                .with_congestion(FlowControl::Steered(agent, Arc::from(name)))
+                .with_transport(Arc::new(switched_on((*default_transport()).clone(), wants)))
         }
     };
     let flow = sim.add_flow(flow).unwrap();
@@ -118,7 +118,7 @@ fn names() -> Vec<String> {
             let algorithm = registry.by_name(name, &Parameters::new());
             algorithm.is_ok_and(|algorithm| {
                 algorithm
-                    .needs()
+                    .required_capabilities()
                     .missing_from(ccplane_transport::CAPABILITIES)
                     .is_empty()
             })

@@ -287,7 +287,7 @@ fn names_cannot_break_out_of_the_page() {
 
 #[test]
 fn the_table_names_every_contender_and_omits_empty_columns() {
-    let table = table::of_run(&result(1)).text();
+    let table = table::of_run(&result(1)).to_text();
     assert_eq!(table.lines().count(), 7);
     assert!(
         table.lines().next().unwrap().contains("goodput")
@@ -301,7 +301,7 @@ fn the_table_names_every_contender_and_omits_empty_columns() {
     assert!(table.contains("native:cubic"));
     let widths: Vec<usize> = table.lines().skip(3).map(|l| l.chars().count()).collect();
     assert!(widths.iter().all(|w| *w == widths[0]), "{table}");
-    assert!(table::of_run(&result(2)).text().contains("Jain"));
+    assert!(table::of_run(&result(2)).to_text().contains("Jain"));
 }
 
 /// Returns the same result with five repeats.
@@ -336,7 +336,7 @@ fn repeated() -> RunResult {
 #[test]
 fn repeats_on_real_packets_have_intervals() {
     let result = repeated();
-    let text = table::of_run(&result).text();
+    let text = table::of_run(&result).to_text();
     assert!(
         text.contains("mean of 5 repeats") && text.contains("± 95 %, Student's t"),
         "{text}"
@@ -350,7 +350,7 @@ fn repeats_on_real_packets_have_intervals() {
     {
         (spread.half.goodput_mbit, spread.half.delay_mean_ms) = (0.0, 0.004);
     }
-    let text = table::of_run(&alike).text();
+    let text = table::of_run(&alike).to_text();
     assert!(text.contains("91.90 ") && !text.contains("±0.00"), "{text}");
     let page = page(&result);
     for part in [

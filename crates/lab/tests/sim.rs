@@ -5,7 +5,7 @@ use ccplane_algorithms::{AlgorithmDoc, Registry};
 use ccplane_lab::result::{ContenderResult, RunResult};
 use ccplane_lab::scenario::plan::Plan;
 use ccplane_lab::scenario::{Scenario, Seeds, shipped};
-use ccplane_lab::{Error, Quiet, Sim, run as run_in, run_keeping};
+use ccplane_lab::{Error, NoProgress, Sim, run as run_in, run_keeping};
 
 use ccplane_sim::{SimError, SimOptions, Simulation};
 
@@ -62,7 +62,7 @@ fn a_dumbbell_is_filled_and_its_queue_stays_within_its_limit() {
     assert!(!ours.native && native.native && ours.host.reports_per_s > Some(10.0));
     assert_eq!(native.host.reports_per_s, None);
     let heard = &ours.series.heard;
-    assert!(native.series.heard.reports.is_empty() && heard.not_kept == 0);
+    assert!(native.series.heard.reports.is_empty() && heard.discarded == 0);
     assert_eq!(heard.flows, [Some(0), Some(1)]);
     let of = |flow: usize| {
         heard
@@ -93,7 +93,7 @@ fn results_do_not_depend_on_threads_or_repetition() {
             &scenario,
             &Registry::builtin(),
             &options,
-            &Quiet,
+            &NoProgress,
         )
         .unwrap()
     };
@@ -351,7 +351,7 @@ fn a_trace_without_flows_is_refused() {
         &scenario,
         &Registry::builtin(),
         &options(Seeds::one(1), 1),
-        &Quiet,
+        &NoProgress,
     );
     let Err(Error::Scenario(problem)) = run else {
         panic!("{run:?}")
@@ -509,7 +509,7 @@ fn problem(text: &str) -> (usize, String) {
         &scenario(text),
         &Registry::builtin(),
         &options(Seeds::one(1), 1),
-        &Quiet,
+        &NoProgress,
     ) {
         Err(Error::Scenario(problem)) => (
             problem.line(),
@@ -648,7 +648,7 @@ fn algorithms_that_do_not_exist_are_refused() {
             &scenario,
             &Registry::builtin(),
             &options(Seeds::one(1), 1),
-            &Quiet,
+            &NoProgress,
         )
         .unwrap_err()
         .to_string()
@@ -674,7 +674,7 @@ impl Algorithm for Mistaken {
     }
 
     fn open(&mut self, _info: &FlowInfo, control: &mut Control<'_>) -> u32 {
-        control.program("fold", &[]);
+        control.set_program("fold", &[]);
         0
     }
 
@@ -701,7 +701,7 @@ fn a_panic_names_the_seed_and_the_command_that_repeats_it() {
             &scenario,
             &registry,
             &options("3..9".parse().unwrap(), threads),
-            &Quiet,
+            &NoProgress,
         )
         .unwrap_err();
         let text = error.to_string();
@@ -723,9 +723,9 @@ fn a_failed_contender_does_not_affect_the_others() {
         for seeds in ["3", "3..5"] {
             let options = options(seeds.parse().unwrap(), threads);
             let stopped =
-                run_keeping(&Sim::default(), &scenario, &registry, &options, &Quiet).unwrap_err();
+                run_keeping(&Sim::default(), &scenario, &registry, &options, &NoProgress).unwrap_err();
             assert!(
-                matches!(&stopped.error, Error::Broken { contender, seed: 3, .. } if contender == "mistaken")
+                matches!(&stopped.error, Error::Internal { contender, seed: 3, .. } if contender == "mistaken")
             );
             let finished = stopped.finished.expect("two contenders finished");
             let labels: Vec<&str> = finished
@@ -806,7 +806,7 @@ bulk = {{ bytes = "20MB" }}
         )
     };
     let of = |result: &RunResult| {
-        let table = ccplane_lab::table::of_second_loops(result).unwrap().text();
+        let table = ccplane_lab::table::of_second_loops(result).unwrap().to_text();
         (
             result.contenders[0].figures.second_loop.clone().unwrap(),
             table,
@@ -925,7 +925,7 @@ fn only_hosts_that_flows_send_to_conceal_losses() {
             &scenario,
             &Registry::builtin(),
             &options(scenario.seeds, 1),
-            &Quiet,
+            &NoProgress,
         ) {
             Err(error) => error.to_string(),
             Ok(_) => panic!("{line} runs"),

@@ -6,8 +6,8 @@ use std::path::Path;
 use ccplane_algorithms::Registry;
 use ccplane_lab::result::ContenderMetrics;
 use ccplane_lab::scenario::Scenario;
-use ccplane_lab::{Quiet, RunOptions, Sim, run};
-use ccplane_lang::{ProgramLimits, TextAlgorithm, compile};
+use ccplane_lab::{NoProgress, RunOptions, Sim, run};
+use ccplane_lang::{ProgramLimits, ProgramFile, compile};
 
 /// Allowed relative difference of goodput and delay: the agent answers the previous report, a
 /// program file the current ACK.
@@ -29,9 +29,9 @@ fn figures(contenders: [&str; 2], link: &str) -> Vec<ContenderMetrics> {
         seeds: scenario.seeds,
         threads: 1,
         command: String::new(),
-        repeat: String::new(),
+        repeat_command: String::new(),
     };
-    let result = run(&Sim::default(), &scenario, &registry, &options, &Quiet)
+    let result = run(&Sim::default(), &scenario, &registry, &options, &NoProgress)
         .unwrap_or_else(|why| panic!("{why}"));
     result
         .contenders
@@ -135,8 +135,8 @@ fn the_first_text_of_the_documentation_fills_the_link() {
         );
         let scenario = Scenario::parse("first", &scenario, Path::new("."))
             .unwrap_or_else(|why| panic!("{why:?}"));
-        let options = RunOptions::once(1, "");
-        let result = run(&Sim::default(), &scenario, &registry, &options, &Quiet)
+        let options = RunOptions::single(1, "");
+        let result = run(&Sim::default(), &scenario, &registry, &options, &NoProgress)
             .unwrap_or_else(|why| panic!("{why}"));
         let used = result.contenders[0].figures.utilisation;
         assert!(used >= least, "{rtt}: {used}");
@@ -163,14 +163,14 @@ fn shipped_and_documented_programs_are_valid() {
     );
     assert!(texts.len() >= 3);
     for text in texts {
-        assert!(TextAlgorithm::is(&text));
-        let read = TextAlgorithm::read(&text).unwrap_or_else(|problems| panic!("{problems:#}"));
+        assert!(ProgramFile::has_header(&text));
+        let read = ProgramFile::read(&text).unwrap_or_else(|problems| panic!("{problems:#}"));
         let program = read.program(&[]).expect("defaults are valid");
         let compiled =
             compile(&program, &ProgramLimits::default()).expect("it has compiled before");
         let warned = compiled.warnings().map(|warnings| warnings.to_string());
         assert!(
-            !read.about().is_empty(),
+            !read.description().is_empty(),
             "{} says nothing of itself",
             read.name()
         );

@@ -211,7 +211,7 @@ fn a_single_workload_has_no_table_by_workload() {
         );
     }
     assert_eq!(table::all(&result).len(), 1);
-    let text = table::of_run(&result).text();
+    let text = table::of_run(&result).to_text();
     assert!(
         !text.contains("share") && text.lines().count() == 5,
         "{text}"
@@ -232,7 +232,7 @@ fn the_tables_have_a_row_for_everybody() {
     let result = simulate(MIXED);
     let text: String = table::all(&result)
         .iter()
-        .map(|table| table.text() + "\n")
+        .map(|table| table.to_text() + "\n")
         .collect();
     insta::assert_snapshot!(text);
 }
@@ -382,7 +382,7 @@ fn means_over_seeds_are_of_workloads_too() {
             [1, 2, 3, 4]
         );
     }
-    let text = table::of_run(&result).text();
+    let text = table::of_run(&result).to_text();
     assert!(
         text.contains("mean of 4 seeds")
             && text.contains("± 95 %, Student's t")
@@ -422,7 +422,7 @@ fn a_scenario_without_randomness_says_so() {
         result.note,
         "The scenario has no randomness: all 5 seeds gave the same results."
     );
-    let text = table::of_run(&result).text();
+    let text = table::of_run(&result).to_text();
     assert!(
         text.contains("all 5 seeds identical") && !text.contains('±'),
         "{text}"
@@ -445,7 +445,7 @@ fn two_seeds_have_a_range_and_no_interval() {
         .replace("duration", "seeds = \"1..2\"\nduration")
         .replace("rtt", "loss = \"0.5%\"\nrtt");
     let result = simulate(&two);
-    let text = table::of_run(&result).text();
+    let text = table::of_run(&result).to_text();
     assert!(
         text.contains("mean of 2 seeds")
             && text.contains("(range of the two)")

@@ -22,7 +22,7 @@ mod counted;
 
 use ccplane_datapath::Capabilities;
 
-pub use counted::{CountedClause, CountingText};
+pub use counted::{CountedClause, InstrumentedProgram};
 
 use crate::diagnostics::{DiagnosticCode, Diagnostics, Problem, Problems, Span};
 use crate::literal::{self, Literal};
@@ -40,32 +40,32 @@ const INIT_DONE_VARIABLE: &str = "ccplane.begun";
 
 /// Algorithm of one program file, which has compiled with its defaults.
 #[derive(Clone, Debug)]
-pub struct TextAlgorithm {
+pub struct ProgramFile {
     source: String,
     name: String,
-    about: String,
+    description: String,
     needs: Capabilities,
-    parameters: Vec<TextParameter>,
+    parameters: Vec<ProgramParameter>,
     /// Variables that are set once when a flow starts, and their values as written.
     init: Vec<(String, Span)>,
     header: Span,
     /// Position for the constants: after the word `def`.
-    constants_at: u32,
+    constants_offset: u32,
     /// Position for `init`: after the whole definition list.
-    init_at: u32,
+    init_offset: u32,
 }
 
 /// Parameter of a program file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TextParameter {
+pub struct ProgramParameter {
     /// Name of the parameter.
     pub name: String,
     /// Default value, as written.
     pub default: String,
     /// Minimum value, as written.
-    pub least: String,
+    pub min: String,
     /// Maximum value, as written.
-    pub most: String,
+    pub max: String,
     span: Span,
 }
 
@@ -81,9 +81,9 @@ pub struct BadValue {
     pub expected: String,
 }
 
-impl TextAlgorithm {
+impl ProgramFile {
     /// Parses a program file, and compiles it with the defaults of its parameters.
-    pub fn read(source: &str) -> Result<TextAlgorithm, Diagnostics> {
+    pub fn read(source: &str) -> Result<ProgramFile, Diagnostics> {
         let mut problems = Problems::default();
         let masked = mask_strings(source, &mut problems);
         let forms = Forms::read(&masked, &mut problems);
@@ -102,7 +102,7 @@ impl TextAlgorithm {
             return Err(problems.into_diagnostics(source));
         }
         let program = read.compiled()?;
-        let sets = program.code().needs();
+        let sets = program.code().required_capabilities();
         let steers = Capabilities::CWND.missing_from(sets).is_empty()
             || Capabilities::PACING.missing_from(sets).is_empty();
         if !steers && read.init.is_empty() {
@@ -114,7 +114,7 @@ impl TextAlgorithm {
                     what,
                     "no statement sets one",
                 )
-                .help("set one, for example (:= Cwnd (+ Cwnd Ack.bytes_acked))"),
+                .with_help("set one, for example (:= Cwnd (+ Cwnd Ack.bytes_acked))"),
             );
             return Err(problems.into_diagnostics(source));
         }
@@ -123,7 +123,7 @@ impl TextAlgorithm {
 
     /// Returns true if a text starts with a header, valid or not; without one it may be a program
     /// for an agent.
-    pub fn is(source: &str) -> bool {
+    pub fn has_header(source: &str) -> bool {
         let lines = source.lines().map(str::trim_start);
         let first = lines
             .filter(|line| !line.is_empty() && !line.starts_with('#'))
@@ -138,8 +138,8 @@ impl TextAlgorithm {
     }
 
     /// Description; empty if there is none.
-    pub fn about(&self) -> &str {
-        &self.about
+    pub fn description(&self) -> &str {
+        &self.description
     }
 
     /// Declared capabilities.
@@ -148,13 +148,13 @@ impl TextAlgorithm {
     }
 
     /// Parameters, in source order.
-    pub fn parameters(&self) -> &[TextParameter] {
+    pub fn parameters(&self) -> &[ProgramParameter] {
         &self.parameters
     }
 
     /// Returns true if it sets variables when a flow starts. Its program then has the variable
     /// `ccplane.begun`, which records that this is done.
-    pub fn begins(&self) -> bool {
+    pub fn has_init(&self) -> bool {
         !self.init.is_empty()
     }
 
@@ -162,35 +162,35 @@ impl TextAlgorithm {
     pub const INIT_DONE_VARIABLE: &str = INIT_DONE_VARIABLE;
 
     /// Returns the program's source with these parameter values, and the defaults of the others.
-    pub fn program(&self, given: &[(&str, &str)]) -> Result<String, BadValue> {
+    pub fn program(&self, overrides: &[(&str, &str)]) -> Result<String, BadValue> {
         let mut values = Vec::with_capacity(self.parameters.len());
         for parameter in &self.parameters {
-            let value = given.iter().rev().find(|(name, _)| *name == parameter.name);
+            let value = overrides.iter().rev().find(|(name, _)| *name == parameter.name);
             values.push(match value {
-                Some((_, value)) => parameter.checked(value)?,
+                Some((_, value)) => parameter.check(value)?,
                 None => &parameter.default,
             });
         }
-        Ok(self.woven(&values).text)
+        Ok(self.splice(&values).text)
     }
 
     /// Returns the warnings about the program, at their positions in the original text. The warning
     /// about missing reports is dropped, as there is no agent to receive them.
     pub fn warnings(&self) -> Option<Diagnostics> {
-        let woven = self.woven(&self.defaults());
+        let woven = self.splice(&self.defaults());
         let found = compile(&woven.text, &ProgramLimits::default())
             .ok()?
             .warnings()?;
         let meant = |problem: &&Problem| problem.code() != DiagnosticCode::NeverReports;
-        self.moved(&woven, found.problems().iter().filter(meant))
+        self.to_original_positions(&woven, found.problems().iter().filter(meant))
     }
 
     /// Compiles the program with its defaults. Problems are reported at their position in the
     /// original text.
     fn compiled(&self) -> Result<Program, Diagnostics> {
-        let woven = self.woven(&self.defaults());
+        let woven = self.splice(&self.defaults());
         compile(&woven.text, &ProgramLimits::default())
-            .map_err(|found| self.moved(&woven, found.problems().iter()).unwrap_or(found))
+            .map_err(|found| self.to_original_positions(&woven, found.problems().iter()).unwrap_or(found))
     }
 
     fn defaults(&self) -> Vec<&str> {
@@ -201,22 +201,22 @@ impl TextAlgorithm {
     }
 
     /// Moves problems of the program to the original text; `None` if there are none.
-    fn moved<'p>(
+    fn to_original_positions<'p>(
         &self,
         woven: &SplicedSource,
         found: impl Iterator<Item = &'p Problem>,
     ) -> Option<Diagnostics> {
         let mut problems = Problems::default();
         for problem in found {
-            problems.push(problem.clone().moved(|span| woven.back(span)));
+            problems.push(problem.clone().map_span(|span| woven.to_original(span)));
         }
         (!problems.is_empty()).then(|| problems.into_diagnostics(&self.source))
     }
 
     /// Replaces the header by spaces, so that lines and columns stay the same, and inserts its
     /// contents where a program declares them.
-    fn woven(&self, values: &[&str]) -> SplicedSource {
-        let (constants_at, init_at) = (self.constants_at as usize, self.init_at as usize);
+    fn splice(&self, values: &[&str]) -> SplicedSource {
+        let (constants_at, init_at) = (self.constants_offset as usize, self.init_offset as usize);
         let mut woven = SplicedSource {
             text: String::with_capacity(self.source.len() + 256),
             parts: Vec::new(),
@@ -235,11 +235,11 @@ impl TextAlgorithm {
                 parameter.span,
             );
         }
-        if self.begins() {
+        if self.has_init() {
             woven.add(&format!(" ({INIT_DONE_VARIABLE} false)"), self.header);
         }
         woven.text += &self.source[constants_at..init_at];
-        if self.begins() {
+        if self.has_init() {
             woven.add(
                 &format!(" (when (! {INIT_DONE_VARIABLE}) (:= {INIT_DONE_VARIABLE} true)"),
                 self.header,
@@ -272,7 +272,7 @@ impl SplicedSource {
     }
 
     /// Maps a position to the original.
-    fn back(&self, span: Span) -> Span {
+    fn to_original(&self, span: Span) -> Span {
         let mut before = 0;
         for (part, stands_for) in &self.parts {
             if span.start >= part.end {
@@ -288,17 +288,17 @@ impl SplicedSource {
     }
 }
 
-impl TextParameter {
-    fn checked<'v>(&self, value: &'v str) -> Result<&'v str, BadValue> {
+impl ProgramParameter {
+    fn check<'v>(&self, value: &'v str) -> Result<&'v str, BadValue> {
         let bad = |expected: String| BadValue {
             name: self.name.clone(),
             value: value.to_owned(),
             expected,
         };
-        let range = format!("must be between {} and {}", self.least, self.most);
+        let range = format!("must be between {} and {}", self.min, self.max);
         let given = magnitude(value).map_err(|why| bad(format!("{why}; {range}")))?;
         let same = literal::measure(value) == literal::measure(&self.default);
-        let inside = [&self.least, &self.most].map(|bound| magnitude(bound));
+        let inside = [&self.min, &self.max].map(|bound| magnitude(bound));
         match inside {
             [Ok(least), Ok(most)] if same && at_most(least, given) && at_most(given, most) => {
                 Ok(value)
@@ -359,7 +359,7 @@ fn mask_strings(source: &str, problems: &mut Problems) -> String {
                 what,
                 "starts here",
             )
-            .help("close it with \""),
+            .with_help("close it with \""),
         );
     }
     out
@@ -372,8 +372,8 @@ struct AlgorithmReader<'a, 's> {
 }
 
 impl AlgorithmReader<'_, '_> {
-    fn text(&mut self) -> Option<TextAlgorithm> {
-        let mut top = self.forms.top();
+    fn text(&mut self) -> Option<ProgramFile> {
+        let mut top = self.forms.top_level();
         let head = |at: u32| {
             self.forms
                 .children(at)
@@ -392,7 +392,7 @@ impl AlgorithmReader<'_, '_> {
             };
             self.problems.push(
                 Problem::new(DiagnosticCode::Syntax, first, what, "here")
-                    .help("write (algorithm NAME (needs cwnd)) before the program"),
+                    .with_help("write (algorithm NAME (needs cwnd)) before the program"),
             );
             return None;
         };
@@ -404,21 +404,21 @@ impl AlgorithmReader<'_, '_> {
             let what = "the header must be followed by the program, which starts with (def …)";
             self.problems.push(
                 Problem::new(DiagnosticCode::Syntax, span, what, "no (def …) follows")
-                    .help("write (def) if it has no variables"),
+                    .with_help("write (def) if it has no variables"),
             );
             return None;
         };
         let word = head(def)?;
-        let mut read = TextAlgorithm {
+        let mut read = ProgramFile {
             source: self.source.to_owned(),
             name: String::new(),
-            about: String::new(),
+            description: String::new(),
             needs: Capabilities::default(),
             parameters: Vec::new(),
             init: Vec::new(),
             header: span,
-            constants_at: word.span.end,
-            init_at: self.forms.get(def).span.end,
+            constants_offset: word.span.end,
+            init_offset: self.forms.get(def).span.end,
         };
         let mut parts = self.forms.children(header).skip(1);
         match parts.next().map(|name| self.forms.get(name)) {
@@ -436,12 +436,12 @@ impl AlgorithmReader<'_, '_> {
                         "the algorithm has no valid name",
                         "here",
                     )
-                    .help(help),
+                    .with_help(help),
                 );
             }
         }
         for part in parts {
-            self.part(part, &mut read);
+            self.read_item(part, &mut read);
         }
         Some(read)
     }
@@ -455,7 +455,7 @@ impl AlgorithmReader<'_, '_> {
             && text.starts_with(|c: char| c.is_ascii_lowercase())
     }
 
-    fn part(&mut self, at: u32, read: &mut TextAlgorithm) {
+    fn read_item(&mut self, at: u32, read: &mut ProgramFile) {
         let form = self.forms.get(at);
         let words: Vec<Form> = self
             .forms
@@ -467,14 +467,14 @@ impl AlgorithmReader<'_, '_> {
         match texts.as_slice() {
             ["about", text] if text.starts_with('_') && text.len() >= 2 => {
                 let inside = words[1].span.start as usize + 1..words[1].span.end as usize - 1;
-                self.source[inside].clone_into(&mut read.about);
+                self.source[inside].clone_into(&mut read.description);
             }
             ["needs", names @ ..] if !names.is_empty() => {
                 for (name, word) in names.iter().zip(&words[1..]) {
-                    match Capabilities::by_word(name) {
-                        Some(one) => read.needs = read.needs.with(one),
+                    match Capabilities::from_keyword(name) {
+                        Some(one) => read.needs = read.needs.union(one),
                         None => {
-                            let known: Vec<&str> = Capabilities::words().collect();
+                            let known: Vec<&str> = Capabilities::keywords().collect();
                             let help = format!("available: {}", known.join(", "));
                             self.problems.push(
                                 Problem::new(
@@ -483,21 +483,21 @@ impl AlgorithmReader<'_, '_> {
                                     format!("unknown capability `{name}`"),
                                     "unknown",
                                 )
-                                .help(help),
+                                .with_help(help),
                             );
                         }
                     }
                 }
             }
             ["param", name, default, least, most] => {
-                let parameter = TextParameter {
+                let parameter = ProgramParameter {
                     name: (*name).to_owned(),
                     default: (*default).to_owned(),
-                    least: (*least).to_owned(),
-                    most: (*most).to_owned(),
+                    min: (*least).to_owned(),
+                    max: (*most).to_owned(),
                     span,
                 };
-                if let Err(bad) = parameter.checked(default) {
+                if let Err(bad) = parameter.check(default) {
                     self.problems.push(
                         Problem::new(
                             DiagnosticCode::Value,
@@ -505,7 +505,7 @@ impl AlgorithmReader<'_, '_> {
                             format!("the default of `{name}` is out of range"),
                             "here",
                         )
-                        .help(bad.expected),
+                        .with_help(bad.expected),
                     );
                 }
                 if read.parameters.iter().any(|other| other.name == *name) {
@@ -542,7 +542,7 @@ impl AlgorithmReader<'_, '_> {
                         "unknown part of the header",
                         "here",
                     )
-                    .help(help),
+                    .with_help(help),
                 );
             }
         }

@@ -7,7 +7,7 @@ use crate::diagnostics::{DiagnosticCode, Problem, Problems, ReportedError, Span}
 use crate::literal;
 use crate::operation::{FORM_HEADS, operator};
 use crate::reader::{Children, Form, Forms, TokenKind};
-use crate::scope::{Meaning, Scope, nearest};
+use crate::scope::{Binding, Scope, nearest};
 use crate::tree::{Clause, Expr, Stmt, Tree, Type};
 
 /// Checked part of the program, or the proof that its problem was reported.
@@ -39,7 +39,7 @@ pub(crate) fn check<'s>(
         tree,
     };
     for when in whens {
-        if checker.problems.full().is_some() {
+        if checker.problems.limit_reached().is_some() {
             break;
         }
         let _ = checker.clause(when); // its problems are reported; others are checked too
@@ -50,7 +50,7 @@ pub(crate) fn check<'s>(
 
 impl Checker<'_, '_> {
     #[cold]
-    pub fn note(&mut self, problem: Problem) -> ReportedError {
+    pub fn report(&mut self, problem: Problem) -> ReportedError {
         self.problems.push(problem)
     }
 
@@ -69,16 +69,16 @@ impl Checker<'_, '_> {
                     "a second (def …)",
                     "expected (when …)",
                 )
-                .help("a program has one (def …), at the start"),
+                .with_help("a program has one (def …), at the start"),
                 _ => Problem::new(
                     DiagnosticCode::Syntax,
                     first_line(form.span, self.forms),
                     "not a clause",
                     "expected (when condition statement …)",
                 )
-                .help("put statements in a clause: (when true …) runs on every ACK"),
+                .with_help("put statements in a clause: (when true …) runs on every ACK"),
             };
-            return Err(self.note(problem));
+            return Err(self.report(problem));
         }
         let (Some(guard), true) = (parts.next(), parts.clone().next().is_some()) else {
             let problem = Problem::new(
@@ -87,13 +87,13 @@ impl Checker<'_, '_> {
                 "a clause needs a condition and a statement",
                 "incomplete",
             )
-            .help("for example, write (when true (report))");
-            return Err(self.note(problem));
+            .with_help("for example, write (when true (report))");
+            return Err(self.report(problem));
         };
         let guard = self.condition(guard);
         let body_start = self.tree.stmts.len() as u32;
         for statement in parts {
-            if let Some(noted) = self.problems.full() {
+            if let Some(noted) = self.problems.limit_reached() {
                 return Err(noted);
             }
             let _ = self.statement(statement);
@@ -124,7 +124,7 @@ impl Checker<'_, '_> {
                     "not a statement",
                     "expected parentheses",
                 );
-                return Err(self.note(problem.help(format!("write ({text})"))));
+                return Err(self.report(problem.with_help(format!("write ({text})"))));
             }
             let problem = Problem::new(
                 DiagnosticCode::Syntax,
@@ -132,7 +132,7 @@ impl Checker<'_, '_> {
                 "not a statement",
                 "expected (:= name value), (report), (fallthrough), (reset) or (if …)",
             );
-            return Err(self.note(problem));
+            return Err(self.report(problem));
         };
         let head = self.forms.get(head);
         match self.forms.text(head) {
@@ -150,7 +150,7 @@ impl Checker<'_, '_> {
                         "(do …) without a statement",
                         "expected a statement",
                     );
-                    return Err(self.note(problem));
+                    return Err(self.report(problem));
                 }
                 for part in parts {
                     let _ = self.statement(part);
@@ -165,11 +165,11 @@ impl Checker<'_, '_> {
                         "this value is not used",
                         "expected a statement",
                     )
-                    .help("assign it with (:= name value)")
+                    .with_help("assign it with (:= name value)")
                 } else {
                     self.unknown_head(head, name, "statement")
                 };
-                Err(self.note(problem))
+                Err(self.report(problem))
             }
         }
     }
@@ -196,7 +196,7 @@ impl Checker<'_, '_> {
             format!("unknown {what} `{name}`"),
             format!("not a known {what}"),
         )
-        .help(help)
+        .with_help(help)
     }
 
     /// Checks a command without operands, such as `(report)`.
@@ -215,8 +215,8 @@ impl Checker<'_, '_> {
                 "this command takes no operands",
                 "too many operands",
             )
-            .help(format!("write {text})"));
-            return Err(self.note(problem));
+            .with_help(format!("write {text})"));
+            return Err(self.report(problem));
         }
         self.tree.stmts.push(Stmt::Set(flag));
         Ok(())
@@ -233,8 +233,8 @@ impl Checker<'_, '_> {
                 "malformed (if …)",
                 "expected a condition, a statement and optionally an else statement",
             )
-            .help("use (do a b) for several statements");
-            return Err(self.note(problem));
+            .with_help("use (do a b) for several statements");
+            return Err(self.report(problem));
         };
         let cond = self.condition(cond);
         let place = self.tree.stmts.len();
@@ -270,7 +270,7 @@ impl Checker<'_, '_> {
                 "malformed bind",
                 "expected a name and one value",
             );
-            return Err(self.note(problem.help(help)));
+            return Err(self.report(problem.with_help(help)));
         };
         let target = self.forms.get(target);
         let name = self.forms.text(target);
@@ -281,26 +281,26 @@ impl Checker<'_, '_> {
                 "only a variable can be set",
                 "expected a name",
             )
-            .help("write (:= name value)");
-            return Err(self.note(problem));
+            .with_help("write (:= name value)");
+            return Err(self.report(problem));
         }
         let value_form = self.forms.get(value);
-        let (dst, ty) = match self.scope.find(name) {
-            Some(Meaning::Reg {
+        let (dst, ty) = match self.scope.resolve(name) {
+            Some(Binding::Reg {
                 reg,
                 ty,
                 writable: true,
             }) => (reg, ty),
-            Some(_) => return Err(self.note(read_only(target.span, name))),
-            None if name.starts_with("__") => return Err(self.note(reserved(target.span, name))),
+            Some(_) => return Err(self.report(read_only(target.span, name))),
+            None if name.starts_with("__") => return Err(self.report(reserved(target.span, name))),
             None if name.starts_with("Report.") => {
-                return Err(self.note(self.undeclared_report(target.span, name)));
+                return Err(self.report(self.undeclared_report(target.span, name)));
             }
             // Assigned names are local variables, as long as there was room.
-            None => return Err(self.note(self.scope.too_many(target.span))),
+            None => return Err(self.report(self.scope.too_many_vars(target.span))),
         };
-        let value = self.bound(value)?;
-        let value = self.whole(value, value_form.span)?;
+        let value = self.assigned_value(value)?;
+        let value = self.expect_whole(value, value_form.span)?;
         let found = self.tree.node(value).ty;
         let settled = self.scope.settle(dst, found);
         let number_into_flag = (ty, found) == (Type::Bool, Type::Num)
@@ -313,8 +313,8 @@ impl Checker<'_, '_> {
                 what,
                 "expected a boolean",
             )
-            .help("compare it, as in (> x 0), or initialise the variable with a number");
-            return Err(self.note(problem));
+            .with_help("compare it, as in (> x 0), or initialise the variable with a number");
+            return Err(self.report(problem));
         }
         self.tree.stmts.push(Stmt::Bind { dst, value });
         Ok(())
@@ -331,7 +331,7 @@ impl Checker<'_, '_> {
             format!("`{name}` is not declared"),
             "no such report variable",
         )
-        .help(format!("declare it in (def (Report …)){near}"))
+        .with_help(format!("declare it in (def (Report …)){near}"))
     }
 
     /// Warns about locals that are probably typos. A local that is never read has no effect; it is
@@ -360,7 +360,7 @@ impl Checker<'_, '_> {
                         what,
                         "this is a new variable",
                     )
-                    .help(format!("did you mean `{near}`?")),
+                    .with_help(format!("did you mean `{near}`?")),
                 );
             }
         }
@@ -374,7 +374,7 @@ fn read_only(span: Span, name: &str) -> Problem {
         format!("`{name}` cannot be set"),
         "read-only",
     )
-    .help(
+    .with_help(
         "a program can set its own variables and Micros, Cwnd, Rate and Ssthresh; signals and \
          constants cannot be set",
     )
@@ -393,7 +393,7 @@ pub(crate) fn reserved(span: Span, name: &str) -> Problem {
         format!("`{name}` is reserved"),
         "not usable in programs",
     )
-    .help(help)
+    .with_help(help)
 }
 
 /// Returns the part of `span` up to the end of its first line.
@@ -426,7 +426,7 @@ pub(crate) fn not_whole_number(span: Span) -> Problem {
         "not a whole number",
         "values are whole numbers",
     )
-    .help(
+    .with_help(
         "multiply or divide by it, as in (* Cwnd 1.25), or use a unit in which it is whole, \
          as in 1.5ms (1500 µs)",
     )

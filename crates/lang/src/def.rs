@@ -69,13 +69,13 @@ impl<'s> DefReader<'_, 's> {
                         let what = "more than one (Report …) block";
                         self.problems.push(
                             Problem::new(DiagnosticCode::Syntax, form.span, what, "second block")
-                                .also(first.span, "first block")
-                                .help("move its variables to the first block"),
+                                .with_secondary_label(first.span, "first block")
+                                .with_help("move its variables to the first block"),
                         );
                     }
                     for part in parts {
                         let _ = self.variable(part, true);
-                        if self.is_over() {
+                        if self.must_stop() {
                             break;
                         }
                     }
@@ -96,7 +96,7 @@ impl<'s> DefReader<'_, 's> {
                     let _ = self.variable(child, false);
                 }
             }
-            if self.is_over() {
+            if self.must_stop() {
                 let (vars, consts) = (
                     self.declared.len() > self.limits.max_vars,
                     self.consts.len() > CONSTS_MAX,
@@ -121,9 +121,9 @@ impl<'s> DefReader<'_, 's> {
     }
 
     /// Returns true if there is no point in reading on.
-    fn is_over(&self) -> bool {
+    fn must_stop(&self) -> bool {
         let too_many = self.declared.len() > self.limits.max_vars || self.consts.len() > CONSTS_MAX;
-        too_many || self.problems.full().is_some()
+        too_many || self.problems.limit_reached().is_some()
     }
 
     /// Reads `([volatile] name literal)`.
@@ -137,7 +137,7 @@ impl<'s> DefReader<'_, 's> {
         let (Some(name), Some(init), None) = (name, parts.next(), parts.next()) else {
             return Err(self.problems.push(self.not_a_declaration(list)));
         };
-        let text = self.declarable(name)?;
+        let text = self.declarable_name(name)?;
         let (report, span) = match text.strip_prefix("Report.") {
             Some(_) if in_block => {
                 let problem = Problem::new(
@@ -146,7 +146,7 @@ impl<'s> DefReader<'_, 's> {
                     "duplicate prefix `Report.`",
                     "remove the prefix",
                 )
-                .help("inside (Report …), names have no prefix `Report.`");
+                .with_help("inside (Report …), names have no prefix `Report.`");
                 return Err(self.problems.push(problem));
             }
             Some("") => {
@@ -168,7 +168,7 @@ impl<'s> DefReader<'_, 's> {
             None => (in_block, name.span),
         };
         self.check_duplicate(span, report)?;
-        let (ty, init) = match self.initial(init).normal() {
+        let (ty, init) = match self.initial_value(init).normal() {
             Literal::Num(value) => (Type::Num, value),
             Literal::Bool(value) => (Type::Bool, u64::from(value)),
             Literal::Ratio(_) => {
@@ -185,7 +185,7 @@ impl<'s> DefReader<'_, 's> {
             name: span,
             report,
             ty,
-            open: false,
+            type_unknown: false,
             reg: 0,
         };
         self.declared.push((
@@ -213,7 +213,7 @@ impl<'s> DefReader<'_, 's> {
                 "not an initial value",
                 "negative",
             )
-            .help("there are no negative numbers; (diff a b) is a difference that stops at 0");
+            .with_help("there are no negative numbers; (diff a b) is a difference that stops at 0");
         }
         Problem::new(
             DiagnosticCode::Syntax,
@@ -221,7 +221,7 @@ impl<'s> DefReader<'_, 's> {
             "not a declaration",
             "expected a name and an initial value",
         )
-        .help("write (name 0), (volatile name 0) or, for a constant, (const NAME 10ms)")
+        .with_help("write (name 0), (volatile name 0) or, for a constant, (const NAME 10ms)")
     }
 
     /// Reads `(const NAME literal)`.
@@ -234,15 +234,15 @@ impl<'s> DefReader<'_, 's> {
         let (Some(name), Some(value)) = (parts.next(), parts.next()) else {
             return Err(self.problems.push(self.not_a_declaration(list)));
         };
-        self.declarable(name)?;
+        self.declarable_name(name)?;
         self.check_duplicate(name.span, false)?;
-        let value = self.initial(value);
+        let value = self.initial_value(value);
         self.consts.push((name.span, value));
         Ok(())
     }
 
     /// Returns the text of a name that may be declared.
-    fn declarable(&mut self, form: Form) -> CheckResult<&'s str> {
+    fn declarable_name(&mut self, form: Form) -> CheckResult<&'s str> {
         let text = self.forms.text(form);
         let problem = if form.kind != TokenKind::Word {
             Problem::new(
@@ -251,7 +251,7 @@ impl<'s> DefReader<'_, 's> {
                 "not a name",
                 "expected a name",
             )
-            .help("names consist of A-Z a-z 0-9 . and _")
+            .with_help("names consist of A-Z a-z 0-9 . and _")
         } else if literal::parse(text).is_some() {
             Problem::new(
                 DiagnosticCode::Name,
@@ -259,7 +259,7 @@ impl<'s> DefReader<'_, 's> {
                 format!("`{text}` cannot be a name"),
                 "expected a name",
             )
-            .help("names do not begin with a digit; true, false and +infinity are values")
+            .with_help("names do not begin with a digit; true, false and +infinity are values")
         } else if text.starts_with("__") {
             Problem::new(
                 DiagnosticCode::Name,
@@ -267,15 +267,15 @@ impl<'s> DefReader<'_, 's> {
                 format!("`{text}` is reserved"),
                 "names may not begin with __",
             )
-            .help(format!("call it {}", text.trim_start_matches('_')))
-        } else if builtin(text).is_some_and(|builtin| builtin.ccp) {
+            .with_help(format!("call it {}", text.trim_start_matches('_')))
+        } else if builtin(text).is_some_and(|builtin| builtin.is_ccp) {
             Problem::new(
                 DiagnosticCode::Name,
                 form.span,
                 format!("`{text}` is built in"),
                 "cannot be declared",
             )
-            .help("choose another name; built-in names need no declaration")
+            .with_help("choose another name; built-in names need no declaration")
         } else {
             return Ok(text);
         };
@@ -306,20 +306,20 @@ impl<'s> DefReader<'_, 's> {
             format!("`{text}` is declared twice"),
             "second declaration",
         )
-        .also(first, "first declaration")
-        .help("rename or remove one");
+        .with_secondary_label(first, "first declaration")
+        .with_help("rename or remove one");
         Err(self.problems.push(problem))
     }
 
     /// Reads an initial value: a literal or the name of a constant. If it is invalid, the name is
     /// declared nevertheless, so that its uses cause no further errors.
-    fn initial(&mut self, form: Form) -> Literal {
+    fn initial_value(&mut self, form: Form) -> Literal {
         let text = self.forms.text(form);
         let problem = match literal::parse(text).filter(|_| form.kind == TokenKind::Word) {
             Some(Ok(value)) => return value,
             Some(Err(why)) => {
                 Problem::new(DiagnosticCode::Value, form.span, why.what, "in this number")
-                    .help(why.fix)
+                    .with_help(why.fix)
             }
             None => {
                 if let Some((_, value)) = self
@@ -335,7 +335,7 @@ impl<'s> DefReader<'_, 's> {
                     "not an initial value",
                     "expected a literal",
                 )
-                .help(
+                .with_help(
                     "an initial value is a number, true, false, +infinity or a (const …) declared \
                      earlier; set anything else with (:= …) in a (when …)",
                 )

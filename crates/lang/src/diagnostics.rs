@@ -107,7 +107,7 @@ pub struct Problem {
     message: String,
     label: String,
     help: Option<String>,
-    also: Option<(Span, &'static str)>,
+    secondary_label: Option<(Span, &'static str)>,
     line: usize,
     column: usize,
 }
@@ -125,19 +125,19 @@ impl Problem {
             message: message.into(),
             label: label.into(),
             help: None,
-            also: None,
+            secondary_label: None,
             line: 0,
             column: 0,
         }
     }
 
-    pub(crate) fn help(mut self, help: impl Into<String>) -> Problem {
+    pub(crate) fn with_help(mut self, help: impl Into<String>) -> Problem {
         self.help = Some(help.into());
         self
     }
 
-    pub(crate) fn also(mut self, span: Span, label: &'static str) -> Problem {
-        self.also = Some((span, label));
+    pub(crate) fn with_secondary_label(mut self, span: Span, label: &'static str) -> Problem {
+        self.secondary_label = Some((span, label));
         self
     }
 
@@ -177,9 +177,9 @@ impl Problem {
     }
 
     /// Moves the problem to another text, with locations mapped by `to`.
-    pub(crate) fn moved(mut self, to: impl Fn(Span) -> Span) -> Problem {
+    pub(crate) fn map_span(mut self, to: impl Fn(Span) -> Span) -> Problem {
         self.span = to(self.span);
-        self.also = self.also.map(|(span, label)| (to(span), label));
+        self.secondary_label = self.secondary_label.map(|(span, label)| (to(span), label));
         self
     }
 
@@ -220,7 +220,7 @@ impl Problems {
     }
 
     /// Returns the proof if the maximum is reached and checking further is pointless.
-    pub fn full(&self) -> Option<ReportedError> {
+    pub fn limit_reached(&self) -> Option<ReportedError> {
         (self.0.len() >= PROBLEMS_MAX).then_some(ReportedError(()))
     }
 
@@ -268,13 +268,13 @@ impl Diagnostics {
     }
 
     /// Source text.
-    pub fn text(&self) -> &str {
+    pub fn source_text(&self) -> &str {
         &self.source.text
     }
 
     /// Sets the name of the program or its file, in place of `program`.
     #[must_use]
-    pub fn named(self, name: &str) -> Diagnostics {
+    pub fn with_name(self, name: &str) -> Diagnostics {
         let source = Arc::new(Source {
             name: name.to_owned(),
             text: self.source.text.clone(),

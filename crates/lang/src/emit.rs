@@ -39,7 +39,7 @@ pub(crate) fn emit(tree: &Tree) -> Result<EmittedCode, TooDeep> {
         in_guard: false,
     };
     let mut clauses = Vec::with_capacity(tree.clauses.len());
-    let mut worst = Worst::default();
+    let mut worst = WorstPath::default();
     let mut guards = 0;
     for (n, clause) in tree.clauses.iter().enumerate() {
         let too_deep = |OutOfTemps| TooDeep { clause: n };
@@ -74,22 +74,22 @@ fn instr_position(at: usize) -> u16 {
 
 /// Longest path through the clauses: a body that cannot fall through is the last one to run.
 #[derive(Default)]
-struct Worst {
-    so_far: usize,
-    stopped: usize,
+struct WorstPath {
+    continuing: usize,
+    longest_ended: usize,
 }
 
-impl Worst {
+impl WorstPath {
     fn clause(&mut self, guard: usize, body: usize, may_continue: bool) {
-        self.so_far += guard;
-        self.stopped = self.stopped.max(self.so_far + body);
+        self.continuing += guard;
+        self.longest_ended = self.longest_ended.max(self.continuing + body);
         if may_continue {
-            self.so_far += body;
+            self.continuing += body;
         }
     }
 
     fn total(&self) -> usize {
-        self.stopped.max(self.so_far)
+        self.longest_ended.max(self.continuing)
     }
 }
 
@@ -100,7 +100,7 @@ enum Operand {
 }
 
 impl Operand {
-    fn is(self, reg: u8) -> bool {
+    fn is_reg(self, reg: u8) -> bool {
         matches!(self, Operand::Reg(mine) if mine == reg)
     }
 }
@@ -126,7 +126,7 @@ struct Emitter<'t> {
 }
 
 impl Emitter<'_> {
-    fn take(&mut self) -> EmitResult<u8> {
+    fn allocate_temp(&mut self) -> EmitResult<u8> {
         let n = self.free.trailing_zeros();
         if n >= u32::from(reg::TEMPS_END - reg::TEMPS) {
             return Err(OutOfTemps);
@@ -234,7 +234,7 @@ impl Emitter<'_> {
             Some(_) => return self.body(then, then_end),
             None if then_end == else_end => self.operand(cond)?,
             // With an else the condition is read twice, and the first branch may change its inputs.
-            None => Operand::Reg(self.in_temp(cond)?),
+            None => Operand::Reg(self.emit_to_temp(cond)?),
         };
         let Operand::Reg(flag) = cond else {
             return self.body(then, then_end);
@@ -271,7 +271,7 @@ impl Emitter<'_> {
         }
         match self.tree.stmts[start as usize] {
             Stmt::Set(flag) => Some((flag, Operand::Imm(1))),
-            Stmt::Bind { dst, value } => self.ready(value).map(|value| (dst, value)),
+            Stmt::Bind { dst, value } => self.materialised_operand(value).map(|value| (dst, value)),
             Stmt::If { .. } => None,
         }
     }
@@ -287,7 +287,7 @@ impl Emitter<'_> {
     }
 
     /// Returns a value that is already in a register or constant.
-    fn ready(&self, id: Id) -> Option<Operand> {
+    fn materialised_operand(&self, id: Id) -> Option<Operand> {
         match self.tree.node(id).expr {
             Expr::Reg(reg) => Some(Operand::Reg(reg)),
             _ => self.tree.constant(id).map(Operand::Imm),
@@ -295,9 +295,9 @@ impl Emitter<'_> {
     }
 
     fn operand(&mut self, id: Id) -> EmitResult<Operand> {
-        match self.ready(id) {
+        match self.materialised_operand(id) {
             Some(ready) => Ok(ready),
-            None => self.in_temp(id).map(Operand::Reg),
+            None => self.emit_to_temp(id).map(Operand::Reg),
         }
     }
 
@@ -305,32 +305,32 @@ impl Emitter<'_> {
     fn register(&mut self, id: Id) -> EmitResult<u8> {
         match self.operand(id)? {
             Operand::Reg(reg) => Ok(reg),
-            Operand::Imm(_) => self.in_temp(id),
+            Operand::Imm(_) => self.emit_to_temp(id),
         }
     }
 
     /// Emits a value into a temporary, which is taken after the operands were computed and may be
     /// one of theirs.
-    fn in_temp(&mut self, id: Id) -> EmitResult<u8> {
+    fn emit_to_temp(&mut self, id: Id) -> EmitResult<u8> {
         match self.tree.node(id).expr {
             Expr::Choose(cond, a, b) => self.choose(cond, a, b),
             Expr::Binary(op, a, b) => {
-                let (a, b) = self.both(a, b)?;
+                let (a, b) = self.emit_pair(a, b)?;
                 self.release(a);
                 self.release(b);
-                let dst = self.take()?;
+                let dst = self.allocate_temp()?;
                 self.binary(op, dst, a, b)?;
                 Ok(dst)
             }
             Expr::Not(a) | Expr::Scale(a, _) => {
                 let a = self.register(a)?;
                 self.release(Operand::Reg(a));
-                let dst = self.take()?;
+                let dst = self.allocate_temp()?;
                 self.unary(id, dst, a);
                 Ok(dst)
             }
             _ => {
-                let dst = self.take()?;
+                let dst = self.allocate_temp()?;
                 self.value_into(id, dst)?;
                 Ok(dst)
             }
@@ -338,7 +338,7 @@ impl Emitter<'_> {
     }
 
     /// Emits two operands, the one that needs more temporaries first.
-    fn both(&mut self, a: Id, b: Id) -> EmitResult<(Operand, Operand)> {
+    fn emit_pair(&mut self, a: Id, b: Id) -> EmitResult<(Operand, Operand)> {
         if self.tree.node(b).needs > self.tree.node(a).needs {
             let b = self.operand(b)?;
             Ok((self.operand(a)?, b))
@@ -352,8 +352,8 @@ impl Emitter<'_> {
     fn value_into(&mut self, id: Id, dst: u8) -> EmitResult<()> {
         match self.tree.node(id).expr {
             Expr::Num(_) | Expr::Bool(_) | Expr::Reg(_) | Expr::Ratio(_) => {
-                if let Some(value) = self.ready(id)
-                    && !value.is(dst)
+                if let Some(value) = self.materialised_operand(id)
+                    && !value.is_reg(dst)
                 {
                     self.push(Op::Move, dst, 0, value);
                 }
@@ -364,21 +364,21 @@ impl Emitter<'_> {
                 self.unary(id, dst, a);
             }
             Expr::Binary(op, a, b) => {
-                let (a, b) = self.both(a, b)?;
+                let (a, b) = self.emit_pair(a, b)?;
                 self.release(a);
                 self.release(b);
                 self.binary(op, dst, a, b)?;
             }
             Expr::Choose(cond, a, b) => self.choose_into(cond, a, b, dst)?,
-            Expr::If(cond, value) => self.keep(Op::If, cond, value, dst)?,
-            Expr::NotIf(cond, value) => self.keep(Op::NotIf, cond, value, dst)?,
+            Expr::If(cond, value) => self.emit_conditional_move(Op::If, cond, value, dst)?,
+            Expr::NotIf(cond, value) => self.emit_conditional_move(Op::NotIf, cond, value, dst)?,
             Expr::Ewma(weight, value) => {
                 let value = self.register(value)?;
                 self.release(Operand::Reg(value));
                 self.push_with(Op::Ewma, dst, 0, value, weight.packed());
             }
             Expr::EwmaVar(weight, value) => {
-                let (weight, value) = self.both(weight, value)?;
+                let (weight, value) = self.emit_pair(weight, value)?;
                 let weight = self.materialise(weight)?;
                 self.release(Operand::Reg(weight));
                 self.release(value);
@@ -393,7 +393,7 @@ impl Emitter<'_> {
         match operand {
             Operand::Reg(reg) => Ok(reg),
             Operand::Imm(_) => {
-                let temp = self.take()?;
+                let temp = self.allocate_temp()?;
                 self.push(Op::Move, temp, 0, operand);
                 Ok(temp)
             }
@@ -435,8 +435,8 @@ impl Emitter<'_> {
     /// becomes true.
     fn wait(&mut self, op: Op, dst: u8, a: Operand, b: Operand) -> EmitResult<bool> {
         let (op, limit) = match op {
-            _ if a.is(reg::MICROS) => (op, b),
-            _ if b.is(reg::MICROS) => (with_swapped_operands(op).unwrap_or(op), a),
+            _ if a.is_reg(reg::MICROS) => (op, b),
+            _ if b.is_reg(reg::MICROS) => (with_swapped_operands(op).unwrap_or(op), a),
             _ => return Ok(false),
         };
         match (op, limit) {
@@ -446,7 +446,7 @@ impl Emitter<'_> {
             }
             // Micros >= x is Micros > x - 1, and true if x is 0.
             (Op::Ge, Operand::Reg(limit)) => {
-                let late = if limit == dst { self.take()? } else { dst };
+                let late = if limit == dst { self.allocate_temp()? } else { dst };
                 self.push(Op::Diff, late, limit, Operand::Imm(1));
                 self.push(Op::After, late, reg::MICROS, Operand::Reg(late));
                 self.push(Op::NotIf, late, limit, Operand::Imm(1));
@@ -461,14 +461,14 @@ impl Emitter<'_> {
     }
 
     /// Sets `dst` to `value` if `cond` is true (or false, for `NotIf`); otherwise it is unchanged.
-    fn keep(&mut self, op: Op, cond: Id, value: Id, dst: u8) -> EmitResult<()> {
+    fn emit_conditional_move(&mut self, op: Op, cond: Id, value: Id, dst: u8) -> EmitResult<()> {
         if let Some(cond) = self.tree.constant(cond) {
             if (cond != 0) == (op == Op::If) {
                 self.value_into(value, dst)?;
             }
             return Ok(());
         }
-        let (cond, value) = self.both(cond, value)?;
+        let (cond, value) = self.emit_pair(cond, value)?;
         self.release(cond);
         self.release(value);
         if let Operand::Reg(cond) = cond {
@@ -478,11 +478,11 @@ impl Emitter<'_> {
     }
 
     fn choose_into(&mut self, cond: Id, a: Id, b: Id, dst: u8) -> EmitResult<()> {
-        if self.ready(b).is_some_and(|b| b.is(dst)) {
-            return self.keep(Op::If, cond, a, dst);
+        if self.materialised_operand(b).is_some_and(|b| b.is_reg(dst)) {
+            return self.emit_conditional_move(Op::If, cond, a, dst);
         }
-        if self.ready(a).is_some_and(|a| a.is(dst)) {
-            return self.keep(Op::NotIf, cond, b, dst);
+        if self.materialised_operand(a).is_some_and(|a| a.is_reg(dst)) {
+            return self.emit_conditional_move(Op::NotIf, cond, b, dst);
         }
         if self.tree.reads(cond, dst) || self.tree.reads(a, dst) {
             let chosen = self.choose(cond, a, b)?;
@@ -491,18 +491,18 @@ impl Emitter<'_> {
             return Ok(());
         }
         self.value_into(b, dst)?;
-        self.keep(Op::If, cond, a, dst)
+        self.emit_conditional_move(Op::If, cond, a, dst)
     }
 
     /// Emits `(if cond a b)` into a temporary: b, replaced by a if the condition is true.
     fn choose(&mut self, cond: Id, a: Id, b: Id) -> EmitResult<u8> {
         let needs = |id| self.tree.node(id).needs;
         let first = needs(b) >= needs(cond).max(needs(a));
-        let early = if first { Some(self.in_temp(b)?) } else { None };
-        let (cond, a) = self.both(cond, a)?;
+        let early = if first { Some(self.emit_to_temp(b)?) } else { None };
+        let (cond, a) = self.emit_pair(cond, a)?;
         let chosen = match early {
             Some(chosen) => chosen,
-            None => self.in_temp(b)?,
+            None => self.emit_to_temp(b)?,
         };
         self.release(cond);
         self.release(a);

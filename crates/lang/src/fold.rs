@@ -8,24 +8,24 @@ use crate::tree::Ratio;
 
 /// Reason why a constant expression has no value.
 pub(crate) struct NoValue {
-    pub what: &'static str,
+    pub problem: &'static str,
     pub fix: &'static str,
 }
 
 pub(crate) const DIVISION_BY_ZERO: NoValue = NoValue {
-    what: "division by zero",
+    problem: "division by zero",
     fix: "use a divisor other than 0",
 };
 const VALUE_OVERFLOW: NoValue = NoValue {
-    what: "this value does not fit in 64 bits",
+    problem: "this value does not fit in 64 bits",
     fix: "the largest value is 18446744073709551615",
 };
 const NEGATIVE_VALUE: NoValue = NoValue {
-    what: "this value is negative",
+    problem: "this value is negative",
     fix: "there are no negative numbers; (diff a b) is a difference that stops at 0",
 };
 const RATIO_PRECISION_LOSS: NoValue = NoValue {
-    what: "too many digits for a ratio",
+    problem: "too many digits for a ratio",
     fix: "both terms of the reduced ratio must fit in 32 bits",
 };
 
@@ -73,7 +73,7 @@ pub(crate) struct Fold {
     value: Option<u64>,
     /// Product of the ratios, if there was one.
     ratio: Option<Ratio>,
-    why: Option<NoValue>,
+    error: Option<NoValue>,
 }
 
 impl Fold {
@@ -82,7 +82,7 @@ impl Fold {
             op,
             value: None,
             ratio: None,
-            why: None,
+            error: None,
         }
     }
 
@@ -92,7 +92,7 @@ impl Fold {
             .map_or(Some(Ok(value)), |before| fold_pair(self.op, before, value))
         {
             Some(Ok(value)) => self.value = Some(value),
-            Some(Err(why)) => self.why = Some(why),
+            Some(Err(why)) => self.error = Some(why),
             None => {}
         }
     }
@@ -102,13 +102,13 @@ impl Fold {
         let product = |a: u32, b: u32| u128::from(a) * u128::from(b);
         match Ratio::new(product(num, ratio.num), product(den, ratio.den)) {
             Some(ratio) => self.ratio = Some(ratio),
-            None => self.why = Some(RATIO_PRECISION_LOSS),
+            None => self.error = Some(RATIO_PRECISION_LOSS),
         }
     }
 
     /// Returns the combined constant; `None` if there were no constants.
     pub fn finish(self) -> Result<Option<Literal>, NoValue> {
-        match (self.why, self.ratio) {
+        match (self.error, self.ratio) {
             (Some(why), _) => Err(why),
             (None, None) => Ok(self.value.map(Literal::Num)),
             (None, Some(Ratio { num, den })) => exact_quotient(

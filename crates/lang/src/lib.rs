@@ -42,7 +42,7 @@ mod warn;
 
 use ccplane_datapath::{CLAUSES_MAX, INSTRS_MAX, VARS_MAX, reg};
 
-pub use algorithm::{BadValue, CountedClause, CountingText, TextAlgorithm, TextParameter};
+pub use algorithm::{BadValue, CountedClause, InstrumentedProgram, ProgramFile, ProgramParameter};
 pub use diagnostics::{DiagnosticCode, Diagnostics, Problem, Span};
 pub use print::{Bytecode, TreeView};
 pub use program::{Cost, Program};

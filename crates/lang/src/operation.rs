@@ -62,7 +62,7 @@ impl Checker<'_, '_> {
     pub fn operation(&mut self, index: u32, form: Form) -> CheckResult<Id> {
         let mut parts = self.forms.children(index);
         let Some(head) = parts.next() else {
-            return Err(self.note(Problem::new(
+            return Err(self.report(Problem::new(
                 DiagnosticCode::Syntax,
                 form.span,
                 "`()` is not a value",
@@ -79,17 +79,17 @@ impl Checker<'_, '_> {
                     "a bind is a statement and has no value",
                     "expected a value",
                 )
-                .help("make it a statement of its own before this one"),
+                .with_help("make it a statement of its own before this one"),
                 "report" | "fallthrough" | "reset" | "do" => Problem::new(
                     DiagnosticCode::Syntax,
                     form.span,
                     format!("({name}) is a statement and has no value"),
                     "expected a value",
                 )
-                .help("a clause is (when condition statement …)"),
+                .with_help("a clause is (when condition statement …)"),
                 _ => self.unknown_head(head, name, "operator"),
             };
-            return Err(self.note(problem));
+            return Err(self.report(problem));
         };
         match shape {
             OperandShape::Chain(op) => self.chain(form, name, parts, op, Type::Num),
@@ -105,7 +105,7 @@ impl Checker<'_, '_> {
             OperandShape::If | OperandShape::NotIf => {
                 self.choose(form, name, parts, shape == OperandShape::NotIf)
             }
-            OperandShape::Ewma => Err(self.note(needs_variable(
+            OperandShape::Ewma => Err(self.report(needs_variable(
                 form.span,
                 name,
                 "(:= x (ewma 0.875 sample))",
@@ -124,7 +124,7 @@ impl Checker<'_, '_> {
         if found != N {
             return Err(self.wrong_count(form, name, N, found));
         }
-        Ok(std::array::from_fn(|_| parts.next().unwrap_or(form.next)))
+        Ok(std::array::from_fn(|_| parts.next().unwrap_or(form.next_sibling)))
     }
 
     #[cold]
@@ -148,7 +148,7 @@ impl Checker<'_, '_> {
             (_, "-" | "/") if found > wanted => format!("write ({name} ({name} a b) c)"),
             _ => format!("write ({name} a b)"),
         };
-        self.note(Problem::new(DiagnosticCode::Syntax, form.span, what, label).help(help))
+        self.report(Problem::new(DiagnosticCode::Syntax, form.span, what, label).with_help(help))
     }
 
     /// Checks `+ * max min && ||` with two or more operands.
@@ -163,7 +163,7 @@ impl Checker<'_, '_> {
         if parts.clone().nth(1).is_none() {
             let what = format!("`{name}` takes at least two operands");
             let problem = Problem::new(DiagnosticCode::Syntax, form.span, what, "too few operands");
-            return Err(self.note(problem.help(format!("write ({name} a b)"))));
+            return Err(self.report(problem.with_help(format!("write ({name} a b)"))));
         }
         let mut fold = Fold::new(op);
         let mut rest = None;
@@ -183,12 +183,12 @@ impl Checker<'_, '_> {
             };
             match self.tree.node(operand).expr {
                 Expr::Ratio(_) if op != Op::Mul => {
-                    failed = Some(self.note(not_whole_number(self.forms.get(part).span)))
+                    failed = Some(self.report(not_whole_number(self.forms.get(part).span)))
                 }
                 Expr::Ratio(ratio) => fold.ratio(ratio),
                 Expr::Num(value) => fold.num(value),
                 Expr::Bool(value) => fold.num(u64::from(value)),
-                _ => rest = Some(self.link(form, op, ty, rest, operand)?),
+                _ => rest = Some(self.append_operand(form, op, ty, rest, operand)?),
             }
         }
         if let Some(noted) = failed {
@@ -209,7 +209,7 @@ impl Checker<'_, '_> {
     }
 
     /// Adds an operand to a chain.
-    fn link(
+    fn append_operand(
         &mut self,
         form: Form,
         op: Op,
@@ -223,7 +223,7 @@ impl Checker<'_, '_> {
         // such a value.
         if self.tree.node(chained).height as usize > INSTRS_MAX {
             let what = format!("an expression of more than {INSTRS_MAX} operations");
-            return Err(self.note(Problem::new(
+            return Err(self.report(Problem::new(
                 DiagnosticCode::Limit,
                 form.span,
                 what,
@@ -250,14 +250,14 @@ impl Checker<'_, '_> {
 
     #[cold]
     fn overflow(&mut self, span: Span, why: fold::NoValue) -> ReportedError {
-        self.note(
+        self.report(
             Problem::new(
                 DiagnosticCode::Value,
                 span,
-                why.what,
+                why.problem,
                 "detected at compile time",
             )
-            .help(why.fix),
+            .with_help(why.fix),
         )
     }
 
@@ -276,11 +276,11 @@ impl Checker<'_, '_> {
         let (left_form, right_form) = (self.forms.get(left_at), self.forms.get(right_at));
         if let OperandShape::Same(_) = shape {
             let ty = self.tree.node(left).ty;
-            right = self.expect(right, ty, right_form)?;
+            right = self.expect_type(right, ty, right_form)?;
         } else {
             let checked = (
-                self.expect(left, Type::Num, left_form),
-                self.expect(right, Type::Num, right_form),
+                self.expect_type(left, Type::Num, left_form),
+                self.expect_type(right, Type::Num, right_form),
             );
             (left, right) = (checked.0?, checked.1?);
         }
@@ -335,7 +335,7 @@ impl Checker<'_, '_> {
                 } else {
                     right.1
                 };
-                return Err(self.note(not_whole_number(span)));
+                return Err(self.report(not_whole_number(span)));
             }
         };
         let quotient = match quotient {
@@ -361,7 +361,7 @@ impl Checker<'_, '_> {
         negated: bool,
     ) -> CheckResult<Id> {
         if parts.clone().count() == 2 {
-            return Err(self.note(needs_variable(
+            return Err(self.report(needs_variable(
                 form.span,
                 name,
                 "(:= x (if condition value))",
@@ -372,11 +372,11 @@ impl Checker<'_, '_> {
         let (cond, a, b) = (self.condition(cond), self.value(a), self.value(b));
         let (cond, a, b) = (
             cond?,
-            self.whole(a?, a_form.span)?,
-            self.whole(b?, b_form.span)?,
+            self.expect_whole(a?, a_form.span)?,
+            self.expect_whole(b?, b_form.span)?,
         );
         let ty = self.tree.node(a).ty;
-        let b = self.expect(b, ty, b_form)?;
+        let b = self.expect_type(b, ty, b_form)?;
         let (a, b) = if negated { (b, a) } else { (a, b) };
         if let Some(cond) = self.tree.constant(cond) {
             return Ok(if cond != 0 { a } else { b });
@@ -393,5 +393,5 @@ fn needs_variable(span: Span, name: &str, example: &str) -> Problem {
         "ewma" => format!("write {example} and then use x"),
         _ => format!("write {example}, or give it an else: ({name} condition value otherwise)"),
     };
-    Problem::new(DiagnosticCode::Syntax, span, what, "no variable to keep").help(help)
+    Problem::new(DiagnosticCode::Syntax, span, what, "no variable to keep").with_help(help)
 }

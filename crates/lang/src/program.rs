@@ -40,7 +40,7 @@ pub(crate) fn build(
     limits: &ProgramLimits,
     problems: &mut Problems,
 ) -> Option<Program> {
-    let mut top = forms.top();
+    let mut top = forms.top_level();
     let def = top.next();
     let is_def = |index| {
         forms
@@ -61,7 +61,7 @@ pub(crate) fn build(
                 "a program must start with (def …)",
                 "expected (def …)",
             )
-            .help(
+            .with_help(
                 "declare its variables first, as (def (Report (volatile acked 0)) (interval 10ms)); \
                  (def) declares none",
             ),
@@ -81,7 +81,7 @@ pub(crate) fn build(
                 "the program has no clause",
                 "expected (when condition statement …)",
             )
-            .help("(when true …) runs on every ACK"),
+            .with_help("(when true …) runs on every ACK"),
         );
     }
     scope.find_locals(forms);
@@ -99,7 +99,7 @@ pub(crate) fn build(
                     "a statement is nested too deeply",
                     "in this clause",
                 )
-                .help("name intermediate values with (:= name …)"),
+                .with_help("name intermediate values with (:= name …)"),
             );
             return None;
         }
@@ -193,7 +193,7 @@ fn fits(
             what,
             "limit exceeded from here on",
         )
-        .help(
+        .with_help(
             "split the work into several programs: the agent can change a flow's program at any \
              time",
         ),

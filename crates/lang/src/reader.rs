@@ -30,7 +30,7 @@ pub(crate) struct Form {
     pub kind: TokenKind,
     pub span: Span,
     /// Index of the form after this one and all its children.
-    pub next: u32,
+    pub next_sibling: u32,
 }
 
 /// Forms of a whole text.
@@ -85,7 +85,7 @@ impl<'s> Forms<'s> {
                                 what,
                                 "one level too many",
                             )
-                            .help("name intermediate values with (:= name …)"),
+                            .with_help("name intermediate values with (:= name …)"),
                         );
                         break;
                     }
@@ -122,7 +122,7 @@ impl<'s> Forms<'s> {
                             "unexpected character",
                             "not valid here",
                         )
-                        .help("names consist of A-Z a-z 0-9 . and _; a comment starts with #"),
+                        .with_help("names consist of A-Z a-z 0-9 . and _; a comment starts with #"),
                     );
                     continue;
                 }
@@ -131,7 +131,7 @@ impl<'s> Forms<'s> {
             self.list.push(Form {
                 kind,
                 span: Span::new(start, at),
-                next,
+                next_sibling: next,
             });
         }
         self.report_unclosed(&open, problems);
@@ -140,14 +140,14 @@ impl<'s> Forms<'s> {
     #[cold]
     fn surplus(&self, span: Span, problems: &mut Problems) {
         let problem = Problem::new(DiagnosticCode::Syntax, span, "unmatched `)`", "no open `(`");
-        problems.push(problem.help("remove it, or look for an extra `)` before it"));
+        problems.push(problem.with_help("remove it, or look for an extra `)` before it"));
     }
 
     fn close(&mut self, list: u32, end: usize) {
         let next = self.list.len() as u32;
         let form = &mut self.list[list as usize];
         form.span.end = end as u32;
-        form.next = next;
+        form.next_sibling = next;
     }
 
     /// Reports the outermost open parenthesis, where a person starts to look, rather than the
@@ -167,9 +167,9 @@ impl<'s> Forms<'s> {
                 what,
                 "this `(` is not closed",
             )
-            .help(format!("close it with {}", ")".repeat(missing.min(8))));
+            .with_help(format!("close it with {}", ")".repeat(missing.min(8))));
             if let Some(clause) = self.nested_clause(outer) {
-                problem = problem.also(clause, "is it missing before this clause?");
+                problem = problem.with_secondary_label(clause, "is it missing before this clause?");
             }
             problems.push(problem);
         }
@@ -192,7 +192,7 @@ impl<'s> Forms<'s> {
     }
 
     /// All forms with their indices, in source order.
-    pub fn all(&self) -> impl Iterator<Item = (u32, Form)> {
+    pub fn iter(&self) -> impl Iterator<Item = (u32, Form)> {
         (0..).zip(self.list.iter().copied())
     }
 
@@ -205,7 +205,7 @@ impl<'s> Forms<'s> {
     }
 
     /// Forms on the outermost level.
-    pub fn top(&self) -> Children<'_> {
+    pub fn top_level(&self) -> Children<'_> {
         Children {
             list: &self.list,
             at: 0,
@@ -219,12 +219,12 @@ impl<'s> Forms<'s> {
         let at = if form.kind == TokenKind::List {
             list + 1
         } else {
-            form.next
+            form.next_sibling
         };
         Children {
             list: &self.list,
             at,
-            end: form.next,
+            end: form.next_sibling,
         }
     }
 }
@@ -245,7 +245,7 @@ impl Iterator for Children<'_> {
             return None;
         }
         let index = self.at;
-        self.at = self.list[index as usize].next;
+        self.at = self.list[index as usize].next_sibling;
         Some(index)
     }
 }

@@ -8,7 +8,7 @@ use crate::reader::{Forms, TokenKind};
 use crate::tree::{BUILTINS, Symbol, Type, builtin};
 
 #[derive(Clone, Copy)]
-pub(crate) enum Meaning {
+pub(crate) enum Binding {
     /// Register; `writable` unless it is a signal.
     Reg {
         reg: u8,
@@ -69,14 +69,14 @@ impl<'s> Scope<'s> {
         self.text(symbol.name)
     }
 
-    pub fn find(&self, name: &str) -> Option<Meaning> {
+    pub fn resolve(&self, name: &str) -> Option<Binding> {
         let (report, bare) = match name.strip_prefix("Report.") {
             Some(bare) => (true, bare),
             None => (false, name),
         };
         for symbol in &self.symbols {
             if symbol.report == report && self.name(symbol) == bare {
-                return Some(Meaning::Reg {
+                return Some(Binding::Reg {
                     reg: symbol.reg,
                     ty: symbol.ty,
                     writable: true,
@@ -88,12 +88,12 @@ impl<'s> Scope<'s> {
             .iter()
             .find(|(span, _)| self.text(*span) == name)
         {
-            return Some(Meaning::Const(*value));
+            return Some(Binding::Const(*value));
         }
-        builtin(name).map(|found| Meaning::Reg {
+        builtin(name).map(|found| Binding::Reg {
             reg: found.reg,
             ty: found.ty,
-            writable: found.writable(),
+            writable: found.is_writable(),
         })
     }
 
@@ -102,7 +102,7 @@ impl<'s> Scope<'s> {
     /// above the line that sets it.
     pub fn find_locals(&mut self, forms: &Forms<'s>) {
         let mut opened = false;
-        for (head, form) in forms.all() {
+        for (head, form) in forms.iter() {
             let binds = opened && matches!(forms.text(form), ":=" | "bind");
             opened = form.kind == TokenKind::List;
             let Some(target) = forms
@@ -113,7 +113,7 @@ impl<'s> Scope<'s> {
             };
             let name = forms.text(target);
             let reserved = name.starts_with("__") || name.starts_with("Report.");
-            if reserved || literal::parse(name).is_some() || self.find(name).is_some() {
+            if reserved || literal::parse(name).is_some() || self.resolve(name).is_some() {
                 continue;
             }
             if self.vars.len() >= self.max_vars {
@@ -124,7 +124,7 @@ impl<'s> Scope<'s> {
                 name: target.span,
                 report: false,
                 ty: Type::Num,
-                open: true,
+                type_unknown: true,
                 reg,
             });
             self.vars.push(Var {
@@ -136,13 +136,13 @@ impl<'s> Scope<'s> {
     }
 
     /// Error for a local variable beyond the limit.
-    pub fn too_many(&self, name: Span) -> Problem {
+    pub fn too_many_vars(&self, name: Span) -> Problem {
         let what = format!(
             "more than {} variables, the datapath's limit",
             self.max_vars
         );
         Problem::new(DiagnosticCode::Limit, name, what, "exceeds the limit")
-            .help("locals count too; reuse a name whose old value is no longer needed")
+            .with_help("locals count too; reuse a name whose old value is no longer needed")
     }
 
     /// Gives a local the type of the first value that is assigned to it; returns false if the type
@@ -151,9 +151,9 @@ impl<'s> Scope<'s> {
         let symbol = self
             .symbols
             .iter_mut()
-            .find(|symbol| symbol.reg == reg && symbol.open);
+            .find(|symbol| symbol.reg == reg && symbol.type_unknown);
         symbol
-            .map(|symbol| (symbol.ty, symbol.open) = (ty, false))
+            .map(|symbol| (symbol.ty, symbol.type_unknown) = (ty, false))
             .is_some()
     }
 
@@ -167,7 +167,7 @@ impl<'s> Scope<'s> {
         let declared = declared.map(|(symbol, _)| self.full_name(symbol));
         let builtins = BUILTINS
             .iter()
-            .filter(|builtin| builtin.writable())
+            .filter(|builtin| builtin.is_writable())
             .map(|builtin| builtin.name.to_owned());
         let known: Vec<String> = declared.chain(builtins).collect();
         nearest(name, known.iter().map(String::as_str)).map(str::to_owned)

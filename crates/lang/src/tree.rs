@@ -126,7 +126,7 @@ pub(crate) struct Symbol {
     pub report: bool,
     pub ty: Type,
     /// True for a local whose type is not yet known from an assignment.
-    pub open: bool,
+    pub type_unknown: bool,
     pub reg: u8,
 }
 
@@ -231,11 +231,11 @@ pub(crate) struct Builtin {
     pub ty: Type,
     /// True for CCP's names, which a program may not declare. It may declare the others, so that
     /// programs written before they existed keep their meaning.
-    pub ccp: bool,
+    pub is_ccp: bool,
 }
 
 impl Builtin {
-    pub fn writable(self) -> bool {
+    pub fn is_writable(self) -> bool {
         self.reg >= reg::SIGNALS_END
     }
 }
@@ -245,7 +245,7 @@ const fn num(name: &'static str, reg: u8) -> Builtin {
         name,
         reg,
         ty: Type::Num,
-        ccp: true,
+        is_ccp: true,
     }
 }
 
@@ -254,13 +254,13 @@ const fn flag(name: &'static str, reg: u8) -> Builtin {
         name,
         reg,
         ty: Type::Bool,
-        ccp: true,
+        is_ccp: true,
     }
 }
 
 const fn new(builtin: Builtin) -> Builtin {
     Builtin {
-        ccp: false,
+        is_ccp: false,
         ..builtin
     }
 }

@@ -28,11 +28,11 @@ pub(crate) fn warnings(program: &Program) -> Option<Diagnostics> {
         max_vars: usize::from(u8::MAX - reg::VARS),
         ..ProgramLimits::default()
     };
-    let def = forms.top().next()?;
+    let def = forms.top_level().next()?;
     let (mut scope, sticky) = def::read(&forms, def, &limits, &mut none);
     scope.find_locals(&forms);
     let mut problems = Problems::default();
-    let text = CompiledText {
+    let text = CompiledSource {
         forms: &forms,
         scope: &scope,
         tree: &program.tree,
@@ -47,7 +47,7 @@ pub(crate) fn warnings(program: &Program) -> Option<Diagnostics> {
 }
 
 /// Compiled program in the representations that the passes use.
-struct CompiledText<'t, 's> {
+struct CompiledSource<'t, 's> {
     forms: &'t Forms<'s>,
     scope: &'t Scope<'s>,
     tree: &'t Tree,
@@ -55,7 +55,7 @@ struct CompiledText<'t, 's> {
     sticky: bool,
 }
 
-impl<'s> CompiledText<'_, 's> {
+impl<'s> CompiledSource<'_, 's> {
     fn text(&self, index: u32) -> &'s str {
         self.forms.text(self.forms.get(index))
     }
@@ -73,7 +73,7 @@ impl<'s> CompiledText<'_, 's> {
 }
 
 /// Warns about a variable that looks like a signal, as in `(def (Flow.srtt 0))`.
-fn named_as_signals(text: &CompiledText<'_, '_>, def: u32, problems: &mut Problems) {
+fn named_as_signals(text: &CompiledSource<'_, '_>, def: u32, problems: &mut Problems) {
     for declaration in text.forms.children(def).skip(1) {
         let name = text
             .forms
@@ -106,7 +106,7 @@ fn named_as_signals(text: &CompiledText<'_, '_>, def: u32, problems: &mut Proble
                 what,
                 "declared here",
             )
-            .help(help),
+            .with_help(help),
         );
     }
 }

@@ -30,7 +30,7 @@ fn book_errors_match_the_compiler() {
     };
     let why = compile(source, &ProgramLimits::default())
         .expect_err("an error")
-        .named("alg.ccp");
+        .with_name("alg.ccp");
     let mut shown = String::new();
     let handler =
         miette::GraphicalReportHandler::new_themed(miette::GraphicalTheme::unicode_nocolor());

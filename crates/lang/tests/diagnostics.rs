@@ -6,7 +6,7 @@ use miette::{GraphicalReportHandler, GraphicalTheme};
 fn shown(source: &str) -> String {
     let why = compile(source, &ProgramLimits::default())
         .expect_err("an error")
-        .named("alg.ccp");
+        .with_name("alg.ccp");
     let mut text = String::new();
     let handler =
         GraphicalReportHandler::new_themed(GraphicalTheme::unicode_nocolor()).with_width(110);

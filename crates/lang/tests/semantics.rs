@@ -38,7 +38,7 @@ fn side_by_side(text: &str, program: &Program, seed: u64) {
         min_cwnd: 0,
         max_cwnd: u64::MAX,
         max_rate: u64::MAX,
-        fallback_after: Duration::MAX,
+        agent_timeout: Duration::MAX,
     };
     let mut table: ProgramTable<1> = ProgramTable::new(owner, Capabilities(u64::MAX));
     table

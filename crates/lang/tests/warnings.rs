@@ -12,7 +12,7 @@ fn warnings(source: &str) -> Vec<Problem> {
 
 fn shown(source: &str) -> String {
     let program = compile(source, &ProgramLimits::default()).unwrap_or_else(|why| panic!("{why}"));
-    let warnings = program.warnings().expect("a warning").named("alg.ccp");
+    let warnings = program.warnings().expect("a warning").with_name("alg.ccp");
     let mut text = String::new();
     let handler =
         GraphicalReportHandler::new_themed(GraphicalTheme::unicode_nocolor()).with_width(110);

@@ -1,6 +1,6 @@
 //! Exponential backoff between attempts to connect to an agent.
 
-use ccplane_agent::dice::Dice;
+use ccplane_agent::dice::SplitMix64;
 use ccplane_units::{Duration, Time};
 
 use super::LinkError;
@@ -20,31 +20,31 @@ const SUCCESS_LIFETIME: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(super) struct Backoff {
     wait: Duration,
-    until: Time,
+    next_attempt: Time,
     connected: Option<Time>,
-    dice: Dice,
+    rng: SplitMix64,
 }
 
 impl Backoff {
     /// Creates a backoff that allows the first attempt immediately.
-    pub fn new(dice: Dice) -> Backoff {
+    pub fn new(dice: SplitMix64) -> Backoff {
         Backoff {
             wait: WAIT_MIN,
-            until: Time::ZERO,
+            next_attempt: Time::ZERO,
             connected: None,
-            dice,
+            rng: dice,
         }
     }
 
     /// Returns the earliest time of the next attempt.
-    pub fn until(&self) -> Time {
-        self.until
+    pub fn next_attempt(&self) -> Time {
+        self.next_attempt
     }
 
     /// Returns an error if it is too early for an attempt.
     pub fn admit(&self, now: Time) -> Result<(), LinkError> {
-        match now < self.until {
-            true => Err(LinkError::Waiting(self.until.since(now))),
+        match now < self.next_attempt {
+            true => Err(LinkError::Waiting(self.next_attempt.since(now))),
             false => Ok(()),
         }
     }
@@ -55,7 +55,7 @@ impl Backoff {
     }
 
     /// Records a failed attempt or a lost connection.
-    pub fn failed(&mut self, now: Time) {
+    pub fn on_failure(&mut self, now: Time) {
         if self
             .connected
             .take()
@@ -63,19 +63,19 @@ impl Backoff {
         {
             self.wait = WAIT_MIN;
         }
-        self.rest(now, self.wait);
+        self.schedule(now, self.wait);
         self.wait = (self.wait * 2).min(WAIT_MAX);
     }
 
     /// Records that no agent serves on this host. An attempt costs only one system call, so the
     /// wait does not grow.
-    pub fn absent(&mut self, now: Time) {
-        self.rest(now, WAIT_MIN);
+    pub fn on_absent(&mut self, now: Time) {
+        self.schedule(now, WAIT_MIN);
     }
 
-    fn rest(&mut self, now: Time, wait: Duration) {
+    fn schedule(&mut self, now: Time, wait: Duration) {
         let half = wait / 2;
-        self.until = now + half + Duration::from_nanos(self.dice.below(half.as_nanos() + 1));
+        self.next_attempt = now + half + Duration::from_nanos(self.rng.below(half.as_nanos() + 1));
     }
 }
 
@@ -86,11 +86,11 @@ mod tests {
     #[test]
     fn waits_double_up_to_five_seconds_and_differ_between_datapaths() {
         let waits = |seed| {
-            let (mut backoff, mut now) = (Backoff::new(Dice(seed)), Time::ZERO);
+            let (mut backoff, mut now) = (Backoff::new(SplitMix64(seed)), Time::ZERO);
             let mut wait = || {
-                backoff.failed(now);
-                let wait = backoff.until().since(now);
-                now = backoff.until();
+                backoff.on_failure(now);
+                let wait = backoff.next_attempt().since(now);
+                now = backoff.next_attempt();
                 wait
             };
             (0..12).map(|_| wait()).collect::<Vec<Duration>>()
@@ -105,13 +105,13 @@ mod tests {
 
     #[test]
     fn only_connections_of_a_second_reset_the_backoff() {
-        let (mut backoff, mut now) = (Backoff::new(Dice(1)), Time::ZERO);
+        let (mut backoff, mut now) = (Backoff::new(SplitMix64(1)), Time::ZERO);
         let mut lasts = |time| {
-            now = now.max(backoff.until());
+            now = now.max(backoff.next_attempt());
             backoff.connected(now);
             now += time;
-            backoff.failed(now);
-            backoff.until().since(now)
+            backoff.on_failure(now);
+            backoff.next_attempt().since(now)
         };
         for _ in 0..10 {
             lasts(Duration::from_millis(1));
@@ -123,10 +123,10 @@ mod tests {
 
     #[test]
     fn an_absent_agent_is_polled_ten_times_a_second() {
-        let (mut backoff, mut now, mut attempts) = (Backoff::new(Dice(3)), Time::ZERO, 0);
+        let (mut backoff, mut now, mut attempts) = (Backoff::new(SplitMix64(3)), Time::ZERO, 0);
         while now < Time::ZERO + Duration::from_secs(10) {
-            backoff.absent(now);
-            now = backoff.until();
+            backoff.on_absent(now);
+            now = backoff.next_attempt();
             attempts += 1;
         }
         assert!((100..=200).contains(&attempts), "{attempts}");

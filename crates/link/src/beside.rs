@@ -31,7 +31,7 @@ const QUEUED_REPLIES_MAX: usize = 2 * QUEUED_REPORTS_MAX;
 const PENDING_COMMANDS_MAX: usize = 1 << 16;
 
 /// Creates the two ends of a channel between threads.
-pub fn beside() -> Result<(ThreadChannel, ThreadLink), LinkError> {
+pub fn thread_channel() -> Result<(ThreadChannel, ThreadLink), LinkError> {
     let queue = Arc::new(Queues {
         to_agent: Mutex::new(VecDeque::with_capacity(QUEUED_REPORTS_MAX)),
         from_agent: Mutex::new(VecDeque::new()),
@@ -42,16 +42,16 @@ pub fn beside() -> Result<(ThreadChannel, ThreadLink), LinkError> {
     });
     let datapath = ThreadChannel {
         queues: Arc::clone(&queue),
-        told: false,
-        come: VecDeque::new(),
+        needs_wake: false,
+        received: VecDeque::new(),
     };
     let agent = ThreadLink {
         queues: queue,
         id: DatapathId(0),
-        told: false,
+        needs_wake: false,
         closed: false,
-        taken: VecDeque::with_capacity(QUEUED_REPORTS_MAX),
-        together: Vec::new(),
+        drained: VecDeque::with_capacity(QUEUED_REPORTS_MAX),
+        batch: Vec::new(),
     };
     Ok((datapath, agent))
 }
@@ -75,7 +75,7 @@ fn locked<T>(queue: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// Wakes the other side. A wake-up that is already pending is sufficient.
-fn signal(wake: &EventFd) {
+fn notify(wake: &EventFd) {
     let _: Result<usize, Errno> = wake.write(1);
 }
 
@@ -83,12 +83,12 @@ fn signal(wake: &EventFd) {
 pub struct ThreadChannel {
     queues: Arc<Queues>,
     /// True if a message was queued since the last flush.
-    told: bool,
-    come: VecDeque<WireCommand>,
+    needs_wake: bool,
+    received: VecDeque<WireCommand>,
 }
 
 impl AgentChannel for ThreadChannel {
-    fn report(&mut self, _now: Time, report: &WireEvent<'_>) -> bool {
+    fn try_report(&mut self, _now: Time, report: &WireEvent<'_>) -> bool {
         if self.queues.agent_gone.load(Ordering::Acquire) {
             return false;
         }
@@ -96,12 +96,12 @@ impl AgentChannel for ThreadChannel {
         let room = queue.len() < QUEUED_REPORTS_MAX;
         if room {
             queue.extend(AgentEvent::from_report(report));
-            self.told = true;
+            self.needs_wake = true;
         }
         room
     }
 
-    fn tell(&mut self, _now: Time, event: WireEvent<'static>) {
+    fn send(&mut self, _now: Time, event: WireEvent<'static>) {
         if self.queues.agent_gone.load(Ordering::Acquire) {
             return;
         }
@@ -111,27 +111,27 @@ impl AgentChannel for ThreadChannel {
             // never reported. So the queue length is bounded by the live flows and the flows the
             // agent already has, whatever the churn.
             WireEvent::FlowClosed { flow, .. }
-                if queue.len() >= QUEUED_REPORTS_MAX && forget(&mut queue, flow) => {}
+                if queue.len() >= QUEUED_REPORTS_MAX && cancel_opening(&mut queue, flow) => {}
             WireEvent::Installed { .. } | WireEvent::Refused { .. }
                 if queue.len() >= QUEUED_REPLIES_MAX => {}
             event => queue.push_back(AgentEvent::Other(event)),
         }
-        self.told = true;
+        self.needs_wake = true;
     }
 
-    fn look(&mut self, _now: Time) {
+    fn poll(&mut self, _now: Time) {
         // Clear the eventfd before taking the queue, so that later messages signal again.
         let _ = self.queues.datapath_wakes.read();
-        self.come.append(&mut locked(&self.queues.from_agent));
+        self.received.append(&mut locked(&self.queues.from_agent));
     }
 
-    fn bring(&mut self, _now: Time) -> Option<Incoming> {
-        self.come.pop_front().map(Incoming::Command)
+    fn recv(&mut self, _now: Time) -> Option<Incoming> {
+        self.received.pop_front().map(Incoming::Command)
     }
 
     fn flush(&mut self, _now: Time) {
-        if std::mem::take(&mut self.told) {
-            signal(&self.queues.agent_wakes);
+        if std::mem::take(&mut self.needs_wake) {
+            notify(&self.queues.agent_wakes);
         }
     }
 
@@ -147,7 +147,7 @@ impl Pollable for ThreadChannel {
 }
 
 /// Removes the messages of a closed flow if its opening is still queued. Returns whether it was.
-fn forget(queue: &mut VecDeque<AgentEvent>, closed: u64) -> bool {
+fn cancel_opening(queue: &mut VecDeque<AgentEvent>, closed: u64) -> bool {
     let begins = |message: &AgentEvent| matches!(message, AgentEvent::Other(WireEvent::FlowOpened { flow, .. }) if *flow == closed);
     let waited = queue.iter().any(begins);
     if waited {
@@ -164,7 +164,7 @@ fn forget(queue: &mut VecDeque<AgentEvent>, closed: u64) -> bool {
 impl Drop for ThreadChannel {
     fn drop(&mut self) {
         self.queues.datapath_gone.store(true, Ordering::Release);
-        signal(&self.queues.agent_wakes);
+        notify(&self.queues.agent_wakes);
     }
 }
 
@@ -172,17 +172,17 @@ impl Drop for ThreadChannel {
 pub struct ThreadLink {
     queues: Arc<Queues>,
     id: DatapathId,
-    told: bool,
+    needs_wake: bool,
     /// True if the datapath has disconnected or was closed, and the agent was notified.
     closed: bool,
     /// Scratch buffers for the queue's contents and for the batch passed to the agent; both are
     /// empty between calls.
-    taken: VecDeque<AgentEvent>,
-    together: Vec<WireEvent<'static>>,
+    drained: VecDeque<AgentEvent>,
+    batch: Vec<WireEvent<'static>>,
 }
 
 impl DatapathLink for ThreadLink {
-    fn number_from(&mut self, base: u32) {
+    fn set_id_base(&mut self, base: u32) {
         self.id = DatapathId(base);
     }
 
@@ -190,15 +190,15 @@ impl DatapathLink for ThreadLink {
         let gone = self.queues.datapath_gone.load(Ordering::Acquire);
         // Clear the eventfd before taking the queue, so that later messages signal again.
         let _ = self.queues.agent_wakes.read();
-        std::mem::swap(&mut self.taken, &mut locked(&self.queues.to_agent));
-        let busy = !self.taken.is_empty();
+        std::mem::swap(&mut self.drained, &mut locked(&self.queues.to_agent));
+        let busy = !self.drained.is_empty();
         if busy && !self.closed {
-            let mut events = recycle_events(std::mem::take(&mut self.together));
-            events.extend(self.taken.iter().map(AgentEvent::event));
-            agent.handle_all(now, self.id, &events);
-            self.together = recycle_events(events);
+            let mut events = recycle_events(std::mem::take(&mut self.batch));
+            events.extend(self.drained.iter().map(AgentEvent::event));
+            agent.handle_batch(now, self.id, &events);
+            self.batch = recycle_events(events);
         }
-        self.taken.clear();
+        self.drained.clear();
         if gone {
             self.close(agent);
         }
@@ -215,7 +215,7 @@ impl DatapathLink for ThreadLink {
             queue.push_back(command.clone());
         }
         drop(queue);
-        self.told = true;
+        self.needs_wake = true;
         if full {
             tracing::warn!(
                 datapath = self.id.0,
@@ -227,8 +227,8 @@ impl DatapathLink for ThreadLink {
     }
 
     fn flush(&mut self, _agent: &mut Agent) -> bool {
-        if std::mem::take(&mut self.told) {
-            signal(&self.queues.datapath_wakes);
+        if std::mem::take(&mut self.needs_wake) {
+            notify(&self.queues.datapath_wakes);
         }
         false
     }
@@ -243,7 +243,7 @@ impl DatapathLink for ThreadLink {
 impl ThreadLink {
     fn close(&mut self, agent: &mut Agent) {
         if !std::mem::replace(&mut self.closed, true) {
-            agent.disconnected(self.id);
+            agent.on_disconnect(self.id);
         }
     }
 }
@@ -251,7 +251,7 @@ impl ThreadLink {
 impl Drop for ThreadLink {
     fn drop(&mut self) {
         self.queues.agent_gone.store(true, Ordering::Release);
-        signal(&self.queues.datapath_wakes);
+        notify(&self.queues.datapath_wakes);
     }
 }
 
@@ -260,7 +260,7 @@ mod tests {
     use std::thread;
 
     use ccplane_agent::datapath::{Datapath, DatapathCore};
-    use ccplane_agent::{AgentOptions, Algorithm, Control, Programs, Report, Tables};
+    use ccplane_agent::{AgentOptions, Algorithm, Control, Programs, Report, ProgramTables};
     use ccplane_datapath::{Capabilities, OperatorLimits, Signals, SteeredFlow, Transport};
     use ccplane_units::{Bytes, Duration};
     use ccplane_wire::FlowInfo;
@@ -284,19 +284,19 @@ mod tests {
         }
 
         fn open(&mut self, _info: &FlowInfo, control: &mut Control<'_>) -> u64 {
-            control.program("fold", &[]);
+            control.set_program("fold", &[]);
             0
         }
 
         fn on_report(&mut self, sum: &mut u64, report: &Report<'_>, control: &mut Control<'_>) {
             *sum += report.get("acked").unwrap_or(0);
-            control.cwnd(Bytes::new(2 * *sum));
+            control.set_cwnd(Bytes::new(2 * *sum));
         }
     }
 
     fn datapath(now: Time) -> (Datapath<ThreadChannel>, ThreadLink) {
-        let (way, served) = beside().unwrap();
-        let tables = Tables::new(OperatorLimits::default(), Capabilities(u64::MAX));
+        let (way, served) = thread_channel().unwrap();
+        let tables = ProgramTables::new(OperatorLimits::default(), Capabilities(u64::MAX));
         (
             Datapath::new(now, DatapathCore::new(1, "test", tables, way)),
             served,
@@ -334,7 +334,7 @@ mod tests {
         while window < 100_000 {
             let now = clock.now();
             assert!(now < late, "the agent has not processed it");
-            datapath.turn(now);
+            datapath.poll(now);
             let transport = Transport {
                 cwnd: window,
                 rate: 0,
@@ -356,7 +356,7 @@ mod tests {
     #[test]
     fn full_queues_drop_reports_but_never_flow_ends() {
         let now = Time::ZERO;
-        let (mut way, mut served) = beside().unwrap();
+        let (mut way, mut served) = thread_channel().unwrap();
         let report = WireEvent::Report {
             flow: 1,
             program: 1,
@@ -364,29 +364,29 @@ mod tests {
             fields: &[1],
         };
         let taken = (0..2 * QUEUED_REPORTS_MAX)
-            .filter(|_| way.report(now, &report))
+            .filter(|_| way.try_report(now, &report))
             .count();
         assert_eq!(taken, QUEUED_REPORTS_MAX);
         for _ in 0..2 * QUEUED_REPLIES_MAX {
-            way.tell(now, WireEvent::Installed { program: 1 });
+            way.send(now, WireEvent::Installed { program: 1 });
         }
         let stats = ccplane_wire::FlowStats::default();
-        way.tell(now, WireEvent::FlowClosed { flow: 1, stats });
+        way.send(now, WireEvent::FlowClosed { flow: 1, stats });
         assert_eq!(locked(&way.queues.to_agent).len(), QUEUED_REPLIES_MAX + 1);
         let mut agent = Agent::new(AgentOptions::default());
         assert!(served.receive(&mut agent, now));
-        assert!(way.report(now, &report), "the queue has room again");
+        assert!(way.try_report(now, &report), "the queue has room again");
         drop(served);
-        assert!(!way.report(now, &report), "no agent");
+        assert!(!way.try_report(now, &report), "no agent");
     }
 
     #[test]
     fn short_flows_use_bounded_memory_while_the_agent_hangs() {
         let now = Time::ZERO;
-        let (mut way, _served) = beside().unwrap();
+        let (mut way, _served) = thread_channel().unwrap();
         let stats = ccplane_wire::FlowStats::default();
         // The agent has received the opening of this flow, so it must receive the rest too.
-        way.tell(
+        way.send(
             now,
             WireEvent::FlowOpened {
                 flow: 0,
@@ -394,7 +394,7 @@ mod tests {
             },
         );
         for flow in 1..20_000 {
-            way.tell(
+            way.send(
                 now,
                 WireEvent::FlowOpened {
                     flow,
@@ -407,10 +407,10 @@ mod tests {
                 urgent: false,
                 fields: &[1],
             };
-            way.report(now, &report);
-            way.tell(now, WireEvent::FlowClosed { flow, stats });
+            way.try_report(now, &report);
+            way.send(now, WireEvent::FlowClosed { flow, stats });
         }
-        way.tell(now, WireEvent::FlowClosed { flow: 0, stats });
+        way.send(now, WireEvent::FlowClosed { flow: 0, stats });
         let queue = locked(&way.queues.to_agent);
         assert!(queue.len() <= QUEUED_REPORTS_MAX + 2, "{}", queue.len());
         let ours = |message: &&AgentEvent| {
@@ -430,7 +430,7 @@ mod tests {
 
     #[test]
     fn a_datapath_that_takes_no_commands_is_given_up() {
-        let (way, mut served) = beside().unwrap();
+        let (way, mut served) = thread_channel().unwrap();
         let mut agent = Agent::new(AgentOptions::default());
         let command = WireCommand::Heartbeat {
             algorithm: Arc::from("x"),

@@ -26,7 +26,7 @@ use nix::sys::socket::{
 use peer::DatagramPeer;
 
 use super::remembered::KnownPeers;
-use super::socket::{self, Bound};
+use super::socket::{self, BoundSocket};
 use super::warning::Warning;
 use super::{DatapathLink, LinkError};
 
@@ -42,22 +42,22 @@ const PEERS_MAX: usize = 1 << 16;
 
 /// Serves CCP datapaths at a path.
 pub struct Datagram {
-    socket: Bound,
+    socket: BoundSocket,
     base: u32,
     peers: Vec<Option<DatagramPeer>>,
     by_address: HashMap<Address, usize>,
-    remembered: KnownPeers,
+    known_peers: KnownPeers,
     /// True once the remembered datapaths have received this agent's programs.
-    greeted: bool,
+    peers_restored: bool,
     warnings: Warnings,
     /// Time of the last `receive`.
     now: Time,
     buffer: Box<[u8]>,
     arrived: Vec<ReceivedDatagram>,
     /// True if the last receive call returned a datagram.
-    busy: bool,
+    last_receive_succeeded: bool,
     /// True if several datagrams were pending, so that the next call receives a batch.
-    flood: bool,
+    is_batching: bool,
     dropped: u64,
 }
 
@@ -81,21 +81,21 @@ struct ReceivedDatagram {
     len: usize,
     from: Option<UnixAddr>,
     uid: Option<u32>,
-    cut: bool,
+    truncated: bool,
 }
 
 impl Datagram {
     /// Binds to `path`.
     pub fn bind(path: &Path) -> Result<Datagram, LinkError> {
-        let socket = Bound::new(path, SockType::Datagram)?;
+        let socket = BoundSocket::new(path, SockType::Datagram)?;
         setsockopt(&socket.fd, sockopt::PassCred, &true).map_err(|why| LinkError::Bind {
             path: path.to_owned(),
             what: "credentials",
             why,
         })?;
         Ok(Datagram {
-            remembered: KnownPeers::read(path),
-            greeted: false,
+            known_peers: KnownPeers::read(path),
+            peers_restored: false,
             warnings: Warnings::default(),
             now: Time::ZERO,
             socket,
@@ -104,8 +104,8 @@ impl Datagram {
             by_address: HashMap::new(),
             buffer: vec![0; BATCH_DATAGRAMS * DATAGRAM_BYTES_MAX].into_boxed_slice(),
             arrived: Vec::with_capacity(BATCH_DATAGRAMS),
-            busy: false,
-            flood: false,
+            last_receive_succeeded: false,
+            is_batching: false,
             dropped: 0,
         })
     }
@@ -117,13 +117,13 @@ impl Datagram {
     }
 
     /// Receives one datagram, or a batch in flood mode. Returns how many.
-    fn take(&mut self, now: Time) -> usize {
+    fn receive_datagrams(&mut self, now: Time) -> usize {
         self.arrived.clear();
         let fd = self.socket.fd.as_raw_fd();
-        let result = if self.flood {
-            self.take_many(fd)
+        let result = if self.is_batching {
+            self.receive_batch(fd)
         } else {
-            self.take_one(fd)
+            self.receive_one(fd)
         };
         match result {
             Ok(()) | Err(Errno::EAGAIN | Errno::EINTR) => {}
@@ -136,7 +136,7 @@ impl Datagram {
         self.arrived.len()
     }
 
-    fn take_one(&mut self, fd: i32) -> Result<(), Errno> {
+    fn receive_one(&mut self, fd: i32) -> Result<(), Errno> {
         let mut control = cmsg_space!(UnixCredentials);
         let mut slices = [IoSliceMut::new(&mut self.buffer[..DATAGRAM_BYTES_MAX])];
         let message =
@@ -145,7 +145,7 @@ impl Datagram {
         Ok(())
     }
 
-    fn take_many(&mut self, fd: i32) -> Result<(), Errno> {
+    fn receive_batch(&mut self, fd: i32) -> Result<(), Errno> {
         // Fresh headers for each call: the kernel overwrites the address length field, which gives
         // the available space.
         let mut headers = MultiHeaders::<UnixAddr>::preallocate(
@@ -171,7 +171,7 @@ impl Datagram {
     }
 
     /// Returns the peer that sent a datagram. Adds a new peer if the message is valid.
-    fn peer_of(
+    fn find_or_add_peer(
         &mut self,
         arrived: &ReceivedDatagram,
         agent: &mut Agent,
@@ -189,7 +189,7 @@ impl Datagram {
         };
         let start = arrived.slot * DATAGRAM_BYTES_MAX;
         let bytes = start..start + arrived.len;
-        let ready = says_ready(&self.buffer[bytes.clone()]);
+        let ready = is_ready(&self.buffer[bytes.clone()]);
         if let Some(&index) = self.by_address.get(&address) {
             let known = self.peers.get(index)?.as_ref()?;
             if arrived.uid == Some(known.uid) {
@@ -209,7 +209,7 @@ impl Datagram {
             }
             return None;
         }
-        let good = if arrived.cut {
+        let good = if arrived.truncated {
             Err(too_long())
         } else {
             check_datagram(&self.buffer[bytes])
@@ -253,15 +253,15 @@ impl Datagram {
             from,
             uid,
         ));
-        self.remembered.add(&address);
+        self.known_peers.add(&address);
         self.by_address.insert(address, index);
         Some(index)
     }
 
     /// Adds the datapaths of the previous agent as peers, so that they get this agent's programs
     /// without having to ask.
-    fn greet(&mut self, agent: &mut Agent, now: Time) {
-        for (path, uid) in self.remembered.paths() {
+    fn restore_peers(&mut self, agent: &mut Agent, now: Time) {
+        for (path, uid) in self.known_peers.paths() {
             let Ok(from) = UnixAddr::new(&path) else {
                 continue;
             };
@@ -294,7 +294,7 @@ impl Datagram {
                 }
             }
         }
-        agent.disconnected(peer.ccp.id());
+        agent.on_disconnect(peer.ccp.id());
         if let Some(address) = address(&peer.address) {
             self.by_address.remove(&address);
         }
@@ -303,7 +303,7 @@ impl Datagram {
     fn process(&mut self, agent: &mut Agent, now: Time) {
         let arrived = std::mem::take(&mut self.arrived);
         for one in &arrived {
-            let Some(index) = self.peer_of(one, agent, now) else {
+            let Some(index) = self.find_or_add_peer(one, agent, now) else {
                 self.dropped += 1;
                 continue;
             };
@@ -312,7 +312,7 @@ impl Datagram {
             let Some(peer) = self.peers.get_mut(index).and_then(Option::as_mut) else {
                 continue;
             };
-            let result = if one.cut {
+            let result = if one.truncated {
                 Err(too_long())
             } else {
                 peer.receive(datagram, agent, now)
@@ -326,29 +326,29 @@ impl Datagram {
 }
 
 impl DatapathLink for Datagram {
-    fn number_from(&mut self, base: u32) {
+    fn set_id_base(&mut self, base: u32) {
         self.base = base;
     }
 
     fn receive(&mut self, agent: &mut Agent, now: Time) -> bool {
         self.now = now;
-        if !std::mem::replace(&mut self.greeted, true) {
-            self.greet(agent, now);
+        if !std::mem::replace(&mut self.peers_restored, true) {
+            self.restore_peers(agent, now);
         }
-        if !self.flood {
+        if !self.is_batching {
             // A single datagram is answered before the next receive call, for low latency.
-            let any = self.take(now) > 0;
+            let any = self.receive_datagrams(now) > 0;
             self.process(agent, now);
-            self.flood = any && self.busy;
-            self.busy = any;
+            self.is_batching = any && self.last_receive_succeeded;
+            self.last_receive_succeeded = any;
             return any;
         }
         for round in 0..RECEIVE_CALLS_MAX {
-            let taken = self.take(now);
+            let taken = self.receive_datagrams(now);
             self.process(agent, now);
-            self.flood = taken > 1;
-            if !self.flood {
-                self.busy = taken > 0;
+            self.is_batching = taken > 1;
+            if !self.is_batching {
+                self.last_receive_succeeded = taken > 0;
                 return round > 0 || taken > 0;
             }
         }
@@ -372,7 +372,7 @@ impl DatapathLink for Datagram {
                 continue;
             };
             match peer.flush(&self.socket.fd) {
-                Ok(()) => again |= peer.waits_unwatched(),
+                Ok(()) => again |= peer.is_blocked_unwatched(),
                 Err(why) => self.close(index, agent, self.now, &why),
             }
         }
@@ -385,7 +385,7 @@ impl DatapathLink for Datagram {
             .peers
             .iter()
             .flatten()
-            .filter_map(DatagramPeer::waits_for);
+            .filter_map(DatagramPeer::fd_to_watch);
         watched.extend(waiting.map(|fd| (fd, PollFlags::POLLOUT)));
     }
 }
@@ -413,7 +413,7 @@ impl ReceivedDatagram {
             len: message.bytes,
             from,
             uid,
-            cut,
+            truncated: cut,
         }
     }
 }
@@ -443,7 +443,7 @@ fn address(address: &UnixAddr) -> Option<Address> {
 }
 
 /// Checks only the message type; the message may still be malformed.
-fn says_ready(datagram: &[u8]) -> bool {
+fn is_ready(datagram: &[u8]) -> bool {
     datagram.len() >= v1::HEADER_BYTES && datagram.starts_with(&[5, 0])
 }
 

@@ -30,7 +30,7 @@ const PORTUS_DIRECTORY: &str = "/tmp/ccp";
 impl DerivedPath {
     /// Creates the link that a portus agent at `agent` derives from the absolute path `socket`.
     /// Returns `None` for agents outside the portus directory, which need no link.
-    pub(super) fn of(agent: &Path, socket: &Path) -> Option<Result<DerivedPath, Errno>> {
+    pub(super) fn create_for(agent: &Path, socket: &Path) -> Option<Result<DerivedPath, Errno>> {
         let folder = agent.parent()?;
         (folder == Path::new(PORTUS_DIRECTORY)).then(|| DerivedPath::create(folder, socket))
     }
@@ -135,7 +135,7 @@ mod tests {
         symlink(&other, place.join(first)).unwrap();
         assert!(DerivedPath::create(&place, &socket).is_err());
         assert_eq!(fs::read_dir(&other).unwrap().count(), 0);
-        assert!(DerivedPath::of(&place.join("agent"), &socket).is_none());
+        assert!(DerivedPath::create_for(&place.join("agent"), &socket).is_none());
         fs::remove_dir_all(&place).unwrap();
     }
 }

@@ -11,7 +11,7 @@ use nix::errno::Errno;
 
 use super::AgentAddress;
 #[cfg(feature = "tls")]
-use super::tls::{FarError, KeyError, TlsAddress};
+use super::tls::{RemoteAgentError, KeyError, TlsAddress};
 
 /// Error that affects a whole link. Faults of single peers are logged and affect only these.
 #[derive(Debug, thiserror::Error)]
@@ -65,11 +65,11 @@ pub enum LinkError {
     /// No agent answers on another host.
     #[cfg(feature = "tls")]
     #[error("no agent answers at {address}: {why}")]
-    Far {
+    RemoteUnreachable {
         /// Address of the agent.
         address: TlsAddress,
         /// Underlying error.
-        why: Arc<FarError>,
+        why: Arc<RemoteAgentError>,
     },
     /// The key for another host is missing or invalid.
     #[cfg(feature = "tls")]

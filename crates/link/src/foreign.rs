@@ -31,7 +31,7 @@ const DATAGRAMS_PER_CALL_MAX: usize = 64;
 #[derive(Debug)]
 pub struct CcpUplink {
     path: PathBuf,
-    foreign: CcpV1Client,
+    client: CcpV1Client,
     socket: Option<CcpEnd>,
     /// Messages to be sent with the next flush.
     datagram: Vec<u8>,
@@ -60,14 +60,14 @@ impl Drop for CcpEnd {
 
 impl CcpUplink {
     /// Creates an unconnected uplink for flows of `algorithm`. `silence`: see [`CcpV1Client`].
-    pub fn new(path: &Path, algorithm: &str, silence: Option<Duration>) -> CcpUplink {
+    pub fn new(path: &Path, algorithm: &str, agent_timeout: Option<Duration>) -> CcpUplink {
         CcpUplink {
             path: path.to_owned(),
-            foreign: CcpV1Client::new(algorithm, silence),
+            client: CcpV1Client::new(algorithm, agent_timeout),
             socket: None,
             datagram: Vec::with_capacity(DATAGRAM_BYTES_MAX),
             buffer: vec![0; v1::MESSAGE_BYTES_MAX].into_boxed_slice(),
-            backoff: Backoff::new(random::dice()),
+            backoff: Backoff::new(random::seeded_rng()),
             now: Time::ZERO,
             garbage: Warning::default(),
         }
@@ -81,9 +81,9 @@ impl CcpUplink {
         // less the umask.
         let all = Mode::S_IRUSR | Mode::S_IWUSR | Mode::S_IWGRP | Mode::S_IWOTH;
         fchmod(&fd, all)?;
-        let path = own_path();
+        let path = unique_path();
         bind(fd.as_raw_fd(), &UnixAddr::new(&path)?)?;
-        let _derived = match DerivedPath::of(&self.path, &path) {
+        let _derived = match DerivedPath::create_for(&self.path, &path) {
             Some(Err(why)) => {
                 let path = self.path.display();
                 tracing::warn!(%path, %why, "cannot create the link that portus 0.6 and 0.7 reply \
@@ -102,17 +102,17 @@ impl CcpUplink {
         Ok(end)
     }
 
-    fn lost(&mut self, why: &dyn std::fmt::Display) {
+    fn on_lost(&mut self, why: &dyn std::fmt::Display) {
         tracing::warn!(path = %self.path.display(), %why, "lost the connection to the agent");
         self.socket = None;
         self.datagram.clear();
-        self.backoff.failed(self.now);
+        self.backoff.on_failure(self.now);
     }
 }
 
 /// Returns a path unique to this connection. Agents remember paths: a reused one would be taken for
 /// the previous datapath.
-fn own_path() -> PathBuf {
+fn unique_path() -> PathBuf {
     static NEXT_NUMBER: AtomicU32 = AtomicU32::new(0);
     let number = NEXT_NUMBER.fetch_add(1, Ordering::Relaxed);
     std::env::temp_dir().join(format!("ccplane-{}-{number}.sock", std::process::id()))
@@ -126,7 +126,7 @@ impl AgentConnection for CcpUplink {
         }
         self.backoff.admit(now)?;
         let end = self.open().map_err(|why| {
-            self.backoff.absent(now);
+            self.backoff.on_absent(now);
             LinkError::NoCcpAgent {
                 path: self.path.clone(),
                 why,
@@ -134,31 +134,31 @@ impl AgentConnection for CcpUplink {
         })?;
         self.backoff.connected(now);
         self.datagram.clear();
-        self.foreign.connected(now);
+        self.client.on_connected(now);
         self.socket = Some(end);
         Ok(())
     }
 
     fn next_attempt(&self, now: Time) -> Duration {
-        self.backoff.until().since(now)
+        self.backoff.next_attempt().since(now)
     }
 
     fn is_connected(&self) -> bool {
         self.socket.is_some()
     }
 
-    fn event(&mut self, event: &WireEvent<'_>) -> SendOutcome {
+    fn queue_event(&mut self, event: &WireEvent<'_>) -> SendOutcome {
         if self.socket.is_none() {
             return SendOutcome::NoAgent;
         }
-        if self.datagram.len() + CcpV1Client::most(event) > DATAGRAM_BYTES_MAX && !self.flush() {
+        if self.datagram.len() + CcpV1Client::message_len_max(event) > DATAGRAM_BYTES_MAX && !self.flush() {
             return match self.socket {
                 Some(_) => SendOutcome::Full,
                 None => SendOutcome::NoAgent,
             };
         }
-        self.foreign.event(event, &mut self.datagram);
-        SendOutcome::Yes
+        self.client.encode_event(event, &mut self.datagram);
+        SendOutcome::Queued
     }
 
     fn flush(&mut self) -> bool {
@@ -174,9 +174,9 @@ impl AgentConnection for CcpUplink {
                 self.datagram.clear();
                 true
             }
-            Err(why) if socket::is_full(why) => false,
+            Err(why) if socket::is_transient(why) => false,
             Err(why) => {
-                self.lost(&why);
+                self.on_lost(&why);
                 false
             }
         }
@@ -188,7 +188,7 @@ impl AgentConnection for CcpUplink {
             let Some(end) = &self.socket else { return };
             match recv(end.fd.as_raw_fd(), &mut self.buffer, MsgFlags::MSG_DONTWAIT) {
                 Ok(length) => {
-                    if let Err(why) = self.foreign.handle(now, &self.buffer[..length])
+                    if let Err(why) = self.client.handle(now, &self.buffer[..length])
                         && let Some(times) = self.garbage.due(now)
                     {
                         tracing::warn!(path = %self.path.display(), %why, times, "the agent sent \
@@ -197,19 +197,19 @@ impl AgentConnection for CcpUplink {
                 }
                 Err(Errno::EAGAIN) => break,
                 Err(Errno::EINTR) => {}
-                Err(why) => self.lost(&why),
+                Err(why) => self.on_lost(&why),
             }
         }
         if self.socket.is_some() {
-            self.foreign.on_deadline(now);
+            self.client.on_deadline(now);
         }
-        while let Some(command) = self.foreign.poll() {
+        while let Some(command) = self.client.poll() {
             sink(command);
         }
     }
 
     fn next_deadline(&self) -> Option<Time> {
-        self.socket.as_ref().and(self.foreign.next_deadline())
+        self.socket.as_ref().and(self.client.next_deadline())
     }
 
     fn as_fd(&self) -> Option<BorrowedFd<'_>> {

@@ -27,7 +27,7 @@ use rustls::{
     RootCertStore, ServerConfig, SignatureScheme,
 };
 
-use private::Unreadable;
+use private::SecretReadError;
 
 /// Subject name in all certificates, and the server name that clients request. Only the fingerprint
 /// identifies a host.
@@ -65,7 +65,7 @@ pub enum IdentityError {
     },
     /// Other users may read the file.
     #[error("other users can read the private key in {path} (mode {mode:o}); chmod 600 {path}")]
-    Readable {
+    InsecurePermissions {
         /// Path of the file.
         path: PathBuf,
         /// Permission bits of the file.
@@ -76,7 +76,7 @@ pub enum IdentityError {
         "{path} is not an identity (certificate and private key, PEM): {why}; remove the file to \
         create a new identity"
     )]
-    Garbage {
+    Malformed {
         /// Path of the file.
         path: PathBuf,
         /// Underlying error.
@@ -87,7 +87,7 @@ pub enum IdentityError {
         "the certificate in {path} {when}; remove the file to create a new identity, with another \
         fingerprint"
     )]
-    Time {
+    NotValidNow {
         /// Path of the file.
         path: PathBuf,
         /// What is wrong with the validity period.
@@ -98,7 +98,7 @@ pub enum IdentityError {
         "the certificate in {path} has {bytes} bytes, but at most {CERTIFICATE_BYTES_MAX} are \
         allowed; remove the file to create a new identity"
     )]
-    Long {
+    TooLong {
         /// Path of the file.
         path: PathBuf,
         /// Length of the certificate, bytes.
@@ -146,13 +146,13 @@ impl Identity {
         }
         let text =
             private::read_secret(path, IDENTITY_FILE_BYTES_MAX).map_err(|why| match why {
-                Unreadable::Failed(why) => file(why),
-                Unreadable::Exposed(mode) => IdentityError::Readable {
+                SecretReadError::Failed(why) => file(why),
+                SecretReadError::Exposed(mode) => IdentityError::InsecurePermissions {
                     path: path.to_owned(),
                     mode,
                 },
             })?;
-        let garbage = |why: rustls::pki_types::pem::Error| IdentityError::Garbage {
+        let garbage = |why: rustls::pki_types::pem::Error| IdentityError::Malformed {
             path: path.to_owned(),
             why: why.to_string(),
         };
@@ -163,18 +163,18 @@ impl Identity {
         let bytes = identity.certificate.len();
         if bytes > CERTIFICATE_BYTES_MAX {
             let path = path.to_owned();
-            return Err(IdentityError::Long { path, bytes });
+            return Err(IdentityError::TooLong { path, bytes });
         }
-        if let Some(when) = untimely(&identity.certificate, UnixTime::now())? {
+        if let Some(when) = validity_error(&identity.certificate, UnixTime::now())? {
             let path = path.to_owned();
-            return Err(IdentityError::Time { path, when });
+            return Err(IdentityError::NotValidNow { path, when });
         }
         Ok(identity)
     }
 
     /// Returns the fingerprint of the certificate.
     pub fn fingerprint(&self) -> Fingerprint {
-        Fingerprint::of(&self.certificate)
+        Fingerprint::of_certificate(&self.certificate)
     }
 
     /// Returns a TLS 1.3 server configuration for an ALPN protocol. If `clients` is not empty, all
@@ -210,7 +210,7 @@ impl Identity {
 pub fn client(
     protocol: &[u8],
     trusted: Option<Fingerprint>,
-    own: Option<&Identity>,
+    identity: Option<&Identity>,
 ) -> Result<ClientConfig, IdentityError> {
     let provider = provider();
     let pinned = Arc::new(PinnedVerifier {
@@ -221,7 +221,7 @@ pub fn client(
         .with_protocol_versions(&[&rustls::version::TLS13])?
         .dangerous()
         .with_custom_certificate_verifier(pinned);
-    let mut config = match own {
+    let mut config = match identity {
         Some(own) => {
             builder.with_client_auth_cert(vec![own.certificate.clone()], own.key.clone_key())?
         }
@@ -278,7 +278,7 @@ pub fn pem_key(key: &rcgen::KeyPair) -> String {
 
 impl Fingerprint {
     /// Returns the fingerprint of a certificate in DER.
-    pub fn of(certificate: &[u8]) -> Fingerprint {
+    pub fn of_certificate(certificate: &[u8]) -> Fingerprint {
         let mut bytes = [0; SHA256_OUTPUT_LEN];
         bytes
             .iter_mut()
@@ -316,7 +316,7 @@ impl FromStr for Fingerprint {
 
 /// Returns what is wrong with a certificate's validity period, if anything. Issuer, subject and key
 /// usage are not checked.
-pub fn untimely(
+pub fn validity_error(
     certificate: &CertificateDer<'_>,
     now: UnixTime,
 ) -> Result<Option<&'static str>, rustls::Error> {
@@ -349,7 +349,7 @@ struct PinnedVerifier {
 
 impl PinnedVerifier {
     fn check(&self, certificate: &CertificateDer<'_>) -> Result<(), rustls::Error> {
-        if self.trusted.is_empty() || self.trusted.contains(&Fingerprint::of(certificate)) {
+        if self.trusted.is_empty() || self.trusted.contains(&Fingerprint::of_certificate(certificate)) {
             return Ok(());
         }
         Err(rustls::Error::InvalidCertificate(

@@ -33,12 +33,12 @@ mod tls;
 mod uplink;
 mod warning;
 
-pub use beside::{ThreadChannel, ThreadLink, beside};
+pub use beside::{ThreadChannel, ThreadLink, thread_channel};
 pub use datagram::Datagram;
 pub use error::LinkError;
 pub use foreign::CcpUplink;
 pub use local::Local;
-pub use offered::{AgentOffers, OfferedAlgorithm, offers, settle};
+pub use offered::{AgentOffers, OfferedAlgorithm, query_offers, connect_blocking};
 pub use pollable::Pollable;
 pub use remote::{AgentAddress, AgentConnection, BadAddress, SendOutcome};
 pub use several::Failover;
@@ -46,8 +46,8 @@ pub use there::RemoteChannel;
 pub use thread::AgentThread;
 #[cfg(feature = "tls")]
 pub use tls::{
-    FarError, KEY_DIRECTORY, KeyError, Keys, NewKeys, Role, TlsAddress, TlsLink, TlsUplink,
-    far_silence, make_keys, revoke_key,
+    RemoteAgentError, KEY_DIRECTORY, KeyError, Keys, NewKeys, Role, TlsAddress, TlsLink, TlsUplink,
+    remote_agent_timeout, make_keys, revoke_key,
 };
 pub use uplink::Uplink;
 
@@ -65,7 +65,7 @@ use ccplane_agent::{Agent, DatapathId};
 /// The agent's end of a transport to one or more datapaths.
 pub trait DatapathLink {
     /// Assigns the range of datapath ids that starts at `base` and contains 2^24 ids.
-    fn number_from(&mut self, base: u32);
+    fn set_id_base(&mut self, base: u32);
 
     /// Passes the messages that have arrived to the agent, a few hundred at most. Returns whether
     /// there were any. Never blocks.
@@ -140,7 +140,7 @@ pub fn serve(
     stop: &AtomicBool,
 ) -> Result<(), LinkError> {
     for (index, link) in links.iter_mut().enumerate() {
-        link.number_from((index as u32) << LINK_NUMBER_BITS);
+        link.set_id_base((index as u32) << LINK_NUMBER_BITS);
     }
     let clock = ThreadClock::new();
     let mut spinner = Spinner::new(waiting);
@@ -162,7 +162,7 @@ pub fn serve(
         for link in links.iter_mut() {
             again |= link.flush(agent);
         }
-        if spinner.goes_on(busy, now) {
+        if spinner.should_poll(busy, now) {
             std::hint::spin_loop();
             continue;
         }
@@ -212,7 +212,7 @@ fn wait(links: &[&mut dyn DatapathLink], longest: Duration) -> Result<(), LinkEr
 #[derive(Debug)]
 pub struct Spinner {
     spin: Duration,
-    last: Time,
+    last_message: Time,
     /// Messages left for which the thread sleeps without polling.
     sleeps: u32,
     /// Number of such messages after the next unsuccessful poll.
@@ -232,7 +232,7 @@ impl Spinner {
     pub fn new(waiting: WaitStrategy) -> Spinner {
         Spinner {
             spin: waiting.spin,
-            last: Time::ZERO,
+            last_message: Time::ZERO,
             sleeps: 0,
             penalty: POLL_PENALTY_MIN,
             gave_up: false,
@@ -240,7 +240,7 @@ impl Spinner {
     }
 
     /// Returns whether to poll again instead of sleeping. `busy`: the last poll found messages.
-    pub fn goes_on(&mut self, busy: bool, now: Time) -> bool {
+    pub fn should_poll(&mut self, busy: bool, now: Time) -> bool {
         if busy {
             match (self.sleeps, self.gave_up) {
                 (0, true) => {
@@ -254,10 +254,10 @@ impl Spinner {
                 (left, _) => self.sleeps = left - 1,
             }
             self.gave_up = false;
-            self.last = now;
+            self.last_message = now;
             return self.spin > Duration::ZERO && self.sleeps == 0;
         }
-        let looks = self.sleeps == 0 && now.since(self.last) < self.spin;
+        let looks = self.sleeps == 0 && now.since(self.last_message) < self.spin;
         self.gave_up |= !looks;
         looks
     }

@@ -17,7 +17,7 @@ use nix::poll::PollFlags;
 use nix::sys::socket::{MsgFlags, SockType, getsockopt, recv, send, sockopt};
 
 use super::rest::AcceptBackoff;
-use super::socket::{self, Bound};
+use super::socket::{self, BoundSocket};
 use super::{DatapathLink, LinkError};
 
 /// Packets received from a connection before the next connection is served.
@@ -31,12 +31,12 @@ pub struct Local {
     /// the socket type.
     listener: UnixListener,
     /// Removes the path when dropped.
-    _bound: Bound,
-    rest: AcceptBackoff,
+    _bound: BoundSocket,
+    accept_backoff: AcceptBackoff,
     base: u32,
     /// Id of the next datapath. Ids are never reused, so a late command cannot reach another
     /// datapath.
-    next: u32,
+    next_id: u32,
     connections: Vec<LocalConnection>,
     buffer: Box<[u8]>,
     fields: Vec<u64>,
@@ -46,7 +46,7 @@ struct LocalConnection {
     id: DatapathId,
     socket: OwnedFd,
     packet: v2::PacketWriter,
-    waiting: VecDeque<Vec<u8>>,
+    unsent: VecDeque<Vec<u8>>,
     closed: Option<LocalCloseReason>,
 }
 
@@ -65,7 +65,7 @@ enum LocalCloseReason {
 impl Local {
     /// Binds to `path`.
     pub fn bind(path: &Path) -> Result<Local, LinkError> {
-        let bound = Bound::new(path, SockType::SeqPacket)?;
+        let bound = BoundSocket::new(path, SockType::SeqPacket)?;
         let failed = |why| LinkError::Bind {
             path: path.to_owned(),
             what: "another descriptor",
@@ -78,9 +78,9 @@ impl Local {
         Ok(Local {
             listener: listener.into(),
             _bound: bound,
-            rest: AcceptBackoff::default(),
+            accept_backoff: AcceptBackoff::default(),
             base: 0,
-            next: 0,
+            next_id: 0,
             connections: Vec::new(),
             buffer: vec![0; v2::PACKET_BYTES_MAX].into_boxed_slice(),
             fields: Vec::new(),
@@ -88,7 +88,7 @@ impl Local {
     }
 
     fn accept(&mut self, now: Time) -> bool {
-        if self.rest.lasts(now) {
+        if self.accept_backoff.check_paused(now) {
             return false;
         }
         let mut any = false;
@@ -96,15 +96,15 @@ impl Local {
             any = true;
             match getsockopt(&socket, sockopt::PeerCredentials) {
                 Ok(who) if socket::is_trusted(who.uid()) => {
-                    let id = DatapathId(self.base + self.next);
-                    self.next += 1;
+                    let id = DatapathId(self.base + self.next_id);
+                    self.next_id += 1;
                     tracing::info!(datapath = id.0, pid = who.pid(), "a datapath connected");
                     let (packet, waiting) = (v2::PacketWriter::new(), VecDeque::new());
                     self.connections.push(LocalConnection {
                         id,
                         socket,
                         packet,
-                        waiting,
+                        unsent: waiting,
                         closed: None,
                     });
                 }
@@ -135,7 +135,7 @@ impl Local {
                 None
             }
             Err(why) => {
-                self.rest.begin(now, &why);
+                self.accept_backoff.pause(now, &why);
                 None
             }
         }
@@ -153,14 +153,14 @@ impl Local {
                 ),
                 _ => tracing::warn!(datapath = connection.id.0, %why, "disconnected a datapath"),
             }
-            agent.disconnected(connection.id);
+            agent.on_disconnect(connection.id);
             false
         });
     }
 }
 
 impl DatapathLink for Local {
-    fn number_from(&mut self, base: u32) {
+    fn set_id_base(&mut self, base: u32) {
         self.base = base;
     }
 
@@ -196,11 +196,11 @@ impl DatapathLink for Local {
     }
 
     fn watch<'a>(&'a self, watched: &mut Vec<(BorrowedFd<'a>, PollFlags)>) {
-        if !self.rest.is_on() {
+        if !self.accept_backoff.is_paused() {
             watched.push((self.listener.as_fd(), PollFlags::POLLIN));
         }
         watched.extend(self.connections.iter().map(|connection| {
-            let room = if connection.waiting.is_empty() {
+            let room = if connection.unsent.is_empty() {
                 PollFlags::empty()
             } else {
                 PollFlags::POLLOUT
@@ -244,35 +244,35 @@ impl LocalConnection {
     }
 
     fn send(&mut self, command: &WireCommand) -> Result<(), LocalCloseReason> {
-        if self.packet.command(command).is_err() {
+        if self.packet.push_command(command).is_err() {
             self.queue()?;
-            self.packet.command(command)?;
+            self.packet.push_command(command)?;
         }
         Ok(())
     }
 
     fn queue(&mut self) -> Result<(), LocalCloseReason> {
-        if self.waiting.len() >= QUEUED_PACKETS_MAX {
+        if self.unsent.len() >= QUEUED_PACKETS_MAX {
             return Err(LocalCloseReason::Stuck);
         }
-        self.waiting.push_back(self.packet.as_bytes().to_vec());
+        self.unsent.push_back(self.packet.as_bytes().to_vec());
         self.packet.clear();
         Ok(())
     }
 
     fn flush(&mut self) -> Result<(), LocalCloseReason> {
-        while let Some(packet) = self.waiting.front() {
-            if !give(&self.socket, packet)? {
+        while let Some(packet) = self.unsent.front() {
+            if !send_packet(&self.socket, packet)? {
                 return if self.packet.is_empty() {
                     Ok(())
                 } else {
                     self.queue()
                 };
             }
-            self.waiting.pop_front();
+            self.unsent.pop_front();
         }
         if !self.packet.is_empty() {
-            if give(&self.socket, self.packet.as_bytes())? {
+            if send_packet(&self.socket, self.packet.as_bytes())? {
                 self.packet.clear();
             } else {
                 self.queue()?;
@@ -283,14 +283,14 @@ impl LocalConnection {
 }
 
 /// Sends a packet. Returns false if the socket buffer is full.
-fn give(socket: &OwnedFd, packet: &[u8]) -> Result<bool, LocalCloseReason> {
+fn send_packet(socket: &OwnedFd, packet: &[u8]) -> Result<bool, LocalCloseReason> {
     match send(
         socket.as_raw_fd(),
         packet,
         MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL,
     ) {
         Ok(_) => Ok(true),
-        Err(why) if socket::is_full(why) => Ok(false),
+        Err(why) if socket::is_transient(why) => Ok(false),
         Err(Errno::EPIPE | Errno::ECONNRESET) => Err(LocalCloseReason::Gone),
         Err(why) => Err(why.into()),
     }

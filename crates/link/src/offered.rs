@@ -36,11 +36,11 @@ pub struct AgentOffers {
 
 /// Queries the algorithms of a ccplane agent. `datapath` describes the datapath that will connect
 /// later, including its fallback timeout.
-pub fn offers(address: &AgentAddress, datapath: DatapathInfo) -> Result<AgentOffers, LinkError> {
+pub fn query_offers(address: &AgentAddress, datapath: DatapathInfo) -> Result<AgentOffers, LinkError> {
     let silent = || LinkError::Silent(address.clone());
-    let (mut uplink, clock) = (address.remote("", None), ThreadClock::new());
-    settle(&mut *uplink, clock.now())?;
-    if uplink.event(&WireEvent::Ready { datapath }) != SendOutcome::Yes || !uplink.flush() {
+    let (mut uplink, clock) = (address.connection("", None), ThreadClock::new());
+    connect_blocking(&mut *uplink, clock.now())?;
+    if uplink.queue_event(&WireEvent::Ready { datapath }) != SendOutcome::Queued || !uplink.flush() {
         return Err(silent());
     }
     let mut offered: Vec<OfferedAlgorithm> = Vec::new();
@@ -90,7 +90,7 @@ pub fn offers(address: &AgentAddress, datapath: DatapathInfo) -> Result<AgentOff
 
 /// Connects and waits until the attempt has succeeded or failed. `now` is the time of the caller's
 /// clock.
-pub fn settle(remote: &mut dyn AgentConnection, now: Time) -> Result<(), LinkError> {
+pub fn connect_blocking(remote: &mut dyn AgentConnection, now: Time) -> Result<(), LinkError> {
     let clock = ThreadClock::new();
     loop {
         let at = now + Duration::from_nanos(clock.now().as_nanos());

@@ -2,11 +2,11 @@
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 
-use ccplane_agent::dice::Dice;
+use ccplane_agent::dice::SplitMix64;
 
 /// Returns a generator with a seed that differs between processes.
-pub(super) fn dice() -> Dice {
-    Dice(random())
+pub(super) fn seeded_rng() -> SplitMix64 {
+    SplitMix64(random())
 }
 
 /// Returns a random number from the system.

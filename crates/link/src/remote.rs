@@ -38,7 +38,7 @@ pub trait AgentConnection: Send {
 
     /// Queues an event for the agent. If a report is refused, leave it in the flow (do not call
     /// [`report_queued`](ccplane_datapath::Flow::report_queued)), so that no measurement is lost.
-    fn event(&mut self, event: &WireEvent<'_>) -> SendOutcome;
+    fn queue_event(&mut self, event: &WireEvent<'_>) -> SendOutcome;
 
     /// Sends queued events if there is room. Returns whether the queue is empty.
     fn flush(&mut self) -> bool;
@@ -61,7 +61,7 @@ pub trait AgentConnection: Send {
 #[must_use]
 pub enum SendOutcome {
     /// Queued for the next flush.
-    Yes,
+    Queued,
     /// Refused: the agent does not keep up.
     Full,
     /// Refused: no agent is connected.
@@ -80,7 +80,7 @@ pub enum AgentAddress {
     #[cfg(feature = "tls")]
     Tls(TlsAddress),
     /// Several agents, one of which is active: the first that answers, with failover to the next.
-    Several(Vec<AgentAddress>),
+    Failover(Vec<AgentAddress>),
 }
 
 /// Error of parsing an [`AgentAddress`].
@@ -120,7 +120,7 @@ impl std::fmt::Display for AgentAddress {
             AgentAddress::Ccp(path) => write!(f, "ccp:{}", path.display()),
             #[cfg(feature = "tls")]
             AgentAddress::Tls(address) => address.fmt(f),
-            AgentAddress::Several(all) => {
+            AgentAddress::Failover(all) => {
                 let names: Vec<String> = all.iter().map(ToString::to_string).collect();
                 f.write_str(&names.join(" or "))
             }
@@ -131,25 +131,25 @@ impl std::fmt::Display for AgentAddress {
 impl AgentAddress {
     /// Creates an unconnected transport for flows of `algorithm`. `silence` is for CCP agents, see
     /// [`Foreign`](ccplane_agent::CcpV1Client); ccplane agents send heartbeats instead.
-    pub fn remote(&self, algorithm: &str, silence: Option<Duration>) -> Box<dyn AgentConnection> {
+    pub fn connection(&self, algorithm: &str, agent_timeout: Option<Duration>) -> Box<dyn AgentConnection> {
         match self {
             AgentAddress::Unix(path) => Box::new(Uplink::new(path)),
-            AgentAddress::Ccp(path) => Box::new(super::CcpUplink::new(path, algorithm, silence)),
+            AgentAddress::Ccp(path) => Box::new(super::CcpUplink::new(path, algorithm, agent_timeout)),
             #[cfg(feature = "tls")]
             AgentAddress::Tls(address) => Box::new(TlsUplink::new(address)),
-            AgentAddress::Several(all) => Box::new(Failover::new(
+            AgentAddress::Failover(all) => Box::new(Failover::new(
                 all.iter()
-                    .map(|one| one.remote(algorithm, silence))
+                    .map(|one| one.connection(algorithm, agent_timeout))
                     .collect(),
             )),
         }
     }
 
     /// Combines addresses into one with failover; `None` if there are none.
-    pub fn one_of(mut all: Vec<AgentAddress>) -> Option<AgentAddress> {
-        match all.len() {
-            0 | 1 => all.pop(),
-            _ => Some(AgentAddress::Several(all)),
+    pub fn failover(mut addresses: Vec<AgentAddress>) -> Option<AgentAddress> {
+        match addresses.len() {
+            0 | 1 => addresses.pop(),
+            _ => Some(AgentAddress::Failover(addresses)),
         }
     }
 
@@ -162,20 +162,20 @@ impl AgentAddress {
                 address.keys.get_or_insert_with(|| folder.to_owned());
                 AgentAddress::Tls(address)
             }
-            AgentAddress::Several(all) => {
-                AgentAddress::Several(all.into_iter().map(|one| one.with_keys(folder)).collect())
+            AgentAddress::Failover(all) => {
+                AgentAddress::Failover(all.into_iter().map(|one| one.with_keys(folder)).collect())
             }
             here => here,
         }
     }
 
     /// Returns whether an agent is on another host, so that network outages can silence it.
-    pub fn is_far(&self) -> bool {
+    pub fn is_remote(&self) -> bool {
         match self {
             AgentAddress::Unix(_) | AgentAddress::Ccp(_) => false,
             #[cfg(feature = "tls")]
             AgentAddress::Tls(_) => true,
-            AgentAddress::Several(all) => all.iter().any(AgentAddress::is_far),
+            AgentAddress::Failover(all) => all.iter().any(AgentAddress::is_remote),
         }
     }
 }
@@ -234,12 +234,12 @@ mod tests {
         );
         let one: AgentAddress = "tls://a:1".parse().unwrap();
         let two: AgentAddress = "tls://b:2?keys=/own".parse().unwrap();
-        let both = AgentAddress::one_of(vec![one, two])
+        let both = AgentAddress::failover(vec![one, two])
             .unwrap()
             .with_keys(Path::new("/etc/k"));
-        assert!(both.is_far());
+        assert!(both.is_remote());
         assert_eq!(both.to_string(), "tls://a:1 or tls://b:2");
-        let AgentAddress::Several(all) = both else {
+        let AgentAddress::Failover(all) = both else {
             panic!("two")
         };
         let keys = all.iter().map(|one| match one {

@@ -11,42 +11,42 @@ use super::{AgentConnection, LinkError, SendOutcome};
 /// tried again from the first on. There is no failback while the active agent is connected, because
 /// a switch puts every flow on the fallback for a moment.
 pub struct Failover {
-    all: Vec<LinkSlot>,
+    agents: Vec<AgentSlot>,
     /// Index of the active agent.
-    steers: Option<usize>,
+    active: Option<usize>,
 }
 
-struct LinkSlot {
-    remote: Box<dyn AgentConnection>,
+struct AgentSlot {
+    connection: Box<dyn AgentConnection>,
     /// True if it was tried since the last agent was lost and did not answer.
     failed: bool,
 }
 
 impl Failover {
     /// Creates the transport. Agents are tried in this order.
-    pub fn new(all: Vec<Box<dyn AgentConnection>>) -> Failover {
-        let one = |remote| LinkSlot {
-            remote,
+    pub fn new(agents: Vec<Box<dyn AgentConnection>>) -> Failover {
+        let one = |remote| AgentSlot {
+            connection: remote,
             failed: false,
         };
         Failover {
-            all: all.into_iter().map(one).collect(),
-            steers: None,
+            agents: agents.into_iter().map(one).collect(),
+            active: None,
         }
     }
 
     fn current(&self) -> Option<&dyn AgentConnection> {
-        Some(&*self.all.get(self.steers?)?.remote)
+        Some(&*self.agents.get(self.active?)?.connection)
     }
 
     fn current_mut(&mut self) -> Option<&mut Box<dyn AgentConnection>> {
-        Some(&mut self.all.get_mut(self.steers?)?.remote)
+        Some(&mut self.agents.get_mut(self.active?)?.connection)
     }
 
     /// Returns how many agents are being tried: the first, and each whose predecessors all failed.
-    fn tried(&self) -> usize {
-        let failed = self.all.iter().take_while(|one| one.failed).count();
-        (failed + 1).min(self.all.len())
+    fn agents_tried(&self) -> usize {
+        let failed = self.agents.iter().take_while(|one| one.failed).count();
+        (failed + 1).min(self.agents.len())
     }
 }
 
@@ -55,15 +55,15 @@ impl AgentConnection for Failover {
         if self.is_connected() {
             return Ok(());
         }
-        if self.steers.take().is_some() {
-            self.all.iter_mut().for_each(|one| one.failed = false);
+        if self.active.take().is_some() {
+            self.agents.iter_mut().for_each(|one| one.failed = false);
         }
         let (mut first, mut connecting, mut index) = (None, false, 0);
-        while index < self.tried() {
-            let one = &mut self.all[index];
-            match one.remote.connect(now) {
+        while index < self.agents_tried() {
+            let one = &mut self.agents[index];
+            match one.connection.connect(now) {
                 Ok(()) => {
-                    self.steers = Some(index);
+                    self.active = Some(index);
                     return Ok(());
                 }
                 Err(LinkError::Connecting) => connecting = true,
@@ -81,8 +81,8 @@ impl AgentConnection for Failover {
     }
 
     fn next_attempt(&self, now: Time) -> Duration {
-        let all = self.all.iter().take(self.tried());
-        all.map(|one| one.remote.next_attempt(now))
+        let all = self.agents.iter().take(self.agents_tried());
+        all.map(|one| one.connection.next_attempt(now))
             .min()
             .unwrap_or(Duration::from_secs(1))
     }
@@ -95,9 +95,9 @@ impl AgentConnection for Failover {
         self.current().is_some_and(AgentConnection::is_connected)
     }
 
-    fn event(&mut self, event: &WireEvent<'_>) -> SendOutcome {
+    fn queue_event(&mut self, event: &WireEvent<'_>) -> SendOutcome {
         self.current_mut()
-            .map_or(SendOutcome::NoAgent, |one| one.event(event))
+            .map_or(SendOutcome::NoAgent, |one| one.queue_event(event))
     }
 
     fn flush(&mut self) -> bool {
@@ -153,9 +153,9 @@ mod tests {
             self.2 && self.0.there[self.1].load(Ordering::Relaxed)
         }
 
-        fn event(&mut self, _event: &WireEvent<'_>) -> SendOutcome {
+        fn queue_event(&mut self, _event: &WireEvent<'_>) -> SendOutcome {
             self.0.heard.lock().unwrap().push(self.1);
-            SendOutcome::Yes
+            SendOutcome::Queued
         }
 
         fn flush(&mut self) -> bool {
@@ -177,17 +177,17 @@ mod tests {
         let mut several = Failover::new(vec![agent(0), agent(1)]);
         let is_there = |index: usize, is: bool| world.there[index].store(is, Ordering::Relaxed);
         let event = WireEvent::Installed { program: 1 };
-        assert!(several.connect(now).is_err() && several.event(&event) == SendOutcome::NoAgent);
+        assert!(several.connect(now).is_err() && several.queue_event(&event) == SendOutcome::NoAgent);
         is_there(1, true);
         assert!(several.connect(now).is_ok());
-        assert_eq!(several.event(&event), SendOutcome::Yes);
+        assert_eq!(several.queue_event(&event), SendOutcome::Queued);
         // The first agent returns; there is no failback.
         is_there(0, true);
         assert!(several.connect(now).is_ok());
-        assert_eq!(several.event(&event), SendOutcome::Yes);
+        assert_eq!(several.queue_event(&event), SendOutcome::Queued);
         is_there(1, false);
         assert!(!several.is_connected() && several.connect(now).is_ok());
-        assert_eq!(several.event(&event), SendOutcome::Yes);
+        assert_eq!(several.queue_event(&event), SendOutcome::Queued);
         is_there(0, false);
         assert!(several.connect(now).is_err());
         assert_eq!(*world.heard.lock().unwrap(), [1, 1, 0]);

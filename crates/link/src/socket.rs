@@ -26,7 +26,7 @@ const LOCK_RETRY_INTERVAL: Duration = Duration::from_millis(5);
 
 /// A bound socket; dropping it removes the path.
 #[derive(Debug)]
-pub(super) struct Bound {
+pub(super) struct BoundSocket {
     pub fd: OwnedFd,
     path: PathBuf,
     /// Device and inode of the socket's path. The open socket keeps the inode number from being
@@ -36,9 +36,9 @@ pub(super) struct Bound {
 
 type Inode = (u64, u64);
 
-impl Bound {
+impl BoundSocket {
     /// Binds to `path`, with mode 0600 from the start. Replaces the socket of a dead process.
-    pub fn new(path: &Path, kind: SockType) -> Result<Bound, LinkError> {
+    pub fn new(path: &Path, kind: SockType) -> Result<BoundSocket, LinkError> {
         let failed = |what| {
             move |why| LinkError::Bind {
                 path: path.to_owned(),
@@ -59,7 +59,7 @@ impl Bound {
             }
             Err(why) => return Err(failed("bind")(why)),
         }
-        let bound = Bound {
+        let bound = BoundSocket {
             fd,
             path: path.to_owned(),
             inode: inode(path),
@@ -84,7 +84,7 @@ impl Bound {
     }
 }
 
-impl Drop for Bound {
+impl Drop for BoundSocket {
     fn drop(&mut self) {
         // Without the lock, leave the path: the next agent finds it dead and replaces it.
         if let Ok(_lock) = lock_folder(&self.path) {
@@ -155,6 +155,6 @@ pub(super) fn is_trusted(uid: u32) -> bool {
 }
 
 /// Returns whether an error is transient.
-pub(super) fn is_full(why: Errno) -> bool {
+pub(super) fn is_transient(why: Errno) -> bool {
     matches!(why, Errno::EAGAIN | Errno::ENOBUFS | Errno::EINTR)
 }

@@ -10,7 +10,7 @@ use std::time::{Duration as StdDuration, Instant};
 
 use ccplane_agent::datapath::{Datapath, DatapathCore};
 use ccplane_agent::{
-    AgentOptions, Algorithm, AlgorithmStats, Control, FlowInfo, Programs, Report, Tables,
+    AgentOptions, Algorithm, AlgorithmStats, Control, FlowInfo, Programs, Report, ProgramTables,
 };
 use ccplane_datapath::{Capabilities, OperatorLimits, Signals, SteeredFlow, Transport};
 use ccplane_units::Bytes;
@@ -40,13 +40,13 @@ impl Algorithm for Grow {
 
     fn open(&mut self, info: &FlowInfo, control: &mut Control<'_>) -> u64 {
         self.0.lock().unwrap().push(info.clone());
-        control.program("fold", &[]);
+        control.set_program("fold", &[]);
         info.cwnd.get()
     }
 
     fn on_report(&mut self, cwnd: &mut u64, _report: &Report<'_>, control: &mut Control<'_>) {
         *cwnd += 1000;
-        control.cwnd(Bytes::new(*cwnd));
+        control.set_cwnd(Bytes::new(*cwnd));
     }
 }
 
@@ -455,10 +455,10 @@ struct OwnDatapath {
 impl OwnDatapath {
     fn new(path: &Path) -> OwnDatapath {
         let limits = OperatorLimits {
-            fallback_after: ccplane_units::Duration::from_millis(300),
+            agent_timeout: ccplane_units::Duration::from_millis(300),
             ..OperatorLimits::default()
         };
-        let tables = Tables::new(limits, Capabilities::CWND.with(Capabilities::RTT));
+        let tables = ProgramTables::new(limits, Capabilities::CWND.union(Capabilities::RTT));
         let clock = ThreadClock::new();
         let link = RemoteChannel::new(Box::new(Uplink::new(path)));
         let mut datapath = Datapath::new(clock.now(), DatapathCore::new(1, "own", tables, link));
@@ -484,7 +484,7 @@ impl OwnDatapath {
     /// whether the fallback is in control.
     fn turn(&mut self) -> bool {
         let now = self.clock.now();
-        self.datapath.turn(now);
+        self.datapath.poll(now);
         self.transport.now = now;
         let signals = Signals {
             bytes_acked: 1000,
@@ -495,13 +495,13 @@ impl OwnDatapath {
         let mut flow = self.datapath.flow(9).expect("it is open");
         let outcome = flow.on_ack(&self.transport, &signals);
         self.transport.cwnd = outcome.cwnd.unwrap_or(self.transport.cwnd);
-        flow.beside().cwnd = Bytes::new(self.transport.cwnd);
+        flow.user_data().cwnd = Bytes::new(self.transport.cwnd);
         thread::sleep(StdDuration::from_millis(1));
         outcome.fallback
     }
 
     fn is_connected(&self) -> bool {
-        self.datapath.way().is_connected()
+        self.datapath.channel().is_connected()
     }
 
     fn turn_until(&mut self, what: &str, mut done: impl FnMut(&mut OwnDatapath) -> bool) {
@@ -561,7 +561,7 @@ fn heartbeats_keep_the_fallback_away_from_a_quiet_flow() {
         });
         let start = Instant::now();
         while start.elapsed() < StdDuration::from_millis(1_200) {
-            own.datapath.turn(own.clock.now());
+            own.datapath.poll(own.clock.now());
             thread::sleep(StdDuration::from_millis(10));
         }
         assert!(
@@ -601,16 +601,16 @@ fn an_agent_that_sends_garbage_is_connected_to_less_and_less_often() {
     use std::io::Write;
     let place = Place::new();
     let path = place.path("agent");
-    let bound = socket::Bound::new(&path, nix::sys::socket::SockType::SeqPacket).expect("it binds");
+    let bound = socket::BoundSocket::new(&path, nix::sys::socket::SockType::SeqPacket).expect("it binds");
     let listener =
         std::os::unix::net::UnixListener::from(bound.fd.try_clone().expect("a descriptor"));
     listener.set_nonblocking(true).expect("a socket");
-    let tables = Tables::new(OperatorLimits::default(), Capabilities::CWND);
+    let tables = ProgramTables::new(OperatorLimits::default(), Capabilities::CWND);
     let link = RemoteChannel::new(Box::new(Uplink::new(&path)));
     let mut datapath = Datapath::new(Time::ZERO, DatapathCore::new(1, "own", tables, link));
     let (mut connections, mut kept) = (0, Vec::new());
     for ms in 0..60_000 {
-        datapath.turn(Time::ZERO + Duration::from_millis(ms));
+        datapath.poll(Time::ZERO + Duration::from_millis(ms));
         if let Ok((mut socket, _)) = listener.accept() {
             connections += 1;
             socket.write_all(b"garbage").expect("it is sent");
@@ -626,22 +626,22 @@ fn fruitless_polling_stops() {
     let us = |n| Time::from_micros(n);
     let spin = Duration::from_micros(50);
     let mut spinner = Spinner::new(WaitStrategy { spin });
-    assert!(spinner.goes_on(true, us(0)));
-    assert!(spinner.goes_on(false, us(40)), "it looks");
-    assert!(!spinner.goes_on(false, us(60)), "polling phase over");
+    assert!(spinner.should_poll(true, us(0)));
+    assert!(spinner.should_poll(false, us(40)), "it looks");
+    assert!(!spinner.should_poll(false, us(60)), "polling phase over");
     for exchange in 1..=POLL_PENALTY_MIN as u64 {
-        spinner.goes_on(true, us(exchange * 100));
+        spinner.should_poll(true, us(exchange * 100));
         assert!(
-            !spinner.goes_on(false, us(exchange * 100 + 1)),
+            !spinner.should_poll(false, us(exchange * 100 + 1)),
             "sleeps without polling: {exchange}"
         );
     }
-    spinner.goes_on(true, us(10_000));
-    assert!(spinner.goes_on(false, us(10_001)), "polling resumes");
+    spinner.should_poll(true, us(10_000));
+    assert!(spinner.should_poll(false, us(10_001)), "polling resumes");
     let mut never = Spinner::new(WaitStrategy {
         spin: Duration::ZERO,
     });
-    assert!(!never.goes_on(true, us(0)));
+    assert!(!never.should_poll(true, us(0)));
 }
 
 /// Next to a busy process, some polls succeed and some do not: less than 1 % of all exchanges may
@@ -653,11 +653,11 @@ fn successful_polls_do_not_offset_many_fruitless_ones() {
     let (mut looks, mut in_vain) = (0, 0);
     for message in 1..=100_000u64 {
         let at = Time::from_micros(message * 1_000);
-        if spinner.goes_on(true, at) {
+        if spinner.should_poll(true, at) {
             looks += 1;
             if looks % 3 == 0 {
                 in_vain += 1;
-                assert!(!spinner.goes_on(false, at + spin));
+                assert!(!spinner.should_poll(false, at + spin));
             }
         }
     }

@@ -7,7 +7,7 @@ use ccplane_agent::datapath::{AgentChannel, Incoming};
 use ccplane_units::{Duration, Time};
 use ccplane_wire::WireEvent;
 
-use crate::{AgentConnection, LinkError, Pollable, SendOutcome, settle};
+use crate::{AgentConnection, LinkError, Pollable, SendOutcome, connect_blocking};
 
 /// Retry interval while the agent does not keep up. A shorter one would take CPU time the agent may
 /// need; a longer one would delay new flows.
@@ -24,13 +24,13 @@ const QUEUED_REPLIES_MAX: usize = 1024;
 /// by the number of flows, and replies up to a limit. A refused report stays in its flow; reports
 /// never overtake queued messages.
 pub struct RemoteChannel {
-    remote: Box<dyn AgentConnection>,
-    owed: VecDeque<WireEvent<'static>>,
-    come: VecDeque<Incoming>,
+    connection: Box<dyn AgentConnection>,
+    queued: VecDeque<WireEvent<'static>>,
+    received: VecDeque<Incoming>,
     /// Time of the next attempt to send queued messages.
-    room: Time,
+    next_send: Time,
     /// Time of the next attempt to connect.
-    retry: Time,
+    next_connect: Time,
 }
 
 impl RemoteChannel {
@@ -40,115 +40,115 @@ impl RemoteChannel {
         mut remote: Box<dyn AgentConnection>,
         now: Time,
     ) -> Result<RemoteChannel, LinkError> {
-        settle(&mut *remote, now)?;
+        connect_blocking(&mut *remote, now)?;
         Ok(RemoteChannel::new(remote))
     }
 
     /// Creates a channel to an agent that may start later.
     pub fn new(remote: Box<dyn AgentConnection>) -> RemoteChannel {
         RemoteChannel {
-            remote,
-            owed: VecDeque::new(),
-            come: VecDeque::new(),
-            room: Time::MAX,
-            retry: Time::ZERO,
+            connection: remote,
+            queued: VecDeque::new(),
+            received: VecDeque::new(),
+            next_send: Time::MAX,
+            next_connect: Time::ZERO,
         }
     }
 
     /// Returns whether an agent is connected, as far as is known.
     pub fn is_connected(&self) -> bool {
-        self.remote.is_connected()
+        self.connection.is_connected()
     }
 
     /// Returns the RTT to an agent on another host.
     pub fn round_trip(&self) -> Option<Duration> {
-        self.remote.round_trip()
+        self.connection.round_trip()
     }
 
     /// Removes the queued opening of a closed flow. Returns whether there was one.
-    fn forget(&mut self, closed: u64) -> bool {
-        let before = self.owed.len();
-        self.owed.retain(
+    fn cancel_opening(&mut self, closed: u64) -> bool {
+        let before = self.queued.len();
+        self.queued.retain(
             |event| !matches!(event, WireEvent::FlowOpened { flow, .. } if *flow == closed),
         );
-        self.owed.len() < before
+        self.queued.len() < before
     }
 
     /// Sends queued messages, as far as there is room.
-    fn pay(&mut self) {
-        while let Some(event) = self.owed.front() {
-            match self.remote.event(event) {
-                SendOutcome::Yes => drop(self.owed.pop_front()),
+    fn send_queued(&mut self) {
+        while let Some(event) = self.queued.front() {
+            match self.connection.queue_event(event) {
+                SendOutcome::Queued => drop(self.queued.pop_front()),
                 SendOutcome::Full => return,
                 // All live flows are announced to the next agent anyway.
-                SendOutcome::NoAgent => self.owed.clear(),
+                SendOutcome::NoAgent => self.queued.clear(),
             }
         }
     }
 }
 
 impl AgentChannel for RemoteChannel {
-    fn report(&mut self, _now: Time, report: &WireEvent<'_>) -> bool {
-        self.owed.is_empty() && self.remote.event(report) == SendOutcome::Yes
+    fn try_report(&mut self, _now: Time, report: &WireEvent<'_>) -> bool {
+        self.queued.is_empty() && self.connection.queue_event(report) == SendOutcome::Queued
     }
 
-    fn tell(&mut self, _now: Time, event: WireEvent<'static>) {
+    fn send(&mut self, _now: Time, event: WireEvent<'static>) {
         match event {
             // The agent need not know of a flow that ended before its opening was sent.
-            WireEvent::FlowClosed { flow, .. } if self.forget(flow) => {}
+            WireEvent::FlowClosed { flow, .. } if self.cancel_opening(flow) => {}
             WireEvent::Installed { .. } | WireEvent::Refused { .. }
-                if self.owed.len() >= QUEUED_REPLIES_MAX => {}
-            event => self.owed.push_back(event),
+                if self.queued.len() >= QUEUED_REPLIES_MAX => {}
+            event => self.queued.push_back(event),
         }
-        self.pay();
+        self.send_queued();
     }
 
-    fn look(&mut self, now: Time) {
-        if !self.remote.is_connected() && now >= self.retry {
-            match self.remote.connect(now) {
+    fn poll(&mut self, now: Time) {
+        if !self.connection.is_connected() && now >= self.next_connect {
+            match self.connection.connect(now) {
                 Ok(()) => {
-                    self.owed.clear();
-                    self.come.push_back(Incoming::Agent);
+                    self.queued.clear();
+                    self.received.push_back(Incoming::AgentConnected);
                 }
-                Err(_) => self.retry = now + self.remote.next_attempt(now),
+                Err(_) => self.next_connect = now + self.connection.next_attempt(now),
             }
         }
-        let come = &mut self.come;
-        self.remote.receive(now, &mut |command| {
+        let come = &mut self.received;
+        self.connection.receive(now, &mut |command| {
             come.push_back(Incoming::Command(command))
         });
     }
 
-    fn bring(&mut self, _now: Time) -> Option<Incoming> {
-        self.come.pop_front()
+    fn recv(&mut self, _now: Time) -> Option<Incoming> {
+        self.received.pop_front()
     }
 
     fn flush(&mut self, now: Time) {
-        self.pay();
-        self.room = if self.owed.is_empty() {
+        self.send_queued();
+        self.next_send = if self.queued.is_empty() {
             Time::MAX
         } else {
             now + RETRY_INTERVAL
         };
-        self.remote.flush();
+        self.connection.flush();
     }
 
     fn next_deadline(&self) -> Option<Time> {
-        if !self.remote.is_connected() {
-            return Some(self.retry);
+        if !self.connection.is_connected() {
+            return Some(self.next_connect);
         }
         let due = self
-            .remote
+            .connection
             .next_deadline()
             .unwrap_or(Time::MAX)
-            .min(self.room);
+            .min(self.next_send);
         (due != Time::MAX).then_some(due)
     }
 }
 
 impl Pollable for RemoteChannel {
     fn as_fd(&self) -> Option<BorrowedFd<'_>> {
-        self.remote.as_fd()
+        self.connection.as_fd()
     }
 }
 
@@ -156,7 +156,7 @@ impl Pollable for RemoteChannel {
 mod tests {
     use std::sync::{Arc, Mutex};
 
-    use ccplane_agent::Tables;
+    use ccplane_agent::ProgramTables;
     use ccplane_agent::datapath::{Datapath, DatapathCore};
     use ccplane_datapath::{Capabilities, OperatorLimits};
     use ccplane_units::Bytes;
@@ -191,7 +191,7 @@ mod tests {
             true
         }
 
-        fn event(&mut self, event: &WireEvent<'_>) -> SendOutcome {
+        fn queue_event(&mut self, event: &WireEvent<'_>) -> SendOutcome {
             let (room, heard) = &mut *self.0.lock().unwrap();
             if *room == 0 {
                 return SendOutcome::Full;
@@ -204,7 +204,7 @@ mod tests {
                 WireEvent::Report { flow, .. } => format!("{flow} reports"),
                 other => format!("{other:?}"),
             });
-            SendOutcome::Yes
+            SendOutcome::Queued
         }
 
         fn flush(&mut self) -> bool {
@@ -221,7 +221,7 @@ mod tests {
     /// Returns a datapath connected to this agent.
     fn beside(slow: &Slow, now: Time) -> Datapath<RemoteChannel> {
         let link = RemoteChannel::connect(Box::new(slow.clone()), now).unwrap();
-        let tables = Tables::new(OperatorLimits::default(), Capabilities::CWND);
+        let tables = ProgramTables::new(OperatorLimits::default(), Capabilities::CWND);
         Datapath::new(now, DatapathCore::new(1, "test", tables, link))
     }
 
@@ -241,18 +241,18 @@ mod tests {
             urgent: false,
             fields: &[1],
         };
-        assert!(!datapath.channel_mut().report(now, &report));
+        assert!(!datapath.channel_mut().try_report(now, &report));
         let nothing = Bytes::new(0);
         datapath.close(now, 1, nothing, 0);
         datapath.close(now, 2, nothing, 0);
         assert_eq!(slow.heard(), [] as [&str; 0]);
-        datapath.turn(now);
+        datapath.poll(now);
         assert_eq!(datapath.next_deadline(), Some(now + RETRY_INTERVAL));
         slow.allow(100);
-        datapath.turn(now + RETRY_INTERVAL);
+        datapath.poll(now + RETRY_INTERVAL);
         assert_eq!(slow.heard(), ["3 opened", "1 closed"]);
         assert_eq!(datapath.next_deadline(), None);
-        assert!(datapath.channel_mut().report(now, &report));
+        assert!(datapath.channel_mut().try_report(now, &report));
     }
 
     #[test]
@@ -267,10 +267,10 @@ mod tests {
             let command = WireCommand::SetProgram { flow, uid, updates };
             datapath
                 .channel_mut()
-                .come
+                .received
                 .push_back(Incoming::Command(command));
-            datapath.turn(now);
+            datapath.poll(now);
         }
-        assert_eq!(datapath.way().owed.len(), QUEUED_REPLIES_MAX);
+        assert_eq!(datapath.channel().queued.len(), QUEUED_REPLIES_MAX);
     }
 }

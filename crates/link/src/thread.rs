@@ -54,7 +54,7 @@ impl AgentThread {
     }
 
     /// Stops the agent and waits up to `longest` for the thread to end.
-    pub fn end(self, longest: Duration) {
+    pub fn stop_and_join(self, longest: Duration) {
         self.stop.store(true, Ordering::Relaxed);
         let mut waited = Duration::ZERO;
         while waited < longest

@@ -23,7 +23,7 @@ pub use keys::{
     KEY_DIRECTORY, KeyError, Keys, NewKeys, Role, make as make_keys, revoke as revoke_key,
 };
 pub use link::TlsLink;
-pub use uplink::{FarError, TlsUplink};
+pub use uplink::{RemoteAgentError, TlsUplink};
 
 use ccplane_units::Duration;
 
@@ -93,7 +93,7 @@ const SILENCE_MARGIN: Duration = Duration::from_millis(200);
 
 /// Returns the default silence timeout of an agent on another host, after which flows run the
 /// fallback.
-pub fn far_silence(round_trip: Duration) -> Duration {
+pub fn remote_agent_timeout(round_trip: Duration) -> Duration {
     round_trip * SILENCE_RTTS + SILENCE_MARGIN
 }
 

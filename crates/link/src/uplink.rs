@@ -40,7 +40,7 @@ impl Uplink {
             socket: None,
             packet: v2::PacketWriter::new(),
             buffer: vec![0; v2::PACKET_BYTES_MAX].into_boxed_slice(),
-            backoff: Backoff::new(random::dice()),
+            backoff: Backoff::new(random::seeded_rng()),
             now: Time::ZERO,
         }
     }
@@ -73,12 +73,12 @@ impl Uplink {
         if self.socket.is_none() {
             return SendOutcome::NoAgent;
         }
-        if self.packet.event(event).is_ok() {
-            return SendOutcome::Yes;
+        if self.packet.push_event(event).is_ok() {
+            return SendOutcome::Queued;
         }
         self.flush();
-        if self.packet.event(event).is_ok() {
-            SendOutcome::Yes
+        if self.packet.push_event(event).is_ok() {
+            SendOutcome::Queued
         } else {
             SendOutcome::Full
         }
@@ -98,9 +98,9 @@ impl Uplink {
                 self.packet.clear();
                 true
             }
-            Err(why) if socket::is_full(why) => false,
+            Err(why) if socket::is_transient(why) => false,
             Err(why) => {
-                self.lost(&why);
+                self.on_lost(&why);
                 false
             }
         }
@@ -111,15 +111,15 @@ impl Uplink {
         for _ in 0..PACKETS_PER_CALL_MAX {
             let Some(socket) = &self.socket else { return };
             match recv(socket.as_raw_fd(), &mut self.buffer, MsgFlags::MSG_DONTWAIT) {
-                Ok(0) => self.lost(&"it closed the connection"),
+                Ok(0) => self.on_lost(&"it closed the connection"),
                 Ok(length) => {
                     if let Err(why) = v2::read_commands(&self.buffer[..length], sink) {
-                        self.lost(&why);
+                        self.on_lost(&why);
                     }
                 }
                 Err(Errno::EAGAIN) => return,
                 Err(Errno::EINTR) => {}
-                Err(why) => self.lost(&why),
+                Err(why) => self.on_lost(&why),
             }
         }
     }
@@ -129,11 +129,11 @@ impl Uplink {
         self.socket.as_ref().map(AsFd::as_fd)
     }
 
-    fn lost(&mut self, why: &dyn std::fmt::Display) {
+    fn on_lost(&mut self, why: &dyn std::fmt::Display) {
         tracing::warn!(path = %self.path.display(), %why, "lost the connection to the agent");
         self.socket = None;
         self.packet.clear();
-        self.backoff.failed(self.now);
+        self.backoff.on_failure(self.now);
     }
 }
 
@@ -147,20 +147,20 @@ impl AgentConnection for Uplink {
         let connected = Uplink::connect(self);
         match connected {
             Ok(()) => self.backoff.connected(now),
-            Err(_) => self.backoff.absent(now),
+            Err(_) => self.backoff.on_absent(now),
         }
         connected
     }
 
     fn next_attempt(&self, now: Time) -> Duration {
-        self.backoff.until().since(now)
+        self.backoff.next_attempt().since(now)
     }
 
     fn is_connected(&self) -> bool {
         Uplink::is_connected(self)
     }
 
-    fn event(&mut self, event: &WireEvent<'_>) -> SendOutcome {
+    fn queue_event(&mut self, event: &WireEvent<'_>) -> SendOutcome {
         Uplink::event(self, event)
     }
 

@@ -10,7 +10,7 @@ const WARNING_INTERVAL: Duration = Duration::from_secs(1);
 #[derive(Debug, Default)]
 pub(super) struct Warning {
     count: u64,
-    said: Option<Time>,
+    last_logged: Option<Time>,
 }
 
 impl Warning {
@@ -18,12 +18,12 @@ impl Warning {
     pub fn due(&mut self, now: Time) -> Option<u64> {
         self.count += 1;
         if self
-            .said
+            .last_logged
             .is_some_and(|said| now.since(said) < WARNING_INTERVAL)
         {
             return None;
         }
-        self.said = Some(now);
+        self.last_logged = Some(now);
         Some(std::mem::take(&mut self.count))
     }
 }

@@ -39,9 +39,9 @@ impl Ccp {
         ];
         let capabilities = all
             .into_iter()
-            .fold(Capabilities::CWND, |all, one| all.with(one));
+            .fold(Capabilities::CWND, |all, one| all.union(one));
         let limits = OperatorLimits {
-            fallback_after: Duration::from_secs(1_000_000),
+            agent_timeout: Duration::from_secs(1_000_000),
             ..OperatorLimits::default()
         };
         let table = ProgramTable::with_compat(limits, capabilities, Compat::Libccp);
@@ -229,8 +229,8 @@ impl Algorithm for Steps {
     }
 
     fn open(&mut self, _: &FlowInfo, control: &mut Control<'_>) -> u64 {
-        let flow = control.this().map_or(0, |this| this.flow);
-        control.program("count", &[("step", 10 * flow)]);
+        let flow = control.flow_id().map_or(0, |this| this.flow);
+        control.set_program("count", &[("step", 10 * flow)]);
         0
     }
 
@@ -248,9 +248,9 @@ impl Algorithm for Steps {
             10 * flow + (*reports - 1),
             "each flow has its own value, which follows the updates"
         );
-        control.set("step", step + 1);
-        control.cwnd(Bytes::new(20_000 + report.get("total").expect("it exists")));
-        control.rate(Rate::from_bytes_per_sec(6_000_000_000));
+        control.set_variable("step", step + 1);
+        control.set_cwnd(Bytes::new(20_000 + report.get("total").expect("it exists")));
+        control.set_rate(Rate::from_bytes_per_sec(6_000_000_000));
     }
 }
 
@@ -322,7 +322,7 @@ fn a_flow_cannot_be_given_back_in_version_1() {
         .expect("the report is complete");
     let info = FlowInfo::default();
     agent.handle(now, id, WireEvent::FlowOpened { flow: 1, info });
-    ccp.command(now, &WireCommand::Release { flow: 1 }, &mut agent, &mut out);
+    ccp.encode_command(now, &WireCommand::Release { flow: 1 }, &mut agent, &mut out);
     assert!(out.is_empty(), "no message is sent");
     assert_eq!(
         agent.stats("steps").expect("it exists").refusals,

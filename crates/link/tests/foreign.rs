@@ -26,7 +26,7 @@ fn ready(fallback_after: Option<Duration>) -> WireEvent<'static> {
             max_programs: 8,
             max_instrs: 256,
             max_vars: 32,
-            fallback_after,
+            agent_timeout: fallback_after,
         },
     }
 }
@@ -54,10 +54,10 @@ impl Algorithm for Echo {
         Programs::new().with("fold", PROGRAM)
     }
     fn open(&mut self, _info: &FlowInfo, control: &mut Control<'_>) {
-        control.program("fold", &[("gain", 3)]);
+        control.set_program("fold", &[("gain", 3)]);
     }
     fn on_report(&mut self, _flow: &mut (), report: &Report<'_>, control: &mut Control<'_>) {
-        control.cwnd(Bytes::new(50_000 + report.get("acked").unwrap_or(0)));
+        control.set_cwnd(Bytes::new(50_000 + report.get("acked").unwrap_or(0)));
     }
 }
 
@@ -122,7 +122,7 @@ fn a_restarted_agent_on_the_socket_is_told_of_all_flows() {
     let clock = ThreadClock::new();
     let mut uplink = CcpUplink::new(&path, "echo", None);
     assert!(uplink.connect(clock.now()).is_err(), "no agent");
-    assert_eq!(uplink.event(&ready(None)), SendOutcome::NoAgent);
+    assert_eq!(uplink.queue_event(&ready(None)), SendOutcome::NoAgent);
     for round in 0..2 {
         let serving = Serving::at(&path);
         // Not immediately: the uplink backs off after a failed attempt.
@@ -133,8 +133,8 @@ fn a_restarted_agent_on_the_socket_is_told_of_all_flows() {
             );
             std::thread::yield_now();
         }
-        assert_eq!(uplink.event(&ready(None)), SendOutcome::Yes);
-        assert_eq!(uplink.event(&opened(40, 10_000)), SendOutcome::Yes);
+        assert_eq!(uplink.queue_event(&ready(None)), SendOutcome::Queued);
+        assert_eq!(uplink.queue_event(&opened(40, 10_000)), SendOutcome::Queued);
         assert!(uplink.flush());
         let set = until(&mut uplink, clock, |command| {
             matches!(command, WireCommand::SetProgram { .. })
@@ -154,7 +154,7 @@ fn a_restarted_agent_on_the_socket_is_told_of_all_flows() {
             urgent: false,
             fields: &[77 + round, 0],
         };
-        assert_eq!(uplink.event(&report), SendOutcome::Yes);
+        assert_eq!(uplink.queue_event(&report), SendOutcome::Queued);
         assert!(uplink.flush());
         let update = until(&mut uplink, clock, |command| {
             matches!(command, WireCommand::Update { .. })
@@ -167,7 +167,7 @@ fn a_restarted_agent_on_the_socket_is_told_of_all_flows() {
         drop(serving);
         // The next send detects the loss.
         while uplink.is_connected() {
-            let _ = uplink.event(&report);
+            let _ = uplink.queue_event(&report);
             uplink.flush();
         }
     }

@@ -59,11 +59,11 @@ impl Algorithm for Echo {
     }
 
     fn open(&mut self, _info: &FlowInfo, control: &mut Control<'_>) {
-        control.program("echo", &[]);
+        control.set_program("echo", &[]);
     }
 
     fn on_report(&mut self, (): &mut (), report: &Report<'_>, control: &mut Control<'_>) {
-        control.cwnd(Bytes::new(report.get("acked").unwrap_or(0)));
+        control.set_cwnd(Bytes::new(report.get("acked").unwrap_or(0)));
     }
 }
 
@@ -84,12 +84,12 @@ pub fn measure_mapped(
         .add(Echo("bench_loop"))
         .map_err(|error| LoadError::Mismatch(format!("the benchmark's program: {error}")))?;
     let specs: Vec<AlgorithmSpec> = agent
-        .hosted()
+        .hosted_algorithms()
         .map(|hosted| AlgorithmSpec::from(&**hosted))
         .collect();
     let options = RegistrationOptions {
         limits: OperatorLimits {
-            fallback_after: Duration::from_secs(10),
+            agent_timeout: Duration::from_secs(10),
             ..OperatorLimits::default()
         },
         flows: 1,
@@ -122,7 +122,7 @@ fn run_polling(kernel: &mut Kernel, agent: &mut Agent, stop: &AtomicBool) {
     let datapath = kernel.info();
     agent.handle(clock::now(), DatapathId(0), WireEvent::Ready { datapath });
     while !stop.load(Relaxed) {
-        kernel.drain(&mut |batch| agent.handle_all(clock::now(), DatapathId(0), &batch));
+        kernel.drain(&mut |batch| agent.handle_batch(clock::now(), DatapathId(0), &batch));
         while let Some((_, command)) = agent.poll() {
             kernel.apply(&command);
         }
@@ -160,9 +160,9 @@ impl<'a> KernelSide<'a> {
         })?;
         let outbox = SharedMemory::map(map.as_fd(), 1, Access::Write)
             .map_err(LoadError::io("mapping the outbox"))?;
-        slot.shown.generation.store(GENERATION, Relaxed);
-        slot.shown.mss.store(1448, Relaxed);
-        slot.shown.state.store(FLOW_LIVE, Release);
+        slot.status.generation.store(GENERATION, Relaxed);
+        slot.status.mss.store(1448, Relaxed);
+        slot.status.state.store(FLOW_LIVE, Release);
         Ok(KernelSide {
             object,
             outbox,

@@ -31,7 +31,7 @@ pub struct DefaultControl {
 
 impl DefaultControl {
     /// Describes the namespace for a message.
-    pub fn place(&self) -> String {
+    pub fn namespace_description(&self) -> String {
         self.namespace.as_deref().map_or_else(
             || "this network namespace".to_owned(),
             |path| format!("the network namespace {}", path.display()),
@@ -39,7 +39,7 @@ impl DefaultControl {
     }
 
     /// Returns the shell command that writes the default.
-    pub fn command(&self, to: &str) -> String {
+    pub fn sysctl_command(&self, to: &str) -> String {
         let enter = self.namespace.as_deref().map_or_else(String::new, |path| {
             format!("nsenter --net={} ", path.display())
         });
@@ -59,7 +59,7 @@ impl DefaultControl {
 #[derive(Debug, thiserror::Error)]
 #[error(
     "cannot change net.ipv4.tcp_congestion_control of {}, which is {}; run `{}` and try again",
-    .default.place(), .default.control, .default.command(.to)
+    .default.namespace_description(), .default.control, .default.sysctl_command(.to)
 )]
 pub struct DefaultError {
     /// The default that could not be replaced.

@@ -14,9 +14,9 @@ use crate::privilege;
 /// delays the algorithms.
 pub trait Observer {
     /// Called for an event, before the agent handles it.
-    fn event(&mut self, _now: Time, _event: &WireEvent<'_>) {}
+    fn on_event(&mut self, _now: Time, _event: &WireEvent<'_>) {}
     /// Called for a command, before the kernel applies it.
-    fn command(&mut self, _now: Time, _command: &WireCommand) {}
+    fn on_command(&mut self, _now: Time, _command: &WireCommand) {}
     /// Called after the callbacks of one batch of events, or of expired timers. `_took`: time in
     /// the callbacks.
     fn called(&mut self, _took: Duration, _agent: &Agent) {}
@@ -77,9 +77,9 @@ fn run_loop(
         let events = kernel.drain(&mut |batch| {
             let now = clock::now();
             for event in &batch {
-                observer.event(now, event);
+                observer.on_event(now, event);
             }
-            agent.handle_all(now, KERNEL_DATAPATH, &batch);
+            agent.handle_batch(now, KERNEL_DATAPATH, &batch);
             observer.called(clock::now().since(now), agent);
         });
         apply_commands(kernel, agent, observer);
@@ -99,7 +99,7 @@ fn run_loop(
 
 fn apply_commands(kernel: &mut Kernel, agent: &mut Agent, observer: &mut impl Observer) {
     while let Some((_, command)) = agent.poll() {
-        observer.command(clock::now(), &command);
+        observer.on_command(clock::now(), &command);
         kernel.apply(&command);
     }
 }
@@ -111,7 +111,7 @@ pub fn run_reader(kernel: &mut Kernel, stop: &AtomicBool, observer: &mut impl Ob
         let stopped = stop.load(Ordering::Relaxed);
         let events = kernel.drain(&mut |batch| {
             let now = clock::now();
-            batch.iter().for_each(|event| observer.event(now, event));
+            batch.iter().for_each(|event| observer.on_event(now, event));
         });
         if stopped {
             break;

@@ -29,12 +29,12 @@ use crate::registration::registered::LiveRegistration;
 /// cannot access the socket: its report is sent on time, but window and rate that it sets take
 /// effect with the next ACK or timeout.
 pub const CAPABILITIES: Capabilities = Capabilities::CWND
-    .with(Capabilities::PACING)
-    .with(Capabilities::RTT)
-    .with(Capabilities::DELIVERY_RATE)
-    .with(Capabilities::ECN)
-    .with(Capabilities::RECOVERY)
-    .with(Capabilities::KEEPS_WINDOW);
+    .union(Capabilities::PACING)
+    .union(Capabilities::RTT)
+    .union(Capabilities::DELIVERY_RATE)
+    .union(Capabilities::ECN)
+    .union(Capabilities::RECOVERY)
+    .union(Capabilities::KEEPS_WINDOW);
 
 /// Algorithms registered with this host's kernel.
 ///
@@ -95,13 +95,13 @@ impl Kernel {
         crate::privilege::require_capabilities()?;
         let mut kernel = Kernel::empty(options.limits)?;
         if options.stamps.is_some() {
-            kernel.capabilities = CAPABILITIES.with(Capabilities::ONE_WAY_DELAY);
+            kernel.capabilities = CAPABILITIES.union(Capabilities::ONE_WAY_DELAY);
         }
         for spec in algorithms {
             if !load::valid_name(&spec.kernel_name) {
                 return Err(LoadError::BadName(spec.kernel_name.clone()));
             }
-            let mut lock = NameLock::take(&spec.kernel_name)?;
+            let mut lock = NameLock::acquire(&spec.kernel_name)?;
             crate::registration::pin::ensure_not_attached(&spec.kernel_name)?;
             kernel
                 .allows(spec, spec.timed())
@@ -155,11 +155,11 @@ impl Kernel {
         crate::privilege::require_capabilities()?;
         let mut kernel = Kernel::empty(*limits)?;
         for spec in algorithms {
-            let mut lock = NameLock::take(&spec.kernel_name)?;
+            let mut lock = NameLock::acquire(&spec.kernel_name)?;
             let (path, memory) = crate::registration::pin::open(&spec.kernel_name, Access::Write)?;
             lock.lock_pins(&path)?;
             if crate::stamp::storage(&spec.kernel_name).is_some() {
-                kernel.capabilities = CAPABILITIES.with(Capabilities::ONE_WAY_DELAY);
+                kernel.capabilities = CAPABILITIES.union(Capabilities::ONE_WAY_DELAY);
             }
             kernel
                 .allows(spec, memory.plane().timed.load(Relaxed) != 0)
@@ -245,9 +245,9 @@ impl Kernel {
             true => Capabilities::TIMERS,
             false => Capabilities::default(),
         };
-        let missing = spec.needs.missing_from(self.capabilities.with(timers));
-        match spec.alone {
-            Some(_) if !missing.is_empty() => Err(Refusal::Missing(missing)),
+        let missing = spec.needs.missing_from(self.capabilities.union(timers));
+        match spec.standalone {
+            Some(_) if !missing.is_empty() => Err(Refusal::MissingCapabilities(missing)),
             _ => Ok(()),
         }
     }
@@ -259,7 +259,7 @@ impl Kernel {
             .iter()
             .map(|algorithm| algorithm.memory.plane());
         if !self.algorithms.is_empty() && planes.all(|plane| plane.timed.load(Relaxed) != 0) {
-            self.capabilities = self.capabilities.with(Capabilities::TIMERS);
+            self.capabilities = self.capabilities.union(Capabilities::TIMERS);
         }
     }
 
@@ -272,7 +272,7 @@ impl Kernel {
             .first()
             .and_then(|a| a.holder.as_ref())
             .ok_or_else(mismatch)?;
-        holder.bench_ends()
+        holder.bench_memory()
     }
 
     fn empty(limits: OperatorLimits) -> Result<Kernel, LoadError> {
@@ -325,7 +325,7 @@ impl Kernel {
             max_programs: PROGRAMS_MAX as u32,
             max_instrs: INSTRS_MAX as u32,
             max_vars: VARS_MAX as u32,
-            fallback_after: Some(self.limits.fallback_after),
+            agent_timeout: Some(self.limits.agent_timeout),
         }
     }
 
@@ -504,7 +504,7 @@ impl Kernel {
     }
 
     /// Returns the flows for use by another thread.
-    pub fn watch(&self) -> Flows {
+    pub fn observe_flows(&self) -> Flows {
         let table = |algorithm: &LiveRegistration| {
             (
                 algorithm.spec.kernel_name.clone(),

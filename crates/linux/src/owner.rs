@@ -7,9 +7,9 @@ use crate::map::table::FlowTable;
 
 /// Changes limits while the algorithms run, even if one of them hangs.
 #[derive(Clone)]
-pub struct Owner(Vec<FlowTable>);
+pub struct OperatorHandle(Vec<FlowTable>);
 
-impl Owner {
+impl OperatorHandle {
     /// Sets new limits on window (bytes) and rate (bytes/s), for live flows too. The agent timeout
     /// is unchanged: agents learned it when they started.
     pub fn set_limits(&self, limits: &OperatorLimits) {
@@ -21,7 +21,7 @@ impl Owner {
 
 impl Kernel {
     /// Returns a handle for changing the limits from another thread.
-    pub fn owner(&self) -> Owner {
-        Owner(self.tables().cloned().collect())
+    pub fn operator_handle(&self) -> OperatorHandle {
+        OperatorHandle(self.tables().cloned().collect())
     }
 }

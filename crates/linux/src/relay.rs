@@ -75,19 +75,19 @@ impl<'a, O: Observer> Relay<'a, O> {
 
     fn run(&mut self, stop: &AtomicBool) {
         while !stop.load(Ordering::Relaxed) {
-            let events = self.turn();
+            let events = self.poll_once();
             self.wait(events);
         }
     }
 
     /// Forwards everything pending in both directions, without waiting. Returns the number of
     /// events.
-    pub fn turn(&mut self) -> usize {
+    pub fn poll_once(&mut self) -> usize {
         let now = clock::now();
         if !self.remote.is_connected() && now >= self.retry {
             self.connect(now);
         }
-        let events = self.pass_on();
+        let events = self.forward_events();
         let Relay {
             kernel,
             remote,
@@ -102,7 +102,7 @@ impl<'a, O: Observer> Relay<'a, O> {
             {
                 return;
             }
-            observer.command(clock::now(), &command);
+            observer.on_command(clock::now(), &command);
             kernel.apply(&command);
         });
         events
@@ -127,7 +127,7 @@ impl<'a, O: Observer> Relay<'a, O> {
     }
 
     /// Forwards events of the kernel. Returns their number.
-    fn pass_on(&mut self) -> usize {
+    fn forward_events(&mut self) -> usize {
         let Relay {
             kernel,
             remote,
@@ -143,16 +143,16 @@ impl<'a, O: Observer> Relay<'a, O> {
                     program,
                     urgent,
                     ..
-                } => remote.event(&WireEvent::Report {
+                } => remote.queue_event(&WireEvent::Report {
                     flow: *flow,
                     program: *program,
                     urgent: *urgent,
                     fields,
                 }),
-                other => remote.event(other),
+                other => remote.queue_event(other),
             };
             match sent {
-                SendOutcome::Yes => drop(kept.pop_front()),
+                SendOutcome::Queued => drop(kept.pop_front()),
                 SendOutcome::Full => break,
                 SendOutcome::NoAgent => kept.clear(),
             }
@@ -162,7 +162,7 @@ impl<'a, O: Observer> Relay<'a, O> {
             events = kernel.drain(&mut |batch| {
                 let now = clock::now();
                 for event in &batch {
-                    observer.event(now, event);
+                    observer.on_event(now, event);
                     send_or_queue(*remote, kept, event);
                 }
             });
@@ -196,7 +196,7 @@ fn send_or_queue(
     kept: &mut VecDeque<(WireEvent<'static>, Vec<u64>)>,
     event: &WireEvent<'_>,
 ) {
-    if kept.is_empty() && remote.event(event) != SendOutcome::Full {
+    if kept.is_empty() && remote.queue_event(event) != SendOutcome::Full {
         return;
     }
     let fields = match event {

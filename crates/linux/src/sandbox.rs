@@ -84,7 +84,7 @@ pub struct SandboxedProcess {
     /// Namespaces of the program.
     pub namespaces: Namespaces,
     /// Error of the move to the cgroup; the program then runs outside.
-    pub outside_cgroup: Option<io::Error>,
+    pub cgroup_error: Option<io::Error>,
     supervisor: Pid,
     /// Closing it makes the supervisor kill the program.
     life: Mutex<Option<PipeWriter>>,
@@ -200,7 +200,7 @@ fn start_in(
     } = pipes;
     let sandboxed = SandboxedProcess {
         namespaces,
-        outside_cgroup,
+        cgroup_error: outside_cgroup,
         supervisor,
         life: Mutex::new(Some(life.1)),
         status: status.0,
@@ -280,7 +280,7 @@ impl SandboxedProcess {
     }
 
     /// Returns the number of the rejected system call that ended the program.
-    pub fn refused(&self) -> Option<i64> {
+    pub fn refused_syscall(&self) -> Option<i64> {
         let mut number = [0; size_of::<c_int>()];
         let read = (&self.refused).read(&mut number).ok()?;
         (read == number.len()).then(|| c_int::from_ne_bytes(number).into())
@@ -288,7 +288,7 @@ impl SandboxedProcess {
 
     /// Makes the supervisor kill the program, and waits up to `longest` for the supervisor.
     #[expect(clippy::disallowed_methods, reason = "waits for another process")]
-    pub fn end(&self, longest: Duration) {
+    pub fn kill(&self, longest: Duration) {
         drop(
             self.life
                 .lock()
@@ -309,7 +309,7 @@ impl SandboxedProcess {
 
 impl Drop for SandboxedProcess {
     fn drop(&mut self) {
-        self.end(Duration::from_secs(3));
+        self.kill(Duration::from_secs(3));
     }
 }
 
@@ -664,7 +664,7 @@ mod tests {
             );
             let (sandboxed, streams) = shell(namespaces, &script);
             assert_eq!(ended(&sandboxed).code(), Some(7));
-            sandboxed.end(Duration::from_secs(3));
+            sandboxed.kill(Duration::from_secs(3));
             assert_eq!(text(streams.output), "started\n");
             no_sleepers("3141");
         }

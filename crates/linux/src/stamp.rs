@@ -138,7 +138,7 @@ impl StampPrograms {
     /// Loads the programs for sockets with one congestion control, and pins them under its name.
     /// Later attachments are pinned as they are made. Dropping this removes all of them, unless it
     /// is [kept](StampPrograms::keep). After a kill, [`detach`] removes them.
-    pub fn pinned(kernel_name: &str) -> Result<StampPrograms, LoadError> {
+    pub fn load_pinned(kernel_name: &str) -> Result<StampPrograms, LoadError> {
         let mut stamps = StampPrograms::load(&[kernel_name], false)?;
         stamps.pins = Some(Pins::make(kernel_name, &stamps.object)?);
         Ok(stamps)
@@ -146,7 +146,7 @@ impl StampPrograms {
 
     /// Leaves everything that is pinned in place, even after this process has ended, until
     /// [`detach`].
-    pub fn keep(mut self) {
+    pub fn leave_attached(mut self) {
         if let Some(pins) = &mut self.pins {
             pins.keep();
             self.devices.clear();
@@ -160,7 +160,7 @@ impl StampPrograms {
 
     /// Limits the programs to sockets of this namespace. Each further call adds a namespace. Must
     /// precede [`attach_sockets`](StampPrograms::attach_sockets).
-    pub fn confine(&mut self, namespace: &impl AsFd) -> Result<(), LoadError> {
+    pub fn add_namespace(&mut self, namespace: &impl AsFd) -> Result<(), LoadError> {
         let cookie = namespace::cookie(namespace)
             .map_err(LoadError::io("reading the cookie of a network namespace"))?;
         let free = self.plane[0]
@@ -241,10 +241,10 @@ impl StampPrograms {
 
     /// Restores a device. If that fails, its note and all pins stay, so that [`detach`] can retry.
     fn put_back(&mut self, mut device: StampDevice) {
-        match device.put_back() {
+        match device.restore_all() {
             Ok(()) => self.slot(device.number).clear(),
             Err(error) => {
-                let index = device.place.index;
+                let index = device.state.index;
                 tracing::warn!(
                     "cannot restore device {index}: {error}; if it is pinned, `ccplane detach` \
                     tries again"
@@ -289,7 +289,7 @@ impl StampPrograms {
     /// Returns the kernel's run-time statistics of each program since it was loaded. They count
     /// only while `kernel.bpf_stats_enabled` is 1, and include their own overhead of some tens of
     /// ns per call.
-    pub fn costs(&self) -> Vec<Cost> {
+    pub fn run_times(&self) -> Vec<Cost> {
         let ours: Vec<u32> = self
             .object
             .progs_mut()

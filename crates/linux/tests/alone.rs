@@ -31,10 +31,10 @@ const LIVED_INDEX: u8 = 1;
 
 fn alone(name: &str, program: Arc<Program>) -> AlgorithmSpec {
     AlgorithmSpec {
-        alone: Some(StandaloneSpec {
+        standalone: Some(StandaloneSpec {
             program: program.clone(),
-            begun: Some(LIVED_INDEX),
-            paces: false,
+            resumed_var: Some(LIVED_INDEX),
+            sets_rate: false,
         }),
         ..spec(name, vec![program])
     }
@@ -56,7 +56,7 @@ fn standalone_programs_steer_and_can_be_replaced() {
     // Any agent would time out before the first poll.
     let mut kernel = Kernel::load(&[alone("t_alone", segments(1, 12))], &options(1))
         .unwrap_or_else(|e| panic!("{e}"));
-    let watch = kernel.watch();
+    let watch = kernel.observe_flows();
     let sink = Sink::start("127.0.0.1");
     let sender = Sender::start(sink.address, "ccp_t_alone");
     eventually(WAIT_TIMEOUT, "the program runs", || {
@@ -122,7 +122,7 @@ fn faults_give_a_flow_to_newreno_until_the_program_changes() {
     let faulty = "(def (Report (x 0)) (lived false) (zero 0)) (when true (:= Cwnd (* 8 Flow.mss)) (:= Report.x (/ 1 zero)))";
     let spec = alone("t_faulty", program(1, faulty));
     let mut kernel = Kernel::load(&[spec], &patient()).unwrap_or_else(|e| panic!("{e}"));
-    let watch = kernel.watch();
+    let watch = kernel.observe_flows();
     let sink = Sink::start("127.0.0.1");
     let sender = Sender::start(sink.address, "ccp_t_faulty");
     eventually(WAIT_TIMEOUT, "NewReno controls the flow", || {
@@ -161,12 +161,12 @@ fn programs_with_missing_capabilities_are_refused() {
     let _host = lock_host();
     for lacking in [Capabilities::ONE_WAY_DELAY, Capabilities::TIMERS] {
         let needing = |uid| AlgorithmSpec {
-            needs: Capabilities::CWND.with(lacking),
+            needs: Capabilities::CWND.union(lacking),
             ..alone("t_needing", segments(uid, 12))
         };
         let mut kernel = Kernel::load(&[alone("t_needing", segments(1, 12))], &patient())
             .unwrap_or_else(|e| panic!("{e}"));
-        assert_eq!(kernel.replace(&needing(2)), Err(Refusal::Missing(lacking)));
+        assert_eq!(kernel.replace(&needing(2)), Err(Refusal::MissingCapabilities(lacking)));
         assert_eq!(kernel.replace(&alone("t_needing", segments(3, 12))), Ok(()));
     }
     let needing = AlgorithmSpec {
@@ -184,7 +184,7 @@ fn programs_with_missing_capabilities_are_refused() {
 struct EventCounter(Arc<[AtomicU64; 2]>);
 
 impl Observer for EventCounter {
-    fn event(&mut self, _now: Time, event: &WireEvent<'_>) {
+    fn on_event(&mut self, _now: Time, event: &WireEvent<'_>) {
         match event {
             WireEvent::FlowOpened { .. } => drop(self.0[0].fetch_add(1, Relaxed)),
             WireEvent::Report { fields, .. } => drop(self.0[1].fetch_add(fields[0], Relaxed)),
@@ -201,7 +201,7 @@ fn readers_see_all_reports_and_never_block_flows() {
     let _host = lock_host();
     let spec = alone("t_read", segments(1, 12));
     let mut kernel = Kernel::load(&[spec], &options(1)).unwrap_or_else(|e| panic!("{e}"));
-    let watch = kernel.watch();
+    let watch = kernel.observe_flows();
     let seen = EventCounter::default();
     let stop = Arc::new(AtomicBool::new(false));
     let (stopped, mut observer) = (stop.clone(), seen.clone());

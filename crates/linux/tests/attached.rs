@@ -82,7 +82,7 @@ impl Detour {
             let mut command = Command::new("ip");
             command.args(route);
             let ended = namespace
-                .confine(&mut command)
+                .enter_on_spawn(&mut command)
                 .expect("a namespace")
                 .status();
             assert!(
@@ -240,9 +240,9 @@ const PINNED_CONTROL: &str = "reno";
 
 /// Attaches to the loopback device and the sockets of a namespace.
 fn attach(name: &str, namespace: &Namespace) -> StampPrograms {
-    let mut stamps = StampPrograms::pinned(name).unwrap_or_else(|error| panic!("{error}"));
+    let mut stamps = StampPrograms::load_pinned(name).unwrap_or_else(|error| panic!("{error}"));
     stamps
-        .confine(namespace)
+        .add_namespace(namespace)
         .unwrap_or_else(|error| panic!("{error}"));
     stamps
         .attach_sockets(None)
@@ -335,7 +335,7 @@ fn pinned_stamps_outlive_their_process_until_they_are_detached() {
     assert_eq!(place.limit(), before);
     assert!(stamp::attached().is_empty());
 
-    place.attach().keep();
+    place.attach().leave_attached();
     assert_eq!(place.limit(), 1);
     assert_eq!(counters(), StampCounters::default());
     place.exchange();
@@ -344,7 +344,7 @@ fn pinned_stamps_outlive_their_process_until_they_are_detached() {
 
     // Others do not take them over, and removing others leaves them in place.
     assert!(matches!(
-        StampPrograms::pinned(PINNED_CONTROL),
+        StampPrograms::load_pinned(PINNED_CONTROL),
         Err(LoadError::Attached { .. })
     ));
     let mut other =
@@ -389,12 +389,12 @@ fn stamps_are_detached_where_they_are() {
     let place = Place::create("where");
     let before = place.limit();
     // From another namespace, where the index belongs to another device.
-    place.attach().keep();
+    place.attach().leave_attached();
     assert_eq!(stamp::detach(None).expect("it is found"), [PINNED_CONTROL]);
     assert_eq!(place.limit(), before);
 
     // If the namespace cannot be found, neither it nor the note of its device is given up.
-    place.attach().keep();
+    place.attach().leave_attached();
     std::fs::remove_file(format!("/run/netns/{}", place.0.name())).expect("its name");
     assert!(matches!(
         stamp::detach(None),
@@ -409,7 +409,7 @@ fn stamps_are_detached_where_they_are() {
 
     // A namespace that no longer exists took its device with it, within a moment.
     let gone = Namespace::create(&format!("ccplane-gone-{}", std::process::id())).expect("as root");
-    attach(PINNED_CONTROL, &gone).keep();
+    attach(PINNED_CONTROL, &gone).leave_attached();
     drop(gone);
     eventually(
         EVENT_TIMEOUT,
@@ -438,9 +438,9 @@ fn an_unreachable_device_does_not_prevent_restoring_others() {
     let before = [&first, &last].map(Place::limit);
     // In the middle, by name and by time, so that one of the others is processed after it in either
     // order.
-    attach("a_first", &first.0).keep();
-    lost.attach().keep();
-    attach("z_last", &last.0).keep();
+    attach("a_first", &first.0).leave_attached();
+    lost.attach().leave_attached();
+    attach("z_last", &last.0).leave_attached();
     std::fs::remove_file(format!("/run/netns/{}", lost.0.name())).expect("its name");
     let refused = stamp::detach(None);
     assert!(
@@ -473,7 +473,7 @@ fn records_of_another_version_are_ignored() {
     // The first versions had no layouts in the path.
     for (what, layout) in [("other", "0"), ("first", "")] {
         let place = Place::create(what);
-        place.attach().keep();
+        place.attach().leave_attached();
         let ours = std::fs::read_dir(pins).expect("bpffs").flatten().next();
         let ours = ours.expect("a pin of this layout").path();
         if layout.is_empty() {
@@ -507,7 +507,7 @@ fn attaching_process() {
         return;
     };
     let mut stamps =
-        StampPrograms::pinned(PINNED_CONTROL).unwrap_or_else(|error| panic!("{error}"));
+        StampPrograms::load_pinned(PINNED_CONTROL).unwrap_or_else(|error| panic!("{error}"));
     let attach = || stamps.attach_device("lo");
     let attached =
         ccplane_host::run_in_namespace(&namespace.to_string_lossy(), attach).expect("inside");
@@ -534,7 +534,7 @@ fn changes_of_a_killed_process_are_undone() {
     child.wait().expect("our child");
     assert_eq!(place.limit(), 1);
     assert!(matches!(
-        StampPrograms::pinned(PINNED_CONTROL),
+        StampPrograms::load_pinned(PINNED_CONTROL),
         Err(LoadError::Attached { .. })
     ));
     assert_eq!(stamp::detach(None).expect("it is found"), [PINNED_CONTROL]);

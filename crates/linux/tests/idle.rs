@@ -28,7 +28,7 @@ fn link() -> EmuConfig {
         line: LineSpec::Constant(Rate::from_bits_per_sec(200_000_000)),
         delay: Duration::from_millis(20),
         queue: QueueSpec::ONE_BDP,
-        seeds: LinkSeeds::all(seed),
+        seeds: LinkSeeds::from_seed(seed),
         ..LinkConfig::default()
     };
     EmuConfig {
@@ -40,7 +40,7 @@ fn link() -> EmuConfig {
 
 fn start(name: &str, wants: Capabilities) -> Direct {
     let mut spec = spec(name, vec![program(1, OWN_WINDOW_PROGRAM)]);
-    spec.wants = spec.wants.with(wants);
+    spec.wants = spec.wants.union(wants);
     let kernel = Kernel::load(&[spec], &patient()).unwrap_or_else(|error| panic!("{error}"));
     Direct::over(kernel, name, 1)
 }

@@ -187,7 +187,7 @@ struct Openings {
 }
 
 impl Observer for &Openings {
-    fn event(&mut self, _now: Time, event: &WireEvent<'_>) {
+    fn on_event(&mut self, _now: Time, event: &WireEvent<'_>) {
         if let WireEvent::FlowOpened { info, .. } = event {
             self.live.fetch_add(u64::from(info.live), Ordering::Relaxed);
         }

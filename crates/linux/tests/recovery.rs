@@ -19,7 +19,7 @@ fn link(loss: Probability) -> EmuConfig {
         delay: Duration::from_millis(10),
         queue: QueueSpec::ONE_BDP,
         loss: if seed == 1 { loss } else { Probability::NEVER }.into(),
-        seeds: LinkSeeds::all(seed),
+        seeds: LinkSeeds::from_seed(seed),
         ..LinkConfig::default()
     };
     EmuConfig {

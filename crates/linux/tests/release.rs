@@ -48,9 +48,9 @@ impl Algorithm for GivesUp {
     }
 
     fn open(&mut self, info: &FlowInfo, control: &mut Control) -> u16 {
-        self.flows.extend(control.this());
-        control.program("ten", &[]);
-        control.after(Duration::from_millis(5));
+        self.flows.extend(control.flow_id());
+        control.set_program("ten", &[]);
+        control.set_timer(Duration::from_millis(5));
         info.local.port()
     }
 
@@ -61,11 +61,11 @@ impl Algorithm for GivesUp {
     }
 
     fn on_timer(&mut self, control: &mut Control) {
-        control.after(Duration::from_millis(5));
+        control.set_timer(Duration::from_millis(5));
         if self.asked.again.swap(false, Relaxed) {
             for id in &self.flows {
                 if let Some(mut flow) = control.flow(*id) {
-                    flow.program("ten", &[]);
+                    flow.set_program("ten", &[]);
                 }
             }
         }
@@ -149,7 +149,7 @@ fn a_released_flow_runs_newreno_and_others_are_unaffected() {
     let asked = Arc::default();
     let agent = agent("t_giveup", &asked);
     let kernel = load(&agent, &patient());
-    let watch = kernel.watch();
+    let watch = kernel.observe_flows();
     let running = Running::start(kernel, agent);
     one_of_two("t_giveup", &watch, &asked);
     let kernel = running.stop();
@@ -169,11 +169,11 @@ fn an_agent_behind_the_relay_can_release_a_flow() {
     let mut kernel = load(&agent("t_relayed", &asked), &patient());
     let served = AgentThread::start("t-agent", agent("t_relayed", &asked), link).expect("a thread");
     let address: AgentAddress = format!("unix:{}", path.display()).parse().expect("a path");
-    let watch = kernel.watch();
+    let watch = kernel.observe_flows();
     let stop = Arc::new(AtomicBool::new(false));
     let seen = stop.clone();
     let relay = std::thread::spawn(move || -> Kernel {
-        let mut remote = address.remote("t_relayed", None);
+        let mut remote = address.connection("t_relayed", None);
         run_relay(&mut kernel, &mut *remote, &seen, &mut ());
         kernel
     });
@@ -183,7 +183,7 @@ fn an_agent_behind_the_relay_can_release_a_flow() {
     }));
     stop.store(true, Relaxed);
     let kernel = relay.join().expect("no panic");
-    served.end(Duration::from_secs(1));
+    served.stop_and_join(Duration::from_secs(1));
     if let Err(why) = ended {
         std::panic::resume_unwind(why);
     }

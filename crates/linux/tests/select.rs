@@ -323,7 +323,7 @@ fn a_default_does_not_outlive_its_registration() {
             .expect("it is registered");
     };
     let default = || {
-        let here = |default: &DefaultControl| default.place().contains(&name);
+        let here = |default: &DefaultControl| default.namespace_description().contains(&name);
         default_control::defaults()
             .into_iter()
             .find(here)

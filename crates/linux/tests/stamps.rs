@@ -82,7 +82,7 @@ fn samples_measure_the_queueing_delay() {
     bed.direct.turn_for(2000);
     let reports = bed.direct.reports.len();
     let counters = bed.stamps.counters();
-    assert!(bed.direct.kernel.flows().all(|flow| flow.stamped));
+    assert!(bed.direct.kernel.flows().all(|flow| flow.has_queue_delay));
     bed.end(flow);
 
     assert_eq!(
@@ -297,7 +297,7 @@ fn behind_lost_syns(lost: u64) -> Option<(Bed, Vec<Segment>)> {
     control
         .set_loss(PathDirection::Forward, all)
         .expect("it runs");
-    let losses = || control.progress(PathDirection::Forward).losses;
+    let losses = || control.stats(PathDirection::Forward).losses;
     let lift = || {
         // The next SYN follows after a second.
         eventually(EVENT_TIMEOUT, "SYNs are lost", || losses() >= lost);
@@ -438,7 +438,7 @@ fn sack_recovery_works_with_stamps() {
     bed.direct
         .turn_until("losses that cost some stamps, but not all", |_| {
             let counters = bed.stamps.counters();
-            control.progress(PathDirection::Forward).losses > 10
+            control.stats(PathDirection::Forward).losses > 10
                 && counters.no_room > 0
                 && counters.samples > 100
         });

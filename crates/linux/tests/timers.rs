@@ -27,7 +27,7 @@ fn start(
     options: &RegistrationOptions,
 ) -> Direct {
     let mut spec = spec(name, programs);
-    spec.wants = spec.wants.with(wants);
+    spec.wants = spec.wants.union(wants);
     let kernel = Kernel::load(&[spec], options).unwrap_or_else(|error| panic!("{error}"));
     Direct::over(kernel, name, 1)
 }
@@ -265,7 +265,7 @@ fn timers_outlive_the_process_that_made_them() {
     let stalled = stall(&mut direct);
     drop(direct);
     let mut spec = spec("t_kept", vec![program(1, CLOCK_PROGRAM)]);
-    spec.wants = spec.wants.with(Capabilities::TIMERS);
+    spec.wants = spec.wants.union(Capabilities::TIMERS);
     let kernel = Kernel::adopt(&[spec], &options.limits).unwrap_or_else(|error| panic!("{error}"));
     assert!(kernel.info().capabilities.contains(Capabilities::TIMERS));
     let mut direct = Direct::over(kernel, "t_kept", 1);

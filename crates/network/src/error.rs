@@ -80,5 +80,5 @@ pub enum NetworkError {
     },
     /// A topology has an invalid shape.
     #[error("{0}")]
-    Shape(String),
+    InvalidTopology(String),
 }

@@ -92,7 +92,7 @@ impl Remark {
 
     /// Returns the new class, or `None` if the packet is dropped.
     #[inline]
-    pub fn of(self, class: u8) -> Option<u8> {
+    pub fn map_class(self, class: u8) -> Option<u8> {
         let class = self.0[usize::from(class.min(CLASS_COUNT - 1))];
         (class != DROPPED_CLASS).then_some(class)
     }
@@ -180,7 +180,7 @@ pub struct Network {
 #[derive(Clone, Debug)]
 pub(crate) struct NetworkNode {
     pub name: Box<str>,
-    pub host: bool,
+    pub is_host: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -203,18 +203,18 @@ impl Network {
     }
 
     /// Adds a host. Flows start and end at hosts; hosts do not forward.
-    pub fn host(&mut self, name: impl Into<String>) -> NodeId {
-        self.node_named(name.into(), true)
+    pub fn add_host(&mut self, name: impl Into<String>) -> NodeId {
+        self.add_node(name.into(), true)
     }
 
     /// Adds a switch or router. It forwards packets without delay; they queue at its outgoing
     /// links.
-    pub fn switch(&mut self, name: impl Into<String>) -> NodeId {
-        self.node_named(name.into(), false)
+    pub fn add_switch(&mut self, name: impl Into<String>) -> NodeId {
+        self.add_node(name.into(), false)
     }
 
     /// Adds a link in one direction.
-    pub fn link(&mut self, from: NodeId, to: NodeId, spec: LinkSpec) -> LinkId {
+    pub fn add_link(&mut self, from: NodeId, to: NodeId, spec: LinkSpec) -> LinkId {
         let count = self.nodes.len();
         if let Some(node) = [from, to].into_iter().find(|node| node.index() >= count) {
             self.record_error(NetworkError::Unknown {
@@ -235,14 +235,14 @@ impl Network {
     }
 
     /// Adds a pair of links: `forward` from `a` to `b`, `backward` from `b` to `a`.
-    pub fn duplex(
+    pub fn add_duplex_link(
         &mut self,
         a: NodeId,
         b: NodeId,
         forward: LinkSpec,
         backward: LinkSpec,
     ) -> (LinkId, LinkId) {
-        (self.link(a, b, forward), self.link(b, a, backward))
+        (self.add_link(a, b, forward), self.add_link(b, a, backward))
     }
 
     /// Names a link, in addition to `from->to`.
@@ -254,7 +254,7 @@ impl Network {
     }
 
     /// Routes packets at `at` for the host `to` over `link`, instead of a shortest path.
-    pub fn route(&mut self, at: NodeId, to: NodeId, link: LinkId) {
+    pub fn add_route(&mut self, at: NodeId, to: NodeId, link: LinkId) {
         self.routes.push(NextHop {
             at: at.0,
             to: to.0,
@@ -263,7 +263,7 @@ impl Network {
     }
 
     /// Returns the node with this name.
-    pub fn node(&self, name: &str) -> Option<NodeId> {
+    pub fn find_node(&self, name: &str) -> Option<NodeId> {
         self.names.get(name).copied()
     }
 
@@ -274,16 +274,16 @@ impl Network {
 
     /// Returns true if the node is a host.
     pub fn is_host(&self, node: NodeId) -> bool {
-        self.nodes.get(node.index()).is_some_and(|node| node.host)
+        self.nodes.get(node.index()).is_some_and(|node| node.is_host)
     }
 
     /// Returns the link with this name, or the first link `from->to`.
-    pub fn link_named(&self, name: &str) -> Option<LinkId> {
+    pub fn find_link(&self, name: &str) -> Option<LinkId> {
         if let Some(link) = self.link_names.get(name) {
             return Some(*link);
         }
         let (from, to) = name.split_once("->")?;
-        let (from, to) = (self.node(from)?, self.node(to)?);
+        let (from, to) = (self.find_node(from)?, self.find_node(to)?);
         let at = self
             .links
             .iter()
@@ -303,7 +303,7 @@ impl Network {
     }
 
     /// Returns the source and destination of a link.
-    pub fn ends(&self, link: LinkId) -> Option<(NodeId, NodeId)> {
+    pub fn endpoints(&self, link: LinkId) -> Option<(NodeId, NodeId)> {
         self.links
             .get(link.index())
             .map(|l| (NodeId(l.from), NodeId(l.to)))
@@ -340,7 +340,7 @@ impl Network {
     }
 
     /// Drops the descriptions of the links, which a running simulation does not need.
-    pub fn forget_specs(&mut self) {
+    pub fn clear_specs(&mut self) {
         self.specs = Vec::new();
     }
 
@@ -348,7 +348,7 @@ impl Network {
     pub fn reroute(&mut self, at: NodeId, to: NodeId, link: LinkId) {
         self.routes
             .retain(|route| (route.at, route.to) != (at.0, to.0));
-        self.route(at, to, link);
+        self.add_route(at, to, link);
     }
 
     /// Returns the memory used, bytes, without the link descriptions.
@@ -362,13 +362,13 @@ impl Network {
             + map
     }
 
-    fn node_named(&mut self, name: String, host: bool) -> NodeId {
+    fn add_node(&mut self, name: String, host: bool) -> NodeId {
         let id = NodeId(self.nodes.len() as u32);
         let name: Box<str> = name.into();
         if self.names.insert(name.clone(), id).is_some() {
             self.record_error(NetworkError::DuplicateName(name.to_string()));
         }
-        self.nodes.push(NetworkNode { name, host });
+        self.nodes.push(NetworkNode { name, is_host: host });
         id
     }
 
@@ -390,7 +390,7 @@ impl Network {
     }
 
     /// Returns the first error in the description.
-    pub(crate) fn check(&self) -> Result<(), NetworkError> {
+    pub(crate) fn validate(&self) -> Result<(), NetworkError> {
         if let Some(error) = &self.error {
             return Err(error.clone());
         }

@@ -41,9 +41,9 @@ struct Destination {
     group: u32,
     /// Access switch, if there is exactly one, and the link from it to the host.
     switch: u32,
-    down: u32,
+    downlink: u32,
     /// The outgoing link, if there is exactly one.
-    up: u32,
+    uplink: u32,
 }
 
 /// Equal-cost links of a row towards a group: `count` entries starting at `first`, `left` hops from
@@ -52,19 +52,19 @@ struct Destination {
 struct Choice {
     first: u32,
     count: u16,
-    left: u16,
+    remaining_hops: u16,
 }
 
 impl Routing {
     /// Returns the estimated size of a network's tables, bytes.
     fn estimate(network: &Network) -> u64 {
-        let (rows, groups) = Adjacency::of(network).size(network);
+        let (rows, groups) = Adjacency::new(network).table_size(network);
         (rows * groups) as u64 * size_of::<Choice>() as u64 + network.nodes.len() as u64 * 24
     }
 
     /// Computes the shortest paths over the links that are `up`.
     pub fn new(network: &Network, up: impl Fn(u32) -> bool) -> Result<Routing, NetworkError> {
-        let shape = Adjacency::of(network);
+        let shape = Adjacency::new(network);
         let mut routing = shape.routing(network);
         let mut lists: BTreeMap<Vec<u32>, u32> = BTreeMap::new();
         let mut distance = vec![ABSENT_INDEX; network.nodes.len()];
@@ -75,11 +75,11 @@ impl Routing {
             distance[target as usize] = 0;
             queue.push_back(target);
             while let Some(node) = queue.pop_front() {
-                for &link in &shape.into[node as usize] {
+                for &link in &shape.incoming[node as usize] {
                     let from = network.links[link as usize].from as usize;
                     if up(link) && distance[from] == ABSENT_INDEX {
                         distance[from] = distance[node as usize] + 1;
-                        if !network.nodes[from].host {
+                        if !network.nodes[from].is_host {
                             queue.push_back(from as u32);
                         }
                     }
@@ -91,9 +91,9 @@ impl Routing {
                     continue;
                 }
                 links.clear();
-                links.extend(shape.out[node].iter().copied().filter(|&link| {
+                links.extend(shape.outgoing[node].iter().copied().filter(|&link| {
                     let to = network.links[link as usize].to;
-                    let forwards = to == target || !network.nodes[to as usize].host;
+                    let forwards = to == target || !network.nodes[to as usize].is_host;
                     up(link) && forwards && distance[to as usize] == distance[node] - 1
                 }));
                 let first = *lists.entry(links.clone()).or_insert_with(|| {
@@ -103,7 +103,7 @@ impl Routing {
                 routing.table[row as usize * routing.groups + group] = Choice {
                     first,
                     count: links.len().min(usize::from(u16::MAX)) as u16,
-                    left: distance[node].min(u32::from(u16::MAX)) as u16,
+                    remaining_hops: distance[node].min(u32::from(u16::MAX)) as u16,
                 };
             }
         }
@@ -113,10 +113,10 @@ impl Routing {
 
     /// Returns the link that a packet at `node` takes towards the host `to`.
     #[inline(always)]
-    pub fn next(&self, node: u32, to: u32, hash: u32) -> Option<u32> {
+    pub fn next_link(&self, node: u32, to: u32, hash: u32) -> Option<u32> {
         let destination = &self.destinations[to as usize];
         if destination.switch == node {
-            return Some(destination.down);
+            return Some(destination.downlink);
         }
         self.choose(node, destination, hash)
     }
@@ -126,7 +126,7 @@ impl Routing {
     fn choose(&self, node: u32, destination: &Destination, hash: u32) -> Option<u32> {
         let row = self.rows[node as usize];
         if row == ABSENT_INDEX {
-            let up = self.destinations[node as usize].up;
+            let up = self.destinations[node as usize].uplink;
             return (up != ABSENT_INDEX).then_some(up);
         }
         let choice = self.table[row as usize * self.groups + destination.group as usize];
@@ -136,7 +136,7 @@ impl Routing {
             count => {
                 // Salted per hop; otherwise flows that shared one link would share all later ones.
                 let salt = if self.symmetric {
-                    u32::from(choice.left)
+                    u32::from(choice.remaining_hops)
                 } else {
                     node
                 };
@@ -161,7 +161,7 @@ impl Routing {
         let mut node = from;
         while node != to {
             let next = self
-                .next(node, to, hash)
+                .next_link(node, to, hash)
                 .filter(|_| path.len() < network.nodes.len());
             let Some(link) = next else {
                 return Err(NetworkError::NoRoute {
@@ -194,7 +194,7 @@ impl Routing {
                 *choice = Choice {
                     first: self.next.len() as u32,
                     count: 1,
-                    left: choice.left,
+                    remaining_hops: choice.remaining_hops,
                 };
                 self.next.push(route.link);
             }
@@ -204,16 +204,16 @@ impl Routing {
         hosts.dedup();
         hosts
             .into_iter()
-            .try_for_each(|to| self.circle(network, to))
+            .try_for_each(|to| self.check_loops(network, to))
     }
 
     /// Returns an error if the routes to `to` contain a loop.
-    fn circle(&self, network: &Network, to: u32) -> Result<(), NetworkError> {
+    fn check_loops(&self, network: &Network, to: u32) -> Result<(), NetworkError> {
         #[derive(Clone, Copy, PartialEq)]
         enum VisitState {
-            No,
+            Unvisited,
             OnPath,
-            Done,
+            Visited,
         }
         let links = |node: u32| -> &[u32] {
             match self.rows[node as usize] {
@@ -228,21 +228,21 @@ impl Routing {
                 }
             }
         };
-        let mut seen = vec![VisitState::No; network.nodes.len()];
+        let mut seen = vec![VisitState::Unvisited; network.nodes.len()];
         for start in 0..network.nodes.len() as u32 {
             // Path so far, as (node, index of its next link).
             let mut path = vec![(start, 0)];
             while let Some((node, index)) = path.last_mut() {
                 let node = *node;
                 if *index == 0 {
-                    if seen[node as usize] == VisitState::Done || node == to {
+                    if seen[node as usize] == VisitState::Visited || node == to {
                         path.pop();
                         continue;
                     }
                     seen[node as usize] = VisitState::OnPath;
                 }
                 let Some(link) = links(node).get(*index) else {
-                    seen[node as usize] = VisitState::Done;
+                    seen[node as usize] = VisitState::Visited;
                     path.pop();
                     continue;
                 };
@@ -270,15 +270,15 @@ impl Routing {
 
 /// Adjacency lists and destination groups of a network.
 struct Adjacency {
-    out: Vec<Vec<u32>>,
-    into: Vec<Vec<u32>>,
+    outgoing: Vec<Vec<u32>>,
+    incoming: Vec<Vec<u32>>,
     destinations: Vec<Destination>,
     /// Representative node of each group: the access switch of its hosts, or a host.
     targets: Vec<u32>,
 }
 
 impl Adjacency {
-    fn of(network: &Network) -> Adjacency {
+    fn new(network: &Network) -> Adjacency {
         let count = network.nodes.len();
         let (mut out, mut into) = (vec![Vec::new(); count], vec![Vec::new(); count]);
         for (index, link) in network.links.iter().enumerate() {
@@ -304,13 +304,13 @@ impl Adjacency {
                 link => network.links[link as usize].from,
             };
             let hangs = switch != ABSENT_INDEX
-                && !network.nodes[switch as usize].host
+                && !network.nodes[switch as usize].is_host
                 && !routed.contains(&(node as u32));
-            let (target, switch, down) = match hangs && described.host {
+            let (target, switch, down) = match hangs && described.is_host {
                 true => (switch, switch, down),
                 false => (node as u32, ABSENT_INDEX, ABSENT_INDEX),
             };
-            let group = match described.host {
+            let group = match described.is_host {
                 false => 0,
                 true => *groups.entry(target).or_insert_with(|| {
                     targets.push(target);
@@ -320,13 +320,13 @@ impl Adjacency {
             destinations.push(Destination {
                 group,
                 switch,
-                down,
-                up,
+                downlink: down,
+                uplink: up,
             });
         }
         Adjacency {
-            out,
-            into,
+            outgoing: out,
+            incoming: into,
             destinations,
             targets,
         }
@@ -334,10 +334,10 @@ impl Adjacency {
 
     /// Returns true if the node needs a row because it may have to choose between links.
     fn has_row(&self, network: &Network, node: usize) -> bool {
-        !network.nodes[node].host || self.out[node].len() > 1
+        !network.nodes[node].is_host || self.outgoing[node].len() > 1
     }
 
-    fn size(&self, network: &Network) -> (usize, usize) {
+    fn table_size(&self, network: &Network) -> (usize, usize) {
         let rows = (0..network.nodes.len())
             .filter(|&node| self.has_row(network, node))
             .count();
@@ -345,7 +345,7 @@ impl Adjacency {
     }
 
     fn routing(&self, network: &Network) -> Routing {
-        let (count, groups) = self.size(network);
+        let (count, groups) = self.table_size(network);
         let mut row = 0..count as u32;
         let rows = (0..network.nodes.len())
             .map(|node| {
@@ -382,7 +382,7 @@ pub struct NetworkPath {
 
 impl NetworkPath {
     /// Returns the path over these links, with the given delay and rate per link.
-    pub fn over(
+    pub fn from_links(
         links: &[u32],
         delay: impl Fn(u32) -> Duration,
         rate: impl Fn(u32) -> Option<Rate>,
@@ -405,7 +405,7 @@ impl Network {
     /// Checks the network and returns its routing tables. Returns an error if tables and links
     /// together take more than `memory_limit` bytes.
     pub fn routing(&self, memory_limit: u64) -> Result<Routing, NetworkError> {
-        self.check()?;
+        self.validate()?;
         self.check_routes()?;
         let (nodes, links) = (self.nodes.len(), self.links.len());
         let needed = Routing::estimate(self) + links as u64 * LINK_BYTES;
@@ -422,7 +422,7 @@ impl Network {
     /// Returns an error if changing the route at `at` to the host `to` creates a loop.
     pub fn check_route(&self, at: NodeId, to: NodeId, link: LinkId) -> Result<(), NetworkError> {
         let mut network = self.clone();
-        network.route(at, to, link);
+        network.add_route(at, to, link);
         network.check_routes()?;
         Routing::new(&network, |_| true).map(drop)
     }
@@ -436,9 +436,9 @@ impl Network {
     ) -> Result<NetworkPath, NetworkError> {
         let links = routing.path(self, from.0, to.0, 0)?;
         let spec = |link: u32| &self.specs[link as usize];
-        Ok(NetworkPath::over(
+        Ok(NetworkPath::from_links(
             &links,
-            |link| Delay::with_model(spec(link).delay, 0).least(),
+            |link| Delay::with_model(spec(link).delay, 0).min_delay(),
             |link| spec(link).line.mean_rate(),
         ))
     }
@@ -493,10 +493,10 @@ mod tests {
             LinkSpec::new(rate, Duration::from_millis(ms))
         };
         let mut network = Network::new();
-        let hosts = [network.host("a"), network.host("b")];
-        let switch = network.switch("s");
-        let (first, _) = network.duplex(hosts[0], switch, link(10, 1), link(10, 1));
-        let (second, _) = network.duplex(switch, hosts[1], link(100, 4), link(100, 4));
+        let hosts = [network.add_host("a"), network.add_host("b")];
+        let switch = network.add_switch("s");
+        let (first, _) = network.add_duplex_link(hosts[0], switch, link(10, 1), link(10, 1));
+        let (second, _) = network.add_duplex_link(switch, hosts[1], link(100, 4), link(100, 4));
         (network, hosts, [first, second])
     }
 
@@ -518,7 +518,7 @@ mod tests {
             matches!(refused, NetworkError::TooLarge { .. }),
             "{refused}"
         );
-        network.route(a, b, second);
+        network.add_route(a, b, second);
         let refused = network.routing(MEMORY_LIMIT_DEFAULT_BYTES).unwrap_err();
         let foreign = matches!(refused, NetworkError::RouteOverForeignLink { .. });
         assert!(foreign, "{refused}");

@@ -25,17 +25,17 @@ pub fn dumbbell(
         2,
     )?;
     let mut network = Network::new();
-    let (left, right) = (network.switch("left"), network.switch("right"));
-    let (forward, back) = network.duplex(left, right, bottleneck, reverse);
+    let (left, right) = (network.add_switch("left"), network.add_switch("right"));
+    let (forward, back) = network.add_duplex_link(left, right, bottleneck, reverse);
     network.name_link(forward, "bottleneck");
     network.name_link(back, "reverse");
     for n in 1..=pairs {
         let (a, b) = (
-            network.host(format!("left{n}")),
-            network.host(format!("right{n}")),
+            network.add_host(format!("left{n}")),
+            network.add_host(format!("right{n}")),
         );
-        network.duplex(a, left, access.clone(), access.clone());
-        network.duplex(right, b, access.clone(), access.clone());
+        network.add_duplex_link(a, left, access.clone(), access.clone());
+        network.add_duplex_link(right, b, access.clone(), access.clone());
     }
     Ok(network)
 }
@@ -49,7 +49,7 @@ pub fn parking_lot(
     bottleneck: &LinkSpec,
 ) -> Result<Network, NetworkError> {
     if bottlenecks == 0 {
-        return Err(NetworkError::Shape(
+        return Err(NetworkError::InvalidTopology(
             "a parking lot needs at least one bottleneck".into(),
         ));
     }
@@ -57,15 +57,15 @@ pub fn parking_lot(
     room("the parking lot", 2 * n + 2, n + 1, 6 * n + 4, n + 1)?;
     let mut network = Network::new();
     let routers: Vec<NodeId> = (0..=bottlenecks)
-        .map(|n| network.switch(format!("router{}", n + 1)))
+        .map(|n| network.add_switch(format!("router{}", n + 1)))
         .collect();
     let host = |network: &mut Network, name: String, router: NodeId| {
-        let host = network.host(name);
-        network.duplex(host, router, access.clone(), access.clone());
+        let host = network.add_host(name);
+        network.add_duplex_link(host, router, access.clone(), access.clone());
     };
     host(&mut network, "source".into(), routers[0]);
     for (n, ends) in (1..).zip(routers.windows(2)) {
-        let (link, _) = network.duplex(ends[0], ends[1], bottleneck.clone(), bottleneck.clone());
+        let (link, _) = network.add_duplex_link(ends[0], ends[1], bottleneck.clone(), bottleneck.clone());
         network.name_link(link, format!("bottleneck{n}"));
         host(&mut network, format!("in{n}"), ends[0]);
         host(&mut network, format!("out{n}"), ends[1]);
@@ -84,16 +84,16 @@ pub fn incast(
     let n = u64::from(senders);
     room("the incast", n + 1, 1, 2 * n + 2, 1)?;
     let mut network = Network::new();
-    let switch = network.switch("switch");
-    let receiver = network.host("receiver");
+    let switch = network.add_switch("switch");
+    let receiver = network.add_host("receiver");
     let back = bottleneck
         .clone()
         .with_queue(QueueSpec::UNLIMITED, Duration::ZERO);
-    let (link, _) = network.duplex(switch, receiver, bottleneck, back);
+    let (link, _) = network.add_duplex_link(switch, receiver, bottleneck, back);
     network.name_link(link, "bottleneck");
     for n in 1..=senders {
-        let sender = network.host(format!("sender{n}"));
-        network.duplex(sender, switch, access.clone(), access.clone());
+        let sender = network.add_host(format!("sender{n}"));
+        network.add_duplex_link(sender, switch, access.clone(), access.clone());
     }
     Ok(network)
 }
@@ -111,10 +111,10 @@ pub fn leaf_spine(
     room("the leaf-spine fabric", l * h, l + s, 2 * l * (h + s), l)?;
     let mut network = Network::new();
     let spines: Vec<NodeId> = (1..=spines)
-        .map(|n| network.switch(format!("spine{n}")))
+        .map(|n| network.add_switch(format!("spine{n}")))
         .collect();
     for i in 1..=leaves {
-        let leaf = network.switch(format!("leaf{i}"));
+        let leaf = network.add_switch(format!("leaf{i}"));
         hang(
             &mut network,
             leaf,
@@ -122,7 +122,7 @@ pub fn leaf_spine(
             access,
         );
         for spine in &spines {
-            network.duplex(leaf, *spine, fabric.clone(), fabric.clone());
+            network.add_duplex_link(leaf, *spine, fabric.clone(), fabric.clone());
         }
     }
     Ok(network)
@@ -133,7 +133,7 @@ pub fn leaf_spine(
 /// `aggregation<pod>-<n>`, `core<n>`, `host<pod>-<edge>-<n>`.
 pub fn fat_tree(k: u32, access: &LinkSpec, fabric: &LinkSpec) -> Result<Network, NetworkError> {
     if k < 2 || !k.is_multiple_of(2) {
-        return Err(NetworkError::Shape(format!(
+        return Err(NetworkError::InvalidTopology(format!(
             "a fat tree needs an even number of ports, not {k}"
         )));
     }
@@ -149,21 +149,21 @@ pub fn fat_tree(k: u32, access: &LinkSpec, fabric: &LinkSpec) -> Result<Network,
     let half = k / 2;
     let mut network = Network::new();
     let cores: Vec<NodeId> = (0..half * half)
-        .map(|n| network.switch(format!("core{n}")))
+        .map(|n| network.add_switch(format!("core{n}")))
         .collect();
     for pod in 0..k {
         let above: Vec<NodeId> = (0..half)
-            .map(|n| network.switch(format!("aggregation{pod}-{n}")))
+            .map(|n| network.add_switch(format!("aggregation{pod}-{n}")))
             .collect();
         for (aggregation, cores) in above.iter().zip(cores.chunks(half as usize)) {
             for core in cores {
-                network.duplex(*aggregation, *core, fabric.clone(), fabric.clone());
+                network.add_duplex_link(*aggregation, *core, fabric.clone(), fabric.clone());
             }
         }
         for e in 0..half {
-            let edge = network.switch(format!("edge{pod}-{e}"));
+            let edge = network.add_switch(format!("edge{pod}-{e}"));
             for aggregation in &above {
-                network.duplex(edge, *aggregation, fabric.clone(), fabric.clone());
+                network.add_duplex_link(edge, *aggregation, fabric.clone(), fabric.clone());
             }
             hang(
                 &mut network,
@@ -198,21 +198,21 @@ pub fn tree_192_with(queue: QueueSpec, access: Duration, fabric: Duration) -> Ne
     let (access, fabric) = (link(access), link(fabric));
     let mut network = Network::new();
     network.spread = Spread::Symmetric;
-    let cores: Vec<NodeId> = (0..8).map(|n| network.switch(format!("core{n}"))).collect();
+    let cores: Vec<NodeId> = (0..8).map(|n| network.add_switch(format!("core{n}"))).collect();
     for pod in 0..8 {
         let above: Vec<NodeId> = (0..2)
-            .map(|n| network.switch(format!("aggregation{pod}-{n}")))
+            .map(|n| network.add_switch(format!("aggregation{pod}-{n}")))
             .collect();
         for (parity, aggregation) in above.iter().enumerate() {
             for core in cores.iter().skip(parity).step_by(2) {
-                network.duplex(*aggregation, *core, fabric.clone(), fabric.clone());
+                network.add_duplex_link(*aggregation, *core, fabric.clone(), fabric.clone());
             }
         }
         for n in 0..4 {
             let rack = pod * 4 + n;
-            let switch = network.switch(format!("rack{rack}"));
+            let switch = network.add_switch(format!("rack{rack}"));
             for aggregation in &above {
-                network.duplex(switch, *aggregation, fabric.clone(), fabric.clone());
+                network.add_duplex_link(switch, *aggregation, fabric.clone(), fabric.clone());
             }
             hang(
                 &mut network,
@@ -305,10 +305,10 @@ pub fn internet2(queue: QueueSpec) -> Network {
     };
     let mut network = Network::new();
     let cores: Vec<NodeId> = (0..10)
-        .map(|n| network.switch(format!("core{n}")))
+        .map(|n| network.add_switch(format!("core{n}")))
         .collect();
     for (a, b, mbit) in LINKS {
-        network.duplex(cores[a], cores[b], link(mbit, 10), link(mbit, 10));
+        network.add_duplex_link(cores[a], cores[b], link(mbit, 10), link(mbit, 10));
     }
     for (index, core) in cores.iter().enumerate() {
         hang(
@@ -319,12 +319,12 @@ pub fn internet2(queue: QueueSpec) -> Network {
         );
     }
     for (at, to, next) in ROUTES {
-        let Some(link) = network.link_named(&format!("core{at}->core{next}")) else {
+        let Some(link) = network.find_link(&format!("core{at}->core{next}")) else {
             continue;
         };
         for n in 0..10 {
-            if let Some(host) = network.node(&format!("host{to}-{n}")) {
-                network.route(cores[at], host, link);
+            if let Some(host) = network.find_node(&format!("host{to}-{n}")) {
+                network.add_route(cores[at], host, link);
             }
         }
     }
@@ -342,8 +342,8 @@ fn hang(
     access: &LinkSpec,
 ) {
     for name in names {
-        let host = network.host(name);
-        network.duplex(host, switch, access.clone(), access.clone());
+        let host = network.add_host(name);
+        network.add_duplex_link(host, switch, access.clone(), access.clone());
     }
 }
 
@@ -390,7 +390,7 @@ mod tests {
             for b in (0..10).filter(|b| *b != a) {
                 let host = |core| {
                     network
-                        .node(&format!("host{core}-3"))
+                        .find_node(&format!("host{core}-3"))
                         .expect("the link exists")
                         .0
                 };
@@ -404,7 +404,7 @@ mod tests {
         }
         let cores =
             (network.links.iter().zip(&network.specs).zip(&pairs)).filter(|((wire, _), _)| {
-                !network.nodes[wire.from as usize].host && !network.nodes[wire.to as usize].host
+                !network.nodes[wire.from as usize].is_host && !network.nodes[wire.to as usize].is_host
             });
         let mut count = 0;
         for ((_, spec), pairs) in cores {

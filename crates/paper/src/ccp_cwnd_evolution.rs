@@ -7,7 +7,7 @@
 
 use ccplane_algorithms::Registry;
 use ccplane_qdisc::{LineSpec, LossModel, QueueSpec, Size};
-use ccplane_report::Aim;
+use ccplane_report::TargetRange;
 use ccplane_report::chart::{Axis, Chart, ChartSeries};
 use ccplane_units::{Duration, Rate};
 
@@ -162,11 +162,11 @@ fn compare(
             &what,
             jackknife(ours, native, share),
             paper,
-            Aim::AtMost(0.1),
+            TargetRange::AtMost(0.1),
         ),
         // Nothing disturbs it.
         Datapath::Sim => {
-            findings.compare(&key, &what, share(ours, native), paper, Aim::AtMost(0.06))
+            findings.compare(&key, &what, share(ours, native), paper, TargetRange::AtMost(0.06))
         }
     }
     if let (Some(a), Some(b)) = (ours.first(), native.first()) {

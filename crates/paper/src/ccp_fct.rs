@@ -12,7 +12,7 @@ mod kernel;
 mod simulated;
 
 use ccplane_algorithms::Registry;
-use ccplane_report::Aim;
+use ccplane_report::TargetRange;
 use ccplane_report::chart::{Axis, Chart, ChartSeries};
 use ccplane_units::{Duration, Rate};
 
@@ -238,7 +238,7 @@ struct Statement {
     quantile: f64,
     within: fn(u64) -> bool,
     paper: &'static str,
-    aim: Aim,
+    aim: TargetRange,
 }
 
 const STATEMENTS: [Statement; 6] = [
@@ -292,7 +292,7 @@ const fn statement(
         quantile,
         within,
         paper,
-        aim: Aim::Within(1.0 - off, 1.0 + off),
+        aim: TargetRange::Within(1.0 - off, 1.0 + off),
     }
 }
 
@@ -437,8 +437,8 @@ fn pictures(all: &[Replayed]) -> Vec<Chart> {
             .collect();
         Chart {
             title: title.to_owned(),
-            x: Axis::linear("s").from_to(0.0, until_s),
-            y: Axis::linear("").from_to(0.0, 1.0),
+            x: Axis::linear("s").with_range(0.0, until_s),
+            y: Axis::linear("").with_range(0.0, 1.0),
             lines: whose.iter().enumerate().map(line).collect(),
             guides: Vec::new(),
         }

@@ -10,7 +10,7 @@
 
 use ccplane_algorithms::Registry;
 use ccplane_qdisc::{LineSpec, LossModel, QueueSpec, Size};
-use ccplane_report::Aim;
+use ccplane_report::TargetRange;
 use ccplane_report::chart::{Axis, Chart, ChartSeries};
 use ccplane_units::{Duration, Rate};
 
@@ -61,7 +61,7 @@ fn links(options: &Options) -> Result<Vec<Link>, Error> {
         Some(recorded) => (recorded.name.clone(), recorded.line.clone()),
         None => {
             let generated = Cellular::default();
-            let line = generated.line().map_err(|error| Error::Bad {
+            let line = generated.to_line().map_err(|error| Error::InvalidParameter {
                 what: "the generated cellular link",
                 value: error.to_string(),
                 fix: "give a recorded one with --trace",
@@ -318,7 +318,7 @@ fn distances(
                         " (native to itself {floor:.3})"
                     ))
                 );
-                let aim = Aim::AtMost((allowed * 1e3).round() / 1e3);
+                let aim = TargetRange::AtMost((allowed * 1e3).round() / 1e3);
                 match on {
                     Datapath::Linux => {
                         findings.compare_ratio(
@@ -384,7 +384,7 @@ fn pictures(findings: &mut Findings, links: &[Link], results: &Results, on: Data
                 Chart {
                     title: format!("{}, {algorithm}: {what}", link.name),
                     x: Axis::linear(unit),
-                    y: Axis::linear("").from_to(0.0, 1.0),
+                    y: Axis::linear("").with_range(0.0, 1.0),
                     lines: vec![
                         line(0, &Contender::ccplane(algorithm)),
                         line(1, &Contender::native(algorithm)).dashed(),
@@ -417,21 +417,21 @@ fn agreement(findings: &mut Findings, links: &[Link], kernel: &Results, simulato
                 let of = |results: &Results| results.median(link.name, &who, value);
                 ratio(of(simulator)?, of(kernel)?)
             };
-            let compared: [(&str, Option<f64>, Aim); 3] = [
+            let compared: [(&str, Option<f64>, TargetRange); 3] = [
                 (
                     "goodput",
                     simulated(|s| s.goodput_mbit),
-                    Aim::Within(0.97, 1.03),
+                    TargetRange::Within(0.97, 1.03),
                 ),
                 (
                     "delay",
                     simulated(|s| s.delay_mean_ms),
-                    Aim::Within(0.9, 1.1),
+                    TargetRange::Within(0.9, 1.1),
                 ),
                 (
                     "drops",
                     simulated(|s| s.dropped as f64),
-                    Aim::Within(0.667, 1.5),
+                    TargetRange::Within(0.667, 1.5),
                 ),
             ];
             for (what, value, aim) in compared {

@@ -240,16 +240,16 @@ impl Point {
             ..TransportConfig::clone(&default_transport())
         });
         let network = topology::dumbbell(3, &host, bottleneck, LinkSpec::wire(RTT / 2))?;
-        let missing = |what: &str| SimError::Shape(format!("the dumbbell has no {what}"));
-        let node = |name: String| network.node(&name).ok_or_else(|| missing(&name));
+        let missing = |what: &str| SimError::InvalidTopology(format!("the dumbbell has no {what}"));
+        let node = |name: String| network.find_node(&name).ok_or_else(|| missing(&name));
         let pairs = (1..=3)
             .map(|n| Ok((node(format!("left{n}"))?, node(format!("right{n}"))?)))
             .collect::<Result<Vec<_>, SimError>>()?;
         let link = network
-            .link_named("bottleneck")
+            .find_link("bottleneck")
             .ok_or_else(|| missing("bottleneck"))?;
         let mut sim = Simulation::new(network, SimOptions::seeded(self.seed))?;
-        sim.observe_sojourns(link)?;
+        sim.record_sojourns(link)?;
         let hosts = self.agents(&mut sim)?;
         let mut random = Pcg64::new(u128::from(self.seed), STREAM);
         let mut start = || Time::ZERO + Duration::from_nanos(random.next_u64() % STARTS.as_nanos());
@@ -264,9 +264,9 @@ impl Point {
             };
             let (from, to) = pairs[host];
             let spec = FlowSpec::new(from, to)
-                .at(start())
-                .under(congestion)
-                .with(transport.clone());
+                .starting_at(start())
+                .with_congestion(congestion)
+                .with_transport(transport.clone());
             // The last of the first host writes by turns.
             flows.push(match members > 1 && member == IDLES {
                 true => Turns::start(&mut sim, spec, self.course)?,
@@ -275,7 +275,7 @@ impl Point {
         }
         if self.who.has_beside() {
             let (from, to) = pairs[2];
-            flows.push(sim.add_flow(FlowSpec::new(from, to).at(start()).with(transport.clone()))?);
+            flows.push(sim.add_flow(FlowSpec::new(from, to).starting_at(start()).with_transport(transport.clone()))?);
         }
         let mut seen = Seen {
             arrived: vec![Vec::new(); flows.len()],
@@ -304,7 +304,7 @@ impl Point {
         let Some(parameters) = self.who.parameters() else {
             return Ok(None);
         };
-        let wrong = |error: &dyn std::fmt::Display| SimError::Shape(error.to_string());
+        let wrong = |error: &dyn std::fmt::Display| SimError::InvalidTopology(error.to_string());
         let algorithm = Registry::builtin()
             .by_name(GROUP, &parameters)
             .map_err(|e| wrong(&e))?;
@@ -319,7 +319,7 @@ impl Point {
         let first = sim.host_agent(agent, options);
         let second = sim
             .host_additional_datapath(first, options)
-            .ok_or_else(|| SimError::Shape("the agent takes no second host".to_owned()))?;
+            .ok_or_else(|| SimError::InvalidTopology("the agent takes no second host".to_owned()))?;
         Ok(Some([first, second]))
     }
 }

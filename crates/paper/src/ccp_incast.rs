@@ -196,8 +196,8 @@ impl Point {
         let network = topology::incast(SENDERS, &link, link.clone().with_queue(queue, rtt))?;
         let host = |name: String| {
             network
-                .node(&name)
-                .ok_or_else(|| SimError::Shape(format!("no host {name}")))
+                .find_node(&name)
+                .ok_or_else(|| SimError::InvalidTopology(format!("no host {name}")))
         };
         let receiver = host("receiver".to_owned())?;
         let senders = (1..=SENDERS)
@@ -214,8 +214,8 @@ impl Point {
         });
         let mss = u64::from(transport.mss);
         let specs = senders.iter().map(|sender| {
-            let spec = FlowSpec::new(*sender, receiver).under(congestion.clone());
-            spec.with(transport.clone())
+            let spec = FlowSpec::new(*sender, receiver).with_congestion(congestion.clone());
+            spec.with_transport(transport.clone())
         });
         let mut random = Pcg64::new(u128::from(seed), STREAM);
         let mut messages: Vec<Message> = (0..SENDERS)
@@ -235,7 +235,7 @@ impl Point {
         let mut until = Time::ZERO + BEGIN;
         while !sim.app::<Replay>(app).is_some_and(Replay::finished) {
             if until > Time::ZERO + PATIENCE {
-                return Err(SimError::Shape(
+                return Err(SimError::InvalidTopology(
                     "a request did not complete within a minute".to_owned(),
                 ));
             }
@@ -251,7 +251,7 @@ impl Point {
     }
 
     fn congestion(&self, sim: &mut Simulation) -> Result<FlowControl, SimError> {
-        let wrong = |error: &dyn std::fmt::Display| SimError::Shape(error.to_string());
+        let wrong = |error: &dyn std::fmt::Display| SimError::InvalidTopology(error.to_string());
         let mut agent = Agent::new(ccplane_agent::AgentOptions::default());
         let name = match self.who {
             Who::Datapath => return Ok(FlowControl::Native(Native::new_reno())),

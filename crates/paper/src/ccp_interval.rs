@@ -5,7 +5,7 @@ use ccplane_algorithms::Registry;
 use ccplane_lab::Contender;
 use ccplane_lab::Error;
 use ccplane_lab::Progress;
-use ccplane_report::Aim;
+use ccplane_report::TargetRange;
 use ccplane_report::chart::{Axis, Chart, ChartSeries};
 use ccplane_testbed::ends::TrafficEnds;
 use ccplane_units::Duration;
@@ -76,7 +76,7 @@ fn findings(measured: &Measured, rounds: usize, length: Duration) -> Findings {
             0.95,
         ),
     ] {
-        findings.compare_ratio(key, what, ratio(who), paper, Aim::AtLeast(aim));
+        findings.compare_ratio(key, what, ratio(who), paper, TargetRange::AtLeast(aim));
     }
     let mut rows = Vec::new();
     let mut points = Vec::new();
@@ -119,7 +119,7 @@ fn findings(measured: &Measured, rounds: usize, length: Duration) -> Findings {
         "Throughput of a single flow over loopback",
         &[Chart {
             title: "Gbit/s".into(),
-            x: Axis::linear("1 native, 2 a report for every ACK, 3 every 10 ms").from_to(0.5, 3.5),
+            x: Axis::linear("1 native, 2 a report for every ACK, 3 every 10 ms").with_range(0.5, 3.5),
             y: Axis::linear(""),
             lines: vec![ours, theirs],
             guides: Vec::new(),

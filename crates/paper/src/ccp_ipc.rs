@@ -14,7 +14,7 @@ use ccplane_lab::Error;
 use ccplane_lab::Progress;
 use ccplane_lab::metrics::Distribution;
 use ccplane_link::WaitStrategy;
-use ccplane_report::Aim;
+use ccplane_report::TargetRange;
 use ccplane_report::chart::{Axis, Chart, ChartSeries};
 use ccplane_testbed::BackendError;
 use ccplane_testbed::control_loop::{self, ControlLoop};
@@ -107,11 +107,11 @@ fn ipc(options: &Options, _registry: &Registry, progress: &dyn Progress) -> Resu
     for (n, way) in WAYS.iter().enumerate() {
         for (hogs, load) in HOGS {
             let done = (2 * n + hogs.min(1)) as f64;
-            progress.advanced(
+            progress.on_progress(
                 done / (2 * WAYS.len()) as f64,
                 &format!("{}, {load}", way.name),
             );
-            if progress.cancelled() {
+            if progress.is_cancelled() {
                 return Err(Error::Interrupted);
             }
             let name = format!("{}-{load}.json", way.key);
@@ -155,7 +155,7 @@ fn findings(measured: &[(&Way, &str, Quantiles)], exchanges: usize) -> Findings 
                 &format!("{}: p95, µs", way.name),
                 quantiles.at(950),
                 paper,
-                Aim::AtMost(30.0),
+                TargetRange::AtMost(30.0),
             );
         } else {
             findings.figure(key, quantiles.at(950));
@@ -169,7 +169,7 @@ fn findings(measured: &[(&Way, &str, Quantiles)], exchanges: usize) -> Findings 
     let panel = |load: &str| Chart {
         title: format!("{load}: share of exchanges"),
         x: Axis::log("µs"),
-        y: Axis::linear("").from_to(0.0, 1.0),
+        y: Axis::linear("").with_range(0.0, 1.0),
         lines: measured
             .iter()
             .filter(|(_, other, _)| *other == load)
@@ -202,8 +202,8 @@ fn findings(measured: &[(&Way, &str, Quantiles)], exchanges: usize) -> Findings 
 fn datagram(exchanges: usize, hogs: usize) -> Result<Vec<std::time::Duration>, Error> {
     let options = ControlLoop {
         exchanges,
-        hogs,
-        waiting: WaitStrategy::default(),
+        busy_threads: hogs,
+        wait_strategy: WaitStrategy::default(),
     };
     control_loop::times(&options)
         .map_err(|error| Error::traffic("time the control loop", "")(std::io::Error::other(error)))

@@ -9,7 +9,7 @@ use ccplane_lab::Contender;
 use ccplane_lab::Error;
 use ccplane_lab::Progress;
 use ccplane_report::chart::{Axis, Chart, ChartSeries};
-use ccplane_report::{Aim, plus_minus};
+use ccplane_report::{TargetRange, plus_minus};
 use ccplane_testbed::ends::TrafficEnds;
 use ccplane_testbed::loopback::{Load, LoopbackRun, one};
 use ccplane_testbed::wire;
@@ -91,7 +91,7 @@ fn fitting(options: &Options, registry: &Registry) -> Result<(u64, TrafficEnds),
     }
     let holds = |gbit: u64, ends: &TrafficEnds| -> Result<bool, Error> {
         let length = Duration::from_secs(1);
-        let load = Load::plain(64, length, length);
+        let load = Load::new(64, length, length);
         let run = one(ends, &Contender::native("reno"), load, registry)?;
         Ok(run.goodput_gbit > 0.9 * gbit as f64
             && run.machine_cpu_percent < SPARE * cpus() as f64 * 100.0)
@@ -145,7 +145,7 @@ fn findings(
                     &format!("{algorithm} {label}, {n} flows: loopback goodput ÷ native"),
                     loopback.ratio(*n, who, base, goodput),
                     if *n <= 64 { "matches the kernel's" } else { "" },
-                    Aim::AtLeast(0.95),
+                    TargetRange::AtLeast(0.95),
                 );
             }
             for n in flows.iter().filter(|n| [1, 16, 64].contains(n)) {
@@ -158,7 +158,7 @@ fn findings(
                     } else {
                         ""
                     },
-                    Aim::AtMost(1.05),
+                    TargetRange::AtMost(1.05),
                 );
             }
         }
@@ -178,7 +178,7 @@ fn findings(
         &format!("Cubic ÷ Reno, every 10 ms, {most} flows: loopback goodput"),
         loopback.ratio(most, &cubic, &reno, goodput),
         "does not affect performance",
-        Aim::Within(0.95, 1.05),
+        TargetRange::Within(0.95, 1.05),
     );
     findings.fact("wire_gbit", gbit);
     let panels = [

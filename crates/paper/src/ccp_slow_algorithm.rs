@@ -8,14 +8,14 @@
 
 use ccplane_agent::{Algorithm, Control, FlowInfo, Programs, Report, box_algorithm};
 use ccplane_algorithms::{
-    AlgorithmDoc, Exit, LossBasedAlgorithm, ParameterDoc, Registry, Reno, WindowOptions,
+    AlgorithmDoc, SlowStartExit, LossBasedAlgorithm, ParameterDoc, Registry, Reno, WindowOptions,
 };
 use ccplane_datapath::Capabilities;
 use ccplane_lab::Contender;
 use ccplane_lab::Error;
 use ccplane_lab::Progress;
 use ccplane_lab::stats::Ratio;
-use ccplane_report::Aim;
+use ccplane_report::TargetRange;
 use ccplane_report::chart::{Axis, Chart, ChartSeries};
 use ccplane_testbed::ends::TrafficEnds;
 use ccplane_testbed::traffic::monotonic_ns;
@@ -85,7 +85,7 @@ fn registry() -> Registry {
     };
     Registry::builtin().add(doc, |parameters| {
         Ok(box_algorithm(Slow {
-            inner: LossBasedAlgorithm::new(Reno, WindowOptions::default(), Exit::Off),
+            inner: LossBasedAlgorithm::new(Reno, WindowOptions::default(), SlowStartExit::Off),
             takes: parameters.read("takes", Duration::ZERO)?,
         }))
     })
@@ -108,8 +108,8 @@ impl<A: Algorithm> Algorithm for Slow<A> {
         self.inner.programs()
     }
 
-    fn needs(&self) -> Capabilities {
-        self.inner.needs()
+    fn required_capabilities(&self) -> Capabilities {
+        self.inner.required_capabilities()
     }
 
     fn open(&mut self, info: &FlowInfo, control: &mut Control<'_>) -> A::Flow {
@@ -159,8 +159,8 @@ fn findings(measured: &Measured, rounds: usize, length: Duration) -> Findings {
         &[Chart {
             title: "goodput ÷ native".into(),
             x: Axis::linear("a callback takes: 0 nothing, 1 0.1 ms, 2 1 ms, 3 10 ms")
-                .from_to(-0.5, 3.5),
-            y: Axis::linear("").from_to(0.0, 1.2),
+                .with_range(-0.5, 3.5),
+            y: Axis::linear("").with_range(0.0, 1.2),
             lines,
             guides: vec![(1.0, "native".into())],
         }],
@@ -185,7 +185,7 @@ fn fair(findings: &mut Findings, measured: &Measured) {
             &format!("goodput ÷ native beside a thread that computes as much, callback of 1ms, {flows} flows"),
             ratio,
             "",
-            Aim::AtLeast(0.95),
+            TargetRange::AtLeast(0.95),
         );
         ratios.extend(ratio);
     }
@@ -195,7 +195,7 @@ fn fair(findings: &mut Findings, measured: &Measured) {
         "the worst of these",
         ratios.into_iter().min_by(|a, b| low(a).total_cmp(&low(b))),
         "",
-        Aim::AtLeast(0.95),
+        TargetRange::AtLeast(0.95),
     );
 }
 

@@ -167,10 +167,10 @@ struct Shown {
 }
 
 impl Progress for Shown {
-    fn advanced(&self, share: f64, what: &str) {
+    fn on_progress(&self, share: f64, what: &str) {
         program::show(&self.bar, share, what);
     }
-    fn cancelled(&self) -> bool {
+    fn is_cancelled(&self) -> bool {
         program::raised(&self.stop)
     }
 }

@@ -7,7 +7,7 @@ mod probes;
 mod stamped;
 
 use ccplane_algorithms::Registry;
-use ccplane_report::Aim;
+use ccplane_report::TargetRange;
 use ccplane_report::chart::{Axis, Chart, ChartSeries};
 use ccplane_units::Duration;
 
@@ -56,8 +56,8 @@ fn accuracy(
     let (quick, parts) = (options.quick, options.parts());
     let mut measured = Measured::default();
     let step = |name: &str, index: u8| {
-        progress.advanced(f64::from(index) / 4.0, name);
-        if progress.cancelled() {
+        progress.on_progress(f64::from(index) / 4.0, name);
+        if progress.is_cancelled() {
             Err(Error::Interrupted)
         } else {
             Ok(())
@@ -146,7 +146,7 @@ fn stack(findings: &mut Findings, direct: &Direct) {
         &[Chart {
             title: "share of writes".to_owned(),
             x: Axis::log("µs"),
-            y: Axis::linear("").from_to(0.0, 1.0),
+            y: Axis::linear("").with_range(0.0, 1.0),
             lines: vec![ChartSeries::new("a pair of virtual devices", 0, curve)],
             guides: Vec::new(),
         }],
@@ -203,7 +203,7 @@ fn climbed(findings: &mut Findings, measured: &Measured) {
          by transmission time; 6 one way",
         &[Chart {
             title: "spread above the least, µs".to_owned(),
-            x: Axis::linear("step").from_to(1.0, 6.0),
+            x: Axis::linear("step").with_range(1.0, 6.0),
             y: Axis::log(""),
             lines: vec![
                 line("modelled, p50", 0, &|n| modelled(n).map(|pair| pair.0)).dashed(),
@@ -232,7 +232,7 @@ fn climbed(findings: &mut Findings, measured: &Measured) {
 /// Slides 18 to 20.
 fn known_queue(findings: &mut Findings, measured: &Measured) {
     for (name, probes) in &measured.simulated {
-        let aim = (*name == "exact").then_some(Aim::AtMost(0.0));
+        let aim = (*name == "exact").then_some(TargetRange::AtMost(0.0));
         findings.compare(
             &format!("accuracy_sim_{name}_p50_packets"),
             &format!(
@@ -255,7 +255,7 @@ fn known_queue(findings: &mut Findings, measured: &Measured) {
                 "the same on real packets, packets of 100 Mbit/s, by the kernel's stamps",
                 probes.error(0.5),
                 "matches packet by packet (slide 20)",
-                Aim::AtMost(1.0),
+                TargetRange::AtMost(1.0),
             );
             findings.figure("accuracy_p99_packets", probes.error(0.99));
             findings.disturbed(usize::from(!probes.sound), 1);

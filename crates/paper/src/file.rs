@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use ccplane_lab::scenario::{Problem, Scenario};
-use ccplane_report::Aim;
+use ccplane_report::TargetRange;
 
 use crate::{Datapath, Experiment, Run};
 use measure::Measure;
@@ -176,9 +176,9 @@ impl Scale {
 #[derive(Clone, Copy, Debug)]
 enum Judged {
     /// By its value, where something is aimed at.
-    Value(Option<Aim>),
+    Value(Option<TargetRange>),
     /// By its whole interval, over pairs of the same seed.
-    Interval(Aim),
+    Interval(TargetRange),
     /// It is a statement: that this is less than what it is a ratio to.
     Less,
 }

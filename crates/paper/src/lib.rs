@@ -293,7 +293,7 @@ impl Experiment<'_> {
         if let Some(repeats) = options.repeats
             && (self.repeats.is_none() || options.datapath == Some(Datapath::Sim) || repeats == 0)
         {
-            return Err(Error::Bad {
+            return Err(Error::InvalidParameter {
                 what: "the number of repeats",
                 value: repeats.to_string(),
                 fix: "give at least 1, to an experiment of which `ccplane paper list` says that it repeats its runs on kernel TCP",
@@ -320,7 +320,7 @@ impl Experiment<'_> {
         let holds =
             std::fs::read_to_string(&mark).map_or(String::new(), |text| text.trim().to_owned());
         if occupied && holds != mine && !options.force {
-            return Err(Error::Occupied {
+            return Err(Error::DirectoryInUse {
                 directory: directory.clone(),
                 holds,
             });
@@ -383,10 +383,10 @@ mod tests {
             (some, Some(Datapath::Sim), 3),
             (none, None, 3),
         ] {
-            let (options, progress) = (options(datapath, repeats), ccplane_lab::Quiet);
+            let (options, progress) = (options(datapath, repeats), ccplane_lab::NoProgress);
             let refused = experiment.run(&options, &Registry::builtin(), &progress);
             assert!(
-                matches!(refused, Err(Error::Bad { .. })),
+                matches!(refused, Err(Error::InvalidParameter { .. })),
                 "{}",
                 experiment.name
             );
@@ -452,7 +452,7 @@ mod tests {
         one.claim(&options(false)).unwrap();
         assert!(matches!(
             other.claim(&options(false)),
-            Err(Error::Occupied { .. })
+            Err(Error::DirectoryInUse { .. })
         ));
         let full = Options {
             quick: false,

@@ -7,7 +7,7 @@ use ccplane_lab::Error;
 use ccplane_lab::parts::Disturbed;
 use ccplane_lab::result::ContenderResult;
 use ccplane_lab::scenario::Scenario;
-use ccplane_lab::{Backend, Progress, ProgressStep, Quiet, RunOptions, Sim, run};
+use ccplane_lab::{Backend, Progress, ProgressStep, NoProgress, RunOptions, Sim, run};
 use ccplane_qdisc::{LineSpec, LossModel, QueueSpec};
 use ccplane_testbed::{RealPackets, TransportKind};
 use ccplane_units::{Duration, Rate};
@@ -165,7 +165,7 @@ impl Job for OneRun<'_> {
     }
 
     fn run(&self) -> Result<Summary, Error> {
-        self.run_on(&Sim::default(), &Quiet)
+        self.run_on(&Sim::default(), &NoProgress)
     }
 }
 
@@ -174,20 +174,20 @@ impl OneRun<'_> {
     fn run_on(&self, backend: &dyn Backend, progress: &dyn Progress) -> Result<Summary, Error> {
         let Link { rtt, queue, .. } = *self.link;
         let contenders = vec![self.contender.clone()];
-        let scenario = Scenario::over(
+        let scenario = Scenario::dumbbell(
             contenders,
             Rate::from_bytes_per_sec(0),
             rtt,
             queue,
             self.duration,
         )
-        .sampled(LOOK)
+        .with_sample_interval(LOOK)
         .with_bottleneck(|bottleneck| {
             bottleneck.line = self.link.line.clone();
             bottleneck.line_name.clone_from(&self.link.line_name);
             bottleneck.loss = self.link.loss;
         });
-        let once = RunOptions::once(self.seed, "ccplane paper --datapath sim");
+        let once = RunOptions::single(self.seed, "ccplane paper --datapath sim");
         let result = run(backend, &scenario, self.registry, &once, progress)?;
         let contender = result.contenders.first().ok_or(Error::NoContender)?;
         Ok(Summary::of(contender, self.course))
@@ -209,7 +209,7 @@ pub(super) fn on_kernel(
         let step = ProgressStep::begin(progress, index, runs.len(), &one.contender.to_string());
         let backend = RealPackets {
             timing: Timing::Precise,
-            ..RealPackets::over(TransportKind::Tcp)
+            ..RealPackets::new(TransportKind::Tcp)
         };
         let run = || one.run_on(&backend, &step);
         summaries.push(parts.part(

@@ -80,13 +80,13 @@ impl Turns<'_> {
         for (done, turn) in order.iter().enumerate() {
             let (flows, round, contender) = *turn;
             let what = format!("{flows} flows, {contender}, round {}", round + 1);
-            progress.advanced(done as f64 / order.len() as f64, &what);
-            if progress.cancelled() {
+            progress.on_progress(done as f64 / order.len() as f64, &what);
+            if progress.is_cancelled() {
                 return Err(Error::Interrupted);
             }
             let load = Load {
-                behind: self.behind,
-                ..Load::plain(flows, self.length, LOOK.min(self.length))
+                low_priority_agent: self.behind,
+                ..Load::new(flows, self.length, LOOK.min(self.length))
             };
             let (name, key) = file(turn);
             let run = parts.part(
@@ -180,7 +180,7 @@ impl Measured {
         let all: Vec<&LoopbackRun> = all
             .chain(self.matched.iter().map(|(.., run)| run))
             .collect();
-        findings.disturbed(all.iter().filter(|run| !run.sound()).count(), all.len());
+        findings.disturbed(all.iter().filter(|run| !run.is_undisturbed()).count(), all.len());
         let fallbacks: u64 = all.iter().map(|run| run.fallbacks).sum();
         if fallbacks > 0 {
             findings.remark(format!(

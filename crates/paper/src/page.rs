@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use ccplane_report::chart::{self, Chart};
 use ccplane_report::html::{self, escape};
-use ccplane_report::{Aim, Page, Table, provenance, wrap};
+use ccplane_report::{TargetRange, Page, Table, provenance, wrap};
 use serde_json::{Map, Value, json};
 
 use super::{Experiment, Options, Outcome};
@@ -77,7 +77,7 @@ impl Findings {
         what: &str,
         value: Option<f64>,
         paper: &str,
-        aim: impl Into<Option<Aim>>,
+        aim: impl Into<Option<TargetRange>>,
     ) {
         self.compare_within(key, what, value, None, paper, aim);
     }
@@ -90,7 +90,7 @@ impl Findings {
         value: Option<f64>,
         interval: Option<(f64, f64)>,
         paper: &str,
-        aim: impl Into<Option<Aim>>,
+        aim: impl Into<Option<TargetRange>>,
     ) {
         // A ratio to nothing is no figure.
         let value = value.filter(|v| v.is_finite());
@@ -102,7 +102,7 @@ impl Findings {
             let _ = write!(ours, " ({low:.3} to {high:.3})");
         }
         let aim = aim.into();
-        let verdict = aim.zip(value).map(|(aim, value)| aim.judge(value));
+        let verdict = aim.zip(value).map(|(aim, value)| aim.compare(value));
         let or_nothing =
             |text: Option<String>| text.unwrap_or_else(|| Table::EMPTY_CELL.to_owned());
         self.compared.push(vec![
@@ -122,7 +122,7 @@ impl Findings {
         what: &str,
         ratio: Option<Ratio>,
         paper: &str,
-        aim: impl Into<Option<Aim>>,
+        aim: impl Into<Option<TargetRange>>,
     ) {
         let aim = aim.into();
         let interval = ratio.and_then(|ratio| ratio.interval);
@@ -137,7 +137,7 @@ impl Findings {
         let Some(aim) = aim.filter(|_| ratio.is_some()) else {
             return;
         };
-        let verdict = aim.judge_interval(interval).to_string();
+        let verdict = aim.compare_interval(interval).to_string();
         self.fact(format!("{key}_verdict"), verdict.clone());
         if let Some(shown) = self.compared.last_mut().and_then(|row| row.last_mut()) {
             *shown = verdict;
@@ -228,7 +228,7 @@ impl Findings {
             escape(experiment.source)
         );
         if !self.compared.is_empty() {
-            out += &self.comparison().html();
+            out += &self.comparison().to_html();
         }
         for (caption, picture) in &self.pictures {
             let _ = write!(
@@ -238,7 +238,7 @@ impl Findings {
             );
         }
         for (title, table) in &self.tables {
-            let _ = write!(out, "<h3>{}</h3>{}", escape(title), table.html());
+            let _ = write!(out, "<h3>{}</h3>{}", escape(title), table.to_html());
         }
         for remark in &self.remarks {
             let _ = write!(out, "<p>{}</p>", escape(remark));
@@ -258,11 +258,11 @@ impl Findings {
     fn text(&self) -> String {
         let mut out = String::new();
         if !self.compared.is_empty() {
-            out += &self.comparison().text();
+            out += &self.comparison().to_text();
             out += "\n";
         }
         for (title, table) in &self.tables {
-            let _ = writeln!(out, "{title}\n\n{}", table.text());
+            let _ = writeln!(out, "{title}\n\n{}", table.to_text());
         }
         let mut words = self.remarks.join("\n");
         if !self.deviations.is_empty() {
@@ -293,17 +293,17 @@ pub(super) fn write(
         .map(Vec::len)
         .sum();
     provenance.attempts = attempts.max(1);
-    figures.insert(provenance::PROVENANCE_MEMBER.into(), provenance.json());
+    figures.insert(provenance::PROVENANCE_MEMBER.into(), provenance.to_json());
     let mut page = Page::new(
         title,
         "Published figures, run again: ours beside the paper's.",
     );
     page.add(body);
-    page.again(
+    page.add_reproduce_section(
         &options.command,
         "The figures are in <code>figures.json</code>, next to this page.",
     );
-    page.provenance(&provenance.line());
+    page.set_provenance(&provenance.to_line());
     let put = |name: &str, text: String| {
         let path = options.directory.join(name);
         let written = std::fs::write(&path, text);
@@ -328,9 +328,9 @@ mod tests {
     #[test]
     fn a_figure_is_judged_by_its_aim() {
         let mut findings = Findings::default();
-        findings.compare("a", "one", Some(0.97), "", Aim::AtLeast(0.95));
-        findings.compare("b", "two", Some(1.2), "1.1", Aim::AtMost(1.15));
-        findings.compare("c", "three", None, "", Aim::Within(0.9, 1.1));
+        findings.compare("a", "one", Some(0.97), "", TargetRange::AtLeast(0.95));
+        findings.compare("b", "two", Some(1.2), "1.1", TargetRange::AtMost(1.15));
+        findings.compare("c", "three", None, "", TargetRange::Within(0.9, 1.1));
         findings.compare_within("d", "four", Some(1.0), Some((0.9, 1.123_456)), "", None);
         let verdicts: Vec<&str> = findings
             .compared
@@ -368,7 +368,7 @@ mod tests {
     fn a_ratio_of_kernel_runs_is_met_missed_or_undecided() {
         let mut findings = Findings::default();
         let ratio = |value, interval| Some(Ratio { value, interval });
-        let aim = Aim::AtLeast(0.95);
+        let aim = TargetRange::AtLeast(0.95);
         findings.compare_ratio("a", "", ratio(1.0, Some((0.96, 1.1))), "", aim);
         findings.compare_ratio("b", "", ratio(0.96, Some((0.9, 1.0))), "", aim);
         findings.compare_ratio("c", "", ratio(0.8, Some((0.7, 0.9))), "", aim);

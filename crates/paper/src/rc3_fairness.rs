@@ -99,7 +99,7 @@ struct Count {
 }
 
 impl Tracer for Count {
-    fn see(&mut self, _now: Time, seen: &PacketEvent<'_>) {
+    fn on_packet_event(&mut self, _now: Time, seen: &PacketEvent<'_>) {
         let (Some(flow), false) = (seen.flow, seen.backward || seen.segment.length == 0) else {
             return;
         };
@@ -176,9 +176,9 @@ impl Job for Share {
         };
         let rate = |mbit: u64| Rate::from_bits_per_sec(mbit * 1_000_000);
         let mut network = Network::new();
-        let (left, right) = (network.switch("left"), network.switch("right"));
+        let (left, right) = (network.add_switch("left"), network.add_switch("right"));
         let narrow = LinkSpec::new(rate(GBIT * 1_000), Duration::ZERO);
-        let (bottleneck, _) = network.duplex(
+        let (bottleneck, _) = network.add_duplex_link(
             left,
             right,
             narrow
@@ -191,12 +191,12 @@ impl Job for Share {
         for n in 0..self.flows {
             let (rtt, access) = self.path(n / 2);
             let (from, to) = (
-                network.host(format!("from{n}")),
-                network.host(format!("to{n}")),
+                network.add_host(format!("from{n}")),
+                network.add_host(format!("to{n}")),
             );
             let link = LinkSpec::new(rate(access), Duration::from_micros(rtt * 500));
-            network.duplex(from, left, link.clone(), link);
-            network.duplex(right, to, narrow.clone(), narrow.clone());
+            network.add_duplex_link(from, left, link.clone(), link);
+            network.add_duplex_link(right, to, narrow.clone(), narrow.clone());
             ends.push((from, to, rtt, access));
         }
         let count = Count {
@@ -211,10 +211,10 @@ impl Job for Share {
         let mut flows = Vec::new();
         for (n, (from, to, ..)) in ends.iter().enumerate() {
             let flow = FlowSpec::new(*from, *to)
-                .bytes(if n % 2 == 0 { SHORT } else { LONG })
-                .at(Time::from_nanos(random.next_u64() % SPREAD_NS))
-                .under(Control::Reno.congestion())
-                .with(transport.clone());
+                .with_bytes(if n % 2 == 0 { SHORT } else { LONG })
+                .starting_at(Time::from_nanos(random.next_u64() % SPREAD_NS))
+                .with_congestion(Control::Reno.congestion())
+                .with_transport(transport.clone());
             flows.push(sim.add_flow(flow).map_err(&broken)?);
         }
         let mut now = Time::ZERO;
@@ -230,7 +230,7 @@ impl Job for Share {
         let through = sim.tracer().through.clone();
         let ended = sim.run_flows(Time::ZERO + PATIENCE).map_err(&broken)?;
         if !ended {
-            return Err(broken(SimError::Shape(
+            return Err(broken(SimError::InvalidTopology(
                 "flows did not end within ten minutes".to_owned(),
             )));
         }

@@ -7,7 +7,7 @@ mod flow;
 mod packets;
 
 use ccplane_algorithms::Registry;
-use ccplane_report::Aim;
+use ccplane_report::TargetRange;
 use ccplane_report::chart::{Axis, Chart, ChartSeries};
 use ccplane_units::{Duration, Rate};
 
@@ -193,7 +193,7 @@ fn findings(results: &Results) -> Findings {
                         &format!("figure {}, 1.46 MB, {}, ms", figure.name, start.label()),
                         value,
                         &format!("{published} (digitised)"),
-                        Aim::Within(published - margin, published + margin),
+                        TargetRange::Within(published - margin, published + margin),
                     );
                 } else {
                     findings.figure(key, value);
@@ -207,7 +207,7 @@ fn findings(results: &Results) -> Findings {
             &format!("figure 15(a), 1.46 MB, TCP, one ACK for {packets} packets, growth by two of them, ms"),
             results.ms(10, LARGEST, (Start::Tcp, Control::Cubic, Acks::Stretched(packets))),
             "218.4 real, 151.3 simulated (digitised)",
-            Aim::AtLeast(151.3),
+            TargetRange::AtLeast(151.3),
         );
     }
     let apart = FIGURES.iter().flat_map(|figure| {
@@ -237,7 +237,7 @@ fn findings(results: &Results) -> Findings {
         "time saved beside that of the published simulated bars, largest difference, percentage points",
         worst.flatten().max_by(f64::total_cmp),
         "bars digitised",
-        Aim::AtMost(5.0),
+        TargetRange::AtMost(5.0),
     );
     for figure in &FIGURES {
         table(&mut findings, results, figure);

@@ -104,20 +104,20 @@ impl Job for Lone {
         let broken = simulations::broken(&self.name(), 1, self.experiment);
         let link = LinkSpec::new(self.rate, self.rtt / 2);
         let mut network = Network::new();
-        let (from, to) = (network.host("from"), network.host("to"));
-        network.duplex(from, to, link.clone(), link);
+        let (from, to) = (network.add_host("from"), network.add_host("to"));
+        network.add_duplex_link(from, to, link.clone(), link);
         let mut sim = Simulation::new(network, SimOptions::seeded(1)).map_err(&broken)?;
         let flow = FlowSpec::new(from, to)
-            .bytes(self.bytes)
-            .under(self.control.congestion())
-            .with(shared(self.config()));
+            .with_bytes(self.bytes)
+            .with_congestion(self.control.congestion())
+            .with_transport(shared(self.config()));
         let flow = sim.add_flow(flow).map_err(&broken)?;
         sim.run_flows(Time::ZERO + PATIENCE).map_err(&broken)?;
         let view = sim.flow(flow);
         let took =
             view.and_then(|view| Some((view.finished?.since(view.started), view.retransmitted)));
         let (took, retransmitted) =
-            took.ok_or_else(|| broken(SimError::Shape("the flow did not end".to_owned())))?;
+            took.ok_or_else(|| broken(SimError::InvalidTopology("the flow did not end".to_owned())))?;
         Ok(Took {
             seconds: took.as_secs_f64(),
             retransmitted,

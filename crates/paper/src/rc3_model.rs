@@ -2,7 +2,7 @@
 //! simulator.
 
 use ccplane_algorithms::Registry;
-use ccplane_report::Aim;
+use ccplane_report::TargetRange;
 use ccplane_report::chart::{Axis, Chart, ChartSeries};
 use ccplane_units::{Duration, Rate};
 
@@ -106,7 +106,7 @@ fn findings(simulated: &Simulated, sizes: &[u64]) -> Findings {
                 .map(|(packets, percent)| Some(Path::WAN.saves(*packets) - percent)),
         ),
         "their data",
-        Aim::AtMost(0.02),
+        TargetRange::AtMost(0.02),
     );
     let eleven = || AUTHORS.iter().map(|(packets, _)| *packets);
     for start in STARTS {
@@ -118,7 +118,7 @@ fn findings(simulated: &Simulated, sizes: &[u64]) -> Findings {
             ),
             largest(eleven().map(|packets| simulated.error(start, packets))),
             "",
-            Aim::AtMost(0.5),
+            TargetRange::AtMost(0.5),
         );
     }
     let rows = sizes.iter().map(|packets| {

@@ -6,7 +6,7 @@ mod packets;
 
 use ccplane_algorithms::Registry;
 use ccplane_qdisc::Size;
-use ccplane_report::Aim;
+use ccplane_report::TargetRange;
 use ccplane_report::chart::{Axis, Chart, ChartSeries};
 use ccplane_units::{Duration, Rate};
 use serde::{Deserialize, Serialize};
@@ -154,7 +154,7 @@ fn tell(findings: &mut Findings, cases: &[(Case, Rates)]) {
             .filter_map(|(_, rates)| high_share(rates))
             .min_by(f64::total_cmp),
         "",
-        Aim::AtLeast(0.95),
+        TargetRange::AtLeast(0.95),
     );
     for (case, rates) in cases {
         findings.figure(format!("{KEY}_{}", case.key()), high_share(rates));
@@ -205,7 +205,7 @@ fn chart(case: Case, rates: &Rates) -> Chart {
         title: format!("at a {}, {}: Mbit/s", case.place(), case.order()),
         x: Axis::linear("time, s"),
         // A look may see a little more than the link's rate: what waited in the look before.
-        y: Axis::linear("").from_to(
+        y: Axis::linear("").with_range(
             0.0,
             metrics::mbits(RATE.bytes_per_sec(), 1_000_000_000) * 1.05,
         ),

@@ -72,7 +72,7 @@ impl Replay {
             };
             self.connections.push(Connection {
                 flow: if used {
-                    Some(world.add_flow_of(me, spec)?)
+                    Some(world.add_app_flow(me, spec)?)
                 } else {
                     None
                 },
@@ -119,14 +119,14 @@ impl App for Replay {
             let open = connection.and_then(|connection| Some((connection.flow?, connection)));
             let Some((flow, connection)) = open else {
                 let number = message.connection;
-                world.fail(SimError::Shape(format!(
+                world.fail(SimError::InvalidTopology(format!(
                     "the list names a connection {number} that there is not"
                 )));
                 return None;
             };
             if !world.write(flow, DataDirection::Forward, message.bytes, false) {
                 let why = "a connection of the list is not open in time".to_owned();
-                world.fail(SimError::Shape(why));
+                world.fail(SimError::InvalidTopology(why));
                 return None;
             }
             connection.waiting.push_back(self.next);

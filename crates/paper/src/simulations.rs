@@ -18,7 +18,7 @@ pub(super) fn broken(
         contender.to_owned(),
         format!("ccplane paper {experiment} --datapath sim"),
     );
-    move |error| Error::Broken {
+    move |error| Error::Internal {
         contender: contender.clone(),
         seed,
         what: error.to_string(),

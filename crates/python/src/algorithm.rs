@@ -17,7 +17,7 @@ use ccplane_algorithms::{
     AlgorithmDoc, BadParameter, ParameterDoc, Parameters, Registry, UnknownAlgorithm,
 };
 use ccplane_datapath::Capabilities;
-use ccplane_lang::TextAlgorithm;
+use ccplane_lang::ProgramFile;
 use ccplane_units::{Bytes, Duration, Rate};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
@@ -211,14 +211,14 @@ fn describe(class: &Bound<'_, PyAny>) -> PyResult<ClassDescription> {
         needs = Capabilities::default();
         for word in words.try_iter()? {
             let word: String = word?.extract()?;
-            let known: Vec<_> = Capabilities::words().collect();
-            let one = Capabilities::by_word(&word).ok_or_else(|| {
+            let known: Vec<_> = Capabilities::keywords().collect();
+            let one = Capabilities::from_keyword(&word).ok_or_else(|| {
                 wrong(&format!(
                     "`needs` has an unknown capability `{word}`; use {}",
                     known.join(", ")
                 ))
             })?;
-            needs = needs.with(one);
+            needs = needs.union(one);
         }
     }
     let latency = match class.getattr("latency") {
@@ -258,12 +258,12 @@ fn make(
 ) -> Result<Box<dyn DynAlgorithm>, BadParameter> {
     let py = class.py();
     let failed = |why: PyErr| {
-        let (name, value) = given.all().next().unwrap_or_default();
+        let (name, value) = given.iter().next().unwrap_or_default();
         BadParameter::value(name, value, format!("the class does not accept it: {why}"))
     };
     let described = described.map_or_else(|| describe(class).map_err(failed), Ok)?;
     let parameters = PyDict::new(py);
-    for (name, value) in given.all() {
+    for (name, value) in given.iter() {
         let default = class
             .getattr("parameters")
             .and_then(|all| all.get_item(name))
@@ -317,7 +317,7 @@ struct PyFlowState {
 
 impl PyFlowState {
     /// Returns the algorithm's state unless a callback of the flow has raised.
-    fn own(&self) -> Option<&Py<PyAny>> {
+    fn live_state(&self) -> Option<&Py<PyAny>> {
         let fallen = self.flow.get().fallen.load(Ordering::Relaxed);
         self.state.as_ref().filter(|_| !fallen)
     }
@@ -355,7 +355,7 @@ impl PyAlgorithm {
             Some(_) => Some(py.import("ccplane.batch")?.getattr("Batch")?.unbind()),
             None => None,
         };
-        let text = TextAlgorithm::read(RENO)
+        let text = ProgramFile::read(RENO)
             .ok()
             .and_then(|text| text.program(&[]).ok());
         Ok(PyAlgorithm {
@@ -409,7 +409,7 @@ impl PyAlgorithm {
         steering.count_exception();
         for flow in flows {
             flow.fallen.store(true, Ordering::Relaxed);
-            if steering.this() == Some(flow.id) {
+            if steering.flow_id() == Some(flow.id) {
                 steering.release();
             } else if let Some(mut other) = steering.flow(flow.id) {
                 other.release();
@@ -424,7 +424,7 @@ impl PyAlgorithm {
         report: &Report<'_>,
         steering: &mut Steering<'_>,
     ) {
-        let (Some(own), Some(on_report)) = (state.own(), &self.on_report) else {
+        let (Some(own), Some(on_report)) = (state.live_state(), &self.on_report) else {
             return;
         };
         let on_report = on_report.clone_ref(py);
@@ -451,7 +451,7 @@ impl PyAlgorithm {
     ) {
         let mut gathered = GatheredReports::default();
         while let Some((state, report)) = batch.next(steering) {
-            let Some(own) = state.own() else { continue };
+            let Some(own) = state.live_state() else { continue };
             if gathered.program != Some(report.program().uid) {
                 self.pass(py, std::mem::take(&mut gathered), steering);
                 gathered.program = Some(report.program().uid);
@@ -462,7 +462,7 @@ impl PyAlgorithm {
             gathered
                 .fields
                 .extend(report.fields().iter().flat_map(|value| value.to_ne_bytes()));
-            gathered.urgent.push(u8::from(report.urgent()));
+            gathered.urgent.push(u8::from(report.is_urgent()));
             gathered.states.push(own.clone_ref(py));
             gathered.flows.push(flow);
         }
@@ -511,10 +511,10 @@ impl PyAlgorithm {
                 let value = u64::from_ne_bytes(*value);
                 match &**name {
                     "cwnd" | "rate" | "ssthresh" if value == 0 => {}
-                    "cwnd" => control.cwnd(Bytes::new(value)),
-                    "rate" => control.rate(Rate::from_bytes_per_sec(value)),
-                    "ssthresh" => control.ssthresh(Bytes::new(value)),
-                    variable => control.set(variable.trim_start_matches('='), value),
+                    "cwnd" => control.set_cwnd(Bytes::new(value)),
+                    "rate" => control.set_rate(Rate::from_bytes_per_sec(value)),
+                    "ssthresh" => control.set_ssthresh(Bytes::new(value)),
+                    variable => control.set_variable(variable.trim_start_matches('='), value),
                 }
             }
         }
@@ -542,7 +542,7 @@ impl PyAlgorithm {
         };
         let now = steering.now().as_nanos() / 1000;
         let fields = report.fields().iter().copied();
-        let values: Vec<u64> = fields.chain([u64::from(report.urgent()), now]).collect();
+        let values: Vec<u64> = fields.chain([u64::from(report.is_urgent()), now]).collect();
         self.new_report
             .bind(py)
             .call1((class.bind(py), PyTuple::new(py, values)?))
@@ -573,7 +573,7 @@ impl Algorithm for PyAlgorithm {
         }
     }
 
-    fn needs(&self) -> Capabilities {
+    fn required_capabilities(&self) -> Capabilities {
         self.described.needs
     }
 
@@ -587,7 +587,7 @@ impl Algorithm for PyAlgorithm {
             self.flows += 1;
             let flow = Flow {
                 number,
-                id: steering.this().unwrap_or_default(),
+                id: steering.flow_id().unwrap_or_default(),
                 asked: self.asked.clone(),
                 capabilities: steering.capabilities(),
                 fallen: AtomicBool::new(false),
@@ -657,12 +657,12 @@ impl Algorithm for PyAlgorithm {
     fn on_refused(&mut self, state: &mut PyFlowState, why: &Refusal, steering: &mut Steering<'_>) {
         if *why == Refusal::NoRelease {
             if self.fallback.is_some() {
-                steering.program(FALLBACK, &[]);
+                steering.set_program(FALLBACK, &[]);
             }
             return;
         }
         visit(|py| {
-            let (Some(on_refused), Some(own)) = (&self.on_refused, state.own()) else {
+            let (Some(on_refused), Some(own)) = (&self.on_refused, state.live_state()) else {
                 return;
             };
             let outcome =
@@ -682,7 +682,7 @@ impl Algorithm for PyAlgorithm {
             known
                 .unwrap_or_else(PoisonError::into_inner)
                 .remove(&state.flow.get().number);
-            let (Some(on_close), Some(own)) = (&self.on_close, state.own()) else {
+            let (Some(on_close), Some(own)) = (&self.on_close, state.live_state()) else {
                 return;
             };
             if let Err(why) = on_close

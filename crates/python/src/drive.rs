@@ -34,7 +34,7 @@ impl Algorithm for Idle {
     }
 
     fn open(&mut self, _info: &FlowInfo, control: &mut Control<'_>) {
-        control.program("all", &[]);
+        control.set_program("all", &[]);
     }
 
     fn on_report(&mut self, (): &mut (), _report: &Report<'_>, _control: &mut Control<'_>) {}
@@ -70,15 +70,15 @@ pub(crate) fn drive(
 
 fn spent(agent: &mut Agent, flows: u64, together: bool, rounds: u64) -> f64 {
     let from = DatapathId(0);
-    let all = Capabilities::words().filter_map(Capabilities::by_word);
+    let all = Capabilities::keywords().filter_map(Capabilities::from_keyword);
     let datapath = DatapathInfo {
         id: 0,
         kind: "bench".to_owned(),
-        capabilities: all.fold(Capabilities::default(), Capabilities::with),
+        capabilities: all.fold(Capabilities::default(), Capabilities::union),
         max_programs: 8,
         max_instrs: 256,
         max_vars: 32,
-        fallback_after: None,
+        agent_timeout: None,
     };
     agent.handle(Time::ZERO, from, WireEvent::Ready { datapath });
     for flow in 0..flows {
@@ -87,7 +87,7 @@ fn spent(agent: &mut Agent, flows: u64, together: bool, rounds: u64) -> f64 {
     }
     while agent.poll().is_some() {}
     let program = agent
-        .hosted()
+        .hosted_algorithms()
         .next()
         .and_then(|hosted| hosted.programs.first());
     let (uid, count) = program.map_or((0, 0), |program| {
@@ -108,7 +108,7 @@ fn spent(agent: &mut Agent, flows: u64, together: bool, rounds: u64) -> f64 {
     for round in 0..rounds {
         let now = Time::ZERO + Duration::from_millis(round);
         if together {
-            agent.handle_all(now, from, &events);
+            agent.handle_batch(now, from, &events);
         } else {
             for event in &events {
                 agent.handle(now, from, event.clone());

@@ -178,7 +178,7 @@ struct LiveEpisode {
 }
 
 /// Result of a step of one flow.
-struct Turn {
+struct StepOutcome {
     values: Vec<f32>,
     interval: [f64; COLUMNS.len()],
     ended: bool,
@@ -186,7 +186,7 @@ struct Turn {
 
 /// Returns true if a flow has delivered all its data, or was abandoned.
 fn ended(seat: &ControlledFlow, episode: &ccplane_lab::sim::Episode) -> bool {
-    seat.closed || episode.finished(seat.flow.flow)
+    seat.closed || episode.is_finished(seat.flow.flow)
 }
 
 impl LiveEpisode {
@@ -246,19 +246,19 @@ impl LiveEpisode {
         self.episode.now() >= self.episode.end
     }
 
-    fn turn(&self, n: usize) -> Turn {
+    fn outcome(&self, n: usize) -> StepOutcome {
         let now = self.players[n].observer.interval();
         let (rate, rtt) = (
             self.episode.rate.bytes_per_sec() as f64,
             self.episode.rtt.as_secs_f64(),
         );
-        Turn {
+        StepOutcome {
             values: self.players[n].observer.values().to_vec(),
             interval: [
                 now.elapsed,
                 now.goodput,
                 now.rtt,
-                now.base,
+                now.min_rtt,
                 now.loss,
                 now.send_ratio,
                 now.cwnd,
@@ -307,12 +307,12 @@ impl Episode {
 
     /// Applies the action to the only flow and runs to its next decision. Returns true if time is
     /// up.
-    fn step_one(&self, action: &[f32]) -> Result<(Turn, bool), String> {
+    fn step_one(&self, action: &[f32]) -> Result<(StepOutcome, bool), String> {
         let mut live = self.lock();
         let live = live.as_mut().ok_or("call reset() before step()")?;
         live.decide(0, action);
         live.advance(false).map_err(|why| why.to_string())?;
-        let turn = live.turn(0);
+        let turn = live.outcome(0);
         let over = live.over() && !turn.ended;
         Ok((turn, over))
     }
@@ -321,8 +321,8 @@ impl Episode {
 /// Observation, interval, and true if the flow has ended.
 type StepResult<'py> = (Bound<'py, PyBytes>, [f64; COLUMNS.len()], bool);
 
-impl Turn {
-    fn told<'py>(&self, py: Python<'py>) -> StepResult<'py> {
+impl StepOutcome {
+    fn to_py<'py>(&self, py: Python<'py>) -> StepResult<'py> {
         (bytes_of(py, &self.values), self.interval, self.ended)
     }
 }
@@ -400,8 +400,8 @@ impl Episode {
         let live = live.as_ref().filter(|live| n < live.players.len());
         Ok(live
             .ok_or_else(|| Error::new_err("unknown flow"))?
-            .turn(n)
-            .told(py))
+            .outcome(n)
+            .to_py(py))
     }
 
     /// Applies the action to the only flow and runs to its next decision. Returns the observation,
@@ -410,7 +410,7 @@ impl Episode {
         let (turn, over) = py
             .detach(|| self.step_one(&action))
             .map_err(Error::new_err)?;
-        Ok((turn.told(py), over))
+        Ok((turn.to_py(py), over))
     }
 
     /// Applies actions to several flows and runs until every live flow has a new observation.

@@ -146,7 +146,7 @@ pub(crate) fn simulate(
             .unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from))
             .max(1),
         command: "ccplane.run(…)".to_owned(),
-        repeat: "ccplane.run(…)".to_owned(),
+        repeat_command: "ccplane.run(…)".to_owned(),
     };
     let stop = Stop::default();
     let outcome = std::thread::scope(|scope| {
@@ -225,7 +225,7 @@ pub(crate) fn failed(why: Unusable) -> PyErr {
 struct Stop(AtomicBool);
 
 impl Progress for Stop {
-    fn cancelled(&self) -> bool {
+    fn is_cancelled(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
 }

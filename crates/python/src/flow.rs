@@ -14,19 +14,19 @@ use pyo3::types::{PyDict, PyFloat};
 /// Settings made by callbacks, buffered until the callback returns and sent as one command per
 /// flow.
 #[derive(Clone, Default)]
-pub(crate) struct PendingCommands(Arc<Mutex<Vec<(FlowId, Ask)>>>);
+pub(crate) struct PendingCommands(Arc<Mutex<Vec<(FlowId, FlowCommand)>>>);
 
-enum Ask {
+enum FlowCommand {
     Cwnd(u64),
     Rate(u64),
     Ssthresh(u64),
     Variable(String, u64),
     Program(String, Vec<(String, u64)>),
-    After(Duration),
+    Timer(Duration),
 }
 
 impl PendingCommands {
-    fn push(&self, flow: FlowId, ask: Ask) {
+    fn push(&self, flow: FlowId, ask: FlowCommand) {
         self.0
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
@@ -36,9 +36,9 @@ impl PendingCommands {
     /// Applies all buffered settings. Settings of flows that have ended are dropped.
     pub fn apply(&self, steering: &mut Steering<'_>) {
         let mut asked = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let this = steering.this();
+        let this = steering.flow_id();
         for (flow, ask) in asked.drain(..) {
-            if Some(flow) == this || matches!(ask, Ask::After(_)) {
+            if Some(flow) == this || matches!(ask, FlowCommand::Timer(_)) {
                 ask.pass(steering);
             } else if let Some(mut other) = steering.flow(flow) {
                 ask.pass(&mut other);
@@ -47,21 +47,21 @@ impl PendingCommands {
     }
 }
 
-impl Ask {
+impl FlowCommand {
     fn pass(self, steering: &mut Steering<'_>) {
         match self {
-            Ask::Cwnd(bytes) => steering.cwnd(Bytes::new(bytes)),
-            Ask::Rate(rate) => steering.rate(Rate::from_bytes_per_sec(rate)),
-            Ask::Ssthresh(bytes) => steering.ssthresh(Bytes::new(bytes)),
-            Ask::Variable(name, value) => steering.set(&name, value),
-            Ask::Program(name, variables) => {
+            FlowCommand::Cwnd(bytes) => steering.set_cwnd(Bytes::new(bytes)),
+            FlowCommand::Rate(rate) => steering.set_rate(Rate::from_bytes_per_sec(rate)),
+            FlowCommand::Ssthresh(bytes) => steering.set_ssthresh(Bytes::new(bytes)),
+            FlowCommand::Variable(name, value) => steering.set_variable(&name, value),
+            FlowCommand::Program(name, variables) => {
                 let variables: Vec<(&str, u64)> = variables
                     .iter()
                     .map(|(name, value)| (&**name, *value))
                     .collect();
-                steering.program(&name, &variables);
+                steering.set_program(&name, &variables);
             }
-            Ask::After(delay) => steering.after(delay),
+            FlowCommand::Timer(delay) => steering.set_timer(delay),
         }
     }
 }
@@ -90,16 +90,16 @@ impl Flow {
     #[getter]
     fn capabilities(&self) -> Vec<&'static str> {
         let can = |word: &&str| {
-            Capabilities::by_word(word).is_some_and(|c| self.capabilities.contains(c))
+            Capabilities::from_keyword(word).is_some_and(|c| self.capabilities.contains(c))
         };
-        Capabilities::words().filter(can).collect()
+        Capabilities::keywords().filter(can).collect()
     }
 
     /// Sets the congestion window, bytes. The datapath clamps it to the operator's limits.
     #[setter]
     fn set_cwnd(&self, bytes: &Bound<'_, PyAny>) -> PyResult<()> {
         self.asked
-            .push(self.id, Ask::Cwnd(whole(bytes, "cwnd", "bytes")?));
+            .push(self.id, FlowCommand::Cwnd(whole(bytes, "cwnd", "bytes")?));
         Ok(())
     }
 
@@ -107,7 +107,7 @@ impl Flow {
     #[setter]
     fn set_rate(&self, rate: &Bound<'_, PyAny>) -> PyResult<()> {
         self.asked
-            .push(self.id, Ask::Rate(whole(rate, "rate", "bytes per second")?));
+            .push(self.id, FlowCommand::Rate(whole(rate, "rate", "bytes per second")?));
         Ok(())
     }
 
@@ -116,14 +116,14 @@ impl Flow {
     #[setter]
     fn set_ssthresh(&self, bytes: &Bound<'_, PyAny>) -> PyResult<()> {
         self.asked
-            .push(self.id, Ask::Ssthresh(whole(bytes, "ssthresh", "bytes")?));
+            .push(self.id, FlowCommand::Ssthresh(whole(bytes, "ssthresh", "bytes")?));
         Ok(())
     }
 
     /// Sets a control variable of the flow's program.
     fn set(&self, name: String, value: &Bound<'_, PyAny>) -> PyResult<()> {
         let value = whole(value, &name, "a number")?;
-        self.asked.push(self.id, Ask::Variable(name, value));
+        self.asked.push(self.id, FlowCommand::Variable(name, value));
         Ok(())
     }
 
@@ -136,14 +136,14 @@ impl Flow {
             let value = whole(&value, &variable, "a number")?;
             values.push((variable, value));
         }
-        self.asked.push(self.id, Ask::Program(name, values));
+        self.asked.push(self.id, FlowCommand::Program(name, values));
         Ok(())
     }
 
     /// Schedules `on_timer` after a delay such as `"10ms"`. An algorithm has one timer; scheduling
     /// it again replaces the deadline.
     fn after(&self, delay: &str) -> PyResult<()> {
-        self.asked.push(self.id, Ask::After(duration(delay)?));
+        self.asked.push(self.id, FlowCommand::Timer(duration(delay)?));
         Ok(())
     }
 
@@ -176,7 +176,7 @@ impl Control {
     /// Schedules `on_timer` after a delay such as `"10ms"`.
     fn after(&self, delay: &str) -> PyResult<()> {
         self.asked
-            .push(FlowId::default(), Ask::After(duration(delay)?));
+            .push(FlowId::default(), FlowCommand::Timer(duration(delay)?));
         Ok(())
     }
 }

@@ -26,7 +26,7 @@ impl Buckets {
         }
     }
 
-    pub(crate) fn of(self, flow_hash: u32) -> usize {
+    pub(crate) fn index_of(self, flow_hash: u32) -> usize {
         let mixed = (flow_hash ^ self.perturbation).wrapping_mul(GOLDEN_RATIO_MULTIPLIER);
         ((u64::from(mixed) * u64::from(self.count)) >> 32) as usize
     }

@@ -78,7 +78,7 @@ impl ClassesSpec {
         }
         let mut classes = Classes {
             levels: Vec::new(),
-            places: Vec::new(),
+            positions: Vec::new(),
         };
         let mut levels: Vec<u8> = self.classes.iter().map(|class| class.level).collect();
         levels.sort_unstable();
@@ -101,7 +101,7 @@ impl ClassesSpec {
                 .build(rate, rtt, mtu, seed.wrapping_add(index))?;
             let level = levels.partition_point(|&level| level < class.level);
             let members = &mut classes.levels[level].classes;
-            classes.places.push((level, members.len()));
+            classes.positions.push((level, members.len()));
             members.push(ClassQueue {
                 queue,
                 quantum: i64::from(class.weight) * i64::from(mtu.max(1)),
@@ -124,21 +124,21 @@ pub struct Classes<P> {
     /// Ordered by priority, highest first.
     levels: Vec<Level<P>>,
     /// Per class: index of its level and index within the level.
-    places: Vec<(usize, usize)>,
+    positions: Vec<(usize, usize)>,
 }
 
 #[derive(Clone, Debug)]
 struct Level<P> {
     classes: Vec<ClassQueue<P>>,
     /// Class whose turn it is.
-    turn: usize,
+    next_class: usize,
     /// Cost of a byte in deficit units: the largest weight of the level, so that the heaviest class
     /// can send one MTU per round. A lower cost would only add rounds; a higher one makes the other
     /// classes wait longer.
-    heaviest: i64,
+    weight_max: i64,
     /// Debt of the guard to the levels below, in hundredths of bytes. Negative if they got more
     /// than their share.
-    owed: i64,
+    guard_debt: i64,
     /// Set by `choose`: the level has a packet that may be sent now.
     ready: bool,
 }
@@ -155,18 +155,18 @@ struct ClassQueue<P> {
 impl<P: Packet> Classes<P> {
     /// Returns the number of classes.
     pub fn count(&self) -> usize {
-        self.places.len()
+        self.positions.len()
     }
 
     /// Returns the class that a packet is queued in.
     #[inline]
     pub fn class_of(&self, packet: &P) -> usize {
-        usize::from(packet.class()).min(self.places.len() - 1)
+        usize::from(packet.class()).min(self.positions.len() - 1)
     }
 
     /// Returns the backlog of one class.
     pub fn class_backlog(&self, class: usize) -> Backlog {
-        let place = self.places.get(class);
+        let place = self.positions.get(class);
         place.map_or_else(Backlog::default, |&(level, place)| {
             self.levels[level].classes[place].queue.backlog()
         })
@@ -175,12 +175,12 @@ impl<P: Packet> Classes<P> {
     /// Chooses the level to serve at `now`: the highest with a packet ready, or a lower one to
     /// which the guard owes bytes. The guard applies between each level and all levels below it, so
     /// the lowest of three levels gets 5 % of 5 %.
-    fn choose(&mut self, now: Time) -> Option<usize> {
+    fn choose_level(&mut self, now: Time) -> Option<usize> {
         for level in &mut self.levels {
             level.ready = level.classes.iter().any(|class| class.is_ready(now));
         }
         let mut chosen = self.next_ready_level(0)?;
-        while self.levels[chosen].owed > 0
+        while self.levels[chosen].guard_debt > 0
             && let Some(below) = self.next_ready_level(chosen + 1)
         {
             chosen = below;
@@ -195,24 +195,24 @@ impl<P: Packet> Classes<P> {
     /// Updates the guard's accounts after level `from` sent a packet. An account runs only while
     /// both sides have packets ready: a lower level neither pays for the time in which it had the
     /// link to itself nor earns credit while it was empty.
-    fn account(&mut self, from: usize, bytes: u32) {
+    fn update_guard(&mut self, from: usize, bytes: u32) {
         for index in 0..=from {
             let below = self.next_ready_level(index + 1).is_some();
             let level = &mut self.levels[index];
             if !level.ready || !below {
-                level.owed = level.owed.min(0);
+                level.guard_debt = level.guard_debt.min(0);
                 continue;
             }
-            level.owed += GUARD_SHARE_PERCENT * i64::from(bytes);
+            level.guard_debt += GUARD_SHARE_PERCENT * i64::from(bytes);
             if index < from {
-                level.owed -= PERCENT * i64::from(bytes);
+                level.guard_debt -= PERCENT * i64::from(bytes);
             }
         }
     }
 
     /// Returns the queue if there is one class only, in which case no scheduling is needed.
     #[inline]
-    fn only(&self) -> Option<&AnyQdisc<P>> {
+    fn single_queue(&self) -> Option<&AnyQdisc<P>> {
         match self.levels.as_slice() {
             [level] if level.classes.len() == 1 => Some(&level.classes[0].queue),
             _ => None,
@@ -227,7 +227,7 @@ impl<P: Packet> Classes<P> {
         }
     }
 
-    fn all(&self) -> impl Iterator<Item = &ClassQueue<P>> {
+    fn all_classes(&self) -> impl Iterator<Item = &ClassQueue<P>> {
         self.levels.iter().flat_map(|level| &level.classes)
     }
 }
@@ -236,9 +236,9 @@ impl<P: Packet> Level<P> {
     fn new(heaviest: u32) -> Level<P> {
         Level {
             classes: Vec::new(),
-            turn: 0,
-            heaviest: i64::from(heaviest),
-            owed: 0,
+            next_class: 0,
+            weight_max: i64::from(heaviest),
+            guard_debt: 0,
             ready: false,
         }
     }
@@ -250,11 +250,11 @@ impl<P: Packet> Level<P> {
         // at least one class, so one round per class is enough.
         for _ in 0..=self.classes.len() {
             for _ in 0..self.classes.len() {
-                let class = &mut self.classes[self.turn];
+                let class = &mut self.classes[self.next_class];
                 if class.allotment > 0 && class.is_ready(now) {
                     let packet = class.queue.dequeue(now, drops);
                     if let Some(packet) = &packet {
-                        class.allotment -= i64::from(packet.bytes()) * self.heaviest;
+                        class.allotment -= i64::from(packet.bytes()) * self.weight_max;
                     }
                     if class.queue.backlog().packets == 0 {
                         // An idle class keeps no deficit, but it still has to pay back an
@@ -265,7 +265,7 @@ impl<P: Packet> Level<P> {
                         return packet;
                     }
                 }
-                self.turn = (self.turn + 1) % self.classes.len();
+                self.next_class = (self.next_class + 1) % self.classes.len();
             }
             self.start_round(now);
         }
@@ -281,7 +281,7 @@ impl<P: Packet> Level<P> {
             class.allotment += turns * class.quantum;
         }
         // Restarting at 0 keeps the order of the classes, so none has two turns in a row.
-        self.turn = 0;
+        self.next_class = 0;
     }
 }
 
@@ -296,7 +296,7 @@ impl<P: Packet> Qdisc<P> for Classes<P> {
         if let Some(only) = self.single_queue_mut() {
             return only.enqueue(now, packet, drops);
         }
-        let (level, place) = self.places[self.class_of(&packet)];
+        let (level, place) = self.positions[self.class_of(&packet)];
         self.levels[level].classes[place]
             .queue
             .enqueue(now, packet, drops)
@@ -308,9 +308,9 @@ impl<P: Packet> Qdisc<P> for Classes<P> {
         }
         // If the queues of a level drop all their packets, the next level is tried.
         for _ in 0..=self.levels.len() {
-            let level = self.choose(now)?;
+            let level = self.choose_level(now)?;
             if let Some(packet) = self.levels[level].dequeue(now, drops) {
-                self.account(level, packet.bytes());
+                self.update_guard(level, packet.bytes());
                 return Some(packet);
             }
         }
@@ -319,21 +319,21 @@ impl<P: Packet> Qdisc<P> for Classes<P> {
 
     #[inline]
     fn next_ready(&self) -> Option<Time> {
-        if let Some(only) = self.only() {
+        if let Some(only) = self.single_queue() {
             return only.next_ready();
         }
-        self.all()
+        self.all_classes()
             .filter_map(|class| class.queue.next_ready())
             .min()
     }
 
     #[inline]
     fn backlog(&self) -> Backlog {
-        if let Some(only) = self.only() {
+        if let Some(only) = self.single_queue() {
             return only.backlog();
         }
         let mut sum = Backlog::default();
-        for class in self.all() {
+        for class in self.all_classes() {
             let Backlog { packets, bytes } = class.queue.backlog();
             sum.packets += packets;
             sum.bytes += bytes;

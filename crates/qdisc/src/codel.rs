@@ -139,7 +139,7 @@ impl<P: Packet> CodelQueue<P> {
         now: Time,
         drops: &mut impl Drops<P>,
     ) -> Option<P> {
-        let (mut packet, mut ok_to_drop) = self.next(config, mtu, now);
+        let (mut packet, mut ok_to_drop) = self.do_dequeue(config, mtu, now);
         if self.dropping {
             self.dropping = ok_to_drop;
             // With a large backlog several drops can be due at once.
@@ -149,7 +149,7 @@ impl<P: Packet> CodelQueue<P> {
                     self.drop_next = config.control_law(self.drop_next, self.count);
                     break;
                 }
-                (packet, ok_to_drop) = self.next(config, mtu, now);
+                (packet, ok_to_drop) = self.do_dequeue(config, mtu, now);
                 self.dropping = ok_to_drop;
                 if ok_to_drop {
                     self.drop_next = config.control_law(self.drop_next, self.count);
@@ -157,7 +157,7 @@ impl<P: Packet> CodelQueue<P> {
             }
         } else if ok_to_drop {
             if !self.mark_or_drop(config, &mut packet, drops) {
-                (packet, _) = self.next(config, mtu, now);
+                (packet, _) = self.do_dequeue(config, mtu, now);
             }
             self.dropping = true;
             // If the dropping state was left only recently, its drop rate is a good starting point.
@@ -172,7 +172,7 @@ impl<P: Packet> CodelQueue<P> {
 
     /// `dodequeue` of section 5.6. Returns the next packet, and whether the sojourn time has
     /// exceeded the target for a whole interval.
-    fn next(&mut self, config: &CodelConfig, mtu: u32, now: Time) -> (Option<P>, bool) {
+    fn do_dequeue(&mut self, config: &CodelConfig, mtu: u32, now: Time) -> (Option<P>, bool) {
         let Some((arrived, packet)) = self.pop() else {
             self.first_above = None;
             return (None, false);

@@ -45,8 +45,8 @@ pub enum DelayDistribution {
 pub struct Delay {
     model: DelayModel,
     /// Latest arrival time so far.
-    last: Time,
-    draws: Pcg32,
+    last_arrival: Time,
+    rng: Pcg32,
 }
 
 impl Delay {
@@ -59,18 +59,18 @@ impl Delay {
     pub fn with_model(model: DelayModel, seed: u64) -> Delay {
         Delay {
             model,
-            last: Time::ZERO,
-            draws: Pcg32::new(seed, JITTER_STREAM),
+            last_arrival: Time::ZERO,
+            rng: Pcg32::new(seed, JITTER_STREAM),
         }
     }
 
     /// Returns the arrival time of the next packet, which departs at `departs`. Without reordering
     /// it is not earlier than the arrival of the previous packet, even if the delay was reduced in
     /// between.
-    pub fn arrives(&mut self, departs: Time) -> Time {
-        let arrives = departs + self.next();
-        self.last = self.last.max(arrives);
-        if self.reorders() { arrives } else { self.last }
+    pub fn schedule_arrival(&mut self, departs: Time) -> Time {
+        let arrives = departs + self.draw_delay();
+        self.last_arrival = self.last_arrival.max(arrives);
+        if self.reorders() { arrives } else { self.last_arrival }
     }
 
     /// Returns true if packets may overtake each other.
@@ -79,7 +79,7 @@ impl Delay {
     }
 
     /// Returns the minimum delay of future packets.
-    pub fn least(&self) -> Duration {
+    pub fn min_delay(&self) -> Duration {
         match self.model {
             DelayModel::Fixed(delay) => delay,
             DelayModel::Jitter {
@@ -95,7 +95,7 @@ impl Delay {
     }
 
     /// Changes the delay, or the mean delay, of future packets.
-    pub fn set(&mut self, to: Duration) {
+    pub fn set_delay(&mut self, to: Duration) {
         match &mut self.model {
             DelayModel::Fixed(delay) | DelayModel::Jitter { delay, .. } => *delay = to,
         }
@@ -108,11 +108,11 @@ impl Delay {
 
     /// Resets the latest arrival to `last`, so that the packets after it can be planned again.
     pub fn set_last_arrival(&mut self, last: Time) {
-        self.last = last;
+        self.last_arrival = last;
     }
 
     /// Draws the delay of the next packet.
-    fn next(&mut self) -> Duration {
+    fn draw_delay(&mut self) -> Duration {
         let (delay, spread, shape) = match self.model {
             DelayModel::Fixed(delay) => return delay,
             DelayModel::Jitter {
@@ -125,12 +125,12 @@ impl Delay {
         match shape {
             DelayDistribution::Uniform => {
                 let width = u128::from(spread.as_nanos()) * 2 + 1;
-                let into = ((width * u128::from(self.draws.next_u32())) >> 32) as u64;
+                let into = ((width * u128::from(self.rng.next_u32())) >> 32) as u64;
                 // Adds before it subtracts, to stay in the unsigned range.
                 (delay + Duration::from_nanos(into)).saturating_sub(spread)
             }
             DelayDistribution::Normal => {
-                let far = (self.normal() * spread.as_nanos() as f64).round();
+                let far = (self.draw_normal() * spread.as_nanos() as f64).round();
                 let by = Duration::from_nanos(far.abs() as u64);
                 if far < 0.0 {
                     delay.saturating_sub(by)
@@ -143,8 +143,8 @@ impl Delay {
 
     /// Draws a truncated standard normal variate (Box and Muller, Annals of Mathematical Statistics
     /// 29(2), 1958). `libm` gives the same result on every platform.
-    fn normal(&mut self) -> f64 {
-        let mut uniform = || (f64::from(self.draws.next_u32()) + 0.5) / 4_294_967_296.0;
+    fn draw_normal(&mut self) -> f64 {
+        let mut uniform = || (f64::from(self.rng.next_u32()) + 0.5) / 4_294_967_296.0;
         let radius = (-2.0 * libm::log(uniform())).sqrt();
         let number = radius * libm::cos(core::f64::consts::TAU * uniform());
         number.clamp(-(NORMAL_CUTOFF_SIGMAS as f64), NORMAL_CUTOFF_SIGMAS as f64)
@@ -159,21 +159,21 @@ mod tests {
     fn a_shorter_delay_lets_nothing_overtake() {
         let mut delay = Delay::new(Duration::from_millis(10));
         assert_eq!(
-            delay.arrives(Time::from_micros(1_000)),
+            delay.schedule_arrival(Time::from_micros(1_000)),
             Time::from_micros(11_000)
         );
-        delay.set(Duration::from_millis(2));
+        delay.set_delay(Duration::from_millis(2));
         assert_eq!(
-            delay.arrives(Time::from_micros(3_000)),
+            delay.schedule_arrival(Time::from_micros(3_000)),
             Time::from_micros(11_000)
         );
         assert_eq!(
-            delay.arrives(Time::from_micros(12_000)),
+            delay.schedule_arrival(Time::from_micros(12_000)),
             Time::from_micros(14_000)
         );
         delay.set_last_arrival(Time::from_micros(5_000));
         assert_eq!(
-            delay.arrives(Time::from_micros(4_000)),
+            delay.schedule_arrival(Time::from_micros(4_000)),
             Time::from_micros(6_000)
         );
     }
@@ -187,11 +187,11 @@ mod tests {
             reorder,
         };
         let mut delay = Delay::with_model(model, seed);
-        let least = delay.least();
+        let least = delay.min_delay();
         let departs = (0..50_000).map(|n| Time::from_micros(n * 10));
         departs
             .map(|departs| {
-                let arrives = delay.arrives(departs);
+                let arrives = delay.schedule_arrival(departs);
                 assert!(arrives.since(departs) >= least);
                 (arrives, arrives.since(departs).as_secs_f64() * 1e3)
             })
@@ -250,7 +250,7 @@ mod tests {
             reorder: true,
         };
         let mut delay = Delay::with_model(model, 1);
-        assert_eq!(delay.least(), Duration::ZERO);
-        assert!((0..100).all(|_| delay.arrives(Time::from_micros(5)) >= Time::from_micros(5)));
+        assert_eq!(delay.min_delay(), Duration::ZERO);
+        assert!((0..100).all(|_| delay.schedule_arrival(Time::from_micros(5)) >= Time::from_micros(5)));
     }
 }

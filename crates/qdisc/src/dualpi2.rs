@@ -71,9 +71,9 @@ pub struct DualPi2<P> {
     low_latency: CoupledQueue<P>,
     classic: CoupledQueue<P>,
     /// Base probability p', 32-bit fixed point.
-    base: u64,
+    base_probability: u64,
     /// The longer of the two queue delays at the last update.
-    last_wait: Duration,
+    prev_queue_delay: Duration,
     /// `None` before the first packet.
     next_update: Option<Time>,
     /// Credit of the classic queue, bytes × per cent. It is served first while the credit is
@@ -110,7 +110,7 @@ impl<P: Packet> CoupledQueue<P> {
     }
 
     /// Returns the sojourn time of the oldest packet.
-    fn wait(&self, now: Time) -> Duration {
+    fn sojourn(&self, now: Time) -> Duration {
         self.waiting
             .front()
             .map_or(Duration::ZERO, |(arrived, _)| now.since(*arrived))
@@ -141,8 +141,8 @@ impl<P: Packet> DualPi2<P> {
             mtu,
             low_latency: CoupledQueue::new(),
             classic: CoupledQueue::new(),
-            base: 0,
-            last_wait: Duration::ZERO,
+            base_probability: 0,
+            prev_queue_delay: Duration::ZERO,
             next_update: None,
             credit: 0,
         };
@@ -152,13 +152,13 @@ impl<P: Packet> DualPi2<P> {
 
     /// Returns p'², the drop or mark probability of classic packets, 32-bit fixed point.
     pub fn classic_probability(&self) -> u64 {
-        ((u128::from(self.base) * u128::from(self.base)) >> 32) as u64
+        ((u128::from(self.base_probability) * u128::from(self.base_probability)) >> 32) as u64
     }
 
     /// Returns k p', the marking probability that the classic queue imposes on low-latency packets,
     /// 32-bit fixed point. 1 or more means overload.
     pub fn coupled_probability(&self) -> u64 {
-        self.base.saturating_mul(self.config.coupling_factor)
+        self.base_probability.saturating_mul(self.config.coupling_factor)
     }
 
     /// `dualpi2_update`, run once for every interval that has passed.
@@ -172,23 +172,23 @@ impl<P: Packet> DualPi2<P> {
             } else {
                 next
             };
-            let wait = self.classic.wait(at).max(self.low_latency.wait(at));
+            let wait = self.classic.sojourn(at).max(self.low_latency.sojourn(at));
             let ns = |duration: Duration| i128::from(duration.as_nanos());
             let integral = i128::from(self.config.alpha) * (ns(wait) - ns(self.config.target));
-            let proportional = i128::from(self.config.beta) * (ns(wait) - ns(self.last_wait));
+            let proportional = i128::from(self.config.beta) * (ns(wait) - ns(self.prev_queue_delay));
             // The gains are in mHz and the delays in ns.
             let change =
                 (integral + proportional) * i128::from(PROBABILITY_ONE) / 1_000_000_000_000;
-            self.base =
-                (i128::from(self.base) + change).clamp(0, i128::from(PROBABILITY_ONE)) as u64;
-            self.last_wait = wait;
+            self.base_probability =
+                (i128::from(self.base_probability) + change).clamp(0, i128::from(PROBABILITY_ONE)) as u64;
+            self.prev_queue_delay = wait;
             next = at + self.config.tupdate;
         }
         self.next_update = Some(next);
     }
 
     /// Returns the native marking probability of a low-latency packet with the sojourn time `wait`.
-    fn native(&self, wait: Duration) -> u64 {
+    fn native_probability(&self, wait: Duration) -> u64 {
         let threshold = self.config.step_thresh;
         if wait < threshold || self.low_latency.waiting.is_empty() {
             return 0;
@@ -223,7 +223,7 @@ impl<P: Packet> DualPi2<P> {
     ) -> Option<P> {
         let coupled = self.coupled_probability();
         if coupled < PROBABILITY_ONE {
-            let likelihood = self.native(wait).max(coupled);
+            let likelihood = self.native_probability(wait).max(coupled);
             if self.low_latency.recur(likelihood) {
                 packet.mark_ce();
             }

@@ -24,7 +24,7 @@ use crate::{Backlog, DropReason, Limit, Line, LineSpec};
 pub struct FifoLink {
     line: Line,
     /// Bytes that have not departed, including the packet in transmission.
-    inside: u64,
+    backlog_bytes: u64,
     limit: PackedLimit,
     mark_above: PackedLimit,
     packets: PacketRing,
@@ -41,25 +41,25 @@ struct Starts(VecDeque<Time>);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AdmissionResult {
     /// Time at which the last bit departs.
-    pub departs: Time,
+    pub departure: Time,
     /// The backlog was above the marking threshold: mark the packet if it is ECN-capable.
     pub mark: bool,
     /// The packet is now the [`head`](FifoLink::head).
-    pub first: bool,
+    pub is_head: bool,
 }
 
 impl FifoLink {
     /// Creates an empty link; a trace starts at `now`.
     pub fn new(line: &LineSpec, limit: Limit, now: Time) -> FifoLink {
-        FifoLink::marking(line, limit, Limit::Unlimited, now)
+        FifoLink::with_marking(line, limit, Limit::Unlimited, now)
     }
 
     /// Creates a link that also marks packets that find more than `mark_above` waiting, like
     /// [`EcnStep`](crate::EcnStep).
-    pub fn marking(line: &LineSpec, limit: Limit, mark_above: Limit, now: Time) -> FifoLink {
+    pub fn with_marking(line: &LineSpec, limit: Limit, mark_above: Limit, now: Time) -> FifoLink {
         FifoLink {
             line: Line::new(line, now),
-            inside: 0,
+            backlog_bytes: 0,
             limit: PackedLimit::new(limit),
             mark_above: PackedLimit::new(mark_above),
             packets: PacketRing::default(),
@@ -72,7 +72,7 @@ impl FifoLink {
     #[inline]
     pub fn enqueue(&mut self, now: Time, bytes: u32) -> Result<Time, DropReason> {
         self.advance(now);
-        self.admit(now, bytes, 0).map(|admitted| admitted.departs)
+        self.admit(now, bytes, 0).map(|admitted| admitted.departure)
     }
 
     /// Enqueues a packet under a number chosen by the caller.
@@ -87,32 +87,32 @@ impl FifoLink {
             return self.admit_slow_path(now, bytes, number);
         };
         let mut mark = false;
-        if line.until <= now {
-            self.inside = 0;
+        if line.busy_until <= now {
+            self.backlog_bytes = 0;
             self.packets.departed = self.packets.end;
         } else {
             // The line is busy, so there is a packet in transmission.
-            let first = self.packets.depart(now, &mut self.inside);
+            let first = self.packets.depart(now, &mut self.backlog_bytes);
             let waiting = Backlog {
-                packets: u64::from(self.packets.inside()).saturating_sub(1),
-                bytes: self.inside.saturating_sub(u64::from(first)),
+                packets: u64::from(self.packets.backlog_packets()).saturating_sub(1),
+                bytes: self.backlog_bytes.saturating_sub(u64::from(first)),
             };
-            if self.limit.is_exceeded_by(waiting.with(bytes)) {
+            if self.limit.is_exceeded_by(waiting.with_packet(bytes)) {
                 return Err(DropReason::Full);
             }
             mark = self.mark_above.is_exceeded_by(waiting);
         }
         let departs = line.send(now, bytes);
         let first = self.packets.push(PlannedDeparture {
-            departs,
+            departure: departs,
             bytes,
             number,
         });
-        self.inside += u64::from(bytes);
+        self.backlog_bytes += u64::from(bytes);
         Ok(AdmissionResult {
-            departs,
+            departure: departs,
             mark,
-            first,
+            is_head: first,
         })
     }
 
@@ -129,8 +129,8 @@ impl FifoLink {
         let mut mark = false;
         // A packet that starts at once finds no queue.
         if starts > now {
-            let waiting = self.waiting(now);
-            if self.limit.is_exceeded_by(waiting.with(bytes)) {
+            let waiting = self.waiting_backlog(now);
+            if self.limit.is_exceeded_by(waiting.with_packet(bytes)) {
                 return Err(DropReason::Full);
             }
             mark = self.mark_above.is_exceeded_by(waiting);
@@ -140,15 +140,15 @@ impl FifoLink {
             all.0.push_back(starts);
         }
         let first = self.packets.push(PlannedDeparture {
-            departs,
+            departure: departs,
             bytes,
             number,
         });
-        self.inside += u64::from(bytes);
+        self.backlog_bytes += u64::from(bytes);
         Ok(AdmissionResult {
-            departs,
+            departure: departs,
             mark,
-            first,
+            is_head: first,
         })
     }
 
@@ -156,7 +156,7 @@ impl FifoLink {
     #[inline]
     pub fn head(&self) -> Option<(Time, u32)> {
         let head = self.packets.head()?;
-        Some((head.departs, head.number))
+        Some((head.departure, head.number))
     }
 
     /// Removes the oldest packet and returns its departure time and number. A packet that has not
@@ -165,14 +165,14 @@ impl FifoLink {
     pub fn take(&mut self) -> Option<(Time, u32)> {
         let head = *self.packets.head()?;
         if self.packets.departed == self.packets.head {
-            self.inside -= u64::from(head.bytes);
+            self.backlog_bytes -= u64::from(head.bytes);
             self.packets.departed = self.packets.departed.wrapping_add(1);
             if let Some(starts) = &mut self.starts {
                 starts.0.pop_front();
             }
         }
         self.packets.pop_head();
-        Some((head.departs, head.number))
+        Some((head.departure, head.number))
     }
 
     /// Removes the oldest packet. Returns its number and the departure time of its successor:
@@ -180,7 +180,7 @@ impl FifoLink {
     #[inline(always)]
     pub fn take_next(&mut self) -> Option<(u32, Option<Time>)> {
         let (_, number) = self.take()?;
-        Some((number, self.packets.head().map(|head| head.departs)))
+        Some((number, self.packets.head().map(|head| head.departure)))
     }
 
     /// Forgets packets that have departed by `now`.
@@ -193,20 +193,20 @@ impl FifoLink {
     /// Changes the line at `now` and recomputes the [`departures`](FifoLink::departures).
     pub fn set_line(&mut self, now: Time, line: &LineSpec) {
         self.depart(now);
-        let first_began = self.first_began(now);
+        let first_began = self.head_started(now);
         let first = self.packets.next().map_or(0, |first| first.bytes);
-        let behind = self.inside - u64::from(first);
+        let behind = self.backlog_bytes - u64::from(first);
         let rest_of_first = self
             .line
-            .work_after(now)
+            .remaining_work(now)
             .saturating_sub(u128::from(behind) * 1_000_000_000);
         self.line = Line::new(line, now);
         self.starts = allocate_starts(line);
-        for index in 0..self.packets.inside() {
+        for index in 0..self.packets.backlog_packets() {
             let planned = self.packets.queued_mut(index);
             let starts = self.line.next_start(now);
-            planned.departs = match index {
-                0 => self.line.send_rest(starts, rest_of_first),
+            planned.departure = match index {
+                0 => self.line.send_remainder(starts, rest_of_first),
                 _ => self.line.send(starts, planned.bytes),
             };
             if let Some(all) = &mut self.starts {
@@ -222,15 +222,15 @@ impl FifoLink {
     /// Returns the departure times of all packets inside at the last call, in order.
     pub fn departures(&self) -> impl ExactSizeIterator<Item = Time> + '_ {
         let first = self.packets.departed;
-        (0..self.packets.inside())
-            .map(move |index| self.packets.at(first.wrapping_add(index)).departs)
+        (0..self.packets.backlog_packets())
+            .map(move |index| self.packets.at(first.wrapping_add(index)).departure)
     }
 
     /// Returns the backlog at the last call, including the packet in transmission.
     pub fn backlog(&self) -> Backlog {
         Backlog {
-            packets: u64::from(self.packets.inside()),
-            bytes: self.inside,
+            packets: u64::from(self.packets.backlog_packets()),
+            bytes: self.backlog_bytes,
         }
     }
 
@@ -238,9 +238,9 @@ impl FifoLink {
     pub fn backlog_at(&self, now: Time) -> Backlog {
         let mut backlog = self.backlog();
         let first = self.packets.departed;
-        for index in 0..self.packets.inside() {
+        for index in 0..self.packets.backlog_packets() {
             let planned = self.packets.at(first.wrapping_add(index));
-            if planned.departs > now {
+            if planned.departure > now {
                 break;
             }
             backlog.remove(planned.bytes);
@@ -272,7 +272,7 @@ impl FifoLink {
     #[inline]
     fn depart(&mut self, now: Time) {
         let before = self.packets.departed;
-        self.packets.depart(now, &mut self.inside);
+        self.packets.depart(now, &mut self.backlog_bytes);
         if let Some(starts) = &mut self.starts {
             let departed = self.packets.departed.wrapping_sub(before) as usize;
             starts.0.drain(..departed);
@@ -281,10 +281,10 @@ impl FifoLink {
 
     /// Returns the backlog without the packet in transmission.
     #[inline]
-    fn waiting(&self, now: Time) -> Backlog {
+    fn waiting_backlog(&self, now: Time) -> Backlog {
         let mut waiting = self.backlog();
         if let Some(first) = self.packets.next()
-            && self.first_began(now)
+            && self.head_started(now)
         {
             waiting.remove(first.bytes);
         }
@@ -292,7 +292,7 @@ impl FifoLink {
     }
 
     #[inline]
-    fn first_began(&self, now: Time) -> bool {
+    fn head_started(&self, now: Time) -> bool {
         match &self.starts {
             Some(starts) => starts.0.front().is_some_and(|&starts| starts <= now),
             None => true,
@@ -334,7 +334,7 @@ impl PackedLimit {
 
 #[derive(Clone, Copy, Debug, Default)]
 struct PlannedDeparture {
-    departs: Time,
+    departure: Time,
     bytes: u32,
     number: u32,
 }
@@ -371,7 +371,7 @@ impl PacketRing {
     #[inline(always)]
     fn depart(&mut self, now: Time, bytes: &mut u64) -> u32 {
         while let Some(first) = self.next() {
-            if first.departs > now {
+            if first.departure > now {
                 return first.bytes;
             }
             *bytes -= u64::from(first.bytes);
@@ -402,7 +402,7 @@ impl PacketRing {
     }
 
     /// Returns the number of packets that have not departed.
-    fn inside(&self) -> u32 {
+    fn backlog_packets(&self) -> u32 {
         self.end.wrapping_sub(self.departed)
     }
 

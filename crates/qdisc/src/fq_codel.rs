@@ -122,7 +122,7 @@ impl<P: Packet> FqCodel<P> {
 
 impl<P: Packet> Qdisc<P> for FqCodel<P> {
     fn enqueue(&mut self, now: Time, packet: P, drops: &mut impl Drops<P>) -> Verdict {
-        let index = self.buckets.of(packet.flow_hash());
+        let index = self.buckets.index_of(packet.flow_hash());
         self.backlog.add(packet.bytes());
         let flow = &mut self.flows[index];
         flow.queue.push(now, packet);
@@ -131,7 +131,7 @@ impl<P: Packet> Qdisc<P> for FqCodel<P> {
             flow.credits = i64::from(self.config.quantum);
             self.new.push_back(index as u32);
         }
-        while self.limit.exceeded(self.backlog) {
+        while self.limit.is_exceeded_by(self.backlog) {
             if self.drop_from_fattest(index, drops) {
                 return Verdict::Dropped(DropReason::Full);
             }

@@ -60,13 +60,13 @@ impl Line {
         Line(match spec {
             LineSpec::Constant(rate) => LineState::Constant(Constant {
                 rate: rate.bytes_per_sec().clamp(1, RATE_MAX),
-                until: now,
+                busy_until: now,
                 remainder: 0,
                 sizes: [Transmission::default(); 2],
             }),
             LineSpec::Trace(trace) => LineState::Trace(Box::new(Replay {
                 trace: trace.clone(),
-                at: trace.start(now),
+                cursor: trace.start(now),
             })),
             LineSpec::Piecewise(line) => {
                 LineState::Piecewise(Box::new(PiecewiseProgress::new(line.clone(), now)))
@@ -89,9 +89,9 @@ impl Line {
     #[inline]
     pub fn next_start(&self, now: Time) -> Time {
         match &self.0 {
-            LineState::Constant(line) => now.max(line.until),
-            LineState::Trace(replay) => replay.trace.seek(replay.at, now).time,
-            LineState::Piecewise(line) => now.max(line.until()),
+            LineState::Constant(line) => now.max(line.busy_until),
+            LineState::Trace(replay) => replay.trace.seek(replay.cursor, now).time,
+            LineState::Piecewise(line) => now.max(line.busy_until()),
             LineState::Unlimited => now,
         }
     }
@@ -104,38 +104,38 @@ impl Line {
         match &mut self.0 {
             LineState::Constant(line) => line.send(start, bytes),
             LineState::Trace(replay) => replay.send(start, u64::from(bytes)),
-            LineState::Piecewise(line) => line.carry(start, nanobytes(bytes)),
+            LineState::Piecewise(line) => line.transmit(start, nanobytes(bytes)),
             LineState::Unlimited => start,
         }
     }
 
     /// Transmits the rest of a packet, in nanobytes, on a line that is idle until `start`.
-    pub(crate) fn send_rest(&mut self, start: Time, work: u128) -> Time {
+    pub(crate) fn send_remainder(&mut self, start: Time, work: u128) -> Time {
         match &mut self.0 {
-            LineState::Constant(line) => line.send_rest(start, work),
+            LineState::Constant(line) => line.send_remainder(start, work),
             LineState::Trace(replay) => {
                 let bytes = u64::try_from(work.div_ceil(u128::from(NANOBYTES_PER_BYTE)))
                     .unwrap_or(u64::MAX);
                 replay.send(start, bytes)
             }
-            LineState::Piecewise(line) => line.carry(start, work),
+            LineState::Piecewise(line) => line.transmit(start, work),
             LineState::Unlimited => start,
         }
     }
 
     /// Returns the work that is left after `now`, in nanobytes.
-    pub(crate) fn work_after(&self, now: Time) -> u128 {
+    pub(crate) fn remaining_work(&self, now: Time) -> u128 {
         match &self.0 {
-            LineState::Constant(line) if line.until >= now => {
-                let ns = u128::from(line.until.since(now).as_nanos());
+            LineState::Constant(line) if line.busy_until >= now => {
+                let ns = u128::from(line.busy_until.since(now).as_nanos());
                 ns * u128::from(line.rate) + u128::from(line.remainder)
             }
             LineState::Constant(_) | LineState::Unlimited => 0,
             LineState::Trace(replay) => {
-                u128::from(replay.trace.bytes_between(now, replay.at))
+                u128::from(replay.trace.bytes_between(now, replay.cursor))
                     * u128::from(NANOBYTES_PER_BYTE)
             }
-            LineState::Piecewise(line) => line.work_after(now),
+            LineState::Piecewise(line) => line.remaining_work(now),
         }
     }
 }
@@ -144,7 +144,7 @@ impl Line {
 #[derive(Clone, Debug)]
 pub(crate) struct Constant {
     rate: u64,
-    pub(crate) until: Time,
+    pub(crate) busy_until: Time,
     remainder: u64,
     /// Cached transmission times of the last small and the last large packet. Most packets of a
     /// link have one of two sizes, ACKs and full segments, and the division dominates the cost.
@@ -166,8 +166,8 @@ const SMALL_PACKET_BYTES_MAX: u32 = 256;
 impl Constant {
     #[inline(always)]
     pub(crate) fn send(&mut self, start: Time, bytes: u32) -> Time {
-        if start > self.until {
-            self.until = start;
+        if start > self.busy_until {
+            self.busy_until = start;
             self.remainder = 0;
         }
         let kept = &self.sizes[usize::from(bytes > SMALL_PACKET_BYTES_MAX)];
@@ -180,8 +180,8 @@ impl Constant {
             self.remainder -= self.rate;
             ns += 1;
         }
-        self.until += Duration::from_nanos(ns);
-        self.until
+        self.busy_until += Duration::from_nanos(ns);
+        self.busy_until
     }
 
     /// Computes and caches the transmission time of a size.
@@ -196,11 +196,11 @@ impl Constant {
         (ns, rest)
     }
 
-    fn send_rest(&mut self, start: Time, work: u128) -> Time {
+    fn send_remainder(&mut self, start: Time, work: u128) -> Time {
         let rate = u128::from(self.rate);
-        self.until = start + Duration::from_nanos(u64::try_from(work / rate).unwrap_or(u64::MAX));
+        self.busy_until = start + Duration::from_nanos(u64::try_from(work / rate).unwrap_or(u64::MAX));
         self.remainder = (work % rate) as u64;
-        self.until
+        self.busy_until
     }
 }
 
@@ -208,12 +208,12 @@ impl Constant {
 #[derive(Clone, Debug)]
 struct Replay {
     trace: Arc<Trace>,
-    at: Cursor,
+    cursor: Cursor,
 }
 
 impl Replay {
     fn send(&mut self, start: Time, bytes: u64) -> Time {
-        self.at = self.trace.consume(self.trace.seek(self.at, start), bytes);
-        self.at.time
+        self.cursor = self.trace.consume(self.trace.seek(self.cursor, start), bytes);
+        self.cursor.time
     }
 }

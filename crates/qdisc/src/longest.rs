@@ -17,50 +17,50 @@ pub(crate) struct LongestQueueTree {
     winners: Vec<u32>,
     /// Queues whose matches have to be replayed; `all` replaces the list when it is full.
     changed: Vec<u32>,
-    all: bool,
+    all_changed: bool,
 }
 
 impl LongestQueueTree {
     /// Records that a queue was added or that its key changed.
     #[inline]
-    pub fn changes(&mut self, queue: usize) {
+    pub fn mark_changed(&mut self, queue: usize) {
         if self.changed.len() < RECORDED_CHANGES_MAX {
             self.changed.push(queue as u32);
         } else {
-            self.all = true;
+            self.all_changed = true;
         }
     }
 
     /// Returns the queue with the greatest key among `count` queues. Keys must be distinct, and
     /// must not change between calls except for queues passed to
     /// [`changes`](LongestQueueTree::changes).
-    pub fn of<K: Ord>(&mut self, count: usize, key: impl Fn(usize) -> K) -> usize {
+    pub fn find_longest<K: Ord>(&mut self, count: usize, key: impl Fn(usize) -> K) -> usize {
         let leaves = count.next_power_of_two();
         if self.winners.len() != leaves {
             self.winners.resize(leaves, 0);
-            self.all = true;
+            self.all_changed = true;
         }
-        if self.all {
+        if self.all_changed {
             (1..leaves)
                 .rev()
-                .for_each(|node| self.play(node, count, &key));
+                .for_each(|node| self.replay_match(node, count, &key));
         } else {
             for at in 0..self.changed.len() {
                 let mut node = (leaves + self.changed[at] as usize) / 2;
                 while node > 0 {
-                    self.play(node, count, &key);
+                    self.replay_match(node, count, &key);
                     node /= 2;
                 }
             }
         }
         self.changed.clear();
-        self.all = false;
+        self.all_changed = false;
         self.winners.get(1).map_or(0, |winner| *winner as usize)
     }
 
     /// Replays the match of an inner node.
     #[inline]
-    fn play<K: Ord>(&mut self, node: usize, count: usize, key: &impl Fn(usize) -> K) {
+    fn replay_match<K: Ord>(&mut self, node: usize, count: usize, key: &impl Fn(usize) -> K) {
         let leaves = self.winners.len();
         let of = |below: usize| match below.checked_sub(leaves) {
             Some(leaf) => leaf,
@@ -92,10 +92,10 @@ mod tests {
                 } else {
                     keys[queue] = key;
                 }
-                longest.changes(queue);
+                longest.mark_changed(queue);
                 if ask {
                     let expected = (0..keys.len()).max_by_key(|&queue| (keys[queue], queue));
-                    prop_assert_eq!(Some(longest.of(keys.len(), |queue| (keys[queue], queue))), expected);
+                    prop_assert_eq!(Some(longest.find_longest(keys.len(), |queue| (keys[queue], queue))), expected);
                 }
             }
         }

@@ -80,13 +80,13 @@ fn parse_model(text: &str) -> Result<LossModel, String> {
     let (mut p, mut r) = (None, None);
     let (mut h, mut k) = (Probability::NEVER, Probability::ALWAYS);
     let settings = settings.strip_prefix(':').ok_or("it has neither p nor r")?;
-    for setting in Setting::all(settings)? {
+    for setting in Setting::parse_all(settings)? {
         match setting.name {
             "p" => p = Some(setting.value()?),
             "r" => r = Some(setting.value()?),
             "h" => h = setting.value()?,
             "k" => k = setting.value()?,
-            _ => return Err(setting.unknown(&["p", "r", "h", "k"])),
+            _ => return Err(setting.unknown_setting_error(&["p", "r", "h", "k"])),
         }
     }
     match (p, r) {
@@ -128,7 +128,7 @@ pub struct LinkSeeds {
 
 impl LinkSeeds {
     /// Uses one seed for all three.
-    pub const fn all(seed: u64) -> LinkSeeds {
+    pub const fn from_seed(seed: u64) -> LinkSeeds {
         LinkSeeds {
             loss: seed,
             queue: seed,
@@ -146,8 +146,8 @@ impl LinkSeeds {
 pub struct Loss {
     model: LossModel,
     /// The channel is in the bad state.
-    bad: bool,
-    draws: Pcg32,
+    in_bad_state: bool,
+    rng: Pcg32,
 }
 
 impl Loss {
@@ -160,19 +160,19 @@ impl Loss {
     pub fn with_model(model: LossModel, seed: u64) -> Loss {
         Loss {
             model,
-            bad: false,
-            draws: Pcg32::new(seed, LOSS_STREAM),
+            in_bad_state: false,
+            rng: Pcg32::new(seed, LOSS_STREAM),
         }
     }
 
     /// Draws the fate of the next packet; true if it is lost.
     pub fn next_is_lost(&mut self) -> bool {
-        let draw = self.draws.next_u32();
+        let draw = self.rng.next_u32();
         match self.model {
             LossModel::Bernoulli(probability) => probability.hits(draw),
             LossModel::GilbertElliott { p, r, h, k } => {
-                let (passes, changes) = if self.bad { (h, r) } else { (k, p) };
-                self.bad ^= changes.hits(self.draws.next_u32());
+                let (passes, changes) = if self.in_bad_state { (h, r) } else { (k, p) };
+                self.in_bad_state ^= changes.hits(self.rng.next_u32());
                 !passes.hits(draw)
             }
         }

@@ -22,7 +22,7 @@ pub struct Piecewise {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Piece {
     /// Nanoseconds.
-    begins: u64,
+    start: u64,
     /// Bytes per second.
     rate: u64,
 }
@@ -81,7 +81,7 @@ impl Piecewise {
         period: Option<Duration>,
     ) -> Result<Piecewise, PiecewiseError> {
         let piece = |&(begins, rate): &(Duration, Rate)| Piece {
-            begins: begins.as_nanos(),
+            start: begins.as_nanos(),
             rate: rate.bytes_per_sec().min(RATE_MAX),
         };
         let pieces: Vec<Piece> = steps.iter().map(piece).collect();
@@ -109,10 +109,10 @@ impl Piecewise {
                 period,
             });
         }
-        let ends = pieces.iter().skip(1).map(|piece| piece.begins);
+        let ends = pieces.iter().skip(1).map(|piece| piece.start);
         let ends = ends.chain(period.map(Duration::as_nanos));
         let work =
-            |(piece, end): (&Piece, u64)| u128::from(end - piece.begins) * u128::from(piece.rate);
+            |(piece, end): (&Piece, u64)| u128::from(end - piece.start) * u128::from(piece.rate);
         let period_work = pieces.iter().zip(ends).map(work).sum();
         let ever_again = match period {
             Some(_) => period_work > 0,
@@ -152,7 +152,7 @@ pub(crate) struct PiecewiseProgress {
     line: Arc<Piecewise>,
     /// Start of the line.
     origin: Time,
-    until: Time,
+    busy_until: Time,
     remainder: u64,
 }
 
@@ -160,7 +160,7 @@ pub(crate) struct PiecewiseProgress {
 struct RateInterval {
     rate: u128,
     /// `None` if the interval does not end.
-    ends: Option<Time>,
+    end: Option<Time>,
 }
 
 impl PiecewiseProgress {
@@ -168,63 +168,63 @@ impl PiecewiseProgress {
         PiecewiseProgress {
             line,
             origin: now,
-            until: now,
+            busy_until: now,
             remainder: 0,
         }
     }
 
     /// Returns the time at which the line becomes free.
-    pub(crate) fn until(&self) -> Time {
-        self.until
+    pub(crate) fn busy_until(&self) -> Time {
+        self.busy_until
     }
 
     /// Transmits `work` nanobytes from `start`, at which the line must be free. Returns the time at
     /// which the last of them departs.
-    pub(crate) fn carry(&mut self, start: Time, work: u128) -> Time {
-        if start > self.until {
-            self.until = start;
+    pub(crate) fn transmit(&mut self, start: Time, work: u128) -> Time {
+        if start > self.busy_until {
+            self.busy_until = start;
             self.remainder = 0;
         }
         let mut left = work + u128::from(self.remainder);
-        while left > 0 && self.until < Time::MAX {
+        while left > 0 && self.busy_until < Time::MAX {
             left -= self.skip_whole_periods(left);
-            let stretch = self.stretch(self.until);
+            let stretch = self.interval_at(self.busy_until);
             let room = stretch
-                .ends
-                .map(|ends| stretch.rate * u128::from(ends.since(self.until).as_nanos()));
-            match (room, stretch.ends) {
+                .end
+                .map(|ends| stretch.rate * u128::from(ends.since(self.busy_until).as_nanos()));
+            match (room, stretch.end) {
                 (Some(room), Some(ends)) if left > room || stretch.rate == 0 => {
                     left -= room;
-                    self.until = ends;
+                    self.busy_until = ends;
                     self.remainder = 0;
                 }
                 _ => {
                     let ns = u64::try_from(left / stretch.rate).unwrap_or(u64::MAX);
-                    self.until += Duration::from_nanos(ns);
+                    self.busy_until += Duration::from_nanos(ns);
                     self.remainder = (left % stretch.rate) as u64;
                     left = 0;
                 }
             }
         }
-        self.until
+        self.busy_until
     }
 
     /// Returns the work that is left after `now`, in nanobytes.
-    pub(crate) fn work_after(&self, now: Time) -> u128 {
-        if self.until < now {
+    pub(crate) fn remaining_work(&self, now: Time) -> u128 {
+        if self.busy_until < now {
             return 0;
         }
         let mut work = u128::from(self.remainder);
         let mut at = now;
         if let Some(period) = self.line.period {
             // Every interval of one period carries the same work.
-            let periods = self.until.since(now).as_nanos() / period;
+            let periods = self.busy_until.since(now).as_nanos() / period;
             work += u128::from(periods) * self.line.period_work;
             at += Duration::from_nanos(periods * period);
         }
-        while at < self.until {
-            let stretch = self.stretch(at);
-            let ends = stretch.ends.map_or(self.until, |ends| ends.min(self.until));
+        while at < self.busy_until {
+            let stretch = self.interval_at(at);
+            let ends = stretch.end.map_or(self.busy_until, |ends| ends.min(self.busy_until));
             work += stretch.rate * u128::from(ends.since(at).as_nanos());
             at = ends;
         }
@@ -244,28 +244,28 @@ impl PiecewiseProgress {
         let ns = u64::try_from(periods)
             .unwrap_or(u64::MAX)
             .saturating_mul(period);
-        self.until += Duration::from_nanos(ns);
+        self.busy_until += Duration::from_nanos(ns);
         periods * self.line.period_work
     }
 
     /// Returns the interval of constant rate that contains `at` and ends after it.
-    fn stretch(&self, at: Time) -> RateInterval {
+    fn interval_at(&self, at: Time) -> RateInterval {
         let since = at.since(self.origin).as_nanos();
         let into = self.line.period.map_or(since, |period| since % period);
         // The first piece begins at 0, so `next` is at least 1.
         let next = self
             .line
             .pieces
-            .partition_point(|piece| piece.begins <= into);
+            .partition_point(|piece| piece.start <= into);
         let ends = self
             .line
             .pieces
             .get(next)
-            .map(|piece| piece.begins)
+            .map(|piece| piece.start)
             .or(self.line.period);
         RateInterval {
             rate: u128::from(self.line.pieces[next - 1].rate),
-            ends: ends.map(|ends| at + Duration::from_nanos(ends - into)),
+            end: ends.map(|ends| at + Duration::from_nanos(ends - into)),
         }
     }
 }

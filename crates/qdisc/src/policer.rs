@@ -27,7 +27,7 @@ impl<P: Packet> Policer<P> {
 
 impl<P: Packet> Qdisc<P> for Policer<P> {
     fn enqueue(&mut self, now: Time, packet: P, drops: &mut impl Drops<P>) -> Verdict {
-        if !self.tokens.take(now, packet.bytes()) {
+        if !self.tokens.try_take(now, packet.bytes()) {
             drops.dropped(packet, DropReason::Policed);
             return Verdict::Dropped(DropReason::Policed);
         }

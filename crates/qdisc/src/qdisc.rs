@@ -104,7 +104,7 @@ impl Backlog {
 
     /// Returns the backlog with a packet of this size added.
     #[inline]
-    pub(crate) fn with(self, bytes: u32) -> Backlog {
+    pub(crate) fn with_packet(self, bytes: u32) -> Backlog {
         Backlog {
             packets: self.packets + 1,
             bytes: self.bytes + u64::from(bytes),
@@ -146,7 +146,7 @@ impl Limit {
 
     /// Returns true if `waiting` is over the limit.
     #[inline]
-    pub fn exceeded(self, waiting: Backlog) -> bool {
+    pub fn is_exceeded_by(self, waiting: Backlog) -> bool {
         match self {
             Limit::Packets(limit) => waiting.packets > limit,
             Limit::Bytes(limit) => waiting.bytes > limit,

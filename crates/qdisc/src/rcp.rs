@@ -70,8 +70,8 @@ pub struct Rcp<P> {
     /// T of the current interval.
     interval: Duration,
     /// Bytes that arrived since the last update, in total and with an RTT sample.
-    came: u64,
-    timed: u64,
+    arrived_bytes: u64,
+    sampled_bytes: u64,
     /// Σ RTT in ns × bytes of the packets with a sample.
     rtt_sum: u128,
 }
@@ -88,8 +88,8 @@ impl<P: Packet> Rcp<P> {
             rtt: RTT_INITIAL,
             next_update: None,
             interval: RTT_INITIAL.min(UPDATE_INTERVAL_MAX),
-            came: 0,
-            timed: 0,
+            arrived_bytes: 0,
+            sampled_bytes: 0,
             rtt_sum: 0,
         }
     }
@@ -119,13 +119,13 @@ impl<P: Packet> Rcp<P> {
             self.update_rate();
             self.interval = self.rtt.min(UPDATE_INTERVAL_MAX);
             next = at + self.interval;
-            (self.came, self.timed, self.rtt_sum) = (0, 0, 0);
+            (self.arrived_bytes, self.sampled_bytes, self.rtt_sum) = (0, 0, 0);
         }
         self.next_update = Some(next);
     }
 
     fn update_rtt(&mut self) {
-        let Some(mean) = self.rtt_sum.checked_div(u128::from(self.timed)) else {
+        let Some(mean) = self.rtt_sum.checked_div(u128::from(self.sampled_bytes)) else {
             return;
         };
         let (d, t) = (
@@ -152,7 +152,7 @@ impl<P: Packet> Rcp<P> {
             i128::from(self.interval.as_nanos()),
         );
         let capacity = i128::from(self.capacity.bytes_per_sec().max(1));
-        let came = i128::from(self.came) * 1_000_000_000 / t;
+        let came = i128::from(self.arrived_bytes) * 1_000_000_000 / t;
         let drains = i128::from(self.queue.backlog().bytes) * 1_000_000_000 / d;
         let spare = i128::from(self.config.alpha).saturating_mul(capacity - came);
         let queued = i128::from(self.config.beta).saturating_mul(drains);
@@ -172,11 +172,11 @@ impl<P: Packet> Qdisc<P> for Rcp<P> {
     fn enqueue(&mut self, now: Time, mut packet: P, drops: &mut impl Drops<P>) -> Verdict {
         self.update(now);
         let bytes = u64::from(packet.bytes());
-        self.came += bytes;
+        self.arrived_bytes += bytes;
         if let Some(stamp) = packet.rate_stamp()
             && stamp.rtt > Duration::ZERO
         {
-            self.timed += bytes;
+            self.sampled_bytes += bytes;
             self.rtt_sum += u128::from(stamp.rtt.as_nanos()) * u128::from(bytes);
         }
         self.queue.enqueue(now, packet, drops)

@@ -58,14 +58,14 @@ pub struct Red<P> {
     /// below.
     count: i64,
     idle_since: Option<Time>,
-    draws: Pcg32,
+    rng: Pcg32,
 }
 
 /// Decision on an arriving packet.
 enum RedDecision {
-    Passes,
-    Signals,
-    Dropped,
+    Accept,
+    Signal,
+    Drop,
 }
 
 impl<P: Packet> Red<P> {
@@ -81,7 +81,7 @@ impl<P: Packet> Red<P> {
             average: 0,
             count: -1,
             idle_since: Some(Time::ZERO),
-            draws: Pcg32::new(seed, DECISION_STREAM),
+            rng: Pcg32::new(seed, DECISION_STREAM),
         }
     }
 
@@ -118,26 +118,26 @@ impl<P: Packet> Red<P> {
         let at_max = u128::from(self.config.probability.parts());
         let likelihood = if self.average < min {
             self.count = -1;
-            return RedDecision::Passes;
+            return RedDecision::Accept;
         } else if self.average < max {
             at_max * (self.average - min) / (max - min)
         } else if self.average < 2 * max {
             at_max + (u128::from(PROBABILITY_ONE) - at_max) * (self.average - max) / max
         } else {
             self.count = 0;
-            return RedDecision::Dropped;
+            return RedDecision::Drop;
         };
         self.count += 1;
         // Equivalent to p / (1 - count p) without a division. It spreads the signals uniformly
         // (section 7).
         let spread = u128::from(PROBABILITY_ONE)
             .saturating_sub(u128::from(self.count.unsigned_abs()) * likelihood);
-        let draw = u128::from(self.draws.next_u32());
+        let draw = u128::from(self.rng.next_u32());
         if draw * spread < likelihood << 32 {
             self.count = 0;
-            return RedDecision::Signals;
+            return RedDecision::Signal;
         }
-        RedDecision::Passes
+        RedDecision::Accept
     }
 }
 
@@ -145,9 +145,9 @@ impl<P: Packet> Qdisc<P> for Red<P> {
     fn enqueue(&mut self, now: Time, mut packet: P, drops: &mut impl Drops<P>) -> Verdict {
         self.update_average(now);
         let passes = match self.decide() {
-            RedDecision::Passes => true,
-            RedDecision::Signals => self.config.ecn && try_mark(&mut packet),
-            RedDecision::Dropped => false,
+            RedDecision::Accept => true,
+            RedDecision::Signal => self.config.ecn && try_mark(&mut packet),
+            RedDecision::Drop => false,
         };
         let reason = if !passes {
             DropReason::Aqm

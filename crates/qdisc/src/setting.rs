@@ -12,7 +12,7 @@ pub(crate) struct Setting<'a> {
 
 impl<'a> Setting<'a> {
     /// Parses settings separated by colons and rejects duplicate names.
-    pub(crate) fn all(text: &'a str) -> Result<Vec<Setting<'a>>, String> {
+    pub(crate) fn parse_all(text: &'a str) -> Result<Vec<Setting<'a>>, String> {
         let mut settings: Vec<Setting<'a>> = Vec::new();
         if text.is_empty() {
             return Ok(settings);
@@ -31,11 +31,11 @@ impl<'a> Setting<'a> {
     }
 
     pub(crate) fn value<T: FromStr<Err: Display>>(&self) -> Result<T, String> {
-        self.read(|value| value.parse().map_err(|error: T::Err| error.to_string()))
+        self.parse_with(|value| value.parse().map_err(|error: T::Err| error.to_string()))
     }
 
     /// Parses the value with the given function.
-    pub(crate) fn read<T>(
+    pub(crate) fn parse_with<T>(
         &self,
         read: impl FnOnce(&str) -> Result<T, String>,
     ) -> Result<T, String> {
@@ -46,7 +46,7 @@ impl<'a> Setting<'a> {
     }
 
     /// Checks that the setting has no value.
-    pub(crate) fn flag(&self) -> Result<(), String> {
+    pub(crate) fn expect_flag(&self) -> Result<(), String> {
         match self.value {
             None => Ok(()),
             Some(_) => Err(format!("`{}` takes no value", excerpt(self.name))),
@@ -54,7 +54,7 @@ impl<'a> Setting<'a> {
     }
 
     /// Formats the error for an unknown setting.
-    pub(crate) fn unknown(&self, names: &[&'static str]) -> String {
+    pub(crate) fn unknown_setting_error(&self, names: &[&'static str]) -> String {
         format!(
             "there is no setting `{}`{}",
             excerpt(self.name),

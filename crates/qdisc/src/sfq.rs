@@ -50,11 +50,11 @@ pub struct Sfq<P> {
     slot_of: Vec<u32>,
     slots: Vec<SfqSlot<P>>,
     /// Unused slots.
-    free: Vec<u32>,
+    free_slots: Vec<u32>,
     /// Backlogged slots in round-robin order.
-    turns: VecDeque<u32>,
+    active_slots: VecDeque<u32>,
     /// Counter of turns.
-    turn: u64,
+    turn_count: u64,
     longest: LongestQueueTree,
     backlog: Backlog,
 }
@@ -72,7 +72,7 @@ struct SfqSlot<P> {
     /// Remaining deficit, bytes.
     allotment: i64,
     /// Value of the turn counter when the current turn was assigned.
-    turn: u64,
+    turn_number: u64,
 }
 
 impl<P: Packet> Sfq<P> {
@@ -92,9 +92,9 @@ impl<P: Packet> Sfq<P> {
             buckets: Buckets::new(config.divisor, seed),
             slot_of: vec![NO_SLOT; config.divisor as usize],
             slots: Vec::new(),
-            free: Vec::new(),
-            turns: VecDeque::new(),
-            turn: 0,
+            free_slots: Vec::new(),
+            active_slots: VecDeque::new(),
+            turn_count: 0,
             longest: LongestQueueTree::default(),
             backlog: Backlog::default(),
         }
@@ -106,16 +106,16 @@ impl<P: Packet> Sfq<P> {
         if self.slot_of[bucket] != NO_SLOT {
             return Some(self.slot_of[bucket] as usize);
         }
-        if self.turns.len() >= self.config.flows as usize {
+        if self.active_slots.len() >= self.config.flows as usize {
             return None;
         }
-        let slot = self.free.pop().unwrap_or_else(|| {
+        let slot = self.free_slots.pop().unwrap_or_else(|| {
             self.slots.push(SfqSlot {
                 bucket,
                 waiting: VecDeque::new(),
                 bytes: 0,
                 allotment: 0,
-                turn: 0,
+                turn_number: 0,
             });
             self.slots.len() as u32 - 1
         });
@@ -129,14 +129,14 @@ impl<P: Packet> Sfq<P> {
     fn longest(&mut self) -> usize {
         let in_bytes = matches!(self.limit, Limit::Bytes(_));
         let slots = &self.slots;
-        self.longest.of(slots.len(), |slot| {
+        self.longest.find_longest(slots.len(), |slot| {
             let slot = &slots[slot];
             let length = if in_bytes {
                 slot.bytes
             } else {
                 slot.waiting.len() as u64
             };
-            (length, Reverse(slot.turn))
+            (length, Reverse(slot.turn_number))
         })
     }
 
@@ -145,7 +145,7 @@ impl<P: Packet> Sfq<P> {
         let longest = self.longest();
         if let Some(packet) = self.slots[longest].waiting.pop_back() {
             self.slots[longest].bytes -= u64::from(packet.bytes());
-            self.longest.changes(longest);
+            self.longest.mark_changed(longest);
             self.backlog.remove(packet.bytes());
             let is_arrival = longest == arriving;
             drops.dropped(
@@ -158,7 +158,7 @@ impl<P: Packet> Sfq<P> {
             );
         }
         if self.slots[longest].waiting.is_empty() {
-            self.turns.retain(|slot| *slot as usize != longest);
+            self.active_slots.retain(|slot| *slot as usize != longest);
             self.release(longest);
         }
         longest
@@ -167,13 +167,13 @@ impl<P: Packet> Sfq<P> {
     /// Frees the slot of a queue that became empty.
     fn release(&mut self, slot: usize) {
         self.slot_of[self.slots[slot].bucket] = NO_SLOT;
-        self.free.push(slot as u32);
+        self.free_slots.push(slot as u32);
     }
 }
 
 impl<P: Packet> Qdisc<P> for Sfq<P> {
     fn enqueue(&mut self, _now: Time, packet: P, drops: &mut impl Drops<P>) -> Verdict {
-        let bucket = self.buckets.of(packet.flow_hash());
+        let bucket = self.buckets.index_of(packet.flow_hash());
         let slot = self.slot(bucket);
         let Some(slot) =
             slot.filter(|&slot| self.slots[slot].waiting.len() < self.config.depth as usize)
@@ -187,14 +187,14 @@ impl<P: Packet> Qdisc<P> for Sfq<P> {
         flow.waiting.push_back(packet);
         if flow.waiting.len() == 1 {
             flow.allotment = self.quantum;
-            flow.turn = self.turn;
-            self.turn += 1;
-            self.turns.push_back(slot as u32);
+            flow.turn_number = self.turn_count;
+            self.turn_count += 1;
+            self.active_slots.push_back(slot as u32);
         }
-        self.longest.changes(slot);
+        self.longest.mark_changed(slot);
         // A limit in packets is exceeded by one packet at most; a limit in bytes may take several
         // small packets to restore.
-        while self.limit.exceeded(self.backlog) {
+        while self.limit.is_exceeded_by(self.backlog) {
             if self.drop_from_longest(slot, drops) == slot {
                 return Verdict::Dropped(DropReason::Full);
             }
@@ -204,23 +204,23 @@ impl<P: Packet> Qdisc<P> for Sfq<P> {
 
     fn dequeue(&mut self, _now: Time, _drops: &mut impl Drops<P>) -> Option<P> {
         loop {
-            let slot = *self.turns.front()?;
+            let slot = *self.active_slots.front()?;
             let flow = &mut self.slots[slot as usize];
             if flow.allotment <= 0 {
                 flow.allotment += self.quantum;
-                flow.turn = self.turn;
-                self.turn += 1;
-                self.longest.changes(slot as usize);
-                self.turns.rotate_left(1);
+                flow.turn_number = self.turn_count;
+                self.turn_count += 1;
+                self.longest.mark_changed(slot as usize);
+                self.active_slots.rotate_left(1);
                 continue;
             }
             let packet = flow.waiting.pop_front()?;
             flow.allotment -= i64::from(packet.bytes());
             flow.bytes -= u64::from(packet.bytes());
-            self.longest.changes(slot as usize);
+            self.longest.mark_changed(slot as usize);
             self.backlog.remove(packet.bytes());
             if flow.waiting.is_empty() {
-                self.turns.pop_front();
+                self.active_slots.pop_front();
                 self.release(slot as usize);
             }
             return Some(packet);
@@ -272,10 +272,10 @@ mod tests {
                 }
                 if look && queue.backlog().packets > 0 {
                     let length = |at: &usize| {
-                        let slot = &queue.slots[queue.turns[*at] as usize];
+                        let slot = &queue.slots[queue.active_slots[*at] as usize];
                         if in_bytes { slot.bytes } else { slot.waiting.len() as u64 }
                     };
-                    let longest = (0..queue.turns.len()).rev().max_by_key(length).map(|at| queue.turns[at] as usize);
+                    let longest = (0..queue.active_slots.len()).rev().max_by_key(length).map(|at| queue.active_slots[at] as usize);
                     prop_assert_eq!(Some(queue.longest()), longest);
                 }
             }

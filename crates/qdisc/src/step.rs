@@ -30,7 +30,7 @@ impl<P: Packet> EcnStep<P> {
 
 impl<P: Packet> Qdisc<P> for EcnStep<P> {
     fn enqueue(&mut self, now: Time, mut packet: P, drops: &mut impl Drops<P>) -> Verdict {
-        if self.threshold.exceeded(self.queue.backlog()) {
+        if self.threshold.is_exceeded_by(self.queue.backlog()) {
             try_mark(&mut packet);
         }
         self.queue.enqueue(now, packet, drops)

@@ -41,7 +41,7 @@ impl<P: Packet, Q: Qdisc<P>> Tbf<P, Q> {
     }
 
     /// Dequeues the next packet from the inner queue if there is no head packet.
-    fn draw(&mut self, now: Time, drops: &mut impl Drops<P>) {
+    fn fetch_head(&mut self, now: Time, drops: &mut impl Drops<P>) {
         if self.head.is_none() && self.inner.next_ready().is_some_and(|ready| ready <= now) {
             self.head = self.inner.dequeue(now, drops);
         }
@@ -50,20 +50,20 @@ impl<P: Packet, Q: Qdisc<P>> Tbf<P, Q> {
 
 impl<P: Packet, Q: Qdisc<P>> Qdisc<P> for Tbf<P, Q> {
     fn enqueue(&mut self, now: Time, packet: P, drops: &mut impl Drops<P>) -> Verdict {
-        if !self.tokens.ever(packet.bytes()) {
+        if !self.tokens.can_hold(packet.bytes()) {
             drops.dropped(packet, DropReason::TooLarge);
             return Verdict::Dropped(DropReason::TooLarge);
         }
         let verdict = self.inner.enqueue(now, packet, drops);
-        self.draw(now, drops);
+        self.fetch_head(now, drops);
         verdict
     }
 
     fn dequeue(&mut self, now: Time, drops: &mut impl Drops<P>) -> Option<P> {
-        self.draw(now, drops);
+        self.fetch_head(now, drops);
         let tokens = &mut self.tokens;
-        let packet = self.head.take_if(|head| tokens.take(now, head.bytes()))?;
-        self.draw(now, drops);
+        let packet = self.head.take_if(|head| tokens.try_take(now, head.bytes()))?;
+        self.fetch_head(now, drops);
         Some(packet)
     }
 
@@ -71,7 +71,7 @@ impl<P: Packet, Q: Qdisc<P>> Qdisc<P> for Tbf<P, Q> {
         let Some(head) = &self.head else {
             return self.inner.next_ready();
         };
-        Some(self.tokens.ready(head.bytes()))
+        Some(self.tokens.ready_at(head.bytes()))
     }
 
     fn backlog(&self) -> Backlog {

@@ -14,7 +14,7 @@ pub(crate) struct Tokens {
     burst: u128,
     /// Tokens at the time `filled`, nanobytes.
     level: u128,
-    filled: Time,
+    refilled_at: Time,
 }
 
 impl Tokens {
@@ -24,25 +24,25 @@ impl Tokens {
             rate: rate.bytes_per_sec().clamp(1, RATE_MAX),
             burst,
             level: burst,
-            filled: Time::ZERO,
+            refilled_at: Time::ZERO,
         }
     }
 
     /// Changes the rate from `now` on and keeps the tokens, so that a change neither grants nor
     /// removes a burst.
     pub fn set_rate(&mut self, now: Time, rate: Rate) {
-        self.fill(now);
+        self.refill(now);
         self.rate = rate.bytes_per_sec().clamp(1, RATE_MAX);
     }
 
     /// Returns true if the bucket can ever hold that many tokens.
-    pub fn ever(&self, bytes: u32) -> bool {
+    pub fn can_hold(&self, bytes: u32) -> bool {
         cost(bytes) <= self.burst
     }
 
     /// Takes the tokens if there are enough.
-    pub fn take(&mut self, now: Time, bytes: u32) -> bool {
-        self.fill(now);
+    pub fn try_take(&mut self, now: Time, bytes: u32) -> bool {
+        self.refill(now);
         let there = cost(bytes) <= self.level;
         if there {
             self.level -= cost(bytes);
@@ -51,17 +51,17 @@ impl Tokens {
     }
 
     /// Returns the time at which there will be enough tokens, if none are taken before.
-    pub fn ready(&self, bytes: u32) -> Time {
+    pub fn ready_at(&self, bytes: u32) -> Time {
         let missing = cost(bytes)
             .saturating_sub(self.level)
             .div_ceil(u128::from(self.rate));
-        self.filled + Duration::from_nanos(u64::try_from(missing).unwrap_or(u64::MAX))
+        self.refilled_at + Duration::from_nanos(u64::try_from(missing).unwrap_or(u64::MAX))
     }
 
-    fn fill(&mut self, now: Time) {
-        let more = u128::from(now.since(self.filled).as_nanos()) * u128::from(self.rate);
+    fn refill(&mut self, now: Time) {
+        let more = u128::from(now.since(self.refilled_at).as_nanos()) * u128::from(self.rate);
         self.level = self.burst.min(self.level + more);
-        self.filled = self.filled.max(now);
+        self.refilled_at = self.refilled_at.max(now);
     }
 }
 

@@ -111,20 +111,20 @@ impl Trace {
 
     /// Returns the first opportunity of a trace that starts at `now`.
     pub(crate) fn start(&self, now: Time) -> Cursor {
-        self.at(now.as_nanos(), 0)
+        self.cursor_at(now.as_nanos(), 0)
     }
 
     /// Returns the first opportunity with capacity left that is not before `cursor` or `now`.
     pub(crate) fn seek(&self, cursor: Cursor, now: Time) -> Cursor {
-        let cursor = if cursor.left == 0 {
-            self.step(cursor)
+        let cursor = if cursor.remaining == 0 {
+            self.next_opportunity(cursor)
         } else {
             cursor
         };
         if cursor.time >= now {
             cursor
         } else {
-            self.first_at_or_after(cursor.cycle, now.as_nanos())
+            self.first_at_or_after(cursor.period_start, now.as_nanos())
         }
     }
 
@@ -133,11 +133,11 @@ impl Trace {
     pub(crate) fn consume(&self, cursor: Cursor, bytes: u64) -> Cursor {
         let mut at = cursor;
         let mut bytes = bytes;
-        while bytes > u64::from(at.left) {
-            bytes -= u64::from(at.left);
-            at = self.step(at);
+        while bytes > u64::from(at.remaining) {
+            bytes -= u64::from(at.remaining);
+            at = self.next_opportunity(at);
         }
-        at.left -= bytes as u32;
+        at.remaining -= bytes as u32;
         at
     }
 
@@ -146,16 +146,16 @@ impl Trace {
         if cursor.time <= now {
             return 0;
         }
-        let origin = cursor.cycle.min(now.as_nanos());
-        let back = (cursor.cycle - origin).div_ceil(self.period());
+        let origin = cursor.period_start.min(now.as_nanos());
+        let back = (cursor.period_start - origin).div_ceil(self.period());
         let first = self.first_at_or_after(
-            cursor.cycle.saturating_sub(back * self.period()),
+            cursor.period_start.saturating_sub(back * self.period()),
             now.as_nanos() + 1,
         );
-        let cycles = (cursor.cycle - first.cycle) / self.period();
+        let cycles = (cursor.period_start - first.period_start) / self.period();
         let opportunities =
             cycles * self.times.len() as u64 + cursor.index as u64 + 1 - first.index as u64;
-        opportunities * u64::from(OPPORTUNITY_BYTES) - u64::from(cursor.left)
+        opportunities * u64::from(OPPORTUNITY_BYTES) - u64::from(cursor.remaining)
     }
 
     /// Returns the first opportunity at or after `ns`, which is not before `cycle`, the start of a
@@ -167,18 +167,18 @@ impl Trace {
         let cycles = since.saturating_sub(1) / self.period();
         let into = since - cycles * self.period();
         let index = self.times.partition_point(|&time| time < into);
-        self.at(cycle + cycles * self.period(), index)
+        self.cursor_at(cycle + cycles * self.period(), index)
     }
 
-    fn step(&self, cursor: Cursor) -> Cursor {
+    fn next_opportunity(&self, cursor: Cursor) -> Cursor {
         if cursor.index + 1 < self.times.len() {
-            self.at(cursor.cycle, cursor.index + 1)
+            self.cursor_at(cursor.period_start, cursor.index + 1)
         } else {
-            self.at(cursor.cycle.saturating_add(self.period()), 0)
+            self.cursor_at(cursor.period_start.saturating_add(self.period()), 0)
         }
     }
 
-    fn at(&self, cycle: u64, index: usize) -> Cursor {
+    fn cursor_at(&self, cycle: u64, index: usize) -> Cursor {
         let into = self
             .times
             .get(index)
@@ -186,9 +186,9 @@ impl Trace {
             .unwrap_or_else(|| self.period());
         Cursor {
             time: Time::from_nanos(cycle.saturating_add(into)),
-            cycle,
+            period_start: cycle,
             index,
-            left: OPPORTUNITY_BYTES,
+            remaining: OPPORTUNITY_BYTES,
         }
     }
 }
@@ -204,10 +204,10 @@ pub(crate) struct Cursor {
     /// Time of the opportunity.
     pub(crate) time: Time,
     /// Start of its period, ns.
-    cycle: u64,
+    period_start: u64,
     index: usize,
     /// Remaining capacity, bytes.
-    left: u32,
+    remaining: u32,
 }
 
 #[cfg(test)]

@@ -108,7 +108,7 @@ fn limit() -> impl Strategy<Value = Limit> {
 /// Runs the link that computes departures on arrival.
 fn run_fifo(line: &LineSpec, limit: Limit, mark_above: Limit, steps: &[Step]) -> Outcome {
     let mut outcome = Outcome::default();
-    let mut link = FifoLink::marking(line, limit, mark_above, Time::ZERO);
+    let mut link = FifoLink::with_marking(line, limit, mark_above, Time::ZERO);
     let (mut now, mut arrived) = (Time::ZERO, 0);
     for step in steps {
         match step {
@@ -119,7 +119,7 @@ fn run_fifo(line: &LineSpec, limit: Limit, mark_above: Limit, steps: &[Step]) ->
                         assert!(
                             outcome
                                 .departures
-                                .insert(arrived, admitted.departs)
+                                .insert(arrived, admitted.departure)
                                 .is_none()
                         );
                         if admitted.mark {
@@ -258,7 +258,7 @@ proptest! {
                 Step::Packet(_, bytes) => {
                     let one = forgetting.enqueue(now, *bytes);
                     let other = keeping.admit(now, *bytes, number as u32);
-                    prop_assert_eq!(one, other.map(|admitted| admitted.departs));
+                    prop_assert_eq!(one, other.map(|admitted| admitted.departure));
                     if one.is_ok() {
                         admitted.push(number as u32);
                     }

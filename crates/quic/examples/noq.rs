@@ -28,7 +28,7 @@ impl Algorithm for MyController {
     }
 
     fn open(&mut self, info: &FlowInfo, control: &mut Control<'_>) -> Self::Flow {
-        control.program("fold", &[]);
+        control.set_program("fold", &[]);
         (info.cwnd.get(), info.mss.get())
     }
 
@@ -44,7 +44,7 @@ impl Algorithm for MyController {
         } else {
             *cwnd + *mss
         };
-        control.cwnd(Bytes::new(*cwnd));
+        control.set_cwnd(Bytes::new(*cwnd));
     }
 }
 

@@ -30,7 +30,7 @@ impl Algorithm for MyController {
     }
 
     fn open(&mut self, info: &FlowInfo, control: &mut Control<'_>) -> Self::Flow {
-        control.program("fold", &[]);
+        control.set_program("fold", &[]);
         (info.cwnd.get(), info.mss.get())
     }
 
@@ -47,7 +47,7 @@ impl Algorithm for MyController {
             _ => *cwnd - *cwnd / 8,
         };
         *cwnd = (*cwnd).clamp(4 * *mss, 100_000_000);
-        control.cwnd(Bytes::new(*cwnd));
+        control.set_cwnd(Bytes::new(*cwnd));
     }
 }
 

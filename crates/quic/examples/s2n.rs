@@ -29,7 +29,7 @@ impl Algorithm for MyController {
     }
 
     fn open(&mut self, info: &FlowInfo, control: &mut Control<'_>) -> u64 {
-        control.program("fold", &[]);
+        control.set_program("fold", &[]);
         info.cwnd.get()
     }
 
@@ -41,8 +41,8 @@ impl Algorithm for MyController {
             of("acked") / 20 + 2_400
         };
         *cwnd = (*cwnd / 2).max(of("acked") + more).max(12_000);
-        control.cwnd(Bytes::new(*cwnd));
-        control.rate(Rate::from_bytes_per_sec(
+        control.set_cwnd(Bytes::new(*cwnd));
+        control.set_rate(Rate::from_bytes_per_sec(
             *cwnd * 1_250_000 / of("rtt").max(1),
         ));
     }

@@ -38,7 +38,7 @@ pub fn quic_path(data: &[u8]) {
                     next + 1 + u64::from(what % 50 == 1)
                 };
                 let bytes = u16::from(which) * 8;
-                path.sent(now, next, bytes);
+                path.on_sent(now, next, bytes);
                 let out = u64::from(bytes) <= path.mss();
                 sent.push(StackPacket {
                     number: next,
@@ -49,7 +49,7 @@ pub fn quic_path(data: &[u8]) {
             }
             100..=169 => {
                 if let Some(packet) = chosen.and_then(|at| sent.get_mut(at)) {
-                    path.acked(now, packet.number, packet.at);
+                    path.on_acked(now, packet.number, packet.at);
                     told += if packet.out {
                         u64::from(packet.bytes)
                     } else {
@@ -60,12 +60,12 @@ pub fn quic_path(data: &[u8]) {
             }
             170..=189 => {
                 if let Some(packet) = chosen.and_then(|at| sent.get_mut(at)) {
-                    path.lost(now, packet.number, packet.bytes);
+                    path.on_lost(now, packet.number, packet.bytes);
                 }
             }
             190 => {
                 let (number, at) = (u64::from(which), Time::from_micros(u64::from(which)));
-                path.acked(now, number, at);
+                path.on_acked(now, number, at);
                 // It may match a packet that was sent.
                 if let Some(packet) = sent
                     .iter_mut()
@@ -79,38 +79,38 @@ pub fn quic_path(data: &[u8]) {
                     packet.out = false;
                 }
             }
-            191 => path.lost(now, u64::MAX - u64::from(which), which.into()),
+            191 => path.on_lost(now, u64::MAX - u64::from(which), which.into()),
             203 => path.lost_until(now, now, u64::from(which) * 50),
             204 => {
                 // Any packet sent at that time may be chosen.
                 if let Some(packet) = chosen.and_then(|at| sent.get(at)) {
-                    path.acked_one_of(now, packet.at);
+                    path.on_acked_sent_at(now, packet.at);
                     told += u64::from(u16::MAX);
                 }
             }
             205 => {
                 if let Some(packet) = chosen.and_then(|at| sent.get(at)) {
                     let rest =
-                        path.acked_no_later(now, packet.number, packet.at, i64::from(which) * 40);
+                        path.on_acked_up_to(now, packet.number, packet.at, i64::from(which) * 40);
                     assert!(rest <= 0 && rest > -i64::from(u16::MAX), "{rest}");
                     told += u64::from(which) * 40 + u64::from(u16::MAX);
                 }
             }
             206 => {
                 if let Some(packet) = chosen.and_then(|at| sent.get(at)) {
-                    path.lost_no_later(now, packet.number, packet.at);
+                    path.on_lost_up_to(now, packet.number, packet.at);
                 }
             }
-            207 => path.dropped(u64::from(which) * 40),
-            192..=194 => path.marked(which.into(), u64::from(which) * 1_000),
-            195 => path.marked(u32::MAX, u64::MAX),
-            196 => path.persistent(),
-            197..=198 => path.spurious(),
+            207 => path.on_discarded(u64::from(which) * 40),
+            192..=194 => path.on_ce_marks(which.into(), u64::from(which) * 1_000),
+            195 => path.on_ce_marks(u32::MAX, u64::MAX),
+            196 => path.on_persistent_congestion(),
+            197..=198 => path.on_spurious_loss(),
             199 => path.set_mss(u16::from(which) * 257),
-            200 => path.limited_by_window(),
+            200 => path.on_cwnd_limited(),
             // A clock that runs backwards.
-            201 => path.acked(Time::ZERO, next, Time::MAX),
-            202 => path = path.successor(),
+            201 => path.on_acked(Time::ZERO, next, Time::MAX),
+            202 => path = path.migrate(),
             _ => {
                 let wanted = match which % 8 {
                     0 => Outcome {
@@ -138,7 +138,7 @@ pub fn quic_path(data: &[u8]) {
                     },
                     _ => Outcome::default(),
                 };
-                path.end_of_event(now, what & 1 == 0, |transport, signals| {
+                path.finish_event(now, what & 1 == 0, |transport, signals| {
                     sum += signals.bytes_acked;
                     assert!(
                         transport.cwnd >= 2 * signals.mss,

@@ -57,7 +57,7 @@ pub struct HostOptions {
     /// it does not exist.
     pub qlog: Option<PathBuf>,
     /// Maximum number of connections; further ones are refused. Each may hold twice the window.
-    pub most: usize,
+    pub connections_max: usize,
     /// Maximum number of connections per address, or per IPv6 /64. Supported only by noq.
     pub per_address: usize,
     /// Congestion control of all connections.
@@ -73,7 +73,7 @@ impl HostOptions {
     /// Returns the maximum number of connections from unverified addresses. Beyond it a peer has to
     /// verify its address with a Retry packet (RFC 9000, section 8.1.2), which costs a round trip.
     fn unproved_max(&self) -> usize {
-        (self.most / UNVALIDATED_LIMIT_DIVISOR).max(1)
+        (self.connections_max / UNVALIDATED_LIMIT_DIVISOR).max(1)
     }
 }
 
@@ -205,7 +205,7 @@ const LISTENING_HOST_ERROR: &str = "this host accepts connections";
 trait Driver: Send {
     fn local(&self) -> SocketAddr;
     fn connect(&mut self, to: SocketAddr) -> Result<u64, HostError>;
-    fn accepted(&mut self) -> Option<u64>;
+    fn accept(&mut self) -> Option<u64>;
     fn write(&mut self, id: u64, bytes: &[u8]) -> usize;
     fn finish(&mut self, id: u64);
     fn read(&mut self, id: u64, most: usize, take: &mut dyn FnMut(&[u8])) -> usize;
@@ -217,7 +217,7 @@ trait Driver: Send {
     fn close(&mut self, id: u64, well: bool);
     fn count(&self) -> usize;
     /// Runs one turn without waiting. Returns true if there was anything to do.
-    fn work(&mut self) -> Result<bool, HostError>;
+    fn process(&mut self) -> Result<bool, HostError>;
     /// Returns true if a peer was refused since the last call because of the limit on all
     /// connections.
     fn was_crowded(&mut self) -> bool {
@@ -277,8 +277,8 @@ impl QuicHost {
     }
 
     /// Returns the next accepted connection.
-    pub fn accepted(&mut self) -> Option<u64> {
-        self.0.accepted()
+    pub fn accept(&mut self) -> Option<u64> {
+        self.0.accept()
     }
 
     /// Writes to a connection's stream as far as there is room and returns the number of bytes.
@@ -340,15 +340,15 @@ impl QuicHost {
 
     /// Runs one turn: receives, runs expired timers, sends. If there was nothing to do, waits up to
     /// `longest` for the next event.
-    pub fn turn(&mut self, longest: Duration) -> Result<(), HostError> {
-        QuicHost::turn_all(std::slice::from_mut(self), longest)
+    pub fn poll(&mut self, longest: Duration) -> Result<(), HostError> {
+        QuicHost::poll_all(std::slice::from_mut(self), longest)
     }
 
     /// Runs one turn of several hosts on one thread.
-    pub fn turn_all(hosts: &mut [QuicHost], longest: Duration) -> Result<(), HostError> {
+    pub fn poll_all(hosts: &mut [QuicHost], longest: Duration) -> Result<(), HostError> {
         let mut busy = false;
         for host in hosts.iter_mut() {
-            busy |= host.0.work()?;
+            busy |= host.0.process()?;
         }
         if busy {
             Ok(())

@@ -43,11 +43,11 @@ struct NoqController(SteeredPath);
 impl Controller for NoqController {
     fn on_packet_sent(&mut self, now: Instant, bytes: u16, pn: u64) {
         let now = self.0.time(now);
-        self.0.path_mut().sent(now, pn, bytes);
+        self.0.path_mut().on_sent(now, pn, bytes);
     }
 
     fn on_cwnd_limited(&mut self) {
-        self.0.path_mut().limited_by_window();
+        self.0.path_mut().on_cwnd_limited();
     }
 
     fn on_ack(
@@ -60,7 +60,7 @@ impl Controller for NoqController {
         _rtt: &RttEstimator,
     ) {
         let (now, sent) = (self.0.time(now), self.0.time(sent));
-        self.0.path_mut().acked(now, pn, sent);
+        self.0.path_mut().on_acked(now, pn, sent);
     }
 
     fn on_end_acks(
@@ -72,12 +72,12 @@ impl Controller for NoqController {
     ) {
         let now = self.0.time(now);
         self.0.open(now);
-        self.0.end_of_event(now, app_limited);
+        self.0.finish_event(now, app_limited);
     }
 
     fn on_packet_lost(&mut self, lost_bytes: u16, pn: u64, now: Instant) {
         let now = self.0.time(now);
-        self.0.path_mut().lost(now, pn, lost_bytes);
+        self.0.path_mut().on_lost(now, pn, lost_bytes);
     }
 
     fn on_congestion_event(
@@ -93,17 +93,17 @@ impl Controller for NoqController {
         let path = self.0.path_mut();
         if is_ecn {
             // The count is not reported; at least one packet was marked.
-            path.marked(1, path.mss());
+            path.on_ce_marks(1, path.mss());
         }
         if is_persistent_congestion {
-            path.persistent();
+            path.on_persistent_congestion();
         }
-        self.0.end_of_event(now, false);
+        self.0.finish_event(now, false);
     }
 
     /// Called before the ACK that reveals it; takes effect in the ACK's call.
     fn on_spurious_congestion_event(&mut self) {
-        self.0.path_mut().spurious();
+        self.0.path_mut().on_spurious_loss();
     }
 
     fn on_mtu_update(&mut self, new_mtu: u16) {
@@ -126,7 +126,7 @@ impl Controller for NoqController {
     }
 
     fn clone_box(&self) -> Box<dyn Controller> {
-        Box::new(NoqController(self.0.successor()))
+        Box::new(NoqController(self.0.migrate()))
     }
 
     fn initial_window(&self) -> u64 {

@@ -65,7 +65,7 @@ pub struct QuicPath {
     uncounted: (Time, u32),
     acked_bytes: u64,
     lost_packets: u64,
-    strays: u64,
+    unknown_packets: u64,
 }
 
 /// Events since the last call of the control.
@@ -135,16 +135,16 @@ impl QuicPath {
             uncounted: (Time::ZERO, 0),
             acked_bytes: 0,
             lost_packets: 0,
-            strays: 0,
+            unknown_packets: 0,
         }
     }
 
     /// Returns the path that replaces this one after a migration: it keeps window and RTT, and has
     /// sent nothing. RFC 9000, section 9.4 allows this if only the port changed.
     #[must_use]
-    pub fn successor(&self) -> QuicPath {
+    pub fn migrate(&self) -> QuicPath {
         let mut path = QuicPath::new(self.now, 0);
-        path.window = PathWindow::new(self.window.mss, self.window.steered());
+        path.window = PathWindow::new(self.window.mss, self.window.control_cwnd());
         path.window.ssthresh = self.window.ssthresh;
         path.window.rate = self.window.rate;
         path.rtt = self.rtt;
@@ -187,17 +187,17 @@ impl QuicPath {
 
     /// Returns the bytes in flight.
     pub fn bytes_in_flight(&self) -> u64 {
-        self.packets.flying_bytes()
+        self.packets.bytes_in_flight()
     }
 
     /// Returns the smoothed RTT; zero before the first sample.
     pub fn srtt(&self) -> Duration {
-        self.rtt.smoothed()
+        self.rtt.srtt()
     }
 
     /// Returns the smallest RTT of the last five minutes; zero before the first sample.
     pub fn min_rtt(&self) -> Duration {
-        self.rtt.least()
+        self.rtt.min_rtt()
     }
 
     /// Returns true from a loss or mark until its reduction ends.
@@ -222,8 +222,8 @@ impl QuicPath {
 
     /// Returns the number of events for packets that this path never sent, or that were already
     /// acknowledged or lost.
-    pub fn strays(&self) -> u64 {
-        self.strays
+    pub fn unknown_packets(&self) -> u64 {
+        self.unknown_packets
     }
 
     /// Returns the description of the flow for an agent that starts to control it.
@@ -234,7 +234,7 @@ impl QuicPath {
             cwnd: Bytes::new(self.window.cwnd),
             ssthresh: Bytes::new(self.window.ssthresh),
             rate: Rate::from_bytes_per_sec(self.window.rate),
-            srtt: self.rtt.smoothed(),
+            srtt: self.rtt.srtt(),
             live,
             ..FlowInfo::default()
         }
@@ -252,77 +252,77 @@ impl QuicPath {
 
     /// Records an ack-eliciting packet. A packet larger than the path's known MTU is an MTU probe
     /// and does not take part in congestion control.
-    pub fn sent(&mut self, now: Time, number: u64, bytes: u16) {
+    pub fn on_sent(&mut self, now: Time, number: u64, bytes: u16) {
         self.advance(now);
         if u64::from(bytes) > self.window.mss {
             return;
         }
-        let stamp = self.rate.on_send(self.now, self.packets.flying() == 0);
+        let stamp = self.rate.on_send(self.now, self.packets.in_flight() == 0);
         let limited = self.rate.is_app_limited();
-        self.packets.sent(self.now, number, bytes, stamp, limited);
+        self.packets.on_sent(self.now, number, bytes, stamp, limited);
         self.window.on_sent();
-        self.note_usage(self.packets.flying_bytes() + self.window.mss > self.window.cwnd);
+        self.note_usage(self.packets.bytes_in_flight() + self.window.mss > self.window.cwnd);
     }
 
     /// Records that the window kept the stack from sending data.
-    pub fn limited_by_window(&mut self) {
+    pub fn on_cwnd_limited(&mut self) {
         self.note_usage(true);
     }
 
     /// Records that a packet sent at `sent` was acknowledged. The time is needed because numbers
     /// restart in each packet number space.
-    pub fn acked(&mut self, now: Time, number: u64, sent: Time) {
+    pub fn on_acked(&mut self, now: Time, number: u64, sent: Time) {
         self.advance(now);
         let edge = self.packets.edge();
-        match self.packets.acked(number, sent) {
-            Some(settled) => self.gather(&settled, edge),
-            None => self.strays += 1,
+        match self.packets.on_acked(number, sent) {
+            Some(settled) => self.record_acked(&settled, edge),
+            None => self.unknown_packets += 1,
         }
     }
 
     /// Records that one of the packets sent at `sent` was acknowledged, for stacks that do not
     /// report numbers.
-    pub fn acked_one_of(&mut self, now: Time, sent: Time) {
+    pub fn on_acked_sent_at(&mut self, now: Time, sent: Time) {
         self.advance(now);
         let edge = self.packets.edge();
         match self.packets.acked_of(sent) {
-            Some(settled) => self.gather(&settled, edge),
-            None => self.strays += 1,
+            Some(settled) => self.record_acked(&settled, edge),
+            None => self.unknown_packets += 1,
         }
     }
 
     /// Records an ACK of `bytes` bytes whose newest packet is this one, for stacks that report
     /// nothing else. The newest outstanding packets up to this one are assumed to be acknowledged.
     /// Returns `bytes` minus their size, at most zero, to be added in the next call.
-    pub fn acked_no_later(&mut self, now: Time, number: u64, sent: Time, bytes: i64) -> i64 {
+    pub fn on_acked_up_to(&mut self, now: Time, number: u64, sent: Time, bytes: i64) -> i64 {
         self.advance(now);
         let (mut left, mut next) = (bytes, self.packets.order_of(number, sent));
         while left > 0 {
             let edge = self.packets.edge();
-            let Some(settled) = next.and_then(|order| self.packets.acked_no_later(order)) else {
-                self.strays += 1;
+            let Some(settled) = next.and_then(|order| self.packets.on_acked_up_to(order)) else {
+                self.unknown_packets += 1;
                 return 0;
             };
             left -= i64::try_from(settled.bytes.max(1)).unwrap_or(i64::MAX);
             next = settled.order.checked_sub(1);
-            self.gather(&settled, edge);
+            self.record_acked(&settled, edge);
         }
         left
     }
 
     /// Records the loss of a packet sent at `sent`. If an earlier ACK was wrongly attributed to it,
     /// the newest outstanding packet before it is lost instead.
-    pub fn lost_no_later(&mut self, now: Time, number: u64, sent: Time) {
+    pub fn on_lost_up_to(&mut self, now: Time, number: u64, sent: Time) {
         self.advance(now);
-        match self.packets.lost_no_later(number, sent) {
+        match self.packets.on_lost_up_to(number, sent) {
             Some((order, _)) => self.note_lost(order),
-            None => self.strays += 1,
+            None => self.unknown_packets += 1,
         }
     }
 
     /// Removes the oldest packets, `bytes` bytes in all, which the stack discarded without a loss,
     /// for example with the handshake keys.
-    pub fn dropped(&mut self, bytes: u64) {
+    pub fn on_discarded(&mut self, bytes: u64) {
         let mut left = bytes;
         while left > 0 {
             let Some((_, size)) = self.packets.oldest_dropped() else {
@@ -333,10 +333,10 @@ impl QuicPath {
     }
 
     /// Records that the stack declared a packet lost.
-    pub fn lost(&mut self, now: Time, number: u64, bytes: u16) {
+    pub fn on_lost(&mut self, now: Time, number: u64, bytes: u16) {
         self.advance(now);
-        let Some(order) = self.packets.lost(number, bytes) else {
-            self.strays += 1;
+        let Some(order) = self.packets.on_lost(number, bytes) else {
+            self.unknown_packets += 1;
             return;
         };
         self.note_lost(order);
@@ -349,7 +349,7 @@ impl QuicPath {
         let mut left = bytes;
         while left > 0 {
             let Some((order, size)) = self.packets.oldest_lost(until) else {
-                self.strays += 1;
+                self.unknown_packets += 1;
                 return;
             };
             left = left.saturating_sub(size.max(1));
@@ -358,25 +358,25 @@ impl QuicPath {
     }
 
     /// Records that the losses amount to persistent congestion (RFC 9002, section 7.6).
-    pub fn persistent(&mut self) {
+    pub fn on_persistent_congestion(&mut self) {
         self.gathered.persistent = true;
     }
 
     /// Records packets that arrived with CE.
-    pub fn marked(&mut self, packets: u32, bytes: u64) {
+    pub fn on_ce_marks(&mut self, packets: u32, bytes: u64) {
         self.gathered.marks = self.gathered.marks.saturating_add(packets);
         self.gathered.mark_bytes = self.gathered.mark_bytes.saturating_add(bytes);
     }
 
     /// Records that all packets declared lost in the last reduction have arrived.
-    pub fn spurious(&mut self) {
+    pub fn on_spurious_loss(&mut self) {
         self.gathered.spurious = true;
     }
 
     /// Ends an event: everything that one ACK or timer revealed has been recorded. Calls the
     /// control once if there was anything. `app_limited` is set if the application has nothing more
     /// to send.
-    pub fn end_of_event(
+    pub fn finish_event(
         &mut self,
         now: Time,
         app_limited: bool,
@@ -391,13 +391,13 @@ impl QuicPath {
             return;
         }
         let (rtt, sample) = self.sample(&gathered);
-        let forget = forgotten_before(self.now, self.judged_by, self.rtt.smoothed(), rtt);
+        let forget = forgotten_before(self.now, self.judged_by, self.rtt.srtt(), rtt);
         let rto = self
             .rtt
             .rto(Duration::from_secs(1), Duration::from_millis(10));
         let passed = self
             .packets
-            .settle(forget, self.now - rto * LOST_PACKET_MEMORY_RTOS);
+            .end_call(forget, self.now - rto * LOST_PACKET_MEMORY_RTOS);
         self.judged_by = self.latest_sent;
         let in_order = passed.packets + gathered.late;
         let in_order_bytes = passed.bytes + gathered.late_bytes;
@@ -414,9 +414,9 @@ impl QuicPath {
             self.held = std::mem::take(&mut acked);
         }
 
-        let undone = self.judge(&gathered);
-        let flying = self.packets.flying();
-        let flying_bytes = self.packets.flying_bytes();
+        let undone = self.update_recovery(&gathered);
+        let flying = self.packets.in_flight();
+        let flying_bytes = self.packets.bytes_in_flight();
         let signals = Signals {
             bytes_acked: acked.bytes,
             packets_acked: acked.packets.into(),
@@ -428,12 +428,12 @@ impl QuicPath {
             bytes_in_flight: flying_bytes,
             bytes_pending: flying_bytes + if app_limited { 0 } else { self.window.mss },
             packets_in_flight: flying.into(),
-            rate_incoming: sample.incoming(self.window.mss),
-            rate_outgoing: sample.outgoing(self.window.mss),
+            rate_incoming: sample.ack_rate(self.window.mss),
+            rate_outgoing: sample.send_rate(self.window.mss),
             rtt_sample_us: rtt.as_micros(),
             was_timeout: gathered.persistent.into(),
-            srtt_us: self.rtt.smoothed().as_micros(),
-            min_rtt_us: self.rtt.least().as_micros(),
+            srtt_us: self.rtt.srtt().as_micros(),
+            min_rtt_us: self.rtt.min_rtt().as_micros(),
             mss: self.window.mss,
             app_limited: sample.app_limited.into(),
             in_recovery: self.window.in_recovery().into(),
@@ -443,7 +443,7 @@ impl QuicPath {
             ..Signals::default()
         };
         let transport = Transport {
-            cwnd: self.window.steered(),
+            cwnd: self.window.control_cwnd(),
             rate: self.window.rate,
             ssthresh: self.window.ssthresh,
             now: self.now,
@@ -452,11 +452,11 @@ impl QuicPath {
 
         let newly = self.take_uncounted(gathered.newly);
         let brought = WindowInput {
-            newly,
+            newly_acked: newly,
             safe: signals.bytes_acked > 0 && gathered.lost == 0,
             lost: gathered.lost,
-            flying,
-            flying_bytes,
+            in_flight: flying,
+            bytes_in_flight: flying_bytes,
         };
         self.window.apply(&outcome, &brought);
         if gathered.persistent {
@@ -475,7 +475,7 @@ impl QuicPath {
 
     /// Adds an acknowledged packet to the event. `edge` is the left edge before it was
     /// acknowledged.
-    fn gather(&mut self, settled: &SentPacket, edge: u64) {
+    fn record_acked(&mut self, settled: &SentPacket, edge: u64) {
         if settled.was_lost {
             self.window.on_wrong();
         }
@@ -515,12 +515,12 @@ impl QuicPath {
         let sampled = (latest.at, &latest.stamp, latest.app_limited);
         let sample = self
             .rate
-            .on_delivered(sampled, gathered.newly, self.now, self.rtt.least());
+            .on_delivered(sampled, gathered.newly, self.now, self.rtt.min_rtt());
         (rtt, sample)
     }
 
     /// Ends, undoes and starts reductions. Returns true if one was undone.
-    fn judge(&mut self, gathered: &AckEvent) -> bool {
+    fn update_recovery(&mut self, gathered: &AckEvent) -> bool {
         let undone = self.window.undo(gathered.spurious);
         if let Some(largest) = gathered.largest {
             self.window.on_acked(largest);
@@ -530,11 +530,11 @@ impl QuicPath {
             self.window.collapse(next);
         } else if gathered
             .largest_lost
-            .is_some_and(|order| self.window.is_news(order))
+            .is_some_and(|order| self.window.starts_reduction(order))
         {
-            self.window.begin(RecoveryPhase::Recovery, next);
+            self.window.start_reduction(RecoveryPhase::Recovery, next);
         } else if gathered.marks > 0 && !undone && !self.window.in_recovery() {
-            self.window.begin(RecoveryPhase::Reduction, next);
+            self.window.start_reduction(RecoveryPhase::Reduction, next);
         }
         if self.window.in_recovery() {
             self.window.on_lost(gathered.lost);
@@ -557,7 +557,7 @@ impl QuicPath {
     }
 
     fn note_usage(&mut self, limited: bool) {
-        let flying = self.packets.flying();
+        let flying = self.packets.in_flight();
         let round_over = self.packets.edge() >= self.round_end;
         if limited || round_over || (!self.cwnd_limited && flying > self.most_flying) {
             self.cwnd_limited = limited;

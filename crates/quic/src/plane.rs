@@ -18,10 +18,10 @@ use std::thread;
 use std::time::Instant;
 
 use ccplane_agent::datapath::{Datapath, DatapathCore, record_outcome};
-use ccplane_agent::{Agent, AgentOptions, DynAlgorithm, Tables};
+use ccplane_agent::{Agent, AgentOptions, DynAlgorithm, ProgramTables};
 use ccplane_datapath::{OperatorLimits, Outcome, Signals, SteeredFlow, Transport};
 use ccplane_link::{AgentAddress, AgentThread};
-use ccplane_link::{Pollable, RemoteChannel, beside};
+use ccplane_link::{Pollable, RemoteChannel, thread_channel};
 use ccplane_units::{Bytes, Duration, Time};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
@@ -72,7 +72,7 @@ impl QuicPlane {
         stack.can_run(&*algorithm)?;
         let mut agent = Agent::new(AgentOptions::default());
         agent.add_boxed(algorithm)?;
-        let (way, served) = beside()?;
+        let (way, served) = thread_channel()?;
         let thread = AgentThread::start("ccplane-agent", agent, served)?;
         let plane = QuicPlane::new(stack, Box::new(way), limits, Instant::now(), Some(thread));
         plane.pump()?;
@@ -83,15 +83,15 @@ impl QuicPlane {
     /// agent must be reachable now; if the connection is lost later, the plane reconnects. The
     /// agent rejects algorithms that need capabilities which the stack lacks. `silence` is the
     /// timeout of a CCP agent, which sends no heartbeats.
-    pub fn agent(
+    pub fn with_agent(
         stack: Stack,
         address: &AgentAddress,
         algorithm: &str,
         silence: Option<Duration>,
         limits: OperatorLimits,
     ) -> Result<QuicPlane, PlaneError> {
-        let way = RemoteChannel::connect(address.remote(algorithm, silence), Time::ZERO)?;
-        let plane = QuicPlane::driven(stack, Box::new(way), limits, Instant::now());
+        let way = RemoteChannel::connect(address.connection(algorithm, silence), Time::ZERO)?;
+        let plane = QuicPlane::with_channel(stack, Box::new(way), limits, Instant::now());
         plane.pump()?;
         Ok(plane)
     }
@@ -99,7 +99,7 @@ impl QuicPlane {
     /// Creates a plane without threads, driven by calls of [`turn`](QuicPlane::turn): for virtual
     /// time, with an agent on the same thread ([`Here`](ccplane_agent::datapath::InlineChannel)).
     /// `epoch` is time zero.
-    pub fn driven(
+    pub fn with_channel(
         stack: Stack,
         way: Box<dyn Pollable>,
         limits: OperatorLimits,
@@ -115,7 +115,7 @@ impl QuicPlane {
         epoch: Instant,
         thread: Option<AgentThread>,
     ) -> QuicPlane {
-        let tables = Tables::new(limits, stack.capabilities());
+        let tables = ProgramTables::new(limits, stack.capabilities());
         let shared = DatapathCore::new(std::process::id(), stack.name(), tables, way);
         QuicPlane(Arc::new(Inner {
             stack,
@@ -131,8 +131,8 @@ impl QuicPlane {
     }
 
     /// Receives the agent's commands and sends pending messages. Only for planes without threads.
-    pub fn turn(&self, now: Instant) {
-        self.0.locked().turn(self.time(now));
+    pub fn process(&self, now: Instant) {
+        self.0.locked().poll(self.time(now));
     }
 
     /// Returns the totals.
@@ -141,7 +141,7 @@ impl QuicPlane {
         PlaneStats {
             opened: of(&self.0.opened),
             closed: of(&self.0.closed),
-            reports: of(&self.0.reports) + self.0.locked().all_reports(),
+            reports: of(&self.0.reports) + self.0.locked().total_reports(),
             fallbacks: of(&self.0.fallbacks),
         }
     }
@@ -190,13 +190,13 @@ fn pump(plane: &Weak<Inner>) {
         let (fd, longest) = {
             let mut datapath = plane.0.locked();
             let now = plane.time(Instant::now());
-            datapath.turn(now);
+            datapath.poll(now);
             let due = datapath
                 .next_deadline()
                 .map_or(END_LATENCY_MAX, |due| due.since(now));
             // Duplicated, since another call may reopen the connection while this thread waits.
             let fd = datapath
-                .way()
+                .channel()
                 .as_fd()
                 .and_then(|fd: BorrowedFd<'_>| fd.try_clone_to_owned().ok());
             (fd, due.min(END_LATENCY_MAX))
@@ -247,10 +247,10 @@ impl SteeredPath {
 
     /// Returns the path that replaces this one after a migration. It becomes a flow of its own.
     #[must_use]
-    pub fn successor(&self) -> SteeredPath {
+    pub fn migrate(&self) -> SteeredPath {
         SteeredPath {
             plane: self.plane.clone(),
-            path: self.path.successor(),
+            path: self.path.migrate(),
             flow: None,
             live: true,
             fallback: false,
@@ -293,10 +293,10 @@ impl SteeredPath {
     }
 
     /// Ends an event; see [`QuicPath::end_of_event`].
-    pub fn end_of_event(&mut self, now: Time, app_limited: bool) {
+    pub fn finish_event(&mut self, now: Time, app_limited: bool) {
         let (flow, inner) = (self.flow, &self.plane.0);
         let mut fallback = self.fallback;
-        self.path.end_of_event(
+        self.path.finish_event(
             now,
             app_limited,
             |transport: &Transport, signals: &Signals| {
@@ -307,7 +307,7 @@ impl SteeredPath {
                 let outcome = match datapath.flow(flow) {
                     Some(mut lent) => {
                         let outcome = lent.on_ack(transport, signals);
-                        let info = lent.beside();
+                        let info = lent.user_data();
                         record_outcome(info, transport, &outcome);
                         info.srtt = Duration::from_micros(signals.srtt_us);
                         outcome
@@ -360,18 +360,18 @@ mod tests {
     struct Overheard(Arc<Mutex<(bool, Vec<FlowInfo>)>>);
 
     impl AgentChannel for Overheard {
-        fn report(&mut self, _now: Time, _report: &WireEvent<'_>) -> bool {
+        fn try_report(&mut self, _now: Time, _report: &WireEvent<'_>) -> bool {
             true
         }
 
-        fn tell(&mut self, _now: Time, event: WireEvent<'static>) {
+        fn send(&mut self, _now: Time, event: WireEvent<'static>) {
             if let WireEvent::FlowOpened { info, .. } = event {
                 self.0.lock().unwrap().1.push(info);
             }
         }
 
-        fn bring(&mut self, _now: Time) -> Option<Incoming> {
-            std::mem::take(&mut self.0.lock().unwrap().0).then_some(Incoming::Agent)
+        fn recv(&mut self, _now: Time) -> Option<Incoming> {
+            std::mem::take(&mut self.0.lock().unwrap().0).then_some(Incoming::AgentConnected)
         }
 
         fn next_deadline(&self) -> Option<Time> {
@@ -384,7 +384,7 @@ mod tests {
     #[test]
     fn a_late_agent_gets_the_current_window() {
         let (way, epoch) = (Overheard::default(), Instant::now());
-        let plane = QuicPlane::driven(
+        let plane = QuicPlane::with_channel(
             Stack::Noq,
             Box::new(way.clone()),
             OperatorLimits::default(),
@@ -395,15 +395,15 @@ mod tests {
         for number in 0..200u64 {
             let sent = Time::from_micros(number * 10_000);
             let now = sent + Duration::from_millis(5);
-            steered.path_mut().sent(sent, number, 1_200);
-            steered.path_mut().limited_by_window();
-            steered.path_mut().acked(now, number, sent);
+            steered.path_mut().on_sent(sent, number, 1_200);
+            steered.path_mut().on_cwnd_limited();
+            steered.path_mut().on_acked(now, number, sent);
             steered.open(now);
-            steered.end_of_event(now, false);
+            steered.finish_event(now, false);
         }
         assert!(steered.in_fallback() && plane.stats().fallbacks == 1);
         way.0.lock().unwrap().0 = true;
-        plane.turn(epoch);
+        plane.process(epoch);
         let told = way.0.lock().unwrap().1.clone();
         let (first, later) = (&told[0], &told[1]);
         assert!(
@@ -420,20 +420,20 @@ mod tests {
     struct Narrow(InlineChannel, Arc<AtomicBool>);
 
     impl AgentChannel for Narrow {
-        fn report(&mut self, now: Time, report: &WireEvent<'_>) -> bool {
-            !self.1.load(Ordering::Relaxed) && self.0.report(now, report)
+        fn try_report(&mut self, now: Time, report: &WireEvent<'_>) -> bool {
+            !self.1.load(Ordering::Relaxed) && self.0.try_report(now, report)
         }
 
-        fn tell(&mut self, now: Time, event: WireEvent<'static>) {
-            self.0.tell(now, event);
+        fn send(&mut self, now: Time, event: WireEvent<'static>) {
+            self.0.send(now, event);
         }
 
-        fn look(&mut self, now: Time) {
-            self.0.look(now);
+        fn poll(&mut self, now: Time) {
+            self.0.poll(now);
         }
 
-        fn bring(&mut self, now: Time) -> Option<Incoming> {
-            self.0.bring(now)
+        fn recv(&mut self, now: Time) -> Option<Incoming> {
+            self.0.recv(now)
         }
 
         fn flush(&mut self, now: Time) {
@@ -464,7 +464,7 @@ mod tests {
         }
 
         fn open(&mut self, _: &FlowInfo, control: &mut Control<'_>) {
-            control.program("fold", &[]);
+            control.set_program("fold", &[]);
         }
 
         fn on_report(&mut self, (): &mut (), report: &Report<'_>, _: &mut Control<'_>) {
@@ -486,7 +486,7 @@ mod tests {
         let mut agent = Agent::new(AgentOptions::default());
         agent.add_boxed(box_algorithm(counts)).unwrap();
         let way = Narrow(InlineChannel::new(agent), Arc::clone(&full));
-        let plane = QuicPlane::driven(Stack::Noq, Box::new(way), OperatorLimits::default(), epoch);
+        let plane = QuicPlane::with_channel(Stack::Noq, Box::new(way), OperatorLimits::default(), epoch);
         let mut steered = SteeredPath::new(&plane, epoch, 1_200);
         let mut before = 0;
         // An ACK every 10 ms for 62 s, with room in the queue only in the first and the last
@@ -495,11 +495,11 @@ mod tests {
             let sent = Time::from_micros(number * 10_000);
             let now = sent + Duration::from_millis(5);
             full.store((100..6_100).contains(&number), Ordering::Relaxed);
-            steered.path_mut().sent(sent, number, 1_200);
-            steered.path_mut().acked(now, number, sent);
+            steered.path_mut().on_sent(sent, number, 1_200);
+            steered.path_mut().on_acked(now, number, sent);
             steered.open(now);
-            steered.end_of_event(now, true);
-            plane.turn(epoch + std::time::Duration::from_micros(number * 10_000 + 5_000));
+            steered.finish_event(now, true);
+            plane.process(epoch + std::time::Duration::from_micros(number * 10_000 + 5_000));
             assert!(!steered.in_fallback(), "{now:?}: the agent answers");
             match number {
                 99 => before = heard.0.load(Ordering::Relaxed),

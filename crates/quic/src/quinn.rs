@@ -53,7 +53,7 @@ impl Controller for QuinnController {
         let (mut left, mss) = (bytes, path.mss());
         while left > 0 {
             let size = left.min(mss);
-            path.sent(now, self.next, u16::try_from(size).unwrap_or(u16::MAX));
+            path.on_sent(now, self.next, u16::try_from(size).unwrap_or(u16::MAX));
             self.next += 1;
             left -= size;
         }
@@ -68,7 +68,7 @@ impl Controller for QuinnController {
         _rtt: &RttEstimator,
     ) {
         let (now, sent) = (self.steered.time(now), self.steered.time(sent));
-        self.steered.path_mut().acked_one_of(now, sent);
+        self.steered.path_mut().on_acked_sent_at(now, sent);
     }
 
     fn on_end_acks(
@@ -80,7 +80,7 @@ impl Controller for QuinnController {
     ) {
         let now = self.steered.time(now);
         self.steered.open(now);
-        self.steered.end_of_event(now, app_limited);
+        self.steered.finish_event(now, app_limited);
     }
 
     /// An event without lost bytes is an ECN mark.
@@ -94,13 +94,13 @@ impl Controller for QuinnController {
         let (now, sent) = (self.steered.time(now), self.steered.time(sent));
         let path = self.steered.path_mut();
         if lost_bytes == 0 {
-            path.marked(1, path.mss());
+            path.on_ce_marks(1, path.mss());
         }
         path.lost_until(now, sent, lost_bytes);
         if is_persistent_congestion {
-            path.persistent();
+            path.on_persistent_congestion();
         }
-        self.steered.end_of_event(now, false);
+        self.steered.finish_event(now, false);
     }
 
     fn on_mtu_update(&mut self, new_mtu: u16) {
@@ -121,7 +121,7 @@ impl Controller for QuinnController {
 
     fn clone_box(&self) -> Box<dyn Controller> {
         Box::new(QuinnController {
-            steered: self.steered.successor(),
+            steered: self.steered.migrate(),
             next: self.next,
         })
     }

@@ -209,7 +209,7 @@ struct S2nPath {
 impl Clone for S2nPath {
     /// Returns the path after a migration: a flow of its own, with nothing in flight.
     fn clone(&self) -> S2nPath {
-        S2nPath::new(self.steered.successor())
+        S2nPath::new(self.steered.migrate())
     }
 }
 
@@ -254,7 +254,7 @@ impl S2nPath {
             at: now,
         };
         let size = u16::try_from(bytes).unwrap_or(u16::MAX);
-        self.steered.path_mut().sent(now, self.newest.number, size);
+        self.steered.path_mut().on_sent(now, self.newest.number, size);
         self.newest
     }
 
@@ -263,7 +263,7 @@ impl S2nPath {
         let probed = std::mem::take(&mut self.probed).min(bytes);
         let told = i64::try_from(bytes - probed).unwrap_or(i64::MAX);
         let path = self.steered.path_mut();
-        self.rest = path.acked_no_later(
+        self.rest = path.on_acked_up_to(
             now,
             newest.number,
             newest.at,
@@ -276,16 +276,16 @@ impl S2nPath {
     fn lost(&mut self, now: Time, packet: S2nPacket, bytes: u64, persistent: bool) {
         self.leave(bytes);
         let path = self.steered.path_mut();
-        path.lost_no_later(now, packet.number, packet.at);
+        path.on_lost_up_to(now, packet.number, packet.at);
         if persistent {
-            path.persistent();
+            path.on_persistent_congestion();
         }
         self.unended = true;
     }
 
     fn marked(&mut self, packets: u64) {
         let path = self.steered.path_mut();
-        path.marked(clamped(packets), packets.saturating_mul(path.mss()));
+        path.on_ce_marks(clamped(packets), packets.saturating_mul(path.mss()));
         self.unended = true;
     }
 
@@ -300,13 +300,13 @@ impl S2nPath {
     fn discarded(&mut self, bytes: u64) {
         self.leave(bytes);
         if self.probe.take_if(|probe| *probe == bytes).is_none() {
-            self.steered.path_mut().dropped(bytes);
+            self.steered.path_mut().on_discarded(bytes);
         }
     }
 
     fn end_of_event(&mut self, now: Time) {
         self.unended = false;
-        self.steered.end_of_event(now, self.app_limited);
+        self.steered.finish_event(now, self.app_limited);
     }
 
     fn leave(&mut self, bytes: u64) {
@@ -331,7 +331,7 @@ impl S2nPath {
         } else {
             window / 4
         };
-        Some(Rate::of(Bytes::new(window + ahead), srtt))
+        Some(Rate::from_bytes_over(Bytes::new(window + ahead), srtt))
     }
 
     /// Returns the earliest departure time of the next packet, so that at most one quantum leaves
@@ -346,7 +346,7 @@ impl S2nPath {
 
 /// Returns the serialization time of `bytes` bytes, at most [`PACING_DELAY_MAX`].
 fn pause(rate: Rate, bytes: u64) -> Duration {
-    rate.time_for(Bytes::new(bytes)).min(PACING_DELAY_MAX)
+    rate.transmission_time(Bytes::new(bytes)).min(PACING_DELAY_MAX)
 }
 
 /// Clamps a value to s2n-quic's 32 bits.
@@ -374,7 +374,7 @@ mod tests {
     impl Steers {
         /// Delivers commands to the paths.
         fn turn(&self, now: Time) {
-            self.plane.turn(self.epoch + now.since(Time::ZERO).to_std());
+            self.plane.process(self.epoch + now.since(Time::ZERO).to_std());
         }
     }
 
@@ -383,7 +383,7 @@ mod tests {
         let mut agent = Agent::new(AgentOptions::default());
         let algorithm = Registry::builtin().by_name(name, parameters).unwrap();
         agent.add_boxed(algorithm).unwrap();
-        let plane = QuicPlane::driven(
+        let plane = QuicPlane::with_channel(
             Stack::S2n,
             Box::new(InlineChannel::new(agent)),
             OperatorLimits::default(),
@@ -447,7 +447,7 @@ mod tests {
             (told.path().bytes_in_flight(), told.path().lost_packets()),
             (0, 1)
         );
-        assert_eq!(told.path().strays(), 0);
+        assert_eq!(told.path().unknown_packets(), 0);
     }
 
     #[test]
@@ -460,7 +460,7 @@ mod tests {
         told.acked(at(25), packets[5], 2 * MSS);
         let path = told.path();
         assert_eq!(
-            (path.bytes_in_flight(), path.lost_packets(), path.strays()),
+            (path.bytes_in_flight(), path.lost_packets(), path.unknown_packets()),
             (0, 1, 0)
         );
     }
@@ -488,7 +488,7 @@ mod tests {
         // The handshake keys are dropped.
         told.discarded(1_472);
         assert_eq!((told.in_flight, told.path().bytes_in_flight()), (0, 0));
-        assert_eq!((told.path().lost_packets(), told.path().strays()), (0, 0));
+        assert_eq!((told.path().lost_packets(), told.path().unknown_packets()), (0, 0));
     }
 
     #[test]
@@ -520,8 +520,8 @@ mod tests {
         let (_plane, mut told) = told("reno", &Parameters::default());
         let order = |told: &mut S2nPath, packet: S2nPacket, now: Time, rate: u64| {
             let path = told.steered.path_mut();
-            path.acked_no_later(now, packet.number, packet.at, MSS as i64);
-            path.end_of_event(now, false, |_, _| Outcome {
+            path.on_acked_up_to(now, packet.number, packet.at, MSS as i64);
+            path.finish_event(now, false, |_, _| Outcome {
                 rate: Some(rate),
                 ..Outcome::default()
             });

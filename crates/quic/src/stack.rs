@@ -20,10 +20,10 @@ pub enum Stack {
 
 /// Capabilities of every stack, including those that [`Path`](crate::QuicPath) adds.
 const BASE_CAPABILITIES: Capabilities = Capabilities::CWND
-    .with(Capabilities::RTT)
-    .with(Capabilities::DELIVERY_RATE)
-    .with(Capabilities::RECOVERY)
-    .with(Capabilities::KEEPS_WINDOW);
+    .union(Capabilities::RTT)
+    .union(Capabilities::DELIVERY_RATE)
+    .union(Capabilities::RECOVERY)
+    .union(Capabilities::KEEPS_WINDOW);
 
 impl Stack {
     /// All stacks.
@@ -31,7 +31,7 @@ impl Stack {
 
     /// Returns an error if the algorithm needs capabilities that the stack lacks.
     pub fn can_run(self, algorithm: &dyn DynAlgorithm) -> Result<(), PlaneError> {
-        let missing = algorithm.needs().missing_from(self.capabilities());
+        let missing = algorithm.required_capabilities().missing_from(self.capabilities());
         if missing.is_empty() {
             return Ok(());
         }
@@ -40,7 +40,7 @@ impl Stack {
             algorithm: algorithm.name().to_owned(),
             missing: names.join(", "),
             stack: self.name(),
-            instead: Stack::with(algorithm.needs()),
+            instead: Stack::with(algorithm.required_capabilities()),
         })
     }
 
@@ -56,11 +56,11 @@ impl Stack {
     /// Returns the capabilities available to an algorithm.
     pub const fn capabilities(self) -> Capabilities {
         match self {
-            Stack::Noq => BASE_CAPABILITIES.with(Capabilities::PACING),
+            Stack::Noq => BASE_CAPABILITIES.union(Capabilities::PACING),
             Stack::Quinn => BASE_CAPABILITIES,
             Stack::S2n => BASE_CAPABILITIES
-                .with(Capabilities::PACING)
-                .with(Capabilities::ECN),
+                .union(Capabilities::PACING)
+                .union(Capabilities::ECN),
         }
     }
 
@@ -97,7 +97,7 @@ mod tests {
             "wants"
         }
 
-        fn needs(&self) -> Capabilities {
+        fn required_capabilities(&self) -> Capabilities {
             self.0
         }
 
@@ -126,7 +126,7 @@ mod tests {
                 assert!(why.contains(part), "{why}");
             }
         }
-        let paces = box_algorithm(Wants(Capabilities::PACING.with(Capabilities::CWND)));
+        let paces = box_algorithm(Wants(Capabilities::PACING.union(Capabilities::CWND)));
         assert!(Stack::Noq.can_run(&*paces).is_ok() && Stack::S2n.can_run(&*paces).is_ok());
         let why = Stack::Quinn.can_run(&*paces).unwrap_err().to_string();
         assert!(why.contains("use noq or s2n-quic"), "{why}");

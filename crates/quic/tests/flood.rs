@@ -51,7 +51,7 @@ fn options(local: SocketAddr, max_rate: Option<Rate>) -> HostOptions {
         max_rate,
         qlog: None,
         // Defaults of `ccplane quic recv`.
-        most: 16,
+        connections_max: 16,
         per_address: 4,
         congestion: QuicCongestion::Native(Native::Cubic),
     }
@@ -87,8 +87,8 @@ fn receive(mut host: QuicHost, seconds: u64, mut flood: impl FnMut()) -> ([u64; 
     let mut count = |time: f64| {
         let (begin, mut bytes) = (Instant::now(), 0);
         while begin.elapsed().as_secs_f64() < time {
-            host.turn(TURN).unwrap();
-            while let Some(accepted) = host.accepted() {
+            host.poll(TURN).unwrap();
+            while let Some(accepted) = host.accept() {
                 id.get_or_insert(accepted);
             }
             if let Some(id) = id {
@@ -132,7 +132,7 @@ fn run(spaces: &[Namespace; 3], origin: Origin, initials: &[Vec<u8>]) -> ([u64; 
             let id = sender.connect((RECEIVER, PORT).into()).unwrap();
             while !stop.load(Relaxed) {
                 while sender.write(id, &PIECE) > 0 {}
-                sender.turn(TURN).unwrap();
+                sender.poll(TURN).unwrap();
             }
         });
         let outcome = receive(receiver, seconds, || {
@@ -156,7 +156,7 @@ fn join(
         let begin = Instant::now();
         let (mut id, mut called) = (None, begin);
         let joined = loop {
-            QuicHost::turn_all(&mut hosts, TURN).unwrap();
+            QuicHost::poll_all(&mut hosts, TURN).unwrap();
             match id {
                 // The flood starts first.
                 None if called.elapsed() > FLOOD_LEAD => {

@@ -26,7 +26,7 @@ fn options(congestion: QuicCongestion) -> HostOptions {
         idle_timeout: Some(Duration::from_secs(5)),
         max_rate: None,
         qlog: None,
-        most: 1_000,
+        connections_max: 1_000,
         per_address: 1_000,
         congestion,
     }
@@ -91,8 +91,8 @@ fn carry(hosts: &mut [QuicHost; 2], bytes: u64, connections: usize) {
                 hosts[1].finish(*id);
             }
         }
-        QuicHost::turn_all(hosts, EXPECTED_TIME).unwrap();
-        while let Some(id) = hosts[0].accepted() {
+        QuicHost::poll_all(hosts, EXPECTED_TIME).unwrap();
+        while let Some(id) = hosts[0].accept() {
             accepted.push(id);
         }
         for (id, taken) in accepted.iter().zip(&mut taken) {
@@ -111,7 +111,7 @@ fn carry(hosts: &mut [QuicHost; 2], bytes: u64, connections: usize) {
     accepted.iter().for_each(|id| hosts[0].close(*id, true));
     while hosts.iter().any(|host| host.count() > 0) {
         assert!(Instant::now() < late, "a connection does not end");
-        QuicHost::turn_all(hosts, EXPECTED_TIME).unwrap();
+        QuicHost::poll_all(hosts, EXPECTED_TIME).unwrap();
     }
 }
 
@@ -124,8 +124,8 @@ fn call_and_leave(host: &mut QuicHost, addresses: impl Iterator<Item = u8>) {
         };
         let mut caller = QuicHost::bind(from, None).unwrap();
         caller.connect(host.local()).unwrap();
-        caller.turn(Duration::ZERO).unwrap();
-        host.turn(EXPECTED_TIME).unwrap();
+        caller.poll(Duration::ZERO).unwrap();
+        host.poll(EXPECTED_TIME).unwrap();
     }
 }
 
@@ -136,7 +136,7 @@ fn unvalidated_addresses_leave_slots_to_others() {
         let small = |local| HostOptions {
             stack,
             local,
-            most: 16,
+            connections_max: 16,
             per_address: 4,
             idle_timeout: Some(Duration::from_secs(60)),
             ..options(QuicCongestion::Native(Native::Cubic))
@@ -159,7 +159,7 @@ fn unvalidated_addresses_leave_slots_to_others() {
                 hosts[1].failure(id)
             );
             assert_eq!(hosts[1].failure(id), None, "{stack:?}");
-            QuicHost::turn_all(&mut hosts, EXPECTED_TIME).unwrap();
+            QuicHost::poll_all(&mut hosts, EXPECTED_TIME).unwrap();
         }
     }
 }
@@ -168,7 +168,7 @@ fn unvalidated_addresses_leave_slots_to_others() {
 fn one_address_holds_no_more_connections_than_its_share() {
     let identity = Identity::new().unwrap();
     let small = HostOptions {
-        most: 16,
+        connections_max: 16,
         per_address: 4,
         ..options(QuicCongestion::Native(Native::Cubic))
     };
@@ -188,7 +188,7 @@ fn one_address_holds_no_more_connections_than_its_share() {
     let mut outcomes = (0, 0);
     while outcomes != (4, 2) || !hosts[2].is_connected(other) {
         assert!(Instant::now() < late, "connected and refused: {outcomes:?}");
-        QuicHost::turn_all(&mut hosts, EXPECTED_TIME).unwrap();
+        QuicHost::poll_all(&mut hosts, EXPECTED_TIME).unwrap();
         let connected = ids.iter().filter(|id| hosts[1].is_connected(**id)).count();
         let refused = ids
             .iter()
@@ -269,7 +269,7 @@ fn two_planes_at_one_agents_socket_are_both_steered() {
     let address: AgentAddress = format!("unix:{}", path.display()).parse().unwrap();
     let planes: Vec<QuicPlane> = (stacks().chain([Stack::Noq]))
         .map(|stack| {
-            QuicPlane::agent(stack, &address, "cubic", None, OperatorLimits::default()).unwrap()
+            QuicPlane::with_agent(stack, &address, "cubic", None, OperatorLimits::default()).unwrap()
         })
         .collect();
     // Run in parallel: flows of all planes have the same numbers.
@@ -295,7 +295,7 @@ fn two_planes_at_one_agents_socket_are_both_steered() {
         );
     }
     drop(planes);
-    thread.end(Duration::from_secs(2));
+    thread.stop_and_join(Duration::from_secs(2));
     assert!(!path.exists(), "the socket file remains");
 }
 
@@ -315,7 +315,7 @@ fn a_server_of_another_fingerprint_is_refused() {
                 Instant::now() < late && !hosts[1].is_connected(id),
                 "{stack:?}"
             );
-            QuicHost::turn_all(&mut hosts, EXPECTED_TIME).unwrap();
+            QuicHost::poll_all(&mut hosts, EXPECTED_TIME).unwrap();
         }
         let why = hosts[1].failure(id).unwrap();
         assert!(why.contains("certificate"), "{stack:?}: {why}");
@@ -389,7 +389,7 @@ fn excess_connections_are_refused() {
     for stack in stacks() {
         let of = |most| HostOptions {
             stack,
-            most,
+            connections_max: most,
             ..options(QuicCongestion::Native(Native::Cubic))
         };
         let mut hosts = [
@@ -400,7 +400,7 @@ fn excess_connections_are_refused() {
         let ids: Vec<u64> = (0..3).map(|_| hosts[1].connect(to).unwrap()).collect();
         let late = Instant::now() + TIMEOUT;
         loop {
-            QuicHost::turn_all(&mut hosts, EXPECTED_TIME).unwrap();
+            QuicHost::poll_all(&mut hosts, EXPECTED_TIME).unwrap();
             let failed = ids
                 .iter()
                 .filter(|id| hosts[1].failure(**id).is_some())

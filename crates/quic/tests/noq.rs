@@ -18,7 +18,7 @@ const DURATION: Duration = Duration::from_secs(10);
 fn steered(name: &str, link: Link) -> (Outcome, PlaneStats) {
     let epoch = Instant::now();
     let plane = plane(name, &Parameters::default(), epoch);
-    let outcome = run(link, under(&plane), epoch, DURATION, |now| plane.turn(now));
+    let outcome = run(link, under(&plane), epoch, DURATION, |now| plane.process(now));
     (outcome, plane.stats())
 }
 
@@ -27,7 +27,7 @@ fn plane(name: &str, parameters: &Parameters, epoch: Instant) -> QuicPlane {
     let algorithm = Registry::builtin().by_name(name, parameters).unwrap();
     let mut agent = Agent::new(AgentOptions::default());
     agent.add_boxed(algorithm).unwrap();
-    QuicPlane::driven(
+    QuicPlane::with_channel(
         Stack::Noq,
         Box::new(InlineChannel::new(agent)),
         OperatorLimits::default(),
@@ -201,7 +201,7 @@ fn an_ordered_rate_paces_what_leaves() {
         .with("cwnd", "200p");
     let plane = plane("constant", &parameters, epoch);
     let outcome = run(Link::ordinary(), under(&plane), epoch, DURATION, |now| {
-        plane.turn(now)
+        plane.process(now)
     });
     let sent: Vec<(Duration, u64)> = outcome
         .departures
@@ -234,7 +234,7 @@ fn migrations_leave_no_flow_behind() {
         ..Link::ordinary()
     };
     let outcome = between(link, under(&plane), under(&plane), epoch, DURATION, |now| {
-        plane.turn(now)
+        plane.process(now)
     });
     let stats = plane.stats();
     println!("{stats:?}, {} bytes", outcome.arrived);
@@ -262,7 +262,7 @@ fn a_thousand_migrations_leave_no_flow_behind() {
     };
     let lasts = every * u32::from(times) + Duration::from_secs(5);
     let outcome = between(link, under(&plane), under(&plane), epoch, lasts, |now| {
-        plane.turn(now)
+        plane.process(now)
     });
     let stats = plane.stats();
     println!(

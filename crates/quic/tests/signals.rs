@@ -90,7 +90,7 @@ impl Algorithm for Watcher {
     }
 
     fn open(&mut self, _info: &FlowInfo, control: &mut Control<'_>) {
-        control.program("all", &[]);
+        control.set_program("all", &[]);
     }
 
     fn on_report(&mut self, _flow: &mut (), report: &Report<'_>, _control: &mut Control<'_>) {
@@ -128,7 +128,7 @@ struct Trace {
 }
 
 impl Tracer for Trace {
-    fn see(&mut self, now: Time, seen: &PacketEvent<'_>) {
+    fn on_packet_event(&mut self, now: Time, seen: &PacketEvent<'_>) {
         let segment = seen.segment;
         let data = segment.kind == SegmentKind::Data && !seen.backward;
         match seen.step {
@@ -252,17 +252,17 @@ impl Outcome {
 
 fn one(case: &Case, fields: &'static [&'static str]) -> (Vec<Row>, Simulation<Trace>, LinkId) {
     let mut network = Network::new();
-    let (sender, receiver) = (network.host("sender"), network.host("receiver"));
-    let switch = network.switch("switch");
+    let (sender, receiver) = (network.add_host("sender"), network.add_host("receiver"));
+    let switch = network.add_switch("switch");
     let wire = LinkSpec::wire(Duration::ZERO);
-    network.duplex(sender, switch, wire.clone(), wire);
+    network.add_duplex_link(sender, switch, wire.clone(), wire);
     let forward = LinkSpec::new(
         Rate::from_bits_per_sec(case.rate * 1_000_000),
         ONE_WAY_DELAY,
     )
     .with_queue(case.queue.parse().unwrap(), ONE_WAY_DELAY * 2)
     .with_loss(case.loss);
-    let (link, _) = network.duplex(switch, receiver, forward, LinkSpec::wire(ONE_WAY_DELAY));
+    let (link, _) = network.add_duplex_link(switch, receiver, forward, LinkSpec::wire(ONE_WAY_DELAY));
     let mut sim =
         Simulation::with_tracer(network, SimOptions::default(), Trace::default()).unwrap();
     for (ms, change) in &case.changes {
@@ -290,8 +290,8 @@ fn one(case: &Case, fields: &'static [&'static str]) -> (Vec<Row>, Simulation<Tr
         ..(*default_transport()).clone()
     };
     let spec = FlowSpec::new(sender, receiver)
-        .under(FlowControl::Steered(agent, "watcher".into()))
-        .with(Arc::new(transport));
+        .with_congestion(FlowControl::Steered(agent, "watcher".into()))
+        .with_transport(Arc::new(transport));
     let spec = FlowSpec {
         bytes: case.length.map(|packets| packets * MSS),
         finish: case.later == 0,

@@ -121,14 +121,14 @@ impl TwoEnds {
     /// Sends everything that may be sent.
     fn flush(&mut self) {
         for from in 0..2 {
-            while self.ends[from].has(self.now, 0) {
+            while self.ends[from].has_segment(self.now, 0) {
                 let mut side = SideData::default();
                 let segment = self.ends[from]
                     .transmit(self.now, 0, &mut side)
                     .expect("it has");
                 if from == 0 && segment.kind == SegmentKind::Data {
                     self.packets += 1;
-                    self.path.sent(self.now, self.packets, MSS);
+                    self.path.on_sent(self.now, self.packets, MSS);
                     self.sent.insert(segment.number.0, (self.packets, self.now));
                     if segment.transmission == 1 && self.drops.contains(&segment.number.0) {
                         continue;
@@ -160,12 +160,12 @@ impl TwoEnds {
         }
         for number in newly {
             if let Some((packet, sent)) = self.sent.remove(&number) {
-                self.path.acked(at, packet, sent);
+                self.path.on_acked(at, packet, sent);
             }
         }
         let law = &mut self.of_path;
         if self.apart {
-            self.path.end_of_event(at, false, |transport, signals| {
+            self.path.finish_event(at, false, |transport, signals| {
                 law.decide(transport, signals)
             });
         }
@@ -175,11 +175,11 @@ impl TwoEnds {
         for number in self.drops.iter().skip(self.marked).take(lost) {
             // The first transmission; its retransmission has another packet number.
             let (packet, _) = self.sent[number];
-            self.path.lost(at, packet, MSS);
+            self.path.on_lost(at, packet, MSS);
         }
         self.marked += lost;
         let law = &mut self.of_path;
-        self.path.end_of_event(at, false, |transport, signals| {
+        self.path.finish_event(at, false, |transport, signals| {
             law.decide(transport, signals)
         });
         self.compare();

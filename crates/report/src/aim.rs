@@ -6,7 +6,7 @@ use serde::Serialize;
 
 /// Range in which a result should lie; the bounds are included.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Aim {
+pub enum TargetRange {
     /// Upper bound.
     AtMost(f64),
     /// Lower bound.
@@ -27,9 +27,9 @@ pub enum Verdict {
     Undecided,
 }
 
-impl Aim {
+impl TargetRange {
     /// Compares a single value with the target. NaN is a miss.
-    pub fn judge(self, value: f64) -> Verdict {
+    pub fn compare(self, value: f64) -> Verdict {
         let (least, most) = self.range();
         if (least..=most).contains(&value) {
             Verdict::Met
@@ -41,7 +41,7 @@ impl Aim {
     /// Compares a confidence interval with the target. For a ratio to native this is an equivalence
     /// test whose margin is the distance of the range from 1: "as good as native" is claimed only
     /// if the whole 95 % interval lies inside the range.
-    pub fn judge_interval(self, interval: Option<(f64, f64)>) -> Verdict {
+    pub fn compare_interval(self, interval: Option<(f64, f64)>) -> Verdict {
         let Some((low, high)) = interval.filter(|(low, high)| low.is_finite() && high.is_finite())
         else {
             return Verdict::Undecided;
@@ -59,19 +59,19 @@ impl Aim {
     /// Bounds of the range, infinite on an open side.
     fn range(self) -> (f64, f64) {
         match self {
-            Aim::AtMost(most) => (f64::NEG_INFINITY, most),
-            Aim::AtLeast(least) => (least, f64::INFINITY),
-            Aim::Within(least, most) => (least, most),
+            TargetRange::AtMost(most) => (f64::NEG_INFINITY, most),
+            TargetRange::AtLeast(least) => (least, f64::INFINITY),
+            TargetRange::Within(least, most) => (least, most),
         }
     }
 }
 
-impl fmt::Display for Aim {
+impl fmt::Display for TargetRange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Aim::AtMost(most) => write!(f, "≤ {most}"),
-            Aim::AtLeast(least) => write!(f, "≥ {least}"),
-            Aim::Within(least, most) => write!(f, "{least} to {most}"),
+            TargetRange::AtMost(most) => write!(f, "≤ {most}"),
+            TargetRange::AtLeast(least) => write!(f, "≥ {least}"),
+            TargetRange::Within(least, most) => write!(f, "{least} to {most}"),
         }
     }
 }
@@ -92,7 +92,7 @@ mod tests {
 
     #[test]
     fn an_interval_on_both_sides_of_the_margin_decides_nothing() {
-        let at_least = |interval| Aim::AtLeast(0.95).judge_interval(interval);
+        let at_least = |interval| TargetRange::AtLeast(0.95).compare_interval(interval);
         assert_eq!(at_least(Some((0.96, 1.02))), Verdict::Met);
         assert_eq!(at_least(Some((0.90, 0.94))), Verdict::Missed);
         assert_eq!(at_least(Some((0.93, 1.02))), Verdict::Undecided);
@@ -101,7 +101,7 @@ mod tests {
             Verdict::Undecided,
             "one run has no interval"
         );
-        let as_good = |interval| Aim::Within(0.97, 1.03).judge_interval(Some(interval));
+        let as_good = |interval| TargetRange::Within(0.97, 1.03).compare_interval(Some(interval));
         assert_eq!(as_good((0.98, 1.02)), Verdict::Met);
         assert_eq!(as_good((1.04, 1.10)), Verdict::Missed);
         assert_eq!(as_good((0.90, 1.10)), Verdict::Undecided);
@@ -110,16 +110,16 @@ mod tests {
 
     #[test]
     fn a_single_value_is_compared_with_the_bound() {
-        assert_eq!(Aim::AtMost(2.0).judge(2.0), Verdict::Met);
-        assert_eq!(Aim::AtMost(2.0).judge(2.1), Verdict::Missed);
-        assert_eq!(Aim::AtLeast(2.0).judge(1.9), Verdict::Missed);
-        assert_eq!(Aim::Within(1.0, 2.0).judge(1.0), Verdict::Met);
-        assert_eq!(Aim::AtLeast(2.0).judge(f64::NAN), Verdict::Missed);
+        assert_eq!(TargetRange::AtMost(2.0).compare(2.0), Verdict::Met);
+        assert_eq!(TargetRange::AtMost(2.0).compare(2.1), Verdict::Missed);
+        assert_eq!(TargetRange::AtLeast(2.0).compare(1.9), Verdict::Missed);
+        assert_eq!(TargetRange::Within(1.0, 2.0).compare(1.0), Verdict::Met);
+        assert_eq!(TargetRange::AtLeast(2.0).compare(f64::NAN), Verdict::Missed);
     }
 
     #[test]
     fn targets_are_printed_readably() {
-        let texts = [Aim::AtMost(1.05), Aim::AtLeast(30.0), Aim::Within(0.9, 1.1)]
+        let texts = [TargetRange::AtMost(1.05), TargetRange::AtLeast(30.0), TargetRange::Within(0.9, 1.1)]
             .map(|aim| aim.to_string());
         assert_eq!(texts, ["≤ 1.05", "≥ 30", "0.9 to 1.1"]);
     }

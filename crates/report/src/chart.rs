@@ -72,7 +72,7 @@ impl Axis {
 
     /// Sets the range.
     #[must_use]
-    pub fn from_to(self, from: f64, to: f64) -> Axis {
+    pub fn with_range(self, from: f64, to: f64) -> Axis {
         Axis {
             range: Some((from, to)),
             ..self
@@ -96,7 +96,7 @@ pub struct ChartSeries {
     /// Dot at every point, for a few measured values that the line only connects.
     pub dots: bool,
     /// Label next to the last point. Not drawn in live charts.
-    pub beside: String,
+    pub end_label: String,
     /// Vertical error bars: position, lower end, upper end.
     pub errors: Vec<(f64, f64, f64)>,
     /// Box plots. Not drawn in live charts.
@@ -104,11 +104,11 @@ pub struct ChartSeries {
     /// Live charts: name in the readout, used if the key above the panel has none.
     pub name: String,
     /// Live charts: secondary shade of the colour.
-    pub second: bool,
+    pub secondary: bool,
     /// Live charts: `stroke-dasharray` of SVG; empty for a solid line.
     pub dashes: &'static str,
     /// Live charts: index of the page's [`keys`] entry that hides the line.
-    pub of: Option<usize>,
+    pub key: Option<usize>,
     /// Live charts: thin stroke, for many overlapping lines.
     pub thin: bool,
     /// Live charts: percentage of the line's colour in a mix with the page's; `None` is the pure
@@ -123,7 +123,7 @@ pub struct SeriesStyle {
     /// Index into the palette.
     pub colour: usize,
     /// Secondary shade of the colour.
-    pub second: bool,
+    pub secondary: bool,
     /// `stroke-dasharray` of SVG; empty for a solid line.
     pub dashes: &'static str,
 }
@@ -195,10 +195,10 @@ impl ChartSeries {
 
     /// Applies a line style.
     #[must_use]
-    pub fn look(self, look: SeriesStyle) -> ChartSeries {
+    pub fn with_style(self, look: SeriesStyle) -> ChartSeries {
         ChartSeries {
             colour: look.colour,
-            second: look.second,
+            secondary: look.secondary,
             dashes: look.dashes,
             ..self
         }

@@ -13,7 +13,7 @@ mod page;
 pub mod provenance;
 mod table;
 
-pub use aim::{Aim, Verdict};
+pub use aim::{TargetRange, Verdict};
 pub use page::Page;
 pub use provenance::Provenance;
 pub use table::{Column, Table, plus_minus, wrap};

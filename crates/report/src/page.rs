@@ -39,7 +39,7 @@ impl Page {
 
     /// Appends CSS rules of this page. They may use the custom properties, such as `--ink`,
     /// `--muted` and `--good`.
-    pub fn style(&mut self, css: &str) {
+    pub fn add_style(&mut self, css: &str) {
         self.style += css;
     }
 
@@ -50,7 +50,7 @@ impl Page {
     }
 
     /// Appends an HTML fragment under a heading; the heading is plain text.
-    pub fn section(&mut self, heading: &str, html: &str) {
+    pub fn add_section(&mut self, heading: &str, html: &str) {
         self.add(&format!(
             "<section><h2>{}</h2>{html}</section>",
             escape(heading)
@@ -58,9 +58,9 @@ impl Page {
     }
 
     /// Appends the section on reproducing the page: the command, and an HTML note on its result.
-    pub fn again(&mut self, command: &str, note: &str) {
+    pub fn add_reproduce_section(&mut self, command: &str, note: &str) {
         let command = escape(command);
-        self.section(
+        self.add_section(
             "Reproduce",
             &format!("<pre>{command}</pre><p class=\"note\">{note}</p>"),
         );
@@ -68,13 +68,13 @@ impl Page {
 
     /// Sets the provenance in the footer: the fields of [`Provenance`](crate::Provenance) that
     /// apply.
-    pub fn provenance(&mut self, provenance: &str) {
+    pub fn set_provenance(&mut self, provenance: &str) {
         self.provenance = format!(": {}", escape(provenance));
     }
 
     /// Adds the script for zooming and reading [live](chart::live) charts, hiding lines by their
     /// keys and choosing the theme. Other pages contain no script.
-    pub fn live(&mut self) {
+    pub fn enable_live(&mut self) {
         self.live = true;
     }
 
@@ -133,9 +133,9 @@ mod tests {
     #[test]
     fn pages_are_self_contained() {
         let mut page = Page::new("a <b>", "of & about");
-        page.section("One <", "<p>inside</p>");
-        page.again("ccplane run --alg <x>", "the same <em>again</em>");
-        page.provenance(&Build::default().to_string());
+        page.add_section("One <", "<p>inside</p>");
+        page.add_reproduce_section("ccplane run --alg <x>", "the same <em>again</em>");
+        page.set_provenance(&Build::default().to_string());
         let html = page.finish("More in <code>x.json</code>.");
         for part in [
             "<!doctype html>",
@@ -160,7 +160,7 @@ mod tests {
         let mut page = Page::new("", "");
         page.add("<p>text</p>");
         assert!(!page.clone().finish("").contains("<button"));
-        page.live();
+        page.enable_live();
         let html = page.finish("");
         assert_eq!(html.matches("</script>").count(), 1);
         assert!(html.contains("class=\"theme\" type=\"button\" hidden"));

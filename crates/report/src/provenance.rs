@@ -96,7 +96,7 @@ impl Provenance {
     }
 
     /// Formats day, program and machine for a page.
-    pub fn place(&self) -> String {
+    pub fn describe_environment(&self) -> String {
         let [one, ..] = self.load;
         format!(
             "{}, {}; Linux {}, {}, {} CPUs, load {one:.2}",
@@ -109,13 +109,13 @@ impl Provenance {
     }
 
     /// Formats everything in one line, for a page or a terminal.
-    pub fn line(&self) -> String {
+    pub fn to_line(&self) -> String {
         let version = if self.quick { "quick" } else { "full" };
-        format!("{}; {version}, {} attempts", self.place(), self.attempts)
+        format!("{}; {version}, {} attempts", self.describe_environment(), self.attempts)
     }
 
     /// Converts to JSON for an object of results.
-    pub fn json(&self) -> serde_json::Value {
+    pub fn to_json(&self) -> serde_json::Value {
         // Infallible: the struct has only strings and numbers.
         serde_json::to_value(self).unwrap_or_default()
     }
@@ -205,7 +205,7 @@ mod tests {
             (here.commit.as_str(), here.dirty, here.quick),
             ("unknown", None, true)
         );
-        assert!(here.cores >= 1 && here.line().contains("quick"));
+        assert!(here.cores >= 1 && here.to_line().contains("quick"));
         assert_eq!(here.build(), Build::default());
         assert_eq!(
             Build::default().to_string(),

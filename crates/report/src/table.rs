@@ -68,7 +68,7 @@ impl Table {
     /// Removes the columns whose cells are all empty or [`Table::EMPTY_CELL`]; the first column
     /// stays.
     #[must_use]
-    pub fn without_empty(self) -> Table {
+    pub fn without_empty_columns(self) -> Table {
         let says = |column: usize| {
             let cells = self.rows.iter().filter_map(|row| row.get(column));
             column == 0
@@ -95,7 +95,7 @@ impl Table {
     }
 
     /// Renders for a terminal; each column is as wide as its widest cell.
-    pub fn text(&self) -> String {
+    pub fn to_text(&self) -> String {
         let letters = |text: &str| text.chars().count();
         let width = |(at, column): (usize, &Column)| {
             let cells = self
@@ -130,7 +130,7 @@ impl Table {
     }
 
     /// Renders as HTML that scrolls in a narrow window. Leading spaces of a cell are kept.
-    pub fn html(&self) -> String {
+    pub fn to_html(&self) -> String {
         let mut out = String::from("<div class=\"scroll\"><table class=\"figures\"><thead><tr>");
         for column in &self.columns {
             let meaning = match column.meaning.as_str() {
@@ -209,7 +209,7 @@ mod tests {
             vec![row(&["reno", "9.5", "10.25"])],
         );
         assert_eq!(
-            table.text(),
+            table.to_text(),
             "      goodput    p50\n       Mbit/s\n────────────────────\nreno      9.5  10.25\n"
         );
     }
@@ -227,7 +227,7 @@ mod tests {
     fn columns_line_up_and_numbers_stand_to_the_right() {
         let rows = vec![row(&["reno", "95.1"]), row(&["native:reno", "5.0"])];
         assert_eq!(
-            Table::new(["", "goodput"], rows).text(),
+            Table::new(["", "goodput"], rows).to_text(),
             "             goodput\n────────────────────\nreno            95.1\nnative:reno      5.0\n"
         );
     }
@@ -235,7 +235,7 @@ mod tests {
     #[test]
     fn empty_columns_are_omitted() {
         let rows = vec![row(&["–", "–", "1"]), row(&["b", "", "–"])];
-        let table = Table::new(["", "empty", "full"], rows).without_empty();
+        let table = Table::new(["", "empty", "full"], rows).without_empty_columns();
         assert_eq!(
             table,
             Table::new(["", "full"], vec![row(&["–", "1"]), row(&["b", "–"])])
@@ -245,18 +245,18 @@ mod tests {
     #[test]
     fn a_row_that_belongs_to_the_one_above_is_indented() {
         let table = Table::new(["", "x"], vec![row(&["a", "1"]), row(&["  b", ""])]);
-        assert!(table.text().ends_with("a    1\n  b\n"), "{}", table.text());
+        assert!(table.to_text().ends_with("a    1\n  b\n"), "{}", table.to_text());
         assert!(
-            table.html().contains("<td>&nbsp;&nbsp;b</td><td></td>"),
+            table.to_html().contains("<td>&nbsp;&nbsp;b</td><td></td>"),
             "{}",
-            table.html()
+            table.to_html()
         );
     }
 
     #[test]
     fn text_that_is_no_html_stays_text() {
         let table = Table::new([("a<b", "x&y", "\"quoted\"")], vec![row(&["<script>"])]);
-        let html = table.html();
+        let html = table.to_html();
         assert!(
             html.contains("title=\"&quot;quoted&quot;\">a&lt;b<small>x&amp;y</small>"),
             "{html}"

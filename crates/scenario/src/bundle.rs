@@ -25,7 +25,7 @@ pub struct BundleSettings {
     /// Algorithm of the bundle; `None`: the contenders, one per run.
     pub algorithm: Option<Contender>,
     /// Congestion control of workloads without an algorithm while contenders steer the bundle.
-    pub hosts: Contender,
+    pub host_algorithm: Contender,
     /// Queue discipline of the sendbox; `None` selects the sendbox's default.
     pub queue: Option<QueueSpec>,
     /// Classes of the queue, selected by the packets' bands; empty for a single class.
@@ -33,11 +33,11 @@ pub struct BundleSettings {
     /// Bytes that the tunnel adds per packet.
     pub overhead: u32,
     /// Minimum of the rate limit; `None` selects the sendbox's default.
-    pub min: Option<Rate>,
+    pub min_rate: Option<Rate>,
     /// Maximum of the rate limit.
-    pub max: Option<Rate>,
+    pub max_rate: Option<Rate>,
     /// True if the sendbox measures and never limits.
-    pub observe: bool,
+    pub observe_only: bool,
     /// True if epoch boundaries are chosen by a hash of the header, as in the paper, instead of by
     /// the tunnel's packet counter.
     pub by_hash: bool,
@@ -93,13 +93,13 @@ pub(crate) fn all(
         .filter(|bundle| bundle.algorithm.is_none())
         .collect();
     if let [first, rest @ ..] = steered.as_slice()
-        && let Some(other) = rest.iter().find(|other| other.hosts != first.hosts)
+        && let Some(other) = rest.iter().find(|other| other.host_algorithm != first.host_algorithm)
     {
         return Err(context.source.problem(
             other.span.clone(),
             format!(
                 "workloads without an algorithm would be controlled by both {} and {}",
-                first.hosts, other.hosts
+                first.host_algorithm, other.host_algorithm
             ),
             "this bundle",
             "give both bundles the same `hosts`",
@@ -125,7 +125,7 @@ fn class(context: &CheckContext, at: &Spanned<file::BundleClass>) -> Result<Bund
     let c = at.get_ref();
     let weight = match &c.weight {
         None => 1,
-        Some(weight) => context.count("the weight of a class", weight, ClassSpec::WEIGHT_MAX)?,
+        Some(weight) => context.check_count("the weight of a class", weight, ClassSpec::WEIGHT_MAX)?,
     };
     Ok(BundleClass {
         level: c.level,
@@ -188,7 +188,7 @@ fn one(context: &CheckContext, at: &Spanned<file::BundleEntry>) -> Result<Bundle
             .algorithm
             .as_ref()
             .map(|algorithm| algorithm.get_ref().0.clone()),
-        hosts: b.hosts.as_ref().map_or_else(
+        host_algorithm: b.hosts.as_ref().map_or_else(
             || Contender::native("cubic"),
             |hosts| hosts.get_ref().0.clone(),
         ),
@@ -199,9 +199,9 @@ fn one(context: &CheckContext, at: &Spanned<file::BundleEntry>) -> Result<Bundle
             .map(|at| class(context, at))
             .collect::<Result<_, _>>()?,
         overhead: overhead.get() as u32,
-        min,
-        max,
-        observe: b.observe,
+        min_rate: min,
+        max_rate: max,
+        observe_only: b.observe,
         by_hash: b.by_hash,
         span: at.span(),
     })

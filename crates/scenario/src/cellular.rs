@@ -68,7 +68,7 @@ const RATE_STREAM: u128 = 0x6365_6c6c;
 impl Cellular {
     /// Returns the trace as the text of a Mahimahi file: one opportunity per line, time in
     /// milliseconds.
-    pub fn mahimahi(&self) -> String {
+    pub fn to_mahimahi(&self) -> String {
         let mut random = Pcg64::new(u128::from(self.seed), RATE_STREAM);
         let length = (self.length.as_nanos() / 1_000_000).max(STEP_MS);
         let rates = rates(length, &mut random);
@@ -91,8 +91,8 @@ impl Cellular {
     }
 
     /// Returns the trace as a line. Fails only if the length is zero.
-    pub fn line(&self) -> Result<LineSpec, TraceError> {
-        Ok(LineSpec::Trace(Arc::new(Trace::parse(&self.mahimahi())?)))
+    pub fn to_line(&self) -> Result<LineSpec, TraceError> {
+        Ok(LineSpec::Trace(Arc::new(Trace::parse(&self.to_mahimahi())?)))
     }
 }
 
@@ -172,7 +172,7 @@ mod tests {
                 seed,
                 ..Cellular::default()
             }
-            .mahimahi();
+            .to_mahimahi();
             let seconds = rates(&text, 1_000);
             let (mean, variance) = moments(&seconds);
             let variation = variance.sqrt() / mean;
@@ -201,10 +201,10 @@ mod tests {
                 seed,
                 ..Cellular::default()
             }
-            .mahimahi()
+            .to_mahimahi()
         };
         assert_eq!(of(3), of(3));
         assert_ne!(of(3), of(4));
-        assert!(Cellular::default().line().is_ok());
+        assert!(Cellular::default().to_line().is_ok());
     }
 }

@@ -28,7 +28,7 @@ pub(crate) fn scenario(
     beside: FileLookup<'_>,
 ) -> Result<Scenario, Problem> {
     let file: ScenarioFile = toml::from_str(source.text)
-        .map_err(|error| source.syntax_of(&error, "docs/scenarios.md"))?;
+        .map_err(|error| source.syntax_problem(&error, "docs/scenarios.md"))?;
     let transport = &file.transport;
     let mss = transport
         .mss
@@ -44,7 +44,7 @@ pub(crate) fn scenario(
         });
     let context = CheckContext {
         source,
-        beside,
+        files: beside,
         mss,
         mtu: mss.saturating_add(headers),
     };
@@ -72,8 +72,8 @@ pub(crate) fn scenario(
         title: file.title,
         contenders,
         duration,
-        until,
-        warm: warm(&context, file.warm.as_ref(), duration)?,
+        stop_time: until,
+        warm_up: warm(&context, file.warm.as_ref(), duration)?,
         seeds: file.seeds.map_or(Seeds::one(1), |seeds| seeds.get_ref().0),
         sample_every,
         per_packet: file.routing.per_packet,
@@ -166,7 +166,7 @@ fn contenders(
 ) -> Result<Vec<Contender>, Problem> {
     let open = workloads
         .iter()
-        .find(|w| w.algorithm.is_none() && !w.heeds_nothing());
+        .find(|w| w.algorithm.is_none() && !w.is_uncontrolled());
     if let Some(steered) = bundles.iter().find(|bundle| bundle.algorithm.is_none()) {
         if written.is_empty() {
             return Err(context.source.problem(
@@ -219,7 +219,7 @@ fn until(
             let known = ["duration", "flows done"];
             return Err(context
                 .source
-                .unknown(written.span(), "stop condition", other, &known));
+                .unknown_name(written.span(), "stop condition", other, &known));
         }
     }
     let mut compared = workloads
@@ -227,7 +227,7 @@ fn until(
         .filter(|workload| workload.is_compared(contenders));
     if let Some(endless) = compared
         .clone()
-        .find(|workload| workload.ends() == FlowEnd::Each)
+        .find(|workload| workload.flow_end() == FlowEnd::Each)
     {
         return Err(context.source.problem(
             endless.span.clone(),
@@ -239,7 +239,7 @@ fn until(
             "set `stop`, or limit the number (`flows`, `bursts` or `count`)",
         ));
     }
-    if !compared.any(|workload| workload.ends() == FlowEnd::All) {
+    if !compared.any(|workload| workload.flow_end() == FlowEnd::All) {
         return Err(context.problem(
             written,
             "no flow of a compared workload ever ends",

@@ -13,7 +13,7 @@ use crate::{Cellular, FileLookup, Name, Problem, SourceText, read_text, shipped}
 /// Context of every check: the file and its packet sizes.
 pub(crate) struct CheckContext<'t> {
     pub(crate) source: SourceText<'t>,
-    pub(crate) beside: FileLookup<'t>,
+    pub(crate) files: FileLookup<'t>,
     /// Payload of a full packet, bytes.
     pub(crate) mss: u32,
     /// Largest packet, bytes.
@@ -32,8 +32,8 @@ impl CheckContext<'_> {
     }
 
     /// Reads a file that the scenario refers to.
-    pub(crate) fn text_of(&self, word: &Word) -> Result<String, Problem> {
-        let (path, text) = match self.beside {
+    pub(crate) fn read_file(&self, word: &Word) -> Result<String, Problem> {
+        let (path, text) = match self.files {
             FileLookup::Folder(folder) => {
                 let path = folder.join(word.get_ref());
                 let text = read_text(&path);
@@ -58,7 +58,7 @@ impl CheckContext<'_> {
     }
 
     /// Checks that a count is from 1 to `most`.
-    pub(crate) fn count(
+    pub(crate) fn check_count(
         &self,
         what: &str,
         value: &Spanned<u32>,
@@ -76,7 +76,7 @@ impl CheckContext<'_> {
         ))
     }
 
-    pub(crate) fn line(
+    pub(crate) fn parse_line(
         &self,
         rate: Option<&Q<Rate>>,
         trace: Option<&Word>,
@@ -97,7 +97,7 @@ impl CheckContext<'_> {
                 Ok((LineSpec::Constant(rate), rate.to_string()))
             }
             (None, Some(file), None, None) => {
-                let trace = Trace::parse(&self.text_of(file)?).map_err(|error| {
+                let trace = Trace::parse(&self.read_file(file)?).map_err(|error| {
                     self.problem(
                         file,
                         format!("{}: {error}", file.get_ref()),
@@ -107,8 +107,8 @@ impl CheckContext<'_> {
                 })?;
                 Ok((LineSpec::Trace(Arc::new(trace)), file.get_ref().clone()))
             }
-            (None, None, Some(steps), None) => self.piecewise(steps),
-            (None, None, None, Some(cellular)) => self.cellular(cellular),
+            (None, None, Some(steps), None) => self.parse_piecewise(steps),
+            (None, None, None, Some(cellular)) => self.parse_cellular(cellular),
             (None, None, None, None) => Ok((LineSpec::Unlimited, "unlimited".to_owned())),
             (_, Some(second), None, None) => Err(one_only(second.span())),
             (_, _, Some(second), None) => Err(one_only(second.span())),
@@ -116,7 +116,7 @@ impl CheckContext<'_> {
         }
     }
 
-    fn cellular(&self, written: &Spanned<file::Cellular>) -> Result<(LineSpec, String), Problem> {
+    fn parse_cellular(&self, written: &Spanned<file::Cellular>) -> Result<(LineSpec, String), Problem> {
         /// Maximum number of opportunities: 60 Gbit, and some hundred megabytes of memory during
         /// parsing.
         const OPPORTUNITIES_MAX: f64 = 5e6;
@@ -158,7 +158,7 @@ impl CheckContext<'_> {
                 format!("reduce `length` or `mean`: the maximum is {OPPORTUNITIES_MAX:.0} packets"),
             ));
         }
-        let line = cellular.line().map_err(|error| {
+        let line = cellular.to_line().map_err(|error| {
             self.problem(
                 written,
                 error.to_string(),
@@ -169,7 +169,7 @@ impl CheckContext<'_> {
         Ok((line, format!("cellular, {} on average", cellular.mean)))
     }
 
-    fn piecewise(
+    fn parse_piecewise(
         &self,
         steps: &Spanned<Vec<file::RateStepEntry>>,
     ) -> Result<(LineSpec, String), Problem> {
@@ -188,7 +188,7 @@ impl CheckContext<'_> {
                 .checked_sub(1)
                 .and_then(|step| steps.get_ref().get(step));
             let span = step.map_or(steps.span(), |file::RateStepEntry(at, _)| at.span());
-            self.source.hinted(span, "here", &error)
+            self.source.problem_from_error(span, "here", &error)
         })?;
         let (first, last) = (list.first(), list.last());
         let name = |step: Option<&(Duration, Rate)>| {
@@ -201,7 +201,7 @@ impl CheckContext<'_> {
     }
 
     /// Returns the queue of a link. Without one it returns `fallback`, whose errors point to `at`.
-    pub(crate) fn queue<T>(
+    pub(crate) fn parse_queue<T>(
         &self,
         word: Option<&Word>,
         (fallback, at): (&str, &Spanned<T>),
@@ -211,7 +211,7 @@ impl CheckContext<'_> {
         let text = word.map_or(fallback, |word| word.get_ref());
         let span = word.map_or(at.span(), Spanned::span);
         let bad =
-            |error: &dyn std::fmt::Display| self.source.hinted(span.clone(), "this queue", error);
+            |error: &dyn std::fmt::Display| self.source.problem_from_error(span.clone(), "this queue", error);
         let spec: QueueSpec = text.parse().map_err(|error| bad(&error))?;
         spec.limit(line.mean_rate(), rtt, self.mtu)
             .map_err(|error| bad(&error))?;

@@ -54,9 +54,9 @@ pub struct Scenario {
     /// Length of a run.
     pub duration: Duration,
     /// Condition under which the run ends before its duration.
-    pub until: StopTime,
+    pub stop_time: StopTime,
     /// Warm-up, which goodput, utilisation and queueing delay exclude.
-    pub warm: Duration,
+    pub warm_up: Duration,
     /// Seeds of the runs.
     pub seeds: Seeds,
     /// Interval between two samples of a flow.
@@ -119,9 +119,9 @@ pub enum Topology {
         /// Bottleneck; its `delay` is the one-way delay.
         bottleneck: LinkSettings,
         /// Delay of the reverse direction, which has no rate limit.
-        back: Duration,
+        reverse_delay: Duration,
         /// Rate of each host's own link; `None`: unlimited.
-        access: Option<Rate>,
+        access_rate: Option<Rate>,
     },
     /// Chain of bottlenecks. One pair of hosts uses all of them; each bottleneck has one more pair
     /// of its own.
@@ -277,12 +277,12 @@ pub enum FlowEnd {
 impl Scenario {
     /// Returns the congestion control of workloads without an algorithm if contenders steer
     /// bundles; `None` if the contenders control these workloads themselves.
-    pub fn hosts_of_bundles(&self) -> Option<&Contender> {
+    pub fn bundle_host_algorithm(&self) -> Option<&Contender> {
         let steered = self
             .bundles
             .iter()
             .find(|bundle| bundle.algorithm.is_none())?;
-        Some(&steered.hosts)
+        Some(&steered.host_algorithm)
     }
 }
 
@@ -317,7 +317,7 @@ impl Scenario {
             .iter()
             .chain(self.workload_controls())
             .chain(bundles)
-            .chain(self.hosts_of_bundles())
+            .chain(self.bundle_host_algorithm())
     }
 
     /// Returns the congestion controls that workloads name for their own flows.
@@ -332,22 +332,22 @@ impl Workload {
     /// Returns true if the workload counts towards the contenders' results. `contenders` are the
     /// scenario's.
     pub fn is_compared(&self, contenders: &[Contender]) -> bool {
-        (self.algorithm.is_none() || contenders.is_empty()) && !self.heeds_nothing()
+        (self.algorithm.is_none() || contenders.is_empty()) && !self.is_uncontrolled()
     }
 
     /// Returns how its flows end.
-    pub fn ends(&self) -> FlowEnd {
+    pub fn flow_end(&self) -> FlowEnd {
         use ccplane_workload::Workload as Sends;
         let counted = match &self.kind {
-            WorkloadKind::Of(Sends::Bulk { bytes: None, .. } | Sends::Paced { .. }) => {
+            WorkloadKind::Generated(Sends::Bulk { bytes: None, .. } | Sends::Paced { .. }) => {
                 return FlowEnd::Never;
             }
-            WorkloadKind::Of(Sends::Bulk { .. } | Sends::List { .. } | Sends::Trace { .. })
+            WorkloadKind::Generated(Sends::Bulk { .. } | Sends::List { .. } | Sends::Trace { .. })
             | WorkloadKind::Trace { .. } => true,
-            WorkloadKind::Of(Sends::Poisson { flows, .. }) => flows.is_some(),
-            WorkloadKind::Of(Sends::Bursts { bursts, .. }) => bursts.is_some(),
-            WorkloadKind::Of(Sends::Messages { messages, .. }) => messages.is_some(),
-            WorkloadKind::Of(Sends::Requests { .. }) => false,
+            WorkloadKind::Generated(Sends::Poisson { flows, .. }) => flows.is_some(),
+            WorkloadKind::Generated(Sends::Bursts { bursts, .. }) => bursts.is_some(),
+            WorkloadKind::Generated(Sends::Messages { messages, .. }) => messages.is_some(),
+            WorkloadKind::Generated(Sends::Requests { .. }) => false,
         };
         if counted || self.stop.is_some() {
             FlowEnd::All
@@ -359,28 +359,28 @@ impl Workload {
     /// Returns the scheduled start of its `n`-th flow without end, counted from 0, and the time at
     /// which the flow is stopped if that is before the end of the run. The random part of the start
     /// (`spread`) is not included.
-    pub fn planned(&self, n: u64) -> Option<(Duration, Option<Duration>)> {
-        let WorkloadKind::Of(sends) = &self.kind else {
+    pub fn planned_times(&self, n: u64) -> Option<(Duration, Option<Duration>)> {
+        let WorkloadKind::Generated(sends) = &self.kind else {
             return None;
         };
         let at = |after: Duration| Time::ZERO + after;
-        let (starts, leaves) = sends.planned(n, at(self.start), self.stop.map(at))?;
+        let (starts, leaves) = sends.planned_times(n, at(self.start), self.stop.map(at))?;
         let after = |at: Time| at.since(Time::ZERO);
         Some((after(starts), leaves.map(after)))
     }
 
     /// Returns true if its receivers also send data.
-    pub fn sends_back(&self) -> bool {
+    pub fn is_bidirectional(&self) -> bool {
         matches!(
             self.kind,
-            WorkloadKind::Of(ccplane_workload::Workload::Requests { .. })
+            WorkloadKind::Generated(ccplane_workload::Workload::Requests { .. })
         )
     }
 
     /// Returns true if its packets are subject to no congestion control.
-    pub fn heeds_nothing(&self) -> bool {
+    pub fn is_uncontrolled(&self) -> bool {
         let carrier = match &self.kind {
-            WorkloadKind::Of(ccplane_workload::Workload::Paced { carrier, .. }) => Some(carrier),
+            WorkloadKind::Generated(ccplane_workload::Workload::Paced { carrier, .. }) => Some(carrier),
             _ => None,
         };
         matches!(carrier, Some(ccplane_workload::Carrier::Datagrams { .. }))
@@ -391,7 +391,7 @@ impl Workload {
 #[derive(Clone, Debug)]
 pub enum WorkloadKind {
     /// Generated traffic.
-    Of(ccplane_workload::Workload),
+    Generated(ccplane_workload::Workload),
     /// Flows listed in a file, between named hosts.
     Trace {
         /// Flows, in the order of the file.

@@ -13,7 +13,7 @@ const SAMPLE_INTERVAL_DEFAULT: Duration = Duration::from_millis(20);
 
 impl Scenario {
     /// Returns a scenario with one flow per contender over a loss-free link with a constant rate.
-    pub fn over(
+    pub fn dumbbell(
         contenders: Vec<Contender>,
         rate: Rate,
         rtt: Duration,
@@ -27,9 +27,9 @@ impl Scenario {
             title: None,
             contenders,
             duration,
-            until: StopTime::Duration,
+            stop_time: StopTime::Duration,
             bundles: Vec::new(),
-            warm: Duration::ZERO,
+            warm_up: Duration::ZERO,
             seeds: Seeds::one(1),
             sample_every: SAMPLE_INTERVAL_DEFAULT,
             topology: Topology::Dumbbell {
@@ -45,8 +45,8 @@ impl Scenario {
                     loss: LossModel::NONE,
                     strip_classes: false,
                 },
-                back: rtt.saturating_sub(there),
-                access: None,
+                reverse_delay: rtt.saturating_sub(there),
+                access_rate: None,
             },
             topology_span: 0..0,
             per_packet: false,
@@ -89,18 +89,18 @@ impl Scenario {
     }
 
     /// Sets the sample interval.
-    pub fn sampled(mut self, every: Duration) -> Scenario {
+    pub fn with_sample_interval(mut self, every: Duration) -> Scenario {
         self.sample_every = every;
         self
     }
 }
 
 fn bulk(flows: u32) -> WorkloadKind {
-    WorkloadKind::Of(ccplane_workload::Workload::Bulk {
+    WorkloadKind::Generated(ccplane_workload::Workload::Bulk {
         flows,
         bytes: None,
         stagger: Duration::ZERO,
         spread: Duration::ZERO,
-        lasts: None,
+        lifetime: None,
     })
 }

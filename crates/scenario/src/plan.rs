@@ -23,7 +23,7 @@ use crate::{
 };
 pub use hosts::Pairs;
 use hosts::{link, node};
-use instant::Instant;
+use instant::ZeroRttGroups;
 
 /// Scenario with its names resolved, shared by all of its runs.
 #[derive(Debug)]
@@ -31,7 +31,7 @@ pub struct Plan {
     /// Nodes, links and routes.
     pub network: Network,
     /// Link whose throughput and delay are drawn.
-    pub main: LinkId,
+    pub main_link: LinkId,
     /// Links with a row in the results.
     pub links: Vec<LinkId>,
     /// Workloads in the scenario's order, which determines their random numbers.
@@ -41,9 +41,9 @@ pub struct Plan {
     /// Changes of the network, with their times.
     pub events: Vec<(Time, NetworkChange)>,
     /// Hosts whose time stamps follow [`Scenario::stamps`].
-    pub stamped: Vec<NodeId>,
+    pub stamped_hosts: Vec<NodeId>,
     /// Hosts whose receivers conceal losses (acknowledge data that they did not receive).
-    pub concealing: Vec<NodeId>,
+    pub concealing_hosts: Vec<NodeId>,
     /// Name and size of the network, such as `fat tree, k = 8`; `None` for a single link.
     pub name: Option<String>,
     /// RTT of the first pair without queueing.
@@ -60,7 +60,7 @@ pub struct PlannedWorkload {
     /// Pairs of sender and receiver.
     pub pairs: Pairs,
     /// Traffic.
-    pub sends: Sends,
+    pub traffic: Sends,
     /// Earliest start of a flow.
     pub start: Time,
     /// Time after which no new data is sent.
@@ -81,29 +81,29 @@ impl PlannedWorkload {
     fn new(
         scenario: &Scenario,
         network: &Network,
-        instant: &Instant,
+        instant: &ZeroRttGroups,
         workload: &Workload,
     ) -> Result<PlannedWorkload, Problem> {
         let (pairs, sends) = hosts::pairs(scenario, network, workload)?;
-        hosts::check_delay(scenario, network, workload, pairs.instant(instant))?;
+        hosts::check_delay(scenario, network, workload, pairs.find_zero_rtt(instant))?;
         let compared = workload.is_compared(&scenario.contenders);
         Ok(PlannedWorkload {
             name: workload.name.clone(),
             pairs,
-            sends,
+            traffic: sends,
             start: Time::ZERO + workload.start,
             stop: workload.stop.map(|stop| Time::ZERO + stop),
             band: workload.band,
             algorithm: workload
                 .algorithm
                 .as_ref()
-                .or(scenario.hosts_of_bundles())
+                .or(scenario.bundle_host_algorithm())
                 .cloned(),
-            uncontrolled: workload.heeds_nothing(),
+            uncontrolled: workload.is_uncontrolled(),
             compared,
             awaited: compared
-                && scenario.until == StopTime::FlowsDone
-                && workload.ends() == FlowEnd::All,
+                && scenario.stop_time == StopTime::FlowsDone
+                && workload.flow_end() == FlowEnd::All,
         })
     }
 
@@ -111,8 +111,8 @@ impl PlannedWorkload {
     pub fn spec(&self, seed: u64) -> WorkloadSpec {
         WorkloadSpec {
             name: self.name.clone(),
-            pairs: self.pairs.drawn(seed),
-            kind: self.sends.clone(),
+            pairs: self.pairs.for_seed(seed),
+            kind: self.traffic.clone(),
             start: self.start,
             stop: self.stop,
         }
@@ -141,7 +141,7 @@ impl Plan {
             let (at, to, next) = (at?, to?, next?);
             let over = network
                 .links()
-                .find(|link| network.ends(*link) == Some((at, next)));
+                .find(|link| network.endpoints(*link) == Some((at, next)));
             let Some(over) = over else {
                 return Err(scenario.source().problem(
                     route.next.span.clone(),
@@ -153,9 +153,9 @@ impl Plan {
                     "choose a node that `at` is linked to",
                 ));
             };
-            network.route(at, to, over);
+            network.add_route(at, to, over);
         }
-        let instant = Instant::of(&network);
+        let instant = ZeroRttGroups::new(&network);
         let workloads = scenario
             .workloads
             .iter()
@@ -177,7 +177,7 @@ impl Plan {
                 EventChange::Route(host) => {
                     let to = node(scenario, &network, host)?;
                     // `link` found it, so it has ends.
-                    let at = network.ends(over).map_or(to, |(at, _)| at);
+                    let at = network.endpoints(over).map_or(to, |(at, _)| at);
                     NetworkChange::Route(at, to, over)
                 }
             };
@@ -207,7 +207,7 @@ impl Plan {
         Ok(Plan {
             rtt: rtt.map_err(problem)?,
             line_name,
-            main,
+            main_link: main,
             links: links.collect::<Result<_, _>>()?,
             events: scenario
                 .events
@@ -219,12 +219,12 @@ impl Plan {
                 .iter()
                 .map(ends)
                 .collect::<Result<_, _>>()?,
-            stamped: match &scenario.stamps {
+            stamped_hosts: match &scenario.stamps {
                 Some(stamps) if stamps.hosts.is_empty() => network.hosts().collect(),
                 Some(stamps) => hosts::matching(scenario, &network, &stamps.hosts)?,
                 None => Vec::new(),
             },
-            concealing: hosts::concealing(scenario, &network, &workloads)?,
+            concealing_hosts: hosts::concealing(scenario, &network, &workloads)?,
             name: topology::name(&scenario.topology),
             workloads,
             network,
@@ -246,7 +246,7 @@ impl Scenario {
             _ => None,
         };
         let span = route.map_or(&self.topology_span, |route| &route.next.span);
-        self.source().hinted(span.clone(), "here", error)
+        self.source().problem_from_error(span.clone(), "here", error)
     }
 }
 
@@ -272,12 +272,12 @@ fn main_link(
     let receiver = first.map(|(_, to)| to);
     ["bottleneck", "bottleneck1"]
         .iter()
-        .find_map(|name| network.link_named(name))
+        .find_map(|name| network.find_link(name))
         .or(slowest)
         .or_else(|| {
             network
                 .links()
-                .find(|link| network.ends(*link).map(|(_, to)| to) == receiver)
+                .find(|link| network.endpoints(*link).map(|(_, to)| to) == receiver)
         })
         .ok_or_else(|| {
             let span = scenario.topology_span.clone();

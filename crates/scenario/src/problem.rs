@@ -96,7 +96,7 @@ impl SourceText<'_> {
     }
 
     /// Creates a problem with the bytes at `span` from an error whose text is `message; fix`.
-    pub fn hinted(
+    pub fn problem_from_error(
         &self,
         span: Range<usize>,
         label: &str,
@@ -109,7 +109,7 @@ impl SourceText<'_> {
 
     /// Creates a problem for the unknown `name` of a `what`. The fix suggests similar names in
     /// `known`.
-    pub fn unknown(&self, span: Range<usize>, what: &str, name: &str, known: &[&str]) -> Problem {
+    pub fn unknown_name(&self, span: Range<usize>, what: &str, name: &str, known: &[&str]) -> Problem {
         self.problem(
             span,
             format!("there is no {what} `{name}`"),
@@ -120,7 +120,7 @@ impl SourceText<'_> {
 
     /// Converts an error of the TOML parser or of serde. Unknown and missing settings get a message
     /// of our own. `reference` is the page that documents the settings.
-    pub fn syntax_of(&self, error: &toml::de::Error, reference: &str) -> Problem {
+    pub fn syntax_problem(&self, error: &toml::de::Error, reference: &str) -> Problem {
         let span = error.span().unwrap_or(0..0);
         let message = error.message();
         let mut names = message.split('`').skip(1).step_by(2);
@@ -128,7 +128,7 @@ impl SourceText<'_> {
         if message.starts_with("unknown field") || message.starts_with("unknown variant") {
             let wrong = name();
             let known: Vec<&str> = names.collect();
-            return self.unknown(span, "setting", wrong, &known);
+            return self.unknown_name(span, "setting", wrong, &known);
         }
         if message.starts_with("missing field") {
             let wanted = name();

@@ -100,7 +100,7 @@ pub(crate) fn stamps(
                 let known = ["exact", "hardware", "software"];
                 return Err(context
                     .source
-                    .unknown(preset.span(), "preset", other, &known));
+                    .unknown_name(preset.span(), "preset", other, &known));
             }
         },
     };
@@ -135,7 +135,7 @@ pub(crate) fn stamps(
             "normal" => JitterShape::Normal,
             other => {
                 let known = ["exponential", "normal"];
-                return Err(context.source.unknown(shape.span(), "shape", other, &known));
+                return Err(context.source.unknown_name(shape.span(), "shape", other, &known));
             }
         };
     }

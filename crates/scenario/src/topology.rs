@@ -63,7 +63,7 @@ pub(crate) fn read(context: &CheckContext, file: &ScenarioFile) -> Result<Topolo
     Ok(match topology.get_ref() {
         file::Topology::Dumbbell(d) => dumbbell(context, topology, d)?,
         file::Topology::ParkingLot(p) => {
-            let bottlenecks = context.count(
+            let bottlenecks = context.check_count(
                 "the number of bottlenecks",
                 &p.bottlenecks,
                 HOSTS_PER_SIDE_MAX,
@@ -75,7 +75,7 @@ pub(crate) fn read(context: &CheckContext, file: &ScenarioFile) -> Result<Topolo
             }
         }
         file::Topology::Incast(i) => Topology::Incast {
-            senders: context.count("the number of senders", &i.senders, HOSTS_PER_SIDE_MAX)?,
+            senders: context.check_count("the number of senders", &i.senders, HOSTS_PER_SIDE_MAX)?,
             link: plain(
                 context,
                 &i.rate,
@@ -88,9 +88,9 @@ pub(crate) fn read(context: &CheckContext, file: &ScenarioFile) -> Result<Topolo
             let delay = l.delay.get_ref().0;
             let rtt = times(&l.delay, 8);
             Topology::LeafSpine {
-                leaves: context.count("the number of leaves", &l.leaves, HOSTS_PER_SIDE_MAX)?,
-                spines: context.count("the number of spines", &l.spines, HOSTS_PER_SIDE_MAX)?,
-                hosts_per_leaf: context.count(
+                leaves: context.check_count("the number of leaves", &l.leaves, HOSTS_PER_SIDE_MAX)?,
+                spines: context.check_count("the number of spines", &l.spines, HOSTS_PER_SIDE_MAX)?,
+                hosts_per_leaf: context.check_count(
                     "the number of hosts",
                     &l.hosts_per_leaf,
                     HOSTS_PER_SIDE_MAX,
@@ -100,7 +100,7 @@ pub(crate) fn read(context: &CheckContext, file: &ScenarioFile) -> Result<Topolo
             }
         }
         file::Topology::FatTree(f) => {
-            let k = context.count("k", &f.k, 1_024)?;
+            let k = context.check_count("k", &f.k, 1_024)?;
             if !k.is_multiple_of(2) {
                 return Err(context.problem(
                     &f.k,
@@ -137,7 +137,7 @@ fn dumbbell(
     at: &Spanned<file::Topology>,
     d: &file::Dumbbell,
 ) -> Result<Topology, Problem> {
-    let (line, line_name) = context.line(
+    let (line, line_name) = context.parse_line(
         d.rate.as_ref(),
         d.trace.as_ref(),
         d.piecewise.as_ref(),
@@ -157,11 +157,11 @@ fn dumbbell(
     let pairs = d
         .pairs
         .as_ref()
-        .map(|pairs| context.count("the number of pairs", pairs, HOSTS_PER_SIDE_MAX));
+        .map(|pairs| context.check_count("the number of pairs", pairs, HOSTS_PER_SIDE_MAX));
     Ok(Topology::Dumbbell {
         pairs: pairs.transpose()?.unwrap_or(1),
         bottleneck: LinkSettings {
-            queue: context.queue(d.queue.as_ref(), (&fallback, &d.rtt), &line, rtt)?,
+            queue: context.parse_queue(d.queue.as_ref(), (&fallback, &d.rtt), &line, rtt)?,
             queue_name: d
                 .queue
                 .as_ref()
@@ -180,8 +180,8 @@ fn dumbbell(
             line,
             line_name,
         },
-        back: rtt.saturating_sub(there),
-        access: d.access_rate.as_ref().map(|rate| rate.get_ref().0),
+        reverse_delay: rtt.saturating_sub(there),
+        access_rate: d.access_rate.as_ref().map(|rate| rate.get_ref().0),
     })
 }
 
@@ -210,7 +210,7 @@ fn graph(
             if !names.contains(end.get_ref().as_str()) {
                 return Err(context
                     .source
-                    .unknown(end.span(), "node", end.get_ref(), &known));
+                    .unknown_name(end.span(), "node", end.get_ref(), &known));
             }
         }
         let (from, to) = (link.from.get_ref(), link.to.get_ref());
@@ -222,7 +222,7 @@ fn graph(
                 "change `from` or `to`",
             ));
         }
-        let (line, line_name) = context.line(
+        let (line, line_name) = context.parse_line(
             link.rate.as_ref(),
             link.trace.as_ref(),
             link.piecewise.as_ref(),
@@ -240,7 +240,7 @@ fn graph(
             _ => "droptail:1bdp",
         };
         let properties = LinkSettings {
-            queue: context.queue(link.queue.as_ref(), (fallback, at), &line, rtt)?,
+            queue: context.parse_queue(link.queue.as_ref(), (fallback, at), &line, rtt)?,
             queue_name: link
                 .queue
                 .as_ref()
@@ -321,7 +321,7 @@ fn paths(
             ));
         }
         (Some(count), slowest) => (
-            context.count("the number of paths", count, PARALLEL_PATHS_MAX)?,
+            context.check_count("the number of paths", count, PARALLEL_PATHS_MAX)?,
             slowest,
         ),
     };
@@ -364,7 +364,7 @@ fn plain(
     let fallback = QueueSpec::ONE_BDP.to_string();
     Ok(LinkSettings {
         line_name: rate.get_ref().0.to_string(),
-        queue: context.queue(queue, (&fallback, rate), &line, rtt)?,
+        queue: context.parse_queue(queue, (&fallback, rate), &line, rtt)?,
         queue_name: queue.map_or(fallback, |word| word.get_ref().clone()),
         line,
         delay,
@@ -382,7 +382,7 @@ fn graph_file(
     file: &Word,
     queue: Option<&Word>,
 ) -> Result<Topology, Problem> {
-    let text = context.text_of(file)?;
+    let text = context.read_file(file)?;
     let mut links: Vec<GraphLink> = Vec::new();
     let mut neighbours: std::collections::BTreeMap<String, u32> = std::collections::BTreeMap::new();
     for (i, line) in text.lines().enumerate() {
@@ -418,7 +418,7 @@ fn graph_file(
             "droptail:1bdp"
         };
         let link = LinkSettings {
-            queue: context.queue(queue, (fallback, file), &line, rtt)?,
+            queue: context.parse_queue(queue, (fallback, file), &line, rtt)?,
             queue_name: queue.map_or(fallback, |word| word.get_ref()).to_owned(),
             line_name: rate.to_string(),
             line,

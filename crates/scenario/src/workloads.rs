@@ -124,14 +124,14 @@ fn first_line(context: &CheckContext, at: &Spanned<file::WorkloadEntry>) -> std:
 
 fn default_name(kind: &WorkloadKind, index: usize) -> String {
     let what = match kind {
-        WorkloadKind::Of(Sends::Bulk { .. }) => "bulk",
-        WorkloadKind::Of(Sends::Paced { .. }) => "paced",
-        WorkloadKind::Of(Sends::Poisson { .. }) => "poisson",
-        WorkloadKind::Of(Sends::Requests { .. }) => "requests",
-        WorkloadKind::Of(Sends::Messages { .. }) => "messages",
-        WorkloadKind::Of(Sends::Bursts { .. }) => "bursts",
-        WorkloadKind::Of(Sends::List { .. }) => "list",
-        WorkloadKind::Of(Sends::Trace { .. }) | WorkloadKind::Trace { .. } => "trace",
+        WorkloadKind::Generated(Sends::Bulk { .. }) => "bulk",
+        WorkloadKind::Generated(Sends::Paced { .. }) => "paced",
+        WorkloadKind::Generated(Sends::Poisson { .. }) => "poisson",
+        WorkloadKind::Generated(Sends::Requests { .. }) => "requests",
+        WorkloadKind::Generated(Sends::Messages { .. }) => "messages",
+        WorkloadKind::Generated(Sends::Bursts { .. }) => "bursts",
+        WorkloadKind::Generated(Sends::List { .. }) => "list",
+        WorkloadKind::Generated(Sends::Trace { .. }) | WorkloadKind::Trace { .. } => "trace",
     };
     if index == 0 {
         what.to_owned()
@@ -213,7 +213,7 @@ fn kind(
                 format!("add one of {WORKLOAD_KINDS}, for example `bulk = {{}}`"),
             ))
         },
-        |made| made.map(WorkloadKind::Of),
+        |made| made.map(WorkloadKind::Generated),
     )
 }
 
@@ -246,7 +246,7 @@ fn bulk(context: &CheckContext, at: &Spanned<file::Bulk>) -> Result<Sends, Probl
     }
     Ok(Sends::Bulk {
         flows: b.flows.as_ref().map_or(Ok(1), |n| {
-            context.count("the number of flows", n, FLOWS_PER_PAIR_MAX)
+            context.check_count("the number of flows", n, FLOWS_PER_PAIR_MAX)
         })?,
         bytes: b
             .bytes
@@ -258,7 +258,7 @@ fn bulk(context: &CheckContext, at: &Spanned<file::Bulk>) -> Result<Sends, Probl
             .as_ref()
             .map_or(Duration::ZERO, |stagger| stagger.get_ref().0),
         spread,
-        lasts: b.lasts.as_ref().map(|lasts| lasts.get_ref().0),
+        lifetime: b.lasts.as_ref().map(|lasts| lasts.get_ref().0),
     })
 }
 
@@ -274,7 +274,7 @@ fn paced(context: &CheckContext, at: &Spanned<file::PacedEntry>) -> Result<Sends
 fn datagrams(context: &CheckContext, at: &Spanned<file::DatagramsEntry>) -> Result<Sends, Problem> {
     let d = at.get_ref();
     let bytes = match &d.bytes {
-        Some(bytes) => context.count("the size of a datagram", bytes, context.mtu)?,
+        Some(bytes) => context.check_count("the size of a datagram", bytes, context.mtu)?,
         None => context.mtu,
     };
     Ok(Sends::Paced {
@@ -377,7 +377,7 @@ fn messages(context: &CheckContext, at: &Spanned<file::MessagesEntry>) -> Result
     }
     Ok(Sends::Messages {
         connections,
-        pick,
+        policy: pick,
         arrivals: arrivals(context, at, m.rate.as_ref(), m.per_second.as_ref())?,
         sizes: sizes(context, &m.sizes)?,
         messages: m.count.as_ref().map(|count| *count.get_ref()),
@@ -394,7 +394,7 @@ fn connections(
         file::Connections::Number(number) => {
             let number = Spanned::new(at.span(), *number);
             Ok((
-                context.count("the number of connections", &number, FLOWS_PER_PAIR_MAX)?,
+                context.check_count("the number of connections", &number, FLOWS_PER_PAIR_MAX)?,
                 ConnectionPolicy::Last,
             ))
         }
@@ -406,11 +406,11 @@ fn connections(
                     let span = table.pick.span();
                     return Err(context
                         .source
-                        .unknown(span, "pick", other, &["random", "last"]));
+                        .unknown_name(span, "pick", other, &["random", "last"]));
                 }
             };
             Ok((
-                context.count("the number of servers", &table.servers, FLOWS_PER_PAIR_MAX)?,
+                context.check_count("the number of servers", &table.servers, FLOWS_PER_PAIR_MAX)?,
                 pick,
             ))
         }
@@ -448,7 +448,7 @@ fn requests(context: &CheckContext, at: &Spanned<file::Requests>) -> Result<Send
     let connections = r.connections.as_ref();
     Ok(Sends::Requests {
         connections: connections.map_or(Ok(1), |n| {
-            context.count("the number of connections", n, FLOWS_PER_PAIR_MAX)
+            context.check_count("the number of connections", n, FLOWS_PER_PAIR_MAX)
         })?,
         request: r
             .request
@@ -457,7 +457,7 @@ fn requests(context: &CheckContext, at: &Spanned<file::Requests>) -> Result<Send
                 sizes(context, request)
             })?,
         response: sizes(context, &r.response)?,
-        think: pause(
+        think_time: pause(
             r.think
                 .as_ref()
                 .map_or(Duration::ZERO, |think| think.get_ref().0),
@@ -478,7 +478,7 @@ fn bursts(context: &CheckContext, at: &Spanned<file::Bursts>) -> Result<Sends, P
     }
     Ok(Sends::Bursts {
         sizes: sizes(context, &b.sizes)?,
-        every: b.every.get_ref().0,
+        interval: b.every.get_ref().0,
         bursts: b.bursts.as_ref().map(|bursts| *bursts.get_ref()),
     })
 }
@@ -501,9 +501,9 @@ fn sizes(context: &CheckContext, at: &Spanned<file::Sizes>) -> Result<SizeTable,
             let known: Vec<&str> = SizeTable::names().map(|(name, _)| name).collect();
             context
                 .source
-                .unknown(name.span(), "size table", name.get_ref(), &known)
+                .unknown_name(name.span(), "size table", name.get_ref(), &known)
         }),
-        file::Sizes::File(file) => SizeTable::parse(&context.text_of(file)?).map_err(|error| {
+        file::Sizes::File(file) => SizeTable::parse(&context.read_file(file)?).map_err(|error| {
             let what = format!("{}:{}: {}", file.get_ref(), error.index, error.why);
             context.problem(file, what, "this file", error.fix)
         }),
@@ -530,7 +530,7 @@ fn sizes(context: &CheckContext, at: &Spanned<file::Sizes>) -> Result<SizeTable,
 
 /// Reads lines `time,source,destination,size`, with an optional heading.
 fn trace(context: &CheckContext, file: &file::Word) -> Result<WorkloadKind, Problem> {
-    let text = context.text_of(file)?;
+    let text = context.read_file(file)?;
     let mut flows: Vec<TraceFlow> = Vec::new();
     for (i, line) in text.lines().enumerate() {
         let fields: Vec<&str> = line

@@ -39,8 +39,8 @@ fn a_small_file_has_sensible_defaults() {
     let Topology::Dumbbell {
         pairs,
         bottleneck,
-        back,
-        access,
+        reverse_delay: back,
+        access_rate: access,
     } = &s.topology
     else {
         panic!("{:?}", s.topology)
@@ -58,7 +58,7 @@ fn a_small_file_has_sensible_defaults() {
     let [w] = s.workloads.as_slice() else {
         panic!()
     };
-    let WorkloadKind::Of(Workload::Bulk {
+    let WorkloadKind::Generated(Workload::Bulk {
         flows: 4,
         bytes: None,
         stagger,
@@ -246,7 +246,7 @@ size_classes = ["100kB"]
     let [web, requests, on_off] = s.workloads.as_slice() else {
         panic!()
     };
-    let WorkloadKind::Of(Workload::Poisson {
+    let WorkloadKind::Generated(Workload::Poisson {
         arrivals: Arrivals::Rate(rate),
         flows: Some(100),
         sizes,
@@ -258,10 +258,10 @@ size_classes = ["100kB"]
         (*rate, sizes.mean().round()),
         (Rate::from_bits_per_sec(5_000_000), 257_500.0)
     );
-    let WorkloadKind::Of(Workload::Requests {
+    let WorkloadKind::Generated(Workload::Requests {
         connections: 3,
         response,
-        think: DurationDistribution::Fixed(think),
+        think_time: DurationDistribution::Fixed(think),
         ..
     }) = &requests.kind
     else {
@@ -275,7 +275,7 @@ size_classes = ["100kB"]
         (requests.name.as_str(), requests.pairing),
         ("requests-2", Pairing::All)
     );
-    let WorkloadKind::Of(Workload::Paced {
+    let WorkloadKind::Generated(Workload::Paced {
         duty:
             Duty::OnOff {
                 on: DurationDistribution::Exponential(on),
@@ -449,7 +449,7 @@ fn a_cellular_link_depends_only_on_its_seed() {
         length: Duration::from_secs(20),
         seed: 7,
     };
-    assert_eq!(seven, own.line().unwrap());
+    assert_eq!(seven, own.to_line().unwrap());
     assert_eq!(name, "cellular, 12mbit on average");
     assert_ne!(
         seven,
@@ -464,10 +464,10 @@ fn lists_and_messages_are_read() {
             .unwrap()
             .workloads
             .remove(0);
-        (workload.ends(), workload.name, workload.kind)
+        (workload.flow_end(), workload.name, workload.kind)
     };
     let (ends, name, list) = kind("list = [[\"0s\", \"10kB\"], [\"50ms\", \"1MB\"]]");
-    let WorkloadKind::Of(Workload::List { flows }) = list else {
+    let WorkloadKind::Generated(Workload::List { flows }) = list else {
         panic!("{list:?}")
     };
     let ms = Duration::from_millis;
@@ -478,7 +478,7 @@ fn lists_and_messages_are_read() {
     assert_eq!((ends, name.as_str()), (FlowEnd::All, "list"));
     let (ends, name, messages) =
         kind("messages = { connections = 8, rate = \"40mbit\", sizes = { fixed = \"10kB\" } }");
-    let WorkloadKind::Of(Workload::Messages {
+    let WorkloadKind::Generated(Workload::Messages {
         connections: 8,
         arrivals: Arrivals::Rate(rate),
         messages: None,
@@ -495,8 +495,8 @@ fn lists_and_messages_are_read() {
             "messages = {{ connections = {connections}, per_second = 1.0, sizes = {{ fixed = \"10kB\" }} }}"
         );
         match kind(&text).2 {
-            WorkloadKind::Of(Workload::Messages {
-                connections, pick, ..
+            WorkloadKind::Generated(Workload::Messages {
+                connections, policy: pick, ..
             }) => (connections, pick),
             other => panic!("{other:?}"),
         }
@@ -513,7 +513,7 @@ fn lists_and_messages_are_read() {
     let (ends, _, messages) = kind(
         "messages = { per_second = 10.0, count = 100, sizes = { fixed = \"10kB\" }, requested = true }",
     );
-    let WorkloadKind::Of(Workload::Messages {
+    let WorkloadKind::Generated(Workload::Messages {
         connections: 1,
         messages: Some(100),
         requested: true,
@@ -530,7 +530,7 @@ fn lists_and_messages_are_read() {
 fn flows_can_have_a_duration() {
     let text = |bulk: &str| with("bulk = { flows = 4 }", bulk);
     let ms = Duration::from_millis;
-    let there = |bulk: &str, n| parse(&text(bulk)).unwrap().workloads[0].planned(n);
+    let there = |bulk: &str, n| parse(&text(bulk)).unwrap().workloads[0].planned_times(n);
     let bulk =
         "start = \"1s\"\nbulk = { stagger = \"100ms\", lasts = \"500ms\", spread = \"1ms\" }";
     assert_eq!(there(bulk, 0), Some((ms(1_000), Some(ms(1_500)))));
@@ -596,7 +596,7 @@ fn tree_delays_have_defaults_and_can_be_set() {
 fn a_run_can_end_when_its_flows_are_done() {
     let until = |until: &str, workload: &str| {
         let text = with("duration =", &format!("{until}\nduration ="));
-        parse(&text.replace("bulk = { flows = 4 }", workload)).map(|s| s.until)
+        parse(&text.replace("bulk = { flows = 4 }", workload)).map(|s| s.stop_time)
     };
     let (done, sized) = ("until = \"flows done\"", "bulk = { bytes = \"1MB\" }");
     assert_eq!(until("", sized).unwrap(), StopTime::Duration);
@@ -637,14 +637,14 @@ fn bundles_are_parsed_and_checked() {
     assert_eq!(
         (
             bundle.overhead,
-            bundle.observe,
+            bundle.observe_only,
             bundle.by_hash,
             bundle.queue
         ),
         (0, false, false, None)
     );
     assert_eq!(
-        s.hosts_of_bundles().map(ToString::to_string).as_deref(),
+        s.bundle_host_algorithm().map(ToString::to_string).as_deref(),
         Some("native:cubic")
     );
     // A bundle with its own algorithm leaves the workloads to the contenders.
@@ -653,7 +653,7 @@ fn bundles_are_parsed_and_checked() {
     ))
     .unwrap();
     assert_eq!(
-        (own.hosts_of_bundles(), own.bundles[0].overhead),
+        (own.bundle_host_algorithm(), own.bundles[0].overhead),
         (None, 60)
     );
     let classes = "queue = \"fq_codel\"\nclass = [{ level = 0 }, { level = 1, weight = 3, queue = \"droptail:9p\" }]";

@@ -23,8 +23,8 @@ fn goodputs() -> Result<Vec<f64>, Box<dyn std::error::Error>> {
     )?;
     let host = |name: &str| {
         network
-            .node(name)
-            .ok_or(SimError::Shape(format!("no host {name}")))
+            .find_node(name)
+            .ok_or(SimError::InvalidTopology(format!("no host {name}")))
     };
     let pairs = [
         (host("left1")?, host("right1")?),

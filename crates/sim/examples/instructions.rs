@@ -56,9 +56,9 @@ fn hops(length_us: u64) -> Outcome<u64> {
     let config = default_transport();
     for (number, sender) in (0..).zip(&hosts[1..]) {
         let flow = FlowSpec::new(*sender, hosts[0])
-            .at(Time::from_nanos(number * 10_000))
-            .under(FlowControl::Native(Native::cubic()))
-            .with(Arc::clone(&config));
+            .starting_at(Time::from_nanos(number * 10_000))
+            .with_congestion(FlowControl::Native(Native::cubic()))
+            .with_transport(Arc::clone(&config));
         sim.add_flow(flow)?;
     }
     sim.run_until(Time::from_micros(length_us))?;
@@ -75,17 +75,17 @@ fn agent() -> Outcome<Agent> {
 /// ACKs of flows under Reno's program, which reports once per RTT.
 fn acks(length: u64) -> Outcome<u64> {
     let agent = agent()?;
-    let hosted = agent.hosted().next().ok_or("no algorithm")?;
+    let hosted = agent.hosted_algorithms().next().ok_or("no algorithm")?;
     let program = hosted.programs.first().ok_or("no program")?;
     let limits = OperatorLimits {
-        fallback_after: Duration::MAX,
+        agent_timeout: Duration::MAX,
         ..OperatorLimits::default()
     };
     let mut table: ProgramTable = ProgramTable::new(limits, Capabilities(u64::MAX));
     table
         .install(program.compiled.code().with_uid(1))
         .map_err(|why| why.to_string())?;
-    table.heartbeat(Time::ZERO);
+    table.record_heartbeat(Time::ZERO);
     let mut flow: Flow<32> = Flow::new(Time::ZERO, 14_480);
     let set = Order::SetProgram {
         uid: 1,
@@ -141,7 +141,7 @@ fn reports(length: u64) -> Outcome<u64> {
         max_programs: 0,
         max_instrs: 0,
         max_vars: 0,
-        fallback_after: None,
+        agent_timeout: None,
     };
     agent.handle(Time::ZERO, DATAPATH, WireEvent::Ready { datapath });
     for flow in 0..FLOWS {
@@ -158,7 +158,7 @@ fn reports(length: u64) -> Outcome<u64> {
         }
     }
     let program = set.ok_or("Reno set no program")?;
-    let hosted = agent.hosted().next().ok_or("no algorithm")?;
+    let hosted = agent.hosted_algorithms().next().ok_or("no algorithm")?;
     let fields = hosted.programs.iter().find(|one| one.uid == program);
     let count = fields.map_or(0, |one| one.compiled.report_names().count());
     let fields = vec![1_448; count];

@@ -16,7 +16,7 @@ pub struct AppId(pub(crate) u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WakeReason {
     /// The requested time was reached.
-    Time,
+    Timer,
     /// The bytes of one write in this direction of a flow have arrived. Reported once per write, in
     /// order.
     Received(FlowId, DataDirection),
@@ -35,13 +35,13 @@ pub trait App: Any + Send {
 /// Application with the time of its next wake-up.
 pub(crate) struct InstalledApp {
     pub app: Option<Box<dyn App>>,
-    pub next: Time,
+    pub next_wake: Time,
 }
 
 impl std::fmt::Debug for InstalledApp {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Installed")
-            .field("next", &self.next)
+            .field("next", &self.next_wake)
             .finish_non_exhaustive()
     }
 }
@@ -53,7 +53,7 @@ impl World {
         let first = first.max(self.now);
         self.apps.push(InstalledApp {
             app: Some(app),
-            next: first,
+            next_wake: first,
         });
         self.events.push(first, EventKind::App, id);
         AppId(id)
@@ -67,7 +67,7 @@ impl World {
 
     /// Ends the run with an error. Applications report errors this way.
     pub fn fail(&mut self, error: SimError) {
-        self.failed.get_or_insert(error);
+        self.error.get_or_insert(error);
     }
 
     /// Wakes an application and schedules its next wake-up.
@@ -83,8 +83,8 @@ impl World {
         let installed = &mut self.apps[app as usize];
         installed.app = Some(woken);
         if let Some(next) = next {
-            installed.next = next.max(self.now);
-            self.events.push(installed.next, EventKind::App, app);
+            installed.next_wake = next.max(self.now);
+            self.events.push(installed.next_wake, EventKind::App, app);
         }
     }
 }

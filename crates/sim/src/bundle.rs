@@ -12,7 +12,7 @@ mod way;
 use ccplane_agent::{DatapathId, FlowId as AgentFlow, FlowInfo};
 use ccplane_bundle::{
     FEEDBACK_BYTES, ModeChange, NOTICE_BYTES, PacketNumbering, Receivebox, Sendbox, SendboxConfig,
-    Status, hash, passes,
+    Status, hash, wants_pass_through,
 };
 use ccplane_datapath::SteeredFlow;
 use ccplane_network::NodeId;
@@ -62,10 +62,10 @@ const MESSAGE_HEADER_BYTES: u32 = 28;
 pub(crate) struct Bundles {
     all: Vec<SimBundle>,
     /// Per switch with a sendbox: the bundle of each destination host, or [`NO_INDEX`].
-    enters: Vec<Option<Box<[u32]>>>,
+    by_switch: Vec<Option<Box<[u32]>>>,
     /// Messages that boxes created and consumed, in packets.
-    pub made: u64,
-    pub taken: u64,
+    pub messages_created: u64,
+    pub messages_consumed: u64,
     /// Packets dropped by sendboxes.
     pub dropped: u64,
 }
@@ -75,12 +75,12 @@ struct SimBundle {
     from: u32,
     to: u32,
     /// Destination hosts of messages, which lie behind the sendbox and behind the receivebox.
-    home: u32,
-    away: u32,
+    sendbox_host: u32,
+    receivebox_host: u32,
     overhead: u32,
     /// MTU, bytes.
     mtu: u32,
-    marks: PacketNumbering,
+    numbering: PacketNumbering,
     agent: u32,
     /// `None` without an agent.
     flow: Option<HostedFlow>,
@@ -88,18 +88,18 @@ struct SimBundle {
     receivebox: Receivebox,
     next_number: u64,
     /// Time of the next event.
-    due: Time,
+    next_event: Time,
     changes: Vec<ModeChange>,
 }
 
 impl Bundles {
     #[inline(always)]
-    pub fn any(&self) -> bool {
+    pub fn has_bundles(&self) -> bool {
         !self.all.is_empty()
     }
 
     /// Returns the number of packets queued in sendboxes.
-    pub fn held(&self) -> u64 {
+    pub fn queued_packets(&self) -> u64 {
         self.all
             .iter()
             .map(|bundle| bundle.sendbox.backlog().packets)
@@ -107,14 +107,14 @@ impl Bundles {
     }
 
     /// Returns true if there is a box at this switch.
-    pub fn at(&self, node: u32) -> bool {
+    pub fn has_box_at(&self, node: u32) -> bool {
         self.all
             .iter()
             .any(|bundle| bundle.from == node || bundle.to == node)
     }
 
     fn bundle_for(&self, node: u32, to: u32) -> Option<u32> {
-        let hosts = self.enters.get(node as usize)?.as_ref()?;
+        let hosts = self.by_switch.get(node as usize)?.as_ref()?;
         hosts
             .get(to as usize)
             .copied()
@@ -122,7 +122,7 @@ impl Bundles {
     }
 
     /// Returns the bundles of an agent, to be announced when the agent (re)connects.
-    pub fn announced(&self, agent: u32) -> impl Iterator<Item = (u64, FlowInfo)> {
+    pub fn flows_of_agent(&self, agent: u32) -> impl Iterator<Item = (u64, FlowInfo)> {
         let mine = move |bundle: &&SimBundle| bundle.agent == agent && bundle.flow.is_some();
         self.all
             .iter()
@@ -232,7 +232,7 @@ impl World {
                         count,
                     });
                 };
-                if !host.offers(algorithm) {
+                if !host.has_algorithm(algorithm) {
                     return Err(SimError::UnknownAlgorithm(algorithm.clone()));
                 }
                 let info = info(&sendbox, spec.sendbox.mtu, algorithm);
@@ -242,10 +242,10 @@ impl World {
             }
         };
         // No errors are possible from here on.
-        if self.bundles.enters.len() < nodes {
-            self.bundles.enters.resize(nodes, None);
+        if self.bundles.by_switch.len() < nodes {
+            self.bundles.by_switch.resize(nodes, None);
         }
-        let entry = self.bundles.enters[from as usize]
+        let entry = self.bundles.by_switch[from as usize]
             .get_or_insert_with(|| vec![NO_INDEX; nodes].into_boxed_slice());
         for (host, mine) in behind
             .iter()
@@ -257,17 +257,17 @@ impl World {
         self.bundles.all.push(SimBundle {
             from,
             to,
-            home,
-            away,
+            sendbox_host: home,
+            receivebox_host: away,
             overhead: spec.overhead,
             mtu: spec.sendbox.mtu,
-            marks: spec.sendbox.marks,
+            numbering: spec.sendbox.numbering,
             agent,
             flow,
             sendbox,
-            receivebox: Receivebox::new(spec.sendbox.marks),
+            receivebox: Receivebox::new(spec.sendbox.numbering),
             next_number: 0,
-            due: Time::MAX,
+            next_event: Time::MAX,
             changes: Vec::new(),
         });
         if agent != NO_INDEX {
@@ -324,18 +324,18 @@ impl World {
             .flatten()
             .fold(bundle.sendbox.next_deadline(), Time::min)
             .max(self.now);
-        if next < bundle.due {
-            bundle.due = next;
+        if next < bundle.next_event {
+            bundle.next_event = next;
             self.events.push(next, EventKind::Bundle, index);
         }
     }
 
     /// Creates the packet of a message between the boxes.
-    fn message(&mut self, from: u32, to: u32, bytes: u32) -> u32 {
+    fn create_message(&mut self, from: u32, to: u32, bytes: u32) -> u32 {
         let mut segment = Segment::default();
         // The source, as in a datagram; a message has no flow to derive it from.
         segment.echo = SequenceNumber(from);
-        let (id, place, _) = self.packets.place();
+        let (id, place, _) = self.packets.next_slot();
         *place = SimPacket {
             segment,
             end: NO_INDEX,
@@ -346,8 +346,8 @@ impl World {
             side: NO_INDEX,
             bytes,
         };
-        self.packets.made(id, false);
-        self.bundles.made += 1;
+        self.packets.allocate(id, false);
+        self.bundles.messages_created += 1;
         id
     }
 }
@@ -362,18 +362,18 @@ impl<T: Tracer> Simulation<T> {
         match world.packets.bundle_data.get(id) {
             BundlePacketData::Feedback {
                 bundle: index,
-                place,
+                index: place,
             } => {
                 let bundle = &mut world.bundles.all[index as usize];
                 if bundle.from != node {
                     return false;
                 }
-                if let Some(feedback) = world.packets.bundle_data.receive(place) {
+                if let Some(feedback) = world.packets.bundle_data.feedback_at(place) {
                     // The sendbox counts implausible feedback, so the result is not needed.
-                    let _ = bundle.sendbox.feedback(now, &feedback);
+                    let _ = bundle.sendbox.on_feedback(now, &feedback);
                 }
                 self.consume_message(id);
-                self.serve(index);
+                self.run_sendbox(index);
                 return true;
             }
             BundlePacketData::Notice {
@@ -386,10 +386,10 @@ impl<T: Tracer> Simulation<T> {
                     return false;
                 }
                 let bytes = world.packets.get(id).bytes;
-                bundle.receivebox.notice(&notice);
-                bundle.receivebox.arrived(now, number, bytes, Ecn::NotEct);
+                bundle.receivebox.on_notice(&notice);
+                bundle.receivebox.on_packet(now, number, bytes, Ecn::NotEct);
                 self.consume_message(id);
-                self.answer(index);
+                self.send_feedback(index);
                 return true;
             }
             BundlePacketData::Number {
@@ -405,12 +405,12 @@ impl<T: Tracer> Simulation<T> {
                 let packet = world.packets.get_mut(id);
                 bundle
                     .receivebox
-                    .arrived(now, number, packet.bytes, packet.segment.ecn);
+                    .on_packet(now, number, packet.bytes, packet.segment.ecn);
                 packet.bytes -= bundle.overhead;
-                world.packets.bundle_data.set(id, BundlePacketData::Nothing);
-                self.answer(index);
+                world.packets.bundle_data.set(id, BundlePacketData::None);
+                self.send_feedback(index);
             }
-            BundlePacketData::Nothing => {}
+            BundlePacketData::None => {}
         }
         let world = &mut self.world;
         let packet = world.packets.get(id);
@@ -424,7 +424,7 @@ impl<T: Tracer> Simulation<T> {
             hash: packet.hash,
             class: packet.segment.band,
             ecn: packet.segment.ecn,
-            since: now,
+            enqueued_at: now,
             stamp: None,
         };
         let mut dropped = std::mem::take(&mut world.box_drops);
@@ -434,14 +434,14 @@ impl<T: Tracer> Simulation<T> {
                 dropped.push((packet.id, why))
             });
         self.record_box_drops(dropped);
-        self.serve(index);
+        self.run_sendbox(index);
         true
     }
 
     /// Removes a message that reached its box.
     fn consume_message(&mut self, id: u32) {
-        self.world.bundles.taken += 1;
-        self.world.packets.drop(id);
+        self.world.bundles.messages_consumed += 1;
+        self.world.packets.release(id);
     }
 
     /// Removes and counts the packets that a sendbox dropped.
@@ -449,7 +449,7 @@ impl<T: Tracer> Simulation<T> {
         for (id, _) in dropped.drain(..) {
             self.world.counters.dropped += 1;
             self.world.bundles.dropped += 1;
-            self.world.packets.drop(id);
+            self.world.packets.release(id);
         }
         self.world.box_drops = dropped;
     }
@@ -457,33 +457,33 @@ impl<T: Tracer> Simulation<T> {
     #[cold]
     pub(crate) fn on_bundle(&mut self, index: u32) {
         let bundle = &mut self.world.bundles.all[index as usize];
-        if bundle.due != self.world.now {
+        if bundle.next_event != self.world.now {
             return;
         }
-        bundle.due = Time::MAX;
-        self.answer(index);
-        self.serve(index);
+        bundle.next_event = Time::MAX;
+        self.send_feedback(index);
+        self.run_sendbox(index);
     }
 
     /// Sends feedback of the receivebox that is due.
-    fn answer(&mut self, index: u32) {
+    fn send_feedback(&mut self, index: u32) {
         let world = &mut self.world;
         let bundle = &mut world.bundles.all[index as usize];
         if let Some(feedback) = bundle.receivebox.poll(world.now) {
-            let (at, home, away, overhead) = (bundle.to, bundle.home, bundle.away, bundle.overhead);
-            let id = world.message(
+            let (at, home, away, overhead) = (bundle.to, bundle.sendbox_host, bundle.receivebox_host, bundle.overhead);
+            let id = world.create_message(
                 away,
                 home,
                 FEEDBACK_BYTES as u32 + MESSAGE_HEADER_BYTES + overhead,
             );
-            world.packets.bundle_data.send(id, index, feedback);
+            world.packets.bundle_data.attach_feedback(id, index, feedback);
             self.forward(at, id);
         }
         self.world.plan_bundle(index);
     }
 
     /// Runs everything that is due at the sendbox: its program, notices and departures.
-    fn serve(&mut self, index: u32) {
+    fn run_sendbox(&mut self, index: u32) {
         let world = &mut self.world;
         let now = world.now;
         let bundle = &mut world.bundles.all[index as usize];
@@ -495,7 +495,7 @@ impl<T: Tracer> Simulation<T> {
                 let host = &mut world.hosts[bundle.agent as usize];
                 let mut lent = host
                     .shared
-                    .lend(BUNDLE_FLOW_NUMBER_MIN + u64::from(index), flow);
+                    .flow_mut(BUNDLE_FLOW_NUMBER_MIN + u64::from(index), flow);
                 let ticks = bundle.sendbox.drive(now, &mut lent);
                 if ticks {
                     let flow = AgentFlow {
@@ -504,7 +504,7 @@ impl<T: Tracer> Simulation<T> {
                     };
                     bundle
                         .sendbox
-                        .passing(now, passes(host.agent().gauges(flow)));
+                        .set_pass_through(now, wants_pass_through(host.agent().gauges(flow)));
                 }
                 if ticks || host.next_due() < host.due {
                     let agent = bundle.agent;
@@ -518,28 +518,28 @@ impl<T: Tracer> Simulation<T> {
                 }
             }
         }
-        self.let_go(index);
+        self.send_due_packets(index);
         let world = &mut self.world;
         let bundle = &mut world.bundles.all[index as usize];
-        while let Some(change) = bundle.sendbox.event() {
+        while let Some(change) = bundle.sendbox.next_mode_change() {
             bundle.changes.push(change);
         }
         world.plan_bundle(index);
     }
 
     /// Sends the notices and packets that may leave the sendbox by now.
-    fn let_go(&mut self, index: u32) {
+    fn send_due_packets(&mut self, index: u32) {
         let now = self.world.now;
         loop {
             let world = &mut self.world;
             let bundle = &mut world.bundles.all[index as usize];
             let from = bundle.from;
-            if let Some(notice) = bundle.sendbox.notice(now) {
-                let (home, away) = (bundle.home, bundle.away);
+            if let Some(notice) = bundle.sendbox.poll_notice(now) {
+                let (home, away) = (bundle.sendbox_host, bundle.receivebox_host);
                 let bytes = NOTICE_BYTES as u32 + MESSAGE_HEADER_BYTES + bundle.overhead;
-                let number = bundle.number();
-                bundle.sendbox.left(now, number, bytes);
-                let id = world.message(home, away, bytes);
+                let number = bundle.next_packet_number();
+                bundle.sendbox.on_sent(now, number, bytes);
+                let id = world.create_message(home, away, bytes);
                 world.packets.bundle_data.set(
                     id,
                     BundlePacketData::Notice {
@@ -561,8 +561,8 @@ impl<T: Tracer> Simulation<T> {
                 self.record_box_drops(dropped);
                 return;
             };
-            let number = bundle.number();
-            bundle.sendbox.left(now, number, waiting.bytes);
+            let number = bundle.next_packet_number();
+            bundle.sendbox.on_sent(now, number, waiting.bytes);
             let packet = world.packets.get_mut(waiting.id);
             packet.bytes = waiting.bytes;
             packet.segment.ecn = waiting.ecn;
@@ -599,24 +599,24 @@ impl<T: Tracer> Simulation<T> {
             ..
         }) = bundle
         else {
-            host.take(now, command, None);
+            host.execute(now, command, None);
             return;
         };
-        host.take(now, command, Some(flow));
+        host.execute(now, command, Some(flow));
         let outcome = host
             .shared
-            .lend(number, flow)
+            .flow_mut(number, flow)
             .on_deadline(&sendbox.transport(now));
-        sendbox.steer(now, &outcome);
-        self.serve(index as u32);
+        sendbox.apply_outcome(now, &outcome);
+        self.run_sendbox(index as u32);
     }
 }
 
 impl SimBundle {
-    fn number(&mut self) -> u64 {
+    fn next_packet_number(&mut self) -> u64 {
         let count = self.next_number;
         self.next_number += 1;
-        match self.marks {
+        match self.numbering {
             PacketNumbering::Counter => count,
             PacketNumbering::Hash => hash(count.to_be_bytes()),
         }

@@ -26,18 +26,18 @@ impl World {
         for link in self.network.links() {
             let (from, to) = self.ends_of(link.0);
             let view = self.links.view(self.now, link.0);
-            if view.accepted < view.inside || view.backlog.packets > view.inside {
+            if view.accepted < view.occupancy || view.backlog.packets > view.occupancy {
                 return wrong(
                     format!("the link {}", self.network.link_name(link)),
                     format!(
                         "{} let in, {} inside, {} waiting",
-                        view.accepted, view.inside, view.backlog.packets
+                        view.accepted, view.occupancy, view.backlog.packets
                     ),
                 );
             }
             came[to.index()] += view.delivered;
             went[from.index()] += view.arrived;
-            inside += view.inside;
+            inside += view.occupancy;
             dropped += view.queue_drops + view.losses;
         }
         // At switches with boxes, messages begin and end, and packets are queued and dropped.
@@ -49,7 +49,7 @@ impl World {
                 taken += came;
                 sent += went;
             } else {
-                if came < went && !bundles.at(node.0) {
+                if came < went && !bundles.has_box_at(node.0) {
                     return wrong(
                         format!("the switch {}", self.network.name(node)),
                         format!("{came} came, {went} went"),
@@ -59,16 +59,16 @@ impl World {
             }
         }
         let counters = &self.counters;
-        let all = self.packets.made;
-        let held = bundles.held();
-        let lost = lost + bundles.made as i64 - (bundles.taken + bundles.dropped + held) as i64;
+        let all = self.packets.created;
+        let held = bundles.queued_packets();
+        let lost = lost + bundles.messages_created as i64 - (bundles.messages_consumed + bundles.dropped + held) as i64;
         let unroutable = counters.unroutable;
         let totals = [
-            ("packets taken by hosts", counters.taken, taken),
+            ("packets taken by hosts", counters.received, taken),
             (
                 "packets sent by hosts or without a way on",
                 all,
-                (sent + bundles.made).wrapping_add(unroutable.wrapping_sub(lost as u64)),
+                (sent + bundles.messages_created).wrapping_add(unroutable.wrapping_sub(lost as u64)),
             ),
             (
                 "packets dropped",
@@ -83,7 +83,7 @@ impl World {
             (
                 "packets in all",
                 all,
-                counters.taken + counters.dropped + unroutable + inside + held + bundles.taken,
+                counters.received + counters.dropped + unroutable + inside + held + bundles.messages_consumed,
             ),
         ];
         for (what, one, other) in totals {

@@ -40,7 +40,7 @@ const SEND_TIME_MASK: u64 = (1 << 48) - 1;
 impl World {
     /// Sends a datagram of `bytes` on the wire in this priority band. It goes to the host's link
     /// immediately, ahead of queued segments.
-    pub fn datagram(
+    pub fn send_datagram(
         &mut self,
         app: AppId,
         from: NodeId,
@@ -80,7 +80,7 @@ impl World {
     }
 
     /// Returns the counters of an application's datagrams.
-    pub fn datagrams(&self, app: AppId) -> DatagramStats {
+    pub fn datagram_stats(&self, app: AppId) -> DatagramStats {
         self.datagrams
             .stats
             .get(app.0 as usize)
@@ -91,12 +91,12 @@ impl World {
 
 impl DatagramTable {
     /// Returns the next datagram of a host, in order of creation.
-    pub fn next(&mut self, host: u32) -> Option<SimPacket> {
+    pub fn pop_next(&mut self, host: u32) -> Option<SimPacket> {
         self.waiting.get_mut(&host)?.pop_front()
     }
 
     /// Records the arrival of a datagram.
-    pub fn arrived(&mut self, now: Time, packet: &SimPacket) {
+    pub fn record_arrival(&mut self, now: Time, packet: &SimPacket) {
         if let Some(stats) = self.stats.get_mut(packet.flow as usize) {
             stats.received += 1;
             stats.received_bytes += u64::from(packet.bytes);

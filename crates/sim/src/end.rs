@@ -22,13 +22,13 @@ pub(crate) struct FlowEndpoint {
     /// `None` at the receiver before the first segment arrives.
     pub connection: Option<Connection>,
     /// Time of the earliest scheduled timeout event, and of a later one that is also scheduled.
-    pub armed: Time,
-    pub armed_later: Time,
+    pub timeout_event: Time,
+    pub later_timeout_event: Time,
     /// Time of the scheduled pacing event.
-    pub paced: Time,
+    pub pacing_event: Time,
     /// End of the oldest write of the peer that has not arrived, in bytes; later writes are in
     /// [`World::writes`].
-    pub written: u64,
+    pub awaited_write_end: u64,
     pub flow: u32,
     /// Host of the peer, and the link on which this endpoint sends.
     pub to: u32,
@@ -83,12 +83,12 @@ impl FlowEndpoint {
     }
 
     #[inline(always)]
-    pub fn is(&self, flag: u16) -> bool {
+    pub fn has_flag(&self, flag: u16) -> bool {
         self.flags & flag != 0
     }
 
     #[inline(always)]
-    pub fn set(&mut self, flag: u16, to: bool) {
+    pub fn set_flag(&mut self, flag: u16, to: bool) {
         self.flags = if to {
             self.flags | flag
         } else {
@@ -98,10 +98,10 @@ impl FlowEndpoint {
 
     /// Returns true if there is something to send in this class.
     #[inline(always)]
-    pub fn has(&self, now: Time, class: u8) -> bool {
+    pub fn has_data(&self, now: Time, class: u8) -> bool {
         self.connection
             .as_ref()
-            .is_some_and(|connection| connection.has(now, class))
+            .is_some_and(|connection| connection.has_segment(now, class))
     }
 
     /// Returns a bit mask of the classes that have something to send in a lower band and are not
@@ -111,7 +111,7 @@ impl FlowEndpoint {
             .connection
             .as_ref()
             .map_or(0, |connection| connection.classes(now));
-        let low = if self.is(FlowEndpoint::BAND) {
+        let low = if self.has_flag(FlowEndpoint::BAND) {
             classes
         } else {
             classes & !1
@@ -132,8 +132,8 @@ impl FlowEndpoint {
     ) -> Option<(u32, u32)> {
         let connection = self.connection.as_mut();
         let connection =
-            connection.filter(|connection| class != 0 || !connection.nothing_waits())?;
-        let (id, packet, side) = packets.place();
+            connection.filter(|connection| class != 0 || !connection.has_only_acks())?;
+        let (id, packet, side) = packets.next_slot();
         if !connection.transmit_into(now, class, &mut packet.segment, side) {
             return None;
         }
@@ -144,7 +144,7 @@ impl FlowEndpoint {
         };
         let bytes = u32::from(self.header) + u32::from(data);
         let with_side = packet.segment.has_side();
-        if with_side && side.stamped && !clocks.exact() {
+        if with_side && side.stamped && !clocks.is_exact() {
             let left = clocks.departure(self.nic, now, bytes);
             match packet.segment.kind {
                 // A late timestamp delays nothing, so an ACK may carry a later one.
@@ -159,18 +159,18 @@ impl FlowEndpoint {
             packet.hash =
                 random::mix(number ^ u64::from(packet.hash) ^ random::mix(now.as_nanos())) as u32;
         }
-        packets.made(id, with_side);
-        if packets.receipts.any()
+        packets.allocate(id, with_side);
+        if packets.receipts.is_enabled()
             && let Some(connection) = &self.connection
         {
-            packets.prove(id, e, connection);
+            packets.attach_proof(id, e, connection);
         }
-        if self.is(FlowEndpoint::RCP_STAMPED) {
+        if self.has_flag(FlowEndpoint::RCP_STAMPED) {
             let rtt = self
                 .connection
                 .as_ref()
                 .map_or(Duration::ZERO, Connection::srtt);
-            packets.offers.stamp(now, id, e, rtt);
+            packets.rcp_headers.stamp(now, id, e, rtt);
         }
         Some((id, bytes))
     }
@@ -178,7 +178,7 @@ impl FlowEndpoint {
     /// Schedules events for the deadlines; returns true if the connection is closed. A deadline
     /// that moves later keeps its earlier event.
     #[inline(always)]
-    pub fn plan(
+    pub fn schedule_deadlines(
         &mut self,
         now: Time,
         e: u32,
@@ -195,15 +195,15 @@ impl FlowEndpoint {
         {
             due = due.min(steered.flow().next_deadline().unwrap_or(Time::MAX));
         }
-        if due < self.armed {
-            self.armed_later = self.armed_later.min(self.armed);
-            self.armed = due.max(now);
-            events.push_end(self.armed, EventKind::Timeout, self.flow, e);
+        if due < self.timeout_event {
+            self.later_timeout_event = self.later_timeout_event.min(self.timeout_event);
+            self.timeout_event = due.max(now);
+            events.push_end(self.timeout_event, EventKind::Timeout, self.flow, e);
         }
         if let Some(next) = connection.next_send(now)
-            && next < self.paced
+            && next < self.pacing_event
         {
-            self.paced = next;
+            self.pacing_event = next;
             events.push_end(next, EventKind::Pace, self.flow, e);
         }
         connection.state() == ConnectionState::Closed
@@ -213,8 +213,8 @@ impl FlowEndpoint {
 impl<T: Tracer> Simulation<T> {
     /// Handles a packet that arrived at its host.
     #[inline(always)]
-    pub(crate) fn take(&mut self, id: u32) {
-        if self.world.packets.receipts.any() {
+    pub(crate) fn receive_packet(&mut self, id: u32) {
+        if self.world.packets.receipts.is_enabled() {
             self.receive_checked(id);
         } else {
             self.receive_as::<false>(id);
@@ -232,8 +232,8 @@ impl<T: Tracer> Simulation<T> {
     #[inline(always)]
     fn receive_as<const CHECKED: bool>(&mut self, id: u32) {
         let world = &mut self.world;
-        world.counters.taken += 1;
-        if world.packets.offers.any() {
+        world.counters.received += 1;
+        if world.packets.rcp_headers.has_headers() {
             world.receive_stamp(id);
         }
         if world.packets.get(id).segment.class != 0 {
@@ -260,7 +260,7 @@ impl<T: Tracer> Simulation<T> {
             return self.accept(id);
         };
         let (now, segment) = (world.now, &packet.segment);
-        let arrived = match packet.side != NO_INDEX && side.stamped && !world.clocks.exact() {
+        let arrived = match packet.side != NO_INDEX && side.stamped && !world.clocks.is_exact() {
             true => world.clocks.arrival(packet.to, now, packet.bytes),
             false => now,
         };
@@ -276,7 +276,7 @@ impl<T: Tracer> Simulation<T> {
                     &mut world.natives[place],
                 );
             }
-            ControllerKind::Nobody => handle::<CHECKED>(
+            ControllerKind::None => handle::<CHECKED>(
                 connection,
                 (now, arrived),
                 (segment, side),
@@ -286,9 +286,9 @@ impl<T: Tracer> Simulation<T> {
             ControllerKind::Agent(place) => {
                 let number = u64::from(end.flow);
                 if let Some(steered) = &mut world.steered[place] {
-                    let agent = steered.beside;
+                    let agent = steered.user_data;
                     let host = &mut world.hosts[agent as usize];
-                    let mut lent = host.shared.lend(number, steered);
+                    let mut lent = host.shared.flow_mut(number, steered);
                     handle::<CHECKED>(
                         connection,
                         (now, arrived),
@@ -302,19 +302,19 @@ impl<T: Tracer> Simulation<T> {
                 }
             }
         }
-        world.packets.drop(id);
+        world.packets.release(id);
         if awaited {
-            self.received(e);
+            self.on_data(e);
         }
         self.pump(e);
     }
 
     /// Reads arrived data and reports completed writes.
-    fn received(&mut self, e: u32) {
+    fn on_data(&mut self, e: u32) {
         let end = &mut self.world.ends[e as usize];
         let (reads, awaits) = (
-            end.is(FlowEndpoint::READS_DATA),
-            end.is(FlowEndpoint::AWAITS_WRITE),
+            end.has_flag(FlowEndpoint::READS_DATA),
+            end.has_flag(FlowEndpoint::AWAITS_WRITE),
         );
         let Some(connection) = &mut end.connection else {
             return;
@@ -323,7 +323,7 @@ impl<T: Tracer> Simulation<T> {
             connection.read(u64::MAX);
         }
         let received = connection.stats().received;
-        if awaits && received >= end.written {
+        if awaits && received >= end.awaited_write_end {
             self.world.writes_received(e, received);
         }
     }
@@ -333,7 +333,7 @@ impl<T: Tracer> Simulation<T> {
     fn accept(&mut self, id: u32) {
         let now = self.world.now;
         let packet = *self.world.packets.get(id);
-        self.world.packets.drop(id);
+        self.world.packets.release(id);
         let config = Arc::clone(&self.world.flows[packet.flow as usize].transport);
         match Connection::accept(&config, now, &packet.segment) {
             Some(mut connection) => {
@@ -351,8 +351,8 @@ impl<T: Tracer> Simulation<T> {
         let world = &mut self.world;
         let now = world.now;
         let end = &mut world.ends[e as usize];
-        if now == end.armed {
-            end.armed = std::mem::replace(&mut end.armed_later, Time::MAX);
+        if now == end.timeout_event {
+            end.timeout_event = std::mem::replace(&mut end.later_timeout_event, Time::MAX);
         } else {
             return;
         }
@@ -366,7 +366,7 @@ impl<T: Tracer> Simulation<T> {
                     connection.on_timeout(now, &mut world.natives[place]);
                 }
             }
-            ControllerKind::Nobody => {
+            ControllerKind::None => {
                 if due {
                     connection.on_timeout(now, &mut ReceiverControl);
                 }
@@ -374,8 +374,8 @@ impl<T: Tracer> Simulation<T> {
             ControllerKind::Agent(place) => {
                 let number = u64::from(end.flow);
                 if let Some(steered) = &mut world.steered[place] {
-                    let agent = steered.beside;
-                    let mut lent = world.hosts[agent as usize].shared.lend(number, steered);
+                    let agent = steered.user_data;
+                    let mut lent = world.hosts[agent as usize].shared.flow_mut(number, steered);
                     if due {
                         connection.on_timeout(now, &mut lent);
                     }
@@ -409,11 +409,11 @@ impl World {
     fn receive_unmatched(&mut self, id: u32) {
         let packet = self.packets.get(id);
         if packet.end == NO_INDEX {
-            self.datagrams.arrived(self.now, packet);
+            self.datagrams.record_arrival(self.now, packet);
         } else {
             self.counters.late += 1;
         }
-        self.packets.drop(id);
+        self.packets.release(id);
     }
 }
 
@@ -451,7 +451,7 @@ pub(crate) struct Controller(u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ControllerKind {
     /// None: the endpoint only receives.
-    Nobody,
+    None,
     /// Index of the native controller.
     Native(usize),
     /// Index of the steered flow.
@@ -475,7 +475,7 @@ impl Controller {
         if self.0 & Controller::AGENT_FLAG == 0 {
             ControllerKind::Native(self.0 as usize)
         } else if self == Controller::RECEIVE_ONLY {
-            ControllerKind::Nobody
+            ControllerKind::None
         } else {
             ControllerKind::Agent((self.0 & !Controller::AGENT_FLAG) as usize)
         }

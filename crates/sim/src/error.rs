@@ -35,7 +35,7 @@ pub enum SimError {
     },
     /// A topology has an invalid shape.
     #[error("{0}")]
-    Shape(String),
+    InvalidTopology(String),
     /// A flow could never make progress.
     #[error("the flow from `{from}` to `{to}` cannot be: {why}")]
     Flow {

@@ -103,7 +103,7 @@ impl SimEvent {
 
     /// Returns the index of the link, host, packet or endpoint.
     #[inline(always)]
-    pub fn which(self) -> u32 {
+    pub fn object_index(self) -> u32 {
         self.0 as u32 & (OBJECTS_MAX as u32 - 1)
     }
 }
@@ -143,7 +143,7 @@ impl EventQueue {
     }
 
     /// Returns the number of events handled.
-    pub fn happened(&self) -> u64 {
+    pub fn handled(&self) -> u64 {
         self.wheel.popped()
     }
 
@@ -170,12 +170,12 @@ mod tests {
         let rank = (1 << 33) - 1;
         let event = SimEvent::new(TIME_MAX, EventKind::AgentDeadline, rank, most);
         assert_eq!(
-            (event.at(), event.kind(), event.which()),
+            (event.at(), event.kind(), event.object_index()),
             (TIME_MAX, EventKind::AgentDeadline, most)
         );
         let event = SimEvent::new(Time::from_nanos(7), EventKind::Pace, 1 << 32 | 5, 3);
         assert_eq!(
-            (event.at(), event.kind(), event.which()),
+            (event.at(), event.kind(), event.object_index()),
             (Time::from_nanos(7), EventKind::Pace, 3)
         );
         // Ordered by time, kind, flow and finally index.
@@ -209,7 +209,7 @@ mod tests {
                 if takes == 0 || n % 500 > 400 {
                     let until = now + (1 << 20);
                     let expected = model.first().copied().filter(|(at, ..)| *at <= until);
-                    let event = events.pop(Time::from_nanos(until)).map(|e| (e.at().as_nanos(), e.which()));
+                    let event = events.pop(Time::from_nanos(until)).map(|e| (e.at().as_nanos(), e.object_index()));
                     prop_assert_eq!(event, expected.map(|(at, .., which)| (at, which)));
                     match expected {
                         Some(first) => {
@@ -223,7 +223,7 @@ mod tests {
             }
             while let Some(event) = events.pop(TIME_MAX) {
                 let expected = model.pop_first().map(|(at, .., which)| (at, which));
-                prop_assert_eq!(expected, Some((event.at().as_nanos(), event.which())));
+                prop_assert_eq!(expected, Some((event.at().as_nanos(), event.object_index())));
             }
             prop_assert!(model.is_empty());
         }

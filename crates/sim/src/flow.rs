@@ -85,13 +85,13 @@ impl FlowSpec {
 
     /// Sets the start time.
     #[must_use]
-    pub fn at(self, start: Time) -> FlowSpec {
+    pub fn starting_at(self, start: Time) -> FlowSpec {
         FlowSpec { start, ..self }
     }
 
     /// Sets the number of bytes.
     #[must_use]
-    pub fn bytes(self, bytes: u64) -> FlowSpec {
+    pub fn with_bytes(self, bytes: u64) -> FlowSpec {
         FlowSpec {
             bytes: Some(bytes),
             ..self
@@ -100,7 +100,7 @@ impl FlowSpec {
 
     /// Sets the congestion control.
     #[must_use]
-    pub fn under(self, congestion: FlowControl) -> FlowSpec {
+    pub fn with_congestion(self, congestion: FlowControl) -> FlowSpec {
         FlowSpec { congestion, ..self }
     }
 
@@ -112,7 +112,7 @@ impl FlowSpec {
 
     /// Sets the transport settings.
     #[must_use]
-    pub fn with(self, transport: Arc<TransportConfig>) -> FlowSpec {
+    pub fn with_transport(self, transport: Arc<TransportConfig>) -> FlowSpec {
         FlowSpec { transport, ..self }
     }
 }
@@ -177,7 +177,7 @@ pub(crate) struct SimFlow {
     /// `u64::MAX` without end.
     pub bytes: u64,
     pub transport: Arc<TransportConfig>,
-    pub rest: Option<Box<InactiveState>>,
+    pub inactive: Option<Box<InactiveState>>,
     pub from: u32,
     pub to: u32,
     /// Index of the two endpoints while the flow is open.
@@ -196,9 +196,9 @@ pub const FLOW_BYTES: usize =
 /// Data of a flow that is only needed before or after its lifetime.
 #[derive(Debug)]
 pub(crate) enum InactiveState {
-    Waiting(PlannedControl),
+    Planned(PlannedControl),
     /// Final state, with the statistics of RC3's low-priority loop, if any.
-    Over(FlowView, Option<Box<(Rc3Stats, Rc3Arrivals)>>),
+    Finished(FlowView, Option<Box<(Rc3Stats, Rc3Arrivals)>>),
 }
 
 /// Requested congestion control of a flow that has not started.

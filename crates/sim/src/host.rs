@@ -24,13 +24,13 @@ pub(crate) const NIC_QUEUE_PACKETS: u64 = 2;
 pub(crate) struct Nic {
     pub link: u32,
     /// Time at which the link will have sent everything it was given.
-    pub until: Time,
+    pub busy_until: Time,
     /// The interface can take another packet if the link's work takes no longer than this.
     pub slack: Duration,
     /// Maximum backlog in bytes, for a queue that decides on dequeue and therefore has no `until`.
-    pub room: u64,
+    pub backlog_max: u64,
     /// An event is scheduled.
-    pub armed: bool,
+    pub event_scheduled: bool,
     /// Endpoints with packets of class 0, in round-robin order.
     pub waiting: VecDeque<u32>,
 }
@@ -47,42 +47,42 @@ impl Nic {
     pub fn new(link: u32, full_packet: Duration, mtu: u32) -> Nic {
         Nic {
             link,
-            until: Time::ZERO,
+            busy_until: Time::ZERO,
             slack: full_packet * NIC_QUEUE_PACKETS,
-            room: NIC_QUEUE_PACKETS * u64::from(mtu),
-            armed: false,
+            backlog_max: NIC_QUEUE_PACKETS * u64::from(mtu),
+            event_scheduled: false,
             waiting: VecDeque::new(),
         }
     }
 
     /// Returns true if the interface can take a packet.
     #[inline(always)]
-    pub fn takes(&self, now: Time) -> bool {
-        self.until <= now + self.slack
+    pub fn can_send(&self, now: Time) -> bool {
+        self.busy_until <= now + self.slack
     }
 
     /// Returns true if the interface can take a packet of a lower class. It must be idle, since no
     /// higher-priority packet may wait behind it.
     fn can_send_low(&self, now: Time) -> bool {
-        self.until <= now
+        self.busy_until <= now
     }
 
     /// Schedules an event for the time at which the link is idle, because lower classes are
     /// waiting.
     fn schedule_low_fetch(&mut self, now: Time, me: u32, events: &mut EventQueue) {
-        if !self.armed && self.until != Time::MAX {
-            self.armed = true;
-            events.push(self.until.max(now), EventKind::NicReady, me);
+        if !self.event_scheduled && self.busy_until != Time::MAX {
+            self.event_scheduled = true;
+            events.push(self.busy_until.max(now), EventKind::NicReady, me);
         }
     }
 
     /// Schedules an event for the time at which all but the last given packet are sent, because
     /// endpoints are waiting.
-    pub fn arm(&mut self, now: Time, me: u32, events: &mut EventQueue) {
-        if !self.armed && self.until != Time::MAX {
-            self.armed = true;
+    pub fn schedule_fetch(&mut self, now: Time, me: u32, events: &mut EventQueue) {
+        if !self.event_scheduled && self.busy_until != Time::MAX {
+            self.event_scheduled = true;
             events.push(
-                (self.until - self.slack / NIC_QUEUE_PACKETS).max(now),
+                (self.busy_until - self.slack / NIC_QUEUE_PACKETS).max(now),
                 EventKind::NicReady,
                 me,
             );
@@ -92,7 +92,7 @@ impl Nic {
 
 impl LowBandQueues {
     /// Returns true if an endpoint waits at this interface in this band or a higher one.
-    fn has(&self, nic: u32, band: u8) -> bool {
+    fn has_waiting(&self, nic: u32, band: u8) -> bool {
         let mut at_link = self.0.range((nic, 0)..=(nic, band));
         at_link.any(|(_, waiting)| !waiting.is_empty())
     }
@@ -108,7 +108,7 @@ impl LowBandQueues {
     }
 
     /// Removes an endpoint.
-    pub fn forget(&mut self, nic: u32, e: u32) {
+    pub fn remove_end(&mut self, nic: u32, e: u32) {
         let at_link = self.0.range_mut((nic, 0)..=(nic, u8::MAX));
         at_link.for_each(|(_, waiting)| waiting.retain(|waiting| *waiting != e));
     }
@@ -125,7 +125,7 @@ impl<T: Tracer> Simulation<T> {
     #[inline(always)]
     pub(crate) fn pump(&mut self, e: u32) {
         while let Some((nic, id, offered)) = self.pump_fast_path(e) {
-            self.settle(nic, id, offered);
+            self.on_offered(nic, id, offered);
         }
     }
 
@@ -140,11 +140,11 @@ impl<T: Tracer> Simulation<T> {
             let nic = &mut world.nics[end.nic as usize];
             let latest = now + nic.slack;
             loop {
-                if nic.until > latest || !nic.waiting.is_empty() {
-                    if end.has(now, 0) {
+                if nic.busy_until > latest || !nic.waiting.is_empty() {
+                    if end.has_data(now, 0) {
                         end.flags |= FlowEndpoint::QUEUED;
                         nic.waiting.push_back(e);
-                        nic.arm(now, end.nic, &mut world.events);
+                        nic.schedule_fetch(now, end.nic, &mut world.events);
                     }
                     break;
                 }
@@ -162,13 +162,13 @@ impl<T: Tracer> Simulation<T> {
                         .links
                         .offer(now, nic.link, sent, &mut world.packets, &mut world.events);
                 match offered {
-                    OfferOutcome::Departs(departs) if !T::ENABLED => nic.until = departs,
+                    OfferOutcome::Departs(departs) if !T::ENABLED => nic.busy_until = departs,
                     rare => return Some((end.nic, sent.0, rare)),
                 }
             }
         }
-        if end.plan(now, e, &world.steered, &mut world.events)
-            || end.is(FlowEndpoint::USES_LOW_BANDS)
+        if end.schedule_deadlines(now, e, &world.steered, &mut world.events)
+            || end.has_flag(FlowEndpoint::USES_LOW_BANDS)
         {
             self.pump_slow_path(e);
         }
@@ -179,7 +179,7 @@ impl<T: Tracer> Simulation<T> {
     #[cold]
     #[inline(never)]
     fn pump_slow_path(&mut self, e: u32) {
-        if self.world.ends[e as usize].is(FlowEndpoint::USES_LOW_BANDS) {
+        if self.world.ends[e as usize].has_flag(FlowEndpoint::USES_LOW_BANDS) {
             self.pump_low(e);
         }
         self.world.schedule_end(e);
@@ -201,7 +201,7 @@ impl<T: Tracer> Simulation<T> {
             let nic = &mut world.nics[place as usize];
             if !nic.can_send_low(now)
                 || !nic.waiting.is_empty()
-                || world.low.has(place, end.band() + class)
+                || world.low_bands.has_waiting(place, end.band() + class)
             {
                 world.queue_low(e, classes);
                 return;
@@ -219,17 +219,17 @@ impl<T: Tracer> Simulation<T> {
                 world
                     .links
                     .offer(now, nic.link, sent, &mut world.packets, &mut world.events);
-            self.settle(place, sent.0, offered);
+            self.on_offered(place, sent.0, offered);
         }
     }
 
     /// Handles the result of offering a packet to the host's link.
-    fn settle(&mut self, nic: u32, id: u32, offered: OfferOutcome) {
+    fn on_offered(&mut self, nic: u32, id: u32, offered: OfferOutcome) {
         let link = self.world.nics[nic as usize].link;
-        self.note(link, id, offered);
+        self.trace_offer(link, id, offered);
         match offered {
-            OfferOutcome::Departs(departs) => self.world.nics[nic as usize].until = departs,
-            OfferOutcome::Waits => self.world.update_room(nic),
+            OfferOutcome::Departs(departs) => self.world.nics[nic as usize].busy_until = departs,
+            OfferOutcome::Queued => self.world.update_room(nic),
             OfferOutcome::Dropped(_) => {}
         }
     }
@@ -237,12 +237,12 @@ impl<T: Tracer> Simulation<T> {
     /// Takes packets from the waiting endpoints in turn.
     pub(crate) fn send_waiting(&mut self, nic: u32) {
         let now = self.world.now;
-        while self.world.nics[nic as usize].takes(now) {
+        while self.world.nics[nic as usize].can_send(now) {
             let world = &mut self.world;
             let own = &mut world.nics[nic as usize];
             let first = own.waiting.pop_front().map(|e| (e, 0));
             let next = match first {
-                None if own.can_send_low(now) => world.low.pop(nic),
+                None if own.can_send_low(now) => world.low_bands.pop(nic),
                 first => first,
             };
             let Some((e, band)) = next else { break };
@@ -254,7 +254,7 @@ impl<T: Tracer> Simulation<T> {
             } else {
                 FlowEndpoint::low_queued(class)
             };
-            end.set(flag, false);
+            end.set_flag(flag, false);
             let sent = end.send(
                 now,
                 (e, class),
@@ -262,11 +262,11 @@ impl<T: Tracer> Simulation<T> {
                 &mut world.clocks,
                 world.spray,
             );
-            if highest && sent.is_some() && end.has(now, 0) {
-                end.set(FlowEndpoint::QUEUED, true);
+            if highest && sent.is_some() && end.has_data(now, 0) {
+                end.set_flag(FlowEndpoint::QUEUED, true);
                 world.nics[nic as usize].waiting.push_back(e);
             }
-            if end.is(FlowEndpoint::USES_LOW_BANDS) {
+            if end.has_flag(FlowEndpoint::USES_LOW_BANDS) {
                 // The next packet may be of another class.
                 let classes = end.low_classes(now);
                 world.queue_low(e, classes);
@@ -277,15 +277,15 @@ impl<T: Tracer> Simulation<T> {
                     world
                         .links
                         .offer(now, link, sent, &mut world.packets, &mut world.events);
-                self.settle(nic, sent.0, offered);
+                self.on_offered(nic, sent.0, offered);
             }
             self.world.schedule_end(e);
         }
         let world = &mut self.world;
         let own = &mut world.nics[nic as usize];
         if !own.waiting.is_empty() {
-            own.arm(now, nic, &mut world.events);
-        } else if world.low.has(nic, u8::MAX) {
+            own.schedule_fetch(now, nic, &mut world.events);
+        } else if world.low_bands.has_waiting(nic, u8::MAX) {
             own.schedule_low_fetch(now, nic, &mut world.events);
         }
     }
@@ -297,8 +297,8 @@ impl World {
         let end = &mut self.ends[e as usize];
         let nic = end.nic;
         for class in (0..CLASS_COUNT).filter(|class| classes >> class & 1 != 0) {
-            end.set(FlowEndpoint::low_queued(class), true);
-            self.low.push(nic, end.band() + class, e);
+            end.set_flag(FlowEndpoint::low_queued(class), true);
+            self.low_bands.push(nic, end.band() + class, e);
         }
         let own = &mut self.nics[nic as usize];
         if classes != 0 && own.waiting.is_empty() {
@@ -308,16 +308,16 @@ impl World {
 
     /// Schedules an endpoint's deadlines, and closes it if it is finished.
     fn schedule_end(&mut self, e: u32) {
-        if self.ends[e as usize].plan(self.now, e, &self.steered, &mut self.events) {
-            self.closed(e);
+        if self.ends[e as usize].schedule_deadlines(self.now, e, &self.steered, &mut self.events) {
+            self.on_closed(e);
         }
     }
 
     /// Updates an interface whose queue decides on dequeue.
     pub(crate) fn update_room(&mut self, nic: u32) {
         let n = &mut self.nics[nic as usize];
-        if let Some(backlog) = self.links.waiting(n.link) {
-            n.until = if backlog.bytes > n.room {
+        if let Some(backlog) = self.links.shaped_backlog(n.link) {
+            n.busy_until = if backlog.bytes > n.backlog_max {
                 Time::MAX
             } else {
                 Time::ZERO

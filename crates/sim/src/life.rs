@@ -27,7 +27,7 @@ impl World {
     }
 
     /// Adds a flow whose application is notified of received writes and of failure.
-    pub fn add_flow_of(&mut self, app: AppId, spec: FlowSpec) -> Result<FlowId, SimError> {
+    pub fn add_app_flow(&mut self, app: AppId, spec: FlowSpec) -> Result<FlowId, SimError> {
         self.add(app.0, spec)
     }
 
@@ -56,13 +56,13 @@ impl World {
             FlowControl::Steered(agent, algorithm) => {
                 let keeper =
                     self.hosts
-                        .get(self.keeper(agent.0) as usize)
+                        .get(self.agent_owner(agent.0) as usize)
                         .ok_or(SimError::Unknown {
                             what: "agent",
                             number: agent.0,
                             count: self.hosts.len(),
                         })?;
-                if !keeper.offers(&algorithm) {
+                if !keeper.has_algorithm(&algorithm) {
                     return Err(SimError::UnknownAlgorithm(algorithm.as_ref().into()));
                 }
                 PlannedControl::Steered {
@@ -84,7 +84,7 @@ impl World {
             ends: NO_INDEX,
             app,
             transport: spec.transport,
-            rest: Some(Box::new(InactiveState::Waiting(control))),
+            inactive: Some(Box::new(InactiveState::Planned(control))),
         });
         self.events
             .push(spec.start.max(self.now), EventKind::Start, id.0);
@@ -124,21 +124,21 @@ impl World {
             .connection
             .as_ref()
             .map_or(0, |connection| connection.stats().received);
-        if end.is(FlowEndpoint::AWAITS_WRITE) && end.written > received {
+        if end.has_flag(FlowEndpoint::AWAITS_WRITE) && end.awaited_write_end > received {
             if bytes > 0 {
                 let later = self.writes.entry(reader).or_default();
-                let total = later.back().copied().unwrap_or(end.written);
+                let total = later.back().copied().unwrap_or(end.awaited_write_end);
                 later.push_back(total.saturating_add(bytes));
             }
         } else {
-            end.written = end.written.saturating_add(bytes);
-            end.set(FlowEndpoint::AWAITS_WRITE, true);
+            end.awaited_write_end = end.awaited_write_end.saturating_add(bytes);
+            end.set_flag(FlowEndpoint::AWAITS_WRITE, true);
         }
         if self.ends[writer as usize].control == Controller::RECEIVE_ONLY {
             // An endpoint that was a pure receiver gets a controller of the sender's kind.
             let native = match self.ends[pair as usize].control.get() {
                 ControllerKind::Native(place) => new_of_same_kind(&self.natives[place]),
-                ControllerKind::Agent(_) | ControllerKind::Nobody => Native::cubic(),
+                ControllerKind::Agent(_) | ControllerKind::None => Native::cubic(),
             };
             self.ends[writer as usize].control = self.add_native(native);
         }
@@ -170,17 +170,17 @@ impl World {
 
 impl<T: Tracer> Simulation<T> {
     #[cold]
-    pub(crate) fn start(&mut self, number: u32) {
+    pub(crate) fn start_flow(&mut self, number: u32) {
         let world = &mut self.world;
         let now = world.now;
         let flow = &mut world.flows[number as usize];
         let config = Arc::clone(&flow.transport);
         let (from, to, bytes, finish, band) =
             (flow.from, flow.to, flow.bytes, flow.finish, flow.band);
-        let Some(InactiveState::Waiting(wanted)) = flow.rest.take().map(|rest| *rest) else {
+        let Some(InactiveState::Planned(wanted)) = flow.inactive.take().map(|rest| *rest) else {
             return;
         };
-        let pair = world.free.pop().unwrap_or(world.ends.len() as u32);
+        let pair = world.free_ends.pop().unwrap_or(world.ends.len() as u32);
         let control = match wanted {
             PlannedControl::Native(native) => world.add_native(native),
             PlannedControl::Steered { agent, algorithm } => {
@@ -203,10 +203,10 @@ impl<T: Tracer> Simulation<T> {
         };
         let mut connection = Connection::connect(&config, now);
         world.require_proof_of(pair, number, &mut connection);
-        if world.packets.receipts.any() {
+        if world.packets.receipts.is_enabled() {
             let first = SequenceNumber(config.first_number);
-            world.packets.receipts.begin(pair, number, from, first);
-            world.packets.receipts.begin(pair + 1, number, to, first);
+            world.packets.receipts.start_end(pair, number, from, first);
+            world.packets.receipts.start_end(pair + 1, number, to, first);
         }
         if bytes > 0 {
             connection.write(bytes);
@@ -215,14 +215,14 @@ impl<T: Tracer> Simulation<T> {
             connection.finish();
         }
         let end = |from: u32, to: u32, backward: bool, world: &World| {
-            let hash = world.hash_of(number, backward);
-            let link = world.routing.next(from, to, hash);
+            let hash = world.path_hash(number, backward);
+            let link = world.routing.next_link(from, to, hash);
             FlowEndpoint {
                 connection: None,
-                armed: Time::MAX,
-                armed_later: Time::MAX,
-                paced: Time::MAX,
-                written: 0,
+                timeout_event: Time::MAX,
+                later_timeout_event: Time::MAX,
+                pacing_event: Time::MAX,
+                awaited_write_end: 0,
                 flow: number,
                 to,
                 nic: world.nic_index(from, link),
@@ -243,12 +243,12 @@ impl<T: Tracer> Simulation<T> {
         sender.set_band(band);
         let offered = matches!(control.get(), ControllerKind::Native(place) if matches!(world.natives.get(place), Some(Native::Rcp(_))));
         for end in [&mut sender, &mut receiver] {
-            end.set(FlowEndpoint::RC3, config.rc3.is_some());
-            end.set(FlowEndpoint::RCP_STAMPED, offered);
+            end.set_flag(FlowEndpoint::RC3, config.rc3.is_some());
+            end.set_flag(FlowEndpoint::RCP_STAMPED, offered);
         }
         if bytes != u64::MAX {
-            receiver.written = bytes;
-            receiver.set(FlowEndpoint::AWAITS_WRITE, true);
+            receiver.awaited_write_end = bytes;
+            receiver.set_flag(FlowEndpoint::AWAITS_WRITE, true);
         }
         world.flows[number as usize].ends = pair;
         match world.ends.get_mut(pair as usize..pair as usize + 2) {
@@ -266,7 +266,7 @@ impl World {
         while self
             .ends
             .get(e as usize)
-            .is_some_and(|end| end.is(FlowEndpoint::AWAITS_WRITE) && received >= end.written)
+            .is_some_and(|end| end.has_flag(FlowEndpoint::AWAITS_WRITE) && received >= end.awaited_write_end)
         {
             self.write_received(e);
         }
@@ -282,8 +282,8 @@ impl World {
         }
         let end = &mut self.ends[e as usize];
         match later {
-            Some(written) => end.written = written,
-            None => end.set(FlowEndpoint::AWAITS_WRITE, false),
+            Some(written) => end.awaited_write_end = written,
+            None => end.set_flag(FlowEndpoint::AWAITS_WRITE, false),
         }
         let (number, forward) = (end.flow, e & 1 == 1);
         let flow = &mut self.flows[number as usize];
@@ -310,7 +310,7 @@ impl World {
 
     /// Handles the end of an endpoint. When both endpoints are closed, their slots become free.
     #[cold]
-    pub(crate) fn closed(&mut self, e: u32) {
+    pub(crate) fn on_closed(&mut self, e: u32) {
         let pair = e & !1;
         let number = self.ends[e as usize].flow;
         let Some([sender, receiver]) = self.ends.get(pair as usize..pair as usize + 2) else {
@@ -329,7 +329,7 @@ impl World {
         let flow = &mut self.flows[number as usize];
         let failed = flow.bytes != u64::MAX && flow.finished == Time::MAX;
         self.unfinished -= u64::from(failed);
-        flow.rest = Some(Box::new(InactiveState::Over(view, rc3)));
+        flow.inactive = Some(Box::new(InactiveState::Finished(view, rc3)));
         flow.ends = NO_INDEX;
         let app = flow.app;
         for place in [pair, pair + 1] {
@@ -337,13 +337,13 @@ impl World {
             end.connection = None;
             end.flow = NO_INDEX;
             self.writes.remove(&place);
-            if end.is(FlowEndpoint::QUEUED) {
+            if end.has_flag(FlowEndpoint::QUEUED) {
                 self.nics[end.nic as usize]
                     .waiting
                     .retain(|waiting| *waiting != place);
             }
-            if end.is(FlowEndpoint::LOW_QUEUED) {
-                self.low.forget(end.nic, place);
+            if end.has_flag(FlowEndpoint::LOW_QUEUED) {
+                self.low_bands.remove_end(end.nic, place);
             }
             let control = std::mem::replace(&mut end.control, Controller::RECEIVE_ONLY);
             if let ControllerKind::Native(place) = control.get() {
@@ -354,12 +354,12 @@ impl World {
             {
                 self.free_steered.push(place as u32);
                 let (number, acked) = (u64::from(number), Bytes::new(view.acked));
-                let shared = &mut self.hosts[steered.beside as usize].shared;
+                let shared = &mut self.hosts[steered.user_data as usize].shared;
                 shared.close(self.now, number, &steered, acked, view.lost);
-                self.schedule_agent(steered.beside);
+                self.schedule_agent(steered.user_data);
             }
         }
-        self.free.push(pair);
+        self.free_ends.push(pair);
         if failed && app != NO_INDEX {
             self.wake(app, WakeReason::Failed(FlowId(number)));
         }
@@ -389,7 +389,7 @@ impl World {
     }
 
     /// Returns the hash that selects the paths of an endpoint's packets.
-    fn hash_of(&self, flow: u32, backward: bool) -> u32 {
+    fn path_hash(&self, flow: u32, backward: bool) -> u32 {
         let which = match self.network.spread {
             Spread::Symmetric => flow * 2,
             Spread::PerFlow | Spread::PerPacket => flow * 2 + u32::from(backward),

@@ -28,12 +28,12 @@ struct SimLink {
     fifo: FifoLink,
     delay: Duration,
     to: u32,
-    special: u32,
+    general_index: u32,
     accepted: u64,
     bytes: u64,
     /// Sum and maximum of the sojourn times, ns.
-    sojourn: u64,
-    longest: u64,
+    sojourn_sum: u64,
+    sojourn_max: u64,
     drops: Drops,
 }
 
@@ -68,7 +68,7 @@ pub struct LinkView {
     /// Queue backlog, including the packet in transmission.
     pub backlog: Backlog,
     /// Packets in the queue and on the wire.
-    pub inside: u64,
+    pub occupancy: u64,
     /// Sum of the sojourn times (arrival to departure) of the accepted packets; divide by
     /// `accepted` for the mean. A queue that decides on dequeue counts packets when they depart.
     pub sojourn_sum: Duration,
@@ -81,7 +81,7 @@ pub struct LinkView {
 #[derive(Debug)]
 pub(crate) struct Links {
     links: Vec<SimLink>,
-    specials: Vec<GeneralLink>,
+    general_links: Vec<GeneralLink>,
     lines: Vec<LineSpec>,
 }
 
@@ -91,7 +91,7 @@ pub(crate) enum OfferOutcome {
     /// Departs at this time, unless the link changes.
     Departs(Time),
     /// Waits in a queue that decides on dequeue.
-    Waits,
+    Queued,
     /// Dropped on arrival.
     Dropped(DropReason),
 }
@@ -100,7 +100,7 @@ impl Links {
     pub fn new(network: &Network, seed: u64) -> Result<Links, NetworkError> {
         let mut all = Links {
             links: Vec::with_capacity(network.specs().len()),
-            specials: Vec::new(),
+            general_links: Vec::new(),
             lines: network
                 .specs()
                 .iter()
@@ -122,14 +122,14 @@ impl Links {
                 mark_above: ccplane_qdisc::Limit::Unlimited,
             });
             all.links.push(SimLink {
-                fifo: FifoLink::marking(&spec.line, limits.limit, limits.mark_above, Time::ZERO),
-                delay: Delay::with_model(spec.delay, 0).least(),
-                to: network.ends(id).map_or(NO_INDEX, |(_, to)| to.0),
-                special: NO_INDEX,
+                fifo: FifoLink::with_marking(&spec.line, limits.limit, limits.mark_above, Time::ZERO),
+                delay: Delay::with_model(spec.delay, 0).min_delay(),
+                to: network.endpoints(id).map_or(NO_INDEX, |(_, to)| to.0),
+                general_index: NO_INDEX,
                 accepted: 0,
                 bytes: 0,
-                sojourn: 0,
-                longest: 0,
+                sojourn_sum: 0,
+                sojourn_max: 0,
                 drops: Drops::default(),
             });
             let link = id.0;
@@ -140,17 +140,17 @@ impl Links {
                     .build(rate, spec.rtt, spec.mtu, draws)
                     .map_err(wrong)?;
                 let shaped = ShapedLink::new(queue, &spec.line, Time::ZERO);
-                all.special(link).queue = Queue::Shaped(Box::new(shaped));
+                all.general_mut(link).queue = Queue::Shaped(Box::new(shaped));
             }
             if spec.loss != LossModel::NONE {
                 all.set_loss(link, spec.loss, seed);
             }
             if spec.remark != Remark::IDENTITY {
-                all.special(link).remark = spec.remark;
+                all.general_mut(link).remark = spec.remark;
             }
             if let DelayModel::Jitter { .. } = spec.delay {
                 let draws = id.seeds(seed).delay;
-                all.special(link).jitter(spec.delay, draws);
+                all.general_mut(link).set_jitter(spec.delay, draws);
             }
         }
         Ok(all)
@@ -167,8 +167,8 @@ impl Links {
         events: &mut EventQueue,
     ) -> OfferOutcome {
         let link = &mut self.links[at as usize];
-        if link.special != NO_INDEX {
-            return self.offer_special(now, at, id, packets, events);
+        if link.general_index != NO_INDEX {
+            return self.offer_general(now, at, id, packets, events);
         }
         let admitted = match link.fifo.admit(now, bytes, id) {
             Ok(admitted) => admitted,
@@ -181,15 +181,15 @@ impl Links {
         if admitted.mark && packets.mark(id) {
             link.drops.marked += 1;
         }
-        let sojourn = admitted.departs.since(now).as_nanos();
+        let sojourn = admitted.departure.since(now).as_nanos();
         link.accepted += 1;
         link.bytes += u64::from(bytes);
-        link.sojourn += sojourn;
-        link.longest = link.longest.max(sojourn);
-        if admitted.first {
-            events.push(admitted.departs + link.delay, EventKind::Arrive, at);
+        link.sojourn_sum += sojourn;
+        link.sojourn_max = link.sojourn_max.max(sojourn);
+        if admitted.is_head {
+            events.push(admitted.departure + link.delay, EventKind::Arrive, at);
         }
-        OfferOutcome::Departs(admitted.departs)
+        OfferOutcome::Departs(admitted.departure)
     }
 
     /// Removes the packet that arrives now, schedules the arrival of the next one, and returns the
@@ -197,8 +197,8 @@ impl Links {
     #[inline(always)]
     pub fn arrive(&mut self, now: Time, at: u32, events: &mut EventQueue) -> Option<(u32, u32)> {
         let link = &mut self.links[at as usize];
-        if link.special != NO_INDEX {
-            return self.arrive_special(now, at, events);
+        if link.general_index != NO_INDEX {
+            return self.arrive_general(now, at, events);
         }
         let (id, next) = link.fifo.take_next()?;
         if let Some(departs) = next {
@@ -210,8 +210,8 @@ impl Links {
     /// Returns the counters and state as of `now`.
     pub fn view(&self, now: Time, at: u32) -> LinkView {
         let link = &self.links[at as usize];
-        let (inside, backlog) = match self.specials.get(link.special as usize) {
-            Some(special) => special.inside(&link.fifo, now),
+        let (inside, backlog) = match self.general_links.get(link.general_index as usize) {
+            Some(special) => special.occupancy(&link.fifo, now),
             None => (link.fifo.len() as u64, link.fifo.backlog_at(now)),
         };
         LinkView {
@@ -224,9 +224,9 @@ impl Links {
             dropped_bytes: link.drops.bytes,
             marked: link.drops.marked,
             backlog,
-            inside,
-            sojourn_sum: Duration::from_nanos(link.sojourn),
-            sojourn_max: Duration::from_nanos(link.longest),
+            occupancy: inside,
+            sojourn_sum: Duration::from_nanos(link.sojourn_sum),
+            sojourn_max: Duration::from_nanos(link.sojourn_max),
             rate: self.lines[at as usize]
                 .mean_rate()
                 .map(|rate| rate.bytes_per_sec()),
@@ -237,7 +237,7 @@ impl Links {
     pub fn time_for(&self, at: u32, bytes: u64) -> Duration {
         let rate = self.lines[at as usize].mean_rate();
         rate.map_or(Duration::ZERO, |rate| {
-            rate.time_for(ccplane_units::Bytes::new(bytes))
+            rate.transmission_time(ccplane_units::Bytes::new(bytes))
         })
     }
 
@@ -250,7 +250,7 @@ impl Links {
     }
 
     /// Returns true if a packet was ever offered to the link.
-    pub fn used(&self, at: u32) -> bool {
+    pub fn has_traffic(&self, at: u32) -> bool {
         let link = &self.links[at as usize];
         link.accepted + link.drops.queue + link.drops.lost > 0
     }
@@ -260,8 +260,8 @@ impl Links {
         self.links
             .iter()
             .map(|link| {
-                let inside = match self.specials.get(link.special as usize) {
-                    Some(special) => special.inside(&link.fifo, Time::ZERO).0,
+                let inside = match self.general_links.get(link.general_index as usize) {
+                    Some(special) => special.occupancy(&link.fifo, Time::ZERO).0,
                     None => link.fifo.len() as u64,
                 };
                 link.accepted - inside
@@ -272,32 +272,32 @@ impl Links {
     /// Returns the memory used, bytes.
     pub fn memory(&self) -> usize {
         let heap: usize = self.links.iter().map(|link| link.fifo.heap_bytes()).sum();
-        let specials: usize = self.specials.iter().map(GeneralLink::heap_bytes).sum();
+        let specials: usize = self.general_links.iter().map(GeneralLink::heap_bytes).sum();
         self.links.capacity() * size_of::<SimLink>()
             + heap
-            + self.specials.capacity() * size_of::<GeneralLink>()
+            + self.general_links.capacity() * size_of::<GeneralLink>()
             + specials
             + self.lines.capacity() * size_of::<LineSpec>()
     }
 
     /// Returns the rarely used part of a link, created on first use.
-    pub fn special(&mut self, at: u32) -> &mut GeneralLink {
+    pub fn general_mut(&mut self, at: u32) -> &mut GeneralLink {
         let link = &mut self.links[at as usize];
-        if link.special == NO_INDEX {
-            link.special = self.specials.len() as u32;
-            self.specials.push(GeneralLink::new(link.delay));
+        if link.general_index == NO_INDEX {
+            link.general_index = self.general_links.len() as u32;
+            self.general_links.push(GeneralLink::new(link.delay));
         }
-        &mut self.specials[link.special as usize]
+        &mut self.general_links[link.general_index as usize]
     }
 
     /// Starts to record every departing packet with its sojourn time.
-    pub fn observe(&mut self, at: u32) {
-        self.special(at).crossings.get_or_insert_default();
+    pub fn record_crossings(&mut self, at: u32) {
+        self.general_mut(at).crossings.get_or_insert_default();
     }
 
     /// Starts to record a histogram of the sojourn times.
-    pub fn observe_sojourns(&mut self, at: u32) {
-        self.special(at)
+    pub fn record_sojourns(&mut self, at: u32) {
+        self.general_mut(at)
             .sojourns
             .get_or_insert_with(|| Box::new(Sojourns::new()));
     }
@@ -305,16 +305,16 @@ impl Links {
     /// Returns the histogram of [`observe_sojourns`](Links::observe_sojourns).
     pub fn sojourns(&self, at: u32) -> Option<&Sojourns> {
         let link = self.links.get(at as usize)?;
-        self.specials
-            .get(link.special as usize)?
+        self.general_links
+            .get(link.general_index as usize)?
             .sojourns
             .as_deref()
     }
 
     /// Returns the records of [`observe`](Links::observe).
     pub fn crossings(&self, at: u32) -> &[Crossing] {
-        self.specials
-            .get(self.links[at as usize].special as usize)
+        self.general_links
+            .get(self.links[at as usize].general_index as usize)
             .and_then(|special| special.crossings.as_deref())
             .unwrap_or_default()
     }
@@ -323,7 +323,7 @@ impl Links {
 /// Handling of special links.
 impl Links {
     #[cold]
-    fn offer_special(
+    fn offer_general(
         &mut self,
         now: Time,
         at: u32,
@@ -332,9 +332,9 @@ impl Links {
         events: &mut EventQueue,
     ) -> OfferOutcome {
         let link = &mut self.links[at as usize];
-        let special = &mut self.specials[link.special as usize];
+        let special = &mut self.general_links[link.general_index as usize];
         let packet = packets.get_mut(id);
-        let band = special.remark.of(packet.segment.band);
+        let band = special.remark.map_class(packet.segment.band);
         packet.segment.band = band.unwrap_or_default();
         let packet = &*packet;
         let bytes = packet.bytes;
@@ -359,8 +359,8 @@ impl Links {
                 }
                 link.accepted += 1;
                 link.bytes += u64::from(bytes);
-                special.wire(now, admitted.departs, id, bytes, at, events);
-                OfferOutcome::Departs(admitted.departs)
+                special.push_pipe(now, admitted.departure, id, bytes, at, events);
+                OfferOutcome::Departs(admitted.departure)
             }
             Queue::Shaped(_) => {
                 let segment = &packet.segment;
@@ -370,39 +370,39 @@ impl Links {
                     hash: packet.hash,
                     class: segment.band,
                     ecn: segment.ecn,
-                    since: now,
-                    stamp: packets.offers.stamp_of(id),
+                    enqueued_at: now,
+                    stamp: packets.rcp_headers.stamp_of(id),
                 };
                 link.accepted += 1;
                 link.bytes += u64::from(bytes);
                 special.enqueue(now, waiting);
-                special.rearm(at, events);
-                OfferOutcome::Waits
+                special.schedule_ready(at, events);
+                OfferOutcome::Queued
             }
         }
     }
 
     #[cold]
-    fn arrive_special(
+    fn arrive_general(
         &mut self,
         now: Time,
         at: u32,
         events: &mut EventQueue,
     ) -> Option<(u32, u32)> {
         let link = &mut self.links[at as usize];
-        let special = &mut self.specials[link.special as usize];
+        let special = &mut self.general_links[link.general_index as usize];
         let crossed = special.arrive(now, at, events)?;
         if matches!(special.queue, Queue::Fifo) {
             let sojourn = crossed.sojourn.as_nanos();
-            link.sojourn += sojourn;
-            link.longest = link.longest.max(sojourn);
+            link.sojourn_sum += sojourn;
+            link.sojourn_max = link.sojourn_max.max(sojourn);
         }
         Some((crossed.id, link.to))
     }
 
     /// Serves a queue that decides on dequeue. Packets that it drops are returned by
     /// [`Links::dropped`].
-    pub fn ready(
+    pub fn serve_queue(
         &mut self,
         now: Time,
         at: u32,
@@ -410,7 +410,7 @@ impl Links {
         events: &mut EventQueue,
     ) {
         let link = &mut self.links[at as usize];
-        let Some(special) = self.specials.get_mut(link.special as usize) else {
+        let Some(special) = self.general_links.get_mut(link.general_index as usize) else {
             return;
         };
         if special.ready_at != now {
@@ -419,28 +419,28 @@ impl Links {
         special.ready_at = Time::MAX;
         while let Some(left) = special.dequeue(now) {
             if let Some(stamp) = left.stamp {
-                packets.offers.lower(left.id, stamp);
+                packets.rcp_headers.set_stamp(left.id, stamp);
             }
             let packet = packets.get_mut(left.id);
             if left.ecn == Ecn::Ce && packet.segment.ecn != Ecn::Ce {
                 packet.segment.ecn = Ecn::Ce;
                 link.drops.marked += 1;
             }
-            let sojourn = now.since(left.since).as_nanos();
-            link.sojourn += sojourn;
-            link.longest = link.longest.max(sojourn);
-            special.wire(left.since, now, left.id, left.bytes, at, events);
+            let sojourn = now.since(left.enqueued_at).as_nanos();
+            link.sojourn_sum += sojourn;
+            link.sojourn_max = link.sojourn_max.max(sojourn);
+            special.push_pipe(left.enqueued_at, now, left.id, left.bytes, at, events);
         }
-        special.rearm(at, events);
+        special.schedule_ready(at, events);
     }
 
     /// Returns the next packet that was accepted and then dropped by the queue of this link. The
     /// caller has to free it.
-    pub fn dropped(&mut self, at: u32, packets: &PacketArena) -> Option<(u32, DropReason)> {
+    pub fn pop_dropped(&mut self, at: u32, packets: &PacketArena) -> Option<(u32, DropReason)> {
         let link = &mut self.links[at as usize];
         let (id, why) = self
-            .specials
-            .get_mut(link.special as usize)?
+            .general_links
+            .get_mut(link.general_index as usize)?
             .dropped
             .pop()?;
         let bytes = u64::from(packets.get(id).bytes);
@@ -452,11 +452,11 @@ impl Links {
     }
 
     /// Returns the backlog of a queue that decides on dequeue; `None` for other links.
-    pub fn waiting(&self, at: u32) -> Option<Backlog> {
+    pub fn shaped_backlog(&self, at: u32) -> Option<Backlog> {
         let link = &self.links[at as usize];
         match self
-            .specials
-            .get(link.special as usize)
+            .general_links
+            .get(link.general_index as usize)
             .map(|special| &special.queue)
         {
             Some(Queue::Shaped(shaped)) => Some(ccplane_qdisc::Qdisc::<QueuedPacket>::backlog(
@@ -467,23 +467,23 @@ impl Links {
     }
 
     pub fn set_line(&mut self, now: Time, at: u32, line: LineSpec, events: &mut EventQueue) {
-        self.special(at);
+        self.general_mut(at);
         let link = &mut self.links[at as usize];
-        let special = &mut self.specials[link.special as usize];
+        let special = &mut self.general_links[link.general_index as usize];
         special.set_line(now, &mut link.fifo, &line, at, events);
         self.lines[at as usize] = line;
     }
 
     pub fn set_delay(&mut self, now: Time, at: u32, delay: DelayModel, events: &mut EventQueue) {
-        self.special(at);
+        self.general_mut(at);
         let link = &mut self.links[at as usize];
-        link.delay = Delay::with_model(delay, 0).least();
-        let special = &mut self.specials[link.special as usize];
+        link.delay = Delay::with_model(delay, 0).min_delay();
+        let special = &mut self.general_links[link.general_index as usize];
         special.set_delay(now, &mut link.fifo, delay, at, events);
     }
 
     pub fn set_loss(&mut self, at: u32, loss: LossModel, seed: u64) {
-        let special = self.special(at);
+        let special = self.general_mut(at);
         match &mut special.loss {
             Some(model) => model.set_model(loss),
             None => special.loss = Some(Loss::with_model(loss, LinkId(at).seeds(seed).loss)),
@@ -491,12 +491,12 @@ impl Links {
     }
 
     pub fn set_up(&mut self, at: u32, up: bool) {
-        self.special(at).down = !up;
+        self.general_mut(at).down = !up;
     }
 
     pub fn is_up(&self, at: u32) -> bool {
-        let special = self.links[at as usize].special;
-        self.specials
+        let special = self.links[at as usize].general_index;
+        self.general_links
             .get(special as usize)
             .is_none_or(|special| !special.down)
     }

@@ -12,17 +12,17 @@ use crate::end::{ControllerKind, FlowEndpoint};
 #[derive(Debug, Default)]
 pub(crate) struct RcpHeaders {
     /// Indexed by packet.
-    carried: Vec<RcpHeader>,
+    packet_headers: Vec<RcpHeader>,
     /// Last header received, indexed by endpoint.
-    heard: Vec<RcpHeader>,
+    received_headers: Vec<RcpHeader>,
 }
 
 /// RCP header with the send time of the packet that was stamped.
 #[derive(Clone, Copy, Debug)]
 struct RcpHeader {
     stamp: Stamp,
-    sent: Time,
-    way: OfferPath,
+    sent_at: Time,
+    direction: OfferPath,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,9 +30,9 @@ enum OfferPath {
     /// No header.
     None,
     /// Towards the receiver: queues lower the rate.
-    Out,
+    Forward,
     /// Echo to the sender: queues leave it unchanged.
-    Back,
+    Echo,
 }
 
 impl Default for RcpHeader {
@@ -40,8 +40,8 @@ impl Default for RcpHeader {
         let (rate, rtt) = (Rate::from_bytes_per_sec(u64::MAX), Duration::ZERO);
         RcpHeader {
             stamp: Stamp { rate, rtt },
-            sent: Time::ZERO,
-            way: OfferPath::None,
+            sent_at: Time::ZERO,
+            direction: OfferPath::None,
         }
     }
 }
@@ -49,8 +49,8 @@ impl Default for RcpHeader {
 impl RcpHeaders {
     /// Returns true if any packet carries a header.
     #[inline(always)]
-    pub fn any(&self) -> bool {
-        !self.carried.is_empty()
+    pub fn has_headers(&self) -> bool {
+        !self.packet_headers.is_empty()
     }
 
     /// Sets the header of a packet that endpoint `e` sends: the sender requests an unlimited rate,
@@ -60,45 +60,45 @@ impl RcpHeaders {
             let rate = Rate::from_bytes_per_sec(u64::MAX);
             RcpHeader {
                 stamp: Stamp { rate, rtt },
-                sent: now,
-                way: OfferPath::Out,
+                sent_at: now,
+                direction: OfferPath::Forward,
             }
         } else {
-            let heard = self.heard.get(e as usize).copied().unwrap_or_default();
+            let heard = self.received_headers.get(e as usize).copied().unwrap_or_default();
             RcpHeader {
-                way: if heard.way == OfferPath::None {
+                direction: if heard.direction == OfferPath::None {
                     OfferPath::None
                 } else {
-                    OfferPath::Back
+                    OfferPath::Echo
                 },
                 ..heard
             }
         };
-        *entry_mut(&mut self.carried, id) = offer;
+        *entry_mut(&mut self.packet_headers, id) = offer;
     }
 
     /// Returns the stamp that queues may lower.
     #[inline(always)]
     pub fn stamp_of(&self, id: u32) -> Option<Stamp> {
-        let offer = self.carried.get(id as usize)?;
-        (offer.way == OfferPath::Out).then_some(offer.stamp)
+        let offer = self.packet_headers.get(id as usize)?;
+        (offer.direction == OfferPath::Forward).then_some(offer.stamp)
     }
 
     /// Stores the stamp lowered by a queue.
-    pub fn lower(&mut self, id: u32, stamp: Stamp) {
-        entry_mut(&mut self.carried, id).stamp = stamp;
+    pub fn set_stamp(&mut self, id: u32, stamp: Stamp) {
+        entry_mut(&mut self.packet_headers, id).stamp = stamp;
     }
 
     /// Clears the header of a packet that left the network.
     #[inline(always)]
-    pub fn forget(&mut self, id: u32) {
-        if let Some(offer) = self.carried.get_mut(id as usize) {
-            offer.way = OfferPath::None;
+    pub fn clear(&mut self, id: u32) {
+        if let Some(offer) = self.packet_headers.get_mut(id as usize) {
+            offer.direction = OfferPath::None;
         }
     }
 
     pub fn heap_bytes(&self) -> usize {
-        (self.carried.capacity() + self.heard.capacity()) * size_of::<RcpHeader>()
+        (self.packet_headers.capacity() + self.received_headers.capacity()) * size_of::<RcpHeader>()
     }
 }
 
@@ -117,8 +117,8 @@ impl World {
     pub(crate) fn receive_stamp(&mut self, id: u32) {
         let offer = self
             .packets
-            .offers
-            .carried
+            .rcp_headers
+            .packet_headers
             .get(id as usize)
             .copied()
             .unwrap_or_default();
@@ -127,19 +127,19 @@ impl World {
         let Some(end) = self
             .ends
             .get_mut(e as usize)
-            .filter(|end| end.flow == packet.flow && end.is(FlowEndpoint::RCP_STAMPED))
+            .filter(|end| end.flow == packet.flow && end.has_flag(FlowEndpoint::RCP_STAMPED))
         else {
             return;
         };
-        match offer.way {
+        match offer.direction {
             OfferPath::None => {}
-            OfferPath::Out => *entry_mut(&mut self.packets.offers.heard, e) = offer,
-            OfferPath::Back => {
+            OfferPath::Forward => *entry_mut(&mut self.packets.rcp_headers.received_headers, e) = offer,
+            OfferPath::Echo => {
                 if let ControllerKind::Native(at) = end.control.get()
                     && let Some(native) = self.natives.get_mut(at)
                     && let Native::Rcp(rcp) = native
                 {
-                    rcp.offer(offer.stamp.rate, self.now.since(offer.sent));
+                    rcp.set_offered_rate(offer.stamp.rate, self.now.since(offer.sent_at));
                     // The server's reply carries the initial rate. ACKs trigger the controller
                     // themselves.
                     if kind == SegmentKind::OpenReply

@@ -41,21 +41,21 @@ pub(crate) struct PacketArena {
     /// Empty side, for packets without one. It also holds the side of a packet under construction.
     pub no_side: SideData,
     /// RCP headers.
-    pub offers: RcpHeaders,
+    pub rcp_headers: RcpHeaders,
     /// Bundle data of packets.
     pub bundle_data: BundlePacketTable,
     /// Nonces of flows that prove receipt.
     pub receipts: Receipts,
     /// Number of packets ever created, and of packets freed.
-    pub made: u64,
-    pub gone: u64,
+    pub created: u64,
+    pub freed: u64,
 }
 
 impl PacketArena {
     /// Returns the slot of the next packet and of its side, to be filled before
     /// [`made`](PacketArena::made) allocates them.
     #[inline(always)]
-    pub fn place(&mut self) -> (u32, &mut SimPacket, &mut SideData) {
+    pub fn next_slot(&mut self) -> (u32, &mut SimPacket, &mut SideData) {
         let id = match self.free.last() {
             Some(id) => *id,
             None => self.grow(),
@@ -66,9 +66,9 @@ impl PacketArena {
     /// Allocates the packet that was written to its [`place`](PacketArena::place), with its side if
     /// `with_side`.
     #[inline(always)]
-    pub fn made(&mut self, id: u32, with_side: bool) {
+    pub fn allocate(&mut self, id: u32, with_side: bool) {
         self.free.pop();
-        self.made += 1;
+        self.created += 1;
         if with_side {
             self.store_side(id);
         }
@@ -99,10 +99,10 @@ impl PacketArena {
 
     /// Frees a packet.
     #[inline(always)]
-    pub fn drop(&mut self, id: u32) {
-        self.gone += 1;
-        self.offers.forget(id);
-        self.bundle_data.forget(id);
+    pub fn release(&mut self, id: u32) {
+        self.freed += 1;
+        self.rcp_headers.clear(id);
+        self.bundle_data.clear(id);
         self.free.push(id);
         let side = self.packets[id as usize].side;
         if side != NO_INDEX {
@@ -138,7 +138,7 @@ impl PacketArena {
         self.packets.capacity() * size_of::<SimPacket>()
             + self.sides.capacity() * size_of::<SideData>()
             + (self.free.capacity() + self.free_sides.capacity()) * 4
-            + self.offers.heap_bytes()
+            + self.rcp_headers.heap_bytes()
             + self.bundle_data.memory()
             + self.receipts.heap_bytes()
     }

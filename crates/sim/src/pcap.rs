@@ -57,9 +57,9 @@ pub struct PacketLog<W: Write> {
     headers: HeaderBuilder,
     snaplen: u32,
     /// Packets in order of arrival, starting with the first whose fate is unknown.
-    waiting: VecDeque<PendingRecord>,
+    pending: VecDeque<PendingRecord>,
     /// Sequence number of each packet whose fate is unknown.
-    undecided: BTreeMap<u32, u64>,
+    pending_numbers: BTreeMap<u32, u64>,
     packets: u64,
     /// First error; nothing is written after it.
     error: Option<PcapError>,
@@ -68,11 +68,11 @@ pub struct PacketLog<W: Write> {
 /// Packet to be written.
 #[derive(Debug)]
 struct PendingRecord {
-    came: Time,
+    arrival: Time,
     interface: u32,
     headers: Vec<u8>,
     length: u32,
-    decided: bool,
+    is_resolved: bool,
     comment: Option<&'static str>,
 }
 
@@ -173,8 +173,8 @@ impl<W: Write> PacketLog<W> {
             interfaces,
             headers: HeaderBuilder::default(),
             snaplen,
-            waiting: VecDeque::new(),
-            undecided: BTreeMap::new(),
+            pending: VecDeque::new(),
+            pending_numbers: BTreeMap::new(),
             packets: 0,
             error: None,
         })
@@ -188,7 +188,7 @@ impl<W: Write> PacketLog<W> {
     /// Flushes and returns the writer and the number of packets written, or the first error.
     pub fn finish(mut self) -> Result<(W, u64), PacketLogError> {
         // Packets still in flight were not dropped.
-        while let Some(packet) = self.waiting.pop_front() {
+        while let Some(packet) = self.pending.pop_front() {
             self.write(packet);
         }
         let packets = self.packets;
@@ -204,32 +204,32 @@ impl<W: Write> PacketLog<W> {
     }
 
     /// Records a packet that reached a watched link.
-    fn came(&mut self, now: Time, interface: u32, seen: &PacketEvent<'_>) {
-        let (headers, length) = self.headers.of(seen);
-        self.undecided
-            .insert(seen.id, self.packets + self.waiting.len() as u64);
-        self.waiting.push_back(PendingRecord {
-            came: now,
+    fn on_arrival(&mut self, now: Time, interface: u32, seen: &PacketEvent<'_>) {
+        let (headers, length) = self.headers.build(seen);
+        self.pending_numbers
+            .insert(seen.id, self.packets + self.pending.len() as u64);
+        self.pending.push_back(PendingRecord {
+            arrival: now,
             interface,
             headers,
             length,
-            decided: false,
+            is_resolved: false,
             comment: None,
         });
     }
 
     /// Records the fate of a packet, and writes all packets that waited for it.
-    fn decided(&mut self, id: u32, comment: Option<&'static str>) {
+    fn resolve(&mut self, id: u32, comment: Option<&'static str>) {
         let place = self
-            .undecided
+            .pending_numbers
             .remove(&id)
             .and_then(|before| before.checked_sub(self.packets));
-        if let Some(packet) = place.and_then(|place| self.waiting.get_mut(place as usize)) {
-            (packet.decided, packet.comment) = (true, comment);
+        if let Some(packet) = place.and_then(|place| self.pending.get_mut(place as usize)) {
+            (packet.is_resolved, packet.comment) = (true, comment);
         }
-        while let Some(first) = self.waiting.front()
-            && (first.decided || self.waiting.len() > PENDING_PACKETS_MAX)
-            && let Some(packet) = self.waiting.pop_front()
+        while let Some(first) = self.pending.front()
+            && (first.is_resolved || self.pending.len() > PENDING_PACKETS_MAX)
+            && let Some(packet) = self.pending.pop_front()
         {
             self.write(packet);
         }
@@ -246,7 +246,7 @@ impl<W: Write> PacketLog<W> {
             .map(|comment| EnhancedPacketOption::Comment(comment.into()));
         let block = EnhancedPacketBlock {
             interface_id: packet.interface,
-            timestamp: packet.came.since(Time::ZERO).to_std(),
+            timestamp: packet.arrival.since(Time::ZERO).to_std(),
             original_len: packet.length,
             data: Cow::Owned(data),
             options: comment.into_iter().collect(),
@@ -259,21 +259,21 @@ impl<W: Write> PacketLog<W> {
 }
 
 impl<W: Write> Tracer for PacketLog<W> {
-    fn see(&mut self, now: Time, seen: &PacketEvent<'_>) {
+    fn on_packet_event(&mut self, now: Time, seen: &PacketEvent<'_>) {
         // Learns the sequence numbers from all links, because ACKs that pass here refer to them.
-        self.headers.learn(seen);
+        self.headers.record_segment(seen);
         let interface = self.interfaces.get(seen.link.index()).copied().flatten();
         let Some(interface) = interface.filter(|_| self.error.is_none()) else {
             return;
         };
         match seen.step {
-            LinkStep::Queued => self.came(now, interface, seen),
-            LinkStep::Arrived => self.decided(seen.id, None),
+            LinkStep::Queued => self.on_arrival(now, interface, seen),
+            LinkStep::Arrived => self.resolve(seen.id, None),
             LinkStep::Dropped(why) => {
-                if !self.undecided.contains_key(&seen.id) {
-                    self.came(now, interface, seen);
+                if !self.pending_numbers.contains_key(&seen.id) {
+                    self.on_arrival(now, interface, seen);
                 }
-                self.decided(seen.id, Some(drop_comment(why)));
+                self.resolve(seen.id, Some(drop_comment(why)));
             }
         }
     }

@@ -18,7 +18,7 @@ use crate::{FlowId, LinkId, SimError, World};
 #[derive(Clone, Debug)]
 pub struct ProbeSpec {
     /// Sampling interval. The first sample is taken one interval after the probe is added.
-    pub every: Duration,
+    pub interval: Duration,
     /// Sampled links.
     pub links: Vec<LinkId>,
     /// Sampled flows.
@@ -32,7 +32,7 @@ pub struct ProbeSpec {
 #[derive(Clone, Debug)]
 pub enum ProbeTarget {
     /// Listed flows.
-    These(Vec<FlowId>),
+    List(Vec<FlowId>),
     /// The first flows of the simulation, up to this number, as they are added.
     First(usize),
 }
@@ -47,9 +47,9 @@ impl ProbeSpec {
     /// Creates a probe without links and flows, with a memory limit of 64 MB.
     pub fn new(every: Duration) -> ProbeSpec {
         ProbeSpec {
-            every,
+            interval: every,
             links: Vec::new(),
-            flows: ProbeTarget::These(Vec::new()),
+            flows: ProbeTarget::List(Vec::new()),
             memory_limit: MEMORY_LIMIT_DEFAULT_BYTES,
         }
     }
@@ -83,7 +83,7 @@ pub struct LinkSeries {
     /// Packets accepted so far.
     pub accepted: Vec<u64>,
     /// Bytes that have departed so far.
-    pub left_bytes: Vec<u64>,
+    pub departed_bytes: Vec<u64>,
     /// Packets dropped or lost so far.
     pub dropped: Vec<u64>,
     /// Packets marked so far.
@@ -113,7 +113,7 @@ pub struct FlowSeries {
     pub rate: Vec<u64>,
     /// Segments retransmitted so far.
     pub retransmitted: Vec<u64>,
-    over: bool,
+    is_finished: bool,
 }
 
 impl LinkSeries {
@@ -121,7 +121,7 @@ impl LinkSeries {
     /// at the end of the interval. `None` without a rate.
     pub fn utilisation(&self) -> impl Iterator<Item = Option<f64>> + '_ {
         let rates = self.rate.iter().skip(1).map(|rate| *rate as f64);
-        per_second(&self.time, &self.left_bytes)
+        per_second(&self.time, &self.departed_bytes)
             .zip(rates)
             .map(|(used, rate)| (rate > 0.0).then(|| used / rate))
     }
@@ -169,7 +169,7 @@ impl LinkSeries {
             backlog_bytes: Vec::new(),
             backlog_packets: Vec::new(),
             accepted: Vec::new(),
-            left_bytes: Vec::new(),
+            departed_bytes: Vec::new(),
             dropped: Vec::new(),
             marked: Vec::new(),
             sojourn_sum: Vec::new(),
@@ -183,7 +183,7 @@ impl LinkSeries {
             &mut self.backlog_bytes,
             &mut self.backlog_packets,
             &mut self.accepted,
-            &mut self.left_bytes,
+            &mut self.departed_bytes,
             &mut self.dropped,
             &mut self.marked,
             &mut self.sojourn_sum,
@@ -203,7 +203,7 @@ impl FlowSeries {
             srtt: Vec::new(),
             rate: Vec::new(),
             retransmitted: Vec::new(),
-            over: false,
+            is_finished: false,
         }
     }
 
@@ -225,23 +225,23 @@ impl FlowSeries {
 pub struct Probe {
     /// Time at which the probe was added.
     start: Time,
-    every: Duration,
+    interval: Duration,
     /// Number of samples since `start` at the current interval.
-    looks: u64,
+    samples: u64,
     /// Maximum number of rows of a series.
     rows: u64,
     links: Vec<LinkSeries>,
     flows: Vec<FlowSeries>,
     /// Number of flows to be sampled under [`ProbeTarget::First`]; those already added are in
     /// `flows`.
-    first: usize,
+    flow_limit: usize,
 }
 
 impl Probe {
     /// Returns the current sampling interval: the requested one, doubled each time the memory was
     /// full.
-    pub fn every(&self) -> Duration {
-        self.every
+    pub fn interval(&self) -> Duration {
+        self.interval
     }
 
     /// Returns the links, in the order of the description.
@@ -254,7 +254,7 @@ impl Probe {
         &self.flows
     }
 
-    fn look(&mut self, world: &World) {
+    fn sample(&mut self, world: &World) {
         let time = world.now().as_nanos();
         for series in &mut self.links {
             let Some(view) = world.link(series.link) else {
@@ -274,11 +274,11 @@ impl Probe {
             push(series.columns(), row, self.rows);
         }
         let followed = self.flows.len();
-        if followed < self.first {
-            let new = world.flows().skip(followed).take(self.first - followed);
+        if followed < self.flow_limit {
+            let new = world.flows().skip(followed).take(self.flow_limit - followed);
             self.flows.extend(new.map(FlowSeries::new));
         }
-        for series in self.flows.iter_mut().filter(|series| !series.over) {
+        for series in self.flows.iter_mut().filter(|series| !series.is_finished) {
             let Some(view) = world
                 .flow(series.flow)
                 .filter(|view| view.started < world.now())
@@ -295,15 +295,15 @@ impl Probe {
                 view.retransmitted,
             ];
             push(series.columns(), row, self.rows);
-            series.over = view.finished.is_some() || view.failure.is_some();
+            series.is_finished = view.finished.is_some() || view.failure.is_some();
         }
     }
 
     /// Discards every second sample and doubles the interval.
-    fn thin(&mut self) {
-        self.every = self.every * 2;
-        self.looks /= 2;
-        let (start, every) = (self.start.as_nanos(), self.every.as_nanos());
+    fn halve_samples(&mut self) {
+        self.interval = self.interval * 2;
+        self.samples /= 2;
+        let (start, every) = (self.start.as_nanos(), self.interval.as_nanos());
         let kept = |time: &[u64]| -> Vec<bool> {
             time.iter()
                 .map(|at| (at - start).is_multiple_of(every))
@@ -350,22 +350,22 @@ impl App for Probe {
         cause: WakeReason,
         world: &mut World,
     ) -> Option<Time> {
-        if cause != WakeReason::Time {
+        if cause != WakeReason::Timer {
             return None;
         }
-        self.look(world);
-        self.looks += 1;
-        if self.looks >= self.rows {
-            self.thin();
+        self.sample(world);
+        self.samples += 1;
+        if self.samples >= self.rows {
+            self.halve_samples();
         }
-        Some(self.start + self.every * (self.looks + 1))
+        Some(self.start + self.interval * (self.samples + 1))
     }
 }
 
 impl World {
     /// Adds a probe; [`World::probe`] returns its samples.
     pub fn add_probe(&mut self, spec: ProbeSpec) -> Result<AppId, SimError> {
-        if spec.every == Duration::ZERO {
+        if spec.interval == Duration::ZERO {
             return Err(SimError::Probe(
                 "it looks at no interval; give a time above 0",
             ));
@@ -374,7 +374,7 @@ impl World {
             self.check_link(*link)?;
         }
         let (flows, first) = match spec.flows {
-            ProbeTarget::These(flows) => (flows, 0),
+            ProbeTarget::List(flows) => (flows, 0),
             ProbeTarget::First(count) => (Vec::new(), count),
         };
         let count = self.flows().len();
@@ -402,14 +402,14 @@ impl World {
         }
         let probe = Probe {
             start: self.now(),
-            every: spec.every,
-            looks: 0,
+            interval: spec.interval,
+            samples: 0,
             rows,
             links: spec.links.into_iter().map(LinkSeries::new).collect(),
             flows: flows.into_iter().map(FlowSeries::new).collect(),
-            first,
+            flow_limit: first,
         };
-        let first = self.now() + spec.every;
+        let first = self.now() + spec.interval;
         Ok(self.add_app(Box::new(probe), first))
     }
 

@@ -20,9 +20,9 @@ pub(crate) struct Receipts {
     /// Flows that start from now on prove receipt.
     is_required: bool,
     /// Hosts whose receivers conceal losses.
-    concealing: BTreeSet<u32>,
+    concealing_hosts: BTreeSet<u32>,
     /// Indexed by packet; empty if no flow proves receipt.
-    carried: Vec<Proof>,
+    proofs: Vec<Proof>,
     /// Per endpoint of a concealing host: its flow, and the number after the furthest segment that
     /// arrived.
     furthest: BTreeMap<u32, (u32, SequenceNumber)>,
@@ -31,29 +31,29 @@ pub(crate) struct Receipts {
 impl Receipts {
     /// Returns true if packets carry nonces or receivers conceal losses.
     #[inline(always)]
-    pub fn any(&self) -> bool {
+    pub fn is_enabled(&self) -> bool {
         self.is_on
     }
 
     /// Returns the nonces of a packet; zero if no flow proves receipt.
     #[inline]
     pub fn proof(&self, packet: u32) -> Proof {
-        match self.carried.get(packet as usize) {
+        match self.proofs.get(packet as usize) {
             Some(proof) => *proof,
             None => Proof::default(),
         }
     }
 
     /// Initialises the state of an endpoint. Its index may have belonged to an earlier flow.
-    pub fn begin(&mut self, e: u32, flow: u32, host: u32, first: SequenceNumber) {
+    pub fn start_end(&mut self, e: u32, flow: u32, host: u32, first: SequenceNumber) {
         self.furthest.remove(&e);
-        if self.concealing.contains(&host) {
+        if self.concealing_hosts.contains(&host) {
             self.furthest.insert(e, (flow, first));
         }
     }
 
     pub fn heap_bytes(&self) -> usize {
-        self.carried.capacity() * size_of::<Proof>()
+        self.proofs.capacity() * size_of::<Proof>()
             + self.furthest.len() * size_of::<(u32, (u32, SequenceNumber))>()
     }
 }
@@ -71,7 +71,7 @@ impl PacketArena {
             && let Some((flow, furthest)) = self.receipts.furthest.get_mut(&packet.end)
             && *flow == packet.flow
         {
-            *furthest = furthest.later(packet.segment.number.wrapping_add(1));
+            *furthest = furthest.max(packet.segment.number.wrapping_add(1));
         }
     }
 
@@ -79,7 +79,7 @@ impl PacketArena {
     /// everything up to the furthest segment and reports no SACK ranges.
     #[cold]
     #[inline(never)]
-    pub fn prove(&mut self, id: u32, e: u32, connection: &Connection) {
+    pub fn attach_proof(&mut self, id: u32, e: u32, connection: &Connection) {
         let Some(packet) = self.packets.get_mut(id as usize) else {
             return;
         };
@@ -90,15 +90,15 @@ impl PacketArena {
         };
         if self.receipts.is_required {
             let at = id as usize;
-            if self.receipts.carried.len() <= at {
-                self.receipts.carried.resize(at + 1, Proof::default());
+            if self.receipts.proofs.len() <= at {
+                self.receipts.proofs.resize(at + 1, Proof::default());
             }
-            self.receipts.carried[at] = connection.prove(segment, side);
+            self.receipts.proofs[at] = connection.prove(segment, side);
         }
         if let Some((_, furthest)) = self.receipts.furthest.get(&e)
             && matches!(segment.kind, SegmentKind::Ack | SegmentKind::Data)
         {
-            segment.ack = segment.ack.later(*furthest);
+            segment.ack = segment.ack.max(*furthest);
             while side.pop() {}
             if side.is_empty() {
                 segment.flags &= !Segment::SIDE_FLAG;
@@ -119,7 +119,7 @@ impl World {
     /// acknowledge everything up to the furthest segment received.
     pub fn conceal_losses(&mut self, host: NodeId) -> Result<(), SimError> {
         let host = self.host_index(host)?;
-        self.packets.receipts.concealing.insert(host);
+        self.packets.receipts.concealing_hosts.insert(host);
         self.packets.receipts.is_on = true;
         Ok(())
     }

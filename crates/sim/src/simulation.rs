@@ -82,7 +82,7 @@ impl<T: Tracer> Simulation<T> {
         let not_ended = |app: &AppId| {
             self.world
                 .workload(*app)
-                .is_some_and(|workload| !workload.ended())
+                .is_some_and(|workload| !workload.has_ended())
         };
         self.world.awaited = workloads.iter().copied().filter(not_ended).collect();
         if self.world.awaited.is_empty() {
@@ -122,24 +122,24 @@ impl<T: Tracer> Simulation<T> {
             };
             self.world.now = event.at();
             if event.kind() == EventKind::Arrive {
-                self.arrive(event.which());
+                self.on_arrival(event.object_index());
                 continue;
             }
-            self.other(event)?;
-            if let Some(error) = self.world.failed.take() {
+            self.handle_event(event)?;
+            if let Some(error) = self.world.error.take() {
                 return Err(error);
             }
             if still > BATCH_EVENTS * IDLE_BATCHES_MAX {
                 return Err(self
                     .world
-                    .stalled("millions of events, but time does not move on"));
+                    .stalled_error("millions of events, but time does not move on"));
             }
             if event.kind() == EventKind::Steer
-                && self.world.hosts[self.world.keeper(event.which()) as usize]
+                && self.world.hosts[self.world.agent_owner(event.object_index()) as usize]
                     .agent()
-                    .undecided()
+                    .awaiting_action()
             {
-                return Ok(Some(AgentId(event.which())));
+                return Ok(Some(AgentId(event.object_index())));
             }
         }
         self.world.now = until;
@@ -155,8 +155,8 @@ impl<T: Tracer> Simulation<T> {
         };
         debug_assert!(event.at() >= self.world.now, "time goes back");
         self.world.now = event.at();
-        self.other(event)?;
-        self.world.failed.take().map_or(Ok(true), Err)
+        self.handle_event(event)?;
+        self.world.error.take().map_or(Ok(true), Err)
     }
 
     /// `AWAITS`: stops when no awaited workload is left.
@@ -164,15 +164,15 @@ impl<T: Tracer> Simulation<T> {
         let until = until.min(TIME_MAX);
         let mut still = 0;
         while !(flows && self.world.unfinished == 0) {
-            let before = (self.world.now, self.world.packets.gone);
-            let more = self.batch::<AWAITS>(until)?;
-            if let Some(error) = self.world.failed.take() {
+            let before = (self.world.now, self.world.packets.freed);
+            let more = self.run_batch::<AWAITS>(until)?;
+            if let Some(error) = self.world.error.take() {
                 return Err(error);
             }
             if !more {
                 break;
             }
-            let after = (self.world.now, self.world.packets.gone);
+            let after = (self.world.now, self.world.packets.freed);
             still = if before.0 == after.0 || before.1 == after.1 {
                 still + 1
             } else {
@@ -181,20 +181,20 @@ impl<T: Tracer> Simulation<T> {
             if still > IDLE_BATCHES_MAX {
                 return Err(self
                     .world
-                    .stalled("millions of events, but neither time nor packets move on"));
+                    .stalled_error("millions of events, but neither time nor packets move on"));
             }
         }
         if self.world.events.len() == 0 && self.world.unfinished > 0 {
             return Err(self
                 .world
-                .stalled("flows have not finished, and nothing is going to happen"));
+                .stalled_error("flows have not finished, and nothing is going to happen"));
         }
         self.world.check()
     }
 
     /// Handles a batch of events; returns false if none is left by this time.
     #[inline(never)]
-    fn batch<const AWAITS: bool>(&mut self, until: Time) -> Result<bool, SimError> {
+    fn run_batch<const AWAITS: bool>(&mut self, until: Time) -> Result<bool, SimError> {
         for _ in 0..BATCH_EVENTS {
             let Some(event) = self.world.events.pop(until) else {
                 return Ok(false);
@@ -202,9 +202,9 @@ impl<T: Tracer> Simulation<T> {
             debug_assert!(event.at() >= self.world.now, "time goes back");
             self.world.now = event.at();
             if event.kind() == EventKind::Arrive {
-                self.arrive(event.which());
+                self.on_arrival(event.object_index());
             } else {
-                self.other(event)?;
+                self.handle_event(event)?;
             }
             if AWAITS && self.world.awaited.is_empty() {
                 return Ok(false);
@@ -215,30 +215,30 @@ impl<T: Tracer> Simulation<T> {
 
     /// Handles all events except the arrival of a packet.
     #[inline(never)]
-    fn other(&mut self, event: SimEvent) -> Result<(), SimError> {
-        let (now, which) = (self.world.now, event.which());
+    fn handle_event(&mut self, event: SimEvent) -> Result<(), SimError> {
+        let (now, which) = (self.world.now, event.object_index());
         match event.kind() {
-            EventKind::Arrive => self.arrive(which),
+            EventKind::Arrive => self.on_arrival(which),
             EventKind::NicReady => {
-                self.world.nics[which as usize].armed = false;
+                self.world.nics[which as usize].event_scheduled = false;
                 self.send_waiting(which);
             }
             EventKind::Timeout => self.on_timeout(which),
             EventKind::Pace => {
                 let end = &mut self.world.ends[which as usize];
-                if end.paced == now {
-                    end.paced = Time::MAX;
+                if end.pacing_event == now {
+                    end.pacing_event = Time::MAX;
                     self.pump(which);
                 }
             }
             EventKind::Kick => self.pump(which),
             EventKind::LinkReady => self.on_link_ready(which),
-            EventKind::Start => self.start(which),
+            EventKind::Start => self.start_flow(which),
             EventKind::App => {
-                let next = &mut self.world.apps[which as usize].next;
+                let next = &mut self.world.apps[which as usize].next_wake;
                 if *next == now {
                     *next = Time::MAX;
-                    self.world.wake(which, WakeReason::Time);
+                    self.world.wake(which, WakeReason::Timer);
                 }
             }
             EventKind::Change => {
@@ -252,16 +252,16 @@ impl<T: Tracer> Simulation<T> {
                 if host.deadline == now {
                     host.deadline = Time::MAX;
                     host.on_deadline(now);
-                    self.world.pass_on(which);
+                    self.world.forward_commands(which);
                     self.world.schedule_agent(which);
                 }
             }
             EventKind::Bundle => self.on_bundle(which),
             EventKind::Datagram => {
-                if let Some(packet) = self.world.datagrams.next(which) {
-                    let (id, place, _) = self.world.packets.place();
+                if let Some(packet) = self.world.datagrams.pop_next(which) {
+                    let (id, place, _) = self.world.packets.next_slot();
                     *place = packet;
-                    self.world.packets.made(id, false);
+                    self.world.packets.allocate(id, false);
                     self.forward(which, id);
                 }
             }

@@ -14,7 +14,7 @@
 //! arrivals only within a batch, since each is acknowledged before the rest of its batch has
 //! arrived.
 
-use ccplane_datapath::burst::Forward;
+use ccplane_datapath::burst::StampCalibrator;
 use ccplane_network::{
     LinkId, NodeId,
     random::{self, Purpose},
@@ -88,7 +88,7 @@ impl World {
                 .hosts
                 .resize_with(self.network.nodes().len(), || None);
             let from = |nic: &crate::host::Nic| self.ends_of(nic.link).0.0;
-            self.clocks.of_nic = self.nics.iter().map(from).collect();
+            self.clocks.host_of_nic = self.nics.iter().map(from).collect();
         }
         self.clocks.hosts[node as usize] = Some(Box::new(clock));
         Ok(())
@@ -100,13 +100,13 @@ impl World {
 pub(crate) struct Clocks {
     hosts: Vec<Option<Box<StampClock>>>,
     /// Host of each interface.
-    of_nic: Vec<u32>,
+    host_of_nic: Vec<u32>,
 }
 
 impl Clocks {
     /// Returns true if no host has a model.
     #[inline(always)]
-    pub fn exact(&self) -> bool {
+    pub fn is_exact(&self) -> bool {
         self.hosts.is_empty()
     }
 
@@ -114,7 +114,7 @@ impl Clocks {
     #[cold]
     #[inline(never)]
     pub fn departure(&mut self, nic: u32, now: Time, bytes: u32) -> Time {
-        let host = self.of_nic.get(nic as usize).copied().unwrap_or(u32::MAX);
+        let host = self.host_of_nic.get(nic as usize).copied().unwrap_or(u32::MAX);
         self.host(host)
             .map_or(now, |clock| clock.departure(now, bytes))
     }
@@ -135,7 +135,7 @@ impl Clocks {
     pub fn heap_bytes(&self) -> usize {
         let own = self.hosts.iter().flatten().count() * size_of::<StampClock>();
         own + self.hosts.capacity() * size_of::<Option<Box<StampClock>>>()
-            + self.of_nic.capacity() * size_of::<u32>()
+            + self.host_of_nic.capacity() * size_of::<u32>()
     }
 }
 
@@ -144,7 +144,7 @@ impl Clocks {
 pub struct StampClock {
     model: StampModel,
     /// Departures and arrivals.
-    ways: [StampDirection; 2],
+    directions: [StampDirection; 2],
 }
 
 impl StampClock {
@@ -158,14 +158,14 @@ impl StampClock {
         let [out, into] = rates;
         StampClock {
             model,
-            ways: [way(0, out), way(1, into)],
+            directions: [way(0, out), way(1, into)],
         }
     }
 
     /// Returns the timestamp of a departing packet.
     pub fn departure(&mut self, now: Time, bytes: u32) -> Time {
-        let [way, _] = &mut self.ways;
-        let (begins, jitter) = way.batch(&self.model, now);
+        let [way, _] = &mut self.directions;
+        let (begins, jitter) = way.next_batch(&self.model, now);
         let stamp = clock_reading(&self.model, shift(begins, -jitter));
         match self.model.calibrate {
             true => way.forward.calibrate(stamp, bytes, way.rate),
@@ -175,8 +175,8 @@ impl StampClock {
 
     /// Returns the timestamp of an arriving packet.
     pub fn arrival(&mut self, now: Time, bytes: u32) -> Time {
-        let [_, way] = &mut self.ways;
-        let (begins, jitter) = way.batch(&self.model, now);
+        let [_, way] = &mut self.directions;
+        let (begins, jitter) = way.next_batch(&self.model, now);
         let stamp = clock_reading(&self.model, shift(begins + self.model.batch, jitter));
         match self.model.calibrate {
             true => way.forward.spread(stamp, bytes, way.rate),
@@ -192,7 +192,7 @@ struct StampDirection {
     rate: Rate,
     /// Start of the current batch, and its jitter in ns.
     batch: Option<(Time, i64)>,
-    forward: Forward,
+    forward: StampCalibrator,
 }
 
 impl StampDirection {
@@ -201,30 +201,30 @@ impl StampDirection {
             random: Pcg64::new(u128::from(seed), stream),
             rate,
             batch: None,
-            forward: Forward::default(),
+            forward: StampCalibrator::default(),
         }
     }
 
     /// Returns the start of the packet's batch and its jitter.
-    fn batch(&mut self, model: &StampModel, now: Time) -> (Time, i64) {
+    fn next_batch(&mut self, model: &StampModel, now: Time) -> (Time, i64) {
         let open = self
             .batch
             .filter(|(begins, _)| now.since(*begins) < model.batch);
-        let batch = open.unwrap_or_else(|| (now, self.jitter(model)));
+        let batch = open.unwrap_or_else(|| (now, self.draw_jitter(model)));
         self.batch = Some(batch);
         batch
     }
 
-    fn jitter(&mut self, model: &StampModel) -> i64 {
+    fn draw_jitter(&mut self, model: &StampModel) -> i64 {
         let deviation = model.jitter.as_nanos() as f64;
         if deviation == 0.0 {
             return 0;
         }
         let drawn = match model.shape {
-            JitterShape::Exponential => -libm::log(self.uniform()),
+            JitterShape::Exponential => -libm::log(self.draw_uniform()),
             // Box and Muller 1958.
             JitterShape::Normal => {
-                let (radius, angle) = (-2.0 * libm::log(self.uniform()), self.uniform());
+                let (radius, angle) = (-2.0 * libm::log(self.draw_uniform()), self.draw_uniform());
                 libm::sqrt(radius) * libm::cos(2.0 * std::f64::consts::PI * angle)
             }
         };
@@ -232,7 +232,7 @@ impl StampDirection {
     }
 
     /// Draws uniformly from (0, 1].
-    fn uniform(&mut self) -> f64 {
+    fn draw_uniform(&mut self) -> f64 {
         ((self.random.next_u64() >> 11) + 1) as f64 / (1_u64 << 53) as f64
     }
 }

@@ -6,8 +6,8 @@
 
 mod announce;
 
-use ccplane_agent::datapath::{AgentChannel, DatapathCore, Delays, Incoming, InlineChannel, Local};
-use ccplane_agent::{Agent, AlgorithmStats, DatapathId, Tables};
+use ccplane_agent::datapath::{AgentChannel, DatapathCore, Delays, Incoming, InlineChannel, FlowState};
+use ccplane_agent::{Agent, AlgorithmStats, DatapathId, ProgramTables};
 use ccplane_datapath::{Capabilities, OperatorLimits};
 use ccplane_transport::{ConnectionState, Native};
 use ccplane_units::{Duration, Time};
@@ -72,9 +72,9 @@ pub struct RecordedReport {
 pub(crate) struct AgentHost {
     pub shared: DatapathCore<SimAgentChannel>,
     /// Index of the host that stores the agent, if this is another datapath of the same agent.
-    with: Option<u32>,
+    agent_host: Option<u32>,
     keep_reports: usize,
-    heard: Vec<RecordedReport>,
+    recorded_reports: Vec<RecordedReport>,
     /// Time of the scheduled event for messages in either direction, and of the agent's next
     /// deadline.
     pub due: Time,
@@ -90,7 +90,7 @@ impl std::fmt::Debug for AgentHost {
 }
 
 /// Steered flow, with the index of its [`AgentHost`] as user data.
-pub(crate) type HostedFlow = Local<u32>;
+pub(crate) type HostedFlow = FlowState<u32>;
 
 /// Additional memory of a steered flow over one under native control, bytes.
 pub const STEERED_FLOW_EXTRA_BYTES: usize = size_of::<Option<HostedFlow>>() - size_of::<Native>();
@@ -98,34 +98,34 @@ pub const STEERED_FLOW_EXTRA_BYTES: usize = size_of::<Option<HostedFlow>>() - si
 /// Channel between the datapath and its agent.
 pub(crate) struct SimAgentChannel {
     /// The agent, stored inline; empty if `instead` is used.
-    here: InlineChannel,
-    instead: Option<Box<dyn AgentChannel>>,
+    inline: InlineChannel,
+    channel: Option<Box<dyn AgentChannel>>,
 }
 
 /// The transport configuration of a flow enables its timestamps.
 const CONNECTION_CAPABILITIES: Capabilities =
-    ccplane_transport::CAPABILITIES.with(Capabilities::ONE_WAY_DELAY);
+    ccplane_transport::CAPABILITIES.union(Capabilities::ONE_WAY_DELAY);
 
 impl AgentHost {
     /// Creates a host with an agent that was connected before the simulation starts: its programs
     /// are installed at time 0.
     pub fn new(agent: Agent, options: SteerOptions, index: u32) -> AgentHost {
-        let mut host = AgentHost::through(agent, None, options, index);
+        let mut host = AgentHost::with_channel(agent, None, options, index);
         let datapath = host.shared.describe();
         host.agent_mut()
             .handle(Time::ZERO, DatapathId(index), WireEvent::Ready { datapath });
         while let Some((_, command)) = host.agent_mut().poll() {
-            host.take(Time::ZERO, &command, None);
+            host.execute(Time::ZERO, &command, None);
         }
         host
     }
 
     /// Creates a host whose agents are behind a channel.
-    pub fn behind(way: Box<dyn AgentChannel>, options: SteerOptions, index: u32) -> AgentHost {
-        AgentHost::through(Agent::default(), Some(way), options, index)
+    pub fn behind_channel(way: Box<dyn AgentChannel>, options: SteerOptions, index: u32) -> AgentHost {
+        AgentHost::with_channel(Agent::default(), Some(way), options, index)
     }
 
-    fn through(
+    fn with_channel(
         agent: Agent,
         instead: Option<Box<dyn AgentChannel>>,
         options: SteerOptions,
@@ -135,13 +135,13 @@ impl AgentHost {
             to_agent: options.to_agent,
             from_agent: options.from_agent,
         };
-        let here = InlineChannel::after(agent, DatapathId(index), delays);
-        let tables = Tables::new(options.limits, options.capabilities);
+        let here = InlineChannel::with_delays(agent, DatapathId(index), delays);
+        let tables = ProgramTables::new(options.limits, options.capabilities);
         AgentHost {
-            shared: DatapathCore::new(index, "sim", tables, SimAgentChannel { here, instead }),
-            with: None,
+            shared: DatapathCore::new(index, "sim", tables, SimAgentChannel { inline: here, channel: instead }),
+            agent_host: None,
             keep_reports: options.keep_reports,
-            heard: Vec::new(),
+            recorded_reports: Vec::new(),
             due: Time::MAX,
             deadline: Time::MAX,
         }
@@ -149,10 +149,10 @@ impl AgentHost {
 
     /// Returns true if the agent has an algorithm of this name; an empty name matches its first
     /// algorithm.
-    pub fn offers(&self, algorithm: &str) -> bool {
-        let mut hosted = match self.shared.way.instead {
+    pub fn has_algorithm(&self, algorithm: &str) -> bool {
+        let mut hosted = match self.shared.channel.channel {
             Some(_) => return true,
-            None => self.agent().hosted(),
+            None => self.agent().hosted_algorithms(),
         };
         match algorithm {
             "" => hosted.next().is_some(),
@@ -161,19 +161,19 @@ impl AgentHost {
     }
 
     pub fn agent(&self) -> &Agent {
-        &self.shared.way.here.agent
+        &self.shared.channel.inline.agent
     }
 
     fn agent_mut(&mut self) -> &mut Agent {
-        &mut self.shared.way.here.agent
+        &mut self.shared.channel.inline.agent
     }
 
     /// Returns the time at which the next message arrives at either side.
     #[inline]
     pub fn next_due(&self) -> Time {
-        match &self.shared.way.instead {
+        match &self.shared.channel.channel {
             Some(way) => way.next_deadline().unwrap_or(Time::MAX),
-            None => self.shared.way.here.next_due(),
+            None => self.shared.channel.inline.next_delivery(),
         }
     }
 
@@ -184,7 +184,7 @@ impl AgentHost {
     /// Delivers the messages due by now to the agent. `other` is the host that stores the agent, if
     /// it is another one.
     pub fn deliver(&mut self, now: Time, other: Option<&mut AgentHost>) {
-        let (heard, most) = (&mut self.heard, self.keep_reports);
+        let (heard, most) = (&mut self.recorded_reports, self.keep_reports);
         let see = |event: &WireEvent<'_>| {
             if let WireEvent::Report {
                 flow,
@@ -203,70 +203,70 @@ impl AgentHost {
                 });
             }
         };
-        let here = &mut self.shared.way.here;
+        let here = &mut self.shared.channel.inline;
         match other {
             None => here.deliver(now, see),
             Some(other) => {
                 here.deliver_to(other.agent_mut(), now, see);
-                other.shared.way.here.collect(now);
+                other.shared.channel.inline.collect_commands(now);
             }
         }
     }
 
     /// Handles the agent's deadline.
     pub fn on_deadline(&mut self, now: Time) {
-        self.shared.way.here.on_deadline(now);
+        self.shared.channel.inline.on_deadline(now);
     }
 
     /// Returns the next message that arrives at the datapath now. Commands that concern no flow are
     /// executed immediately.
     pub fn next_message(&mut self, now: Time) -> Option<Incoming> {
         loop {
-            let brought = self.shared.way.bring(now)?;
+            let brought = self.shared.channel.recv(now)?;
             match &brought {
                 Incoming::Command(
                     command @ (WireCommand::Offer(_)
                     | WireCommand::Install { .. }
                     | WireCommand::Heartbeat { .. }),
-                ) => self.take(now, command, None),
+                ) => self.execute(now, command, None),
                 _ => return Some(brought),
             }
         }
     }
 
     /// Executes a command, on its flow if that is still open.
-    pub fn take(&mut self, now: Time, command: &WireCommand, flow: Option<&mut HostedFlow>) {
-        self.shared.take(now, command, |_| flow);
+    pub fn execute(&mut self, now: Time, command: &WireCommand, flow: Option<&mut HostedFlow>) {
+        self.shared.apply_command(now, command, |_| flow);
     }
 }
 
 impl AgentChannel for SimAgentChannel {
     #[inline(always)]
-    fn report(&mut self, now: Time, report: &WireEvent<'_>) -> bool {
-        match &mut self.instead {
-            Some(way) => way.report(now, report),
-            None => self.here.report(now, report),
+    fn try_report(&mut self, now: Time, report: &WireEvent<'_>) -> bool {
+        match &mut self.channel {
+            Some(way) => way.try_report(now, report),
+            None => self.inline.try_report(now, report),
         }
     }
 
-    fn tell(&mut self, now: Time, event: WireEvent<'static>) {
-        match &mut self.instead {
-            Some(way) => way.tell(now, event),
-            None => self.here.tell(now, event),
+    fn send(&mut self, now: Time, event: WireEvent<'static>) {
+        match &mut self.channel {
+            Some(way) => way.send(now, event),
+            None => self.inline.send(now, event),
         }
     }
 
-    fn bring(&mut self, now: Time) -> Option<Incoming> {
-        match &mut self.instead {
-            Some(way) => way.bring(now),
-            None => self.here.bring(now),
+    fn recv(&mut self, now: Time) -> Option<Incoming> {
+        match &mut self.channel {
+            Some(way) => way.recv(now),
+            None => self.inline.recv(now),
         }
     }
 
     fn next_deadline(&self) -> Option<Time> {
-        match &self.instead {
+        match &self.channel {
             Some(way) => way.next_deadline(),
-            None => self.here.next_deadline(),
+            None => self.inline.next_deadline(),
         }
     }
 }
@@ -290,7 +290,7 @@ impl World {
         options: SteerOptions,
     ) -> AgentId {
         let id = self.hosts.len() as u32;
-        self.hosts.push(AgentHost::behind(way, options, id));
+        self.hosts.push(AgentHost::behind_channel(way, options, id));
         self.schedule_agent(id);
         AgentId(id)
     }
@@ -303,14 +303,14 @@ impl World {
         agent: AgentId,
         options: SteerOptions,
     ) -> Option<AgentId> {
-        let with = self.keeper(agent.0);
+        let with = self.agent_owner(agent.0);
         let keeper = self.hosts.get(with as usize)?;
-        if keeper.shared.way.instead.is_some() {
+        if keeper.shared.channel.channel.is_some() {
             return None;
         }
         let id = self.hosts.len() as u32;
-        let mut host = AgentHost::through(Agent::default(), None, options, id);
-        host.with = Some(with);
+        let mut host = AgentHost::with_channel(Agent::default(), None, options, id);
+        host.agent_host = Some(with);
         let datapath = host.shared.describe();
         self.hosts.push(host);
         let keeper = with as usize;
@@ -322,7 +322,7 @@ impl World {
         // Programs are installed immediately, as on the first datapath.
         while let Some((to, command)) = self.hosts[keeper].agent_mut().poll() {
             if let Some(host) = self.hosts.get_mut(to.0 as usize) {
-                host.take(self.now, &command, None);
+                host.execute(self.now, &command, None);
             }
         }
         self.schedule_agent(id);
@@ -331,16 +331,16 @@ impl World {
     }
 
     /// Returns the index of the host that stores this host's agent, usually itself.
-    pub(crate) fn keeper(&self, agent: u32) -> u32 {
+    pub(crate) fn agent_owner(&self, agent: u32) -> u32 {
         self.hosts
             .get(agent as usize)
-            .and_then(|host| host.with)
+            .and_then(|host| host.agent_host)
             .unwrap_or(agent)
     }
 
     /// Delivers the messages due from one of an agent's datapaths.
     fn deliver(&mut self, agent: u32) {
-        let (now, keeper) = (self.now, self.keeper(agent));
+        let (now, keeper) = (self.now, self.agent_owner(agent));
         match self
             .hosts
             .get_disjoint_mut([agent as usize, keeper as usize])
@@ -349,7 +349,7 @@ impl World {
             // The indices are equal: the host stores its agent itself.
             Err(_) => self.hosts[agent as usize].deliver(now, None),
         }
-        self.pass_on(keeper);
+        self.forward_commands(keeper);
         // `steer` schedules `agent` itself after it has handled what is due.
         if keeper != agent {
             self.schedule_agent(keeper);
@@ -357,16 +357,16 @@ impl World {
     }
 
     /// Passes an agent's commands for other hosts on to them.
-    pub(crate) fn pass_on(&mut self, keeper: u32) {
+    pub(crate) fn forward_commands(&mut self, keeper: u32) {
         let now = self.now;
         while let Some((to, command)) = self.hosts[keeper as usize]
             .shared
-            .way
-            .here
-            .next_foreign_command()
+            .channel
+            .inline
+            .next_other_command()
         {
             if let Some(host) = self.hosts.get_mut(to.0 as usize) {
-                host.shared.way.here.take(now, command);
+                host.shared.channel.inline.push_command(now, command);
                 self.schedule_agent(to.0);
             }
         }
@@ -378,15 +378,15 @@ impl World {
     }
 
     /// Returns the recorded reports of an agent; see [`SteerOptions::keep_reports`].
-    pub fn heard(&self, agent: AgentId) -> &[RecordedReport] {
+    pub fn recorded_reports(&self, agent: AgentId) -> &[RecordedReport] {
         self.hosts
             .get(agent.0 as usize)
-            .map_or(&[], |host| &host.heard)
+            .map_or(&[], |host| &host.recorded_reports)
     }
 
     /// Returns an agent.
     pub fn agent(&self, agent: AgentId) -> Option<&Agent> {
-        Some(self.hosts.get(self.keeper(agent.0) as usize)?.agent())
+        Some(self.hosts.get(self.agent_owner(agent.0) as usize)?.agent())
     }
 
     /// Schedules the next message of an agent and its deadline.
@@ -431,7 +431,7 @@ impl<T: Tracer> Simulation<T> {
         while let Some(brought) = self.world.hosts[agent as usize].next_message(now) {
             let world = &mut self.world;
             let (number, command) = match brought {
-                Incoming::Agent => {
+                Incoming::AgentConnected => {
                     world.announce(agent);
                     continue;
                 }
@@ -455,15 +455,15 @@ impl<T: Tracer> Simulation<T> {
             };
             let host = &mut world.hosts[agent as usize];
             let Some(steered) = world.steered.get_mut(place).and_then(Option::as_mut) else {
-                host.take(now, &command, None);
+                host.execute(now, &command, None);
                 continue;
             };
-            host.take(now, &command, Some(steered));
+            host.execute(now, &command, Some(steered));
             if let Some(connection) = end.and_then(|end| end.connection.as_mut())
                 && matches!(connection.state(), ConnectionState::Open)
             {
                 connection
-                    .on_control_deadline(now, &mut host.shared.lend(u64::from(number), steered));
+                    .on_control_deadline(now, &mut host.shared.flow_mut(u64::from(number), steered));
                 self.pump(pair);
             }
         }

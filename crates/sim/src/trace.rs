@@ -48,12 +48,12 @@ pub trait Tracer {
     const ENABLED: bool = true;
 
     /// Handles a packet event.
-    fn see(&mut self, now: Time, seen: &PacketEvent<'_>);
+    fn on_packet_event(&mut self, now: Time, seen: &PacketEvent<'_>);
 }
 
 /// No tracing.
 impl Tracer for () {
     const ENABLED: bool = false;
 
-    fn see(&mut self, _now: Time, _seen: &PacketEvent<'_>) {}
+    fn on_packet_event(&mut self, _now: Time, _seen: &PacketEvent<'_>) {}
 }

@@ -8,17 +8,17 @@ use crate::{FlowId, LinkId, NodeId, Simulation, Tracer};
 impl<T: Tracer> Simulation<T> {
     /// Handles the arrival of a packet at the end of a link.
     #[inline(always)]
-    pub(crate) fn arrive(&mut self, link: u32) {
+    pub(crate) fn on_arrival(&mut self, link: u32) {
         let world = &mut self.world;
         let Some((id, node)) = world.links.arrive(world.now, link, &mut world.events) else {
             return;
         };
         if T::ENABLED {
-            self.see(LinkStep::Arrived, link, id);
+            self.trace_packet(LinkStep::Arrived, link, id);
         }
         if self.world.packets.get(id).to == node {
-            self.take(id);
-        } else if !self.world.bundles.any() || !self.handle_at_box(node, id) {
+            self.receive_packet(id);
+        } else if !self.world.bundles.has_bundles() || !self.handle_at_box(node, id) {
             self.forward(node, id);
         }
     }
@@ -28,14 +28,14 @@ impl<T: Tracer> Simulation<T> {
     pub(crate) fn forward(&mut self, node: u32, id: u32) {
         let world = &mut self.world;
         let packet = world.packets.get(id);
-        match world.routing.next(node, packet.to, packet.hash) {
+        match world.routing.next_link(node, packet.to, packet.hash) {
             Some(link) => {
                 let bytes = packet.bytes;
                 self.offer(link, id, bytes);
             }
             None => {
                 world.counters.unroutable += 1;
-                world.packets.drop(id);
+                world.packets.release(id);
             }
         }
     }
@@ -51,7 +51,7 @@ impl<T: Tracer> Simulation<T> {
             &mut world.events,
         );
         if T::ENABLED || !matches!(offered, OfferOutcome::Departs(_)) {
-            self.note(link, id, offered);
+            self.trace_offer(link, id, offered);
         }
     }
 
@@ -60,7 +60,7 @@ impl<T: Tracer> Simulation<T> {
         let world = &mut self.world;
         world
             .links
-            .ready(world.now, link, &mut world.packets, &mut world.events);
+            .serve_queue(world.now, link, &mut world.packets, &mut world.events);
         self.free_dropped(link);
         let nic = self.world.nic_of[link as usize];
         if nic != NO_INDEX {
@@ -71,20 +71,20 @@ impl<T: Tracer> Simulation<T> {
 
     /// Traces the result of offering a packet to a link, and frees dropped packets.
     #[cold]
-    pub(crate) fn note(&mut self, link: u32, id: u32, offered: OfferOutcome) {
+    pub(crate) fn trace_offer(&mut self, link: u32, id: u32, offered: OfferOutcome) {
         if T::ENABLED {
             let step = match offered {
-                OfferOutcome::Departs(_) | OfferOutcome::Waits => LinkStep::Queued,
+                OfferOutcome::Departs(_) | OfferOutcome::Queued => LinkStep::Queued,
                 OfferOutcome::Dropped(why) => LinkStep::Dropped(why),
             };
-            self.see(step, link, id);
+            self.trace_packet(step, link, id);
         }
         match offered {
             OfferOutcome::Departs(_) => {}
-            OfferOutcome::Waits => self.free_dropped(link),
+            OfferOutcome::Queued => self.free_dropped(link),
             OfferOutcome::Dropped(_) => {
                 self.world.counters.dropped += 1;
-                self.world.packets.drop(id);
+                self.world.packets.release(id);
             }
         }
     }
@@ -92,17 +92,17 @@ impl<T: Tracer> Simulation<T> {
     /// Frees the packets dropped by a queue that decides on dequeue.
     #[cold]
     fn free_dropped(&mut self, link: u32) {
-        while let Some((id, why)) = self.world.links.dropped(link, &self.world.packets) {
+        while let Some((id, why)) = self.world.links.pop_dropped(link, &self.world.packets) {
             if T::ENABLED {
-                self.see(LinkStep::Dropped(why), link, id);
+                self.trace_packet(LinkStep::Dropped(why), link, id);
             }
             self.world.counters.dropped += 1;
-            self.world.packets.drop(id);
+            self.world.packets.release(id);
         }
     }
 
     #[cold]
-    fn see(&mut self, step: LinkStep, link: u32, id: u32) {
+    fn trace_packet(&mut self, step: LinkStep, link: u32, id: u32) {
         let world = &self.world;
         let packet = world.packets.get(id);
         let backward = packet.end & 1 == 0;
@@ -128,6 +128,6 @@ impl<T: Tracer> Simulation<T> {
             segment: &packet.segment,
             side: world.packets.side(packet.side),
         };
-        self.tracer.see(world.now, &seen);
+        self.tracer.on_packet_event(world.now, &seen);
     }
 }

@@ -25,7 +25,7 @@ pub struct SimCounters {
     /// Packets sent by hosts.
     pub sent: u64,
     /// Packets received by hosts.
-    pub taken: u64,
+    pub received: u64,
     /// Packets dropped by links.
     pub dropped: u64,
     /// Packets discarded by switches without a route.
@@ -37,23 +37,23 @@ pub struct SimCounters {
 impl World {
     /// Starts to record every packet that crosses this link ([`World::crossings`]). Must be called
     /// before the link's first packet.
-    pub fn observe(&mut self, link: LinkId) -> Result<(), SimError> {
+    pub fn record_crossings(&mut self, link: LinkId) -> Result<(), SimError> {
         self.check_link(link)?;
-        if self.links.used(link.0) {
+        if self.links.has_traffic(link.0) {
             return Err(SimError::LateChange(self.network.link_name(link)));
         }
-        self.links.observe(link.0);
+        self.links.record_crossings(link.0);
         Ok(())
     }
 
     /// Starts to record a histogram of this link's sojourn times ([`World::sojourns`]). Must be
     /// called before the link's first packet.
-    pub fn observe_sojourns(&mut self, link: LinkId) -> Result<(), SimError> {
+    pub fn record_sojourns(&mut self, link: LinkId) -> Result<(), SimError> {
         self.check_link(link)?;
-        if self.links.used(link.0) {
+        if self.links.has_traffic(link.0) {
             return Err(SimError::LateChange(self.network.link_name(link)));
         }
-        self.links.observe_sojourns(link.0);
+        self.links.record_sojourns(link.0);
         Ok(())
     }
 
@@ -76,15 +76,15 @@ impl World {
     /// Returns the state of a flow; `None` for a flow of another simulation.
     pub fn flow(&self, flow: FlowId) -> Option<FlowView> {
         let flow = self.flows.get(flow.index())?;
-        Some(match flow.rest.as_deref() {
-            Some(InactiveState::Over(view, _)) => *view,
+        Some(match flow.inactive.as_deref() {
+            Some(InactiveState::Finished(view, _)) => *view,
             _ => self.flow_view(flow),
         })
     }
 
     /// Returns the one-way queueing delays that a flow's sender derives from timestamps; `None`
     /// before the flow's start and after its end.
-    pub fn one_way(&self, flow: FlowId) -> Option<OneWay> {
+    pub fn one_way_delay(&self, flow: FlowId) -> Option<OneWay> {
         let ends = self.flows.get(flow.index())?.ends;
         let sender = self.ends.get(ends as usize)?;
         Some(sender.connection.as_ref()?.one_way())
@@ -113,10 +113,10 @@ impl World {
 
     /// Returns the numbers of resources in use: packets in flight, open endpoints, native
     /// controllers and steered flows.
-    pub fn left(&self) -> [(&'static str, usize); 4] {
+    pub fn resources_in_use(&self) -> [(&'static str, usize); 4] {
         [
             ("packets", self.packets.len()),
-            ("ends", self.ends.len() - 2 * self.free.len()),
+            ("ends", self.ends.len() - 2 * self.free_ends.len()),
             ("controls", self.natives.len() - self.free_natives.len()),
             ("steered flows", self.steered.iter().flatten().count()),
         ]
@@ -131,7 +131,7 @@ impl World {
     pub fn path(&self, from: NodeId, to: NodeId) -> Result<NetworkPath, SimError> {
         let (from, to) = (self.host_index(from)?, self.host_index(to)?);
         let links = self.routing.path(&self.network, from, to, 0)?;
-        Ok(NetworkPath::over(
+        Ok(NetworkPath::from_links(
             &links,
             |link| self.links.delay(link),
             |link| self.links.rate(link),
@@ -141,9 +141,9 @@ impl World {
     /// Returns the counters of the simulation.
     pub fn counters(&self) -> SimCounters {
         SimCounters {
-            events: self.events.happened(),
+            events: self.events.handled(),
             hops: self.links.hops(),
-            sent: self.packets.made,
+            sent: self.packets.created,
             ..self.counters
         }
     }
@@ -165,7 +165,7 @@ impl World {
                 .iter()
                 .map(|nic| size_of::<Nic>() + nic.waiting.capacity() * 4)
                 .sum::<usize>()
-            + self.low.heap_bytes()
+            + self.low_bands.heap_bytes()
             + self.nic_of.capacity() * 4
             + self.ends.capacity() * size_of::<FlowEndpoint>()
             + connections
@@ -199,7 +199,7 @@ impl World {
             counters.events,
             counters.hops,
             counters.sent,
-            counters.taken,
+            counters.received,
             counters.dropped,
         ] {
             digest.add(value);
@@ -303,7 +303,7 @@ impl World {
     /// the loop never sent.
     pub fn rc3(&self, flow: FlowId) -> Option<(Rc3Stats, Rc3Arrivals)> {
         let flow = self.flows.get(flow.index())?;
-        if let Some(InactiveState::Over(_, rc3)) = flow.rest.as_deref() {
+        if let Some(InactiveState::Finished(_, rc3)) = flow.inactive.as_deref() {
             return rc3.as_deref().copied();
         }
         let at = |e: u32| self.ends.get(e as usize)?.connection.as_ref();

@@ -16,17 +16,17 @@ use crate::{SimError, World};
 #[derive(Debug)]
 pub struct WorkloadApp {
     name: String,
-    running: WorkloadGenerator,
+    generator: WorkloadGenerator,
     congestion: FlowControl,
     transport: Arc<TransportConfig>,
     band: u8,
     /// Flows by slot. Their numbers increase with the slot.
-    followed: Vec<FlowId>,
+    flows_by_slot: Vec<FlowId>,
     opened: u64,
     /// Finite flows without a slot that have neither arrived nor failed.
-    under_way: u64,
+    outstanding: u64,
     /// Time of the requested wake-up.
-    planned: Option<Time>,
+    next_wake: Option<Time>,
 }
 
 impl WorkloadApp {
@@ -43,26 +43,26 @@ impl WorkloadApp {
     /// Returns the completed exchanges, ordered by completion time. Empty for other kinds of
     /// workloads.
     pub fn exchanges(&self) -> &[Exchange] {
-        self.running.exchanges()
+        self.generator.exchanges()
     }
 
     /// Returns the received messages, ordered by completion time. Empty for other kinds of
     /// workloads.
     pub fn messages(&self) -> &[DeliveredMessage] {
-        self.running.messages()
+        self.generator.messages()
     }
 
     /// Returns the number of requests without a response and of messages not yet received.
     pub fn unfinished(&self) -> u64 {
-        self.running.unfinished()
+        self.generator.unfinished()
     }
 
     /// Returns true if all finite flows, requests and messages are complete and no more will start.
-    pub fn ended(&self) -> bool {
-        self.under_way == 0 && self.running.ended()
+    pub fn has_ended(&self) -> bool {
+        self.outstanding == 0 && self.generator.has_ended()
     }
 
-    fn act(
+    fn execute_action(
         &mut self,
         now: Time,
         me: AppId,
@@ -87,16 +87,16 @@ impl WorkloadApp {
                     transport: self.transport.clone(),
                     band: self.band,
                 };
-                let flow = world.add_flow_of(me, spec)?;
+                let flow = world.add_app_flow(me, spec)?;
                 self.opened += 1;
-                self.under_way += u64::from(bytes.is_some() && !follow);
+                self.outstanding += u64::from(bytes.is_some() && !follow);
                 if follow {
-                    self.followed.push(flow);
+                    self.flows_by_slot.push(flow);
                 }
             }
             Action::Write {
                 slot,
-                back,
+                backward: back,
                 bytes,
                 finish,
             } => {
@@ -106,17 +106,17 @@ impl WorkloadApp {
                     DataDirection::Forward
                 };
                 // Writes to failed flows are ignored.
-                if let Some(flow) = self.followed.get(slot as usize) {
+                if let Some(flow) = self.flows_by_slot.get(slot as usize) {
                     world.write(*flow, direction, bytes, finish);
                 }
             }
-            Action::Abandon { slot } => {
-                if let Some(flow) = self.followed.get(slot as usize) {
+            Action::Abort { slot } => {
+                if let Some(flow) = self.flows_by_slot.get(slot as usize) {
                     world.abort(*flow);
                 }
             }
             Action::Datagram { from, to, bytes } => {
-                world.datagram(me, from, to, bytes, self.band)?
+                world.send_datagram(me, from, to, bytes, self.band)?
             }
         }
         Ok(())
@@ -126,33 +126,33 @@ impl WorkloadApp {
 impl App for WorkloadApp {
     fn wake(&mut self, now: Time, me: AppId, cause: WakeReason, world: &mut World) -> Option<Time> {
         match cause {
-            WakeReason::Time => {}
-            WakeReason::Received(flow, direction) => match self.followed.binary_search(&flow) {
+            WakeReason::Timer => {}
+            WakeReason::Received(flow, direction) => match self.flows_by_slot.binary_search(&flow) {
                 Ok(slot) => {
-                    self.running
-                        .received(now, slot as u32, direction == DataDirection::Backward)
+                    self.generator
+                        .on_received(now, slot as u32, direction == DataDirection::Backward)
                 }
-                Err(_) => self.under_way = self.under_way.saturating_sub(1),
+                Err(_) => self.outstanding = self.outstanding.saturating_sub(1),
             },
             WakeReason::Failed(flow) => {
-                let one = u64::from(self.followed.binary_search(&flow).is_err());
-                self.under_way = self.under_way.saturating_sub(one);
+                let one = u64::from(self.flows_by_slot.binary_search(&flow).is_err());
+                self.outstanding = self.outstanding.saturating_sub(one);
             }
         }
-        while let Some(action) = self.running.poll(now) {
-            if let Err(error) = self.act(now, me, action, world) {
+        while let Some(action) = self.generator.poll(now) {
+            if let Err(error) = self.execute_action(now, me, action, world) {
                 world.fail(error);
                 return None;
             }
         }
-        if !world.awaited.is_empty() && self.ended() {
+        if !world.awaited.is_empty() && self.has_ended() {
             world.awaited.retain(|app| *app != me);
         }
-        let next = self.running.next_time();
-        if cause != WakeReason::Time && next == self.planned {
+        let next = self.generator.next_time();
+        if cause != WakeReason::Timer && next == self.next_wake {
             return None;
         }
-        self.planned = next;
+        self.next_wake = next;
         next
     }
 }
@@ -184,17 +184,17 @@ impl World {
         let workloads = apps.filter(|app| self.workload(*app).is_some()).count();
         let mut app = WorkloadApp {
             name: spec.name.clone(),
-            running: WorkloadGenerator::new(spec, self.seed(), workloads as u32)?,
+            generator: WorkloadGenerator::new(spec, self.seed(), workloads as u32)?,
             congestion,
             transport,
             band,
-            followed: Vec::new(),
+            flows_by_slot: Vec::new(),
             opened: 0,
-            under_way: 0,
-            planned: None,
+            outstanding: 0,
+            next_wake: None,
         };
-        let first = app.running.next_time().unwrap_or(Time::MAX);
-        app.planned = Some(first);
+        let first = app.generator.next_time().unwrap_or(Time::MAX);
+        app.next_wake = Some(first);
         Ok(self.add_app(Box::new(app), first))
     }
 
@@ -209,7 +209,7 @@ fn hosts(spec: &WorkloadSpec) -> Vec<NodeId> {
         (Workload::Trace { flows }, _) => {
             flows.iter().flat_map(|flow| [flow.from, flow.to]).collect()
         }
-        (_, Pairs::Each(pairs)) => pairs.iter().flat_map(|(from, to)| [*from, *to]).collect(),
-        (_, Pairs::Every { from, to }) => from.iter().chain(to).copied().collect(),
+        (_, Pairs::List(pairs)) => pairs.iter().flat_map(|(from, to)| [*from, *to]).collect(),
+        (_, Pairs::AllToAll { from, to }) => from.iter().chain(to).copied().collect(),
     }
 }

@@ -64,7 +64,7 @@ pub struct World {
     pub(crate) packets: PacketArena,
     pub(crate) events: EventQueue,
     pub(crate) nics: Vec<Nic>,
-    pub(crate) low: LowBandQueues,
+    pub(crate) low_bands: LowBandQueues,
     /// Index in `nics` of each link that starts at a host.
     pub(crate) nic_of: Vec<u32>,
     pub(crate) ends: Vec<FlowEndpoint>,
@@ -72,7 +72,7 @@ pub struct World {
     /// [`FlowEndpoint::written`].
     pub(crate) writes: BTreeMap<u32, VecDeque<u64>>,
     /// Free slots for pairs of endpoints.
-    pub(crate) free: Vec<u32>,
+    pub(crate) free_ends: Vec<u32>,
     pub(crate) flows: Vec<SimFlow>,
     /// Number of finite flows that have not finished.
     pub(crate) unfinished: u64,
@@ -92,7 +92,7 @@ pub struct World {
     /// Every packet hashes to its own path.
     pub(crate) spray: bool,
     /// Error of an application, which ends the run.
-    pub(crate) failed: Option<SimError>,
+    pub(crate) error: Option<SimError>,
     /// Workloads that the current run waits for.
     pub(crate) awaited: Vec<AppId>,
 }
@@ -103,7 +103,7 @@ impl World {
         let links = Links::new(&network, options.seed)?;
         let (mut nics, mut nic_of) = (Vec::new(), vec![NO_INDEX; network.links().len()]);
         for (link, spec) in network.links().zip(network.specs()) {
-            let from = network.ends(link).map(|(from, _)| from);
+            let from = network.endpoints(link).map(|(from, _)| from);
             if from.is_some_and(|from| network.is_host(from)) {
                 nic_of[link.index()] = nics.len() as u32;
                 let full = links.time_for(link.0, u64::from(spec.mtu));
@@ -111,7 +111,7 @@ impl World {
             }
         }
         let mut network = network;
-        network.forget_specs();
+        network.clear_specs();
         let spray = network.spread == Spread::PerPacket;
         Ok(World {
             now: Time::ZERO,
@@ -122,11 +122,11 @@ impl World {
             packets: PacketArena::default(),
             events: EventQueue::default(),
             nics,
-            low: LowBandQueues::default(),
+            low_bands: LowBandQueues::default(),
             nic_of,
             ends: Vec::new(),
             writes: BTreeMap::new(),
-            free: Vec::new(),
+            free_ends: Vec::new(),
             flows: Vec::new(),
             unfinished: 0,
             hosts: Vec::new(),
@@ -142,7 +142,7 @@ impl World {
             bundles: Bundles::default(),
             box_drops: Vec::new(),
             spray,
-            failed: None,
+            error: None,
             awaited: Vec::new(),
         })
     }
@@ -167,10 +167,10 @@ impl World {
     pub fn schedule(&mut self, at: Time, change: NetworkChange) -> Result<(), SimError> {
         self.check_change(&change)?;
         if let Some(link) = change.link() {
-            if self.links.used(link.0) {
+            if self.links.has_traffic(link.0) {
                 return Err(SimError::LateChange(self.network.link_name(link)));
             }
-            self.links.special(link.0);
+            self.links.general_mut(link.0);
         }
         self.events.push(
             at.max(self.now),
@@ -216,11 +216,11 @@ impl World {
     /// The ends of a link that exists.
     pub(crate) fn ends_of(&self, link: u32) -> (NodeId, NodeId) {
         self.network
-            .ends(LinkId(link))
+            .endpoints(LinkId(link))
             .unwrap_or((NodeId(NO_INDEX), NodeId(NO_INDEX)))
     }
 
-    pub(crate) fn stalled(&self, why: &str) -> SimError {
+    pub(crate) fn stalled_error(&self, why: &str) -> SimError {
         SimError::Stalled {
             seed: self.options.seed,
             at: self.now,

@@ -31,12 +31,12 @@ impl Algorithm for FixedRate {
         Programs::new().with("tell", text)
     }
 
-    fn needs(&self) -> Capabilities {
+    fn required_capabilities(&self) -> Capabilities {
         Capabilities::PACING
     }
 
     fn open(&mut self, _: &FlowInfo, control: &mut Control<'_>) {
-        control.program("tell", &[]);
+        control.set_program("tell", &[]);
     }
 
     fn on_report(&mut self, (): &mut (), report: &Report<'_>, control: &mut Control<'_>) {
@@ -45,7 +45,7 @@ impl Algorithm for FixedRate {
         };
         control.gauge("waiting", waiting as f64);
         if limit > 0 {
-            control.rate(Rate::from_bytes_per_sec(LINK_BYTES_PER_SEC / 12 * 11));
+            control.set_rate(Rate::from_bytes_per_sec(LINK_BYTES_PER_SEC / 12 * 11));
         }
     }
 }
@@ -65,28 +65,28 @@ struct Site {
 fn site() -> Site {
     let mut network = Network::new();
     let wire = || LinkSpec::wire(Duration::ZERO);
-    let senders = [network.host("a"), network.host("b")];
-    let receiver = network.host("z");
-    let cross = (network.host("cross"), network.host("far"));
-    let boxes = (network.switch("near box"), network.switch("far box"));
-    let routers = (network.switch("left"), network.switch("right"));
+    let senders = [network.add_host("a"), network.add_host("b")];
+    let receiver = network.add_host("z");
+    let cross = (network.add_host("cross"), network.add_host("far"));
+    let boxes = (network.add_switch("near box"), network.add_switch("far box"));
+    let routers = (network.add_switch("left"), network.add_switch("right"));
     for sender in senders {
-        network.duplex(sender, boxes.0, wire(), wire());
+        network.add_duplex_link(sender, boxes.0, wire(), wire());
     }
-    network.duplex(boxes.0, routers.0, wire(), wire());
-    network.duplex(cross.0, routers.0, wire(), wire());
+    network.add_duplex_link(boxes.0, routers.0, wire(), wire());
+    network.add_duplex_link(cross.0, routers.0, wire(), wire());
     let rtt = Duration::from_millis(50);
     let link = LinkSpec::new(Rate::from_bytes_per_sec(LINK_BYTES_PER_SEC), rtt / 2);
     let queue = "droptail:3bdp".parse().expect("a queue");
-    let (bottleneck, back) = network.duplex(
+    let (bottleneck, back) = network.add_duplex_link(
         routers.0,
         routers.1,
         link.clone().with_queue(queue, rtt),
         link,
     );
-    network.duplex(routers.1, boxes.1, wire(), wire());
-    network.duplex(boxes.1, receiver, wire(), wire());
-    network.duplex(routers.1, cross.1, wire(), wire());
+    network.add_duplex_link(routers.1, boxes.1, wire(), wire());
+    network.add_duplex_link(boxes.1, receiver, wire(), wire());
+    network.add_duplex_link(routers.1, cross.1, wire(), wire());
     Site {
         network,
         senders,
@@ -103,7 +103,7 @@ fn seconds(s: u64) -> Time {
 }
 
 fn cubic(from: NodeId, to: NodeId) -> FlowSpec {
-    FlowSpec::new(from, to).under(FlowControl::Native(Native::cubic()))
+    FlowSpec::new(from, to).with_congestion(FlowControl::Native(Native::cubic()))
 }
 
 /// Creates the network with a bundle and a Cubic flow from each sender.
@@ -147,14 +147,14 @@ fn idle(
 fn the_queue_moves_into_the_box_and_packets_are_conserved() {
     for (marks, overhead) in [(PacketNumbering::Counter, 60), (PacketNumbering::Hash, 0)] {
         let config = SendboxConfig {
-            marks,
+            numbering: marks,
             ..SendboxConfig::default()
         };
         let (mut sim, site, bundle) = bundled(config, overhead);
-        sim.observe_sojourns(site.bottleneck)
+        sim.record_sojourns(site.bottleneck)
             .expect("no packet yet");
         // A flow outside of the bundle.
-        sim.add_flow(cubic(site.cross.0, site.cross.1).bytes(50_000))
+        sim.add_flow(cubic(site.cross.0, site.cross.1).with_bytes(50_000))
             .expect("a path");
         sim.run_until(seconds(10)).expect("packets are conserved");
         let status = sim.bundle(bundle).expect("it is there");
@@ -172,23 +172,23 @@ fn the_queue_moves_into_the_box_and_packets_are_conserved() {
             "{marks:?}: the queue is here: {:?}",
             status.backlog
         );
-        let over = status.seen.rtt.saturating_sub(Duration::from_millis(50));
+        let over = status.path.rtt.saturating_sub(Duration::from_millis(50));
         assert!(
             over < Duration::from_millis(3),
             "{marks:?}: and not there: {over}"
         );
         let off = status
-            .seen
+            .path
             .received
             .bytes_per_sec()
             .abs_diff(LINK_BYTES_PER_SEC / 12 * 11);
         assert!(
             off < LINK_BYTES_PER_SEC / 50,
             "{marks:?}: R {:?}",
-            status.seen.received
+            status.path.received
         );
         assert_eq!(
-            (status.totals.unlikely, status.totals.missing),
+            (status.totals.implausible_feedback, status.totals.missing),
             (0, 0),
             "{marks:?}"
         );
@@ -217,21 +217,21 @@ fn pings_beside_others_do_not_limit_the_next_transfer() {
         let bundler = by_name("bundler", &Parameters::new()).expect("it is there");
         let (mut sim, site, bundle) = idle(bundler, SendboxConfig::default(), 60);
         if before > 0 {
-            sim.add_flow(cubic(site.senders[1], site.receiver).bytes(before))
+            sim.add_flow(cubic(site.senders[1], site.receiver).with_bytes(before))
                 .expect("a path");
         }
         // Cross traffic fills the queue for 4 s.
         sim.add_flow(
             cubic(site.cross.0, site.cross.1)
-                .at(seconds(10))
-                .bytes(40_000_000),
+                .starting_at(seconds(10))
+                .with_bytes(40_000_000),
         )
         .expect("a path");
         for second in 11..14 {
             sim.add_flow(
                 cubic(site.senders[0], site.receiver)
-                    .at(seconds(second))
-                    .bytes(64),
+                    .starting_at(seconds(second))
+                    .with_bytes(64),
             )
             .expect("a path");
         }
@@ -242,7 +242,7 @@ fn pings_beside_others_do_not_limit_the_next_transfer() {
             (SendboxMode::Open, None),
             "{before}"
         );
-        sim.add_flow(cubic(site.senders[0], site.receiver).at(seconds(15)))
+        sim.add_flow(cubic(site.senders[0], site.receiver).starting_at(seconds(15)))
             .expect("a path");
         sim.run_until(seconds(17)).expect("packets are conserved");
         let status = sim.bundle(bundle).expect("it is there");
@@ -251,7 +251,7 @@ fn pings_beside_others_do_not_limit_the_next_transfer() {
             (SendboxMode::Delay, Reason::Queue),
             "{before}"
         );
-        let arrived = status.totals.arrived_bytes - idle.totals.arrived_bytes;
+        let arrived = status.totals.received_bytes - idle.totals.received_bytes;
         assert!(
             arrived > LINK_BYTES_PER_SEC * 13 / 10,
             "{before}: {arrived} bytes in 2 s"
@@ -270,7 +270,7 @@ fn a_way_back_that_is_cut_opens_the_bundle() {
         .last()
         .copied()
         .expect("it opened");
-    assert_eq!((last.to, last.reason), (SendboxMode::Open, Reason::Silent));
+    assert_eq!((last.to, last.reason), (SendboxMode::Open, Reason::NoFeedback));
     let after = last.at.since(seconds(5));
     assert!(after < Duration::from_millis(300), "{after}");
 }
@@ -279,7 +279,7 @@ fn a_way_back_that_is_cut_opens_the_bundle() {
 fn the_same_seed_gives_the_same_bytes_and_observing_changes_none() {
     let digest = |observe| {
         let config = SendboxConfig {
-            observe,
+            observe_only: observe,
             ..SendboxConfig::default()
         };
         let (mut sim, ..) = bundled(config, 0);
@@ -294,7 +294,7 @@ fn the_same_seed_gives_the_same_bytes_and_observing_changes_none() {
 #[test]
 fn what_is_in_one_bundle_enters_no_other() {
     let (mut sim, site, outer) = bundled(SendboxConfig::default(), 60);
-    let routers = ["left", "right"].map(|name| site.network.node(name).expect("it is there"));
+    let routers = ["left", "right"].map(|name| site.network.find_node(name).expect("it is there"));
     let inner = sim
         .add_bundle(BundleSpec {
             from: routers[0],
@@ -304,7 +304,7 @@ fn what_is_in_one_bundle_enters_no_other() {
             overhead: 60,
         })
         .expect("a bundle");
-    sim.add_flow(cubic(site.cross.0, site.cross.1).bytes(500_000))
+    sim.add_flow(cubic(site.cross.0, site.cross.1).with_bytes(500_000))
         .expect("a path");
     sim.run_until(seconds(5)).expect("packets are conserved");
     let status = |bundle| sim.bundle(bundle).expect("it is there");
@@ -313,8 +313,8 @@ fn what_is_in_one_bundle_enters_no_other() {
         SendboxMode::Delay,
         "its receivebox hears of its packets"
     );
-    assert!(status(outer).totals.arrived > 20_000 && status(outer).totals.missing == 0);
-    let crossed = status(inner).totals.arrived;
+    assert!(status(outer).totals.received > 20_000 && status(outer).totals.missing == 0);
+    let crossed = status(inner).totals.received;
     assert!(
         (345..500).contains(&crossed),
         "the cross traffic alone, and notices: {crossed}"

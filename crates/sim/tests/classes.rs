@@ -16,16 +16,16 @@ fn network(queue: QueueSpec) -> (Network, NodeId, NodeId, LinkId) {
     let rtt = Duration::from_millis(80);
     let link = LinkSpec::new(Rate::from_bits_per_sec(10_000_000), rtt / 2);
     let mut network = Network::new();
-    let (from, to) = (network.host("from"), network.host("to"));
-    let (own, _) = network.duplex(from, to, link.clone().with_queue(queue, rtt), link);
+    let (from, to) = (network.add_host("from"), network.add_host("to"));
+    let (own, _) = network.add_duplex_link(from, to, link.clone().with_queue(queue, rtt), link);
     (network, from, to, own)
 }
 
 /// Creates a flow whose tail is sent in class 1.
 fn with_rc3(from: NodeId, to: NodeId, bytes: u64) -> FlowSpec {
     FlowSpec::new(from, to)
-        .bytes(bytes)
-        .with(Arc::new(TransportConfig {
+        .with_bytes(bytes)
+        .with_transport(Arc::new(TransportConfig {
             rc3: Some(Rc3 {
                 levels: 1,
                 ..Rc3::default()
@@ -41,7 +41,7 @@ type Came = (Time, LinkId, FlowId, u8);
 struct Log(Arc<Mutex<Vec<Came>>>);
 
 impl Tracer for Log {
-    fn see(&mut self, now: Time, seen: &PacketEvent<'_>) {
+    fn on_packet_event(&mut self, now: Time, seen: &PacketEvent<'_>) {
         if let (LinkStep::Queued, Some(flow)) = (seen.step, seen.flow)
             && seen.segment.length > 0
         {
@@ -75,7 +75,7 @@ fn a_tail_uses_what_nobody_else_wants_and_nothing_more() {
         let long = sim.add_flow(with_rc3(from, to, 4_000_000)).expect("a path");
         // With the other flow, from a few RTTs after its start until its end, there is always data
         // of class 0 waiting.
-        let other = FlowSpec::new(from, to).bytes(2_000_000).at(ms(100));
+        let other = FlowSpec::new(from, to).with_bytes(2_000_000).starting_at(ms(100));
         let other = sim.add_flow(other).expect("a path");
         assert!(sim.run_flows(ms(20_000)).expect("no stall"), "{queue}");
         let data = log.0.lock().expect("one thread").clone();
@@ -111,10 +111,10 @@ fn a_new_tail_does_not_slip_in_before_class_0() {
         let log = Log::default();
         let mut sim =
             Simulation::with_tracer(network, SimOptions::default(), log.clone()).expect("valid");
-        sim.add_flow(FlowSpec::new(from, to).bytes(4_000_000))
+        sim.add_flow(FlowSpec::new(from, to).with_bytes(4_000_000))
             .expect("a path");
         let new = sim
-            .add_flow(with_rc3(from, to, 150_000).at(begins))
+            .add_flow(with_rc3(from, to, 150_000).starting_at(begins))
             .expect("a path");
         sim.run_until(ms(1_000)).expect("no stall");
         assert_eq!(log.count(own, 1, begins, ms(1_000)), 0, "{begins:?}");
@@ -137,7 +137,7 @@ fn a_tail_is_done_sooner_where_the_link_is_free() {
             .and_then(|view| view.finished)
             .expect("it is finished")
     };
-    let plain = time(|from, to, bytes| FlowSpec::new(from, to).bytes(bytes));
+    let plain = time(|from, to, bytes| FlowSpec::new(from, to).with_bytes(bytes));
     let with_tail = time(with_rc3);
     // 104 segments: slow start from 10 takes four RTTs of 80 ms plus the handshake, with RC3 one
     // RTT.
@@ -159,11 +159,11 @@ fn a_flow_in_a_lower_band_takes_what_is_left() {
             let (early, late) = (ms(0), ms(2_000));
             let low = FlowSpec::new(from, to)
                 .with_band(3)
-                .at(if low_first { early } else { late });
+                .starting_at(if low_first { early } else { late });
             let high =
                 FlowSpec::new(from, to)
-                    .bytes(8_000_000)
-                    .at(if low_first { late } else { early });
+                    .with_bytes(8_000_000)
+                    .starting_at(if low_first { late } else { early });
             let (low, high) = (
                 sim.add_flow(low).expect("a path"),
                 sim.add_flow(high).expect("a path"),

@@ -35,13 +35,13 @@ fn ms(ms: u64) -> Time {
 fn two(parameters: &str) -> Two {
     let rtt = Duration::from_millis(20);
     let mut network = Network::new();
-    let (router, to) = (network.switch("router"), network.host("to"));
+    let (router, to) = (network.add_switch("router"), network.add_host("to"));
     let narrow = LinkSpec::new(Rate::from_bits_per_sec(96_000_000), rtt / 4)
         .with_queue(QueueSpec::ONE_BDP, rtt);
-    network.duplex(router, to, narrow, LinkSpec::wire(rtt / 4));
+    network.add_duplex_link(router, to, narrow, LinkSpec::wire(rtt / 4));
     let from = ["a", "b"].map(|name| {
-        let host = network.host(name);
-        network.duplex(
+        let host = network.add_host(name);
+        network.add_duplex_link(
             host,
             router,
             LinkSpec::wire(rtt / 4),
@@ -67,7 +67,7 @@ fn two(parameters: &str) -> Two {
         .iter()
         .zip(from)
         .map(|(host, from)| {
-            sim.add_flow(FlowSpec::new(from, to).under(FlowControl::Steered(*host, "group".into())))
+            sim.add_flow(FlowSpec::new(from, to).with_congestion(FlowControl::Steered(*host, "group".into())))
         })
         .collect::<Result<Vec<_>, SimError>>()
         .expect("paths");

@@ -24,14 +24,14 @@ fn network() -> (Simulation, LinkId) {
     let access = LinkSpec::wire(Duration::ZERO);
     let network = topology::dumbbell(2, &access, bottleneck, LinkSpec::wire(ms(10)))
         .expect("a sound network");
-    let link = network.link_named("bottleneck").expect("it has one");
+    let link = network.find_link("bottleneck").expect("it has one");
     let mut sim = Simulation::new(network, SimOptions::default()).expect("a sound network");
     for (n, start) in [(1, 0), (2, 1_000)] {
-        let host = |name: String| sim.network().node(&name).expect("it has such a host");
+        let host = |name: String| sim.network().find_node(&name).expect("it has such a host");
         let mut flow =
-            FlowSpec::new(host(format!("left{n}")), host(format!("right{n}"))).at(at(start));
+            FlowSpec::new(host(format!("left{n}")), host(format!("right{n}"))).starting_at(at(start));
         if n == 2 {
-            flow = flow.bytes(1_000_000);
+            flow = flow.with_bytes(1_000_000);
         }
         sim.add_flow(flow).expect("a sound flow");
     }
@@ -115,7 +115,7 @@ fn a_full_probe_keeps_every_second_look() {
     };
     let (sim, probe) = probed(spec, 10_000);
     let probe = sim.probe(probe).expect("it is one");
-    assert_eq!(probe.every(), ms(160));
+    assert_eq!(probe.interval(), ms(160));
     let link = &probe.links()[0];
     assert_eq!(
         link.time,
@@ -127,7 +127,7 @@ fn a_full_probe_keeps_every_second_look() {
             .time
             .binary_search(time)
             .expect("the other has looked then");
-        assert_eq!(link.left_bytes[row], all.links()[0].left_bytes[other]);
+        assert_eq!(link.departed_bytes[row], all.links()[0].departed_bytes[other]);
         assert_eq!(link.backlog_bytes[row], all.links()[0].backlog_bytes[other]);
     }
     assert!(link.time.capacity() <= 100 && probe.flows()[0].time.capacity() <= 100);
@@ -168,11 +168,11 @@ fn what_cannot_be_probed_is_refused() {
     );
     // A flow of another simulation.
     let (mut other, _) = network();
-    let host = |sim: &Simulation, name| sim.network().node(name).expect("it has such a host");
+    let host = |sim: &Simulation, name| sim.network().find_node(name).expect("it has such a host");
     let flow = FlowSpec::new(host(&other, "left1"), host(&other, "right1"));
     let foreign = other.add_flow(flow).expect("a sound flow");
     let error = sim
-        .add_probe(ProbeSpec::new(ms(1)).flows(ProbeTarget::These(vec![foreign])))
+        .add_probe(ProbeSpec::new(ms(1)).flows(ProbeTarget::List(vec![foreign])))
         .unwrap_err();
     assert_eq!(
         error,
@@ -192,17 +192,17 @@ fn sojourns_are_those_of_the_crossings() {
         let access = LinkSpec::wire(Duration::ZERO);
         let network = topology::dumbbell(1, &access, bottleneck, LinkSpec::wire(ms(10)))
             .expect("a sound network");
-        let link = network.link_named("bottleneck").expect("it has one");
+        let link = network.find_link("bottleneck").expect("it has one");
         let (left, right) = (
-            network.node("left1").expect("a host"),
-            network.node("right1").expect("a host"),
+            network.find_node("left1").expect("a host"),
+            network.find_node("right1").expect("a host"),
         );
         let mut sim = Simulation::new(network, SimOptions::default()).expect("a sound network");
         sim.add_flow(FlowSpec::new(left, right))
             .expect("a sound flow");
-        sim.observe(link).expect("nothing has passed");
+        sim.record_crossings(link).expect("nothing has passed");
         assert!(sim.sojourns(link).is_none());
-        sim.observe_sojourns(link).expect("nothing has passed");
+        sim.record_sojourns(link).expect("nothing has passed");
         sim.run_until(at(5_000)).expect("it runs");
         let mut times: Vec<u64> = sim
             .crossings(link)
@@ -228,7 +228,7 @@ fn sojourns_are_those_of_the_crossings() {
         assert!(sojourns.max().as_nanos() >= times[times.len() - 1]);
         // The link has already carried packets.
         assert!(matches!(
-            sim.observe_sojourns(link),
+            sim.record_sojourns(link),
             Err(SimError::LateChange(_))
         ));
     }

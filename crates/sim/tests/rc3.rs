@@ -35,8 +35,8 @@ fn transport(rc3: Option<Rc3>) -> Arc<TransportConfig> {
 
 const RC3: Option<Rc3> = Some(Rc3 {
     levels: 4,
-    first: 40,
-    ahead: 1 << 17,
+    first_level_segments: 40,
+    distance_max: 1 << 17,
     verify: true,
 });
 
@@ -52,17 +52,17 @@ fn dumbbell(pairs: u32, rate: Rate, own: &str, remark: Remark) -> Network {
 }
 
 fn ends<T: Tracer>(sim: &Simulation<T>, pair: u32) -> (NodeId, NodeId) {
-    let node = |name: String| sim.network().node(&name).expect("a host");
+    let node = |name: String| sim.network().find_node(&name).expect("a host");
     (node(format!("left{pair}")), node(format!("right{pair}")))
 }
 
 fn add(sim: &mut Simulation, pair: u32, bytes: u64, at: Duration, rc3: Option<Rc3>) -> FlowId {
     let (from, to) = ends(sim, pair);
     let spec = FlowSpec::new(from, to)
-        .bytes(bytes)
-        .at(Time::ZERO + at)
-        .with(transport(rc3));
-    sim.add_flow(spec.under(FlowControl::Native(Native::new_reno())))
+        .with_bytes(bytes)
+        .starting_at(Time::ZERO + at)
+        .with_transport(transport(rc3));
+    sim.add_flow(spec.with_congestion(FlowControl::Native(Native::new_reno())))
         .expect("a path")
 }
 
@@ -112,10 +112,10 @@ fn a_flow_takes_a_round_trip_and_its_own_length() {
         assert!(with >= ms(30) && with < ms(most), "{with:?}");
         assert!(without > ms(145), "{without:?}");
         let rc3 = rc3.expect("there was one");
-        assert_eq!((rc3.stopped, rc3.flying), (None, 0));
+        assert_eq!((rc3.stopped, rc3.in_flight), (None, 0));
         // For data sent by both loops, it can be unknown which copy arrived.
         assert!(
-            rc3.missing().iter().sum::<u64>() <= rc3.duplicates + 1,
+            rc3.unconfirmed().iter().sum::<u64>() <= rc3.duplicates + 1,
             "{rc3:?}"
         );
     }
@@ -128,12 +128,12 @@ fn a_flow_takes_a_round_trip_and_its_own_length() {
 fn case_07_what_is_lost_of_it_costs_a_packet_a_hop_in_a_round_trip_at_most() {
     let network = |own: Remark, behind: Remark| {
         let mut network = Network::new();
-        let (from, to) = (network.host("left1"), network.host("right1"));
-        let (a, b) = (network.switch("a"), network.switch("b"));
+        let (from, to) = (network.add_host("left1"), network.add_host("right1"));
+        let (a, b) = (network.add_switch("a"), network.add_switch("b"));
         let link = LinkSpec::new(mbit(100), ms(3)).with_queue(queue("prio:5:shared:inf"), ms(18));
-        network.duplex(from, a, link.clone().with_remark(own), link.clone());
-        network.duplex(a, b, link.clone(), link.clone());
-        network.duplex(b, to, link.clone().with_remark(behind), link);
+        network.add_duplex_link(from, a, link.clone().with_remark(own), link.clone());
+        network.add_duplex_link(a, b, link.clone(), link.clone());
+        network.add_duplex_link(b, to, link.clone().with_remark(behind), link);
         network
     };
     let run = |own, behind, rc3, bytes| {
@@ -214,7 +214,7 @@ impl Default for Highest {
 }
 
 impl Tracer for Highest {
-    fn see(&mut self, _now: Time, seen: &PacketEvent<'_>) {
+    fn on_packet_event(&mut self, _now: Time, seen: &PacketEvent<'_>) {
         if seen.step == LinkStep::Queued
             && seen.segment.length > 0
             && seen.segment.kind == SegmentKind::Data
@@ -247,8 +247,8 @@ fn case_17_classes_count_from_the_flows_own_band() {
             Simulation::with_tracer(network, SimOptions::default(), log.clone()).expect("valid");
         let (from, to) = ends(&sim, 1);
         let spec = FlowSpec::new(from, to)
-            .bytes(8_000_000)
-            .with(transport(RC3));
+            .with_bytes(8_000_000)
+            .with_transport(transport(RC3));
         let flow = sim.add_flow(spec.with_band(band)).expect("a path");
         assert!(
             sim.run_flows(Time::ZERO + Duration::from_secs(60))
@@ -277,18 +277,18 @@ fn case_17_classes_count_from_the_flows_own_band() {
 fn case_17_the_check_limits_the_harm_to_others() {
     let harmed = |remark, rc3| {
         let mut network = Network::new();
-        let (a, b) = (network.switch("a"), network.switch("b"));
+        let (a, b) = (network.add_switch("a"), network.add_switch("b"));
         for pair in 1..=2 {
             let (from, to) = (
-                network.host(format!("left{pair}")),
-                network.host(format!("right{pair}")),
+                network.add_host(format!("left{pair}")),
+                network.add_host(format!("right{pair}")),
             );
             let access = LinkSpec::new(mbit(100), Duration::ZERO);
-            network.duplex(from, a, access.clone(), access.clone());
-            network.duplex(b, to, access.clone(), access);
+            network.add_duplex_link(from, a, access.clone(), access.clone());
+            network.add_duplex_link(b, to, access.clone(), access);
         }
         let link = LinkSpec::new(mbit(100), ms(10)).with_queue(queue("prio:5:shared:1bdp"), ms(20));
-        network.duplex(a, b, link.clone().with_remark(remark), link);
+        network.add_duplex_link(a, b, link.clone().with_remark(remark), link);
         let mut sim = Simulation::new(network, SimOptions::default()).expect("valid");
         add(&mut sim, 1, 6_000_000, Duration::ZERO, rc3);
         let shorts: Vec<FlowId> = (0..20)
@@ -345,7 +345,7 @@ fn case_18_buffers_smaller_than_the_burst_and_a_link_that_is_full() {
         );
         let rc3 = rc3.expect("there was one");
         if own.ends_with("20p") {
-            assert!(rc3.missing().iter().sum::<u64>() > 500, "{own}: {rc3:?}");
+            assert!(rc3.unconfirmed().iter().sum::<u64>() > 500, "{own}: {rc3:?}");
         }
         assert_eq!(rc3.stopped, None, "{own}");
     }

@@ -21,13 +21,13 @@ fn simulation(init: u64) -> (Simulation, Vec<FlowSpec>) {
     };
     let rtt = Duration::from_millis(20);
     let mut network = Network::new();
-    let (router, to) = (network.switch("router"), network.host("to"));
+    let (router, to) = (network.add_switch("router"), network.add_host("to"));
     let narrow = LinkSpec::new(rate, rtt / 4);
-    network.duplex(router, to, narrow.clone().with_queue(queue, rtt), narrow);
+    network.add_duplex_link(router, to, narrow.clone().with_queue(queue, rtt), narrow);
     let wide = LinkSpec::new(Rate::from_bits_per_sec(1_000_000_000), rtt / 4);
     let hosts = ["a", "b"].map(|name| {
-        let host = network.host(name);
-        network.duplex(host, router, wide.clone(), wide.clone());
+        let host = network.add_host(name);
+        network.add_duplex_link(host, router, wide.clone(), wide.clone());
         host
     });
     let sim = Simulation::new(network, SimOptions::seeded(1)).expect("valid");
@@ -37,8 +37,8 @@ fn simulation(init: u64) -> (Simulation, Vec<FlowSpec>) {
     });
     let flow = |from| {
         FlowSpec::new(from, to)
-            .under(FlowControl::Native(Native::rcp()))
-            .with(transport.clone())
+            .with_congestion(FlowControl::Native(Native::rcp()))
+            .with_transport(transport.clone())
     };
     (sim, hosts.into_iter().map(flow).collect())
 }
@@ -52,7 +52,7 @@ fn ms(ms: u64) -> Time {
 fn a_flow_alone_takes_a_round_trip_and_a_half_and_its_bytes() {
     let (mut sim, mut flows) = simulation(100);
     let flow = sim
-        .add_flow(flows.remove(0).bytes(1_448_000))
+        .add_flow(flows.remove(0).with_bytes(1_448_000))
         .expect("a path");
     assert!(sim.run_flows(ms(5_000)).expect("no stall"));
     let view = sim.flow(flow).expect("it is there");
@@ -88,7 +88,7 @@ fn the_offer_follows_what_is_spare() {
 #[test]
 fn two_flows_get_the_same() {
     let (mut sim, mut flows) = simulation(100);
-    let second = flows.remove(1).at(ms(500));
+    let second = flows.remove(1).starting_at(ms(500));
     let ids = [flows.remove(0), second].map(|flow| sim.add_flow(flow).expect("a path"));
     sim.run_until(ms(3_000)).expect("no stall");
     let received =
@@ -102,7 +102,7 @@ fn two_flows_get_the_same() {
         (one - other).abs() < 0.05 && one + other > 0.85,
         "{one} {other}"
     );
-    let link = sim.network().link_named("router->to").expect("it is there");
+    let link = sim.network().find_link("router->to").expect("it is there");
     let backlog = sim.link(link).expect("it is there").backlog.bytes;
     assert!(backlog < 60_000, "{backlog}");
     sim.check().expect("packets are conserved");

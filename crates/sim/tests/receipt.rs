@@ -31,18 +31,18 @@ impl Path {
         let rtt = Duration::from_millis(20);
         let mut network = Network::new();
         let (from, router, to) = (
-            network.host("from"),
-            network.switch("router"),
-            network.host("to"),
+            network.add_host("from"),
+            network.add_switch("router"),
+            network.add_host("to"),
         );
         let access = LinkSpec::new(Rate::from_bits_per_sec(ACCESS_BITS), rtt / 4);
         // Narrower than the receiver's own link, so that packets are dropped here.
         let back = LinkSpec::new(Rate::from_bits_per_sec(LINK_BITS), rtt / 4)
             .with_queue(QueueSpec::ONE_BDP, rtt);
-        network.duplex(from, router, access, back);
+        network.add_duplex_link(from, router, access, back);
         let narrow = LinkSpec::new(Rate::from_bits_per_sec(LINK_BITS), rtt / 4)
             .with_queue(QueueSpec::ONE_BDP, rtt);
-        let (link, _) = network.duplex(router, to, narrow, LinkSpec::wire(rtt / 4));
+        let (link, _) = network.add_duplex_link(router, to, narrow, LinkSpec::wire(rtt / 4));
         let mut sim = Simulation::new(network, SimOptions::seeded(seed)).expect("valid");
         let mut agent = Agent::new(AgentOptions::default());
         agent
@@ -67,7 +67,7 @@ impl Path {
             "bbr" => FlowControl::Steered(self.agent, "bbr".into()),
             _ => FlowControl::Native(Native::cubic()),
         };
-        let spec = FlowSpec::new(self.from, self.to).under(congestion);
+        let spec = FlowSpec::new(self.from, self.to).with_congestion(congestion);
         self.sim.add_flow(spec).expect("a path")
     }
 
@@ -139,9 +139,9 @@ fn proof_of_receipt_ends_the_connection_of_a_receiver_that_conceals_losses() {
             .run_until(Time::ZERO + Duration::from_secs(2 * RUN_SECONDS))
             .expect("no stall");
         assert!(
-            path.sim.left().iter().all(|(_, left)| *left == 0),
+            path.sim.resources_in_use().iter().all(|(_, left)| *left == 0),
             "{:?}",
-            path.sim.left()
+            path.sim.resources_in_use()
         );
     }
 }
@@ -164,7 +164,7 @@ fn proof_of_receipt_changes_nothing_between_honest_ends() {
             let flows: Vec<FlowId> = [None, Some(3_000_000), Some(20_000)]
                 .into_iter()
                 .map(|bytes| {
-                    let mut spec = FlowSpec::new(path.from, path.to).with(transport.clone());
+                    let mut spec = FlowSpec::new(path.from, path.to).with_transport(transport.clone());
                     spec.bytes = bytes;
                     path.sim.add_flow(spec).expect("a path")
                 })
@@ -192,7 +192,7 @@ fn a_client_that_conceals_losses_of_the_answer_ends_the_flow() {
     path.sim.conceal_losses(path.from).expect("a host");
     let spec = FlowSpec {
         finish: false,
-        ..FlowSpec::new(path.from, path.to).bytes(200)
+        ..FlowSpec::new(path.from, path.to).with_bytes(200)
     };
     let flow = path.sim.add_flow(spec).expect("a path");
     path.sim
@@ -211,16 +211,16 @@ fn a_client_that_conceals_losses_of_the_answer_ends_the_flow() {
 fn only_the_flow_of_the_false_receipts_ends() {
     let rtt = Duration::from_millis(20);
     let mut network = Network::new();
-    let (from, router) = (network.host("from"), network.switch("router"));
+    let (from, router) = (network.add_host("from"), network.add_switch("router"));
     let narrow = LinkSpec::new(Rate::from_bits_per_sec(LINK_BITS), rtt / 4)
         .with_queue(QueueSpec::ONE_BDP, rtt);
-    network.duplex(from, router, narrow, LinkSpec::wire(rtt / 4));
+    network.add_duplex_link(from, router, narrow, LinkSpec::wire(rtt / 4));
     let to = ["honest", "concealing"].map(|name| {
-        let host = network.host(name);
+        let host = network.add_host(name);
         // The last link is narrower, so that losses are not at the sender's own.
         let slow = LinkSpec::new(Rate::from_bits_per_sec(LINK_BITS / 4), rtt / 4)
             .with_queue(QueueSpec::ONE_BDP, rtt);
-        network.duplex(router, host, slow, LinkSpec::wire(rtt / 4));
+        network.add_duplex_link(router, host, slow, LinkSpec::wire(rtt / 4));
         host
     });
     let mut sim = Simulation::new(network, SimOptions::seeded(1)).expect("valid");

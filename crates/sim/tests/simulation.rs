@@ -22,7 +22,7 @@ fn us(us: u64) -> Time {
 }
 
 fn node(network: &Network, name: &str) -> NodeId {
-    network.node(name).expect("a node of the topology")
+    network.find_node(name).expect("a node of the topology")
 }
 
 /// Dumbbell of 96 Mbit/s and 20 ms with this queue.
@@ -52,7 +52,7 @@ fn bulk(network: Network, pairs: u32, seed: u64) -> Simulation {
 struct Log(Arc<Mutex<Vec<(u64, String, u32)>>>);
 
 impl Tracer for Log {
-    fn see(&mut self, now: Time, seen: &PacketEvent<'_>) {
+    fn on_packet_event(&mut self, now: Time, seen: &PacketEvent<'_>) {
         if seen.step == LinkStep::Arrived {
             let entry = (
                 now.as_nanos(),
@@ -69,15 +69,15 @@ fn packets_arrive_when_a_hand_says_they_do() {
     // 1 Gbit/s and 10 µs to a switch, 100 Mbit/s and 1 ms to the other host: 8 ns and 80 ns per
     // byte.
     let mut network = Network::new();
-    let (a, switch, b) = (network.host("a"), network.switch("s"), network.host("b"));
+    let (a, switch, b) = (network.add_host("a"), network.add_switch("s"), network.add_host("b"));
     let first = LinkSpec::new(mbit(1_000), Duration::from_micros(10));
     let second = LinkSpec::new(mbit(100), Duration::from_millis(1));
-    network.duplex(a, switch, first.clone(), first);
-    network.duplex(switch, b, second.clone(), second);
+    network.add_duplex_link(a, switch, first.clone(), first);
+    network.add_duplex_link(switch, b, second.clone(), second);
     let log = Log::default();
     let mut sim =
         Simulation::with_tracer(network, SimOptions::seeded(1), log.clone()).expect("valid");
-    sim.add_flow(FlowSpec::new(a, b).bytes(3_000))
+    sim.add_flow(FlowSpec::new(a, b).with_bytes(3_000))
         .expect("a path");
     sim.run_until(us(4_500)).expect("no stall");
     let log = log.0.lock().expect("one thread");
@@ -127,8 +127,8 @@ fn packets_are_conserved_whatever_the_links_do() {
     ];
     for queue in queues {
         let mut network = dumbbell(3, queue);
-        let bottleneck = network.link_named("bottleneck").expect("it is there");
-        let reverse = network.link_named("reverse").expect("it is there");
+        let bottleneck = network.find_link("bottleneck").expect("it is there");
+        let reverse = network.find_link("reverse").expect("it is there");
         let spec = network.spec_mut(bottleneck).expect("it is there");
         spec.loss = "gilbert:p=0.1%:r=25%".parse().expect("a model of losses");
         let spec = network.spec_mut(reverse).expect("it is there");
@@ -176,7 +176,7 @@ fn packets_are_conserved_whatever_the_links_do() {
 #[test]
 fn time_never_goes_back_whatever_becomes_of_a_delay() {
     let mut network = dumbbell(3, "droptail:1bdp");
-    let bottleneck = network.link_named("bottleneck").expect("it is there");
+    let bottleneck = network.find_link("bottleneck").expect("it is there");
     let overtaking = DelayModel::Jitter {
         delay: Duration::from_millis(30),
         spread: Duration::from_millis(29),
@@ -205,7 +205,7 @@ fn time_never_goes_back_whatever_becomes_of_a_delay() {
 fn the_same_seed_gives_the_same_bytes_on_any_number_of_threads() {
     let one = |seed| {
         let mut network = dumbbell(4, "fq_codel");
-        let bottleneck = network.link_named("bottleneck").expect("it is there");
+        let bottleneck = network.find_link("bottleneck").expect("it is there");
         network.spec_mut(bottleneck).expect("it is there").loss =
             "0.1%".parse().expect("a probability");
         let mut sim = bulk(network, 4, seed);
@@ -246,7 +246,7 @@ fn an_agent_steers_flows_with_stale_reports() {
         FlowSpec::new(end("left"), end("right"))
     };
     for n in 1..=2 {
-        let flow = flow(&sim, n).under(FlowControl::Steered(id, "cubic".into()));
+        let flow = flow(&sim, n).with_congestion(FlowControl::Steered(id, "cubic".into()));
         sim.add_flow(flow).expect("offered");
     }
     sim.run_until(us(20_000_000)).expect("no stall");
@@ -265,7 +265,7 @@ fn an_agent_steers_flows_with_stale_reports() {
         "{mbit}"
     );
     // An unknown algorithm is an immediate error.
-    let unknown = flow(&sim, 1).under(FlowControl::Steered(id, "nonesuch".into()));
+    let unknown = flow(&sim, 1).with_congestion(FlowControl::Steered(id, "nonesuch".into()));
     assert_eq!(
         sim.add_flow(unknown),
         Err(SimError::UnknownAlgorithm("nonesuch".into()))
@@ -279,9 +279,9 @@ fn short_flows_finish_and_give_their_place_back() {
     let (from, to) = (node(sim.network(), "left1"), node(sim.network(), "right1"));
     for n in 0..200 {
         let flow = FlowSpec::new(from, to)
-            .bytes(1 + n * 1_000)
-            .at(us(n * 50_000));
-        sim.add_flow(flow.under(FlowControl::Native(Native::new_reno())))
+            .with_bytes(1 + n * 1_000)
+            .starting_at(us(n * 50_000));
+        sim.add_flow(flow.with_congestion(FlowControl::Native(Native::new_reno())))
             .expect("a path");
     }
     assert_eq!(sim.run_flows(us(60_000_000)), Ok(true));
@@ -297,8 +297,8 @@ fn short_flows_finish_and_give_their_place_back() {
     for n in 0..200 {
         sim.add_flow(
             FlowSpec::new(from, to)
-                .bytes(1_000)
-                .at(us(70_000_000 + n * 50_000)),
+                .with_bytes(1_000)
+                .starting_at(us(70_000_000 + n * 50_000)),
         )
         .expect("a path");
     }
@@ -325,13 +325,13 @@ fn flows_spread_over_equal_paths() {
                     node(sim.network(), &format!("host1-{n}")),
                     node(sim.network(), &format!("host2-{to}")),
                 );
-                sim.add_flow(FlowSpec::new(from, to).bytes(100_000))
+                sim.add_flow(FlowSpec::new(from, to).with_bytes(100_000))
                     .expect("a path");
             }
         }
         assert_eq!(sim.run_flows(us(10_000_000)), Ok(true));
         let over = |sim: &Simulation, name: String| {
-            let link = sim.network().link_named(&name).expect("it is there");
+            let link = sim.network().find_link(&name).expect("it is there");
             sim.link(link).expect("it is there").accepted
         };
         let up: Vec<u64> = (1..=4)
@@ -350,16 +350,16 @@ fn flows_spread_over_equal_paths() {
 #[test]
 fn routes_lead_round_a_link_that_is_down() {
     let mut network = Network::new();
-    let (a, b) = (network.host("a"), network.host("b"));
-    let switches: Vec<NodeId> = ["s", "t", "u"].map(|name| network.switch(name)).to_vec();
+    let (a, b) = (network.add_host("a"), network.add_host("b"));
+    let switches: Vec<NodeId> = ["s", "t", "u"].map(|name| network.add_switch(name)).to_vec();
     let link = LinkSpec::new(mbit(100), Duration::from_millis(1));
-    let duplex = |network: &mut Network, x, y| network.duplex(x, y, link.clone(), link.clone());
+    let duplex = |network: &mut Network, x, y| network.add_duplex_link(x, y, link.clone(), link.clone());
     duplex(&mut network, a, switches[0]);
     let (direct, _) = duplex(&mut network, switches[0], switches[1]);
     duplex(&mut network, switches[0], switches[2]);
     duplex(&mut network, switches[2], switches[1]);
     duplex(&mut network, switches[1], b);
-    let detour = network.link_named("u->t").expect("it is there");
+    let detour = network.find_link("u->t").expect("it is there");
     let mut sim = Simulation::new(network, SimOptions::seeded(1)).expect("valid");
     sim.add_flow(FlowSpec::new(a, b)).expect("a path");
     sim.schedule(us(500_000), NetworkChange::Down(direct))
@@ -386,24 +386,24 @@ fn mistakes_are_told_by_name() {
     let make = |network: Network| Simulation::new(network, SimOptions::default()).map(drop);
 
     let mut network = Network::new();
-    network.host("a");
-    network.switch("a");
+    network.add_host("a");
+    network.add_switch("a");
     assert_eq!(
         make(network),
         Err(SimError::Network(NetworkError::DuplicateName("a".into())))
     );
 
     let mut network = Network::new();
-    let (a, b) = (network.host("a"), network.host("b"));
-    network.link(a, b, LinkSpec::new(mbit(0), Duration::ZERO));
+    let (a, b) = (network.add_host("a"), network.add_host("b"));
+    network.add_link(a, b, LinkSpec::new(mbit(0), Duration::ZERO));
     assert_eq!(
         make(network),
         Err(SimError::Network(NetworkError::ZeroRate("a->b".into())))
     );
 
     let mut network = Network::new();
-    let (a, b) = (network.host("a"), network.host("b"));
-    network.link(
+    let (a, b) = (network.add_host("a"), network.add_host("b"));
+    network.add_link(
         a,
         b,
         link.clone()
@@ -419,8 +419,8 @@ fn mistakes_are_told_by_name() {
 
     // A path in one direction only.
     let mut network = Network::new();
-    let (a, b) = (network.host("a"), network.host("b"));
-    network.link(a, b, link.clone());
+    let (a, b) = (network.add_host("a"), network.add_host("b"));
+    network.add_link(a, b, link.clone());
     let mut sim = Simulation::new(network, SimOptions::default()).expect("valid");
     let error = sim.add_flow(FlowSpec::new(a, b)).expect_err("no way back");
     assert_eq!(
@@ -437,13 +437,13 @@ fn mistakes_are_told_by_name() {
 
     // s routes packets for b to t, and t back to s.
     let mut network = Network::new();
-    let (a, b) = (network.host("a"), network.host("b"));
-    let (s, t) = (network.switch("s"), network.switch("t"));
-    network.duplex(a, s, link.clone(), link.clone());
-    network.duplex(b, t, link.clone(), link.clone());
-    let (there, back) = network.duplex(s, t, link.clone(), link.clone());
-    network.route(s, b, there);
-    network.route(t, b, back);
+    let (a, b) = (network.add_host("a"), network.add_host("b"));
+    let (s, t) = (network.add_switch("s"), network.add_switch("t"));
+    network.add_duplex_link(a, s, link.clone(), link.clone());
+    network.add_duplex_link(b, t, link.clone(), link.clone());
+    let (there, back) = network.add_duplex_link(s, t, link.clone(), link.clone());
+    network.add_route(s, b, there);
+    network.add_route(t, b, back);
     let error = make(network).expect_err("a circle").to_string();
     assert!(
         error.contains("s -> t -> s") || error.contains("t -> s -> t"),
@@ -452,7 +452,7 @@ fn mistakes_are_told_by_name() {
 
     assert!(matches!(
         topology::fat_tree(5, &link, &link),
-        Err(NetworkError::Shape(_))
+        Err(NetworkError::InvalidTopology(_))
     ));
     assert!(matches!(
         topology::fat_tree(2_000, &link, &link),
@@ -474,13 +474,13 @@ fn what_stands_still_is_an_error_with_its_seed() {
     // On a link that loses everything the handshake fails and the flow with it, which is not a
     // stall.
     let mut network = dumbbell(1, "droptail:1bdp");
-    let bottleneck = network.link_named("bottleneck").expect("it is there");
+    let bottleneck = network.find_link("bottleneck").expect("it is there");
     network.spec_mut(bottleneck).expect("it is there").loss =
         "100%".parse().expect("a probability");
     let mut sim = Simulation::new(network, SimOptions::seeded(9)).expect("valid");
     let (from, to) = (node(sim.network(), "left1"), node(sim.network(), "right1"));
     let flow = sim
-        .add_flow(FlowSpec::new(from, to).bytes(1_000))
+        .add_flow(FlowSpec::new(from, to).with_bytes(1_000))
         .expect("a path");
     assert_eq!(sim.run_flows(us(1_000_000_000)), Ok(true));
     let view = sim.flow(flow).expect("it is there");
@@ -572,13 +572,13 @@ fn a_host_gives_its_link_packets_in_turn() {
     let link = LinkSpec::new(mbit(100), Duration::from_millis(1));
     let mut network = Network::new();
     let (from, switch, to) = (
-        network.host("from"),
-        network.switch("s"),
-        network.host("to"),
+        network.add_host("from"),
+        network.add_switch("s"),
+        network.add_host("to"),
     );
-    let (own, _) = network.duplex(from, switch, link.clone(), link.clone());
+    let (own, _) = network.add_duplex_link(from, switch, link.clone(), link.clone());
     let fast = LinkSpec::new(mbit(1_000), Duration::from_millis(1));
-    network.duplex(switch, to, fast.clone(), fast);
+    network.add_duplex_link(switch, to, fast.clone(), fast);
     let mut sim = Simulation::new(network, SimOptions::seeded(1)).expect("valid");
     for _ in 0..10 {
         sim.add_flow(FlowSpec::new(from, to)).expect("a path");
@@ -622,9 +622,9 @@ impl Algorithm for Leaves {
     }
 
     fn open(&mut self, _: &FlowInfo, control: &mut Control<'_>) {
-        control.program("hold", &[]);
-        control.after(Duration::from_secs(2));
-        self.0 = control.this();
+        control.set_program("hold", &[]);
+        control.set_timer(Duration::from_secs(2));
+        self.0 = control.flow_id();
     }
 
     fn on_report(&mut self, (): &mut (), _: &Report<'_>, control: &mut Control<'_>) {
@@ -634,14 +634,14 @@ impl Algorithm for Leaves {
     }
 
     fn on_timer(&mut self, control: &mut Control<'_>) {
-        control.after(Duration::from_secs(2));
+        control.set_timer(Duration::from_secs(2));
         let taken = std::mem::replace(&mut self.1, true);
         let Some(mut flow) = self.0.and_then(|flow| control.flow(flow)) else {
             return;
         };
         match taken {
             false => flow.release(),
-            true => flow.program("hold", &[]),
+            true => flow.set_program("hold", &[]),
         }
     }
 }
@@ -654,7 +654,7 @@ fn a_flow_that_its_algorithm_gives_up_runs_newreno_until_it_takes_it_back() {
     agent.add(Leaves::default()).expect("it compiles");
     let id = sim.host_agent(agent, SteerOptions::default());
     let [from, to] = ["left1", "right1"].map(|name| node(sim.network(), name));
-    let flow = FlowSpec::new(from, to).under(FlowControl::Steered(id, "leaves".into()));
+    let flow = FlowSpec::new(from, to).with_congestion(FlowControl::Steered(id, "leaves".into()));
     let flow = sim.add_flow(flow).expect("offered");
     let mut received = 0;
     // Two segments per 20 ms are 1.2 Mbit/s; NewReno goes through slow start first.

@@ -27,7 +27,7 @@ struct StampLog {
 }
 
 impl Tracer for StampLog {
-    fn see(&mut self, now: Time, seen: &PacketEvent<'_>) {
+    fn on_packet_event(&mut self, now: Time, seen: &PacketEvent<'_>) {
         self.moves = self
             .moves
             .wrapping_mul(31)
@@ -91,16 +91,16 @@ fn run_from(
 ) -> Simulation<StampLog> {
     let mut network = Network::new();
     let (a, switch, b) = (
-        network.host("a"),
-        network.switch("switch"),
-        network.host("b"),
+        network.add_host("a"),
+        network.add_switch("switch"),
+        network.add_host("b"),
     );
     let link = LinkSpec::new(
         Rate::from_bits_per_sec(1_000_000_000),
         Duration::from_micros(10),
     );
     for (from, to) in [(a, switch), (switch, b), (b, switch), (switch, a)] {
-        network.link(from, to, link.clone());
+        network.add_link(from, to, link.clone());
     }
     let first = network
         .links()
@@ -120,7 +120,7 @@ fn run_from(
         max_rate: paced.then(|| Rate::from_bits_per_sec(200_000_000)),
         ..config
     });
-    sim.add_flow(FlowSpec::new(a, b).with(transport))
+    sim.add_flow(FlowSpec::new(a, b).with_transport(transport))
         .expect("a sound flow");
     sim.run_until(Time::from_micros(20_000)).expect("it runs");
     sim
@@ -325,8 +325,8 @@ fn offset_and_drift_leave_the_queueing_delay() {
 #[test]
 fn only_hosts_have_clocks() {
     let mut network = Network::new();
-    let (a, switch) = (network.host("a"), network.switch("switch"));
-    network.link(a, switch, LinkSpec::wire(Duration::ZERO));
+    let (a, switch) = (network.add_host("a"), network.add_switch("switch"));
+    network.add_link(a, switch, LinkSpec::wire(Duration::ZERO));
     let mut sim = Simulation::new(network, SimOptions::default()).expect("it is sound");
     assert!(matches!(
         sim.set_stamps(switch, StampModel::EXACT),

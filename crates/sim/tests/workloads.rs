@@ -34,8 +34,8 @@ fn dumbbell(pairs: u32, seed: u64) -> Simulation {
 }
 
 fn across(sim: &Simulation, pairs: u32) -> Pairs {
-    let host = |name: String| sim.network().node(&name).expect("it has such a host");
-    Pairs::Each(
+    let host = |name: String| sim.network().find_node(&name).expect("it has such a host");
+    Pairs::List(
         (1..=pairs)
             .map(|n| (host(format!("left{n}")), host(format!("right{n}"))))
             .collect(),
@@ -72,7 +72,7 @@ fn poisson_flows_finish_and_load_the_link() {
     let poisson = Workload::Poisson {
         arrivals: Arrivals::Load {
             share: 0.5,
-            of: Rate::from_bits_per_sec(96_000_000),
+            link_rate: Rate::from_bits_per_sec(96_000_000),
         },
         sizes: SizeTable::named("caida").expect("it is published"),
         flows: None,
@@ -171,7 +171,7 @@ fn datagrams_heed_no_congestion() {
         bytes: None,
         stagger: Duration::ZERO,
         spread: Duration::ZERO,
-        lasts: None,
+        lifetime: None,
     };
     let bulk = WorkloadSpec {
         pairs: Pairs::one(node(&sim, "left2"), node(&sim, "right2")),
@@ -179,7 +179,7 @@ fn datagrams_heed_no_congestion() {
     };
     let bulk = add(&mut sim, bulk);
     sim.run_until(at(10_000)).expect("it runs");
-    let stats = sim.datagrams(cross);
+    let stats = sim.datagram_stats(cross);
     assert!((39_000..41_000).contains(&stats.sent), "{stats:?}");
     // The elastic flow fills the remaining capacity and the queue, so some datagrams are dropped.
     assert!(stats.received > stats.sent * 95 / 100 && stats.received <= stats.sent);
@@ -198,7 +198,7 @@ fn endless_flows_are_given_up_when_their_workload_stops() {
         bytes: None,
         stagger: ms(100),
         spread: Duration::ZERO,
-        lasts: None,
+        lifetime: None,
     };
     let spec = WorkloadSpec {
         stop: Some(at(2_000)),
@@ -223,7 +223,7 @@ fn requests_and_responses_alternate() {
         connections: 2,
         request: SizeTable::fixed(Bytes::new(200)),
         response: SizeTable::fixed(Bytes::new(10_000)),
-        think: DurationDistribution::Exponential(ms(50)),
+        think_time: DurationDistribution::Exponential(ms(50)),
     };
     let spec = WorkloadSpec {
         stop: Some(at(10_000)),
@@ -285,7 +285,7 @@ fn a_run_can_wait_for_workloads() {
         bytes,
         stagger: Duration::ZERO,
         spread: Duration::ZERO,
-        lasts: None,
+        lifetime: None,
     };
     let start = |kind, sim: &mut Simulation| {
         let spec = spec(sim, 2, kind);
@@ -293,7 +293,7 @@ fn a_run_can_wait_for_workloads() {
     };
     let finite = start(bulk(Some(Bytes::new(1_000_000))), &mut sim);
     let messages = Workload::Messages {
-        pick: ConnectionPolicy::Last,
+        policy: ConnectionPolicy::Last,
         connections: 2,
         arrivals: Arrivals::PerSecond(100.0),
         sizes: SizeTable::fixed(Bytes::new(10_000)),
@@ -340,7 +340,7 @@ fn a_burst_on_a_drawn_connection_has_no_pauses() {
     let mut sim = dumbbell(1, 1);
     let messages = Workload::Messages {
         connections: 1,
-        pick: ConnectionPolicy::Random,
+        policy: ConnectionPolicy::Random,
         arrivals: Arrivals::PerSecond(100_000.0),
         sizes: SizeTable::fixed(Bytes::new(14_480)),
         messages: Some(200),
@@ -373,7 +373,7 @@ fn mistakes_are_told_with_the_workloads_name() {
         bytes: None,
         stagger: Duration::ZERO,
         spread: Duration::ZERO,
-        lasts: None,
+        lifetime: None,
     };
     let add = |sim: &mut Simulation, pairs, kind, config: TransportConfig| {
         let spec = WorkloadSpec {
@@ -400,7 +400,7 @@ fn mistakes_are_told_with_the_workloads_name() {
     );
     let error = add(
         &mut sim,
-        Pairs::Each(vec![]),
+        Pairs::List(vec![]),
         bulk(),
         TransportConfig::default(),
     )
@@ -424,5 +424,5 @@ fn mistakes_are_told_with_the_workloads_name() {
 }
 
 fn node(sim: &Simulation, name: &str) -> NodeId {
-    sim.network().node(name).expect("it has such a node")
+    sim.network().find_node(name).expect("it has such a node")
 }

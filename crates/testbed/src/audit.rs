@@ -67,15 +67,15 @@ pub(crate) fn audit(
 ) -> Audit {
     let a = &report.audit;
     let us = |d: Duration| d.as_secs_f64() * 1e6;
-    let disturbed = machine.disturbed(longest_stall(setup.rtt_ms));
+    let disturbed = machine.disturbances(longest_stall(setup.rtt_ms));
     let mut complaints = disturbed.clone();
-    if !a.ok && a.own_drops + a.tun_drops > 0 {
+    if !a.passed && a.emulator_drops + a.tun_drops > 0 {
         complaints.push(format!(
             "the emulator or its devices lost {} packets that a real link would not have lost",
-            a.own_drops + a.tun_drops
+            a.emulator_drops + a.tun_drops
         ));
     }
-    if !a.ok && a.late_fraction > 0.01 {
+    if !a.passed && a.late_fraction > 0.01 {
         complaints.push(format!(
             "1 % of the packets left more than {:.1} ms late: this machine was too busy to \
              emulate {}; free some CPUs, or use a lower rate",
@@ -83,7 +83,7 @@ pub(crate) fn audit(
             setup.rate
         ));
     }
-    if !a.ok && complaints.is_empty() {
+    if !a.passed && complaints.is_empty() {
         complaints.push("the emulator's self-check failed".to_owned());
     }
     if report.forward.not_kept > 0 {
@@ -122,7 +122,7 @@ pub(crate) fn audit(
             lateness_p50_us: us(a.lateness_p50),
             lateness_p99_us: us(a.lateness_p99),
             lateness_max_us: us(a.lateness_max),
-            own_drops: a.own_drops + a.tun_drops,
+            own_drops: a.emulator_drops + a.tun_drops,
         }),
         simulation: None,
         sound: complaints.is_empty(),

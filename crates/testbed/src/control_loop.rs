@@ -31,9 +31,9 @@ pub struct ControlLoop {
     /// Timed exchanges. A tenth as many untimed ones precede them as a warm-up.
     pub exchanges: usize,
     /// Threads that keep a CPU busy during the measurement.
-    pub hogs: usize,
+    pub busy_threads: usize,
     /// Wait strategy of agent and datapath.
-    pub waiting: WaitStrategy,
+    pub wait_strategy: WaitStrategy,
 }
 
 /// Reason why a measurement failed.
@@ -48,7 +48,7 @@ pub enum LoopError {
     Datapath(#[from] io::Error),
     /// The agent did not answer in time.
     #[error("the agent did not answer within 5 s")]
-    Silent,
+    AgentTimeout,
 }
 
 /// Statistics of an agent that has finished serving.
@@ -64,17 +64,17 @@ pub struct ServeStats {
 pub fn times(options: &ControlLoop) -> Result<Vec<Duration>, LoopError> {
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {
-        for _ in 0..options.hogs {
+        for _ in 0..options.busy_threads {
             scope.spawn(|| {
                 while !stop.load(Ordering::Relaxed) {
                     std::hint::spin_loop();
                 }
             });
         }
-        let run = with_agent(true, options.waiting, |agent| {
+        let run = with_agent(true, options.wait_strategy, |agent| {
             let mut datapath = IdleDatapath::new(agent, 1)?;
             let mut times = Vec::with_capacity(options.exchanges);
-            let (clock, mut spinner) = (ThreadClock::new(), Spinner::new(options.waiting));
+            let (clock, mut spinner) = (ThreadClock::new(), Spinner::new(options.wait_strategy));
             for exchange in 0..options.exchanges + options.exchanges / 10 {
                 let start = Instant::now();
                 datapath.report(1, 1)?;

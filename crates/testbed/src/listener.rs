@@ -11,8 +11,8 @@ use ccplane_wire::WireEvent;
 /// Observer of one algorithm's events.
 pub(crate) struct EventListener<'a> {
     count: &'a AtomicU64,
-    room: usize,
-    heard: ReportLog,
+    reports_max: usize,
+    log: ReportLog,
 }
 
 impl<'a> EventListener<'a> {
@@ -24,21 +24,21 @@ impl<'a> EventListener<'a> {
     ) -> EventListener<'a> {
         EventListener {
             count,
-            room,
-            heard: ReportLog::of(hosted),
+            reports_max: room,
+            log: ReportLog::new(hosted),
         }
     }
 
-    pub(crate) fn into_heard(self) -> ReportLog {
-        self.heard
+    pub(crate) fn into_log(self) -> ReportLog {
+        self.log
     }
 }
 
 impl Observer for EventListener<'_> {
-    fn event(&mut self, now: Time, event: &WireEvent<'_>) {
+    fn on_event(&mut self, now: Time, event: &WireEvent<'_>) {
         match event {
-            WireEvent::FlowOpened { flow, info } if self.room > 0 => {
-                self.heard.numbers.insert(info.local, *flow);
+            WireEvent::FlowOpened { flow, info } if self.reports_max > 0 => {
+                self.log.flow_by_sender.insert(info.local, *flow);
             }
             WireEvent::Report {
                 flow,
@@ -47,8 +47,8 @@ impl Observer for EventListener<'_> {
                 fields,
             } => {
                 self.count.fetch_add(1, Ordering::Relaxed);
-                if self.heard.reports.len() < self.room {
-                    self.heard.reports.push(LoggedReport {
+                if self.log.reports.len() < self.reports_max {
+                    self.log.reports.push(LoggedReport {
                         at_ns: now.as_nanos(),
                         flow: *flow,
                         program: *program,
@@ -56,7 +56,7 @@ impl Observer for EventListener<'_> {
                         fields: fields.to_vec(),
                     });
                 } else {
-                    self.heard.not_kept += 1;
+                    self.log.discarded += 1;
                 }
             }
             _ => {}
@@ -78,7 +78,7 @@ mod tests {
         let count = AtomicU64::new(0);
         let local: SocketAddr = "10.0.0.1:7".parse().unwrap();
         let mut listener = EventListener::new([].into_iter(), &count, 2);
-        listener.heard.programs.push(Reporting {
+        listener.log.programs.push(Reporting {
             uid: 9,
             name: "window".into(),
             fields: vec!["acked".into(), "rtt".into()],
@@ -87,7 +87,7 @@ mod tests {
             local,
             ..FlowInfo::default()
         };
-        listener.event(
+        listener.on_event(
             Time::from_nanos(1_000),
             &WireEvent::FlowOpened { flow: 5, info },
         );
@@ -98,15 +98,15 @@ mod tests {
                 urgent: n == 1,
                 fields: &[n, 20_000],
             };
-            listener.event(Time::from_nanos(2_000_000 + n), &event);
+            listener.on_event(Time::from_nanos(2_000_000 + n), &event);
         }
-        let heard = listener.into_heard().in_order_of(&[local]);
+        let heard = listener.into_log().with_flow_order(&[local]);
         assert_eq!(
-            (count.into_inner(), heard.reports.len(), heard.not_kept),
+            (count.into_inner(), heard.reports.len(), heard.discarded),
             (3, 2, 1)
         );
         let mut csv = String::new();
-        heard.csv("reno", 1_000_000, &mut csv);
+        heard.write_csv("reno", 1_000_000, &mut csv);
         assert_eq!(
             csv,
             "reno,1,0.001000,window,0,acked,0\nreno,1,0.001000,window,0,rtt,20000\n\

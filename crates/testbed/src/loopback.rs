@@ -51,7 +51,7 @@ pub struct LoopbackRun {
 impl LoopbackRun {
     /// Returns true if the machine did not disturb the run. The contender's result has no
     /// influence.
-    pub fn sound(&self) -> bool {
+    pub fn is_undisturbed(&self) -> bool {
         self.disturbed.is_empty()
     }
 }
@@ -65,9 +65,9 @@ pub struct Load {
     pub length: Duration,
     /// Sampling interval of all flows. Sampling hundreds of sockets a hundred times per second
     /// would be a load of its own.
-    pub look_every: Duration,
+    pub sample_interval: Duration,
     /// Runs the agent's thread at a lower priority than ordinary threads such as the senders.
-    pub behind: bool,
+    pub low_priority_agent: bool,
     /// CPU use of an extra thread, in percent of one CPU, to match the agent of another run. It has
     /// low priority too.
     pub burn_percent: Option<f64>,
@@ -75,12 +75,12 @@ pub struct Load {
 
 impl Load {
     /// Returns a load without a burner and with the agent at normal priority.
-    pub fn plain(flows: usize, length: Duration, look_every: Duration) -> Load {
+    pub fn new(flows: usize, length: Duration, look_every: Duration) -> Load {
         Load {
             flows,
             length,
-            look_every,
-            behind: false,
+            sample_interval: look_every,
+            low_priority_agent: false,
             burn_percent: None,
         }
     }
@@ -147,7 +147,7 @@ pub fn one(
                 name,
                 &parameters,
                 0,
-                load.behind,
+                load.low_priority_agent,
             )?)
         }
         Contender::Native { .. } => None,
@@ -186,7 +186,7 @@ pub fn one(
     let (before, reports_before, watch) = (Reading::now(thread), reports(), MachineWatch::start());
     let plan = TrafficPlan {
         duration: load.length,
-        sample_every: load.look_every,
+        sample_every: load.sample_interval,
     };
     let transfer =
         traffic::transfer(senders, receivers, diag, &plan, |_, _| true).map_err(Error::traffic(
@@ -234,7 +234,7 @@ pub fn one(
         ring_lost: counters.ring_lost,
         fallbacks: counters.fallbacks,
         agent_cpu_percent: agent,
-        disturbed: machine.disturbed(load.length / STALL_DIVISOR),
+        disturbed: machine.disturbances(load.length / STALL_DIVISOR),
     })
 }
 
@@ -262,8 +262,8 @@ mod tests {
             fallbacks: 7,
             ..LoopbackRun::default()
         };
-        assert!(run.sound(), "its own result");
+        assert!(run.is_undisturbed(), "its own result");
         run.disturbed = vec!["the host paused for 90.0 ms".to_owned()];
-        assert!(!run.sound());
+        assert!(!run.is_undisturbed());
     }
 }

@@ -44,7 +44,7 @@ pub struct MachineState {
 impl MachineState {
     /// Returns the disturbances of a run that tolerates stalls up to `longest_stall`, a sentence
     /// each.
-    pub fn disturbed(&self, longest_stall: Duration) -> Vec<String> {
+    pub fn disturbances(&self, longest_stall: Duration) -> Vec<String> {
         let stall = self
             .stall_ms
             .filter(|ms| *ms > longest_stall.as_secs_f64() * 1e3);
@@ -66,7 +66,7 @@ impl MachineState {
 pub struct MachineWatch {
     stop: Arc<AtomicBool>,
     threads: Vec<JoinHandle<Option<u64>>>,
-    before: Reading,
+    start_reading: Reading,
 }
 
 impl MachineWatch {
@@ -85,7 +85,7 @@ impl MachineWatch {
         MachineWatch {
             threads: threads.collect(),
             stop,
-            before: Reading::now(None),
+            start_reading: Reading::now(None),
         }
     }
 
@@ -99,8 +99,8 @@ impl MachineWatch {
             .filter_map(|thread| thread.join().ok().flatten());
         MachineState {
             stall_ms: stalls.max().map(|ns| ns as f64 / 1e6),
-            stolen_percent: after.stolen_percent_since(&self.before),
-            others_percent: after.others_percent_since(&self.before),
+            stolen_percent: after.stolen_percent_since(&self.start_reading),
+            others_percent: after.others_percent_since(&self.start_reading),
         }
     }
 }
@@ -138,14 +138,14 @@ mod tests {
             stolen_percent: 1.0,
             others_percent: 10.0,
         };
-        assert!(calm.disturbed(limit).is_empty());
+        assert!(calm.disturbances(limit).is_empty());
         let busy = MachineState {
             stall_ms: Some(87.6),
             stolen_percent: 12.0,
             others_percent: 150.0,
         };
         assert_eq!(
-            busy.disturbed(limit),
+            busy.disturbances(limit),
             [
                 "the host paused for 87.6 ms",
                 "the hypervisor gave 12 % of a CPU to other guests",
@@ -157,7 +157,7 @@ mod tests {
             ..calm
         };
         assert!(
-            unseen.disturbed(Duration::ZERO).is_empty(),
+            unseen.disturbances(Duration::ZERO).is_empty(),
             "not permitted to look"
         );
     }

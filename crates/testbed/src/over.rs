@@ -10,7 +10,7 @@ pub struct RemoteAgent {
     /// Address that the agent serves at.
     pub address: AgentAddress,
     /// Timeout of a silent CCP agent. `None`: it is dropped only when its connection closes.
-    pub silence: Option<Duration>,
+    pub timeout: Option<Duration>,
 }
 
 /// Transport protocol of a run.

@@ -53,7 +53,7 @@ const LINK_RATE_MAX: Rate = Rate::from_bytes_per_sec(125_000_000);
 #[derive(Clone, Debug)]
 pub struct RealPackets {
     /// Transport of the flows.
-    pub over: TransportKind,
+    pub transport: TransportKind,
     /// Strategy with which the emulator waits for a packet's departure time.
     pub timing: Timing,
     /// Agent in another process that runs ccplane's algorithms. `None`: this process runs them.
@@ -61,17 +61,17 @@ pub struct RealPackets {
     /// Delays the start of each workload by up to a round trip, drawn from the run's seed. It is
     /// for repeated runs: with equal starts they would be copies of one run. Without it the flows
     /// start as they do in the simulator.
-    pub drawn_starts: bool,
+    pub random_starts: bool,
 }
 
 impl RealPackets {
     /// Returns the backend with defaults: algorithms in this process, flows that start on time.
-    pub fn over(over: TransportKind) -> RealPackets {
+    pub fn new(over: TransportKind) -> RealPackets {
         RealPackets {
-            over,
+            transport: over,
             timing: Timing::default(),
             agent: None,
-            drawn_starts: false,
+            random_starts: false,
         }
     }
 }
@@ -82,7 +82,7 @@ impl Backend for RealPackets {
         scenario: &'s Scenario,
         registry: &'s Registry,
     ) -> Result<Box<dyn PreparedRun + 's>, Error> {
-        Ok(Box::new(PreparedPath::of(scenario, registry, self)?))
+        Ok(Box::new(PreparedPath::new(scenario, registry, self)?))
     }
 
     fn is_real(&self) -> bool {
@@ -90,7 +90,7 @@ impl Backend for RealPackets {
     }
 
     fn name(&self) -> &'static str {
-        match self.over {
+        match self.transport {
             TransportKind::Tcp => "Linux TCP",
             TransportKind::Udp => "ccplane's transport over UDP",
             TransportKind::Quic(Stack::Noq) => "QUIC (noq)",
@@ -99,8 +99,8 @@ impl Backend for RealPackets {
         }
     }
 
-    fn keeps_up(&self, scenario: &Scenario) -> bool {
-        let rate = layout(scenario, self.over).map(|layout| layout.forward().line.mean_rate());
+    fn supports_rate(&self, scenario: &Scenario) -> bool {
+        let rate = layout(scenario, self.transport).map(|layout| layout.forward().line.mean_rate());
         rate.is_ok_and(|rate| {
             rate.is_some_and(|rate| rate.bytes_per_sec() <= LINK_RATE_MAX.bytes_per_sec())
         })
@@ -121,18 +121,18 @@ struct PreparedPath<'s> {
 
 impl<'s> PreparedPath<'s> {
     /// Validates the scenario before any resource is created.
-    fn of(
+    fn new(
         scenario: &'s Scenario,
         registry: &'s Registry,
         packets: &'s RealPackets,
     ) -> Result<PreparedPath<'s>, Error> {
-        let (over, agent) = (packets.over, packets.agent.as_ref());
+        let (over, agent) = (packets.transport, packets.agent.as_ref());
         let own = scenario.workload_controls();
         for contender in scenario.controls() {
             known(contender, over, registry, agent)?;
         }
         if let Topology::Dumbbell {
-            bottleneck, back, ..
+            bottleneck, reverse_delay: back, ..
         } = &scenario.topology
         {
             check(scenario, bottleneck, bottleneck.delay + *back)?;
@@ -153,7 +153,7 @@ impl<'s> PreparedPath<'s> {
                         .to_owned(),
                 );
             }
-            for contender in own.chain(scenario.hosts_of_bundles()) {
+            for contender in own.chain(scenario.bundle_host_algorithm()) {
                 if ccplane_lab::wants(contender, registry)?.contains(Capabilities::ONE_WAY_DELAY) {
                     parts.push(format!(
                         "`{contender}` with [[bundle]]: its time stamps are read on the emulated \
@@ -190,9 +190,9 @@ impl<'s> PreparedPath<'s> {
             let (name, link) = &self.layout.links[way];
             // Seeds of the simulated link, so that the n-th packet has the same fate here and in
             // the simulator.
-            let seeds = match self.plan.network.link_named(name) {
+            let seeds = match self.plan.network.find_link(name) {
                 Some(link) => link.seeds(seed),
-                None => LinkSeeds::all(seed.wrapping_add(way as u64)),
+                None => LinkSeeds::from_seed(seed.wrapping_add(way as u64)),
             };
             LinkConfig {
                 line: link.line.clone(),
@@ -237,7 +237,7 @@ impl<'s> PreparedPath<'s> {
             buffer(&self.setup),
             wants,
         )?;
-        if self.packets.drawn_starts {
+        if self.packets.random_starts {
             for (workload, stream) in plan.workloads.iter_mut().zip(START_STREAM..) {
                 let drawn = Pcg64::new(u128::from(seed), stream).next_u64();
                 workload.spec.start += Duration::from_nanos(drawn % self.rtt.as_nanos().max(1));
@@ -253,14 +253,14 @@ impl<'s> PreparedPath<'s> {
             &self.layout.forward().line,
             PathDirection::Forward,
             &plan.events,
-            plan.warm,
+            plan.warm_up,
             span,
         );
         link(report, recorded.started_ns, recorded.elapsed_ns, capacity)
     }
 
     /// Runs over TCP on a path created for this run. All resources are removed even on failure.
-    fn over_tcp(
+    fn run_tcp(
         &self,
         contender: Option<&Contender>,
         seed: u64,
@@ -268,13 +268,13 @@ impl<'s> PreparedPath<'s> {
     ) -> Result<ContenderResult, Error> {
         let own = self.scenario.workload_controls();
         // The contender that controls bundles is not a congestion control of the kernel.
-        let hosts = self.scenario.hosts_of_bundles().or(contender);
+        let hosts = self.scenario.bundle_host_algorithm().or(contender);
         let mut controls = RegisteredControls::start(
             hosts.into_iter().chain(own),
             self.registry,
             self.packets.agent.as_ref(),
         )?;
-        let bpf = controls.all().next().is_some();
+        let bpf = controls.algorithms_mut().next().is_some();
         let plan = self.plan(contender, seed, &controls)?;
         let emulator = Emulator::start(self.config(seed))
             .map_err(|error| BackendError::from_emulator(error, bpf))?;
@@ -288,7 +288,7 @@ impl<'s> PreparedPath<'s> {
         )?;
         let ends = TrafficEnds::of(&emulator);
         // Only one algorithm can have its stamps: the contender, or else the first that wants any.
-        let mut steered: Vec<_> = controls.all().collect();
+        let mut steered: Vec<_> = controls.algorithms_mut().collect();
         steered.sort_by_key(|(known, _)| Some(*known) != contender);
         let stamps = steered
             .into_iter()
@@ -310,8 +310,8 @@ impl<'s> PreparedPath<'s> {
                 if let Some(stamping) = &mut stamping {
                     stamping.collect();
                 }
-                sites.look();
-                shown.look(gone, received)
+                sites.sample();
+                shown.report(gone, received)
             })?;
         let (after, reports) = (Reading::now(thread), reports() - reports_before);
         let machine = watch.finish();
@@ -319,7 +319,7 @@ impl<'s> PreparedPath<'s> {
         let report = emulator
             .finish()
             .map_err(|error| BackendError::from_emulator(error, bpf))?;
-        if progress.cancelled() {
+        if progress.is_cancelled() {
             return Err(Error::Interrupted);
         }
         let kernel_name = hosts.filter(|hosts| Some(*hosts) == contender);
@@ -338,7 +338,7 @@ impl<'s> PreparedPath<'s> {
             .partition(|(known, _)| Some(known) == contender);
         let mine = mine.into_iter().next().map(|(_, finished)| finished);
         let (counters, heard) = mine
-            .map(|finished| (finished.counters, finished.heard))
+            .map(|finished| (finished.counters, finished.report_log))
             .unzip();
         let measured = stamping
             .map(|stamping| stamping.finish(&report, recorded.started_ns, recorded.elapsed_ns));
@@ -346,10 +346,10 @@ impl<'s> PreparedPath<'s> {
         let mut result = self.result(
             contender, &plan, recorded, &report, &machine, counters, heard, &abandoned,
         );
-        (result.figures.bundles, result.series.bundles) = (boxes.figures, boxes.samples);
-        result.audit.own.extend(boxes.mishaps);
+        (result.figures.bundles, result.series.bundles) = (boxes.metrics, boxes.samples);
+        result.audit.own.extend(boxes.side_effects);
         if let Some(measured) = measured {
-            result.figures.one_way = measured.figures();
+            result.figures.one_way = measured.metrics();
             result.series.stamped = measured.packets;
         }
         // Problems of ccplane's other algorithms in this run are included in the audit.
@@ -373,32 +373,32 @@ impl<'s> PreparedPath<'s> {
     }
 
     /// Runs over a transport in user space, like `over_tcp`.
-    fn in_user_space(
+    fn run_user_space(
         &self,
         contender: Option<&Contender>,
         seed: u64,
         progress: &dyn Progress,
     ) -> Result<ContenderResult, Error> {
-        let plan = self.plan(contender, seed, &RegisteredControls::none())?;
+        let plan = self.plan(contender, seed, &RegisteredControls::empty())?;
         let emulator = Emulator::start(self.config(seed))
             .map_err(|error| BackendError::from_emulator(error, false))?;
         let (before, watch) = (Reading::now(None), MachineWatch::start());
         let mut shown = RunView::new(self.scenario.duration, progress);
         let rc3 = self.scenario.transport.rc3.map(transport::rc3);
-        let look = |gone, received| shown.look(gone, received);
+        let look = |gone, received| shown.report(gone, received);
         let (recorded, second_loop) = real::user::run(
             &emulator,
             &plan,
             self.registry,
             self.packets.agent.as_ref(),
-            (self.packets.over, rc3),
+            (self.packets.transport, rc3),
             look,
         )?;
         let (after, machine) = (Reading::now(None), watch.finish());
         let report = emulator
             .finish()
             .map_err(|error| BackendError::from_emulator(error, false))?;
-        if progress.cancelled() {
+        if progress.is_cancelled() {
             return Err(Error::Interrupted);
         }
         let received = received(&recorded);
@@ -435,7 +435,7 @@ impl<'s> PreparedPath<'s> {
         heard: Option<ReportLog>,
         abandoned: &[Contender],
     ) -> ContenderResult {
-        let abandoned = self.abandoned(&recorded, abandoned);
+        let abandoned = self.contenders_in_fallback(&recorded, abandoned);
         let link = self.link(plan, &recorded, report);
         let (bin, span) = (
             self.rtt.max(BIN_WIDTH_MIN),
@@ -443,23 +443,23 @@ impl<'s> PreparedPath<'s> {
         );
         let record = RunRecord {
             span,
-            warm: plan.warm,
+            warm_up: plan.warm_up,
             started_ns: recorded.started_ns,
             link,
             workloads: recorded.workloads,
         };
         let RunMetrics {
-            figures,
+            metrics: figures,
             workloads,
             algorithms,
             mut series,
             complaints,
-        } = record.told(bin, &self.scenario.report.size_classes);
+        } = record.into_metrics(bin, &self.scenario.report.size_classes);
         let line = &self.layout.forward().line;
         series.capacity_mbit = capacity_course(bin, span, |from, to| {
             could_carry(line, PathDirection::Forward, &plan.events, from, to)
         });
-        series.heard = heard.unwrap_or_default().in_order_of(&recorded.senders);
+        series.heard = heard.unwrap_or_default().with_flow_order(&recorded.senders);
         let mut audit = audit(report, &figures, &self.setup, machine, counters);
         audit.own.extend(complaints);
         let label = contender.map_or_else(|| self.scenario.mixture(), Contender::to_string);
@@ -485,7 +485,7 @@ impl<'s> PreparedPath<'s> {
 
     /// Returns the contenders with flows on the fallback at the end, because the agent in another
     /// process had gone or was silent. They include `known`.
-    fn abandoned(&self, recorded: &RealRecord, known: &[Contender]) -> Vec<Contender> {
+    fn contenders_in_fallback(&self, recorded: &RealRecord, known: &[Contender]) -> Vec<Contender> {
         let mut abandoned = known.to_vec();
         if self.packets.agent.is_some() {
             let fallen = recorded
@@ -513,10 +513,10 @@ impl PreparedRun for PreparedPath<'_> {
         seed: u64,
         progress: &dyn Progress,
     ) -> Result<ContenderResult, Error> {
-        match self.packets.over {
-            TransportKind::Tcp => self.over_tcp(contender, seed, progress),
+        match self.packets.transport {
+            TransportKind::Tcp => self.run_tcp(contender, seed, progress),
             TransportKind::Udp | TransportKind::Quic(_) => {
-                self.in_user_space(contender, seed, progress)
+                self.run_user_space(contender, seed, progress)
             }
         }
     }
@@ -548,7 +548,7 @@ fn received(recorded: &RealRecord) -> u64 {
 struct RunView<'p> {
     length: Duration,
     progress: &'p dyn Progress,
-    seen: (Duration, u64),
+    last_report: (Duration, u64),
 }
 
 impl<'p> RunView<'p> {
@@ -557,21 +557,21 @@ impl<'p> RunView<'p> {
         RunView {
             length,
             progress,
-            seen,
+            last_report: seen,
         }
     }
 
     /// Reports progress and returns false if the run was cancelled.
-    fn look(&mut self, gone: Duration, received: u64) -> bool {
+    fn report(&mut self, gone: Duration, received: u64) -> bool {
         let (span, bytes) = (
-            gone.saturating_sub(self.seen.0),
-            received.saturating_sub(self.seen.1),
+            gone.saturating_sub(self.last_report.0),
+            received.saturating_sub(self.last_report.1),
         );
         let goodput = format!("{:7.1} Mbit/s", metrics::mbits(bytes, span.as_nanos()));
         self.progress
-            .advanced(gone.as_secs_f64() / self.length.as_secs_f64(), &goodput);
-        self.seen = (gone, received);
-        !self.progress.cancelled()
+            .on_progress(gone.as_secs_f64() / self.length.as_secs_f64(), &goodput);
+        self.last_report = (gone, received);
+        !self.progress.is_cancelled()
     }
 }
 
@@ -590,7 +590,7 @@ fn unsupported(scenario: &Scenario, parts: Vec<String>) -> Error {
 
 /// Rejects values with which no measurement is possible.
 fn check(scenario: &Scenario, link: &LinkSettings, rtt: Duration) -> Result<(), Error> {
-    let bad = |what, value: String, fix| Err(Error::Bad { what, value, fix });
+    let bad = |what, value: String, fix| Err(Error::InvalidParameter { what, value, fix });
     if link.line.mean_rate().is_none() {
         return bad(
             "the link's rate",
@@ -630,7 +630,7 @@ fn known(
     agent: Option<&RemoteAgent>,
 ) -> Result<(), Error> {
     if let (Contender::Native { name }, TransportKind::Quic(stack)) = (contender, over) {
-        return Ok(Native::of(stack, name)
+        return Ok(Native::by_name(stack, name)
             .map(drop)
             .map_err(BackendError::from)?);
     }

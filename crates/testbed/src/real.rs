@@ -60,14 +60,14 @@ pub(crate) struct RealPlan {
     /// Upper limit of the run's duration.
     pub duration: Duration,
     /// Workloads whose completion ends the run early. If empty, the run takes its whole duration.
-    pub until: Vec<usize>,
+    pub awaited_workloads: Vec<usize>,
     /// Warm-up time before goodput counts.
-    pub warm: Duration,
+    pub warm_up: Duration,
     /// Sampling interval of long-lived flows.
     pub sample_every: Duration,
     pub events: Vec<LinkEvent>,
     /// Size of a socket's buffers, see [`buffer_for`](crate::traffic::buffer_for).
-    pub buffer: usize,
+    pub socket_buffer: usize,
 }
 
 /// A workload and the contender that controls its flows.
@@ -78,7 +78,7 @@ pub(crate) struct RealWorkload {
     /// See [`WorkloadRecord::compared`].
     pub compared: bool,
     /// Capabilities that the contender needs, such as ECN.
-    pub wants: Capabilities,
+    pub capabilities: Capabilities,
 }
 
 /// Measurements of a run.

@@ -34,7 +34,7 @@ impl Stamping {
         devices: [&str; 2],
     ) -> Result<Stamping, Error> {
         for (namespace, device) in [&ends.sender, &ends.receiver].into_iter().zip(devices) {
-            stamps.confine(namespace).map_err(BackendError::Kernel)?;
+            stamps.add_namespace(namespace).map_err(BackendError::Kernel)?;
             let attached = namespace
                 .run(|| stamps.attach_device(device))
                 .map_err(|error| BackendError::Emulator(ccplane_emu::Error::Host(error)))?;
@@ -55,12 +55,12 @@ impl Stamping {
 
     /// Returns the CPU cost of the BPF programs so far, if the kernel measures it.
     pub fn costs(&self) -> Vec<Cost> {
-        self.stamps.costs()
+        self.stamps.run_times()
     }
 
     /// Returns the queueing delay of the senders' full packets, ns: one-way delay above the
     /// minimum. Only packets sent during the transfer count.
-    pub fn waited(&mut self, transfer: &Transfer) -> Vec<u64> {
+    pub fn queueing_delays(&mut self, transfer: &Transfer) -> Vec<u64> {
         self.collect();
         let full = full(&self.arrivals);
         let (begin, end) = (
@@ -107,7 +107,7 @@ pub(crate) struct DelayPair {
 
 impl DelayPair {
     /// Returns `None` if no packet was stamped.
-    pub(crate) fn figures(&self) -> Option<OneWayFigures> {
+    pub(crate) fn metrics(&self) -> Option<OneWayFigures> {
         let of = |what: fn(&StampedPacket) -> u64| {
             Distribution::new(self.packets.iter().map(|p| what(p) as f64 / 1e3))
         };

@@ -13,7 +13,7 @@ use ccplane_algorithms::{Parameters, Registry};
 use ccplane_datapath::Capabilities;
 use ccplane_lab::Error;
 use ccplane_lab::heard::ReportLog;
-use ccplane_link::{AgentConnection, far_silence};
+use ccplane_link::{AgentConnection, remote_agent_timeout};
 use ccplane_linux::stamp::StampPrograms;
 use ccplane_linux::{
     AlgorithmCounters, AlgorithmSpec, Flows, Kernel, LoadError, RegistrationOptions,
@@ -33,9 +33,9 @@ const FLOW_TABLE_SLOTS: u32 = 4 * 4096;
 /// [`finish`](Self::finish) or drop.
 pub struct SteeredAlgorithm {
     kernel_name: String,
-    wants: Capabilities,
+    capabilities: Capabilities,
     /// Thread ID.
-    id: Pid,
+    thread_id: Pid,
     thread: Option<JoinHandle<AlgorithmRecord>>,
     stop: Arc<AtomicBool>,
     reports: Arc<AtomicU64>,
@@ -51,16 +51,16 @@ pub struct AlgorithmRecord {
     /// Counters of the datapath.
     pub counters: AlgorithmCounters,
     /// Reports that the algorithm received.
-    pub heard: ReportLog,
+    pub report_log: ReportLog,
     /// The agent in another process was gone at the end.
     pub agent_gone: bool,
 }
 
 /// Executor of the algorithm's callbacks.
-enum By {
+enum CallbackExecutor {
     Agent(Box<Agent>),
     /// No callbacks. The metadata names the fields of the reports.
-    Nobody(Arc<HostedAlgorithm>),
+    NoCallbacks(Arc<HostedAlgorithm>),
     Remote(Box<dyn AgentConnection>),
 }
 
@@ -87,17 +87,17 @@ impl SteeredAlgorithm {
     ) -> Result<SteeredAlgorithm, Error> {
         let mut agent = Agent::new(ccplane_agent::AgentOptions::default());
         let algorithm = registry.by_name(name, parameters)?;
-        let wants = algorithm.wants();
+        let wants = algorithm.requested_capabilities();
         agent.add_boxed(algorithm)?;
         let specs = agent
-            .hosted()
+            .hosted_algorithms()
             .map(|hosted| AlgorithmSpec::from(&**hosted))
             .collect();
         let alone = agent
-            .hosted()
-            .find(|hosted| hosted.alone.is_some())
+            .hosted_algorithms()
+            .find(|hosted| hosted.standalone.is_some())
             .cloned();
-        let by = alone.map_or_else(|| By::Agent(Box::new(agent)), By::Nobody);
+        let by = alone.map_or_else(|| CallbackExecutor::Agent(Box::new(agent)), CallbackExecutor::NoCallbacks);
         SteeredAlgorithm::launch(
             specs,
             wants,
@@ -118,10 +118,10 @@ impl SteeredAlgorithm {
         keep: usize,
     ) -> Result<SteeredAlgorithm, Error> {
         let mut options = RegistrationOptions::default();
-        let asked = remote_algorithms(&agent.address, &[name], options.limits.fallback_after)
+        let asked = remote_algorithms(&agent.address, &[name], options.limits.agent_timeout)
             .map_err(BackendError::from)?;
         if let Some(round_trip) = asked.round_trip {
-            options.limits.fallback_after = far_silence(round_trip);
+            options.limits.agent_timeout = remote_agent_timeout(round_trip);
         }
         let mut found = asked.algorithms;
         if let Some(kernel_name) = kernel_name {
@@ -131,15 +131,15 @@ impl SteeredAlgorithm {
         }
         let wants = found
             .iter()
-            .fold(Capabilities::default(), |all, one| all.with(one.wants));
-        let remote = agent.address.remote(name, agent.silence);
-        SteeredAlgorithm::launch(found, wants, By::Remote(remote), options, keep, false)
+            .fold(Capabilities::default(), |all, one| all.union(one.wants));
+        let remote = agent.address.connection(name, agent.timeout);
+        SteeredAlgorithm::launch(found, wants, CallbackExecutor::Remote(remote), options, keep, false)
     }
 
     fn launch(
         specs: Vec<AlgorithmSpec>,
         wants: Capabilities,
-        by: By,
+        by: CallbackExecutor,
         options: RegistrationOptions,
         keep: usize,
         behind: bool,
@@ -181,31 +181,31 @@ impl SteeredAlgorithm {
                     // No privilege is needed. On failure the thread keeps its priority.
                     let _ = ccplane_host::lower_priority();
                 }
-                let _ = tell.send(Ok((gettid(), kernel.watch())));
+                let _ = tell.send(Ok((gettid(), kernel.observe_flows())));
                 let mut agent_gone = false;
                 let heard = match by {
-                    By::Agent(mut agent) => {
-                        let hosted: Vec<_> = agent.hosted().cloned().collect();
+                    CallbackExecutor::Agent(mut agent) => {
+                        let hosted: Vec<_> = agent.hosted_algorithms().cloned().collect();
                         let mut listener = EventListener::new(
                             hosted.iter().map(|hosted| &**hosted),
                             &reports,
                             keep,
                         );
                         run_agent(&mut kernel, &mut agent, &stop, &mut listener);
-                        listener.into_heard()
+                        listener.into_log()
                     }
-                    By::Nobody(hosted) => {
+                    CallbackExecutor::NoCallbacks(hosted) => {
                         let mut listener =
                             EventListener::new([&*hosted].into_iter(), &reports, keep);
                         run_reader(&mut kernel, &stop, &mut listener);
-                        listener.into_heard()
+                        listener.into_log()
                     }
-                    By::Remote(mut remote) => {
+                    CallbackExecutor::Remote(mut remote) => {
                         // The field names of the agent's programs are not known here.
                         let mut listener = EventListener::new([].into_iter(), &reports, keep);
                         run_relay(&mut kernel, &mut *remote, &stop, &mut listener);
                         agent_gone = !remote.is_connected();
-                        listener.into_heard()
+                        listener.into_log()
                     }
                 };
                 let counters = kernel
@@ -215,7 +215,7 @@ impl SteeredAlgorithm {
                     .unwrap_or_default();
                 AlgorithmRecord {
                     counters,
-                    heard,
+                    report_log: heard,
                     agent_gone,
                 }
             }
@@ -227,8 +227,8 @@ impl SteeredAlgorithm {
         match told.recv() {
             Ok(Ok((id, flows))) => Ok(SteeredAlgorithm {
                 kernel_name,
-                wants,
-                id,
+                capabilities: wants,
+                thread_id: id,
                 thread: Some(thread),
                 stop,
                 reports,
@@ -253,8 +253,8 @@ impl SteeredAlgorithm {
     }
 
     /// Returns the capabilities of a path that the algorithm needs or can use.
-    pub(crate) fn wants(&self) -> Capabilities {
-        self.wants
+    pub(crate) fn capabilities(&self) -> Capabilities {
+        self.capabilities
     }
 
     /// Returns the congestion control name that sockets select.
@@ -264,7 +264,7 @@ impl SteeredAlgorithm {
 
     /// Returns the thread that runs the algorithm.
     pub(crate) fn thread(&self) -> Pid {
-        self.id
+        self.thread_id
     }
 
     /// Returns the flows as the kernel sees them. It works even if the algorithm's thread hangs.

@@ -177,7 +177,7 @@ pub fn run(inside: &Namespace, program: &str, arguments: &[&str]) -> Result<(), 
     let mut command = ccplane_host::system_program(program);
     command.args(arguments);
     let confined = inside
-        .confine(&mut command)
+        .enter_on_spawn(&mut command)
         .map_err(|error| BackendError::from_host(error, true))?;
     let fail = |what: String| {
         let told = Error::traffic(

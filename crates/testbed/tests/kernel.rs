@@ -7,7 +7,7 @@ use ccplane_algorithms::Registry;
 use ccplane_emu::Timing;
 use ccplane_lab::result::ContenderResult;
 use ccplane_lab::scenario::Scenario;
-use ccplane_lab::{Quiet, RunOptions, run};
+use ccplane_lab::{NoProgress, RunOptions, run};
 use ccplane_qdisc::QueueSpec;
 use ccplane_testbed::{RealPackets, TransportKind};
 use ccplane_units::{Duration, Rate};
@@ -28,14 +28,14 @@ fn on_the_kernel(setting: Setting, contender: &str) -> ContenderResult {
         Duration::from_millis(setting.rtt_ms),
     );
     let length = Duration::from_secs(setting.seconds);
-    let scenario = Scenario::over(contenders, rate, rtt, QueueSpec::ONE_BDP, length)
-        .sampled(Duration::from_millis(10));
+    let scenario = Scenario::dumbbell(contenders, rate, rtt, QueueSpec::ONE_BDP, length)
+        .with_sample_interval(Duration::from_millis(10));
     let place = RealPackets {
         timing: setting.timing,
-        ..RealPackets::over(TransportKind::Tcp)
+        ..RealPackets::new(TransportKind::Tcp)
     };
-    let options = RunOptions::once(1, "ccplane run");
-    run(&place, &scenario, &Registry::builtin(), &options, &Quiet)
+    let options = RunOptions::single(1, "ccplane run");
+    run(&place, &scenario, &Registry::builtin(), &options, &NoProgress)
         .unwrap()
         .contenders
         .remove(0)
@@ -188,7 +188,7 @@ fn kernel_tcp_under_dctcp_is_marked_and_loses_nothing() {
         Duration::from_millis(5),
     );
     let queue = "ecn:20p:200p".parse().unwrap();
-    let scenario = Scenario::over(
+    let scenario = Scenario::dumbbell(
         vec!["dctcp".parse().unwrap()],
         rate,
         rtt,
@@ -196,14 +196,14 @@ fn kernel_tcp_under_dctcp_is_marked_and_loses_nothing() {
         Duration::from_secs(4),
     )
     .with_flows(2)
-    .sampled(Duration::from_millis(10));
-    let options = RunOptions::once(1, "ccplane run");
+    .with_sample_interval(Duration::from_millis(10));
+    let options = RunOptions::single(1, "ccplane run");
     let result = run(
-        &RealPackets::over(TransportKind::Tcp),
+        &RealPackets::new(TransportKind::Tcp),
         &scenario,
         &Registry::builtin(),
         &options,
-        &Quiet,
+        &NoProgress,
     )
     .unwrap();
     let c = &result.contenders[0];

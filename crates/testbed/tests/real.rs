@@ -8,7 +8,7 @@ use crate::host::{registers, steers};
 use ccplane_algorithms::Registry;
 use ccplane_lab::result::ContenderResult;
 use ccplane_lab::scenario::{Scenario, Seeds};
-use ccplane_lab::{Backend, Error, Quiet, RunOptions, Sim, run};
+use ccplane_lab::{Backend, Error, NoProgress, RunOptions, Sim, run};
 use ccplane_testbed::{RealPackets, TransportKind};
 
 /// Parts of a scenario's text, and shorter values for them.
@@ -29,8 +29,8 @@ fn shipped(file: &str, contender: &str, replace: &[(&str, &str)]) -> Scenario {
 }
 
 fn at(backend: &dyn Backend, scenario: &Scenario) -> ContenderResult {
-    let options = RunOptions::once(1, "ccplane run scenario.toml");
-    let result = run(backend, scenario, &Registry::builtin(), &options, &Quiet).unwrap();
+    let options = RunOptions::single(1, "ccplane run scenario.toml");
+    let result = run(backend, scenario, &Registry::builtin(), &options, &NoProgress).unwrap();
     result.contenders.into_iter().next().unwrap()
 }
 
@@ -63,8 +63,8 @@ bulk = {}
 fn a_scenario_without_report_runs_everywhere_and_shows_its_bottleneck() {
     let scenario = Scenario::parse("unreported.toml", UNREPORTED, Path::new(".")).unwrap();
     let shown = |backend: &dyn Backend| {
-        let options = RunOptions::once(1, "ccplane run unreported.toml");
-        let result = run(backend, &scenario, &Registry::builtin(), &options, &Quiet).unwrap();
+        let options = RunOptions::single(1, "ccplane run unreported.toml");
+        let result = run(backend, &scenario, &Registry::builtin(), &options, &NoProgress).unwrap();
         assert_eq!(result.setup.link.as_deref(), Some("left->right"));
         let line = result.setup.line();
         assert!(
@@ -80,7 +80,7 @@ fn a_scenario_without_report_runs_everywhere_and_shows_its_bottleneck() {
     shown(&Sim::default());
     if steers("a_scenario_without_report_runs_everywhere_and_shows_its_bottleneck") {
         let _turn = registers();
-        shown(&RealPackets::over(TransportKind::Tcp));
+        shown(&RealPackets::new(TransportKind::Tcp));
     }
 }
 
@@ -155,7 +155,7 @@ fn run_as_in_the_simulator(scenarios: &[(&str, &str, Replacement)]) {
     for &(file, contender, replace) in scenarios {
         let scenario = shipped(file, contender, replace);
         let (real, simulated) = (
-            at(&RealPackets::over(TransportKind::Tcp), &scenario),
+            at(&RealPackets::new(TransportKind::Tcp), &scenario),
             at(&Sim::default(), &scenario),
         );
         let goodputs = [&real, &simulated].map(|result| result.figures.goodput_mbit);
@@ -235,7 +235,7 @@ fn the_other_scenarios_are_refused_with_the_reason() {
         ("19-graph.toml", "native:reno", "only one bottleneck"),
     ] {
         let scenario = shipped(file, contender, &[]);
-        match RealPackets::over(TransportKind::Tcp).prepare(&scenario, &Registry::builtin()) {
+        match RealPackets::new(TransportKind::Tcp).prepare(&scenario, &Registry::builtin()) {
             Err(Error::NotOnLinux { parts, .. }) => {
                 assert!(
                     parts.iter().any(|part| part.contains(reason)),

@@ -9,7 +9,7 @@ use ccplane_algorithms::Registry;
 use ccplane_lab::result::RunResult;
 use ccplane_lab::scenario::Rc3;
 use ccplane_lab::scenario::Scenario;
-use ccplane_lab::{Backend, Error, Quiet, RunOptions, files, report};
+use ccplane_lab::{Backend, Error, NoProgress, RunOptions, files, report};
 use ccplane_qdisc::{LineSpec, QueueSpec, Size};
 use ccplane_testbed::{RealPackets, TransportKind};
 use ccplane_units::{Duration, Rate};
@@ -21,23 +21,23 @@ fn scenario(contenders: &[&str]) -> Scenario {
         Rate::from_bits_per_sec(24_000_000),
         Duration::from_millis(20),
     );
-    Scenario::over(
+    Scenario::dumbbell(
         contenders,
         rate,
         rtt,
         QueueSpec::ONE_BDP,
         Duration::from_secs(2),
     )
-    .sampled(Duration::from_millis(10))
+    .with_sample_interval(Duration::from_millis(10))
 }
 
 fn run(scenario: &Scenario) -> Result<RunResult, Error> {
-    run_on(&RealPackets::over(TransportKind::Tcp), scenario)
+    run_on(&RealPackets::new(TransportKind::Tcp), scenario)
 }
 
 fn run_on(backend: &dyn Backend, scenario: &Scenario) -> Result<RunResult, Error> {
-    let options = RunOptions::once(7, "ccplane run");
-    ccplane_lab::run(backend, scenario, &Registry::builtin(), &options, &Quiet)
+    let options = RunOptions::single(7, "ccplane run");
+    ccplane_lab::run(backend, scenario, &Registry::builtin(), &options, &NoProgress)
 }
 
 /// Names of namespaces that this process created and that still exist.
@@ -75,7 +75,7 @@ fn our_transport_fills_the_same_link_also_with_a_second_loop() {
             levels: None,
             verify: true,
         });
-        let result = run_on(&RealPackets::over(TransportKind::Udp), &scenario).unwrap();
+        let result = run_on(&RealPackets::new(TransportKind::Udp), &scenario).unwrap();
         for c in &result.contenders {
             let f = &c.figures;
             assert!(
@@ -110,7 +110,7 @@ fn our_transport_fills_the_same_link_also_with_a_second_loop() {
         }
     }
     let unknown = run_on(
-        &RealPackets::over(TransportKind::Udp),
+        &RealPackets::new(TransportKind::Udp),
         &self::scenario(&["native:vegas"]),
     );
     assert!(matches!(unknown, Err(Error::UnknownControl { .. })));
@@ -252,14 +252,14 @@ fn an_interrupted_run_says_so_and_leaves_nothing() {
     let _turn = registers();
     struct Impatient;
     impl ccplane_lab::Progress for Impatient {
-        fn cancelled(&self) -> bool {
+        fn is_cancelled(&self) -> bool {
             true
         }
     }
-    let options = RunOptions::once(7, "ccplane run");
+    let options = RunOptions::single(7, "ccplane run");
     let scenario = scenario(&["native:reno"]);
     let error = ccplane_lab::run(
-        &RealPackets::over(TransportKind::Tcp),
+        &RealPackets::new(TransportKind::Tcp),
         &scenario,
         &Registry::builtin(),
         &options,

@@ -9,7 +9,7 @@ use crate::host::{privileged, registers};
 use ccplane_algorithms::Registry;
 use ccplane_lab::result::ContenderResult;
 use ccplane_lab::scenario::Scenario;
-use ccplane_lab::{Backend, Error, Quiet, RunOptions, run};
+use ccplane_lab::{Backend, Error, NoProgress, RunOptions, run};
 use ccplane_testbed::{RealPackets, TransportKind};
 
 /// Nodes and wires of the `n`-th pair of sites.
@@ -45,13 +45,13 @@ fn sites(count: usize, top: &str, workloads: &str) -> Scenario {
 }
 
 fn on_kernel(scenario: &Scenario) -> Vec<ContenderResult> {
-    let options = RunOptions::once(1, "ccplane run sites.toml");
+    let options = RunOptions::single(1, "ccplane run sites.toml");
     let result = run(
-        &RealPackets::over(TransportKind::Tcp),
+        &RealPackets::new(TransportKind::Tcp),
         scenario,
         &Registry::builtin(),
         &options,
-        &Quiet,
+        &NoProgress,
     )
     .unwrap();
     for contender in &result.contenders {
@@ -247,13 +247,13 @@ fn unsupported_options_of_sites_are_rejected() {
     let top = "contenders = [\"bundler\"]\nduration = \"1s\"";
     assert_eq!(
         refused(
-            &RealPackets::over(TransportKind::Tcp),
+            &RealPackets::new(TransportKind::Tcp),
             &sites(1, top, &bulk("server1", "client1"))
         ),
         Vec::<String>::new()
     );
     let over_udp = refused(
-        &RealPackets::over(TransportKind::Udp),
+        &RealPackets::new(TransportKind::Udp),
         &sites(1, top, &bulk("server1", "client1")),
     );
     assert!(over_udp[0].contains("--datapath linux"), "{over_udp:?}");
@@ -271,7 +271,7 @@ fn unsupported_options_of_sites_are_rejected() {
         ),
     ] {
         let parts = refused(
-            &RealPackets::over(TransportKind::Tcp),
+            &RealPackets::new(TransportKind::Tcp),
             &sites(count, top, &workloads),
         );
         assert!(parts.len() == 1 && parts[0].contains(reason), "{parts:?}");
@@ -294,7 +294,7 @@ fn unsupported_options_of_sites_are_rejected() {
             "the queue needs the link's rate",
         ),
     ] {
-        let parts = refused(&RealPackets::over(TransportKind::Tcp), &with(words));
+        let parts = refused(&RealPackets::new(TransportKind::Tcp), &with(words));
         assert!(
             parts.len() == 1 && parts[0].to_lowercase().contains(reason),
             "{parts:?}"

@@ -5,7 +5,7 @@ use crate::common::{scenario, simulate};
 use crate::host::{registers, steers};
 use ccplane_algorithms::Registry;
 use ccplane_lab::result::ContenderResult;
-use ccplane_lab::{Quiet, RunOptions, run};
+use ccplane_lab::{NoProgress, RunOptions, run};
 use ccplane_testbed::{RealPackets, TransportKind};
 
 fn text(contenders: &str, seconds: u64, loss: &str) -> String {
@@ -45,13 +45,13 @@ fn an_agent_alone_does_as_the_transport_itself() {
 
 fn on_packets(over: TransportKind, contender: &str) -> ContenderResult {
     let scenario = scenario(&text(&format!("{contender:?}"), 5, "0%"));
-    let options = RunOptions::once(1, "ccplane run");
+    let options = RunOptions::single(1, "ccplane run");
     run(
-        &RealPackets::over(over),
+        &RealPackets::new(over),
         &scenario,
         &Registry::builtin(),
         &options,
-        &Quiet,
+        &NoProgress,
     )
     .unwrap()
     .contenders

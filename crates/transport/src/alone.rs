@@ -26,23 +26,23 @@ pub(crate) struct TestEnd {
     pub connection: Connection,
     pub now: Time,
     /// Outcome that the control returns for every event.
-    pub says: Outcome,
+    pub outcome: Outcome,
 }
 
 /// Control that returns a fixed outcome and records the last event.
 struct Listener {
-    says: Outcome,
-    told: Option<Ack>,
+    outcome: Outcome,
+    last_ack: Option<Ack>,
 }
 
 impl CongestionControl for Listener {
     fn on_event(&mut self, event: &ControlEvent<'_>) -> Outcome {
-        self.told = Some(event.ack);
-        self.says
+        self.last_ack = Some(event.ack);
+        self.outcome
     }
 
     fn on_deadline(&mut self, _event: &ControlEvent<'_>) -> Outcome {
-        self.says
+        self.outcome
     }
 }
 
@@ -50,44 +50,44 @@ impl TestEnd {
     /// Opens a connection with an initial window of `window` segments. Segments are numbered from
     /// 0.
     pub fn new(window: u16) -> TestEnd {
-        TestEnd::with(TransportConfig {
+        TestEnd::with_config(TransportConfig {
             initial_window: window,
             ..TransportConfig::default()
         })
     }
 
-    pub fn with(config: TransportConfig) -> TestEnd {
+    pub fn with_config(config: TransportConfig) -> TestEnd {
         let config = Arc::new(TransportConfig {
             mss: MSS_BYTES as u16,
             ..config
         });
         let now = Time::ZERO + Duration::from_secs(1);
         let mut connection = Connection::new(&config, ConnectionState::Open, now);
-        connection.limit = u64::from(RECEIVE_WINDOW_BYTES);
+        connection.peer_window_end = u64::from(RECEIVE_WINDOW_BYTES);
         connection.rtt.sample(RTT, now);
         connection.rearm();
         TestEnd {
             connection,
             now,
-            says: Outcome::default(),
+            outcome: Outcome::default(),
         }
     }
 
     /// Advances the clock by `ms` milliseconds.
-    pub fn pass(&mut self, ms: u64) {
+    pub fn advance_ms(&mut self, ms: u64) {
         self.now += Duration::from_millis(ms);
     }
 
     /// Writes `segments` full segments. Returns the numbers of the segments sent.
     pub fn write(&mut self, segments: u64) -> Vec<u32> {
         self.connection.write(segments * MSS_BYTES);
-        self.leaving()
+        self.send_numbers()
     }
 
     /// Sends and returns every segment that may be sent now.
-    pub fn segments(&mut self) -> Vec<Segment> {
+    pub fn send_all(&mut self) -> Vec<Segment> {
         let mut left = Vec::new();
-        while self.connection.has(self.now, 0) {
+        while self.connection.has_segment(self.now, 0) {
             let segment = self
                 .connection
                 .transmit(self.now, 0, &mut SideData::default());
@@ -98,24 +98,24 @@ impl TestEnd {
     }
 
     /// Sends every segment that may be sent now and returns their numbers.
-    pub fn leaving(&mut self) -> Vec<u32> {
-        self.segments()
+    pub fn send_numbers(&mut self) -> Vec<u32> {
+        self.send_all()
             .iter()
             .map(|segment| segment.number.0)
             .collect()
     }
 
     /// Delivers an acknowledgement. Returns the event passed to the control.
-    pub fn hear(&mut self, answer: TestAck) -> Option<Ack> {
+    pub fn deliver_ack(&mut self, answer: TestAck) -> Option<Ack> {
         let mut control = self.listener();
         self.connection
             .handle(self.now, &answer.segment, &answer.side, &mut control);
         self.check();
-        control.told
+        control.last_ack
     }
 
     /// Runs the control's deadline: it sets its window without an ACK, as an agent does.
-    pub fn command(&mut self) {
+    pub fn run_control_deadline(&mut self) {
         let mut control = self.listener();
         self.connection.on_control_deadline(self.now, &mut control);
         self.check();
@@ -123,7 +123,7 @@ impl TestEnd {
 
     /// Advances the clock until a timer calls the control or allows a segment. Returns the event
     /// passed to the control.
-    pub fn wait(&mut self) -> Option<Ack> {
+    pub fn wait_for_timer(&mut self) -> Option<Ack> {
         for _ in 0..100 {
             let Some(at) = self.connection.next_timeout() else {
                 break;
@@ -132,8 +132,8 @@ impl TestEnd {
             let mut control = self.listener();
             self.connection.on_timeout(self.now, &mut control);
             self.check();
-            if control.told.is_some() || self.connection.has(self.now, 0) {
-                return control.told;
+            if control.last_ack.is_some() || self.connection.has_segment(self.now, 0) {
+                return control.last_ack;
             }
         }
         None
@@ -148,8 +148,8 @@ impl TestEnd {
 
     fn listener(&self) -> Listener {
         Listener {
-            says: self.says,
-            told: None,
+            outcome: self.outcome,
+            last_ack: None,
         }
     }
 }
@@ -184,7 +184,7 @@ impl TestAck {
     }
 
     /// Reports a segment as a duplicate (DSACK).
-    pub fn twice(mut self, number: u32) -> TestAck {
+    pub fn duplicate_of(mut self, number: u32) -> TestAck {
         self.side.set_duplicate(crate::Range {
             start: SequenceNumber(number),
             end: SequenceNumber(number + 1),
@@ -201,13 +201,13 @@ impl TestAck {
     }
 
     /// Sets the cumulative count of CE-marked segments.
-    pub fn marked(mut self, packets: u32) -> TestAck {
+    pub fn ce_marked(mut self, packets: u32) -> TestAck {
         (self.segment.ce_packets, self.segment.ce_bytes) = (packets, packets * MSS_BYTES as u32);
         self
     }
 
     /// Sets the receive window, bytes beyond the cumulative ACK.
-    pub fn window(mut self, bytes: u32) -> TestAck {
+    pub fn receive_window(mut self, bytes: u32) -> TestAck {
         self.segment.window = bytes;
         self
     }

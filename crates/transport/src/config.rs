@@ -93,11 +93,11 @@ pub struct Rc3 {
     /// takes ten times as many, and the last takes the rest. A smaller number puts the ends of
     /// short flows behind those of long flows. A larger one lets the ends of long flows compete
     /// with more short flows.
-    pub first: u32,
+    pub first_level_segments: u32,
     /// Maximum segments between the first unacknowledged one and the segment from which RC3 starts.
     /// Each takes 32 bytes of memory: the default takes 4 MB when 190 MB are buffered. A smaller
     /// number leaves capacity of a long fast path unused.
-    pub ahead: u32,
+    pub distance_max: u32,
     /// Stop RC3 where the path does not keep the DSCP marking, or where RC3 delays class 0.
     pub verify: bool,
 }
@@ -107,8 +107,8 @@ impl Default for Rc3 {
     fn default() -> Rc3 {
         Rc3 {
             levels: Rc3::LEVELS_MAX,
-            first: 40,
-            ahead: 1 << 17,
+            first_level_segments: 40,
+            distance_max: 1 << 17,
             verify: true,
         }
     }
@@ -120,11 +120,11 @@ impl Rc3 {
 
     /// Returns the class of the segment at distance `place` from the end; the last segment has
     /// distance 1.
-    pub fn class_at(&self, place: u64) -> u8 {
+    pub fn class_at(&self, distance: u64) -> u8 {
         let levels = self.levels.clamp(1, Rc3::LEVELS_MAX);
-        let (mut class, mut share) = (1, u64::from(self.first));
+        let (mut class, mut share) = (1, u64::from(self.first_level_segments));
         let mut reach = share;
-        while class < levels && place > reach {
+        while class < levels && distance > reach {
             class += 1;
             share = share.saturating_mul(10);
             reach = reach.saturating_add(share);

@@ -34,7 +34,7 @@ pub enum ConnectionState {
     Accepting,
     /// Client that has the server's first answer and waits for the second. It may send. Each of its
     /// segments carries the proof of its address.
-    Proving,
+    ValidatingAddress,
     /// Established: both sides may send.
     Open,
     /// Both streams are complete. Late retransmissions are still acknowledged for a while.
@@ -74,7 +74,7 @@ pub struct Connection {
     pub(crate) retransmitted: u32,
     /// Length of the stream written so far, and the right edge of the peer's window, bytes.
     pub(crate) written: u64,
-    pub(crate) limit: u64,
+    pub(crate) peer_window_end: u64,
     /// cwnd and ssthresh, bytes.
     pub(crate) cwnd: u64,
     pub(crate) ssthresh: u64,
@@ -83,8 +83,8 @@ pub struct Connection {
     pub(crate) rack: Rack,
     /// Times of the last delivery and of the last transmission of new data. The RTO counts from the
     /// former.
-    pub(crate) progress: Time,
-    pub(crate) sent: Time,
+    pub(crate) last_delivery: Time,
+    pub(crate) last_new_data: Time,
     /// Time of the next timer check. It may be too early, but never too late.
     pub(crate) deadline: Time,
     pub(crate) pacer: Pacer,
@@ -99,9 +99,9 @@ pub struct Connection {
     pub(crate) ce_bytes: u32,
     pub(crate) rc3: Option<Box<Rc3Loop>>,
     /// Present if the peer must prove receipt.
-    pub(crate) nonces: Option<Box<NonceKey>>,
+    pub(crate) nonce_key: Option<Box<NonceKey>>,
     /// Time of the last segment from the peer. While a client opens: time of its first request.
-    pub(crate) heard: Time,
+    pub(crate) last_received: Time,
     pub(crate) timeouts: u16,
     /// Consecutive timeouts.
     pub(crate) backoff: u8,
@@ -109,7 +109,7 @@ pub struct Connection {
     pub(crate) unanswered: u8,
     pub(crate) failure: Option<ConnectionError>,
     /// In class 0 nothing but acknowledgements can be sent.
-    pub(crate) nothing_waits: bool,
+    pub(crate) has_only_acks: bool,
     pub(crate) flags: Flags,
 }
 
@@ -125,13 +125,13 @@ pub(crate) struct Flags {
     /// A zero-window probe is due.
     pub window_probe: bool,
     /// A tail-loss probe is in flight.
-    pub probing: bool,
+    pub tail_probe_in_flight: bool,
     /// A handshake segment or an abort must be sent.
-    pub handshake: bool,
+    pub handshake_due: bool,
     /// The window limited sending in this round.
     pub cwnd_limited: bool,
     /// The control has set a window since the last timeout.
-    pub answered: bool,
+    pub control_answered: bool,
     /// An agent or a program controls the connection.
     pub steered: bool,
 }
@@ -140,8 +140,8 @@ impl Flags {
     /// Returns true if data must take the general path: a probe is due or in flight, or the
     /// handshake must send.
     #[inline(always)]
-    pub fn rare(&self) -> bool {
-        self.tail_probe | self.probing | self.handshake
+    pub fn needs_slow_path(&self) -> bool {
+        self.tail_probe | self.tail_probe_in_flight | self.handshake_due
     }
 }
 
@@ -149,8 +149,8 @@ impl Connection {
     /// Opens a connection as a client.
     pub fn connect(config: &Arc<TransportConfig>, now: Time) -> Connection {
         let mut connection = Connection::new(config, ConnectionState::Opening, now);
-        connection.flags.handshake = true;
-        connection.progress = now;
+        connection.flags.handshake_due = true;
+        connection.last_delivery = now;
         connection.deadline = now + config.initial_rto;
         connection
     }
@@ -187,31 +187,31 @@ impl Connection {
             state,
             phase: RecoveryPhase::Open,
             written: 0,
-            limit: 0,
+            peer_window_end: 0,
             cwnd: u64::from(window) * u64::from(mss),
             ssthresh: u64::MAX,
             rate: DeliveryRate::default(),
             rtt: Rtt::default(),
             rack: Rack::new(first),
-            progress: now,
-            sent: now,
+            last_delivery: now,
+            last_new_data: now,
             deadline: Time::MAX,
             pacer: Pacer::new(config.max_bytes_per_sec(), config.rc3.is_some()),
             receiver: Receiver::new(config),
             repair: None,
             rc3: None,
-            nonces: None,
+            nonce_key: None,
             outstanding_max: 0,
             usage_round_end: first,
             ce_packets: 0,
             ce_bytes: 0,
-            heard: now,
+            last_received: now,
             retransmitted: 0,
             timeouts: 0,
             backoff: 0,
             unanswered: 0,
             failure: None,
-            nothing_waits: false,
+            has_only_acks: false,
             flags: Flags::default(),
         }
     }
@@ -239,7 +239,7 @@ impl Connection {
     /// Aborts the connection and notifies the peer once.
     pub fn abort(&mut self) {
         if self.is_alive() {
-            self.give_up(ConnectionError::Aborted);
+            self.abort_with(ConnectionError::Aborted);
         }
     }
 
@@ -313,14 +313,14 @@ impl Connection {
         if rare && !self.on_slow_path(now, segment) {
             return;
         }
-        self.heard = now;
+        self.last_received = now;
         if segment.kind == SegmentKind::Data {
             self.receiver
                 .on_data((now, arrived), segment, side, proof, &self.config);
         }
         self.on_ack(now, arrived, segment, side, control);
-        if self.receiver.ended() {
-            self.drain(now);
+        if self.receiver.is_complete() {
+            self.start_draining(now);
         }
     }
 
@@ -328,14 +328,14 @@ impl Connection {
     /// driver can keep one timer per connection and query again when it fires.
     #[inline(always)]
     pub fn next_timeout(&self) -> Option<Time> {
-        let next = self.deadline.min(self.receiver.ack_at);
+        let next = self.deadline.min(self.receiver.ack_deadline);
         (next != Time::MAX).then_some(next)
     }
 
     /// Returns when pacing allows the next packet. `None`: it may be sent now, or there is none.
     #[inline(always)]
     pub fn next_send(&self, now: Time) -> Option<Time> {
-        if self.pacer.rate() == 0 || self.pacer.allows(now) {
+        if self.pacer.rate() == 0 || self.pacer.can_send(now) {
             None
         } else {
             self.next_send_paced(now)
@@ -349,7 +349,7 @@ impl Connection {
         if next > now && self.has_rc3_segment() {
             return Some(next);
         }
-        self.wants_to_send().then_some(self.pacer.next)
+        self.wants_to_send().then_some(self.pacer.next_send)
     }
 
     /// Runs the control's deadline ([`CongestionControl::next_deadline`]).
@@ -377,7 +377,7 @@ impl Connection {
 
     /// Returns true if everything written is acknowledged, including the end of the stream.
     #[inline(always)]
-    pub fn sent_all(&self) -> bool {
+    pub fn all_acked(&self) -> bool {
         self.flags.fin_cut && self.flight.is_empty()
     }
 
@@ -390,12 +390,12 @@ impl Connection {
     /// Returns true if the peer's whole stream has arrived.
     #[inline(always)]
     pub fn all_received(&self) -> bool {
-        self.receiver.ended()
+        self.receiver.is_complete()
     }
 
     /// Statistics of the connection.
     pub fn stats(&self) -> ConnectionStats {
-        ConnectionStats::of(self)
+        ConnectionStats::from_connection(self)
     }
 
     /// Frees memory that is not needed now. A driver with many connections calls it when one
@@ -404,7 +404,7 @@ impl Connection {
         self.receiver.shrink();
         if self.flight.is_empty() {
             self.flight.free();
-            if self.phase == RecoveryPhase::Open && self.withheld() == WindowClamp::No {
+            if self.phase == RecoveryPhase::Open && self.clamp() == WindowClamp::Unclamped {
                 self.repair = None;
             }
             self.release_rc3();
@@ -418,7 +418,7 @@ impl Connection {
             + self.receiver.heap_bytes()
             + self.repair.as_ref().map_or(0, |repair| repair.heap_bytes())
             + self.rc3.as_ref().map_or(0, |rc3| rc3.heap_bytes())
-            + self.nonces.as_ref().map_or(0, |_| size_of::<NonceKey>())
+            + self.nonce_key.as_ref().map_or(0, |_| size_of::<NonceKey>())
     }
 }
 
@@ -485,8 +485,8 @@ impl Connection {
     }
 
     /// Time of the last segment from the peer.
-    pub fn heard(&self) -> Time {
-        self.heard
+    pub fn last_received(&self) -> Time {
+        self.last_received
     }
 
     /// Consecutive timeouts without progress in between.
@@ -519,13 +519,13 @@ impl Connection {
     /// Smoothed RTT; zero before the first sample.
     #[inline(always)]
     pub fn srtt(&self) -> Duration {
-        self.rtt.smoothed()
+        self.rtt.srtt()
     }
 
     /// Minimum RTT of the last five minutes; zero before the first sample.
     #[inline(always)]
     pub fn min_rtt(&self) -> Duration {
-        self.rtt.least()
+        self.rtt.min_rtt()
     }
 
     /// Congestion state.
@@ -563,7 +563,7 @@ impl Connection {
 
     /// Invalidates the cached result of `update_quota`: there may be something to send.
     pub(crate) fn invalidate(&mut self) {
-        (self.quota, self.nothing_waits) = (0, false);
+        (self.quota, self.has_only_acks) = (0, false);
     }
 
     /// Updates the pacing rate from the window, if pacing is enabled.
@@ -572,7 +572,7 @@ impl Connection {
         if self.config.pacing {
             let limit = self.config.max_bytes_per_sec();
             self.pacer
-                .follow(self.cwnd, self.ssthresh, self.rtt.smoothed(), limit);
+                .set_window_rate(self.cwnd, self.ssthresh, self.rtt.srtt(), limit);
         }
     }
 
@@ -585,7 +585,7 @@ impl Connection {
         self.state = ConnectionState::Closed;
         self.invalidate();
         self.deadline = Time::MAX;
-        self.receiver.ack_at = Time::MAX;
+        self.receiver.ack_deadline = Time::MAX;
         self.free();
         self.clear_echoes();
         self.release_rc3();
@@ -622,12 +622,12 @@ impl Connection {
     pub(crate) fn control_cwnd(&self) -> u64 {
         match (self.phase, self.repair.as_ref()) {
             (RecoveryPhase::Reduction | RecoveryPhase::Recovery, Some(repair))
-                if repair.prr.began() =>
+                if repair.prr.has_started() =>
             {
                 repair.target
             }
-            (_, Some(repair)) if repair.withheld != WindowClamp::No && repair.asked != 0 => {
-                repair.asked
+            (_, Some(repair)) if repair.clamp != WindowClamp::Unclamped && repair.requested_window != 0 => {
+                repair.requested_window
             }
             _ => self.cwnd,
         }
@@ -636,12 +636,12 @@ impl Connection {
     /// Enters [`ConnectionState::Draining`] once both streams are complete. Late retransmissions
     /// are acknowledged until none has arrived for three timeouts.
     #[cold]
-    fn drain(&mut self, now: Time) {
-        if self.sent_all() && self.receiver.ended() {
+    fn start_draining(&mut self, now: Time) {
+        if self.all_acked() && self.receiver.is_complete() {
             self.state = ConnectionState::Draining;
             self.invalidate();
             self.deadline = now + self.rto().max(self.config.initial_rto) * 3;
-            self.receiver.ack_at = Time::MAX;
+            self.receiver.ack_deadline = Time::MAX;
             self.free();
         }
     }

@@ -93,7 +93,7 @@ pub struct Ack {
     /// The last reduction was spurious and is undone.
     pub undone: bool,
     /// A reduction starts with this event.
-    pub reduces: bool,
+    pub starts_reduction: bool,
     /// The ACK completed an exchange of time stamps.
     pub stamped: bool,
 }
@@ -152,8 +152,8 @@ impl<'a> ControlEvent<'a> {
             bytes_in_flight: flying * mss,
             bytes_pending: connection.pending(),
             packets_in_flight: flying,
-            rate_incoming: ack.rate.incoming(mss),
-            rate_outgoing: ack.rate.outgoing(mss),
+            rate_incoming: ack.rate.ack_rate(mss),
+            rate_outgoing: ack.rate.send_rate(mss),
             rtt_sample_us: ack.rtt.as_micros(),
             was_timeout: u64::from(ack.timeout),
             srtt_us: connection.srtt().as_micros(),

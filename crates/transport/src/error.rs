@@ -21,7 +21,7 @@ pub enum ConnectionError {
         "no packet from the peer within the idle timeout; raise `idle_timeout` if longer pauses \
         are normal"
     )]
-    Silent,
+    IdleTimeout,
     /// The peer aborted the connection.
     #[error("the peer aborted the connection")]
     Reset,
@@ -45,7 +45,7 @@ impl ConnectionError {
         match self {
             ConnectionError::NoAnswer(_) => "no_answer",
             ConnectionError::TimedOut(_) => "timed_out",
-            ConnectionError::Silent => "silent",
+            ConnectionError::IdleTimeout => "silent",
             ConnectionError::Reset => "reset",
             ConnectionError::FalseReceipt => "false_receipt",
             ConnectionError::Aborted => "aborted",

@@ -25,7 +25,7 @@ impl TransportInput<'_> {
     }
 
     /// Returns a number mostly near `about`, sometimes arbitrary.
-    fn near(&mut self, about: u32) -> u32 {
+    fn value_near(&mut self, about: u32) -> u32 {
         let [a, b] = [self.byte(), self.byte()];
         match a {
             0..=239 => about.wrapping_add(u32::from(a % 48)).wrapping_sub(16),
@@ -41,8 +41,8 @@ pub fn transport(data: &[u8]) {
     let shape = input.byte();
     let rc3 = Rc3 {
         levels: shape & 7,
-        first: u32::from(shape >> 3 & 3),
-        ahead: if shape & 32 != 0 { 8 } else { 1 << 17 },
+        first_level_segments: u32::from(shape >> 3 & 3),
+        distance_max: if shape & 32 != 0 { 8 } else { 1 << 17 },
         verify: shape & 64 != 0,
     };
     let config = Arc::new(TransportConfig {
@@ -98,7 +98,7 @@ pub fn transport(data: &[u8]) {
         }
         for class in 0..CLASS_COUNT {
             let mut budget = 10_000;
-            while connection.has(now, class) {
+            while connection.has_segment(now, class) {
                 let mut side = SideData::default();
                 assert!(
                     connection.transmit(now, class, &mut side).is_some(),
@@ -112,7 +112,7 @@ pub fn transport(data: &[u8]) {
         // A closed connection has freed its scoreboard.
         if connection.state() != ConnectionState::Closed {
             connection.flight.check();
-            let echoes = connection.rc3.as_ref().map_or(0, |rc3| rc3.echoes());
+            let echoes = connection.rc3.as_ref().map_or(0, |rc3| rc3.echo_count());
             assert_eq!(connection.flight.echoes(), echoes);
         }
         assert!(
@@ -137,10 +137,10 @@ fn arbitrary_segment(
         _ => SegmentKind::Ack,
     };
     let (una, next) = (connection.una().0, connection.receiver.next.0);
-    segment.number = SequenceNumber(input.near(next));
-    segment.ack = SequenceNumber(input.near(una));
-    segment.echo = SequenceNumber(input.near(una));
-    segment.window = input.near(10_000).wrapping_mul(20);
+    segment.number = SequenceNumber(input.value_near(next));
+    segment.ack = SequenceNumber(input.value_near(una));
+    segment.echo = SequenceNumber(input.value_near(una));
+    segment.window = input.value_near(10_000).wrapping_mul(20);
     segment.length = u16::from(input.byte());
     segment.flags = input.byte();
     segment.class = input.byte() % 10;
@@ -173,7 +173,7 @@ fn arbitrary_segment(
 }
 
 fn range(input: &mut TransportInput<'_>, about: u32) -> Range {
-    let start = SequenceNumber(input.near(about));
+    let start = SequenceNumber(input.value_near(about));
     Range {
         start,
         end: start.wrapping_add(u32::from(input.byte() % 20)),

@@ -25,8 +25,8 @@ impl Connection {
     pub(crate) fn on_open(&mut self, now: Time, segment: &Segment) {
         self.apply_peer_limits(segment);
         self.receiver.set_echo(segment.number, segment.transmission);
-        self.flags.handshake = true;
-        self.heard = now;
+        self.flags.handshake_due = true;
+        self.last_received = now;
         self.deadline = now + self.config.max_rto * 2;
     }
 
@@ -34,7 +34,7 @@ impl Connection {
     /// cookie. The answer gives an RTT sample.
     pub fn resend_open(&mut self) {
         if self.state == ConnectionState::Opening {
-            self.flags.handshake = true;
+            self.flags.handshake_due = true;
             self.unanswered = 0;
             self.invalidate();
         }
@@ -47,14 +47,14 @@ impl Connection {
             self.mss = segment.length.max(least);
             self.set_cwnd(u64::from(self.config.initial_window.max(1)) * self.mss());
         }
-        self.limit = self.flight.una_offset() + u64::from(segment.window);
+        self.peer_window_end = self.flight.una_offset() + u64::from(segment.window);
     }
 
     /// Fills the segment of the handshake, or of an abort.
     #[cold]
     #[inline(never)]
     pub(crate) fn send_handshake(&mut self, now: Time, segment: &mut Segment) {
-        self.flags.handshake = false;
+        self.flags.handshake_due = false;
         segment.number = SequenceNumber(self.config.first_number);
         segment.ack = self.receiver.next;
         segment.window = self.config.receive_buffer;
@@ -62,7 +62,7 @@ impl Connection {
         segment.kind = match self.state {
             ConnectionState::Opening => {
                 if self.unanswered == 0 {
-                    self.heard = now;
+                    self.last_received = now;
                 }
                 SegmentKind::Open
             }
@@ -78,7 +78,7 @@ impl Connection {
         };
         self.unanswered = self.unanswered.saturating_add(1);
         segment.transmission = self.unanswered;
-        self.sent = now;
+        self.last_new_data = now;
     }
 
     /// Handles segments other than data and ACKs of an open connection. Returns true if the segment
@@ -88,7 +88,7 @@ impl Connection {
     pub(crate) fn on_slow_path(&mut self, now: Time, segment: &Segment) -> bool {
         self.invalidate();
         if segment.class >= CLASS_COUNT {
-            self.receiver.refuse();
+            self.receiver.count_refused();
             return false;
         }
         match (segment.kind, self.state) {
@@ -104,24 +104,24 @@ impl Connection {
             (SegmentKind::OpenReply, ConnectionState::Opening) => {
                 self.apply_peer_limits(segment);
                 self.sample_handshake(now, segment.echo_transmission);
-                self.heard = now;
-                self.state = ConnectionState::Proving;
-                self.start(now);
+                self.last_received = now;
+                self.state = ConnectionState::ValidatingAddress;
+                self.on_established(now);
                 self.receiver.schedule_ack();
                 false
             }
             (SegmentKind::Data | SegmentKind::Ack, ConnectionState::Accepting)
-                if segment.has(Segment::PROOF_FLAG) =>
+                if segment.has_flag(Segment::PROOF_FLAG) =>
             {
                 self.sample_handshake(now, 0);
                 self.state = ConnectionState::Open;
-                self.start(now);
+                self.on_established(now);
                 // If the driver dropped the state, it has already answered.
-                self.flags.handshake = false;
+                self.flags.handshake_due = false;
                 self.ack_if_requested(segment);
                 true
             }
-            (SegmentKind::Data | SegmentKind::Ack, ConnectionState::Proving) => {
+            (SegmentKind::Data | SegmentKind::Ack, ConnectionState::ValidatingAddress) => {
                 self.state = ConnectionState::Open;
                 self.unanswered = 0;
                 self.ack_if_requested(segment);
@@ -141,8 +141,8 @@ impl Connection {
 
     /// Handles segments that require an immediate acknowledgement.
     fn ack_if_requested(&mut self, segment: &Segment) {
-        let proof = segment.has(Segment::PROOF_FLAG) && segment.kind == SegmentKind::Ack;
-        if proof || segment.has(Segment::PROBE_FLAG) {
+        let proof = segment.has_flag(Segment::PROOF_FLAG) && segment.kind == SegmentKind::Ack;
+        if proof || segment.has_flag(Segment::PROBE_FLAG) {
             self.receiver.schedule_ack();
         }
     }
@@ -153,10 +153,10 @@ impl Connection {
     /// algorithm). A connection created from the proof of address alone has no sample.
     fn sample_handshake(&mut self, now: Time, echo: u8) {
         let sent = match echo {
-            0 if self.unanswered == 1 => Some(self.sent),
+            0 if self.unanswered == 1 => Some(self.last_new_data),
             0 => None,
-            _ if echo == self.unanswered => Some(self.sent),
-            1 => Some(self.heard),
+            _ if echo == self.unanswered => Some(self.last_new_data),
+            1 => Some(self.last_received),
             _ => None,
         };
         if let Some(rtt) = sent.map(|sent| now.since(sent))
@@ -166,7 +166,7 @@ impl Connection {
         }
     }
 
-    fn start(&mut self, now: Time) {
+    fn on_established(&mut self, now: Time) {
         if self.unanswered > 1 {
             self.rtt.on_handshake_timeout();
         }
@@ -174,10 +174,10 @@ impl Connection {
             .set_echo(SequenceNumber(self.config.first_number), 0);
         self.backoff = 0;
         self.unanswered = 0;
-        self.progress = now;
-        self.sent = now;
+        self.last_delivery = now;
+        self.last_new_data = now;
         if self.config.jump_start {
-            let all = self.written.min(self.limit) - self.flight.una_offset();
+            let all = self.written.min(self.peer_window_end) - self.flight.una_offset();
             self.set_cwnd(self.cwnd().max(all));
             self.ssthresh = self.cwnd();
         }

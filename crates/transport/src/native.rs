@@ -115,7 +115,7 @@ impl Growth {
     /// Returns true if the window may grow: data was acknowledged, no reduction is in progress, and
     /// the window limits sending.
     #[inline(always)]
-    pub fn allowed(event: &ControlEvent<'_>) -> bool {
+    pub fn can_grow(event: &ControlEvent<'_>) -> bool {
         let connection = event.connection();
         event.ack.bytes > 0
             && !matches!(

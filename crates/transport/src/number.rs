@@ -36,21 +36,21 @@ impl SequenceNumber {
 
     /// Returns true if this number precedes `other`.
     #[inline(always)]
-    pub const fn before(self, other: SequenceNumber) -> bool {
+    pub const fn is_before(self, other: SequenceNumber) -> bool {
         (self.0.wrapping_sub(other.0) as i32) < 0
     }
 
     /// Returns true if `from <= self < to`.
     #[inline(always)]
-    pub const fn within(self, from: SequenceNumber, to: SequenceNumber) -> bool {
+    pub const fn is_within(self, from: SequenceNumber, to: SequenceNumber) -> bool {
         self.since(from) < to.since(from)
     }
 
     /// Returns the later of two numbers.
     #[inline(always)]
     #[must_use]
-    pub const fn later(self, other: SequenceNumber) -> SequenceNumber {
-        if self.before(other) { other } else { self }
+    pub const fn max(self, other: SequenceNumber) -> SequenceNumber {
+        if self.is_before(other) { other } else { self }
     }
 }
 
@@ -61,12 +61,12 @@ mod tests {
     #[test]
     fn order_holds_across_the_wrap() {
         let last = SequenceNumber(u32::MAX);
-        assert!(last.before(last.wrapping_add(1)));
-        assert!(!last.wrapping_add(1).before(last));
+        assert!(last.is_before(last.wrapping_add(1)));
+        assert!(!last.wrapping_add(1).is_before(last));
         assert_eq!(last.wrapping_add(3).since(last), 3);
-        assert_eq!(last.later(SequenceNumber(0)), SequenceNumber(0));
+        assert_eq!(last.max(SequenceNumber(0)), SequenceNumber(0));
         assert_eq!(SequenceNumber(0).previous(), last);
-        assert!(SequenceNumber(1).within(last, SequenceNumber(2)));
-        assert!(!SequenceNumber(2).within(last, SequenceNumber(2)));
+        assert!(SequenceNumber(1).is_within(last, SequenceNumber(2)));
+        assert!(!SequenceNumber(2).is_within(last, SequenceNumber(2)));
     }
 }

@@ -54,7 +54,7 @@ const ORIGINAL_TRANSMISSION: u8 = 1;
 pub(crate) struct NonceKey {
     hasher: SipHasher13,
     /// P of the first number.
-    first: u16,
+    first_number: u16,
 }
 
 impl std::fmt::Debug for NonceKey {
@@ -67,9 +67,9 @@ impl NonceKey {
     fn new(key: &[u8; 16], first: SequenceNumber) -> NonceKey {
         let mut key = NonceKey {
             hasher: SipHasher13::new_with_key(key),
-            first: 0,
+            first_number: 0,
         };
-        key.first = key.prefix(first);
+        key.first_number = key.prefix(first);
         key
     }
 
@@ -119,7 +119,7 @@ impl Connection {
     /// segment is sent.
     pub fn require_proof(&mut self, key: &[u8; 16]) {
         let first = SequenceNumber(self.config.first_number);
-        self.nonces = Some(Box::new(NonceKey::new(key, first)));
+        self.nonce_key = Some(Box::new(NonceKey::new(key, first)));
     }
 
     /// Returns the nonces of a segment returned by [`transmit`](Connection::transmit), for those
@@ -133,14 +133,14 @@ impl Connection {
             &[]
         };
         let mut proof = Proof {
-            sum: self.receiver.sum(ranges),
+            sum: self.receiver.nonce_sum(ranges),
             ..Proof::default()
         };
         if segment.echo_transmission != 0 {
             proof.echo = self.receiver.echo_mark(segment.class);
         }
         if segment.kind == SegmentKind::Data
-            && let Some(key) = &self.nonces
+            && let Some(key) = &self.nonce_key
         {
             (proof.nonce, proof.mark) = key.nonces(segment.number, segment.transmission);
         }
@@ -156,7 +156,7 @@ impl Connection {
         side: &SideData,
         proof: &Proof,
     ) -> bool {
-        if self.nonces.is_none()
+        if self.nonce_key.is_none()
             || segment.kind > SegmentKind::Data
             || matches!(
                 self.state,
@@ -169,7 +169,7 @@ impl Connection {
             return true;
         }
         self.invalidate();
-        self.give_up(ConnectionError::FalseReceipt);
+        self.abort_with(ConnectionError::FalseReceipt);
         false
     }
 
@@ -177,8 +177,8 @@ impl Connection {
     /// peer sends such a segment.
     #[inline]
     pub(crate) fn expected_proof(&self, segment: &Segment, side: &SideData) -> Option<(u16, u16)> {
-        let key = self.nonces.as_deref()?;
-        let mut sum = key.prefix(segment.ack).wrapping_sub(key.first);
+        let key = self.nonce_key.as_deref()?;
+        let mut sum = key.prefix(segment.ack).wrapping_sub(key.first_number);
         let ranges = if segment.has_side() {
             side.ranges()
         } else {
@@ -202,7 +202,7 @@ impl Connection {
     /// Returns true if a DSACK proves by its mark that the original arrived. Without proofs every
     /// DSACK counts.
     pub(crate) fn proves_original(&self, segment: &Segment, duplicate: SequenceNumber) -> bool {
-        self.nonces.is_none()
+        self.nonce_key.is_none()
             || (segment.echo == duplicate && segment.echo_transmission == ORIGINAL_TRANSMISSION)
     }
 }

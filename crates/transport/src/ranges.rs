@@ -14,7 +14,7 @@ pub(crate) struct OffsetRange {
     pub range: Range,
     pub end_offset: u64,
     /// Sum of the nonces of its segments, wrapping; only the receiver uses it.
-    pub nonces: u16,
+    pub nonce_sum: u16,
 }
 
 /// Maximum number of ranges that either end tracks. Data beyond them counts as lost. Real paths
@@ -55,11 +55,11 @@ impl RangeSet {
     }
 
     /// Index of the first range that ends at `number` or later.
-    fn place(&self, number: SequenceNumber) -> usize {
+    fn position(&self, number: SequenceNumber) -> usize {
         match self.0.back() {
             None => 0,
-            Some(last) if last.range.end.before(number) => self.0.len(),
-            _ => self.0.partition_point(|span| span.range.end.before(number)),
+            Some(last) if last.range.end.is_before(number) => self.0.len(),
+            _ => self.0.partition_point(|span| span.range.end.is_before(number)),
         }
     }
 
@@ -68,9 +68,9 @@ impl RangeSet {
     }
 
     pub fn find_span(&self, number: SequenceNumber) -> Option<&OffsetRange> {
-        let span = self.0.get(self.place(number.wrapping_add(1)))?;
+        let span = self.0.get(self.position(number.wrapping_add(1)))?;
         number
-            .within(span.range.start, span.range.end)
+            .is_within(span.range.start, span.range.end)
             .then_some(span)
     }
 
@@ -94,30 +94,30 @@ impl RangeSet {
             is_new = true;
             fresh(range);
         };
-        let from = self.place(start);
+        let from = self.position(start);
         let mut span = OffsetRange {
             range,
             end_offset,
-            nonces: 0,
+            nonce_sum: 0,
         };
         let mut reached = start;
         let mut to = from;
-        while let Some(next) = self.0.get(to).filter(|next| !end.before(next.range.start)) {
-            if reached.before(next.range.start) {
+        while let Some(next) = self.0.get(to).filter(|next| !end.is_before(next.range.start)) {
+            if reached.is_before(next.range.start) {
                 fresh(Range {
                     start: reached,
                     end: next.range.start,
                 });
             }
-            if next.range.start.before(span.range.start) {
+            if next.range.start.is_before(span.range.start) {
                 span.range.start = next.range.start;
             }
-            if span.range.end.before(next.range.end) || span.range.end == next.range.end {
+            if span.range.end.is_before(next.range.end) || span.range.end == next.range.end {
                 span.range.end = next.range.end;
                 span.end_offset = next.end_offset;
             }
-            span.nonces = span.nonces.wrapping_add(next.nonces);
-            reached = reached.later(next.range.end);
+            span.nonce_sum = span.nonce_sum.wrapping_add(next.nonce_sum);
+            reached = reached.max(next.range.end);
             to += 1;
         }
         if to == from {
@@ -125,18 +125,18 @@ impl RangeSet {
                 return false;
             }
             fresh(range);
-            span.nonces = nonce;
+            span.nonce_sum = nonce;
             self.0.insert(from, span);
             return true;
         }
-        if reached.before(end) {
+        if reached.is_before(end) {
             fresh(Range {
                 start: reached,
                 end,
             });
         }
         if is_new {
-            span.nonces = span.nonces.wrapping_add(nonce);
+            span.nonce_sum = span.nonce_sum.wrapping_add(nonce);
         }
         if let Some(first) = self.0.get_mut(from) {
             *first = span;
@@ -148,12 +148,12 @@ impl RangeSet {
     }
 
     /// Removes all numbers before `number`.
-    pub fn forget_before(&mut self, number: SequenceNumber) {
+    pub fn remove_before(&mut self, number: SequenceNumber) {
         while let Some(first) = self.0.front_mut() {
-            if first.range.start.before(number) && number.before(first.range.end) {
+            if first.range.start.is_before(number) && number.is_before(first.range.end) {
                 first.range.start = number;
             }
-            if !first.range.start.before(number) {
+            if !first.range.start.is_before(number) {
                 return;
             }
             self.0.pop_front();
@@ -204,7 +204,7 @@ mod tests {
         assert_eq!(set.iter().count(), 1);
         assert_eq!(set.find(SequenceNumber(31)), Some(range(9, 32)));
         assert_eq!(set.find(SequenceNumber(32)), None);
-        set.forget_before(SequenceNumber(20));
+        set.remove_before(SequenceNumber(20));
         assert_eq!(set.first().map(|span| span.range), Some(range(20, 32)));
     }
 
@@ -228,7 +228,7 @@ mod tests {
                 let expected: BTreeSet<u32> = (start..start + length).filter(|n| model.insert(*n)).collect();
                 prop_assert_eq!(fresh, expected);
                 if forget == 0 {
-                    set.forget_before(SequenceNumber(at(start)));
+                    set.remove_before(SequenceNumber(at(start)));
                     model = model.split_off(&start);
                 }
                 let held: Vec<u32> = set.iter().flat_map(|span| {

@@ -53,7 +53,7 @@ pub struct Rc3Stats {
     /// arrived so close to the copy of class 0 that the copies were indistinguishable.
     pub arrived: [u64; LEVEL_COUNT],
     /// Segments of RC3 in flight: not reported as arrived, and not sent by class 0 either.
-    pub flying: u32,
+    pub in_flight: u32,
     /// Bytes delivered by RC3 before class 0 sent them.
     pub delivered_bytes: u64,
     /// Segments delivered by both class 0 and RC3.
@@ -66,7 +66,7 @@ pub struct Rc3Stats {
 
 impl Rc3Stats {
     /// Segments per level whose arrival was not reported, including those in flight.
-    pub fn missing(&self) -> [u64; LEVEL_COUNT] {
+    pub fn unconfirmed(&self) -> [u64; LEVEL_COUNT] {
         let mut missing = self.sent;
         for (missing, arrived) in missing.iter_mut().zip(self.arrived) {
             *missing = missing.saturating_sub(arrived);
@@ -80,34 +80,34 @@ impl Rc3Stats {
 pub(crate) struct Rc3Loop {
     /// RC3 continues with the last segment before this number that it did not send and that has not
     /// arrived.
-    at: SequenceNumber,
+    cursor: SequenceNumber,
     /// Segments that RC3 sent.
     sent: RangeSet,
     /// Last segment that RC3 cut with less than a full payload.
-    short: Option<SequenceNumber>,
+    short_segment: Option<SequenceNumber>,
     /// Echoes: segments of class 0 that are in flight although RC3's copy has arrived, in the order
     /// of transmission.
     echoes: VecDeque<(SequenceNumber, SentSegment)>,
-    watch: RttMonitor,
+    rtt_monitor: RttMonitor,
     pub stats: Rc3Stats,
 }
 
 impl Rc3Loop {
     fn new(next: SequenceNumber) -> Rc3Loop {
         Rc3Loop {
-            at: next,
+            cursor: next,
             sent: RangeSet::default(),
-            short: None,
+            short_segment: None,
             echoes: VecDeque::new(),
-            watch: RttMonitor::new(next),
+            rtt_monitor: RttMonitor::new(next),
             stats: Rc3Stats::default(),
         }
     }
 
     /// Handles the cumulative ACK `una`. Drops ranges sent long before it.
-    fn forget_before(&mut self, una: SequenceNumber) {
+    fn on_cumulative_ack(&mut self, una: SequenceNumber) {
         self.sent
-            .forget_before(una.wrapping_sub(SENT_HISTORY_SEGMENTS));
+            .remove_before(una.wrapping_sub(SENT_HISTORY_SEGMENTS));
         if self.sent.is_empty() {
             self.sent = RangeSet::default();
         }
@@ -129,12 +129,12 @@ impl Connection {
             Some(rc3) => self.rc3_class(now, &rc3).map_or(0, |class| 1 << class),
             None => 0,
         };
-        self.receiver.low_acks_due() | rc3 | u8::from(self.has(now, 0))
+        self.receiver.low_acks_due() | rc3 | u8::from(self.has_segment(now, 0))
     }
 
     #[cold]
     pub(crate) fn has_low_class(&self, now: Time, class: u8) -> bool {
-        self.receiver.owes(class)
+        self.receiver.is_ack_due(class)
             || self
                 .config
                 .rc3
@@ -164,18 +164,18 @@ impl Connection {
             .rc3
             .as_ref()
             .is_some_and(|rc3| rc3.stats.stopped.is_some());
-        if stopped || !matches!(self.state, ConnectionState::Open | ConnectionState::Proving) {
+        if stopped || !matches!(self.state, ConnectionState::Open | ConnectionState::ValidatingAddress) {
             return None;
         }
         let flying = self
             .rc3
             .as_ref()
-            .map_or(0, |rc3| u64::from(rc3.stats.flying));
+            .map_or(0, |rc3| u64::from(rc3.stats.in_flight));
         let start = match self.cuttable_segments(rc3) {
             0 => self.flight.offset_of(self.flight.get(self.next_rc3()?)),
             segments => {
                 let beyond_window = self.flight.cut().since(self.flight.next()) as u64 + segments
-                    > u64::from(self.window_room());
+                    > u64::from(self.available_window());
                 if !beyond_window {
                     return None;
                 }
@@ -187,7 +187,7 @@ impl Connection {
     }
 
     /// Segments that class 0 may send before the next acknowledgement. RC3 skips them.
-    fn window_room(&self) -> u32 {
+    fn available_window(&self) -> u32 {
         self.window.saturating_sub(self.in_flight())
     }
 
@@ -195,18 +195,18 @@ impl Connection {
     fn next_rc3(&self) -> Option<SequenceNumber> {
         let rc3 = self.rc3.as_deref()?;
         let sacked = self.repair.as_ref().map(|repair| &repair.sacked);
-        let mut at = rc3.at;
+        let mut at = rc3.cursor;
         loop {
             let number = at.previous();
             if at.since(self.flight.next()) > self.flight.cut().since(self.flight.next())
-                || number.since(self.flight.next()) < self.window_room()
+                || number.since(self.flight.next()) < self.available_window()
                 || at == self.flight.next()
             {
                 return None;
             }
             let passed = rc3.sent.find(number).or_else(|| sacked?.find(number));
             match passed {
-                Some(range) => at = range.start.later(self.flight.next()),
+                Some(range) => at = range.start.max(self.flight.next()),
                 None => return Some(number),
             }
         }
@@ -219,9 +219,9 @@ impl Connection {
     fn cuttable_segments(&self, rc3: &Rc3) -> u64 {
         let unsent = self.written - self.flight.cut_offset();
         let mss = u64::from(self.mss);
-        let room = self.limit.saturating_sub(self.flight.cut_offset());
+        let room = self.peer_window_end.saturating_sub(self.flight.cut_offset());
         let ahead = u64::from(
-            rc3.ahead
+            rc3.distance_max
                 .min(SEGMENTS_AHEAD_MAX)
                 .saturating_sub(self.flight.cut().since(self.flight.una())),
         );
@@ -234,10 +234,10 @@ impl Connection {
 
     /// Returns true if RC3 has a short segment in flight.
     fn short_in_flight(&self) -> bool {
-        let short = self.rc3.as_ref().and_then(|rc3| rc3.short);
+        let short = self.rc3.as_ref().and_then(|rc3| rc3.short_segment);
         short.is_some_and(|short| {
-            short.within(self.flight.next(), self.flight.cut())
-                && !self.flight.get(short).is(SentSegment::SACKED_FLAG)
+            short.is_within(self.flight.next(), self.flight.cut())
+                && !self.flight.get(short).has(SentSegment::SACKED_FLAG)
         })
     }
 
@@ -264,10 +264,10 @@ impl Connection {
             let short = self.flight.get(last).length < mss;
             let una = self.flight.una();
             let rc3 = self.rc3.get_or_insert_with(|| Box::new(Rc3Loop::new(next)));
-            rc3.at = cut;
-            rc3.forget_before(una);
+            rc3.cursor = cut;
+            rc3.on_cumulative_ack(una);
             if short {
-                rc3.short = Some(last);
+                rc3.short_segment = Some(last);
             }
             self.invalidate();
         }
@@ -278,24 +278,24 @@ impl Connection {
             end: number.wrapping_add(1),
         };
         rc3.sent.insert(range, 0, |_| ());
-        rc3.at = number;
+        rc3.cursor = number;
         if rc3.sent.is_full() {
             rc3.stats.stopped = Some(Rc3Stop::Scattered);
         }
         let level = usize::from(segment.class - 1) & (LEVEL_COUNT - 1);
         debug_assert!(
-            !number.before(next)
+            !number.is_before(next)
                 && !self
                     .flight
                     .get(number)
-                    .is(SentSegment::SACKED_FLAG | SentSegment::RC3_FLAG)
+                    .has(SentSegment::SACKED_FLAG | SentSegment::RC3_FLAG)
         );
         let sent = self.flight.on_sent_rc3(number, level as u8);
-        rc3.watch.sends(now, rc3.stats.flying == 0);
-        rc3.stats.flying += 1;
+        rc3.rtt_monitor.on_sent(now, rc3.stats.in_flight == 0);
+        rc3.stats.in_flight += 1;
         rc3.stats.sent[level] += 1;
         rc3.stats.sent_bytes[level] += u64::from(sent.length);
-        self.describe(now, number, &sent, segment, side);
+        self.fill_data_segment(now, number, &sent, segment, side);
         segment.transmission = 1;
         segment.ecn = Ecn::NotEct;
         segment.band = segment.class;
@@ -310,7 +310,7 @@ impl Connection {
     #[cold]
     pub(crate) fn on_rc3_overtaken(&mut self) {
         if let Some(rc3) = self.rc3.as_deref_mut() {
-            rc3.stats.flying = rc3.stats.flying.saturating_sub(1);
+            rc3.stats.in_flight = rc3.stats.in_flight.saturating_sub(1);
         }
     }
 

@@ -31,33 +31,33 @@ pub(crate) struct Receiver {
     /// Bytes read by the application.
     read: u64,
     /// Right edge of the last advertised window.
-    edge: u64,
+    window_end: u64,
     /// Time at which a delayed acknowledgement is due.
-    pub ack_at: Time,
+    pub ack_deadline: Time,
     /// Data received with CE, wrapping.
     ce_packets: u32,
     ce_bytes: u32,
     /// Number after the stream's last segment; valid if `end_known`.
     end: SequenceNumber,
     /// Segments received since the last acknowledgement.
-    pending: u8,
+    unacked_segments: u8,
     /// Remaining segments that are acknowledged immediately.
-    quick: u8,
+    quick_acks: u8,
     /// Bit set of the classes in which an acknowledgement is due.
-    owed: u8,
+    acks_due: u8,
     echo_transmission: u8,
     /// Sum of the nonces of everything before `next`, and mark of the segment that triggers the
     /// next ACK.
-    sum: u16,
+    nonce_sum: u16,
     mark: u16,
     end_known: bool,
     /// The last data segment carried CE.
-    congested: bool,
+    last_was_ce: bool,
     /// The next ACK carries ranges or a duplicate.
     has_sack_info: bool,
-    beyond: Option<Box<OutOfOrderData>>,
+    out_of_order: Option<Box<OutOfOrderData>>,
     stamps: Option<Box<ArrivalStamps>>,
-    low: Option<Box<LowArrivals>>,
+    low_classes: Option<Box<LowArrivals>>,
 }
 
 /// Statistics of segments that an RC3 sender sent, and of refused segments.
@@ -90,7 +90,7 @@ struct LowArrivals {
 /// Data received out of order.
 #[derive(Clone, Debug, Default)]
 struct OutOfOrderData {
-    set: RangeSet,
+    ranges: RangeSet,
     /// One number in each of the last reported ranges, the latest first.
     recent: [SequenceNumber; SACK_RANGES_MAX],
     /// Latest duplicate in class 0, and in the lower classes. The latter does not count in class 0.
@@ -116,29 +116,29 @@ impl Receiver {
             echo: first,
             offset: 0,
             read: 0,
-            edge: u64::from(config.receive_buffer),
-            ack_at: Time::MAX,
+            window_end: u64::from(config.receive_buffer),
+            ack_deadline: Time::MAX,
             ce_packets: 0,
             ce_bytes: 0,
             end: first,
-            pending: 0,
-            quick: config.quick_acks,
-            owed: 0,
+            unacked_segments: 0,
+            quick_acks: config.quick_acks,
+            acks_due: 0,
             echo_transmission: 0,
-            sum: 0,
+            nonce_sum: 0,
             mark: 0,
             end_known: false,
-            congested: false,
+            last_was_ce: false,
             has_sack_info: false,
-            beyond: None,
+            out_of_order: None,
             stamps: None,
-            low: None,
+            low_classes: None,
         }
     }
 
     /// Returns true if the whole stream has arrived.
     #[inline(always)]
-    pub fn ended(&self) -> bool {
+    pub fn is_complete(&self) -> bool {
         self.end_known && self.next == self.end
     }
 
@@ -154,23 +154,23 @@ impl Receiver {
     pub fn read(&mut self, bytes: u64, config: &TransportConfig) -> u64 {
         let bytes = bytes.min(self.readable());
         self.read += bytes;
-        let known = self.edge.saturating_sub(self.offset);
+        let known = self.window_end.saturating_sub(self.offset);
         let short = known <= u64::from(config.receive_buffer) / 2;
         if bytes > 0
             && short
-            && !self.ended()
+            && !self.is_complete()
             && self
-                .opens(config)
+                .new_window_end(config)
                 .is_some_and(|edge| edge - self.offset >= 2 * known)
         {
-            self.owed |= 1;
+            self.acks_due |= 1;
         }
         bytes
     }
 
     /// Right edge of the window that the buffer allows.
     #[inline(always)]
-    fn limit(&self, config: &TransportConfig) -> u64 {
+    fn window_limit(&self, config: &TransportConfig) -> u64 {
         let taken = if config.discard {
             self.offset
         } else {
@@ -182,12 +182,12 @@ impl Receiver {
     /// Returns the new right edge of the window if it may move: by at least two segments or half
     /// the buffer, to avoid silly window syndrome (RFC 9293 section 3.8.6.2.2).
     #[inline(always)]
-    fn opens(&self, config: &TransportConfig) -> Option<u64> {
-        let limit = self.limit(config);
+    fn new_window_end(&self, config: &TransportConfig) -> Option<u64> {
+        let limit = self.window_limit(config);
         let step = (u64::from(config.mss) * 2)
             .min(u64::from(config.receive_buffer) / 2)
             .max(1);
-        (limit >= self.edge + step).then_some(limit)
+        (limit >= self.window_end + step).then_some(limit)
     }
 
     /// Handles received data; `arrived` is its time stamp.
@@ -209,29 +209,29 @@ impl Receiver {
         }
         let in_order = segment.number == self.next
             && segment.offset() == self.offset
-            && self.offset + u64::from(segment.length) <= self.edge
+            && self.offset + u64::from(segment.length) <= self.window_end
             && !self.end_known
             && !self.has_sack_info;
         if in_order && segment.class | (segment.flags & Segment::FIN_FLAG) == 0 {
             self.next = self.next.wrapping_add(1);
             self.offset += u64::from(segment.length);
-            self.sum = self.sum.wrapping_add(proof.nonce);
+            self.nonce_sum = self.nonce_sum.wrapping_add(proof.nonce);
             self.mark = proof.mark;
             self.echo = segment.number;
             self.echo_transmission = segment.transmission;
-            self.pending = self.pending.saturating_add(1);
+            self.unacked_segments = self.unacked_segments.saturating_add(1);
             // RFC 8257 section 3.2: a change of the CE mark is acknowledged at once, so that the
             // sender's count is exact.
-            let changed = (segment.ecn == Ecn::Ce) != self.congested;
-            self.congested ^= changed;
-            if self.pending >= config.ack_every || self.quick > 0 || changed {
-                self.quick = self.quick.saturating_sub(1);
-                self.owed |= 1;
-            } else if self.ack_at == Time::MAX {
-                self.ack_at = now + config.ack_delay;
+            let changed = (segment.ecn == Ecn::Ce) != self.last_was_ce;
+            self.last_was_ce ^= changed;
+            if self.unacked_segments >= config.ack_every || self.quick_acks > 0 || changed {
+                self.quick_acks = self.quick_acks.saturating_sub(1);
+                self.acks_due |= 1;
+            } else if self.ack_deadline == Time::MAX {
+                self.ack_deadline = now + config.ack_delay;
             }
         } else {
-            self.on_other_data(segment, proof);
+            self.on_data_slow_path(segment, proof);
         }
     }
 
@@ -239,16 +239,16 @@ impl Receiver {
     /// end of the stream. It is acknowledged at once.
     #[cold]
     #[inline(never)]
-    fn on_other_data(&mut self, segment: &Segment, proof: &Proof) {
+    fn on_data_slow_path(&mut self, segment: &Segment, proof: &Proof) {
         let number = segment.number;
         let end = segment.offset() + u64::from(segment.length);
         if segment.class == 0 {
-            self.owed |= 1;
-            self.congested = segment.ecn == Ecn::Ce;
+            self.acks_due |= 1;
+            self.last_was_ce = segment.ecn == Ecn::Ce;
         } else {
             self.schedule_low_ack(segment, proof);
         }
-        if number.before(self.next) {
+        if number.is_before(self.next) {
             return self.on_duplicate(segment, proof);
         }
         // Beyond the advertised window, beyond the end, or at an offset inconsistent with its
@@ -256,30 +256,30 @@ impl Receiver {
         let ahead = number.since(self.next);
         let gap = segment.offset().wrapping_sub(self.offset);
         let misplaced = ahead > NUMBER_DISTANCE_MAX
-            || (gap > 0) != (ahead > 0) && !(ahead > 0 && segment.has(Segment::FIN_FLAG));
-        let beyond_end = self.end_known && !number.before(self.end);
-        if end > self.edge || segment.offset() < self.offset || beyond_end || misplaced {
-            return self.refuse();
+            || (gap > 0) != (ahead > 0) && !(ahead > 0 && segment.has_flag(Segment::FIN_FLAG));
+        let beyond_end = self.end_known && !number.is_before(self.end);
+        if end > self.window_end || segment.offset() < self.offset || beyond_end || misplaced {
+            return self.count_refused();
         }
-        if segment.has(Segment::FIN_FLAG) {
-            let later = self.beyond.as_ref().and_then(|beyond| beyond.set.last());
-            if later.is_some_and(|span| number.wrapping_add(1).before(span.range.end)) {
+        if segment.has_flag(Segment::FIN_FLAG) {
+            let later = self.out_of_order.as_ref().and_then(|beyond| beyond.ranges.last());
+            if later.is_some_and(|span| number.wrapping_add(1).is_before(span.range.end)) {
                 return;
             }
             self.end_known = true;
             self.end = number.wrapping_add(1);
         }
         if segment.class == 0 {
-            self.quick = self.quick.saturating_sub(1);
+            self.quick_acks = self.quick_acks.saturating_sub(1);
         }
         if number == self.next {
             self.next = number.wrapping_add(1);
             self.offset = end;
-            self.sum = self.sum.wrapping_add(proof.nonce);
-            self.join();
-            self.answer(segment, proof);
+            self.nonce_sum = self.nonce_sum.wrapping_add(proof.nonce);
+            self.deliver_queued();
+            self.set_ack_trigger(segment, proof);
         } else if self.insert(segment, end, proof) {
-            self.answer(segment, proof);
+            self.set_ack_trigger(segment, proof);
         } else {
             self.on_duplicate(segment, proof);
         }
@@ -287,16 +287,16 @@ impl Receiver {
 
     /// Counts a dropped segment that no honest sender sends.
     #[cold]
-    pub fn refuse(&mut self) {
-        self.low.get_or_insert_default().stats.refused += 1;
+    pub fn count_refused(&mut self) {
+        self.low_classes.get_or_insert_default().stats.refused += 1;
     }
 
     /// Schedules an acknowledgement in the segment's own class, above 0.
     fn schedule_low_ack(&mut self, segment: &Segment, proof: &Proof) {
         let class = segment.class;
-        let low = self.low.get_or_insert_default();
+        let low = self.low_classes.get_or_insert_default();
         let place = usize::from(class);
-        let before = if self.owed >> class & 1 != 0 {
+        let before = if self.acks_due >> class & 1 != 0 {
             low.band[place]
         } else {
             u8::MAX
@@ -306,13 +306,13 @@ impl Receiver {
         low.mark[place] = proof.mark;
         low.stats.arrived[place] += 1;
         low.stats.remarked += u64::from(segment.band != segment.class);
-        self.owed |= 1 << class;
+        self.acks_due |= 1 << class;
     }
 
     /// Returns the statistics of RC3 and refused segments; `None` if there were none.
     pub fn rc3_arrivals(&self) -> Option<Rc3Arrivals> {
-        let held_bytes = self.beyond.as_ref().map_or(0, |beyond| beyond.held);
-        self.low.as_ref().map(|low| Rc3Arrivals {
+        let held_bytes = self.out_of_order.as_ref().map_or(0, |beyond| beyond.held);
+        self.low_classes.as_ref().map(|low| Rc3Arrivals {
             held_bytes,
             ..low.stats
         })
@@ -321,20 +321,20 @@ impl Receiver {
     /// Bit set of the classes above 0 in which an acknowledgement is due.
     #[inline(always)]
     pub fn low_acks_due(&self) -> u8 {
-        self.owed & !1
+        self.acks_due & !1
     }
 
     /// Inserts an out-of-order segment. Returns true if it is new.
     fn insert(&mut self, segment: &Segment, end_offset: u64, proof: &Proof) -> bool {
         let number = segment.number;
-        let beyond = self.beyond.get_or_insert_default();
+        let beyond = self.out_of_order.get_or_insert_default();
         let mut fresh = false;
         let range = Range {
             start: number,
             end: number.wrapping_add(1),
         };
         if !beyond
-            .set
+            .ranges
             .insert_with(range, end_offset, proof.nonce, |_| fresh = true)
         {
             // No room for one more hole: the segment counts as lost.
@@ -349,12 +349,12 @@ impl Receiver {
     /// Records a segment that arrived a second time (RFC 2883).
     fn on_duplicate(&mut self, segment: &Segment, proof: &Proof) {
         if segment.class != 0
-            && let Some(low) = self.low.as_deref_mut()
+            && let Some(low) = self.low_classes.as_deref_mut()
         {
             low.stats.duplicates += 1;
         }
         let number = segment.number;
-        let beyond = self.beyond.get_or_insert_default();
+        let beyond = self.out_of_order.get_or_insert_default();
         let place = match segment.class {
             0 => &mut beyond.duplicate,
             _ => &mut beyond.duplicate_low,
@@ -364,12 +364,12 @@ impl Receiver {
             end: number.wrapping_add(1),
         });
         self.has_sack_info = true;
-        self.answer(segment, proof);
+        self.set_ack_trigger(segment, proof);
     }
 
     /// Records the segment that triggers the next ACK. Class 0 acknowledges only class 0, so that
     /// RTT samples and losses of the classes stay separate.
-    fn answer(&mut self, segment: &Segment, proof: &Proof) {
+    fn set_ack_trigger(&mut self, segment: &Segment, proof: &Proof) {
         if segment.class == 0 {
             self.mark = proof.mark;
             self.echo = segment.number;
@@ -378,26 +378,26 @@ impl Receiver {
     }
 
     /// Delivers queued ranges after the first hole was filled.
-    fn join(&mut self) {
-        let Some(beyond) = self.beyond.as_mut() else {
+    fn deliver_queued(&mut self) {
+        let Some(beyond) = self.out_of_order.as_mut() else {
             return;
         };
-        while let Some(first) = beyond.set.first() {
-            if self.next.before(first.range.start) {
+        while let Some(first) = beyond.ranges.first() {
+            if self.next.is_before(first.range.start) {
                 break;
             }
-            if self.next.before(first.range.end) {
+            if self.next.is_before(first.range.end) {
                 self.next = first.range.end;
-                self.sum = self.sum.wrapping_add(first.nonces);
+                self.nonce_sum = self.nonce_sum.wrapping_add(first.nonce_sum);
                 let offset = self.offset.max(first.end_offset);
                 beyond.held = beyond.held.saturating_sub(offset - self.offset);
                 self.offset = offset;
             }
-            beyond.set.pop_first();
+            beyond.ranges.pop_first();
         }
         self.has_sack_info = beyond.has_report();
-        if self.ended() {
-            self.beyond = None;
+        if self.is_complete() {
+            self.out_of_order = None;
             self.has_sack_info = false;
         }
     }
@@ -411,27 +411,27 @@ impl Receiver {
         };
         // An acknowledgement carries only the stamps of the last packet before it, so every packet
         // is acknowledged, regardless of `ack_every`.
-        self.owed |= 1;
+        self.acks_due |= 1;
     }
 
     /// Returns true if an acknowledgement is due in `class`.
     #[inline(always)]
-    pub fn owes(&self, class: u8) -> bool {
-        self.owed >> class & 1 != 0
+    pub fn is_ack_due(&self, class: u8) -> bool {
+        self.acks_due >> class & 1 != 0
     }
 
     /// Makes an acknowledgement in class 0 due immediately.
     #[inline(always)]
     pub fn schedule_ack(&mut self) {
-        self.owed |= 1;
+        self.acks_due |= 1;
     }
 
     /// Makes a delayed acknowledgement due if its timer has expired.
     #[inline]
     pub fn on_timeout(&mut self, now: Time) {
-        if self.ack_at <= now {
-            self.ack_at = Time::MAX;
-            self.owed |= u8::from(self.pending > 0);
+        if self.ack_deadline <= now {
+            self.ack_deadline = Time::MAX;
+            self.acks_due |= u8::from(self.unacked_segments > 0);
         }
     }
 
@@ -443,17 +443,17 @@ impl Receiver {
     /// Sum of the nonces of everything before the cumulative ACK and of `ranges`, which must be the
     /// ranges just reported.
     #[inline]
-    pub fn sum(&self, ranges: &[Range]) -> u16 {
-        let set = self.beyond.as_ref().map(|beyond| &beyond.set);
-        ranges.iter().fold(self.sum, |sum, range| {
+    pub fn nonce_sum(&self, ranges: &[Range]) -> u16 {
+        let set = self.out_of_order.as_ref().map(|beyond| &beyond.ranges);
+        ranges.iter().fold(self.nonce_sum, |sum, range| {
             let span = set.and_then(|set| set.find_span(range.start));
-            sum.wrapping_add(span.map_or(0, |span| span.nonces))
+            sum.wrapping_add(span.map_or(0, |span| span.nonce_sum))
         })
     }
 
     /// Mark of the segment that triggered the ACK in this class.
     pub fn echo_mark(&self, class: u8) -> u16 {
-        match (class, self.low.as_deref()) {
+        match (class, self.low_classes.as_deref()) {
             (0, _) => self.mark,
             (class, Some(low)) => low
                 .mark
@@ -479,16 +479,16 @@ impl Receiver {
         side: &mut SideData,
         config: &TransportConfig,
     ) {
-        if let Some(edge) = self.opens(config) {
-            debug_assert!(edge > self.edge, "a granted window does not shrink");
-            self.edge = edge;
+        if let Some(edge) = self.new_window_end(config) {
+            debug_assert!(edge > self.window_end, "a granted window does not shrink");
+            self.window_end = edge;
         }
         debug_assert!(
-            self.offset <= self.edge,
+            self.offset <= self.window_end,
             "no data beyond the granted window"
         );
         segment.ack = self.next;
-        segment.window = u32::try_from(self.edge - self.offset).unwrap_or(u32::MAX);
+        segment.window = u32::try_from(self.window_end - self.offset).unwrap_or(u32::MAX);
         segment.ce_packets = self.ce_packets;
         segment.ce_bytes = self.ce_bytes;
         segment.echo = self.echo;
@@ -500,12 +500,12 @@ impl Receiver {
             // Data carries its own stamps: a separate acknowledgement with the echoed stamps
             // follows.
         } else {
-            self.owed &= !1;
-            self.pending = 0;
-            self.ack_at = Time::MAX;
+            self.acks_due &= !1;
+            self.unacked_segments = 0;
+            self.ack_deadline = Time::MAX;
         }
         if self.has_sack_info || self.stamps.is_some() {
-            self.fill(now, segment, side);
+            self.write_side(now, segment, side);
         }
     }
 
@@ -514,18 +514,18 @@ impl Receiver {
     fn acknowledge_low(&mut self, segment: &mut Segment) {
         let class = segment.class;
         (segment.echo, segment.echo_transmission) = (SequenceNumber(0), 0);
-        if let Some(low) = self.low.as_deref().filter(|_| self.owes(class)) {
+        if let Some(low) = self.low_classes.as_deref().filter(|_| self.is_ack_due(class)) {
             segment.echo = low.echo[usize::from(class)];
             segment.echo_transmission = 1;
             segment.echo_band = low.band[usize::from(class)] + 1;
         }
-        self.owed &= !(1 << class);
+        self.acks_due &= !(1 << class);
     }
 
     #[cold]
     #[inline(never)]
-    fn fill(&mut self, now: Time, segment: &mut Segment, side: &mut SideData) {
-        if let Some(beyond) = self.beyond.as_mut().filter(|_| self.has_sack_info) {
+    fn write_side(&mut self, now: Time, segment: &mut Segment, side: &mut SideData) {
+        if let Some(beyond) = self.out_of_order.as_mut().filter(|_| self.has_sack_info) {
             beyond.report(self.next, segment.class, side);
             self.has_sack_info = beyond.has_report();
             if !side.is_empty() {
@@ -542,20 +542,20 @@ impl Receiver {
     }
 
     pub fn heap_bytes(&self) -> usize {
-        let beyond = self.beyond.as_ref();
+        let beyond = self.out_of_order.as_ref();
         beyond.map_or(0, |beyond| {
-            size_of::<OutOfOrderData>() + beyond.set.heap_bytes()
+            size_of::<OutOfOrderData>() + beyond.ranges.heap_bytes()
         }) + self
             .stamps
             .as_ref()
             .map_or(0, |_| size_of::<ArrivalStamps>())
-            + self.low.as_ref().map_or(0, |_| size_of::<LowArrivals>())
+            + self.low_classes.as_ref().map_or(0, |_| size_of::<LowArrivals>())
     }
 
     /// Frees memory that is not needed now.
     pub fn shrink(&mut self) {
         if !self.has_sack_info {
-            self.beyond = None;
+            self.out_of_order = None;
         }
     }
 
@@ -570,15 +570,15 @@ impl Receiver {
             self.offset
         );
         assert!(
-            self.offset <= self.edge,
+            self.offset <= self.window_end,
             "{} arrived, {} granted",
             self.offset,
-            self.edge
+            self.window_end
         );
-        if let Some(beyond) = &self.beyond {
-            let first = beyond.set.first().map(|span| span.range.start);
+        if let Some(beyond) = &self.out_of_order {
+            let first = beyond.ranges.first().map(|span| span.range.start);
             assert!(
-                first.is_none_or(|first| self.next.before(first)),
+                first.is_none_or(|first| self.next.is_before(first)),
                 "{first:?} is buffered, {:?} is next",
                 self.next
             );
@@ -586,7 +586,7 @@ impl Receiver {
                 self.has_sack_info || !beyond.has_report(),
                 "buffered data is not reported"
             );
-            let room = self.edge - self.offset;
+            let room = self.window_end - self.offset;
             assert!(
                 beyond.held <= room,
                 "{} bytes buffered, {room} granted",
@@ -599,15 +599,15 @@ impl Receiver {
 impl OutOfOrderData {
     /// Returns true if the next ACK carries ranges or a duplicate.
     fn has_report(&self) -> bool {
-        !self.set.is_empty() || self.duplicate.is_some() || self.duplicate_low.is_some()
+        !self.ranges.is_empty() || self.duplicate.is_some() || self.duplicate_low.is_some()
     }
 
     /// Moves the range that contains `number` to the front of the reported ranges.
     fn set_most_recent(&mut self, number: SequenceNumber) {
-        let block = self.set.find(number);
+        let block = self.ranges.find(number);
         let mut kept = [number; SACK_RANGES_MAX];
         let others = self.recent.iter().filter(|old| match block {
-            Some(block) => !old.within(block.start, block.end),
+            Some(block) => !old.is_within(block.start, block.end),
             None => true,
         });
         for (place, old) in kept.iter_mut().skip(1).zip(others) {
@@ -630,9 +630,9 @@ impl OutOfOrderData {
         }
         let mut told = [Range::default(); SACK_RANGES_MAX];
         let mut count = 0;
-        let recent = self.recent.iter().filter(|number| !number.before(next));
-        let recent = recent.filter_map(|number| self.set.find(*number));
-        for range in recent.chain(self.set.iter().take(SACK_RANGES_MAX).map(|span| span.range)) {
+        let recent = self.recent.iter().filter(|number| !number.is_before(next));
+        let recent = recent.filter_map(|number| self.ranges.find(*number));
+        for range in recent.chain(self.ranges.iter().take(SACK_RANGES_MAX).map(|span| span.range)) {
             if count == SACK_RANGES_MAX {
                 break;
             }

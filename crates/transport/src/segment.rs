@@ -103,14 +103,14 @@ impl Segment {
 
     /// Returns true if all of `flags` are set.
     #[inline(always)]
-    pub const fn has(&self, flags: u8) -> bool {
+    pub const fn has_flag(&self, flags: u8) -> bool {
         self.flags & flags == flags
     }
 
     /// Returns true if a [`SideData`] accompanies the segment.
     #[inline(always)]
     pub const fn has_side(&self) -> bool {
-        self.has(Segment::SIDE_FLAG)
+        self.has_flag(Segment::SIDE_FLAG)
     }
 }
 

@@ -23,25 +23,25 @@ pub(crate) struct LastExchange {
 
 impl LastExchange {
     /// Adds the stamps of an exchange that ended now. Returns false if they are implausible.
-    pub fn take(&mut self, now: Time, stamps: ExchangeStamps) -> bool {
+    pub fn add_exchange(&mut self, now: Time, stamps: ExchangeStamps) -> bool {
         self.last = stamps;
         self.one_way.sample(now, &stamps)
     }
 }
 
 impl Connection {
-    fn stamped(&self) -> Option<&LastExchange> {
+    fn last_exchange(&self) -> Option<&LastExchange> {
         self.repair.as_ref()?.stamps.as_deref()
     }
 
     /// Returns the four stamps of the last exchange.
     pub fn stamps(&self) -> Option<ExchangeStamps> {
-        self.stamped().map(|stamped| stamped.last)
+        self.last_exchange().map(|stamped| stamped.last)
     }
 
     /// Returns the queueing-delay estimate of the path to the peer.
     pub fn one_way(&self) -> OneWay {
-        self.stamped()
+        self.last_exchange()
             .map_or_else(OneWay::default, |stamped| stamped.one_way)
     }
 
@@ -49,7 +49,7 @@ impl Connection {
     #[inline(always)]
     pub(crate) fn write_stamps(&self, now: Time, fresh: bool, signals: &mut Signals) {
         if self.config.stamps
-            && let Some(stamped) = self.stamped()
+            && let Some(stamped) = self.last_exchange()
         {
             stamped.one_way.write(now, fresh, self.srtt(), signals);
         }

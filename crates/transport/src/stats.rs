@@ -45,7 +45,7 @@ pub struct ConnectionStats {
 }
 
 impl ConnectionStats {
-    pub(crate) fn of(connection: &Connection) -> ConnectionStats {
+    pub(crate) fn from_connection(connection: &Connection) -> ConnectionStats {
         ConnectionStats {
             written: connection.written,
             sent: connection.flight.cut_offset(),

@@ -8,13 +8,13 @@ use crate::control::{CongestionControl, ControlEvent};
 /// Capabilities that a connection offers to an agent on any host. With
 /// [`Config::stamps`](crate::TransportConfig::stamps) also [`Capabilities::ONE_WAY_DELAY`].
 pub const CAPABILITIES: Capabilities = Capabilities::CWND
-    .with(Capabilities::PACING)
-    .with(Capabilities::RTT)
-    .with(Capabilities::DELIVERY_RATE)
-    .with(Capabilities::ECN)
-    .with(Capabilities::TIMERS)
-    .with(Capabilities::RECOVERY)
-    .with(Capabilities::KEEPS_WINDOW);
+    .union(Capabilities::PACING)
+    .union(Capabilities::RTT)
+    .union(Capabilities::DELIVERY_RATE)
+    .union(Capabilities::ECN)
+    .union(Capabilities::TIMERS)
+    .union(Capabilities::RECOVERY)
+    .union(Capabilities::KEEPS_WINDOW);
 
 impl<F: SteeredFlow> CongestionControl for F {
     const STEERED: bool = true;

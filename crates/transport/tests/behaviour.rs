@@ -11,8 +11,8 @@ const MSS_BYTES: u64 = 1448;
 
 const ONE_LEVEL: Rc3 = Rc3 {
     levels: 1,
-    first: 40,
-    ahead: 1 << 17,
+    first_level_segments: 40,
+    distance_max: 1 << 17,
     verify: true,
 };
 
@@ -50,7 +50,7 @@ fn one_lost_segment_costs_one_retransmission_and_halves_the_window() {
         if connection.phase() == RecoveryPhase::Recovery {
             assert!(connection.in_flight() <= 22, "{}", connection.in_flight());
         }
-        if connection.sent_all() {
+        if connection.all_acked() {
             break;
         }
     }
@@ -97,7 +97,7 @@ fn a_lost_tail_is_probed_after_two_round_trips() {
     // Sent at 20 ms, its neighbours acknowledged at 40 ms, the probe 2 SRTT later, and a one-way
     // delay of 10 ms.
     assert_eq!(pair.now, Time::from_micros(90_000));
-    while !pair.connection(0).sent_all() {
+    while !pair.connection(0).all_acked() {
         assert!(pair.step(secs(2)));
     }
     // RFC 8985 section 7.4: the probe repaired a loss, which causes a reduction.
@@ -162,7 +162,7 @@ fn a_spurious_timeout_is_undone() {
     };
     let mut pair = Pair::new(&every_ack(), reno(), path, [400 * MSS_BYTES, 0]);
     let (mut before, mut undone) = (0, false);
-    while !pair.connection(0).sent_all() && pair.step(secs(10)) {
+    while !pair.connection(0).all_acked() && pair.step(secs(10)) {
         let connection = pair.connection(0);
         if connection.stats().timeouts == 0 {
             before = connection.cwnd();
@@ -198,7 +198,7 @@ fn reordering_is_learnt_and_undone() {
         );
     };
     let mut pair = Pair::new(&every_ack(), reno(), path, [3000 * MSS_BYTES, 0]);
-    while !pair.connection(0).sent_all() {
+    while !pair.connection(0).all_acked() {
         assert!(pair.step(secs(100)));
     }
     let stats = pair.connection(0).stats();
@@ -223,7 +223,7 @@ fn a_closed_window_is_probed_and_opens() {
         .log
         .iter()
         .flatten()
-        .filter(|(_, from, segment)| *from == 0 && segment.has(Segment::PROBE_FLAG))
+        .filter(|(_, from, segment)| *from == 0 && segment.has_flag(Segment::PROBE_FLAG))
         .map(|(at, ..)| at.as_micros())
         .collect();
     assert!((4..8).contains(&probes.len()), "{probes:?}");
@@ -235,7 +235,7 @@ fn a_closed_window_is_probed_and_opens() {
     );
     pair.ends[1].reads = true;
     pair.run(secs(100));
-    assert!(pair.over());
+    assert!(pair.is_over());
     assert_eq!(pair.received(1), 100 * MSS_BYTES);
     assert_eq!(pair.connection(0).stats().retransmitted, 0);
 }
@@ -251,7 +251,7 @@ fn marks_are_echoed_exactly() {
         let mut path = Bottleneck::new(125_000_000, Duration::from_micros(50), 400_000);
         path.mark_from = 30_000;
         let mut pair = Pair::new(&config, [native, Native::new_reno()], path, [40_000_000, 0]);
-        while !pair.connection(0).sent_all() {
+        while !pair.connection(0).all_acked() {
             assert!(pair.step(secs(10)));
         }
         let stats = pair.connection(0).stats();
@@ -273,7 +273,7 @@ fn four_stamps_of_every_exchange() {
     };
     let mut pair = Pair::new(&config, reno(), Delay(ms(10)), [50 * MSS_BYTES, 0]);
     let mut seen = 0;
-    while !pair.connection(0).sent_all() && pair.step(secs(1)) {
+    while !pair.connection(0).all_acked() && pair.step(secs(1)) {
         if let Some(stamps) = pair.connection(0).stamps() {
             seen += 1;
             assert_eq!(stamps.t2, stamps.t1 + ms(10));
@@ -297,7 +297,7 @@ fn stamps_of_another_clock() {
         let mut pair = Pair::new(&config, reno(), path, [400 * MSS_BYTES, 0]);
         pair.clocks = clocks;
         let mut queues = Vec::new();
-        while !pair.connection(0).sent_all() && pair.step(secs(9)) {
+        while !pair.connection(0).all_acked() && pair.step(secs(9)) {
             let sender = pair.connection(0);
             if sender.stamps().is_some() {
                 queues.push(sender.one_way().queue_delay(pair.now, sender.srtt()));
@@ -328,7 +328,7 @@ fn samples_that_cannot_be_true_are_dropped_and_counted() {
         |now| Time::from_nanos((1 << 50) - now.as_nanos()),
         |now| now,
     ];
-    while !pair.connection(0).sent_all() && pair.step(secs(1)) {}
+    while !pair.connection(0).all_acked() && pair.step(secs(1)) {}
     let sender = pair.connection(0);
     let dropped = sender.stats().samples_dropped;
     assert!((50..60).contains(&dropped), "{dropped}");
@@ -355,7 +355,7 @@ fn the_tail_goes_in_a_class_below() {
     }
     // A handshake and the one-way delay of the tail; slow start alone would take six round trips.
     assert_eq!(pair.now, Time::from_micros(33_000));
-    while !pair.connection(0).sent_all() {
+    while !pair.connection(0).all_acked() {
         assert!(pair.step(secs(5)));
     }
     let stats = pair.connection(0).stats();
@@ -521,7 +521,7 @@ fn a_jump_start_spreads_the_flow_over_the_first_round_trip() {
     // A handshake, a round trip at 120 % of its rate, and the one-way delay of the last packet.
     let took = pair.now.as_micros();
     assert!((46_000..47_500).contains(&took), "{took} µs");
-    while !pair.connection(0).sent_all() {
+    while !pair.connection(0).all_acked() {
         assert!(pair.step(secs(5)));
     }
     let stats = pair.connection(0).stats();
@@ -555,7 +555,7 @@ fn a_narrower_path_gets_shorter_segments_and_the_window_stays() {
         (pair.connection(0).mss(), pair.connection(0).cwnd()),
         (1000, cwnd)
     );
-    while !pair.connection(0).sent_all() && pair.step(secs(10)) {}
+    while !pair.connection(0).all_acked() && pair.step(secs(10)) {}
     assert_eq!(pair.received(1), 200 * MSS_BYTES);
     // The path MTU grows again; the segment size stays within the configuration.
     let cwnd = pair.connection(0).cwnd();

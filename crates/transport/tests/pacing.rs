@@ -244,7 +244,7 @@ fn the_tail_keeps_to_the_limit_and_leaves_last() {
         [500_000, 0],
     );
     pair.log = Some(Vec::new());
-    while !pair.connection(0).sent_all() {
+    while !pair.connection(0).all_acked() {
         assert!(pair.step(secs(10)));
     }
     let low = |(_, from, segment): &&(Time, usize, Segment)| {

@@ -20,7 +20,7 @@ struct Concealing {
 impl Path for Concealing {
     fn pass(&mut self, now: Time, from: usize, segment: &mut Segment, arrivals: &mut Vec<Time>) {
         if from == 0 && segment.kind == SegmentKind::Data {
-            self.furthest = self.furthest.later(segment.number.wrapping_add(1));
+            self.furthest = self.furthest.max(segment.number.wrapping_add(1));
         } else if from == 1 && segment.kind == SegmentKind::Ack && self.link.dropped > 0 {
             segment.ack = self.furthest;
             segment.flags &= !Segment::SIDE_FLAG;

@@ -81,15 +81,15 @@ fn pick<T: Copy>(random: &mut Pcg32, choices: &[T]) -> T {
 
 const ONE_LEVEL: Rc3 = Rc3 {
     levels: 1,
-    first: 40,
-    ahead: 1 << 17,
+    first_level_segments: 40,
+    distance_max: 1 << 17,
     verify: false,
 };
 /// Levels of 2 and 20 segments, and at most 30 segments ahead.
 const SMALL_LEVELS: Rc3 = Rc3 {
     levels: 3,
-    first: 2,
-    ahead: 30,
+    first_level_segments: 2,
+    distance_max: 30,
     verify: true,
 };
 
@@ -233,7 +233,7 @@ fn schedule(number: u64) -> bool {
             "{received} of {} arrived",
             written[from]
         );
-        if sender.sent_all() {
+        if sender.all_acked() {
             assert_eq!(received, written[from], "acknowledged, but not received");
         }
         if pair.ends[to]
@@ -245,7 +245,7 @@ fn schedule(number: u64) -> bool {
         }
         if sender.failure().is_none() {
             assert!(
-                sender.sent_all() && sender.all_received(),
+                sender.all_acked() && sender.all_received(),
                 "closed too early"
             );
         }

@@ -102,7 +102,7 @@ fn send_all(connection: &mut Connection, now: Time) -> Vec<Segment> {
     let mut sent = Vec::new();
     while connection.classes(now) != 0 {
         let class = connection.classes(now).trailing_zeros() as u8;
-        assert!(connection.has(now, class));
+        assert!(connection.has_segment(now, class));
         sent.extend(connection.transmit(now, class, &mut SideData::default()));
     }
     sent
@@ -115,7 +115,7 @@ fn run<P: Path>(config: &TransportConfig, control: [Native; 2], path: P, bytes: 
     while !pair.ends[0]
         .connection
         .as_ref()
-        .is_some_and(|sender| sender.sent_all())
+        .is_some_and(|sender| sender.all_acked())
     {
         assert!(
             pair.step(secs(1_000)),

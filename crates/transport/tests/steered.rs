@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use crate::wire::{Bottleneck, Delay, Pair, ms, secs};
-use ccplane_agent::Tables;
-use ccplane_agent::datapath::{AgentChannel, DatapathCore, FlowMut, Incoming, Local};
+use ccplane_agent::ProgramTables;
+use ccplane_agent::datapath::{AgentChannel, DatapathCore, FlowMut, Incoming, FlowState};
 use ccplane_datapath::{Capabilities, OperatorLimits, Outcome};
 use ccplane_transport::{CongestionControl, ControlEvent, RecoveryPhase, TransportConfig};
 use ccplane_units::{Bytes, Time};
@@ -45,7 +45,7 @@ struct Sums {
 }
 
 impl AgentChannel for Sums {
-    fn report(&mut self, _now: Time, report: &Said<'_>) -> bool {
+    fn try_report(&mut self, _now: Time, report: &Said<'_>) -> bool {
         let Said::Report { urgent, fields, .. } = *report else {
             return false;
         };
@@ -61,11 +61,11 @@ impl AgentChannel for Sums {
         true
     }
 
-    fn tell(&mut self, _now: Time, event: Said<'static>) {
+    fn send(&mut self, _now: Time, event: Said<'static>) {
         assert!(matches!(event, Said::Installed { .. }), "{event:?}");
     }
 
-    fn bring(&mut self, _now: Time) -> Option<Incoming> {
+    fn recv(&mut self, _now: Time) -> Option<Incoming> {
         None
     }
 
@@ -76,7 +76,7 @@ impl AgentChannel for Sums {
 
 /// Flow with the state that it borrows in a simulator.
 struct OwnedFlow {
-    flow: Local,
+    flow: FlowState,
     shared: DatapathCore<Sums>,
     fallback: bool,
     /// True if a repair was in progress since the last call; and the minimum window in force during
@@ -96,9 +96,9 @@ impl OwnedFlow {
 
     fn within(limits: OperatorLimits, program: &str, heartbeat: Time) -> OwnedFlow {
         let compiled = ccplane_lang::compile(program, &Default::default()).expect("it compiles");
-        let tables = Tables::new(limits, Capabilities(u64::MAX));
+        let tables = ProgramTables::new(limits, Capabilities(u64::MAX));
         let mut shared = DatapathCore::new(0, "test", tables, Sums::default());
-        let mut flow = Local::new(Time::ZERO, Bytes::new(14_480), ());
+        let mut flow = FlowState::new(Time::ZERO, Bytes::new(14_480), ());
         let (uid, algorithm) = (1, Arc::from("program"));
         let install = WireCommand::Install {
             algorithm: Arc::clone(&algorithm),
@@ -109,11 +109,11 @@ impl OwnedFlow {
             uid,
             updates: std::iter::empty().collect(),
         };
-        shared.take(Time::ZERO, &install, |_| None::<&mut Local>);
-        shared.take(heartbeat, &WireCommand::Heartbeat { algorithm }, |_| {
-            None::<&mut Local>
+        shared.apply_command(Time::ZERO, &install, |_| None::<&mut FlowState>);
+        shared.apply_command(heartbeat, &WireCommand::Heartbeat { algorithm }, |_| {
+            None::<&mut FlowState>
         });
-        shared.take(Time::ZERO, &set, |_| Some(&mut flow));
+        shared.apply_command(Time::ZERO, &set, |_| Some(&mut flow));
         OwnedFlow {
             flow,
             shared,
@@ -123,8 +123,8 @@ impl OwnedFlow {
         }
     }
 
-    fn lend(&mut self) -> FlowMut<'_, Sums> {
-        self.shared.lend(1, &mut self.flow)
+    fn flow_mut(&mut self) -> FlowMut<'_, Sums> {
+        self.shared.flow_mut(1, &mut self.flow)
     }
 }
 
@@ -156,7 +156,7 @@ impl CongestionControl for OwnedFlow {
             self.least_in_repair = self.least_in_repair.min(event.connection().cwnd());
         }
         self.repairing = repairing;
-        let outcome = self.lend().on_event(event);
+        let outcome = self.flow_mut().on_event(event);
         self.fallback |= outcome.fallback;
         outcome
     }
@@ -174,7 +174,7 @@ fn transfer(control: OwnedFlow) -> (Pair<Bottleneck, OwnedFlow>, u64) {
     while pair.received(1) < bytes {
         assert!(pair.step(secs(60)));
     }
-    while !pair.connection(0).sent_all() {
+    while !pair.connection(0).all_acked() {
         assert!(pair.step(secs(60)));
     }
     (pair, bytes)
@@ -186,7 +186,7 @@ fn signals_add_up() {
     let owned = &pair.ends[0].control;
     let stats = pair.connection(0).stats();
     let (sums, rest) = (
-        &owned.shared.way,
+        &owned.shared.channel,
         owned.shared.unreported_fields(&owned.flow),
     );
     let [acked, lost, packets, timeouts] = std::array::from_fn(|n| sums.fields[n] + rest[n]);

@@ -23,7 +23,7 @@ fn a_transfer_takes_a_round_trip_for_the_handshake_and_one_for_each_window() {
     // 20 ms handshake, then 10, 20 and 40 segments: the last arrive after 2.5 RTTs.
     assert_eq!(pair.now, Time::from_micros(70_000));
     pair.run(secs(100));
-    assert!(pair.over());
+    assert!(pair.is_over());
     let stats = pair.connection(0).stats();
     assert_eq!(
         (stats.acked, stats.retransmitted, stats.timeouts),
@@ -63,7 +63,7 @@ fn a_bottleneck_is_filled() {
         );
         assert_eq!(pair.connection(0).stats().timeouts, 0);
         pair.run(secs(100));
-        assert!(pair.over());
+        assert!(pair.is_over());
     }
 }
 
@@ -77,6 +77,6 @@ fn both_ways_at_once() {
         [there, back],
     );
     pair.run(secs(100));
-    assert!(pair.over());
+    assert!(pair.is_over());
     assert_eq!([pair.ends[0].read, pair.ends[1].read], [back, there]);
 }

@@ -47,7 +47,7 @@ impl QueueLimit {
 
     /// Returns the bytes, including the kernel's overhead, that may be sent now. `waiting` returns
     /// the bytes queued in the kernel.
-    pub fn room(&mut self, now: Time, waiting: impl FnOnce() -> usize) -> usize {
+    pub fn allowance(&mut self, now: Time, waiting: impl FnOnce() -> usize) -> usize {
         if self.look.is_some_and(|look| now < look) {
             return 0;
         }
@@ -63,7 +63,7 @@ impl QueueLimit {
     }
 
     /// Schedules the next check because more was ready than there was room for.
-    pub fn hold(&mut self, now: Time) {
+    pub fn schedule_check(&mut self, now: Time) {
         let wait = if self.limit == self.most {
             CHECK_INTERVAL_MIN
         } else {
@@ -73,12 +73,12 @@ impl QueueLimit {
     }
 
     /// Cancels the next check: nothing is held back any more.
-    pub fn forget(&mut self) {
+    pub fn cancel_check(&mut self) {
         self.look = None;
     }
 
     /// Returns the time of the next check.
-    pub fn look(&self) -> Option<Time> {
+    pub fn next_check(&self) -> Option<Time> {
         self.look
     }
 }
@@ -101,9 +101,9 @@ mod tests {
                     most = most.max(waiting);
                 }
                 waiting = waiting.saturating_sub(per_look);
-                waiting += ahead.room(now, || waiting);
-                ahead.hold(now);
-                assert_eq!(ahead.room(now, || 0), 0, "not before the next poll");
+                waiting += ahead.allowance(now, || waiting);
+                ahead.schedule_check(now);
+                assert_eq!(ahead.allowance(now, || 0), 0, "not before the next poll");
             }
             let sent = 300 * per_look;
             assert!(
@@ -122,12 +122,12 @@ mod tests {
         let mut ahead = QueueLimit::new(200_000);
         let mut now = Time::ZERO;
         for _ in 0..20 {
-            ahead.room(now, || 0);
-            ahead.hold(now);
+            ahead.allowance(now, || 0);
+            ahead.schedule_check(now);
             now += CHECK_INTERVAL;
         }
-        assert_eq!(ahead.room(now, || 0), 100_000);
-        assert_eq!(ahead.room(now, || 150_000), 0);
-        assert_eq!(ahead.look(), None);
+        assert_eq!(ahead.allowance(now, || 0), 100_000);
+        assert_eq!(ahead.allowance(now, || 150_000), 0);
+        assert_eq!(ahead.next_check(), None);
     }
 }

@@ -59,7 +59,7 @@ impl GsoBatch {
     }
 
     /// Returns the buffer for the next datagram.
-    pub fn room(&mut self) -> &mut [u8] {
+    pub fn buffer(&mut self) -> &mut [u8] {
         let end = (self.filled + DATAGRAM_BYTES_MAX).min(self.bytes.len());
         &mut self.bytes[self.filled..end]
     }
@@ -115,7 +115,7 @@ impl GsoBatch {
                     said.for_each(|(said, n)| {
                         if let Some(said) = said {
                             let bytes = size.min(filled.saturating_sub(n * size));
-                            departures.sent(said, first.wrapping_add(n), bytes);
+                            departures.on_sent(said, first.wrapping_add(n), bytes);
                         }
                     });
                 } else {
@@ -183,7 +183,7 @@ mod tests {
         ];
         let mut batch = GsoBatch::new(3);
         for (index, length) in lengths.into_iter().enumerate() {
-            batch.room()[..length].fill(index as u8);
+            batch.buffer()[..length].fill(index as u8);
             if !batch.add(length, to, marks_of(index), None) {
                 batch.send(&mut sender, None).unwrap();
                 assert!(!batch.is_empty());
@@ -195,7 +195,7 @@ mod tests {
         let (mut inbox, mut found) = (Inbox::new(), Vec::new());
         while found.len() < lengths.len() {
             let received = receiver.receive_marked(&mut inbox).unwrap();
-            received.each(|from, marks, _, datagram| {
+            received.for_each(|from, marks, _, datagram| {
                 assert_eq!(from, sender.local());
                 assert!(
                     datagram.iter().all(|&b| usize::from(b) == found.len()),

@@ -56,26 +56,26 @@ impl Default for Departures {
 
 impl Departures {
     /// Returns a unique creation time: `now`, or slightly later.
-    pub fn name(&mut self, now: Time) -> Time {
+    pub fn unique_time(&mut self, now: Time) -> Time {
         self.last = now.max(self.last + Duration::from_nanos(1));
         self.last
     }
 
     /// Records that the packet with creation time `said`, a datagram of `bytes` bytes, was passed
     /// to the kernel as packet `number`.
-    pub fn sent(&mut self, said: Time, number: u32, bytes: u32) {
+    pub fn on_sent(&mut self, said: Time, number: u32, bytes: u32) {
         let packet = DeparturePacket {
             said,
             bytes,
             left: None,
         };
-        self.packets.sent(number, packet);
+        self.packets.push(number, packet);
     }
 
     /// Records the departure of the kernel's packet `number`. `at` computes the time from the
     /// datagram's length in bytes.
-    pub fn left(&mut self, number: u32, at: impl FnOnce(u32) -> Time) {
-        if let Some(packet) = self.packets.of(number) {
+    pub fn on_departed(&mut self, number: u32, at: impl FnOnce(u32) -> Time) {
+        if let Some(packet) = self.packets.get_mut(number) {
             let at = at(packet.bytes);
             if at + CLOCK_TOLERANCE >= packet.said {
                 packet.left = Some(at);
@@ -86,7 +86,7 @@ impl Departures {
 
     /// Returns the departure time of the packet with creation time `said`; `None` if the kernel
     /// should have reported one and did not.
-    pub fn of(&mut self, said: Time, now: Time) -> Option<Time> {
+    pub fn departure_time(&mut self, said: Time, now: Time) -> Option<Time> {
         let found = self.packets.find(&said, |packet| packet.said);
         let left = found.and_then(|packet| packet.left);
         let known = found.is_some();
@@ -120,33 +120,33 @@ mod tests {
     #[test]
     fn every_packet_has_a_name_and_is_found_by_it() {
         let mut departures = Departures::default();
-        let said: Vec<Time> = (0..100).map(|_| departures.name(at(5))).collect();
+        let said: Vec<Time> = (0..100).map(|_| departures.unique_time(at(5))).collect();
         assert!(said.windows(2).all(|pair| pair[0] < pair[1]));
-        assert_eq!(departures.name(at(6)), at(6));
+        assert_eq!(departures.unique_time(at(6)), at(6));
         let first = u32::MAX - 50; // the kernel's counter wraps
         for (index, said) in said.iter().enumerate() {
-            departures.sent(*said, first.wrapping_add(index as u32), 1400);
+            departures.on_sent(*said, first.wrapping_add(index as u32), 1400);
         }
         // User-space times are used until the first kernel timestamp.
-        assert_eq!(departures.of(said[3], at(10)), Some(said[3]));
+        assert_eq!(departures.departure_time(said[3], at(10)), Some(said[3]));
         for index in (0..100u32).rev() {
-            departures.left(first.wrapping_add(index), |_| at(10 + u64::from(index)));
+            departures.on_departed(first.wrapping_add(index), |_| at(10 + u64::from(index)));
         }
         for (index, said) in said.iter().enumerate() {
-            assert_eq!(departures.of(*said, at(200)), Some(at(10 + index as u64)));
+            assert_eq!(departures.departure_time(*said, at(200)), Some(at(10 + index as u64)));
         }
         // A forged or forgotten timestamp yields no sample.
-        assert_eq!(departures.of(at(7), at(200)), None);
-        departures.sent(at(150), 0, 99);
-        assert_eq!(departures.of(said[0], at(200)), None);
-        departures.left(0, |_| at(140));
+        assert_eq!(departures.departure_time(at(7), at(200)), None);
+        departures.on_sent(at(150), 0, 99);
+        assert_eq!(departures.departure_time(said[0], at(200)), None);
+        departures.on_departed(0, |_| at(140));
         assert_eq!(
-            departures.of(at(150), at(200)),
+            departures.departure_time(at(150), at(200)),
             None,
             "a stamp of the count before"
         );
-        departures.left(0, |bytes| at(52 + u64::from(bytes)));
-        assert_eq!(departures.of(at(150), at(200)), Some(at(151)));
+        departures.on_departed(0, |bytes| at(52 + u64::from(bytes)));
+        assert_eq!(departures.departure_time(at(150), at(200)), Some(at(151)));
         assert_eq!(departures.missed(), 3);
     }
 
@@ -154,21 +154,21 @@ mod tests {
     fn memory_is_bounded_if_a_driver_stops_timestamping() {
         let mut departures = Departures::default();
         for number in 0..2 * PACKETS_MAX as u32 {
-            let said = departures.name(at(u64::from(number)));
-            departures.sent(said, number, 1400);
+            let said = departures.unique_time(at(u64::from(number)));
+            departures.on_sent(said, number, 1400);
             if number < 10 {
-                departures.left(number, |_| said);
+                departures.on_departed(number, |_| said);
             }
         }
         assert_eq!(departures.packets.len(), PACKETS_MAX);
         let last = at(2 * PACKETS_MAX as u64 - 1);
         assert_eq!(
-            departures.of(last, at(900)),
+            departures.departure_time(last, at(900)),
             None,
             "it stamped a moment ago"
         );
         assert_eq!(
-            departures.of(last, at(1_100_000)),
+            departures.departure_time(last, at(1_100_000)),
             Some(last),
             "not for a second"
         );

@@ -108,12 +108,12 @@ pub enum DatagramOutcome {
     /// Handshake datagram that needs no further action.
     Nothing,
     /// The server requests another hello of client `id` at once ([`Connection::resend_open`]).
-    Again(u64),
+    HelloRequested(u64),
     /// The handshake of client `id` has failed; see [`Endpoint::refused`].
-    Refused(u64),
+    HandshakeFailed(u64),
     /// Connection `id` has reached the limit of forgeries and must be closed (RFC 9001, section
     /// 6.6).
-    Spent(u64),
+    IntegrityLimit(u64),
 }
 
 /// Reason for which a datagram was dropped.
@@ -125,47 +125,47 @@ pub enum DropReason {
     Malformed(CodecError),
     /// In plain text, and this endpoint requires TLS.
     #[error("not encrypted, but this host requires TLS")]
-    Plain,
+    NotEncrypted,
     /// Sealed, or a TLS hello, and this endpoint does not use TLS.
     #[error("encrypted, but TLS is off on this host")]
-    Sealed,
+    Encrypted,
     /// Sealed with another key, or modified.
     #[error("encrypted with another key, or modified in transit")]
     Forged,
     /// Forged like [`DropReason::Forged`], and the connection has reached the limit of forgeries
     /// for its keys.
     #[error("forged, and the limit of forgeries for the connection's keys is reached")]
-    Spent,
+    IntegrityLimit,
     /// The handshake of its connection is not complete.
     #[error("received before the end of its handshake")]
-    Early,
+    HandshakeIncomplete,
     /// TLS rejected the handshake.
     #[error(
         "handshake failed: its certificate is not listed with --client, or its TLS is not \
         compatible"
     )]
-    Refused,
+    HandshakeFailed,
     /// Duplicate of an earlier datagram.
     #[error("a repetition")]
     Replayed,
     /// No connection has its identifiers, and it cannot open one.
     #[error("unknown connection")]
-    Unknown,
+    UnknownConnection,
     /// The connection has another peer address.
     #[error("the address is not the address of its connection")]
-    Moved,
+    AddressMismatch,
     /// Too many connections in total, or from this address.
     #[error("too many connections")]
-    Full,
+    TooManyConnections,
     /// Source port 0: it cannot be answered, and trying to would be an error of the socket.
     #[error("sent from port 0, which cannot receive a reply")]
-    Portless,
+    SourcePortZero,
     /// A hello to an endpoint that does not listen.
     #[error("a hello, but this host does not accept connections")]
-    Deaf,
+    NotListening,
     /// A hello smaller than its answer may be.
     #[error("the hello is smaller than its reply")]
-    Small,
+    HelloTooSmall,
 }
 
 /// Dropped datagrams by reason.
@@ -190,16 +190,16 @@ impl DropCounters {
     fn count(&mut self, why: DropReason) {
         *match why {
             DropReason::Malformed(_) => &mut self.malformed,
-            DropReason::Plain | DropReason::Sealed => &mut self.mismatched,
-            DropReason::Forged | DropReason::Spent | DropReason::Refused => &mut self.forged,
+            DropReason::NotEncrypted | DropReason::Encrypted => &mut self.mismatched,
+            DropReason::Forged | DropReason::IntegrityLimit | DropReason::HandshakeFailed => &mut self.forged,
             DropReason::Replayed => &mut self.replayed,
-            DropReason::Unknown
-            | DropReason::Early
-            | DropReason::Moved
-            | DropReason::Portless
-            | DropReason::Deaf
-            | DropReason::Small => &mut self.unknown,
-            DropReason::Full => &mut self.full,
+            DropReason::UnknownConnection
+            | DropReason::HandshakeIncomplete
+            | DropReason::AddressMismatch
+            | DropReason::SourcePortZero
+            | DropReason::NotListening
+            | DropReason::HelloTooSmall => &mut self.unknown,
+            DropReason::TooManyConnections => &mut self.full,
         } += 1;
     }
 
@@ -302,7 +302,7 @@ impl Endpoint {
         out: &mut [u8],
     ) -> Result<DatagramOutcome, DropReason> {
         if address.port() == 0 {
-            return Err(DropReason::Portless);
+            return Err(DropReason::SourcePortZero);
         }
         let (envelope, head) = Envelope::read(datagram).map_err(DropReason::Malformed)?;
         let came = ReceivedDatagram {
@@ -315,17 +315,17 @@ impl Endpoint {
             return self.take_of_none(came, datagram, side, out);
         };
         if session.address != address {
-            return Err(DropReason::Moved);
+            return Err(DropReason::AddressMismatch);
         }
         if matches!(envelope.cover, Cover::Handshake | Cover::SealedHandshake) {
-            let heard = session.hear(&envelope, head, datagram)?;
+            let heard = session.on_handshake(&envelope, head, datagram)?;
             return Ok(match heard {
-                HandshakeOutcome::More => DatagramOutcome::Nothing,
-                HandshakeOutcome::Again => DatagramOutcome::Again(envelope.to),
-                HandshakeOutcome::Reply(segment) => {
+                HandshakeOutcome::Incomplete => DatagramOutcome::Nothing,
+                HandshakeOutcome::HelloRequested => DatagramOutcome::HelloRequested(envelope.to),
+                HandshakeOutcome::Complete(segment) => {
                     DatagramOutcome::Segment(envelope.to, segment, Proof::default(), 0..0)
                 }
-                HandshakeOutcome::Refused => DatagramOutcome::Refused(envelope.to),
+                HandshakeOutcome::Failed => DatagramOutcome::HandshakeFailed(envelope.to),
             });
         }
         match session.read(&envelope, head, datagram, side) {
@@ -335,9 +335,9 @@ impl Endpoint {
                 proof,
                 payload,
             )),
-            Err(DropReason::Spent) => {
-                self.counters.count(DropReason::Spent);
-                Ok(DatagramOutcome::Spent(envelope.to))
+            Err(DropReason::IntegrityLimit) => {
+                self.counters.count(DropReason::IntegrityLimit);
+                Ok(DatagramOutcome::IntegrityLimit(envelope.to))
             }
             Err(why) => Err(why),
         }
@@ -347,46 +347,46 @@ impl Endpoint {
     #[cold]
     fn take_of_none(
         &mut self,
-        came: ReceivedDatagram,
+        received: ReceivedDatagram,
         datagram: &mut [u8],
         side: &mut SideData,
         out: &mut [u8],
     ) -> Result<DatagramOutcome, DropReason> {
-        let ReceivedDatagram { envelope, .. } = came;
+        let ReceivedDatagram { envelope, .. } = received;
         let source = envelope
             .from
             .filter(|source| source.id != 0)
-            .ok_or(DropReason::Unknown)?;
+            .ok_or(DropReason::UnknownConnection)?;
         match (&self.tls, envelope.cover, envelope.to) {
-            (None, Cover::Plain, 0) => self.answer(came, source, datagram, out),
-            (None, Cover::Plain, _) => self.accept(came, source, datagram, side),
-            (None, ..) => Err(DropReason::Sealed),
-            (Some(_), Cover::Plain, _) => Err(DropReason::Plain),
-            (Some(_), Cover::Handshake, _) => self.greet(came, source, datagram, out),
-            (Some(_), Cover::SealedHandshake, _) => self.hear(came, source, datagram, out),
-            (Some(_), Cover::Sealed { .. }, _) => self.accept_sealed(came, source, datagram, side),
+            (None, Cover::Plain, 0) => self.answer(received, source, datagram, out),
+            (None, Cover::Plain, _) => self.accept(received, source, datagram, side),
+            (None, ..) => Err(DropReason::Encrypted),
+            (Some(_), Cover::Plain, _) => Err(DropReason::NotEncrypted),
+            (Some(_), Cover::Handshake, _) => self.greet(received, source, datagram, out),
+            (Some(_), Cover::SealedHandshake, _) => self.on_client_flight(received, source, datagram, out),
+            (Some(_), Cover::Sealed { .. }, _) => self.accept_sealed(received, source, datagram, side),
         }
     }
 
     /// Answers a hello without keeping state.
     fn answer(
         &mut self,
-        came: ReceivedDatagram,
+        received: ReceivedDatagram,
         source: ClientAddress,
         datagram: &mut [u8],
         out: &mut [u8],
     ) -> Result<DatagramOutcome, DropReason> {
-        let listening = self.listening(came.address)?;
+        let listening = self.listening(received.address)?;
         let (open, ..) = session::parse(
             datagram,
-            came.head..datagram.len(),
+            received.head..datagram.len(),
             &mut SideData::default(),
         )?;
         let us = ClientAddress {
-            id: listening.cookies.issue(came.now, came.address, source.id),
+            id: listening.cookies.issue(received.now, received.address, source.id),
             mss: self.config.mss,
         };
-        let segment = self.reply(came.now, &open)?;
+        let segment = self.reply(received.now, &open)?;
         let limit = datagram.len().min(out.len());
         let answer = session::answer(
             us,
@@ -395,26 +395,26 @@ impl Endpoint {
             &mut SideData::default(),
             &mut out[..limit],
         );
-        let length = answer.ok_or(DropReason::Small)?;
+        let length = answer.ok_or(DropReason::HelloTooSmall)?;
         Ok(DatagramOutcome::Answer(length, length))
     }
 
     /// Returns the listening side if it has room for another connection from this address.
     fn listening(&mut self, address: SocketAddr) -> Result<&mut Listening, DropReason> {
-        let listening = self.listening.as_mut().ok_or(DropReason::Deaf)?;
+        let listening = self.listening.as_mut().ok_or(DropReason::NotListening)?;
         if listening.shares.has_room(address) {
             return Ok(listening);
         }
         listening.crowded |= listening.shares.is_full();
-        Err(DropReason::Full)
+        Err(DropReason::TooManyConnections)
     }
 
     /// Returns a server's answer to a hello.
     fn reply(&self, now: Time, open: &Segment) -> Result<Segment, DropReason> {
-        let mut reply = Connection::accept(&self.config, now, open).ok_or(DropReason::Unknown)?;
+        let mut reply = Connection::accept(&self.config, now, open).ok_or(DropReason::UnknownConnection)?;
         let mut segment = reply
             .transmit(now, 0, &mut SideData::default())
-            .ok_or(DropReason::Unknown)?;
+            .ok_or(DropReason::UnknownConnection)?;
         // From the echoed transmission the client learns which of its hellos the path carried.
         (segment.echo, segment.echo_transmission) = (open.number, open.transmission);
         Ok(segment)
@@ -424,7 +424,7 @@ impl Endpoint {
     /// to return.
     fn greet(
         &mut self,
-        came: ReceivedDatagram,
+        received: ReceivedDatagram,
         source: ClientAddress,
         datagram: &mut [u8],
         out: &mut [u8],
@@ -434,10 +434,10 @@ impl Endpoint {
             address,
             envelope,
             head,
-        } = came;
+        } = received;
         self.listening(address)?;
         if datagram.len() < HELLO_BYTES_MIN {
-            return Err(DropReason::Small);
+            return Err(DropReason::HelloTooSmall);
         }
         let (part, length) = Crypto::read(datagram.get(head..).unwrap_or_default())
             .map_err(DropReason::Malformed)?;
@@ -447,10 +447,10 @@ impl Endpoint {
             &mut SideData::default(),
         )?;
         let mut segment = [0; HEADER_BYTES_MAX];
-        let count = encode(&self.reply(now, &open)?, &mut segment).ok_or(DropReason::Small)?;
+        let count = encode(&self.reply(now, &open)?, &mut segment).ok_or(DropReason::HelloTooSmall)?;
         let segment = &segment[..count];
         let (Some(listening), Some(tls)) = (&mut self.listening, &self.tls) else {
-            return Err(DropReason::Deaf);
+            return Err(DropReason::NotListening);
         };
         listening.waiting.expire(now);
         let mss = self.config.mss;
@@ -465,42 +465,42 @@ impl Endpoint {
                 };
                 let us = ClientAddress { id, mss };
                 if !proved && (tls.retry || !listening.waiting.has_room_for_strangers()) {
-                    let length = retry(us, source.id, segment, out).ok_or(DropReason::Small)?;
+                    let length = retry(us, source.id, segment, out).ok_or(DropReason::HelloTooSmall)?;
                     return Ok(DatagramOutcome::Answer(length, length));
                 }
-                if proved && !listening.cookies.knows(now, address, source.id, id) {
-                    return Err(DropReason::Unknown);
+                if proved && !listening.cookies.verify(now, address, source.id, id) {
+                    return Err(DropReason::UnknownConnection);
                 }
                 if self.sessions.contains_key(&id)
                     || self.ended.iter().any(|(_, ended)| *ended == id)
                 {
-                    return Err(DropReason::Unknown);
+                    return Err(DropReason::UnknownConnection);
                 }
                 if proved && !listening.waiting.make_room_for(address, id) {
-                    return Err(DropReason::Full);
+                    return Err(DropReason::TooManyConnections);
                 }
-                let mut handshake = Handshake::server(tls, id).map_err(|_| DropReason::Deaf)?;
-                let heard = handshake.hear(Level::Plain, part.offset, part.bytes);
+                let mut handshake = Handshake::server(tls, id).map_err(|_| DropReason::NotListening)?;
+                let heard = handshake.receive(Level::Plain, part.offset, part.bytes);
                 if heard.is_err() {
                     let envelope = Envelope {
                         to: source.id,
                         from: Some(us),
                         cover: Cover::Handshake,
                     };
-                    let alert = handshake.alert().ok_or(DropReason::Refused)?;
+                    let alert = handshake.alert().ok_or(DropReason::HandshakeFailed)?;
                     let length = flight::write_alert(&mut handshake, envelope, alert, out)
-                        .ok_or(DropReason::Small)?;
-                    self.counters.count(DropReason::Refused);
+                        .ok_or(DropReason::HelloTooSmall)?;
+                    self.counters.count(DropReason::HandshakeFailed);
                     return Ok(DatagramOutcome::Alert(length));
                 }
                 // The client's first flight must fit into one datagram: nothing is reassembled for
                 // unverified clients.
                 if !handshake.has_keys() {
-                    return Err(DropReason::Refused);
+                    return Err(DropReason::HandshakeFailed);
                 }
                 listening
                     .waiting
-                    .begin(now, id, address, source, proved, handshake);
+                    .insert(now, id, address, source, proved, handshake);
                 id
             }
         };
@@ -508,30 +508,30 @@ impl Endpoint {
             datagram.len() * ANTI_AMPLIFICATION_FACTOR,
             datagram.len().min(self.size),
         );
-        let pending = listening.waiting.get(id).ok_or(DropReason::Unknown)?;
-        let answer = pending.answer(ClientAddress { id, mss }, segment, size, most, out);
-        let (length, each) = answer.ok_or(DropReason::Small)?;
+        let pending = listening.waiting.get(id).ok_or(DropReason::UnknownConnection)?;
+        let answer = pending.write_flight(ClientAddress { id, mss }, segment, size, most, out);
+        let (length, each) = answer.ok_or(DropReason::HelloTooSmall)?;
         Ok(DatagramOutcome::Answer(length, each))
     }
 
     /// Processes the last flight of a client's handshake.
-    fn hear(
+    fn on_client_flight(
         &mut self,
-        came: ReceivedDatagram,
+        received: ReceivedDatagram,
         source: ClientAddress,
         datagram: &mut [u8],
         out: &mut [u8],
     ) -> Result<DatagramOutcome, DropReason> {
-        let id = came.envelope.to;
-        let waiting = &mut self.listening.as_mut().ok_or(DropReason::Unknown)?.waiting;
-        let pending = waiting.get(id).ok_or(DropReason::Unknown)?;
-        if pending.address != came.address {
-            return Err(DropReason::Moved);
+        let id = received.envelope.to;
+        let waiting = &mut self.listening.as_mut().ok_or(DropReason::UnknownConnection)?.waiting;
+        let pending = waiting.get(id).ok_or(DropReason::UnknownConnection)?;
+        if pending.address != received.address {
+            return Err(DropReason::AddressMismatch);
         }
         if pending.client.id != source.id {
-            return Err(DropReason::Unknown);
+            return Err(DropReason::UnknownConnection);
         }
-        if pending.hear(came.head, datagram)? {
+        if pending.on_datagram(received.head, datagram)? {
             return Ok(DatagramOutcome::Nothing);
         }
         let us = ClientAddress {
@@ -541,34 +541,34 @@ impl Endpoint {
         let length = waiting
             .remove(id)
             .and_then(|mut pending| pending.alert(us, out));
-        let length = length.ok_or(DropReason::Refused)?;
-        self.counters.count(DropReason::Refused);
+        let length = length.ok_or(DropReason::HandshakeFailed)?;
+        self.counters.count(DropReason::HandshakeFailed);
         Ok(DatagramOutcome::Alert(length))
     }
 
     /// Opens a connection for a client that returns an identifier issued to its address.
     fn accept(
         &mut self,
-        came: ReceivedDatagram,
+        received: ReceivedDatagram,
         source: ClientAddress,
         datagram: &mut [u8],
         side: &mut SideData,
     ) -> Result<DatagramOutcome, DropReason> {
-        let id = came.envelope.to;
-        let listening = self.listening.as_ref().ok_or(DropReason::Unknown)?;
+        let id = received.envelope.to;
+        let listening = self.listening.as_ref().ok_or(DropReason::UnknownConnection)?;
         if !listening
             .cookies
-            .knows(came.now, came.address, source.id, id)
+            .verify(received.now, received.address, source.id, id)
             || self.ended.iter().any(|(_, ended)| *ended == id)
         {
-            return Err(DropReason::Unknown);
+            return Err(DropReason::UnknownConnection);
         }
-        self.listening(came.address)?;
+        self.listening(received.address)?;
         let mut session =
-            Session::server(came.address, id, source, (self.config.mss, self.size), None);
-        let (segment, proof, payload) = session.read(&came.envelope, came.head, datagram, side)?;
-        if !segment.has(Segment::PROOF_FLAG) {
-            return Err(DropReason::Unknown);
+            Session::server(received.address, id, source, (self.config.mss, self.size), None);
+        let (segment, proof, payload) = session.read(&received.envelope, received.head, datagram, side)?;
+        if !segment.has_flag(Segment::PROOF_FLAG) {
+            return Err(DropReason::UnknownConnection);
         }
         Ok(self.admit(id, session, source, (segment, proof, payload)))
     }
@@ -576,31 +576,31 @@ impl Endpoint {
     /// Opens a connection for a client that has completed the TLS handshake.
     fn accept_sealed(
         &mut self,
-        came: ReceivedDatagram,
+        received: ReceivedDatagram,
         source: ClientAddress,
         datagram: &mut [u8],
         side: &mut SideData,
     ) -> Result<DatagramOutcome, DropReason> {
-        let id = came.envelope.to;
+        let id = received.envelope.to;
         let ours = (self.config.mss, self.size);
-        let waiting = &mut self.listening.as_mut().ok_or(DropReason::Unknown)?.waiting;
-        let pending = waiting.get(id).ok_or(DropReason::Unknown)?;
-        if pending.address != came.address {
-            return Err(DropReason::Moved);
+        let waiting = &mut self.listening.as_mut().ok_or(DropReason::UnknownConnection)?.waiting;
+        let pending = waiting.get(id).ok_or(DropReason::UnknownConnection)?;
+        if pending.address != received.address {
+            return Err(DropReason::AddressMismatch);
         }
         if pending.client.id != source.id {
-            return Err(DropReason::Unknown);
+            return Err(DropReason::UnknownConnection);
         }
-        let listening = self.listening(came.address)?;
-        let pending = listening.waiting.get(id).ok_or(DropReason::Unknown)?;
-        let keys = pending.keys.take().ok_or(DropReason::Early)?;
-        let mut session = Session::server(came.address, id, source, ours, Some(keys));
-        let read = session.read(&came.envelope, came.head, datagram, side);
+        let listening = self.listening(received.address)?;
+        let pending = listening.waiting.get(id).ok_or(DropReason::UnknownConnection)?;
+        let keys = pending.keys.take().ok_or(DropReason::HandshakeIncomplete)?;
+        let mut session = Session::server(received.address, id, source, ours, Some(keys));
+        let read = session.read(&received.envelope, received.head, datagram, side);
         let proved = read.and_then(|(segment, proof, payload)| {
-            let proves = segment.has(Segment::PROOF_FLAG);
+            let proves = segment.has_flag(Segment::PROOF_FLAG);
             proves
                 .then_some((segment, proof, payload))
-                .ok_or(DropReason::Unknown)
+                .ok_or(DropReason::UnknownConnection)
         });
         match proved {
             Ok(first) => {
@@ -624,7 +624,7 @@ impl Endpoint {
         (segment, proof, payload): (Segment, Proof, Range<usize>),
     ) -> DatagramOutcome {
         if let Some(listening) = &mut self.listening {
-            listening.shares.hold(id, session.address);
+            listening.shares.insert(id, session.address);
         }
         self.sessions.insert(id, session);
         let mut open = Segment::default();
@@ -662,19 +662,19 @@ impl Endpoint {
     }
 
     /// Returns the reason for which a client's handshake failed, if it did.
-    pub fn refused(&self, id: u64) -> Option<&HandshakeError> {
-        self.sessions.get(&id)?.refused()
+    pub fn handshake_error(&self, id: u64) -> Option<&HandshakeError> {
+        self.sessions.get(&id)?.handshake_error()
     }
 
     /// Returns the number of key updates of a connection.
-    pub fn renewed(&self, id: u64) -> u64 {
-        self.sessions.get(&id).map_or(0, Session::renewed)
+    pub fn key_updates(&self, id: u64) -> u64 {
+        self.sessions.get(&id).map_or(0, Session::key_updates)
     }
 
     /// Returns true if a connection has reached the confidentiality limit of its keys: it cannot
     /// send any more and has to be closed.
-    pub fn is_worn_out(&self, id: u64) -> bool {
-        self.sessions.get(&id).is_some_and(Session::is_worn_out)
+    pub fn keys_exhausted(&self, id: u64) -> bool {
+        self.sessions.get(&id).is_some_and(Session::keys_exhausted)
     }
 
     /// Returns the number of handshakes in progress.
@@ -695,8 +695,8 @@ impl Endpoint {
     }
 
     /// Returns the largest datagram size that both ends accept, bytes.
-    pub fn most(&self, id: u64) -> Option<usize> {
-        self.sessions.get(&id).map(|session| session.most)
+    pub fn size_max(&self, id: u64) -> Option<usize> {
+        self.sessions.get(&id).map(|session| session.size_max)
     }
 
     /// Limits the datagrams of a connection to `size` bytes, except for hellos and probes.

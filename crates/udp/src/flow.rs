@@ -42,7 +42,7 @@ pub(super) struct UdpFlow {
     written: u64,
     taken: u64,
     /// True if the peer sends timestamps.
-    pub stamped: bool,
+    pub peer_sends_timestamps: bool,
     /// True if the peer sends data in lower-priority classes.
     pub low: bool,
     /// Time of the last liveness probe and the number of consecutive timeouts at that time.
@@ -83,7 +83,7 @@ impl UdpFlow {
             receiving: StreamRing::new(window),
             written: 0,
             taken: 0,
-            stamped: false,
+            peer_sends_timestamps: false,
             low: false,
             asked: None,
             path: None,
@@ -120,11 +120,11 @@ impl UdpFlow {
         payload: &[u8],
     ) -> Option<Segment> {
         self.keep(segment.offset(), payload);
-        self.parts.take(segment, part, self.connection.received())
+        self.parts.insert(segment, part, self.connection.received())
     }
 
     /// Records the current state of the connection in `info`, for an agent that takes over.
-    pub fn note(&self, info: &mut FlowInfo) {
+    pub fn record_state(&self, info: &mut FlowInfo) {
         info.cwnd = Bytes::new(self.connection.cwnd());
         info.ssthresh = Bytes::new(self.connection.ssthresh());
         info.srtt = self.connection.srtt();
@@ -151,7 +151,7 @@ impl UdpFlow {
     #[inline]
     pub fn transmit(&mut self, now: Time, class: u8, side: &mut SideData) -> Option<Segment> {
         // For lower classes the check costs as much as the attempt to send.
-        if class != 0 || self.connection.has(now, class) {
+        if class != 0 || self.connection.has_segment(now, class) {
             self.connection.transmit(now, class, side)
         } else {
             None
@@ -165,7 +165,7 @@ impl UdpFlow {
     }
 
     /// Runs the timers that have expired.
-    pub fn on_time(&mut self, now: Time, id: u64, steering: &mut Option<UdpDatapath>) {
+    pub fn on_timers(&mut self, now: Time, id: u64, steering: &mut Option<UdpDatapath>) {
         if self.connection.next_timeout().is_some_and(|due| due <= now) {
             controlled!(self, id, steering, |control| self
                 .connection
@@ -190,7 +190,7 @@ impl UdpFlow {
             return false;
         }
         if let Some((at, then)) = self.asked {
-            if timeouts > then && self.connection.heard() > at {
+            if timeouts > then && self.connection.last_received() > at {
                 self.asked = None;
                 return true;
             }
@@ -205,7 +205,7 @@ impl UdpFlow {
 
     /// Returns the time of the next path MTU check; zero if nothing is known about the path yet.
     #[inline]
-    pub fn path_at(&self) -> Time {
+    pub fn next_path_check(&self) -> Time {
         match self.connection.state() {
             ConnectionState::Open => self.path.as_ref().map_or(Time::ZERO, PmtuSearch::next),
             _ => Time::MAX,
@@ -217,7 +217,7 @@ impl UdpFlow {
         let deadlines = [
             self.connection.next_timeout(),
             self.connection.next_send(now),
-            Some(self.path_at()),
+            Some(self.next_path_check()),
             // With nothing in flight there is nothing to measure.
             self.control_deadline(id, steering)
                 .filter(|_| self.connection.outstanding() > 0),
@@ -231,7 +231,7 @@ impl UdpFlow {
     }
 
     /// Returns a contiguous part of the free send buffer.
-    pub fn room(&mut self) -> &mut [u8] {
+    pub fn write_buffer(&mut self) -> &mut [u8] {
         let free = self.sending.capacity() as u64
             - self
                 .connection
@@ -241,19 +241,19 @@ impl UdpFlow {
     }
 
     /// Records that the application wrote `bytes` bytes to [`room`](UdpFlow::room).
-    pub fn wrote(&mut self, bytes: usize) {
+    pub fn commit_write(&mut self, bytes: usize) {
         self.written += bytes as u64;
         self.connection.write(bytes as u64);
     }
 
     /// Returns the in-order data that the application has not read yet, in two slices.
-    pub fn arrived(&self) -> (&[u8], &[u8]) {
+    pub fn received(&self) -> (&[u8], &[u8]) {
         self.receiving
             .at(self.taken, self.connection.readable() as usize)
     }
 
     /// Records that the application has read `bytes` bytes.
-    pub fn take(&mut self, bytes: usize) {
+    pub fn consume(&mut self, bytes: usize) {
         self.taken += self.connection.read(bytes as u64);
     }
 }

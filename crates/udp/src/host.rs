@@ -13,7 +13,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use ccplane_agent::datapath::{Datapath, DatapathCore};
-use ccplane_agent::{FlowInfo, Tables};
+use ccplane_agent::{FlowInfo, ProgramTables};
 use ccplane_datapath::Capabilities;
 use ccplane_link::Pollable;
 use ccplane_link::ThreadClock;
@@ -64,7 +64,7 @@ pub struct UdpOptions {
     pub local: SocketAddr,
     /// Datagram size in bytes without IP and UDP headers: at least [`MIN_PLPMTU`];
     /// [`DATAGRAM_BYTES_DEFAULT`] unless the path is known. Up to 65,507 on loopback.
-    pub datagram: usize,
+    pub datagram_bytes: usize,
     /// Send and receive buffer of each connection, bytes: the most data in flight in either
     /// direction. A connection takes up to twice as much memory.
     pub window: usize,
@@ -78,12 +78,12 @@ pub struct UdpOptions {
     /// Rate of this host's own link, used to spread the timestamps of packets that were sent or
     /// received in a burst over their serialization times ([`burst`](ccplane_datapath::burst)). It
     /// is not guessed: with too low a rate, timestamps are off by up to the length of a burst.
-    pub link: Option<Rate>,
+    pub link_rate: Option<Rate>,
     /// Transport configuration. MSS, header size, receive buffer and pacing quantum are derived
     /// from the options above.
     pub config: TransportConfig,
     /// Congestion control of accepted connections.
-    pub accepted: Native,
+    pub accept_congestion: Native,
 }
 
 /// UDP socket and its connections. The loop runs on the caller's thread; there are no background
@@ -95,7 +95,7 @@ pub struct UdpHost {
     window: usize,
     dscp: u8,
     native: Native,
-    datagram: usize,
+    datagram_bytes: usize,
     sealed: bool,
     endpoint: Endpoint,
     /// Taken out while it is being read.
@@ -116,7 +116,7 @@ pub struct UdpHost {
     probing: Option<u64>,
     warned: Vec<DropReason>,
     stamping: Stamping,
-    link: Option<Rate>,
+    link_rate: Option<Rate>,
     /// Present while the kernel timestamps packets.
     stamps: Option<Box<HostTimestamps>>,
     /// A peer sends timestamped data, and kernel timestamps are not enabled yet.
@@ -139,7 +139,7 @@ impl UdpHost {
             why,
         })?;
         let datagram = options
-            .datagram
+            .datagram_bytes
             .clamp(MIN_PLPMTU, crate::socket::DATAGRAM_BYTES_MAX);
         let window = options.window.next_power_of_two();
         let (sealed, stamps) = (options.tls.is_some(), options.config.stamps);
@@ -159,9 +159,9 @@ impl UdpHost {
         let mut kernel = None;
         if stamps && options.stamping != Stamping::Off {
             socket
-                .stamp(options.stamping, true)
+                .set_timestamping(options.stamping, true)
                 .map_err(UdpError::Stamps)?;
-            kernel = Some(Box::new(HostTimestamps::new(clock, options.link)));
+            kernel = Some(Box::new(HostTimestamps::new(clock, options.link_rate)));
         }
         let batch = GsoBatch::new(socket.batch());
         let classes = Classes::new(&socket, config.rc3.is_some());
@@ -172,8 +172,8 @@ impl UdpHost {
             config,
             window,
             dscp: options.dscp & 63,
-            native: options.accepted,
-            datagram,
+            native: options.accept_congestion,
+            datagram_bytes: datagram,
             sealed,
             inbox: Some(Box::default()),
             batch,
@@ -189,7 +189,7 @@ impl UdpHost {
             probing: None,
             warned: Vec::new(),
             stamping: options.stamping,
-            link: options.link,
+            link_rate: options.link_rate,
             stamps: kernel,
             wants_stamps: false,
             classes,
@@ -219,15 +219,15 @@ impl UdpHost {
     /// Sets the agent that controls [`UdpCongestion::Steered`] connections, within limits.
     pub fn steer(
         &mut self,
-        way: impl Pollable + 'static,
+        channel: impl Pollable + 'static,
         limits: ccplane_datapath::OperatorLimits,
     ) {
-        let tables = Tables::new(limits, self.capabilities());
+        let tables = ProgramTables::new(limits, self.capabilities());
         let shared = DatapathCore::new(
             std::process::id(),
             "udp",
             tables,
-            Box::new(way) as Box<dyn Pollable>,
+            Box::new(channel) as Box<dyn Pollable>,
         );
         self.steering = Some(Datapath::new(self.now(), shared));
     }
@@ -238,7 +238,7 @@ impl UdpHost {
             what: "enable error reports",
             why,
         };
-        self.socket.hear_errors().map_err(failed)?;
+        self.socket.enable_error_reports().map_err(failed)?;
         let id = loop {
             let mut id = [0; 8];
             random(&mut id)?;
@@ -264,7 +264,7 @@ impl UdpHost {
                         ..FlowInfo::default()
                     };
                     steering.open(now, id, info);
-                    steering.turn(now);
+                    steering.poll(now);
                 }
                 None
             }
@@ -275,14 +275,14 @@ impl UdpHost {
     }
 
     /// Returns the next accepted connection.
-    pub fn accepted(&mut self) -> Option<u64> {
+    pub fn accept(&mut self) -> Option<u64> {
         self.accepted.pop_front()
     }
 
     /// Runs one turn: receives, runs expired timers, sends. If there was nothing to do, waits up to
     /// `longest` for the next event.
-    pub fn turn(&mut self, longest: Duration) -> Result<(), UdpError> {
-        if self.work()? {
+    pub fn poll(&mut self, longest: Duration) -> Result<(), UdpError> {
+        if self.process()? {
             Ok(())
         } else {
             self.wait(longest)
@@ -290,10 +290,10 @@ impl UdpHost {
     }
 
     /// Runs one turn of several hosts on one thread; waits if none of them had anything to do.
-    pub fn turn_all(hosts: &mut [UdpHost], longest: Duration) -> Result<(), UdpError> {
+    pub fn poll_all(hosts: &mut [UdpHost], longest: Duration) -> Result<(), UdpError> {
         let mut busy = false;
         for host in hosts.iter_mut() {
-            busy |= host.work()?;
+            busy |= host.process()?;
         }
         if busy {
             Ok(())
@@ -303,23 +303,23 @@ impl UdpHost {
     }
 
     /// Runs one turn without waiting. Returns true if there was anything to do.
-    fn work(&mut self) -> Result<bool, UdpError> {
+    fn process(&mut self) -> Result<bool, UdpError> {
         let mut busy = !self.drained && self.receive()?;
         busy |= self.receive_handshakes()?;
         let now = self.now();
         let (mut narrower, mut due) = (None, false);
         for (id, flow) in &mut self.flows {
-            flow.on_time(now, *id, &mut self.steering);
+            flow.on_timers(now, *id, &mut self.steering);
             if flow.is_stuck(now) {
                 narrower = Some(*id);
             }
-            due |= flow.path_at() <= now;
+            due |= flow.next_path_check() <= now;
             if let Some(mut lent) = self
                 .steering
                 .as_mut()
                 .and_then(|steering| steering.flow(*id))
             {
-                flow.note(lent.beside());
+                flow.record_state(lent.user_data());
             }
         }
         // One per turn; the others are handled in the next turns.
@@ -330,7 +330,7 @@ impl UdpHost {
             self.look_at_paths(now)?;
         }
         if let Some(steering) = &mut self.steering {
-            steering.turn(now);
+            steering.poll(now);
         }
         if self.transmit()? {
             busy = true;
@@ -347,7 +347,7 @@ impl UdpHost {
     /// Returns the datapath capabilities of this host's connections.
     pub fn capabilities(&self) -> Capabilities {
         if self.config.stamps {
-            CAPABILITIES.with(Capabilities::ONE_WAY_DELAY)
+            CAPABILITIES.union(Capabilities::ONE_WAY_DELAY)
         } else {
             CAPABILITIES
         }
@@ -370,7 +370,7 @@ impl UdpHost {
 
     /// Returns the kernel's last error about an undeliverable datagram. It may explain why a peer
     /// does not answer.
-    pub fn trouble(&self) -> Option<&io::Error> {
+    pub fn last_error(&self) -> Option<&io::Error> {
         self.trouble.as_ref()
     }
 
@@ -386,13 +386,13 @@ impl UdpHost {
     }
 
     /// Returns the reason for which TLS failed, if it did; the connection is then closed.
-    pub fn refused(&self, id: u64) -> Option<&HandshakeError> {
-        self.endpoint.refused(id)
+    pub fn handshake_error(&self, id: u64) -> Option<&HandshakeError> {
+        self.endpoint.handshake_error(id)
     }
 
     /// Returns the number of key updates of a connection.
-    pub fn renewed(&self, id: u64) -> u64 {
-        self.endpoint.renewed(id)
+    pub fn key_updates(&self, id: u64) -> u64 {
+        self.endpoint.key_updates(id)
     }
 
     /// Sends a liveness probe to a connection's peer.
@@ -421,17 +421,17 @@ impl UdpHost {
 
     /// Returns a contiguous buffer for the next payload; empty if the send buffer is full. Call
     /// [`wrote`](UdpHost::wrote) with the bytes used.
-    pub fn room(&mut self, id: u64) -> &mut [u8] {
+    pub fn write_buffer(&mut self, id: u64) -> &mut [u8] {
         self.flows
             .get_mut(&id)
-            .map(UdpFlow::room)
+            .map(UdpFlow::write_buffer)
             .unwrap_or_default()
     }
 
     /// Sends the first `bytes` bytes of [`room`](UdpHost::room).
-    pub fn wrote(&mut self, id: u64, bytes: usize) {
+    pub fn commit_write(&mut self, id: u64, bytes: usize) {
         if let Some(flow) = self.flows.get_mut(&id) {
-            flow.wrote(bytes);
+            flow.commit_write(bytes);
         }
     }
 
@@ -443,17 +443,17 @@ impl UdpHost {
     }
 
     /// Returns received data in two slices. Call [`take`](UdpHost::take) with the bytes used.
-    pub fn arrived(&self, id: u64) -> (&[u8], &[u8]) {
+    pub fn received(&self, id: u64) -> (&[u8], &[u8]) {
         self.flows
             .get(&id)
-            .map(UdpFlow::arrived)
+            .map(UdpFlow::received)
             .unwrap_or_default()
     }
 
     /// Frees the first `bytes` bytes of [`arrived`](UdpHost::arrived).
-    pub fn take(&mut self, id: u64, bytes: usize) {
+    pub fn consume(&mut self, id: u64, bytes: usize) {
         if let Some(flow) = self.flows.get_mut(&id) {
-            flow.take(bytes);
+            flow.consume(bytes);
         }
     }
 
@@ -476,11 +476,11 @@ impl UdpHost {
             steering.close(now, id, Bytes::new(figures.acked), u64::from(figures.lost));
         }
         if self.classes.reads_marks && !self.flows.values().any(|flow| flow.low) {
-            self.classes.end();
+            self.classes.stop_receiving();
         }
         if self.stamps.is_some()
             && !self.config.stamps
-            && !self.flows.values().any(|flow| flow.stamped)
+            && !self.flows.values().any(|flow| flow.peer_sends_timestamps)
         {
             self.end_stamps();
         }
@@ -518,7 +518,7 @@ impl UdpHost {
         let came = match came {
             Ok(came) => came,
             Err(why) => {
-                self.hear(why, "receive")?;
+                self.on_socket_error(why, "receive")?;
                 (true, true)
             }
         };
@@ -535,15 +535,15 @@ impl UdpHost {
         let received = self.socket.receive(inbox)?;
         let came = (!received.is_empty(), received.is_full());
         let mut side = SideData::default();
-        received.each(|address, ecn, datagram| {
+        received.for_each(|address, ecn, datagram| {
             let seen = DatagramMark { ecn, dscp: None };
-            self.take_datagram((now, now), address, seen, datagram, &mut side);
+            self.on_datagram((now, now), address, seen, datagram, &mut side);
         });
         Ok(came)
     }
 
     #[inline]
-    fn take_datagram(
+    fn on_datagram(
         &mut self,
         (now, arrived): (Time, Time),
         address: SocketAddr,
@@ -586,16 +586,16 @@ impl UdpHost {
             }
             Ok(DatagramOutcome::Alert(length)) => {
                 self.send_answer(address, length, length);
-                return warn(&mut self.warned, address, DropReason::Refused);
+                return warn(&mut self.warned, address, DropReason::HandshakeFailed);
             }
             Ok(DatagramOutcome::Nothing) => return,
-            Ok(DatagramOutcome::Again(id)) => {
+            Ok(DatagramOutcome::HelloRequested(id)) => {
                 if let Some(flow) = self.flows.get_mut(&id) {
                     flow.connection.resend_open();
                 }
                 return;
             }
-            Ok(DatagramOutcome::Refused(id) | DatagramOutcome::Spent(id)) => {
+            Ok(DatagramOutcome::HandshakeFailed(id) | DatagramOutcome::IntegrityLimit(id)) => {
                 if let Some(flow) = self.flows.get_mut(&id) {
                     flow.connection.abort();
                 }
@@ -630,7 +630,7 @@ impl UdpHost {
                 };
                 (segment, payload) = (whole, 0..0);
             }
-            flow.stamped |= stamped;
+            flow.peer_sends_timestamps |= stamped;
             flow.low |= segment.class != 0 && segment.kind == SegmentKind::Data;
             let dropped = flow.connection.one_way().dropped();
             flow.handle(
@@ -658,7 +658,7 @@ impl UdpHost {
     }
 
     /// Handles a socket error: errors about an earlier datagram are recorded, any other is fatal.
-    fn hear(&mut self, why: io::Error, what: &'static str) -> Result<(), UdpError> {
+    fn on_socket_error(&mut self, why: io::Error, what: &'static str) -> Result<(), UdpError> {
         if !passes(&why) {
             return Err(UdpError::Socket { what, why });
         }
@@ -674,14 +674,14 @@ impl UdpHost {
     }
 
     /// Returns true if a connection is closed, normally or not.
-    pub fn is_over(&self, id: u64) -> bool {
+    pub fn is_closed(&self, id: u64) -> bool {
         self.connection(id)
             .is_none_or(|c| c.state() == ConnectionState::Closed)
     }
 
     /// Returns the full datagram size, bytes.
-    pub fn datagram(&self) -> usize {
-        self.datagram
+    pub fn datagram_bytes(&self) -> usize {
+        self.datagram_bytes
     }
 }
 
@@ -696,11 +696,11 @@ fn accept(config: &Arc<TransportConfig>, now: Time, open: &Segment) -> Option<Co
 fn warn(warned: &mut Vec<DropReason>, address: SocketAddr, why: DropReason) {
     let telling = matches!(
         why,
-        DropReason::Plain
-            | DropReason::Sealed
+        DropReason::NotEncrypted
+            | DropReason::Encrypted
             | DropReason::Forged
-            | DropReason::Refused
-            | DropReason::Full
+            | DropReason::HandshakeFailed
+            | DropReason::TooManyConnections
             | DropReason::Malformed(CodecError::Version(_))
     );
     if telling && !warned.contains(&why) {

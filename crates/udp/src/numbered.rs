@@ -21,7 +21,7 @@ impl<T> RecentItems<T> {
 
     /// Appends `what` as the kernel's packet `number`. A number that is not larger than the last
     /// one means that the kernel's counter was reset, so all earlier packets are dropped.
-    pub fn sent(&mut self, number: u32, what: T) {
+    pub fn push(&mut self, number: u32, what: T) {
         if self
             .held
             .back()
@@ -36,7 +36,7 @@ impl<T> RecentItems<T> {
     }
 
     /// Returns the kernel's packet `number`. Numbers wrap at 2^32.
-    pub fn of(&mut self, number: u32) -> Option<&mut T> {
+    pub fn get_mut(&mut self, number: u32) -> Option<&mut T> {
         let first = self.held.front()?.0;
         let place = number.wrapping_sub(first);
         let found = self

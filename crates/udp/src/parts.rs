@@ -41,7 +41,7 @@ struct PartialSegment {
 impl SegmentReassembly {
     /// Records a part, whose payload the caller stores. Returns the segment once it is complete.
     /// `received` is the number of stream bytes received in order.
-    pub fn take(&mut self, segment: &Segment, part: SegmentPart, received: u64) -> Option<Segment> {
+    pub fn insert(&mut self, segment: &Segment, part: SegmentPart, received: u64) -> Option<Segment> {
         let end = part.begin.checked_add(segment.length)?;
         let offset = segment.offset().checked_sub(u64::from(part.begin))?;
         if end > part.whole || segment.length == 0 {
@@ -93,7 +93,7 @@ mod tests {
         let mut parts = SegmentReassembly::default();
         let mut take = |range| {
             let (segment, part) = part(5000, range, 1400);
-            parts.take(&segment, part, 5000)
+            parts.insert(&segment, part, 5000)
         };
         assert_eq!(take((0, 600)), None);
         assert_eq!(take((1200, 1400)), None, "the previous fragment is missing");
@@ -117,7 +117,7 @@ mod tests {
             for n in 0..3 {
                 let (mut segment, part) = part(5000, (n * 400, n * 400 + 400), 1200);
                 segment.ecn = if n == marked { Ecn::Ce } else { Ecn::Ect0 };
-                last = parts.take(&segment, part, 5000);
+                last = parts.insert(&segment, part, 5000);
             }
             assert_eq!(last.map(|whole| whole.ecn), Some(Ecn::Ce), "part {marked}");
         }
@@ -128,12 +128,12 @@ mod tests {
         let mut parts = SegmentReassembly::default();
         for n in 0..10_000 {
             let (segment, part) = part(n * 2000, (0, 100), 2000);
-            assert_eq!(parts.take(&segment, part, 0), None);
+            assert_eq!(parts.insert(&segment, part, 0), None);
         }
         assert_eq!(parts.come.len(), INCOMPLETE_SEGMENTS_MAX);
         // Segments completed by other means make room.
         let (segment, part) = part(1 << 30, (0, 100), 2000);
-        assert_eq!(parts.take(&segment, part, 1 << 29), None);
+        assert_eq!(parts.insert(&segment, part, 1 << 29), None);
         assert_eq!(parts.come.len(), 1);
     }
 
@@ -153,7 +153,7 @@ mod tests {
                     end = range.1;
                     if lost >> (n % 64) & 1 == 0 {
                         let (segment, part) = part(1 << 40, range, length);
-                        complete = parts.take(&segment, part, 1 << 40).is_some_and(|whole| whole.length == length);
+                        complete = parts.insert(&segment, part, 1 << 40).is_some_and(|whole| whole.length == length);
                     }
                 }
                 prop_assert_eq!(end, length);
@@ -167,7 +167,7 @@ mod tests {
             let (mut segment, _) = part(0, (0, 0), 0);
             segment.length = length;
             segment.set_offset(offset);
-            if let Some(found) = SegmentReassembly::default().take(&segment, SegmentPart { begin, whole }, 0) {
+            if let Some(found) = SegmentReassembly::default().insert(&segment, SegmentPart { begin, whole }, 0) {
                 prop_assert!(begin == 0 && length == whole && found == segment);
             }
         }

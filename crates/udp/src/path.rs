@@ -52,7 +52,7 @@ impl PmtuSearch {
             tries: 0,
             due: Time::MAX,
         };
-        path.rest(now);
+        path.pause(now);
         path
     }
 
@@ -73,7 +73,7 @@ impl PmtuSearch {
         }
         let larger = sizes(self.most).filter(|size| *size > self.size).min();
         let Some(larger) = larger.filter(|_| self.tries < MAX_PROBES) else {
-            self.rest(now);
+            self.pause(now);
             return None;
         };
         self.tries += 1;
@@ -102,7 +102,7 @@ impl PmtuSearch {
 
     /// Pauses the search because this host's own link rejected the probe.
     pub fn on_refused(&mut self, now: Time) {
-        self.rest(now);
+        self.pause(now);
     }
 
     /// Reduces the size after full datagrams have stopped arriving. Returns true if there was a
@@ -129,7 +129,7 @@ impl PmtuSearch {
     }
 
     /// Pauses the search.
-    fn rest(&mut self, now: Time) {
+    fn pause(&mut self, now: Time) {
         self.begin(now + self.raise);
     }
 }

@@ -64,7 +64,7 @@ impl ClockConverter {
             settles: Time::ZERO,
             interface: None,
         };
-        stamper.look();
+        stamper.synchronize();
         stamper
     }
 
@@ -74,7 +74,7 @@ impl ClockConverter {
         clippy::disallowed_methods,
         reason = "the kernel's timestamps use this clock, and a driver converts them"
     )]
-    pub fn look(&mut self) -> Time {
+    pub fn synchronize(&mut self) -> Time {
         let mut best = (u64::MAX, 0);
         let mut now = Time::ZERO;
         for _ in 0..READINGS_MAX {
@@ -180,7 +180,7 @@ mod tests {
         let mut stamper = ClockConverter::new(ThreadClock::new());
         let first = stamper.offset;
         for _ in 0..1_000 {
-            stamper.look();
+            stamper.synchronize();
         }
         assert!(stamper.error < 1_000, "{} ns", stamper.error);
         assert!(stamper.offset.abs_diff(first) < 10_000);

@@ -73,7 +73,7 @@ pub struct DatagramMarks {
 
 impl DatagramMarks {
     /// Decodes the traffic-class byte of the IP header (RFC 2474, RFC 3168).
-    pub(super) fn of(byte: u8) -> DatagramMarks {
+    pub(super) fn from_byte(byte: u8) -> DatagramMarks {
         DatagramMarks {
             ecn: byte & 3,
             dscp: byte >> 2,
@@ -217,7 +217,7 @@ impl Socket {
 
     /// Enables kernel timestamps for received datagrams, and for sent ones if `departures` is set;
     /// [`Stamping::Off`] disables them. While enabled, use `send_each` and `receive_each`.
-    pub fn stamp(&mut self, stamping: Stamping, departures: bool) -> io::Result<()> {
+    pub fn set_timestamping(&mut self, stamping: Stamping, departures: bool) -> io::Result<()> {
         self.stamps = match stamping {
             Stamping::Off => {
                 if self.stamps.is_some() {
@@ -427,7 +427,7 @@ impl Socket {
 
     /// Enables reports of undeliverable datagrams (ICMP errors) for `unreachable`. They can be
     /// forged by anyone and are meant for connections that are not open yet.
-    pub fn hear_errors(&self) -> io::Result<()> {
+    pub fn enable_error_reports(&self) -> io::Result<()> {
         self.state.enable_transport_errors((&self.io).into())
     }
 
@@ -487,7 +487,7 @@ impl ReceivedBatch<'_> {
     }
 
     /// Calls `take` with the sender's address, the ECN bits and the contents of each datagram.
-    pub fn each(self, mut take: impl FnMut(SocketAddr, u8, &mut [u8])) {
+    pub fn for_each(self, mut take: impl FnMut(SocketAddr, u8, &mut [u8])) {
         for (buffer, meta) in self
             .buffers
             .chunks_exact_mut(RECEIVE_BUFFER_BYTES)
@@ -529,14 +529,14 @@ impl StampedBatch<'_> {
     }
 
     /// Calls `take` with the sender's address, marks, timestamp and contents of each datagram.
-    pub fn each(self, mut take: impl FnMut(SocketAddr, DatagramMarks, KernelStamp, &mut [u8])) {
+    pub fn for_each(self, mut take: impl FnMut(SocketAddr, DatagramMarks, KernelStamp, &mut [u8])) {
         let buffers = self.inbox.buffers.chunks_exact_mut(self.size);
         for (buffer, arrived) in buffers.zip(&self.inbox.arrived) {
             let length = arrived.length.min(buffer.len());
             // An empty datagram must be reported too, and `chunks_mut` would skip it.
-            let (whole, rest) = buffer[..length].split_at_mut(arrived.each.min(length));
+            let (whole, rest) = buffer[..length].split_at_mut(arrived.segment_bytes.min(length));
             take(arrived.from, arrived.marks, arrived.stamp, whole);
-            for datagram in rest.chunks_mut(arrived.each.max(1)) {
+            for datagram in rest.chunks_mut(arrived.segment_bytes.max(1)) {
                 take(arrived.from, arrived.marks, arrived.stamp, datagram);
             }
         }
@@ -592,7 +592,7 @@ mod tests {
         let (mut inbox, mut found) = (Inbox::new(), Vec::new());
         while found.len() < contents.len() + 15 {
             let received = receiver.receive_marked(&mut inbox).unwrap();
-            received.each(|from, seen, _, datagram| {
+            received.for_each(|from, seen, _, datagram| {
                 assert_eq!((from, seen), (sender.local(), marks));
                 found.extend_from_slice(datagram);
             });
@@ -608,7 +608,7 @@ mod tests {
             if received.is_empty() {
                 return found;
             }
-            received.each(|_, _, datagram| found.push(datagram.to_vec()));
+            received.for_each(|_, _, datagram| found.push(datagram.to_vec()));
         }
     }
 

@@ -75,7 +75,7 @@ pub(super) struct StampedDatagram {
     pub marks: DatagramMarks,
     pub length: usize,
     /// Bytes of each datagram in a GRO batch; the last may be shorter.
-    pub each: usize,
+    pub segment_bytes: usize,
     pub stamp: KernelStamp,
 }
 
@@ -229,9 +229,9 @@ pub(super) fn receive(
         let length = if truncated { 0 } else { message.bytes };
         arrived.push(StampedDatagram {
             from: from.unwrap_or_else(|| SocketAddr::from(([0, 0, 0, 0], 0))),
-            marks: DatagramMarks::of(byte),
+            marks: DatagramMarks::from_byte(byte),
             length,
-            each: if each == 0 { length } else { each },
+            segment_bytes: if each == 0 { length } else { each },
             stamp,
         });
     }

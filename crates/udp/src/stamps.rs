@@ -1,7 +1,7 @@
 //! Packet timestamps of a host: converts kernel timestamps, spreads the timestamps of a burst, and
 //! stores departure times.
 
-use ccplane_datapath::burst::{Forward, Passing, calibrate_batch, ethernet_bytes};
+use ccplane_datapath::burst::{StampCalibrator, LinkPacket, calibrate_batch, ethernet_bytes};
 use ccplane_link::ThreadClock;
 use ccplane_transport::SideData;
 use ccplane_units::{Duration, Rate, Time};
@@ -14,10 +14,10 @@ pub(super) struct HostTimestamps {
     stamper: ClockConverter,
     pub departures: Departures,
     /// Rate of this host's own link, if configured.
-    link: Option<Rate>,
-    leaving: Forward,
+    link_rate: Option<Rate>,
+    leaving: StampCalibrator,
     /// Packets of the batch being received.
-    batch: Vec<Passing>,
+    batch: Vec<LinkPacket>,
     trusted: Vec<bool>,
 }
 
@@ -26,26 +26,26 @@ impl HostTimestamps {
         HostTimestamps {
             stamper: ClockConverter::new(clock),
             departures: Departures::default(),
-            link,
-            leaving: Forward::default(),
+            link_rate: link,
+            leaving: StampCalibrator::default(),
             batch: Vec::new(),
             trusted: Vec::new(),
         }
     }
 
     /// Starts a batch and returns the current time.
-    pub fn begin(&mut self) -> Time {
+    pub fn begin_batch(&mut self) -> Time {
         self.batch.clear();
         self.trusted.clear();
-        self.stamper.look()
+        self.stamper.synchronize()
     }
 
     /// Records the departure of the kernel's packet `number`, whose IP and UDP headers have
     /// `headers` bytes.
-    pub fn left(&mut self, number: u32, stamp: KernelStamp, now: Time, headers: u32) {
+    pub fn on_departed(&mut self, number: u32, stamp: KernelStamp, now: Time, headers: u32) {
         if let Some(at) = self.stamper.convert(stamp, now) {
-            let (link, leaving) = (self.link, &mut self.leaving);
-            self.departures.left(number, |bytes| match link {
+            let (link, leaving) = (self.link_rate, &mut self.leaving);
+            self.departures.on_departed(number, |bytes| match link {
                 Some(rate) => leaving.calibrate(at, ethernet_bytes(bytes + headers), rate),
                 None => at,
             });
@@ -54,10 +54,10 @@ impl HostTimestamps {
 
     /// Adds the next packet of the batch, of `bytes` bytes with its headers. Without a plausible
     /// timestamp it counts as arriving now.
-    pub fn came(&mut self, stamp: KernelStamp, now: Time, bytes: u32) {
+    pub fn on_received(&mut self, stamp: KernelStamp, now: Time, bytes: u32) {
         let at = self.stamper.convert(stamp, now);
         self.trusted.push(at.is_some());
-        self.batch.push(Passing {
+        self.batch.push(LinkPacket {
             stamp: at.unwrap_or(now),
             bytes: ethernet_bytes(bytes),
         });
@@ -65,7 +65,7 @@ impl HostTimestamps {
 
     /// Completes the batch and spreads its timestamps.
     pub fn complete(&mut self) {
-        if let Some(rate) = self.link
+        if let Some(rate) = self.link_rate
             && self.trusted.iter().all(|trusted| *trusted)
         {
             calibrate_batch(&mut self.batch, rate);
@@ -80,7 +80,7 @@ impl HostTimestamps {
     /// Replaces the timestamp t1 echoed in an ACK with the actual departure time, or removes the
     /// sample if that is unknown.
     pub fn correct(&mut self, side: &mut SideData, now: Time) {
-        match self.departures.of(side.t1, now) {
+        match self.departures.departure_time(side.t1, now) {
             Some(left) => side.t1 = left,
             None => side.stamped = false,
         }
@@ -196,7 +196,7 @@ mod tests {
     fn departures_are_spread_by_what_each_takes() {
         let gigabit = Some(Rate::from_bits_per_sec(1_000_000_000));
         let mut stamps = HostTimestamps::new(ThreadClock::new(), gigabit);
-        let begun = stamps.begin();
+        let begun = stamps.begin_batch();
         let now = begun + Duration::from_millis(1);
         let real = |n: u64| KernelStamp {
             software: Some(
@@ -205,13 +205,13 @@ mod tests {
             hardware: None,
         };
         let told: Vec<KernelStamp> = (0..100).map(real).collect();
-        let said: Vec<Time> = (0..100).map(|_| stamps.departures.name(begun)).collect();
+        let said: Vec<Time> = (0..100).map(|_| stamps.departures.unique_time(begun)).collect();
         for (number, (said, stamp)) in said.iter().zip(&told).enumerate() {
             // A frame of 90 bytes takes 0.7 µs.
-            stamps.departures.sent(*said, number as u32, 24);
-            stamps.left(number as u32, *stamp, now, 28);
+            stamps.departures.on_sent(*said, number as u32, 24);
+            stamps.on_departed(number as u32, *stamp, now, 28);
         }
-        let last = stamps.departures.of(said[99], now).unwrap();
+        let last = stamps.departures.departure_time(said[99], now).unwrap();
         assert!(
             last.since(begun) <= Duration::from_micros(200),
             "{}",
@@ -223,9 +223,9 @@ mod tests {
     fn a_batch_of_one_stamp_is_spread_where_the_link_is_known() {
         let gigabit = Some(Rate::from_bits_per_sec(1_000_000_000));
         let mut stamps = HostTimestamps::new(ThreadClock::new(), gigabit);
-        let now = stamps.begin();
+        let now = stamps.begin_batch();
         for _ in 0..3 {
-            stamps.came(KernelStamp::default(), now, 1500);
+            stamps.on_received(KernelStamp::default(), now, 1500);
         }
         stamps.complete();
         assert_eq!(
@@ -234,10 +234,10 @@ mod tests {
             "user-space times are unchanged"
         );
         let at = |n: u64| now + Duration::from_micros(n);
-        stamps.begin();
+        stamps.begin_batch();
         (stamps.batch, stamps.trusted) = (
             vec![
-                Passing {
+                LinkPacket {
                     stamp: at(100),
                     bytes: 1538
                 };

@@ -30,17 +30,17 @@ const TURN: Duration = Duration::from_millis(5);
 fn options(local: SocketAddr, tls: Tls, rate: Option<Rate>) -> UdpOptions {
     UdpOptions {
         local,
-        datagram: DATAGRAM_BYTES_DEFAULT,
+        datagram_bytes: DATAGRAM_BYTES_DEFAULT,
         window: 1 << 20,
         tls: Some(tls),
         dscp: 0,
         stamping: Stamping::Off,
-        link: None,
+        link_rate: None,
         config: TransportConfig {
             max_rate: rate,
             ..TransportConfig::default()
         },
-        accepted: Native::cubic(),
+        accept_congestion: Native::cubic(),
     }
 }
 
@@ -71,12 +71,12 @@ fn receive(mut host: UdpHost, seconds: u64, mut flood: impl FnMut()) -> ([u64; 2
     let mut count = |time: f64, id: &mut Option<u64>| {
         let (begin, mut bytes) = (Instant::now(), 0);
         while begin.elapsed().as_secs_f64() < time {
-            host.turn(TURN).unwrap();
-            *id = id.or_else(|| host.accepted());
+            host.poll(TURN).unwrap();
+            *id = id.or_else(|| host.accept());
             if let Some(id) = *id {
-                let (first, second) = host.arrived(id);
+                let (first, second) = host.received(id);
                 let arrived = first.len() + second.len();
-                host.take(id, arrived);
+                host.consume(id, arrived);
                 bytes += arrived as u64;
             }
         }
@@ -120,9 +120,9 @@ fn run(spaces: &[Namespace; 3], origin: Origin) -> ([u64; 2], u64) {
                 .connect(address, UdpCongestion::Native(Native::cubic()))
                 .unwrap();
             while !stop.load(Relaxed) {
-                let written = host.room(id).len();
-                host.wrote(id, written);
-                host.turn(TURN).unwrap();
+                let written = host.write_buffer(id).len();
+                host.commit_write(id, written);
+                host.poll(TURN).unwrap();
             }
         });
         let outcome = receive(host, seconds, || {

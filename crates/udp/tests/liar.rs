@@ -30,7 +30,7 @@ fn a_receiver_that_conceals_losses_is_disconnected_with_the_reason() {
     });
     let mut host = UdpHost::bind(UdpOptions {
         local: "127.0.0.1:0".parse().expect("an address"),
-        datagram: DATAGRAM_BYTES_DEFAULT,
+        datagram_bytes: DATAGRAM_BYTES_DEFAULT,
         window: 4 << 20,
         tls: Some(Tls::client(Some(identity.fingerprint()), None).expect("a configuration")),
         dscp: 0,
@@ -39,17 +39,17 @@ fn a_receiver_that_conceals_losses_is_disconnected_with_the_reason() {
             ..TransportConfig::default()
         },
         stamping: Stamping::Off,
-        link: None,
-        accepted: Native::cubic(),
+        link_rate: None,
+        accept_congestion: Native::cubic(),
     })
     .expect("a host");
     let id = host
         .connect(to, UdpCongestion::Native(Native::cubic()))
         .expect("a connection");
     let failure = loop {
-        let room = host.room(id).len();
-        host.wrote(id, room);
-        host.turn(Duration::from_millis(10))
+        let room = host.write_buffer(id).len();
+        host.commit_write(id, room);
+        host.poll(Duration::from_millis(10))
             .expect("the socket works");
         let connection = host.connection(id).expect("it exists");
         // Without nonces the sender would continue for as long as it receives false ACKs.
@@ -69,7 +69,7 @@ fn a_receiver_that_conceals_losses_is_disconnected_with_the_reason() {
         "{text}"
     );
     // The receiver gets the sender's reset.
-    host.turn(Duration::ZERO).expect("the socket works");
+    host.poll(Duration::ZERO).expect("the socket works");
     let deadline = std::time::Duration::from_millis(100);
     thread::sleep(deadline);
     stop.store(true, Ordering::Relaxed);

@@ -99,7 +99,7 @@ fn enter(name: &str) {
 fn options(local: &str) -> UdpOptions {
     UdpOptions {
         local: local.parse().expect("an address"),
-        datagram: DATAGRAM_BYTES_DEFAULT,
+        datagram_bytes: DATAGRAM_BYTES_DEFAULT,
         window: 4 << 20,
         tls: None,
         dscp: 0,
@@ -109,8 +109,8 @@ fn options(local: &str) -> UdpOptions {
             ..TransportConfig::default()
         },
         stamping: Stamping::Off,
-        link: None,
-        accepted: Native::cubic(),
+        link_rate: None,
+        accept_congestion: Native::cubic(),
     }
 }
 
@@ -122,16 +122,16 @@ fn byte(at: u64) -> u8 {
 fn receive(mut host: UdpHost) -> u64 {
     let (mut id, mut at) = (None, 0);
     loop {
-        host.turn(WAIT).expect("the connection continues");
-        id = id.or_else(|| host.accepted());
+        host.poll(WAIT).expect("the connection continues");
+        id = id.or_else(|| host.accept());
         let Some(id) = id else { continue };
-        let (first, second) = host.arrived(id);
+        let (first, second) = host.received(id);
         let came = first.len() + second.len();
         for found in first.iter().chain(second) {
             assert_eq!(*found, byte(at), "byte {at}");
             at += 1;
         }
-        host.take(id, came);
+        host.consume(id, came);
         let connection = host.connection(id).expect("it exists");
         assert_eq!(connection.failure(), None);
         if connection.all_received() {
@@ -139,7 +139,7 @@ fn receive(mut host: UdpHost) -> u64 {
             // Leaves time for the last ACKs.
             let end = Instant::now();
             while end.elapsed().as_millis() < 500 {
-                host.turn(WAIT).expect("the connection continues");
+                host.poll(WAIT).expect("the connection continues");
             }
             return at;
         }
@@ -171,7 +171,7 @@ fn path_mtu_changes_are_followed_without_fragmentation() {
     let sender = thread::spawn(move || {
         enter(NAMES[0]);
         let mut host = UdpHost::bind(options("10.72.1.1:0")).expect("it binds");
-        host.search_paths_after(RAISE);
+        host.set_raise_timer(RAISE);
         let id = host
             .connect(to, UdpCongestion::Native(Native::cubic()))
             .expect("it opens");
@@ -185,14 +185,14 @@ fn path_mtu_changes_are_followed_without_fragmentation() {
                 began.elapsed().as_secs() < 60,
                 "stage {stage}, packets of {sizes:?} bytes"
             );
-            let room = host.room(id);
+            let room = host.write_buffer(id);
             for (n, place) in room.iter_mut().enumerate() {
                 *place = byte(at + n as u64);
             }
             let written = room.len();
-            host.wrote(id, written);
+            host.commit_write(id, written);
             at += written as u64;
-            host.turn(WAIT).expect("the connection continues");
+            host.poll(WAIT).expect("the connection continues");
             assert_eq!(host.connection(id).and_then(|c| c.failure()), None);
             let carried = host.packet(id).unwrap_or(FULL_DATAGRAM_BYTES);
             if sizes.last() != Some(&carried) {
@@ -212,9 +212,9 @@ fn path_mtu_changes_are_followed_without_fragmentation() {
             }
         }
         host.finish(id);
-        while !host.connection(id).is_none_or(|c| c.sent_all()) {
+        while !host.connection(id).is_none_or(|c| c.all_acked()) {
             assert!(began.elapsed().as_secs() < 90, "packets of {sizes:?} bytes");
-            host.turn(WAIT).expect("the connection continues");
+            host.poll(WAIT).expect("the connection continues");
         }
         let stats = host.stats(id).expect("it exists");
         drop(routed);

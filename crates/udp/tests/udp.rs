@@ -37,7 +37,7 @@ fn pair(tls: bool) -> [Option<Tls>; 2] {
 fn options(tls: Option<Tls>) -> UdpOptions {
     UdpOptions {
         local: "127.0.0.1:0".parse().unwrap(),
-        datagram: DATAGRAM_BYTES_DEFAULT,
+        datagram_bytes: DATAGRAM_BYTES_DEFAULT,
         window: 4 << 20,
         tls,
         dscp: 0,
@@ -47,8 +47,8 @@ fn options(tls: Option<Tls>) -> UdpOptions {
             ..TransportConfig::default()
         },
         stamping: Stamping::Software,
-        link: None,
-        accepted: Native::cubic(),
+        link_rate: None,
+        accept_congestion: Native::cubic(),
     }
 }
 
@@ -75,12 +75,12 @@ impl Server {
         let thread = thread::spawn(move || {
             let mut live: Vec<(u64, u64, bool)> = Vec::new();
             while !stopped.load(Ordering::Relaxed) {
-                host.turn(WAIT).unwrap();
-                while let Some(id) = host.accepted() {
+                host.poll(WAIT).unwrap();
+                while let Some(id) = host.accept() {
                     live.push((id, 0, false));
                 }
                 live.retain_mut(|(id, at, answered)| {
-                    let (first, second) = host.arrived(*id);
+                    let (first, second) = host.received(*id);
                     let pieces = [first.to_vec(), second.to_vec()].concat();
                     for (index, found) in pieces.iter().enumerate() {
                         let place = *at + index as u64;
@@ -91,16 +91,16 @@ impl Server {
                         );
                     }
                     *at += pieces.len() as u64;
-                    host.take(*id, pieces.len());
+                    host.consume(*id, pieces.len());
                     let connection = host.connection(*id).unwrap();
                     let (ended, over) = (connection.all_received(), connection.failure().is_some());
                     if ended && !*answered {
-                        host.room(*id)[..8].copy_from_slice(&at.to_be_bytes());
-                        host.wrote(*id, 8);
+                        host.write_buffer(*id)[..8].copy_from_slice(&at.to_be_bytes());
+                        host.commit_write(*id, 8);
                         host.finish(*id);
                         *answered = true;
                     }
-                    let gone = over || host.connection(*id).unwrap().sent_all();
+                    let gone = over || host.connection(*id).unwrap().all_acked();
                     if gone {
                         host.remove(*id);
                     }
@@ -125,7 +125,7 @@ impl Server {
 /// Writes the stream up to `end`, as far as there is room.
 fn feed(host: &mut UdpHost, id: u64, at: &mut u64, end: u64) {
     while *at < end {
-        let room = host.room(id);
+        let room = host.write_buffer(id);
         let part = room.len().min((end - *at) as usize);
         if part == 0 {
             break;
@@ -133,7 +133,7 @@ fn feed(host: &mut UdpHost, id: u64, at: &mut u64, end: u64) {
         for (index, place) in room[..part].iter_mut().enumerate() {
             *place = byte(0, *at + index as u64);
         }
-        host.wrote(id, part);
+        host.commit_write(id, part);
         *at += part as u64;
     }
 }
@@ -152,10 +152,10 @@ fn send(
         if at == bytes {
             host.finish(id);
         }
-        host.turn(WAIT).unwrap();
-        let (first, second) = host.arrived(id);
+        host.poll(WAIT).unwrap();
+        let (first, second) = host.received(id);
         answer.extend([first, second].concat());
-        host.take(id, answer.len());
+        host.consume(id, answer.len());
         let connection = host.connection(id).unwrap();
         if let Some(why) = connection.failure() {
             host.remove(id);
@@ -168,7 +168,7 @@ fn send(
                 ConnectionState::Open | ConnectionState::Draining
             ));
             let stats = connection.stats();
-            host.turn(Duration::ZERO).unwrap();
+            host.poll(Duration::ZERO).unwrap();
             host.remove(id);
             return Ok(stats);
         }
@@ -208,10 +208,10 @@ fn a_stream_goes_on_over_new_keys_and_begins_with_a_cookie() {
     let mut at = 0;
     while client.stats(id).unwrap().acked < 10_000_000 {
         feed(&mut client, id, &mut at, 10_000_000);
-        client.turn(WAIT).unwrap();
+        client.poll(WAIT).unwrap();
         assert!(client.connection(id).unwrap().failure().is_none());
     }
-    let (renewed, packets) = (client.renewed(id), client.stats(id).unwrap().delivered);
+    let (renewed, packets) = (client.key_updates(id), client.stats(id).unwrap().delivered);
     assert!(
         (3..=u64::from(packets) / 500 + 1).contains(&renewed),
         "{renewed} new keys for {packets} packets"
@@ -231,10 +231,10 @@ fn a_replaced_server_is_refused_at_once() {
     let server = Server::start(options(ours));
     let mut client = UdpHost::bind(options(theirs)).unwrap();
     let id = client.connect(server.address, cubic()).unwrap();
-    while !client.is_over(id) {
-        client.turn(WAIT).unwrap();
+    while !client.is_closed(id) {
+        client.poll(WAIT).unwrap();
     }
-    assert_eq!(client.refused(id), Some(&HandshakeError::Fingerprint));
+    assert_eq!(client.handshake_error(id), Some(&HandshakeError::Fingerprint));
     server.end();
 }
 
@@ -253,7 +253,7 @@ fn several_hosts_share_a_thread() {
     let (mut sent, mut came) = ([0; 2], [0; 2]);
     let mut accepted: [Option<u64>; 2] = [None; 2];
     while came != [1_000_000; 2] {
-        UdpHost::turn_all(&mut hosts, WAIT).unwrap();
+        UdpHost::poll_all(&mut hosts, WAIT).unwrap();
         for pair in 0..2 {
             feed(
                 &mut hosts[2 * pair + 1],
@@ -262,12 +262,12 @@ fn several_hosts_share_a_thread() {
                 1_000_000,
             );
             let server = &mut hosts[2 * pair];
-            accepted[pair] = accepted[pair].or_else(|| server.accepted());
+            accepted[pair] = accepted[pair].or_else(|| server.accept());
             if let Some(id) = accepted[pair] {
-                let (first, second) = server.arrived(id);
+                let (first, second) = server.received(id);
                 let count = first.len() + second.len();
                 came[pair] += count;
-                server.take(id, count);
+                server.consume(id, count);
             }
         }
     }
@@ -275,7 +275,7 @@ fn several_hosts_share_a_thread() {
     let before = hosts[0].now();
     let mut turns = 0;
     while hosts[0].now().since(before) < Duration::from_millis(200) {
-        UdpHost::turn_all(&mut hosts, WAIT).unwrap();
+        UdpHost::poll_all(&mut hosts, WAIT).unwrap();
         turns += 1;
     }
     assert!(turns < 60, "{turns} idle turns");
@@ -285,8 +285,8 @@ fn several_hosts_share_a_thread() {
 fn every_kind_of_datagram_carries_a_stream() {
     type Change = fn(&mut UdpOptions);
     let changes: [(&str, Change); 8] = [
-        ("small datagrams", |o| o.datagram = 600),
-        ("the largest datagrams", |o| o.datagram = 65_507),
+        ("small datagrams", |o| o.datagram_bytes = 600),
+        ("the largest datagrams", |o| o.datagram_bytes = 65_507),
         ("a codepoint", |o| o.dscp = 46),
         ("ECN", |o| o.config.ecn = ccplane_transport::Ecn::Ect0),
         ("time stamps", |o| o.config.stamps = true),
@@ -332,7 +332,7 @@ impl Relay {
                     socket
                         .receive_marked(&mut inbox)
                         .unwrap()
-                        .each(|from, marks, _, datagram| {
+                        .for_each(|from, marks, _, datagram| {
                             if end == 0 {
                                 client = Some(from);
                                 seen.push(marks);
@@ -390,9 +390,9 @@ fn second_loop(keeps: bool) -> (Rc3Stats, Vec<DatagramMarks>) {
     assert_eq!(at, BYTES);
     client.finish(id);
     while !client.connection(id).unwrap().all_received() {
-        client.turn(WAIT).unwrap();
-        let length = client.arrived(id).0.len();
-        client.take(id, length);
+        client.poll(WAIT).unwrap();
+        let length = client.received(id).0.len();
+        client.consume(id, length);
         assert_eq!(client.connection(id).unwrap().failure(), None);
     }
     let connection = client.connection(id).unwrap();
@@ -461,7 +461,7 @@ fn stamps_of_either_kind_tell_the_queueing_delay_of_every_packet() {
             let mut at = 0;
             while client.stats(id).unwrap().acked < bytes {
                 feed(&mut client, id, &mut at, bytes);
-                client.turn(WAIT).unwrap();
+                client.poll(WAIT).unwrap();
                 assert!(client.connection(id).unwrap().failure().is_none(), "{what}");
             }
             let packets = u64::from(client.stats(id).unwrap().delivered);
@@ -495,13 +495,13 @@ fn stamps_of_either_kind_tell_the_queueing_delay_of_every_packet() {
 struct Mute;
 
 impl AgentChannel for Mute {
-    fn report(&mut self, _now: Time, _report: &WireEvent<'_>) -> bool {
+    fn try_report(&mut self, _now: Time, _report: &WireEvent<'_>) -> bool {
         true
     }
 
-    fn tell(&mut self, _now: Time, _event: WireEvent<'static>) {}
+    fn send(&mut self, _now: Time, _event: WireEvent<'static>) {}
 
-    fn bring(&mut self, _now: Time) -> Option<Incoming> {
+    fn recv(&mut self, _now: Time) -> Option<Incoming> {
         None
     }
 
@@ -517,7 +517,7 @@ fn a_connection_whose_agent_is_silent_is_known_to_be_on_the_fallback() {
     let server = Server::start(options(None));
     let mut host = UdpHost::bind(options(None)).unwrap();
     let limits = OperatorLimits {
-        fallback_after: Duration::from_millis(50),
+        agent_timeout: Duration::from_millis(50),
         ..OperatorLimits::default()
     };
     host.steer(Mute, limits);
@@ -530,7 +530,7 @@ fn a_connection_whose_agent_is_silent_is_known_to_be_on_the_fallback() {
         // A few bytes at a time, so that ACKs arrive for longer than the agent timeout.
         let next = at + 20_000;
         feed(&mut host, steered, &mut at, next);
-        host.turn(WAIT).unwrap();
+        host.poll(WAIT).unwrap();
         if host.in_fallback(steered) == Some(true) {
             break;
         }
@@ -546,7 +546,7 @@ fn a_connection_whose_agent_is_silent_is_known_to_be_on_the_fallback() {
 #[test]
 fn ends_with_unlike_datagrams_agree_on_the_smaller() {
     let mut small = options(None);
-    small.datagram = 700;
+    small.datagram_bytes = 700;
     let server = Server::start(small);
     let mut client = UdpHost::bind(options(None)).unwrap();
     let stats = send(&mut client, server.address, 1_000_000, cubic()).unwrap();
@@ -583,7 +583,7 @@ fn timeouts_and_refusals_are_distinguished() {
     let silent = UdpSocket::bind("127.0.0.1:0").unwrap();
     let failed = send(&mut client, silent.local_addr().unwrap(), 10, cubic()).unwrap_err();
     assert!(matches!(failed, ConnectionError::NoAnswer(_)), "{failed}");
-    assert!(client.trouble().is_none());
+    assert!(client.last_error().is_none());
     let mut hello = [0; 2048];
     assert_eq!(
         silent.recv(&mut hello).unwrap(),
@@ -595,7 +595,7 @@ fn timeouts_and_refusals_are_distinguished() {
     drop(silent);
     let failed = send(&mut client, gone, 10, cubic()).unwrap_err();
     assert!(matches!(failed, ConnectionError::NoAnswer(_)), "{failed}");
-    let trouble = client.trouble().unwrap();
+    let trouble = client.last_error().unwrap();
     assert_eq!(trouble.kind(), std::io::ErrorKind::ConnectionRefused);
 }
 
@@ -619,7 +619,7 @@ fn parts_of(limit: Rate) -> (f64, f64) {
     let mut marks: Vec<(Time, u64)> = Vec::new();
     let all = loop {
         feed(&mut client, id, &mut at, bytes);
-        client.turn(WAIT).unwrap();
+        client.poll(WAIT).unwrap();
         let (stats, now) = (client.stats(id).unwrap(), client.now());
         assert!(client.connection(id).unwrap().failure().is_none());
         if stats.acked <= bytes / 10 {
@@ -680,7 +680,7 @@ fn a_packet_in_steady_state_allocates_nothing() {
         let mut send_until = |client: &mut UdpHost, end: u64| {
             while client.stats(id).unwrap().acked < end {
                 feed(client, id, &mut at, end);
-                client.turn(WAIT).unwrap();
+                client.poll(WAIT).unwrap();
                 assert!(client.connection(id).unwrap().failure().is_none());
             }
         };

@@ -256,7 +256,7 @@ impl Rate {
 
     /// Transmission time of `amount`, rounded down; [`Duration::MAX`] at rate zero. A link that
     /// must not drift has to carry the remainder over itself.
-    pub const fn time_for(self, amount: Bytes) -> Duration {
+    pub const fn transmission_time(self, amount: Bytes) -> Duration {
         if self.0 == 0 {
             return Duration::MAX;
         }
@@ -269,7 +269,7 @@ impl Rate {
     }
 
     /// Rate of `amount` per `time`, rounded down; saturates, also for a zero `time`.
-    pub const fn of(amount: Bytes, time: Duration) -> Rate {
+    pub const fn from_bytes_over(amount: Bytes, time: Duration) -> Rate {
         if time.0 == 0 {
             return Rate(u64::MAX);
         }

@@ -15,14 +15,14 @@ pub struct Prefix {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PrefixError {
     /// There is no address before the slash.
-    Address,
+    MissingAddress,
     /// The prefix length is missing, or longer than the address.
-    Bits {
+    InvalidLength {
         /// Maximum prefix length of the address family.
         most: u8,
     },
     /// The host bits of the address are not zero.
-    Within {
+    HostBitsSet {
         /// Address in the text.
         address: IpAddr,
         /// Network that contains it.
@@ -33,14 +33,14 @@ pub enum PrefixError {
 impl fmt::Display for PrefixError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            PrefixError::Address => {
+            PrefixError::MissingAddress => {
                 f.write_str("no IP address; write 10.8.0.0/16, 192.0.2.7 or fd08::/48")
             }
-            PrefixError::Bits { most } => write!(
+            PrefixError::InvalidLength { most } => write!(
                 f,
                 "no number of bits after the slash; this address has 0 to {most}"
             ),
-            PrefixError::Within { address, network } => write!(
+            PrefixError::HostBitsSet { address, network } => write!(
                 f,
                 "an address within the network, not the network itself; write {network} for all of it, or {address} for this one address"
             ),
@@ -54,7 +54,7 @@ impl Prefix {
     /// Returns the prefix of this length that contains `address`; `None` if the length is too
     /// large.
     #[inline]
-    pub fn of(address: IpAddr, bits: u8) -> Option<Prefix> {
+    pub fn containing(address: IpAddr, bits: u8) -> Option<Prefix> {
         let network = match address {
             IpAddr::V4(v4) => {
                 let mask = u32::MAX
@@ -74,12 +74,12 @@ impl Prefix {
 
     /// Parses an address with a prefix length, as in `10.7.0.1/24`; without one, the length is that
     /// of a host.
-    pub fn split(text: &str) -> Result<(IpAddr, u8), PrefixError> {
+    pub fn parse_cidr(text: &str) -> Result<(IpAddr, u8), PrefixError> {
         let (address, bits) = match text.trim().split_once('/') {
             Some((address, bits)) => (address, Some(bits)),
             None => (text.trim(), None),
         };
-        let address: IpAddr = address.parse().map_err(|_| PrefixError::Address)?;
+        let address: IpAddr = address.parse().map_err(|_| PrefixError::MissingAddress)?;
         let most = if address.is_ipv4() { 32 } else { 128 };
         // Only digits: Rust's integer parser accepts a sign.
         let digits = |bits: &&str| bits.bytes().all(|byte| byte.is_ascii_digit());
@@ -89,7 +89,7 @@ impl Prefix {
         };
         match bits {
             Some(bits) if bits <= most => Ok((address, bits)),
-            _ => Err(PrefixError::Bits { most }),
+            _ => Err(PrefixError::InvalidLength { most }),
         }
     }
 
@@ -111,7 +111,7 @@ impl Prefix {
     /// Returns true if the prefix contains the address. On the gateway's per-packet path.
     #[inline]
     pub fn contains(&self, address: IpAddr) -> bool {
-        self.network.is_ipv4() == address.is_ipv4() && Prefix::of(address, self.bits) == Some(*self)
+        self.network.is_ipv4() == address.is_ipv4() && Prefix::containing(address, self.bits) == Some(*self)
     }
 
     /// Returns true if the prefix contains all addresses of another.
@@ -125,11 +125,11 @@ impl FromStr for Prefix {
 
     /// Parses `10.8.0.0/16`; a single address needs no prefix length.
     fn from_str(text: &str) -> Result<Prefix, PrefixError> {
-        let (address, bits) = Prefix::split(text)?;
-        let network = Prefix::of(address, bits).ok_or(PrefixError::Address)?;
+        let (address, bits) = Prefix::parse_cidr(text)?;
+        let network = Prefix::containing(address, bits).ok_or(PrefixError::MissingAddress)?;
         match network.network == address {
             true => Ok(network),
-            false => Err(PrefixError::Within { address, network }),
+            false => Err(PrefixError::HostBitsSet { address, network }),
         }
     }
 }
@@ -195,7 +195,7 @@ mod tests {
         #[test]
         fn what_is_printed_is_read(v6: bool, address: u128, bits in 0..=128_u8) {
             let address = if v6 { IpAddr::V6(Ipv6Addr::from_bits(address)) } else { IpAddr::V4(Ipv4Addr::from_bits(address as u32)) };
-            if let Some(net) = Prefix::of(address, bits) {
+            if let Some(net) = Prefix::containing(address, bits) {
                 prop_assert!(net.contains(address));
                 prop_assert_eq!(net.to_string().parse::<Prefix>(), Ok(net));
             } else {
@@ -205,7 +205,7 @@ mod tests {
 
         #[test]
         fn one_bit_off_is_another_network(address: u32, bits in 1..=32_u8) {
-            let net = Prefix::of(Ipv4Addr::from_bits(address).into(), bits).expect("so many bits");
+            let net = Prefix::containing(Ipv4Addr::from_bits(address).into(), bits).expect("so many bits");
             prop_assert!(!net.contains(Ipv4Addr::from_bits(address ^ 1 << (32 - bits)).into()));
         }
     }

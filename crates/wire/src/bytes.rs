@@ -5,25 +5,25 @@ use crate::WireError;
 /// Unread rest of a message.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct MessageReader<'a> {
-    what: &'static str,
-    left: &'a [u8],
+    context: &'static str,
+    remaining: &'a [u8],
 }
 
 impl<'a> MessageReader<'a> {
     pub fn new(what: &'static str, bytes: &'a [u8]) -> MessageReader<'a> {
-        MessageReader { what, left: bytes }
+        MessageReader { context: what, remaining: bytes }
     }
 
     pub fn bytes(&mut self, n: usize) -> Result<&'a [u8], WireError> {
-        match self.left.split_at_checked(n) {
+        match self.remaining.split_at_checked(n) {
             Some((head, tail)) => {
-                self.left = tail;
+                self.remaining = tail;
                 Ok(head)
             }
-            None => Err(WireError::Short {
-                what: self.what,
+            None => Err(WireError::Truncated {
+                what: self.context,
                 needs: n,
-                has: self.left.len(),
+                has: self.remaining.len(),
             }),
         }
     }
@@ -50,20 +50,20 @@ impl<'a> MessageReader<'a> {
         Ok(u64::from_le_bytes(self.array()?))
     }
 
-    pub fn rest(self) -> &'a [u8] {
-        self.left
+    pub fn into_remaining(self) -> &'a [u8] {
+        self.remaining
     }
 
-    pub fn left(&self) -> usize {
-        self.left.len()
+    pub fn remaining_len(&self) -> usize {
+        self.remaining.len()
     }
 
     /// Returns an error if anything is left.
-    pub fn end(&self, says: usize) -> Result<(), WireError> {
-        match self.left.len() {
+    pub fn finish(&self, says: usize) -> Result<(), WireError> {
+        match self.remaining.len() {
             0 => Ok(()),
-            over => Err(WireError::Length {
-                what: self.what,
+            over => Err(WireError::LengthMismatch {
+                what: self.context,
                 says,
                 needs: says.saturating_sub(over),
             }),

@@ -2,7 +2,7 @@
 
 use ccplane_datapath::CheckError;
 
-use crate::BadTag;
+use crate::TagError;
 
 /// Error in a message. A receiver closes the connection of the peer that sent it, as the start of
 /// the next message is unknown.
@@ -13,7 +13,7 @@ pub enum WireError {
     #[error(
         "{what} needs {needs} bytes, {has} are left: the sender cut it, or its length is wrong"
     )]
-    Short {
+    Truncated {
         /// Message or part.
         what: &'static str,
         /// Bytes required.
@@ -23,7 +23,7 @@ pub enum WireError {
     },
     /// A length field disagrees with the contents of the message.
     #[error("{what} says {says} bytes, but its contents need {needs}")]
-    Length {
+    LengthMismatch {
         /// Message.
         what: &'static str,
         /// Value of the length field.
@@ -45,7 +45,7 @@ pub enum WireError {
     #[error(
         "{what} {value} does not exist: sender and receiver speak different versions, or this is no message"
     )]
-    Unknown {
+    UnknownValue {
         /// Kind of number.
         what: &'static str,
         /// Its value.
@@ -53,7 +53,7 @@ pub enum WireError {
     },
     /// The peer uses another version of the framing.
     #[error("the peer speaks version {theirs}, this side version {ours}: update the older one")]
-    Version {
+    UnsupportedVersion {
         /// Version of the peer.
         theirs: u16,
         /// Own version.
@@ -61,16 +61,16 @@ pub enum WireError {
     },
     /// A text is not valid UTF-8.
     #[error("{0} is not UTF-8 text")]
-    Text(&'static str),
+    InvalidUtf8(&'static str),
     /// A tag is invalid, or there are too many.
     #[error("a flow's tags cannot be: {0}")]
-    Tag(#[from] BadTag),
+    InvalidTag(#[from] TagError),
     /// A well-formed program does not pass the check.
     #[error("the program does not pass the check: {0}")]
-    Program(#[from] CheckError),
+    InvalidProgram(#[from] CheckError),
     /// CCP's format cannot express the message.
     #[error("CCP's format cannot say {0}")]
-    Unsayable(NotExpressible),
+    NotExpressible(NotExpressible),
 }
 
 /// Feature of ccplane's language that CCP's format cannot express. The message gives a replacement.

@@ -109,9 +109,9 @@ pub struct Offer {
     /// Name among the kernel's congestion controls.
     pub kernel_name: String,
     /// Required capabilities.
-    pub needs: Capabilities,
+    pub required: Capabilities,
     /// Required and optional capabilities.
-    pub wants: Capabilities,
+    pub requested: Capabilities,
     /// Maximum delay of a report that is not urgent.
     pub latency: Duration,
 }
@@ -133,7 +133,7 @@ pub struct DatapathInfo {
     pub max_vars: u32,
     /// Agent timeout, after which an algorithm's flows fall back; heartbeats are sent at a third of
     /// it. `None`: the datapath never times out and takes no heartbeats, like a version-1 peer.
-    pub fallback_after: Option<Duration>,
+    pub agent_timeout: Option<Duration>,
 }
 
 /// Description of a flow in [`WireEvent::FlowOpened`].
@@ -229,10 +229,10 @@ pub enum Refusal {
     },
     /// The datapath lacks capabilities that the algorithm requires.
     #[error("the datapath lacks {}", .0.names().collect::<Vec<_>>().join(", "))]
-    Missing(Capabilities),
+    MissingCapabilities(Capabilities),
     /// The program does not pass the datapath's check.
     #[error("the program is not valid: {0}")]
-    Invalid(String),
+    InvalidProgram(String),
     /// The program cannot be expressed in the language of the datapath or the link.
     #[error("this datapath cannot say it: {0}")]
     Unsupported(String),
@@ -258,8 +258,8 @@ impl From<CommandError> for Refusal {
                 needed: has as u32,
                 available: room as u32,
             },
-            CommandError::Missing(missing) => Refusal::Missing(missing),
-            CommandError::Invalid(_) => Refusal::Invalid(refused.to_string()),
+            CommandError::MissingCapabilities(missing) => Refusal::MissingCapabilities(missing),
+            CommandError::InvalidProgram(_) => Refusal::InvalidProgram(refused.to_string()),
             other => Refusal::Other(other.to_string()),
         }
     }
@@ -267,14 +267,14 @@ impl From<CommandError> for Refusal {
 
 /// List of updates, stored inline up to 16 and on the heap beyond.
 #[derive(Clone, Debug)]
-pub struct Updates(List);
+pub struct Updates(UpdateList);
 
 #[derive(Clone, Debug)]
 #[expect(
     clippy::large_enum_variant,
     reason = "the large one is the common one, and a box would allocate per command"
 )]
-enum List {
+enum UpdateList {
     Inline {
         len: u8,
         items: [Update; Updates::INLINE_UPDATES_MAX],
@@ -293,7 +293,7 @@ impl Updates {
 
     /// Creates an empty list.
     pub const fn new() -> Updates {
-        Updates(List::Inline {
+        Updates(UpdateList::Inline {
             len: 0,
             items: [UNUSED_UPDATE; Updates::INLINE_UPDATES_MAX],
         })
@@ -310,7 +310,7 @@ impl Updates {
             return;
         }
         match &mut self.0 {
-            List::Inline { len, items } => match items.get_mut(*len as usize) {
+            UpdateList::Inline { len, items } => match items.get_mut(*len as usize) {
                 Some(free) => {
                     *free = update;
                     *len += 1;
@@ -318,18 +318,18 @@ impl Updates {
                 None => {
                     let mut heap = items.to_vec();
                     heap.push(update);
-                    self.0 = List::Heap(heap);
+                    self.0 = UpdateList::Heap(heap);
                 }
             },
-            List::Heap(heap) => heap.push(update),
+            UpdateList::Heap(heap) => heap.push(update),
         }
     }
 
     /// All updates, in the order of first mention of their targets.
     pub fn as_slice(&self) -> &[Update] {
         match &self.0 {
-            List::Inline { len, items } => items.get(..*len as usize).unwrap_or(items),
-            List::Heap(heap) => heap,
+            UpdateList::Inline { len, items } => items.get(..*len as usize).unwrap_or(items),
+            UpdateList::Heap(heap) => heap,
         }
     }
 
@@ -345,8 +345,8 @@ impl Updates {
 
     fn as_mut_slice(&mut self) -> &mut [Update] {
         match &mut self.0 {
-            List::Inline { len, items } => &mut items[..*len as usize],
-            List::Heap(heap) => heap,
+            UpdateList::Inline { len, items } => &mut items[..*len as usize],
+            UpdateList::Heap(heap) => heap,
         }
     }
 }

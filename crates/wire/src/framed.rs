@@ -37,29 +37,29 @@ pub struct Hello {
     pub process: u64,
     /// Identifier of the channel to an agent, unique and kept when its connection is
     /// re-established.
-    pub way: u64,
+    pub channel: u64,
 }
 
 /// Splits a byte stream, received in pieces of any size, into frames. It buffers at most one frame
 /// and the rest of the last piece.
 #[derive(Debug, Default)]
-pub struct Frames {
+pub struct FrameDecoder {
     bytes: Vec<u8>,
     /// Start of the next frame.
-    from: usize,
+    frame_start: usize,
 }
 
-impl Frames {
+impl FrameDecoder {
     /// Creates a decoder at the start of a stream.
-    pub fn new() -> Frames {
-        Frames::default()
+    pub fn new() -> FrameDecoder {
+        FrameDecoder::default()
     }
 
     /// Appends a piece of the stream. Take every [frame](Frames::next) before the next piece; the
     /// rest is then shorter than one frame.
-    pub fn give(&mut self, bytes: &[u8]) {
-        self.bytes.drain(..self.from);
-        self.from = 0;
+    pub fn push(&mut self, bytes: &[u8]) {
+        self.bytes.drain(..self.frame_start);
+        self.frame_start = 0;
         self.bytes.extend_from_slice(bytes);
     }
 
@@ -67,7 +67,7 @@ impl Frames {
     /// read: close the connection.
     #[expect(clippy::should_implement_trait, reason = "its items borrow from it")]
     pub fn next(&mut self) -> Result<Option<Frame<'_>>, WireError> {
-        let left = self.bytes.get(self.from..).unwrap_or_default();
+        let left = self.bytes.get(self.frame_start..).unwrap_or_default();
         let Some((length, rest)) = left.split_first_chunk::<LENGTH_FIELD_BYTES>() else {
             return Ok(None);
         };
@@ -84,13 +84,13 @@ impl Frames {
         let Some(frame) = rest.get(..length) else {
             return Ok(None);
         };
-        self.from += LENGTH_FIELD_BYTES + length;
+        self.frame_start += LENGTH_FIELD_BYTES + length;
         read(frame).map(Some)
     }
 
     /// Bytes buffered of an incomplete frame.
-    pub fn kept(&self) -> usize {
-        self.bytes.len() - self.from
+    pub fn buffered(&self) -> usize {
+        self.bytes.len() - self.frame_start
     }
 }
 
@@ -100,11 +100,11 @@ fn read(frame: &[u8]) -> Result<Frame<'_>, WireError> {
         MAGIC => Ok(Frame::Packet(frame)),
         HELLO_TYPE => {
             let (process, way) = (body.u64()?, body.u64()?);
-            body.end(frame.len())?;
-            Ok(Frame::Hello(Hello { process, way }))
+            body.finish(frame.len())?;
+            Ok(Frame::Hello(Hello { process, channel: way }))
         }
         GOODBYE_TYPE => {
-            let words = body.rest();
+            let words = body.into_remaining();
             if words.len() > GOODBYE_TEXT_BYTES_MAX {
                 return Err(WireError::TooLong {
                     what: "a goodbye",
@@ -115,9 +115,9 @@ fn read(frame: &[u8]) -> Result<Frame<'_>, WireError> {
             let words = std::str::from_utf8(words);
             words
                 .map(Frame::Goodbye)
-                .map_err(|_| WireError::Text("a goodbye"))
+                .map_err(|_| WireError::InvalidUtf8("a goodbye"))
         }
-        unknown => Err(WireError::Unknown {
+        unknown => Err(WireError::UnknownValue {
             what: "frame of first byte",
             value: u64::from(unknown),
         }),
@@ -133,7 +133,7 @@ pub fn encode_length(packet: &[u8]) -> [u8; LENGTH_FIELD_BYTES] {
 pub fn encode_hello(hello: Hello) -> Vec<u8> {
     encode_frame(HELLO_TYPE, |out| {
         out.put_u64(hello.process);
-        out.put_u64(hello.way);
+        out.put_u64(hello.channel);
     })
 }
 
@@ -196,18 +196,18 @@ mod tests {
                     urgent: false,
                     fields: &fields,
                 };
-                packet.event(&report).expect("room");
+                packet.push_event(&report).expect("room");
                 OwnedMessage::Packet(packet.as_bytes().to_vec())
             }),
             any::<u64>().prop_map(|flow| {
                 let mut packet = PacketWriter::new();
                 packet
-                    .command(&WireCommand::Release { flow })
+                    .push_command(&WireCommand::Release { flow })
                     .expect("room");
                 OwnedMessage::Packet(packet.as_bytes().to_vec())
             }),
             any::<(u64, u64)>()
-                .prop_map(|(process, way)| OwnedMessage::Hello(Hello { process, way })),
+                .prop_map(|(process, channel)| OwnedMessage::Hello(Hello { process, channel })),
             "[a-zäöü ]{0,60}".prop_map(OwnedMessage::Goodbye),
         ]
     }
@@ -216,9 +216,9 @@ mod tests {
     fn read_all<'a>(
         pieces: impl IntoIterator<Item = &'a [u8]>,
     ) -> (Vec<OwnedMessage>, Option<WireError>) {
-        let (mut frames, mut all) = (Frames::new(), Vec::new());
+        let (mut frames, mut all) = (FrameDecoder::new(), Vec::new());
         for piece in pieces {
-            frames.give(piece);
+            frames.push(piece);
             loop {
                 match frames.next() {
                     Ok(Some(frame)) => all.push(owned(frame)),
@@ -226,7 +226,7 @@ mod tests {
                     Err(why) => return (all, Some(why)),
                 }
             }
-            assert!(frames.kept() < LENGTH_FIELD_BYTES + PACKET_BYTES_MAX);
+            assert!(frames.buffered() < LENGTH_FIELD_BYTES + PACKET_BYTES_MAX);
         }
         (all, None)
     }
@@ -300,19 +300,19 @@ mod tests {
     #[test]
     fn what_is_no_frame_is_named() {
         let (_, why) = read_all([&[0, 0, 0, 0][..]]);
-        assert!(matches!(why, Some(WireError::Short { .. })), "{why:?}");
+        assert!(matches!(why, Some(WireError::Truncated { .. })), "{why:?}");
         // An HTTP client: its first letters are read as a length.
         let (_, why) = read_all([&b"GET / HTTP/1.1\r\n"[..]]);
         assert!(matches!(why, Some(WireError::TooLong { .. })), "{why:?}");
         let (_, why) = read_all([&[1, 0, 0, 0, 7][..]]);
         assert!(
-            matches!(why, Some(WireError::Unknown { value: 7, .. })),
+            matches!(why, Some(WireError::UnknownValue { value: 7, .. })),
             "{why:?}"
         );
         let (_, why) = read_all([&[2, 0, 0, 0, HELLO_TYPE, 7][..]]);
-        assert!(matches!(why, Some(WireError::Short { .. })), "{why:?}");
+        assert!(matches!(why, Some(WireError::Truncated { .. })), "{why:?}");
         let (_, why) = read_all([&[2, 0, 0, 0, GOODBYE_TYPE, 0xff][..]]);
-        assert!(matches!(why, Some(WireError::Text(_))), "{why:?}");
+        assert!(matches!(why, Some(WireError::InvalidUtf8(_))), "{why:?}");
         let long = encode_frame(GOODBYE_TYPE, |out| {
             out.put(&[b'x'; GOODBYE_TEXT_BYTES_MAX + 1])
         });

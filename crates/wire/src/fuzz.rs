@@ -15,9 +15,9 @@ pub fn read_framed(bytes: &[u8]) {
 
 /// Returns the number of frames, their total length, and the error at the end of the stream.
 fn frames_of<'a>(pieces: impl Iterator<Item = &'a [u8]>) -> (usize, usize, Option<WireError>) {
-    let (mut frames, mut count, mut size) = (framed::Frames::new(), 0, 0);
+    let (mut frames, mut count, mut size) = (framed::FrameDecoder::new(), 0, 0);
     for piece in pieces {
-        frames.give(piece);
+        frames.push(piece);
         loop {
             match frames.next() {
                 Ok(Some(framed::Frame::Packet(packet))) => {
@@ -33,7 +33,7 @@ fn frames_of<'a>(pieces: impl Iterator<Item = &'a [u8]>) -> (usize, usize, Optio
             }
         }
         assert!(
-            frames.kept() < framed::LENGTH_FIELD_BYTES + v2::PACKET_BYTES_MAX,
+            frames.buffered() < framed::LENGTH_FIELD_BYTES + v2::PACKET_BYTES_MAX,
             "a frame at most is kept"
         );
     }
@@ -65,13 +65,13 @@ pub fn read(bytes: &[u8]) {
     let _ = v2::read_events(bytes, &mut Vec::new(), &mut |event| {
         packet.clear();
         packet
-            .event(&event)
+            .push_event(&event)
             .expect("an event that was read can be written");
     });
     let _ = v2::read_commands(bytes, &mut |command| {
         packet.clear();
         packet
-            .command(&command)
+            .push_command(&command)
             .expect("a command that was read can be written");
     });
 }

@@ -20,4 +20,4 @@ pub use error::{NotExpressible, WireError};
 pub use event::{
     DatapathInfo, FlowInfo, FlowStats, Offer, Refusal, Updates, WireCommand, WireEvent,
 };
-pub use tags::{BadTag, TAG_BYTES_MAX, TAGS_PER_FLOW_MAX, Tag, Tags};
+pub use tags::{TagError, TAG_BYTES_MAX, TAGS_PER_FLOW_MAX, Tag, Tags};

@@ -25,18 +25,18 @@ pub struct Tags(Option<Arc<[Tag]>>);
 /// Reason why a text is not a valid tag, or a list of tags is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum BadTag {
+pub enum TagError {
     /// There is no `=`.
     #[error("`{0}` is no tag: one is KEY=VALUE, such as site=paris")]
-    Form(String),
+    MissingEquals(String),
     /// The key is empty or contains invalid characters.
     #[error(
         "the key of `{0}` is not of letters, digits, `_`, `-` and `.`: write one such as site=paris"
     )]
-    Key(String),
+    InvalidKey(String),
     /// The value contains characters that cannot be displayed.
     #[error("the value of {0:?} has characters that cannot be shown: leave them out")]
-    Value(String),
+    InvalidValue(String),
     /// The tag is too long.
     #[error("a tag of {0} bytes is too long: {TAG_BYTES_MAX} are the most, key and `=` included")]
     TooLong(usize),
@@ -45,7 +45,7 @@ pub enum BadTag {
     TooMany(usize),
     /// A key occurs twice.
     #[error("the tag `{0}` is there twice: give it once")]
-    Twice(String),
+    DuplicateKey(String),
 }
 
 impl Tag {
@@ -66,21 +66,21 @@ impl Tag {
 }
 
 impl FromStr for Tag {
-    type Err = BadTag;
+    type Err = TagError;
 
-    fn from_str(text: &str) -> Result<Tag, BadTag> {
+    fn from_str(text: &str) -> Result<Tag, TagError> {
         if text.len() > TAG_BYTES_MAX {
-            return Err(BadTag::TooLong(text.len()));
+            return Err(TagError::TooLong(text.len()));
         }
         let Some((key, value)) = text.split_once('=') else {
-            return Err(BadTag::Form(text.to_owned()));
+            return Err(TagError::MissingEquals(text.to_owned()));
         };
         let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
         if key.is_empty() || !key.chars().all(allowed) {
-            return Err(BadTag::Key(text.to_owned()));
+            return Err(TagError::InvalidKey(text.to_owned()));
         }
         if value.chars().any(char::is_control) {
-            return Err(BadTag::Value(text.to_owned()));
+            return Err(TagError::InvalidValue(text.to_owned()));
         }
         Ok(Tag {
             text: text.into(),
@@ -97,15 +97,15 @@ impl fmt::Display for Tag {
 
 impl Tags {
     /// Creates a list of tags with unique keys.
-    pub fn new(tags: impl IntoIterator<Item = Tag>) -> Result<Tags, BadTag> {
+    pub fn new(tags: impl IntoIterator<Item = Tag>) -> Result<Tags, TagError> {
         let all: Vec<Tag> = tags.into_iter().collect();
         if all.len() > TAGS_PER_FLOW_MAX {
-            return Err(BadTag::TooMany(all.len()));
+            return Err(TagError::TooMany(all.len()));
         }
         let twice =
             |(at, tag): (usize, &Tag)| all[..at].iter().any(|before| before.key() == tag.key());
         if let Some((_, tag)) = all.iter().enumerate().find(|one| twice(*one)) {
-            return Err(BadTag::Twice(tag.key().to_owned()));
+            return Err(TagError::DuplicateKey(tag.key().to_owned()));
         }
         Ok(Tags((!all.is_empty()).then(|| all.into())))
     }
@@ -159,10 +159,10 @@ mod tests {
         let tag = |n: usize| format!("k{n}=v{n}").parse::<Tag>().unwrap();
         let tags = Tags::new((0..TAGS_PER_FLOW_MAX).map(tag)).unwrap();
         assert_eq!((tags.get("k3"), tags.get("k9")), (Some("v3"), None));
-        assert_eq!(Tags::new((0..9).map(tag)), Err(BadTag::TooMany(9)));
+        assert_eq!(Tags::new((0..9).map(tag)), Err(TagError::TooMany(9)));
         assert_eq!(
             Tags::new([tag(1), tag(1)]),
-            Err(BadTag::Twice("k1".to_owned()))
+            Err(TagError::DuplicateKey("k1".to_owned()))
         );
         assert_eq!(Tags::new([]), Ok(Tags::default()));
     }

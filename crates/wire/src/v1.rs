@@ -174,7 +174,7 @@ impl RawUpdate {
             }),
             _ => None,
         };
-        let target = target.ok_or(WireError::Unknown {
+        let target = target.ok_or(WireError::UnknownValue {
             what: "register of an update, of type",
             value: u64::from(self.class) << 32 | u64::from(self.index),
         })?;
@@ -226,7 +226,7 @@ fn take<'a>(bytes: &mut &'a [u8]) -> Result<V1Message<'a>, WireError> {
     let mut header = MessageReader::new("a header", bytes);
     let (kind, length, flow) = (header.u16()?, header.u16()? as usize, header.u32()?);
     if length < HEADER_BYTES {
-        return Err(WireError::Length {
+        return Err(WireError::LengthMismatch {
             what: "a header",
             says: length,
             needs: HEADER_BYTES,
@@ -239,12 +239,12 @@ fn take<'a>(bytes: &mut &'a [u8]) -> Result<V1Message<'a>, WireError> {
     match kind {
         kind::CREATE => {
             let create = read_create(&mut body)?;
-            body.end(length)?;
+            body.finish(length)?;
             Ok(V1Message::Create { flow, create })
         }
         kind::MEASURE => {
             let (program, count) = (body.u32()?, body.u32()?);
-            let (fields, over) = body.rest().as_chunks();
+            let (fields, over) = body.into_remaining().as_chunks();
             check_count(what, length, count, fields.len(), over, 16, 8)?;
             Ok(V1Message::Measure {
                 flow,
@@ -255,7 +255,7 @@ fn take<'a>(bytes: &mut &'a [u8]) -> Result<V1Message<'a>, WireError> {
         kind::INSTALL => Ok(V1Message::Install(program::Install::read(body, length)?)),
         kind::UPDATE_FIELD => {
             let count = body.u32()?;
-            let (updates, over) = body.rest().as_chunks();
+            let (updates, over) = body.into_remaining().as_chunks();
             check_count(what, length, count, updates.len(), over, 12, UPDATE)?;
             Ok(V1Message::UpdateField {
                 flow,
@@ -264,7 +264,7 @@ fn take<'a>(bytes: &mut &'a [u8]) -> Result<V1Message<'a>, WireError> {
         }
         kind::CHANGEPROG => {
             let (program, count) = (body.u32()?, body.u32()?);
-            let (updates, over) = body.rest().as_chunks();
+            let (updates, over) = body.into_remaining().as_chunks();
             check_count(what, length, count, updates.len(), over, 16, UPDATE)?;
             Ok(V1Message::ChangeProgram {
                 flow,
@@ -274,10 +274,10 @@ fn take<'a>(bytes: &mut &'a [u8]) -> Result<V1Message<'a>, WireError> {
         }
         kind::READY => {
             let id = body.u32()?;
-            body.end(length)?;
+            body.finish(length)?;
             Ok(V1Message::Ready { id })
         }
-        unknown => Err(WireError::Unknown {
+        unknown => Err(WireError::UnknownValue {
             what: "message type",
             value: u64::from(unknown),
         }),
@@ -289,18 +289,18 @@ fn check_count(
     what: &'static str,
     says: usize,
     count: u32,
-    there: usize,
-    over: &[u8],
+    actual: usize,
+    trailing: &[u8],
     fixed: usize,
-    each: usize,
+    entry_len: usize,
 ) -> Result<(), WireError> {
-    if count as usize == there && over.is_empty() {
+    if count as usize == actual && trailing.is_empty() {
         return Ok(());
     }
-    Err(WireError::Length {
+    Err(WireError::LengthMismatch {
         what,
         says,
-        needs: (count as usize).saturating_mul(each).saturating_add(fixed),
+        needs: (count as usize).saturating_mul(entry_len).saturating_add(fixed),
     })
 }
 
@@ -314,7 +314,7 @@ fn read_create<'a>(body: &mut MessageReader<'a>) -> Result<Create<'a>, WireError
         .position(|b| *b == 0)
         .unwrap_or(ALGORITHM_NAME_BYTES);
     let algorithm =
-        std::str::from_utf8(&name[..end]).map_err(|_| WireError::Text("the algorithm's name"))?;
+        std::str::from_utf8(&name[..end]).map_err(|_| WireError::InvalidUtf8("the algorithm's name"))?;
     Ok(Create {
         init_cwnd,
         mss,
@@ -328,7 +328,7 @@ fn read_create<'a>(body: &mut MessageReader<'a>) -> Result<Create<'a>, WireError
 fn read_address(body: &mut MessageReader<'_>) -> Result<SocketAddr, WireError> {
     let address = Ipv4Addr::from(body.u32()?.to_le_bytes());
     let port = body.u32()?;
-    let port = u16::try_from(port).map_err(|_| WireError::Unknown {
+    let port = u16::try_from(port).map_err(|_| WireError::UnknownValue {
         what: "port",
         value: u64::from(port),
     })?;

@@ -73,7 +73,7 @@ pub enum Workload {
         spread: Duration,
         /// Duration after which a flow without a size is aborted, not counting `spread`; `None` for
         /// no limit before `stop`.
-        lasts: Option<Duration>,
+        lifetime: Option<Duration>,
     },
     /// Application of each pair that produces data at its own rate, or datagrams without congestion
     /// control.
@@ -104,7 +104,7 @@ pub enum Workload {
         /// Distribution of response sizes.
         response: SizeTable,
         /// Think time between a response and the next request.
-        think: DurationDistribution,
+        think_time: DurationDistribution,
     },
     /// Messages over persistent connections; they arrive as a Poisson process, each for a random
     /// pair.
@@ -112,7 +112,7 @@ pub enum Workload {
         /// Connections per pair.
         connections: u32,
         /// Policy that chooses one of the pair's connections.
-        pick: ConnectionPolicy,
+        policy: ConnectionPolicy,
         /// Arrival rate.
         arrivals: Arrivals,
         /// Distribution of message sizes.
@@ -129,7 +129,7 @@ pub enum Workload {
         /// Distribution of flow sizes.
         sizes: SizeTable,
         /// Interval between bursts.
-        every: Duration,
+        interval: Duration,
         /// Maximum number of bursts.
         bursts: Option<u64>,
     },
@@ -198,7 +198,7 @@ pub enum Arrivals {
         /// Share between 0 and 1.
         share: f64,
         /// Link rate.
-        of: Rate,
+        link_rate: Rate,
     },
 }
 
@@ -288,14 +288,14 @@ pub enum Action {
         /// Slot of the flow.
         slot: u32,
         /// Write from the accepting host to the opening host.
-        back: bool,
+        backward: bool,
         /// Number of bytes; 0 only together with `finish`.
         bytes: u64,
         /// End this direction of the stream after these bytes.
         finish: bool,
     },
     /// Abort a flow, even with data in flight.
-    Abandon {
+    Abort {
         /// Slot of the flow.
         slot: u32,
     },
@@ -372,7 +372,7 @@ impl WorkloadGenerator {
                 duty,
                 carrier,
             } => {
-                check_count(&name, "sources", pairs.places() as u64)?;
+                check_count(&name, "sources", pairs.position_count() as u64)?;
                 WorkloadMachine::Paced(
                     paced::PacedWorkload::new(rate, duty, carrier, &pairs, span, random)
                         .map_err(nothing)?,
@@ -382,9 +382,9 @@ impl WorkloadGenerator {
                 connections,
                 request,
                 response,
-                think,
+                think_time: think,
             } => {
-                let places = pairs.places() as u64;
+                let places = pairs.position_count() as u64;
                 check_count(
                     &name,
                     "connections",
@@ -404,13 +404,13 @@ impl WorkloadGenerator {
             }
             Workload::Messages {
                 connections,
-                pick,
+                policy: pick,
                 arrivals,
                 sizes,
                 messages,
                 requested: _,
             } => {
-                let places = pairs.places() as u64;
+                let places = pairs.position_count() as u64;
                 check_count(
                     &name,
                     "connections",
@@ -425,10 +425,10 @@ impl WorkloadGenerator {
                 let gap = open::gap(arrivals, &sizes).map_err(nothing)?;
                 let demand = messages::Demand {
                     connections,
-                    pick,
-                    gap,
+                    policy: pick,
+                    mean_interval_ns: gap,
                     sizes,
-                    most: messages,
+                    messages_max: messages,
                 };
                 let servers = draw::connection_rng(seed, which);
                 WorkloadMachine::Messages(messages::MessageWorkload::new(
@@ -443,7 +443,7 @@ impl WorkloadGenerator {
                     check_count(
                         &name,
                         "flows",
-                        (pairs.places() as u64).saturating_mul(u64::from(*flows)),
+                        (pairs.position_count() as u64).saturating_mul(u64::from(*flows)),
                     )?;
                 }
                 let late = draw::start_offset_rng(seed, which);
@@ -481,10 +481,10 @@ impl WorkloadGenerator {
     /// Records that the oldest write in one direction of a flow has been read; `back` is the
     /// direction to its opener. Flows that the workload does not follow, and unknown slots, are
     /// ignored.
-    pub fn received(&mut self, now: Time, slot: u32, back: bool) {
+    pub fn on_received(&mut self, now: Time, slot: u32, back: bool) {
         match &mut self.machine {
-            WorkloadMachine::Requests(requests) => requests.received(now, slot, back),
-            WorkloadMachine::Messages(messages) => messages.received(now, slot, back),
+            WorkloadMachine::Requests(requests) => requests.on_received(now, slot, back),
+            WorkloadMachine::Messages(messages) => messages.on_received(now, slot, back),
             WorkloadMachine::Open(_) | WorkloadMachine::Paced(_) => {}
         }
     }
@@ -492,7 +492,7 @@ impl WorkloadGenerator {
     /// Returns the completed exchanges, ordered by completion time.
     pub fn exchanges(&self) -> &[Exchange] {
         match &self.machine {
-            WorkloadMachine::Requests(requests) => requests.done(),
+            WorkloadMachine::Requests(requests) => requests.completed(),
             _ => &[],
         }
     }
@@ -500,7 +500,7 @@ impl WorkloadGenerator {
     /// Returns the received messages, ordered by completion time.
     pub fn messages(&self) -> &[DeliveredMessage] {
         match &self.machine {
-            WorkloadMachine::Messages(messages) => messages.done(),
+            WorkloadMachine::Messages(messages) => messages.delivered(),
             _ => &[],
         }
     }
@@ -516,12 +516,12 @@ impl WorkloadGenerator {
 
     /// Returns true if the workload will open no more finite flows and has no recorded exchange or
     /// message outstanding. Always true for workloads without end, such as paced sources.
-    pub fn ended(&self) -> bool {
+    pub fn has_ended(&self) -> bool {
         match &self.machine {
-            WorkloadMachine::Open(open) => open.ended(),
+            WorkloadMachine::Open(open) => open.has_ended(),
             WorkloadMachine::Paced(_) => true,
-            WorkloadMachine::Requests(requests) => requests.ended(),
-            WorkloadMachine::Messages(messages) => messages.ended(),
+            WorkloadMachine::Requests(requests) => requests.has_ended(),
+            WorkloadMachine::Messages(messages) => messages.has_ended(),
         }
     }
 }
@@ -535,7 +535,7 @@ struct ActiveTime {
 
 impl ActiveTime {
     /// Returns true if `at` is at or after the stop time.
-    fn over(self, at: Time) -> bool {
+    fn is_over(self, at: Time) -> bool {
         self.stop.is_some_and(|stop| at >= stop)
     }
 }
@@ -571,7 +571,7 @@ fn check_count(name: &str, what: &'static str, count: u64) -> Result<(), Workloa
 
 impl DurationDistribution {
     /// Returns the fixed or mean duration.
-    fn length(self) -> Duration {
+    fn mean_length(self) -> Duration {
         match self {
             DurationDistribution::Fixed(length) | DurationDistribution::Exponential(length) => {
                 length

@@ -41,17 +41,17 @@ pub enum ConnectionPolicy {
 /// data.
 #[derive(Debug)]
 pub(crate) struct MessageWorkload {
-    pick: ConnectionPolicy,
+    policy: ConnectionPolicy,
     /// Mean time between arrivals, nanoseconds.
-    gap: f64,
+    mean_interval_ns: f64,
     sizes: SizeTable,
     /// Limit on the number of messages.
-    most: u64,
+    messages_max: u64,
     span: ActiveTime,
     random: Pcg64,
     /// Random numbers of [`ConnectionPolicy::Random`], separate so that arrivals and sizes do not
     /// depend on the policy.
-    servers: Pcg64,
+    policy_random: Pcg64,
     /// Arrival time of the next message.
     next: Option<Time>,
     arrived: u64,
@@ -60,7 +60,7 @@ pub(crate) struct MessageWorkload {
     connections: u64,
     considered: u64,
     /// Time at which the last connection was opened.
-    opened: Option<Time>,
+    last_opened: Option<Time>,
     /// Indexed like the pairs.
     pair_states: Vec<PairState>,
     /// Indexed by slot.
@@ -68,7 +68,7 @@ pub(crate) struct MessageWorkload {
     /// Set after the last arrival: each connection ends when it becomes idle.
     closing: bool,
     ready: VecDeque<Action>,
-    done: Vec<DeliveredMessage>,
+    delivered: Vec<DeliveredMessage>,
 }
 
 /// Messages and connections of one pair.
@@ -90,17 +90,17 @@ struct PendingMessage {
 
 #[derive(Clone, Debug)]
 struct MessageConnection {
-    place: u32,
+    pair: u32,
     /// Messages that were written and have not been received, oldest first.
     written: VecDeque<PendingMessage>,
     /// Start of service of the oldest of them.
-    since: Time,
+    service_start: Time,
 }
 
 impl MessageConnection {
     fn push(&mut self, now: Time, message: PendingMessage) {
         if self.written.is_empty() {
-            self.since = now;
+            self.service_start = now;
         }
         self.written.push_back(message);
     }
@@ -109,12 +109,12 @@ impl MessageConnection {
 /// Parameters of [`MessageWorkload`] besides pairs, times and random numbers.
 pub(crate) struct Demand {
     pub connections: u32,
-    pub pick: ConnectionPolicy,
+    pub policy: ConnectionPolicy,
     /// Mean time between arrivals, nanoseconds.
-    pub gap: f64,
+    pub mean_interval_ns: f64,
     pub sizes: SizeTable,
     /// Limit on the number of messages.
-    pub most: Option<u64>,
+    pub messages_max: Option<u64>,
 }
 
 impl MessageWorkload {
@@ -126,35 +126,35 @@ impl MessageWorkload {
         servers: Pcg64,
     ) -> MessageWorkload {
         let mut messages = MessageWorkload {
-            pick: demand.pick,
-            gap: demand.gap,
+            policy: demand.policy,
+            mean_interval_ns: demand.mean_interval_ns,
             sizes: demand.sizes,
-            most: demand.most.unwrap_or(u64::MAX),
+            messages_max: demand.messages_max.unwrap_or(u64::MAX),
             span,
             random,
-            servers,
+            policy_random: servers,
             next: None,
             arrived: 0,
             finished: 0,
             connections: demand.connections.into(),
             considered: 0,
-            opened: None,
-            pair_states: vec![PairState::default(); pairs.places()],
+            last_opened: None,
+            pair_states: vec![PairState::default(); pairs.position_count()],
             open: Vec::new(),
             closing: false,
             ready: VecDeque::new(),
-            done: Vec::new(),
+            delivered: Vec::new(),
         };
-        messages.next = messages.after(span.start);
+        messages.next = messages.draw_next_arrival(span.start);
         messages
     }
 
     pub fn next_time(&self) -> Option<Time> {
         // Without messages no connection is opened.
         let begins = self.next.filter(|_| self.considered == 0);
-        let next = self.next.map(|next| match self.opened {
+        let next = self.next.map(|next| match self.last_opened {
             // A connection takes messages from the moment after it was opened.
-            Some(opened) if self.pick == ConnectionPolicy::Random => {
+            Some(opened) if self.policy == ConnectionPolicy::Random => {
                 next.max(opened + Duration::from_nanos(1))
             }
             _ => next,
@@ -169,18 +169,18 @@ impl MessageWorkload {
         // Messages that arrived before the connections are opened: with `Last` a connection opens
         // with the first of them that waits; with `Random` they are written after all connections
         // are open.
-        if self.pick == ConnectionPolicy::Last {
+        if self.policy == ConnectionPolicy::Last {
             self.assign_arrivals(now, pairs);
         }
         if let Some(open) = self.open_connection(now, pairs) {
             return Some(open);
         }
-        if self.pick == ConnectionPolicy::Random && self.opened.is_some_and(|opened| now > opened) {
+        if self.policy == ConnectionPolicy::Random && self.last_opened.is_some_and(|opened| now > opened) {
             self.assign_arrivals(now, pairs);
         }
         if !self.closing && self.next.is_none() {
             self.closing = true;
-            match self.pick {
+            match self.policy {
                 ConnectionPolicy::Last => {
                     let idle = self
                         .pair_states
@@ -200,7 +200,7 @@ impl MessageWorkload {
     }
 
     /// Handles the delivery of the oldest message written to the connection.
-    pub fn received(&mut self, now: Time, slot: u32, back: bool) {
+    pub fn on_received(&mut self, now: Time, slot: u32, back: bool) {
         let Some(connection) = self.open.get_mut(slot as usize).filter(|_| !back) else {
             return;
         };
@@ -208,20 +208,20 @@ impl MessageWorkload {
             return;
         };
         self.finished += 1;
-        if self.done.len() < RECORDS_MAX {
-            self.done.push(DeliveredMessage {
+        if self.delivered.len() < RECORDS_MAX {
+            self.delivered.push(DeliveredMessage {
                 connection: slot,
                 arrived: message.arrived,
-                started: connection.since,
+                started: connection.service_start,
                 finished: now,
                 bytes: message.bytes,
             });
         }
-        connection.since = now;
+        connection.service_start = now;
         if !connection.written.is_empty() {
             return;
         }
-        let Some(desk) = self.pair_states.get_mut(connection.place as usize) else {
+        let Some(desk) = self.pair_states.get_mut(connection.pair as usize) else {
             return;
         };
         match desk.waiting.pop_front() {
@@ -230,13 +230,13 @@ impl MessageWorkload {
                 self.ready.push_back(write(slot, next.bytes));
             }
             None if self.closing => self.ready.push_back(finish(slot)),
-            None if self.pick == ConnectionPolicy::Last => desk.idle.push(slot),
+            None if self.policy == ConnectionPolicy::Last => desk.idle.push(slot),
             None => {}
         }
     }
 
-    pub fn done(&self) -> &[DeliveredMessage] {
-        &self.done
+    pub fn delivered(&self) -> &[DeliveredMessage] {
+        &self.delivered
     }
 
     /// Returns the number of messages that have arrived but have not been received.
@@ -245,17 +245,17 @@ impl MessageWorkload {
     }
 
     /// Returns true if all messages, including future ones, have been received.
-    pub fn ended(&self) -> bool {
+    pub fn has_ended(&self) -> bool {
         self.next.is_none() && self.unfinished() == 0
     }
 
     /// Draws the arrival time after `at`; `None` after the last message or at the stop time.
-    fn after(&mut self, at: Time) -> Option<Time> {
-        if self.arrived >= self.most {
+    fn draw_next_arrival(&mut self, at: Time) -> Option<Time> {
+        if self.arrived >= self.messages_max {
             return None;
         }
-        let next = at + draw_exponential(&mut self.random, self.gap);
-        (!self.span.over(next)).then_some(next)
+        let next = at + draw_exponential(&mut self.random, self.mean_interval_ns);
+        (!self.span.is_over(next)).then_some(next)
     }
 
     /// Assigns the messages that have arrived by now.
@@ -264,7 +264,7 @@ impl MessageWorkload {
             let pair = pairs.draw(&mut self.random);
             let bytes = self.sizes.draw(&mut self.random);
             self.arrived += 1;
-            self.next = self.after(arrived);
+            self.next = self.draw_next_arrival(arrived);
             let message = PendingMessage { arrived, bytes };
             let Some((place, desk)) = pair
                 .and_then(|(place, _)| Some((place, self.pair_states.get_mut(place as usize)?)))
@@ -273,13 +273,13 @@ impl MessageWorkload {
                 self.finished += 1;
                 continue;
             };
-            let slot = match self.pick {
+            let slot = match self.policy {
                 ConnectionPolicy::Last => {
                     debug_assert!(desk.idle.is_empty() || desk.waiting.is_empty(), "{place}");
                     desk.idle.pop()
                 }
                 ConnectionPolicy::Random => {
-                    let server = draw_below(&mut self.servers, desk.slots.len());
+                    let server = draw_below(&mut self.policy_random, desk.slots.len());
                     desk.slots.get(server).copied()
                 }
             };
@@ -295,7 +295,7 @@ impl MessageWorkload {
 
     /// Opens the next connection, with the message that has waited longest for one.
     fn open_connection(&mut self, now: Time, pairs: &Pairs) -> Option<Action> {
-        let places = pairs.places() as u64;
+        let places = pairs.position_count() as u64;
         while self.considered < places * self.connections {
             let place = (self.considered % places) as usize;
             self.considered += 1;
@@ -306,16 +306,16 @@ impl MessageWorkload {
             };
             let slot = self.open.len() as u32;
             let first = desk.waiting.pop_front();
-            match self.pick {
+            match self.policy {
                 ConnectionPolicy::Last if first.is_none() => desk.idle.push(slot),
                 ConnectionPolicy::Last => {}
                 ConnectionPolicy::Random => desk.slots.push(slot),
             }
-            self.opened = Some(now);
+            self.last_opened = Some(now);
             self.open.push(MessageConnection {
-                place: place as u32,
+                pair: place as u32,
                 written: first.into_iter().collect(),
-                since: now,
+                service_start: now,
             });
             return Some(Action::Open {
                 from,
@@ -332,7 +332,7 @@ impl MessageWorkload {
 fn write(slot: u32, bytes: Bytes) -> Action {
     Action::Write {
         slot,
-        back: false,
+        backward: false,
         bytes: bytes.get(),
         finish: false,
     }
@@ -341,7 +341,7 @@ fn write(slot: u32, bytes: Bytes) -> Action {
 fn finish(slot: u32) -> Action {
     Action::Write {
         slot,
-        back: false,
+        backward: false,
         bytes: 0,
         finish: true,
     }
@@ -365,10 +365,10 @@ mod tests {
     ) -> WorkloadSpec {
         WorkloadSpec {
             name: "test".into(),
-            pairs: Pairs::Each(vec![(NodeId(0), NodeId(1)), (NodeId(0), NodeId(2))]),
+            pairs: Pairs::List(vec![(NodeId(0), NodeId(1)), (NodeId(0), NodeId(2))]),
             kind: Workload::Messages {
                 connections,
-                pick: ConnectionPolicy::Last,
+                policy: ConnectionPolicy::Last,
                 arrivals,
                 sizes,
                 messages,
@@ -380,7 +380,7 @@ mod tests {
     }
 
     fn drawn(mut spec: WorkloadSpec) -> WorkloadSpec {
-        if let Workload::Messages { pick, .. } = &mut spec.kind {
+        if let Workload::Messages { policy: pick, .. } = &mut spec.kind {
             *pick = ConnectionPolicy::Random;
         }
         spec
@@ -405,7 +405,7 @@ mod tests {
             now = at.max(now);
             while let Some((at, slot)) = under_way.first().copied().filter(|first| first.0 <= now) {
                 under_way.remove(&(at, slot));
-                running.received(now, slot, false);
+                running.on_received(now, slot, false);
             }
             while let Some(action) = running.poll(now) {
                 let written = match action {
@@ -436,7 +436,7 @@ mod tests {
         for (load, tolerance) in [(0.3, 0.05), (0.7, 0.08)] {
             let arrivals = Arrivals::Load {
                 share: load,
-                of: Rate::from_bytes_per_sec(1_000_000),
+                link_rate: Rate::from_bytes_per_sec(1_000_000),
             };
             let mut one = spec(
                 1,
@@ -569,7 +569,7 @@ mod tests {
         );
         short.stop = Some(Time::ZERO + Duration::from_millis(6));
         let mut running = WorkloadGenerator::new(short, 1, 0).expect("a sound workload");
-        assert!(running.ended() && running.next_time().is_none());
+        assert!(running.has_ended() && running.next_time().is_none());
         assert!(running.poll(Time::ZERO + Duration::from_secs(1)).is_none());
     }
 
@@ -608,11 +608,11 @@ mod tests {
                 .all(|(_, action)| matches!(action, Action::Write { finish: true, .. }))
         );
         assert!(ends.clone().all(|(at, _)| Some(*at) >= last));
-        assert!(running.ended() && running.unfinished() == 0 && running.messages().len() > 50);
+        assert!(running.has_ended() && running.unfinished() == 0 && running.messages().len() > 50);
         // Unexpected deliveries are ignored.
-        running.received(opened, 0, true);
-        running.received(opened, 0, false);
-        running.received(opened, 99, false);
+        running.on_received(opened, 0, true);
+        running.on_received(opened, 0, false);
+        running.on_received(opened, 99, false);
         assert_eq!(running.unfinished(), 0);
     }
 
@@ -645,7 +645,7 @@ mod tests {
             };
             let (actions, running) = run();
             prop_assert_eq!(&actions, &run().0);
-            prop_assert!(running.ended() && running.unfinished() == 0);
+            prop_assert!(running.has_ended() && running.unfinished() == 0);
             let all = running.messages();
             prop_assert!(messages.is_none_or(|most| all.len() as u64 <= most));
             let written: u64 = actions.iter().map(|(_, action)| match action {

@@ -22,7 +22,7 @@ pub(super) struct OpenLoop {
     /// Number of flows started.
     count: u64,
     /// Abort times and slots of the flows without a size.
-    leaving: BTreeSet<(Time, u32)>,
+    abort_times: BTreeSet<(Time, u32)>,
     slots: u32,
 }
 
@@ -32,27 +32,27 @@ enum ArrivalPlan {
         /// Total number of starts.
         flows: u64,
         bytes: Option<u64>,
-        planned: FlowTimes,
+        flow_times: FlowTimes,
         /// With `spread`: the place and start time of each flow, in order of start.
-        drawn: Option<Vec<(u64, Time)>>,
+        drawn_starts: Option<Vec<(u64, Time)>>,
     },
     Poisson {
         /// Mean interval between arrivals, ns.
-        gap: f64,
+        mean_interval_ns: f64,
         sizes: SizeTable,
         flows: u64,
     },
     Bursts {
         sizes: SizeTable,
-        every: Duration,
+        interval: Duration,
         /// Flows per burst, and in total.
-        burst: u64,
+        flows_per_burst: u64,
         flows: u64,
     },
     List {
         flows: Vec<(Duration, Bytes)>,
         /// Flows per list entry, one per pair.
-        each: u64,
+        flows_per_entry: u64,
     },
     Trace(Vec<TraceFlow>),
 }
@@ -65,7 +65,7 @@ impl OpenLoop {
         random: Pcg64,
         mut late: Pcg64,
     ) -> Result<OpenLoop, &'static str> {
-        let places = pairs.places() as u64;
+        let places = pairs.position_count() as u64;
         let plan = match kind {
             Workload::Bulk { flows: 0, .. } => return Err("it has no flows; give at least one"),
             Workload::Bulk {
@@ -75,11 +75,11 @@ impl OpenLoop {
             }
             Workload::Bulk {
                 bytes: Some(_),
-                lasts: Some(_),
+                lifetime: Some(_),
                 ..
             } => return Err("its flows end by their bytes; give no time that they last"),
             Workload::Bulk {
-                lasts: Some(lasts), ..
+                lifetime: Some(lasts), ..
             } if lasts == Duration::ZERO => {
                 return Err("its flows last no time; give a longer one");
             }
@@ -88,14 +88,14 @@ impl OpenLoop {
                 bytes,
                 stagger,
                 spread,
-                lasts,
+                lifetime: lasts,
             } => {
                 let flows = places * u64::from(flows);
                 let planned = FlowTimes::new(span, stagger, lasts);
                 let drawn = (spread > Duration::ZERO).then(|| {
                     let mut later = || Duration::from_nanos(late.next_u64() % spread.as_nanos());
                     let mut starts: Vec<(u64, Time)> = (0..flows)
-                        .map(|n| (n, planned.starts(n) + later()))
+                        .map(|n| (n, planned.start_time(n) + later()))
                         .collect();
                     starts.sort_by_key(|(_, at)| *at);
                     starts
@@ -103,8 +103,8 @@ impl OpenLoop {
                 ArrivalPlan::Bulk {
                     flows,
                     bytes: bytes.map(|bytes| bytes.get()),
-                    planned,
-                    drawn,
+                    flow_times: planned,
+                    drawn_starts: drawn,
                 }
             }
             Workload::Poisson {
@@ -112,21 +112,21 @@ impl OpenLoop {
                 sizes,
                 flows,
             } => ArrivalPlan::Poisson {
-                gap: gap(arrivals, &sizes)?,
+                mean_interval_ns: gap(arrivals, &sizes)?,
                 sizes,
                 flows: flows.unwrap_or(u64::MAX),
             },
-            Workload::Bursts { every, .. } if every == Duration::ZERO => {
+            Workload::Bursts { interval: every, .. } if every == Duration::ZERO => {
                 return Err("bursts follow each other at once; give a time between them");
             }
             Workload::Bursts {
                 sizes,
-                every,
+                interval: every,
                 bursts,
             } => ArrivalPlan::Bursts {
                 sizes,
-                every,
-                burst: places.max(1),
+                interval: every,
+                flows_per_burst: places.max(1),
                 flows: bursts.map_or(u64::MAX, |bursts| bursts.saturating_mul(places)),
             },
             Workload::List { flows } if flows.is_empty() => {
@@ -137,7 +137,7 @@ impl OpenLoop {
             }
             Workload::List { flows } => ArrivalPlan::List {
                 flows,
-                each: places.max(1),
+                flows_per_entry: places.max(1),
             },
             Workload::Trace { flows } if flows.is_empty() => {
                 return Err("its trace is empty; give a time, two hosts and a size");
@@ -156,44 +156,44 @@ impl OpenLoop {
             random,
             next: Some(span.start),
             count: 0,
-            leaving: BTreeSet::new(),
+            abort_times: BTreeSet::new(),
             slots: 0,
         };
-        open.next = open.after(span.start);
+        open.next = open.next_start(span.start);
         Ok(open)
     }
 
     pub fn next_time(&self) -> Option<Time> {
-        let leaves = self.leaving.first().map(|(at, _)| *at);
-        match (self.next.filter(|at| !self.span.over(*at)), leaves) {
+        let leaves = self.abort_times.first().map(|(at, _)| *at);
+        match (self.next.filter(|at| !self.span.is_over(*at)), leaves) {
             (Some(next), Some(leaves)) => Some(next.min(leaves)),
             (next, leaves) => next.or(leaves),
         }
     }
 
     /// Returns true if no more flows will start.
-    pub fn ended(&self) -> bool {
-        self.next.is_none_or(|at| self.span.over(at))
+    pub fn has_ended(&self) -> bool {
+        self.next.is_none_or(|at| self.span.is_over(at))
     }
 
     pub fn poll(&mut self, now: Time, pairs: &Pairs) -> Option<Action> {
         // Actions are returned in the order in which they were due; at equal times, starts go
         // before aborts.
         loop {
-            let starts = self.next.filter(|at| *at <= now && !self.span.over(*at));
-            let leaves = self.leaving.first().copied().filter(|(at, _)| *at <= now);
+            let starts = self.next.filter(|at| *at <= now && !self.span.is_over(*at));
+            let leaves = self.abort_times.first().copied().filter(|(at, _)| *at <= now);
             match (starts, leaves) {
                 (Some(at), leaves) if leaves.is_none_or(|(leaves, _)| at <= leaves) => {
-                    let action = self.start(pairs);
+                    let action = self.open_flow(pairs);
                     self.count += 1;
-                    self.next = self.after(at);
+                    self.next = self.next_start(at);
                     if action.is_some() {
                         return action;
                     }
                 }
                 (_, Some(due)) => {
-                    self.leaving.remove(&due);
-                    return Some(Action::Abandon { slot: due.1 });
+                    self.abort_times.remove(&due);
+                    return Some(Action::Abort { slot: due.1 });
                 }
                 _ => return None,
             }
@@ -201,25 +201,25 @@ impl OpenLoop {
     }
 
     /// Returns the start time of the flow after the last one, which started at `at`.
-    fn after(&mut self, at: Time) -> Option<Time> {
+    fn next_start(&mut self, at: Time) -> Option<Time> {
         let (count, start) = (self.count, self.span.start);
         match &self.plan {
             ArrivalPlan::Bulk {
-                drawn: Some(drawn), ..
+                drawn_starts: Some(drawn), ..
             } => drawn.get(usize::try_from(count).ok()?).map(|(_, at)| *at),
-            ArrivalPlan::Bulk { flows, planned, .. } => {
-                (count < *flows).then(|| planned.starts(count))
+            ArrivalPlan::Bulk { flows, flow_times: planned, .. } => {
+                (count < *flows).then(|| planned.start_time(count))
             }
-            ArrivalPlan::Poisson { gap, flows, .. } => {
+            ArrivalPlan::Poisson { mean_interval_ns: gap, flows, .. } => {
                 (count < *flows).then(|| at + draw_exponential(&mut self.random, *gap))
             }
             ArrivalPlan::Bursts {
-                every,
-                burst,
+                interval: every,
+                flows_per_burst: burst,
                 flows,
                 ..
             } => (count < *flows).then(|| start + *every * (count / burst)),
-            ArrivalPlan::List { flows, each } => {
+            ArrivalPlan::List { flows, flows_per_entry: each } => {
                 let (after, _) = flows.get(usize::try_from(count / each).ok()?)?;
                 Some(start + *after)
             }
@@ -230,14 +230,14 @@ impl OpenLoop {
     }
 
     /// Returns the action that starts the next flow; `None` if its place holds no pair.
-    fn start(&mut self, pairs: &Pairs) -> Option<Action> {
+    fn open_flow(&mut self, pairs: &Pairs) -> Option<Action> {
         let number = match &self.plan {
             ArrivalPlan::Bulk {
-                drawn: Some(drawn), ..
+                drawn_starts: Some(drawn), ..
             } => drawn.get(usize::try_from(self.count).ok()?)?.0,
             _ => self.count,
         };
-        let place = (number % pairs.places().max(1) as u64) as usize;
+        let place = (number % pairs.position_count().max(1) as u64) as usize;
         let (from, to, bytes) = match &self.plan {
             ArrivalPlan::Bulk { bytes, .. } => {
                 let (from, to) = pairs.get(place)?;
@@ -251,7 +251,7 @@ impl OpenLoop {
                 let (from, to) = pairs.get(place)?;
                 (from, to, Some(sizes.draw(&mut self.random).get()))
             }
-            ArrivalPlan::List { flows, each } => {
+            ArrivalPlan::List { flows, flows_per_entry: each } => {
                 let (from, to) = pairs.get(place)?;
                 let (_, bytes) = flows.get(usize::try_from(self.count / each).ok()?)?;
                 (from, to, Some(bytes.get()))
@@ -264,15 +264,15 @@ impl OpenLoop {
         let leaves = match &self.plan {
             ArrivalPlan::Bulk {
                 bytes: None,
-                planned,
+                flow_times: planned,
                 ..
-            } => planned.leaves(number),
+            } => planned.abort_time(number),
             _ => None,
         };
         if let Some(at) = leaves {
             // A flow whose start is late by more than its duration is aborted when it starts.
             let at = self.next.map_or(at, |starts| at.max(starts));
-            self.leaving.insert((at, self.slots));
+            self.abort_times.insert((at, self.slots));
             self.slots += 1;
         }
         Some(Action::Open {
@@ -290,7 +290,7 @@ pub(crate) fn gap(arrivals: Arrivals, sizes: &SizeTable) -> Result<f64, &'static
     let rate = match arrivals {
         Arrivals::PerSecond(rate) => rate,
         Arrivals::Rate(rate) => rate.bytes_per_sec() as f64 / sizes.mean(),
-        Arrivals::Load { share, of } => share * of.bytes_per_sec() as f64 / sizes.mean(),
+        Arrivals::Load { share, link_rate: of } => share * of.bytes_per_sec() as f64 / sizes.mean(),
     };
     if rate.is_finite() && rate > 0.0 {
         Ok(1e9 / rate)

@@ -31,12 +31,12 @@ pub(super) struct PacedWorkload {
 #[derive(Clone, Debug)]
 struct PacedSource {
     /// Index of the pair.
-    place: u32,
+    pair: u32,
     /// Slot of the connection, once open.
     slot: Option<u32>,
     /// Start and end of the current on period.
-    on: Time,
-    until: Time,
+    on_start: Time,
+    on_end: Time,
     /// Intervals since `on`.
     count: u64,
 }
@@ -54,7 +54,7 @@ impl PacedWorkload {
             return Err("its rate is 0; give one");
         }
         if let Duty::OnOff { on, .. } = duty
-            && on.length() == Duration::ZERO
+            && on.mean_length() == Duration::ZERO
         {
             return Err("it is never on; give a time above 0");
         }
@@ -65,15 +65,15 @@ impl PacedWorkload {
         let interval = transmission_nanos(u64::from(bytes), rate);
         let mut sources = Vec::new();
         let mut due = BinaryHeap::new();
-        for place in (0..pairs.places()).filter(|place| pairs.get(*place).is_some()) {
+        for place in (0..pairs.position_count()).filter(|place| pairs.get(*place).is_some()) {
             let phase = Duration::from_nanos(draw_below(&mut random, interval as usize) as u64);
             let on = span.start + phase;
             due.push(Reverse((on, sources.len() as u32)));
             sources.push(PacedSource {
-                place: place as u32,
+                pair: place as u32,
                 slot: None,
-                on,
-                until: until(duty, on, &mut random),
+                on_start: on,
+                on_end: until(duty, on, &mut random),
                 count: 0,
             });
         }
@@ -96,7 +96,7 @@ impl PacedWorkload {
     }
 
     pub fn poll(&mut self, now: Time, pairs: &Pairs) -> Option<Action> {
-        let over = self.span.over(now);
+        let over = self.span.is_over(now);
         while let Some(Reverse((at, number))) = self
             .due
             .peek()
@@ -104,7 +104,7 @@ impl PacedWorkload {
             .filter(|due| over || due.0.0 <= now)
         {
             self.due.pop();
-            if self.span.over(at) {
+            if self.span.is_over(at) {
                 let ended = self
                     .sources
                     .get(number as usize)
@@ -125,19 +125,19 @@ impl PacedWorkload {
     /// Returns the action of a source that is due.
     fn source_action(&mut self, at: Time, number: u32, pairs: &Pairs) -> Option<Action> {
         let source = self.sources.get_mut(number as usize)?;
-        let (from, to) = pairs.get(source.place as usize)?;
-        if at >= source.until {
+        let (from, to) = pairs.get(source.pair as usize)?;
+        if at >= source.on_end {
             if let Duty::OnOff { off, .. } = self.duty {
-                source.on = source.until + off.draw(&mut self.random);
-                source.until = until(self.duty, source.on, &mut self.random);
+                source.on_start = source.on_end + off.draw(&mut self.random);
+                source.on_end = until(self.duty, source.on_start, &mut self.random);
                 source.count = 0;
-                self.due.push(Reverse((source.on, number)));
+                self.due.push(Reverse((source.on_start, number)));
             }
             return None;
         }
         source.count += 1;
         let next = |bytes: u32| {
-            source.on
+            source.on_start
                 + Duration::from_nanos(transmission_nanos(
                     source.count.saturating_mul(bytes.into()),
                     self.rate,
@@ -162,7 +162,7 @@ impl PacedWorkload {
                 let end = self
                     .span
                     .stop
-                    .map_or(source.until, |stop| stop.min(source.until));
+                    .map_or(source.on_end, |stop| stop.min(source.on_end));
                 let bytes = if next <= end {
                     u64::from(bytes)
                 } else {
@@ -185,7 +185,7 @@ impl PacedWorkload {
                 (action, next)
             }
         };
-        self.due.push(Reverse((next.min(source.until), number)));
+        self.due.push(Reverse((next.min(source.on_end), number)));
         action
     }
 }
@@ -193,7 +193,7 @@ impl PacedWorkload {
 fn write(slot: u32, bytes: u64, finish: bool) -> Action {
     Action::Write {
         slot,
-        back: false,
+        backward: false,
         bytes,
         finish,
     }

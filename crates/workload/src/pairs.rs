@@ -9,9 +9,9 @@ use crate::NodeId;
 #[derive(Clone, Debug)]
 pub enum Pairs {
     /// Explicit list of pairs.
-    Each(Vec<(NodeId, NodeId)>),
+    List(Vec<(NodeId, NodeId)>),
     /// Every sender with every other receiver. Takes memory for the two lists only.
-    Every {
+    AllToAll {
         /// Senders.
         from: Vec<NodeId>,
         /// Receivers.
@@ -22,7 +22,7 @@ pub enum Pairs {
 impl Pairs {
     /// Creates a single pair.
     pub fn one(from: NodeId, to: NodeId) -> Pairs {
-        Pairs::Each(vec![(from, to)])
+        Pairs::List(vec![(from, to)])
     }
 
     /// Creates a random permutation without fixed points: each host sends to one other host and
@@ -36,23 +36,23 @@ impl Pairs {
             to.swap(i, draw_below(&mut draws, i));
         }
         let pairs = hosts.iter().copied().zip(to);
-        Pairs::Each(pairs.filter(|(from, to)| from != to).collect())
+        Pairs::List(pairs.filter(|(from, to)| from != to).collect())
     }
 
     /// Returns the number of places for a pair. Places that pair a host with itself are empty.
-    pub(super) fn places(&self) -> usize {
+    pub(super) fn position_count(&self) -> usize {
         match self {
-            Pairs::Each(pairs) => pairs.len(),
-            Pairs::Every { from, to } => from.len().saturating_mul(to.len()),
+            Pairs::List(pairs) => pairs.len(),
+            Pairs::AllToAll { from, to } => from.len().saturating_mul(to.len()),
         }
     }
 
-    pub(super) fn get(&self, place: usize) -> Option<(NodeId, NodeId)> {
+    pub(super) fn get(&self, position: usize) -> Option<(NodeId, NodeId)> {
         match self {
-            Pairs::Each(pairs) => pairs.get(place).copied(),
-            Pairs::Every { from, to } => {
-                let a = *from.get(place.checked_div(to.len())?)?;
-                let b = *to.get(place % to.len())?;
+            Pairs::List(pairs) => pairs.get(position).copied(),
+            Pairs::AllToAll { from, to } => {
+                let a = *from.get(position.checked_div(to.len())?)?;
+                let b = *to.get(position % to.len())?;
                 (a != b).then_some((a, b))
             }
         }
@@ -60,9 +60,9 @@ impl Pairs {
 
     pub(super) fn is_empty(&self) -> bool {
         match self {
-            Pairs::Each(pairs) => pairs.is_empty(),
+            Pairs::List(pairs) => pairs.is_empty(),
             // A single sender that differs from a receiver is enough.
-            Pairs::Every { from, to } => !from.iter().any(|a| to.iter().any(|b| a != b)),
+            Pairs::AllToAll { from, to } => !from.iter().any(|a| to.iter().any(|b| a != b)),
         }
     }
 
@@ -71,7 +71,7 @@ impl Pairs {
         // At least half of the places hold a pair, or there are very few hosts: a few draws find
         // one.
         for _ in 0..1_000 {
-            let place = draw_below(random, self.places());
+            let place = draw_below(random, self.position_count());
             if let Some(pair) = self.get(place) {
                 return Some((place as u32, pair));
             }
@@ -91,8 +91,8 @@ mod tests {
     #[test]
     fn a_permutation_gives_and_takes_once_and_depends_on_the_seed() {
         let all = |seed| match Pairs::permutation(&hosts(50), seed) {
-            Pairs::Each(pairs) => pairs,
-            Pairs::Every { .. } => vec![],
+            Pairs::List(pairs) => pairs,
+            Pairs::AllToAll { .. } => vec![],
         };
         let pairs = all(1);
         let mut to: Vec<NodeId> = pairs.iter().map(|pair| pair.1).collect();
@@ -106,11 +106,11 @@ mod tests {
 
     #[test]
     fn everyone_meets_everyone_else() {
-        let pairs = Pairs::Every {
+        let pairs = Pairs::AllToAll {
             from: hosts(3),
             to: hosts(4),
         };
-        let found: Vec<(u32, u32)> = (0..pairs.places())
+        let found: Vec<(u32, u32)> = (0..pairs.position_count())
             .filter_map(|place| pairs.get(place))
             .map(|(a, b)| (a.0, b.0))
             .collect();
@@ -139,7 +139,7 @@ mod tests {
             "{counts:?}"
         );
         assert_eq!(counts.iter().filter(|&&n| n == 0).count(), 3);
-        let alone = Pairs::Every {
+        let alone = Pairs::AllToAll {
             from: hosts(1),
             to: hosts(1),
         };

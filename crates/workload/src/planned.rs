@@ -9,7 +9,7 @@ use crate::{ActiveTime, Carrier, Workload};
 pub(crate) struct FlowTimes {
     span: ActiveTime,
     stagger: Duration,
-    lasts: Option<Duration>,
+    lifetime: Option<Duration>,
 }
 
 impl FlowTimes {
@@ -17,18 +17,18 @@ impl FlowTimes {
         FlowTimes {
             span,
             stagger,
-            lasts,
+            lifetime: lasts,
         }
     }
 
     /// Returns the planned start of flow `n`, counted from 0.
-    pub fn starts(self, n: u64) -> Time {
+    pub fn start_time(self, n: u64) -> Time {
         self.span.start + self.stagger * n
     }
 
     /// Returns the abort time of flow `n`, or `None` if it lasts until the end of the run.
-    pub fn leaves(self, n: u64) -> Option<Time> {
-        let own = self.lasts.map(|lasts| self.starts(n) + lasts);
+    pub fn abort_time(self, n: u64) -> Option<Time> {
+        let own = self.lifetime.map(|lasts| self.start_time(n) + lasts);
         match (own, self.span.stop) {
             (Some(own), Some(stop)) => Some(own.min(stop)),
             (own, stop) => own.or(stop),
@@ -39,13 +39,13 @@ impl FlowTimes {
 impl Workload {
     /// Returns the planned start of flow `n` (counted from 0) and its abort time, if any. `None` if
     /// the workload's flows have a size. The random offset of `spread` is not included.
-    pub fn planned(&self, n: u64, start: Time, stop: Option<Time>) -> Option<(Time, Option<Time>)> {
+    pub fn planned_times(&self, n: u64, start: Time, stop: Option<Time>) -> Option<(Time, Option<Time>)> {
         let span = ActiveTime { start, stop };
         let planned = match self {
             Workload::Bulk {
                 bytes: None,
                 stagger,
-                lasts,
+                lifetime: lasts,
                 ..
             } => FlowTimes::new(span, *stagger, *lasts),
             Workload::Paced {
@@ -54,6 +54,6 @@ impl Workload {
             } => FlowTimes::new(span, Duration::ZERO, None),
             _ => return None,
         };
-        Some((planned.starts(n), planned.leaves(n)))
+        Some((planned.start_time(n), planned.abort_time(n)))
     }
 }

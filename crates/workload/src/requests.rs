@@ -28,7 +28,7 @@ pub struct Exchange {
 pub(super) struct Requests {
     request: SizeTable,
     response: SizeTable,
-    think: DurationDistribution,
+    think_time: DurationDistribution,
     span: ActiveTime,
     random: Pcg64,
     /// Connections per pair, and the number of connections considered for opening so far.
@@ -39,8 +39,8 @@ pub(super) struct Requests {
     thinking: BinaryHeap<Reverse<(Time, u32)>>,
     ready: VecDeque<Action>,
     /// Number of connections closed in both directions.
-    ended: usize,
-    done: Vec<Exchange>,
+    closed_count: usize,
+    completed: Vec<Exchange>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -54,11 +54,11 @@ struct RequestConnection {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum RequestState {
     /// The request is in flight.
-    Asking,
+    RequestInFlight,
     /// The response is in flight.
-    Answering,
+    ResponseInFlight,
     /// Idle.
-    Quiet,
+    Idle,
 }
 
 impl Requests {
@@ -73,7 +73,7 @@ impl Requests {
         Requests {
             request,
             response,
-            think,
+            think_time: think,
             span,
             random,
             connections: connections.into(),
@@ -81,13 +81,13 @@ impl Requests {
             open: Vec::new(),
             thinking: BinaryHeap::new(),
             ready: VecDeque::new(),
-            ended: 0,
-            done: Vec::new(),
+            closed_count: 0,
+            completed: Vec::new(),
         }
     }
 
     pub fn next_time(&self) -> Option<Time> {
-        if self.considered == 0 && !self.span.over(self.span.start) {
+        if self.considered == 0 && !self.span.is_over(self.span.start) {
             return Some(self.span.start);
         }
         self.thinking.peek().map(|Reverse((at, _))| *at)
@@ -100,12 +100,12 @@ impl Requests {
         if now < self.span.start {
             return None;
         }
-        let places = pairs.places() as u64;
-        while self.considered < places * self.connections && !self.span.over(self.span.start) {
+        let places = pairs.position_count() as u64;
+        while self.considered < places * self.connections && !self.span.is_over(self.span.start) {
             let place = self.considered % places;
             self.considered += 1;
             if let Some((from, to)) = pairs.get(place as usize) {
-                let request = self.ask(now);
+                let request = self.new_request(now);
                 self.open.push(request);
                 return Some(Action::Open {
                     from,
@@ -123,11 +123,11 @@ impl Requests {
             .filter(|Reverse((at, _))| *at <= now)
         {
             self.thinking.pop();
-            if self.span.over(now) {
-                self.end(slot);
+            if self.span.is_over(now) {
+                self.close_connection(slot);
                 return self.ready.pop_front();
             }
-            let request = self.ask(now);
+            let request = self.new_request(now);
             if let Some(connection) = self.open.get_mut(slot as usize) {
                 *connection = request;
                 return Some(write(slot, false, request.request.get(), false));
@@ -138,21 +138,21 @@ impl Requests {
 
     /// Handles the delivery of a request to the server (`back` is false) or of a response to the
     /// client.
-    pub fn received(&mut self, now: Time, slot: u32, back: bool) {
+    pub fn on_received(&mut self, now: Time, slot: u32, back: bool) {
         let Some(connection) = self.open.get_mut(slot as usize) else {
             return;
         };
         match (connection.state, back) {
-            (RequestState::Asking, false) => {
-                connection.state = RequestState::Answering;
+            (RequestState::RequestInFlight, false) => {
+                connection.state = RequestState::ResponseInFlight;
                 connection.response = self.response.draw(&mut self.random);
                 self.ready
                     .push_back(write(slot, true, connection.response.get(), false));
             }
-            (RequestState::Answering, true) => {
-                connection.state = RequestState::Quiet;
-                if self.done.len() < RECORDS_MAX {
-                    self.done.push(Exchange {
+            (RequestState::ResponseInFlight, true) => {
+                connection.state = RequestState::Idle;
+                if self.completed.len() < RECORDS_MAX {
+                    self.completed.push(Exchange {
                         connection: slot,
                         started: connection.started,
                         finished: now,
@@ -160,10 +160,10 @@ impl Requests {
                         response: connection.response,
                     });
                 }
-                if self.span.over(now) {
-                    self.end(slot);
+                if self.span.is_over(now) {
+                    self.close_connection(slot);
                 } else {
-                    let again = now + self.think.draw(&mut self.random);
+                    let again = now + self.think_time.draw(&mut self.random);
                     self.thinking.push(Reverse((again, slot)));
                 }
             }
@@ -171,8 +171,8 @@ impl Requests {
         }
     }
 
-    pub fn done(&self) -> &[Exchange] {
-        &self.done
+    pub fn completed(&self) -> &[Exchange] {
+        &self.completed
     }
 
     /// Returns the number of requests without a response.
@@ -180,19 +180,19 @@ impl Requests {
         let open = self
             .open
             .iter()
-            .filter(|connection| connection.state != RequestState::Quiet);
+            .filter(|connection| connection.state != RequestState::Idle);
         open.count() as u64
     }
 
     /// Returns true if no more requests will be sent and all have been answered.
-    pub fn ended(&self) -> bool {
-        self.span.over(self.span.start) || (self.considered > 0 && self.ended == self.open.len())
+    pub fn has_ended(&self) -> bool {
+        self.span.is_over(self.span.start) || (self.considered > 0 && self.closed_count == self.open.len())
     }
 
     /// Creates the state of a request written now.
-    fn ask(&mut self, now: Time) -> RequestConnection {
+    fn new_request(&mut self, now: Time) -> RequestConnection {
         RequestConnection {
-            state: RequestState::Asking,
+            state: RequestState::RequestInFlight,
             started: now,
             request: self.request.draw(&mut self.random),
             response: Bytes::new(0),
@@ -200,8 +200,8 @@ impl Requests {
     }
 
     /// Ends both directions of a connection.
-    fn end(&mut self, slot: u32) {
-        self.ended += 1;
+    fn close_connection(&mut self, slot: u32) {
+        self.closed_count += 1;
         self.ready.push_back(write(slot, false, 0, true));
         self.ready.push_back(write(slot, true, 0, true));
     }
@@ -210,7 +210,7 @@ impl Requests {
 fn write(slot: u32, back: bool, bytes: u64, finish: bool) -> Action {
     Action::Write {
         slot,
-        back,
+        backward: back,
         bytes,
         finish,
     }

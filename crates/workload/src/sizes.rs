@@ -156,7 +156,7 @@ impl SizeTable {
     pub fn mean(&self) -> f64 {
         // Twice the sum of size × share; a size is below 2^48 and the shares sum to 2^63.
         let mut twice: u128 = 0;
-        for (before, point) in self.steps() {
+        for (before, point) in self.segments() {
             // In whole packets the sizes after `before` up to `point` are equally likely.
             let first = if self.unit > 1 && before.size < point.size {
                 before.size + 1
@@ -170,15 +170,15 @@ impl SizeTable {
 
     /// Returns the smallest size whose cumulative share is at least `share`, between 0 and 1.
     pub fn quantile(&self, share: f64) -> Bytes {
-        self.at(fraction(share.clamp(0.0, 1.0)).min(SHARE_ONE - 1))
+        self.size_at(fraction(share.clamp(0.0, 1.0)).min(SHARE_ONE - 1))
     }
 
     /// Returns the cumulative share of this size.
-    pub fn share_up_to(&self, bytes: Bytes) -> f64 {
+    pub fn cumulative_share(&self, bytes: Bytes) -> f64 {
         // In whole packets a partial packet does not count.
         let size = bytes.get() / self.unit;
         let mut share = 0;
-        for (before, point) in self.steps() {
+        for (before, point) in self.segments() {
             if size >= point.size {
                 share = point.share;
             } else if size > before.size {
@@ -191,11 +191,11 @@ impl SizeTable {
     }
 
     pub(crate) fn draw(&self, random: &mut Pcg64) -> Bytes {
-        self.at(random.next_u64() >> 1)
+        self.size_at(random.next_u64() >> 1)
     }
 
     /// Returns the size at the cumulative share `at`, below [`SHARE_ONE`].
-    fn at(&self, at: u64) -> Bytes {
+    fn size_at(&self, at: u64) -> Bytes {
         let next = self.points.partition_point(|point| point.share <= at);
         let (Some(point), Some(before)) = (self.points.get(next), next.checked_sub(1)) else {
             // Within the atom of the first point (`next` is never past the last point).
@@ -220,7 +220,7 @@ impl SizeTable {
     }
 
     /// Returns each point with its predecessor; the first is an atom.
-    fn steps(&self) -> impl Iterator<Item = (Point, Point)> + '_ {
+    fn segments(&self) -> impl Iterator<Item = (Point, Point)> + '_ {
         let first = self.points.first().map(|first| {
             let before = Point { share: 0, ..*first };
             (before, *first)
@@ -419,7 +419,7 @@ mod tests {
             table.mean(),
             0.25 * 1_000.0 + 0.5 * 2_000.0 + 0.25 * 3_000.0
         );
-        let share = |bytes| table.share_up_to(Bytes::new(bytes));
+        let share = |bytes| table.cumulative_share(Bytes::new(bytes));
         assert_eq!(
             [
                 share(999),
@@ -441,7 +441,7 @@ mod tests {
             packets.mean(),
             0.5 * 1_460.0 + 0.25 * 2_920.0 + 0.25 * 4_380.0
         );
-        assert_eq!(packets.share_up_to(Bytes::new(2_919)), 0.5);
+        assert_eq!(packets.cumulative_share(Bytes::new(2_919)), 0.5);
         assert_eq!(SizeTable::fixed(Bytes::new(7)).quantile(0.3).get(), 7);
         assert_eq!(SizeTable::fixed(Bytes::new(0)).mean(), 1.0);
     }
@@ -495,8 +495,8 @@ mod tests {
             let points: Vec<(u64, f64)> = sizes.into_iter().zip(shares).collect();
             let table = SizeTable::new(&points).unwrap();
             let size = table.quantile(at);
-            prop_assert!(table.share_up_to(size + Bytes::new(1)) >= at - 1e-9, "{points:?} {at}");
-            prop_assert!(size.get() == 1 || table.share_up_to(size - Bytes::new(1)) <= at + 1e-9, "{points:?} {at}");
+            prop_assert!(table.cumulative_share(size + Bytes::new(1)) >= at - 1e-9, "{points:?} {at}");
+            prop_assert!(size.get() == 1 || table.cumulative_share(size - Bytes::new(1)) <= at + 1e-9, "{points:?} {at}");
             let (smallest, largest) = (table.quantile(0.0).get() as f64, table.quantile(1.0).get() as f64);
             prop_assert!((smallest - 1.0..=largest + 1.0).contains(&table.mean()));
         }

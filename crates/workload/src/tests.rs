@@ -63,10 +63,10 @@ fn distance(mut sizes: Vec<u64>, table: &SizeTable) -> f64 {
     for group in sizes.chunk_by(|a, b| a == b) {
         let size = Bytes::new(group[0]);
         // Compares both sides of the step in the empirical distribution.
-        let before = table.share_up_to(Bytes::new(size.get() - 1));
+        let before = table.cumulative_share(Bytes::new(size.get() - 1));
         worst = worst.max((before - below as f64 / n).abs());
         below += group.len();
-        worst = worst.max((table.share_up_to(size) - below as f64 / n).abs());
+        worst = worst.max((table.cumulative_share(size) - below as f64 / n).abs());
     }
     worst
 }
@@ -100,7 +100,7 @@ fn poisson_arrivals_have_exponential_gaps_of_the_right_mean() {
     let poisson = Workload::Poisson {
         arrivals: Arrivals::Load {
             share: 0.875,
-            of: link,
+            link_rate: link,
         },
         sizes: table,
         flows: Some(50_000),
@@ -138,7 +138,7 @@ fn load_is_the_share_of_the_link_that_its_bytes_take() {
     let poisson = Workload::Poisson {
         arrivals: Arrivals::Load {
             share: 0.5,
-            of: link,
+            link_rate: link,
         },
         sizes: SizeTable::named("hadoop").expect("it is published"),
         flows: None,
@@ -157,9 +157,9 @@ fn bulk_flows_start_one_after_the_other_and_end_when_told() {
         bytes: None,
         stagger: Duration::from_secs(1),
         spread: Duration::ZERO,
-        lasts: None,
+        lifetime: None,
     });
-    bulk.pairs = Pairs::Each(vec![(node(0), node(2)), (node(1), node(2))]);
+    bulk.pairs = Pairs::List(vec![(node(0), node(2)), (node(1), node(2))]);
     bulk.start = seconds(1);
     bulk.stop = Some(seconds(10));
     let open = |from: u32| Action::Open {
@@ -175,7 +175,7 @@ fn bulk_flows_start_one_after_the_other_and_end_when_told() {
         (seconds(3), open(0)),
         (seconds(4), open(1)),
     ];
-    expected.extend((0..4).map(|slot| (seconds(10), Action::Abandon { slot })));
+    expected.extend((0..4).map(|slot| (seconds(10), Action::Abort { slot })));
     assert_eq!(run(bulk.clone(), 1, Time::MAX), expected);
     // Flows that would start after the stop do not start; flows with a size are not aborted.
     bulk.stop = Some(seconds(3));
@@ -184,7 +184,7 @@ fn bulk_flows_start_one_after_the_other_and_end_when_told() {
         bytes: Some(Bytes::new(5)),
         stagger: Duration::from_secs(1),
         spread: Duration::ZERO,
-        lasts: None,
+        lifetime: None,
     };
     assert_eq!(sizes_of(&run(bulk, 1, Time::MAX)), [5, 5]);
 }
@@ -198,9 +198,9 @@ fn flows_that_last_a_time_leave_one_after_the_other() {
             bytes: None,
             stagger: Duration::from_secs(1),
             spread,
-            lasts: Some(Duration::from_millis(2_500)),
+            lifetime: Some(Duration::from_millis(2_500)),
         });
-        bulk.pairs = Pairs::Each((0..4).map(|n| (node(n), node(4))).collect());
+        bulk.pairs = Pairs::List((0..4).map(|n| (node(n), node(4))).collect());
         bulk.start = seconds(1);
         bulk.stop = Some(seconds(6));
         bulk
@@ -211,7 +211,7 @@ fn flows_that_last_a_time_leave_one_after_the_other() {
         .iter()
         .map(|(at, action)| match action {
             Action::Open { follow: true, .. } => (*at, None),
-            Action::Abandon { slot } => (*at, Some(*slot)),
+            Action::Abort { slot } => (*at, Some(*slot)),
             other => panic!("{other:?}"),
         })
         .collect();
@@ -227,7 +227,7 @@ fn flows_that_last_a_time_leave_one_after_the_other() {
     ];
     assert_eq!(order, expected);
     let left = |actions: &[(Time, Action)]| -> Vec<(Time, Action)> {
-        let left = |(_, action): &&(Time, Action)| matches!(action, Action::Abandon { .. });
+        let left = |(_, action): &&(Time, Action)| matches!(action, Action::Abort { .. });
         actions.iter().filter(left).copied().collect()
     };
     let late = run(bulk(Duration::from_millis(10)), 1, Time::MAX);
@@ -243,9 +243,9 @@ fn starts_are_spread() {
         bytes: None,
         stagger: Duration::ZERO,
         spread: Duration::from_millis(1),
-        lasts: None,
+        lifetime: None,
     });
-    bulk.pairs = Pairs::Each((0..20).map(|n| (node(n), node(20))).collect());
+    bulk.pairs = Pairs::List((0..20).map(|n| (node(n), node(20))).collect());
     bulk.start = seconds(1);
     let starts = |seed| -> Vec<(Time, NodeId)> {
         let opened = run(bulk.clone(), seed, Time::MAX).into_iter();
@@ -268,10 +268,10 @@ fn starts_are_spread() {
 fn bursts_come_together() {
     let mut incast = spec(Workload::Bursts {
         sizes: SizeTable::fixed(Bytes::new(20_000)),
-        every: Duration::from_millis(300),
+        interval: Duration::from_millis(300),
         bursts: Some(2),
     });
-    incast.pairs = Pairs::Every {
+    incast.pairs = Pairs::AllToAll {
         from: vec![node(0), node(1), node(2)],
         to: vec![node(2)],
     };
@@ -293,7 +293,7 @@ fn a_trace_is_played() {
     let mut trace = spec(Workload::Trace {
         flows: vec![flow(0, 1, 10), flow(5, 2, 20), flow(5, 3, 30)],
     });
-    trace.pairs = Pairs::Each(vec![]);
+    trace.pairs = Pairs::List(vec![]);
     trace.start = seconds(1);
     let actions = run(trace.clone(), 1, Time::MAX);
     let told: Vec<(u64, u64)> = actions
@@ -321,7 +321,7 @@ fn every_pair_plays_the_list() {
             (Duration::from_millis(50), Bytes::new(30)),
         ],
     });
-    list.pairs = Pairs::Each(vec![(node(0), node(2)), (node(1), node(2))]);
+    list.pairs = Pairs::List(vec![(node(0), node(2)), (node(1), node(2))]);
     list.start = seconds(1);
     let actions = run(list.clone(), 1, Time::MAX);
     let told: Vec<(u64, u32, u64)> = actions
@@ -349,8 +349,8 @@ fn every_pair_plays_the_list() {
     // Flows that would start after the stop do not start.
     list.stop = Some(seconds(1) + Duration::from_millis(50));
     let mut running = WorkloadGenerator::new(list.clone(), 1, 0).expect("a sound workload");
-    assert!(!running.ended());
-    assert!(std::iter::from_fn(|| running.poll(seconds(1))).count() == 2 && running.ended());
+    assert!(!running.has_ended());
+    assert!(std::iter::from_fn(|| running.poll(seconds(1))).count() == 2 && running.has_ended());
     let mut refused = |flows| {
         list.kind = Workload::List { flows };
         WorkloadGenerator::new(list.clone(), 1, 0)
@@ -410,7 +410,7 @@ fn a_constant_rate_does_not_drift() {
 fn write(slot: u32, bytes: u64, finish: bool) -> Action {
     Action::Write {
         slot,
-        back: false,
+        backward: false,
         bytes,
         finish,
     }
@@ -513,7 +513,7 @@ fn requests_go_round_in_a_closed_loop() {
         connections: 2,
         request: SizeTable::fixed(Bytes::new(200)),
         response: SizeTable::new(&[(1_000, 0.0), (2_000, 1.0)]).expect("it rises"),
-        think: DurationDistribution::Fixed(Duration::from_millis(5)),
+        think_time: DurationDistribution::Fixed(Duration::from_millis(5)),
     });
     closed.stop = Some(Time::ZERO + Duration::from_millis(25));
     let mut running = WorkloadGenerator::new(closed, 4, 0).expect("a sound workload");
@@ -527,7 +527,7 @@ fn requests_go_round_in_a_closed_loop() {
                 arrivals.insert((at, slot, back));
                 break;
             }
-            running.received(now, slot, back);
+            running.on_received(now, slot, back);
         }
         while let Some(action) = running.poll(now) {
             match action {
@@ -538,7 +538,7 @@ fn requests_go_round_in_a_closed_loop() {
                 }
                 Action::Write {
                     slot,
-                    back,
+                    backward: back,
                     bytes,
                     finish,
                 } => {
@@ -587,8 +587,8 @@ fn requests_go_round_in_a_closed_loop() {
         assert!((1_000..=2_000).contains(&exchange.response.get()));
     }
     // Unexpected deliveries are ignored.
-    running.received(now, 0, true);
-    running.received(now, 99, false);
+    running.on_received(now, 0, true);
+    running.on_received(now, 99, false);
     assert_eq!((running.poll(now), running.exchanges().len()), (None, 6));
 }
 
@@ -606,14 +606,14 @@ fn what_can_never_send_is_refused() {
         bytes: bytes.map(Bytes::new),
         stagger: Duration::ZERO,
         spread: Duration::ZERO,
-        lasts: None,
+        lifetime: None,
     };
     let lasting = |bytes, ms| Workload::Bulk {
         flows: 1,
         bytes,
         stagger: Duration::ZERO,
         spread: Duration::ZERO,
-        lasts: Some(Duration::from_millis(ms)),
+        lifetime: Some(Duration::from_millis(ms)),
     };
     let poisson = |arrivals| Workload::Poisson {
         arrivals,
@@ -650,7 +650,7 @@ fn what_can_never_send_is_refused() {
         assert!(said.contains("`test`"), "{said}");
     }
     let mut alone = spec(bulk(1, None));
-    alone.pairs = Pairs::Every {
+    alone.pairs = Pairs::AllToAll {
         from: vec![node(1)],
         to: vec![node(1)],
     };
@@ -684,7 +684,7 @@ fn any_kind() -> impl Strategy<Value = Workload> {
                 bytes: bytes.map(Bytes::new),
                 stagger,
                 spread: Duration::ZERO,
-                lasts: None,
+                lifetime: None,
             }
         }),
         (1_u32..5, ms(0..100), ms(0..200), ms(1..500)).prop_map(
@@ -693,7 +693,7 @@ fn any_kind() -> impl Strategy<Value = Workload> {
                 bytes: None,
                 stagger,
                 spread,
-                lasts: Some(lasts),
+                lifetime: Some(lasts),
             }
         ),
         (rate, duty, carrier).prop_map(|(rate, duty, carrier)| Workload::Paced {
@@ -713,10 +713,10 @@ fn any_kind() -> impl Strategy<Value = Workload> {
                     flows,
                 }
             }),
-        (table, ms(1..100), prop::option::of(1_u64..9)).prop_map(|(sizes, every, bursts)| {
+        (table, ms(1..100), prop::option::of(1_u64..9)).prop_map(|(sizes, interval, bursts)| {
             Workload::Bursts {
                 sizes,
-                every,
+                interval,
                 bursts,
             }
         }),
@@ -730,9 +730,9 @@ proptest! {
     /// streams only end.
     #[test]
     fn is_a_function_of_its_seed_and_keeps_its_time(kind in any_kind(), seed: u64, stop in 1_u64..1_500) {
-        let lasts = matches!(kind, Workload::Bulk { lasts: Some(_), .. });
+        let lasts = matches!(kind, Workload::Bulk { lifetime: Some(_), .. });
         let mut spec = spec(kind);
-        spec.pairs = Pairs::Every { from: vec![node(0), node(1)], to: vec![node(1), node(2)] };
+        spec.pairs = Pairs::AllToAll { from: vec![node(0), node(1)], to: vec![node(1), node(2)] };
         spec.start = Time::ZERO + Duration::from_millis(200);
         spec.stop = Some(Time::ZERO + Duration::from_millis(stop));
         let actions = run(spec.clone(), seed, seconds(2));
@@ -752,12 +752,12 @@ proptest! {
                     prop_assert_eq!(late, *finish);
                     prop_assert_eq!(*finish, *bytes == 0);
                 }
-                Action::Abandon { slot } => prop_assert!((late || lasts) && *slot < slots),
+                Action::Abort { slot } => prop_assert!((late || lasts) && *slot < slots),
             }
         }
         // Every stream is ended and every endless flow aborted exactly once.
         let ends = actions.iter().filter(|(_, action)| {
-            matches!(action, Action::Write { finish: true, .. } | Action::Abandon { .. })
+            matches!(action, Action::Write { finish: true, .. } | Action::Abort { .. })
         });
         prop_assert_eq!(ends.count() as u32, slots);
     }

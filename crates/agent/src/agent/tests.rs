@@ -46,14 +46,14 @@ impl Algorithm for Probe {
     }
 
     fn open(&mut self, _info: &FlowInfo, control: &mut Control<'_>) {
-        control.program("fold", &[]);
+        control.set_program("fold", &[]);
     }
 
     fn on_report(&mut self, (): &mut (), report: &Report<'_>, control: &mut Control<'_>) {
         let line = format!(
             "{} urgent={} at {} for {:?} on {} capabilities",
             report.program().name,
-            report.urgent(),
+            report.is_urgent(),
             control.now().as_micros(),
             control.tenant(),
             control.capabilities().names().count()
@@ -62,14 +62,14 @@ impl Algorithm for Probe {
         control.count_exception();
     }
 
-    fn undecided(&self) -> bool {
+    fn awaiting_action(&self) -> bool {
         self.undecided
     }
 
-    fn alone(&self) -> Option<StandaloneProgram> {
+    fn standalone(&self) -> Option<StandaloneProgram> {
         Some(StandaloneProgram {
             program: "fold",
-            lived: Some("lived"),
+            live_flag: Some("lived"),
         })
     }
 }
@@ -82,7 +82,7 @@ fn ready() -> WireEvent<'static> {
         max_programs: 8,
         max_instrs: 256,
         max_vars: 64,
-        fallback_after: None,
+        agent_timeout: None,
     };
     WireEvent::Ready { datapath }
 }
@@ -108,7 +108,7 @@ fn agent() -> (Agent, Log, [u32; 2]) {
     let mut agent = Agent::new(AgentOptions::default());
     agent.add(probe).expect("it compiles");
     let programs = [0, 1].map(|n| {
-        let hosted = agent.hosted().next().expect("it was added");
+        let hosted = agent.hosted_algorithms().next().expect("it was added");
         hosted.programs[n].uid
     });
     (agent, log, programs)
@@ -123,22 +123,22 @@ fn work_counts_events_commands_and_flows_that_ended() {
     let (mut agent, _, [fold, _]) = agent();
     agent.handle(START_TIME, ID, ready());
     // READY, an offer and two installs.
-    assert_eq!((agent.work(), drain(&mut agent)), (4, 3));
+    assert_eq!((agent.work_units(), drain(&mut agent)), (4, 3));
     for flow in 1..=3 {
         agent.handle(START_TIME, ID, opened(flow));
     }
-    assert_eq!((agent.work(), drain(&mut agent)), (10, 3));
+    assert_eq!((agent.work_units(), drain(&mut agent)), (10, 3));
     agent.handle(START_TIME, ID, report(1, fold, false));
-    assert_eq!(agent.work(), 11);
-    agent.handle_all(
+    assert_eq!(agent.work_units(), 11);
+    agent.handle_batch(
         START_TIME,
         ID,
         &[report(1, fold, false), report(2, fold, false)],
     );
-    assert_eq!(agent.work(), 13);
+    assert_eq!(agent.work_units(), 13);
     agent.handle(START_TIME, ID, ready());
     // The same again, and three flows that ended.
-    assert_eq!((agent.work(), drain(&mut agent)), (20, 3));
+    assert_eq!((agent.work_units(), drain(&mut agent)), (20, 3));
 }
 
 #[test]
@@ -162,7 +162,7 @@ fn a_report_brings_its_urgency_the_time_and_the_tenant() {
         (stats.reports, stats.urgent_reports, stats.exceptions),
         (2, 1, 2)
     );
-    agent.disconnected(ID);
+    agent.on_disconnect(ID);
     assert_eq!(agent.core.tenant(ID), None);
 }
 
@@ -178,13 +178,13 @@ fn names_and_kernel_names_are_taken_once() {
 #[test]
 fn an_agent_waits_for_a_decision_while_one_of_its_algorithms_does() {
     let (mut agent, ..) = agent();
-    assert!(!agent.undecided());
+    assert!(!agent.awaiting_action());
     let waiting = Probe {
         undecided: true,
         ..Probe::named("other", "ccp_other")
     };
     agent.add(waiting).expect("it compiles");
-    assert!(agent.undecided());
+    assert!(agent.awaiting_action());
 }
 
 /// By default an algorithm is decided, and none of its programs does without an agent.
@@ -203,11 +203,11 @@ fn unspecified_settings_have_defaults() {
         fn on_report(&mut self, (): &mut (), _: &Report<'_>, _: &mut Control<'_>) {}
     }
     let plain = box_algorithm(Plain);
-    assert!(!plain.undecided());
-    assert_eq!(plain.alone(), None);
+    assert!(!plain.awaiting_action());
+    assert_eq!(plain.standalone(), None);
     assert_eq!(plain.kernel_name(), "ccp_aplainname_");
     assert_eq!(
-        (plain.needs(), plain.wants()),
+        (plain.required_capabilities(), plain.requested_capabilities()),
         (Capabilities::CWND, Capabilities::CWND)
     );
     assert_eq!(plain.latency(), Duration::from_millis(1));
@@ -216,8 +216,8 @@ fn unspecified_settings_have_defaults() {
 #[test]
 fn a_program_that_decides_everything_is_offered_with_its_variable() {
     let (agent, ..) = agent();
-    let hosted = agent.hosted().next().expect("it was added");
-    let (program, lived) = hosted.alone().expect("it has one");
+    let hosted = agent.hosted_algorithms().next().expect("it was added");
+    let (program, lived) = hosted.standalone_program().expect("it has one");
     // After the report variable and `gain`.
     assert_eq!((program.name.as_str(), lived), ("fold", Some(2)));
 }
@@ -248,7 +248,7 @@ fn only_the_current_program_is_reverted_on_refusal() {
 fn commands_to_absent_datapaths_are_dropped() {
     let (mut agent, ..) = agent();
     // This one did not announce itself, but has a flow.
-    agent.options.unknown = UnknownAlgorithm::First;
+    agent.options.unknown_algorithm = UnknownAlgorithm::First;
     agent.core.flows.insert(FlowEntry {
         id: FlowId {
             datapath: ID,
@@ -262,8 +262,8 @@ fn commands_to_absent_datapaths_are_dropped() {
     let beat = || WireCommand::Heartbeat {
         algorithm: "probe".into(),
     };
-    agent.core.send(ID, beat());
-    agent.core.send(DatapathId(5), beat());
+    agent.core.push_command(ID, beat());
+    agent.core.push_command(DatapathId(5), beat());
     assert_eq!(agent.poll().map(|(to, _)| to), Some(ID));
     assert!(agent.poll().is_none());
 }
@@ -280,7 +280,7 @@ fn a_release_that_cannot_be_done_is_logged_once_and_other_refusals_each_time() {
             let program = 0;
             agent.handle(START_TIME, ID, WireEvent::Refused { flow, program, why });
         }
-        std::iter::from_fn(|| agent.line(START_TIME, ID)).count()
+        std::iter::from_fn(|| agent.take_log_permit(START_TIME, ID)).count()
     };
     let all = lines_left(&[]);
     assert_eq!(lines_left(&[const { Refusal::NoRelease }; 3]), all - 1);

@@ -31,12 +31,12 @@ impl Algorithm for Echo {
     }
 
     fn open(&mut self, info: &FlowInfo, control: &mut Control<'_>) {
-        control.program("fold", &[("gain", info.cwnd.get())]);
+        control.set_program("fold", &[("gain", info.cwnd.get())]);
     }
 
     fn on_report(&mut self, (): &mut (), report: &Report<'_>, control: &mut Control<'_>) {
-        control.cwnd(Bytes::new(50_000 + report.get("acked").unwrap_or(0)));
-        control.set("gain", 3);
+        control.set_cwnd(Bytes::new(50_000 + report.get("acked").unwrap_or(0)));
+        control.set_variable("gain", 3);
     }
 }
 
@@ -99,7 +99,7 @@ impl Pair {
         while let Some((to, command)) = self.agent.poll() {
             assert_eq!(to, ID);
             self.ccp
-                .command(START_TIME, &command, &mut self.agent, &mut out);
+                .encode_command(START_TIME, &command, &mut self.agent, &mut out);
         }
         out
     }
@@ -107,12 +107,12 @@ impl Pair {
     fn command(&mut self, command: &WireCommand) -> Vec<u8> {
         let mut out = Vec::new();
         self.ccp
-            .command(START_TIME, command, &mut self.agent, &mut out);
+            .encode_command(START_TIME, command, &mut self.agent, &mut out);
         out
     }
 
     fn uid(&self, program: usize) -> u32 {
-        let hosted = self.agent.hosted().next().expect("it was added");
+        let hosted = self.agent.hosted_algorithms().next().expect("it was added");
         hosted.programs[program].uid
     }
 
@@ -211,7 +211,7 @@ fn a_datapath_that_is_ready_again_has_lost_flows_and_programs() {
         ready: true,
     };
     assert_eq!(heard, Ok(expected));
-    assert_eq!(pair.agent.flows(), 0);
+    assert_eq!(pair.agent.flow_count(), 0);
     assert_eq!(installs(&pair.sent()), [1, 2], "from number 1 on");
 }
 
@@ -221,7 +221,7 @@ fn a_program_keeps_its_number_and_the_flow_its_program() {
     pair.create(5);
     pair.sent();
     let other = pair.uid(1);
-    let hosted = pair.agent.hosted().next().expect("it was added").clone();
+    let hosted = pair.agent.hosted_algorithms().next().expect("it was added").clone();
     let again = WireCommand::Install {
         algorithm: "echo".into(),
         program: hosted.programs[1].code.clone(),
@@ -285,7 +285,7 @@ fn programs_beyond_version_1_are_refused() {
 #[test]
 fn only_messages_of_a_datapath_are_taken() {
     let mut pair = Pair::ready();
-    let hosted = pair.agent.hosted().next().expect("it was added").clone();
+    let hosted = pair.agent.hosted_algorithms().next().expect("it was added").clone();
     let code = &hosted.programs[0].code;
     type Write<'a> = &'a dyn Fn(&mut Vec<u8>);
     let writes: [(u64, Write<'_>); 3] = [
@@ -300,7 +300,7 @@ fn only_messages_of_a_datapath_are_taken() {
     for (kind, write) in writes {
         let error = pair.say(write);
         assert!(
-            matches!(error, Err(WireError::Unknown { value, .. }) if value == kind),
+            matches!(error, Err(WireError::UnknownValue { value, .. }) if value == kind),
             "{error:?}"
         );
         let mut datagram = Vec::new();
@@ -330,5 +330,5 @@ fn a_ccp_datapath_has_what_version_1_defines() {
         ]
     );
     assert_eq!((info.id, info.kind.as_str()), (9, "ccp"));
-    assert_eq!(info.fallback_after, None::<Duration>);
+    assert_eq!(info.agent_timeout, None::<Duration>);
 }

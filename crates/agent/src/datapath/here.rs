@@ -30,81 +30,81 @@ pub struct InlineChannel {
     to_agent: VecDeque<(Time, AgentEvent)>,
     from_agent: VecDeque<(Time, WireCommand)>,
     /// Commands of the agent for its other datapaths.
-    elsewhere: VecDeque<(DatapathId, WireCommand)>,
+    other_commands: VecDeque<(DatapathId, WireCommand)>,
     /// Buffer for events delivered together. Empty between calls.
-    together: Vec<WireEvent<'static>>,
+    batch: Vec<WireEvent<'static>>,
 }
 
 impl InlineChannel {
     /// Creates the channel of the agent's only datapath, without delays.
     pub fn new(agent: Agent) -> InlineChannel {
-        InlineChannel::after(agent, DatapathId(0), Delays::default())
+        InlineChannel::with_delays(agent, DatapathId(0), Delays::default())
     }
 
     /// Creates the channel of one of its datapaths, with delays.
-    pub fn after(agent: Agent, id: DatapathId, delays: Delays) -> InlineChannel {
+    pub fn with_delays(agent: Agent, id: DatapathId, delays: Delays) -> InlineChannel {
         InlineChannel {
             agent,
             id,
             delays,
             to_agent: VecDeque::new(),
             from_agent: VecDeque::new(),
-            elsewhere: VecDeque::new(),
-            together: Vec::new(),
+            other_commands: VecDeque::new(),
+            batch: Vec::new(),
         }
     }
 
     /// Time of the next delivery in either direction.
     #[inline]
-    pub fn next_due(&self) -> Time {
+    pub fn next_delivery(&self) -> Time {
         let agent = self.to_agent.front().map_or(Time::MAX, |(due, _)| *due);
         let flows = self.from_agent.front().map_or(Time::MAX, |(due, _)| *due);
         agent.min(flows)
     }
 
     /// Delivers all events due by now to the agent in one batch. `see` is called for each.
-    pub fn deliver(&mut self, now: Time, see: impl FnMut(&WireEvent<'_>)) {
-        let waiting = (&mut self.to_agent, &mut self.together);
-        deliver_due(&mut self.agent, self.id, now, waiting, see);
-        self.collect(now);
+    pub fn deliver(&mut self, now: Time, observe: impl FnMut(&WireEvent<'_>)) {
+        let waiting = (&mut self.to_agent, &mut self.batch);
+        deliver_due(&mut self.agent, self.id, now, waiting, observe);
+        self.collect_commands(now);
     }
 
     /// Delivers due events to an agent that is stored with another of its datapaths, whose channel
     /// [collects](InlineChannel::collect) the commands.
-    pub fn deliver_to(&mut self, agent: &mut Agent, now: Time, see: impl FnMut(&WireEvent<'_>)) {
+    pub fn deliver_to(&mut self, agent: &mut Agent, now: Time, observe: impl FnMut(&WireEvent<'_>)) {
         deliver_due(
             agent,
             self.id,
             now,
-            (&mut self.to_agent, &mut self.together),
-            see,
+            (&mut self.to_agent, &mut self.batch),
+            observe,
         );
     }
 
     /// Queues a command of the agent for this datapath.
-    pub fn take(&mut self, now: Time, command: WireCommand) {
+    pub fn push_command(&mut self, now: Time, command: WireCommand) {
         self.from_agent
             .push_back((now + self.delays.from_agent, command));
     }
 
     /// Returns the next command of the agent for its other datapaths.
-    pub fn next_foreign_command(&mut self) -> Option<(DatapathId, WireCommand)> {
-        self.elsewhere.pop_front()
+    pub fn next_other_command(&mut self) -> Option<(DatapathId, WireCommand)> {
+        self.other_commands.pop_front()
     }
 
     /// Runs the agent's deadline.
     pub fn on_deadline(&mut self, now: Time) {
         self.agent.on_deadline(now);
-        self.collect(now);
+        self.collect_commands(now);
     }
 
     /// Collects the agent's commands. Those for other datapaths are returned by
     /// [`next_foreign_command`](InlineChannel::next_foreign_command).
-    pub fn collect(&mut self, now: Time) {
+    pub fn collect_commands(&mut self, now: Time) {
         while let Some((to, command)) = self.agent.poll() {
             match to == self.id {
-                true => self.take(now, command),
-                false => self.elsewhere.push_back((to, command)),
+                true => self.push_command(now, command),
+                false => self.other_commands.push_back((to, command)),
             }
         }
     }
@@ -115,51 +115,51 @@ fn deliver_due(
     agent: &mut Agent,
     id: DatapathId,
     now: Time,
-    (to_agent, together): (
+    (to_agent, batch): (
         &mut VecDeque<(Time, AgentEvent)>,
         &mut Vec<WireEvent<'static>>,
     ),
-    see: impl FnMut(&WireEvent<'_>),
+    observe: impl FnMut(&WireEvent<'_>),
 ) {
     let due = to_agent.iter().take_while(|(due, _)| *due <= now).count();
     if due == 0 {
         return;
     }
-    let mut events = recycle_events(std::mem::take(together));
+    let mut events = recycle_events(std::mem::take(batch));
     events.extend(
         to_agent
             .iter()
             .take(due)
             .map(|(_, message)| message.event()),
     );
-    events.iter().for_each(see);
-    agent.handle_all(now, id, &events);
-    *together = recycle_events(events);
+    events.iter().for_each(observe);
+    agent.handle_batch(now, id, &events);
+    *batch = recycle_events(events);
     to_agent.drain(..due);
 }
 
 impl AgentChannel for InlineChannel {
     #[inline]
-    fn report(&mut self, now: Time, report: &WireEvent<'_>) -> bool {
+    fn try_report(&mut self, now: Time, report: &WireEvent<'_>) -> bool {
         let due = now + self.delays.to_agent;
         self.to_agent
             .extend(AgentEvent::from_report(report).map(|message| (due, message)));
         true
     }
 
-    fn tell(&mut self, now: Time, event: WireEvent<'static>) {
+    fn send(&mut self, now: Time, event: WireEvent<'static>) {
         self.to_agent
             .push_back((now + self.delays.to_agent, AgentEvent::Other(event)));
     }
 
-    fn look(&mut self, now: Time) {
+    fn poll(&mut self, now: Time) {
         if self.agent.next_deadline().is_some_and(|due| due <= now) {
             self.on_deadline(now);
         }
         self.deliver(now, |_| ());
     }
 
-    fn bring(&mut self, now: Time) -> Option<Incoming> {
+    fn recv(&mut self, now: Time) -> Option<Incoming> {
         self.from_agent.front().filter(|(due, _)| *due <= now)?;
         Some(Incoming::Command(self.from_agent.pop_front()?.1))
     }
@@ -170,7 +170,7 @@ impl AgentChannel for InlineChannel {
 
     fn next_deadline(&self) -> Option<Time> {
         let due = self
-            .next_due()
+            .next_delivery()
             .min(self.agent.next_deadline().unwrap_or(Time::MAX));
         (due != Time::MAX).then_some(due)
     }
@@ -197,14 +197,14 @@ mod tests {
             Programs::new()
         }
         fn open(&mut self, _: &FlowInfo, control: &mut Control<'_>) {
-            control.cwnd(ccplane_units::Bytes::new(1));
-            control.after(MS);
+            control.set_cwnd(ccplane_units::Bytes::new(1));
+            control.set_timer(MS);
         }
         fn on_report(&mut self, (): &mut (), _: &Report<'_>, _: &mut Control<'_>) {}
         fn on_timer(&mut self, control: &mut Control<'_>) {
             let (datapath, flow) = (DatapathId(0), 1);
             if let Some(mut flow) = control.flow(crate::FlowId { datapath, flow }) {
-                flow.cwnd(ccplane_units::Bytes::new(2));
+                flow.set_cwnd(ccplane_units::Bytes::new(2));
             }
         }
     }
@@ -212,19 +212,19 @@ mod tests {
     /// Announces a datapath and its flow. The agent answers with an offer and a window.
     fn announce(here: &mut InlineChannel, now: Time) {
         let datapath = crate::ccp_datapath(1);
-        here.tell(now, WireEvent::Ready { datapath });
+        here.send(now, WireEvent::Ready { datapath });
         let (flow, info) = (1, FlowInfo::default());
-        here.tell(now, WireEvent::FlowOpened { flow, info });
+        here.send(now, WireEvent::FlowOpened { flow, info });
     }
 
     fn here(delays: Delays) -> InlineChannel {
         let mut agent = Agent::new(AgentOptions::default());
         agent.add(Ticker).expect("the flow has no program");
-        InlineChannel::after(agent, DatapathId(0), delays)
+        InlineChannel::with_delays(agent, DatapathId(0), delays)
     }
 
     fn brought(here: &mut InlineChannel, now: Time) -> usize {
-        std::iter::from_fn(|| here.bring(now)).count()
+        std::iter::from_fn(|| here.recv(now)).count()
     }
 
     #[test]
@@ -236,10 +236,10 @@ mod tests {
         });
         announce(&mut here, at(10));
         assert_eq!(here.next_deadline(), Some(at(13)));
-        here.look(at(12));
-        assert_eq!(here.agent.flows(), 0);
-        here.look(at(13));
-        assert_eq!((here.agent.flows(), here.next_due()), (1, at(15)));
+        here.poll(at(12));
+        assert_eq!(here.agent.flow_count(), 0);
+        here.poll(at(13));
+        assert_eq!((here.agent.flow_count(), here.next_delivery()), (1, at(15)));
         assert_eq!(
             (brought(&mut here, at(14)), brought(&mut here, at(15))),
             (0, 2)
@@ -251,14 +251,14 @@ mod tests {
         let at = |ms: u64| Time::from_micros(ms * 1_000);
         let mut here = here(Delays::default());
         announce(&mut here, at(10));
-        here.look(at(10));
+        here.poll(at(10));
         assert_eq!(
             (brought(&mut here, at(10)), here.next_deadline()),
             (2, Some(at(11)))
         );
-        here.look(at(10));
+        here.poll(at(10));
         assert_eq!(brought(&mut here, at(10)), 0, "not due");
-        here.look(at(11));
+        here.poll(at(11));
         assert_eq!(
             (brought(&mut here, at(11)), here.next_deadline()),
             (1, None)
@@ -270,22 +270,22 @@ mod tests {
     fn commands_for_another_datapath_are_kept_for_it() {
         let now = Time::from_micros(1_000);
         let mut first = here(Delays::default());
-        let mut other = InlineChannel::after(
+        let mut other = InlineChannel::with_delays(
             Agent::new(AgentOptions::default()),
             DatapathId(1),
             Delays::default(),
         );
         announce(&mut other, now);
         other.deliver_to(&mut first.agent, now, |_| ());
-        assert_eq!((first.agent.flows(), other.agent.flows()), (1, 0));
-        first.collect(now);
+        assert_eq!((first.agent.flow_count(), other.agent.flow_count()), (1, 0));
+        first.collect_commands(now);
         assert_eq!(brought(&mut first, now), 0);
         for _ in 0..2 {
-            let (to, command) = first.next_foreign_command().expect("an offer and a window");
+            let (to, command) = first.next_other_command().expect("an offer and a window");
             assert_eq!(to, DatapathId(1));
-            other.take(now, command);
+            other.push_command(now, command);
         }
-        assert!(first.next_foreign_command().is_none());
+        assert!(first.next_other_command().is_none());
         assert_eq!(brought(&mut other, now), 2);
     }
 }

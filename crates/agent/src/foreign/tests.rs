@@ -24,7 +24,7 @@ fn ready(fallback_after: Option<Duration>) -> WireEvent<'static> {
             max_programs: 8,
             max_instrs: 256,
             max_vars: 32,
-            fallback_after,
+            agent_timeout: fallback_after,
         },
     }
 }
@@ -43,8 +43,8 @@ fn opened(flow: u64, cwnd: u64) -> WireEvent<'static> {
 
 fn said(foreign: &mut CcpV1Client, event: &WireEvent<'_>) -> Vec<u8> {
     let mut out = Vec::new();
-    foreign.event(event, &mut out);
-    assert!(out.len() <= CcpV1Client::most(event));
+    foreign.encode_event(event, &mut out);
+    assert!(out.len() <= CcpV1Client::message_len_max(event));
     out
 }
 
@@ -58,7 +58,7 @@ fn hear(foreign: &mut CcpV1Client, write: impl FnOnce(&mut Vec<u8>)) -> Vec<Wire
 #[test]
 fn a_flow_is_created_set_a_program_updated_measured_and_ended() {
     let mut foreign = CcpV1Client::new("reno", None);
-    foreign.connected(Time::ZERO);
+    foreign.on_connected(Time::ZERO);
     assert_eq!(
         said(&mut foreign, &ready(None)),
         [5, 0, 12, 0, 0, 0, 0, 0, 9, 0, 0, 0]
@@ -161,7 +161,7 @@ fn the_same_program_is_the_same_under_another_number_and_after_a_restart() {
     let mut foreign = CcpV1Client::new("reno", None);
     let code = program(PROGRAM);
     let mut uid_of = |number| {
-        foreign.connected(Time::ZERO);
+        foreign.on_connected(Time::ZERO);
         match &hear(&mut foreign, |out| {
             v1::install(out, number, &code).expect("sayable")
         })[..]
@@ -192,7 +192,7 @@ fn heartbeats_follow_the_agents_liveness() {
     ] {
         let mut foreign = CcpV1Client::new("reno", silence);
         assert_eq!(foreign.next_deadline(), None);
-        foreign.connected(ms(0));
+        foreign.on_connected(ms(0));
         said(&mut foreign, &ready(Some(Duration::from_millis(300))));
         let mut beats = Vec::new();
         while let Some(due) = foreign.next_deadline().filter(|due| *due <= ms(500)) {
@@ -243,7 +243,7 @@ fn a_datagram_may_hold_only_messages_of_an_agent() {
     ] {
         let error = foreign.handle(Time::ZERO, &message);
         assert!(
-            matches!(error, Err(WireError::Unknown { value, .. }) if value == kind),
+            matches!(error, Err(WireError::UnknownValue { value, .. }) if value == kind),
             "{error:?}"
         );
     }
@@ -276,7 +276,7 @@ fn numbers_of_live_flows_are_not_given_again() {
     assert_eq!(announced(&mut foreign, 100), 1);
     assert_eq!(announced(&mut foreign, 200), 2);
     assert_eq!(announced(&mut foreign, 100), 1, "announced anew");
-    foreign.last = u32::MAX - 1;
+    foreign.last_number = u32::MAX - 1;
     assert_eq!(announced(&mut foreign, 300), u32::MAX);
     assert_eq!(announced(&mut foreign, 400), 3, "0, 1 and 2 are taken");
     let ended = WireEvent::FlowClosed {
@@ -284,7 +284,7 @@ fn numbers_of_live_flows_are_not_given_again() {
         stats: FlowStats::default(),
     };
     assert_eq!(said(&mut foreign, &ended), measured(1, 0, &[]));
-    foreign.last = u32::MAX;
+    foreign.last_number = u32::MAX;
     assert_eq!(announced(&mut foreign, 500), 1, "free again");
 }
 
@@ -316,14 +316,14 @@ fn a_new_agent_starts_empty() {
     let mut out = Vec::new();
     v1::install(&mut out, 2, &code).expect("sayable");
     foreign.handle(Time::ZERO, &out).expect("good");
-    foreign.connected(ms(1_000));
+    foreign.on_connected(ms(1_000));
     assert!(foreign.poll().is_none());
     assert_eq!(foreign.next_deadline(), None);
     let change = |out: &mut Vec<u8>| {
         v1::change_program(out, number, 2, &code, &[]).expect("sayable");
     };
     assert!(hear(&mut foreign, change).is_empty());
-    foreign.connected(ms(1_000));
+    foreign.on_connected(ms(1_000));
     said(&mut foreign, &ready(Some(Duration::from_millis(300))));
     assert_eq!(
         foreign.next_deadline(),
@@ -357,7 +357,7 @@ fn a_report_without_fields_or_of_an_unknown_flow_is_not_sent() {
         said(&mut foreign, &report(7, &[1, 2])),
         measured(number, 2, &[1, 2])
     );
-    assert_eq!(CcpV1Client::most(&report(7, &[1, 2, 3])), 16 + 24);
+    assert_eq!(CcpV1Client::message_len_max(&report(7, &[1, 2, 3])), 16 + 24);
 }
 
 #[test]
@@ -379,7 +379,7 @@ fn a_heartbeat_is_sent_when_it_is_due_and_then_a_third_of_the_silence_later() {
     let us = |n| Time::ZERO + Duration::from_micros(n);
     let mut foreign = CcpV1Client::new("reno", None);
     foreign.on_deadline(us(0));
-    foreign.connected(us(500));
+    foreign.on_connected(us(500));
     said(&mut foreign, &ready(Some(Duration::from_micros(3_000))));
     foreign.on_deadline(us(499));
     assert!(foreign.poll().is_none());
@@ -402,7 +402,7 @@ fn a_heartbeat_is_sent_when_it_is_due_and_then_a_third_of_the_silence_later() {
 fn an_agent_is_silent_when_the_silence_has_lasted() {
     let ms = |n| Time::ZERO + Duration::from_millis(n);
     let mut foreign = CcpV1Client::new("reno", Some(Duration::from_millis(200)));
-    foreign.connected(ms(0));
+    foreign.on_connected(ms(0));
     said(&mut foreign, &ready(Some(Duration::from_millis(300))));
     let beats = [0, 100, 200, 300].map(|at| {
         foreign.on_deadline(ms(at));

@@ -54,13 +54,13 @@ impl Algorithm for ScriptedAlgorithm {
             .with("second", SECOND_PROGRAM)
     }
 
-    fn needs(&self) -> Capabilities {
+    fn required_capabilities(&self) -> Capabilities {
         self.needs
     }
 
     fn open(&mut self, info: &FlowInfo, control: &mut Control<'_>) -> u64 {
         self.say(format!("open live={} cwnd={}", info.live, info.cwnd.get()));
-        control.program("first", &[("gain", 5)]);
+        control.set_program("first", &[("gain", 5)]);
         0
     }
 
@@ -113,7 +113,7 @@ pub fn datapath(fallback_after: Option<Duration>) -> DatapathInfo {
         max_programs: 8,
         max_instrs: 256,
         max_vars: 64,
-        fallback_after,
+        agent_timeout: fallback_after,
     }
 }
 
@@ -136,7 +136,7 @@ impl Bench {
         };
         agent.add(scripted).expect("it compiles");
         let uids: Vec<u32> = agent
-            .hosted()
+            .hosted_algorithms()
             .flat_map(|h| &h.programs)
             .map(|p| p.uid)
             .collect();

@@ -7,10 +7,10 @@ use super::scale;
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct FullPipe {
     /// BBR.full_bw: baseline of the growth, bytes/s.
-    from: u64,
-    rounds: u64,
+    full_bw: u64,
+    full_bw_count: u64,
     /// BBR.full_bw_now.
-    pub now: bool,
+    pub full_bw_now: bool,
 }
 
 impl FullPipe {
@@ -20,9 +20,9 @@ impl FullPipe {
     const FULL_BW_GROWTH_RATIO: (u64, u64) = (5, 4);
 
     /// ResetFullBW, with `bw` as the baseline.
-    pub fn from(bw: u64) -> FullPipe {
+    pub fn with_baseline(bw: u64) -> FullPipe {
         FullPipe {
-            from: bw,
+            full_bw: bw,
             ..FullPipe::default()
         }
     }
@@ -30,21 +30,21 @@ impl FullPipe {
     /// Adds the bandwidth of this many rounds that were not application-limited. All rounds of one
     /// report without growth count.
     pub fn update(&mut self, bw: u64, rounds: u64) {
-        if self.now {
+        if self.full_bw_now {
             return;
         }
         if bw
             >= scale(
-                self.from,
+                self.full_bw,
                 FullPipe::FULL_BW_GROWTH_RATIO.0,
                 FullPipe::FULL_BW_GROWTH_RATIO.1,
             )
         {
-            *self = FullPipe::from(bw);
+            *self = FullPipe::with_baseline(bw);
             return;
         }
-        self.rounds = self.rounds.saturating_add(rounds);
-        self.now = self.rounds >= FullPipe::FULL_BW_ROUNDS;
+        self.full_bw_count = self.full_bw_count.saturating_add(rounds);
+        self.full_bw_now = self.full_bw_count >= FullPipe::FULL_BW_ROUNDS;
     }
 }
 
@@ -57,13 +57,13 @@ mod tests {
         let mut pipe = FullPipe::default();
         for bw in [100, 200, 400, 499, 499] {
             pipe.update(bw, 1);
-            assert!(!pipe.now);
+            assert!(!pipe.full_bw_now);
         }
         pipe.update(499, 1);
-        assert!(pipe.now);
-        let mut pipe = FullPipe::from(400);
+        assert!(pipe.full_bw_now);
+        let mut pipe = FullPipe::with_baseline(400);
         pipe.update(500, 1);
         pipe.update(500, 2);
-        assert!(!pipe.now);
+        assert!(!pipe.full_bw_now);
     }
 }

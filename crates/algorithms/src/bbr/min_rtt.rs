@@ -16,7 +16,7 @@ const PROBE_RTT_ROUNDS: u64 = 2;
 pub(super) struct MinRtt {
     /// µs; [`INFINITY`] before the first sample.
     pub us: u64,
-    since_us: u64,
+    stamp_us: u64,
     window_us: u64,
 }
 
@@ -24,7 +24,7 @@ impl MinRtt {
     pub fn new(window_us: u64) -> MinRtt {
         MinRtt {
             us: INFINITY,
-            since_us: 0,
+            stamp_us: 0,
             window_us,
         }
     }
@@ -32,17 +32,17 @@ impl MinRtt {
     /// Adds a sample (infinity: none). Returns true if the estimate had expired before it. An
     /// expired estimate is replaced by any sample, a valid one only by a smaller one.
     pub fn update(&mut self, sample_us: u64, now_us: u64) -> bool {
-        let expired = self.us < INFINITY && now_us.saturating_sub(self.since_us) > self.window_us;
+        let expired = self.us < INFINITY && now_us.saturating_sub(self.stamp_us) > self.window_us;
         if sample_us < INFINITY && (sample_us < self.us || expired) {
             self.us = sample_us.max(1);
-            self.since_us = now_us;
+            self.stamp_us = now_us;
         }
         expired
     }
 
     /// Restarts the window: the estimate has just been probed.
     pub fn renew(&mut self, now_us: u64) {
-        self.since_us = now_us;
+        self.stamp_us = now_us;
     }
 }
 
@@ -52,29 +52,29 @@ pub(super) struct ProbeRttEpisode {
     /// Window during PROBE_RTT, bytes.
     pub window: u64,
     /// Window to restore at the end, bytes.
-    pub before: u64,
+    pub prior_cwnd: u64,
     /// Round in which PROBE_RTT began.
-    began: u64,
+    start_round: u64,
     /// Earliest end, µs, and the round that must have ended.
-    until: Option<(u64, u64)>,
+    done_stamp: Option<(u64, u64)>,
 }
 
 impl ProbeRttEpisode {
     pub fn new(window: u64, before: u64, began: u64) -> ProbeRttEpisode {
         ProbeRttEpisode {
             window,
-            before,
-            began,
-            until: None,
+            prior_cwnd: before,
+            start_round: began,
+            done_stamp: None,
         }
     }
 
     /// Returns true if PROBE_RTT is complete: at least 200 ms and a round after the data in flight
     /// fell to its window.
-    pub fn is_over(&mut self, flight: u64, rounds: u64, now_us: u64) -> bool {
-        match self.until {
-            None if flight <= self.window || rounds > self.began + PROBE_RTT_ROUNDS => {
-                self.until = Some((now_us.saturating_add(PROBE_RTT_DURATION_US), rounds));
+    pub fn is_done(&mut self, inflight: u64, rounds: u64, now_us: u64) -> bool {
+        match self.done_stamp {
+            None if inflight <= self.window || rounds > self.start_round + PROBE_RTT_ROUNDS => {
+                self.done_stamp = Some((now_us.saturating_add(PROBE_RTT_DURATION_US), rounds));
                 false
             }
             None => false,
@@ -112,21 +112,21 @@ mod tests {
     #[test]
     fn a_dip_takes_200_ms_and_a_round_from_when_the_pipe_is_empty() {
         let mut dip = ProbeRttEpisode::new(4, 100, 6);
-        assert!(!dip.is_over(100, 7, 1_000));
-        assert!(!dip.is_over(4, 8, 2_000));
-        assert!(!dip.is_over(4, 9, 202_000), "200 ms are not over");
-        assert!(dip.is_over(4, 9, 202_001));
+        assert!(!dip.is_done(100, 7, 1_000));
+        assert!(!dip.is_done(4, 8, 2_000));
+        assert!(!dip.is_done(4, 9, 202_000), "200 ms are not over");
+        assert!(dip.is_done(4, 9, 202_001));
         let mut slow = ProbeRttEpisode::new(4, 100, 6);
-        assert!(!slow.is_over(3, 8, 0));
-        assert!(!slow.is_over(3, 8, 900_000), "the round is not over");
+        assert!(!slow.is_done(3, 8, 0));
+        assert!(!slow.is_done(3, 8, 900_000), "the round is not over");
     }
 
     #[test]
     fn probe_rtt_ends_despite_delayed_reports() {
         let mut dip = ProbeRttEpisode::new(4, 100, 6);
-        assert!((6..=8).all(|round| !dip.is_over(5, round, round * 50_000)));
-        assert!(!dip.is_over(5, 9, 450_000), "from here on it is 200 ms");
-        assert!(!dip.is_over(5, 13, 650_000));
-        assert!(dip.is_over(5, 13, 650_001));
+        assert!((6..=8).all(|round| !dip.is_done(5, round, round * 50_000)));
+        assert!(!dip.is_done(5, 9, 450_000), "from here on it is 200 ms");
+        assert!(!dip.is_done(5, 13, 650_000));
+        assert!(dip.is_done(5, 13, 650_001));
     }
 }

@@ -18,65 +18,65 @@ const HEADROOM: u64 = 1_500;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Bounds {
     /// BBR.bw_shortterm, bytes/s.
-    pub bw_short: u64,
+    pub bw_shortterm: u64,
     /// BBR.inflight_shortterm, bytes.
-    pub short: u64,
+    pub inflight_shortterm: u64,
     /// BBR.inflight_longterm, bytes.
-    pub long: u64,
+    pub inflight_longterm: u64,
 }
 
 impl Default for Bounds {
     fn default() -> Bounds {
         Bounds {
-            bw_short: UNBOUNDED,
-            short: UNBOUNDED,
-            long: UNBOUNDED,
+            bw_shortterm: UNBOUNDED,
+            inflight_shortterm: UNBOUNDED,
+            inflight_longterm: UNBOUNDED,
         }
     }
 }
 
 impl Bounds {
     /// ResetShortTermModel ("When not Probing for Bandwidth").
-    pub fn forget_short(&mut self) {
-        (self.bw_short, self.short) = (UNBOUNDED, UNBOUNDED);
+    pub fn reset_short_term_model(&mut self) {
+        (self.bw_shortterm, self.inflight_shortterm) = (UNBOUNDED, UNBOUNDED);
     }
 
     /// AdaptLowerBoundsFromCongestion, once per loss round outside of bandwidth probing ("When not
     /// Probing for Bandwidth"): bw_shortterm = max(bw_latest, Beta·bw_shortterm), and likewise for
     /// inflight_shortterm.
-    pub fn shorten(&mut self, max_bw: u64, window: u64, delivered_bw: u64, delivered: u64) {
-        if self.bw_short == UNBOUNDED {
-            self.bw_short = max_bw;
+    pub fn adapt_lower_bounds(&mut self, max_bw: u64, window: u64, delivered_bw: u64, delivered: u64) {
+        if self.bw_shortterm == UNBOUNDED {
+            self.bw_shortterm = max_bw;
         }
-        if self.short == UNBOUNDED {
-            self.short = window;
+        if self.inflight_shortterm == UNBOUNDED {
+            self.inflight_shortterm = window;
         }
-        self.bw_short = delivered_bw.max(scale(self.bw_short, BETA, GAIN_UNIT));
-        self.short = delivered.max(scale(self.short, BETA, GAIN_UNIT));
+        self.bw_shortterm = delivered_bw.max(scale(self.bw_shortterm, BETA, GAIN_UNIT));
+        self.inflight_shortterm = delivered.max(scale(self.inflight_shortterm, BETA, GAIN_UNIT));
     }
 
     /// HandleInflightTooHigh ("Probing for Bandwidth In ProbeBW"): sets the long-term bound after a
     /// probe with `flight` bytes lost too much.
-    pub fn too_high(&mut self, flight: u64, target: u64) {
-        self.long = flight.max(scale(target, BETA, GAIN_UNIT));
+    pub fn handle_inflight_too_high(&mut self, inflight: u64, target: u64) {
+        self.inflight_longterm = inflight.max(scale(target, BETA, GAIN_UNIT));
     }
 
     /// InflightWithHeadroom ("ProbeBW Algorithm Details").
-    pub fn with_headroom(&self, mss: u64) -> u64 {
-        if self.long == UNBOUNDED {
+    pub fn inflight_with_headroom(&self, mss: u64) -> u64 {
+        if self.inflight_longterm == UNBOUNDED {
             return UNBOUNDED;
         }
-        let headroom = scale(self.long, HEADROOM, GAIN_UNIT).max(mss);
-        self.long
+        let headroom = scale(self.inflight_longterm, HEADROOM, GAIN_UNIT).max(mss);
+        self.inflight_longterm
             .saturating_sub(headroom)
             .max(mss.saturating_mul(MIN_PIPE_CWND_SEGMENTS))
     }
 
     /// HandleSpuriousLossDetection: raises each bound to its value before the spurious losses.
     pub fn undo(&mut self, before: &Bounds) {
-        self.bw_short = self.bw_short.max(before.bw_short);
-        self.short = self.short.max(before.short);
-        self.long = self.long.max(before.long);
+        self.bw_shortterm = self.bw_shortterm.max(before.bw_shortterm);
+        self.inflight_shortterm = self.inflight_shortterm.max(before.inflight_shortterm);
+        self.inflight_longterm = self.inflight_longterm.max(before.inflight_longterm);
     }
 }
 
@@ -87,52 +87,52 @@ mod tests {
     #[test]
     fn a_round_with_losses_leads_to_what_was_delivered_but_not_below_beta() {
         let mut bounds = Bounds::default();
-        bounds.shorten(1_000, 500, 990, 480);
-        assert_eq!((bounds.bw_short, bounds.short), (990, 480));
-        bounds.shorten(1_000, 500, 100, 100);
-        assert_eq!((bounds.bw_short, bounds.short), (693, 336), "0.7 of each");
-        bounds.shorten(1_000, 500, 800, 400);
+        bounds.adapt_lower_bounds(1_000, 500, 990, 480);
+        assert_eq!((bounds.bw_shortterm, bounds.inflight_shortterm), (990, 480));
+        bounds.adapt_lower_bounds(1_000, 500, 100, 100);
+        assert_eq!((bounds.bw_shortterm, bounds.inflight_shortterm), (693, 336), "0.7 of each");
+        bounds.adapt_lower_bounds(1_000, 500, 800, 400);
         assert_eq!(
-            (bounds.bw_short, bounds.short),
+            (bounds.bw_shortterm, bounds.inflight_shortterm),
             (800, 400),
             "the latest delivery counts where it is more"
         );
-        bounds.forget_short();
+        bounds.reset_short_term_model();
         assert_eq!(bounds, Bounds::default());
     }
 
     #[test]
     fn headroom_is_a_segment_at_least_and_leaves_four() {
         let mut bounds = Bounds::default();
-        assert_eq!(bounds.with_headroom(1_000), UNBOUNDED);
-        bounds.too_high(100_000, 50_000);
-        assert_eq!(bounds.with_headroom(1_000), 85_000);
-        bounds.too_high(10_000, 100_000);
+        assert_eq!(bounds.inflight_with_headroom(1_000), UNBOUNDED);
+        bounds.handle_inflight_too_high(100_000, 50_000);
+        assert_eq!(bounds.inflight_with_headroom(1_000), 85_000);
+        bounds.handle_inflight_too_high(10_000, 100_000);
         assert_eq!(
-            bounds.long, 70_000,
+            bounds.inflight_longterm, 70_000,
             "not below 0.7 of what the model asks for"
         );
-        bounds.long = 6_000;
-        assert_eq!(bounds.with_headroom(1_000), 5_000);
-        bounds.long = 4_500;
-        assert_eq!(bounds.with_headroom(1_000), 4_000);
+        bounds.inflight_longterm = 6_000;
+        assert_eq!(bounds.inflight_with_headroom(1_000), 5_000);
+        bounds.inflight_longterm = 4_500;
+        assert_eq!(bounds.inflight_with_headroom(1_000), 4_000);
     }
 
     #[test]
     fn an_undo_restores_the_previous_bounds() {
         let before = Bounds {
-            bw_short: 900,
-            short: UNBOUNDED,
-            long: 700,
+            bw_shortterm: 900,
+            inflight_shortterm: UNBOUNDED,
+            inflight_longterm: 700,
         };
         let mut bounds = Bounds {
-            bw_short: 630,
-            short: 400,
-            long: 800,
+            bw_shortterm: 630,
+            inflight_shortterm: 400,
+            inflight_longterm: 800,
         };
         bounds.undo(&before);
         assert_eq!(
-            (bounds.bw_short, bounds.short, bounds.long),
+            (bounds.bw_shortterm, bounds.inflight_shortterm, bounds.inflight_longterm),
             (900, UNBOUNDED, 800)
         );
     }

@@ -24,10 +24,10 @@ const LT_BW_ROUNDS_MAX: u64 = 48;
 pub(super) struct Policer {
     /// Rate of the last interval, bytes/s; 0 if there is none.
     rate: u64,
-    used: bool,
+    in_use: bool,
     interval: Option<PolicerInterval>,
     rounds: u64,
-    due: u64,
+    due_round: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -53,13 +53,13 @@ pub(super) struct RoundTotals {
 
 impl Policer {
     /// Returns the round from which a loss may start or end an interval.
-    pub fn due(&self) -> u64 {
-        if self.used { UNBOUNDED } else { self.due }
+    pub fn due_round(&self) -> u64 {
+        if self.in_use { UNBOUNDED } else { self.due_round }
     }
 
     /// Returns the policer's rate, bytes/s, while it is in use.
     pub fn rate(&self) -> Option<u64> {
-        self.used.then_some(self.rate)
+        self.in_use.then_some(self.rate)
     }
 
     /// Discards intervals and rate.
@@ -69,11 +69,11 @@ impl Policer {
 
     /// Processes a report. `cycling`: the flow is in PROBE_BW, where rounds at the policer's rate
     /// are counted. Returns true when the use of the rate ends.
-    pub fn update(&mut self, passed: &RoundTotals, cycling: bool) -> bool {
-        if self.used {
+    pub fn update(&mut self, progress: &RoundTotals, cycling: bool) -> bool {
+        if self.in_use {
             self.rounds = self
                 .rounds
-                .saturating_add(if cycling { passed.rounds } else { 0 });
+                .saturating_add(if cycling { progress.rounds } else { 0 });
             let over = self.rounds >= LT_BW_ROUNDS_MAX;
             if over {
                 self.reset();
@@ -81,16 +81,16 @@ impl Policer {
             return over;
         }
         let Some(interval) = self.interval else {
-            if passed.newly_lost > 0 {
-                self.begin(passed);
+            if progress.newly_lost > 0 {
+                self.begin(progress);
             }
             return false;
         };
-        if passed.app_limited {
+        if progress.app_limited {
             self.reset();
             return false;
         }
-        self.rounds = self.rounds.saturating_add(passed.rounds);
+        self.rounds = self.rounds.saturating_add(progress.rounds);
         if self.rounds < LT_INTERVAL_ROUNDS_MIN {
             return false;
         }
@@ -98,41 +98,41 @@ impl Policer {
             self.reset();
             return false;
         }
-        let lost = passed.lost.saturating_sub(interval.lost);
-        let delivered = passed.delivered.saturating_sub(interval.delivered);
-        let us = passed.now_us.saturating_sub(interval.start_us);
+        let lost = progress.lost.saturating_sub(interval.lost);
+        let delivered = progress.delivered.saturating_sub(interval.delivered);
+        let us = progress.now_us.saturating_sub(interval.start_us);
         let heavy =
             lost.saturating_mul(LT_LOSS_THRESH.1) >= delivered.saturating_mul(LT_LOSS_THRESH.0);
-        if passed.newly_lost == 0 || delivered == 0 || !heavy || us < 1_000 {
+        if progress.newly_lost == 0 || delivered == 0 || !heavy || us < 1_000 {
             // Checked again in the next round: the loss rate changes little within one.
-            self.due = self
-                .due
-                .max(passed.round + u64::from(passed.newly_lost > 0));
+            self.due_round = self
+                .due_round
+                .max(progress.round + u64::from(progress.newly_lost > 0));
             return false;
         }
-        self.end(super::scale(delivered, 1_000_000, us), passed);
+        self.end(super::scale(delivered, 1_000_000, us), progress);
         false
     }
 
-    fn begin(&mut self, passed: &RoundTotals) {
+    fn begin(&mut self, progress: &RoundTotals) {
         self.rounds = 0;
-        self.due = passed.round + LT_INTERVAL_ROUNDS_MIN;
+        self.due_round = progress.round + LT_INTERVAL_ROUNDS_MIN;
         self.interval = Some(PolicerInterval {
-            delivered: passed.delivered,
-            lost: passed.lost,
-            start_us: passed.now_us,
+            delivered: progress.delivered,
+            lost: progress.lost,
+            start_us: progress.now_us,
         });
     }
 
-    fn end(&mut self, rate: u64, passed: &RoundTotals) {
+    fn end(&mut self, rate: u64, progress: &RoundTotals) {
         let apart = rate.abs_diff(self.rate);
         if self.rate > 0 && (apart <= self.rate / LT_BW_TOLERANCE.0 || apart <= LT_BW_TOLERANCE.1) {
             self.rate = u64::midpoint(self.rate, rate);
-            self.used = true;
+            self.in_use = true;
             self.rounds = 0;
         } else {
             self.rate = rate;
-            self.begin(passed);
+            self.begin(progress);
         }
     }
 }
@@ -180,12 +180,12 @@ mod tests {
     #[test]
     fn the_losses_to_report_are_the_first_and_those_that_end_an_interval() {
         let mut policer = Policer::default();
-        assert_eq!(policer.due(), 0, "any loss begins one");
+        assert_eq!(policer.due_round(), 0, "any loss begins one");
         rounds(&mut policer, 2, 1_000_000, 25, 1);
-        assert_eq!(policer.due(), 1 + LT_INTERVAL_ROUNDS_MIN);
+        assert_eq!(policer.due_round(), 1 + LT_INTERVAL_ROUNDS_MIN);
         rounds(&mut policer, 7, 1_000_000, 25, 3);
         assert_eq!(
-            (policer.rate(), policer.due()),
+            (policer.rate(), policer.due_round()),
             (Some(1_000_000), UNBOUNDED)
         );
     }

@@ -32,14 +32,14 @@ pub(super) struct Version<'a> {
     pub drained: &'a str,
     pub target: &'a str,
     /// Window after this ACK's losses, before its deliveries are added.
-    pub kept: &'static str,
+    pub cwnd_after_loss: &'static str,
     /// Additional statements at the start of a recovery and after the window is computed.
     pub repair: &'static str,
     pub conserve: &'static str,
 }
 
 /// Returns the program.
-pub(super) fn text(version: &Version<'_>) -> String {
+pub(super) fn program_source(version: &Version<'_>) -> String {
     let Version {
         gains: (gain, cwnd_gain),
         report,
@@ -48,7 +48,7 @@ pub(super) fn text(version: &Version<'_>) -> String {
         clauses,
         drained,
         target,
-        kept,
+        cwnd_after_loss: kept,
         repair,
         conserve,
     } = version;

@@ -19,30 +19,30 @@ pub(super) struct BbrReport {
     /// Bytes marked lost so far.
     pub lost: u64,
     /// Maximum excess of ACKs over the bandwidth since the last report, bytes.
-    pub extra: u64,
+    pub extra_acked: u64,
     /// Events since the last report.
     pub events: ReportEvents,
     /// Clock of the datapath, µs.
-    pub now: u64,
+    pub now_us: u64,
     /// Bytes in flight at the last ACK.
-    pub flight: u64,
+    pub inflight: u64,
     /// Current window, or the window after the recovery in progress, bytes.
-    pub window: u64,
+    pub cwnd: u64,
     /// Additional fields of version 3.
-    pub losses: Losses,
+    pub losses: LossRounds,
 }
 
 /// Loss rounds of version 3.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Losses {
+pub(super) struct LossRounds {
     /// Completed rounds that started with a first loss or mark.
     pub rounds: u64,
     /// Maximum delivery rate since the last report, including application-limited samples, bytes/s.
-    pub bw: u64,
+    pub bw_latest: u64,
     /// Maximum volume delivered in a round trip since the last report, bytes.
-    pub volume: u64,
+    pub inflight_latest: u64,
     /// Bytes delivered with a CE mark so far.
-    pub marked: u64,
+    pub ce_marked: u64,
 }
 
 /// Event counters, one byte of the report's field each.
@@ -85,12 +85,12 @@ impl BbrReport {
             window,
         ] = common.map(|value| value.min(COUNT_MAX));
         let losses = match *more {
-            [] => Losses::default(),
-            [rounds, bw, volume, marked] => Losses {
+            [] => LossRounds::default(),
+            [rounds, bw, volume, marked] => LossRounds {
                 rounds: rounds.min(COUNT_MAX),
-                bw: bw.min(COUNT_MAX),
-                volume: volume.min(COUNT_MAX),
-                marked: marked.min(COUNT_MAX),
+                bw_latest: bw.min(COUNT_MAX),
+                inflight_latest: volume.min(COUNT_MAX),
+                ce_marked: marked.min(COUNT_MAX),
             },
             _ => return None,
         };
@@ -100,11 +100,11 @@ impl BbrReport {
             rounds,
             delivered,
             lost,
-            extra,
+            extra_acked: extra,
             events: ReportEvents(events),
-            now,
-            flight,
-            window,
+            now_us: now,
+            inflight: flight,
+            cwnd: window,
             losses,
         })
     }

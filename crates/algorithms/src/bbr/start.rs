@@ -9,35 +9,35 @@ use super::{ControlSink, GAIN_UNIT, scale};
 /// Window per round trip, or per 1 ms if the RTT is unknown, times the startup gain
 /// (`bbr_init_pacing_rate_from_rtt`; the draft's InitPacingRate).
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Start {
+pub(super) struct InitialPacing {
     gain: u64,
     /// The rate has been set from an RTT.
-    done: bool,
+    has_rtt: bool,
 }
 
-impl Start {
-    pub fn with(gain: u64) -> Start {
-        Start { gain, done: false }
+impl InitialPacing {
+    pub fn new(gain: u64) -> InitialPacing {
+        InitialPacing { gain, has_rtt: false }
     }
 
     /// Sets the rate when the flow opens or is taken over.
-    pub fn open(&mut self, info: &FlowInfo, orders: &mut impl ControlSink) {
+    pub fn on_open(&mut self, info: &FlowInfo, sink: &mut impl ControlSink) {
         let window = if info.live { info.cwnd } else { info.init_cwnd };
-        self.pace(window.get(), info.srtt.as_micros(), orders);
+        self.set_rate(window.get(), info.srtt.as_micros(), sink);
     }
 
     /// Sets the rate again with the first RTT sample.
-    pub fn see(&mut self, seen: &BbrReport, mss: u64, orders: &mut impl ControlSink) {
-        if !self.done && seen.rtt < INFINITY {
-            self.pace(seen.window.max(mss.saturating_mul(10)), seen.rtt, orders);
+    pub fn on_report(&mut self, report: &BbrReport, mss: u64, sink: &mut impl ControlSink) {
+        if !self.has_rtt && report.rtt < INFINITY {
+            self.set_rate(report.cwnd.max(mss.saturating_mul(10)), report.rtt, sink);
         }
     }
 
-    fn pace(&mut self, window: u64, rtt_us: u64, orders: &mut impl ControlSink) {
-        self.done = rtt_us > 0;
-        let rtt_us = if self.done { rtt_us } else { 1_000 };
+    fn set_rate(&mut self, window: u64, rtt_us: u64, sink: &mut impl ControlSink) {
+        self.has_rtt = rtt_us > 0;
+        let rtt_us = if self.has_rtt { rtt_us } else { 1_000 };
         let rate = scale(scale(window, 1_000_000, rtt_us), self.gain, GAIN_UNIT);
-        orders.pace(rate.max(1));
+        sink.set_pacing_rate(rate.max(1));
     }
 }
 
@@ -51,12 +51,12 @@ mod tests {
     #[test]
     fn it_is_the_window_in_a_round_trip_times_the_gain() {
         let mut orders = Recorder::default();
-        let mut start = Start::with(28_850);
+        let mut start = InitialPacing::new(28_850);
         let info = FlowInfo {
             init_cwnd: Bytes::new(14_480),
             ..FlowInfo::default()
         };
-        start.open(&info, &mut orders);
+        start.on_open(&info, &mut orders);
         assert_eq!(
             orders.get("pace"),
             Some(14_480_000 * 2885 / 1000),
@@ -66,11 +66,11 @@ mod tests {
             rtt: 20_000,
             ..BbrReport::default()
         };
-        start.see(&seen, 1448, &mut orders);
+        start.on_report(&seen, 1448, &mut orders);
         // 10 · 1448 bytes per 20 ms are 724,000 bytes/s.
         assert_eq!(orders.get("pace"), Some(724_000 * 2885 / 1000));
         orders.clear();
-        start.see(&seen, 1448, &mut orders);
+        start.on_report(&seen, 1448, &mut orders);
         assert_eq!(orders.get("pace"), None, "once");
     }
 }

@@ -26,15 +26,15 @@ impl Recorder {
 }
 
 impl ControlSink for Recorder {
-    fn set(&mut self, variable: &'static str, value: u64) {
+    fn set_variable(&mut self, variable: &'static str, value: u64) {
         self.0.insert(variable, value);
     }
 
-    fn window(&mut self, bytes: u64) {
+    fn set_window(&mut self, bytes: u64) {
         self.0.insert("window", bytes);
     }
 
-    fn pace(&mut self, rate: u64) {
+    fn set_pacing_rate(&mut self, rate: u64) {
         self.0.insert("pace", rate);
     }
 }
@@ -53,7 +53,7 @@ fn the_programs_fit_every_datapath() {
         agent
             .add_boxed(made(name, ""))
             .unwrap_or_else(|why| panic!("{name}: {why:?}"));
-        for hosted in agent.hosted() {
+        for hosted in agent.hosted_algorithms() {
             assert!(hosted.kernel_name.len() <= 15 && hosted.kernel_name.starts_with("ccp_"));
             for program in &hosted.programs {
                 let cost = program.compiled.cost();
@@ -96,8 +96,8 @@ proptest! {
     fn arbitrary_reports_do_no_harm(reports in prop::collection::vec(report(), 1..60)) {
         let mut orders = Recorder::default();
         let bbr = super::v1::Bbr::standard();
-        let mut one = super::v1::BbrFlow::new(1448, super::Dice(7), 10_000_000);
-        let mut three = super::v3::Bbr3Flow::new(1448, super::Dice(7), 10_000_000);
+        let mut one = super::v1::BbrFlow::new(1448, super::SplitMix64(7), 10_000_000);
+        let mut three = super::v3::Bbr3Flow::new(1448, super::SplitMix64(7), 10_000_000);
         for fields in reports {
             if let Some(seen) = super::seen::BbrReport::read(&fields[..10]) {
                 bbr.decide(&mut one, &seen, &mut orders);
@@ -373,15 +373,15 @@ fn after_a_timeout_the_window_grows_from_one_segment_and_returns_with_the_repair
 #[test]
 fn a_datapath_without_pacing_is_refused() {
     let cannot = Capabilities::CWND
-        .with(Capabilities::RTT)
-        .with(Capabilities::DELIVERY_RATE);
+        .union(Capabilities::RTT)
+        .union(Capabilities::DELIVERY_RATE);
     for algorithm in ["bbr", "bbr3"] {
         assert!(Script::on(cannot, algorithm, "").is_none());
     }
-    let suffices = cannot.with(Capabilities::PACING);
+    let suffices = cannot.union(Capabilities::PACING);
     assert!(
         Script::on(suffices, "bbr", "").is_some(),
         "timers and repairs are no condition"
     );
-    assert!(Script::on(suffices.with(Capabilities::ECN), "bbr3", "").is_some());
+    assert!(Script::on(suffices.union(Capabilities::ECN), "bbr3", "").is_some());
 }

@@ -14,9 +14,9 @@ use super::min_rtt::{MinRtt, ProbeRttEpisode};
 use super::policer::{Policer, RoundTotals};
 use super::program::{self, Version};
 use super::seen::{BbrReport, ReportEvents};
-use super::start::Start;
+use super::start::InitialPacing;
 use super::{
-    ControlSink, Dice, GAIN_UNIT, MIN_PIPE_CWND_SEGMENTS, PROBE_RTT_INTERVAL,
+    ControlSink, SplitMix64, GAIN_UNIT, MIN_PIPE_CWND_SEGMENTS, PROBE_RTT_INTERVAL,
     REQUIRED_CAPABILITIES, UNBOUNDED, UNITY_PACING_GAIN, paced, probe_rtt_us, volume,
 };
 use crate::{AlgorithmDoc, BadParameter, ParameterDoc, Parameters};
@@ -82,51 +82,51 @@ pub(super) enum BbrMode {
 pub struct BbrFlow {
     mss: u64,
     pub(super) mode: BbrMode,
-    dice: Dice,
-    last: BbrReport,
+    rng: SplitMix64,
+    last_report: BbrReport,
     bandwidth: MaxFilter,
     /// First round whose bandwidth samples count. Samples from PROBE_RTT do not measure the path's
     /// capacity.
-    samples_from: u64,
+    first_sample_round: u64,
     min_rtt: MinRtt,
-    pipe: FullPipe,
-    full: bool,
-    extra: [u64; 2],
-    extra_rounds: u64,
+    full_pipe: FullPipe,
+    full_bw_reached: bool,
+    extra_acked: [u64; 2],
+    extra_acked_rounds: u64,
     policer: Policer,
     /// Maximum bandwidth in the reports of this round, bytes/s.
     round_bw: u64,
-    start: Start,
+    initial_pacing: InitialPacing,
     /// Values installed in the program: maximum bandwidth, policer rate, and window allowance for
     /// aggregation.
-    told_bw: u64,
-    told_cap: u64,
-    told_bonus: u64,
+    installed_bw: u64,
+    installed_cap: u64,
+    installed_bonus: u64,
     /// Installed value of the round from which losses are reported at once.
-    told_due: u64,
+    installed_due: u64,
 }
 
 impl BbrFlow {
-    pub(super) fn new(mss: u64, dice: Dice, probe_rtt_us: u64) -> BbrFlow {
+    pub(super) fn new(mss: u64, dice: SplitMix64, probe_rtt_us: u64) -> BbrFlow {
         BbrFlow {
             mss: mss.max(1),
             mode: BbrMode::Startup,
-            dice,
-            last: BbrReport::default(),
+            rng: dice,
+            last_report: BbrReport::default(),
             bandwidth: MaxFilter::new(BW_FILTER_ROUNDS),
-            samples_from: 0,
+            first_sample_round: 0,
             min_rtt: MinRtt::new(probe_rtt_us),
-            pipe: FullPipe::default(),
-            full: false,
-            extra: [0; 2],
-            extra_rounds: 0,
+            full_pipe: FullPipe::default(),
+            full_bw_reached: false,
+            extra_acked: [0; 2],
+            extra_acked_rounds: 0,
             policer: Policer::default(),
             round_bw: 0,
-            start: Start::with(STARTUP_PACING_GAIN),
-            told_bw: 0,
-            told_cap: UNBOUNDED,
-            told_bonus: 0,
-            told_due: 0,
+            initial_pacing: InitialPacing::new(STARTUP_PACING_GAIN),
+            installed_bw: 0,
+            installed_cap: UNBOUNDED,
+            installed_bonus: 0,
+            installed_due: 0,
         }
     }
 }
@@ -139,24 +139,24 @@ impl Algorithm for Bbr {
     }
 
     fn programs(&self) -> Programs {
-        Programs::new().with("bbr", text())
+        Programs::new().with("bbr", program_source())
     }
 
-    fn needs(&self) -> Capabilities {
+    fn required_capabilities(&self) -> Capabilities {
         REQUIRED_CAPABILITIES
     }
 
     /// BBR paces at its own rate, so an idle period is not followed by a burst.
-    fn wants(&self) -> Capabilities {
-        self.needs().with(Capabilities::KEEPS_WINDOW)
+    fn requested_capabilities(&self) -> Capabilities {
+        self.required_capabilities().union(Capabilities::KEEPS_WINDOW)
     }
 
     fn open(&mut self, info: &FlowInfo, control: &mut Control<'_>) -> BbrFlow {
-        let dice = control.this().map_or(Dice(0), Dice::of);
+        let dice = control.flow_id().map_or(SplitMix64(0), SplitMix64::for_flow);
         let due = if self.policer { 0 } else { UNBOUNDED };
-        control.program("bbr", &[("due", due)]);
+        control.set_program("bbr", &[("due", due)]);
         let mut flow = BbrFlow::new(info.mss.get(), dice, self.probe_rtt_us);
-        flow.start.open(info, control);
+        flow.initial_pacing.on_open(info, control);
         flow
     }
 
@@ -179,27 +179,27 @@ impl Bbr {
     pub(super) fn decide(
         &self,
         flow: &mut BbrFlow,
-        seen: &BbrReport,
-        orders: &mut impl ControlSink,
+        report: &BbrReport,
+        sink: &mut impl ControlSink,
     ) {
-        let rounds = seen.rounds.saturating_sub(flow.last.rounds);
-        flow.start.see(seen, flow.mss, orders);
-        flow.round_bw = flow.round_bw.max(seen.bw);
-        flow.measure_bandwidth(seen, orders);
+        let rounds = report.rounds.saturating_sub(flow.last_report.rounds);
+        flow.initial_pacing.on_report(report, flow.mss, sink);
+        flow.round_bw = flow.round_bw.max(report.bw);
+        flow.measure_bandwidth(report, sink);
         if self.policer {
-            flow.look_for_policer(seen, rounds, orders);
+            flow.detect_policer(report, rounds, sink);
         }
-        flow.measure_aggregation(seen, rounds, orders);
-        if seen.events.has(ReportEvents::TIMEOUT) || seen.events.has(ReportEvents::UNDO) {
-            flow.pipe = FullPipe::default();
+        flow.measure_aggregation(report, rounds, sink);
+        if report.events.has(ReportEvents::TIMEOUT) || report.events.has(ReportEvents::UNDO) {
+            flow.full_pipe = FullPipe::default();
         }
-        flow.check_full(rounds, orders);
-        flow.check_drain(seen, orders);
-        flow.check_rtt(seen, orders);
+        flow.check_full_bw_reached(rounds, sink);
+        flow.check_drain(report, sink);
+        flow.update_min_rtt(report, sink);
         if rounds > 0 {
             flow.round_bw = 0;
         }
-        flow.last = *seen;
+        flow.last_report = *report;
     }
 }
 
@@ -212,158 +212,158 @@ impl BbrFlow {
             .min(self.bandwidth.get())
     }
 
-    fn measure_bandwidth(&mut self, seen: &BbrReport, orders: &mut impl ControlSink) {
-        self.told_bw = self.told_bw.max(seen.bw);
-        if seen.bw > 0 && (seen.rounds >= self.samples_from || seen.bw >= self.bandwidth.get()) {
-            self.bandwidth.update(seen.rounds, seen.bw);
+    fn measure_bandwidth(&mut self, report: &BbrReport, sink: &mut impl ControlSink) {
+        self.installed_bw = self.installed_bw.max(report.bw);
+        if report.bw > 0 && (report.rounds >= self.first_sample_round || report.bw >= self.bandwidth.get()) {
+            self.bandwidth.update(report.rounds, report.bw);
         }
-        if self.bandwidth.get() != self.told_bw {
-            self.told_bw = self.bandwidth.get();
-            orders.set("max_bw", self.told_bw);
+        if self.bandwidth.get() != self.installed_bw {
+            self.installed_bw = self.bandwidth.get();
+            sink.set_variable("max_bw", self.installed_bw);
         }
     }
 
-    fn look_for_policer(&mut self, seen: &BbrReport, rounds: u64, orders: &mut impl ControlSink) {
-        if seen.events.has(ReportEvents::UNDO) {
+    fn detect_policer(&mut self, report: &BbrReport, rounds: u64, sink: &mut impl ControlSink) {
+        if report.events.has(ReportEvents::UNDO) {
             self.policer.reset();
         }
         let passed = RoundTotals {
             rounds,
-            round: seen.rounds,
-            delivered: seen.delivered,
-            lost: seen.lost,
-            newly_lost: seen.lost.saturating_sub(self.last.lost),
+            round: report.rounds,
+            delivered: report.delivered,
+            lost: report.lost,
+            newly_lost: report.lost.saturating_sub(self.last_report.lost),
             // Linux marks data sent in PROBE_RTT as application-limited.
-            app_limited: seen.events.has(ReportEvents::APP_LIMITED)
+            app_limited: report.events.has(ReportEvents::APP_LIMITED)
                 || matches!(self.mode, BbrMode::ProbeRtt(_)),
-            now_us: seen.now,
+            now_us: report.now_us,
         };
         let cycling = matches!(self.mode, BbrMode::ProbeBw);
         let ended = self.policer.update(&passed, cycling);
         let cap = self.policer.rate().unwrap_or(UNBOUNDED);
-        let changed = cap != self.told_cap;
+        let changed = cap != self.installed_cap;
         if changed {
-            self.told_cap = cap;
-            orders.set("cap_bw", cap);
+            self.installed_cap = cap;
+            sink.set_variable("cap_bw", cap);
         }
         if cycling && (ended || changed) {
-            self.cycle(seen, orders);
+            self.reset_probe_bw_mode(report, sink);
         }
-        if self.policer.due() != self.told_due {
-            self.told_due = self.policer.due();
-            orders.set("due", self.told_due);
+        if self.policer.due_round() != self.installed_due {
+            self.installed_due = self.policer.due_round();
+            sink.set_variable("due", self.installed_due);
         }
     }
 
     fn measure_aggregation(
         &mut self,
-        seen: &BbrReport,
+        report: &BbrReport,
         rounds: u64,
-        orders: &mut impl ControlSink,
+        sink: &mut impl ControlSink,
     ) {
-        self.extra_rounds = self.extra_rounds.saturating_add(rounds);
-        if self.extra_rounds >= EXTRA_ACKED_WINDOW_ROUNDS {
-            self.extra_rounds = 0;
-            self.extra = [0, self.extra[0]];
+        self.extra_acked_rounds = self.extra_acked_rounds.saturating_add(rounds);
+        if self.extra_acked_rounds >= EXTRA_ACKED_WINDOW_ROUNDS {
+            self.extra_acked_rounds = 0;
+            self.extra_acked = [0, self.extra_acked[0]];
         }
-        self.extra[0] = self.extra[0].max(seen.extra);
-        if self.full {
-            let extra = self.extra[0].max(self.extra[1]);
+        self.extra_acked[0] = self.extra_acked[0].max(report.extra_acked);
+        if self.full_bw_reached {
+            let extra = self.extra_acked[0].max(self.extra_acked[1]);
             let bonus = extra.min(volume(self.bw(), EXTRA_ACKED_MAX_US));
-            if bonus != self.told_bonus {
-                self.told_bonus = bonus;
-                orders.set("bonus", bonus);
+            if bonus != self.installed_bonus {
+                self.installed_bonus = bonus;
+                sink.set_variable("bonus", bonus);
             }
         }
     }
 
     /// `bbr_check_full_bw_reached`.
-    fn check_full(&mut self, rounds: u64, orders: &mut impl ControlSink) {
-        if self.full
+    fn check_full_bw_reached(&mut self, rounds: u64, sink: &mut impl ControlSink) {
+        if self.full_bw_reached
             || rounds == 0
             || self.round_bw == 0
             || matches!(self.mode, BbrMode::ProbeRtt(_))
         {
             return;
         }
-        self.pipe.update(self.bandwidth.get(), rounds);
-        if self.pipe.now {
-            self.full = true;
-            orders.set("full", 1);
+        self.full_pipe.update(self.bandwidth.get(), rounds);
+        if self.full_pipe.full_bw_now {
+            self.full_bw_reached = true;
+            sink.set_variable("full", 1);
         }
     }
 
-    fn check_drain(&mut self, seen: &BbrReport, orders: &mut impl ControlSink) {
+    fn check_drain(&mut self, report: &BbrReport, sink: &mut impl ControlSink) {
         match self.mode {
-            BbrMode::Startup if self.full => {
+            BbrMode::Startup if self.full_bw_reached => {
                 self.mode = BbrMode::Drain;
-                orders.set("gain", paced(DRAIN_PACING_GAIN));
-                orders.set("draining", UNBOUNDED);
+                sink.set_variable("gain", paced(DRAIN_PACING_GAIN));
+                sink.set_variable("draining", UNBOUNDED);
             }
             // The program detected the drained queue and already paces at the bandwidth.
-            BbrMode::Drain if seen.events.has(ReportEvents::QUEUE_DRAINED) => {
-                self.probe_bandwidth(seen, orders)
+            BbrMode::Drain if report.events.has(ReportEvents::QUEUE_DRAINED) => {
+                self.probe_bandwidth(report, sink)
             }
             _ => {}
         }
     }
 
     /// `bbr_update_min_rtt`.
-    fn check_rtt(&mut self, seen: &BbrReport, orders: &mut impl ControlSink) {
+    fn update_min_rtt(&mut self, report: &BbrReport, sink: &mut impl ControlSink) {
         let before = self.min_rtt.us;
-        let expired = self.min_rtt.update(seen.rtt, seen.now);
+        let expired = self.min_rtt.update(report.rtt, report.now_us);
         if self.min_rtt.us > before {
-            orders.set("min_rtt", self.min_rtt.us);
+            sink.set_variable("min_rtt", self.min_rtt.us);
         }
         // After an idle period, the first samples measure an empty path, as in PROBE_RTT.
-        let idle = seen.events.has(ReportEvents::IDLE) || self.last.events.has(ReportEvents::IDLE);
+        let idle = report.events.has(ReportEvents::IDLE) || self.last_report.events.has(ReportEvents::IDLE);
         if let BbrMode::ProbeRtt(dip) = &mut self.mode {
-            if dip.is_over(seen.flight, seen.rounds, seen.now) {
-                let before = dip.before;
-                self.end_probe_rtt(before, seen, orders);
+            if dip.is_done(report.inflight, report.rounds, report.now_us) {
+                let before = dip.prior_cwnd;
+                self.exit_probe_rtt(before, report, sink);
             }
         } else if expired && !idle {
             let window = self.mss.saturating_mul(MIN_PIPE_CWND_SEGMENTS);
-            self.mode = BbrMode::ProbeRtt(ProbeRttEpisode::new(window, seen.window, seen.rounds));
-            orders.set("gain", UNITY_PACING_GAIN);
-            orders.set("draining", 0);
-            orders.set("phase", CYCLE_LEN);
-            orders.set("cap", window);
-            self.samples_from = u64::MAX;
+            self.mode = BbrMode::ProbeRtt(ProbeRttEpisode::new(window, report.cwnd, report.rounds));
+            sink.set_variable("gain", UNITY_PACING_GAIN);
+            sink.set_variable("draining", 0);
+            sink.set_variable("phase", CYCLE_LEN);
+            sink.set_variable("cap", window);
+            self.first_sample_round = u64::MAX;
         }
     }
 
-    fn end_probe_rtt(&mut self, window: u64, seen: &BbrReport, orders: &mut impl ControlSink) {
-        self.min_rtt.renew(seen.now);
-        orders.set("cap", UNBOUNDED);
-        orders.window(window.max(seen.window));
+    fn exit_probe_rtt(&mut self, window: u64, report: &BbrReport, sink: &mut impl ControlSink) {
+        self.min_rtt.renew(report.now_us);
+        sink.set_variable("cap", UNBOUNDED);
+        sink.set_window(window.max(report.cwnd));
         // One round until data sent from now on is acknowledged, and one until all ACKs of that
         // round have arrived.
-        self.samples_from = seen.rounds + 2;
-        if self.full {
-            self.probe_bandwidth(seen, orders);
+        self.first_sample_round = report.rounds + 2;
+        if self.full_bw_reached {
+            self.probe_bandwidth(report, sink);
         } else {
             self.mode = BbrMode::Startup;
-            orders.set("gain", paced(STARTUP_PACING_GAIN));
+            sink.set_variable("gain", paced(STARTUP_PACING_GAIN));
         }
     }
 
-    fn probe_bandwidth(&mut self, seen: &BbrReport, orders: &mut impl ControlSink) {
+    fn probe_bandwidth(&mut self, report: &BbrReport, sink: &mut impl ControlSink) {
         self.mode = BbrMode::ProbeBw;
-        orders.set("cwnd_gain", CWND_GAIN);
-        self.cycle(seen, orders);
+        sink.set_variable("cwnd_gain", CWND_GAIN);
+        self.reset_probe_bw_mode(report, sink);
     }
 
     /// `bbr_reset_probe_bw_mode`: the cycle starts in a random phase other than the draining one,
     /// to desynchronize flows. At a policer's rate there is no cycle.
-    fn cycle(&mut self, seen: &BbrReport, orders: &mut impl ControlSink) {
+    fn reset_probe_bw_mode(&mut self, report: &BbrReport, sink: &mut impl ControlSink) {
         let phase = match self.policer.rate() {
             Some(_) => CYCLE_LEN,
-            None => (CYCLE_LEN - self.dice.below(CYCLE_LEN - 1)) % CYCLE_LEN,
+            None => (CYCLE_LEN - self.rng.below(CYCLE_LEN - 1)) % CYCLE_LEN,
         };
-        orders.set("phase", phase);
-        orders.set("stamp", seen.now);
-        orders.set(
+        sink.set_variable("phase", phase);
+        sink.set_variable("stamp", report.now_us);
+        sink.set_variable(
             "gain",
             paced(if phase == 0 {
                 PROBE_UP_PACING_GAIN
@@ -377,9 +377,9 @@ impl BbrFlow {
 /// Returns the program with the gain cycle (`bbr_is_next_cycle_phase`): a phase lasts the minimum
 /// RTT. The first one also lasts until there is a loss or 1.25 BDP in flight. The second ends early
 /// once at most a BDP is in flight.
-fn text() -> String {
+fn program_source() -> String {
     let (up, down) = (paced(PROBE_UP_PACING_GAIN), paced(PROBE_DOWN_PACING_GAIN));
-    program::text(&Version {
+    program::program_source(&Version {
         gains: (paced(STARTUP_PACING_GAIN), STARTUP_PACING_GAIN),
         report: "",
         control: " (phase 8) (stamp 0) (conserving 0) (due 0)",
@@ -410,7 +410,7 @@ fn text() -> String {
             "(+ {} (if (== phase 0) (* 2 Flow.mss) 0))",
             quantized("(/ (* bdp cwnd_gain) 10000) bonus budget")
         ),
-        kept: "(max Flow.mss (diff Cwnd (* Ack.lost_pkts_sample Flow.mss)))",
+        cwnd_after_loss: "(max Flow.mss (diff Cwnd (* Ack.lost_pkts_sample Flow.mss)))",
         // Packet conservation for one round, because losses may mean that new flows arrived
         // (`bbr_set_cwnd_to_recover_or_restore`).
         repair: "

@@ -20,9 +20,9 @@ use super::min_rtt::{MinRtt, ProbeRttEpisode};
 use super::model3::{Bounds, LOSS_THRESH};
 use super::program::{self, Version};
 use super::seen::{BbrReport, ReportEvents};
-use super::start::Start;
+use super::start::InitialPacing;
 use super::{
-    ControlSink, Dice, GAIN_UNIT, MIN_PIPE_CWND_SEGMENTS, PROBE_RTT_INTERVAL,
+    ControlSink, SplitMix64, GAIN_UNIT, MIN_PIPE_CWND_SEGMENTS, PROBE_RTT_INTERVAL,
     REQUIRED_CAPABILITIES, UNBOUNDED, UNITY_PACING_GAIN, paced, probe_rtt_us, scale, volume,
 };
 use crate::{AlgorithmDoc, BadParameter, Parameters};
@@ -70,10 +70,10 @@ pub struct Bbr3 {
 pub(super) enum BbrState {
     Startup,
     Drain,
-    Down,
-    Cruise,
-    Refill,
-    Up,
+    ProbeBwDown,
+    ProbeBwCruise,
+    ProbeBwRefill,
+    ProbeBwUp,
     ProbeRtt(ProbeRttEpisode),
 }
 
@@ -91,7 +91,7 @@ enum AckPhase {
 struct Undo {
     bounds: Bounds,
     from_startup: bool,
-    from_up: bool,
+    from_probe_bw_up: bool,
 }
 
 /// Values installed in the program.
@@ -107,75 +107,75 @@ struct InstalledValues {
 pub struct Bbr3Flow {
     mss: u64,
     pub(super) state: BbrState,
-    acks: AckPhase,
-    dice: Dice,
-    last: BbrReport,
+    ack_phase: AckPhase,
+    rng: SplitMix64,
+    last_report: BbrReport,
     /// Maximum bandwidth of the previous and the current probing cycle (`BBR.max_bw_filter`).
-    bandwidth: [u64; 2],
-    told_bw: u64,
+    max_bw_filter: [u64; 2],
+    installed_bw: u64,
     min_rtt: MinRtt,
-    extra: MaxFilter,
-    pipe: FullPipe,
-    full: bool,
+    extra_acked: MaxFilter,
+    full_pipe: FullPipe,
+    full_bw_reached: bool,
     bounds: Bounds,
     undo: Undo,
     /// Loss round: in progress, ACKs with losses in it, and the total lost or marked before it.
-    losing: bool,
+    in_loss_round: bool,
     losses: u64,
     lost_before: u64,
     /// `BBR.bw_latest` and `BBR.inflight_latest`.
     latest: (u64, u64),
     /// Data in flight at the start of this round, and the total lost or marked until then.
-    round_flight: u64,
+    round_inflight: u64,
     round_lost: u64,
     /// Round in which the state began. Its first packets are acknowledged one round later.
-    since_round: u64,
+    state_start_round: u64,
     /// `BBR.cycle_stamp`, `BBR.bw_probe_wait` and `BBR.rounds_since_probe_up`.
-    cycle_us: u64,
-    wait_us: u64,
-    rounds_since_up: u64,
+    cycle_stamp_us: u64,
+    bw_probe_wait_us: u64,
+    rounds_since_probe_up: u64,
     /// `BBR.bw_probe_up_rounds`.
-    up_rounds: u32,
+    bw_probe_up_rounds: u32,
     /// `BBR.is_bw_probe_sample`, `BBR.prev_probe_too_high` and `BBR.prev_probe_precautionary`.
-    probe_sample: bool,
-    too_high: bool,
-    precautionary: bool,
-    start: Start,
-    told: InstalledValues,
+    is_bw_probe_sample: bool,
+    prev_probe_too_high: bool,
+    prev_probe_precautionary: bool,
+    initial_pacing: InitialPacing,
+    installed: InstalledValues,
 }
 
 impl Bbr3Flow {
-    pub(super) fn new(mss: u64, dice: Dice, probe_rtt_us: u64) -> Bbr3Flow {
+    pub(super) fn new(mss: u64, dice: SplitMix64, probe_rtt_us: u64) -> Bbr3Flow {
         Bbr3Flow {
             mss: mss.max(1),
             state: BbrState::Startup,
-            acks: AckPhase::Ordinary,
-            dice,
-            last: BbrReport::default(),
-            bandwidth: [0; 2],
-            told_bw: 0,
+            ack_phase: AckPhase::Ordinary,
+            rng: dice,
+            last_report: BbrReport::default(),
+            max_bw_filter: [0; 2],
+            installed_bw: 0,
             min_rtt: MinRtt::new(probe_rtt_us),
-            extra: MaxFilter::new(1),
-            pipe: FullPipe::default(),
-            full: false,
+            extra_acked: MaxFilter::new(1),
+            full_pipe: FullPipe::default(),
+            full_bw_reached: false,
             bounds: Bounds::default(),
             undo: Undo::default(),
-            losing: false,
+            in_loss_round: false,
             losses: 0,
             lost_before: 0,
             latest: (0, 0),
-            round_flight: 0,
+            round_inflight: 0,
             round_lost: 0,
-            since_round: 0,
-            cycle_us: 0,
-            wait_us: 0,
-            rounds_since_up: 0,
-            up_rounds: 0,
-            probe_sample: false,
-            too_high: false,
-            precautionary: false,
-            start: Start::with(STARTUP_PACING_GAIN),
-            told: InstalledValues {
+            state_start_round: 0,
+            cycle_stamp_us: 0,
+            bw_probe_wait_us: 0,
+            rounds_since_probe_up: 0,
+            bw_probe_up_rounds: 0,
+            is_bw_probe_sample: false,
+            prev_probe_too_high: false,
+            prev_probe_precautionary: false,
+            initial_pacing: InitialPacing::new(STARTUP_PACING_GAIN),
+            installed: InstalledValues {
                 cap: UNBOUNDED,
                 cap_bw: UNBOUNDED,
                 bonus: 0,
@@ -194,27 +194,27 @@ impl Algorithm for Bbr3 {
 
     fn programs(&self) -> Programs {
         Programs::new()
-            .with("bbr3", text(true))
-            .with("unmarked", text(false))
+            .with("bbr3", program_source(true))
+            .with("unmarked", program_source(false))
     }
 
-    fn needs(&self) -> Capabilities {
+    fn required_capabilities(&self) -> Capabilities {
         REQUIRED_CAPABILITIES
     }
 
     /// BBR paces at its own rate, so an idle period is not followed by a burst.
-    fn wants(&self) -> Capabilities {
-        self.needs().with(Capabilities::KEEPS_WINDOW)
+    fn requested_capabilities(&self) -> Capabilities {
+        self.required_capabilities().union(Capabilities::KEEPS_WINDOW)
     }
 
     fn open(&mut self, info: &FlowInfo, control: &mut Control<'_>) -> Bbr3Flow {
-        let dice = control.this().map_or(Dice(0), Dice::of);
+        let dice = control.flow_id().map_or(SplitMix64(0), SplitMix64::for_flow);
         let marks = Capabilities::ECN
             .missing_from(control.capabilities())
             .is_empty();
-        control.program(if marks { "bbr3" } else { "unmarked" }, &[]);
+        control.set_program(if marks { "bbr3" } else { "unmarked" }, &[]);
         let mut flow = Bbr3Flow::new(info.mss.get(), dice, self.probe_rtt_us);
-        flow.start.open(info, control);
+        flow.initial_pacing.on_open(info, control);
         flow
     }
 
@@ -227,29 +227,29 @@ impl Algorithm for Bbr3 {
 
 impl Bbr3Flow {
     /// `UpdateModelAndState` ("Per-ACK Steps"), report by report.
-    pub(super) fn decide(&mut self, seen: &BbrReport, orders: &mut impl ControlSink) {
-        let rounds = seen.rounds.saturating_sub(self.last.rounds);
-        self.start.see(seen, self.mss, orders);
-        self.measure(seen, rounds);
-        self.note_losses(seen);
-        if seen.events.has(ReportEvents::UNDO) {
-            self.take_back(seen, orders);
+    pub(super) fn decide(&mut self, report: &BbrReport, sink: &mut impl ControlSink) {
+        let rounds = report.rounds.saturating_sub(self.last_report.rounds);
+        self.initial_pacing.on_report(report, self.mss, sink);
+        self.measure(report, rounds);
+        self.note_losses(report);
+        if report.events.has(ReportEvents::UNDO) {
+            self.handle_spurious_loss(report, sink);
         }
-        self.check_full(seen, rounds, orders);
-        self.check_start_and_drain(seen, orders);
-        if self.full && !self.adapt_long_term(seen, rounds, orders) {
-            self.probe_bandwidth(seen, rounds, orders);
+        self.check_full_bw_reached(report, rounds, sink);
+        self.check_startup_and_drain_done(report, sink);
+        if self.full_bw_reached && !self.adapt_long_term_model(report, rounds, sink) {
+            self.update_probe_bw_cycle_phase(report, rounds, sink);
         }
-        self.check_rtt(seen, orders);
+        self.check_probe_rtt(report, sink);
         if rounds > 0 {
-            (self.round_flight, self.round_lost) = (seen.flight, troubles(seen));
+            (self.round_inflight, self.round_lost) = (report.inflight, lost_or_marked(report));
         }
-        self.tell(seen, orders);
-        self.last = *seen;
+        self.install_values(report, sink);
+        self.last_report = *report;
     }
 
     fn max_bw(&self) -> u64 {
-        self.bandwidth[0].max(self.bandwidth[1])
+        self.max_bw_filter[0].max(self.max_bw_filter[1])
     }
 
     /// `BBR.bdp`, bytes. Ten segments before the first RTT sample, when it is not used.
@@ -257,230 +257,230 @@ impl Bbr3Flow {
         if self.min_rtt.us == INFINITY {
             return self.mss.saturating_mul(10);
         }
-        volume(self.max_bw().min(self.bounds.bw_short), self.min_rtt.us)
+        volume(self.max_bw().min(self.bounds.bw_shortterm), self.min_rtt.us)
     }
 
     /// `UpdateMaxBw`, `UpdateACKAggregation` and `UpdateLatestDeliverySignals`.
-    fn measure(&mut self, seen: &BbrReport, rounds: u64) {
-        self.bandwidth[1] = self.bandwidth[1].max(seen.bw);
-        self.told_bw = self.told_bw.max(seen.bw);
-        self.rounds_since_up = self.rounds_since_up.saturating_add(rounds);
-        self.extra.set_window(if self.full {
+    fn measure(&mut self, report: &BbrReport, rounds: u64) {
+        self.max_bw_filter[1] = self.max_bw_filter[1].max(report.bw);
+        self.installed_bw = self.installed_bw.max(report.bw);
+        self.rounds_since_probe_up = self.rounds_since_probe_up.saturating_add(rounds);
+        self.extra_acked.set_window(if self.full_bw_reached {
             EXTRA_ACKED_FILTER_ROUNDS
         } else {
             1
         });
-        self.extra.update(seen.rounds, seen.extra);
+        self.extra_acked.update(report.rounds, report.extra_acked);
         // A round without losses or marks restarts the measurement. Otherwise it continues to the
         // end of the loss round.
-        if rounds > 0 && !self.losing {
+        if rounds > 0 && !self.in_loss_round {
             self.latest = (0, 0);
         }
-        self.latest.0 = self.latest.0.max(seen.losses.bw);
-        self.latest.1 = self.latest.1.max(seen.losses.volume);
+        self.latest.0 = self.latest.0.max(report.losses.bw_latest);
+        self.latest.1 = self.latest.1.max(report.losses.inflight_latest);
     }
 
     /// `NoteLoss`, and `AdaptLowerBoundsFromCongestion` at the end of a loss round ("When not
     /// Probing for Bandwidth"). A CE mark counts as a loss ("ECN").
-    fn note_losses(&mut self, seen: &BbrReport) {
-        let new = troubles(seen) > troubles(&self.last);
-        if new && !self.losing {
-            self.losing = true;
+    fn note_losses(&mut self, report: &BbrReport) {
+        let new = lost_or_marked(report) > lost_or_marked(&self.last_report);
+        if new && !self.in_loss_round {
+            self.in_loss_round = true;
             self.losses = 0;
-            self.lost_before = troubles(&self.last);
+            self.lost_before = lost_or_marked(&self.last_report);
             self.undo = Undo {
                 bounds: self.bounds,
                 ..Undo::default()
             };
         }
         self.losses = self.losses.saturating_add(u64::from(new));
-        if self.losing && seen.losses.rounds > self.last.losses.rounds {
+        if self.in_loss_round && report.losses.rounds > self.last_report.losses.rounds {
             let probing = matches!(
                 self.state,
-                BbrState::Startup | BbrState::Refill | BbrState::Up
+                BbrState::Startup | BbrState::ProbeBwRefill | BbrState::ProbeBwUp
             );
             if !probing {
                 let (bw, volume) = self.latest;
-                self.bounds.shorten(self.max_bw(), seen.window, bw, volume);
+                self.bounds.adapt_lower_bounds(self.max_bw(), report.cwnd, bw, volume);
             } else if matches!(self.state, BbrState::Startup) {
-                self.check_start_losses(seen);
+                self.check_startup_high_loss(report);
             }
-            self.losing = false;
+            self.in_loss_round = false;
             self.latest = (0, 0);
         }
     }
 
     /// `CheckStartupHighLoss` ("Exiting Startup Based on Packet Loss"): a loss round ended with
     /// more than 2 % lost, detected by at least six ACKs.
-    fn check_start_losses(&mut self, seen: &BbrReport) {
-        let lost = troubles(seen).saturating_sub(self.lost_before);
-        if self.losses >= STARTUP_FULL_LOSS_COUNT && is_too_much(lost, self.round_flight) {
+    fn check_startup_high_loss(&mut self, report: &BbrReport) {
+        let lost = lost_or_marked(report).saturating_sub(self.lost_before);
+        if self.losses >= STARTUP_FULL_LOSS_COUNT && is_inflight_too_high(lost, self.round_inflight) {
             self.undo.from_startup = true;
-            self.full = true;
-            self.bounds.long = self.bdp().max(self.latest.1);
+            self.full_bw_reached = true;
+            self.bounds.inflight_longterm = self.bdp().max(self.latest.1);
         }
     }
 
     /// `HandleSpuriousLossDetection` ("Handling a Spurious Loss Recovery").
-    fn take_back(&mut self, seen: &BbrReport, orders: &mut impl ControlSink) {
+    fn handle_spurious_loss(&mut self, report: &BbrReport, sink: &mut impl ControlSink) {
         let Undo {
             bounds,
             from_startup,
-            from_up,
+            from_probe_bw_up: from_up,
         } = self.undo;
-        self.losing = false;
-        self.pipe = FullPipe::default();
+        self.in_loss_round = false;
+        self.full_pipe = FullPipe::default();
         self.bounds.undo(&bounds);
         let dips = matches!(self.state, BbrState::ProbeRtt(_));
         if from_startup {
-            self.full = false;
-            orders.set("full", 0);
+            self.full_bw_reached = false;
+            sink.set_variable("full", 0);
             if !dips {
-                self.start_again(orders);
+                self.reenter_startup(sink);
             }
-        } else if from_up && !dips && !matches!(self.state, BbrState::Up) {
-            self.refill(seen, orders);
+        } else if from_up && !dips && !matches!(self.state, BbrState::ProbeBwUp) {
+            self.start_probe_bw_refill(report, sink);
         }
-        (self.undo.from_startup, self.undo.from_up) = (false, false);
+        (self.undo.from_startup, self.undo.from_probe_bw_up) = (false, false);
     }
 
-    fn check_full(&mut self, seen: &BbrReport, rounds: u64, orders: &mut impl ControlSink) {
-        let accelerates = matches!(self.state, BbrState::Startup | BbrState::Up);
-        if rounds > 0 && seen.bw > 0 && accelerates {
-            self.pipe.update(seen.bw, rounds);
-            self.full |= self.pipe.now;
+    fn check_full_bw_reached(&mut self, report: &BbrReport, rounds: u64, sink: &mut impl ControlSink) {
+        let accelerates = matches!(self.state, BbrState::Startup | BbrState::ProbeBwUp);
+        if rounds > 0 && report.bw > 0 && accelerates {
+            self.full_pipe.update(report.bw, rounds);
+            self.full_bw_reached |= self.full_pipe.full_bw_now;
         }
-        if self.full && matches!(self.state, BbrState::Startup) {
-            orders.set("full", 1);
+        if self.full_bw_reached && matches!(self.state, BbrState::Startup) {
+            sink.set_variable("full", 1);
         }
     }
 
     /// `CheckStartupDone` and `CheckDrainDone`.
-    fn check_start_and_drain(&mut self, seen: &BbrReport, orders: &mut impl ControlSink) {
+    fn check_startup_and_drain_done(&mut self, report: &BbrReport, sink: &mut impl ControlSink) {
         match self.state {
-            BbrState::Startup if self.full => {
+            BbrState::Startup if self.full_bw_reached => {
                 self.state = BbrState::Drain;
-                self.since_round = seen.rounds;
-                orders.set("gain", paced(DRAIN_PACING_GAIN));
-                orders.set("draining", UNBOUNDED);
+                self.state_start_round = report.rounds;
+                sink.set_variable("gain", paced(DRAIN_PACING_GAIN));
+                sink.set_variable("draining", UNBOUNDED);
             }
             BbrState::Drain
-                if seen.events.has(ReportEvents::QUEUE_DRAINED)
-                    || seen.rounds > self.since_round + DRAIN_ROUNDS_MAX =>
+                if report.events.has(ReportEvents::QUEUE_DRAINED)
+                    || report.rounds > self.state_start_round + DRAIN_ROUNDS_MAX =>
             {
-                self.down(seen, orders);
+                self.start_probe_bw_down(report, sink);
             }
             _ => {}
         }
     }
 
-    fn start_again(&mut self, orders: &mut impl ControlSink) {
+    fn reenter_startup(&mut self, sink: &mut impl ControlSink) {
         self.state = BbrState::Startup;
-        self.pipe = FullPipe::default();
-        orders.set("gain", paced(STARTUP_PACING_GAIN));
-        orders.set("cwnd_gain", DEFAULT_CWND_GAIN);
-        orders.set("draining", 0);
+        self.full_pipe = FullPipe::default();
+        sink.set_variable("gain", paced(STARTUP_PACING_GAIN));
+        sink.set_variable("cwnd_gain", DEFAULT_CWND_GAIN);
+        sink.set_variable("draining", 0);
     }
 
     /// `UpdateMinRTT` and `CheckProbeRTT` ("ProbeRTT Logic").
-    fn check_rtt(&mut self, seen: &BbrReport, orders: &mut impl ControlSink) {
+    fn check_probe_rtt(&mut self, report: &BbrReport, sink: &mut impl ControlSink) {
         let before = self.min_rtt.us;
         // Uses the RTT before it expires. With a standing queue, a new RTT would make ProbeRTT's
         // window too large to drain it.
         let dip_window = scale(self.bdp(), PROBE_RTT_CWND_GAIN, GAIN_UNIT)
             .max(self.mss.saturating_mul(MIN_PIPE_CWND_SEGMENTS));
-        let expired = self.min_rtt.update(seen.rtt, seen.now);
+        let expired = self.min_rtt.update(report.rtt, report.now_us);
         if self.min_rtt.us > before {
-            orders.set("min_rtt", self.min_rtt.us);
+            sink.set_variable("min_rtt", self.min_rtt.us);
         }
-        let idle = seen.events.has(ReportEvents::IDLE) || self.last.events.has(ReportEvents::IDLE);
+        let idle = report.events.has(ReportEvents::IDLE) || self.last_report.events.has(ReportEvents::IDLE);
         if let BbrState::ProbeRtt(dip) = &mut self.state {
-            if dip.is_over(seen.flight, seen.rounds, seen.now) {
-                let before = dip.before;
-                self.end_probe_rtt(before, seen, orders);
+            if dip.is_done(report.inflight, report.rounds, report.now_us) {
+                let before = dip.prior_cwnd;
+                self.exit_probe_rtt(before, report, sink);
             }
         } else if expired && !idle {
             self.state =
-                BbrState::ProbeRtt(ProbeRttEpisode::new(dip_window, seen.window, seen.rounds));
-            self.acks = AckPhase::Stopping;
-            self.since_round = seen.rounds;
-            orders.set("gain", UNITY_PACING_GAIN);
-            orders.set("draining", 0);
+                BbrState::ProbeRtt(ProbeRttEpisode::new(dip_window, report.cwnd, report.rounds));
+            self.ack_phase = AckPhase::Stopping;
+            self.state_start_round = report.rounds;
+            sink.set_variable("gain", UNITY_PACING_GAIN);
+            sink.set_variable("draining", 0);
         }
     }
 
     /// `ExitProbeRTT` ("Exiting ProbeRTT").
-    fn end_probe_rtt(&mut self, window: u64, seen: &BbrReport, orders: &mut impl ControlSink) {
-        self.min_rtt.renew(seen.now);
-        self.bounds.forget_short();
-        orders.window(window.max(seen.window));
-        if self.full {
-            self.down(seen, orders);
-            self.cruise(orders);
+    fn exit_probe_rtt(&mut self, window: u64, report: &BbrReport, sink: &mut impl ControlSink) {
+        self.min_rtt.renew(report.now_us);
+        self.bounds.reset_short_term_model();
+        sink.set_window(window.max(report.cwnd));
+        if self.full_bw_reached {
+            self.start_probe_bw_down(report, sink);
+            self.start_probe_bw_cruise(sink);
         } else {
-            self.start_again(orders);
+            self.reenter_startup(sink);
         }
     }
 
     /// `BoundCwndForModel` ("Bounding cwnd Based on Recent Congestion").
-    fn cap(&self) -> u64 {
+    fn bound_cwnd_for_model(&self) -> u64 {
         let cap = match self.state {
             BbrState::Startup | BbrState::Drain => UNBOUNDED,
-            BbrState::Down | BbrState::Refill | BbrState::Up => self.bounds.long,
-            BbrState::Cruise => self.bounds.with_headroom(self.mss),
-            BbrState::ProbeRtt(dip) => dip.window.min(self.bounds.with_headroom(self.mss)),
+            BbrState::ProbeBwDown | BbrState::ProbeBwRefill | BbrState::ProbeBwUp => self.bounds.inflight_longterm,
+            BbrState::ProbeBwCruise => self.bounds.inflight_with_headroom(self.mss),
+            BbrState::ProbeRtt(dip) => dip.window.min(self.bounds.inflight_with_headroom(self.mss)),
         };
-        cap.min(self.bounds.short)
+        cap.min(self.bounds.inflight_shortterm)
             .max(self.mss.saturating_mul(MIN_PIPE_CWND_SEGMENTS))
     }
 
     /// Sends the values that changed.
-    fn tell(&mut self, seen: &BbrReport, orders: &mut impl ControlSink) {
+    fn install_values(&mut self, report: &BbrReport, sink: &mut impl ControlSink) {
         // Every ACK with losses matters in Startup and while probing. A precautionary probe
         // ("Precautionary Bandwidth Probing") ends at the data in flight at which the last probe
         // lost too much.
         let probing = match self.state {
-            BbrState::Up if self.too_high && self.bounds.long < UNBOUNDED => 2,
+            BbrState::ProbeBwUp if self.prev_probe_too_high && self.bounds.inflight_longterm < UNBOUNDED => 2,
             BbrState::Startup => 1,
-            _ => u64::from(self.probe_sample),
+            _ => u64::from(self.is_bw_probe_sample),
         };
         let told = InstalledValues {
-            cap: self.cap(),
-            cap_bw: self.bounds.bw_short,
-            bonus: self.extra.get().min(seen.window),
+            cap: self.bound_cwnd_for_model(),
+            cap_bw: self.bounds.bw_shortterm,
+            bonus: self.extra_acked.get().min(report.cwnd),
             probing,
         };
         for (name, new, old) in [
-            ("cap", told.cap, self.told.cap),
-            ("cap_bw", told.cap_bw, self.told.cap_bw),
-            ("bonus", told.bonus, self.told.bonus),
-            ("probing", told.probing, self.told.probing),
+            ("cap", told.cap, self.installed.cap),
+            ("cap_bw", told.cap_bw, self.installed.cap_bw),
+            ("bonus", told.bonus, self.installed.bonus),
+            ("probing", told.probing, self.installed.probing),
         ] {
             if new != old {
-                orders.set(name, new);
+                sink.set_variable(name, new);
             }
         }
-        self.told = told;
-        if self.max_bw() != self.told_bw {
-            self.told_bw = self.max_bw();
-            orders.set("max_bw", self.told_bw);
+        self.installed = told;
+        if self.max_bw() != self.installed_bw {
+            self.installed_bw = self.max_bw();
+            sink.set_variable("max_bw", self.installed_bw);
         }
     }
 }
 
 /// Returns the total lost or marked, bytes.
-fn troubles(seen: &BbrReport) -> u64 {
-    seen.lost.saturating_add(seen.losses.marked)
+fn lost_or_marked(report: &BbrReport) -> u64 {
+    report.lost.saturating_add(report.losses.ce_marked)
 }
 
 /// `IsInflightTooHigh` ("Probing for Bandwidth In ProbeBW").
-fn is_too_much(lost: u64, flight: u64) -> bool {
+fn is_inflight_too_high(lost: u64, flight: u64) -> bool {
     lost > scale(flight, LOSS_THRESH.0, LOSS_THRESH.1)
 }
 
 /// Returns the program, which also measures loss rounds: from the first loss until data sent after
 /// it is acknowledged. `marks`: the datapath counts ECN marks.
-fn text(marks: bool) -> String {
+fn program_source(marks: bool) -> String {
     let stopped = ReportEvents::PROBE_STOPPED;
     let (marked_bytes, marked_packets) = if marks {
         ("Ack.ecn_bytes", "Ack.ecn_packets")
@@ -488,7 +488,7 @@ fn text(marks: bool) -> String {
         ("0", "0")
     };
     let down = paced(PROBE_DOWN_PACING_GAIN);
-    program::text(&Version {
+    program::program_source(&Version {
         gains: (paced(STARTUP_PACING_GAIN), DEFAULT_CWND_GAIN),
         report: "
         (loss_rounds 0) (volatile latest 0) (volatile volume 0) (marked 0)",
@@ -523,7 +523,7 @@ fn text(marks: bool) -> String {
         ),
         drained: "(max bdp budget)",
         target: "(+ (max (+ (/ (* bdp cwnd_gain) 10000) bonus) budget) (if (> cwnd_gain 20000) (* 2 Flow.mss) 0))",
-        kept: "Cwnd",
+        cwnd_after_loss: "Cwnd",
         repair: "",
         conserve: "",
     })

@@ -18,10 +18,10 @@
 //! * *Rank.* A pulser in traffic-passing mode stays. Within a mode, the higher tone stays. Both
 //!   pulsers detect the other's tone, so they agree at once which one becomes a watcher.
 
-use ccplane_agent::dice::{Dice, mix64};
+use ccplane_agent::dice::{SplitMix64, mix64};
 use ccplane_units::{Duration, Time};
 
-use crate::nimbus::{BINS_PER_HZ, NimbusMode, Spectra, SpectrumPart, band};
+use crate::nimbus::{BINS_PER_HZ, NimbusMode, Spectra, SpectrumKind, band};
 
 /// Samples in which other bundles are detected (reference: 2.5 s).
 pub(super) const DETECTION_SAMPLES: usize = 256;
@@ -92,41 +92,41 @@ pub(super) enum Role {
 pub(super) struct Election {
     role: Role,
     /// False if the bundle takes no part in the election and detects no other.
-    listens: bool,
+    participates: bool,
     /// Start of the role, or of the tones of its mode.
-    since: Time,
+    role_since: Time,
     /// Last time that its rate carried its own pulse.
-    pulsed: Option<Time>,
+    last_pulse: Option<Time>,
     tone: usize,
     /// Pulser: confidence that another bundle pulses, 0 to 1; detected in the last reading.
-    foreign: f64,
-    hears_tone: bool,
+    foreign_confidence: f64,
+    hears_other_tone: bool,
     /// The other pulser is the one that must yield.
-    lower: bool,
-    quiet: Time,
+    must_other_yield: bool,
+    quiet_since: Time,
     /// Watcher: averaged R at pulse frequencies over neighbouring R.
-    heard: f64,
+    pulse_ratio: f64,
     /// Watcher: averaged R at the other mode's frequencies over R at its own.
-    other: f64,
-    dice: Dice,
+    other_mode_ratio: f64,
+    rng: SplitMix64,
 }
 
 impl Election {
     /// Creates a watcher; `listens` is false to take no part in the election.
-    pub fn new(now: Time, dice: Dice, listens: bool) -> Election {
+    pub fn new(now: Time, dice: SplitMix64, listens: bool) -> Election {
         Election {
             role: Role::Watcher,
-            listens,
-            since: now,
-            pulsed: Some(now),
+            participates: listens,
+            role_since: now,
+            last_pulse: Some(now),
             tone: 1,
-            foreign: 0.0,
-            hears_tone: false,
-            lower: false,
-            quiet: now,
-            heard: 2.0 * PULSER_PROMINENCE_MIN,
-            other: 0.0,
-            dice,
+            foreign_confidence: 0.0,
+            hears_other_tone: false,
+            must_other_yield: false,
+            quiet_since: now,
+            pulse_ratio: 2.0 * PULSER_PROMINENCE_MIN,
+            other_mode_ratio: 0.0,
+            rng: dice,
         }
     }
 
@@ -136,9 +136,9 @@ impl Election {
     }
 
     /// Returns the time it has pulsed at these tones.
-    pub fn pulsing(&self, now: Time) -> Duration {
+    pub fn pulsing_time(&self, now: Time) -> Duration {
         match self.role {
-            Role::Pulser => now.since(self.since),
+            Role::Pulser => now.since(self.role_since),
             Role::Watcher => Duration::default(),
         }
     }
@@ -149,69 +149,69 @@ impl Election {
     }
 
     /// Returns true if another bundle pulses as well, so that nothing can be taken for a response.
-    pub fn is_foreign(&self) -> bool {
-        self.role == Role::Pulser && (self.hears_tone || self.foreign > 0.25)
+    pub fn has_other_pulser(&self) -> bool {
+        self.role == Role::Pulser && (self.hears_other_tone || self.foreign_confidence > 0.25)
     }
 
     /// Becomes the pulser unconditionally.
-    pub fn begin(&mut self, now: Time) {
+    pub fn become_pulser(&mut self, now: Time) {
         if self.role == Role::Watcher {
-            self.tone = self.dice.below(DELAY_TONE_BINS.len() as u64) as usize;
-            self.turn(now, Role::Pulser);
+            self.tone = self.rng.below(DELAY_TONE_BINS.len() as u64) as usize;
+            self.set_role(now, Role::Pulser);
         }
     }
 
     /// Becomes a watcher unconditionally.
-    pub fn stop(&mut self, now: Time) {
+    pub fn become_watcher(&mut self, now: Time) {
         if self.role == Role::Pulser {
-            self.pulsed = Some(now);
-            self.turn(now, Role::Watcher);
+            self.last_pulse = Some(now);
+            self.set_role(now, Role::Watcher);
         }
     }
 
     /// Switches to the tones of a new mode. The tone is drawn anew: two bundles with the same tone
     /// mistake each other for elastic traffic.
     pub fn retune(&mut self, now: Time) {
-        (self.since, self.quiet) = (now, now);
-        (self.foreign, self.hears_tone) = (0.0, false);
-        self.other = 0.0;
-        self.tone = self.dice.below(DELAY_TONE_BINS.len() as u64) as usize;
+        (self.role_since, self.quiet_since) = (now, now);
+        (self.foreign_confidence, self.hears_other_tone) = (0.0, false);
+        self.other_mode_ratio = 0.0;
+        self.tone = self.rng.below(DELAY_TONE_BINS.len() as u64) as usize;
     }
 
-    fn turn(&mut self, now: Time, role: Role) {
+    fn set_role(&mut self, now: Time, role: Role) {
         self.role = role;
-        (self.since, self.quiet) = (now, now);
-        (self.foreign, self.hears_tone) = (0.0, false);
+        (self.role_since, self.quiet_since) = (now, now);
+        (self.foreign_confidence, self.hears_other_tone) = (0.0, false);
         // Assumes a pulser until the samples show none.
-        (self.heard, self.other) = (2.0 * PULSER_PROMINENCE_MIN, 0.0);
+        (self.pulse_ratio, self.other_mode_ratio) = (2.0 * PULSER_PROMINENCE_MIN, 0.0);
     }
 
     /// Returns true if a watcher can detect others: its samples no longer contain its own pulse.
-    pub fn listens(&self, now: Time, rtt: Duration) -> bool {
+    pub fn can_detect(&self, now: Time, rtt: Duration) -> bool {
         self.role == Role::Watcher
             && self
-                .pulsed
+                .last_pulse
                 .is_none_or(|last| now.since(last) > DETECTION_HOLD_OFF + rtt)
     }
 
     /// Returns true if a watcher detects a pulse.
-    pub fn hears(&self) -> bool {
-        self.listens && self.heard >= PULSER_PROMINENCE_MIN
+    pub fn detects_pulse(&self) -> bool {
+        self.participates && self.pulse_ratio >= PULSER_PROMINENCE_MIN
     }
 
     /// Returns true if the bundle watches another's pulse, which it must filter out of its rate.
-    pub fn follows(&self) -> bool {
-        self.role == Role::Watcher && self.hears()
+    pub fn follows_pulse(&self) -> bool {
+        self.role == Role::Watcher && self.detects_pulse()
     }
 
     /// Evaluates the last [`DETECTION_SAMPLES`] samples, of which `count` are new, as a pulser. May
     /// yield the role.
-    pub fn as_pulser(&mut self, now: Time, spectra: &Spectra<'_>, mode: NimbusMode, count: u32) {
+    pub fn update_pulser(&mut self, now: Time, spectra: &Spectra<'_>, mode: NimbusMode, count: u32) {
         let mine = tones(mode)[self.tone];
         let all = band(TONE_BAND_HZ_MIN, TONE_BAND_HZ_MAX);
-        let least = (TONE_PROMINENCE_MIN * beside(spectra, SpectrumPart::Cross))
+        let least = (TONE_PROMINENCE_MIN * peak_outside_tones(spectra, SpectrumKind::Cross))
             .max(PULSE_AMPLITUDE_MIN * UNIT_AMPLITUDE_MAGNITUDE);
-        let strength = |bin: usize| spectra.strength(SpectrumPart::Cross, bin);
+        let strength = |bin: usize| spectra.strength(SpectrumKind::Cross, bin);
         // In half a window, this bundle's own pulse spreads over less than two bins.
         let stranger = all
             .filter(|bin| bin.abs_diff(mine) >= 2)
@@ -219,37 +219,37 @@ impl Election {
             .filter(|bin| {
                 strength(*bin) >= least
                     && strength(*bin)
-                        > FOREIGN_PULSE_RATIO * spectra.strength(SpectrumPart::Sent, *bin)
+                        > FOREIGN_PULSE_RATIO * spectra.strength(SpectrumKind::Sent, *bin)
             });
         let same = strength(mine) >= least
             && strength(mine)
-                > FOREIGN_PULSE_RATIO * spectra.strength(SpectrumPart::Received, mine);
-        self.hears_tone = stranger.is_some() || same;
+                > FOREIGN_PULSE_RATIO * spectra.strength(SpectrumKind::Received, mine);
+        self.hears_other_tone = stranger.is_some() || same;
         let outranks = |bin: usize| match (mode, bin <= PASSING_TONE_BINS[2]) {
             (NimbusMode::Competitive, false) => true,
             (NimbusMode::Delay, true) => false,
             _ => bin < mine,
         };
-        self.lower = stranger.is_some_and(outranks) && !same;
-        self.foreign +=
-            weight(SPECTRUM_GAIN, count) * (f64::from(u8::from(self.hears_tone)) - self.foreign);
-        if self.foreign < 0.25 {
-            self.quiet = now;
+        self.must_other_yield = stranger.is_some_and(outranks) && !same;
+        self.foreign_confidence +=
+            weight(SPECTRUM_GAIN, count) * (f64::from(u8::from(self.hears_other_tone)) - self.foreign_confidence);
+        if self.foreign_confidence < 0.25 {
+            self.quiet_since = now;
         }
-        let stays = self.lower && now.since(self.quiet) < YIELD_TIMEOUT;
+        let stays = self.must_other_yield && now.since(self.quiet_since) < YIELD_TIMEOUT;
         let chance = if stranger.is_some() {
             YIELD_PROBABILITY
         } else {
             TIE_YIELD_PROBABILITY
         };
-        if self.foreign > 0.5 && !stays && self.draw(chance, count) {
-            self.stop(now);
+        if self.foreign_confidence > 0.5 && !stays && self.draw(chance, count) {
+            self.become_watcher(now);
         }
     }
 
     /// Evaluates the samples as a watcher. Returns the mode to switch to, if any. `part` is R over
     /// the capacity.
-    pub fn as_watcher(
+    pub fn update_watcher(
         &mut self,
         spectra: &Spectra<'_>,
         mode: NimbusMode,
@@ -261,28 +261,28 @@ impl Election {
             NimbusMode::Competitive => (PASSING_TONE_BINS, DELAY_TONE_BINS),
         };
         let at =
-            |tones: [usize; 3]| spectra.peak(SpectrumPart::Received, &(tones[0]..tones[2] + 1));
+            |tones: [usize; 3]| spectra.peak(SpectrumKind::Received, &(tones[0]..tones[2] + 1));
         let loud = PULSE_AMPLITUDE_MIN * part * UNIT_AMPLITUDE_MAGNITUDE;
         let pulse = spectra.peak(
-            SpectrumPart::Received,
+            SpectrumKind::Received,
             &band(TONE_BAND_HZ_MIN, TONE_BAND_HZ_MAX),
         );
         let ratio = if pulse < loud {
             0.0
         } else {
-            (pulse / beside(spectra, SpectrumPart::Received).max(loud / 10.0)).min(4.0)
+            (pulse / peak_outside_tones(spectra, SpectrumKind::Received).max(loud / 10.0)).min(4.0)
         };
-        self.heard += weight(PULSER_GAIN, count) * (ratio - self.heard);
+        self.pulse_ratio += weight(PULSER_GAIN, count) * (ratio - self.pulse_ratio);
         let change = if ratio < PULSER_PROMINENCE_MIN {
             0.0
         } else {
             (at(other) / at(own).max(loud / 10.0)).min(2.0)
         };
-        self.other += weight(SPECTRUM_GAIN, count) * (change - self.other);
-        if !self.hears() || self.other <= MODE_CHANGE_RATIO {
+        self.other_mode_ratio += weight(SPECTRUM_GAIN, count) * (change - self.other_mode_ratio);
+        if !self.detects_pulse() || self.other_mode_ratio <= MODE_CHANGE_RATIO {
             return None;
         }
-        self.other = 0.0;
+        self.other_mode_ratio = 0.0;
         Some(match mode {
             NimbusMode::Delay => NimbusMode::Competitive,
             NimbusMode::Competitive => NimbusMode::Delay,
@@ -292,8 +292,8 @@ impl Election {
     /// Decides whether a watcher that may start to pulse does so, given its share of the link. Two
     /// hosts may have equal flow identifiers and seeds; their measurements make the random
     /// sequences differ.
-    pub fn begins(&mut self, share: f64, urgent: bool, count: u32, measured: u64) -> bool {
-        self.dice.0 ^= mix64(measured);
+    pub fn starts_pulsing(&mut self, share: f64, urgent: bool, count: u32, measured: u64) -> bool {
+        self.rng.0 ^= mix64(measured);
         let chance = if urgent {
             PULSE_START_PROBABILITY
         } else {
@@ -303,12 +303,12 @@ impl Election {
     }
 
     fn draw(&mut self, chance: f64, count: u32) -> bool {
-        (self.dice.below(1 << 32) as f64) < weight(chance, count) * (1u64 << 32) as f64
+        (self.rng.below(1 << 32) as f64) < weight(chance, count) * (1u64 << 32) as f64
     }
 }
 
 /// Returns the maximum of the spectrum outside of all tones.
-fn beside(spectra: &Spectra<'_>, part: SpectrumPart) -> f64 {
+fn peak_outside_tones(spectra: &Spectra<'_>, part: SpectrumKind) -> f64 {
     let peak = |(low, high): (f64, f64)| spectra.peak(part, &band(low, high));
     peak(UPPER_REFERENCE_BAND_HZ).max(peak(LOWER_REFERENCE_BAND_HZ))
 }
@@ -355,8 +355,8 @@ mod tests {
     }
 
     fn pulser(tone: usize) -> Election {
-        let mut election = Election::new(Time::ZERO, Dice(7), true);
-        election.begin(Time::ZERO);
+        let mut election = Election::new(Time::ZERO, SplitMix64(7), true);
+        election.become_pulser(Time::ZERO);
         election.tone = tone;
         election
     }
@@ -370,9 +370,9 @@ mod tests {
             let spectra = detector
                 .spectra(&mut fourier, MU, DETECTION_SAMPLES)
                 .expect("the window of samples is full");
-            election.as_pulser(now, &spectra, NimbusMode::Delay, 10);
+            election.update_pulser(now, &spectra, NimbusMode::Delay, 10);
             assert!(
-                election.role == Role::Watcher || election.is_foreign() == (others.is_some()),
+                election.role == Role::Watcher || election.has_other_pulser() == (others.is_some()),
                 "{others:?}"
             );
             (election.role() == Role::Watcher).then(|| now.as_secs_f64())
@@ -418,29 +418,29 @@ mod tests {
             let spectra = detector
                 .spectra(&mut fourier, MU, DETECTION_SAMPLES)
                 .expect("the window of samples is full");
-            election.as_pulser(
+            election.update_pulser(
                 Time::ZERO + Duration::from_millis(i * 100),
                 &spectra,
                 NimbusMode::Delay,
                 10,
             );
         }
-        assert!(election.role() == Role::Pulser && !election.is_foreign());
+        assert!(election.role() == Role::Pulser && !election.has_other_pulser());
     }
 
     /// Returns what a watcher in this mode has detected after `tenths` of a second.
     fn watches(mode: NimbusMode, others: Option<usize>, tenths: u64) -> (bool, Option<NimbusMode>) {
         let detector = detector(None, others, 0.0);
         let (mut fourier, mut election) =
-            (Fourier::new(), Election::new(Time::ZERO, Dice(7), true));
+            (Fourier::new(), Election::new(Time::ZERO, SplitMix64(7), true));
         let changed = (0..tenths).filter_map(|_| {
             let spectra = detector
                 .spectra(&mut fourier, MU, DETECTION_SAMPLES)
                 .expect("the window of samples is full");
-            election.as_watcher(&spectra, mode, 0.5, 10)
+            election.update_watcher(&spectra, mode, 0.5, 10)
         });
         let changed = changed.collect::<Vec<_>>().first().copied();
-        (election.hears(), changed)
+        (election.detects_pulse(), changed)
     }
 
     #[test]
@@ -470,9 +470,9 @@ mod tests {
     #[test]
     fn larger_bundles_start_pulsing_first() {
         let begins = |share: f64, other: u64| {
-            let mut election = Election::new(Time::ZERO, Dice(7), true);
+            let mut election = Election::new(Time::ZERO, SplitMix64(7), true);
             (0..10_000u64)
-                .find(|i| election.begins(share, true, 10, i * 1_000 + other))
+                .find(|i| election.starts_pulsing(share, true, 10, i * 1_000 + other))
                 .unwrap_or(10_000)
         };
         let mean =
@@ -485,13 +485,13 @@ mod tests {
 
     #[test]
     fn a_pulser_that_never_listens_detects_nobody() {
-        let mut election = Election::new(Time::ZERO, Dice(7), false);
-        assert!(!election.hears());
-        election.begin(Time::ZERO);
-        election.stop(Time::ZERO);
-        assert!(!election.hears());
+        let mut election = Election::new(Time::ZERO, SplitMix64(7), false);
+        assert!(!election.detects_pulse());
+        election.become_pulser(Time::ZERO);
+        election.become_watcher(Time::ZERO);
+        assert!(!election.detects_pulse());
         assert!(
-            Election::new(Time::ZERO, Dice(7), true).hears(),
+            Election::new(Time::ZERO, SplitMix64(7), true).detects_pulse(),
             "until the contrary has been heard"
         );
     }
@@ -501,8 +501,8 @@ mod tests {
         let mut election = pulser(1);
         let at = |ms: u64| Time::ZERO + Duration::from_millis(ms);
         let rtt = Duration::from_millis(50);
-        assert!(!election.listens(at(0), rtt));
-        election.stop(at(1_000));
-        assert!(!election.listens(at(3_600), rtt) && election.listens(at(3_620), rtt));
+        assert!(!election.can_detect(at(0), rtt));
+        election.become_watcher(at(1_000));
+        assert!(!election.can_detect(at(3_600), rtt) && election.can_detect(at(3_620), rtt));
     }
 }

@@ -1,6 +1,6 @@
 //! State of a bundle: measurements from the reports, and the rate of the delay mode.
 
-use ccplane_agent::dice::Dice;
+use ccplane_agent::dice::SplitMix64;
 use ccplane_units::Time;
 
 use super::election::{Election, Role};
@@ -33,24 +33,24 @@ pub(super) const PASSING_RATE_AGE_SAMPLES: usize = 500;
 pub struct BundlerFlow {
     pub(super) mss: f64,
     /// A transport's own flow, with loss recovery and without a gateway's queue.
-    pub(super) own: bool,
-    pub(super) last: Time,
+    pub(super) is_transport_flow: bool,
+    pub(super) last_report: Time,
     /// Time of the next sample.
-    due: Time,
-    pub(super) unread: u32,
+    next_sample: Time,
+    pub(super) unread_samples: u32,
     /// Time of the last delivery.
-    pub(super) heard: Time,
-    pub(super) open: bool,
+    pub(super) last_delivery: Time,
+    pub(super) is_unlimited: bool,
     /// Pulses are disabled, so neither the cross traffic nor µ can be measured with them.
-    blind: bool,
+    pulses_disabled: bool,
     pub(super) path: PathEstimate,
     pub(super) detector: Detector,
     pub(super) capacity: CapacityEstimate,
     /// A pulse has shown µ since the limit began; time spent on it, seconds.
-    pub(super) known: bool,
-    pub(super) looked: f64,
-    pub(super) need: CrossTrafficSigns,
-    pub(super) passage: PassThrough,
+    pub(super) is_capacity_known: bool,
+    pub(super) probe_seconds: f64,
+    pub(super) cross_traffic: CrossTrafficSigns,
+    pub(super) pass_through: PassThrough,
     pub(super) election: Election,
     law: BundleLaw,
     /// Rate of the delay mode without the pulse, bytes/s.
@@ -62,7 +62,7 @@ pub struct BundlerFlow {
     /// Phase of the pulse, in periods.
     phase: f64,
     /// Initial rate of traffic-passing mode, bytes/s.
-    pub(super) from: f64,
+    pub(super) initial_rate: f64,
 }
 
 /// Report, in seconds and bytes.
@@ -88,27 +88,27 @@ impl BundlerFlow {
     ) -> BundlerFlow {
         BundlerFlow {
             mss,
-            own,
-            last: now,
-            due: now,
-            unread: 0,
-            heard: now,
-            open: true,
-            blind: false,
+            is_transport_flow: own,
+            last_report: now,
+            next_sample: now,
+            unread_samples: 0,
+            last_delivery: now,
+            is_unlimited: true,
+            pulses_disabled: false,
             path: PathEstimate::default(),
             detector: Detector::new(),
             capacity: CapacityEstimate::default(),
-            known: false,
-            looked: 0.0,
-            need: CrossTrafficSigns::since(now),
-            passage: PassThrough::of(NimbusMode::Delay),
+            is_capacity_known: false,
+            probe_seconds: 0.0,
+            cross_traffic: CrossTrafficSigns::new(now),
+            pass_through: PassThrough::new(NimbusMode::Delay),
             election,
-            law: BundleLaw::at(law, 0.0, 1.0, 1.0),
+            law: BundleLaw::starting_at(law, 0.0, 1.0, 1.0),
             rate: 0.0,
             smooth: [0.0; 2],
             received: 0.0,
             phase: 0.0,
-            from: 0.0,
+            initial_rate: 0.0,
         }
     }
 
@@ -123,7 +123,7 @@ impl BundlerFlow {
 
     /// Returns true if nothing has been delivered recently, so that the RTT is outdated.
     pub(super) fn idle(&self, tick: &Tick) -> bool {
-        tick.now.since(self.heard).as_secs_f64() > RTT_EXPIRY_SECONDS.max(2.0 * tick.rtt)
+        tick.now.since(self.last_delivery).as_secs_f64() > RTT_EXPIRY_SECONDS.max(2.0 * tick.rtt)
     }
 
     /// Returns the queue in the network, seconds; 0 when idle.
@@ -136,49 +136,49 @@ impl BundlerFlow {
     }
 
     /// Starts a limit: there is a queue to move.
-    pub(super) fn begin(&mut self, tick: &Tick, algorithm: &Bundler, dice: Dice) {
-        self.open = false;
-        self.blind = self.own || !algorithm.switching || algorithm.pulses == Pulses::Off;
+    pub(super) fn begin(&mut self, tick: &Tick, algorithm: &Bundler, dice: SplitMix64) {
+        self.is_unlimited = false;
+        self.pulses_disabled = self.is_transport_flow || !algorithm.switching || algorithm.pulses == Pulses::Off;
         self.rate = tick.received;
         self.smooth = [self.rate; 2];
-        self.law = BundleLaw::at(algorithm.law, self.rate, tick.rtt, self.path.base());
-        (self.known, self.looked) = (false, 0.0);
-        self.need = CrossTrafficSigns::since(tick.now);
-        self.election = Election::new(tick.now, dice, algorithm.election && !self.own);
-        let mode = if self.own {
+        self.law = BundleLaw::starting_at(algorithm.delay_mode, self.rate, tick.rtt, self.path.base());
+        (self.is_capacity_known, self.probe_seconds) = (false, 0.0);
+        self.cross_traffic = CrossTrafficSigns::new(tick.now);
+        self.election = Election::new(tick.now, dice, algorithm.election && !self.is_transport_flow);
+        let mode = if self.is_transport_flow {
             NimbusMode::Delay
         } else {
-            algorithm.start
+            algorithm.initial_mode
         };
-        self.passage = PassThrough::of(mode);
-        self.from = tick.received;
+        self.pass_through = PassThrough::new(mode);
+        self.initial_rate = tick.received;
     }
 
     /// Ends the limit: no mode applies, and the bundle does not pulse.
     pub(super) fn end(&mut self, now: Time) {
-        self.open = true;
-        self.passage = PassThrough::of(NimbusMode::Delay);
-        self.election.stop(now);
+        self.is_unlimited = true;
+        self.pass_through = PassThrough::new(NimbusMode::Delay);
+        self.election.become_watcher(now);
     }
 
     /// Switches the mode.
-    pub(super) fn change(&mut self, tick: &Tick, next: NimbusMode, law: DelayMode) {
-        self.passage = PassThrough::of(next);
+    pub(super) fn switch_mode(&mut self, tick: &Tick, next: NimbusMode, law: DelayMode) {
+        self.pass_through = PassThrough::new(next);
         self.election.retune(tick.now);
         match next {
             NimbusMode::Competitive => {
-                self.from = f64::from(self.detector.ago(PASSING_RATE_AGE_SAMPLES).received)
+                self.initial_rate = f64::from(self.detector.sample_ago(PASSING_RATE_AGE_SAMPLES).received)
             }
             NimbusMode::Delay => {
                 self.rate = tick.received;
                 self.smooth = [self.rate; 2];
-                self.law = BundleLaw::at(law, self.rate, tick.rtt, self.path.base());
+                self.law = BundleLaw::starting_at(law, self.rate, tick.rtt, self.path.base());
             }
         }
     }
 
     /// Stores the samples of this tick.
-    pub(super) fn keep(&mut self, tick: &Tick) {
+    pub(super) fn store_samples(&mut self, tick: &Tick) {
         let queueing = self.queueing(tick);
         let sample = Sample {
             sent: tick.sent as f32,
@@ -186,60 +186,60 @@ impl BundlerFlow {
             queueing: queueing as f32,
         };
         // After a long gap, the old samples are outdated.
-        if tick.now.since(self.due) > SAMPLE_INTERVAL * (WINDOW_SAMPLES as u64 / 4) {
+        if tick.now.since(self.next_sample) > SAMPLE_INTERVAL * (WINDOW_SAMPLES as u64 / 4) {
             self.detector.clear();
-            self.due = tick.now;
+            self.next_sample = tick.now;
         }
         // The capacity estimate expires only when R can reveal a lower capacity. Next to cross
         // traffic R is only a share. Without a pulse, however, cross traffic cannot be
         // distinguished from an excessive µ, which would then persist, so the estimate expires
         // regardless. Without a limit, R is the site's rate, and the estimate follows it. While the
         // site sends less than its limit, R is too low, and the estimate does not expire.
-        let delays = self.passage.mode() == NimbusMode::Delay && !self.need.somebody();
-        let ages = self.open || (!tick.limited && (self.blind || delays));
+        let delays = self.pass_through.mode() == NimbusMode::Delay && !self.cross_traffic.has_cross_traffic();
+        let ages = self.is_unlimited || (!tick.limited && (self.pulses_disabled || delays));
         let interval = SAMPLE_INTERVAL.as_secs_f64();
         let gain = interval / (interval + CAPACITY_AVERAGING_NOISES * self.path.noise());
         // `Time::MAX` has no next sample.
-        while self.due <= tick.now && self.due < Time::MAX {
-            self.due += SAMPLE_INTERVAL;
+        while self.next_sample <= tick.now && self.next_sample < Time::MAX {
+            self.next_sample += SAMPLE_INTERVAL;
             self.detector.push(sample);
             self.received += gain * (f64::from(sample.received) - self.received);
             self.capacity.push(tick.now, self.received, ages);
-            self.unread += 1;
+            self.unread_samples += 1;
         }
         let capacity = self.capacity(tick);
-        let (cross, aim) = (self.cross(tick, capacity) / capacity, self.most(capacity));
-        self.need
-            .seen(tick.now, tick.elapsed, (cross, tick.rtt), queueing, aim);
+        let (cross, aim) = (self.cross(tick, capacity) / capacity, self.max_queue_target(capacity));
+        self.cross_traffic
+            .update(tick.now, tick.elapsed, (cross, tick.rtt), queueing, aim);
     }
 
     /// Returns true without cross traffic, when no pulse needs a queue and Copa works with a
     /// shorter one. BasicDelay does not: in the tests' model, 3 ms cost it 2 % of the link. A
     /// transport's own flow keeps the regular target.
-    fn alone(&self, now: Time) -> bool {
-        let short = matches!(self.law, BundleLaw::Copa(_)) && !self.own;
-        short && self.election.role() == Role::Watcher && !self.need.pulses(now)
+    fn is_alone(&self, now: Time) -> bool {
+        let short = matches!(self.law, BundleLaw::Copa(_)) && !self.is_transport_flow;
+        short && self.election.role() == Role::Watcher && !self.cross_traffic.needs_pulses(now)
     }
 
     /// Returns the current target queue, seconds.
-    pub(super) fn aim(&self, now: Time, capacity: f64) -> f64 {
+    pub(super) fn queue_target(&self, now: Time, capacity: f64) -> f64 {
         let base = self.path.base();
-        self.law.aim(
+        self.law.queue_target(
             base,
-            BundleLaw::bounds(capacity, self.mss, base, self.alone(now)),
+            BundleLaw::bounds(capacity, self.mss, base, self.is_alone(now)),
         )
     }
 
     /// Returns the maximum target queue, which defines an excessive queue, seconds.
-    fn most(&self, capacity: f64) -> f64 {
+    fn max_queue_target(&self, capacity: f64) -> f64 {
         let base = self.path.base();
         self.law
-            .aim(base, BundleLaw::bounds(capacity, self.mss, base, false))
+            .queue_target(base, BundleLaw::bounds(capacity, self.mss, base, false))
     }
 
     /// Computes the rate of the delay mode, bytes/s.
-    pub(super) fn steer(&mut self, tick: &Tick, capacity: f64) -> f64 {
-        if self.path.drains() {
+    pub(super) fn delay_mode_rate(&mut self, tick: &Tick, capacity: f64) -> f64 {
+        if self.path.is_draining() {
             return (path::DRAIN_RATE_FACTOR * self.rate).max(law::floor(capacity));
         }
         let seen = DelayInputs {
@@ -247,24 +247,24 @@ impl BundlerFlow {
             cross: self.cross(tick, capacity),
             capacity,
             rtt: tick.rtt,
-            base: self.path.base(),
+            base_rtt: self.path.base(),
             acked: tick.acked,
             mss: self.mss,
-            aim: BundleLaw::bounds(capacity, self.mss, self.path.base(), self.alone(tick.now)),
+            target_bounds: BundleLaw::bounds(capacity, self.mss, self.path.base(), self.is_alone(tick.now)),
         };
         let lost = tick.lost * self.mss;
         self.rate = self
             .law
             .rate(&seen, tick.elapsed, lost, tick.limited, self.rate);
-        if self.passage.mode() == NimbusMode::Delay {
-            self.keep_part(tick, capacity);
+        if self.pass_through.mode() == NimbusMode::Delay {
+            self.keep_rate_share(tick, capacity);
         }
         // Step of a first-order low-pass filter: x/(1 + x) for x = 2πf·t.
         let step = std::f64::consts::TAU * LOW_PASS_HZ * tick.elapsed;
         let gain = step / (1.0 + step);
         self.smooth[0] += gain * (self.rate - self.smooth[0]);
         self.smooth[1] += gain * (self.smooth[0] - self.smooth[1]);
-        if self.election.follows() {
+        if self.election.follows_pulse() {
             self.smooth[1]
         } else {
             self.rate
@@ -272,11 +272,11 @@ impl BundlerFlow {
     }
 
     /// Keeps a part of the rate next to cross traffic until its elasticity is known.
-    fn keep_part(&mut self, tick: &Tick, capacity: f64) {
-        let hinders = !self.blind && self.need.pulses(tick.now);
+    fn keep_rate_share(&mut self, tick: &Tick, capacity: f64) {
+        let hinders = !self.pulses_disabled && self.cross_traffic.needs_pulses(tick.now);
         let least = match hinders {
-            true => PassThrough::keeps(
-                f64::from(self.detector.ago(PASSING_RATE_AGE_SAMPLES).received),
+            true => PassThrough::rate_to_keep(
+                f64::from(self.detector.sample_ago(PASSING_RATE_AGE_SAMPLES).received),
                 capacity,
             ),
             false => 0.0,
@@ -284,11 +284,11 @@ impl BundlerFlow {
         let wants_less = self.rate < least;
         if wants_less {
             self.rate = least;
-            self.law.hold(least, tick.rtt);
+            self.law.raise_to(least, tick.rtt);
         }
         let queue = if hinders { self.queueing(tick) } else { 0.0 };
-        self.passage
-            .seen(tick.now, queue, self.most(capacity), wants_less);
+        self.pass_through
+            .update(tick.now, queue, self.max_queue_target(capacity), wants_less);
     }
 
     /// Returns the pulse to add to the rate, bytes/s.
@@ -297,8 +297,8 @@ impl BundlerFlow {
             self.phase = 0.0;
             return 0.0;
         }
-        self.looked += tick.elapsed;
-        self.phase += tick.elapsed * self.election.frequency(self.passage.mode());
+        self.probe_seconds += tick.elapsed;
+        self.phase += tick.elapsed * self.election.frequency(self.pass_through.mode());
         PULSE_SIZE * capacity * Pulse::at(self.phase)
     }
 }

@@ -47,10 +47,10 @@ pub(super) enum BundleLaw {
 
 impl BundleLaw {
     /// Starts at a rate, bytes/s, with this RTT and base RTT, seconds.
-    pub fn at(which: DelayMode, rate: f64, rtt: f64, base: f64) -> BundleLaw {
-        match which {
-            DelayMode::Copa => BundleLaw::Copa(Copa::at(rate * rtt)),
-            DelayMode::Basic => BundleLaw::Basic(Basic::at(rtt / base)),
+    pub fn starting_at(mode: DelayMode, rate: f64, rtt: f64, base: f64) -> BundleLaw {
+        match mode {
+            DelayMode::Copa => BundleLaw::Copa(Copa::with_window(rate * rtt)),
+            DelayMode::Basic => BundleLaw::Basic(Basic::starting_at(rtt / base)),
         }
     }
 
@@ -66,19 +66,19 @@ impl BundleLaw {
             false => longest,
         };
         QueueTargetBounds {
-            least: QUEUE_TARGET_PACKETS_MIN * mss / capacity,
-            most,
+            min: QUEUE_TARGET_PACKETS_MIN * mss / capacity,
+            max: most,
             step: WINDOW_CHANGE_PER_RTT_SECOND * base,
         }
     }
 
     /// Returns the target queue, seconds.
-    pub fn aim(&self, base: f64, bounds: QueueTargetBounds) -> f64 {
+    pub fn queue_target(&self, base: f64, bounds: QueueTargetBounds) -> f64 {
         let part = match self {
             BundleLaw::Copa(_) => COPA_QUEUE_RTT_SHARE,
             BundleLaw::Basic(_) => BASIC_DELAY_QUEUE_RTT_SHARE,
         };
-        (part * base).min(bounds.most).max(bounds.least)
+        (part * base).min(bounds.max).max(bounds.min)
     }
 
     /// Returns the rate after `elapsed` seconds with `lost` bytes. If the site sends less than its
@@ -104,17 +104,17 @@ impl BundleLaw {
                 }
             }
             BundleLaw::Basic(basic) => {
-                basic.interval(now, lost);
+                basic.update_target(now, lost);
                 basic.rate(now)
             }
         };
-        next.clamp(floor(now.capacity), most(now.capacity))
+        next.clamp(floor(now.capacity), max_rate(now.capacity))
     }
 
     /// Raises the law to at least `rate`, bytes/s, at this RTT, seconds.
-    pub fn hold(&mut self, rate: f64, rtt: f64) {
+    pub fn raise_to(&mut self, rate: f64, rtt: f64) {
         if let BundleLaw::Copa(copa) = self {
-            copa.hold(rate * rtt);
+            copa.raise_to(rate * rtt);
         }
     }
 }
@@ -125,7 +125,7 @@ pub(super) fn floor(capacity: f64) -> f64 {
 }
 
 /// Returns the maximum rate, bytes/s.
-pub(super) fn most(capacity: f64) -> f64 {
+pub(super) fn max_rate(capacity: f64) -> f64 {
     (RATE_CAPACITY_SHARE_MAX * capacity).max(RATE_BYTES_PER_SECOND_MIN)
 }
 
@@ -139,10 +139,10 @@ mod tests {
             cross: 0.0,
             capacity: 12e6,
             rtt,
-            base: 0.1,
+            base_rtt: 0.1,
             acked: 100_000.0,
             mss: 1_500.0,
-            aim: BundleLaw::bounds(12e6, 1_500.0, 0.1, false),
+            target_bounds: BundleLaw::bounds(12e6, 1_500.0, 0.1, false),
         }
     }
 
@@ -160,8 +160,8 @@ mod tests {
             // Four packets at 1 Mbit/s.
             (DelayMode::Copa, 0.02, 125_000.0, true, 0.048),
         ] {
-            let aim = BundleLaw::at(which, 1e6, base, base)
-                .aim(base, BundleLaw::bounds(capacity, 1_500.0, base, alone));
+            let aim = BundleLaw::starting_at(which, 1e6, base, base)
+                .queue_target(base, BundleLaw::bounds(capacity, 1_500.0, base, alone));
             assert!(
                 (aim - expected).abs() < 1e-9,
                 "{which:?} {base} {capacity}: {aim}"
@@ -171,7 +171,7 @@ mod tests {
 
     #[test]
     fn an_application_limited_site_gets_no_higher_rate() {
-        let mut law = BundleLaw::at(DelayMode::Copa, 10e6, 0.1, 0.1);
+        let mut law = BundleLaw::starting_at(DelayMode::Copa, 10e6, 0.1, 0.1);
         assert_eq!(law.rate(&now(0.1), 0.01, 0.0, true, 10e6), 10e6);
         assert!(law.rate(&now(0.1), 0.01, 0.0, false, 10e6) > 10e6);
         assert!(law.rate(&now(0.15), 0.01, 0.0, true, 10e6) < 10e6);
@@ -179,7 +179,7 @@ mod tests {
 
     #[test]
     fn the_rate_stays_within_its_bounds() {
-        let mut law = BundleLaw::at(DelayMode::Basic, 10e6, 0.1, 0.1);
+        let mut law = BundleLaw::starting_at(DelayMode::Basic, 10e6, 0.1, 0.1);
         let full = DelayInputs {
             sent: 1e6,
             cross: 11e6,

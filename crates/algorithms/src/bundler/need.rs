@@ -38,18 +38,18 @@ pub(super) struct CrossTrafficSigns {
     /// Averaged queue over its target.
     queue: f64,
     /// Last time that this average was not excessive, and last time without a queue.
-    short: Time,
-    empty: Time,
+    last_short_queue: Time,
+    last_empty_queue: Time,
     /// Time of the last sign.
-    reason: Option<Time>,
+    last_sign: Option<Time>,
 }
 
 impl CrossTrafficSigns {
     /// Starts without measurements, when a limit begins.
-    pub fn since(now: Time) -> CrossTrafficSigns {
+    pub fn new(now: Time) -> CrossTrafficSigns {
         CrossTrafficSigns {
-            short: now,
-            empty: now,
+            last_short_queue: now,
+            last_empty_queue: now,
             ..CrossTrafficSigns::default()
         }
     }
@@ -57,27 +57,27 @@ impl CrossTrafficSigns {
     /// Adds the measurements of `elapsed` seconds: cross traffic as a fraction of µ, measured over
     /// an RTT in seconds, and the queue in the network and its target, seconds. If the queue was
     /// empty at some time in two RTTs, the rates over one RTT include spare capacity.
-    pub fn seen(
+    pub fn update(
         &mut self,
         now: Time,
         elapsed: f64,
         (cross, rtt): (f64, f64),
         queue: f64,
-        aim: f64,
+        target: f64,
     ) {
         let gain = elapsed / (AVERAGING_SECONDS + elapsed);
         if queue <= BUSY_LINK_QUEUE_SECONDS {
-            self.empty = now;
+            self.last_empty_queue = now;
         }
-        let busy = now.since(self.empty).as_secs_f64() > 2.0 * rtt;
+        let busy = now.since(self.last_empty_queue).as_secs_f64() > 2.0 * rtt;
         let cross = if busy { cross.clamp(-1.0, 1.0) } else { 0.0 };
         self.cross += gain * (cross - self.cross);
-        self.queue += gain * (queue / aim - self.queue);
+        self.queue += gain * (queue / target - self.queue);
         if self.queue <= QUEUE_EXCESS_RATIO {
-            self.short = now;
+            self.last_short_queue = now;
         }
-        if self.somebody() || now.since(self.short) >= QUEUE_EXCESS_PERIOD {
-            self.reason = Some(now);
+        if self.has_cross_traffic() || now.since(self.last_short_queue) >= QUEUE_EXCESS_PERIOD {
+            self.last_sign = Some(now);
         }
     }
 
@@ -87,19 +87,19 @@ impl CrossTrafficSigns {
     }
 
     /// Returns true if other flows share the link.
-    pub fn somebody(&self) -> bool {
+    pub fn has_cross_traffic(&self) -> bool {
         self.cross > CROSS_SHARE_MIN
     }
 
     /// Returns true if the queue in the network has been excessive for a full window of the
     /// detector: the pulser should have reacted.
-    pub fn suffers(&self, now: Time) -> bool {
-        now.since(self.short) >= PULSE_HOLD_TIME
+    pub fn has_excessive_queue(&self, now: Time) -> bool {
+        now.since(self.last_short_queue) >= PULSE_HOLD_TIME
     }
 
     /// Returns true if pulses are necessary.
-    pub fn pulses(&self, now: Time) -> bool {
-        self.reason
+    pub fn needs_pulses(&self, now: Time) -> bool {
+        self.last_sign
             .is_some_and(|last| now.since(last) < PULSE_HOLD_TIME)
     }
 }
@@ -120,14 +120,14 @@ mod tests {
     ) -> Option<u64> {
         (from..from + millis).step_by(10).find(|ms| {
             let now = Time::ZERO + Duration::from_millis(*ms);
-            need.seen(now, 0.01, (cross, 0.05), queue, QUEUE_TARGET_SECONDS);
-            need.pulses(now)
+            need.update(now, 0.01, (cross, 0.05), queue, QUEUE_TARGET_SECONDS);
+            need.needs_pulses(now)
         })
     }
 
     #[test]
     fn no_cross_traffic_is_detected_alone() {
-        let mut need = CrossTrafficSigns::since(Time::ZERO);
+        let mut need = CrossTrafficSigns::new(Time::ZERO);
         assert_eq!(first(&mut need, 0, 60_000, 0.0, 0.012), None);
         // An idle link has spare capacity, which is not cross traffic.
         assert_eq!(first(&mut need, 60_000, 60_000, 0.5, 0.000_1), None);
@@ -135,15 +135,15 @@ mod tests {
 
     #[test]
     fn cross_traffic_is_noticed_within_a_second_and_forgotten_after_a_window() {
-        let mut need = CrossTrafficSigns::since(Time::ZERO);
+        let mut need = CrossTrafficSigns::new(Time::ZERO);
         first(&mut need, 0, 10_000, 0.0, 0.012);
         // Half of the link: a fifth of the average over half a second.
         let when = first(&mut need, 10_000, 5_000, 0.5, 0.012).expect("cross traffic is detected");
         assert!((10_050..10_300).contains(&when), "{when}");
         let gone = (when + 10..30_000).step_by(10).find(|ms| {
             let now = Time::ZERO + Duration::from_millis(*ms);
-            need.seen(now, 0.01, (0.0, 0.05), 0.012, QUEUE_TARGET_SECONDS);
-            !need.pulses(now)
+            need.update(now, 0.01, (0.0, 0.05), 0.012, QUEUE_TARGET_SECONDS);
+            !need.needs_pulses(now)
         });
         assert!(
             gone.is_some_and(|ms| (5_100..5_300).contains(&(ms - when))),
@@ -153,10 +153,10 @@ mod tests {
 
     #[test]
     fn a_persistent_queue_suggests_cross_traffic() {
-        let mut need = CrossTrafficSigns::since(Time::ZERO);
+        let mut need = CrossTrafficSigns::new(Time::ZERO);
         let when = first(&mut need, 0, 10_000, 0.0, 0.05).expect("cross traffic is detected");
         assert!((2_000..2_500).contains(&when), "{when}");
         let at = |ms: u64| Time::ZERO + Duration::from_millis(ms);
-        assert!(!need.suffers(at(when)) && need.suffers(at(6_000)) && !need.somebody());
+        assert!(!need.has_excessive_queue(at(when)) && need.has_excessive_queue(at(6_000)) && !need.has_cross_traffic());
     }
 }

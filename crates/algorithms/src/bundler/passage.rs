@@ -53,19 +53,19 @@ const RESPONSE_GAIN: f64 = 0.01;
 pub(super) struct PassThrough {
     mode: NimbusMode,
     /// Time since which the queue has been excessive although the law demands less than is kept.
-    in_vain: Option<Time>,
+    excessive_since: Option<Time>,
     /// Averaged |ẑ| over |R| at the pulse frequency. Starts at 1: traffic is elastic until proven
     /// otherwise.
-    answer: f64,
+    avg_response: f64,
 }
 
 impl PassThrough {
     /// Starts in this mode, without evidence.
-    pub fn of(mode: NimbusMode) -> PassThrough {
+    pub fn new(mode: NimbusMode) -> PassThrough {
         PassThrough {
             mode,
-            in_vain: None,
-            answer: 1.0,
+            excessive_since: None,
+            avg_response: 1.0,
         }
     }
 
@@ -76,60 +76,60 @@ impl PassThrough {
 
     /// Returns the fraction of the pulse in R to which cross traffic responds, 0 to 1; 0 in delay
     /// mode.
-    pub fn answer(&self) -> f64 {
+    pub fn response(&self) -> f64 {
         match self.mode {
             NimbusMode::Delay => 0.0,
-            NimbusMode::Competitive => self.answer,
+            NimbusMode::Competitive => self.avg_response,
         }
     }
 
     /// Returns the rate to keep next to cross traffic, given the rate of 5 s ago and the capacity,
     /// bytes/s.
-    pub fn keeps(had: f64, capacity: f64) -> f64 {
-        KEPT_RATE_SHARE * had.min(capacity)
+    pub fn rate_to_keep(prior_rate: f64, capacity: f64) -> f64 {
+        KEPT_RATE_SHARE * prior_rate.min(capacity)
     }
 
     /// Updates with the queue and its target, seconds, and whether the law demands less than is
     /// kept.
-    pub fn seen(&mut self, now: Time, queue: f64, aim: f64, wants_less: bool) {
-        if queue < QUEUE_EXCESS_RATIO * aim {
-            self.in_vain = None;
+    pub fn update(&mut self, now: Time, queue: f64, target: f64, wants_less: bool) {
+        if queue < QUEUE_EXCESS_RATIO * target {
+            self.excessive_since = None;
         } else if wants_less {
-            self.in_vain.get_or_insert(now);
+            self.excessive_since.get_or_insert(now);
         }
     }
 
     /// Returns true if a bundle in delay mode should pass.
-    pub fn enters(&self, now: Time) -> bool {
+    pub fn should_enter(&self, now: Time) -> bool {
         self.mode == NimbusMode::Delay
             && self
-                .in_vain
+                .excessive_since
                 .is_some_and(|since| now.since(since) >= QUEUE_EXCESS_PERIOD)
     }
 
     /// Returns true if a bundle in traffic-passing mode should leave it. `reading` covers the whole
     /// window, `count` samples after the last reading. `lately` covers the last
     /// [`RESPONSE_SAMPLES`] samples, in which this bundle always pulsed.
-    pub fn leaves(
+    pub fn should_leave(
         &mut self,
         reading: &Reading,
-        lately: &Reading,
+        recent: &Reading,
         capacity: f64,
         count: u32,
     ) -> bool {
-        let answer = if lately.prominence >= PULSE_PROMINENCE_MIN {
-            lately.answer.min(1.0)
+        let answer = if recent.prominence >= PULSE_PROMINENCE_MIN {
+            recent.response.min(1.0)
         } else {
             1.0
         };
         let gain = 1.0 - libm::pow(1.0 - RESPONSE_GAIN, f64::from(count));
-        self.answer += gain * (answer - self.answer);
-        reading.standing < CROSS_ABSENT * capacity || self.answer < ELASTIC_RESPONSE_MIN
+        self.avg_response += gain * (answer - self.avg_response);
+        reading.mean_cross < CROSS_ABSENT * capacity || self.avg_response < ELASTIC_RESPONSE_MIN
     }
 
     /// Returns true if the queue in the network is gone, regardless of the pulse.
     pub fn is_over(reading: &Reading) -> bool {
-        reading.busy < QUEUE_TIME_SHARE_MIN
+        reading.busy_fraction < QUEUE_TIME_SHARE_MIN
     }
 }
 
@@ -147,28 +147,28 @@ mod tests {
     fn reading(answer: f64, prominence: f64, standing: f64) -> Reading {
         Reading {
             eta: 1.0,
-            cross: standing * MU,
-            standing: standing * MU,
-            answer,
+            recent_cross: standing * MU,
+            mean_cross: standing * MU,
+            response: answer,
             prominence,
-            busy: 1.0,
-            busy_now: 1.0,
+            busy_fraction: 1.0,
+            recent_busy_fraction: 1.0,
             capacity: Capacity::Unknown,
         }
     }
 
     /// Returns when the mode ends, in tenths of a second, within `tenths`.
     fn leaves(reading: Reading, tenths: u32) -> Option<u32> {
-        let mut passage = PassThrough::of(NimbusMode::Competitive);
-        (1..=tenths).find(|_| passage.leaves(&reading, &reading, MU, 10))
+        let mut passage = PassThrough::new(NimbusMode::Competitive);
+        (1..=tenths).find(|_| passage.should_leave(&reading, &reading, MU, 10))
     }
 
     #[test]
     fn a_queue_that_survives_yielding_causes_pass_through() {
-        let mut passage = PassThrough::of(NimbusMode::Delay);
+        let mut passage = PassThrough::new(NimbusMode::Delay);
         let mut enters = |n: u64, queue: f64, wants_less: bool| {
-            passage.seen(at(10 * n), queue, 0.01, wants_less);
-            passage.enters(at(10 * n))
+            passage.update(at(10 * n), queue, 0.01, wants_less);
+            passage.should_enter(at(10 * n))
         };
         // The queue is long, but the law has not yielded as far as it may.
         assert!((0..300).all(|n| !enters(n, 0.05, false)));
@@ -195,7 +195,7 @@ mod tests {
             "nobody is there"
         );
         let empty = Reading {
-            busy: 0.05,
+            busy_fraction: 0.05,
             ..reading(0.8, 5.0, 0.2)
         };
         assert!(PassThrough::is_over(&empty) && !PassThrough::is_over(&reading(0.8, 5.0, 0.2)));

@@ -50,22 +50,22 @@ pub(super) struct PathEstimate {
     /// Last RTT, seconds.
     last: f64,
     /// Base RTT, seconds; 0 before the first sample.
-    shortest: f64,
+    base_rtt: f64,
     /// Minimum of the current and of the previous [`BASE_RTT_SUB_WINDOW`] without a limit, seconds,
     /// and the end of the current one.
-    recent: f64,
-    before: f64,
-    ends: Time,
+    current_min: f64,
+    previous_min: f64,
+    sub_window_end: Time,
     /// True if the noise was known when the base RTT was measured. A limit may begin before that.
     /// The base RTT is then measured once the site has sent less than its rate for
     /// [`EMPTY_BACKLOG_PERIOD`], or by a drain.
     checked: bool,
     /// Last time with a backlog.
-    busy: Time,
+    last_backlog: Time,
     /// Last time with an RTT near the base RTT.
-    near: Time,
+    last_near_base: Time,
     /// End of the last drain.
-    drained: Time,
+    last_drain_end: Time,
     drain: Option<Drain>,
 }
 
@@ -73,60 +73,60 @@ pub(super) struct PathEstimate {
 struct Drain {
     began: Time,
     /// Minimum RTT in the drain, seconds, and its time.
-    least: f64,
-    at: Time,
+    min_rtt: f64,
+    min_rtt_at: Time,
     /// Maximum RTT since that minimum, seconds.
-    slowest: f64,
+    max_rtt: f64,
 }
 
 impl PathEstimate {
     /// Returns the base RTT, seconds.
     pub fn base(&self) -> f64 {
-        self.shortest
+        self.base_rtt
     }
 
     /// Returns the noise of the RTT, seconds.
     pub fn noise(&self) -> f64 {
-        self.noise.get()
+        self.noise.noise()
     }
 
     /// Returns true during a drain, when the rate is to be halved.
-    pub fn drains(&self) -> bool {
+    pub fn is_draining(&self) -> bool {
         self.drain.is_some()
     }
 
     /// Adds the RTT of packets that arrived in the last `elapsed` seconds.
-    pub fn measured(&mut self, rtt: f64, elapsed: f64) {
+    pub fn add_sample(&mut self, rtt: f64, elapsed: f64) {
         self.noise.add(rtt);
         self.last = rtt;
         if self.rtt == 0.0 {
             self.rtt = rtt;
         }
         self.rtt +=
-            elapsed / (elapsed + RTT_AVERAGING_NOISES * self.noise.get()) * (rtt - self.rtt);
+            elapsed / (elapsed + RTT_AVERAGING_NOISES * self.noise.noise()) * (rtt - self.rtt);
     }
 
     /// Updates the base RTT without a limit, when the RTT includes no queue of this bundle. The
     /// argument `told` is the datapath's windowed minimum.
-    pub fn free(&mut self, now: Time, told: f64) {
-        (self.near, self.drained, self.busy, self.drain) = (now, now, now, None);
+    pub fn update_unlimited(&mut self, now: Time, datapath_base: f64) {
+        (self.last_near_base, self.last_drain_end, self.last_backlog, self.drain) = (now, now, now, None);
         self.checked = self.noise.is_known();
         if !self.checked {
-            self.shortest = told;
-            (self.recent, self.before) = (f64::INFINITY, f64::INFINITY);
+            self.base_rtt = datapath_base;
+            (self.current_min, self.previous_min) = (f64::INFINITY, f64::INFINITY);
             return;
         }
-        if now >= self.ends {
-            self.before = if now >= self.ends + BASE_RTT_SUB_WINDOW {
+        if now >= self.sub_window_end {
+            self.previous_min = if now >= self.sub_window_end + BASE_RTT_SUB_WINDOW {
                 f64::INFINITY
             } else {
-                self.recent
+                self.current_min
             };
-            self.recent = f64::INFINITY;
-            self.ends = now + BASE_RTT_SUB_WINDOW;
+            self.current_min = f64::INFINITY;
+            self.sub_window_end = now + BASE_RTT_SUB_WINDOW;
         }
-        self.recent = self.recent.min(self.slowest(false));
-        self.shortest = self.recent.min(self.before);
+        self.current_min = self.current_min.min(self.slowest(false));
+        self.base_rtt = self.current_min.min(self.previous_min);
     }
 
     /// Returns the RTT of the slowest packets, seconds. When the load decreases, the noise takes a
@@ -143,42 +143,42 @@ impl PathEstimate {
     /// Updates the state under a limit. `backlogged`: the limit determines the site's rate.
     /// `alone`: no other flows share the link. `may`: a drain could help, which it cannot if other
     /// flows keep the queue full.
-    pub fn seen(&mut self, now: Time, backlogged: bool, alone: bool, may: bool) {
+    pub fn update_limited(&mut self, now: Time, backlogged: bool, alone: bool, may_drain: bool) {
         let rtt = self.last;
         let known = self.noise.is_known();
         let seen = if known { self.slowest(backlogged) } else { rtt };
-        self.shortest = self.shortest.min(seen);
+        self.base_rtt = self.base_rtt.min(seen);
         if backlogged {
-            self.busy = now;
-        } else if known && !self.checked && now.since(self.busy) >= EMPTY_BACKLOG_PERIOD {
-            (self.shortest, self.checked) = (seen, true);
+            self.last_backlog = now;
+        } else if known && !self.checked && now.since(self.last_backlog) >= EMPTY_BACKLOG_PERIOD {
+            (self.base_rtt, self.checked) = (seen, true);
         }
-        if self.rtt <= self.shortest * BASE_RTT_TOLERANCE {
-            self.near = now;
+        if self.rtt <= self.base_rtt * BASE_RTT_TOLERANCE {
+            self.last_near_base = now;
         }
-        let due = now.since(self.near.max(self.drained)) >= DRAIN_INTERVAL;
+        let due = now.since(self.last_near_base.max(self.last_drain_end)) >= DRAIN_INTERVAL;
         match &mut self.drain {
-            None if may && due => {
+            None if may_drain && due => {
                 self.drain = Some(Drain {
                     began: now,
-                    least: rtt,
-                    at: now,
-                    slowest: rtt,
+                    min_rtt: rtt,
+                    min_rtt_at: now,
+                    max_rtt: rtt,
                 });
             }
             None => {}
             Some(drain) => {
-                drain.slowest = drain.slowest.max(rtt);
-                if rtt < drain.least {
-                    (drain.least, drain.at, drain.slowest) = (rtt, now, rtt);
+                drain.max_rtt = drain.max_rtt.max(rtt);
+                if rtt < drain.min_rtt {
+                    (drain.min_rtt, drain.min_rtt_at, drain.max_rtt) = (rtt, now, rtt);
                 }
-                let still = now.since(drain.at).as_secs_f64() > DRAIN_END_RTTS * rtt;
-                if still || !may || now.since(drain.began) >= DRAIN_DURATION_MAX {
-                    let slowest = drain.slowest;
-                    if still && may && (alone || now.since(self.near) >= BASE_RTT_EXPIRY) {
-                        (self.shortest, self.checked) = (slowest, true);
+                let still = now.since(drain.min_rtt_at).as_secs_f64() > DRAIN_END_RTTS * rtt;
+                if still || !may_drain || now.since(drain.began) >= DRAIN_DURATION_MAX {
+                    let slowest = drain.max_rtt;
+                    if still && may_drain && (alone || now.since(self.last_near_base) >= BASE_RTT_EXPIRY) {
+                        (self.base_rtt, self.checked) = (slowest, true);
                     }
-                    (self.drain, self.drained) = (None, now);
+                    (self.drain, self.last_drain_end) = (None, now);
                 }
             }
         }
@@ -187,7 +187,7 @@ impl PathEstimate {
 
 #[cfg(test)]
 mod tests {
-    use ccplane_agent::dice::Dice;
+    use ccplane_agent::dice::SplitMix64;
 
     use super::*;
 
@@ -202,10 +202,10 @@ mod tests {
         let mut drained = 0;
         for _ in 0..(seconds * 100.0) as u32 {
             *from += Duration::from_millis(10);
-            let now = rtt(path.drains());
-            path.measured(now, 0.01);
-            path.seen(*from, true, alone, true);
-            drained += u32::from(path.drains());
+            let now = rtt(path.is_draining());
+            path.add_sample(now, 0.01);
+            path.update_limited(*from, true, alone, true);
+            drained += u32::from(path.is_draining());
         }
         drained
     }
@@ -213,8 +213,8 @@ mod tests {
     /// Runs for 8 s without a limit on an empty path of 50 ms.
     fn free(path: &mut PathEstimate, now: Time) {
         for _ in 0..800 {
-            path.measured(0.05, 0.01);
-            path.free(now, 0.05);
+            path.add_sample(0.05, 0.01);
+            path.update_unlimited(now, 0.05);
         }
     }
 
@@ -265,26 +265,26 @@ mod tests {
     #[test]
     fn jitter_is_no_queue_and_a_drain_measures_it_under_load() {
         let (mut path, mut now) = (PathEstimate::default(), Time::ZERO);
-        let mut dice = Dice(1);
+        let mut dice = SplitMix64(1);
         let mut draw = |range: f64| range * dice.below(1_000_000) as f64 / 1e6;
         // The RTT is 40 to 60 ms when idle and 56 to 60 ms under load.
         for _ in 0..1_000 {
             now += Duration::from_millis(10);
-            path.measured(0.04 + draw(0.02), 0.01);
-            path.free(now, 0.04);
+            path.add_sample(0.04 + draw(0.02), 0.01);
+            path.update_unlimited(now, 0.04);
         }
         assert!((0.058..0.075).contains(&path.base()), "{}", path.base());
         for _ in 0..3_000 {
             now += Duration::from_millis(10);
-            path.measured(0.056 + draw(0.004), 0.01);
-            path.seen(now, true, true, true);
+            path.add_sample(0.056 + draw(0.004), 0.01);
+            path.update_limited(now, true, true, true);
         }
         assert!((0.058..0.063).contains(&path.base()), "{}", path.base());
         // The site becomes idle. For later packets the path is as slow as before.
         for _ in 0..1_000 {
             now += Duration::from_millis(10);
-            path.measured(0.04 + draw(0.02), 0.01);
-            path.seen(now, false, true, true);
+            path.add_sample(0.04 + draw(0.02), 0.01);
+            path.update_limited(now, false, true, true);
         }
         assert!((0.058..0.063).contains(&path.base()), "{}", path.base());
     }

@@ -63,11 +63,11 @@ fn rounds(values: [(u64, u64); 5]) -> Jitter {
     for (least, mean) in values {
         let (most, cwnd, slow) = (2 * mean - least, 100 * MSS, false);
         jitter.push(&RoundSample {
-            least,
-            most,
-            mean,
+            min_rtt: least,
+            max_rtt: most,
+            mean_rtt: mean,
             cwnd,
-            slow,
+            in_slow_start: slow,
         });
     }
     jitter
@@ -94,11 +94,11 @@ fn jitter_shows_in_round_trips_that_differ_and_spread() {
     assert_eq!(rounds(grows).bias(), 0.0);
     let mut fresh = rounds(in_order);
     fresh.push(&RoundSample {
-        least: 40_000,
-        most: 45_000,
-        mean: 42_000,
+        min_rtt: 40_000,
+        max_rtt: 45_000,
+        mean_rtt: 42_000,
         cwnd: 100 * MSS,
-        slow: true,
+        in_slow_start: true,
     });
     assert_eq!(fresh.bias(), 0.0, "slow start measures nothing");
 }
@@ -125,21 +125,21 @@ fn receivers_that_stretch_acks_do_not_stop_the_flow() {
 fn flow(patience: f64) -> (Copa, CopaFlow) {
     let copa = Copa {
         mode: CopaMode::Auto,
-        patience: 2.0,
+        inverse_delta: 2.0,
         descent: Descent::Excess,
     };
     let flow = CopaFlow {
         mss: MSS as f64,
-        base: WindowedMin::over(RTT_MIN_WINDOW),
+        min_rtt: WindowedMin::new(RTT_MIN_WINDOW),
         velocity: Velocity::new(100 * MSS),
         rounds: Rounds::default(),
         jitter: Jitter::default(),
-        patience,
+        inverse_delta: patience,
         acked: 0.0,
         lost: 0.0,
-        halved: Time::ZERO,
-        retreated: Time::ZERO,
-        told: InstalledCopa::default(),
+        last_halving: Time::ZERO,
+        last_retreat: Time::ZERO,
+        installed: InstalledCopa::default(),
     };
     (copa, flow)
 }
@@ -148,36 +148,36 @@ fn flow(patience: f64) -> (Copa, CopaFlow) {
 fn the_competitive_mode_grows_by_one_and_halves_once_per_rtt() {
     let (copa, mut flow) = flow(2.0);
     let full = RoundSample {
-        least: 40_000,
-        most: 60_000,
-        mean: 40_000,
+        min_rtt: 40_000,
+        max_rtt: 60_000,
+        mean_rtt: 40_000,
         cwnd: 100 * MSS,
-        slow: false,
+        in_slow_start: false,
     };
-    flow.base.update(at(1), 20_000);
+    flow.min_rtt.update(at(1), 20_000);
     let mut values = Vec::new();
     for _ in 0..8 {
         flow.round(&copa, at(2), &full);
-        values.push(flow.patience);
+        values.push(flow.inverse_delta);
     }
     assert_eq!(values, [2.0, 2.0, 2.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
-    assert_eq!(flow.told.unit, 6 * MSS);
+    assert_eq!(flow.installed.unit, 6 * MSS);
     flow.halve(&copa, at(3), RTT);
-    assert_eq!((flow.patience, flow.told.unit), (3.0, 3 * MSS));
+    assert_eq!((flow.inverse_delta, flow.installed.unit), (3.0, 3 * MSS));
     flow.halve(&copa, at(3) + RTT / 2, RTT);
-    assert_eq!(flow.patience, 3.0, "once an RTT");
+    assert_eq!(flow.inverse_delta, 3.0, "once an RTT");
     flow.halve(&copa, at(4), RTT);
-    assert_eq!(flow.patience, 2.0, "not below that of the default mode");
-    flow.patience = 9.0;
+    assert_eq!(flow.inverse_delta, 2.0, "not below that of the default mode");
+    flow.inverse_delta = 9.0;
     flow.round(
         &copa,
         at(5),
         &RoundSample {
-            least: 21_000,
+            min_rtt: 21_000,
             ..full
         },
     );
-    assert_eq!(flow.patience, 2.0, "empty: the default mode");
+    assert_eq!(flow.inverse_delta, 2.0, "empty: the default mode");
 }
 
 #[test]

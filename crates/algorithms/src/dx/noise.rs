@@ -35,8 +35,8 @@ const BIAS_SPREADS_MAX: f64 = 4.5;
 /// Noise estimate of one flow.
 #[derive(Clone, Debug)]
 pub(super) struct Noise {
-    back_least: WindowedMin,
-    back: Halves,
+    reverse_min: WindowedMin,
+    reverse_mean: Halves,
     spread: Halves,
 }
 
@@ -46,16 +46,16 @@ pub(super) struct NoiseReport {
     /// Minimum mean difference of successive samples.
     pub spread: u64,
     /// Minimum mean of the reverse path.
-    pub back: u64,
+    pub reverse_mean: u64,
     /// Minimum sample of the reverse path.
-    pub back_least: u64,
+    pub reverse_min: u64,
 }
 
 impl Default for Noise {
     fn default() -> Noise {
         Noise {
-            back_least: WindowedMin::over(REVERSE_MIN_WINDOW),
-            back: Halves::default(),
+            reverse_min: WindowedMin::new(REVERSE_MIN_WINDOW),
+            reverse_mean: Halves::default(),
             spread: Halves::default(),
         }
     }
@@ -64,12 +64,12 @@ impl Default for Noise {
 impl Noise {
     /// Adds a report. Returns the contribution of noise to the mean of this many `samples`, ns:
     /// bias plus error.
-    pub fn update(&mut self, now: Time, seen: NoiseReport, stamped: bool, samples: f64) -> u64 {
-        let least = self.back_least.update(now, seen.back_least);
-        self.back.update(seen.back);
-        self.spread.update(seen.spread);
+    pub fn update(&mut self, now: Time, report: NoiseReport, stamped: bool, samples: f64) -> u64 {
+        let least = self.reverse_min.update(now, report.reverse_min);
+        self.reverse_mean.update(report.reverse_mean);
+        self.spread.update(report.spread);
         let (Some(least), Some(back), Some(spread)) =
-            (least, self.back.least(), self.spread.least())
+            (least, self.reverse_mean.min(), self.spread.min())
         else {
             return 0;
         };
@@ -86,7 +86,7 @@ impl Noise {
 /// Minimum of the last 32 to 64 reports.
 #[derive(Clone, Copy, Debug, Default)]
 struct Halves {
-    before: Option<u64>,
+    previous: Option<u64>,
     recent: Option<u64>,
     reports: u32,
 }
@@ -98,12 +98,12 @@ impl Halves {
         }
         self.reports += 1;
         if self.reports > HALF_WINDOW_REPORTS {
-            (self.before, self.recent, self.reports) = (self.recent, None, 1);
+            (self.previous, self.recent, self.reports) = (self.recent, None, 1);
         }
         self.recent = Some(self.recent.map_or(value, |recent| recent.min(value)));
     }
 
-    fn least(&self) -> Option<u64> {
-        self.before.into_iter().chain(self.recent).min()
+    fn min(&self) -> Option<u64> {
+        self.previous.into_iter().chain(self.recent).min()
     }
 }

@@ -1,4 +1,4 @@
-use ccplane_agent::dice::Dice;
+use ccplane_agent::dice::SplitMix64;
 use ccplane_datapath::{ExchangeStamps, INFINITY, OneWay, Signals, Transport};
 use ccplane_units::Time;
 
@@ -395,7 +395,7 @@ fn required_capabilities_are_checked() {
     for missing in [C::PACING, C::RTT, C::RECOVERY] {
         assert!(Script::on(without(missing), "dx", "").is_none());
     }
-    assert!(Script::on(without(C::TIMERS.with(C::DELIVERY_RATE)), "dx", "").is_some());
+    assert!(Script::on(without(C::TIMERS.union(C::DELIVERY_RATE)), "dx", "").is_some());
     // Time stamps: used if available, required, or not requested.
     let made = |parameters: &str| {
         let parameters = parameters.parse().expect("well-formed");
@@ -419,7 +419,7 @@ fn required_capabilities_are_checked() {
             "{delay}"
         );
         assert_eq!(
-            made(&parameters).wants().contains(C::ONE_WAY_DELAY),
+            made(&parameters).requested_capabilities().contains(C::ONE_WAY_DELAY),
             wants,
             "{delay}"
         );
@@ -448,7 +448,7 @@ fn parameters_that_make_no_sense_are_refused() {
 /// Simulates time stamps delayed by exponential jitter of this mean, ns, at both hosts, without a
 /// queue. Returns the noise estimate and the mean measured delay.
 fn noise(mean: f64, samples: f64) -> (u64, f64) {
-    let mut dice = Dice(7);
+    let mut dice = SplitMix64(7);
     let mut late =
         || (-mean * libm::log((dice.below(1 << 40) + 1) as f64 / (1_u64 << 40) as f64)) as u64;
     let (mut one_way, mut noise) = (OneWay::default(), Noise::default());
@@ -477,8 +477,8 @@ fn noise(mean: f64, samples: f64) -> (u64, f64) {
         let moved: u64 = ways.windows(2).map(|pair| pair[0].abs_diff(pair[1])).sum();
         let seen = NoiseReport {
             spread: moved / 63,
-            back: ways.iter().sum::<u64>() / 64,
-            back_least: ways.iter().copied().min().unwrap_or(INFINITY),
+            reverse_mean: ways.iter().sum::<u64>() / 64,
+            reverse_min: ways.iter().copied().min().unwrap_or(INFINITY),
         };
         let now = Time::from_nanos(1_000_000_000 + block * 128_000);
         headroom = noise.update(now, seen, true, samples);
@@ -535,7 +535,7 @@ fn behind_a_bucket(seed: u64, late: u64, apart: u64, held: u64) -> (f64, u64) {
     const PACKET_NS: u64 = MSS * 120;
     const BASE_OWD_NS: u64 = 15_000;
     const TOKEN_BUCKET_DEPTH: u64 = PACKET_NS * 5 / 2;
-    let mut dice = Dice(seed);
+    let mut dice = SplitMix64(seed);
     let mut script = Script::new("dx", "");
     let start = script.transport.now.as_nanos();
     // Tokens are in units of time; `full` is the time at which the bucket is full again.

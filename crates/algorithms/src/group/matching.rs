@@ -38,7 +38,7 @@ pub(super) struct Prefixes(Vec<Prefix>);
 impl Prefixes {
     /// Returns true if the address is in one of the prefixes, or if there are none. An IPv4-mapped
     /// IPv6 address counts as IPv4.
-    pub fn contain(&self, address: IpAddr) -> bool {
+    pub fn contains(&self, address: IpAddr) -> bool {
         self.0.is_empty()
             || self
                 .0
@@ -67,7 +67,7 @@ pub(super) struct TagPattern(Vec<Tag>);
 
 impl TagPattern {
     /// Returns true if the flow has one of the tags, or if there are none.
-    pub fn has(&self, info: &FlowInfo) -> bool {
+    pub fn matches(&self, info: &FlowInfo) -> bool {
         self.0.is_empty() || self.0.iter().any(|tag| info.tags.as_slice().contains(tag))
     }
 }
@@ -91,7 +91,7 @@ impl FromStr for TagPattern {
 #[derive(Clone, Debug, PartialEq)]
 enum RuleSubject {
     Senders(Prefix),
-    Tagged(Tag),
+    Tag(Tag),
     Key(String),
 }
 
@@ -101,10 +101,10 @@ pub(super) struct Weights(Vec<(RuleSubject, f64)>);
 
 impl Weights {
     /// Returns the weight of a flow; 1 without a matching rule.
-    pub fn of(&self, info: &FlowInfo) -> f64 {
+    pub fn weight_of(&self, info: &FlowInfo) -> f64 {
         let names = |who: &RuleSubject| match who {
             RuleSubject::Senders(prefix) => prefix.contains(info.local.ip().to_canonical()),
-            RuleSubject::Tagged(tag) => info.tags.as_slice().contains(tag),
+            RuleSubject::Tag(tag) => info.tags.as_slice().contains(tag),
             RuleSubject::Key(_) => false,
         };
         let rule = self.0.iter().find(|(who, _)| names(who));
@@ -113,7 +113,7 @@ impl Weights {
 
     /// Returns the weight of a TLS key relative to other keys and to datapaths without one; 1
     /// without a matching rule.
-    pub fn of_key(&self, name: Option<&str>) -> f64 {
+    pub fn weight_of_key(&self, name: Option<&str>) -> f64 {
         let names =
             |who: &RuleSubject| matches!(who, RuleSubject::Key(key) if Some(&**key) == name);
         let rule = self.0.iter().find(|(who, _)| names(who));
@@ -159,7 +159,7 @@ impl FromStr for Weights {
                 Some(key) => RuleSubject::Key(key.to_owned()),
                 // A tag contains `=`, a prefix does not.
                 None if who.contains('=') => {
-                    RuleSubject::Tagged(who.parse().map_err(|why| format!("{why}"))?)
+                    RuleSubject::Tag(who.parse().map_err(|why| format!("{why}"))?)
                 }
                 None => RuleSubject::Senders(prefix(who)?),
             };
@@ -198,13 +198,13 @@ mod tests {
             ("10.1.0.0/16", "::ffff:10.1.0.9", "::ffff:10.2.0.9"),
             ("10.1.0.0/16;10.3.0.0/16", "10.3.0.1", "10.2.0.1"),
         ] {
-            assert!(prefixes(text).contain(address(inside)), "{text} {inside}");
+            assert!(prefixes(text).contains(address(inside)), "{text} {inside}");
             assert!(
-                !prefixes(text).contain(address(outside)),
+                !prefixes(text).contains(address(outside)),
                 "{text} {outside}"
             );
         }
-        assert!(prefixes("any").contain(address("10.2.0.1")));
+        assert!(prefixes("any").contains(address("10.2.0.1")));
     }
 
     #[test]
@@ -233,7 +233,7 @@ mod tests {
             .parse()
             .expect("valid rules");
         let of = |local: &str| {
-            weights.of(&FlowInfo {
+            weights.weight_of(&FlowInfo {
                 local: (address(local), 80).into(),
                 ..FlowInfo::default()
             })
@@ -251,14 +251,14 @@ mod tests {
             ..FlowInfo::default()
         };
         let tagged: TagPattern = "site=paris;role=batch".parse().expect("valid tags");
-        assert!(tagged.has(&flow("site=paris")) && tagged.has(&flow("role=batch")));
-        assert!(!tagged.has(&flow("site=rome")) && !tagged.has(&FlowInfo::default()));
-        assert!(TagPattern::default().has(&FlowInfo::default()));
+        assert!(tagged.matches(&flow("site=paris")) && tagged.matches(&flow("role=batch")));
+        assert!(!tagged.matches(&flow("site=rome")) && !tagged.matches(&FlowInfo::default()));
+        assert!(TagPattern::default().matches(&FlowInfo::default()));
         let weights: Weights = "site=paris=2;0.0.0.0/0=3".parse().expect("valid rules");
         assert_eq!(
             (
-                weights.of(&flow("site=paris")),
-                weights.of(&flow("site=rome"))
+                weights.weight_of(&flow("site=paris")),
+                weights.weight_of(&flow("site=rome"))
             ),
             (2.0, 3.0)
         );
@@ -281,9 +281,9 @@ mod tests {
         let weights: Weights = "@web1=4;10.0.0.0/8=3".parse().expect("valid rules");
         assert_eq!(
             (
-                weights.of_key(Some("web1")),
-                weights.of_key(Some("web2")),
-                weights.of_key(None)
+                weights.weight_of_key(Some("web1")),
+                weights.weight_of_key(Some("web2")),
+                weights.weight_of_key(None)
             ),
             (4.0, 1.0, 1.0)
         );

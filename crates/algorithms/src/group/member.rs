@@ -43,17 +43,17 @@ pub(super) struct MemberReport {
     pub lost: u64,
     pub late: u64,
     /// Maximum bytes in flight.
-    pub flight: u64,
+    pub inflight: u64,
     pub timeouts: u64,
     pub undos: u64,
     pub srtt: u64,
     /// Window; in a recovery, the window before it.
     pub cwnd: u64,
     /// Reductions by the program itself, in total.
-    pub cuts: u64,
+    pub reductions: u64,
     /// Reductions of the group that the program had received.
     pub epoch: u64,
-    pub slow: bool,
+    pub in_slow_start: bool,
 }
 
 impl MemberReport {
@@ -66,14 +66,14 @@ impl MemberReport {
             busy: next()?,
             lost: next()?,
             late: next()?,
-            flight: next()?,
+            inflight: next()?,
             timeouts: next()?,
             undos: next()?,
             srtt: next()?,
             cwnd: next()?,
-            cuts: next()?,
+            reductions: next()?,
             epoch: next()?,
-            slow: next()? != 0,
+            in_slow_start: next()? != 0,
         })
     }
 }
@@ -89,7 +89,7 @@ pub(super) struct MemberOrder {
 
 impl MemberOrder {
     /// Returns the values with the names of the program's variables.
-    pub fn named(&self) -> [(&'static str, u64); 4] {
+    pub fn values_by_name(&self) -> [(&'static str, u64); 4] {
         [
             ("wish", self.wish),
             ("stamp", self.stamp),
@@ -102,13 +102,13 @@ impl MemberOrder {
 /// Flow of the algorithm.
 pub(super) struct Member {
     /// Member of the group. Other flows have their own windows.
-    pub inside: bool,
+    pub in_group: bool,
     /// Index of its key's owner.
     pub owner: usize,
     pub weight: f64,
     pub mss: f64,
     /// Window of a flow that has no part of the group's.
-    pub own: Option<GroupWindow>,
+    pub own_window: Option<GroupWindow>,
     /// Bytes.
     pub cwnd: f64,
     /// Smoothed RTT, seconds; 0 before the first sample.
@@ -116,57 +116,57 @@ pub(super) struct Member {
     /// True without a recent delivery.
     pub idle: bool,
     /// Demand: segments, and bytes/s.
-    pub wants_segments: f64,
-    pub wants_rate: f64,
+    pub demand_segments: f64,
+    pub demand_rate: f64,
     /// Part of the rate, bytes/s; 0 without a limit.
-    pub pace: u64,
+    pub pacing_rate: u64,
     /// Part of the window, segments.
-    pub part: f64,
+    pub share: f64,
     wish: u64,
     stamp: u64,
-    cuts: u64,
-    told: Option<MemberOrder>,
-    came: Time,
+    reductions: u64,
+    installed: Option<MemberOrder>,
+    joined: Time,
     /// Time of the last delivery, if any.
-    heard: Option<Time>,
+    last_delivery: Option<Time>,
     /// Start of the period in which the next three are counted.
-    since: Time,
+    period_start: Time,
     acked: f64,
     busy: f64,
     flight: f64,
     /// Consecutive periods below its pacing rate.
-    short: u32,
+    slow_periods: u32,
     /// True if its bottleneck is something other than its pacing rate.
-    held: bool,
+    is_limited_elsewhere: bool,
 }
 
 impl Member {
     pub fn new(now: Time, info: &FlowInfo, inside: bool, owner: usize, weight: f64) -> Member {
         Member {
-            inside,
+            in_group: inside,
             owner,
             weight,
             mss: info.mss.get().max(1) as f64,
-            own: None,
+            own_window: None,
             cwnd: info.cwnd.get() as f64,
             rtt: info.srtt.as_secs_f64(),
             idle: false,
-            wants_segments: f64::INFINITY,
-            wants_rate: f64::INFINITY,
-            pace: 0,
-            part: 0.0,
+            demand_segments: f64::INFINITY,
+            demand_rate: f64::INFINITY,
+            pacing_rate: 0,
+            share: 0.0,
             wish: INFINITY,
             stamp: 0,
-            cuts: 0,
-            told: None,
-            came: now,
-            heard: None,
-            since: now,
+            reductions: 0,
+            installed: None,
+            joined: now,
+            last_delivery: None,
+            period_start: now,
             acked: 0.0,
             busy: 0.0,
             flight: 0.0,
-            short: 0,
-            held: false,
+            slow_periods: 0,
+            is_limited_elsewhere: false,
         }
     }
 
@@ -176,95 +176,95 @@ impl Member {
     }
 
     /// Processes a report. Returns true if the program has reduced its part since the last one.
-    pub fn hear(&mut self, now: Time, heard: &MemberReport) -> bool {
-        if (1..INFINITY).contains(&heard.srtt) {
-            let rtt = heard.srtt as f64 / 1e6;
+    pub fn on_report(&mut self, now: Time, report: &MemberReport) -> bool {
+        if (1..INFINITY).contains(&report.srtt) {
+            let rtt = report.srtt as f64 / 1e6;
             self.rtt += if self.rtt > 0.0 {
                 SRTT_GAIN * (rtt - self.rtt)
             } else {
                 rtt
             };
         }
-        self.cwnd = heard.cwnd as f64;
-        let cut = heard.cuts > self.cuts;
-        self.cuts = heard.cuts;
-        if heard.acked > 0 && self.idle {
+        self.cwnd = report.cwnd as f64;
+        let cut = report.reductions > self.reductions;
+        self.reductions = report.reductions;
+        if report.acked > 0 && self.idle {
             // Starts a new period: an idle period does not measure the demand.
             self.idle = false;
-            self.since = now;
+            self.period_start = now;
             (self.acked, self.busy, self.flight) = (0.0, 0.0, 0.0);
-            self.wants_all();
+            self.set_demand_unlimited();
         }
-        self.acked += heard.acked as f64;
-        self.busy += heard.busy as f64;
-        self.flight = self.flight.max(heard.flight as f64);
-        if heard.acked > 0 {
-            self.heard = Some(now);
+        self.acked += report.acked as f64;
+        self.busy += report.busy as f64;
+        self.flight = self.flight.max(report.inflight as f64);
+        if report.acked > 0 {
+            self.last_delivery = Some(now);
             // Restores full demand at once if only the application was the limit before.
-            if heard.busy >= heard.acked / 2 && !self.held {
-                self.wants_all();
+            if report.busy >= report.acked / 2 && !self.is_limited_elsewhere {
+                self.set_demand_unlimited();
             }
         }
-        let elapsed = now.since(self.since).as_secs_f64();
+        let elapsed = now.since(self.period_start).as_secs_f64();
         if elapsed >= self.rtt.max(DEMAND_PERIOD_MIN.as_secs_f64()) {
-            self.judge(elapsed);
-            self.since = now;
+            self.update_demand(elapsed);
+            self.period_start = now;
             (self.acked, self.busy, self.flight) = (0.0, 0.0, 0.0);
         }
         cut
     }
 
     /// Updates the demand at the end of a period.
-    fn judge(&mut self, elapsed: f64) {
+    fn update_demand(&mut self, elapsed: f64) {
         if self.acked == 0.0 {
             return;
         }
         let rate = self.acked / elapsed;
         if self.busy < self.acked / 2.0 {
-            (self.short, self.held) = (0, false);
-            self.wants_rate = GROWTH_HEADROOM * rate;
-            self.wants_segments =
+            (self.slow_periods, self.is_limited_elsewhere) = (0, false);
+            self.demand_rate = GROWTH_HEADROOM * rate;
+            self.demand_segments =
                 GROWTH_HEADROOM * self.flight / self.mss + MEMBER_WINDOW_SEGMENTS_MIN;
             return;
         }
-        let pace = self.pace as f64;
-        self.short = if rate < PACING_SHORTFALL_RATIO * pace {
-            self.short + 1
+        let pace = self.pacing_rate as f64;
+        self.slow_periods = if rate < PACING_SHORTFALL_RATIO * pace {
+            self.slow_periods + 1
         } else {
             0
         };
         let wants = GROWTH_HEADROOM * rate;
-        if self.held && wants > pace * RATE_INCREASE_MIN {
+        if self.is_limited_elsewhere && wants > pace * RATE_INCREASE_MIN {
             // The pacing rate is the limit again.
-            (self.short, self.held) = (0, false);
-            self.wants_all();
-        } else if self.held || self.short >= PACING_SHORTFALL_PERIODS {
-            self.held = true;
-            self.wants_rate = wants;
+            (self.slow_periods, self.is_limited_elsewhere) = (0, false);
+            self.set_demand_unlimited();
+        } else if self.is_limited_elsewhere || self.slow_periods >= PACING_SHORTFALL_PERIODS {
+            self.is_limited_elsewhere = true;
+            self.demand_rate = wants;
         }
     }
 
-    fn wants_all(&mut self) {
-        (self.wants_rate, self.wants_segments) = (f64::INFINITY, f64::INFINITY);
+    fn set_demand_unlimited(&mut self) {
+        (self.demand_rate, self.demand_segments) = (f64::INFINITY, f64::INFINITY);
     }
 
     /// Checks whether the member is idle. `every`: seconds between its reports.
-    pub fn look(&mut self, now: Time, every: f64) {
-        let silent = match self.heard {
+    pub fn check_idle(&mut self, now: Time, every: f64) {
+        let silent = match self.last_delivery {
             Some(heard) => now.since(heard).as_secs_f64() > IDLE_RTTS * self.rtt.max(every),
-            None => now.since(self.came).as_secs_f64() > NEW_MEMBER_GRACE_SECONDS,
+            None => now.since(self.joined).as_secs_f64() > NEW_MEMBER_GRACE_SECONDS,
         };
         if silent && !self.idle {
             self.idle = true;
-            (self.short, self.held) = (0, false);
-            (self.wants_segments, self.wants_rate) = (MEMBER_WINDOW_SEGMENTS_MIN, 0.0);
+            (self.slow_periods, self.is_limited_elsewhere) = (0, false);
+            (self.demand_segments, self.demand_rate) = (MEMBER_WINDOW_SEGMENTS_MIN, 0.0);
         }
     }
 
     /// Sets its part of a window: `segments`, or slow start.
-    pub fn wish(&mut self, starting: bool, segments: f64, epoch: u64) {
+    pub fn set_share(&mut self, starting: bool, segments: f64, epoch: u64) {
         self.stamp = epoch;
-        self.part = if starting {
+        self.share = if starting {
             self.segments().floor()
         } else {
             segments
@@ -278,40 +278,40 @@ impl Member {
     }
 
     /// Returns the values to send, and marks them as sent.
-    pub fn order(&mut self) -> MemberOrder {
+    pub fn take_order(&mut self) -> MemberOrder {
         let order = MemberOrder {
             wish: self.wish,
             stamp: self.stamp,
-            seen: self.cuts,
-            pace: self.pace,
+            seen: self.reductions,
+            pace: self.pacing_rate,
         };
-        self.told = Some(order);
+        self.installed = Some(order);
         order
     }
 
     /// Returns the values to send if they changed.
-    pub fn news(&mut self) -> Option<MemberOrder> {
-        let told = self.told?;
+    pub fn take_changed_order(&mut self) -> Option<MemberOrder> {
+        let told = self.installed?;
         let rises =
-            self.pace > told.pace && (self.pace as f64) < told.pace as f64 * RATE_INCREASE_MIN;
-        let same = self.wish == told.wish && self.stamp == told.stamp && self.cuts == told.seen;
-        if same && (rises || self.pace == told.pace) {
+            self.pacing_rate > told.pace && (self.pacing_rate as f64) < told.pace as f64 * RATE_INCREASE_MIN;
+        let same = self.wish == told.wish && self.stamp == told.stamp && self.reductions == told.seen;
+        if same && (rises || self.pacing_rate == told.pace) {
             return None;
         }
-        Some(self.order())
+        Some(self.take_order())
     }
 
     /// Exports gauges for monitoring.
-    pub fn tell(&self, members: f64, window: Option<f64>, control: &mut Control<'_>) {
-        if !self.inside {
+    pub fn export_gauges(&self, members: f64, window: Option<f64>, control: &mut Control<'_>) {
+        if !self.in_group {
             return;
         }
         control.gauge("members", members);
         if let Some(window) = window {
             control.gauge("group_window", window);
         }
-        if self.pace > 0 {
-            control.gauge("share", self.pace as f64);
+        if self.pacing_rate > 0 {
+            control.gauge("share", self.pacing_rate as f64);
         }
     }
 }

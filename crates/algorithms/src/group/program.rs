@@ -2,8 +2,8 @@
 //! waiting for the agent.
 
 use crate::repair::{DELIVERED_BYTES, GROWTH_CONDITION};
-use crate::window::due;
-use crate::{Cubic, Exit, Reporting};
+use crate::window::report_condition;
+use crate::{Cubic, SlowStartExit, Reporting};
 
 /// Returns the program.
 ///
@@ -19,8 +19,8 @@ use crate::{Cubic, Exit, Reporting};
 ///
 /// `lost` and `late` count losses that may belong to a new round trip, and those that do not.
 /// `busy` is the data delivered while the application had more than it could send.
-pub(super) fn text(report: Reporting, paced: bool) -> String {
-    let exit = Exit::Linux;
+pub(super) fn program_source(report: Reporting, paced: bool) -> String {
+    let exit = SlowStartExit::Linux;
     let (declarations, hystart) = (exit.declarations(), exit.clauses());
     // With pacing the window is not the limit, so cwnd_limited does not show whether the
     // application has data.
@@ -31,7 +31,7 @@ pub(super) fn text(report: Reporting, paced: bool) -> String {
         ),
         false => ("", "(|| Flow.cwnd_limited Flow.in_recovery)"),
     };
-    let (due, kept) = (due(report, "Flow.srtt_us"), Cubic::LOSS_WINDOW_FACTOR);
+    let (due, kept) = (report_condition(report, "Flow.srtt_us"), Cubic::LOSS_WINDOW_FACTOR);
     format!(
         "(def
     (Report

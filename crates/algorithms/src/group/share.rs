@@ -10,13 +10,13 @@ pub(super) struct MemberShare {
     /// Weight, above 0.
     pub weight: f64,
     /// Demand; infinity if it uses all it gets.
-    pub wants: f64,
+    pub demand: f64,
     /// Minimum.
-    pub least: f64,
+    pub min: f64,
     /// Result of the division.
-    pub gets: f64,
+    pub allocation: f64,
     /// Previous part, kept if possible.
-    pub had: f64,
+    pub previous: f64,
     /// Part before rounding to whole segments.
     pub ideal: f64,
 }
@@ -30,21 +30,21 @@ pub(super) fn divide(total: f64, parts: &mut [MemberShare]) -> bool {
     if parts.is_empty() {
         return true;
     }
-    let least: f64 = parts.iter().map(|part| part.least).sum();
+    let least: f64 = parts.iter().map(|part| part.min).sum();
     if least >= total {
-        parts.iter_mut().for_each(|part| part.gets = part.least);
+        parts.iter_mut().for_each(|part| part.allocation = part.min);
         return least <= total;
     }
-    let wants: f64 = parts.iter().map(|part| part.wants.max(part.least)).sum();
+    let wants: f64 = parts.iter().map(|part| part.demand.max(part.min)).sum();
     let weights: f64 = parts.iter().map(|part| part.weight).sum();
     if wants <= total {
         // Unused capacity is room for members whose demand grows.
         for part in parts.iter_mut() {
-            part.gets = part.wants.max(part.least) + (total - wants) * part.weight / weights;
+            part.allocation = part.demand.max(part.min) + (total - wants) * part.weight / weights;
         }
         return true;
     }
-    let at = |level: f64, part: &MemberShare| (level * part.weight).min(part.wants).max(part.least);
+    let at = |level: f64, part: &MemberShare| (level * part.weight).min(part.demand).max(part.min);
     let lightest = parts
         .iter()
         .map(|part| part.weight)
@@ -58,7 +58,7 @@ pub(super) fn divide(total: f64, parts: &mut [MemberShare]) -> bool {
             false => high = level,
         }
     }
-    parts.iter_mut().for_each(|part| part.gets = at(low, part));
+    parts.iter_mut().for_each(|part| part.allocation = at(low, part));
     true
 }
 
@@ -67,21 +67,21 @@ pub(super) fn divide(total: f64, parts: &mut [MemberShare]) -> bool {
 /// with each report. The previous holder would send it before the other stops using it, and
 /// overflow the queue. A difference goes to the part that is furthest off. Ties go to the first
 /// part from `first` on, cyclically.
-pub(super) fn whole(total: f64, parts: &mut [MemberShare], first: usize) {
+pub(super) fn round_to_segments(total: f64, parts: &mut [MemberShare], first: usize) {
     let mut sum = 0.0;
     for part in parts.iter_mut() {
         // Integers up to rounding errors of the bisection.
-        let near = part.gets.round();
-        let exact = if (part.gets - near).abs() < 1e-6 {
+        let near = part.allocation.round();
+        let exact = if (part.allocation - near).abs() < 1e-6 {
             near
         } else {
-            part.gets
+            part.allocation
         };
         part.ideal = exact;
-        part.gets = part
-            .had
+        part.allocation = part
+            .previous
             .clamp((exact - 1.0).floor() + 1.0, (exact + 1.0).ceil() - 1.0);
-        sum += part.gets;
+        sum += part.allocation;
     }
     let count = parts.len();
     let circle = |n: usize| (first % count.max(1) + n) % count.max(1);
@@ -93,10 +93,10 @@ pub(super) fn whole(total: f64, parts: &mut [MemberShare], first: usize) {
         }
         let step = left.signum();
         // Shortfall of a part in the direction of the step.
-        let lacks = |part: &MemberShare| (part.ideal - part.gets) * step;
+        let lacks = |part: &MemberShare| (part.ideal - part.allocation) * step;
         let may = |part: &MemberShare| match step > 0.0 {
-            true => part.gets + 1.0 <= part.wants,
-            false => part.gets - 1.0 >= part.least,
+            true => part.allocation + 1.0 <= part.demand,
+            false => part.allocation - 1.0 >= part.min,
         };
         let open = (0..count).map(circle).filter(|n| may(&parts[*n]));
         let Some(most) = open.reduce(|best, n| {
@@ -108,7 +108,7 @@ pub(super) fn whole(total: f64, parts: &mut [MemberShare], first: usize) {
         }) else {
             break;
         };
-        parts[most].gets += step;
+        parts[most].allocation += step;
         left -= step;
     }
 }
@@ -121,11 +121,11 @@ pub(super) struct Owner {
     /// Number of members.
     pub members: usize,
     /// Inputs of a division, in the order of the members.
-    pub parts: Vec<MemberShare>,
+    pub shares: Vec<MemberShare>,
     /// Sum of the members' weights in `parts`, before scaling by RTT.
     weights: f64,
     /// Result of the division, for all its members.
-    pub gets: f64,
+    pub allocation: f64,
     /// False if the members' minimum exceeds it.
     pub fits: bool,
 }
@@ -136,23 +136,23 @@ pub(super) struct Owner {
 pub(super) fn divide_among(total: f64, owners: &mut [Owner], circle: Option<usize>) -> bool {
     let mut owners: Vec<&mut Owner> = owners
         .iter_mut()
-        .filter(|owner| !owner.parts.is_empty())
+        .filter(|owner| !owner.shares.is_empty())
         .collect();
     let mut shares: Vec<MemberShare> = owners.iter().map(|owner| owner.share()).collect();
     match shares.as_mut_slice() {
-        [one] => one.gets = total,
+        [one] => one.allocation = total,
         several => {
             divide(total, several);
             if let Some(first) = circle {
-                whole(total, several, first);
+                round_to_segments(total, several, first);
             }
         }
     }
     for (owner, share) in owners.iter_mut().zip(&shares) {
-        owner.gets = share.gets;
-        owner.fits = divide(share.gets, &mut owner.parts);
+        owner.allocation = share.allocation;
+        owner.fits = divide(share.allocation, &mut owner.shares);
         if let Some(first) = circle {
-            whole(share.gets, &mut owner.parts, first);
+            round_to_segments(share.allocation, &mut owner.shares, first);
         }
     }
     owners.iter().all(|owner| owner.fits)
@@ -168,23 +168,23 @@ impl Owner {
 
     /// Starts a division.
     pub fn clear(&mut self) {
-        self.parts.clear();
+        self.shares.clear();
         self.weights = 0.0;
     }
 
     /// Adds a member. `weight` excludes the RTT by which `part.weight` may be scaled.
     pub fn push(&mut self, weight: f64, part: MemberShare) {
         self.weights += weight;
-        self.parts.push(part);
+        self.shares.push(part);
     }
 
     /// Returns the owner's part as if it were one member, with its members' mean scale.
     fn share(&self) -> MemberShare {
-        let sum = |of: fn(&MemberShare) -> f64| self.parts.iter().map(of).sum::<f64>();
+        let sum = |of: fn(&MemberShare) -> f64| self.shares.iter().map(of).sum::<f64>();
         MemberShare {
             weight: self.weight * sum(|part| part.weight) / self.weights,
-            wants: sum(|part| part.wants.max(part.least)),
-            had: sum(|part| part.had),
+            demand: sum(|part| part.demand.max(part.min)),
+            previous: sum(|part| part.previous),
             ..MemberShare::default()
         }
     }
@@ -199,7 +199,7 @@ mod tests {
     fn part(weight: f64, wants: f64) -> MemberShare {
         MemberShare {
             weight,
-            wants,
+            demand: wants,
             ..MemberShare::default()
         }
     }
@@ -209,7 +209,7 @@ mod tests {
         assert!(divide(total, &mut parts));
         parts
             .iter()
-            .map(|part| (part.gets * 1e6).round() / 1e6)
+            .map(|part| (part.allocation * 1e6).round() / 1e6)
             .collect()
     }
 
@@ -245,13 +245,13 @@ mod tests {
     #[test]
     fn minimum_shares_take_precedence() {
         let least = |least| MemberShare {
-            least,
+            min: least,
             ..part(1.0, f64::INFINITY)
         };
         assert_eq!(given(12.0, &[least(8.0), least(0.0)]), [8.0, 4.0]);
         let mut crowd = [least(2.0); 10];
         assert!(!divide(12.0, &mut crowd));
-        assert!(crowd.iter().all(|part| part.gets == 2.0));
+        assert!(crowd.iter().all(|part| part.allocation == 2.0));
     }
 
     #[test]
@@ -259,14 +259,14 @@ mod tests {
         let mut parts = [part(1.0, f64::INFINITY); 4];
         let mut had = [0.0; 4];
         for turn in 0..4 {
-            parts.iter_mut().for_each(|part| part.had = 0.0);
+            parts.iter_mut().for_each(|part| part.previous = 0.0);
             divide(10.0, &mut parts);
-            whole(10.0, &mut parts, turn);
-            assert_eq!(parts.iter().map(|part| part.gets).sum::<f64>(), 10.0);
+            round_to_segments(10.0, &mut parts, turn);
+            assert_eq!(parts.iter().map(|part| part.allocation).sum::<f64>(), 10.0);
             parts
                 .iter()
                 .zip(&mut had)
-                .for_each(|(part, had)| *had += part.gets);
+                .for_each(|(part, had)| *had += part.allocation);
         }
         assert_eq!(had, [10.0; 4]);
     }
@@ -274,14 +274,14 @@ mod tests {
     #[test]
     fn shares_have_hysteresis() {
         let all = |had: f64, weight: f64| MemberShare {
-            had,
+            previous: had,
             ..part(weight, f64::INFINITY)
         };
         let gets = |total: f64, parts: &[MemberShare]| -> Vec<f64> {
             let mut parts = parts.to_vec();
             divide(total, &mut parts);
-            whole(total, &mut parts, 0);
-            parts.iter().map(|part| part.gets).collect()
+            round_to_segments(total, &mut parts, 0);
+            parts.iter().map(|part| part.allocation).collect()
         };
         assert_eq!(gets(25.0, &[all(12.0, 1.0), all(13.0, 1.0)]), [12.0, 13.0]);
         assert_eq!(gets(25.0, &[all(12.0, 1.04), all(13.0, 1.0)]), [12.0, 13.0]);
@@ -298,7 +298,7 @@ mod tests {
             owner.push(
                 1.0,
                 MemberShare {
-                    least,
+                    min: least,
                     ..part(1.0, f64::INFINITY)
                 },
             );
@@ -316,9 +316,9 @@ mod tests {
         assert!(!divide_among(400.0, &mut owners, Some(0)));
         let gets = |owner: &Owner| {
             owner
-                .parts
+                .shares
                 .iter()
-                .map(|part| part.gets)
+                .map(|part| part.allocation)
                 .collect::<Vec<f64>>()
         };
         assert_eq!(
@@ -326,18 +326,18 @@ mod tests {
             (vec![50.0; 2], vec![200.0])
         );
         assert!(owners[0].fits && !owners[1].fits && owners[2].fits);
-        assert_eq!((owners[1].gets, owners[1].parts[7].gets), (100.0, 2.0));
+        assert_eq!((owners[1].allocation, owners[1].shares[7].allocation), (100.0, 2.0));
         // The unused part of an owner goes to the others.
         owners[1]
-            .parts
+            .shares
             .iter_mut()
-            .for_each(|part| (part.wants, part.least) = (0.01, 0.0));
+            .for_each(|part| (part.demand, part.min) = (0.01, 0.0));
         assert!(divide_among(400.0, &mut owners, None));
-        let near = |owner: &Owner, all: f64| (owner.gets - all).abs() < 1e-6;
+        let near = |owner: &Owner, all: f64| (owner.allocation - all).abs() < 1e-6;
         assert!(
             near(&owners[0], 380.0 / 3.0) && near(&owners[1], 20.0),
             "{:?}",
-            owners[0].gets
+            owners[0].allocation
         );
         // A single owner gets everything.
         let mut one = [owner(5.0, 3, 0.0)];
@@ -350,10 +350,10 @@ mod tests {
         (0.001..1000.0f64, wants, 0..1_000u32, 0..1_000u32).prop_map(
             |(weight, wants, least, had)| MemberShare {
                 weight,
-                wants,
-                least: f64::from(least),
-                gets: f64::NAN,
-                had: f64::from(had),
+                demand: wants,
+                min: f64::from(least),
+                allocation: f64::NAN,
+                previous: f64::from(had),
                 ideal: f64::NAN,
             },
         )
@@ -368,32 +368,32 @@ mod tests {
         ) {
             let mut parts = parts;
             let fits = divide(total, &mut parts);
-            let sum: f64 = parts.iter().map(|part| part.gets).sum();
-            prop_assert!(parts.iter().all(|part| part.gets.is_finite() && part.gets >= part.least));
+            let sum: f64 = parts.iter().map(|part| part.allocation).sum();
+            prop_assert!(parts.iter().all(|part| part.allocation.is_finite() && part.allocation >= part.min));
             if !fits {
-                prop_assert!(parts.iter().map(|part| part.least).sum::<f64>() > total);
+                prop_assert!(parts.iter().map(|part| part.min).sum::<f64>() > total);
                 return Ok(());
             }
             // The sum equals the total.
             prop_assert!((sum - total).abs() <= 1e-6 * total.max(1.0), "{sum} of {total}");
-            let wants: f64 = parts.iter().map(|part| part.wants.max(part.least)).sum();
+            let wants: f64 = parts.iter().map(|part| part.demand.max(part.min)).sum();
             if wants > total {
                 // No part is at a lower level than another above its minimum, unless its demand is
                 // met.
-                let level = |part: &MemberShare| part.gets / part.weight;
-                let most = parts.iter().filter(|part| part.gets > part.least * 1.000_001).map(level).fold(0.0, f64::max);
+                let level = |part: &MemberShare| part.allocation / part.weight;
+                let most = parts.iter().filter(|part| part.allocation > part.min * 1.000_001).map(level).fold(0.0, f64::max);
                 for part in &parts {
-                    let content = part.gets >= part.wants * 0.999_999;
+                    let content = part.allocation >= part.demand * 0.999_999;
                     prop_assert!(content || level(part) >= most * 0.999_99, "{part:?} {most}");
                 }
             }
             let before = parts.clone();
-            whole(total, &mut parts, first);
-            let sum: f64 = parts.iter().map(|part| part.gets).sum();
+            round_to_segments(total, &mut parts, first);
+            let sum: f64 = parts.iter().map(|part| part.allocation).sum();
             prop_assert!(sum <= total * 1.000_001 + 1e-3, "{sum} of {total}");
             for (part, before) in parts.iter().zip(&before) {
                 // A part may be larger if others demand no whole segment.
-                prop_assert!(part.gets > before.gets - 1.001 && part.gets.fract() == 0.0, "{part:?} {before:?}");
+                prop_assert!(part.allocation > before.allocation - 1.001 && part.allocation.fract() == 0.0, "{part:?} {before:?}");
             }
         }
     }

@@ -85,7 +85,7 @@ impl Hosts {
         agent
             .add_boxed(made.unwrap_or_else(|why| panic!("{why}")))
             .expect("it compiles");
-        let hosted = agent.hosted().next().expect("added").clone();
+        let hosted = agent.hosted_algorithms().next().expect("added").clone();
         let program = &hosted.programs[0];
         let names = ["wish", "stamp", "seen", "pace"];
         let control = |name: &str| {
@@ -109,7 +109,7 @@ impl Hosts {
                 max_programs: 8,
                 max_instrs: 256,
                 max_vars: 32,
-                fallback_after: None,
+                agent_timeout: None,
             };
             hosts
                 .agent
@@ -510,7 +510,7 @@ fn many_reports_at_one_moment_are_answered_together() {
         hosts.open(1, flow);
     }
     hosts.wait(RTT);
-    let before = hosts.agent.work();
+    let before = hosts.agent.work_units();
     let fields = [
         40_000,
         40_000,
@@ -542,7 +542,7 @@ fn many_reports_at_one_moment_are_answered_together() {
     );
     hosts.wait(Duration::ZERO);
     // A division may change every part: at worst five commands per member, plus one report each.
-    let work = hosts.agent.work() - before;
+    let work = hosts.agent.work_units() - before;
     assert!(work <= 6_000, "{work}");
 }
 
@@ -570,7 +570,7 @@ fn members_come_and_go() {
 #[test]
 fn a_host_that_is_gone_leaves_its_part() {
     let mut hosts = four("rate=80mbit");
-    hosts.agent.disconnected(DatapathId(2));
+    hosts.agent.on_disconnect(DatapathId(2));
     hosts.told.retain(|id, _| id.datapath == DatapathId(1));
     hosts.round(&FOUR_FLOWS[..2]);
     assert_eq!(hosts.paces(), [5_000_000; 2]);
@@ -674,7 +674,7 @@ fn complaints_are_made_once() {
     let mut group = super::Group::read(&parameters).expect("valid parameters");
     let mut window = super::GroupWindow::new(1);
     window.begin(10.0);
-    group.shared = Some(window);
+    group.window = Some(window);
     group.owner(None);
     for flow in 0..20 {
         let member = super::Member::new(Time::ZERO, &FlowInfo::default(), true, 0, 1.0);
@@ -682,7 +682,7 @@ fn complaints_are_made_once() {
     }
     for _ in 0..2 {
         group.divide(Time::ZERO);
-        assert_eq!(group.crowded, [true, false]);
+        assert_eq!(group.has_warned, [true, false]);
     }
 }
 
@@ -711,13 +711,13 @@ fn a_value_without_sense_is_told() {
 fn a_datapath_without_loss_recovery_is_refused() {
     use crate::script::Script;
     use ccplane_datapath::Capabilities as C;
-    let least = C::CWND.with(C::RTT).with(C::RECOVERY);
+    let least = C::CWND.union(C::RTT).union(C::RECOVERY);
     assert!(Script::on(least, "group", "").is_some());
     assert!(
         Script::on(least, "group", "rate=1gbit").is_none(),
         "no pacing"
     );
-    assert!(Script::on(C::CWND.with(C::RTT), "group", "").is_none());
+    assert!(Script::on(C::CWND.union(C::RTT), "group", "").is_none());
 }
 
 /// Event of a group.

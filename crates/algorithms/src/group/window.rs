@@ -11,7 +11,7 @@
 //! size, because the member that sent it is irrelevant. Each window is reduced at most once per
 //! round trip.
 
-use ccplane_agent::dice::Dice;
+use ccplane_agent::dice::SplitMix64;
 use ccplane_units::{Duration, Time};
 
 use crate::Cubic;
@@ -32,15 +32,15 @@ pub(super) struct GroupWindow {
     law: Cubic,
     flows: Vec<VirtualFlow>,
     /// True in slow start, which each member performs itself; the group's window is their sum.
-    starting: bool,
+    in_slow_start: bool,
     /// Number of reductions so far.
     epoch: u64,
     /// Members that reduced their own part in this epoch.
-    cuts: u32,
+    own_reductions: u32,
     acked: f64,
     counted: f64,
-    grown: Time,
-    dice: Dice,
+    last_growth: Time,
+    rng: SplitMix64,
 }
 
 /// One of the Cubic flows that the group stands for.
@@ -49,7 +49,7 @@ struct VirtualFlow {
     law: CubicState,
     window: f64,
     /// Window before its reduction in this epoch.
-    before: Option<f64>,
+    prior_window: Option<f64>,
 }
 
 impl GroupWindow {
@@ -58,24 +58,24 @@ impl GroupWindow {
         GroupWindow {
             law: Cubic::linux(),
             flows: vec![VirtualFlow::default(); flows.max(1) as usize],
-            starting: true,
+            in_slow_start: true,
             epoch: 0,
-            cuts: 0,
+            own_reductions: 0,
             acked: 0.0,
             counted: 0.0,
-            grown: Time::ZERO,
-            dice: Dice(0),
+            last_growth: Time::ZERO,
+            rng: SplitMix64(0),
         }
     }
 
     /// Returns true if the members are in slow start.
     pub fn is_starting(&self) -> bool {
-        self.starting
+        self.in_slow_start
     }
 
     /// Ends slow start; the members' windows sum to `total` segments.
     pub fn begin(&mut self, total: f64) {
-        self.starting = false;
+        self.in_slow_start = false;
         self.set(total);
     }
 
@@ -108,17 +108,17 @@ impl GroupWindow {
     }
 
     /// Adds segments acknowledged; `counted` of them count for growth.
-    pub fn heard(&mut self, acked: f64, counted: f64) {
+    pub fn add_acked(&mut self, acked: f64, counted: f64) {
         self.acked += acked;
         self.counted += counted;
     }
 
     /// Grows by the segments added since the last step, if a step is due. `rtt` in seconds.
     pub fn grow(&mut self, now: Time, rtt: f64) {
-        if self.starting || now.since(self.grown) < GROWTH_INTERVAL {
+        if self.in_slow_start || now.since(self.last_growth) < GROWTH_INTERVAL {
             return;
         }
-        self.grown = now;
+        self.last_growth = now;
         let flows = self.flows.len() as f64;
         let (acked, counted) = (self.acked / flows, self.counted / flows);
         (self.acked, self.counted) = (0.0, 0.0);
@@ -139,44 +139,44 @@ impl GroupWindow {
 
     /// Processes losses of a member that has seen `heard` reductions. `cut`: it has reduced its own
     /// part. `timed_out`: a timeout detected the losses, with nothing of the whole group in flight.
-    pub fn lost(&mut self, packets: u64, heard: u64, cut: bool, timed_out: bool) {
-        if self.starting || packets == 0 {
+    pub fn on_losses(&mut self, packets: u64, known_epoch: u64, has_reduced: bool, timed_out: bool) {
+        if self.in_slow_start || packets == 0 {
             return;
         }
-        if cut && heard >= self.epoch {
+        if has_reduced && known_epoch >= self.epoch {
             self.epoch = self.epoch.wrapping_add(1);
-            self.cuts = 0;
-            self.flows.iter_mut().for_each(|flow| flow.before = None);
-        } else if self.flows.iter().all(|flow| flow.before.is_none()) {
+            self.own_reductions = 0;
+            self.flows.iter_mut().for_each(|flow| flow.prior_window = None);
+        } else if self.flows.iter().all(|flow| flow.prior_window.is_none()) {
             // Losses from before the first reduction, without a reduction.
             return;
         }
-        self.cuts += u32::from(cut);
+        self.own_reductions += u32::from(has_reduced);
         for _ in 0..packets.min(LOSS_DRAWS_MAX * self.flows.len() as u64) {
             let hit = self.draw();
             let flow = &mut self.flows[hit];
-            if flow.before.is_none() {
-                flow.before = Some(flow.window);
-                self.law.reduced(&mut flow.law, flow.window);
+            if flow.prior_window.is_none() {
+                flow.prior_window = Some(flow.window);
+                self.law.on_reduction(&mut flow.law, flow.window);
                 flow.window = (flow.window * Cubic::LOSS_WINDOW_FACTOR).max(WINDOW_SEGMENTS_MIN);
             }
             if timed_out {
-                self.law.timed_out(&mut flow.law);
+                self.law.on_timeout(&mut flow.law);
             }
         }
     }
 
     /// Undoes the last reduction, which its member found to be spurious, unless other members
     /// reduced as well.
-    pub fn undo(&mut self, heard: u64) {
+    pub fn undo(&mut self, known_epoch: u64) {
         // The member may or may not have seen the reduction that it started.
-        if self.cuts != 1 || heard.saturating_add(1) < self.epoch {
+        if self.own_reductions != 1 || known_epoch.saturating_add(1) < self.epoch {
             return;
         }
-        self.cuts = 0;
+        self.own_reductions = 0;
         for flow in &mut self.flows {
-            if let Some(window) = flow.before.take() {
-                self.law.undone(&mut flow.law);
+            if let Some(window) = flow.prior_window.take() {
+                self.law.on_undo(&mut flow.law);
                 flow.window = flow.window.max(window);
             }
         }
@@ -187,7 +187,7 @@ impl GroupWindow {
         if self.flows.len() == 1 {
             return 0;
         }
-        let mut at = self.dice.below(1 << 32) as f64 / (1u64 << 32) as f64 * self.total();
+        let mut at = self.rng.below(1 << 32) as f64 / (1u64 << 32) as f64 * self.total();
         let hit = self.flows.iter().position(|flow| {
             at -= flow.window;
             at < 0.0
@@ -209,29 +209,29 @@ mod tests {
     #[test]
     fn losses_of_a_round_trip_count_once() {
         let mut window = begun(1, 100.0);
-        window.lost(1, 0, true, false);
+        window.on_losses(1, 0, true, false);
         assert_eq!((window.total(), window.epoch()), (70.0, 1));
         // Other members lose data sent before they saw the reduction.
-        window.lost(5, 0, true, false);
-        window.lost(3, 1, false, false);
+        window.on_losses(5, 0, true, false);
+        window.on_losses(3, 1, false, false);
         assert_eq!((window.total(), window.epoch()), (70.0, 1));
         // A member that has seen it loses again.
-        window.lost(1, 1, true, false);
+        window.on_losses(1, 1, true, false);
         assert_eq!((window.total(), window.epoch()), (49.0, 2));
     }
 
     #[test]
     fn spurious_reductions_are_undone_unless_others_agree() {
         let mut window = begun(1, 100.0);
-        window.lost(1, 0, true, false);
+        window.on_losses(1, 0, true, false);
         window.undo(0);
         assert_eq!(window.total(), 100.0);
-        window.lost(1, 1, true, false);
-        window.lost(1, 1, true, false);
+        window.on_losses(1, 1, true, false);
+        window.on_losses(1, 1, true, false);
         window.undo(1);
         assert_eq!(window.total(), 70.0);
         // An undo of an earlier reduction does not apply to the current one.
-        window.lost(1, 2, true, false);
+        window.on_losses(1, 2, true, false);
         window.undo(0);
         assert_eq!(window.total(), 49.0);
     }
@@ -239,12 +239,12 @@ mod tests {
     #[test]
     fn of_several_flows_a_lost_packet_reduces_one_and_many_all() {
         let mut window = begun(10, 1_000.0);
-        window.lost(1, 0, true, false);
+        window.on_losses(1, 0, true, false);
         assert!((window.total() - 970.0).abs() < 1e-9, "{}", window.total());
-        window.lost(2, 0, false, false);
+        window.on_losses(2, 0, false, false);
         let total = window.total();
         assert!((910.0 - 1e-9..970.0).contains(&total), "{total}");
-        window.lost(1_000_000, 0, false, false);
+        window.on_losses(1_000_000, 0, false, false);
         assert!((window.total() - 700.0).abs() < 31.0, "{}", window.total());
     }
 
@@ -253,11 +253,11 @@ mod tests {
     fn the_group_window_grows_like_its_flows() {
         let grown = |flows: u32| {
             let mut window = begun(flows, 100.0 * f64::from(flows));
-            window.lost(u64::MAX, 0, true, false);
+            window.on_losses(u64::MAX, 0, true, false);
             let mut now = Time::from_micros(0);
             for _ in 0..500 {
                 now += Duration::from_millis(10);
-                window.heard(35.0 * f64::from(flows), 35.0 * f64::from(flows));
+                window.add_acked(35.0 * f64::from(flows), 35.0 * f64::from(flows));
                 window.grow(now, 0.02);
             }
             window.total() / f64::from(flows)
@@ -274,9 +274,9 @@ mod tests {
     #[test]
     fn nothing_is_decided_in_slow_start() {
         let mut window = GroupWindow::new(1);
-        window.heard(10.0, 10.0);
+        window.add_acked(10.0, 10.0);
         window.grow(Time::from_micros(1), 0.02);
-        window.lost(1, 0, true, false);
+        window.on_losses(1, 0, true, false);
         assert!(window.is_starting() && window.epoch() == 0);
     }
 
@@ -284,7 +284,7 @@ mod tests {
     fn no_flow_falls_below_two_segments() {
         let mut window = begun(2, 0.0);
         for heard in 0..20 {
-            window.lost(100, heard, true, true);
+            window.on_losses(100, heard, true, true);
         }
         assert_eq!(window.total(), 4.0);
     }

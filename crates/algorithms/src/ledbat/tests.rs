@@ -22,41 +22,41 @@ fn the_gain_falls_with_the_base_delay() {
 #[test]
 fn slowdowns_take_a_tenth_of_the_time() {
     let mut phase = LedbatPhase::Starting;
-    phase = phase.after(at(1), false, 0, 20_000);
+    phase = phase.next(at(1), false, 0, 20_000);
     assert_eq!(phase, LedbatPhase::Starting);
-    phase = phase.after(at(2), true, 0, 20_000);
+    phase = phase.next(at(2), true, 0, 20_000);
     assert_eq!(
         phase,
         LedbatPhase::Steady {
             next: at(2) + RTT * 2
         }
     );
-    phase = phase.after(at(3), true, 0, 20_000);
+    phase = phase.next(at(3), true, 0, 20_000);
     assert_eq!(
         phase,
         LedbatPhase::Slowing {
             since: at(3),
-            made: 0
+            slowdowns: 0
         }
     );
-    phase = phase.after(at(4), true, 0, 20_000);
+    phase = phase.next(at(4), true, 0, 20_000);
     assert!(
         matches!(phase, LedbatPhase::Slowing { .. }),
         "ordered, not begun"
     );
-    phase = phase.after(at(4), false, 1, 20_000);
+    phase = phase.next(at(4), false, 1, 20_000);
     assert!(
         matches!(phase, LedbatPhase::Slowing { .. }),
         "below the threshold"
     );
-    phase = phase.after(at(5), true, 1, 20_000);
+    phase = phase.next(at(5), true, 1, 20_000);
     assert_eq!(
         phase,
         LedbatPhase::Steady {
             next: at(5 + 2 * 9)
         }
     );
-    assert_eq!(phase.after(at(20), true, 1, 20_000), phase);
+    assert_eq!(phase.next(at(20), true, 1, 20_000), phase);
 }
 
 /// Returns a flow in congestion avoidance with this window, on a base of 20 ms and with the gain

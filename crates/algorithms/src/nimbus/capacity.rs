@@ -33,11 +33,11 @@ pub struct CapacityEstimate {
     /// Moving average of R.
     received: f64,
     /// Maximum of each part, the current part first, bytes/s.
-    most: [f64; FILTER_PARTS],
+    part_maxima: [f64; FILTER_PARTS],
     since: Time,
     /// First of the agreeing `Shared` readings, bytes/s, and their number.
-    shown: f64,
-    agree: u32,
+    shared_reading: f64,
+    agreeing_readings: u32,
 }
 
 impl CapacityEstimate {
@@ -52,8 +52,8 @@ impl CapacityEstimate {
         if !ages {
             self.since = self.since.max(now);
         } else if now.since(self.since) >= FILTER_PART_LENGTH {
-            self.most.rotate_right(1);
-            self.most[0] = 0.0;
+            self.part_maxima.rotate_right(1);
+            self.part_maxima[0] = 0.0;
             self.since = now;
         }
         self.raise(self.received);
@@ -63,31 +63,31 @@ impl CapacityEstimate {
     pub fn learn(&mut self, reading: elasticity::Capacity) -> bool {
         match reading {
             elasticity::Capacity::Alone(rate) => {
-                self.most = [rate, 0.0, 0.0];
+                self.part_maxima = [rate, 0.0, 0.0];
                 return true;
             }
             elasticity::Capacity::Shared(rate)
-                if (rate / self.shown - 1.0).abs() <= READING_TOLERANCE =>
+                if (rate / self.shared_reading - 1.0).abs() <= READING_TOLERANCE =>
             {
-                self.agree += 1;
-                if self.agree >= AGREEING_READINGS_MIN {
+                self.agreeing_readings += 1;
+                if self.agreeing_readings >= AGREEING_READINGS_MIN {
                     self.raise(rate);
                     return true;
                 }
             }
-            elasticity::Capacity::Shared(rate) => (self.shown, self.agree) = (rate, 1),
-            elasticity::Capacity::Unknown => self.agree = 0,
+            elasticity::Capacity::Shared(rate) => (self.shared_reading, self.agreeing_readings) = (rate, 1),
+            elasticity::Capacity::Unknown => self.agreeing_readings = 0,
         }
         false
     }
 
     /// Returns µ, bytes/s; 0 before the first sample.
     pub fn get(&self) -> f64 {
-        self.most.iter().copied().fold(0.0, f64::max)
+        self.part_maxima.iter().copied().fold(0.0, f64::max)
     }
 
     fn raise(&mut self, rate: f64) {
-        self.most[0] = self.most[0].max(rate);
+        self.part_maxima[0] = self.part_maxima[0].max(rate);
     }
 }
 

@@ -11,7 +11,7 @@ use crate::window::{AckedRound, WindowLaw};
 pub struct Competitor {
     window: f64,
     /// Window before the last reduction, restored if the reduction was spurious.
-    before: f64,
+    prior_window: f64,
     state: CubicState,
 }
 
@@ -20,10 +20,10 @@ const WINDOW_SEGMENTS_MIN: f64 = 2.0;
 
 impl Competitor {
     /// Starts congestion avoidance at this window, which is also the plateau.
-    pub fn at(window: f64) -> Competitor {
+    pub fn with_window(window: f64) -> Competitor {
         Competitor {
             window: window.max(WINDOW_SEGMENTS_MIN),
-            before: 0.0,
+            prior_window: 0.0,
             state: CubicState::default(),
         }
     }
@@ -49,10 +49,10 @@ impl Competitor {
 
     /// Reduces the window at the start of a recovery, to whole segments as in Cubic's program.
     pub fn reduce(&mut self, law: &Cubic, timeout: bool) {
-        self.before = self.window;
-        law.reduced(&mut self.state, self.window.floor());
+        self.prior_window = self.window;
+        law.on_reduction(&mut self.state, self.window.floor());
         if timeout {
-            law.timed_out(&mut self.state);
+            law.on_timeout(&mut self.state);
         }
         self.window = (self.window * Cubic::LOSS_WINDOW_FACTOR)
             .floor()
@@ -61,8 +61,8 @@ impl Competitor {
 
     /// Undoes the last reduction, which was spurious.
     pub fn undo(&mut self, law: &Cubic) {
-        law.undone(&mut self.state);
-        self.window = self.window.max(self.before);
+        law.on_undo(&mut self.state);
+        self.window = self.window.max(self.prior_window);
     }
 }
 
@@ -75,7 +75,7 @@ mod tests {
     #[test]
     fn cubic_returns_after_k() {
         let law = Cubic::standard();
-        let mut competitor = Competitor::at(320.0);
+        let mut competitor = Competitor::with_window(320.0);
         competitor.reduce(&law, false);
         assert!((competitor.window() - 224.0).abs() < 1e-9);
         // RFC 9438, equation 2: K = cbrt((320 − 224) / 0.4) = 6.2 s, with ten reports per RTT of

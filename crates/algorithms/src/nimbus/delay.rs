@@ -24,13 +24,13 @@ pub struct DelayInputs {
     /// Current RTT.
     pub rtt: f64,
     /// Base RTT.
-    pub base: f64,
+    pub base_rtt: f64,
     /// Bytes acknowledged since the last update.
     pub acked: f64,
     /// Segment size, bytes.
     pub mss: f64,
     /// Bounds of the target queueing delay.
-    pub aim: QueueTargetBounds,
+    pub target_bounds: QueueTargetBounds,
 }
 
 /// Bounds of the target queueing delay, seconds. Each law's own target is a fraction of the base
@@ -38,9 +38,9 @@ pub struct DelayInputs {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct QueueTargetBounds {
     /// Lower bound.
-    pub least: f64,
+    pub min: f64,
     /// Upper bound.
-    pub most: f64,
+    pub max: f64,
     /// Maximum change of Copa's window per RTT, as a fraction of the window. On short paths its
     /// velocity would exceed the window.
     pub step: f64,
@@ -49,8 +49,8 @@ pub struct QueueTargetBounds {
 impl QueueTargetBounds {
     /// No bounds, as in Nimbus.
     pub const UNBOUNDED: QueueTargetBounds = QueueTargetBounds {
-        least: 0.0,
-        most: f64::INFINITY,
+        min: 0.0,
+        max: f64::INFINITY,
         step: f64::INFINITY,
     };
 }
@@ -82,33 +82,33 @@ pub struct Basic {
     /// Target RTT over the base RTT.
     target: f64,
     /// Bytes lost, and bytes lost or acknowledged, over the last half second.
-    lost: f64,
-    all: f64,
+    lost_bytes: f64,
+    total_bytes: f64,
 }
 
 impl Basic {
     /// Starts at an RTT of `ratio` times the base RTT. The target decreases from there, so that
     /// taking over a full queue does not stall the flow.
-    pub fn at(ratio: f64) -> Basic {
+    pub fn starting_at(ratio: f64) -> Basic {
         Basic {
             target: ratio.max(TARGET_RTT_RATIO),
-            lost: 0.0,
-            all: 0.0,
+            lost_bytes: 0.0,
+            total_bytes: 0.0,
         }
     }
 
     /// Updates the target after an interval with `lost` bytes. In a buffer shorter than the target,
     /// which the source does not consider, the law would keep the buffer full. The target is then
     /// set halfway between an empty queue and the current one.
-    pub fn interval(&mut self, now: &DelayInputs, lost: f64) {
-        self.lost = LOSS_COUNTER_DECAY * self.lost + lost;
-        self.all = LOSS_COUNTER_DECAY * self.all + lost + now.acked;
+    pub fn update_target(&mut self, now: &DelayInputs, lost: f64) {
+        self.lost_bytes = LOSS_COUNTER_DECAY * self.lost_bytes + lost;
+        self.total_bytes = LOSS_COUNTER_DECAY * self.total_bytes + lost + now.acked;
         // (ẑ + S)/µ equals S/R.
         let grows = now.cross + now.sent > QUEUE_GROWTH_RATIO * now.capacity;
-        let usual = TARGET_RTT_RATIO.min(1.0 + now.aim.most / now.base);
-        if lost > 0.0 && grows && self.lost > OVERFLOW_LOSS_RATE * self.all {
-            self.target = self.target.min((1.0 + now.rtt / now.base) / 2.0).max(1.0);
-            (self.lost, self.all) = (0.0, 0.0);
+        let usual = TARGET_RTT_RATIO.min(1.0 + now.target_bounds.max / now.base_rtt);
+        if lost > 0.0 && grows && self.lost_bytes > OVERFLOW_LOSS_RATE * self.total_bytes {
+            self.target = self.target.min((1.0 + now.rtt / now.base_rtt) / 2.0).max(1.0);
+            (self.lost_bytes, self.total_bytes) = (0.0, 0.0);
         } else if self.target > usual {
             self.target = (self.target - TARGET_DECREASE_PER_INTERVAL).max(usual);
         } else {
@@ -119,10 +119,10 @@ impl Basic {
     /// Equation 4 of the paper: S + α(µ − z − S) − β·µ/RTT·(RTT − target).
     pub fn rate(&self, now: &DelayInputs) -> f64 {
         let least = now
-            .aim
-            .least
+            .target_bounds
+            .min
             .max(QUEUE_TARGET_PACKETS_MIN * now.mss / now.capacity);
-        let target = (self.target * now.base).max(now.base + least);
+        let target = (self.target * now.base_rtt).max(now.base_rtt + least);
         now.sent + ALPHA * (now.capacity - now.cross - now.sent)
             - BETA * now.capacity / now.rtt * (now.rtt - target)
     }
@@ -148,49 +148,49 @@ pub struct Copa {
     velocity: f64,
     /// Increases minus decreases in this RTT, and their sign in the previous RTT.
     direction: i32,
-    before: i32,
+    previous_direction: i32,
     /// Seconds since the RTT began.
     elapsed: f64,
 }
 
 impl Copa {
     /// Starts with this window, bytes.
-    pub fn at(window: f64) -> Copa {
+    pub fn with_window(window: f64) -> Copa {
         Copa {
             window: window.max(COPA_WINDOW_BYTES_MIN),
             velocity: 1.0,
             direction: 0,
-            before: 0,
+            previous_direction: 0,
             elapsed: 0.0,
         }
     }
 
     /// Raises the window to at least `window` bytes. A window that kept decreasing would have to
     /// recover first.
-    pub fn hold(&mut self, window: f64) {
+    pub fn raise_to(&mut self, window: f64) {
         self.window = self.window.max(window);
     }
 
     /// Updates the window and returns the rate; `elapsed` seconds have passed since the last call.
     pub fn rate(&mut self, now: &DelayInputs, elapsed: f64) -> f64 {
-        let target = (COPA_TARGET_RTT_RATIO * now.base)
-            .min(now.base + now.aim.most)
-            .max(now.base + now.aim.least);
+        let target = (COPA_TARGET_RTT_RATIO * now.base_rtt)
+            .min(now.base_rtt + now.target_bounds.max)
+            .max(now.base_rtt + now.target_bounds.min);
         let up = now.rtt * now.mss > (now.rtt - target) * COPA_DELTA * self.window;
         self.direction += if up { 1 } else { -1 };
         self.elapsed += elapsed;
         if self.elapsed > now.rtt {
-            let same = self.direction.signum() * self.before.signum() > 0;
+            let same = self.direction.signum() * self.previous_direction.signum() > 0;
             self.velocity = if same {
                 (2.0 * self.velocity).min(COPA_VELOCITY_MAX)
             } else {
                 1.0
             };
-            (self.before, self.direction, self.elapsed) = (self.direction, 0, 0.0);
+            (self.previous_direction, self.direction, self.elapsed) = (self.direction, 0, 0.0);
         }
         let step = (self.velocity * now.mss * now.acked
             / (COPA_SEGMENTS_PER_HALF_WINDOW * self.window))
-            .min(now.aim.step * now.acked);
+            .min(now.target_bounds.step * now.acked);
         let most = (2.0 * now.capacity * now.rtt).max(COPA_WINDOW_BYTES_MIN);
         self.window =
             (self.window + if up { step } else { -step }).clamp(COPA_WINDOW_BYTES_MIN, most);
@@ -207,10 +207,10 @@ mod tests {
         cross: 0.0,
         capacity: 12e6,
         rtt: 0.05,
-        base: 0.05,
+        base_rtt: 0.05,
         acked: 100_000.0,
         mss: 1_500.0,
-        aim: QueueTargetBounds::UNBOUNDED,
+        target_bounds: QueueTargetBounds::UNBOUNDED,
     };
 
     #[test]
@@ -218,17 +218,17 @@ mod tests {
         // 10 + 0.8 · 2 − 0.5 · 12 / 50 ms · (50 ms − 62.5 ms) = 11.6 + 1.5 MB/s.
         let close =
             |rate: f64, expected: f64| assert!((rate - expected).abs() < 1.0, "{rate} {expected}");
-        close(Basic::at(1.0).rate(&BUSY_LINK), 13.1e6);
+        close(Basic::starting_at(1.0).rate(&BUSY_LINK), 13.1e6);
         // At the target without spare capacity, the rate is constant.
         let settled = DelayInputs {
             cross: 2e6,
             rtt: 0.0625,
             ..BUSY_LINK
         };
-        close(Basic::at(1.0).rate(&settled), 10e6);
+        close(Basic::starting_at(1.0).rate(&settled), 10e6);
         // Started at twice the RTT it is in equilibrium there, and the target then decreases by 0.5
         // per second.
-        let mut basic = Basic::at(2.0);
+        let mut basic = Basic::starting_at(2.0);
         close(
             basic.rate(&DelayInputs {
                 cross: 2e6,
@@ -237,7 +237,7 @@ mod tests {
             }),
             10e6,
         );
-        (0..100).for_each(|_| basic.interval(&BUSY_LINK, 0.0));
+        (0..100).for_each(|_| basic.update_target(&BUSY_LINK, 0.0));
         assert!((basic.target - 1.5).abs() < 1e-9);
     }
 
@@ -251,12 +251,12 @@ mod tests {
             rtt: 0.098,
             ..BUSY_LINK
         };
-        assert!(Basic::at(1.0).rate(&slow).abs() < 1.0);
+        assert!(Basic::starting_at(1.0).rate(&slow).abs() < 1.0);
     }
 
     #[test]
     fn a_buffer_shorter_than_the_target_brings_it_down() {
-        let mut basic = Basic::at(1.0);
+        let mut basic = Basic::starting_at(1.0);
         // A buffer of a tenth of an RTT, with a tenth of the traffic lost while sending above the
         // capacity.
         let over = DelayInputs {
@@ -264,15 +264,15 @@ mod tests {
             rtt: 0.055,
             ..BUSY_LINK
         };
-        (0..20).for_each(|_| basic.interval(&over, 10_000.0));
+        (0..20).for_each(|_| basic.update_target(&over, 10_000.0));
         assert!((1.04..1.06).contains(&basic.target), "{}", basic.target);
         // Random loss of 1 % does not lower the target, nor does a higher loss rate while the queue
         // is stable.
-        let mut random = Basic::at(1.0);
-        (0..10_000).for_each(|i| random.interval(&over, if i % 10 == 0 { 10_000.0 } else { 0.0 }));
-        (0..10_000).for_each(|_| random.interval(&BUSY_LINK, 10_000.0));
+        let mut random = Basic::starting_at(1.0);
+        (0..10_000).for_each(|i| random.update_target(&over, if i % 10 == 0 { 10_000.0 } else { 0.0 }));
+        (0..10_000).for_each(|_| random.update_target(&BUSY_LINK, 10_000.0));
         assert_eq!(random.target, TARGET_RTT_RATIO);
-        (0..10_000).for_each(|_| basic.interval(&BUSY_LINK, 0.0));
+        (0..10_000).for_each(|_| basic.update_target(&BUSY_LINK, 0.0));
         assert_eq!(basic.target, TARGET_RTT_RATIO);
     }
 
@@ -281,8 +281,8 @@ mod tests {
         let close =
             |rate: f64, expected: f64| assert!((rate - expected).abs() < 1.0, "{rate} {expected}");
         let aim = QueueTargetBounds {
-            least: 0.002,
-            most: 0.010,
+            min: 0.002,
+            max: 0.010,
             step: f64::INFINITY,
         };
         // At 100 ms, BasicDelay would target 25 ms and Copa 20 ms. Started there, BasicDelay
@@ -290,18 +290,18 @@ mod tests {
         let long = DelayInputs {
             cross: 2e6,
             rtt: 0.11,
-            base: 0.1,
-            aim,
+            base_rtt: 0.1,
+            target_bounds: aim,
             ..BUSY_LINK
         };
-        let mut basic = Basic::at(1.0);
-        (0..100).for_each(|_| basic.interval(&long, 0.0));
+        let mut basic = Basic::starting_at(1.0);
+        (0..100).for_each(|_| basic.update_target(&long, 0.0));
         close(basic.rate(&long), 10e6);
-        let up = |now: &DelayInputs| Copa::at(100_000.0).rate(now, 0.01) * now.rtt > 100_000.0;
+        let up = |now: &DelayInputs| Copa::with_window(100_000.0).rate(now, 0.01) * now.rtt > 100_000.0;
         let at = |base: f64, queue: f64, aim| DelayInputs {
             rtt: base + queue,
-            base,
-            aim,
+            base_rtt: base,
+            target_bounds: aim,
             ..BUSY_LINK
         };
         // A packet of 1,500 bytes in a window of 100,000 is 1.7 ms of the RTT, which Copa allows
@@ -321,7 +321,7 @@ mod tests {
 
     #[test]
     fn copa_by_hand() {
-        let mut copa = Copa::at(100_000.0);
+        let mut copa = Copa::with_window(100_000.0);
         // Below 1.2 times the base RTT it increases by 1 · 1500 · 100,000 / 50,000 = 3,000.
         assert!((copa.rate(&BUSY_LINK, 0.01) * 0.05 - 103_000.0).abs() < 1e-6);
         // At 200 ms, 0.2 · 1500 = 300 is less than 0.14 · 0.95 · 103,000 = 13,699: it decreases by
@@ -335,7 +335,7 @@ mod tests {
 
     #[test]
     fn copa_s_velocity_doubles_each_rtt_in_one_direction_to_its_limit() {
-        let mut copa = Copa::at(100_000.0);
+        let mut copa = Copa::with_window(100_000.0);
         for expected in [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 32.0] {
             copa.rate(
                 &DelayInputs {

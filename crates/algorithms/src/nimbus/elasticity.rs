@@ -12,7 +12,7 @@
 
 use ccplane_units::Duration;
 
-use super::spectrum::{Fourier, Spectra, SpectrumPart, band, over};
+use super::spectrum::{Fourier, Spectra, SpectrumKind, band, quantized_ratio};
 
 /// Sampling interval (the reference's `measurement_interval`): ten times the frequency of the
 /// pulse's first harmonic. Shorter intervals would measure rates of less than one packet at a few
@@ -48,17 +48,17 @@ pub struct Reading {
     /// the paper's threshold is 2.
     pub eta: f64,
     /// Mean of ẑ over the last quarter of the window, bytes/s.
-    pub cross: f64,
+    pub recent_cross: f64,
     /// Mean of ẑ over the whole window, bytes/s.
-    pub standing: f64,
+    pub mean_cross: f64,
     /// ẑ over R, both at the pulse frequency.
-    pub answer: f64,
+    pub response: f64,
     /// R at the pulse frequency over R at neighbouring frequencies.
     pub prominence: f64,
     /// Fraction of the window with a queue. Without a queue, ẑ is only the link's spare capacity.
-    pub busy: f64,
+    pub busy_fraction: f64,
     /// Fraction of the last half second with a queue.
-    pub busy_now: f64,
+    pub recent_busy_fraction: f64,
     /// Capacity derived from the pulse, see [`Capacity`].
     pub capacity: Capacity,
 }
@@ -113,7 +113,7 @@ impl Default for Detector {
 impl Reading {
     /// Returns true if the receive rate shows the pulse. Otherwise nothing is known about the
     /// elasticity of the cross traffic.
-    pub fn pulse_arrives(&self) -> bool {
+    pub fn has_pulse(&self) -> bool {
         self.prominence >= PULSE_PROMINENCE_MIN
     }
 }
@@ -135,7 +135,7 @@ impl Detector {
         let sample = match good(sample.sent) && good(sample.received) {
             true => sample,
             false if self.filled == 0 => return,
-            false => self.ago(1),
+            false => self.sample_ago(1),
         };
         self.samples[self.next] = sample;
         self.next = (self.next + 1) % WINDOW_SAMPLES;
@@ -153,7 +153,7 @@ impl Detector {
     }
 
     /// Returns the sample `intervals` ago, 1 for the last. Limited to the oldest sample.
-    pub fn ago(&self, intervals: usize) -> Sample {
+    pub fn sample_ago(&self, intervals: usize) -> Sample {
         let back = intervals.clamp(1, self.filled.max(1));
         self.samples[(self.next + WINDOW_SAMPLES - back) % WINDOW_SAMPLES]
     }
@@ -170,14 +170,14 @@ impl Detector {
         if self.filled < last || capacity.is_nan() || capacity <= 0.0 {
             return None;
         }
-        let samples = (1..=last).rev().map(|ago| self.ago(ago));
+        let samples = (1..=last).rev().map(|ago| self.sample_ago(ago));
         Some(fourier.transform(samples, last, capacity))
     }
 
     /// Evaluates the window for an assumed capacity µ, bytes/s, and the pulse's frequency, Hz;
     /// `None` until the window is full.
-    pub fn read(&self, fourier: &mut Fourier, capacity: f64, frequency: f64) -> Option<Reading> {
-        self.read_within(
+    pub fn evaluate(&self, fourier: &mut Fourier, capacity: f64, frequency: f64) -> Option<Reading> {
+        self.evaluate_within(
             fourier,
             capacity,
             frequency,
@@ -188,7 +188,7 @@ impl Detector {
 
     /// Evaluates the last `last` samples, with `width` Hz as the half-width of the pulse's band:
     /// less than [`PULSE_BAND_HALF_WIDTH_HZ`] if other flows pulse at nearby frequencies.
-    pub fn read_within(
+    pub fn evaluate_within(
         &self,
         fourier: &mut Fourier,
         capacity: f64,
@@ -200,18 +200,18 @@ impl Detector {
         if self.filled < last || capacity.is_nan() || capacity <= 0.0 {
             return None;
         }
-        let samples = || (1..=last).rev().map(|ago| self.ago(ago));
+        let samples = || (1..=last).rev().map(|ago| self.sample_ago(ago));
         let spectra = fourier.transform(samples(), last, capacity);
 
         let pulse = band(frequency - width, frequency + width);
         let beside = band(frequency + 1.5, 2.0 * frequency - 0.5);
         let (at_pulse, out_at_pulse) = (
-            spectra.peak(SpectrumPart::Cross, &pulse),
-            spectra.peak(SpectrumPart::Received, &pulse),
+            spectra.peak(SpectrumKind::Cross, &pulse),
+            spectra.peak(SpectrumKind::Received, &pulse),
         );
 
-        let mut eta = over(at_pulse, spectra.peak(SpectrumPart::Cross, &beside));
-        let answer = over(at_pulse, out_at_pulse);
+        let mut eta = quantized_ratio(at_pulse, spectra.peak(SpectrumKind::Cross, &beside));
+        let answer = quantized_ratio(at_pulse, out_at_pulse);
         if answer < RESPONSE_RATIO_MIN {
             eta = eta.min(3.0) * (answer / RESPONSE_RATIO_MIN);
         }
@@ -223,12 +223,12 @@ impl Detector {
         };
         Some(Reading {
             eta,
-            cross: cross(last.min(WINDOW_SAMPLES / 4)),
-            standing: cross(last),
-            answer,
-            prominence: over(out_at_pulse, spectra.peak(SpectrumPart::Received, &beside)),
-            busy: busy(samples()),
-            busy_now: busy((1..=QUEUE_PRESENCE_SAMPLES).map(|ago| self.ago(ago))),
+            recent_cross: cross(last.min(WINDOW_SAMPLES / 4)),
+            mean_cross: cross(last),
+            response: answer,
+            prominence: quantized_ratio(out_at_pulse, spectra.peak(SpectrumKind::Received, &beside)),
+            busy_fraction: busy(samples()),
+            recent_busy_fraction: busy((1..=QUEUE_PRESENCE_SAMPLES).map(|ago| self.sample_ago(ago))),
             capacity: self.capacity(&spectra, capacity, &pulse, &beside),
         })
     }
@@ -238,9 +238,9 @@ impl Detector {
         spectra: &Spectra<'_>,
         scale: f64,
         pulse: &std::ops::Range<usize>,
-        beside: &std::ops::Range<usize>,
+        neighbors: &std::ops::Range<usize>,
     ) -> Capacity {
-        let lately = || (1..=EXCLUSIVE_LINK_SAMPLES).map(|ago| self.ago(ago));
+        let lately = || (1..=EXCLUSIVE_LINK_SAMPLES).map(|ago| self.sample_ago(ago));
         let [sent, received] = [
             moments(lately().map(|s| s.sent)),
             moments(lately().map(|s| s.received)),
@@ -259,12 +259,12 @@ impl Detector {
         {
             return Capacity::Unknown;
         }
-        let strength = |bin: usize| spectra.strength(SpectrumPart::Sent, bin);
+        let strength = |bin: usize| spectra.strength(SpectrumKind::Sent, bin);
         let strongest = pulse
             .clone()
             .max_by(|a, b| strength(*a).total_cmp(&strength(*b)));
         let Some(at) = strongest.filter(|at| {
-            strength(*at) >= PULSE_PROMINENCE_MIN * spectra.peak(SpectrumPart::Sent, beside)
+            strength(*at) >= PULSE_PROMINENCE_MIN * spectra.peak(SpectrumKind::Sent, neighbors)
         }) else {
             return Capacity::Unknown;
         };
@@ -348,7 +348,7 @@ mod tests {
 
     fn read(detector: &Detector, capacity: f64) -> Reading {
         detector
-            .read(&mut Fourier::new(), capacity, PULSE_HZ)
+            .evaluate(&mut Fourier::new(), capacity, PULSE_HZ)
             .expect("the window is full")
     }
 
@@ -356,9 +356,9 @@ mod tests {
     fn constant_cross_traffic_is_not_elastic() {
         let reading = read(&shared(MU / 2.0, |_, _| MU / 2.0), MU);
         assert!(reading.eta < 1.0, "{reading:?}");
-        assert!((reading.cross - MU / 2.0).abs() < 0.01 * MU, "{reading:?}");
+        assert!((reading.recent_cross - MU / 2.0).abs() < 0.01 * MU, "{reading:?}");
         assert!(
-            reading.pulse_arrives() && reading.answer < 0.1,
+            reading.has_pulse() && reading.response < 0.1,
             "{reading:?}"
         );
     }
@@ -372,7 +372,7 @@ mod tests {
             }),
             MU,
         );
-        assert!(reading.eta > 3.0 && reading.answer > 0.4, "{reading:?}");
+        assert!(reading.eta > 3.0 && reading.response > 0.4, "{reading:?}");
     }
 
     #[test]
@@ -433,13 +433,13 @@ mod tests {
             });
         });
         assert_eq!(
-            (detector.samples.len(), detector.ago(WINDOW_SAMPLES).sent),
+            (detector.samples.len(), detector.sample_ago(WINDOW_SAMPLES).sent),
             (WINDOW_SAMPLES, 1.0)
         );
         detector.push(Sample::default());
-        assert_eq!(detector.ago(1).sent, 1.0, "no rate: the last one holds");
+        assert_eq!(detector.sample_ago(1).sent, 1.0, "no rate: the last one holds");
         detector.clear();
-        assert!(detector.read(&mut Fourier::new(), MU, PULSE_HZ).is_none());
+        assert!(detector.evaluate(&mut Fourier::new(), MU, PULSE_HZ).is_none());
     }
 
     #[test]
@@ -463,7 +463,7 @@ mod tests {
                 });
             }
             for capacity in [0.0, f64::NAN, 1.0, 1e12] {
-                if let Some(reading) = detector.read(&mut fourier, capacity, PULSE_HZ) {
+                if let Some(reading) = detector.evaluate(&mut fourier, capacity, PULSE_HZ) {
                     assert!(
                         (0.0..=1000.0).contains(&reading.eta) || reading.eta.is_nan(),
                         "{reading:?}"

@@ -25,7 +25,7 @@ pub fn band(low: f64, high: f64) -> Range<usize> {
 
 /// Returns the quotient in steps of 1/1024, so that the last bit of a division has no effect; 1000
 /// if the divisor is not positive.
-pub(crate) fn over(a: f64, b: f64) -> f64 {
+pub(crate) fn quantized_ratio(a: f64, b: f64) -> f64 {
     let quotient = if b > 0.0 { (a / b).min(1000.0) } else { 1000.0 };
     libm::round(quotient * 1024.0) / 1024.0
 }
@@ -108,7 +108,7 @@ impl Fourier {
 
 /// Selector of a spectrum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SpectrumPart {
+pub enum SpectrumKind {
     /// S, the send rate.
     Sent,
     /// R, the receive rate.
@@ -125,16 +125,16 @@ pub struct Spectra<'a> {
 
 impl Spectra<'_> {
     /// Returns the magnitude in a bin, up to half the window.
-    pub fn strength(&self, part: SpectrumPart, bin: usize) -> f64 {
+    pub fn strength(&self, part: SpectrumKind, bin: usize) -> f64 {
         magnitude(match part {
-            SpectrumPart::Sent => self.sent(bin),
-            SpectrumPart::Received => self.received(bin),
-            SpectrumPart::Cross => self.ratio(bin) - self.sent(bin),
+            SpectrumKind::Sent => self.sent(bin),
+            SpectrumKind::Received => self.received(bin),
+            SpectrumKind::Cross => self.ratio(bin) - self.sent(bin),
         })
     }
 
     /// Returns the maximum magnitude in these bins.
-    pub fn peak(&self, part: SpectrumPart, bins: &Range<usize>) -> f64 {
+    pub fn peak(&self, part: SpectrumKind, bins: &Range<usize>) -> f64 {
         bins.clone()
             .map(|bin| self.strength(part, bin))
             .fold(0.0, f64::max)
@@ -192,20 +192,20 @@ mod tests {
             .spectra(&mut fourier, 10e6, WINDOW_SAMPLES)
             .expect("the window of samples is full");
         let (sent, received) = (
-            whole.strength(SpectrumPart::Sent, 32),
-            whole.strength(SpectrumPart::Received, 32),
+            whole.strength(SpectrumKind::Sent, 32),
+            whole.strength(SpectrumKind::Received, 32),
         );
         assert!((sent / received - 1.0).abs() < 0.01, "{sent} {received}");
         let late = detector
             .spectra(&mut fourier, 10e6, WINDOW_SAMPLES / 2)
             .expect("the window of samples is full");
         let (sent, received) = (
-            late.strength(SpectrumPart::Sent, 32),
-            late.strength(SpectrumPart::Received, 32),
+            late.strength(SpectrumKind::Sent, 32),
+            late.strength(SpectrumKind::Received, 32),
         );
         assert!(sent < 0.001 * received, "{sent} {received}");
         // Half of 256 samples of amplitude 0.1, relative to the capacity.
-        assert!((late.peak(SpectrumPart::Received, &band(5.5, 6.5)) - 12.8).abs() < 0.1);
+        assert!((late.peak(SpectrumKind::Received, &band(5.5, 6.5)) - 12.8).abs() < 0.1);
     }
 
     /// `rustfft` computes its twiddle factors from the platform's `f64` sine and cosine, whose last

@@ -45,23 +45,23 @@ pub enum NimbusMode {
 
 /// Current mode and smoothed η.
 #[derive(Clone, Copy, Debug)]
-pub struct Switch {
+pub struct ModeSwitch {
     mode: NimbusMode,
     /// Smoothed η.
     eta: f64,
     /// Earliest time of the first switch.
-    ripe: Time,
-    switched: Time,
+    earliest_switch: Time,
+    last_switch: Time,
 }
 
-impl Switch {
+impl ModeSwitch {
     /// Creates the switch of a new flow, in delay control.
-    pub fn new(now: Time) -> Switch {
-        Switch {
+    pub fn new(now: Time) -> ModeSwitch {
+        ModeSwitch {
             mode: NimbusMode::Delay,
             eta: 0.0,
-            ripe: now + INITIAL_SWITCH_DELAY,
-            switched: now,
+            earliest_switch: now + INITIAL_SWITCH_DELAY,
+            last_switch: now,
         }
     }
 
@@ -77,35 +77,35 @@ impl Switch {
 
     /// Processes a reading, `intervals` samples after the last one. `capacity` is in bytes/s.
     /// Returns true if the mode changed.
-    pub fn judge(&mut self, now: Time, reading: &Reading, intervals: u32, capacity: f64) -> bool {
-        let cross = reading.cross / capacity;
-        if cross < CROSS_ABSENT || reading.busy < QUEUE_TIME_SHARE_MIN {
+    pub fn update(&mut self, now: Time, reading: &Reading, intervals: u32, capacity: f64) -> bool {
+        let cross = reading.recent_cross / capacity;
+        if cross < CROSS_ABSENT || reading.busy_fraction < QUEUE_TIME_SHARE_MIN {
             self.eta = 0.0;
-        } else if reading.busy_now >= RECENT_QUEUE_SHARE_MIN {
+        } else if reading.recent_busy_fraction >= RECENT_QUEUE_SHARE_MIN {
             let gain = 1.0 - libm::pow(1.0 - ETA_GAIN, f64::from(intervals));
             let mut pull = |towards: f64| self.eta += gain * (towards - self.eta);
             if cross > CROSS_DOMINANT {
                 pull(CROSS_DOMINANT_ETA);
             }
             pull(reading.eta);
-            if !reading.pulse_arrives() {
+            if !reading.has_pulse() {
                 pull(UNDETECTED_PULSE_ETA);
             }
         }
-        if now < self.ripe {
+        if now < self.earliest_switch {
             return false;
         }
         let next = match self.mode {
             NimbusMode::Delay if self.eta > ELASTIC_ETA_MIN => NimbusMode::Competitive,
             NimbusMode::Competitive
                 if self.eta < INELASTIC_ETA_MAX
-                    && now.since(self.switched) >= COMPETITIVE_TIME_MIN =>
+                    && now.since(self.last_switch) >= COMPETITIVE_TIME_MIN =>
             {
                 NimbusMode::Delay
             }
             _ => return false,
         };
-        (self.mode, self.switched) = (next, now);
+        (self.mode, self.last_switch) = (next, now);
         true
     }
 }
@@ -120,27 +120,27 @@ mod tests {
     fn reading(eta: f64, cross: f64) -> Reading {
         Reading {
             eta,
-            cross: cross * MU,
-            standing: cross * MU,
-            answer: 1.0,
+            recent_cross: cross * MU,
+            mean_cross: cross * MU,
+            response: 1.0,
             prominence: 4.0,
-            busy: 1.0,
-            busy_now: 1.0,
+            busy_fraction: 1.0,
+            recent_busy_fraction: 1.0,
             capacity: Capacity::Unknown,
         }
     }
 
     /// Delivers readings every 100 ms for `seconds`, starting at `from`. Returns the time of the
     /// mode change, ms.
-    fn run(switch: &mut Switch, from: u64, seconds: u64, reading: Reading) -> Option<u64> {
+    fn run(switch: &mut ModeSwitch, from: u64, seconds: u64, reading: Reading) -> Option<u64> {
         (0..seconds * 10)
             .map(|i| from * 1000 + i * 100)
-            .find(|ms| switch.judge(Time::ZERO + Duration::from_millis(*ms), &reading, 10, MU))
+            .find(|ms| switch.update(Time::ZERO + Duration::from_millis(*ms), &reading, 10, MU))
     }
 
     #[test]
     fn elastic_traffic_switches_modes_within_seconds() {
-        let mut switch = Switch::new(Time::ZERO);
+        let mut switch = ModeSwitch::new(Time::ZERO);
         assert_eq!(run(&mut switch, 0, 20, reading(1.0, 0.5)), None);
         // With a time constant of 1 s, η from 1 towards 4 passes 2.25 after ln(3 / 1.75) = 0.54 s.
         assert_eq!(run(&mut switch, 20, 5, reading(4.0, 0.5)), Some(20_500));
@@ -150,13 +150,13 @@ mod tests {
 
     #[test]
     fn a_young_flow_does_not_switch() {
-        let mut switch = Switch::new(Time::ZERO);
+        let mut switch = ModeSwitch::new(Time::ZERO);
         assert_eq!(run(&mut switch, 0, 20, reading(9.0, 0.5)), Some(10_000));
     }
 
     #[test]
     fn the_gap_holds_either_mode() {
-        let mut switch = Switch::new(Time::ZERO);
+        let mut switch = ModeSwitch::new(Time::ZERO);
         assert_eq!(run(&mut switch, 0, 60, reading(2.1, 0.5)), None);
         run(&mut switch, 60, 5, reading(4.0, 0.5));
         assert_eq!(run(&mut switch, 65, 60, reading(2.1, 0.5)), None);
@@ -164,23 +164,23 @@ mod tests {
 
     #[test]
     fn competition_is_detected_when_starved_but_not_alone() {
-        let mut switch = Switch::new(Time::ZERO);
+        let mut switch = ModeSwitch::new(Time::ZERO);
         assert_eq!(run(&mut switch, 0, 60, reading(100.0, 0.05)), None);
         assert!(run(&mut switch, 60, 20, reading(1.0, 0.95)).is_some());
-        let mut unseen = Switch::new(Time::ZERO);
+        let mut unseen = ModeSwitch::new(Time::ZERO);
         let hidden = Reading {
             prominence: 1.0,
             ..reading(1.8, 0.5)
         };
         assert!(run(&mut unseen, 0, 20, hidden).is_some());
-        let mut free = Switch::new(Time::ZERO);
+        let mut free = ModeSwitch::new(Time::ZERO);
         let grows = Reading {
-            busy_now: 0.4,
+            recent_busy_fraction: 0.4,
             ..reading(9.0, 0.5)
         };
         assert_eq!(run(&mut free, 0, 20, grows), None);
         let gone = Reading {
-            busy: 0.05,
+            busy_fraction: 0.05,
             ..reading(9.0, 0.5)
         };
         assert_eq!(

@@ -37,7 +37,7 @@ impl FromStr for ActionKind {
 
 impl ActionKind {
     /// Returns the number of values in an action.
-    pub fn numbers(self) -> usize {
+    pub fn dimensions(self) -> usize {
         match self {
             ActionKind::CwndFactor | ActionKind::RateFactor => 1,
             ActionKind::CwndRate => 2,
@@ -64,7 +64,7 @@ const INITIAL_RTT_SECONDS: f64 = 0.1;
 /// Window and rate of a flow, to which actions apply.
 #[derive(Clone, Copy, Debug)]
 pub struct ActionMapper {
-    act: ActionKind,
+    kind: ActionKind,
     mss: f64,
     cwnd: f64,
     rate: Option<f64>,
@@ -72,9 +72,9 @@ pub struct ActionMapper {
 
 impl ActionMapper {
     /// Creates the state of a flow with this segment size and initial window, bytes.
-    pub fn new(act: ActionKind, mss: u64, init_cwnd: u64) -> ActionMapper {
+    pub fn new(kind: ActionKind, mss: u64, init_cwnd: u64) -> ActionMapper {
         ActionMapper {
-            act,
+            kind: kind,
             mss: mss.max(1) as f64,
             cwnd: init_cwnd as f64,
             rate: None,
@@ -99,9 +99,9 @@ impl ActionMapper {
         };
         let begin = self.cwnd / rtt;
         let least = WINDOW_SEGMENTS_MIN * self.mss;
-        let most = (WINDOW_BDPS_MAX * interval.best * interval.base)
+        let most = (WINDOW_BDPS_MAX * interval.best_goodput * interval.min_rtt)
             .max(UNMEASURED_WINDOW_SEGMENTS_MAX * self.mss);
-        match self.act {
+        match self.kind {
             ActionKind::CwndFactor => self.cwnd *= factor(0),
             ActionKind::RateFactor => {
                 let rate = self.rate.unwrap_or(begin) * factor(0);
@@ -158,8 +158,8 @@ mod tests {
     fn a_policy_that_only_grows_stops_at_what_a_path_may_hold() {
         let mut actor = ActionMapper::new(ActionKind::CwndFactor, MSS, 10 * MSS);
         let known = |best| StepInterval {
-            best,
-            base: 0.02,
+            best_goodput: best,
+            min_rtt: 0.02,
             ..after(0.03)
         };
         let mut grown = |best| {
@@ -185,7 +185,7 @@ mod tests {
     #[test]
     fn cwnd_and_rate_actions_need_two_numbers() {
         let mut actor = ActionMapper::new(ActionKind::CwndRate, MSS, 10 * MSS);
-        assert_eq!(ActionKind::CwndRate.numbers(), 2);
+        assert_eq!(ActionKind::CwndRate.dimensions(), 2);
         let decision = actor.decide(&[1.0, -1.0], &after(0.02));
         assert_eq!(decision.cwnd, Some(Bytes::new(20 * MSS)));
         assert_eq!(decision.rate, Some(Rate::from_bytes_per_sec(362_000)));

@@ -104,11 +104,11 @@ pub struct StepInterval {
     /// Goodput, bytes/s.
     pub goodput: f64,
     /// Highest goodput so far, bytes/s.
-    pub best: f64,
+    pub best_goodput: f64,
     /// Mean RTT, s. Without a sample, the RTT of the previous interval; 0 before the first sample.
     pub rtt: f64,
     /// Minimum RTT so far, s; 0 before the first sample.
-    pub base: f64,
+    pub min_rtt: f64,
     /// Loss rate: lost / (lost + delivered).
     pub loss: f64,
     /// Send rate / delivery rate of the data acknowledged last; 1 if unknown.
@@ -126,7 +126,7 @@ pub struct StepInterval {
 pub struct Observer {
     features: Vec<Feature>,
     /// Observation: features of the last decisions, oldest first.
-    kept: Vec<f32>,
+    history: Vec<f32>,
     last: Option<Time>,
     interval: StepInterval,
 }
@@ -137,7 +137,7 @@ impl Observer {
     pub fn new(features: &[Feature], history: usize) -> Observer {
         Observer {
             features: features.to_vec(),
-            kept: vec![0.0; features.len() * history.max(1)],
+            history: vec![0.0; features.len() * history.max(1)],
             last: None,
             interval: StepInterval::default(),
         }
@@ -163,7 +163,7 @@ impl Observer {
             0 => before.rtt,
             samples => totals.rtt_sum as f64 / samples as f64 / 1e6,
         };
-        let base = match (before.base, seconds(totals.base)) {
+        let base = match (before.min_rtt, seconds(totals.base)) {
             (known, unknown) if unknown <= 0.0 => known,
             (known, now) if known <= 0.0 => now,
             (known, now) => known.min(now),
@@ -174,11 +174,11 @@ impl Observer {
         );
         self.interval = StepInterval {
             elapsed,
-            goodput: over(arrived, elapsed),
-            best: before.best.max(over(arrived, elapsed)),
+            goodput: ratio_or_zero(arrived, elapsed),
+            best_goodput: before.best_goodput.max(ratio_or_zero(arrived, elapsed)),
             rtt,
-            base,
-            loss: over(lost, lost + arrived),
+            min_rtt: base,
+            loss: ratio_or_zero(lost, lost + arrived),
             send_ratio: match (totals.sent, totals.delivered) {
                 (0, _) | (_, 0) => 1.0,
                 (sent, delivered) => sent as f64 / delivered as f64,
@@ -188,15 +188,15 @@ impl Observer {
             timeouts: totals.timeouts as f64,
         };
         let gradient = if before.rtt > 0.0 {
-            over(rtt - before.rtt, elapsed)
+            ratio_or_zero(rtt - before.rtt, elapsed)
         } else {
             0.0
         };
         let count = self.features.len();
-        self.kept.rotate_left(count);
-        let newest = self.kept.len() - count;
+        self.history.rotate_left(count);
+        let newest = self.history.len() - count;
         for n in 0..count {
-            self.kept[newest + n] = self.value(self.features[n], gradient);
+            self.history[newest + n] = self.value(self.features[n], gradient);
         }
     }
 
@@ -204,24 +204,24 @@ impl Observer {
         let now = &self.interval;
         let log = |value: f64| if value > 0.0 { libm::log10(value) } else { 0.0 };
         let value = match feature {
-            Feature::RttRatio if now.base > 0.0 => now.rtt / now.base - 1.0,
+            Feature::RttRatio if now.min_rtt > 0.0 => now.rtt / now.min_rtt - 1.0,
             Feature::RttRatio => 0.0,
             Feature::RttGradient => gradient,
             Feature::Loss => now.loss,
             Feature::SendRatio => now.send_ratio - 1.0,
-            Feature::Delivery => over(now.goodput, now.best),
-            Feature::Window => over(now.cwnd, now.best * now.base),
-            Feature::InFlight => over(now.in_flight, now.cwnd),
+            Feature::Delivery => ratio_or_zero(now.goodput, now.best_goodput),
+            Feature::Window => ratio_or_zero(now.cwnd, now.best_goodput * now.min_rtt),
+            Feature::InFlight => ratio_or_zero(now.in_flight, now.cwnd),
             Feature::Timeout => now.timeouts.min(1.0),
             Feature::LogRate => log(now.goodput * 8.0 / 1e6),
-            Feature::LogRtt => log(now.base * 1e3),
+            Feature::LogRtt => log(now.min_rtt * 1e3),
         };
         (value as f32).clamp(FEATURE_MIN, FEATURE_MAX)
     }
 
     /// Returns the observation.
     pub fn values(&self) -> &[f32] {
-        &self.kept
+        &self.history
     }
 
     /// Returns the measurements of the last interval.
@@ -231,7 +231,7 @@ impl Observer {
 }
 
 /// Returns the quotient, or 0 if the divisor is not positive.
-fn over(a: f64, b: f64) -> f64 {
+fn ratio_or_zero(a: f64, b: f64) -> f64 {
     if b > 0.0 { a / b } else { 0.0 }
 }
 

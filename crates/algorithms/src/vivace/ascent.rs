@@ -19,40 +19,40 @@ const BOUNDARY_MAX: f64 = 0.5;
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Ascent {
     /// Consecutive changes in one direction, and the direction.
-    row: u32,
-    up: bool,
+    streak: u32,
+    is_increasing: bool,
     /// k: number of times the boundary was widened.
-    wider: u32,
+    boundary_steps: u32,
 }
 
 impl Ascent {
     /// Returns the rate after `rate` (Mbit/s) for the gradient dU/dx there.
-    pub fn follow(&mut self, rate: f64, gradient: f64) -> f64 {
+    pub fn step(&mut self, rate: f64, gradient: f64) -> f64 {
         if gradient == 0.0 || gradient.is_nan() {
             *self = Ascent::default();
             return rate;
         }
         let up = gradient > 0.0;
-        if up != self.up || self.row == 0 {
+        if up != self.is_increasing || self.streak == 0 {
             *self = Ascent {
-                up,
+                is_increasing: up,
                 ..Ascent::default()
             };
         }
-        self.row = self.row.saturating_add(1);
-        let change = (amplifier(self.row) * CONVERSION_FACTOR * gradient.abs()).min(f64::MAX);
+        self.streak = self.streak.saturating_add(1);
+        let change = (amplifier(self.streak) * CONVERSION_FACTOR * gradient.abs()).min(f64::MAX);
         let bound = |wider: u32| {
             (BOUNDARY_INITIAL + BOUNDARY_STEP * f64::from(wider)).min(BOUNDARY_MAX) * rate
         };
-        let change = if change > bound(self.wider) {
-            let change = bound(self.wider);
-            self.wider = (self.wider + 1).min(10);
+        let change = if change > bound(self.boundary_steps) {
+            let change = bound(self.boundary_steps);
+            self.boundary_steps = (self.boundary_steps + 1).min(10);
             change
         } else {
             // The narrowest boundary that allows the change.
-            self.wider = (0..=self.wider)
+            self.boundary_steps = (0..=self.boundary_steps)
                 .find(|wider| change <= bound(*wider))
-                .unwrap_or(self.wider);
+                .unwrap_or(self.boundary_steps);
             change
         };
         if up { rate + change } else { rate - change }
@@ -75,12 +75,12 @@ mod tests {
         let mut rate = 1000.0;
         let mut changes = Vec::new();
         for _ in 0..6 {
-            let next = ascent.follow(rate, 1.0);
+            let next = ascent.step(rate, 1.0);
             changes.push((next - rate).round());
             rate = next;
         }
         assert_eq!(changes, [1.0, 2.0, 3.0, 5.0, 7.0, 9.0]);
-        assert_eq!((ascent.follow(rate, -1.0) - rate).round(), -1.0);
+        assert_eq!((ascent.step(rate, -1.0) - rate).round(), -1.0);
     }
 
     #[test]
@@ -88,14 +88,14 @@ mod tests {
         let mut ascent = Ascent::default();
         let mut parts = Vec::new();
         for _ in 0..7 {
-            parts.push(((100.0 - ascent.follow(100.0, -1e6)) * 10.0).round() / 10.0);
+            parts.push(((100.0 - ascent.step(100.0, -1e6)) * 10.0).round() / 10.0);
         }
         assert_eq!(parts, [5.0, 15.0, 25.0, 35.0, 45.0, 50.0, 50.0]);
         // A small change narrows the boundary to the change's size. A change of direction resets
         // it.
-        assert!((ascent.follow(100.0, -0.5) - (100.0 - 0.5 * 13.0)).abs() < 1e-9);
-        assert_eq!(ascent.wider, 1);
-        assert_eq!(ascent.follow(100.0, 1e6), 105.0);
+        assert!((ascent.step(100.0, -0.5) - (100.0 - 0.5 * 13.0)).abs() < 1e-9);
+        assert_eq!(ascent.boundary_steps, 1);
+        assert_eq!(ascent.step(100.0, 1e6), 105.0);
     }
 
     #[test]
@@ -110,7 +110,7 @@ mod tests {
             f64::MIN_POSITIVE,
         ] {
             for rate in [1e-6, 1.0, 1e7] {
-                let next = ascent.follow(rate, gradient);
+                let next = ascent.step(rate, gradient);
                 assert!(
                     (rate * 0.5..=rate * 1.5 + 1.0).contains(&next),
                     "{rate} {gradient} {next}"

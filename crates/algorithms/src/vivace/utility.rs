@@ -26,7 +26,7 @@ const GRADIENT_NOISE_MAX: f64 = 0.01;
 impl Utility {
     /// Section 3.1: x^t − b·x·dRTT/dt − c·x·L, for a rate x in Mbit/s, the RTT gradient and the
     /// loss rate L.
-    pub fn of(self, rate: f64, slope: f64, lost: f64) -> f64 {
+    pub fn evaluate(self, rate: f64, slope: f64, lost: f64) -> f64 {
         let latency = match self {
             Utility::Latency if slope.abs() >= GRADIENT_NOISE_MAX => LATENCY_COEFFICIENT * slope,
             _ => 0.0,
@@ -49,7 +49,7 @@ const LOSS_DIFFERENCE_SIGMAS: f64 = 2.0;
 
 impl Losses {
     /// L, the loss rate.
-    pub fn part(self) -> f64 {
+    pub fn loss_rate(self) -> f64 {
         (self.lost as f64 / self.sent.max(1) as f64).min(1.0)
     }
 
@@ -57,16 +57,16 @@ impl Losses {
     /// In an interval of a hundred packets, random loss of 1 % is 1 ± 1 packets. Multiplied by c·x,
     /// that is several times the utility of 5 % of the rate, and the ascent would be a random walk.
     /// Not in the paper, which filters only the RTT.
-    pub fn parts(one: Losses, other: Losses) -> [f64; 2] {
+    pub fn loss_rates(one: Losses, other: Losses) -> [f64; 2] {
         let both = Losses {
             sent: one.sent.saturating_add(other.sent),
             lost: one.lost.saturating_add(other.lost),
         }
-        .part();
+        .loss_rate();
         let share = |l: Losses| 1.0 / l.sent.max(1) as f64;
         let deviation = (both * (1.0 - both) * (share(one) + share(other))).sqrt();
-        if (one.part() - other.part()).abs() > LOSS_DIFFERENCE_SIGMAS * deviation {
-            [one.part(), other.part()]
+        if (one.loss_rate() - other.loss_rate()).abs() > LOSS_DIFFERENCE_SIGMAS * deviation {
+            [one.loss_rate(), other.loss_rate()]
         } else {
             [both, both]
         }
@@ -181,31 +181,31 @@ mod tests {
     #[test]
     fn by_hand() {
         // 100^0.9 = 63.0957; 900 * 100 * 0.02 = 1800; 11.35 * 100 * 0.01 = 11.35.
-        close(Utility::Latency.of(100.0, 0.0, 0.0), 63.095_734_448);
+        close(Utility::Latency.evaluate(100.0, 0.0, 0.0), 63.095_734_448);
         close(
-            Utility::Latency.of(100.0, 0.02, 0.01),
+            Utility::Latency.evaluate(100.0, 0.02, 0.01),
             63.095_734_448 - 1800.0 - 11.35,
         );
         close(
-            Utility::Latency.of(100.0, 0.009, 0.01),
+            Utility::Latency.evaluate(100.0, 0.009, 0.01),
             63.095_734_448 - 11.35,
         );
         close(
-            Utility::Latency.of(100.0, -0.02, 0.0),
+            Utility::Latency.evaluate(100.0, -0.02, 0.0),
             63.095_734_448 + 1800.0,
         );
-        close(Utility::Loss.of(100.0, 0.02, 0.01), 63.095_734_448 - 11.35);
+        close(Utility::Loss.evaluate(100.0, 0.02, 0.01), 63.095_734_448 - 11.35);
     }
 
     #[test]
     fn more_is_better_up_to_five_percent_of_loss() {
         // d/dx (x^0.9 − 11.35 x L) at a fixed capacity C, with L = 1 − C/x: everything beyond C is
         // lost.
-        let beyond = |x: f64| Utility::Loss.of(x, 0.0, 1.0 - 100.0 / x);
+        let beyond = |x: f64| Utility::Loss.evaluate(x, 0.0, 1.0 - 100.0 / x);
         assert!(beyond(101.0) < beyond(100.0));
         // Random loss independent of the rate: at 10 Mbit/s and 5 % a higher rate has a higher
         // utility, at 9 % it does not.
-        let random = |x: f64, lost: f64| Utility::Loss.of(x, 0.0, lost);
+        let random = |x: f64, lost: f64| Utility::Loss.evaluate(x, 0.0, lost);
         assert!(random(10.5, 0.05) > random(9.5, 0.05));
         assert!(random(10.5, 0.09) < random(9.5, 0.09));
     }
@@ -214,11 +214,11 @@ mod tests {
     fn noise_is_ignored_but_overflow_is_detected() {
         let losses = |lost| Losses { sent: 160, lost };
         // 1 % of 320 packets: 1.6 ± 1.3 in each interval.
-        assert_eq!(Losses::parts(losses(3), losses(0)), [3.0 / 320.0; 2]);
+        assert_eq!(Losses::loss_rates(losses(3), losses(0)), [3.0 / 320.0; 2]);
         // 5 % above capacity loses 8 packets.
-        assert_eq!(Losses::parts(losses(8), losses(0)), [0.05, 0.0]);
+        assert_eq!(Losses::loss_rates(losses(8), losses(0)), [0.05, 0.0]);
         assert_eq!(
-            Losses::parts(Losses::default(), Losses::default()),
+            Losses::loss_rates(Losses::default(), Losses::default()),
             [0.0; 2]
         );
     }

@@ -9,9 +9,9 @@ use std::process::Command;
 use ccplane_algorithms::Registry;
 use ccplane_lab::scenario::Scenario;
 use ccplane_lab::sim::Sim;
-use ccplane_lab::{Contender, MTU, Quiet, RunOptions, run as run_once};
+use ccplane_lab::{Contender, MTU, NoProgress, RunOptions, run as run_once};
 use ccplane_qdisc::{QueueSpec, Size};
-use ccplane_report::Aim;
+use ccplane_report::TargetRange;
 use ccplane_units::{Bytes, Duration, Rate};
 use serde_json::Value;
 
@@ -23,7 +23,7 @@ const RTT_MS: u64 = 20;
 /// Several of Reno's and Cubic's cycles.
 const SECONDS: u64 = 60;
 /// Within 5 %: what one transport may differ from the other.
-const ALIKE: Aim = Aim::Within(0.95, 1.05);
+const ALIKE: TargetRange = TargetRange::Within(0.95, 1.05);
 
 /// Goodput in Mbit/s, and the median of the packets' time in the queue and on the line in ms.
 struct Run {
@@ -87,7 +87,7 @@ fn in_c(program: &Path, name: &str) -> Result<Run, Error> {
         number.ok_or_else(|| failed(format!("it did not say {key}")))
     };
     // What it calls the queue is without the packet's own time.
-    let line = Rate::from_bits_per_sec(MBIT * 1_000_000).time_for(Bytes::new(MTU.into()));
+    let line = Rate::from_bits_per_sec(MBIT * 1_000_000).transmission_time(Bytes::new(MTU.into()));
     Ok(Run {
         goodput: number("goodput_mbit")?,
         delay: number("queue_median_ms")? + line.as_nanos() as f64 / 1e6,
@@ -100,15 +100,15 @@ fn simulated(name: &str, registry: &Registry) -> Result<Run, Error> {
         Duration::from_millis(RTT_MS),
     );
     let queue = QueueSpec::DropTail(Size::Bytes(rate.bytes_in(rtt).get()));
-    let scenario = Scenario::over(
+    let scenario = Scenario::dumbbell(
         vec![Contender::ccplane(name)],
         rate,
         rtt,
         queue,
         Duration::from_secs(SECONDS),
     );
-    let once = RunOptions::once(1, "ccplane bench capi");
-    let result = run_once(&Sim::default(), &scenario, registry, &once, &Quiet)?;
+    let once = RunOptions::single(1, "ccplane bench capi");
+    let result = run_once(&Sim::default(), &scenario, registry, &once, &NoProgress)?;
     let told = result
         .contenders
         .first()

@@ -2,7 +2,7 @@
 
 use ccplane_algorithms::Registry;
 use ccplane_lab::scenario::Scenario;
-use ccplane_lab::{Contender, Error, Quiet, RunOptions, run, waited_us};
+use ccplane_lab::{Contender, Error, NoProgress, RunOptions, run, waited_us};
 use ccplane_qdisc::{QueueSpec, Size};
 use ccplane_testbed::{RealPackets, TransportKind};
 use ccplane_units::Duration;
@@ -18,14 +18,14 @@ pub(super) fn in_turns(
 ) -> Result<(), Error> {
     let contenders = vec![options.contender.clone(), Contender::native("cubic")];
     let queue = QueueSpec::DropTail(Size::Bytes(QUEUE));
-    let scenario = Scenario::over(contenders, RATE, RTT, queue, options.run);
-    let once = RunOptions::once(1, "ccplane bench dx");
+    let scenario = Scenario::dumbbell(contenders, RATE, RTT, queue, options.run);
+    let once = RunOptions::single(1, "ccplane bench dx");
     let result = run(
-        &RealPackets::over(TransportKind::Tcp),
+        &RealPackets::new(TransportKind::Tcp),
         &scenario,
         registry,
         &once,
-        &Quiet,
+        &NoProgress,
     )?;
     let queue_us = |at: usize| {
         let figures = result.contenders.get(at).map(|c| &c.figures);

@@ -222,7 +222,7 @@ fn one(
     let costs = stamping.as_ref().map(Stamping::costs).unwrap_or_default();
     let waited = stamping
         .as_mut()
-        .map(|stamping| stamping.waited(&transfer))
+        .map(|stamping| stamping.queueing_delays(&transfer))
         .unwrap_or_default();
     let finished = steered.map(SteeredAlgorithm::finish).transpose()?;
     let counters = finished

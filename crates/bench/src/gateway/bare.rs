@@ -65,7 +65,7 @@ fn send(stop: &AtomicBool, tun: &Tun, socket: &Socket, to: SocketAddr) -> io::Re
         wait(tun.as_fd(), PollFlags::POLLIN);
         while let Some(length) = tun.read(&mut frame)? {
             let bytes = &frame[..length];
-            let Ok(of) = Frame::of(bytes) else { continue };
+            let Ok(of) = Frame::parse(bytes) else { continue };
             let mut end = 0;
             for index in 0..of.packets() {
                 let mut head = Head::default();
@@ -106,7 +106,7 @@ fn receive(stop: &AtomicBool, tun: &Tun, socket: &Socket) -> io::Result<()> {
     };
     while !stop.load(Ordering::Relaxed) {
         wait(socket.as_fd(), PollFlags::POLLIN);
-        socket.receive(&mut inbox)?.each(|_, _, packet| {
+        socket.receive(&mut inbox)?.for_each(|_, _, packet| {
             if !joiner.add(packet).unwrap_or(true) {
                 write(&mut joiner);
                 let _ = joiner.add(packet);

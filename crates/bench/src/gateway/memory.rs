@@ -62,7 +62,7 @@ fn ns_a_packet(waiting: u32, leaves: bool) -> Result<f64, Error> {
             now += Duration::from_micros(1);
             let _ = sendbox.enqueue(now, packet(number), &mut drops);
             if leaves && let Some(packet) = sendbox.dequeue(now, &mut drops) {
-                sendbox.left(now, u64::from(number), std::hint::black_box(packet).bytes);
+                sendbox.on_sent(now, u64::from(number), std::hint::black_box(packet).bytes);
             }
             number += 1;
         }

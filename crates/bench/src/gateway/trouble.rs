@@ -200,7 +200,7 @@ impl Gateway {
             .stdout(Stdio::piped());
         die_with_parent(&mut command);
         let mut child = space
-            .confine(&mut command)?
+            .enter_on_spawn(&mut command)?
             .spawn()
             .map_err(Error::because("start a gateway's process"))?;
         let mut line = String::new();

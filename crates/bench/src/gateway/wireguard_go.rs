@@ -36,7 +36,7 @@ pub fn start(
         .stderr(Stdio::null());
     die_with_parent(&mut command);
     let mut child = space
-        .confine(&mut command)?
+        .enter_on_spawn(&mut command)?
         .spawn()
         .map_err(Error::because(format!("{PROGRAM} cannot be started")))?;
     let made = set_up(site, space, &device, ends, keys);

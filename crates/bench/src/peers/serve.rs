@@ -88,11 +88,11 @@ pub fn bound(path: &Path, updates: bool, bound: impl FnOnce()) -> Result<(), Loo
         length = loop {
             match recv(fd, &mut buffer, flags) {
                 Ok(length) => break length,
-                Err(Errno::EAGAIN) if spinner.goes_on(false, clock.now()) => {}
+                Err(Errno::EAGAIN) if spinner.should_poll(false, clock.now()) => {}
                 Err(Errno::EAGAIN) => flags = MsgFlags::empty(),
                 Err(why) => return Err(io::Error::from(why).into()),
             }
         };
-        spinner.goes_on(true, clock.now());
+        spinner.should_poll(true, clock.now());
     }
 }

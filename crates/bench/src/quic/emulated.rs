@@ -4,7 +4,7 @@
 use ccplane_algorithms::Registry;
 use ccplane_lab::scenario::Scenario;
 use ccplane_lab::stats::{distance, distance_within};
-use ccplane_lab::{Backend, Contender, Quiet, RunOptions, run as run_once};
+use ccplane_lab::{Backend, Contender, NoProgress, RunOptions, run as run_once};
 use ccplane_qdisc::{QueueSpec, Size};
 use ccplane_quic::Stack;
 use ccplane_testbed::{RealPackets, TransportKind};
@@ -49,8 +49,8 @@ impl Who {
 
     fn backend(self) -> Box<dyn Backend> {
         match self {
-            Who::KernelCopa => Box::new(RealPackets::over(TransportKind::Tcp)),
-            _ => Box::new(RealPackets::over(TransportKind::Quic(Stack::Noq))),
+            Who::KernelCopa => Box::new(RealPackets::new(TransportKind::Tcp)),
+            _ => Box::new(RealPackets::new(TransportKind::Quic(Stack::Noq))),
         }
     }
 }
@@ -78,9 +78,9 @@ pub(super) fn run(
             return Err(ccplane_lab::Error::Interrupted.into());
         }
         let queue = QueueSpec::DropTail(Size::Bytes(240_000));
-        let scenario = Scenario::over(vec![who.contender()], RATE, RTT, queue, length);
-        let once = RunOptions::once(1, "ccplane bench quic");
-        let result = run_once(&*who.backend(), &scenario, registry, &once, &Quiet)?;
+        let scenario = Scenario::dumbbell(vec![who.contender()], RATE, RTT, queue, length);
+        let once = RunOptions::single(1, "ccplane bench quic");
+        let result = run_once(&*who.backend(), &scenario, registry, &once, &NoProgress)?;
         let told = result
             .contenders
             .first()

@@ -101,7 +101,7 @@ fn once(who: Who, length: Duration, registry: &Registry) -> Result<Run, Error> {
         idle_timeout: Some(Duration::from_secs(5)),
         max_rate: Some(LIMIT),
         qlog: None,
-        most: 1,
+        connections_max: 1,
         per_address: 1,
         congestion,
     };
@@ -119,8 +119,8 @@ fn once(who: Who, length: Duration, registry: &Registry) -> Result<Run, Error> {
             return Err(failed(&format!("a connection on loopback ended: {why}")));
         }
         while hosts[1].write(id, &ZEROS) > 0 {}
-        QuicHost::turn_all(&mut hosts, Duration::from_millis(10)).map_err(|why| failed(&why))?;
-        arriving = arriving.or_else(|| hosts[0].accepted());
+        QuicHost::poll_all(&mut hosts, Duration::from_millis(10)).map_err(|why| failed(&why))?;
+        arriving = arriving.or_else(|| hosts[0].accept());
         if let Some(id) = arriving {
             received += hosts[0].read(id, usize::MAX, |_| ()) as u64;
         }

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::time::Instant;
 
 use ccplane_agent::FlowInfo;
-use ccplane_agent::datapath::Local;
+use ccplane_agent::datapath::FlowState;
 use ccplane_algorithms::{Parameters, Registry};
 use ccplane_quic::{OperatorLimits, QuicPlane, Stack, SteeredPath};
 use ccplane_units::Time;
@@ -51,9 +51,9 @@ pub(super) fn run(registry: &Registry, figures: &mut Figures) -> Result<(), Erro
     let mut steered = steered(registry)?;
     let empty = steered.path().memory_bytes();
     let now = Time::from_micros(1);
-    (0..10_000).for_each(|number| steered.path_mut().sent(now, number, BYTES));
+    (0..10_000).for_each(|number| steered.path_mut().on_sent(now, number, BYTES));
     let full = steered.path().memory_bytes();
-    let path = size_of::<SteeredPath>() + size_of::<Local<FlowInfo>>();
+    let path = size_of::<SteeredPath>() + size_of::<FlowState<FlowInfo>>();
     figures
         .add("path_bytes", path as f64, "bytes")
         .at_most(4_096.0)
@@ -84,7 +84,7 @@ fn once(registry: &Registry, covered: u64) -> Result<(f64, f64), Error> {
     let mut sent: VecDeque<(u64, Time)> = (0..FLYING)
         .map(|number| {
             let now = time(&steered);
-            steered.path_mut().sent(now, number, BYTES);
+            steered.path_mut().on_sent(now, number, BYTES);
             (number, now)
         })
         .collect();
@@ -94,15 +94,15 @@ fn once(registry: &Registry, covered: u64) -> Result<(f64, f64), Error> {
         let now = time(&steered);
         let first = Instant::now();
         for _ in 0..covered {
-            steered.path_mut().sent(now, next, BYTES);
+            steered.path_mut().on_sent(now, next, BYTES);
             sent.push_back((next, now));
             next += 1;
             if let Some((number, at)) = sent.pop_front() {
-                steered.path_mut().acked(now, number, at);
+                steered.path_mut().on_acked(now, number, at);
             }
         }
         let second = Instant::now();
-        steered.end_of_event(now, false);
+        steered.finish_event(now, false);
         let third = Instant::now();
         packets_ns += (second - first).as_nanos();
         events_ns += (third - second).as_nanos();

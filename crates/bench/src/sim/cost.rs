@@ -75,7 +75,7 @@ pub fn cost(
         });
     }
     if all.iter().any(|run| run.digest != all[0].digest) {
-        return Err(SimError::Shape(
+        return Err(SimError::InvalidTopology(
             "two runs of one scenario differ; please report it".into(),
         ));
     }
@@ -100,7 +100,7 @@ pub fn parallel_speedup() -> Result<f64, SimError> {
     let mut digests = turns.all().map(|(_, digests)| digests);
     let first = digests.next();
     if digests.any(|digests| Some(digests) != first) {
-        return Err(SimError::Shape(
+        return Err(SimError::InvalidTopology(
             "a result depends on the number of threads; please report it".into(),
         ));
     }

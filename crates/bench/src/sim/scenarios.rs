@@ -35,9 +35,9 @@ pub fn incast(senders: u32, queue: u64, steered: bool) -> Result<Simulation, Sim
     // Spread over half a millisecond: 10 000 handshakes at one instant would be another experiment.
     for (n, sender) in (0..).zip(&hosts[1..]) {
         let flow = FlowSpec::new(*sender, receiver)
-            .at(Time::from_nanos(n * 500_000 / u64::from(senders)))
-            .under(congestion.clone())
-            .with(Arc::clone(&config));
+            .starting_at(Time::from_nanos(n * 500_000 / u64::from(senders)))
+            .with_congestion(congestion.clone())
+            .with_transport(Arc::clone(&config));
         sim.add_flow(flow)?;
     }
     Ok(sim)
@@ -72,8 +72,8 @@ pub fn fat_tree(k: u32) -> Result<Simulation, SimError> {
     for (n, from) in hosts.iter().enumerate() {
         let to = hosts[(n + count / 2 + 1) % count];
         let flow = FlowSpec::new(*from, to)
-            .under(FlowControl::Native(Native::dctcp()))
-            .with(Arc::clone(&config));
+            .with_congestion(FlowControl::Native(Native::dctcp()))
+            .with_transport(Arc::clone(&config));
         sim.add_flow(flow)?;
     }
     Ok(sim)
@@ -100,7 +100,7 @@ pub const BIG_QUEUE: u64 = 10_840;
 pub fn idle_flow_bytes() -> Result<usize, SimError> {
     let mut sim = dumbbell(160, 1)?;
     let (from, to) = ends(sim.network())?;
-    let mut idle = FlowSpec::new(from, to).bytes(0);
+    let mut idle = FlowSpec::new(from, to).with_bytes(0);
     idle.finish = false;
     for _ in 0..10 {
         sim.add_flow(idle.clone())?;
@@ -112,8 +112,8 @@ pub fn idle_flow_bytes() -> Result<usize, SimError> {
 fn ends(network: &Network) -> Result<(NodeId, NodeId), SimError> {
     let node = |name| {
         network
-            .node(name)
-            .ok_or(SimError::Shape(format!("no host `{name}`")))
+            .find_node(name)
+            .ok_or(SimError::InvalidTopology(format!("no host `{name}`")))
     };
     Ok((node("left1")?, node("right1")?))
 }

@@ -158,7 +158,7 @@ impl Pair {
         }
         let mut side = SideData::default();
         for buffer in buffers.iter_mut().take(ROUND) {
-            if !connection.has(now, 0) {
+            if !connection.has_segment(now, 0) {
                 break;
             }
             let Some(segment) = connection.transmit(now, 0, &mut side) else {

@@ -20,14 +20,14 @@ use crate::Error;
 pub(super) fn over_udp(config: &TransportConfig) -> Result<Run, Error> {
     let options = || UdpOptions {
         local: SocketAddr::from(([127, 0, 0, 1], 0)),
-        datagram: DATAGRAM,
+        datagram_bytes: DATAGRAM,
         window: 4 << 20,
         tls: None,
         dscp: 0,
         config: config.clone(),
         stamping: Stamping::Software,
-        link: None,
-        accepted: Native::cubic(),
+        link_rate: None,
+        accept_congestion: Native::cubic(),
     };
     let mut server = UdpHost::bind(options())?;
     server.listen(1)?;
@@ -40,12 +40,12 @@ pub(super) fn over_udp(config: &TransportConfig) -> Result<Run, Error> {
         let receiving = scope.spawn(move || -> Result<u64, Error> {
             let (mut id, mut received) = (None, 0);
             while !stopped.load(Ordering::Relaxed) {
-                server.turn(wait)?;
-                id = id.or_else(|| server.accepted());
+                server.poll(wait)?;
+                id = id.or_else(|| server.accept());
                 if let Some(id) = id {
-                    let (first, second) = server.arrived(id);
+                    let (first, second) = server.received(id);
                     let taken = first.len() + second.len();
-                    server.take(id, taken);
+                    server.consume(id, taken);
                     received += taken as u64;
                 }
             }
@@ -55,9 +55,9 @@ pub(super) fn over_udp(config: &TransportConfig) -> Result<Run, Error> {
         let mut run = || -> Result<(), Error> {
             let id = client.connect(to, UdpCongestion::Native(Native::cubic()))?;
             while begun.0.elapsed() < RUN.to_std() {
-                let room = client.room(id).len();
-                client.wrote(id, room);
-                client.turn(wait)?;
+                let room = client.write_buffer(id).len();
+                client.commit_write(id, room);
+                client.poll(wait)?;
             }
             Ok(())
         };

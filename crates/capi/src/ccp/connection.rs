@@ -89,7 +89,7 @@ impl CcpConnection {
 
     /// Records that a report was sent. If sending failed, its values are kept and sent with the
     /// next report.
-    pub fn sent(&mut self, (message, program): (Vec<u8>, u32), left: bool, shared: &CcpPrograms) {
+    pub fn on_report_sent(&mut self, (message, program): (Vec<u8>, u32), left: bool, shared: &CcpPrograms) {
         self.room = message;
         // The agent may already have responded with another program.
         if left

@@ -11,7 +11,7 @@ use ccplane_units::Time;
 use ccplane_wire::v1;
 
 use super::connection::{CcpConnection, create};
-use super::hear::hear;
+use super::hear::handle_message;
 use super::layout::{ccp_connection, ccp_counts, ccp_datapath, ccp_datapath_info, code};
 use super::shared::CcpPrograms;
 use crate::foreign::guarded;
@@ -73,7 +73,7 @@ pub unsafe extern "C" fn ccp_free(datapath: *mut ccp_datapath) {
     // `ccp_init` and `ccp_connection_start` are freed once, since they are null afterwards.
     status(|| unsafe {
         lives(datapath)?;
-        for place in 0..places(datapath) {
+        for place in 0..connection_slots(datapath) {
             let conn = (*datapath).ccp_active_connections.add(place);
             if usize::from((*conn).index) == place + 1 {
                 drop(take_state(conn));
@@ -103,7 +103,7 @@ pub unsafe extern "C" fn ccp_connection_start(
     let start = || unsafe {
         lives(datapath).ok()?;
         let info = *flow_info.as_ref()?;
-        let place = (0..places(datapath)).find(|place| {
+        let place = (0..connection_slots(datapath)).find(|place| {
             let index = &raw mut (*(*datapath).ccp_active_connections.add(*place)).index;
             let taken = AtomicU16::from_ptr(index).compare_exchange(
                 0,
@@ -212,7 +212,7 @@ pub unsafe extern "C" fn ccp_read_msg(
         }
         let size = usize::try_from(bufsize).map_err(|_| code::BUFSIZE_NEGATIVE)?;
         let bytes = std::slice::from_raw_parts(buf.cast::<u8>(), size);
-        let heard = hear(datapath, bytes);
+        let heard = handle_message(datapath, bytes);
         let counts = &mut shared_of(datapath)?.counts;
         counts.messages += 1;
         if let Err(code) = heard {
@@ -278,7 +278,7 @@ pub unsafe extern "C" fn ccp_invoke(conn: *mut ccp_connection) -> c_int {
             };
             *count += 1;
             if let Some(state) = (*conn).state.cast::<CcpConnection>().as_mut() {
-                state.sent(report, sent >= 0, shared);
+                state.on_report_sent(report, sent >= 0, shared);
             }
         }
         Ok(())
@@ -396,7 +396,7 @@ unsafe fn lives(datapath: *mut ccp_datapath) -> Result<(), c_int> {
 /// # Safety
 ///
 /// `datapath` was passed to [`ccp_init`].
-pub(super) unsafe fn places(datapath: *mut ccp_datapath) -> usize {
+pub(super) unsafe fn connection_slots(datapath: *mut ccp_datapath) -> usize {
     // SAFETY: the caller guarantees that `datapath` is valid.
     unsafe { (*datapath).max_connections }.min(usize::from(u16::MAX) - 1)
 }
@@ -416,7 +416,7 @@ pub(super) unsafe fn lookup(
         lives(datapath)?;
         let place = (sid as usize)
             .checked_sub(1)
-            .filter(|place| *place < places(datapath));
+            .filter(|place| *place < connection_slots(datapath));
         let conn = (*datapath)
             .ccp_active_connections
             .add(place.ok_or(code::UNKNOWN_CONNECTION)?);

@@ -5,7 +5,7 @@ use std::ffi::c_int;
 use ccplane_wire::v1;
 
 use super::connection::CcpConnection;
-use super::functions::{_turn_off_fto_timer, lookup, places, shared_of, time};
+use super::functions::{_turn_off_fto_timer, lookup, connection_slots, shared_of, time};
 use super::layout::{ccp_counts, ccp_datapath, code};
 
 /// Processes the first message in `bytes`, as libccp does. A rejected message is counted by its
@@ -14,7 +14,7 @@ use super::layout::{ccp_counts, ccp_datapath, code};
 /// # Safety
 ///
 /// `datapath` was passed to [`ccp_init`].
-pub(super) unsafe fn hear(datapath: *mut ccp_datapath, bytes: &[u8]) -> Result<(), c_int> {
+pub(super) unsafe fn handle_message(datapath: *mut ccp_datapath, bytes: &[u8]) -> Result<(), c_int> {
     // SAFETY: the caller guarantees that `datapath` is valid, and no reference to the shared state
     // is live.
     let shared = unsafe { shared_of(datapath) }?;
@@ -40,7 +40,7 @@ pub(super) unsafe fn hear(datapath: *mut ccp_datapath, bytes: &[u8]) -> Result<(
     match message {
         v1::V1Message::Install(install) => {
             // SAFETY: the caller guarantees that `datapath` is valid.
-            let places = unsafe { places(datapath) } as u32;
+            let places = unsafe { connection_slots(datapath) } as u32;
             let runs = |uid| {
                 (1..=places).any(|sid| state(sid).is_ok_and(|state| state.program() == Some(uid)))
             };

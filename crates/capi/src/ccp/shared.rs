@@ -91,11 +91,11 @@ impl CcpPrograms {
             return Err(code::INSTALL_TOO_MANY_INSTR);
         }
         install.decode().map_err(|why| match why {
-            WireError::Unknown {
+            WireError::UnknownValue {
                 what: "operation", ..
             } => code::READ_INVALID_OP,
-            WireError::Unknown { .. } => code::READ_REG_NOT_ALLOWED,
-            WireError::Program(_) | WireError::TooLong { .. } => code::INSTALL_TOO_MANY_EXPR,
+            WireError::UnknownValue { .. } => code::READ_REG_NOT_ALLOWED,
+            WireError::InvalidProgram(_) | WireError::TooLong { .. } => code::INSTALL_TOO_MANY_EXPR,
             _ => code::INSTALL_TYPE_MISMATCH,
         })
     }
@@ -117,7 +117,7 @@ impl CcpPrograms {
                 min_cwnd: 0,
                 max_cwnd: u64::MAX,
                 max_rate: u64::MAX,
-                fallback_after: Duration::MAX,
+                agent_timeout: Duration::MAX,
             };
             let capabilities: Capabilities = what_ccp_has(0).capabilities;
             self.tables.push(Box::new(CcpProgramTable::with_compat(

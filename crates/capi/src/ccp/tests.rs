@@ -511,7 +511,7 @@ fn our_agent_steers_a_connection_by_messages_of_version_1() {
         }
         while let Some((_, command)) = agent.poll() {
             let mut out = Vec::new();
-            link.command(now, &command, &mut agent, &mut out);
+            link.encode_command(now, &command, &mut agent, &mut out);
             if !out.is_empty() {
                 assert_eq!(host.say(&out), code::OK, "{command:?}");
             }

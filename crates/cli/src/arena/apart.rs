@@ -12,7 +12,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use ccplane_lab::arena::{self, Apart, Outcome};
-use ccplane_lab::{Contender, Progress, Quiet};
+use ccplane_lab::{Contender, Progress, NoProgress};
 use nix::sys::signal::Signal;
 use nix::unistd::{dup, dup2_stdout};
 use serde::{Deserialize, Serialize};
@@ -68,7 +68,7 @@ impl Apart for Processes {
             .ok_or("Python files run in this process (--trusted), so there is no sandbox")?;
         let given = SandboxRequest {
             scenarios: scenarios.iter().map(|text| (*text).to_owned()).collect(),
-            ..SandboxRequest::of([contender])?
+            ..SandboxRequest::collect([contender])?
         };
         let mut words: Vec<OsString> = vec![
             "arena".into(),
@@ -129,7 +129,7 @@ impl Processes {
             if let Some(status) = process.wait(POLL_INTERVAL)? {
                 return Ok(status);
             }
-            if begun.elapsed() > longest || progress.cancelled() {
+            if begun.elapsed() > longest || progress.is_cancelled() {
                 return Err(format!(
                     "it did not finish within {} s, and was idle for most of that time",
                     longest.as_secs()
@@ -181,7 +181,7 @@ fn answers(from: impl Read, runs: usize, progress: &dyn Progress) -> Vec<Candida
         };
         said.push(one);
         line.clear();
-        progress.advanced(said.len().saturating_sub(1) as f64 / runs.max(1) as f64, "");
+        progress.on_progress(said.len().saturating_sub(1) as f64 / runs.max(1) as f64, "");
     }
     // Drains the pipe, so that the process never blocks on it.
     let _ = io::copy(&mut lines, &mut io::sink());
@@ -223,7 +223,7 @@ pub(super) fn serve(
     }
     say(&CandidateReply::Made)?;
     for scenario in &given.scenarios {
-        let outcome = arena::simulate(scenario, registry, &Quiet).map_err(failure)?;
+        let outcome = arena::simulate(scenario, registry, &NoProgress).map_err(failure)?;
         say(&CandidateReply::Ran(Box::new(outcome)))?;
     }
     Ok(())

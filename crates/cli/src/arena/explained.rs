@@ -66,10 +66,10 @@ fn run_apart(args: &ExplainArgs, python: &Path, json: bool) -> Result<u8, Failur
     let ExplainArgs { candidate, how, .. } = args;
     let failed = |what: String| Failure::text(FailureKind::Failed, format!("{candidate}: {what}"));
     let given =
-        SandboxRequest::of(std::iter::once(candidate).chain(&how.against)).map_err(failed)?;
+        SandboxRequest::collect(std::iter::once(candidate).chain(&how.against)).map_err(failed)?;
     let sandbox = Sandbox::new(
         python,
-        RunAs::of(how.run_as.as_deref())?,
+        RunAs::resolve(how.run_as.as_deref())?,
         SIMULATION_CGROUP_BYTES_MAX,
     );
     let stop = interrupt::flag()?;
@@ -161,10 +161,10 @@ fn print(Explained { standing, worst }: &Explained) {
     println!("\nWorst run: {}\n{}", worst.place, worst.figure);
     let [from, to] = worst.event_s;
     println!("From {from:.2} to {to:.2} s {}\n", worst.event);
-    println!("{}", trace(worst).text());
+    println!("{}", trace(worst).to_text());
     if !worst.in_force.is_empty() {
         println!("Active from {from:.2} to {to:.2} s:");
-        println!("{}", in_force(&worst.in_force).text());
+        println!("{}", in_force(&worst.in_force).to_text());
     }
     println!(
         "# This run as a scenario file for `ccplane run FILE`\n{}",

@@ -50,7 +50,7 @@ impl AgentProcess {
             Failure::text(FailureKind::Failed, format!("{what}: {why}"))
         };
         let given =
-            SandboxRequest::of(algorithms).map_err(|why| Failure::text(FailureKind::Usage, why))?;
+            SandboxRequest::collect(algorithms).map_err(|why| Failure::text(FailureKind::Usage, why))?;
         sweep();
         let folder =
             std::env::temp_dir().join(format!("{SOCKET_FOLDER_PREFIX}{}", std::process::id()));
@@ -126,7 +126,7 @@ impl AgentProcess {
                 return;
             }
             if let Some(told) = process.output() {
-                exceptions.listen(told);
+                exceptions.read_reports(told);
             }
             match process.wait(Duration::from_secs(1)) {
                 _ if process.ends() => {}

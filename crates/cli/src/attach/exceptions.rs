@@ -29,7 +29,7 @@ struct ExceptionCount {
 
 impl Exceptions {
     /// Starts counting for the algorithm that its agent names `own`. Other names are ignored.
-    pub fn of(&self, own: &str, registered: &str) {
+    pub fn track(&self, own: &str, registered: &str) {
         let registered = registered.to_owned();
         self.counts().entry(own.to_owned()).or_default().registered = registered;
     }
@@ -51,7 +51,7 @@ impl Exceptions {
     }
 
     /// Reads the reports of an agent's process until it ends.
-    pub fn listen(&self, told: impl Read) {
+    pub fn read_reports(&self, told: impl Read) {
         let mut told = BufReader::new(told);
         let mut line = Vec::new();
         while let Ok(1..) = told
@@ -81,13 +81,13 @@ fn parse(line: &[u8]) -> Option<(&str, u64)> {
 
 /// Counts at the last call.
 #[derive(Debug, Default)]
-pub(super) struct Last(Vec<u64>);
+pub(super) struct LastCounts(Vec<u64>);
 
-impl Last {
+impl LastCounts {
     /// Calls the function with the kernel name and count of each algorithm whose count has changed.
     pub fn changes(&mut self, agent: &Agent, mut told: impl FnMut(&str, u64)) {
-        self.0.resize(agent.hosted().count(), 0);
-        for (hosted, last) in agent.hosted().zip(&mut self.0) {
+        self.0.resize(agent.hosted_algorithms().count(), 0);
+        for (hosted, last) in agent.hosted_algorithms().zip(&mut self.0) {
             let count = agent
                 .stats(&hosted.name)
                 .map_or(0, |stats| stats.exceptions);
@@ -100,23 +100,23 @@ impl Last {
 }
 
 /// Link of an agent in a process of its own, which also reports exceptions to the parent.
-pub(crate) struct Telling<'a, W> {
+pub(crate) struct ExceptionReporter<'a, W> {
     link: &'a mut Local,
     to: W,
-    last: Last,
+    last: LastCounts,
 }
 
-impl<'a, W: Write> Telling<'a, W> {
+impl<'a, W: Write> ExceptionReporter<'a, W> {
     /// Creates a link that writes reports to `to`.
-    pub fn new(link: &'a mut Local, to: W) -> Telling<'a, W> {
-        let last = Last::default();
-        Telling { link, to, last }
+    pub fn new(link: &'a mut Local, to: W) -> ExceptionReporter<'a, W> {
+        let last = LastCounts::default();
+        ExceptionReporter { link, to, last }
     }
 }
 
-impl<W: Write> DatapathLink for Telling<'_, W> {
-    fn number_from(&mut self, base: u32) {
-        self.link.number_from(base);
+impl<W: Write> DatapathLink for ExceptionReporter<'_, W> {
+    fn set_id_base(&mut self, base: u32) {
+        self.link.set_id_base(base);
     }
 
     fn receive(&mut self, agent: &mut Agent, now: Time) -> bool {
@@ -147,12 +147,12 @@ mod tests {
     #[test]
     fn only_counts_of_known_algorithms_are_accepted() {
         let exceptions = Exceptions::default();
-        exceptions.of("ccp_mine", "ccp_east");
+        exceptions.track("ccp_mine", "ccp_east");
         let long = "x".repeat(1_000);
         let told = format!(
             "ccp_mine 3\nccp_other 9\nccp_mine many\n{long}\nhello\n\u{fffd}\nccp_mine 4\nccp_mine 5"
         );
-        exceptions.listen(told.as_bytes());
+        exceptions.read_reports(told.as_bytes());
         assert_eq!(
             (exceptions.get("ccp_east"), exceptions.get("ccp_mine")),
             (Some(4), None)

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use ccplane_linux::{AlgorithmSpec, Arms, Owner, select};
+use ccplane_linux::{AlgorithmSpec, Arms, OperatorHandle, select};
 
 use super::{AttachArgs, failed, rules};
 use crate::Registry;
@@ -13,13 +13,13 @@ use crate::exit::{Failure, FailureKind};
 /// State for a reload.
 pub(super) struct Reload<'a> {
     /// Set by the signal.
-    pub again: Arc<AtomicBool>,
+    pub requested: Arc<AtomicBool>,
     pub args: &'a AttachArgs,
     pub registry: &'a Registry,
     /// Settings in force.
     pub settings: Settings,
-    pub known: Vec<AlgorithmSpec>,
-    pub owners: Vec<Owner>,
+    pub specs: Vec<AlgorithmSpec>,
+    pub operators: Vec<OperatorHandle>,
     /// Congestion controls of this process.
     pub names: Vec<String>,
 }
@@ -27,8 +27,8 @@ pub(super) struct Reload<'a> {
 impl Reload<'_> {
     /// Reloads if a signal has arrived. Logs a configuration that cannot be used, and changes
     /// nothing.
-    pub fn if_asked(&mut self, arms: Option<&Arms>) {
-        if !self.again.swap(false, Ordering::Relaxed) {
+    pub fn poll(&mut self, arms: Option<&Arms>) {
+        if !self.requested.swap(false, Ordering::Relaxed) {
             return;
         }
         match self.reload(arms) {
@@ -49,18 +49,18 @@ impl Reload<'_> {
             return Err(Failure::text(FailureKind::Failed, text)
                 .hint("restore it; to select no connections, use an empty file"));
         };
-        let mut settings = Settings::of(self.args, Some(&config))?;
+        let mut settings = Settings::resolve(self.args, Some(&config))?;
         if let Some(round_trip) = self.settings.round_trip() {
-            settings.measured(round_trip);
+            settings.set_round_trip(round_trip);
         }
-        if let Some(problem) = self.settings.frozen(&settings, &config) {
+        if let Some(problem) = self.settings.check_reload(&settings, &config) {
             return Err(Failure::diagnostic(FailureKind::Usage, problem));
         }
-        let choices = rules::choices(&settings, Some(&config), &self.known)?;
+        let choices = rules::choices(&settings, Some(&config), &self.specs)?;
         // The only step that can fail. It changes nothing on failure.
         select::replace(&self.names, &choices, arms).map_err(failed)?;
         let limits = settings.limits();
-        self.owners
+        self.operators
             .iter()
             .for_each(|owner| owner.set_limits(&limits));
         self.settings = settings;

@@ -6,7 +6,7 @@ use ccplane_link::AgentAddress;
 use ccplane_linux::{RemoteAlgorithms, RemoteError, remote_algorithms};
 use ccplane_units::Duration;
 
-use super::{AttachArgs, By, ServingThread};
+use super::{AttachArgs, CallbackRunner, ServingThread};
 use crate::config::Settings;
 use crate::exit::{Failure, FailureKind};
 
@@ -17,14 +17,14 @@ pub(super) fn steered(
     address: &AgentAddress,
 ) -> Result<Vec<ServingThread>, Failure> {
     let silence = args.elsewhere.silence;
-    may_be_silent(address, silence)?;
+    check_silence_option(address, silence)?;
     let names = names(&settings.algorithms.value, address)?;
-    let asked = ask(address, &names, settings.fallback_after.value)?;
+    let asked = query_algorithms(address, &names, settings.fallback_after.value)?;
     if let Some(round_trip) = asked.round_trip {
-        settings.measured(round_trip);
+        settings.set_round_trip(round_trip);
     }
     let steered = asked.algorithms.into_iter().map(|one| ServingThread {
-        by: By::Remote(address.remote(&one.name, silence)),
+        by: CallbackRunner::Remote(address.connection(&one.name, silence)),
         specs: vec![one],
     });
     Ok(steered.collect())
@@ -57,21 +57,21 @@ pub fn names(contenders: &[Contender], address: &AgentAddress) -> Result<Vec<Str
 fn is_ccp(address: &AgentAddress) -> bool {
     match address {
         AgentAddress::Ccp(_) => true,
-        AgentAddress::Several(all) => all.iter().any(is_ccp),
+        AgentAddress::Failover(all) => all.iter().any(is_ccp),
         AgentAddress::Unix(_) | AgentAddress::Tls(_) => false,
     }
 }
 
 /// Checks that `--silence` is given only for agents without heartbeats; one such agent among
 /// several is enough.
-pub fn may_be_silent(address: &AgentAddress, silence: Option<Duration>) -> Result<(), Failure> {
+pub fn check_silence_option(address: &AgentAddress, silence: Option<Duration>) -> Result<(), Failure> {
     match (address, silence) {
-        (AgentAddress::Several(all), _)
-            if all.iter().any(|one| may_be_silent(one, silence).is_ok()) =>
+        (AgentAddress::Failover(all), _)
+            if all.iter().any(|one| check_silence_option(one, silence).is_ok()) =>
         {
             Ok(())
         }
-        (AgentAddress::Unix(_) | AgentAddress::Tls(_) | AgentAddress::Several(_), Some(_)) => {
+        (AgentAddress::Unix(_) | AgentAddress::Tls(_) | AgentAddress::Failover(_), Some(_)) => {
             Err(Failure::text(
                 FailureKind::Usage,
                 "--silence applies only to CCP agents; ccplane's agents send heartbeats",
@@ -84,7 +84,7 @@ pub fn may_be_silent(address: &AgentAddress, silence: Option<Duration>) -> Resul
 
 /// Asks the agent for the algorithms of these names. Fails if it is unreachable or lacks one:
 /// otherwise an agent serves flows of an unknown algorithm with its first one.
-pub fn ask(
+pub fn query_algorithms(
     address: &AgentAddress,
     names: &[String],
     fallback_after: Duration,
@@ -122,8 +122,8 @@ mod tests {
                 .iter()
                 .map(|text| text.parse().expect("an address"))
                 .collect();
-            let address = AgentAddress::one_of(all).expect("one address");
-            may_be_silent(&address, Some(Duration::from_secs(1))).is_ok()
+            let address = AgentAddress::failover(all).expect("one address");
+            check_silence_option(&address, Some(Duration::from_secs(1))).is_ok()
         };
         assert!(may_be(&["ccp:/a"]) && may_be(&["unix:/a", "ccp:/b"]));
         assert!(!may_be(&["unix:/a"]) && !may_be(&["unix:/a", "tls://b:1"]));

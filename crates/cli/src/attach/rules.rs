@@ -14,7 +14,7 @@ pub(super) fn choices(
     known: &[AlgorithmSpec],
 ) -> Result<Vec<Choice>, Failure> {
     let choice = |rule: &crate::config::Setting<crate::config::Rule>| {
-        let refuse = |why: String, fix: String| match rule.place(config) {
+        let refuse = |why: String, fix: String| match rule.position(config) {
             Some((config, span)) => {
                 Failure::diagnostic(FailureKind::Usage, config.problem(span, why, fix))
             }

@@ -10,7 +10,7 @@ use ccplane_linux::{
 };
 use ccplane_units::Duration;
 
-use super::exceptions::{Exceptions, Last};
+use super::exceptions::{Exceptions, LastCounts};
 use crate::metrics::{self, AgentStats, ConnectionStats};
 
 /// Samples of one process during its lifetime.
@@ -60,7 +60,7 @@ impl Samples {
     }
 
     /// Samples every live flow once.
-    pub fn look(&mut self, observed: &[PinnedView]) {
+    pub fn sample(&mut self, observed: &[PinnedView]) {
         for algorithm in &mut self.algorithms {
             let flows = observed
                 .iter()
@@ -68,7 +68,7 @@ impl Samples {
                 .flat_map(PinnedView::flows);
             flows.for_each(|flow| algorithm.looks.sample(flow.srtt, flow.delivered_rate));
         }
-        if let Some(Err(error)) = self.arms.as_ref().map(Arms::look) {
+        if let Some(Err(error)) = self.arms.as_ref().map(Arms::sample) {
             tracing::debug!("cannot sample the watched connections: {error}");
         }
     }
@@ -104,7 +104,7 @@ impl AlgorithmSamples {
     fn stats(&mut self, observed: &PinnedView, limit: Duration) -> ConnectionStats {
         // The order matters: a flow that ends in between is missed by this scrape and counted by
         // the next, never counted twice.
-        let mut totals = observed.ended().with(&self.looks);
+        let mut totals = observed.ended_totals().merged(&self.looks);
         for flow in observed.flows() {
             totals.count(flow.acked, flow.retransmits, flow.lost);
         }
@@ -112,7 +112,7 @@ impl AlgorithmSamples {
         totals.retransmits = totals.retransmits.max(self.told.retransmits);
         totals.lost = totals.lost.max(self.told.lost);
         self.told = totals;
-        let silence = (!observed.alone()).then(|| observed.silence());
+        let silence = (!observed.is_standalone()).then(|| observed.heartbeat_age());
         ConnectionStats {
             algorithm: self.name.clone(),
             totals,
@@ -143,16 +143,16 @@ impl Callbacks {
 }
 
 /// Counts callback times and exceptions.
-pub(super) struct Counting {
+pub(super) struct CallbackObserver {
     callbacks: Arc<Callbacks>,
     exceptions: Exceptions,
-    last: Last,
+    last: LastCounts,
 }
 
-impl Counting {
-    pub fn new(callbacks: Arc<Callbacks>, exceptions: Exceptions) -> Counting {
-        let last = Last::default();
-        Counting {
+impl CallbackObserver {
+    pub fn new(callbacks: Arc<Callbacks>, exceptions: Exceptions) -> CallbackObserver {
+        let last = LastCounts::default();
+        CallbackObserver {
             callbacks,
             exceptions,
             last,
@@ -160,7 +160,7 @@ impl Counting {
     }
 }
 
-impl Observer for Counting {
+impl Observer for CallbackObserver {
     fn called(&mut self, took: Duration, agent: &Agent) {
         let bucket = Histogram::bucket(CALLBACK_TIME_BASE, took.as_nanos());
         self.callbacks.counts[bucket].fetch_add(1, Relaxed);

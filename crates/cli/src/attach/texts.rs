@@ -14,7 +14,7 @@ use crate::{Parameters, Registry, log, program_text};
 pub(super) const FILE_POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 /// A watched program file.
-pub(super) struct WatchedText {
+pub(super) struct WatchedProgram {
     path: String,
     parameters: Parameters,
     /// Name declared in the file, and name in the kernel.
@@ -33,7 +33,7 @@ pub(super) struct WatchedText {
 pub(super) fn watched(
     wanted: &[Contender],
     kernel_name: Option<&str>,
-) -> Result<Vec<WatchedText>, Failure> {
+) -> Result<Vec<WatchedProgram>, Failure> {
     let mut texts = Vec::new();
     for contender in wanted {
         if let Contender::Ccplane { name, parameters } = contender
@@ -47,7 +47,7 @@ pub(super) fn watched(
             })?;
             let spec = compiled(name, &source, &parameters)
                 .map_err(|why| Failure::text(FailureKind::Usage, why))?;
-            texts.push(WatchedText {
+            texts.push(WatchedProgram {
                 path: name.clone(),
                 parameters,
                 kernel_name: kernel_name.unwrap_or(&spec.kernel_name).to_owned(),
@@ -78,13 +78,13 @@ fn compiled(path: &str, source: &str, parameters: &Parameters) -> Result<Algorit
     let name = made.name().to_owned();
     let mut agent = Agent::new(AgentOptions::default());
     agent.add_boxed(made).map_err(|why| why.to_string())?;
-    let hosted = agent.hosted().next().ok_or(name)?;
+    let hosted = agent.hosted_algorithms().next().ok_or(name)?;
     Ok(AlgorithmSpec::from(&**hosted))
 }
 
-impl WatchedText {
+impl WatchedProgram {
     /// Polls the file and loads changed contents into the kernel registration with its name.
-    pub fn look(&mut self, kernels: &mut [&mut Kernel]) {
+    pub fn poll(&mut self, kernels: &mut [&mut Kernel]) {
         // A missing file is being rewritten.
         let Ok(now) = program_text::read(&self.path) else {
             return;
@@ -117,7 +117,7 @@ impl WatchedText {
     }
 
     fn put_in_force(&self, source: &str, kernels: &mut [&mut Kernel]) -> Result<(), String> {
-        let WatchedText {
+        let WatchedProgram {
             path,
             own_name,
             kernel_name,
@@ -158,12 +158,12 @@ mod tests {
             watched(&[Contender::ccplane(&path)], None).unwrap_or_else(|why| panic!("{why}"));
         let text = &mut texts[0];
         fs::write(&file, "nonsense").expect("a temporary file");
-        text.look(&mut []);
+        text.poll(&mut []);
         assert_eq!(text.refused, None, "a file may be written in several steps");
-        text.look(&mut []);
+        text.poll(&mut []);
         assert_eq!(text.refused.as_deref(), Some("nonsense"));
         fs::write(&file, right).expect("a temporary file");
-        text.look(&mut []);
+        text.poll(&mut []);
         assert_eq!(
             (text.seen.as_deref(), text.refused.as_deref()),
             (None, None)

@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 use ccplane_linux::{Kernel, PinnedView, Presence};
 
 use super::exceptions::Exceptions;
-use super::samples::{Counting, Samples};
-use super::texts::{self, WatchedText};
-use super::{AttachGuard, By, Reload, ServingThread};
+use super::samples::{CallbackObserver, Samples};
+use super::texts::{self, WatchedProgram};
+use super::{AttachGuard, CallbackRunner, Reload, ServingThread};
 use crate::exit::{Failure, FailureKind};
 use crate::flows::stats;
 use crate::metrics;
@@ -30,7 +30,7 @@ pub(super) enum WatchMessage {
     /// An algorithm's thread ended.
     Ended,
     /// A scrape requests the metrics; reading them takes capabilities that the HTTP thread lacks.
-    Figures(metrics::MetricsReply),
+    MetricsRequest(metrics::MetricsReply),
 }
 
 /// State of the supervising thread.
@@ -45,7 +45,7 @@ pub(super) struct WatchThread<'a> {
     /// Exception counts of agents in this process.
     pub exceptions: Exceptions,
     /// Files to reload when they change.
-    pub texts: Vec<WatchedText>,
+    pub programs: Vec<WatchedProgram>,
 }
 
 /// Runs the agents until `stop`, or until the first of their threads ends on its own, which only a
@@ -69,7 +69,7 @@ pub(super) fn serve(
     // healthy.
     let here: Vec<String> = steered
         .iter()
-        .filter(|one| matches!(one.by, By::Agent(..)))
+        .filter(|one| matches!(one.by, CallbackRunner::Agent(..)))
         .flat_map(|one| one.specs.iter().map(|spec| spec.kernel_name.clone()))
         .collect();
     let (detached, asked, ends, kept) = thread::scope(|scope| {
@@ -80,8 +80,8 @@ pub(super) fn serve(
             let run = move || {
                 let _ended = ended;
                 match one.by {
-                    By::Agent(mut agent, callbacks) => {
-                        let mut counting = Counting::new(callbacks, exceptions);
+                    CallbackRunner::Agent(mut agent, callbacks) => {
+                        let mut counting = CallbackObserver::new(callbacks, exceptions);
                         ccplane_linux::run_agent_unprivileged(
                             kernel,
                             &mut agent,
@@ -90,8 +90,8 @@ pub(super) fn serve(
                         )
                     }
                     // Standalone programs have no thread.
-                    By::Nobody => Ok(()),
-                    By::Remote(mut remote) => {
+                    CallbackRunner::Standalone => Ok(()),
+                    CallbackRunner::Remote(mut remote) => {
                         ccplane_linux::run_relay_unprivileged(kernel, &mut *remote, stop, &mut ())
                     }
                 }
@@ -101,7 +101,7 @@ pub(super) fn serve(
         };
         let all = steered.into_iter().zip(&mut kernels);
         let (alone, served): (Vec<_>, Vec<_>) =
-            all.partition(|(one, _)| matches!(one.by, By::Nobody));
+            all.partition(|(one, _)| matches!(one.by, CallbackRunner::Standalone));
         let mut alone: Vec<&mut Kernel> = alone.into_iter().map(|(_, kernel)| kernel).collect();
         let threads: Result<Vec<_>, _> = served.into_iter().map(start).collect();
         // The threads have inherited this thread's capabilities by now.
@@ -191,18 +191,18 @@ fn watch(
     let (stop, fallback_after) = (watching.stop, watching.fallback_after);
     let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
     let watchdog = sd_notify::watchdog_enabled().unwrap_or(Duration::from_secs(10)) / 3;
-    let mut pins = Pins::default();
+    let mut pins = PinWarnings::default();
     let mut detached = None;
     let (mut looked, mut told) = (Instant::now(), Instant::now());
-    let turn = match watching.texts.is_empty() {
+    let turn = match watching.programs.is_empty() {
         true => watchdog.min(Duration::from_millis(100)),
         false => texts::FILE_POLL_INTERVAL,
     };
     while !stop.load(Ordering::Relaxed) {
         match inbox.recv_timeout(turn) {
-            Ok(WatchMessage::Figures(answer)) => {
+            Ok(WatchMessage::MetricsRequest(answer)) => {
                 // Fails only if the scraper has disconnected.
-                let _ = answer.send(figures(observed, watching.samples.as_mut()));
+                let _ = answer.send(collect_metrics(observed, watching.samples.as_mut()));
             }
             Ok(WatchMessage::Ended) | Err(mpsc::RecvTimeoutError::Disconnected) => break,
             Err(mpsc::RecvTimeoutError::Timeout) => {}
@@ -213,15 +213,15 @@ fn watch(
             told = Instant::now();
             let _ = sd_notify::notify(&[sd_notify::NotifyState::Watchdog]);
         }
-        for text in &mut watching.texts {
-            text.look(alone);
+        for text in &mut watching.programs {
+            text.poll(alone);
         }
         let arms = watching.samples.as_ref().and_then(Samples::arms);
-        watching.reload.if_asked(arms);
+        watching.reload.poll(arms);
         if looked.elapsed() >= DETACH_POLL_INTERVAL {
             looked = Instant::now();
             if let Some(samples) = &mut watching.samples {
-                samples.look(observed);
+                samples.sample(observed);
             }
             detached = observed
                 .iter()
@@ -237,7 +237,7 @@ fn watch(
 }
 
 /// Returns the metrics for a scrape.
-fn figures(
+fn collect_metrics(
     observed: &[PinnedView],
     samples: Option<&mut Samples>,
 ) -> Result<prometheus_client::registry::Registry, String> {
@@ -254,16 +254,16 @@ fn alive(observed: &[PinnedView], here: &[String], fallback_after: Duration) -> 
     observed
         .iter()
         .filter(|o| here.iter().any(|name| name == o.name()))
-        .all(|o| Duration::from_nanos(o.silence().as_nanos()) <= fallback_after)
+        .all(|o| Duration::from_nanos(o.heartbeat_age().as_nanos()) <= fallback_after)
 }
 
 /// Rate limiter of warnings about pins.
 #[derive(Default)]
-struct Pins {
+struct PinWarnings {
     said: Option<Instant>,
 }
 
-impl Pins {
+impl PinWarnings {
     /// Returns true if the registration is gone. Logs a damaged or unreadable registration.
     fn gone(&mut self, now: Instant, name: &str, presence: std::io::Result<Presence>) -> bool {
         let text = match presence {
@@ -304,7 +304,7 @@ mod tests {
     #[test]
     #[expect(clippy::disallowed_methods, reason = "a start time for the test")]
     fn unreadable_and_partial_registrations_are_not_gone() {
-        let mut pins = Pins::default();
+        let mut pins = PinWarnings::default();
         let now = Instant::now();
         let out_of_descriptors = std::io::Error::from_raw_os_error(libc::EMFILE);
         assert!(!pins.gone(now, "ccp_x", Err(out_of_descriptors)));

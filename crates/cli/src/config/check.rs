@@ -71,7 +71,7 @@ struct ConfigContext<'a> {
 
 impl ConfigContext<'_> {
     /// Returns a problem from a parser's message of the form `reason; fix`.
-    fn said(&self, at: Range<usize>, text: &str) -> Problem {
+    fn problem(&self, at: Range<usize>, text: &str) -> Problem {
         let (what, fix) = text.split_once("; ").unwrap_or((text, ""));
         self.source.problem(at, what, "here", fix)
     }
@@ -94,7 +94,7 @@ impl ConfigContext<'_> {
                 let fix = "remove one of them: each algorithm has a single set of parameters";
                 return Err(self.source.problem(one.span(), text, "again", fix));
             }
-            (self.knows)(contender).map_err(|why| self.said(one.span(), &why))?;
+            (self.knows)(contender).map_err(|why| self.problem(one.span(), &why))?;
             all.push(contender.clone());
         }
         if all.is_empty() {

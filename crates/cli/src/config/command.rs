@@ -61,7 +61,7 @@ fn check(file: &Path, registry: &Registry, json: bool) -> Result<(), Failure> {
 
 fn show(args: &AttachArgs, registry: &Registry, json: bool) -> Result<(), Failure> {
     let config = read(args, registry)?;
-    let settings = Settings::of(args, config.as_ref())?;
+    let settings = Settings::resolve(args, config.as_ref())?;
     if json {
         let object = serde_json::json!({
             "file": config.as_ref().map(|config| &config.file), "effective": settings.to_string(),
@@ -85,7 +85,7 @@ pub fn read(args: &AttachArgs, registry: &Registry) -> Result<Option<AttachConfi
     let named = args.config.as_deref();
     // An agent in another process has its own algorithms and parameters, so names are not checked
     // here.
-    let read = match args.elsewhere.is_asked() {
+    let read = match args.elsewhere.is_set() {
         false => AttachConfig::read(path(args), &|contender| known(contender, registry)),
         true => AttachConfig::read(path(args), &|_| Ok(())),
     };
@@ -109,7 +109,7 @@ pub fn path(args: &AttachArgs) -> &Path {
 
 /// Fails if neither an algorithm nor an agent is given.
 pub fn require_algorithms(settings: &Settings, args: &AttachArgs) -> Result<(), Failure> {
-    if settings.algorithms.value.is_empty() && !args.elsewhere.is_asked() {
+    if settings.algorithms.value.is_empty() && !args.elsewhere.is_set() {
         return Err(
             Failure::text(FailureKind::Usage, "no algorithm to attach").hint(format!(
                 "give algorithms with --alg, such as --alg cubic, or with `algorithms` in {}",

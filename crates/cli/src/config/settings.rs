@@ -7,7 +7,7 @@ use std::ops::Range;
 
 use ccplane_datapath::OperatorLimits;
 use ccplane_lab::Contender;
-use ccplane_link::far_silence;
+use ccplane_link::remote_agent_timeout;
 use ccplane_linux::select::Selection;
 use ccplane_scenario::Problem;
 use ccplane_units::{Bytes, Duration, Prefix, PrefixError, Rate};
@@ -22,30 +22,30 @@ use crate::exit::{Failure, FailureKind};
 #[derive(Clone, Debug)]
 pub struct Setting<T> {
     pub value: T,
-    from: From,
+    from: SettingSource,
 }
 
 /// Source of a setting.
 #[derive(Clone, Debug)]
-enum From {
+enum SettingSource {
     Default,
     /// A byte range of the file, and its line.
     File(Range<usize>, usize),
     /// Derived from the round trip to an agent on another host.
     Measured(Duration),
     /// The command line or the environment.
-    Asked,
+    CommandLine,
 }
 
 impl<T> Setting<T> {
     /// Returns the position in the file, for a value that is set there.
-    pub fn place<'c>(
+    pub fn position<'c>(
         &self,
         config: Option<&'c AttachConfig>,
     ) -> Option<(&'c AttachConfig, Range<usize>)> {
         match &self.from {
-            From::File(span, _) => Some((config?, span.clone())),
-            From::Default | From::Measured(_) | From::Asked => None,
+            SettingSource::File(span, _) => Some((config?, span.clone())),
+            SettingSource::Default | SettingSource::Measured(_) | SettingSource::CommandLine => None,
         }
     }
 }
@@ -77,7 +77,7 @@ pub struct Settings {
 
 impl Settings {
     /// Merges the command line and the file. Fails if they contradict each other.
-    pub fn of(args: &AttachArgs, config: Option<&AttachConfig>) -> Result<Settings, Failure> {
+    pub fn resolve(args: &AttachArgs, config: Option<&AttachConfig>) -> Result<Settings, Failure> {
         let default = OperatorLimits::default();
         let merge = Merge(config);
         // The file's rules refer to the file's algorithms, so `--alg` discards them.
@@ -89,7 +89,7 @@ impl Settings {
                     algorithm: None,
                     selection,
                 },
-                from: From::Asked,
+                from: SettingSource::CommandLine,
             }],
             (None, Some(config)) if !alone => config
                 .rules
@@ -123,7 +123,7 @@ impl Settings {
             fallback_after: merge.choose(
                 args.fallback_after,
                 |c| c.fallback_after.as_ref(),
-                default.fallback_after,
+                default.agent_timeout,
             ),
             max_flows: merge.choose(
                 args.max_flows,
@@ -141,9 +141,9 @@ impl Settings {
                 (asked, _) => Setting {
                     value: asked,
                     from: if asked.is_some() {
-                        From::Asked
+                        SettingSource::CommandLine
                     } else {
-                        From::Default
+                        SettingSource::Default
                     },
                 },
             },
@@ -156,11 +156,11 @@ impl Settings {
 
     /// Derives the agent timeout from the round trip to an agent on another host, unless it was set
     /// explicitly.
-    pub fn measured(&mut self, round_trip: Duration) {
-        if let From::Default | From::Measured(_) = self.fallback_after.from {
+    pub fn set_round_trip(&mut self, round_trip: Duration) {
+        if let SettingSource::Default | SettingSource::Measured(_) = self.fallback_after.from {
             self.fallback_after = Setting {
-                value: far_silence(round_trip),
-                from: From::Measured(round_trip),
+                value: remote_agent_timeout(round_trip),
+                from: SettingSource::Measured(round_trip),
             };
         }
     }
@@ -168,7 +168,7 @@ impl Settings {
     /// Returns the round trip from which the agent timeout was derived.
     pub fn round_trip(&self) -> Option<Duration> {
         match self.fallback_after.from {
-            From::Measured(round_trip) => Some(round_trip),
+            SettingSource::Measured(round_trip) => Some(round_trip),
             _ => None,
         }
     }
@@ -202,13 +202,13 @@ impl Settings {
             min_cwnd: self.min_cwnd.value.get(),
             max_cwnd: self.max_cwnd.value.get(),
             max_rate: self.max_rate.value.bytes_per_sec(),
-            fallback_after: self.fallback_after.value,
+            agent_timeout: self.fallback_after.value,
         }
     }
 
     /// Returns a problem, positioned in `config`, if `later` changes a setting that is fixed while
     /// `attach` runs.
-    pub fn frozen(&self, later: &Settings, config: &AttachConfig) -> Option<Problem> {
+    pub fn check_reload(&self, later: &Settings, config: &AttachConfig) -> Option<Problem> {
         let spans = [
             (
                 "algorithms",
@@ -270,12 +270,12 @@ impl<'a> Merge<'a> {
         match (asked, self.0.and_then(of)) {
             (Some(value), _) => Setting {
                 value,
-                from: From::Asked,
+                from: SettingSource::CommandLine,
             },
             (None, Some(file)) => self.written(file),
             (None, None) => Setting {
                 value: default,
-                from: From::Default,
+                from: SettingSource::Default,
             },
         }
     }
@@ -285,7 +285,7 @@ impl<'a> Merge<'a> {
         let before = text.get(..at.span().start).unwrap_or_default();
         Setting {
             value: at.get_ref().clone(),
-            from: From::File(at.span(), before.matches('\n').count() + 1),
+            from: SettingSource::File(at.span(), before.matches('\n').count() + 1),
         }
     }
 }
@@ -316,15 +316,15 @@ fn selection(args: &AttachArgs) -> Result<Option<Selection>, Failure> {
     }))
 }
 
-impl Display for From {
+impl Display for SettingSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            From::Default => f.write_str(" # default"),
-            From::Measured(round_trip) => {
+            SettingSource::Default => f.write_str(" # default"),
+            SettingSource::Measured(round_trip) => {
                 write!(f, " # from the round-trip time to the agent, {round_trip}")
             }
-            From::File(_, line) => write!(f, " # line {line}"),
-            From::Asked => f.write_str(" # command line or environment"),
+            SettingSource::File(_, line) => write!(f, " # line {line}"),
+            SettingSource::CommandLine => f.write_str(" # command line or environment"),
         }
     }
 }

@@ -20,7 +20,7 @@ pub fn draw(log: &Path, out: Option<&Path>, json: bool) -> Result<u8, Failure> {
     let out = out.map_or_else(|| log.with_extension("html"), Path::to_path_buf);
     let name = log.file_name().unwrap_or_default().to_string_lossy();
     let ways = [PathDirection::Forward, PathDirection::Reverse]
-        .map(|way| DirectionSummary::of(&captured, way));
+        .map(|way| DirectionSummary::summarize(&captured, way));
     std::fs::write(&out, page(&name, &captured, &ways)).map_err(|e| {
         Failure::text(
             FailureKind::Failed,
@@ -48,12 +48,12 @@ struct DirectionSummary {
 }
 
 impl DirectionSummary {
-    fn of(captured: &Capture, way: PathDirection) -> DirectionSummary {
+    fn summarize(captured: &Capture, way: PathDirection) -> DirectionSummary {
         let packets = || {
             captured
                 .packets
                 .iter()
-                .filter(move |packet| packet.way == way)
+                .filter(move |packet| packet.direction == way)
         };
         let delivered = || packets().filter(|packet| packet.dropped.is_none());
         let count = |lost: bool| {
@@ -105,7 +105,7 @@ fn page(name: &str, captured: &Capture, ways: &[DirectionSummary; 2]) -> String 
         "Effect of the link on every packet. Up is from the command to the host, down from the \
          host to the command.",
     );
-    page.live();
+    page.enable_live();
     let end_ns = captured
         .packets
         .iter()
@@ -114,14 +114,14 @@ fn page(name: &str, captured: &Capture, ways: &[DirectionSummary; 2]) -> String 
         .unwrap_or(0);
     let seconds = (end_ns as f64 / 1e9).max(1e-3);
     let bin_ns = (end_ns / LINE_POINTS_MAX).max(BIN_WIDTH_NS_MIN);
-    page.section("Both directions", &table(captured, ways, seconds).html());
+    page.add_section("Both directions", &table(captured, ways, seconds).to_html());
     for told in ways
         .iter()
         .filter(|told| told.delivered + told.queue_drops + told.losses > 0)
     {
         let link = &captured.links[told.way as usize];
-        let drawn = DirectionSeries::of(captured, told.way, bin_ns, end_ns);
-        page.section(
+        let drawn = DirectionSeries::sample(captured, told.way, bin_ns, end_ns);
+        page.add_section(
             &format!("{}: {link}", told.name),
             &(format!(
                 "<p class=\"note\">Bins of {} ms, with the throughput and the longest queueing \
@@ -172,7 +172,7 @@ struct DirectionSeries {
 }
 
 impl DirectionSeries {
-    fn of(captured: &Capture, way: PathDirection, bin_ns: u64, end_ns: u64) -> DirectionSeries {
+    fn sample(captured: &Capture, way: PathDirection, bin_ns: u64, end_ns: u64) -> DirectionSeries {
         let bins = (end_ns / bin_ns + 1) as usize;
         let mut drawn = DirectionSeries {
             bin_s: bin_ns as f64 / 1e9,
@@ -180,7 +180,7 @@ impl DirectionSeries {
             queued_ms: vec![None; bins],
             dropped: [Vec::new(), Vec::new()],
         };
-        for packet in captured.packets.iter().filter(|packet| packet.way == way) {
+        for packet in captured.packets.iter().filter(|packet| packet.direction == way) {
             let LoggedPacket {
                 at, queued, bytes, ..
             } = packet;
@@ -217,8 +217,8 @@ impl DirectionSeries {
         let top = most(&mut self.mbit.iter().copied().chain(rate));
         let throughput = Chart {
             title: format!("{name}: throughput, Mbit/s"),
-            x: Axis::linear("time, s").from_to(0.0, seconds),
-            y: Axis::linear("").from_to(0.0, top),
+            x: Axis::linear("time, s").with_range(0.0, seconds),
+            y: Axis::linear("").with_range(0.0, top),
             lines: vec![ChartSeries::named("throughput", 0, mbit)],
             guides: rate
                 .map(|rate| (rate, "link".to_owned()))
@@ -245,15 +245,15 @@ impl DirectionSeries {
         }
         let delay = Chart {
             title: format!("{name}: queueing delay, ms"),
-            x: Axis::linear("time, s").from_to(0.0, seconds),
-            y: Axis::linear("").from_to(0.0, top),
+            x: Axis::linear("time, s").with_range(0.0, seconds),
+            y: Axis::linear("").with_range(0.0, top),
             lines,
             guides: Vec::new(),
         };
         let reading = |unit: &'static str| HoverData {
             digits: (3, 2),
             units: ("s", unit),
-            along: "time",
+            zoom_group: "time",
             ..HoverData::default()
         };
         format!(

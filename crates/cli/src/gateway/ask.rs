@@ -3,7 +3,7 @@
 use std::io;
 use std::path::Path;
 
-use ccplane_gateway::status::{ErrorReply, StatusRequest, ask};
+use ccplane_gateway::status::{ErrorReply, StatusRequest, request};
 use serde_json::Value;
 
 use crate::exit::{Failure, FailureKind};
@@ -38,7 +38,7 @@ pub fn events(socket: &Path, follow: bool, json: bool) -> Result<(), Failure> {
 }
 
 /// Lets a peer's traffic pass without a limit, or controls it again.
-pub fn by_hand(socket: &Path, peer: &str, pass: bool, json: bool) -> Result<(), Failure> {
+pub fn set_mode(socket: &Path, peer: &str, pass: bool, json: bool) -> Result<(), Failure> {
     let question = StatusRequest::ByHand {
         peer: peer.to_owned(),
         pass,
@@ -73,7 +73,7 @@ fn each(
     mut take: impl FnMut(Value),
 ) -> Result<(), Failure> {
     let mut refused = None;
-    let asked = ask(socket, question, |line| {
+    let asked = request(socket, question, |line| {
         if let Ok(ErrorReply { error }) = serde_json::from_str(line) {
             refused = Some(error);
             return false;

@@ -97,7 +97,7 @@ fn show_peer(config: &GatewayConfig, peer: &PeerConfig) {
         ),
     }
     let most = peer
-        .highest(&config.site)
+        .effective_max_rate(&config.site)
         .map_or("no limit".to_owned(), |rate| rate.to_string());
     println!(
         "               rate set by {}, {} to {most}",

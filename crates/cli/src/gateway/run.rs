@@ -78,7 +78,7 @@ pub fn run(args: &RunArgs, registry: Registry, json: bool) -> Result<(), Failure
         // service.
         if let Some(limit) = watchdog
             && notified.elapsed() >= limit / 4
-            && gateway.stuck_for() < limit / 2
+            && gateway.stalled_for() < limit / 2
         {
             notified = Instant::now();
             let _ = sd_notify::notify(&[sd_notify::NotifyState::Watchdog]);

@@ -14,7 +14,7 @@ type Value = fn(&PeerReport) -> Option<f64>;
 /// Counter of a class.
 type ClassCount = fn(&ClassReport) -> u64;
 
-const MODES: [SendboxMode; 3] = [SendboxMode::Open, SendboxMode::Delay, SendboxMode::Passing];
+const MODES: [SendboxMode; 3] = [SendboxMode::Open, SendboxMode::Delay, SendboxMode::PassThrough];
 
 const VALUES: [(&str, &str, Value); 15] = [
     (

@@ -101,7 +101,7 @@ pub fn run(args: &RecvArgs, json: bool) -> Result<(), Failure> {
             transfers
                 .iter()
                 .for_each(|transfer| host.close(transfer.id, false));
-            host.turn(INTERRUPT_POLL_INTERVAL).map_err(failed)?;
+            host.poll(INTERRUPT_POLL_INTERVAL).map_err(failed)?;
             let incomplete = once || !transfers.is_empty();
             return if incomplete {
                 Err(Failure::text(FailureKind::Failed, "interrupted"))
@@ -109,8 +109,8 @@ pub fn run(args: &RecvArgs, json: bool) -> Result<(), Failure> {
                 Ok(())
             };
         }
-        host.turn(INTERRUPT_POLL_INTERVAL).map_err(failed)?;
-        while let Some(id) = host.accepted() {
+        host.poll(INTERRUPT_POLL_INTERVAL).map_err(failed)?;
+        while let Some(id) = host.accept() {
             transfers.push(Transfer::new(id));
         }
         if host.was_crowded() && !once {
@@ -156,7 +156,7 @@ pub fn run(args: &RecvArgs, json: bool) -> Result<(), Failure> {
         match ended {
             Some(outcome) if once => {
                 // Sends the close; the sender already has its receipt.
-                host.turn(INTERRUPT_POLL_INTERVAL).map_err(failed)?;
+                host.poll(INTERRUPT_POLL_INTERVAL).map_err(failed)?;
                 return outcome;
             }
             Some(Err(why)) => {

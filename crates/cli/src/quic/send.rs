@@ -19,7 +19,7 @@ use crate::attach::make;
 use crate::escape::printable;
 use crate::exit::{Failure, FailureKind};
 use crate::identity::receiver;
-use crate::steering::{Decides, SteerArgs};
+use crate::steering::{ControlSource, SteerArgs};
 use crate::transfer::liveness::{PeerProgress, STALL_TIMEOUTS};
 use crate::transfer::wire::Hash;
 use crate::transfer::{bar, cpu_seconds, hex};
@@ -75,7 +75,7 @@ pub fn run(args: &SendArgs, registry: &Registry, json: bool) -> Result<(), Failu
     host.close(id, outcome.is_ok());
     let farewell = Instant::now();
     while host.count() > 0 && farewell.elapsed() < CLOSE_TIMEOUT {
-        host.turn(Duration::from_millis(10)).map_err(failed)?;
+        host.poll(Duration::from_millis(10)).map_err(failed)?;
     }
     // Ends the paths, so that the plane's counters are final.
     drop(host);
@@ -123,15 +123,15 @@ fn congestion(
         Failure::new(kind, why)
     };
     let plane = match steer.decides(&mut limits)? {
-        Decides::Native(name) => {
+        ControlSource::Native(name) => {
             let native =
-                Native::of(stack, name).map_err(|why| Failure::new(FailureKind::Usage, why))?;
+                Native::by_name(stack, name).map_err(|why| Failure::new(FailureKind::Usage, why))?;
             return Ok(QuicCongestion::Native(native));
         }
-        Decides::Agent(address, name) => {
-            QuicPlane::agent(stack, &address, &name, steer.elsewhere.silence, limits)
+        ControlSource::Agent(address, name) => {
+            QuicPlane::with_agent(stack, &address, &name, steer.remote_agent.silence, limits)
         }
-        Decides::Here => QuicPlane::in_process(stack, make(&steer.alg, registry)?, limits),
+        ControlSource::InProcess => QuicPlane::in_process(stack, make(&steer.alg, registry)?, limits),
     };
     plane.map(QuicCongestion::Steered).map_err(refused)
 }
@@ -212,7 +212,7 @@ fn carry(
         if progress.has_stalled(Instant::now(), taken, is_its_turn, timeout * STALL_TIMEOUTS) {
             return Err(stalled(host.is_connected(id), to).reason("stalled"));
         }
-        host.turn(INTERRUPT_POLL_INTERVAL).map_err(failed)?;
+        host.poll(INTERRUPT_POLL_INTERVAL).map_err(failed)?;
     }
     bar.finish_and_clear();
     let hash = *hasher.finalize().as_bytes();

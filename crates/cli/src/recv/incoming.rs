@@ -45,7 +45,7 @@ pub(super) struct Incoming {
     /// seconds, and the main loop must keep sending keepalives meanwhile.
     storing: Option<(Hash, JoinHandle<Result<String, String>>)>,
     /// Time of the last progress.
-    progress: Time,
+    last_progress: Time,
     receipt: Option<(TransferReply, Time)>,
     /// Path of the stored file.
     stored: String,
@@ -59,7 +59,7 @@ pub(super) struct Incoming {
 /// Summary of a successful transfer.
 pub(super) struct ReceiveResult {
     pub peer: SocketAddr,
-    pub place: String,
+    pub path: String,
     /// Name given by the sender.
     pub name: String,
     pub bytes: u64,
@@ -82,7 +82,7 @@ impl Incoming {
             bytes: 0,
             out: greeting().into(),
             storing: None,
-            progress: now,
+            last_progress: now,
             receipt: None,
             stored: String::new(),
             is_finished: false,
@@ -100,7 +100,7 @@ impl Incoming {
     /// Processes received data. Returns true once the transfer is over.
     pub fn step(&mut self, id: u64, host: &mut UdpHost, target: &Destination) -> bool {
         let now = host.now();
-        let (first, second) = host.arrived(id);
+        let (first, second) = host.received(id);
         let arrived = first.len() + second.len();
         if self.receipt.is_none() && self.storing.is_none() {
             let taken = [first, second]
@@ -110,7 +110,7 @@ impl Incoming {
                 self.refuse(why, now);
             }
             if arrived > 0 {
-                self.progress = now;
+                self.last_progress = now;
             }
         }
         if self
@@ -120,7 +120,7 @@ impl Incoming {
         {
             self.settle(now);
         }
-        host.take(id, arrived);
+        host.consume(id, arrived);
         self.send(id, host);
         let Some(connection) = host.connection(id) else {
             return true;
@@ -142,7 +142,7 @@ impl Incoming {
             }
             (Some(_), Some(_)) => true,
             (Some((_, since)), None) => {
-                connection.sent_all() || now.since(*since) > RECEIPT_TIMEOUT
+                connection.all_acked() || now.since(*since) > RECEIPT_TIMEOUT
             }
         }
     }
@@ -227,12 +227,12 @@ impl Incoming {
     /// Sends queued bytes as far as the send buffer has room.
     fn send(&mut self, id: u64, host: &mut UdpHost) {
         while !self.out.is_empty() {
-            let room = host.room(id);
+            let room = host.write_buffer(id);
             if room.is_empty() {
                 return;
             }
             let written = self.out.read(room).unwrap_or(0);
-            host.wrote(id, written);
+            host.commit_write(id, written);
         }
         if self.receipt.is_some() && !self.is_finished {
             self.is_finished = true;
@@ -258,7 +258,7 @@ impl Incoming {
     /// Returns true if the stream has made no progress for longer than `within`.
     pub fn is_idle(&mut self, now: Time, within: Duration) -> bool {
         let idle =
-            self.receipt.is_none() && self.storing.is_none() && now.since(self.progress) > within;
+            self.receipt.is_none() && self.storing.is_none() && now.since(self.last_progress) > within;
         if idle {
             self.failed = Some(format!("no new data for {within}"));
             self.reason = Some("stalled");
@@ -284,7 +284,7 @@ impl Incoming {
         match self.receipt.take() {
             Some((TransferReply::Stored(hash), at)) => Ok(ReceiveResult {
                 peer: self.peer,
-                place: self.stored,
+                path: self.stored,
                 name,
                 bytes: self.bytes,
                 seconds: at.since(self.begun).as_secs_f64(),

@@ -8,7 +8,7 @@ pub(super) use ccplane_quic::Stack;
 use ccplane_testbed::{BackendError, RealPackets, RemoteAgent, TransportKind};
 
 use super::{RunArgs, RunDatapath, TimingArg, implied_by};
-use crate::attach::remote::{ask, may_be_silent, names};
+use crate::attach::remote::{query_algorithms, check_silence_option, names};
 use crate::exit::{Failure, FailureKind};
 use crate::{Registry, doctor};
 
@@ -17,7 +17,7 @@ pub(super) fn check(args: &RunArgs, datapath: RunDatapath) -> Result<(), Failure
     if let RunDatapath::Quic(stack) = datapath {
         crate::quic::is_built_in(stack)?;
     }
-    if args.elsewhere.is_asked() && datapath == RunDatapath::Sim {
+    if args.elsewhere.is_set() && datapath == RunDatapath::Sim {
         let what = "--agent applies only to real packets: the simulator's virtual time does not \
             wait for another process";
         return Err(Failure::text(FailureKind::Usage, what)
@@ -47,10 +47,10 @@ pub(super) fn backend(
         None => missing,
     })?;
     Ok(Box::new(RealPackets {
-        over,
+        transport: over,
         timing: args.timing.into(),
         agent,
-        drawn_starts: args.repeats.is_some(),
+        random_starts: args.repeats.is_some(),
     }))
 }
 
@@ -93,7 +93,7 @@ fn remote_agent(args: &RunArgs, scenario: &Scenario) -> Result<Option<RemoteAgen
     let Some(address) = args.elsewhere.agent() else {
         return Ok(None);
     };
-    may_be_silent(&address, args.elsewhere.silence)?;
+    check_silence_option(&address, args.elsewhere.silence)?;
     let own = scenario.workload_controls();
     let ours = scenario
         .contenders
@@ -110,7 +110,7 @@ fn remote_agent(args: &RunArgs, scenario: &Scenario) -> Result<Option<RemoteAgen
     }
     // Asks first: an agent serves flows of an unknown algorithm with its first one.
     let names = names(&ours, &address)?;
-    ask(&address, &names, OperatorLimits::default().fallback_after)?;
+    query_algorithms(&address, &names, OperatorLimits::default().agent_timeout)?;
     let silence = args.elsewhere.silence;
-    Ok(Some(RemoteAgent { address, silence }))
+    Ok(Some(RemoteAgent { address, timeout: silence }))
 }

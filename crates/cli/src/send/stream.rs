@@ -40,19 +40,19 @@ pub(super) enum FillResult {
     /// More data may be available immediately.
     More,
     /// The send buffer is full, or the stream is over.
-    Waits,
+    Blocked,
     /// The source has nothing yet.
-    Quiet,
+    Idle,
 }
 
 /// Result of one step.
 enum SendStep {
     /// This many bytes were written.
-    Gave(usize),
+    Wrote(usize),
     /// Bytes are pending.
     Pending,
-    Quiet,
-    Over,
+    Idle,
+    End,
 }
 
 impl Stream {
@@ -85,7 +85,7 @@ impl Stream {
     }
 
     /// Returns true if the whole file has been read.
-    pub fn is_over(&self) -> bool {
+    pub fn is_complete(&self) -> bool {
         self.hash.is_some()
     }
 
@@ -93,22 +93,22 @@ impl Stream {
     pub fn fill(&mut self, host: &mut UdpHost, id: u64) -> Result<FillResult, Failure> {
         let (mut left, now) = (ROUND_BYTES, host.now());
         while left > 0 {
-            let room = host.room(id);
+            let room = host.write_buffer(id);
             let most = room.len().min(left);
             if most == 0 {
-                return Ok(FillResult::Waits);
+                return Ok(FillResult::Blocked);
             }
             match self.next(now, &mut room[..most])? {
-                SendStep::Gave(bytes) => {
+                SendStep::Wrote(bytes) => {
                     self.given_at = now;
-                    host.wrote(id, bytes);
+                    host.commit_write(id, bytes);
                     left -= bytes;
                 }
                 SendStep::Pending => {}
-                SendStep::Quiet => return Ok(FillResult::Quiet),
-                SendStep::Over => {
+                SendStep::Idle => return Ok(FillResult::Idle),
+                SendStep::End => {
                     host.finish(id);
-                    return Ok(FillResult::Waits);
+                    return Ok(FillResult::Blocked);
                 }
             }
         }
@@ -131,10 +131,10 @@ impl Stream {
     /// Encodes the next bytes of the stream.
     fn next(&mut self, now: Time, room: &mut [u8]) -> Result<SendStep, Failure> {
         if !self.pending.is_empty() {
-            return Ok(SendStep::Gave(self.pending.read(room).unwrap_or(0)));
+            return Ok(SendStep::Wrote(self.pending.read(room).unwrap_or(0)));
         }
         if self.hash.is_some() {
-            return Ok(SendStep::Over);
+            return Ok(SendStep::End);
         }
         let mut small = [0; FRAME_ROOM_BYTES_MIN];
         let is_small = room.len() < FRAME_ROOM_BYTES_MIN;
@@ -143,7 +143,7 @@ impl Stream {
         let data = &mut frame[DATA_HEADER_BYTES..DATA_HEADER_BYTES + most];
         let Some(length) = self.source.read(data, self.read)? else {
             if now.since(self.given_at) < KEEPALIVE_INTERVAL {
-                return Ok(SendStep::Quiet);
+                return Ok(SendStep::Idle);
             }
             self.pending.extend(wire::data(0));
             return Ok(SendStep::Pending);
@@ -161,7 +161,7 @@ impl Stream {
             self.pending.extend(&small[..DATA_HEADER_BYTES + length]);
             return Ok(SendStep::Pending);
         }
-        Ok(SendStep::Gave(DATA_HEADER_BYTES + length))
+        Ok(SendStep::Wrote(DATA_HEADER_BYTES + length))
     }
 }
 
@@ -189,9 +189,9 @@ mod tests {
         let (mut all, mut room) = (Vec::new(), vec![0; room]);
         loop {
             match stream.next(Time::ZERO, &mut room).unwrap() {
-                SendStep::Gave(bytes) => all.extend_from_slice(&room[..bytes]),
+                SendStep::Wrote(bytes) => all.extend_from_slice(&room[..bytes]),
                 SendStep::Pending => {}
-                SendStep::Quiet | SendStep::Over => return all,
+                SendStep::Idle | SendStep::End => return all,
             }
         }
     }
@@ -203,7 +203,7 @@ mod tests {
         peer.set_nonblocking(true).unwrap();
         let options = UdpOptions {
             local: "127.0.0.1:0".parse().unwrap(),
-            datagram: DATAGRAM_BYTES_DEFAULT,
+            datagram_bytes: DATAGRAM_BYTES_DEFAULT,
             window: 16 << 20,
             tls: None,
             dscp: 0,
@@ -212,8 +212,8 @@ mod tests {
                 ..TransportConfig::default()
             },
             stamping: Stamping::Off,
-            link: None,
-            accepted: Native::cubic(),
+            link_rate: None,
+            accept_congestion: Native::cubic(),
         };
         let mut host = UdpHost::bind(options).unwrap();
         let to = peer.local_addr().unwrap();
@@ -237,7 +237,7 @@ mod tests {
         );
         let nothing = peer.recv(&mut [0; 2000]).unwrap_err();
         assert_eq!(nothing.kind(), io::ErrorKind::WouldBlock);
-        host.turn(Duration::ZERO).unwrap();
+        host.poll(Duration::ZERO).unwrap();
         peer.recv(&mut [0; 2000]).unwrap();
     }
 

@@ -21,9 +21,9 @@ pub enum LivenessVerdict {
     /// None.
     Wait,
     /// Send a probe.
-    Ask,
+    Probe,
     /// Give up: the peer does not answer.
-    Silent,
+    TimedOut,
     /// Give up: the peer's host reports that its port is closed.
     Refused,
 }
@@ -60,7 +60,7 @@ impl Liveness {
 
     /// Returns the next action, given the time of the last received packet and the number of
     /// datagrams refused by the peer's host so far.
-    pub fn look(&mut self, now: Time, heard: Time, refusals: u64) -> LivenessVerdict {
+    pub fn poll(&mut self, now: Time, heard: Time, refusals: u64) -> LivenessVerdict {
         if heard > self.since {
             *self = Liveness {
                 since: heard,
@@ -71,7 +71,7 @@ impl Liveness {
             };
         }
         if self.asked >= UNANSWERED_PROBES_MAX && now.since(self.since) >= self.patience {
-            return LivenessVerdict::Silent;
+            return LivenessVerdict::TimedOut;
         }
         let refused = refusals > self.refusals;
         let every = if refused {
@@ -96,7 +96,7 @@ impl Liveness {
         self.seen = refusals;
         self.asked += 1;
         self.asked_at = now;
-        LivenessVerdict::Ask
+        LivenessVerdict::Probe
     }
 }
 
@@ -155,9 +155,9 @@ mod tests {
         let mut now = Time::ZERO;
         while now < Time::ZERO + Duration::from_secs(seconds) {
             now += TIME_STEP;
-            match liveness.look(now, heard, refusals) {
+            match liveness.poll(now, heard, refusals) {
                 LivenessVerdict::Wait => {}
-                LivenessVerdict::Ask => {
+                LivenessVerdict::Probe => {
                     asked += 1;
                     let (answered, refused) = answers(asked);
                     heard = if answered { now } else { heard };
@@ -173,7 +173,7 @@ mod tests {
     fn a_silent_peer_times_out_after_ten_seconds_and_twelve_probes() {
         let (over, asked) = run(60, |_| (false, false));
         let (after, verdict) = over.unwrap();
-        assert_eq!(verdict, LivenessVerdict::Silent);
+        assert_eq!(verdict, LivenessVerdict::TimedOut);
         assert!(
             after >= SILENCE_TIMEOUT && after <= SILENCE_TIMEOUT + Duration::from_secs(1),
             "{after}"

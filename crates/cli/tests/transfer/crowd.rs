@@ -11,14 +11,14 @@ fn stranger(last: u8) -> UdpHost {
     let tls = Tls::client(None, Some(&Identity::new().unwrap())).unwrap();
     let options = UdpOptions {
         local: ([127, 0, 2, last], 0).into(),
-        datagram: DATAGRAM_BYTES_DEFAULT,
+        datagram_bytes: DATAGRAM_BYTES_DEFAULT,
         window: 1 << 16,
         tls: Some(tls),
         dscp: 0,
         stamping: Stamping::Off,
-        link: None,
+        link_rate: None,
         config: TransportConfig::default(),
-        accepted: Native::cubic(),
+        accept_congestion: Native::cubic(),
     };
     UdpHost::bind(options).unwrap()
 }
@@ -40,15 +40,15 @@ fn senders_of_one_byte_each_are_dropped_for_another_sender() {
                     let id = host
                         .connect(to, UdpCongestion::Native(Native::cubic()))
                         .unwrap();
-                    host.room(id)[0] = b'c';
-                    host.wrote(id, 1);
+                    host.write_buffer(id)[0] = b'c';
+                    host.commit_write(id, 1);
                     ids.push((n, id));
                 }
             }
             while !stop.load(Ordering::Relaxed) {
-                UdpHost::turn_all(&mut hosts, ccplane_units::Duration::from_millis(5)).unwrap();
+                UdpHost::poll_all(&mut hosts, ccplane_units::Duration::from_millis(5)).unwrap();
                 // The receiver's greeting shows that the slot is taken.
-                let greeted = |(n, id): &&(usize, u64)| !hosts[*n].arrived(*id).0.is_empty();
+                let greeted = |(n, id): &&(usize, u64)| !hosts[*n].received(*id).0.is_empty();
                 held.store(ids.iter().filter(greeted).count(), Ordering::Relaxed);
             }
         });

@@ -681,14 +681,14 @@ fn stalling(reads: bool, stop: Arc<AtomicBool>) -> (String, std::thread::JoinHan
     let identity = Identity::new().unwrap();
     let options = UdpOptions {
         local: "127.0.0.1:0".parse().unwrap(),
-        datagram: DATAGRAM_BYTES_DEFAULT,
+        datagram_bytes: DATAGRAM_BYTES_DEFAULT,
         window: 1 << 20,
         tls: Some(Tls::server(&identity, &[]).unwrap()),
         dscp: 0,
         config: TransportConfig::default(),
         stamping: Stamping::Off,
-        link: None,
-        accepted: Native::cubic(),
+        link_rate: None,
+        accept_congestion: Native::cubic(),
     };
     let mut host = UdpHost::bind(options).unwrap();
     host.listen(1).unwrap();
@@ -696,12 +696,12 @@ fn stalling(reads: bool, stop: Arc<AtomicBool>) -> (String, std::thread::JoinHan
     let thread = std::thread::spawn(move || {
         let mut transfer = None;
         while !stop.load(Ordering::Relaxed) {
-            host.turn(ccplane_units::Duration::from_millis(10)).unwrap();
-            transfer = transfer.or_else(|| host.accepted());
+            host.poll(ccplane_units::Duration::from_millis(10)).unwrap();
+            transfer = transfer.or_else(|| host.accept());
             if let Some(id) = transfer.filter(|_| reads) {
-                let (first, second) = host.arrived(id);
+                let (first, second) = host.received(id);
                 let arrived = first.len() + second.len();
-                host.take(id, arrived);
+                host.consume(id, arrived);
             }
         }
     });

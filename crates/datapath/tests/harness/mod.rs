@@ -51,7 +51,7 @@ fn run(program: &Program, input: &mut Input) {
     };
     let limits = OperatorLimits {
         min_cwnd: 1,
-        fallback_after: Duration::MAX,
+        agent_timeout: Duration::MAX,
         ..OperatorLimits::default()
     };
     let mut table: ProgramTable<1> =

@@ -86,7 +86,7 @@ impl Model<'_> {
             cwnd: changed(cwnd, transport.cwnd),
             rate: changed(rate, transport.rate),
             ssthresh: changed(ssthresh, transport.ssthresh),
-            limited: false,
+            clamped: false,
             report: self.report,
             fallback: false,
         }

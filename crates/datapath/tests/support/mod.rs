@@ -29,7 +29,7 @@ pub fn no_limits() -> OperatorLimits {
         min_cwnd: 1,
         max_cwnd: u64::MAX,
         max_rate: u64::MAX,
-        fallback_after: Duration::MAX,
+        agent_timeout: Duration::MAX,
     }
 }
 

@@ -13,7 +13,7 @@ use pcap_file::pcapng::blocks::section_header::{SectionHeaderBlock, SectionHeade
 use pcap_file::{DataLink, Endianness, PcapError};
 
 use super::read::PacketComment;
-use super::{SNAPLEN_BYTES, Sight};
+use super::{SNAPLEN_BYTES, LogEntry};
 use crate::EmuConfig;
 use crate::control::PathDirection;
 
@@ -74,10 +74,10 @@ impl<W: Write> CaptureWriter<W> {
     }
 
     /// Appends a packet.
-    pub(super) fn write(&mut self, sight: &Sight) -> io::Result<()> {
-        PacketComment::of(sight).write(&mut self.words);
+    pub(super) fn write(&mut self, sight: &LogEntry) -> io::Result<()> {
+        PacketComment::from_entry(sight).write(&mut self.words);
         let packet = EnhancedPacketBlock {
-            interface_id: sight.way.index() as u32,
+            interface_id: sight.direction.index() as u32,
             timestamp: self.began + sight.at.since(ccplane_units::Time::ZERO).to_std(),
             original_len: sight.bytes.into(),
             data: Cow::Borrowed(sight.head()),

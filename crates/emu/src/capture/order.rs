@@ -8,7 +8,7 @@ use std::collections::{HashMap, VecDeque};
 
 use ccplane_units::Time;
 
-use super::Sight;
+use super::LogEntry;
 
 /// Packets in a queue, per flow in the order of arrival.
 #[derive(Debug, Default)]
@@ -21,7 +21,7 @@ struct CaptureEntry {
     /// Frame number, and index in the frame.
     packet: (u32, u16),
     /// Log entry, if the packet was dropped.
-    dropped: Option<Box<Sight>>,
+    dropped: Option<Box<LogEntry>>,
 }
 
 impl FlowOrder {
@@ -40,8 +40,8 @@ impl FlowOrder {
         &mut self,
         flow: u32,
         packet: (u32, u16),
-        sight: Sight,
-        out: &mut Vec<Sight>,
+        sight: LogEntry,
+        out: &mut Vec<LogEntry>,
     ) {
         let now = sight.at;
         let Some(entries) = self.flows.get_mut(&flow) else {
@@ -80,7 +80,7 @@ impl FlowOrder {
     }
 
     /// Appends the entries that are still held, at the end of a log.
-    pub(crate) fn flush(&mut self, now: Time, out: &mut Vec<Sight>) {
+    pub(crate) fn flush(&mut self, now: Time, out: &mut Vec<LogEntry>) {
         for (_, entries) in self.flows.drain() {
             for mut entry in entries {
                 emit(&mut entry, now, out);
@@ -91,7 +91,7 @@ impl FlowOrder {
 
 /// Appends the entry of a dropped packet with the current time. Returns true if the packet is still
 /// in the queue.
-fn emit(entry: &mut CaptureEntry, now: Time, out: &mut Vec<Sight>) -> bool {
+fn emit(entry: &mut CaptureEntry, now: Time, out: &mut Vec<LogEntry>) -> bool {
     let Some(mut sight) = entry.dropped.take() else {
         return true;
     };
@@ -114,12 +114,12 @@ mod tests {
         (0..arrived).for_each(|frame| order.on_arrived(1, (frame, 0)));
         let mut out = Vec::new();
         for (ms, frame, dropped) in steps {
-            let mut sight = Sight::plain(Time::from_micros(ms * 1_000), *frame as u16);
+            let mut sight = LogEntry::plain(Time::from_micros(ms * 1_000), *frame as u16);
             sight.dropped = *dropped;
             order.on_removed(1, (*frame, 0), sight, &mut out);
         }
         assert!(order.flows.is_empty(), "no packet is held for ever");
-        let shown = |sight: &Sight| {
+        let shown = |sight: &LogEntry| {
             let ms = |ns: u64| ns / 1_000_000;
             (
                 sight.bytes.into(),

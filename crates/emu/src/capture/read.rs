@@ -15,7 +15,7 @@ use pcap_file::pcapng::{Block, PcapNgReader};
 use pcap_file::{DataLink, PcapError};
 
 use super::file::INTERFACE_NAMES;
-use super::{ETHERNET_HEADER_BYTES, Sight};
+use super::{ETHERNET_HEADER_BYTES, LogEntry};
 use crate::Error;
 use crate::control::PathDirection;
 
@@ -34,7 +34,7 @@ pub struct Capture {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LoggedPacket {
     /// Direction of the packet.
-    pub way: PathDirection,
+    pub direction: PathDirection,
     /// Departure from the queue, since the first packet of the log; for a dropped packet, the
     /// departure of the packets of its flow ahead of it.
     pub at: Time,
@@ -72,7 +72,7 @@ const DROP_REASON_NAMES: [(DropReason, &str); 6] = [
 ];
 
 impl PacketComment {
-    pub(super) fn of(sight: &Sight) -> PacketComment {
+    pub(super) fn from_entry(sight: &LogEntry) -> PacketComment {
         PacketComment {
             queued: sight.queued,
             early: sight.early,
@@ -185,7 +185,7 @@ pub fn read(path: &Path) -> Result<Capture, Error> {
         };
         let first = *first.get_or_insert(packet.timestamp);
         captured.packets.push(LoggedPacket {
-            way,
+            direction: way,
             at: Time::ZERO
                 + Duration::from_nanos(packet.timestamp.saturating_sub(first).as_nanos() as u64),
             early: words.early,
@@ -193,7 +193,7 @@ pub fn read(path: &Path) -> Result<Capture, Error> {
             backlog: words.backlog,
             dropped: words.dropped,
             bytes: packet.original_len,
-            ports: IpHeaders::of(packet.data.get(lead..).unwrap_or_default()).ports,
+            ports: IpHeaders::parse(packet.data.get(lead..).unwrap_or_default()).ports,
         });
     }
     Ok(captured)

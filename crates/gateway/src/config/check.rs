@@ -122,7 +122,7 @@ impl GatewayContext<'_> {
     }
 
     /// Builds a problem from an error whose text has the form `reason; fix`.
-    fn said(&self, at: Range<usize>, error: &dyn Display, label: &str) -> Problem {
+    fn problem_from(&self, at: Range<usize>, error: &dyn Display, label: &str) -> Problem {
         let text = error.to_string();
         let (what, fix) = text.split_once("; ").unwrap_or((&text, ""));
         self.source.problem(at, what, label, fix)
@@ -420,7 +420,7 @@ impl GatewayContext<'_> {
         };
         let algorithm = written.map_or(default, |written| written.get_ref().0.clone());
         let span = written.map_or(peer, Spanned::span);
-        (self.knows)(&algorithm).map_err(|why| self.said(span, &why, "this algorithm"))?;
+        (self.knows)(&algorithm).map_err(|why| self.problem_from(span, &why, "this algorithm"))?;
         Ok(algorithm)
     }
 
@@ -446,14 +446,14 @@ impl GatewayContext<'_> {
         }
         queue
             .limit(None, ASSUMED_RTT, mtu)
-            .map_err(|why| self.said(written.span(), &why, "this queue"))?;
+            .map_err(|why| self.problem_from(written.span(), &why, "this queue"))?;
         Ok(Some(queue))
     }
 
     fn default_queue<T>(&self, at: &Spanned<T>) -> Result<QueueSpec, Problem> {
         QUEUE_DEFAULT
             .parse()
-            .map_err(|why| self.said(at.span(), &why, "its queue"))
+            .map_err(|why| self.problem_from(at.span(), &why, "its queue"))
     }
 
     /// Checks `buffer`, which is converted to bytes at the highest rate and therefore requires one.
@@ -579,7 +579,7 @@ impl GatewayContext<'_> {
             peer.endpoint
                 .as_ref()
                 .and_then(super::PeerEndpoint::literal),
-        ) && let Some(through) = routes.owner(endpoint.ip().to_canonical())
+        ) && let Some(through) = routes.lookup(endpoint.ip().to_canonical())
         {
             return Err(self.problem(
                 at,
@@ -593,7 +593,7 @@ impl GatewayContext<'_> {
             ));
         }
         if let (Some(at), Some(address)) = (&written.address, peer.address)
-            && let Some(other) = routes.owner(address).filter(|owner| *owner != id)
+            && let Some(other) = routes.lookup(address).filter(|owner| *owner != id)
         {
             return Err(self.problem(
                 at,

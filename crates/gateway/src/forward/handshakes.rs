@@ -17,7 +17,7 @@ use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::time::TimeSpec;
 
-use super::receive::{BUFFER_BYTES, STOP_LATENCY_MAX, moved_to, send};
+use super::receive::{BUFFER_BYTES, STOP_LATENCY_MAX, update_endpoint, send};
 use super::{GatewayState, PeerMap};
 use crate::error::GatewayError;
 use crate::pair::{Peer, PeerState};
@@ -59,7 +59,7 @@ enum InitiationVerdict {
     /// Answered, even under load.
     Peer,
     /// Answered; under load with a cookie reply.
-    Stranger,
+    Unknown,
     Dropped,
 }
 
@@ -94,7 +94,7 @@ impl Admission {
         if self.peers.contains(&source_of(from)) && self.of_peers.admit(now, from) {
             InitiationVerdict::Peer
         } else if self.of_strangers.admit(now, from) {
-            InitiationVerdict::Stranger
+            InitiationVerdict::Unknown
         } else {
             InitiationVerdict::Dropped
         }
@@ -129,7 +129,7 @@ impl Handshakes {
     )]
     pub fn run(mut self) -> Result<(), GatewayError> {
         let mut inbox = Inbox::new();
-        while !self.shared.stopped() {
+        while !self.shared.is_stopped() {
             self.wait()?;
             let begin = self.shared.now();
             let table = self.shared.table();
@@ -139,7 +139,7 @@ impl Handshakes {
                 Err(why) => return Err(GatewayError::system("receive handshakes")(why)),
             };
             let mut outcome = Ok(());
-            received.each(|from, _, datagram| {
+            received.for_each(|from, _, datagram| {
                 let taken = self.take(begin, &table, from, datagram);
                 outcome = std::mem::replace(&mut outcome, Ok(())).and(taken);
             });
@@ -169,14 +169,14 @@ impl Handshakes {
         let shared = &self.shared;
         let address = from.ip().to_canonical();
         self.admission.review(now, || {
-            let endpoints = table.all().filter_map(|pair| pair.lock().endpoint);
+            let endpoints = table.iter().filter_map(|pair| pair.lock().endpoint);
             endpoints.map(|endpoint| endpoint.ip())
         });
         let admitted = self.admission.admit(now, address);
         let dropped = || shared.counts.handshakes.fetch_add(1, Ordering::Relaxed);
         let whom = match admitted {
-            InitiationVerdict::Peer => shared.door.initiator(address, datagram, &mut self.room),
-            InitiationVerdict::Stranger => shared.door.whom(address, datagram, &mut self.room),
+            InitiationVerdict::Peer => shared.demux.initiator(address, datagram, &mut self.room),
+            InitiationVerdict::Unknown => shared.demux.identify(address, datagram, &mut self.room),
             InitiationVerdict::Dropped => {
                 dropped();
                 return Ok(());
@@ -191,21 +191,21 @@ impl Handshakes {
                 }
                 return Ok(());
             }
-            Recipient::Peer(key) => table.by_key.get(&key).and_then(|place| table.pair(*place)),
-            Recipient::Place(_) | Recipient::Nobody => None,
+            Recipient::Peer(key) => table.by_key.get(&key).and_then(|place| table.peer(*place)),
+            Recipient::Index(_) | Recipient::Unknown => None,
         };
         let Some(pair) = pair else {
-            shared.counts.nobody.fetch_add(1, Ordering::Relaxed);
+            shared.counts.unknown_datagrams.fetch_add(1, Ordering::Relaxed);
             return Ok(());
         };
-        let mut half = pair.lock();
-        match half.tunnel.open(address, datagram, &mut self.room) {
-            DatagramKind::Refused(why) => half.counts.refuse(why),
+        let mut state = pair.lock();
+        match state.tunnel.open(address, datagram, &mut self.room) {
+            DatagramKind::Refused(why) => state.counts.refuse(why),
             DatagramKind::Handshake { answer, authentic } => {
                 finish(
                     shared,
                     &self.data,
-                    (pair, half),
+                    (pair, state),
                     from,
                     (answer, authentic),
                     &mut self.room,
@@ -224,29 +224,29 @@ impl Handshakes {
 pub(super) fn finish(
     shared: &GatewayState,
     data: &Socket,
-    (pair, mut half): (&Peer, MutexGuard<'_, PeerState>),
+    (peer, mut state): (&Peer, MutexGuard<'_, PeerState>),
     from: SocketAddr,
     (answer, authentic): (usize, bool),
     room: &mut [u8],
 ) -> Result<(), GatewayError> {
     let now = shared.now();
     if authentic {
-        moved_to(shared, pair, &mut half, from);
+        update_endpoint(shared, peer, &mut state, from);
     }
     if answer > 0 {
         // The reply has a packet number if it is a keepalive.
-        if let Some(number) = TunnelNumber::of(&room[..answer]) {
-            half.left(now, number, answer);
+        if let Some(number) = TunnelNumber::parse(&room[..answer]) {
+            state.on_sent(now, number, answer);
         }
         send(data, from, &room[..answer])?;
     }
-    while let Some((bytes, number)) = half.tunnel.rest(room) {
+    while let Some((bytes, number)) = state.tunnel.next_queued(room) {
         if let Some(number) = number {
-            half.left(now, number, bytes);
+            state.on_sent(now, number, bytes);
         }
         send(data, from, &room[..bytes])?;
     }
-    drop(half);
+    drop(state);
     // Packets in the sendbox may have been waiting for these keys.
     shared.wake();
     Ok(())
@@ -269,7 +269,7 @@ mod tests {
             now += Duration::from_micros(50);
             admission.review(now, || [PEER_ADDRESS].into_iter());
             let forged = IpAddr::V4(Ipv4Addr::from_bits(0x0a00_0000 + n));
-            if admission.admit(now, forged) == InitiationVerdict::Stranger {
+            if admission.admit(now, forged) == InitiationVerdict::Unknown {
                 cookies += u64::from(admission.cookies.admit(now));
             }
             if n % 10_000 == 0 {
@@ -293,7 +293,7 @@ mod tests {
             let now = Time::ZERO + Duration::from_micros(50) * n;
             outcomes[match admission.admit(now, PEER_ADDRESS) {
                 InitiationVerdict::Peer => 0,
-                InitiationVerdict::Stranger => 1,
+                InitiationVerdict::Unknown => 1,
                 InitiationVerdict::Dropped => 2,
             }] += 1;
         }

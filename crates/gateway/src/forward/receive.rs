@@ -58,15 +58,15 @@ impl Receiving {
     /// Runs until the gateway stops.
     pub fn run(mut self) -> Result<(), GatewayError> {
         let mut inbox = Inbox::new();
-        while !self.shared.stopped() {
-            self.shared.turn(ForwardingThread::Receive);
+        while !self.shared.is_stopped() {
+            self.shared.record_turn(ForwardingThread::Receive);
             self.wait()?;
             let table = self.shared.table();
             match self.socket.receive(&mut inbox) {
                 Ok(received) => {
                     let now = self.shared.now();
                     let mut trouble = None;
-                    received.each(|from, bits, datagram| {
+                    received.for_each(|from, bits, datagram| {
                         if let Err(why) =
                             self.take(now, &table, from, Ecn::from_bits(bits), datagram)
                         {
@@ -79,7 +79,7 @@ impl Receiving {
                 Err(why) if passes(&why) => {}
                 Err(why) => return Err(GatewayError::system("receive from peers")(why)),
             }
-            self.speak(&table)?;
+            self.send_due_feedback(&table)?;
         }
         Ok(())
     }
@@ -113,18 +113,18 @@ impl Receiving {
         datagram: &[u8],
     ) -> Result<(), GatewayError> {
         let address = from.ip().to_canonical();
-        let place = match self.shared.door.place(datagram) {
-            Recipient::Place(place) => Some(place),
+        let place = match self.shared.demux.recipient(datagram) {
+            Recipient::Index(place) => Some(place),
             _ => None,
         };
-        let Some(pair) = place.and_then(|place| table.pair(place)) else {
-            self.shared.counts.nobody.fetch_add(1, Ordering::Relaxed);
+        let Some(pair) = place.and_then(|place| table.peer(place)) else {
+            self.shared.counts.unknown_datagrams.fetch_add(1, Ordering::Relaxed);
             return Ok(());
         };
-        let mut half = pair.lock();
-        match half.tunnel.open(address, datagram, &mut self.room) {
+        let mut state = pair.lock();
+        match state.tunnel.open(address, datagram, &mut self.room) {
             DatagramKind::Refused(why) => {
-                half.counts.refuse(why);
+                state.counts.refuse(why);
                 Ok(())
             }
             DatagramKind::Handshake { answer, authentic } => {
@@ -132,7 +132,7 @@ impl Receiving {
                 finish(
                     &self.shared,
                     &self.socket,
-                    (pair, half),
+                    (pair, state),
                     from,
                     outcome,
                     &mut self.room,
@@ -143,20 +143,20 @@ impl Receiving {
                 number,
                 source,
             } => {
-                moved_to(&self.shared, pair, &mut half, from);
-                half.came(now, number, datagram.len(), from, outer);
+                update_endpoint(&self.shared, pair, &mut state, from);
+                state.on_received(now, number, datagram.len(), from, outer);
                 let mut passes = false;
                 if let Some(source) = source {
-                    if table.routes.admits(PeerId(pair.place), source) {
-                        passes = self.pass(now, pair, &mut half, bytes, outer);
+                    if table.routes.admits(PeerId(pair.index), source) {
+                        passes = self.pass(now, pair, &mut state, bytes, outer);
                     } else {
-                        half.counts.foreign += 1;
+                        state.counts.foreign_source += 1;
                     }
                 }
-                self.speak_for(now, pair, &mut half)?;
+                self.speak_for(now, pair, &mut state)?;
                 // Unlock the peer before the slow write to the device, so that the sending thread
                 // can use it.
-                drop(half);
+                drop(state);
                 if passes {
                     self.join(bytes);
                 }
@@ -176,19 +176,19 @@ impl Receiving {
         outer: Ecn,
     ) -> bool {
         let packet = &mut self.room[..bytes];
-        if let Some([own, far]) = pair.ends
+        if let Some([own, far]) = pair.tunnel_addresses
             && let Some(message) = control::read(packet, far, own)
         {
             let before = half.sendbox.next_deadline();
             let mtu = half.path.mtu();
-            half.hear(now, message, bytes);
+            half.on_control_message(now, message, bytes);
             path::tell_search(&self.shared, pair, &half.path, mtu, now);
             if half.sendbox.next_deadline() < before {
                 self.shared.wake();
             }
             return false;
         }
-        half.is_news();
+        half.warrant_feedback();
         half.counts.received += 1;
         half.counts.received_bytes += bytes as u64;
         mss::clamp(packet, half.path.mtu());
@@ -219,7 +219,7 @@ impl Receiving {
     }
 
     /// Sends all feedback that is due.
-    fn speak(&mut self, table: &PeerMap) -> Result<(), GatewayError> {
+    fn send_due_feedback(&mut self, table: &PeerMap) -> Result<(), GatewayError> {
         let now = self.shared.now();
         let due: Vec<u32> = self
             .due
@@ -228,8 +228,8 @@ impl Receiving {
             .map(|(place, _)| *place)
             .collect();
         for place in due {
-            match table.pair(place) {
-                Some(pair) => self.speak_for(now, pair, &mut pair.lock())?,
+            match table.peer(place) {
+                Some(peer) => self.speak_for(now, peer, &mut peer.lock())?,
                 None => drop(self.due.remove(&place)),
             }
         }
@@ -242,22 +242,22 @@ impl Receiving {
         pair: &Peer,
         half: &mut PeerState,
     ) -> Result<(), GatewayError> {
-        if let Some(feedback) = half.speak(now)
+        if let Some(feedback) = half.poll_feedback(now)
             && let Some(to) = half.endpoint
             && let Some(bytes) =
-                half.seal_message(now, pair.ends, &feedback.encode(), &mut self.answer)
+                half.seal_message(now, pair.tunnel_addresses, &feedback.encode(), &mut self.answer)
         {
             send(&self.socket, to, &self.answer[..bytes])?;
         }
         if let Some(ack) = half.probe_ack.take()
             && let Some(to) = half.endpoint
-            && let Some(bytes) = half.seal_message(now, pair.ends, &ack.encode(), &mut self.answer)
+            && let Some(bytes) = half.seal_message(now, pair.tunnel_addresses, &ack.encode(), &mut self.answer)
         {
             send(&self.socket, to, &self.answer[..bytes])?;
         }
-        match half.speaks_at() {
-            Some(due) => drop(self.due.insert(pair.place, due)),
-            None => drop(self.due.remove(&pair.place)),
+        match half.next_feedback() {
+            Some(due) => drop(self.due.insert(pair.index, due)),
+            None => drop(self.due.remove(&pair.index)),
         }
         Ok(())
     }
@@ -266,7 +266,7 @@ impl Receiving {
 /// Updates the endpoint of a peer to the source of its last authenticated datagram (roaming). The
 /// event is rate-limited, so that an address that changes with every datagram does not fill the
 /// log.
-pub(super) fn moved_to(shared: &GatewayState, pair: &Peer, half: &mut PeerState, from: SocketAddr) {
+pub(super) fn update_endpoint(shared: &GatewayState, pair: &Peer, half: &mut PeerState, from: SocketAddr) {
     // Port 0 is not a valid destination.
     if from.port() == 0 || half.endpoint == Some(from) {
         return;
@@ -280,7 +280,7 @@ pub(super) fn moved_to(shared: &GatewayState, pair: &Peer, half: &mut PeerState,
     {
         half.moved = Some(now);
         let text = format!("endpoint is now {from}");
-        shared.events.tell(now, &pair.peer.name, "endpoint", text);
+        shared.events.record(now, &pair.peer.name, "endpoint", text);
     }
 }
 

@@ -8,7 +8,7 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use ccplane_bundle::{Reason, passes};
+use ccplane_bundle::{Reason, wants_pass_through};
 use ccplane_host::{FRAME_BYTES_MAX, Frame, FramePacket as Kept, Head, IpHeaders, Store, Tun};
 use ccplane_qdisc::Packet;
 use ccplane_udp::{DatagramMarks, Socket};
@@ -21,7 +21,7 @@ use super::{ForwardingThread, GatewayState, PeerMap, find};
 use crate::batch::SendBatch;
 use crate::config::{AlgorithmSpec, ClassConfig, ClassifierInput, GatewayConfig, class_of};
 use crate::error::GatewayError;
-use crate::pair::{Peer, PeerState, SendboxPacket, around, full_packet};
+use crate::pair::{Peer, PeerState, SendboxPacket, encapsulation_overhead, full_packet};
 use crate::path::{self, Fit};
 use crate::steering::BundleSteering;
 use crate::tunnel::{DATA_OVERHEAD_BYTES, HandshakeFault, TICK_INTERVAL};
@@ -90,7 +90,7 @@ impl PeerSchedule {
         {
             tracing::warn!(peer = pair.peer.name, "{}", fault.explanation());
             let text = fault.explanation().to_owned();
-            shared.events.tell(now, &pair.peer.name, "keys", text);
+            shared.events.record(now, &pair.peer.name, "keys", text);
         }
         if half.tunnel.is_established() == self.established {
             return;
@@ -102,20 +102,20 @@ impl PeerSchedule {
         };
         shared
             .events
-            .tell(now, &pair.peer.name, "keys", text.to_owned());
+            .record(now, &pair.peer.name, "keys", text.to_owned());
     }
 
     /// Handles a packet that exceeded the path MTU: queries the kernel for the MTU, and if it has
     /// no answer, reports that once.
     fn tell_too_long(&mut self, now: Time, shared: &GatewayState, pair: &Peer) {
-        if path::look(shared, pair, now, true) || std::mem::replace(&mut self.told_too_long, true) {
+        if path::query_path_mtu(shared, pair, now, true) || std::mem::replace(&mut self.told_too_long, true) {
             return;
         }
         let text = format!(
             "the path drops packets of {} bytes, and its MTU is unknown; lower `mtu`",
             shared.site.mtu
         );
-        shared.events.tell(now, &pair.peer.name, "too_long", text);
+        shared.events.record(now, &pair.peer.name, "too_long", text);
     }
 }
 
@@ -159,18 +159,18 @@ impl Sending {
     pub fn run(mut self) -> Result<(), GatewayError> {
         // The default timer slack of 50 µs would delay packets.
         let _ = nix::sys::prctl::set_timerslack(1);
-        while !self.shared.stopped() {
-            self.shared.turn(ForwardingThread::Send);
+        while !self.shared.is_stopped() {
+            self.shared.record_turn(ForwardingThread::Send);
             for reload in self.shared.take_orders() {
                 let outcome = self.reload(&reload);
-                let _ = reload.done.send(outcome);
+                let _ = reload.result.send(outcome);
             }
             let table = self.shared.table();
             if self.shared.now() >= self.next_tick {
                 self.tick(&table)?;
             }
             for (_, steering) in &mut self.steerings {
-                steering.turn(self.shared.now());
+                steering.process(self.shared.now());
             }
             let due = self.serve(&table)?;
             if self.wait(due)? {
@@ -184,14 +184,14 @@ impl Sending {
     fn serve(&mut self, table: &PeerMap) -> Result<Time, GatewayError> {
         let mut next = self.next_tick;
         let held = self.lanes.iter().flatten().any(|lane| lane.share.held);
-        let first = (self.uplink.go_round(held) as usize).min(table.pairs.len());
-        let (later, sooner) = table.pairs.split_at(first);
-        for pair in sooner.iter().chain(later).flatten() {
-            let due = self.lane(pair.place).map_or(Time::MAX, |lane| lane.due);
+        let first = (self.uplink.start_round(held) as usize).min(table.peers.len());
+        let (later, sooner) = table.peers.split_at(first);
+        for peer in sooner.iter().chain(later).flatten() {
+            let due = self.lane(peer.index).map_or(Time::MAX, |lane| lane.due);
             if due <= self.shared.now() {
-                self.serve_one(pair)?;
+                self.serve_peer(peer)?;
             }
-            next = next.min(self.lane(pair.place).map_or(Time::MAX, |lane| lane.due));
+            next = next.min(self.lane(peer.index).map_or(Time::MAX, |lane| lane.due));
         }
         Ok(next)
     }
@@ -200,67 +200,67 @@ impl Sending {
         self.lanes.get_mut(place as usize)?.as_mut()
     }
 
-    fn serve_one(&mut self, pair: &Peer) -> Result<(), GatewayError> {
+    fn serve_peer(&mut self, pair: &Peer) -> Result<(), GatewayError> {
         let Some(lane) = self
             .lanes
-            .get_mut(pair.place as usize)
+            .get_mut(pair.index as usize)
             .and_then(Option::as_mut)
         else {
             return Ok(());
         };
         let now = self.shared.now();
-        self.batch.begin();
-        let mut half = pair.lock();
+        self.batch.begin_turn();
+        let mut state = pair.lock();
         let steering = self
             .steerings
             .iter_mut()
             .find(|(algorithm, _)| *algorithm == lane.algorithm);
         if let Some((_, steering)) = steering {
-            drive(now, pair.place.into(), &mut half, steering);
+            drive(now, pair.index.into(), &mut state, steering);
         }
         // The peer gateway may have restarted and lost its keys. WireGuard alone would start a new
         // handshake only after 15 s.
-        let lost = tell_changes(&self.shared, pair, &mut half);
-        if let (true, Some(to)) = (lost, half.endpoint)
-            && let Some(bytes) = half.tunnel.renew(self.batch.room())
+        let lost = tell_changes(&self.shared, pair, &mut state);
+        if let (true, Some(to)) = (lost, state.endpoint)
+            && let Some(bytes) = state.tunnel.rekey(self.batch.buffer())
         {
-            self.batch.keep(to, DatagramMarks::default(), bytes);
+            self.batch.add(to, DatagramMarks::default(), bytes);
             self.batch.flush(&self.socket)?;
         }
-        lane.tell_keys(now, &self.shared, pair, &half);
-        let (Some(to), true) = (half.endpoint, lane.established) else {
-            return self.call(now, pair, half);
+        lane.tell_keys(now, &self.shared, pair, &state);
+        let (Some(to), true) = (state.endpoint, lane.established) else {
+            return self.initiate_handshake(now, pair, state);
         };
         lane.waiting = None;
         let store = &mut self.store;
         let mut too_long = false;
         self.uplink
-            .ask(now, pair.place, &mut lane.share, half.sendbox.left_bytes());
-        if let Some(notice) = half.sendbox.notice(now) {
+            .begin_service(now, pair.index, &mut lane.share, state.sendbox.sent_bytes());
+        if let Some(notice) = state.sendbox.poll_notice(now) {
             // The notice's own packet is not an epoch boundary.
-            let room = self.batch.room();
-            if let Some(bytes) = half.seal_message(now, pair.ends, &notice.encode(), room) {
-                self.batch.keep(to, DatagramMarks::default(), bytes);
+            let room = self.batch.buffer();
+            if let Some(bytes) = state.seal_message(now, pair.tunnel_addresses, &notice.encode(), room) {
+                self.batch.add(to, DatagramMarks::default(), bytes);
                 too_long |= self.batch.flush(&self.socket)?.too_long;
             }
         }
         let most = self.socket.batch();
         let mut packets = 0;
-        while half.sendbox.is_ready(now)
+        while state.sendbox.is_ready(now)
             && packets < PEER_PACKETS_PER_TURN_MAX
             && !self.batch.is_stuck()
             && self.uplink.admits(now, &lane.share)
         {
             packets += 1;
-            let mut drops = |dropped: SendboxPacket, _| store.let_go(dropped.kept.frame, 1);
-            let Some(waiting) = half.sendbox.dequeue(now, &mut drops) else {
+            let mut drops = |dropped: SendboxPacket, _| store.release(dropped.packet.frame, 1);
+            let Some(waiting) = state.sendbox.dequeue(now, &mut drops) else {
                 break;
             };
             let whole = completed(store, &waiting, &mut self.packet);
-            store.let_go(waiting.kept.frame, 1);
+            store.release(waiting.packet.frame, 1);
             let Some(bytes) = whole else { continue };
             let packet = &mut self.packet[..bytes];
-            mss::clamp(packet, half.path.mtu());
+            mss::clamp(packet, state.path.mtu());
             let dscp = if self.config.site.copy_dscp {
                 outer::dscp(packet)
             } else {
@@ -271,32 +271,32 @@ impl Sending {
             let mut leave = |half: &mut PeerState, piece: &[u8]| -> Result<bool, GatewayError> {
                 if !self
                     .batch
-                    .takes(to, marks, piece.len() + DATA_OVERHEAD_BYTES, most)
+                    .can_add(to, marks, piece.len() + DATA_OVERHEAD_BYTES, most)
                 {
                     too_long |= self.batch.flush(&self.socket)?.too_long;
                 }
-                let Some(bytes) = half.seal(now, piece, self.batch.room()) else {
+                let Some(bytes) = half.seal(now, piece, self.batch.buffer()) else {
                     // The session expired. The remaining packets wait for a new one.
                     half.counts.unreachable += 1;
                     return Ok(false);
                 };
-                self.batch.keep(to, marks, bytes);
+                self.batch.add(to, marks, bytes);
                 self.uplink
-                    .charge(now, &mut lane.share, half.sendbox.left_bytes());
+                    .charge(now, &mut lane.share, half.sendbox.sent_bytes());
                 Ok(true)
             };
-            let sealed = match half.path.fit(packet) {
-                Fit::Whole => leave(&mut half, packet)?,
-                Fit::Divided(mut fragments) => {
-                    half.counts.divided += 1;
+            let sealed = match state.path.fit(packet) {
+                Fit::Whole => leave(&mut state, packet)?,
+                Fit::Fragmented(mut fragments) => {
+                    state.counts.divided += 1;
                     let mut sealed = true;
                     while sealed && let Some(bytes) = fragments.next(&mut self.fragment) {
-                        sealed = leave(&mut half, &self.fragment[..bytes])?;
+                        sealed = leave(&mut state, &self.fragment[..bytes])?;
                     }
                     sealed
                 }
-                Fit::Not => {
-                    path::refuse(now, &mut half, packet, &self.tun);
+                Fit::TooBig => {
+                    path::refuse(now, &mut state, packet, &self.tun);
                     true
                 }
             };
@@ -308,14 +308,14 @@ impl Sending {
         // numbers and must not overtake these.
         too_long |= self.batch.flush(&self.socket)?.too_long;
         self.uplink
-            .done(pair.place, &mut lane.share, half.sendbox.is_ready(now));
-        lane.due = half.sendbox.next_deadline();
+            .end_service(pair.index, &mut lane.share, state.sendbox.is_ready(now));
+        lane.due = state.sendbox.next_deadline();
         if lane.share.held {
-            lane.due = self.uplink.free_at().min(half.sendbox.next_tick());
+            lane.due = self.uplink.free_at().min(state.sendbox.next_tick());
         }
         if too_long {
-            half.counts.too_long += 1;
-            drop(half);
+            state.counts.too_long += 1;
+            drop(state);
             lane.tell_too_long(now, &self.shared, pair);
         }
         Ok(())
@@ -323,43 +323,43 @@ impl Sending {
 
     /// Handles packets for a peer without a session or without an endpoint: starts a handshake, and
     /// drops packets that have waited too long.
-    fn call(
+    fn initiate_handshake(
         &mut self,
         now: Time,
         pair: &Peer,
-        mut half: std::sync::MutexGuard<'_, PeerState>,
+        mut state: std::sync::MutexGuard<'_, PeerState>,
     ) -> Result<(), GatewayError> {
         let Some(lane) = self
             .lanes
-            .get_mut(pair.place as usize)
+            .get_mut(pair.index as usize)
             .and_then(Option::as_mut)
         else {
             return Ok(());
         };
         lane.due = now + HANDSHAKE_POLL_INTERVAL;
         lane.share.held = false;
-        if half.sendbox.backlog().packets == 0 {
+        if state.sendbox.backlog().packets == 0 {
             lane.waiting = None;
             return Ok(());
         }
         let since = *lane.waiting.get_or_insert(now);
-        if half.endpoint.is_none() || now.since(since) > HANDSHAKE_WAIT_MAX {
+        if state.endpoint.is_none() || now.since(since) > HANDSHAKE_WAIT_MAX {
             let store = &mut self.store;
             let mut dropped = 0;
-            let mut drops = |waiting: SendboxPacket, _| store.let_go(waiting.kept.frame, 1);
+            let mut drops = |waiting: SendboxPacket, _| store.release(waiting.packet.frame, 1);
             let mut gone = Vec::new();
             // A rate limit may hold back some of them; they are dropped on the next call.
-            while let Some(waiting) = half.sendbox.dequeue(now, &mut drops) {
-                gone.push(waiting.kept.frame);
+            while let Some(waiting) = state.sendbox.dequeue(now, &mut drops) {
+                gone.push(waiting.packet.frame);
                 dropped += 1;
             }
             gone.into_iter()
-                .for_each(|frame| self.store.let_go(frame, 1));
-            half.counts.unreachable += dropped;
+                .for_each(|frame| self.store.release(frame, 1));
+            state.counts.unreachable += dropped;
             return Ok(());
         }
-        if let (Some(to), Some(bytes)) = (half.endpoint, half.tunnel.knock(self.batch.room())) {
-            self.batch.keep(to, DatagramMarks::default(), bytes);
+        if let (Some(to), Some(bytes)) = (state.endpoint, state.tunnel.initiate_handshake(self.batch.buffer())) {
+            self.batch.add(to, DatagramMarks::default(), bytes);
             self.batch.flush(&self.socket)?;
         }
         Ok(())
@@ -369,21 +369,21 @@ impl Sending {
     fn tick(&mut self, table: &PeerMap) -> Result<(), GatewayError> {
         let now = self.shared.now();
         self.next_tick = now + Duration::from(TICK_INTERVAL);
-        self.shared.door.tick();
+        self.shared.demux.tick();
         self.store.review(now);
-        self.batch.begin();
-        for pair in table.all() {
-            path::look(&self.shared, pair, now, false);
-            let mut half = pair.lock();
-            self.probe(now, pair, &mut half)?;
-            let Some((bytes, number)) = half.tunnel.tick(self.batch.room()) else {
+        self.batch.begin_turn();
+        for pair in table.iter() {
+            path::query_path_mtu(&self.shared, pair, now, false);
+            let mut state = pair.lock();
+            self.probe(now, pair, &mut state)?;
+            let Some((bytes, number)) = state.tunnel.tick(self.batch.buffer()) else {
                 continue;
             };
             if let Some(number) = number {
-                half.left(now, number, bytes);
+                state.on_sent(now, number, bytes);
             }
-            if let Some(to) = half.endpoint {
-                self.batch.keep(to, DatagramMarks::default(), bytes);
+            if let Some(to) = state.endpoint {
+                self.batch.add(to, DatagramMarks::default(), bytes);
                 self.batch.flush(&self.socket)?;
             }
         }
@@ -399,8 +399,8 @@ impl Sending {
             return Ok(());
         };
         let scratch = [&mut self.fragment[..], &mut self.packet[..]];
-        if let Some(bytes) = half.seal_probe(now, pair.ends, probe, scratch, self.batch.room()) {
-            self.batch.keep(to, DatagramMarks::default(), bytes);
+        if let Some(bytes) = half.seal_probe(now, pair.tunnel_addresses, probe, scratch, self.batch.buffer()) {
+            self.batch.add(to, DatagramMarks::default(), bytes);
             // If the probe exceeds the MTU of the local interface, it counts as lost.
             self.batch.flush(&self.socket)?;
         }
@@ -413,7 +413,7 @@ impl Sending {
         let counts = &self.shared.counts;
         let mut bytes = 0;
         for _ in 0..FRAMES_PER_TURN_MAX {
-            let Some(room) = self.store.room(FRAME_BYTES_MAX) else {
+            let Some(room) = self.store.reserve(FRAME_BYTES_MAX) else {
                 let mut nowhere = [0];
                 if self.tun.read(&mut nowhere).map_err(&failed)?.is_none() {
                     break;
@@ -426,43 +426,43 @@ impl Sending {
             };
             bytes += length;
             let now = self.shared.now();
-            let read = self.store.arrived(length);
-            let headers = IpHeaders::of(Frame::packet(read));
-            let (Ok(frame), Some([_, destination])) = (Frame::of(read), headers.addresses) else {
+            let read = self.store.reserved(length);
+            let headers = IpHeaders::parse(Frame::packet(read));
+            let (Ok(frame), Some([_, destination])) = (Frame::parse(read), headers.addresses) else {
                 continue;
             };
             let Some(pair) = table
                 .routes
-                .owner(destination)
-                .and_then(|peer| table.pair(peer.0))
+                .lookup(destination)
+                .and_then(|peer| table.peer(peer.0))
             else {
                 counts.no_route.fetch_add(1, Ordering::Relaxed);
                 continue;
             };
             // Real control messages never come through the device, so a local process or a host of
             // the site is posing as this gateway.
-            if let Some([own, far]) = pair.ends
+            if let Some([own, far]) = pair.tunnel_addresses
                 && control::is_message(Frame::packet(read), own, far)
             {
-                pair.lock().counts.posed += 1;
+                pair.lock().counts.spoofed_control += 1;
                 continue;
             }
             let class = classify(&self.config.classes, &headers);
-            let kept = self.store.keep(length, frame, now, headers.ports);
-            let mut half = pair.lock();
-            let around = around(half.endpoint) as u16;
+            let kept = self.store.commit(length, frame, now, headers.ports);
+            let mut state = pair.lock();
+            let around = encapsulation_overhead(state.endpoint) as u16;
             let store = &mut self.store;
-            let mut drops = |dropped: SendboxPacket, _| store.let_go(dropped.kept.frame, 1);
+            let mut drops = |dropped: SendboxPacket, _| store.release(dropped.packet.frame, 1);
             for index in 0..frame.packets() {
                 let kept = Kept::new(kept, index, frame.bytes(index), &headers).with_class(class);
-                half.sendbox
-                    .enqueue(now, SendboxPacket { kept, around }, &mut drops);
+                state.sendbox
+                    .enqueue(now, SendboxPacket { packet: kept, encapsulation_bytes: around }, &mut drops);
             }
-            let due = half.sendbox.next_deadline();
-            drop(half);
+            let due = state.sendbox.next_deadline();
+            drop(state);
             if let Some(lane) = self
                 .lanes
-                .get_mut(pair.place as usize)
+                .get_mut(pair.index as usize)
                 .and_then(Option::as_mut)
                 && lane.established
             {
@@ -521,9 +521,9 @@ impl Sending {
 /// Reports the mode changes of a bundle. Returns whether one of them was due to missing feedback.
 fn tell_changes(shared: &GatewayState, pair: &Peer, half: &mut PeerState) -> bool {
     let mut silent = false;
-    while let Some(change) = half.sendbox.event() {
-        silent |= change.reason == Reason::Silent;
-        let seen = &change.seen;
+    while let Some(change) = half.sendbox.next_mode_change() {
+        silent |= change.reason == Reason::NoFeedback;
+        let seen = &change.path;
         let text = format!(
             "{} to {}, {}: RTT {} ms over {}, S {}, R {}, {} bytes queued",
             change.from.name(),
@@ -535,7 +535,7 @@ fn tell_changes(shared: &GatewayState, pair: &Peer, half: &mut PeerState) -> boo
             seen.received,
             seen.waiting
         );
-        shared.events.tell(change.at, &pair.peer.name, "mode", text);
+        shared.events.record(change.at, &pair.peer.name, "mode", text);
     }
     silent
 }
@@ -548,7 +548,7 @@ fn completed(store: &Store, waiting: &SendboxPacket, room: &mut [u8]) -> Option<
         index,
         marked,
         ..
-    } = waiting.kept;
+    } = waiting.packet;
     let mut head = Head::default();
     let kept = store.get(frame).frame;
     let [first, rest] = kept
@@ -569,8 +569,8 @@ fn drive(now: Time, bundle: u64, half: &mut PeerState, steering: &mut BundleStee
     if !half.sendbox.drive(now, &mut lent) {
         return;
     }
-    half.gauges = steering.said(bundle);
-    half.sendbox.passing(now, passes(&half.gauges));
+    half.gauges = steering.gauges(bundle);
+    half.sendbox.set_pass_through(now, wants_pass_through(&half.gauges));
 }
 
 /// Returns the class of a packet with these headers.

@@ -51,9 +51,9 @@ impl Two {
         let mut room = [0; 256];
         let [a, b] = &mut self.tunnels;
         let bytes = if again {
-            a.renew(&mut room)
+            a.rekey(&mut room)
         } else {
-            a.knock(&mut room)
+            a.initiate_handshake(&mut room)
         };
         let initiation = room[..bytes.expect("it calls")].to_vec();
         let DatagramKind::Handshake {
@@ -72,7 +72,7 @@ impl Two {
             panic!("no keepalive");
         };
         let keepalive = room[..answer].to_vec();
-        assert_eq!(a.rest(&mut room), None);
+        assert_eq!(a.next_queued(&mut room), None);
         let opened = b.open(ADDRESS_A, &keepalive, &mut room);
         assert!(
             matches!(
@@ -113,8 +113,8 @@ fn without_a_session_one_packet_is_queued_and_one_initiation_sent() {
     let [a, _] = &mut two.tunnels;
     assert_eq!(a.seal(&packet(100, 0), &mut room), SealOutcome::NoSession);
     assert!(!a.is_established());
-    assert_eq!(a.knock(&mut room), Some(148));
-    assert_eq!(a.knock(&mut room), None, "a handshake is in progress");
+    assert_eq!(a.initiate_handshake(&mut room), Some(148));
+    assert_eq!(a.initiate_handshake(&mut room), None, "a handshake is in progress");
     assert_eq!(a.seal(&packet(100, 0), &mut room), SealOutcome::NoSession);
 }
 
@@ -163,28 +163,28 @@ fn packets_round_trip_with_their_counter() {
 fn datagrams_are_demultiplexed_to_their_peer() {
     let mut two = Two::new();
     let mut room = [0; 256];
-    let bytes = two.tunnels[0].knock(&mut room).unwrap();
+    let bytes = two.tunnels[0].initiate_handshake(&mut room).unwrap();
     let initiation = room[..bytes].to_vec();
     let caller = PrivateKey::from_bytes([1; 32]).public();
     assert_eq!(
-        two.doors[1].whom(ADDRESS_A, &initiation, &mut room),
+        two.doors[1].identify(ADDRESS_A, &initiation, &mut room),
         Recipient::Peer(caller)
     );
     assert_eq!(
-        two.doors[0].whom(ADDRESS_A, &initiation, &mut room),
-        Recipient::Nobody,
+        two.doors[0].identify(ADDRESS_A, &initiation, &mut room),
+        Recipient::Unknown,
         "the datagram is for the other peer"
     );
     two.handshake(true);
     let (datagram, _) = two.seal(0, &packet(60, 1));
-    assert_eq!(two.doors[1].place(&datagram), Recipient::Place(5));
+    assert_eq!(two.doors[1].recipient(&datagram), Recipient::Index(5));
     assert_eq!(
-        two.doors[0].place(&datagram),
-        Recipient::Nobody,
+        two.doors[0].recipient(&datagram),
+        Recipient::Unknown,
         "a session of another gateway, or before a restart"
     );
     let (datagram, _) = two.seal(1, &packet(60, 1));
-    assert_eq!(two.doors[0].place(&datagram), Recipient::Place(3));
+    assert_eq!(two.doors[0].recipient(&datagram), Recipient::Index(3));
 }
 
 #[test]
@@ -259,8 +259,8 @@ fn a_flood_of_garbage_harms_no_tunnel() {
             }
             _ => good[..n % good.len()].to_vec(),
         };
-        two.doors[1].whom(ADDRESS_A, &datagram, &mut room);
-        two.doors[1].place(&datagram);
+        two.doors[1].identify(ADDRESS_A, &datagram, &mut room);
+        two.doors[1].recipient(&datagram);
         let (opened, _) = two.open(1, &datagram);
         assert!(
             matches!(opened, DatagramKind::Refused(_)),
@@ -282,9 +282,9 @@ fn floods_of_initiations_require_a_cookie() {
     let mut room = [0; 256];
     let mut cookie = None;
     for _ in 0..2 * HANDSHAKES_PER_SECOND_MAX {
-        let bytes = a.renew(&mut room).unwrap();
+        let bytes = a.rekey(&mut room).unwrap();
         let initiation = room[..bytes].to_vec();
-        if let Recipient::Answer(bytes) = two.doors[1].whom(ADDRESS_A, &initiation, &mut room) {
+        if let Recipient::Answer(bytes) = two.doors[1].identify(ADDRESS_A, &initiation, &mut room) {
             cookie = Some(room[..bytes].to_vec());
             break;
         }
@@ -297,10 +297,10 @@ fn floods_of_initiations_require_a_cookie() {
             authentic: false
         }
     ));
-    let bytes = a.renew(&mut room).unwrap();
+    let bytes = a.rekey(&mut room).unwrap();
     let initiation = room[..bytes].to_vec();
     assert!(matches!(
-        two.doors[1].whom(ADDRESS_A, &initiation, &mut room),
+        two.doors[1].identify(ADDRESS_A, &initiation, &mut room),
         Recipient::Peer(_)
     ));
     assert!(matches!(
@@ -311,17 +311,17 @@ fn floods_of_initiations_require_a_cookie() {
         }
     ));
     // The limiter for known peers requires no cookie.
-    let bytes = a.renew(&mut room).unwrap();
+    let bytes = a.rekey(&mut room).unwrap();
     let initiation = room[..bytes].to_vec();
     assert!(matches!(
         two.doors[1].initiator(ADDRESS_B, &initiation, &mut room),
         Recipient::Peer(_)
     ));
     // A cookie is bound to the source address.
-    let bytes = a.renew(&mut room).unwrap();
+    let bytes = a.rekey(&mut room).unwrap();
     let initiation = room[..bytes].to_vec();
     assert!(matches!(
-        two.doors[1].whom(ADDRESS_B, &initiation, &mut room),
+        two.doors[1].identify(ADDRESS_B, &initiation, &mut room),
         Recipient::Answer(_)
     ));
 }
@@ -400,7 +400,7 @@ fn a_preshared_key_is_the_same_at_both_ends_or_both_name_the_fault() {
         let [a, b] = &mut two.tunnels;
         // `boringtun` keeps eight sessions; ten responses wrap around once.
         for n in 1..=10 {
-            let bytes = a.renew(&mut room).expect("it calls");
+            let bytes = a.rekey(&mut room).expect("it calls");
             let initiation = room[..bytes].to_vec();
             let DatagramKind::Handshake { answer, .. } = b.open(ADDRESS_A, &initiation, &mut room)
             else {
@@ -425,7 +425,7 @@ fn agreed_keys_end_a_fault() {
     let mut room = [0; 256];
     for _ in 0..UNCONFIRMED_RESPONSES_MAX {
         let [a, b] = &mut two.tunnels;
-        let bytes = a.renew(&mut room).expect("it calls");
+        let bytes = a.rekey(&mut room).expect("it calls");
         let initiation = room[..bytes].to_vec();
         b.open(ADDRESS_A, &initiation, &mut room);
     }

@@ -34,7 +34,7 @@ pub fn holds(input: &[u8]) {
             None
         );
     }
-    if let Some(mut fragments) = Fragments::of(&packet, mtu) {
+    if let Some(mut fragments) = Fragments::split(&packet, mtu) {
         let mut joined = Vec::new();
         let mut room = vec![0; mtu as usize];
         while let Some(bytes) = fragments.next(&mut room) {

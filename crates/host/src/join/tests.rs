@@ -98,7 +98,7 @@ fn runs(packets: &[Packet]) -> Vec<u16> {
     let mut end = |joiner: &mut Joiner| {
         let packets = joiner.packets();
         if let Some(bytes) = joiner.finish() {
-            let frame = Frame::of(bytes).expect("well formed");
+            let frame = Frame::parse(bytes).expect("well formed");
             assert_eq!(frame.packets(), packets);
             runs.push(packets);
             for index in 0..packets {
@@ -161,7 +161,7 @@ fn frame_headers_match_the_kernel() {
     for packet in flow(V4_HEADER_BYTES, true) {
         assert!(joiner.add(&packet.0).expect("a packet"));
     }
-    assert_eq!((joiner.packets(), joiner.is_over()), (4, false));
+    assert_eq!((joiner.packets(), joiner.is_complete()), (4, false));
     let frame = joiner.finish().expect("four packets");
     let field = |at: usize| u16::from_ne_bytes([frame[at], frame[at + 1]]);
     assert_eq!(frame[..2], [NEEDS_CHECKSUM, GSO_TCPV4]);
@@ -217,7 +217,7 @@ fn psh_and_fin_end_a_run_and_cwr_starts_one() {
     let end = flow(V4_HEADER_BYTES, true)[0]
         .clone()
         .with(V4_HEADER_BYTES, |bytes| bytes[V4_HEADER_BYTES + 13] |= 0x08);
-    assert!(joiner.add(&end.0).expect("a packet") && joiner.is_over());
+    assert!(joiner.add(&end.0).expect("a packet") && joiner.is_complete());
 }
 
 /// Changes the third packet so that it belongs to another flow, or was not sent with the others.
@@ -366,7 +366,7 @@ fn a_run_is_as_long_as_an_ip_packet_and_one_of_udp_64_packets() {
 fn udp_is_joined_where_the_device_takes_it() {
     let mut joiner = Joiner::new(false);
     let packets = flow(V6_HEADER_BYTES, false);
-    assert!(joiner.add(&packets[0].0).expect("a packet") && joiner.is_over());
+    assert!(joiner.add(&packets[0].0).expect("a packet") && joiner.is_complete());
     assert!(!joiner.add(&packets[1].0).expect("a packet"));
     let alone = joiner.finish().expect("one packet");
     assert_eq!(

@@ -44,7 +44,7 @@ pub fn joins(data: &[u8]) -> Outcome {
                 joiner.add(packet).expect("as before"),
                 "every packet starts a run"
             );
-        } else if first & 2 == 2 && joiner.is_over() {
+        } else if first & 2 == 2 && joiner.is_complete() {
             frames += 1;
             take_apart(&mut joiner, &mut out);
         }
@@ -70,7 +70,7 @@ fn take_apart(joiner: &mut Joiner, out: &mut Vec<Vec<u8>>) {
     let packets = joiner.packets();
     let bytes = joiner.finish().expect("a run");
     assert!(bytes.len() <= FRAME_BYTES_MAX);
-    let frame = Frame::of(bytes).expect("as kernels create them");
+    let frame = Frame::parse(bytes).expect("as kernels create them");
     assert_eq!(frame.packets(), packets);
     for index in 0..packets {
         let mut head = Head::default();
@@ -85,7 +85,7 @@ fn take_apart(joiner: &mut Joiner, out: &mut Vec<Vec<u8>>) {
         let single = frame
             .run(bytes, index..index + 1, false, &mut head)
             .concat();
-        let alone = Frame::of(&single).expect("as kernels create them");
+        let alone = Frame::parse(&single).expect("as kernels create them");
         let mut head = Head::default();
         let again = alone
             .completed(&single, 0, false, &mut head)

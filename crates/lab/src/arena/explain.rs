@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use ccplane_algorithms::Registry;
-use ccplane_lang::TextAlgorithm;
+use ccplane_lang::ProgramFile;
 use serde::Serialize;
 
 use super::asked::Options;
@@ -15,7 +15,7 @@ use super::{gate, score};
 use crate::contender::Contender;
 use crate::error::Error;
 use crate::evaluate::Run;
-use crate::progress::{Progress, Quiet};
+use crate::progress::{Progress, NoProgress};
 use crate::result::{ContenderResult, Sample};
 use crate::run as runner;
 use crate::scenario::Scenario;
@@ -217,10 +217,10 @@ impl Seen {
             run.scenario.text.replace(&named, "")
         );
         let scenario = Scenario::parse(&run.key, &text, Path::new(".")).map_err(Error::Scenario)?;
-        let once = runner::RunOptions::once(1, "");
-        let mut result = match runner::run(&Sim::default(), &scenario, registry, &once, &Quiet) {
+        let once = runner::RunOptions::single(1, "");
+        let mut result = match runner::run(&Sim::default(), &scenario, registry, &once, &NoProgress) {
             Ok(result) => result,
-            Err(Error::Broken { .. }) => return Ok(None),
+            Err(Error::Internal { .. }) => return Ok(None),
             Err(error) => return Err(error),
         };
         let result = result.contenders.pop().ok_or(Error::NoContender)?;
@@ -316,7 +316,7 @@ fn in_force(
     let text = std::fs::read_to_string(file)
         .ok()
         .filter(|_| file.ends_with(".ccp"));
-    if let Some(text) = text.and_then(|text| TextAlgorithm::read(&text).ok()) {
+    if let Some(text) = text.and_then(|text| ProgramFile::read(&text).ok()) {
         return clauses(candidate, run, &text, from, to);
     }
     let (times, last) = {
@@ -351,11 +351,11 @@ fn in_force(
 fn clauses(
     candidate: &Contender,
     run: &Run,
-    text: &TextAlgorithm,
+    text: &ProgramFile,
     from: u64,
     to: u64,
 ) -> Result<Vec<InForce>, Error> {
-    let Some(counted) = text.counted() else {
+    let Some(counted) = text.instrumented() else {
         return Ok(Vec::new());
     };
     let source: Arc<str> = counted.source.into();

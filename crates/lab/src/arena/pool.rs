@@ -64,10 +64,10 @@ fn outcome(
     registry: &Registry,
     progress: &dyn Progress,
 ) -> Result<Outcome, Error> {
-    let once = runner::RunOptions::once(1, "");
+    let once = runner::RunOptions::single(1, "");
     match runner::run(&Sim::default(), scenario, registry, &once, progress) {
         Ok(result) => Ok(Ok(Measured::of(result))),
-        Err(Error::Broken { what, .. }) => Ok(Err(what)),
+        Err(Error::Internal { what, .. }) => Ok(Err(what)),
         Err(error) => Err(error),
     }
 }
@@ -169,7 +169,7 @@ impl Pool<'_> {
             let piece = pieces.piece(runs.len() as u64, contender.to_string());
             let texts: Vec<&str> = runs.iter().map(|run| run.scenario.text.as_str()).collect();
             let found = self.apart.run(contender, &texts, &piece);
-            if piece.cancelled() {
+            if piece.is_cancelled() {
                 return Err(Error::Interrupted);
             }
             piece.finish();

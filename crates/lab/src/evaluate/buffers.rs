@@ -243,7 +243,7 @@ fn judge_shallow(setting: &Setting, outcomes: &Outcomes) -> Answer {
             Chart {
                 title: "link use of one flow, %".to_owned(),
                 x: Axis::log("buffer, BDP"),
-                y: Axis::linear("").from_to(0.0, 105.0),
+                y: Axis::linear("").with_range(0.0, 105.0),
                 lines: vec![
                     line("Cubic", 1, &|b| used("cubic", b)).dashed(),
                     line(name, 0, &|b| used("own", b)),

@@ -201,7 +201,7 @@ fn judge(setting: &Setting, outcomes: &Outcomes, other: &str) -> Answer {
             Chart {
                 title: "by buffer, %".to_owned(),
                 x: Axis::log("buffer, BDP"),
-                y: Axis::linear("").from_to(0.0, 160.0),
+                y: Axis::linear("").with_range(0.0, 160.0),
                 lines: vec![
                     ChartSeries::new(
                         "share of ours",

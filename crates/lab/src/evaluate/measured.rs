@@ -143,7 +143,7 @@ impl Measured {
 
     /// The axis of a chart over time.
     pub(super) fn time(&self) -> Axis {
-        Axis::linear("time, s").from_to(0.0, self.duration_s.max(f64::MIN_POSITIVE))
+        Axis::linear("time, s").with_range(0.0, self.duration_s.max(f64::MIN_POSITIVE))
     }
 
     /// The link's throughput over time, for a chart.

@@ -36,20 +36,20 @@ pub fn page(evaluation: &Evaluation, provenance: &Provenance) -> String {
         evaluation.duration_s.round()
     );
     let mut page = Page::new(&format!("{} evaluated", evaluation.algorithm), &subtitle);
-    page.style(STYLE);
+    page.add_style(STYLE);
     page.add(&overview(evaluation));
     page.add(&warnings(evaluation));
     for (question, answer) in &evaluation.answers {
         page.add(&section(question, answer));
     }
     let again = if evaluation.datapath == "simulator" {
-        page.provenance(&provenance.build().to_string());
+        page.set_provenance(&provenance.build().to_string());
         "Virtual time: the same program gives the same page, to the last byte, on any number of threads."
     } else {
-        page.provenance(&provenance.place());
+        page.set_provenance(&provenance.describe_environment());
         "Real packets and a real clock: two evaluations agree in their distributions, not in every packet."
     };
-    page.again(
+    page.add_reproduce_section(
         &evaluation.command,
         &format!(
             "{again} A verdict is a judgement by the criterion beside it, not by the IETF; what each question does is in docs/evaluate.md."
@@ -110,7 +110,7 @@ fn section(question: &Question, answer: &Answer) -> String {
         note(question.about)
     );
     if !answer.table.rows.is_empty() {
-        out += &answer.table.html();
+        out += &answer.table.to_html();
     }
     if !answer.charts.is_empty() {
         let described = format!("{}: {}", question.title, answer.finding);

@@ -194,7 +194,7 @@ fn real(mut runs: Vec<Run>, backend: &dyn Backend) -> Option<Vec<Run>> {
         run.scenario.duration = run.scenario.duration.min(LONGEST_REAL);
     }
     runs.iter()
-        .all(|run| backend.keeps_up(&run.scenario))
+        .all(|run| backend.supports_rate(&run.scenario))
         .then_some(runs)
 }
 
@@ -297,11 +297,11 @@ fn one(
     {
         return Ok(Ok(measured));
     }
-    let once = run::RunOptions::once(1, &options.command);
+    let once = run::RunOptions::single(1, &options.command);
     let result = run::run(backend, &job.run.scenario, registry, &once, progress);
     let measured = match result {
         Ok(result) => Measured::of(result).kept(),
-        Err(Error::Broken { what, .. }) => return Ok(Err(what)),
+        Err(Error::Internal { what, .. }) => return Ok(Err(what)),
         Err(error) => return Err(error),
     };
     if let Some(directory) = &options.parts {

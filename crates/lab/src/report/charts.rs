@@ -5,7 +5,7 @@ use ccplane_report::chart::{
 };
 
 use super::DRAWN_FLOWS_MAX;
-use super::looks::{Looks, shade};
+use super::looks::{SeriesStyles, shade};
 use super::plane::Spot;
 use super::points::{
     LINE_POINTS_MAX, Points, delay, ecdf, flow_bin_s, on_grid, rates, rises, throughput,
@@ -28,7 +28,7 @@ struct Strand {
     name: String,
     /// Key that hides it.
     key: usize,
-    look: SeriesStyle,
+    style: SeriesStyle,
     /// True for one of many lines.
     thin: bool,
     shade: Option<u8>,
@@ -54,7 +54,7 @@ const LINK_CAPACITY_COLOUR: usize = 5;
 /// Charts of a run, in rows.
 pub(super) struct Charts<'a> {
     result: &'a RunResult,
-    looks: Looks,
+    styles: SeriesStyles,
     /// Algorithms, in the order of their first contender.
     families: Vec<&'a str>,
 }
@@ -62,13 +62,13 @@ pub(super) struct Charts<'a> {
 /// Settings shared by a row of charts.
 struct Row {
     /// Title of the vertical axis, with its unit.
-    what: &'static str,
+    axis_label: &'static str,
     /// End of the vertical axis.
-    top: f64,
+    axis_max: f64,
     digits: usize,
     guides: Vec<(f64, String)>,
     /// Background behind the lines, filled down to zero.
-    behind: Option<(&'static str, Points)>,
+    background: Option<(&'static str, Points)>,
     /// True for a chart per algorithm, even if one chart could show the lines of several.
     by_algorithm: bool,
     /// True for a chart per contender, if there are several workloads.
@@ -84,7 +84,7 @@ impl<'a> Charts<'a> {
             }
         }
         Charts {
-            looks: Looks::new(result),
+            styles: SeriesStyles::new(result),
             result,
             families,
         }
@@ -92,16 +92,16 @@ impl<'a> Charts<'a> {
 
     /// Returns the legend, whose keys toggle lines.
     pub fn keys(&self) -> String {
-        let all: Vec<Key<'_>> = self.looks.keys().collect();
+        let all: Vec<Key<'_>> = self.styles.keys().collect();
         keys(&all)
     }
 
     /// Returns the line of a contender.
-    fn of_contender(&self, at: usize, c: &ContenderResult, points: Points) -> Strand {
+    fn contender_strand(&self, at: usize, c: &ContenderResult, points: Points) -> Strand {
         Strand {
             name: c.label.clone(),
-            key: self.looks.key(at),
-            look: self.looks.contender(at),
+            key: self.styles.key(at),
+            style: self.styles.contender(at),
             thin: false,
             shade: None,
             points,
@@ -130,11 +130,11 @@ impl<'a> Charts<'a> {
                 },
                 thin: several,
                 events: events(samples),
-                ..self.of_contender(at, c, points(samples))
+                ..self.contender_strand(at, c, points(samples))
             };
             flows.enumerate().map(strand).collect()
         };
-        self.each(of)
+        self.per_contender(of)
     }
 
     /// Returns the lines of flows in shades of their workloads' colours.
@@ -156,8 +156,8 @@ impl<'a> Charts<'a> {
                     } else {
                         title
                     },
-                    key: self.looks.key(at) + 1 + w,
-                    look: self.looks.workload(at, w),
+                    key: self.styles.key(at) + 1 + w,
+                    style: self.styles.workload(at, w),
                     thin: shown > 1,
                     shade: shade(n, shown),
                     points: points(c.series.flow(*place)),
@@ -184,11 +184,11 @@ impl<'a> Charts<'a> {
         let mut guides = vec![(bdp, "BDP".to_owned())];
         guides.extend(full.map(|full| (full, "BDP + queue".to_owned())));
         let row = Row {
-            what: "cwnd, segments",
-            top: head(most(&series).max(bdp)),
+            axis_label: "cwnd, segments",
+            axis_max: head(most(&series).max(bdp)),
             digits: 0,
             guides,
-            behind: None,
+            background: None,
             by_algorithm: setup.flows > 1,
             by_contender: self.result.several_workloads(),
         };
@@ -227,11 +227,11 @@ impl<'a> Charts<'a> {
         );
         let setup = &self.result.setup;
         let row = Row {
-            what: "round-trip time, ms",
-            top: head(most(&series).max(setup.rtt_ms)),
+            axis_label: "round-trip time, ms",
+            axis_max: head(most(&series).max(setup.rtt_ms)),
             digits: 2,
             guides: vec![(setup.rtt_ms, "without a queue".to_owned())],
-            behind: None,
+            background: None,
             by_algorithm: setup.flows > 1,
             by_contender: self.result.several_workloads(),
         };
@@ -247,11 +247,11 @@ impl<'a> Charts<'a> {
         let series = self.flows(rate, |_| Vec::new());
         let share = setup.rate_mbit / setup.flows.max(1) as f64;
         let row = Row {
-            what: "goodput, Mbit/s",
-            top: head(most(&series)),
+            axis_label: "goodput, Mbit/s",
+            axis_max: head(most(&series)),
             digits: 2,
             guides: vec![(share, "fair share".to_owned())],
-            behind: None,
+            background: None,
             by_algorithm: true,
             by_contender: false,
         };
@@ -264,7 +264,7 @@ impl<'a> Charts<'a> {
         let width = flow_bin_s(setup);
         let bins = (setup.duration_s / width) as usize;
         let rate = |flow: &[Sample]| rates(flow.iter().map(|s| (s.at_ns, s.received)), width, bins);
-        let series = self.each(|at, c| {
+        let series = self.per_contender(|at, c| {
             // A single flow has the line of its workload.
             let flows = self
                 .workload_flows(at, c, &rate, &|_| Vec::new())
@@ -273,8 +273,8 @@ impl<'a> Charts<'a> {
             let all = c.workloads.iter().zip(&c.series.workloads).enumerate();
             let workloads = all.map(|(w, (figures, series))| Strand {
                 name: figures.title(),
-                key: self.looks.key(at) + 1 + w,
-                look: self.looks.workload(at, w),
+                key: self.styles.key(at) + 1 + w,
+                style: self.styles.workload(at, w),
                 thin: false,
                 shade: None,
                 points: rates(series.course.iter().copied(), width, bins),
@@ -283,11 +283,11 @@ impl<'a> Charts<'a> {
             workloads.chain(flows).collect()
         });
         let row = Row {
-            what: "goodput, Mbit/s",
-            top: head(most(&series)),
+            axis_label: "goodput, Mbit/s",
+            axis_max: head(most(&series)),
             digits: 2,
             guides: Vec::new(),
-            behind: None,
+            background: None,
             by_algorithm: true,
             by_contender: true,
         };
@@ -307,8 +307,8 @@ impl<'a> Charts<'a> {
         let all = self.result.contenders.iter().enumerate();
         let spot = |(at, c): (usize, &ContenderResult)| Spot {
             label: c.label.clone(),
-            colour: self.looks.contender(at).colour,
-            at: (c.figures.delay_p95_ms, c.figures.goodput_mbit),
+            colour: self.styles.contender(at).colour,
+            position: (c.figures.delay_p95_ms, c.figures.goodput_mbit),
             runs: c
                 .series
                 .each
@@ -329,8 +329,8 @@ impl<'a> Charts<'a> {
                 .collect::<Vec<_>>()
         };
         let lines = all().map(|(c, at)| ChartSeries {
-            boxes: BoxPlot::of(f64::from(at), values(c)).into_iter().collect(),
-            ..ChartSeries::new("", self.looks.contender(at as usize - 1).colour, [])
+            boxes: BoxPlot::from_values(f64::from(at), values(c)).into_iter().collect(),
+            ..ChartSeries::new("", self.styles.contender(at as usize - 1).colour, [])
         });
         let seen = Distribution::new(all().flat_map(|(c, _)| values(c)));
         let (low, high) = seen
@@ -345,7 +345,7 @@ impl<'a> Charts<'a> {
         let chart = Chart {
             title: what.to_owned(),
             x: Axis::named(self.result.contenders.iter().map(|c| c.label.clone())),
-            y: Axis::linear("").from_to(from, high + margin),
+            y: Axis::linear("").with_range(from, high + margin),
             lines: lines.collect(),
             guides: Vec::new(),
         };
@@ -363,9 +363,9 @@ impl<'a> Charts<'a> {
 
     /// Throughput of the link.
     pub fn throughputs(&self) -> String {
-        let series = self.each(|at, c| {
+        let series = self.per_contender(|at, c| {
             let smoothed = smooth(&c.series.throughput_mbit, SMOOTHING_BINS_PER_SIDE);
-            vec![self.of_contender(at, c, self.in_bins(smoothed.into_iter().map(Some)))]
+            vec![self.contender_strand(at, c, self.bin_points(smoothed.into_iter().map(Some)))]
         });
         let rate = self.result.setup.rate_mbit;
         let course = self
@@ -375,7 +375,7 @@ impl<'a> Charts<'a> {
             .map_or(&[][..], |c| &c.series.capacity_mbit);
         let behind = (!course.is_empty()).then(|| {
             let smoothed = smooth(course, SMOOTHING_BINS_PER_SIDE);
-            ("link", self.in_bins(smoothed.into_iter().map(Some)))
+            ("link", self.bin_points(smoothed.into_iter().map(Some)))
         });
         let most_of_link = behind
             .iter()
@@ -383,14 +383,14 @@ impl<'a> Charts<'a> {
             .map(|(_, mbit)| *mbit)
             .fold(rate, f64::max);
         let row = Row {
-            what: "throughput, Mbit/s",
-            top: head(most(&series).max(most_of_link)),
+            axis_label: "throughput, Mbit/s",
+            axis_max: head(most(&series).max(most_of_link)),
             digits: 2,
             guides: match behind {
                 Some(_) => Vec::new(),
                 None => vec![(rate, "link".to_owned())],
             },
-            behind,
+            background: behind,
             by_algorithm: false,
             by_contender: false,
         };
@@ -400,17 +400,17 @@ impl<'a> Charts<'a> {
     /// Queueing delay of packets.
     pub fn delays(&self) -> String {
         let setup = &self.result.setup;
-        let series = self.each(|at, c| {
-            vec![self.of_contender(at, c, self.in_bins(c.series.delay_ms.iter().copied()))]
+        let series = self.per_contender(|at, c| {
+            vec![self.contender_strand(at, c, self.bin_points(c.series.delay_ms.iter().copied()))]
         });
         let bytes_per_ms = setup.rate_mbit * 125.0;
         let queue = setup.queue_bytes.filter(|_| bytes_per_ms > 0.0);
         let full = queue.map(|queue| queue as f64 / bytes_per_ms);
         let most = most(&series);
         let row = Row {
-            what: "queueing delay, ms",
+            axis_label: "queueing delay, ms",
             // The axis includes the full queue only if the delay comes near it.
-            top: head(
+            axis_max: head(
                 full.filter(|full| *full < 2.0 * most)
                     .unwrap_or(0.0)
                     .max(most),
@@ -420,7 +420,7 @@ impl<'a> Charts<'a> {
                 .map(|full| (full, "full queue".to_owned()))
                 .into_iter()
                 .collect(),
-            behind: None,
+            background: None,
             by_algorithm: false,
             by_contender: false,
         };
@@ -475,24 +475,24 @@ impl<'a> Charts<'a> {
 
     /// Returns the distributions of `of` for all contenders.
     fn ecdfs(&self, of: impl Fn(&ContenderResult) -> Distribution) -> Vec<Strand> {
-        let strands = self.each(|at, c| vec![self.of_contender(at, c, ecdf(&of(c)))]);
+        let strands = self.per_contender(|at, c| vec![self.contender_strand(at, c, ecdf(&of(c)))]);
         strands.into_iter().flatten().collect()
     }
 
     /// Returns the distributions over completed flows; with several workloads, per workload.
     fn completed(&self, of: impl Fn(&Completion) -> f64) -> Vec<Strand> {
         let points = |all: &[Completion]| ecdf(&Distribution::new(all.iter().map(&of)));
-        let strands = self.each(|at, c| {
+        let strands = self.per_contender(|at, c| {
             if c.workloads.is_empty() {
-                return vec![self.of_contender(at, c, points(&c.series.completed))];
+                return vec![self.contender_strand(at, c, points(&c.series.completed))];
             }
             let all = c.workloads.iter().zip(&c.series.workloads).enumerate();
             let ended = all.filter(|(_, (figures, _))| figures.completions.is_some());
             let strand =
                 |(w, (figures, series)): (usize, (&WorkloadFigures, &WorkloadSeries))| Strand {
                     name: format!("{}, {}", c.label, figures.title()),
-                    key: self.looks.key(at) + 1 + w,
-                    look: self.looks.workload(at, w),
+                    key: self.styles.key(at) + 1 + w,
+                    style: self.styles.workload(at, w),
                     thin: false,
                     shade: None,
                     points: points(&series.completed),
@@ -509,7 +509,7 @@ impl<'a> Charts<'a> {
         let pictures = all
             .filter(|(_, c)| !c.series.stamped.is_empty())
             .map(|(at, c)| {
-                let (key, look) = (self.looks.key(at), self.looks.contender(at));
+                let (key, look) = (self.styles.key(at), self.styles.contender(at));
                 let packets = &c.series.stamped;
                 let step = packets.len().div_ceil(LINE_POINTS_MAX).max(1);
                 let points = |ns: fn(&crate::result::StampedPacket) -> u64| -> Points {
@@ -526,12 +526,12 @@ impl<'a> Charts<'a> {
                         .fold(0.0, f64::max),
                 );
                 let line = |label: &str, look: SeriesStyle, points: Points| ChartSeries {
-                    of: Some(key),
+                    key: Some(key),
                     thin: true,
-                    ..ChartSeries::new(label, 0, points).look(look)
+                    ..ChartSeries::new(label, 0, points).with_style(look)
                 };
                 let other = SeriesStyle {
-                    second: !look.second,
+                    secondary: !look.secondary,
                     ..look
                 };
                 let lines = vec![
@@ -544,19 +544,19 @@ impl<'a> Charts<'a> {
                     lines,
                     Vec::new(),
                 );
-                live(&chart, &along_time(Width::Whole, 3))
+                live(&chart, &along_time(Width::Full, 3))
             });
         row(pictures)
     }
 
     /// Returns the lines that `of` creates for each contender.
-    fn each(&self, of: impl Fn(usize, &ContenderResult) -> Vec<Strand>) -> Vec<Vec<Strand>> {
+    fn per_contender(&self, of: impl Fn(usize, &ContenderResult) -> Vec<Strand>) -> Vec<Vec<Strand>> {
         let all = self.result.contenders.iter().enumerate();
         all.map(|(at, c)| of(at, c)).collect()
     }
 
     /// Returns the points of values per bin.
-    fn in_bins(&self, values: impl ExactSizeIterator<Item = Option<f64>>) -> Points {
+    fn bin_points(&self, values: impl ExactSizeIterator<Item = Option<f64>>) -> Points {
         let step = values.len().div_ceil(LINE_POINTS_MAX).max(1);
         let middle = |bin: usize| (bin as f64 + 0.5) * self.result.setup.bin_ms / 1e3;
         let thinned = values.enumerate().step_by(step);
@@ -594,25 +594,25 @@ impl<'a> Charts<'a> {
         let width = if facets.len() > 1 {
             Width::Half
         } else {
-            Width::Whole
+            Width::Full
         };
         let pictures = facets.into_iter().map(|(title, members)| {
             let strands = || members.iter().filter_map(|at| series.get(*at)).flatten();
-            let behind = about.behind.iter();
+            let behind = about.background.iter();
             let behind = behind.map(|(name, points)| {
                 ChartSeries::named(*name, LINK_CAPACITY_COLOUR, points.iter().copied()).area()
             });
             let apart = self.result.setup.duration_s / STROKES_MAX;
             let events = strands().flat_map(|strand| {
                 let of = |(what, colour, at): &EventMarks| ChartSeries {
-                    of: Some(strand.key),
+                    key: Some(strand.key),
                     thin: true,
                     ..ChartSeries::strokes(
                         format!("{} {what}", strand.name),
                         *colour,
                         at,
                         apart,
-                        about.top * STROKE_HEIGHT_SHARE,
+                        about.axis_max * STROKE_HEIGHT_SHARE,
                     )
                 };
                 strand
@@ -623,14 +623,14 @@ impl<'a> Charts<'a> {
             });
             let lines = strands().map(|strand| ChartSeries {
                 name: strand.name.clone(),
-                of: Some(strand.key),
+                key: Some(strand.key),
                 thin: strand.thin,
                 shade: strand.shade,
-                ..ChartSeries::new("", 0, strand.points.iter().copied()).look(strand.look)
+                ..ChartSeries::new("", 0, strand.points.iter().copied()).with_style(strand.style)
             });
             let chart = self.timed(
-                format!("{title}: {}", about.what),
-                about.top,
+                format!("{title}: {}", about.axis_label),
+                about.axis_max,
                 behind.chain(lines).chain(events).collect(),
                 about.guides.clone(),
             );
@@ -648,8 +648,8 @@ impl<'a> Charts<'a> {
     ) -> Chart {
         Chart {
             title,
-            x: Axis::linear("time, s").from_to(0.0, self.result.setup.duration_s),
-            y: Axis::linear("").from_to(0.0, top),
+            x: Axis::linear("time, s").with_range(0.0, self.result.setup.duration_s),
+            y: Axis::linear("").with_range(0.0, top),
             lines,
             guides,
         }
@@ -691,7 +691,7 @@ impl<'a> Charts<'a> {
             |Strand {
                  points,
                  key,
-                 look,
+                 style: look,
                  name,
                  ..
              }| {
@@ -714,15 +714,15 @@ impl<'a> Charts<'a> {
                     .collect();
                 ChartSeries {
                     name,
-                    of: Some(key),
-                    ..ChartSeries::new("", 0, inside).look(look)
+                    key: Some(key),
+                    ..ChartSeries::new("", 0, inside).with_style(look)
                 }
             },
         );
         let chart = Chart {
             title: title.to_owned(),
-            x: Axis::linear(axis).from_to(from, top),
-            y: Axis::linear("").from_to(0.0, 100.0),
+            x: Axis::linear(axis).with_range(from, top),
+            y: Axis::linear("").with_range(0.0, 100.0),
             lines: lines.collect(),
             guides: Vec::new(),
         };
@@ -730,7 +730,7 @@ impl<'a> Charts<'a> {
             width: Width::Half,
             digits: (digits, 1),
             units: (unit, "%"),
-            along: "",
+            zoom_group: "",
         };
         live(&chart, &reading)
     }
@@ -751,7 +751,7 @@ fn along_time(width: Width, digits: usize) -> HoverData {
         width,
         digits: (2, digits),
         units: ("s", ""),
-        along: "time",
+        zoom_group: "time",
     }
 }
 

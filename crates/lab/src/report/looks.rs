@@ -16,7 +16,7 @@ const COLOUR_PERCENT_MIN: usize = 55;
 
 /// Styles of all lines of a run. Keys follow the rows of the table: a contender, then its
 /// workloads.
-pub(super) struct Looks {
+pub(super) struct SeriesStyles {
     contenders: Vec<SeriesStyle>,
     workloads: Vec<Vec<SeriesStyle>>,
     labels: Vec<String>,
@@ -32,10 +32,10 @@ struct SeriesOwner<'a> {
     native: bool,
 }
 
-impl Looks {
+impl SeriesStyles {
     /// Assigns one hue per algorithm. Lines of ccplane are solid. Native lines are dashed and in
     /// the hue's other shade, so that they differ in greyscale too.
-    pub fn new(result: &RunResult) -> Looks {
+    pub fn new(result: &RunResult) -> SeriesStyles {
         let all = &result.contenders;
         let contenders: Vec<SeriesOwner<'_>> = all.iter().map(of_contender).collect();
         let workloads: Vec<Vec<Option<SeriesOwner<'_>>>> = all
@@ -66,7 +66,7 @@ impl Looks {
                     .iter()
                     .position(|family| *family == who.family)
                     .unwrap_or(0),
-                second,
+                secondary: second,
                 dashes: variants
                     .get(before % variants.len())
                     .copied()
@@ -86,7 +86,7 @@ impl Looks {
                 Some(who) => look(who, among(kin, place, who)),
                 None => SeriesStyle {
                     colour: PALETTE_COLOURS - 1,
-                    second: false,
+                    secondary: false,
                     dashes: DATAGRAM_DASHES,
                 },
             });
@@ -99,7 +99,7 @@ impl Looks {
             labels.push(c.label.clone());
             labels.extend(c.workloads.iter().map(WorkloadFigures::title));
         }
-        Looks {
+        SeriesStyles {
             contenders: contenders.iter().enumerate().map(one).collect(),
             workloads: workloads.iter().map(beside).collect(),
             labels,
@@ -131,7 +131,7 @@ impl Looks {
         self.labels
             .iter()
             .zip(looks)
-            .map(|(label, look)| Key { label, look: *look })
+            .map(|(label, look)| Key { label, style: *look })
     }
 }
 
@@ -205,7 +205,7 @@ mod tests {
             ],
             ..RunResult::default()
         };
-        let looks = Looks::new(&result);
+        let looks = SeriesStyles::new(&result);
         let colours =
             |at: usize| -> Vec<usize> { (0..4).map(|w| looks.workload(at, w).colour).collect() };
         assert_eq!(
@@ -222,7 +222,7 @@ mod tests {
             looks.workload(1, 1),
             looks.workload(1, 2),
         ];
-        assert!(!ours.second && first.second && first.dashes != second.dashes);
+        assert!(!ours.secondary && first.secondary && first.dashes != second.dashes);
         let keys: Vec<&str> = looks.keys().map(|key| key.label).collect();
         assert_eq!(
             keys[..3],

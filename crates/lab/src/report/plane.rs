@@ -15,7 +15,7 @@ pub(crate) struct Spot {
     pub colour: usize,
     /// 95th percentile of the queueing delay in ms, and goodput in Mbit/s; means if there are
     /// several runs.
-    pub at: (f64, f64),
+    pub position: (f64, f64),
     /// The same values of every run, if there are several.
     pub runs: Vec<(f64, f64)>,
 }
@@ -34,8 +34,8 @@ pub(crate) fn picture(spots: &[Spot]) -> String {
     });
     let dots = spots.iter().map(|spot| ChartSeries {
         dots: true,
-        beside: spot.label.clone(),
-        ..ChartSeries::new("", spot.colour, [spot.at])
+        end_label: spot.label.clone(),
+        ..ChartSeries::new("", spot.colour, [spot.position])
     });
     let chart = Chart {
         title: "goodput, Mbit/s".to_owned(),
@@ -60,7 +60,7 @@ fn heights(spots: &[Spot]) -> Axis {
         let of = |spot: &Spot| {
             spot.runs
                 .iter()
-                .chain([&spot.at])
+                .chain([&spot.position])
                 .map(|run| run.1)
                 .collect::<Vec<_>>()
         };
@@ -69,7 +69,7 @@ fn heights(spots: &[Spot]) -> Axis {
     let (low, high) = (all().fold(f64::MAX, f64::min), all().fold(0.0, f64::max));
     let margin = ((high - low) * 0.2).max(high * 0.01);
     match low > high / 2.0 {
-        true => Axis::linear("").from_to((low - margin).max(0.0), high + margin),
+        true => Axis::linear("").with_range((low - margin).max(0.0), high + margin),
         false => Axis::linear(""),
     }
 }
@@ -151,7 +151,7 @@ mod tests {
         let spot = |label: &str, runs: Vec<(f64, f64)>| Spot {
             label: label.to_owned(),
             colour: 0,
-            at: (5.0, 90.0),
+            position: (5.0, 90.0),
             runs,
         };
         let text = picture(&[

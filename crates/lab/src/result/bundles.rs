@@ -105,7 +105,7 @@ impl BundleSample {
 impl BundleFigures {
     /// Fills in the values that are computed from samples.
     #[must_use]
-    pub fn of_samples(self, samples: &[BundleSample]) -> BundleFigures {
+    pub fn with_samples(self, samples: &[BundleSample]) -> BundleFigures {
         let share = |mode: u8| {
             let of_it = samples.iter().filter(|sample| sample.mode == mode).count();
             of_it as f64 / samples.len().max(1) as f64
@@ -128,7 +128,7 @@ impl BundleFigures {
     }
 
     /// Returns the means over several runs of one bundle.
-    pub(crate) fn over(runs: &[&BundleFigures]) -> BundleFigures {
+    pub(crate) fn mean_of(runs: &[&BundleFigures]) -> BundleFigures {
         let Some(first) = runs.first() else {
             return BundleFigures::default();
         };

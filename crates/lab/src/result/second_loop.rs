@@ -26,14 +26,14 @@ pub struct SecondLoop {
 
 impl SecondLoop {
     /// Sums the statistics of flows. Flows that never sent with the second loop do not count.
-    pub fn of<'t>(flows: impl Iterator<Item = &'t Rc3Stats>) -> SecondLoop {
+    pub fn from_stats<'t>(flows: impl Iterator<Item = &'t Rc3Stats>) -> SecondLoop {
         let mut all = SecondLoop::default();
         for rc3 in flows {
             all.flows += 1;
             all.sent_bytes += rc3.sent_bytes.iter().sum::<u64>();
             all.delivered_bytes += rc3.delivered_bytes;
             all.duplicates += rc3.duplicates;
-            all.missing += rc3.missing().iter().sum::<u64>();
+            all.missing += rc3.unconfirmed().iter().sum::<u64>();
             if let Some(why) = rc3.stopped {
                 *all.stopped.entry(why.kind().to_owned()).or_default() += 1;
             }
@@ -107,7 +107,7 @@ mod tests {
                 ..Rc3Stats::default()
             })
             .collect();
-        let all = SecondLoop::of(loops.iter());
+        let all = SecondLoop::from_stats(loops.iter());
         assert_eq!(
             all.stopped,
             BTreeMap::from([("class 0 waits".to_owned(), 500)])

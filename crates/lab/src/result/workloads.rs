@@ -109,13 +109,13 @@ pub(crate) struct ListedFlow<'a, T: ?Sized> {
     /// Number of the flow, counted from 1.
     pub number: usize,
     /// Data of the flow.
-    pub what: &'a T,
+    pub data: &'a T,
 }
 
 impl ContenderResult {
     /// Returns the metrics of every flow without end, of all workloads.
     pub(crate) fn flow_figures(&self) -> Vec<ListedFlow<'_, FlowFigures>> {
-        let Some(places) = self.places() else {
+        let Some(places) = self.flow_positions() else {
             return plain(self.figures.flows.iter());
         };
         let figures = self.workloads.iter().flat_map(|w| &w.flows);
@@ -128,7 +128,7 @@ impl ContenderResult {
 
     /// Returns the samples of every flow without end, of all workloads.
     pub(crate) fn flow_samples(&self) -> Vec<ListedFlow<'_, [Sample]>> {
-        let Some(places) = self.places() else {
+        let Some(places) = self.flow_positions() else {
             return plain(self.series.flows.iter().map(Vec::as_slice));
         };
         ordered(places.map(|(workload, place)| (workload, place, self.series.flow(place))))
@@ -136,7 +136,7 @@ impl ContenderResult {
 
     /// Returns the index of each flow in the combined list, with its workload, in the order of
     /// workloads; `None` if there is only one workload.
-    fn places(&self) -> Option<impl Iterator<Item = (&WorkloadFigures, usize)>> {
+    fn flow_positions(&self) -> Option<impl Iterator<Item = (&WorkloadFigures, usize)>> {
         let all = self.workloads.iter().zip(&self.series.workloads);
         let each = all.flat_map(|(workload, series)| {
             series.flows.iter().map(move |place| (workload, *place))
@@ -150,7 +150,7 @@ fn plain<'a, T: ?Sized>(all: impl Iterator<Item = &'a T>) -> Vec<ListedFlow<'a, 
     let listed = all.enumerate().map(|(place, what)| ListedFlow {
         workload: None,
         number: place + 1,
-        what,
+        data: what,
     });
     listed.collect()
 }
@@ -162,7 +162,7 @@ fn ordered<'a, T: ?Sized>(
     let listed = all.map(|(workload, place, what)| ListedFlow {
         workload: Some(workload),
         number: place + 1,
-        what,
+        data: what,
     });
     let mut listed: Vec<_> = listed.collect();
     listed.sort_by_key(|flow| flow.number);

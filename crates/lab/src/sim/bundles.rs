@@ -21,19 +21,19 @@ impl Job<'_> {
         let mut ids = Vec::with_capacity(self.scenario.bundles.len());
         let bundles = self.scenario.bundles.iter().zip(&self.plan.bundles);
         for ((bundle, (from, to)), index) in bundles.zip(0..) {
-            let agent = controls.of_bundle(sim, bundle.algorithm.as_ref())?;
+            let agent = controls.bundle_agent(sim, bundle.algorithm.as_ref())?;
             let own = SendboxConfig::default();
             let sendbox = SendboxConfig {
                 queue: bundle.queues(SendboxConfig::QUEUE),
                 mtu: self.scenario.mtu() + bundle.overhead,
-                min: bundle.min.unwrap_or(own.min),
-                max: bundle.max.unwrap_or(own.max),
-                marks: if bundle.by_hash {
+                min_rate: bundle.min_rate.unwrap_or(own.min_rate),
+                max_rate: bundle.max_rate.unwrap_or(own.max_rate),
+                numbering: if bundle.by_hash {
                     PacketNumbering::Hash
                 } else {
                     PacketNumbering::Counter
                 },
-                observe: bundle.observe || agent.is_none(),
+                observe_only: bundle.observe_only || agent.is_none(),
                 seed: seed.wrapping_add(index),
             };
             let spec = BundleSpec {
@@ -45,7 +45,7 @@ impl Job<'_> {
             };
             let id = sim.add_bundle(spec).map_err(|error| {
                 let source = self.scenario.source();
-                Error::Scenario(source.hinted(bundle.span.clone(), "this bundle", &error))
+                Error::Scenario(source.problem_from_error(bundle.span.clone(), "this bundle", &error))
             })?;
             ids.push(id);
         }
@@ -66,13 +66,13 @@ pub(super) fn sample(sim: &World, bundle: BundleId, now: u64) -> Option<BundleSa
         mode: match status.mode {
             SendboxMode::Open => 0,
             SendboxMode::Delay => 1,
-            SendboxMode::Passing => 2,
+            SendboxMode::PassThrough => 2,
         },
         limit_mbit: status.rate.map_or(0.0, mbit),
-        received_mbit: mbit(status.seen.received),
+        received_mbit: mbit(status.path.received),
         waiting_bytes: status.backlog.bytes,
-        rtt_ms: ms(status.seen.rtt),
-        min_rtt_ms: ms(status.seen.min_rtt),
+        rtt_ms: ms(status.path.rtt),
+        min_rtt_ms: ms(status.path.min_rtt),
         eta: gauge("eta"),
         capacity_mbit: gauge("capacity") * 8.0 / 1e6,
         cross_mbit: gauge("cross") * 8.0 / 1e6,
@@ -102,7 +102,7 @@ pub(super) fn fill_actual(
             Some(*sum)
         })
         .collect();
-    let left_by = |ns: u64| crossings.partition_point(|crossing| crossing.left.as_nanos() <= ns);
+    let left_by = |ns: u64| crossings.partition_point(|crossing| crossing.departure.as_nanos() <= ns);
     let bytes_by = |count: usize| {
         count
             .checked_sub(1)
@@ -110,18 +110,18 @@ pub(super) fn fill_actual(
             .map_or(0, |bytes| *bytes)
     };
     for sample in samples {
-        let Some(left) = sample.at_ns.checked_sub((way.after + way.back).as_nanos()) else {
+        let Some(left) = sample.at_ns.checked_sub((way.after_queue + way.backward).as_nanos()) else {
             continue;
         };
         let count = left_by(left);
         let Some(last) = count.checked_sub(1).and_then(|last| crossings.get(last)) else {
             continue;
         };
-        let rtt = way.there + way.back + last.sojourn;
+        let rtt = way.forward + way.backward + last.sojourn;
         let over = rtt.min(RATE_AVERAGING_TIME_MAX);
         let bytes = bytes_by(count) - bytes_by(left_by(left.saturating_sub(over.as_nanos())));
         sample.actual_rtt_ms = ms(rtt);
-        sample.actual_received_mbit = mbit(Rate::of(Bytes::new(bytes), over));
+        sample.actual_received_mbit = mbit(Rate::from_bytes_over(Bytes::new(bytes), over));
     }
 }
 
@@ -147,14 +147,14 @@ pub(super) fn figures(
     let counted = samples.partition_point(|sample| sample.at_ns < warm.as_nanos());
     BundleFigures {
         name,
-        arrived: totals.arrived,
+        arrived: totals.received,
         missing: totals.missing,
         dropped: totals.dropped,
-        out_of_order_share: totals.out_of_order as f64 / totals.arrived.max(1) as f64,
+        out_of_order_share: totals.out_of_order as f64 / totals.received.max(1) as f64,
         changes: changes.collect(),
         ..BundleFigures::default()
     }
-    .of_samples(&samples[counted..])
+    .with_samples(&samples[counted..])
 }
 
 fn mbit(rate: Rate) -> f64 {

@@ -28,7 +28,7 @@ impl Episode {
     pub fn new(scenario: &Scenario, registry: &Registry, seed: u64) -> Result<Episode, Error> {
         let job = Job::new(scenario, registry)?;
         let contender = scenario.contenders.first().ok_or(Error::NoContender)?;
-        let told = |error: SimError| job.told(error);
+        let told = |error: SimError| job.convert_error(error);
         let mut sim =
             Simulation::new(job.plan.network.clone(), SimOptions::seeded(seed)).map_err(told)?;
         job.prepare(&mut sim).map_err(told)?;
@@ -38,7 +38,7 @@ impl Episode {
         let line = job
             .plan
             .network
-            .spec(job.plan.main)
+            .spec(job.plan.main_link)
             .and_then(|spec| spec.line.mean_rate());
         Ok(Episode {
             sim,
@@ -62,7 +62,7 @@ impl Episode {
 
     /// Returns true if this flow has delivered all of its data, or has failed. Its connection
     /// closes some time later.
-    pub fn finished(&self, flow: u64) -> bool {
+    pub fn is_finished(&self, flow: u64) -> bool {
         let mut flows = self.sim.flows();
         let view = flows
             .nth(flow as usize)
@@ -200,10 +200,10 @@ bulk.flows = 1
         let finite =
             LINK_SCENARIO.replace("bulk.flows = 1", "bulk = { flows = 1, bytes = \"20kB\" }");
         let (mut episode, _seats) = episode(&finite, "20ms", 1);
-        assert!(!episode.finished(0));
+        assert!(!episode.is_finished(0));
         // Ten segments in the first round trip and the others in the second, after one round trip
         // for the handshake.
-        while !episode.finished(0) {
+        while !episode.is_finished(0) {
             assert!(
                 episode.run(Time::MAX).is_ok_and(|due| due),
                 "before the scenario ends"

@@ -13,7 +13,7 @@ use crate::metrics;
 use crate::record::WorkloadRecord;
 use crate::result::{BundleFigures, BundleSample, Completion, Sample, TcpInfo};
 use crate::scenario::{BundleSettings, Scenario};
-use crate::sends::{SAMPLED_FLOWS_MAX, Sends};
+use crate::sends::{SAMPLED_FLOWS_MAX, TrafficKind};
 
 /// `tcp_info`'s ssthresh before the first loss.
 const TCP_INFINITE_SSTHRESH: u32 = 0x7fff_ffff;
@@ -28,32 +28,32 @@ pub(super) struct WorkloadPart {
     pub compared: bool,
     /// True if the run ends after it and all other awaited workloads have ended.
     pub awaited: bool,
-    pub sends: Sends,
+    pub traffic: TrafficKind,
 }
 
 impl WorkloadPart {
     /// Returns true if its goodput consists of its flows' bytes.
     pub fn has_flows(&self) -> bool {
         matches!(
-            self.sends,
-            Sends::Lasting | Sends::Finite | Sends::Messages { .. }
+            self.traffic,
+            TrafficKind::Unbounded | TrafficKind::Finite | TrafficKind::Messages { .. }
         )
     }
 }
 
 /// Samples of all workloads.
-pub(super) struct Looks<'p> {
-    parts: &'p [WorkloadPart],
+pub(super) struct Sampler<'p> {
+    workloads: &'p [WorkloadPart],
     /// Payload of a full segment, bytes.
     mss: u16,
     /// Number of flows at the last sample.
-    seen: usize,
+    flows_seen: usize,
     sampled: Vec<SampledFlow>,
     /// Received bytes over time per workload; empty if there is only one.
     courses: Vec<Course>,
     bundles: Vec<(BundleId, Vec<BundleSample>)>,
     /// Bytes received before the end of the warm-up.
-    uncounted: WarmupBytes,
+    warmup_bytes: WarmupBytes,
 }
 
 /// Bytes received during warm-up.
@@ -67,7 +67,7 @@ struct WarmupBytes {
 /// Sampled flow.
 struct SampledFlow {
     flow: FlowId,
-    part: usize,
+    workload: usize,
     samples: Vec<Sample>,
 }
 
@@ -75,40 +75,40 @@ struct SampledFlow {
 #[derive(Default)]
 struct Course {
     /// Bytes of flows and exchanges that have ended.
-    over: u64,
+    completed_bytes: u64,
     /// Flows that have not ended.
-    live: Vec<FlowId>,
+    open_flows: Vec<FlowId>,
     /// Number of exchanges counted in `over`.
     exchanges: usize,
     points: Vec<(u64, u64)>,
 }
 
-impl<'p> Looks<'p> {
-    pub fn new(parts: &'p [WorkloadPart], bundles: Vec<BundleId>, mss: u16) -> Looks<'p> {
+impl<'p> Sampler<'p> {
+    pub fn new(parts: &'p [WorkloadPart], bundles: Vec<BundleId>, mss: u16) -> Sampler<'p> {
         let courses = if parts.len() > 1 { parts.len() } else { 0 };
-        Looks {
-            parts,
+        Sampler {
+            workloads: parts,
             mss,
-            seen: 0,
+            flows_seen: 0,
             sampled: Vec::new(),
             courses: (0..courses).map(|_| Course::default()).collect(),
             bundles: bundles
                 .into_iter()
                 .map(|bundle| (bundle, Vec::new()))
                 .collect(),
-            uncounted: WarmupBytes::default(),
+            warmup_bytes: WarmupBytes::default(),
         }
     }
 
     /// Ends the warm-up: goodput counts from here on.
-    pub fn count_from_here(&mut self, sim: &World) {
+    pub fn end_warm_up(&mut self, sim: &World) {
         let views = sim
             .flows()
             .filter_map(|flow| Some((flow, sim.flow(flow)?.received)));
-        self.uncounted = WarmupBytes {
+        self.warmup_bytes = WarmupBytes {
             flows: views.collect(),
             others: self
-                .parts
+                .workloads
                 .iter()
                 .map(|part| beside_flows(sim, part))
                 .collect(),
@@ -116,22 +116,22 @@ impl<'p> Looks<'p> {
     }
 
     /// Samples all workloads.
-    pub fn look(&mut self, sim: &World, now: u64) {
-        for flow in sim.flows().skip(self.seen) {
-            self.seen += 1;
-            let Some((at, part)) = sim.flow(flow).and_then(|view| part_of(self.parts, &view))
+    pub fn sample(&mut self, sim: &World, now: u64) {
+        for flow in sim.flows().skip(self.flows_seen) {
+            self.flows_seen += 1;
+            let Some((at, part)) = sim.flow(flow).and_then(|view| part_of(self.workloads, &view))
             else {
                 continue;
             };
-            if part.sends == Sends::Lasting && self.has_room(at, part) {
+            if part.traffic == TrafficKind::Unbounded && self.has_room(at, part) {
                 self.sampled.push(SampledFlow {
                     flow,
-                    part: at,
+                    workload: at,
                     samples: Vec::new(),
                 });
             }
             if let Some(course) = self.courses.get_mut(at).filter(|_| part.has_flows()) {
-                course.live.push(flow);
+                course.open_flows.push(flow);
             }
         }
         for sampled in &mut self.sampled {
@@ -139,8 +139,8 @@ impl<'p> Looks<'p> {
                 sampled.samples.push(sample(&view, now, self.mss));
             }
         }
-        for (part, course) in self.parts.iter().zip(&mut self.courses) {
-            course.look(sim, part, now);
+        for (part, course) in self.workloads.iter().zip(&mut self.courses) {
+            course.sample(sim, part, now);
         }
         for (bundle, samples) in &mut self.bundles {
             samples.extend(bundles::sample(sim, *bundle, now));
@@ -151,10 +151,10 @@ impl<'p> Looks<'p> {
     /// limit; every other workload has its own.
     fn has_room(&self, at: usize, part: &WorkloadPart) -> bool {
         let together = |other: usize| match part.compared {
-            true => self.parts.get(other).is_some_and(|other| other.compared),
+            true => self.workloads.get(other).is_some_and(|other| other.compared),
             false => other == at,
         };
-        let taken = self.sampled.iter().filter(|sampled| together(sampled.part));
+        let taken = self.sampled.iter().filter(|sampled| together(sampled.workload));
         taken.count() < SAMPLED_FLOWS_MAX
     }
 
@@ -173,7 +173,7 @@ impl<'p> Looks<'p> {
                 .map(BundleSettings::title)
                 .unwrap_or_default();
             (
-                bundles::figures(sim, bundle, name, &samples, scenario.warm),
+                bundles::figures(sim, bundle, name, &samples, scenario.warm_up),
                 samples,
             )
         };
@@ -187,9 +187,9 @@ impl<'p> Looks<'p> {
     /// Returns the sampled flows in the order of the result: compared flows by start, then the
     /// flows of other workloads.
     pub fn flows(&self) -> Vec<FlowId> {
-        let place = |sampled: &SampledFlow| match self.parts.get(sampled.part) {
+        let place = |sampled: &SampledFlow| match self.workloads.get(sampled.workload) {
             Some(part) if part.compared => (false, 0),
-            _ => (true, sampled.part),
+            _ => (true, sampled.workload),
         };
         let mut all: Vec<(_, FlowId)> = self
             .sampled
@@ -208,35 +208,35 @@ impl<'p> Looks<'p> {
         span: Duration,
         warm: Duration,
     ) -> Result<Vec<WorkloadRecord>, SimError> {
-        let mut views: Vec<Vec<(u64, FlowView)>> = self.parts.iter().map(|_| Vec::new()).collect();
+        let mut views: Vec<Vec<(u64, FlowView)>> = self.workloads.iter().map(|_| Vec::new()).collect();
         for flow in sim.flows() {
             let Some(mut view) = sim.flow(flow) else {
                 continue;
             };
-            view.received -= self.uncounted.flows.get(&flow).copied().unwrap_or(0);
-            let of = part_of(self.parts, &view).and_then(|(at, _)| views.get_mut(at));
+            view.received -= self.warmup_bytes.flows.get(&flow).copied().unwrap_or(0);
+            let of = part_of(self.workloads, &view).and_then(|(at, _)| views.get_mut(at));
             if let Some(views) = of {
                 views.push((flow.index() as u64, view));
             }
         }
-        let mut records = Vec::with_capacity(self.parts.len());
+        let mut records = Vec::with_capacity(self.workloads.len());
         let mut alone = IdleCompletionTimes {
             sim,
-            known: BTreeMap::new(),
+            cache: BTreeMap::new(),
         };
-        for (at, (part, views)) in self.parts.iter().zip(&views).enumerate() {
-            let mut record = match part.sends {
-                Sends::Lasting => lasting(views, span.saturating_sub(warm)),
-                Sends::Finite => finite(views, span),
-                Sends::Messages { .. } => WorkloadRecord {
+        for (at, (part, views)) in self.workloads.iter().zip(&views).enumerate() {
+            let mut record = match part.traffic {
+                TrafficKind::Unbounded => lasting(views, span.saturating_sub(warm)),
+                TrafficKind::Finite => finite(views, span),
+                TrafficKind::Messages { .. } => WorkloadRecord {
                     unfinished: sim
                         .workload(part.app)
                         .map_or(0, |workload| workload.unfinished()),
                     ..finite(views, span)
                 },
-                Sends::Exchanges | Sends::Datagrams => WorkloadRecord {
+                TrafficKind::Exchanges | TrafficKind::Datagrams => WorkloadRecord {
                     received: beside_flows(sim, part)
-                        - self.uncounted.others.get(at).copied().unwrap_or(0),
+                        - self.warmup_bytes.others.get(at).copied().unwrap_or(0),
                     ..WorkloadRecord::default()
                 },
             };
@@ -252,7 +252,7 @@ impl<'p> Looks<'p> {
             record.course = course.points;
         }
         for sampled in self.sampled {
-            if let Some(record) = records.get_mut(sampled.part) {
+            if let Some(record) = records.get_mut(sampled.workload) {
                 record.flows.push(sampled.samples);
             }
         }
@@ -261,10 +261,10 @@ impl<'p> Looks<'p> {
 }
 
 impl Course {
-    fn look(&mut self, sim: &World, part: &WorkloadPart, now: u64) {
-        let over = &mut self.over;
+    fn sample(&mut self, sim: &World, part: &WorkloadPart, now: u64) {
+        let over = &mut self.completed_bytes;
         let mut received = 0;
-        self.live.retain(|flow| match sim.flow(*flow) {
+        self.open_flows.retain(|flow| match sim.flow(*flow) {
             Some(view) if view.finished.is_some() => {
                 *over += view.received;
                 false
@@ -280,22 +280,22 @@ impl Course {
             *over += exchange.response.get();
         }
         self.exchanges = exchanges.len();
-        if part.sends == Sends::Datagrams {
+        if part.traffic == TrafficKind::Datagrams {
             received = beside_flows(sim, part);
         }
-        self.points.push((now, self.over + received));
+        self.points.push((now, self.completed_bytes + received));
     }
 }
 
 /// Returns the bytes that a workload received in responses and datagrams, outside its own flows.
 fn beside_flows(sim: &World, part: &WorkloadPart) -> u64 {
-    match part.sends {
-        Sends::Exchanges => exchanges(sim, part)
+    match part.traffic {
+        TrafficKind::Exchanges => exchanges(sim, part)
             .iter()
             .map(|exchange| exchange.response.get())
             .sum(),
-        Sends::Datagrams => sim.datagrams(part.app).received_bytes,
-        Sends::Lasting | Sends::Finite | Sends::Messages { .. } => 0,
+        TrafficKind::Datagrams => sim.datagram_stats(part.app).received_bytes,
+        TrafficKind::Unbounded | TrafficKind::Finite | TrafficKind::Messages { .. } => 0,
     }
 }
 
@@ -308,7 +308,7 @@ fn part_of<'p>(parts: &'p [WorkloadPart], view: &FlowView) -> Option<(usize, &'p
 fn exchanges<'s>(sim: &'s World, part: &WorkloadPart) -> &'s [ccplane_sim::Exchange] {
     let workload = sim
         .workload(part.app)
-        .filter(|_| part.sends == Sends::Exchanges);
+        .filter(|_| part.traffic == TrafficKind::Exchanges);
     workload.map_or(&[], |workload| workload.exchanges())
 }
 
@@ -327,7 +327,7 @@ fn lasting(views: &[(u64, FlowView)], span: Duration) -> WorkloadRecord {
         goodputs: all()
             .map(|view| metrics::mbits(view.received, span.as_nanos()))
             .collect(),
-        order: views.iter().map(|(index, _)| *index).collect(),
+        start_ranks: views.iter().map(|(index, _)| *index).collect(),
         fell_back: all().filter(|view| view.in_fallback).count() as u64,
         failed: all().filter(|view| failed(view)).count() as u64,
         ..WorkloadRecord::default()
@@ -380,15 +380,15 @@ fn sample(view: &FlowView, at_ns: u64, mss: u16) -> Sample {
 /// Completion times on an idle path, cached by pair of hosts.
 struct IdleCompletionTimes<'s> {
     sim: &'s World,
-    known: BTreeMap<(NodeId, NodeId), Empty>,
+    cache: BTreeMap<(NodeId, NodeId), IdlePath>,
 }
 
 /// Idle path.
 #[derive(Clone, Copy)]
-struct Empty {
+struct IdlePath {
     rtt: Duration,
     /// One-way delay of the reverse direction, which a request takes.
-    back: Duration,
+    reverse_delay: Duration,
     /// Lowest rate of the forward direction.
     rate: Option<Rate>,
 }
@@ -403,7 +403,7 @@ impl IdleCompletionTimes<'_> {
     ) -> Result<Vec<Completion>, SimError> {
         let sim = self.sim;
         let mut completed = Vec::new();
-        let requested = part.sends == Sends::Messages { requested: true };
+        let requested = part.traffic == TrafficKind::Messages { requested: true };
         let mut add =
             |from, to, [came, started, finished]: [Time; 3], bytes: u64| -> Result<(), SimError> {
                 let took = finished.since(came);
@@ -413,7 +413,7 @@ impl IdleCompletionTimes<'_> {
                     Err(_) if !part.compared => (Duration::ZERO, took.as_nanos()),
                     path => {
                         let path = path?;
-                        let asked = if requested { path.back } else { Duration::ZERO };
+                        let asked = if requested { path.reverse_delay } else { Duration::ZERO };
                         (asked, metrics::alone_ns(path.rtt, path.rate, bytes))
                     }
                 };
@@ -427,7 +427,7 @@ impl IdleCompletionTimes<'_> {
                 });
                 Ok(())
             };
-        if part.sends == Sends::Finite {
+        if part.traffic == TrafficKind::Finite {
             for (_, flow) in views {
                 if let (Some(finished), Some(bytes)) = (flow.finished, flow.bytes) {
                     add(
@@ -449,7 +449,7 @@ impl IdleCompletionTimes<'_> {
         }
         let workload = sim
             .workload(part.app)
-            .filter(|_| matches!(part.sends, Sends::Messages { .. }));
+            .filter(|_| matches!(part.traffic, TrafficKind::Messages { .. }));
         for message in workload.map_or(&[][..], |workload| workload.messages()) {
             if let Some((_, connection)) = views.get(message.connection as usize) {
                 let times = [message.arrived, message.started, message.finished];
@@ -460,17 +460,17 @@ impl IdleCompletionTimes<'_> {
     }
 
     /// Returns the idle path between two hosts.
-    fn path(&mut self, from: NodeId, to: NodeId) -> Result<Empty, SimError> {
-        if let Some(known) = self.known.get(&(from, to)) {
+    fn path(&mut self, from: NodeId, to: NodeId) -> Result<IdlePath, SimError> {
+        if let Some(known) = self.cache.get(&(from, to)) {
             return Ok(*known);
         }
         let (there, back) = (self.sim.path(from, to)?, self.sim.path(to, from)?);
-        let path = Empty {
+        let path = IdlePath {
             rtt: there.delay + back.delay,
-            back: back.delay,
+            reverse_delay: back.delay,
             rate: there.rate,
         };
-        self.known.insert((from, to), path);
+        self.cache.insert((from, to), path);
         Ok(path)
     }
 }

@@ -15,7 +15,7 @@ use ccplane_sim::{
 };
 use ccplane_units::{Bytes, Duration, Time};
 
-use super::look::{Looks, WorkloadPart};
+use super::look::{Sampler, WorkloadPart};
 use super::put_stamps;
 use crate::capacity::{Carrying, capacity_course, could_carry};
 use crate::contender::{Contender, read};
@@ -29,7 +29,7 @@ use crate::result::{
 };
 use crate::scenario::Scenario;
 use crate::scenario::plan::Plan;
-use crate::sends::Sends;
+use crate::sends::TrafficKind;
 use crate::transport;
 
 /// Data shared by all runs of a scenario.
@@ -83,7 +83,7 @@ impl<'s> Job<'s> {
         let options = SimOptions::seeded(seed);
         let network = self.plan.network.clone();
         let Some(folder) = self.packet_logs else {
-            let sim = Simulation::new(network, options).map_err(|error| self.told(error))?;
+            let sim = Simulation::new(network, options).map_err(|error| self.convert_error(error))?;
             return Ok(self.drive(sim, contender, seed, progress)?.0);
         };
         let label = contender.map_or_else(|| self.scenario.mixture(), Contender::to_string);
@@ -97,10 +97,10 @@ impl<'s> Job<'s> {
         };
         let file = fs::create_dir_all(folder).and_then(|()| fs::File::create(&path));
         let writer = BufWriter::new(file.map_err(|error| unwritten(&error))?);
-        let log = PacketLog::new(writer, &network, &[self.plan.main])
+        let log = PacketLog::new(writer, &network, &[self.plan.main_link])
             .map_err(|error| unwritten(&error))?;
         let sim =
-            Simulation::with_tracer(network, options, log).map_err(|error| self.told(error))?;
+            Simulation::with_tracer(network, options, log).map_err(|error| self.convert_error(error))?;
         let (result, sim) = self.drive(sim, contender, seed, progress)?;
         sim.into_tracer()
             .finish()
@@ -117,20 +117,20 @@ impl<'s> Job<'s> {
         progress: &dyn Progress,
     ) -> Result<(ContenderResult, Simulation<T>), Error> {
         let begun = Stopwatch::start();
-        let told = |error: SimError| self.told(error);
-        sim.observe(self.plan.main).map_err(told)?;
+        let told = |error: SimError| self.convert_error(error);
+        sim.record_crossings(self.plan.main_link).map_err(told)?;
         self.prepare(&mut sim).map_err(told)?;
         let mut controls = RunControls::new(self, contender);
         let bundles = self.add_bundles(&mut sim, &mut controls, seed)?;
         let parts = self.add_workloads(&mut sim, &mut controls, seed)?;
         let (mut looks, span) = self.advance(&mut sim, &parts, bundles, progress)?;
-        let heard = controls.heard(&sim, &looks.flows());
-        let raised = controls.raised(&sim);
-        let warm = self.scenario.warm;
-        let bundles = looks.bundles(&sim, self.scenario, self.plan.main);
+        let heard = controls.report_log(&sim, &looks.flows());
+        let raised = controls.exception_complaints(&sim);
+        let warm = self.scenario.warm_up;
+        let bundles = looks.bundles(&sim, self.scenario, self.plan.main_link);
         let record = RunRecord {
             span,
-            warm,
+            warm_up: warm,
             started_ns: 0,
             link: self.link(&sim, span),
             workloads: looks.records(&sim, seed, span, warm).map_err(told)?,
@@ -147,24 +147,24 @@ impl<'s> Job<'s> {
             sim.schedule(*at, change.clone())?;
         }
         if let Some(stamps) = &self.scenario.stamps {
-            put_stamps(stamps, sim, self.plan.stamped.iter().copied())?;
+            put_stamps(stamps, sim, self.plan.stamped_hosts.iter().copied())?;
         }
         if self.scenario.transport.proof_of_receipt == Some(true) {
             sim.require_proof();
         }
-        for host in &self.plan.concealing {
+        for host in &self.plan.concealing_hosts {
             sim.conceal_losses(*host)?;
         }
         Ok(())
     }
 
-    pub(super) fn told(&self, error: SimError) -> Error {
+    pub(super) fn convert_error(&self, error: SimError) -> Error {
         match error {
             SimError::Stalled { .. } | SimError::NotConserved { .. } => broken(error.to_string()),
             SimError::Network(error) => Error::Scenario(self.scenario.network_problem(&error)),
             error => {
                 let (source, span) = (self.scenario.source(), &self.scenario.topology_span);
-                Error::Scenario(source.hinted(span.clone(), "here", &error))
+                Error::Scenario(source.problem_from_error(span.clone(), "here", &error))
             }
         }
     }
@@ -179,11 +179,11 @@ impl<'s> Job<'s> {
         let mut parts = Vec::with_capacity(self.plan.workloads.len());
         for workload in &self.plan.workloads {
             let spec = workload.spec(seed);
-            let sends = Sends::of(&spec.kind);
+            let sends = TrafficKind::from_workload(&spec.kind);
             let control = workload.control(controls.contender);
             let (congestion, wants) = match control {
                 Some(control) => (
-                    controls.of(sim, control)?,
+                    controls.flow_control(sim, control)?,
                     crate::wants(control, self.registry)?,
                 ),
                 None if workload.uncontrolled => (
@@ -196,14 +196,14 @@ impl<'s> Job<'s> {
             };
             let app = sim
                 .add_workload_in_band(spec, congestion, self.transport(wants), workload.band)
-                .map_err(|error| self.told(error))?;
+                .map_err(|error| self.convert_error(error))?;
             parts.push(WorkloadPart {
                 app,
                 name: workload.name.clone(),
                 contender: control.cloned(),
                 compared: workload.compared,
                 awaited: workload.awaited,
-                sends,
+                traffic: sends,
             });
         }
         Ok(parts)
@@ -217,18 +217,18 @@ impl<'s> Job<'s> {
         parts: &'p [WorkloadPart],
         bundles: Vec<BundleId>,
         progress: &dyn Progress,
-    ) -> Result<(Looks<'p>, Duration), Error> {
+    ) -> Result<(Sampler<'p>, Duration), Error> {
         let (end, step) = (
             self.scenario.duration.as_nanos(),
             self.scenario.sample_every.as_nanos(),
         );
-        let mut looks = Looks::new(parts, bundles, self.transport.mss);
+        let mut looks = Sampler::new(parts, bundles, self.transport.mss);
         let awaited: Vec<_> = parts
             .iter()
             .filter(|part| part.awaited)
             .map(|part| part.app)
             .collect();
-        let warm = self.scenario.warm.as_nanos();
+        let warm = self.scenario.warm_up.as_nanos();
         let mut now = 0;
         loop {
             let at = Time::from_nanos(now);
@@ -237,11 +237,11 @@ impl<'s> Job<'s> {
             } else {
                 sim.run_workloads(&awaited, at)
             };
-            let over = over.map_err(|error| self.told(error))?;
+            let over = over.map_err(|error| self.convert_error(error))?;
             if over {
                 now = sim.now().as_nanos();
             }
-            looks.look(sim, now);
+            looks.sample(sim, now);
             if over || now >= end {
                 // A scenario without flows ends at once; rates still divide by its length.
                 return Ok((looks, Duration::from_nanos(now.max(1))));
@@ -249,11 +249,11 @@ impl<'s> Job<'s> {
             let next = (now + step).min(end);
             if (now + 1..=next).contains(&warm) {
                 sim.run_until(Time::from_nanos(warm))
-                    .map_err(|error| self.told(error))?;
-                looks.count_from_here(sim);
+                    .map_err(|error| self.convert_error(error))?;
+                looks.end_warm_up(sim);
             }
-            progress.advanced(next as f64 / end.max(1) as f64, "");
-            if progress.cancelled() {
+            progress.on_progress(next as f64 / end.max(1) as f64, "");
+            if progress.is_cancelled() {
                 return Err(Error::Interrupted);
             }
             now = next;
@@ -263,17 +263,17 @@ impl<'s> Job<'s> {
     /// Returns the record of the drawn link.
     fn link(&self, sim: &World, span: Duration) -> LinkRecord {
         let end = Time::ZERO + span;
-        let link = sim.link(self.plan.main);
+        let link = sim.link(self.plan.main_link);
         // A departure is logged when the packet arrives, so some lie after the end.
         let inside = sim
-            .crossings(self.plan.main)
+            .crossings(self.plan.main_link)
             .iter()
-            .filter(|c| c.left < end);
+            .filter(|c| c.departure < end);
         LinkRecord {
             departures: inside
-                .map(|c| (c.left.as_nanos(), c.sojourn.as_nanos(), u64::from(c.bytes)))
+                .map(|c| (c.departure.as_nanos(), c.sojourn.as_nanos(), u64::from(c.bytes)))
                 .collect(),
-            capacity: self.could_carry(self.plan.main, self.scenario.warm, span),
+            capacity: self.could_carry(self.plan.main_link, self.scenario.warm_up, span),
             queue_drops: link.map_or(0, |link| link.queue_drops),
             random_losses: link.map_or(0, |link| link.losses),
         }
@@ -291,15 +291,15 @@ impl<'s> Job<'s> {
         let span = record.span;
         let waited_mean_us = self.waited_mean_us(&record.link);
         let RunMetrics {
-            mut figures,
+            metrics: mut figures,
             workloads,
             algorithms,
             mut series,
             complaints,
-        } = record.told(self.bin, &self.scenario.report.size_classes);
+        } = record.into_metrics(self.bin, &self.scenario.report.size_classes);
         series.waited_mean_us = waited_mean_us;
         series.capacity_mbit = capacity_course(self.bin, span, |from, to| {
-            self.could_carry(self.plan.main, from, to)
+            self.could_carry(self.plan.main_link, from, to)
         });
         series.dropped_anywhere = Some(sim.counters().dropped);
         series.timeouts = Some(timeouts(sim, parts));
@@ -351,15 +351,15 @@ impl<'s> Job<'s> {
     /// Returns the mean waiting time at the drawn link before a packet's transmission, µs, after
     /// the warm-up; `None` if the link's rate varies.
     fn waited_mean_us(&self, link: &LinkRecord) -> Option<f64> {
-        let changes = |change: &(Time, NetworkChange)| matches!(&change.1, NetworkChange::Line(link, _) if *link == self.plan.main);
-        let LineSpec::Constant(rate) = self.plan.network.spec(self.plan.main)?.line else {
+        let changes = |change: &(Time, NetworkChange)| matches!(&change.1, NetworkChange::Line(link, _) if *link == self.plan.main_link);
+        let LineSpec::Constant(rate) = self.plan.network.spec(self.plan.main_link)?.line else {
             return None;
         };
         if self.plan.events.iter().any(changes) {
             return None;
         }
-        let waited = link.since(self.scenario.warm).map(|(_, sojourn, bytes)| {
-            let own = rate.time_for(Bytes::new(*bytes)).as_nanos();
+        let waited = link.departures_after(self.scenario.warm_up).map(|(_, sojourn, bytes)| {
+            let own = rate.transmission_time(Bytes::new(*bytes)).as_nanos();
             sojourn.saturating_sub(own) as f64 / 1e3
         });
         Distribution::new(waited).mean()
@@ -437,7 +437,7 @@ fn second_loop(sim: &World, parts: &[WorkloadPart]) -> SecondLoop {
             .is_some_and(|view| view.app.is_some_and(ours))
     });
     let loops: Vec<_> = flows.filter_map(|flow| sim.rc3(flow)).collect();
-    SecondLoop::of(loops.iter().map(|(sent, _)| sent))
+    SecondLoop::from_stats(loops.iter().map(|(sent, _)| sent))
 }
 
 /// Congestion controls of a run. Each algorithm has one agent.
@@ -446,7 +446,7 @@ pub(super) struct RunControls<'j> {
     contender: Option<&'j Contender>,
     agents: Vec<(Contender, AgentId)>,
     /// Agents of bundles, which are created with the smaller set of capabilities that bundles have.
-    box_agents: Vec<(Contender, AgentId)>,
+    bundle_agents: Vec<(Contender, AgentId)>,
 }
 
 impl<'j> RunControls<'j> {
@@ -455,12 +455,12 @@ impl<'j> RunControls<'j> {
             job,
             contender,
             agents: Vec::new(),
-            box_agents: Vec::new(),
+            bundle_agents: Vec::new(),
         }
     }
 
     /// Returns the control of a workload's connections.
-    fn of(&mut self, sim: &mut World, which: &'j Contender) -> Result<FlowControl, Error> {
+    fn flow_control(&mut self, sim: &mut World, which: &'j Contender) -> Result<FlowControl, Error> {
         match which {
             Contender::Native { name } => Ok(FlowControl::Native(transport::native(name)?)),
             Contender::Ccplane { name, .. } => {
@@ -481,7 +481,7 @@ impl<'j> RunControls<'j> {
             return Err(broken(format!("no agent for {which}")));
         };
         let agents = if of_bundles {
-            &self.box_agents
+            &self.bundle_agents
         } else {
             &self.agents
         };
@@ -502,7 +502,7 @@ impl<'j> RunControls<'j> {
         }
         let id = sim.host_agent(agent, options);
         let agents = if of_bundles {
-            &mut self.box_agents
+            &mut self.bundle_agents
         } else {
             &mut self.agents
         };
@@ -511,7 +511,7 @@ impl<'j> RunControls<'j> {
     }
 
     /// Returns the agent of a bundle; `None` leaves the bundle open.
-    pub(super) fn of_bundle(
+    pub(super) fn bundle_agent(
         &mut self,
         sim: &mut World,
         own: Option<&'j Contender>,
@@ -526,8 +526,8 @@ impl<'j> RunControls<'j> {
     }
 
     /// Returns a sentence for every algorithm whose callbacks raised an exception.
-    fn raised(&self, sim: &World) -> Vec<String> {
-        let agents = self.agents.iter().chain(&self.box_agents);
+    fn exception_complaints(&self, sim: &World) -> Vec<String> {
+        let agents = self.agents.iter().chain(&self.bundle_agents);
         let counted = agents.filter_map(|(contender, agent)| {
             let stats = sim.algorithm(*agent, contender.algorithm())?;
             (stats.exceptions > 0).then_some((contender, stats.exceptions))
@@ -548,18 +548,18 @@ impl<'j> RunControls<'j> {
     }
 
     /// Returns the log of the reports that the contender's algorithm received from these flows.
-    fn heard(&self, sim: &World, flows: &[FlowId]) -> Option<ReportLog> {
+    fn report_log(&self, sim: &World, flows: &[FlowId]) -> Option<ReportLog> {
         let contender = self.contender?;
-        let mut agents = self.agents.iter().chain(&self.box_agents);
+        let mut agents = self.agents.iter().chain(&self.bundle_agents);
         let (_, agent) = agents.find(|(known, _)| known == contender)?;
         let stats = sim.algorithm(*agent, contender.algorithm())?;
-        Some(ReportLog::simulated(sim, *agent, stats.reports, flows))
+        Some(ReportLog::from_simulation(sim, *agent, stats.reports, flows))
     }
 }
 
 /// Creates an internal error; the caller adds contender and seed.
 pub fn broken(what: String) -> Error {
-    Error::Broken {
+    Error::Internal {
         contender: String::new(),
         seed: 0,
         what,

@@ -7,7 +7,7 @@ use std::path::Path;
 use ccplane_algorithms::Registry;
 use ccplane_lab::result::{ContenderResult, RunResult};
 use ccplane_lab::scenario::{Scenario, Seeds};
-use ccplane_lab::{Quiet, RunOptions, Sim, run};
+use ccplane_lab::{NoProgress, RunOptions, Sim, run};
 
 /// Payload rate of a 96 Mbit/s link, Mbit/s: 1448 of 1500 bytes.
 pub const PAYLOAD: f64 = 96.0 * 1448.0 / 1500.0;
@@ -21,7 +21,7 @@ pub fn options(seeds: Seeds, threads: usize) -> RunOptions {
         seeds,
         threads,
         command: "ccplane run test.toml".into(),
-        repeat: "ccplane run test.toml".into(),
+        repeat_command: "ccplane run test.toml".into(),
     }
 }
 
@@ -34,7 +34,7 @@ pub fn simulate(text: &str) -> RunResult {
         &scenario,
         &Registry::builtin(),
         &options,
-        &Quiet,
+        &NoProgress,
     )
     .unwrap()
 }

@@ -1,13 +1,13 @@
 //! Instrumented program file that counts the runs of each clause, to show which ones were in force
 //! at a time.
 
-use super::{TextAlgorithm, mask_strings};
+use super::{ProgramFile, mask_strings};
 use crate::diagnostics::Problems;
 use crate::reader::Forms;
 
 /// Instrumented program file. It controls a flow as the original does, and counts.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CountingText {
+pub struct InstrumentedProgram {
     /// Source of the instrumented program.
     pub source: String,
     /// Clauses, in order.
@@ -25,11 +25,11 @@ pub struct CountedClause {
     pub guard: String,
 }
 
-impl TextAlgorithm {
+impl ProgramFile {
     /// Returns the instrumented program; `None` if it exceeds the limits of a program. It reports
     /// when the original does. If the original never reports, it reports at every run of a clause,
     /// unless it has volatile variables, which a report would reset.
-    pub fn counted(&self) -> Option<CountingText> {
+    pub fn instrumented(&self) -> Option<InstrumentedProgram> {
         let masked = mask_strings(&self.source, &mut Problems::default());
         let forms = Forms::read(&masked, &mut Problems::default());
         let is = |at: u32, what: &str| {
@@ -38,14 +38,14 @@ impl TextAlgorithm {
                 .next()
                 .is_some_and(|word| forms.text(forms.get(word)) == what)
         };
-        let said = |what: &str| forms.all().any(|(_, form)| forms.text(form) == what);
+        let said = |what: &str| forms.iter().any(|(_, form)| forms.text(form) == what);
         let report = match (said("report"), said("volatile")) {
             (true, _) => "",
             (false, false) => " (report)",
             (false, true) => return None,
         };
         let (mut clauses, mut counts) = (Vec::new(), Vec::new());
-        for when in forms.top().filter(|at| is(*at, "when")) {
+        for when in forms.top_level().filter(|at| is(*at, "when")) {
             let guard = forms.get(forms.children(when).nth(1)?).span;
             let name = format!("ccplane_ran_{}", clauses.len() + 1);
             let count = format!(" (:= Report.{name} (+ Report.{name} 1)){report}");
@@ -63,7 +63,7 @@ impl TextAlgorithm {
             .iter()
             .map(|clause| format!(" ({} 0)", clause.counter))
             .collect();
-        let def = forms.top().find(|at| is(*at, "def"))?;
+        let def = forms.top_level().find(|at| is(*at, "def"))?;
         let reports = forms.children(def).find(|at| is(*at, "Report"));
         let behind = |list: u32| Some(forms.get(forms.children(list).next()?).span.end as usize);
         counts.push(match reports {
@@ -75,8 +75,8 @@ impl TextAlgorithm {
         counts
             .iter()
             .for_each(|(at, text)| source.insert_str(*at, text));
-        TextAlgorithm::read(&source).ok()?;
-        Some(CountingText { source, clauses })
+        ProgramFile::read(&source).ok()?;
+        Some(InstrumentedProgram { source, clauses })
     }
 }
 
@@ -87,9 +87,9 @@ mod tests {
     #[test]
     fn clauses_are_counted_where_the_limits_allow() {
         let text = "(algorithm a (about \"(when\")) # (when\n(def (x 0))\n(when (> x\n 1) (:= x 0))\n(when true (:= Cwnd 9000))";
-        let counted = TextAlgorithm::read(text)
+        let counted = ProgramFile::read(text)
             .expect("a valid algorithm")
-            .counted()
+            .instrumented()
             .expect("the limits allow counters");
         let expected = "(algorithm a (about \"(when\")) # (when\n(def (Report (ccplane_ran_1 0) (ccplane_ran_2 0)) (x 0))\n\
             (when (> x\n 1) (:= Report.ccplane_ran_1 (+ Report.ccplane_ran_1 1)) (report) (:= x 0))\n\
@@ -104,9 +104,9 @@ mod tests {
 
         let reports =
             "(algorithm a) (def (Report (volatile y 0))) (when true (:= Cwnd 9000) (report))";
-        let counted = TextAlgorithm::read(reports)
+        let counted = ProgramFile::read(reports)
             .expect("a valid algorithm")
-            .counted()
+            .instrumented()
             .expect("the limits allow counters");
         assert!(
             counted
@@ -124,9 +124,9 @@ mod tests {
         // A report would reset it.
         let keeps = "(algorithm a) (def (Report (volatile y 0))) (when true (:= Report.y 1) (:= Cwnd 9000))";
         assert_eq!(
-            TextAlgorithm::read(keeps)
+            ProgramFile::read(keeps)
                 .expect("a valid algorithm")
-                .counted(),
+                .instrumented(),
             None
         );
     }

@@ -18,20 +18,20 @@ const AIMD_TEXT: &str = "# AIMD with a fifth back
 ";
 
 fn refused(text: &str) -> String {
-    let problems = TextAlgorithm::read(text).expect_err("it is wrong");
-    format!("{:#}", problems.named("mine.ccp"))
+    let problems = ProgramFile::read(text).expect_err("it is wrong");
+    format!("{:#}", problems.with_name("mine.ccp"))
 }
 
 #[test]
 fn headers_are_parsed() {
-    let mine = TextAlgorithm::read(AIMD_TEXT).expect("well formed");
+    let mine = ProgramFile::read(AIMD_TEXT).expect("well formed");
     assert_eq!(
-        (mine.name(), mine.about()),
+        (mine.name(), mine.description()),
         ("mine", "AIMD: a fifth back, (sic) # and no more")
     );
     assert_eq!(
         mine.needs(),
-        Capabilities::CWND.with(Capabilities::RECOVERY)
+        Capabilities::CWND.union(Capabilities::RECOVERY)
     );
     let names: Vec<&str> = mine
         .parameters()
@@ -59,13 +59,13 @@ fn headers_are_parsed() {
 
 #[test]
 fn warnings_point_into_the_original_text() {
-    let mine = TextAlgorithm::read(AIMD_TEXT).expect("well formed");
+    let mine = ProgramFile::read(AIMD_TEXT).expect("well formed");
     assert!(mine.warnings().is_none(), "there is no agent to report to");
     let odd = AIMD_TEXT.replace(
         "(def (Report (volatile acked 0)))",
         "(def (Report (volatile acked 0)))  (when (> Flow.srtt_us 96mbit) (:= Cwnd 1))",
     );
-    let warned = TextAlgorithm::read(&odd)
+    let warned = ProgramFile::read(&odd)
         .expect("well formed")
         .warnings()
         .expect("a time and a rate");
@@ -79,7 +79,7 @@ fn warnings_point_into_the_original_text() {
 
 #[test]
 fn out_of_range_values_are_reported_with_the_range() {
-    let mine = TextAlgorithm::read(AIMD_TEXT).expect("well formed");
+    let mine = ProgramFile::read(AIMD_TEXT).expect("well formed");
     for (name, value) in [
         ("back", "0.96"),
         ("back", "10ms"),
@@ -143,9 +143,9 @@ fn errors_refer_to_the_original_text() {
         assert!(why.contains(expected), "{expected}: {why}");
     }
     assert!(
-        TextAlgorithm::is(AIMD_TEXT)
-            && !TextAlgorithm::is("# (algorithm\n(def)")
-            && !TextAlgorithm::is("")
+        ProgramFile::has_header(AIMD_TEXT)
+            && !ProgramFile::has_header("# (algorithm\n(def)")
+            && !ProgramFile::has_header("")
     );
     assert!(refused("(def) (when true (report))").contains("must start with a header"));
     assert!(refused("").contains("must start with a header"));
@@ -156,17 +156,17 @@ fn errors_refer_to_the_original_text() {
 proptest! {
     #[test]
     fn arbitrary_text_does_not_panic(text in "[ ()a-z\"#\\n0-9.é:=+]{0,80}") {
-        let _ = TextAlgorithm::read(&text);
-        let _ = TextAlgorithm::read(&format!("(algorithm a {text}) (def {text}) (when true (:= Cwnd 1) {text})"));
+        let _ = ProgramFile::read(&text);
+        let _ = ProgramFile::read(&format!("(algorithm a {text}) (def {text}) (when true (:= Cwnd 1) {text})"));
     }
 
     #[test]
     fn positions_map_back_to_the_original_text(at in 0..AIMD_TEXT.len()) {
-        let mine = TextAlgorithm::read(AIMD_TEXT).expect("well formed");
-        let woven = mine.woven(&["0.8", "10ms"]);
+        let mine = ProgramFile::read(AIMD_TEXT).expect("well formed");
+        let woven = mine.splice(&["0.8", "10ms"]);
         // Every byte after the header is found again at its new position.
         if at > mine.header.end as usize {
-            let moved = (0..woven.text.len()).find(|to| woven.back(Span::new(*to, to + 1)) == Span::new(at, at + 1));
+            let moved = (0..woven.text.len()).find(|to| woven.to_original(Span::new(*to, to + 1)) == Span::new(at, at + 1));
             let moved = moved.expect("the byte is in the program");
             prop_assert_eq!(&woven.text[moved..moved + 1], &AIMD_TEXT[at..at + 1]);
         }

@@ -32,7 +32,7 @@ impl Diagnostic for Problem {
     }
 
     fn labels(&self) -> Option<Box<dyn Iterator<Item = LabeledSpan> + '_>> {
-        let also = self.also.iter().map(|(span, label)| span.labeled(label));
+        let also = self.secondary_label.iter().map(|(span, label)| span.labeled(label));
         Some(Box::new(
             std::iter::once(self.span.labeled(&self.label)).chain(also),
         ))
@@ -40,7 +40,7 @@ impl Diagnostic for Problem {
 }
 
 impl Diagnostics {
-    fn only(&self) -> Option<&Problem> {
+    fn single(&self) -> Option<&Problem> {
         match self.problems.as_slice() {
             [only] => Some(only),
             _ => None,
@@ -50,11 +50,11 @@ impl Diagnostics {
 
 impl Diagnostic for Diagnostics {
     fn code<'a>(&'a self) -> Option<Box<dyn fmt::Display + 'a>> {
-        self.only().and_then(Diagnostic::code)
+        self.single().and_then(Diagnostic::code)
     }
 
     fn help<'a>(&'a self) -> Option<Box<dyn fmt::Display + 'a>> {
-        self.only().and_then(Diagnostic::help)
+        self.single().and_then(Diagnostic::help)
     }
 
     fn severity(&self) -> Option<Severity> {
@@ -66,7 +66,7 @@ impl Diagnostic for Diagnostics {
     }
 
     fn labels(&self) -> Option<Box<dyn Iterator<Item = LabeledSpan> + '_>> {
-        self.only().and_then(Diagnostic::labels)
+        self.single().and_then(Diagnostic::labels)
     }
 
     fn source_code(&self) -> Option<&dyn SourceCode> {
@@ -74,7 +74,7 @@ impl Diagnostic for Diagnostics {
     }
 
     fn related<'a>(&'a self) -> Option<Box<dyn Iterator<Item = &'a dyn Diagnostic> + 'a>> {
-        if self.only().is_some() {
+        if self.single().is_some() {
             return None;
         }
         Some(Box::new(

@@ -6,13 +6,13 @@
 
 use ccplane_datapath::reg;
 
-use super::CompiledText;
+use super::CompiledSource;
 use super::unit::{BYTES, BYTES_PER_SECOND, MICROSECONDS, NANOSECONDS, PACKETS, Unit};
 use crate::check::abbreviate;
 use crate::diagnostics::{DiagnosticCode, Problem, Problems};
 use crate::literal::{self, Literal, Measure};
 use crate::operation::{OperandShape, operator};
-use crate::scope::Meaning;
+use crate::scope::Binding;
 use crate::tree::Ratio;
 
 /// Maximum iterations. Only longer chains of variables set to each other need more.
@@ -68,22 +68,22 @@ struct Variable {
     unit: Unit,
     /// True if only the program reads it, which may reuse it for several quantities: a local, or a
     /// control variable that serves as state. Report variables are read by the agent.
-    own: bool,
+    internal: bool,
     /// True for such a variable with values of different units.
-    mixed: bool,
+    has_mixed_units: bool,
 }
 
-pub(super) fn check_units(text: &CompiledText<'_, '_>, def: u32, problems: &mut Problems) {
+pub(super) fn check_units(text: &CompiledSource<'_, '_>, def: u32, problems: &mut Problems) {
     let unknown = Variable {
         unit: Unit::Unknown,
-        own: true,
-        mixed: false,
+        internal: true,
+        has_mixed_units: false,
     };
     let mut units = Units {
         text,
         literals: Vec::new(),
         variables: vec![unknown; text.scope.symbols.len()],
-        settled: false,
+        converged: false,
         problems: None,
     };
     units.declarations(def);
@@ -91,7 +91,7 @@ pub(super) fn check_units(text: &CompiledText<'_, '_>, def: u32, problems: &mut 
     // counts as unknown: it is used for several quantities. In the first pass, that unit may just
     // not have been inferred yet.
     for settled in [false, true] {
-        units.settled = settled;
+        units.converged = settled;
         for _ in 0..INFERENCE_ROUNDS_MAX {
             let before = units.variables.clone();
             units.clauses();
@@ -105,13 +105,13 @@ pub(super) fn check_units(text: &CompiledText<'_, '_>, def: u32, problems: &mut 
 }
 
 struct Units<'u, 't, 's> {
-    text: &'u CompiledText<'t, 's>,
+    text: &'u CompiledSource<'t, 's>,
     /// Constants with a unit.
     literals: Vec<(&'s str, Measure)>,
     /// Variables by register.
     variables: Vec<Variable>,
     /// All inferable units have been inferred.
-    settled: bool,
+    converged: bool,
     /// Receives the warnings, once all variables are known.
     problems: Option<&'u mut Problems>,
 }
@@ -141,20 +141,20 @@ impl<'s> Units<'_, '_, 's> {
             else {
                 continue;
             };
-            let measure = literal::measure(value).or_else(|| self.named(value));
+            let measure = literal::measure(value).or_else(|| self.literal_unit(value));
             if words[0] == "const" {
                 self.literals.extend(measure.map(|measure| (name, measure)));
-            } else if let Some(Meaning::Reg { reg, .. }) =
-                self.text.scope.find(&format!("{prefix}{name}"))
+            } else if let Some(Binding::Reg { reg, .. }) =
+                self.text.scope.resolve(&format!("{prefix}{name}"))
                 && let Some(variable) = self.variable(reg)
             {
-                variable.own = prefix.is_empty();
+                variable.internal = prefix.is_empty();
                 variable.unit = measure.map_or(Unit::Unknown, Unit::from);
             }
         }
     }
 
-    fn named(&self, name: &str) -> Option<Measure> {
+    fn literal_unit(&self, name: &str) -> Option<Measure> {
         let found = self.literals.iter().find(|(constant, _)| *constant == name);
         found.map(|(_, measure)| *measure)
     }
@@ -166,15 +166,15 @@ impl<'s> Units<'_, '_, 's> {
 
     fn clauses(&mut self) {
         let text = self.text;
-        for when in text.forms.top().skip(1) {
+        for when in text.forms.top_level().skip(1) {
             for part in text.forms.children(when).skip(1) {
-                self.any(part);
+                self.infer(part);
             }
         }
     }
 
     /// Infers the unit of a statement or value.
-    fn any(&mut self, index: u32) -> Unit {
+    fn infer(&mut self, index: u32) -> Unit {
         match self.text.list(index) {
             Some((":=" | "bind", parts)) => {
                 if let [target, value] = parts[..] {
@@ -189,11 +189,11 @@ impl<'s> Units<'_, '_, 's> {
 
     fn atom(&self, index: u32) -> Unit {
         let word = self.text.text(index);
-        if let Some(measure) = literal::measure(word).or_else(|| self.named(word)) {
+        if let Some(measure) = literal::measure(word).or_else(|| self.literal_unit(word)) {
             return measure.into();
         }
-        match self.text.scope.find(word) {
-            Some(Meaning::Reg { reg, .. }) => builtin(reg).unwrap_or_else(|| {
+        match self.text.scope.resolve(word) {
+            Some(Binding::Reg { reg, .. }) => builtin(reg).unwrap_or_else(|| {
                 let variable = reg
                     .checked_sub(reg::VARS)
                     .and_then(|n| self.variables.get(usize::from(n)));
@@ -222,27 +222,27 @@ impl<'s> Units<'_, '_, 's> {
                 }
                 _ => Unit::Unknown,
             },
-            (_, Some(OperandShape::Chain(_) | OperandShape::Pair(_))) => self.same(index, parts),
+            (_, Some(OperandShape::Chain(_) | OperandShape::Pair(_))) => self.common_unit(index, parts),
             (_, Some(OperandShape::Compare(_) | OperandShape::Same(_))) => {
-                self.same(index, parts);
+                self.common_unit(index, parts);
                 Unit::Bare
             }
             // The weight of an average has no unit.
             (_, Some(OperandShape::Ewma)) => parts
                 .iter()
-                .map(|&part| self.any(part))
+                .map(|&part| self.infer(part))
                 .last()
                 .unwrap_or(Unit::Unknown),
             (_, Some(OperandShape::If | OperandShape::NotIf)) => match parts {
                 [condition, values @ ..] => {
-                    self.any(*condition);
-                    self.same(index, values)
+                    self.infer(*condition);
+                    self.common_unit(index, values)
                 }
                 [] => Unit::Unknown,
             },
             _ => {
                 for &part in parts {
-                    self.any(part);
+                    self.infer(part);
                 }
                 Unit::Bare
             }
@@ -251,7 +251,7 @@ impl<'s> Units<'_, '_, 's> {
 
     /// Unit of `unit` times, or divided by, a value.
     fn scaled(&mut self, unit: Unit, index: u32, sign: i8) -> Unit {
-        unit.times(self.any(index), sign)
+        unit.times(self.infer(index), sign)
     }
 
     /// Unit of a product or quotient, unless one of its parts may be a conversion factor.
@@ -266,8 +266,8 @@ impl<'s> Units<'_, '_, 's> {
         let literal = match literal::parse(word) {
             Some(Ok(literal)) => literal,
             Some(Err(_)) => return false,
-            None => match self.text.scope.find(word) {
-                Some(Meaning::Const(literal)) => literal,
+            None => match self.text.scope.resolve(word) {
+                Some(Binding::Const(literal)) => literal,
                 _ => return false,
             },
         };
@@ -275,7 +275,7 @@ impl<'s> Units<'_, '_, 's> {
         match literal {
             Literal::Num(number) => {
                 literal::measure(word)
-                    .or_else(|| self.named(word))
+                    .or_else(|| self.literal_unit(word))
                     .is_none()
                     && thousands(number)
             }
@@ -285,7 +285,7 @@ impl<'s> Units<'_, '_, 's> {
     }
 
     /// Infers the common unit of the operands of a sum, comparison or choice.
-    fn same(&mut self, whole: u32, parts: &[u32]) -> Unit {
+    fn common_unit(&mut self, whole: u32, parts: &[u32]) -> Unit {
         let mut unit = Unit::Bare;
         // Operand that determined the unit.
         let mut first = None;
@@ -294,13 +294,13 @@ impl<'s> Units<'_, '_, 's> {
         // are equivalent.
         let silent = matches!(self.text.list(whole), Some(("if" | "!if", _)));
         for &part in parts {
-            let found = self.any(part);
-            match unit.with(found) {
+            let found = self.infer(part);
+            match unit.unify(found) {
                 Some(both) => unit = both,
                 None => {
                     misfit = true;
                     if !silent {
-                        self.misfit(whole, (first.unwrap_or(part), unit), (part, found));
+                        self.warn_mismatch(whole, (first.unwrap_or(part), unit), (part, found));
                     }
                 }
             }
@@ -313,23 +313,23 @@ impl<'s> Units<'_, '_, 's> {
     }
 
     fn bind(&mut self, target: u32, value: u32) {
-        let (found, settled) = (self.any(value), self.settled);
-        let Some(Meaning::Reg { reg, .. }) = self.text.scope.find(self.text.text(target)) else {
+        let (found, settled) = (self.infer(value), self.converged);
+        let Some(Binding::Reg { reg, .. }) = self.text.scope.resolve(self.text.text(target)) else {
             return;
         };
         let held = match builtin(reg) {
             Some(unit) => unit,
             None => match self.variable(reg) {
-                Some(variable) if variable.mixed => return,
-                Some(variable) if settled && variable.own && found == Unit::Unknown => {
-                    (variable.mixed, variable.unit) = (true, Unit::Unknown);
+                Some(variable) if variable.has_mixed_units => return,
+                Some(variable) if settled && variable.internal && found == Unit::Unknown => {
+                    (variable.has_mixed_units, variable.unit) = (true, Unit::Unknown);
                     return;
                 }
                 Some(variable) => variable.unit,
                 None => return,
             },
         };
-        match held.with(found) {
+        match held.unify(found) {
             Some(both) => {
                 if let Some(variable) = self.variable(reg)
                     && let Unit::Known(_) = both
@@ -338,17 +338,17 @@ impl<'s> Units<'_, '_, 's> {
                 }
             }
             None => match self.variable(reg) {
-                Some(variable) if variable.own => {
-                    (variable.mixed, variable.unit) = (true, Unit::Unknown);
+                Some(variable) if variable.internal => {
+                    (variable.has_mixed_units, variable.unit) = (true, Unit::Unknown);
                 }
-                _ => self.misfit(value, (target, held), (value, found)),
+                _ => self.warn_mismatch(value, (target, held), (value, found)),
             },
         }
     }
 
     /// Warns that `left` and `right` have different units in `whole`.
     #[cold]
-    fn misfit(&mut self, whole: u32, left: (u32, Unit), right: (u32, Unit)) {
+    fn warn_mismatch(&mut self, whole: u32, left: (u32, Unit), right: (u32, Unit)) {
         let (Unit::Known(a), Unit::Known(b)) = (left.1, right.1) else {
             return;
         };
@@ -369,9 +369,9 @@ impl<'s> Units<'_, '_, 's> {
             .or_else(|| in_nanoseconds(text.text(left.0), left.1, right.1))
         {
             Some(help) => help,
-            None => match b.into(a) {
+            None => match b.conversion_to(a) {
                 Some(how) => format!("`{other}`: {how}"),
-                None => match a.into(b) {
+                None => match a.conversion_to(b) {
                     Some(how) => format!("`{one}`: {how}"),
                     None => format!(
                         "one of the two is probably wrong; `{one}` needs a value in {}",
@@ -386,17 +386,17 @@ impl<'s> Units<'_, '_, 's> {
             what,
             format!("in {}", b.name()),
         )
-        .help(help);
+        .with_help(help);
         if left.0 != right.0 && whole != right.0 {
-            problem = problem.also(text.span(left.0), "the other unit");
+            problem = problem.with_secondary_label(text.span(left.0), "the other unit");
         }
         problems.push(problem);
     }
 }
 
 /// Suggests nanoseconds for a literal such as `5ms` next to a value in ns: literals are in µs.
-fn in_nanoseconds(word: &str, unit: Unit, beside: Unit) -> Option<String> {
-    if (unit, beside) != (MICROSECONDS, NANOSECONDS) {
+fn in_nanoseconds(word: &str, unit: Unit, other_unit: Unit) -> Option<String> {
+    if (unit, other_unit) != (MICROSECONDS, NANOSECONDS) {
         return None;
     }
     let measure = literal::measure(word)?;

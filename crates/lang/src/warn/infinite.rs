@@ -1,6 +1,6 @@
 //! Warning about averages of a time that may be unknown, which `+infinity` corrupts.
 
-use super::CompiledText;
+use super::CompiledSource;
 use crate::diagnostics::{DiagnosticCode, Problem, Problems};
 
 /// Signals that read as `+infinity` if they are unknown.
@@ -17,10 +17,10 @@ const POSSIBLY_UNKNOWN_SIGNALS: [&str; 8] = [
 /// Validity signal of the queueing delay.
 const QUEUE_DELAY_VALIDITY_SIGNAL: &str = "Flow.queue_delay_valid";
 
-pub(super) fn check_infinite_averages(text: &CompiledText<'_, '_>, problems: &mut Problems) {
+pub(super) fn check_infinite_averages(text: &CompiledSource<'_, '_>, problems: &mut Problems) {
     // Signals mentioned in an enclosing condition, which is assumed to check that they are known.
     let mut asked = Vec::new();
-    for when in text.forms.top().skip(1) {
+    for when in text.forms.top_level().skip(1) {
         let mut parts = text.forms.children(when).skip(1);
         let Some(guard) = parts.next() else { continue };
         let before = asked.len();
@@ -31,8 +31,8 @@ pub(super) fn check_infinite_averages(text: &CompiledText<'_, '_>, problems: &mu
         }
         // Clauses after one without (fallthrough) run only if its guard is false, so they need not
         // repeat its checks.
-        let falls = text.forms.all().any(|(index, form)| {
-            (when..text.forms.get(when).next).contains(&index)
+        let falls = text.forms.iter().any(|(index, form)| {
+            (when..text.forms.get(when).next_sibling).contains(&index)
                 && text.forms.text(form) == "fallthrough"
         });
         if falls {
@@ -42,7 +42,7 @@ pub(super) fn check_infinite_averages(text: &CompiledText<'_, '_>, problems: &mu
 }
 
 /// Collects the signals in a value.
-fn collect_signals<'s>(text: &CompiledText<'_, 's>, index: u32, found: &mut Vec<&'s str>) {
+fn collect_signals<'s>(text: &CompiledSource<'_, 's>, index: u32, found: &mut Vec<&'s str>) {
     if text.list(index).is_none() {
         let word = text.text(index);
         if POSSIBLY_UNKNOWN_SIGNALS.contains(&word) || word == QUEUE_DELAY_VALIDITY_SIGNAL {
@@ -56,9 +56,9 @@ fn collect_signals<'s>(text: &CompiledText<'_, 's>, index: u32, found: &mut Vec<
 }
 
 fn walk<'s>(
-    text: &CompiledText<'_, 's>,
+    text: &CompiledSource<'_, 's>,
     index: u32,
-    asked: &mut Vec<&'s str>,
+    checked: &mut Vec<&'s str>,
     problems: &mut Problems,
 ) {
     let Some((head, parts)) = text.list(index) else {
@@ -66,24 +66,24 @@ fn walk<'s>(
     };
     match (head, parts.as_slice()) {
         ("if" | "!if", [condition, rest @ ..]) => {
-            let before = asked.len();
-            collect_signals(text, *condition, asked);
+            let before = checked.len();
+            collect_signals(text, *condition, checked);
             for &part in rest {
-                walk(text, part, asked, problems);
+                walk(text, part, checked, problems);
             }
-            asked.truncate(before);
+            checked.truncate(before);
         }
         (":=" | "bind", &[_, value]) => match text.list(value) {
             Some(("ewma", averaged)) => {
                 for &part in averaged.iter().skip(1) {
-                    warn(text, part, asked, "an average", problems);
+                    warn(text, part, checked, "an average", problems);
                 }
             }
-            _ => walk(text, value, asked, problems),
+            _ => walk(text, value, checked, problems),
         },
         (_, rest) => {
             for &part in rest {
-                walk(text, part, asked, problems);
+                walk(text, part, checked, problems);
             }
         }
     }
@@ -91,9 +91,9 @@ fn walk<'s>(
 
 /// Warns if `value` may be infinite because of a signal that no condition checked.
 fn warn<'s>(
-    text: &CompiledText<'_, 's>,
+    text: &CompiledSource<'_, 's>,
     value: u32,
-    asked: &[&'s str],
+    checked: &[&'s str],
     what: &str,
     problems: &mut Problems,
 ) {
@@ -102,14 +102,14 @@ fn warn<'s>(
         Some(("min" | "if" | "!if", _)) => {}
         Some((_, parts)) => {
             for part in parts {
-                warn(text, part, asked, what, problems);
+                warn(text, part, checked, what, problems);
             }
         }
         None => {
             let signal = text.text(value);
-            let known = asked.contains(&signal)
+            let known = checked.contains(&signal)
                 || (signal.ends_with("queue_delay_ns")
-                    && asked.contains(&QUEUE_DELAY_VALIDITY_SIGNAL));
+                    && checked.contains(&QUEUE_DELAY_VALIDITY_SIGNAL));
             if !POSSIBLY_UNKNOWN_SIGNALS.contains(&signal) || known {
                 return;
             }
@@ -128,7 +128,7 @@ fn warn<'s>(
                     message,
                     "may be unknown",
                 )
-                .help(help),
+                .with_help(help),
             );
         }
     }

@@ -2,17 +2,17 @@
 
 use ccplane_datapath::reg;
 
-use super::CompiledText;
+use super::CompiledSource;
 use crate::diagnostics::{DiagnosticCode, Problem, Problems, Span};
 use crate::tree::{Clause, Stmt};
 
-pub(super) fn check_reachability(text: &CompiledText<'_, '_>, problems: &mut Problems) {
+pub(super) fn check_reachability(text: &CompiledSource<'_, '_>, problems: &mut Problems) {
     unreachable(text, problems);
     let reports = |stmt: &Stmt| matches!(stmt, Stmt::Set(reg::SHOULD_REPORT));
     if !text.tree.stmts.iter().any(reports) {
         let whole = text
             .forms
-            .top()
+            .top_level()
             .last()
             .map_or(Span::new(0, 0), |last| text.span(last));
         let end = Span {
@@ -26,11 +26,11 @@ pub(super) fn check_reachability(text: &CompiledText<'_, '_>, problems: &mut Pro
             "the agent would get no reports",
         );
         problems
-            .push(problem.help("report regularly: (when (> Micros 10ms) (report) (:= Micros 0))"));
+            .push(problem.with_help("report regularly: (when (> Micros 10ms) (report) (:= Micros 0))"));
     }
 }
 
-fn unreachable(text: &CompiledText<'_, '_>, problems: &mut Problems) {
+fn unreachable(text: &CompiledSource<'_, '_>, problems: &mut Problems) {
     let mut fell = false;
     for (n, clause) in text.tree.clauses.iter().enumerate() {
         let falls = falls_through(text, clause);
@@ -43,7 +43,7 @@ fn unreachable(text: &CompiledText<'_, '_>, problems: &mut Problems) {
                     "this clause never runs",
                     "its condition is always false",
                 );
-                problems.push(problem.help("remove it"));
+                problems.push(problem.with_help("remove it"));
             }
             // In CCP's datapath, one earlier fallthrough lets all later clauses run as well.
             Some(_) if !(falls || text.sticky && fell) => {
@@ -55,8 +55,8 @@ fn unreachable(text: &CompiledText<'_, '_>, problems: &mut Problems) {
                         what,
                         "never evaluated",
                     )
-                    .also(clause.span, "always true, without (fallthrough)")
-                    .help("end the earlier clause with (fallthrough)");
+                    .with_secondary_label(clause.span, "always true, without (fallthrough)")
+                    .with_help("end the earlier clause with (fallthrough)");
                     problems.push(problem);
                 }
                 return;
@@ -66,7 +66,7 @@ fn unreachable(text: &CompiledText<'_, '_>, problems: &mut Problems) {
     }
 }
 
-fn falls_through(text: &CompiledText<'_, '_>, clause: &Clause) -> bool {
+fn falls_through(text: &CompiledSource<'_, '_>, clause: &Clause) -> bool {
     let body = clause.body_start as usize..clause.body_end as usize;
     let falls = |stmt: &Stmt| matches!(stmt, Stmt::Set(reg::SHOULD_CONTINUE));
     text.tree.stmts[body].iter().any(falls)

@@ -1,7 +1,7 @@
 //! Warning about samples that are counted, added or averaged again in a run by timer, which reads
 //! the last ACK's sample.
 
-use super::CompiledText;
+use super::CompiledSource;
 use crate::diagnostics::{DiagnosticCode, Problem, Problems};
 
 /// Signals of the last ACK that a run by timer reads again.
@@ -13,10 +13,10 @@ const SAMPLE_SIGNALS: [&str; 3] = [
 /// Words that are neither variables nor events.
 const STATE_WORDS: [&str; 6] = ["Micros", "Cwnd", "Rate", "Ssthresh", "true", "false"];
 
-pub(super) fn check_repeated_samples(text: &CompiledText<'_, '_>, problems: &mut Problems) {
+pub(super) fn check_repeated_samples(text: &CompiledSource<'_, '_>, problems: &mut Problems) {
     let clauses: Vec<Vec<u32>> = text
         .forms
-        .top()
+        .top_level()
         .skip(1)
         .map(|when| text.forms.children(when).skip(1).collect())
         .collect();
@@ -31,7 +31,7 @@ pub(super) fn check_repeated_samples(text: &CompiledText<'_, '_>, problems: &mut
         let Some((&guard, body)) = clause.split_first() else {
             continue;
         };
-        let way = ConditionPath::default().through(text, guard);
+        let way = ConditionPath::default().with_condition(text, guard);
         for &statement in body {
             walk(text, statement, way, problems);
         }
@@ -47,7 +47,7 @@ struct ConditionPath {
 }
 
 impl ConditionPath {
-    fn through(self, text: &CompiledText<'_, '_>, condition: u32) -> ConditionPath {
+    fn with_condition(self, text: &CompiledSource<'_, '_>, condition: u32) -> ConditionPath {
         ConditionPath {
             event: self.event || any(text, condition, &is_event),
             sample: self.sample || any(text, condition, &is_sample),
@@ -69,26 +69,26 @@ fn is_event(word: &str) -> bool {
 }
 
 /// Returns true if `is` holds for any atom of a value, except heads.
-fn any(text: &CompiledText<'_, '_>, index: u32, is: &dyn Fn(&str) -> bool) -> bool {
+fn any(text: &CompiledSource<'_, '_>, index: u32, matches: &dyn Fn(&str) -> bool) -> bool {
     match text.list(index) {
-        Some((_, parts)) => parts.into_iter().any(|part| any(text, part, is)),
-        None => is(text.text(index)),
+        Some((_, parts)) => parts.into_iter().any(|part| any(text, part, matches)),
+        None => matches(text.text(index)),
     }
 }
 
-fn walk(text: &CompiledText<'_, '_>, index: u32, way: ConditionPath, problems: &mut Problems) {
+fn walk(text: &CompiledSource<'_, '_>, index: u32, path: ConditionPath, problems: &mut Problems) {
     let Some((head, parts)) = text.list(index) else {
         return;
     };
     match (head, parts.as_slice()) {
         ("if" | "!if", [condition, rest @ ..]) => {
-            let way = way.through(text, *condition);
+            let way = path.with_condition(text, *condition);
             for &part in rest {
                 walk(text, part, way, problems);
             }
         }
         (":=" | "bind", &[target, value])
-            if !way.event && accumulates(text, target, value, way.sample) =>
+            if !path.event && accumulates(text, target, value, path.sample) =>
         {
             let message = "a timer run reads the last sample again, so it counts twice".to_owned();
             let help = "use samples of new acknowledgements only: (if (> (+ Ack.packets_acked \
@@ -100,20 +100,20 @@ fn walk(text: &CompiledText<'_, '_>, index: u32, way: ConditionPath, problems: &
                     message,
                     "counts twice",
                 )
-                .help(help.to_owned()),
+                .with_help(help.to_owned()),
             );
         }
         (":=" | "bind", _) => {}
         (_, rest) => {
             for &part in rest {
-                walk(text, part, way, problems);
+                walk(text, part, path, problems);
             }
         }
     }
 }
 
 /// Returns true if `value` adds a sample, or a count of samples, to `target`.
-fn accumulates(text: &CompiledText<'_, '_>, target: u32, value: u32, sampled: bool) -> bool {
+fn accumulates(text: &CompiledSource<'_, '_>, target: u32, value: u32, sampled: bool) -> bool {
     match text.list(value) {
         Some(("ewma", parts)) => parts
             .iter()
@@ -134,7 +134,7 @@ fn accumulates(text: &CompiledText<'_, '_>, target: u32, value: u32, sampled: bo
 }
 
 /// Returns true if a value contains a sample and none of its own conditions checks for an event.
-fn contains_sample(text: &CompiledText<'_, '_>, value: u32) -> bool {
+fn contains_sample(text: &CompiledSource<'_, '_>, value: u32) -> bool {
     match text.list(value) {
         Some(("if" | "!if", parts))
             if parts

@@ -108,7 +108,7 @@ impl Unit {
     }
 
     /// Unit of two values that are added or compared; `None` if they do not fit.
-    pub fn with(self, other: Unit) -> Option<Unit> {
+    pub fn unify(self, other: Unit) -> Option<Unit> {
         let (a, b) = match (self, other) {
             (Unit::Known(a), Unit::Known(b)) => (a, b),
             (Unit::Known(_), _) => return Some(self),
@@ -158,7 +158,7 @@ impl Quantity {
     }
 
     /// Returns how to convert a value in this unit to `wanted`, if known.
-    pub fn into(self, wanted: Quantity) -> Option<&'static str> {
+    pub fn conversion_to(self, wanted: Quantity) -> Option<&'static str> {
         let steps = self.scale.zip(wanted.scale).map(|(from, to)| to - from);
         match (self.bytes, self.seconds) == (wanted.bytes, wanted.seconds) {
             true => match steps? {

@@ -1,7 +1,7 @@
 //! Any text: the compiler gives a program or reasons, and a program that is printed compiles to
 //! itself. So it is with whole algorithms, whose program is their text without its header.
 
-use ccplane_lang::{Diagnostics, ProgramLimits, TextAlgorithm, compile};
+use ccplane_lang::{Diagnostics, ProgramLimits, ProgramFile, compile};
 
 /// Holds for any text.
 pub fn any_text(text: &str) {
@@ -17,7 +17,7 @@ pub fn any_text(text: &str) {
         }
         Err(why) => placed(&why, text),
     }
-    match TextAlgorithm::read(text) {
+    match ProgramFile::read(text) {
         Ok(algorithm) => {
             let program = algorithm.program(&[]).expect("defaults are valid");
             assert!(

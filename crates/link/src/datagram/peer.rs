@@ -26,10 +26,10 @@ pub(super) struct DatagramPeer {
     /// Socket connected to the peer, which saves the path lookup per send. `None` if the peer
     /// refuses connections.
     socket: Option<OwnedFd>,
-    tried: bool,
+    connect_tried: bool,
     /// True if the peer has packed several messages into a datagram and is therefore assumed to
     /// parse them too. The reference datapaths parse only one message per datagram.
-    batches: bool,
+    accepts_batches: bool,
     outbox: Outbox,
 }
 
@@ -50,8 +50,8 @@ impl DatagramPeer {
             address,
             uid,
             socket: None,
-            tried: false,
-            batches: false,
+            connect_tried: false,
+            accepts_batches: false,
             outbox: Outbox::default(),
         }
     }
@@ -64,11 +64,11 @@ impl DatagramPeer {
         now: Time,
     ) -> Result<(), WireError> {
         let heard = self.ccp.handle(now, datagram, agent)?;
-        self.batches |= heard.messages > 1;
+        self.accepts_batches |= heard.messages > 1;
         if heard.ready {
             // A restarted datapath has a new socket at the same path, so the connected socket is
             // stale.
-            (self.socket, self.tried) = (None, false);
+            (self.socket, self.connect_tried) = (None, false);
             self.outbox.clear();
         }
         Ok(())
@@ -89,11 +89,11 @@ impl DatagramPeer {
     ) -> Result<(), PeerCloseReason> {
         let start = self.outbox.bytes.len();
         self.ccp
-            .command(now, command, agent, &mut self.outbox.bytes);
+            .encode_command(now, command, agent, &mut self.outbox.bytes);
         if self.outbox.bytes.len() > start {
             self.outbox.ends.push(self.outbox.bytes.len());
         }
-        match self.outbox.waiting() {
+        match self.outbox.unsent() {
             waiting if waiting > QUEUED_MESSAGES_MAX => Err(PeerCloseReason::Stuck(waiting)),
             _ => Ok(()),
         }
@@ -101,17 +101,17 @@ impl DatagramPeer {
 
     /// Sends queued messages until the peer's receive queue is full.
     pub fn flush(&mut self, unconnected: &OwnedFd) -> Result<(), PeerCloseReason> {
-        while self.outbox.waiting() > 0 {
+        while self.outbox.unsent() > 0 {
             self.connect();
             let result = match &self.socket {
-                Some(socket) if self.batches => self.outbox.send_together(socket),
+                Some(socket) if self.accepts_batches => self.outbox.send_together(socket),
                 Some(socket) => self.outbox.send(socket),
                 None => self.outbox.send_to(unconnected, &self.address),
             };
             match result {
                 Ok(sent) => self.outbox.sent += sent,
-                Err(why) if socket::is_full(why) => {
-                    self.outbox.forget_sent();
+                Err(why) if socket::is_transient(why) => {
+                    self.outbox.drop_sent();
                     return Ok(());
                 }
                 // The peer has connected its socket to ours and accepts datagrams only from that
@@ -125,29 +125,29 @@ impl DatagramPeer {
     }
 
     /// Returns the socket to poll for writability.
-    pub fn waits_for(&self) -> Option<BorrowedFd<'_>> {
+    pub fn fd_to_watch(&self) -> Option<BorrowedFd<'_>> {
         self.socket
             .as_ref()
-            .filter(|_| self.outbox.waiting() > 0)
+            .filter(|_| self.outbox.unsent() > 0)
             .map(AsFd::as_fd)
     }
 
-    pub fn waits_unwatched(&self) -> bool {
-        self.socket.is_none() && self.outbox.waiting() > 0
+    pub fn is_blocked_unwatched(&self) -> bool {
+        self.socket.is_none() && self.outbox.unsent() > 0
     }
 
     fn connect(&mut self) {
-        if self.tried {
+        if self.connect_tried {
             return;
         }
-        self.tried = true;
+        self.connect_tried = true;
         let socket = socket::open(SockType::Datagram).ok();
         self.socket = socket.filter(|fd| connect(fd.as_raw_fd(), &self.address).is_ok());
     }
 }
 
 impl Outbox {
-    fn waiting(&self) -> usize {
+    fn unsent(&self) -> usize {
         self.ends.len() - self.sent
     }
 
@@ -158,7 +158,7 @@ impl Outbox {
     }
 
     /// Drops sent messages, so that a queue that never runs empty does not grow.
-    fn forget_sent(&mut self) {
+    fn drop_sent(&mut self) {
         let Some(last) = self.sent.checked_sub(1) else {
             return;
         };
@@ -196,7 +196,7 @@ impl Outbox {
     /// Sends a batch of messages, each as a datagram of its own, for peers that parse one per
     /// datagram.
     fn send(&self, socket: &OwnedFd) -> Result<usize, Errno> {
-        if self.waiting() == 1 {
+        if self.unsent() == 1 {
             return send(
                 socket.as_raw_fd(),
                 self.message(self.sent),
@@ -204,7 +204,7 @@ impl Outbox {
             )
             .map(|_| 1);
         }
-        let count = self.waiting().min(BATCH_MESSAGES);
+        let count = self.unsent().min(BATCH_MESSAGES);
         let mut headers = MultiHeaders::<UnixAddr>::preallocate(count, None);
         let slices: Vec<_> = (0..count)
             .map(|n| [IoSlice::new(self.message(self.sent + n))])

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 /// Error of reading a file with a secret.
 #[derive(Debug)]
-pub enum Unreadable {
+pub enum SecretReadError {
     /// The file cannot be read.
     Failed(io::Error),
     /// Other users may read the file; contains its permission bits.
@@ -20,19 +20,19 @@ pub fn read(path: &Path, most: u64) -> io::Result<Vec<u8>> {
 }
 
 /// Reads a file with a secret. Fails if users other than the owner may read it.
-pub fn read_secret(path: &Path, most: u64) -> Result<Vec<u8>, Unreadable> {
-    let file = File::open(path).map_err(Unreadable::Failed)?;
+pub fn read_secret(path: &Path, most: u64) -> Result<Vec<u8>, SecretReadError> {
+    let file = File::open(path).map_err(SecretReadError::Failed)?;
     // Check the open file, not the path, so that the file checked is the file read.
     let mode = file
         .metadata()
-        .map_err(Unreadable::Failed)?
+        .map_err(SecretReadError::Failed)?
         .permissions()
         .mode()
         & 0o777;
     if mode & 0o077 != 0 {
-        return Err(Unreadable::Exposed(mode));
+        return Err(SecretReadError::Exposed(mode));
     }
-    all_of(file, most).map_err(Unreadable::Failed)
+    all_of(file, most).map_err(SecretReadError::Failed)
 }
 
 fn all_of(file: File, most: u64) -> io::Result<Vec<u8>> {
@@ -48,7 +48,7 @@ fn all_of(file: File, most: u64) -> io::Result<Vec<u8>> {
 /// Creates a file for its owner only, atomically. Returns false if the file exists, even if another
 /// process created it concurrently.
 pub fn write_new(path: &Path, text: &str) -> io::Result<bool> {
-    let part = beside(path, text)?;
+    let part = write_temporary(path, text)?;
     let linked = fs::hard_link(&part, path);
     fs::remove_file(&part)?;
     match linked {
@@ -59,13 +59,13 @@ pub fn write_new(path: &Path, text: &str) -> io::Result<bool> {
 
 /// Creates or replaces a file for its owner only, atomically.
 pub fn replace(path: &Path, text: &str) -> io::Result<()> {
-    let part = beside(path, text)?;
+    let part = write_temporary(path, text)?;
     fs::rename(&part, path).inspect_err(|_| drop(fs::remove_file(&part)))
 }
 
 /// Writes a temporary file next to `path`. It must not exist: other users could read a file they
 /// had created in advance.
-fn beside(path: &Path, text: &str) -> io::Result<PathBuf> {
+fn write_temporary(path: &Path, text: &str) -> io::Result<PathBuf> {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(format!(".{}", std::process::id()));
     let part = path.with_file_name(name);
@@ -109,7 +109,7 @@ mod tests {
         fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
         assert!(matches!(
             read_secret(&path, 5),
-            Err(Unreadable::Exposed(0o644))
+            Err(SecretReadError::Exposed(0o644))
         ));
         // Another process's file at the temporary path.
         let part = folder.join(format!("deep/key.{}", std::process::id()));

@@ -19,8 +19,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use crate::identity::private::{self, Unreadable};
-use crate::identity::{Fingerprint, pem, pem_key, pem_pair, untimely};
+use crate::identity::private::{self, SecretReadError};
+use crate::identity::{Fingerprint, pem, pem_key, pem_pair, validity_error};
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
     KeyUsagePurpose,
@@ -90,11 +90,11 @@ pub enum KeyError {
     /// The directory contains no key.
     #[error("no key in {}; create one with `ccplane keys DIR NAME`, copy the directory to the \
         host, and name it with --keys", .0.display())]
-    None(PathBuf),
+    NoKey(PathBuf),
     /// The directory contains several keys.
     #[error("{} contains keys of several datapaths, {}; choose one, as --keys \
         {}/{}", .folder.display(), .names.join(", "), .folder.display(), .names[0])]
-    Several {
+    SeveralKeys {
         /// Path of the directory.
         folder: PathBuf,
         /// Names of the keys.
@@ -103,7 +103,7 @@ pub enum KeyError {
     /// Other users may read the private key.
     #[error("other users can read the private key in {} (mode {mode:o}); chmod 600 \
         {}", .path.display(), .path.display())]
-    Readable {
+    InsecurePermissions {
         /// Path of the file.
         path: PathBuf,
         /// Permission bits of the file.
@@ -112,7 +112,7 @@ pub enum KeyError {
     /// A file has invalid contents.
     #[error("{} is not {what}: {why}; remove it and create it again with `ccplane \
         keys`", .path.display())]
-    Garbage {
+    Malformed {
         /// Path of the file.
         path: PathBuf,
         /// Expected contents.
@@ -128,7 +128,7 @@ pub enum KeyError {
     Name(String),
     /// There is no key with this name to revoke.
     #[error("{} has no key named `{name}`; its keys are {has}", .folder.display())]
-    Unknown {
+    UnknownKey {
         /// Path of the directory.
         folder: PathBuf,
         /// The requested name.
@@ -168,12 +168,12 @@ impl Keys {
     /// Loads the key for a role from a directory: either one that [`make`] created for a single
     /// host, or the parent with all of them.
     pub fn load(folder: &Path, role: Role) -> Result<Keys, KeyError> {
-        let own = place(folder, role)?;
+        let own = key_folder(folder, role)?;
         let (path, authority) = (own.join("key.pem"), own.join("ca.pem"));
         let text = secret(&path)?;
         let garbage = |what, path: &Path| {
             let path = path.to_owned();
-            move |why: rustls::pki_types::pem::Error| KeyError::Garbage {
+            move |why: rustls::pki_types::pem::Error| KeyError::Malformed {
                 path,
                 what,
                 why: why.to_string(),
@@ -191,7 +191,7 @@ impl Keys {
 }
 
 /// Returns the directory that contains `key.pem` for this role.
-fn place(folder: &Path, role: Role) -> Result<PathBuf, KeyError> {
+fn key_folder(folder: &Path, role: Role) -> Result<PathBuf, KeyError> {
     if folder.join("key.pem").exists() {
         return Ok(folder.to_owned());
     }
@@ -201,9 +201,9 @@ fn place(folder: &Path, role: Role) -> Result<PathBuf, KeyError> {
         Role::Datapath => names.retain(|name| name != AGENT_DIRECTORY),
     }
     match names.as_slice() {
-        [] => Err(KeyError::None(folder.to_owned())),
+        [] => Err(KeyError::NoKey(folder.to_owned())),
         [name] => Ok(folder.join(name)),
-        _ => Err(KeyError::Several {
+        _ => Err(KeyError::SeveralKeys {
             folder: folder.to_owned(),
             names,
         }),
@@ -215,7 +215,7 @@ fn names(folder: &Path) -> Result<Vec<String>, KeyError> {
     let entries = match fs::read_dir(folder) {
         Ok(entries) => entries,
         Err(why) if why.kind() == io::ErrorKind::NotFound => {
-            return Err(KeyError::None(folder.to_owned()));
+            return Err(KeyError::NoKey(folder.to_owned()));
         }
         Err(why) => return Err(file(folder)(why)),
     };
@@ -235,8 +235,8 @@ fn read(path: &Path) -> Result<Vec<u8>, KeyError> {
 
 fn secret(path: &Path) -> Result<Vec<u8>, KeyError> {
     private::read_secret(path, KEY_FILE_BYTES_MAX).map_err(|why| match why {
-        Unreadable::Failed(why) => file(path)(why),
-        Unreadable::Exposed(mode) => KeyError::Readable {
+        SecretReadError::Failed(why) => file(path)(why),
+        SecretReadError::Exposed(mode) => KeyError::InsecurePermissions {
             path: path.to_owned(),
             mode,
         },
@@ -255,7 +255,7 @@ pub struct NewKeys {
     /// Directory of the key.
     pub folder: PathBuf,
     /// False if the key already existed.
-    pub new: bool,
+    pub created: bool,
 }
 
 /// Creates what `folder` lacks: a CA, a key for the agent, and one for each named datapath.
@@ -276,10 +276,10 @@ pub fn make(folder: &Path, names: &[String], now: SystemTime) -> Result<Vec<NewK
         let own = folder.join(name);
         let new = match Keys::load(&own, role) {
             Ok(keys) => {
-                revoked.contains_key(&Fingerprint::of(&keys.certificate))
-                    || untimely(&keys.certificate, at)?.is_some()
+                revoked.contains_key(&Fingerprint::of_certificate(&keys.certificate))
+                    || validity_error(&keys.certificate, at)?.is_some()
             }
-            Err(KeyError::None(_)) => true,
+            Err(KeyError::NoKey(_)) => true,
             Err(why) => return Err(why),
         };
         if new {
@@ -290,7 +290,7 @@ pub fn make(folder: &Path, names: &[String], now: SystemTime) -> Result<Vec<NewK
         Ok(NewKeys {
             name: name.to_owned(),
             folder: own,
-            new,
+            created: new,
         })
     })
     .collect()
@@ -300,7 +300,7 @@ pub fn make(folder: &Path, names: &[String], now: SystemTime) -> Result<Vec<NewK
 pub fn revoke(folder: &Path, name: &str) -> Result<(), KeyError> {
     let known = names(folder)?;
     if !known.iter().any(|one| one == name) {
-        return Err(KeyError::Unknown {
+        return Err(KeyError::UnknownKey {
             folder: folder.to_owned(),
             name: name.to_owned(),
             has: match known.is_empty() {
@@ -312,7 +312,7 @@ pub fn revoke(folder: &Path, name: &str) -> Result<(), KeyError> {
     let path = folder.join("revoked");
     let mut all = revoked(&path)?;
     let keys = Keys::load(&folder.join(name), Role::Datapath)?;
-    all.insert(Fingerprint::of(&keys.certificate), name.to_owned());
+    all.insert(Fingerprint::of_certificate(&keys.certificate), name.to_owned());
     let mut lines: Vec<String> = all
         .iter()
         .map(|(print, name)| format!("{print} {name}\n"))
@@ -330,7 +330,7 @@ pub(super) fn revoked(path: &Path) -> Result<HashMap<Fingerprint, String>, KeyEr
         }
         Err(why) => return Err(why),
     };
-    let garbage = |line: usize| KeyError::Garbage {
+    let garbage = |line: usize| KeyError::Malformed {
         path: path.to_owned(),
         what: "a list of revoked keys",
         why: format!("line {line} is not a fingerprint (64 hexadecimal digits) and a name"),
@@ -399,7 +399,7 @@ impl Authority {
                 key,
             });
         }
-        let garbage = |path: &Path, what, why: String| KeyError::Garbage {
+        let garbage = |path: &Path, what, why: String| KeyError::Malformed {
             path: path.to_owned(),
             what,
             why,

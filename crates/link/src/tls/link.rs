@@ -57,14 +57,14 @@ pub struct TlsLink {
     revocations: Revocations,
     /// Random id of this process.
     process: u64,
-    rest: AcceptBackoff,
+    accept_backoff: AcceptBackoff,
     /// Time of the last `receive`.
     now: Time,
     refusals: Warning,
     base: u32,
     /// Id to try next, relative to `base`.
-    next: u32,
-    strangers: PendingConnections<PendingConnection>,
+    next_id: u32,
+    pending: PendingConnections<PendingConnection>,
     tenants: Tenants,
     /// Turn counter; rotates which datapath is served first.
     turns: usize,
@@ -78,7 +78,7 @@ pub struct TlsLink {
 struct PendingConnection {
     stream: Stream,
     peer: SocketAddr,
-    since: Time,
+    accepted_at: Time,
 }
 
 /// An authenticated connection.
@@ -91,9 +91,9 @@ struct TlsDatapath {
     peer: SocketAddr,
     packet: v2::PacketWriter,
     /// True once the first `Ready` has arrived.
-    began: bool,
+    is_ready: bool,
     /// True once it was logged that the key has too many flows.
-    too_many_said: bool,
+    flow_limit_logged: bool,
     closed: Option<TlsCloseReason>,
 }
 
@@ -120,12 +120,12 @@ impl TlsLink {
             config,
             revocations,
             process: super::process(),
-            rest: AcceptBackoff::default(),
+            accept_backoff: AcceptBackoff::default(),
             now: Time::ZERO,
             refusals: Warning::default(),
             base: 0,
-            next: 0,
-            strangers: PendingConnections::new(random::dice()),
+            next_id: 0,
+            pending: PendingConnections::new(random::seeded_rng()),
             tenants: Tenants::default(),
             turns: 0,
             datapaths: Vec::new(),
@@ -141,8 +141,8 @@ impl TlsLink {
 
     /// Returns the number of connections that are not authenticated.
     #[cfg(test)]
-    pub(super) fn strangers(&self) -> usize {
-        self.strangers.len()
+    pub(super) fn pending_count(&self) -> usize {
+        self.pending.len()
     }
 
     /// Returns the id of the first datapath.
@@ -159,18 +159,18 @@ impl TlsLink {
 
     /// Sends bytes to all datapaths, whether they form a frame or not.
     #[cfg(test)]
-    pub(super) fn say_to_all(&mut self, bytes: &[u8]) {
+    pub(super) fn send_to_all(&mut self, bytes: &[u8]) {
         for datapath in &mut self.datapaths {
             datapath
                 .stream
-                .frame(bytes)
+                .queue_frame(bytes)
                 .and_then(|()| datapath.stream.flush())
                 .expect("room");
         }
     }
 
     fn accept(&mut self, now: Time) -> bool {
-        if self.rest.lasts(now) {
+        if self.accept_backoff.check_paused(now) {
             return false;
         }
         let mut any = false;
@@ -178,7 +178,7 @@ impl TlsLink {
             match self.listener.accept() {
                 Ok((socket, peer)) => {
                     any = true;
-                    self.take(socket, peer, now);
+                    self.begin_handshake(socket, peer, now);
                 }
                 Err(why) if why.kind() == io::ErrorKind::WouldBlock => return any,
                 Err(why)
@@ -187,7 +187,7 @@ impl TlsLink {
                         io::ErrorKind::Interrupted | io::ErrorKind::ConnectionAborted
                     ) => {}
                 Err(why) => {
-                    self.rest.begin(now, &why);
+                    self.accept_backoff.pause(now, &why);
                     return any;
                 }
             }
@@ -195,7 +195,7 @@ impl TlsLink {
         any
     }
 
-    fn take(&mut self, socket: TcpStream, peer: SocketAddr, now: Time) {
+    fn begin_handshake(&mut self, socket: TcpStream, peer: SocketAddr, now: Time) {
         let tls = ServerConnection::new(Arc::clone(&self.config)).map_err(io::Error::other);
         let stream = match tls.and_then(|tls| Stream::new(socket, tls.into())) {
             Ok(stream) => stream,
@@ -209,25 +209,25 @@ impl TlsLink {
         let stranger = PendingConnection {
             stream,
             peer,
-            since: now,
+            accepted_at: now,
         };
-        let leaves = self.strangers.admit(peer.ip().into(), stranger);
+        let leaves = self.pending.admit(peer.ip().into(), stranger);
         if let Some(other) = leaves
             && let Some(times) = self.refusals.due(now)
         {
-            let strangers = self.strangers.len();
+            let strangers = self.pending.len();
             tracing::warn!(peer = %other.peer, times, strangers, "too many unauthenticated \
                 connections; dropping a new one");
         }
     }
 
     /// Advances pending handshakes. Returns whether any of them made progress.
-    fn greet(&mut self, agent: &mut Agent, now: Time) -> bool {
+    fn advance_handshakes(&mut self, agent: &mut Agent, now: Time) -> bool {
         let (mut welcomed, mut refused) = (Vec::new(), Vec::new());
         let mut any = false;
         let buffer = &mut self.buffer;
-        self.strangers.serve(HANDSHAKES_PER_TURN, |mut stranger| {
-            match stranger.hear(buffer, now) {
+        self.pending.serve(HANDSHAKES_PER_TURN, |mut stranger| {
+            match stranger.advance(buffer, now) {
                 Ok((heard, None)) => {
                     any |= heard;
                     return (Some(stranger), heard);
@@ -239,36 +239,36 @@ impl TlsLink {
             (None, true)
         });
         for (stranger, hello) in welcomed {
-            match self.know(&stranger, hello, now) {
-                Ok((name, key)) => self.welcome(agent, now, stranger, (name, key), hello),
+            match self.authenticate(&stranger, hello, now) {
+                Ok((name, key)) => self.add_datapath(agent, now, stranger, (name, key), hello),
                 Err(why) => refused.push((stranger, why)),
             }
         }
         for (stranger, why) in refused {
             if let Some(times) = self.refusals.due(now) {
-                let why = in_words(&why);
+                let why = describe(&why);
                 tracing::warn!(peer = %stranger.peer, times, why, "refused a connection");
             }
-            stranger.stream.end(&why);
+            stranger.stream.close(&why);
         }
         any
     }
 
     /// Authenticates a connection and returns the name and fingerprint of its key. From here on the
     /// connection counts towards the key's limits.
-    fn know(
+    fn authenticate(
         &mut self,
-        stranger: &PendingConnection,
+        connection: &PendingConnection,
         hello: Hello,
         now: Time,
     ) -> Result<(String, Fingerprint), TlsCloseReason> {
-        let certificate = stranger.stream.certificate();
+        let certificate = connection.stream.certificate();
         let certificate =
-            certificate.ok_or_else(|| TlsCloseReason::Ours("it sent no certificate".to_owned()))?;
-        let key = Fingerprint::of(certificate);
+            certificate.ok_or_else(|| TlsCloseReason::Local("it sent no certificate".to_owned()))?;
+        let key = Fingerprint::of_certificate(certificate);
         let name = keys::name_of(certificate).unwrap_or_else(|| "unnamed".to_owned());
-        if self.revocations.contain(&key) {
-            return Err(TlsCloseReason::Ours(revoked(&name)));
+        if self.revocations.contains(&key) {
+            return Err(TlsCloseReason::Local(revoked(&name)));
         }
         for other in self
             .datapaths
@@ -276,20 +276,20 @@ impl TlsLink {
             .filter(|one| one.key == key && one.closed.is_none())
         {
             if other.hello.process != hello.process {
-                return Err(TlsCloseReason::Ours(format!(
+                return Err(TlsCloseReason::Local(format!(
                     "a datapath at {} already uses the key `{name}`; create a key for each process \
                     (`ccplane keys DIR NAME`)",
                     other.peer
                 )));
             }
-            if other.hello.way == hello.way {
+            if other.hello.channel == hello.channel {
                 // The datapath reconnected, so the old connection must be dead even if the agent
                 // has not noticed.
-                other.closed = Some(TlsCloseReason::Ours("it reconnected".to_owned()));
+                other.closed = Some(TlsCloseReason::Local("it reconnected".to_owned()));
             }
         }
         if self.datapaths.len() >= CONNECTIONS_MAX {
-            return Err(TlsCloseReason::Ours(format!(
+            return Err(TlsCloseReason::Local(format!(
                 "the agent already has {CONNECTIONS_MAX} datapaths, the maximum"
             )));
         }
@@ -299,49 +299,49 @@ impl TlsLink {
             .filter(|one| one.key == key && one.closed.is_none())
             .count();
         self.tenants
-            .of(key)
-            .connect(now, open)
-            .map_err(TlsCloseReason::Ours)?;
+            .entry(key)
+            .admit(now, open)
+            .map_err(TlsCloseReason::Local)?;
         Ok((name, key))
     }
 
     /// Returns an unused datapath id. Ids are reused only after all others.
-    fn number(&mut self, agent: &Agent) -> DatapathId {
+    fn next_datapath_id(&mut self, agent: &Agent) -> DatapathId {
         loop {
-            let id = DatapathId(self.base + self.next);
-            self.next = (self.next + 1) % DATAPATH_IDS_PER_LINK;
+            let id = DatapathId(self.base + self.next_id);
+            self.next_id = (self.next_id + 1) % DATAPATH_IDS_PER_LINK;
             let live = self
                 .datapaths
                 .binary_search_by_key(&id, |one| one.id)
                 .is_ok();
-            if !live && agent.flows_held(id) == 0 {
+            if !live && agent.retained_flows(id) == 0 {
                 return id;
             }
         }
     }
 
-    fn welcome(
+    fn add_datapath(
         &mut self,
         agent: &mut Agent,
         now: Time,
-        stranger: PendingConnection,
+        connection: PendingConnection,
         (name, key): (String, Fingerprint),
         hello: Hello,
     ) {
         let PendingConnection {
             mut stream, peer, ..
-        } = stranger;
-        let id = self.number(agent);
+        } = connection;
+        let id = self.next_datapath_id(agent);
         agent.set_tenant(id, name.as_str().into());
-        if let Some(LogPermit { suppressed }) = agent.line(now, id) {
+        if let Some(LogPermit { suppressed }) = agent.take_log_permit(now, id) {
             tracing::info!(datapath = id.0, %name, %peer, suppressed, "a datapath connected");
         }
         let welcome = framed::encode_hello(Hello {
             process: self.process,
-            way: hello.way,
+            channel: hello.channel,
         });
-        let closed = stream.frame(&welcome).err();
-        self.tenants.of(key).connected(id);
+        let closed = stream.queue_frame(&welcome).err();
+        self.tenants.entry(key).connected(id);
         let at = self.datapaths.partition_point(|one| one.id < id);
         let datapath = TlsDatapath {
             id,
@@ -351,21 +351,21 @@ impl TlsLink {
             stream,
             peer,
             packet: v2::PacketWriter::new(),
-            began: false,
-            too_many_said: false,
+            is_ready: false,
+            flow_limit_logged: false,
             closed,
         };
         self.datapaths.insert(at, datapath);
     }
 
     /// Closes the connections of revoked keys.
-    fn look_at_revocations(&mut self, now: Time) {
-        if !self.revocations.look(now) {
+    fn check_revocations(&mut self, now: Time) {
+        if !self.revocations.reload_if_due(now) {
             return;
         }
         for datapath in &mut self.datapaths {
-            if self.revocations.contain(&datapath.key) {
-                datapath.closed = Some(TlsCloseReason::Ours(revoked(&datapath.name)));
+            if self.revocations.contains(&datapath.key) {
+                datapath.closed = Some(TlsCloseReason::Local(revoked(&datapath.name)));
             }
         }
     }
@@ -376,9 +376,9 @@ impl TlsLink {
             .extract_if(.., |datapath| datapath.closed.is_some())
         {
             let (id, name, peer) = (datapath.id, &datapath.name, datapath.peer);
-            let line = agent.line(now, id);
-            agent.disconnected(id);
-            self.tenants.of(datapath.key).disconnected(agent, id);
+            let line = agent.take_log_permit(now, id);
+            agent.on_disconnect(id);
+            self.tenants.entry(datapath.key).disconnected(agent, id);
             match (line, &datapath.closed) {
                 (None, _) => {}
                 (
@@ -388,13 +388,13 @@ impl TlsLink {
                     tracing::info!(datapath = id.0, %name, %peer, suppressed, "a datapath closed its connection");
                 }
                 (Some(LogPermit { suppressed }), Some(why)) => {
-                    let why = in_words(why);
+                    let why = describe(why);
                     tracing::warn!(datapath = id.0, %name, %peer, why, suppressed, "disconnected a \
                         datapath");
                 }
             }
             if let Some(why) = &datapath.closed {
-                datapath.stream.end(why);
+                datapath.stream.close(why);
             }
         }
     }
@@ -404,23 +404,23 @@ fn revoked(name: &str) -> String {
     format!("the key `{name}` was revoked; create a new one with `ccplane keys DIR {name}`")
 }
 
-fn in_words(why: &TlsCloseReason) -> String {
+fn describe(why: &TlsCloseReason) -> String {
     match why {
-        TlsCloseReason::Tls(why) => trust::in_words(why, "a datapath"),
+        TlsCloseReason::Tls(why) => trust::describe(why, "a datapath"),
         why => why.to_string(),
     }
 }
 
 impl DatapathLink for TlsLink {
-    fn number_from(&mut self, base: u32) {
+    fn set_id_base(&mut self, base: u32) {
         self.base = base;
     }
 
     fn receive(&mut self, agent: &mut Agent, now: Time) -> bool {
         let mut any = self.accept(now);
         self.now = now;
-        any |= self.greet(agent, now);
-        self.look_at_revocations(now);
+        any |= self.advance_handshakes(agent, now);
+        self.check_revocations(now);
         // If only one key is connected, read in larger chunks to save system calls.
         let chunk = match self.tenants.begin_turn() {
             0 | 1 => CHUNK_BYTES,
@@ -430,9 +430,9 @@ impl DatapathLink for TlsLink {
         let count = self.datapaths.len();
         for index in 0..count {
             let datapath = &mut self.datapaths[(index + self.turns) % count];
-            let tenant = self.tenants.of(datapath.key);
+            let tenant = self.tenants.entry(datapath.key);
             while datapath.closed.is_none() && tenant.may_read(now) {
-                let before = agent.work();
+                let before = agent.work_units();
                 match datapath.receive(
                     &mut self.buffer[..chunk],
                     &mut self.fields,
@@ -441,7 +441,7 @@ impl DatapathLink for TlsLink {
                     now,
                 ) {
                     Ok(0) => break,
-                    Ok(bytes) => tenant.charge(now, bytes, agent.work() - before),
+                    Ok(bytes) => tenant.charge(now, bytes, agent.work_units() - before),
                     Err(why) => datapath.closed = Some(why),
                 }
                 any = true;
@@ -468,14 +468,14 @@ impl DatapathLink for TlsLink {
                 datapath.closed = Some(why);
             } else if !self
                 .tenants
-                .of(datapath.key)
+                .entry(datapath.key)
                 .add_unsent(datapath.stream.unsent())
             {
                 let why = format!(
                     "{} bytes are queued for the datapaths of its key",
                     tenants::UNSENT_BYTES_MAX
                 );
-                datapath.closed = Some(TlsCloseReason::Ours(why));
+                datapath.closed = Some(TlsCloseReason::Local(why));
             }
         }
         self.drop_closed(agent, self.now);
@@ -487,10 +487,10 @@ impl DatapathLink for TlsLink {
     }
 
     fn watch<'a>(&'a self, watched: &mut Vec<(BorrowedFd<'a>, PollFlags)>) {
-        if !self.rest.is_on() {
+        if !self.accept_backoff.is_paused() {
             watched.push((self.listener.as_fd(), PollFlags::POLLIN));
         }
-        watched.extend(self.strangers.iter().map(|one| one.stream.watch(true)));
+        watched.extend(self.pending.iter().map(|one| one.stream.watch(true)));
         watched.extend(self.datapaths.iter().map(|one| {
             let tenant = self.tenants.get(&one.key);
             let reads = !tenant.is_some_and(|tenant| tenant.is_throttled(self.now));
@@ -502,13 +502,13 @@ impl DatapathLink for TlsLink {
 impl PendingConnection {
     /// Advances the handshake. Returns whether bytes arrived, and the peer's hello once it is
     /// complete.
-    fn hear(
+    fn advance(
         &mut self,
         buffer: &mut [u8],
         now: Time,
     ) -> Result<(bool, Option<Hello>), TlsCloseReason> {
-        if now.since(self.since) > HANDSHAKE_TIMEOUT {
-            return Err(TlsCloseReason::Ours(
+        if now.since(self.accepted_at) > HANDSHAKE_TIMEOUT {
+            return Err(TlsCloseReason::Local(
                 "it did not complete the handshake in time".to_owned(),
             ));
         }
@@ -520,7 +520,7 @@ impl PendingConnection {
                     hello = Some(said);
                     Ok(())
                 }
-                _ => Err(TlsCloseReason::Ours(
+                _ => Err(TlsCloseReason::Local(
                     "its first message is not a hello".to_owned(),
                 )),
             })?;
@@ -541,28 +541,28 @@ impl TlsDatapath {
     ) -> Result<usize, TlsCloseReason> {
         let TlsDatapath {
             stream,
-            began,
+            is_ready: began,
             id,
             name,
             ..
         } = self;
         let (others, mut too_many, mut too_often) =
-            (tenant.flows_of_others(agent, *id), false, None);
+            (tenant.flows_of_other_datapaths(agent, *id), false, None);
         let taken = stream.read(buffer, &mut |frame| {
             let Frame::Packet(packet) = frame else {
-                return Err(TlsCloseReason::Ours("it sent a second hello".to_owned()));
+                return Err(TlsCloseReason::Local("it sent a second hello".to_owned()));
             };
             v2::read_events(packet, fields, &mut |mut event| {
                 match &mut event {
                     WireEvent::Ready { datapath } => {
                         // The first `Ready` was already charged with the connection.
                         if std::mem::replace(began, true)
-                            && let Err(why) = tenant.begin(now)
+                            && let Err(why) = tenant.charge_start(now)
                         {
                             too_often = Some(why);
                         }
-                        let silence = datapath.fallback_after;
-                        datapath.fallback_after =
+                        let silence = datapath.agent_timeout;
+                        datapath.agent_timeout =
                             silence.map(|silence| silence.max(FALLBACK_AFTER_MIN));
                     }
                     WireEvent::FlowOpened { flow, .. } => {
@@ -570,7 +570,7 @@ impl TlsDatapath {
                             datapath: *id,
                             flow: *flow,
                         };
-                        let held = others + agent.flows_held(id.datapath);
+                        let held = others + agent.retained_flows(id.datapath);
                         if held >= tenants::FLOWS_MAX && !agent.is_open(id) {
                             too_many = true;
                             return;
@@ -586,11 +586,11 @@ impl TlsDatapath {
                 }
             })?;
             match too_often.take() {
-                Some(why) => Err(TlsCloseReason::Ours(why)),
+                Some(why) => Err(TlsCloseReason::Local(why)),
                 None => Ok(()),
             }
         })?;
-        if too_many && !std::mem::replace(&mut self.too_many_said, true) {
+        if too_many && !std::mem::replace(&mut self.flow_limit_logged, true) {
             tracing::warn!(
                 datapath = id.0,
                 %name,
@@ -602,28 +602,28 @@ impl TlsDatapath {
     }
 
     fn send(&mut self, command: &WireCommand) -> Result<(), TlsCloseReason> {
-        if self.packet.command(command).is_err() {
-            self.give()?;
-            self.packet.command(command)?;
+        if self.packet.push_command(command).is_err() {
+            self.queue_packet()?;
+            self.packet.push_command(command)?;
         }
         Ok(())
     }
 
     /// Moves the packet to the stream's send queue.
-    fn give(&mut self) -> Result<(), TlsCloseReason> {
+    fn queue_packet(&mut self) -> Result<(), TlsCloseReason> {
         if self.stream.unsent() + self.packet.as_bytes().len() > UNSENT_BYTES_MAX {
-            return Err(TlsCloseReason::Ours(format!(
+            return Err(TlsCloseReason::Local(format!(
                 "it does not read; {UNSENT_BYTES_MAX} bytes are queued for it"
             )));
         }
-        self.stream.packet(&self.packet)?;
+        self.stream.queue_packet(&self.packet)?;
         self.packet.clear();
         Ok(())
     }
 
     fn flush(&mut self) -> Result<(), TlsCloseReason> {
         if !self.packet.is_empty() {
-            self.give()?;
+            self.queue_packet()?;
         }
         self.stream.flush()?;
         Ok(())

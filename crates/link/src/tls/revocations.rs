@@ -15,8 +15,8 @@ const RELOAD_INTERVAL: Duration = Duration::from_millis(250);
 pub(super) struct Revocations {
     path: PathBuf,
     keys: HashMap<Fingerprint, String>,
-    next: Time,
-    trouble: Warning,
+    next_read: Time,
+    warning: Warning,
 }
 
 impl Revocations {
@@ -25,26 +25,26 @@ impl Revocations {
         Ok(Revocations {
             path,
             keys,
-            next: Time::ZERO,
-            trouble: Warning::default(),
+            next_read: Time::ZERO,
+            warning: Warning::default(),
         })
     }
 
-    pub fn contain(&self, key: &Fingerprint) -> bool {
+    pub fn contains(&self, key: &Fingerprint) -> bool {
         self.keys.contains_key(key)
     }
 
     /// Reads the file again if that is due. Returns whether it changed. If it cannot be read, the
     /// last list stays in force.
-    pub fn look(&mut self, now: Time) -> bool {
-        if now < self.next {
+    pub fn reload_if_due(&mut self, now: Time) -> bool {
+        if now < self.next_read {
             return false;
         }
-        self.next = now + RELOAD_INTERVAL;
+        self.next_read = now + RELOAD_INTERVAL;
         match keys::revoked(&self.path) {
             Ok(keys) => std::mem::replace(&mut self.keys, keys) != self.keys,
             Err(why) => {
-                if let Some(times) = self.trouble.due(now) {
+                if let Some(times) = self.warning.due(now) {
                     tracing::warn!(%why, times, "cannot reload the list of revoked keys; the \
                         previous list stays in force");
                 }

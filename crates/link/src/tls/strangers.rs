@@ -7,7 +7,7 @@
 
 use std::net::IpAddr;
 
-use ccplane_agent::dice::Dice;
+use ccplane_agent::dice::SplitMix64;
 
 /// Number of slots. With fewer, a flood from many networks would hit more handshakes; more would
 /// waste memory on unauthenticated peers.
@@ -38,14 +38,14 @@ impl From<IpAddr> for Network {
 /// Unauthenticated connections, in the order in which they are served.
 pub(super) struct PendingConnections<T> {
     slots: Vec<(Network, T)>,
-    dice: Dice,
+    rng: SplitMix64,
 }
 
 impl<T> PendingConnections<T> {
-    pub fn new(dice: Dice) -> PendingConnections<T> {
+    pub fn new(dice: SplitMix64) -> PendingConnections<T> {
         PendingConnections {
             slots: Vec::new(),
-            dice,
+            rng: dice,
         }
     }
 
@@ -65,7 +65,7 @@ impl<T> PendingConnections<T> {
     }
 
     /// Adds a connection and returns the one it replaces, if any.
-    pub fn admit(&mut self, network: Network, stranger: T) -> Option<T> {
+    pub fn admit(&mut self, network: Network, connection: T) -> Option<T> {
         let all = 0..self.slots.len();
         let candidates: Vec<usize> = if self.count(network) >= NETWORK_SLOTS {
             all.filter(|index| self.slots[*index].0 == network)
@@ -81,9 +81,9 @@ impl<T> PendingConnections<T> {
         } else {
             Vec::new()
         };
-        let drawn = candidates.get(self.dice.below(candidates.len() as u64) as usize);
+        let drawn = candidates.get(self.rng.below(candidates.len() as u64) as usize);
         let leaves = drawn.map(|index| self.slots.remove(*index).1);
-        self.slots.push((network, stranger));
+        self.slots.push((network, connection));
         leaves
     }
 
@@ -117,7 +117,7 @@ mod tests {
     /// Floods the slots with silent connections from these addresses. Returns how many of a
     /// datapath's 1,000 handshakes succeed, each of which lasts for ten newcomers.
     fn succeed(attackers: &[&str], datapath: &str) -> usize {
-        let mut strangers = PendingConnections::new(Dice(1));
+        let mut strangers = PendingConnections::new(SplitMix64(1));
         let attackers: Vec<Network> = attackers
             .iter()
             .map(|one| Network::from(address(one)))
@@ -186,7 +186,7 @@ mod tests {
 
     #[test]
     fn connections_are_served_round_robin() {
-        let mut strangers = PendingConnections::new(Dice(1));
+        let mut strangers = PendingConnections::new(SplitMix64(1));
         for number in 0..10u8 {
             strangers.admit(Network::V4([10, 0, 0, number]), number);
         }

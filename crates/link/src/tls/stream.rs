@@ -5,7 +5,7 @@ use std::net::TcpStream;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use ccplane_units::Duration;
-use ccplane_wire::framed::{self, Frame, Frames};
+use ccplane_wire::framed::{self, Frame, FrameDecoder};
 use ccplane_wire::{WireError, v2};
 use nix::poll::PollFlags;
 use nix::sys::socket::{setsockopt, sockopt};
@@ -29,7 +29,7 @@ const RECORD_CONTENT_BYTES_MAX: usize = 1 << 14;
 pub(super) struct Stream {
     socket: TcpStream,
     tls: Connection,
-    frames: Frames,
+    frames: FrameDecoder,
     /// Bytes queued and not sent yet, including the record overhead.
     unsent: usize,
 }
@@ -49,7 +49,7 @@ pub(super) enum TlsCloseReason {
     Goodbye(String),
     /// Closed by this end, which sends the reason.
     #[error("{0}")]
-    Ours(String),
+    Local(String),
 }
 
 impl Stream {
@@ -67,7 +67,7 @@ impl Stream {
         Ok(Stream {
             socket,
             tls,
-            frames: Frames::new(),
+            frames: FrameDecoder::new(),
             unsent: 0,
         })
     }
@@ -112,7 +112,7 @@ impl Stream {
     pub fn watch(&self, reads: bool) -> (BorrowedFd<'_>, PollFlags) {
         let mut flags = PollFlags::empty();
         flags.set(PollFlags::POLLIN, reads);
-        flags.set(PollFlags::POLLOUT, self.waits());
+        flags.set(PollFlags::POLLOUT, self.has_unsent());
         (self.as_fd(), flags)
     }
 
@@ -139,7 +139,7 @@ impl Stream {
                 let mut reader = self.tls.reader();
                 let chunk = reader.fill_buf()?;
                 let length = chunk.len();
-                self.frames.give(chunk);
+                self.frames.push(chunk);
                 reader.consume(length);
                 left = left.saturating_sub(length.max(1));
                 while let Some(frame) = self.frames.next()? {
@@ -162,7 +162,7 @@ impl Stream {
     }
 
     /// Returns whether queued bytes wait for socket buffer space.
-    pub fn waits(&self) -> bool {
+    pub fn has_unsent(&self) -> bool {
         self.tls.wants_write()
     }
 
@@ -172,7 +172,7 @@ impl Stream {
     }
 
     /// Queues a packet for the next flush.
-    pub fn packet(&mut self, packet: &v2::PacketWriter) -> Result<(), TlsCloseReason> {
+    pub fn queue_packet(&mut self, packet: &v2::PacketWriter) -> Result<(), TlsCloseReason> {
         let bytes = packet.as_bytes();
         let length = framed::encode_length(bytes);
         // A single write, so that the packet becomes one TLS record if it fits.
@@ -184,7 +184,7 @@ impl Stream {
     }
 
     /// Queues a complete frame.
-    pub fn frame(&mut self, frame: &[u8]) -> Result<(), TlsCloseReason> {
+    pub fn queue_frame(&mut self, frame: &[u8]) -> Result<(), TlsCloseReason> {
         self.tls.writer().write_all(frame)?;
         self.unsent += as_records(frame.len());
         Ok(())
@@ -207,16 +207,16 @@ impl Stream {
     }
 
     /// Ends the connection. If this end closes it, sends the reason if there is room.
-    pub fn end(mut self, why: &TlsCloseReason) {
+    pub fn close(mut self, why: &TlsCloseReason) {
         let words = match why {
-            TlsCloseReason::Ours(why) => why.clone(),
+            TlsCloseReason::Local(why) => why.clone(),
             TlsCloseReason::Garbage(why) => why.to_string(),
             TlsCloseReason::Gone
             | TlsCloseReason::Tls(_)
             | TlsCloseReason::Failed(_)
             | TlsCloseReason::Goodbye(_) => return,
         };
-        let said = self.frame(&framed::encode_goodbye(&words));
+        let said = self.queue_frame(&framed::encode_goodbye(&words));
         self.tls.send_close_notify();
         // Ignore errors: the peer may already be gone.
         let _ = said.and_then(|()| self.flush());

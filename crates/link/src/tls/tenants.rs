@@ -44,7 +44,7 @@ const STARTS_BURST: u64 = 64;
 struct TenantBucket {
     per_second: u64,
     burst: u64,
-    full: Time,
+    full_at: Time,
 }
 
 impl TenantBucket {
@@ -52,7 +52,7 @@ impl TenantBucket {
         TenantBucket {
             per_second,
             burst,
-            full: Time::ZERO,
+            full_at: Time::ZERO,
         }
     }
 
@@ -64,12 +64,12 @@ impl TenantBucket {
 
     /// Takes tokens, even more than are available.
     fn take(&mut self, now: Time, tokens: u64) {
-        self.full = self.full.max(now) + self.time_for(tokens);
+        self.full_at = self.full_at.max(now) + self.time_for(tokens);
     }
 
     /// Returns the time at which a token is available; a past time if one is available now.
-    fn ready(&self) -> Time {
-        Time::ZERO + self.full.since(Time::ZERO + self.time_for(self.burst - 1))
+    fn ready_at(&self) -> Time {
+        Time::ZERO + self.full_at.since(Time::ZERO + self.time_for(self.burst - 1))
     }
 }
 
@@ -80,7 +80,7 @@ pub(super) struct Tenant {
     datapaths: Vec<DatapathId>,
     /// Disconnected datapaths whose flows the agent is still closing.
     closing: Vec<DatapathId>,
-    begins: TenantBucket,
+    starts: TenantBucket,
     bytes: TenantBucket,
     /// Work it may still cause in this turn; negative after an overdraft.
     credit: i64,
@@ -93,7 +93,7 @@ impl Tenant {
         Tenant {
             datapaths: Vec::new(),
             closing: Vec::new(),
-            begins: TenantBucket::new(STARTS_PER_SECOND, STARTS_BURST),
+            starts: TenantBucket::new(STARTS_PER_SECOND, STARTS_BURST),
             bytes: TenantBucket::new(BYTES_PER_SECOND, BYTES_BURST),
             credit: 0,
             unsent: 0,
@@ -101,26 +101,26 @@ impl Tenant {
     }
 
     /// Charges a start. Returns an error if the budget is exhausted.
-    pub fn begin(&mut self, now: Time) -> Result<(), String> {
-        if self.begins.ready() > now {
+    pub fn charge_start(&mut self, now: Time) -> Result<(), String> {
+        if self.starts.ready_at() > now {
             return Err(format!(
                 "its key connects too often; the limit is {STARTS_PER_SECOND} per second, in \
                 bursts of {STARTS_BURST}"
             ));
         }
-        self.begins.take(now, 1);
+        self.starts.take(now, 1);
         Ok(())
     }
 
     /// Admits a connection of a key that has `open` connections, or returns the reason for refusing
     /// it.
-    pub fn connect(&mut self, now: Time, open: usize) -> Result<(), String> {
+    pub fn admit(&mut self, now: Time, open: usize) -> Result<(), String> {
         if open >= CONNECTIONS_MAX {
             return Err(format!(
                 "its key already has {CONNECTIONS_MAX} connections, the maximum; close one first"
             ));
         }
-        self.begin(now)
+        self.charge_start(now)
     }
 
     /// Records the datapath of an admitted connection.
@@ -132,7 +132,7 @@ impl Tenant {
     pub fn disconnected(&mut self, agent: &Agent, datapath: DatapathId) {
         self.datapaths.retain(|id| *id != datapath);
         self.closing.push(datapath);
-        self.closing.retain(|id| agent.flows_held(*id) > 0);
+        self.closing.retain(|id| agent.retained_flows(*id) > 0);
     }
 
     /// Returns whether the key may cause more work in this turn.
@@ -142,7 +142,7 @@ impl Tenant {
 
     /// Returns whether the key has exceeded its byte rate.
     pub fn is_throttled(&self, now: Time) -> bool {
-        self.bytes.ready() > now
+        self.bytes.ready_at() > now
     }
 
     /// Charges bytes read and the work they caused.
@@ -158,13 +158,13 @@ impl Tenant {
     }
 
     /// Returns the number of flows that the agent holds for the key's other datapaths.
-    pub fn flows_of_others(&self, agent: &Agent, datapath: DatapathId) -> usize {
+    pub fn flows_of_other_datapaths(&self, agent: &Agent, datapath: DatapathId) -> usize {
         let others = self
             .datapaths
             .iter()
             .chain(&self.closing)
             .filter(|id| **id != datapath);
-        others.map(|id| agent.flows_held(*id)).sum()
+        others.map(|id| agent.retained_flows(*id)).sum()
     }
 }
 
@@ -175,7 +175,7 @@ pub(super) struct Tenants(HashMap<Fingerprint, Tenant>);
 
 impl Tenants {
     /// Returns the tenant of a key.
-    pub fn of(&mut self, key: Fingerprint) -> &mut Tenant {
+    pub fn entry(&mut self, key: Fingerprint) -> &mut Tenant {
         self.0.entry(key).or_insert_with(Tenant::new)
     }
 
@@ -212,7 +212,7 @@ impl Tenants {
             .0
             .values()
             .filter(|tenant| !tenant.datapaths.is_empty() && tenant.is_throttled(now));
-        throttled.map(|tenant| tenant.bytes.ready()).min()
+        throttled.map(|tenant| tenant.bytes.ready_at()).min()
     }
 }
 
@@ -231,14 +231,14 @@ mod tests {
     fn keys_that_never_pause_get_equal_work_and_a_debt_is_paid_back() {
         let (mut tenants, now) = (Tenants::default(), Time::ZERO);
         for number in 1..=2 {
-            tenants.of(key(number)).connected(DatapathId(number.into()));
+            tenants.entry(key(number)).connected(DatapathId(number.into()));
         }
         // One key causes little work per chunk, the other much; per turn both get the same.
         let (costs, mut caused) = ([100, 5_000], [0u64; 2]);
         for _ in 0..1_000 {
             tenants.begin_turn();
             for (number, cost) in (1..=2).zip(costs) {
-                let tenant = tenants.of(key(number));
+                let tenant = tenants.entry(key(number));
                 while tenant.may_read(now) {
                     tenant.charge(now, 0, cost - 1);
                     caused[number as usize - 1] += cost;
@@ -251,27 +251,27 @@ mod tests {
         for _ in 0..100 {
             tenants.begin_turn();
         }
-        assert_eq!(tenants.of(key(1)).credit, KEY_WORK_BOUNDS.1);
+        assert_eq!(tenants.entry(key(1)).credit, KEY_WORK_BOUNDS.1);
     }
 
     #[test]
     fn bytes_connections_and_starts_of_a_key_are_limited() {
         let (mut tenants, mut now) = (Tenants::default(), Time::from_micros(5_000_000));
-        let tenant = tenants.of(key(1));
+        let tenant = tenants.entry(key(1));
         for open in 0..CONNECTIONS_MAX {
-            tenant.connect(now, open).expect("room");
+            tenant.admit(now, open).expect("room");
             tenant.connected(DatapathId(open as u32));
         }
         assert!(
             tenant
-                .connect(now, CONNECTIONS_MAX)
+                .admit(now, CONNECTIONS_MAX)
                 .expect_err("one more")
                 .contains("32 connections")
         );
-        let left = (0..1_000).take_while(|_| tenant.begin(now).is_ok()).count();
+        let left = (0..1_000).take_while(|_| tenant.charge_start(now).is_ok()).count();
         assert_eq!(left, STARTS_BURST as usize - CONNECTIONS_MAX);
         now += Duration::from_secs(2);
-        let left = (0..1_000).take_while(|_| tenant.begin(now).is_ok()).count();
+        let left = (0..1_000).take_while(|_| tenant.charge_start(now).is_ok()).count();
         assert_eq!(left, 2 * STARTS_PER_SECOND as usize);
         // Burst plus ten seconds at the byte rate.
         let (mut bytes, until) = (0, now + Duration::from_secs(10));
@@ -279,7 +279,7 @@ mod tests {
             match tenants.next_deadline(now) {
                 Some(due) => now = due,
                 None => {
-                    tenants.of(key(1)).charge(now, 1 << 14, 0);
+                    tenants.entry(key(1)).charge(now, 1 << 14, 0);
                     bytes += 1 << 14;
                 }
             }

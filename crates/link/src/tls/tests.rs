@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration as StdDuration, Instant, SystemTime};
 
 use ccplane_agent::datapath::{Datapath, DatapathCore};
-use ccplane_agent::{Agent, AgentOptions, DatapathInfo, Tables};
+use ccplane_agent::{Agent, AgentOptions, DatapathInfo, ProgramTables};
 use ccplane_datapath::{Capabilities, OperatorLimits, Signals, SteeredFlow, Transport};
 use ccplane_units::{Duration, Time};
 use ccplane_wire::framed::{self, Hello};
@@ -166,7 +166,7 @@ impl World {
 
     /// Creates a datapath with an uplink.
     fn datapath(&mut self, uplink: TlsUplink) -> Datapath<RemoteChannel> {
-        let tables = Tables::new(OperatorLimits::default(), Capabilities::CWND);
+        let tables = ProgramTables::new(OperatorLimits::default(), Capabilities::CWND);
         let shared = DatapathCore::new(1, "test", tables, RemoteChannel::new(Box::new(uplink)));
         Datapath::new(self.now(), shared)
     }
@@ -180,7 +180,7 @@ impl World {
         let mut stream = Stream::new(socket, tls.into()).unwrap();
         let hello = framed::encode_hello(Hello {
             process: process(),
-            way: random(),
+            channel: random(),
         });
         let mut said = false;
         self.until("the connection is accepted", |_| {
@@ -191,7 +191,7 @@ impl World {
             });
             read.expect("a handshake");
             if !stream.is_handshaking() && !said {
-                stream.frame(&hello).unwrap();
+                stream.queue_frame(&hello).unwrap();
                 said = true;
             }
             stream.flush().unwrap();
@@ -210,7 +210,7 @@ fn ready() -> WireEvent<'static> {
         max_programs: 8,
         max_instrs: 256,
         max_vars: 64,
-        fallback_after: None,
+        agent_timeout: None,
     };
     WireEvent::Ready { datapath }
 }
@@ -266,7 +266,7 @@ fn keys_are_for_their_owners_and_are_made_once() {
     let new: Vec<bool> = place
         .make(&["web1", "web3"])
         .iter()
-        .map(|made| made.new)
+        .map(|made| made.created)
         .collect();
     assert_eq!(new, [false, false, true]);
     assert_eq!(fs::read(place.of("web1/key.pem")).unwrap(), key);
@@ -275,7 +275,7 @@ fn keys_are_for_their_owners_and_are_made_once() {
         place
             .make(&["web1"])
             .iter()
-            .any(|made| made.new && made.name == "web1")
+            .any(|made| made.created && made.name == "web1")
     );
     assert_ne!(fs::read(place.of("web1/key.pem")).unwrap(), key);
     let says = |result: Result<(), KeyError>, words: &str| {
@@ -332,7 +332,7 @@ fn a_key_that_is_not_valid_now_is_made_anew() {
         (now, false),
     ] {
         let all = make_keys(&place.0, &["web1".to_owned()], when).unwrap();
-        assert!(all.iter().all(|one| one.new == made), "{when:?}: {all:?}");
+        assert!(all.iter().all(|one| one.created == made), "{when:?}: {all:?}");
     }
 }
 
@@ -356,17 +356,17 @@ fn an_agent_steers_a_flow_over_tls_and_hears_of_its_tags() {
     datapath.open(world.now(), 1, info);
     let cwnd = world.until("it is steered", |world| {
         let now = world.now();
-        datapath.turn(now);
+        datapath.poll(now);
         let outcome = ack(&mut datapath, now, 1, 10_000);
         datapath.flush(now);
         outcome.cwnd.filter(|cwnd| *cwnd > 14_480)
     });
     assert_eq!(cwnd % 1000, 480);
     assert_eq!(world.told.lock().unwrap()[0].tags, tags);
-    assert_eq!(world.agent.flows(), 1);
+    assert_eq!(world.agent.flow_count(), 1);
     drop(datapath);
     world.until("its flows are closed", |world| {
-        (world.agent.flows() == 0).then_some(())
+        (world.agent.flow_count() == 0).then_some(())
     });
 }
 
@@ -472,8 +472,8 @@ fn a_datapath_that_comes_back_replaces_its_former_connection() {
     let mut datapath = world.datapath(uplink);
     datapath.open(world.now(), 7, FlowInfo::default());
     world.until("it is known", |world| {
-        datapath.turn(world.now());
-        (world.agent.flows() == 1).then_some(())
+        datapath.poll(world.now());
+        (world.agent.flow_count() == 1).then_some(())
     });
     // The agent is silent for longer than the timeout, so the datapath reconnects while the old
     // connection still exists.
@@ -481,7 +481,7 @@ fn a_datapath_that_comes_back_replaces_its_former_connection() {
     let address = world.address();
     for ms in 0..2_000 {
         let now = late + Duration::from_millis(ms);
-        datapath.turn(now);
+        datapath.poll(now);
         world.turn_at(now);
         std::thread::sleep(StdDuration::from_micros(200));
         if world.told.lock().unwrap().len() == 2 {
@@ -495,7 +495,7 @@ fn a_datapath_that_comes_back_replaces_its_former_connection() {
         "at {address}"
     );
     assert_eq!(
-        world.agent.flows(),
+        world.agent.flow_count(),
         1,
         "the flow of the previous connection is closed"
     );
@@ -507,7 +507,7 @@ fn a_connection_of_the_same_way_replaces_the_one_before() {
     let mut world = World::new(&place.0);
     let mut before = world.connected(&place.0);
     let mut again = TlsUplink::new(&world.to(&place.0));
-    again.way = before.way;
+    again.channel = before.channel;
     world
         .connect(&mut again)
         .expect("the connection is accepted");
@@ -528,8 +528,8 @@ fn a_restarted_agent_learns_every_live_flow() {
         datapath.open(world.now(), flow, FlowInfo::default());
     }
     world.until("the datapaths are known", |world| {
-        datapath.turn(world.now());
-        (world.agent.flows() == 3).then_some(())
+        datapath.poll(world.now());
+        (world.agent.flow_count() == 3).then_some(())
     });
     let address = world.address();
     drop(world);
@@ -537,8 +537,8 @@ fn a_restarted_agent_learns_every_live_flow() {
     let began = Instant::now();
     let lost = Time::from_micros(100_000_000);
     world.until("the datapaths are known again", |world| {
-        datapath.turn(lost + Duration::from(began.elapsed()));
-        (world.agent.flows() == 3).then_some(())
+        datapath.poll(lost + Duration::from(began.elapsed()));
+        (world.agent.flow_count() == 3).then_some(())
     });
     assert!(world.told.lock().unwrap().iter().all(|info| info.live));
 }
@@ -552,24 +552,24 @@ fn an_agent_that_dies_mid_packet_is_reconnected() {
     let mut stream = world.stream(&place.0);
     let mut packet = v2::PacketWriter::new();
     let info = FlowInfo::default();
-    packet.event(&ready()).unwrap();
+    packet.push_event(&ready()).unwrap();
     packet
-        .event(&WireEvent::FlowOpened { flow: 1, info })
+        .push_event(&WireEvent::FlowOpened { flow: 1, info })
         .unwrap();
-    stream.packet(&packet).unwrap();
+    stream.queue_packet(&packet).unwrap();
     let whole = [
         &framed::encode_length(packet.as_bytes())[..],
         packet.as_bytes(),
     ]
     .concat();
-    stream.frame(&whole[..whole.len() / 2]).unwrap();
+    stream.queue_frame(&whole[..whole.len() / 2]).unwrap();
     stream.flush().unwrap();
     world.until("its flow is there", |world| {
-        (world.agent.flows() == 1).then_some(())
+        (world.agent.flow_count() == 1).then_some(())
     });
     drop(stream);
     world.until("its flow is closed", |world| {
-        (world.agent.flows() == 0).then_some(())
+        (world.agent.flow_count() == 0).then_some(())
     });
     assert!(other.is_connected());
     // An agent that does the same: the partial packet is ignored and the datapath detects the loss.
@@ -579,7 +579,7 @@ fn an_agent_that_dies_mid_packet_is_reconnected() {
         &packet.as_bytes()[..9],
     ]
     .concat();
-    world.link.say_to_all(&half);
+    world.link.send_to_all(&half);
     drop(world);
     let (began, mut commands) = (Instant::now(), 0);
     while uplink.is_connected() {
@@ -591,7 +591,7 @@ fn an_agent_that_dies_mid_packet_is_reconnected() {
     }
     assert_eq!(commands, 0);
     assert_eq!(
-        uplink.event(&WireEvent::Installed { program: 1 }),
+        uplink.queue_event(&WireEvent::Installed { program: 1 }),
         SendOutcome::NoAgent
     );
 }
@@ -616,7 +616,7 @@ fn invalid_messages_close_the_connection() {
         ),
     ] {
         let mut stream = world.stream(&place.0);
-        stream.frame(said).unwrap();
+        stream.queue_frame(said).unwrap();
         stream.flush().unwrap();
         let why = end_of(&mut world, stream);
         assert!(why.contains(words), "{why}");
@@ -642,15 +642,15 @@ fn invalid_messages_close_the_connection() {
         let ended = crowd.iter_mut().filter_map(ends).count();
         (ended == 4).then_some(())
     });
-    assert_eq!(world.link.strangers(), 16);
+    assert_eq!(world.link.pending_count(), 16);
     drop(crowd);
     world.until("they went", |world| {
-        (world.link.strangers() == 0).then_some(())
+        (world.link.pending_count() == 0).then_some(())
     });
     let mut silent = TcpStream::connect(world.address()).unwrap();
     silent.set_nonblocking(true).unwrap();
     world.until("the connection is accepted", |world| {
-        (world.link.strangers() == 1).then_some(())
+        (world.link.pending_count() == 1).then_some(())
     });
     assert!(ends(&mut silent).is_none());
     world.turn_at(world.now() + Duration::from_secs(6));
@@ -675,26 +675,26 @@ fn a_peer_with_a_million_flows_is_limited_to_its_share_of_memory() {
     let mut world = World::new(&place.0);
     // Two connections: the limit applies to the key.
     let mut other = world.connected(&place.0);
-    assert_eq!(other.event(&ready()), SendOutcome::Yes);
+    assert_eq!(other.queue_event(&ready()), SendOutcome::Queued);
     for flow in 0..100 {
         let info = FlowInfo::default();
         assert_eq!(
-            other.event(&WireEvent::FlowOpened { flow, info }),
-            SendOutcome::Yes
+            other.queue_event(&WireEvent::FlowOpened { flow, info }),
+            SendOutcome::Queued
         );
     }
     other.flush();
     world.until("they exist", |world| {
-        (world.agent.flows() == 100).then_some(())
+        (world.agent.flow_count() == 100).then_some(())
     });
     let mut uplink = world.connected(&place.0);
-    assert_eq!(uplink.event(&ready()), SendOutcome::Yes);
+    assert_eq!(uplink.queue_event(&ready()), SendOutcome::Queued);
     let mut opened = 0;
     let most = 1 << 17;
     while opened < 1_000_000 {
         let info = FlowInfo::default();
-        match uplink.event(&WireEvent::FlowOpened { flow: opened, info }) {
-            SendOutcome::Yes => opened += 1,
+        match uplink.queue_event(&WireEvent::FlowOpened { flow: opened, info }) {
+            SendOutcome::Queued => opened += 1,
             SendOutcome::Full => {
                 world.turn();
                 uplink.receive(world.now(), &mut |_| ());
@@ -711,17 +711,17 @@ fn a_peer_with_a_million_flows_is_limited_to_its_share_of_memory() {
     world.until("all messages arrive", |world| {
         uplink.flush();
         uplink.receive(world.now(), &mut |_| ());
-        (world.agent.flows() == most).then_some(())
+        (world.agent.flow_count() == most).then_some(())
     });
     // Once there is room, further flows are controlled.
-    assert_eq!(uplink.event(&close(0)), SendOutcome::Yes);
+    assert_eq!(uplink.queue_event(&close(0)), SendOutcome::Queued);
     let info = FlowInfo::default();
     assert_eq!(
-        uplink.event(&WireEvent::FlowOpened {
+        uplink.queue_event(&WireEvent::FlowOpened {
             flow: 2_000_000,
             info
         }),
-        SendOutcome::Yes
+        SendOutcome::Queued
     );
     let told = world.told.lock().unwrap().len();
     world.until("one more", |world| {
@@ -729,7 +729,7 @@ fn a_peer_with_a_million_flows_is_limited_to_its_share_of_memory() {
         uplink.receive(world.now(), &mut |_| ());
         (world.told.lock().unwrap().len() == told + 1).then_some(())
     });
-    assert_eq!(world.agent.flows(), most);
+    assert_eq!(world.agent.flow_count(), most);
 }
 
 #[test]
@@ -792,7 +792,7 @@ fn partially_sent_packets_are_completed() {
     };
     // The agent does not read, and 80 MB exceed the socket buffers.
     for _ in 0..10_000 {
-        assert_eq!(uplink.event(&report), SendOutcome::Yes);
+        assert_eq!(uplink.queue_event(&report), SendOutcome::Queued);
         assert_eq!(uplink.flush(), !uplink.waits());
         if uplink.waits() {
             let soon = world.now() + Duration::from_secs(30);
@@ -832,7 +832,7 @@ fn reports_travel_together_and_urgent_ones_do_not_wait() {
     };
     let mut give = |at: Time, urgent| {
         uplink.receive(at, &mut |_| ());
-        assert_eq!(uplink.event(&report(urgent)), SendOutcome::Yes);
+        assert_eq!(uplink.queue_event(&report(urgent)), SendOutcome::Queued);
         assert!(uplink.flush(), "no bytes stay unsent");
         uplink.next_deadline()
     };

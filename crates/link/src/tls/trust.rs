@@ -63,7 +63,7 @@ pub(super) fn agent_name() -> Result<ServerName<'static>, Error> {
 }
 
 /// Explains a TLS error. `other` is the peer: `an agent` or `a datapath`.
-pub(super) fn in_words(why: &Error, other: &str) -> String {
+pub(super) fn describe(why: &Error, other: &str) -> String {
     use AlertDescription as Alert;
     use CertificateError as Certificate;
     match why {

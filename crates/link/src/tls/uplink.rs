@@ -57,50 +57,50 @@ pub struct TlsUplink {
     clock: Arc<dyn TimeProvider>,
     /// Owner's time at the moment when `since` was zero.
     epoch: Time,
-    since: ThreadClock,
-    stage: Stage,
+    elapsed: ThreadClock,
+    state: UplinkState,
     backoff: Backoff,
     packet: v2::PacketWriter,
     /// True if the packet contains a message that must not wait.
     urgent: bool,
     /// Time of the last packet sent.
-    sent: Time,
+    last_sent: Time,
     /// True if the agent has sent a message since then.
-    answered: bool,
+    is_answered: bool,
     /// Time of the agent's last message.
-    heard: Time,
+    last_received: Time,
     /// Silence after which to reconnect.
-    silence: Option<Duration>,
+    agent_timeout: Option<Duration>,
     latency: Duration,
     /// Id of this process; tests set another.
     pub(super) process: u64,
-    pub(super) way: u64,
+    pub(super) channel: u64,
     round_trip: Option<Duration>,
     buffer: Box<[u8]>,
 }
 
-enum Stage {
+enum UplinkState {
     /// Idle until this time, with the cause of the last failure.
-    Waiting(Time, Option<Arc<FarError>>),
+    Waiting(Time, Option<Arc<RemoteAgentError>>),
     /// DNS lookup in a thread of its own, because the resolver can block for long.
-    Naming(Receiver<io::Result<Addresses>>, Attempt),
+    Resolving(Receiver<io::Result<Addresses>>, Attempt),
     Connecting(OwnedFd, Attempt),
-    Greeting(Stream, Greeting),
-    Up(Stream),
+    Handshaking(Stream, PendingHandshake),
+    Connected(Stream),
 }
 
 /// Addresses of a DNS name.
 type Addresses = IntoIter<SocketAddr>;
 
-impl Stage {
+impl UplinkState {
     /// Returns the number of the stage, which increases until the attempt fails.
     fn number(&self) -> u8 {
         match self {
-            Stage::Waiting(..) => 0,
-            Stage::Naming(..) => 1,
-            Stage::Connecting(..) => 2,
-            Stage::Greeting(..) => 3,
-            Stage::Up(_) => 4,
+            UplinkState::Waiting(..) => 0,
+            UplinkState::Resolving(..) => 1,
+            UplinkState::Connecting(..) => 2,
+            UplinkState::Handshaking(..) => 3,
+            UplinkState::Connected(_) => 4,
         }
     }
 }
@@ -109,15 +109,15 @@ struct Attempt {
     /// Start of the DNS lookup, then of the TCP connection.
     began: Time,
     /// Addresses not tried yet.
-    rest: Addresses,
+    addresses: Addresses,
     config: Arc<ClientConfig>,
     keyring: Keyring,
 }
 
-struct Greeting {
+struct PendingHandshake {
     began: Time,
     /// Time at which the hello was sent, together with the end of the handshake; `None` before.
-    said: Option<Time>,
+    hello_sent: Option<Time>,
     keyring: Keyring,
 }
 
@@ -127,10 +127,10 @@ struct Keyring(PathBuf);
 /// Cause for not reaching an agent on another host.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum FarError {
+pub enum RemoteAgentError {
     /// The DNS name does not resolve.
     #[error("cannot resolve the name: {0}")]
-    Name(io::Error),
+    Resolve(io::Error),
     /// The TCP connection failed; with the port.
     #[error(
         "{0}; start an agent there with `ccplane agent --tls 0.0.0.0:{1}`, and open the port in \
@@ -142,7 +142,7 @@ pub enum FarError {
         "it did not answer within {0}; check the network and firewalls between, and whether \
         the agent hangs"
     )]
-    Late(Duration),
+    TimedOut(Duration),
     /// TLS or the connection failed.
     #[error("{0}")]
     Broken(String),
@@ -163,18 +163,18 @@ impl TlsUplink {
             address: address.clone(),
             clock,
             epoch: Time::ZERO,
-            since: ThreadClock::new(),
-            stage: Stage::Waiting(Time::ZERO, None),
-            backoff: Backoff::new(random::dice()),
+            elapsed: ThreadClock::new(),
+            state: UplinkState::Waiting(Time::ZERO, None),
+            backoff: Backoff::new(random::seeded_rng()),
             packet: v2::PacketWriter::new(),
             urgent: false,
-            sent: Time::ZERO,
-            answered: true,
-            heard: Time::ZERO,
-            silence: None,
+            last_sent: Time::ZERO,
+            is_answered: true,
+            last_received: Time::ZERO,
+            agent_timeout: None,
             latency: BATCHING_DELAY_DEFAULT,
             process: super::process(),
-            way: super::random(),
+            channel: super::random(),
             round_trip: None,
             buffer: vec![0; CHUNK_BYTES].into_boxed_slice(),
         }
@@ -183,23 +183,23 @@ impl TlsUplink {
     /// Returns whether queued bytes wait for socket buffer space.
     #[cfg(test)]
     pub(super) fn waits(&self) -> bool {
-        matches!(&self.stage, Stage::Up(stream) if stream.waits())
+        matches!(&self.state, UplinkState::Connected(stream) if stream.has_unsent())
     }
 
     /// Returns the owner's time, for calls that do not pass it.
     fn now(&self) -> Time {
-        self.epoch + Duration::from_nanos(self.since.now().as_nanos())
+        self.epoch + Duration::from_nanos(self.elapsed.now().as_nanos())
     }
 
     /// Sets the owner's time.
-    fn tell_time(&mut self, now: Time) {
-        self.since = ThreadClock::new();
+    fn set_time(&mut self, now: Time) {
+        self.elapsed = ThreadClock::new();
         self.epoch = now;
     }
 
     /// Starts an attempt: reads the key again, as it may have been replaced, and starts the DNS
     /// lookup.
-    fn begin(&mut self) -> Result<Stage, LinkError> {
+    fn start_attempt(&mut self) -> Result<UplinkState, LinkError> {
         let folder = self
             .address
             .keys
@@ -209,7 +209,7 @@ impl TlsUplink {
         let config = trust::datapath(&keys, Arc::clone(&self.clock))?;
         let attempt = Attempt {
             began: self.now(),
-            rest: Vec::new().into_iter(),
+            addresses: Vec::new().into_iter(),
             config,
             keyring: Keyring(keys.revoked),
         };
@@ -223,66 +223,66 @@ impl TlsUplink {
         let thread = thread::Builder::new()
             .name("ccplane-name".to_owned())
             .spawn(look_up);
-        thread.map_err(|why| self.unnamed(why))?;
-        Ok(Stage::Naming(named, attempt))
+        thread.map_err(|why| self.resolve_error(why))?;
+        Ok(UplinkState::Resolving(named, attempt))
     }
 
-    fn unnamed(&self, why: io::Error) -> LinkError {
-        self.far(Arc::new(FarError::Name(why)))
+    fn resolve_error(&self, why: io::Error) -> LinkError {
+        self.unreachable(Arc::new(RemoteAgentError::Resolve(why)))
     }
 
     /// Starts to connect to the first address for which that is possible.
-    fn start(&self, attempt: Attempt, mut addresses: Addresses) -> Result<Stage, LinkError> {
-        let socket = self.next_of(&mut addresses, io::Error::other("no address found"))?;
+    fn start(&self, attempt: Attempt, mut addresses: Addresses) -> Result<UplinkState, LinkError> {
+        let socket = self.connect_next(&mut addresses, io::Error::other("no address found"))?;
         let attempt = Attempt {
             began: self.now(),
-            rest: addresses,
+            addresses,
             ..attempt
         };
-        Ok(Stage::Connecting(socket, attempt))
+        Ok(UplinkState::Connecting(socket, attempt))
     }
 
     /// Starts to connect to the next address for which that is possible. `why` is the error of the
     /// previous one.
-    fn next_of(&self, addresses: &mut Addresses, mut why: io::Error) -> Result<OwnedFd, LinkError> {
+    fn connect_next(&self, addresses: &mut Addresses, mut why: io::Error) -> Result<OwnedFd, LinkError> {
         for address in addresses {
             match start(address) {
                 Ok(socket) => return Ok(socket),
                 Err(failed) => why = failed,
             }
         }
-        Err(self.far(Arc::new(FarError::Connect(why, self.address.port))))
+        Err(self.unreachable(Arc::new(RemoteAgentError::Connect(why, self.address.port))))
     }
 
     /// Advances an attempt as far as possible without blocking.
-    fn step(&mut self, now: Time, stage: Stage) -> Result<Stage, LinkError> {
+    fn step(&mut self, now: Time, stage: UplinkState) -> Result<UplinkState, LinkError> {
         match stage {
-            Stage::Waiting(until, why) if now < until => {
-                let why = why.unwrap_or_else(|| Arc::new(FarError::Lost));
-                self.stage = Stage::Waiting(until, Some(Arc::clone(&why)));
-                Err(self.far(why))
+            UplinkState::Waiting(until, why) if now < until => {
+                let why = why.unwrap_or_else(|| Arc::new(RemoteAgentError::Lost));
+                self.state = UplinkState::Waiting(until, Some(Arc::clone(&why)));
+                Err(self.unreachable(why))
             }
-            Stage::Waiting(..) => self.begin(),
-            Stage::Naming(named, attempt) => match named.try_recv() {
-                Ok(found) => self.start(attempt, found.map_err(|why| self.unnamed(why))?),
+            UplinkState::Waiting(..) => self.start_attempt(),
+            UplinkState::Resolving(named, attempt) => match named.try_recv() {
+                Ok(found) => self.start(attempt, found.map_err(|why| self.resolve_error(why))?),
                 Err(TryRecvError::Empty) => {
-                    self.unless_late(now, attempt.began, Stage::Naming(named, attempt))
+                    self.check_timeout(now, attempt.began, UplinkState::Resolving(named, attempt))
                 }
                 Err(TryRecvError::Disconnected) => {
-                    Err(self.unnamed(io::Error::other("the lookup thread ended")))
+                    Err(self.resolve_error(io::Error::other("the lookup thread ended")))
                 }
             },
-            Stage::Connecting(socket, mut attempt) => {
+            UplinkState::Connecting(socket, mut attempt) => {
                 let connected = is_connected(&socket);
                 if !matches!(connected, Ok(true)) {
                     let socket = match connected {
                         Ok(_) => socket,
-                        Err(why) => self.next_of(&mut attempt.rest, why)?,
+                        Err(why) => self.connect_next(&mut attempt.addresses, why)?,
                     };
-                    return self.unless_late(
+                    return self.check_timeout(
                         now,
                         attempt.began,
-                        Stage::Connecting(socket, attempt),
+                        UplinkState::Connecting(socket, attempt),
                     );
                 }
                 let Attempt {
@@ -291,7 +291,7 @@ impl TlsUplink {
                     keyring,
                     ..
                 } = attempt;
-                self.measured(began);
+                self.record_round_trip(began);
                 let name =
                     trust::agent_name().map_err(|why| self.broken(&TlsCloseReason::Tls(why)))?;
                 let tls = ClientConnection::new(config, name)
@@ -299,14 +299,14 @@ impl TlsUplink {
                 let stream = Stream::new(TcpStream::from(socket), tls.into());
                 let mut stream = stream.map_err(|why| self.broken(&TlsCloseReason::Failed(why)))?;
                 stream.flush().map_err(|why| self.broken(&why))?;
-                let greeting = Greeting {
+                let greeting = PendingHandshake {
                     began,
-                    said: None,
+                    hello_sent: None,
                     keyring,
                 };
-                Ok(Stage::Greeting(stream, greeting))
+                Ok(UplinkState::Handshaking(stream, greeting))
             }
-            Stage::Greeting(mut stream, mut greeting) => {
+            UplinkState::Handshaking(mut stream, mut greeting) => {
                 let mut welcomed = None;
                 let read = stream.read(&mut self.buffer, &mut |frame| match (frame, welcomed) {
                     (Frame::Hello(hello), None) => {
@@ -314,36 +314,36 @@ impl TlsUplink {
                         Ok(())
                     }
                     // No request has been sent yet, so only a hello is valid.
-                    _ => Err(TlsCloseReason::Ours(
+                    _ => Err(TlsCloseReason::Local(
                         "its first message is not a welcome".to_owned(),
                     )),
                 });
                 let read = read.and_then(|_| stream.flush());
                 read.map_err(|why| self.broken(&why))?;
-                if let (Some(welcome), Some(said)) = (welcomed, greeting.said) {
-                    if welcome.way != self.way {
+                if let (Some(welcome), Some(said)) = (welcomed, greeting.hello_sent) {
+                    if welcome.channel != self.channel {
                         let why = "its welcome is for another datapath".to_owned();
-                        return Err(self.broken(&TlsCloseReason::Ours(why)));
+                        return Err(self.broken(&TlsCloseReason::Local(why)));
                     }
-                    self.measured(said);
-                    return Ok(Stage::Up(stream));
+                    self.record_round_trip(said);
+                    return Ok(UplinkState::Connected(stream));
                 }
-                if !stream.is_handshaking() && greeting.said.is_none() {
+                if !stream.is_handshaking() && greeting.hello_sent.is_none() {
                     self.check(&stream, &greeting.keyring)?;
                     let hello = Hello {
                         process: self.process,
-                        way: self.way,
+                        channel: self.channel,
                     };
                     let said = stream
-                        .frame(&framed::encode_hello(hello))
+                        .queue_frame(&framed::encode_hello(hello))
                         .and_then(|()| stream.flush());
                     said.map_err(|why| self.broken(&why))?;
-                    greeting.said = Some(self.now());
+                    greeting.hello_sent = Some(self.now());
                 }
                 let began = greeting.began;
-                self.unless_late(now, began, Stage::Greeting(stream, greeting))
+                self.check_timeout(now, began, UplinkState::Handshaking(stream, greeting))
             }
-            up @ Stage::Up(_) => Ok(up),
+            up @ UplinkState::Connected(_) => Ok(up),
         }
     }
 
@@ -352,48 +352,48 @@ impl TlsUplink {
         let revoked = keys::revoked(&keyring.0)?;
         let key = stream
             .certificate()
-            .map(|certificate| Fingerprint::of(certificate));
+            .map(|certificate| Fingerprint::of_certificate(certificate));
         match key.is_some_and(|key| revoked.contains_key(&key)) {
-            true => Err(self.broken(&TlsCloseReason::Ours("its key was revoked".to_owned()))),
+            true => Err(self.broken(&TlsCloseReason::Local("its key was revoked".to_owned()))),
             false => Ok(()),
         }
     }
 
-    fn unless_late(&self, now: Time, began: Time, stage: Stage) -> Result<Stage, LinkError> {
+    fn check_timeout(&self, now: Time, began: Time, stage: UplinkState) -> Result<UplinkState, LinkError> {
         match now.since(began) > CONNECT_TIMEOUT {
-            true => Err(self.far(Arc::new(FarError::Late(CONNECT_TIMEOUT)))),
+            true => Err(self.unreachable(Arc::new(RemoteAgentError::TimedOut(CONNECT_TIMEOUT)))),
             false => Ok(stage),
         }
     }
 
     /// Updates the minimum RTT with an exchange that started at `since`.
-    fn measured(&mut self, since: Time) {
+    fn record_round_trip(&mut self, since: Time) {
         let took = self.now().since(since);
         self.round_trip = Some(self.round_trip.map_or(took, |before| before.min(took)));
     }
 
-    fn far(&self, why: Arc<FarError>) -> LinkError {
-        LinkError::Far {
+    fn unreachable(&self, why: Arc<RemoteAgentError>) -> LinkError {
+        LinkError::RemoteUnreachable {
             address: self.address.clone(),
             why,
         }
     }
 
     fn broken(&self, why: &TlsCloseReason) -> LinkError {
-        self.far(Arc::new(FarError::Broken(in_words(why))))
+        self.unreachable(Arc::new(RemoteAgentError::Broken(describe(why))))
     }
 
     /// Starts the backoff before the next attempt.
-    fn rest(&mut self, now: Time, why: Option<Arc<FarError>>) {
-        self.backoff.failed(now);
-        self.stage = Stage::Waiting(self.backoff.until(), why);
+    fn back_off(&mut self, now: Time, why: Option<Arc<RemoteAgentError>>) {
+        self.backoff.on_failure(now);
+        self.state = UplinkState::Waiting(self.backoff.next_attempt(), why);
     }
 
     /// Sends the packet. Returns false if bytes remain because the socket is full, or if there is
     /// no agent.
     fn send(&mut self) -> bool {
         let now = self.now();
-        let Stage::Up(stream) = &mut self.stage else {
+        let UplinkState::Connected(stream) = &mut self.state else {
             return false;
         };
         let sent = stream.flush().and_then(|room| {
@@ -401,9 +401,9 @@ impl TlsUplink {
             if !room || self.packet.is_empty() {
                 return Ok(room);
             }
-            stream.packet(&self.packet)?;
+            stream.queue_packet(&self.packet)?;
             self.packet.clear();
-            (self.urgent, self.sent, self.answered) = (false, now, false);
+            (self.urgent, self.last_sent, self.is_answered) = (false, now, false);
             stream.flush()
         });
         match sent {
@@ -415,7 +415,7 @@ impl TlsUplink {
                     .err()
                     .filter(|last| matches!(last, TlsCloseReason::Goodbye(_)))
                     .unwrap_or(why);
-                self.lost(now, &why);
+                self.on_lost(now, &why);
                 false
             }
         }
@@ -423,23 +423,23 @@ impl TlsUplink {
 
     /// Returns the time at which a batched packet is sent.
     fn due(&self) -> Time {
-        self.sent + self.latency
+        self.last_sent + self.latency
     }
 
-    fn lost(&mut self, now: Time, why: &TlsCloseReason) {
-        let words = in_words(why);
+    fn on_lost(&mut self, now: Time, why: &TlsCloseReason) {
+        let words = describe(why);
         tracing::warn!(agent = %self.address, why = words, "lost the connection to the agent");
-        if let Stage::Up(stream) = std::mem::replace(&mut self.stage, Stage::Waiting(now, None)) {
-            stream.end(why);
+        if let UplinkState::Connected(stream) = std::mem::replace(&mut self.state, UplinkState::Waiting(now, None)) {
+            stream.close(why);
         }
         self.packet.clear();
-        self.rest(now, Some(Arc::new(FarError::Broken(words))));
+        self.back_off(now, Some(Arc::new(RemoteAgentError::Broken(words))));
     }
 }
 
-fn in_words(why: &TlsCloseReason) -> String {
+fn describe(why: &TlsCloseReason) -> String {
     match why {
-        TlsCloseReason::Tls(why) => trust::in_words(why, "an agent"),
+        TlsCloseReason::Tls(why) => trust::describe(why, "an agent"),
         why => why.to_string(),
     }
 }
@@ -473,33 +473,33 @@ fn is_connected(socket: &OwnedFd) -> io::Result<bool> {
 
 impl AgentConnection for TlsUplink {
     fn connect(&mut self, now: Time) -> Result<(), LinkError> {
-        self.tell_time(now);
+        self.set_time(now);
         loop {
-            let stage = std::mem::replace(&mut self.stage, Stage::Waiting(now, None));
-            let resting = matches!(&stage, Stage::Waiting(until, _) if now < *until);
+            let stage = std::mem::replace(&mut self.state, UplinkState::Waiting(now, None));
+            let resting = matches!(&stage, UplinkState::Waiting(until, _) if now < *until);
             let before = stage.number();
             let next = match self.step(now, stage) {
                 Ok(next) => next,
                 Err(why) => {
                     if !resting {
                         let far = match &why {
-                            LinkError::Far { why, .. } => Some(Arc::clone(why)),
+                            LinkError::RemoteUnreachable { why, .. } => Some(Arc::clone(why)),
                             _ => None,
                         };
-                        self.rest(now, far);
+                        self.back_off(now, far);
                     }
                     return Err(why);
                 }
             };
-            self.stage = next;
-            let stays = self.stage.number() == before;
+            self.state = next;
+            let stays = self.state.number() == before;
             match (self.is_connected(), stays) {
                 (true, true) => return Ok(()),
                 (true, false) => {
                     tracing::info!(agent = %self.address, "connected");
                     self.packet.clear();
                     self.backoff.connected(now);
-                    (self.urgent, self.sent, self.answered, self.heard) =
+                    (self.urgent, self.last_sent, self.is_answered, self.last_received) =
                         (false, Time::ZERO, true, now);
                     self.latency = BATCHING_DELAY_DEFAULT;
                     return Ok(());
@@ -511,17 +511,17 @@ impl AgentConnection for TlsUplink {
     }
 
     fn is_connected(&self) -> bool {
-        matches!(self.stage, Stage::Up(_))
+        matches!(self.state, UplinkState::Connected(_))
     }
 
     fn next_attempt(&self, now: Time) -> Duration {
         let (least, most) = POLL_INTERVAL_BOUNDS;
         let looks = |began: Time| (now.since(began) / 8).clamp(least, most);
-        match &self.stage {
-            Stage::Waiting(until, _) => until.since(now).max(least),
-            Stage::Naming(_, attempt) | Stage::Connecting(_, attempt) => looks(attempt.began),
-            Stage::Greeting(_, greeting) => looks(greeting.began),
-            Stage::Up(_) => most,
+        match &self.state {
+            UplinkState::Waiting(until, _) => until.since(now).max(least),
+            UplinkState::Resolving(_, attempt) | UplinkState::Connecting(_, attempt) => looks(attempt.began),
+            UplinkState::Handshaking(_, greeting) => looks(greeting.began),
+            UplinkState::Connected(_) => most,
         }
     }
 
@@ -529,43 +529,43 @@ impl AgentConnection for TlsUplink {
         self.round_trip
     }
 
-    fn event(&mut self, event: &WireEvent<'_>) -> SendOutcome {
+    fn queue_event(&mut self, event: &WireEvent<'_>) -> SendOutcome {
         if !self.is_connected() {
             return SendOutcome::NoAgent;
         }
-        if self.packet.event(event).is_err() {
+        if self.packet.push_event(event).is_err() {
             self.send();
             if !self.is_connected() {
                 return SendOutcome::NoAgent;
             }
-            if self.packet.event(event).is_err() {
+            if self.packet.push_event(event).is_err() {
                 return SendOutcome::Full;
             }
         }
         if let WireEvent::Ready { datapath } = event {
-            let silence = datapath.fallback_after;
-            self.silence = silence.map(|silence| (silence * SILENCE_TIMEOUTS).max(SILENCE_MIN));
+            let silence = datapath.agent_timeout;
+            self.agent_timeout = silence.map(|silence| (silence * SILENCE_TIMEOUTS).max(SILENCE_MIN));
         }
         self.urgent |= !matches!(event, WireEvent::Report { urgent: false, .. });
-        SendOutcome::Yes
+        SendOutcome::Queued
     }
 
     fn flush(&mut self) -> bool {
         let waits =
-            !self.packet.is_empty() && !self.urgent && !self.answered && self.now() < self.due();
+            !self.packet.is_empty() && !self.urgent && !self.is_answered && self.now() < self.due();
         // A packet that waits for more reports does not count as unsent.
         waits || self.send()
     }
 
     fn receive(&mut self, now: Time, sink: &mut dyn FnMut(WireCommand)) {
-        self.tell_time(now);
-        let Stage::Up(stream) = &mut self.stage else {
+        self.set_time(now);
+        let UplinkState::Connected(stream) = &mut self.state else {
             return;
         };
         let (latency, mut said) = (&mut self.latency, false);
         let mut take = |frame: Frame<'_>| {
             let Frame::Packet(packet) = frame else {
-                return Err(TlsCloseReason::Ours("it sent a second welcome".to_owned()));
+                return Err(TlsCloseReason::Local("it sent a second welcome".to_owned()));
             };
             said = true;
             v2::read_commands(packet, &mut |command| {
@@ -584,14 +584,14 @@ impl AgentConnection for TlsUplink {
             }
         }
         if said {
-            (self.heard, self.answered) = (now, true);
+            (self.last_received, self.is_answered) = (now, true);
         }
-        let silent = now.since(self.heard);
+        let silent = now.since(self.last_received);
         match read {
-            Err(why) => self.lost(now, &why),
-            Ok(_) if self.silence.is_some_and(|most| silent > most) => {
+            Err(why) => self.on_lost(now, &why),
+            Ok(_) if self.agent_timeout.is_some_and(|most| silent > most) => {
                 let why = format!("no message from it for {silent}");
-                self.lost(now, &TlsCloseReason::Ours(why));
+                self.on_lost(now, &TlsCloseReason::Local(why));
             }
             Ok(_) => {}
         }
@@ -601,21 +601,21 @@ impl AgentConnection for TlsUplink {
         if !self.is_connected() {
             return None;
         }
-        let due = match &self.stage {
-            Stage::Up(stream) if stream.waits() => Some(self.now() + POLL_INTERVAL_BOUNDS.0),
+        let due = match &self.state {
+            UplinkState::Connected(stream) if stream.has_unsent() => Some(self.now() + POLL_INTERVAL_BOUNDS.0),
             _ => (!self.packet.is_empty()).then(|| self.due()),
         };
         let silent = self
-            .silence
-            .map(|most| self.heard + most + POLL_INTERVAL_BOUNDS.0);
+            .agent_timeout
+            .map(|most| self.last_received + most + POLL_INTERVAL_BOUNDS.0);
         due.into_iter().chain(silent).min()
     }
 
     fn as_fd(&self) -> Option<BorrowedFd<'_>> {
-        match &self.stage {
-            Stage::Waiting(..) | Stage::Naming(..) => None,
-            Stage::Connecting(socket, _) => Some(socket.as_fd()),
-            Stage::Greeting(stream, _) | Stage::Up(stream) => Some(stream.as_fd()),
+        match &self.state {
+            UplinkState::Waiting(..) | UplinkState::Resolving(..) => None,
+            UplinkState::Connecting(socket, _) => Some(socket.as_fd()),
+            UplinkState::Handshaking(stream, _) | UplinkState::Connected(stream) => Some(stream.as_fd()),
         }
     }
 }

@@ -33,7 +33,7 @@ pub fn decision_cost(decisions: usize, together: usize) -> Result<DecisionCost, 
     let (mut agent, specs) = echo_agent()?;
     let options = RegistrationOptions {
         limits: OperatorLimits {
-            fallback_after: Duration::from_secs(10),
+            agent_timeout: Duration::from_secs(10),
             ..OperatorLimits::default()
         },
         flows: 1,
@@ -49,7 +49,7 @@ pub fn decision_cost(decisions: usize, together: usize) -> Result<DecisionCost, 
     };
     agent.handle(clock::now(), here, ready);
     let mapped_ns = datapath.decide(decisions, together, || {
-        kernel.drain(&mut |batch| agent.handle_all(clock::now(), here, &batch));
+        kernel.drain(&mut |batch| agent.handle_batch(clock::now(), here, &batch));
         while let Some((_, command)) = agent.poll() {
             kernel.apply(&command);
         }
@@ -63,17 +63,17 @@ pub fn decision_cost(decisions: usize, together: usize) -> Result<DecisionCost, 
     let mut relay = Relay::new(&mut kernel, &mut uplink, &mut nobody);
     // Connecting discards the contents of the ring. The flow is announced to the new agent as
     // resumed.
-    relay.turn();
+    relay.poll_once();
     datapath.post(layout::REC_RESUME, 0, &[])?;
     let relayed_ns = datapath.decide(decisions, together, || {
-        relay.turn();
+        relay.poll_once();
         let now = clock::now();
         link.receive(&mut agent, now);
         while let Some((to, command)) = agent.poll() {
             link.send(&mut agent, now, to, &command);
         }
         link.flush(&mut agent);
-        relay.turn();
+        relay.poll_once();
     })?;
     Ok(DecisionCost {
         mapped_ns,
@@ -86,7 +86,7 @@ fn echo_agent() -> Result<(Agent, Vec<AlgorithmSpec>), LoadError> {
     let added = agent.add(Echo("bench_work"));
     added.map_err(|error| LoadError::Mismatch(format!("the benchmark's program: {error}")))?;
     let specs = agent
-        .hosted()
+        .hosted_algorithms()
         .map(|hosted| AlgorithmSpec::from(&**hosted))
         .collect();
     Ok((agent, specs))

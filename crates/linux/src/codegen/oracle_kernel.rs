@@ -150,7 +150,7 @@ fn shipped_programs_match_the_reference_in_the_kernel() {
         include_str!("../../../algorithms/text/cubic.ccp"),
         include_str!("../../../algorithms/text/vegas.ccp"),
     ] {
-        let text = ccplane_lang::TextAlgorithm::read(text).unwrap_or_else(|why| panic!("{why}"));
+        let text = ccplane_lang::ProgramFile::read(text).unwrap_or_else(|why| panic!("{why}"));
         let program = text.program(&[]).expect("defaults are values");
         let compiled = ccplane_lang::compile(&program, &Default::default())
             .unwrap_or_else(|why| panic!("{why}"));

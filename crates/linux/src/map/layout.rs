@@ -111,7 +111,7 @@ pub struct FlowStatus {
 #[repr(C)]
 pub struct FlowSlot {
     pub control: ControlWords,
-    pub shown: FlowStatus,
+    pub status: FlowStatus,
 }
 
 /// Mirrors `struct ccp_counters`.
@@ -157,7 +157,7 @@ pub struct PlaneLayout {
 }
 
 /// Encodes `ccp_plane.own` (`OWN_*`): the standalone program at index `place`.
-pub fn own(tag: u32, place: usize, begun: Option<u8>, paces: bool) -> u64 {
+pub fn encode_standalone(tag: u32, place: usize, begun: Option<u8>, paces: bool) -> u64 {
     let begun = begun.map_or(0, |variable| u64::from(variable) + 1);
     u64::from(tag) << 32 | u64::from(paces) << 16 | begun << 8 | (place as u64 & 0xff)
 }

@@ -63,7 +63,7 @@ pub struct FlowView {
     /// The agent has set something and controls the flow.
     pub owned: bool,
     /// The queueing delay is known from timestamps of both ends, no older than a round trip.
-    pub stamped: bool,
+    pub has_queue_delay: bool,
     /// Linux's `tcp_ca_state`: 0 open, 1 disorder, 2 CWR, 3 recovery, 4 loss.
     pub ca_state: u16,
 }
@@ -130,8 +130,8 @@ impl FlowTable {
         self[..used]
             .iter()
             .enumerate()
-            .filter(|(_, slot)| slot.shown.state.load(Acquire) == FLOW_LIVE)
-            .map(|(index, slot)| (index, slot.shown.generation.load(Relaxed)))
+            .filter(|(_, slot)| slot.status.state.load(Acquire) == FLOW_LIVE)
+            .map(|(index, slot)| (index, slot.status.generation.load(Relaxed)))
     }
 
     /// Returns the published state of the live flows.
@@ -144,13 +144,13 @@ impl FlowTable {
 
 impl FlowSlot {
     /// Returns true if flow `generation` is alive in this slot.
-    pub fn holds(&self, generation: u32) -> bool {
-        self.shown.state.load(Acquire) == FLOW_LIVE
-            && self.shown.generation.load(Relaxed) == generation
+    pub fn is_live(&self, generation: u32) -> bool {
+        self.status.state.load(Acquire) == FLOW_LIVE
+            && self.status.generation.load(Relaxed) == generation
     }
 
     pub fn view(&self, flow: u64, algorithm: &str) -> FlowView {
-        let shown = &self.shown;
+        let shown = &self.status;
         let flags = shown.flags.load(Relaxed);
         let fallback_us = shown.fallback_us.load(Relaxed);
         FlowView {
@@ -176,14 +176,14 @@ impl FlowSlot {
             fallback_at: (fallback_us != 0).then(|| Time::from_micros(fallback_us)),
             fallback: flags & layout::SHOW_FALLBACK != 0,
             owned: flags & layout::SHOW_OWNED != 0,
-            stamped: flags & layout::SHOW_STAMPED != 0,
+            has_queue_delay: flags & layout::SHOW_STAMPED != 0,
             ca_state: shown.ca_state.load(Relaxed),
         }
     }
 
     /// Returns the description of a flow for an agent, at its start or at a takeover.
     pub fn info(&self, algorithm: &str, tags: &Tags, live: bool) -> FlowInfo {
-        let shown = &self.shown;
+        let shown = &self.status;
         let mss = u64::from(shown.mss.load(Relaxed));
         FlowInfo {
             algorithm: algorithm.to_owned(),

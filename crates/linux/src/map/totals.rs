@@ -49,7 +49,7 @@ impl Histogram {
 
     /// Returns the sum of both histograms.
     #[must_use]
-    pub fn with(&self, other: &Histogram) -> Histogram {
+    pub fn merged(&self, other: &Histogram) -> Histogram {
         Histogram {
             counts: std::array::from_fn(|i| self.counts[i] + other.counts[i]),
             sum: self.sum.wrapping_add(other.sum),
@@ -92,13 +92,13 @@ impl ConnectionTotals {
 
     /// Returns the sum of both totals.
     #[must_use]
-    pub fn with(&self, other: &ConnectionTotals) -> ConnectionTotals {
+    pub fn merged(&self, other: &ConnectionTotals) -> ConnectionTotals {
         ConnectionTotals {
             acked: self.acked + other.acked,
             retransmits: self.retransmits + other.retransmits,
             lost: self.lost + other.lost,
-            rtt: self.rtt.with(&other.rtt),
-            rate: self.rate.with(&other.rate),
+            rtt: self.rtt.merged(&other.rtt),
+            rate: self.rate.merged(&other.rate),
         }
     }
 
@@ -127,7 +127,7 @@ pub(crate) fn ended_totals(plane: &PlaneLayout) -> ConnectionTotals {
     plane
         .ended
         .iter()
-        .fold(ConnectionTotals::default(), |sum, cpu| sum.with(&read(cpu)))
+        .fold(ConnectionTotals::default(), |sum, cpu| sum.merged(&read(cpu)))
 }
 
 fn read(cpu: &CpuTotals) -> ConnectionTotals {

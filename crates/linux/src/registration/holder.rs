@@ -88,7 +88,7 @@ impl Holder {
 
     /// Returns true if `program` can be compiled later: it fits a pad, and the registration can be
     /// replaced. A pinned registration before Linux 6.4 cannot, since its pin is the old object.
-    pub fn takes(&self, program: &Program) -> bool {
+    pub fn can_compile(&self, program: &Program) -> bool {
         let Registration {
             features, options, ..
         } = &*self.registration;
@@ -116,7 +116,7 @@ impl Holder {
     }
 
     /// Returns the ring and a second mapping of the table.
-    pub fn bench_ends(&self) -> Result<(OwnedFd, SharedMemory<FlowSlot>), LoadError> {
+    pub fn bench_memory(&self) -> Result<(OwnedFd, SharedMemory<FlowSlot>), LoadError> {
         let held = self.registration.held();
         let table = load::map_fd(&held.object, "table")?;
         let table = SharedMemory::map(

@@ -46,7 +46,7 @@ pub struct AlgorithmSpec {
     /// periods.
     pub wants: Capabilities,
     /// The standalone program, if the algorithm needs no agent.
-    pub alone: Option<StandaloneSpec>,
+    pub standalone: Option<StandaloneSpec>,
 }
 
 /// A program that flows run without an agent.
@@ -55,9 +55,9 @@ pub struct StandaloneSpec {
     /// The program.
     pub program: Arc<Program>,
     /// Index of the variable that is set to 1 on a flow that ran before.
-    pub begun: Option<u8>,
+    pub resumed_var: Option<u8>,
     /// The program sets pacing rates; otherwise an earlier program's rate is cleared.
-    pub paces: bool,
+    pub sets_rate: bool,
 }
 
 impl AlgorithmSpec {
@@ -83,12 +83,12 @@ impl From<&ccplane_agent::HostedAlgorithm> for AlgorithmSpec {
                 .map(|program| program.code.clone())
                 .collect(),
             latency: hosted.latency,
-            needs: hosted.needs,
-            wants: hosted.wants,
-            alone: hosted.alone().map(|(program, begun)| StandaloneSpec {
+            needs: hosted.required,
+            wants: hosted.requested,
+            standalone: hosted.standalone_program().map(|(program, begun)| StandaloneSpec {
                 program: program.code.clone(),
-                begun,
-                paces: hosted.paces(),
+                resumed_var: begun,
+                sets_rate: hosted.sets_rate(),
             }),
         }
     }
@@ -249,7 +249,7 @@ pub(crate) fn load(
         *pad = codegen::compile(program).is_ok().then(|| program.clone());
     }
     let mut object = build(spec, &pads, options, features, &[])?;
-    let memory = RegistrationMemory::of(&object, options)?;
+    let memory = RegistrationMemory::from_object(&object, options)?;
     prepare(&memory, &pads, spec, options);
     set_home_namespace(memory.plane())?;
     let link = register(&mut object, spec, features)?;
@@ -462,7 +462,7 @@ pub(crate) fn map_fd(object: &Object, name: &str) -> Result<OwnedFd, LoadError> 
 }
 
 impl RegistrationMemory {
-    fn of(object: &Object, options: &RegistrationOptions) -> Result<RegistrationMemory, LoadError> {
+    fn from_object(object: &Object, options: &RegistrationOptions) -> Result<RegistrationMemory, LoadError> {
         RegistrationMemory::map(
             map_fd(object, ".data.plane")?,
             map_fd(object, "table")?,
@@ -539,7 +539,7 @@ pub(crate) fn set_home_namespace(plane: &PlaneLayout) -> Result<(), LoadError> {
 pub(crate) fn set_limits(plane: &PlaneLayout, limits: &OperatorLimits) {
     use std::sync::atomic::Ordering::Relaxed;
     plane.fallback_after_ns.store(
-        limits.fallback_after.as_nanos().min(i64::MAX as u64),
+        limits.agent_timeout.as_nanos().min(i64::MAX as u64),
         Relaxed,
     );
     set_window_and_rate(plane, limits);

@@ -26,7 +26,7 @@ pub(crate) struct NameLock {
 const LOCK_FILE_MODE: u32 = 0o600;
 
 impl NameLock {
-    pub fn take(name: &str) -> Result<NameLock, LoadError> {
+    pub fn acquire(name: &str) -> Result<NameLock, LoadError> {
         let path = state().join(format!("{name}.lock"));
         let failed = |what: &str| LoadError::io(format!("{what} {}", path.display()));
         for _ in 0..RETRIES_MAX {
@@ -130,8 +130,8 @@ mod tests {
         if let Some(reason) = missing_requirement() {
             return skip("a_name_has_one_holder_and_leaves_no_file", &reason);
         }
-        let first = NameLock::take("t_lock").unwrap_or_else(|error| panic!("{error}"));
-        match NameLock::take("t_lock").map(drop) {
+        let first = NameLock::acquire("t_lock").unwrap_or_else(|error| panic!("{error}"));
+        match NameLock::acquire("t_lock").map(drop) {
             Err(LoadError::Running { name, pid }) => {
                 assert_eq!(
                     (name.as_str(), pid),
@@ -145,6 +145,6 @@ mod tests {
         assert_eq!(mode, LOCK_FILE_MODE, "other users could lock the file");
         drop(first);
         assert!(!path.exists());
-        drop(NameLock::take("t_lock").unwrap_or_else(|error| panic!("{error}")));
+        drop(NameLock::acquire("t_lock").unwrap_or_else(|error| panic!("{error}")));
     }
 }

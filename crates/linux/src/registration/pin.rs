@@ -179,12 +179,12 @@ impl PinnedView {
     }
 
     /// Returns the totals of ended flows.
-    pub fn ended(&self) -> crate::ConnectionTotals {
+    pub fn ended_totals(&self) -> crate::ConnectionTotals {
         crate::map::totals::ended_totals(self.memory.plane())
     }
 
     /// Returns true if the flows run a program that needs no agent.
-    pub fn alone(&self) -> bool {
+    pub fn is_standalone(&self) -> bool {
         self.memory
             .plane()
             .own
@@ -193,7 +193,7 @@ impl PinnedView {
     }
 
     /// Returns the time since the agent's last heartbeat.
-    pub fn silence(&self) -> ccplane_units::Duration {
+    pub fn heartbeat_age(&self) -> ccplane_units::Duration {
         crate::clock::now().since(self.heartbeat())
     }
 
@@ -351,7 +351,7 @@ pub fn detach(only: Option<&str>) -> Result<Vec<String>, LoadError> {
         remove_pins(&directory);
         unregister_leftover(&name)?;
         // Removes the lock file of a killed agent; a live one keeps it.
-        drop(crate::registration::lock::NameLock::take(&name));
+        drop(crate::registration::lock::NameLock::acquire(&name));
         removed.push(name);
     }
     for path in [root(), bpffs().join("ccplane")] {

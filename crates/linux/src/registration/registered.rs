@@ -82,7 +82,7 @@ impl LiveRegistration {
             entry.control.clear();
             self.known[slot] = AnnouncedFlow {
                 generation,
-                epoch: entry.shown.epoch.load(Relaxed),
+                epoch: entry.status.epoch.load(Relaxed),
                 program: 0,
             };
             WireEvent::FlowOpened {
@@ -142,7 +142,7 @@ impl LiveRegistration {
             .iter_mut()
             .enumerate()
             .filter_map(|(slot, known)| {
-                if known.generation == 0 || table[slot].holds(known.generation) {
+                if known.generation == 0 || table[slot].is_live(known.generation) {
                     return None;
                 }
                 let flow = flow_number(index, slot, known.generation);
@@ -156,18 +156,18 @@ impl LiveRegistration {
     /// Installs a program, which keeps its index. It gets a free pad if possible and is interpreted
     /// until an object with its code is registered; without a free pad it stays in the interpreter.
     pub fn install(&mut self, program: &Arc<Program>) -> Result<(), Refusal> {
-        if self.place(program.uid()).is_some() {
+        if self.program_index(program.uid()).is_some() {
             return Ok(());
         }
         let code = crate::codegen::interpreter_code(program);
         if code.len() > layout::CODE_INSNS_MAX {
-            return Err(Refusal::Invalid(format!(
+            return Err(Refusal::InvalidProgram(format!(
                 "{} instructions are too many",
                 code.len()
             )));
         }
         let never_used = |place: &usize| self.memory.programs[*place].tag.load(Relaxed) == 0;
-        let compiler = self.holder.as_ref().filter(|holder| holder.takes(program));
+        let compiler = self.holder.as_ref().filter(|holder| holder.can_compile(program));
         let free = compiler
             .and_then(|_| (0..PAD_COUNT).find(never_used))
             .or_else(|| (PAD_COUNT..PROGRAMS_MAX).find(never_used))
@@ -183,7 +183,7 @@ impl LiveRegistration {
 
     /// Returns true if new flows run the program as generated code.
     pub fn is_compiled(&self, uid: u32) -> bool {
-        self.place(uid).is_some_and(|place| match &self.holder {
+        self.program_index(uid).is_some_and(|place| match &self.holder {
             Some(holder) => holder.has(place),
             // Adopted: a program in a pad without interpreter code is compiled.
             None => place < PAD_COUNT && self.memory.programs[place].code_len.load(Relaxed) == 0,
@@ -192,7 +192,7 @@ impl LiveRegistration {
 
     /// Returns true if the index holds an earlier agent's program that no flow runs.
     fn is_abandoned(&self, place: usize) -> bool {
-        let runs = |slot: usize| self.memory.table[slot].shown.program.load(Relaxed) as usize;
+        let runs = |slot: usize| self.memory.table[slot].status.program.load(Relaxed) as usize;
         self.programs[place].is_none()
             && self
                 .memory
@@ -201,7 +201,7 @@ impl LiveRegistration {
                 .all(|(slot, _)| runs(slot) != place)
     }
 
-    fn place(&self, uid: u32) -> Option<usize> {
+    fn program_index(&self, uid: u32) -> Option<usize> {
         self.programs
             .iter()
             .position(|p| p.as_ref().is_some_and(|p| p.uid() == uid))
@@ -216,7 +216,7 @@ impl LiveRegistration {
         updates: &[Update],
     ) -> Result<(), Refusal> {
         let place = match uid {
-            Some(uid) => Some(self.place(uid).ok_or(Refusal::UnknownProgram(uid))?),
+            Some(uid) => Some(self.program_index(uid).ok_or(Refusal::UnknownProgram(uid))?),
             None => None,
         };
         let known = self
@@ -276,13 +276,13 @@ impl LiveRegistration {
     /// Makes all flows run the standalone program, live flows from their next ACK on. Without one
     /// an agent controls the flows.
     pub fn steer(&mut self) -> Result<(), Refusal> {
-        let own = match self.spec.alone.clone() {
+        let own = match self.spec.standalone.clone() {
             None => 0,
             Some(alone) => {
                 self.install(&alone.program)?;
                 let uid = alone.program.uid();
-                let place = self.place(uid).ok_or(Refusal::UnknownProgram(uid))?;
-                layout::own(uid, place, alone.begun, alone.paces)
+                let place = self.program_index(uid).ok_or(Refusal::UnknownProgram(uid))?;
+                layout::encode_standalone(uid, place, alone.resumed_var, alone.sets_rate)
             }
         };
         let plane = self.memory.plane();
@@ -304,10 +304,10 @@ impl LiveRegistration {
             self.spec = before;
             return Err(why);
         }
-        let uid = |spec: &AlgorithmSpec| spec.alone.as_ref().map(|alone| alone.program.uid());
+        let uid = |spec: &AlgorithmSpec| spec.standalone.as_ref().map(|alone| alone.program.uid());
         if let Some(place) = uid(&before)
             .filter(|old| Some(*old) != uid(spec))
-            .and_then(|old| self.place(old))
+            .and_then(|old| self.program_index(old))
         {
             self.programs[place] = None;
         }
@@ -344,7 +344,7 @@ fn translate<'a>(
             None
         }
         layout::REC_OPEN | layout::REC_RESUME => {
-            if !entry.holds(record.generation) {
+            if !entry.is_live(record.generation) {
                 return None; // ended already
             }
             *known = AnnouncedFlow {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use ccplane_datapath::Capabilities;
 use ccplane_link::LinkError;
 use ccplane_link::{
-    AgentAddress, AgentConnection, CcpUplink, OfferedAlgorithm, ThreadClock, offers,
+    AgentAddress, AgentConnection, CcpUplink, OfferedAlgorithm, ThreadClock, query_offers,
 };
 use ccplane_units::Duration;
 use ccplane_wire::DatapathInfo;
@@ -76,7 +76,7 @@ pub fn remote_algorithms(
             return request_offers(address, names, fallback_after);
         }
         // All have the same algorithms: the first answer counts.
-        AgentAddress::Several(all) => {
+        AgentAddress::Failover(all) => {
             let mut first = None;
             for one in all {
                 match remote_algorithms(one, names, fallback_after) {
@@ -110,9 +110,9 @@ fn request_offers(
         max_programs: 0,
         max_instrs: 0,
         max_vars: 0,
-        fallback_after: Some(fallback_after),
+        agent_timeout: Some(fallback_after),
     };
-    let offers = offers(agent, datapath)?;
+    let offers = query_offers(agent, datapath)?;
     let offered = &offers.algorithms;
     // The agent is untrusted: only names of ccplane are registered for it.
     if let Some(foreign) = offered
@@ -158,9 +158,9 @@ fn spec(offered: &OfferedAlgorithm) -> AlgorithmSpec {
         kernel_name: offered.offer.kernel_name.clone(),
         programs: offered.programs.clone(),
         latency: offered.offer.latency,
-        needs: offered.offer.needs,
-        wants: offered.offer.wants,
-        alone: None,
+        needs: offered.offer.required,
+        wants: offered.offer.requested,
+        standalone: None,
     }
 }
 
@@ -177,6 +177,6 @@ fn spec_by_name(name: &str) -> AlgorithmSpec {
         needs: Capabilities::CWND,
         // As in CCP's own datapath, programs run only on ACKs.
         wants: Capabilities::CWND,
-        alone: None,
+        standalone: None,
     }
 }

@@ -67,7 +67,7 @@ impl Arms {
     /// Updates the totals from every watched connection of this thread's network namespace: adds
     /// the growth of the counters and one sample of RTT and rate. Connections of other namespaces
     /// are added only when they end.
-    pub fn look(&self) -> Result<(), SelectError> {
+    pub fn sample(&self) -> Result<(), SelectError> {
         if !self.used.get() {
             return Ok(());
         }

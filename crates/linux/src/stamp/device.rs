@@ -29,7 +29,7 @@ const FILTER_PRIORITY: u32 = 0xccb;
 pub(crate) struct StampDevice {
     /// Index of its note.
     pub number: usize,
-    pub place: DeviceState,
+    pub state: DeviceState,
     links: Vec<OwnedFd>,
 }
 
@@ -100,7 +100,7 @@ impl StampDevice {
     pub fn new(place: DeviceState, number: usize) -> StampDevice {
         StampDevice {
             number,
-            place,
+            state: place,
             links: Vec::new(),
         }
     }
@@ -117,8 +117,8 @@ impl StampDevice {
         arrive: &ProgramMut<'_>,
     ) -> Result<(), LoadError> {
         let failed = |what: &str| LoadError::io(format!("{what} {name}"));
-        let index = self.place.index;
-        slot.note.write(&self.place);
+        let index = self.state.index;
+        slot.note.write(&self.state);
         let programs = [(Hook::Egress, depart), (Hook::Ingress, arrive)];
         for (hook, program) in programs {
             match attach_tcx(program, index, hook) {
@@ -129,7 +129,7 @@ impl StampDevice {
                 Err(error)
                     if error.raw_os_error() == Some(libc::EINVAL) && self.links.is_empty() =>
                 {
-                    self.place.filter(name, slot, programs)?;
+                    self.state.filter(name, slot, programs)?;
                     break;
                 }
                 Err(error) => return Err(failed("attaching programs to")(error)),
@@ -139,9 +139,9 @@ impl StampDevice {
     }
 
     /// Restores the device, except for the pins in its slot.
-    pub fn put_back(&mut self) -> io::Result<()> {
+    pub fn restore_all(&mut self) -> io::Result<()> {
         self.links.clear();
-        self.place.restore()
+        self.state.restore()
     }
 }
 
@@ -385,7 +385,7 @@ mod tests {
         other.attach().expect("beside ours");
         // From the note, as in `detach`.
         note.write(&first);
-        let noted = || note.place(namespace::open_own().expect("it exists"));
+        let noted = || note.to_device_state(namespace::open_own().expect("it exists"));
         noted().restore().expect("it exists");
         assert_eq!([Hook::Egress, Hook::Ingress].map(there), [None, None]);
         assert!(other.query().is_ok() && netlink::has_filters(1).expect("it exists"));
@@ -415,12 +415,12 @@ mod tests {
                     .gso_max_segs
             };
             let before = limit();
-            let mut stamps = StampPrograms::pinned(NAME).unwrap_or_else(|error| panic!("{error}"));
+            let mut stamps = StampPrograms::load_pinned(NAME).unwrap_or_else(|error| panic!("{error}"));
             stamps
                 .attach_device("lo")
                 .unwrap_or_else(|error| panic!("{error}"));
             // Simulates a refusal of the kernel: this namespace cannot be entered.
-            stamps.devices[0].place.namespace = File::open("/dev/null").expect("it exists");
+            stamps.devices[0].state.namespace = File::open("/dev/null").expect("it exists");
             drop(stamps);
             assert_eq!((attached(), limit()), (vec![NAME.to_owned()], 1));
             assert_eq!(detach(Some(NAME)).expect("restored from its note"), [NAME]);

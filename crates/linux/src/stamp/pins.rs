@@ -275,7 +275,7 @@ fn noted_devices(directory: &Path) -> Result<Vec<DeviceState>, LoadError> {
     notes
         .filter_map(
             |(number, note)| match namespace::find_by_cookie(note.netns()) {
-                Some(namespace) => Some(Ok(note.place(namespace))),
+                Some(namespace) => Some(Ok(note.to_device_state(namespace))),
                 None if !note.has_filters()
                     && is_detached(&link_path(directory, Hook::Egress, number)) =>
                 {

@@ -66,7 +66,7 @@ impl DeviceNote {
     }
 
     /// Returns the device, given its namespace.
-    pub fn place(&self, namespace: File) -> DeviceState {
+    pub fn to_device_state(&self, namespace: File) -> DeviceState {
         DeviceState {
             index: self.index.load(Acquire),
             namespace,

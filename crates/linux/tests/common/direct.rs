@@ -62,7 +62,7 @@ pub fn spec(name: &str, programs: Vec<Arc<Program>>) -> AlgorithmSpec {
         latency: Duration::from_millis(1),
         needs: Capabilities::CWND,
         wants: Capabilities::CWND,
-        alone: None,
+        standalone: None,
     }
 }
 

@@ -112,7 +112,7 @@ impl Algorithm for Reno {
     }
 
     fn open(&mut self, info: &FlowInfo, control: &mut Control) -> RenoFlow {
-        control.program("fold", &[("interval", self.interval_us)]);
+        control.set_program("fold", &[("interval", self.interval_us)]);
         RenoFlow {
             cwnd: info.cwnd.get(),
             ssthresh: info.ssthresh.get(),
@@ -138,8 +138,8 @@ impl Algorithm for Reno {
         } else {
             flow.cwnd += flow.mss * acked / flow.cwnd;
         }
-        control.cwnd(Bytes::new(flow.cwnd));
-        control.ssthresh(Bytes::new(flow.ssthresh));
+        control.set_cwnd(Bytes::new(flow.cwnd));
+        control.set_ssthresh(Bytes::new(flow.ssthresh));
     }
 }
 
@@ -153,7 +153,7 @@ pub fn agent_of(name: &'static str, interval_us: u64) -> Agent {
 
 pub fn specs(agent: &Agent) -> Vec<AlgorithmSpec> {
     agent
-        .hosted()
+        .hosted_algorithms()
         .map(|hosted| AlgorithmSpec::from(&**hosted))
         .collect()
 }
@@ -388,6 +388,6 @@ pub fn patient() -> RegistrationOptions {
 
 pub fn options(fallback_ms: u64) -> RegistrationOptions {
     let mut options = RegistrationOptions::default();
-    options.limits.fallback_after = Duration::from_millis(fallback_ms);
+    options.limits.agent_timeout = Duration::from_millis(fallback_ms);
     options
 }

@@ -94,7 +94,7 @@ impl Bed {
     /// Attaches to a device and the sockets of this namespace.
     pub fn stamp(&mut self, namespace: &Namespace, device: &str) {
         self.stamps
-            .confine(namespace)
+            .add_namespace(namespace)
             .unwrap_or_else(|error| panic!("{error}"));
         let attached = namespace
             .run(|| self.stamps.attach_device(device))

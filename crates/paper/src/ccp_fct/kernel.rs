@@ -78,7 +78,7 @@ pub(super) fn run(
         .map(SteeredAlgorithm::finish)
         .transpose()?
         .map_or(0, |finished| finished.counters.fallbacks);
-    if progress.cancelled() {
+    if progress.is_cancelled() {
         return Err(Error::Interrupted);
     }
     let took: Option<Vec<u64>> = took.into_iter().collect();
@@ -89,7 +89,7 @@ pub(super) fn run(
         "replay the list of flows",
         "is the machine busy?",
     ))?;
-    let disturbed = machine.disturbed(longest_stall(RTT.as_secs_f64() * 1e3));
+    let disturbed = machine.disturbances(longest_stall(RTT.as_secs_f64() * 1e3));
     Ok((took, disturbed, fallbacks))
 }
 
@@ -101,7 +101,7 @@ fn path() -> EmuConfig {
             line: LineSpec::Constant(LINK),
             delay: there,
             queue: QueueSpec::ONE_BDP,
-            seeds: LinkSeeds::all(1),
+            seeds: LinkSeeds::from_seed(1),
             ..LinkConfig::default()
         },
         reverse: LinkConfig {
@@ -158,8 +158,8 @@ fn replay(
         }
         while open.load(Ordering::Relaxed) > 0 {
             let gone = Duration::from_nanos(monotonic_ns().saturating_sub(begin));
-            progress.advanced(gone.as_secs_f64() / span.as_secs_f64().max(0.1), "");
-            if progress.cancelled() || gone > span + PATIENCE {
+            progress.on_progress(gone.as_secs_f64() / span.as_secs_f64().max(0.1), "");
+            if progress.is_cancelled() || gone > span + PATIENCE {
                 break;
             }
             wait_until(monotonic_ns() + 100_000_000);
@@ -252,7 +252,7 @@ fn receive(
 mod tests {
     use std::net::IpAddr;
 
-    use ccplane_lab::Quiet;
+    use ccplane_lab::NoProgress;
 
     use super::*;
 
@@ -276,7 +276,7 @@ mod tests {
             message(10, 0, 1),
             message(20, 1, 77),
         ];
-        let took = replay(senders, receivers, &list, &Quiet).unwrap();
+        let took = replay(senders, receivers, &list, &NoProgress).unwrap();
         assert!(
             took.iter().all(|us| us.is_some_and(|us| us < 5_000_000)),
             "{took:?}"

@@ -59,18 +59,18 @@ impl Job for Run {
 fn took(list: Vec<Message>, who: Who, seed: u64) -> Result<Vec<u64>, SimError> {
     let mut network = Network::new();
     let (server, router, client) = (
-        network.host("server"),
-        network.switch("router"),
-        network.host("client"),
+        network.add_host("server"),
+        network.add_switch("router"),
+        network.add_host("client"),
     );
-    network.link(server, router, LinkSpec::wire(Duration::ZERO));
+    network.add_link(server, router, LinkSpec::wire(Duration::ZERO));
     let queue = QueueSpec::DropTail(Size::MilliBdp(1_000));
-    network.link(
+    network.add_link(
         router,
         client,
         LinkSpec::new(LINK, RTT / 2).with_queue(queue, RTT),
     );
-    network.link(client, server, LinkSpec::wire(RTT / 2));
+    network.add_link(client, server, LinkSpec::wire(RTT / 2));
     let mut sim = Simulation::new(network, SimOptions::seeded(seed))?;
     let congestion = congestion(&mut sim, who)?;
     let transport = Arc::new(TransportConfig {
@@ -78,15 +78,15 @@ fn took(list: Vec<Message>, who: Who, seed: u64) -> Result<Vec<u64>, SimError> {
         ..TransportConfig::clone(&default_transport())
     });
     let spec = FlowSpec::new(server, client)
-        .under(congestion)
-        .with(transport);
+        .with_congestion(congestion)
+        .with_transport(transport);
     let last = list.last().map_or(Duration::ZERO, |message| message.at);
     let specs = vec![spec; CONNECTIONS as usize];
     let app = Replay::start(&mut sim, specs, list, Time::ZERO + BEGIN);
     let mut until = Time::ZERO + BEGIN + last;
     while !sim.app::<Replay>(app).is_some_and(Replay::finished) {
         if until.since(Time::ZERO + BEGIN + last) > PATIENCE {
-            return Err(SimError::Shape(
+            return Err(SimError::InvalidTopology(
                 "flows did not end within five minutes of the last arrival".to_owned(),
             ));
         }
@@ -98,7 +98,7 @@ fn took(list: Vec<Message>, who: Who, seed: u64) -> Result<Vec<u64>, SimError> {
 }
 
 fn congestion(sim: &mut Simulation, who: Who) -> Result<FlowControl, SimError> {
-    let wrong = |error: &dyn std::fmt::Display| SimError::Shape(error.to_string());
+    let wrong = |error: &dyn std::fmt::Display| SimError::InvalidTopology(error.to_string());
     let mut agent = Agent::new(ccplane_agent::AgentOptions::default());
     let (name, algorithm) = match who {
         Who::Native | Who::NativeAgain => return Ok(FlowControl::Native(Native::new_reno())),

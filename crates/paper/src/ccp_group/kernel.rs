@@ -71,7 +71,7 @@ pub(super) fn run(
     let report = emulator
         .finish()
         .map_err(|error| BackendError::from_emulator(error, true))?;
-    if progress.cancelled() {
+    if progress.is_cancelled() {
         return Err(Error::Interrupted);
     }
     seen.drops = report.forward.queue_drops;
@@ -84,7 +84,7 @@ pub(super) fn run(
     seen.delay_ms = Distribution::new(sojourns).mean().unwrap_or_default();
     Ok((
         seen,
-        machine.disturbed(longest_stall(RTT.as_secs_f64() * 1e3)),
+        machine.disturbances(longest_stall(RTT.as_secs_f64() * 1e3)),
         fallbacks,
     ))
 }
@@ -96,7 +96,7 @@ fn bottleneck(seed: u64) -> EmuConfig {
             line: LineSpec::Constant(RATE),
             delay: RTT / 2,
             queue: QueueSpec::ONE_BDP,
-            seeds: LinkSeeds::all(seed),
+            seeds: LinkSeeds::from_seed(seed),
             ..LinkConfig::default()
         },
         reverse: LinkConfig {
@@ -192,7 +192,7 @@ impl Group {
                     port,
                     keys: Some(group.keys.0.join(host)),
                 }),
-                silence: None,
+                timeout: None,
             };
             // Its thread begins in there, and with it the connection to the agent.
             let start = || SteeredAlgorithm::start_remote(&remote, GROUP, Some(name), 0);
@@ -211,7 +211,7 @@ impl Group {
             .into_iter()
             .map(|one| Ok(one.finish()?.counters.fallbacks))
             .sum();
-        self.agent.end(END);
+        self.agent.stop_and_join(END);
         fallbacks
     }
 }
@@ -358,8 +358,8 @@ fn traffic(
             for (count, arrived) in counts.iter().zip(&mut seen.arrived) {
                 arrived.push(count.load(Ordering::Relaxed));
             }
-            progress.advanced(look as f64 / looks as f64, "");
-            if progress.cancelled() {
+            progress.on_progress(look as f64 / looks as f64, "");
+            if progress.is_cancelled() {
                 break;
             }
         }
@@ -413,7 +413,7 @@ mod host;
 
 #[cfg(test)]
 mod tests {
-    use ccplane_lab::Quiet;
+    use ccplane_lab::NoProgress;
 
     use super::*;
 
@@ -436,7 +436,7 @@ mod tests {
                 end: 8,
             },
         };
-        let (seen, _, fallbacks) = run(&point, &Registry::builtin(), &Quiet).unwrap();
+        let (seen, _, fallbacks) = run(&point, &Registry::builtin(), &NoProgress).unwrap();
         assert_eq!(fallbacks, 0);
         let between = |flow: usize, from: f64, to: f64| {
             let at = |seconds: f64| seen.arrived[flow][(seconds * 10.0) as usize - 1];

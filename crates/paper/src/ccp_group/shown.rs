@@ -2,7 +2,7 @@
 
 use ccplane_lab::metrics::{Distribution, jain};
 use ccplane_lab::stats::{Ratio, mean_interval, paired_ratio};
-use ccplane_report::Aim;
+use ccplane_report::TargetRange;
 use ccplane_report::chart::{Axis, Chart, ChartSeries};
 
 use super::super::page::{Findings, cell};
@@ -246,14 +246,14 @@ fn compare(findings: &mut Findings, results: &Results, course: Course, place: Pl
         &place.what("goodput of the group ÷ that of the flow beside it"),
         ratio(near),
         "",
-        Aim::Within(0.9, 1.1),
+        TargetRange::Within(0.9, 1.1),
     );
     findings.compare_ratio(
         &place.key("group_jain"),
         &place.what("Jain's index of the members that send, the worst phase"),
         results.mean_within(near, Run::fairness),
         "",
-        Aim::AtLeast(0.95),
+        TargetRange::AtLeast(0.95),
     );
     let limited = Who::Limit(DELAYS_US[0]);
     findings.compare_ratio(
@@ -261,21 +261,21 @@ fn compare(findings: &mut Findings, results: &Results, course: Course, place: Pl
         &place.what("the sum beside its limit, the worst phase, %"),
         results.mean_within(limited, Run::limit_error),
         "",
-        Aim::AtMost(2.0),
+        TargetRange::AtMost(2.0),
     );
     findings.compare_ratio(
         &place.key("group_delay_cost_pct_10ms"),
         &place.what("goodput that the group loses with an agent 10 ms away, %"),
         cost(results, 10_000, |(group, _)| group),
         "",
-        Aim::AtMost(5.0),
+        TargetRange::AtMost(5.0),
     );
     findings.compare_ratio(
         &place.key("group_soon_jain"),
         &place.what("Jain's index over ten round trips, ten after a return or a kill"),
         results.mean_within(near, Run::soon),
         "",
-        Aim::AtLeast(0.95),
+        TargetRange::AtLeast(0.95),
     );
     let [_, (from, to, _), ..] = phases(course);
     let pairs: Vec<(f64, f64)> = results
@@ -416,7 +416,7 @@ fn distances(results: &Results) -> Vec<Chart> {
         Chart {
             title: "Goodput, Mbit/s".into(),
             x: axis(),
-            y: Axis::linear("").from_to(0.0, 100.0),
+            y: Axis::linear("").with_range(0.0, 100.0),
             lines: vec![
                 line("group", 0, &|us| mbit(us, &|(group, _)| group)),
                 line("the flow beside it", 1, &|us| mbit(us, &|(_, other)| other)),
@@ -430,7 +430,7 @@ fn distances(results: &Results) -> Vec<Chart> {
         Chart {
             title: "Jain's index".into(),
             x: axis(),
-            y: Axis::linear("").from_to(0.5, 1.0),
+            y: Axis::linear("").with_range(0.5, 1.0),
             lines: vec![
                 line("the worst phase", 0, &|us| {
                     results.mean(Who::Share(us), Run::fairness)
@@ -445,7 +445,7 @@ fn distances(results: &Results) -> Vec<Chart> {
         Chart {
             title: "Off the limit, %".into(),
             x: axis(),
-            y: Axis::linear("").from_to(0.0, 5.0),
+            y: Axis::linear("").with_range(0.0, 5.0),
             lines: vec![line("the worst phase", 0, &|us| {
                 results.mean(Who::Limit(us), Run::limit_error)
             })],
@@ -491,7 +491,7 @@ fn course_of(run: &Run<'_>, course: Course) -> Chart {
     Chart {
         title: "Mbit/s".into(),
         x: Axis::linear("s"),
-        y: Axis::linear("").from_to(0.0, 96.0),
+        y: Axis::linear("").with_range(0.0, 96.0),
         lines,
         guides: Vec::new(),
     }

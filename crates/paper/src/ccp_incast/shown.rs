@@ -1,6 +1,6 @@
 //! The incast's figures beside the paper's statements.
 
-use ccplane_report::Aim;
+use ccplane_report::TargetRange;
 use ccplane_report::chart::{Axis, Chart, ChartSeries};
 
 use super::super::page::Findings;
@@ -58,9 +58,9 @@ pub(super) fn findings(
             &named("10 Gbit/s, every 500 µs, worst size"),
             results.worst(first, 10, rtt, Who::Outside(500)),
             "within 1.15 (text), at most 1.20 (caption)",
-            Aim::AtMost(1.2),
+            TargetRange::AtMost(1.2),
         );
-        for (packets, aim) in SIZES.iter().zip([Aim::AtMost(1.1); 3]) {
+        for (packets, aim) in SIZES.iter().zip([TargetRange::AtMost(1.1); 3]) {
             findings.compare(
                 &format!("incast_40g_100us_{packets}{suffix}"),
                 &named(&format!("40 Gbit/s, every 100 µs, {packets} packets")),
@@ -82,7 +82,7 @@ pub(super) fn findings(
                 &named(&format!("40 Gbit/s, every 1 ms, {packets} packets")),
                 results.ratio(first, (40, rtt, packets), Who::Outside(1_000)),
                 "1 ms is enough to avoid degradation (caption)",
-                Aim::AtMost(1.1),
+                TargetRange::AtMost(1.1),
             );
             let ccplane = intervals.iter().map(|us| Who::Ccplane(*us));
             let ratios = ccplane.filter_map(|who| results.ratio(first, (40, rtt, packets), who));
@@ -97,9 +97,9 @@ pub(super) fn findings(
             );
         }
         for (packets, paper, aim) in [
-            (10, "does not slow with the interval", Aim::AtMost(1.1)),
-            (100, "over 2", Aim::AtLeast(2.0)),
-            (1_000, "does not slow with the interval", Aim::AtMost(1.1)),
+            (10, "does not slow with the interval", TargetRange::AtMost(1.1)),
+            (100, "over 2", TargetRange::AtLeast(2.0)),
+            (1_000, "does not slow with the interval", TargetRange::AtMost(1.1)),
         ] {
             findings.compare(
                 &format!("incast_40g_longest_{packets}{suffix}"),
@@ -125,7 +125,7 @@ pub(super) fn findings(
             ),
             at_longest.reduce(f64::max),
             "",
-            Aim::AtMost(1.1),
+            TargetRange::AtMost(1.1),
         );
     }
     findings.picture(
@@ -178,7 +178,7 @@ fn pictures(results: &Results, intervals: &[u64], set_up: &SetUp) -> Vec<Chart> 
         Chart {
             title: format!("{gbit} Gbit/s"),
             x: Axis::log("reporting interval, µs"),
-            y: Axis::linear("").from_to(0.0, 3.0),
+            y: Axis::linear("").with_range(0.0, 3.0),
             lines: [false, true]
                 .into_iter()
                 .flat_map(|ours| sizes().map(move |(n, packets)| (n, *packets, ours)))

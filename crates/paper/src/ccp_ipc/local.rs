@@ -33,11 +33,11 @@ impl Algorithm for Answer {
     }
 
     fn open(&mut self, _info: &FlowInfo, control: &mut Control<'_>) {
-        control.program("answer", &[]);
+        control.set_program("answer", &[]);
     }
 
     fn on_report(&mut self, (): &mut (), report: &Report<'_>, control: &mut Control<'_>) {
-        control.cwnd(Bytes::new(report.get("acked").unwrap_or(0)));
+        control.set_cwnd(Bytes::new(report.get("acked").unwrap_or(0)));
     }
 }
 
@@ -84,7 +84,7 @@ fn exchange(path: &std::path::Path, exchanges: usize) -> io::Result<Vec<Duration
         max_programs: 8,
         max_instrs: 256,
         max_vars: 16,
-        fallback_after: None,
+        agent_timeout: None,
     };
     tell(&mut uplink, &WireEvent::Ready { datapath })?;
     let mut program = 0;
@@ -129,7 +129,7 @@ fn exchange(path: &std::path::Path, exchanges: usize) -> io::Result<Vec<Duration
 
 fn tell(uplink: &mut Uplink, event: &WireEvent<'_>) -> io::Result<()> {
     match uplink.event(event) {
-        SendOutcome::Yes if uplink.flush() => Ok(()),
+        SendOutcome::Queued if uplink.flush() => Ok(()),
         sent => Err(io::Error::other(format!(
             "the agent does not take messages: {sent:?}"
         ))),

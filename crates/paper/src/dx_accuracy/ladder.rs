@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use ccplane_datapath::burst::{Passing, calibrate_batch};
+use ccplane_datapath::burst::{LinkPacket, calibrate_batch};
 use ccplane_datapath::{ExchangeStamps, OneWay};
 use ccplane_sim::{
     Carrier, Duty, FlowControl, FlowSpec, LinkSpec, LinkStep, Network, PacketEvent, Pairs,
@@ -129,9 +129,9 @@ fn stamped(exchanges: &[Exchange], seed: u64, sender: Clocks, receiver: Clocks) 
 /// Arrivals as a receiver calibrates them that has the whole batch: those of one stamp are traced
 /// back from the last.
 fn calibrated(stamps: &[[i64; 4]], which: usize, bytes: impl Fn(usize) -> u32) -> Vec<i64> {
-    let mut all: Vec<Passing> = Vec::with_capacity(stamps.len());
+    let mut all: Vec<LinkPacket> = Vec::with_capacity(stamps.len());
     for (n, stamp) in stamps.iter().enumerate() {
-        all.push(Passing {
+        all.push(LinkPacket {
             stamp: Time::from_nanos(stamp[which] as u64),
             bytes: bytes(n),
         });
@@ -220,9 +220,9 @@ fn causes(exchanges: &[Exchange], seed: u64) -> Vec<(&'static str, Spread, Sprea
 /// The link between two hosts, its flow, and what comes the other way.
 fn exchanges(seed: u64, length: Duration) -> Result<Vec<Exchange>, SimError> {
     let mut network = Network::new();
-    let (a, b) = (network.host("sender"), network.host("receiver"));
+    let (a, b) = (network.add_host("sender"), network.add_host("receiver"));
     let link = LinkSpec::new(RATE, DELAY);
-    network.duplex(a, b, link.clone(), link);
+    network.add_duplex_link(a, b, link.clone(), link);
     let mut sim = Simulation::with_tracer(network, SimOptions::seeded(seed), Truth::default())?;
     let config = TransportConfig {
         // Enough for the link and its round trip, and no more: the flow never has a queue but its
@@ -230,10 +230,10 @@ fn exchanges(seed: u64, length: Duration) -> Result<Vec<Exchange>, SimError> {
         receive_buffer: 64_000,
         ..TransportConfig::clone(&default_transport()).stamped()
     };
-    sim.add_flow(FlowSpec::new(a, b).with(std::sync::Arc::new(config)))?;
+    sim.add_flow(FlowSpec::new(a, b).with_transport(std::sync::Arc::new(config)))?;
     let back = WorkloadSpec {
         name: "back".to_owned(),
-        pairs: Pairs::Each(vec![(b, a)]),
+        pairs: Pairs::List(vec![(b, a)]),
         kind: Workload::Paced {
             rate: BACK,
             duty: Duty::Always,
@@ -263,7 +263,7 @@ struct Truth {
 }
 
 impl Tracer for Truth {
-    fn see(&mut self, now: Time, seen: &PacketEvent<'_>) {
+    fn on_packet_event(&mut self, now: Time, seen: &PacketEvent<'_>) {
         let segment = seen.segment;
         if seen.flow.is_none() {
             return;

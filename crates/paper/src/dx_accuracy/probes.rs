@@ -80,16 +80,16 @@ pub(super) fn simulated(
     length: Duration,
 ) -> Result<Probes, SimError> {
     let mut network = Network::new();
-    let (first, second) = (network.host("first"), network.host("second"));
-    let (switch, receiver) = (network.switch("switch"), network.host("receiver"));
+    let (first, second) = (network.add_host("first"), network.add_host("second"));
+    let (switch, receiver) = (network.add_switch("switch"), network.add_host("receiver"));
     let access = |gbit: u64| LinkSpec::new(Rate::from_bits_per_sec(gbit * 1_000_000_000), DELAY);
     // The first sender's own link is faster than the bottleneck, so that the queue is the switch's
     // and not its host's.
-    network.duplex(first, switch, access(10), access(10));
-    network.duplex(second, switch, access(1), access(1));
+    network.add_duplex_link(first, switch, access(10), access(10));
+    network.add_duplex_link(second, switch, access(1), access(1));
     let queue = QueueSpec::DropTail(Size::Packets(BUFFER));
     let bottleneck = LinkSpec::new(RATE, DELAY).with_queue(queue, Duration::ZERO);
-    let (there, _) = network.duplex(switch, receiver, bottleneck, LinkSpec::new(RATE, DELAY));
+    let (there, _) = network.add_duplex_link(switch, receiver, bottleneck, LinkSpec::new(RATE, DELAY));
     let truth = Truth {
         link: there.index(),
         from: second,
@@ -103,10 +103,10 @@ pub(super) fn simulated(
     let probes = FlowSpec {
         finish: false,
         ..FlowSpec::new(second, receiver)
-            .bytes(mss)
-            .with(Arc::new(config))
+            .with_bytes(mss)
+            .with_transport(Arc::new(config))
     };
-    let load = FlowSpec::new(first, receiver).at(Time::ZERO + IDLE);
+    let load = FlowSpec::new(first, receiver).starting_at(Time::ZERO + IDLE);
     sim.add_flow(load)?;
     let probing = sim.add_flow(probes)?;
     // From the first probe on, which the handshake carries with it.
@@ -118,7 +118,7 @@ pub(super) fn simulated(
         sim.write(probing, DataDirection::Forward, mss, false);
         now = now + EVERY;
         sim.run_until(Time::ZERO + now)?;
-        let measured = sim.one_way(probing);
+        let measured = sim.one_way_delay(probing);
         let measured = measured.and_then(|one_way| one_way.queue_delay(sim.now(), EVERY));
         // As the queue is far longer than the round trip of the empty path, the transport sends a
         // probe once more before it hears of it: the last of them is the one that was answered
@@ -155,7 +155,7 @@ struct Truth {
 }
 
 impl Tracer for Truth {
-    fn see(&mut self, now: Time, seen: &PacketEvent<'_>) {
+    fn on_packet_event(&mut self, now: Time, seen: &PacketEvent<'_>) {
         let probe = seen.from == self.from && seen.segment.kind == SegmentKind::Data;
         if !probe || seen.link.index() != self.link {
             return;
@@ -163,7 +163,7 @@ impl Tracer for Truth {
         match seen.step {
             LinkStep::Queued => self.came = now,
             LinkStep::Arrived => {
-                let own = RATE.time_for(ccplane_units::Bytes::new(u64::from(seen.bytes))) + DELAY;
+                let own = RATE.transmission_time(ccplane_units::Bytes::new(u64::from(seen.bytes))) + DELAY;
                 self.waited.push(now.since(self.came).saturating_sub(own));
             }
             LinkStep::Dropped(_) => {}
@@ -247,7 +247,7 @@ pub(super) fn emulated(length: Duration) -> Result<Probes, Error> {
     });
     let disturbed = watch
         .finish()
-        .disturbed(longest_stall(2e3 * DELAY.as_secs_f64()));
+        .disturbances(longest_stall(2e3 * DELAY.as_secs_f64()));
     let (sent, arrived) = (sent.map_err(fail())?, arrived.map_err(fail())?);
     let port = receiver.address().map_err(fail())?.port();
     let report = emulator
@@ -262,7 +262,7 @@ pub(super) fn emulated(length: Duration) -> Result<Probes, Error> {
     Ok(Probes {
         all: matched(&log, &sent, &arrived),
         packet_us: packet_us(EMULATED),
-        sound: report.audit.ok && log.len() == sent.len() && disturbed.is_empty(),
+        sound: report.audit.passed && log.len() == sent.len() && disturbed.is_empty(),
         disturbed,
     })
 }

@@ -10,7 +10,7 @@ use ccplane_lab::result::ContenderResult;
 use ccplane_lab::scenario::Scenario;
 use ccplane_lab::{Progress, ProgressStep, RunOptions, run};
 use ccplane_qdisc::{QueueSpec, Size};
-use ccplane_report::Aim;
+use ccplane_report::TargetRange;
 use ccplane_testbed::traffic;
 use ccplane_testbed::{RealPackets, TransportKind};
 use ccplane_units::{Duration, Rate};
@@ -125,11 +125,11 @@ fn measure(
         let run = || {
             let contenders = vec![contender.clone()];
             let scenario =
-                Scenario::over(contenders, link.rate, link.rtt, *queue, length).with_flows(SENDERS);
+                Scenario::dumbbell(contenders, link.rate, link.rtt, *queue, length).with_flows(SENDERS);
             let step = ProgressStep::begin(progress, index, of, &contender.to_string());
-            let once = RunOptions::once(1, "ccplane paper dx-testbed --datapath linux");
+            let once = RunOptions::single(1, "ccplane paper dx-testbed --datapath linux");
             let result = run(
-                &RealPackets::over(TransportKind::Tcp),
+                &RealPackets::new(TransportKind::Tcp),
                 &scenario,
                 registry,
                 &once,
@@ -212,7 +212,7 @@ fn write(findings: &mut Findings, all: &[Real]) {
             );
             let asked = !link.only_sound || dx.sound && dctcp.sound;
             let ratio = Some(dctcp.queueing_p50_us / dx.queueing_p50_us).filter(|_| asked);
-            let aim = asked.then_some(Aim::AtLeast(SLIDE));
+            let aim = asked.then_some(TargetRange::AtLeast(SLIDE));
             let slide = format!("{SLIDE} at 1 Gbit/s (slides 28, 32)");
             findings.compare(
                 &format!("queue_ratio_dctcp{key}"),

@@ -202,7 +202,7 @@ impl Bundled {
     /// How far what it measured is from what the bottleneck did, at every look in the span from the
     /// run's `warm` on at which both are known.
     pub fn errors(&self, run: &Run<'_>, of: Of) -> Vec<f64> {
-        let warm = run.scenario.warm.as_nanos();
+        let warm = run.scenario.warm_up.as_nanos();
         let samples = self.samples(run).unwrap_or_default();
         let known = samples.iter().filter(|sample| {
             sample.at_ns >= warm && sample.rtt_ms > 0.0 && sample.actual_rtt_ms > 0.0

@@ -50,7 +50,7 @@ impl Context<'_> {
     pub(super) fn word(&self, value: &Spanned<Value>) -> Result<Word, Problem> {
         let slice = self.source.text.get(value.span()).unwrap_or_default();
         let read =
-            DeValue::parse(slice).map_err(|error| self.source.syntax_of(&error, REFERENCE))?;
+            DeValue::parse(slice).map_err(|error| self.source.syntax_problem(&error, REFERENCE))?;
         Ok(Word::read(&read, slice, value.span().start, 0))
     }
 
@@ -70,7 +70,7 @@ impl Context<'_> {
             Unread::Unknown(name) => {
                 let known = Measure::names();
                 let known: Vec<&str> = known.iter().map(String::as_str).collect();
-                self.source.unknown(text.span(), "measure", &name, &known)
+                self.source.unknown_name(text.span(), "measure", &name, &known)
             }
             Unread::Argument(fix) => {
                 self.problem(text, format!("`{}` is no measure", text.get_ref()), fix)
@@ -85,7 +85,7 @@ impl Context<'_> {
             other => {
                 Err(self
                     .source
-                    .unknown(text.span(), "place to run", other, &["sim", "linux"]))
+                    .unknown_name(text.span(), "place to run", other, &["sim", "linux"]))
             }
         }
     }
@@ -111,7 +111,7 @@ impl Context<'_> {
 pub(super) fn paper(file: &str, text: &str, folder: &Path) -> Result<Paper, Problem> {
     let source = SourceText { file, text };
     let context = Context { source, folder };
-    let syntax = |error: toml::de::Error| source.syntax_of(&error, REFERENCE);
+    let syntax = |error: toml::de::Error| source.syntax_problem(&error, REFERENCE);
     let written: File = toml::from_str(text).map_err(syntax)?;
     let raw = DeTable::parse(text).map_err(syntax)?;
     let name = written.name.get_ref();
@@ -240,7 +240,7 @@ fn scenario(
             text: &text,
         };
         let table =
-            DeTable::parse(&text).map_err(|error| other.syntax_of(&error, "docs/scenarios.md"))?;
+            DeTable::parse(&text).map_err(|error| other.syntax_problem(&error, "docs/scenarios.md"))?;
         below = words::read(table.get_ref(), &text, 0, 1);
         // Who is compared, and what it is called, the paper says.
         for own in ["contenders", "title"] {

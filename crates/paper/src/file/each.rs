@@ -159,7 +159,7 @@ impl Each {
             Each::Convergence { .. } => {
                 // Flows are told apart by the order in which they start.
                 let shuffled = |workload: &scenario::Workload| match &workload.kind {
-                    scenario::WorkloadKind::Of(Sends::Bulk {
+                    scenario::WorkloadKind::Generated(Sends::Bulk {
                         stagger, spread, ..
                     }) => *stagger > Duration::ZERO && spread > stagger,
                     _ => false,
@@ -174,7 +174,7 @@ impl Each {
                     .workloads
                     .iter()
                     .filter(|w| w.is_compared(&scenario.contenders));
-                let lasting = compared.any(|workload| workload.planned(0).is_some());
+                let lasting = compared.any(|workload| workload.planned_times(0).is_some());
                 (!lasting).then(|| {
                     (
                         "flows that end by their bytes do not converge".to_owned(),
@@ -314,7 +314,7 @@ fn planned(run: &Run<'_>) -> Vec<(u64, u64)> {
             None => (0..series.flows.len()).collect(),
         };
         for (place, number) in own.into_iter().zip(0..) {
-            let there = workload.planned(number).map(|(starts, leaves)| {
+            let there = workload.planned_times(number).map(|(starts, leaves)| {
                 let leaves = leaves.map_or(u64::MAX, |leaves| leaves.as_nanos());
                 (starts.as_nanos(), leaves)
             });
@@ -332,7 +332,7 @@ fn planned(run: &Run<'_>) -> Vec<(u64, u64)> {
 fn convergence(run: &Run<'_>, least: f64, lasting: Duration) -> Vec<f64> {
     let look = run.scenario.sample_every.as_nanos().max(1);
     let (warm, end) = (
-        run.scenario.warm.as_nanos(),
+        run.scenario.warm_up.as_nanos(),
         run.scenario.duration.as_nanos(),
     );
     let (flows, rates) = (planned(run), rates(run));
@@ -392,14 +392,14 @@ mod tests {
         let rate = Rate::from_bits_per_sec(10_000_000);
         let contenders = vec![Contender::native("reno")];
         let mut scenario =
-            Scenario::over(contenders, rate, ms(1), QueueSpec::UNLIMITED, ms(400)).sampled(ms(10));
+            Scenario::dumbbell(contenders, rate, ms(1), QueueSpec::UNLIMITED, ms(400)).with_sample_interval(ms(10));
         let join = |workload: &mut Workload| {
-            workload.kind = WorkloadKind::Of(Sends::Bulk {
+            workload.kind = WorkloadKind::Generated(Sends::Bulk {
                 flows: 1,
                 bytes: None,
                 stagger: ms(100),
                 spread: Duration::ZERO,
-                lasts: Some(ms(200)),
+                lifetime: Some(ms(200)),
             });
         };
         scenario.workloads.iter_mut().for_each(join);

@@ -220,7 +220,7 @@ impl Measure {
             What::Of(_, each) => each.span(),
             _ => None,
         };
-        if let Some(span) = span.filter(|span| !whole(*span) || !whole(scenario.warm)) {
+        if let Some(span) = span.filter(|span| !whole(*span) || !whole(scenario.warm_up)) {
             return Some((
                 format!(
                     "flows are looked at every {look}, and {span} or `warm` is no multiple of it"

@@ -2,7 +2,7 @@
 //! of its grid.
 
 use ccplane_lab::scenario::Problem;
-use ccplane_report::Aim;
+use ccplane_report::TargetRange;
 use toml::Spanned;
 
 use super::check::Context;
@@ -27,7 +27,7 @@ impl Names<'_> {
         found.ok_or_else(|| {
             self.context
                 .source
-                .unknown(name.span(), "axis", name.get_ref(), &all)
+                .unknown_name(name.span(), "axis", name.get_ref(), &all)
         })
     }
 
@@ -42,7 +42,7 @@ impl Names<'_> {
                 name => name,
             });
         let found = all.iter().position(|known| *known == key);
-        found.ok_or_else(|| self.context.source.unknown(at.span(), name, key, &all))
+        found.ok_or_else(|| self.context.source.unknown_name(at.span(), name, key, &all))
     }
 
     pub fn only(&self, only: &written::Only) -> Result<Vec<(usize, Vec<usize>)>, Problem> {
@@ -204,7 +204,7 @@ impl Names<'_> {
         let found = known.iter().find(|(name, _)| name == take.get_ref());
         let names: Vec<&str> = known.iter().map(|(name, _)| *name).collect();
         found.map(|(_, take)| *take).ok_or_else(|| {
-            self.context.source.unknown(
+            self.context.source.unknown_name(
                 take.span(),
                 "way to take several values",
                 take.get_ref(),
@@ -236,7 +236,7 @@ impl Names<'_> {
             )),
             ("less", _) => Ok(Scale::PercentLess),
             ("more", _) => Ok(Scale::PercentMore),
-            (other, _) => Err(self.context.source.unknown(
+            (other, _) => Err(self.context.source.unknown_name(
                 percent.span(),
                 "percent",
                 other,
@@ -293,7 +293,7 @@ impl Names<'_> {
             ("equivalence", Some(margin))
                 if aims.is_none() && (0.0..1.0).contains(margin.get_ref()) =>
             {
-                Ok(Judged::Interval(Aim::Within(
+                Ok(Judged::Interval(TargetRange::Within(
                     1.0 - margin.get_ref(),
                     1.0 + margin.get_ref(),
                 )))
@@ -316,16 +316,16 @@ impl Names<'_> {
                 let known = ["equivalence", "less"];
                 Err(context
                     .source
-                    .unknown(judge.span(), "way to judge", other, &known))
+                    .unknown_name(judge.span(), "way to judge", other, &known))
             }
         }
     }
 
     /// What is aimed at of a value.
-    fn aim(&self, figure: &written::Figure) -> Result<Option<Aim>, Problem> {
+    fn aim(&self, figure: &written::Figure) -> Result<Option<TargetRange>, Problem> {
         Ok(match (&figure.at_least, &figure.at_most) {
             (Some(least), Some(most)) if least.get_ref() <= most.get_ref() => {
-                Some(Aim::Within(*least.get_ref(), *most.get_ref()))
+                Some(TargetRange::Within(*least.get_ref(), *most.get_ref()))
             }
             (Some(least), Some(_)) => {
                 return Err(self.context.problem(
@@ -334,8 +334,8 @@ impl Names<'_> {
                     "exchange the two",
                 ));
             }
-            (Some(least), None) => Some(Aim::AtLeast(*least.get_ref())),
-            (None, Some(most)) => Some(Aim::AtMost(*most.get_ref())),
+            (Some(least), None) => Some(TargetRange::AtLeast(*least.get_ref())),
+            (None, Some(most)) => Some(TargetRange::AtMost(*most.get_ref())),
             (None, None) => None,
         })
     }

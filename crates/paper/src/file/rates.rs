@@ -61,7 +61,7 @@ pub(super) fn names(run: &Run<'_>) -> Vec<String> {
 pub(super) fn rates_over(run: &Run<'_>, span: Duration) -> Vec<Vec<f64>> {
     let look = run.scenario.sample_every.as_nanos().max(1);
     let (warm, looks) = (
-        (run.scenario.warm.as_nanos() / look) as usize,
+        (run.scenario.warm_up.as_nanos() / look) as usize,
         (span.as_nanos() / look).max(1) as usize,
     );
     let mean = |chunk: &[f64]| chunk.iter().sum::<f64>() / chunk.len().max(1) as f64;
@@ -103,8 +103,8 @@ mod tests {
         };
         let rate = Rate::from_bits_per_sec(10_000_000_000);
         let mut scenario =
-            Scenario::over(Vec::new(), rate, ms(1), QueueSpec::UNLIMITED, ms(300)).sampled(ms(1));
-        scenario.warm = ms(100);
+            Scenario::dumbbell(Vec::new(), rate, ms(1), QueueSpec::UNLIMITED, ms(300)).with_sample_interval(ms(1));
+        scenario.warm_up = ms(100);
         let run = Run {
             scenario: &scenario,
             packet_us: 1.2,

@@ -6,7 +6,7 @@ use ccplane_algorithms::Registry;
 use ccplane_lab::parts::Disturbed;
 use ccplane_lab::result::RunResult;
 use ccplane_lab::scenario::Scenario;
-use ccplane_lab::{Backend, Error, Progress, ProgressStep, Quiet, RunOptions, Sim};
+use ccplane_lab::{Backend, Error, Progress, ProgressStep, NoProgress, RunOptions, Sim};
 use ccplane_testbed::{RealPackets, TransportKind};
 use ccplane_units::{Bytes, Rate};
 use serde::{Deserialize, Serialize};
@@ -157,7 +157,7 @@ pub(super) fn run_scenario(
     registry: &Registry,
     progress: &dyn Progress,
 ) -> Result<RunResult, Error> {
-    let once = RunOptions::once(seed, &format!("ccplane paper {paper} --datapath {on}"));
+    let once = RunOptions::single(seed, &format!("ccplane paper {paper} --datapath {on}"));
     ccplane_lab::run(&*backend(on), scenario, registry, &once, progress)
 }
 
@@ -166,8 +166,8 @@ fn backend(on: Datapath) -> Box<dyn Backend> {
         Datapath::Sim => Box::new(Sim::default()),
         Datapath::Linux => Box::new(RealPackets {
             // Each repeat is a run of its own.
-            drawn_starts: true,
-            ..RealPackets::over(TransportKind::Tcp)
+            random_starts: true,
+            ..RealPackets::new(TransportKind::Tcp)
         }),
     }
 }
@@ -189,7 +189,7 @@ impl One<'_> {
         let packet = u64::from(scenario.transport.mss.map_or(1_500, |mss| mss + 52));
         let run = seen::Run {
             scenario,
-            packet_us: rate.time_for(Bytes::new(packet)).as_nanos() as f64 / 1e3,
+            packet_us: rate.transmission_time(Bytes::new(packet)).as_nanos() as f64 / 1e3,
             result: contender,
         };
         let (mut values, mut several) = (BTreeMap::new(), BTreeMap::new());
@@ -277,7 +277,7 @@ impl Job for One<'_> {
     }
 
     fn run(&self) -> Result<Kept, Error> {
-        self.kept(&Quiet)
+        self.kept(&NoProgress)
     }
 }
 

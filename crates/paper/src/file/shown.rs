@@ -369,8 +369,8 @@ impl Shown<'_> {
                 _ => Axis::log(&chart.x_label),
             },
             y: match (chart.range, chart.x) {
-                (Some((from, to)), _) => y.from_to(from, to),
-                (None, X::Delay) => y.from_to(0.0, 1.0),
+                (Some((from, to)), _) => y.with_range(from, to),
+                (None, X::Delay) => y.with_range(0.0, 1.0),
                 (None, _) => y,
             },
             lines,

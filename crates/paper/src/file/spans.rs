@@ -182,7 +182,7 @@ mod tests {
     fn a_span_is_two_times_or_a_workloads() {
         let seconds = Duration::from_secs;
         let rate = Rate::from_bits_per_sec(1_000_000);
-        let mut scenario = Scenario::over(
+        let mut scenario = Scenario::dumbbell(
             Vec::new(),
             rate,
             seconds(1),

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use ccplane_algorithms::Registry;
 use ccplane_lab::result::{Completion, RunResult};
 use ccplane_lab::scenario::WorkloadKind;
-use ccplane_lab::{Backend, Quiet, Sim};
+use ccplane_lab::{Backend, NoProgress, Sim};
 use ccplane_report::Provenance;
 use ccplane_sim::{Arrivals, Workload as Sends};
 use ccplane_units::{Duration, Rate};
@@ -624,7 +624,7 @@ fn a_paper_of_ones_own_runs() {
     let options = options(directory.clone());
     let outcome = paper
         .experiment()
-        .run(&options, &Registry::builtin(), &Quiet)
+        .run(&options, &Registry::builtin(), &NoProgress)
         .unwrap();
     let figure = |key: &str| outcome.figures[key].as_f64().unwrap();
     assert!(figure("use_10mbit") > 0.9 && figure("use_20mbit") > 0.9);
@@ -667,7 +667,7 @@ fn labels_are_filled_and_quantities_are_an_axis() {
     let options = options(directory.clone());
     let outcome = paper
         .experiment()
-        .run(&options, &Registry::builtin(), &Quiet)
+        .run(&options, &Registry::builtin(), &NoProgress)
         .unwrap();
     let page = std::fs::read_to_string(outcome.page).unwrap();
     std::fs::remove_dir_all(&directory).unwrap();
@@ -726,7 +726,7 @@ fn ran(scenario: &Scenario, seed: u64) -> RunResult {
         seed,
         "test",
         &Registry::builtin(),
-        &Quiet,
+        &NoProgress,
     )
     .unwrap()
 }
@@ -744,7 +744,7 @@ fn looked_at<'r>(scenario: &'r Scenario, result: &'r RunResult) -> seen::Run<'r>
 /// `warm` to `until`, ms.
 fn short(name: &str, keys: &[(&str, &str)], (warm, until): (u64, u64), measure: &str) -> f64 {
     let mut scenario = scenario_of(name, keys);
-    (scenario.warm, scenario.duration) =
+    (scenario.warm_up, scenario.duration) =
         (Duration::from_millis(warm), Duration::from_millis(until));
     let result = ran(&scenario, 1);
     let run = looked_at(&scenario, &result);
@@ -859,7 +859,7 @@ fn flows_join_and_leave() {
     let mut scenario = scenario_of("dx-convergence", &[("contender", "dx")]);
     scenario.duration = ms(120);
     match &mut scenario.workloads[0].kind {
-        WorkloadKind::Of(Sends::Bulk { stagger, lasts, .. }) => {
+        WorkloadKind::Generated(Sends::Bulk { stagger, lifetime: lasts, .. }) => {
             (*stagger, *lasts) = (ms(20), Some(ms(40)))
         }
         other => panic!("{other:?}"),
@@ -885,7 +885,7 @@ fn flows_join_and_leave() {
 fn the_load_is_of_the_uplinks_with_headers() {
     for (load, share) in [("20", 0.2), ("40", 0.4), ("60", 0.6), ("80", 0.8)] {
         let scenario = scenario_of("dx-fattree", &[("load", load)]);
-        let WorkloadKind::Of(Sends::Poisson {
+        let WorkloadKind::Generated(Sends::Poisson {
             arrivals: Arrivals::Rate(rate),
             flows: Some(1_000),
             ..
@@ -908,7 +908,7 @@ fn the_load_is_of_the_uplinks_with_headers() {
 fn tree(who: &str, share: f64, flows: u64, seed: u64) -> RunResult {
     let mut scenario = scenario_of("dx-fattree", &[("delays", "4us_1us"), ("contender", who)]);
     match &mut scenario.workloads[0].kind {
-        WorkloadKind::Of(Sends::Poisson {
+        WorkloadKind::Generated(Sends::Poisson {
             arrivals,
             flows: of,
             ..
@@ -972,7 +972,7 @@ fn high_priority_has_the_link_and_low_priority_what_is_left() {
     for place in ["host", "switch"] {
         for (order, first) in [("high_joins", "low"), ("low_joins", "high")] {
             let mut scenario = scenario_of("rc3-priority", &[("place", place), ("order", order)]);
-            (scenario.warm, scenario.duration) = (seconds(5), seconds(8));
+            (scenario.warm_up, scenario.duration) = (seconds(5), seconds(8));
             scenario.workloads[1].start = seconds(4);
             let result = ran(&scenario, 1);
             let run = looked_at(&scenario, &result);

@@ -98,7 +98,7 @@ impl Testbed {
         let config = EmuConfig {
             forward: link.clone(),
             reverse: LinkConfig {
-                seeds: LinkSeeds::all(1),
+                seeds: LinkSeeds::from_seed(1),
                 ..link
             },
             timing: Timing::Balanced,
@@ -146,7 +146,7 @@ impl Testbed {
             .emulator
             .finish()
             .map_err(|error| BackendError::from_emulator(error, false))?;
-        Ok(report.audit.ok)
+        Ok(report.audit.passed)
     }
 
     fn over_tcp(&self, congestion: &str, bytes: u64, stop: &AtomicBool) -> Result<Duration, Error> {
@@ -201,7 +201,7 @@ impl Testbed {
         let bind = |namespace, local: SocketAddr| {
             let options = UdpOptions {
                 local,
-                datagram: self.who.mtu() as usize - 28,
+                datagram_bytes: self.who.mtu() as usize - 28,
                 // No more than it takes: a connection's memory is zeroed when it is accepted, which
                 // would count.
                 window: (bytes as usize).next_power_of_two().max(1 << 16),
@@ -215,8 +215,8 @@ impl Testbed {
                     ..TransportConfig::default()
                 },
                 stamping: Stamping::Off,
-                link: None,
-                accepted: Native::cubic(),
+                link_rate: None,
+                accept_congestion: Native::cubic(),
             };
             inside(namespace, "open a socket", || {
                 UdpHost::bind(options).map_err(io::Error::other)
@@ -265,21 +265,21 @@ fn answer(host: &mut UdpHost, bytes: u64, stop: &AtomicBool) -> io::Result<()> {
     host.listen(1).map_err(io::Error::other)?;
     let (mut flow, mut received) = (None, 0);
     while !stop.load(Ordering::Relaxed) {
-        host.turn(LOOK).map_err(io::Error::other)?;
-        flow = flow.or_else(|| host.accepted());
+        host.poll(LOOK).map_err(io::Error::other)?;
+        flow = flow.or_else(|| host.accept());
         let Some(id) = flow else { continue };
-        let (first, second) = host.arrived(id);
+        let (first, second) = host.received(id);
         let taken = first.len() + second.len();
-        host.take(id, taken);
+        host.consume(id, taken);
         let before = received;
         received += taken as u64;
         if before < bytes && received >= bytes {
-            if let Some(place) = host.room(id).first_mut() {
+            if let Some(place) = host.write_buffer(id).first_mut() {
                 *place = b'$';
             }
-            host.wrote(id, 1);
+            host.commit_write(id, 1);
             // At once, not with the next look.
-            host.turn(Duration::ZERO).map_err(io::Error::other)?;
+            host.poll(Duration::ZERO).map_err(io::Error::other)?;
         }
     }
     Ok(())
@@ -331,17 +331,17 @@ fn time(
             begun = Some(monotonic_ns());
             let mut left = bytes as usize;
             while left > 0 {
-                let room = host.room(id);
+                let room = host.write_buffer(id);
                 let part = room.len().min(left);
                 if part == 0 {
                     return Err(io::Error::other("the window is smaller than the flow"));
                 }
                 room[..part].fill(0x5a);
-                host.wrote(id, part);
+                host.commit_write(id, part);
                 left -= part;
             }
         }
-        host.turn(LOOK).map_err(failed)?;
+        host.poll(LOOK).map_err(failed)?;
         if stop.iter().any(|stop| stop.load(Ordering::Relaxed)) {
             return Err(io::ErrorKind::Interrupted.into());
         }

@@ -9,7 +9,7 @@ use ccplane_lab::Error;
 use ccplane_lab::Progress;
 use ccplane_lab::metrics::median;
 use ccplane_lab::parts::Disturbed;
-use ccplane_report::Aim;
+use ccplane_report::TargetRange;
 use ccplane_report::chart::{Axis, Chart, ChartSeries};
 use ccplane_testbed::longest_stall;
 use ccplane_testbed::machine::MachineWatch;
@@ -88,7 +88,7 @@ pub(super) fn complete(
 ) -> Result<(), Error> {
     let mut charts = Vec::new();
     for (n, setup) in SETUPS.iter().enumerate() {
-        progress.advanced(n as f64 / SETUPS.len() as f64, setup.name);
+        progress.on_progress(n as f64 / SETUPS.len() as f64, setup.name);
         let all = run(setup, options, progress)?;
         report(findings, setup, &all);
         charts.push(chart(setup, &all));
@@ -132,7 +132,7 @@ fn run(
         };
         let running: Vec<_> = together.iter().map(|all| start(all)).collect();
         while running.iter().any(|thread| !thread.is_finished()) {
-            if progress.cancelled() {
+            if progress.is_cancelled() {
                 stop.store(true, Ordering::Relaxed);
             }
             wait_until(monotonic_ns() + LOOK.as_nanos());
@@ -165,7 +165,7 @@ fn measured(setup: &Setup, who: Who, options: &Options, stop: &AtomicBool) -> Re
             Ok(took.into_iter().map(ms).collect())
         });
         let ms = flows.collect::<Result<_, Error>>()?;
-        let disturbed = watch.finish().disturbed(longest_stall(2.0 * half_ms));
+        let disturbed = watch.finish().disturbances(longest_stall(2.0 * half_ms));
         let on_time = testbed.finish()?;
         Ok(Took {
             ms,
@@ -230,7 +230,7 @@ fn report(findings: &mut Findings, setup: &Setup, all: &[(Who, Took)]) {
         ),
         worst,
         "bars digitised",
-        Aim::AtMost(5.0),
+        TargetRange::AtMost(5.0),
     );
     let apart = (0..setup.bars.len()).filter_map(|size| {
         let ms = |who| median(of(all, Who::Kernel(who), size));

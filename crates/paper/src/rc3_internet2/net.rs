@@ -120,7 +120,7 @@ impl Net {
             Some(file) => scaled(file, queue)?,
         };
         for link in network.links() {
-            let from = network.ends(link).map(|(from, _)| from);
+            let from = network.endpoints(link).map(|(from, _)| from);
             let from_host = from.is_some_and(|from| network.is_host(from));
             let strips = self.strips && from.is_some_and(|from| network.name(from) == STRIPS);
             let Some(spec) = network.spec_mut(link) else {
@@ -200,16 +200,16 @@ fn scaled(file: &str, queue: QueueSpec) -> Result<Network, SimError> {
             .with_queue(queue, Duration::from_millis(40))
     };
     let mut network = Network::new();
-    let routers: Vec<NodeId> = names.iter().map(|name| network.switch(*name)).collect();
+    let routers: Vec<NodeId> = names.iter().map(|name| network.add_switch(*name)).collect();
     let node = |at: usize| {
         routers
             .get(at)
             .copied()
-            .ok_or_else(|| SimError::Shape(format!("no router {at}")))
+            .ok_or_else(|| SimError::InvalidTopology(format!("no router {at}")))
     };
     for (a, b) in edges {
         let rate = |from, to| pair * loads.get(&(from, to)).copied().unwrap_or(1.0);
-        network.duplex(
+        network.add_duplex_link(
             node(a)?,
             node(b)?,
             spec(rate(a, b), CORE),
@@ -218,8 +218,8 @@ fn scaled(file: &str, queue: QueueSpec) -> Result<Network, SimError> {
     }
     for (at, name) in names.iter().enumerate() {
         for n in 0..FANOUT {
-            let host = network.host(format!("{name}-{n}"));
-            network.duplex(
+            let host = network.add_host(format!("{name}-{n}"));
+            network.add_duplex_link(
                 host,
                 node(at)?,
                 spec(1_000.0, ACCESS),
@@ -328,7 +328,7 @@ mod tests {
         };
         let (network, pairs) = net.build(Queues::Plain).unwrap();
         let core = network
-            .link_named("core0->core3")
+            .find_link("core0->core3")
             .and_then(|link| network.spec(link))
             .unwrap();
         assert_eq!(core.line.mean_rate().unwrap().bits_per_sec(), 1_444_500_000);

@@ -175,7 +175,7 @@ impl Job for Run {
         let (network, pairs) = self.net.build(self.queues()).map_err(&broken)?;
         let hosts = network.hosts().count() as u64;
         let mut sim = Simulation::new(network, SimOptions::seeded(self.seed)).map_err(&broken)?;
-        let longest = self.net.access().time_for(Bytes::new(MOST_PACKETS * WIRE)) * LONGEST;
+        let longest = self.net.access().transmission_time(Bytes::new(MOST_PACKETS * WIRE)) * LONGEST;
         let counts = (Time::ZERO + WARM + longest)..(Time::ZERO + WARM + longest + self.measured);
         let end = counts.end + AFTER + longest;
         let offered = self.offered(hosts).bytes_per_sec();
@@ -187,11 +187,11 @@ impl Job for Run {
         for (share, start) in groups.into_iter().filter(|(share, _)| *share > 0) {
             let spec = WorkloadSpec {
                 name: start.label(),
-                pairs: Pairs::Each(pairs.clone()),
+                pairs: Pairs::List(pairs.clone()),
                 kind: Workload::Poisson {
                     arrivals: Arrivals::Rate(Rate::from_bytes_per_sec(offered / 100 * share)),
                     sizes: self.sizes.table().ok_or_else(|| {
-                        broken(SimError::Shape("no such table of sizes".to_owned()))
+                        broken(SimError::InvalidTopology("no such table of sizes".to_owned()))
                     })?,
                     flows: None,
                 },

@@ -1,6 +1,6 @@
 //! Completion times beside the model and beside what the paper says.
 
-use ccplane_report::Aim;
+use ccplane_report::TargetRange;
 use ccplane_report::chart::{Axis, Chart, ChartSeries};
 
 use super::super::page::{Findings, cell};
@@ -39,7 +39,7 @@ pub(super) fn findings(results: &Results, plan: &Plan) -> Findings {
 
 fn means(findings: &mut Findings, results: &Results, plan: &Plan) {
     let near =
-        |model: Option<f64>| model.map(|model| Aim::Within(tenth(model - 3.0), tenth(model + 3.0)));
+        |model: Option<f64>| model.map(|model| TargetRange::Within(tenth(model - 3.0), tenth(model + 3.0)));
     let cases = [
         (
             "",
@@ -83,7 +83,7 @@ fn means(findings: &mut Findings, results: &Results, plan: &Plan) {
             &format!("flows of 100 KB to 3 MB, {sizes}, %"),
             both.between(MEDIUM.0, MEDIUM.1).saved(),
             "abstract: over 70",
-            Aim::AtLeast(70.0),
+            TargetRange::AtLeast(70.0),
         );
         findings.fact(format!("flows{suffix}"), both.len());
     }
@@ -104,14 +104,14 @@ fn harm(findings: &mut Findings, results: &Results, plan: &Plan) {
         "plain flows beside as many with the second loop, p99 longer by %",
         change(plain.quantile(0.99)),
         "",
-        Aim::AtMost(1.0),
+        TargetRange::AtMost(1.0),
     );
     findings.compare(
         "harm_plain_mean_pct",
         "the same, mean, %",
         change(plain.over_flows()),
         "",
-        Aim::AtMost(1.0),
+        TargetRange::AtMost(1.0),
     );
     let [watched, blind] = plan.stripped;
     let mut cases = vec![

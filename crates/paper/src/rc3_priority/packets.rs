@@ -38,7 +38,7 @@ pub(super) fn meet(
     let mut cases = Vec::new();
     for (n, case) in Case::ALL.into_iter().enumerate() {
         let step = ProgressStep::begin(progress, n, Case::ALL.len(), &case.key());
-        if progress.cancelled() {
+        if progress.is_cancelled() {
             return Err(Error::Interrupted);
         }
         let (name, made) = (format!("packets-{}.json", case.key()), lasts.to_string());
@@ -117,8 +117,8 @@ fn together(case: Case, lasts: Duration, progress: &dyn Progress) -> Result<Rate
     let [first, second] = run(streams, lasts, progress);
     let disturbed = watch
         .finish()
-        .disturbed(longest_stall(2e3 * DELAY.as_secs_f64()));
-    if progress.cancelled() {
+        .disturbances(longest_stall(2e3 * DELAY.as_secs_f64()));
+    if progress.is_cancelled() {
         return Err(Error::Interrupted);
     }
     let report = emulator
@@ -131,7 +131,7 @@ fn together(case: Case, lasts: Duration, progress: &dyn Progress) -> Result<Rate
     Ok(Rates {
         high,
         low,
-        sound: report.audit.ok && disturbed.is_empty(),
+        sound: report.audit.passed && disturbed.is_empty(),
         disturbed,
     })
 }
@@ -192,8 +192,8 @@ fn run(
                 last[n] = now;
             }
             let total: f64 = rates.iter().filter_map(|rates| rates.last()).sum();
-            progress.advanced(look as f64 / looks as f64, &format!("{total:7.1} Mbit/s"));
-            if progress.cancelled() {
+            progress.on_progress(look as f64 / looks as f64, &format!("{total:7.1} Mbit/s"));
+            if progress.is_cancelled() {
                 break;
             }
         }

@@ -108,14 +108,14 @@ fn parse_positional(kind: &str, settings: &str) -> Result<QueueSpec, String> {
 
 fn parse_sfq(settings: &str) -> Result<QueueSpec, String> {
     let (mut config, mut limit) = (SfqConfig::DEFAULT, SFQ_LIMIT_DEFAULT);
-    for setting in Setting::all(settings)? {
+    for setting in Setting::parse_all(settings)? {
         match setting.name {
-            "limit" => limit = setting.read(parse_sfq_limit)?,
-            "depth" => config.depth = setting.read(|text| number(text, 1, 65_535))? as u32,
-            "flows" => config.flows = setting.read(|text| number(text, 1, 65_535))? as u32,
-            "divisor" => config.divisor = setting.read(|text| number(text, 1, 65_536))? as u32,
-            "quantum" => config.quantum = Some(setting.read(parse_quantum)?),
-            _ => return Err(setting.unknown(&["limit", "depth", "flows", "divisor", "quantum"])),
+            "limit" => limit = setting.parse_with(parse_sfq_limit)?,
+            "depth" => config.depth = setting.parse_with(|text| number(text, 1, 65_535))? as u32,
+            "flows" => config.flows = setting.parse_with(|text| number(text, 1, 65_535))? as u32,
+            "divisor" => config.divisor = setting.parse_with(|text| number(text, 1, 65_536))? as u32,
+            "quantum" => config.quantum = Some(setting.parse_with(parse_quantum)?),
+            _ => return Err(setting.unknown_setting_error(&["limit", "depth", "flows", "divisor", "quantum"])),
         }
     }
     Ok(QueueSpec::Sfq { config, limit })
@@ -131,11 +131,11 @@ fn parse_sfq_limit(text: &str) -> Result<Size, String> {
 
 fn parse_codel(settings: &str) -> Result<QueueSpec, String> {
     let (mut config, mut limit) = (CodelConfig::DEFAULT, CODEL_LIMIT_DEFAULT);
-    for setting in Setting::all(settings)? {
+    for setting in Setting::parse_all(settings)? {
         match setting.name {
-            "limit" => limit = setting.read(parse_size)?,
+            "limit" => limit = setting.parse_with(parse_size)?,
             _ if apply_codel_setting(&mut config, &setting)? => {}
-            _ => return Err(setting.unknown(&["target", "interval", "limit", "ecn", "noecn"])),
+            _ => return Err(setting.unknown_setting_error(&["target", "interval", "limit", "ecn", "noecn"])),
         }
     }
     check_codel(&config)?;
@@ -144,17 +144,17 @@ fn parse_codel(settings: &str) -> Result<QueueSpec, String> {
 
 fn parse_fq_codel(settings: &str) -> Result<QueueSpec, String> {
     let (mut config, mut limit) = (FqCodelConfig::DEFAULT, FQ_CODEL_LIMIT_DEFAULT);
-    for setting in Setting::all(settings)? {
+    for setting in Setting::parse_all(settings)? {
         match setting.name {
-            "limit" => limit = setting.read(parse_size)?,
-            "flows" => config.flows = setting.read(|text| number(text, 1, 65_536))? as u32,
-            "quantum" => config.quantum = setting.read(parse_quantum)?,
+            "limit" => limit = setting.parse_with(parse_size)?,
+            "flows" => config.flows = setting.parse_with(|text| number(text, 1, 65_536))? as u32,
+            "quantum" => config.quantum = setting.parse_with(parse_quantum)?,
             _ if apply_codel_setting(&mut config.codel, &setting)? => {}
             _ => {
                 let names = [
                     "target", "interval", "limit", "flows", "quantum", "ecn", "noecn",
                 ];
-                return Err(setting.unknown(&names));
+                return Err(setting.unknown_setting_error(&names));
             }
         }
     }
@@ -168,7 +168,7 @@ fn apply_codel_setting(config: &mut CodelConfig, setting: &Setting) -> Result<bo
         "target" => config.target = setting.value()?,
         "interval" => config.interval = setting.value()?,
         "ecn" | "noecn" => {
-            setting.flag()?;
+            setting.expect_flag()?;
             config.ecn = setting.name == "ecn";
         }
         _ => return Ok(false),
@@ -200,15 +200,15 @@ fn parse_red(settings: &str) -> Result<QueueSpec, String> {
         weight: RED_WEIGHT_DEFAULT,
         ecn: false,
     };
-    for setting in Setting::all(settings)? {
+    for setting in Setting::parse_all(settings)? {
         match setting.name {
-            "min" => min = Some(setting.read(parse_size)?),
-            "max" => max = Some(setting.read(parse_size)?),
-            "limit" => spec.limit = setting.read(parse_size)?,
+            "min" => min = Some(setting.parse_with(parse_size)?),
+            "max" => max = Some(setting.parse_with(parse_size)?),
+            "limit" => spec.limit = setting.parse_with(parse_size)?,
             "probability" => spec.probability = setting.value()?,
             "weight" => spec.weight = setting.value()?,
             "ecn" | "noecn" => {
-                setting.flag()?;
+                setting.expect_flag()?;
                 spec.ecn = setting.name == "ecn";
             }
             _ => {
@@ -221,7 +221,7 @@ fn parse_red(settings: &str) -> Result<QueueSpec, String> {
                     "ecn",
                     "noecn",
                 ];
-                return Err(setting.unknown(&names));
+                return Err(setting.unknown_setting_error(&names));
             }
         }
     }
@@ -236,23 +236,23 @@ fn parse_red(settings: &str) -> Result<QueueSpec, String> {
 
 fn parse_dualpi2(settings: &str) -> Result<QueueSpec, String> {
     let (mut config, mut limit) = (DualPi2Config::DEFAULT, DUALPI2_LIMIT_DEFAULT);
-    for setting in Setting::all(settings)? {
+    for setting in Setting::parse_all(settings)? {
         match setting.name {
-            "limit" => limit = setting.read(parse_size)?,
-            "target" => config.target = setting.read(parse_positive_duration)?,
-            "tupdate" => config.tupdate = setting.read(parse_positive_duration)?,
-            "alpha" => config.alpha = setting.read(parse_gain)?,
-            "beta" => config.beta = setting.read(parse_gain)?,
+            "limit" => limit = setting.parse_with(parse_size)?,
+            "target" => config.target = setting.parse_with(parse_positive_duration)?,
+            "tupdate" => config.tupdate = setting.parse_with(parse_positive_duration)?,
+            "alpha" => config.alpha = setting.parse_with(parse_gain)?,
+            "beta" => config.beta = setting.parse_with(parse_gain)?,
             "coupling_factor" => {
-                config.coupling_factor = setting.read(|text| number(text, 1, 255))?
+                config.coupling_factor = setting.parse_with(|text| number(text, 1, 255))?
             }
-            "step_thresh" => config.step_thresh = setting.read(parse_positive_duration)?,
+            "step_thresh" => config.step_thresh = setting.parse_with(parse_positive_duration)?,
             "range" => config.range = setting.value()?,
             "classic_protection" => {
-                config.classic_protection = setting.read(|text| number(text, 0, 100))?
+                config.classic_protection = setting.parse_with(|text| number(text, 0, 100))?
             }
             _ => {
-                return Err(setting.unknown(&[
+                return Err(setting.unknown_setting_error(&[
                     "limit",
                     "target",
                     "tupdate",
@@ -278,12 +278,12 @@ fn parse_dualpi2(settings: &str) -> Result<QueueSpec, String> {
 /// Parses `tbf`, which requires a limit, and `policer`, which has a default limit.
 fn parse_token_bucket(kind: &str, settings: &str) -> Result<QueueSpec, String> {
     let (mut rate, mut burst, mut limit) = (None, None, None);
-    for setting in Setting::all(settings)? {
+    for setting in Setting::parse_all(settings)? {
         match setting.name {
             "rate" => rate = Some(setting.value()?),
             "burst" => burst = Some(setting.value()?),
-            "limit" => limit = Some(setting.read(parse_size)?),
-            _ => return Err(setting.unknown(&["rate", "burst", "limit"])),
+            "limit" => limit = Some(setting.parse_with(parse_size)?),
+            _ => return Err(setting.unknown_setting_error(&["rate", "burst", "limit"])),
         }
     }
     match (kind, rate, burst, limit) {
@@ -299,13 +299,13 @@ fn parse_token_bucket(kind: &str, settings: &str) -> Result<QueueSpec, String> {
 
 fn parse_rcp(settings: &str) -> Result<QueueSpec, String> {
     let (mut config, mut limit) = (RcpConfig::DEFAULT, RCP_LIMIT_DEFAULT);
-    for setting in Setting::all(settings)? {
+    for setting in Setting::parse_all(settings)? {
         match setting.name {
-            "limit" => limit = setting.read(parse_size)?,
-            "alpha" => config.alpha = setting.read(parse_gain)?,
-            "beta" => config.beta = setting.read(parse_gain)?,
-            "init" => config.init = setting.read(|text| number(text, 1, 100))?,
-            _ => return Err(setting.unknown(&["limit", "alpha", "beta", "init"])),
+            "limit" => limit = setting.parse_with(parse_size)?,
+            "alpha" => config.alpha = setting.parse_with(parse_gain)?,
+            "beta" => config.beta = setting.parse_with(parse_gain)?,
+            "init" => config.init = setting.parse_with(|text| number(text, 1, 100))?,
+            _ => return Err(setting.unknown_setting_error(&["limit", "alpha", "beta", "init"])),
         }
     }
     Ok(QueueSpec::Rcp { config, limit })

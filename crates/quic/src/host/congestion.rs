@@ -37,8 +37,8 @@ pub struct UnknownNative {
 
 impl Native {
     /// Returns the stack's algorithm of this name.
-    pub fn of(stack: Stack, name: &str) -> Result<Native, UnknownNative> {
-        let known = Native::all(stack);
+    pub fn by_name(stack: Stack, name: &str) -> Result<Native, UnknownNative> {
+        let known = Native::supported_by(stack);
         let found = known.iter().find(|native| native.name() == name);
         found
             .copied()
@@ -50,7 +50,7 @@ impl Native {
         UnknownNative::new(stack, self.name())
     }
 
-    fn all(stack: Stack) -> &'static [Native] {
+    fn supported_by(stack: Stack) -> &'static [Native] {
         match stack {
             Stack::Noq => &[Native::NewReno, Native::Cubic, Native::Bbr3],
             Stack::Quinn => &[Native::NewReno, Native::Cubic, Native::Bbr],
@@ -72,7 +72,7 @@ impl Native {
 
 impl UnknownNative {
     fn new(stack: Stack, name: &str) -> UnknownNative {
-        let names: Vec<&str> = Native::all(stack)
+        let names: Vec<&str> = Native::supported_by(stack)
             .iter()
             .map(|native| native.name())
             .collect();
@@ -90,9 +90,9 @@ mod tests {
 
     #[test]
     fn a_control_that_the_stack_lacks_is_refused_with_those_that_it_has() {
-        assert_eq!(Native::of(Stack::Noq, "bbr3"), Ok(Native::Bbr3));
-        assert_eq!(Native::of(Stack::S2n, "bbr2"), Ok(Native::Bbr2));
-        let why = Native::of(Stack::Quinn, "bbr3").unwrap_err().to_string();
+        assert_eq!(Native::by_name(Stack::Noq, "bbr3"), Ok(Native::Bbr3));
+        assert_eq!(Native::by_name(Stack::S2n, "bbr2"), Ok(Native::Bbr2));
+        let why = Native::by_name(Stack::Quinn, "bbr3").unwrap_err().to_string();
         assert_eq!(
             why,
             "quinn has no congestion control `bbr3`; use one of reno, cubic, bbr"

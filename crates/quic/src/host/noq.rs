@@ -81,7 +81,7 @@ impl Noq {
                     .map_err(unusable)?;
                 let mut config = ServerConfig::with_crypto(Arc::new(crypto));
                 config.transport_config(transport);
-                config.max_incoming(options.most);
+                config.max_incoming(options.connections_max);
                 server = Some(Arc::new(config));
             }
         }
@@ -109,7 +109,7 @@ impl Noq {
         })
     }
 
-    fn of(&mut self, id: u64) -> Option<&mut NoqConnection> {
+    fn connection_mut(&mut self, id: u64) -> Option<&mut NoqConnection> {
         self.connections.get_mut(&id)
     }
 
@@ -117,7 +117,7 @@ impl Noq {
         let id = self.next;
         self.next += 1;
         let mut connection = NoqConnection::new(handle, state, client);
-        connection.log = Qlog::of(self.options.qlog.as_deref(), id, client, Instant::now());
+        connection.log = Qlog::open(self.options.qlog.as_deref(), id, client, Instant::now());
         self.numbers.insert(handle, id);
         self.connections.insert(id, connection);
         id
@@ -196,7 +196,7 @@ impl Noq {
             }
         };
         if let Some(received) = received {
-            received.each(take);
+            received.for_each(take);
         }
         if let (Some(strangers), Some(inbox)) = (&mut self.strangers, lent) {
             strangers.inbox = inbox;
@@ -238,7 +238,7 @@ impl Noq {
             unproved += usize::from(connection.is_unproved());
             of_source += usize::from(connection.source == Some(source));
         }
-        let is_full = self.connections.len() - unproved >= self.options.most;
+        let is_full = self.connections.len() - unproved >= self.options.connections_max;
         self.crowded |= is_full;
         let mut answer = std::mem::take(&mut self.answer);
         answer.clear();
@@ -316,22 +316,22 @@ impl Driver for Noq {
         Ok(self.keep(handle, state, true))
     }
 
-    fn accepted(&mut self) -> Option<u64> {
+    fn accept(&mut self) -> Option<u64> {
         self.accepted.pop_front()
     }
 
     fn write(&mut self, id: u64, bytes: &[u8]) -> usize {
-        self.of(id).map_or(0, |connection| connection.write(bytes))
+        self.connection_mut(id).map_or(0, |connection| connection.write(bytes))
     }
 
     fn finish(&mut self, id: u64) {
-        if let Some(connection) = self.of(id) {
+        if let Some(connection) = self.connection_mut(id) {
             connection.finish();
         }
     }
 
     fn read(&mut self, id: u64, most: usize, take: &mut dyn FnMut(&[u8])) -> usize {
-        self.of(id)
+        self.connection_mut(id)
             .map_or(0, |connection| connection.read(most, take))
     }
 
@@ -358,7 +358,7 @@ impl Driver for Noq {
     }
 
     fn stats(&mut self, id: u64) -> Option<QuicStats> {
-        self.of(id).map(NoqConnection::stats)
+        self.connection_mut(id).map(NoqConnection::stats)
     }
 
     fn close(&mut self, id: u64, well: bool) {
@@ -371,7 +371,7 @@ impl Driver for Noq {
         self.connections.len()
     }
 
-    fn work(&mut self) -> Result<bool, HostError> {
+    fn process(&mut self) -> Result<bool, HostError> {
         let mut busy = self.receive()?;
         let now = Instant::now();
         for connection in self.connections.values_mut() {
@@ -388,7 +388,7 @@ impl Driver for Noq {
                 }
             }
             connection.events(now);
-            connection.note(now);
+            connection.log_metrics(now);
         }
         busy |= self.transmit(now)?;
         let numbers = &mut self.numbers;

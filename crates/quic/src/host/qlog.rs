@@ -101,7 +101,7 @@ pub(super) struct Qlog {
 impl Qlog {
     /// Creates the log of a connection if the host has a log directory. If that fails, the
     /// connection continues without a log.
-    pub fn of(folder: Option<&Path>, id: u64, client: bool, begun: Instant) -> Option<Qlog> {
+    pub fn open(folder: Option<&Path>, id: u64, client: bool, begun: Instant) -> Option<Qlog> {
         let folder = folder?;
         let name = format!("{}-{id}", if client { "client" } else { "server" });
         Qlog::create(folder, &name, client, begun)
@@ -147,7 +147,7 @@ impl Qlog {
     }
 
     /// Records the metrics that have changed.
-    pub fn note(&mut self, now: Instant, stats: &QuicStats) {
+    pub fn record_metrics(&mut self, now: Instant, stats: &QuicStats) {
         let at = Duration::from(now.saturating_duration_since(self.begun));
         self.last = at;
         let ms = |time: Duration| time.as_nanos() as f64 / 1e6;
@@ -248,7 +248,7 @@ mod tests {
         std::fs::create_dir_all(&folder).expect("a folder");
         let begun = Instant::now();
         let mut log = Qlog::create(&folder, "closed", true, begun).expect("a file");
-        log.note(
+        log.record_metrics(
             begun,
             &QuicStats {
                 cwnd: 12_000,

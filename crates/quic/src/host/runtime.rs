@@ -87,7 +87,7 @@ impl Runtime {
         let shared = Arc::new(PipeBuffers::new().map_err(failed)?);
         let (orders, taken) = unbounded_channel();
         let (began, begins) = mpsc::channel();
-        let (of_thread, most) = (Arc::clone(&shared), options.most);
+        let (of_thread, most) = (Arc::clone(&shared), options.connections_max);
         let thread = thread::Builder::new()
             .name("ccplane-quic-io".to_owned())
             .spawn(move || {
@@ -131,14 +131,14 @@ impl Runtime {
     fn keep(&mut self, pipe: Arc<StreamPipe>) -> u64 {
         let id = self.next;
         self.next += 1;
-        let log = Qlog::of(self.qlog.as_deref(), id, self.client, Instant::now());
+        let log = Qlog::open(self.qlog.as_deref(), id, self.client, Instant::now());
         let failure = None;
         self.connections
             .insert(id, RuntimeConnection { pipe, failure, log });
         id
     }
 
-    fn of(&self, id: u64) -> Option<(&StreamPipe, MutexGuard<'_, PipeState>)> {
+    fn connection(&self, id: u64) -> Option<(&StreamPipe, MutexGuard<'_, PipeState>)> {
         let pipe = &*self.connections.get(&id)?.pipe;
         Some((pipe, pipe.state()))
     }
@@ -178,40 +178,40 @@ impl Driver for Runtime {
         }
     }
 
-    fn accepted(&mut self) -> Option<u64> {
+    fn accept(&mut self) -> Option<u64> {
         self.accepted.pop_front()
     }
 
     fn write(&mut self, id: u64, bytes: &[u8]) -> usize {
-        let Some((pipe, mut state)) = self.of(id) else {
+        let Some((pipe, mut state)) = self.connection(id) else {
             return 0;
         };
-        let count = bytes.len().min(PIPE_BYTES.saturating_sub(state.out.len()));
+        let count = bytes.len().min(PIPE_BYTES.saturating_sub(state.send_buffer.len()));
         if !state.connected || state.finished || count == 0 {
             return 0;
         }
         state
-            .out
+            .send_buffer
             .extend_from_slice(bytes.get(..count).unwrap_or_default());
         drop(state);
-        pipe.wrote.notify_one();
+        pipe.write_notify.notify_one();
         count
     }
 
     fn finish(&mut self, id: u64) {
-        if let Some((pipe, mut state)) = self.of(id) {
+        if let Some((pipe, mut state)) = self.connection(id) {
             state.finished = true;
             drop(state);
-            pipe.wrote.notify_one();
+            pipe.write_notify.notify_one();
         }
     }
 
     fn read(&mut self, id: u64, most: usize, take: &mut dyn FnMut(&[u8])) -> usize {
-        let Some((pipe, mut state)) = self.of(id) else {
+        let Some((pipe, mut state)) = self.connection(id) else {
             return 0;
         };
-        let count = state.arrived.len().min(most);
-        let (first, second) = state.arrived.as_slices();
+        let count = state.receive_buffer.len().min(most);
+        let (first, second) = state.receive_buffer.as_slices();
         let split = first.len().min(count);
         for part in [first.get(..split), second.get(..count - split)]
             .into_iter()
@@ -221,25 +221,25 @@ impl Driver for Runtime {
                 take(part);
             }
         }
-        state.arrived.drain(..count);
+        state.receive_buffer.drain(..count);
         drop(state);
         if count > 0 {
-            pipe.took.notify_one();
+            pipe.read_notify.notify_one();
         }
         count
     }
 
     fn has_sent_all(&self, id: u64) -> bool {
-        self.of(id).is_some_and(|(_, state)| state.sent_all)
+        self.connection(id).is_some_and(|(_, state)| state.sent_all)
     }
 
     fn has_read_all(&self, id: u64) -> bool {
-        self.of(id)
-            .is_some_and(|(_, state)| state.ended && state.arrived.is_empty())
+        self.connection(id)
+            .is_some_and(|(_, state)| state.fin_received && state.receive_buffer.is_empty())
     }
 
     fn is_connected(&self, id: u64) -> bool {
-        self.of(id).is_some_and(|(_, state)| state.connected)
+        self.connection(id).is_some_and(|(_, state)| state.connected)
     }
 
     fn failure(&self, id: u64) -> Option<&str> {
@@ -247,15 +247,15 @@ impl Driver for Runtime {
     }
 
     fn stats(&mut self, id: u64) -> Option<QuicStats> {
-        let figures = self.of(id)?.1.figures.clone();
+        let figures = self.connection(id)?.1.stats_reader.clone();
         Some(figures.map_or_else(QuicStats::default, |figures| figures()))
     }
 
     fn close(&mut self, id: u64, well: bool) {
-        if let Some((pipe, mut state)) = self.of(id) {
+        if let Some((pipe, mut state)) = self.connection(id) {
             state.close.get_or_insert(well);
             drop(state);
-            pipe.closed.notify_one();
+            pipe.close_notify.notify_one();
         }
     }
 
@@ -263,7 +263,7 @@ impl Driver for Runtime {
         self.connections.len()
     }
 
-    fn work(&mut self) -> Result<bool, HostError> {
+    fn process(&mut self) -> Result<bool, HostError> {
         let rung = self.shared.was_rung();
         let arriving = std::mem::take(&mut *self.shared.accepted());
         for pipe in arriving {
@@ -281,12 +281,12 @@ impl Driver for Runtime {
                 (None, Some(well)) => Some(ConnectionClose::by_application(code(well))),
                 (None, None) => None,
             };
-            let over = state.over && state.close.is_some();
+            let over = state.task_ended && state.close.is_some();
             let due = connection.log.as_ref().is_some_and(|log| log.is_due(now));
-            let figures = if due { state.figures.clone() } else { None };
+            let figures = if due { state.stats_reader.clone() } else { None };
             drop(state);
             if let (Some(log), Some(figures)) = (&mut connection.log, figures) {
-                log.note(now, &figures());
+                log.record_metrics(now, &figures());
             }
             if let Some(closed) = closed
                 && let Some(log) = connection.log.take()

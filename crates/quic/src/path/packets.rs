@@ -80,11 +80,11 @@ pub(crate) struct PacketTracker {
 }
 
 impl PacketTracker {
-    pub fn flying(&self) -> u32 {
+    pub fn in_flight(&self) -> u32 {
         self.flying
     }
 
-    pub fn flying_bytes(&self) -> u64 {
+    pub fn bytes_in_flight(&self) -> u64 {
         self.flying_bytes
     }
 
@@ -98,7 +98,7 @@ impl PacketTracker {
         self.edge
     }
 
-    pub fn sent(&mut self, at: Time, number: u64, bytes: u16, stamp: Stamp, app_limited: bool) {
+    pub fn on_sent(&mut self, at: Time, number: u64, bytes: u16, stamp: Stamp, app_limited: bool) {
         if self.ring.len() == self.ring.capacity() {
             self.ring
                 .reserve_exact((self.ring.len() / 2).max(CAPACITY_PACKETS_MIN));
@@ -118,7 +118,7 @@ impl PacketTracker {
 
     /// Acknowledges the packet with this number and send time; `None` if there is none or it was
     /// already acknowledged.
-    pub fn acked(&mut self, number: u64, at: Time) -> Option<SentPacket> {
+    pub fn on_acked(&mut self, number: u64, at: Time) -> Option<SentPacket> {
         let place = self.find_at(number, at)?;
         self.acked_at(place)
     }
@@ -131,7 +131,7 @@ impl PacketTracker {
 
     /// Acknowledges the newest outstanding packet up to `order`. For stacks that report only the
     /// newest packet and the bytes of an ACK.
-    pub fn acked_no_later(&mut self, order: u64) -> Option<SentPacket> {
+    pub fn on_acked_up_to(&mut self, order: u64) -> Option<SentPacket> {
         let place = self.outstanding_no_later(order)?;
         self.acked_at(place)
     }
@@ -169,7 +169,7 @@ impl PacketTracker {
             }
             place += 1;
         };
-        self.acked(number.into(), at)
+        self.on_acked(number.into(), at)
     }
 
     /// Marks the oldest outstanding packet as lost if it was sent no later than `until`. Returns
@@ -180,33 +180,33 @@ impl PacketTracker {
         if left > until {
             return None;
         }
-        self.settle_at(place, PacketState::Lost)
+        self.remove_from_flight(place, PacketState::Lost)
     }
 
     /// Marks the newest outstanding packet up to the given one as lost. Returns its order and size.
-    pub fn lost_no_later(&mut self, number: u64, at: Time) -> Option<(u64, u64)> {
+    pub fn on_lost_up_to(&mut self, number: u64, at: Time) -> Option<(u64, u64)> {
         let place = self.outstanding_no_later(self.order_of(number, at)?)?;
-        self.settle_at(place, PacketState::Lost)
+        self.remove_from_flight(place, PacketState::Lost)
     }
 
     /// Removes the oldest outstanding packet, which the stack dropped. Returns its order and size.
     pub fn oldest_dropped(&mut self) -> Option<(u64, u64)> {
         let place = self.oldest_outstanding()?;
-        self.settle_at(place, PacketState::Forgotten)
+        self.remove_from_flight(place, PacketState::Forgotten)
     }
 
     /// Marks a packet as lost and returns its order. It is found by number and size, since stacks
     /// do not report its send time.
-    pub fn lost(&mut self, number: u64, bytes: u16) -> Option<u64> {
+    pub fn on_lost(&mut self, number: u64, bytes: u16) -> Option<u64> {
         let place = self.find_sized(number, bytes)?;
-        self.settle_at(place, PacketState::Lost)
+        self.remove_from_flight(place, PacketState::Lost)
             .map(|(order, _)| order)
     }
 
     /// Ends a call and moves the edge past settled packets. Packets sent before `forget` that are
     /// still outstanding were dropped by the stack; lost packets sent before `keep` are not
     /// expected to arrive any more.
-    pub fn settle(&mut self, forget: Time, keep: Time) -> PassedPackets {
+    pub fn end_call(&mut self, forget: Time, keep: Time) -> PassedPackets {
         let mut passed = PassedPackets::default();
         while let Some(packet) = self.ring.get_mut((self.edge - self.first) as usize) {
             match packet.state {
@@ -249,7 +249,7 @@ impl PacketTracker {
     }
 
     /// Takes an outstanding packet out of flight. Returns its order and size.
-    fn settle_at(&mut self, place: usize, state: PacketState) -> Option<(u64, u64)> {
+    fn remove_from_flight(&mut self, place: usize, state: PacketState) -> Option<(u64, u64)> {
         let packet = self
             .ring
             .get_mut(place)
@@ -352,11 +352,11 @@ mod tests {
     }
 
     fn sent(packets: &mut PacketTracker, ms: u64, number: u64) {
-        packets.sent(at(ms), number, 1_200, Stamp::default(), false);
+        packets.on_sent(at(ms), number, 1_200, Stamp::default(), false);
     }
 
     fn settle(packets: &mut PacketTracker) -> (u32, u64, u64) {
-        let passed = packets.settle(Time::ZERO, Time::ZERO);
+        let passed = packets.end_call(Time::ZERO, Time::ZERO);
         (passed.packets, passed.bytes, passed.earlier_bytes)
     }
 
@@ -364,32 +364,32 @@ mod tests {
     fn misordered_bytes_become_in_order_once_the_gap_closes() {
         let mut packets = PacketTracker::default();
         (0..4).for_each(|n| sent(&mut packets, n, n));
-        packets.acked(0, at(0)).unwrap();
-        packets.acked(2, at(2)).unwrap();
+        packets.on_acked(0, at(0)).unwrap();
+        packets.on_acked(2, at(2)).unwrap();
         assert_eq!(settle(&mut packets), (1, 1_200, 0));
-        packets.lost(1, 1_200).unwrap();
-        packets.acked(3, at(3)).unwrap();
+        packets.on_lost(1, 1_200).unwrap();
+        packets.on_acked(3, at(3)).unwrap();
         assert_eq!(settle(&mut packets), (1, 1_200, 1_200));
         assert_eq!(
-            (packets.flying(), packets.flying_bytes(), packets.edge()),
+            (packets.in_flight(), packets.bytes_in_flight(), packets.edge()),
             (0, 0, 4)
         );
         // The packet declared lost arrives after all.
         assert!(
             packets
-                .acked(1, at(1))
+                .on_acked(1, at(1))
                 .is_some_and(|settled| settled.was_lost)
         );
-        assert!(packets.acked(1, at(1)).is_none(), "once");
+        assert!(packets.on_acked(1, at(1)).is_none(), "once");
     }
 
     #[test]
     fn the_oldest_outstanding_packet_is_found_after_completed_ones() {
         let mut packets = PacketTracker::default();
         (0..5).for_each(|n| sent(&mut packets, n, n));
-        packets.acked(0, at(0)).unwrap();
+        packets.on_acked(0, at(0)).unwrap();
         assert_eq!(packets.oldest_lost(at(9)), Some((1, 1_200)));
-        packets.acked(2, at(2)).unwrap();
+        packets.on_acked(2, at(2)).unwrap();
         assert_eq!(packets.oldest_lost(at(2)), None, "3 left later");
         assert_eq!(packets.oldest_lost(at(3)), Some((3, 1_200)));
         assert_eq!(packets.oldest_dropped(), Some((4, 1_200)));
@@ -405,23 +405,23 @@ mod tests {
         for (ms, number) in [(0, 0), (1, 1), (2, 0), (3, 0), (4, 1)] {
             sent(&mut packets, ms, number);
         }
-        assert_eq!(packets.acked(0, at(3)).unwrap().order, 3);
-        assert_eq!(packets.acked(1, at(4)).unwrap().order, 4);
-        assert_eq!(packets.acked(1, at(1)).unwrap().order, 1);
-        assert!(packets.acked(1, at(2)).is_none());
-        assert!(packets.acked(9, at(1)).is_none());
+        assert_eq!(packets.on_acked(0, at(3)).unwrap().order, 3);
+        assert_eq!(packets.on_acked(1, at(4)).unwrap().order, 4);
+        assert_eq!(packets.on_acked(1, at(1)).unwrap().order, 1);
+        assert!(packets.on_acked(1, at(2)).is_none());
+        assert!(packets.on_acked(9, at(1)).is_none());
     }
 
     #[test]
     fn dropped_packets_do_not_hold_the_edge() {
         let mut packets = PacketTracker::default();
         (0..3).for_each(|n| sent(&mut packets, n * 1_000, n));
-        packets.acked(1, at(1_000)).unwrap();
-        packets.acked(2, at(2_000)).unwrap();
+        packets.on_acked(1, at(1_000)).unwrap();
+        packets.on_acked(2, at(2_000)).unwrap();
         let rtt = Duration::from_millis(10);
-        let passed = packets.settle(forgotten_before(at(2_010), at(2_000), rtt, rtt), Time::ZERO);
+        let passed = packets.end_call(forgotten_before(at(2_010), at(2_000), rtt, rtt), Time::ZERO);
         assert_eq!(
-            (passed.packets, packets.flying(), packets.edge()),
+            (passed.packets, packets.in_flight(), packets.edge()),
             (2, 0, 3)
         );
     }

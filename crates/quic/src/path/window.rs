@@ -59,14 +59,14 @@ enum PersistentStage {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct WindowInput {
     /// Packets newly acknowledged and not counted by an earlier call.
-    pub newly: u32,
+    pub newly_acked: u32,
     /// "safeACK" of RFC 9937: the left edge advanced and nothing was lost.
     pub safe: bool,
     /// Packets declared lost in this call.
     pub lost: u32,
     /// Packets and bytes in flight.
-    pub flying: u32,
-    pub flying_bytes: u64,
+    pub in_flight: u32,
+    pub bytes_in_flight: u64,
 }
 
 impl PathWindow {
@@ -103,8 +103,8 @@ impl PathWindow {
     }
 
     /// Returns the window as the control sees and sets it: during a reduction, its target.
-    pub fn steered(&self) -> u64 {
-        if self.is_reducing() && self.prr.began() {
+    pub fn control_cwnd(&self) -> u64 {
+        if self.is_reducing() && self.prr.has_started() {
             self.within(self.target)
         } else {
             self.asked.map_or(self.cwnd, |asked| self.within(asked))
@@ -131,12 +131,12 @@ impl PathWindow {
 
     /// Returns true if the loss of the packet with this order starts a reduction: none is in
     /// progress, and the packet was sent after the start of the last one.
-    pub fn is_news(&self, order: u64) -> bool {
+    pub fn starts_reduction(&self, order: u64) -> bool {
         !self.in_recovery() && order >= self.end
     }
 
     /// Starts a reduction. `next` is the order of the next packet.
-    pub fn begin(&mut self, phase: RecoveryPhase, next: u64) {
+    pub fn start_reduction(&mut self, phase: RecoveryPhase, next: u64) {
         let half = (self.cwnd / 2 / self.mss).max(MINIMUM_WINDOW_PACKETS) * self.mss;
         self.before = Some((self.cwnd, self.ssthresh));
         self.target = half;
@@ -159,7 +159,7 @@ impl PathWindow {
     /// Starts over after persistent congestion.
     pub fn collapse(&mut self, next: u64) {
         if !self.in_recovery() {
-            self.begin(RecoveryPhase::Loss, next);
+            self.start_reduction(RecoveryPhase::Loss, next);
         }
         self.phase = RecoveryPhase::Loss;
         self.end = next;
@@ -183,7 +183,7 @@ impl PathWindow {
         if self.withheld == PersistentStage::No {
             return false;
         }
-        if !outcome.limited {
+        if !outcome.clamped {
             self.asked = outcome.cwnd.or(self.asked);
         }
         if self.withheld == PersistentStage::Reporting || newly == 0 {
@@ -238,21 +238,21 @@ impl PathWindow {
         if let Some(ssthresh) = outcome.ssthresh {
             self.ssthresh = ssthresh.max(MINIMUM_WINDOW_PACKETS * self.mss);
         }
-        if self.withhold(outcome, brought.newly) {
+        if self.withhold(outcome, brought.newly_acked) {
             return;
         }
         if let Some(cwnd) = outcome.cwnd {
-            self.answered |= !outcome.limited;
+            self.answered |= !outcome.clamped;
             self.set(cwnd);
         }
-        let unanswered = outcome.cwnd.is_none() || outcome.limited;
+        let unanswered = outcome.cwnd.is_none() || outcome.clamped;
         if self.phase == RecoveryPhase::Loss
             && unanswered
             && !self.answered
             && self.cwnd < self.ssthresh
         {
             // Slow start up to the threshold, until the control sets a window.
-            self.set((self.cwnd + u64::from(brought.newly) * self.mss).min(self.ssthresh));
+            self.set((self.cwnd + u64::from(brought.newly_acked) * self.mss).min(self.ssthresh));
         }
     }
 
@@ -261,7 +261,7 @@ impl PathWindow {
     /// is not aware of the reduction. A control that sets an infinite threshold (BBR) does not use
     /// reductions; its window takes effect at once.
     fn apply_reducing(&mut self, outcome: &Outcome, brought: &WindowInput) {
-        let seen = self.steered();
+        let seen = self.control_cwnd();
         if let Some(ssthresh) = outcome.ssthresh {
             self.ssthresh = ssthresh.max(MINIMUM_WINDOW_PACKETS * self.mss);
         }
@@ -281,17 +281,17 @@ impl PathWindow {
             .unwrap_or(u32::MAX)
             .max(1);
         let WindowInput {
-            newly,
+            newly_acked: newly,
             safe,
             lost,
-            flying,
+            in_flight: flying,
             ..
         } = *brought;
         // RecoverFS includes the packets just declared lost (RFC 9937, section 6).
         match self.prr.window(target, flying, flying + lost, newly, safe) {
             Some(packets) => {
                 let more = u64::from(packets.saturating_sub(flying)) * self.mss;
-                self.set(brought.flying_bytes + more);
+                self.set(brought.bytes_in_flight + more);
             }
             // Losses in a separate call: the window shrinks with the packets in flight, so the room
             // granted by the preceding ACK is unchanged.
@@ -316,11 +316,11 @@ mod tests {
 
     fn brought(newly: u32, flying: u32) -> WindowInput {
         WindowInput {
-            newly,
+            newly_acked: newly,
             safe: false,
             lost: 0,
-            flying,
-            flying_bytes: u64::from(flying) * MSS,
+            in_flight: flying,
+            bytes_in_flight: u64::from(flying) * MSS,
         }
     }
 
@@ -329,7 +329,7 @@ mod tests {
     #[test]
     fn a_reduction_leads_the_window_to_the_threshold() {
         let mut window = PathWindow::new(MSS, 20 * MSS);
-        window.begin(RecoveryPhase::Recovery, 20);
+        window.start_reduction(RecoveryPhase::Recovery, 20);
         window.on_lost(1);
         let outcome = Outcome {
             ssthresh: Some(14 * MSS),
@@ -353,18 +353,18 @@ mod tests {
             (13..=14).contains(&flying),
             "{flying} in flight, {sent} sent"
         );
-        assert_eq!(window.steered(), 14 * MSS);
+        assert_eq!(window.control_cwnd(), 14 * MSS);
         window.on_acked(19);
         assert!(window.in_recovery());
         window.on_acked(20);
         assert_eq!((window.in_recovery(), window.cwnd), (false, 14 * MSS));
-        assert!(!window.is_news(19) && window.is_news(20));
+        assert!(!window.starts_reduction(19) && window.starts_reduction(20));
     }
 
     #[test]
     fn spurious_reductions_are_undone_once() {
         let mut window = PathWindow::new(MSS, 20 * MSS);
-        window.begin(RecoveryPhase::Recovery, 20);
+        window.start_reduction(RecoveryPhase::Recovery, 20);
         window.on_lost(2);
         window.on_wrong();
         assert!(!window.undo(false));
@@ -397,17 +397,17 @@ mod tests {
         // the path.
         window.apply(&outcome, &brought(1, 0));
         window.restart();
-        assert_eq!((window.cwnd, window.steered()), (2 * MSS, 7 * MSS));
+        assert_eq!((window.cwnd, window.control_cwnd()), (2 * MSS, 7 * MSS));
         window.apply(&Outcome::default(), &brought(0, 2));
         assert_eq!(window.cwnd, 2 * MSS, "nothing was acknowledged");
         window.apply(&Outcome::default(), &brought(1, 1));
-        assert_eq!((window.cwnd, window.steered()), (7 * MSS, 7 * MSS));
+        assert_eq!((window.cwnd, window.control_cwnd()), (7 * MSS, 7 * MSS));
     }
 
     #[test]
     fn a_control_without_threshold_is_in_force_at_once() {
         let mut window = PathWindow::new(MSS, 20 * MSS);
-        window.begin(RecoveryPhase::Recovery, 20);
+        window.start_reduction(RecoveryPhase::Recovery, 20);
         let outcome = Outcome {
             cwnd: Some(17 * MSS),
             ssthresh: Some(u64::MAX),

@@ -57,8 +57,8 @@ pub fn rows(case: &Case, moments: &[(Time, Moment)]) -> Vec<Row> {
         rows: Vec::new(),
     };
     // The handshake, after which the program sets the window.
-    stack.path.sent(*begun - handshake, 0, 52);
-    stack.path.acked(*begun, 0, *begun - handshake);
+    stack.path.on_sent(*begun - handshake, 0, 52);
+    stack.path.on_acked(*begun, 0, *begun - handshake);
     stack.end_of_event(*begun);
     stack.rows.clear();
     for (now, moment) in moments {
@@ -87,7 +87,7 @@ pub fn rows(case: &Case, moments: &[(Time, Moment)]) -> Vec<Row> {
 
 impl Stack {
     fn sent(&mut self, now: Time, segment: u32, transmission: u8) {
-        self.path.sent(now, self.next, MSS as u16);
+        self.path.on_sent(now, self.next, MSS as u16);
         self.packets.insert(
             self.next,
             Packet {
@@ -119,7 +119,7 @@ impl Stack {
         let newly: Vec<u64> = self.packets.keys().filter(new).copied().collect();
         for number in &newly {
             let packet = self.packets.remove(number).expect("it exists");
-            self.path.acked(now, *number, packet.at);
+            self.path.on_acked(now, *number, packet.at);
             if self.largest_acked.is_none_or(|largest| largest < *number) {
                 self.largest_acked = Some(*number);
                 self.latest_rtt = now.since(packet.at);
@@ -127,7 +127,7 @@ impl Stack {
         }
         let ce = marks.wrapping_sub(std::mem::replace(&mut self.marks, marks));
         if ce > 0 {
-            self.path.marked(ce, u64::from(ce) * MSS);
+            self.path.on_ce_marks(ce, u64::from(ce) * MSS);
         }
         self.end_of_event(now);
         self.detect(now);
@@ -172,11 +172,11 @@ impl Stack {
         };
         let last = lost.last().map_or(first, |(_, at)| *at);
         for (number, _) in &lost {
-            self.path.lost(now, *number, MSS as u16);
+            self.path.on_lost(now, *number, MSS as u16);
         }
         // RTT variation is omitted, since the path does not expose it.
         if last.since(first) > self.path.srtt() * 6 {
-            self.path.persistent();
+            self.path.on_persistent_congestion();
         }
         self.end_of_event(now);
     }
@@ -186,7 +186,7 @@ impl Stack {
         let written = self.written[usize::from(later)];
         let (mut row, window) = (None, self.window);
         self.path
-            .end_of_event(now, self.segments >= written, |_, signals| {
+            .finish_event(now, self.segments >= written, |_, signals| {
                 row = Some(as_row(now, signals));
                 Outcome {
                     cwnd: Some(window),

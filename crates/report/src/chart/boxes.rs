@@ -14,7 +14,7 @@ const HALF_WIDTH_SHARE: f64 = 0.3;
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct BoxPlot {
     /// Horizontal position of the centre.
-    pub at: f64,
+    pub position: f64,
     /// Second quartile.
     pub median: f64,
     /// First and third quartile.
@@ -22,14 +22,14 @@ pub struct BoxPlot {
     /// Extreme values within 1.5 box heights of the quartiles.
     pub whiskers: (f64, f64),
     /// Outliers: the values beyond the whiskers.
-    pub outside: Vec<f64>,
+    pub outliers: Vec<f64>,
 }
 
 impl BoxPlot {
     /// Summarises a sample; non-finite values are dropped. Returns `None` for an empty sample.
     /// Quartiles are interpolated linearly (definition 7 of Hyndman and Fan 1996, the default of
     /// R).
-    pub fn of(at: f64, values: impl IntoIterator<Item = f64>) -> Option<BoxPlot> {
+    pub fn from_values(at: f64, values: impl IntoIterator<Item = f64>) -> Option<BoxPlot> {
         let mut sorted: Vec<f64> = values
             .into_iter()
             .filter(|value| value.is_finite())
@@ -46,7 +46,7 @@ impl BoxPlot {
         let reach = (quartiles.1 - quartiles.0) * WHISKER_BOX_HEIGHTS;
         let inside = |value: &&f64| (quartiles.0 - reach..=quartiles.1 + reach).contains(*value);
         Some(BoxPlot {
-            at,
+            position: at,
             median: quantile(0.5),
             quartiles,
             // A whisker is never shorter than its box: an interpolated quartile may lie between
@@ -66,7 +66,7 @@ impl BoxPlot {
                     .unwrap_or(last)
                     .max(quartiles.1),
             ),
-            outside: sorted
+            outliers: sorted
                 .iter()
                 .filter(|value| !inside(value))
                 .copied()
@@ -75,8 +75,8 @@ impl BoxPlot {
     }
 
     /// Iterates over the whisker ends and the outliers, for the range of the axis.
-    pub(super) fn ends(&self) -> impl Iterator<Item = f64> {
-        let outside = self.outside.iter().copied();
+    pub(super) fn bounds(&self) -> impl Iterator<Item = f64> {
+        let outside = self.outliers.iter().copied();
         [self.whiskers.0, self.whiskers.1]
             .into_iter()
             .chain(outside)
@@ -84,8 +84,8 @@ impl BoxPlot {
 
     /// Draws the box in a palette colour; parts outside the axes are omitted.
     pub(super) fn draw(&self, out: &mut String, colour: usize, x: &Scale, y: &Scale) {
-        let Some(middle) = x.at(self.at) else { return };
-        let room = x.at(self.at - 0.5).zip(x.at(self.at + 0.5));
+        let Some(middle) = x.position(self.position) else { return };
+        let room = x.position(self.position - 0.5).zip(x.position(self.position + 0.5));
         let half = room
             .map_or(HALF_WIDTH_MAX, |(from, to)| (to - from) * HALF_WIDTH_SHARE)
             .min(HALF_WIDTH_MAX);
@@ -103,7 +103,7 @@ impl BoxPlot {
             Some(median),
             Some(third),
             Some(high),
-        ] = levels.map(|value| y.at(value))
+        ] = levels.map(|value| y.position(value))
         {
             let (inner_left, inner_right) = (px(middle - half / 2.0), px(middle + half / 2.0));
             let [low, first, median, third, high] = [low, first, median, third, high].map(px);
@@ -115,7 +115,7 @@ impl BoxPlot {
                  <path class=\"line c{colour}\" style=\"stroke-width: 3\" d=\"M{left} {median}H{right}\"/>"
             );
         }
-        for value in self.outside.iter().filter_map(|value| y.at(*value)) {
+        for value in self.outliers.iter().filter_map(|value| y.position(*value)) {
             let _ = writeln!(
                 out,
                 "<circle class=\"f{colour}\" cx=\"{}\" cy=\"{}\" r=\"2.5\"/>",
@@ -135,38 +135,38 @@ mod tests {
     fn a_box_has_known_answers() {
         // R: quantile(c(1:9, 30)) is 3.25, 5.5, 7.75. The upper fence is 14.5, so 30 is an outlier.
         let values = [30.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0, f64::NAN];
-        let found = BoxPlot::of(1.0, values).unwrap();
+        let found = BoxPlot::from_values(1.0, values).unwrap();
         assert_eq!(
             found,
             BoxPlot {
-                at: 1.0,
+                position: 1.0,
                 median: 5.5,
                 quartiles: (3.25, 7.75),
                 whiskers: (1.0, 9.0),
-                outside: vec![30.0],
+                outliers: vec![30.0],
             }
         );
-        let one = BoxPlot::of(2.0, [4.0]).unwrap();
+        let one = BoxPlot::from_values(2.0, [4.0]).unwrap();
         assert_eq!(
             (one.median, one.quartiles, one.whiskers),
             (4.0, (4.0, 4.0), (4.0, 4.0))
         );
-        assert!(one.outside.is_empty() && BoxPlot::of(1.0, []).is_none());
+        assert!(one.outliers.is_empty() && BoxPlot::from_values(1.0, []).is_none());
         // Both quartiles are 5: the box has no height, and every other value is an outlier.
-        let flat = BoxPlot::of(1.0, [1.0, 5.0, 5.0, 5.0, 5.0, 9.0]).unwrap();
-        assert_eq!((flat.whiskers, flat.outside), ((5.0, 5.0), vec![1.0, 9.0]));
+        let flat = BoxPlot::from_values(1.0, [1.0, 5.0, 5.0, 5.0, 5.0, 9.0]).unwrap();
+        assert_eq!((flat.whiskers, flat.outliers), ((5.0, 5.0), vec![1.0, 9.0]));
     }
 
     fn chart() -> Chart {
         let names = ["reno", "native:cubic & more"];
         let boxed = |at: usize, values: [f64; 5]| ChartSeries {
-            boxes: BoxPlot::of(at as f64, values).into_iter().collect(),
+            boxes: BoxPlot::from_values(at as f64, values).into_iter().collect(),
             ..ChartSeries::new("", at, [])
         };
         Chart {
             title: "goodput, Mbit/s".into(),
             x: Axis::named(names),
-            y: Axis::linear("").from_to(80.0, 100.0),
+            y: Axis::linear("").with_range(80.0, 100.0),
             lines: vec![
                 boxed(1, [90.0, 91.0, 92.0, 93.0, 94.0]),
                 boxed(2, [85.0, 85.0, 85.0, 85.0, 99.0]),

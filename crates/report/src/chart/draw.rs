@@ -24,7 +24,7 @@ pub(super) struct Layout {
     /// Width of the picture.
     pub width: f64,
     /// Height of the plot area.
-    pub inside: f64,
+    pub plot_height: f64,
     /// True if lines and ticks go into elements of their own, which the script moves.
     pub live: bool,
 }
@@ -32,7 +32,7 @@ pub(super) struct Layout {
 /// Layout of static pictures: panels stacked vertically.
 const PAPER_LAYOUT: Layout = Layout {
     width: 760.0,
-    inside: 150.0,
+    plot_height: 150.0,
     live: false,
 };
 
@@ -73,7 +73,7 @@ fn picture(out: &mut String, charts: &[Chart], described: &str, style: &str) {
 impl Layout {
     /// Returns the height of a panel, margins included.
     pub fn height(&self) -> f64 {
-        MARGIN_TOP + self.inside + MARGIN_BOTTOM
+        MARGIN_TOP + self.plot_height + MARGIN_BOTTOM
     }
 
     /// Returns the top-left corner of the plot area of a panel at 0.
@@ -89,14 +89,14 @@ impl Layout {
         let boxes = || chart.lines.iter().flat_map(|line| &line.boxes);
         let ys = values().filter_map(|(_, y)| *y).chain(guides);
         let ys = ys.chain(errors.flat_map(|(_, from, to)| [*from, *to]));
-        let ys = ys.chain(boxes().flat_map(|boxed| boxed.ends()));
+        let ys = ys.chain(boxes().flat_map(|boxed| boxed.bounds()));
         let xs = values()
             .map(|(x, _)| *x)
-            .chain(boxes().map(|boxed| boxed.at));
+            .chain(boxes().map(|boxed| boxed.position));
         let top = top + MARGIN_TOP;
         (
             Scale::new(&chart.x, xs, MARGIN_LEFT, self.width - MARGIN_RIGHT, false),
-            Scale::new(&chart.y, ys, top + self.inside, top, true),
+            Scale::new(&chart.y, ys, top + self.plot_height, top, true),
         )
     }
 }
@@ -104,7 +104,7 @@ impl Layout {
 /// Draws a panel whose top edge is at `top`.
 pub(super) fn panel(out: &mut String, chart: &Chart, top: f64, layout: &Layout) {
     let (x, y) = layout.scales(chart, top);
-    let (top, inside) = (top + MARGIN_TOP, layout.inside);
+    let (top, inside) = (top + MARGIN_TOP, layout.plot_height);
     let (right, bottom) = (layout.width - MARGIN_RIGHT, top + inside);
 
     key(out, chart, top, right);
@@ -152,7 +152,7 @@ pub(super) fn panel(out: &mut String, chart: &Chart, top: f64, layout: &Layout) 
         chart
             .guides
             .iter()
-            .filter_map(|(value, text)| Some((y.at(*value)?, text)))
+            .filter_map(|(value, text)| Some((y.position(*value)?, text)))
     };
     for (at, _) in guides() {
         let _ = writeln!(
@@ -219,7 +219,7 @@ fn key(out: &mut String, chart: &Chart, top: f64, right: f64) {
 pub(super) fn class(line: &ChartSeries) -> String {
     format!(
         "{}{}",
-        if line.second { 's' } else { 'c' },
+        if line.secondary { 's' } else { 'c' },
         line.colour % PALETTE_COLOURS
     )
 }
@@ -231,7 +231,7 @@ fn draw(out: &mut String, line: &ChartSeries, x: &Scale, y: &Scale) {
     let mut joined = false;
     let mut last = None;
     for (at, value) in &line.points {
-        let place = x.at(*at).zip(value.and_then(|value| y.at(value)));
+        let place = x.position(*at).zip(value.and_then(|value| y.position(value)));
         if let Some((px_x, px_y)) = place.map(|(a, b)| (px(a), px(b))) {
             let _ = write!(path, "{}{px_x} {px_y}", if joined { "L" } else { "M" });
             if line.dots {
@@ -244,7 +244,7 @@ fn draw(out: &mut String, line: &ChartSeries, x: &Scale, y: &Scale) {
         joined = place.is_some();
         last = place.or(last);
     }
-    if let (true, Some(zero)) = (line.area, y.at(0.0)) {
+    if let (true, Some(zero)) = (line.area, y.position(0.0)) {
         for part in path.split('M').skip(1) {
             let across = |at: Option<&str>| {
                 at.and_then(|at| at.split(' ').next())
@@ -263,7 +263,7 @@ fn draw(out: &mut String, line: &ChartSeries, x: &Scale, y: &Scale) {
         }
     }
     for (at, from, to) in &line.errors {
-        if let (Some(at), Some(from), Some(to)) = (x.at(*at), y.at(*from), y.at(*to)) {
+        if let (Some(at), Some(from), Some(to)) = (x.position(*at), y.position(*from), y.position(*to)) {
             let _ = writeln!(
                 out,
                 "<path class=\"line c{colour}\" d=\"M{0} {2}H{1}M{0} {3}H{1}M{4} {2}V{3}\"/>",
@@ -285,8 +285,8 @@ fn draw(out: &mut String, line: &ChartSeries, x: &Scale, y: &Scale) {
             "<path class=\"line c{colour}{dashed}\" d=\"{path}\"/>{dots}"
         );
     }
-    if let Some((at, height)) = last.filter(|_| !line.beside.is_empty()) {
-        let width = line.beside.chars().count() as f64 * LETTER_WIDTH;
+    if let Some((at, height)) = last.filter(|_| !line.end_label.is_empty()) {
+        let width = line.end_label.chars().count() as f64 * LETTER_WIDTH;
         // The label goes to the left of the point if there is no room to the right.
         let (at, anchor) = match at + 7.0 + width <= PAPER_LAYOUT.width - MARGIN_RIGHT {
             true => (at + 7.0, "start"),
@@ -297,7 +297,7 @@ fn draw(out: &mut String, line: &ChartSeries, x: &Scale, y: &Scale) {
             "<text class=\"halo\" x=\"{}\" y=\"{}\" text-anchor=\"{anchor}\">{}</text>",
             px(at),
             px(height + 4.0),
-            escape(&line.beside)
+            escape(&line.end_label)
         );
     }
 }

@@ -23,7 +23,7 @@ const UNIT_PARTS: f64 = 100.0;
 pub enum Width {
     /// Full width.
     #[default]
-    Whole,
+    Full,
     /// Half the width, next to another chart.
     Half,
 }
@@ -39,31 +39,31 @@ pub struct HoverData {
     pub units: (&'static str, &'static str),
     /// Group name. Charts of one group share a horizontal axis and are zoomed and read together; an
     /// empty name is no group.
-    pub along: &'static str,
+    pub zoom_group: &'static str,
 }
 
 /// Renders a live chart. Both axes must be linear, and the horizontal one must have a range.
 pub fn live(chart: &Chart, reading: &HoverData) -> String {
     let layout = match reading.width {
-        Width::Whole => Layout {
+        Width::Full => Layout {
             width: 940.0,
-            inside: 230.0,
+            plot_height: 230.0,
             live: true,
         },
         Width::Half => Layout {
             width: 560.0,
-            inside: 220.0,
+            plot_height: 220.0,
             live: true,
         },
     };
     let (x, y) = layout.scales(chart, 0.0);
-    let ((from, to), (low, high)) = (x.ends(), y.ends());
+    let ((from, to), (low, high)) = (x.range(), y.range());
     let (width, height) = (layout.width, layout.height());
     let names: Vec<&str> = chart.lines.iter().map(name).collect();
     let mut out = format!(
         "<div class=\"live\" data-along=\"{}\" data-x=\"{from} {to}\" data-y=\"{low} {high}\" data-digits=\"{} {}\" data-units=\"{},{}\">\
          <svg xmlns=\"http://www.w3.org/2000/svg\" class=\"chart\" viewBox=\"0 0 {width} {height}\" role=\"img\">\n<title>{}</title>\n",
-        reading.along,
+        reading.zoom_group,
         reading.digits.0,
         reading.digits.1,
         escape(reading.units.0),
@@ -90,7 +90,7 @@ fn name(line: &ChartSeries) -> &str {
 /// Draws the lines at a resolution of 1/[`UNIT_PARTS`] unit, in an element whose view box the
 /// script narrows.
 pub(super) fn lines(out: &mut String, chart: &Chart, top: f64, layout: &Layout) {
-    let (width, height) = (layout.width - MARGIN_LEFT - MARGIN_RIGHT, layout.inside);
+    let (width, height) = (layout.width - MARGIN_LEFT - MARGIN_RIGHT, layout.plot_height);
     let _ = writeln!(
         out,
         "<svg class=\"plot\" x=\"{MARGIN_LEFT}\" y=\"{}\" width=\"{width}\" height=\"{height}\" viewBox=\"0 0 {} {}\" \
@@ -104,7 +104,7 @@ pub(super) fn lines(out: &mut String, chart: &Chart, top: f64, layout: &Layout) 
     let fine = |at: f64, from: f64| ((at - from) * UNIT_PARTS).round() as i64;
     for line in &chart.lines {
         let of = line
-            .of
+            .key
             .map_or(String::new(), |of| format!(" data-of=\"{of}\""));
         let dashes = match line.dashes {
             "" => String::new(),
@@ -124,12 +124,12 @@ pub(super) fn lines(out: &mut String, chart: &Chart, top: f64, layout: &Layout) 
         };
         if line.area {
             areas(out, line, of.as_str(), |at, value| {
-                Some((fine(x.at(at)?, left), fine(y.at(value)?, above)))
+                Some((fine(x.position(at)?, left), fine(y.position(value)?, above)))
             });
         }
         let thin = if line.thin { " thin" } else { "" };
         let places = line.points.iter().map(|(at, value)| {
-            let (x, y) = x.at(*at).zip(value.and_then(|value| y.at(value)))?;
+            let (x, y) = x.position(*at).zip(value.and_then(|value| y.position(value)))?;
             Some((fine(x, left), fine(y, above)))
         });
         let _ = writeln!(
@@ -190,7 +190,7 @@ pub struct Key<'a> {
     /// Text of the key.
     pub label: &'a str,
     /// Style of its lines.
-    pub look: SeriesStyle,
+    pub style: SeriesStyle,
 }
 
 /// Renders the keys of a page; a line names its key by index ([`of`](ChartSeries::of)). The script
@@ -200,9 +200,9 @@ pub fn keys(keys: &[Key<'_>]) -> String {
     for key in keys {
         let SeriesStyle {
             colour,
-            second,
+            secondary: second,
             dashes,
-        } = key.look;
+        } = key.style;
         let class = if second { 's' } else { 'c' };
         let _ = write!(
             out,
@@ -224,11 +224,11 @@ mod tests {
     fn chart() -> Chart {
         Chart {
             title: "window".into(),
-            x: Axis::linear("time, s").from_to(0.0, 10.0),
-            y: Axis::linear("").from_to(0.0, 100.0),
+            x: Axis::linear("time, s").with_range(0.0, 10.0),
+            y: Axis::linear("").with_range(0.0, 100.0),
             lines: vec![ChartSeries {
                 name: "a<b".into(),
-                of: Some(1),
+                key: Some(1),
                 ..ChartSeries::new("", 3, [(0.0, 0.0), (5.0, 50.0), (10.0, 100.0)])
             }],
             guides: vec![(50.0, "half".into())],
@@ -324,12 +324,12 @@ mod tests {
     fn keys_show_how_lines_look() {
         let look = SeriesStyle {
             colour: 7,
-            second: true,
+            secondary: true,
             dashes: "7 4",
         };
         let html = keys(&[Key {
             label: "<native>",
-            look,
+            style: look,
         }]);
         assert!(
             html.contains("line s1\"") && html.contains("7 4") && html.contains("&lt;native&gt;"),

@@ -48,12 +48,12 @@ impl Scale {
     }
 
     /// Returns both ends of the axis; logarithms (base 10) for a logarithmic one.
-    pub fn ends(&self) -> (f64, f64) {
+    pub fn range(&self) -> (f64, f64) {
         (self.from, self.to)
     }
 
     /// Returns the coordinate of a value; `None` outside the axis.
-    pub fn at(&self, value: f64) -> Option<f64> {
+    pub fn position(&self, value: f64) -> Option<f64> {
         if !value.is_finite() || self.log && value <= 0.0 {
             return None;
         }
@@ -69,7 +69,7 @@ impl Scale {
         if !self.names.is_empty() {
             let places = self.names.iter().zip(1u32..);
             return places
-                .filter_map(|(name, at)| Some((self.at(f64::from(at))?, name.clone())))
+                .filter_map(|(name, at)| Some((self.position(f64::from(at))?, name.clone())))
                 .collect();
         }
         let span = self.to - self.from;
@@ -97,7 +97,7 @@ impl Scale {
         };
         (0..count)
             .flat_map(|i| between.iter().map(move |times| value(i) * times))
-            .filter_map(|value| Some((self.at(value)?, short(value))))
+            .filter_map(|value| Some((self.position(value)?, short(value))))
             .collect()
     }
 }
@@ -137,21 +137,21 @@ mod tests {
 
     #[test]
     fn values_lie_where_the_axes_say() {
-        let axis = Axis::linear("").from_to(0.0, 10.0);
+        let axis = Axis::linear("").with_range(0.0, 10.0);
         let scale = Scale::new(&axis, std::iter::empty(), 100.0, 200.0, false);
         assert_eq!(
-            (scale.at(0.0), scale.at(5.0), scale.at(10.0)),
+            (scale.position(0.0), scale.position(5.0), scale.position(10.0)),
             (Some(100.0), Some(150.0), Some(200.0))
         );
-        assert_eq!((scale.at(11.0), scale.at(f64::NAN)), (None, None));
+        assert_eq!((scale.position(11.0), scale.position(f64::NAN)), (None, None));
         let log = Scale::new(
-            &Axis::log("").from_to(1.0, 100.0),
+            &Axis::log("").with_range(1.0, 100.0),
             std::iter::empty(),
             0.0,
             100.0,
             false,
         );
-        assert_eq!((log.at(10.0), log.at(0.0)), (Some(50.0), None));
+        assert_eq!((log.position(10.0), log.position(0.0)), (Some(50.0), None));
     }
 
     #[test]
@@ -161,19 +161,19 @@ mod tests {
             scale.ticks().into_iter().map(|(_, text)| text).collect()
         };
         assert_eq!(
-            texts(Axis::linear("").from_to(0.0, 15.0)),
+            texts(Axis::linear("").with_range(0.0, 15.0)),
             ["0", "5", "10", "15"]
         );
         assert_eq!(
-            texts(Axis::linear("").from_to(0.0, 0.13)),
+            texts(Axis::linear("").with_range(0.0, 0.13)),
             ["0", "0.05", "0.1"]
         );
         assert_eq!(
-            texts(Axis::log("").from_to(0.1, 100_000.0)),
+            texts(Axis::log("").with_range(0.1, 100_000.0)),
             ["0.1", "1", "10", "100", "1000", "10k", "100k"]
         );
         assert_eq!(
-            texts(Axis::log("").from_to(0.5, 5.0)),
+            texts(Axis::log("").with_range(0.5, 5.0)),
             ["0.5", "1", "2", "5"]
         );
     }

@@ -6,7 +6,7 @@ use ccplane_network::{LinkId, Network, NodeId};
 use ccplane_workload::{Pairs as FixedPairs, TraceFlow, Workload as Sends};
 
 use super::PlannedWorkload;
-use super::instant::Instant;
+use super::instant::ZeroRttGroups;
 use crate::{Name, Pairing, Problem, Scenario, Topology, Workload, WorkloadKind};
 
 /// Pairs of sender and receiver of a workload.
@@ -20,7 +20,7 @@ pub enum Pairs {
 
 impl Pairs {
     /// Returns the pairs for a run with this seed.
-    pub fn drawn(&self, seed: u64) -> FixedPairs {
+    pub fn for_seed(&self, seed: u64) -> FixedPairs {
         match self {
             Pairs::Fixed(pairs) => pairs.clone(),
             Pairs::Permutation(hosts) => FixedPairs::permutation(hosts, seed),
@@ -30,8 +30,8 @@ impl Pairs {
     /// Returns the number of pairs.
     pub fn count(&self) -> usize {
         match self {
-            Pairs::Fixed(FixedPairs::Each(pairs)) => pairs.len(),
-            Pairs::Fixed(FixedPairs::Every { from, to }) => {
+            Pairs::Fixed(FixedPairs::List(pairs)) => pairs.len(),
+            Pairs::Fixed(FixedPairs::AllToAll { from, to }) => {
                 let itself = from.iter().filter(|host| to.contains(host)).count();
                 from.len().saturating_mul(to.len()) - itself
             }
@@ -40,10 +40,10 @@ impl Pairs {
     }
 
     /// Returns a pair, or one that may be drawn, with an RTT of zero.
-    pub(super) fn instant(&self, instant: &Instant) -> Option<(NodeId, NodeId)> {
+    pub(super) fn find_zero_rtt(&self, instant: &ZeroRttGroups) -> Option<(NodeId, NodeId)> {
         match self {
-            Pairs::Fixed(pairs) => instant.among(pairs),
-            Pairs::Permutation(hosts) => instant.between(hosts, hosts),
+            Pairs::Fixed(pairs) => instant.find_in_pairs(pairs),
+            Pairs::Permutation(hosts) => instant.find_between(hosts, hosts),
         }
     }
 
@@ -51,10 +51,10 @@ impl Pairs {
     /// direction.
     fn receives(&self, host: NodeId, back: bool) -> bool {
         match self {
-            Pairs::Fixed(FixedPairs::Each(pairs)) => pairs
+            Pairs::Fixed(FixedPairs::List(pairs)) => pairs
                 .iter()
                 .any(|(from, to)| *to == host || back && *from == host),
-            Pairs::Fixed(FixedPairs::Every { from, to }) => {
+            Pairs::Fixed(FixedPairs::AllToAll { from, to }) => {
                 to.contains(&host) || back && from.contains(&host)
             }
             Pairs::Permutation(hosts) => hosts.contains(&host),
@@ -64,8 +64,8 @@ impl Pairs {
     /// Returns the first pair.
     pub(super) fn first(&self) -> Option<(NodeId, NodeId)> {
         match self {
-            Pairs::Fixed(FixedPairs::Each(pairs)) => pairs.first().copied(),
-            Pairs::Fixed(FixedPairs::Every { from, to }) => {
+            Pairs::Fixed(FixedPairs::List(pairs)) => pairs.first().copied(),
+            Pairs::Fixed(FixedPairs::AllToAll { from, to }) => {
                 let from = *from.first()?;
                 to.iter().find(|to| **to != from).map(|to| (from, *to))
             }
@@ -76,17 +76,17 @@ impl Pairs {
 
 /// Returns the node of this name.
 pub(super) fn node(scenario: &Scenario, network: &Network, name: &Name) -> Result<NodeId, Problem> {
-    network.node(&name.text).ok_or_else(|| {
+    network.find_node(&name.text).ok_or_else(|| {
         let known: Vec<&str> = network.nodes().map(|node| network.name(node)).collect();
         scenario
             .source()
-            .unknown(name.span.clone(), "node", &name.text, &known)
+            .unknown_name(name.span.clone(), "node", &name.text, &known)
     })
 }
 
 /// Returns the link of this name.
 pub(super) fn link(scenario: &Scenario, network: &Network, name: &Name) -> Result<LinkId, Problem> {
-    network.link_named(&name.text).ok_or_else(|| {
+    network.find_link(&name.text).ok_or_else(|| {
         let known: Vec<String> = network
             .links()
             .map(|link| network.link_name(link))
@@ -94,7 +94,7 @@ pub(super) fn link(scenario: &Scenario, network: &Network, name: &Name) -> Resul
         let known: Vec<&str> = known.iter().map(String::as_str).collect();
         scenario
             .source()
-            .unknown(name.span.clone(), "link", &name.text, &known)
+            .unknown_name(name.span.clone(), "link", &name.text, &known)
     })
 }
 
@@ -112,7 +112,7 @@ pub(super) fn matching(
             .collect();
         if found.is_empty() {
             let known: Vec<&str> = network.hosts().map(|host| network.name(host)).collect();
-            return Err(scenario.source().unknown(
+            return Err(scenario.source().unknown_name(
                 pattern.span.clone(),
                 "host",
                 &pattern.text,
@@ -139,7 +139,7 @@ pub(super) fn concealing(
     let receives = |host: NodeId| {
         let mut workloads = scenario.workloads.iter().zip(planned);
         workloads.any(|(workload, planned)| {
-            !planned.uncontrolled && planned.pairs.receives(host, workload.sends_back())
+            !planned.uncontrolled && planned.pairs.receives(host, workload.is_bidirectional())
         })
     };
     for pattern in &scenario.conceal_losses {
@@ -191,11 +191,11 @@ pub(super) fn pairs(
             .problem(workload.span.clone(), what, "here", fix))
     };
     let sends = match &workload.kind {
-        WorkloadKind::Of(sends) => sends.clone(),
+        WorkloadKind::Generated(sends) => sends.clone(),
         WorkloadKind::Trace { flows } => {
             let mut named = Vec::with_capacity(flows.len());
             for flow in flows {
-                let find = |name: &str| network.node(name).filter(|node| network.is_host(*node));
+                let find = |name: &str| network.find_node(name).filter(|node| network.is_host(*node));
                 match (find(&flow.from), find(&flow.to)) {
                     (Some(from), Some(to)) if from != to => named.push(TraceFlow {
                         at: flow.at,
@@ -217,7 +217,7 @@ pub(super) fn pairs(
                         let known: Vec<&str> =
                             network.hosts().map(|host| network.name(host)).collect();
                         let what = format!("host (line {} of the trace)", flow.line);
-                        return Err(scenario.source().unknown(
+                        return Err(scenario.source().unknown_name(
                             workload.span.clone(),
                             &what,
                             name,
@@ -234,7 +234,7 @@ pub(super) fn pairs(
             }
             let pairs = named.iter().map(|flow| (flow.from, flow.to)).collect();
             let sends = Sends::Trace { flows: named };
-            return Ok((Pairs::Fixed(FixedPairs::Each(pairs)), sends));
+            return Ok((Pairs::Fixed(FixedPairs::List(pairs)), sends));
         }
     };
     let (senders, receivers) = usual(&scenario.topology);
@@ -263,7 +263,7 @@ pub(super) fn pairs(
             );
         }
         Pairing::All if from.iter().any(|a| to.iter().any(|b| a != b)) => {
-            return Ok((Pairs::Fixed(FixedPairs::Every { from, to }), sends));
+            return Ok((Pairs::Fixed(FixedPairs::AllToAll { from, to }), sends));
         }
         Pairing::All => Vec::new(),
         Pairing::Each if from.len() == 1 => to.iter().map(|b| (from[0], *b)).collect(),
@@ -290,7 +290,7 @@ pub(super) fn pairs(
             "set `from` and `to`, or `pairs = \"permutation\"` or `pairs = \"all\"`",
         );
     }
-    Ok((Pairs::Fixed(FixedPairs::Each(pairs)), sends))
+    Ok((Pairs::Fixed(FixedPairs::List(pairs)), sends))
 }
 
 /// Returns an error if two hosts of the workload have an RTT of zero.

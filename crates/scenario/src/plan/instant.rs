@@ -7,15 +7,15 @@ use ccplane_units::Duration;
 use ccplane_workload::Pairs;
 
 /// Lowest node number in the zero-RTT component of each node.
-pub(super) struct Instant(Vec<usize>);
+pub(super) struct ZeroRttGroups(Vec<usize>);
 
-impl Instant {
-    pub(super) fn of(network: &Network) -> Instant {
+impl ZeroRttGroups {
+    pub(super) fn new(network: &Network) -> ZeroRttGroups {
         let instant = |link: &_| network.spec(*link).is_some_and(takes_no_time);
         let mut ways: Vec<(usize, usize)> = network
             .links()
             .filter(instant)
-            .filter_map(|link| network.ends(link))
+            .filter_map(|link| network.endpoints(link))
             .map(|(from, to)| (from.index(), to.index()))
             .collect();
         ways.sort_unstable();
@@ -29,25 +29,25 @@ impl Instant {
                 lowest[to] = lowest[to].min(lowest[from]);
             }
         }
-        Instant(lowest)
+        ZeroRttGroups(lowest)
     }
 
-    fn joins(&self, a: NodeId, b: NodeId) -> bool {
+    fn same_group(&self, a: NodeId, b: NodeId) -> bool {
         a != b && self.0[a.index()] == self.0[b.index()]
     }
 
     /// Returns a pair whose hosts have an RTT of zero.
-    pub(super) fn among(&self, pairs: &Pairs) -> Option<(NodeId, NodeId)> {
+    pub(super) fn find_in_pairs(&self, pairs: &Pairs) -> Option<(NodeId, NodeId)> {
         match pairs {
-            Pairs::Each(pairs) => pairs.iter().copied().find(|(a, b)| self.joins(*a, *b)),
-            Pairs::Every { from, to } => self.between(from, to),
+            Pairs::List(pairs) => pairs.iter().copied().find(|(a, b)| self.same_group(*a, *b)),
+            Pairs::AllToAll { from, to } => self.find_between(from, to),
         }
     }
 
     /// Returns a pair with an RTT of zero, of a host in `from` and a host in `to`.
-    pub(super) fn between(&self, from: &[NodeId], to: &[NodeId]) -> Option<(NodeId, NodeId)> {
+    pub(super) fn find_between(&self, from: &[NodeId], to: &[NodeId]) -> Option<(NodeId, NodeId)> {
         let mut ends = to.iter();
-        ends.find_map(|b| from.iter().find(|a| self.joins(**a, *b)).map(|a| (*a, *b)))
+        ends.find_map(|b| from.iter().find(|a| self.same_group(**a, *b)).map(|a| (*a, *b)))
     }
 }
 

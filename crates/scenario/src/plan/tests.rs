@@ -57,7 +57,7 @@ fn every_shipped_scenario_has_a_plan() {
         assert_eq!(plan.workloads.len(), scenario.workloads.len(), "{name}");
         for workload in &plan.workloads {
             let spec = workload.spec(1);
-            let FixedPairs::Each(pairs) = &spec.pairs else {
+            let FixedPairs::List(pairs) = &spec.pairs else {
                 continue;
             };
             assert_eq!(pairs.len(), workload.pairs.count(), "{name}, {}", spec.name);
@@ -68,11 +68,11 @@ fn every_shipped_scenario_has_a_plan() {
 #[test]
 fn a_graph_uses_its_slowest_link_and_the_rtt_of_its_first_pair() {
     let plan = plan(TWO_SITES).unwrap();
-    assert_eq!(plan.network.link_name(plan.main), "slow");
+    assert_eq!(plan.network.link_name(plan.main_link), "slow");
     assert_eq!(plan.rtt, Duration::from_millis(10));
-    let node = |name| plan.network.node(name).unwrap();
+    let node = |name| plan.network.find_node(name).unwrap();
     assert_eq!(plan.bundles, [(node("s"), node("t"))]);
-    let Pairs::Fixed(FixedPairs::Each(pairs)) = &plan.workloads[0].pairs else {
+    let Pairs::Fixed(FixedPairs::List(pairs)) = &plan.workloads[0].pairs else {
         panic!("{:?}", plan.workloads);
     };
     assert_eq!(*pairs, [(node("a"), node("b"))]);

@@ -40,8 +40,8 @@ pub(super) fn build(scenario: &Scenario) -> Result<Network, NetworkError> {
         Topology::Dumbbell {
             pairs,
             bottleneck,
-            back,
-            access,
+            reverse_delay: back,
+            access_rate: access,
         } => {
             let access = match access {
                 Some(rate) => LinkSpec::new(*rate, Duration::ZERO),
@@ -100,19 +100,19 @@ pub(super) fn build(scenario: &Scenario) -> Result<Network, NetworkError> {
             let mut network = Network::new();
             for NodeSettings { name, switch } in nodes {
                 if *switch {
-                    network.switch(&*name.text);
+                    network.add_switch(&*name.text);
                 } else {
-                    network.host(&*name.text);
+                    network.add_host(&*name.text);
                 }
             }
             for link in links {
                 // The check of the file guarantees that both exist.
                 let (Some(from), Some(to)) =
-                    (network.node(&link.from.text), network.node(&link.to.text))
+                    (network.find_node(&link.from.text), network.find_node(&link.to.text))
                 else {
                     continue;
                 };
-                let id = network.link(from, to, spec(&link.link, times(link.link.delay, 2), mtu));
+                let id = network.add_link(from, to, spec(&link.link, times(link.link.delay, 2), mtu));
                 if link.name != network.link_name(id) {
                     network.name_link(id, &*link.name);
                 }

@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 
 use ccplane_units::{Duration, Time};
-use ccplane_wire::framed::{self, Frame, Frames};
+use ccplane_wire::framed::{self, Frame, FrameDecoder};
 
 use crate::draw::Draw;
 
@@ -33,7 +33,7 @@ pub struct Stream {
     /// sum of the sizes.
     unacknowledged: VecDeque<(Time, usize)>,
     in_buffer: usize,
-    frames: Frames,
+    frames: FrameDecoder,
     /// Packets read from the stream but not taken yet, and the time of the read.
     read: VecDeque<Vec<u8>>,
     read_at: Time,
@@ -52,7 +52,7 @@ impl Stream {
             pieces: VecDeque::new(),
             unacknowledged: VecDeque::new(),
             in_buffer: 0,
-            frames: Frames::new(),
+            frames: FrameDecoder::new(),
             read: VecDeque::new(),
             read_at: Time::ZERO,
             sent: VecDeque::new(),
@@ -143,7 +143,7 @@ impl Stream {
         if self.broken {
             return Ok(());
         }
-        self.frames.give(bytes);
+        self.frames.push(bytes);
         loop {
             match self.frames.next() {
                 Ok(Some(Frame::Packet(packet))) => {

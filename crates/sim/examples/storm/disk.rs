@@ -161,10 +161,10 @@ impl Recorder {
 }
 
 impl Tracer for Recorder {
-    fn see(&mut self, now: Time, seen: &PacketEvent<'_>) {
-        self.streams.see(now, seen);
+    fn on_packet_event(&mut self, now: Time, seen: &PacketEvent<'_>) {
+        self.streams.on_packet_event(now, seen);
         if let Some((log, _)) = &mut self.log {
-            log.see(now, seen);
+            log.on_packet_event(now, seen);
         }
     }
 }

@@ -102,7 +102,7 @@ impl Line {
             ready: VecDeque::new(),
             announcing: None,
             busy: (Time::ZERO, 0),
-            model: Model::new(plan.limits.fallback_after),
+            model: Model::new(plan.limits.agent_timeout),
             messages: 0,
             harmed: 0,
             wrong: None,
@@ -140,11 +140,11 @@ impl Line {
 }
 
 impl datapath::AgentChannel for Line {
-    fn report(&mut self, now: Time, report: &WireEvent<'_>) -> bool {
+    fn try_report(&mut self, now: Time, report: &WireEvent<'_>) -> bool {
         self.inner().say(now, report)
     }
 
-    fn tell(&mut self, now: Time, event: WireEvent<'static>) {
+    fn send(&mut self, now: Time, event: WireEvent<'static>) {
         self.inner().say(now, &event);
     }
 
@@ -152,7 +152,7 @@ impl datapath::AgentChannel for Line {
         Some(self.inner().next_due())
     }
 
-    fn bring(&mut self, now: Time) -> Option<Incoming> {
+    fn recv(&mut self, now: Time) -> Option<Incoming> {
         self.inner().bring(now)
     }
 }
@@ -265,7 +265,7 @@ impl Inner {
             && let Some(index) = self.look(now)
         {
             self.announcing = Some(index);
-            return Some(Incoming::Agent);
+            return Some(Incoming::AgentConnected);
         }
         let plan = Arc::clone(&self.plan);
         let Inner {
@@ -322,7 +322,7 @@ impl Inner {
                     seat.look = Some(end + RETRY_INTERVAL);
                     continue;
                 }
-                seat.agent.disconnected(seat.datapath);
+                seat.agent.on_disconnect(seat.datapath);
                 (seat.look, seat.since) = (None, now);
                 seat.datapath = DatapathId(self.next_datapath);
                 self.next_datapath += 1;
@@ -343,7 +343,7 @@ impl Seat {
             .map(|tenant| tenant.flows(&self.agent))
             .sum();
         // Flows that are being closed are counted by `flows_held` only.
-        self.agent.flows().saturating_sub(hostile)
+        self.agent.flow_count().saturating_sub(hostile)
     }
 
     fn is_here(&self, now: Time) -> bool {
@@ -447,7 +447,7 @@ impl Seat {
             return;
         }
         let clock = Seat::agent_time(plan, now);
-        let (before, mut read) = (self.agent.work(), 0);
+        let (before, mut read) = (self.agent.work_units(), 0);
         for _ in 0..MESSAGES_PER_TURN {
             let Some(bytes) = self.to_agent.arrived(now) else {
                 break;
@@ -483,7 +483,7 @@ impl Seat {
                 commands.push(bytes);
             }
         }
-        self.free = now + plan.work * (read + self.agent.work() - before);
+        self.free = now + plan.work * (read + self.agent.work_units() - before);
         for bytes in commands {
             *messages += 1;
             *harmed += u64::from(self.to_flows.send(self.free, plan, draw, &bytes));
@@ -511,7 +511,7 @@ impl Seat {
 
     /// Ends the connection: messages in flight are lost, and the datapath will reconnect.
     fn disconnect(&mut self, now: Time) {
-        self.agent.disconnected(self.datapath);
+        self.agent.on_disconnect(self.datapath);
         self.lose_messages();
         self.look = Some(now + RETRY_INTERVAL);
     }

@@ -195,7 +195,7 @@ impl Plan {
             min_cwnd: *draw.pick(&[segment, 1220, 2 * segment]),
             max_cwnd: *draw.pick(&[u64::MAX, u64::MAX, 16 * segment, 64 * segment]),
             max_rate: *draw.pick(&[u64::MAX, u64::MAX, 200_000, 1_000_000]),
-            fallback_after: Duration::from_micros(draw.log(20_000, 500_000)),
+            agent_timeout: Duration::from_micros(draw.log(20_000, 500_000)),
         };
         let algorithms: Vec<&str> = (0..3).map(|_| *draw.pick(&ALGORITHMS)).collect();
         let faults = (0..draw.from(0, 8))
@@ -275,7 +275,7 @@ impl Plan {
     fn far(mut self, draw: &mut Draw) -> Plan {
         self.message = Duration::from_micros(draw.log(500, 50_000));
         // The default: 3 RTTs plus 200 ms.
-        self.limits.fallback_after = self.message * 6 + Duration::from_millis(200);
+        self.limits.agent_timeout = self.message * 6 + Duration::from_millis(200);
         self.strict = true;
         self.faults.retain(
             |fault| !matches!(fault.what, FaultKind::Messages(harm, _) if harm != Harm::Late),
@@ -333,7 +333,7 @@ impl Plan {
     /// the next one: as in `link::TlsUplink`, after four agent timeouts but at least 2 s, with
     /// exponential backoff between attempts.
     pub fn given_up(&self, since: Time) -> Option<(Time, Time)> {
-        let patience = (self.limits.fallback_after * 4).max(Duration::from_secs(2));
+        let patience = (self.limits.agent_timeout * 4).max(Duration::from_secs(2));
         let cuts = self
             .faults
             .iter()
@@ -419,7 +419,7 @@ impl Plan {
         let link = LinkSpec::new(self.rate, self.delay);
         let core = match self.queue.parse() {
             Ok(queue) => link.clone().with_queue(queue, rtt),
-            Err(_) => return Err(SimError::Shape(format!("no queue {}", self.queue))),
+            Err(_) => return Err(SimError::InvalidTopology(format!("no queue {}", self.queue))),
         };
         Ok(match self.shape {
             0 => topology::dumbbell(3, &access, core, link),
@@ -432,7 +432,7 @@ impl Plan {
     /// Returns the source and destination host of a flow.
     pub fn hosts(&self, flow: &FlowPlan, network: &Network) -> Option<(NodeId, NodeId)> {
         let hosts: Vec<NodeId> = network.hosts().collect();
-        let named = |name: String| network.node(&name);
+        let named = |name: String| network.find_node(&name);
         Some(match self.shape {
             0 => (
                 named(format!("left{}", 1 + flow.from % 3))?,

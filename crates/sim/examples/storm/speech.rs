@@ -44,7 +44,7 @@ impl Speech {
     /// Starts a connection: the agent knows the datapath by `id`.
     pub fn connected(&mut self, now: Time, id: DatapathId) {
         if let Speech::One(ends) = self {
-            ends.datapath.connected(now);
+            ends.datapath.on_connected(now);
             (ends.agent, ends.known) = (CcpDatapath::new(id), false);
         }
     }
@@ -55,13 +55,13 @@ impl Speech {
             Speech::Two => {
                 let mut packet = v2::PacketWriter::new();
                 let wrong = |why| format!("an event cannot be written: {why}");
-                packet.event(event).map_err(wrong)?;
+                packet.push_event(event).map_err(wrong)?;
                 Ok(packet.as_bytes().to_vec())
             }
             Speech::One(ends) => {
                 let mut out = Vec::new();
-                ends.datapath.event(event, &mut out);
-                if out.len() > CcpV1Client::most(event) {
+                ends.datapath.encode_event(event, &mut out);
+                if out.len() > CcpV1Client::message_len_max(event) {
                     return Err(format!("{} bytes for {event:?}", out.len()));
                 }
                 Ok(out)
@@ -89,7 +89,7 @@ impl Speech {
                     ends.agent.ready(0, agent, clock);
                 }
                 if ends.agent.handle(clock, bytes, agent).is_err() {
-                    agent.disconnected(id);
+                    agent.on_disconnect(id);
                     (ends.agent, ends.known) = (CcpDatapath::new(id), false);
                 }
                 // The datapath is not notified.
@@ -108,12 +108,12 @@ impl Speech {
         match self {
             Speech::Two => {
                 let mut packet = v2::PacketWriter::new();
-                packet.command(command).ok()?;
+                packet.push_command(command).ok()?;
                 Some(packet.as_bytes().to_vec())
             }
             Speech::One(ends) => {
                 let mut out = Vec::new();
-                ends.agent.command(clock, command, agent, &mut out);
+                ends.agent.encode_command(clock, command, agent, &mut out);
                 (!out.is_empty()).then_some(out)
             }
         }

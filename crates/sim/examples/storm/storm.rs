@@ -80,9 +80,9 @@ impl<'a> Storm<'a> {
             .iter()
             .filter_map(|flow| plan.hosts(flow, &network))
             .collect();
-        let bottleneck = network.link_named(plan.bottleneck());
+        let bottleneck = network.find_link(plan.bottleneck());
         let bottleneck =
-            bottleneck.ok_or_else(|| SimError::Shape(format!("no link {}", plan.bottleneck())))?;
+            bottleneck.ok_or_else(|| SimError::InvalidTopology(format!("no link {}", plan.bottleneck())))?;
         let recorder = Recorder::new(streams.clone(), &network, bottleneck, plan.disk);
         let mut sim = Simulation::with_tracer(network, SimOptions::seeded(plan.seed), recorder)?;
         let options = SteerOptions {
@@ -91,10 +91,10 @@ impl<'a> Storm<'a> {
         };
         let agent = sim.host_behind_channel(Box::new(line.clone()), options);
         for (flow, (from, to)) in plan.flows.iter().zip(hosts) {
-            let spec = FlowSpec::new(from, to).at(flow.start).bytes(flow.bytes);
+            let spec = FlowSpec::new(from, to).starting_at(flow.start).with_bytes(flow.bytes);
             sim.add_flow(
-                spec.under(FlowControl::Steered(agent, "".into()))
-                    .with(plan.config.clone()),
+                spec.with_congestion(FlowControl::Steered(agent, "".into()))
+                    .with_transport(plan.config.clone()),
             )?;
         }
         let flows = sim.flows().collect();
@@ -113,8 +113,8 @@ impl<'a> Storm<'a> {
     /// Schedules the faults of the network.
     fn schedule(&mut self) -> Result<(), SimError> {
         let plan = self.plan;
-        let Some(link) = self.sim.network().link_named(plan.bottleneck()) else {
-            return Err(SimError::Shape(format!("no link {}", plan.bottleneck())));
+        let Some(link) = self.sim.network().find_link(plan.bottleneck()) else {
+            return Err(SimError::InvalidTopology(format!("no link {}", plan.bottleneck())));
         };
         for fault in &plan.faults {
             let share = |thousandth: u64| Probability::from_parts((thousandth << 32) / 1_000);
@@ -312,7 +312,7 @@ impl<'a> Storm<'a> {
         let mut flows = self.plan.flows.iter().zip(&self.flows);
         flows.all(|(plan, flow)| {
             plan.start < self.sim.now() && self.sim.connections(*flow).is_none()
-        }) && self.sim.left()[1].1 == 0
+        }) && self.sim.resources_in_use()[1].1 == 0
     }
 
     /// Checks that every byte arrived, unless flows were aborted.

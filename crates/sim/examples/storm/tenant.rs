@@ -51,7 +51,7 @@ impl Tenant {
     /// Returns the number of flows that the agent keeps for the tenant while it is connected.
     pub fn flows(&self, agent: &Agent) -> usize {
         self.datapath
-            .map_or(0, |datapath| agent.flows_held(datapath))
+            .map_or(0, |datapath| agent.retained_flows(datapath))
     }
 
     /// Returns the time of the next burst, arrival or end.
@@ -128,7 +128,7 @@ impl Tenant {
     fn end(&mut self, agent: &mut Agent, read: &mut u64) {
         self.to_agent.reset();
         if let Some(datapath) = self.datapath.take() {
-            agent.disconnected(datapath);
+            agent.on_disconnect(datapath);
             *read += 1;
         }
     }
@@ -176,7 +176,7 @@ impl Tenant {
             max_programs: self.draw.next() as u32,
             max_instrs: self.draw.next() as u32,
             max_vars: self.draw.next() as u32,
-            fallback_after: self
+            agent_timeout: self
                 .draw
                 .hits(700)
                 .then(|| Duration::from_nanos(self.draw.log(1, 1 << 40))),
@@ -253,7 +253,7 @@ impl Tenant {
         let mut bytes = match &mut self.speech {
             Speech::Two => {
                 let mut packet = v2::PacketWriter::new();
-                let written = events.iter().all(|event| packet.event(event).is_ok());
+                let written = events.iter().all(|event| packet.push_event(event).is_ok());
                 if written {
                     packet.as_bytes().to_vec()
                 } else {

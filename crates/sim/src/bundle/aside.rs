@@ -8,7 +8,7 @@ use ccplane_bundle::{Feedback, Notice};
 pub(crate) enum BundlePacketData {
     /// The packet is in no bundle.
     #[default]
-    Nothing,
+    None,
     /// Data packet with its number in the bundle.
     Number { bundle: u32, number: u64 },
     /// Notice from the sendbox, which also has a number.
@@ -18,13 +18,13 @@ pub(crate) enum BundlePacketData {
         notice: Notice,
     },
     /// Feedback from the receivebox; `place` is its index in [`BundlePacketTable::feedback`].
-    Feedback { bundle: u32, place: u32 },
+    Feedback { bundle: u32, index: u32 },
 }
 
 /// Bundle data of all packets, indexed by packet.
 #[derive(Debug, Default)]
 pub(crate) struct BundlePacketTable {
-    of: Vec<BundlePacketData>,
+    data: Vec<BundlePacketData>,
     /// Feedback in flight, and free slots.
     feedback: Vec<Option<Feedback>>,
     free: Vec<u32>,
@@ -33,37 +33,37 @@ pub(crate) struct BundlePacketTable {
 impl BundlePacketTable {
     #[inline(always)]
     pub fn get(&self, packet: u32) -> BundlePacketData {
-        self.of.get(packet as usize).copied().unwrap_or_default()
+        self.data.get(packet as usize).copied().unwrap_or_default()
     }
 
     pub fn set(&mut self, packet: u32, aside: BundlePacketData) {
         let at = packet as usize;
-        if self.of.len() <= at {
-            self.of.resize(at + 1, BundlePacketData::Nothing);
+        if self.data.len() <= at {
+            self.data.resize(at + 1, BundlePacketData::None);
         }
-        self.of[at] = aside;
+        self.data[at] = aside;
     }
 
     /// Attaches feedback to a packet.
-    pub fn send(&mut self, packet: u32, bundle: u32, feedback: Feedback) {
+    pub fn attach_feedback(&mut self, packet: u32, bundle: u32, feedback: Feedback) {
         let place = self.free.pop().unwrap_or_else(|| {
             self.feedback.push(None);
             (self.feedback.len() - 1) as u32
         });
         self.feedback[place as usize] = Some(feedback);
-        self.set(packet, BundlePacketData::Feedback { bundle, place });
+        self.set(packet, BundlePacketData::Feedback { bundle, index: place });
     }
 
     /// Returns the feedback in this slot.
-    pub fn receive(&mut self, place: u32) -> Option<Feedback> {
+    pub fn feedback_at(&mut self, place: u32) -> Option<Feedback> {
         self.feedback.get(place as usize).copied().flatten()
     }
 
     /// Clears the data of a packet that left the network.
     #[inline(always)]
-    pub fn forget(&mut self, packet: u32) {
-        if let Some(aside) = self.of.get_mut(packet as usize)
-            && let BundlePacketData::Feedback { place, .. } = std::mem::take(aside)
+    pub fn clear(&mut self, packet: u32) {
+        if let Some(aside) = self.data.get_mut(packet as usize)
+            && let BundlePacketData::Feedback { index: place, .. } = std::mem::take(aside)
         {
             self.feedback[place as usize] = None;
             self.free.push(place);
@@ -71,7 +71,7 @@ impl BundlePacketTable {
     }
 
     pub fn memory(&self) -> usize {
-        self.of.capacity() * size_of::<BundlePacketData>()
+        self.data.capacity() * size_of::<BundlePacketData>()
             + self.feedback.capacity() * size_of::<Option<Feedback>>()
             + self.free.capacity() * 4
     }

@@ -10,11 +10,11 @@ use crate::World;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BundleBaseDelays {
     /// From the sendbox to the receivebox.
-    pub there: Duration,
+    pub forward: Duration,
     /// From the receivebox to the sendbox.
-    pub back: Duration,
+    pub backward: Duration,
     /// Part of `there` behind the queue of a given link.
-    pub after: Duration,
+    pub after_queue: Duration,
 }
 
 impl World {
@@ -33,12 +33,12 @@ impl World {
                 .iter()
                 .fold(Duration::ZERO, |sum, link| sum + self.links.delay(*link))
         };
-        let there = links(bundle.from, bundle.to, bundle.away)?;
+        let there = links(bundle.from, bundle.to, bundle.receivebox_host)?;
         let at = there.iter().position(|on| *on == link.0)?;
         Some(BundleBaseDelays {
-            there: takes(&there),
-            back: takes(&links(bundle.to, bundle.from, bundle.home)?),
-            after: takes(&there[at..]),
+            forward: takes(&there),
+            backward: takes(&links(bundle.to, bundle.from, bundle.sendbox_host)?),
+            after_queue: takes(&there[at..]),
         })
     }
 }

@@ -19,10 +19,10 @@ impl Heap {
     pub fn push(&mut self, event: SimEvent) {
         if self.open {
             self.open = false;
-            self.down(event);
+            self.sift_down(event);
         } else {
             self.events.push(event);
-            self.up(event);
+            self.sift_up(event);
         }
     }
 
@@ -41,14 +41,14 @@ impl Heap {
             self.open = false;
             let last = self.events.pop()?;
             if !self.events.is_empty() {
-                self.down(last);
+                self.sift_down(last);
             }
         }
         self.events.first().copied()
     }
 
     #[inline]
-    fn down(&mut self, event: SimEvent) {
+    fn sift_down(&mut self, event: SimEvent) {
         let events = &mut self.events[..];
         let mut at = 0;
         loop {
@@ -84,7 +84,7 @@ impl Heap {
     }
 
     #[inline]
-    fn up(&mut self, event: SimEvent) {
+    fn sift_up(&mut self, event: SimEvent) {
         let events = &mut self.events[..];
         let mut at = events.len() - 1;
         while at > 0 {

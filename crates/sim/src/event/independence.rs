@@ -16,7 +16,7 @@ type Interleave = fn(&mut [SimEvent], &mut [u32]);
 
 impl EventQueue {
     /// Reschedules all pending events in another order.
-    fn again(&mut self, order: impl FnOnce(&mut [SimEvent])) {
+    fn reschedule(&mut self, order: impl FnOnce(&mut [SimEvent])) {
         let mut events: Vec<SimEvent> = std::iter::from_fn(|| self.pop(TIME_MAX)).collect();
         order(&mut events);
         self.wheel = Wheel::default();
@@ -54,11 +54,11 @@ fn digest(network: Network, to_one: bool, interleave: Interleave) -> u64 {
     let steps = |from| (0..100).map(move |step| Time::from_micros(from + step * 20));
     for step in steps(1).chain(steps(SECOND_ROUND_START_US - 1)) {
         sim.run_until(step).expect("it runs");
-        let mut free = std::mem::take(&mut sim.world.free);
+        let mut free = std::mem::take(&mut sim.world.free_ends);
         sim.world
             .events
-            .again(|events| interleave(events, &mut free));
-        sim.world.free = free;
+            .reschedule(|events| interleave(events, &mut free));
+        sim.world.free_ends = free;
     }
     sim.run_until(Time::from_micros(30_000_000))
         .expect("it runs");

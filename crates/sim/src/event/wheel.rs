@@ -25,7 +25,7 @@ pub(super) struct Wheel {
     /// Current slot, counted from time 0. Events scheduled into it go to `open`.
     now: u64,
     /// Events of the slot `now`, sorted with the next one last.
-    open: Vec<SimEvent>,
+    current: Vec<SimEvent>,
     near: TimerWheel,
     nodes: Nodes,
     later: TimerWheel,
@@ -34,10 +34,10 @@ pub(super) struct Wheel {
     popped: u64,
     /// Statistics since the width was last adapted: `popped` at that time, turns of the ring,
     /// events in shared slots, and number of shared slots.
-    judged: u64,
+    popped_at_adaptation: u64,
     turns: u32,
-    crowd: u32,
-    crowded: u32,
+    shared_slot_events: u32,
+    shared_slots: u32,
 }
 
 /// Linked lists of events, newest first.
@@ -67,7 +67,7 @@ impl Default for Wheel {
         Wheel {
             width: SLOT_WIDTH_INITIAL_LOG2_NS,
             now: 0,
-            open: Vec::new(),
+            current: Vec::new(),
             near: TimerWheel::default(),
             nodes: Nodes {
                 nodes: Vec::new(),
@@ -76,10 +76,10 @@ impl Default for Wheel {
             later: TimerWheel::default(),
             far: Heap::default(),
             popped: 0,
-            judged: 0,
+            popped_at_adaptation: 0,
             turns: 0,
-            crowd: 0,
-            crowded: 0,
+            shared_slot_events: 0,
+            shared_slots: 0,
         }
     }
 }
@@ -93,7 +93,7 @@ impl Wheel {
     pub fn memory(&self) -> usize {
         size_of::<Wheel>()
             + 2 * size_of::<[u32; SLOTS]>()
-            + self.open.capacity() * size_of::<SimEvent>()
+            + self.current.capacity() * size_of::<SimEvent>()
             + self.nodes.nodes.capacity() * size_of::<WheelNode>()
             + self.far.memory()
     }
@@ -112,8 +112,8 @@ impl Wheel {
     /// Removes the first event if its time is at most `until` ns.
     #[inline(always)]
     pub fn pop(&mut self, until: u64) -> Option<SimEvent> {
-        if self.open.is_empty() {
-            if let Some((slot, event)) = self.lone() {
+        if self.current.is_empty() {
+            if let Some((slot, event)) = self.next_single() {
                 if event.nanos() > until {
                     return None;
                 }
@@ -127,7 +127,7 @@ impl Wheel {
                 return None;
             }
         }
-        let first = self.open.pop_if(|first| first.nanos() <= until)?;
+        let first = self.current.pop_if(|first| first.nanos() <= until)?;
         self.popped += 1;
         Some(first)
     }
@@ -148,13 +148,13 @@ impl Wheel {
 
     /// Inserts an event into the sorted current slot.
     fn push_open(&mut self, event: SimEvent) {
-        let at = self.open.partition_point(|other| *other > event);
-        self.open.insert(at, event);
+        let at = self.current.partition_point(|other| *other > event);
+        self.current.insert(at, event);
     }
 
     /// Returns the next slot of this turn if it holds exactly one event, and the event.
     #[inline(always)]
-    fn lone(&self) -> Option<(u64, SimEvent)> {
+    fn next_single(&self) -> Option<(u64, SimEvent)> {
         // Only the rest of the current turn of the first ring.
         let slot = self.near.next((self.now & SLOT_MASK) + 1)?;
         let node = &self.nodes.nodes[self.near.heads[slot as usize] as usize];
@@ -164,16 +164,16 @@ impl Wheel {
     /// Opens the next non-empty slot that begins by `until`.
     #[inline(never)]
     fn refill(&mut self, until: u64) -> bool {
-        while self.open.is_empty() {
+        while self.current.is_empty() {
             if let Some(slot) = self.near.next((self.now & SLOT_MASK) + 1) {
                 let slot = (self.now & !SLOT_MASK) | slot;
                 if slot << self.width > until {
                     return false;
                 }
                 self.open_slot(slot);
-                if self.open.len() > 1 {
-                    self.crowded += 1;
-                    self.crowd += self.open.len() as u32;
+                if self.current.len() > 1 {
+                    self.shared_slots += 1;
+                    self.shared_slot_events += self.current.len() as u32;
                 }
             } else {
                 let Some(turn) = self
@@ -183,8 +183,8 @@ impl Wheel {
                     return false;
                 };
                 // A new width changes the slots, so look again.
-                if !self.judge() {
-                    self.begin(turn);
+                if !self.adapt_width() {
+                    self.start_turn(turn);
                 }
             }
         }
@@ -193,8 +193,8 @@ impl Wheel {
 
     fn open_slot(&mut self, slot: u64) {
         self.now = slot;
-        self.near.take(slot, &mut self.nodes, &mut self.open);
-        self.open.sort_unstable_by(|a, b| b.cmp(a));
+        self.near.drain_slot(slot, &mut self.nodes, &mut self.current);
+        self.current.sort_unstable_by(|a, b| b.cmp(a));
     }
 
     fn next_turn(&mut self) -> Option<u64> {
@@ -219,11 +219,11 @@ impl Wheel {
 
     /// Starts a turn of the first ring: distributes the events of this turn from the second ring
     /// and the heap over its slots.
-    fn begin(&mut self, turn: u64) {
+    fn start_turn(&mut self, turn: u64) {
         // The first slot of the turn becomes the current one.
         self.open_slot(turn << SLOT_BITS);
         let mut events = Vec::new();
-        self.later.take(turn, &mut self.nodes, &mut events);
+        self.later.drain_slot(turn, &mut self.nodes, &mut events);
         let end = (turn + 1) << (SLOT_BITS + self.width);
         while let Some(event) = self.far.pop(end - 1) {
             events.push(event);
@@ -234,26 +234,26 @@ impl Wheel {
     }
 
     /// Adapts the width if slots hold many events or turns hold few. Returns true if it changed.
-    fn judge(&mut self) -> bool {
+    fn adapt_width(&mut self) -> bool {
         self.turns += 1;
-        let taken = self.popped - self.judged;
+        let taken = self.popped - self.popped_at_adaptation;
         // Requires some turns, or very many events, for a decision.
         if self.turns < 16 && taken < 1 << 16 {
             return false;
         }
-        let slots = taken.saturating_sub(u64::from(self.crowd)) + u64::from(self.crowded);
+        let slots = taken.saturating_sub(u64::from(self.shared_slot_events)) + u64::from(self.shared_slots);
         let (a_slot, a_turn) = (taken / slots.max(1), taken / u64::from(self.turns));
-        (self.judged, self.turns, self.crowd, self.crowded) = (self.popped, 0, 0, 0);
+        (self.popped_at_adaptation, self.turns, self.shared_slot_events, self.shared_slots) = (self.popped, 0, 0, 0);
         let width = match a_slot {
             8.. if self.width >= 2 => self.width - 2,
             ..2 if a_turn < 256 && self.width + 2 <= SLOT_WIDTH_MAX_LOG2_NS => self.width + 2,
             _ => return false,
         };
         let now = self.now << self.width;
-        let mut events = std::mem::take(&mut self.open);
+        let mut events = std::mem::take(&mut self.current);
         for ring in [&mut self.near, &mut self.later] {
             while let Some(slot) = ring.next(0) {
-                ring.take(slot, &mut self.nodes, &mut events);
+                ring.drain_slot(slot, &mut self.nodes, &mut events);
             }
         }
         while let Some(event) = self.far.pop(u64::MAX) {
@@ -336,7 +336,7 @@ impl TimerWheel {
     }
 
     /// Moves the events of a slot to `to`.
-    fn take(&mut self, slot: u64, nodes: &mut Nodes, to: &mut Vec<SimEvent>) {
+    fn drain_slot(&mut self, slot: u64, nodes: &mut Nodes, to: &mut Vec<SimEvent>) {
         let mut at = self.clear(slot);
         while at != NO_NODE {
             let node = nodes.nodes[at as usize];

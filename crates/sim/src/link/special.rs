@@ -16,7 +16,7 @@ use crate::probe::Sojourns;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Crossing {
     /// Departure time of the last bit.
-    pub left: Time,
+    pub departure: Time,
     /// Time from arrival to departure.
     pub sojourn: Duration,
     /// Size of the packet.
@@ -35,7 +35,7 @@ pub(crate) struct GeneralLink {
     pipe: VecDeque<PipePacket>,
     delay: Delay,
     /// Arrival time of the last packet that left the pipe.
-    last_due: Time,
+    last_delivery: Time,
     /// Time of the queue's next event.
     pub ready_at: Time,
     /// Packets dropped by the queue and not yet collected.
@@ -60,7 +60,7 @@ pub(crate) struct QueuedPacket {
     pub hash: u32,
     pub class: u8,
     pub ecn: Ecn,
-    pub since: Time,
+    pub enqueued_at: Time,
     /// Rate stamp of a flow under RCP, towards the receiver.
     pub stamp: Option<Stamp>,
 }
@@ -93,9 +93,9 @@ impl Packet for QueuedPacket {
 
 #[derive(Clone, Copy, Debug)]
 struct PipePacket {
-    came: Time,
-    departs: Time,
-    due: Time,
+    arrival: Time,
+    departure: Time,
+    delivery: Time,
     id: u32,
     bytes: u32,
 }
@@ -115,7 +115,7 @@ impl GeneralLink {
             queue: Queue::Fifo,
             pipe: VecDeque::new(),
             delay: Delay::new(delay),
-            last_due: Time::ZERO,
+            last_delivery: Time::ZERO,
             ready_at: Time::MAX,
             dropped: Vec::new(),
             crossings: None,
@@ -123,13 +123,13 @@ impl GeneralLink {
         }
     }
 
-    pub fn jitter(&mut self, delay: DelayModel, seed: u64) {
+    pub fn set_jitter(&mut self, delay: DelayModel, seed: u64) {
         self.delay = Delay::with_model(delay, seed);
     }
 
     /// Adds a packet with a known departure to the pipe. The first packet to arrive has the link's
     /// event.
-    pub fn wire(
+    pub fn push_pipe(
         &mut self,
         came: Time,
         departs: Time,
@@ -138,18 +138,18 @@ impl GeneralLink {
         at: u32,
         events: &mut EventQueue,
     ) {
-        let due = self.delay.arrives(departs);
+        let due = self.delay.schedule_arrival(departs);
         let before = match self.delay.reorders() {
-            true => self.pipe.partition_point(|packet| packet.due <= due),
+            true => self.pipe.partition_point(|packet| packet.delivery <= due),
             false => self.pipe.len(),
         };
         if before == 0 {
             events.push(due, EventKind::Arrive, at);
         }
         let packet = PipePacket {
-            came,
-            departs,
-            due,
+            arrival: came,
+            departure: departs,
+            delivery: due,
             id,
             bytes,
         };
@@ -163,16 +163,16 @@ impl GeneralLink {
         at: u32,
         events: &mut EventQueue,
     ) -> Option<DepartedPacket> {
-        let first = *self.pipe.front().filter(|first| first.due <= now)?;
+        let first = *self.pipe.front().filter(|first| first.delivery <= now)?;
         self.pipe.pop_front();
-        self.last_due = first.due;
+        self.last_delivery = first.delivery;
         if let Some(next) = self.pipe.front() {
-            events.push(next.due, EventKind::Arrive, at);
+            events.push(next.delivery, EventKind::Arrive, at);
         }
-        let sojourn = first.departs.since(first.came);
+        let sojourn = first.departure.since(first.arrival);
         if let Some(crossings) = &mut self.crossings {
             crossings.push(Crossing {
-                left: first.departs,
+                departure: first.departure,
                 sojourn,
                 bytes: first.bytes,
             });
@@ -206,7 +206,7 @@ impl GeneralLink {
     }
 
     /// Schedules the queue's next event.
-    pub fn rearm(&mut self, at: u32, events: &mut EventQueue) {
+    pub fn schedule_ready(&mut self, at: u32, events: &mut EventQueue) {
         let Queue::Shaped(shaped) = &self.queue else {
             return;
         };
@@ -231,13 +231,13 @@ impl GeneralLink {
             Queue::Fifo => {
                 fifo.set_line(now, line);
                 fifo.advance(now);
-                self.plan(fifo, at, events);
+                self.replan(fifo, at, events);
             }
             Queue::Shaped(shaped) => {
                 shaped.set_line(now, line, &mut |packet: QueuedPacket, why| {
                     dropped.push((packet.id, why))
                 });
-                self.rearm(at, events);
+                self.schedule_ready(at, events);
             }
         }
     }
@@ -252,33 +252,33 @@ impl GeneralLink {
     ) {
         self.delay.set_model(delay);
         fifo.advance(now);
-        self.plan(fifo, at, events);
+        self.replan(fifo, at, events);
     }
 
     /// Replans the packets that are still in the queue. Packets on the wire arrive as planned.
-    fn plan(&mut self, fifo: &FifoLink, at: u32, events: &mut EventQueue) {
+    fn replan(&mut self, fifo: &FifoLink, at: u32, events: &mut EventQueue) {
         // Sorted by departure, like the queue. An overtaken packet keeps its later arrival.
         self.pipe
             .make_contiguous()
-            .sort_by_key(|packet| packet.departs);
+            .sort_by_key(|packet| packet.departure);
         let departures = fifo.departures();
         let past = self.pipe.len().saturating_sub(departures.len());
         // With reordering, the last packet to arrive is not the last one that departed.
-        let last_past = self.pipe.iter().take(past).map(|packet| packet.due).max();
+        let last_past = self.pipe.iter().take(past).map(|packet| packet.delivery).max();
         self.delay
-            .set_last_arrival(last_past.unwrap_or(self.last_due));
+            .set_last_arrival(last_past.unwrap_or(self.last_delivery));
         for (packet, departs) in self.pipe.iter_mut().skip(past).zip(departures) {
-            packet.departs = departs;
-            packet.due = self.delay.arrives(departs);
+            packet.departure = departs;
+            packet.delivery = self.delay.schedule_arrival(departs);
         }
-        self.pipe.make_contiguous().sort_by_key(|packet| packet.due);
+        self.pipe.make_contiguous().sort_by_key(|packet| packet.delivery);
         if let Some(first) = self.pipe.front() {
-            events.push(first.due, EventKind::Arrive, at);
+            events.push(first.delivery, EventKind::Arrive, at);
         }
     }
 
     /// Returns the number of packets inside, and the queue backlog.
-    pub fn inside(&self, fifo: &FifoLink, now: Time) -> (u64, Backlog) {
+    pub fn occupancy(&self, fifo: &FifoLink, now: Time) -> (u64, Backlog) {
         match &self.queue {
             Queue::Fifo => (self.pipe.len() as u64, fifo.backlog_at(now)),
             Queue::Shaped(shaped) => {

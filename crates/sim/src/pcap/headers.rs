@@ -34,7 +34,7 @@ struct Directions {
     forward: Sequence,
     backward: Sequence,
     /// CE packet counts of the last ACKs, of forward and backward data.
-    told: [u32; 2],
+    last_ce_counts: [u32; 2],
 }
 
 impl Directions {
@@ -49,19 +49,19 @@ impl Directions {
 
 impl HeaderBuilder {
     /// Records the packet number and stream offset of a segment.
-    pub fn learn(&mut self, seen: &PacketEvent<'_>) {
+    pub fn record_segment(&mut self, seen: &PacketEvent<'_>) {
         let Some(flow) = seen.flow else { return };
         let segment = seen.segment;
         let sequence = self.flows.entry(flow).or_default().sequence(seen.backward);
         match segment.kind {
-            SegmentKind::Open | SegmentKind::OpenReply => sequence.begin(segment.number),
+            SegmentKind::Open | SegmentKind::OpenReply => sequence.set_first_number(segment.number),
             SegmentKind::Data => {
                 let length = u64::from(segment.length);
-                sequence.learn(
+                sequence.record_segment(
                     segment.number,
                     segment.offset(),
                     length,
-                    segment.has(Segment::FIN_FLAG),
+                    segment.has_flag(Segment::FIN_FLAG),
                 );
             }
             SegmentKind::Ack
@@ -72,7 +72,7 @@ impl HeaderBuilder {
     }
 
     /// Returns the headers of a packet and its total length.
-    pub fn of(&mut self, seen: &PacketEvent<'_>) -> (Vec<u8>, u32) {
+    pub fn build(&mut self, seen: &PacketEvent<'_>) -> (Vec<u8>, u32) {
         self.identification = self.identification.wrapping_add(1);
         match seen.flow {
             Some(flow) => self.tcp(flow, seen),
@@ -86,13 +86,13 @@ impl HeaderBuilder {
         let directions = self.flows.entry(flow).or_default();
         // An ACK refers to the data of the opposite direction.
         let acked = directions.sequence(!seen.backward);
-        let ack = acked.of(segment.ack) as u32;
+        let ack = acked.sequence_number(segment.ack) as u32;
         let ranges = seen.side.map_or(vec![], |side| sack_ranges(side, acked));
         let sequence = match opens {
             true => 0,
-            false => directions.sequence(seen.backward).of(segment.number) as u32,
+            false => directions.sequence(seen.backward).sequence_number(segment.number) as u32,
         };
-        let told = &mut directions.told[usize::from(seen.backward)];
+        let told = &mut directions.last_ce_counts[usize::from(seen.backward)];
         let marks = segment.ce_packets != *told;
         *told = segment.ce_packets;
 
@@ -112,7 +112,7 @@ impl HeaderBuilder {
         tcp.syn = opens;
         tcp.ack = segment.kind != SegmentKind::Open;
         tcp.acknowledgment_number = if tcp.ack { ack } else { 0 };
-        tcp.fin = segment.kind == SegmentKind::Data && segment.has(Segment::FIN_FLAG);
+        tcp.fin = segment.kind == SegmentKind::Data && segment.has_flag(Segment::FIN_FLAG);
         tcp.psh = tcp.fin;
         tcp.rst = segment.kind == SegmentKind::Abort;
         // As a DCTCP receiver does: ECE is set on ACKs that report new marks (RFC 8257, section
@@ -263,8 +263,8 @@ fn sack_ranges(side: &SideData, sequence: &Sequence) -> Vec<(u32, u32)> {
     ranges
         .map(|range| {
             (
-                sequence.of(range.start) as u32,
-                sequence.of(range.end) as u32,
+                sequence.sequence_number(range.start) as u32,
+                sequence.sequence_number(range.end) as u32,
             )
         })
         .collect()

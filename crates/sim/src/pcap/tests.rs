@@ -69,18 +69,18 @@ fn lossy() -> (Simulation<PacketLog<Vec<u8>>>, [LinkId; 2], AppId) {
     let back = LinkSpec::wire(ms(10)).with_loss("1%".parse::<LossModel>().expect("it is a model"));
     let network = topology::dumbbell(2, &LinkSpec::wire(Duration::ZERO), forward, back)
         .expect("a sound network");
-    let links = ["bottleneck", "reverse"].map(|name| network.link_named(name).expect("it has one"));
+    let links = ["bottleneck", "reverse"].map(|name| network.find_link(name).expect("it has one"));
     let log = PacketLog::new(Vec::new(), &network, &links).expect("memory takes it");
     let mut sim =
         Simulation::with_tracer(network, SimOptions::default(), log).expect("a sound network");
     let host =
-        |sim: &Simulation<_>, name: &str| sim.network().node(name).expect("it has such a host");
+        |sim: &Simulation<_>, name: &str| sim.network().find_node(name).expect("it has such a host");
     for n in 1..=2 {
         let (from, to) = (
             host(&sim, &format!("left{n}")),
             host(&sim, &format!("right{n}")),
         );
-        sim.add_flow(FlowSpec::new(from, to).bytes(300_000))
+        sim.add_flow(FlowSpec::new(from, to).with_bytes(300_000))
             .expect("a sound flow");
     }
     let cross = WorkloadSpec {
@@ -114,7 +114,7 @@ fn what_is_logged_is_what_happened() {
     let (sim, links, cross) = lossy();
     let views = links.map(|link| sim.link(link).expect("it is one of its links"));
     let flows: Vec<_> = sim.flows().filter_map(|flow| sim.flow(flow)).collect();
-    let datagrams = sim.datagrams(cross);
+    let datagrams = sim.datagram_stats(cross);
     let (log, written) = sim.into_tracer().finish().expect("memory takes it");
     let (names, packets) = read(&log);
     assert_eq!(names, ["bottleneck", "reverse"]);
@@ -291,15 +291,15 @@ fn a_longer_snaplen_keeps_zeros() {
         let wire = LinkSpec::wire(Duration::from_millis(1));
         topology::dumbbell(1, &wire, wire.clone(), wire.clone()).expect("a sound network")
     };
-    let link = network.link_named("bottleneck").expect("it has one");
+    let link = network.find_link("bottleneck").expect("it has one");
     let log = PacketLog::with_snaplen(Vec::new(), &network, &[link], 400).expect("memory takes it");
     let (left, right) = (
-        network.node("left1").expect("a host"),
-        network.node("right1").expect("a host"),
+        network.find_node("left1").expect("a host"),
+        network.find_node("right1").expect("a host"),
     );
     let mut sim =
         Simulation::with_tracer(network, SimOptions::default(), log).expect("a sound network");
-    sim.add_flow(FlowSpec::new(left, right).bytes(1_448))
+    sim.add_flow(FlowSpec::new(left, right).with_bytes(1_448))
         .expect("a sound flow");
     sim.run_until(Time::ZERO + Duration::from_secs(1))
         .expect("it runs");
@@ -336,16 +336,16 @@ fn a_full_disk_is_told_at_the_end() {
     let wire = LinkSpec::wire(Duration::from_millis(1));
     let network =
         topology::dumbbell(1, &wire, wire.clone(), wire.clone()).expect("a sound network");
-    let link = network.link_named("bottleneck").expect("it has one");
+    let link = network.find_link("bottleneck").expect("it has one");
     let (left, right) = (
-        network.node("left1").expect("a host"),
-        network.node("right1").expect("a host"),
+        network.find_node("left1").expect("a host"),
+        network.find_node("right1").expect("a host"),
     );
     assert!(PacketLog::new(Full(10), &network, &[link]).is_err());
     let log = PacketLog::new(Full(1_000), &network, &[link]).expect("it has room for that");
     let mut sim =
         Simulation::with_tracer(network, SimOptions::default(), log).expect("a sound network");
-    sim.add_flow(FlowSpec::new(left, right).bytes(100_000))
+    sim.add_flow(FlowSpec::new(left, right).with_bytes(100_000))
         .expect("a sound flow");
     sim.run_until(Time::ZERO + Duration::from_secs(1))
         .expect("the simulation has room");

@@ -15,7 +15,7 @@ impl World {
             let ControllerKind::Agent(place) = end.control.get() else {
                 return None;
             };
-            let here = steered.get(place)?.as_ref()?.beside == agent;
+            let here = steered.get(place)?.as_ref()?.user_data == agent;
             let connection = end.connection.as_ref().filter(|_| here)?;
             let flow = self.flows.get(end.flow as usize)?;
             let (local, peer) = address::flow_addresses(end.flow, flow.from, flow.to);
@@ -31,7 +31,7 @@ impl World {
             };
             Some((u64::from(end.flow), info))
         });
-        let flows = flows.chain(self.bundles.announced(agent));
+        let flows = flows.chain(self.bundles.flows_of_agent(agent));
         self.hosts[agent as usize].shared.announce(self.now, flows);
     }
 }

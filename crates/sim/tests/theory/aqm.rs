@@ -14,7 +14,7 @@ use super::path::{Path, at, config, mbit, within};
 struct Drops(Vec<Time>);
 
 impl Tracer for Drops {
-    fn see(&mut self, now: Time, seen: &PacketEvent<'_>) {
+    fn on_packet_event(&mut self, now: Time, seen: &PacketEvent<'_>) {
         if seen.step == LinkStep::Dropped(DropReason::Aqm) {
             self.0.push(now);
         }
@@ -29,18 +29,18 @@ fn codel_drops_faster_and_faster_under_overload() {
     let (target, interval) = (0.005, 0.1);
     let transmission = f64::from(bytes) * 8.0 / (line * 1e6);
     let mut network = Network::new();
-    let (from, to) = (network.host("from"), network.host("to"));
-    let switch = network.switch("switch");
+    let (from, to) = (network.add_host("from"), network.add_host("to"));
+    let switch = network.add_switch("switch");
     let forward = LinkSpec::new(mbit(line), Duration::ZERO)
         .with_queue("codel".parse().unwrap(), Duration::ZERO);
     let wire = LinkSpec::wire(Duration::ZERO);
-    network.duplex(from, switch, wire.clone(), wire.clone());
-    network.duplex(switch, to, forward, wire);
+    network.add_duplex_link(from, switch, wire.clone(), wire.clone());
+    network.add_duplex_link(switch, to, forward, wire);
     let mut sim =
         Simulation::with_tracer(network, SimOptions::default(), Drops::default()).unwrap();
     let workload = WorkloadSpec {
         name: "overload".into(),
-        pairs: Pairs::Each(vec![(from, to)]),
+        pairs: Pairs::List(vec![(from, to)]),
         kind: Workload::Paced {
             rate: mbit(line * load),
             duty: Duty::Always,

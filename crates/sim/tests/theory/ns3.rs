@@ -40,16 +40,16 @@ fn simulated(native: Native) -> Figures {
     let backward = LinkSpec::new(mbit(rate), rtt / 2).with_mtu(1502);
     let network = topology::dumbbell(1, &access, forward, backward).unwrap();
     let mut sim = Simulation::new(network, SimOptions::default()).unwrap();
-    let node = |name| sim.network().node(name).unwrap();
+    let node = |name| sim.network().find_node(name).unwrap();
     let (from, to) = (node("left1"), node("right1"));
-    let link = sim.network().link_named("bottleneck").unwrap();
+    let link = sim.network().find_link("bottleneck").unwrap();
     let transport = TransportConfig {
         header_bytes: 54,
         ..config()
     };
     let flow = FlowSpec::new(from, to)
-        .under(FlowControl::Native(native))
-        .with(Arc::new(transport));
+        .with_congestion(FlowControl::Native(native))
+        .with_transport(Arc::new(transport));
     let flow = sim.add_flow(flow).unwrap();
     sim.run_until(at(5.0)).unwrap();
     let (begin, received) = (sim.link(link).unwrap(), sim.flow(flow).unwrap().received);
@@ -144,15 +144,15 @@ fn fifty_flows_to_one_host_do_what_they_do_in_ns_3() {
         header_bytes: 54,
         ..config()
     });
-    let to = sim.network().node("receiver").unwrap();
+    let to = sim.network().find_node("receiver").unwrap();
     for n in 1..=50 {
-        let from = sim.network().node(&format!("sender{n}")).unwrap();
-        let flow = FlowSpec::new(from, to).under(FlowControl::Native(Native::new_reno()));
-        sim.add_flow(flow.with(Arc::clone(&transport))).unwrap();
+        let from = sim.network().find_node(&format!("sender{n}")).unwrap();
+        let flow = FlowSpec::new(from, to).with_congestion(FlowControl::Native(Native::new_reno()));
+        sim.add_flow(flow.with_transport(Arc::clone(&transport))).unwrap();
     }
     sim.run_until(at(0.1)).unwrap();
     let link = sim
-        .link(sim.network().link_named("bottleneck").unwrap())
+        .link(sim.network().find_link("bottleneck").unwrap())
         .unwrap();
     let received: u64 = sim
         .flows()

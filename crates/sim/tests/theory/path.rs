@@ -23,15 +23,15 @@ pub struct Path {
 impl Path {
     pub fn new(forward: LinkSpec, backward: LinkSpec, seed: u64) -> Path {
         let mut network = Network::new();
-        let (sender, receiver) = (network.host("sender"), network.host("receiver"));
-        let switch = network.switch("switch");
-        network.duplex(
+        let (sender, receiver) = (network.add_host("sender"), network.add_host("receiver"));
+        let switch = network.add_switch("switch");
+        network.add_duplex_link(
             sender,
             switch,
             LinkSpec::wire(Duration::ZERO),
             LinkSpec::wire(Duration::ZERO),
         );
-        let (forward, _) = network.duplex(switch, receiver, forward, backward);
+        let (forward, _) = network.add_duplex_link(switch, receiver, forward, backward);
         let options = SimOptions::seeded(seed);
         Path {
             sim: Simulation::new(network, options).unwrap(),
@@ -44,8 +44,8 @@ impl Path {
     /// Adds a flow without end that starts at time 0.
     pub fn flow(&mut self, native: Native, config: TransportConfig) -> FlowId {
         let spec = FlowSpec::new(self.sender, self.receiver)
-            .under(FlowControl::Native(native))
-            .with(Arc::new(config));
+            .with_congestion(FlowControl::Native(native))
+            .with_transport(Arc::new(config));
         self.sim.add_flow(spec).unwrap()
     }
 

@@ -26,7 +26,7 @@ fn simulated(load: f64, packets: f64, seed: u64) -> f64 {
     );
     let workload = WorkloadSpec {
         name: "poisson".into(),
-        pairs: Pairs::Each(vec![(path.sender, path.receiver)]),
+        pairs: Pairs::List(vec![(path.sender, path.receiver)]),
         kind: Workload::Paced {
             rate: mbit(LINE_MBIT * load),
             duty: Duty::Always,

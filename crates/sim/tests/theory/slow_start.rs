@@ -68,9 +68,9 @@ fn completion_times_are_those_of_the_closed_form() {
             1,
         );
         let spec = FlowSpec::new(path.sender, path.receiver)
-            .bytes(n * u64::from(MSS))
-            .under(FlowControl::Native(Native::new_reno()))
-            .with(Arc::clone(&transport));
+            .with_bytes(n * u64::from(MSS))
+            .with_congestion(FlowControl::Native(Native::new_reno()))
+            .with_transport(Arc::clone(&transport));
         let flow = path.sim.add_flow(spec).unwrap();
         assert!(path.sim.run_flows(at(2.0)).unwrap());
         let view = path.view(flow);

@@ -42,7 +42,7 @@ impl Algorithm for LoopAlgorithm {
     }
 
     fn open(&mut self, info: &FlowInfo, control: &mut Control<'_>) -> AnswerFlow {
-        control.program("fold", &[]);
+        control.set_program("fold", &[]);
         AnswerFlow {
             cwnd: info.cwnd.get(),
             mss: info.mss.get(),
@@ -58,7 +58,7 @@ impl Algorithm for LoopAlgorithm {
             _ => (flow.cwnd / 2).max(flow.mss),
         };
         if self.updates {
-            control.cwnd(Bytes::new(flow.cwnd));
+            control.set_cwnd(Bytes::new(flow.cwnd));
         }
     }
 }

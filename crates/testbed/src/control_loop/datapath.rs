@@ -143,12 +143,12 @@ impl IdleDatapath {
         spinner: &mut Spinner,
     ) -> Result<(), LoopError> {
         while self.take_updates()? == 0 {
-            if !spinner.goes_on(false, clock.now()) {
+            if !spinner.should_poll(false, clock.now()) {
                 self.wait_for(|message| matches!(message, v1::V1Message::UpdateField { .. }))?;
                 break;
             }
         }
-        spinner.goes_on(true, clock.now());
+        spinner.should_poll(true, clock.now());
         Ok(())
     }
 
@@ -161,7 +161,7 @@ impl IdleDatapath {
         let start = Instant::now();
         while self.take_updates()? == 0 {
             if start.elapsed() > SILENCE_TIMEOUT {
-                return Err(LoopError::Silent);
+                return Err(LoopError::AgentTimeout);
             }
         }
         Ok(())
@@ -176,7 +176,7 @@ impl IdleDatapath {
             let length = self
                 .socket
                 .recv(&mut self.buffer)
-                .map_err(|_| LoopError::Silent)?;
+                .map_err(|_| LoopError::AgentTimeout)?;
             if v1::messages(&self.buffer[..length])
                 .flatten()
                 .any(|message| wanted(&message))

@@ -28,11 +28,11 @@ pub(super) enum ServerOrder {
         awaited: u64,
     },
     /// A write ends at byte `total` of the stream: [`WriteArrival`] is sent once it has been read.
-    Await { flow: u32, total: u64 },
+    AwaitRead { flow: u32, total: u64 },
     /// Writes this number of bytes back; with `finish` the stream ends after them.
-    Answer { flow: u32, bytes: u64, finish: bool },
+    WriteBack { flow: u32, bytes: u64, finish: bool },
     /// The flow is no longer of interest.
-    Forget { flow: u32 },
+    Discard { flow: u32 },
 }
 
 /// The oldest awaited write of a flow has been read, at this `CLOCK_MONOTONIC` time.
@@ -60,35 +60,35 @@ struct AcceptedConnection {
     stream: Option<TcpStream>,
     received: [Arc<AtomicU64>; 2],
     read: u64,
-    awaited: WriteMarks,
+    awaited_writes: WriteMarks,
     /// Bytes to write back.
-    left: u64,
+    unsent: u64,
     finish: bool,
     /// This end has shut down its stream.
-    shut: bool,
+    is_shut_down: bool,
     /// The peer has ended its stream.
-    ended: bool,
-    watched: EpollFlags,
+    peer_ended: bool,
+    interest: EpollFlags,
 }
 
 /// State of the event loop.
-pub(super) struct Accepters<'r> {
+pub(super) struct ServerLoop<'r> {
     epoll: Epoll,
     listeners: Vec<TcpListener>,
     sinks: Vec<(UdpSocket, Arc<AtomicU64>)>,
     orders: &'r Mailbox<ServerOrder>,
-    told: &'r Mailbox<WriteArrival>,
+    arrivals: &'r Mailbox<WriteArrival>,
     /// Bytes received by all flows together.
     total: &'r AtomicU64,
     flows: HashMap<u32, AcceptedConnection>,
     /// Flows that are not connected yet, by the client's address.
     expected: HashMap<SocketAddr, u32>,
     /// Accepted connections without a [`ServerOrder::Expect`] so far.
-    strangers: HashMap<SocketAddr, TcpStream>,
-    block: Box<[u8]>,
+    unmatched: HashMap<SocketAddr, TcpStream>,
+    buffer: Box<[u8]>,
 }
 
-impl<'r> Accepters<'r> {
+impl<'r> ServerLoop<'r> {
     /// Creates the loop with these sockets. Each sink has a counter of bytes on the wire.
     pub fn new(
         listeners: Vec<TcpListener>,
@@ -96,7 +96,7 @@ impl<'r> Accepters<'r> {
         orders: &'r Mailbox<ServerOrder>,
         told: &'r Mailbox<WriteArrival>,
         total: &'r AtomicU64,
-    ) -> io::Result<Accepters<'r>> {
+    ) -> io::Result<ServerLoop<'r>> {
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
         epoll.add(orders, EpollEvent::new(EpollFlags::EPOLLIN, MAILBOX_TOKEN))?;
         for (key, listener) in (LISTENER_TOKEN_BASE..).zip(&listeners) {
@@ -105,17 +105,17 @@ impl<'r> Accepters<'r> {
         for (key, (sink, _)) in (SINK_TOKEN_BASE..).zip(&sinks) {
             epoll.add(sink, EpollEvent::new(EpollFlags::EPOLLIN, key))?;
         }
-        Ok(Accepters {
+        Ok(ServerLoop {
             epoll,
             listeners,
             sinks,
             orders,
-            told,
+            arrivals: told,
             total,
             flows: HashMap::new(),
             expected: HashMap::new(),
-            strangers: HashMap::new(),
-            block: vec![0x5a; BLOCK_BYTES].into_boxed_slice(),
+            unmatched: HashMap::new(),
+            buffer: vec![0x5a; BLOCK_BYTES].into_boxed_slice(),
         })
     }
 
@@ -131,12 +131,12 @@ impl<'r> Accepters<'r> {
             let count = socket::ready(&self.epoll, &mut events, left.min(STOP_POLL_INTERVAL))?;
             for event in events.iter().take(count) {
                 match event.data() {
-                    MAILBOX_TOKEN => self.obey()?,
-                    key if key >= SINK_TOKEN_BASE => self.swallow((key - SINK_TOKEN_BASE) as usize),
+                    MAILBOX_TOKEN => self.process_orders()?,
+                    key if key >= SINK_TOKEN_BASE => self.drain_sink((key - SINK_TOKEN_BASE) as usize),
                     key if key >= LISTENER_TOKEN_BASE => {
                         self.accept((key - LISTENER_TOKEN_BASE) as usize)?
                     }
-                    key => self.turn(key as u32, event.events()),
+                    key => self.serve_connection(key as u32, event.events()),
                 }
             }
         }
@@ -148,7 +148,7 @@ impl<'r> Accepters<'r> {
         streams.for_each(traffic::reset_on_close);
     }
 
-    fn obey(&mut self) -> io::Result<()> {
+    fn process_orders(&mut self) -> io::Result<()> {
         for order in self.orders.take() {
             match order {
                 ServerOrder::Expect {
@@ -161,38 +161,38 @@ impl<'r> Accepters<'r> {
                         stream: None,
                         received,
                         read: 0,
-                        awaited: WriteMarks::starting_with(awaited),
-                        left: 0,
+                        awaited_writes: WriteMarks::starting_with(awaited),
+                        unsent: 0,
                         finish: false,
-                        shut: false,
-                        ended: false,
-                        watched: EpollFlags::empty(),
+                        is_shut_down: false,
+                        peer_ended: false,
+                        interest: EpollFlags::empty(),
                     };
                     self.flows.insert(flow, accepted);
-                    match self.strangers.remove(&peer) {
-                        Some(stream) => self.begin(flow, stream)?,
+                    match self.unmatched.remove(&peer) {
+                        Some(stream) => self.attach(flow, stream)?,
                         None => drop(self.expected.insert(peer, flow)),
                     }
                 }
-                ServerOrder::Await { flow, total } => {
+                ServerOrder::AwaitRead { flow, total } => {
                     let Some(accepted) = self.flows.get_mut(&flow) else {
                         continue;
                     };
-                    accepted.awaited.push(total);
-                    tell(self.told, flow, &mut accepted.awaited, accepted.read);
+                    accepted.awaited_writes.push(total);
+                    tell(self.arrivals, flow, &mut accepted.awaited_writes, accepted.read);
                 }
-                ServerOrder::Answer {
+                ServerOrder::WriteBack {
                     flow,
                     bytes,
                     finish,
                 } => {
                     if let Some(accepted) = self.flows.get_mut(&flow) {
-                        accepted.left += bytes;
+                        accepted.unsent += bytes;
                         accepted.finish |= finish;
-                        self.turn(flow, EpollFlags::EPOLLOUT);
+                        self.serve_connection(flow, EpollFlags::EPOLLOUT);
                     }
                 }
-                ServerOrder::Forget { flow } => drop(self.flows.remove(&flow)),
+                ServerOrder::Discard { flow } => drop(self.flows.remove(&flow)),
             }
         }
         Ok(())
@@ -214,28 +214,28 @@ impl<'r> Accepters<'r> {
             };
             stream.set_nonblocking(true)?;
             match self.expected.remove(&peer) {
-                Some(flow) => self.begin(flow, stream)?,
-                None => drop(self.strangers.insert(peer, stream)),
+                Some(flow) => self.attach(flow, stream)?,
+                None => drop(self.unmatched.insert(peer, stream)),
             }
         }
         Ok(())
     }
 
     /// Attaches the accepted connection to its flow.
-    fn begin(&mut self, flow: u32, stream: TcpStream) -> io::Result<()> {
+    fn attach(&mut self, flow: u32, stream: TcpStream) -> io::Result<()> {
         // A flow that has been dropped meanwhile drops its connection too.
         if let Some(accepted) = self.flows.get_mut(&flow) {
-            accepted.watched = EpollFlags::EPOLLIN;
+            accepted.interest = EpollFlags::EPOLLIN;
             self.epoll
-                .add(&stream, EpollEvent::new(accepted.watched, flow.into()))?;
+                .add(&stream, EpollEvent::new(accepted.interest, flow.into()))?;
             accepted.stream = Some(stream);
-            self.turn(flow, EpollFlags::EPOLLIN | EpollFlags::EPOLLOUT);
+            self.serve_connection(flow, EpollFlags::EPOLLIN | EpollFlags::EPOLLOUT);
         }
         Ok(())
     }
 
     /// Reads and writes at most one block. An error ends only this connection.
-    fn turn(&mut self, flow: u32, events: EpollFlags) {
+    fn serve_connection(&mut self, flow: u32, events: EpollFlags) {
         let Some(accepted) = self.flows.get_mut(&flow) else {
             return;
         };
@@ -250,57 +250,57 @@ impl<'r> Accepters<'r> {
         };
         let mut broken = false;
         let writable = events.intersects(EpollFlags::EPOLLOUT | EpollFlags::EPOLLERR);
-        if events != EpollFlags::EPOLLOUT && !accepted.ended {
-            match stream.read(&mut self.block) {
-                Ok(0) => accepted.ended = true,
+        if events != EpollFlags::EPOLLOUT && !accepted.peer_ended {
+            match stream.read(&mut self.buffer) {
+                Ok(0) => accepted.peer_ended = true,
                 Ok(count) => {
                     accepted.read += count as u64;
                     for received in &accepted.received {
                         received.fetch_add(count as u64, Ordering::Relaxed);
                     }
                     self.total.fetch_add(count as u64, Ordering::Relaxed);
-                    tell(self.told, flow, &mut accepted.awaited, accepted.read);
+                    tell(self.arrivals, flow, &mut accepted.awaited_writes, accepted.read);
                 }
                 Err(error) => broken = !idle(&error),
             }
         }
-        if accepted.left > 0 && writable && !broken {
-            let most = BLOCK_BYTES.min(usize::try_from(accepted.left).unwrap_or(BLOCK_BYTES));
-            match stream.write(&self.block[..most]) {
-                Ok(count) => accepted.left -= count as u64,
+        if accepted.unsent > 0 && writable && !broken {
+            let most = BLOCK_BYTES.min(usize::try_from(accepted.unsent).unwrap_or(BLOCK_BYTES));
+            match stream.write(&self.buffer[..most]) {
+                Ok(count) => accepted.unsent -= count as u64,
                 Err(error) => broken = !idle(&error),
             }
         }
-        if accepted.left == 0 && accepted.finish && !accepted.shut {
-            accepted.shut = true;
+        if accepted.unsent == 0 && accepted.finish && !accepted.is_shut_down {
+            accepted.is_shut_down = true;
             broken |= stream.shutdown(Shutdown::Write).is_err();
         }
         // All data has been written and read.
-        let over = accepted.left == 0 && accepted.ended;
+        let over = accepted.unsent == 0 && accepted.peer_ended;
         if broken || over {
             self.flows.remove(&flow);
             return;
         }
         let mut wanted = EpollFlags::empty();
-        wanted.set(EpollFlags::EPOLLIN, !accepted.ended);
-        wanted.set(EpollFlags::EPOLLOUT, accepted.left > 0);
-        if wanted != accepted.watched
+        wanted.set(EpollFlags::EPOLLIN, !accepted.peer_ended);
+        wanted.set(EpollFlags::EPOLLOUT, accepted.unsent > 0);
+        if wanted != accepted.interest
             && self
                 .epoll
                 .modify(&*stream, &mut EpollEvent::new(wanted, flow.into()))
                 .is_ok()
         {
-            accepted.watched = wanted;
+            accepted.interest = wanted;
         }
     }
 
-    fn swallow(&mut self, which: usize) {
+    fn drain_sink(&mut self, which: usize) {
         let Some((sink, received)) = self.sinks.get(which) else {
             return;
         };
         for _ in 0..DATAGRAMS_PER_TURN_MAX {
             // Errors such as ICMP unreachable do not affect the next datagram.
-            let Ok(count) = sink.recv(&mut self.block) else {
+            let Ok(count) = sink.recv(&mut self.buffer) else {
                 return;
             };
             let bytes = count as u64 + u64::from(DATAGRAM_HEADER_BYTES);
@@ -311,7 +311,7 @@ impl<'r> Accepters<'r> {
 
 /// Reports the writes that have been read.
 fn tell(told: &Mailbox<WriteArrival>, flow: u32, awaited: &mut WriteMarks, read: u64) {
-    let passed = awaited.pass(read);
+    let passed = awaited.remove_read(read);
     if passed > 0 {
         let at_ns = monotonic_ns();
         (0..passed).for_each(|_| told.send(WriteArrival { flow, at_ns }));

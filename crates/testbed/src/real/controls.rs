@@ -49,7 +49,7 @@ impl RegisteredControls {
     }
 
     /// Returns an empty set: ccplane's own transport needs no registration.
-    pub(crate) fn none() -> RegisteredControls {
+    pub(crate) fn empty() -> RegisteredControls {
         RegisteredControls {
             steered: Vec::new(),
         }
@@ -63,7 +63,7 @@ impl RegisteredControls {
     }
 
     /// Returns all registered algorithms.
-    pub(crate) fn all(&mut self) -> impl Iterator<Item = (&Contender, &mut SteeredAlgorithm)> {
+    pub(crate) fn algorithms_mut(&mut self) -> impl Iterator<Item = (&Contender, &mut SteeredAlgorithm)> {
         self.steered
             .iter_mut()
             .map(|(contender, steered)| (&*contender, steered))
@@ -90,7 +90,7 @@ impl RegisteredControls {
         registry: &Registry,
     ) -> Result<Capabilities, Error> {
         match self.steered(contender) {
-            Some(steered) => Ok(steered.wants()),
+            Some(steered) => Ok(steered.capabilities()),
             None => Ok(ccplane_lab::wants(contender, registry)?),
         }
     }

@@ -12,7 +12,7 @@ use ccplane_lab::Error;
 use ccplane_lab::metrics;
 use ccplane_lab::record::WorkloadRecord;
 use ccplane_lab::result::{Completion, Sample};
-use ccplane_lab::sends::Sends;
+use ccplane_lab::sends::TrafficKind;
 use ccplane_units::{Duration, Rate, Time};
 use ccplane_workload::{Action, NodeId, WorkloadGenerator};
 
@@ -22,10 +22,10 @@ use super::{RealPlan, RealWorkload};
 /// A workload in progress.
 #[derive(Debug)]
 struct DrivenWorkload {
-    running: WorkloadGenerator,
-    sends: Sends,
+    generator: WorkloadGenerator,
+    traffic: TrafficKind,
     /// Flow numbers by slot.
-    slots: Vec<u32>,
+    flows_by_slot: Vec<u32>,
     /// Finite flows that have not ended.
     pending: u64,
     /// Bytes that accepting applications read. For exchanges: bytes of complete responses. For
@@ -34,12 +34,12 @@ struct DrivenWorkload {
     /// Exchanges already included in `received`.
     exchanges: usize,
     /// Value of `received` when counting began.
-    uncounted: u64,
+    warmup_bytes: u64,
 }
 
 impl DrivenWorkload {
     fn count_exchanges(&mut self) {
-        let all = self.running.exchanges();
+        let all = self.generator.exchanges();
         let fresh = all.get(self.exchanges..).unwrap_or_default();
         let bytes: u64 = fresh.iter().map(|exchange| exchange.response.get()).sum();
         self.exchanges = all.len();
@@ -66,12 +66,12 @@ pub(super) struct RealFlow {
     /// Bytes that the accepting application read.
     pub received: Arc<AtomicU64>,
     /// Value of `received` when counting began.
-    uncounted: u64,
+    warmup_bytes: u64,
 }
 
 impl RealFlow {
     /// Returns true if the workload is notified of its progress and may write more.
-    pub fn follows(&self) -> bool {
+    pub fn has_slot(&self) -> bool {
         self.slot.is_some()
     }
 
@@ -93,10 +93,10 @@ pub(super) struct Opening {
 /// Workloads and flows of a run.
 #[derive(Debug)]
 pub(super) struct Account {
-    machines: Vec<DrivenWorkload>,
+    workloads: Vec<DrivenWorkload>,
     flows: Vec<RealFlow>,
     /// Bytes count for goodput.
-    counts: bool,
+    is_counting: bool,
     /// Time of the generators; monotonic.
     now: Time,
 }
@@ -111,7 +111,7 @@ pub(super) struct UnloadedTimes {
 
 impl UnloadedTimes {
     /// Returns the completion time of `bytes` from this side on an idle path, nanoseconds.
-    fn takes(&self, from: PathSide, bytes: u64) -> u64 {
+    fn completion_ns(&self, from: PathSide, bytes: u64) -> u64 {
         metrics::alone_ns(self.rtt, self.rates[from.index()], bytes)
     }
 }
@@ -132,7 +132,7 @@ pub(super) struct Courses {
 }
 
 impl Courses {
-    pub fn of(account: &Account) -> Courses {
+    pub fn new(account: &Account) -> Courses {
         let counters = account.counters();
         let counters = if counters.len() > 1 {
             counters
@@ -146,7 +146,7 @@ impl Courses {
     }
 
     /// Takes a sample at this time.
-    pub fn look(&mut self, at_ns: u64) {
+    pub fn sample(&mut self, at_ns: u64) {
         for (course, counter) in self.courses.iter_mut().zip(&self.counters) {
             course.push((at_ns, counter.load(Ordering::Relaxed)));
         }
@@ -154,7 +154,7 @@ impl Courses {
 
     /// Takes the final sample and returns all courses.
     pub fn finish(mut self, elapsed_ns: u64) -> Vec<Course> {
-        self.look(elapsed_ns);
+        self.sample(elapsed_ns);
         self.courses
     }
 }
@@ -166,36 +166,36 @@ impl Account {
             let running = WorkloadGenerator::new(workload.spec.clone(), plan.seed, which)
                 .map_err(|error| Error::traffic("start a workload", "")(io::Error::other(error)))?;
             Ok(DrivenWorkload {
-                running,
-                sends: Sends::of(&workload.spec.kind),
-                slots: Vec::new(),
+                generator: running,
+                traffic: TrafficKind::from_workload(&workload.spec.kind),
+                flows_by_slot: Vec::new(),
                 pending: 0,
                 received: Arc::default(),
                 exchanges: 0,
-                uncounted: 0,
+                warmup_bytes: 0,
             })
         };
         let machines = (0..).zip(&plan.workloads).map(machine);
         Ok(Account {
-            machines: machines.collect::<Result<_, Error>>()?,
+            workloads: machines.collect::<Result<_, Error>>()?,
             flows: Vec::new(),
-            counts: false,
+            is_counting: false,
             now: Time::ZERO,
         })
     }
 
     /// Returns what a workload sends.
-    pub fn sends(&self, workload: usize) -> Sends {
-        self.machines
+    pub fn traffic(&self, workload: usize) -> TrafficKind {
+        self.workloads
             .get(workload)
-            .map_or(Sends::Finite, |machine| machine.sends)
+            .map_or(TrafficKind::Finite, |machine| machine.traffic)
     }
 
     /// Returns the counter for bytes that accepting applications of a workload read, or for
     /// datagrams that arrive. For exchanges it is a dummy: responses count when they are complete.
-    pub fn read(&self, workload: usize) -> Arc<AtomicU64> {
-        let machine = self.machines.get(workload);
-        let machine = machine.filter(|machine| machine.sends != Sends::Exchanges);
+    pub fn read_counter(&self, workload: usize) -> Arc<AtomicU64> {
+        let machine = self.workloads.get(workload);
+        let machine = machine.filter(|machine| machine.traffic != TrafficKind::Exchanges);
         machine
             .map(|machine| machine.received.clone())
             .unwrap_or_default()
@@ -203,34 +203,34 @@ impl Account {
 
     /// Returns the counters of received bytes, by workload.
     pub fn counters(&self) -> Vec<Arc<AtomicU64>> {
-        self.machines
+        self.workloads
             .iter()
             .map(|machine| machine.received.clone())
             .collect()
     }
 
     /// Returns true if bytes count for goodput.
-    pub fn counts(&self) -> bool {
-        self.counts
+    pub fn is_counting(&self) -> bool {
+        self.is_counting
     }
 
     /// Starts counting bytes for goodput.
-    pub fn count_from_here(&mut self) {
-        self.counts = true;
-        for machine in &mut self.machines {
-            machine.uncounted = machine.received.load(Ordering::Relaxed);
+    pub fn end_warm_up(&mut self) {
+        self.is_counting = true;
+        for machine in &mut self.workloads {
+            machine.warmup_bytes = machine.received.load(Ordering::Relaxed);
         }
         for flow in &mut self.flows {
-            flow.uncounted = flow.received.load(Ordering::Relaxed);
+            flow.warmup_bytes = flow.received.load(Ordering::Relaxed);
         }
     }
 
     /// Returns the time of the next poll, unless data arrives before.
     pub fn next_time(&self) -> Option<Time> {
         let each = self
-            .machines
+            .workloads
             .iter()
-            .filter_map(|machine| machine.running.next_time());
+            .filter_map(|machine| machine.generator.next_time());
         each.min()
     }
 
@@ -238,18 +238,18 @@ impl Account {
     pub fn poll(&mut self, now: Time) -> Option<(usize, Action)> {
         self.now = self.now.max(now);
         let now = self.now;
-        let mut all = self.machines.iter_mut().enumerate();
-        all.find_map(|(which, machine)| Some((which, machine.running.poll(now)?)))
+        let mut all = self.workloads.iter_mut().enumerate();
+        all.find_map(|(which, machine)| Some((which, machine.generator.poll(now)?)))
     }
 
     /// Starts a flow and returns its number.
     pub fn open(&mut self, now: Time, opening: Opening) -> u32 {
         let number = self.flows.len() as u32;
         let mut slot = None;
-        if let Some(machine) = self.machines.get_mut(opening.workload) {
+        if let Some(machine) = self.workloads.get_mut(opening.workload) {
             if opening.follow {
-                slot = Some(machine.slots.len() as u32);
-                machine.slots.push(number);
+                slot = Some(machine.flows_by_slot.len() as u32);
+                machine.flows_by_slot.push(number);
             } else {
                 machine.pending += u64::from(opening.bytes.is_some());
             }
@@ -266,7 +266,7 @@ impl Account {
             fell_back: false,
             retransmitted: 0,
             received: Arc::default(),
-            uncounted: 0,
+            warmup_bytes: 0,
         });
         number
     }
@@ -282,17 +282,17 @@ impl Account {
     }
 
     /// Returns the number of the flow in a workload's slot.
-    pub fn in_slot(&self, workload: usize, slot: u32) -> Option<u32> {
-        self.machines
+    pub fn flow_in_slot(&self, workload: usize, slot: u32) -> Option<u32> {
+        self.workloads
             .get(workload)?
-            .slots
+            .flows_by_slot
             .get(slot as usize)
             .copied()
     }
 
     /// Records that the oldest write of a flow has been read. `back`: in the direction to the
     /// opener.
-    pub fn received(&mut self, at: Time, number: u32, back: bool) {
+    pub fn on_received(&mut self, at: Time, number: u32, back: bool) {
         self.now = self.now.max(at);
         let Some(flow) = self.flows.get_mut(number as usize) else {
             return;
@@ -301,22 +301,22 @@ impl Account {
         if !back {
             flow.finished.get_or_insert(at);
         }
-        if let Some(machine) = self.machines.get_mut(flow.workload) {
+        if let Some(machine) = self.workloads.get_mut(flow.workload) {
             machine.pending -= u64::from(ends);
             if let Some(slot) = flow.slot {
-                machine.running.received(self.now, slot, back);
+                machine.generator.on_received(self.now, slot, back);
                 machine.count_exchanges();
             }
         }
     }
 
     /// Records that a flow ended prematurely.
-    pub fn failed(&mut self, number: u32) {
+    pub fn on_failed(&mut self, number: u32) {
         if let Some(flow) = self.flows.get_mut(number as usize) {
             let ends = flow.is_pending();
             // A finite flow whose data has arrived completely has not failed.
             flow.failed |= flow.finished.is_none() || flow.slot.is_some();
-            if let Some(machine) = self.machines.get_mut(flow.workload) {
+            if let Some(machine) = self.workloads.get_mut(flow.workload) {
                 machine.pending -= u64::from(ends);
             }
         }
@@ -324,11 +324,11 @@ impl Account {
 
     /// Returns true if all flows of these workloads have ended and no more will start; false for an
     /// empty list.
-    pub fn over(&self, workloads: &[usize]) -> bool {
+    pub fn are_complete(&self, workloads: &[usize]) -> bool {
         let mut all = workloads
             .iter()
-            .filter_map(|which| self.machines.get(*which));
-        !workloads.is_empty() && all.all(|machine| machine.pending == 0 && machine.running.ended())
+            .filter_map(|which| self.workloads.get(*which));
+        !workloads.is_empty() && all.all(|machine| machine.pending == 0 && machine.generator.has_ended())
     }
 
     /// Returns the records of all workloads over `elapsed_ns`. `courses` has an entry per workload
@@ -341,8 +341,8 @@ impl Account {
         mut courses: Vec<Course>,
         alone: &UnloadedTimes,
     ) -> Vec<WorkloadRecord> {
-        let counted_ns = elapsed_ns.saturating_sub(plan.warm.as_nanos()).max(1);
-        let each = self.machines.iter().zip(&plan.workloads).enumerate();
+        let counted_ns = elapsed_ns.saturating_sub(plan.warm_up.as_nanos()).max(1);
+        let each = self.workloads.iter().zip(&plan.workloads).enumerate();
         each.map(|(which, (machine, workload))| {
             let numbered = || {
                 (0..)
@@ -358,7 +358,7 @@ impl Account {
                 received: machine
                     .received
                     .load(Ordering::Relaxed)
-                    .saturating_sub(machine.uncounted),
+                    .saturating_sub(machine.warmup_bytes),
                 course: courses
                     .get_mut(which)
                     .map(std::mem::take)
@@ -367,24 +367,24 @@ impl Account {
                 failed: flows().filter(|flow| flow.failed).count() as u64,
                 ..WorkloadRecord::default()
             };
-            match machine.sends {
-                Sends::Lasting => {
+            match machine.traffic {
+                TrafficKind::Unbounded => {
                     let goodput = |flow: &RealFlow| {
                         let received = flow
                             .received
                             .load(Ordering::Relaxed)
-                            .saturating_sub(flow.uncounted);
+                            .saturating_sub(flow.warmup_bytes);
                         metrics::mbits(received, counted_ns)
                     };
                     record.retransmitted = Some(again);
                     record.goodputs = flows().map(goodput).collect();
-                    record.order = numbered().map(|(number, _)| number).collect();
+                    record.start_ranks = numbered().map(|(number, _)| number).collect();
                     let ours = sampled
                         .iter_mut()
                         .filter(|(workload, _)| *workload == which);
                     record.flows = ours.map(|(_, samples)| std::mem::take(samples)).collect();
                 }
-                Sends::Finite => {
+                TrafficKind::Finite => {
                     record.retransmitted = Some(again);
                     record.completed = flows()
                         .filter_map(|flow| completion(flow, plan.seed, alone))
@@ -393,8 +393,8 @@ impl Account {
                         flows().filter(|flow| flow.finished.is_none()).count() as u64;
                 }
                 // Retransmissions of the accepting ends are unknown.
-                Sends::Exchanges => record.completed = self.exchanges(machine, plan.seed, alone),
-                Sends::Messages { requested } => {
+                TrafficKind::Exchanges => record.completed = self.exchanges(machine, plan.seed, alone),
+                TrafficKind::Messages { requested } => {
                     record.retransmitted = Some(again);
                     // A request takes half a round trip.
                     let asked = if requested {
@@ -403,9 +403,9 @@ impl Account {
                         Duration::ZERO
                     };
                     record.completed = self.messages(machine, plan.seed, alone, asked);
-                    record.unfinished = machine.running.unfinished();
+                    record.unfinished = machine.generator.unfinished();
                 }
-                Sends::Datagrams => {}
+                TrafficKind::Datagrams => {}
             }
             record
         })
@@ -420,7 +420,7 @@ impl Account {
         alone: &UnloadedTimes,
     ) -> Vec<Completion> {
         let one = |exchange: &ccplane_workload::Exchange| {
-            let flow = machine.slots.get(exchange.connection as usize);
+            let flow = machine.flows_by_slot.get(exchange.connection as usize);
             let flow = self.flow(*flow?)?;
             Some(Completion {
                 seed,
@@ -428,10 +428,10 @@ impl Account {
                 bytes: exchange.response.get(),
                 took_ns: exchange.finished.since(exchange.started).as_nanos(),
                 waited_ns: 0,
-                alone_ns: alone.takes(flow.side.other(), exchange.response.get()),
+                alone_ns: alone.completion_ns(flow.side.opposite(), exchange.response.get()),
             })
         };
-        machine.running.exchanges().iter().filter_map(one).collect()
+        machine.generator.exchanges().iter().filter_map(one).collect()
     }
 
     /// Returns the delivered messages, timed from when the sender had them, plus `asked` for the
@@ -444,7 +444,7 @@ impl Account {
         asked: Duration,
     ) -> Vec<Completion> {
         let one = |message: &ccplane_workload::DeliveredMessage| {
-            let flow = machine.slots.get(message.connection as usize);
+            let flow = machine.flows_by_slot.get(message.connection as usize);
             let flow = self.flow(*flow?)?;
             Some(Completion {
                 seed,
@@ -452,10 +452,10 @@ impl Account {
                 bytes: message.bytes.get(),
                 took_ns: (message.finished.since(message.arrived) + asked).as_nanos(),
                 waited_ns: message.started.since(message.arrived).as_nanos(),
-                alone_ns: alone.takes(flow.side, message.bytes.get()),
+                alone_ns: alone.completion_ns(flow.side, message.bytes.get()),
             })
         };
-        machine.running.messages().iter().filter_map(one).collect()
+        machine.generator.messages().iter().filter_map(one).collect()
     }
 }
 
@@ -467,7 +467,7 @@ fn completion(flow: &RealFlow, seed: u64, alone: &UnloadedTimes) -> Option<Compl
         bytes,
         took_ns: finished.since(flow.started).as_nanos(),
         waited_ns: 0,
-        alone_ns: alone.takes(flow.side, bytes),
+        alone_ns: alone.completion_ns(flow.side, bytes),
     })
 }
 
@@ -495,7 +495,7 @@ mod tests {
             rtt: Duration::from_millis(20),
             rates: [Some(Rate::from_bytes_per_sec(1_000_000)), None],
         };
-        assert_eq!(alone.takes(PathSide::Left, 50_000), 70_000_000);
-        assert_eq!(alone.takes(PathSide::Right, 50_000), 20_000_000);
+        assert_eq!(alone.completion_ns(PathSide::Left, 50_000), 70_000_000);
+        assert_eq!(alone.completion_ns(PathSide::Right, 50_000), 20_000_000);
     }
 }

@@ -15,7 +15,7 @@ use crate::error::BackendError;
 pub(crate) struct LinkEvent {
     /// Time since the start of the run.
     pub at: Time,
-    pub way: PathDirection,
+    pub direction: PathDirection,
     pub change: LinkChange,
 }
 
@@ -35,8 +35,8 @@ pub(crate) enum LinkChange {
 /// Changes that have not been applied yet.
 #[derive(Debug)]
 pub(super) struct PendingChanges {
-    control: EmuHandle,
-    waiting: VecDeque<LinkEvent>,
+    emulator: EmuHandle,
+    pending: VecDeque<LinkEvent>,
 }
 
 impl PendingChanges {
@@ -48,11 +48,11 @@ impl PendingChanges {
         let mut waiting: Vec<LinkEvent> = [PathDirection::Forward, PathDirection::Reverse]
             .into_iter()
             .filter_map(|way| {
-                let line = control.link(way).line;
+                let line = control.link_config(way).line;
                 let course = matches!(line, LineSpec::Trace(_) | LineSpec::Piecewise(_));
                 course.then_some(LinkEvent {
                     at: Time::ZERO,
-                    way,
+                    direction: way,
                     change: LinkChange::Line(line),
                 })
             })
@@ -60,31 +60,31 @@ impl PendingChanges {
         waiting.extend(events.iter().cloned());
         waiting.sort_by_key(|event| event.at);
         PendingChanges {
-            control,
-            waiting: waiting.into(),
+            emulator: control,
+            pending: waiting.into(),
         }
     }
 
     /// Returns the time of the next change.
     pub fn next_time(&self) -> Option<Time> {
-        self.waiting.front().map(|event| event.at)
+        self.pending.front().map(|event| event.at)
     }
 
     /// Applies all changes that are due.
     pub fn apply(&mut self, now: Time) -> Result<(), Error> {
         while self.next_time().is_some_and(|at| at <= now) {
-            let Some(LinkEvent { way, change, .. }) = self.waiting.pop_front() else {
+            let Some(LinkEvent { direction: way, change, .. }) = self.pending.pop_front() else {
                 break;
             };
             match change {
-                LinkChange::Line(line) => self.control.set_line(way, line),
+                LinkChange::Line(line) => self.emulator.set_line(way, line),
                 LinkChange::Delay(delay) => self
-                    .control
+                    .emulator
                     .set_jitter(way, Duration::ZERO)
-                    .and_then(|()| self.control.set_delay(way, delay)),
-                LinkChange::Loss(loss) => self.control.set_loss(way, loss),
+                    .and_then(|()| self.emulator.set_delay(way, delay)),
+                LinkChange::Loss(loss) => self.emulator.set_loss(way, loss),
                 LinkChange::Up(up) => {
-                    self.control.set_up(way, up);
+                    self.emulator.set_up(way, up);
                     Ok(())
                 }
             }
@@ -105,7 +105,7 @@ pub(crate) fn could_carry(
 ) -> f64 {
     let changes = events
         .iter()
-        .filter(|event| event.way == way)
+        .filter(|event| event.direction == way)
         .filter_map(|event| {
             let change = match &event.change {
                 LinkChange::Line(next) => Carrying::Line(next),
@@ -130,7 +130,7 @@ mod tests {
     fn event(ms: u64, way: PathDirection, change: LinkChange) -> LinkEvent {
         LinkEvent {
             at: Time::ZERO + Duration::from_millis(ms),
-            way,
+            direction: way,
             change,
         }
     }

@@ -40,7 +40,7 @@ impl PathSide {
     }
 
     /// Returns the opposite side.
-    pub(super) fn other(self) -> PathSide {
+    pub(super) fn opposite(self) -> PathSide {
         match self {
             PathSide::Left => PathSide::Right,
             PathSide::Right => PathSide::Left,
@@ -55,7 +55,7 @@ impl PathSide {
     }
 
     /// Returns the direction in which this side sends.
-    pub(super) fn sends(self) -> PathDirection {
+    pub(super) fn direction(self) -> PathDirection {
         match self {
             PathSide::Left => PathDirection::Forward,
             PathSide::Right => PathDirection::Reverse,
@@ -100,7 +100,7 @@ pub(crate) struct NamespaceHost {
 impl NamespaceHost {
     /// Returns true if packets between the two cross the bottleneck: both are outside of sites, or
     /// in the two sites of a pair.
-    pub fn reaches(self, other: NamespaceHost) -> bool {
+    pub fn can_reach(self, other: NamespaceHost) -> bool {
         self.space != other.space && self.space / 2 == other.space / 2
     }
 }
@@ -135,7 +135,7 @@ impl Hosts {
 
     /// Returns the hosts that have a dumbbell's names, `left1` … and `right1` …; other names are
     /// ignored.
-    pub(crate) fn named<'n>(nodes: impl Iterator<Item = (NodeId, &'n str)>) -> Hosts {
+    pub(crate) fn from_dumbbell_names<'n>(nodes: impl Iterator<Item = (NodeId, &'n str)>) -> Hosts {
         let (mut left, mut right) = (Vec::new(), Vec::new());
         for (node, name) in nodes {
             let numbered = |side: &str| {
@@ -214,7 +214,7 @@ mod tests {
         .iter()
         .map(|name| (*name).to_owned())
         .collect();
-        let hosts = Hosts::named((0..).map(NodeId).zip(names.iter().map(String::as_str)));
+        let hosts = Hosts::from_dumbbell_names((0..).map(NodeId).zip(names.iter().map(String::as_str)));
         let at = |node| {
             hosts
                 .get(NodeId(node))

@@ -52,14 +52,14 @@ impl SitePair {
 
 impl Layout {
     /// Returns the layout of a scenario, or the reasons why it has none, a sentence each.
-    pub fn of(scenario: &Scenario) -> Result<Layout, Vec<String>> {
+    pub fn new(scenario: &Scenario) -> Result<Layout, Vec<String>> {
         let one_bottleneck =
             "the network: only [topology.dumbbell], or nodes and links around one bottleneck, are \
              supported"
                 .to_owned();
         match &scenario.topology {
             Topology::Dumbbell {
-                bottleneck, back, ..
+                bottleneck, reverse_delay: back, ..
             } => {
                 if !scenario.bundles.is_empty() {
                     return Err(vec![
@@ -106,7 +106,7 @@ impl Layout {
     pub fn hosts(&self, network: &Network) -> Hosts {
         let nodes = network.hosts().map(|node| (node, network.name(node)));
         let Some(spaces) = &self.spaces else {
-            return Hosts::named(nodes);
+            return Hosts::from_dumbbell_names(nodes);
         };
         let by_name: BTreeMap<&str, NodeId> = nodes.map(|(node, name)| (name, node)).collect();
         let known = |names: &[String]| {
@@ -152,8 +152,8 @@ fn graph(
     let others = links
         .iter()
         .filter(|link| ![&there.name, &back.name].contains(&&link.name));
-    let wires = Wires::of(others);
-    let sides = ends.map(|end| wires.reach(end, None));
+    let wires = Wires::new(others);
+    let sides = ends.map(|end| wires.reachable(end, None));
     if sides[0].contains(ends[1]) {
         return Err(format!(
             "a path from `{}` to `{}` that bypasses the bottleneck",
@@ -179,7 +179,7 @@ fn graph(
         let around: Vec<(usize, BTreeSet<&str>)> = sites()
             .enumerate()
             .filter(|(_, (at, _))| *at == side)
-            .map(|(number, (_, site))| (2 + number, wires.reach(end, Some(site))))
+            .map(|(number, (_, site))| (2 + number, wires.reachable(end, Some(site))))
             .collect();
         for host in sides[side.index()]
             .iter()
@@ -234,7 +234,7 @@ fn bottleneck<'s>(
     };
     let drawn = Plan::new(scenario)
         .ok()
-        .map(|plan| plan.network.link_name(plan.main));
+        .map(|plan| plan.network.link_name(plan.main_link));
     let forward = match drawn {
         Some(drawn) if [&one.name, &two.name].contains(&&drawn) => drawn,
         _ => first.name.clone(),
@@ -256,7 +256,7 @@ fn pairs(scenario: &Scenario, sides: &[BTreeSet<&str>; 2]) -> Result<Vec<SitePai
                 .find(|side| sides[side.index()].contains(name))
         };
         let (from, to) = (&*bundle.from.text, &*bundle.to.text);
-        let Some(begins) = side(from).filter(|begins| side(to) == Some(begins.other())) else {
+        let Some(begins) = side(from).filter(|begins| side(to) == Some(begins.opposite())) else {
             return Err(format!(
                 "the bundle {}: its ends must be on different sides of the bottleneck",
                 bundle.title()
@@ -304,7 +304,7 @@ fn pairs(scenario: &Scenario, sides: &[BTreeSet<&str>; 2]) -> Result<Vec<SitePai
 struct Wires<'s>(BTreeMap<&'s str, Vec<&'s str>>);
 
 impl<'s> Wires<'s> {
-    fn of(links: impl Iterator<Item = &'s GraphLink>) -> Wires<'s> {
+    fn new(links: impl Iterator<Item = &'s GraphLink>) -> Wires<'s> {
         let mut all: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
         for link in links {
             for (from, to) in [(&link.from, &link.to), (&link.to, &link.from)] {
@@ -315,7 +315,7 @@ impl<'s> Wires<'s> {
     }
 
     /// Returns all nodes connected with `from`, including itself, on paths that avoid `without`.
-    fn reach(&self, from: &'s str, without: Option<&str>) -> BTreeSet<&'s str> {
+    fn reachable(&self, from: &'s str, without: Option<&str>) -> BTreeSet<&'s str> {
         let mut found = BTreeSet::new();
         let mut next = vec![from];
         while let Some(node) = next.pop() {
@@ -358,7 +358,7 @@ mod tests {
     }
 
     fn layout(text: &str) -> Result<Layout, Vec<String>> {
-        Layout::of(&Scenario::parse("test.toml", text, Path::new(".")).unwrap())
+        Layout::new(&Scenario::parse("test.toml", text, Path::new(".")).unwrap())
     }
 
     fn names(layout: &Layout) -> Vec<Vec<&str>> {

@@ -22,7 +22,7 @@ impl WriteMarks {
     }
 
     /// Removes the ends up to `read` and returns their number.
-    pub fn pass(&mut self, read: u64) -> usize {
+    pub fn remove_read(&mut self, read: u64) -> usize {
         let passed = self.0.iter().take_while(|end| **end <= read).count();
         self.0.drain(..passed);
         passed
@@ -36,12 +36,12 @@ mod tests {
     #[test]
     fn each_write_is_passed_once() {
         let mut marks = WriteMarks::starting_with(0);
-        assert_eq!(marks.pass(10), 0);
+        assert_eq!(marks.remove_read(10), 0);
         marks.push(30);
         marks.push(50);
         marks.push(60);
         assert_eq!(
-            [29, 30, 30, 60, 70].map(|read| marks.pass(read)),
+            [29, 30, 30, 60, 70].map(|read| marks.remove_read(read)),
             [0, 1, 0, 2, 0]
         );
     }

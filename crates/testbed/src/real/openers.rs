@@ -11,7 +11,7 @@ use ccplane_datapath::Capabilities;
 use ccplane_host::Namespace;
 use ccplane_lab::Error;
 use ccplane_lab::result::TcpInfo;
-use ccplane_lab::sends::{SAMPLED_FLOWS_MAX, Sends};
+use ccplane_lab::sends::{SAMPLED_FLOWS_MAX, TrafficKind};
 use ccplane_linux::Flows;
 use ccplane_units::{Duration, Time};
 use ccplane_workload::{Action, NodeId};
@@ -70,8 +70,8 @@ pub(super) struct WatchedFlow {
 /// State shared by the two loops and the sampling thread.
 pub(super) struct RunState {
     pub orders: Mailbox<ServerOrder>,
-    pub told: Mailbox<WriteArrival>,
-    pub watched: Mutex<Vec<WatchedFlow>>,
+    pub arrivals: Mailbox<WriteArrival>,
+    pub sampled: Mutex<Vec<WatchedFlow>>,
     /// Bytes received by all connections, in both directions.
     pub total: AtomicU64,
     pub stop: AtomicBool,
@@ -81,7 +81,7 @@ pub(super) struct RunState {
 pub(super) struct ClientResult {
     pub account: Account,
     /// Final `tcp_info` of the flows that were open at the end.
-    pub last: HashMap<u32, TcpInfo>,
+    pub final_info: HashMap<u32, TcpInfo>,
 }
 
 /// Returns the port in a host's space.
@@ -98,28 +98,28 @@ struct OpenConnection {
     /// The handshake is complete.
     open: bool,
     /// Bytes to write; `u64::MAX` is unlimited.
-    left: u64,
+    unsent: u64,
     /// Bytes written so far or still to be written.
     total: u64,
     finish: bool,
     /// The stream has been shut down.
-    shut: bool,
+    is_shut_down: bool,
     /// Direction to the opener: bytes read, bytes that the other end was asked to write, and writes
     /// whose arrival is awaited.
     read: u64,
-    answers: u64,
-    awaited: WriteMarks,
-    watched: EpollFlags,
+    requested_bytes: u64,
+    awaited_writes: WriteMarks,
+    interest: EpollFlags,
 }
 
 /// State of the event loop.
-pub(super) struct Openers<'r> {
+pub(super) struct ClientLoop<'r> {
     plan: &'r RealPlan,
     targets: &'r [OpenTarget],
     /// By space.
     namespaces: Vec<Namespace>,
     /// Space that this thread has entered.
-    inside: Option<usize>,
+    entered_space: Option<usize>,
     diags: Vec<Diag>,
     shared: &'r RunState,
     epoll: Epoll,
@@ -131,12 +131,12 @@ pub(super) struct Openers<'r> {
     flows: HashMap<u32, OpenConnection>,
     datagrams: HashMap<(usize, NodeId, NodeId), UdpSocket>,
     /// Number of sampled flows, by workload.
-    watches: Vec<usize>,
+    sampled_flows: Vec<usize>,
     started_ns: u64,
-    block: Box<[u8]>,
+    buffer: Box<[u8]>,
 }
 
-impl<'r> Openers<'r> {
+impl<'r> ClientLoop<'r> {
     /// Creates the loop. `diags` has a socket for each namespace.
     pub fn new(
         plan: &'r RealPlan,
@@ -146,17 +146,17 @@ impl<'r> Openers<'r> {
         shared: &'r RunState,
         account: Account,
         events: PendingChanges,
-    ) -> io::Result<Openers<'r>> {
+    ) -> io::Result<ClientLoop<'r>> {
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
         epoll.add(
-            &shared.told,
+            &shared.arrivals,
             EpollEvent::new(EpollFlags::EPOLLIN, MAILBOX_TOKEN),
         )?;
-        Ok(Openers {
+        Ok(ClientLoop {
             plan,
             targets,
             namespaces,
-            inside: None,
+            entered_space: None,
             diags,
             shared,
             epoll,
@@ -165,14 +165,14 @@ impl<'r> Openers<'r> {
             steered: Vec::new(),
             flows: HashMap::new(),
             datagrams: HashMap::new(),
-            watches: vec![0; plan.workloads.len()],
+            sampled_flows: vec![0; plan.workloads.len()],
             started_ns: 0,
-            block: vec![0x5a; BLOCK_BYTES].into_boxed_slice(),
+            buffer: vec![0x5a; BLOCK_BYTES].into_boxed_slice(),
         })
     }
 
     /// Sets the algorithms whose flows are checked for the fallback at the end.
-    pub fn steered_by(mut self, algorithms: Vec<Flows>) -> Openers<'r> {
+    pub fn with_algorithms(mut self, algorithms: Vec<Flows>) -> ClientLoop<'r> {
         self.steered = algorithms;
         self
     }
@@ -183,13 +183,13 @@ impl<'r> Openers<'r> {
         let end = Time::ZERO + self.plan.duration;
         let mut ready = [EpollEvent::empty(); EVENTS_PER_TURN_MAX];
         loop {
-            let now = self.act_until_now()?;
-            if self.account.over(&self.plan.until) {
+            let now = self.apply_due_actions()?;
+            if self.account.are_complete(&self.plan.awaited_workloads) {
                 self.shared.stop.store(true, Ordering::Relaxed);
                 self.shared.orders.wake();
             }
             if now >= end || self.shared.stop.load(Ordering::Relaxed) {
-                return Ok(self.end());
+                return Ok(self.into_result());
             }
             let due = self.next_time().unwrap_or(end).min(end);
             let wait = due.since(now).min(STOP_POLL_INTERVAL);
@@ -204,66 +204,66 @@ impl<'r> Openers<'r> {
     }
 
     fn next_time(&self) -> Option<Time> {
-        let warm = Time::ZERO + self.plan.warm;
-        let warm = (!self.account.counts()).then_some(warm);
+        let warm = Time::ZERO + self.plan.warm_up;
+        let warm = (!self.account.is_counting()).then_some(warm);
         let due = [self.account.next_time(), self.events.next_time(), warm];
         due.into_iter().flatten().min()
     }
 
     /// Applies all actions that are due.
-    fn act_until_now(&mut self) -> Result<Time, Error> {
+    fn apply_due_actions(&mut self) -> Result<Time, Error> {
         let now = self.now();
         self.events.apply(now)?;
-        if !self.account.counts() && now >= Time::ZERO + self.plan.warm {
-            self.account.count_from_here();
+        if !self.account.is_counting() && now >= Time::ZERO + self.plan.warm_up {
+            self.account.end_warm_up();
         }
         while let Some((workload, action)) = self.account.poll(now) {
-            self.act(now, workload, action)?;
+            self.execute_action(now, workload, action)?;
         }
         Ok(now)
     }
 
     /// Serves short flows first. Between bulk flows it applies actions that have become due.
     fn serve(&mut self, ready: &[EpollEvent]) -> Result<(), Error> {
-        let much = |openers: &Openers, event: &EpollEvent| {
+        let much = |openers: &ClientLoop, event: &EpollEvent| {
             let flow = openers.flows.get(&(event.data() as u32));
-            event.data() != MAILBOX_TOKEN && flow.is_some_and(|flow| flow.left > BULK_BYTES_MIN)
+            event.data() != MAILBOX_TOKEN && flow.is_some_and(|flow| flow.unsent > BULK_BYTES_MIN)
         };
         let mut bulk = Vec::new();
         for event in ready {
             if event.data() == MAILBOX_TOKEN {
-                self.hear()?;
+                self.process_arrivals()?;
             } else if much(self, event) {
                 bulk.push(event);
             } else {
-                self.turn(event.data() as u32, event.events())?;
+                self.serve_connection(event.data() as u32, event.events())?;
             }
         }
         for event in bulk.into_iter().take(BULK_WRITES_PER_TURN_MAX) {
-            self.turn(event.data() as u32, event.events())?;
+            self.serve_connection(event.data() as u32, event.events())?;
             if self.next_time().is_some_and(|due| due <= self.now()) {
-                self.act_until_now()?;
+                self.apply_due_actions()?;
             }
         }
         Ok(())
     }
 
     /// Processes arrivals at the other end.
-    fn hear(&mut self) -> Result<(), Error> {
-        for WriteArrival { flow, at_ns } in self.shared.told.take() {
+    fn process_arrivals(&mut self) -> Result<(), Error> {
+        for WriteArrival { flow, at_ns } in self.shared.arrivals.take() {
             let at = Time::from_nanos(at_ns.saturating_sub(self.started_ns));
-            if self.account.flow(flow).is_some_and(|flow| !flow.follows()) {
+            if self.account.flow(flow).is_some_and(|flow| !flow.has_slot()) {
                 // `tcp_info` is read before the connection closes, since the kernel discards it
                 // then.
-                self.look(flow);
+                self.query_info(flow);
             }
-            self.account.received(at, flow, false);
+            self.account.on_received(at, flow, false);
         }
-        self.act_until_now()?;
+        self.apply_due_actions()?;
         Ok(())
     }
 
-    fn act(&mut self, now: Time, workload: usize, action: Action) -> Result<(), Error> {
+    fn execute_action(&mut self, now: Time, workload: usize, action: Action) -> Result<(), Error> {
         match action {
             Action::Open {
                 from,
@@ -274,48 +274,48 @@ impl<'r> Openers<'r> {
             } => self.open(now, workload, (from, to), bytes, finish, follow),
             Action::Write {
                 slot,
-                back,
+                backward: back,
                 bytes,
                 finish,
             } => {
-                let flow = self.account.in_slot(workload, slot);
+                let flow = self.account.flow_in_slot(workload, slot);
                 // A write to a broken flow is dropped.
                 if let Some((flow, opened)) =
                     flow.and_then(|flow| Some((flow, self.flows.get_mut(&flow)?)))
                 {
                     if back {
-                        opened.answers += bytes;
+                        opened.requested_bytes += bytes;
                         if bytes > 0 {
-                            opened.awaited.push(opened.answers);
+                            opened.awaited_writes.push(opened.requested_bytes);
                         }
-                        self.shared.orders.send(ServerOrder::Answer {
+                        self.shared.orders.send(ServerOrder::WriteBack {
                             flow,
                             bytes,
                             finish,
                         });
                     } else {
-                        opened.left = opened.left.saturating_add(bytes);
+                        opened.unsent = opened.unsent.saturating_add(bytes);
                         opened.total = opened.total.saturating_add(bytes);
                         opened.finish |= finish;
                         if bytes > 0 {
                             let total = opened.total;
-                            self.shared.orders.send(ServerOrder::Await { flow, total });
+                            self.shared.orders.send(ServerOrder::AwaitRead { flow, total });
                         }
-                        self.turn(flow, EpollFlags::EPOLLOUT)?;
+                        self.serve_connection(flow, EpollFlags::EPOLLOUT)?;
                     }
                 }
                 Ok(())
             }
-            Action::Abandon { slot } => {
-                if let Some(flow) = self.account.in_slot(workload, slot) {
-                    self.look(flow);
+            Action::Abort { slot } => {
+                if let Some(flow) = self.account.flow_in_slot(workload, slot) {
+                    self.query_info(flow);
                     if let Some(opened) = self.flows.remove(&flow) {
                         traffic::reset_on_close(&opened.stream);
                     }
                 }
                 Ok(())
             }
-            Action::Datagram { from, to, bytes } => self.datagram(workload, from, to, bytes),
+            Action::Datagram { from, to, bytes } => self.send_datagram(workload, from, to, bytes),
         }
     }
 
@@ -328,7 +328,7 @@ impl<'r> Openers<'r> {
         finish: bool,
         follow: bool,
     ) -> Result<(), Error> {
-        let (here, there) = self.places(from, to)?;
+        let (here, there) = self.host_pair(from, to)?;
         let flow = self.account.open(
             now,
             Opening {
@@ -343,12 +343,12 @@ impl<'r> Openers<'r> {
             return Ok(());
         };
         let peer = SocketAddr::new(there.address, port(&target.listeners, there));
-        let (congestion, buffer) = (&target.congestion, self.plan.buffer);
+        let (congestion, buffer) = (&target.congestion, self.plan.socket_buffer);
         let stream = match socket::connect(here.address, peer, congestion, buffer, bytes.is_some())
         {
             Ok(stream) => stream,
             Err(ConnectError::Connection) => {
-                self.account.failed(flow);
+                self.account.on_failed(flow);
                 return Ok(());
             }
             Err(ConnectError::Socket(error)) => {
@@ -365,7 +365,7 @@ impl<'r> Openers<'r> {
         self.shared.orders.send(ServerOrder::Expect {
             peer: local,
             flow,
-            received: [received.clone(), self.account.read(workload)],
+            received: [received.clone(), self.account.read_counter(workload)],
             awaited: bytes.unwrap_or(0),
         });
         self.epoll
@@ -376,18 +376,18 @@ impl<'r> Openers<'r> {
             local,
             peer,
             open: false,
-            left: bytes.unwrap_or(u64::MAX),
+            unsent: bytes.unwrap_or(u64::MAX),
             total: bytes.unwrap_or(u64::MAX),
             finish,
-            shut: false,
+            is_shut_down: false,
             read: 0,
-            answers: 0,
-            awaited: WriteMarks::default(),
-            watched: EpollFlags::EPOLLOUT,
+            requested_bytes: 0,
+            awaited_writes: WriteMarks::default(),
+            interest: EpollFlags::EPOLLOUT,
         };
         self.flows.insert(flow, opened);
-        if let Some(watches) = self.watches.get_mut(workload)
-            && self.account.sends(workload) == Sends::Lasting
+        if let Some(watches) = self.sampled_flows.get_mut(workload)
+            && self.account.traffic(workload) == TrafficKind::Unbounded
             && *watches < SAMPLED_FLOWS_MAX
         {
             *watches += 1;
@@ -402,7 +402,7 @@ impl<'r> Openers<'r> {
             };
             let mut all = self
                 .shared
-                .watched
+                .sampled
                 .lock()
                 .unwrap_or_else(PoisonError::into_inner);
             all.push(watched);
@@ -411,9 +411,9 @@ impl<'r> Openers<'r> {
     }
 
     /// Returns two hosts on different sides of the bottleneck.
-    fn places(&self, from: NodeId, to: NodeId) -> Result<(NamespaceHost, NamespaceHost), Error> {
+    fn host_pair(&self, from: NodeId, to: NodeId) -> Result<(NamespaceHost, NamespaceHost), Error> {
         let (here, there) = (place(self.plan, from)?, place(self.plan, to)?);
-        if !here.reaches(there) {
+        if !here.can_reach(there) {
             let what = format!("{} cannot reach {} over it", here.address, there.address);
             return Err(Error::traffic(
                 "send across the bottleneck",
@@ -425,18 +425,18 @@ impl<'r> Openers<'r> {
 
     /// Enters a space; this thread's new sockets then belong to it.
     fn enter(&mut self, space: usize) -> Result<(), Error> {
-        if self.inside != Some(space)
+        if self.entered_space != Some(space)
             && let Some(namespace) = self.namespaces.get(space)
         {
             namespace
                 .enter()
                 .map_err(|error| BackendError::from_host(error, false))?;
-            self.inside = Some(space);
+            self.entered_space = Some(space);
         }
         Ok(())
     }
 
-    fn datagram(
+    fn send_datagram(
         &mut self,
         workload: usize,
         from: NodeId,
@@ -445,7 +445,7 @@ impl<'r> Openers<'r> {
     ) -> Result<(), Error> {
         let key = (workload, from, to);
         if !self.datagrams.contains_key(&key) {
-            let (here, there) = self.places(from, to)?;
+            let (here, there) = self.host_pair(from, to)?;
             self.enter(here.space)?;
             let Some(target) = self.targets.get(workload) else {
                 return Ok(());
@@ -456,7 +456,7 @@ impl<'r> Openers<'r> {
             self.datagrams.insert(key, socket);
         }
         let payload = bytes.saturating_sub(DATAGRAM_HEADER_BYTES) as usize;
-        if let (Some(socket), Some(payload)) = (self.datagrams.get(&key), self.block.get(..payload))
+        if let (Some(socket), Some(payload)) = (self.datagrams.get(&key), self.buffer.get(..payload))
         {
             // A send error counts as a loss, like a drop in the network.
             let _ = socket.send(payload);
@@ -465,7 +465,7 @@ impl<'r> Openers<'r> {
     }
 
     /// Reads and writes at most one block. An error ends only this connection.
-    fn turn(&mut self, flow: u32, events: EpollFlags) -> Result<(), Error> {
+    fn serve_connection(&mut self, flow: u32, events: EpollFlags) -> Result<(), Error> {
         let Some(opened) = self.flows.get_mut(&flow) else {
             return Ok(());
         };
@@ -492,25 +492,25 @@ impl<'r> Openers<'r> {
         };
         let (mut broken, mut ended, mut answered) = (false, false, 0);
         if events != EpollFlags::EPOLLOUT {
-            match opened.stream.read(&mut self.block) {
+            match opened.stream.read(&mut self.buffer) {
                 Ok(0) => ended = true,
                 Ok(count) => {
                     opened.read += count as u64;
                     self.shared.total.fetch_add(count as u64, Ordering::Relaxed);
-                    answered = opened.awaited.pass(opened.read);
+                    answered = opened.awaited_writes.remove_read(opened.read);
                 }
                 Err(error) => broken = !idle(&error),
             }
         }
-        if opened.left > 0 && !broken && !ended {
-            let most = BLOCK_BYTES.min(usize::try_from(opened.left).unwrap_or(BLOCK_BYTES));
-            match opened.stream.write(&self.block[..most]) {
-                Ok(count) if opened.left < u64::MAX => opened.left -= count as u64,
+        if opened.unsent > 0 && !broken && !ended {
+            let most = BLOCK_BYTES.min(usize::try_from(opened.unsent).unwrap_or(BLOCK_BYTES));
+            match opened.stream.write(&self.buffer[..most]) {
+                Ok(count) if opened.unsent < u64::MAX => opened.unsent -= count as u64,
                 Ok(_) => {}
                 Err(error) => broken = !idle(&error),
             }
         }
-        if broken || ended && !opened.shut {
+        if broken || ended && !opened.is_shut_down {
             self.fail(flow);
             return Ok(());
         }
@@ -518,24 +518,24 @@ impl<'r> Openers<'r> {
             self.flows.remove(&flow);
             return Ok(());
         }
-        let ends = opened.left == 0 && opened.finish && !opened.shut;
+        let ends = opened.unsent == 0 && opened.finish && !opened.is_shut_down;
         let mut wanted = EpollFlags::EPOLLIN;
-        wanted.set(EpollFlags::EPOLLOUT, opened.left > 0);
-        if wanted != opened.watched
+        wanted.set(EpollFlags::EPOLLOUT, opened.unsent > 0);
+        if wanted != opened.interest
             && self
                 .epoll
                 .modify(&opened.stream, &mut EpollEvent::new(wanted, flow.into()))
                 .is_ok()
         {
-            opened.watched = wanted;
+            opened.interest = wanted;
         }
         if ends {
             self.finish(flow);
         }
         if answered > 0 {
             let now = self.now();
-            (0..answered).for_each(|_| self.account.received(now, flow, true));
-            self.act_until_now()?;
+            (0..answered).for_each(|_| self.account.on_received(now, flow, true));
+            self.apply_due_actions()?;
         }
         Ok(())
     }
@@ -543,24 +543,24 @@ impl<'r> Openers<'r> {
     /// Ends the stream after its last byte has been written.
     fn finish(&mut self, flow: u32) {
         // A finite flow is queried when its last byte has arrived.
-        if self.account.flow(flow).is_some_and(|flow| flow.follows()) {
-            self.look(flow);
+        if self.account.flow(flow).is_some_and(|flow| flow.has_slot()) {
+            self.query_info(flow);
         }
         if let Some(opened) = self.flows.get_mut(&flow) {
-            opened.shut = true;
+            opened.is_shut_down = true;
             // An error of a broken connection appears at its next turn.
             let _ = opened.stream.shutdown(Shutdown::Write);
         }
     }
 
     fn fail(&mut self, flow: u32) {
-        self.account.failed(flow);
+        self.account.on_failed(flow);
         self.flows.remove(&flow);
-        self.shared.orders.send(ServerOrder::Forget { flow });
+        self.shared.orders.send(ServerOrder::Discard { flow });
     }
 
     /// Returns the kernel's `tcp_info` of a flow and stores its retransmissions.
-    fn look(&mut self, flow: u32) -> Option<TcpInfo> {
+    fn query_info(&mut self, flow: u32) -> Option<TcpInfo> {
         let opened = self.flows.get(&flow)?;
         let known = self.account.flow_mut(flow)?;
         let diag = self.diags.get_mut(known.space)?;
@@ -575,10 +575,10 @@ impl<'r> Openers<'r> {
     fn check_ecn(&mut self, flow: u32) -> Result<(), Error> {
         let workload = self.account.flow(flow).map(|flow| flow.workload);
         let workload = workload.and_then(|workload| self.plan.workloads.get(workload));
-        if !workload.is_some_and(|workload| workload.wants.contains(Capabilities::ECN)) {
+        if !workload.is_some_and(|workload| workload.capabilities.contains(Capabilities::ECN)) {
             return Ok(());
         }
-        match self.look(flow) {
+        match self.query_info(flow) {
             Some(info) if !info.ecn => Err(Error::traffic(
                 "use ECN",
                 "check that the kernel supports ECN (net.ipv4.tcp_ecn)",
@@ -591,11 +591,11 @@ impl<'r> Openers<'r> {
 
     /// Queries all open flows a last time and resets them: queued data does not count for any
     /// result.
-    fn end(mut self) -> ClientResult {
+    fn into_result(mut self) -> ClientResult {
         let alive: Vec<u32> = self.flows.keys().copied().collect();
         let last = alive
             .into_iter()
-            .filter_map(|flow| Some((flow, self.look(flow)?)))
+            .filter_map(|flow| Some((flow, self.query_info(flow)?)))
             .collect();
         let steered = self.steered.iter().flat_map(Flows::live);
         let on_fallback: HashSet<SocketAddr> = steered
@@ -610,7 +610,7 @@ impl<'r> Openers<'r> {
         }
         ClientResult {
             account: self.account,
-            last,
+            final_info: last,
         }
     }
 }

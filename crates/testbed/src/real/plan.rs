@@ -31,7 +31,7 @@ impl RealPlan {
                 spec: workload.spec(seed),
                 contender: control.cloned(),
                 compared: workload.compared,
-                wants: control.map_or(Ok(Capabilities::default()), &wants)?,
+                capabilities: control.map_or(Ok(Capabilities::default()), &wants)?,
             });
         }
         let awaited = plan.workloads.iter().enumerate();
@@ -40,13 +40,13 @@ impl RealPlan {
             workloads,
             seed,
             duration: scenario.duration,
-            until: awaited
+            awaited_workloads: awaited
                 .filter_map(|(index, workload)| workload.awaited.then_some(index))
                 .collect(),
-            warm: scenario.warm,
+            warm_up: scenario.warm_up,
             sample_every: scenario.sample_every,
             events: link_events(plan, layout),
-            buffer,
+            socket_buffer: buffer,
         })
     }
 }
@@ -59,7 +59,7 @@ pub(crate) fn link_events(plan: &Plan, layout: &Layout) -> Vec<LinkEvent> {
             let side = layout.side_of(&plan.network.link_name(link))?;
             Some(LinkEvent {
                 at: *at,
-                way: side.sends(),
+                direction: side.direction(),
                 change,
             })
         };

@@ -49,7 +49,7 @@ const KEY_STREAM: u128 = 0x6b65_7973 << 32;
 
 /// Running gateways and the samples of their bundles.
 pub(crate) struct Sites {
-    all: Vec<TestSite>,
+    sites: Vec<TestSite>,
 }
 
 struct TestSite {
@@ -70,10 +70,10 @@ struct TestSite {
 /// Result of all sites.
 pub(crate) struct SitesResult {
     /// Metrics of the bundles, in the scenario's order.
-    pub figures: Vec<BundleFigures>,
+    pub metrics: Vec<BundleFigures>,
     pub samples: Vec<Vec<BundleSample>>,
     /// Effects of the gateways on packets other than shaping.
-    pub mishaps: Vec<String>,
+    pub side_effects: Vec<String>,
 }
 
 /// Returns a sentence for each setting of a bundle that real packets do not support.
@@ -123,14 +123,14 @@ fn config(
     bundle: Option<&BundleSettings>,
     algorithm: &str,
 ) -> Result<GatewayConfig, String> {
-    let [own, far] = [side, side.other()].map(PathSide::index);
+    let [own, far] = [side, side.opposite()].map(PathSide::index);
     // The right gateway learns the left one's endpoint from its handshake.
     let endpoint = match side {
         PathSide::Left => format!("endpoint = \"{}\"\n", ends[far]),
         PathSide::Right => String::new(),
     };
     let mut limits = String::new();
-    let rates = bundle.map(|bundle| [("min", bundle.min), ("max", bundle.max)]);
+    let rates = bundle.map(|bundle| [("min", bundle.min_rate), ("max", bundle.max_rate)]);
     for (word, rate) in rates.into_iter().flatten() {
         limits += &rate.map_or(String::new(), |rate| format!("{word} = \"{rate}\"\n"));
     }
@@ -159,7 +159,7 @@ fn steers<'c>(
     let who = bundle.and_then(|bundle| bundle.algorithm.as_ref().or(contender));
     match who {
         Some(Contender::Ccplane { name, parameters }) => {
-            (name, parameters, bundle.is_none_or(|bundle| bundle.observe))
+            (name, parameters, bundle.is_none_or(|bundle| bundle.observe_only))
         }
         Some(Contender::Native { .. }) | None => (OBSERVER_ALGORITHM, &[], true),
     }
@@ -176,7 +176,7 @@ impl Sites {
         registry: &Registry,
         seed: u64,
     ) -> Result<Sites, Error> {
-        let mut sites = Sites { all: Vec::new() };
+        let mut sites = Sites { sites: Vec::new() };
         let mut random = Pcg64::new(u128::from(seed), KEY_STREAM);
         let mut key = || {
             let mut bytes = [0; 32];
@@ -195,7 +195,7 @@ impl Sites {
                 let bundle = pair.bundles[side.index()];
                 let of = bundle.and_then(|bundle| scenario.bundles.get(bundle));
                 let (name, parameters, observe) = steers(of, contender);
-                let far = side.other().index();
+                let far = side.opposite().index();
                 let config = config(number, side, ends, &keys[far], of, name)
                     .map_err(|why| broken(io::Error::other(why)))?;
                 let makes = once(registry, name, &read(parameters))?;
@@ -221,7 +221,7 @@ impl Sites {
                 });
             }
             made.reverse();
-            sites.all.append(&mut made);
+            sites.sites.append(&mut made);
         }
         sites.await_keys()?;
         Ok(sites)
@@ -229,7 +229,7 @@ impl Sites {
 
     fn await_keys(&self) -> Result<(), Error> {
         let deadline = monotonic_ns() + KEY_EXCHANGE_TIMEOUT_NS;
-        while !self.all.iter().all(TestSite::has_keys) {
+        while !self.sites.iter().all(TestSite::has_keys) {
             let now = monotonic_ns();
             if now >= deadline {
                 return Err(Error::traffic(
@@ -244,13 +244,13 @@ impl Sites {
 
     /// Returns the namespaces of the sites, in the order of their spaces.
     pub fn namespaces(&self) -> Vec<Namespace> {
-        self.all.iter().map(|site| site.namespace.clone()).collect()
+        self.sites.iter().map(|site| site.namespace.clone()).collect()
     }
 
     /// Samples every bundle.
-    pub fn look(&mut self) {
-        for site in self.all.iter_mut().filter(|site| site.bundle.is_some()) {
-            site.look();
+    pub fn sample(&mut self) {
+        for site in self.sites.iter_mut().filter(|site| site.bundle.is_some()) {
+            site.sample();
         }
     }
 
@@ -258,19 +258,19 @@ impl Sites {
     /// delays exclude the time before `warm`.
     pub fn finish(mut self, scenario: &Scenario, started_ns: u64) -> Result<SitesResult, Error> {
         let mut ended = SitesResult {
-            figures: vec![BundleFigures::default(); scenario.bundles.len()],
+            metrics: vec![BundleFigures::default(); scenario.bundles.len()],
             samples: vec![Vec::new(); scenario.bundles.len()],
-            mishaps: Vec::new(),
+            side_effects: Vec::new(),
         };
-        for site in &mut self.all {
-            ended.mishaps.extend(site.mishaps()?);
+        for site in &mut self.sites {
+            ended.side_effects.extend(site.side_effects()?);
             if let Some((number, bundle)) = site
                 .bundle
                 .and_then(|number| Some((number, scenario.bundles.get(number)?)))
             {
-                let warm_ns = scenario.warm.as_nanos();
-                let (figures, samples) = site.told(bundle.title(), started_ns, warm_ns);
-                (ended.figures[number], ended.samples[number]) = (figures, samples);
+                let warm_ns = scenario.warm_up.as_nanos();
+                let (figures, samples) = site.bundle_result(bundle.title(), started_ns, warm_ns);
+                (ended.metrics[number], ended.samples[number]) = (figures, samples);
             }
             site.stop()?;
         }
@@ -293,7 +293,7 @@ impl TestSite {
             .is_some_and(|(_, peer)| peer.keys_age_seconds.is_some())
     }
 
-    fn look(&mut self) {
+    fn sample(&mut self) {
         let Some((at_ns, peer)) = self.peer() else {
             return;
         };
@@ -325,13 +325,13 @@ impl TestSite {
 
     /// Returns the metrics and the samples of the bundle, with times relative to the start of the
     /// run.
-    fn told(
+    fn bundle_result(
         &mut self,
         name: String,
         started_ns: u64,
         warm_ns: u64,
     ) -> (BundleFigures, Vec<BundleSample>) {
-        self.look();
+        self.sample();
         let mut samples = std::mem::take(&mut self.samples);
         samples.retain(|sample| sample.at_ns >= started_ns);
         samples
@@ -355,12 +355,12 @@ impl TestSite {
             changes: changes.collect(),
             ..BundleFigures::default()
         }
-        .of_samples(&samples[counted..]);
+        .with_samples(&samples[counted..]);
         (figures, samples)
     }
 
     /// Describes packets that were lost for other reasons than the queues and the link.
-    fn mishaps(&self) -> Result<Vec<String>, Error> {
+    fn side_effects(&self) -> Result<Vec<String>, Error> {
         let Some(report) = self.gateway.as_ref().map(Gateway::report) else {
             return Ok(Vec::new());
         };

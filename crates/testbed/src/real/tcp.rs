@@ -17,16 +17,16 @@ use ccplane_host::Namespace;
 use ccplane_lab::Contender;
 use ccplane_lab::Error;
 use ccplane_lab::result::Sample;
-use ccplane_lab::sends::Sends;
+use ccplane_lab::sends::TrafficKind;
 use ccplane_units::Duration;
 
-use super::accepters::Accepters;
+use super::accepters::ServerLoop;
 use super::controls::RegisteredControls;
 use super::drive::{Account, Course, Courses, FlowSamples, UnloadedTimes};
 use super::events::PendingChanges;
 use super::hosts::{self, PathSide};
 use super::mail::Mailbox;
-use super::openers::{ClientResult, OpenTarget, Openers, RunState, WatchedFlow};
+use super::openers::{ClientResult, OpenTarget, ClientLoop, RunState, WatchedFlow};
 use super::{RealPlan, RealRecord, socket};
 use crate::diag::Diag;
 use crate::ends::inside;
@@ -35,7 +35,7 @@ use crate::wire;
 
 /// Listeners with one congestion control, one in every space.
 struct Listening {
-    answers: String,
+    congestion: String,
     /// By space.
     ports: Vec<u16>,
 }
@@ -61,22 +61,22 @@ pub(crate) fn run(
         if plan
             .workloads
             .iter()
-            .any(|w| w.wants.contains(Capabilities::ONE_WAY_DELAY))
+            .any(|w| w.capabilities.contains(Capabilities::ONE_WAY_DELAY))
         {
-            let network = hosts::network(side.other().index());
+            let network = hosts::network(side.opposite().index());
             let _ = wire::answer_at_once(side.namespace(emulator), &network, &["dev", DEVICE_NAME]);
         }
     }
     let account = Account::new(plan)?;
     let (targets, listeners, sinks) = targets(&spaces, plan, controls, &account)?;
-    let courses = Courses::of(&account);
+    let courses = Courses::new(&account);
     let events = PendingChanges::new(emulator.control(), &plan.events);
     let alone = alone(emulator);
     let mail = || Error::traffic("create an event descriptor", "");
     let shared = RunState {
         orders: Mailbox::new().map_err(mail())?,
-        told: Mailbox::new().map_err(mail())?,
-        watched: Mutex::default(),
+        arrivals: Mailbox::new().map_err(mail())?,
+        sampled: Mutex::default(),
         total: AtomicU64::new(0),
         stop: AtomicBool::new(false),
     };
@@ -89,7 +89,7 @@ pub(crate) fn run(
     };
     let waits = || Error::traffic("wait for connections", "");
     let (for_openers, for_looks) = (diags()?, diags()?);
-    let openers = Openers::new(
+    let openers = ClientLoop::new(
         plan,
         &targets,
         spaces,
@@ -98,16 +98,16 @@ pub(crate) fn run(
         account,
         events,
     );
-    let openers = openers.map_err(waits())?.steered_by(controls.flows());
-    let accepters = Accepters::new(
+    let openers = openers.map_err(waits())?.with_algorithms(controls.flows());
+    let accepters = ServerLoop::new(
         listeners,
         sinks,
         &shared.orders,
-        &shared.told,
+        &shared.arrivals,
         &shared.total,
     )
     .map_err(waits())?;
-    let mut watching = Watching::new(for_looks, &shared, courses);
+    let mut watching = Sampler::new(for_looks, &shared, courses);
     let (ended, started_ns, ended_ns) =
         carry(plan, openers, accepters, &shared, &mut watching, &mut look)?;
     let elapsed_ns = ended_ns.saturating_sub(started_ns).max(1);
@@ -126,10 +126,10 @@ pub(crate) fn run(
 /// counting ended.
 fn carry(
     plan: &RealPlan,
-    openers: Openers<'_>,
-    mut accepters: Accepters<'_>,
+    openers: ClientLoop<'_>,
+    mut accepters: ServerLoop<'_>,
     shared: &RunState,
-    watching: &mut Watching<'_>,
+    watching: &mut Sampler<'_>,
     look: &mut impl FnMut(Duration, u64) -> bool,
 ) -> Result<(ClientResult, u64, u64), Error> {
     let started = AtomicU64::new(0);
@@ -139,7 +139,7 @@ fn carry(
         let stop = || {
             shared.stop.store(true, Ordering::Relaxed);
             shared.orders.wake();
-            shared.told.wake();
+            shared.arrivals.wake();
         };
         let run = || -> Result<_, Error> {
             let spawn = |error| Error::traffic("start a thread", "")(error);
@@ -178,7 +178,7 @@ fn carry(
             let started_ns = monotonic_ns();
             started.store(started_ns, Ordering::Release);
             drop(closed);
-            let seen = watching.watch(plan, started_ns, look);
+            let seen = watching.run(plan, started_ns, look);
             if seen.is_err() || shared.stop.load(Ordering::Relaxed) {
                 stop();
             }
@@ -233,27 +233,27 @@ fn targets(
     let mut listening: Vec<Listening> = Vec::new();
     for (which, workload) in plan.workloads.iter().enumerate() {
         let mut target = OpenTarget::default();
-        if account.sends(which) == Sends::Datagrams {
+        if account.traffic(which) == TrafficKind::Datagrams {
             for space in spaces {
-                let open = || socket::sink(plan.buffer);
+                let open = || socket::sink(plan.socket_buffer);
                 let sink = inside(space, "receive datagrams in a namespace", open)?;
                 let address = sink
                     .local_addr()
                     .map_err(Error::traffic("read a socket's address", ""))?;
                 target.sinks.push(address.port());
-                sinks.push((sink, account.read(which)));
+                sinks.push((sink, account.read_counter(which)));
             }
         } else if let Some(contender) = &workload.contender {
             let congestion = controls.kernel_name(contender).to_owned();
-            let answers = answers(contender, workload.wants, &congestion);
+            let answers = answers(contender, workload.capabilities, &congestion);
             target.congestion = congestion;
-            let known = listening.iter().find(|known| known.answers == answers);
+            let known = listening.iter().find(|known| known.congestion == answers);
             target.listeners = match known {
                 Some(known) => known.ports.clone(),
                 None => {
                     let mut ports = Vec::with_capacity(spaces.len());
                     for space in spaces {
-                        let open = || socket::listen(&answers, plan.buffer);
+                        let open = || socket::listen(&answers, plan.socket_buffer);
                         let listener = inside(space, "listen in a namespace", open)?;
                         let address = listener
                             .local_addr()
@@ -262,7 +262,7 @@ fn targets(
                         listeners.push(listener);
                     }
                     listening.push(Listening {
-                        answers,
+                        congestion: answers,
                         ports: ports.clone(),
                     });
                     ports
@@ -290,7 +290,7 @@ const CUBIC_ALGORITHM: &str = "cubic";
 /// Returns the RTT and the rates from which completion times on the idle path are computed.
 pub(super) fn alone(emulator: &Emulator) -> UnloadedTimes {
     let control = emulator.control();
-    let [left, right] = PathSide::SIDES.map(|side| control.link(side.sends()));
+    let [left, right] = PathSide::SIDES.map(|side| control.link_config(side.direction()));
     UnloadedTimes {
         rtt: left.delay + right.delay,
         rates: [left.line.mean_rate(), right.line.mean_rate()],
@@ -298,7 +298,7 @@ pub(super) fn alone(emulator: &Emulator) -> UnloadedTimes {
 }
 
 /// Samples the long-lived flows.
-struct Watching<'r> {
+struct Sampler<'r> {
     /// Sockets by space.
     diags: Vec<Diag>,
     shared: &'r RunState,
@@ -306,9 +306,9 @@ struct Watching<'r> {
     courses: Courses,
 }
 
-impl<'r> Watching<'r> {
-    fn new(diags: Vec<Diag>, shared: &'r RunState, courses: Courses) -> Watching<'r> {
-        Watching {
+impl<'r> Sampler<'r> {
+    fn new(diags: Vec<Diag>, shared: &'r RunState, courses: Courses) -> Sampler<'r> {
+        Sampler {
             diags,
             shared,
             flows: Vec::new(),
@@ -317,7 +317,7 @@ impl<'r> Watching<'r> {
     }
 
     /// Samples until the plan's duration is over or `look` returns false.
-    fn watch(
+    fn run(
         &mut self,
         plan: &RealPlan,
         started_ns: u64,
@@ -351,11 +351,11 @@ impl<'r> Watching<'r> {
     }
 
     fn sample(&mut self, at_ns: u64) -> Result<(), Error> {
-        self.courses.look(at_ns);
+        self.courses.sample(at_ns);
         {
             let all = self
                 .shared
-                .watched
+                .sampled
                 .lock()
                 .unwrap_or_else(PoisonError::into_inner);
             for watched in all.get(self.flows.len()..).unwrap_or_default() {
@@ -409,7 +409,7 @@ impl<'r> Watching<'r> {
     ) -> (Vec<SocketAddr>, Vec<FlowSamples>, Vec<Course>) {
         let all = self
             .shared
-            .watched
+            .sampled
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
         for watched in all.get(self.flows.len()..).unwrap_or_default() {
@@ -426,7 +426,7 @@ impl<'r> Watching<'r> {
             samples.push(Sample {
                 at_ns: elapsed_ns.max(last.at_ns),
                 received: watched.received.load(Ordering::Relaxed),
-                tcp: ended.last.get(&watched.flow).copied().unwrap_or(last.tcp),
+                tcp: ended.final_info.get(&watched.flow).copied().unwrap_or(last.tcp),
             });
             (watched.workload, samples)
         });

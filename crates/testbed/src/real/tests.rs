@@ -48,7 +48,7 @@ fn read(text: &str) -> Scenario {
 
 fn emulated(scenario: &Scenario, seed: u64) -> (EmuConfig, usize) {
     let Topology::Dumbbell {
-        bottleneck, back, ..
+        bottleneck, reverse_delay: back, ..
     } = &scenario.topology
     else {
         panic!("no dumbbell")
@@ -61,7 +61,7 @@ fn emulated(scenario: &Scenario, seed: u64) -> (EmuConfig, usize) {
             reorder: bottleneck.reorder,
             queue: bottleneck.queue,
             loss: bottleneck.loss,
-            seeds: LinkSeeds::all(seed),
+            seeds: LinkSeeds::from_seed(seed),
         },
         reverse: LinkConfig {
             line: LineSpec::Unlimited,
@@ -92,7 +92,7 @@ fn plan(scenario: &Scenario, contender: Option<&Contender>, seed: u64, buffer: u
 }
 
 fn layout(scenario: &Scenario) -> Layout {
-    Layout::of(scenario).unwrap()
+    Layout::new(scenario).unwrap()
 }
 
 struct Ran {
@@ -168,7 +168,7 @@ fn in_user_space(scenario: &Scenario, over: TransportKind) -> Ran {
 /// Checks the invariants of every run.
 fn sound(recorded: &RealRecord, plan: &RealPlan) {
     let asked = plan.duration.as_nanos();
-    if plan.until.is_empty() {
+    if plan.awaited_workloads.is_empty() {
         let late = recorded.elapsed_ns.saturating_sub(asked);
         assert!(
             recorded.elapsed_ns >= asked && late < 500_000_000,
@@ -780,7 +780,7 @@ impl Algorithm for Hangs {
     }
 
     fn open(&mut self, _info: &FlowInfo, control: &mut Control<'_>) {
-        control.program("fold", &[]);
+        control.set_program("fold", &[]);
     }
 
     fn on_report(&mut self, _flow: &mut (), _report: &Report<'_>, _control: &mut Control<'_>) {

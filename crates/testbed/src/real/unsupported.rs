@@ -37,7 +37,7 @@ pub(crate) fn supported_layout(
         Topology::Dumbbell {
             pairs,
             bottleneck,
-            access,
+            access_rate: access,
             ..
         } => {
             if access.is_some() {
@@ -53,7 +53,7 @@ pub(crate) fn supported_layout(
         Topology::Incast { link: each, .. } => link(each, &mut parts),
         _ => {}
     }
-    let layout = Layout::of(scenario).map_err(|why| parts.extend(why)).ok();
+    let layout = Layout::new(scenario).map_err(|why| parts.extend(why)).ok();
     if let Some(layout) = &layout {
         if let Topology::Graph { .. } = &scenario.topology {
             link(layout.forward(), &mut parts);
@@ -138,13 +138,13 @@ pub(crate) fn unreachable_pairs(layout: &Layout, plan: &Plan) -> Vec<String> {
     let name = |node: NodeId| plan.network.name(node);
     let apart = |(from, to): &(NodeId, NodeId)| {
         let ends = hosts.get(*from).zip(hosts.get(*to));
-        ends.is_some_and(|(from, to)| !from.reaches(to))
+        ends.is_some_and(|(from, to)| !from.can_reach(to))
     };
     let mut parts = Vec::new();
     for workload in &plan.workloads {
         let found = match &workload.pairs {
-            Pairs::Fixed(FixedPairs::Each(pairs)) => pairs.iter().copied().find(apart),
-            Pairs::Fixed(FixedPairs::Every { from, to }) => every(&hosts, from, to),
+            Pairs::Fixed(FixedPairs::List(pairs)) => pairs.iter().copied().find(apart),
+            Pairs::Fixed(FixedPairs::AllToAll { from, to }) => every(&hosts, from, to),
             Pairs::Permutation(all) => every(&hosts, all, all),
         };
         if let Some((from, to)) = found {
@@ -176,7 +176,7 @@ fn every(hosts: &Hosts, from: &[NodeId], to: &[NodeId]) -> Option<(NodeId, NodeI
         .into_iter()
         .flat_map(|from| to.iter().map(move |to| (from, *to)));
     pairs
-        .find(|((_, from), (_, to))| !from.reaches(*to))
+        .find(|((_, from), (_, to))| !from.can_reach(*to))
         .map(|((from, _), (to, _))| (from, to))
 }
 
@@ -235,7 +235,7 @@ fn workload(scenario: &Scenario, workload: &Workload, parts: &mut Vec<String>) {
         ));
     }
     match &workload.kind {
-        WorkloadKind::Of(Sends::Paced {
+        WorkloadKind::Generated(Sends::Paced {
             carrier: Carrier::Datagrams { bytes, .. },
             ..
         }) if !(super::socket::DATAGRAM_HEADER_BYTES..=MTU).contains(bytes) => parts.push(format!(
@@ -243,7 +243,7 @@ fn workload(scenario: &Scenario, workload: &Workload, parts: &mut Vec<String>) {
             workload.name,
             super::socket::DATAGRAM_HEADER_BYTES
         )),
-        WorkloadKind::Of(Sends::Bulk {
+        WorkloadKind::Generated(Sends::Bulk {
             flows, bytes: None, ..
         }) => {
             let Topology::Dumbbell { pairs, .. } = scenario.topology else {
@@ -269,7 +269,7 @@ fn algorithms(scenario: &Scenario, over: TransportKind, parts: &mut Vec<String>)
         .iter()
         .filter_map(|w| w.algorithm.as_ref())
         .collect();
-    let hosts = scenario.hosts_of_bundles();
+    let hosts = scenario.bundle_host_algorithm();
     for contender in scenario
         .contenders
         .iter()
@@ -290,7 +290,7 @@ fn algorithms(scenario: &Scenario, over: TransportKind, parts: &mut Vec<String>)
                 ));
             }
             TransportKind::Quic(stack) => {
-                if let Err(why) = Native::of(stack, name) {
+                if let Err(why) = Native::by_name(stack, name) {
                     parts.push(why.to_string());
                 }
             }
@@ -303,7 +303,7 @@ fn algorithms(scenario: &Scenario, over: TransportKind, parts: &mut Vec<String>)
     };
     // Algorithms that run together: every workload's own and one of the contenders, or, if the
     // contenders control bundles, the congestion control of the hosts.
-    let contenders = match scenario.hosts_of_bundles() {
+    let contenders = match scenario.bundle_host_algorithm() {
         Some(hosts) => std::slice::from_ref(hosts),
         None => &scenario.contenders,
     };

@@ -19,13 +19,13 @@ use ccplane_algorithms::Registry;
 use ccplane_emu::Emulator;
 use ccplane_lab::Error;
 use ccplane_lab::result::{Sample, SecondLoop};
-use ccplane_lab::sends::{SAMPLED_FLOWS_MAX, Sends};
+use ccplane_lab::sends::{SAMPLED_FLOWS_MAX, TrafficKind};
 use ccplane_transport::Rc3;
 use ccplane_units::{Duration, Time};
 use ccplane_workload::Action;
 
 use self::datagrams::UserDatagrams;
-use self::ends::{Begins, FLOW_ID_BYTES, UserEnd, UserEnds};
+use self::ends::{FlowIdStatus, FLOW_ID_BYTES, UserEnd, UserEnds};
 use self::quic::QuicEnds;
 use self::udp::UdpEnds;
 use super::drive::{Account, Courses, FlowSamples, Opening, place};
@@ -76,11 +76,11 @@ fn drive<E: UserEnds>(
         ends,
         datagrams: UserDatagrams::new(emulator, plan),
         events: PendingChanges::new(emulator.control(), &plan.events),
-        courses: Courses::of(&account),
+        courses: Courses::new(&account),
         account,
-        live: Vec::new(),
-        named: HashMap::new(),
-        nameless: Vec::new(),
+        connections: Vec::new(),
+        by_flow: HashMap::new(),
+        unidentified: Vec::new(),
         sampled: Vec::new(),
         total: 0,
         second_loops: SecondLoop::default(),
@@ -108,16 +108,16 @@ struct UserConnection {
     /// The accepting end, once its flow ID has arrived.
     accepter: Option<UserEnd>,
     /// Bytes to write after the flow ID.
-    left: [u64; 2],
+    unsent: [u64; 2],
     finish: [bool; 2],
     finished: [bool; 2],
     /// Bytes read, bytes written or to be written, and writes whose arrival is awaited. Index 0 is
     /// the direction to the accepting end.
     read: [u64; 2],
     total: [u64; 2],
-    awaited: [WriteMarks; 2],
+    awaited_writes: [WriteMarks; 2],
     /// Bytes of the flow ID still to be written.
-    name: usize,
+    unsent_id_bytes: usize,
 }
 
 struct Loop<'r, E> {
@@ -127,11 +127,11 @@ struct Loop<'r, E> {
     events: PendingChanges,
     account: Account,
     courses: Courses,
-    live: Vec<UserConnection>,
+    connections: Vec<UserConnection>,
     /// Index in `live` by flow number.
-    named: HashMap<u32, usize>,
+    by_flow: HashMap<u32, usize>,
     /// Accepted connections whose flow ID has not arrived.
-    nameless: Vec<UserEnd>,
+    unidentified: Vec<UserEnd>,
     /// Sampled flows: flow, workload, sender, samples.
     sampled: Vec<(u32, usize, SocketAddr, Vec<Sample>)>,
     total: u64,
@@ -152,18 +152,18 @@ impl<E: UserEnds> Loop<'_, E> {
         loop {
             let now = self.now();
             self.events.apply(now)?;
-            if !self.account.counts() && now >= Time::ZERO + plan.warm {
-                self.account.count_from_here();
+            if !self.account.is_counting() && now >= Time::ZERO + plan.warm_up {
+                self.account.end_warm_up();
             }
             while let Some((workload, action)) = self.account.poll(now) {
-                self.act(now, workload, action)?;
+                self.execute_action(now, workload, action)?;
             }
-            if now >= end || self.account.over(&plan.until) {
+            if now >= end || self.account.are_complete(&plan.awaited_workloads) {
                 return Ok(());
             }
             if now >= next_look {
                 self.sample(now);
-                self.courses.look(now.as_nanos());
+                self.courses.sample(now.as_nanos());
                 if !look(now.since(Time::ZERO), self.total) {
                     return Ok(());
                 }
@@ -175,21 +175,21 @@ impl<E: UserEnds> Loop<'_, E> {
                 Some(next_look),
             ];
             let due = due.into_iter().flatten().fold(end, Time::min);
-            self.ends.turn(due.since(now).min(STOP_POLL_INTERVAL))?;
+            self.ends.poll(due.since(now).min(STOP_POLL_INTERVAL))?;
             self.serve();
         }
     }
 
     /// Reads all data that has arrived, and writes as much as fits.
     fn serve(&mut self) {
-        while let Some(end) = self.ends.accepted() {
-            self.nameless.push(end);
+        while let Some(end) = self.ends.accept() {
+            self.unidentified.push(end);
         }
-        let (ends, named, live) = (&mut self.ends, &self.named, &mut self.live);
-        self.nameless.retain(|end| match ends.begins(*end) {
-            Begins::NotYet => true,
-            Begins::Gone => false,
-            Begins::With(name) => {
+        let (ends, named, live) = (&mut self.ends, &self.by_flow, &mut self.connections);
+        self.unidentified.retain(|end| match ends.read_flow_id(*end) {
+            FlowIdStatus::Pending => true,
+            FlowIdStatus::Closed => false,
+            FlowIdStatus::Received(name) => {
                 let flow = u32::from_be_bytes(name);
                 if let Some(live) = named.get(&flow).and_then(|at| live.get_mut(*at)) {
                     live.accepter = Some(*end);
@@ -198,23 +198,23 @@ impl<E: UserEnds> Loop<'_, E> {
             }
         });
         let mut at = 0;
-        while let Some(live) = self.live.get_mut(at) {
+        while let Some(live) = self.connections.get_mut(at) {
             let flow = live.flow;
-            let (arrived, over, failed) = live.turn(&mut self.ends);
+            let (arrived, over, failed) = live.transfer(&mut self.ends);
             if let Some(known) = self.account.flow(flow) {
                 let before = known.received.swap(live.read[0], Ordering::Relaxed);
-                let workload = self.account.read(known.workload);
+                let workload = self.account.read_counter(known.workload);
                 workload.fetch_add(live.read[0] - before, Ordering::Relaxed);
             }
             self.total += arrived.bytes;
             let now = Time::from_nanos(monotonic_ns().saturating_sub(self.started_ns));
             for back in [false, true] {
                 for _ in 0..arrived.writes[usize::from(back)] {
-                    self.account.received(now, flow, back);
+                    self.account.on_received(now, flow, back);
                 }
             }
             if failed {
-                self.account.failed(flow);
+                self.account.on_failed(flow);
             }
             if over || failed {
                 self.remove(at);
@@ -222,23 +222,23 @@ impl<E: UserEnds> Loop<'_, E> {
                 at += 1;
             }
         }
-        self.datagrams.swallow();
+        self.datagrams.drain_sinks();
     }
 
     /// Removes a connection and keeps its counters.
     fn remove(&mut self, at: usize) {
-        let live = self.live.swap_remove(at);
-        self.named.remove(&live.flow);
-        if let Some(moved) = self.live.get(at) {
-            self.named.insert(moved.flow, at);
+        let live = self.connections.swap_remove(at);
+        self.by_flow.remove(&live.flow);
+        if let Some(moved) = self.connections.get(at) {
+            self.by_flow.insert(moved.flow, at);
         }
-        self.note(&live);
+        self.record_counters(&live);
         for end in [Some(live.opener), live.accepter].into_iter().flatten() {
-            self.ends.end(end);
+            self.ends.close(end);
         }
     }
 
-    fn note(&mut self, live: &UserConnection) {
+    fn record_counters(&mut self, live: &UserConnection) {
         if let Some(flow) = self.account.flow_mut(live.flow) {
             flow.retransmitted = self
                 .ends
@@ -259,8 +259,8 @@ impl<E: UserEnds> Loop<'_, E> {
             if let Some(known) = self.account.flow(*flow) {
                 sample.received = known.received.load(Ordering::Relaxed);
             }
-            let live = self.named.get(flow).and_then(|at| self.live.get(*at));
-            if let Some(seen) = live.and_then(|live| self.ends.look(live.opener)) {
+            let live = self.by_flow.get(flow).and_then(|at| self.connections.get(*at));
+            if let Some(seen) = live.and_then(|live| self.ends.tcp_info(live.opener)) {
                 sample.tcp = seen;
             }
             samples.push(sample);
@@ -271,13 +271,13 @@ impl<E: UserEnds> Loop<'_, E> {
     /// result, and the samples by workload.
     fn end(&mut self, elapsed_ns: u64) -> (Vec<SocketAddr>, Vec<FlowSamples>) {
         self.sample(Time::from_nanos(elapsed_ns));
-        for live in &self.live {
+        for live in &self.connections {
             if let Some(flow) = self.account.flow_mut(live.flow) {
                 flow.fell_back = self.ends.fell_back(live.opener);
             }
         }
-        while !self.live.is_empty() {
-            self.remove(self.live.len() - 1);
+        while !self.connections.is_empty() {
+            self.remove(self.connections.len() - 1);
         }
         let mut senders: Vec<_> = self
             .sampled
@@ -294,7 +294,7 @@ impl<E: UserEnds> Loop<'_, E> {
         )
     }
 
-    fn act(&mut self, now: Time, workload: usize, action: Action) -> Result<(), Error> {
+    fn execute_action(&mut self, now: Time, workload: usize, action: Action) -> Result<(), Error> {
         match action {
             Action::Open {
                 from,
@@ -312,28 +312,28 @@ impl<E: UserEnds> Loop<'_, E> {
                 let flow = self.account.open(now, opening);
                 let (opener, local) = self.ends.connect(workload, from, to)?;
                 let left = bytes.unwrap_or(u64::MAX);
-                self.named.insert(flow, self.live.len());
-                self.live.push(UserConnection {
+                self.by_flow.insert(flow, self.connections.len());
+                self.connections.push(UserConnection {
                     flow,
                     opener,
                     accepter: None,
-                    left: [left, 0],
+                    unsent: [left, 0],
                     finish: [finish, false],
                     finished: [false; 2],
                     read: [0; 2],
                     total: [left, 0],
-                    awaited: [
+                    awaited_writes: [
                         WriteMarks::starting_with(bytes.unwrap_or(0)),
                         WriteMarks::default(),
                     ],
-                    name: FLOW_ID_BYTES,
+                    unsent_id_bytes: FLOW_ID_BYTES,
                 });
                 let watched = self
                     .sampled
                     .iter()
                     .filter(|(_, of, _, _)| *of == workload)
                     .count();
-                if self.account.sends(workload) == Sends::Lasting && watched < SAMPLED_FLOWS_MAX {
+                if self.account.traffic(workload) == TrafficKind::Unbounded && watched < SAMPLED_FLOWS_MAX {
                     let begun = Sample {
                         at_ns: now.as_nanos(),
                         ..Sample::default()
@@ -343,32 +343,32 @@ impl<E: UserEnds> Loop<'_, E> {
             }
             Action::Write {
                 slot,
-                back,
+                backward: back,
                 bytes,
                 finish,
             } => {
-                let flow = self.account.in_slot(workload, slot);
-                let at = flow.and_then(|flow| self.named.get(&flow));
+                let flow = self.account.flow_in_slot(workload, slot);
+                let at = flow.and_then(|flow| self.by_flow.get(&flow));
                 // A write to a broken flow is dropped.
-                if let Some(live) = at.and_then(|at| self.live.get_mut(*at)) {
+                if let Some(live) = at.and_then(|at| self.connections.get_mut(*at)) {
                     let way = usize::from(back);
-                    live.left[way] = live.left[way].saturating_add(bytes);
+                    live.unsent[way] = live.unsent[way].saturating_add(bytes);
                     live.total[way] = live.total[way].saturating_add(bytes);
                     live.finish[way] |= finish;
                     if bytes > 0 {
-                        live.awaited[way].push(live.total[way]);
+                        live.awaited_writes[way].push(live.total[way]);
                     }
-                    live.fill(&mut self.ends);
+                    live.write(&mut self.ends);
                 }
             }
-            Action::Abandon { slot } => {
-                let flow = self.account.in_slot(workload, slot);
-                if let Some(at) = flow.and_then(|flow| self.named.get(&flow)).copied() {
+            Action::Abort { slot } => {
+                let flow = self.account.flow_in_slot(workload, slot);
+                if let Some(at) = flow.and_then(|flow| self.by_flow.get(&flow)).copied() {
                     self.remove(at);
                 }
             }
             Action::Datagram { from, to, bytes } => {
-                let counted = self.account.read(workload);
+                let counted = self.account.read_counter(workload);
                 self.datagrams.send(workload, from, to, bytes, counted)?;
             }
         }
@@ -387,7 +387,7 @@ struct PollResult {
 impl UserConnection {
     /// Reads and writes at both ends. Returns the progress, and whether the connection is complete
     /// or has failed.
-    fn turn(&mut self, ends: &mut impl UserEnds) -> (PollResult, bool, bool) {
+    fn transfer(&mut self, ends: &mut impl UserEnds) -> (PollResult, bool, bool) {
         let mut arrived = PollResult::default();
         let readers = [self.accepter, Some(self.opener)];
         for (way, reader) in readers.into_iter().enumerate() {
@@ -397,42 +397,42 @@ impl UserConnection {
             }
             self.read[way] += count as u64;
             arrived.bytes += count as u64;
-            arrived.writes[way] = self.awaited[way].pass(self.read[way]);
+            arrived.writes[way] = self.awaited_writes[way].remove_read(self.read[way]);
         }
-        self.fill(ends);
+        self.write(ends);
         let failed = ends.has_failed(self.opener);
         // Complete: the opener has finished, and all data has arrived in both directions.
         let said = self.finished[0]
-            && self.left[1] == 0
+            && self.unsent[1] == 0
             && self.read[0] >= self.total[0]
             && self.read[1] >= self.total[1];
         (arrived, said, failed && !said)
     }
 
     /// Writes as much as fits, at both ends.
-    fn fill(&mut self, ends: &mut impl UserEnds) {
+    fn write(&mut self, ends: &mut impl UserEnds) {
         let writers = [Some(self.opener), self.accepter];
         for (way, writer) in writers.into_iter().enumerate() {
             let Some(end) = writer else { continue };
-            while way == 0 && self.name > 0 {
+            while way == 0 && self.unsent_id_bytes > 0 {
                 let name = self.flow.to_be_bytes();
-                let rest = name.get(FLOW_ID_BYTES - self.name..).unwrap_or_default();
+                let rest = name.get(FLOW_ID_BYTES - self.unsent_id_bytes..).unwrap_or_default();
                 let count = ends.write(end, rest);
                 if count == 0 {
                     break;
                 }
-                self.name -= count;
+                self.unsent_id_bytes -= count;
             }
-            while self.left[way] > 0 && (way == 1 || self.name == 0) {
-                let count = ends.fill(end, usize::try_from(self.left[way]).unwrap_or(usize::MAX));
+            while self.unsent[way] > 0 && (way == 1 || self.unsent_id_bytes == 0) {
+                let count = ends.write_fill(end, usize::try_from(self.unsent[way]).unwrap_or(usize::MAX));
                 if count == 0 {
                     break;
                 }
-                if self.left[way] < u64::MAX {
-                    self.left[way] -= count as u64;
+                if self.unsent[way] < u64::MAX {
+                    self.unsent[way] -= count as u64;
                 }
             }
-            if self.left[way] == 0 && self.finish[way] && !self.finished[way] {
+            if self.unsent[way] == 0 && self.finish[way] && !self.finished[way] {
                 self.finished[way] = true;
                 ends.finish(end);
             }

@@ -34,18 +34,18 @@ const UPDATE_INTERVAL_MAX: Duration = Duration::from_nanos(1_000_000_000 / 32);
 pub struct Cubic {
     growth: Growth,
     /// Acknowledged packets per increase of the window by one.
-    every: u32,
+    cnt: u32,
     /// Packets acknowledged since the last evaluation.
     acked: u32,
     /// Window at the last evaluation, packets.
-    known: u32,
+    last_cwnd: u32,
     /// Time of the next evaluation at the latest.
-    update_at: Time,
+    next_update: Time,
     /// Time of the last ACK, which gives the length of an application-limited period.
-    last: Time,
-    now: CubicEpoch,
+    last_ack: Time,
+    epoch: CubicEpoch,
     /// State before the last reduction, in case it was spurious (RFC 9438 section 4.9).
-    before: Option<Box<CubicEpoch>>,
+    prior_epoch: Option<Box<CubicEpoch>>,
     /// Present while slow start may still end by HyStart.
     hystart: Option<Box<HyStart>>,
     uses_hystart: bool,
@@ -60,27 +60,27 @@ struct CubicEpoch {
     /// limits sending (section 5.8).
     start: Time,
     /// The plateau: W_max, or the window at the start of the stage if that was larger.
-    origin: f64,
+    origin_point: f64,
     /// K: time from the start of the stage to the plateau, seconds.
     k: f64,
     /// W_est: the window that Reno would have.
-    friendly: f64,
+    w_est: f64,
 }
 
 impl CubicEpoch {
     /// Starts a stage. Equation 2: K is the time that the cubic needs to grow from the window at
     /// the start to the plateau.
-    fn begin(&mut self, now: Time, packets: f64) {
+    fn start_epoch(&mut self, now: Time, packets: f64) {
         self.start = now.max(Time::from_nanos(1));
-        self.origin = self.w_max.max(packets);
-        self.k = libm::cbrt((self.origin - packets) * (1.0 / SCALING_FACTOR));
-        self.friendly = packets;
+        self.origin_point = self.w_max.max(packets);
+        self.k = libm::cbrt((self.origin_point - packets) * (1.0 / SCALING_FACTOR));
+        self.w_est = packets;
     }
 
     /// Equation 1.
     fn w_cubic(&self, t: f64) -> f64 {
         let x = t - self.k;
-        SCALING_FACTOR * x * x * x + self.origin
+        SCALING_FACTOR * x * x * x + self.origin_point
     }
 }
 
@@ -89,13 +89,13 @@ impl Cubic {
     pub fn new(hystart: bool) -> Cubic {
         Cubic {
             growth: Growth::default(),
-            every: 1,
+            cnt: 1,
             acked: 0,
-            known: 0,
-            update_at: Time::ZERO,
-            last: Time::ZERO,
-            now: CubicEpoch::default(),
-            before: None,
+            last_cwnd: 0,
+            next_update: Time::ZERO,
+            last_ack: Time::ZERO,
+            epoch: CubicEpoch::default(),
+            prior_epoch: None,
             hystart: None,
             uses_hystart: hystart,
         }
@@ -105,17 +105,17 @@ impl Cubic {
     #[inline(never)]
     fn reduce(&mut self, window: u32, timeout: bool) -> u64 {
         let before = f64::from(window);
-        match &mut self.before {
-            Some(memory) => **memory = self.now,
-            None => self.before = Some(Box::new(self.now)),
+        match &mut self.prior_epoch {
+            Some(memory) => **memory = self.epoch,
+            None => self.prior_epoch = Some(Box::new(self.epoch)),
         }
         // Section 4.7, fast convergence: a window below the last plateau releases bandwidth to new
         // flows.
-        let w_max = match before < self.now.w_max {
+        let w_max = match before < self.epoch.w_max {
             true => before * (1.0 + BETA) / 2.0,
             false => before,
         };
-        self.now = CubicEpoch {
+        self.epoch = CubicEpoch {
             // Section 4.8: after a timeout the plateau is the window at which the next stage
             // starts.
             w_max: if timeout { 0.0 } else { w_max },
@@ -123,13 +123,13 @@ impl Cubic {
         };
         self.hystart = None;
         self.growth.reset();
-        self.forget();
+        self.invalidate_cnt();
         (before * BETA) as u64
     }
 
     /// Forces an evaluation at the next ACK.
-    fn forget(&mut self) {
-        self.known = 0;
+    fn invalidate_cnt(&mut self) {
+        self.last_cwnd = 0;
         self.acked = 0;
     }
 
@@ -137,29 +137,29 @@ impl Cubic {
     #[cold]
     fn on_timeout_or_undo(&mut self, timeout: bool, undone: bool) {
         if timeout {
-            self.now.w_max = 0.0;
-            self.now.start = Time::ZERO;
+            self.epoch.w_max = 0.0;
+            self.epoch.start = Time::ZERO;
         }
-        if undone && let Some(before) = self.before.as_deref() {
-            self.now = *before;
+        if undone && let Some(before) = self.prior_epoch.as_deref() {
+            self.epoch = *before;
         }
-        self.forget();
+        self.invalidate_cnt();
     }
 
     /// Evaluates the cubic function: sets `every` from the time since the start of the stage.
     #[inline(never)]
     fn update_cnt(&mut self, now: Time, srtt: Duration, packets: u32) {
         let window = f64::from(packets);
-        let memory = &mut self.now;
+        let memory = &mut self.epoch;
         if memory.start == Time::ZERO {
-            memory.begin(now, window);
+            memory.start_epoch(now, window);
         }
-        memory.friendly += ALPHA * f64::from(self.acked) / window;
+        memory.w_est += ALPHA * f64::from(self.acked) / window;
 
         let t = seconds(now.since(memory.start));
-        let target = if memory.w_cubic(t) < memory.friendly {
+        let target = if memory.w_cubic(t) < memory.w_est {
             // The estimate is not ahead of the window: the window follows its slope.
-            memory.friendly.max(window + ALPHA)
+            memory.w_est.max(window + ALPHA)
         } else {
             memory.w_cubic(t + seconds(srtt))
         };
@@ -170,31 +170,31 @@ impl Cubic {
         } else {
             window * 100.0
         };
-        self.every = (every as u32).max(2);
+        self.cnt = (every as u32).max(2);
         if memory.w_max == 0.0 {
-            self.every = self.every.min(CNT_BEFORE_LOSS_MAX);
+            self.cnt = self.cnt.min(CNT_BEFORE_LOSS_MAX);
         }
         self.acked = 0;
-        self.known = packets;
-        self.update_at = now + UPDATE_INTERVAL_MAX;
+        self.last_cwnd = packets;
+        self.next_update = now + UPDATE_INTERVAL_MAX;
     }
 }
 
 impl CongestionControl for Cubic {
     #[inline(always)]
     fn on_event(&mut self, event: &ControlEvent<'_>) -> Outcome {
-        if event.ack.reduces {
+        if event.ack.starts_reduction {
             let connection = event.connection();
             return threshold_outcome(event, self.reduce(connection.window(), event.ack.timeout));
         }
         if event.ack.timeout | event.ack.undone {
             self.on_timeout_or_undo(event.ack.timeout, event.ack.undone);
         }
-        let idle = event.now.since(self.last);
-        self.last = event.now;
-        if !Growth::allowed(event) {
-            if self.now.start != Time::ZERO && event.ack.bytes > 0 {
-                self.now.start += idle; // section 5.8
+        let idle = event.now.since(self.last_ack);
+        self.last_ack = event.now;
+        if !Growth::can_grow(event) {
+            if self.epoch.start != Time::ZERO && event.ack.bytes > 0 {
+                self.epoch.start += idle; // section 5.8
             }
             return Outcome::default();
         }
@@ -202,7 +202,7 @@ impl CongestionControl for Cubic {
         let (mut packets, mut acked) = (connection.window(), event.ack.delivered());
         if in_slow_start(event) {
             if self.uses_hystart
-                && self.hystart.get_or_insert_default().is_over(
+                && self.hystart.get_or_insert_default().should_exit_slow_start(
                     connection,
                     event.now,
                     event.ack.rtt,
@@ -217,12 +217,12 @@ impl CongestionControl for Cubic {
             }
         }
         self.acked += acked;
-        if packets != self.known || event.now >= self.update_at {
+        if packets != self.last_cwnd || event.now >= self.next_update {
             self.update_cnt(event.now, connection.srtt(), packets);
         }
         window_outcome(
             event,
-            self.growth.congestion_avoidance(packets, self.every, acked),
+            self.growth.congestion_avoidance(packets, self.cnt, acked),
         )
     }
 }

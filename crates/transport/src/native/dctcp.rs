@@ -21,7 +21,7 @@ pub struct Dctcp {
     delivered: u32,
     marked: u32,
     /// The round ends when every segment before this number is acknowledged.
-    round: Option<SequenceNumber>,
+    round_end: Option<SequenceNumber>,
 }
 
 impl Default for Dctcp {
@@ -32,7 +32,7 @@ impl Default for Dctcp {
             alpha: ALPHA_ONE,
             delivered: 0,
             marked: 0,
-            round: None,
+            round_end: None,
         }
     }
 }
@@ -46,12 +46,12 @@ impl Dctcp {
     /// RFC 8257 section 3.3, steps 5 to 8: once per round, α moves by g towards the round's
     /// fraction.
     #[inline(always)]
-    fn estimate(&mut self, event: &ControlEvent<'_>) {
+    fn update_alpha(&mut self, event: &ControlEvent<'_>) {
         let connection = event.connection();
         self.delivered = self.delivered.saturating_add(event.ack.delivered());
         self.marked = self.marked.saturating_add(event.ack.ce_packets);
-        let round = *self.round.get_or_insert(connection.next());
-        if connection.una().before(round) {
+        let round = *self.round_end.get_or_insert(connection.next());
+        if connection.una().is_before(round) {
             return;
         }
         let fraction =
@@ -62,15 +62,15 @@ impl Dctcp {
             .min(self.alpha);
         self.alpha = (self.alpha + fraction).min(ALPHA_ONE);
         (self.delivered, self.marked) = (0, 0);
-        self.round = Some(connection.next());
+        self.round_end = Some(connection.next());
     }
 }
 
 impl CongestionControl for Dctcp {
     #[inline(always)]
     fn on_event(&mut self, event: &ControlEvent<'_>) -> Outcome {
-        self.estimate(event);
-        if event.ack.reduces {
+        self.update_alpha(event);
+        if event.ack.starts_reduction {
             self.growth.reset();
             let packets = u64::from(event.connection().window());
             // RFC 8257 section 3.4 for marks, section 3.5 for losses, which halve the window as
@@ -83,7 +83,7 @@ impl CongestionControl for Dctcp {
             };
             return threshold_outcome(event, packets - cut);
         }
-        if !Growth::allowed(event) {
+        if !Growth::can_grow(event) {
             return Outcome::default();
         }
         window_outcome(event, self.growth.reno(event))

@@ -31,7 +31,7 @@ const GSO_BURST_DURATION_MAX: Duration = Duration::from_millis(1);
 pub(crate) struct HyStart {
     round_start: Time,
     last_ack: Time,
-    least: Duration,
+    round_min_rtt: Duration,
     round_end: Option<SequenceNumber>,
     samples: u8,
 }
@@ -39,18 +39,18 @@ pub(crate) struct HyStart {
 impl HyStart {
     /// Returns true if slow start ends at this ACK.
     #[inline]
-    pub fn is_over(&mut self, connection: &Connection, now: Time, rtt: Duration) -> bool {
+    pub fn should_exit_slow_start(&mut self, connection: &Connection, now: Time, rtt: Duration) -> bool {
         if rtt == Duration::ZERO {
             return false;
         }
         if self
             .round_end
-            .is_none_or(|end| end.before(connection.una()))
+            .is_none_or(|end| end.is_before(connection.una()))
         {
             *self = HyStart {
                 round_start: now,
                 last_ack: now,
-                least: Duration::MAX,
+                round_min_rtt: Duration::MAX,
                 round_end: Some(connection.next()),
                 samples: 0,
             };
@@ -69,11 +69,11 @@ impl HyStart {
                 return true;
             }
         }
-        self.least = self.least.min(rtt);
+        self.round_min_rtt = self.round_min_rtt.min(rtt);
         if self.samples < RTT_SAMPLES_MIN {
             self.samples += 1;
             return false;
         }
-        self.least > min_rtt + (min_rtt / 8).clamp(DELAY_THRESHOLD_MIN, DELAY_THRESHOLD_MAX)
+        self.round_min_rtt > min_rtt + (min_rtt / 8).clamp(DELAY_THRESHOLD_MIN, DELAY_THRESHOLD_MAX)
     }
 }

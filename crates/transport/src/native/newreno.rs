@@ -14,11 +14,11 @@ pub struct NewReno {
 impl CongestionControl for NewReno {
     #[inline(always)]
     fn on_event(&mut self, event: &ControlEvent<'_>) -> Outcome {
-        if event.ack.reduces {
+        if event.ack.starts_reduction {
             self.growth.reset();
             return threshold_outcome(event, u64::from(event.connection().window()) / 2);
         }
-        if !Growth::allowed(event) {
+        if !Growth::can_grow(event) {
             return Outcome::default();
         }
         window_outcome(event, self.growth.reno(event))

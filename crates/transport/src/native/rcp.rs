@@ -14,22 +14,22 @@ use crate::control::{CongestionControl, ControlEvent};
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Rcp {
     /// Offered rate, bytes/s of whole packets; 0 before the first offer.
-    offered: u64,
+    offered_rate: u64,
     rtt: Duration,
 }
 
 impl Rcp {
     /// Sets the rate offered by the routers, headers included, and the RTT of the packet that
     /// carried it.
-    pub fn offer(&mut self, rate: Rate, rtt: Duration) {
-        (self.offered, self.rtt) = (rate.bytes_per_sec(), rtt);
+    pub fn set_offered_rate(&mut self, rate: Rate, rtt: Duration) {
+        (self.offered_rate, self.rtt) = (rate.bytes_per_sec(), rtt);
     }
 
     fn outcome(&self, event: &ControlEvent<'_>) -> Outcome {
         let connection = event.connection();
         // No threshold: there is no reduction.
-        let ssthresh = event.ack.reduces.then_some(u64::MAX);
-        if self.offered == 0 {
+        let ssthresh = event.ack.starts_reduction.then_some(u64::MAX);
+        if self.offered_rate == 0 {
             return Outcome {
                 ssthresh,
                 ..Outcome::default()
@@ -37,7 +37,7 @@ impl Rcp {
         }
         let mss = connection.mss();
         let packet = mss + u64::from(connection.config.header_bytes);
-        let in_flight = u128::from(self.offered) * u128::from(self.rtt.as_nanos())
+        let in_flight = u128::from(self.offered_rate) * u128::from(self.rtt.as_nanos())
             / 1_000_000_000
             / u128::from(packet);
         let window = u64::try_from(in_flight)
@@ -47,7 +47,7 @@ impl Rcp {
         Outcome {
             cwnd: Some(window),
             rate: Some(
-                (u128::from(self.offered) * u128::from(mss) / u128::from(packet)).max(1) as u64,
+                (u128::from(self.offered_rate) * u128::from(mss) / u128::from(packet)).max(1) as u64,
             ),
             ssthresh,
             ..Outcome::default()

@@ -44,7 +44,7 @@ impl Ends {
             first_number: FIRST_NUMBER,
             ..TransportConfig::default()
         };
-        let mut sender = TestEnd::with(config.clone());
+        let mut sender = TestEnd::with_config(config.clone());
         sender.connection.require_proof(&NONCE_KEY);
         sender.connection.write(1_000 * MSS_BYTES);
         let mut ends = Ends {
@@ -60,7 +60,7 @@ impl Ends {
 
     fn send(&mut self) {
         let side = SideData::default();
-        for segment in self.sender.segments() {
+        for segment in self.sender.send_all() {
             let proof = self.sender.connection.prove(&segment, &side);
             self.sent.push((segment, proof));
         }
@@ -80,7 +80,7 @@ impl Ends {
         self.receiver.check();
     }
 
-    fn answer(&mut self) -> Answer {
+    fn send_ack(&mut self) -> Answer {
         let (mut segment, mut side) = (Segment::default(), SideData::default());
         self.receiver
             .acknowledge(self.sender.now, &mut segment, &mut side, &self.config);
@@ -90,14 +90,14 @@ impl Ends {
             &[]
         };
         let proof = Proof {
-            sum: self.receiver.sum(ranges),
+            sum: self.receiver.nonce_sum(ranges),
             echo: self.receiver.echo_mark(0),
             ..Proof::default()
         };
         (segment, side, proof)
     }
 
-    fn hear(&mut self, (segment, side, proof): &Answer) {
+    fn deliver_ack(&mut self, (segment, side, proof): &Answer) {
         let now = self.sender.now;
         let mut control = Native::new_reno();
         self.sender
@@ -109,7 +109,7 @@ impl Ends {
         self.sender.connection.failure()
     }
 
-    fn pass(&mut self, ms: u64) {
+    fn advance_ms(&mut self, ms: u64) {
         self.sender.now += Duration::from_millis(ms);
         if self
             .sender
@@ -129,11 +129,11 @@ impl Ends {
     /// last of `sent`.
     fn with_repaired_loss() -> Ends {
         let mut ends = Ends::new();
-        ends.pass(20);
+        ends.advance_ms(20);
         for index in (0..usize::from(FLIGHT_SEGMENTS)).filter(|index| *index != 5) {
             ends.deliver(index);
-            let answer = ends.answer();
-            ends.hear(&answer);
+            let answer = ends.send_ack();
+            ends.deliver_ack(&answer);
         }
         ends.send();
         let again = ends
@@ -183,12 +183,12 @@ proptest! {
         for (step, index) in steps {
             match step {
                 0..=2 => ends.deliver(index.index(ends.sent.len())),
-                3 | 4 => answers.push(ends.answer()),
+                3 | 4 => answers.push(ends.send_ack()),
                 5 | 6 if !answers.is_empty() => {
                     let answer = answers[index.index(answers.len())];
-                    ends.hear(&answer);
+                    ends.deliver_ack(&answer);
                 }
-                _ => ends.pass(1 + index.index(400) as u64),
+                _ => ends.advance_ms(1 + index.index(400) as u64),
             }
             prop_assert_eq!(ends.failure(), None);
         }
@@ -206,15 +206,15 @@ fn a_segment_costs_two_hashes_and_an_ack_two_and_two_per_range() {
         "one for the first number, and two per segment"
     );
     (0..10).for_each(|index| ends.deliver(index));
-    let answer = ends.answer();
+    let answer = ends.send_ack();
     let before = HASHES.get();
-    ends.hear(&answer);
+    ends.deliver_ack(&answer);
     assert_eq!(hashes(before), 2);
     [12, 14, 15].iter().for_each(|index| ends.deliver(*index));
-    let answer = ends.answer();
+    let answer = ends.send_ack();
     assert_eq!(answer.1.ranges().len(), 2);
     let before = HASHES.get();
-    ends.hear(&answer);
+    ends.deliver_ack(&answer);
     assert_eq!(hashes(before), 2 + 2 * 2);
     assert_eq!(ends.failure(), None);
 }
@@ -231,10 +231,10 @@ fn a_false_claim_ends_the_connection() {
                 ends.deliver(index as usize);
             }
         }
-        let (mut segment, mut side, mut proof) = ends.answer();
+        let (mut segment, mut side, mut proof) = ends.send_ack();
         match round % 7 {
             // Ahead of the received, and of the sent segments.
-            0 => segment.ack = number(missing + 1).later(segment.ack.wrapping_add(1)),
+            0 => segment.ack = number(missing + 1).max(segment.ack.wrapping_add(1)),
             1 => segment.ack = number(u32::from(FLIGHT_SEGMENTS)),
             2 => segment.ack = number(u32::from(FLIGHT_SEGMENTS) + 1),
             // A SACK of a missing segment, alone and with an inverted range that cancels it.
@@ -269,14 +269,14 @@ fn a_false_claim_ends_the_connection() {
         if round % 2 == 1 {
             proof.sum = random.next_u32() as u16;
         }
-        ends.hear(&(segment, side, proof));
+        ends.deliver_ack(&(segment, side, proof));
         assert_eq!(
             ends.failure(),
             Some(ConnectionError::FalseReceipt),
             "round {round}: {segment:?} {side:?}"
         );
         assert_eq!(ends.sender.connection.state(), ConnectionState::Closed);
-        let abort = ends.sender.segments();
+        let abort = ends.sender.send_all();
         assert_eq!(
             abort.iter().map(|segment| segment.kind).collect::<Vec<_>>(),
             [SegmentKind::Abort]
@@ -289,10 +289,10 @@ fn a_false_claim_ends_the_connection() {
 fn an_echo_without_its_mark_ends_the_connection() {
     let mut ends = Ends::with_repaired_loss();
     ends.deliver(5);
-    let (mut segment, side, proof) = ends.answer();
+    let (mut segment, side, proof) = ends.send_ack();
     assert_eq!((segment.echo, segment.echo_transmission), (number(5), 2));
     segment.echo_transmission = 1;
-    ends.hear(&(segment, side, proof));
+    ends.deliver_ack(&(segment, side, proof));
     assert_eq!(ends.failure(), Some(ConnectionError::FalseReceipt));
 }
 
@@ -301,7 +301,7 @@ fn an_echo_without_its_mark_ends_the_connection() {
 fn a_duplicate_undoes_a_reduction_only_with_the_mark_of_the_original() {
     let mut ends = Ends::with_repaired_loss();
     ends.deliver(5);
-    let (mut segment, mut side, proof) = ends.answer();
+    let (mut segment, mut side, proof) = ends.send_ack();
     side = {
         let mut with = SideData::default();
         with.set_duplicate(range(5, 6));
@@ -312,7 +312,7 @@ fn a_duplicate_undoes_a_reduction_only_with_the_mark_of_the_original() {
     };
     segment.flags |= Segment::SIDE_FLAG;
     let reduced = ends.sender.connection.ssthresh();
-    ends.hear(&(segment, side, proof));
+    ends.deliver_ack(&(segment, side, proof));
     assert_eq!(ends.failure(), None);
     assert_eq!(
         ends.sender.connection.ssthresh(),
@@ -323,13 +323,13 @@ fn a_duplicate_undoes_a_reduction_only_with_the_mark_of_the_original() {
     let mut late = Ends::with_repaired_loss();
     let original = Ends::new().sent[5];
     late.deliver(5);
-    let answer = late.answer();
-    late.hear(&answer);
+    let answer = late.send_ack();
+    late.deliver_ack(&answer);
     late.sent[5] = original;
     late.deliver(5);
-    let answer = late.answer();
+    let answer = late.send_ack();
     assert!(answer.1.duplicate().is_some());
-    late.hear(&answer);
+    late.deliver_ack(&answer);
     assert_eq!(late.failure(), None);
     assert!(
         late.sender.connection.ssthresh() > reduced,

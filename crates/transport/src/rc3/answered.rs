@@ -18,7 +18,7 @@ use crate::send::flight::{Flight, SentSegment};
 impl Connection {
     /// First hook, before any other processing. Returns the part of the ACK for class 0, or `None`
     /// if there is none.
-    pub(crate) fn hear(&mut self, segment: &Segment, side: &SideData) -> Option<AckInfo> {
+    pub(crate) fn split_ack(&mut self, segment: &Segment, side: &SideData) -> Option<AckInfo> {
         if segment.class != 0 {
             self.on_low_class_ack(segment, side);
             return None;
@@ -34,29 +34,29 @@ impl Connection {
             told.duplicate = None;
         }
         if self.flight.echoes() != 0 {
-            told.answered = self.take_echo(segment);
+            told.acked_echo = self.take_echo(segment);
         }
         Some(told)
     }
 
     /// Second hook: applies the ACK to class 0, without the segments that RC3 delivered.
-    pub(crate) fn deliver(&mut self, now: Time, segment: &Segment, told: &AckInfo, ack: &mut Ack) {
+    pub(crate) fn apply_ack(&mut self, now: Time, segment: &Segment, ack_info: &AckInfo, ack: &mut Ack) {
         let Some(mut rc3) = self.rc3.take() else {
-            self.take(now, segment, told, ack, |_, _, _| false);
+            self.apply_to_class0(now, segment, ack_info, ack, |_, _, _| false);
             return;
         };
         let mut bumped = false;
-        let sampled = self.take(now, segment, told, ack, |flight, number, sent| {
-            sent.is(SentSegment::RC3_FLAG)
-                && rc3.claims(flight, (number, sent), segment, &mut bumped)
+        let sampled = self.apply_to_class0(now, segment, ack_info, ack, |flight, number, sent| {
+            sent.has(SentSegment::RC3_FLAG)
+                && rc3.claim_segment(flight, (number, sent), segment, &mut bumped)
         });
         rc3.stats.skips += u32::from(bumped);
-        self.flight.set_echoes(rc3.echoes());
+        self.flight.set_echoes(rc3.echo_count());
         self.rc3 = Some(rc3);
         if sampled {
-            self.watch(ack.rtt, now);
+            self.on_class0_rtt(ack.rtt, now);
         }
-        self.pass_arrived();
+        self.skip_delivered();
     }
 }
 
@@ -66,7 +66,7 @@ impl Connection {
     /// has nothing in flight or everything has arrived, as there may be no other ACK then.
     fn on_low_class_ack(&mut self, segment: &Segment, side: &SideData) {
         let (una, next, cut) = (self.flight.una(), self.flight.next(), self.flight.cut());
-        if segment.ack.since(una) > cut.since(una) && !segment.ack.before(una) {
+        if segment.ack.since(una) > cut.since(una) && !segment.ack.is_before(una) {
             return; // it acknowledges segments that were never sent
         }
         self.count_ack_trigger(segment, side);
@@ -93,12 +93,12 @@ impl Connection {
             && self.flags.fin_cut
             && (next == cut || self.is_sent_by_rc3(next, cut))
         {
-            self.settle(segment);
+            self.on_stream_delivered(segment);
         }
-        self.pass_arrived();
+        self.skip_delivered();
         if self.flight.una() == self.flight.next() && self.flight.una() == segment.ack {
-            self.limit = self
-                .limit
+            self.peer_window_end = self
+                .peer_window_end
                 .max(self.flight.una_offset() + u64::from(segment.window));
         }
     }
@@ -108,7 +108,7 @@ impl Connection {
     fn is_sent_by_rc3(&self, start: SequenceNumber, end: SequenceNumber) -> bool {
         self.rc3
             .as_deref()
-            .is_some_and(|rc3| rc3.sent_all(start, end))
+            .is_some_and(|rc3| rc3.has_sent(start, end))
     }
 
     /// Records the arrival of segments that class 0 has not sent.
@@ -122,27 +122,27 @@ impl Connection {
             let mut number = fresh.start;
             while number != fresh.end {
                 flight.on_sacked(number);
-                rc3.brought(flight.get(number));
+                rc3.on_delivered(flight.get(number));
                 number = number.wrapping_add(1);
             }
         });
     }
 
     /// Handles the arrival of the whole stream, after which there may be no further ACK in class 0.
-    fn settle(&mut self, segment: &Segment) {
+    fn on_stream_delivered(&mut self, segment: &Segment) {
         let rc3 = &mut self.rc3;
-        self.flight.settle(segment.ack, |sent| {
+        self.flight.acknowledge_all(segment.ack, |sent| {
             if let Some(rc3) = rc3.as_deref_mut()
                 && sent.transmission == 0
-                && !sent.is(SentSegment::SACKED_FLAG)
+                && !sent.has(SentSegment::SACKED_FLAG)
             {
-                rc3.brought(sent);
+                rc3.on_delivered(sent);
             }
         });
-        (self.flags.probing, self.flags.tail_probe) = (false, false);
+        (self.flags.tail_probe_in_flight, self.flags.tail_probe) = (false, false);
         self.clear_echoes();
         if let Some(repair) = self.repair.as_deref_mut() {
-            repair.sacked.forget_before(segment.ack);
+            repair.sacked.remove_before(segment.ack);
         }
     }
 
@@ -160,15 +160,15 @@ impl Connection {
             rc3.stats.duplicates += 1;
         }
         let echoed = segment.echo_transmission != 0
-            && segment.echo.within(self.flight.una(), self.flight.cut());
+            && segment.echo.is_within(self.flight.una(), self.flight.cut());
         if echoed {
             let sent = self.flight.get(segment.echo);
-            if sent.is(SentSegment::RC3_FLAG)
-                && !sent.is(SentSegment::RC3_ARRIVED_FLAG)
+            if sent.has(SentSegment::RC3_FLAG)
+                && !sent.has(SentSegment::RC3_ARRIVED_FLAG)
                 && sent.transmission > 0
             {
-                rc3.count(sent);
-                self.flight.came(segment.echo);
+                rc3.count_arrival(sent);
+                self.flight.on_rc3_arrived(segment.echo);
             }
         }
         if segment.echo_band == 1 && verify && rc3.stats.stopped.is_none() {
@@ -190,20 +190,20 @@ impl Connection {
 
     /// Skips segments in class 0 that RC3 has delivered.
     #[inline(always)]
-    pub(crate) fn pass_arrived(&mut self) {
-        self.flight.pass_arrived();
-        if self.flight.passed() != 0 {
-            self.join_passed();
+    pub(crate) fn skip_delivered(&mut self) {
+        self.flight.skip_delivered();
+        if self.flight.skipped() != 0 {
+            self.acknowledge_skipped();
         }
     }
 
     /// Acknowledges skipped segments that directly follow the acknowledged ones.
     #[cold]
-    fn join_passed(&mut self) {
-        if self.flight.join_passed()
+    fn acknowledge_skipped(&mut self) {
+        if self.flight.acknowledge_skipped()
             && let (Some(repair), Some(rc3)) = (self.repair.as_deref_mut(), self.rc3.as_deref_mut())
         {
-            repair.sacked.forget_before(self.flight.una());
+            repair.sacked.remove_before(self.flight.una());
             rc3.stats.skips += 1;
         }
     }
@@ -213,18 +213,18 @@ impl Connection {
     fn take_echo(&mut self, segment: &Segment) -> Option<(SequenceNumber, SentSegment)> {
         let rc3 = self.rc3.as_deref_mut()?;
         debug_assert!(
-            self.flight.echoes() == rc3.echoes(),
+            self.flight.echoes() == rc3.echo_count(),
             "the flight matches the list"
         );
         let mut met = None;
         while let Some((number, sent)) = rc3.echoes.front().copied() {
-            if segment.echo.before(number) || segment.echo_transmission != 1 {
+            if segment.echo.is_before(number) || segment.echo_transmission != 1 {
                 break;
             }
             rc3.echoes.pop_front();
             met = (number == segment.echo).then_some((number, sent));
         }
-        self.flight.set_echoes(rc3.echoes());
+        self.flight.set_echoes(rc3.echo_count());
         met
     }
 
@@ -236,7 +236,7 @@ impl Connection {
             .filter(|_| self.flight.echoes() != 0)?
             .echoes
             .back()?;
-        Some(last.at + self.rto())
+        Some(last.sent_at + self.rto())
     }
 
     pub(crate) fn clear_echoes(&mut self) {
@@ -249,10 +249,10 @@ impl Connection {
 
 impl Rc3Loop {
     /// Returns true if RC3 sent all of these segments recently.
-    pub fn sent_all(&self, start: SequenceNumber, end: SequenceNumber) -> bool {
+    pub fn has_sent(&self, start: SequenceNumber, end: SequenceNumber) -> bool {
         self.sent
             .find(start)
-            .is_some_and(|range| !range.end.before(end))
+            .is_some_and(|range| !range.end.is_before(end))
     }
 
     /// Decides about a segment of RC3 that an ACK of class 0 newly covers. Returns true if the ACK
@@ -260,7 +260,7 @@ impl Rc3Loop {
     /// scoreboard before this call; a SACK range has not marked it yet.
     #[cold]
     #[inline(never)]
-    fn claims(
+    fn claim_segment(
         &mut self,
         flight: &mut Flight,
         (number, sent): (SequenceNumber, &SentSegment),
@@ -268,19 +268,19 @@ impl Rc3Loop {
         bumped: &mut bool,
     ) -> bool {
         let (cumulative, seen) = (
-            number.before(flight.una()),
-            sent.is(SentSegment::SACKED_FLAG),
+            number.is_before(flight.una()),
+            sent.has(SentSegment::SACKED_FLAG),
         );
-        let before = number.before(flight.next());
+        let before = number.is_before(flight.next());
         if sent.transmission == 0 && (seen || !before) {
             // Class 0 never sent it.
             if !seen {
-                self.brought(sent);
+                self.on_delivered(sent);
             }
             *bumped |= cumulative;
             return true;
         }
-        if sent.is(SentSegment::ECHO_FLAG) {
+        if sent.has(SentSegment::ECHO_FLAG) {
             return true;
         }
         if !seen && sent.is_echo(number, ack) {
@@ -295,51 +295,51 @@ impl Rc3Loop {
     }
 
     /// Records a segment that only RC3 delivered.
-    pub fn brought(&mut self, sent: &SentSegment) {
+    pub fn on_delivered(&mut self, sent: &SentSegment) {
         debug_assert!(
-            sent.is(SentSegment::RC3_FLAG) && sent.transmission == 0,
+            sent.has(SentSegment::RC3_FLAG) && sent.transmission == 0,
             "sent by class 0, or not by RC3"
         );
-        self.stats.flying = self.stats.flying.saturating_sub(1);
+        self.stats.in_flight = self.stats.in_flight.saturating_sub(1);
         self.stats.delivered_bytes += u64::from(sent.length);
-        self.count(sent);
+        self.count_arrival(sent);
     }
 
     /// Marks a segment that only RC3 had delivered as missing again (SACK reneging). `passed`:
     /// class 0 had skipped it and must send it now.
-    pub fn disbelieve(&mut self, sent: &SentSegment, passed: bool) {
+    pub fn on_reneged(&mut self, sent: &SentSegment, passed: bool) {
         debug_assert!(
-            sent.is(SentSegment::RC3_FLAG) && sent.transmission == 0,
+            sent.has(SentSegment::RC3_FLAG) && sent.transmission == 0,
             "only bytes that arrived by RC3 alone are counted"
         );
-        self.stats.flying += u32::from(!passed);
+        self.stats.in_flight += u32::from(!passed);
         let bytes = &mut self.stats.delivered_bytes;
         *bytes = bytes.saturating_sub(u64::from(sent.length));
         let arrived = &mut self.stats.arrived[usize::from(sent.level) & (LEVEL_COUNT - 1)];
         *arrived = arrived.saturating_sub(1);
     }
 
-    fn count(&mut self, sent: &SentSegment) {
+    fn count_arrival(&mut self, sent: &SentSegment) {
         let level = usize::from(sent.level) & (LEVEL_COUNT - 1);
         self.stats.arrived[level] += 1;
     }
 
-    pub fn echoes(&self) -> u32 {
+    pub fn echo_count(&self) -> u32 {
         self.echoes.len() as u32
     }
 
     /// Records that RC3's copy has arrived of a segment that class 0 has in flight.
     pub fn add_echo(&mut self, number: SequenceNumber, sent: SentSegment) {
-        if !sent.is(SentSegment::RC3_ARRIVED_FLAG) {
-            self.count(&sent);
+        if !sent.has(SentSegment::RC3_ARRIVED_FLAG) {
+            self.count_arrival(&sent);
         }
         debug_assert!(
-            sent.is(SentSegment::RC3_FLAG) && sent.transmission == 1,
+            sent.has(SentSegment::RC3_FLAG) && sent.transmission == 1,
             "an echoed segment was sent once by each"
         );
         let place = self
             .echoes
-            .partition_point(|(other, _)| other.before(number));
+            .partition_point(|(other, _)| other.is_before(number));
         self.echoes.insert(place, (number, sent));
     }
 }
@@ -348,9 +348,9 @@ impl SentSegment {
     /// Returns true if the ACK covers this segment because RC3's copy arrived: class 0 sent its
     /// copy after the segment that triggered the ACK.
     pub fn is_echo(&self, number: SequenceNumber, ack: &Segment) -> bool {
-        self.is(SentSegment::RC3_FLAG)
+        self.has(SentSegment::RC3_FLAG)
             && self.transmission == 1
-            && !self.is(SentSegment::LOST_FLAG)
-            && ack.echo.before(number)
+            && !self.has(SentSegment::LOST_FLAG)
+            && ack.echo.is_before(number)
     }
 }

@@ -54,13 +54,13 @@ impl Rc3Stop {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RttMonitor {
     /// Transmission times of the first and the last segment of RC3 in flight.
-    first: Time,
-    last: Time,
+    first_sent: Time,
+    last_sent: Time,
     /// The round of class 0 ends when everything before this number is acknowledged.
-    end: SequenceNumber,
+    round_end: SequenceNumber,
     /// Minimum RTT of class-0 segments sent while RC3 was active, over as many rounds as give
     /// `RTT_SAMPLES_MIN` samples; and the number of samples.
-    least: Duration,
+    min_rtt: Duration,
     samples: u32,
 }
 
@@ -77,20 +77,20 @@ const DELAY_INCREASE_MIN: Duration = Duration::from_millis(2);
 impl RttMonitor {
     pub fn new(next: SequenceNumber) -> RttMonitor {
         RttMonitor {
-            first: Time::ZERO,
-            last: Time::ZERO,
-            end: next,
-            least: Duration::MAX,
+            first_sent: Time::ZERO,
+            last_sent: Time::ZERO,
+            round_end: next,
+            min_rtt: Duration::MAX,
             samples: 0,
         }
     }
 
     /// Records a transmission of RC3. `alone`: no other segment of RC3 is in flight.
-    pub fn sends(&mut self, now: Time, alone: bool) {
-        if alone {
-            self.first = now;
+    pub fn on_sent(&mut self, now: Time, was_idle: bool) {
+        if was_idle {
+            self.first_sent = now;
         }
-        self.last = now;
+        self.last_sent = now;
     }
 }
 
@@ -98,37 +98,37 @@ impl Connection {
     /// Takes an RTT sample of class 0, and stops RC3 if it delays class 0. Rounds are compared by
     /// their minimum RTT: a burst of class 0 delays its own last packets, but not its first.
     #[cold]
-    pub(crate) fn watch(&mut self, rtt: Duration, now: Time) {
+    pub(crate) fn on_class0_rtt(&mut self, rtt: Duration, now: Time) {
         let (una, next, without, srtt) = (
             self.flight.una(),
             self.flight.next(),
-            self.rtt.least(),
-            self.rtt.smoothed(),
+            self.rtt.min_rtt(),
+            self.rtt.srtt(),
         );
         let verify = self.config.rc3.is_some_and(|rc3| rc3.verify);
         let Some(rc3) = self.rc3.as_deref_mut() else {
             return;
         };
         // Also after RC3 has stopped.
-        rc3.forget_before(una);
+        rc3.on_cumulative_ack(una);
         if !verify || rc3.stats.stopped.is_some() {
             return;
         }
         let left = Time::from_nanos(now.as_nanos().saturating_sub(rtt.as_nanos()));
-        let watch = &mut rc3.watch;
-        if left > watch.first && left <= watch.last + srtt && watch.last > Time::ZERO {
-            watch.least = watch.least.min(rtt);
+        let watch = &mut rc3.rtt_monitor;
+        if left > watch.first_sent && left <= watch.last_sent + srtt && watch.last_sent > Time::ZERO {
+            watch.min_rtt = watch.min_rtt.min(rtt);
             watch.samples += 1;
         }
-        if una.before(watch.end) {
+        if una.is_before(watch.round_end) {
             return;
         }
-        watch.end = next;
+        watch.round_end = next;
         if watch.samples < RTT_SAMPLES_MIN {
             return;
         }
-        let with = watch.least;
-        (watch.least, watch.samples) = (Duration::MAX, 0);
+        let with = watch.min_rtt;
+        (watch.min_rtt, watch.samples) = (Duration::MAX, 0);
         if with > without + (without / 4).max(DELAY_INCREASE_MIN) {
             rc3.stats.stopped = Some(Rc3Stop::Delay { with, without });
         }

@@ -32,11 +32,11 @@ impl TestReceiver {
     }
 
     /// Receives a full segment. Returns true if an acknowledgement is due immediately.
-    fn arrives(&mut self, number: u32) -> bool {
-        self.takes(&data(number))
+    fn receive_full(&mut self, number: u32) -> bool {
+        self.receive(&data(number))
     }
 
-    fn takes(&mut self, segment: &Segment) -> bool {
+    fn receive(&mut self, segment: &Segment) -> bool {
         self.receiver.on_data(
             (self.now, self.now),
             segment,
@@ -45,11 +45,11 @@ impl TestReceiver {
             &self.config,
         );
         self.receiver.check();
-        self.receiver.owes(0)
+        self.receiver.is_ack_due(0)
     }
 
     /// Sends an acknowledgement.
-    fn answers(&mut self) -> (Segment, SideData) {
+    fn send_ack(&mut self) -> (Segment, SideData) {
         let (mut segment, mut side) = (Segment::default(), SideData::default());
         self.receiver
             .acknowledge(self.now, &mut segment, &mut side, &self.config);
@@ -57,7 +57,7 @@ impl TestReceiver {
     }
 
     fn ranges(&mut self) -> Vec<(u32, u32)> {
-        let (_, side) = self.answers();
+        let (_, side) = self.send_ack();
         side.ranges()
             .iter()
             .map(|range| (range.start.0, range.end.0))
@@ -79,16 +79,16 @@ fn data(number: u32) -> Segment {
 #[test]
 fn every_second_segment_is_acknowledged_and_one_alone_after_a_while() {
     let mut alone = TestReceiver::new();
-    assert!(!alone.arrives(0));
-    assert_eq!(alone.receiver.ack_at, alone.now + alone.config.ack_delay);
+    assert!(!alone.receive_full(0));
+    assert_eq!(alone.receiver.ack_deadline, alone.now + alone.config.ack_delay);
     assert!(alone.config.ack_delay <= Duration::from_millis(500));
-    assert!(alone.arrives(1));
-    assert_eq!(alone.answers().0.ack, SequenceNumber(2));
-    assert_eq!(alone.receiver.ack_at, Time::MAX);
-    alone.arrives(2);
-    alone.now = alone.receiver.ack_at;
+    assert!(alone.receive_full(1));
+    assert_eq!(alone.send_ack().0.ack, SequenceNumber(2));
+    assert_eq!(alone.receiver.ack_deadline, Time::MAX);
+    alone.receive_full(2);
+    alone.now = alone.receiver.ack_deadline;
     alone.receiver.on_timeout(alone.now);
-    assert!(alone.receiver.owes(0));
+    assert!(alone.receiver.is_ack_due(0));
 }
 
 /// RFC 5681 section 4.2: out-of-order data is acknowledged at once, and so is a segment that fills
@@ -97,14 +97,14 @@ fn every_second_segment_is_acknowledged_and_one_alone_after_a_while() {
 fn a_gap_is_told_at_once_and_so_is_its_end() {
     let mut alone = TestReceiver::new();
     for number in [1, 3, 0, 2] {
-        assert!(alone.arrives(number), "{number}");
-        alone.answers();
+        assert!(alone.receive_full(number), "{number}");
+        alone.send_ack();
     }
     assert_eq!(
         (alone.receiver.next, alone.receiver.offset),
         (SequenceNumber(4), 4 * u64::from(MSS_BYTES))
     );
-    assert!(!alone.arrives(4), "in order again");
+    assert!(!alone.receive_full(4), "in order again");
 }
 
 /// RFC 2018 section 4: the first block contains the segment that arrived last; the blocks reported
@@ -112,14 +112,14 @@ fn a_gap_is_told_at_once_and_so_is_its_end() {
 #[test]
 fn the_block_of_the_latest_arrival_comes_first() {
     let mut alone = TestReceiver::new();
-    alone.arrives(2);
+    alone.receive_full(2);
     assert_eq!(alone.ranges(), [(2, 3)]);
-    alone.arrives(6);
+    alone.receive_full(6);
     assert_eq!(alone.ranges(), [(6, 7), (2, 3)]);
-    alone.arrives(3);
+    alone.receive_full(3);
     assert_eq!(alone.ranges(), [(2, 4), (6, 7)]);
     for number in [8, 10, 12] {
-        alone.arrives(number);
+        alone.receive_full(number);
     }
     assert_eq!(
         alone.ranges(),
@@ -132,20 +132,20 @@ fn the_block_of_the_latest_arrival_comes_first() {
 #[test]
 fn a_duplicate_is_told_once_and_first() {
     let mut alone = TestReceiver::new();
-    alone.arrives(0);
-    alone.arrives(2);
-    alone.answers();
-    assert!(alone.arrives(0), "at once");
-    let (_, side) = alone.answers();
+    alone.receive_full(0);
+    alone.receive_full(2);
+    alone.send_ack();
+    assert!(alone.receive_full(0), "at once");
+    let (_, side) = alone.send_ack();
     assert_eq!(
         side.duplicate().map(|range| range.start),
         Some(SequenceNumber(0))
     );
     assert_eq!(side.ranges().len(), 1);
-    assert_eq!(alone.answers().1.duplicate(), None);
-    alone.arrives(2);
+    assert_eq!(alone.send_ack().1.duplicate(), None);
+    alone.receive_full(2);
     assert_eq!(
-        alone.answers().1.duplicate().map(|range| range.start),
+        alone.send_ack().1.duplicate().map(|range| range.start),
         Some(SequenceNumber(2))
     );
 }
@@ -159,8 +159,8 @@ fn data_beyond_the_window_is_dropped() {
         quick_acks: 0,
         ..TransportConfig::default()
     });
-    assert!(alone.arrives(3));
-    let (segment, side) = alone.answers();
+    assert!(alone.receive_full(3));
+    let (segment, side) = alone.send_ack();
     assert_eq!(
         (segment.ack, side.ranges()),
         (SequenceNumber(0), [].as_slice())
@@ -172,7 +172,7 @@ fn data_beyond_the_window_is_dropped() {
             .map(|arrivals| arrivals.refused),
         Some(1)
     );
-    assert!(alone.arrives(2), "within the window, out of order");
+    assert!(alone.receive_full(2), "within the window, out of order");
     assert_eq!(alone.ranges(), [(2, 3)]);
 }
 
@@ -188,8 +188,8 @@ fn the_window_moves_in_steps_and_forwards_only() {
     });
     let mut edge = 0;
     for number in 0..8 {
-        alone.arrives(number);
-        let (segment, _) = alone.answers();
+        alone.receive_full(number);
+        let (segment, _) = alone.send_ack();
         let told = alone.receiver.offset + u64::from(segment.window);
         assert!(told >= edge, "{told} after {edge}");
         edge = told;
@@ -200,16 +200,16 @@ fn the_window_moves_in_steps_and_forwards_only() {
         u64::from(MSS_BYTES)
     );
     assert_eq!(
-        alone.answers().0.window,
+        alone.send_ack().0.window,
         2 * MSS_BYTES,
         "a single segment sends no ACK"
     );
     alone.receiver.read(u64::from(MSS_BYTES), &alone.config);
     assert!(
-        alone.receiver.owes(0),
+        alone.receiver.is_ack_due(0),
         "the sender has little window left: an update is sent"
     );
-    assert_eq!(alone.answers().0.window, 4 * MSS_BYTES);
+    assert_eq!(alone.send_ack().0.window, 4 * MSS_BYTES);
 }
 
 /// RFC 8257 section 3.2: a change of the CE mark triggers an immediate ACK; marked bytes and
@@ -225,9 +225,9 @@ fn a_change_of_the_mark_is_told_at_once() {
     let arrives = |alone: &mut TestReceiver, number, ecn| {
         let mut segment = data(number);
         segment.ecn = ecn;
-        let owes = alone.takes(&segment);
+        let owes = alone.receive(&segment);
         if owes {
-            alone.answers();
+            alone.send_ack();
         }
         owes
     };
@@ -235,7 +235,7 @@ fn a_change_of_the_mark_is_told_at_once() {
     assert!(arrives(&mut alone, 1, Ecn::Ce));
     assert!(!arrives(&mut alone, 2, Ecn::Ce));
     assert!(arrives(&mut alone, 3, Ecn::Ect0));
-    let (segment, _) = alone.answers();
+    let (segment, _) = alone.send_ack();
     assert_eq!((segment.ce_packets, segment.ce_bytes), (2, 2 * MSS_BYTES));
 }
 
@@ -246,12 +246,12 @@ fn the_end_waits_for_what_is_before_it() {
     let mut alone = TestReceiver::new();
     let mut last = data(1);
     last.flags |= Segment::FIN_FLAG;
-    alone.takes(&last);
-    assert!(!alone.receiver.ended());
-    alone.arrives(2);
+    alone.receive(&last);
+    assert!(!alone.receiver.is_complete());
+    alone.receive_full(2);
     assert_eq!(alone.ranges(), [(1, 2)]);
-    alone.arrives(0);
-    assert!(alone.receiver.ended());
+    alone.receive_full(0);
+    assert!(alone.receiver.is_complete());
     assert_eq!(alone.receiver.readable(), 2 * u64::from(MSS_BYTES));
 }
 
@@ -262,8 +262,8 @@ fn echoes_identify_the_transmission() {
     let mut alone = TestReceiver::new();
     let mut again = data(0);
     again.transmission = 3;
-    alone.takes(&again);
-    let (segment, _) = alone.answers();
+    alone.receive(&again);
+    let (segment, _) = alone.send_ack();
     assert_eq!(
         (segment.echo, segment.echo_transmission),
         (SequenceNumber(0), 3)
@@ -277,7 +277,7 @@ fn a_class_answers_for_itself() {
     let mut alone = TestReceiver::new();
     let mut low = data(5);
     (low.class, low.band) = (1, 1);
-    assert!(!alone.takes(&low));
+    assert!(!alone.receive(&low));
     assert_eq!(alone.receiver.low_acks_due(), 0b10);
     let mut answer = Segment::default();
     answer.class = 1;

@@ -36,8 +36,8 @@ impl Connection {
         {
             // Nothing is outstanding: the ACK can only open the window.
             let limit = self.flight.una_offset() + u64::from(segment.window);
-            if limit > self.limit {
-                self.limit = limit;
+            if limit > self.peer_window_end {
+                self.peer_window_end = limit;
                 self.invalidate();
             }
             return;
@@ -45,8 +45,8 @@ impl Connection {
         let advanced = segment.ack.since(self.flight.una());
         let marked = segment.ce_packets != self.ce_packets;
         let ordinary = self.phase == RecoveryPhase::Open
-            && self.flight.is_plain()
-            && !self.flags.probing
+            && self.flight.is_in_order()
+            && !self.flags.tail_probe_in_flight
             && !marked
             && advanced <= self.outstanding()
             && segment.class == 0
@@ -57,33 +57,33 @@ impl Connection {
         let mut ack = Ack::default();
         if advanced != 0 {
             let last = *self.flight.get(segment.ack.previous());
-            if last.transmission != 1 || last.is(SentSegment::RC3_FLAG) {
+            if last.transmission != 1 || last.has(SentSegment::RC3_FLAG) {
                 return self.on_ack_slow_path(now, arrived, segment, side, control);
             }
             let end = last.offset.wrapping_add(u32::from(last.length));
             ack.bytes = u64::from(end.wrapping_sub(self.flight.una_offset() as u32));
             ack.packets = advanced;
-            ack.rtt = now.since(last.at);
+            ack.rtt = now.since(last.sent_at);
             self.flight.acknowledge(segment.ack, ack.bytes);
-            self.progress = now;
+            self.last_delivery = now;
             self.backoff = 0;
             self.rtt.sample(ack.rtt, now);
             ack.rate = self
                 .rate
-                .on_delivered(last.sampled(), advanced, now, self.rtt.least());
-            self.rack.at = last.at;
-            self.rack.end = segment.ack;
-            self.rack.furthest = segment.ack;
+                .on_delivered(last.rate_sample_input(), advanced, now, self.rtt.min_rtt());
+            self.rack.xmit_ts = last.sent_at;
+            self.rack.end_seq = segment.ack;
+            self.rack.fack = segment.ack;
             self.rack.rtt = ack.rtt;
         }
-        self.limit = self
-            .limit
+        self.peer_window_end = self
+            .peer_window_end
             .max(self.flight.una_offset() + u64::from(segment.window));
         if self.rc3.is_some() && advanced != 0 {
-            self.watch(ack.rtt, now);
+            self.on_class0_rtt(ack.rtt, now);
         }
         if advanced != 0 {
-            self.tell(now, ack, control);
+            self.notify_control(now, ack, control);
         }
         self.update_quota();
     }
@@ -98,8 +98,8 @@ impl Connection {
         side: &SideData,
         control: &mut impl CongestionControl,
     ) {
-        if let Some(ack) = self.digest(now, arrived, segment, side) {
-            self.tell(now, ack, control);
+        if let Some(ack) = self.process_ack(now, arrived, segment, side) {
+            self.notify_control(now, ack, control);
         }
         self.update_quota();
         // An ACK of RC3's classes does not move the timers of class 0.
@@ -110,7 +110,7 @@ impl Connection {
 
     /// Calls the control with the event and applies its outcome.
     #[inline(always)]
-    pub(crate) fn tell<C: CongestionControl>(&mut self, now: Time, ack: Ack, control: &mut C) {
+    pub(crate) fn notify_control<C: CongestionControl>(&mut self, now: Time, ack: Ack, control: &mut C) {
         if C::STEERED {
             self.flags.steered = true;
         }
@@ -127,30 +127,30 @@ impl Connection {
     ///
     /// RC3 has two hooks: `hear` removes the parts that do not concern class 0, and `deliver` skips
     /// segments that RC3 delivered.
-    fn digest(
+    fn process_ack(
         &mut self,
         now: Time,
         arrived: Time,
         segment: &Segment,
         side: &SideData,
     ) -> Option<Ack> {
-        let told = self.hear(segment, side)?;
-        let mut ack = self.marks(segment);
-        ack.stamped = self.take_stamps(now, arrived, segment, side);
-        self.deliver(now, segment, &told, &mut ack);
-        ack.reduces = self.probe_repaired_loss(segment, side);
+        let told = self.split_ack(segment, side)?;
+        let mut ack = self.ce_increase(segment);
+        ack.stamped = self.store_stamps(now, arrived, segment, side);
+        self.apply_ack(now, segment, &told, &mut ack);
+        ack.starts_reduction = self.probe_repaired_loss(segment, side);
         if self.flight.sacked() > 0 || self.phase != RecoveryPhase::Open {
             ack.lost = self.detect_losses(now);
         }
-        self.judge(&mut ack);
+        self.update_recovery(&mut ack);
         if ack.ce_packets > 0
             && self.phase == RecoveryPhase::Open
             && ack.delivered() > 0
             && !ack.undone
         {
-            ack.reduces = true;
+            ack.starts_reduction = true;
         }
-        if ack.reduces && self.phase == RecoveryPhase::Open {
+        if ack.starts_reduction && self.phase == RecoveryPhase::Open {
             self.begin_reduction(RecoveryPhase::Reduction);
             self.repair_mut().undo = Undo::default();
         }
@@ -164,7 +164,7 @@ impl Connection {
     /// `claims` is called for each newly covered segment. It returns true if the ACK does not
     /// report the transmission of class 0.
     #[inline(always)]
-    pub(crate) fn take(
+    pub(crate) fn apply_to_class0(
         &mut self,
         now: Time,
         segment: &Segment,
@@ -174,7 +174,7 @@ impl Connection {
     ) -> bool {
         let (advanced, min_rtt, after_timeout) = (
             segment.ack.since(self.flight.una()),
-            self.rtt.least(),
+            self.rtt.min_rtt(),
             self.phase == RecoveryPhase::Loss,
         );
         self.repair_mut();
@@ -185,7 +185,7 @@ impl Connection {
             flight: &mut self.flight,
             rack: &mut self.rack,
             undo: &mut repair.undo,
-            reordered: &mut repair.reordering.seen,
+            reordered: &mut repair.reordering.reordering_seen,
             echo: segment.echo,
             echo_transmission: segment.echo_transmission,
             after_timeout,
@@ -193,11 +193,11 @@ impl Connection {
             min_rtt,
             latest: None,
         };
-        if let Some((number, sent)) = told.answered {
-            delivery.answered(number, sent, ack);
+        if let Some((number, sent)) = told.acked_echo {
+            delivery.on_echo_acked(number, sent, ack);
         }
-        delivery.cumulative(segment.ack, ack, &mut claims);
-        repair.sacked.forget_before(segment.ack);
+        delivery.on_cumulative_ack(segment.ack, ack, &mut claims);
+        repair.sacked.remove_before(segment.ack);
         for range in told.ranges() {
             repair
                 .sacked
@@ -209,33 +209,33 @@ impl Connection {
             let proved = self.proves_original(segment, duplicate.start);
             self.on_duplicate(duplicate, proved);
         }
-        self.limit = self
-            .limit
+        self.peer_window_end = self
+            .peer_window_end
             .max(self.flight.una_offset() + u64::from(segment.window));
         if ack.delivered() == 0 {
             return false;
         }
-        self.progress = now;
+        self.last_delivery = now;
         if advanced > 0 {
             self.backoff = 0;
         }
-        let Some(Latest { sent, certain, .. }) = latest else {
+        let Some(Latest { sent, is_unambiguous: certain, .. }) = latest else {
             return false;
         };
         if certain {
-            ack.rtt = now.since(sent.at);
+            ack.rtt = now.since(sent.sent_at);
             self.rtt.sample(ack.rtt, now);
         }
         ack.rate = self
             .rate
-            .on_delivered(sent.sampled(), ack.delivered(), now, self.rtt.least());
+            .on_delivered(sent.rate_sample_input(), ack.delivered(), now, self.rtt.min_rtt());
         certain
     }
 
     /// Stores the time stamps of an exchange that this ACK completes. Returns false if they are
     /// implausible.
     #[inline]
-    fn take_stamps(
+    fn store_stamps(
         &mut self,
         now: Time,
         arrived: Time,
@@ -254,12 +254,12 @@ impl Connection {
         self.repair_mut()
             .stamps
             .get_or_insert_default()
-            .take(now, stamps)
+            .add_exchange(now, stamps)
     }
 
     /// Increase of the peer's CE counts since the last ACK. An older ACK has a smaller count and is
     /// ignored.
-    fn marks(&mut self, segment: &Segment) -> Ack {
+    fn ce_increase(&mut self, segment: &Segment) -> Ack {
         let mut ack = Ack::default();
         let packets = segment.ce_packets.wrapping_sub(self.ce_packets);
         if (packets as i32) > 0 {
@@ -274,19 +274,19 @@ impl Connection {
     /// Handles a DSACK. It counts only after a retransmission, as a network may duplicate packets
     /// too, and only if it proves that the original arrived.
     fn on_duplicate(&mut self, duplicate: Range, proved: bool) {
-        let (una, next, probing) = (self.flight.una(), self.flight.next(), self.flags.probing);
+        let (una, next, probing) = (self.flight.una(), self.flight.next(), self.flags.tail_probe_in_flight);
         let Some(repair) = self.repair.as_deref_mut() else {
             return;
         };
         let length = duplicate.end.since(duplicate.start);
-        if probing && repair.probe == duplicate.start
+        if probing && repair.probe_segment == duplicate.start
             || length > 1 << 16
-            || repair.undo.repeats == 0
+            || repair.undo.undo_retrans == 0
             || !proved
         {
             return;
         }
-        repair.undo.repeats = repair.undo.repeats.saturating_sub(length);
+        repair.undo.undo_retrans = repair.undo.undo_retrans.saturating_sub(length);
         repair.undo.duplicates = repair.undo.duplicates.saturating_add(length);
         repair.reordering.on_duplicate(una, next);
     }
@@ -294,17 +294,17 @@ impl Connection {
     /// RFC 8985 section 7.4: returns true if a tail-loss probe has repaired a loss, which requires
     /// a reduction.
     fn probe_repaired_loss(&mut self, segment: &Segment, side: &SideData) -> bool {
-        let Some(repair) = self.repair.as_ref().filter(|_| self.flags.probing) else {
+        let Some(repair) = self.repair.as_ref().filter(|_| self.flags.tail_probe_in_flight) else {
             return false;
         };
-        if self.flight.una().before(repair.probe_end) {
+        if self.flight.una().is_before(repair.tlp_end_seq) {
             return false;
         }
-        self.flags.probing = false;
+        self.flags.tail_probe_in_flight = false;
         self.flags.tail_probe = false;
-        let repeated = repair.probe != repair.probe_end;
+        let repeated = repair.probe_segment != repair.tlp_end_seq;
         let duplicate = segment.has_side() && side.duplicate().is_some();
-        repeated && !duplicate && segment.echo == repair.probe && segment.echo_transmission > 1
+        repeated && !duplicate && segment.echo == repair.probe_segment && segment.echo_transmission > 1
     }
 }
 
@@ -318,7 +318,7 @@ pub(crate) struct AckInfo {
     pub duplicate: Option<Range>,
     /// The segment that triggered the ACK, if the scoreboard had already counted it as acknowledged
     /// while it was still in flight.
-    pub answered: Option<(SequenceNumber, SentSegment)>,
+    pub acked_echo: Option<(SequenceNumber, SentSegment)>,
 }
 
 impl AckInfo {
@@ -331,20 +331,20 @@ impl AckInfo {
         segment: &Segment,
         side: &SideData,
         flight: &Flight,
-        elsewhere: impl Fn(SequenceNumber, SequenceNumber) -> bool,
+        sent_in_other_class: impl Fn(SequenceNumber, SequenceNumber) -> bool,
     ) -> Option<AckInfo> {
         let (una, next, cut) = (flight.una(), flight.next(), flight.cut());
         let sent =
-            |end: SequenceNumber, from: SequenceNumber| !from.before(end) || elsewhere(from, end);
+            |end: SequenceNumber, from: SequenceNumber| !from.is_before(end) || sent_in_other_class(from, end);
         if segment.ack.since(una) > cut.since(una) || !sent(segment.ack, next) {
             return None;
         }
         let mut told = AckInfo::default();
         if segment.has_side() {
-            let beyond = next.later(segment.ack);
+            let beyond = next.max(segment.ack);
             for range in side.ranges() {
                 if let Some(range) = clip(*range, segment.ack, cut)
-                    && sent(range.end, beyond.later(range.start))
+                    && sent(range.end, beyond.max(range.start))
                 {
                     told.push(range);
                 }
@@ -380,7 +380,7 @@ pub(crate) fn clip(range: Range, from: SequenceNumber, to: SequenceNumber) -> Op
     if length == 0 || length > 1 << 30 || end == 0 || end > room {
         return None;
     }
-    let start = if range.start.before(from) {
+    let start = if range.start.is_before(from) {
         from
     } else {
         range.start
@@ -412,13 +412,13 @@ struct Latest {
     sent: SentSegment,
     number: SequenceNumber,
     /// True if it is unambiguous which transmission arrived.
-    certain: bool,
+    is_unambiguous: bool,
 }
 
 impl Delivery<'_> {
     /// Records the delivery of an echo, which the scoreboard has already removed.
     #[cold]
-    fn answered(&mut self, number: SequenceNumber, sent: SentSegment, ack: &mut Ack) {
+    fn on_echo_acked(&mut self, number: SequenceNumber, sent: SentSegment, ack: &mut Ack) {
         ack.bytes += u64::from(sent.length);
         ack.packets += 1;
         self.rack
@@ -426,13 +426,13 @@ impl Delivery<'_> {
         self.latest = Some(Latest {
             sent,
             number,
-            certain: true,
+            is_unambiguous: true,
         });
     }
 
     /// Handles the cumulative ACK up to `end`.
     #[inline(always)]
-    fn cumulative(
+    fn on_cumulative_ack(
         &mut self,
         end: SequenceNumber,
         ack: &mut Ack,
@@ -440,12 +440,12 @@ impl Delivery<'_> {
     ) {
         while self.flight.una() != end {
             let (number, begin) = (self.flight.una(), self.flight.una_offset());
-            let sent = self.flight.step();
+            let sent = self.flight.acknowledge_first();
             if claims(self.flight, number, &sent) {
                 continue;
             }
             ack.bytes += self.flight.una_offset() - begin;
-            if !sent.is(SentSegment::SACKED_FLAG) {
+            if !sent.has(SentSegment::SACKED_FLAG) {
                 ack.packets += 1;
                 self.deliver(number, true);
             }
@@ -480,16 +480,16 @@ impl Delivery<'_> {
         let echoed = self.echo == number && self.echo_transmission != 0;
         let again = sent.transmission > 1;
         // If RC3 sent it too, RC3's copy may be the one that arrived.
-        let again = again || sent.is(SentSegment::RC3_FLAG);
+        let again = again || sent.has(SentSegment::RC3_FLAG);
         let certain = !again || (echoed && self.echo_transmission == sent.transmission);
         let earlier = echoed
             && self.echo_transmission < sent.transmission
-            && sent.is(SentSegment::RETRANSMITTED_FLAG);
-        if sent.is(SentSegment::LOST_FLAG) {
-            self.undo.wrong += 1;
+            && sent.has(SentSegment::RETRANSMITTED_FLAG);
+        if sent.has(SentSegment::LOST_FLAG) {
+            self.undo.spurious_marks += 1;
             self.undo.early |= self.after_timeout && cumulative && echoed;
         } else if earlier {
-            self.undo.wrong += 1;
+            self.undo.spurious_marks += 1;
             self.undo.early |= self.after_timeout && cumulative;
         }
         if earlier {
@@ -499,13 +499,13 @@ impl Delivery<'_> {
             .rack
             .on_delivered(number, &sent, self.now, self.min_rtt, certain);
         let later = |latest: &Latest| {
-            latest.sent.at < sent.at || (latest.sent.at == sent.at && latest.number.before(number))
+            latest.sent.sent_at < sent.sent_at || (latest.sent.sent_at == sent.sent_at && latest.number.is_before(number))
         };
         if self.latest.as_ref().is_none_or(later) {
             self.latest = Some(Latest {
                 sent,
                 number,
-                certain,
+                is_unambiguous: certain,
             });
         }
     }

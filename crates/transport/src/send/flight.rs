@@ -32,7 +32,7 @@ pub(crate) struct Flight {
     sacked: u32,
     lost: u32,
     /// SACKed segments that only RC3 sent. They were never in flight.
-    passed: u32,
+    skipped: u32,
     /// Segments that RC3 delivered, SACKed or acknowledged, while the copy of class 0 is still in
     /// flight.
     echoes: u32,
@@ -53,7 +53,7 @@ impl Flight {
             cut: first,
             sacked: 0,
             lost: 0,
-            passed: 0,
+            skipped: 0,
             echoes: 0,
             lost_total: 0,
             una_offset: 0,
@@ -105,8 +105,8 @@ impl Flight {
 
     /// Number of SACKed segments that only RC3 sent.
     #[inline(always)]
-    pub fn passed(&self) -> u32 {
-        self.passed
+    pub fn skipped(&self) -> u32 {
+        self.skipped
     }
 
     /// Number of segments in flight although RC3 has delivered them.
@@ -139,7 +139,7 @@ impl Flight {
 
     /// Returns true if nothing is SACKed, lost or an echo.
     #[inline(always)]
-    pub fn is_plain(&self) -> bool {
+    pub fn is_in_order(&self) -> bool {
         self.sacked | self.lost | self.echoes == 0
     }
 
@@ -197,7 +197,7 @@ impl Flight {
         debug_assert!(self.next == self.cut, "earlier segments are sent first");
         let number = self.next;
         let mut sent = SentSegment::new(self.cut_offset, length, false);
-        sent.at = now;
+        sent.sent_at = now;
         sent.transmission = 1;
         sent.on_send(rate, now, false);
         self.board.push(self.una, number.since(self.una), sent);
@@ -211,7 +211,7 @@ impl Flight {
     #[inline(always)]
     pub fn take_next(&mut self) -> SequenceNumber {
         let number = self.next;
-        debug_assert!(number != self.cut && !self.get(number).is(SentSegment::SACKED_FLAG));
+        debug_assert!(number != self.cut && !self.get(number).has(SentSegment::SACKED_FLAG));
         self.next = number.wrapping_add(1);
         number
     }
@@ -225,29 +225,29 @@ impl Flight {
         idle: bool,
         rate: &mut DeliveryRate,
     ) -> SentSegment {
-        debug_assert!(number.within(self.una, self.next));
+        debug_assert!(number.is_within(self.una, self.next));
         let sent = self.board.get_mut(number);
         sent.on_send(rate, now, idle);
-        sent.at = now;
-        if sent.transmission == 0 && sent.is(SentSegment::SACKED_FLAG) {
-            self.passed -= 1; // class 0 has now sent it too, as a probe
+        sent.sent_at = now;
+        if sent.transmission == 0 && sent.has(SentSegment::SACKED_FLAG) {
+            self.skipped -= 1; // class 0 has now sent it too, as a probe
         }
         sent.transmission = sent.transmission.saturating_add(1);
         *sent
     }
 
     /// Marks a segment for retransmission.
-    pub fn repeat(&mut self, number: SequenceNumber) {
-        debug_assert!(number.within(self.una, self.next));
+    pub fn mark_retransmitted(&mut self, number: SequenceNumber) {
+        debug_assert!(number.is_within(self.una, self.next));
         let sent = self.board.get_mut(number);
-        self.lost -= u32::from(sent.is(SentSegment::LOST_FLAG));
+        self.lost -= u32::from(sent.has(SentSegment::LOST_FLAG));
         sent.clear(SentSegment::LOST_FLAG);
         sent.set(SentSegment::RETRANSMITTED_FLAG);
     }
 
     /// Records a transmission by RC3.
     pub fn on_sent_rc3(&mut self, number: SequenceNumber, level: u8) -> SentSegment {
-        debug_assert!(number.within(self.una, self.cut));
+        debug_assert!(number.is_within(self.una, self.cut));
         let sent = self.board.get_mut(number);
         sent.set(SentSegment::RC3_FLAG);
         sent.level = level;
@@ -255,7 +255,7 @@ impl Flight {
     }
 
     /// Records that RC3's copy of a segment has arrived and is counted.
-    pub fn came(&mut self, number: SequenceNumber) {
+    pub fn on_rc3_arrived(&mut self, number: SequenceNumber) {
         self.board
             .get_mut(number)
             .set(SentSegment::RC3_ARRIVED_FLAG);
@@ -264,7 +264,7 @@ impl Flight {
     /// Marks a segment lost.
     pub fn on_lost(&mut self, number: SequenceNumber) {
         let sent = self.board.get_mut(number);
-        debug_assert!(!sent.is(SentSegment::SACKED_FLAG | SentSegment::LOST_FLAG));
+        debug_assert!(!sent.has(SentSegment::SACKED_FLAG | SentSegment::LOST_FLAG));
         sent.clear(SentSegment::RETRANSMITTED_FLAG);
         sent.set(SentSegment::LOST_FLAG);
         self.lost += 1;
@@ -274,7 +274,7 @@ impl Flight {
     /// Removes all loss marks. `marked` yields all marked segments.
     pub fn undo_losses(&mut self, marked: impl Iterator<Item = SequenceNumber>) {
         for number in marked {
-            if number.within(self.una, self.next) {
+            if number.is_within(self.una, self.next) {
                 self.board.get_mut(number).clear(SentSegment::LOST_FLAG);
             }
         }
@@ -286,7 +286,7 @@ impl Flight {
     pub fn on_delivered(&mut self, number: SequenceNumber) -> SentSegment {
         let sent = self.board.get_mut(number);
         let before = *sent;
-        self.lost -= u32::from(before.is(SentSegment::LOST_FLAG));
+        self.lost -= u32::from(before.has(SentSegment::LOST_FLAG));
         sent.clear(SentSegment::LOST_FLAG | SentSegment::RETRANSMITTED_FLAG);
         before
     }
@@ -295,16 +295,16 @@ impl Flight {
     /// have been called before.
     pub fn on_sacked(&mut self, number: SequenceNumber) {
         let sent = self.board.get_mut(number);
-        debug_assert!(!sent.is(SentSegment::SACKED_FLAG | SentSegment::LOST_FLAG));
+        debug_assert!(!sent.has(SentSegment::SACKED_FLAG | SentSegment::LOST_FLAG));
         sent.set(SentSegment::SACKED_FLAG);
-        self.sacked += u32::from(number.before(self.next));
+        self.sacked += u32::from(number.is_before(self.next));
     }
 
     /// Records an echo: the segment will be SACKed because RC3's copy arrived, while the copy of
     /// class 0 is in flight. [`Flight::on_sacked`] must follow.
     pub fn on_echoed(&mut self, number: SequenceNumber) {
         let sent = self.board.get_mut(number);
-        debug_assert!(sent.is(SentSegment::RC3_FLAG) && !sent.is(SentSegment::SACKED_FLAG));
+        debug_assert!(sent.has(SentSegment::RC3_FLAG) && !sent.has(SentSegment::SACKED_FLAG));
         sent.set(SentSegment::ECHO_FLAG | SentSegment::RC3_ARRIVED_FLAG);
     }
 
@@ -318,22 +318,22 @@ impl Flight {
     /// [plain](Flight::is_plain).
     #[inline(always)]
     pub fn acknowledge(&mut self, ack: SequenceNumber, bytes: u64) {
-        debug_assert!(self.is_plain() && ack.since(self.una) <= self.outstanding());
+        debug_assert!(self.is_in_order() && ack.since(self.una) <= self.outstanding());
         self.una = ack;
         self.una_offset += bytes;
     }
 
     /// Acknowledges the first segment. [`Flight::advance_next`] must follow, as `una` may pass
     /// `next`.
-    pub fn step(&mut self) -> SentSegment {
+    pub fn acknowledge_first(&mut self) -> SentSegment {
         debug_assert!(
             self.una != self.cut,
             "only existing segments are acknowledged"
         );
         let sent = *self.get(self.una);
-        if sent.is(SentSegment::SACKED_FLAG) && self.una.before(self.next) {
+        if sent.has(SentSegment::SACKED_FLAG) && self.una.is_before(self.next) {
             self.sacked -= 1;
-            self.passed -= u32::from(sent.transmission == 0);
+            self.skipped -= u32::from(sent.transmission == 0);
         }
         self.una_offset = self.offset_of(&sent) + u64::from(sent.length);
         self.una = self.una.wrapping_add(1);
@@ -342,14 +342,14 @@ impl Flight {
 
     /// Moves `next` past the acknowledged segments.
     pub fn advance_next(&mut self) {
-        self.next = self.next.later(self.una);
+        self.next = self.next.max(self.una);
     }
 
     /// Acknowledges everything before `ack`, regardless of its state. Calls `each` for every
     /// segment.
-    pub fn settle(&mut self, ack: SequenceNumber, mut each: impl FnMut(&SentSegment)) {
+    pub fn acknowledge_all(&mut self, ack: SequenceNumber, mut each: impl FnMut(&SentSegment)) {
         while self.una != ack {
-            each(&self.step());
+            each(&self.acknowledge_first());
         }
         self.advance_next();
         self.lost = 0; // `step` maintains the count of SACKed segments, but not of lost ones
@@ -357,24 +357,24 @@ impl Flight {
 
     /// Moves `next` past segments that RC3 has delivered.
     #[inline(always)]
-    pub fn pass_arrived(&mut self) {
-        while self.next != self.cut && self.get(self.next).is(SentSegment::SACKED_FLAG) {
+    pub fn skip_delivered(&mut self) {
+        while self.next != self.cut && self.get(self.next).has(SentSegment::SACKED_FLAG) {
             self.next = self.next.wrapping_add(1);
             self.sacked += 1;
-            self.passed += 1;
+            self.skipped += 1;
         }
     }
 
     /// Acknowledges the segments at `una` that RC3 delivered and class 0 skipped. Returns whether
     /// there were any.
-    pub fn join_passed(&mut self) -> bool {
+    pub fn acknowledge_skipped(&mut self) -> bool {
         let before = self.una;
         while self.una != self.next {
             let sent = self.get(self.una);
-            if sent.transmission != 0 || !sent.is(SentSegment::SACKED_FLAG) {
+            if sent.transmission != 0 || !sent.has(SentSegment::SACKED_FLAG) {
                 break;
             }
-            self.step();
+            self.acknowledge_first();
         }
         self.una != before
     }
@@ -382,19 +382,19 @@ impl Flight {
     /// Clears all SACK marks. Segments that class 0 skipped become like those that it sent. Calls
     /// `each` for every SACKed segment that class 0 never sent, with a flag for those that it
     /// skipped.
-    pub fn disbelieve(&mut self, mut each: impl FnMut(&SentSegment, bool)) {
+    pub fn clear_sacks(&mut self, mut each: impl FnMut(&SentSegment, bool)) {
         let mut number = self.una;
         while number != self.cut {
-            let passed = number.before(self.next);
+            let passed = number.is_before(self.next);
             let sent = self.board.get_mut(number);
-            if sent.is(SentSegment::SACKED_FLAG) && sent.transmission == 0 {
+            if sent.has(SentSegment::SACKED_FLAG) && sent.transmission == 0 {
                 each(sent, passed);
             }
             sent.clear(SentSegment::SACKED_FLAG | SentSegment::ECHO_FLAG);
             sent.transmission = sent.transmission.max(u8::from(passed));
             number = number.wrapping_add(1);
         }
-        (self.sacked, self.passed) = (0, 0);
+        (self.sacked, self.skipped) = (0, 0);
     }
 
     /// Frees the scoreboard. No segment may be accessed afterwards.
@@ -424,19 +424,19 @@ impl Flight {
                 "{number:?} does not start at the end of the previous one"
             );
             offset += u64::from(sent.length);
-            let both = sent.is(SentSegment::SACKED_FLAG) && sent.is(SentSegment::LOST_FLAG);
+            let both = sent.has(SentSegment::SACKED_FLAG) && sent.has(SentSegment::LOST_FLAG);
             assert!(!both, "{number:?} is both delivered and lost");
-            if number.before(next) {
+            if number.is_before(next) {
                 assert!(
-                    sent.transmission > 0 || sent.is(SentSegment::SACKED_FLAG),
+                    sent.transmission > 0 || sent.has(SentSegment::SACKED_FLAG),
                     "{number:?} was passed over but not delivered"
                 );
-                sacked += u32::from(sent.is(SentSegment::SACKED_FLAG));
-                passed += u32::from(sent.is(SentSegment::SACKED_FLAG) && sent.transmission == 0);
-                lost += u32::from(sent.is(SentSegment::LOST_FLAG));
+                sacked += u32::from(sent.has(SentSegment::SACKED_FLAG));
+                passed += u32::from(sent.has(SentSegment::SACKED_FLAG) && sent.transmission == 0);
+                lost += u32::from(sent.has(SentSegment::LOST_FLAG));
             } else {
                 assert!(
-                    sent.transmission == 0 && !sent.is(SentSegment::LOST_FLAG),
+                    sent.transmission == 0 && !sent.has(SentSegment::LOST_FLAG),
                     "{number:?} was sent by class 0"
                 );
             }
@@ -444,7 +444,7 @@ impl Flight {
         }
         assert_eq!(offset, self.cut_offset, "the end of the last segment");
         assert_eq!(
-            (self.sacked, self.lost, self.passed),
+            (self.sacked, self.lost, self.skipped),
             (sacked, lost, passed),
             "SACKed, lost, passed over"
         );

@@ -32,7 +32,7 @@ impl Ord for LowestFirst {
     fn cmp(&self, other: &LowestFirst) -> Ordering {
         if self.0 == other.0 {
             Ordering::Equal
-        } else if self.0.before(other.0) {
+        } else if self.0.is_before(other.0) {
             Ordering::Greater
         } else {
             Ordering::Less
@@ -49,7 +49,7 @@ impl PartialOrd for LowestFirst {
 impl LostQueue {
     pub fn push(&mut self, number: SequenceNumber) {
         match self.ascending.back() {
-            Some(last) if number.before(*last) => self.earlier.push(LowestFirst(number)),
+            Some(last) if number.is_before(*last) => self.earlier.push(LowestFirst(number)),
             _ => self.ascending.push_back(number),
         }
     }
@@ -58,7 +58,7 @@ impl LostQueue {
     pub fn pop(&mut self) -> Option<SequenceNumber> {
         let earlier = self.earlier.peek().map(|entry| entry.0);
         match (self.ascending.front(), earlier) {
-            (Some(first), Some(earlier)) if first.before(earlier) => self.ascending.pop_front(),
+            (Some(first), Some(earlier)) if first.is_before(earlier) => self.ascending.pop_front(),
             (_, Some(_)) => self.earlier.pop().map(|entry| entry.0),
             (_, None) => self.ascending.pop_front(),
         }

@@ -49,7 +49,7 @@ const PACING_DELAY_MAX: Duration = Duration::from_secs(1);
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Pacer {
     /// Class 0 sends nothing before this time.
-    pub next: Time,
+    pub next_send: Time,
     pace: Option<Box<Pace>>,
 }
 
@@ -58,11 +58,11 @@ struct Pace {
     /// Rate, bytes/s; not 0.
     rate: u64,
     /// True if the rate comes from the congestion control. It holds until the control changes it.
-    ordered: bool,
+    set_by_control: bool,
     /// True if the operator's limit covers RC3 too.
-    shared: bool,
+    limits_rc3: bool,
     /// Class 0: payload at the rate, whole packets at the operator's limit.
-    own: Schedule,
+    class0: Schedule,
     /// Class 0 and RC3 together: whole packets at the operator's limit.
     limit: Schedule,
 }
@@ -71,13 +71,13 @@ struct Pace {
 #[derive(Clone, Copy, Debug, Default)]
 struct Schedule {
     /// Time per byte, ns times 2^FRACTION. 0: no rate.
-    per_byte: u64,
+    time_per_byte: u64,
     /// Nothing is sent before this time.
-    next: Time,
+    next_send: Time,
     /// Time at which everything sent so far would have been sent at the rate.
     due: Time,
     /// The batch continues while `due` is below this time.
-    end: Time,
+    batch_end: Time,
 }
 
 impl Pacer {
@@ -86,10 +86,10 @@ impl Pacer {
     pub fn new(limit: u64, shared: bool) -> Pacer {
         let mut pacer = Pacer::default();
         if limit != u64::MAX {
-            pacer.set(limit, limit, false);
+            pacer.set_rate(limit, limit, false);
         }
         if let Some(pace) = pacer.pace.as_deref_mut() {
-            pace.shared = shared;
+            pace.limits_rc3 = shared;
         }
         pacer
     }
@@ -102,15 +102,15 @@ impl Pacer {
 
     /// Returns true if a packet of class 0 may be sent.
     #[inline(always)]
-    pub fn allows(&self, now: Time) -> bool {
-        self.next <= now
+    pub fn can_send(&self, now: Time) -> bool {
+        self.next_send <= now
     }
 
     /// Time before which RC3 sends nothing. Class 0 does not send before it either.
     pub fn next_rc3(&self) -> Time {
         self.pace
             .as_ref()
-            .map_or(Time::ZERO, |pace| pace.limit.next)
+            .map_or(Time::ZERO, |pace| pace.limit.next_send)
     }
 
     /// Records a packet of class 0 with its bytes of payload and headers. A batch takes at most
@@ -118,34 +118,34 @@ impl Pacer {
     #[inline(always)]
     pub fn on_send(&mut self, payload: u64, headers: u64, now: Time, quantum: Duration, rtt: &Rtt) {
         if let Some(pace) = self.pace.as_deref_mut() {
-            let limit = pace.limit.takes(payload + headers);
-            let gap = pace.own.takes(payload).min(PACING_DELAY_MAX).max(limit);
-            pace.own.on_send(gap, now, quantum, rtt);
-            self.next = pace.own.next;
-            if pace.shared {
+            let limit = pace.limit.transmission_time(payload + headers);
+            let gap = pace.class0.transmission_time(payload).min(PACING_DELAY_MAX).max(limit);
+            pace.class0.on_send(gap, now, quantum, rtt);
+            self.next_send = pace.class0.next_send;
+            if pace.limits_rc3 {
                 pace.limit.on_send(limit, now, quantum, rtt);
-                self.next = self.next.max(pace.limit.next);
+                self.next_send = self.next_send.max(pace.limit.next_send);
             }
         }
     }
 
     /// Records a packet of RC3; `bytes` includes its headers.
     pub fn on_send_rc3(&mut self, bytes: u64, now: Time, quantum: Duration, rtt: &Rtt) {
-        if let Some(pace) = self.pace.as_deref_mut().filter(|pace| pace.shared) {
-            let gap = pace.limit.takes(bytes);
+        if let Some(pace) = self.pace.as_deref_mut().filter(|pace| pace.limits_rc3) {
+            let gap = pace.limit.transmission_time(bytes);
             pace.limit.on_send(gap, now, quantum, rtt);
-            self.next = self.next.max(pace.limit.next);
+            self.next_send = self.next_send.max(pace.limit.next_send);
         }
     }
 
     /// Sets the rate of the congestion control, bytes/s. 0 removes it; the operator's limit
     /// remains.
     #[cold]
-    pub fn order(&mut self, rate: u64, limit: u64) {
+    pub fn set_control_rate(&mut self, rate: u64, limit: u64) {
         if rate != 0 {
-            self.set(rate, limit, true);
+            self.set_rate(rate, limit, true);
         } else if limit != u64::MAX {
-            self.set(limit, limit, false);
+            self.set_rate(limit, limit, false);
         } else {
             *self = Pacer::default();
         }
@@ -153,8 +153,8 @@ impl Pacer {
 
     /// Sets the rate from window and RTT, unless the control has set one.
     #[inline]
-    pub fn follow(&mut self, cwnd: u64, ssthresh: u64, srtt: Duration, limit: u64) {
-        if srtt == Duration::ZERO || self.pace.as_ref().is_some_and(|pace| pace.ordered) {
+    pub fn set_window_rate(&mut self, cwnd: u64, ssthresh: u64, srtt: Duration, limit: u64) {
+        if srtt == Duration::ZERO || self.pace.as_ref().is_some_and(|pace| pace.set_by_control) {
             return;
         }
         let percent = if cwnd < ssthresh / 2 {
@@ -169,16 +169,16 @@ impl Pacer {
                     as u64
             }
         };
-        self.set(rate, limit, false);
+        self.set_rate(rate, limit, false);
     }
 
-    fn set(&mut self, rate: u64, limit: u64, ordered: bool) {
+    fn set_rate(&mut self, rate: u64, limit: u64, ordered: bool) {
         let rate = rate.min(limit).max(1);
         let per_byte = |rate: u64| (1_000_000_000 << FRACTION_BITS) / rate;
         let pace = self.pace.get_or_insert_default();
-        (pace.rate, pace.ordered) = (rate, ordered);
-        pace.own.per_byte = per_byte(rate);
-        pace.limit.per_byte = if limit == u64::MAX {
+        (pace.rate, pace.set_by_control) = (rate, ordered);
+        pace.class0.time_per_byte = per_byte(rate);
+        pace.limit.time_per_byte = if limit == u64::MAX {
             0
         } else {
             per_byte(limit.max(1))
@@ -189,8 +189,8 @@ impl Pacer {
 impl Schedule {
     /// Transmission time of `bytes` at the rate.
     #[inline(always)]
-    fn takes(&self, bytes: u64) -> Duration {
-        Duration::from_nanos(bytes.saturating_mul(self.per_byte) >> FRACTION_BITS)
+    fn transmission_time(&self, bytes: u64) -> Duration {
+        Duration::from_nanos(bytes.saturating_mul(self.time_per_byte) >> FRACTION_BITS)
     }
 
     /// Records a packet; the next one is due `gap` later.
@@ -198,26 +198,26 @@ impl Schedule {
     fn on_send(&mut self, gap: Duration, now: Time, quantum: Duration, rtt: &Rtt) {
         let late = now.since(self.due) > gap.max(quantum);
         let due = if late { now - quantum } else { self.due };
-        if due >= self.end {
-            self.end = due + self.batch(quantum, rtt);
+        if due >= self.batch_end {
+            self.batch_end = due + self.batch_duration(quantum, rtt);
         }
         self.due = due + gap;
-        if self.due + gap > self.end {
-            (self.end, self.next) = (self.due, self.due);
+        if self.due + gap > self.batch_end {
+            (self.batch_end, self.next_send) = (self.due, self.due);
         }
     }
 
     /// Duration of a batch at the rate.
     #[inline]
-    fn batch(&self, quantum: Duration, rtt: &Rtt) -> Duration {
+    fn batch_duration(&self, quantum: Duration, rtt: &Rtt) -> Duration {
         if quantum == Duration::ZERO {
             return quantum;
         }
-        let takes = |log: u32| Duration::from_nanos(self.per_byte >> (FRACTION_BITS - log));
-        let shrinks = (rtt.least().as_micros() >> NEAR_RTT_MICROS_LOG)
+        let takes = |log: u32| Duration::from_nanos(self.time_per_byte >> (FRACTION_BITS - log));
+        let shrinks = (rtt.min_rtt().as_micros() >> NEAR_RTT_MICROS_LOG)
             .min(u64::from(BATCH_BYTES_LOG_MAX)) as u32;
         let part =
-            (rtt.smoothed() / BATCHES_PER_SRTT_MIN).max(takes(BATCH_BYTES_LOG_MAX - shrinks));
+            (rtt.srtt() / BATCHES_PER_SRTT_MIN).max(takes(BATCH_BYTES_LOG_MAX - shrinks));
         quantum.min(takes(BATCH_BYTES_LOG_MAX)).min(part)
     }
 }
@@ -237,7 +237,7 @@ mod tests {
     /// Sends all packets of `bytes` bytes that may be sent now, and returns their number.
     fn batch(pacer: &mut Pacer, bytes: u64, now: Time, quantum: Duration, rtt: &Rtt) -> u64 {
         let mut sent = 0;
-        while pacer.allows(now) {
+        while pacer.can_send(now) {
             pacer.on_send(bytes, 0, now, quantum, rtt);
             sent += 1;
         }
@@ -247,16 +247,16 @@ mod tests {
     #[test]
     fn packets_leave_at_the_rate() {
         let mut pacer = Pacer::default();
-        assert!(pacer.allows(Time::ZERO));
-        pacer.follow(100_000, u64::MAX, Duration::from_millis(100), UNLIMITED);
+        assert!(pacer.can_send(Time::ZERO));
+        pacer.set_window_rate(100_000, u64::MAX, Duration::from_millis(100), UNLIMITED);
         assert_eq!(pacer.rate(), 2_000_000, "200 % of 1 MB/s in slow start");
-        pacer.follow(100_000, 100_000, Duration::from_millis(100), UNLIMITED);
+        pacer.set_window_rate(100_000, 100_000, Duration::from_millis(100), UNLIMITED);
         assert_eq!(pacer.rate(), 1_200_000, "120 % after it");
         let mut now = Time::from_micros(1_000_000);
         for _ in 0..1200 {
             pacer.on_send(1000, 40, now, Duration::ZERO, &rtt(100_000));
-            assert!(!pacer.allows(now));
-            now = pacer.next;
+            assert!(!pacer.can_send(now));
+            now = pacer.next_send;
         }
         let took = now.since(Time::from_micros(1_000_000)).as_micros();
         assert!(
@@ -268,12 +268,12 @@ mod tests {
     #[test]
     fn a_late_driver_catches_up_within_its_quantum() {
         let (mut pacer, quantum, rtt) = (Pacer::default(), Duration::from_micros(500), rtt(20_000));
-        pacer.order(100_000_000, UNLIMITED); // 10 µs for 1000 bytes
+        pacer.set_control_rate(100_000_000, UNLIMITED); // 10 µs for 1000 bytes
         let mut now = Time::from_micros(10_000);
         let mut sent = 0;
         for round in 0..1000 {
             sent += batch(&mut pacer, 1000, now, quantum, &rtt);
-            now = pacer.next + Duration::from_micros(60 + round % 400);
+            now = pacer.next_send + Duration::from_micros(60 + round % 400);
         }
         let rate = sent * 1000 / now.since(Time::from_micros(10_000)).as_micros();
         assert!(
@@ -285,7 +285,7 @@ mod tests {
     #[test]
     fn missed_slots_are_not_made_up() {
         let (mut pacer, quantum, rtt) = (Pacer::default(), Duration::from_micros(500), rtt(20_000));
-        pacer.order(100_000_000, UNLIMITED);
+        pacer.set_control_rate(100_000_000, UNLIMITED);
         let now = Time::from_micros(10_000);
         batch(&mut pacer, 1000, now, quantum, &rtt);
         let later = now + Duration::from_secs(1);
@@ -296,30 +296,30 @@ mod tests {
     #[test]
     fn a_batch_leaves_at_once_and_nothing_until_it_would_have_left_at_the_rate() {
         let (mut pacer, quantum, rtt) = (Pacer::default(), Duration::from_micros(500), rtt(20_000));
-        pacer.order(100_000_000, UNLIMITED);
+        pacer.set_control_rate(100_000_000, UNLIMITED);
         let mut now = Time::from_micros(10_000);
         batch(&mut pacer, 1000, now, quantum, &rtt); // the first also uses the quantum before it
         for _ in 0..10 {
-            now = pacer.next;
+            now = pacer.next_send;
             assert_eq!(batch(&mut pacer, 1000, now, quantum, &rtt), 50);
             assert!(
-                !pacer.allows(now + Duration::from_micros(499)),
+                !pacer.can_send(now + Duration::from_micros(499)),
                 "for any number of calls"
             );
-            assert_eq!(pacer.next, now + quantum);
+            assert_eq!(pacer.next_send, now + quantum);
         }
         // Late by 60 µs: the batch has the same size, and the next one follows after 440 µs.
-        now = pacer.next + Duration::from_micros(60);
+        now = pacer.next_send + Duration::from_micros(60);
         assert_eq!(batch(&mut pacer, 1000, now, quantum, &rtt), 50);
-        assert_eq!(pacer.next, now + Duration::from_micros(440));
+        assert_eq!(pacer.next_send, now + Duration::from_micros(440));
         // A batch that the window interrupted may continue until its time has passed.
-        now = pacer.next;
+        now = pacer.next_send;
         for _ in 0..20 {
             pacer.on_send(1000, 0, now, quantum, &rtt);
         }
         now += Duration::from_micros(300);
         assert_eq!(batch(&mut pacer, 1000, now, quantum, &rtt), 30);
-        assert_eq!(pacer.next, now + Duration::from_micros(200));
+        assert_eq!(pacer.next_send, now + Duration::from_micros(200));
     }
 
     #[test]
@@ -327,9 +327,9 @@ mod tests {
         let quantum = Duration::from_micros(500);
         let batch = |rate: u64, rtt: &Rtt| {
             let mut pacer = Pacer::default();
-            pacer.order(rate, UNLIMITED);
+            pacer.set_control_rate(rate, UNLIMITED);
             let pace = pacer.pace.unwrap();
-            pace.own.batch(quantum, rtt).as_micros()
+            pace.class0.batch_duration(quantum, rtt).as_micros()
         };
         let gigabit = 125_000_000;
         assert_eq!(batch(gigabit, &rtt(20_000)), 500);
@@ -350,10 +350,10 @@ mod tests {
     #[test]
     fn an_order_holds() {
         let mut pacer = Pacer::default();
-        pacer.order(5, UNLIMITED);
-        pacer.follow(100_000, u64::MAX, Duration::from_millis(1), UNLIMITED);
+        pacer.set_control_rate(5, UNLIMITED);
+        pacer.set_window_rate(100_000, u64::MAX, Duration::from_millis(1), UNLIMITED);
         assert_eq!(pacer.rate(), 5);
-        pacer.order(0, UNLIMITED);
+        pacer.set_control_rate(0, UNLIMITED);
         assert_eq!(pacer.rate(), 0);
     }
 
@@ -361,25 +361,25 @@ mod tests {
     fn a_rate_that_was_low_for_a_moment_is_forgotten_in_a_second() {
         let now = Time::from_micros(100_000_000);
         let mut pacer = Pacer::default();
-        pacer.order(1, UNLIMITED);
+        pacer.set_control_rate(1, UNLIMITED);
         pacer.on_send(1000, 40, now, Duration::ZERO, &rtt(20_000));
-        pacer.order(1_000_000, UNLIMITED);
-        assert_eq!(pacer.next, now + PACING_DELAY_MAX);
+        pacer.set_control_rate(1_000_000, UNLIMITED);
+        assert_eq!(pacer.next_send, now + PACING_DELAY_MAX);
         // The operator's limit applies however low it is.
         let mut pacer = Pacer::new(100, false);
-        pacer.order(1, 100);
+        pacer.set_control_rate(1, 100);
         pacer.on_send(1000, 0, now, Duration::ZERO, &rtt(20_000));
-        assert_eq!(pacer.next, now + Duration::from_secs(10));
+        assert_eq!(pacer.next_send, now + Duration::from_secs(10));
     }
 
     #[test]
     fn operator_limits_cap_every_agent_rate() {
         let mut pacer = Pacer::new(1000, false);
         assert_eq!(pacer.rate(), 1000);
-        pacer.follow(100_000, u64::MAX, Duration::from_millis(1), 1000);
+        pacer.set_window_rate(100_000, u64::MAX, Duration::from_millis(1), 1000);
         assert_eq!(pacer.rate(), 1000);
         for (order, rate) in [(5, 5), (2000, 1000), (u64::MAX, 1000), (0, 1000)] {
-            pacer.order(order, 1000);
+            pacer.set_control_rate(order, 1000);
             assert_eq!(pacer.rate(), rate, "ordered {order}");
         }
     }
@@ -389,9 +389,9 @@ mod tests {
         let now = Time::from_micros(10_000);
         let gap = |order: u64, limit: u64| {
             let mut pacer = Pacer::new(limit, false);
-            pacer.order(order, limit);
+            pacer.set_control_rate(order, limit);
             pacer.on_send(1000, 40, now, Duration::ZERO, &rtt(20_000));
-            pacer.next.since(now).as_micros()
+            pacer.next_send.since(now).as_micros()
         };
         assert_eq!(gap(1_000_000, UNLIMITED), 1000);
         assert_eq!(gap(1_000_000, 2_000_000), 1000);
@@ -408,23 +408,23 @@ mod tests {
     fn operator_limits_cover_both_loops_and_agent_rates_class_0() {
         let (rtt, quantum) = (rtt(20_000), Duration::ZERO);
         let mut pacer = Pacer::new(1_000_000, true);
-        pacer.order(100_000, 1_000_000);
+        pacer.set_control_rate(100_000, 1_000_000);
         let start = Time::from_micros(1_000_000);
         pacer.on_send(1000, 0, start, quantum, &rtt);
         let ten = start + Duration::from_millis(10);
-        assert_eq!(pacer.next, ten, "as ordered");
+        assert_eq!(pacer.next_send, ten, "as ordered");
         for n in 1..=10 {
             assert_eq!(pacer.next_rc3(), start + Duration::from_millis(n));
             pacer.on_send_rc3(1000, pacer.next_rc3(), quantum, &rtt);
         }
         assert_eq!(
-            pacer.next,
+            pacer.next_send,
             ten + Duration::from_millis(1),
             "after the last segment of the second loop, and no more"
         );
-        pacer.on_send(1000, 0, pacer.next, quantum, &rtt);
+        pacer.on_send(1000, 0, pacer.next_send, quantum, &rtt);
         assert_eq!(
-            pacer.next,
+            pacer.next_send,
             ten + Duration::from_millis(10),
             "the full rate is used"
         );

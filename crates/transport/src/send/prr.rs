@@ -9,23 +9,23 @@
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Prr {
     /// RecoverFS: packets in flight when the reduction began. 0 before its first ACK.
-    flight: u32,
-    delivered: u32,
+    recover_fs: u32,
+    prr_delivered: u32,
     /// Packets sent since the reduction began.
-    out: u32,
+    prr_out: u32,
 }
 
 impl Prr {
     /// Returns true after the first ACK of the reduction.
     #[inline(always)]
-    pub fn began(&self) -> bool {
-        self.flight != 0
+    pub fn has_started(&self) -> bool {
+        self.recover_fs != 0
     }
 
     /// Records a transmission.
     #[inline(always)]
     pub fn on_sent(&mut self) {
-        self.out += 1;
+        self.prr_out += 1;
     }
 
     /// Returns the window after an ACK, packets; `None` leaves it unchanged. `flying`: packets in
@@ -39,22 +39,22 @@ impl Prr {
         newly: u32,
         safe_ack: bool,
     ) -> Option<u32> {
-        if self.flight == 0 {
-            self.flight = outstanding.saturating_add(newly).max(1);
-            self.delivered = 0;
-            self.out = 0;
+        if self.recover_fs == 0 {
+            self.recover_fs = outstanding.saturating_add(newly).max(1);
+            self.prr_delivered = 0;
+            self.prr_out = 0;
         }
         if newly == 0 {
             return None;
         }
-        self.delivered = self.delivered.saturating_add(newly);
+        self.prr_delivered = self.prr_delivered.saturating_add(newly);
         let (target, flying, out, newly) = (
             i64::from(target),
             i64::from(flying),
-            i64::from(self.out),
+            i64::from(self.prr_out),
             i64::from(newly),
         );
-        let (delivered, flight) = (i64::from(self.delivered), i64::from(self.flight));
+        let (delivered, flight) = (i64::from(self.prr_delivered), i64::from(self.recover_fs));
         let mut count = if flying > target {
             // Rounded up, as in the RFC.
             (delivered * target + flight - 1) / flight - out
@@ -66,7 +66,7 @@ impl Prr {
             count.min(target - flying)
         };
         // The first retransmission is sent in any case.
-        if self.out == 0 {
+        if self.prr_out == 0 {
             count = count.max(1);
         }
         Some(u32::try_from((flying + count.max(0)).max(1)).unwrap_or(u32::MAX))
@@ -88,7 +88,7 @@ mod tests {
             flying -= if ack == 1 { 2 } else { 1 };
             let window = prr.window(14, flying, 20 - 1, 1, false).unwrap();
             let now = window.saturating_sub(flying);
-            prr.out += now;
+            prr.prr_out += now;
             flying += now;
             sent.push(now);
         }
@@ -112,7 +112,7 @@ mod tests {
             let window = prr.window(10, flying, 19, 1, true).unwrap();
             let now = window - flying;
             assert_eq!(now, 2);
-            prr.out += now;
+            prr.prr_out += now;
             sent += now;
             flying += now;
         }

@@ -20,10 +20,10 @@ use crate::send::flight::SentSegment;
 pub(crate) struct Rack {
     /// RACK.xmit_ts and RACK.end_seq: transmission time of the delivered segment that was sent
     /// last, and the number after it.
-    pub at: Time,
-    pub end: SequenceNumber,
+    pub xmit_ts: Time,
+    pub end_seq: SequenceNumber,
     /// Number after the highest one delivered.
-    pub furthest: SequenceNumber,
+    pub fack: SequenceNumber,
     /// RTT of that delivery.
     pub rtt: Duration,
     /// Every segment before this number that was sent once has been checked.
@@ -35,14 +35,14 @@ pub(crate) struct Rack {
 pub(crate) struct Reordering {
     /// A DSACK widens the window once per round. The round ends when everything before this number
     /// is acknowledged.
-    round: Option<SequenceNumber>,
+    dsack_round: Option<SequenceNumber>,
     /// RACK.reo_wnd_mult - 1: quarters of the minimum RTT beyond the first (RFC 8985 section 6.2,
     /// step 4).
-    wider: u8,
+    reo_wnd_extra: u8,
     /// RACK.reo_wnd_persist: recoveries left until `wider` returns to 0.
-    persist: u8,
+    reo_wnd_persist: u8,
     /// RACK.reordering_seen.
-    pub seen: bool,
+    pub reordering_seen: bool,
 }
 
 /// Number of recoveries without a DSACK after which the window shrinks again (RFC 8985 section 6.2:
@@ -56,9 +56,9 @@ const DUP_THRESH_SEGMENTS: u32 = 3;
 impl Rack {
     pub fn new(first: SequenceNumber) -> Rack {
         Rack {
-            at: Time::ZERO,
-            end: first,
-            furthest: first,
+            xmit_ts: Time::ZERO,
+            end_seq: first,
+            fack: first,
             rtt: Duration::ZERO,
             cursor: first,
         }
@@ -76,19 +76,19 @@ impl Rack {
         certain: bool,
     ) -> bool {
         let mut reordered = false;
-        let rtt = now.since(sent.at);
+        let rtt = now.since(sent.sent_at);
         if sent.transmission > 1 && !certain && rtt < min_rtt {
             return false; // ACK of an earlier transmission
         }
         let end = number.wrapping_add(1);
-        if number.before(self.furthest) {
+        if number.is_before(self.fack) {
             reordered = sent.transmission == 1;
         } else {
-            self.furthest = end;
+            self.fack = end;
         }
-        if sent.at > self.at || (sent.at == self.at && self.end.before(end)) {
-            self.at = sent.at;
-            self.end = end;
+        if sent.sent_at > self.xmit_ts || (sent.sent_at == self.xmit_ts && self.end_seq.is_before(end)) {
+            self.xmit_ts = sent.sent_at;
+            self.end_seq = end;
             self.rtt = rtt;
         }
         reordered
@@ -100,31 +100,31 @@ impl Rack {
     }
 
     /// Ends the scan: everything before `next` has been checked.
-    pub fn judged(&mut self, next: SequenceNumber) {
+    pub fn finish_scan(&mut self, next: SequenceNumber) {
         self.cursor = next;
     }
 
     /// Returns true if the segment was sent before the latest delivered one.
     #[inline]
     fn was_sent_before(&self, number: SequenceNumber, sent: &SentSegment) -> bool {
-        sent.at < self.at || (sent.at == self.at && number.wrapping_add(1).before(self.end))
+        sent.sent_at < self.xmit_ts || (sent.sent_at == self.xmit_ts && number.wrapping_add(1).is_before(self.end_seq))
     }
 }
 
 impl Reordering {
     /// Widens the window after a spurious retransmission (RFC 8985 section 6.2, step 4).
     pub fn on_duplicate(&mut self, una: SequenceNumber, next: SequenceNumber) {
-        if self.round.is_none_or(|round| !una.before(round)) {
-            self.round = Some(next);
-            self.wider = self.wider.saturating_add(1);
-            self.persist = REO_WND_PERSIST_RECOVERIES;
+        if self.dsack_round.is_none_or(|round| !una.is_before(round)) {
+            self.dsack_round = Some(next);
+            self.reo_wnd_extra = self.reo_wnd_extra.saturating_add(1);
+            self.reo_wnd_persist = REO_WND_PERSIST_RECOVERIES;
         }
     }
 
-    pub fn end_of_recovery(&mut self) {
-        self.persist = self.persist.saturating_sub(1);
-        if self.persist == 0 {
-            self.wider = 0;
+    pub fn on_recovery_end(&mut self) {
+        self.reo_wnd_persist = self.reo_wnd_persist.saturating_sub(1);
+        if self.reo_wnd_persist == 0 {
+            self.reo_wnd_extra = 0;
         }
     }
 }
@@ -137,13 +137,13 @@ impl Connection {
             .as_ref()
             .map(|repair| repair.reordering)
             .unwrap_or_default();
-        if !reordering.seen
+        if !reordering.reordering_seen
             && (self.phase >= RecoveryPhase::Recovery
-                || self.flight.sacked() - self.flight.passed() >= DUP_THRESH_SEGMENTS)
+                || self.flight.sacked() - self.flight.skipped() >= DUP_THRESH_SEGMENTS)
         {
             return Duration::ZERO;
         }
-        (self.rtt.least() / 4 * (1 + u64::from(reordering.wider))).min(self.rtt.smoothed())
+        (self.rtt.min_rtt() / 4 * (1 + u64::from(reordering.reo_wnd_extra))).min(self.rtt.srtt())
     }
 
     /// Marks segments that are lost by now and sets the time of the next loss. Returns the number
@@ -152,53 +152,53 @@ impl Connection {
         let before = self.flight.lost_total();
         let patience = self.rack.rtt + self.reordering_window();
         let mut reorder_at = Time::MAX;
-        if self.rack.cursor.before(self.flight.una()) {
+        if self.rack.cursor.is_before(self.flight.una()) {
             self.rack.cursor = self.flight.una();
         }
-        while self.rack.cursor.before(self.flight.next()) {
+        while self.rack.cursor.is_before(self.flight.next()) {
             let number = self.rack.cursor;
             let sent = *self.flight.get(number);
-            if !sent.is(SentSegment::SACKED_FLAG
+            if !sent.has(SentSegment::SACKED_FLAG
                 | SentSegment::LOST_FLAG
                 | SentSegment::RETRANSMITTED_FLAG)
             {
                 if !self.rack.was_sent_before(number, &sent) {
                     break;
                 }
-                if now < sent.at + patience {
-                    reorder_at = sent.at + patience;
+                if now < sent.sent_at + patience {
+                    reorder_at = sent.sent_at + patience;
                     break;
                 }
                 self.mark_lost(number);
             }
             self.rack.cursor = number.wrapping_add(1);
         }
-        while let Some(number) = self.repair_mut().repeats.front().copied() {
-            if number.within(self.flight.una(), self.flight.next()) {
+        while let Some(number) = self.repair_mut().retransmitted.front().copied() {
+            if number.is_within(self.flight.una(), self.flight.next()) {
                 let sent = *self.flight.get(number);
-                if sent.is(SentSegment::RETRANSMITTED_FLAG)
-                    && !sent.is(SentSegment::SACKED_FLAG | SentSegment::LOST_FLAG)
+                if sent.has(SentSegment::RETRANSMITTED_FLAG)
+                    && !sent.has(SentSegment::SACKED_FLAG | SentSegment::LOST_FLAG)
                 {
                     // Among segments sent at the same time, retransmissions were sent after new
                     // data, independently of their numbers.
-                    if sent.at >= self.rack.at {
+                    if sent.sent_at >= self.rack.xmit_ts {
                         break;
                     }
-                    if now < sent.at + patience {
-                        reorder_at = reorder_at.min(sent.at + patience);
+                    if now < sent.sent_at + patience {
+                        reorder_at = reorder_at.min(sent.sent_at + patience);
                         break;
                     }
                     self.mark_lost(number);
                 }
             }
-            self.repair_mut().repeats.pop_front();
+            self.repair_mut().retransmitted.pop_front();
         }
         let (lost, repair) = (self.flight.lost(), self.repair_mut());
         debug_assert!(
-            lost as usize <= repair.queue.len(),
+            lost as usize <= repair.lost_queue.len(),
             "each lost segment is in the queue"
         );
-        repair.reorder_at = reorder_at;
+        repair.reorder_deadline = reorder_at;
         self.flight.lost_total().wrapping_sub(before)
     }
 
@@ -209,29 +209,29 @@ impl Connection {
         let repair = self.repair_mut();
         if first {
             // Remaining entries in the queue were delivered after they were marked.
-            repair.queue.clear();
+            repair.lost_queue.clear();
         }
-        repair.queue.push(number);
-        repair.undo.marks += 1;
+        repair.lost_queue.push(number);
+        repair.undo.losses_marked += 1;
     }
 
     /// Time at which a tail-loss probe is due (RFC 8985 section 7.2); `None` if none is allowed. It
     /// is 2 SRTT after the last transmission or progress. If only one segment is outstanding, the
     /// peer's maximum ACK delay is added.
-    pub(crate) fn probe_at(&self) -> Option<Time> {
+    pub(crate) fn probe_deadline(&self) -> Option<Time> {
         let allowed = self.phase == RecoveryPhase::Open
-            && !self.flags.probing
-            && self.flight.sacked() == self.flight.passed()
+            && !self.flags.tail_probe_in_flight
+            && self.flight.sacked() == self.flight.skipped()
             && self.flight.lost() == 0
-            && self.rtt.known();
+            && self.rtt.has_sample();
         if !allowed {
             return None;
         }
-        let delay = if self.outstanding() - self.flight.passed() == 1 && self.config.ack_every > 1 {
+        let delay = if self.outstanding() - self.flight.skipped() == 1 && self.config.ack_every > 1 {
             self.config.ack_delay
         } else {
             Duration::ZERO
         };
-        Some(self.sent.max(self.progress) + self.rtt.smoothed() * 2 + delay)
+        Some(self.last_new_data.max(self.last_delivery) + self.rtt.srtt() * 2 + delay)
     }
 }

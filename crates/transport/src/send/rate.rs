@@ -8,9 +8,9 @@ pub struct RateSample {
     /// Packets delivered while the sampled one was in flight, including it. 0: no sample.
     pub delivered: u32,
     /// Interval in which they were sent.
-    pub send: Duration,
+    pub send_elapsed: Duration,
     /// Interval in which they were acknowledged.
-    pub ack: Duration,
+    pub ack_elapsed: Duration,
     /// The application limited sending during the sample.
     pub app_limited: bool,
 }
@@ -18,14 +18,14 @@ pub struct RateSample {
 impl RateSample {
     /// Rate over the ACK interval, bytes/s.
     #[inline]
-    pub fn incoming(&self, mss: u64) -> u64 {
-        bytes_per_sec(self.delivered, mss, self.ack)
+    pub fn ack_rate(&self, mss: u64) -> u64 {
+        bytes_per_sec(self.delivered, mss, self.ack_elapsed)
     }
 
     /// Rate over the send interval, bytes/s.
     #[inline]
-    pub fn outgoing(&self, mss: u64) -> u64 {
-        bytes_per_sec(self.delivered, mss, self.send)
+    pub fn send_rate(&self, mss: u64) -> u64 {
+        bytes_per_sec(self.delivered, mss, self.send_elapsed)
     }
 }
 
@@ -50,9 +50,9 @@ pub struct DeliveryRate {
     /// Until `delivered` reaches this value (if not 0), samples are application-limited.
     app_limited: u32,
     /// Time of the last delivery.
-    delivered_at: Time,
+    delivered_time: Time,
     /// Transmission time of the latest delivered packet, from which the send interval counts.
-    first_sent: Time,
+    first_sent_time: Time,
 }
 
 /// Sampling state stored with each packet, from transmission to delivery.
@@ -73,14 +73,14 @@ impl DeliveryRate {
     #[inline(always)]
     pub fn on_send(&mut self, now: Time, idle: bool) -> Stamp {
         if idle {
-            self.first_sent = now;
-            self.delivered_at = now;
+            self.first_sent_time = now;
+            self.delivered_time = now;
         }
         let ago = |then: Time| (now.since(then).as_nanos() >> UNIT_NANOS_LOG) as u32;
         Stamp {
             delivered: self.delivered,
-            delivered_ago: ago(self.delivered_at),
-            first_sent_ago: ago(self.first_sent),
+            delivered_ago: ago(self.delivered_time),
+            first_sent_ago: ago(self.first_sent_time),
         }
     }
 
@@ -107,8 +107,8 @@ impl DeliveryRate {
         min_rtt: Duration,
     ) -> RateSample {
         self.delivered = self.delivered.wrapping_add(newly);
-        self.delivered_at = now;
-        self.first_sent = at;
+        self.delivered_time = now;
+        self.first_sent_time = at;
         if self.app_limited != 0 && (self.delivered.wrapping_sub(self.app_limited) as i32) > 0 {
             self.app_limited = 0;
         }
@@ -124,8 +124,8 @@ impl DeliveryRate {
             } else {
                 0
             },
-            send,
-            ack,
+            send_elapsed: send,
+            ack_elapsed: ack,
             app_limited,
         }
     }
@@ -161,11 +161,11 @@ mod tests {
         }
         // The whole flight: nothing was delivered when the last packet was sent.
         assert_eq!(last.delivered, 10);
-        assert_eq!(last.send, Duration::from_millis(9));
+        assert_eq!(last.send_elapsed, Duration::from_millis(9));
         // 18 ms after the first ACK, which arrived 20 ms after the start of the flight.
-        assert_eq!(last.ack, Duration::from_millis(38));
-        assert_eq!(last.incoming(1_000), 10 * 1_000 * 1_000 / 38);
-        assert_eq!(last.outgoing(1_000), 10 * 1_000 * 1_000 / 9);
+        assert_eq!(last.ack_elapsed, Duration::from_millis(38));
+        assert_eq!(last.ack_rate(1_000), 10 * 1_000 * 1_000 / 38);
+        assert_eq!(last.send_rate(1_000), 10 * 1_000 * 1_000 / 9);
     }
 
     /// Section 3.1.3: samples are application-limited until the data in flight at that time is
@@ -222,7 +222,7 @@ mod tests {
         let stamp = rate.on_send(at(10_000), true);
         let sample = rate.on_delivered((at(10_000), &stamp, false), 1, at(10_020), RTT);
         assert_eq!(
-            (sample.delivered, sample.send, sample.ack),
+            (sample.delivered, sample.send_elapsed, sample.ack_elapsed),
             (1, Duration::ZERO, RTT)
         );
     }

@@ -34,29 +34,29 @@ pub(crate) struct Repair {
     /// Ranges SACKed by the peer.
     pub sacked: RangeSet,
     /// Segments marked lost, in the order of retransmission.
-    pub queue: LostQueue,
+    pub lost_queue: LostQueue,
     /// Retransmitted segments, the oldest first. Entries that are no longer `REPEATED` are skipped.
-    pub repeats: VecDeque<SequenceNumber>,
+    pub retransmitted: VecDeque<SequenceNumber>,
     pub prr: Prr,
     /// Window after the current repair, bytes.
     pub target: u64,
-    pub withheld: WindowClamp,
+    pub clamp: WindowClamp,
     /// The control's window while it is withheld, bytes; 0 if the control has set none since.
-    pub asked: u64,
+    pub requested_window: u64,
     /// After an idle time: the maximum window now, and the window before, at which the restart
     /// ends.
     pub resume_limit: u64,
     pub resume_until: u64,
     /// RecoveryPoint: the repair ends when everything before this number is acknowledged.
-    pub high: SequenceNumber,
+    pub recovery_point: SequenceNumber,
     pub undo: Undo,
     pub reordering: Reordering,
     /// RACK's reordering timer: time of the next loss mark.
-    pub reorder_at: Time,
+    pub reorder_deadline: Time,
     /// TLP.end_seq: the probe ends when everything before this number is acknowledged.
-    pub probe_end: SequenceNumber,
+    pub tlp_end_seq: SequenceNumber,
     /// Segment that the probe retransmitted; equals `probe_end` if it sent new data.
-    pub probe: SequenceNumber,
+    pub probe_segment: SequenceNumber,
     /// Boxed, as most connections have none. Stored inline, they made the simulation of a large fat
     /// tree 10 % slower.
     pub stamps: Option<Box<LastExchange>>,
@@ -68,7 +68,7 @@ pub(crate) struct Repair {
 pub(crate) enum WindowClamp {
     /// The control's window is in force.
     #[default]
-    No,
+    Unclamped,
     /// After a timeout, until the first delivery: the window is one segment.
     Timeout,
     /// Restart after an idle time: the window grows by the delivered data.
@@ -83,10 +83,10 @@ pub(crate) struct Undo {
     pub ssthresh: u64,
     /// Segments marked lost, and those of them that were delivered by a transmission before the
     /// mark.
-    pub marks: u32,
-    pub wrong: u32,
+    pub losses_marked: u32,
+    pub spurious_marks: u32,
     /// Retransmissions minus reported duplicates, and reported duplicates.
-    pub repeats: u32,
+    pub undo_retrans: u32,
     pub duplicates: u32,
     /// The first progress after a timeout was due to a transmission before it.
     pub early: bool,
@@ -96,20 +96,20 @@ impl Repair {
     pub fn new(next: SequenceNumber) -> Repair {
         Repair {
             sacked: RangeSet::default(),
-            queue: LostQueue::default(),
-            repeats: VecDeque::new(),
+            lost_queue: LostQueue::default(),
+            retransmitted: VecDeque::new(),
             prr: Prr::default(),
             target: 0,
-            withheld: WindowClamp::No,
-            asked: 0,
+            clamp: WindowClamp::Unclamped,
+            requested_window: 0,
             resume_limit: 0,
             resume_until: 0,
-            high: next,
+            recovery_point: next,
             undo: Undo::default(),
             reordering: Reordering::default(),
-            reorder_at: Time::MAX,
-            probe_end: next,
-            probe: next,
+            reorder_deadline: Time::MAX,
+            tlp_end_seq: next,
+            probe_segment: next,
             stamps: None,
         }
     }
@@ -121,8 +121,8 @@ impl Repair {
                 .as_ref()
                 .map_or(0, |_| size_of::<LastExchange>())
             + self.sacked.heap_bytes()
-            + self.queue.heap_bytes()
-            + self.repeats.capacity() * size_of::<SequenceNumber>()
+            + self.lost_queue.heap_bytes()
+            + self.retransmitted.capacity() * size_of::<SequenceNumber>()
     }
 }
 
@@ -147,14 +147,14 @@ impl Connection {
         repair.undo.cwnd = cwnd;
         repair.undo.ssthresh = ssthresh;
         repair.target = half;
-        repair.high = next;
+        repair.recovery_point = next;
         repair.prr = Prr::default();
         self.ssthresh = half;
         self.phase = phase;
     }
 
     /// Ends, starts and undoes repairs after an ACK.
-    pub(crate) fn judge(&mut self, ack: &mut Ack) {
+    pub(crate) fn update_recovery(&mut self, ack: &mut Ack) {
         if self.phase != RecoveryPhase::Open {
             self.try_undo(ack);
         }
@@ -162,7 +162,7 @@ impl Connection {
             debug_assert!(self.phase == RecoveryPhase::Open, "a reduction has an end");
             return;
         };
-        if self.phase != RecoveryPhase::Open && !self.flight.una().before(repair.high) {
+        if self.phase != RecoveryPhase::Open && !self.flight.una().is_before(repair.recovery_point) {
             self.end_repair();
         }
         let late_duplicates =
@@ -174,18 +174,18 @@ impl Connection {
             if self.phase == RecoveryPhase::Open {
                 self.reset_undo(ack.lost);
                 self.begin_reduction(RecoveryPhase::Recovery);
-                ack.reduces = true;
+                ack.starts_reduction = true;
             }
             let next = self.flight.next();
             self.phase = RecoveryPhase::Recovery;
-            self.repair_mut().high = next;
+            self.repair_mut().recovery_point = next;
         }
     }
 
     /// Resets the undo counters, with `marks` segments marked lost.
     fn reset_undo(&mut self, marks: u32) {
         self.repair_mut().undo = Undo {
-            marks,
+            losses_marked: marks,
             ..Undo::default()
         };
     }
@@ -206,7 +206,7 @@ impl Connection {
             self.set_control_window((repair.target / mss).max(1) * mss);
         }
         self.phase = RecoveryPhase::Open;
-        self.repair_mut().reordering.end_of_recovery();
+        self.repair_mut().reordering.on_recovery_end();
     }
 
     fn try_undo(&mut self, ack: &mut Ack) {
@@ -214,22 +214,22 @@ impl Connection {
             return;
         };
         let undo = &repair.undo;
-        let all_wrong = undo.marks > 0 && undo.wrong >= undo.marks;
-        let all_duplicates = undo.duplicates > 0 && undo.repeats == 0 && self.flight.lost() == 0;
+        let all_wrong = undo.losses_marked > 0 && undo.spurious_marks >= undo.losses_marked;
+        let all_duplicates = undo.duplicates > 0 && undo.undo_retrans == 0 && self.flight.lost() == 0;
         let early = undo.early && self.phase == RecoveryPhase::Loss;
         if undo.cwnd == 0 || !(all_wrong || all_duplicates || early) {
             return;
         }
         let Undo { cwnd, ssthresh, .. } = std::mem::take(&mut repair.undo);
-        self.flight.undo_losses(repair.queue.drain());
+        self.flight.undo_losses(repair.lost_queue.drain());
         self.rack.restart_scan(self.flight.una());
-        if repair.withheld == WindowClamp::Timeout {
-            repair.withheld = WindowClamp::No;
+        if repair.clamp == WindowClamp::Timeout {
+            repair.clamp = WindowClamp::Unclamped;
         }
         self.set_cwnd(cwnd.max(self.cwnd));
         self.ssthresh = self.ssthresh.max(ssthresh);
         self.phase = RecoveryPhase::Open;
-        self.flags.answered = true;
+        self.flags.control_answered = true;
         self.backoff = 0;
         ack.undone = true;
     }
@@ -238,9 +238,9 @@ impl Connection {
     #[inline(always)]
     pub(crate) fn apply(&mut self, ack: &Ack, outcome: &Outcome) {
         if let Some(rate) = outcome.rate {
-            self.pacer.order(rate, self.config.max_bytes_per_sec());
+            self.pacer.set_control_rate(rate, self.config.max_bytes_per_sec());
         }
-        if self.withheld() != WindowClamp::No && self.apply_withheld(ack, outcome) {
+        if self.clamp() != WindowClamp::Unclamped && self.apply_clamped(ack, outcome) {
             // The control's window is withheld.
         } else if matches!(
             self.phase,
@@ -253,10 +253,10 @@ impl Connection {
                 self.ssthresh = ssthresh.max(self.mss() * 2);
             }
             if let Some(cwnd) = outcome.cwnd {
-                self.flags.answered |= !outcome.limited;
+                self.flags.control_answered |= !outcome.clamped;
                 self.set_control_window(cwnd);
             }
-            if self.phase == RecoveryPhase::Loss && (outcome.cwnd.is_none() || outcome.limited) {
+            if self.phase == RecoveryPhase::Loss && (outcome.cwnd.is_none() || outcome.clamped) {
                 self.restart_after_loss(ack.bytes > 0, ack.delivered());
             }
         }
@@ -265,20 +265,20 @@ impl Connection {
 
     /// Reason why the control's window is not in force.
     #[inline(always)]
-    pub(crate) fn withheld(&self) -> WindowClamp {
+    pub(crate) fn clamp(&self) -> WindowClamp {
         self.repair
             .as_ref()
-            .map_or(WindowClamp::No, |repair| repair.withheld)
+            .map_or(WindowClamp::Unclamped, |repair| repair.clamp)
     }
 
     /// Sets the control's window, as far as a restart after an idle time allows.
     #[inline(always)]
     fn set_control_window(&mut self, window: u64) {
-        if self.withheld() == WindowClamp::No {
+        if self.clamp() == WindowClamp::Unclamped {
             return self.set_cwnd(window);
         }
         let repair = self.repair_mut();
-        repair.asked = window;
+        repair.requested_window = window;
         let limit = repair.resume_limit;
         self.set_cwnd(window.min(limit));
     }
@@ -292,18 +292,18 @@ impl Connection {
     /// until it reaches the control's window or the window before the idle time.
     #[cold]
     #[inline(never)]
-    fn apply_withheld(&mut self, ack: &Ack, outcome: &Outcome) -> bool {
+    fn apply_clamped(&mut self, ack: &Ack, outcome: &Outcome) -> bool {
         let grown = u64::from(ack.delivered()) * self.mss();
-        if self.withheld() == WindowClamp::Idle {
+        if self.clamp() == WindowClamp::Idle {
             let repair = self.repair_mut();
             repair.resume_limit = repair.resume_limit.saturating_add(grown);
             let (asked, limit, over) = (
-                repair.asked,
+                repair.requested_window,
                 repair.resume_limit,
                 repair.resume_limit >= repair.resume_until,
             );
             if over {
-                repair.withheld = WindowClamp::No;
+                repair.clamp = WindowClamp::Unclamped;
             }
             if self.phase == RecoveryPhase::Open && outcome.cwnd.is_none() {
                 self.set_cwnd(if over { asked } else { asked.min(limit) });
@@ -315,27 +315,27 @@ impl Connection {
             RecoveryPhase::Reduction | RecoveryPhase::Recovery
         ) {
             // The same ACK has ended one repair and started another.
-            self.repair_mut().withheld = WindowClamp::No;
+            self.repair_mut().clamp = WindowClamp::Unclamped;
             return false;
         }
         let repair = self.repair_mut();
         if let Some(cwnd) = outcome.cwnd
-            && !outcome.limited
+            && !outcome.clamped
         {
-            repair.asked = cwnd;
+            repair.requested_window = cwnd;
         }
-        let asked = repair.asked;
+        let asked = repair.requested_window;
         if let Some(ssthresh) = outcome.ssthresh {
             self.ssthresh = ssthresh.max(self.mss() * 2);
         }
         if grown == 0 {
             return true;
         }
-        self.repair_mut().withheld = WindowClamp::No;
+        self.repair_mut().clamp = WindowClamp::Unclamped;
         if asked == 0 {
             return false;
         }
-        self.flags.answered = true;
+        self.flags.control_answered = true;
         self.set_cwnd(asked);
         true
     }
@@ -386,7 +386,7 @@ impl Connection {
     /// Slow start up to the threshold after a timeout, until the program or agent sets a window.
     #[cold]
     fn restart_after_loss(&mut self, advances: bool, newly: u32) {
-        if self.flags.steered && !self.flags.answered && advances && self.cwnd < self.ssthresh {
+        if self.flags.steered && !self.flags.control_answered && advances && self.cwnd < self.ssthresh {
             let step = u64::from(newly) * self.mss();
             self.set_cwnd((self.cwnd + step).min(self.ssthresh));
         }
@@ -396,5 +396,5 @@ impl Connection {
 fn all_retransmissions_duplicate(repair: &Option<Box<Repair>>) -> bool {
     repair
         .as_ref()
-        .is_some_and(|repair| repair.undo.duplicates > 0 && repair.undo.repeats == 0)
+        .is_some_and(|repair| repair.undo.duplicates > 0 && repair.undo.undo_retrans == 0)
 }

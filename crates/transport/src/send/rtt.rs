@@ -13,15 +13,15 @@ const UNIT_NANOS_LOG: u32 = 4;
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Rtt {
     /// Smoothed RTT, ns times 8; 0 before the first sample.
-    smoothed: u64,
+    srtt: u64,
     /// RTTVAR, ns times 4. Before the first sample it is non-zero if the handshake timed out.
-    variation: u64,
+    rttvar: u64,
     /// Minimum of this window and the one before, ns; 0 before the first sample.
-    least: u64,
+    min: u64,
     /// Minimum of this window, in units of 2^4 ns.
-    recent: u32,
+    window_min: u32,
     /// End of this window, in ticks.
-    window_ends: u32,
+    window_end: u32,
 }
 
 impl Rtt {
@@ -30,67 +30,67 @@ impl Rtt {
     pub fn sample(&mut self, rtt: Duration, now: Time) {
         // 0 means that there is no sample.
         let ns = rtt.as_nanos().max(1);
-        if self.smoothed == 0 {
-            return self.first(ns, now);
+        if self.srtt == 0 {
+            return self.init(ns, now);
         }
-        let error = ns as i64 - (self.smoothed >> 3) as i64;
-        self.smoothed = self.smoothed.wrapping_add_signed(error).max(1);
-        self.variation = self.variation - (self.variation >> 2) + error.unsigned_abs();
+        let error = ns as i64 - (self.srtt >> 3) as i64;
+        self.srtt = self.srtt.wrapping_add_signed(error).max(1);
+        self.rttvar = self.rttvar - (self.rttvar >> 2) + error.unsigned_abs();
         let coarse = to_units(ns);
-        if coarse <= self.recent {
-            self.recent = coarse;
-            self.least = self.least.min(ns);
+        if coarse <= self.window_min {
+            self.window_min = coarse;
+            self.min = self.min.min(ns);
         }
-        if ticks(now) >= self.window_ends {
-            self.least = (u64::from(self.recent) << UNIT_NANOS_LOG).max(1);
-            self.recent = u32::MAX;
-            self.window_ends = ticks(now) + HALF_WINDOW_TICKS;
+        if ticks(now) >= self.window_end {
+            self.min = (u64::from(self.window_min) << UNIT_NANOS_LOG).max(1);
+            self.window_min = u32::MAX;
+            self.window_end = ticks(now) + HALF_WINDOW_TICKS;
         }
     }
 
     #[cold]
-    fn first(&mut self, ns: u64, now: Time) {
+    fn init(&mut self, ns: u64, now: Time) {
         *self = Rtt {
-            smoothed: ns << 3,
-            variation: ns << 1,
-            least: ns,
-            recent: to_units(ns),
-            window_ends: ticks(now) + HALF_WINDOW_TICKS,
+            srtt: ns << 3,
+            rttvar: ns << 1,
+            min: ns,
+            window_min: to_units(ns),
+            window_end: ticks(now) + HALF_WINDOW_TICKS,
         };
     }
 
     /// Records a timeout of the handshake: until the first sample the RTO is three times the
     /// initial one (RFC 6298 section 5.7).
     pub fn on_handshake_timeout(&mut self) {
-        if !self.known() {
-            self.variation = 1;
+        if !self.has_sample() {
+            self.rttvar = 1;
         }
     }
 
     /// Returns true after the first sample.
     #[inline(always)]
-    pub fn known(&self) -> bool {
-        self.smoothed != 0
+    pub fn has_sample(&self) -> bool {
+        self.srtt != 0
     }
 
     /// Smoothed RTT; zero before the first sample.
     #[inline(always)]
-    pub fn smoothed(&self) -> Duration {
-        Duration::from_nanos(self.smoothed >> 3)
+    pub fn srtt(&self) -> Duration {
+        Duration::from_nanos(self.srtt >> 3)
     }
 
     /// Minimum RTT; zero before the first sample.
     #[inline(always)]
-    pub fn least(&self) -> Duration {
-        Duration::from_nanos(self.least)
+    pub fn min_rtt(&self) -> Duration {
+        Duration::from_nanos(self.min)
     }
 
     /// Returns SRTT + max(4·RTTVAR, `min_rto`): Linux's variant, never below RFC 6298's.
     #[inline]
     pub fn rto(&self, initial: Duration, min_rto: Duration) -> Duration {
-        if self.known() {
-            self.smoothed() + Duration::from_nanos(self.variation).max(min_rto)
-        } else if self.variation != 0 {
+        if self.has_sample() {
+            self.srtt() + Duration::from_nanos(self.rttvar).max(min_rto)
+        } else if self.rttvar != 0 {
             initial * HANDSHAKE_TIMEOUT_RTO_FACTOR
         } else {
             initial
@@ -122,7 +122,7 @@ mod tests {
         let mut rtt = Rtt::default();
         assert_eq!(rtt.rto(Duration::from_secs(1), MS), Duration::from_secs(1));
         rtt.sample(MS * 100, Time::ZERO);
-        assert_eq!(rtt.smoothed(), MS * 100);
+        assert_eq!(rtt.srtt(), MS * 100);
         // RFC 6298 section 2.2: RTTVAR = R/2, RTO = SRTT + 4·RTTVAR
         assert_eq!(rtt.rto(Duration::from_secs(1), MS), MS * 300);
         assert_eq!(
@@ -153,7 +153,7 @@ mod tests {
         rtt.sample(MS * 100, Time::ZERO);
         rtt.sample(MS * 180, Time::ZERO);
         // SRTT = 7/8·100 + 180/8; RTTVAR = 3/4·50 + |100-180|/4
-        assert_eq!(rtt.smoothed(), MS * 110);
+        assert_eq!(rtt.srtt(), MS * 110);
         assert_eq!(
             rtt.rto(Duration::from_secs(1), MS),
             Duration::from_micros(110_000 + 4 * 57_500)
@@ -169,9 +169,9 @@ mod tests {
             now = Time::ZERO + Duration::from_secs(second);
             rtt.sample(MS * 2, now);
             if second < 150 {
-                assert_eq!(rtt.least(), MS);
+                assert_eq!(rtt.min_rtt(), MS);
             }
         }
-        assert_eq!(rtt.least(), MS * 2, "at {now:?}");
+        assert_eq!(rtt.min_rtt(), MS * 2, "at {now:?}");
     }
 }

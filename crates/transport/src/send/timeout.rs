@@ -30,9 +30,9 @@ impl Connection {
             ConnectionState::Accepting => self.fail(ConnectionError::NoAnswer(self.unanswered)),
             ConnectionState::Draining => self.close(),
             ConnectionState::Closed => self.deadline = Time::MAX,
-            ConnectionState::Proving | ConnectionState::Open => {
+            ConnectionState::ValidatingAddress | ConnectionState::Open => {
                 if let Some(ack) = self.run_timers(now) {
-                    self.tell(now, ack, control);
+                    self.notify_control(now, ack, control);
                     if ack.timeout {
                         self.set_cwnd(self.mss());
                     }
@@ -47,45 +47,45 @@ impl Connection {
 
     /// Moves the deadline to the next timer.
     pub(crate) fn rearm(&mut self) {
-        if matches!(self.state, ConnectionState::Open | ConnectionState::Proving) {
-            self.deadline = self.due();
+        if matches!(self.state, ConnectionState::Open | ConnectionState::ValidatingAddress) {
+            self.deadline = self.next_timer();
         }
     }
 
     /// Time of the next timer of an open connection.
-    fn due(&self) -> Time {
-        let mut due = self.heard + self.config.idle_timeout;
+    fn next_timer(&self) -> Time {
+        let mut due = self.last_received + self.config.idle_timeout;
         if self.flight.una() != self.flight.next() {
-            due = due.min(self.rto_at());
-            if let Some(probe) = self.probe_at() {
+            due = due.min(self.rto_deadline());
+            if let Some(probe) = self.probe_deadline() {
                 due = due.min(probe);
             }
             if let Some(repair) = self.repair.as_ref() {
-                due = due.min(repair.reorder_at);
+                due = due.min(repair.reorder_deadline);
             }
         } else if let Some(end) = self.echo_deadline() {
             due = due.min(end);
-        } else if self.is_blocked() || self.state == ConnectionState::Proving {
-            due = due.min(self.rto_at());
+        } else if self.is_blocked() || self.state == ConnectionState::ValidatingAddress {
+            due = due.min(self.rto_deadline());
         }
         due
     }
 
     /// RFC 6298 sections 5.3 and 5.5: the RTO counts from the latest progress and doubles per
     /// consecutive timeout.
-    fn rto_at(&self) -> Time {
+    fn rto_deadline(&self) -> Time {
         let backed_off = self.rto() * (1u64 << self.backoff.min(40));
-        self.progress + backed_off.min(self.config.max_rto)
+        self.last_delivery + backed_off.min(self.config.max_rto)
     }
 
     /// Returns true if only the peer's zero window prevents sending, and no ACK that could open it
     /// is in flight.
     pub(crate) fn is_blocked(&self) -> bool {
         let closed =
-            self.limit <= self.flight.cut_offset() && self.written > self.flight.cut_offset();
+            self.peer_window_end <= self.flight.cut_offset() && self.written > self.flight.cut_offset();
         closed
             && self.flight.una() == self.flight.next()
-            && matches!(self.state, ConnectionState::Open | ConnectionState::Proving)
+            && matches!(self.state, ConnectionState::Open | ConnectionState::ValidatingAddress)
     }
 
     /// Repeats the client's request after a timeout of the handshake, with a doubled RTO.
@@ -94,18 +94,18 @@ impl Connection {
             return self.fail(ConnectionError::NoAnswer(self.unanswered));
         }
         self.backoff = self.backoff.saturating_add(1);
-        self.flags.handshake = true;
-        self.progress = now;
-        self.deadline = self.rto_at();
+        self.flags.handshake_due = true;
+        self.last_delivery = now;
+        self.deadline = self.rto_deadline();
     }
 
     /// Runs expired timers. Returns the event to report to the control.
     fn run_timers(&mut self, now: Time) -> Option<Ack> {
-        if self.heard + self.config.idle_timeout <= now {
-            self.give_up(ConnectionError::Silent);
+        if self.last_received + self.config.idle_timeout <= now {
+            self.abort_with(ConnectionError::IdleTimeout);
             return None;
         }
-        if now < self.due() {
+        if now < self.next_timer() {
             self.release_idle();
             return None;
         }
@@ -118,22 +118,22 @@ impl Connection {
             }
             return None;
         }
-        if self.rto_at() <= now {
+        if self.rto_deadline() <= now {
             return self.on_rto(now);
         }
-        if self.probe_at().is_some_and(|at| at <= now) {
+        if self.probe_deadline().is_some_and(|at| at <= now) {
             self.flags.tail_probe = true;
-            self.flags.probing = true;
+            self.flags.tail_probe_in_flight = true;
             let next = self.flight.next();
             let repair = self.repair_mut();
-            (repair.probe, repair.probe_end) = (next, next);
+            (repair.probe_segment, repair.tlp_end_seq) = (next, next);
             return None;
         }
         let mut ack = Ack {
             lost: self.detect_losses(now),
             ..Ack::default()
         };
-        self.judge(&mut ack);
+        self.update_recovery(&mut ack);
         (ack.lost > 0).then_some(ack)
     }
 
@@ -142,8 +142,8 @@ impl Connection {
         if self.flight.is_empty() && self.written == self.flight.cut_offset() {
             self.flight.free();
             self.release_rc3();
-            let worth = |repair: &Repair| repair.reordering.seen || repair.stamps.is_some();
-            let busy = self.phase != RecoveryPhase::Open || self.withheld() != WindowClamp::No;
+            let worth = |repair: &Repair| repair.reordering.reordering_seen || repair.stamps.is_some();
+            let busy = self.phase != RecoveryPhase::Open || self.clamp() != WindowClamp::Unclamped;
             if !busy && !self.repair.as_deref().is_some_and(worth) {
                 self.repair = None;
             }
@@ -152,29 +152,29 @@ impl Connection {
 
     /// Probes a zero window (RFC 9293 section 3.8.6.1), or repeats a client's proof of address.
     fn on_probe_timer(&mut self, now: Time) {
-        let most = if self.state == ConnectionState::Proving {
+        let most = if self.state == ConnectionState::ValidatingAddress {
             self.config.open_retries
         } else {
             self.config.max_retries
         };
         // A peer that answers may keep its window closed indefinitely.
-        self.unanswered = if self.heard >= self.sent && self.state == ConnectionState::Open {
+        self.unanswered = if self.last_received >= self.last_new_data && self.state == ConnectionState::Open {
             0
         } else {
             self.unanswered.saturating_add(1)
         };
         if self.unanswered > most {
-            let failure = if self.state == ConnectionState::Proving {
+            let failure = if self.state == ConnectionState::ValidatingAddress {
                 ConnectionError::NoAnswer(self.unanswered)
             } else {
                 ConnectionError::TimedOut(self.unanswered)
             };
-            return self.give_up(failure);
+            return self.abort_with(failure);
         }
         self.backoff = self.backoff.saturating_add(1);
-        self.progress = now;
-        self.sent = now;
-        if self.state == ConnectionState::Proving {
+        self.last_delivery = now;
+        self.last_new_data = now;
+        if self.state == ConnectionState::ValidatingAddress {
             self.receiver.schedule_ack();
         } else {
             self.flags.window_probe = true;
@@ -189,7 +189,7 @@ impl Connection {
             "the timer runs only while data is in flight"
         );
         if self.backoff >= self.config.max_retries {
-            self.give_up(ConnectionError::TimedOut(self.backoff));
+            self.abort_with(ConnectionError::TimedOut(self.backoff));
             return None;
         }
         let mut ack = Ack {
@@ -200,25 +200,25 @@ impl Connection {
             || self
                 .repair
                 .as_ref()
-                .is_some_and(|repair| !self.flight.una().before(repair.high));
+                .is_some_and(|repair| !self.flight.una().is_before(repair.recovery_point));
         self.timeouts = self.timeouts.saturating_add(1);
         self.backoff = self.backoff.saturating_add(1);
-        self.progress = now;
-        self.flags.answered = false;
-        self.flags.probing = false;
+        self.last_delivery = now;
+        self.flags.control_answered = false;
+        self.flags.tail_probe_in_flight = false;
         self.flags.tail_probe = false;
         if first {
             if let Some(repair) = self.repair.as_deref_mut() {
                 repair.undo = Default::default();
             }
             self.begin_reduction(RecoveryPhase::Loss);
-            ack.reduces = true;
+            ack.starts_reduction = true;
         }
         self.phase = RecoveryPhase::Loss;
         let repair = self.repair_mut();
-        if repair.withheld != WindowClamp::Timeout {
-            repair.withheld = WindowClamp::Timeout;
-            repair.asked = 0;
+        if repair.clamp != WindowClamp::Timeout {
+            repair.clamp = WindowClamp::Timeout;
+            repair.requested_window = 0;
         }
         self.clear_echoes();
         ack.lost = self.mark_all_lost();
@@ -231,32 +231,32 @@ impl Connection {
         if self
             .flight
             .get(self.flight.una())
-            .is(SentSegment::SACKED_FLAG)
+            .has(SentSegment::SACKED_FLAG)
         {
-            self.disbelieve();
+            self.drop_sacks();
         }
         let repair = self.repair_mut();
-        repair.queue.clear();
-        repair.repeats.clear();
-        repair.reorder_at = Time::MAX;
-        repair.high = next;
+        repair.lost_queue.clear();
+        repair.retransmitted.clear();
+        repair.reorder_deadline = Time::MAX;
+        repair.recovery_point = next;
         let mut number = self.flight.una();
         while number != next {
             let sent = self.flight.get(number);
-            if sent.is(SentSegment::LOST_FLAG) {
-                self.repair_mut().queue.push(number);
-            } else if !sent.is(SentSegment::SACKED_FLAG) {
+            if sent.has(SentSegment::LOST_FLAG) {
+                self.repair_mut().lost_queue.push(number);
+            } else if !sent.has(SentSegment::SACKED_FLAG) {
                 self.mark_lost(number);
             }
             number = number.wrapping_add(1);
         }
-        self.rack.judged(next);
+        self.rack.finish_scan(next);
         debug_assert!(
             self.in_flight() == 0,
             "after a timeout nothing is in flight"
         );
         debug_assert!(
-            self.flight.lost() as usize == self.repair_mut().queue.len(),
+            self.flight.lost() as usize == self.repair_mut().lost_queue.len(),
             "each lost segment is in the queue once"
         );
         self.flight.lost_total().wrapping_sub(before)
@@ -265,19 +265,19 @@ impl Connection {
     /// Drops all SACKs. The peer had SACKed the first unacknowledged segment and still does not
     /// acknowledge it, so it may have discarded the data (RFC 2018 section 8).
     #[cold]
-    fn disbelieve(&mut self) {
+    fn drop_sacks(&mut self) {
         let rc3 = &mut self.rc3;
-        self.flight.disbelieve(|sent, passed| {
+        self.flight.clear_sacks(|sent, passed| {
             if let Some(rc3) = rc3.as_deref_mut() {
-                rc3.disbelieve(sent, passed);
+                rc3.on_reneged(sent, passed);
             }
         });
         self.repair_mut().sacked = RangeSet::default();
     }
 
     /// Ends the connection and notifies the peer.
-    pub(crate) fn give_up(&mut self, failure: ConnectionError) {
+    pub(crate) fn abort_with(&mut self, failure: ConnectionError) {
         self.fail(failure);
-        self.flags.handshake = true;
+        self.flags.handshake_due = true;
     }
 }

@@ -16,19 +16,19 @@ impl Connection {
     /// Returns true if [`Connection::transmit`] has a segment in this class now. Pacing may delay
     /// data until [`Connection::next_send`].
     #[inline(always)]
-    pub fn has(&self, now: Time, class: u8) -> bool {
+    pub fn has_segment(&self, now: Time, class: u8) -> bool {
         if class != 0 {
             return self.has_low_class(now, class);
         }
         self.quota != 0
-            || self.receiver.owes(0)
-            || (!self.nothing_waits && self.has_segment_slow_path(now))
+            || self.receiver.is_ack_due(0)
+            || (!self.has_only_acks && self.has_segment_slow_path(now))
     }
 
     fn has_segment_slow_path(&self, now: Time) -> bool {
-        self.flags.handshake
+        self.flags.handshake_due
             || self.flags.window_probe
-            || (self.wants_to_send() && self.pacer.allows(now))
+            || (self.wants_to_send() && self.pacer.can_send(now))
     }
 
     /// Returns the next segment to send in this class. `side` must be empty; it is filled if the
@@ -42,8 +42,8 @@ impl Connection {
     /// Returns true if class 0 cannot send before the next event. A quick check: false may be
     /// wrong, true is not.
     #[inline(always)]
-    pub fn nothing_waits(&self) -> bool {
-        self.quota == 0 && self.nothing_waits && !self.receiver.owes(0)
+    pub fn has_only_acks(&self) -> bool {
+        self.quota == 0 && self.has_only_acks && !self.receiver.is_ack_due(0)
     }
 
     /// Writes the next segment into the driver's memory; see [`transmit`](Connection::transmit).
@@ -60,8 +60,8 @@ impl Connection {
             self.send_full(now, segment, side);
             return true;
         }
-        if class == 0 && self.nothing_waits {
-            let owes = self.receiver.owes(0);
+        if class == 0 && self.has_only_acks {
+            let owes = self.receiver.is_ack_due(0);
             if owes {
                 self.send_ack(now, segment, side);
             }
@@ -88,7 +88,7 @@ impl Connection {
         self.quota -= 1;
         let offset = self.flight.cut_offset();
         debug_assert!(
-            offset + self.mss() <= self.written.min(self.limit),
+            offset + self.mss() <= self.written.min(self.peer_window_end),
             "`allot` respects the stream and the peer's window"
         );
         let number = self.flight.on_sent_new(self.mss, now, &mut self.rate);
@@ -99,10 +99,10 @@ impl Connection {
         segment.transmission = 1;
         segment.ecn = self.config.ecn;
         segment.set_offset(offset);
-        self.sent = now;
+        self.last_new_data = now;
         if self.quota == 0 {
-            self.note_usage();
-            self.nothing_waits = self.in_flight() >= self.window;
+            self.record_window_usage();
+            self.has_only_acks = self.in_flight() >= self.window;
         }
         self.receiver.acknowledge(now, segment, side, &self.config);
     }
@@ -111,7 +111,7 @@ impl Connection {
     /// pacing.
     #[inline(always)]
     fn can_send(&self) -> bool {
-        self.flags.handshake || self.flags.window_probe || self.wants_to_send()
+        self.flags.handshake_due || self.flags.window_probe || self.wants_to_send()
     }
 
     /// Computes how many full segments of new data may be sent without a further check: as many as
@@ -121,15 +121,15 @@ impl Connection {
     pub(crate) fn update_quota(&mut self) {
         let out = self.outstanding();
         let room = self.window.saturating_sub(out);
-        let available = self.written.min(self.limit) - self.flight.cut_offset();
-        let plain = self.flight.is_plain()
+        let available = self.written.min(self.peer_window_end) - self.flight.cut_offset();
+        let plain = self.flight.is_in_order()
             && self.state == ConnectionState::Open
             && self.phase == RecoveryPhase::Open
             && self.flight.next() == self.flight.cut()
             && out != 0
             && self.pacer.rate() == 0
             && !self.config.stamps
-            && !self.flags.rare();
+            && !self.flags.needs_slow_path();
         self.quota = match plain {
             true if available > u64::from(room) * u64::from(self.mss) => room,
             // The last available segment may be short or carry the end of the stream.
@@ -142,7 +142,7 @@ impl Connection {
             self.quota == 0 || out + self.quota <= self.window,
             "more than the window allows"
         );
-        self.nothing_waits = self.quota == 0 && !self.can_send();
+        self.has_only_acks = self.quota == 0 && !self.can_send();
     }
 
     #[inline(never)]
@@ -155,15 +155,15 @@ impl Connection {
     ) -> bool {
         *segment = Segment::default();
         (segment.class, segment.band) = (class, class);
-        if class == 0 && self.wants_to_send() && self.pacer.allows(now) {
+        if class == 0 && self.wants_to_send() && self.pacer.can_send(now) {
             self.send_data(now, segment, side);
             self.update_quota();
-        } else if self.flags.handshake && class == 0 {
+        } else if self.flags.handshake_due && class == 0 {
             self.send_handshake(now, segment);
             return true;
         } else if class != 0 && self.send_rc3(now, segment, side).is_some() {
             // The segment carries the acknowledgement due in its class.
-        } else if self.receiver.owes(class) {
+        } else if self.receiver.is_ack_due(class) {
             segment.number = self.flight.next();
         } else if class == 0 && self.flags.window_probe {
             self.flags.window_probe = false;
@@ -172,10 +172,10 @@ impl Connection {
         } else if class != 0 {
             return false;
         } else {
-            self.nothing_waits = !self.can_send();
+            self.has_only_acks = !self.can_send();
             return false;
         }
-        if self.state == ConnectionState::Proving {
+        if self.state == ConnectionState::ValidatingAddress {
             segment.flags |= Segment::PROOF_FLAG;
         }
         self.receiver.acknowledge(now, segment, side, &self.config);
@@ -185,7 +185,7 @@ impl Connection {
     /// Returns true if there is a segment that window and peer allow. Pacing is not checked.
     #[inline(always)]
     pub(crate) fn wants_to_send(&self) -> bool {
-        if !matches!(self.state, ConnectionState::Open | ConnectionState::Proving) {
+        if !matches!(self.state, ConnectionState::Open | ConnectionState::ValidatingAddress) {
             return false;
         }
         let probe = self.flags.tail_probe && self.flight.una() != self.flight.next();
@@ -197,13 +197,13 @@ impl Connection {
     #[inline(always)]
     fn has_new_data(&self) -> bool {
         if self.flight.next() != self.flight.cut() {
-            return self.flight.end_of(self.flight.next()) <= self.limit;
+            return self.flight.end_of(self.flight.next()) <= self.peer_window_end;
         }
         let unsent = self.written - self.flight.cut_offset();
         if unsent == 0 {
             return self.flags.finishing && !self.flags.fin_cut;
         }
-        let room = self.limit - self.flight.cut_offset();
+        let room = self.peer_window_end - self.flight.cut_offset();
         // A window below one segment is used only if nothing else would open it (RFC 9293 section
         // 3.8.6.2.1).
         unsent.min(u64::from(self.mss)) <= room
@@ -214,7 +214,7 @@ impl Connection {
     fn send_data(&mut self, now: Time, segment: &mut Segment, side: &mut SideData) {
         let idle = self.flight.is_idle();
         let number = if self.flight.lost() != 0 || self.flags.tail_probe {
-            self.choose()
+            self.choose_retransmission()
         } else {
             None
         };
@@ -222,34 +222,34 @@ impl Connection {
             Some(again) => again,
             None => {
                 if idle {
-                    self.wake(now);
+                    self.on_idle_end(now);
                 }
                 if self.flight.next() == self.flight.cut() {
                     self.cut_segment();
                 }
-                self.sent = now;
+                self.last_new_data = now;
                 self.flight.take_next()
             }
         };
         let sent = self.flight.on_sent(number, now, idle, &mut self.rate);
-        if sent.is(SentSegment::RC3_FLAG)
+        if sent.has(SentSegment::RC3_FLAG)
             && sent.transmission == 1
-            && !sent.is(SentSegment::SACKED_FLAG)
+            && !sent.has(SentSegment::SACKED_FLAG)
         {
             self.on_rc3_overtaken();
         }
-        self.describe(now, number, &sent, segment, side);
+        self.fill_data_segment(now, number, &sent, segment, side);
         segment.ecn = self.config.ecn;
-        self.pace(now, segment.length);
+        self.record_in_pacer(now, segment.length);
         if self.flight.next() != self.flight.cut() {
-            self.pass_arrived();
+            self.skip_delivered();
         }
-        self.note_usage();
+        self.record_window_usage();
     }
 
     /// Records `length` bytes of payload in the pacer.
     #[inline(always)]
-    fn pace(&mut self, now: Time, length: u16) {
+    fn record_in_pacer(&mut self, now: Time, length: u16) {
         let (payload, headers) = (u64::from(length), u64::from(self.config.header_bytes));
         self.pacer
             .on_send(payload, headers, now, self.config.pacing_quantum, &self.rtt);
@@ -257,7 +257,7 @@ impl Connection {
 
     /// Fills a data segment.
     #[inline(always)]
-    pub(crate) fn describe(
+    pub(crate) fn fill_data_segment(
         &self,
         now: Time,
         number: SequenceNumber,
@@ -269,7 +269,7 @@ impl Connection {
         segment.number = number;
         segment.length = sent.length;
         segment.transmission = sent.transmission;
-        segment.flags = if sent.is(SentSegment::FIN_FLAG) {
+        segment.flags = if sent.has(SentSegment::FIN_FLAG) {
             Segment::FIN_FLAG
         } else {
             0
@@ -285,7 +285,7 @@ impl Connection {
     #[inline(always)]
     pub(crate) fn cut_segment(&mut self) {
         let unsent = self.written - self.flight.cut_offset();
-        let room = self.limit - self.flight.cut_offset();
+        let room = self.peer_window_end - self.flight.cut_offset();
         debug_assert!(
             (unsent > 0 && room > 0) || self.flags.finishing,
             "no data to segment"
@@ -301,7 +301,7 @@ impl Connection {
     /// tail-loss probe without new data.
     #[cold]
     #[inline(never)]
-    fn choose(&mut self) -> Option<SequenceNumber> {
+    fn choose_retransmission(&mut self) -> Option<SequenceNumber> {
         let next = self.flight.next();
         let number = if self.flags.tail_probe {
             self.flags.tail_probe = false;
@@ -311,13 +311,13 @@ impl Connection {
             } else {
                 Some(self.last_missing())
             };
-            let last = last.filter(|last| last.within(self.flight.una(), next));
+            let last = last.filter(|last| last.is_within(self.flight.una(), next));
             let probing = self.flight.lost() == 0;
-            self.flags.probing = probing;
+            self.flags.tail_probe_in_flight = probing;
             let repair = self.repair_mut();
             // With new data the probe ends one segment later.
-            repair.probe_end = if fresh { next.wrapping_add(1) } else { next };
-            repair.probe = last.unwrap_or(repair.probe_end);
+            repair.tlp_end_seq = if fresh { next.wrapping_add(1) } else { next };
+            repair.probe_segment = last.unwrap_or(repair.tlp_end_seq);
             if self.flight.lost() == 0 {
                 last
             } else {
@@ -328,14 +328,14 @@ impl Connection {
         };
         let number = number?;
         debug_assert!(
-            number.within(self.flight.una(), next),
+            number.is_within(self.flight.una(), next),
             "only data in flight is retransmitted"
         );
-        self.flight.repeat(number);
+        self.flight.mark_retransmitted(number);
         self.retransmitted = self.retransmitted.wrapping_add(1);
         let repair = self.repair_mut();
-        repair.repeats.push_back(number);
-        repair.undo.repeats = repair.undo.repeats.saturating_add(1);
+        repair.retransmitted.push_back(number);
+        repair.undo.undo_retrans = repair.undo.undo_retrans.saturating_add(1);
         Some(number)
     }
 
@@ -347,7 +347,7 @@ impl Connection {
             .as_ref()
             .and_then(|repair| repair.sacked.find(last));
         match arrived.map(|range| range.start.previous()) {
-            Some(missing) if missing.within(self.flight.una(), self.flight.next()) => missing,
+            Some(missing) if missing.is_within(self.flight.una(), self.flight.next()) => missing,
             _ => last,
         }
     }
@@ -356,11 +356,11 @@ impl Connection {
         let (una, next) = (self.flight.una(), self.flight.next());
         let repair = self.repair.as_deref_mut()?;
         loop {
-            let Some(number) = repair.queue.pop() else {
+            let Some(number) = repair.lost_queue.pop() else {
                 debug_assert!(self.flight.lost() == 0, "each lost segment is in the queue");
                 return None;
             };
-            if number.within(una, next) && self.flight.get(number).is(SentSegment::LOST_FLAG) {
+            if number.is_within(una, next) && self.flight.get(number).has(SentSegment::LOST_FLAG) {
                 return Some(number);
             }
         }
@@ -369,19 +369,19 @@ impl Connection {
     /// Restarts the timers for the first segment after an idle time.
     #[cold]
     #[inline(never)]
-    fn wake(&mut self, now: Time) {
-        let idle = now.since(self.sent.max(self.progress));
+    fn on_idle_end(&mut self, now: Time) {
+        let idle = now.since(self.last_new_data.max(self.last_delivery));
         let rto = self.rto();
-        if self.config.restart_after_idle && self.rtt.known() && idle > rto {
-            self.restart(idle, rto);
+        if self.config.restart_after_idle && self.rtt.has_sample() && idle > rto {
+            self.restart_after_idle(idle, rto);
         }
-        self.progress = now;
-        self.sent = now;
+        self.last_delivery = now;
+        self.last_new_data = now;
         self.backoff = 0; // from zero-window probes
         // Too early is harmless, too late is not. The peer's ACK delay is added when this deadline
         // expires.
-        let probe = self.rtt.smoothed() * 2;
-        let first = if self.rtt.known() {
+        let probe = self.rtt.srtt() * 2;
+        let first = if self.rtt.has_sample() {
             probe.min(rto)
         } else {
             rto
@@ -392,7 +392,7 @@ impl Connection {
     /// Restarts after an idle time (RFC 5681 section 4.1; RFC 2861; Linux's `tcp_cwnd_restart`).
     /// The window halves per RTO of idle time, down to the initial window. The threshold becomes at
     /// least three quarters of the old window.
-    fn restart(&mut self, idle: Duration, rto: Duration) {
+    fn restart_after_idle(&mut self, idle: Duration, rto: Duration) {
         let least = (u64::from(self.config.initial_window) * self.mss()).min(self.cwnd);
         if self.phase == RecoveryPhase::Open {
             self.ssthresh = self.ssthresh.max(self.cwnd - self.cwnd / 4);
@@ -405,30 +405,30 @@ impl Connection {
         }
         let (before, cwnd) = (self.cwnd, cwnd.max(least));
         self.set_cwnd(cwnd);
-        if self.flags.steered && cwnd < before && self.withheld() != WindowClamp::Timeout {
+        if self.flags.steered && cwnd < before && self.clamp() != WindowClamp::Timeout {
             // The control may store the old window and set it again.
             let repair = self.repair_mut();
-            let until = match repair.withheld {
+            let until = match repair.clamp {
                 WindowClamp::Idle => before.max(repair.resume_until),
                 _ => before,
             };
-            repair.withheld = WindowClamp::Idle;
-            (repair.asked, repair.resume_limit, repair.resume_until) = (cwnd, cwnd, until);
+            repair.clamp = WindowClamp::Idle;
+            (repair.requested_window, repair.resume_limit, repair.resume_until) = (cwnd, cwnd, until);
         }
     }
 
     /// Records per round whether the window limits sending (Linux's `tcp_cwnd_validate`) or the
     /// application does.
     #[inline(always)]
-    fn note_usage(&mut self) {
+    fn record_window_usage(&mut self) {
         let flying = self.in_flight();
         let out = self
             .outstanding()
-            .wrapping_sub(self.flight.passed())
+            .wrapping_sub(self.flight.skipped())
             .wrapping_add(self.flight.echoes());
         let limited = flying >= self.window;
         if limited
-            || !self.flight.una().before(self.usage_round_end)
+            || !self.flight.una().is_before(self.usage_round_end)
             || (!self.flags.cwnd_limited && out > self.outstanding_max)
         {
             self.flags.cwnd_limited = limited;

@@ -117,7 +117,7 @@ fn case_03_fewer_levels_and_other_sizes() {
     );
     let two = Rc3 {
         levels: 2,
-        first: 3,
+        first_level_segments: 3,
         ..Rc3::default()
     };
     assert_eq!(
@@ -127,7 +127,7 @@ fn case_03_fewer_levels_and_other_sizes() {
     // No configuration puts a segment in class 0 or above the highest level.
     let odd = |levels, first| Rc3 {
         levels,
-        first,
+        first_level_segments: first,
         ..Rc3::default()
     };
     assert_eq!(
@@ -154,7 +154,7 @@ fn case_04_a_size_that_is_not_a_multiple_of_a_segment() {
                 (u64::from(last.length), last.offset()),
                 (rest, segments * MSS_BYTES)
             );
-            assert!(last.has(Segment::FIN_FLAG));
+            assert!(last.has_flag(Segment::FIN_FLAG));
             assert_eq!(pair.received(1), bytes);
             // Request, answer, one-way delay of the data and of its acknowledgement.
             assert_eq!(pair.now, Time::ZERO + ms(40), "{bytes} bytes");
@@ -175,7 +175,7 @@ fn case_12_the_peers_window_limits_the_tail() {
     while !pair.ends[0]
         .connection
         .as_ref()
-        .is_some_and(|sender| sender.sent_all())
+        .is_some_and(|sender| sender.all_acked())
     {
         assert!(pair.step(secs(100)));
         let log = pair.log.as_ref().expect("it is kept");
@@ -222,7 +222,7 @@ fn case_12_the_peers_window_limits_the_tail() {
         .log
         .iter()
         .flatten()
-        .filter(|(_, _, segment)| segment.has(Segment::PROBE_FLAG));
+        .filter(|(_, _, segment)| segment.has_flag(Segment::PROBE_FLAG));
     assert!(probes.count() >= 3, "a closed window is probed");
     pair.ends[1].reads = true;
     pair.run(secs(100));
@@ -367,7 +367,7 @@ fn case_13_a_driver_that_wants_memory_back_gets_that_of_bursts() {
         answer(&mut client, &mut now, next);
         client.write((INITIAL_WINDOW_SEGMENTS + 2) * MSS_BYTES);
         for class in [0, 1] {
-            while client.has(now, class) {
+            while client.has_segment(now, class) {
                 client
                     .transmit(now, class, &mut SideData::default())
                     .expect("data");
@@ -428,7 +428,7 @@ fn case_13_pieces_are_forgotten_after_the_second_loop_has_stopped() {
     while next <= INITIAL_WINDOW_SEGMENTS as u32 + (4 << 14) + INITIAL_WINDOW_SEGMENTS as u32 {
         answer(&mut client, &mut now, next);
         client.write(INITIAL_WINDOW_SEGMENTS * MSS_BYTES);
-        while client.has(now, 0) {
+        while client.has_segment(now, 0) {
             let data = client
                 .transmit(now, 0, &mut SideData::default())
                 .expect("data");
@@ -491,12 +491,12 @@ fn case_13_growth_and_a_late_end() {
     let before = sent(&pair).len();
     pair.ends[0].finishes = true;
     pair.run(secs(10));
-    assert!(pair.over() && pair.connection(1).all_received());
+    assert!(pair.is_over() && pair.connection(1).all_received());
     let end = &sent(&pair)[before..];
     assert_eq!(end.len(), 1);
     let (_, end) = end[0];
     assert!(
-        end.has(Segment::FIN_FLAG) && end.class == 0 && end.length == 0,
+        end.has_flag(Segment::FIN_FLAG) && end.class == 0 && end.length == 0,
         "{end:?}"
     );
 }

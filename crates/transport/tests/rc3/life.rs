@@ -26,7 +26,7 @@ fn case_21_both_directions_at_once() {
     );
     pair.log = Some(Vec::new());
     pair.run(secs(100));
-    assert!(pair.over());
+    assert!(pair.is_over());
     assert_eq!(
         (pair.received(1), pair.received(0)),
         (300 * MSS_BYTES, 250 * MSS_BYTES)
@@ -100,7 +100,7 @@ fn case_22_late_packets_of_a_finished_stream() {
         [60 * MSS_BYTES, 0],
     );
     pair.run(secs(100));
-    assert!(pair.over());
+    assert!(pair.is_over());
     assert_eq!(pair.received(1), 60 * MSS_BYTES);
     assert!((0..2).all(|end| pair.connection(end).failure().is_none()));
 }
@@ -126,7 +126,7 @@ fn case_23_the_handshake_is_repeated() {
             .position(|(_, from, s)| *from == 0 && s.class != 0);
         assert!(first_low > answered);
         let (_, _, low) = log[first_low.expect("there is a tail")];
-        assert!(low.has(Segment::PROOF_FLAG), "{low:?}");
+        assert!(low.has_flag(Segment::PROOF_FLAG), "{low:?}");
         assert_eq!(pair.connection(0).stats().retransmitted, 0);
     }
     // A server that receives the tail first has the proof that it needs.
@@ -291,8 +291,8 @@ fn case_26_waste() {
             both.len() as u64,
             "the tail takes {low} ms"
         );
-        assert!(tail.missing().iter().sum::<u64>() >= dropped);
-        assert!(tail.missing().iter().sum::<u64>() <= dropped + both.len() as u64);
+        assert!(tail.unconfirmed().iter().sum::<u64>() >= dropped);
+        assert!(tail.unconfirmed().iter().sum::<u64>() <= dropped + both.len() as u64);
         let first = count(&pair, 0);
         assert_eq!(
             first + low_sent.len() as u64 - both.len() as u64 - dropped,

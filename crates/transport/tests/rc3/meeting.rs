@@ -148,7 +148,7 @@ fn case_05_a_meeting_in_a_repair_undoes_nothing() {
     while !pair.ends[0]
         .connection
         .as_ref()
-        .is_some_and(|sender| sender.sent_all())
+        .is_some_and(|sender| sender.all_acked())
     {
         assert!(pair.step(secs(10)));
         reduced |= pair.connection(0).phase() == RecoveryPhase::Recovery;
@@ -177,7 +177,7 @@ fn case_06_the_bump() {
     while !pair.ends[0]
         .connection
         .as_ref()
-        .is_some_and(|sender| sender.sent_all())
+        .is_some_and(|sender| sender.all_acked())
     {
         assert!(pair.step(secs(10)));
     }
@@ -191,7 +191,7 @@ fn case_06_the_bump() {
     assert_eq!((sender.in_flight(), sender.outstanding()), (0, 0));
     pair.run(secs(100));
     assert!(
-        pair.over() && pair.connection(0).stats().timeouts == 0,
+        pair.is_over() && pair.connection(0).stats().timeouts == 0,
         "no timer is left"
     );
 
@@ -234,7 +234,7 @@ fn case_07_all_of_it_is_lost() {
                 .rc3_stats()
                 .expect("the second loop was used");
             assert_eq!(
-                (tail.flying, tail.delivered_bytes, tail.arrived),
+                (tail.in_flight, tail.delivered_bytes, tail.arrived),
                 (0, 0, [0; 4])
             );
         }
@@ -263,7 +263,7 @@ fn case_08_holes_in_the_tail() {
             .connection(0)
             .rc3_stats()
             .expect("the second loop was used");
-        assert_eq!(tail.missing().iter().sum::<u64>(), u64::from(hole));
+        assert_eq!(tail.unconfirmed().iter().sum::<u64>(), u64::from(hole));
         assert_eq!(tail.delivered_bytes, (190 - u64::from(hole)) * MSS_BYTES);
     }
 }
@@ -372,7 +372,7 @@ fn case_11_a_peer_that_reneges_gets_it_again() {
     client.handle(now, &answer, &side, &mut control);
     client.write(100 * MSS_BYTES);
     for class in 0..3 {
-        while client.has(now, class) {
+        while client.has_segment(now, class) {
             client.transmit(now, class, &mut SideData::default());
         }
     }
@@ -391,7 +391,7 @@ fn case_11_a_peer_that_reneges_gets_it_again() {
     while let Some(at) = client.next_timeout().filter(|at| *at < secs(2)) {
         now = at;
         client.on_timeout(now, &mut control);
-        while client.has(now, 0) {
+        while client.has_segment(now, 0) {
             again.extend(client.transmit(now, 0, &mut SideData::default()));
         }
     }
@@ -416,7 +416,7 @@ fn case_11_a_peer_that_reneges_on_the_tail() {
         let figures = |client: &Connection| {
             let tail = client.rc3_stats().expect("the second loop was used");
             let arrived = tail.arrived.iter().sum::<u64>();
-            (tail.flying, arrived, tail.delivered_bytes)
+            (tail.in_flight, arrived, tail.delivered_bytes)
         };
         now += ms(20);
         acknowledge(&mut client, now, 0, (0, 9), said);
@@ -483,7 +483,7 @@ fn windows(
     while !pair.ends[0]
         .connection
         .as_ref()
-        .is_some_and(|sender| sender.sent_all())
+        .is_some_and(|sender| sender.all_acked())
     {
         assert!(pair.step(secs(100)));
         let sender = pair.connection(0);

@@ -69,7 +69,7 @@ impl Path for Fate {
         let place = usize::from(low) * 2 + usize::from(segment.kind == SegmentKind::Ack);
         let handshake = segment.kind > SegmentKind::Data;
         let within =
-            |[first, end]: [SequenceNumber; 2]| from == 0 && segment.number.within(first, end);
+            |[first, end]: [SequenceNumber; 2]| from == 0 && segment.number.is_within(first, end);
         let away = !low && within(self.outage) && segment.transmission <= 2;
         let untailed = low && within(self.untailed);
         let unlucky =
@@ -108,7 +108,7 @@ struct Run {
 fn run(config: &TransportConfig, control: &Native, fate: Fate, bytes: u64) -> Run {
     let mut pair = Pair::new(config, [control.clone(), control.clone()], fate, [bytes, 0]);
     let (mut states, mut sent): (Vec<First>, u64) = (Vec::new(), 0);
-    while !pair.connection(0).sent_all() && pair.connection(0).failure().is_none() {
+    while !pair.connection(0).all_acked() && pair.connection(0).failure().is_none() {
         pair.log = Some(Vec::new());
         assert!(
             pair.step(secs(10_000)),
@@ -153,7 +153,7 @@ fn schedule(number: u64) -> (usize, usize) {
         stamps: pick(r, &[true, false, false]),
         first_number: pick(r, &[0, u32::MAX - 50]),
         rc3: Some(Rc3 {
-            ahead: pick(r, &[30, 200, 1 << 17]),
+            distance_max: pick(r, &[30, 200, 1 << 17]),
             verify: false,
             ..Rc3::default()
         }),

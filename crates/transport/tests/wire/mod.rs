@@ -175,7 +175,7 @@ impl<P: Path, C: CongestionControl> Pair<P, C> {
             .expect("the connection exists")
     }
 
-    pub fn over(&self) -> bool {
+    pub fn is_over(&self) -> bool {
         self.ends.iter().all(|end| {
             end.connection
                 .as_ref()
@@ -210,7 +210,7 @@ impl<P: Path, C: CongestionControl> Pair<P, C> {
         }
         let mut budget = 200_000;
         for class in 0..CLASS_COUNT {
-            while connection.has(self.now, class) {
+            while connection.has_segment(self.now, class) {
                 budget -= 1;
                 assert!(
                     budget > 0,

@@ -32,21 +32,21 @@ impl Cookies {
     /// Returns the identifier for a client that asks at `now`. It is never 0, which requests a new
     /// connection.
     pub fn issue(&self, now: Time, address: SocketAddr, client: u64) -> u64 {
-        self.of(slot(now), address, client)
+        self.compute(slot(now), address, client)
     }
 
     /// Returns true if the identifier was issued to this client recently.
-    pub fn knows(&self, now: Time, address: SocketAddr, client: u64, server: u64) -> bool {
+    pub fn verify(&self, now: Time, address: SocketAddr, client: u64, server: u64) -> bool {
         let slot = slot(now);
         // The comparison need not take constant time: wrong identifiers are not answered, so timing
         // cannot be observed.
-        self.of(slot, address, client) == server
+        self.compute(slot, address, client) == server
             || slot
                 .checked_sub(1)
-                .is_some_and(|s| self.of(s, address, client) == server)
+                .is_some_and(|s| self.compute(s, address, client) == server)
     }
 
-    fn of(&self, slot: u64, address: SocketAddr, client: u64) -> u64 {
+    fn compute(&self, slot: u64, address: SocketAddr, client: u64) -> u64 {
         // An IPv4 address is the same on IPv4 and dual-stack sockets.
         let ip = match address.ip().to_canonical() {
             IpAddr::V4(v4) => v4.to_ipv6_mapped(),
@@ -97,25 +97,25 @@ mod tests {
             (1000, false),
         ] {
             assert_eq!(
-                cookies.knows(at(now), address, 7, issued),
+                cookies.verify(at(now), address, 7, issued),
                 known,
                 "after {now} s"
             );
         }
         let mapped = "[::ffff:192.0.2.1]:4000".parse().unwrap();
-        assert!(cookies.knows(at(19), mapped, 7, issued));
+        assert!(cookies.verify(at(19), mapped, 7, issued));
         for (address, client) in [
             ("192.0.2.2:4000", 7),
             ("192.0.2.1:4001", 7),
             ("192.0.2.1:4000", 8),
         ] {
             assert!(
-                !cookies.knows(at(19), address.parse().unwrap(), client, issued),
+                !cookies.verify(at(19), address.parse().unwrap(), client, issued),
                 "{address} {client}"
             );
         }
         assert!(
-            !Cookies::new([4; 32]).knows(at(19), address, 7, issued),
+            !Cookies::new([4; 32]).verify(at(19), address, 7, issued),
             "another secret"
         );
     }

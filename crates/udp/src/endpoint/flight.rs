@@ -20,7 +20,7 @@ pub(super) fn write_part(
     let room = out
         .len()
         .checked_sub(head + CRYPTO_HEADER_BYTES + segment.len() + TAG_BYTES)?;
-    let said = handshake.said(Level::Sealed).get(at..)?;
+    let said = handshake.output(Level::Sealed).get(at..)?;
     let bytes = said.get(..said.len().min(room))?;
     let (offset, next) = (u16::try_from(at).ok()?, at + bytes.len());
     let end = head + Crypto { offset, bytes }.write(&mut out[head..])?;

@@ -173,7 +173,7 @@ fn send(client: &mut Client, now: Time) -> Vec<Vec<u8>> {
     let Some(segment) = client.connection.transmit(now, 0, &mut side) else {
         return datagrams;
     };
-    if segment.has(Segment::PROOF_FLAG) {
+    if segment.has_flag(Segment::PROOF_FLAG) {
         client.endpoint.begin_flight(client.id, &segment);
         while let Some((length, _)) = client.endpoint.write_flight(client.id, &mut out) {
             datagrams.push(out[..length].to_vec());
@@ -225,8 +225,8 @@ fn arrives(
                     .connection
                     .handle_with_proof((now, now), &segment, &side, &proof, control);
             }
-            Ok(DatagramOutcome::Again(_)) => client.connection.resend_open(),
-            Ok(DatagramOutcome::Refused(id)) => assert!(client.endpoint.refused(id).is_some()),
+            Ok(DatagramOutcome::HelloRequested(_)) => client.connection.resend_open(),
+            Ok(DatagramOutcome::HandshakeFailed(id)) => assert!(client.endpoint.handshake_error(id).is_some()),
             _ => {}
         }
     }

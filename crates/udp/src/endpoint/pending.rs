@@ -99,7 +99,7 @@ impl PendingHandshakes {
     }
 
     /// Adds the handshake of a client whose hello was accepted.
-    pub fn begin(
+    pub fn insert(
         &mut self,
         now: Time,
         id: u64,
@@ -127,18 +127,18 @@ impl PendingHandshakes {
 impl Pending {
     /// Writes the server's flight in datagrams of `size` bytes, each with `segment`, and at most
     /// `most` bytes in all. Returns the total bytes and the bytes of every datagram but the last.
-    pub fn answer(
+    pub fn write_flight(
         &mut self,
         us: ClientAddress,
         segment: &[u8],
         size: usize,
-        most: usize,
+        bytes_max: usize,
         out: &mut [u8],
     ) -> Option<(usize, usize)> {
-        let hello = self.handshake.said(Level::Plain).to_vec();
-        let all = self.handshake.said(Level::Sealed).len();
+        let hello = self.handshake.output(Level::Plain).to_vec();
+        let all = self.handshake.output(Level::Sealed).len();
         let envelope = self.envelope(us);
-        let (mut at, mut filled, most) = (0, 0, most.min(out.len()));
+        let (mut at, mut filled, most) = (0, 0, bytes_max.min(out.len()));
         while at < all {
             let plain = if at == 0 { &hello[..] } else { &[] };
             let place = &mut out[filled..most.min(filled + size)];
@@ -169,10 +169,10 @@ impl Pending {
     }
 
     /// Processes a datagram of the client's last flight. Returns false if TLS rejects it.
-    pub fn hear(&mut self, head: usize, datagram: &mut [u8]) -> Result<bool, DropReason> {
+    pub fn on_datagram(&mut self, head: usize, datagram: &mut [u8]) -> Result<bool, DropReason> {
         let short = DropReason::Malformed(CodecError::Short);
         if self.keys.is_some() {
-            return Err(DropReason::Unknown);
+            return Err(DropReason::UnknownConnection);
         }
         let (_, length) =
             Crypto::read(datagram.get(head..).ok_or(short)?).map_err(DropReason::Malformed)?;
@@ -180,7 +180,7 @@ impl Pending {
         let end = self.handshake.open(datagram, head)?;
         let (part, _) =
             Crypto::read(datagram.get(head..end).ok_or(short)?).map_err(DropReason::Malformed)?;
-        let heard = self.handshake.hear(Level::Sealed, part.offset, part.bytes);
+        let heard = self.handshake.receive(Level::Sealed, part.offset, part.bytes);
         let keys = heard.and_then(|()| self.handshake.finish(self.client.id));
         match keys {
             Ok(keys) => {

@@ -71,7 +71,7 @@ pub(super) struct Session {
     /// Largest datagram size tried, bytes.
     full: usize,
     /// Largest datagram size that the peer accepts too, bytes.
-    pub most: usize,
+    pub size_max: usize,
     secure: Option<Box<Secure>>,
 }
 
@@ -98,13 +98,13 @@ struct ClientHandshake {
 /// Outcome of a handshake datagram received by a client.
 pub(super) enum HandshakeOutcome {
     /// More datagrams are needed.
-    More,
+    Incomplete,
     /// The server requests another hello with its cookie.
-    Again,
+    HelloRequested,
     /// The handshake is complete; contains the server's answer.
-    Reply(Segment),
+    Complete(Segment),
     /// The handshake has failed.
-    Refused,
+    Failed,
 }
 
 impl Session {
@@ -133,7 +133,7 @@ impl Session {
             mss,
             size,
             full: size,
-            most: size,
+            size_max: size,
             secure: greeting.map(|greeting| {
                 Box::new(Secure {
                     keys: None,
@@ -160,7 +160,7 @@ impl Session {
             mss,
             size: most,
             full: size,
-            most,
+            size_max: most,
             secure: keys.map(|keys| {
                 Box::new(Secure {
                     keys: Some(keys),
@@ -176,18 +176,18 @@ impl Session {
     }
 
     /// Returns the reason for which the handshake failed, if it did.
-    pub fn refused(&self) -> Option<&HandshakeError> {
+    pub fn handshake_error(&self) -> Option<&HandshakeError> {
         self.secure.as_ref()?.greeting.as_ref()?.refused.as_ref()
     }
 
     /// Returns the number of key updates.
-    pub fn renewed(&self) -> u64 {
-        self.keys().map_or(0, Keys::renewed)
+    pub fn key_updates(&self) -> u64 {
+        self.keys().map_or(0, Keys::key_updates)
     }
 
     /// Returns true if the keys have reached their confidentiality limit.
-    pub fn is_worn_out(&self) -> bool {
-        self.keys().is_some_and(Keys::is_worn_out)
+    pub fn keys_exhausted(&self) -> bool {
+        self.keys().is_some_and(Keys::is_exhausted)
     }
 
     fn keys(&self) -> Option<&Keys> {
@@ -218,7 +218,7 @@ impl Session {
         };
         let envelope = Envelope {
             to: self.remote.unwrap_or(0),
-            from: segment.has(Segment::PROOF_FLAG).then_some(self.source()),
+            from: segment.has_flag(Segment::PROOF_FLAG).then_some(self.source()),
             cover,
         };
         let size = match segment.kind {
@@ -279,7 +279,7 @@ impl Session {
         };
         let mut end = envelope.write(out)?;
         if let Some(greeting) = greeting {
-            let bytes = greeting.handshake.said(Level::Plain);
+            let bytes = greeting.handshake.output(Level::Plain);
             end += Crypto { offset: 0, bytes }.write(&mut out[end..])?;
         }
         end += codec::write(segment, side, &mut out[end..], size - end, |_| {
@@ -329,7 +329,7 @@ impl Session {
             &[],
             &mut out[..size],
         )?;
-        greeting.flight = (at < greeting.handshake.said(Level::Sealed).len()).then_some(at);
+        greeting.flight = (at < greeting.handshake.output(Level::Sealed).len()).then_some(at);
         Some(length)
     }
 
@@ -348,12 +348,12 @@ impl Session {
         };
         // A server has the client's identifier; a client with the server's answer accepts no other.
         if envelope.from.is_some_and(|source| source.id != remote) {
-            return Err(DropReason::Unknown);
+            return Err(DropReason::UnknownConnection);
         }
         let end = match (&mut self.secure, envelope.cover) {
             (None, Cover::Plain) => datagram.len(),
             (Some(secure), Cover::Sealed { .. }) => {
-                let keys = secure.keys.as_mut().ok_or(DropReason::Early)?;
+                let keys = secure.keys.as_mut().ok_or(DropReason::HandshakeIncomplete)?;
                 let end = keys.open(datagram, head)?;
                 if secure.greeting.is_some() {
                     // Sealing this datagram required the client's last flight, so the server has
@@ -362,14 +362,14 @@ impl Session {
                 }
                 end
             }
-            (Some(_), Cover::Plain) => return Err(DropReason::Plain),
-            (None, _) => return Err(DropReason::Sealed),
+            (Some(_), Cover::Plain) => return Err(DropReason::NotEncrypted),
+            (None, _) => return Err(DropReason::Encrypted),
             // Late handshake datagram.
-            (Some(_), _) => return Err(DropReason::Unknown),
+            (Some(_), _) => return Err(DropReason::UnknownConnection),
         };
         let (segment, proof, payload) = parse(datagram, head..end, side)?;
         match segment.kind {
-            SegmentKind::Open | SegmentKind::OpenReply => Err(DropReason::Unknown),
+            SegmentKind::Open | SegmentKind::OpenReply => Err(DropReason::UnknownConnection),
             _ => Ok((segment, proof, payload)),
         }
     }
@@ -385,14 +385,14 @@ impl Session {
     ) -> Result<(Segment, Proof, Range<usize>), DropReason> {
         match (&self.secure, envelope.cover) {
             (None, Cover::Plain) => {}
-            (None, _) => return Err(DropReason::Sealed),
-            (Some(_), Cover::Plain) => return Err(DropReason::Plain),
-            (Some(_), _) => return Err(DropReason::Early),
+            (None, _) => return Err(DropReason::Encrypted),
+            (Some(_), Cover::Plain) => return Err(DropReason::NotEncrypted),
+            (Some(_), _) => return Err(DropReason::HandshakeIncomplete),
         }
         let server = server(envelope)?;
         let (segment, proof, payload) = parse(datagram, head..datagram.len(), side)?;
         if segment.kind != SegmentKind::OpenReply {
-            return Err(DropReason::Unknown);
+            return Err(DropReason::UnknownConnection);
         }
         self.remote = Some(server);
         Ok((self.take_reply(segment), proof, payload))
@@ -408,15 +408,15 @@ impl Session {
     /// Applies the limits in the server's answer.
     fn take_reply(&mut self, mut segment: Segment) -> Segment {
         self.take_size(&segment);
-        self.most = self.most.min(taken(self.full, self.mss, segment.length));
-        self.size = self.size.min(self.most);
+        self.size_max = self.size_max.min(taken(self.full, self.mss, segment.length));
+        self.size = self.size.min(self.size_max);
         segment.length = segment.length.min(self.mss);
         segment
     }
 
     /// Processes a handshake datagram of a server.
     #[cold]
-    pub fn hear(
+    pub fn on_handshake(
         &mut self,
         envelope: &Envelope,
         head: usize,
@@ -424,13 +424,13 @@ impl Session {
     ) -> Result<HandshakeOutcome, DropReason> {
         let server = server(envelope)?;
         if self.remote.is_some_and(|remote| remote != server) {
-            return Err(DropReason::Unknown);
+            return Err(DropReason::UnknownConnection);
         }
-        let secure = self.secure.as_deref_mut().ok_or(DropReason::Sealed)?;
+        let secure = self.secure.as_deref_mut().ok_or(DropReason::Encrypted)?;
         // After confirmation by the server, its handshake datagrams are late copies.
-        let greeting = secure.greeting.as_deref_mut().ok_or(DropReason::Unknown)?;
+        let greeting = secure.greeting.as_deref_mut().ok_or(DropReason::UnknownConnection)?;
         if greeting.refused.is_some() {
-            return Err(DropReason::Unknown);
+            return Err(DropReason::UnknownConnection);
         }
         let rest = datagram
             .get(head..)
@@ -440,26 +440,26 @@ impl Session {
         let outcome = if envelope.cover == Cover::Handshake {
             if greeting.handshake.has_keys() {
                 // The server has switched to sealed datagrams: this one is forged or late.
-                return Err(DropReason::Unknown);
+                return Err(DropReason::UnknownConnection);
             }
             match (part.offset, part.bytes) {
-                (ALERT_OFFSET, [alert]) => Err(HandshakeError::by(*alert)),
+                (ALERT_OFFSET, [alert]) => Err(HandshakeError::from_alert(*alert)),
                 // A second cookie request is ignored, since it could loop forever.
                 (0, []) if greeting.cookie.is_none() => {
                     let mut side = SideData::default();
                     let (segment, ..) = parse(datagram, head..datagram.len(), &mut side)?;
                     if segment.kind != SegmentKind::OpenReply {
-                        return Err(DropReason::Unknown);
+                        return Err(DropReason::UnknownConnection);
                     }
                     greeting.cookie = Some(server);
                     self.take_size(&segment);
-                    return Ok(HandshakeOutcome::Again);
+                    return Ok(HandshakeOutcome::HelloRequested);
                 }
-                _ => return Err(DropReason::Unknown),
+                _ => return Err(DropReason::UnknownConnection),
             }
         } else {
             let handshake = &mut greeting.handshake;
-            let heard = handshake.hear(Level::Plain, part.offset, part.bytes);
+            let heard = handshake.receive(Level::Plain, part.offset, part.bytes);
             if heard.is_ok() && handshake.has_keys() {
                 self.remote = Some(server);
             }
@@ -473,13 +473,13 @@ impl Session {
                     .ok_or(DropReason::Malformed(CodecError::Short))?;
                 let (part, length) = Crypto::read(text).map_err(DropReason::Malformed)?;
                 match (part.offset, part.bytes) {
-                    (ALERT_OFFSET, [alert]) => Err(HandshakeError::by(*alert)),
+                    (ALERT_OFFSET, [alert]) => Err(HandshakeError::from_alert(*alert)),
                     (ALERT_OFFSET, _) => return Err(DropReason::Malformed(CodecError::Short)),
                     // Retransmission of data we already have.
-                    _ if secure.keys.is_some() => return Ok(HandshakeOutcome::More),
+                    _ if secure.keys.is_some() => return Ok(HandshakeOutcome::Incomplete),
                     (offset, bytes) => greeting
                         .handshake
-                        .hear(Level::Sealed, offset, bytes)
+                        .receive(Level::Sealed, offset, bytes)
                         .and_then(|()| greeting.handshake.finish(server))
                         .map(|keys| (keys, head + length..end)),
                 }
@@ -487,18 +487,18 @@ impl Session {
             Err(why) => Err(why),
         };
         match opened {
-            Ok((None, _)) => Ok(HandshakeOutcome::More),
+            Ok((None, _)) => Ok(HandshakeOutcome::Incomplete),
             Ok((Some(keys), text)) => {
                 let (segment, ..) = parse(datagram, text, &mut SideData::default())?;
                 if segment.kind != SegmentKind::OpenReply {
-                    return Err(DropReason::Unknown);
+                    return Err(DropReason::UnknownConnection);
                 }
                 secure.keys = Some(keys);
-                Ok(HandshakeOutcome::Reply(self.take_reply(segment)))
+                Ok(HandshakeOutcome::Complete(self.take_reply(segment)))
             }
             Err(why) => {
                 greeting.refused = Some(why);
-                Ok(HandshakeOutcome::Refused)
+                Ok(HandshakeOutcome::Failed)
             }
         }
     }
@@ -514,16 +514,16 @@ fn taken(size: usize, ours: u16, theirs: u16) -> usize {
 /// Returns the server's identifier from its envelope.
 fn server(envelope: &Envelope) -> Result<u64, DropReason> {
     let source = envelope.from.filter(|source| source.id != 0);
-    source.map(|source| source.id).ok_or(DropReason::Unknown)
+    source.map(|source| source.id).ok_or(DropReason::UnknownConnection)
 }
 
 impl From<OpenFailure> for DropReason {
     fn from(why: OpenFailure) -> DropReason {
         match why {
-            OpenFailure::Early => DropReason::Early,
+            OpenFailure::HandshakeIncomplete => DropReason::HandshakeIncomplete,
             OpenFailure::Forged => DropReason::Forged,
             OpenFailure::Replayed => DropReason::Replayed,
-            OpenFailure::Spent => DropReason::Spent,
+            OpenFailure::IntegrityLimit => DropReason::IntegrityLimit,
         }
     }
 }

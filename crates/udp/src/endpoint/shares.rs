@@ -53,7 +53,7 @@ impl ConnectionQuota {
     }
 
     /// Counts a new connection.
-    pub fn hold(&mut self, id: u64, address: SocketAddr) {
+    pub fn insert(&mut self, id: u64, address: SocketAddr) {
         self.held.insert(id, origin(address));
     }
 
@@ -84,11 +84,11 @@ mod tests {
         });
         for id in 0..4 {
             assert!(shares.has_room(address(7, id as u16)));
-            shares.hold(id, address(7, id as u16));
+            shares.insert(id, address(7, id as u16));
         }
         assert!(!shares.has_room(address(7, 9)));
-        shares.hold(4, address(8, 1));
-        shares.hold(5, address(9, 1));
+        shares.insert(4, address(8, 1));
+        shares.insert(5, address(9, 1));
         assert!(!shares.has_room(address(10, 1)), "six in all");
         shares.release(3);
         assert!(shares.has_room(address(7, 9)) && shares.has_room(address(10, 1)));

@@ -71,7 +71,7 @@ impl Client {
         let Some(segment) = self.connection.transmit(now, 0, &mut side) else {
             return datagrams;
         };
-        if segment.has(Segment::PROOF_FLAG) {
+        if segment.has_flag(Segment::PROOF_FLAG) {
             self.endpoint.begin_flight(self.id, &segment);
             while let Some((length, _)) = self.endpoint.write_flight(self.id, &mut out) {
                 datagrams.push(out[..length].to_vec());
@@ -108,7 +108,7 @@ impl Client {
                 self.connection
                     .handle(now, segment, &side, &mut self.control);
             }
-            DatagramOutcome::Again(_) => self.connection.resend_open(),
+            DatagramOutcome::HelloRequested(_) => self.connection.resend_open(),
             _ => {}
         }
         Ok(arrival)
@@ -160,7 +160,7 @@ fn hand_all(
     from: SocketAddr,
     datagrams: &[Vec<u8>],
 ) -> Result<DatagramOutcome, DropReason> {
-    let mut last = Err(DropReason::Unknown);
+    let mut last = Err(DropReason::UnknownConnection);
     for datagram in datagrams {
         last = hand(server, now, from, datagram).map(|(arrival, _)| arrival);
     }
@@ -258,7 +258,7 @@ fn migration_requires_identifiers_and_keys() {
         assert!(hand(&mut server, at(4), address(5), &forged(id ^ 1, None, cover)).is_err());
         assert_eq!(
             hand(&mut server, at(4), address(6), &forged(id, None, cover)).unwrap_err(),
-            DropReason::Moved
+            DropReason::AddressMismatch
         );
         assert_eq!(
             hand(
@@ -268,11 +268,11 @@ fn migration_requires_identifiers_and_keys() {
                 &forged(id, Some(source), cover)
             )
             .unwrap_err(),
-            DropReason::Unknown
+            DropReason::UnknownConnection
         );
         if tls {
             let plain = hand(&mut server, at(4), address(5), &forged(id, None, cover));
-            assert_eq!(plain.unwrap_err(), DropReason::Plain);
+            assert_eq!(plain.unwrap_err(), DropReason::NotEncrypted);
             let (phase, number) = (false, 9);
             let sealed = forged(id, None, Cover::Sealed { phase, number });
             let sealed = hand(&mut server, at(4), address(5), &sealed).unwrap_err();
@@ -286,7 +286,7 @@ fn migration_requires_identifiers_and_keys() {
                 address(5),
                 &forged(id, None, Cover::SealedHandshake),
             );
-            assert_eq!(late.unwrap_err(), DropReason::Unknown);
+            assert_eq!(late.unwrap_err(), DropReason::UnknownConnection);
         } else {
             let mut plain = forged(id, None, cover);
             plain.truncate(plain.len() - 16);
@@ -304,7 +304,7 @@ fn migration_requires_identifiers_and_keys() {
 
 #[test]
 fn tls_mismatches_are_dropped_with_the_reason() {
-    for (ours, why) in [(true, DropReason::Plain), (false, DropReason::Sealed)] {
+    for (ours, why) in [(true, DropReason::NotEncrypted), (false, DropReason::Encrypted)] {
         let [server_tls, _] = pair(ours);
         let [_, client_tls] = pair(!ours);
         let (mut server, mut client) = (server(server_tls, 10), Client::new(&client_tls, 77, 5000));
@@ -324,11 +324,11 @@ fn a_server_of_another_fingerprint_is_refused() {
     let (_, answers) = hand(&mut server, at(1), address(5), &client.send(at(0))).unwrap();
     let arrival = client.take(at(2), &answers[0]).unwrap();
     assert!(
-        matches!(arrival, DatagramOutcome::Refused(77)),
+        matches!(arrival, DatagramOutcome::HandshakeFailed(77)),
         "{arrival:?}"
     );
     assert_eq!(
-        client.endpoint.refused(77),
+        client.endpoint.handshake_error(77),
         Some(&HandshakeError::Fingerprint)
     );
 }
@@ -360,12 +360,12 @@ fn unknown_clients_get_the_reason() {
             continue;
         };
         let told = client.take(at(4), &answers[0]).unwrap();
-        assert!(matches!(told, DatagramOutcome::Refused(77)), "{told:?}");
-        assert_eq!(client.endpoint.refused(77), Some(&why));
+        assert!(matches!(told, DatagramOutcome::HandshakeFailed(77)), "{told:?}");
+        assert_eq!(client.endpoint.handshake_error(77), Some(&why));
         assert_eq!((server.len(), server.pending()), (0, 0));
         assert_eq!(
             hand(&mut server, at(5), address(5), &first[1]).unwrap_err(),
-            DropReason::Unknown
+            DropReason::UnknownConnection
         );
     }
 }
@@ -421,13 +421,13 @@ fn after_256_handshakes_unknown_clients_need_a_cookie() {
     assert!(answers.len() == 1 && answers[0].len() < 60, "{answers:?}");
     assert_eq!(server.pending(), PENDING_HANDSHAKES_MAX);
     let arrival = client.take(at(3), &answers[0]).unwrap();
-    assert!(matches!(arrival, DatagramOutcome::Again(78)), "{arrival:?}");
+    assert!(matches!(arrival, DatagramOutcome::HelloRequested(78)), "{arrival:?}");
 
     // With the cookie the handshake continues, but only from the client's address.
     let hello = client.send(at(3));
     assert_eq!(
         hand(&mut server, at(4), address(6), &hello).unwrap_err(),
-        DropReason::Unknown
+        DropReason::UnknownConnection
     );
     let (_, answers) = hand(&mut server, at(4), address(5), &hello).unwrap();
     client.take(at(5), &answers[0]).unwrap();
@@ -538,7 +538,7 @@ fn a_handshake_in_small_datagrams_in_any_order_comes_to_its_end() {
         .map(|answer| client.take(at(4), answer));
     assert!(
         last.last().unwrap().is_ok()
-            && client.connection.state() == ccplane_transport::ConnectionState::Proving,
+            && client.connection.state() == ccplane_transport::ConnectionState::ValidatingAddress,
         "the client gets a reply"
     );
     let mut first = client.send_all(at(5));
@@ -620,16 +620,16 @@ fn connections_are_limited_and_clients_accept_none() {
     assert!(hand_all(&mut server, at(3), address(5), &data).is_ok());
     assert_eq!(
         hand_all(&mut server, at(3), address(6), &late).unwrap_err(),
-        DropReason::Full
+        DropReason::TooManyConnections
     );
     let hello = Client::new(&None, 79, 1).send(at(3));
     assert_eq!(
         hand(&mut server, at(3), address(7), &hello).unwrap_err(),
-        DropReason::Full
+        DropReason::TooManyConnections
     );
     assert_eq!(
         hand(&mut first.endpoint, at(3), address(7), &hello).unwrap_err(),
-        DropReason::Deaf
+        DropReason::NotListening
     );
 }
 
@@ -651,7 +651,7 @@ fn a_full_server_counts_late_datagrams_as_unknown() {
     envelope.write(&mut late).unwrap();
     assert_eq!(
         hand(&mut server, at(4), address(6), &late).unwrap_err(),
-        DropReason::Unknown
+        DropReason::UnknownConnection
     );
 }
 
@@ -683,7 +683,7 @@ fn a_hello_from_port_0_is_dropped_and_not_answered() {
     let nowhere = SocketAddr::from(([192, 0, 2, 5], 0));
     assert_eq!(
         hand(&mut server, at(1), nowhere, &hello).unwrap_err(),
-        DropReason::Portless
+        DropReason::SourcePortZero
     );
     assert_eq!(server.counters().unknown, 1);
 }
@@ -716,7 +716,7 @@ fn an_address_that_has_its_share_is_refused_and_another_one_is_not() {
     let hello = Client::new(&None, 3, 5000).send(at(0));
     assert_eq!(
         hand(&mut server, at(4), address(5), &hello).unwrap_err(),
-        DropReason::Full
+        DropReason::TooManyConnections
     );
     assert!(hand(&mut server, at(4), address(6), &hello).is_ok());
 }
@@ -785,7 +785,7 @@ fn the_longest_hello_that_is_answered_says_what_the_path_carries() {
             assert_eq!(client.endpoint.size(5), Some(996));
         }
         assert_eq!(
-            client.endpoint.most(5),
+            client.endpoint.size_max(5),
             Some(DATAGRAM_BYTES),
             "the path MTU may grow"
         );
@@ -883,7 +883,7 @@ fn keys_are_renewed_while_packets_come_in_any_order() {
             opened += 1;
         }
     }
-    let (here, there) = (client.endpoint.renewed(77), server.renewed(id));
+    let (here, there) = (client.endpoint.key_updates(77), server.key_updates(id));
     assert!(
         opened > 1_500 && here > 30 && here.abs_diff(there) <= 1,
         "{opened} {here} {there}"
@@ -975,7 +975,7 @@ fn the_client_limit_is_respected() {
         panic!("{arrival:?}")
     };
     assert_eq!(
-        (server.size(id), server.most(id)),
+        (server.size(id), server.size_max(id)),
         (Some(DATAGRAM_BYTES - 200), Some(DATAGRAM_BYTES - 200))
     );
 }
@@ -991,7 +991,7 @@ fn the_server_limit_is_respected() {
     let mut client = Client::new(&None, 77, 5000);
     opened(&mut server, &mut client, address(5));
     let id = client.id;
-    let sizes = (client.endpoint.size(id), client.endpoint.most(id));
+    let sizes = (client.endpoint.size(id), client.endpoint.size_max(id));
     assert_eq!(
         sizes,
         (Some(DATAGRAM_BYTES - 200), Some(DATAGRAM_BYTES - 200))

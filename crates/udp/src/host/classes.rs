@@ -41,9 +41,9 @@ pub(super) struct Classes {
     sends: bool,
     /// Set if a peer sends data in lower classes and gets the received DSCP reported.
     pub reads_marks: bool,
-    pub ahead: QueueLimit,
+    pub queue_limit: QueueLimit,
     /// Connection that sent last in round-robin order.
-    turn: u64,
+    last_flow: u64,
 }
 
 impl Classes {
@@ -52,13 +52,13 @@ impl Classes {
             in_use: sends,
             sends,
             reads_marks: false,
-            ahead: QueueLimit::new(socket.send_buffer()),
-            turn: 0,
+            queue_limit: QueueLimit::new(socket.send_buffer()),
+            last_flow: 0,
         }
     }
 
     /// Disables the lower classes for receiving: no peer uses them any more.
-    pub fn end(&mut self) {
+    pub fn stop_receiving(&mut self) {
         (self.in_use, self.reads_marks) = (self.sends, false);
     }
 }
@@ -80,8 +80,8 @@ impl UdpHost {
         let received = self.socket.receive_marked(inbox)?;
         let came = (!received.is_empty(), received.is_full());
         let mut side = SideData::default();
-        received.each(|address, marks, _, datagram| {
-            self.take_datagram((now, now), address, marks.into(), datagram, &mut side);
+        received.for_each(|address, marks, _, datagram| {
+            self.on_datagram((now, now), address, marks.into(), datagram, &mut side);
         });
         Ok(came)
     }
@@ -97,7 +97,7 @@ impl UdpHost {
         };
         if waits & !1 == 0 {
             // A pending check would keep waking the host, since only the code below would reset it.
-            self.classes.ahead.forget();
+            self.classes.queue_limit.cancel_check();
         }
         if waits & 1 != 0 || waits == 0 {
             return Ok(false);
@@ -109,7 +109,7 @@ impl UdpHost {
             let socket = &self.socket;
             let waiting = || socket.unsent().unwrap_or_default();
             let room =
-                self.classes.ahead.room(now, waiting) / (self.datagram + KERNEL_OVERHEAD_BYTES);
+                self.classes.queue_limit.allowance(now, waiting) / (self.datagram_bytes + KERNEL_OVERHEAD_BYTES);
             let most = room.min(BURST_SEGMENTS - sent);
             let mut count = 0;
             for class in (1..CLASS_COUNT).filter(|class| waits >> class & 1 != 0) {
@@ -124,7 +124,7 @@ impl UdpHost {
                 self.flush()?;
                 if self.socket.unsent().unwrap_or_default() > 0 || room == 0 {
                     if self.waiting_classes(now) != 0 {
-                        self.classes.ahead.hold(now);
+                        self.classes.queue_limit.schedule_check(now);
                     }
                     break;
                 }
@@ -146,14 +146,14 @@ impl UdpHost {
         }
         let mut sent = 0;
         let mut id = self
-            .next_flow(Some(self.classes.turn))
+            .next_flow(Some(self.classes.last_flow))
             .or(self.next_flow(None));
         let first = id;
         while let Some(flow) = id {
             while sent < most && !self.blocked && self.transmit_one(flow, class, now)? {
                 sent += 1;
             }
-            self.classes.turn = flow;
+            self.classes.last_flow = flow;
             if sent == most || self.blocked {
                 break;
             }
@@ -179,17 +179,17 @@ mod tests {
     fn host(rc3: Option<Rc3>) -> UdpHost {
         UdpHost::bind(UdpOptions {
             local: "127.0.0.1:0".parse().unwrap(),
-            datagram: DATAGRAM_BYTES_DEFAULT,
+            datagram_bytes: DATAGRAM_BYTES_DEFAULT,
             window: 1 << 16,
             tls: None,
             dscp: 0,
             stamping: Stamping::Off,
-            link: None,
+            link_rate: None,
             config: TransportConfig {
                 rc3,
                 ..TransportConfig::default()
             },
-            accepted: Native::cubic(),
+            accept_congestion: Native::cubic(),
         })
         .unwrap()
     }
@@ -206,16 +206,16 @@ mod tests {
                 .connect(server.local(), UdpCongestion::Native(Native::cubic()))
                 .unwrap();
             let accepted = loop {
-                client.turn(Duration::ZERO).unwrap();
-                server.turn(Duration::ZERO).unwrap();
-                if let Some(accepted) = server.accepted() {
+                client.poll(Duration::ZERO).unwrap();
+                server.poll(Duration::ZERO).unwrap();
+                if let Some(accepted) = server.accept() {
                     break accepted;
                 }
             };
-            let room = client.room(id);
+            let room = client.write_buffer(id);
             let bytes = room.len();
             room.fill(1);
-            client.wrote(id, bytes);
+            client.commit_write(id, bytes);
             for class in 0..CLASS_COUNT {
                 while client.transmit_one(id, class, client.now()).unwrap() {}
             }
@@ -244,11 +244,11 @@ mod tests {
             (Some(Rc3::default()), true),
         ] {
             let mut host = host(rc3);
-            host.classes.ahead.hold(host.now());
+            host.classes.queue_limit.schedule_check(host.now());
             while host
                 .classes
-                .ahead
-                .look()
+                .queue_limit
+                .next_check()
                 .is_some_and(|look| host.now() < look)
             {}
             host.blocked = blocked;
@@ -258,7 +258,7 @@ mod tests {
             let waited = host.now().since(before);
             // A writable socket ends a blocked wait at once, and this one is writable.
             assert!(blocked || waited >= Duration::from_millis(19), "{waited:?}");
-            assert_eq!(host.classes.ahead.look(), None);
+            assert_eq!(host.classes.queue_limit.next_check(), None);
         }
     }
 }

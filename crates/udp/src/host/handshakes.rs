@@ -91,11 +91,11 @@ impl UdpHost {
         };
         let (any, more) = (!received.is_empty(), received.is_full());
         let mut side = SideData::default();
-        received.each(|address, ecn, datagram| {
+        received.for_each(|address, ecn, datagram| {
             let handshakes = self.handshakes.as_mut();
             if handshakes.is_some_and(|handshakes| handshakes.sources.admit(begin, address.ip())) {
                 let seen = DatagramMark { ecn, dscp: None };
-                self.take_datagram((begin, begin), address, seen, datagram, &mut side);
+                self.on_datagram((begin, begin), address, seen, datagram, &mut side);
             } else {
                 self.unanswered += 1;
             }

@@ -83,21 +83,21 @@ impl UdpHost {
             && side.stamped
             && self.socket.stamps_departures()
         {
-            side.t1 = stamps.departures.name(side.t1);
+            side.t1 = stamps.departures.unique_time(side.t1);
             said = Some(side.t1);
         }
         if segment.kind == SegmentKind::Open && segment.transmission > 1 {
             self.search(id, &segment, &mut side, marks)?;
             return Ok(true);
         }
-        if segment.has(Segment::PROOF_FLAG) {
+        if segment.has_flag(Segment::PROOF_FLAG) {
             return self.transmit_proof(id, &segment, &mut side, (marks, said));
         }
         if segment.kind == SegmentKind::Data && u64::from(segment.length) > flow.connection.mss() {
             self.transmit_parts(id, &segment, &side, marks)?;
             return Ok(true);
         }
-        if segment.has(Segment::PROBE_FLAG) {
+        if segment.has_flag(Segment::PROBE_FLAG) {
             self.flush()?;
             self.send_alone(id, &segment, &mut side, marks)?;
             return Ok(true);
@@ -150,7 +150,7 @@ impl UdpHost {
         match outcome {
             PutOutcome::Added => Ok(true),
             PutOutcome::Full => self.flush().map(|()| true),
-            PutOutcome::Over => Ok(false),
+            PutOutcome::KeysExhausted => Ok(false),
         }
     }
 
@@ -163,7 +163,7 @@ impl UdpHost {
     ) -> Result<(), UdpError> {
         self.endpoint.begin_flight(id, segment);
         while !self.blocked
-            && let Some((length, to)) = self.endpoint.write_flight(id, self.batch.room())
+            && let Some((length, to)) = self.endpoint.write_flight(id, self.batch.buffer())
         {
             if !self.batch.add(length, to, marks, None) {
                 self.flush()?;
@@ -189,7 +189,7 @@ impl UdpHost {
             Err(why) if why.raw_os_error() == Some(Errno::EMSGSIZE as i32) => {
                 self.too_long(first, why)
             }
-            Err(why) => self.hear(why, "send"),
+            Err(why) => self.on_socket_error(why, "send"),
         }
     }
 }
@@ -200,7 +200,7 @@ pub(super) enum PutOutcome {
     /// The batch must be sent first.
     Full,
     /// The connection's keys are worn out.
-    Over,
+    KeysExhausted,
 }
 
 /// Encodes a segment into the batch.
@@ -215,10 +215,10 @@ pub(super) fn put(
 ) -> PutOutcome {
     let prove = |side: &SideData| flow.connection.prove(segment, side);
     let fill = |out: &mut [u8]| flow.fill(segment, out);
-    let Some((length, to)) = endpoint.write(id, segment, side, batch.room(), prove, fill) else {
-        if endpoint.is_worn_out(id) {
+    let Some((length, to)) = endpoint.write(id, segment, side, batch.buffer(), prove, fill) else {
+        if endpoint.keys_exhausted(id) {
             flow.connection.abort();
-            return PutOutcome::Over;
+            return PutOutcome::KeysExhausted;
         }
         // Without keys the peer cannot be notified of the abort.
         let untold = segment.kind == SegmentKind::Abort;

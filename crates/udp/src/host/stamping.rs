@@ -31,7 +31,7 @@ impl UdpHost {
     pub(super) fn receive_stamped(&mut self, inbox: &mut Inbox) -> io::Result<(bool, bool)> {
         let received = self
             .socket
-            .receive_each(inbox, self.datagram + RECEIVE_MARGIN_BYTES)?;
+            .receive_each(inbox, self.datagram_bytes + RECEIVE_MARGIN_BYTES)?;
         let came = (!received.is_empty(), received.is_full());
         let headers = if self.socket.local().is_ipv4() {
             28
@@ -40,18 +40,18 @@ impl UdpHost {
         };
         let now = self.read_departures();
         if let Some(stamps) = &mut self.stamps {
-            received.stamps(|stamp, length| stamps.came(stamp, now, headers + length as u32));
+            received.stamps(|stamp, length| stamps.on_received(stamp, now, headers + length as u32));
             stamps.complete();
         }
         let mut side = SideData::default();
         let mut place = 0;
-        received.each(|address, marks, _, datagram| {
+        received.for_each(|address, marks, _, datagram| {
             let arrived = self
                 .stamps
                 .as_ref()
                 .map_or(now, |stamps| stamps.arrival(place, now));
             place += 1;
-            self.take_datagram((now, arrived), address, marks.into(), datagram, &mut side);
+            self.on_datagram((now, arrived), address, marks.into(), datagram, &mut side);
         });
         Ok(came)
     }
@@ -62,7 +62,7 @@ impl UdpHost {
         let Some(stamps) = &mut self.stamps else {
             return self.clock.now();
         };
-        let now = stamps.begin();
+        let now = stamps.begin_batch();
         let headers = if self.socket.local().is_ipv4() {
             28
         } else {
@@ -73,7 +73,7 @@ impl UdpHost {
         if self.socket.stamps_departures()
             && let Some(why) = self
                 .socket
-                .departures(|number, stamp| stamps.left(number, stamp, now, headers))
+                .departures(|number, stamp| stamps.on_departed(number, stamp, now, headers))
         {
             self.note_trouble(why);
         }
@@ -83,7 +83,7 @@ impl UdpHost {
     /// Enables kernel receive timestamps. If that fails, peers get user-space times.
     pub(super) fn begin_stamps(&mut self) {
         self.wants_stamps = false;
-        if let Err(why) = self.socket.stamp(self.stamping, false) {
+        if let Err(why) = self.socket.set_timestamping(self.stamping, false) {
             tracing::warn!(
                 "{}; timestamps are taken in user space instead",
                 UdpError::Stamps(why)
@@ -92,12 +92,12 @@ impl UdpHost {
             return;
         }
         self.batch.limit(self.socket.batch());
-        self.stamps = Some(Box::new(HostTimestamps::new(self.clock, self.link)));
+        self.stamps = Some(Box::new(HostTimestamps::new(self.clock, self.link_rate)));
     }
 
     /// Disables timestamps, which make packets more expensive, once no peer sends timestamped data.
     pub(super) fn end_stamps(&mut self) {
-        if self.socket.stamp(Stamping::Off, false).is_ok() {
+        if self.socket.set_timestamping(Stamping::Off, false).is_ok() {
             self.batch.limit(self.socket.batch());
             self.stamps = None;
         }
@@ -128,18 +128,18 @@ mod tests {
     fn host(stamps: bool) -> UdpHost {
         UdpHost::bind(UdpOptions {
             local: "127.0.0.1:0".parse().unwrap(),
-            datagram: DATAGRAM_BYTES_DEFAULT,
+            datagram_bytes: DATAGRAM_BYTES_DEFAULT,
             window: 1 << 20,
             tls: None,
             dscp: 0,
             stamping: Stamping::Software,
-            link: None,
+            link_rate: None,
             config: TransportConfig {
                 rc3: Some(Rc3::default()),
                 stamps,
                 ..TransportConfig::default()
             },
-            accepted: Native::cubic(),
+            accept_congestion: Native::cubic(),
         })
         .unwrap()
     }
@@ -153,14 +153,14 @@ mod tests {
         let congestion = UdpCongestion::Native(Native::cubic());
         let id = client.connect(server.local(), congestion).unwrap();
         let accepted = loop {
-            client.turn(Duration::ZERO).unwrap();
-            server.turn(Duration::ZERO).unwrap();
-            if let Some(accepted) = server.accepted() {
+            client.poll(Duration::ZERO).unwrap();
+            server.poll(Duration::ZERO).unwrap();
+            if let Some(accepted) = server.accept() {
                 break accepted;
             }
         };
-        client.room(id)[..200_000].fill(1);
-        client.wrote(id, 200_000);
+        client.write_buffer(id)[..200_000].fill(1);
+        client.commit_write(id, 200_000);
         let mut classes = 0;
         for class in 0..CLASS_COUNT {
             while client.transmit_one(id, class, client.now()).unwrap() {
@@ -178,7 +178,7 @@ mod tests {
             server.flush().unwrap();
         }
         assert_eq!(classes, 0b111);
-        server.turn(Duration::ZERO).unwrap();
+        server.poll(Duration::ZERO).unwrap();
         assert_eq!(
             server.connection(accepted).unwrap().classes(server.now()),
             0

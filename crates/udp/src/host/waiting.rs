@@ -66,7 +66,7 @@ impl UdpHost {
         for (id, flow) in &mut self.flows {
             due = due.min(flow.next(now, *id, &mut self.steering));
         }
-        due = due.min(self.classes.ahead.look().unwrap_or(Time::MAX));
+        due = due.min(self.classes.queue_limit.next_check().unwrap_or(Time::MAX));
         let steering = self.steering.as_ref();
         due = due.min(
             steering
@@ -105,7 +105,7 @@ impl UdpHost {
         let link = self
             .steering
             .as_ref()
-            .and_then(|steering| steering.way().as_fd());
+            .and_then(|steering| steering.channel().as_fd());
         let link = link.map(|link| PollFd::new(link, PollFlags::POLLIN));
         (
             PollFd::new(self.socket.as_fd(), PollFlags::POLLIN | room),

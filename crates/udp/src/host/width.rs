@@ -20,7 +20,7 @@ impl UdpHost {
     /// Sets the pause of the path MTU search after three unanswered probes, or after a handshake
     /// that found a reduced size; [`RAISE`](crate::PMTU_RAISE_TIMER) by default. Applies to
     /// connections opened later; shorter pauses are for tests.
-    pub fn search_paths_after(&mut self, raise: Duration) {
+    pub fn set_raise_timer(&mut self, raise: Duration) {
         self.raise = raise;
     }
 
@@ -44,7 +44,7 @@ impl UdpHost {
         marks: DatagramMarks,
     ) -> Result<(), UdpError> {
         let mut hello = *hello;
-        let full = self.endpoint.size(id).unwrap_or(self.datagram);
+        let full = self.endpoint.size(id).unwrap_or(self.datagram_bytes);
         for step in 1..=sizes(full).count() {
             // The batch accepts nothing while it is blocked: the rest counts as lost in the
             // network.
@@ -56,7 +56,7 @@ impl UdpHost {
                 id,
                 &hello,
                 side,
-                self.batch.room(),
+                self.batch.buffer(),
                 |_| Proof::default(),
                 |_| (),
             );
@@ -84,8 +84,8 @@ impl UdpHost {
             if flow.connection.state() != ConnectionState::Open {
                 continue;
             }
-            let known = self.endpoint.size(id).zip(self.endpoint.most(id));
-            let (size, most) = known.unwrap_or((self.datagram, self.datagram));
+            let known = self.endpoint.size(id).zip(self.endpoint.size_max(id));
+            let (size, most) = known.unwrap_or((self.datagram_bytes, self.datagram_bytes));
             let raise = self.raise;
             let path = flow
                 .path
@@ -150,7 +150,7 @@ impl UdpHost {
         };
         let written = self
             .endpoint
-            .write(id, segment, side, self.batch.room(), prove, |_| ());
+            .write(id, segment, side, self.batch.buffer(), prove, |_| ());
         if let Some((length, to)) = written
             && !self.batch.add(length, to, marks, None)
         {

@@ -46,7 +46,7 @@ pub enum HandshakeError {
 
 impl HandshakeError {
     /// Decodes a TLS alert of the peer.
-    pub fn by(alert: u8) -> HandshakeError {
+    pub fn from_alert(alert: u8) -> HandshakeError {
         match AlertDescription::from(alert) {
             AlertDescription::AccessDenied => HandshakeError::Unknown,
             AlertDescription::CertificateRequired => HandshakeError::Nameless,
@@ -54,7 +54,7 @@ impl HandshakeError {
         }
     }
 
-    fn of(why: rustls::Error) -> HandshakeError {
+    fn from_tls(why: rustls::Error) -> HandshakeError {
         match why {
             rustls::Error::InvalidCertificate(CertificateError::ApplicationVerificationFailure) => {
                 HandshakeError::Fingerprint
@@ -77,8 +77,8 @@ pub(crate) enum Level {
 pub(crate) struct Handshake {
     tls: Connection,
     /// Handshake bytes to send, by level.
-    said: [Vec<u8>; 2],
-    heard: [LevelInput; 2],
+    output: [Vec<u8>; 2],
+    input: [LevelInput; 2],
     /// Keys of the sealed level, and the number of the next packet sealed with them.
     keys: Option<LevelKeys>,
     next: u64,
@@ -96,7 +96,7 @@ impl Handshake {
             .map_err(|why| HandshakeError::Failed(why.to_string()))?;
         let connection =
             ClientConnection::new(config, Version::V1, name, id.to_be_bytes().to_vec());
-        let mut handshake = Handshake::new(tls, connection.map_err(HandshakeError::of)?.into());
+        let mut handshake = Handshake::new(tls, connection.map_err(HandshakeError::from_tls)?.into());
         handshake.pull();
         Ok(handshake)
     }
@@ -107,15 +107,15 @@ impl Handshake {
         let connection = ServerConnection::new(config, Version::V1, id.to_be_bytes().to_vec());
         Ok(Handshake::new(
             tls,
-            connection.map_err(HandshakeError::of)?.into(),
+            connection.map_err(HandshakeError::from_tls)?.into(),
         ))
     }
 
     fn new(tls: &Tls, connection: Connection) -> Handshake {
         Handshake {
             tls: connection,
-            said: Default::default(),
-            heard: Default::default(),
+            output: Default::default(),
+            input: Default::default(),
             keys: None,
             next: 0,
             ready: None,
@@ -124,22 +124,22 @@ impl Handshake {
     }
 
     /// Returns this side's handshake bytes at a level.
-    pub fn said(&self, level: Level) -> &[u8] {
-        &self.said[level as usize]
+    pub fn output(&self, level: Level) -> &[u8] {
+        &self.output[level as usize]
     }
 
     /// Processes the peer's handshake bytes at a level. Duplicates are ignored, and bytes out of
     /// order are stored. Once both hellos have been exchanged, plain-text bytes are ignored,
     /// because TLS would treat them as sealed.
-    pub fn hear(&mut self, level: Level, offset: u16, bytes: &[u8]) -> Result<(), HandshakeError> {
+    pub fn receive(&mut self, level: Level, offset: u16, bytes: &[u8]) -> Result<(), HandshakeError> {
         if self.is_over(level) {
             return Ok(());
         }
-        self.heard[level as usize].keep(usize::from(offset), bytes)?;
+        self.input[level as usize].keep(usize::from(offset), bytes)?;
         while !self.is_over(level)
-            && let Some(piece) = self.heard[level as usize].next()
+            && let Some(piece) = self.input[level as usize].next()
         {
-            self.tls.read_hs(&piece).map_err(HandshakeError::of)?;
+            self.tls.read_hs(&piece).map_err(HandshakeError::from_tls)?;
             self.pull();
         }
         Ok(())
@@ -157,7 +157,7 @@ impl Handshake {
             } else {
                 Level::Sealed
             };
-            match self.tls.write_hs(&mut self.said[level as usize]) {
+            match self.tls.write_hs(&mut self.output[level as usize]) {
                 Some(KeyChange::Handshake { keys }) => self.keys = Some(LevelKeys::new(keys)),
                 Some(KeyChange::OneRtt { keys, next }) => {
                     self.ready = Some(Box::new((keys, next)));
@@ -204,7 +204,7 @@ impl Handshake {
 
     /// Decrypts `datagram[head..]` in place and returns the end of the plain text.
     pub fn open(&mut self, datagram: &mut [u8], head: usize) -> Result<usize, OpenFailure> {
-        let keys = self.keys.as_ref().ok_or(OpenFailure::Early)?;
+        let keys = self.keys.as_ref().ok_or(OpenFailure::HandshakeIncomplete)?;
         keys.open(datagram, head)
             .map_err(|OpenError| OpenFailure::Forged)
     }
@@ -277,9 +277,9 @@ mod tests {
         let mut server = Handshake::server(server, 8).unwrap();
         let bring = |from: &Handshake, to: &mut Handshake| {
             for level in [Level::Plain, Level::Sealed] {
-                let all: Vec<_> = from.said(level).chunks(piece).enumerate().collect();
+                let all: Vec<_> = from.output(level).chunks(piece).enumerate().collect();
                 for (n, bytes) in all.into_iter().rev() {
-                    if let Err(why) = to.hear(level, (n * piece) as u16, bytes) {
+                    if let Err(why) = to.receive(level, (n * piece) as u16, bytes) {
                         return Err((why, to.alert()));
                     }
                 }
@@ -323,12 +323,12 @@ mod tests {
         let mut datagram = [0x32; 64];
         ours.age((1 << 23) - 1, 0);
         assert!(ours.seal_at(&mut datagram, 13, 20).is_some());
-        assert!(ours.is_worn_out() && ours.seal_at(&mut datagram, 13, 20).is_none());
-        assert_eq!(ours.renewed(), 0);
+        assert!(ours.is_exhausted() && ours.seal_at(&mut datagram, 13, 20).is_none());
+        assert_eq!(ours.key_updates(), 0);
         theirs.age(0, (1 << 52) - 2);
         let mut forged = [0x32; 64];
         assert_eq!(theirs.open(&mut forged, 13), Err(OpenFailure::Forged));
-        assert_eq!(theirs.open(&mut forged, 13), Err(OpenFailure::Spent));
+        assert_eq!(theirs.open(&mut forged, 13), Err(OpenFailure::IntegrityLimit));
     }
 
     #[test]
@@ -341,7 +341,7 @@ mod tests {
         let refused = |trusted: Fingerprint, own: Option<&Identity>, known: &[Fingerprint]| {
             let (to, from) = (Tls::client(Some(trusted), own), Tls::server(&server, known));
             match talk(&to.unwrap(), &from.unwrap(), LEVEL_BYTES_MAX) {
-                Err((why, alert)) => (why, alert.map(HandshakeError::by)),
+                Err((why, alert)) => (why, alert.map(HandshakeError::from_alert)),
                 Ok(_) => panic!("both ends accept each other"),
             }
         };
@@ -356,10 +356,10 @@ mod tests {
     #[test]
     fn a_certificate_of_60_kb_is_refused_before_it_is_read() {
         let mut client = Handshake::client(&Tls::client(None, None).unwrap(), 7).unwrap();
-        let why = client.hear(Level::Plain, 0, &vec![0; 60_000]).unwrap_err();
+        let why = client.receive(Level::Plain, 0, &vec![0; 60_000]).unwrap_err();
         assert!(why.to_string().contains("certificate is too long"), "{why}");
         assert_eq!(
-            client.hear(Level::Sealed, 60_000, &[0]),
+            client.receive(Level::Sealed, 60_000, &[0]),
             Err(HandshakeError::Long)
         );
     }
@@ -370,17 +370,17 @@ mod tests {
         let mut client = Handshake::client(&Tls::client(None, None).unwrap(), 7).unwrap();
         let mut server = Handshake::server(&Tls::server(&server, &[]).unwrap(), 8).unwrap();
         server
-            .hear(Level::Plain, 0, client.said(Level::Plain))
+            .receive(Level::Plain, 0, client.output(Level::Plain))
             .unwrap();
-        let hello = server.said(Level::Plain).to_vec();
+        let hello = server.output(Level::Plain).to_vec();
         let end = hello.len() as u16;
         // Some of it arrives out of order.
-        client.hear(Level::Plain, end, &[9; 40]).unwrap();
-        client.hear(Level::Plain, 0, &hello).unwrap();
-        client.hear(Level::Plain, end, &[9; 80]).unwrap();
-        client.hear(Level::Plain, u16::MAX - 1, &[9]).unwrap();
+        client.receive(Level::Plain, end, &[9; 40]).unwrap();
+        client.receive(Level::Plain, 0, &hello).unwrap();
+        client.receive(Level::Plain, end, &[9; 80]).unwrap();
+        client.receive(Level::Plain, u16::MAX - 1, &[9]).unwrap();
         client
-            .hear(Level::Sealed, 0, server.said(Level::Sealed))
+            .receive(Level::Sealed, 0, server.output(Level::Sealed))
             .unwrap();
         assert!(client.finish(8).unwrap().is_some());
     }
@@ -391,7 +391,7 @@ mod tests {
         let client = Handshake::client(&Tls::client(None, None).unwrap(), 7).unwrap();
         let mut server = Handshake::server(&Tls::server(&server, &[]).unwrap(), 8).unwrap();
         server
-            .hear(Level::Plain, 0, client.said(Level::Plain))
+            .receive(Level::Plain, 0, client.output(Level::Plain))
             .unwrap();
         let mut datagram = [0; 64];
         server.next = (1 << 23) - 1;
@@ -405,10 +405,10 @@ mod tests {
         let mut client = Handshake::client(&Tls::client(None, None).unwrap(), 7).unwrap();
         let mut server = Handshake::server(&Tls::server(&server, &[]).unwrap(), 8).unwrap();
         server
-            .hear(Level::Plain, 0, client.said(Level::Plain))
+            .receive(Level::Plain, 0, client.output(Level::Plain))
             .unwrap();
         for level in [Level::Plain, Level::Sealed] {
-            client.hear(level, 0, server.said(level)).unwrap();
+            client.receive(level, 0, server.output(level)).unwrap();
         }
         assert!(client.finish(9).is_err(), "the server announced 8");
         assert!(client.finish(8).unwrap().is_some());

@@ -22,13 +22,13 @@ pub struct OpenError;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum OpenFailure {
     /// It arrived before its key.
-    Early,
+    HandshakeIncomplete,
     /// It was sealed with another key, or modified.
     Forged,
     /// It is a duplicate.
     Replayed,
     /// It is forged, and the limit of forgeries for the keys is reached (RFC 9001, section 6.6).
-    Spent,
+    IntegrityLimit,
 }
 
 /// Keys of the handshake's sealed level. The few packet numbers under them are not protected:
@@ -131,7 +131,7 @@ impl Keys {
     }
 
     /// Returns the number of key updates.
-    pub fn renewed(&self) -> u64 {
+    pub fn key_updates(&self) -> u64 {
         self.renewed
     }
 
@@ -150,7 +150,7 @@ impl Keys {
     /// the tag, or if the keys are worn out because the peer does not follow an update.
     #[inline]
     pub fn seal(&mut self, datagram: &mut [u8], head: usize, end: usize) -> Option<usize> {
-        if self.is_worn_out() {
+        if self.is_exhausted() {
             return None;
         }
         let length = encrypt(&*self.packet.local, self.number, datagram, head, end)?;
@@ -160,7 +160,7 @@ impl Keys {
     }
 
     /// Returns true if the keys have reached their confidentiality limit.
-    pub fn is_worn_out(&self) -> bool {
+    pub fn is_exhausted(&self) -> bool {
         self.number - self.first >= self.packet.local.confidentiality_limit()
     }
 
@@ -198,7 +198,7 @@ impl Keys {
                 }
             }
         }
-        self.replay.note(number);
+        self.replay.insert(number);
         Ok(end)
     }
 
@@ -206,7 +206,7 @@ impl Keys {
     fn forged(&mut self) -> OpenFailure {
         self.forged += 1;
         if self.forged >= self.packet.remote.integrity_limit() {
-            OpenFailure::Spent
+            OpenFailure::IntegrityLimit
         } else {
             OpenFailure::Forged
         }

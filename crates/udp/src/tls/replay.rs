@@ -37,7 +37,7 @@ impl Replay {
 
     /// Marks `number` as seen. Only for authenticated packets: a forged number would advance the
     /// window.
-    pub fn note(&mut self, number: u64) {
+    pub fn insert(&mut self, number: u64) {
         if number >= self.next {
             // These bits belong to numbers that have left the window.
             let skipped = (number - self.next).min(WINDOW_PACKETS);
@@ -89,7 +89,7 @@ mod tests {
                 let fresh = !old && !model.contains(&number);
                 prop_assert_eq!(replay.is_fresh(number), fresh);
                 if fresh {
-                    replay.note(number);
+                    replay.insert(number);
                     model.insert(number);
                     highest = highest.max(Some(number));
                 }

@@ -88,7 +88,7 @@ impl Liar {
         };
         self.datagrams += 1;
         if segment.kind == SegmentKind::Data {
-            self.furthest = self.furthest.later(segment.number.wrapping_add(1));
+            self.furthest = self.furthest.max(segment.number.wrapping_add(1));
         }
         if !self.datagrams.is_multiple_of(LOST_SEGMENT) {
             connection.handle_with_proof(

@@ -39,7 +39,7 @@ fn ip(space: &Namespace, arguments: &str) {
     let mut command = Command::new("ip");
     command.args(arguments.split_whitespace());
     let status = space
-        .confine(&mut command)
+        .enter_on_spawn(&mut command)
         .unwrap()
         .status()
         .expect("ip is installed");

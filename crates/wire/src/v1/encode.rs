@@ -30,7 +30,7 @@ pub fn create(out: &mut Vec<u8>, flow: u32, create: &Create<'_>) -> Result<(), W
     }
     let (SocketAddr::V4(source), SocketAddr::V4(destination)) = (create.source, create.destination)
     else {
-        return Err(WireError::Unsayable(NotExpressible::Ipv6));
+        return Err(WireError::NotExpressible(NotExpressible::Ipv6));
     };
     header(out, kind::CREATE, super::CREATE as u16, flow);
     out.put_u32(create.init_cwnd);
@@ -118,10 +118,10 @@ fn update(out: &mut Vec<u8>, program: Option<&Program>, update: &Update) -> Resu
     let (class, index) = match update.target {
         CommandTarget::Cwnd => (class::IMPLICIT, implicit::CWND),
         CommandTarget::Rate => (class::IMPLICIT, implicit::RATE),
-        CommandTarget::Ssthresh => return Err(WireError::Unsayable(NotExpressible::Ssthresh)),
-        CommandTarget::Micros => return Err(WireError::Unsayable(NotExpressible::Micros)),
+        CommandTarget::Ssthresh => return Err(WireError::NotExpressible(NotExpressible::Ssthresh)),
+        CommandTarget::Micros => return Err(WireError::NotExpressible(NotExpressible::Micros)),
         CommandTarget::Var(index) => {
-            control(program, index).ok_or(WireError::Unsayable(NotExpressible::Variable(index)))?
+            control(program, index).ok_or(WireError::NotExpressible(NotExpressible::Variable(index)))?
         }
     };
     out.put_u8(class);

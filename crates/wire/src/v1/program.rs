@@ -70,7 +70,7 @@ impl Reg {
                 index: value as u32,
             })
         } else {
-            Err(WireError::Unsayable(NotExpressible::Constant(value)))
+            Err(WireError::NotExpressible(NotExpressible::Constant(value)))
         }
     }
 
@@ -155,11 +155,11 @@ impl<'a> Install<'a> {
 
     pub(super) fn read(mut body: MessageReader<'a>, says: usize) -> Result<Install<'a>, WireError> {
         let (program, events, instrs) = (body.u32()?, body.u32()? as usize, body.u32()? as usize);
-        let (chunks, over) = body.rest().as_chunks();
+        let (chunks, over) = body.into_remaining().as_chunks();
         let needs = events.saturating_add(instrs);
         if needs != chunks.len() || !over.is_empty() {
             let needs = needs.saturating_mul(16).saturating_add(20);
-            return Err(WireError::Length {
+            return Err(WireError::LengthMismatch {
                 what: "INSTALL",
                 says,
                 needs,

@@ -279,7 +279,7 @@ fn what_does_not_fit_is_refused_and_nothing_is_written() {
     };
     assert_eq!(
         create(&mut out, 1, &six),
-        Err(WireError::Unsayable(NotExpressible::Ipv6))
+        Err(WireError::NotExpressible(NotExpressible::Ipv6))
     );
     let ssthresh = [
         Update {
@@ -293,7 +293,7 @@ fn what_does_not_fit_is_refused_and_nothing_is_written() {
     ];
     assert_eq!(
         update_fields(&mut out, 1, None, &ssthresh),
-        Err(WireError::Unsayable(NotExpressible::Ssthresh))
+        Err(WireError::NotExpressible(NotExpressible::Ssthresh))
     );
     let report = [Update {
         target: CommandTarget::Var(0),
@@ -303,7 +303,7 @@ fn what_does_not_fit_is_refused_and_nothing_is_written() {
     let refused = change_program(&mut out, 1, 9, &program, &report);
     assert_eq!(
         refused,
-        Err(WireError::Unsayable(NotExpressible::Variable(0)))
+        Err(WireError::NotExpressible(NotExpressible::Variable(0)))
     );
     assert_eq!(out, [1, 2, 3]);
 }
@@ -339,17 +339,17 @@ fn what_ccp_cannot_say_is_named() {
             panic!("{clause} does not compile");
         };
         let refused = install(&mut Vec::new(), 1, compiled.code());
-        assert_eq!(refused, Err(WireError::Unsayable(expected)), "{clause}");
+        assert_eq!(refused, Err(WireError::NotExpressible(expected)), "{clause}");
     }
     let empty = program("(def (c 0)) (when true (report))");
     assert_eq!(
         install(&mut Vec::new(), 1, &empty),
-        Err(WireError::Unsayable(NotExpressible::EmptyReport))
+        Err(WireError::NotExpressible(NotExpressible::EmptyReport))
     );
     let init = program("(def (Report (volatile x 0)) (c 3000000000)) (when true (report))");
     assert_eq!(
         install(&mut Vec::new(), 1, &init),
-        Err(WireError::Unsayable(NotExpressible::Constant(
+        Err(WireError::NotExpressible(NotExpressible::Constant(
             3_000_000_000
         )))
     );
@@ -361,7 +361,7 @@ fn what_ccp_cannot_say_is_named() {
         .expect("254 statements");
     assert_eq!(
         install(&mut Vec::new(), 1, compiled.code()),
-        Err(WireError::Unsayable(NotExpressible::Instructions(257)))
+        Err(WireError::NotExpressible(NotExpressible::Instructions(257)))
     );
 }
 
@@ -462,9 +462,9 @@ fn trace_as(compat: Compat, program: &Program, acks: &[Signals]) -> Vec<(Outcome
     ];
     let all = capabilities
         .iter()
-        .fold(Capabilities::CWND, |all, c| all.with(*c));
+        .fold(Capabilities::CWND, |all, c| all.union(*c));
     let limits = OperatorLimits {
-        fallback_after: Duration::from_secs(1_000_000),
+        agent_timeout: Duration::from_secs(1_000_000),
         ..OperatorLimits::default()
     };
     let mut table = ProgramTable::<1>::with_compat(limits, all, compat);

@@ -52,7 +52,7 @@ pub(super) fn read(body: &mut MessageReader<'_>) -> Result<Program, WireError> {
 fn read_instr(body: &mut MessageReader<'_>) -> Result<Instr, WireError> {
     let number = body.u8()?;
     let op = Op::ALL.get(number as usize).copied();
-    let op = op.ok_or(WireError::Unknown {
+    let op = op.ok_or(WireError::UnknownValue {
         what: "operation",
         value: u64::from(number),
     })?;
@@ -83,7 +83,7 @@ fn read_var(body: &mut MessageReader<'_>) -> Result<Var, WireError> {
         1 => VarKind::Control,
         2 => VarKind::Local,
         unknown => {
-            return Err(WireError::Unknown {
+            return Err(WireError::UnknownValue {
                 what: "kind of variable",
                 value: u64::from(unknown),
             });

@@ -25,9 +25,9 @@ pub fn read_events(
         let event = match kind {
             kind::REPORT => {
                 let (flow, program) = (body.u64()?, body.u32()?);
-                let (values, over) = body.bytes(body.left())?.as_chunks();
+                let (values, over) = body.bytes(body.remaining_len())?.as_chunks();
                 if !over.is_empty() {
-                    return Err(WireError::Short {
+                    return Err(WireError::Truncated {
                         what: "a report's field",
                         needs: 8,
                         has: over.len(),
@@ -66,7 +66,7 @@ pub fn read_events(
                 program: body.u32()?,
             },
             unknown => {
-                return Err(WireError::Unknown {
+                return Err(WireError::UnknownValue {
                     what: "kind of event",
                     value: u64::from(unknown),
                 });
@@ -103,7 +103,7 @@ pub fn read_commands(packet: &[u8], sink: &mut dyn FnMut(WireCommand)) -> Result
                 algorithm: Arc::from(read_text(body)?),
             },
             unknown => {
-                return Err(WireError::Unknown {
+                return Err(WireError::UnknownValue {
                     what: "kind of command",
                     value: u64::from(unknown),
                 });
@@ -116,27 +116,27 @@ pub fn read_commands(packet: &[u8], sink: &mut dyn FnMut(WireCommand)) -> Result
 
 fn messages(
     packet: &[u8],
-    mut each: impl FnMut(u8, u8, &mut MessageReader<'_>) -> Result<(), WireError>,
+    mut on_message: impl FnMut(u8, u8, &mut MessageReader<'_>) -> Result<(), WireError>,
 ) -> Result<(), WireError> {
     let mut packet = MessageReader::new("a packet", packet);
     let (magic, version) = (packet.u8()?, packet.u8()?);
     if magic != MAGIC {
-        return Err(WireError::Unknown {
+        return Err(WireError::UnknownValue {
             what: "packet of first byte",
             value: u64::from(magic),
         });
     }
     if version != VERSION {
-        return Err(WireError::Version {
+        return Err(WireError::UnsupportedVersion {
             theirs: u16::from(version),
             ours: u16::from(VERSION),
         });
     }
-    while packet.left() > 0 {
+    while packet.remaining_len() > 0 {
         let (kind, flags, length) = (packet.u8()?, packet.u8()?, packet.u16()? as usize);
         let mut body = MessageReader::new("a message", packet.bytes(length)?);
-        each(kind, flags, &mut body)?;
-        body.end(length)?;
+        on_message(kind, flags, &mut body)?;
+        body.finish(length)?;
     }
     Ok(())
 }
@@ -148,7 +148,7 @@ fn read_ready(body: &mut MessageReader<'_>) -> Result<DatapathInfo, WireError> {
         max_programs: body.u32()?,
         max_instrs: body.u32()?,
         max_vars: body.u32()?,
-        fallback_after: match body.u64()? {
+        agent_timeout: match body.u64()? {
             0 => None,
             ns => Some(Duration::from_nanos(ns)),
         },
@@ -158,8 +158,8 @@ fn read_ready(body: &mut MessageReader<'_>) -> Result<DatapathInfo, WireError> {
 
 fn read_offer(body: &mut MessageReader<'_>) -> Result<Offer, WireError> {
     Ok(Offer {
-        needs: Capabilities(body.u64()?),
-        wants: Capabilities(body.u64()?),
+        required: Capabilities(body.u64()?),
+        requested: Capabilities(body.u64()?),
         latency: Duration::from_nanos(body.u64()?),
         name: Arc::from(read_text(body)?),
         kernel_name: read_text(body)?.to_owned(),
@@ -184,7 +184,7 @@ fn read_flow_info(body: &mut MessageReader<'_>, flags: u8) -> Result<FlowInfo, W
 
 /// Reads the tags: nothing from a peer without tags, otherwise a u8 count and as many texts.
 fn read_tags(body: &mut MessageReader<'_>) -> Result<Tags, WireError> {
-    if body.left() == 0 {
+    if body.remaining_len() == 0 {
         return Ok(Tags::default());
     }
     let count = body.u8()?;
@@ -214,7 +214,7 @@ fn read_address(body: &mut MessageReader<'_>) -> Result<SocketAddr, WireError> {
             IpAddr::from(octets)
         }
         family => {
-            return Err(WireError::Unknown {
+            return Err(WireError::UnknownValue {
                 what: "address family",
                 value: u64::from(family),
             });
@@ -225,21 +225,21 @@ fn read_address(body: &mut MessageReader<'_>) -> Result<SocketAddr, WireError> {
 
 fn read_text<'a>(body: &mut MessageReader<'a>) -> Result<&'a str, WireError> {
     let length = body.u8()? as usize;
-    std::str::from_utf8(body.bytes(length)?).map_err(|_| WireError::Text("a name"))
+    std::str::from_utf8(body.bytes(length)?).map_err(|_| WireError::InvalidUtf8("a name"))
 }
 
 fn read_updates(body: &mut MessageReader<'_>) -> Result<Updates, WireError> {
     let mut updates = Updates::new();
     // Each target occurs at most once.
     let most = VARS_MAX + 4;
-    if body.left() > most * 10 {
+    if body.remaining_len() > most * 10 {
         return Err(WireError::TooLong {
             what: "a list of updates",
-            is: body.left() / 10,
+            is: body.remaining_len() / 10,
             most,
         });
     }
-    while body.left() > 0 {
+    while body.remaining_len() > 0 {
         let (kind, index) = (body.u8()?, body.u8()?);
         let target = match kind {
             target::VAR => CommandTarget::Var(index),
@@ -248,7 +248,7 @@ fn read_updates(body: &mut MessageReader<'_>) -> Result<Updates, WireError> {
             target::SSTHRESH => CommandTarget::Ssthresh,
             target::MICROS => CommandTarget::Micros,
             unknown => {
-                return Err(WireError::Unknown {
+                return Err(WireError::UnknownValue {
                     what: "target of an update",
                     value: u64::from(unknown),
                 });
@@ -274,13 +274,13 @@ fn read_refusal(body: &mut MessageReader<'_>) -> Result<Refusal, WireError> {
             needed: (number >> 32) as u32,
             available: number as u32,
         },
-        reason::MISSING => Refusal::Missing(Capabilities(number)),
-        reason::INVALID => Refusal::Invalid(said),
+        reason::MISSING => Refusal::MissingCapabilities(Capabilities(number)),
+        reason::INVALID => Refusal::InvalidProgram(said),
         reason::UNSUPPORTED => Refusal::Unsupported(said),
         reason::NO_RELEASE => Refusal::NoRelease,
         reason::OTHER => Refusal::Other(said),
         unknown => {
-            return Err(WireError::Unknown {
+            return Err(WireError::UnknownValue {
                 what: "reason of a refusal",
                 value: u64::from(unknown),
             });

@@ -73,8 +73,8 @@ fn refusal() -> impl Strategy<Value = Refusal> {
         Just(Refusal::TableFull),
         any::<(u32, u32)>()
             .prop_map(|(needed, available)| Refusal::TooManyVars { needed, available }),
-        any::<u64>().prop_map(|bits| Refusal::Missing(Capabilities(bits))),
-        name().prop_map(Refusal::Invalid),
+        any::<u64>().prop_map(|bits| Refusal::MissingCapabilities(Capabilities(bits))),
+        name().prop_map(Refusal::InvalidProgram),
         name().prop_map(Refusal::Unsupported),
         Just(Refusal::NoRelease),
         name().prop_map(Refusal::Other),
@@ -121,7 +121,7 @@ fn event() -> impl Strategy<Value = WireEvent<'static>> {
                         max_programs,
                         max_instrs,
                         max_vars,
-                        fallback_after: fallback.map(Duration::from_nanos),
+                        agent_timeout: fallback.map(Duration::from_nanos),
                     },
                 }
             }
@@ -200,8 +200,8 @@ fn command() -> impl Strategy<Value = WireCommand> {
             WireCommand::Offer(Arc::new(Offer {
                 name: name.into(),
                 kernel_name,
-                needs: Capabilities(needs),
-                wants: Capabilities(wants),
+                required: Capabilities(needs),
+                requested: Capabilities(wants),
                 latency: Duration::from_nanos(ns),
             }))
         }),
@@ -213,7 +213,7 @@ proptest! {
     fn events_come_back_as_they_were(events in prop::collection::vec(event(), 0..10)) {
         let mut packet = PacketWriter::new();
         for event in &events {
-            packet.event(event).expect("room");
+            packet.push_event(event).expect("room");
         }
         prop_assert_eq!(events_of(&packet).expect("good"), events);
     }
@@ -222,7 +222,7 @@ proptest! {
     fn commands_come_back_as_they_were(commands in prop::collection::vec(command(), 0..10)) {
         let mut packet = PacketWriter::new();
         for command in &commands {
-            packet.command(command).expect("room");
+            packet.push_command(command).expect("room");
         }
         prop_assert_eq!(commands_of(&packet).expect("good"), commands);
     }
@@ -234,8 +234,8 @@ proptest! {
         damage in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..6),
     ) {
         let (mut one, mut two) = (PacketWriter::new(), PacketWriter::new());
-        events.iter().for_each(|e| one.event(e).expect("room"));
-        commands.iter().for_each(|c| two.command(c).expect("room"));
+        events.iter().for_each(|e| one.push_event(e).expect("room"));
+        commands.iter().for_each(|c| two.push_command(c).expect("room"));
         for packet in [one, two] {
             let mut bytes = packet.as_bytes().to_vec();
             for (at, value) in &damage {
@@ -252,7 +252,7 @@ proptest! {
 fn a_report_byte_for_byte() {
     let mut packet = PacketWriter::new();
     packet
-        .event(&WireEvent::Report {
+        .push_event(&WireEvent::Report {
             flow: 0x0807,
             program: 9,
             urgent: true,
@@ -275,7 +275,7 @@ fn a_full_packet_stays_as_it_was() {
         urgent: false,
         fields: &fields,
     };
-    let fits = (0..).take_while(|_| packet.event(&report).is_ok()).count();
+    let fits = (0..).take_while(|_| packet.push_event(&report).is_ok()).count();
     assert_eq!(fits, (PACKET_BYTES_MAX - 2) / (4 + 12 + 480));
     assert_eq!(events_of(&packet).expect("good").len(), fits);
 }
@@ -283,11 +283,11 @@ fn a_full_packet_stays_as_it_was() {
 #[test]
 fn another_version_is_named() {
     let refused = read_events(&[MAGIC, 3], &mut Vec::new(), &mut |_| ());
-    assert_eq!(refused, Err(WireError::Version { theirs: 3, ours: 2 }));
+    assert_eq!(refused, Err(WireError::UnsupportedVersion { theirs: 3, ours: 2 }));
     let ccp = [5, 0, 12, 0, 0, 0, 0, 0, 1, 0, 0, 0];
     assert!(matches!(
         read_events(&ccp, &mut Vec::new(), &mut |_| ()),
-        Err(WireError::Unknown { value: 5, .. })
+        Err(WireError::UnknownValue { value: 5, .. })
     ));
 }
 
@@ -296,7 +296,7 @@ fn words_are_cut_at_a_character() {
     let mut packet = PacketWriter::new();
     let why = Refusal::Other("ä".repeat(200));
     packet
-        .event(&WireEvent::Refused {
+        .push_event(&WireEvent::Refused {
             flow: None,
             program: 1,
             why,
@@ -322,7 +322,7 @@ fn a_flow_without_tags_is_as_it_was_before_there_were_any() {
         };
         let mut packet = PacketWriter::new();
         packet
-            .event(&WireEvent::FlowOpened { flow: 1, info })
+            .push_event(&WireEvent::FlowOpened { flow: 1, info })
             .expect("room");
         packet
     };
@@ -412,9 +412,9 @@ mod page {
             ..opened.clone()
         };
         let capabilities = Capabilities::CWND
-            .with(Capabilities::PACING)
-            .with(Capabilities::RTT)
-            .with(Capabilities::RECOVERY);
+            .union(Capabilities::PACING)
+            .union(Capabilities::RTT)
+            .union(Capabilities::RECOVERY);
         let datapath = DatapathInfo {
             id: 4711,
             kind: "linux".to_owned(),
@@ -422,7 +422,7 @@ mod page {
             max_programs: 12,
             max_instrs: 256,
             max_vars: 64,
-            fallback_after: Some(Duration::from_millis(500)),
+            agent_timeout: Some(Duration::from_millis(500)),
         };
         let report = WireEvent::Report {
             flow: 7,
@@ -497,8 +497,8 @@ mod page {
         let offer = Offer {
             name: Arc::clone(&algorithm),
             kernel_name: "ccp_cubic".to_owned(),
-            needs: Capabilities::CWND,
-            wants: Capabilities::CWND,
+            required: Capabilities::CWND,
+            requested: Capabilities::CWND,
             latency: Duration::from_millis(1),
         };
         let set = WireCommand::SetProgram {
@@ -546,7 +546,7 @@ mod page {
         };
         for (name, event) in events() {
             let mut packet = PacketWriter::new();
-            packet.event(&event).expect("room");
+            packet.push_event(&event).expect("room");
             let said = take(name);
             assert_eq!(
                 said,
@@ -563,7 +563,7 @@ mod page {
         }
         for (name, command) in commands() {
             let mut packet = PacketWriter::new();
-            packet.command(&command).expect("room");
+            packet.push_command(&command).expect("room");
             let said = take(name);
             assert_eq!(
                 said,
@@ -577,13 +577,13 @@ mod page {
         }
         let hello = Hello {
             process: 0x1122_3344_5566_7788,
-            way: 0x99aa_bbcc_ddee_ff00,
+            channel: 0x99aa_bbcc_ddee_ff00,
         };
         assert_eq!(take("hello"), framed::encode_hello(hello));
         assert_eq!(take("goodbye"), framed::encode_goodbye("key revoked"));
         let mut packet = PacketWriter::new();
         packet
-            .command(&WireCommand::Release { flow: 7 })
+            .push_command(&WireCommand::Release { flow: 7 })
             .expect("room");
         let framed = [
             &framed::encode_length(packet.as_bytes())[..],

@@ -45,7 +45,7 @@ impl PacketWriter {
 
     /// Adds an event. On an error the packet is unchanged: if it is full ([`WireError::TooLong`]),
     /// send it, clear it, and add the event again.
-    pub fn event(&mut self, event: &WireEvent<'_>) -> Result<(), WireError> {
+    pub fn push_event(&mut self, event: &WireEvent<'_>) -> Result<(), WireError> {
         match event {
             WireEvent::Ready { datapath } => {
                 self.message(kind::READY, 0, |out| put_datapath_info(out, datapath))
@@ -103,10 +103,10 @@ impl PacketWriter {
     }
 
     /// Adds a command; see [`PacketWriter::event`] for errors.
-    pub fn command(&mut self, command: &WireCommand) -> Result<(), WireError> {
+    pub fn push_command(&mut self, command: &WireCommand) -> Result<(), WireError> {
         match command {
             WireCommand::Offer(offer) => self.message(kind::OFFER, 0, |out| {
-                let numbers = [offer.needs.0, offer.wants.0, offer.latency.as_nanos()];
+                let numbers = [offer.required.0, offer.requested.0, offer.latency.as_nanos()];
                 numbers.into_iter().for_each(|n| out.put_u64(n));
                 put_text(out, &offer.name)?;
                 put_text(out, &offer.kernel_name)
@@ -177,7 +177,7 @@ fn put_datapath_info(out: &mut Vec<u8>, info: &DatapathInfo) -> Result<(), WireE
     out.put_u32(info.max_programs);
     out.put_u32(info.max_instrs);
     out.put_u32(info.max_vars);
-    out.put_u64(info.fallback_after.map_or(0, |d| d.as_nanos().max(1)));
+    out.put_u64(info.agent_timeout.map_or(0, |d| d.as_nanos().max(1)));
     put_text(out, &info.kind)
 }
 
@@ -264,8 +264,8 @@ fn put_refusal(out: &mut Vec<u8>, why: &Refusal) {
             u64::from(*needed) << 32 | u64::from(*available),
             "",
         ),
-        Refusal::Missing(missing) => (reason::MISSING, missing.0, ""),
-        Refusal::Invalid(said) => (reason::INVALID, 0, said),
+        Refusal::MissingCapabilities(missing) => (reason::MISSING, missing.0, ""),
+        Refusal::InvalidProgram(said) => (reason::INVALID, 0, said),
         Refusal::Unsupported(said) => (reason::UNSUPPORTED, 0, said),
         Refusal::NoRelease => (reason::NO_RELEASE, 0, ""),
         Refusal::Other(said) => (reason::OTHER, 0, said),

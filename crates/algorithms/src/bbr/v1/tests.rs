@@ -6,7 +6,7 @@ use crate::bbr::tests::Recorder;
 pub(super) const MSS: u64 = 1448;
 
 fn bbr() -> (Bbr, BbrFlow) {
-    (Bbr::standard(), BbrFlow::new(MSS, Dice(1), 10_000_000))
+    (Bbr::standard(), BbrFlow::new(MSS, SplitMix64(1), 10_000_000))
 }
 
 /// Report of round `n`.
@@ -16,9 +16,9 @@ fn round(n: u64, bw: u64) -> BbrReport {
         rtt: 20_000,
         rounds: n,
         delivered: n * 200_000,
-        now: n * 20_000,
-        flight: 200_000,
-        window: 400_000,
+        now_us: n * 20_000,
+        inflight: 200_000,
+        cwnd: 400_000,
         ..BbrReport::default()
     }
 }
@@ -29,11 +29,11 @@ fn the_pipe_is_full_after_three_rounds_without_25_percent_growth() {
     let mut orders = Recorder::default();
     for (n, bw) in [(1, 1000), (2, 2000), (3, 4000), (4, 4999), (5, 4999)] {
         bbr.decide(&mut flow, &round(n, bw), &mut orders);
-        assert!(!flow.full, "round {n}");
+        assert!(!flow.full_bw_reached, "round {n}");
     }
     // 4999 is less than 1.25 · 4000, three times.
     bbr.decide(&mut flow, &round(6, 4999), &mut orders);
-    assert!(flow.full && matches!(flow.mode, BbrMode::Drain));
+    assert!(flow.full_bw_reached && matches!(flow.mode, BbrMode::Drain));
     assert_eq!(orders.get("full"), Some(1));
     assert_eq!(orders.get("gain"), Some(3431), "0.3466 * 0.99");
     assert_eq!(orders.get("draining"), Some(UNBOUNDED));
@@ -56,7 +56,7 @@ fn application_limited_rounds_do_not_detect_a_full_pipe() {
     let mut orders = Recorder::default();
     bbr.decide(&mut flow, &round(1, 1000), &mut orders);
     (2..20).for_each(|n| bbr.decide(&mut flow, &round(n, 0), &mut orders));
-    assert!(!flow.full);
+    assert!(!flow.full_bw_reached);
     assert_eq!(flow.bandwidth.get(), 1000);
 }
 
@@ -66,7 +66,7 @@ fn several_rounds_in_one_report_count() {
     let mut orders = Recorder::default();
     bbr.decide(&mut flow, &round(10, 1000), &mut orders);
     bbr.decide(&mut flow, &round(20, 1000), &mut orders);
-    assert!(flow.full);
+    assert!(flow.full_bw_reached);
 }
 
 #[test]
@@ -118,7 +118,7 @@ fn the_rtt_is_probed_after_ten_seconds_for_200_ms() {
     orders.clear();
     for n in 503..=514 {
         let mut dip = round(n, 300_000);
-        (dip.flight, dip.window) = (4 * MSS, 4 * MSS);
+        (dip.inflight, dip.cwnd) = (4 * MSS, 4 * MSS);
         bbr.decide(&mut flow, &dip, &mut orders);
         assert_eq!(
             matches!(flow.mode, BbrMode::ProbeRtt(_)),

@@ -2,7 +2,7 @@
 
 use super::{
     AckPhase, Bbr3Flow, BbrState, DEFAULT_CWND_GAIN, PROBE_DOWN_PACING_GAIN, PROBE_UP_CWND_GAIN,
-    PROBE_UP_PACING_GAIN, is_too_much, troubles,
+    PROBE_UP_PACING_GAIN, is_inflight_too_high, lost_or_marked,
 };
 use crate::bbr::full_pipe::FullPipe;
 use crate::bbr::seen::{BbrReport, ReportEvents};
@@ -17,40 +17,40 @@ const RENO_ROUNDS_MAX: u64 = 63;
 
 impl Bbr3Flow {
     /// `AdaptLongTermModel` ("ProbeBW Algorithm Details"). Returns true if it changed the state.
-    pub(super) fn adapt_long_term(
+    pub(super) fn adapt_long_term_model(
         &mut self,
-        seen: &BbrReport,
+        report: &BbrReport,
         rounds: u64,
-        orders: &mut impl ControlSink,
+        sink: &mut impl ControlSink,
     ) -> bool {
         let probes = matches!(
             self.state,
-            BbrState::Down | BbrState::Cruise | BbrState::Refill | BbrState::Up
+            BbrState::ProbeBwDown | BbrState::ProbeBwCruise | BbrState::ProbeBwRefill | BbrState::ProbeBwUp
         );
-        let round_passed = rounds > 0 && seen.rounds > self.since_round;
-        if self.acks == AckPhase::Starting && round_passed {
-            self.acks = AckPhase::Feedback;
+        let round_passed = rounds > 0 && report.rounds > self.state_start_round;
+        if self.ack_phase == AckPhase::Starting && round_passed {
+            self.ack_phase = AckPhase::Feedback;
         }
-        if self.acks == AckPhase::Stopping && round_passed {
-            self.probe_sample = false;
-            self.acks = AckPhase::Ordinary;
-            if probes && seen.bw > 0 {
+        if self.ack_phase == AckPhase::Stopping && round_passed {
+            self.is_bw_probe_sample = false;
+            self.ack_phase = AckPhase::Ordinary;
+            if probes && report.bw > 0 {
                 // `AdvanceMaxBwFilter`
-                self.bandwidth = [self.bandwidth[1], 0];
+                self.max_bw_filter = [self.max_bw_filter[1], 0];
             }
-            if probes && self.precautionary && !self.too_high {
-                self.refill(seen, orders);
+            if probes && self.prev_probe_precautionary && !self.prev_probe_too_high {
+                self.start_probe_bw_refill(report, sink);
                 return true;
             }
         }
-        let lost = troubles(seen).saturating_sub(self.round_lost);
-        if is_too_much(lost, self.round_flight) {
-            return self.probe_sample && self.handle_too_high(seen, orders);
+        let lost = lost_or_marked(report).saturating_sub(self.round_lost);
+        if is_inflight_too_high(lost, self.round_inflight) {
+            return self.is_bw_probe_sample && self.handle_inflight_too_high(report, sink);
         }
-        if self.bounds.long < UNBOUNDED && rounds > 0 {
-            self.bounds.long = self.bounds.long.max(self.round_flight);
-            if matches!(self.state, BbrState::Up) && self.is_limited_by_long_term(seen) {
-                self.raise_long_term();
+        if self.bounds.inflight_longterm < UNBOUNDED && rounds > 0 {
+            self.bounds.inflight_longterm = self.bounds.inflight_longterm.max(self.round_inflight);
+            if matches!(self.state, BbrState::ProbeBwUp) && self.is_limited_by_long_term(report) {
+                self.raise_inflight_longterm();
             }
         }
         false
@@ -58,62 +58,62 @@ impl Bbr3Flow {
 
     /// `HandleInflightTooHigh` ("Probing for Bandwidth In ProbeBW"). The data in flight when the
     /// lost packets were sent is that at the start of the round.
-    fn handle_too_high(&mut self, seen: &BbrReport, orders: &mut impl ControlSink) -> bool {
-        self.too_high = true;
-        self.probe_sample = false;
-        let target = self.bdp().min(seen.window);
-        self.bounds.too_high(self.round_flight, target);
-        if matches!(self.state, BbrState::Up) {
-            self.undo.from_up = true;
-            self.down(seen, orders);
+    fn handle_inflight_too_high(&mut self, report: &BbrReport, sink: &mut impl ControlSink) -> bool {
+        self.prev_probe_too_high = true;
+        self.is_bw_probe_sample = false;
+        let target = self.bdp().min(report.cwnd);
+        self.bounds.handle_inflight_too_high(self.round_inflight, target);
+        if matches!(self.state, BbrState::ProbeBwUp) {
+            self.undo.from_probe_bw_up = true;
+            self.start_probe_bw_down(report, sink);
             return true;
         }
         false
     }
 
     /// Returns true if the flow fills its window and the long-term bound limits that window.
-    fn is_limited_by_long_term(&self, seen: &BbrReport) -> bool {
-        let used = seen
-            .flight
+    fn is_limited_by_long_term(&self, report: &BbrReport) -> bool {
+        let used = report
+            .inflight
             .saturating_add(self.mss.saturating_mul(MIN_PIPE_CWND_SEGMENTS))
-            >= seen.window;
-        used && seen.window >= self.told.cap
+            >= report.cwnd;
+        used && report.cwnd >= self.installed.cap
     }
 
     /// `RaiseInflightLongtermSlope` and `ProbeInflightLongtermUpward`: by 1, 2, 4, … segments per
     /// round. The draft spreads them over the round; here the increase comes at its start.
-    fn raise_long_term(&mut self) {
-        let growth = self.mss.saturating_mul(1 << self.up_rounds);
-        self.bounds.long = self.bounds.long.saturating_add(growth);
-        self.up_rounds = (self.up_rounds + 1).min(30);
+    fn raise_inflight_longterm(&mut self) {
+        let growth = self.mss.saturating_mul(1 << self.bw_probe_up_rounds);
+        self.bounds.inflight_longterm = self.bounds.inflight_longterm.saturating_add(growth);
+        self.bw_probe_up_rounds = (self.bw_probe_up_rounds + 1).min(30);
     }
 
     /// `UpdateProbeBWCyclePhase` ("ProbeBW Algorithm Details").
-    pub(super) fn probe_bandwidth(
+    pub(super) fn update_probe_bw_cycle_phase(
         &mut self,
-        seen: &BbrReport,
+        report: &BbrReport,
         rounds: u64,
-        orders: &mut impl ControlSink,
+        sink: &mut impl ControlSink,
     ) {
         match self.state {
-            BbrState::Down | BbrState::Cruise if self.is_time_to_probe(seen) => {
-                self.refill(seen, orders)
+            BbrState::ProbeBwDown | BbrState::ProbeBwCruise if self.is_time_to_probe(report) => {
+                self.start_probe_bw_refill(report, sink)
             }
-            BbrState::Down if seen.events.has(ReportEvents::QUEUE_DRAINED) => self.cruise(orders),
-            BbrState::Refill if rounds > 0 && seen.rounds > self.since_round => {
-                self.probe_sample = true;
-                self.up(seen, orders);
+            BbrState::ProbeBwDown if report.events.has(ReportEvents::QUEUE_DRAINED) => self.start_probe_bw_cruise(sink),
+            BbrState::ProbeBwRefill if rounds > 0 && report.rounds > self.state_start_round => {
+                self.is_bw_probe_sample = true;
+                self.start_probe_bw_up(report, sink);
             }
-            BbrState::Up => {
-                if seen.events.has(ReportEvents::PROBE_STOPPED) {
-                    self.precautionary = true;
-                    self.too_high = false;
-                    self.down(seen, orders);
-                } else if self.bounds.long < UNBOUNDED && self.is_limited_by_long_term(seen) {
-                    self.pipe = FullPipe::from(seen.bw.max(self.last.bw));
-                } else if self.pipe.now {
-                    self.too_high = false;
-                    self.down(seen, orders);
+            BbrState::ProbeBwUp => {
+                if report.events.has(ReportEvents::PROBE_STOPPED) {
+                    self.prev_probe_precautionary = true;
+                    self.prev_probe_too_high = false;
+                    self.start_probe_bw_down(report, sink);
+                } else if self.bounds.inflight_longterm < UNBOUNDED && self.is_limited_by_long_term(report) {
+                    self.full_pipe = FullPipe::with_baseline(report.bw.max(self.last_report.bw));
+                } else if self.full_pipe.full_bw_now {
+                    self.prev_probe_too_high = false;
+                    self.start_probe_bw_down(report, sink);
                 }
             }
             _ => {}
@@ -122,53 +122,53 @@ impl Bbr3Flow {
 
     /// `IsTimeToProbeBW` ("Design Considerations for Choosing Constant Parameters"). `reno_rounds`
     /// is `IsRenoCoexistenceProbeTime`'s.
-    fn is_time_to_probe(&self, seen: &BbrReport) -> bool {
-        let reno_rounds = (self.bdp().min(seen.window) / self.mss).min(RENO_ROUNDS_MAX);
-        seen.now > self.cycle_us.saturating_add(self.wait_us) || self.rounds_since_up >= reno_rounds
+    fn is_time_to_probe(&self, report: &BbrReport) -> bool {
+        let reno_rounds = (self.bdp().min(report.cwnd) / self.mss).min(RENO_ROUNDS_MAX);
+        report.now_us > self.cycle_stamp_us.saturating_add(self.bw_probe_wait_us) || self.rounds_since_probe_up >= reno_rounds
     }
 
-    pub(super) fn down(&mut self, seen: &BbrReport, orders: &mut impl ControlSink) {
-        self.losing = false;
+    pub(super) fn start_probe_bw_down(&mut self, report: &BbrReport, sink: &mut impl ControlSink) {
+        self.in_loss_round = false;
         self.latest = (0, 0);
-        self.pick_wait(seen);
-        self.acks = AckPhase::Stopping;
-        self.since_round = seen.rounds;
-        self.state = BbrState::Down;
-        orders.set("gain", paced(PROBE_DOWN_PACING_GAIN));
-        orders.set("cwnd_gain", DEFAULT_CWND_GAIN);
-        orders.set("draining", self.bounds.with_headroom(self.mss));
+        self.pick_probe_wait(report);
+        self.ack_phase = AckPhase::Stopping;
+        self.state_start_round = report.rounds;
+        self.state = BbrState::ProbeBwDown;
+        sink.set_variable("gain", paced(PROBE_DOWN_PACING_GAIN));
+        sink.set_variable("cwnd_gain", DEFAULT_CWND_GAIN);
+        sink.set_variable("draining", self.bounds.inflight_with_headroom(self.mss));
     }
 
     /// `PickProbeWait`.
-    fn pick_wait(&mut self, seen: &BbrReport) {
-        self.rounds_since_up = self.dice.below(2);
-        self.wait_us = PROBE_WAIT_BASE_US + self.dice.below(PROBE_WAIT_RANDOM_US);
-        self.cycle_us = seen.now;
+    fn pick_probe_wait(&mut self, report: &BbrReport) {
+        self.rounds_since_probe_up = self.rng.below(2);
+        self.bw_probe_wait_us = PROBE_WAIT_BASE_US + self.rng.below(PROBE_WAIT_RANDOM_US);
+        self.cycle_stamp_us = report.now_us;
     }
 
-    pub(super) fn cruise(&mut self, orders: &mut impl ControlSink) {
-        self.state = BbrState::Cruise;
-        orders.set("gain", UNITY_PACING_GAIN);
-        orders.set("draining", 0);
+    pub(super) fn start_probe_bw_cruise(&mut self, sink: &mut impl ControlSink) {
+        self.state = BbrState::ProbeBwCruise;
+        sink.set_variable("gain", UNITY_PACING_GAIN);
+        sink.set_variable("draining", 0);
     }
 
-    pub(super) fn refill(&mut self, seen: &BbrReport, orders: &mut impl ControlSink) {
-        self.bounds.forget_short();
-        self.up_rounds = 0;
-        self.precautionary = false;
-        self.acks = AckPhase::Ordinary;
-        self.since_round = seen.rounds;
-        self.state = BbrState::Refill;
-        orders.set("gain", UNITY_PACING_GAIN);
-        orders.set("draining", 0);
+    pub(super) fn start_probe_bw_refill(&mut self, report: &BbrReport, sink: &mut impl ControlSink) {
+        self.bounds.reset_short_term_model();
+        self.bw_probe_up_rounds = 0;
+        self.prev_probe_precautionary = false;
+        self.ack_phase = AckPhase::Ordinary;
+        self.state_start_round = report.rounds;
+        self.state = BbrState::ProbeBwRefill;
+        sink.set_variable("gain", UNITY_PACING_GAIN);
+        sink.set_variable("draining", 0);
     }
 
-    fn up(&mut self, seen: &BbrReport, orders: &mut impl ControlSink) {
-        self.acks = AckPhase::Starting;
-        self.pipe = FullPipe::from(seen.bw);
-        self.since_round = seen.rounds;
-        self.state = BbrState::Up;
-        orders.set("gain", paced(PROBE_UP_PACING_GAIN));
-        orders.set("cwnd_gain", PROBE_UP_CWND_GAIN);
+    fn start_probe_bw_up(&mut self, report: &BbrReport, sink: &mut impl ControlSink) {
+        self.ack_phase = AckPhase::Starting;
+        self.full_pipe = FullPipe::with_baseline(report.bw);
+        self.state_start_round = report.rounds;
+        self.state = BbrState::ProbeBwUp;
+        sink.set_variable("gain", paced(PROBE_UP_PACING_GAIN));
+        sink.set_variable("cwnd_gain", PROBE_UP_CWND_GAIN);
     }
 }

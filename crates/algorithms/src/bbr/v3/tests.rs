@@ -13,12 +13,12 @@ fn seen(round: u64) -> BbrReport {
         rtt: 20_000,
         rounds: round,
         delivered: round * BDP_BYTES,
-        now: round * 20_000,
-        flight: BDP_BYTES,
-        window: 2 * BDP_BYTES,
-        losses: crate::bbr::seen::Losses {
-            bw: BW_BYTES_PER_SECOND,
-            volume: BDP_BYTES,
+        now_us: round * 20_000,
+        inflight: BDP_BYTES,
+        cwnd: 2 * BDP_BYTES,
+        losses: crate::bbr::seen::LossRounds {
+            bw_latest: BW_BYTES_PER_SECOND,
+            inflight_latest: BDP_BYTES,
             ..Default::default()
         },
         ..BbrReport::default()
@@ -34,7 +34,7 @@ fn drained(round: u64) -> BbrReport {
 
 /// Returns a flow that cruises from round 5 on.
 fn cruising() -> Bbr3Flow {
-    let mut flow = Bbr3Flow::new(MSS, Dice(3), 10_000_000);
+    let mut flow = Bbr3Flow::new(MSS, SplitMix64(3), 10_000_000);
     let mut orders = Recorder::default();
     (1..=4).for_each(|round| flow.decide(&seen(round), &mut orders));
     assert!(matches!(flow.state, BbrState::Drain), "{:?}", flow.state);
@@ -45,7 +45,7 @@ fn cruising() -> Bbr3Flow {
     assert_eq!(orders.get("draining"), Some(UNBOUNDED));
     // DOWN begins and ends at once because the queue is drained.
     flow.decide(&drained(5), &mut orders);
-    assert!(matches!(flow.state, BbrState::Cruise), "{:?}", flow.state);
+    assert!(matches!(flow.state, BbrState::ProbeBwCruise), "{:?}", flow.state);
     assert_eq!(
         (orders.get("gain"), orders.get("draining")),
         (Some(9_900), Some(0))
@@ -58,7 +58,7 @@ fn cruising() -> Bbr3Flow {
 fn probing(orders: &mut Recorder) -> (Bbr3Flow, u64) {
     let mut flow = cruising();
     let mut round = 6;
-    while !matches!(flow.state, BbrState::Up) {
+    while !matches!(flow.state, BbrState::ProbeBwUp) {
         flow.decide(&seen(round), orders);
         round += 1;
         assert!(round < 80);
@@ -76,7 +76,7 @@ fn probing_starts_within_63_rounds_after_a_refill() {
         (orders.get("gain"), orders.get("cwnd_gain")),
         (Some(12_375), Some(22_500))
     );
-    assert!(flow.probe_sample);
+    assert!(flow.is_bw_probe_sample);
 }
 
 #[test]
@@ -84,11 +84,11 @@ fn a_probe_ends_after_three_rounds_without_growth() {
     let mut orders = Recorder::default();
     let (mut flow, round) = probing(&mut orders);
     for n in 1..=3 {
-        assert!(matches!(flow.state, BbrState::Up));
+        assert!(matches!(flow.state, BbrState::ProbeBwUp));
         flow.decide(&seen(round + n), &mut orders);
     }
-    assert!(matches!(flow.state, BbrState::Down));
-    assert!(!flow.too_high);
+    assert!(matches!(flow.state, BbrState::ProbeBwDown));
+    assert!(!flow.prev_probe_too_high);
 }
 
 #[test]
@@ -96,17 +96,17 @@ fn a_probe_that_loses_more_than_2_percent_bounds_the_flight() {
     let mut orders = Recorder::default();
     let (mut flow, round) = probing(&mut orders);
     let mut lossy = seen(round + 1);
-    (lossy.flight, lossy.window) = (220_000, 225_000);
+    (lossy.inflight, lossy.cwnd) = (220_000, 225_000);
     flow.decide(&lossy, &mut orders);
     lossy.lost = 4_400;
     flow.decide(&lossy, &mut orders);
     assert!(
-        matches!(flow.state, BbrState::Up),
+        matches!(flow.state, BbrState::ProbeBwUp),
         "2 % is not more than 2 %"
     );
     lossy.lost = 4_401;
     flow.decide(&lossy, &mut orders);
-    assert!(matches!(flow.state, BbrState::Down));
+    assert!(matches!(flow.state, BbrState::ProbeBwDown));
     assert_eq!(orders.get("cap"), Some(220_000), "what was in flight");
     assert_eq!(
         (orders.get("gain"), orders.get("draining")),
@@ -116,8 +116,8 @@ fn a_probe_that_loses_more_than_2_percent_bounds_the_flight() {
 
     // The next probe is precautionary: it ends where the last one lost too much.
     let mut round = round + 2;
-    while !matches!(flow.state, BbrState::Up) {
-        let mut quiet = if matches!(flow.state, BbrState::Down) {
+    while !matches!(flow.state, BbrState::ProbeBwUp) {
+        let mut quiet = if matches!(flow.state, BbrState::ProbeBwDown) {
             drained(round)
         } else {
             seen(round)
@@ -130,29 +130,29 @@ fn a_probe_that_loses_more_than_2_percent_bounds_the_flight() {
     let mut stopped = seen(round);
     (stopped.lost, stopped.events) = (4_401, ReportEvents(ReportEvents::PROBE_STOPPED));
     flow.decide(&stopped, &mut orders);
-    assert!(matches!(flow.state, BbrState::Down) && flow.precautionary);
+    assert!(matches!(flow.state, BbrState::ProbeBwDown) && flow.prev_probe_precautionary);
     // After a round without losses, a regular probe follows.
     let mut quiet = seen(round + 1);
     quiet.lost = 4_401;
     flow.decide(&quiet, &mut orders);
-    assert!(matches!(flow.state, BbrState::Refill));
+    assert!(matches!(flow.state, BbrState::ProbeBwRefill));
 }
 
 #[test]
 fn the_bound_is_raised_by_1_2_4_segments_while_it_limits() {
     let mut orders = Recorder::default();
     let (mut flow, round) = probing(&mut orders);
-    (flow.bounds.long, flow.told.cap) = (150_000, 150_000);
+    (flow.bounds.inflight_longterm, flow.installed.cap) = (150_000, 150_000);
     let mut bounds = Vec::new();
     for n in 1..=4 {
         let mut full = seen(round + n);
-        (full.flight, full.window) = (flow.bounds.long, flow.bounds.long);
+        (full.inflight, full.cwnd) = (flow.bounds.inflight_longterm, flow.bounds.inflight_longterm);
         flow.decide(&full, &mut orders);
         assert!(
-            matches!(flow.state, BbrState::Up),
+            matches!(flow.state, BbrState::ProbeBwUp),
             "bandwidth that the bound limits is no plateau"
         );
-        bounds.push(flow.bounds.long);
+        bounds.push(flow.bounds.inflight_longterm);
     }
     assert_eq!(bounds, [151_000, 153_000, 157_000, 165_000]);
 }
@@ -163,7 +163,7 @@ fn a_round_with_losses_while_cruising_leads_to_what_was_delivered() {
     let mut orders = Recorder::default();
     let mut lossy = seen(6);
     lossy.lost = 1_000;
-    (lossy.losses.bw, lossy.losses.volume) = (4_000_000, 80_000);
+    (lossy.losses.bw_latest, lossy.losses.inflight_latest) = (4_000_000, 80_000);
     flow.decide(&lossy, &mut orders);
     assert_eq!(orders.get("cap_bw"), None, "not before the round is over");
     lossy.losses.rounds = 1;
@@ -187,7 +187,7 @@ fn a_round_with_losses_while_cruising_leads_to_what_was_delivered() {
 
 #[test]
 fn a_start_that_loses_much_ends() {
-    let mut flow = Bbr3Flow::new(MSS, Dice(3), 10_000_000);
+    let mut flow = Bbr3Flow::new(MSS, SplitMix64(3), 10_000_000);
     let mut orders = Recorder::default();
     for n in 1..=6 {
         let mut lossy = seen(1);
@@ -202,7 +202,7 @@ fn a_start_that_loses_much_ends() {
         matches!(flow.state, BbrState::Drain),
         "six ACKs with losses, 3 % of the flight"
     );
-    assert_eq!(flow.bounds.long, BDP_BYTES);
+    assert_eq!(flow.bounds.inflight_longterm, BDP_BYTES);
 }
 
 #[test]
@@ -210,8 +210,8 @@ fn marks_count_as_losses() {
     let mut flow = cruising();
     let mut orders = Recorder::default();
     let mut marked = seen(6);
-    (marked.losses.marked, marked.losses.rounds) = (1_000, 1);
-    (marked.losses.bw, marked.losses.volume) = (BW_BYTES_PER_SECOND, BDP_BYTES);
+    (marked.losses.ce_marked, marked.losses.rounds) = (1_000, 1);
+    (marked.losses.bw_latest, marked.losses.inflight_latest) = (BW_BYTES_PER_SECOND, BDP_BYTES);
     flow.decide(&marked, &mut orders);
     assert!(orders.get("cap_bw").is_some());
 }
@@ -229,13 +229,13 @@ fn the_rtt_is_probed_with_half_a_bdp() {
     assert_eq!(orders.get("min_rtt"), Some(30_000));
     for round in 503..=513 {
         let mut dip = seen(round);
-        dip.flight = BDP_BYTES / 2;
+        dip.inflight = BDP_BYTES / 2;
         flow.decide(&dip, &mut orders);
         assert!(matches!(flow.state, BbrState::ProbeRtt(_)), "{round}");
     }
     let mut over = seen(514);
-    over.flight = BDP_BYTES / 2;
+    over.inflight = BDP_BYTES / 2;
     flow.decide(&over, &mut orders);
-    assert!(matches!(flow.state, BbrState::Cruise));
+    assert!(matches!(flow.state, BbrState::ProbeBwCruise));
     assert_eq!(orders.get("window"), Some(2 * BDP_BYTES));
 }

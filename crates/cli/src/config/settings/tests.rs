@@ -35,7 +35,7 @@ fn settings(text: &str, line: &[&str]) -> Settings {
     let line =
         Line::try_parse_from(std::iter::once(&"attach").chain(line)).expect("a command line");
     let config = config(text).unwrap_or_else(|problem| panic!("{problem}"));
-    Settings::of(&line.attach, Some(&config)).unwrap_or_else(|failure| panic!("{failure}"))
+    Settings::resolve(&line.attach, Some(&config)).unwrap_or_else(|failure| panic!("{failure}"))
 }
 
 /// Returns the line, message and fix of the error in `text`.
@@ -100,7 +100,7 @@ fn algorithms_and_connections_of_the_command_line_replace_the_files() {
 fn limits_from_two_sources_are_checked_together() {
     let line = Line::try_parse_from(["attach", "--max-cwnd", "2000b"]).expect("a command line");
     let config = config(CONFIG_TEXT).expect("a valid configuration");
-    let failure = Settings::of(&line.attach, Some(&config)).expect_err("no window satisfies both");
+    let failure = Settings::resolve(&line.attach, Some(&config)).expect_err("no window satisfies both");
     assert!(failure.to_string().contains("above"), "{failure}");
 }
 
@@ -154,7 +154,7 @@ fn an_invalid_file_is_reported_with_line_and_fix() {
 fn unchangeable_settings_are_reported_with_their_line() {
     let before = settings(CONFIG_TEXT, &[]);
     let changed = |text: &str| {
-        before.frozen(
+        before.check_reload(
             &settings(text, &[]),
             &config(text).expect("a valid configuration"),
         )

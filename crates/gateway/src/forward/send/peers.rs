@@ -28,15 +28,15 @@ impl Sending {
         let kept = peer.endpoint.is_some();
         let tunnel = self
             .shared
-            .door
+            .demux
             .tunnel(place, peer.public_key, peer.preshared_key, kept);
-        let mut half = PeerState::new(now, tunnel, &peer, &self.config, self.shared.observe)?;
-        half.endpoint = found.get(&peer.public_key).copied();
+        let mut state = PeerState::new(now, tunnel, &peer, &self.config, self.shared.observe)?;
+        state.endpoint = found.get(&peer.public_key).copied();
         self.begin(now, place, &peer)?;
-        table.put(Peer {
-            place,
-            ends: ends(&self.config, &peer),
-            half: Arc::new(Mutex::new(half)),
+        table.insert(Peer {
+            index: place,
+            tunnel_addresses: ends(&self.config, &peer),
+            state: Arc::new(Mutex::new(state)),
             peer,
         });
         Ok(())
@@ -51,7 +51,7 @@ impl Sending {
         {
             return Ok(at);
         }
-        let made = (self.shared.makes)(algorithm).map_err(|why| GatewayError::Algorithm {
+        let made = (self.shared.create_algorithm)(algorithm).map_err(|why| GatewayError::Algorithm {
             algorithm: algorithm.to_string(),
             why,
         })?;
@@ -88,7 +88,7 @@ impl Sending {
         let totals = pair.lock().sendbox.status(now).totals;
         let Some(lane) = self
             .lanes
-            .get_mut(pair.place as usize)
+            .get_mut(pair.index as usize)
             .and_then(Option::take)
         else {
             return;
@@ -98,7 +98,7 @@ impl Sending {
             .iter_mut()
             .find(|(algorithm, _)| *algorithm == lane.algorithm);
         if let Some((_, steering)) = steering {
-            steering.close(now, pair.place.into(), totals.arrived_bytes, totals.missing);
+            steering.close(now, pair.index.into(), totals.received_bytes, totals.missing);
         }
     }
 
@@ -120,9 +120,9 @@ impl Sending {
     pub(super) fn reload(&mut self, reload: &Reload) -> Result<(), GatewayError> {
         let now = self.shared.now();
         let old = self.shared.table();
-        let before = std::mem::replace(&mut self.config, reload.to.clone());
+        let before = std::mem::replace(&mut self.config, reload.config.clone());
         // Everything that can fail is done before anything changes.
-        let mut table = match self.prepare(now, &old, &reload.found) {
+        let mut table = match self.prepare(now, &old, &reload.addresses) {
             Ok(table) => table,
             Err(why) => {
                 self.config = before;
@@ -135,16 +135,16 @@ impl Sending {
             let site = &self.config.site;
             self.uplink = Uplink::new(now, site.uplink_rate, full_packet(site));
         }
-        for pair in old.all() {
+        for pair in old.iter() {
             let peers = &self.config.peers;
             match peers.iter().find(|peer| is_of(pair, peer)) {
                 Some(to) => {
                     let to = to.clone();
-                    self.change(now, pair, &to, classes, &reload.found);
-                    table.put(Peer {
-                        place: pair.place,
-                        ends: ends(&self.config, &to),
-                        half: Arc::clone(&pair.half),
+                    self.change(now, pair, &to, classes, &reload.addresses);
+                    table.insert(Peer {
+                        index: pair.index,
+                        tunnel_addresses: ends(&self.config, &to),
+                        state: Arc::clone(&pair.state),
                         peer: to,
                     });
                 }
@@ -178,7 +178,7 @@ impl Sending {
             self.steering(now, &peer.algorithm)?;
         }
         let mut table = PeerMap {
-            pairs: old.pairs.clone(),
+            peers: old.peers.clone(),
             by_key: old.by_key.clone(),
             ..PeerMap::default()
         };
@@ -186,7 +186,7 @@ impl Sending {
             let before = old
                 .by_key
                 .get(&peer.public_key)
-                .and_then(|place| old.pair(*place));
+                .and_then(|place| old.peer(*place));
             if before.is_some_and(|pair| is_of(pair, &peer)) {
                 continue;
             }
@@ -198,7 +198,7 @@ impl Sending {
                 found.insert(peer.public_key, endpoint);
             }
             if let Err(why) = self.add(&mut table, peer, &found) {
-                let added = table.all().filter(|pair| old.pair(pair.place).is_none());
+                let added = table.iter().filter(|pair| old.peer(pair.index).is_none());
                 added.for_each(|pair| self.end(pair));
                 return Err(why);
             }
@@ -224,7 +224,7 @@ impl Sending {
         let outcome = outcome.and_then(|()| match from.algorithm != to.algorithm {
             true => {
                 self.end(pair);
-                self.begin(now, pair.place, to)
+                self.begin(now, pair.index, to)
             }
             false => Ok(()),
         });
@@ -242,18 +242,18 @@ impl Sending {
         peer: &PeerConfig,
         found: &PeerRoutes,
     ) -> Result<(), GatewayError> {
-        let mut half = pair.lock();
-        half.tunnel.set_keepalive(peer.endpoint.is_some());
+        let mut state = pair.lock();
+        state.tunnel.set_keepalive(peer.endpoint.is_some());
         let Some(to) = found.get(&peer.public_key).copied() else {
             return Ok(());
         };
-        half.endpoint = Some(to);
-        if half.tunnel.is_established() {
+        state.endpoint = Some(to);
+        if state.tunnel.is_established() {
             return Ok(());
         }
-        self.batch.begin();
-        if let Some(bytes) = half.tunnel.renew(self.batch.room()) {
-            self.batch.keep(to, DatagramMarks::default(), bytes);
+        self.batch.begin_turn();
+        if let Some(bytes) = state.tunnel.rekey(self.batch.buffer()) {
+            self.batch.add(to, DatagramMarks::default(), bytes);
             self.batch.flush(&self.socket)?;
         }
         Ok(())
@@ -268,26 +268,26 @@ impl Sending {
         classes: bool,
     ) -> Result<(), GatewayError> {
         let settings = sendbox(peer, &self.config, self.shared.observe);
-        let mut half = pair.lock();
-        half.sendbox.set_bounds(now, settings.min, settings.max);
-        if !classes && *half.sendbox.queue() == settings.queue {
+        let mut state = pair.lock();
+        state.sendbox.set_bounds(now, settings.min_rate, settings.max_rate);
+        if !classes && *state.sendbox.queue() == settings.queue {
             return Ok(());
         }
         let (store, all) = (&self.store, &self.config.classes);
         let again = |waiting: SendboxPacket| {
-            let headers = IpHeaders::of(Frame::packet(store.bytes(waiting.kept.frame)));
-            let kept = waiting.kept.with_class(classify(all, &headers));
-            SendboxPacket { kept, ..waiting }
+            let headers = IpHeaders::parse(Frame::packet(store.bytes(waiting.packet.frame)));
+            let kept = waiting.packet.with_class(classify(all, &headers));
+            SendboxPacket { packet: kept, ..waiting }
         };
         let mut gone = Vec::new();
-        let mut drops = |dropped: SendboxPacket, _| gone.push(dropped.kept.frame);
-        let outcome = half
+        let mut drops = |dropped: SendboxPacket, _| gone.push(dropped.packet.frame);
+        let outcome = state
             .sendbox
             .requeue(now, &settings.queue, again, &mut drops);
-        half.classes = class_names(&self.config);
-        drop(half);
+        state.classes = class_names(&self.config);
+        drop(state);
         gone.into_iter()
-            .for_each(|frame| self.store.let_go(frame, 1));
+            .for_each(|frame| self.store.release(frame, 1));
         outcome.map_err(|why| GatewayError::Queue {
             peer: peer.name.clone(),
             why,
@@ -296,16 +296,16 @@ impl Sending {
 
     /// Drops all packets queued for a removed peer.
     fn drain(&mut self, now: Time, pair: &Peer) {
-        let mut half = pair.lock();
-        half.sendbox.by_hand(now, true);
+        let mut state = pair.lock();
+        state.sendbox.set_disabled_by_operator(now, true);
         let store = &mut self.store;
         let mut gone = Vec::new();
-        let mut drops = |dropped: SendboxPacket, _| store.let_go(dropped.kept.frame, 1);
-        while let Some(waiting) = half.sendbox.dequeue(now, &mut drops) {
-            gone.push(waiting.kept.frame);
+        let mut drops = |dropped: SendboxPacket, _| store.release(dropped.packet.frame, 1);
+        while let Some(waiting) = state.sendbox.dequeue(now, &mut drops) {
+            gone.push(waiting.packet.frame);
         }
         gone.into_iter()
-            .for_each(|frame| self.store.let_go(frame, 1));
+            .for_each(|frame| self.store.release(frame, 1));
     }
 }
 

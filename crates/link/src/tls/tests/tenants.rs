@@ -53,7 +53,7 @@ fn readies(fallback: StdDuration) -> WireEvent<'static> {
     let fallback_after = Some(fallback.into());
     WireEvent::Ready {
         datapath: DatapathInfo {
-            fallback_after,
+            agent_timeout: fallback_after,
             ..datapath
         },
     }
@@ -74,7 +74,7 @@ fn attack(attack: Attack, address: &TlsAddress, stop: &AtomicBool) {
         FALLBACK_TIMEOUT
     };
     for uplink in &mut uplinks {
-        assert_eq!(uplink.event(&readies(fallback)), SendOutcome::Yes);
+        assert_eq!(uplink.queue_event(&readies(fallback)), SendOutcome::Queued);
     }
     let mut number = 0u64;
     while !stop.load(Ordering::Relaxed) {
@@ -82,7 +82,7 @@ fn attack(attack: Attack, address: &TlsAddress, stop: &AtomicBool) {
             for _ in 0..1_000 {
                 number += 1;
                 let info = FlowInfo::default();
-                let sent = uplink.event(&match attack {
+                let sent = uplink.queue_event(&match attack {
                     Attack::Readies => readies(fallback),
                     Attack::Opens if number.is_multiple_of(100_000) => readies(fallback),
                     Attack::Connections if number > 1_000 * wanted => WireEvent::Report {
@@ -95,7 +95,7 @@ fn attack(attack: Attack, address: &TlsAddress, stop: &AtomicBool) {
                         WireEvent::FlowOpened { flow: number, info }
                     }
                 });
-                if sent != SendOutcome::Yes {
+                if sent != SendOutcome::Queued {
                     break;
                 }
             }
@@ -112,11 +112,11 @@ fn good(address: &TlsAddress, exchanges: usize) -> TenantLog {
     let began = Instant::now();
     let now = || Time::ZERO + Duration::from(began.elapsed());
     let mut uplink = connect(address, began).expect("the connection is accepted");
-    assert_eq!(uplink.event(&readies(FALLBACK_TIMEOUT)), SendOutcome::Yes);
+    assert_eq!(uplink.queue_event(&readies(FALLBACK_TIMEOUT)), SendOutcome::Queued);
     let info = FlowInfo::default();
     assert_eq!(
-        uplink.event(&WireEvent::FlowOpened { flow: 1, info }),
-        SendOutcome::Yes
+        uplink.queue_event(&WireEvent::FlowOpened { flow: 1, info }),
+        SendOutcome::Queued
     );
     uplink.flush();
     let (mut answers, mut longest_gap, mut heartbeat) =
@@ -146,7 +146,7 @@ fn good(address: &TlsAddress, exchanges: usize) -> TenantLog {
                 urgent: true,
                 fields: &[1],
             };
-            assert_eq!(uplink.event(&report), SendOutcome::Yes);
+            assert_eq!(uplink.queue_event(&report), SendOutcome::Queued);
             uplink.flush();
             asked = Some(Instant::now());
         }
@@ -200,7 +200,7 @@ fn next_to(hostile: Option<Attack>, exchanges: usize) -> TenantLog {
 /// Fills the send path of a datapath with events. Returns their number.
 fn fill(uplink: &mut TlsUplink, event: impl Fn(u64) -> WireEvent<'static>) -> u64 {
     let mut count = 0;
-    while uplink.event(&event(count)) == SendOutcome::Yes {
+    while uplink.queue_event(&event(count)) == SendOutcome::Queued {
         count += 1;
     }
     count
@@ -218,8 +218,8 @@ fn a_key_that_never_pauses_causes_bounded_work_per_turn_and_others_are_served_in
     let mut good = world.connected(&place.of("good"));
     let mut bad: Vec<TlsUplink> = (0..8).map(|_| world.connected(&place.of("bad"))).collect();
     assert_eq!(
-        (good.event(&ready()), good.event(&opened(1))),
-        (SendOutcome::Yes, SendOutcome::Yes)
+        (good.queue_event(&ready()), good.queue_event(&opened(1))),
+        (SendOutcome::Queued, SendOutcome::Queued)
     );
     let mut program = None;
     world.until("the well-behaved tenant's flow is steered", |world| {
@@ -239,28 +239,28 @@ fn a_key_that_never_pauses_causes_bounded_work_per_turn_and_others_are_served_in
     };
     let mut sent = 0;
     for uplink in &mut bad {
-        assert_eq!(uplink.event(&ready()), SendOutcome::Yes);
+        assert_eq!(uplink.queue_event(&ready()), SendOutcome::Queued);
         sent += fill(uplink, opened);
     }
     assert!(sent > 10_000, "{sent}");
     // The budget of a key, one chunk beyond it, and the good tenant's work.
     let (most, mut served) = (1_024 + (16 << 10) / 9 + 64, 0);
     for turn in 0..50 {
-        assert_eq!(good.event(&report), SendOutcome::Yes);
+        assert_eq!(good.queue_event(&report), SendOutcome::Queued);
         good.flush();
         let reports = world.agent.stats("grow").expect("it exists").reports;
-        let before = world.agent.work();
+        let before = world.agent.work_units();
         world.turn();
-        let work = world.agent.work() - before;
+        let work = world.agent.work_units() - before;
         assert!(work <= most, "{work} in turn {turn}");
         served += world.agent.stats("grow").expect("it exists").reports - reports;
     }
     // On loopback a report arrives in the same turn or in the next one.
     assert!((49..=50).contains(&served), "{served}");
     assert!(
-        world.agent.flows() > 1_000,
+        world.agent.flow_count() > 1_000,
         "the other's flows are opened, too: {}",
-        world.agent.flows()
+        world.agent.flow_count()
     );
 }
 
@@ -273,7 +273,7 @@ fn a_key_has_32_connections_and_another_key_still_connects() {
     assert!(why.contains("32 connections"), "{why}");
     // A connection that returns replaces its predecessor.
     let mut again = TlsUplink::new(&world.to(&place.of("bad")));
-    again.way = bad[0].way;
+    again.channel = bad[0].channel;
     world
         .connect(&mut again)
         .expect("it reuses the slot of the previous one");
@@ -286,13 +286,13 @@ fn a_datapath_that_restarts_too_often_is_disconnected() {
     let mut world = World::new(&place.0);
     let mut stream = world.stream(&place.0);
     let mut packet = v2::PacketWriter::new();
-    (0..100).for_each(|_| packet.event(&ready()).expect("room"));
-    stream.packet(&packet).expect("connected");
+    (0..100).for_each(|_| packet.push_event(&ready()).expect("room"));
+    stream.queue_packet(&packet).expect("connected");
     stream.flush().expect("connected");
     let why = end_of(&mut world, stream);
     assert!(why.contains("connects too often"), "{why}");
     // The connection itself used one of 64 starts; the other 63 caused this work.
-    assert!(world.agent.work() < 64 * 4, "{}", world.agent.work());
+    assert!(world.agent.work_units() < 64 * 4, "{}", world.agent.work_units());
 }
 
 #[test]
@@ -301,9 +301,9 @@ fn a_datapath_that_allows_a_nanosecond_of_silence_gets_300_heartbeats_a_second()
     let mut world = World::new(&place.0);
     let mut uplink = world.connected(&place.0);
     let ns = StdDuration::from_nanos(1);
-    assert_eq!(uplink.event(&readies(ns)), SendOutcome::Yes);
+    assert_eq!(uplink.queue_event(&readies(ns)), SendOutcome::Queued);
     uplink.flush();
-    world.until("it exists", |world| (world.agent.work() > 0).then_some(()));
+    world.until("it exists", |world| (world.agent.work_units() > 0).then_some(()));
     let (began, mut due, mut heartbeats) = (world.now(), world.now(), 0);
     while let Some(next) = world
         .agent

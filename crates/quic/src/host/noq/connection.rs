@@ -193,13 +193,13 @@ impl NoqConnection {
     }
 
     /// Logs changed metrics, if there is a log.
-    pub fn note(&mut self, now: Instant) {
+    pub fn log_metrics(&mut self, now: Instant) {
         if self.log.as_ref().is_none_or(|log| !log.is_due(now)) {
             return;
         }
         let stats = self.stats();
         if let Some(log) = &mut self.log {
-            log.note(now, &stats);
+            log.record_metrics(now, &stats);
         }
     }
 

@@ -57,7 +57,7 @@ impl PipeBuffers {
         self.accepted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub fn ring(&self) {
+    pub fn signal(&self) {
         if !self.rung.swap(true, Ordering::AcqRel) {
             // The counter cannot overflow, since it is read after every signal.
             let _ = self.event.write(1);
@@ -70,26 +70,26 @@ pub(super) struct StreamPipe {
     state: Mutex<PipeState>,
     /// Notifications of the application: it wrote or ended its stream; it made room for received
     /// data; it closed the connection.
-    pub wrote: Notify,
-    pub took: Notify,
-    pub closed: Notify,
+    pub write_notify: Notify,
+    pub read_notify: Notify,
+    pub close_notify: Notify,
 }
 
 #[derive(Default)]
 pub(super) struct PipeState {
     pub connected: bool,
-    pub figures: Option<StatsReader>,
+    pub stats_reader: Option<StatsReader>,
     /// Data for the stack, and from the stack.
-    pub out: Vec<u8>,
-    pub arrived: VecDeque<u8>,
+    pub send_buffer: Vec<u8>,
+    pub receive_buffer: VecDeque<u8>,
     /// The application ended its stream; the application closed the connection, normally or not.
     pub finished: bool,
     pub close: Option<bool>,
     pub sent_all: bool,
     /// The peer's stream has ended; all data was read once `arrived` is empty.
-    pub ended: bool,
+    pub fin_received: bool,
     pub failure: Option<String>,
-    pub over: bool,
+    pub task_ended: bool,
 }
 
 impl StreamPipe {
@@ -97,9 +97,9 @@ impl StreamPipe {
         Arc::new(StreamPipe {
             shared: Arc::clone(shared),
             state: Mutex::new(PipeState::default()),
-            wrote: Notify::new(),
-            took: Notify::new(),
-            closed: Notify::new(),
+            write_notify: Notify::new(),
+            read_notify: Notify::new(),
+            close_notify: Notify::new(),
         })
     }
 
@@ -108,8 +108,8 @@ impl StreamPipe {
     }
 
     /// Updates the state from the runtime and signals the application.
-    pub fn tell(&self, change: impl FnOnce(&mut PipeState)) {
+    pub fn update(&self, change: impl FnOnce(&mut PipeState)) {
         change(&mut self.state());
-        self.shared.ring();
+        self.shared.signal();
     }
 }

@@ -41,7 +41,7 @@ pub fn host(options: HostOptions, side: &HostRole<'_>) -> Result<Runtime, HostEr
                 .map_err(unusable)?;
             let mut config = ServerConfig::with_crypto(Arc::new(crypto));
             config.transport_config(transport);
-            config.max_incoming(options.most);
+            config.max_incoming(options.connections_max);
             server = Some(config);
         }
     }
@@ -128,7 +128,7 @@ impl StackConnection for Connection {
         stream.map_err(|why| why.to_string())
     }
 
-    fn figures(&self) -> StatsReader {
+    fn stats_reader(&self) -> StatsReader {
         let connection = self.clone();
         Arc::new(move || {
             let path = connection.stats().path;

@@ -59,7 +59,7 @@ fn with(
         HostRole::Accepts(identity) => {
             let tls = tls::rustls::Server::from(identity.server(ALPN_PROTOCOL, &[])?);
             let at_most = StreamLimit {
-                most: options.most,
+                most: options.connections_max,
                 ordinary: endpoint_limits::Default::builder()
                     .with_inflight_handshake_limit(options.unproved_max())
                     .and_then(|limits| limits.build())
@@ -214,7 +214,7 @@ impl StackConnection for S2nConnection {
         Ok((sending, receiving))
     }
 
-    fn figures(&self) -> StatsReader {
+    fn stats_reader(&self) -> StatsReader {
         let counts = Arc::clone(&self.counts);
         Arc::new(move || counts.read())
     }

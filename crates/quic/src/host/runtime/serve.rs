@@ -45,7 +45,7 @@ pub(super) trait StackConnection: 'static {
     ) -> impl Future<Output = Result<(Self::Sending, Self::Receiving), String>>;
 
     /// Returns a function that reads the statistics from any thread.
-    fn figures(&self) -> StatsReader;
+    fn stats_reader(&self) -> StatsReader;
 
     fn close(&self, code: u32);
 }
@@ -96,7 +96,7 @@ pub(super) async fn serve<E: StackEndpoint>(
     // Aborts connections that are still open.
     for pipe in pipes.borrow().iter().filter_map(Weak::upgrade) {
         pipe.state().close.get_or_insert(false);
-        pipe.closed.notify_one();
+        pipe.close_notify.notify_one();
     }
     tokio::task::yield_now().await;
     let _ = tokio::time::timeout(CLOSE_TIMEOUT, endpoint.settle()).await;
@@ -115,8 +115,8 @@ struct Task(Arc<StreamPipe>);
 
 impl Drop for Task {
     fn drop(&mut self) {
-        self.0.tell(|state| {
-            state.over = true;
+        self.0.update(|state| {
+            state.task_ended = true;
             if state.close.is_none() {
                 state
                     .failure
@@ -136,36 +136,36 @@ async fn run<L: StackConnection>(
     let begun = tokio::select! {
         biased;
         begun = begun => begun,
-        () = pipe.closed.notified() => return,
+        () = pipe.close_notify.notified() => return,
     };
     match begun {
         Ok(mut link) => {
-            let figures = link.figures();
-            pipe.tell(|state| {
+            let figures = link.stats_reader();
+            pipe.update(|state| {
                 state.connected = true;
-                state.figures = Some(figures);
+                state.stats_reader = Some(figures);
             });
             tokio::select! {
                 outcome = carry(&mut link, &pipe, client) => {
                     if let Err(why) = outcome {
-                        pipe.tell(|state| state.failure = Some(why));
+                        pipe.update(|state| state.failure = Some(why));
                     }
-                    pipe.closed.notified().await;
+                    pipe.close_notify.notified().await;
                 }
-                () = pipe.closed.notified() => {}
+                () = pipe.close_notify.notified() => {}
             }
             let well = pipe.state().close == Some(true);
             link.close(code(well));
             // Keeps the final statistics, but not the connection.
-            let figures = pipe.state().figures.take();
+            let figures = pipe.state().stats_reader.take();
             let last = figures.map(|figures| figures());
-            pipe.tell(|state| {
-                state.figures = last.map(|last| Arc::new(move || last) as StatsReader)
+            pipe.update(|state| {
+                state.stats_reader = last.map(|last| Arc::new(move || last) as StatsReader)
             });
         }
         Err(why) => {
-            pipe.tell(|state| state.failure = Some(why));
-            pipe.closed.notified().await;
+            pipe.update(|state| state.failure = Some(why));
+            pipe.close_notify.notified().await;
         }
     }
 }
@@ -187,21 +187,21 @@ async fn send(mut stream: impl Sending, pipe: &StreamPipe) -> Result<(), String>
         let finished = {
             let mut state = pipe.state();
             piece.clear();
-            std::mem::swap(&mut piece, &mut state.out);
+            std::mem::swap(&mut piece, &mut state.send_buffer);
             state.finished
         };
         if !piece.is_empty() {
-            pipe.shared.ring();
+            pipe.shared.signal();
             stream
                 .write_all(&piece)
                 .await
                 .map_err(|why| why.to_string())?;
         } else if finished {
             stream.finish().await?;
-            pipe.tell(|state| state.sent_all = true);
+            pipe.update(|state| state.sent_all = true);
             return Ok(());
         } else {
-            pipe.wrote.notified().await;
+            pipe.write_notify.notified().await;
         }
     }
 }
@@ -209,16 +209,16 @@ async fn send(mut stream: impl Sending, pipe: &StreamPipe) -> Result<(), String>
 async fn receive(mut stream: impl AsyncRead + Unpin, pipe: &StreamPipe) -> Result<(), String> {
     let mut piece = vec![0; PIPE_BYTES / 4];
     loop {
-        while pipe.state().arrived.len() >= PIPE_BYTES {
-            pipe.took.notified().await;
+        while pipe.state().receive_buffer.len() >= PIPE_BYTES {
+            pipe.read_notify.notified().await;
         }
         let count = stream
             .read(&mut piece)
             .await
             .map_err(|why| why.to_string())?;
-        pipe.tell(|state| match piece.get(..count) {
-            Some(bytes) if count > 0 => state.arrived.extend(bytes),
-            _ => state.ended = true,
+        pipe.update(|state| match piece.get(..count) {
+            Some(bytes) if count > 0 => state.receive_buffer.extend(bytes),
+            _ => state.fin_received = true,
         });
         if count == 0 {
             return Ok(());

@@ -43,7 +43,7 @@ impl StackConnection for Panics {
         panic!("a stack may panic")
     }
 
-    fn figures(&self) -> StatsReader {
+    fn stats_reader(&self) -> StatsReader {
         Arc::new(QuicStats::default)
     }
 
@@ -64,7 +64,7 @@ fn host(ended: bool) -> Runtime {
         idle_timeout: None,
         max_rate: None,
         qlog: None,
-        most: 1,
+        connections_max: 1,
         per_address: 1,
         congestion: QuicCongestion::Native(Native::Cubic),
     };
@@ -84,17 +84,17 @@ fn a_connection_whose_stack_panics_has_failed_and_can_be_closed() {
     let mut host = host(false);
     let id = host.connect(([127, 0, 0, 1], 9).into()).unwrap();
     assert!(eventually(
-        || host.work().is_ok() && host.failure(id).is_some()
+        || host.process().is_ok() && host.failure(id).is_some()
     ));
     host.close(id, false);
-    assert!(host.work().is_ok() && host.count() == 0);
+    assert!(host.process().is_ok() && host.count() == 0);
 }
 
 #[test]
 fn a_host_whose_stack_has_ended_says_so() {
     let mut host = host(true);
-    assert!(eventually(|| host.work().is_err()));
-    let why = host.work().unwrap_err().to_string();
+    assert!(eventually(|| host.process().is_err()));
+    let why = host.process().unwrap_err().to_string();
     assert!(why.contains("quinn has ended"), "{why}");
     assert!(host.connect(([127, 0, 0, 1], 9).into()).is_err());
 }

@@ -39,7 +39,7 @@ impl Streams {
     pub fn new(network: &Network, flows: usize) -> Streams {
         let links = network
             .links()
-            .filter_map(|link| network.ends(link))
+            .filter_map(|link| network.endpoints(link))
             .collect();
         Streams(Arc::new(Mutex::new(Inner {
             links,
@@ -54,7 +54,7 @@ impl Streams {
 }
 
 impl Tracer for Streams {
-    fn see(&mut self, now: Time, seen: &PacketEvent<'_>) {
+    fn on_packet_event(&mut self, now: Time, seen: &PacketEvent<'_>) {
         if seen.backward || seen.segment.kind != SegmentKind::Data {
             return;
         }

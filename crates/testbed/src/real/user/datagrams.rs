@@ -35,7 +35,7 @@ impl<'r> UserDatagrams<'r> {
     }
 
     /// Counts the datagrams that have arrived.
-    pub fn swallow(&self) {
+    pub fn drain_sinks(&self) {
         for (sink, received) in self.sinks.values() {
             let mut buffer = [0; 2048];
             // Errors such as ICMP unreachable do not affect the next datagram.
@@ -61,7 +61,7 @@ impl<'r> UserDatagrams<'r> {
         let sink = (workload, to);
         if !self.sinks.contains_key(&sink) {
             let open = || {
-                let sink = socket::sink(self.plan.buffer)?;
+                let sink = socket::sink(self.plan.socket_buffer)?;
                 Ok((sink.local_addr()?, sink))
             };
             let (_, opened) = inside(

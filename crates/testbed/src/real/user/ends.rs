@@ -15,11 +15,11 @@ pub(super) type UserEnd = (usize, u64);
 pub(super) const FLOW_ID_BYTES: usize = 4;
 
 /// State of the flow ID at an accepting end.
-pub(super) enum Begins {
-    NotYet,
+pub(super) enum FlowIdStatus {
+    Pending,
     /// The connection ended before it arrived.
-    Gone,
-    With([u8; FLOW_ID_BYTES]),
+    Closed,
+    Received([u8; FLOW_ID_BYTES]),
 }
 
 /// Operations of a run on connections.
@@ -33,10 +33,10 @@ pub(super) trait UserEnds {
     ) -> Result<(UserEnd, SocketAddr), Error>;
 
     /// Returns the next accepted connection.
-    fn accepted(&mut self) -> Option<UserEnd>;
+    fn accept(&mut self) -> Option<UserEnd>;
 
     /// Reads the flow ID from the data that has arrived.
-    fn begins(&mut self, end: UserEnd) -> Begins;
+    fn read_flow_id(&mut self, end: UserEnd) -> FlowIdStatus;
 
     /// Reads and discards all data that has arrived, and returns its length.
     fn read(&mut self, end: UserEnd) -> usize;
@@ -45,7 +45,7 @@ pub(super) trait UserEnds {
     fn write(&mut self, end: UserEnd, bytes: &[u8]) -> usize;
 
     /// Writes at most `most` arbitrary bytes and returns the number of bytes.
-    fn fill(&mut self, end: UserEnd, most: usize) -> usize;
+    fn write_fill(&mut self, end: UserEnd, most: usize) -> usize;
 
     /// Ends the stream after the data written so far.
     fn finish(&mut self, end: UserEnd);
@@ -54,11 +54,11 @@ pub(super) trait UserEnds {
     fn has_failed(&self, end: UserEnd) -> bool;
 
     /// Closes the connection and notifies the peer, if there is one.
-    fn end(&mut self, end: UserEnd);
+    fn close(&mut self, end: UserEnd);
 
     /// Returns the connection's state as `tcp_info`. Fields that the transport does not provide are
     /// 0.
-    fn look(&mut self, end: UserEnd) -> Option<TcpInfo>;
+    fn tcp_info(&mut self, end: UserEnd) -> Option<TcpInfo>;
 
     /// Returns the number of packets whose contents were retransmitted.
     fn retransmitted(&mut self, end: UserEnd) -> Option<u64>;
@@ -72,5 +72,5 @@ pub(super) trait UserEnds {
     }
 
     /// Receives and sends. If there is nothing to do it waits, at most `longest`.
-    fn turn(&mut self, longest: Duration) -> Result<(), Error>;
+    fn poll(&mut self, longest: Duration) -> Result<(), Error>;
 }

@@ -18,7 +18,7 @@ use ccplane_quic::{QuicPlane, Stack};
 use ccplane_units::Duration;
 use ccplane_workload::NodeId;
 
-use super::ends::{Begins, FLOW_ID_BYTES, UserEnd, UserEnds};
+use super::ends::{FlowIdStatus, FLOW_ID_BYTES, UserEnd, UserEnds};
 use crate::ends::inside;
 use crate::error::BackendError;
 use crate::over::RemoteAgent;
@@ -39,11 +39,11 @@ pub(super) struct QuicEnds<'r> {
     identity: Identity,
     hosts: Vec<QuicHost>,
     /// By host, first workload with the same algorithm, and whether it accepts.
-    places: HashMap<(NodeId, usize, bool), usize>,
+    host_index: HashMap<(NodeId, usize, bool), usize>,
     /// By first workload with the same algorithm.
     controls: HashMap<usize, QuicCongestion>,
     /// Partial flow IDs of accepted connections.
-    names: HashMap<UserEnd, Vec<u8>>,
+    partial_flow_ids: HashMap<UserEnd, Vec<u8>>,
 }
 
 impl<'r> QuicEnds<'r> {
@@ -64,9 +64,9 @@ impl<'r> QuicEnds<'r> {
             agent,
             identity,
             hosts: Vec::new(),
-            places: HashMap::new(),
+            host_index: HashMap::new(),
             controls: HashMap::new(),
-            names: HashMap::new(),
+            partial_flow_ids: HashMap::new(),
         })
     }
 
@@ -81,7 +81,7 @@ impl<'r> QuicEnds<'r> {
             .position(|other| other.contender == wanted.contender);
         let same = same.unwrap_or(workload);
         let key = (node, same, accepts);
-        if let Some(at) = self.places.get(&key) {
+        if let Some(at) = self.host_index.get(&key) {
             return Ok(*at);
         }
         let congestion = self.control(same, contender)?;
@@ -91,11 +91,11 @@ impl<'r> QuicEnds<'r> {
             local: SocketAddr::new(host.address, 0),
             // A connection may buffer this much at either end. TCP's socket buffer is twice that,
             // since the kernel charges for overhead.
-            window: (plan.buffer / 2).clamp(1 << 20, 1 << 29),
+            window: (plan.socket_buffer / 2).clamp(1 << 20, 1 << 29),
             idle_timeout: None,
             max_rate: None,
             qlog: None,
-            most: CONNECTIONS_MAX,
+            connections_max: CONNECTIONS_MAX,
             per_address: CONNECTIONS_MAX,
             // Accepting ends use the contender if it is native, and otherwise Cubic, as in all
             // backends.
@@ -120,7 +120,7 @@ impl<'r> QuicEnds<'r> {
         )?;
         let at = self.hosts.len();
         self.hosts.push(bound);
-        self.places.insert(key, at);
+        self.host_index.insert(key, at);
         Ok(at)
     }
 
@@ -133,7 +133,7 @@ impl<'r> QuicEnds<'r> {
         let (stack, limits) = (self.stack, OperatorLimits::default());
         let control = match (contender, self.agent) {
             (Contender::Native { name }, _) => {
-                QuicCongestion::Native(Native::of(stack, name).map_err(BackendError::from)?)
+                QuicCongestion::Native(Native::by_name(stack, name).map_err(BackendError::from)?)
             }
             (Contender::Ccplane { name, parameters }, None) => {
                 let algorithm = self.registry.by_name(name, &read(parameters))?;
@@ -145,10 +145,10 @@ impl<'r> QuicEnds<'r> {
                 let name = contender.agent_name();
                 // Checked here because an agent without the algorithm would run the flow with its
                 // first one.
-                remote_algorithms(&agent.address, &[&name], limits.fallback_after)
+                remote_algorithms(&agent.address, &[&name], limits.agent_timeout)
                     .map_err(BackendError::from)?;
                 QuicCongestion::Steered(
-                    QuicPlane::agent(stack, &agent.address, &name, agent.silence, limits)
+                    QuicPlane::with_agent(stack, &agent.address, &name, agent.timeout, limits)
                         .map_err(BackendError::from)?,
                 )
             }
@@ -177,29 +177,29 @@ impl UserEnds for QuicEnds<'_> {
         Ok(((client, id), host.local()))
     }
 
-    fn accepted(&mut self) -> Option<UserEnd> {
+    fn accept(&mut self) -> Option<UserEnd> {
         let mut hosts = self.hosts.iter_mut().enumerate();
-        hosts.find_map(|(place, host)| Some((place, host.accepted()?)))
+        hosts.find_map(|(place, host)| Some((place, host.accept()?)))
     }
 
-    fn begins(&mut self, end: UserEnd) -> Begins {
+    fn read_flow_id(&mut self, end: UserEnd) -> FlowIdStatus {
         let Some(host) = self.hosts.get_mut(end.0) else {
-            return Begins::Gone;
+            return FlowIdStatus::Closed;
         };
-        let name = self.names.entry(end).or_default();
+        let name = self.partial_flow_ids.entry(end).or_default();
         host.read(end.1, FLOW_ID_BYTES - name.len(), |bytes| {
             name.extend_from_slice(bytes)
         });
         match <[u8; FLOW_ID_BYTES]>::try_from(name.as_slice()) {
             Ok(name) => {
-                self.names.remove(&end);
-                Begins::With(name)
+                self.partial_flow_ids.remove(&end);
+                FlowIdStatus::Received(name)
             }
             Err(_) if host.failure(end.1).is_some() => {
-                self.names.remove(&end);
-                Begins::Gone
+                self.partial_flow_ids.remove(&end);
+                FlowIdStatus::Closed
             }
-            Err(_) => Begins::NotYet,
+            Err(_) => FlowIdStatus::Pending,
         }
     }
 
@@ -215,7 +215,7 @@ impl UserEnds for QuicEnds<'_> {
             .map_or(0, |host| host.write(id, bytes))
     }
 
-    fn fill(&mut self, end: UserEnd, most: usize) -> usize {
+    fn write_fill(&mut self, end: UserEnd, most: usize) -> usize {
         self.write(end, ZERO_BLOCK.get(..most).unwrap_or(&ZERO_BLOCK))
     }
 
@@ -231,13 +231,13 @@ impl UserEnds for QuicEnds<'_> {
             .is_none_or(|host| host.failure(id).is_some())
     }
 
-    fn end(&mut self, (place, id): UserEnd) {
+    fn close(&mut self, (place, id): UserEnd) {
         if let Some(host) = self.hosts.get_mut(place) {
             host.close(id, true);
         }
     }
 
-    fn look(&mut self, (place, id): UserEnd) -> Option<TcpInfo> {
+    fn tcp_info(&mut self, (place, id): UserEnd) -> Option<TcpInfo> {
         Some(tcp(&self.hosts.get_mut(place)?.stats(id)?))
     }
 
@@ -249,7 +249,7 @@ impl UserEnds for QuicEnds<'_> {
     /// true for all connections of the algorithm.
     fn fell_back(&self, (place, _): UserEnd) -> bool {
         let of = self
-            .places
+            .host_index
             .iter()
             .find(|(_, at)| **at == place)
             .map(|((_, workload, _), _)| workload);
@@ -257,8 +257,8 @@ impl UserEnds for QuicEnds<'_> {
         matches!(control, Some(QuicCongestion::Steered(plane)) if plane.stats().fallbacks > 0)
     }
 
-    fn turn(&mut self, longest: Duration) -> Result<(), Error> {
-        QuicHost::turn_all(&mut self.hosts, longest).map_err(broken)
+    fn poll(&mut self, longest: Duration) -> Result<(), Error> {
+        QuicHost::poll_all(&mut self.hosts, longest).map_err(broken)
     }
 }
 

@@ -21,7 +21,7 @@ use ccplane_udp::{DATAGRAM_BYTES_DEFAULT, Stamping, UdpCongestion, UdpError, Udp
 use ccplane_units::Duration;
 use ccplane_workload::NodeId;
 
-use super::ends::{Begins, FLOW_ID_BYTES, UserEnd, UserEnds};
+use super::ends::{FlowIdStatus, FLOW_ID_BYTES, UserEnd, UserEnds};
 use crate::ends::inside;
 use crate::error::BackendError;
 use crate::over::RemoteAgent;
@@ -40,7 +40,7 @@ pub(super) struct UdpEnds<'r> {
     rc3: Option<Rc3>,
     hosts: Vec<UdpHost>,
     /// By host, first workload with the same algorithm, and whether it accepts.
-    places: HashMap<(NodeId, usize, bool), (usize, UdpCongestion)>,
+    host_index: HashMap<(NodeId, usize, bool), (usize, UdpCongestion)>,
 }
 
 impl<'r> UdpEnds<'r> {
@@ -59,7 +59,7 @@ impl<'r> UdpEnds<'r> {
             agent,
             rc3,
             hosts: Vec::new(),
-            places: HashMap::new(),
+            host_index: HashMap::new(),
         }
     }
 
@@ -80,14 +80,14 @@ impl<'r> UdpEnds<'r> {
             .iter()
             .position(|other| other.contender == wanted.contender);
         let key = (node, same.unwrap_or(workload), accepts);
-        if let Some((at, congestion)) = self.places.get(&key) {
+        if let Some((at, congestion)) = self.host_index.get(&key) {
             return Ok((*at, congestion.clone()));
         }
         let contender = wanted.contender.as_ref().ok_or(Error::NoContender)?;
         let host = place(plan, node)?;
         let options = UdpOptions {
             local: SocketAddr::new(host.address, 0),
-            ..self.options(contender, wanted.wants)
+            ..self.options(contender, wanted.capabilities)
         };
         let bind = || UdpHost::bind(options).map_err(io::Error::other);
         let mut bound = inside(
@@ -103,7 +103,7 @@ impl<'r> UdpEnds<'r> {
         };
         let at = self.hosts.len();
         self.hosts.push(bound);
-        self.places.insert(key, (at, congestion.clone()));
+        self.host_index.insert(key, (at, congestion.clone()));
         Ok((at, congestion))
     }
 
@@ -132,10 +132,10 @@ impl<'r> UdpEnds<'r> {
         };
         UdpOptions {
             local: SocketAddr::from(([0; 4], 0)),
-            datagram: DATAGRAM_BYTES_DEFAULT,
+            datagram_bytes: DATAGRAM_BYTES_DEFAULT,
             // A connection may buffer this much at either end. TCP's socket buffer is twice that,
             // since the kernel charges for overhead.
-            window: (self.plan.buffer / 2).clamp(1 << 20, 1 << 29),
+            window: (self.plan.socket_buffer / 2).clamp(1 << 20, 1 << 29),
             tls: None,
             dscp: 0,
             config,
@@ -144,8 +144,8 @@ impl<'r> UdpEnds<'r> {
             } else {
                 Stamping::Off
             },
-            link: None,
-            accepted,
+            link_rate: None,
+            accept_congestion: accepted,
         }
     }
 
@@ -174,9 +174,9 @@ impl<'r> UdpEnds<'r> {
                 let name = contender.agent_name();
                 // Checked here because an agent without the algorithm would run the flow with its
                 // first one.
-                remote_algorithms(&agent.address, &[&name], limits.fallback_after)
+                remote_algorithms(&agent.address, &[&name], limits.agent_timeout)
                     .map_err(BackendError::from)?;
-                let remote = agent.address.remote(&name, agent.silence);
+                let remote = agent.address.connection(&name, agent.timeout);
                 let link = RemoteChannel::connect(remote, host.now())
                     .map_err(|why| BackendError::from(ccplane_linux::RemoteError::from(why)))?;
                 host.steer(link, limits);
@@ -206,37 +206,37 @@ impl UserEnds for UdpEnds<'_> {
         Ok(((client, id), host.local()))
     }
 
-    fn accepted(&mut self) -> Option<UserEnd> {
+    fn accept(&mut self) -> Option<UserEnd> {
         let mut hosts = self.hosts.iter_mut().enumerate();
-        hosts.find_map(|(place, host)| Some((place, host.accepted()?)))
+        hosts.find_map(|(place, host)| Some((place, host.accept()?)))
     }
 
-    fn begins(&mut self, (place, id): UserEnd) -> Begins {
+    fn read_flow_id(&mut self, (place, id): UserEnd) -> FlowIdStatus {
         let Some(host) = self.hosts.get_mut(place) else {
-            return Begins::Gone;
+            return FlowIdStatus::Closed;
         };
-        let (first, second) = host.arrived(id);
+        let (first, second) = host.received(id);
         let mut begin = first.iter().chain(second);
         let mut name = [0; FLOW_ID_BYTES];
         for byte in &mut name {
             match begin.next() {
                 Some(arrived) => *byte = *arrived,
-                None if host.connection(id).is_some() => return Begins::NotYet,
-                None => return Begins::Gone,
+                None if host.connection(id).is_some() => return FlowIdStatus::Pending,
+                None => return FlowIdStatus::Closed,
             }
         }
-        host.take(id, FLOW_ID_BYTES);
-        Begins::With(name)
+        host.consume(id, FLOW_ID_BYTES);
+        FlowIdStatus::Received(name)
     }
 
     fn read(&mut self, (place, id): UserEnd) -> usize {
         let Some(host) = self.hosts.get_mut(place) else {
             return 0;
         };
-        let (first, second) = host.arrived(id);
+        let (first, second) = host.received(id);
         let count = first.len() + second.len();
         if count > 0 {
-            host.take(id, count);
+            host.consume(id, count);
         }
         count
     }
@@ -245,24 +245,24 @@ impl UserEnds for UdpEnds<'_> {
         let Some(host) = self.hosts.get_mut(place) else {
             return 0;
         };
-        let room = host.room(id);
+        let room = host.write_buffer(id);
         let count = bytes.len().min(room.len());
         room.iter_mut()
             .zip(bytes)
             .for_each(|(place, byte)| *place = *byte);
         if count > 0 {
-            host.wrote(id, count);
+            host.commit_write(id, count);
         }
         count
     }
 
-    fn fill(&mut self, (place, id): UserEnd, most: usize) -> usize {
+    fn write_fill(&mut self, (place, id): UserEnd, most: usize) -> usize {
         let Some(host) = self.hosts.get_mut(place) else {
             return 0;
         };
-        let count = host.room(id).len().min(most);
+        let count = host.write_buffer(id).len().min(most);
         if count > 0 {
-            host.wrote(id, count);
+            host.commit_write(id, count);
         }
         count
     }
@@ -278,14 +278,14 @@ impl UserEnds for UdpEnds<'_> {
             .is_none_or(|connection| connection.failure().is_some())
     }
 
-    fn end(&mut self, (place, id): UserEnd) {
+    fn close(&mut self, (place, id): UserEnd) {
         if let Some(host) = self.hosts.get_mut(place) {
             // An error of the socket is reported at the next turn.
             let _ = host.abort(id);
         }
     }
 
-    fn look(&mut self, end: UserEnd) -> Option<TcpInfo> {
+    fn tcp_info(&mut self, end: UserEnd) -> Option<TcpInfo> {
         let connection = self.connection(end)?;
         Some(tcp(
             &connection.stats(),
@@ -304,15 +304,15 @@ impl UserEnds for UdpEnds<'_> {
     }
 
     fn second_loop(&self, end: UserEnd) -> SecondLoop {
-        SecondLoop::of(
+        SecondLoop::from_stats(
             self.connection(end)
                 .and_then(|connection| connection.rc3_stats())
                 .into_iter(),
         )
     }
 
-    fn turn(&mut self, longest: Duration) -> Result<(), Error> {
-        UdpHost::turn_all(&mut self.hosts, longest).map_err(broken)
+    fn poll(&mut self, longest: Duration) -> Result<(), Error> {
+        UdpHost::poll_all(&mut self.hosts, longest).map_err(broken)
     }
 }
 

@@ -6,21 +6,21 @@ use crate::config::{Rc3, TransportConfig};
 
 /// A window of four segments and twenty written ones: class 0 has sent four and RC3 the others.
 fn twenty() -> TestEnd {
-    let mut alone = TestEnd::with(TransportConfig {
+    let mut alone = TestEnd::with_config(TransportConfig {
         initial_window: 4,
         rc3: Some(Rc3::default()),
         ..TransportConfig::default()
     });
     assert_eq!(alone.write(20), [0, 1, 2, 3]);
     assert_eq!(below(&mut alone), (4..20).rev().collect::<Vec<_>>());
-    alone.pass(20);
+    alone.advance_ms(20);
     alone
 }
 
 /// Sends everything in the classes below class 0.
 fn below(alone: &mut TestEnd) -> Vec<u32> {
     let mut left = Vec::new();
-    while let Some(class) = (1..8).find(|class| alone.connection.has(alone.now, *class)) {
+    while let Some(class) = (1..8).find(|class| alone.connection.has_segment(alone.now, *class)) {
         let segment = alone
             .connection
             .transmit(alone.now, class, &mut SideData::default());
@@ -44,7 +44,7 @@ fn stats(alone: &TestEnd) -> Rc3Stats {
 #[test]
 fn segments_of_rc3_are_no_delivery_of_class_0() {
     let mut alone = twenty();
-    let heard = alone.hear(ack(1).sack(10..20).echo(0, 1)).unwrap();
+    let heard = alone.deliver_ack(ack(1).sack(10..20).echo(0, 1)).unwrap();
     assert_eq!(
         (heard.packets, heard.sacked, heard.bytes),
         (1, 0, MSS_BYTES)
@@ -52,11 +52,11 @@ fn segments_of_rc3_are_no_delivery_of_class_0() {
     assert_eq!(alone.connection.in_flight(), 3);
     let stats = stats(&alone);
     assert_eq!(
-        (stats.delivered_bytes, stats.flying, stats.arrived[0]),
+        (stats.delivered_bytes, stats.in_flight, stats.arrived[0]),
         (10 * MSS_BYTES, 6, 10)
     );
     // A repetition has no effect.
-    alone.hear(ack(1).sack(10..20).echo(0, 1));
+    alone.deliver_ack(ack(1).sack(10..20).echo(0, 1));
     assert_eq!(self::stats(&alone), stats);
 }
 
@@ -75,17 +75,17 @@ fn an_acknowledgement_of_a_class_below_changes_nothing_in_class_0() {
             ),
             (
                 connection.srtt(),
-                connection.progress,
+                connection.last_delivery,
                 connection.stats().delivered,
-                rack.at,
+                rack.xmit_ts,
             ),
         )
     };
     let before = state(&alone);
-    assert!(alone.hear(low(ack(2).sack(12..20))).is_none());
+    assert!(alone.deliver_ack(low(ack(2).sack(12..20))).is_none());
     assert_eq!(state(&alone), before);
     assert_eq!(
-        (stats(&alone).delivered_bytes, stats(&alone).flying),
+        (stats(&alone).delivered_bytes, stats(&alone).in_flight),
         (8 * MSS_BYTES, 8)
     );
 }
@@ -93,10 +93,10 @@ fn an_acknowledgement_of_a_class_below_changes_nothing_in_class_0() {
 /// RFC 9293 section 3.10.7.4, for two senders: an ACK of data that neither has sent is dropped.
 #[test]
 fn acks_of_unsent_segments_are_ignored() {
-    let mut alone = TestEnd::with(TransportConfig {
+    let mut alone = TestEnd::with_config(TransportConfig {
         initial_window: 4,
         rc3: Some(Rc3 {
-            ahead: 10,
+            distance_max: 10,
             ..Rc3::default()
         }),
         ..TransportConfig::default()
@@ -105,11 +105,11 @@ fn acks_of_unsent_segments_are_ignored() {
     assert_eq!(below(&mut alone).last(), Some(&4));
     let cut = alone.connection.flight.cut().0;
     assert!(cut < 30, "it segments at most this many ahead");
-    assert!(alone.hear(ack(cut + 1)).is_none());
-    alone.hear(ack(0).sack(8..cut + 1));
+    assert!(alone.deliver_ack(ack(cut + 1)).is_none());
+    alone.deliver_ack(ack(0).sack(8..cut + 1));
     assert_eq!(stats(&alone).delivered_bytes, 0);
     assert!(
-        alone.hear(ack(cut)).is_some(),
+        alone.deliver_ack(ack(cut)).is_some(),
         "each segment was sent by one of the two"
     );
     assert_eq!(alone.connection.una().0, cut);
@@ -120,12 +120,12 @@ fn acks_of_unsent_segments_are_ignored() {
 #[test]
 fn class_0_goes_on_behind_what_has_arrived() {
     let mut alone = twenty();
-    alone.hear(low(ack(0).sack(6..20)));
-    let heard = alone.hear(ack(4)).unwrap();
+    alone.deliver_ack(low(ack(0).sack(6..20)));
+    let heard = alone.deliver_ack(ack(4)).unwrap();
     assert_eq!((heard.packets, heard.bytes), (4, 4 * MSS_BYTES));
-    assert_eq!(alone.leaving(), [4, 5]);
-    alone.pass(20);
-    let heard = alone.hear(ack(20).echo(5, 1)).unwrap();
+    assert_eq!(alone.send_numbers(), [4, 5]);
+    alone.advance_ms(20);
+    let heard = alone.deliver_ack(ack(20).echo(5, 1)).unwrap();
     assert_eq!((heard.packets, heard.bytes), (2, 2 * MSS_BYTES));
     assert_eq!(stats(&alone).skips, 1);
     assert!(alone.connection.flight.is_empty());
@@ -136,20 +136,20 @@ fn class_0_goes_on_behind_what_has_arrived() {
 #[test]
 fn an_echo_is_in_flight_until_it_is_answered() {
     let mut alone = twenty();
-    alone.hear(ack(4));
-    assert_eq!(alone.leaving(), [4, 5, 6, 7]);
-    alone.pass(1);
+    alone.deliver_ack(ack(4));
+    assert_eq!(alone.send_numbers(), [4, 5, 6, 7]);
+    alone.advance_ms(1);
     // The segment that triggered the ACK was sent before 4 to 7, so RC3 delivered those.
-    let covered = alone.hear(ack(8).echo(3, 1));
+    let covered = alone.deliver_ack(ack(8).echo(3, 1));
     assert!(covered.is_none(), "not delivered by class 0: {covered:?}");
     assert_eq!(
         (alone.connection.una().0, alone.connection.in_flight()),
         (8, 4)
     );
-    assert_eq!(alone.leaving(), [], "the window is full");
-    alone.pass(19);
+    assert_eq!(alone.send_numbers(), [], "the window is full");
+    alone.advance_ms(19);
     // To the peer the copy of class 0 is a duplicate (RFC 2883).
-    let answered = alone.hear(ack(8).twice(5).echo(5, 1)).unwrap();
+    let answered = alone.deliver_ack(ack(8).duplicate_of(5).echo(5, 1)).unwrap();
     assert_eq!(
         (answered.packets, answered.bytes, answered.rtt),
         (1, MSS_BYTES, crate::alone::RTT)
@@ -168,13 +168,13 @@ fn an_echo_is_in_flight_until_it_is_answered() {
 #[test]
 fn a_duplicate_of_rc3_is_kept_from_class_0() {
     let mut alone = twenty();
-    alone.hear(ack(4));
-    assert_eq!(alone.leaving(), [4, 5, 6, 7]);
-    alone.pass(20);
-    let answer = ack(8).twice(5);
+    alone.deliver_ack(ack(4));
+    assert_eq!(alone.send_numbers(), [4, 5, 6, 7]);
+    alone.advance_ms(20);
+    let answer = ack(8).duplicate_of(5);
     let told = alone
         .connection
-        .hear(&answer.segment, &answer.side)
+        .split_ack(&answer.segment, &answer.side)
         .unwrap();
     assert!(told.duplicate.is_none());
     assert_eq!(stats(&alone).duplicates, 1);

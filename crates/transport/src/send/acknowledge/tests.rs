@@ -74,7 +74,7 @@ fn ranges_are_of_what_is_outstanding() {
 /// A range received twice is a DSACK (RFC 2883 section 4), not a SACK range.
 #[test]
 fn duplicates_form_no_range() {
-    let told = read(&ack(3).twice(1), &flight(4)).unwrap();
+    let told = read(&ack(3).duplicate_of(1), &flight(4)).unwrap();
     assert_eq!(
         told.duplicate.map(|range| range.start),
         Some(SequenceNumber(1))
@@ -88,16 +88,16 @@ fn duplicates_form_no_range() {
 fn each_segment_is_delivered_once() {
     let mut alone = TestEnd::new(10);
     alone.write(6);
-    alone.pass(20);
-    let sacked = alone.hear(ack(1).sack(3..5)).unwrap();
+    alone.advance_ms(20);
+    let sacked = alone.deliver_ack(ack(1).sack(3..5)).unwrap();
     assert_eq!(
         (sacked.bytes, sacked.packets, sacked.sacked),
         (MSS_BYTES, 1, 2)
     );
     assert_eq!(alone.connection.in_flight(), 3);
-    let again = alone.hear(ack(1).sack(3..5));
+    let again = alone.deliver_ack(ack(1).sack(3..5));
     assert!(again.is_none(), "nothing new: {again:?}");
-    let rest = alone.hear(ack(6)).unwrap();
+    let rest = alone.deliver_ack(ack(6)).unwrap();
     assert_eq!(
         (rest.bytes, rest.packets, rest.sacked),
         (5 * MSS_BYTES, 3, 0)
@@ -112,22 +112,22 @@ fn the_fast_path_matches_the_slow_path() {
     let run = |short: bool| {
         let mut alone = TestEnd::new(10);
         alone.write(8);
-        alone.pass(21);
+        alone.advance_ms(21);
         let mut heard = alone
-            .hear(if short { ack(5) } else { ack(5).marked(1) })
+            .deliver_ack(if short { ack(5) } else { ack(5).ce_marked(1) })
             .unwrap();
-        (heard.ce_packets, heard.ce_bytes, heard.reduces) = (0, 0, false);
+        (heard.ce_packets, heard.ce_bytes, heard.starts_reduction) = (0, 0, false);
         let connection = &alone.connection;
         let rack = &connection.rack;
         (
             format!("{heard:?}"),
             (
                 connection.una(),
-                connection.limit,
+                connection.peer_window_end,
                 connection.srtt(),
-                connection.progress,
+                connection.last_delivery,
             ),
-            (rack.at, rack.end, rack.furthest, rack.rtt),
+            (rack.xmit_ts, rack.end_seq, rack.fack, rack.rtt),
         )
     };
     assert_eq!(run(true), run(false));
@@ -140,10 +140,10 @@ fn a_retransmission_gives_no_sample_unless_it_is_known() {
     for (transmission, rtt) in [(0, Duration::ZERO), (2, RTT)] {
         let mut alone = TestEnd::new(10);
         alone.write(3);
-        alone.wait(); // the tail-loss probe
-        assert_eq!(alone.leaving(), [2]);
-        alone.pass(20);
-        let heard = alone.hear(ack(3).echo(2, transmission)).unwrap();
+        alone.wait_for_timer(); // the tail-loss probe
+        assert_eq!(alone.send_numbers(), [2]);
+        alone.advance_ms(20);
+        let heard = alone.deliver_ack(ack(3).echo(2, transmission)).unwrap();
         assert_eq!(heard.rtt, rtt, "transmission {transmission} acknowledged");
     }
 }
@@ -154,14 +154,14 @@ fn a_retransmission_gives_no_sample_unless_it_is_known() {
 #[test]
 fn the_edge_of_the_window_never_retreats() {
     let mut alone = TestEnd::new(10);
-    alone.connection.limit = 2 * MSS_BYTES;
+    alone.connection.peer_window_end = 2 * MSS_BYTES;
     assert_eq!(alone.write(8), [0, 1]);
-    alone.hear(ack(1).window(4 * MSS_BYTES as u32));
-    assert_eq!(alone.leaving(), [2, 3, 4]);
-    alone.hear(ack(2).window(0));
-    assert_eq!(alone.connection.limit, 5 * MSS_BYTES);
-    alone.hear(ack(5).window(MSS_BYTES as u32));
-    assert_eq!(alone.leaving(), [5]);
+    alone.deliver_ack(ack(1).receive_window(4 * MSS_BYTES as u32));
+    assert_eq!(alone.send_numbers(), [2, 3, 4]);
+    alone.deliver_ack(ack(2).receive_window(0));
+    assert_eq!(alone.connection.peer_window_end, 5 * MSS_BYTES);
+    alone.deliver_ack(ack(5).receive_window(MSS_BYTES as u32));
+    assert_eq!(alone.send_numbers(), [5]);
 }
 
 /// RFC 3168 section 6.1.2: a mark is treated as a loss, at most once per window of data.
@@ -169,25 +169,25 @@ fn the_edge_of_the_window_never_retreats() {
 fn a_window_of_marks_is_one_reduction() {
     let mut alone = TestEnd::new(10);
     alone.write(20);
-    alone.pass(20);
-    let first = alone.hear(ack(2).marked(1)).unwrap();
+    alone.advance_ms(20);
+    let first = alone.deliver_ack(ack(2).ce_marked(1)).unwrap();
     assert_eq!(
-        (first.ce_packets, first.ce_bytes, first.reduces),
+        (first.ce_packets, first.ce_bytes, first.starts_reduction),
         (1, MSS_BYTES as u32, true)
     );
     assert_eq!(alone.connection.ssthresh(), 5 * MSS_BYTES);
-    alone.leaving();
-    let more = alone.hear(ack(6).marked(3)).unwrap();
-    assert_eq!((more.ce_packets, more.reduces), (2, false));
+    alone.send_numbers();
+    let more = alone.deliver_ack(ack(6).ce_marked(3)).unwrap();
+    assert_eq!((more.ce_packets, more.starts_reduction), (2, false));
     // A reordered ACK has a smaller count.
-    let old = alone.hear(ack(8).marked(2)).unwrap();
+    let old = alone.deliver_ack(ack(8).ce_marked(2)).unwrap();
     assert_eq!(old.ce_packets, 0);
-    alone.leaving();
+    alone.send_numbers();
     // Everything in flight at the first mark is acknowledged: a new window starts.
-    alone.hear(ack(10).marked(3));
+    alone.deliver_ack(ack(10).ce_marked(3));
     assert_eq!(alone.connection.phase(), RecoveryPhase::Open);
-    let next = alone.hear(ack(11).marked(4)).unwrap();
-    assert!(next.reduces);
+    let next = alone.deliver_ack(ack(11).ce_marked(4)).unwrap();
+    assert!(next.starts_reduction);
 }
 
 /// RFC 8985 section 7.4.2: a probe that repaired a single loss requires a reduction; a probe that
@@ -199,18 +199,18 @@ fn a_probe_that_repaired_a_loss_reduces() {
     {
         let mut alone = TestEnd::new(10);
         alone.write(3);
-        alone.pass(20);
-        alone.hear(ack(2));
-        alone.wait();
-        assert_eq!(alone.leaving(), [2]);
-        alone.pass(20);
+        alone.advance_ms(20);
+        alone.deliver_ack(ack(2));
+        alone.wait_for_timer();
+        assert_eq!(alone.send_numbers(), [2]);
+        alone.advance_ms(20);
         let answer = if arrived_twice {
-            ack(3).twice(2)
+            ack(3).duplicate_of(2)
         } else {
             ack(3)
         };
-        let heard = alone.hear(answer.echo(2, transmission)).unwrap();
-        assert_eq!(heard.reduces, reduces, "{arrived_twice} {transmission}");
+        let heard = alone.deliver_ack(answer.echo(2, transmission)).unwrap();
+        assert_eq!(heard.starts_reduction, reduces, "{arrived_twice} {transmission}");
     }
 }
 
@@ -220,11 +220,11 @@ fn a_probe_that_repaired_a_loss_reduces() {
 fn concealed_losses_are_not_delivered() {
     let mut alone = TestEnd::new(10);
     alone.write(4);
-    alone.pass(20);
+    alone.advance_ms(20);
     let answer = ack(2).sack(3..4);
     let told = read(&answer, &alone.connection.flight).unwrap();
     let mut heard = Ack::default();
-    let sampled = alone.connection.take(
+    let sampled = alone.connection.apply_to_class0(
         alone.now,
         &answer.segment,
         &told,

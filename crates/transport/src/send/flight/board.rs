@@ -14,7 +14,7 @@ use crate::send::rate::{DeliveryRate, Stamp};
 #[repr(C)]
 pub(crate) struct SentSegment {
     /// Time of the last transmission.
-    pub at: Time,
+    pub sent_at: Time,
     /// Low 32 bits of the stream offset. Less than 4 GB are outstanding.
     pub offset: u32,
     /// State of the delivery-rate sampler at the transmission.
@@ -60,7 +60,7 @@ impl SentSegment {
 
     /// Returns true if any of `flags` is set.
     #[inline(always)]
-    pub fn is(&self, flags: u8) -> bool {
+    pub fn has(&self, flags: u8) -> bool {
         self.flags & flags != 0
     }
 
@@ -88,8 +88,8 @@ impl SentSegment {
 
     /// Returns the input of the delivery-rate sampler for the delivery of this segment.
     #[inline(always)]
-    pub fn sampled(&self) -> (Time, &Stamp, bool) {
-        (self.at, &self.stamp, self.is(SentSegment::APP_LIMITED_FLAG))
+    pub fn rate_sample_input(&self) -> (Time, &Stamp, bool) {
+        (self.sent_at, &self.stamp, self.has(SentSegment::APP_LIMITED_FLAG))
     }
 }
 

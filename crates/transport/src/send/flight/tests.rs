@@ -24,7 +24,7 @@ impl TestFlight {
 
     fn send(&mut self, length: u16) -> SequenceNumber {
         self.now += Duration::from_micros(10);
-        self.flight.pass_arrived();
+        self.flight.skip_delivered();
         if self.flight.next() == self.flight.cut() {
             return self.flight.on_sent_new(length, self.now, &mut self.rate);
         }
@@ -33,18 +33,18 @@ impl TestFlight {
         number
     }
 
-    fn again(&mut self, number: SequenceNumber) {
-        self.flight.repeat(number);
+    fn retransmit(&mut self, number: SequenceNumber) {
+        self.flight.mark_retransmitted(number);
         self.flight.on_sent(number, self.now, false, &mut self.rate);
     }
 
     /// Applies a SACK of one segment.
     fn sack(&mut self, number: SequenceNumber) {
-        if number.before(self.flight.next()) {
+        if number.is_before(self.flight.next()) {
             self.flight.on_delivered(number);
         }
         self.flight.on_sacked(number);
-        self.flight.pass_arrived();
+        self.flight.skip_delivered();
     }
 
     /// Applies a cumulative ACK of `segments` segments, at most of those sent.
@@ -53,17 +53,17 @@ impl TestFlight {
         for _ in 0..segments {
             let number = self.flight.una();
             if self.flight.is_empty()
-                || !number.before(next) && !self.flight.get(number).is(SentSegment::RC3_FLAG)
+                || !number.is_before(next) && !self.flight.get(number).has(SentSegment::RC3_FLAG)
             {
                 break;
             }
-            let sent = self.flight.step();
-            if number.before(next) && !sent.is(SentSegment::SACKED_FLAG) {
+            let sent = self.flight.acknowledge_first();
+            if number.is_before(next) && !sent.has(SentSegment::SACKED_FLAG) {
                 self.flight.on_delivered(number);
             }
         }
         self.flight.advance_next();
-        self.flight.pass_arrived();
+        self.flight.skip_delivered();
     }
 
     /// Checks that the segments in flight are those sent by class 0 and neither delivered nor lost.
@@ -72,7 +72,7 @@ impl TestFlight {
         let sent = (0..self.flight.outstanding())
             .map(|n| self.flight.get(self.flight.una().wrapping_add(n)));
         let flying = sent
-            .filter(|sent| !sent.is(SentSegment::SACKED_FLAG | SentSegment::LOST_FLAG))
+            .filter(|sent| !sent.has(SentSegment::SACKED_FLAG | SentSegment::LOST_FLAG))
             .count();
         assert_eq!(self.flight.in_flight() as usize, flying);
     }
@@ -96,11 +96,11 @@ fn a_loss_leaves_the_flight_and_its_retransmission_joins_it() {
         ),
         (3, 1, 1)
     );
-    alone.again(first);
+    alone.retransmit(first);
     assert_eq!((alone.flight.in_flight(), alone.flight.lost()), (4, 0));
     assert_eq!(alone.flight.lost_total(), 1);
     alone.acknowledge(5);
-    assert!(alone.flight.is_empty() && alone.flight.is_plain());
+    assert!(alone.flight.is_empty() && alone.flight.is_in_order());
     assert_eq!(alone.flight.una_offset(), 500);
 }
 
@@ -118,11 +118,11 @@ fn class_0_passes_over_what_rc3_has_brought() {
         alone.sack(number);
     }
     assert_eq!(alone.flight.next(), first.wrapping_add(3));
-    assert_eq!((alone.flight.in_flight(), alone.flight.passed()), (1, 2));
+    assert_eq!((alone.flight.in_flight(), alone.flight.skipped()), (1, 2));
     alone.acknowledge(1);
-    assert!(alone.flight.join_passed());
+    assert!(alone.flight.acknowledge_skipped());
     assert_eq!(
-        (alone.flight.una(), alone.flight.passed()),
+        (alone.flight.una(), alone.flight.skipped()),
         (first.wrapping_add(3), 0)
     );
     alone.check();
@@ -143,13 +143,13 @@ fn reneged_segments_are_in_flight_again() {
     let mut told = Vec::new();
     alone
         .flight
-        .disbelieve(|sent, passed| told.push((sent.transmission, passed)));
+        .clear_sacks(|sent, passed| told.push((sent.transmission, passed)));
     assert_eq!(told, [(0, true)]);
     assert_eq!(
         (
             alone.flight.in_flight(),
             alone.flight.sacked(),
-            alone.flight.passed()
+            alone.flight.skipped()
         ),
         (3, 0, 0)
     );
@@ -165,15 +165,15 @@ proptest! {
             let held = alone.flight.cut().since(alone.flight.una());
             let number = alone.flight.una().wrapping_add(which % held.max(1));
             let sent = (held > 0).then(|| *alone.flight.get(number));
-            let out = sent.filter(|_| number.before(alone.flight.next()));
+            let out = sent.filter(|_| number.is_before(alone.flight.next()));
             match (what, sent, out) {
                 (0, ..) => alone.flight.cut_segment(length, false),
                 (1..=3, ..) => {
                     alone.send(length);
                 }
-                (4, _, Some(sent)) if !sent.is(SentSegment::SACKED_FLAG | SentSegment::LOST_FLAG) => alone.flight.on_lost(number),
-                (5, _, Some(sent)) if sent.is(SentSegment::LOST_FLAG) => alone.again(number),
-                (6, Some(sent), out) if !sent.is(SentSegment::SACKED_FLAG) => {
+                (4, _, Some(sent)) if !sent.has(SentSegment::SACKED_FLAG | SentSegment::LOST_FLAG) => alone.flight.on_lost(number),
+                (5, _, Some(sent)) if sent.has(SentSegment::LOST_FLAG) => alone.retransmit(number),
+                (6, Some(sent), out) if !sent.has(SentSegment::SACKED_FLAG) => {
                     if out.is_none() {
                         alone.flight.on_sent_rc3(number, 1);
                     }
@@ -181,21 +181,21 @@ proptest! {
                 }
                 (7, ..) => alone.acknowledge(which),
                 (8, ..) => {
-                    alone.flight.join_passed();
+                    alone.flight.acknowledge_skipped();
                 }
-                (9, ..) if which == 0 => alone.flight.disbelieve(|_, _| ()),
+                (9, ..) if which == 0 => alone.flight.clear_sacks(|_, _| ()),
                 (9, ..) if which == 1 => {
                     let all: Vec<SequenceNumber> = (0..held).map(|n| alone.flight.una().wrapping_add(n)).collect();
                     alone.flight.undo_losses(all.into_iter());
                 }
-                (10, _, Some(sent)) if sent.is(SentSegment::SACKED_FLAG) => alone.again(number),
-                (11, _, Some(sent)) if !sent.is(SentSegment::SACKED_FLAG | SentSegment::LOST_FLAG) => {
+                (10, _, Some(sent)) if sent.has(SentSegment::SACKED_FLAG) => alone.retransmit(number),
+                (11, _, Some(sent)) if !sent.has(SentSegment::SACKED_FLAG | SentSegment::LOST_FLAG) => {
                     alone.flight.on_sent_rc3(number, 0);
                     alone.flight.on_echoed(number);
                     alone.flight.on_sacked(number);
-                    alone.flight.pass_arrived();
+                    alone.flight.skip_delivered();
                 }
-                (9, ..) if which == 2 => alone.flight.settle(alone.flight.cut(), |_| ()),
+                (9, ..) if which == 2 => alone.flight.acknowledge_all(alone.flight.cut(), |_| ()),
                 _ => {}
             }
             alone.check();

@@ -7,7 +7,7 @@ const RTT: Duration = Duration::from_millis(20);
 
 fn sent_at(ms: u64, transmission: u8) -> SentSegment {
     let mut sent = SentSegment::default();
-    (sent.at, sent.transmission) = (Time::from_micros(1_000 * ms), transmission);
+    (sent.sent_at, sent.transmission) = (Time::from_micros(1_000 * ms), transmission);
     sent
 }
 
@@ -24,12 +24,12 @@ fn the_latest_sent_of_the_delivered_counts() {
     rack.on_delivered(SequenceNumber(5), &sent_at(60, 1), now, RTT, true);
     rack.on_delivered(SequenceNumber(3), &sent_at(50, 1), now, RTT, true);
     assert_eq!(
-        (rack.at, rack.end),
+        (rack.xmit_ts, rack.end_seq),
         (Time::from_micros(60_000), SequenceNumber(6))
     );
     rack.on_delivered(SequenceNumber(7), &sent_at(60, 1), now, RTT, true);
     assert_eq!(
-        (rack.end, rack.rtt),
+        (rack.end_seq, rack.rtt),
         (SequenceNumber(8), Duration::from_millis(40))
     );
 }
@@ -41,10 +41,10 @@ fn acks_faster_than_the_minimum_rtt_are_for_earlier_transmissions() {
     let now = Time::from_micros(100_000);
     let mut uncertain = rack();
     uncertain.on_delivered(SequenceNumber(5), &sent_at(95, 2), now, RTT, false);
-    assert_eq!(uncertain.at, Time::ZERO);
+    assert_eq!(uncertain.xmit_ts, Time::ZERO);
     let mut certain = rack();
     certain.on_delivered(SequenceNumber(5), &sent_at(95, 2), now, RTT, true);
-    assert_eq!(certain.at, Time::from_micros(95_000));
+    assert_eq!(certain.xmit_ts, Time::from_micros(95_000));
 }
 
 /// Step 3: an original delivered after a higher number was reordered; a retransmission shows
@@ -64,15 +64,15 @@ fn a_duplicate_widens_the_window_once_a_round_for_sixteen_repairs() {
     let mut reordering = Reordering::default();
     reordering.on_duplicate(SequenceNumber(0), SequenceNumber(10));
     reordering.on_duplicate(SequenceNumber(5), SequenceNumber(15));
-    assert_eq!(reordering.wider, 1, "the same round");
+    assert_eq!(reordering.reo_wnd_extra, 1, "the same round");
     reordering.on_duplicate(SequenceNumber(10), SequenceNumber(20));
-    assert_eq!(reordering.wider, 2);
+    assert_eq!(reordering.reo_wnd_extra, 2);
     for _ in 0..REO_WND_PERSIST_RECOVERIES - 1 {
-        reordering.end_of_recovery();
+        reordering.on_recovery_end();
     }
-    assert_eq!(reordering.wider, 2);
-    reordering.end_of_recovery();
-    assert_eq!(reordering.wider, 0);
+    assert_eq!(reordering.reo_wnd_extra, 2);
+    reordering.on_recovery_end();
+    assert_eq!(reordering.reo_wnd_extra, 0);
 }
 
 /// Step 4: while no reordering was seen, three SACKed segments (DupThresh) or a repair in progress
@@ -81,10 +81,10 @@ fn a_duplicate_widens_the_window_once_a_round_for_sixteen_repairs() {
 fn three_sacked_segments_close_the_window() {
     let mut alone = TestEnd::new(10);
     alone.write(10);
-    alone.pass(20);
-    alone.hear(ack(0).sack(1..3));
+    alone.advance_ms(20);
+    alone.deliver_ack(ack(0).sack(1..3));
     assert_eq!(alone.connection.reordering_window(), RTT / 4);
-    alone.hear(ack(0).sack(1..4));
+    alone.deliver_ack(ack(0).sack(1..4));
     assert_eq!(alone.connection.reordering_window(), Duration::ZERO);
 }
 
@@ -93,14 +93,14 @@ fn three_sacked_segments_close_the_window() {
 #[test]
 fn the_window_stays_open_where_reordering_was_seen() {
     let mut alone = TestEnd::new(10);
-    alone.connection.repair_mut().reordering.seen = true;
+    alone.connection.repair_mut().reordering.reordering_seen = true;
     alone.write(10);
-    alone.pass(20);
-    alone.hear(ack(0).sack(1..6));
+    alone.advance_ms(20);
+    alone.deliver_ack(ack(0).sack(1..6));
     assert_eq!(alone.connection.reordering_window(), RTT / 4);
-    alone.connection.repair_mut().reordering.wider = 1;
+    alone.connection.repair_mut().reordering.reo_wnd_extra = 1;
     assert_eq!(alone.connection.reordering_window(), RTT / 2);
-    alone.connection.repair_mut().reordering.wider = 200;
+    alone.connection.repair_mut().reordering.reo_wnd_extra = 200;
     assert_eq!(
         alone.connection.reordering_window(),
         alone.connection.srtt()
@@ -112,12 +112,12 @@ fn the_window_stays_open_where_reordering_was_seen() {
 fn only_what_was_sent_before_the_delivered_is_lost() {
     let mut alone = TestEnd::new(4);
     alone.write(8);
-    alone.pass(10);
+    alone.advance_ms(10);
     alone.connection.set_cwnd(8_000);
     alone.connection.invalidate();
-    assert_eq!(alone.leaving(), [4, 5, 6, 7]);
-    alone.pass(20);
-    let heard = alone.hear(ack(0).sack(1..4)).unwrap();
+    assert_eq!(alone.send_numbers(), [4, 5, 6, 7]);
+    alone.advance_ms(20);
+    let heard = alone.deliver_ack(ack(0).sack(1..4)).unwrap();
     assert_eq!(heard.lost, 1);
     assert_eq!(alone.connection.flight.lost(), 1);
 }
@@ -127,14 +127,14 @@ fn only_what_was_sent_before_the_delivered_is_lost() {
 fn a_retransmission_may_be_lost_again() {
     let mut alone = TestEnd::new(10);
     alone.write(30);
-    alone.pass(20);
-    alone.hear(ack(0).sack(1..4));
-    assert_eq!(alone.leaving(), [0, 10]);
-    alone.pass(1);
-    alone.hear(ack(0).sack(1..8));
-    assert_eq!(alone.leaving()[0], 11);
-    alone.pass(21);
-    let heard = alone.hear(ack(0).sack(11..12).sack(1..8)).unwrap();
+    alone.advance_ms(20);
+    alone.deliver_ack(ack(0).sack(1..4));
+    assert_eq!(alone.send_numbers(), [0, 10]);
+    alone.advance_ms(1);
+    alone.deliver_ack(ack(0).sack(1..8));
+    assert_eq!(alone.send_numbers()[0], 11);
+    alone.advance_ms(21);
+    let heard = alone.deliver_ack(ack(0).sack(11..12).sack(1..8)).unwrap();
     assert_eq!(
         heard.lost, 4,
         "segment 0 again, 8 and 9, and 10, which was sent with it"
@@ -147,24 +147,24 @@ fn a_retransmission_may_be_lost_again() {
 fn a_lost_retransmission_is_repaired_first() {
     let mut alone = TestEnd::new(40);
     alone.write(60);
-    alone.pass(20);
-    let heard = alone.hear(ack(0).sack(30..39)).unwrap();
+    alone.advance_ms(20);
+    let heard = alone.deliver_ack(ack(0).sack(30..39)).unwrap();
     assert_eq!(heard.lost, 30);
-    let first = alone.leaving();
-    alone.pass(1);
-    alone.hear(ack(0).sack(39..40).sack(30..39));
-    let later = alone.leaving();
+    let first = alone.send_numbers();
+    alone.advance_ms(1);
+    alone.deliver_ack(ack(0).sack(39..40).sack(30..39));
+    let later = alone.send_numbers();
     let waiting = later[later.len() - 1] + 1;
     assert!(
         (first[0], later[0]) == (0, first.len() as u32) && waiting < 29,
         "{first:?}, {later:?}"
     );
-    alone.pass(21);
+    alone.advance_ms(21);
     // One of the later retransmissions arrives, none of the first.
     let (arrived, end) = (later[0], later[0] + 1);
     let heard = alone
-        .hear(ack(0).sack(arrived..end).sack(30..40).echo(arrived, 2))
+        .deliver_ack(ack(0).sack(arrived..end).sack(30..40).echo(arrived, 2))
         .unwrap();
     assert_eq!(heard.lost as usize, first.len());
-    assert_eq!(alone.leaving()[0], 0, "instead of {waiting}");
+    assert_eq!(alone.send_numbers()[0], 0, "instead of {waiting}");
 }

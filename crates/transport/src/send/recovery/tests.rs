@@ -9,15 +9,15 @@ use crate::alone::{MSS_BYTES, TestEnd, ack};
 fn one_lost() -> TestEnd {
     let mut alone = TestEnd::new(10);
     alone.write(30);
-    alone.pass(20);
+    alone.advance_ms(20);
     assert!(
         alone
-            .hear(ack(0).sack(1..2))
+            .deliver_ack(ack(0).sack(1..2))
             .is_some_and(|heard| heard.lost == 0)
     );
-    alone.hear(ack(0).sack(1..3));
-    let heard = alone.hear(ack(0).sack(1..4)).unwrap();
-    assert_eq!((heard.lost, heard.reduces), (1, true));
+    alone.deliver_ack(ack(0).sack(1..3));
+    let heard = alone.deliver_ack(ack(0).sack(1..4)).unwrap();
+    assert_eq!((heard.lost, heard.starts_reduction), (1, true));
     alone
 }
 
@@ -37,14 +37,14 @@ fn the_threshold_is_half_and_at_least_two_segments() {
 fn a_repair_ends_at_the_recovery_point() {
     let mut alone = one_lost();
     assert_eq!(
-        alone.leaving(),
+        alone.send_numbers(),
         [0],
         "the repair, RFC 6675, section 4, NextSeg (1)"
     );
-    alone.pass(20);
-    alone.hear(ack(9).echo(0, 2));
+    alone.advance_ms(20);
+    alone.deliver_ack(ack(9).echo(0, 2));
     assert_eq!(alone.connection.phase(), RecoveryPhase::Recovery);
-    alone.hear(ack(10));
+    alone.deliver_ack(ack(10));
     assert_eq!(alone.connection.phase(), RecoveryPhase::Open);
     // RFC 9937 section 6: at the end the window is the threshold.
     assert_eq!(alone.connection.cwnd(), 5 * MSS_BYTES);
@@ -54,10 +54,10 @@ fn a_repair_ends_at_the_recovery_point() {
 #[test]
 fn a_second_loss_of_the_window_is_no_second_reduction() {
     let mut alone = one_lost();
-    alone.leaving();
-    alone.pass(10);
-    let heard = alone.hear(ack(0).sack(5..9).sack(1..4)).unwrap();
-    assert_eq!((heard.lost, heard.reduces), (1, false), "segment 4");
+    alone.send_numbers();
+    alone.advance_ms(10);
+    let heard = alone.deliver_ack(ack(0).sack(5..9).sack(1..4)).unwrap();
+    assert_eq!((heard.lost, heard.starts_reduction), (1, false), "segment 4");
     assert_eq!(alone.connection.ssthresh(), 5 * MSS_BYTES);
 }
 
@@ -66,11 +66,11 @@ fn a_second_loss_of_the_window_is_no_second_reduction() {
 #[test]
 fn a_repair_sends_in_proportion() {
     let mut alone = one_lost();
-    let mut left = alone.leaving().len();
+    let mut left = alone.send_numbers().len();
     assert_eq!(left, 1);
     for end in 5..=10 {
-        alone.hear(ack(0).sack(1..end));
-        left += alone.leaving().len();
+        alone.deliver_ack(ack(0).sack(1..end));
+        left += alone.send_numbers().len();
     }
     // Six more of the eight segments then in flight have arrived: half as many are sent.
     assert!((4..=5).contains(&left), "{left}");
@@ -83,11 +83,11 @@ fn a_repair_sends_in_proportion() {
 fn a_loss_makes_a_reduction_a_repair() {
     let mut alone = TestEnd::new(10);
     alone.write(30);
-    alone.pass(20);
-    alone.hear(ack(1).marked(1));
+    alone.advance_ms(20);
+    alone.deliver_ack(ack(1).ce_marked(1));
     assert_eq!(alone.connection.phase(), RecoveryPhase::Reduction);
-    let heard = alone.hear(ack(1).sack(2..6).marked(1)).unwrap();
-    assert_eq!((heard.lost, heard.reduces), (1, false));
+    let heard = alone.deliver_ack(ack(1).sack(2..6).ce_marked(1)).unwrap();
+    assert_eq!((heard.lost, heard.starts_reduction), (1, false));
     assert_eq!(alone.connection.phase(), RecoveryPhase::Recovery);
 }
 
@@ -96,8 +96,8 @@ fn a_loss_makes_a_reduction_a_repair() {
 #[test]
 fn acks_of_the_original_undo_the_reduction() {
     let mut alone = one_lost();
-    assert_eq!(alone.leaving(), [0]);
-    let heard = alone.hear(ack(4).echo(0, 1)).unwrap();
+    assert_eq!(alone.send_numbers(), [0]);
+    let heard = alone.deliver_ack(ack(4).echo(0, 1)).unwrap();
     assert!(heard.undone);
     assert_eq!(alone.connection.phase(), RecoveryPhase::Open);
     assert_eq!(
@@ -109,9 +109,9 @@ fn acks_of_the_original_undo_the_reduction() {
 #[test]
 fn acks_of_the_retransmission_undo_nothing() {
     let mut alone = one_lost();
-    alone.leaving();
-    alone.pass(20);
-    let heard = alone.hear(ack(4).echo(0, 2)).unwrap();
+    alone.send_numbers();
+    alone.advance_ms(20);
+    let heard = alone.deliver_ack(ack(4).echo(0, 2)).unwrap();
     assert!(!heard.undone);
     assert_eq!(alone.connection.phase(), RecoveryPhase::Recovery);
 }
@@ -122,12 +122,12 @@ fn acks_of_the_retransmission_undo_nothing() {
 fn duplicates_of_every_retransmission_undo_the_reduction() {
     for late in [false, true] {
         let mut alone = one_lost();
-        assert_eq!(alone.leaving(), [0]);
+        assert_eq!(alone.send_numbers(), [0]);
         let first = alone
-            .hear(ack(if late { 10 } else { 4 }).echo(0, 0))
+            .deliver_ack(ack(if late { 10 } else { 4 }).echo(0, 0))
             .unwrap();
         assert!(!first.undone);
-        let heard = alone.hear(ack(if late { 10 } else { 4 }).twice(0)).unwrap();
+        let heard = alone.deliver_ack(ack(if late { 10 } else { 4 }).duplicate_of(0)).unwrap();
         assert!(heard.undone, "late: {late}");
         assert_eq!(
             (alone.connection.cwnd(), alone.connection.ssthresh()),
@@ -142,11 +142,11 @@ fn duplicates_of_every_retransmission_undo_the_reduction() {
 fn progress_from_before_a_timeout_undoes_it() {
     let mut alone = TestEnd::new(10);
     alone.write(30);
-    while alone.wait().is_none_or(|heard| !heard.timeout) {
-        alone.leaving();
+    while alone.wait_for_timer().is_none_or(|heard| !heard.timeout) {
+        alone.send_numbers();
     }
-    assert_eq!(alone.leaving(), [0]);
-    let heard = alone.hear(ack(1).echo(0, 1)).unwrap();
+    assert_eq!(alone.send_numbers(), [0]);
+    let heard = alone.deliver_ack(ack(1).echo(0, 1)).unwrap();
     assert!(heard.undone);
     assert_eq!(
         (alone.connection.cwnd(), alone.connection.ssthresh()),
@@ -163,12 +163,12 @@ fn progress_from_before_a_timeout_undoes_it() {
 #[test]
 fn a_control_without_threshold_is_not_led() {
     let mut alone = one_lost();
-    alone.says = Outcome {
+    alone.outcome = Outcome {
         ssthresh: Some(u64::MAX),
         cwnd: Some(9 * MSS_BYTES),
         ..Outcome::default()
     };
-    alone.hear(ack(0).sack(1..5));
+    alone.deliver_ack(ack(0).sack(1..5));
     assert_eq!(alone.connection.cwnd(), 9 * MSS_BYTES);
 }
 
@@ -179,12 +179,12 @@ fn controls_may_lower_the_window_after_recovery() {
     for (says, ends) in [(3, 3), (40, 5)] {
         let mut alone = one_lost();
         assert_eq!(alone.connection.control_cwnd(), 5 * MSS_BYTES);
-        alone.leaving();
-        alone.pass(20);
-        alone.says.cwnd = Some(says * MSS_BYTES);
-        alone.hear(ack(4).echo(0, 2));
+        alone.send_numbers();
+        alone.advance_ms(20);
+        alone.outcome.cwnd = Some(says * MSS_BYTES);
+        alone.deliver_ack(ack(4).echo(0, 2));
         assert_eq!(alone.connection.control_cwnd(), ends * MSS_BYTES);
-        alone.hear(ack(10));
+        alone.deliver_ack(ack(10));
         // The outcome of the last ACK applies to an open connection, which is not tested here.
         assert_eq!(alone.connection.phase(), RecoveryPhase::Open);
     }
@@ -197,8 +197,8 @@ fn after_a_timeout_slow_start_leads_to_the_threshold() {
     let mut alone = TestEnd::new(10);
     alone.connection.flags.steered = true;
     alone.write(30);
-    while alone.wait().is_none_or(|heard| !heard.timeout) {
-        alone.leaving();
+    while alone.wait_for_timer().is_none_or(|heard| !heard.timeout) {
+        alone.send_numbers();
     }
     assert_eq!(
         (alone.connection.window(), alone.connection.ssthresh()),
@@ -206,9 +206,9 @@ fn after_a_timeout_slow_start_leads_to_the_threshold() {
     );
     let mut windows = Vec::new();
     for number in 1..=6 {
-        alone.leaving();
-        alone.pass(20);
-        alone.hear(ack(number).echo(number - 1, 2));
+        alone.send_numbers();
+        alone.advance_ms(20);
+        alone.deliver_ack(ack(number).echo(number - 1, 2));
         windows.push(alone.connection.window());
     }
     assert_eq!(windows, [2, 3, 4, 5, 5, 5]);
@@ -222,9 +222,9 @@ fn the_end_of_a_repair_is_told_to_rack() {
     let reordering = &mut alone.connection.repair_mut().reordering;
     reordering.on_duplicate(una, next);
     let before = format!("{reordering:?}");
-    alone.leaving();
+    alone.send_numbers();
     alone.now += Duration::from_millis(20);
-    alone.hear(ack(10).echo(0, 2));
+    alone.deliver_ack(ack(10).echo(0, 2));
     let after = format!("{:?}", alone.connection.repair_mut().reordering);
     assert_ne!(before, after);
 }

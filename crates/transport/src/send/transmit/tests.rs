@@ -11,10 +11,10 @@ use crate::config::TransportConfig;
 fn both_windows_limit() {
     let mut alone = TestEnd::new(4);
     assert_eq!(alone.write(9), [0, 1, 2, 3], "cwnd");
-    alone.connection.limit = 5 * MSS_BYTES;
-    alone.pass(20);
-    alone.hear(ack(3).window(2 * MSS_BYTES as u32));
-    assert_eq!(alone.leaving(), [4], "rwnd");
+    alone.connection.peer_window_end = 5 * MSS_BYTES;
+    alone.advance_ms(20);
+    alone.deliver_ack(ack(3).receive_window(2 * MSS_BYTES as u32));
+    assert_eq!(alone.send_numbers(), [4], "rwnd");
 }
 
 /// RFC 6675 section 4: an ACK of new data allows as many segments as it removes from the flight.
@@ -22,9 +22,9 @@ fn both_windows_limit() {
 fn an_ack_releases_the_bytes_it_covers() {
     let mut alone = TestEnd::new(10);
     assert_eq!(alone.write(30).len(), 10);
-    alone.pass(20);
-    alone.hear(ack(3));
-    assert_eq!(alone.leaving(), [10, 11, 12]);
+    alone.advance_ms(20);
+    alone.deliver_ack(ack(3));
+    assert_eq!(alone.send_numbers(), [10, 11, 12]);
     assert_eq!(alone.connection.in_flight(), 10);
 }
 
@@ -34,12 +34,12 @@ fn an_ack_releases_the_bytes_it_covers() {
 fn lost_segments_are_sent_before_new_data() {
     let mut alone = TestEnd::new(10);
     alone.write(30);
-    alone.pass(20);
-    alone.hear(ack(0).sack(3..10));
-    alone.says.cwnd = Some(10 * MSS_BYTES);
-    alone.says.ssthresh = Some(u64::MAX);
-    alone.hear(ack(0).sack(3..10).marked(1));
-    assert_eq!(alone.leaving(), [0, 1, 2, 10, 11, 12, 13, 14, 15, 16]);
+    alone.advance_ms(20);
+    alone.deliver_ack(ack(0).sack(3..10));
+    alone.outcome.cwnd = Some(10 * MSS_BYTES);
+    alone.outcome.ssthresh = Some(u64::MAX);
+    alone.deliver_ack(ack(0).sack(3..10).ce_marked(1));
+    assert_eq!(alone.send_numbers(), [0, 1, 2, 10, 11, 12, 13, 14, 15, 16]);
 }
 
 /// RFC 9293 section 3.8.6.2.1: no partial segment is sent to fill the peer's window (silly window
@@ -47,13 +47,13 @@ fn lost_segments_are_sent_before_new_data() {
 #[test]
 fn small_windows_are_used_only_when_idle() {
     let mut alone = TestEnd::new(10);
-    alone.connection.limit = 2 * MSS_BYTES + 500;
+    alone.connection.peer_window_end = 2 * MSS_BYTES + 500;
     assert_eq!(alone.write(5), [0, 1]);
-    alone.pass(20);
-    alone.hear(ack(1).window(MSS_BYTES as u32 + 500));
-    assert_eq!(alone.leaving(), []);
-    alone.hear(ack(2).window(500));
-    let left = alone.segments();
+    alone.advance_ms(20);
+    alone.deliver_ack(ack(1).receive_window(MSS_BYTES as u32 + 500));
+    assert_eq!(alone.send_numbers(), []);
+    alone.deliver_ack(ack(2).receive_window(500));
+    let left = alone.send_all();
     assert_eq!(
         left.iter()
             .map(|segment| segment.length)
@@ -69,21 +69,21 @@ fn a_short_last_segment_carries_the_end() {
     let mut alone = TestEnd::new(10);
     alone.connection.write(MSS_BYTES + 300);
     alone.connection.finish();
-    let left = alone.segments();
+    let left = alone.send_all();
     let said: Vec<_> = left
         .iter()
         .map(|segment| {
             (
                 segment.length,
                 segment.offset(),
-                segment.has(Segment::FIN_FLAG),
+                segment.has_flag(Segment::FIN_FLAG),
             )
         })
         .collect();
     assert_eq!(said, [(1000, 0, false), (300, MSS_BYTES, true)]);
-    alone.pass(20);
-    alone.hear(ack(2));
-    assert!(alone.connection.sent_all());
+    alone.advance_ms(20);
+    alone.deliver_ack(ack(2));
+    assert!(alone.connection.all_acked());
 }
 
 /// The end of a stream whose data was already sent takes one segment of its own.
@@ -92,10 +92,10 @@ fn an_end_that_comes_late_is_a_segment_of_its_own() {
     let mut alone = TestEnd::new(10);
     assert_eq!(alone.write(1), [0]);
     alone.connection.finish();
-    let left = alone.segments();
+    let left = alone.send_all();
     assert_eq!(left.len(), 1);
-    assert!(left[0].has(Segment::FIN_FLAG) && left[0].length == 0);
-    assert_eq!(alone.leaving(), []);
+    assert!(left[0].has_flag(Segment::FIN_FLAG) && left[0].length == 0);
+    assert_eq!(alone.send_numbers(), []);
 }
 
 /// RFC 8985 section 7.3: a probe sends new data if there is some and the peer's window allows it;
@@ -104,8 +104,8 @@ fn an_end_that_comes_late_is_a_segment_of_its_own() {
 fn a_probe_is_new_data_where_there_is_some() {
     let mut alone = TestEnd::new(4);
     assert_eq!(alone.write(6), [0, 1, 2, 3]);
-    alone.wait();
-    assert_eq!(alone.leaving(), [4]);
+    alone.wait_for_timer();
+    assert_eq!(alone.send_numbers(), [4]);
     assert_eq!(
         (alone.connection.in_flight(), alone.connection.window()),
         (5, 4)
@@ -122,8 +122,8 @@ fn an_idle_connection_starts_with_a_smaller_window() {
         let mut alone = TestEnd::new(10);
         alone.connection.set_cwnd(64 * MSS_BYTES);
         alone.write(1);
-        alone.pass(20);
-        alone.hear(ack(1));
+        alone.advance_ms(20);
+        alone.deliver_ack(ack(1));
         let rto = alone.connection.rto();
         alone.now += rto * idle_rtos;
         alone.write(1);
@@ -143,9 +143,9 @@ fn a_steered_connection_restarts_too() {
     alone.connection.flags.steered = true;
     alone.connection.set_cwnd(64 * MSS_BYTES);
     alone.write(1);
-    alone.pass(20);
-    alone.hear(ack(1));
-    alone.pass(60_000);
+    alone.advance_ms(20);
+    alone.deliver_ack(ack(1));
+    alone.advance_ms(60_000);
     assert_eq!(alone.write(200).len(), 10);
     assert_eq!(
         alone.connection.control_cwnd(),
@@ -153,12 +153,12 @@ fn a_steered_connection_restarts_too() {
         "the control sees the effective window"
     );
     assert_eq!(alone.connection.ssthresh(), u64::MAX);
-    alone.says.cwnd = Some(64 * MSS_BYTES);
+    alone.outcome.cwnd = Some(64 * MSS_BYTES);
     let mut windows = Vec::new();
     for number in [2, 6, 20, 40, 56] {
-        alone.pass(20);
-        alone.hear(ack(number));
-        alone.leaving();
+        alone.advance_ms(20);
+        alone.deliver_ack(ack(number));
+        alone.send_numbers();
         windows.push(alone.connection.window());
         assert_eq!(alone.connection.control_cwnd(), 64 * MSS_BYTES);
     }
@@ -167,8 +167,8 @@ fn a_steered_connection_restarts_too() {
         [11, 15, 29, 49, 64],
         "one segment for each that was delivered"
     );
-    alone.says.cwnd = Some(100 * MSS_BYTES);
-    alone.hear(ack(57));
+    alone.outcome.cwnd = Some(100 * MSS_BYTES);
+    alone.deliver_ack(ack(57));
     assert_eq!(alone.connection.window(), 100, "the restart is over");
 }
 
@@ -179,16 +179,16 @@ fn a_window_set_without_an_ack_does_not_end_the_restart() {
     alone.connection.flags.steered = true;
     alone.connection.set_cwnd(64 * MSS_BYTES);
     alone.write(1);
-    alone.pass(20);
-    alone.hear(ack(1));
-    alone.pass(60_000);
+    alone.advance_ms(20);
+    alone.deliver_ack(ack(1));
+    alone.advance_ms(60_000);
     alone.write(200);
-    alone.says.cwnd = Some(64 * MSS_BYTES);
-    alone.command();
+    alone.outcome.cwnd = Some(64 * MSS_BYTES);
+    alone.run_control_deadline();
     assert_eq!(alone.connection.window(), 10);
-    alone.says.cwnd = None;
-    alone.pass(20);
-    alone.hear(ack(6));
+    alone.outcome.cwnd = None;
+    alone.advance_ms(20);
+    alone.deliver_ack(ack(6));
     assert_eq!(
         alone.connection.window(),
         15,
@@ -204,21 +204,21 @@ fn a_loss_during_the_restart_does_not_lift_its_limit() {
     alone.connection.flags.steered = true;
     alone.connection.set_cwnd(64 * MSS_BYTES);
     alone.write(1);
-    alone.pass(20);
-    alone.hear(ack(1));
-    alone.pass(60_000);
+    alone.advance_ms(20);
+    alone.deliver_ack(ack(1));
+    alone.advance_ms(60_000);
     alone.write(200);
-    alone.says.cwnd = Some(64 * MSS_BYTES);
-    alone.pass(20);
-    alone.hear(ack(2));
-    alone.leaving();
-    alone.says.cwnd = Some(32 * MSS_BYTES);
-    alone.hear(ack(2).sack(3..8));
+    alone.outcome.cwnd = Some(64 * MSS_BYTES);
+    alone.advance_ms(20);
+    alone.deliver_ack(ack(2));
+    alone.send_numbers();
+    alone.outcome.cwnd = Some(32 * MSS_BYTES);
+    alone.deliver_ack(ack(2).sack(3..8));
     assert_eq!(alone.connection.phase(), RecoveryPhase::Recovery);
-    alone.says.cwnd = None;
-    alone.leaving();
-    alone.pass(20);
-    alone.hear(ack(13).echo(2, 2));
+    alone.outcome.cwnd = None;
+    alone.send_numbers();
+    alone.advance_ms(20);
+    alone.deliver_ack(ack(13).echo(2, 2));
     assert_eq!(alone.connection.phase(), RecoveryPhase::Open);
     assert_eq!(alone.connection.control_cwnd(), 32 * MSS_BYTES);
     assert_eq!(
@@ -231,7 +231,7 @@ fn a_loss_during_the_restart_does_not_lift_its_limit() {
 /// Pacing delays a segment by the transmission time of the one before it.
 #[test]
 fn pacing_spreads_a_window() {
-    let mut alone = TestEnd::with(TransportConfig {
+    let mut alone = TestEnd::with_config(TransportConfig {
         // One segment with headers per millisecond.
         max_rate: Some(Rate::from_bytes_per_sec(1_052_000)),
         ..TransportConfig::default()
@@ -240,7 +240,7 @@ fn pacing_spreads_a_window() {
     let begin = alone.now;
     alone.connection.write(4 * MSS_BYTES);
     while times.len() < 4 {
-        let left = alone.leaving().len();
+        let left = alone.send_numbers().len();
         times.extend(std::iter::repeat_n(
             alone.now.since(begin).as_millis(),
             left,
@@ -261,13 +261,13 @@ fn the_fast_check_matches_the_full_one() {
         let mut alone = TestEnd::new(10);
         let mut left = alone.write(40);
         for round in 1..4 {
-            alone.pass(20);
-            alone.says.cwnd = Some((10 + round) * MSS_BYTES);
-            alone.hear(ack(left.len() as u32 - 3));
+            alone.advance_ms(20);
+            alone.outcome.cwnd = Some((10 + round) * MSS_BYTES);
+            alone.deliver_ack(ack(left.len() as u32 - 3));
             if !quick {
                 alone.connection.invalidate();
             }
-            left.extend(alone.leaving());
+            left.extend(alone.send_numbers());
         }
         (left, alone.connection.in_flight(), alone.connection.stats())
     };
@@ -279,8 +279,8 @@ fn the_fast_check_matches_the_full_one() {
 fn a_probe_passes_over_what_was_sacked() {
     let mut alone = TestEnd::new(10);
     alone.write(5);
-    alone.pass(20);
-    alone.hear(ack(0).sack(3..5));
+    alone.advance_ms(20);
+    alone.deliver_ack(ack(0).sack(3..5));
     assert_eq!(alone.connection.last_missing(), SequenceNumber(2));
-    assert_eq!(alone.connection.probe_at(), None, "RACK has its own timer");
+    assert_eq!(alone.connection.probe_deadline(), None, "RACK has its own timer");
 }

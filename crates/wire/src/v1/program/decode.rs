@@ -27,7 +27,7 @@ impl Install<'_> {
             // The reference's compiler writes events in this order; any other could execute an
             // instruction twice.
             if guard as usize != next || body as usize != next.saturating_add(guard_len as usize) {
-                return Err(WireError::Unknown {
+                return Err(WireError::UnknownValue {
                     what: "order of events, instruction",
                     value: u64::from(guard),
                 });
@@ -35,7 +35,7 @@ impl Install<'_> {
             let range = |from: u32, len: u32| {
                 let needs = (from as usize).saturating_add(len as usize);
                 let range = instrs.get(from as usize..needs);
-                range.ok_or(WireError::Short {
+                range.ok_or(WireError::Truncated {
                     what: "an event",
                     needs,
                     has: instrs.len(),
@@ -58,7 +58,7 @@ impl Install<'_> {
             next = body as usize + body_len as usize;
         }
         if next != instrs.len() {
-            return Err(WireError::Length {
+            return Err(WireError::LengthMismatch {
                 what: "INSTALL",
                 says: instrs.len(),
                 needs: next,
@@ -104,7 +104,7 @@ impl Decoder {
                 };
                 let at = register.index as usize;
                 if at >= VARS_MAX {
-                    return Err(WireError::Unknown {
+                    return Err(WireError::UnknownValue {
                         what: "variable",
                         value: u64::from(register.index),
                     });
@@ -121,7 +121,7 @@ impl Decoder {
                 }
                 if index < defs {
                     if instr.right.class != class::IMMEDIATE {
-                        return Err(WireError::Unknown {
+                        return Err(WireError::UnknownValue {
                             what: "value of a definition, register type",
                             value: instr.right.class.into(),
                         });
@@ -181,7 +181,7 @@ impl Decoder {
             op::NOTIF => Op::NotIf,
             op::SUB => Op::Sub,
             unknown => {
-                return Err(WireError::Unknown {
+                return Err(WireError::UnknownValue {
                     what: "operation",
                     value: u64::from(unknown),
                 });
@@ -260,7 +260,7 @@ impl Decoder {
     }
 
     fn register(&self, register: Reg) -> Result<u8, WireError> {
-        let unknown = Err(WireError::Unknown {
+        let unknown = Err(WireError::UnknownValue {
             what: "register of type",
             value: u64::from(register.class) << 32 | u64::from(register.index),
         });

@@ -19,7 +19,7 @@ pub(crate) struct EncodedProgram {
 impl EncodedProgram {
     pub fn new(program: &Program) -> Result<EncodedProgram, WireError> {
         if program.report_vars() == 0 && program.writes(reg::SHOULD_REPORT) {
-            return Err(WireError::Unsayable(NotExpressible::EmptyReport));
+            return Err(WireError::NotExpressible(NotExpressible::EmptyReport));
         }
         let mut encoder = Encoder {
             program,
@@ -56,7 +56,7 @@ impl EncodedProgram {
             });
         }
         match encoder.instrs.len() {
-            n if n > INSTRS_MAX => Err(WireError::Unsayable(NotExpressible::Instructions(n))),
+            n if n > INSTRS_MAX => Err(WireError::NotExpressible(NotExpressible::Instructions(n))),
             _ => Ok(EncodedProgram {
                 events,
                 instrs: encoder.instrs,
@@ -116,7 +116,7 @@ impl Encoder<'_> {
                 continue;
             }
             if var.init == DEF_INFINITY {
-                return Err(WireError::Unsayable(NotExpressible::Constant(var.init)));
+                return Err(WireError::NotExpressible(NotExpressible::Constant(var.init)));
             }
             let value = Reg::constant(var.init)?;
             self.push(op::DEF, register, register, value)?;
@@ -216,10 +216,10 @@ impl Encoder<'_> {
                     .checked_div(den)
                     .filter(|tenths| tenths * den == num * 10);
                 let tenths =
-                    tenths.ok_or(WireError::Unsayable(NotExpressible::Weight(num, den)))?;
+                    tenths.ok_or(WireError::NotExpressible(NotExpressible::Weight(num, den)))?;
                 return self.push(op::EWMA, dst, Reg::constant(tenths)?, b);
             }
-            Op::SkipIfZero => return Err(WireError::Unsayable(NotExpressible::Statement)),
+            Op::SkipIfZero => return Err(WireError::NotExpressible(NotExpressible::Statement)),
         };
         let a = self.register(instr.a)?;
         self.push(plain, dst, a, b)
@@ -243,17 +243,17 @@ impl Encoder<'_> {
             reg::SHOULD_REPORT => implicit(implicit::REPORT),
             reg::SHOULD_CONTINUE => implicit(implicit::CONTINUE),
             reg::CONSTANT_ONE => Reg::constant(1),
-            reg::SSTHRESH => Err(WireError::Unsayable(NotExpressible::Ssthresh)),
-            reg::SHOULD_RESET => Err(WireError::Unsayable(NotExpressible::Reset)),
+            reg::SSTHRESH => Err(WireError::NotExpressible(NotExpressible::Ssthresh)),
+            reg::SHOULD_RESET => Err(WireError::NotExpressible(NotExpressible::Reset)),
             temp @ reg::TEMPS..reg::TEMPS_END => match usize::from(temp - reg::TEMPS) {
                 index if index < TEMPS_MAX => Ok(Reg {
                     class: class::TEMPORARY,
                     index: index as u32,
                 }),
-                index => Err(WireError::Unsayable(NotExpressible::Temporaries(index + 1))),
+                index => Err(WireError::NotExpressible(NotExpressible::Temporaries(index + 1))),
             },
             var @ reg::VARS.. => self.variable(usize::from(var - reg::VARS)),
-            signal => Err(WireError::Unsayable(NotExpressible::Signal(signal_name(
+            signal => Err(WireError::NotExpressible(NotExpressible::Signal(signal_name(
                 signal,
             )))),
         }
@@ -276,7 +276,7 @@ impl Encoder<'_> {
             },
         };
         if index >= VARS_MAX {
-            return Err(WireError::Unsayable(NotExpressible::Variables(index + 1)));
+            return Err(WireError::NotExpressible(NotExpressible::Variables(index + 1)));
         }
         Ok(Reg {
             class,
