@@ -10,7 +10,7 @@ use ccplane_wire::{DatapathInfo, FlowInfo, FlowStats, Offer, Refusal, WireComman
 
 use crate::flows::{FlowEntry, Flows};
 use crate::gauges::Gauges;
-use crate::lines::{LogBudget, LogPermit};
+use crate::log_budget::{LogBudget, LogPermit};
 use crate::report::RawReports;
 use crate::{
     Algorithm, Control, DatapathId, DynAlgorithm, FlowId, HostedAlgorithm, HostedProgram,

@@ -5,8 +5,8 @@
 //! as [`FlowMut`], and events leave through a [`AgentChannel`]: to an agent in this thread
 //! ([`InlineChannel`]), or, with `ccplane-link`, to an agent in another thread or process.
 
-mod here;
-mod message;
+mod inline_channel;
+mod agent_event;
 
 use std::collections::BTreeMap;
 
@@ -14,10 +14,10 @@ use ccplane_datapath::{Flow, Outcome, ProgramTable, Signals, SteeredFlow, Transp
 use ccplane_units::{Bytes, Rate, Time};
 use ccplane_wire::{DatapathInfo, FlowInfo, FlowStats, WireCommand, WireEvent};
 
-pub use here::{Delays, InlineChannel};
-pub use message::{AgentEvent, recycle_events};
+pub use inline_channel::{Delays, InlineChannel};
+pub use agent_event::{AgentEvent, recycle_events};
 
-use crate::tables::{FLOW_VARS_MAX, PROGRAMS_MAX, TableId, ProgramTables};
+use crate::program_tables::{FLOW_VARS_MAX, PROGRAMS_MAX, TableId, ProgramTables};
 
 /// Channel to an agent and back. It has no clock: the caller passes the time.
 pub trait AgentChannel: Send {

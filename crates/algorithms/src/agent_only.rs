@@ -15,7 +15,7 @@ use ccplane_datapath::{Capabilities, INFINITY};
 use ccplane_units::Bytes;
 
 use crate::Reporting;
-use crate::repair::{DELIVERED_BYTES, GROWTH_CONDITION, STATE_CLAUSE};
+use crate::loss_reduction::{DELIVERED_BYTES, GROWTH_CONDITION, STATE_CLAUSE};
 use crate::window::{AckedRound, WindowLaw, report_condition};
 
 /// Loss-based algorithm with growth law `L`, run entirely by the agent.

@@ -16,14 +16,14 @@
 //! prolongs a state by one round trip, with the rate and the window still valid. A late model still
 //! holds the maximum of the last 10 rounds.
 
-mod filter;
+mod max_filter;
 mod full_pipe;
 mod min_rtt;
-mod model3;
+mod bounds;
 mod policer;
 mod program;
-mod seen;
-mod start;
+mod report;
+mod initial_pacing;
 #[cfg(test)]
 mod tests;
 mod v1;
@@ -36,7 +36,7 @@ pub(crate) use v3::{DOC as DOC3, make as make3};
 
 use std::str::FromStr;
 
-use ccplane_agent::dice::SplitMix64;
+use ccplane_agent::rng::SplitMix64;
 use ccplane_datapath::Capabilities;
 use ccplane_units::Duration;
 

@@ -13,13 +13,13 @@
 
 mod election;
 mod flow;
-mod law;
-mod need;
-mod passage;
-mod path;
+mod delay_law;
+mod cross_traffic;
+mod pass_through;
+mod path_estimate;
 mod program;
 
-use ccplane_agent::dice::{SplitMix64, mix64};
+use ccplane_agent::rng::{SplitMix64, mix64};
 use ccplane_agent::{Algorithm, Control, DynAlgorithm, FlowInfo, Programs, Report, box_algorithm};
 use ccplane_datapath::{Capabilities, INFINITY};
 use ccplane_units::{Duration, Time};
@@ -33,8 +33,8 @@ use crate::{AlgorithmDoc, BadParameter, ParameterDoc, Parameters};
 use election::{DETECTION_SAMPLES, Election, Role};
 pub use flow::BundlerFlow;
 use flow::{PASSING_RATE_AGE_SAMPLES, Tick};
-use law::RATE_BYTES_PER_SECOND_MIN;
-use passage::{PassThrough, RESPONSE_SAMPLES};
+use delay_law::RATE_BYTES_PER_SECOND_MIN;
+use pass_through::{PassThrough, RESPONSE_SAMPLES};
 
 pub(crate) const DOC: AlgorithmDoc = AlgorithmDoc {
     name: "bundler",
@@ -339,7 +339,7 @@ impl Bundler {
         let pulse = flow.pulse(tick, capacity);
         let passes = flow.pass_through.mode() == NimbusMode::Competitive;
         let bytes = |value: f64| value.clamp(0.0, RATE_BYTES_PER_SECOND_MAX) as u64;
-        let most = law::max_rate(capacity);
+        let most = delay_law::max_rate(capacity);
         // A gateway has no window.
         let window = match flow.is_transport_flow {
             true => (WINDOW_BDPS * (most + PULSE_SIZE * capacity) * tick.rtt)

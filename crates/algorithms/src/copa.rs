@@ -16,7 +16,7 @@ use ccplane_agent::{Algorithm, Control, DynAlgorithm, FlowInfo, Programs, Report
 use ccplane_datapath::{Capabilities, INFINITY};
 use ccplane_units::{Bytes, Duration, Time};
 
-use crate::least::WindowedMin;
+use crate::windowed_min::WindowedMin;
 use crate::{AlgorithmDoc, BadParameter, ParameterDoc, Parameters};
 
 pub(crate) const DOC: AlgorithmDoc = AlgorithmDoc {

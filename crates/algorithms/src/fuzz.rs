@@ -171,7 +171,7 @@ fn info(input: &mut AlgorithmInput<'_>, algorithm: &str) -> FlowInfo {
 
 #[cfg(test)]
 mod tests {
-    use ccplane_agent::dice::SplitMix64;
+    use ccplane_agent::rng::SplitMix64;
 
     #[test]
     fn arbitrary_reports_do_not_overflow_algorithms() {

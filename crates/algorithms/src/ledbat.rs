@@ -9,8 +9,8 @@ use ccplane_agent::{Algorithm, Control, DynAlgorithm, FlowInfo, Programs, Report
 use ccplane_datapath::{Capabilities, INFINITY};
 use ccplane_units::{Duration, Time};
 
-use crate::least::WindowedMin;
-use crate::repair::{
+use crate::windowed_min::WindowedMin;
+use crate::loss_reduction::{
     DELIVERED_BYTES, GROWTH_CONDITION, REPORT_VARIABLES, STATE_CLAUSE, STATE_VARIABLES, halving_clauses,
 };
 use crate::{AlgorithmDoc, BadParameter, ParameterDoc, Parameters};

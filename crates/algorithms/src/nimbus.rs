@@ -14,7 +14,7 @@ mod delay;
 mod elasticity;
 mod pulse;
 mod spectrum;
-mod switch;
+mod mode_switch;
 
 use ccplane_agent::{Algorithm, Control, DynAlgorithm, FlowInfo, Programs, Report, box_algorithm};
 use ccplane_datapath::{Capabilities, INFINITY};
@@ -30,7 +30,7 @@ pub use elasticity::{
 };
 pub use pulse::{COMPETITIVE_PULSE_HZ, DELAY_PULSE_HZ, PULSE_SIZE, Pulse};
 pub use spectrum::{BINS_PER_HZ, Fourier, Spectra, SpectrumKind, band};
-pub use switch::{NimbusMode, ModeSwitch};
+pub use mode_switch::{NimbusMode, ModeSwitch};
 
 use competitive::Competitor;
 

@@ -10,7 +10,7 @@ use ccplane_lang::ProgramFile;
 
 use crate::{
     BadParameter, ParameterDoc, Parameters, autorate, bbr, bundler, constant, copa, cubic, dctcp,
-    dx, group, ledbat, nimbus, reno, swift, text, timely, vegas, vivace,
+    dx, group, ledbat, nimbus, reno, swift, program_file, timely, vegas, vivace,
 };
 
 /// Algorithms by name. A value, so that a custom `main` can add algorithms to every subcommand.
@@ -188,7 +188,7 @@ impl Registry {
             let text = files.text(name)?;
             let known = text.parameters().iter().map(|p| p.name.as_str());
             reject_unknown(name, parameters, known)?;
-            return Ok(text::make(name, &text, parameters)?);
+            return Ok(program_file::make(name, &text, parameters)?);
         }
         if name.ends_with(PYTHON_FILE_SUFFIX) {
             return match &self.python {

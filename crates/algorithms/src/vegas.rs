@@ -7,7 +7,7 @@
 use ccplane_agent::{Algorithm, Control, DynAlgorithm, FlowInfo, Programs, Report, box_algorithm};
 use ccplane_datapath::Capabilities;
 
-use crate::repair::{
+use crate::loss_reduction::{
     DELIVERED_BYTES, GROWTH_CONDITION, REPORT_VARIABLES, STATE_CLAUSE, STATE_VARIABLES, halving_clauses,
 };
 use crate::{AlgorithmDoc, BadParameter, ParameterDoc, Parameters};

@@ -13,7 +13,7 @@
 mod ascent;
 mod utility;
 
-use ccplane_agent::dice::mix64;
+use ccplane_agent::rng::mix64;
 use ccplane_agent::{Algorithm, Control, DynAlgorithm, FlowInfo, Programs, Report, box_algorithm};
 use ccplane_datapath::{Capabilities, INFINITY};
 use ccplane_units::Rate;

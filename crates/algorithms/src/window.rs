@@ -17,7 +17,7 @@ use ccplane_agent::{Algorithm, Control, DynAlgorithm, FlowInfo, Programs, Report
 use ccplane_datapath::{Capabilities, INFINITY};
 use ccplane_units::{Duration, Time};
 
-use crate::repair::{DELIVERED_BYTES, GROWTH_CONDITION, STATE_CLAUSE, reduction_clauses};
+use crate::loss_reduction::{DELIVERED_BYTES, GROWTH_CONDITION, STATE_CLAUSE, reduction_clauses};
 use crate::{AgentOnly, BadParameter, SlowStartExit, ParameterDoc, Parameters, SlowStart};
 
 /// Growth law and reduction of a loss-based algorithm. Windows are in segments, with fractions.

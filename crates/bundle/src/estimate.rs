@@ -13,7 +13,7 @@ use ccplane_datapath::{ExchangeStamps, OneWay};
 use ccplane_units::{Bytes, Duration, Rate, Time};
 
 use crate::feedback::Feedback;
-use crate::sent::Boundary;
+use crate::boundaries::Boundary;
 
 /// The minimum RTT covers the last 5 to 10 s (Copa's window). With a shorter window, a standing
 /// queue would be mistaken for propagation delay; with a longer one, an increase of the propagation
@@ -250,7 +250,7 @@ impl ReorderingShare {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::mark::EpochSize;
+    use crate::epoch::EpochSize;
 
     fn ms(ms: u64) -> Time {
         Time::ZERO + Duration::from_millis(ms)

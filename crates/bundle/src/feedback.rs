@@ -25,7 +25,7 @@
 
 use ccplane_units::{Duration, Time};
 
-use crate::mark::EpochSize;
+use crate::epoch::EpochSize;
 
 /// UDP port of the messages at both ends, the same as in the published receivebox.
 pub const FEEDBACK_PORT: u16 = 28_317;

@@ -4,8 +4,8 @@
 use ccplane_units::{Duration, Rate, Time};
 
 use crate::feedback::{Feedback, Notice};
-use crate::mark::{EpochSize, PacketNumbering};
-use crate::sent::{Boundary, SentBoundaries};
+use crate::epoch::{EpochSize, PacketNumbering};
+use crate::boundaries::{Boundary, SentBoundaries};
 
 /// Longest interval between notices, which are the only packets of an idle bundle.
 const NOTICE_INTERVAL_MAX: Duration = Duration::from_secs(1);

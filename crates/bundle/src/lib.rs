@@ -12,12 +12,12 @@
 mod estimate;
 mod feedback;
 mod ledger;
-mod mark;
+mod epoch;
 mod mode;
 mod receivebox;
 mod scheduler;
 mod sendbox;
-mod sent;
+mod boundaries;
 
 pub use estimate::RATE_AVERAGING_TIME_MAX;
 pub use feedback::{
@@ -25,7 +25,7 @@ pub use feedback::{
     PROBE_ACK_BYTES, PROBE_BYTES, Probe, ProbeAck,
 };
 pub use ledger::ImplausibleFeedback;
-pub use mark::{EpochSize, PacketNumbering, hash};
+pub use epoch::{EpochSize, PacketNumbering, hash};
 pub use mode::{ModeChange, PathObservation, Reason, SendboxMode, wants_pass_through};
 pub use receivebox::Receivebox;
 pub use scheduler::{CATCH_UP_TIME_MAX, ClassStatus};

@@ -4,7 +4,7 @@ use ccplane_qdisc::Ecn;
 use ccplane_units::{Duration, Time};
 
 use crate::feedback::{Feedback, Notice};
-use crate::mark::{EpochSize, PacketNumbering};
+use crate::epoch::{EpochSize, PacketNumbering};
 
 /// Minimum interval between feedback messages. A shorter one would send more than the control loop
 /// can use; with a longer one, a loop with a period of 10 ms would often lack feedback.

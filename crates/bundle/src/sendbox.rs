@@ -34,10 +34,10 @@ use ccplane_units::{Bytes, Duration, Rate, Time};
 use crate::estimate::{DirectionEstimate, ReorderingShare};
 use crate::feedback::{Feedback, Notice};
 use crate::ledger::{FeedbackOutcome, ImplausibleFeedback, Ledger, NumberingCounts};
-use crate::mark::{EpochSize, PacketNumbering};
+use crate::epoch::{EpochSize, PacketNumbering};
 use crate::mode::{ModeChange, Modes, PathObservation, Reason, SendboxMode};
 use crate::scheduler::{ClassStatus, Scheduler};
-use crate::sent::Boundary;
+use crate::boundaries::Boundary;
 
 /// Capabilities of a bundle as a flow of a datapath.
 pub const CAPABILITIES: Capabilities = Capabilities::CWND

@@ -9,7 +9,7 @@
 
 mod connection;
 mod functions;
-mod hear;
+mod messages;
 mod layout;
 mod shared;
 #[cfg(test)]

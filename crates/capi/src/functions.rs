@@ -8,7 +8,7 @@ use ::ccplane_datapath::{Capabilities, OperatorLimits, Outcome, Signals, Transpo
 use ccplane_agent::FlowInfo;
 use ccplane_units::{Bytes, Duration, Rate, Time};
 
-use crate::foreign::{ErrorCode, OutStruct, call, guarded, text, view};
+use crate::caller_memory::{ErrorCode, OutStruct, call, guarded, text, view};
 use crate::handle::{EnteredHandle, ccplane_datapath};
 use crate::plane::{CPlane, PlaneOptions, address};
 use crate::types::*;

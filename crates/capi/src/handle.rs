@@ -10,7 +10,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use crate::foreign::ErrorCode;
+use crate::caller_memory::ErrorCode;
 use crate::plane::CPlane;
 use crate::types::*;
 

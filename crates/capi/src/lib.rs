@@ -12,7 +12,7 @@
 #[doc(hidden)]
 pub mod bench;
 mod ccp;
-mod foreign;
+mod caller_memory;
 mod functions;
 #[doc(hidden)]
 pub mod fuzz;

@@ -14,7 +14,7 @@ use ccplane_link::{AgentAddress, AgentThread, remote_agent_timeout};
 use ccplane_link::{Pollable, RemoteChannel, thread_channel};
 use ccplane_units::{Bytes, Duration, Time};
 
-use crate::foreign::ErrorCode;
+use crate::caller_memory::ErrorCode;
 use crate::types::*;
 
 /// Maximum number of flows: 32 bits of a flow number are the slot.

@@ -1,6 +1,6 @@
 //! `ccplane arena FILE…`: scores candidates in seconds, and shows the parts of each score.
 
-mod apart;
+mod candidate_process;
 mod explained;
 
 use std::path::PathBuf;
@@ -12,7 +12,7 @@ use ccplane_units::Duration;
 use clap::{Args, Subcommand, ValueEnum};
 use indicatif::ProgressBar;
 
-use apart::Processes;
+use candidate_process::Processes;
 
 use crate::confine::SIMULATION_CGROUP_BYTES_MAX;
 use crate::exit::Failure;
@@ -156,7 +156,7 @@ pub fn run(args: &ArenaArgs, registry: &Registry, json: bool) -> Result<u8, Fail
         return explained::run(args, registry, json);
     }
     if let (Some(seconds), [candidate]) = (args.apart, candidates.as_slice()) {
-        return apart::serve(candidate, args.folder.as_deref(), seconds, registry).map(|()| 0);
+        return candidate_process::serve(candidate, args.folder.as_deref(), seconds, registry).map(|()| 0);
     }
     let apart = how.processes(*cpu, registry)?;
     let options = how.options(candidates);

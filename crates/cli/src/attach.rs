@@ -5,14 +5,14 @@
 //! capabilities to detach at the end. The thread that compiles programs installed later keeps those
 //! for loading. The HTTP thread of the metrics has none, and requests the values from this thread.
 
-pub(crate) mod apart;
+pub(crate) mod agent_process;
 pub(crate) mod exceptions;
 mod options;
 mod reload;
 pub mod remote;
 mod rules;
 mod samples;
-mod texts;
+mod program_files;
 mod watch;
 
 use std::path::Path;
@@ -32,7 +32,7 @@ use crate::sandbox::RunAs;
 use crate::{Parameters, Registry};
 use crate::{doctor, interrupt, metrics};
 
-use apart::AgentProcess;
+use agent_process::AgentProcess;
 use exceptions::Exceptions;
 pub use options::AttachArgs;
 use reload::Reload;
@@ -57,7 +57,7 @@ pub fn run(args: &AttachArgs, registry: &Registry, json: bool) -> Result<(), Fai
             .hint("attach it without --watch, and attach it again after a change"));
     }
     let texts = match args.watch {
-        true => texts::watched(&settings.algorithms.value, args.kernel_name.as_deref())?,
+        true => program_files::watched(&settings.algorithms.value, args.kernel_name.as_deref())?,
         false => Vec::new(),
     };
     let apart = start_agent_process(args, &settings, registry)?;

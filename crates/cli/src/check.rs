@@ -8,7 +8,7 @@ use ccplane_linux::codegen;
 use clap::Args;
 
 use crate::exit::{Failure, FailureKind};
-use crate::{program_text, version1};
+use crate::{program_file, version1};
 
 #[derive(Args)]
 pub struct CheckArgs {
@@ -29,9 +29,9 @@ pub fn run(args: &CheckArgs, json: bool) -> Result<(), Failure> {
             .hint("give a program file, or - for standard input")
     };
     let source = if name == "-" {
-        program_text::read_from(std::io::stdin()).map_err(unreadable)?
+        program_file::read_from(std::io::stdin()).map_err(unreadable)?
     } else {
-        program_text::read(&args.program).map_err(unreadable)?
+        program_file::read(&args.program).map_err(unreadable)?
     };
     // A file with a whole algorithm has a header before its program.
     let told =

@@ -3,10 +3,10 @@
 use ccplane_linux::{default_control, select};
 use clap::Args;
 
-use crate::attach::apart;
+use crate::attach::agent_process;
 use crate::doctor;
 use crate::exit::{Failure, FailureKind};
-use crate::places::PathsArgs;
+use crate::paths::PathsArgs;
 
 #[derive(Args)]
 pub struct DetachArgs {
@@ -23,7 +23,7 @@ pub struct DetachArgs {
 pub fn run(args: &DetachArgs, json: bool) -> Result<(), Failure> {
     args.places.apply();
     doctor::require(&[doctor::Need::KernelTcp])?;
-    apart::sweep();
+    agent_process::sweep();
     let fail = |e| Failure::new(FailureKind::Failed, e);
     if let Some(to) = &args.to
         && !ccplane_testbed::traffic::exists(to)

@@ -8,7 +8,7 @@ use clap::Args;
 
 use crate::exit::{Failure, FailureKind};
 use crate::metrics::{AlgorithmStats, StampStats};
-use crate::places::PathsArgs;
+use crate::paths::PathsArgs;
 use crate::{doctor, interrupt, output};
 
 #[derive(Args)]

@@ -1,7 +1,7 @@
 //! `ccplane gateway`: a box at each of two sites that paces the traffic to the other, which moves
 //! the queue into the box, where it is scheduled. WireGuard carries the traffic between the sites.
 
-mod ask;
+mod client;
 mod check;
 mod run;
 
@@ -70,10 +70,10 @@ pub fn run(command: GatewayCommand, registry: Registry, json: bool) -> Result<()
         GatewayCommand::Keys { file } => keys(&file, json),
         GatewayCommand::Check(args) => check::run(&args.file, &registry, json),
         GatewayCommand::Run(args) => run::run(&args, registry, json),
-        GatewayCommand::Status(ask) => ask::status(&ask.socket, json),
-        GatewayCommand::Events { ask, follow } => ask::events(&ask.socket, follow, json),
-        GatewayCommand::Pass(args) => ask::set_mode(&args.ask.socket, &args.peer, true, json),
-        GatewayCommand::Control(args) => ask::set_mode(&args.ask.socket, &args.peer, false, json),
+        GatewayCommand::Status(ask) => client::status(&ask.socket, json),
+        GatewayCommand::Events { ask, follow } => client::events(&ask.socket, follow, json),
+        GatewayCommand::Pass(args) => client::set_mode(&args.ask.socket, &args.peer, true, json),
+        GatewayCommand::Control(args) => client::set_mode(&args.ask.socket, &args.peer, false, json),
     }
 }
 

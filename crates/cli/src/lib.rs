@@ -33,7 +33,7 @@ mod detach;
 #[cfg(feature = "host")]
 mod doctor;
 #[cfg(feature = "host")]
-mod elsewhere;
+mod remote_agent;
 #[cfg(feature = "host")]
 mod emu;
 mod escape;
@@ -66,11 +66,11 @@ mod new;
 #[cfg(feature = "host")]
 mod paper;
 #[cfg(feature = "host")]
-mod places;
+mod paths;
 #[doc(hidden)]
 #[cfg(feature = "host")]
 pub mod program;
-mod program_text;
+mod program_file;
 #[cfg(feature = "host")]
 mod python;
 #[cfg(feature = "host")]
@@ -268,7 +268,7 @@ pub fn status(words: impl IntoIterator<Item = OsString>, registry: Registry) -> 
     {
         return failure.report(false);
     }
-    let registry = registry.with_files(|path| program_text::read(path));
+    let registry = registry.with_files(|path| program_file::read(path));
     #[cfg(not(feature = "host"))]
     if let Some(code) = installed::agent_process(&words, &registry) {
         return code;

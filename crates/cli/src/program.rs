@@ -27,7 +27,7 @@ pub use crate::python::bench as python_bench;
 pub use crate::run::{failure, percent_bar, show};
 
 use crate::common::{Common, finish};
-use crate::{Registry, output, program_text, run};
+use crate::{Registry, output, program_file, run};
 
 /// Commands of `ccplane --help` that are separate programs.
 const PROGRAM_COMMANDS: [&str; 2] = ["bench", "paper"];
@@ -38,7 +38,7 @@ pub fn main<A: FromArgMatches>(
     registry: Registry,
     run: impl FnOnce(&A, &Registry, bool) -> Result<(), Failure>,
 ) -> ExitCode {
-    let registry = registry.with_files(|path| program_text::read(path));
+    let registry = registry.with_files(|path| program_file::read(path));
     let words = ["ccplane".into(), name.into()].into_iter();
     let words = words.chain(std::env::args_os().skip(1));
     let command =

@@ -19,7 +19,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::Registry;
 #[cfg(feature = "host")]
-use crate::elsewhere::RemoteAgentArgs;
+use crate::remote_agent::RemoteAgentArgs;
 use crate::escape::printable;
 use crate::exit::{Failure, FailureKind};
 use crate::{interrupt, results};

@@ -9,7 +9,7 @@ use ccplane_units::Rate;
 use clap::Args;
 
 use crate::attach::remote::{query_algorithms, check_silence_option, names};
-use crate::elsewhere::RemoteAgentArgs;
+use crate::remote_agent::RemoteAgentArgs;
 use crate::exit::{Failure, FailureKind};
 
 /// Options shared by both commands.

@@ -8,7 +8,7 @@ use crate::clock::ProgramClock;
 use crate::command::{Command, CommandError, CommandTarget, Update};
 use crate::fallback::Fallback;
 use crate::interpreter::{self, Registers};
-use crate::last::LastState;
+use crate::last_state::LastState;
 use crate::lower::{self, LARGE_FILE_REGISTERS, LoweredCode, SMALL_FILE_REGISTERS, slot_of};
 use crate::outcome::{Outcome, RequestedControls, Urgency};
 use crate::program::Program;

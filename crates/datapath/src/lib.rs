@@ -15,14 +15,14 @@ mod command;
 mod fallback;
 mod flow;
 mod interpreter;
-mod last;
+mod last_state;
 mod lower;
 mod noise;
-mod one_way;
+mod one_way_delay;
 mod outcome;
 mod program;
 mod signals;
-mod sticky;
+mod sticky_fallthrough;
 mod table;
 
 pub use bytecode::{
@@ -34,7 +34,7 @@ pub use flow::{Flow, SteeredFlow};
 #[doc(hidden)]
 pub use interpreter::interpret;
 pub use noise::RttNoise;
-pub use one_way::{ExchangeStamps, OneWay};
+pub use one_way_delay::{ExchangeStamps, OneWay};
 pub use outcome::{Outcome, Urgency};
 pub use program::Program;
 pub use signals::{Capabilities, Signals, Transport};

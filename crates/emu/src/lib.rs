@@ -38,7 +38,7 @@
 #![forbid(unsafe_code)]
 
 mod audit;
-mod between;
+mod bridge;
 mod capture;
 mod clock;
 mod config;
@@ -50,14 +50,14 @@ mod emulator;
 mod error;
 mod link;
 mod log;
-mod names;
+mod dns_relay;
 mod path;
 pub mod remote;
 mod shell;
 mod wait;
 
 pub use audit::{Audit, Bounds};
-pub use between::InterfaceBridge;
+pub use bridge::InterfaceBridge;
 pub use capture::{Capture, CaptureReport, LoggedPacket, read as read_capture};
 pub use ccplane_qdisc as qdisc;
 pub use config::{EmuConfig, Gso, LinkConfig, Timing};

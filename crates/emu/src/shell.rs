@@ -19,7 +19,7 @@ use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::unistd::Pid;
 
 use crate::emulator::DEVICE_NAME;
-use crate::names::Relay;
+use crate::dns_relay::Relay;
 use crate::path::{self, DeviceEnd, EmuReport, EmulatedPath};
 use crate::remote::ControlSocket;
 use crate::{EmuConfig, Error, PathDirection};

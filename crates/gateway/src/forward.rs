@@ -24,8 +24,8 @@ use super::config::{AlgorithmSpec, GatewayConfig, PeerConfig, PeerEndpoint, Site
 use super::error::GatewayError;
 use super::events::EventLog;
 use super::keys::PublicKey;
-use super::pair::Peer;
-use super::peers::{PeerId, Routes};
+use super::peer::Peer;
+use super::routes::{PeerId, Routes};
 use super::tunnel::HandshakeDemux;
 
 /// Factory of algorithms by configured name and parameters. The error has the form `reason; fix`.

@@ -8,7 +8,7 @@ use ccplane_units::{Duration, Time};
 use serde::Serialize;
 
 use super::forward::GatewayState;
-use super::pair::Peer;
+use super::peer::Peer;
 
 /// Snapshot of a gateway.
 #[derive(Clone, Debug, PartialEq, Serialize)]

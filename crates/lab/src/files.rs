@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use ccplane_report::Provenance;
 use serde_json::json;
 
-use crate::heard;
+use crate::report_log;
 use crate::report;
 use crate::result::{Completion, ContenderResult, RunResult, WorkloadFigures};
 
@@ -435,7 +435,7 @@ fn stamps_csv(result: &RunResult) -> String {
 
 /// Returns the reports that ccplane's algorithms received.
 fn reports_csv(result: &RunResult) -> String {
-    let mut csv = heard::CSV_HEADING.to_owned();
+    let mut csv = report_log::CSV_HEADING.to_owned();
     for c in &result.contenders {
         c.series
             .heard

@@ -4,7 +4,7 @@
 //! The page is complete without its script, which adds zoom, tooltips and selection.
 
 mod charts;
-mod looks;
+mod styles;
 pub(crate) mod plane;
 mod points;
 

@@ -16,7 +16,7 @@ use ccplane_workload::{Carrier, Workload};
 use serde::{Deserialize, Serialize};
 
 use crate::contender::Contender;
-pub use crate::heard::{LoggedReport, ReportLog, Reporting};
+pub use crate::report_log::{LoggedReport, ReportLog, Reporting};
 use crate::scenario::Scenario;
 use crate::scenario::plan::{Plan, PlannedWorkload};
 pub use bundles::{BundleChange, BundleFigures, BundleSample};

@@ -3,8 +3,8 @@
 
 mod bundles;
 mod episode;
-mod look;
-mod one;
+mod sampling;
+mod job;
 mod stamps;
 
 use std::panic::{self, AssertUnwindSafe};
@@ -20,8 +20,8 @@ use crate::result::{ContenderResult, Setup};
 use crate::run::{Backend, PreparedRun};
 use crate::scenario::{Scenario, Seeds};
 pub use episode::Episode;
-use one::Job;
-pub use one::broken;
+use job::Job;
+pub use job::broken;
 pub use stamps::put_stamps;
 
 /// Simulator backend. It makes as many runs in parallel as there are threads.

@@ -1,7 +1,7 @@
 //! Diagnostics: errors and warnings of a program, with locations and fixes.
 
 #[cfg(feature = "miette")]
-mod drawn;
+mod render;
 
 use std::fmt;
 use std::sync::Arc;

@@ -26,7 +26,7 @@
 
 mod algorithm;
 mod check;
-mod def;
+mod definitions;
 mod diagnostics;
 mod emit;
 mod fold;

@@ -5,7 +5,7 @@ use ccplane_datapath::VarKind;
 
 use crate::ProgramLimits;
 use crate::check;
-use crate::def;
+use crate::definitions;
 use crate::diagnostics::{DiagnosticCode, Diagnostics, Problem, Problems, Span};
 use crate::emit::{self, TooDeep};
 use crate::print::{Bytecode, TreeView};
@@ -68,7 +68,7 @@ pub(crate) fn build(
         );
         return None;
     };
-    let (mut scope, sticky) = def::read(forms, def, limits, problems);
+    let (mut scope, sticky) = definitions::read(forms, def, limits, problems);
     if top.clone().next().is_none() {
         let span = forms.get(def).span;
         problems.push(

@@ -3,15 +3,15 @@
 //! They cost nothing at compile time: they are computed on request, from the forms, as the tree has
 //! no positions.
 
-mod infer;
-mod infinite;
-mod reach;
-mod repeated;
+mod infer_units;
+mod infinite_averages;
+mod reachability;
+mod repeated_samples;
 mod unit;
 
 use ccplane_datapath::reg;
 
-use crate::def;
+use crate::definitions;
 use crate::diagnostics::{DiagnosticCode, Diagnostics, Problem, Problems, Span};
 use crate::program::Program;
 use crate::reader::Forms;
@@ -29,7 +29,7 @@ pub(crate) fn warnings(program: &Program) -> Option<Diagnostics> {
         ..ProgramLimits::default()
     };
     let def = forms.top_level().next()?;
-    let (mut scope, sticky) = def::read(&forms, def, &limits, &mut none);
+    let (mut scope, sticky) = definitions::read(&forms, def, &limits, &mut none);
     scope.find_locals(&forms);
     let mut problems = Problems::default();
     let text = CompiledSource {
@@ -39,10 +39,10 @@ pub(crate) fn warnings(program: &Program) -> Option<Diagnostics> {
         sticky,
     };
     named_as_signals(&text, def, &mut problems);
-    reach::check_reachability(&text, &mut problems);
-    infer::check_units(&text, def, &mut problems);
-    infinite::check_infinite_averages(&text, &mut problems);
-    repeated::check_repeated_samples(&text, &mut problems);
+    reachability::check_reachability(&text, &mut problems);
+    infer_units::check_units(&text, def, &mut problems);
+    infinite_averages::check_infinite_averages(&text, &mut problems);
+    repeated_samples::check_repeated_samples(&text, &mut problems);
     (!problems.is_empty()).then(|| problems.into_diagnostics(source))
 }
 

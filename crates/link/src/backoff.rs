@@ -1,6 +1,6 @@
 //! Exponential backoff between attempts to connect to an agent.
 
-use ccplane_agent::dice::SplitMix64;
+use ccplane_agent::rng::SplitMix64;
 use ccplane_units::{Duration, Time};
 
 use super::LinkError;

@@ -25,7 +25,7 @@ use nix::sys::socket::{
 };
 use peer::DatagramPeer;
 
-use super::remembered::KnownPeers;
+use super::known_peers::KnownPeers;
 use super::socket::{self, BoundSocket};
 use super::warning::Warning;
 use super::{DatapathLink, LinkError};

@@ -8,42 +8,42 @@
 #![forbid(unsafe_code)]
 
 mod backoff;
-mod beside;
+mod thread_channel;
 mod datagram;
-mod derived;
+mod derived_path;
 mod error;
-mod foreign;
+mod ccp_uplink;
 #[cfg(feature = "tls")]
 pub mod identity;
 mod local;
-mod offered;
+mod offers;
 mod pollable;
 mod random;
-mod remembered;
-mod remote;
-mod rest;
-mod several;
+mod known_peers;
+mod agent_connection;
+mod accept_backoff;
+mod failover;
 mod socket;
 #[cfg(all(test, feature = "tls"))]
 mod tests;
-mod there;
-mod thread;
+mod remote_channel;
+mod agent_thread;
 #[cfg(feature = "tls")]
 mod tls;
 mod uplink;
 mod warning;
 
-pub use beside::{ThreadChannel, ThreadLink, thread_channel};
+pub use thread_channel::{ThreadChannel, ThreadLink, thread_channel};
 pub use datagram::Datagram;
 pub use error::LinkError;
-pub use foreign::CcpUplink;
+pub use ccp_uplink::CcpUplink;
 pub use local::Local;
-pub use offered::{AgentOffers, OfferedAlgorithm, query_offers, connect_blocking};
+pub use offers::{AgentOffers, OfferedAlgorithm, query_offers, connect_blocking};
 pub use pollable::Pollable;
-pub use remote::{AgentAddress, AgentConnection, BadAddress, SendOutcome};
-pub use several::Failover;
-pub use there::RemoteChannel;
-pub use thread::AgentThread;
+pub use agent_connection::{AgentAddress, AgentConnection, BadAddress, SendOutcome};
+pub use failover::Failover;
+pub use remote_channel::RemoteChannel;
+pub use agent_thread::AgentThread;
 #[cfg(feature = "tls")]
 pub use tls::{
     RemoteAgentError, KEY_DIRECTORY, KeyError, Keys, NewKeys, Role, TlsAddress, TlsLink, TlsUplink,

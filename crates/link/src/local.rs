@@ -16,7 +16,7 @@ use nix::errno::Errno;
 use nix::poll::PollFlags;
 use nix::sys::socket::{MsgFlags, SockType, getsockopt, recv, send, sockopt};
 
-use super::rest::AcceptBackoff;
+use super::accept_backoff::AcceptBackoff;
 use super::socket::{self, BoundSocket};
 use super::{DatapathLink, LinkError};
 

@@ -2,7 +2,7 @@
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 
-use ccplane_agent::dice::SplitMix64;
+use ccplane_agent::rng::SplitMix64;
 
 /// Returns a generator with a seed that differs between processes.
 pub(super) fn seeded_rng() -> SplitMix64 {

@@ -344,9 +344,9 @@ fn files_writable_by_others_are_ignored() {
     let file = place.path("agent.peers");
     std::fs::write(&file, format!("{}\n", place.path("ccp").display())).expect("a file");
     std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o666)).expect("a mode");
-    assert!(remembered::KnownPeers::read(&path).paths().is_empty());
+    assert!(known_peers::KnownPeers::read(&path).paths().is_empty());
     std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o600)).expect("a mode");
-    assert_eq!(remembered::KnownPeers::read(&path).paths().len(), 1);
+    assert_eq!(known_peers::KnownPeers::read(&path).paths().len(), 1);
     drop(datapath);
 }
 

@@ -6,7 +6,7 @@
 mod keys;
 mod link;
 mod revocations;
-mod strangers;
+mod pending_connections;
 mod stream;
 mod tenants;
 #[cfg(test)]

@@ -20,7 +20,7 @@ use crate::map::table::{FlowView, Flows};
 use crate::registration::holder::Holder;
 use crate::registration::load::{self, AlgorithmSpec, LoadedObject, RegistrationOptions};
 use crate::registration::lock::NameLock;
-use crate::registration::registered::LiveRegistration;
+use crate::registration::live::LiveRegistration;
 
 /// Capabilities of the kernel datapath for every algorithm. [`Capabilities::ONE_WAY_DELAY`] is
 /// added if registrations use timestamps ([`RegistrationOptions::stamps`]), and

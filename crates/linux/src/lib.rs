@@ -19,7 +19,7 @@ mod error;
 mod kernel;
 mod map;
 mod namespace;
-mod owner;
+mod operator;
 mod privilege;
 mod registration;
 mod relay;
@@ -37,14 +37,14 @@ pub use map::table::{FlowView, Flows};
 pub use map::totals::{
     BUCKET_COUNT, CALLBACK_TIME_BASE, ConnectionTotals, Histogram, RATE_BASE, RTT_BASE,
 };
-pub use owner::OperatorHandle;
+pub use operator::OperatorHandle;
 pub use privilege::{drop_capabilities, keep_capabilities, keep_net_admin, no_new_privileges};
 pub use registration::load::{
     AlgorithmSpec, KernelFeatures, RegistrationOptions, StandaloneSpec, flows_max,
 };
 pub use registration::lock::abandon_name;
 pub use registration::pin::{PinnedView, Presence, attached, detach, observe, presence};
-pub use registration::places::{RegistrationPaths, set_paths};
+pub use registration::paths::{RegistrationPaths, set_paths};
 pub use registration::remote::{RemoteAlgorithms, RemoteError, is_kernel_name, remote_algorithms};
 pub use relay::{run_relay, run_relay_unprivileged};
 pub use select::arms::{Arm, Arms};

@@ -33,7 +33,7 @@ static OBJECT: &[u8] = include_bytes!("../bpf/prebuilt/select.bpf.o");
 /// Folder of the rules' pins, named `NAME-NUMBER` after the congestion control. Names of congestion
 /// controls contain no `-`.
 fn pins() -> PathBuf {
-    crate::registration::places::bpffs().join("ccplane/select")
+    crate::registration::paths::bpffs().join("ccplane/select")
 }
 
 /// Connections to control. All conditions must hold.

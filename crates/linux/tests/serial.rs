@@ -4,7 +4,7 @@ mod common;
 
 #[path = "loop.rs"]
 mod agent_loop;
-mod alone;
+mod standalone;
 mod attached;
 mod datapath;
 mod idle;

@@ -5,7 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use ccplane_agent::{Fields, box_algorithm};
 use ccplane_algorithms::Registry;
-use ccplane_algorithms::outside::{
+use ccplane_algorithms::external::{
     self, ActionKind, ActionMapper, ControlledFlow, ControlledFlows, Decision, ExternalControl,
     Feature, Observer, ProgramTotals, StepInterval, StepSize,
 };
@@ -365,13 +365,13 @@ impl Episode {
         let scenario = crate::experiment::scenario(given, is_text, &self.folder)?;
         let seats = ControlledFlows::default();
         let (theirs, step) = (seats.clone(), self.spec.step);
-        let registry = registry.add(outside::DOC, move |_| {
+        let registry = registry.add(external::DOC, move |_| {
             Ok(box_algorithm(ExternalControl::new(step, theirs.clone())))
         });
         let begun = py.detach(|| {
             let scenario = Scenario {
                 contenders: vec![
-                    outside::DOC
+                    external::DOC
                         .name
                         .parse()
                         .map_err(|_| ccplane_lab::Error::NoContender)?,

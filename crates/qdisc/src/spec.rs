@@ -1,6 +1,6 @@
 //! Specification of a queue, independent of its link; [`QueueSpec::build`] creates the queue.
 
-mod text;
+mod syntax;
 
 use ccplane_units::{Bytes, Duration, Probability, Rate};
 

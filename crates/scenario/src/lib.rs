@@ -14,7 +14,7 @@ mod check;
 mod contender;
 mod context;
 mod file;
-mod over;
+mod dumbbell;
 pub mod plan;
 mod problem;
 mod seeds;

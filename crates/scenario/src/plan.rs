@@ -5,7 +5,7 @@
 //! file.
 
 mod hosts;
-mod instant;
+mod zero_rtt;
 #[cfg(test)]
 mod tests;
 mod topology;
@@ -23,7 +23,7 @@ use crate::{
 };
 pub use hosts::Pairs;
 use hosts::{link, node};
-use instant::ZeroRttGroups;
+use zero_rtt::ZeroRttGroups;
 
 /// Scenario with its names resolved, shared by all of its runs.
 #[derive(Debug)]

@@ -5,14 +5,14 @@
 //! its own `FromStr` where TOML has a text or a number, so that its error keeps its place.
 
 #[cfg(feature = "miette")]
-mod drawn;
+mod diagnostic;
 mod suggestions;
-mod text;
+mod parsed_value;
 
 use std::ops::Range;
 
 pub use suggestions::suggestions;
-pub use text::ParsedValue;
+pub use parsed_value::ParsedValue;
 
 /// Error in a file written by a user.
 #[derive(Clone, Debug, thiserror::Error)]

@@ -6,8 +6,8 @@
 //! is recorded at the receivebox. Feedback is sent back as a packet of the network, which can be
 //! queued and lost. To its agent, a bundle is a flow.
 
-mod aside;
-mod way;
+mod packet_data;
+mod base_delays;
 
 use ccplane_agent::{DatapathId, FlowId as AgentFlow, FlowInfo};
 use ccplane_bundle::{
@@ -20,8 +20,8 @@ use ccplane_qdisc::{DropReason, Ecn};
 use ccplane_transport::{Segment, SequenceNumber};
 use ccplane_units::{Bytes, Time};
 
-pub(crate) use aside::{BundlePacketData, BundlePacketTable};
-pub use way::BundleBaseDelays;
+pub(crate) use packet_data::{BundlePacketData, BundlePacketTable};
+pub use base_delays::BundleBaseDelays;
 
 use crate::event::EventKind;
 use crate::link::QueuedPacket;

@@ -7,7 +7,7 @@ use ccplane_transport::{ConnectionError, Native, Rc3Arrivals, Rc3Stats, Transpor
 use ccplane_units::{Duration, Time};
 
 use crate::app::AppId;
-use crate::end::FlowEndpoint;
+use crate::endpoint::FlowEndpoint;
 use crate::steer::AgentId;
 
 /// Flow, numbered from 0 in the order of addition.

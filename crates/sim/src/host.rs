@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, VecDeque};
 use ccplane_transport::CLASS_COUNT;
 use ccplane_units::{Duration, Time};
 
-use crate::end::FlowEndpoint;
+use crate::endpoint::FlowEndpoint;
 use crate::event::{EventKind, EventQueue};
 use crate::link::OfferOutcome;
 use crate::{Simulation, Tracer, World};

@@ -4,7 +4,7 @@
 //! packet in flight has an event; its arrival schedules the next one. Links with random loss, with
 //! a queue that decides on dequeue, or with changes are [`GeneralLink`].
 
-mod special;
+mod general;
 
 use ccplane_network::{LinkId, Network, NetworkError, Remark};
 use ccplane_qdisc::{
@@ -17,9 +17,9 @@ use crate::event::{EventKind, EventQueue};
 use crate::packet::{NO_INDEX, PacketArena};
 use crate::probe::Sojourns;
 
-pub use special::Crossing;
-pub(crate) use special::QueuedPacket;
-use special::{GeneralLink, Queue};
+pub use general::Crossing;
+pub(crate) use general::QueuedPacket;
+use general::{GeneralLink, Queue};
 
 /// One direction of a link.
 #[derive(Debug)]

@@ -4,7 +4,7 @@ use ccplane_qdisc::Ecn;
 use ccplane_transport::{Segment, SideData};
 
 use crate::bundle::BundlePacketTable;
-use crate::offer::RcpHeaders;
+use crate::rcp_header::RcpHeaders;
 use crate::receipt::Receipts;
 
 pub(crate) const NO_INDEX: u32 = u32::MAX;

@@ -13,7 +13,7 @@ use ccplane_transport::{ConnectionState, Native};
 use ccplane_units::{Duration, Time};
 use ccplane_wire::{WireCommand, WireEvent};
 
-use crate::end::{Controller, ControllerKind};
+use crate::endpoint::{Controller, ControllerKind};
 use crate::event::EventKind;
 use crate::flow::FlowId;
 use crate::packet::NO_INDEX;

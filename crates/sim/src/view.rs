@@ -6,7 +6,7 @@ use ccplane_units::{Duration, Time};
 
 use crate::app::AppId;
 use crate::digest::Digest;
-use crate::end::{ControllerKind, FlowEndpoint};
+use crate::endpoint::{ControllerKind, FlowEndpoint};
 use crate::flow::{FlowId, FlowView, InactiveState, SimFlow};
 use crate::host::Nic;
 use crate::link::{Crossing, LinkView};

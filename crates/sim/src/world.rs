@@ -14,7 +14,7 @@ use crate::SimError;
 use crate::app::{AppId, InstalledApp};
 use crate::bundle::Bundles;
 use crate::datagram::DatagramTable;
-use crate::end::FlowEndpoint;
+use crate::endpoint::FlowEndpoint;
 use crate::event::{EventKind, EventQueue};
 use crate::flow::SimFlow;
 use crate::host::{LowBandQueues, Nic};

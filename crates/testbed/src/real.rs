@@ -16,15 +16,15 @@
 //! changes of the link during a run. [`unsupported`] lists what cannot run, before any resource is
 //! created.
 
-mod accepters;
+mod server;
 mod controls;
-mod drive;
+mod accounting;
 mod events;
 mod hosts;
 mod layout;
-mod mail;
-mod marks;
-mod openers;
+mod mailbox;
+mod write_marks;
+mod client;
 mod plan;
 mod sites;
 mod socket;

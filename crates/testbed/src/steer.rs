@@ -12,7 +12,7 @@ use ccplane_agent::{Agent, HostedAlgorithm};
 use ccplane_algorithms::{Parameters, Registry};
 use ccplane_datapath::Capabilities;
 use ccplane_lab::Error;
-use ccplane_lab::heard::ReportLog;
+use ccplane_lab::report_log::ReportLog;
 use ccplane_link::{AgentConnection, remote_agent_timeout};
 use ccplane_linux::stamp::StampPrograms;
 use ccplane_linux::{
@@ -22,8 +22,8 @@ use ccplane_linux::{
 use nix::unistd::{Pid, gettid};
 
 use crate::error::BackendError;
-use crate::listener::EventListener;
-use crate::over::RemoteAgent;
+use crate::event_listener::EventListener;
+use crate::transport_kind::RemoteAgent;
 
 /// Slots of the flow table of a run. A run has its own network namespace, and a namespace may hold
 /// at most a quarter of the table.

@@ -6,7 +6,7 @@
 #![forbid(unsafe_code)]
 
 #[cfg(test)]
-mod alone;
+mod test_harness;
 mod config;
 mod connection;
 mod control;

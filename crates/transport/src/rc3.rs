@@ -19,7 +19,7 @@
 //! everything in class 1. The distance is therefore at least the number of RC3's segments in
 //! flight: a flow never has more than [`Rc3::first`] of them in class 1.
 
-mod answered;
+mod acks;
 mod verify;
 
 pub use verify::Rc3Stop;

@@ -3,7 +3,7 @@
 
 pub(crate) mod acknowledge;
 pub(crate) mod flight;
-pub(crate) mod lost;
+pub(crate) mod lost_queue;
 pub(crate) mod pacer;
 pub(crate) mod prr;
 pub(crate) mod rack;

@@ -8,7 +8,7 @@
 
 use ccplane_units::{Duration, Time};
 
-use super::numbered::RecentItems;
+use super::recent_items::RecentItems;
 
 /// Packets remembered, enough for a path of 10 Gbit/s and 30 ms. Beyond it the oldest are dropped,
 /// and their ACKs yield no sample.

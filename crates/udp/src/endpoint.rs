@@ -25,14 +25,14 @@ mod flight;
 pub mod fuzz;
 mod pending;
 mod session;
-mod shares;
+mod quota;
 #[cfg(test)]
 mod tests;
 
 pub use cookie::{COOKIE_LIFETIME_MAX, Cookies};
 pub use pending::PENDING_HANDSHAKES_MAX;
 pub use session::{BASE_PLPMTU, MIN_PLPMTU, mss, overhead, sizes};
-pub use shares::ListenLimits;
+pub use quota::ListenLimits;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
@@ -47,7 +47,7 @@ use ccplane_transport::{Connection, Proof, Segment, SegmentKind, SideData, Trans
 
 use pending::{PendingHandshakes, encode};
 use session::{HandshakeOutcome, Session};
-use shares::ConnectionQuota;
+use quota::ConnectionQuota;
 
 /// Bytes of the smallest hello that is answered under TLS: the smallest of the [`sizes`]. Three
 /// times as many bytes hold the server's whole flight.

@@ -9,10 +9,10 @@ use ccplane_transport::{
 };
 use ccplane_units::{Bytes, Time};
 
-use super::parts::SegmentReassembly;
-use super::path::PmtuSearch;
+use super::reassembly::SegmentReassembly;
+use super::pmtu_search::PmtuSearch;
 use super::ring::StreamRing;
-use super::stamps::DelayHistogram;
+use super::host_timestamps::DelayHistogram;
 
 /// Congestion control of a connection.
 #[derive(Clone, Debug)]

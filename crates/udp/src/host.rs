@@ -5,7 +5,7 @@ mod handshakes;
 mod sending;
 mod stamping;
 mod waiting;
-mod width;
+mod path_mtu;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -32,10 +32,10 @@ use crate::endpoint::{
 };
 use crate::error::{UdpError, passes};
 use crate::flow::{UdpCongestion, UdpDatapath, UdpFlow};
-use crate::path::PMTU_RAISE_TIMER;
+use crate::pmtu_search::PMTU_RAISE_TIMER;
 use crate::socket::{Inbox, Socket};
-use crate::stamped::Stamping;
-use crate::stamps::HostTimestamps;
+use crate::kernel_timestamps::Stamping;
+use crate::host_timestamps::HostTimestamps;
 use crate::tls::{HandshakeError, Tls};
 
 /// Default datagram size: UDP payload on Ethernet, 1500 bytes less 48 for IPv6 and UDP. IPv4 would

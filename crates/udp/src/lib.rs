@@ -6,7 +6,7 @@
 //! create.
 #![forbid(unsafe_code)]
 
-mod ahead;
+mod queue_limit;
 mod batch;
 pub mod codec;
 mod departures;
@@ -15,14 +15,14 @@ mod error;
 mod flow;
 mod host;
 mod limiter;
-mod numbered;
-mod parts;
-mod path;
-mod realtime;
+mod recent_items;
+mod reassembly;
+mod pmtu_search;
+mod clock_converter;
 mod ring;
 mod socket;
-mod stamped;
-mod stamps;
+mod kernel_timestamps;
+mod host_timestamps;
 pub mod tls;
 
 pub use error::UdpError;
@@ -30,10 +30,10 @@ pub use error::passes;
 pub use flow::UdpCongestion;
 pub use host::{DATAGRAM_BYTES_DEFAULT, UdpHost, UdpOptions};
 pub use limiter::{GcraBucket, SourceLimiter, source_of};
-pub use path::PMTU_RAISE_TIMER;
+pub use pmtu_search::PMTU_RAISE_TIMER;
 pub use socket::{
     DATAGRAM_BYTES_MAX, DatagramMarks, FirstByte, Inbox, ReceivedBatch, Socket, StampedBatch,
 };
-pub use stamped::Stamping;
-pub use stamps::DelayHistogram;
+pub use kernel_timestamps::Stamping;
+pub use host_timestamps::DelayHistogram;
 pub use tls::{HandshakeError, Tls};

@@ -14,8 +14,8 @@ use nix::sys::socket::{
 };
 use quinn_udp::{EcnCodepoint, RecvMeta, Transmit, UdpSocketState};
 
-use super::realtime::KernelStamp;
-use super::stamped::{self, KernelStamps, StampedDatagram, Stamping};
+use super::clock_converter::KernelStamp;
+use super::kernel_timestamps::{self, KernelStamps, StampedDatagram, Stamping};
 
 /// Bytes of the largest UDP datagram over IPv4, and of the largest GSO batch.
 pub const DATAGRAM_BYTES_MAX: usize = 65_507;
@@ -243,7 +243,7 @@ impl Socket {
     /// Returns the maximum number of datagrams per [`send`](Socket::send).
     pub fn batch(&self) -> usize {
         if self.is_stamped() {
-            stamped::DATAGRAMS_PER_CALL_MAX
+            kernel_timestamps::DATAGRAMS_PER_CALL_MAX
         } else if self.cuts.get() {
             self.most
         } else {
@@ -291,14 +291,14 @@ impl Socket {
         longest: usize,
     ) -> io::Result<StampedBatch<'a>> {
         let size = longest.clamp(1, RECEIVE_BUFFER_BYTES);
-        stamped::receive(&self.io, &mut inbox.buffers, size, &mut inbox.arrived)?;
+        kernel_timestamps::receive(&self.io, &mut inbox.buffers, size, &mut inbox.arrived)?;
         Ok(StampedBatch { inbox, size })
     }
 
     /// Passes the numbers and timestamps of sent datagrams to `take`, as far as they are known.
     /// Returns the last network error about an undeliverable datagram.
     pub(crate) fn departures(&self, take: impl FnMut(u32, KernelStamp)) -> Option<io::Error> {
-        stamped::departures(&self.io, take)
+        kernel_timestamps::departures(&self.io, take)
     }
 
     /// Sends `contents` as datagrams of `size` bytes, the last of which may be shorter. Returns the
@@ -517,7 +517,7 @@ impl StampedBatch<'_> {
     /// Returns true if the call filled all buffers, so there may be more.
     pub fn is_full(&self) -> bool {
         self.inbox.arrived.len()
-            == stamped::DATAGRAMS_PER_CALL_MAX.min(self.inbox.buffers.len() / self.size)
+            == kernel_timestamps::DATAGRAMS_PER_CALL_MAX.min(self.inbox.buffers.len() / self.size)
     }
 
     /// Calls `take` with the timestamp and length of each datagram, in the order of arrival.

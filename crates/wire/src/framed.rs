@@ -5,7 +5,7 @@
 //! the identity of the opener, [`GOODBYE_TYPE`] for the reason of a close.
 
 use crate::WireError;
-use crate::bytes::{MessageReader, PutField};
+use crate::message_reader::{MessageReader, PutField};
 use crate::v2::{MAGIC, PACKET_BYTES_MAX};
 
 /// First byte of the frame that a datapath sends first.

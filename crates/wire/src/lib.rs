@@ -6,7 +6,7 @@
 //! wrong, where and why.
 #![forbid(unsafe_code)]
 
-mod bytes;
+mod message_reader;
 mod error;
 mod event;
 pub mod framed;

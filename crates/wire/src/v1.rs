@@ -28,7 +28,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use ccplane_datapath::{CommandTarget, Program, Update, VarKind};
 
 use crate::WireError;
-use crate::bytes::MessageReader;
+use crate::message_reader::MessageReader;
 
 /// Length of the header, bytes.
 pub const HEADER_BYTES: usize = 8;

@@ -12,7 +12,7 @@ mod messages;
 mod open;
 mod paced;
 mod pairs;
-mod planned;
+mod flow_times;
 mod requests;
 mod sizes;
 mod tables;

@@ -8,7 +8,7 @@ use rand_pcg::Pcg64;
 use rand_pcg::rand_core::Rng;
 
 use super::draw::draw_exponential;
-use super::planned::FlowTimes;
+use super::flow_times::FlowTimes;
 use super::{Action, ActiveTime, Arrivals, Pairs, SizeTable, TraceFlow, Workload};
 
 /// Open-loop generator of flows.

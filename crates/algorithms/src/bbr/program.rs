@@ -13,7 +13,7 @@
 //! remains in effect. Outside of recovery, ssthresh equals the window, so that a datapath whose
 //! agent times out continues from there instead of entering slow start.
 
-use super::seen::ReportEvents;
+use super::report::ReportEvents;
 use super::{MIN_PIPE_CWND_SEGMENTS, UNITY_PACING_GAIN};
 
 /// Parts of the program that differ between the versions.

@@ -99,10 +99,10 @@ proptest! {
         let mut one = super::v1::BbrFlow::new(1448, super::SplitMix64(7), 10_000_000);
         let mut three = super::v3::Bbr3Flow::new(1448, super::SplitMix64(7), 10_000_000);
         for fields in reports {
-            if let Some(seen) = super::seen::BbrReport::read(&fields[..10]) {
+            if let Some(seen) = super::report::BbrReport::read(&fields[..10]) {
                 bbr.decide(&mut one, &seen, &mut orders);
             }
-            if let Some(seen) = super::seen::BbrReport::read(&fields) {
+            if let Some(seen) = super::report::BbrReport::read(&fields) {
                 three.decide(&seen, &mut orders);
             }
             prop_assert!(orders.get("gain").is_none_or(|gain| (1..=28_561).contains(&gain)));

@@ -8,13 +8,13 @@
 use ccplane_agent::{Algorithm, Control, DynAlgorithm, FlowInfo, Programs, Report, box_algorithm};
 use ccplane_datapath::Capabilities;
 
-use super::filter::MaxFilter;
+use super::max_filter::MaxFilter;
 use super::full_pipe::FullPipe;
 use super::min_rtt::{MinRtt, ProbeRttEpisode};
 use super::policer::{Policer, RoundTotals};
 use super::program::{self, Version};
-use super::seen::{BbrReport, ReportEvents};
-use super::start::InitialPacing;
+use super::report::{BbrReport, ReportEvents};
+use super::initial_pacing::InitialPacing;
 use super::{
     ControlSink, SplitMix64, GAIN_UNIT, MIN_PIPE_CWND_SEGMENTS, PROBE_RTT_INTERVAL,
     REQUIRED_CAPABILITIES, UNBOUNDED, UNITY_PACING_GAIN, paced, probe_rtt_us, volume,

@@ -14,13 +14,13 @@ mod tests;
 use ccplane_agent::{Algorithm, Control, DynAlgorithm, FlowInfo, Programs, Report, box_algorithm};
 use ccplane_datapath::{Capabilities, INFINITY};
 
-use super::filter::MaxFilter;
+use super::max_filter::MaxFilter;
 use super::full_pipe::FullPipe;
 use super::min_rtt::{MinRtt, ProbeRttEpisode};
-use super::model3::{Bounds, LOSS_THRESH};
+use super::bounds::{Bounds, LOSS_THRESH};
 use super::program::{self, Version};
-use super::seen::{BbrReport, ReportEvents};
-use super::start::InitialPacing;
+use super::report::{BbrReport, ReportEvents};
+use super::initial_pacing::InitialPacing;
 use super::{
     ControlSink, SplitMix64, GAIN_UNIT, MIN_PIPE_CWND_SEGMENTS, PROBE_RTT_INTERVAL,
     REQUIRED_CAPABILITIES, UNBOUNDED, UNITY_PACING_GAIN, paced, probe_rtt_us, scale, volume,

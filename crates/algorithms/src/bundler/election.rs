@@ -18,7 +18,7 @@
 //! * *Rank.* A pulser in traffic-passing mode stays. Within a mode, the higher tone stays. Both
 //!   pulsers detect the other's tone, so they agree at once which one becomes a watcher.
 
-use ccplane_agent::dice::{SplitMix64, mix64};
+use ccplane_agent::rng::{SplitMix64, mix64};
 use ccplane_units::{Duration, Time};
 
 use crate::nimbus::{BINS_PER_HZ, NimbusMode, Spectra, SpectrumKind, band};

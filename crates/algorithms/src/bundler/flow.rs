@@ -1,13 +1,13 @@
 //! State of a bundle: measurements from the reports, and the rate of the delay mode.
 
-use ccplane_agent::dice::SplitMix64;
+use ccplane_agent::rng::SplitMix64;
 use ccplane_units::Time;
 
 use super::election::{Election, Role};
-use super::law::{self, BundleLaw};
-use super::need::CrossTrafficSigns;
-use super::passage::PassThrough;
-use super::path::{self, PathEstimate};
+use super::delay_law::{self, BundleLaw};
+use super::cross_traffic::CrossTrafficSigns;
+use super::pass_through::PassThrough;
+use super::path_estimate::{self, PathEstimate};
 use super::{Bundler, Pulses};
 use crate::nimbus::{
     CapacityEstimate, DelayInputs, DelayMode, Detector, NimbusMode, PULSE_SIZE, Pulse,
@@ -240,7 +240,7 @@ impl BundlerFlow {
     /// Computes the rate of the delay mode, bytes/s.
     pub(super) fn delay_mode_rate(&mut self, tick: &Tick, capacity: f64) -> f64 {
         if self.path.is_draining() {
-            return (path::DRAIN_RATE_FACTOR * self.rate).max(law::floor(capacity));
+            return (path_estimate::DRAIN_RATE_FACTOR * self.rate).max(delay_law::floor(capacity));
         }
         let seen = DelayInputs {
             sent: tick.sent,

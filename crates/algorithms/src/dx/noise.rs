@@ -10,7 +10,7 @@
 use ccplane_datapath::INFINITY;
 use ccplane_units::{Duration, Time};
 
-use crate::least::WindowedMin;
+use crate::windowed_min::WindowedMin;
 
 /// Filter window of the reverse path's minimum, the same as the forward path's (`WINDOW` in
 /// `one_way.rs`).

@@ -1,7 +1,7 @@
 //! The datapath program: it samples the delay, decides, and paces windows below a packet.
 
 use super::{Delay, Dx, Headroom, Samples, WindowRounding};
-use crate::repair::DELIVERED_BYTES;
+use crate::loss_reduction::DELIVERED_BYTES;
 
 /// Minimum window: one packet per 100 RTTs, as in this crate's Swift. A larger minimum fills the
 /// queue in an incast of as many flows as the path holds packets. A smaller one leaves a flow

@@ -1,4 +1,4 @@
-use ccplane_agent::dice::SplitMix64;
+use ccplane_agent::rng::SplitMix64;
 use ccplane_datapath::{ExchangeStamps, INFINITY, OneWay, Signals, Transport};
 use ccplane_units::Time;
 

@@ -1,7 +1,7 @@
 //! The program of a member: it keeps to its part of the group and reduces it at a loss without
 //! waiting for the agent.
 
-use crate::repair::{DELIVERED_BYTES, GROWTH_CONDITION};
+use crate::loss_reduction::{DELIVERED_BYTES, GROWTH_CONDITION};
 use crate::window::report_condition;
 use crate::{Cubic, SlowStartExit, Reporting};
 

@@ -11,7 +11,7 @@
 //! size, because the member that sent it is irrelevant. Each window is reduced at most once per
 //! round trip.
 
-use ccplane_agent::dice::SplitMix64;
+use ccplane_agent::rng::SplitMix64;
 use ccplane_units::{Duration, Time};
 
 use crate::Cubic;

@@ -13,7 +13,7 @@ use ccplane_linux::AlgorithmCounters;
 use ccplane_linux::stamp::Cost;
 use ccplane_testbed::BackendError;
 use ccplane_testbed::Diag;
-use ccplane_testbed::stamped::Stamping;
+use ccplane_testbed::stamping::Stamping;
 use ccplane_testbed::steer::SteeredAlgorithm;
 use ccplane_testbed::traffic::{self, TrafficPlan, Transfer};
 use ccplane_testbed::wire::{self, RoutedPair, TokenBucket};

@@ -11,10 +11,10 @@ use ccplane_units::Time;
 use ccplane_wire::v1;
 
 use super::connection::{CcpConnection, create};
-use super::hear::handle_message;
+use super::messages::handle_message;
 use super::layout::{ccp_connection, ccp_counts, ccp_datapath, ccp_datapath_info, code};
 use super::shared::CcpPrograms;
-use crate::foreign::guarded;
+use crate::caller_memory::guarded;
 use crate::types::CCPLANE_EPANIC;
 
 /// Interval after which a CREATE that could not be sent is retried, µs.

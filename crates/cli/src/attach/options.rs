@@ -10,8 +10,8 @@ use ccplane_lab::Contender;
 use ccplane_units::{Bytes, Duration, Rate};
 use clap::Args;
 
-use crate::elsewhere::RemoteAgentArgs;
-use crate::places::PathsArgs;
+use crate::remote_agent::RemoteAgentArgs;
+use crate::paths::PathsArgs;
 
 fn kernel_name(name: &str) -> Result<String, String> {
     match ccplane_linux::is_kernel_name(name) && name.len() > "ccp_".len() {

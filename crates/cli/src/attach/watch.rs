@@ -9,7 +9,7 @@ use ccplane_linux::{Kernel, PinnedView, Presence};
 
 use super::exceptions::Exceptions;
 use super::samples::{CallbackObserver, Samples};
-use super::texts::{self, WatchedProgram};
+use super::program_files::{self, WatchedProgram};
 use super::{AttachGuard, CallbackRunner, Reload, ServingThread};
 use crate::exit::{Failure, FailureKind};
 use crate::flows::stats;
@@ -196,7 +196,7 @@ fn watch(
     let (mut looked, mut told) = (Instant::now(), Instant::now());
     let turn = match watching.programs.is_empty() {
         true => watchdog.min(Duration::from_millis(100)),
-        false => texts::FILE_POLL_INTERVAL,
+        false => program_files::FILE_POLL_INTERVAL,
     };
     while !stop.load(Ordering::Relaxed) {
         match inbox.recv_timeout(turn) {

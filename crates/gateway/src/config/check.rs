@@ -18,7 +18,7 @@ use super::{
 };
 use crate::address::InterfaceAddress;
 use crate::keys::{KeyError, PrivateKey, PublicKey};
-use crate::peers::{PeerId, Routes};
+use crate::routes::{PeerId, Routes};
 
 /// Minimum link MTU of IPv6 (RFC 8200, section 5).
 const MTU_MIN: u32 = 1_280;

@@ -20,7 +20,7 @@ use nix::sys::time::TimeSpec;
 use super::receive::{BUFFER_BYTES, STOP_LATENCY_MAX, update_endpoint, send};
 use super::{GatewayState, PeerMap};
 use crate::error::GatewayError;
-use crate::pair::{Peer, PeerState};
+use crate::peer::{Peer, PeerState};
 use crate::tunnel::{DatagramKind, Recipient, TunnelNumber};
 
 /// Rate (per second) and burst of initiations from the address of a peer. A peer starts a handshake

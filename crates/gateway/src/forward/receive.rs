@@ -18,10 +18,10 @@ use nix::sys::time::TimeSpec;
 use super::handshakes::finish;
 use super::{ForwardingThread, GatewayState, PeerMap};
 use crate::error::GatewayError;
-use crate::pair::{Peer, PeerState};
-use crate::peers::PeerId;
+use crate::peer::{Peer, PeerState};
+use crate::routes::PeerId;
 use crate::tunnel::{DatagramKind, Recipient};
-use crate::{control, mss, outer, path};
+use crate::{control, mss, outer, peer_path};
 
 /// Longest time before the thread reacts to a stop or a new table.
 pub(super) const STOP_LATENCY_MAX: Duration = Duration::from_millis(100);
@@ -182,7 +182,7 @@ impl Receiving {
             let before = half.sendbox.next_deadline();
             let mtu = half.path.mtu();
             half.on_control_message(now, message, bytes);
-            path::tell_search(&self.shared, pair, &half.path, mtu, now);
+            peer_path::tell_search(&self.shared, pair, &half.path, mtu, now);
             if half.sendbox.next_deadline() < before {
                 self.shared.wake();
             }

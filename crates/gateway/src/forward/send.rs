@@ -2,7 +2,7 @@
 //! send. Between packets the thread handles the algorithms' commands, the tunnels' timers and
 //! reloads.
 
-mod peers;
+mod reload;
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -21,8 +21,8 @@ use super::{ForwardingThread, GatewayState, PeerMap, find};
 use crate::batch::SendBatch;
 use crate::config::{AlgorithmSpec, ClassConfig, ClassifierInput, GatewayConfig, class_of};
 use crate::error::GatewayError;
-use crate::pair::{Peer, PeerState, SendboxPacket, encapsulation_overhead, full_packet};
-use crate::path::{self, Fit};
+use crate::peer::{Peer, PeerState, SendboxPacket, encapsulation_overhead, full_packet};
+use crate::peer_path::{self, Fit};
 use crate::steering::BundleSteering;
 use crate::tunnel::{DATA_OVERHEAD_BYTES, HandshakeFault, TICK_INTERVAL};
 use crate::uplink::{Share, Uplink};
@@ -108,7 +108,7 @@ impl PeerSchedule {
     /// Handles a packet that exceeded the path MTU: queries the kernel for the MTU, and if it has
     /// no answer, reports that once.
     fn tell_too_long(&mut self, now: Time, shared: &GatewayState, pair: &Peer) {
-        if path::query_path_mtu(shared, pair, now, true) || std::mem::replace(&mut self.told_too_long, true) {
+        if peer_path::query_path_mtu(shared, pair, now, true) || std::mem::replace(&mut self.told_too_long, true) {
             return;
         }
         let text = format!(
@@ -296,7 +296,7 @@ impl Sending {
                     sealed
                 }
                 Fit::TooBig => {
-                    path::refuse(now, &mut state, packet, &self.tun);
+                    peer_path::refuse(now, &mut state, packet, &self.tun);
                     true
                 }
             };
@@ -373,7 +373,7 @@ impl Sending {
         self.store.review(now);
         self.batch.begin_turn();
         for pair in table.iter() {
-            path::query_path_mtu(&self.shared, pair, now, false);
+            peer_path::query_path_mtu(&self.shared, pair, now, false);
             let mut state = pair.lock();
             self.probe(now, pair, &mut state)?;
             let Some((bytes, number)) = state.tunnel.tick(self.batch.buffer()) else {

@@ -5,7 +5,7 @@ use ccplane_report::chart::{
 };
 
 use super::DRAWN_FLOWS_MAX;
-use super::looks::{SeriesStyles, shade};
+use super::styles::{SeriesStyles, shade};
 use super::plane::Spot;
 use super::points::{
     LINE_POINTS_MAX, Points, delay, ecdf, flow_bin_s, on_grid, rates, rises, throughput,

@@ -6,7 +6,7 @@ use ccplane_bundle::{
 use ccplane_sim::{BundleId, BundleSpec, LinkId, World};
 use ccplane_units::{Bytes, Duration, Rate, Time};
 
-use super::one::{Job, RunControls};
+use super::job::{Job, RunControls};
 use crate::error::Error;
 use crate::result::{BundleChange, BundleFigures, BundleSample};
 

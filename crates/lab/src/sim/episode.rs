@@ -4,7 +4,7 @@ use ccplane_algorithms::Registry;
 use ccplane_sim::{SimError, SimOptions, Simulation};
 use ccplane_units::{Duration, Rate, Time};
 
-use super::one::{Job, RunControls, broken};
+use super::job::{Job, RunControls, broken};
 use crate::error::Error;
 use crate::scenario::Scenario;
 
@@ -81,7 +81,7 @@ mod tests {
     use std::path::Path;
 
     use ccplane_agent::box_algorithm;
-    use ccplane_algorithms::outside::{
+    use ccplane_algorithms::external::{
         self, ActionKind, ActionMapper, ControlledFlows, ExternalControl, Feature, Observer,
         StepInterval, StepSize,
     };
@@ -106,7 +106,7 @@ bulk.flows = 1
         let step: StepSize = step.parse().expect("a step");
         let seats = ControlledFlows::default();
         let theirs = seats.clone();
-        let registry = Registry::builtin().add(outside::DOC, move |_| {
+        let registry = Registry::builtin().add(external::DOC, move |_| {
             Ok(box_algorithm(ExternalControl::new(step, theirs.clone())))
         });
         let episode =

@@ -17,13 +17,13 @@ use rustls::{ServerConfig, ServerConnection};
 
 use super::keys::{self, Keys, Role};
 use super::revocations::Revocations;
-use super::strangers::PendingConnections;
+use super::pending_connections::PendingConnections;
 use super::stream::{CHUNK_BYTES, SHARED_CHUNK_BYTES, Stream, TlsCloseReason};
 use super::tenants::{self, Tenant, Tenants};
 use super::trust;
 use crate::identity::Fingerprint;
 use crate::random;
-use crate::rest::AcceptBackoff;
+use crate::accept_backoff::AcceptBackoff;
 use crate::warning::Warning;
 use crate::{DatapathLink, LinkError};
 

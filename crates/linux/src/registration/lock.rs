@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use nix::fcntl::{Flock, FlockArg};
 
 use crate::error::LoadError;
-use crate::registration::places::state;
+use crate::registration::paths::state;
 
 /// Retries if a lock file disappears between opening and locking, because its holder exited.
 const RETRIES_MAX: usize = 100;

@@ -15,7 +15,7 @@ use crate::map::layout::{LAYOUT_VERSION, PlaneLayout};
 use crate::map::memory::{Access, SharedMemory};
 use crate::map::table::FlowView;
 use crate::registration::load::RegistrationMemory;
-use crate::registration::places::bpffs;
+use crate::registration::paths::bpffs;
 
 const LINK_PIN: &str = "link";
 /// Maps by the names of their pins and their names in the object.

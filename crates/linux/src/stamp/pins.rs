@@ -24,7 +24,7 @@ use crate::registration::pin::{
 
 /// Folder of the pins, with one subfolder per layout and, below, per congestion control.
 fn pins() -> PathBuf {
-    crate::registration::places::bpffs().join("ccplane/stamps")
+    crate::registration::paths::bpffs().join("ccplane/stamps")
 }
 
 const PLANE_PIN: &str = "plane";

@@ -5,8 +5,8 @@
 )]
 
 mod connection;
-mod line;
-mod strangers;
+mod link;
+mod initial_socket;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::net::SocketAddr;
@@ -34,8 +34,8 @@ use super::{
 use crate::Stack;
 
 use connection::NoqConnection;
-use line::NoqLink;
-use strangers::InitialSocket;
+use link::NoqLink;
+use initial_socket::InitialSocket;
 
 /// Batches sent per connection before the next one is served.
 const BATCHES_PER_TURN_MAX: usize = 32;

@@ -6,7 +6,7 @@ use ccplane_network::{LinkId, Network, NodeId};
 use ccplane_workload::{Pairs as FixedPairs, TraceFlow, Workload as Sends};
 
 use super::PlannedWorkload;
-use super::instant::ZeroRttGroups;
+use super::zero_rtt::ZeroRttGroups;
 use crate::{Name, Pairing, Problem, Scenario, Topology, Workload, WorkloadKind};
 
 /// Pairs of sender and receiver of a workload.

@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use ccplane_units::{Duration, Time};
 use ccplane_wire::framed::{self, Frame, FrameDecoder};
 
-use crate::draw::Draw;
+use crate::random::Draw;
 
 /// Maximum number of pieces of a frame. Each models a partial write.
 const PIECES_MAX: u64 = 8;

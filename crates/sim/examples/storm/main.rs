@@ -8,12 +8,12 @@
 mod bus;
 mod check;
 mod disk;
-mod done;
-mod draw;
-mod line;
+mod done_seeds;
+mod random;
+mod channel;
 mod plan;
 mod shrink;
-mod speech;
+mod codec;
 mod storm;
 mod tenant;
 
@@ -24,7 +24,7 @@ use std::process::ExitCode;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use done::FinishedSeeds;
+use done_seeds::FinishedSeeds;
 use plan::Plan;
 use storm::Outcome;
 
@@ -65,7 +65,7 @@ fn parse_args() -> Result<Args, Box<dyn Error>> {
         let value = given.next().ok_or(format!("{name} needs a value"))?;
         match name.as_str() {
             "--seeds" => {
-                args.seeds = done::parse_range(&value)
+                args.seeds = done_seeds::parse_range(&value)
                     .ok_or(format!("`{value}` is no range of seeds; write A..B"))?
             }
             "--seed" => {

@@ -9,7 +9,7 @@ use ccplane_units::{Duration, Rate, Time};
 
 use crate::bus::Bus;
 use crate::disk::Space;
-use crate::draw::Draw;
+use crate::random::Draw;
 
 /// Everything that a seed determines.
 #[derive(Clone, Debug)]

@@ -12,7 +12,7 @@ use ccplane_units::{Duration, Probability, Rate, Time};
 use crate::check::stream::{Stream, Streams};
 use crate::check::{Violation, counters, end, limits};
 use crate::disk::{self, Recorder};
-use crate::line::Line;
+use crate::channel::Line;
 use crate::plan::{FaultKind, Plan};
 
 /// Time for flows to complete after the calm; most take some seconds. Afterwards, flows of

@@ -3,7 +3,7 @@
 use ccplane_agent::FlowInfo;
 use ccplane_units::{Bytes, Rate};
 
-use crate::end::ControllerKind;
+use crate::endpoint::ControllerKind;
 use crate::{World, address};
 
 impl World {

@@ -6,10 +6,10 @@ use ccplane_datapath::Capabilities;
 use ccplane_linux::Flows;
 
 use ccplane_lab::Error;
-use ccplane_lab::heard;
+use ccplane_lab::report_log;
 use ccplane_lab::{Contender, read};
 
-use crate::over::RemoteAgent;
+use crate::transport_kind::RemoteAgent;
 use crate::steer::{AlgorithmRecord, SteeredAlgorithm};
 
 /// Registered algorithms. They are unregistered on [`finish`](Self::finish) or drop.
@@ -34,13 +34,13 @@ impl RegisteredControls {
             }
             let started = match agent {
                 None => {
-                    SteeredAlgorithm::start(registry, name, &read(parameters), heard::REPORTS_MAX)?
+                    SteeredAlgorithm::start(registry, name, &read(parameters), report_log::REPORTS_MAX)?
                 }
                 Some(agent) => SteeredAlgorithm::start_remote(
                     agent,
                     &contender.agent_name(),
                     None,
-                    heard::REPORTS_MAX,
+                    report_log::REPORTS_MAX,
                 )?,
             };
             steered.push((contender.clone(), started));

@@ -28,7 +28,7 @@ use super::plan::link_events;
 use super::{
     Layout, RealPlan, RealRecord, RegisteredControls, could_carry, supported_layout, tcp, user,
 };
-use crate::over::TransportKind;
+use crate::transport_kind::TransportKind;
 use crate::traffic::{buffer_for, monotonic_ns, wait_until};
 
 /// Returns a shipped scenario with parts of its text replaced, such as the duration.

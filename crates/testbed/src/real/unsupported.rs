@@ -17,7 +17,7 @@ use ccplane_workload::{Carrier, NodeId, Pairs as FixedPairs, Workload as Sends};
 use super::hosts::{HOSTS_PER_NETWORK_MAX, Hosts, NamespaceHost};
 use super::layout::Layout;
 use super::sites;
-use crate::over::TransportKind;
+use crate::transport_kind::TransportKind;
 use crate::traffic;
 
 /// The emulator forwards packets one by one; a core handles about this rate with full-sized

@@ -19,7 +19,7 @@ use ccplane_algorithms::Registry;
 use ccplane_emu::Emulator;
 use ccplane_lab::Error;
 use ccplane_lab::result::{Sample, SecondLoop};
-use ccplane_lab::sends::{SAMPLED_FLOWS_MAX, TrafficKind};
+use ccplane_lab::traffic_kind::{SAMPLED_FLOWS_MAX, TrafficKind};
 use ccplane_transport::Rc3;
 use ccplane_units::{Duration, Time};
 use ccplane_workload::Action;
@@ -28,12 +28,12 @@ use self::datagrams::UserDatagrams;
 use self::ends::{FlowIdStatus, FLOW_ID_BYTES, UserEnd, UserEnds};
 use self::quic::QuicEnds;
 use self::udp::UdpEnds;
-use super::drive::{Account, Courses, FlowSamples, Opening, place};
+use super::accounting::{Account, Courses, FlowSamples, Opening, place};
 use super::events::PendingChanges;
-use super::marks::WriteMarks;
+use super::write_marks::WriteMarks;
 use super::tcp::{alone, in_result};
 use super::{RealPlan, RealRecord, hosts, socket};
-use crate::over::{RemoteAgent, TransportKind};
+use crate::transport_kind::{RemoteAgent, TransportKind};
 use crate::traffic::monotonic_ns;
 
 /// Interval at which an idle loop checks its timers.

@@ -7,7 +7,7 @@ use rand_pcg::Pcg32;
 use rand_pcg::rand_core::Rng;
 
 use super::*;
-use crate::alone::{MSS_BYTES, TestEnd};
+use crate::test_harness::{MSS_BYTES, TestEnd};
 use crate::config::TransportConfig;
 use crate::connection::RecoveryPhase;
 use crate::native::Native;

@@ -23,7 +23,7 @@ use crate::connection::{Connection, RecoveryPhase};
 use crate::control::Ack;
 use crate::number::SequenceNumber;
 use crate::ranges::RangeSet;
-use crate::send::lost::LostQueue;
+use crate::send::lost_queue::LostQueue;
 use crate::send::prr::Prr;
 use crate::send::rack::Reordering;
 use crate::stamps::LastExchange;

@@ -8,7 +8,7 @@ use ccplane_units::{Duration, Time};
 
 use super::DropReason;
 use super::flight::{write_alert, write_part};
-use super::shares::origin;
+use super::quota::origin;
 use crate::codec::{ClientAddress, CodecError, Cover, Crypto, Envelope, PACKET_NUMBER_BYTES};
 use crate::tls::{Handshake, Keys, Level};
 

@@ -8,7 +8,7 @@ use ccplane_units::Time;
 
 use super::UdpHost;
 use super::sending::BURST_SEGMENTS;
-use crate::ahead::QueueLimit;
+use crate::queue_limit::QueueLimit;
 use crate::error::UdpError;
 use crate::socket::{DatagramMarks, Inbox, Socket};
 use ccplane_transport::{CLASS_COUNT, Segment, SegmentKind, SideData};
@@ -173,7 +173,7 @@ mod tests {
     use super::*;
     use crate::flow::UdpCongestion;
     use crate::host::{DATAGRAM_BYTES_DEFAULT, UdpOptions};
-    use crate::stamped::Stamping;
+    use crate::kernel_timestamps::Stamping;
     use ccplane_transport::{Native, Rc3, TransportConfig};
 
     fn host(rc3: Option<Rc3>) -> UdpHost {

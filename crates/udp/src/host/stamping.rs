@@ -9,8 +9,8 @@ use super::RECEIVE_MARGIN_BYTES;
 use super::UdpHost;
 use crate::error::UdpError;
 use crate::socket::Inbox;
-use crate::stamped::Stamping;
-use crate::stamps::{DelayHistogram, HostTimestamps};
+use crate::kernel_timestamps::Stamping;
+use crate::host_timestamps::{DelayHistogram, HostTimestamps};
 use ccplane_transport::SideData;
 
 impl UdpHost {

@@ -9,7 +9,7 @@ use super::{
     ALGORITHM_NAME_BYTES, Create, HEADER_BYTES, MESSAGE_BYTES_MAX, UPDATE, class, implicit, kind,
     program,
 };
-use crate::bytes::PutField;
+use crate::message_reader::PutField;
 use crate::{NotExpressible, WireError};
 
 /// Appends READY, sent by a datapath.

@@ -13,7 +13,7 @@ pub(crate) use encode::EncodedProgram;
 use ccplane_datapath::INFINITY;
 
 use super::{class, implicit};
-use crate::bytes::{MessageReader, PutField};
+use crate::message_reader::{MessageReader, PutField};
 use crate::{NotExpressible, WireError};
 
 /// Maximum instructions: the reference datapath counts them in a u8 and loops for ever at 256.

@@ -3,7 +3,7 @@
 use ccplane_datapath::{Clause, Instr, Op, Program, Var, VarKind};
 
 use crate::WireError;
-use crate::bytes::{MessageReader, PutField};
+use crate::message_reader::{MessageReader, PutField};
 
 const VOLATILE_BIT: u8 = 0x80;
 

@@ -7,7 +7,7 @@ use ccplane_datapath::{Capabilities, CommandTarget, Update, VARS_MAX};
 use ccplane_units::{Bytes, Duration, Rate};
 
 use super::{MAGIC, URGENT_OR_LIVE_FLAG, VERSION, kind, program, reason, target};
-use crate::bytes::MessageReader;
+use crate::message_reader::MessageReader;
 use crate::{
     DatapathInfo, FlowInfo, FlowStats, Offer, Refusal, Tags, Updates, WireCommand, WireError,
     WireEvent,

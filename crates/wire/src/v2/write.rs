@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use ccplane_datapath::CommandTarget;
 
 use super::{MAGIC, PACKET_BYTES_MAX, URGENT_OR_LIVE_FLAG, VERSION, kind, program, reason, target};
-use crate::bytes::PutField;
+use crate::message_reader::PutField;
 use crate::{DatapathInfo, FlowInfo, Refusal, Updates, WireCommand, WireError, WireEvent};
 
 /// Packet under construction; if reused, it does not allocate.

@@ -5,7 +5,7 @@ use super::{
     PROBE_UP_PACING_GAIN, is_inflight_too_high, lost_or_marked,
 };
 use crate::bbr::full_pipe::FullPipe;
-use crate::bbr::seen::{BbrReport, ReportEvents};
+use crate::bbr::report::{BbrReport, ReportEvents};
 use crate::bbr::{ControlSink, MIN_PIPE_CWND_SEGMENTS, UNBOUNDED, UNITY_PACING_GAIN, paced};
 
 /// T_bbr is 2 to 3 s, and T_reno at most 62 or 63 rounds ("Design Considerations for Choosing

@@ -16,7 +16,7 @@ fn seen(round: u64) -> BbrReport {
         now_us: round * 20_000,
         inflight: BDP_BYTES,
         cwnd: 2 * BDP_BYTES,
-        losses: crate::bbr::seen::LossRounds {
+        losses: crate::bbr::report::LossRounds {
             bw_latest: BW_BYTES_PER_SECOND,
             inflight_latest: BDP_BYTES,
             ..Default::default()

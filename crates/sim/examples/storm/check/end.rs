@@ -4,7 +4,7 @@
 use ccplane_sim::World;
 
 use super::Violation;
-use crate::line::Line;
+use crate::channel::Line;
 
 /// Checks for leftovers. With corrupted messages (`lies`), agents may have flows that never
 /// existed.

@@ -11,7 +11,7 @@ use ccplane_workload::NodeId;
 
 use crate::ends::inside;
 use crate::real::RealPlan;
-use crate::real::drive::place;
+use crate::real::accounting::place;
 use crate::real::socket::{self, DATAGRAM_HEADER_BYTES};
 
 pub(super) struct UserDatagrams<'r> {

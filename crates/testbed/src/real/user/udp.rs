@@ -24,9 +24,9 @@ use ccplane_workload::NodeId;
 use super::ends::{FlowIdStatus, FLOW_ID_BYTES, UserEnd, UserEnds};
 use crate::ends::inside;
 use crate::error::BackendError;
-use crate::over::RemoteAgent;
+use crate::transport_kind::RemoteAgent;
 use crate::real::RealPlan;
-use crate::real::drive::place;
+use crate::real::accounting::place;
 
 /// Limit of incoming connections per host.
 const INCOMING_CONNECTIONS_MAX: usize = 1 << 16;

@@ -1,7 +1,7 @@
 //! Validation of acknowledgements and their effect.
 
 use super::*;
-use crate::alone::{MSS_BYTES, RTT, TestEnd, ack};
+use crate::test_harness::{MSS_BYTES, RTT, TestEnd, ack};
 use crate::send::rate::DeliveryRate;
 
 /// Returns a flight of `segments` segments, all sent now.
@@ -13,7 +13,7 @@ fn flight(segments: u32) -> Flight {
     flight
 }
 
-fn read(answer: &crate::alone::TestAck, flight: &Flight) -> Option<AckInfo> {
+fn read(answer: &crate::test_harness::TestAck, flight: &Flight) -> Option<AckInfo> {
     AckInfo::read(&answer.segment, &answer.side, flight, |_, _| false)
 }
 
@@ -38,7 +38,7 @@ fn an_ack_of_what_was_sent_elsewhere_is_taken() {
         flight.cut_segment(MSS_BYTES as u16, false);
     }
     let elsewhere = |from: SequenceNumber, to: SequenceNumber| from.0 >= 2 && to.0 <= 4;
-    let read = |answer: &crate::alone::TestAck| {
+    let read = |answer: &crate::test_harness::TestAck| {
         AckInfo::read(&answer.segment, &answer.side, &flight, elsewhere)
     };
     assert!(read(&ack(4)).is_some());

@@ -1,7 +1,7 @@
 //! RACK in isolation, by the steps of RFC 8985.
 
 use super::*;
-use crate::alone::{TestEnd, ack};
+use crate::test_harness::{TestEnd, ack};
 
 const RTT: Duration = Duration::from_millis(20);
 

@@ -3,7 +3,7 @@
 use ccplane_units::Duration;
 
 use super::*;
-use crate::alone::{MSS_BYTES, TestEnd, ack};
+use crate::test_harness::{MSS_BYTES, TestEnd, ack};
 
 /// Ten segments are in flight. 20 ms later SACKs of three others reveal the loss of the first.
 fn one_lost() -> TestEnd {

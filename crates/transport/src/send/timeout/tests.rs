@@ -3,7 +3,7 @@
 use ccplane_units::Duration;
 
 use super::*;
-use crate::alone::{MSS_BYTES, RTT, TestEnd, ack};
+use crate::test_harness::{MSS_BYTES, RTT, TestEnd, ack};
 use crate::config::TransportConfig;
 use crate::number::SequenceNumber;
 use crate::segment::Segment;

@@ -3,7 +3,7 @@
 use ccplane_units::Rate;
 
 use super::*;
-use crate::alone::{MSS_BYTES, TestEnd, ack};
+use crate::test_harness::{MSS_BYTES, TestEnd, ack};
 use crate::config::TransportConfig;
 
 /// RFC 5681 section 3.1: the minimum of cwnd and rwnd limits transmission.

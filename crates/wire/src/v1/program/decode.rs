@@ -4,7 +4,7 @@ use ccplane_datapath::{Clause, INFINITY, Instr, Op, Program, Var, VarKind, reg};
 
 use super::{DEF_INFINITY, Install, RawInstr, Reg, TEMPS_MAX, VARS_MAX, op};
 use crate::WireError;
-use crate::bytes::MessageReader;
+use crate::message_reader::MessageReader;
 use crate::v1::{class, implicit};
 
 impl Install<'_> {

@@ -15,12 +15,12 @@ use ccplane_sim::{
 };
 use ccplane_units::{Bytes, Duration, Time};
 
-use super::look::{Sampler, WorkloadPart};
+use super::sampling::{Sampler, WorkloadPart};
 use super::put_stamps;
 use crate::capacity::{Carrying, capacity_course, could_carry};
 use crate::contender::{Contender, read};
 use crate::error::Error;
-use crate::heard::{self, ReportLog};
+use crate::report_log::{self, ReportLog};
 use crate::metrics::Distribution;
 use crate::progress::Progress;
 use crate::record::{LinkRecord, RunMetrics, RunRecord};
@@ -29,7 +29,7 @@ use crate::result::{
 };
 use crate::scenario::Scenario;
 use crate::scenario::plan::Plan;
-use crate::sends::TrafficKind;
+use crate::traffic_kind::TrafficKind;
 use crate::transport;
 
 /// Data shared by all runs of a scenario.
@@ -124,7 +124,7 @@ impl<'s> Job<'s> {
         let bundles = self.add_bundles(&mut sim, &mut controls, seed)?;
         let parts = self.add_workloads(&mut sim, &mut controls, seed)?;
         let (mut looks, span) = self.advance(&mut sim, &parts, bundles, progress)?;
-        let heard = controls.report_log(&sim, &looks.flows());
+        let report_log = controls.report_log(&sim, &looks.flows());
         let raised = controls.exception_complaints(&sim);
         let warm = self.scenario.warm_up;
         let bundles = looks.bundles(&sim, self.scenario, self.plan.main_link);
@@ -135,7 +135,7 @@ impl<'s> Job<'s> {
             link: self.link(&sim, span),
             workloads: looks.records(&sim, seed, span, warm).map_err(told)?,
         };
-        let mut result = self.result(&sim, contender, &parts, record, heard, begun);
+        let mut result = self.result(&sim, contender, &parts, record, report_log, begun);
         (result.figures.bundles, result.series.bundles) = bundles;
         result.audit.own = raised;
         Ok((result, sim))
@@ -285,7 +285,7 @@ impl<'s> Job<'s> {
         contender: Option<&Contender>,
         parts: &[WorkloadPart],
         record: RunRecord,
-        heard: Option<ReportLog>,
+        report_log: Option<ReportLog>,
         begun: Stopwatch,
     ) -> ContenderResult {
         let span = record.span;
@@ -310,10 +310,10 @@ impl<'s> Job<'s> {
             .rc3
             .is_some()
             .then(|| second_loop(sim, parts));
-        let reports_per_s = heard
+        let reports_per_s = report_log
             .as_ref()
-            .map(|heard| heard.count() as f64 / span.as_secs_f64());
-        series.heard = heard.unwrap_or_default();
+            .map(|log| log.count() as f64 / span.as_secs_f64());
+        series.heard = report_log.unwrap_or_default();
         let counters = sim.counters();
         let label = contender.map_or_else(|| self.scenario.mixture(), Contender::to_string);
         ContenderResult {
@@ -491,7 +491,7 @@ impl<'j> RunControls<'j> {
         let mut agent = Agent::new(ccplane_agent::AgentOptions::default());
         agent.add_boxed(self.job.registry.by_name(name, &read(parameters))?)?;
         let mut options = SteerOptions {
-            keep_reports: heard::REPORTS_MAX,
+            keep_reports: report_log::REPORTS_MAX,
             ..SteerOptions::default()
         };
         if let Some(staleness) = self.job.scenario.staleness {

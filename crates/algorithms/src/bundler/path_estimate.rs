@@ -187,7 +187,7 @@ impl PathEstimate {
 
 #[cfg(test)]
 mod tests {
-    use ccplane_agent::dice::SplitMix64;
+    use ccplane_agent::rng::SplitMix64;
 
     use super::*;
 

@@ -11,8 +11,8 @@ use super::sending::put;
 use crate::codec::PART_FIELD_BYTES;
 use crate::endpoint::{mss, sizes};
 use crate::error::UdpError;
-use crate::parts::parts;
-use crate::path::PmtuSearch;
+use crate::reassembly::parts;
+use crate::pmtu_search::PmtuSearch;
 use crate::socket::DatagramMarks;
 use ccplane_transport::{ConnectionState, Proof, Segment, SegmentKind, SegmentPart, SideData};
 

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use ccplane_units::{Duration, Time};
 use ccplane_wire::{WireCommand, WireEvent};
 
-use super::message::{AgentEvent, recycle_events};
+use super::agent_event::{AgentEvent, recycle_events};
 use super::{AgentChannel, Incoming};
 use crate::{Agent, DatapathId};
 

@@ -7,7 +7,7 @@
 
 use std::net::IpAddr;
 
-use ccplane_agent::dice::SplitMix64;
+use ccplane_agent::rng::SplitMix64;
 
 /// Number of slots. With fewer, a flood from many networks would hit more handshakes; more would
 /// waste memory on unauthenticated peers.

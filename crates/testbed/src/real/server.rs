@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use ccplane_units::Duration;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
 
-use super::mail::Mailbox;
-use super::marks::WriteMarks;
+use super::mailbox::Mailbox;
+use super::write_marks::WriteMarks;
 use super::socket::{self, BLOCK_BYTES, DATAGRAM_HEADER_BYTES};
 use crate::traffic::{self, monotonic_ns};
 

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use ccplane_agent::HostedAlgorithm;
-use ccplane_lab::heard::{LoggedReport, ReportLog};
+use ccplane_lab::report_log::{LoggedReport, ReportLog};
 use ccplane_linux::Observer;
 use ccplane_units::Time;
 use ccplane_wire::WireEvent;
@@ -68,7 +68,7 @@ impl Observer for EventListener<'_> {
 mod tests {
     use std::net::SocketAddr;
 
-    use ccplane_lab::heard::Reporting;
+    use ccplane_lab::report_log::Reporting;
     use ccplane_wire::FlowInfo;
 
     use super::*;

@@ -12,7 +12,7 @@ use ccplane_lab::Error;
 use ccplane_lab::metrics;
 use ccplane_lab::record::WorkloadRecord;
 use ccplane_lab::result::{Completion, Sample};
-use ccplane_lab::sends::TrafficKind;
+use ccplane_lab::traffic_kind::TrafficKind;
 use ccplane_units::{Duration, Rate, Time};
 use ccplane_workload::{Action, NodeId, WorkloadGenerator};
 

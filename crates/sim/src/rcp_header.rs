@@ -6,7 +6,7 @@ use ccplane_transport::{Native, SegmentKind};
 use ccplane_units::{Duration, Rate, Time};
 
 use crate::World;
-use crate::end::{ControllerKind, FlowEndpoint};
+use crate::endpoint::{ControllerKind, FlowEndpoint};
 
 /// RCP headers of all packets and endpoints.
 #[derive(Debug, Default)]

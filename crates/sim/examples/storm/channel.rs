@@ -12,9 +12,9 @@ use ccplane_wire::{WireCommand, WireEvent};
 
 use crate::bus::Stream;
 use crate::check::fallback::Model;
-use crate::draw::Draw;
+use crate::random::Draw;
 use crate::plan::{Fault, FaultKind, Harm, Plan};
-use crate::speech::Speech;
+use crate::codec::Speech;
 use crate::tenant::Tenant;
 
 /// Retry interval of a connection to an absent agent, as in `agent::datapath::There`.

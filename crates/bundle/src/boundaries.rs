@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use ccplane_units::Time;
 
-use crate::mark::PacketNumbering;
+use crate::epoch::PacketNumbering;
 
 /// Number of stored boundaries: 8 s at one per 2 ms, the feedback rate, which exceeds any RTT. Each
 /// takes 24 bytes.

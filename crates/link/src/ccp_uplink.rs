@@ -13,7 +13,7 @@ use nix::sys::stat::{Mode, fchmod};
 use nix::unistd::unlink;
 
 use super::backoff::Backoff;
-use super::derived::DerivedPath;
+use super::derived_path::DerivedPath;
 use super::random;
 use super::warning::Warning;
 use super::{AgentConnection, LinkError, SendOutcome, socket};

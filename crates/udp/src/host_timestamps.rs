@@ -7,7 +7,7 @@ use ccplane_transport::SideData;
 use ccplane_units::{Duration, Rate, Time};
 
 use super::departures::Departures;
-use super::realtime::{ClockConverter, KernelStamp};
+use super::clock_converter::{ClockConverter, KernelStamp};
 
 #[derive(Debug)]
 pub(super) struct HostTimestamps {

@@ -24,7 +24,7 @@ use nix::sys::socket::{
 };
 use nix::sys::time::TimeSpec;
 
-use super::realtime::KernelStamp;
+use super::clock_converter::KernelStamp;
 use super::socket::DatagramMarks;
 
 /// Datagrams per call, in either direction. At this number the calls already make up less than a

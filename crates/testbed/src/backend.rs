@@ -8,7 +8,7 @@ use ccplane_lab::Error;
 use ccplane_lab::Progress;
 use ccplane_lab::capacity::MTU;
 use ccplane_lab::capacity::capacity_course;
-use ccplane_lab::heard::ReportLog;
+use ccplane_lab::report_log::ReportLog;
 use ccplane_lab::metrics;
 use ccplane_lab::record::{LinkRecord, RunMetrics, RunRecord};
 use ccplane_lab::result::{ContenderResult, HostFigures, Setup};
@@ -30,12 +30,12 @@ use crate::cpu::Reading;
 use crate::ends::TrafficEnds;
 use crate::error::BackendError;
 use crate::machine::{MachineState, MachineWatch};
-use crate::over::{RemoteAgent, TransportKind};
+use crate::transport_kind::{RemoteAgent, TransportKind};
 use crate::real::{
     self, Layout, RealPlan, RealRecord, RegisteredControls, Sites, could_carry, supported_layout,
     unreachable_pairs,
 };
-use crate::stamped::Stamping;
+use crate::stamping::Stamping;
 use crate::steer::{AlgorithmRecord, SteeredAlgorithm};
 use crate::traffic;
 

@@ -1,7 +1,7 @@
 //! Processing of acknowledgements for RC3, and their effect on class 0.
 
 use super::*;
-use crate::alone::{MSS_BYTES, TestAck, TestEnd, ack};
+use crate::test_harness::{MSS_BYTES, TestAck, TestEnd, ack};
 use crate::config::{Rc3, TransportConfig};
 
 /// A window of four segments and twenty written ones: class 0 has sent four and RC3 the others.
@@ -152,7 +152,7 @@ fn an_echo_is_in_flight_until_it_is_answered() {
     let answered = alone.deliver_ack(ack(8).duplicate_of(5).echo(5, 1)).unwrap();
     assert_eq!(
         (answered.packets, answered.bytes, answered.rtt),
-        (1, MSS_BYTES, crate::alone::RTT)
+        (1, MSS_BYTES, crate::test_harness::RTT)
     );
     // 4 was sent before 5: it, or its ACK, was lost.
     assert_eq!(

@@ -10,7 +10,7 @@ use ccplane_units::{Duration, Time};
 
 use super::forward::GatewayState;
 use super::fragment::Fragments;
-use super::pair::{Peer, PeerState, encapsulation_overhead};
+use super::peer::{Peer, PeerState, encapsulation_overhead};
 use super::path_search::{MIN_PLPMTU, PathSearch};
 use super::too_big;
 

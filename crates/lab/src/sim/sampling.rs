@@ -13,7 +13,7 @@ use crate::metrics;
 use crate::record::WorkloadRecord;
 use crate::result::{BundleFigures, BundleSample, Completion, Sample, TcpInfo};
 use crate::scenario::{BundleSettings, Scenario};
-use crate::sends::{SAMPLED_FLOWS_MAX, TrafficKind};
+use crate::traffic_kind::{SAMPLED_FLOWS_MAX, TrafficKind};
 
 /// `tcp_info`'s ssthresh before the first loss.
 const TCP_INFINITE_SSTHRESH: u32 = 0x7fff_ffff;

@@ -3,7 +3,7 @@
 use ccplane_agent::FlowInfo;
 use ccplane_datapath::INFINITY;
 
-use super::seen::BbrReport;
+use super::report::BbrReport;
 use super::{ControlSink, GAIN_UNIT, scale};
 
 /// Window per round trip, or per 1 ms if the RTT is unknown, times the startup gain

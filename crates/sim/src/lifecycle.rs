@@ -12,7 +12,7 @@ use ccplane_transport::{CLASS_COUNT, Connection, ConnectionState, Native, Sequen
 use ccplane_units::{Bytes, Time};
 
 use crate::app::{AppId, WakeReason};
-use crate::end::{Controller, ControllerKind, FlowEndpoint, new_of_same_kind};
+use crate::endpoint::{Controller, ControllerKind, FlowEndpoint, new_of_same_kind};
 use crate::event::{EventKind, OBJECTS_MAX};
 use crate::flow::{
     DataDirection, FlowControl, FlowId, FlowSpec, InactiveState, PlannedControl, SimFlow,

@@ -17,7 +17,7 @@ use ccplane_units::{Duration, Rate, Time};
 use super::config::{GatewayConfig, PeerConfig, SiteConfig};
 use super::control;
 use super::error::GatewayError;
-use super::path::PeerPath;
+use super::peer_path::PeerPath;
 use super::path_search::{ProbeOutcome, ProbePacket};
 use super::tunnel::{DATA_OVERHEAD_BYTES, Refusal, SealOutcome, Tunnel, TunnelNumber};
 

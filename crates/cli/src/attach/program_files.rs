@@ -7,7 +7,7 @@ use ccplane_lab::Contender;
 use ccplane_linux::{AlgorithmSpec, Kernel};
 
 use crate::exit::{Failure, FailureKind};
-use crate::{Parameters, Registry, log, program_text};
+use crate::{Parameters, Registry, log, program_file};
 
 /// Polling interval of watched files. A change counts once two polls find the same contents, since
 /// an editor may write in pieces.
@@ -42,7 +42,7 @@ pub(super) fn watched(
             let parameters = parameters
                 .iter()
                 .fold(Parameters::new(), |all, (key, value)| all.with(key, value));
-            let source = program_text::read(name).map_err(|e| {
+            let source = program_file::read(name).map_err(|e| {
                 Failure::text(FailureKind::Usage, format!("{name} cannot be read: {e}"))
             })?;
             let spec = compiled(name, &source, &parameters)
@@ -86,7 +86,7 @@ impl WatchedProgram {
     /// Polls the file and loads changed contents into the kernel registration with its name.
     pub fn poll(&mut self, kernels: &mut [&mut Kernel]) {
         // A missing file is being rewritten.
-        let Ok(now) = program_text::read(&self.path) else {
+        let Ok(now) = program_file::read(&self.path) else {
             return;
         };
         if now == self.source {

@@ -11,7 +11,7 @@ use super::{PeerSchedule, Sending, classify};
 use crate::config::{AlgorithmSpec, GatewayConfig, PeerConfig};
 use crate::error::GatewayError;
 use crate::forward::{PeerMap, PeerRoutes, Reload};
-use crate::pair::{Peer, PeerState, SendboxPacket, class_names, full_packet, sendbox};
+use crate::peer::{Peer, PeerState, SendboxPacket, class_names, full_packet, sendbox};
 use crate::steering::BundleSteering;
 use crate::uplink::{Share, Uplink};
 

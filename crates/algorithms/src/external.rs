@@ -8,8 +8,8 @@
 //! convert between reports and the policy's numbers. They are the same where a trained policy runs
 //! on real packets.
 
-mod act;
-mod observe;
+mod action;
+mod observation;
 
 use std::str::FromStr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -18,8 +18,8 @@ use ccplane_agent::{Algorithm, Control, FlowId, FlowInfo, FlowStats, Programs, R
 use ccplane_datapath::Capabilities;
 use ccplane_units::{Bytes, Duration, Rate, Time};
 
-pub use act::{ActionKind, ActionMapper};
-pub use observe::{FEATURE_MAX, FEATURE_MIN, Feature, Observer, ProgramTotals, StepInterval};
+pub use action::{ActionKind, ActionMapper};
+pub use observation::{FEATURE_MAX, FEATURE_MIN, Feature, Observer, ProgramTotals, StepInterval};
 
 use crate::AlgorithmDoc;
 
@@ -74,7 +74,7 @@ impl StepSize {
                     .to_owned()
             }
         };
-        include_str!("outside/outside.ccp").replace("(when DECIDE", &format!("(when {decide}"))
+        include_str!("external/external.ccp").replace("(when DECIDE", &format!("(when {decide}"))
     }
 }
 
