@@ -5,7 +5,9 @@
 //! network: `cargo run --example aimd`.
 
 use ccplane_agent::datapath::{Datapath, DatapathCore, InlineChannel};
-use ccplane_agent::{Agent, AgentOptions, Algorithm, Control, FlowInfo, Programs, Report, ProgramTables};
+use ccplane_agent::{
+    Agent, AgentOptions, Algorithm, Control, FlowInfo, ProgramTables, Programs, Report,
+};
 use ccplane_datapath::{Capabilities, OperatorLimits, Signals, SteeredFlow, Transport};
 use ccplane_units::{Bytes, Duration, Time};
 

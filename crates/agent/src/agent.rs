@@ -377,7 +377,9 @@ impl Agent {
         self.close_retired();
         self.core.datapaths.remove(&from);
         self.core.tenants.remove(&from);
-        self.core.log_budgets.remove(&LogBudgetOwner::Datapath(from));
+        self.core
+            .log_budgets
+            .remove(&LogBudgetOwner::Datapath(from));
     }
 
     /// Returns the next command and the datapath it is for.
@@ -489,7 +491,8 @@ impl Agent {
         host.stats.flows += 1;
         host.stats.taken_over += u64::from(info.live);
         // An algorithm that sets no rate would keep the rate of the previous control for ever.
-        let frees = info.live && info.rate > Rate::from_bytes_per_sec(0) && !host.hosted.sets_rate();
+        let frees =
+            info.live && info.rate > Rate::from_bytes_per_sec(0) && !host.hosted.sets_rate();
         let algorithm = algorithm as u16;
         let at = self.core.flows.insert(FlowEntry {
             id,

@@ -59,7 +59,7 @@ impl CcpV1Client {
     pub fn new(algorithm: &str, agent_timeout: Option<Duration>) -> CcpV1Client {
         CcpV1Client {
             algorithm: Arc::from(algorithm),
-            agent_timeout: agent_timeout,
+            agent_timeout,
             last_received: Time::ZERO,
             heartbeat: None,
             programs: HashMap::new(),

@@ -5,8 +5,8 @@
 //! as [`FlowMut`], and events leave through a [`AgentChannel`]: to an agent in this thread
 //! ([`InlineChannel`]), or, with `ccplane-link`, to an agent in another thread or process.
 
-mod inline_channel;
 mod agent_event;
+mod inline_channel;
 
 use std::collections::BTreeMap;
 
@@ -14,10 +14,10 @@ use ccplane_datapath::{Flow, Outcome, ProgramTable, Signals, SteeredFlow, Transp
 use ccplane_units::{Bytes, Rate, Time};
 use ccplane_wire::{DatapathInfo, FlowInfo, FlowStats, WireCommand, WireEvent};
 
-pub use inline_channel::{Delays, InlineChannel};
 pub use agent_event::{AgentEvent, recycle_events};
+pub use inline_channel::{Delays, InlineChannel};
 
-use crate::program_tables::{FLOW_VARS_MAX, PROGRAMS_MAX, TableId, ProgramTables};
+use crate::program_tables::{FLOW_VARS_MAX, PROGRAMS_MAX, ProgramTables, TableId};
 
 /// Channel to an agent and back. It has no clock: the caller passes the time.
 pub trait AgentChannel: Send {
@@ -69,7 +69,10 @@ impl<W: AgentChannel> Datapath<W> {
     /// Creates a datapath without flows and announces it.
     pub fn new(now: Time, shared: DatapathCore<W>) -> Datapath<W> {
         let flows = BTreeMap::new();
-        let mut datapath = Datapath { core: shared, flows };
+        let mut datapath = Datapath {
+            core: shared,
+            flows,
+        };
         datapath.announce(now);
         datapath.poll(now);
         datapath
@@ -168,7 +171,7 @@ impl<W: AgentChannel> DatapathCore<W> {
     /// Creates the shared state. `id` and `kind` of the datapath are reported to its agent.
     pub fn new(id: u32, kind: &'static str, tables: ProgramTables, channel: W) -> DatapathCore<W> {
         DatapathCore {
-            channel: channel,
+            channel,
             tables,
             id,
             kind,
@@ -198,14 +201,22 @@ impl<W: AgentChannel> DatapathCore<W> {
     }
 
     /// Closes a flow. `acked` and `lost` are its totals of acknowledged bytes and lost packets.
-    pub fn close<T>(&mut self, now: Time, flow: u64, local: &FlowState<T>, acked: Bytes, lost: u64) {
+    pub fn close<T>(
+        &mut self,
+        now: Time,
+        flow: u64,
+        local: &FlowState<T>,
+        acked: Bytes,
+        lost: u64,
+    ) {
         let stats = FlowStats {
             bytes_acked: acked,
             packets_lost: lost,
             reports: local.reports,
             lifetime: now.since(local.flow.opened()),
         };
-        self.channel.send(now, WireEvent::FlowClosed { flow, stats });
+        self.channel
+            .send(now, WireEvent::FlowClosed { flow, stats });
     }
 
     /// Applies a command. `find` returns the live flow of a number.
@@ -228,7 +239,11 @@ impl<W: AgentChannel> DatapathCore<W> {
 
     /// Borrows a flow for a call of its transport.
     #[inline(always)]
-    pub fn flow_mut<'a, T>(&'a mut self, number: u64, local: &'a mut FlowState<T>) -> FlowMut<'a, W, T> {
+    pub fn flow_mut<'a, T>(
+        &'a mut self,
+        number: u64,
+        local: &'a mut FlowState<T>,
+    ) -> FlowMut<'a, W, T> {
         let shared = self;
         FlowMut {
             state: local,
@@ -256,7 +271,7 @@ impl<T> FlowState<T> {
             flow: Flow::new(now, init_cwnd.get()),
             table: TableId::NO_TABLE,
             reports: 0,
-            user_data: user_data,
+            user_data,
         }
     }
 

@@ -141,7 +141,8 @@ impl Flows {
 
     /// Number of a datapath's flows that take memory, including retired ones.
     pub fn retained(&self, datapath: DatapathId) -> usize {
-        let of = |all: &BTreeMap<DatapathId, FlowIndices>| all.get(&datapath).map_or(0, BTreeMap::len);
+        let of =
+            |all: &BTreeMap<DatapathId, FlowIndices>| all.get(&datapath).map_or(0, BTreeMap::len);
         of(&self.live) + of(&self.retired)
     }
 }

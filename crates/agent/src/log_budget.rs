@@ -40,7 +40,8 @@ impl LogBudget {
     pub fn take(&mut self, now: Time) -> Option<LogPermit> {
         let new = now.since(self.refilled).as_nanos() / LINE_INTERVAL.as_nanos();
         if new > 0 {
-            self.available = (u64::from(self.available) + new).min(u64::from(BURST_LINES_MAX)) as u32;
+            self.available =
+                (u64::from(self.available) + new).min(u64::from(BURST_LINES_MAX)) as u32;
             self.refilled = now;
         }
         if self.available == 0 {
@@ -81,7 +82,9 @@ mod tests {
             if let Some(tenant) = tenant {
                 agent.set_tenant(id, tenant.into());
             }
-            let lines = (0..15).filter(|_| agent.take_log_permit(now, id).is_some()).count();
+            let lines = (0..15)
+                .filter(|_| agent.take_log_permit(now, id).is_some())
+                .count();
             agent.on_disconnect(id);
             lines
         };

@@ -74,7 +74,7 @@ impl Programs {
         self.0.push(ProgramSource {
             name,
             source,
-            report_type: report_type,
+            report_type,
         });
     }
 
@@ -115,7 +115,10 @@ impl HostedAlgorithm {
     pub fn standalone_program(&self) -> Option<(&HostedProgram, Option<u8>)> {
         let alone = self.standalone?;
         let program = &self.programs[self.program_by_name(alone.program)?];
-        Some((program, alone.live_flag.and_then(|name| program.control(name))))
+        Some((
+            program,
+            alone.live_flag.and_then(|name| program.control(name)),
+        ))
     }
 
     /// Returns true if the algorithm or one of its programs declares that it sets pacing rates.

@@ -29,7 +29,9 @@ impl<'a> Report<'a> {
     /// Reads the report into the struct that its program was declared with
     /// ([`Programs::reporting`](crate::Programs::reporting)); `None` for any other type.
     pub fn read<T: Fields>(&self) -> Option<T> {
-        self.program.reports_into::<T>().then(|| T::read(self.fields))?
+        self.program
+            .reports_into::<T>()
+            .then(|| T::read(self.fields))?
     }
 
     /// All values, in order of declaration.

@@ -7,8 +7,8 @@ use ccplane_agent::datapath::{
     AgentChannel, Datapath, DatapathCore, Delays, Incoming, InlineChannel, record_outcome,
 };
 use ccplane_agent::{
-    Agent, AgentOptions, Algorithm, Control, DatapathId, FlowInfo, FlowStats, Programs, Report,
-    ReportBatch, ProgramTables,
+    Agent, AgentOptions, Algorithm, Control, DatapathId, FlowInfo, FlowStats, ProgramTables,
+    Programs, Report, ReportBatch,
 };
 use ccplane_datapath::{Capabilities, OperatorLimits, Outcome, Signals, SteeredFlow, Transport};
 use ccplane_units::{Bytes, Duration, Rate, Time};

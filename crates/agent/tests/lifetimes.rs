@@ -350,7 +350,12 @@ fn a_datapath_that_begins_anew_closes_its_flows_a_few_at_a_time() {
         );
     }
     let closed = |agent: &Agent, before: u64| {
-        let name = agent.hosted_algorithms().next().expect("added").name.clone();
+        let name = agent
+            .hosted_algorithms()
+            .next()
+            .expect("added")
+            .name
+            .clone();
         before - agent.stats(&name).expect("added").flows
     };
     let work = bench.agent.work_units();
@@ -364,7 +369,10 @@ fn a_datapath_that_begins_anew_closes_its_flows_a_few_at_a_time() {
         "its sender is charged for all flows"
     );
     assert_eq!(
-        (bench.agent.flow_count(), bench.agent.retained_flows(DATAPATH) as u64),
+        (
+            bench.agent.flow_count(),
+            bench.agent.retained_flows(DATAPATH) as u64
+        ),
         (1, FLOW_COUNT - at_once)
     );
     // A reused number is one flow, and the flow of the other datapath is unaffected.
@@ -390,7 +398,10 @@ fn a_datapath_that_begins_anew_closes_its_flows_a_few_at_a_time() {
         (9, FLOW_COUNT - 1)
     );
     assert_eq!(
-        (bench.agent.flow_count(), bench.agent.retained_flows(DATAPATH)),
+        (
+            bench.agent.flow_count(),
+            bench.agent.retained_flows(DATAPATH)
+        ),
         (2, 1)
     );
 }

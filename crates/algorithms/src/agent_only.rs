@@ -113,7 +113,8 @@ impl<L: WindowLaw> AgentOnly<L> {
         };
         let answer = (bytes(flow.decision.window), bytes(flow.decision.ssthresh));
         let near = |a: u64, b: u64| (a.abs_diff(b) as f64) < flow.mss;
-        let in_force = near(answer.0, in_effect.0) && (!flow.datapath_recovery || near(answer.1, in_effect.1));
+        let in_force =
+            near(answer.0, in_effect.0) && (!flow.datapath_recovery || near(answer.1, in_effect.1));
         if answer == flow.last_sent && (in_force || !current) {
             return;
         }
@@ -205,7 +206,9 @@ impl<L: WindowLaw> Algorithm for AgentOnly<L> {
             if (cwnd.abs_diff(flow.last_sent.0) as f64) >= flow.mss {
                 flow.decision.window = seen.max(1.0);
             }
-            if flow.datapath_recovery && (ssthresh.min(INFINITY).abs_diff(flow.last_sent.1) as f64) >= flow.mss {
+            if flow.datapath_recovery
+                && (ssthresh.min(INFINITY).abs_diff(flow.last_sent.1) as f64) >= flow.mss
+            {
                 flow.decision.ssthresh = threshold;
             }
         }

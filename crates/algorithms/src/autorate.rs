@@ -65,7 +65,11 @@ pub(crate) fn make(parameters: &Parameters) -> Result<Box<dyn DynAlgorithm>, Bad
             "expected `min` <= `base` <= `max`",
         ));
     }
-    Ok(box_algorithm(Autorate { min_rate: least, base_rate: base, max_rate: most }))
+    Ok(box_algorithm(Autorate {
+        min_rate: least,
+        base_rate: base,
+        max_rate: most,
+    }))
 }
 
 // Constants of `defaults.sh`.
@@ -276,8 +280,8 @@ impl Algorithm for Autorate {
             }
             let rtt = rtt.max(1) as f64 / 1e6;
             // Without deliveries the RTT is the last one, and the queue that caused it has drained.
-            let idle =
-                now.since(flow.last_delivery).as_secs_f64() > SAMPLE_INTERVAL.as_secs_f64().max(2.0 * rtt);
+            let idle = now.since(flow.last_delivery).as_secs_f64()
+                > SAMPLE_INTERVAL.as_secs_f64().max(2.0 * rtt);
             let delay = if idle && flow.baseline > 0.0 {
                 flow.baseline
             } else {

@@ -16,14 +16,14 @@
 //! prolongs a state by one round trip, with the rate and the window still valid. A late model still
 //! holds the maximum of the last 10 rounds.
 
-mod max_filter;
-mod full_pipe;
-mod min_rtt;
 mod bounds;
+mod full_pipe;
+mod initial_pacing;
+mod max_filter;
+mod min_rtt;
 mod policer;
 mod program;
 mod report;
-mod initial_pacing;
 #[cfg(test)]
 mod tests;
 mod v1;

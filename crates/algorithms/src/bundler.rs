@@ -11,10 +11,10 @@
 //! The gateway decides whether to limit at all. Until it does, `Rate` is 0, and the algorithm only
 //! measures.
 
+mod cross_traffic;
+mod delay_law;
 mod election;
 mod flow;
-mod delay_law;
-mod cross_traffic;
 mod pass_through;
 mod path_estimate;
 mod program;
@@ -30,10 +30,10 @@ use crate::nimbus::{
 };
 use crate::{AlgorithmDoc, BadParameter, ParameterDoc, Parameters};
 
+use delay_law::RATE_BYTES_PER_SECOND_MIN;
 use election::{DETECTION_SAMPLES, Election, Role};
 pub use flow::BundlerFlow;
 use flow::{PASSING_RATE_AGE_SAMPLES, Tick};
-use delay_law::RATE_BYTES_PER_SECOND_MIN;
 use pass_through::{PassThrough, RESPONSE_SAMPLES};
 
 pub(crate) const DOC: AlgorithmDoc = AlgorithmDoc {
@@ -187,8 +187,11 @@ impl Bundler {
             Pulses::Off => false,
             Pulses::Always => true,
             Pulses::Auto => {
-                let looks = !flow.is_capacity_known && flow.probe_seconds < INITIAL_PULSE_SECONDS_MAX;
-                looks || flow.cross_traffic.needs_pulses(now) || flow.pass_through.mode() == NimbusMode::Competitive
+                let looks =
+                    !flow.is_capacity_known && flow.probe_seconds < INITIAL_PULSE_SECONDS_MAX;
+                looks
+                    || flow.cross_traffic.needs_pulses(now)
+                    || flow.pass_through.mode() == NimbusMode::Competitive
             }
         };
         asked && self.switching && !flow.is_transport_flow
@@ -221,8 +224,8 @@ impl Bundler {
             WINDOW_SAMPLES,
         );
         if let Some(reading) = reading {
-            let shows =
-                flow.election.pulsing_time(now) >= WINDOW_FILL_TIME && !flow.election.has_other_pulser();
+            let shows = flow.election.pulsing_time(now) >= WINDOW_FILL_TIME
+                && !flow.election.has_other_pulser();
             let shown = match reading.capacity {
                 Capacity::Shared(_) if !shows => Capacity::Unknown,
                 // Next to little elastic traffic R is nearly flat, too. Only a much lower R
@@ -243,7 +246,13 @@ impl Bundler {
     }
 
     /// Decides whether a pulser in traffic-passing mode leaves it.
-    fn check_pass_through(&mut self, flow: &mut BundlerFlow, tick: &Tick, reading: Option<Reading>, count: u32) {
+    fn check_pass_through(
+        &mut self,
+        flow: &mut BundlerFlow,
+        tick: &Tick,
+        reading: Option<Reading>,
+        count: u32,
+    ) {
         if !self.should_probe(flow, tick.now) {
             flow.election.become_watcher(tick.now);
             return;
@@ -254,7 +263,8 @@ impl Bundler {
         };
         let capacity = flow.capacity(tick);
         // All of these samples carry only this bundle's tone.
-        let ripe = flow.election.pulsing_time(tick.now) >= SAMPLE_INTERVAL * RESPONSE_SAMPLES as u64
+        let ripe = flow.election.pulsing_time(tick.now)
+            >= SAMPLE_INTERVAL * RESPONSE_SAMPLES as u64
             && !flow.election.has_other_pulser();
         let frequency = flow.election.frequency(NimbusMode::Competitive);
         let lately = match ripe {
@@ -267,8 +277,10 @@ impl Bundler {
             ),
             false => None,
         };
-        let leaves =
-            lately.is_some_and(|lately| flow.pass_through.should_leave(&reading, &lately, capacity, count));
+        let leaves = lately.is_some_and(|lately| {
+            flow.pass_through
+                .should_leave(&reading, &lately, capacity, count)
+        });
         if leaves || PassThrough::is_over(&reading) {
             flow.switch_mode(tick, NimbusMode::Delay, self.delay_mode);
         }
@@ -296,18 +308,21 @@ impl Bundler {
             .detector
             .spectra(&mut self.fourier, capacity, DETECTION_SAMPLES)
         {
-            let turned = flow
-                .election
-                .update_watcher(&spectra, mode, tick.received / capacity, count);
+            let turned =
+                flow.election
+                    .update_watcher(&spectra, mode, tick.received / capacity, count);
             // Do not follow another bundle into traffic-passing mode without cross traffic to
             // compete with.
-            let turned = turned.filter(|next| *next == NimbusMode::Delay || flow.cross_traffic.has_cross_traffic());
+            let turned = turned.filter(|next| {
+                *next == NimbusMode::Delay || flow.cross_traffic.has_cross_traffic()
+            });
             if let Some(next) = turned.filter(|_| self.switching) {
                 flow.switch_mode(tick, next, self.delay_mode);
             }
         }
         // A watcher whose law cannot shorten the queue does not rely on the detected pulse.
-        let free = !flow.election.detects_pulse() || (mode == NimbusMode::Delay && flow.cross_traffic.has_excessive_queue(now));
+        let free = !flow.election.detects_pulse()
+            || (mode == NimbusMode::Delay && flow.cross_traffic.has_excessive_queue(now));
         let measured =
             mix64(tick.sent.to_bits()) ^ mix64(tick.received.to_bits()) ^ tick.rtt.to_bits();
         // Rate before the cross traffic started, which may have taken it by now.
@@ -404,7 +419,13 @@ impl Algorithm for Bundler {
         let own = control.capabilities().contains(Capabilities::RECOVERY);
         control.set_program("bundler", &[]);
         let election = Election::new(now, self.rng(control), self.election && !own);
-        BundlerFlow::new(now, info.mss.get().max(1) as f64, own, election, self.delay_mode)
+        BundlerFlow::new(
+            now,
+            info.mss.get().max(1) as f64,
+            own,
+            election,
+            self.delay_mode,
+        )
     }
 
     fn on_report(
@@ -440,7 +461,8 @@ impl Algorithm for Bundler {
             if !flow.is_unlimited {
                 flow.end(now);
                 // Mode in which the next limit begins.
-                let passes = self.initial_mode == NimbusMode::Competitive && !flow.is_transport_flow;
+                let passes =
+                    self.initial_mode == NimbusMode::Competitive && !flow.is_transport_flow;
                 control.gauge("mode", f64::from(u8::from(passes)));
                 control.gauge("pulser", 0.0);
             }
@@ -457,8 +479,12 @@ impl Algorithm for Bundler {
         }
         if !flow.idle(&tick) {
             let delays = flow.pass_through.mode() == NimbusMode::Delay;
-            flow.path
-                .update_limited(now, !tick.limited, !flow.cross_traffic.has_cross_traffic(), delays);
+            flow.path.update_limited(
+                now,
+                !tick.limited,
+                !flow.cross_traffic.has_cross_traffic(),
+                delays,
+            );
         }
         flow.store_samples(&tick);
         if flow.unread_samples >= SPECTRUM_INTERVAL_SAMPLES {

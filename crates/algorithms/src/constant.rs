@@ -97,7 +97,8 @@ impl Algorithm for Constant {
 
     /// Neither rate nor window ever changes.
     fn requested_capabilities(&self) -> Capabilities {
-        self.required_capabilities().union(Capabilities::KEEPS_WINDOW)
+        self.required_capabilities()
+            .union(Capabilities::KEEPS_WINDOW)
     }
 
     fn open(&mut self, info: &FlowInfo, control: &mut Control<'_>) {

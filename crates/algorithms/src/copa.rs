@@ -288,7 +288,10 @@ impl CopaFlow {
     /// Updates mode and δ (section 2.2), velocity (section 2.1) and the program's variables at the
     /// end of a round trip.
     fn round(&mut self, copa: &Copa, now: Time, round: &RoundSample) {
-        let base = self.min_rtt.update(now, round.min_rtt).unwrap_or(round.min_rtt);
+        let base = self
+            .min_rtt
+            .update(now, round.min_rtt)
+            .unwrap_or(round.min_rtt);
         self.installed.base = base;
         self.rounds.push(round.min_rtt, round.max_rtt);
         self.jitter.push(round);

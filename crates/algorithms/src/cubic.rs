@@ -4,7 +4,7 @@ use ccplane_agent::{DynAlgorithm, FlowInfo};
 use ccplane_units::Time;
 
 use crate::window::{AckedRound, REPORT_INTERVAL, Reporting, Split, WindowLaw, made};
-use crate::{AlgorithmDoc, BadParameter, SlowStartExit, ParameterDoc, Parameters, WindowOptions};
+use crate::{AlgorithmDoc, BadParameter, ParameterDoc, Parameters, SlowStartExit, WindowOptions};
 
 pub(crate) const DOC: AlgorithmDoc = AlgorithmDoc {
     name: "cubic",
@@ -44,7 +44,9 @@ pub(crate) fn make(parameters: &Parameters) -> Result<Box<dyn DynAlgorithm>, Bad
     let split = Split::read(parameters)?;
     // HyStart examines single ACKs, so it runs in the datapath program.
     let exit = match split {
-        Split::Datapath => parameters.choice("hystart", SlowStartExit::default(), &SlowStartExit::WORDS)?,
+        Split::Datapath => {
+            parameters.choice("hystart", SlowStartExit::default(), &SlowStartExit::WORDS)?
+        }
         Split::Agent => SlowStartExit::Off,
     };
     let cubic = Cubic {

@@ -10,7 +10,8 @@ use ccplane_agent::{DynAlgorithm, FlowInfo, box_algorithm};
 
 use crate::window::{AckedRound, LawProgram, WindowLaw};
 use crate::{
-    AlgorithmDoc, BadParameter, SlowStartExit, LossBasedAlgorithm, ParameterDoc, Parameters, WindowOptions,
+    AlgorithmDoc, BadParameter, LossBasedAlgorithm, ParameterDoc, Parameters, SlowStartExit,
+    WindowOptions,
 };
 
 pub(crate) const DOC: AlgorithmDoc = AlgorithmDoc {

@@ -199,7 +199,9 @@ impl Algorithm for Dx {
 
     fn requested_capabilities(&self) -> Capabilities {
         match self.delay {
-            Delay::Auto | Delay::Stamps => self.required_capabilities().union(Capabilities::ONE_WAY_DELAY),
+            Delay::Auto | Delay::Stamps => self
+                .required_capabilities()
+                .union(Capabilities::ONE_WAY_DELAY),
             Delay::Rtt => self.required_capabilities(),
         }
     }

@@ -133,7 +133,7 @@ pub struct ExternalControl {
 impl ExternalControl {
     /// Creates the algorithm; its flows add themselves to `seats`.
     pub fn new(step: StepSize, flows: ControlledFlows) -> ExternalControl {
-        ExternalControl { step, flows: flows }
+        ExternalControl { step, flows }
     }
 }
 

@@ -321,7 +321,9 @@ impl Group {
             .filter(|window| !window.is_starting())
             .map(GroupWindow::total);
         for (id, member) in &mut self.members {
-            let Some(order) = member.take_changed_order() else { continue };
+            let Some(order) = member.take_changed_order() else {
+                continue;
+            };
             let Some(mut control) = control.flow(*id) else {
                 continue;
             };
@@ -436,7 +438,10 @@ impl Group {
             // The limit is strict: if it is less than the sum of the minimums, each gets less.
             let scale = match owner.fits {
                 true => 1.0,
-                false => owner.allocation / (MEMBER_RATE_BYTES_PER_SECOND_MIN * owner.shares.len() as f64),
+                false => {
+                    owner.allocation
+                        / (MEMBER_RATE_BYTES_PER_SECOND_MIN * owner.shares.len() as f64)
+                }
             };
             let rtt = if member.rtt > 0.0 {
                 member.rtt
@@ -521,7 +526,10 @@ impl Algorithm for Group {
     }
 
     fn programs(&self) -> Programs {
-        Programs::new().with("member", program::program_source(self.report, self.limit.is_some()))
+        Programs::new().with(
+            "member",
+            program::program_source(self.report, self.limit.is_some()),
+        )
     }
 
     fn required_capabilities(&self) -> Capabilities {
@@ -536,7 +544,8 @@ impl Algorithm for Group {
 
     fn open(&mut self, info: &FlowInfo, control: &mut Control<'_>) -> FlowId {
         let (now, id) = (control.now(), control.flow_id().unwrap_or_default());
-        let addressed = self.senders.contains(info.local.ip()) && self.receivers.contains(info.peer.ip());
+        let addressed =
+            self.senders.contains(info.local.ip()) && self.receivers.contains(info.peer.ip());
         let inside = addressed && self.tagged.matches(info);
         let key = control.tenant();
         let has_key = key.is_some();

@@ -9,10 +9,11 @@ use ccplane_agent::{Algorithm, Control, DynAlgorithm, FlowInfo, Programs, Report
 use ccplane_datapath::{Capabilities, INFINITY};
 use ccplane_units::{Duration, Time};
 
-use crate::windowed_min::WindowedMin;
 use crate::loss_reduction::{
-    DELIVERED_BYTES, GROWTH_CONDITION, REPORT_VARIABLES, STATE_CLAUSE, STATE_VARIABLES, halving_clauses,
+    DELIVERED_BYTES, GROWTH_CONDITION, REPORT_VARIABLES, STATE_CLAUSE, STATE_VARIABLES,
+    halving_clauses,
 };
+use crate::windowed_min::WindowedMin;
 use crate::{AlgorithmDoc, BadParameter, ParameterDoc, Parameters};
 
 pub(crate) const DOC: AlgorithmDoc = AlgorithmDoc {
@@ -96,9 +97,10 @@ impl LedbatPhase {
             LedbatPhase::Starting if avoiding => LedbatPhase::Steady {
                 next: now + Duration::from_micros(srtt) * INITIAL_SLOWDOWN_RTTS,
             },
-            LedbatPhase::Steady { next } if avoiding && now >= next => {
-                LedbatPhase::Slowing { since: now, slowdowns: slowdowns }
-            }
+            LedbatPhase::Steady { next } if avoiding && now >= next => LedbatPhase::Slowing {
+                since: now,
+                slowdowns,
+            },
             LedbatPhase::Slowing {
                 since,
                 slowdowns: before,

@@ -12,9 +12,9 @@ mod capacity;
 mod competitive;
 mod delay;
 mod elasticity;
+mod mode_switch;
 mod pulse;
 mod spectrum;
-mod mode_switch;
 
 use ccplane_agent::{Algorithm, Control, DynAlgorithm, FlowInfo, Programs, Report, box_algorithm};
 use ccplane_datapath::{Capabilities, INFINITY};
@@ -28,9 +28,9 @@ pub use delay::{Basic, Copa, DelayInputs, DelayMode, QueueTargetBounds};
 pub use elasticity::{
     Capacity, Detector, PULSE_BAND_HALF_WIDTH_HZ, Reading, SAMPLE_INTERVAL, Sample, WINDOW_SAMPLES,
 };
+pub use mode_switch::{ModeSwitch, NimbusMode};
 pub use pulse::{COMPETITIVE_PULSE_HZ, DELAY_PULSE_HZ, PULSE_SIZE, Pulse};
 pub use spectrum::{BINS_PER_HZ, Fourier, Spectra, SpectrumKind, band};
-pub use mode_switch::{NimbusMode, ModeSwitch};
 
 use competitive::Competitor;
 
@@ -223,7 +223,9 @@ impl Nimbus {
         };
         let _ = flow.capacity.learn(reading.capacity);
         let changed = self.competitive != Competitive::Off
-            && flow.switch.update(now, &reading, flow.unread_samples, capacity);
+            && flow
+                .switch
+                .update(now, &reading, flow.unread_samples, capacity);
         flow.unread_samples = 0;
         if changed {
             flow.start_mode(rtt, base);
@@ -243,7 +245,11 @@ impl NimbusFlow {
     fn start_mode(&mut self, rtt: f64, base: f64) {
         match self.switch.mode() {
             NimbusMode::Competitive => {
-                let rate = f64::from(self.detector.sample_ago(COMPETITIVE_RATE_AGE_SAMPLES).received);
+                let rate = f64::from(
+                    self.detector
+                        .sample_ago(COMPETITIVE_RATE_AGE_SAMPLES)
+                        .received,
+                );
                 self.competitor = Competitor::with_window(rate * rtt / self.mss);
             }
             NimbusMode::Delay => self.basic = Basic::starting_at(rtt / base),
@@ -277,7 +283,8 @@ impl Algorithm for Nimbus {
 
     /// Nimbus paces at its own rate, so an idle period is not followed by a burst.
     fn requested_capabilities(&self) -> Capabilities {
-        self.required_capabilities().union(Capabilities::KEEPS_WINDOW)
+        self.required_capabilities()
+            .union(Capabilities::KEEPS_WINDOW)
     }
 
     fn open(&mut self, info: &FlowInfo, control: &mut Control<'_>) -> NimbusFlow {
@@ -340,8 +347,12 @@ impl Algorithm for Nimbus {
             flow.rtt = rtt as f64 / rtts as f64 / 1e6;
             flow.recent_min_rtt.add(least_rtt.max(1) as f64 / 1e6, rtts);
         }
-        let (sent, received, rtt, standing) =
-            (flow.sent, flow.received, flow.rtt, flow.recent_min_rtt.get());
+        let (sent, received, rtt, standing) = (
+            flow.sent,
+            flow.received,
+            flow.rtt,
+            flow.recent_min_rtt.get(),
+        );
         if base >= INFINITY || rtt == 0.0 || sent == 0.0 || received == 0.0 {
             return;
         }

@@ -7,7 +7,7 @@ use ccplane_agent::{
     Algorithm, Control, DynAlgorithm, FlowInfo, Programs, Report, StandaloneProgram, box_algorithm,
 };
 use ccplane_datapath::Capabilities;
-use ccplane_lang::{ProgramLimits, ProgramFile, compile};
+use ccplane_lang::{ProgramFile, ProgramLimits, compile};
 
 use crate::{BadParameter, Parameters};
 

@@ -10,7 +10,7 @@ use ccplane_lang::ProgramFile;
 
 use crate::{
     BadParameter, ParameterDoc, Parameters, autorate, bbr, bundler, constant, copa, cubic, dctcp,
-    dx, group, ledbat, nimbus, reno, swift, program_file, timely, vegas, vivace,
+    dx, group, ledbat, nimbus, program_file, reno, swift, timely, vegas, vivace,
 };
 
 /// Algorithms by name. A value, so that a custom `main` can add algorithms to every subcommand.
@@ -262,8 +262,9 @@ impl ProgramFiles {
         }
         let source = (self.read)(path)
             .map_err(|e| UnknownAlgorithm::Text(format!("{path} cannot be read: {e}")))?;
-        let text = ProgramFile::read(&source)
-            .map_err(|problems| UnknownAlgorithm::Text(format!("{:#}", problems.with_name(path))))?;
+        let text = ProgramFile::read(&source).map_err(|problems| {
+            UnknownAlgorithm::Text(format!("{:#}", problems.with_name(path)))
+        })?;
         let text = Arc::new(text);
         known.insert(path.to_owned(), text.clone());
         Ok(text)

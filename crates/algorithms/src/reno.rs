@@ -3,7 +3,7 @@
 use ccplane_agent::{DynAlgorithm, FlowInfo};
 
 use crate::window::{AckedRound, Split, WindowLaw, made};
-use crate::{AlgorithmDoc, BadParameter, SlowStartExit, Parameters, WindowOptions};
+use crate::{AlgorithmDoc, BadParameter, Parameters, SlowStartExit, WindowOptions};
 
 pub(crate) const DOC: AlgorithmDoc = AlgorithmDoc {
     name: "reno",
@@ -17,7 +17,12 @@ pub(crate) const DOC: AlgorithmDoc = AlgorithmDoc {
 
 pub(crate) fn make(parameters: &Parameters) -> Result<Box<dyn DynAlgorithm>, BadParameter> {
     let options = WindowOptions::read(parameters, Default::default())?;
-    Ok(made(Reno, Split::read(parameters)?, options, SlowStartExit::Off))
+    Ok(made(
+        Reno,
+        Split::read(parameters)?,
+        options,
+        SlowStartExit::Off,
+    ))
 }
 
 /// One segment per RTT (RFC 5681, 3.1) and half the window at a loss (equation 4). The reduction

@@ -366,7 +366,10 @@ pub(crate) mod tests {
             agent
                 .add_boxed(made.expect("built in"))
                 .expect("it compiles");
-            for program in agent.hosted_algorithms().flat_map(|hosted| &hosted.programs) {
+            for program in agent
+                .hosted_algorithms()
+                .flat_map(|hosted| &hosted.programs)
+            {
                 let cost = program.compiled.cost();
                 println!("{algorithm} {}: {cost:?}", program.name);
                 assert!(cost.vars <= 32, "{algorithm}: {cost:?}");

@@ -61,7 +61,10 @@ fn built_in_programs_have_no_warnings() {
             panic!("{} has defaults", doc.name)
         };
         agent.add_boxed(algorithm).expect("its programs compile");
-        for program in agent.hosted_algorithms().flat_map(|hosted| &hosted.programs) {
+        for program in agent
+            .hosted_algorithms()
+            .flat_map(|hosted| &hosted.programs)
+        {
             if let Some(warnings) = program.compiled.warnings() {
                 panic!(
                     "{}, {}: {warnings:#}\n{}",

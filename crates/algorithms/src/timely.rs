@@ -268,7 +268,8 @@ impl Algorithm for Timely {
 
     /// TIMELY paces at its own rate, so an idle period is not followed by a burst.
     fn requested_capabilities(&self) -> Capabilities {
-        self.required_capabilities().union(Capabilities::KEEPS_WINDOW)
+        self.required_capabilities()
+            .union(Capabilities::KEEPS_WINDOW)
     }
 
     fn open(&mut self, info: &FlowInfo, control: &mut Control<'_>) -> TimelyFlow {

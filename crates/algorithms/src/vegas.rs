@@ -8,7 +8,8 @@ use ccplane_agent::{Algorithm, Control, DynAlgorithm, FlowInfo, Programs, Report
 use ccplane_datapath::Capabilities;
 
 use crate::loss_reduction::{
-    DELIVERED_BYTES, GROWTH_CONDITION, REPORT_VARIABLES, STATE_CLAUSE, STATE_VARIABLES, halving_clauses,
+    DELIVERED_BYTES, GROWTH_CONDITION, REPORT_VARIABLES, STATE_CLAUSE, STATE_VARIABLES,
+    halving_clauses,
 };
 use crate::{AlgorithmDoc, BadParameter, ParameterDoc, Parameters};
 

@@ -226,7 +226,8 @@ impl VivaceFlow {
         }
         match (self.phase, outcome) {
             (VivacePhase::Starting { last, doubted }, UtilityOutcome::Known(seen)) => {
-                let worth = utility.evaluate(seen.rate, seen.slope.significant(), seen.losses.loss_rate());
+                let worth =
+                    utility.evaluate(seen.rate, seen.slope.significant(), seen.losses.loss_rate());
                 if last.is_none_or(|last| worth > last) {
                     self.rate *= 2.0;
                     self.phase = VivacePhase::Starting {
@@ -340,7 +341,8 @@ impl Algorithm for Vivace {
 
     /// Vivace paces at its own rate, so an idle period is not followed by a burst.
     fn requested_capabilities(&self) -> Capabilities {
-        self.required_capabilities().union(Capabilities::KEEPS_WINDOW)
+        self.required_capabilities()
+            .union(Capabilities::KEEPS_WINDOW)
     }
 
     fn open(&mut self, info: &FlowInfo, control: &mut Control<'_>) -> VivaceFlow {
@@ -426,7 +428,8 @@ impl Algorithm for Vivace {
         flow.burst = (flow.burst * BURST_DECAY).max(burst as f64);
         flow.ack_interval +=
             INTERVAL_LENGTH_GAIN * (span_us as f64 / 1e6 / n.max(1) as f64 - flow.ack_interval);
-        flow.sufficient_interval += INTERVAL_LENGTH_GAIN * (seen.sufficient_interval() - flow.sufficient_interval);
+        flow.sufficient_interval +=
+            INTERVAL_LENGTH_GAIN * (seen.sufficient_interval() - flow.sufficient_interval);
         let [first, second] = flow.rates();
         let worth = seen.evaluate(if which == 1 { first } else { second }, flow.mss);
         if flow.on_outcome(which, worth, self.utility) {

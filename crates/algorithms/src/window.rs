@@ -18,7 +18,7 @@ use ccplane_datapath::{Capabilities, INFINITY};
 use ccplane_units::{Duration, Time};
 
 use crate::loss_reduction::{DELIVERED_BYTES, GROWTH_CONDITION, STATE_CLAUSE, reduction_clauses};
-use crate::{AgentOnly, BadParameter, SlowStartExit, ParameterDoc, Parameters, SlowStart};
+use crate::{AgentOnly, BadParameter, ParameterDoc, Parameters, SlowStart, SlowStartExit};
 
 /// Growth law and reduction of a loss-based algorithm. Windows are in segments, with fractions.
 pub trait WindowLaw: Send {
@@ -315,7 +315,8 @@ impl<L: WindowLaw> Algorithm for LossBasedAlgorithm<L> {
             return;
         };
         if reductions > 0 {
-            self.law.on_reduction(&mut flow.law, before as f64 / flow.mss);
+            self.law
+                .on_reduction(&mut flow.law, before as f64 / flow.mss);
         }
         if timeouts > 0 {
             self.law.on_timeout(&mut flow.law);

@@ -30,7 +30,10 @@ fn the_page_of_costs_is_true() {
             .by_name(name, &Parameters::new())
             .expect("built in");
         agent.add_boxed(algorithm).expect("it compiles");
-        for program in agent.hosted_algorithms().flat_map(|hosted| &hosted.programs) {
+        for program in agent
+            .hosted_algorithms()
+            .flat_map(|hosted| &hosted.programs)
+        {
             let cost = program.compiled.cost();
             let _ = writeln!(
                 page,

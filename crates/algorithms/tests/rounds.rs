@@ -84,7 +84,11 @@ impl Rounds {
         self.datapath.poll(self.transport.now);
         let agent = &self.datapath.channel().agent;
         let refusals = |name| agent.stats(name).map_or(0, |stats| stats.refusals);
-        assert!(agent.hosted_algorithms().all(|hosted| refusals(&hosted.name) == 0));
+        assert!(
+            agent
+                .hosted_algorithms()
+                .all(|hosted| refusals(&hosted.name) == 0)
+        );
     }
 
     fn call(&mut self, signals: Signals) -> Outcome {

@@ -1,7 +1,7 @@
 //! What a benchmark found: figures with aims and references, as a table and as JSON.
 
 use ccplane_lab::stats::Ratio;
-use ccplane_report::{TargetRange, Provenance, Table, Verdict, provenance};
+use ccplane_report::{Provenance, Table, TargetRange, Verdict, provenance};
 use serde_json::{Map, Value};
 
 /// What a benchmark found.

@@ -147,7 +147,8 @@ pub fn run(options: &Options, mut step: impl FnMut(f64, &str) -> bool) -> Result
 }
 
 fn check(options: &Options) -> Result<(), ccplane_lab::Error> {
-    let bad = |what, value: String, fix| Err(ccplane_lab::Error::InvalidParameter { what, value, fix });
+    let bad =
+        |what, value: String, fix| Err(ccplane_lab::Error::InvalidParameter { what, value, fix });
     if options.rounds == 0 {
         return bad(
             "the number of rounds",

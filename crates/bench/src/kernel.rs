@@ -10,7 +10,7 @@ use std::fmt::Write;
 
 use ccplane_algorithms::Registry;
 use ccplane_lab::Contender;
-use ccplane_report::{TargetRange, Table, wrap};
+use ccplane_report::{Table, TargetRange, wrap};
 use ccplane_testbed::ends::TrafficEnds;
 use ccplane_testbed::loopback::{Load, LoopbackRun, one};
 use ccplane_testbed::wire;
@@ -113,7 +113,8 @@ pub fn run(
 }
 
 fn check(options: &Options) -> Result<(), ccplane_lab::Error> {
-    let bad = |what, value: String, fix| Err(ccplane_lab::Error::InvalidParameter { what, value, fix });
+    let bad =
+        |what, value: String, fix| Err(ccplane_lab::Error::InvalidParameter { what, value, fix });
     if options.flows.is_empty() || options.flows.iter().any(|n| *n == 0 || *n > MOST_FLOWS) {
         return bad(
             "the number of flows",
@@ -150,8 +151,14 @@ fn add_ratio(
     let ratio = turns.ratio(who, Condition::Native, value);
     let value = ratio.map_or(0.0, |ratio| ratio.value);
     let (aim, paper) = match name {
-        "goodput_ratio_per_ack" => (TargetRange::AtLeast(0.95), "CCP's paper: 29 of 43 Gbit/s = 0.67"),
-        "goodput_ratio_10ms" => (TargetRange::AtLeast(0.99), "CCP's paper: 41 of 43 Gbit/s = 0.95"),
+        "goodput_ratio_per_ack" => (
+            TargetRange::AtLeast(0.95),
+            "CCP's paper: 29 of 43 Gbit/s = 0.67",
+        ),
+        "goodput_ratio_10ms" => (
+            TargetRange::AtLeast(0.99),
+            "CCP's paper: 41 of 43 Gbit/s = 0.95",
+        ),
         "cpu_ratio_10ms" | "fixed_cpu_ratio_10ms" => (TargetRange::AtMost(1.05), ""),
         _ => {
             figures.add(format!("{name}{place}"), value, "");

@@ -10,7 +10,7 @@ use ccplane_agent::{DatapathInfo, FlowInfo};
 use ccplane_datapath::Capabilities;
 use ccplane_link::{
     AgentConnection, LinkError, SendOutcome, Spinner, ThreadClock, TlsAddress, TlsLink, TlsUplink,
-    WaitStrategy, make_keys, connect_blocking,
+    WaitStrategy, connect_blocking, make_keys,
 };
 use ccplane_testbed::control_loop::{LoopError, ServeStats, fresh_path, serving};
 use ccplane_wire::{WireCommand, WireEvent};

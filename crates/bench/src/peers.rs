@@ -80,7 +80,14 @@ impl<const N: usize> Rounds<N> {
     }
 
     /// Adds ours over another's, judged by all rounds: their median, the least and the most.
-    pub fn add_ratio(&self, figures: &mut Figures, figure: usize, key: &str, other: Who, aim: TargetRange) {
+    pub fn add_ratio(
+        &self,
+        figures: &mut Figures,
+        figure: usize,
+        key: &str,
+        other: Who,
+        aim: TargetRange,
+    ) {
         let ratios = self.0.ratios(Who::Ours, other, |run| run[figure]);
         if ratios.is_empty() {
             return;

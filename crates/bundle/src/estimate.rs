@@ -12,8 +12,8 @@ use ccplane_datapath::RttNoise;
 use ccplane_datapath::{ExchangeStamps, OneWay};
 use ccplane_units::{Bytes, Duration, Rate, Time};
 
-use crate::feedback::Feedback;
 use crate::boundaries::Boundary;
+use crate::feedback::Feedback;
 
 /// The minimum RTT covers the last 5 to 10 s (Copa's window). With a shorter window, a standing
 /// queue would be mistaken for propagation delay; with a longer one, an increase of the propagation
@@ -115,8 +115,10 @@ impl DirectionEstimate {
         );
         if leaving > Duration::ZERO && coming > Duration::ZERO {
             let bytes = |newest: u64, oldest: u64| Bytes::new(newest.saturating_sub(oldest));
-            self.sending_rate = Rate::from_bytes_over(bytes(newest.sent_bytes, oldest.sent_bytes), leaving);
-            self.receiving_rate = Rate::from_bytes_over(bytes(newest.received_bytes, oldest.received_bytes), coming);
+            self.sending_rate =
+                Rate::from_bytes_over(bytes(newest.sent_bytes, oldest.sent_bytes), leaving);
+            self.receiving_rate =
+                Rate::from_bytes_over(bytes(newest.received_bytes, oldest.received_bytes), coming);
         }
     }
 
@@ -309,8 +311,14 @@ mod tests {
             "without the hold time"
         );
         assert_eq!(estimate.min_rtt(), estimate.rtt());
-        assert_eq!(estimate.sending_rate(), Rate::from_bytes_per_sec(12_000_000));
-        assert_eq!(estimate.receiving_rate(), Rate::from_bytes_per_sec(6_000_000));
+        assert_eq!(
+            estimate.sending_rate(),
+            Rate::from_bytes_per_sec(12_000_000)
+        );
+        assert_eq!(
+            estimate.receiving_rate(),
+            Rate::from_bytes_per_sec(6_000_000)
+        );
         // The window is 50 ms, so an older rate is forgotten after that time.
         assert_eq!(estimate.epochs.len(), 6);
     }
@@ -340,7 +348,10 @@ mod tests {
             }
         }
         assert_eq!(estimate.rtt(), Some(Duration::from_millis(200)));
-        assert_eq!(estimate.receiving_rate(), Rate::from_bytes_per_sec(5_000_000));
+        assert_eq!(
+            estimate.receiving_rate(),
+            Rate::from_bytes_per_sec(5_000_000)
+        );
     }
 
     /// RFC 6298, section 2: an eighth of the new one.

@@ -3,9 +3,9 @@
 
 use ccplane_units::{Duration, Rate, Time};
 
-use crate::feedback::{Feedback, Notice};
-use crate::epoch::{EpochSize, PacketNumbering};
 use crate::boundaries::{Boundary, SentBoundaries};
+use crate::epoch::{EpochSize, PacketNumbering};
+use crate::feedback::{Feedback, Notice};
 
 /// Longest interval between notices, which are the only packets of an idle bundle.
 const NOTICE_INTERVAL_MAX: Duration = Duration::from_secs(1);
@@ -103,7 +103,10 @@ impl Ledger {
 
     /// Starts a new session. Feedback for the previous one counts until `until`.
     pub fn start_session(&mut self, session: u32, until: Time) {
-        let before = std::mem::replace(&mut self.current, SessionLedger::new(session, self.numbering));
+        let before = std::mem::replace(
+            &mut self.current,
+            SessionLedger::new(session, self.numbering),
+        );
         self.previous = Some((before, until));
         self.last_notice = None;
     }
@@ -114,7 +117,11 @@ impl Ledger {
         now: Time,
         feedback: &Feedback,
     ) -> Result<FeedbackOutcome, ImplausibleFeedback> {
-        if self.previous.as_ref().is_some_and(|(_, until)| now >= *until) {
+        if self
+            .previous
+            .as_ref()
+            .is_some_and(|(_, until)| now >= *until)
+        {
             self.previous = None;
         }
         let current = feedback.session == self.current.session;
@@ -181,7 +188,10 @@ impl Ledger {
     /// Returns packets and bytes in flight, that is neither received nor missing. A missing packet
     /// counts `mss` bytes.
     pub fn in_flight(&self, mss: u64) -> (u64, u64) {
-        let (sent, heard) = (&self.current.sent, self.current.last_counts.unwrap_or_default());
+        let (sent, heard) = (
+            &self.current.sent,
+            self.current.last_counts.unwrap_or_default(),
+        );
         let missing = heard.missing;
         (
             sent.packets

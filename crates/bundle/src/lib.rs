@@ -9,23 +9,23 @@
 //! gateway drive the same code.
 #![forbid(unsafe_code)]
 
+mod boundaries;
+mod epoch;
 mod estimate;
 mod feedback;
 mod ledger;
-mod epoch;
 mod mode;
 mod receivebox;
 mod scheduler;
 mod sendbox;
-mod boundaries;
 
+pub use epoch::{EpochSize, PacketNumbering, hash};
 pub use estimate::RATE_AVERAGING_TIME_MAX;
 pub use feedback::{
     BoxMessage, FEEDBACK_BYTES, FEEDBACK_PORT, Feedback, FeedbackError, NOTICE_BYTES, Notice,
     PROBE_ACK_BYTES, PROBE_BYTES, Probe, ProbeAck,
 };
 pub use ledger::ImplausibleFeedback;
-pub use epoch::{EpochSize, PacketNumbering, hash};
 pub use mode::{ModeChange, PathObservation, Reason, SendboxMode, wants_pass_through};
 pub use receivebox::Receivebox;
 pub use scheduler::{CATCH_UP_TIME_MAX, ClassStatus};

@@ -250,7 +250,8 @@ impl Modes {
             0
         };
         // A limit that starts now must not end at once for idleness.
-        self.idle = now.since(self.last_queued) >= IDLE_TIMEOUT && self.congested_samples < QUEUE_SAMPLES_MIN;
+        self.idle = now.since(self.last_queued) >= IDLE_TIMEOUT
+            && self.congested_samples < QUEUE_SAMPLES_MIN;
         if is_own || seen.waiting > 0 {
             self.last_queued = now;
         }
@@ -333,7 +334,9 @@ impl Modes {
             (None, SendboxMode::Delay | SendboxMode::PassThrough) if self.idle => {
                 (SendboxMode::Open, Reason::Start)
             }
-            (None, SendboxMode::Delay) if self.pass_through => (SendboxMode::PassThrough, Reason::Elastic),
+            (None, SendboxMode::Delay) if self.pass_through => {
+                (SendboxMode::PassThrough, Reason::Elastic)
+            }
             (None, SendboxMode::PassThrough) if !self.pass_through => {
                 (SendboxMode::Delay, Reason::Inelastic)
             }
@@ -607,7 +610,12 @@ mod tests {
             ]
         );
         assert_eq!(
-            [SendboxMode::Open, SendboxMode::Delay, SendboxMode::PassThrough].map(SendboxMode::name),
+            [
+                SendboxMode::Open,
+                SendboxMode::Delay,
+                SendboxMode::PassThrough
+            ]
+            .map(SendboxMode::name),
             ["open", "delay", "passing"]
         );
     }

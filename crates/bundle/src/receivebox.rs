@@ -3,8 +3,8 @@
 use ccplane_qdisc::Ecn;
 use ccplane_units::{Duration, Time};
 
-use crate::feedback::{Feedback, Notice};
 use crate::epoch::{EpochSize, PacketNumbering};
+use crate::feedback::{Feedback, Notice};
 
 /// Minimum interval between feedback messages. A shorter one would send more than the control loop
 /// can use; with a longer one, a loop with a period of 10 ms would often lack feedback.
@@ -172,7 +172,11 @@ impl Receivebox {
             return None;
         }
         let boundary = self.boundary?;
-        (self.boundary_pending, self.packet_pending, self.last_feedback) = (false, false, now);
+        (
+            self.boundary_pending,
+            self.packet_pending,
+            self.last_feedback,
+        ) = (false, false, now);
         Some(Feedback {
             session: self.session,
             boundary: boundary.number,
@@ -257,7 +261,12 @@ mod tests {
         assert_eq!(receivebox.poll(at(41)), None);
         let again = receivebox.poll(at(42)).expect("25 ms have passed");
         assert_eq!(
-            (again.boundary, again.boundary_bytes, again.bytes, again.hold),
+            (
+                again.boundary,
+                again.boundary_bytes,
+                again.bytes,
+                again.hold
+            ),
             (16, 1_700, 2_000, Duration::from_millis(25))
         );
         assert_eq!(receivebox.next_deadline(), None, "no packet since");

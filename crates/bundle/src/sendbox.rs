@@ -31,13 +31,13 @@ use ccplane_qdisc::{
 };
 use ccplane_units::{Bytes, Duration, Rate, Time};
 
+use crate::boundaries::Boundary;
+use crate::epoch::{EpochSize, PacketNumbering};
 use crate::estimate::{DirectionEstimate, ReorderingShare};
 use crate::feedback::{Feedback, Notice};
 use crate::ledger::{FeedbackOutcome, ImplausibleFeedback, Ledger, NumberingCounts};
-use crate::epoch::{EpochSize, PacketNumbering};
 use crate::mode::{ModeChange, Modes, PathObservation, Reason, SendboxMode};
 use crate::scheduler::{ClassStatus, Scheduler};
-use crate::boundaries::Boundary;
 
 /// Capabilities of a bundle as a flow of a datapath.
 pub const CAPABILITIES: Capabilities = Capabilities::CWND
@@ -304,7 +304,11 @@ impl<P: Packet> Sendbox<P> {
     }
 
     /// Processes feedback.
-    pub fn on_feedback(&mut self, now: Time, feedback: &Feedback) -> Result<(), ImplausibleFeedback> {
+    pub fn on_feedback(
+        &mut self,
+        now: Time,
+        feedback: &Feedback,
+    ) -> Result<(), ImplausibleFeedback> {
         self.totals.feedback += 1;
         match self.ledger.on_feedback(now, feedback) {
             Ok(FeedbackOutcome::Newer { counts, boundary }) => {
@@ -347,7 +351,8 @@ impl<P: Packet> Sendbox<P> {
         totals.missing += missing;
         totals.out_of_order += counts.out_of_order;
         totals.marked += counts.marked;
-        self.reordering.add(now, counts.packets, counts.out_of_order);
+        self.reordering
+            .add(now, counts.packets, counts.out_of_order);
         (self.unanswered_packets, self.unanswered_since) = (0, None);
     }
 
@@ -438,7 +443,10 @@ impl<P: Packet> Sendbox<P> {
             _ => self.limit(),
         };
         let least = INITIAL_WINDOW_PACKETS * u64::from(self.config.mtu);
-        let product = self.estimate.receiving_rate().bytes_in(self.estimate.srtt());
+        let product = self
+            .estimate
+            .receiving_rate()
+            .bytes_in(self.estimate.srtt());
         let window = product.get().max(least);
         Transport {
             cwnd: self.control.cwnd.unwrap_or(window),
@@ -499,7 +507,8 @@ impl<P: Packet> Sendbox<P> {
         let received = self.estimate.receiving_rate().bytes_per_sec();
         let (_, in_flight) = self.ledger.in_flight(u64::from(self.config.mtu));
         let missing =
-            Rate::from_bytes_over(Bytes::new(window.abs_diff(in_flight)), self.estimate.srtt()).bytes_per_sec();
+            Rate::from_bytes_over(Bytes::new(window.abs_diff(in_flight)), self.estimate.srtt())
+                .bytes_per_sec();
         if window >= in_flight {
             received.saturating_add(missing)
         } else {
@@ -528,10 +537,10 @@ impl<P: Packet> Sendbox<P> {
     /// silence.
     pub fn next_deadline(&self) -> Time {
         let times = [self.scheduler.next_ready(), self.feedback_deadline()];
-        times
-            .into_iter()
-            .flatten()
-            .fold(self.next_tick.min(self.ledger.next_notice_time()), Time::min)
+        times.into_iter().flatten().fold(
+            self.next_tick.min(self.ledger.next_notice_time()),
+            Time::min,
+        )
     }
 
     /// Handles the start of silence. To be called at [`next_deadline`](Sendbox::next_deadline), in

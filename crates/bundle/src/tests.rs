@@ -604,7 +604,13 @@ fn sampled_and_counted_marks_measure_the_same() {
         (counted.totals.missing, counted.totals.out_of_order),
         (0, 0)
     );
-    assert_eq!((sampled.totals.implausible_feedback, counted.totals.implausible_feedback), (0, 0));
+    assert_eq!(
+        (
+            sampled.totals.implausible_feedback,
+            counted.totals.implausible_feedback
+        ),
+        (0, 0)
+    );
 }
 
 /// A sendbox under which packets 0 to 9 left, a millisecond apart.
@@ -668,7 +674,14 @@ fn feedback_adds_up() {
         (totals.missing, totals.out_of_order, totals.marked),
         (1, 1, 3)
     );
-    assert_eq!((totals.feedback, totals.stale_feedback, totals.implausible_feedback), (4, 1, 1));
+    assert_eq!(
+        (
+            totals.feedback,
+            totals.stale_feedback,
+            totals.implausible_feedback
+        ),
+        (4, 1, 1)
+    );
     assert_eq!(sendbox.sent_bytes(), 15_000);
 }
 

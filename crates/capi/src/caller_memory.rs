@@ -105,7 +105,7 @@ pub(crate) unsafe fn view<T: Struct>(
     }
     // SAFETY: the caller guarantees that `of` is valid for `size` bytes; `said` has checked that it
     // is not null.
-    unsafe { other_size(of, size, room) }
+    unsafe { convert_size(of, size, room) }
 }
 
 /// Converts a struct of another version's size.
@@ -114,7 +114,7 @@ pub(crate) unsafe fn view<T: Struct>(
 ///
 /// Same as [`view`], and `of` is not null.
 #[cold]
-unsafe fn other_size<T: Struct>(
+unsafe fn convert_size<T: Struct>(
     of: *const T,
     size: usize,
     room: &mut MaybeUninit<T>,
@@ -198,7 +198,7 @@ pub(crate) unsafe fn text<'a>(text: *const c_char) -> Result<Option<&'a str>, Er
 
 /// Runs a call and returns `panicked` if it panics, since a panic must not unwind into C.
 #[inline(always)]
-pub(crate) fn guarded<T>(body: impl FnOnce() -> T, panicked: T) -> T {
+pub(crate) fn catch_panic<T>(body: impl FnOnce() -> T, panicked: T) -> T {
     match catch_unwind(AssertUnwindSafe(body)) {
         Ok(value) => value,
         Err(payload) => {
@@ -212,7 +212,7 @@ pub(crate) fn guarded<T>(body: impl FnOnce() -> T, panicked: T) -> T {
 /// Runs a call and returns its error code.
 #[inline(always)]
 pub(crate) fn call(body: impl FnOnce() -> Result<(), ErrorCode>) -> c_int {
-    match guarded(body, Err(CCPLANE_EPANIC)) {
+    match catch_panic(body, Err(CCPLANE_EPANIC)) {
         Ok(()) => CCPLANE_OK,
         Err(code) => code,
     }

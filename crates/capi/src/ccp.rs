@@ -9,8 +9,8 @@
 
 mod connection;
 mod functions;
-mod messages;
 mod layout;
+mod messages;
 mod shared;
 #[cfg(test)]
 mod tests;

@@ -8,7 +8,7 @@ use ::ccplane_datapath::{Capabilities, OperatorLimits, Outcome, Signals, Transpo
 use ccplane_agent::FlowInfo;
 use ccplane_units::{Bytes, Duration, Rate, Time};
 
-use crate::caller_memory::{ErrorCode, OutStruct, call, guarded, text, view};
+use crate::caller_memory::{ErrorCode, OutStruct, call, catch_panic, text, view};
 use crate::handle::{EnteredHandle, ccplane_datapath};
 use crate::plane::{CPlane, PlaneOptions, address};
 use crate::types::*;
@@ -31,13 +31,13 @@ pub unsafe extern "C" fn ccplane_open(
     // SAFETY: the caller guarantees that `options` is null or as large as stated, with
     // null-terminated strings.
     let open = || unsafe { open(options) };
-    match guarded(open, Err((CCPLANE_EPANIC, String::new()))) {
+    match catch_panic(open, Err((CCPLANE_EPANIC, String::new()))) {
         Ok(plane) => ccplane_datapath::new(plane),
         Err((code, why)) => {
             // SAFETY: the caller guarantees that `error` is null or as large as stated.
             if let Ok(room) = unsafe { OutStruct::at(error) } {
                 let why = if why.is_empty() {
-                    words(code).to_string_lossy().into_owned()
+                    error_text(code).to_string_lossy().into_owned()
                 } else {
                     why
                 };
@@ -158,7 +158,7 @@ pub unsafe extern "C" fn ccplane_next_deadline(datapath: *mut ccplane_datapath, 
         let mut plane = unsafe { EnteredHandle::enter(datapath) }?;
         plane.next_deadline(flow)
     };
-    match guarded(next, Err(CCPLANE_EPANIC)) {
+    match catch_panic(next, Err(CCPLANE_EPANIC)) {
         Ok(Some(due)) => due.as_nanos(),
         Ok(None) | Err(_) => u64::MAX,
     }
@@ -192,7 +192,7 @@ pub unsafe extern "C" fn ccplane_turn(datapath: *mut ccplane_datapath, now_ns: u
 pub unsafe extern "C" fn ccplane_fd(datapath: *mut ccplane_datapath) -> c_int {
     // SAFETY: the caller guarantees that `datapath` is null or from ccplane_open.
     let fd = || unsafe { EnteredHandle::enter(datapath) }.map(|plane| plane.fd());
-    match guarded(fd, Err(CCPLANE_EPANIC)) {
+    match catch_panic(fd, Err(CCPLANE_EPANIC)) {
         Ok(fd) => fd.unwrap_or(CCPLANE_ENOFD),
         Err(code) => code,
     }
@@ -268,7 +268,7 @@ pub unsafe extern "C" fn ccplane_close(datapath: *mut ccplane_datapath) -> c_int
 /// Returns the description of an error code; never null.
 #[unsafe(no_mangle)]
 pub extern "C" fn ccplane_strerror(code: c_int) -> *const c_char {
-    words(code).as_ptr()
+    error_text(code).as_ptr()
 }
 
 /// Returns the version of the library, such as `0.1.0`.
@@ -278,7 +278,7 @@ pub extern "C" fn ccplane_version() -> *const c_char {
     VERSION.as_ptr().cast()
 }
 
-fn words(code: ErrorCode) -> &'static CStr {
+fn error_text(code: ErrorCode) -> &'static CStr {
     match code {
         CCPLANE_OK => c"done",
         CCPLANE_ENULL => c"a required pointer is null",

@@ -11,8 +11,8 @@
 
 #[doc(hidden)]
 pub mod bench;
-mod ccp;
 mod caller_memory;
+mod ccp;
 mod functions;
 #[doc(hidden)]
 pub mod fuzz;

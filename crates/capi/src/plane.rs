@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, RawFd};
 
 use ccplane_agent::datapath::{
-    AgentChannel, DatapathCore, Incoming, InlineChannel, FlowState, record_outcome,
+    AgentChannel, DatapathCore, FlowState, Incoming, InlineChannel, record_outcome,
 };
 use ccplane_agent::{Agent, AgentOptions, DynAlgorithm, FlowInfo, ProgramTables};
 use ccplane_algorithms::{Parameters, Registry};
@@ -52,14 +52,14 @@ fn failed(code: ErrorCode, why: impl ToString) -> PlaneError {
 
 /// Datapath with its flows.
 pub(crate) struct CPlane {
-    shared: DatapathCore<Box<dyn Pollable>>,
+    core: DatapathCore<Box<dyn Pollable>>,
     flows: Vec<FlowSlot>,
     free: Vec<u32>,
     /// Algorithm that flows request.
-    asks_for: String,
+    requested_algorithm: String,
     /// Sends reports at once. Not for an agent on the same thread, which would then run within the
     /// call for an ACK; it waits for the next turn.
-    prompt: bool,
+    flush_at_once: bool,
     stats: PlaneStats,
     agent: Option<AgentThread>,
 }
@@ -81,7 +81,7 @@ struct FlowSlot {
 /// User data of a flow.
 struct FlowUserData {
     info: FlowInfo,
-    fallback: bool,
+    in_fallback: bool,
 }
 
 impl CPlane {
@@ -94,7 +94,7 @@ impl CPlane {
         let mut limits = wanted.limits;
         let (way, agent): (Box<dyn Pollable>, _) = match (wanted.agent, wanted.algorithm) {
             (Some(address), _) => {
-                let way = there(address, &asks_for)?;
+                let way = connect_remote(address, &asks_for)?;
                 if let (false, Some(round_trip)) = (wanted.fallback_configured, way.round_trip()) {
                     limits.agent_timeout = remote_agent_timeout(round_trip);
                 }
@@ -107,11 +107,12 @@ impl CPlane {
                 ));
             }
             (None, Some(algorithm)) => {
-                let agent = agent_of(algorithm, wanted.capabilities)?;
+                let agent = create_agent(algorithm, wanted.capabilities)?;
                 if wanted.same_thread {
                     (Box::new(InlineChannel::new(agent)), None)
                 } else {
-                    let (way, served) = thread_channel().map_err(|why| failed(CCPLANE_ESYSTEM, why))?;
+                    let (way, served) =
+                        thread_channel().map_err(|why| failed(CCPLANE_ESYSTEM, why))?;
                     let thread = AgentThread::start("ccplane-agent", agent, served);
                     (
                         Box::new(way),
@@ -121,36 +122,36 @@ impl CPlane {
             }
         };
         let mut plane = CPlane::with_channel(way, limits, wanted.capabilities);
-        plane.asks_for = asks_for;
-        plane.prompt = !wanted.same_thread || wanted.agent.is_some();
+        plane.requested_algorithm = asks_for;
+        plane.flush_at_once = !wanted.same_thread || wanted.agent.is_some();
         plane.agent = agent;
         Ok(plane)
     }
 
     /// Creates a plane whose agent is on the same thread, at the other end of `way`.
     pub fn with_channel(
-        way: Box<dyn Pollable>,
+        channel: Box<dyn Pollable>,
         limits: OperatorLimits,
         capabilities: Capabilities,
     ) -> CPlane {
         let tables = ProgramTables::new(limits, capabilities);
         let mut plane = CPlane {
-            shared: DatapathCore::new(std::process::id(), "c", tables, way),
+            core: DatapathCore::new(std::process::id(), "c", tables, channel),
             flows: Vec::new(),
             free: Vec::new(),
-            asks_for: String::new(),
-            prompt: false,
+            requested_algorithm: String::new(),
+            flush_at_once: false,
             stats: PlaneStats::default(),
             agent: None,
         };
         plane.announce(Time::ZERO);
-        plane.shared.channel.flush(Time::ZERO);
+        plane.core.channel.flush(Time::ZERO);
         plane
     }
 
     /// Opens a flow and returns its number, which is unique and never 0.
     pub fn open_flow(&mut self, now: Time, mut info: FlowInfo) -> Result<u64, ErrorCode> {
-        info.algorithm.clone_from(&self.asks_for);
+        info.algorithm.clone_from(&self.requested_algorithm);
         let index = match self.free.pop() {
             Some(index) => index,
             None if self.flows.len() < FLOWS_MAX => {
@@ -167,11 +168,11 @@ impl CPlane {
         let number = u64::from(place.generation) << 32 | u64::from(index);
         let kept = FlowUserData {
             info: info.clone(),
-            fallback: false,
+            in_fallback: false,
         };
-        place.flow = Some(self.shared.open(now, number, info, kept));
+        place.flow = Some(self.core.open(now, number, info, kept));
         self.stats.opened += 1;
-        self.shared.channel.flush(now);
+        self.core.channel.flush(now);
         Ok(number)
     }
 
@@ -184,8 +185,8 @@ impl CPlane {
         lost: u64,
     ) -> Result<(), ErrorCode> {
         let flow = find(&mut self.flows, number).ok_or(CCPLANE_ENOFLOW)?;
-        self.shared.close(now, number, flow, acked, lost);
-        self.shared.channel.flush(now);
+        self.core.close(now, number, flow, acked, lost);
+        self.core.channel.flush(now);
         let index = number as u32;
         let place = &mut self.flows[index as usize];
         place.flow = None;
@@ -207,9 +208,9 @@ impl CPlane {
         signals: &Signals,
     ) -> Result<Outcome, ErrorCode> {
         let flow = find(&mut self.flows, number).ok_or(CCPLANE_ENOFLOW)?;
-        let outcome = self.shared.flow_mut(number, flow).on_ack(transport, signals);
-        flow.user_data.note(transport, &outcome, &mut self.stats);
-        self.after(transport.now, &outcome);
+        let outcome = self.core.flow_mut(number, flow).on_ack(transport, signals);
+        flow.user_data.update(transport, &outcome, &mut self.stats);
+        self.on_outcome(transport.now, &outcome);
         Ok(outcome)
     }
 
@@ -220,16 +221,16 @@ impl CPlane {
         transport: &Transport,
     ) -> Result<Outcome, ErrorCode> {
         let flow = find(&mut self.flows, number).ok_or(CCPLANE_ENOFLOW)?;
-        let outcome = self.shared.flow_mut(number, flow).on_deadline(transport);
-        flow.user_data.note(transport, &outcome, &mut self.stats);
-        self.after(transport.now, &outcome);
+        let outcome = self.core.flow_mut(number, flow).on_deadline(transport);
+        flow.user_data.update(transport, &outcome, &mut self.stats);
+        self.on_outcome(transport.now, &outcome);
         Ok(outcome)
     }
 
     /// Returns a flow's deadline; for flow 0, the latest time of the next turn.
     pub fn next_deadline(&mut self, number: u64) -> Result<Option<Time>, ErrorCode> {
         if number == 0 {
-            return Ok(self.shared.channel.next_deadline());
+            return Ok(self.core.channel.next_deadline());
         }
         let flow = find(&mut self.flows, number).ok_or(CCPLANE_ENOFLOW)?;
         Ok(flow.flow().next_deadline())
@@ -237,23 +238,23 @@ impl CPlane {
 
     /// Receives the agent's commands and sends pending messages.
     pub fn process(&mut self, now: Time) {
-        self.shared.channel.poll(now);
-        while let Some(brought) = self.shared.channel.recv(now) {
+        self.core.channel.poll(now);
+        while let Some(brought) = self.core.channel.recv(now) {
             match brought {
                 Incoming::AgentConnected => self.announce(now),
                 Incoming::Command(command) => {
                     let flows = &mut self.flows;
-                    self.shared
+                    self.core
                         .apply_command(now, &command, |number| find(flows, number));
                 }
             }
         }
-        self.shared.channel.flush(now);
+        self.core.channel.flush(now);
     }
 
     /// Returns the descriptor to wait for before a turn.
     pub fn fd(&self) -> Option<RawFd> {
-        self.shared.channel.as_fd().map(|fd| fd.as_raw_fd())
+        self.core.channel.as_fd().map(|fd| fd.as_raw_fd())
     }
 
     pub fn stats(&self) -> PlaneStats {
@@ -261,11 +262,11 @@ impl CPlane {
     }
 
     #[inline(always)]
-    fn after(&mut self, now: Time, outcome: &Outcome) {
+    fn on_outcome(&mut self, now: Time, outcome: &Outcome) {
         if outcome.report.is_some() {
             self.stats.reports += 1;
-            if self.prompt {
-                self.shared.channel.flush(now);
+            if self.flush_at_once {
+                self.core.channel.flush(now);
             }
         }
     }
@@ -275,7 +276,7 @@ impl CPlane {
             let number = u64::from(place.generation) << 32 | index as u64;
             Some((number, place.flow.as_ref()?.user_data.info.clone()))
         });
-        self.shared.announce(now, flows);
+        self.core.announce(now, flows);
     }
 }
 
@@ -291,23 +292,23 @@ fn find(flows: &mut [FlowSlot], number: u64) -> Option<&mut FlowState<FlowUserDa
 impl FlowUserData {
     /// Records the state of the flow, for an agent that takes over.
     #[inline(always)]
-    fn note(&mut self, transport: &Transport, outcome: &Outcome, stats: &mut PlaneStats) {
+    fn update(&mut self, transport: &Transport, outcome: &Outcome, stats: &mut PlaneStats) {
         record_outcome(&mut self.info, transport, outcome);
-        if outcome.fallback != self.fallback {
-            self.fallback = outcome.fallback;
+        if outcome.fallback != self.in_fallback {
+            self.in_fallback = outcome.fallback;
             stats.fallbacks += u64::from(outcome.fallback);
         }
     }
 }
 
-fn there(address: &str, asks_for: &str) -> Result<RemoteChannel, PlaneError> {
+fn connect_remote(address: &str, asks_for: &str) -> Result<RemoteChannel, PlaneError> {
     let address: AgentAddress = address.parse().map_err(|why| failed(CCPLANE_EVALUE, why))?;
     RemoteChannel::connect(address.connection(asks_for, None), Time::ZERO)
         .map_err(|why| failed(CCPLANE_EAGENT, why))
 }
 
 /// Creates an agent for one algorithm: `cubic`, `cubic:report=10ms`, `./mine.ccp:gain=2`.
-fn agent_of(text: &str, capabilities: Capabilities) -> Result<Agent, PlaneError> {
+fn create_agent(text: &str, capabilities: Capabilities) -> Result<Agent, PlaneError> {
     let unknown = |why: &dyn ToString| failed(CCPLANE_EALGORITHM, why.to_string());
     let mut parts = text.trim().split(':');
     let name = parts.next().unwrap_or_default();
@@ -350,7 +351,7 @@ impl Drop for CPlane {
             return;
         };
         // Dropping the channel wakes the thread.
-        self.shared.channel = Box::new(ClosedChannel);
+        self.core.channel = Box::new(ClosedChannel);
         thread.stop_and_join(THREAD_END_TIMEOUT);
     }
 }

@@ -79,7 +79,7 @@ pub fn run(args: &AgentArgs, registry: &Registry, json: bool) -> Result<(), Fail
     }
     let mut agent = host()?;
     if args.ccp.is_some() {
-        refuse_unsayable(host()?)?;
+        refuse_not_expressible(host()?)?;
     }
     let mut local = args
         .unix
@@ -140,7 +140,7 @@ fn confined(path: &Path) -> Result<(), Failure> {
 
 /// Refuses algorithms whose programs CCP's datapaths would reject, once and before anything is
 /// bound, instead of flow by flow.
-fn refuse_unsayable(agent: Agent) -> Result<(), Failure> {
+fn refuse_not_expressible(agent: Agent) -> Result<(), Failure> {
     let all = version1::not_expressible_in(agent);
     if all.is_empty() {
         return Ok(());

@@ -16,7 +16,7 @@ pub fn run(registry: &Registry, json: bool) {
                     .iter()
                     .map(|p| serde_json::json!({ "name": p.name, "default": p.default, "values": p.values, "doc": p.doc }))
                     .collect();
-                serde_json::json!({ "name": a.name, "doc": a.doc, "ccp_error": unsayable(registry, a.name), "parameters": parameters })
+                serde_json::json!({ "name": a.name, "doc": a.doc, "ccp_error": not_expressible(registry, a.name), "parameters": parameters })
             })
             .collect();
         println!("{}", serde_json::json!({ "algorithms": all }));
@@ -24,7 +24,7 @@ pub fn run(registry: &Registry, json: bool) {
     }
     for a in registry.docs() {
         println!("{}\n    {}", a.name, a.doc);
-        match unsayable(registry, a.name) {
+        match not_expressible(registry, a.name) {
             None => println!("    CCP datapaths: yes (agent --ccp)"),
             Some(why) => println!("    CCP datapaths: no; {why}"),
         }
@@ -39,7 +39,7 @@ pub fn run(registry: &Registry, json: bool) {
 
 /// Returns why CCP's datapaths cannot run the algorithm with default parameters; `None` if they
 /// can.
-fn unsayable(registry: &Registry, name: &str) -> Option<String> {
+fn not_expressible(registry: &Registry, name: &str) -> Option<String> {
     let algorithm = registry
         .by_name(name, &Parameters::new())
         .map_err(|why| why.to_string());

@@ -156,7 +156,8 @@ pub fn run(args: &ArenaArgs, registry: &Registry, json: bool) -> Result<u8, Fail
         return explained::run(args, registry, json);
     }
     if let (Some(seconds), [candidate]) = (args.apart, candidates.as_slice()) {
-        return candidate_process::serve(candidate, args.folder.as_deref(), seconds, registry).map(|()| 0);
+        return candidate_process::serve(candidate, args.folder.as_deref(), seconds, registry)
+            .map(|()| 0);
     }
     let apart = how.processes(*cpu, registry)?;
     let options = how.options(candidates);

@@ -8,11 +8,11 @@
 pub(crate) mod agent_process;
 pub(crate) mod exceptions;
 mod options;
+mod program_files;
 mod reload;
 pub mod remote;
 mod rules;
 mod samples;
-mod program_files;
 mod watch;
 
 use std::path::Path;
@@ -41,7 +41,7 @@ use watch::{WatchMessage, WatchThread, serve};
 
 /// Runs the command until Ctrl-C or SIGTERM.
 pub fn run(args: &AttachArgs, registry: &Registry, json: bool) -> Result<(), Failure> {
-    args.places.apply();
+    args.paths.apply();
     let config = config::read(args, registry)?;
     let mut settings = Settings::resolve(args, config.as_ref())?;
     config::require_algorithms(&settings, args)?;
@@ -57,19 +57,21 @@ pub fn run(args: &AttachArgs, registry: &Registry, json: bool) -> Result<(), Fai
             .hint("attach it without --watch, and attach it again after a change"));
     }
     let texts = match args.watch {
-        true => program_files::watched(&settings.algorithms.value, args.kernel_name.as_deref())?,
+        true => {
+            program_files::open_watched(&settings.algorithms.value, args.kernel_name.as_deref())?
+        }
         false => Vec::new(),
     };
     let apart = start_agent_process(args, &settings, registry)?;
     let mut steered = match args
-        .elsewhere
+        .remote_agent
         .agent()
         .or_else(|| apart.as_ref().map(|apart| apart.address.clone()))
     {
-        None => agents(&settings.algorithms.value, registry)?,
+        None => create_agents(&settings.algorithms.value, registry)?,
         Some(address) => remote::steered(args, &mut settings, &address)?,
     };
-    let exceptions = counted(&steered, apart.as_ref(), args.kernel_name.as_deref());
+    let exceptions = exception_counts(&steered, apart.as_ref(), args.kernel_name.as_deref());
     if let Some(name) = &args.kernel_name {
         rename(&mut steered, name)?;
     }
@@ -81,7 +83,7 @@ pub fn run(args: &AttachArgs, registry: &Registry, json: bool) -> Result<(), Fai
         );
         print_state(json, "agent", &how);
     }
-    let wanting = wanting(args, &steered)?;
+    let wanting = users_of_stamps(args, &steered)?;
     doctor::require(&[doctor::Need::KernelTcp])?;
     let known: Vec<AlgorithmSpec> = steered
         .iter()
@@ -107,7 +109,7 @@ pub fn run(args: &AttachArgs, registry: &Registry, json: bool) -> Result<(), Fai
         let stamped = wants.filter(|_| !args.dev.is_empty());
         let (mut kernel, adopted) =
             register(&one.specs, &settings, args, stamped.map(String::as_str))?;
-        kernel.tag(&tags);
+        kernel.set_tags(&tags);
         for ((_, name, counters), slots) in kernel.counters().zip(kernel.slots()) {
             attached.names.push(name.to_owned());
             let how = if adopted {
@@ -127,11 +129,14 @@ pub fn run(args: &AttachArgs, registry: &Registry, json: bool) -> Result<(), Fai
                 .info()
                 .capabilities
                 .contains(Capabilities::ONE_WAY_DELAY);
-            tell_of_stamps(name, has, adopted, args, json);
+            report_stamps(name, has, adopted, args, json);
         }
         kernels.push(kernel);
     }
-    let arms = settings.metrics.value.and_then(|_| arms(&attached.names));
+    let arms = settings
+        .metrics
+        .value
+        .and_then(|_| create_arms(&attached.names));
     select::replace(&attached.names, &choices, arms.as_ref()).map_err(failed)?;
     for choice in &choices {
         print_state(
@@ -197,7 +202,7 @@ fn print_state(json: bool, name: &str, what: &str) {
 /// Algorithms served by one thread.
 struct ServingThread {
     specs: Vec<AlgorithmSpec>,
-    by: CallbackRunner,
+    runner: CallbackRunner,
 }
 
 /// Runner of the callbacks.
@@ -211,7 +216,7 @@ enum CallbackRunner {
 /// Returns the callback times of each congestion control.
 fn callbacks(steered: &[ServingThread]) -> impl Iterator<Item = (String, Option<Arc<Callbacks>>)> {
     steered.iter().flat_map(|one| {
-        let here = match &one.by {
+        let here = match &one.runner {
             CallbackRunner::Agent(_, callbacks) => Some(Arc::clone(callbacks)),
             CallbackRunner::Standalone | CallbackRunner::Remote(_) => None,
         };
@@ -244,7 +249,7 @@ fn rename(steered: &mut [ServingThread], name: &str) -> Result<(), Failure> {
 
 /// Returns the exception counters of all algorithms that no external agent runs. `registered`: name
 /// in the kernel, if it differs from the algorithm's own.
-fn counted(
+fn exception_counts(
     steered: &[ServingThread],
     apart: Option<&AgentProcess>,
     registered: Option<&str>,
@@ -254,14 +259,15 @@ fn counted(
         .unwrap_or_default();
     let ours = steered
         .iter()
-        .filter(|one| apart.is_some() || matches!(one.by, CallbackRunner::Agent(..)));
-    ours.flat_map(|one| &one.specs)
-        .for_each(|spec| exceptions.track(&spec.kernel_name, registered.unwrap_or(&spec.kernel_name)));
+        .filter(|one| apart.is_some() || matches!(one.runner, CallbackRunner::Agent(..)));
+    ours.flat_map(|one| &one.specs).for_each(|spec| {
+        exceptions.track(&spec.kernel_name, registered.unwrap_or(&spec.kernel_name))
+    });
     exceptions
 }
 
 /// Returns the comparison arms for rules with a share, if this kernel supports them.
-fn arms(names: &[String]) -> Option<Arms> {
+fn create_arms(names: &[String]) -> Option<Arms> {
     let arms = Arms::new(names);
     if let Err(error) = &arms {
         tracing::warn!(
@@ -284,7 +290,7 @@ fn keep_capabilities(args: &AttachArgs, scheduling: bool) -> Result<(), Failure>
     if scheduling {
         also.push(CAP_SYS_NICE);
         // The agent's socket may belong to another user.
-        if args.elsewhere.is_set() {
+        if args.remote_agent.is_set() {
             also.push(CAP_DAC_OVERRIDE);
         }
     }
@@ -315,7 +321,7 @@ fn start_agent_process(
     registry: &Registry,
 ) -> Result<Option<AgentProcess>, Failure> {
     let algorithms = &settings.algorithms.value;
-    if args.trusted || args.elsewhere.is_set() || !algorithms.iter().any(is_python) {
+    if args.trusted || args.remote_agent.is_set() || !algorithms.iter().any(is_python) {
         return Ok(None);
     }
     if let Some(other) = algorithms.iter().find(|one| !is_python(one)) {
@@ -335,7 +341,7 @@ fn start_agent_process(
 
 /// Creates one agent per algorithm, each with its own thread and heartbeat; none for a standalone
 /// program.
-fn agents(wanted: &[Contender], registry: &Registry) -> Result<Vec<ServingThread>, Failure> {
+fn create_agents(wanted: &[Contender], registry: &Registry) -> Result<Vec<ServingThread>, Failure> {
     let one = |contender| {
         let mut agent = Agent::new(AgentOptions::default());
         add(&mut agent, contender, registry)?;
@@ -347,7 +353,7 @@ fn agents(wanted: &[Contender], registry: &Registry) -> Result<Vec<ServingThread
             true => CallbackRunner::Standalone,
             false => CallbackRunner::Agent(Box::new(agent), Arc::default()),
         };
-        Ok(ServingThread { specs, by })
+        Ok(ServingThread { specs, runner: by })
     };
     wanted.iter().map(one).collect()
 }
@@ -378,7 +384,7 @@ pub fn make(contender: &Contender, registry: &Registry) -> Result<Box<dyn DynAlg
 }
 
 /// Returns the kernel names of the algorithms that use time stamps; with devices, exactly one.
-fn wanting(args: &AttachArgs, steered: &[ServingThread]) -> Result<Vec<String>, Failure> {
+fn users_of_stamps(args: &AttachArgs, steered: &[ServingThread]) -> Result<Vec<String>, Failure> {
     let wanting: Vec<String> = steered
         .iter()
         .flat_map(|one| &one.specs)
@@ -419,7 +425,7 @@ fn wanting(args: &AttachArgs, steered: &[ServingThread]) -> Result<Vec<String>, 
 
 /// Reports the state of time stamps of an algorithm that uses them. `has`: it reads stamps;
 /// `adopted`: it was taken over from an earlier `attach`.
-fn tell_of_stamps(name: &str, has: bool, adopted: bool, args: &AttachArgs, json: bool) {
+fn report_stamps(name: &str, has: bool, adopted: bool, args: &AttachArgs, json: bool) {
     match (has, adopted, args.dev.is_empty()) {
         (true, true, true) => {}
         (true, true, false) => {

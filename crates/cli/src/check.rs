@@ -3,7 +3,7 @@
 
 use std::path::PathBuf;
 
-use ccplane_lang::{Diagnostics, Problem, ProgramLimits, ProgramFile, compile};
+use ccplane_lang::{Diagnostics, Problem, ProgramFile, ProgramLimits, compile};
 use ccplane_linux::codegen;
 use clap::Args;
 
@@ -101,7 +101,10 @@ pub fn run(args: &CheckArgs, json: bool) -> Result<(), Failure> {
     );
     println!(
         "  needs              {}",
-        code.required_capabilities().names().collect::<Vec<_>>().join(", ")
+        code.required_capabilities()
+            .names()
+            .collect::<Vec<_>>()
+            .join(", ")
     );
     println!(
         "  bytecode           {} instructions, at most {} per ACK, {} variables",

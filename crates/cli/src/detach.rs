@@ -17,11 +17,11 @@ pub struct DetachArgs {
     /// Registration to remove, such as ccp_cubic; without it, all.
     name: Option<String>,
     #[command(flatten)]
-    places: PathsArgs,
+    paths: PathsArgs,
 }
 
 pub fn run(args: &DetachArgs, json: bool) -> Result<(), Failure> {
-    args.places.apply();
+    args.paths.apply();
     doctor::require(&[doctor::Need::KernelTcp])?;
     agent_process::sweep();
     let fail = |e| Failure::new(FailureKind::Failed, e);

@@ -103,8 +103,8 @@ const UNPRIVILEGED_COMMANDS: &str = "`ccplane run --datapath sim`, `ccplane eval
 
 /// Fails if this process may not read the kernel's BPF state. `what` describes the command's
 /// action.
-pub fn may_look(what: &str) -> Result<(), Failure> {
-    match lacking(&[CAP_BPF]) {
+pub fn require_bpf_access(what: &str) -> Result<(), Failure> {
+    match missing_capabilities(&[CAP_BPF]) {
         none if none.is_empty() => Ok(()),
         missing => {
             let text = format!(
@@ -157,7 +157,7 @@ pub fn run(json: bool) -> Result<(), Failure> {
     );
     println!("simulator, evaluation (run, evaluate):  yes");
     println!("our transport over UDP (send, recv):    yes");
-    match lacking(&ATTACH_CAPABILITIES) {
+    match missing_capabilities(&ATTACH_CAPABILITIES) {
         none if none.is_empty() => Ok(()),
         missing => {
             let text = format!(
@@ -241,7 +241,7 @@ fn capabilities(need: Need) -> Check {
         .into_iter()
         .chain((!links).then_some(MAP_SCAN_CAPABILITY))
         .collect();
-    let missing = lacking(&wanted);
+    let missing = missing_capabilities(&wanted);
     check(
         "capabilities",
         need,
@@ -261,7 +261,7 @@ fn capabilities(need: Need) -> Check {
 }
 
 /// Returns the names of the capabilities in `wanted` that this process lacks.
-fn lacking(wanted: &[(u32, &'static str)]) -> Vec<&'static str> {
+fn missing_capabilities(wanted: &[(u32, &'static str)]) -> Vec<&'static str> {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
     let effective = line

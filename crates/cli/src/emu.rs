@@ -237,12 +237,12 @@ pub fn run(args: &EmuArgs, json: bool) -> Result<u8, Failure> {
             eprintln!(
                 "ccplane emu {}: the host is {} (${HOST_VARIABLE}), behind this link and the \
                  enclosing links",
-                info.id, info.host
+                info.id, info.host_address
             );
         } else {
             eprintln!(
                 "ccplane emu {}: this host is {} (${HOST_VARIABLE}), behind the link",
-                info.id, info.host
+                info.id, info.host_address
             );
         }
         queues(info.limits, config.mtu);

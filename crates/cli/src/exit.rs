@@ -22,7 +22,7 @@ pub enum FailureKind {
 pub struct Failure {
     /// Kind, which is the exit code.
     pub kind: FailureKind,
-    what: String,
+    message: String,
     hint: Option<String>,
     /// Machine-readable reason, for errors that have several.
     reason: Option<&'static str>,
@@ -43,7 +43,7 @@ impl Failure {
         }
         Failure {
             kind,
-            what,
+            message: what,
             hint: None,
             reason: None,
             cause: None,
@@ -54,7 +54,7 @@ impl Failure {
     pub fn text(kind: FailureKind, what: impl Into<String>) -> Failure {
         Failure {
             kind,
-            what: what.into(),
+            message: what.into(),
             hint: None,
             reason: None,
             cause: None,
@@ -68,7 +68,7 @@ impl Failure {
     ) -> Failure {
         Failure {
             kind,
-            what: error.to_string(),
+            message: error.to_string(),
             hint: None,
             reason: None,
             cause: Some(Box::new(error)),
@@ -102,8 +102,8 @@ impl Failure {
     /// Returns the message and the hint as one sentence.
     pub fn sentence(&self) -> String {
         match &self.hint {
-            Some(hint) => format!("{}; {hint}", self.what),
-            None => self.what.clone(),
+            Some(hint) => format!("{}; {hint}", self.message),
+            None => self.message.clone(),
         }
     }
 
@@ -112,7 +112,7 @@ impl Failure {
     pub fn report(self, json: bool) -> u8 {
         if json {
             let mut object = serde_json::json!({
-                "error": self.what, "hint": self.hint, "kind": format!("{:?}", self.kind).to_lowercase(),
+                "error": self.message, "hint": self.hint, "kind": format!("{:?}", self.kind).to_lowercase(),
             });
             if let Some(reason) = self.reason {
                 object["reason"] = reason.into();
@@ -127,7 +127,7 @@ impl Failure {
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.what)
+        f.write_str(&self.message)
     }
 }
 

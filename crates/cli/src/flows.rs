@@ -20,7 +20,7 @@ pub struct FlowsArgs {
     #[arg(long, short)]
     watch: bool,
     #[command(flatten)]
-    places: PathsArgs,
+    paths: PathsArgs,
 }
 
 /// Interval between refreshes.
@@ -47,7 +47,8 @@ pub fn stats() -> Result<Vec<AlgorithmStats>, Failure> {
                 algorithm: o.name().to_owned(),
                 flows: c.flows,
                 flows_without_slot: c.without_slot,
-                flows_in_fallback: o.flows().filter(|f| f.fallback).count() as u64 + c.without_slot,
+                flows_in_fallback: o.flows().filter(|f| f.in_fallback).count() as u64
+                    + c.without_slot,
                 reports: c.reports,
                 ring_losses: c.ring_lost,
                 fallbacks: c.fallbacks,
@@ -74,8 +75,8 @@ pub fn stats() -> Result<Vec<AlgorithmStats>, Failure> {
 
 #[expect(clippy::disallowed_methods, reason = "refreshes once a second")]
 pub fn run(args: &FlowsArgs, json: bool) -> Result<(), Failure> {
-    args.places.apply();
-    doctor::may_look("`ccplane flows` reads the kernel's BPF maps")?;
+    args.paths.apply();
+    doctor::require_bpf_access("`ccplane flows` reads the kernel's BPF maps")?;
     if !args.watch {
         return show(args, json);
     }
@@ -96,7 +97,7 @@ pub fn run(args: &FlowsArgs, json: bool) -> Result<(), Failure> {
 
 /// Returns what controls a flow. `alone`: the algorithm is a standalone program, without an agent.
 fn steered_by(flow: &ccplane_linux::FlowView, alone: bool) -> &'static str {
-    match (flow.fallback, flow.owned, alone) {
+    match (flow.in_fallback, flow.agent_controlled, alone) {
         (true, ..) => "fallback",
         (false, true, true) => "program",
         (false, true, false) => "agent",
@@ -121,7 +122,10 @@ fn show(args: &FlowsArgs, json: bool) -> Result<(), Failure> {
     } else {
         observed
             .iter()
-            .flat_map(|o| o.flows().map(|flow| (steered_by(&flow, o.is_standalone()), flow)))
+            .flat_map(|o| {
+                o.flows()
+                    .map(|flow| (steered_by(&flow, o.is_standalone()), flow))
+            })
             .collect()
     };
     if json {
@@ -136,7 +140,7 @@ fn show(args: &FlowsArgs, json: bool) -> Result<(), Failure> {
                     "pacing_rate_bytes_per_s": (f.rate.bytes_per_sec() != 0).then_some(f.rate.bytes_per_sec()),
                     "srtt_us": f.srtt.as_micros(), "delivery_rate_bytes_per_s": f.delivered_rate.bytes_per_sec(),
                     "acked_bytes": f.acked.get(), "lost_packets": f.lost, "reports": f.reports,
-                    "faults": f.faults, "fallbacks": f.fallbacks, "fallback": f.fallback, "owned": f.owned,
+                    "faults": f.faults, "fallbacks": f.fallbacks, "fallback": f.in_fallback, "owned": f.agent_controlled,
                     "stamped": f.has_queue_delay, "steered_by": steered_by,
                     "ca_state": f.ca_state,
                 })

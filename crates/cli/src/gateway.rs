@@ -1,8 +1,8 @@
 //! `ccplane gateway`: a box at each of two sites that paces the traffic to the other, which moves
 //! the queue into the box, where it is scheduled. WireGuard carries the traffic between the sites.
 
-mod client;
 mod check;
+mod client;
 mod run;
 
 use std::path::{Path, PathBuf};
@@ -73,12 +73,14 @@ pub fn run(command: GatewayCommand, registry: Registry, json: bool) -> Result<()
         GatewayCommand::Status(ask) => client::status(&ask.socket, json),
         GatewayCommand::Events { ask, follow } => client::events(&ask.socket, follow, json),
         GatewayCommand::Pass(args) => client::set_mode(&args.ask.socket, &args.peer, true, json),
-        GatewayCommand::Control(args) => client::set_mode(&args.ask.socket, &args.peer, false, json),
+        GatewayCommand::Control(args) => {
+            client::set_mode(&args.ask.socket, &args.peer, false, json)
+        }
     }
 }
 
 fn keys(file: &Path, json: bool) -> Result<(), Failure> {
-    let (key, made) = PrivateKey::read_or_make(file).map_err(of_key)?;
+    let (key, made) = PrivateKey::read_or_make(file).map_err(key_failure)?;
     let public = key.public();
     if json {
         println!(
@@ -98,7 +100,7 @@ fn keys(file: &Path, json: bool) -> Result<(), Failure> {
     Ok(())
 }
 
-fn of_key(error: KeyError) -> Failure {
+fn key_failure(error: KeyError) -> Failure {
     hinted(FailureKind::Failed, &error.to_string())
 }
 
@@ -112,10 +114,11 @@ fn hinted(kind: FailureKind, text: &str) -> Failure {
 
 /// Reads a configuration and its key.
 fn read(file: &Path, registry: &Registry) -> Result<(GatewayConfig, PrivateKey), Failure> {
-    GatewayConfig::read(file, &|algorithm| known(algorithm, registry)).map_err(unusable)
+    GatewayConfig::read(file, &|algorithm| check_algorithm(algorithm, registry))
+        .map_err(config_failure)
 }
 
-fn unusable(error: ConfigError) -> Failure {
+fn config_failure(error: ConfigError) -> Failure {
     match error {
         ConfigError::Problem(problem) => Failure::diagnostic(FailureKind::Usage, problem),
         other => Failure::new(FailureKind::Usage, other),
@@ -123,11 +126,13 @@ fn unusable(error: ConfigError) -> Failure {
 }
 
 /// Checks that the algorithm exists and can control a bundle.
-fn known(algorithm: &AlgorithmSpec, registry: &Registry) -> Result<(), String> {
+fn check_algorithm(algorithm: &AlgorithmSpec, registry: &Registry) -> Result<(), String> {
     let made = registry
         .by_name(&algorithm.name, &parameters(algorithm))
         .map_err(|why| why.to_string())?;
-    let missing = made.required_capabilities().missing_from(ccplane_bundle::CAPABILITIES);
+    let missing = made
+        .required_capabilities()
+        .missing_from(ccplane_bundle::CAPABILITIES);
     if missing.is_empty() {
         return Ok(());
     }
@@ -141,7 +146,7 @@ fn known(algorithm: &AlgorithmSpec, registry: &Registry) -> Result<(), String> {
 }
 
 /// Returns the factory that creates a gateway's algorithms.
-fn makes(registry: Arc<Registry>) -> AlgorithmFactory {
+fn algorithm_factory(registry: Arc<Registry>) -> AlgorithmFactory {
     Arc::new(move |algorithm| {
         registry
             .by_name(&algorithm.name, &parameters(algorithm))

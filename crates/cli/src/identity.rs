@@ -14,7 +14,7 @@ use crate::steering::resolve;
 pub fn load(file: Option<&Path>) -> Result<Identity, Failure> {
     let file = match file {
         Some(file) => file.to_owned(),
-        None => usual_place().ok_or_else(|| {
+        None => default_path().ok_or_else(|| {
             Failure::text(
                 FailureKind::Usage,
                 "no folder for the certificate: HOME is not set",
@@ -28,11 +28,11 @@ pub fn load(file: Option<&Path>) -> Result<Identity, Failure> {
 /// Loads the identity without creating it: `None` if `file` is not given and the default file does
 /// not exist.
 pub fn load_known(file: Option<&Path>) -> Result<Option<Identity>, Failure> {
-    let known = file.is_some() || usual_place().is_some_and(|place| place.exists());
+    let known = file.is_some() || default_path().is_some_and(|place| place.exists());
     known.then(|| load(file)).transpose()
 }
 
-fn usual_place() -> Option<PathBuf> {
+fn default_path() -> Option<PathBuf> {
     let of = |name: &str| {
         std::env::var_os(name)
             .filter(|value| !value.is_empty())

@@ -108,7 +108,10 @@ fn host(names: &[String], registry: &Registry) -> Result<Agent, Failure> {
         let algorithm = registry
             .by_name(name, &read(parameters))
             .map_err(|why| Failure::new(FailureKind::Usage, why))?;
-        let taken: Vec<&str> = agent.hosted_algorithms().map(|one| one.kernel_name.as_str()).collect();
+        let taken: Vec<&str> = agent
+            .hosted_algorithms()
+            .map(|one| one.kernel_name.as_str())
+            .collect();
         let kernel_name = free_name(&algorithm.kernel_name(), &taken);
         agent
             .add_as(contender.agent_name(), kernel_name, algorithm)

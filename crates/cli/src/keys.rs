@@ -63,7 +63,11 @@ fn make(folder: &Path, names: &[String], now: SystemTime, json: bool) -> Result<
         return Ok(());
     }
     for key in &made {
-        let what = if key.created { "created" } else { "already exists" };
+        let what = if key.created {
+            "created"
+        } else {
+            "already exists"
+        };
         println!("{}: {what}, in {}", key.name, key.folder.display());
     }
     println!(

@@ -33,8 +33,6 @@ mod detach;
 #[cfg(feature = "host")]
 mod doctor;
 #[cfg(feature = "host")]
-mod remote_agent;
-#[cfg(feature = "host")]
 mod emu;
 mod escape;
 mod evaluate;
@@ -79,6 +77,8 @@ mod qdisc;
 mod quic;
 #[cfg(feature = "host")]
 mod recv;
+#[cfg(feature = "host")]
+mod remote_agent;
 mod results;
 mod run;
 #[cfg(feature = "host")]

@@ -36,7 +36,7 @@ impl LinkRate {
     pub fn resolve(self, local: SocketAddr, peer: Option<SocketAddr>) -> Result<Rate, Failure> {
         match self {
             LinkRate::Given(rate) => Ok(rate),
-            LinkRate::Auto => asked(local, peer).map_err(|why| {
+            LinkRate::Auto => query_link_speed(local, peer).map_err(|why| {
                 Failure::text(FailureKind::Usage, format!("--link-rate auto: {why}"))
                     .hint("give the rate, such as --link-rate 10gbit")
             }),
@@ -44,7 +44,7 @@ impl LinkRate {
     }
 }
 
-fn asked(local: SocketAddr, peer: Option<SocketAddr>) -> Result<Rate, String> {
+fn query_link_speed(local: SocketAddr, peer: Option<SocketAddr>) -> Result<Rate, String> {
     let address = match peer {
         Some(peer) => source(local, peer).map_err(|e| format!("no route to {peer}: {e}"))?,
         None => local.ip(),
@@ -114,8 +114,11 @@ mod tests {
         let rate = Ok(Rate::from_bits_per_sec(10_000_000_000));
         let any: SocketAddr = ([0, 0, 0, 0], 0).into();
         let (own, peer) = (([192, 0, 2, 1], 0).into(), ([192, 0, 2, 2], 9).into());
-        assert_eq!(namespace.run(|| asked(own, None)).unwrap(), rate);
-        assert_eq!(namespace.run(|| asked(any, Some(peer))).unwrap(), rate);
+        assert_eq!(namespace.run(|| query_link_speed(own, None)).unwrap(), rate);
+        assert_eq!(
+            namespace.run(|| query_link_speed(any, Some(peer))).unwrap(),
+            rate
+        );
     }
 
     /// Loopback reports no speed, and no host has an address of TEST-NET-1.
@@ -124,20 +127,20 @@ mod tests {
         let any: SocketAddr = ([0, 0, 0, 0], 0).into();
         let loopback: SocketAddr = ([127, 0, 0, 1], 9).into();
         assert_eq!(
-            asked(any, Some(loopback)),
+            query_link_speed(any, Some(loopback)),
             Err("the driver of lo does not report a rate".to_owned())
         );
         assert_eq!(
-            asked(loopback, None),
+            query_link_speed(loopback, None),
             Err("the driver of lo does not report a rate".to_owned())
         );
         assert_eq!(
-            asked(any, None),
+            query_link_speed(any, None),
             Err("0.0.0.0:0 does not select a single device".to_owned())
         );
         let nowhere = ([192, 0, 2, 1], 0).into();
         assert_eq!(
-            asked(nowhere, None),
+            query_link_speed(nowhere, None),
             Err("no device has the address 192.0.2.1".to_owned())
         );
     }

@@ -19,7 +19,7 @@ const ALGORITHM_OPTIONS: [&str; 3] = ["--alg", "--vs", "--against"];
 /// Hands the command line over to Python if an algorithm in it is a Python file. In that case it
 /// returns only on failure.
 pub(crate) fn hand_over(words: &[OsString]) -> Result<(), Failure> {
-    let Some(file) = file_in(words) else {
+    let Some(file) = python_file_in(words) else {
         return Ok(());
     };
     let mut all = vec!["-m".into(), "ccplane".into()];
@@ -103,7 +103,7 @@ fn become_python(python: &OsStr, words: &[OsString], because: &str) -> Failure {
 }
 
 /// Returns the first algorithm in these arguments that is a Python file.
-fn file_in(words: &[OsString]) -> Option<String> {
+fn python_file_in(words: &[OsString]) -> Option<String> {
     let words: Vec<&str> = words
         .iter()
         .map(|word| word.to_str().unwrap_or_default())
@@ -133,7 +133,7 @@ mod tests {
     #[test]
     fn only_algorithm_options_are_searched_for_python_files() {
         let found =
-            |words: &str| file_in(&words.split(' ').map(OsString::from).collect::<Vec<_>>());
+            |words: &str| python_file_in(&words.split(' ').map(OsString::from).collect::<Vec<_>>());
         assert_eq!(
             found("ccplane run --alg reno,./a.py:back=0.7 --vs native:reno"),
             Some("./a.py".to_owned())

@@ -63,7 +63,7 @@ fn setup(args: &SetupArgs, json: bool) -> Result<(), Failure> {
     if args.apply {
         bands.install().map_err(failure)?;
     }
-    let (commands, removal) = (bands.commands(), bands.removal());
+    let (commands, removal) = (bands.commands(), bands.removal_command());
     if json {
         let levels: Vec<_> = (0..=LOW_CLASS_COUNT)
             .map(|class| json!({ "class": class, "dscp": dscp_of(class), "band": class }))

@@ -129,7 +129,7 @@ fn failed(why: HostError) -> Failure {
 }
 
 /// Returns the wildcard address of the family of `peer`.
-fn any(peer: SocketAddr) -> SocketAddr {
+fn unspecified_address(peer: SocketAddr) -> SocketAddr {
     if peer.is_ipv4() {
         (Ipv4Addr::UNSPECIFIED, 0).into()
     } else {

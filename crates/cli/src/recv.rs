@@ -87,7 +87,7 @@ pub fn run(args: &RecvArgs, json: bool) -> Result<(), Failure> {
     let tls = if args.retry { tls.with_retry() } else { tls };
     let mut host =
         UdpHost::bind(args.transfer.options(args.listen, None, 0, tls)?).map_err(failed)?;
-    host.listen_within(limits).map_err(failed)?;
+    host.listen_with_limits(limits).map_err(failed)?;
     let stop = interrupt::flag()?;
     // Standard output may carry the received file.
     let (local, fingerprint) = (host.local(), own.fingerprint().to_string());

@@ -47,9 +47,9 @@ impl ResultFolder {
     /// Opens `asked`, or a new folder without it. `asked` may contain old results only if `force`
     /// is set. Fails immediately if the folder is not writable, since the run may take hours.
     pub fn open(asked: Option<&Path>, force: bool) -> Result<ResultFolder, Failure> {
-        let path = asked.map_or_else(|| next(Path::new(RESULTS_FOLDER)), Path::to_owned);
+        let path = asked.map_or_else(|| default_folder(Path::new(RESULTS_FOLDER)), Path::to_owned);
         let unusable = |why| unusable(&path, &why);
-        let has_old = !left_by_a_run(&path).map_err(unusable)?.is_empty();
+        let has_old = !created_by_run(&path).map_err(unusable)?.is_empty();
         if has_old && !force {
             let what = format!("{} contains the results of another run", path.display());
             return Err(Failure::text(FailureKind::Usage, what).hint(
@@ -96,7 +96,7 @@ impl ResultFolder {
             Failure::text(FailureKind::Failed, what)
                 .hint(format!("the new results are in {}", self.staging.display()))
         };
-        let old = left_by_a_run(&self.path).map_err(unmoved)?;
+        let old = created_by_run(&self.path).map_err(unmoved)?;
         for path in old.iter().filter(|path| **path != self.staging) {
             match path.is_dir() {
                 true => fs::remove_dir_all(path).map_err(unmoved)?,
@@ -166,7 +166,7 @@ pub fn page(asked: Option<&Path>, force: bool) -> Result<PathBuf, Failure> {
 }
 
 /// Returns the first unused path of `run-1`, `run-2`, ….
-fn next(home: &Path) -> PathBuf {
+fn default_folder(home: &Path) -> PathBuf {
     first_free(|number| home.join(format!("run-{number}")))
 }
 
@@ -179,7 +179,7 @@ fn first_free(path: impl Fn(u64) -> PathBuf) -> PathBuf {
 }
 
 /// Returns the files and folders in `folder` that a run has written.
-fn left_by_a_run(folder: &Path) -> io::Result<Vec<PathBuf>> {
+fn created_by_run(folder: &Path) -> io::Result<Vec<PathBuf>> {
     let entries = match fs::read_dir(folder) {
         Ok(entries) => entries,
         Err(why) if why.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),

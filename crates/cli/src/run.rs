@@ -18,10 +18,10 @@ use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::Registry;
-#[cfg(feature = "host")]
-use crate::remote_agent::RemoteAgentArgs;
 use crate::escape::printable;
 use crate::exit::{Failure, FailureKind};
+#[cfg(feature = "host")]
+use crate::remote_agent::RemoteAgentArgs;
 use crate::{interrupt, results};
 
 // Backends for real packets; in the core, a hand-over to the installed command.
@@ -50,7 +50,7 @@ pub struct RunArgs {
     vs: Vec<Contender>,
     #[cfg(feature = "host")]
     #[command(flatten)]
-    elsewhere: RemoteAgentArgs,
+    remote_agent: RemoteAgentArgs,
     /// Transport in the simulator and over UDP: plain, or with RC3's second loop, which sends the
     /// end of each flow at lower priority. The bottleneck then needs priorities, such as `--queue
     /// prio:6:shared:1bdp`.
@@ -173,7 +173,7 @@ pub fn run(args: RunArgs, registry: &Registry, json: bool) -> Result<(), Failure
     let datapath = datapath(&args)?;
     let (scenario, blamed) = match &args.scenario {
         Some(file) => (from_file(file, &args)?, OptionSpans::default()),
-        None => of_options(&args)?,
+        None => from_options(&args)?,
     };
     let seeds = seeds(&args, &scenario, datapath)?;
     let real = match datapath {
@@ -226,7 +226,10 @@ pub fn run(args: RunArgs, registry: &Registry, json: bool) -> Result<(), Failure
     let (page, failure) = match write(&result, &scenario, &provenance, out) {
         Ok(page) => match stopped {
             None => (Some(folder.complete()?.join(page)), None),
-            Some(failure) => (Some(out.join(page)), Some(failure.add_hint(folder.partial_results_note()))),
+            Some(failure) => (
+                Some(out.join(page)),
+                Some(failure.add_hint(folder.partial_results_note())),
+            ),
         },
         Err(error) => {
             let failure = stopped.unwrap_or_else(|| Failure::new(FailureKind::Failed, error));
@@ -365,7 +368,7 @@ fn from_file(file: &Path, args: &RunArgs) -> Result<Scenario, Failure> {
 
 /// Converts the options to an equivalent scenario file, which is kept with the results as a
 /// starting point.
-fn of_options(args: &RunArgs) -> Result<(Scenario, OptionSpans), Failure> {
+fn from_options(args: &RunArgs) -> Result<(Scenario, OptionSpans), Failure> {
     if args.alg.is_empty() && args.vs.is_empty() {
         return Err(failure(Error::NoContender));
     }

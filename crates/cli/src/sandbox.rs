@@ -270,7 +270,7 @@ impl Sandbox {
         drop(known);
         let ended = Arc::new(OnceLock::new());
         let output = |from| Output {
-            from,
+            pipe: from,
             ended: Arc::clone(&ended),
         };
         let (output, errors) = (output(streams.output), output(streams.errors));
@@ -290,7 +290,7 @@ impl Sandbox {
             output: Mutex::new(Some(output)),
             relay: Mutex::new(Some(relay)),
             ended,
-            ends: AtomicBool::new(false),
+            is_ending: AtomicBool::new(false),
             _cgroup: cgroup.ok(),
         };
         Ok((process, streams.input))
@@ -355,7 +355,7 @@ pub(crate) struct Process {
     relay: Mutex<Option<thread::JoinHandle<()>>>,
     ended: Arc<OnceLock<Instant>>,
     /// Set by [`Process::end`].
-    ends: AtomicBool,
+    is_ending: AtomicBool,
     _cgroup: Option<Cgroup>,
 }
 
@@ -392,14 +392,14 @@ impl Process {
     }
 
     /// Returns true if the caller has ended the process or is about to.
-    pub(crate) fn ends(&self) -> bool {
-        self.ends.load(Ordering::Relaxed)
+    pub(crate) fn is_ending(&self) -> bool {
+        self.is_ending.load(Ordering::Relaxed)
     }
 
     /// Kills the process and all of its descendants, after forwarding their output.
     #[expect(clippy::disallowed_methods, reason = "kills a child process")]
-    pub(crate) fn end(&self) {
-        self.ends.store(true, Ordering::Relaxed);
+    pub(crate) fn kill(&self) {
+        self.is_ending.store(true, Ordering::Relaxed);
         self.sandboxed.kill(Duration::from_secs(3));
         let _ = self.ended.set(Instant::now());
         if let Some(relay) = self
@@ -426,14 +426,14 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        self.end();
+        self.kill();
     }
 }
 
 /// Output pipe of a process.
 #[derive(Debug)]
 pub(crate) struct Output {
-    from: PipeReader,
+    pipe: PipeReader,
     ended: Arc<OnceLock<Instant>>,
 }
 
@@ -451,14 +451,14 @@ impl Read for Output {
             } else {
                 POLL_INTERVAL
             };
-            let mut waited = [PollFd::new(self.from.as_fd(), PollFlags::POLLIN)];
+            let mut waited = [PollFd::new(self.pipe.as_fd(), PollFlags::POLLIN)];
             let ready = poll(
                 &mut waited,
                 PollTimeout::try_from(timeout).unwrap_or(PollTimeout::ZERO),
             );
             match (ready, ended) {
                 (Ok(1..), Some(since)) if since > STDERR_DRAIN_TIMEOUT => return Ok(0),
-                (Ok(1..), _) => return self.from.read(buffer),
+                (Ok(1..), _) => return self.pipe.read(buffer),
                 (_, Some(_)) => return Ok(0),
                 (_, None) => {}
             }
@@ -500,7 +500,8 @@ mod tests {
         if !geteuid().is_root() {
             return;
         }
-        let found = |given| RunAs::resolve(given).map(|user| user.map(|user| (user.user, user.name)));
+        let found =
+            |given| RunAs::resolve(given).map(|user| user.map(|user| (user.user, user.name)));
         assert_eq!(found(None).unwrap(), Some((65_534, "nobody".to_owned())));
         assert_eq!(found(Some("root")).unwrap(), Some((0, "root".to_owned())));
         assert_eq!(found(Some("0")).unwrap(), Some((0, "root".to_owned())));
@@ -519,7 +520,7 @@ mod tests {
         let (from, to) = io::pipe().unwrap();
         let ended = Arc::new(OnceLock::new());
         let mut output = Output {
-            from,
+            pipe: from,
             ended: Arc::clone(&ended),
         };
         io::Write::write_all(&mut &to, b"last words").unwrap();

@@ -190,7 +190,7 @@ fn transfer(
 
     let begun = (Instant::now(), cpu_seconds());
     let id = host.connect(to, congestion).map_err(failed)?;
-    let receipt = match carry(args, &mut host, id, &mut stream, to, stop, &bar) {
+    let receipt = match run_transfer(args, &mut host, id, &mut stream, to, stop, &bar) {
         Ok(receipt) => receipt,
         Err(why) => {
             // Notifies the receiver. A failure to do so adds nothing to the first error.
@@ -210,7 +210,7 @@ fn transfer(
             .and_then(|connection| connection.rc3_stats());
         rc3.copied().unwrap_or_default()
     });
-    let packet = host.packet(id).unwrap_or_default();
+    let packet = host.packet_bytes(id).unwrap_or_default();
     let (delays, departures_missed) = (host.delays(id).cloned(), host.missed_departures());
     let renewed = host.key_updates(id);
     // Sends the ACK of the receipt.
@@ -233,7 +233,7 @@ fn transfer(
 }
 
 /// Feeds the stream to the connection until the receiver replies.
-fn carry(
+fn run_transfer(
     args: &SendArgs,
     host: &mut UdpHost,
     id: u64,
@@ -277,7 +277,7 @@ fn carry(
             return Ok(receipt);
         }
         if let Some(why) = connection.failure() {
-            return Err(ended(why, host, id, to, stream));
+            return Err(failure_of_connection(why, host, id, to, stream));
         }
         if connection.srtt() == Duration::ZERO {
             // Port unreachable before the handshake is believed, as in TCP.
@@ -294,25 +294,31 @@ fn carry(
                 connection.stats().acked,
                 args.transfer.timeout * STALL_TIMEOUTS,
             );
-            let ends = match liveness.poll(host.now(), connection.last_received(), host.refusals()) {
+            let ends = match liveness.poll(host.now(), connection.last_received(), host.refusals())
+            {
                 LivenessVerdict::Wait => None,
                 LivenessVerdict::Probe => {
                     host.probe(id);
                     None
                 }
                 LivenessVerdict::Refused => Some(("refused", "the receiving process has exited")),
-                LivenessVerdict::TimedOut => Some((Ended::IdleTimeout.name(), SILENT_RECEIVER_ERROR)),
+                LivenessVerdict::TimedOut => {
+                    Some((Ended::IdleTimeout.name(), SILENT_RECEIVER_ERROR))
+                }
             };
             let has_stalled = progress.has_stalled(Instant::now(), acked, is_its_turn, limit);
             if let Some((reason, why)) =
                 ends.or(has_stalled.then_some(("stalled", STALLED_RECEIVER_ERROR)))
             {
-                return Err(gone(to, stream, arrived(host, id, stream), why).reason(reason));
+                return Err(
+                    lost_failure(to, stream, acked_file_bytes(host, id, stream), why)
+                        .reason(reason),
+                );
             }
         }
         if shown.elapsed() >= PROGRESS_INTERVAL {
             shown = Instant::now();
-            bar.set_position(arrived(host, id, stream));
+            bar.set_position(acked_file_bytes(host, id, stream));
         }
     }
 }
@@ -339,13 +345,17 @@ fn read_reply(
 }
 
 /// Returns approximately how much of the file the receiver has.
-fn arrived(host: &UdpHost, id: u64, stream: &Stream) -> u64 {
+fn acked_file_bytes(host: &UdpHost, id: u64, stream: &Stream) -> u64 {
     let acked = host.stats(id).map_or(0, |stats| stats.acked);
     acked.min(stream.read)
 }
 
 /// Checks that the receiver has what was sent.
-fn check_receipt(receipt: Option<TransferReply>, to: SocketAddr, stream: &Stream) -> Result<(), Failure> {
+fn check_receipt(
+    receipt: Option<TransferReply>,
+    to: SocketAddr,
+    stream: &Stream,
+) -> Result<(), Failure> {
     let ours = stream.hash();
     let failed = |text| Failure::text(FailureKind::Failed, text);
     let changes = "packets modified by the network are discarded and retransmitted, so either a \
@@ -375,28 +385,36 @@ fn check_receipt(receipt: Option<TransferReply>, to: SocketAddr, stream: &Stream
 }
 
 /// Returns a failure for a connection that ended early.
-fn ended(why: Ended, host: &UdpHost, id: u64, to: SocketAddr, stream: &Stream) -> Failure {
+fn failure_of_connection(
+    why: Ended,
+    host: &UdpHost,
+    id: u64,
+    to: SocketAddr,
+    stream: &Stream,
+) -> Failure {
     if let Some(why) = host.handshake_error(id) {
-        return refused(to, why);
+        return handshake_failure(to, why);
     }
-    let arrived = arrived(host, id, stream);
+    let arrived = acked_file_bytes(host, id, stream);
     let failure = match why {
         Ended::NoAnswer(_) => no_answer_failure(to, host.last_error()),
-        Ended::TimedOut(_) | Ended::IdleTimeout => gone(to, stream, arrived, SILENT_RECEIVER_ERROR),
-        Ended::Reset => gone(
+        Ended::TimedOut(_) | Ended::IdleTimeout => {
+            lost_failure(to, stream, arrived, SILENT_RECEIVER_ERROR)
+        }
+        Ended::Reset => lost_failure(
             to,
             stream,
             arrived,
             "the receiver aborted it; see the receiver's own output for the reason",
         ),
-        why => gone(to, stream, arrived, &why.to_string()),
+        why => lost_failure(to, stream, arrived, &why.to_string()),
     };
     failure.reason(why.name())
 }
 
 /// Returns a failure for a handshake in which one side rejected or could not parse the other's
 /// messages.
-fn refused(to: SocketAddr, why: &HandshakeError) -> Failure {
+fn handshake_failure(to: SocketAddr, why: &HandshakeError) -> Failure {
     let hint = match why {
         HandshakeError::Fingerprint => {
             "use the command that `ccplane recv` prints there; if it is the same, another host \
@@ -412,7 +430,7 @@ fn refused(to: SocketAddr, why: &HandshakeError) -> Failure {
 }
 
 /// Returns a failure for a receiver that disappeared.
-fn gone(to: SocketAddr, stream: &Stream, arrived: u64, why: &str) -> Failure {
+fn lost_failure(to: SocketAddr, stream: &Stream, arrived: u64, why: &str) -> Failure {
     let of = stream
         .total()
         .map_or_else(String::new, |total| format!(" of {}", HumanBytes(total)));
@@ -430,19 +448,19 @@ fn congestion(
     host: &mut UdpHost,
 ) -> Result<UdpCongestion, Failure> {
     let mut limits = steer.limits()?;
-    match steer.decides(&mut limits)? {
+    match steer.control_source(&mut limits)? {
         ControlSource::Native(name) => native(name).map(UdpCongestion::Native),
         ControlSource::Agent(address, name) => {
             let remote = address.connection(&name, steer.remote_agent.silence);
             let link = RemoteChannel::connect(remote, host.now())
                 .map_err(|e| Failure::new(FailureKind::Failed, e))?;
-            host.steer(link, limits);
+            host.set_agent(link, limits);
             Ok(UdpCongestion::Steered(name))
         }
         ControlSource::InProcess => {
             let mut agent = Agent::new(AgentOptions::default());
             add(&mut agent, &steer.alg, registry)?;
-            host.steer(InlineChannel::new(agent), limits);
+            host.set_agent(InlineChannel::new(agent), limits);
             Ok(UdpCongestion::Steered(steer.alg.algorithm().to_owned()))
         }
     }

@@ -8,9 +8,9 @@ use ccplane_link::{AgentAddress, remote_agent_timeout};
 use ccplane_units::Rate;
 use clap::Args;
 
-use crate::attach::remote::{query_algorithms, check_silence_option, names};
-use crate::remote_agent::RemoteAgentArgs;
+use crate::attach::remote::{check_silence_option, names, query_algorithms};
 use crate::exit::{Failure, FailureKind};
+use crate::remote_agent::RemoteAgentArgs;
 
 /// Options shared by both commands.
 #[derive(Args)]
@@ -56,7 +56,10 @@ impl SteerArgs {
 
     /// Returns the controller. Asks an agent whether it provides the algorithm; for an agent on
     /// another host, the round trip to it determines the agent timeout in `limits`.
-    pub fn decides(&self, limits: &mut OperatorLimits) -> Result<ControlSource<'_>, Failure> {
+    pub fn control_source(
+        &self,
+        limits: &mut OperatorLimits,
+    ) -> Result<ControlSource<'_>, Failure> {
         match (&self.alg, self.remote_agent.agent()) {
             (Contender::Native { name }, None) => Ok(ControlSource::Native(name)),
             (Contender::Native { .. }, Some(_)) => {

@@ -210,7 +210,10 @@ fn the_agents_thread_steers_without_capabilities_and_the_end_removes_everything(
     };
     eventually("the agent steers", || {
         exchange();
-        watch.counters().reports > 10 && watch.flows().any(|flow| flow.owned && !flow.fallback)
+        watch.counters().reports > 10
+            && watch
+                .flows()
+                .any(|flow| flow.agent_controlled && !flow.in_fallback)
     });
     let threads = process.threads();
     assert_eq!(
@@ -777,7 +780,7 @@ fn a_program_file_keeps_control_while_its_process_is_stopped_or_dead() {
     let stopped = receive(Duration::from_secs(3));
     let flow = watch.flows().next().expect("it lives");
     assert!(
-        flow.owned && !flow.fallback && flow.fallbacks == 0,
+        flow.agent_controlled && !flow.in_fallback && flow.fallbacks == 0,
         "{flow:?}"
     );
     assert_eq!(watch.counters().fallbacks, 0);
@@ -797,12 +800,12 @@ fn a_program_file_keeps_control_while_its_process_is_stopped_or_dead() {
     kill(pid, Signal::SIGKILL).expect("it is stopped");
     let _while_it_is_dead = receive(Duration::from_millis(500));
     let flow = watch.flows().next().expect("it lives");
-    assert!(flow.owned && !flow.fallback, "{flow:?}");
+    assert!(flow.agent_controlled && !flow.in_fallback, "{flow:?}");
     // A detached program no longer controls flows.
     ccplane_linux::detach(Some(TEXT)).expect("it is attached");
     eventually("NewReno has the flow", || {
         receive(Duration::from_millis(20));
-        watch.flows().any(|flow| flow.fallback)
+        watch.flows().any(|flow| flow.in_fallback)
     });
     drop(accepted);
     sender.join().expect("no panic");

@@ -173,7 +173,11 @@ fn a_new_agent_of_another_user_takes_over_the_flows_of_a_dead_one() {
     );
     let watch = PinnedView::open(NAME).expect("it is attached");
     let mut pair = Pair::new();
-    let steered = |watch: &PinnedView| watch.flows().any(|flow| flow.owned && !flow.fallback);
+    let steered = |watch: &PinnedView| {
+        watch
+            .flows()
+            .any(|flow| flow.agent_controlled && !flow.in_fallback)
+    };
     eventually("the agent steers", || {
         pair.exchange();
         watch.counters().reports > 10 && steered(&watch)
@@ -182,7 +186,7 @@ fn a_new_agent_of_another_user_takes_over_the_flows_of_a_dead_one() {
     drop(agent);
     eventually("without an agent the flow falls back", || {
         pair.exchange();
-        watch.flows().any(|flow| flow.fallback)
+        watch.flows().any(|flow| flow.in_fallback)
     });
     let _agent = folder.agent(&socket);
     eventually("the next agent takes the flow back", || {
@@ -507,8 +511,8 @@ fn a_new_ccp_agent_takes_over_the_flows_of_a_dead_one() {
     // The window is in force, rounded to segments.
     let steered = |watch: &PinnedView| {
         watch.flows().any(|flow| {
-            flow.owned
-                && !flow.fallback
+            flow.agent_controlled
+                && !flow.in_fallback
                 && u64::from(WINDOW).abs_diff(flow.cwnd.get()) <= flow.mss.get()
         })
     };
@@ -519,7 +523,7 @@ fn a_new_ccp_agent_takes_over_the_flows_of_a_dead_one() {
     drop(agent);
     eventually("without an agent the flow falls back", || {
         pair.exchange();
-        watch.flows().any(|flow| flow.fallback)
+        watch.flows().any(|flow| flow.in_fallback)
     });
     let _agent = CcpAgent::start(&socket);
     eventually("the next agent takes the flow back", || {
@@ -555,7 +559,10 @@ fn an_agent_that_answers_as_portus_0_6_steers() {
     let mut pair = Pair::new();
     eventually("the agent steers", || {
         pair.exchange();
-        watch.counters().reports > 10 && watch.flows().any(|flow| flow.owned && !flow.fallback)
+        watch.counters().reports > 10
+            && watch
+                .flows()
+                .any(|flow| flow.agent_controlled && !flow.in_fallback)
     });
     drop(watch);
     attach.end();
@@ -654,7 +661,11 @@ fn an_algorithm_written_for_portus_steers_kernel_tcp_unchanged() {
     let attach = Attach::start(&["--agent", &address, "--alg", "reno"]);
     let watch = PinnedView::open(NAME).expect("it is attached");
     let mut pair = Pair::new();
-    let steered = |watch: &PinnedView| watch.flows().any(|flow| flow.owned && !flow.fallback);
+    let steered = |watch: &PinnedView| {
+        watch
+            .flows()
+            .any(|flow| flow.agent_controlled && !flow.in_fallback)
+    };
     eventually("portus steers", || {
         pair.exchange();
         watch.counters().reports > 10 && steered(&watch)
@@ -662,7 +673,7 @@ fn an_algorithm_written_for_portus_steers_kernel_tcp_unchanged() {
     drop(first);
     eventually("without portus the flow falls back", || {
         pair.exchange();
-        watch.flows().any(|flow| flow.fallback)
+        watch.flows().any(|flow| flow.in_fallback)
     });
     let second = agent();
     eventually("portus, started again, takes the flow back", || {
@@ -772,7 +783,11 @@ impl Link {
             &format!("{AGENT}:{port}"),
         ]);
         command.arg("--keys").arg(&self.keys.0);
-        let process = Process::start(self.there.enter_on_spawn(&mut command).expect("a namespace"));
+        let process = Process::start(
+            self.there
+                .enter_on_spawn(&mut command)
+                .expect("a namespace"),
+        );
         eventually("the agent listens", || {
             let connects = || TcpStream::connect((AGENT, port)).is_ok();
             self.there.run(connects).expect("inside")
@@ -820,8 +835,12 @@ fn flows_of_a_remote_agent_survive_a_cut_and_its_death_on_the_fallback() {
     let attach = link.attach();
     let watch = PinnedView::open(NAME).expect("it is attached");
     let mut pair = link.here.run(Pair::new).expect("inside");
-    let steered = || watch.flows().any(|flow| flow.owned && !flow.fallback);
-    let fallen = || watch.flows().any(|flow| flow.fallback);
+    let steered = || {
+        watch
+            .flows()
+            .any(|flow| flow.agent_controlled && !flow.in_fallback)
+    };
+    let fallen = || watch.flows().any(|flow| flow.in_fallback);
     took("the agent steers", &mut pair, || {
         watch.counters().reports > 10 && steered()
     });

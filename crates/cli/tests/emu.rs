@@ -464,7 +464,10 @@ fn with_translation_the_command_reaches_what_the_host_reaches() {
     );
     let start = || {
         let mut command = emu("--nat --delay 5ms", &script);
-        beyond.host.enter_on_spawn(&mut command).expect("a descriptor");
+        beyond
+            .host
+            .enter_on_spawn(&mut command)
+            .expect("a descriptor");
         bind_mount_over(&mut command, &settings.0, "/etc/resolv.conf".as_ref()).expect("paths");
         command
     };

@@ -269,8 +269,12 @@ impl Checker<'_> {
             *written |= bit(instr.dst);
         }
         match instr.op {
-            Op::MulRatio | Op::Ewma if ratio(instr.imm).1 == 0 => Err(CheckErrorReason::ZeroDenominator),
-            Op::Ewma if ratio(instr.imm).0 > ratio(instr.imm).1 => Err(CheckErrorReason::WeightAboveOne),
+            Op::MulRatio | Op::Ewma if ratio(instr.imm).1 == 0 => {
+                Err(CheckErrorReason::ZeroDenominator)
+            }
+            Op::Ewma if ratio(instr.imm).0 > ratio(instr.imm).1 => {
+                Err(CheckErrorReason::WeightAboveOne)
+            }
             Op::After if part == ProgramPart::Body => Err(CheckErrorReason::AfterInBody),
             Op::After => {
                 self.facts.waiting_clauses |= 1 << self.clause;
@@ -291,7 +295,9 @@ impl Checker<'_> {
     /// Checks that `register` may be read if `written` is the set of temporaries written so far.
     fn read(&mut self, register: u8, written: u128) -> Result<(), CheckErrorReason> {
         match register {
-            reg::SHOULD_REPORT..=reg::SHOULD_RESET => return Err(CheckErrorReason::WriteOnly(register)),
+            reg::SHOULD_REPORT..=reg::SHOULD_RESET => {
+                return Err(CheckErrorReason::WriteOnly(register));
+            }
             reg::SIGNALS..reg::SIGNALS_END | reg::MICROS..=reg::CONSTANT_ONE => {}
             reg::TEMPS..reg::TEMPS_END if written & bit(register) == 0 => {
                 return Err(CheckErrorReason::Unwritten(register));

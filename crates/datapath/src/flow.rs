@@ -445,7 +445,8 @@ impl<const V: usize> Flow<V> {
             self.last_state.store_stamped(stamped);
         }
         if program.reads_paced() {
-            self.last_state.store_paced(registers.get(code.slot(reg::PACED)));
+            self.last_state
+                .store_paced(registers.get(code.slot(reg::PACED)));
         }
     }
 

@@ -28,7 +28,7 @@ mod table;
 pub use bytecode::{
     CLAUSES_MAX, Clause, INFINITY, INSTRS_MAX, Instr, Op, VARS_MAX, Var, VarKind, reg,
 };
-pub use check::{CheckError, CodeLocation, CheckErrorReason};
+pub use check::{CheckError, CheckErrorReason, CodeLocation};
 pub use command::{Command, CommandError, CommandTarget, Update};
 pub use flow::{Flow, SteeredFlow};
 #[doc(hidden)]

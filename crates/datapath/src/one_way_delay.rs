@@ -75,7 +75,9 @@ impl OneWay {
         }
         self.rtt = total - peer_hold_time;
         self.forward_excess = self.forward.update(forward, now);
-        self.queue = self.forward_excess.min(self.round_trip.update(self.rtt, now));
+        self.queue = self
+            .forward_excess
+            .min(self.round_trip.update(self.rtt, now));
         self.sampled_at = now;
         true
     }

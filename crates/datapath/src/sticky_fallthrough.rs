@@ -2,7 +2,7 @@
 //! `(fallthrough)`.
 
 use crate::bytecode::{CLAUSES_MAX, Clause, INSTRS_MAX, Instr, Op, VARS_MAX, Var, VarKind, reg};
-use crate::check::{self, CheckError, CodeLocation, CheckErrorReason};
+use crate::check::{self, CheckError, CheckErrorReason, CodeLocation};
 use crate::program::Program;
 
 impl Program {
@@ -32,7 +32,9 @@ impl Program {
             location: CodeLocation::Program,
             reason,
         };
-        let room = vars.get_mut(..=count).ok_or(full(CheckErrorReason::TooManyVars))?;
+        let room = vars
+            .get_mut(..=count)
+            .ok_or(full(CheckErrorReason::TooManyVars))?;
         room[..count].copy_from_slice(self.vars());
         room[count] = Var {
             kind: VarKind::Local,

@@ -144,7 +144,9 @@ impl<const P: usize> ProgramTable<P> {
     /// Adds a program, or replaces the one with the same number: flows that run it restart it at
     /// their next call.
     pub fn install(&mut self, program: Program) -> Result<(), CommandError> {
-        let missing = program.required_capabilities().missing_from(self.capabilities);
+        let missing = program
+            .required_capabilities()
+            .missing_from(self.capabilities);
         if !missing.is_empty() {
             return Err(CommandError::MissingCapabilities(missing));
         }

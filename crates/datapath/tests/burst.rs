@@ -1,7 +1,7 @@
 //! Burst calibration on simulated links: arbitrary packets, late and early stamps, batches, two
 //! clocks with offset and drift, and a network that reorders.
 
-use ccplane_datapath::burst::{StampCalibrator, LinkPacket, SLACK_DIVISOR, calibrate_batch};
+use ccplane_datapath::burst::{LinkPacket, SLACK_DIVISOR, StampCalibrator, calibrate_batch};
 use ccplane_datapath::{ExchangeStamps, OneWay};
 use ccplane_units::{Bytes, Duration, Rate, Time};
 use proptest::prelude::*;
@@ -17,7 +17,11 @@ fn link_departures(packets: &[(u64, u32)], rate: Rate) -> Vec<LinkPacket> {
     let mut passed = Vec::new();
     for (gap, bytes) in packets {
         comes += gap;
-        free = comes.max(free) + rate.transmission_time(Bytes::new(u64::from(*bytes))).as_nanos() + 1;
+        free = comes.max(free)
+            + rate
+                .transmission_time(Bytes::new(u64::from(*bytes)))
+                .as_nanos()
+            + 1;
         passed.push(LinkPacket {
             stamp: at(free),
             bytes: *bytes,

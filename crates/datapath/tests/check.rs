@@ -2,8 +2,8 @@
 
 use crate::support::programs::{Code, bbr_probe_bw, reno_fold, temp};
 use ccplane_datapath::{
-    CLAUSES_MAX, Capabilities, CheckError, Clause, CodeLocation, INSTRS_MAX, Instr, Op, Program,
-    CheckErrorReason, VARS_MAX, Var, VarKind, reg,
+    CLAUSES_MAX, Capabilities, CheckError, CheckErrorReason, Clause, CodeLocation, INSTRS_MAX,
+    Instr, Op, Program, VARS_MAX, Var, VarKind, reg,
 };
 
 fn check(code: &Code) -> Result<Program, CheckError> {
@@ -182,7 +182,10 @@ fn ratios_make_sense() {
     let reason = |op, num: u64, den| {
         body_error(|code| _ = code.imm(op, FIRST_VAR, FIRST_VAR, num << 32 | den)).reason
     };
-    assert_eq!(reason(Op::MulRatio, 1, 0), CheckErrorReason::ZeroDenominator);
+    assert_eq!(
+        reason(Op::MulRatio, 1, 0),
+        CheckErrorReason::ZeroDenominator
+    );
     assert_eq!(reason(Op::Ewma, 0, 0), CheckErrorReason::ZeroDenominator);
 }
 

@@ -4,8 +4,8 @@ use crate::support;
 use crate::support::programs::{BYTES_ACKED, Code, LOST_PKTS_SAMPLE, RTT_SAMPLE, temp};
 use crate::support::{Rig, ack_of, no_limits};
 use ccplane_datapath::{
-    Capabilities, Clause, Command, CommandError, CommandTarget, Compat, Flow, INSTRS_MAX, Instr,
-    Op, Program, ProgramTable, CheckErrorReason, Signals, Update, reg,
+    Capabilities, CheckErrorReason, Clause, Command, CommandError, CommandTarget, Compat, Flow,
+    INSTRS_MAX, Instr, Op, Program, ProgramTable, Signals, Update, reg,
 };
 use ccplane_units::{Duration, Time};
 
@@ -305,7 +305,10 @@ fn defect_10_an_unknown_rtt_is_infinity() {
 
     let mut blind: ProgramTable = ProgramTable::new(no_limits(), Capabilities::CWND);
     let refused = blind.install(code.program(1)).expect_err("no RTT there");
-    assert_eq!(refused, CommandError::MissingCapabilities(Capabilities::RTT));
+    assert_eq!(
+        refused,
+        CommandError::MissingCapabilities(Capabilities::RTT)
+    );
     assert!(refused.to_string().contains("RTT samples"));
 }
 

@@ -3,8 +3,8 @@
 
 use crate::support::programs::{BYTES_ACKED, Code, temp};
 use ccplane_datapath::{
-    Compat, Flow, INSTRS_MAX, Instr, Op, OperatorLimits, Program, ProgramTable, CheckErrorReason, Signals,
-    Transport, reg,
+    CheckErrorReason, Compat, Flow, INSTRS_MAX, Instr, Op, OperatorLimits, Program, ProgramTable,
+    Signals, Transport, reg,
 };
 use ccplane_units::{Duration, Time};
 

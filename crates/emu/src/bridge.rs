@@ -48,8 +48,8 @@ impl InterfaceBridge {
     }
 
     /// Returns the capacity of a direction's queue.
-    pub fn limit(&self, way: PathDirection) -> Limit {
-        self.path.limit(way)
+    pub fn limit(&self, direction: PathDirection) -> Limit {
+        self.path.limit(direction)
     }
 
     /// Stops the emulation and returns its report.

@@ -73,7 +73,7 @@ impl LogEntry {
         let mut room = Head::default();
         let pieces = stored
             .frame
-            .completed(frame, packet.index, packet.marked, &mut room);
+            .write_packet(frame, packet.index, packet.marked, &mut room);
         let mut head = [0; SNAPLEN_BYTES];
         let mut kept = 0;
         // A packet that cannot be extracted is logged with its length only.
@@ -87,7 +87,7 @@ impl LogEntry {
             kept += take;
         }
         LogEntry {
-            direction: direction,
+            direction,
             at,
             early: Duration::ZERO,
             queued: at.since(stored.arrived),
@@ -135,9 +135,9 @@ pub struct CaptureReport {
 #[derive(Debug)]
 pub(crate) struct Tap {
     batch: Vec<LogEntry>,
-    since: Time,
-    full: SyncSender<Vec<LogEntry>>,
-    empty: Receiver<Vec<LogEntry>>,
+    batch_started: Time,
+    filled_batches: SyncSender<Vec<LogEntry>>,
+    free_batches: Receiver<Vec<LogEntry>>,
     missed: u64,
     writer: JoinHandle<CaptureReport>,
 }
@@ -191,26 +191,26 @@ impl Tap {
             })?;
         Ok(Tap {
             batch: Vec::with_capacity(BATCH_PACKETS),
-            since: Time::ZERO,
-            full,
-            empty,
+            batch_started: Time::ZERO,
+            filled_batches: full,
+            free_batches: empty,
             missed: 0,
             writer,
         })
     }
 
     /// Takes the entries of a direction.
-    pub(crate) fn take(&mut self, now: Time, seen: &mut Vec<LogEntry>) {
-        if self.batch.is_empty() && !seen.is_empty() {
-            self.since = now;
+    pub(crate) fn append(&mut self, now: Time, entries: &mut Vec<LogEntry>) {
+        if self.batch.is_empty() && !entries.is_empty() {
+            self.batch_started = now;
         }
-        self.batch.append(seen);
+        self.batch.append(entries);
     }
 
     /// Passes on a batch that is full, or old enough.
     pub(crate) fn flush_if_due(&mut self, now: Time) {
         if self.batch.len() >= BATCH_PACKETS
-            || (!self.batch.is_empty() && now.since(self.since) >= FLUSH_INTERVAL)
+            || (!self.batch.is_empty() && now.since(self.batch_started) >= FLUSH_INTERVAL)
         {
             self.flush();
         }
@@ -218,10 +218,13 @@ impl Tap {
 
     fn flush(&mut self) {
         let next = self
-            .empty
+            .free_batches
             .try_recv()
             .unwrap_or_else(|_| Vec::with_capacity(BATCH_PACKETS));
-        match self.full.try_send(std::mem::replace(&mut self.batch, next)) {
+        match self
+            .filled_batches
+            .try_send(std::mem::replace(&mut self.batch, next))
+        {
             Ok(()) => {}
             Err(TrySendError::Full(mut batch) | TrySendError::Disconnected(mut batch)) => {
                 self.missed += batch.len() as u64;
@@ -235,8 +238,8 @@ impl Tap {
     pub(crate) fn finish(mut self) -> CaptureReport {
         // Blocking is acceptable here.
         let rest = std::mem::take(&mut self.batch);
-        let _ = self.full.send(rest);
-        drop(self.full);
+        let _ = self.filled_batches.send(rest);
+        drop(self.filled_batches);
         let panicked = |_| CaptureReport {
             error: Some("the log thread panicked; please report this".into()),
             ..CaptureReport::default()

@@ -23,7 +23,7 @@ impl EmuClock {
     }
 
     /// Returns the wall-clock time of the start, since 1970.
-    pub(crate) fn began(&self) -> Duration {
+    pub(crate) fn wall_clock_start(&self) -> Duration {
         let since = monotonic_ns().saturating_sub(self.epoch);
         Duration::from_nanos(read_clock(ClockId::CLOCK_REALTIME).saturating_sub(since))
     }

@@ -71,10 +71,14 @@ pub struct LinkConfig {
 
 impl LinkConfig {
     /// Rejects jitter above the delay.
-    pub(crate) fn check(&self, way: PathDirection) -> Result<(), Error> {
+    pub(crate) fn check(&self, direction: PathDirection) -> Result<(), Error> {
         if self.jitter > self.delay {
             let (jitter, delay) = (self.jitter, self.delay);
-            return Err(Error::Jitter { way, jitter, delay });
+            return Err(Error::Jitter {
+                way: direction,
+                jitter,
+                delay,
+            });
         }
         Ok(())
     }

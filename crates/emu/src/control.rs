@@ -97,17 +97,17 @@ impl EmuHandle {
     }
 
     /// Returns the current configuration of a direction.
-    pub fn link_config(&self, way: PathDirection) -> LinkConfig {
-        self.settings().links[way.index()].clone()
+    pub fn link_config(&self, direction: PathDirection) -> LinkConfig {
+        self.settings().links[direction.index()].clone()
     }
 
     /// Changes the line of a direction. Nothing is flushed: waiting packets are rescheduled. The
     /// queue keeps its size, even if it was given in BDP.
-    pub fn set_line(&self, way: PathDirection, line: LineSpec) -> Result<(), Error> {
+    pub fn set_line(&self, direction: PathDirection, line: LineSpec) -> Result<(), Error> {
         if line == LineSpec::Constant(Rate::from_bytes_per_sec(0)) {
-            return Err(Error::ZeroRate { way });
+            return Err(Error::ZeroRate { way: direction });
         }
-        self.change(way, |link| {
+        self.change(direction, |link| {
             link.line = line;
             LinkChange::Line(link.line.clone())
         });
@@ -116,10 +116,10 @@ impl EmuHandle {
 
     /// Changes the delay of a direction, for packets that have not left its queue. No packet
     /// overtakes another unless reordering is enabled.
-    pub fn set_delay(&self, way: PathDirection, delay: Duration) -> Result<(), Error> {
-        let link = self.link_config(way);
-        LinkConfig { delay, ..link }.check(way)?;
-        self.change(way, |link| {
+    pub fn set_delay(&self, direction: PathDirection, delay: Duration) -> Result<(), Error> {
+        let link = self.link_config(direction);
+        LinkConfig { delay, ..link }.check(direction)?;
+        self.change(direction, |link| {
             link.delay = delay;
             LinkChange::Delay(link.delay_model())
         });
@@ -127,10 +127,10 @@ impl EmuHandle {
     }
 
     /// Changes the jitter of a direction, for packets that have not left its queue.
-    pub fn set_jitter(&self, way: PathDirection, jitter: Duration) -> Result<(), Error> {
-        let link = self.link_config(way);
-        LinkConfig { jitter, ..link }.check(way)?;
-        self.change(way, |link| {
+    pub fn set_jitter(&self, direction: PathDirection, jitter: Duration) -> Result<(), Error> {
+        let link = self.link_config(direction);
+        LinkConfig { jitter, ..link }.check(direction)?;
+        self.change(direction, |link| {
             link.jitter = jitter;
             LinkChange::Delay(link.delay_model())
         });
@@ -138,9 +138,13 @@ impl EmuHandle {
     }
 
     /// Changes the random loss of a direction, for future packets.
-    pub fn set_loss(&self, way: PathDirection, loss: impl Into<LossModel>) -> Result<(), Error> {
+    pub fn set_loss(
+        &self,
+        direction: PathDirection,
+        loss: impl Into<LossModel>,
+    ) -> Result<(), Error> {
         let loss = loss.into();
-        self.change(way, |link| {
+        self.change(direction, |link| {
             link.loss = loss;
             LinkChange::Loss(loss)
         });
@@ -149,33 +153,33 @@ impl EmuHandle {
 
     /// Takes a direction down or up. While it is down, every new packet is lost, whatever the
     /// random loss. Packets waiting or in flight are still delivered.
-    pub fn set_up(&self, way: PathDirection, up: bool) {
+    pub fn set_up(&self, direction: PathDirection, up: bool) {
         let mut settings = self.settings();
-        settings.changes.push((way, LinkChange::Up(up)));
-        self.announce(settings);
+        settings.changes.push((direction, LinkChange::Up(up)));
+        self.notify_changes(settings);
     }
 
-    fn change(&self, way: PathDirection, change: impl FnOnce(&mut LinkConfig) -> LinkChange) {
+    fn change(&self, direction: PathDirection, change: impl FnOnce(&mut LinkConfig) -> LinkChange) {
         let mut settings = self.settings();
-        let change = change(&mut settings.links[way.index()]);
-        settings.changes.push((way, change));
-        self.announce(settings);
+        let change = change(&mut settings.links[direction.index()]);
+        settings.changes.push((direction, change));
+        self.notify_changes(settings);
     }
 
     /// Notifies the emulator of pending changes.
-    fn announce(&self, settings: MutexGuard<'_, Settings>) {
+    fn notify_changes(&self, settings: MutexGuard<'_, Settings>) {
         self.0.pending.store(true, Ordering::Release);
         drop(settings);
         self.wake();
     }
 
     /// Returns the counters of a direction.
-    pub fn stats(&self, way: PathDirection) -> DirectionStats {
+    pub fn stats(&self, direction: PathDirection) -> DirectionStats {
         let mut progress = DirectionStats::default();
         for (counter, published) in progress
             .counters()
             .into_iter()
-            .zip(&self.0.stats[way.index()])
+            .zip(&self.0.stats[direction.index()])
         {
             *counter = published.load(Ordering::Relaxed);
         }
@@ -184,8 +188,8 @@ impl EmuHandle {
 
     /// Publishes the counters, for every batch of packets. Never blocks on a reader, which may have
     /// been descheduled.
-    pub(crate) fn publish(&self, way: PathDirection, mut stats: DirectionStats) {
-        for (published, counter) in self.0.stats[way.index()].iter().zip(stats.counters()) {
+    pub(crate) fn publish(&self, direction: PathDirection, mut stats: DirectionStats) {
+        for (published, counter) in self.0.stats[direction.index()].iter().zip(stats.counters()) {
             published.store(*counter, Ordering::Relaxed);
         }
     }

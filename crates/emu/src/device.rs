@@ -15,7 +15,7 @@ pub(crate) enum EmuDevice {
 impl EmuDevice {
     /// Returns the length of the link header before each frame, which is passed on to the other
     /// end.
-    pub(crate) fn lead(&self) -> usize {
+    pub(crate) fn link_header_bytes(&self) -> usize {
         match self {
             EmuDevice::Tun(_) => 0,
             EmuDevice::Wire(_) => LINK_HEADER_BYTES,
@@ -31,10 +31,10 @@ impl EmuDevice {
     }
 
     /// Sends one frame.
-    pub(crate) fn write(&self, lead: &[u8], pieces: [&[u8]; 2]) -> io::Result<()> {
+    pub(crate) fn write(&self, link_header: &[u8], pieces: [&[u8]; 2]) -> io::Result<()> {
         match self {
             EmuDevice::Tun(tun) => tun.write(pieces),
-            EmuDevice::Wire(wire) => wire.write(lead, pieces),
+            EmuDevice::Wire(wire) => wire.write(link_header, pieces),
         }
     }
 }

@@ -27,7 +27,7 @@ pub(crate) struct EmuDirection {
     link: EmuLink,
     delay: Delay,
     /// Packets past the link and not yet delivered, in the order of their due times.
-    leaving: VecDeque<DelayedPacket>,
+    delayed: VecDeque<DelayedPacket>,
     /// Longest time that the first packet of a frame may wait for the others.
     window: Duration,
     frames: HeldFrames,
@@ -38,9 +38,9 @@ pub(crate) struct EmuDirection {
 struct HeldFrames {
     store: Store,
     /// Length of the link header of each frame.
-    lead: usize,
+    link_header_bytes: usize,
     log: LinkLog,
-    watch: Option<LogHooks>,
+    packet_log: Option<LogHooks>,
 }
 
 /// State of the packet log.
@@ -65,7 +65,7 @@ struct DelayedPacket {
 /// Packets delivered together.
 pub(crate) struct DepartureRun<'a> {
     /// Link header of the frame.
-    pub(crate) lead: &'a [u8],
+    pub(crate) link_header: &'a [u8],
     /// The packets as one frame, in two pieces.
     pub(crate) pieces: [&'a [u8]; 2],
     /// Number of packets.
@@ -86,28 +86,28 @@ impl EmuDirection {
             loss: Loss::with_model(config.loss, config.seeds.loss),
             link,
             delay: Delay::with_model(config.delay_model(), config.seeds.delay),
-            leaving: VecDeque::with_capacity(4_096),
+            delayed: VecDeque::with_capacity(4_096),
             window,
             frames: HeldFrames {
                 store,
-                lead: 0,
+                link_header_bytes: 0,
                 log,
-                watch: None,
+                packet_log: None,
             },
         }
     }
 
     /// Sets the length of the link header of each frame, which is delivered with it.
-    pub(crate) fn behind(mut self, lead: usize) -> EmuDirection {
-        self.frames.lead = lead;
+    pub(crate) fn with_link_header(mut self, lead: usize) -> EmuDirection {
+        self.frames.link_header_bytes = lead;
         self
     }
 
     /// Enables the packet log: entries of packets that leave the queue are kept for
     /// [`seen`](EmuDirection::seen).
-    pub(crate) fn watched(mut self, way: PathDirection) -> EmuDirection {
-        self.frames.watch = Some(LogHooks {
-            direction: way,
+    pub(crate) fn with_packet_log(mut self, direction: PathDirection) -> EmuDirection {
+        self.frames.packet_log = Some(LogHooks {
+            direction,
             now: Time::ZERO,
             backlog: 0,
             order: FlowOrder::default(),
@@ -118,32 +118,37 @@ impl EmuDirection {
 
     /// Returns the log entries since the last call, to be taken out by the caller.
     pub(crate) fn log_entries(&mut self) -> Option<&mut Vec<LogEntry>> {
-        self.frames.watch.as_mut().map(|watch| &mut watch.entries)
+        self.frames
+            .packet_log
+            .as_mut()
+            .map(|watch| &mut watch.entries)
     }
 
     /// Returns the log entries since the last call, including dropped packets that are still held.
     pub(crate) fn flush_log_entries(&mut self) -> Option<&mut Vec<LogEntry>> {
-        let watch = self.frames.watch.as_mut()?;
+        let watch = self.frames.packet_log.as_mut()?;
         watch.order.flush(watch.now, &mut watch.entries);
         Some(&mut watch.entries)
     }
 
     /// Returns memory for the next frame of at most `bytes`, whose length is then passed to
     /// [`arrive`](EmuDirection::arrive); `None` if the memory is used up.
-    pub(crate) fn room(&mut self, bytes: usize) -> Option<&mut [u8]> {
+    pub(crate) fn frame_buffer(&mut self, bytes: usize) -> Option<&mut [u8]> {
         self.frames.store.reserve(bytes)
     }
 
     /// Processes a frame in the first `length` bytes of [`room`](EmuDirection::room).
-    pub(crate) fn arrive(&mut self, now: Time, length: usize) -> Result<(), FrameError> {
+    pub(crate) fn on_frame(&mut self, now: Time, length: usize) -> Result<(), FrameError> {
         self.advance(now);
         let bytes = self.frames.store.reserved(length);
-        let bytes = bytes.get(self.frames.lead..).unwrap_or_default();
+        let bytes = bytes
+            .get(self.frames.link_header_bytes..)
+            .unwrap_or_default();
         let frame = Frame::parse(bytes)?;
         let packet = Frame::packet(bytes);
         // The kernel's own neighbour discovery would only distort the packet count of a private
         // link.
-        if self.frames.lead == 0 && is_multicast_v6(packet) {
+        if self.frames.link_header_bytes == 0 && is_multicast_v6(packet) {
             return Ok(());
         }
         let headers = IpHeaders::parse(packet);
@@ -152,7 +157,7 @@ impl EmuDirection {
             let packet = FramePacket::new(place, index, frame.bytes(index), &headers);
             self.frames.log.arrived += 1;
             self.update_log_state(now);
-            if let Some(watch) = &mut self.frames.watch {
+            if let Some(watch) = &mut self.frames.packet_log {
                 watch.order.on_arrived(packet.flow_hash(), (place, index));
             }
             if !self.up || self.loss.next_is_lost() {
@@ -166,30 +171,30 @@ impl EmuDirection {
 
     /// Updates the state of the packet log for time `now`.
     fn update_log_state(&mut self, now: Time) {
-        if let Some(watch) = &mut self.frames.watch {
+        if let Some(watch) = &mut self.frames.packet_log {
             watch.now = now;
-            watch.backlog = self.link.inside().1;
+            watch.backlog = self.link.backlog().1;
         }
     }
 
     /// Moves the packets that have left the link by `now` to the delay stage.
     pub(crate) fn advance(&mut self, now: Time) {
         self.update_log_state(now);
-        while let Some((packet, departed)) = self.link.take(now, &mut self.frames) {
+        while let Some((packet, departed)) = self.link.take_departed(now, &mut self.frames) {
             self.update_log_state(departed);
-            self.frames.see(&packet, None);
+            self.frames.log_packet(&packet, None);
             let due = self.delay.schedule_arrival(departed);
             let leaving = DelayedPacket {
                 packet,
                 departed,
                 due,
             };
-            match self.leaving.back() {
+            match self.delayed.back() {
                 Some(last) if last.due > due => {
-                    let place = self.leaving.partition_point(|other| other.due <= due);
-                    self.leaving.insert(place, leaving);
+                    let place = self.delayed.partition_point(|other| other.due <= due);
+                    self.delayed.insert(place, leaving);
                 }
-                _ => self.leaving.push_back(leaving),
+                _ => self.delayed.push_back(leaving),
             }
         }
     }
@@ -210,18 +215,18 @@ impl EmuDirection {
     /// Returns the delivery time of the oldest packet: with all of its frame, if the frame passed
     /// completely and within the window.
     fn next_run_due(&self) -> Option<Time> {
-        let first = self.leaving.front()?;
+        let first = self.delayed.front()?;
         let packets = self.frames.store.get(first.packet.frame).frame.packets();
-        let last = self.leaving.get(usize::from(packets) - 1);
+        let last = self.delayed.get(usize::from(packets) - 1);
         let whole = last.filter(|last| {
             first.packet.index == 0
                 && last.packet.frame == first.packet.frame
-                && self.together(first, last)
+                && self.is_within_window(first, last)
         });
         Some(whole.map_or(first.due, |last| last.due))
     }
 
-    fn together(&self, first: &DelayedPacket, last: &DelayedPacket) -> bool {
+    fn is_within_window(&self, first: &DelayedPacket, last: &DelayedPacket) -> bool {
         last.due.since(first.due) <= self.window
     }
 
@@ -234,15 +239,15 @@ impl EmuDirection {
         if self.next_run_due()? > now {
             return None;
         }
-        let first = self.leaving.front()?;
+        let first = self.delayed.front()?;
         let follows = |(n, next): &(u16, &DelayedPacket)| {
             next.packet.frame == first.packet.frame
                 && next.packet.index == first.packet.index + n
                 && next.packet.marked == first.packet.marked
                 && next.due <= now
-                && self.together(first, next)
+                && self.is_within_window(first, next)
         };
-        let count = (0..).zip(&self.leaving).take_while(follows).count() as u16;
+        let count = (0..).zip(&self.delayed).take_while(follows).count() as u16;
         let FramePacket {
             frame,
             index,
@@ -253,18 +258,18 @@ impl EmuDirection {
         let run = index..index + count;
         let (lead, bytes) = self.frames.bytes(frame);
         Some(DepartureRun {
-            lead,
-            pieces: store.get(frame).frame.run(bytes, run, marked, head),
+            link_header: lead,
+            pieces: store.get(frame).frame.write_run(bytes, run, marked, head),
             count,
         })
     }
 
     /// Records the delivery of the next `count` packets; `late` is called with the lateness of each
     /// at `now`.
-    pub(crate) fn delivered(&mut self, now: Time, count: u16, mut late: impl FnMut(Duration)) {
+    pub(crate) fn on_delivered(&mut self, now: Time, count: u16, mut late: impl FnMut(Duration)) {
         let log = &mut self.frames.log;
         log.handovers += 1;
-        for leaving in self.leaving.drain(..usize::from(count)) {
+        for leaving in self.delayed.drain(..usize::from(count)) {
             late(now.since(leaving.due));
             let stored = self.frames.store.get(leaving.packet.frame);
             log.marks += u64::from(leaving.packet.marked);
@@ -307,17 +312,17 @@ impl EmuDirection {
 
     /// Returns the backlog of the queue in bytes.
     pub(crate) fn backlog_bytes(&self) -> u64 {
-        self.link.inside().1
+        self.link.backlog().1
     }
 
     /// Returns the number of packets that arrived and were neither delivered nor dropped.
-    fn inside(&self) -> u64 {
-        self.link.inside().0 + self.leaving.len() as u64
+    fn packets_inside(&self) -> u64 {
+        self.link.backlog().0 + self.delayed.len() as u64
     }
 
     /// Returns the log at the end of the emulation.
     pub(crate) fn finish(mut self) -> LinkLog {
-        self.frames.log.in_flight = self.inside();
+        self.frames.log.in_flight = self.packets_inside();
         self.frames.log
     }
 }
@@ -326,16 +331,19 @@ impl HeldFrames {
     /// Returns the link header of a frame, and the frame.
     fn bytes(&self, frame: u32) -> (&[u8], &[u8]) {
         let bytes = self.store.bytes(frame);
-        bytes.split_at_checked(self.lead).unwrap_or((&[], bytes))
+        bytes
+            .split_at_checked(self.link_header_bytes)
+            .unwrap_or((&[], bytes))
     }
 
     /// Logs a packet that leaves the queue.
-    fn see(&mut self, packet: &FramePacket, dropped: Option<DropReason>) {
-        if let Some(watch) = &self.watch {
+    fn log_packet(&mut self, packet: &FramePacket, dropped: Option<DropReason>) {
+        if let Some(watch) = &self.packet_log {
             let (stored, bytes) = (self.store.get(packet.frame), self.bytes(packet.frame));
-            let mut sight = LogEntry::from_packet(stored, bytes, packet, watch.direction, watch.now);
+            let mut sight =
+                LogEntry::from_packet(stored, bytes, packet, watch.direction, watch.now);
             (sight.dropped, sight.backlog) = (dropped, watch.backlog);
-            if let Some(watch) = &mut self.watch {
+            if let Some(watch) = &mut self.packet_log {
                 let id = (packet.frame, packet.index);
                 watch
                     .order
@@ -347,7 +355,7 @@ impl HeldFrames {
 
 impl Drops<FramePacket> for HeldFrames {
     fn dropped(&mut self, packet: FramePacket, reason: DropReason) {
-        self.see(&packet, Some(reason));
+        self.log_packet(&packet, Some(reason));
         self.log.ecn_drops += u64::from(reason != DropReason::Lost && packet.ecn() != Ecn::NotEct);
         let record = PacketRecord::new(
             self.store.get(packet.frame),
@@ -447,7 +455,7 @@ mod tests {
     ) {
         let length = 10 + 40 + usize::from(packets * size);
         let room = link
-            .room(ccplane_host::FRAME_BYTES_MAX)
+            .frame_buffer(ccplane_host::FRAME_BYTES_MAX)
             .expect("memory enough");
         room[..length].fill(flow);
         // The checksum is partial, the kind TCPv4, the transport header at offset 20.
@@ -461,7 +469,7 @@ mod tests {
         packet[20..24].copy_from_slice(&[flow, 0, 0, 1]);
         packet[24..28].copy_from_slice(&(first * u32::from(size)).to_be_bytes());
         packet[32] = 5 << 4;
-        link.arrive(now, length).expect("well formed");
+        link.on_frame(now, length).expect("well formed");
     }
 
     /// Appends the packets delivered by `now`: due time, flow, number, and whether marked.
@@ -479,7 +487,7 @@ mod tests {
             );
             let marked = packet[1] & 0b11 == 0b11;
             let mut sizes = 0;
-            for (index, leaving) in (0..count).zip(&link.leaving) {
+            for (index, leaving) in (0..count).zip(&link.delayed) {
                 assert_eq!(
                     u32::from(frame.bytes(index)),
                     u32::from(leaving.packet.bytes)
@@ -487,7 +495,7 @@ mod tests {
                 taken.push((leaving.due, flow, sequence + sizes, marked));
                 sizes += u32::from(frame.bytes(index)) - 40;
             }
-            link.delivered(now, count, |_| {});
+            link.on_delivered(now, count, |_| {});
         }
     }
 
@@ -519,7 +527,7 @@ mod tests {
                     Step::Up(up) => link.set_up(up),
                 }
                 let log = link.log();
-                prop_assert_eq!(log.arrived, log.delivered + log.queue_drops + log.losses + link.inside());
+                prop_assert_eq!(log.arrived, log.delivered + log.queue_drops + log.losses + link.packets_inside());
             }
             // Every packet inside is delivered eventually, at the announced times.
             while let Some(due) = link.next_due() {
@@ -582,7 +590,7 @@ mod tests {
                 link.advance(due);
                 while let Some(DepartureRun { count, .. }) = link.next_run(due, &mut head) {
                     times.push((due.as_nanos() / 1_000 - 5_000, count));
-                    link.delivered(due, count, |_| {});
+                    link.on_delivered(due, count, |_| {});
                 }
             }
             times

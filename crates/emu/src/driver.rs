@@ -26,7 +26,7 @@ pub(crate) struct Driver {
     pub(crate) clock: EmuClock,
     pub(crate) waiter: Waiter,
     /// Longest frame that a device yields, bytes.
-    pub(crate) longest: usize,
+    pub(crate) frame_bytes_max: usize,
     pub(crate) control: EmuHandle,
     /// By [`PathDirection`]: the device where the direction starts.
     pub(crate) devices: [EmuDevice; 2],
@@ -34,18 +34,18 @@ pub(crate) struct Driver {
     pub(crate) links: [EmuDirection; 2],
     pub(crate) lateness: Lateness,
     /// Packet log, if there is one.
-    pub(crate) tap: Option<Tap>,
+    pub(crate) packet_log: Option<Tap>,
     /// Packets dropped for lack of memory, or refused by a device.
     pub(crate) emulator_drops: u64,
     /// CPU time of the thread, set at its end.
-    pub(crate) processor: Duration,
+    pub(crate) cpu_time: Duration,
 }
 
 impl Driver {
     /// Runs until stopped.
     pub(crate) fn run(mut self) -> Result<Driver, Error> {
         // Without the privilege the emulator still works, but is later; the audit shows it.
-        let _ = self.waiter.claim();
+        let _ = self.waiter.raise_priority();
         // The default slack of a normal thread's timers is 50 µs.
         let _ = nix::sys::prctl::set_timerslack(1);
         while !self.control.is_stopped() {
@@ -55,11 +55,11 @@ impl Driver {
             }
             self.log_packets();
             for way in self.wait()? {
-                self.collect(way)?;
+                self.read_frames(way)?;
             }
         }
         self.log_packets();
-        self.processor = thread_time();
+        self.cpu_time = thread_time();
         Ok(self)
     }
 
@@ -77,16 +77,16 @@ impl Driver {
     }
 
     /// Delivers due packets.
-    fn deliver(&mut self, way: PathDirection) {
-        let link = &mut self.links[way.index()];
-        let device = &self.devices[1 - way.index()];
+    fn deliver(&mut self, direction: PathDirection) {
+        let link = &mut self.links[direction.index()];
+        let device = &self.devices[1 - direction.index()];
         let mut head = Head::default();
         let mut now = self.clock.now();
         let (mut handovers, drops) = (0, link.log().queue_drops);
         link.advance(now);
         while handovers < BATCH_FRAMES
             && let Some(DepartureRun {
-                lead,
+                link_header: lead,
                 pieces,
                 count,
             }) = link.next_run(now, &mut head)
@@ -94,25 +94,26 @@ impl Driver {
             if device.write(lead, pieces).is_err() {
                 self.emulator_drops += u64::from(count);
             }
-            link.delivered(now, count, |late| self.lateness.record(late));
+            link.on_delivered(now, count, |late| self.lateness.record(late));
             now = self.clock.now();
             handovers += 1;
         }
         if handovers > 0 || link.log().queue_drops > drops {
-            self.publish(way);
+            self.publish(direction);
         }
     }
 
     /// Reads the packets sent at one end. Changes made before a packet was sent apply to it.
-    fn collect(&mut self, way: PathDirection) -> Result<(), Error> {
+    fn read_frames(&mut self, direction: PathDirection) -> Result<(), Error> {
         let failed = |source| Error::System {
             what: "read from a device",
             source,
         };
         let mut bytes = 0;
         for _ in 0..BATCH_FRAMES {
-            let device = &self.devices[way.index()];
-            let Some(room) = self.links[way.index()].room(self.longest) else {
+            let device = &self.devices[direction.index()];
+            let Some(room) = self.links[direction.index()].frame_buffer(self.frame_bytes_max)
+            else {
                 let mut nowhere = [0];
                 if device.read(&mut nowhere).map_err(failed)?.is_none() {
                     break;
@@ -125,7 +126,7 @@ impl Driver {
             };
             self.apply_changes();
             let now = self.clock.now();
-            if self.links[way.index()].arrive(now, length).is_err() {
+            if self.links[direction.index()].on_frame(now, length).is_err() {
                 // No kernel sends such a frame; it is counted in the audit.
                 self.emulator_drops += 1;
             }
@@ -134,28 +135,28 @@ impl Driver {
                 break;
             }
         }
-        self.publish(way);
+        self.publish(direction);
         Ok(())
     }
 
     /// Passes new entries on to the packet log.
     fn log_packets(&mut self) {
-        if let Some(tap) = &mut self.tap {
+        if let Some(tap) = &mut self.packet_log {
             let now = self.clock.now();
             for link in &mut self.links {
                 if let Some(seen) = link.log_entries() {
-                    tap.take(now, seen);
+                    tap.append(now, seen);
                 }
             }
             tap.flush_if_due(now);
         }
     }
 
-    fn publish(&self, way: PathDirection) {
-        let link = &self.links[way.index()];
+    fn publish(&self, direction: PathDirection) {
+        let link = &self.links[direction.index()];
         let log = link.log();
         self.control.publish(
-            way,
+            direction,
             DirectionStats {
                 arrived: log.arrived,
                 delivered: log.delivered,

@@ -105,8 +105,8 @@ impl Emulator {
     }
 
     /// Returns the capacity of a direction's queue; a size in BDP is converted.
-    pub fn limit(&self, way: PathDirection) -> Limit {
-        self.path.limit(way)
+    pub fn limit(&self, direction: PathDirection) -> Limit {
+        self.path.limit(direction)
     }
 
     /// Returns a handle to observe and change the emulation.

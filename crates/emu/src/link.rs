@@ -36,7 +36,10 @@ impl EmuLink {
         if rate.is_some_and(|rate| rate.bytes_per_sec() == 0) {
             return Err(Error::ZeroRate { way: direction });
         }
-        let failed = |source| Error::Queue { way: direction, source };
+        let failed = |source| Error::Queue {
+            way: direction,
+            source,
+        };
         let fifo = config.queue.fifo_limit(rate, rtt, mtu).map_err(failed)?;
         Ok(match fifo {
             Some(fifo) => EmuLink::Fifo {
@@ -86,7 +89,7 @@ impl EmuLink {
 
     /// Returns the next packet that has left by `now`, with its departure time; `None` if there is
     /// none yet.
-    pub(crate) fn take(
+    pub(crate) fn take_departed(
         &mut self,
         now: Time,
         drops: &mut impl Drops<FramePacket>,
@@ -123,7 +126,7 @@ impl EmuLink {
     }
 
     /// Returns packets and bytes that have not been taken.
-    pub(crate) fn inside(&self) -> (u64, u64) {
+    pub(crate) fn backlog(&self) -> (u64, u64) {
         let backlog = match self {
             EmuLink::Fifo { link, .. } => link.backlog(),
             EmuLink::Any(shaped) => shaped.backlog(),

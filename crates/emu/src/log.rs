@@ -69,11 +69,11 @@ impl PacketRecord {
 /// The packets of one link, in the order of their departure (a drop departs immediately).
 #[derive(Clone, Debug, Default)]
 pub struct LinkLog {
-    pieces: Vec<Vec<PacketRecord>>,
+    chunks: Vec<Vec<PacketRecord>>,
     /// Number of further records that may be kept.
-    room: usize,
+    records_left: usize,
     /// Packets without a record because the log was full.
-    pub not_kept: u64,
+    pub records_dropped: u64,
     /// Packets that arrived at the link.
     pub arrived: u64,
     /// Packets delivered.
@@ -99,24 +99,24 @@ impl LinkLog {
     /// Creates a log that keeps at most `records` records.
     pub(crate) fn new(records: usize) -> LinkLog {
         LinkLog {
-            room: records,
+            records_left: records,
             ..LinkLog::default()
         }
     }
 
     /// Returns the records.
     pub fn records(&self) -> impl Iterator<Item = &PacketRecord> + '_ {
-        self.pieces.iter().flatten()
+        self.chunks.iter().flatten()
     }
 
     /// Returns the number of records.
     pub fn len(&self) -> usize {
-        self.pieces.iter().map(Vec::len).sum()
+        self.chunks.iter().map(Vec::len).sum()
     }
 
     /// Returns true if there are no records.
     pub fn is_empty(&self) -> bool {
-        self.pieces.is_empty()
+        self.chunks.is_empty()
     }
 
     pub(crate) fn add(&mut self, record: PacketRecord) {
@@ -128,17 +128,17 @@ impl LinkLog {
             Fate::Dropped(DropReason::Lost) => self.losses += 1,
             Fate::Dropped(_) => self.queue_drops += 1,
         }
-        if self.room == 0 {
-            self.not_kept += 1;
+        if self.records_left == 0 {
+            self.records_dropped += 1;
             return;
         }
-        self.room -= 1;
-        match self.pieces.last_mut() {
+        self.records_left -= 1;
+        match self.chunks.last_mut() {
             Some(last) if last.len() < PIECE_RECORDS => last.push(record),
             _ => {
                 let mut piece = Vec::with_capacity(PIECE_RECORDS);
                 piece.push(record);
-                self.pieces.push(piece);
+                self.chunks.push(piece);
             }
         }
     }
@@ -165,7 +165,7 @@ mod tests {
         }
         log.add(record(Fate::Dropped(DropReason::Full)));
         log.add(record(Fate::Dropped(DropReason::Lost)));
-        assert_eq!((log.len(), log.not_kept), (PIECE_RECORDS + 1, 1));
+        assert_eq!((log.len(), log.records_dropped), (PIECE_RECORDS + 1, 1));
         assert_eq!(
             (log.delivered, log.queue_drops, log.losses),
             (PIECE_RECORDS as u64, 1, 1)

@@ -61,7 +61,7 @@ pub(crate) struct EmulatedPath {
     gso: Gso,
     timing: Timing,
     /// Counters of both devices before the first packet.
-    before: [InterfaceStats; 2],
+    stats_before: [InterfaceStats; 2],
     thread: Option<JoinHandle<Result<Driver, Error>>>,
 }
 
@@ -92,7 +92,7 @@ impl EmulatedPath {
             bounds: config.bounds,
             gso: config.gso,
             timing: config.timing,
-            before,
+            stats_before: before,
             thread: Some(thread),
         })
     }
@@ -105,8 +105,8 @@ impl EmulatedPath {
         self.clock.epoch()
     }
 
-    pub(crate) fn limit(&self, way: PathDirection) -> Limit {
-        self.limits[way.index()]
+    pub(crate) fn limit(&self, direction: PathDirection) -> Limit {
+        self.limits[direction.index()]
     }
 
     /// Stops the emulation and returns its report.
@@ -116,7 +116,7 @@ impl EmulatedPath {
         let after = [self.ends[0].stats()?, self.ends[1].stats()?];
         let tun_drops: u64 = after
             .iter()
-            .zip(&self.before)
+            .zip(&self.stats_before)
             .map(|(after, before)| {
                 after.tx_dropped - before.tx_dropped + after.rx_dropped - before.rx_dropped
             })
@@ -126,14 +126,14 @@ impl EmulatedPath {
             .now()
             .since(Time::ZERO)
             .max(Duration::from_nanos(1));
-        let mut tap = driver.tap;
+        let mut tap = driver.packet_log;
         if let Some(tap) = &mut tap {
             for seen in driver
                 .links
                 .iter_mut()
                 .filter_map(EmuDirection::flush_log_entries)
             {
-                tap.take(self.clock.now(), seen);
+                tap.append(self.clock.now(), seen);
             }
         }
         let [forward, reverse] = driver.links;
@@ -146,14 +146,14 @@ impl EmulatedPath {
             reverse: reverse.finish(),
             gso: self.gso,
             timing: self.timing,
-            cpu_share: driver.processor.as_secs_f64() / ran.as_secs_f64(),
+            cpu_share: driver.cpu_time.as_secs_f64() / ran.as_secs_f64(),
             epoch: self.clock.epoch(),
         })
     }
 
     /// Waits until no packet is in flight in either direction, at most `most`.
     #[expect(clippy::disallowed_methods, reason = "packets arrive in real time")]
-    pub(crate) fn drain(&self, most: Duration) {
+    pub(crate) fn drain(&self, timeout: Duration) {
         let empty = || {
             [PathDirection::Forward, PathDirection::Reverse]
                 .into_iter()
@@ -162,7 +162,7 @@ impl EmulatedPath {
                     done.arrived <= done.delivered + done.queue_drops + done.losses
                 })
         };
-        let (deadline, mut quiet) = (self.clock.now() + most, 0);
+        let (deadline, mut quiet) = (self.clock.now() + timeout, 0);
         while quiet < EMPTY_POLLS_MIN && self.clock.now() < deadline {
             thread::sleep(DRAIN_POLL_INTERVAL);
             quiet = if empty() { quiet + 1 } else { 0 };
@@ -235,24 +235,24 @@ fn driver(
     devices: [EmuDevice; 2],
 ) -> Result<Driver, Error> {
     let rtt = config.forward.delay + config.reverse.delay;
-    let lead = devices[0].lead();
+    let lead = devices[0].link_header_bytes();
     let direction = |way, link: &LinkConfig| {
         let store = Store::new(config.memory_bytes);
         let log = LinkLog::new(config.log_records);
         let window = config.gso.window();
         let queue = EmuLink::new(way, link, rtt, config.mtu)?;
-        let direction = EmuDirection::new(link, queue, window, store, log).behind(lead);
+        let direction = EmuDirection::new(link, queue, window, store, log).with_link_header(lead);
         Ok::<EmuDirection, Error>(match config.capture {
-            Some(_) => direction.watched(way),
+            Some(_) => direction.with_packet_log(way),
             None => direction,
         })
     };
     Ok(Driver {
         clock,
         waiter: Waiter::new(config.timing),
-        longest: lead
+        frame_bytes_max: lead
             + match (offload(config), lead) {
-                (Offload::None, 0) => Frame::longest(config.mtu),
+                (Offload::None, 0) => Frame::frame_bytes(config.mtu),
                 // Senders on a wire may use offloads in any case.
                 (Offload::Segmentation, _) | (_, 1..) => FRAME_BYTES_MAX,
             },
@@ -263,8 +263,8 @@ fn driver(
             direction(PathDirection::Reverse, &config.reverse)?,
         ],
         lateness: Lateness::new(),
-        tap: capture::start_if_configured(config, clock.began(), lead)?,
+        packet_log: capture::start_if_configured(config, clock.wall_clock_start(), lead)?,
         emulator_drops: 0,
-        processor: Duration::ZERO,
+        cpu_time: Duration::ZERO,
     })
 }

@@ -18,8 +18,8 @@ use nix::sys::signal::{SigSet, SigmaskHow, Signal, kill};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::unistd::Pid;
 
-use crate::emulator::DEVICE_NAME;
 use crate::dns_relay::Relay;
+use crate::emulator::DEVICE_NAME;
 use crate::path::{self, DeviceEnd, EmuReport, EmulatedPath};
 use crate::remote::ControlSocket;
 use crate::{EmuConfig, Error, PathDirection};
@@ -58,7 +58,7 @@ pub struct ShellInfo {
     pub namespace: String,
     /// Address of the host for the command, also in its variable `CCPLANE_HOST`. Inside another
     /// link it is the host at the end of the outermost link.
-    pub host: IpAddr,
+    pub host_address: IpAddr,
     /// This link is inside another one.
     pub nested: bool,
     /// Address of the command for this host.
@@ -154,7 +154,7 @@ pub fn shell(
     ready(&ShellInfo {
         id,
         namespace: namespace.name().into(),
-        host: known_host.into(),
+        host_address: known_host.into(),
         nested: outer.is_some(),
         command_address: inside.into(),
         limits: [
@@ -164,7 +164,10 @@ pub fn shell(
     });
     command.env(HOST_VARIABLE, known_host.to_string());
     namespace.enter_on_spawn(ccplane_host::die_with_parent(command))?;
-    if let Some(relay) = outside.as_ref().and_then(|outside| outside.names.as_ref()) {
+    if let Some(relay) = outside
+        .as_ref()
+        .and_then(|outside| outside.dns_relay.as_ref())
+    {
         ccplane_host::bind_mount_over(command, &relay.resolv_conf, RESOLV_CONF.as_ref())
             .map_err(resolver_error)?;
     }
@@ -199,7 +202,7 @@ fn outer_host() -> Option<Ipv4Addr> {
 /// Access beyond this host.
 #[derive(Debug)]
 struct Outside {
-    names: Option<Relay>,
+    dns_relay: Option<Relay>,
     _masquerade: Masquerade,
 }
 
@@ -217,7 +220,7 @@ impl Outside {
             None
         };
         Ok(Outside {
-            names: relay,
+            dns_relay: relay,
             _masquerade: translated,
         })
     }
@@ -252,8 +255,8 @@ fn run_command(command: &mut Command, signals: &Signals) -> Result<ExitStatus, E
 
 /// Signals meant for the command, blocked in this thread and its children until dropped.
 struct Signals {
-    arrived: SignalFd,
-    before: SigSet,
+    signal_fd: SignalFd,
+    previous_mask: SigSet,
 }
 
 impl Signals {
@@ -273,7 +276,10 @@ impl Signals {
         let before = signals
             .thread_swap_mask(SigmaskHow::SIG_BLOCK)
             .map_err(|e| wait_error(e.into()))?;
-        Ok(Signals { arrived, before })
+        Ok(Signals {
+            signal_fd: arrived,
+            previous_mask: before,
+        })
     }
 
     /// Forwards signals until `alive` closes. A terminal sends SIGINT and SIGQUIT to the command
@@ -281,7 +287,7 @@ impl Signals {
     fn forward(&self, command: Pid, alive: &UnixStream) -> io::Result<()> {
         loop {
             let mut polled = [
-                PollFd::new(self.arrived.as_fd(), PollFlags::POLLIN),
+                PollFd::new(self.signal_fd.as_fd(), PollFlags::POLLIN),
                 PollFd::new(alive.as_fd(), PollFlags::POLLIN),
             ];
             match poll(&mut polled, PollTimeout::NONE) {
@@ -291,7 +297,7 @@ impl Signals {
             if polled[1].any().unwrap_or(false) {
                 return Ok(());
             }
-            if let Some(info) = self.arrived.read_signal()?
+            if let Some(info) = self.signal_fd.read_signal()?
                 && let Some(signal) = [Signal::SIGTERM, Signal::SIGHUP]
                     .into_iter()
                     .find(|signal| *signal as u32 == info.ssi_signo)
@@ -306,8 +312,8 @@ impl Signals {
 impl Drop for Signals {
     fn drop(&mut self) {
         // A signal that arrived after the command's end is discarded.
-        while let Ok(Some(_)) = self.arrived.read_signal() {}
-        let _ = self.before.thread_set_mask();
+        while let Ok(Some(_)) = self.signal_fd.read_signal() {}
+        let _ = self.previous_mask.thread_set_mask();
     }
 }
 

@@ -46,26 +46,26 @@ const RESERVATION_PERIOD: Duration = Duration::from_millis(1);
 pub(crate) struct Waiter {
     timing: Timing,
     /// Owed rest, ns; negative for rest taken in advance.
-    owed: i64,
+    owed_rest: i64,
     /// Time up to which work and rest are accounted for.
-    since: Time,
+    accounted_until: Time,
     /// End of the thread's last sleep.
-    woken: Time,
+    last_wakeup: Time,
 }
 
 impl Waiter {
     pub(crate) fn new(timing: Timing) -> Waiter {
         Waiter {
             timing,
-            owed: 0,
-            since: Time::ZERO,
-            woken: Time::ZERO,
+            owed_rest: 0,
+            accounted_until: Time::ZERO,
+            last_wakeup: Time::ZERO,
         }
     }
 
     /// Raises the priority of the calling thread, as its method of waiting requires. Without the
     /// privilege it still works, but is later; the audit shows it.
-    pub(crate) fn claim(&self) -> Result<(), ccplane_host::Error> {
+    pub(crate) fn raise_priority(&self) -> Result<(), ccplane_host::Error> {
         let spins = self.timing == Timing::Precise;
         let reserved = spins
             && ccplane_host::reserve_cpu(RESERVED_RUNTIME.to_std(), RESERVATION_PERIOD.to_std())
@@ -79,18 +79,18 @@ impl Waiter {
 
     /// Returns the time to sleep at `now` if the next packet is due at `due`.
     pub(crate) fn sleep(&mut self, now: Time, due: Time) -> Duration {
-        self.owed += self.passed(now) / WORK_PER_REST;
+        self.owed_rest += self.elapsed(now) / WORK_PER_REST;
         let until_due = due.since(now);
         match self.timing {
             Timing::Balanced if until_due > Duration::ZERO => {
-                until_due.max((self.woken + WAKEUP_INTERVAL_MIN).since(now))
+                until_due.max((self.last_wakeup + WAKEUP_INTERVAL_MIN).since(now))
             }
             Timing::Balanced => Duration::ZERO,
             Timing::Precise => {
                 let gap = until_due.saturating_sub(SPIN_TIME).min(REST_MAX);
-                if self.owed > OWED_REST_NS_MAX {
+                if self.owed_rest > OWED_REST_NS_MAX {
                     gap.max(FORCED_REST)
-                } else if self.owed > 0 && gap > REST_MIN {
+                } else if self.owed_rest > 0 && gap > REST_MIN {
                     gap
                 } else {
                     Duration::ZERO
@@ -101,14 +101,14 @@ impl Waiter {
 
     /// Records the end of a sleep.
     pub(crate) fn on_wakeup(&mut self, now: Time) {
-        self.owed = (self.owed - self.passed(now)).max(OWED_REST_NS_MIN);
-        self.woken = now;
+        self.owed_rest = (self.owed_rest - self.elapsed(now)).max(OWED_REST_NS_MIN);
+        self.last_wakeup = now;
     }
 
     /// Returns the nanoseconds since the last call.
-    fn passed(&mut self, now: Time) -> i64 {
-        let passed = now.since(self.since).as_nanos();
-        self.since = now;
+    fn elapsed(&mut self, now: Time) -> i64 {
+        let passed = now.since(self.accounted_until).as_nanos();
+        self.accounted_until = now;
         i64::try_from(passed).unwrap_or(i64::MAX)
     }
 }

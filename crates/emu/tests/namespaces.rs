@@ -25,7 +25,10 @@ fn assert_conserved(log: &LinkLog) {
         log.arrived,
         log.delivered + log.queue_drops + log.losses + log.in_flight
     );
-    assert_eq!(log.arrived - log.in_flight, log.len() as u64 + log.not_kept);
+    assert_eq!(
+        log.arrived - log.in_flight,
+        log.len() as u64 + log.records_dropped
+    );
 }
 
 /// Waits until everything that was sent has arrived at the link.
@@ -444,9 +447,9 @@ fn a_command_runs_behind_the_link() {
         .port();
     command.args(["-c", script]).env("PORT", port.to_string());
     let report = shell(&config, ShellOptions::default(), &mut command, |info| {
-        let socket = UdpSocket::bind((info.host, port)).expect("the host's end is up");
+        let socket = UdpSocket::bind((info.host_address, port)).expect("the host's end is up");
         let id = info.id.clone();
-        host = Some(info.host);
+        host = Some(info.host_address);
         echo = Some(std::thread::spawn(move || {
             let (length, from) = socket.recv_from(&mut [0; 16]).expect("hello");
             assert_eq!(length, 6);

@@ -27,7 +27,7 @@ pub(crate) struct SendBatch {
     size: usize,
     to: Option<(SocketAddr, DatagramMarks)>,
     /// True if the last datagram was shorter than the others, so that none may follow it.
-    over: bool,
+    complete: bool,
     /// True if a full socket has already been waited for in this turn.
     waited: bool,
 }
@@ -47,7 +47,7 @@ impl SendBatch {
             count: 0,
             size: 0,
             to: None,
-            over: false,
+            complete: false,
             waited: false,
         }
     }
@@ -59,17 +59,23 @@ impl SendBatch {
 
     /// Returns whether the socket was full in this turn. If so, packets that are not sealed yet
     /// should stay in their queue.
-    pub fn is_stuck(&self) -> bool {
+    pub fn is_socket_full(&self) -> bool {
         self.waited
     }
 
     /// Returns whether a datagram of `bytes` bytes can join the batch, which holds at most `most`.
-    pub fn can_add(&self, to: SocketAddr, marks: DatagramMarks, bytes: usize, most: usize) -> bool {
+    pub fn can_add(
+        &self,
+        to: SocketAddr,
+        marks: DatagramMarks,
+        bytes: usize,
+        count_max: usize,
+    ) -> bool {
         self.count == 0
-            || !self.over
+            || !self.complete
                 && self.to == Some((to, marks))
                 && bytes <= self.size
-                && self.count < most
+                && self.count < count_max
                 && self.length + bytes <= DATAGRAM_BYTES_MAX
     }
 
@@ -84,7 +90,7 @@ impl SendBatch {
         if self.count == 0 {
             (self.to, self.size) = (Some((to, marks)), bytes);
         }
-        self.over = bytes < self.size;
+        self.complete = bytes < self.size;
         self.length += bytes;
         self.count += 1;
     }
@@ -93,7 +99,7 @@ impl SendBatch {
     pub fn flush(&mut self, socket: &Socket) -> Result<BatchOutcome, GatewayError> {
         let mut sent = BatchOutcome::default();
         let (length, size) = (self.length, self.size);
-        (self.length, self.count, self.over) = (0, 0, false);
+        (self.length, self.count, self.complete) = (0, 0, false);
         let Some((to, marks)) = self.to.take() else {
             return Ok(sent);
         };
@@ -138,7 +144,10 @@ mod tests {
             batch.buffer()[..bytes].fill(n as u8);
             batch.add(to, marked, bytes);
         }
-        assert!(!batch.can_add(to, marked, 60, 64), "after a shorter datagram");
+        assert!(
+            !batch.can_add(to, marked, 60, 64),
+            "after a shorter datagram"
+        );
         batch.flush(&sender).unwrap();
         assert!(
             batch.can_add(to, DatagramMarks::default(), 1, 64),
@@ -150,8 +159,14 @@ mod tests {
             !batch.can_add(to, DatagramMarks { ecn: 0, dscp: 46 }, 50, 64),
             "another codepoint"
         );
-        assert!(!batch.can_add(to, DatagramMarks::default(), 51, 64), "longer");
-        assert!(!batch.can_add(to, DatagramMarks::default(), 50, 1), "enough");
+        assert!(
+            !batch.can_add(to, DatagramMarks::default(), 51, 64),
+            "longer"
+        );
+        assert!(
+            !batch.can_add(to, DatagramMarks::default(), 50, 1),
+            "enough"
+        );
         batch.flush(&sender).unwrap();
         let mut inbox = ccplane_udp::Inbox::new();
         let mut found = Vec::new();

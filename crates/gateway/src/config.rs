@@ -24,7 +24,7 @@ use ccplane_units::{Duration, Prefix, Rate};
 
 pub use change::{ConfigChange, changes};
 pub use classes::{
-    ClassConfig, ClassifierInput, Dscp, Match, MatchParseError, Ports, Protocol, class_of,
+    ClassConfig, ClassifierInput, Dscp, Match, MatchParseError, Ports, Protocol, classify,
 };
 
 use super::address::InterfaceAddress;
@@ -88,9 +88,9 @@ pub struct PeerConfig {
     /// [`queue`](PeerConfig::queue).
     pub buffer: Option<Duration>,
     /// Lower bound of the rate limit.
-    pub min: Rate,
+    pub min_rate: Rate,
     /// Upper bound of the rate limit. In open mode there is no limit, so traffic may exceed it.
-    pub max: Option<Rate>,
+    pub max_rate: Option<Rate>,
 }
 
 /// Address of a peer: a host (IP address or DNS name) and a port.
@@ -207,7 +207,7 @@ impl GatewayConfig {
     }
 
     /// Returns the site's tunnel address of the same family, the source of messages to a peer.
-    pub fn own_address(&self, family: IpAddr) -> Option<IpAddr> {
+    pub fn tunnel_address(&self, family: IpAddr) -> Option<IpAddr> {
         let mut addresses = self.site.addresses.iter().map(|own| own.address);
         addresses.find(|own| own.is_ipv4() == family.is_ipv4())
     }
@@ -217,7 +217,7 @@ impl PeerConfig {
     /// Returns the highest rate the configuration allows: the lower of `max` and the site's uplink
     /// rate.
     pub fn effective_max_rate(&self, site: &SiteConfig) -> Option<Rate> {
-        self.max.into_iter().chain(site.uplink_rate).min()
+        self.max_rate.into_iter().chain(site.uplink_rate).min()
     }
 
     /// Returns the peer's queue with its limit set from `buffer`, if both `buffer` and a highest

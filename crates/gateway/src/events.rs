@@ -28,7 +28,7 @@ pub struct GatewayEvent {
 #[derive(Debug, Default)]
 pub(crate) struct EventLog {
     list: Mutex<(u64, VecDeque<GatewayEvent>)>,
-    come: Condvar,
+    event_added: Condvar,
 }
 
 impl EventLog {
@@ -48,7 +48,7 @@ impl EventLog {
             list.1.pop_front();
         }
         list.1.push_back(event);
-        self.come.notify_all();
+        self.event_added.notify_all();
     }
 
     /// Returns the events after `number`; if there are none, waits up to `patience` for one.
@@ -56,12 +56,12 @@ impl EventLog {
         clippy::disallowed_methods,
         reason = "the status thread waits in real time"
     )]
-    pub fn events_after(&self, number: u64, patience: Duration) -> Vec<GatewayEvent> {
+    pub fn events_after(&self, number: u64, timeout: Duration) -> Vec<GatewayEvent> {
         let list = self.lock();
         let none = |list: &mut (u64, VecDeque<GatewayEvent>)| list.0 <= number;
         let (list, _) = self
-            .come
-            .wait_timeout_while(list, patience, none)
+            .event_added
+            .wait_timeout_while(list, timeout, none)
             .unwrap_or_else(PoisonError::into_inner);
         list.1
             .iter()

@@ -46,11 +46,11 @@ pub(crate) struct GatewayState {
     pub events: EventLog,
     pub counts: UnmatchedCounters,
     table: Mutex<Arc<PeerMap>>,
-    orders: Mutex<Vec<Reload>>,
+    reloads: Mutex<Vec<Reload>>,
     wake: EventFd,
     stop: AtomicBool,
     /// Start of the last turn of each forwarding thread in ns, indexed by [`ForwardingThread`].
-    turns: [AtomicU64; 2],
+    turn_starts: [AtomicU64; 2],
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -114,10 +114,10 @@ impl GatewayState {
             events: EventLog::default(),
             counts: UnmatchedCounters::default(),
             table: Mutex::default(),
-            orders: Mutex::default(),
+            reloads: Mutex::default(),
             wake,
             stop: AtomicBool::new(false),
-            turns: Default::default(),
+            turn_starts: Default::default(),
         })
     }
 
@@ -127,14 +127,14 @@ impl GatewayState {
 
     /// Records the start of a turn of a forwarding thread.
     pub fn record_turn(&self, direction: ForwardingThread) {
-        self.turns[direction as usize].store(self.now().as_nanos(), Ordering::Relaxed);
+        self.turn_starts[direction as usize].store(self.now().as_nanos(), Ordering::Relaxed);
     }
 
     /// Returns the time since the less recent of the two threads started a turn.
     pub fn stalled_for(&self) -> Duration {
         let now = self.now();
         let last = self
-            .turns
+            .turn_starts
             .iter()
             .map(|turn| turn.load(Ordering::Relaxed))
             .min();
@@ -152,15 +152,15 @@ impl GatewayState {
 
     /// Queues a reload for the sending thread and wakes it.
     pub fn request_reload(&self, reload: Reload) {
-        self.orders
+        self.reloads
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .push(reload);
         self.wake();
     }
 
-    fn take_orders(&self) -> Vec<Reload> {
-        std::mem::take(&mut self.orders.lock().unwrap_or_else(PoisonError::into_inner))
+    fn take_reloads(&self) -> Vec<Reload> {
+        std::mem::take(&mut self.reloads.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Wakes the sending thread.
@@ -181,8 +181,8 @@ impl GatewayState {
 
 impl PeerMap {
     /// Returns the peer in a slot.
-    pub fn peer(&self, place: u32) -> Option<&Arc<Peer>> {
-        self.peers.get(place as usize)?.as_ref()
+    pub fn peer(&self, index: u32) -> Option<&Arc<Peer>> {
+        self.peers.get(index as usize)?.as_ref()
     }
 
     /// Puts a peer into its slot.
@@ -191,15 +191,15 @@ impl PeerMap {
         if self.peers.len() <= place {
             self.peers.resize_with(place + 1, || None);
         }
-        self.by_key.insert(pair.peer.public_key, pair.index);
+        self.by_key.insert(pair.config.public_key, pair.index);
         self.peers[place] = Some(Arc::new(pair));
     }
 
     /// Removes a peer.
     pub fn remove(&mut self, pair: &Peer) {
         // After a change of its preshared key, the peer's key already maps to a new slot.
-        if self.by_key.get(&pair.peer.public_key) == Some(&pair.index) {
-            self.by_key.remove(&pair.peer.public_key);
+        if self.by_key.get(&pair.config.public_key) == Some(&pair.index) {
+            self.by_key.remove(&pair.config.public_key);
         }
         if let Some(place) = self.peers.get_mut(pair.index as usize) {
             *place = None;
@@ -212,16 +212,16 @@ impl PeerMap {
     }
 
     /// Returns the first free slot.
-    pub fn vacant(&self) -> u32 {
+    pub fn free_slot(&self) -> u32 {
         let place = self.peers.iter().position(Option::is_none);
         place.unwrap_or(self.peers.len()) as u32
     }
 
     /// Rebuilds the routes from the prefixes of all peers.
-    pub fn route(&mut self) {
+    pub fn rebuild_routes(&mut self) {
         let prefixes = self.peers.iter().flatten().flat_map(|pair| {
             let place = PeerId(pair.index);
-            pair.peer
+            pair.config
                 .prefixes
                 .iter()
                 .map(move |prefix| (*prefix, place))
@@ -231,7 +231,7 @@ impl PeerMap {
 }
 
 /// Resolves the endpoints of peers. Names that cannot be resolved are left out and retried later.
-pub(crate) fn find<'a>(
+pub(crate) fn resolve_endpoints<'a>(
     shared: &GatewayState,
     peers: impl IntoIterator<Item = &'a PeerConfig>,
 ) -> PeerRoutes {

@@ -113,7 +113,7 @@ pub struct PathSearch {
     /// Last size confirmed on the current path.
     confirmed: Option<u32>,
     /// Smallest size that was lost; `limit` + 1 if there is none.
-    refused: u32,
+    smallest_lost: u32,
     phase: SearchPhase,
     /// PROBED_SIZE.
     candidate: u32,
@@ -123,9 +123,9 @@ pub struct PathSearch {
     witness: Option<Outstanding>,
     next_at: Time,
     backoff: Duration,
-    answers: bool,
+    peer_answers: bool,
     used: bool,
-    tokens: u32,
+    last_token: u32,
     counts: SearchCounts,
 }
 
@@ -136,7 +136,7 @@ impl PathSearch {
             limit,
             mtu: limit,
             confirmed: None,
-            refused: limit.saturating_add(1),
+            smallest_lost: limit.saturating_add(1),
             phase: SearchPhase::Searching,
             candidate: limit,
             losses: 0,
@@ -144,9 +144,9 @@ impl PathSearch {
             witness: None,
             next_at: Time::ZERO,
             backoff: Duration::ZERO,
-            answers: false,
+            peer_answers: false,
             used: false,
-            tokens: 0,
+            last_token: 0,
             counts: SearchCounts::default(),
         }
     }
@@ -158,18 +158,18 @@ impl PathSearch {
 
     /// Returns the largest confirmed size, bytes.
     pub fn confirmed(&self) -> Option<u32> {
-        self.confirmed.filter(|_| self.answers)
+        self.confirmed.filter(|_| self.peer_answers)
     }
 
     /// Returns the smallest size that was lost, if any.
     pub fn smallest_lost(&self) -> Option<u32> {
-        (self.refused <= self.limit).then_some(self.refused)
+        (self.smallest_lost <= self.limit).then_some(self.smallest_lost)
     }
 
     /// Returns the state of the search.
     pub fn state(&self) -> SearchState {
         match self.phase {
-            _ if !self.answers => SearchState::Unconfirmed,
+            _ if !self.peer_answers => SearchState::Unconfirmed,
             SearchPhase::Searching => SearchState::Searching,
             SearchPhase::Complete { .. } => SearchState::Complete,
         }
@@ -193,7 +193,7 @@ impl PathSearch {
             return;
         }
         self.limit = limit;
-        if self.mtu > limit || !self.answers {
+        if self.mtu > limit || !self.peer_answers {
             self.mtu = limit;
         }
         self.restart(now);
@@ -203,7 +203,7 @@ impl PathSearch {
     /// is known to be too large.
     pub fn restart(&mut self, now: Time) {
         self.confirmed = None;
-        self.refused = self.limit.saturating_add(1);
+        self.smallest_lost = self.limit.saturating_add(1);
         (self.phase, self.candidate, self.losses) = (SearchPhase::Searching, self.limit, 0);
         (self.probe, self.witness) = (None, None);
         (self.next_at, self.backoff) = (now, Duration::ZERO);
@@ -259,7 +259,7 @@ impl PathSearch {
             return false;
         }
         if self.mtu < self.limit && raise_at <= now {
-            self.refused = self.limit.saturating_add(1);
+            self.smallest_lost = self.limit.saturating_add(1);
             (self.phase, self.candidate) = (SearchPhase::Searching, self.limit);
             return true;
         }
@@ -267,10 +267,10 @@ impl PathSearch {
     }
 
     fn packet(&mut self, size: u32) -> ProbePacket {
-        self.tokens = self.tokens.wrapping_add(1);
+        self.last_token = self.last_token.wrapping_add(1);
         ProbePacket {
             size,
-            token: self.tokens,
+            token: self.last_token,
         }
     }
 
@@ -282,22 +282,22 @@ impl PathSearch {
             return ProbeOutcome::Unknown;
         }
         (self.probe, self.witness, self.backoff) = (None, None, Duration::ZERO);
-        self.answers = true;
+        self.peer_answers = true;
         if arrived {
             self.losses = 0;
-            self.passed(now);
+            self.on_probe_acked(now);
             return ProbeOutcome::Arrived;
         }
         self.counts.lost += 1;
         self.losses += 1;
         if self.losses >= MAX_PROBES {
             self.losses = 0;
-            self.failed(now);
+            self.on_probe_lost(now);
         }
         ProbeOutcome::Lost
     }
 
-    fn passed(&mut self, now: Time) {
+    fn on_probe_acked(&mut self, now: Time) {
         self.confirmed = Some(self.candidate);
         if let SearchPhase::Complete { confirm_at, .. } = &mut self.phase {
             *confirm_at = now + CONFIRMATION_TIMER;
@@ -307,8 +307,8 @@ impl PathSearch {
         self.advance(now);
     }
 
-    fn failed(&mut self, now: Time) {
-        self.refused = self.candidate;
+    fn on_probe_lost(&mut self, now: Time) {
+        self.smallest_lost = self.candidate;
         if self.candidate > self.mtu {
             return self.advance(now);
         }
@@ -330,14 +330,14 @@ impl PathSearch {
     fn advance(&mut self, now: Time) {
         if self.confirmed.is_none() {
             self.candidate = self.mtu;
-        } else if self.refused.saturating_sub(self.mtu) <= SEARCH_PRECISION_BYTES
+        } else if self.smallest_lost.saturating_sub(self.mtu) <= SEARCH_PRECISION_BYTES
             || self.mtu >= self.limit
         {
             self.complete(now);
-        } else if self.refused > self.limit {
+        } else if self.smallest_lost > self.limit {
             self.candidate = self.limit;
         } else {
-            self.candidate = self.mtu.midpoint(self.refused);
+            self.candidate = self.mtu.midpoint(self.smallest_lost);
         }
     }
 

@@ -17,8 +17,8 @@ use ccplane_units::{Duration, Rate, Time};
 use super::config::{GatewayConfig, PeerConfig, SiteConfig};
 use super::control;
 use super::error::GatewayError;
-use super::peer_path::PeerPath;
 use super::path_search::{ProbeOutcome, ProbePacket};
+use super::peer_path::PeerPath;
 use super::tunnel::{DATA_OVERHEAD_BYTES, Refusal, SealOutcome, Tunnel, TunnelNumber};
 
 /// Bytes of UDP and IPv4 header, and of UDP and IPv6 header.
@@ -89,20 +89,20 @@ pub struct PeerCounts {
     /// Packets from the site that posed as control messages of this gateway and were dropped.
     pub spoofed_control: u64,
     /// Packets dropped because they arrived with a CE mark for a transport without ECN.
-    pub marked_unable: u64,
+    pub ce_without_ect: u64,
     /// Control messages that were malformed or implausible.
     pub bad_messages: u64,
     /// Batches with datagrams that exceeded the path MTU.
     pub too_long: u64,
     /// IPv4 packets that exceeded the path MTU and were fragmented.
-    pub divided: u64,
+    pub fragmented: u64,
     /// Packets that exceeded the path MTU and were dropped with an ICMP message to their senders.
     pub too_big: u64,
 }
 
 impl PeerCounts {
     /// Counts a refused datagram.
-    pub(crate) fn refuse(&mut self, why: Refusal) {
+    pub(crate) fn count_refused(&mut self, why: Refusal) {
         *match why {
             Refusal::Replayed => &mut self.replayed,
             Refusal::UnknownSession => &mut self.unknown_session,
@@ -114,7 +114,7 @@ impl PeerCounts {
 /// A peer and its settings. New settings create another `Peer` that shares the same `half`.
 pub(crate) struct Peer {
     pub index: u32,
-    pub peer: PeerConfig,
+    pub config: PeerConfig,
     /// Tunnel addresses, this site's and the peer's, used by control messages. `None` if either is
     /// unknown.
     pub tunnel_addresses: Option<[IpAddr; 2]>,
@@ -127,7 +127,7 @@ pub(crate) struct PeerState {
     /// Source of the last authenticated datagram, or else the configured endpoint.
     pub endpoint: Option<SocketAddr>,
     /// Time of the last `endpoint` event.
-    pub moved: Option<Time>,
+    pub last_endpoint_event: Option<Time>,
     /// Path MTU to the peer.
     pub path: PeerPath,
     pub sendbox: Sendbox<SendboxPacket>,
@@ -143,13 +143,13 @@ pub(crate) struct PeerState {
     /// Gauges that the algorithm reports for the bundle.
     pub gauges: Vec<(&'static str, f64)>,
     /// True if a packet has arrived that warrants feedback: one for the site, or a notice.
-    news: bool,
+    feedback_warranted: bool,
     /// Other packets of the tunnel since the last feedback, and the time of that feedback.
-    alike: u32,
+    packets_since_feedback: u32,
     last_feedback_sent: Time,
     /// Session of outgoing packets, and sessions of incoming packets, the latest first.
-    leaving: Option<u32>,
-    coming: [Option<u32>; PREVIOUS_SESSIONS_MAX],
+    send_session: Option<u32>,
+    receive_sessions: [Option<u32>; PREVIOUS_SESSIONS_MAX],
 }
 
 impl Peer {
@@ -167,7 +167,7 @@ impl PeerState {
         config: &GatewayConfig,
         observe: bool,
     ) -> Result<PeerState, GatewayError> {
-        let sendbox = Sendbox::new(now, &sendbox(peer, config, observe)).map_err(|why| {
+        let sendbox = Sendbox::new(now, &sendbox_config(peer, config, observe)).map_err(|why| {
             GatewayError::Queue {
                 peer: peer.name.clone(),
                 why,
@@ -176,7 +176,7 @@ impl PeerState {
         Ok(PeerState {
             tunnel,
             endpoint: None,
-            moved: None,
+            last_endpoint_event: None,
             path: PeerPath::new(config.site.mtu),
             sendbox,
             classes: class_names(config),
@@ -185,19 +185,19 @@ impl PeerState {
             counts: PeerCounts::default(),
             probe_ack: None,
             gauges: Vec::new(),
-            news: false,
-            alike: 0,
+            feedback_warranted: false,
+            packets_since_feedback: 0,
             last_feedback_sent: now,
-            leaving: None,
-            coming: [None; PREVIOUS_SESSIONS_MAX],
+            send_session: None,
+            receive_sessions: [None; PREVIOUS_SESSIONS_MAX],
         })
     }
 
     /// Records a datagram of `datagram` bytes sent with this number.
     pub fn on_sent(&mut self, now: Time, number: TunnelNumber, datagram: usize) {
-        if self.leaving != Some(number.session) {
+        if self.send_session != Some(number.session) {
             self.counts.handshakes += 1;
-            self.leaving = Some(number.session);
+            self.send_session = Some(number.session);
             self.sendbox.start_session(now, number.session);
         }
         self.sendbox
@@ -213,41 +213,45 @@ impl PeerState {
         from: SocketAddr,
         ecn: Ecn,
     ) {
-        if self.coming[0] != Some(number.session) {
-            if self.coming.contains(&Some(number.session)) {
+        if self.receive_sessions[0] != Some(number.session) {
+            if self.receive_sessions.contains(&Some(number.session)) {
                 // A packet in flight during the rekey: the receivebox counts only the latest
                 // session.
                 return;
             }
-            self.coming.rotate_right(1);
-            self.coming[0] = Some(number.session);
+            self.receive_sessions.rotate_right(1);
+            self.receive_sessions[0] = Some(number.session);
             self.receivebox.start_session(number.session);
         }
         let bytes = wire_bytes(datagram, Some(from));
         self.receivebox.on_packet(now, number.counter, bytes, ecn);
-        self.alike = self.alike.saturating_add(1);
+        self.packets_since_feedback = self.packets_since_feedback.saturating_add(1);
     }
 
     /// Marks the last packet as one for the site.
     pub fn warrant_feedback(&mut self) {
-        self.news = true;
+        self.feedback_warranted = true;
     }
 
     /// Returns the feedback that is due.
     pub fn poll_feedback(&mut self, now: Time) -> Option<Feedback> {
         self.next_feedback().filter(|due| *due <= now)?;
         let feedback = self.receivebox.poll(now)?;
-        (self.news, self.alike, self.last_feedback_sent) = (false, 0, now);
+        (
+            self.feedback_warranted,
+            self.packets_since_feedback,
+            self.last_feedback_sent,
+        ) = (false, 0, now);
         Some(feedback)
     }
 
     /// Returns the time at which feedback is due.
     pub fn next_feedback(&self) -> Option<Time> {
         let due = self.receivebox.next_deadline()?;
-        if self.news {
+        if self.feedback_warranted {
             return Some(due);
         }
-        (self.alike >= FEEDBACK_ONLY_PACKETS)
+        (self.packets_since_feedback >= FEEDBACK_ONLY_PACKETS)
             .then(|| due.max(self.last_feedback_sent + FEEDBACK_ONLY_INTERVAL_MIN))
     }
 
@@ -256,7 +260,7 @@ impl PeerState {
     pub fn seal(&mut self, now: Time, packet: &[u8], room: &mut [u8]) -> Option<usize> {
         match self.tunnel.seal(packet, room) {
             SealOutcome::Datagram { bytes, number } => {
-                self.path.is_used();
+                self.path.mark_used();
                 self.on_sent(now, number, bytes);
                 Some(bytes)
             }
@@ -317,11 +321,11 @@ impl PeerState {
         match BoxMessage::decode(message) {
             Ok(BoxMessage::Feedback(feedback)) => {
                 self.last_feedback = Some(now);
-                self.hear_feedback(now, &feedback);
+                self.on_feedback(now, &feedback);
             }
             Ok(BoxMessage::Notice(notice)) => {
                 self.receivebox.on_notice(&notice);
-                self.news = true;
+                self.feedback_warranted = true;
             }
             Ok(BoxMessage::Probe(Probe { token })) => {
                 let size = u32::try_from(packet).unwrap_or(u32::MAX);
@@ -337,7 +341,7 @@ impl PeerState {
         }
     }
 
-    fn hear_feedback(&mut self, now: Time, feedback: &Feedback) {
+    fn on_feedback(&mut self, now: Time, feedback: &Feedback) {
         if self.sendbox.on_feedback(now, feedback).is_err() {
             self.counts.bad_messages += 1;
         }
@@ -354,12 +358,16 @@ pub(crate) fn class_names(config: &GatewayConfig) -> Vec<String> {
 }
 
 /// Returns the settings of a peer's sendbox.
-pub(crate) fn sendbox(peer: &PeerConfig, config: &GatewayConfig, observe: bool) -> SendboxConfig {
+pub(crate) fn sendbox_config(
+    peer: &PeerConfig,
+    config: &GatewayConfig,
+    observe: bool,
+) -> SendboxConfig {
     let most = SendboxConfig::default().max_rate;
     SendboxConfig {
         queue: config.queues(peer),
         mtu: full_packet(&config.site),
-        min_rate: peer.min,
+        min_rate: peer.min_rate,
         max_rate: peer
             .effective_max_rate(&config.site)
             .unwrap_or(most)

@@ -10,12 +10,12 @@ use ccplane_units::{Duration, Time};
 
 use super::forward::GatewayState;
 use super::fragment::Fragments;
-use super::peer::{Peer, PeerState, encapsulation_overhead};
 use super::path_search::{MIN_PLPMTU, PathSearch};
+use super::peer::{Peer, PeerState, encapsulation_overhead};
 use super::too_big;
 
 /// Bytes of the frame header in front of a packet for the TUN device.
-const FRAME_HEADER_BYTES: usize = Frame::longest(0);
+const FRAME_HEADER_BYTES: usize = Frame::frame_bytes(0);
 
 /// Interval between queries to the kernel. A query takes some microseconds; packets that are too
 /// long are lost until the next one.
@@ -38,8 +38,8 @@ pub(crate) enum Fit<'a> {
 #[derive(Clone, Debug)]
 pub(crate) struct PeerPath {
     search: PathSearch,
-    looked: Option<Time>,
-    told: Option<Time>,
+    last_query: Option<Time>,
+    last_icmp: Option<Time>,
     used: bool,
 }
 
@@ -48,8 +48,8 @@ impl PeerPath {
     pub fn new(mtu: u32) -> PeerPath {
         PeerPath {
             search: PathSearch::new(mtu),
-            looked: None,
-            told: None,
+            last_query: None,
+            last_icmp: None,
             used: false,
         }
     }
@@ -80,17 +80,17 @@ impl PeerPath {
     }
 
     /// Records that the path is in use.
-    pub fn is_used(&mut self) {
+    pub fn mark_used(&mut self) {
         self.used = true;
     }
 
     /// Returns whether an ICMP message may be sent now, and counts it if so.
     pub fn admit_icmp(&mut self, now: Time) -> bool {
         let may = self
-            .told
+            .last_icmp
             .is_none_or(|told| now.since(told) >= ICMP_INTERVAL_MIN);
         if may {
-            self.told = Some(now);
+            self.last_icmp = Some(now);
         }
         may
     }
@@ -98,13 +98,13 @@ impl PeerPath {
     fn is_due(&self, now: Time) -> bool {
         self.used
             && self
-                .looked
+                .last_query
                 .is_none_or(|looked| now.since(looked) >= MTU_QUERY_INTERVAL)
     }
 
     /// Records the MTU that routers report: `outside` bytes, including `around` bytes of
     /// encapsulation. Returns whether the MTU changed.
-    fn found(&mut self, now: Time, most: u32, outside: u32, around: u32) -> bool {
+    fn on_path_mtu(&mut self, now: Time, most: u32, outside: u32, around: u32) -> bool {
         let before = self.mtu();
         let limit = outside
             .saturating_sub(around)
@@ -124,26 +124,29 @@ pub(crate) fn query_path_mtu(shared: &GatewayState, pair: &Peer, now: Time, at_o
     let Some(to) = state.endpoint.filter(|_| at_once || state.path.is_due(now)) else {
         return false;
     };
-    (state.path.looked, state.path.used) = (Some(now), false);
+    (state.path.last_query, state.path.used) = (Some(now), false);
     // No route at the moment: keep the last MTU.
     let Ok(outside) = path_mtu(to) else {
         return false;
     };
-    let changed = state
-        .path
-        .found(now, shared.site.mtu, outside, encapsulation_overhead(Some(to)));
+    let changed = state.path.on_path_mtu(
+        now,
+        shared.site.mtu,
+        outside,
+        encapsulation_overhead(Some(to)),
+    );
     if changed {
         let text = format!(
             "the path to {to} carries packets of {outside} bytes; the tunnel MTU is now {} bytes",
             state.path.mtu()
         );
-        shared.events.record(now, &pair.peer.name, "path", text);
+        shared.events.record(now, &pair.config.name, "path", text);
     }
     changed
 }
 
 /// Reports a change of the MTU that follows from the peer's acknowledgements of probes.
-pub(crate) fn tell_search(
+pub(crate) fn report_search(
     shared: &GatewayState,
     pair: &Peer,
     path: &PeerPath,
@@ -161,11 +164,11 @@ pub(crate) fn tell_search(
             format!("the tunnel MTU is now {mtu} bytes, confirmed by the peer")
         }
     };
-    shared.events.record(now, &pair.peer.name, "path", text);
+    shared.events.record(now, &pair.config.name, "path", text);
 }
 
 /// Drops a packet that is too long and sends an ICMP message to its sender.
-pub(crate) fn refuse(now: Time, half: &mut PeerState, packet: &[u8], tun: &Tun) {
+pub(crate) fn send_too_big(now: Time, half: &mut PeerState, packet: &[u8], tun: &Tun) {
     half.counts.too_big += 1;
     if !half.path.admit_icmp(now) {
         return;
@@ -186,7 +189,7 @@ mod tests {
     fn the_mtu_is_the_minimum_of_path_and_configuration() {
         let mut path = PeerPath::new(1_420);
         let mut found = |outside, around| {
-            let changed = path.found(Time::ZERO, 1_420, outside, around);
+            let changed = path.on_path_mtu(Time::ZERO, 1_420, outside, around);
             (changed, path.mtu())
         };
         assert_eq!(
@@ -210,9 +213,9 @@ mod tests {
         let at = |ms: u64| Time::from_micros(ms * 1_000);
         let mut path = PeerPath::new(1_420);
         assert!(!path.is_due(at(5_000)), "no packet was sent");
-        path.is_used();
+        path.mark_used();
         assert!(path.is_due(at(5_000)));
-        path.looked = Some(at(5_000));
+        path.last_query = Some(at(5_000));
         assert!(!path.is_due(at(5_999)) && path.is_due(at(6_000)));
         assert!(path.admit_icmp(at(7)) && !path.admit_icmp(at(7)) && path.admit_icmp(at(8)));
     }

@@ -170,12 +170,12 @@ impl PeerReport {
             ),
             _ => (
                 status.reason.name(),
-                sentence(status.mode, status.reason).to_owned(),
+                reason_text(status.mode, status.reason).to_owned(),
             ),
         };
         PeerReport {
-            name: pair.peer.name.clone(),
-            public_key: pair.peer.public_key.to_string(),
+            name: pair.config.name.clone(),
+            public_key: pair.config.public_key.to_string(),
             endpoint: state.endpoint.map(|endpoint| endpoint.to_string()),
             keys_age_seconds: age.map(|age| age.as_secs_f64()),
             mode: status.mode.name(),
@@ -223,11 +223,11 @@ impl PeerReport {
                 ("forged", counts.forged),
                 ("foreign_packets", counts.foreign_source),
                 ("posed_messages", counts.spoofed_control),
-                ("marked_unable_packets", counts.marked_unable),
+                ("marked_unable_packets", counts.ce_without_ect),
                 ("bad_messages", counts.bad_messages),
                 ("too_long", counts.too_long),
                 ("too_big_packets", counts.too_big),
-                ("divided_packets", counts.divided),
+                ("divided_packets", counts.fragmented),
                 ("mtu_probes", search.probes),
                 ("mtu_probes_lost", search.lost),
                 ("mtu_black_holes", search.black_holes),
@@ -242,7 +242,7 @@ impl PeerReport {
 }
 
 /// Explains a mode in a sentence.
-fn sentence(mode: SendboxMode, reason: Reason) -> &'static str {
+fn reason_text(mode: SendboxMode, reason: Reason) -> &'static str {
     match (mode, reason) {
         (SendboxMode::Delay, _) => "limited: the queue is at this gateway",
         (SendboxMode::PassThrough, _) => "passing: other traffic fills the queue in the network",

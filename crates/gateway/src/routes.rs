@@ -49,7 +49,7 @@ impl Routes {
 
     /// Returns whether the peer may send packets from this inner address.
     #[inline]
-    pub fn admits(&self, peer: PeerId, source: IpAddr) -> bool {
+    pub fn allows_source(&self, peer: PeerId, source: IpAddr) -> bool {
         self.lookup(source) == Some(peer)
     }
 }
@@ -172,7 +172,7 @@ mod tests {
     #[test]
     fn source_addresses_must_route_to_their_peer() {
         let routes = routes(&["10.8.0.0/16", "10.8.9.0/24"]);
-        let from = |peer, source: &str| routes.admits(PeerId(peer), source.parse().unwrap());
+        let from = |peer, source: &str| routes.allows_source(PeerId(peer), source.parse().unwrap());
         assert!(from(0, "10.8.1.1"));
         assert!(!from(0, "10.8.9.1"), "a longer prefix of another peer");
         assert!(from(1, "10.8.9.1"));

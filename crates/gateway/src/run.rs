@@ -14,8 +14,8 @@ use ccplane_units::Prefix;
 use super::config::{ConfigChange, GatewayConfig, PeerConfig, changes};
 use super::error::GatewayError;
 use super::forward::{
-    AlgorithmFactory, ForwardingThread, GatewayState, Handshakes, Receiving, Reload, Sending, find,
-    resolve,
+    AlgorithmFactory, ForwardingThread, GatewayState, Handshakes, Receiving, Reload, Sending,
+    resolve, resolve_endpoints,
 };
 use super::keys::PrivateKey;
 use super::report::GatewayReport;
@@ -70,8 +70,8 @@ impl Drop for StopOnExit {
 struct GatewayParts {
     shared: Arc<GatewayState>,
     listener: GatewayListener,
-    back: Udp,
-    answers: Udp,
+    receive_socket: Udp,
+    handshake_reply_socket: Udp,
     status: Option<Socket>,
 }
 
@@ -88,13 +88,13 @@ impl Gateway {
         observe: bool,
         socket: &Path,
     ) -> Result<Gateway, GatewayError> {
-        Gateway::start_and_settle(config, key, makes, observe, socket, || Ok(()))
+        Gateway::start_with_setup(config, key, makes, observe, socket, || Ok(()))
     }
 
     /// Starts a gateway like [`start`](Gateway::start). Calls `settle` before any thread starts and
     /// when only `CAP_NET_ADMIN` is still needed, so that the process can drop all other
     /// capabilities.
-    pub fn start_and_settle(
+    pub fn start_with_setup(
         config: GatewayConfig,
         key: &PrivateKey,
         makes: AlgorithmFactory,
@@ -115,7 +115,7 @@ impl Gateway {
     /// Starts a gateway with bound sockets, which may belong to another network namespace than the
     /// calling thread. The device is created in the thread's namespace. There is no status socket;
     /// use [`report`](Gateway::report).
-    pub fn start_over(
+    pub fn start_with_listener(
         listener: GatewayListener,
         config: GatewayConfig,
         key: &PrivateKey,
@@ -171,8 +171,8 @@ impl Gateway {
         let parts = GatewayParts {
             shared,
             listener,
-            back,
-            answers,
+            receive_socket: back,
+            handshake_reply_socket: answers,
             status,
         };
         Gateway::assemble(config, parts, tun).inspect_err(|_| {
@@ -181,12 +181,16 @@ impl Gateway {
         })
     }
 
-    fn assemble(config: GatewayConfig, parts: GatewayParts, tun: Tun) -> Result<Gateway, GatewayError> {
+    fn assemble(
+        config: GatewayConfig,
+        parts: GatewayParts,
+        tun: Tun,
+    ) -> Result<Gateway, GatewayError> {
         let GatewayParts {
             shared,
             listener,
-            back,
-            answers,
+            receive_socket: back,
+            handshake_reply_socket: answers,
             status,
         } = parts;
         let tun = Arc::new(tun);
@@ -224,7 +228,7 @@ impl Gateway {
         }
         // Not joined by `stop`, because a DNS lookup can block for a long time.
         gateway.spawn("gateway-names", |shared| {
-            find_names(shared);
+            resolve_pending_names(shared);
             Ok(())
         })?;
         Ok(gateway)
@@ -282,7 +286,7 @@ impl Gateway {
             }
             _ => None,
         });
-        let found = find(&self.shared, moved);
+        let found = resolve_endpoints(&self.shared, moved);
         let new = all.iter().filter_map(|change| match change {
             ConfigChange::Added(peer) | ConfigChange::Changed { to: peer, .. } => Some(&**peer),
             _ => None,
@@ -294,7 +298,11 @@ impl Gateway {
             .map_err(ReloadError::from)
             .and_then(|()| {
                 let to = to.clone();
-                self.shared.request_reload(Reload { config: to, addresses: found, result: done });
+                self.shared.request_reload(Reload {
+                    config: to,
+                    addresses: found,
+                    result: done,
+                });
                 self.await_outcome(&outcome)
             });
         if let Err(why) = made {
@@ -382,9 +390,9 @@ fn routes<'a>(
     // The kernel derives the route to the device's own network from its address.
     let own = |prefix: &&Prefix| {
         let addresses = &config.site.addresses;
-        addresses
-            .iter()
-            .any(|own| Prefix::containing(own.address, own.bits).is_some_and(|net| net.covers(prefix)))
+        addresses.iter().any(|own| {
+            Prefix::containing(own.address, own.bits).is_some_and(|net| net.covers(prefix))
+        })
     };
     peer.prefixes
         .iter()
@@ -418,7 +426,7 @@ fn remove_routes(config: &GatewayConfig, peer: &PeerConfig, now: &GatewayConfig)
 
 /// Repeats DNS lookups for peers without a session.
 #[expect(clippy::disallowed_methods, reason = "DNS lookups happen in real time")]
-fn find_names(shared: &GatewayState) {
+fn resolve_pending_names(shared: &GatewayState) {
     let mut waited = Duration::ZERO;
     while !shared.is_stopped() {
         thread::sleep(POLL_INTERVAL);
@@ -432,7 +440,7 @@ fn find_names(shared: &GatewayState) {
                 return;
             }
             let Some(endpoint) = peer
-                .peer
+                .config
                 .endpoint
                 .as_ref()
                 .filter(|endpoint| endpoint.literal().is_none())
@@ -450,7 +458,7 @@ fn find_names(shared: &GatewayState) {
                     let text = format!("{endpoint} resolved to {found}");
                     shared
                         .events
-                        .record(shared.now(), &peer.peer.name, "endpoint", text);
+                        .record(shared.now(), &peer.config.name, "endpoint", text);
                 }
             }
         }

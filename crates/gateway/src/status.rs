@@ -120,7 +120,7 @@ impl Socket {
             let (shared, place) = (Arc::clone(shared), Arc::clone(&askers));
             let answer = move || {
                 // Ignore errors: the client has disconnected.
-                let _ = answer(&shared, &stream);
+                let _ = serve_request(&shared, &stream);
                 place.fetch_sub(1, Ordering::Relaxed);
             };
             if thread::Builder::new()
@@ -140,7 +140,7 @@ impl Drop for Socket {
     }
 }
 
-fn answer(shared: &GatewayState, stream: &UnixStream) -> io::Result<()> {
+fn serve_request(shared: &GatewayState, stream: &UnixStream) -> io::Result<()> {
     stream.set_nonblocking(false)?;
     stream.set_read_timeout(Some(REQUEST_TIMEOUT))?;
     stream.set_write_timeout(Some(REQUEST_TIMEOUT))?;
@@ -167,16 +167,18 @@ fn answer(shared: &GatewayState, stream: &UnixStream) -> io::Result<()> {
             let table = shared.table();
             match table
                 .iter()
-                .find(|pair| pair.peer.name == peer || pair.peer.public_key.to_string() == peer)
+                .find(|pair| pair.config.name == peer || pair.config.public_key.to_string() == peer)
             {
                 Some(pair) => {
-                    pair.lock().sendbox.set_disabled_by_operator(shared.now(), pass);
+                    pair.lock()
+                        .sendbox
+                        .set_disabled_by_operator(shared.now(), pass);
                     shared.wake();
                     write_reply(stream, &GatewayReport::snapshot(shared))
                 }
                 None => {
                     let names: Vec<&str> =
-                        table.iter().map(|pair| pair.peer.name.as_str()).collect();
+                        table.iter().map(|pair| pair.config.name.as_str()).collect();
                     let error = format!(
                         "no peer is named `{peer}`; the peers are {}",
                         names.join(", ")

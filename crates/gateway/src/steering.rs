@@ -8,7 +8,9 @@ use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use ccplane_agent::datapath::{Datapath, DatapathCore, FlowMut};
-use ccplane_agent::{Agent, AgentOptions, DatapathId, DynAlgorithm, FlowId, FlowInfo, ProgramTables};
+use ccplane_agent::{
+    Agent, AgentOptions, DatapathId, DynAlgorithm, FlowId, FlowInfo, ProgramTables,
+};
 use ccplane_bundle::CAPABILITIES;
 use ccplane_datapath::OperatorLimits;
 use ccplane_link::{AgentThread, DatapathLink};
@@ -25,7 +27,7 @@ type LatestGauges = Arc<Mutex<BTreeMap<u64, Vec<(&'static str, f64)>>>>;
 /// Datapath side of an algorithm.
 pub(crate) struct BundleSteering {
     datapath: Datapath<ThreadChannel>,
-    said: LatestGauges,
+    gauges: LatestGauges,
     /// Keeps the algorithm's thread alive; dropping it stops the thread.
     _thread: AgentThread,
 }
@@ -57,7 +59,7 @@ impl BundleSteering {
         let said = LatestGauges::default();
         let link = GaugeRecorder {
             link: served,
-            said: Arc::clone(&said),
+            gauges: Arc::clone(&said),
             id: DatapathId(0),
         };
         let thread = AgentThread::start("gateway-agent", agent, link)
@@ -68,7 +70,7 @@ impl BundleSteering {
                 now,
                 DatapathCore::new(std::process::id(), "gateway", tables, way),
             ),
-            said,
+            gauges: said,
             _thread: thread,
         })
     }
@@ -86,7 +88,7 @@ impl BundleSteering {
     /// Closes a bundle. `arrived` are bytes, `lost` packets.
     pub fn close(&mut self, now: Time, bundle: u64, arrived: u64, lost: u64) {
         self.datapath.close(now, bundle, Bytes::new(arrived), lost);
-        locked(&self.said).remove(&bundle);
+        locked(&self.gauges).remove(&bundle);
     }
 
     /// Returns the bundle's flow, for calls of its sendbox.
@@ -101,7 +103,10 @@ impl BundleSteering {
 
     /// Returns the latest gauges of a bundle.
     pub fn gauges(&self, bundle: u64) -> Vec<(&'static str, f64)> {
-        locked(&self.said).get(&bundle).cloned().unwrap_or_default()
+        locked(&self.gauges)
+            .get(&bundle)
+            .cloned()
+            .unwrap_or_default()
     }
 
     /// Returns a descriptor that is readable when commands are pending.
@@ -117,7 +122,7 @@ fn locked<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 /// Agent side of the channel. It stores the algorithm's gauges before it forwards a command.
 struct GaugeRecorder {
     link: ThreadLink,
-    said: LatestGauges,
+    gauges: LatestGauges,
     id: DatapathId,
 }
 
@@ -143,7 +148,7 @@ impl DatapathLink for GaugeRecorder {
                 datapath: self.id,
                 flow,
             });
-            let mut said = locked(&self.said);
+            let mut said = locked(&self.gauges);
             let noted = said.entry(flow).or_default();
             noted.clear();
             noted.extend_from_slice(values);

@@ -238,7 +238,7 @@ impl HandshakeDemux {
 
     /// Identifies the sender like [`whom`](HandshakeDemux::whom), without a rate limit; the caller
     /// enforces its own.
-    pub fn initiator(&self, from: IpAddr, datagram: &[u8], room: &mut [u8]) -> Recipient {
+    pub fn identify_unlimited(&self, from: IpAddr, datagram: &[u8], room: &mut [u8]) -> Recipient {
         self.verify(&self.unlimited, from, datagram, room)
     }
 
@@ -370,9 +370,11 @@ impl Tunnel {
             return SealOutcome::NoSession;
         };
         self.quiet = 0;
-        TunnelNumber::parse(datagram).map_or(SealOutcome::NoSession, |number| SealOutcome::Datagram {
-            bytes: datagram.len(),
-            number,
+        TunnelNumber::parse(datagram).map_or(SealOutcome::NoSession, |number| {
+            SealOutcome::Datagram {
+                bytes: datagram.len(),
+                number,
+            }
         })
     }
 

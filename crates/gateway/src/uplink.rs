@@ -21,8 +21,8 @@ pub(crate) struct Uplink {
     /// Bytes added to a peer's credit per turn (the DRR quantum).
     quantum: i64,
     /// Peer whose turn it is, and whether its turn has started.
-    turn: u32,
-    begun: bool,
+    current_peer: u32,
+    turn_started: bool,
     /// True if packets were waiting when the line became free. The line then counts as busy since
     /// that time, because only the wake-up of the thread was late.
     late: bool,
@@ -32,9 +32,9 @@ pub(crate) struct Uplink {
 #[derive(Debug, Default)]
 pub(crate) struct Share {
     /// Bytes the peer may send in its turn (the DRR deficit counter); negative after an overdraft.
-    credit: i64,
+    deficit: i64,
     /// Total bytes of the peer that have been charged; `None` before the first call.
-    charged: Option<u64>,
+    charged_bytes: Option<u64>,
     /// True if the peer has packets that wait for the line or for its turn.
     pub held: bool,
 }
@@ -46,8 +46,8 @@ impl Uplink {
         Uplink {
             line: rate.map(|rate| Line::new(&LineSpec::Constant(rate), now)),
             quantum: i64::try_from(turn).unwrap_or(i64::MAX).max(largest.into()),
-            turn: 0,
-            begun: false,
+            current_peer: 0,
+            turn_started: false,
             late: false,
         }
     }
@@ -56,31 +56,36 @@ impl Uplink {
     /// peers were held.
     pub fn start_round(&mut self, late: bool) -> u32 {
         self.late = late;
-        self.turn
+        self.current_peer
     }
 
     /// Starts the service of a peer, which has sent `left` bytes in total.
-    pub fn begin_service(&mut self, now: Time, place: u32, share: &mut Share, left: u64) {
+    pub fn begin_service(&mut self, now: Time, peer: u32, share: &mut Share, sent_bytes: u64) {
         // Feedback, sent by the receiving thread, is never held but is charged here.
-        self.charge(now, share, left);
-        if self.is_free(now) && (self.turn != place || !self.begun) {
-            (self.turn, self.begun) = (place, true);
-            share.credit = share.credit.saturating_add(self.quantum);
+        self.charge(now, share, sent_bytes);
+        if self.is_free(now) && (self.current_peer != peer || !self.turn_started) {
+            (self.current_peer, self.turn_started) = (peer, true);
+            share.deficit = share.deficit.saturating_add(self.quantum);
         }
     }
 
     /// Returns whether a packet of the peer being served may be sent.
-    pub fn admits(&self, now: Time, share: &Share) -> bool {
-        self.line.is_none() || self.is_free(now) && share.credit > 0
+    pub fn can_send(&self, now: Time, share: &Share) -> bool {
+        self.line.is_none() || self.is_free(now) && share.deficit > 0
     }
 
     /// Charges the peer for its packets; `left` is the total sent by both threads, bytes.
-    pub fn charge(&mut self, now: Time, share: &mut Share, left: u64) {
-        let bytes = left.saturating_sub(share.charged.replace(left).unwrap_or(left));
+    pub fn charge(&mut self, now: Time, share: &mut Share, sent_bytes: u64) {
+        let bytes = sent_bytes.saturating_sub(
+            share
+                .charged_bytes
+                .replace(sent_bytes)
+                .unwrap_or(sent_bytes),
+        );
         let Some(line) = self.line.as_mut().filter(|_| bytes > 0) else {
             return;
         };
-        share.credit = share.credit.saturating_sub_unsigned(bytes);
+        share.deficit = share.deficit.saturating_sub_unsigned(bytes);
         let since = if self.late {
             now - CATCH_UP_TIME_MAX
         } else {
@@ -93,13 +98,13 @@ impl Uplink {
     }
 
     /// Ends the service of a peer. `more`: it has packets that are due now.
-    pub fn end_service(&mut self, place: u32, share: &mut Share, more: bool) {
+    pub fn end_service(&mut self, peer: u32, share: &mut Share, more: bool) {
         share.held = more;
-        let goes_on = more && share.credit > 0;
-        if self.begun && self.turn == place && !goes_on {
+        let goes_on = more && share.deficit > 0;
+        if self.turn_started && self.current_peer == peer && !goes_on {
             // Unused credit expires; an overdraft does not.
-            share.credit = share.credit.min(0);
-            (self.turn, self.begun) = (place + 1, false);
+            share.deficit = share.deficit.min(0);
+            (self.current_peer, self.turn_started) = (peer + 1, false);
         }
     }
 
@@ -160,7 +165,7 @@ mod tests {
                 let peer = &mut peers[place];
                 uplink.begin_service(now, place as u32, &mut peer.share, peer.left);
                 let mut packets = 0;
-                while peer.next <= now && packets < 64 && uplink.admits(now, &peer.share) {
+                while peer.next <= now && packets < 64 && uplink.can_send(now, &peer.share) {
                     peer.next = peer.next.max(now - CATCH_UP_TIME_MAX) + peer.every;
                     peer.left += peer.bytes;
                     sent.push((now, peer.bytes));
@@ -232,16 +237,16 @@ mod tests {
         let now = Time::ZERO + Duration::from_secs(10);
         uplink.start_round(false);
         uplink.begin_service(now, 0, &mut share, 0);
-        assert!(uplink.admits(now, &share));
+        assert!(uplink.can_send(now, &share));
         uplink.charge(now, &mut share, 1_500);
-        assert!(!uplink.admits(now, &share), "a packet a millisecond");
+        assert!(!uplink.can_send(now, &share), "a packet a millisecond");
         assert_eq!(uplink.free_at(), now + Duration::from_millis(1));
         // Packets of the receiving thread count too.
         uplink.charge(now, &mut share, 3_000);
         assert_eq!(uplink.free_at(), now + Duration::from_millis(2));
         // Without a rate nothing is held.
         let free = Uplink::new(now, None, PACKET_BYTES_MAX);
-        assert!(free.admits(now, &share) && free.free_at() == Time::ZERO);
+        assert!(free.can_send(now, &share) && free.free_at() == Time::ZERO);
     }
 
     proptest! {

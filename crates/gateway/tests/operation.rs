@@ -330,7 +330,7 @@ fn packets_above_the_device_mtu_get_an_icmp_error() {
         .unwrap()
     };
     let lan = space.run(lan).unwrap();
-    let head = Frame::longest(0);
+    let head = Frame::frame_bytes(0);
     let builder = PacketBuilder::ipv4([10, 1, 0, 2], [10, 7, 0, 2], 64).udp(9, 9);
     let mut packet = vec![0; head + 1_500];
     builder

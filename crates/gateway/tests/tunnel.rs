@@ -347,7 +347,11 @@ fn a_process_on_a_gateway_cannot_speak_as_its_box() {
     );
     sites.until("measured", |sites| sites.is_measured(0, 0));
     let every = EpochSize::new(1).unwrap();
-    let notice = Notice { session: 0, epoch_size: every }.encode();
+    let notice = Notice {
+        session: 0,
+        epoch_size: every,
+    }
+    .encode();
     let far = ("10.7.0.2", FEEDBACK_PORT);
     // The port is above 1023, so any user can bind it.
     let socket = sites.spaces[0]

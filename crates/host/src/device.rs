@@ -61,7 +61,7 @@ impl Tun {
         offload: Offload,
     ) -> Result<Tun, Error> {
         let tun = Tun::attach(name, Attach::New, offload)?;
-        tun.set_up(mtu, addresses)?;
+        tun.configure(mtu, addresses)?;
         Ok(tun)
     }
 
@@ -83,9 +83,9 @@ impl Tun {
             Err(Error::Exists { .. }) => Tun::attach(name, Attach::Existing, offload)?,
             made => made?,
         };
-        tun.set_up(mtu, addresses)?;
+        tun.configure(mtu, addresses)?;
         // Last: a device whose setup failed is not left behind.
-        tun.persist(true)?;
+        tun.set_persistent(true)?;
         Ok(tun)
     }
 
@@ -97,7 +97,7 @@ impl Tun {
             return Ok(false);
         }
         let tun = Tun::attach(name, Attach::Existing, Offload::None)?;
-        tun.persist(false)?;
+        tun.set_persistent(false)?;
         Ok(true)
     }
 
@@ -148,7 +148,7 @@ impl Tun {
     }
 
     /// Configures the interface and brings it up.
-    fn set_up(&self, mtu: u32, addresses: &[(IpAddr, u8)]) -> Result<(), Error> {
+    fn configure(&self, mtu: u32, addresses: &[(IpAddr, u8)]) -> Result<(), Error> {
         let name = &self.name;
         let v6 = addresses.iter().any(|(address, _)| address.is_ipv6());
         // Fails harmlessly on a kernel without IPv6.
@@ -172,7 +172,7 @@ impl Tun {
     /// [`Frame`](crate::Frame) expects, and no offloads.
     fn reset_settings(&self) -> Result<(), Error> {
         let what = || format!("configure the interface {}", self.name);
-        let mut length = Frame::longest(0) as libc::c_int;
+        let mut length = Frame::frame_bytes(0) as libc::c_int;
         // SAFETY: TUNSETVNETHDRSZ reads an int at the pointer, which outlives the call.
         let result = unsafe {
             libc::ioctl(
@@ -182,11 +182,11 @@ impl Tun {
             )
         };
         Errno::result(result).map_err(|e| Error::system(what(), e))?;
-        self.offer(0).map_err(|e| Error::system(what(), e))
+        self.set_offload(0).map_err(|e| Error::system(what(), e))
     }
 
     /// Makes the device persistent, or not.
-    fn persist(&self, stay: bool) -> Result<(), Error> {
+    fn set_persistent(&self, stay: bool) -> Result<(), Error> {
         let stay = libc::c_ulong::from(stay);
         // SAFETY: TUNSETPERSIST takes its argument by value and accesses no memory of ours.
         Errno::result(unsafe { libc::ioctl(self.file.as_raw_fd(), libc::TUNSETPERSIST, stay) })
@@ -205,10 +205,10 @@ impl Tun {
         let tcp = libc::TUN_F_CSUM | libc::TUN_F_TSO4 | libc::TUN_F_TSO6 | libc::TUN_F_TSO_ECN;
         let udp = libc::TUN_F_USO4 | libc::TUN_F_USO6;
         // A kernel before 6.2 rejects the set if it includes UDP.
-        if self.offer(tcp | udp).is_ok() {
+        if self.set_offload(tcp | udp).is_ok() {
             return Ok(true);
         }
-        self.offer(tcp).map_err(|e| {
+        self.set_offload(tcp).map_err(|e| {
             Error::system(
                 format!("enable segmentation offload on the interface {}", self.name),
                 e,
@@ -217,7 +217,7 @@ impl Tun {
         Ok(false)
     }
 
-    fn offer(&self, features: libc::c_uint) -> Result<(), Errno> {
+    fn set_offload(&self, features: libc::c_uint) -> Result<(), Errno> {
         let features = libc::c_ulong::from(features);
         // SAFETY: TUNSETOFFLOAD takes its argument by value and accesses no memory of ours.
         Errno::result(unsafe {

@@ -48,13 +48,13 @@ const HEAD_BYTES_MAX: usize = 200;
 pub struct Frame {
     /// Offset of the payload, after the IP and transport headers; the whole length for a single
     /// packet.
-    head: u16,
+    header_bytes: u16,
     /// Length without the virtio-net header.
     length: u16,
     /// Payload of each packet but the last; 0 for a single packet.
-    size: u16,
+    segment_size: u16,
     /// Offset of the transport header if the frame may have several packets.
-    transport: u16,
+    transport_offset: u16,
     tcp: bool,
 }
 
@@ -83,10 +83,10 @@ impl Frame {
         let kind = header[1] & !GSO_ECN;
         if kind == GSO_NONE {
             return Ok(Frame {
-                head: length,
+                header_bytes: length,
                 length,
-                size: 0,
-                transport: 0,
+                segment_size: 0,
+                transport_offset: 0,
                 tcp: false,
             });
         }
@@ -116,10 +116,10 @@ impl Frame {
             return Err(FrameError("headers without payload"));
         }
         Ok(Frame {
-            head: head as u16,
+            header_bytes: head as u16,
             length,
-            size,
-            transport,
+            segment_size: size,
+            transport_offset: transport,
             tcp,
         })
     }
@@ -130,35 +130,36 @@ impl Frame {
     }
 
     /// Returns the length of the longest frame with a single packet of `mtu` bytes.
-    pub const fn longest(mtu: u32) -> usize {
+    pub const fn frame_bytes(mtu: u32) -> usize {
         VNET_HEADER_BYTES + mtu as usize
     }
 
     /// Returns the number of packets, at least one.
     pub fn packets(&self) -> u16 {
-        match self.size {
+        match self.segment_size {
             0 => 1,
-            size => (self.length - self.head).div_ceil(size),
+            size => (self.length - self.header_bytes).div_ceil(size),
         }
     }
 
     /// Returns the length of one of the packets in bytes, including the IP header.
     pub fn bytes(&self, index: u16) -> u16 {
         let Range { start, end } = self.payload(index..index + 1);
-        self.head + (end - start)
+        self.header_bytes + (end - start)
     }
 
     /// Writes the packets `run` as a frame of their own, in two pieces, for
     /// [`Tun::write`](crate::Tun::write). `marked` sets their ECN field to CE ("congestion
     /// experienced"); otherwise it is unchanged.
-    pub fn run<'a>(
+    pub fn write_run<'a>(
         &self,
         bytes: &'a [u8],
         run: Range<u16>,
         marked: bool,
         head: &'a mut Head,
     ) -> [&'a [u8]; 2] {
-        let whole = self.size == 0 || (run.start == 0 && run.end == self.packets() && run.end > 1);
+        let whole =
+            self.segment_size == 0 || (run.start == 0 && run.end == self.packets() && run.end > 1);
         if whole && !marked {
             return [bytes, &[]];
         }
@@ -168,7 +169,7 @@ impl Frame {
 
     /// Writes one of the packets as on a wire, in two pieces: without the virtio-net header, and
     /// with a complete checksum. `marked` as in [`run`](Frame::run).
-    pub fn completed<'a>(
+    pub fn write_packet<'a>(
         &self,
         bytes: &'a [u8],
         index: u16,
@@ -178,16 +179,16 @@ impl Frame {
         let partial = bytes
             .first()
             .is_some_and(|flags| flags & NEEDS_CHECKSUM != 0);
-        if self.size == 0 && !partial && !marked {
+        if self.segment_size == 0 && !partial && !marked {
             return Ok([Frame::packet(bytes), &[]]);
         }
         let (head, rest) = self.split(bytes, index..index + 1, marked, head);
         if partial {
             let field = |at: usize| usize::from(u16::from_ne_bytes([head[at], head[at + 1]]));
-            let (start, offset) = match (self.size, self.tcp) {
+            let (start, offset) = match (self.segment_size, self.tcp) {
                 (0, _) => (field(6), field(8)),
-                (_, true) => (self.transport.into(), TCP_CHECKSUM_OFFSET),
-                (_, false) => (self.transport.into(), UDP_CHECKSUM_OFFSET),
+                (_, true) => (self.transport_offset.into(), TCP_CHECKSUM_OFFSET),
+                (_, false) => (self.transport_offset.into(), UDP_CHECKSUM_OFFSET),
             };
             complete_checksum(&mut head[VNET_HEADER_BYTES..], rest, start, offset)?;
         }
@@ -203,23 +204,23 @@ impl Frame {
         marked: bool,
         head: &'a mut Head,
     ) -> (&'a mut [u8], &'a [u8]) {
-        let begin =
-            (VNET_HEADER_BYTES + usize::from(self.head).min(HEAD_BYTES_MAX)).min(bytes.len());
+        let begin = (VNET_HEADER_BYTES + usize::from(self.header_bytes).min(HEAD_BYTES_MAX))
+            .min(bytes.len());
         let to = &mut head.0[..begin];
         to.copy_from_slice(&bytes[..begin]);
-        if self.size != 0 {
-            self.cut(to, run.clone());
+        if self.segment_size != 0 {
+            self.adapt_headers(to, run.clone());
         }
         if marked {
             mark_ce(&mut to[VNET_HEADER_BYTES..]);
         }
-        let rest = match self.size {
+        let rest = match self.segment_size {
             0 => bytes.get(begin..),
             _ => {
                 let Range { start, end } = self.payload(run);
                 bytes.get(
-                    VNET_HEADER_BYTES + usize::from(self.head + start)
-                        ..VNET_HEADER_BYTES + usize::from(self.head + end),
+                    VNET_HEADER_BYTES + usize::from(self.header_bytes + start)
+                        ..VNET_HEADER_BYTES + usize::from(self.header_bytes + end),
                 )
             }
         };
@@ -228,13 +229,13 @@ impl Frame {
 
     /// Returns the payload range of the packets `run`, relative to the end of the headers.
     fn payload(&self, run: Range<u16>) -> Range<u16> {
-        let all = u32::from(self.length - self.head);
-        let at = |index: u16| (u32::from(index) * u32::from(self.size)).min(all) as u16;
+        let all = u32::from(self.length - self.header_bytes);
+        let at = |index: u16| (u32::from(index) * u32::from(self.segment_size)).min(all) as u16;
         at(run.start)..at(run.end)
     }
 
     /// Adapts copied headers to the packets `run`.
-    fn cut(&self, head: &mut [u8], run: Range<u16>) {
+    fn adapt_headers(&self, head: &mut [u8], run: Range<u16>) {
         let Range { start, end } = self.payload(run.clone());
         let last = run.end == self.packets();
         let (vnet, packet) = head.split_at_mut(VNET_HEADER_BYTES);
@@ -244,8 +245,8 @@ impl Frame {
         } else if run.start > 0 {
             vnet[1] &= !GSO_ECN;
         }
-        vnet[2..4].copy_from_slice(&self.head.to_ne_bytes());
-        let length = self.head + (end - start);
+        vnet[2..4].copy_from_slice(&self.header_bytes.to_ne_bytes());
+        let length = self.header_bytes + (end - start);
         if packet[0] >> 4 == 4 {
             let identification = read_word(packet, 4).wrapping_add(run.start);
             write_word(packet, 2, length);
@@ -257,7 +258,7 @@ impl Frame {
         } else {
             write_word(packet, 4, length - 40);
         }
-        let transport = usize::from(self.transport);
+        let transport = usize::from(self.transport_offset);
         let segment = &mut packet[transport..];
         let check = if self.tcp {
             let sequence = [0, 1, 2, 3].map(|i| segment[4 + i]);
@@ -271,13 +272,13 @@ impl Frame {
             }
             TCP_CHECKSUM_OFFSET
         } else {
-            write_word(segment, 4, length - self.transport);
+            write_word(segment, 4, length - self.transport_offset);
             UDP_CHECKSUM_OFFSET
         };
         // The pseudo-header sum includes the segment's length (RFC 9293 section 3.1).
         let sum = u32::from(read_word(segment, check))
-            + u32::from(!(self.length - self.transport))
-            + u32::from(length - self.transport);
+            + u32::from(!(self.length - self.transport_offset))
+            + u32::from(length - self.transport_offset);
         write_word(segment, check, fold(sum));
     }
 }
@@ -400,7 +401,9 @@ mod tests {
     }
 
     fn written(frame: &Frame, bytes: &[u8], run: Range<u16>, marked: bool) -> Vec<u8> {
-        frame.run(bytes, run, marked, &mut Head::default()).concat()
+        frame
+            .write_run(bytes, run, marked, &mut Head::default())
+            .concat()
     }
 
     proptest! {
@@ -428,11 +431,11 @@ mod tests {
                 prop_assert_eq!(read_word(packet, check) % 0xffff, !pseudo(packet, ip) % 0xffff);
                 // Completed, it is the same packet except for that field.
                 let mut head = Head::default();
-                let mut whole = frame.completed(&bytes, index, marked, &mut head).expect("well formed").concat();
+                let mut whole = frame.write_packet(&bytes, index, marked, &mut head).expect("well formed").concat();
                 prop_assert!(is_complete(&whole, ip));
                 prop_assert_ne!((tcp, read_word(&whole, check)), (false, 0));
                 let mut head = Head::default();
-                let same = alone.completed(&single, 0, false, &mut head).expect("well formed").concat();
+                let same = alone.write_packet(&single, 0, false, &mut head).expect("well formed").concat();
                 prop_assert_eq!(&whole, &same, "also as a separate frame");
                 whole[check..check + 2].copy_from_slice(&packet[check..check + 2]);
                 prop_assert_eq!(&whole[..], packet);
@@ -479,7 +482,7 @@ mod tests {
             if let Ok(frame) = Frame::parse(&bytes) {
                 for index in 0..frame.packets() {
                     written(&frame, &bytes, index..index + 1, true);
-                    let _ = frame.completed(&bytes, index, true, &mut Head::default());
+                    let _ = frame.write_packet(&bytes, index, true, &mut Head::default());
                 }
             }
         }
@@ -510,7 +513,7 @@ mod tests {
         let frame = Frame::parse(&bytes).expect("well formed");
         let mut head = Head::default();
         let packet = frame
-            .completed(&bytes, 0, false, &mut head)
+            .write_packet(&bytes, 0, false, &mut head)
             .expect("well formed")
             .concat();
         assert_eq!(read_word(&packet, 46), 0xffff);
@@ -525,7 +528,7 @@ mod tests {
         for start in [1_010_u16, 240, u16::MAX] {
             bytes[6..8].copy_from_slice(&start.to_ne_bytes());
             let refused = frame
-                .completed(&bytes, 0, false, &mut Head::default())
+                .write_packet(&bytes, 0, false, &mut Head::default())
                 .map(|pieces| pieces.concat());
             assert_eq!(
                 refused,
@@ -536,7 +539,7 @@ mod tests {
         bytes[0] = 0;
         let mut head = Head::default();
         let [packet, nothing] = frame
-            .completed(&bytes, 0, false, &mut head)
+            .write_packet(&bytes, 0, false, &mut head)
             .expect("well formed");
         assert_eq!((packet, nothing), (&bytes[VNET_HEADER_BYTES..], &[][..]));
     }

@@ -65,12 +65,12 @@ struct JoinedRun {
     length: usize,
     packets: u16,
     /// The last packet is shorter than the others, or has PSH or FIN set, so nothing may follow.
-    over: bool,
+    complete: bool,
     /// FIN and PSH of the last packet.
     end_flags: u8,
     /// The first packet's checksum was verified, which is deferred until another packet can be
     /// joined.
-    sound: bool,
+    first_verified: bool,
 }
 
 /// Headers of a packet that may be joined.
@@ -78,10 +78,10 @@ struct JoinedRun {
 struct JoinHeaders {
     tcp: bool,
     /// Offsets of transport header and payload.
-    transport: usize,
-    payload: usize,
+    transport_offset: usize,
+    payload_offset: usize,
     /// Payload length in bytes, at least one.
-    size: usize,
+    payload_bytes: usize,
     /// TCP flags.
     flags: u8,
 }
@@ -116,9 +116,9 @@ impl Joiner {
                 first: next,
                 length,
                 packets: 1,
-                over: next.is_none_or(|next| next.flags & FIN_PSH != 0),
+                complete: next.is_none_or(|next| next.flags & FIN_PSH != 0),
                 end_flags: 0,
-                sound: false,
+                first_verified: false,
             });
             return Ok(true);
         };
@@ -126,24 +126,24 @@ impl Joiner {
             return Ok(false);
         };
         let before = &self.buffer[VNET_HEADER_BYTES..VNET_HEADER_BYTES + run.length];
-        if run.over
+        if run.complete
             || !first.continues(before, &run, packet, &next)
             || !next.has_valid_checksum(packet)
         {
             return Ok(false);
         }
-        if !run.sound && !first.has_valid_checksum(before) {
-            run.over = true;
+        if !run.first_verified && !first.has_valid_checksum(before) {
+            run.complete = true;
             self.run = Some(run);
             return Ok(false);
         }
         let end = VNET_HEADER_BYTES + run.length;
-        self.buffer[end..end + next.size].copy_from_slice(&packet[next.payload..]);
-        run.length += next.size;
+        self.buffer[end..end + next.payload_bytes].copy_from_slice(&packet[next.payload_offset..]);
+        run.length += next.payload_bytes;
         run.packets += 1;
         run.end_flags = next.flags & FIN_PSH;
-        run.over = next.size < first.size || run.end_flags != 0;
-        run.sound = true;
+        run.complete = next.payload_bytes < first.payload_bytes || run.end_flags != 0;
+        run.first_verified = true;
         self.run = Some(run);
         Ok(true)
     }
@@ -156,7 +156,7 @@ impl Joiner {
     /// Returns true if no packet can be added, so the run may be [finished](Joiner::finish) without
     /// waiting for the next packet.
     pub fn is_complete(&self) -> bool {
-        self.run.is_some_and(|run| run.over)
+        self.run.is_some_and(|run| run.complete)
     }
 
     /// Ends the run and returns it as a frame for [`Tun::write`](crate::Tun::write); `None` if
@@ -165,7 +165,7 @@ impl Joiner {
         let run = self.run.take()?;
         let frame = &mut self.buffer[..VNET_HEADER_BYTES + run.length];
         if let Some(first) = run.first.filter(|_| run.packets > 1) {
-            first.cover(frame, &run);
+            first.write_headers(frame, &run);
         }
         Some(frame)
     }
@@ -223,9 +223,9 @@ impl JoinHeaders {
         let size = segment.len().checked_sub(header).filter(|&size| size > 0)?;
         (length == packet.len()).then_some(JoinHeaders {
             tcp: protocol == TCP,
-            transport,
-            payload: transport + header,
-            size,
+            transport_offset: transport,
+            payload_offset: transport + header,
+            payload_bytes: size,
             flags,
         })
     }
@@ -234,14 +234,14 @@ impl JoinHeaders {
     /// `self`.
     fn continues(&self, before: &[u8], run: &JoinedRun, packet: &[u8], next: &JoinHeaders) -> bool {
         let same = |range: std::ops::Range<usize>| before[range.clone()] == packet[range];
-        let kind =
-            (self.tcp, self.transport, self.payload) == (next.tcp, next.transport, next.payload);
-        let fits =
-            next.size <= self.size && run.length + next.size <= FRAME_BYTES_MAX - VNET_HEADER_BYTES;
+        let kind = (self.tcp, self.transport_offset, self.payload_offset)
+            == (next.tcp, next.transport_offset, next.payload_offset);
+        let fits = next.payload_bytes <= self.payload_bytes
+            && run.length + next.payload_bytes <= FRAME_BYTES_MAX - VNET_HEADER_BYTES;
         if !kind || !fits {
             return false;
         }
-        let network = match self.transport {
+        let network = match self.transport_offset {
             20 => {
                 let identification = read_word(before, 4).wrapping_add(run.packets);
                 // Version, type of service; DF, time to live, protocol; addresses.
@@ -250,7 +250,7 @@ impl JoinHeaders {
             // Version, traffic class, flow label; next header, hop limit, addresses.
             _ => same(0..4) && same(6..40),
         };
-        let at = self.transport;
+        let at = self.transport_offset;
         if !network || !same(at..at + 4) {
             return false;
         }
@@ -258,7 +258,7 @@ impl JoinHeaders {
             return run.packets < UDP_PACKETS_MAX;
         }
         let number = |bytes: &[u8]| u32::from_be_bytes([4, 5, 6, 7].map(|i| bytes[at + i]));
-        let sequence = number(before).wrapping_add((run.length - self.payload) as u32);
+        let sequence = number(before).wrapping_add((run.length - self.payload_offset) as u32);
         // CWR is allowed only in the first packet of a run, PSH and FIN only in the last.
         let flags = next.flags & !FIN_PSH == self.flags & !CWR;
         // Acknowledgement and data offset; window; urgent pointer and options.
@@ -266,26 +266,26 @@ impl JoinHeaders {
             && flags
             && same(at + 8..at + 13)
             && same(at + 14..at + 16)
-            && same(at + 18..self.payload)
+            && same(at + 18..self.payload_offset)
     }
 
     /// Returns true if the transport checksum is correct, and in the form that
     /// [`Frame::completed`](crate::Frame::completed) writes.
     fn has_valid_checksum(&self, packet: &[u8]) -> bool {
         let (segment, written) = (
-            &packet[self.transport..],
-            read_word(packet, self.checksum_at()),
+            &packet[self.transport_offset..],
+            read_word(packet, self.checksum_offset()),
         );
-        let all = add(self.pseudo(packet, segment.len()), sum(segment));
+        let all = add(self.pseudo_sum(packet, segment.len()), sum(segment));
         // In UDP zero means no checksum; in TCP all ones is another form of zero.
         let other = if self.tcp { 0xffff } else { 0 };
         all == 0xffff && written != other
     }
 
     /// Makes the headers of a frame cover all packets of the run.
-    fn cover(&self, frame: &mut [u8], run: &JoinedRun) {
+    fn write_headers(&self, frame: &mut [u8], run: &JoinedRun) {
         let (vnet, packet) = frame.split_at_mut(VNET_HEADER_BYTES);
-        let v4 = self.transport == 20;
+        let v4 = self.transport_offset == 20;
         let kind = match (self.tcp, v4) {
             (true, true) => GSO_TCPV4,
             (true, false) => GSO_TCPV6,
@@ -294,10 +294,10 @@ impl JoinHeaders {
         let reduced = if self.flags & CWR == 0 { 0 } else { GSO_ECN };
         vnet[..2].copy_from_slice(&[NEEDS_CHECKSUM, kind | reduced]);
         let fields = [
-            self.payload,
-            self.size,
-            self.transport,
-            self.checksum_at() - self.transport,
+            self.payload_offset,
+            self.payload_bytes,
+            self.transport_offset,
+            self.checksum_offset() - self.transport_offset,
         ];
         for (place, field) in vnet[2..].chunks_exact_mut(2).zip(fields) {
             place.copy_from_slice(&(field as u16).to_ne_bytes());
@@ -310,22 +310,22 @@ impl JoinHeaders {
         } else {
             write_word(packet, 4, (run.length - 40) as u16);
         }
-        let segment = run.length - self.transport;
+        let segment = run.length - self.transport_offset;
         if self.tcp {
-            packet[self.transport + 13] |= run.end_flags;
+            packet[self.transport_offset + 13] |= run.end_flags;
         } else {
-            write_word(packet, self.transport + 4, segment as u16);
+            write_word(packet, self.transport_offset + 4, segment as u16);
         }
-        let partial = self.pseudo(packet, segment);
-        write_word(packet, self.checksum_at(), partial);
+        let partial = self.pseudo_sum(packet, segment);
+        write_word(packet, self.checksum_offset(), partial);
     }
 
-    fn pseudo(&self, packet: &[u8], segment: usize) -> u16 {
+    fn pseudo_sum(&self, packet: &[u8], segment: usize) -> u16 {
         pseudo_header_sum(packet, if self.tcp { TCP } else { UDP }, segment as u16)
     }
 
-    fn checksum_at(&self) -> usize {
-        self.transport
+    fn checksum_offset(&self) -> usize {
+        self.transport_offset
             + if self.tcp {
                 TCP_CHECKSUM_OFFSET
             } else {

@@ -113,7 +113,7 @@ impl Namespace {
 
     /// Ends every other process inside: by SIGTERM, and after `patience` by SIGKILL.
     #[expect(clippy::disallowed_methods, reason = "processes end in real time")]
-    pub fn end_processes(&self, patience: Duration) {
+    pub fn end_processes(&self, timeout: Duration) {
         let end = |signal| {
             let inside = self.processes();
             for process in &inside {
@@ -125,7 +125,7 @@ impl Namespace {
         if !end(Signal::SIGTERM) {
             return;
         }
-        let deadline = Instant::now() + patience;
+        let deadline = Instant::now() + timeout;
         while Instant::now() < deadline && !self.processes().is_empty() {
             thread::sleep(Duration::from_millis(5));
         }

@@ -56,13 +56,13 @@ impl Masquerade {
             .map_err(io::Error::from)
             .and_then(|stdin| stdin.write_all(text.as_bytes()));
         if written.is_err() || !wait_for_table(table) {
-            return Err(masquerade.refused());
+            return Err(masquerade.into_error());
         }
         Ok(masquerade)
     }
 
     /// Returns nft's message as an error.
-    fn refused(mut self) -> Error {
+    fn into_error(mut self) -> Error {
         self.commands = None;
         let mut said = String::new();
         if let Some(stderr) = &mut self.nft.stderr {

@@ -9,9 +9,9 @@ use nix::errno::Errno;
 /// (`SO_MAX_PACING_RATE`, socket(7)). An `fq` qdisc paces if there is one, else TCP's own timer.
 /// Unless the congestion control sets a rate, it is 1.2 times the window per round trip, and twice
 /// the window in slow start (`tcp_update_pacing_rate`).
-pub fn pace(socket: &impl AsFd, most: u64) -> io::Result<()> {
+pub fn pace(socket: &impl AsFd, max_rate: u64) -> io::Result<()> {
     let (value, size) = (
-        (&raw const most).cast(),
+        (&raw const max_rate).cast(),
         size_of::<u64>() as libc::socklen_t,
     );
     let descriptor = socket.as_fd().as_raw_fd();

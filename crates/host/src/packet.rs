@@ -114,7 +114,7 @@ impl IpHeaders {
             4 => {
                 let payload = Payload {
                     protocol: *packet.get(9)?,
-                    at: usize::from(packet[0] & 0xf) * 4,
+                    offset: usize::from(packet[0] & 0xf) * 4,
                     fragment: u16::from_be_bytes([packet[6], packet[7]]) & 0x3fff != 0,
                 };
                 (first as u8, packet.get(12..20)?, payload)
@@ -128,7 +128,7 @@ impl IpHeaders {
         };
         let Payload {
             protocol,
-            at,
+            offset: at,
             fragment,
         } = payload;
         let (sender, receiver) = addresses.split_at(addresses.len() / 2);
@@ -153,7 +153,7 @@ impl IpHeaders {
 /// Payload of an IP packet: protocol, offset, and whether the packet is a fragment.
 struct Payload {
     protocol: u8,
-    at: usize,
+    offset: usize,
     fragment: bool,
 }
 
@@ -172,11 +172,11 @@ impl Payload {
     fn parse_v6(packet: &[u8]) -> Option<Payload> {
         let mut payload = Payload {
             protocol: *packet.get(6)?,
-            at: 40,
+            offset: 40,
             fragment: false,
         };
         for _ in 0..EXTENSION_HEADERS_MAX {
-            let at = payload.at;
+            let at = payload.offset;
             let units = |packet: &[u8]| packet.get(at + 1).map(|units| usize::from(*units));
             let bytes = match payload.protocol {
                 HOP_BY_HOP | ROUTING | DESTINATION => units(packet).map(|units| 8 + 8 * units),
@@ -192,7 +192,7 @@ impl Payload {
                 let place = packet.get(at + 2..at + 4)?;
                 payload.fragment = u16::from_be_bytes([place[0], place[1]]) & 0xfff9 != 0;
             }
-            (payload.protocol, payload.at) = (*next, at + bytes);
+            (payload.protocol, payload.offset) = (*next, at + bytes);
             if payload.fragment {
                 break;
             }

@@ -206,7 +206,7 @@ impl Bands {
     }
 
     /// Returns the command that removes the bands.
-    pub fn removal(&self) -> String {
+    pub fn removal_command(&self) -> String {
         removal(&self.device)
     }
 
@@ -225,8 +225,8 @@ impl Bands {
                 handle: root.handle,
             });
         }
-        run_or_roll_back(&self.commands(), self.removal(), |command| {
-            run(command, &self.device)
+        run_or_roll_back(&self.commands(), self.removal_command(), |command| {
+            run_tc(command, &self.device)
         })
     }
 }
@@ -261,7 +261,7 @@ pub fn remove(device: &str) -> Result<(), QueueError> {
             handle: root.handle,
         });
     }
-    Ok(run(&removal(device), device)?)
+    Ok(run_tc(&removal(device), device)?)
 }
 
 fn removal(device: &str) -> String {
@@ -305,7 +305,7 @@ fn root_queue(device: &str) -> Result<Root, QueueError> {
     }
 }
 
-fn run(command: &str, device: &str) -> Result<(), TcError> {
+fn run_tc(command: &str, device: &str) -> Result<(), TcError> {
     tc_output(command, device).map(drop)
 }
 
@@ -400,7 +400,10 @@ tc qdisc add dev lo parent cc0:1 handle cc1: prio bands 5 priomap 0 0 0 0 0 0 0 
                 .iter()
                 .all(|command| command.contains(" parent cc1:"))
         );
-        assert_eq!(plain.removal(), "tc qdisc del dev lo root handle cc0:");
+        assert_eq!(
+            plain.removal_command(),
+            "tc qdisc del dev lo root handle cc0:"
+        );
     }
 
     #[test]
@@ -446,7 +449,7 @@ tc qdisc add dev lo parent cc0:1 handle cc1: prio bands 5 priomap 0 0 0 0 0 0 0 
     #[test]
     fn errors_name_what_remains() {
         let bands = Bands::new("lo", None).expect("every host has it");
-        let (commands, removal) = (bands.commands(), bands.removal());
+        let (commands, removal) = (bands.commands(), bands.removal_command());
         for failing in 0..=commands.len() {
             for removable in [true, false] {
                 let mut ran = Vec::new();

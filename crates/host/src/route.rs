@@ -32,14 +32,18 @@ pub struct MainRoute {
 impl MainRoute {
     /// Adds the route. Returns false if it exists already.
     pub fn add(&self) -> Result<bool, Error> {
-        let added = self.check().and_then(|()| self.change(libc::SIOCADDRT));
+        let added = self
+            .validate()
+            .and_then(|()| self.ioctl_route(libc::SIOCADDRT));
         self.outcome(added, io::ErrorKind::AlreadyExists, "add")
     }
 
     /// Removes the route. Returns false if it does not exist. A route is also removed when its
     /// interface is removed or goes down.
     pub fn remove(&self) -> Result<bool, Error> {
-        let removed = self.check().and_then(|()| self.change(libc::SIOCDELRT));
+        let removed = self
+            .validate()
+            .and_then(|()| self.ioctl_route(libc::SIOCDELRT));
         self.outcome(removed, io::ErrorKind::NotFound, "remove")
     }
 
@@ -72,7 +76,7 @@ impl MainRoute {
         }
     }
 
-    fn check(&self) -> io::Result<()> {
+    fn validate(&self) -> io::Result<()> {
         let wrong = |why: &str| Err(io::Error::new(io::ErrorKind::InvalidInput, why));
         if !(1..=METRIC_MAX).contains(&self.metric) {
             return wrong("the metric is not from 1 to 32766");
@@ -90,7 +94,7 @@ impl MainRoute {
     }
 
     /// Performs `SIOCADDRT` or `SIOCDELRT`.
-    fn change(&self, request: libc::c_ulong) -> io::Result<()> {
+    fn ioctl_route(&self, request: libc::c_ulong) -> io::Result<()> {
         let mut flags = libc::RTF_UP;
         if self.gateway.is_some() {
             flags |= libc::RTF_GATEWAY;
@@ -178,7 +182,7 @@ pub fn add_default_route(interface: &str, family: IpAddr) -> Result<(), Error> {
         metric,
     };
     route
-        .change(libc::SIOCADDRT)
+        .ioctl_route(libc::SIOCADDRT)
         .map_err(|e| Error::system(format!("add a default route through {interface}"), e))
 }
 
@@ -195,7 +199,7 @@ mod tests {
             gateway: None,
             metric: 100,
         };
-        assert!(route.check().is_ok());
+        assert!(route.validate().is_ok());
         let wrong = [
             MainRoute {
                 metric: 0,
@@ -226,6 +230,6 @@ mod tests {
             prefix: 128,
             ..route
         };
-        assert!(v6.check().is_ok());
+        assert!(v6.validate().is_ok());
     }
 }

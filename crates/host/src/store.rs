@@ -66,7 +66,7 @@ pub struct StoredFrame {
     begin: u32,
     length: u32,
     /// Packets that are not yet released.
-    left: u16,
+    packets_left: u16,
 }
 
 impl Store {
@@ -110,7 +110,7 @@ impl Store {
                 }
                 None => return None,
             });
-            self.peaks[0] = self.peaks[0].max(self.in_use());
+            self.peaks[0] = self.peaks[0].max(self.blocks_in_use());
         }
         let block = &mut self.blocks[self.filling?];
         block.written = true;
@@ -118,13 +118,13 @@ impl Store {
     }
 
     /// Returns the number of blocks that hold or receive frames.
-    fn in_use(&self) -> usize {
+    fn blocks_in_use(&self) -> usize {
         self.blocks.len() - self.free.len()
     }
 
     /// Returns the memory of past bursts to the kernel. A long-running driver calls it
     /// periodically; most calls do nothing.
-    pub fn review(&mut self, now: Time) {
+    pub fn reclaim(&mut self, now: Time) {
         if now < self.review_at {
             return;
         }
@@ -136,7 +136,7 @@ impl Store {
                 .copied()
                 .max()
                 .unwrap_or_default()
-                .max(self.in_use());
+                .max(self.blocks_in_use());
         // The first ones are the least recently used.
         for &index in self.free.iter().take(spare) {
             let block = &mut self.blocks[index];
@@ -144,7 +144,7 @@ impl Store {
                 discard_pages(&mut block.bytes);
             }
         }
-        self.peaks = [self.in_use(), self.peaks[0]];
+        self.peaks = [self.blocks_in_use(), self.peaks[0]];
     }
 
     /// Returns the first `length` bytes of the space returned last.
@@ -170,7 +170,7 @@ impl Store {
             block: index as u32,
             begin: block.end as u32,
             length: length as u32,
-            left: frame.packets(),
+            packets_left: frame.packets(),
         };
         block.end += length;
         block.frames += 1;
@@ -204,8 +204,8 @@ impl Store {
     #[inline]
     pub fn release(&mut self, frame: u32, packets: u16) {
         let stored = &mut self.frames[frame as usize];
-        stored.left -= packets;
-        if stored.left > 0 {
+        stored.packets_left -= packets;
+        if stored.packets_left > 0 {
             return;
         }
         self.vacant.push(frame);
@@ -322,7 +322,7 @@ mod tests {
     fn the_memory_of_a_burst_is_given_back_and_can_be_used_again() {
         let mut store = Store::new(64 << 20);
         let at = |periods: u64| Time::ZERO + REVIEW_PERIOD * periods;
-        store.review(at(0));
+        store.reclaim(at(0));
         let burst = |store: &mut Store| {
             let places: Vec<u32> = (0..20_000).map(|_| put(store, 1_500, 7).unwrap()).collect();
             let full = resident(store);
@@ -333,11 +333,11 @@ mod tests {
         let full = burst(&mut store);
         assert!(full > 7_000, "{full} pages");
         // The memory used in a period is kept for the next one.
-        store.review(at(1));
+        store.reclaim(at(1));
         assert_eq!(resident(&store), full);
-        store.review(at(2));
+        store.reclaim(at(2));
         assert_eq!(resident(&store), full);
-        store.review(at(3));
+        store.reclaim(at(3));
         let left = resident(&store);
         assert!(left <= 2 * BLOCK_BYTES / 4_096, "{left} of {full} pages");
         // A new block may begin elsewhere in its first page, and then has a whole page less or more.

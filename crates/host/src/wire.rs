@@ -81,16 +81,16 @@ impl Wire {
             address_length: 0,
             address: [0; 8],
         };
-        wire.set(PACKET_VNET_HDR, &on)
-            .and_then(|()| wire.set(PACKET_IGNORE_OUTGOING, &on))
-            .and_then(|()| wire.set(PACKET_ADD_MEMBERSHIP, &everything))
+        wire.set_option(PACKET_VNET_HDR, &on)
+            .and_then(|()| wire.set_option(PACKET_IGNORE_OUTGOING, &on))
+            .and_then(|()| wire.set_option(PACKET_ADD_MEMBERSHIP, &everything))
             .and_then(|()| wire.bind(index))
             .map_err(|e| Error::system(what(), e))?;
         interface::bring_up(name)?;
         Ok(wire)
     }
 
-    fn set<T>(&self, option: libc::c_int, value: &T) -> io::Result<()> {
+    fn set_option<T>(&self, option: libc::c_int, value: &T) -> io::Result<()> {
         let length = mem::size_of::<T>() as libc::socklen_t;
         // SAFETY: the kernel reads `length` bytes of `value`, which outlives the call.
         let result = unsafe {

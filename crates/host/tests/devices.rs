@@ -316,7 +316,7 @@ fn datagrams_that_were_taken_apart_and_joined_are_received_as_they_were_sent() {
             for index in 0..frame.packets() {
                 let mut head = Head::default();
                 let packet = frame
-                    .completed(&bytes, index, false, &mut head)
+                    .write_packet(&bytes, index, false, &mut head)
                     .expect("the kernel's own")
                     .concat();
                 if !joiner.add(&packet).expect("a packet") {

@@ -51,8 +51,10 @@ fn run(contender: &str, senders: u32, stamps: StampModel, seed: u64) -> Result<O
     let link = LinkSpec::new(RATE, RTT / 4);
     let queue = QueueSpec::DropTail(Size::Packets(BUFFER));
     let network = topology::incast(senders, &link.clone(), link.with_queue(queue, RTT))?;
-    let (Some(to), Some(bottleneck)) = (network.find_node("receiver"), network.find_link("bottleneck"))
-    else {
+    let (Some(to), Some(bottleneck)) = (
+        network.find_node("receiver"),
+        network.find_link("bottleneck"),
+    ) else {
         return Err("the incast has no receiver behind a bottleneck".into());
     };
     let from: Vec<_> = (1..=senders)
@@ -99,7 +101,8 @@ fn run(contender: &str, senders: u32, stamps: StampModel, seed: u64) -> Result<O
         .crossings(bottleneck)
         .iter()
         .filter(|c| {
-            (Time::ZERO + WARM_UP_TIME..Time::ZERO + WARM_UP_TIME + COUNTED_TIME).contains(&c.departure)
+            (Time::ZERO + WARM_UP_TIME..Time::ZERO + WARM_UP_TIME + COUNTED_TIME)
+                .contains(&c.departure)
         })
         .collect();
     let packet = 1_500e9 / RATE.bytes_per_sec() as f64;

@@ -10,9 +10,9 @@ pub fn wants(contender: &Contender, registry: &Registry) -> Result<Capabilities,
     match contender {
         Contender::Native { name } if name == "dctcp" => Ok(Capabilities::ECN),
         Contender::Native { .. } => Ok(Capabilities::default()),
-        Contender::Ccplane { name, parameters } => {
-            Ok(registry.by_name(name, &read(parameters))?.requested_capabilities())
-        }
+        Contender::Ccplane { name, parameters } => Ok(registry
+            .by_name(name, &read(parameters))?
+            .requested_capabilities()),
     }
 }
 

@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use ccplane_report::Provenance;
 use serde_json::json;
 
-use crate::report_log;
 use crate::report;
+use crate::report_log;
 use crate::result::{Completion, ContenderResult, RunResult, WorkloadFigures};
 
 /// Error for a file or directory that cannot be written.

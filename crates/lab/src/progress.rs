@@ -36,7 +36,11 @@ pub struct ProgressStep<'a> {
 impl<'a> ProgressStep<'a> {
     /// Starts step `index`, counted from 0, of `of` steps. `what` is its description.
     pub fn begin(whole: &'a dyn Progress, index: usize, of: usize, what: &str) -> ProgressStep<'a> {
-        let step = ProgressStep { parent: whole, index, count: of };
+        let step = ProgressStep {
+            parent: whole,
+            index,
+            count: of,
+        };
         step.on_progress(0.0, what);
         step
     }
@@ -45,7 +49,8 @@ impl<'a> ProgressStep<'a> {
 impl Progress for ProgressStep<'_> {
     fn on_progress(&self, share: f64, what: &str) {
         let done = self.index as f64 + share.clamp(0.0, 1.0);
-        self.parent.on_progress(done / self.count.max(1) as f64, what);
+        self.parent
+            .on_progress(done / self.count.max(1) as f64, what);
     }
 
     fn is_cancelled(&self) -> bool {

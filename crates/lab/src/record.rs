@@ -266,7 +266,10 @@ impl LinkRecord {
     /// Computes the contender's metrics from the link's record.
     fn metrics(&self, warm: Duration) -> ContenderMetrics {
         let delays = self.delays(warm);
-        let delivered: u64 = self.departures_after(warm).map(|(_, _, bytes)| *bytes).sum();
+        let delivered: u64 = self
+            .departures_after(warm)
+            .map(|(_, _, bytes)| *bytes)
+            .sum();
         let at = |p| delays.quantile(p).unwrap_or(0.0);
         ContenderMetrics {
             utilisation: if self.capacity > 0.0 {

@@ -4,9 +4,9 @@
 //! The page is complete without its script, which adds zoom, tooltips and selection.
 
 mod charts;
-mod styles;
 pub(crate) mod plane;
 mod points;
+mod styles;
 
 use std::fmt::Write;
 

@@ -3,8 +3,8 @@
 
 mod bundles;
 mod episode;
-mod sampling;
 mod job;
+mod sampling;
 mod stamps;
 
 use std::panic::{self, AssertUnwindSafe};

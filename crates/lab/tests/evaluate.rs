@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use ccplane_algorithms::Registry;
 use ccplane_lab::evaluate::{self, Evaluation, Options, Verdict};
-use ccplane_lab::{Error, Progress, NoProgress, Sim};
+use ccplane_lab::{Error, NoProgress, Progress, Sim};
 use ccplane_report::Provenance;
 
 fn options(algorithm: &str, only: &[&str]) -> Options {
@@ -210,12 +210,23 @@ fn the_page_needs_nothing_from_outside() {
 
 #[test]
 fn a_question_that_is_not_there_is_told_with_those_that_are() {
-    let error = run(&options("reno", &["cubik"]), &Registry::builtin(), &NoProgress);
+    let error = run(
+        &options("reno", &["cubik"]),
+        &Registry::builtin(),
+        &NoProgress,
+    );
     let error = error.map(|_| ()).unwrap_err().to_string();
     assert!(
         error.contains("there is no question `cubik`") && error.contains("did you mean `cubic`?"),
         "{error}"
     );
     assert!(run(&options("nobody", &[]), &Registry::builtin(), &NoProgress).is_err());
-    assert!(run(&options("native:nobody", &[]), &Registry::builtin(), &NoProgress).is_err());
+    assert!(
+        run(
+            &options("native:nobody", &[]),
+            &Registry::builtin(),
+            &NoProgress
+        )
+        .is_err()
+    );
 }

@@ -58,9 +58,8 @@ fn simulate(name: &str, outage: Outage) -> Course {
     sim.schedule(begin, NetworkChange::Down(link)).unwrap();
     sim.schedule(end, NetworkChange::Up(link)).unwrap();
     let flow = match name.strip_prefix("native:") {
-        Some(native) => {
-            FlowSpec::new(from, to).with_congestion(FlowControl::Native(native.parse::<Native>().unwrap()))
-        }
+        Some(native) => FlowSpec::new(from, to)
+            .with_congestion(FlowControl::Native(native.parse::<Native>().unwrap())),
         None => {
             let algorithm = registry.by_name(name, &Parameters::new()).unwrap();
             let wants = algorithm.requested_capabilities();

@@ -722,8 +722,8 @@ fn a_failed_contender_does_not_affect_the_others() {
     for threads in [1, 2] {
         for seeds in ["3", "3..5"] {
             let options = options(seeds.parse().unwrap(), threads);
-            let stopped =
-                run_keeping(&Sim::default(), &scenario, &registry, &options, &NoProgress).unwrap_err();
+            let stopped = run_keeping(&Sim::default(), &scenario, &registry, &options, &NoProgress)
+                .unwrap_err();
             assert!(
                 matches!(&stopped.error, Error::Internal { contender, seed: 3, .. } if contender == "mistaken")
             );
@@ -806,7 +806,9 @@ bulk = {{ bytes = "20MB" }}
         )
     };
     let of = |result: &RunResult| {
-        let table = ccplane_lab::table::of_second_loops(result).unwrap().to_text();
+        let table = ccplane_lab::table::of_second_loops(result)
+            .unwrap()
+            .to_text();
         (
             result.contenders[0].figures.second_loop.clone().unwrap(),
             table,

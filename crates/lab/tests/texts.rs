@@ -7,7 +7,7 @@ use ccplane_algorithms::Registry;
 use ccplane_lab::result::ContenderMetrics;
 use ccplane_lab::scenario::Scenario;
 use ccplane_lab::{NoProgress, RunOptions, Sim, run};
-use ccplane_lang::{ProgramLimits, ProgramFile, compile};
+use ccplane_lang::{ProgramFile, ProgramLimits, compile};
 
 /// Allowed relative difference of goodput and delay: the agent answers the previous report, a
 /// program file the current ACK.

@@ -165,7 +165,10 @@ impl ProgramFile {
     pub fn program(&self, overrides: &[(&str, &str)]) -> Result<String, BadValue> {
         let mut values = Vec::with_capacity(self.parameters.len());
         for parameter in &self.parameters {
-            let value = overrides.iter().rev().find(|(name, _)| *name == parameter.name);
+            let value = overrides
+                .iter()
+                .rev()
+                .find(|(name, _)| *name == parameter.name);
             values.push(match value {
                 Some((_, value)) => parameter.check(value)?,
                 None => &parameter.default,
@@ -189,8 +192,10 @@ impl ProgramFile {
     /// original text.
     fn compiled(&self) -> Result<Program, Diagnostics> {
         let woven = self.splice(&self.defaults());
-        compile(&woven.text, &ProgramLimits::default())
-            .map_err(|found| self.to_original_positions(&woven, found.problems().iter()).unwrap_or(found))
+        compile(&woven.text, &ProgramLimits::default()).map_err(|found| {
+            self.to_original_positions(&woven, found.problems().iter())
+                .unwrap_or(found)
+        })
     }
 
     fn defaults(&self) -> Vec<&str> {

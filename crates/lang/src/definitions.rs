@@ -213,7 +213,9 @@ impl<'s> DefReader<'_, 's> {
                 "not an initial value",
                 "negative",
             )
-            .with_help("there are no negative numbers; (diff a b) is a difference that stops at 0");
+            .with_help(
+                "there are no negative numbers; (diff a b) is a difference that stops at 0",
+            );
         }
         Problem::new(
             DiagnosticCode::Syntax,

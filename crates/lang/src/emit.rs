@@ -446,7 +446,11 @@ impl Emitter<'_> {
             }
             // Micros >= x is Micros > x - 1, and true if x is 0.
             (Op::Ge, Operand::Reg(limit)) => {
-                let late = if limit == dst { self.allocate_temp()? } else { dst };
+                let late = if limit == dst {
+                    self.allocate_temp()?
+                } else {
+                    dst
+                };
                 self.push(Op::Diff, late, limit, Operand::Imm(1));
                 self.push(Op::After, late, reg::MICROS, Operand::Reg(late));
                 self.push(Op::NotIf, late, limit, Operand::Imm(1));
@@ -498,7 +502,11 @@ impl Emitter<'_> {
     fn choose(&mut self, cond: Id, a: Id, b: Id) -> EmitResult<u8> {
         let needs = |id| self.tree.node(id).needs;
         let first = needs(b) >= needs(cond).max(needs(a));
-        let early = if first { Some(self.emit_to_temp(b)?) } else { None };
+        let early = if first {
+            Some(self.emit_to_temp(b)?)
+        } else {
+            None
+        };
         let (cond, a) = self.emit_pair(cond, a)?;
         let chosen = match early {
             Some(chosen) => chosen,

@@ -124,7 +124,9 @@ impl Checker<'_, '_> {
         if found != N {
             return Err(self.wrong_count(form, name, N, found));
         }
-        Ok(std::array::from_fn(|_| parts.next().unwrap_or(form.next_sibling)))
+        Ok(std::array::from_fn(|_| {
+            parts.next().unwrap_or(form.next_sibling)
+        }))
     }
 
     #[cold]

@@ -131,10 +131,16 @@ impl std::fmt::Display for AgentAddress {
 impl AgentAddress {
     /// Creates an unconnected transport for flows of `algorithm`. `silence` is for CCP agents, see
     /// [`Foreign`](ccplane_agent::CcpV1Client); ccplane agents send heartbeats instead.
-    pub fn connection(&self, algorithm: &str, agent_timeout: Option<Duration>) -> Box<dyn AgentConnection> {
+    pub fn connection(
+        &self,
+        algorithm: &str,
+        agent_timeout: Option<Duration>,
+    ) -> Box<dyn AgentConnection> {
         match self {
             AgentAddress::Unix(path) => Box::new(Uplink::new(path)),
-            AgentAddress::Ccp(path) => Box::new(super::CcpUplink::new(path, algorithm, agent_timeout)),
+            AgentAddress::Ccp(path) => {
+                Box::new(super::CcpUplink::new(path, algorithm, agent_timeout))
+            }
             #[cfg(feature = "tls")]
             AgentAddress::Tls(address) => Box::new(TlsUplink::new(address)),
             AgentAddress::Failover(all) => Box::new(Failover::new(

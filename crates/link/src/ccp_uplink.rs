@@ -151,7 +151,9 @@ impl AgentConnection for CcpUplink {
         if self.socket.is_none() {
             return SendOutcome::NoAgent;
         }
-        if self.datagram.len() + CcpV1Client::message_len_max(event) > DATAGRAM_BYTES_MAX && !self.flush() {
+        if self.datagram.len() + CcpV1Client::message_len_max(event) > DATAGRAM_BYTES_MAX
+            && !self.flush()
+        {
             return match self.socket {
                 Some(_) => SendOutcome::Full,
                 None => SendOutcome::NoAgent,

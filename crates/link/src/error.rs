@@ -11,7 +11,7 @@ use nix::errno::Errno;
 
 use super::AgentAddress;
 #[cfg(feature = "tls")]
-use super::tls::{RemoteAgentError, KeyError, TlsAddress};
+use super::tls::{KeyError, RemoteAgentError, TlsAddress};
 
 /// Error that affects a whole link. Faults of single peers are logged and affect only these.
 #[derive(Debug, thiserror::Error)]

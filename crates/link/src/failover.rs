@@ -177,7 +177,9 @@ mod tests {
         let mut several = Failover::new(vec![agent(0), agent(1)]);
         let is_there = |index: usize, is: bool| world.there[index].store(is, Ordering::Relaxed);
         let event = WireEvent::Installed { program: 1 };
-        assert!(several.connect(now).is_err() && several.queue_event(&event) == SendOutcome::NoAgent);
+        assert!(
+            several.connect(now).is_err() && several.queue_event(&event) == SendOutcome::NoAgent
+        );
         is_there(1, true);
         assert!(several.connect(now).is_ok());
         assert_eq!(several.queue_event(&event), SendOutcome::Queued);

@@ -349,7 +349,11 @@ struct PinnedVerifier {
 
 impl PinnedVerifier {
     fn check(&self, certificate: &CertificateDer<'_>) -> Result<(), rustls::Error> {
-        if self.trusted.is_empty() || self.trusted.contains(&Fingerprint::of_certificate(certificate)) {
+        if self.trusted.is_empty()
+            || self
+                .trusted
+                .contains(&Fingerprint::of_certificate(certificate))
+        {
             return Ok(());
         }
         Err(rustls::Error::InvalidCertificate(

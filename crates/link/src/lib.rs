@@ -7,47 +7,47 @@
 //! ends are [`RemoteChannel`], over an [`Uplink`] or a `TlsUplink`, and [`ThreadChannel`].
 #![forbid(unsafe_code)]
 
+mod accept_backoff;
+mod agent_connection;
+mod agent_thread;
 mod backoff;
-mod thread_channel;
+mod ccp_uplink;
 mod datagram;
 mod derived_path;
 mod error;
-mod ccp_uplink;
+mod failover;
 #[cfg(feature = "tls")]
 pub mod identity;
+mod known_peers;
 mod local;
 mod offers;
 mod pollable;
 mod random;
-mod known_peers;
-mod agent_connection;
-mod accept_backoff;
-mod failover;
+mod remote_channel;
 mod socket;
 #[cfg(all(test, feature = "tls"))]
 mod tests;
-mod remote_channel;
-mod agent_thread;
+mod thread_channel;
 #[cfg(feature = "tls")]
 mod tls;
 mod uplink;
 mod warning;
 
-pub use thread_channel::{ThreadChannel, ThreadLink, thread_channel};
+pub use agent_connection::{AgentAddress, AgentConnection, BadAddress, SendOutcome};
+pub use agent_thread::AgentThread;
+pub use ccp_uplink::CcpUplink;
 pub use datagram::Datagram;
 pub use error::LinkError;
-pub use ccp_uplink::CcpUplink;
-pub use local::Local;
-pub use offers::{AgentOffers, OfferedAlgorithm, query_offers, connect_blocking};
-pub use pollable::Pollable;
-pub use agent_connection::{AgentAddress, AgentConnection, BadAddress, SendOutcome};
 pub use failover::Failover;
+pub use local::Local;
+pub use offers::{AgentOffers, OfferedAlgorithm, connect_blocking, query_offers};
+pub use pollable::Pollable;
 pub use remote_channel::RemoteChannel;
-pub use agent_thread::AgentThread;
+pub use thread_channel::{ThreadChannel, ThreadLink, thread_channel};
 #[cfg(feature = "tls")]
 pub use tls::{
-    RemoteAgentError, KEY_DIRECTORY, KeyError, Keys, NewKeys, Role, TlsAddress, TlsLink, TlsUplink,
-    remote_agent_timeout, make_keys, revoke_key,
+    KEY_DIRECTORY, KeyError, Keys, NewKeys, RemoteAgentError, Role, TlsAddress, TlsLink, TlsUplink,
+    make_keys, remote_agent_timeout, revoke_key,
 };
 pub use uplink::Uplink;
 

@@ -36,11 +36,15 @@ pub struct AgentOffers {
 
 /// Queries the algorithms of a ccplane agent. `datapath` describes the datapath that will connect
 /// later, including its fallback timeout.
-pub fn query_offers(address: &AgentAddress, datapath: DatapathInfo) -> Result<AgentOffers, LinkError> {
+pub fn query_offers(
+    address: &AgentAddress,
+    datapath: DatapathInfo,
+) -> Result<AgentOffers, LinkError> {
     let silent = || LinkError::Silent(address.clone());
     let (mut uplink, clock) = (address.connection("", None), ThreadClock::new());
     connect_blocking(&mut *uplink, clock.now())?;
-    if uplink.queue_event(&WireEvent::Ready { datapath }) != SendOutcome::Queued || !uplink.flush() {
+    if uplink.queue_event(&WireEvent::Ready { datapath }) != SendOutcome::Queued || !uplink.flush()
+    {
         return Err(silent());
     }
     let mut offered: Vec<OfferedAlgorithm> = Vec::new();

@@ -10,7 +10,7 @@ use std::time::{Duration as StdDuration, Instant};
 
 use ccplane_agent::datapath::{Datapath, DatapathCore};
 use ccplane_agent::{
-    AgentOptions, Algorithm, AlgorithmStats, Control, FlowInfo, Programs, Report, ProgramTables,
+    AgentOptions, Algorithm, AlgorithmStats, Control, FlowInfo, ProgramTables, Programs, Report,
 };
 use ccplane_datapath::{Capabilities, OperatorLimits, Signals, SteeredFlow, Transport};
 use ccplane_units::Bytes;
@@ -601,7 +601,8 @@ fn an_agent_that_sends_garbage_is_connected_to_less_and_less_often() {
     use std::io::Write;
     let place = Place::new();
     let path = place.path("agent");
-    let bound = socket::BoundSocket::new(&path, nix::sys::socket::SockType::SeqPacket).expect("it binds");
+    let bound =
+        socket::BoundSocket::new(&path, nix::sys::socket::SockType::SeqPacket).expect("it binds");
     let listener =
         std::os::unix::net::UnixListener::from(bound.fd.try_clone().expect("a descriptor"));
     listener.set_nonblocking(true).expect("a socket");

@@ -260,7 +260,7 @@ mod tests {
     use std::thread;
 
     use ccplane_agent::datapath::{Datapath, DatapathCore};
-    use ccplane_agent::{AgentOptions, Algorithm, Control, Programs, Report, ProgramTables};
+    use ccplane_agent::{AgentOptions, Algorithm, Control, ProgramTables, Programs, Report};
     use ccplane_datapath::{Capabilities, OperatorLimits, Signals, SteeredFlow, Transport};
     use ccplane_units::{Bytes, Duration};
     use ccplane_wire::FlowInfo;

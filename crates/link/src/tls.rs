@@ -5,8 +5,8 @@
 
 mod keys;
 mod link;
-mod revocations;
 mod pending_connections;
+mod revocations;
 mod stream;
 mod tenants;
 #[cfg(test)]

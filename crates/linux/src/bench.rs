@@ -96,7 +96,7 @@ pub fn measure_mapped(
         ..RegistrationOptions::default()
     };
     let mut kernel = Kernel::load(&specs, &options)?;
-    let (ring, table) = kernel.bench_ends()?;
+    let (ring, table) = kernel.bench_memory()?;
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
         for _ in 0..hogs {
@@ -172,7 +172,7 @@ impl<'a> KernelSide<'a> {
 
     fn measure(&self, exchanges: usize) -> Result<Vec<std::time::Duration>, LoadError> {
         self.post(layout::REC_OPEN, 0, &[])?;
-        self.answer();
+        self.take_control_words();
         let program = self.slot.control.tag.load(Relaxed);
         let mut took = Vec::with_capacity(exchanges);
         for n in 0..WARMUP_EXCHANGES + exchanges {
@@ -181,7 +181,7 @@ impl<'a> KernelSide<'a> {
                 program,
                 &[100_000 + n as u64, 0, 20_000, 1_000_000, 10, 0],
             )?;
-            self.answer();
+            self.take_control_words();
             let sent = self.outbox[0].sent_ns.load(Relaxed);
             if n >= WARMUP_EXCHANGES {
                 took.push(clock::now().as_nanos().saturating_sub(sent));
@@ -238,7 +238,7 @@ impl<'a> KernelSide<'a> {
     }
 
     /// Waits for control words and takes them, as the kernel does.
-    fn answer(&self) {
+    fn take_control_words(&self) {
         let lock = &self.slot.control.lock;
         loop {
             let seen = lock.load(Acquire);

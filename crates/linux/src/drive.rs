@@ -19,7 +19,7 @@ pub trait Observer {
     fn on_command(&mut self, _now: Time, _command: &WireCommand) {}
     /// Called after the callbacks of one batch of events, or of expired timers. `_took`: time in
     /// the callbacks.
-    fn called(&mut self, _took: Duration, _agent: &Agent) {}
+    fn on_callbacks(&mut self, _took: Duration, _agent: &Agent) {}
 }
 
 impl Observer for () {}
@@ -80,13 +80,13 @@ fn run_loop(
                 observer.on_event(now, event);
             }
             agent.handle_batch(now, KERNEL_DATAPATH, &batch);
-            observer.called(clock::now().since(now), agent);
+            observer.on_callbacks(clock::now().since(now), agent);
         });
         apply_commands(kernel, agent, observer);
         let now = clock::now();
         if agent.next_deadline().is_some_and(|due| due <= now) {
             agent.on_deadline(now);
-            observer.called(clock::now().since(now), agent);
+            observer.on_callbacks(clock::now().since(now), agent);
             apply_commands(kernel, agent, observer);
         }
         let due = agent

@@ -18,9 +18,9 @@ use crate::map::layout::{self, FlowSlot, PROGRAMS_MAX};
 use crate::map::memory::{Access, SharedMemory};
 use crate::map::table::{FlowView, Flows};
 use crate::registration::holder::Holder;
+use crate::registration::live::LiveRegistration;
 use crate::registration::load::{self, AlgorithmSpec, LoadedObject, RegistrationOptions};
 use crate::registration::lock::NameLock;
-use crate::registration::live::LiveRegistration;
 
 /// Capabilities of the kernel datapath for every algorithm. [`Capabilities::ONE_WAY_DELAY`] is
 /// added if registrations use timestamps ([`RegistrationOptions::stamps`]), and
@@ -53,7 +53,7 @@ pub struct Kernel {
     /// [`CAPABILITIES`] and those that depend on the registrations.
     capabilities: Capabilities,
     /// Answers to commands, delivered by the next [`poll`](Kernel::poll).
-    answers: VecDeque<WireEvent<'static>>,
+    pending_events: VecDeque<WireEvent<'static>>,
 }
 
 /// Counters of one algorithm since its registration.
@@ -104,7 +104,7 @@ impl Kernel {
             let mut lock = NameLock::acquire(&spec.kernel_name)?;
             crate::registration::pin::ensure_not_attached(&spec.kernel_name)?;
             kernel
-                .allows(spec, spec.timed())
+                .check_capabilities(spec, spec.has_timers())
                 .map_err(|why| LoadError::Lacks {
                     name: spec.kernel_name.clone(),
                     why,
@@ -162,7 +162,7 @@ impl Kernel {
                 kernel.capabilities = CAPABILITIES.union(Capabilities::ONE_WAY_DELAY);
             }
             kernel
-                .allows(spec, memory.plane().timed.load(Relaxed) != 0)
+                .check_capabilities(spec, memory.plane().timed.load(Relaxed) != 0)
                 .map_err(|why| LoadError::Lacks {
                     name: spec.kernel_name.clone(),
                     why,
@@ -187,7 +187,7 @@ impl Kernel {
             kernel.activate_last()?;
             let index = kernel.algorithms.len() - 1;
             let opened = kernel.algorithms[index].take_over(index);
-            kernel.answers.extend(opened);
+            kernel.pending_events.extend(opened);
         }
         kernel.detect_timers();
         Ok(kernel)
@@ -195,11 +195,11 @@ impl Kernel {
 
     /// Sets the tags of all flows announced from now on, including live flows whose announcement is
     /// pending.
-    pub fn tag(&mut self, tags: &Tags) {
+    pub fn set_tags(&mut self, tags: &Tags) {
         for algorithm in &mut self.algorithms {
             algorithm.tags = tags.clone();
         }
-        for answer in &mut self.answers {
+        for answer in &mut self.pending_events {
             if let WireEvent::FlowOpened { info, .. } = answer {
                 info.tags = tags.clone();
             }
@@ -213,7 +213,7 @@ impl Kernel {
         };
         let name = algorithm.spec.kernel_name.clone();
         algorithm
-            .steer()
+            .activate()
             .map_err(|why| LoadError::NoPlace { name, why })
     }
 
@@ -234,13 +234,13 @@ impl Kernel {
             .position(of_that_name)
             .ok_or_else(unknown)?;
         let timed = self.algorithms[index].memory.plane().timed.load(Relaxed) != 0;
-        self.allows(spec, timed)?;
+        self.check_capabilities(spec, timed)?;
         self.algorithms[index].replace(spec)
     }
 
     /// Checks that the datapath has the capabilities that a standalone program needs. For other
     /// programs the agent checks, per flow. `timed`: the flows have timers.
-    fn allows(&self, spec: &AlgorithmSpec, timed: bool) -> Result<(), Refusal> {
+    fn check_capabilities(&self, spec: &AlgorithmSpec, timed: bool) -> Result<(), Refusal> {
         let timers = match timed {
             true => Capabilities::TIMERS,
             false => Capabilities::default(),
@@ -265,7 +265,7 @@ impl Kernel {
 
     /// Returns the datapath's view of the shared memory, for the bench: the ring's descriptor and a
     /// second mapping of the table.
-    pub(crate) fn bench_ends(&self) -> Result<(OwnedFd, SharedMemory<FlowSlot>), LoadError> {
+    pub(crate) fn bench_memory(&self) -> Result<(OwnedFd, SharedMemory<FlowSlot>), LoadError> {
         let mismatch = || LoadError::Mismatch("nothing is registered".to_owned());
         let holder = self
             .algorithms
@@ -284,7 +284,7 @@ impl Kernel {
             epoll,
             limits,
             capabilities: CAPABILITIES,
-            answers: VecDeque::new(),
+            pending_events: VecDeque::new(),
         })
     }
 
@@ -303,9 +303,9 @@ impl Kernel {
     /// Prepares for a new agent: the live flows are announced to it, with their current windows, at
     /// the next [`poll`](Kernel::poll).
     pub fn announce(&mut self) {
-        self.answers.clear();
+        self.pending_events.clear();
         for (index, algorithm) in self.algorithms.iter_mut().enumerate() {
-            self.answers.extend(algorithm.take_over(index));
+            self.pending_events.extend(algorithm.take_over(index));
         }
     }
 
@@ -344,8 +344,8 @@ impl Kernel {
                 .reader
                 .store(layout::READER_RUNNING, SeqCst);
         }
-        if !self.answers.is_empty() {
-            count(self.answers.drain(..).collect());
+        if !self.pending_events.is_empty() {
+            count(self.pending_events.drain(..).collect());
         }
         for (index, algorithm) in self.algorithms.iter_mut().enumerate() {
             algorithm.drain(index, &mut count);
@@ -387,7 +387,7 @@ impl Kernel {
     /// Returns true if events are pending; with `busy`, urgent ones.
     fn has_work(&self, busy: bool) -> bool {
         let mut rings = self.algorithms.iter().map(|a| &a.memory.ring);
-        !self.answers.is_empty()
+        !self.pending_events.is_empty()
             || rings.any(|ring| {
                 if busy {
                     ring.has_urgent()
@@ -428,7 +428,7 @@ impl Kernel {
                     ))),
                 };
                 if result.is_ok() {
-                    self.answers.push_back(WireEvent::Installed {
+                    self.pending_events.push_back(WireEvent::Installed {
                         program: program.uid(),
                     });
                 }
@@ -446,7 +446,7 @@ impl Kernel {
             WireCommand::Release { flow } => (Some(*flow), 0, self.release(*flow)),
         };
         if let Err(why) = result {
-            self.answers
+            self.pending_events
                 .push_back(WireEvent::Refused { flow, program, why });
         }
     }

@@ -43,8 +43,8 @@ pub use registration::load::{
     AlgorithmSpec, KernelFeatures, RegistrationOptions, StandaloneSpec, flows_max,
 };
 pub use registration::lock::abandon_name;
-pub use registration::pin::{PinnedView, Presence, attached, detach, observe, presence};
 pub use registration::paths::{RegistrationPaths, set_paths};
+pub use registration::pin::{PinnedView, Presence, attached, detach, observe, presence};
 pub use registration::remote::{RemoteAlgorithms, RemoteError, is_kernel_name, remote_algorithms};
 pub use relay::{run_relay, run_relay_unprivileged};
 pub use select::arms::{Arm, Arms};

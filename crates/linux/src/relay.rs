@@ -50,11 +50,11 @@ pub(crate) struct Relay<'a, O> {
     /// Events that did not fit in the agent's socket, with their fields. While there are any, the
     /// kernel's ring is not read, so they are at most the contents of one ring; when the ring is
     /// full, the flows keep their measurements.
-    kept: VecDeque<(WireEvent<'static>, Vec<u64>)>,
+    queued: VecDeque<(WireEvent<'static>, Vec<u64>)>,
     /// Data is waiting for room in the agent's socket.
-    behind: bool,
+    blocked: bool,
     /// Time of the next connection attempt.
-    retry: Time,
+    retry_at: Time,
 }
 
 impl<'a, O: Observer> Relay<'a, O> {
@@ -67,9 +67,9 @@ impl<'a, O: Observer> Relay<'a, O> {
             kernel,
             remote,
             observer,
-            kept: VecDeque::new(),
-            behind: false,
-            retry: Time::ZERO,
+            queued: VecDeque::new(),
+            blocked: false,
+            retry_at: Time::ZERO,
         }
     }
 
@@ -84,7 +84,7 @@ impl<'a, O: Observer> Relay<'a, O> {
     /// events.
     pub fn poll_once(&mut self) -> usize {
         let now = clock::now();
-        if !self.remote.is_connected() && now >= self.retry {
+        if !self.remote.is_connected() && now >= self.retry_at {
             self.connect(now);
         }
         let events = self.forward_events();
@@ -111,10 +111,10 @@ impl<'a, O: Observer> Relay<'a, O> {
     fn connect(&mut self, now: Time) {
         if let Err(why) = self.remote.connect(now) {
             tracing::debug!(%why, "no agent");
-            self.retry = now + self.remote.next_attempt(now);
+            self.retry_at = now + self.remote.next_attempt(now);
             return;
         }
-        self.kept.clear();
+        self.queued.clear();
         let watched = self.remote.as_fd().map(|fd| self.kernel.add_wakeup(fd));
         if let Some(Err(why)) = watched {
             tracing::warn!(%why, "commands of the agent are delayed");
@@ -122,7 +122,7 @@ impl<'a, O: Observer> Relay<'a, O> {
         let ready = WireEvent::Ready {
             datapath: self.kernel.info(),
         };
-        send_or_queue(self.remote, &mut self.kept, &ready);
+        send_or_queue(self.remote, &mut self.queued, &ready);
         self.kernel.announce();
     }
 
@@ -132,8 +132,8 @@ impl<'a, O: Observer> Relay<'a, O> {
             kernel,
             remote,
             observer,
-            kept,
-            behind,
+            queued: kept,
+            blocked: behind,
             ..
         } = self;
         while let Some((event, fields)) = kept.front() {
@@ -179,10 +179,10 @@ impl<'a, O: Observer> Relay<'a, O> {
             longest = longest.min(due.since(now));
         }
         if !self.remote.is_connected() {
-            longest = longest.min(self.retry.since(now));
+            longest = longest.min(self.retry_at.since(now));
         }
         match self.remote.as_fd() {
-            Some(fd) if self.behind => wait_for_room(fd, longest),
+            Some(fd) if self.blocked => wait_for_room(fd, longest),
             // Two events in one poll: more will follow, so batching pays.
             _ => self.kernel.sleep(longest, events >= 2),
         }

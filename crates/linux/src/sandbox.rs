@@ -87,7 +87,7 @@ pub struct SandboxedProcess {
     pub cgroup_error: Option<io::Error>,
     supervisor: Pid,
     /// Closing it makes the supervisor kill the program.
-    life: Mutex<Option<PipeWriter>>,
+    lifeline: Mutex<Option<PipeWriter>>,
     status: PipeReader,
     refused: PipeReader,
 }
@@ -182,7 +182,7 @@ fn start_in(
         outside_cgroup = program
             .cgroup
             .and_then(|cgroup| cgroup.add(supervisor).err());
-        (&pipes.go.1).write_all(&[1])
+        (&pipes.start_gate.1).write_all(&[1])
     });
     if let Err(why) = admitted {
         drop(pipes);
@@ -195,14 +195,14 @@ fn start_in(
         errors,
         refused,
         status,
-        life,
-        go: _,
+        lifeline: life,
+        start_gate: _,
     } = pipes;
     let sandboxed = SandboxedProcess {
         namespaces,
         cgroup_error: outside_cgroup,
         supervisor,
-        life: Mutex::new(Some(life.1)),
+        lifeline: Mutex::new(Some(life.1)),
         status: status.0,
         refused: refused.0,
     };
@@ -249,9 +249,9 @@ impl SandboxedProcess {
     ///
     /// # Errors
     /// The program could not be started.
-    pub fn wait(&self, longest: Duration) -> io::Result<Option<ExitStatus>> {
+    pub fn wait(&self, timeout: Duration) -> io::Result<Option<ExitStatus>> {
         let mut waited = [PollFd::new(self.status.as_fd(), PollFlags::POLLIN)];
-        let timeout = PollTimeout::try_from(longest).unwrap_or(PollTimeout::MAX);
+        let timeout = PollTimeout::try_from(timeout).unwrap_or(PollTimeout::MAX);
         match poll(&mut waited, timeout) {
             Ok(0) | Err(Errno::EINTR) => return Ok(None),
             Ok(_) => {}
@@ -288,9 +288,9 @@ impl SandboxedProcess {
 
     /// Makes the supervisor kill the program, and waits up to `longest` for the supervisor.
     #[expect(clippy::disallowed_methods, reason = "waits for another process")]
-    pub fn kill(&self, longest: Duration) {
+    pub fn kill(&self, timeout: Duration) {
         drop(
-            self.life
+            self.lifeline
                 .lock()
                 .unwrap_or_else(PoisonError::into_inner)
                 .take(),
@@ -299,7 +299,7 @@ impl SandboxedProcess {
         while let Ok(nix::sys::wait::WaitStatus::StillAlive) =
             waitpid(self.supervisor, Some(WaitPidFlag::WNOHANG))
         {
-            if begun.elapsed() > longest {
+            if begun.elapsed() > timeout {
                 return;
             }
             std::thread::sleep(Duration::from_millis(2));
@@ -320,9 +320,9 @@ struct Pipes {
     errors: (PipeReader, PipeWriter),
     refused: (PipeReader, PipeWriter),
     status: (PipeReader, PipeWriter),
-    life: (PipeReader, PipeWriter),
+    lifeline: (PipeReader, PipeWriter),
     /// One byte releases the supervisor.
-    go: (PipeReader, PipeWriter),
+    start_gate: (PipeReader, PipeWriter),
 }
 
 impl Pipes {
@@ -333,8 +333,8 @@ impl Pipes {
             errors: pipe()?,
             refused: pipe()?,
             status: pipe()?,
-            life: pipe()?,
-            go: pipe()?,
+            lifeline: pipe()?,
+            start_gate: pipe()?,
         };
         let nonblocking = nix::fcntl::FcntlArg::F_SETFL(nix::fcntl::OFlag::O_NONBLOCK);
         nix::fcntl::fcntl(&pipes.refused.0, nonblocking)?;
@@ -355,7 +355,7 @@ struct StartPlan {
     descriptors: [RawFd; 6],
     go: RawFd,
     /// The caller's ends of `go` and `life`.
-    foreign: [RawFd; 2],
+    parent_fds: [RawFd; 2],
 }
 
 const REFUSED_FD: RawFd = 3;
@@ -396,11 +396,11 @@ impl StartPlan {
                 pipes.output.1.as_raw_fd(),
                 pipes.errors.1.as_raw_fd(),
                 pipes.refused.1.as_raw_fd(),
-                pipes.life.0.as_raw_fd(),
+                pipes.lifeline.0.as_raw_fd(),
                 pipes.status.1.as_raw_fd(),
             ],
-            go: pipes.go.0.as_raw_fd(),
-            foreign: [pipes.go.1.as_raw_fd(), pipes.life.1.as_raw_fd()],
+            go: pipes.start_gate.0.as_raw_fd(),
+            parent_fds: [pipes.start_gate.1.as_raw_fd(), pipes.lifeline.1.as_raw_fd()],
         })
     }
 }
@@ -436,7 +436,7 @@ unsafe fn supervise(plan: &StartPlan) -> ! {
     // SAFETY: the caller guarantees a fresh child. All pointers passed are to locals or into
     // `plan`.
     unsafe {
-        for descriptor in plan.foreign {
+        for descriptor in plan.parent_fds {
             libc::close(descriptor);
         }
         let mut go = 0u8;
@@ -681,7 +681,7 @@ mod tests {
             ));
             assert!(sleepers("2718") > 0);
             // Simulates the kill of the caller.
-            drop(sandboxed.life.lock().unwrap().take());
+            drop(sandboxed.lifeline.lock().unwrap().take());
             assert_eq!(ended(&sandboxed).signal(), Some(libc::SIGKILL));
             drop(sandboxed);
             no_sleepers("2718");

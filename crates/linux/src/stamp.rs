@@ -140,7 +140,7 @@ impl StampPrograms {
     /// is [kept](StampPrograms::keep). After a kill, [`detach`] removes them.
     pub fn load_pinned(kernel_name: &str) -> Result<StampPrograms, LoadError> {
         let mut stamps = StampPrograms::load(&[kernel_name], false)?;
-        stamps.pins = Some(Pins::make(kernel_name, &stamps.object)?);
+        stamps.pins = Some(Pins::create(kernel_name, &stamps.object)?);
         Ok(stamps)
     }
 
@@ -226,7 +226,7 @@ impl StampPrograms {
         let attached = device.attach(name, &self.slot(number), &depart, &arrive);
         match attached {
             Ok(()) => self.devices.push(device),
-            Err(_) => self.put_back(device),
+            Err(_) => self.restore_device(device),
         }
         attached
     }
@@ -240,7 +240,7 @@ impl StampPrograms {
     }
 
     /// Restores a device. If that fails, its note and all pins stay, so that [`detach`] can retry.
-    fn put_back(&mut self, mut device: StampDevice) {
+    fn restore_device(&mut self, mut device: StampDevice) {
         match device.restore_all() {
             Ok(()) => self.slot(device.number).clear(),
             Err(error) => {
@@ -261,7 +261,7 @@ impl StampPrograms {
 
     /// Passes the packets that arrived since the last call to `each`, if arrivals are recorded.
     /// They are queued in a ring of 4 MiB and dropped when it is full.
-    pub fn arrivals(&mut self, mut each: impl FnMut(StampedArrival)) {
+    pub fn drain_arrivals(&mut self, mut each: impl FnMut(StampedArrival)) {
         let Some(ring) = &mut self.arrivals else {
             return;
         };
@@ -309,7 +309,7 @@ impl StampPrograms {
 impl Drop for StampPrograms {
     fn drop(&mut self) {
         for device in std::mem::take(&mut self.devices) {
-            self.put_back(device);
+            self.restore_device(device);
         }
     }
 }

@@ -163,7 +163,7 @@ fn commands_from_before_a_fallback_are_too_late() {
     };
     assert_eq!(answer(&mut direct), None);
     eventually(StdDuration::from_secs(10), "the flow falls back", || {
-        direct.kernel.flows().any(|flow| flow.fallback)
+        direct.kernel.flows().any(|flow| flow.in_fallback)
     });
     let mut back = false;
     eventually(

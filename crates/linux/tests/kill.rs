@@ -196,9 +196,9 @@ impl Observer for &Openings {
 
 fn falls_back_in_time(watch: &PinnedView, flows: usize) {
     eventually(EVENT_TIMEOUT, "every flow falls back", || {
-        all(watch, flows, |flow| flow.fallback)
+        all(watch, flows, |flow| flow.in_fallback)
     });
-    let heartbeat = watch.heartbeat();
+    let heartbeat = watch.last_heartbeat();
     for flow in watch.flows() {
         let at = flow.fallback_at.expect("the flow fell back");
         // The kernel's timestamps have a resolution of 1 µs.
@@ -207,7 +207,7 @@ fn falls_back_in_time(watch: &PinnedView, flows: usize) {
             waited >= Duration::from_millis(FALLBACK_MS),
             "{waited:?} is too soon"
         );
-        assert!(flow.last >= at);
+        assert!(flow.last_activity >= at);
     }
     let acked = |watch: &PinnedView| watch.flows().map(|flow| flow.acked.get()).sum::<u64>();
     let before = acked(watch);
@@ -224,7 +224,7 @@ fn killed_with(flows: usize, name: &'static str) {
     let watch = PinnedView::open(&kernel_name).expect("attached");
     let load = Load::start(flows, &kernel_name);
     eventually(EVENT_TIMEOUT, "the agent steers every flow", || {
-        all(&watch, flows, |flow| flow.owned)
+        all(&watch, flows, |flow| flow.agent_controlled)
     });
 
     process.signal(Signal::SIGKILL);
@@ -245,7 +245,9 @@ fn killed_with(flows: usize, name: &'static str) {
     let thread =
         std::thread::spawn(move || run_agent(&mut kernel, &mut agent, &seen, &mut &*counted));
     eventually(EVENT_TIMEOUT, "the new agent steers every flow", || {
-        all(&watch, flows, |flow| flow.owned && !flow.fallback)
+        all(&watch, flows, |flow| {
+            flow.agent_controlled && !flow.in_fallback
+        })
     });
     // Each flow was announced once, and again if a slow machine kept the new agent silent for too
     // long.
@@ -307,7 +309,7 @@ fn an_agent_that_hangs_loses_its_flows_and_gets_them_back() {
     let watch = PinnedView::open(&process.kernel_name).expect("attached");
     let load = Load::start(FLOW_COUNT, &process.kernel_name);
     eventually(EVENT_TIMEOUT, "the agent steers every flow", || {
-        all(&watch, FLOW_COUNT, |flow| flow.owned)
+        all(&watch, FLOW_COUNT, |flow| flow.agent_controlled)
     });
 
     process.signal(Signal::SIGSTOP);
@@ -315,7 +317,9 @@ fn an_agent_that_hangs_loses_its_flows_and_gets_them_back() {
 
     process.signal(Signal::SIGCONT);
     eventually(EVENT_TIMEOUT, "the agent steers the flows again", || {
-        all(&watch, FLOW_COUNT, |flow| flow.owned && !flow.fallback)
+        all(&watch, FLOW_COUNT, |flow| {
+            flow.agent_controlled && !flow.in_fallback
+        })
     });
     load.finish();
     // Killed without notice: detach works nevertheless.

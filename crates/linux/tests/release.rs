@@ -93,8 +93,9 @@ fn one_of_two(name: &'static str, watch: &Flows, asked: &ReleaseScript) {
     let sink = Sink::start("127.0.0.1");
     let kernel_name = format!("ccp_{name}");
     let senders = [(); 2].map(|()| Sender::start(sink.address, &kernel_name));
-    let ten =
-        |flow: &FlowView| flow.owned && !flow.fallback && flow.cwnd.get() == 10 * flow.mss.get();
+    let ten = |flow: &FlowView| {
+        flow.agent_controlled && !flow.in_fallback && flow.cwnd.get() == 10 * flow.mss.get()
+    };
     eventually(limit, "both run the program", || {
         watch.live().filter(ten).count() == 2
     });
@@ -109,8 +110,8 @@ fn one_of_two(name: &'static str, watch: &Flows, asked: &ReleaseScript) {
     // Reports in transit do not take it back, and NewReno opens the window.
     eventually(limit, "NewReno controls the released flow", || {
         let flow = of(true);
-        flow.fallback
-            && !flow.owned
+        flow.in_fallback
+            && !flow.agent_controlled
             && flow.program.is_none()
             && flow.cwnd.get() > 20 * flow.mss.get()
     });
@@ -123,7 +124,7 @@ fn one_of_two(name: &'static str, watch: &Flows, asked: &ReleaseScript) {
         (reports, 1),
         "no more reports: {one:?}"
     );
-    assert!(one.fallback, "{one:?}");
+    assert!(one.in_fallback, "{one:?}");
     assert!(ten(&other) && other.fallbacks == 0, "{other:?}");
     assert!(
         other.reports > before.reports,

@@ -4,7 +4,6 @@ mod common;
 
 #[path = "loop.rs"]
 mod agent_loop;
-mod standalone;
 mod attached;
 mod datapath;
 mod idle;
@@ -16,4 +15,5 @@ mod select;
 mod shares;
 mod signals;
 mod stamps;
+mod standalone;
 mod timers;

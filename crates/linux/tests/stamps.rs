@@ -24,7 +24,7 @@ fn median(mut values: Vec<u64>) -> u64 {
 
 fn arrivals(stamps: &mut StampPrograms) -> Vec<StampedArrival> {
     let mut all = Vec::new();
-    stamps.arrivals(|arrival| all.push(arrival));
+    stamps.drain_arrivals(|arrival| all.push(arrival));
     all
 }
 

@@ -42,8 +42,8 @@ fn alone(name: &str, program: Arc<Program>) -> AlgorithmSpec {
 
 fn runs(flow: &FlowView, uid: u32, count: u64) -> bool {
     flow.program == Some(uid)
-        && flow.owned
-        && !flow.fallback
+        && flow.agent_controlled
+        && !flow.in_fallback
         && flow.cwnd.get() == count * flow.mss.get()
 }
 
@@ -107,7 +107,7 @@ fn standalone_programs_steer_and_can_be_replaced() {
     // Unregistering ends the program, since nothing could end it later.
     drop(kernel);
     eventually(WAIT_TIMEOUT, "NewReno controls both flows", || {
-        watch.live().filter(|flow| flow.fallback).count() == 2
+        watch.live().filter(|flow| flow.in_fallback).count() == 2
     });
     sender.join();
     other.join();
@@ -126,9 +126,9 @@ fn faults_give_a_flow_to_newreno_until_the_program_changes() {
     let sink = Sink::start("127.0.0.1");
     let sender = Sender::start(sink.address, "ccp_t_faulty");
     eventually(WAIT_TIMEOUT, "NewReno controls the flow", || {
-        watch
-            .live()
-            .any(|flow| flow.fallback && !flow.owned && flow.cwnd.get() > 20 * flow.mss.get())
+        watch.live().any(|flow| {
+            flow.in_fallback && !flow.agent_controlled && flow.cwnd.get() > 20 * flow.mss.get()
+        })
     });
     let flow = watch.live().next().expect("it lives");
     assert!(
@@ -139,7 +139,7 @@ fn faults_give_a_flow_to_newreno_until_the_program_changes() {
     assert_eq!(counters.fallbacks, 1);
     pause(1_200);
     assert!(
-        watch.live().all(|flow| flow.fallback),
+        watch.live().all(|flow| flow.in_fallback),
         "the program is not resumed"
     );
     let changed = alone("t_faulty", segments(2, 20));
@@ -166,7 +166,10 @@ fn programs_with_missing_capabilities_are_refused() {
         };
         let mut kernel = Kernel::load(&[alone("t_needing", segments(1, 12))], &patient())
             .unwrap_or_else(|e| panic!("{e}"));
-        assert_eq!(kernel.replace(&needing(2)), Err(Refusal::MissingCapabilities(lacking)));
+        assert_eq!(
+            kernel.replace(&needing(2)),
+            Err(Refusal::MissingCapabilities(lacking))
+        );
         assert_eq!(kernel.replace(&alone("t_needing", segments(3, 12))), Ok(()));
     }
     let needing = AlgorithmSpec {

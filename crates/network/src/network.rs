@@ -274,7 +274,9 @@ impl Network {
 
     /// Returns true if the node is a host.
     pub fn is_host(&self, node: NodeId) -> bool {
-        self.nodes.get(node.index()).is_some_and(|node| node.is_host)
+        self.nodes
+            .get(node.index())
+            .is_some_and(|node| node.is_host)
     }
 
     /// Returns the link with this name, or the first link `from->to`.
@@ -368,7 +370,10 @@ impl Network {
         if self.names.insert(name.clone(), id).is_some() {
             self.record_error(NetworkError::DuplicateName(name.to_string()));
         }
-        self.nodes.push(NetworkNode { name, is_host: host });
+        self.nodes.push(NetworkNode {
+            name,
+            is_host: host,
+        });
         id
     }
 

@@ -65,7 +65,8 @@ pub fn parking_lot(
     };
     host(&mut network, "source".into(), routers[0]);
     for (n, ends) in (1..).zip(routers.windows(2)) {
-        let (link, _) = network.add_duplex_link(ends[0], ends[1], bottleneck.clone(), bottleneck.clone());
+        let (link, _) =
+            network.add_duplex_link(ends[0], ends[1], bottleneck.clone(), bottleneck.clone());
         network.name_link(link, format!("bottleneck{n}"));
         host(&mut network, format!("in{n}"), ends[0]);
         host(&mut network, format!("out{n}"), ends[1]);
@@ -198,7 +199,9 @@ pub fn tree_192_with(queue: QueueSpec, access: Duration, fabric: Duration) -> Ne
     let (access, fabric) = (link(access), link(fabric));
     let mut network = Network::new();
     network.spread = Spread::Symmetric;
-    let cores: Vec<NodeId> = (0..8).map(|n| network.add_switch(format!("core{n}"))).collect();
+    let cores: Vec<NodeId> = (0..8)
+        .map(|n| network.add_switch(format!("core{n}")))
+        .collect();
     for pod in 0..8 {
         let above: Vec<NodeId> = (0..2)
             .map(|n| network.add_switch(format!("aggregation{pod}-{n}")))
@@ -404,7 +407,8 @@ mod tests {
         }
         let cores =
             (network.links.iter().zip(&network.specs).zip(&pairs)).filter(|((wire, _), _)| {
-                !network.nodes[wire.from as usize].is_host && !network.nodes[wire.to as usize].is_host
+                !network.nodes[wire.from as usize].is_host
+                    && !network.nodes[wire.to as usize].is_host
             });
         let mut count = 0;
         for ((_, spec), pairs) in cores {

@@ -165,9 +165,13 @@ fn compare(
             TargetRange::AtMost(0.1),
         ),
         // Nothing disturbs it.
-        Datapath::Sim => {
-            findings.compare(&key, &what, share(ours, native), paper, TargetRange::AtMost(0.06))
-        }
+        Datapath::Sim => findings.compare(
+            &key,
+            &what,
+            share(ours, native),
+            paper,
+            TargetRange::AtMost(0.06),
+        ),
     }
     if let (Some(a), Some(b)) = (ours.first(), native.first()) {
         let shift = aligned(&settled(a), &settled(b)).map_or(0, |(_, shift)| shift);

@@ -61,11 +61,13 @@ fn links(options: &Options) -> Result<Vec<Link>, Error> {
         Some(recorded) => (recorded.name.clone(), recorded.line.clone()),
         None => {
             let generated = Cellular::default();
-            let line = generated.to_line().map_err(|error| Error::InvalidParameter {
-                what: "the generated cellular link",
-                value: error.to_string(),
-                fix: "give a recorded one with --trace",
-            })?;
+            let line = generated
+                .to_line()
+                .map_err(|error| Error::InvalidParameter {
+                    what: "the generated cellular link",
+                    value: error.to_string(),
+                    fix: "give a recorded one with --trace",
+                })?;
             (
                 format!(
                     "generated, {} on average, seed {}",

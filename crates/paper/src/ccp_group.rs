@@ -275,7 +275,13 @@ impl Point {
         }
         if self.who.has_beside() {
             let (from, to) = pairs[2];
-            flows.push(sim.add_flow(FlowSpec::new(from, to).starting_at(start()).with_transport(transport.clone()))?);
+            flows.push(
+                sim.add_flow(
+                    FlowSpec::new(from, to)
+                        .starting_at(start())
+                        .with_transport(transport.clone()),
+                )?,
+            );
         }
         let mut seen = Seen {
             arrived: vec![Vec::new(); flows.len()],
@@ -319,7 +325,9 @@ impl Point {
         let first = sim.host_agent(agent, options);
         let second = sim
             .host_additional_datapath(first, options)
-            .ok_or_else(|| SimError::InvalidTopology("the agent takes no second host".to_owned()))?;
+            .ok_or_else(|| {
+                SimError::InvalidTopology("the agent takes no second host".to_owned())
+            })?;
         Ok(Some([first, second]))
     }
 }

@@ -119,7 +119,8 @@ fn findings(measured: &Measured, rounds: usize, length: Duration) -> Findings {
         "Throughput of a single flow over loopback",
         &[Chart {
             title: "Gbit/s".into(),
-            x: Axis::linear("1 native, 2 a report for every ACK, 3 every 10 ms").with_range(0.5, 3.5),
+            x: Axis::linear("1 native, 2 a report for every ACK, 3 every 10 ms")
+                .with_range(0.5, 3.5),
             y: Axis::linear(""),
             lines: vec![ours, theirs],
             guides: Vec::new(),

@@ -8,7 +8,7 @@
 
 use ccplane_agent::{Algorithm, Control, FlowInfo, Programs, Report, box_algorithm};
 use ccplane_algorithms::{
-    AlgorithmDoc, SlowStartExit, LossBasedAlgorithm, ParameterDoc, Registry, Reno, WindowOptions,
+    AlgorithmDoc, LossBasedAlgorithm, ParameterDoc, Registry, Reno, SlowStartExit, WindowOptions,
 };
 use ccplane_datapath::Capabilities;
 use ccplane_lab::Contender;

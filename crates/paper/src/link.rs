@@ -7,7 +7,7 @@ use ccplane_lab::Error;
 use ccplane_lab::parts::Disturbed;
 use ccplane_lab::result::ContenderResult;
 use ccplane_lab::scenario::Scenario;
-use ccplane_lab::{Backend, Progress, ProgressStep, NoProgress, RunOptions, Sim, run};
+use ccplane_lab::{Backend, NoProgress, Progress, ProgressStep, RunOptions, Sim, run};
 use ccplane_qdisc::{LineSpec, LossModel, QueueSpec};
 use ccplane_testbed::{RealPackets, TransportKind};
 use ccplane_units::{Duration, Rate};

@@ -180,7 +180,10 @@ impl Measured {
         let all: Vec<&LoopbackRun> = all
             .chain(self.matched.iter().map(|(.., run)| run))
             .collect();
-        findings.disturbed(all.iter().filter(|run| !run.is_undisturbed()).count(), all.len());
+        findings.disturbed(
+            all.iter().filter(|run| !run.is_undisturbed()).count(),
+            all.len(),
+        );
         let fallbacks: u64 = all.iter().map(|run| run.fallbacks).sum();
         if fallbacks > 0 {
             findings.remark(format!(

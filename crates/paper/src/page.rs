@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use ccplane_report::chart::{self, Chart};
 use ccplane_report::html::{self, escape};
-use ccplane_report::{TargetRange, Page, Table, provenance, wrap};
+use ccplane_report::{Page, Table, TargetRange, provenance, wrap};
 use serde_json::{Map, Value, json};
 
 use super::{Experiment, Options, Outcome};

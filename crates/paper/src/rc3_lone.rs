@@ -116,8 +116,8 @@ impl Job for Lone {
         let view = sim.flow(flow);
         let took =
             view.and_then(|view| Some((view.finished?.since(view.started), view.retransmitted)));
-        let (took, retransmitted) =
-            took.ok_or_else(|| broken(SimError::InvalidTopology("the flow did not end".to_owned())))?;
+        let (took, retransmitted) = took
+            .ok_or_else(|| broken(SimError::InvalidTopology("the flow did not end".to_owned())))?;
         Ok(Took {
             seconds: took.as_secs_f64(),
             retransmitted,

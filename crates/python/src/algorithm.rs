@@ -285,7 +285,7 @@ fn make(
 
 /// Instance of a Python class.
 struct PyAlgorithm {
-    described: ClassDescription,
+    description: ClassDescription,
     fallback: Option<String>,
     open: Py<PyAny>,
     on_report: Option<Py<PyAny>>,
@@ -293,7 +293,7 @@ struct PyAlgorithm {
     on_timer: Option<Py<PyAny>>,
     on_refused: Option<Py<PyAny>>,
     on_close: Option<Py<PyAny>>,
-    asked: PendingCommands,
+    pending_commands: PendingCommands,
     control: Py<Control>,
     /// Number of flows opened so far.
     flows: u64,
@@ -359,7 +359,7 @@ impl PyAlgorithm {
             .ok()
             .and_then(|text| text.program(&[]).ok());
         Ok(PyAlgorithm {
-            described,
+            description: described,
             fallback: text,
             open: object.getattr("open")?.unbind(),
             on_report: method("on_report"),
@@ -367,7 +367,7 @@ impl PyAlgorithm {
             on_timer: method("on_timer"),
             on_refused: method("on_refused"),
             on_close: method("on_close"),
-            asked,
+            pending_commands: asked,
             control: Py::new(py, control)?,
             flows: 0,
             reports: HashMap::new(),
@@ -386,7 +386,7 @@ impl PyAlgorithm {
     }
 
     /// Handles an exception: logs the first with its traceback, and returns the flows to NewReno.
-    fn failed(
+    fn on_exception(
         &mut self,
         py: Python<'_>,
         why: PyErr,
@@ -401,7 +401,7 @@ impl PyAlgorithm {
             };
             tracing::error!(
                 "{}: a callback raised an exception; {what}. Further exceptions are not shown",
-                self.described.name
+                self.description.name
             );
             why.display(py);
         }
@@ -417,7 +417,7 @@ impl PyAlgorithm {
         }
     }
 
-    fn report(
+    fn deliver_report(
         &mut self,
         py: Python<'_>,
         state: &mut PyFlowState,
@@ -434,16 +434,16 @@ impl PyAlgorithm {
                 .call1((own.bind(py), object, state.flow.bind(py)))
         });
         match outcome {
-            Ok(_) => self.asked.apply(steering),
+            Ok(_) => self.pending_commands.apply(steering),
             Err(why) => {
-                self.asked.apply(steering);
-                self.failed(py, why, &[state.flow.get()], Some(steering));
+                self.pending_commands.apply(steering);
+                self.on_exception(py, why, &[state.flow.get()], Some(steering));
             }
         }
     }
 
     /// Passes the reports of a wake-up as arrays, one batch per run of reports of one program.
-    fn together(
+    fn deliver_batches(
         &mut self,
         py: Python<'_>,
         batch: &mut ReportBatch<'_, PyFlowState>,
@@ -451,9 +451,11 @@ impl PyAlgorithm {
     ) {
         let mut gathered = GatheredReports::default();
         while let Some((state, report)) = batch.next(steering) {
-            let Some(own) = state.live_state() else { continue };
+            let Some(own) = state.live_state() else {
+                continue;
+            };
             if gathered.program != Some(report.program().uid) {
-                self.pass(py, std::mem::take(&mut gathered), steering);
+                self.call_on_reports(py, std::mem::take(&mut gathered), steering);
                 gathered.program = Some(report.program().uid);
                 gathered.names = report.program().report_names().map(str::to_owned).collect();
             }
@@ -466,11 +468,16 @@ impl PyAlgorithm {
             gathered.states.push(own.clone_ref(py));
             gathered.flows.push(flow);
         }
-        self.pass(py, gathered, steering);
+        self.call_on_reports(py, gathered, steering);
     }
 
     /// Calls `on_reports` and applies what it set.
-    fn pass(&mut self, py: Python<'_>, gathered: GatheredReports, steering: &mut Steering<'_>) {
+    fn call_on_reports(
+        &mut self,
+        py: Python<'_>,
+        gathered: GatheredReports,
+        steering: &mut Steering<'_>,
+    ) {
         let (Some(on_reports), Some(class)) = (&self.on_reports, &self.batch_class) else {
             return;
         };
@@ -492,12 +499,12 @@ impl PyAlgorithm {
                 .getattr("_asked")?
                 .extract::<Vec<(String, Bound<'_, PyBytes>)>>()
         });
-        self.asked.apply(steering);
+        self.pending_commands.apply(steering);
         let asked = match outcome {
             Ok(asked) => asked,
             Err(why) => {
                 let flows: Vec<&Flow> = gathered.flows.iter().map(|flow| flow.get()).collect();
-                return self.failed(py, why, &flows, Some(steering));
+                return self.on_exception(py, why, &flows, Some(steering));
             }
         };
         for (n, flow) in gathered.flows.iter().enumerate() {
@@ -553,17 +560,17 @@ impl Algorithm for PyAlgorithm {
     type Flow = PyFlowState;
 
     fn name(&self) -> &str {
-        &self.described.name
+        &self.description.name
     }
 
     fn kernel_name(&self) -> String {
         let allowed = |c: &char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.');
-        let own = self.described.own_name.chars().filter(allowed);
+        let own = self.description.own_name.chars().filter(allowed);
         "ccp_".chars().chain(own).take(15).collect()
     }
 
     fn programs(&self) -> Programs {
-        let own = self.described.programs.iter();
+        let own = self.description.programs.iter();
         let own = own.fold(Programs::new(), |all, (name, text)| {
             all.with(name.clone(), text.clone())
         });
@@ -574,11 +581,11 @@ impl Algorithm for PyAlgorithm {
     }
 
     fn required_capabilities(&self) -> Capabilities {
-        self.described.needs
+        self.description.needs
     }
 
     fn latency(&self) -> Duration {
-        self.described.latency
+        self.description.latency
     }
 
     fn open(&mut self, info: &ccplane_agent::FlowInfo, steering: &mut Steering<'_>) -> PyFlowState {
@@ -588,7 +595,7 @@ impl Algorithm for PyAlgorithm {
             let flow = Flow {
                 number,
                 id: steering.flow_id().unwrap_or_default(),
-                asked: self.asked.clone(),
+                asked: self.pending_commands.clone(),
                 capabilities: steering.capabilities(),
                 fallen: AtomicBool::new(false),
             };
@@ -606,11 +613,11 @@ impl Algorithm for PyAlgorithm {
             {
                 Ok(own) => {
                     state.state = Some(own.unbind());
-                    self.asked.apply(steering);
+                    self.pending_commands.apply(steering);
                 }
                 Err(why) => {
-                    self.asked.apply(steering);
-                    self.failed(py, why, &[state.flow.get()], Some(steering));
+                    self.pending_commands.apply(steering);
+                    self.on_exception(py, why, &[state.flow.get()], Some(steering));
                 }
             }
             state
@@ -623,7 +630,7 @@ impl Algorithm for PyAlgorithm {
         report: &Report<'_>,
         steering: &mut Steering<'_>,
     ) {
-        visit(|py| self.report(py, state, report, steering));
+        visit(|py| self.deliver_report(py, state, report, steering));
     }
 
     fn on_reports(
@@ -632,10 +639,10 @@ impl Algorithm for PyAlgorithm {
         steering: &mut Steering<'_>,
     ) {
         visit(|py| match self.on_reports {
-            Some(_) => self.together(py, batch, steering),
+            Some(_) => self.deliver_batches(py, batch, steering),
             None => {
                 while let Some((state, report)) = batch.next(steering) {
-                    self.report(py, state, &report, steering);
+                    self.deliver_report(py, state, &report, steering);
                 }
             }
         });
@@ -647,9 +654,9 @@ impl Algorithm for PyAlgorithm {
                 return;
             };
             let outcome = on_timer.bind(py).call1((self.control.bind(py),));
-            self.asked.apply(steering);
+            self.pending_commands.apply(steering);
             if let Err(why) = outcome {
-                self.failed(py, why, &[], Some(steering));
+                self.on_exception(py, why, &[], Some(steering));
             }
         });
     }
@@ -669,9 +676,9 @@ impl Algorithm for PyAlgorithm {
                 on_refused
                     .bind(py)
                     .call1((own.bind(py), why.to_string(), state.flow.bind(py)));
-            self.asked.apply(steering);
+            self.pending_commands.apply(steering);
             if let Err(why) = outcome {
-                self.failed(py, why, &[state.flow.get()], Some(steering));
+                self.on_exception(py, why, &[state.flow.get()], Some(steering));
             }
         });
     }
@@ -689,7 +696,7 @@ impl Algorithm for PyAlgorithm {
                 .bind(py)
                 .call1((own.bind(py), FlowStats::from(last)))
             {
-                self.failed(py, why, &[], None);
+                self.on_exception(py, why, &[], None);
             }
         });
     }

@@ -171,7 +171,7 @@ pub(crate) struct Episode {
 struct LiveEpisode {
     spec: Spec,
     episode: ccplane_lab::sim::Episode,
-    seats: ControlledFlows,
+    flows: ControlledFlows,
     players: Vec<Player>,
     /// Per player: true if it has a new observation to decide on.
     fresh: Vec<bool>,
@@ -185,7 +185,7 @@ struct StepOutcome {
 }
 
 /// Returns true if a flow has delivered all its data, or was abandoned.
-fn ended(seat: &ControlledFlow, episode: &ccplane_lab::sim::Episode) -> bool {
+fn is_finished(seat: &ControlledFlow, episode: &ccplane_lab::sim::Episode) -> bool {
     seat.closed || episode.is_finished(seat.flow.flow)
 }
 
@@ -201,7 +201,7 @@ impl LiveEpisode {
             self.episode.now() + STEP_MAX
         };
         while self.episode.run(latest)? {
-            let mut seats = self.seats.lock();
+            let mut seats = self.flows.lock();
             for seat in &seats[self.players.len()..] {
                 let player = self
                     .spec
@@ -217,7 +217,7 @@ impl LiveEpisode {
                     *fresh = true;
                 }
             }
-            let ended = |seat: &ControlledFlow| ended(seat, &self.episode);
+            let ended = |seat: &ControlledFlow| is_finished(seat, &self.episode);
             let mut open = seats
                 .iter()
                 .zip(&self.fresh)
@@ -236,13 +236,13 @@ impl LiveEpisode {
 
     /// Sets the action of a flow; it takes effect when the simulation resumes.
     fn decide(&mut self, n: usize, action: &[f32]) {
-        if let (Some(player), Some(seat)) = (self.players.get_mut(n), self.seats.lock().get_mut(n))
+        if let (Some(player), Some(seat)) = (self.players.get_mut(n), self.flows.lock().get_mut(n))
         {
             seat.decide(player.decide(action));
         }
     }
 
-    fn over(&self) -> bool {
+    fn is_over(&self) -> bool {
         self.episode.now() >= self.episode.end
     }
 
@@ -270,10 +270,10 @@ impl LiveEpisode {
                 aurora(now),
             ],
             ended: self
-                .seats
+                .flows
                 .lock()
                 .get(n)
-                .is_none_or(|seat| ended(seat, &self.episode)),
+                .is_none_or(|seat| is_finished(seat, &self.episode)),
         }
     }
 }
@@ -313,7 +313,7 @@ impl Episode {
         live.decide(0, action);
         live.advance(false).map_err(|why| why.to_string())?;
         let turn = live.outcome(0);
-        let over = live.over() && !turn.ended;
+        let over = live.is_over() && !turn.ended;
         Ok((turn, over))
     }
 }
@@ -381,7 +381,7 @@ impl Episode {
             let mut live = LiveEpisode {
                 spec: self.spec.clone(),
                 episode: ccplane_lab::sim::Episode::new(&scenario, &registry, seed)?,
-                seats,
+                flows,
                 players: Vec::new(),
                 fresh: Vec::new(),
             };
@@ -429,7 +429,7 @@ impl Episode {
                 live.decide(*n, action);
             }
             live.advance(true).map_err(|why| why.to_string())?;
-            Ok((live.players.len(), live.over()))
+            Ok((live.players.len(), live.is_over()))
         })
         .map_err(|why: String| Error::new_err(why))
     }

@@ -39,16 +39,16 @@ impl PendingCommands {
         let this = steering.flow_id();
         for (flow, ask) in asked.drain(..) {
             if Some(flow) == this || matches!(ask, FlowCommand::Timer(_)) {
-                ask.pass(steering);
+                ask.apply(steering);
             } else if let Some(mut other) = steering.flow(flow) {
-                ask.pass(&mut other);
+                ask.apply(&mut other);
             }
         }
     }
 }
 
 impl FlowCommand {
-    fn pass(self, steering: &mut Steering<'_>) {
+    fn apply(self, steering: &mut Steering<'_>) {
         match self {
             FlowCommand::Cwnd(bytes) => steering.set_cwnd(Bytes::new(bytes)),
             FlowCommand::Rate(rate) => steering.set_rate(Rate::from_bytes_per_sec(rate)),
@@ -106,8 +106,10 @@ impl Flow {
     /// Sets the pacing rate, bytes per second.
     #[setter]
     fn set_rate(&self, rate: &Bound<'_, PyAny>) -> PyResult<()> {
-        self.asked
-            .push(self.id, FlowCommand::Rate(whole(rate, "rate", "bytes per second")?));
+        self.asked.push(
+            self.id,
+            FlowCommand::Rate(whole(rate, "rate", "bytes per second")?),
+        );
         Ok(())
     }
 
@@ -115,8 +117,10 @@ impl Flow {
     /// after a loss.
     #[setter]
     fn set_ssthresh(&self, bytes: &Bound<'_, PyAny>) -> PyResult<()> {
-        self.asked
-            .push(self.id, FlowCommand::Ssthresh(whole(bytes, "ssthresh", "bytes")?));
+        self.asked.push(
+            self.id,
+            FlowCommand::Ssthresh(whole(bytes, "ssthresh", "bytes")?),
+        );
         Ok(())
     }
 
@@ -143,7 +147,8 @@ impl Flow {
     /// Schedules `on_timer` after a delay such as `"10ms"`. An algorithm has one timer; scheduling
     /// it again replaces the deadline.
     fn after(&self, delay: &str) -> PyResult<()> {
-        self.asked.push(self.id, FlowCommand::Timer(duration(delay)?));
+        self.asked
+            .push(self.id, FlowCommand::Timer(duration(delay)?));
         Ok(())
     }
 

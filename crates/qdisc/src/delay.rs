@@ -70,7 +70,11 @@ impl Delay {
     pub fn schedule_arrival(&mut self, departs: Time) -> Time {
         let arrives = departs + self.draw_delay();
         self.last_arrival = self.last_arrival.max(arrives);
-        if self.reorders() { arrives } else { self.last_arrival }
+        if self.reorders() {
+            arrives
+        } else {
+            self.last_arrival
+        }
     }
 
     /// Returns true if packets may overtake each other.
@@ -251,6 +255,8 @@ mod tests {
         };
         let mut delay = Delay::with_model(model, 1);
         assert_eq!(delay.min_delay(), Duration::ZERO);
-        assert!((0..100).all(|_| delay.schedule_arrival(Time::from_micros(5)) >= Time::from_micros(5)));
+        assert!(
+            (0..100).all(|_| delay.schedule_arrival(Time::from_micros(5)) >= Time::from_micros(5))
+        );
     }
 }

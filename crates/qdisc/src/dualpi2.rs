@@ -158,7 +158,8 @@ impl<P: Packet> DualPi2<P> {
     /// Returns k p', the marking probability that the classic queue imposes on low-latency packets,
     /// 32-bit fixed point. 1 or more means overload.
     pub fn coupled_probability(&self) -> u64 {
-        self.base_probability.saturating_mul(self.config.coupling_factor)
+        self.base_probability
+            .saturating_mul(self.config.coupling_factor)
     }
 
     /// `dualpi2_update`, run once for every interval that has passed.
@@ -175,12 +176,13 @@ impl<P: Packet> DualPi2<P> {
             let wait = self.classic.sojourn(at).max(self.low_latency.sojourn(at));
             let ns = |duration: Duration| i128::from(duration.as_nanos());
             let integral = i128::from(self.config.alpha) * (ns(wait) - ns(self.config.target));
-            let proportional = i128::from(self.config.beta) * (ns(wait) - ns(self.prev_queue_delay));
+            let proportional =
+                i128::from(self.config.beta) * (ns(wait) - ns(self.prev_queue_delay));
             // The gains are in mHz and the delays in ns.
             let change =
                 (integral + proportional) * i128::from(PROBABILITY_ONE) / 1_000_000_000_000;
-            self.base_probability =
-                (i128::from(self.base_probability) + change).clamp(0, i128::from(PROBABILITY_ONE)) as u64;
+            self.base_probability = (i128::from(self.base_probability) + change)
+                .clamp(0, i128::from(PROBABILITY_ONE)) as u64;
             self.prev_queue_delay = wait;
             next = at + self.config.tupdate;
         }

@@ -198,7 +198,8 @@ impl Constant {
 
     fn send_remainder(&mut self, start: Time, work: u128) -> Time {
         let rate = u128::from(self.rate);
-        self.busy_until = start + Duration::from_nanos(u64::try_from(work / rate).unwrap_or(u64::MAX));
+        self.busy_until =
+            start + Duration::from_nanos(u64::try_from(work / rate).unwrap_or(u64::MAX));
         self.remainder = (work % rate) as u64;
         self.busy_until
     }
@@ -213,7 +214,9 @@ struct Replay {
 
 impl Replay {
     fn send(&mut self, start: Time, bytes: u64) -> Time {
-        self.cursor = self.trace.consume(self.trace.seek(self.cursor, start), bytes);
+        self.cursor = self
+            .trace
+            .consume(self.trace.seek(self.cursor, start), bytes);
         self.cursor.time
     }
 }

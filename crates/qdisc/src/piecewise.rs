@@ -224,7 +224,9 @@ impl PiecewiseProgress {
         }
         while at < self.busy_until {
             let stretch = self.interval_at(at);
-            let ends = stretch.end.map_or(self.busy_until, |ends| ends.min(self.busy_until));
+            let ends = stretch
+                .end
+                .map_or(self.busy_until, |ends| ends.min(self.busy_until));
             work += stretch.rate * u128::from(ends.since(at).as_nanos());
             at = ends;
         }

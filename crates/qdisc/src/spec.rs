@@ -339,7 +339,9 @@ impl RedSpec {
             in_bytes,
             probability: self.probability,
             weight: self.weight,
-            packet_time: rate.map_or(Duration::ZERO, |rate| rate.transmission_time(Bytes::new(mtu.into()))),
+            packet_time: rate.map_or(Duration::ZERO, |rate| {
+                rate.transmission_time(Bytes::new(mtu.into()))
+            }),
             ecn: self.ecn,
             limit,
         })

@@ -62,7 +62,9 @@ impl<P: Packet, Q: Qdisc<P>> Qdisc<P> for Tbf<P, Q> {
     fn dequeue(&mut self, now: Time, drops: &mut impl Drops<P>) -> Option<P> {
         self.fetch_head(now, drops);
         let tokens = &mut self.tokens;
-        let packet = self.head.take_if(|head| tokens.try_take(now, head.bytes()))?;
+        let packet = self
+            .head
+            .take_if(|head| tokens.try_take(now, head.bytes()))?;
         self.fetch_head(now, drops);
         Some(packet)
     }

@@ -80,7 +80,7 @@ pub fn quic_path(data: &[u8]) {
                 }
             }
             191 => path.on_lost(now, u64::MAX - u64::from(which), which.into()),
-            203 => path.lost_until(now, now, u64::from(which) * 50),
+            203 => path.on_lost_until(now, now, u64::from(which) * 50),
             204 => {
                 // Any packet sent at that time may be chosen.
                 if let Some(packet) = chosen.and_then(|at| sent.get(at)) {
@@ -161,7 +161,7 @@ pub fn quic_path(data: &[u8]) {
             path.bytes_in_flight()
         );
         assert!(path.window() >= 2 * path.mss());
-        assert!(path.quantum() >= 2_400 && path.acked_bytes() <= told);
+        assert!(path.send_quantum() >= 2_400 && path.acked_bytes() <= told);
         assert!(
             sum <= told,
             "{sum} bytes acknowledged in order of {told} in all"

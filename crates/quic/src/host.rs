@@ -194,8 +194,8 @@ const fn code(well: bool) -> u32 {
 
 /// Role of a host in its connections.
 enum HostRole<'i> {
-    Opens(Option<Fingerprint>),
-    Accepts(&'i Identity),
+    Client(Option<Fingerprint>),
+    Server(&'i Identity),
 }
 
 /// Error for `connect` on a listening host.
@@ -214,8 +214,8 @@ trait Driver: Send {
     fn is_connected(&self, id: u64) -> bool;
     fn failure(&self, id: u64) -> Option<&str>;
     fn stats(&mut self, id: u64) -> Option<QuicStats>;
-    fn close(&mut self, id: u64, well: bool);
-    fn count(&self) -> usize;
+    fn close(&mut self, id: u64, graceful: bool);
+    fn connection_count(&self) -> usize;
     /// Runs one turn without waiting. Returns true if there was anything to do.
     fn process(&mut self) -> Result<bool, HostError>;
     /// Returns true if a peer was refused since the last call because of the limit on all
@@ -224,9 +224,9 @@ trait Driver: Send {
         false
     }
     /// Returns the descriptor, events and deadline to wait for.
-    fn awaits(&self) -> (BorrowedFd<'_>, PollFlags, Option<Instant>);
+    fn wait_source(&self) -> (BorrowedFd<'_>, PollFlags, Option<Instant>);
     /// Returns the socket of unverified peers, whose readability also ends the wait.
-    fn awaits_strangers(&self) -> Option<BorrowedFd<'_>> {
+    fn unverified_fd(&self) -> Option<BorrowedFd<'_>> {
         None
     }
 }
@@ -238,12 +238,12 @@ impl QuicHost {
     /// Creates a host that opens connections to servers with the fingerprint `trusted`, or to any
     /// server.
     pub fn bind(options: HostOptions, trusted: Option<Fingerprint>) -> Result<QuicHost, HostError> {
-        QuicHost::new(options, &HostRole::Opens(trusted))
+        QuicHost::new(options, &HostRole::Client(trusted))
     }
 
     /// Creates a host that accepts connections under `identity`.
     pub fn listen(options: HostOptions, identity: &Identity) -> Result<QuicHost, HostError> {
-        QuicHost::new(options, &HostRole::Accepts(identity))
+        QuicHost::new(options, &HostRole::Server(identity))
     }
 
     fn new(options: HostOptions, side: &HostRole<'_>) -> Result<QuicHost, HostError> {
@@ -329,23 +329,23 @@ impl QuicHost {
 
     /// Closes a connection, normally if `well` is set, else with an abort. The next turns notify
     /// the peer.
-    pub fn close(&mut self, id: u64, well: bool) {
-        self.0.close(id, well);
+    pub fn close(&mut self, id: u64, graceful: bool) {
+        self.0.close(id, graceful);
     }
 
     /// Returns the number of connections, including closed ones whose peer is not notified yet.
-    pub fn count(&self) -> usize {
-        self.0.count()
+    pub fn connection_count(&self) -> usize {
+        self.0.connection_count()
     }
 
     /// Runs one turn: receives, runs expired timers, sends. If there was nothing to do, waits up to
     /// `longest` for the next event.
-    pub fn poll(&mut self, longest: Duration) -> Result<(), HostError> {
-        QuicHost::poll_all(std::slice::from_mut(self), longest)
+    pub fn poll(&mut self, timeout: Duration) -> Result<(), HostError> {
+        QuicHost::poll_all(std::slice::from_mut(self), timeout)
     }
 
     /// Runs one turn of several hosts on one thread.
-    pub fn poll_all(hosts: &mut [QuicHost], longest: Duration) -> Result<(), HostError> {
+    pub fn poll_all(hosts: &mut [QuicHost], timeout: Duration) -> Result<(), HostError> {
         let mut busy = false;
         for host in hosts.iter_mut() {
             busy |= host.0.process()?;
@@ -353,12 +353,12 @@ impl QuicHost {
         if busy {
             Ok(())
         } else {
-            QuicHost::wait_all(hosts, longest)
+            QuicHost::wait_all(hosts, timeout)
         }
     }
 
     fn wait_all(hosts: &[QuicHost], longest: Duration) -> Result<(), HostError> {
-        let awaited: Vec<_> = hosts.iter().map(|host| host.0.awaits()).collect();
+        let awaited: Vec<_> = hosts.iter().map(|host| host.0.wait_source()).collect();
         let next = awaited.iter().filter_map(|(_, _, due)| *due).min();
         let now = Instant::now();
         let longest = next.map_or(longest, |next| {
@@ -368,7 +368,7 @@ impl QuicHost {
             .iter()
             .map(|(fd, events, _)| PollFd::new(*fd, *events))
             .collect();
-        let strangers = hosts.iter().filter_map(|host| host.0.awaits_strangers());
+        let strangers = hosts.iter().filter_map(|host| host.0.unverified_fd());
         fds.extend(strangers.map(|fd| PollFd::new(fd, PollFlags::POLLIN)));
         let timeout = TimeSpec::from_duration(longest.to_std());
         match ppoll(&mut fds, Some(timeout), None) {

@@ -120,8 +120,8 @@ impl Controller for NoqController {
         let mut metrics = ControllerMetrics::default();
         metrics.congestion_window = path.window();
         metrics.ssthresh = Some(path.ssthresh());
-        metrics.pacing_rate = path.pacing().map(|rate| rate.bytes_per_sec());
-        metrics.send_quantum = path.pacing().map(|_| path.quantum());
+        metrics.pacing_rate = path.pacing_rate().map(|rate| rate.bytes_per_sec());
+        metrics.send_quantum = path.pacing_rate().map(|_| path.send_quantum());
         metrics
     }
 

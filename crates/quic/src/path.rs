@@ -51,18 +51,18 @@ pub struct QuicPath {
     /// Send time of the latest packet acknowledged so far, and the same before the current call,
     /// which is the time up to which the stack has detected losses.
     latest_sent: Time,
-    judged_by: Time,
-    gathered: AckEvent,
+    losses_known_until: Time,
+    event: AckEvent,
     /// Packets acknowledged together with persistent congestion, to be reported in the next call.
-    held: AckTotals,
+    deferred: AckTotals,
     /// Window usage of the current round, which ends when the left edge reaches `round_end` (Linux'
     /// `tcp_cwnd_validate`).
-    most_flying: u32,
+    max_packets_out: u32,
     round_end: u64,
     cwnd_limited: bool,
     /// Time of the latest call, and its acknowledged packets that no reduction has counted yet:
     /// their losses are reported in a separate call.
-    uncounted: (Time, u32),
+    uncounted_acked: (Time, u32),
     acked_bytes: u64,
     lost_packets: u64,
     unknown_packets: u64,
@@ -71,11 +71,11 @@ pub struct QuicPath {
 /// Events since the last call of the control.
 #[derive(Clone, Copy, Debug, Default)]
 struct AckEvent {
-    newly: u32,
-    newly_bytes: u64,
+    newly_acked: u32,
+    newly_acked_bytes: u64,
     /// Acknowledged packets behind the left edge, which had been declared lost.
-    late: u32,
-    late_bytes: u64,
+    late_acked: u32,
+    late_acked_bytes: u64,
     latest: Option<Latest>,
     largest: Option<u64>,
     lost: u32,
@@ -83,7 +83,7 @@ struct AckEvent {
     largest_lost: Option<u64>,
     marks: u32,
     mark_bytes: u64,
-    persistent: bool,
+    persistent_congestion: bool,
     spurious: bool,
 }
 
@@ -108,7 +108,7 @@ impl AckTotals {
 /// Newly acknowledged packet that was sent last.
 #[derive(Clone, Copy, Debug)]
 struct Latest {
-    at: Time,
+    sent_at: Time,
     stamp: Stamp,
     app_limited: bool,
     order: u64,
@@ -126,13 +126,13 @@ impl QuicPath {
             rtt: Rtt::default(),
             now,
             latest_sent: Time::ZERO,
-            judged_by: Time::ZERO,
-            gathered: AckEvent::default(),
-            held: AckTotals::default(),
-            most_flying: 0,
+            losses_known_until: Time::ZERO,
+            event: AckEvent::default(),
+            deferred: AckTotals::default(),
+            max_packets_out: 0,
             round_end: 0,
             cwnd_limited: false,
-            uncounted: (Time::ZERO, 0),
+            uncounted_acked: (Time::ZERO, 0),
             acked_bytes: 0,
             lost_packets: 0,
             unknown_packets: 0,
@@ -163,19 +163,19 @@ impl QuicPath {
 
     /// Returns the pacing rate set by the control; `None` if it set none and the stack chooses its
     /// own.
-    pub fn pacing(&self) -> Option<Rate> {
+    pub fn pacing_rate(&self) -> Option<Rate> {
         (self.window.rate != 0).then(|| Rate::from_bytes_per_sec(self.window.rate))
     }
 
     /// Returns the largest burst at the pacing rate, bytes: one millisecond's worth, between two
     /// packets and 64 KiB. A smaller burst wakes a fast sender more often; a larger one overflows
     /// short queues.
-    pub fn quantum(&self) -> u64 {
-        self.quantum_at(Rate::from_bytes_per_sec(self.window.rate))
+    pub fn send_quantum(&self) -> u64 {
+        self.send_quantum_at(Rate::from_bytes_per_sec(self.window.rate))
     }
 
     /// Returns the largest burst at the given rate, bytes.
-    pub fn quantum_at(&self, rate: Rate) -> u64 {
+    pub fn send_quantum_at(&self, rate: Rate) -> u64 {
         let due = rate.bytes_in(Duration::from_millis(1)).get();
         due.min(1 << 16).max(2 * self.window.mss)
     }
@@ -259,21 +259,22 @@ impl QuicPath {
         }
         let stamp = self.rate.on_send(self.now, self.packets.in_flight() == 0);
         let limited = self.rate.is_app_limited();
-        self.packets.on_sent(self.now, number, bytes, stamp, limited);
+        self.packets
+            .on_sent(self.now, number, bytes, stamp, limited);
         self.window.on_sent();
-        self.note_usage(self.packets.bytes_in_flight() + self.window.mss > self.window.cwnd);
+        self.validate_cwnd(self.packets.bytes_in_flight() + self.window.mss > self.window.cwnd);
     }
 
     /// Records that the window kept the stack from sending data.
     pub fn on_cwnd_limited(&mut self) {
-        self.note_usage(true);
+        self.validate_cwnd(true);
     }
 
     /// Records that a packet sent at `sent` was acknowledged. The time is needed because numbers
     /// restart in each packet number space.
     pub fn on_acked(&mut self, now: Time, number: u64, sent: Time) {
         self.advance(now);
-        let edge = self.packets.edge();
+        let edge = self.packets.left_edge();
         match self.packets.on_acked(number, sent) {
             Some(settled) => self.record_acked(&settled, edge),
             None => self.unknown_packets += 1,
@@ -284,8 +285,8 @@ impl QuicPath {
     /// report numbers.
     pub fn on_acked_sent_at(&mut self, now: Time, sent: Time) {
         self.advance(now);
-        let edge = self.packets.edge();
-        match self.packets.acked_of(sent) {
+        let edge = self.packets.left_edge();
+        match self.packets.on_acked_sent_at(sent) {
             Some(settled) => self.record_acked(&settled, edge),
             None => self.unknown_packets += 1,
         }
@@ -298,7 +299,7 @@ impl QuicPath {
         self.advance(now);
         let (mut left, mut next) = (bytes, self.packets.order_of(number, sent));
         while left > 0 {
-            let edge = self.packets.edge();
+            let edge = self.packets.left_edge();
             let Some(settled) = next.and_then(|order| self.packets.on_acked_up_to(order)) else {
                 self.unknown_packets += 1;
                 return 0;
@@ -315,7 +316,7 @@ impl QuicPath {
     pub fn on_lost_up_to(&mut self, now: Time, number: u64, sent: Time) {
         self.advance(now);
         match self.packets.on_lost_up_to(number, sent) {
-            Some((order, _)) => self.note_lost(order),
+            Some((order, _)) => self.record_lost(order),
             None => self.unknown_packets += 1,
         }
     }
@@ -325,7 +326,7 @@ impl QuicPath {
     pub fn on_discarded(&mut self, bytes: u64) {
         let mut left = bytes;
         while left > 0 {
-            let Some((_, size)) = self.packets.oldest_dropped() else {
+            let Some((_, size)) = self.packets.discard_oldest() else {
                 return;
             };
             left = left.saturating_sub(size.max(1));
@@ -339,38 +340,38 @@ impl QuicPath {
             self.unknown_packets += 1;
             return;
         };
-        self.note_lost(order);
+        self.record_lost(order);
     }
 
     /// Records the loss of `bytes` bytes of packets sent no later than `until`, for stacks that do
     /// not report which: the oldest are assumed lost.
-    pub fn lost_until(&mut self, now: Time, until: Time, bytes: u64) {
+    pub fn on_lost_until(&mut self, now: Time, until: Time, bytes: u64) {
         self.advance(now);
         let mut left = bytes;
         while left > 0 {
-            let Some((order, size)) = self.packets.oldest_lost(until) else {
+            let Some((order, size)) = self.packets.mark_oldest_lost(until) else {
                 self.unknown_packets += 1;
                 return;
             };
             left = left.saturating_sub(size.max(1));
-            self.note_lost(order);
+            self.record_lost(order);
         }
     }
 
     /// Records that the losses amount to persistent congestion (RFC 9002, section 7.6).
     pub fn on_persistent_congestion(&mut self) {
-        self.gathered.persistent = true;
+        self.event.persistent_congestion = true;
     }
 
     /// Records packets that arrived with CE.
     pub fn on_ce_marks(&mut self, packets: u32, bytes: u64) {
-        self.gathered.marks = self.gathered.marks.saturating_add(packets);
-        self.gathered.mark_bytes = self.gathered.mark_bytes.saturating_add(bytes);
+        self.event.marks = self.event.marks.saturating_add(packets);
+        self.event.mark_bytes = self.event.mark_bytes.saturating_add(bytes);
     }
 
     /// Records that all packets declared lost in the last reduction have arrived.
     pub fn on_spurious_loss(&mut self) {
-        self.gathered.spurious = true;
+        self.event.spurious = true;
     }
 
     /// Ends an event: everything that one ACK or timer revealed has been recorded. Calls the
@@ -383,35 +384,35 @@ impl QuicPath {
         control: impl FnOnce(&Transport, &Signals) -> Outcome,
     ) {
         self.advance(now);
-        let gathered = std::mem::take(&mut self.gathered);
-        let says = gathered.newly | gathered.lost | gathered.marks != 0
+        let gathered = std::mem::take(&mut self.event);
+        let says = gathered.newly_acked | gathered.lost | gathered.marks != 0
             || gathered.spurious
-            || gathered.persistent;
+            || gathered.persistent_congestion;
         if !says {
             return;
         }
-        let (rtt, sample) = self.sample(&gathered);
-        let forget = forgotten_before(self.now, self.judged_by, self.rtt.srtt(), rtt);
+        let (rtt, sample) = self.take_sample(&gathered);
+        let forget = forgotten_before(self.now, self.losses_known_until, self.rtt.srtt(), rtt);
         let rto = self
             .rtt
             .rto(Duration::from_secs(1), Duration::from_millis(10));
         let passed = self
             .packets
             .end_call(forget, self.now - rto * LOST_PACKET_MEMORY_RTOS);
-        self.judged_by = self.latest_sent;
-        let in_order = passed.packets + gathered.late;
-        let in_order_bytes = passed.bytes + gathered.late_bytes;
+        self.losses_known_until = self.latest_sent;
+        let in_order = passed.packets + gathered.late_acked;
+        let in_order_bytes = passed.bytes + gathered.late_acked_bytes;
         let mut acked = AckTotals {
             packets: in_order,
             bytes: in_order_bytes + passed.earlier_bytes,
-            misordered: gathered.newly.saturating_sub(in_order),
-            misordered_bytes: gathered.newly_bytes.saturating_sub(in_order_bytes),
+            misordered: gathered.newly_acked.saturating_sub(in_order),
+            misordered_bytes: gathered.newly_acked_bytes.saturating_sub(in_order_bytes),
         };
-        acked.add(&std::mem::take(&mut self.held));
-        if gathered.persistent {
+        acked.add(&std::mem::take(&mut self.deferred));
+        if gathered.persistent_congestion {
             // Like a retransmission timeout it is reported without an ACK; otherwise a program that
             // adds acknowledged bytes would grow its window in response.
-            self.held = std::mem::take(&mut acked);
+            self.deferred = std::mem::take(&mut acked);
         }
 
         let undone = self.update_recovery(&gathered);
@@ -431,7 +432,7 @@ impl QuicPath {
             rate_incoming: sample.ack_rate(self.window.mss),
             rate_outgoing: sample.send_rate(self.window.mss),
             rtt_sample_us: rtt.as_micros(),
-            was_timeout: gathered.persistent.into(),
+            was_timeout: gathered.persistent_congestion.into(),
             srtt_us: self.rtt.srtt().as_micros(),
             min_rtt_us: self.rtt.min_rtt().as_micros(),
             mss: self.window.mss,
@@ -450,17 +451,17 @@ impl QuicPath {
         };
         let outcome = control(&transport, &signals);
 
-        let newly = self.take_uncounted(gathered.newly);
+        let newly = self.take_uncounted(gathered.newly_acked);
         let brought = WindowInput {
             newly_acked: newly,
-            safe: signals.bytes_acked > 0 && gathered.lost == 0,
+            safe_ack: signals.bytes_acked > 0 && gathered.lost == 0,
             lost: gathered.lost,
             in_flight: flying,
             bytes_in_flight: flying_bytes,
         };
         self.window.apply(&outcome, &brought);
-        if gathered.persistent {
-            self.window.restart();
+        if gathered.persistent_congestion {
+            self.window.enforce_min_window();
         }
         if app_limited && flying_bytes + self.window.mss <= self.window.cwnd {
             self.rate.set_app_limited(flying);
@@ -477,45 +478,46 @@ impl QuicPath {
     /// acknowledged.
     fn record_acked(&mut self, settled: &SentPacket, edge: u64) {
         if settled.was_lost {
-            self.window.on_wrong();
+            self.window.on_spurious_loss();
         }
-        let gathered = &mut self.gathered;
-        gathered.newly += 1;
-        gathered.newly_bytes += settled.bytes;
+        let gathered = &mut self.event;
+        gathered.newly_acked += 1;
+        gathered.newly_acked_bytes += settled.bytes;
         if settled.order < edge {
-            gathered.late += 1;
-            gathered.late_bytes += settled.bytes;
+            gathered.late_acked += 1;
+            gathered.late_acked_bytes += settled.bytes;
         }
         gathered.largest = gathered.largest.max(Some(settled.order));
-        let newer = |known: &Latest| (known.at, known.order) < (settled.at, settled.order);
+        let newer =
+            |known: &Latest| (known.sent_at, known.order) < (settled.sent_at, settled.order);
         if gathered.latest.as_ref().is_none_or(newer) {
             gathered.latest = Some(Latest {
-                at: settled.at,
+                sent_at: settled.sent_at,
                 stamp: settled.stamp,
                 app_limited: settled.app_limited,
                 order: settled.order,
             });
         }
         self.acked_bytes += settled.bytes;
-        self.latest_sent = self.latest_sent.max(settled.at);
+        self.latest_sent = self.latest_sent.max(settled.sent_at);
     }
 
-    fn note_lost(&mut self, order: u64) {
-        self.gathered.lost += 1;
-        self.gathered.largest_lost = self.gathered.largest_lost.max(Some(order));
+    fn record_lost(&mut self, order: u64) {
+        self.event.lost += 1;
+        self.event.largest_lost = self.event.largest_lost.max(Some(order));
         self.lost_packets += 1;
     }
 
-    fn sample(&mut self, gathered: &AckEvent) -> (Duration, RateSample) {
+    fn take_sample(&mut self, gathered: &AckEvent) -> (Duration, RateSample) {
         let Some(latest) = gathered.latest else {
             return (Duration::ZERO, RateSample::default());
         };
-        let rtt = self.now.since(latest.at);
+        let rtt = self.now.since(latest.sent_at);
         self.rtt.sample(rtt, self.now);
-        let sampled = (latest.at, &latest.stamp, latest.app_limited);
-        let sample = self
-            .rate
-            .on_delivered(sampled, gathered.newly, self.now, self.rtt.min_rtt());
+        let sampled = (latest.sent_at, &latest.stamp, latest.app_limited);
+        let sample =
+            self.rate
+                .on_delivered(sampled, gathered.newly_acked, self.now, self.rtt.min_rtt());
         (rtt, sample)
     }
 
@@ -525,9 +527,9 @@ impl QuicPath {
         if let Some(largest) = gathered.largest {
             self.window.on_acked(largest);
         }
-        let next = self.packets.next();
-        if gathered.persistent {
-            self.window.collapse(next);
+        let next = self.packets.next_order();
+        if gathered.persistent_congestion {
+            self.window.on_persistent_congestion(next);
         } else if gathered
             .largest_lost
             .is_some_and(|order| self.window.starts_reduction(order))
@@ -546,23 +548,23 @@ impl QuicPath {
     /// the losses that it reveals are two calls at the same time; if the second starts a reduction,
     /// it counts the packets of the first.
     fn take_uncounted(&mut self, newly: u32) -> u32 {
-        let (at, before) = self.uncounted;
+        let (at, before) = self.uncounted_acked;
         let counts = if newly == 0 && at == self.now {
             before
         } else {
             newly
         };
-        self.uncounted = (self.now, if self.window.is_reducing() { 0 } else { newly });
+        self.uncounted_acked = (self.now, if self.window.is_reducing() { 0 } else { newly });
         counts
     }
 
-    fn note_usage(&mut self, limited: bool) {
+    fn validate_cwnd(&mut self, limited: bool) {
         let flying = self.packets.in_flight();
-        let round_over = self.packets.edge() >= self.round_end;
-        if limited || round_over || (!self.cwnd_limited && flying > self.most_flying) {
+        let round_over = self.packets.left_edge() >= self.round_end;
+        if limited || round_over || (!self.cwnd_limited && flying > self.max_packets_out) {
             self.cwnd_limited = limited;
-            self.most_flying = flying;
-            self.round_end = self.packets.next();
+            self.max_packets_out = flying;
+            self.round_end = self.packets.next_order();
         }
     }
 
@@ -571,7 +573,8 @@ impl QuicPath {
     fn is_cwnd_limited(&self) -> bool {
         let slow_start = self.window.cwnd < self.window.ssthresh;
         self.cwnd_limited
-            || (slow_start && self.window.cwnd < u64::from(self.most_flying) * 2 * self.window.mss)
+            || (slow_start
+                && self.window.cwnd < u64::from(self.max_packets_out) * 2 * self.window.mss)
     }
 
     fn initial_window(mss: u64) -> u64 {

@@ -39,7 +39,7 @@ struct Inner {
     stack: Stack,
     epoch: Instant,
     datapath: Mutex<Datapath<Box<dyn Pollable>>>,
-    next: AtomicU64,
+    next_flow: AtomicU64,
     opened: AtomicU64,
     closed: AtomicU64,
     reports: AtomicU64,
@@ -75,7 +75,7 @@ impl QuicPlane {
         let (way, served) = thread_channel()?;
         let thread = AgentThread::start("ccplane-agent", agent, served)?;
         let plane = QuicPlane::new(stack, Box::new(way), limits, Instant::now(), Some(thread));
-        plane.pump()?;
+        plane.start_receiver()?;
         Ok(plane)
     }
 
@@ -92,7 +92,7 @@ impl QuicPlane {
     ) -> Result<QuicPlane, PlaneError> {
         let way = RemoteChannel::connect(address.connection(algorithm, silence), Time::ZERO)?;
         let plane = QuicPlane::with_channel(stack, Box::new(way), limits, Instant::now());
-        plane.pump()?;
+        plane.start_receiver()?;
         Ok(plane)
     }
 
@@ -101,27 +101,27 @@ impl QuicPlane {
     /// `epoch` is time zero.
     pub fn with_channel(
         stack: Stack,
-        way: Box<dyn Pollable>,
+        channel: Box<dyn Pollable>,
         limits: OperatorLimits,
         epoch: Instant,
     ) -> QuicPlane {
-        QuicPlane::new(stack, way, limits, epoch, None)
+        QuicPlane::new(stack, channel, limits, epoch, None)
     }
 
     fn new(
         stack: Stack,
-        way: Box<dyn Pollable>,
+        channel: Box<dyn Pollable>,
         limits: OperatorLimits,
         epoch: Instant,
         thread: Option<AgentThread>,
     ) -> QuicPlane {
         let tables = ProgramTables::new(limits, stack.capabilities());
-        let shared = DatapathCore::new(std::process::id(), stack.name(), tables, way);
+        let shared = DatapathCore::new(std::process::id(), stack.name(), tables, channel);
         QuicPlane(Arc::new(Inner {
             stack,
             epoch,
             datapath: Mutex::new(Datapath::new(Time::ZERO, shared)),
-            next: AtomicU64::new(1),
+            next_flow: AtomicU64::new(1),
             opened: AtomicU64::new(0),
             closed: AtomicU64::new(0),
             reports: AtomicU64::new(0),
@@ -132,7 +132,7 @@ impl QuicPlane {
 
     /// Receives the agent's commands and sends pending messages. Only for planes without threads.
     pub fn process(&self, now: Instant) {
-        self.0.locked().poll(self.time(now));
+        self.0.lock().poll(self.time(now));
     }
 
     /// Returns the totals.
@@ -141,7 +141,7 @@ impl QuicPlane {
         PlaneStats {
             opened: of(&self.0.opened),
             closed: of(&self.0.closed),
-            reports: of(&self.0.reports) + self.0.locked().total_reports(),
+            reports: of(&self.0.reports) + self.0.lock().total_reports(),
             fallbacks: of(&self.0.fallbacks),
         }
     }
@@ -157,11 +157,11 @@ impl QuicPlane {
     }
 
     /// Starts the thread that receives commands.
-    fn pump(&self) -> Result<(), PlaneError> {
+    fn start_receiver(&self) -> Result<(), PlaneError> {
         let plane = Arc::downgrade(&self.0);
         thread::Builder::new()
             .name("ccplane-quic".to_owned())
-            .spawn(move || pump(&plane))?;
+            .spawn(move || receive_commands(&plane))?;
         Ok(())
     }
 }
@@ -178,17 +178,17 @@ impl fmt::Debug for QuicPlane {
 impl Inner {
     /// Locks the datapath. A poisoned lock is accepted, since a panic leaves each flow either
     /// updated or unchanged.
-    fn locked(&self) -> MutexGuard<'_, Datapath<Box<dyn Pollable>>> {
+    fn lock(&self) -> MutexGuard<'_, Datapath<Box<dyn Pollable>>> {
         self.datapath.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// Applies commands to the paths as they arrive, until the plane is dropped.
-fn pump(plane: &Weak<Inner>) {
+fn receive_commands(plane: &Weak<Inner>) {
     while let Some(inner) = plane.upgrade() {
         let plane = QuicPlane(inner);
         let (fd, longest) = {
-            let mut datapath = plane.0.locked();
+            let mut datapath = plane.0.lock();
             let now = plane.time(Instant::now());
             datapath.poll(now);
             let due = datapath
@@ -230,7 +230,7 @@ pub struct SteeredPath {
     flow: Option<u64>,
     /// Set if the path continues an earlier one.
     live: bool,
-    fallback: bool,
+    in_fallback: bool,
 }
 
 impl SteeredPath {
@@ -241,7 +241,7 @@ impl SteeredPath {
             path: QuicPath::new(plane.time(now), mss),
             flow: None,
             live: false,
-            fallback: false,
+            in_fallback: false,
         }
     }
 
@@ -253,7 +253,7 @@ impl SteeredPath {
             path: self.path.migrate(),
             flow: None,
             live: true,
-            fallback: false,
+            in_fallback: false,
         }
     }
 
@@ -274,7 +274,7 @@ impl SteeredPath {
 
     /// Returns true while the path runs NewReno because no agent controls it.
     pub fn in_fallback(&self) -> bool {
-        self.fallback
+        self.in_fallback
     }
 
     /// Opens the path as a flow on the first answer of the peer.
@@ -283,8 +283,8 @@ impl SteeredPath {
             return;
         }
         let inner = &self.plane.0;
-        let flow = inner.next.fetch_add(1, Ordering::Relaxed);
-        let mut datapath = inner.locked();
+        let flow = inner.next_flow.fetch_add(1, Ordering::Relaxed);
+        let mut datapath = inner.lock();
         datapath.open(now, flow, self.path.info(self.live));
         datapath.flush(now);
         drop(datapath);
@@ -295,7 +295,7 @@ impl SteeredPath {
     /// Ends an event; see [`QuicPath::end_of_event`].
     pub fn finish_event(&mut self, now: Time, app_limited: bool) {
         let (flow, inner) = (self.flow, &self.plane.0);
-        let mut fallback = self.fallback;
+        let mut fallback = self.in_fallback;
         self.path.finish_event(
             now,
             app_limited,
@@ -303,7 +303,7 @@ impl SteeredPath {
                 let Some(flow) = flow else {
                     return Outcome::default();
                 };
-                let mut datapath = inner.locked();
+                let mut datapath = inner.lock();
                 let outcome = match datapath.flow(flow) {
                     Some(mut lent) => {
                         let outcome = lent.on_ack(transport, signals);
@@ -320,10 +320,10 @@ impl SteeredPath {
                 outcome
             },
         );
-        if fallback && !self.fallback {
+        if fallback && !self.in_fallback {
             inner.fallbacks.fetch_add(1, Ordering::Relaxed);
         }
-        self.fallback = fallback;
+        self.in_fallback = fallback;
     }
 }
 
@@ -331,7 +331,7 @@ impl Drop for SteeredPath {
     fn drop(&mut self) {
         let Some(flow) = self.flow.take() else { return };
         let inner = &self.plane.0;
-        let mut datapath = inner.locked();
+        let mut datapath = inner.lock();
         let reports = datapath.reports(flow).unwrap_or(0);
         datapath.close(
             self.path.now(),
@@ -486,7 +486,8 @@ mod tests {
         let mut agent = Agent::new(AgentOptions::default());
         agent.add_boxed(box_algorithm(counts)).unwrap();
         let way = Narrow(InlineChannel::new(agent), Arc::clone(&full));
-        let plane = QuicPlane::with_channel(Stack::Noq, Box::new(way), OperatorLimits::default(), epoch);
+        let plane =
+            QuicPlane::with_channel(Stack::Noq, Box::new(way), OperatorLimits::default(), epoch);
         let mut steered = SteeredPath::new(&plane, epoch, 1_200);
         let mut before = 0;
         // An ACK every 10 ms for 62 s, with room in the queue only in the first and the last

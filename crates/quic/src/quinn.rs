@@ -33,7 +33,7 @@ impl ControllerFactory for Quinn {
     fn build(self: Arc<Self>, now: Instant, current_mtu: u16) -> Box<dyn Controller> {
         Box::new(QuinnController {
             steered: SteeredPath::new(&self.0, now, current_mtu),
-            next: 0,
+            next_number: 0,
         })
     }
 }
@@ -43,7 +43,7 @@ impl ControllerFactory for Quinn {
 struct QuinnController {
     steered: SteeredPath,
     /// Own number of the next packet.
-    next: u64,
+    next_number: u64,
 }
 
 impl Controller for QuinnController {
@@ -53,8 +53,12 @@ impl Controller for QuinnController {
         let (mut left, mss) = (bytes, path.mss());
         while left > 0 {
             let size = left.min(mss);
-            path.on_sent(now, self.next, u16::try_from(size).unwrap_or(u16::MAX));
-            self.next += 1;
+            path.on_sent(
+                now,
+                self.next_number,
+                u16::try_from(size).unwrap_or(u16::MAX),
+            );
+            self.next_number += 1;
             left -= size;
         }
     }
@@ -96,7 +100,7 @@ impl Controller for QuinnController {
         if lost_bytes == 0 {
             path.on_ce_marks(1, path.mss());
         }
-        path.lost_until(now, sent, lost_bytes);
+        path.on_lost_until(now, sent, lost_bytes);
         if is_persistent_congestion {
             path.on_persistent_congestion();
         }
@@ -122,7 +126,7 @@ impl Controller for QuinnController {
     fn clone_box(&self) -> Box<dyn Controller> {
         Box::new(QuinnController {
             steered: self.steered.migrate(),
-            next: self.next,
+            next_number: self.next_number,
         })
     }
 

@@ -50,7 +50,7 @@ impl Endpoint for S2n {
     fn new_congestion_controller(&mut self, info: PathInfo<'_>) -> S2nController {
         let now = Instant::now();
         S2nController {
-            told: S2nPath::new(SteeredPath::new(&self.0, now, info.max_datagram_size)),
+            path: S2nPath::new(SteeredPath::new(&self.0, now, info.max_datagram_size)),
             clock: None,
         }
     }
@@ -59,14 +59,14 @@ impl Endpoint for S2n {
 /// Controller of one path.
 #[derive(Clone, Debug)]
 struct S2nController {
-    told: S2nPath,
+    path: S2nPath,
     /// A time of s2n-quic's clock with the corresponding time of the plane's.
     clock: Option<(Timestamp, Time)>,
 }
 
 impl S2nController {
     fn time(&mut self, at: Timestamp) -> Time {
-        let steered = &self.told.steered;
+        let steered = &self.path.steered;
         let (stamp, time) = *self
             .clock
             .get_or_insert_with(|| (at, steered.time(Instant::now())));
@@ -78,23 +78,23 @@ impl CongestionController for S2nController {
     type PacketInfo = S2nPacket;
 
     fn congestion_window(&self) -> u32 {
-        clamped(self.told.path().window())
+        saturate(self.path.path().window())
     }
 
     fn bytes_in_flight(&self) -> u32 {
-        clamped(self.told.in_flight)
+        saturate(self.path.in_flight)
     }
 
     fn is_congestion_limited(&self) -> bool {
         self.congestion_window()
             .saturating_sub(self.bytes_in_flight())
-            < clamped(self.told.path().mss())
+            < saturate(self.path.path().mss())
     }
 
     /// One packet may be retransmitted at once after a loss, before the window is reduced (RFC
     /// 9002, section 7.3.2).
     fn requires_fast_retransmission(&self) -> bool {
-        self.told.unended && !self.told.path().in_recovery()
+        self.path.event_pending && !self.path.path().in_recovery()
     }
 
     fn on_packet_sent<Pub: Publisher>(
@@ -106,7 +106,7 @@ impl CongestionController for S2nController {
         _publisher: &mut Pub,
     ) -> S2nPacket {
         let now = self.time(time_sent);
-        self.told.sent(now, sent_bytes as u64, app_limited)
+        self.path.on_sent(now, sent_bytes as u64, app_limited)
     }
 
     fn on_rtt_update<Pub: Publisher>(
@@ -129,8 +129,8 @@ impl CongestionController for S2nController {
         _publisher: &mut Pub,
     ) {
         let now = self.time(ack_receive_time);
-        self.told
-            .acked(now, newest_acked_packet_info, bytes_acknowledged as u64);
+        self.path
+            .on_acked(now, newest_acked_packet_info, bytes_acknowledged as u64);
     }
 
     fn on_packet_lost<Pub: Publisher>(
@@ -144,8 +144,8 @@ impl CongestionController for S2nController {
         _publisher: &mut Pub,
     ) {
         let now = self.time(timestamp);
-        self.told
-            .lost(now, packet_info, lost_bytes.into(), persistent_congestion);
+        self.path
+            .on_lost(now, packet_info, lost_bytes.into(), persistent_congestion);
     }
 
     fn on_explicit_congestion<Pub: Publisher>(
@@ -154,25 +154,25 @@ impl CongestionController for S2nController {
         _event_time: Timestamp,
         _publisher: &mut Pub,
     ) {
-        self.told.marked(ce_count);
+        self.path.on_ce_marks(ce_count);
     }
 
     fn on_mtu_update<Pub: Publisher>(&mut self, max_data_size: u16, _publisher: &mut Pub) {
-        self.told.mtu(max_data_size);
+        self.path.on_mtu_update(max_data_size);
     }
 
     fn on_packet_discarded<Pub: Publisher>(&mut self, bytes_sent: usize, _publisher: &mut Pub) {
-        self.told.discarded(bytes_sent as u64);
+        self.path.on_discarded(bytes_sent as u64);
     }
 
     fn earliest_departure_time(&self) -> Option<Timestamp> {
         let (stamp, time) = self.clock?;
-        let next = self.told.next_departure()?;
+        let next = self.path.next_departure()?;
         Some(stamp + next.since(time).to_std())
     }
 
     fn send_quantum(&self) -> Option<usize> {
-        let quantum = self.told.path().quantum_at(self.told.rate()?);
+        let quantum = self.path.path().send_quantum_at(self.path.rate()?);
         usize::try_from(quantum).ok()
     }
 }
@@ -181,7 +181,7 @@ impl CongestionController for S2nController {
 #[derive(Clone, Copy, Debug, Default)]
 struct S2nPacket {
     number: u64,
-    at: Time,
+    sent_at: Time,
 }
 
 /// One path as reported by s2n-quic.
@@ -194,16 +194,16 @@ struct S2nPath {
     in_flight: u64,
     /// Acknowledged bytes not attributed to packets yet; negative if the attributed packets were
     /// larger.
-    rest: i64,
+    unattributed_bytes: i64,
     /// Size of the MTU probe in flight, and of probes that arrived but whose ACK was not reported
     /// yet.
-    probe: Option<u64>,
-    probed: u64,
+    probe_bytes: Option<u64>,
+    acked_probe_bytes: u64,
     /// Set if losses or marks were reported without an end of the event.
-    unended: bool,
+    event_pending: bool,
     app_limited: bool,
     /// Time by which all sent packets would have departed at the pacing rate.
-    paid: Time,
+    last_departure: Time,
 }
 
 impl Clone for S2nPath {
@@ -219,12 +219,12 @@ impl S2nPath {
             steered,
             newest: S2nPacket::default(),
             in_flight: 0,
-            rest: 0,
-            probe: None,
-            probed: 0,
-            unended: false,
+            unattributed_bytes: 0,
+            probe_bytes: None,
+            acked_probe_bytes: 0,
+            event_pending: false,
             app_limited: false,
-            paid: Time::ZERO,
+            last_departure: Time::ZERO,
         }
     }
 
@@ -232,9 +232,9 @@ impl S2nPath {
         self.steered.path()
     }
 
-    fn sent(&mut self, now: Time, bytes: u64, app_limited: Option<bool>) -> S2nPacket {
-        if self.unended {
-            self.end_of_event(now);
+    fn on_sent(&mut self, now: Time, bytes: u64, app_limited: Option<bool>) -> S2nPacket {
+        if self.event_pending {
+            self.finish_event(now);
         }
         self.app_limited = app_limited.unwrap_or(false);
         // ACK-only packet.
@@ -243,73 +243,75 @@ impl S2nPath {
         }
         self.in_flight += bytes;
         if let Some(rate) = self.rate() {
-            self.paid = self.paid.max(now) + pause(rate, bytes);
+            self.last_departure = self.last_departure.max(now) + pacing_delay(rate, bytes);
         }
         if bytes > self.path().mss() {
-            self.probe = Some(bytes);
+            self.probe_bytes = Some(bytes);
             return self.newest;
         }
         self.newest = S2nPacket {
             number: self.newest.number + 1,
-            at: now,
+            sent_at: now,
         };
         let size = u16::try_from(bytes).unwrap_or(u16::MAX);
-        self.steered.path_mut().on_sent(now, self.newest.number, size);
+        self.steered
+            .path_mut()
+            .on_sent(now, self.newest.number, size);
         self.newest
     }
 
-    fn acked(&mut self, now: Time, newest: S2nPacket, bytes: u64) {
-        self.leave(bytes);
-        let probed = std::mem::take(&mut self.probed).min(bytes);
+    fn on_acked(&mut self, now: Time, newest: S2nPacket, bytes: u64) {
+        self.subtract_in_flight(bytes);
+        let probed = std::mem::take(&mut self.acked_probe_bytes).min(bytes);
         let told = i64::try_from(bytes - probed).unwrap_or(i64::MAX);
         let path = self.steered.path_mut();
-        self.rest = path.on_acked_up_to(
+        self.unattributed_bytes = path.on_acked_up_to(
             now,
             newest.number,
-            newest.at,
-            self.rest.saturating_add(told),
+            newest.sent_at,
+            self.unattributed_bytes.saturating_add(told),
         );
         self.steered.open(now);
-        self.end_of_event(now);
+        self.finish_event(now);
     }
 
-    fn lost(&mut self, now: Time, packet: S2nPacket, bytes: u64, persistent: bool) {
-        self.leave(bytes);
+    fn on_lost(&mut self, now: Time, packet: S2nPacket, bytes: u64, persistent: bool) {
+        self.subtract_in_flight(bytes);
         let path = self.steered.path_mut();
-        path.on_lost_up_to(now, packet.number, packet.at);
+        path.on_lost_up_to(now, packet.number, packet.sent_at);
         if persistent {
             path.on_persistent_congestion();
         }
-        self.unended = true;
+        self.event_pending = true;
     }
 
-    fn marked(&mut self, packets: u64) {
+    fn on_ce_marks(&mut self, packets: u64) {
         let path = self.steered.path_mut();
-        path.on_ce_marks(clamped(packets), packets.saturating_mul(path.mss()));
-        self.unended = true;
+        path.on_ce_marks(saturate(packets), packets.saturating_mul(path.mss()));
+        self.event_pending = true;
     }
 
-    fn mtu(&mut self, mss: u16) {
-        if let Some(probe) = self.probe.take_if(|probe| *probe <= mss.into()) {
-            self.probed += probe;
+    fn on_mtu_update(&mut self, mss: u16) {
+        if let Some(probe) = self.probe_bytes.take_if(|probe| *probe <= mss.into()) {
+            self.acked_probe_bytes += probe;
         }
         self.steered.path_mut().set_mss(mss);
     }
 
     /// Handles a lost MTU probe, or packets dropped with the handshake keys.
-    fn discarded(&mut self, bytes: u64) {
-        self.leave(bytes);
-        if self.probe.take_if(|probe| *probe == bytes).is_none() {
+    fn on_discarded(&mut self, bytes: u64) {
+        self.subtract_in_flight(bytes);
+        if self.probe_bytes.take_if(|probe| *probe == bytes).is_none() {
             self.steered.path_mut().on_discarded(bytes);
         }
     }
 
-    fn end_of_event(&mut self, now: Time) {
-        self.unended = false;
+    fn finish_event(&mut self, now: Time) {
+        self.event_pending = false;
         self.steered.finish_event(now, self.app_limited);
     }
 
-    fn leave(&mut self, bytes: u64) {
+    fn subtract_in_flight(&mut self, bytes: u64) {
         self.in_flight = self.in_flight.saturating_sub(bytes);
     }
 
@@ -318,7 +320,7 @@ impl S2nPath {
     /// one, so that pacing does not leave the window unused).
     fn rate(&self) -> Option<Rate> {
         let path = self.path();
-        if let Some(ordered) = path.pacing() {
+        if let Some(ordered) = path.pacing_rate() {
             return Some(ordered);
         }
         let srtt = path.srtt();
@@ -339,18 +341,19 @@ impl S2nPath {
     fn next_departure(&self) -> Option<Time> {
         let (rate, path) = (self.rate()?, self.path());
         // The next packet completes the quantum.
-        let ahead = path.quantum_at(rate) - path.mss();
-        Some(self.paid - pause(rate, ahead))
+        let ahead = path.send_quantum_at(rate) - path.mss();
+        Some(self.last_departure - pacing_delay(rate, ahead))
     }
 }
 
 /// Returns the serialization time of `bytes` bytes, at most [`PACING_DELAY_MAX`].
-fn pause(rate: Rate, bytes: u64) -> Duration {
-    rate.transmission_time(Bytes::new(bytes)).min(PACING_DELAY_MAX)
+fn pacing_delay(rate: Rate, bytes: u64) -> Duration {
+    rate.transmission_time(Bytes::new(bytes))
+        .min(PACING_DELAY_MAX)
 }
 
 /// Clamps a value to s2n-quic's 32 bits.
-fn clamped(value: u64) -> u32 {
+fn saturate(value: u64) -> u32 {
     u32::try_from(value).unwrap_or(u32::MAX)
 }
 
@@ -374,7 +377,8 @@ mod tests {
     impl Steers {
         /// Delivers commands to the paths.
         fn turn(&self, now: Time) {
-            self.plane.process(self.epoch + now.since(Time::ZERO).to_std());
+            self.plane
+                .process(self.epoch + now.since(Time::ZERO).to_std());
         }
     }
 
@@ -399,12 +403,12 @@ mod tests {
 
     #[test]
     fn a_window_beyond_32_bits_is_the_most_that_s2n_quic_can_hold() {
-        assert_eq!(clamped(u64::MAX), u32::MAX);
+        assert_eq!(saturate(u64::MAX), u32::MAX);
         let parameters = Parameters::new().with("cwnd", "6GB").with("rate", "20mbit");
         let (plane, mut told) = told("constant", &parameters);
         for n in 0..20 {
-            let packet = told.sent(at(n * 10), MSS, Some(false));
-            told.acked(at(n * 10 + 5), packet, MSS);
+            let packet = told.on_sent(at(n * 10), MSS, Some(false));
+            told.on_acked(at(n * 10 + 5), packet, MSS);
             plane.turn(at(n * 10 + 5));
         }
         assert!(
@@ -412,10 +416,13 @@ mod tests {
             "{}",
             told.path().window()
         );
-        let mut control = S2nController { told, clock: None };
+        let mut control = S2nController {
+            path: told,
+            clock: None,
+        };
         assert_eq!(control.congestion_window(), u32::MAX);
         assert!(!control.is_congestion_limited());
-        control.told.in_flight = u64::MAX;
+        control.path.in_flight = u64::MAX;
         assert_eq!(control.bytes_in_flight(), u32::MAX);
         assert!(control.is_congestion_limited());
     }
@@ -425,24 +432,26 @@ mod tests {
     #[test]
     fn delivered_bytes_follow_from_newest_packet_and_total() {
         let (_plane, mut told) = told("reno", &Parameters::default());
-        let packets: Vec<S2nPacket> = (0..8).map(|n| told.sent(at(n), MSS, Some(false))).collect();
-        told.acked(at(20), packets[1], 2 * MSS);
+        let packets: Vec<S2nPacket> = (0..8)
+            .map(|n| told.on_sent(at(n), MSS, Some(false)))
+            .collect();
+        told.on_acked(at(20), packets[1], 2 * MSS);
         // The third packet is reordered.
-        told.acked(at(22), packets[4], 2 * MSS);
+        told.on_acked(at(22), packets[4], 2 * MSS);
         assert_eq!(
             (told.in_flight, told.path().bytes_in_flight()),
             (4 * MSS, 4 * MSS)
         );
         // It arrives together with a newer packet.
-        told.acked(at(23), packets[5], 2 * MSS);
+        told.on_acked(at(23), packets[5], 2 * MSS);
         assert_eq!(
             (told.in_flight, told.path().bytes_in_flight()),
             (2 * MSS, 2 * MSS)
         );
-        told.lost(at(40), packets[6], MSS, false);
-        assert!(told.unended && !told.path().in_recovery());
-        told.acked(at(40), packets[7], MSS);
-        assert!(!told.unended && told.path().in_recovery());
+        told.on_lost(at(40), packets[6], MSS, false);
+        assert!(told.event_pending && !told.path().in_recovery());
+        told.on_acked(at(40), packets[7], MSS);
+        assert!(!told.event_pending && told.path().in_recovery());
         assert_eq!(
             (told.path().bytes_in_flight(), told.path().lost_packets()),
             (0, 1)
@@ -453,14 +462,20 @@ mod tests {
     #[test]
     fn wrong_delivery_guesses_are_corrected_on_loss() {
         let (_plane, mut told) = told("reno", &Parameters::default());
-        let packets: Vec<S2nPacket> = (0..6).map(|n| told.sent(at(n), MSS, Some(false))).collect();
+        let packets: Vec<S2nPacket> = (0..6)
+            .map(|n| told.on_sent(at(n), MSS, Some(false)))
+            .collect();
         // Packets 0, 1 and 3 were acknowledged; 1, 2 and 3 are assumed.
-        told.acked(at(20), packets[3], 3 * MSS);
-        told.lost(at(25), packets[2], MSS, false);
-        told.acked(at(25), packets[5], 2 * MSS);
+        told.on_acked(at(20), packets[3], 3 * MSS);
+        told.on_lost(at(25), packets[2], MSS, false);
+        told.on_acked(at(25), packets[5], 2 * MSS);
         let path = told.path();
         assert_eq!(
-            (path.bytes_in_flight(), path.lost_packets(), path.unknown_packets()),
+            (
+                path.bytes_in_flight(),
+                path.lost_packets(),
+                path.unknown_packets()
+            ),
             (0, 1, 0)
         );
     }
@@ -468,50 +483,56 @@ mod tests {
     #[test]
     fn probes_for_the_mtu_and_what_goes_with_the_keys_take_no_part() {
         let (_plane, mut told) = told("reno", &Parameters::default());
-        let first = told.sent(at(1), MSS, None);
-        let probe = told.sent(at(2), 1_472, Some(false));
+        let first = told.on_sent(at(1), MSS, None);
+        let probe = told.on_sent(at(2), 1_472, Some(false));
         assert_eq!((probe.number, told.in_flight), (first.number, MSS + 1_472));
-        told.mtu(1_472);
-        told.acked(at(20), probe, MSS + 1_472);
+        told.on_mtu_update(1_472);
+        told.on_acked(at(20), probe, MSS + 1_472);
         assert_eq!(
             (told.in_flight, told.path().acked_bytes(), told.path().mss()),
             (0, MSS, 1_472)
         );
         // A lost probe.
-        told.sent(at(21), 1_472, Some(false));
-        told.sent(at(22), 9_000, Some(false));
-        told.discarded(9_000);
+        told.on_sent(at(21), 1_472, Some(false));
+        told.on_sent(at(22), 9_000, Some(false));
+        told.on_discarded(9_000);
         assert_eq!(
             (told.in_flight, told.path().bytes_in_flight()),
             (1_472, 1_472)
         );
         // The handshake keys are dropped.
-        told.discarded(1_472);
+        told.on_discarded(1_472);
         assert_eq!((told.in_flight, told.path().bytes_in_flight()), (0, 0));
-        assert_eq!((told.path().lost_packets(), told.path().unknown_packets()), (0, 0));
+        assert_eq!(
+            (told.path().lost_packets(), told.path().unknown_packets()),
+            (0, 0)
+        );
     }
 
     #[test]
     fn timer_losses_reduce_the_window_at_the_next_packet() {
         let (plane, mut told) = told("reno", &Parameters::default());
         for n in 0..10 {
-            let packet = told.sent(at(n), MSS, Some(false));
+            let packet = told.on_sent(at(n), MSS, Some(false));
             if n == 5 {
-                told.acked(at(n), packet, 6 * MSS);
+                told.on_acked(at(n), packet, 6 * MSS);
                 plane.turn(at(n));
             }
         }
         let before = told.path().window();
         let lost = S2nPacket {
             number: told.newest.number - 1,
-            at: at(8),
+            sent_at: at(8),
         };
-        told.lost(at(60), lost, MSS, false);
+        told.on_lost(at(60), lost, MSS, false);
         assert_eq!(told.path().window(), before);
-        let control = S2nController { told, clock: None };
+        let control = S2nController {
+            path: told,
+            clock: None,
+        };
         assert!(control.requires_fast_retransmission());
-        let S2nController { mut told, .. } = control;
-        told.sent(at(61), MSS, Some(false));
+        let S2nController { path: mut told, .. } = control;
+        told.on_sent(at(61), MSS, Some(false));
         assert!(told.path().in_recovery() && told.path().ssthresh() < before);
     }
 
@@ -520,18 +541,18 @@ mod tests {
         let (_plane, mut told) = told("reno", &Parameters::default());
         let order = |told: &mut S2nPath, packet: S2nPacket, now: Time, rate: u64| {
             let path = told.steered.path_mut();
-            path.on_acked_up_to(now, packet.number, packet.at, MSS as i64);
+            path.on_acked_up_to(now, packet.number, packet.sent_at, MSS as i64);
             path.finish_event(now, false, |_, _| Outcome {
                 rate: Some(rate),
                 ..Outcome::default()
             });
         };
-        let first = told.sent(at(0), MSS, Some(false));
+        let first = told.on_sent(at(0), MSS, Some(false));
         order(&mut told, first, at(10), 1);
-        told.sent(at(10), MSS, Some(false));
+        told.on_sent(at(10), MSS, Some(false));
         // The quantum is two packets.
         assert_eq!(told.next_departure(), Some(at(10)));
-        let last = told.sent(at(10), MSS, Some(false));
+        let last = told.on_sent(at(10), MSS, Some(false));
         assert_eq!(told.next_departure(), Some(at(1_010)));
         order(&mut told, last, at(20), 10_000_000);
         assert!(told.next_departure().unwrap() <= at(2_010));
@@ -546,20 +567,20 @@ mod tests {
             .with("rate", "20mbit");
         let (plane, mut told) = told("constant", &parameters);
         for n in 0..20 {
-            let packet = told.sent(at(n * 20), MSS, Some(false));
-            told.acked(at(n * 20 + 10), packet, MSS);
+            let packet = told.on_sent(at(n * 20), MSS, Some(false));
+            told.on_acked(at(n * 20 + 10), packet, MSS);
             plane.turn(at(n * 20 + 10));
         }
         let rate = told.rate().unwrap();
         assert_eq!(rate, Rate::from_bits_per_sec(20_000_000));
-        let quantum = told.path().quantum_at(rate);
+        let quantum = told.path().send_quantum_at(rate);
         let mut sent: Vec<Time> = Vec::new();
         let (mut us, mut left) = (400_000u64, Vec::new());
         while us < 1_400_000 {
             let now = Time::from_micros(us);
             let due = told.next_departure().unwrap();
             if due <= now {
-                left.push(told.sent(now, MSS, Some(false)));
+                left.push(told.on_sent(now, MSS, Some(false)));
                 sent.push(now);
             } else {
                 us = due.as_micros().div_ceil(250) * 250;
@@ -567,7 +588,7 @@ mod tests {
             if left.len() == 8 {
                 let newest = left.pop().unwrap();
                 left.clear();
-                told.acked(now, newest, 8 * MSS);
+                told.on_acked(now, newest, 8 * MSS);
                 plane.turn(now);
             }
         }

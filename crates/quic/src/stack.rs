@@ -31,7 +31,9 @@ impl Stack {
 
     /// Returns an error if the algorithm needs capabilities that the stack lacks.
     pub fn can_run(self, algorithm: &dyn DynAlgorithm) -> Result<(), PlaneError> {
-        let missing = algorithm.required_capabilities().missing_from(self.capabilities());
+        let missing = algorithm
+            .required_capabilities()
+            .missing_from(self.capabilities());
         if missing.is_empty() {
             return Ok(());
         }
@@ -40,7 +42,7 @@ impl Stack {
             algorithm: algorithm.name().to_owned(),
             missing: names.join(", "),
             stack: self.name(),
-            instead: Stack::with(algorithm.required_capabilities()),
+            instead: Stack::stacks_with(algorithm.required_capabilities()),
         })
     }
 
@@ -65,7 +67,7 @@ impl Stack {
     }
 
     /// Returns alternatives that can run an algorithm with these needs, for an error message.
-    fn with(needs: Capabilities) -> String {
+    fn stacks_with(needs: Capabilities) -> String {
         let can = |stack: &Stack| needs.missing_from(stack.capabilities()).is_empty();
         let names: Vec<&str> = Stack::ALL
             .into_iter()

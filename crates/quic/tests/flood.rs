@@ -94,7 +94,7 @@ fn receive(mut host: QuicHost, seconds: u64, mut flood: impl FnMut()) -> ([u64; 
             if let Some(id) = id {
                 bytes += host.read(id, usize::MAX, |_| ()) as u64;
             }
-            most = most.max(host.count());
+            most = most.max(host.connection_count());
         }
         bytes
     };

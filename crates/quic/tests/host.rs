@@ -109,7 +109,7 @@ fn carry(hosts: &mut [QuicHost; 2], bytes: u64, connections: usize) {
     }
     ids.iter().for_each(|id| hosts[1].close(*id, true));
     accepted.iter().for_each(|id| hosts[0].close(*id, true));
-    while hosts.iter().any(|host| host.count() > 0) {
+    while hosts.iter().any(|host| host.connection_count() > 0) {
         assert!(Instant::now() < late, "a connection does not end");
         QuicHost::poll_all(hosts, EXPECTED_TIME).unwrap();
     }
@@ -269,7 +269,8 @@ fn two_planes_at_one_agents_socket_are_both_steered() {
     let address: AgentAddress = format!("unix:{}", path.display()).parse().unwrap();
     let planes: Vec<QuicPlane> = (stacks().chain([Stack::Noq]))
         .map(|stack| {
-            QuicPlane::with_agent(stack, &address, "cubic", None, OperatorLimits::default()).unwrap()
+            QuicPlane::with_agent(stack, &address, "cubic", None, OperatorLimits::default())
+                .unwrap()
         })
         .collect();
     // Run in parallel: flows of all planes have the same numbers.

@@ -18,7 +18,9 @@ const DURATION: Duration = Duration::from_secs(10);
 fn steered(name: &str, link: Link) -> (Outcome, PlaneStats) {
     let epoch = Instant::now();
     let plane = plane(name, &Parameters::default(), epoch);
-    let outcome = run(link, under(&plane), epoch, DURATION, |now| plane.process(now));
+    let outcome = run(link, under(&plane), epoch, DURATION, |now| {
+        plane.process(now)
+    });
     (outcome, plane.stats())
 }
 

@@ -262,7 +262,8 @@ fn one(case: &Case, fields: &'static [&'static str]) -> (Vec<Row>, Simulation<Tr
     )
     .with_queue(case.queue.parse().unwrap(), ONE_WAY_DELAY * 2)
     .with_loss(case.loss);
-    let (link, _) = network.add_duplex_link(switch, receiver, forward, LinkSpec::wire(ONE_WAY_DELAY));
+    let (link, _) =
+        network.add_duplex_link(switch, receiver, forward, LinkSpec::wire(ONE_WAY_DELAY));
     let mut sim =
         Simulation::with_tracer(network, SimOptions::default(), Trace::default()).unwrap();
     for (ms, change) in &case.changes {

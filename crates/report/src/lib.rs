@@ -6,14 +6,14 @@
 //! machine and day of a measurement.
 #![forbid(unsafe_code)]
 
-mod target;
 pub mod chart;
 pub mod html;
 mod page;
 pub mod provenance;
 mod table;
+mod target;
 
-pub use target::{TargetRange, Verdict};
 pub use page::Page;
 pub use provenance::Provenance;
 pub use table::{Column, Table, plus_minus, wrap};
+pub use target::{TargetRange, Verdict};

@@ -111,7 +111,11 @@ impl Provenance {
     /// Formats everything in one line, for a page or a terminal.
     pub fn to_line(&self) -> String {
         let version = if self.quick { "quick" } else { "full" };
-        format!("{}; {version}, {} attempts", self.describe_environment(), self.attempts)
+        format!(
+            "{}; {version}, {} attempts",
+            self.describe_environment(),
+            self.attempts
+        )
     }
 
     /// Converts to JSON for an object of results.

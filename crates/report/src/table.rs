@@ -245,7 +245,11 @@ mod tests {
     #[test]
     fn a_row_that_belongs_to_the_one_above_is_indented() {
         let table = Table::new(["", "x"], vec![row(&["a", "1"]), row(&["  b", ""])]);
-        assert!(table.to_text().ends_with("a    1\n  b\n"), "{}", table.to_text());
+        assert!(
+            table.to_text().ends_with("a    1\n  b\n"),
+            "{}",
+            table.to_text()
+        );
         assert!(
             table.to_html().contains("<td>&nbsp;&nbsp;b</td><td></td>"),
             "{}",

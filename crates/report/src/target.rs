@@ -119,8 +119,12 @@ mod tests {
 
     #[test]
     fn targets_are_printed_readably() {
-        let texts = [TargetRange::AtMost(1.05), TargetRange::AtLeast(30.0), TargetRange::Within(0.9, 1.1)]
-            .map(|aim| aim.to_string());
+        let texts = [
+            TargetRange::AtMost(1.05),
+            TargetRange::AtLeast(30.0),
+            TargetRange::Within(0.9, 1.1),
+        ]
+        .map(|aim| aim.to_string());
         assert_eq!(texts, ["≤ 1.05", "≥ 30", "0.9 to 1.1"]);
     }
 }

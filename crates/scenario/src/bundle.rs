@@ -93,7 +93,9 @@ pub(crate) fn all(
         .filter(|bundle| bundle.algorithm.is_none())
         .collect();
     if let [first, rest @ ..] = steered.as_slice()
-        && let Some(other) = rest.iter().find(|other| other.host_algorithm != first.host_algorithm)
+        && let Some(other) = rest
+            .iter()
+            .find(|other| other.host_algorithm != first.host_algorithm)
     {
         return Err(context.source.problem(
             other.span.clone(),
@@ -125,7 +127,9 @@ fn class(context: &CheckContext, at: &Spanned<file::BundleClass>) -> Result<Bund
     let c = at.get_ref();
     let weight = match &c.weight {
         None => 1,
-        Some(weight) => context.check_count("the weight of a class", weight, ClassSpec::WEIGHT_MAX)?,
+        Some(weight) => {
+            context.check_count("the weight of a class", weight, ClassSpec::WEIGHT_MAX)?
+        }
     };
     Ok(BundleClass {
         level: c.level,

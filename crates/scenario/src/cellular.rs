@@ -92,7 +92,9 @@ impl Cellular {
 
     /// Returns the trace as a line. Fails only if the length is zero.
     pub fn to_line(&self) -> Result<LineSpec, TraceError> {
-        Ok(LineSpec::Trace(Arc::new(Trace::parse(&self.to_mahimahi())?)))
+        Ok(LineSpec::Trace(Arc::new(Trace::parse(
+            &self.to_mahimahi(),
+        )?)))
     }
 }
 

@@ -217,9 +217,12 @@ fn until(
         "flows done" => {}
         other => {
             let known = ["duration", "flows done"];
-            return Err(context
-                .source
-                .unknown_name(written.span(), "stop condition", other, &known));
+            return Err(context.source.unknown_name(
+                written.span(),
+                "stop condition",
+                other,
+                &known,
+            ));
         }
     }
     let mut compared = workloads

@@ -116,7 +116,10 @@ impl CheckContext<'_> {
         }
     }
 
-    fn parse_cellular(&self, written: &Spanned<file::Cellular>) -> Result<(LineSpec, String), Problem> {
+    fn parse_cellular(
+        &self,
+        written: &Spanned<file::Cellular>,
+    ) -> Result<(LineSpec, String), Problem> {
         /// Maximum number of opportunities: 60 Gbit, and some hundred megabytes of memory during
         /// parsing.
         const OPPORTUNITIES_MAX: f64 = 5e6;
@@ -210,8 +213,10 @@ impl CheckContext<'_> {
     ) -> Result<QueueSpec, Problem> {
         let text = word.map_or(fallback, |word| word.get_ref());
         let span = word.map_or(at.span(), Spanned::span);
-        let bad =
-            |error: &dyn std::fmt::Display| self.source.problem_from_error(span.clone(), "this queue", error);
+        let bad = |error: &dyn std::fmt::Display| {
+            self.source
+                .problem_from_error(span.clone(), "this queue", error)
+        };
         let spec: QueueSpec = text.parse().map_err(|error| bad(&error))?;
         spec.limit(line.mean_rate(), rtt, self.mtu)
             .map_err(|error| bad(&error))?;

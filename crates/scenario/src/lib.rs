@@ -13,8 +13,8 @@ mod cellular;
 mod check;
 mod contender;
 mod context;
-mod file;
 mod dumbbell;
+mod file;
 pub mod plan;
 mod problem;
 mod seeds;
@@ -342,7 +342,9 @@ impl Workload {
             WorkloadKind::Generated(Sends::Bulk { bytes: None, .. } | Sends::Paced { .. }) => {
                 return FlowEnd::Never;
             }
-            WorkloadKind::Generated(Sends::Bulk { .. } | Sends::List { .. } | Sends::Trace { .. })
+            WorkloadKind::Generated(
+                Sends::Bulk { .. } | Sends::List { .. } | Sends::Trace { .. },
+            )
             | WorkloadKind::Trace { .. } => true,
             WorkloadKind::Generated(Sends::Poisson { flows, .. }) => flows.is_some(),
             WorkloadKind::Generated(Sends::Bursts { bursts, .. }) => bursts.is_some(),
@@ -380,7 +382,9 @@ impl Workload {
     /// Returns true if its packets are subject to no congestion control.
     pub fn is_uncontrolled(&self) -> bool {
         let carrier = match &self.kind {
-            WorkloadKind::Generated(ccplane_workload::Workload::Paced { carrier, .. }) => Some(carrier),
+            WorkloadKind::Generated(ccplane_workload::Workload::Paced { carrier, .. }) => {
+                Some(carrier)
+            }
             _ => None,
         };
         matches!(carrier, Some(ccplane_workload::Carrier::Datagrams { .. }))

@@ -5,10 +5,10 @@
 //! file.
 
 mod hosts;
-mod zero_rtt;
 #[cfg(test)]
 mod tests;
 mod topology;
+mod zero_rtt;
 
 use ccplane_network::{
     LinkId, MEMORY_LIMIT_DEFAULT_BYTES, Network, NetworkChange, NetworkError, NodeId, Routing,
@@ -246,7 +246,8 @@ impl Scenario {
             _ => None,
         };
         let span = route.map_or(&self.topology_span, |route| &route.next.span);
-        self.source().problem_from_error(span.clone(), "here", error)
+        self.source()
+            .problem_from_error(span.clone(), "here", error)
     }
 }
 

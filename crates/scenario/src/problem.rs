@@ -6,13 +6,13 @@
 
 #[cfg(feature = "miette")]
 mod diagnostic;
-mod suggestions;
 mod parsed_value;
+mod suggestions;
 
 use std::ops::Range;
 
-pub use suggestions::suggestions;
 pub use parsed_value::ParsedValue;
+pub use suggestions::suggestions;
 
 /// Error in a file written by a user.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -109,7 +109,13 @@ impl SourceText<'_> {
 
     /// Creates a problem for the unknown `name` of a `what`. The fix suggests similar names in
     /// `known`.
-    pub fn unknown_name(&self, span: Range<usize>, what: &str, name: &str, known: &[&str]) -> Problem {
+    pub fn unknown_name(
+        &self,
+        span: Range<usize>,
+        what: &str,
+        name: &str,
+        known: &[&str],
+    ) -> Problem {
         self.problem(
             span,
             format!("there is no {what} `{name}`"),

@@ -135,7 +135,9 @@ pub(crate) fn stamps(
             "normal" => JitterShape::Normal,
             other => {
                 let known = ["exponential", "normal"];
-                return Err(context.source.unknown_name(shape.span(), "shape", other, &known));
+                return Err(context
+                    .source
+                    .unknown_name(shape.span(), "shape", other, &known));
             }
         };
     }

@@ -75,7 +75,11 @@ pub(crate) fn read(context: &CheckContext, file: &ScenarioFile) -> Result<Topolo
             }
         }
         file::Topology::Incast(i) => Topology::Incast {
-            senders: context.check_count("the number of senders", &i.senders, HOSTS_PER_SIDE_MAX)?,
+            senders: context.check_count(
+                "the number of senders",
+                &i.senders,
+                HOSTS_PER_SIDE_MAX,
+            )?,
             link: plain(
                 context,
                 &i.rate,
@@ -88,8 +92,16 @@ pub(crate) fn read(context: &CheckContext, file: &ScenarioFile) -> Result<Topolo
             let delay = l.delay.get_ref().0;
             let rtt = times(&l.delay, 8);
             Topology::LeafSpine {
-                leaves: context.check_count("the number of leaves", &l.leaves, HOSTS_PER_SIDE_MAX)?,
-                spines: context.check_count("the number of spines", &l.spines, HOSTS_PER_SIDE_MAX)?,
+                leaves: context.check_count(
+                    "the number of leaves",
+                    &l.leaves,
+                    HOSTS_PER_SIDE_MAX,
+                )?,
+                spines: context.check_count(
+                    "the number of spines",
+                    &l.spines,
+                    HOSTS_PER_SIDE_MAX,
+                )?,
                 hosts_per_leaf: context.check_count(
                     "the number of hosts",
                     &l.hosts_per_leaf,

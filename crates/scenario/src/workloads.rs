@@ -404,9 +404,12 @@ fn connections(
                 "last" => ConnectionPolicy::Last,
                 other => {
                     let span = table.pick.span();
-                    return Err(context
-                        .source
-                        .unknown_name(span, "pick", other, &["random", "last"]));
+                    return Err(context.source.unknown_name(
+                        span,
+                        "pick",
+                        other,
+                        &["random", "last"],
+                    ));
                 }
             };
             Ok((

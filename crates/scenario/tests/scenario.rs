@@ -496,7 +496,9 @@ fn lists_and_messages_are_read() {
         );
         match kind(&text).2 {
             WorkloadKind::Generated(Workload::Messages {
-                connections, policy: pick, ..
+                connections,
+                policy: pick,
+                ..
             }) => (connections, pick),
             other => panic!("{other:?}"),
         }
@@ -644,7 +646,9 @@ fn bundles_are_parsed_and_checked() {
         (0, false, false, None)
     );
     assert_eq!(
-        s.bundle_host_algorithm().map(ToString::to_string).as_deref(),
+        s.bundle_host_algorithm()
+            .map(ToString::to_string)
+            .as_deref(),
         Some("native:cubic")
     );
     // A bundle with its own algorithm leaves the workloads to the contenders.

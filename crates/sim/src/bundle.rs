@@ -6,8 +6,8 @@
 //! is recorded at the receivebox. Feedback is sent back as a packet of the network, which can be
 //! queued and lost. To its agent, a bundle is a flow.
 
-mod packet_data;
 mod base_delays;
+mod packet_data;
 
 use ccplane_agent::{DatapathId, FlowId as AgentFlow, FlowInfo};
 use ccplane_bundle::{
@@ -20,8 +20,8 @@ use ccplane_qdisc::{DropReason, Ecn};
 use ccplane_transport::{Segment, SequenceNumber};
 use ccplane_units::{Bytes, Time};
 
-pub(crate) use packet_data::{BundlePacketData, BundlePacketTable};
 pub use base_delays::BundleBaseDelays;
+pub(crate) use packet_data::{BundlePacketData, BundlePacketTable};
 
 use crate::event::EventKind;
 use crate::link::QueuedPacket;
@@ -470,13 +470,21 @@ impl<T: Tracer> Simulation<T> {
         let world = &mut self.world;
         let bundle = &mut world.bundles.all[index as usize];
         if let Some(feedback) = bundle.receivebox.poll(world.now) {
-            let (at, home, away, overhead) = (bundle.to, bundle.sendbox_host, bundle.receivebox_host, bundle.overhead);
+            let (at, home, away, overhead) = (
+                bundle.to,
+                bundle.sendbox_host,
+                bundle.receivebox_host,
+                bundle.overhead,
+            );
             let id = world.create_message(
                 away,
                 home,
                 FEEDBACK_BYTES as u32 + MESSAGE_HEADER_BYTES + overhead,
             );
-            world.packets.bundle_data.attach_feedback(id, index, feedback);
+            world
+                .packets
+                .bundle_data
+                .attach_feedback(id, index, feedback);
             self.forward(at, id);
         }
         self.world.plan_bundle(index);

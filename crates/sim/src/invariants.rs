@@ -61,14 +61,16 @@ impl World {
         let counters = &self.counters;
         let all = self.packets.created;
         let held = bundles.queued_packets();
-        let lost = lost + bundles.messages_created as i64 - (bundles.messages_consumed + bundles.dropped + held) as i64;
+        let lost = lost + bundles.messages_created as i64
+            - (bundles.messages_consumed + bundles.dropped + held) as i64;
         let unroutable = counters.unroutable;
         let totals = [
             ("packets taken by hosts", counters.received, taken),
             (
                 "packets sent by hosts or without a way on",
                 all,
-                (sent + bundles.messages_created).wrapping_add(unroutable.wrapping_sub(lost as u64)),
+                (sent + bundles.messages_created)
+                    .wrapping_add(unroutable.wrapping_sub(lost as u64)),
             ),
             (
                 "packets dropped",
@@ -83,7 +85,12 @@ impl World {
             (
                 "packets in all",
                 all,
-                counters.received + counters.dropped + unroutable + inside + held + bundles.messages_consumed,
+                counters.received
+                    + counters.dropped
+                    + unroutable
+                    + inside
+                    + held
+                    + bundles.messages_consumed,
             ),
         ];
         for (what, one, other) in totals {

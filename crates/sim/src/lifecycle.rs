@@ -54,14 +54,13 @@ impl World {
         let control = match spec.congestion {
             FlowControl::Native(native) => PlannedControl::Native(native),
             FlowControl::Steered(agent, algorithm) => {
-                let keeper =
-                    self.hosts
-                        .get(self.agent_owner(agent.0) as usize)
-                        .ok_or(SimError::Unknown {
-                            what: "agent",
-                            number: agent.0,
-                            count: self.hosts.len(),
-                        })?;
+                let keeper = self.hosts.get(self.agent_owner(agent.0) as usize).ok_or(
+                    SimError::Unknown {
+                        what: "agent",
+                        number: agent.0,
+                        count: self.hosts.len(),
+                    },
+                )?;
                 if !keeper.has_algorithm(&algorithm) {
                     return Err(SimError::UnknownAlgorithm(algorithm.as_ref().into()));
                 }
@@ -206,7 +205,10 @@ impl<T: Tracer> Simulation<T> {
         if world.packets.receipts.is_enabled() {
             let first = SequenceNumber(config.first_number);
             world.packets.receipts.start_end(pair, number, from, first);
-            world.packets.receipts.start_end(pair + 1, number, to, first);
+            world
+                .packets
+                .receipts
+                .start_end(pair + 1, number, to, first);
         }
         if bytes > 0 {
             connection.write(bytes);
@@ -263,11 +265,9 @@ impl World {
     /// Wakes the application once per write that an endpoint has received completely.
     #[cold]
     pub(crate) fn writes_received(&mut self, e: u32, received: u64) {
-        while self
-            .ends
-            .get(e as usize)
-            .is_some_and(|end| end.has_flag(FlowEndpoint::AWAITS_WRITE) && received >= end.awaited_write_end)
-        {
+        while self.ends.get(e as usize).is_some_and(|end| {
+            end.has_flag(FlowEndpoint::AWAITS_WRITE) && received >= end.awaited_write_end
+        }) {
             self.write_received(e);
         }
     }

@@ -122,7 +122,12 @@ impl Links {
                 mark_above: ccplane_qdisc::Limit::Unlimited,
             });
             all.links.push(SimLink {
-                fifo: FifoLink::with_marking(&spec.line, limits.limit, limits.mark_above, Time::ZERO),
+                fifo: FifoLink::with_marking(
+                    &spec.line,
+                    limits.limit,
+                    limits.mark_above,
+                    Time::ZERO,
+                ),
                 delay: Delay::with_model(spec.delay, 0).min_delay(),
                 to: network.endpoints(id).map_or(NO_INDEX, |(_, to)| to.0),
                 general_index: NO_INDEX,

@@ -275,7 +275,10 @@ impl Probe {
         }
         let followed = self.flows.len();
         if followed < self.flow_limit {
-            let new = world.flows().skip(followed).take(self.flow_limit - followed);
+            let new = world
+                .flows()
+                .skip(followed)
+                .take(self.flow_limit - followed);
             self.flows.extend(new.map(FlowSeries::new));
         }
         for series in self.flows.iter_mut().filter(|series| !series.is_finished) {

@@ -64,7 +64,11 @@ impl RcpHeaders {
                 direction: OfferPath::Forward,
             }
         } else {
-            let heard = self.received_headers.get(e as usize).copied().unwrap_or_default();
+            let heard = self
+                .received_headers
+                .get(e as usize)
+                .copied()
+                .unwrap_or_default();
             RcpHeader {
                 direction: if heard.direction == OfferPath::None {
                     OfferPath::None
@@ -133,7 +137,9 @@ impl World {
         };
         match offer.direction {
             OfferPath::None => {}
-            OfferPath::Forward => *entry_mut(&mut self.packets.rcp_headers.received_headers, e) = offer,
+            OfferPath::Forward => {
+                *entry_mut(&mut self.packets.rcp_headers.received_headers, e) = offer
+            }
             OfferPath::Echo => {
                 if let ControllerKind::Native(at) = end.control.get()
                     && let Some(native) = self.natives.get_mut(at)

@@ -114,7 +114,11 @@ impl Clocks {
     #[cold]
     #[inline(never)]
     pub fn departure(&mut self, nic: u32, now: Time, bytes: u32) -> Time {
-        let host = self.host_of_nic.get(nic as usize).copied().unwrap_or(u32::MAX);
+        let host = self
+            .host_of_nic
+            .get(nic as usize)
+            .copied()
+            .unwrap_or(u32::MAX);
         self.host(host)
             .map_or(now, |clock| clock.departure(now, bytes))
     }

@@ -6,7 +6,9 @@
 
 mod announce;
 
-use ccplane_agent::datapath::{AgentChannel, DatapathCore, Delays, Incoming, InlineChannel, FlowState};
+use ccplane_agent::datapath::{
+    AgentChannel, DatapathCore, Delays, FlowState, Incoming, InlineChannel,
+};
 use ccplane_agent::{Agent, AlgorithmStats, DatapathId, ProgramTables};
 use ccplane_datapath::{Capabilities, OperatorLimits};
 use ccplane_transport::{ConnectionState, Native};
@@ -121,7 +123,11 @@ impl AgentHost {
     }
 
     /// Creates a host whose agents are behind a channel.
-    pub fn behind_channel(way: Box<dyn AgentChannel>, options: SteerOptions, index: u32) -> AgentHost {
+    pub fn behind_channel(
+        way: Box<dyn AgentChannel>,
+        options: SteerOptions,
+        index: u32,
+    ) -> AgentHost {
         AgentHost::with_channel(Agent::default(), Some(way), options, index)
     }
 
@@ -138,7 +144,15 @@ impl AgentHost {
         let here = InlineChannel::with_delays(agent, DatapathId(index), delays);
         let tables = ProgramTables::new(options.limits, options.capabilities);
         AgentHost {
-            shared: DatapathCore::new(index, "sim", tables, SimAgentChannel { inline: here, channel: instead }),
+            shared: DatapathCore::new(
+                index,
+                "sim",
+                tables,
+                SimAgentChannel {
+                    inline: here,
+                    channel: instead,
+                },
+            ),
             agent_host: None,
             keep_reports: options.keep_reports,
             recorded_reports: Vec::new(),
@@ -462,8 +476,10 @@ impl<T: Tracer> Simulation<T> {
             if let Some(connection) = end.and_then(|end| end.connection.as_mut())
                 && matches!(connection.state(), ConnectionState::Open)
             {
-                connection
-                    .on_control_deadline(now, &mut host.shared.flow_mut(u64::from(number), steered));
+                connection.on_control_deadline(
+                    now,
+                    &mut host.shared.flow_mut(u64::from(number), steered),
+                );
                 self.pump(pair);
             }
         }

@@ -127,13 +127,16 @@ impl App for WorkloadApp {
     fn wake(&mut self, now: Time, me: AppId, cause: WakeReason, world: &mut World) -> Option<Time> {
         match cause {
             WakeReason::Timer => {}
-            WakeReason::Received(flow, direction) => match self.flows_by_slot.binary_search(&flow) {
-                Ok(slot) => {
-                    self.generator
-                        .on_received(now, slot as u32, direction == DataDirection::Backward)
+            WakeReason::Received(flow, direction) => {
+                match self.flows_by_slot.binary_search(&flow) {
+                    Ok(slot) => self.generator.on_received(
+                        now,
+                        slot as u32,
+                        direction == DataDirection::Backward,
+                    ),
+                    Err(_) => self.outstanding = self.outstanding.saturating_sub(1),
                 }
-                Err(_) => self.outstanding = self.outstanding.saturating_sub(1),
-            },
+            }
             WakeReason::Failed(flow) => {
                 let one = u64::from(self.flows_by_slot.binary_search(&flow).is_err());
                 self.outstanding = self.outstanding.saturating_sub(one);

@@ -68,7 +68,10 @@ fn site() -> Site {
     let senders = [network.add_host("a"), network.add_host("b")];
     let receiver = network.add_host("z");
     let cross = (network.add_host("cross"), network.add_host("far"));
-    let boxes = (network.add_switch("near box"), network.add_switch("far box"));
+    let boxes = (
+        network.add_switch("near box"),
+        network.add_switch("far box"),
+    );
     let routers = (network.add_switch("left"), network.add_switch("right"));
     for sender in senders {
         network.add_duplex_link(sender, boxes.0, wire(), wire());
@@ -151,8 +154,7 @@ fn the_queue_moves_into_the_box_and_packets_are_conserved() {
             ..SendboxConfig::default()
         };
         let (mut sim, site, bundle) = bundled(config, overhead);
-        sim.record_sojourns(site.bottleneck)
-            .expect("no packet yet");
+        sim.record_sojourns(site.bottleneck).expect("no packet yet");
         // A flow outside of the bundle.
         sim.add_flow(cubic(site.cross.0, site.cross.1).with_bytes(50_000))
             .expect("a path");
@@ -270,7 +272,10 @@ fn a_way_back_that_is_cut_opens_the_bundle() {
         .last()
         .copied()
         .expect("it opened");
-    assert_eq!((last.to, last.reason), (SendboxMode::Open, Reason::NoFeedback));
+    assert_eq!(
+        (last.to, last.reason),
+        (SendboxMode::Open, Reason::NoFeedback)
+    );
     let after = last.at.since(seconds(5));
     assert!(after < Duration::from_millis(300), "{after}");
 }

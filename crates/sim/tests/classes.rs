@@ -75,7 +75,9 @@ fn a_tail_uses_what_nobody_else_wants_and_nothing_more() {
         let long = sim.add_flow(with_rc3(from, to, 4_000_000)).expect("a path");
         // With the other flow, from a few RTTs after its start until its end, there is always data
         // of class 0 waiting.
-        let other = FlowSpec::new(from, to).with_bytes(2_000_000).starting_at(ms(100));
+        let other = FlowSpec::new(from, to)
+            .with_bytes(2_000_000)
+            .starting_at(ms(100));
         let other = sim.add_flow(other).expect("a path");
         assert!(sim.run_flows(ms(20_000)).expect("no stall"), "{queue}");
         let data = log.0.lock().expect("one thread").clone();
@@ -160,10 +162,9 @@ fn a_flow_in_a_lower_band_takes_what_is_left() {
             let low = FlowSpec::new(from, to)
                 .with_band(3)
                 .starting_at(if low_first { early } else { late });
-            let high =
-                FlowSpec::new(from, to)
-                    .with_bytes(8_000_000)
-                    .starting_at(if low_first { late } else { early });
+            let high = FlowSpec::new(from, to)
+                .with_bytes(8_000_000)
+                .starting_at(if low_first { late } else { early });
             let (low, high) = (
                 sim.add_flow(low).expect("a path"),
                 sim.add_flow(high).expect("a path"),

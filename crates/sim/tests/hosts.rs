@@ -67,7 +67,10 @@ fn two(parameters: &str) -> Two {
         .iter()
         .zip(from)
         .map(|(host, from)| {
-            sim.add_flow(FlowSpec::new(from, to).with_congestion(FlowControl::Steered(*host, "group".into())))
+            sim.add_flow(
+                FlowSpec::new(from, to)
+                    .with_congestion(FlowControl::Steered(*host, "group".into())),
+            )
         })
         .collect::<Result<Vec<_>, SimError>>()
         .expect("paths");

@@ -28,8 +28,8 @@ fn network() -> (Simulation, LinkId) {
     let mut sim = Simulation::new(network, SimOptions::default()).expect("a sound network");
     for (n, start) in [(1, 0), (2, 1_000)] {
         let host = |name: String| sim.network().find_node(&name).expect("it has such a host");
-        let mut flow =
-            FlowSpec::new(host(format!("left{n}")), host(format!("right{n}"))).starting_at(at(start));
+        let mut flow = FlowSpec::new(host(format!("left{n}")), host(format!("right{n}")))
+            .starting_at(at(start));
         if n == 2 {
             flow = flow.with_bytes(1_000_000);
         }
@@ -127,7 +127,10 @@ fn a_full_probe_keeps_every_second_look() {
             .time
             .binary_search(time)
             .expect("the other has looked then");
-        assert_eq!(link.departed_bytes[row], all.links()[0].departed_bytes[other]);
+        assert_eq!(
+            link.departed_bytes[row],
+            all.links()[0].departed_bytes[other]
+        );
         assert_eq!(link.backlog_bytes[row], all.links()[0].backlog_bytes[other]);
     }
     assert!(link.time.capacity() <= 100 && probe.flows()[0].time.capacity() <= 100);

@@ -345,7 +345,10 @@ fn case_18_buffers_smaller_than_the_burst_and_a_link_that_is_full() {
         );
         let rc3 = rc3.expect("there was one");
         if own.ends_with("20p") {
-            assert!(rc3.unconfirmed().iter().sum::<u64>() > 500, "{own}: {rc3:?}");
+            assert!(
+                rc3.unconfirmed().iter().sum::<u64>() > 500,
+                "{own}: {rc3:?}"
+            );
         }
         assert_eq!(rc3.stopped, None, "{own}");
     }

@@ -139,7 +139,10 @@ fn proof_of_receipt_ends_the_connection_of_a_receiver_that_conceals_losses() {
             .run_until(Time::ZERO + Duration::from_secs(2 * RUN_SECONDS))
             .expect("no stall");
         assert!(
-            path.sim.resources_in_use().iter().all(|(_, left)| *left == 0),
+            path.sim
+                .resources_in_use()
+                .iter()
+                .all(|(_, left)| *left == 0),
             "{:?}",
             path.sim.resources_in_use()
         );
@@ -164,7 +167,8 @@ fn proof_of_receipt_changes_nothing_between_honest_ends() {
             let flows: Vec<FlowId> = [None, Some(3_000_000), Some(20_000)]
                 .into_iter()
                 .map(|bytes| {
-                    let mut spec = FlowSpec::new(path.from, path.to).with_transport(transport.clone());
+                    let mut spec =
+                        FlowSpec::new(path.from, path.to).with_transport(transport.clone());
                     spec.bytes = bytes;
                     path.sim.add_flow(spec).expect("a path")
                 })

@@ -69,7 +69,11 @@ fn packets_arrive_when_a_hand_says_they_do() {
     // 1 Gbit/s and 10 µs to a switch, 100 Mbit/s and 1 ms to the other host: 8 ns and 80 ns per
     // byte.
     let mut network = Network::new();
-    let (a, switch, b) = (network.add_host("a"), network.add_switch("s"), network.add_host("b"));
+    let (a, switch, b) = (
+        network.add_host("a"),
+        network.add_switch("s"),
+        network.add_host("b"),
+    );
     let first = LinkSpec::new(mbit(1_000), Duration::from_micros(10));
     let second = LinkSpec::new(mbit(100), Duration::from_millis(1));
     network.add_duplex_link(a, switch, first.clone(), first);
@@ -351,9 +355,12 @@ fn flows_spread_over_equal_paths() {
 fn routes_lead_round_a_link_that_is_down() {
     let mut network = Network::new();
     let (a, b) = (network.add_host("a"), network.add_host("b"));
-    let switches: Vec<NodeId> = ["s", "t", "u"].map(|name| network.add_switch(name)).to_vec();
+    let switches: Vec<NodeId> = ["s", "t", "u"]
+        .map(|name| network.add_switch(name))
+        .to_vec();
     let link = LinkSpec::new(mbit(100), Duration::from_millis(1));
-    let duplex = |network: &mut Network, x, y| network.add_duplex_link(x, y, link.clone(), link.clone());
+    let duplex =
+        |network: &mut Network, x, y| network.add_duplex_link(x, y, link.clone(), link.clone());
     duplex(&mut network, a, switches[0]);
     let (direct, _) = duplex(&mut network, switches[0], switches[1]);
     duplex(&mut network, switches[0], switches[2]);

@@ -86,11 +86,11 @@ pub(crate) fn audit(
     if !a.passed && complaints.is_empty() {
         complaints.push("the emulator's self-check failed".to_owned());
     }
-    if report.forward.not_kept > 0 {
+    if report.forward.records_dropped > 0 {
         complaints.push(format!(
             "the packet log was full: delay and throughput do not include {} packets; use a \
              shorter duration",
-            report.forward.not_kept
+            report.forward.records_dropped
         ));
     }
     for (i, flow) in figures.flows.iter().enumerate() {

@@ -8,9 +8,9 @@ use ccplane_lab::Error;
 use ccplane_lab::Progress;
 use ccplane_lab::capacity::MTU;
 use ccplane_lab::capacity::capacity_course;
-use ccplane_lab::report_log::ReportLog;
 use ccplane_lab::metrics;
 use ccplane_lab::record::{LinkRecord, RunMetrics, RunRecord};
+use ccplane_lab::report_log::ReportLog;
 use ccplane_lab::result::{ContenderResult, HostFigures, Setup};
 use ccplane_lab::scenario::plan::Plan;
 use ccplane_lab::scenario::{LinkSettings, Scenario, Topology};
@@ -30,7 +30,6 @@ use crate::cpu::Reading;
 use crate::ends::TrafficEnds;
 use crate::error::BackendError;
 use crate::machine::{MachineState, MachineWatch};
-use crate::transport_kind::{RemoteAgent, TransportKind};
 use crate::real::{
     self, Layout, RealPlan, RealRecord, RegisteredControls, Sites, could_carry, supported_layout,
     unreachable_pairs,
@@ -38,6 +37,7 @@ use crate::real::{
 use crate::stamping::Stamping;
 use crate::steer::{AlgorithmRecord, SteeredAlgorithm};
 use crate::traffic;
+use crate::transport_kind::{RemoteAgent, TransportKind};
 
 /// A shorter run has no complete bin; the smallest bin is 10 ms wide.
 const DURATION_MIN: Duration = Duration::from_millis(100);
@@ -132,7 +132,9 @@ impl<'s> PreparedPath<'s> {
             known(contender, over, registry, agent)?;
         }
         if let Topology::Dumbbell {
-            bottleneck, reverse_delay: back, ..
+            bottleneck,
+            reverse_delay: back,
+            ..
         } = &scenario.topology
         {
             check(scenario, bottleneck, bottleneck.delay + *back)?;

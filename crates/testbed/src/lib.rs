@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 mod audit;
+mod backend;
 mod burner;
 pub mod control_loop;
 pub mod cpu;
@@ -17,16 +18,15 @@ mod error;
 mod event_listener;
 pub mod loopback;
 pub mod machine;
-mod transport_kind;
-mod backend;
 mod real;
 pub mod stamping;
 pub mod steer;
 pub mod traffic;
+mod transport_kind;
 pub mod wire;
 
 pub use audit::longest_stall;
+pub use backend::RealPackets;
 pub use diag::Diag;
 pub use error::BackendError;
 pub use transport_kind::{RemoteAgent, TransportKind};
-pub use backend::RealPackets;

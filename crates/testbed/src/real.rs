@@ -16,16 +16,15 @@
 //! changes of the link during a run. [`unsupported`] lists what cannot run, before any resource is
 //! created.
 
-mod server;
-mod controls;
 mod accounting;
+mod client;
+mod controls;
 mod events;
 mod hosts;
 mod layout;
 mod mailbox;
-mod write_marks;
-mod client;
 mod plan;
+mod server;
 mod sites;
 mod socket;
 pub(crate) mod tcp;
@@ -33,6 +32,7 @@ pub(crate) mod tcp;
 mod tests;
 mod unsupported;
 pub(crate) mod user;
+mod write_marks;
 
 use std::net::SocketAddr;
 

@@ -34,7 +34,9 @@ impl Stamping {
         devices: [&str; 2],
     ) -> Result<Stamping, Error> {
         for (namespace, device) in [&ends.sender, &ends.receiver].into_iter().zip(devices) {
-            stamps.add_namespace(namespace).map_err(BackendError::Kernel)?;
+            stamps
+                .add_namespace(namespace)
+                .map_err(BackendError::Kernel)?;
             let attached = namespace
                 .run(|| stamps.attach_device(device))
                 .map_err(|error| BackendError::Emulator(ccplane_emu::Error::Host(error)))?;
@@ -50,7 +52,7 @@ impl Stamping {
     /// Stores the packets that arrived since the last call.
     pub fn collect(&mut self) {
         let Stamping { stamps, arrivals } = self;
-        stamps.arrivals(|arrival| arrivals.push(arrival));
+        stamps.drain_arrivals(|arrival| arrivals.push(arrival));
     }
 
     /// Returns the CPU cost of the BPF programs so far, if the kernel measures it.

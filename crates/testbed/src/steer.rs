@@ -97,7 +97,10 @@ impl SteeredAlgorithm {
             .hosted_algorithms()
             .find(|hosted| hosted.standalone.is_some())
             .cloned();
-        let by = alone.map_or_else(|| CallbackExecutor::Agent(Box::new(agent)), CallbackExecutor::NoCallbacks);
+        let by = alone.map_or_else(
+            || CallbackExecutor::Agent(Box::new(agent)),
+            CallbackExecutor::NoCallbacks,
+        );
         SteeredAlgorithm::launch(
             specs,
             wants,
@@ -133,7 +136,14 @@ impl SteeredAlgorithm {
             .iter()
             .fold(Capabilities::default(), |all, one| all.union(one.wants));
         let remote = agent.address.connection(name, agent.timeout);
-        SteeredAlgorithm::launch(found, wants, CallbackExecutor::Remote(remote), options, keep, false)
+        SteeredAlgorithm::launch(
+            found,
+            wants,
+            CallbackExecutor::Remote(remote),
+            options,
+            keep,
+            false,
+        )
     }
 
     fn launch(

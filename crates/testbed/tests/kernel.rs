@@ -35,10 +35,16 @@ fn on_the_kernel(setting: Setting, contender: &str) -> ContenderResult {
         ..RealPackets::new(TransportKind::Tcp)
     };
     let options = RunOptions::single(1, "ccplane run");
-    run(&place, &scenario, &Registry::builtin(), &options, &NoProgress)
-        .unwrap()
-        .contenders
-        .remove(0)
+    run(
+        &place,
+        &scenario,
+        &Registry::builtin(),
+        &options,
+        &NoProgress,
+    )
+    .unwrap()
+    .contenders
+    .remove(0)
 }
 
 fn in_the_simulator(setting: Setting, contender: &str) -> ContenderResult {

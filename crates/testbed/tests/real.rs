@@ -30,7 +30,14 @@ fn shipped(file: &str, contender: &str, replace: &[(&str, &str)]) -> Scenario {
 
 fn at(backend: &dyn Backend, scenario: &Scenario) -> ContenderResult {
     let options = RunOptions::single(1, "ccplane run scenario.toml");
-    let result = run(backend, scenario, &Registry::builtin(), &options, &NoProgress).unwrap();
+    let result = run(
+        backend,
+        scenario,
+        &Registry::builtin(),
+        &options,
+        &NoProgress,
+    )
+    .unwrap();
     result.contenders.into_iter().next().unwrap()
 }
 
@@ -64,7 +71,14 @@ fn a_scenario_without_report_runs_everywhere_and_shows_its_bottleneck() {
     let scenario = Scenario::parse("unreported.toml", UNREPORTED, Path::new(".")).unwrap();
     let shown = |backend: &dyn Backend| {
         let options = RunOptions::single(1, "ccplane run unreported.toml");
-        let result = run(backend, &scenario, &Registry::builtin(), &options, &NoProgress).unwrap();
+        let result = run(
+            backend,
+            &scenario,
+            &Registry::builtin(),
+            &options,
+            &NoProgress,
+        )
+        .unwrap();
         assert_eq!(result.setup.link.as_deref(), Some("left->right"));
         let line = result.setup.line();
         assert!(

@@ -37,7 +37,13 @@ fn run(scenario: &Scenario) -> Result<RunResult, Error> {
 
 fn run_on(backend: &dyn Backend, scenario: &Scenario) -> Result<RunResult, Error> {
     let options = RunOptions::single(7, "ccplane run");
-    ccplane_lab::run(backend, scenario, &Registry::builtin(), &options, &NoProgress)
+    ccplane_lab::run(
+        backend,
+        scenario,
+        &Registry::builtin(),
+        &options,
+        &NoProgress,
+    )
 }
 
 /// Names of namespaces that this process created and that still exist.

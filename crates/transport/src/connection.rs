@@ -626,7 +626,9 @@ impl Connection {
             {
                 repair.target
             }
-            (_, Some(repair)) if repair.clamp != WindowClamp::Unclamped && repair.requested_window != 0 => {
+            (_, Some(repair))
+                if repair.clamp != WindowClamp::Unclamped && repair.requested_window != 0 =>
+            {
                 repair.requested_window
             }
             _ => self.cwnd,

@@ -5,8 +5,6 @@
 //! sockets. The simulator carries the segments themselves.
 #![forbid(unsafe_code)]
 
-#[cfg(test)]
-mod test_harness;
 mod config;
 mod connection;
 mod control;
@@ -25,6 +23,8 @@ mod send;
 mod stamps;
 mod stats;
 mod steered;
+#[cfg(test)]
+mod test_harness;
 
 pub use ccplane_datapath::{ExchangeStamps, OneWay};
 pub use ccplane_qdisc::{CLASS_COUNT, Ecn};

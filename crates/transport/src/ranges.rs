@@ -59,7 +59,9 @@ impl RangeSet {
         match self.0.back() {
             None => 0,
             Some(last) if last.range.end.is_before(number) => self.0.len(),
-            _ => self.0.partition_point(|span| span.range.end.is_before(number)),
+            _ => self
+                .0
+                .partition_point(|span| span.range.end.is_before(number)),
         }
     }
 
@@ -102,7 +104,11 @@ impl RangeSet {
         };
         let mut reached = start;
         let mut to = from;
-        while let Some(next) = self.0.get(to).filter(|next| !end.is_before(next.range.start)) {
+        while let Some(next) = self
+            .0
+            .get(to)
+            .filter(|next| !end.is_before(next.range.start))
+        {
             if reached.is_before(next.range.start) {
                 fresh(Range {
                     start: reached,

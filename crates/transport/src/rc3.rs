@@ -164,7 +164,12 @@ impl Connection {
             .rc3
             .as_ref()
             .is_some_and(|rc3| rc3.stats.stopped.is_some());
-        if stopped || !matches!(self.state, ConnectionState::Open | ConnectionState::ValidatingAddress) {
+        if stopped
+            || !matches!(
+                self.state,
+                ConnectionState::Open | ConnectionState::ValidatingAddress
+            )
+        {
             return None;
         }
         let flying = self
@@ -219,7 +224,9 @@ impl Connection {
     fn cuttable_segments(&self, rc3: &Rc3) -> u64 {
         let unsent = self.written - self.flight.cut_offset();
         let mss = u64::from(self.mss);
-        let room = self.peer_window_end.saturating_sub(self.flight.cut_offset());
+        let room = self
+            .peer_window_end
+            .saturating_sub(self.flight.cut_offset());
         let ahead = u64::from(
             rc3.distance_max
                 .min(SEGMENTS_AHEAD_MAX)

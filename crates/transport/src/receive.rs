@@ -262,7 +262,10 @@ impl Receiver {
             return self.count_refused();
         }
         if segment.has_flag(Segment::FIN_FLAG) {
-            let later = self.out_of_order.as_ref().and_then(|beyond| beyond.ranges.last());
+            let later = self
+                .out_of_order
+                .as_ref()
+                .and_then(|beyond| beyond.ranges.last());
             if later.is_some_and(|span| number.wrapping_add(1).is_before(span.range.end)) {
                 return;
             }
@@ -514,7 +517,11 @@ impl Receiver {
     fn acknowledge_low(&mut self, segment: &mut Segment) {
         let class = segment.class;
         (segment.echo, segment.echo_transmission) = (SequenceNumber(0), 0);
-        if let Some(low) = self.low_classes.as_deref().filter(|_| self.is_ack_due(class)) {
+        if let Some(low) = self
+            .low_classes
+            .as_deref()
+            .filter(|_| self.is_ack_due(class))
+        {
             segment.echo = low.echo[usize::from(class)];
             segment.echo_transmission = 1;
             segment.echo_band = low.band[usize::from(class)] + 1;
@@ -549,7 +556,10 @@ impl Receiver {
             .stamps
             .as_ref()
             .map_or(0, |_| size_of::<ArrivalStamps>())
-            + self.low_classes.as_ref().map_or(0, |_| size_of::<LowArrivals>())
+            + self
+                .low_classes
+                .as_ref()
+                .map_or(0, |_| size_of::<LowArrivals>())
     }
 
     /// Frees memory that is not needed now.
@@ -632,7 +642,12 @@ impl OutOfOrderData {
         let mut count = 0;
         let recent = self.recent.iter().filter(|number| !number.is_before(next));
         let recent = recent.filter_map(|number| self.ranges.find(*number));
-        for range in recent.chain(self.ranges.iter().take(SACK_RANGES_MAX).map(|span| span.range)) {
+        for range in recent.chain(
+            self.ranges
+                .iter()
+                .take(SACK_RANGES_MAX)
+                .map(|span| span.range),
+        ) {
             if count == SACK_RANGES_MAX {
                 break;
             }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::wire::{Bottleneck, Delay, Pair, ms, secs};
 use ccplane_agent::ProgramTables;
-use ccplane_agent::datapath::{AgentChannel, DatapathCore, FlowMut, Incoming, FlowState};
+use ccplane_agent::datapath::{AgentChannel, DatapathCore, FlowMut, FlowState, Incoming};
 use ccplane_datapath::{Capabilities, OperatorLimits, Outcome};
 use ccplane_transport::{CongestionControl, ControlEvent, RecoveryPhase, TransportConfig};
 use ccplane_units::{Bytes, Time};

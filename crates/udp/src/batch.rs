@@ -19,15 +19,15 @@ pub(super) struct GsoBatch {
     /// Size of the first datagram in bytes; 0 if the batch is empty.
     size: usize,
     count: usize,
-    most: usize,
+    count_max: usize,
     to: Option<SocketAddr>,
     marks: DatagramMarks,
     /// Set once a shorter datagram has been added: GSO allows one only at the end.
     closed: bool,
     /// Datagram written after the batch that belongs to the next call.
-    behind: Option<(usize, SocketAddr, DatagramMarks, Option<Time>)>,
+    trailing: Option<(usize, SocketAddr, DatagramMarks, Option<Time>)>,
     /// Creation time carried by each datagram, if the kernel reports transmit timestamps.
-    said: VecDeque<Option<Time>>,
+    creation_times: VecDeque<Option<Time>>,
 }
 
 impl GsoBatch {
@@ -40,18 +40,18 @@ impl GsoBatch {
             filled: 0,
             size: 0,
             count: 0,
-            most: most.max(1),
+            count_max: most.max(1),
             to: None,
             marks: DatagramMarks::default(),
             closed: false,
-            behind: None,
-            said: VecDeque::new(),
+            trailing: None,
+            creation_times: VecDeque::new(),
         }
     }
 
     /// Sets the maximum number of datagrams per call.
-    pub fn limit(&mut self, most: usize) {
-        self.most = most.max(1);
+    pub fn set_limit(&mut self, most: usize) {
+        self.count_max = most.max(1);
     }
 
     pub fn is_empty(&self) -> bool {
@@ -72,25 +72,28 @@ impl GsoBatch {
         length: usize,
         to: SocketAddr,
         marks: DatagramMarks,
-        said: Option<Time>,
+        created: Option<Time>,
     ) -> bool {
-        debug_assert!(self.behind.is_none(), "the trailing datagram is sent first");
+        debug_assert!(
+            self.trailing.is_none(),
+            "the trailing datagram is sent first"
+        );
         let same = self.to.is_some_and(|first| first == to) && self.marks == marks && !self.closed;
         let fits = length <= self.size
-            && self.count < self.most
+            && self.count < self.count_max
             && self.filled + length <= DATAGRAM_BYTES_MAX;
         if self.is_empty() {
             (self.size, self.to, self.marks) = (length, Some(to), marks);
         } else if !(same && fits) {
-            self.behind = Some((length, to, marks, said));
+            self.trailing = Some((length, to, marks, created));
             return false;
         }
         self.closed = length < self.size;
         self.filled += length;
         self.count += 1;
-        if said.is_some() || !self.said.is_empty() {
-            self.said.resize(self.count - 1, None);
-            self.said.push_back(said);
+        if created.is_some() || !self.creation_times.is_empty() {
+            self.creation_times.resize(self.count - 1, None);
+            self.creation_times.push_back(created);
         }
         true
     }
@@ -107,9 +110,12 @@ impl GsoBatch {
             return Ok(());
         };
         let contents = &self.bytes[..self.filled];
-        let sent = match socket.send_each(to, contents, self.size, self.marks) {
+        let sent = match socket.send_numbered(to, contents, self.size, self.marks) {
             Ok((taken, first)) => {
-                let said = self.said.drain(..taken.min(self.said.len())).zip(0u32..);
+                let said = self
+                    .creation_times
+                    .drain(..taken.min(self.creation_times.len()))
+                    .zip(0u32..);
                 if let Some(departures) = departures {
                     let (size, filled) = (self.size as u32, self.filled as u32);
                     said.for_each(|(said, n)| {
@@ -122,7 +128,7 @@ impl GsoBatch {
                     drop(said);
                 }
                 if taken < self.count {
-                    self.forget(taken);
+                    self.remove_sent(taken);
                     Err(io::ErrorKind::WouldBlock.into())
                 } else {
                     Ok(())
@@ -131,12 +137,12 @@ impl GsoBatch {
             Err(why) => Err(why),
         };
         // The socket lowers its limit when a call shows that the device cannot take it.
-        self.limit(self.most.min(socket.batch()));
+        self.set_limit(self.count_max.min(socket.batch_max()));
         if !matches!(&sent, Err(why) if why.kind() == io::ErrorKind::WouldBlock) {
             let filled = self.filled;
             (self.filled, self.size, self.count, self.closed) = (0, 0, 0, false);
-            self.said.clear();
-            if let Some((length, to, marks, said)) = self.behind.take() {
+            self.creation_times.clear();
+            if let Some((length, to, marks, said)) = self.trailing.take() {
                 self.bytes.copy_within(filled..filled + length, 0);
                 self.add(length, to, marks, said);
             }
@@ -145,9 +151,9 @@ impl GsoBatch {
     }
 
     /// Removes the first `taken` datagrams, which were sent.
-    fn forget(&mut self, taken: usize) {
+    fn remove_sent(&mut self, taken: usize) {
         let gone = (taken * self.size).min(self.filled);
-        let behind = self.behind.map_or(0, |(length, ..)| length);
+        let behind = self.trailing.map_or(0, |(length, ..)| length);
         self.bytes.copy_within(gone..self.filled + behind, 0);
         self.filled -= gone;
         self.count -= taken;

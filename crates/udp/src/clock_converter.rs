@@ -49,9 +49,9 @@ pub struct ClockConverter {
     offset: i64,
     error: u64,
     /// Time until which all timestamps are rejected.
-    settles: Time,
+    stable_at: Time,
     /// Interface clock minus the host's clock, once known, ns.
-    interface: Option<i64>,
+    interface_offset: Option<i64>,
 }
 
 impl ClockConverter {
@@ -61,8 +61,8 @@ impl ClockConverter {
             clock,
             offset: 0,
             error: u64::MAX,
-            settles: Time::ZERO,
-            interface: None,
+            stable_at: Time::ZERO,
+            interface_offset: None,
         };
         stamper.synchronize();
         stamper
@@ -95,16 +95,16 @@ impl ClockConverter {
                 break;
             }
         }
-        self.measured(best.1, best.0, now);
+        self.on_measurement(best.1, best.0, now);
         now
     }
 
     /// Records a measured offset between real time and the host's clock, with its error.
-    fn measured(&mut self, offset: i64, error: u64, now: Time) {
+    fn on_measurement(&mut self, offset: i64, error: u64, now: Time) {
         let first = self.error == u64::MAX;
         let stepped = offset.abs_diff(self.offset) > error.saturating_add(self.error);
         if stepped && !first {
-            self.settles = now + TIMESTAMP_AGE_MAX;
+            self.stable_at = now + TIMESTAMP_AGE_MAX;
         }
         if stepped || first || error < self.error {
             (self.offset, self.error) = (offset, error);
@@ -116,32 +116,32 @@ impl ClockConverter {
     pub fn convert(&mut self, stamp: KernelStamp, now: Time) -> Option<Time> {
         let software = stamp
             .software
-            .and_then(|ns| self.plausible((ns as i64).wrapping_sub(self.offset), now));
+            .and_then(|ns| self.check_plausible((ns as i64).wrapping_sub(self.offset), now));
         let Some(hardware) = stamp.hardware else {
-            return software.filter(|_| self.interface.is_none());
+            return software.filter(|_| self.interface_offset.is_none());
         };
         if let Some(software) = software {
             let apart = (hardware as i64).wrapping_sub(software.as_nanos() as i64);
             if self
-                .interface
+                .interface_offset
                 .is_none_or(|known| known.abs_diff(apart) > REALIGN_THRESHOLD_NS)
             {
-                self.interface = Some(apart);
+                self.interface_offset = Some(apart);
             }
         }
-        let offset = self.interface?;
+        let offset = self.interface_offset?;
         // The clocks may have drifted apart, so a timestamp may appear to be slightly in the
         // future.
-        self.plausible(
+        self.check_plausible(
             (hardware as i64).wrapping_sub(offset),
             now + Duration::from_nanos(REALIGN_THRESHOLD_NS),
         )
     }
 
-    fn plausible(&self, ns: i64, now: Time) -> Option<Time> {
+    fn check_plausible(&self, ns: i64, now: Time) -> Option<Time> {
         let slack = Duration::from_nanos(self.error.saturating_mul(2));
         let at = Time::from_nanos(u64::try_from(ns).ok()?);
-        let settled = now >= self.settles;
+        let settled = now >= self.stable_at;
         (settled && at <= now + slack && at + TIMESTAMP_AGE_MAX >= now).then_some(at)
     }
 
@@ -184,7 +184,7 @@ mod tests {
         }
         assert!(stamper.error < 1_000, "{} ns", stamper.error);
         assert!(stamper.offset.abs_diff(first) < 10_000);
-        assert_eq!(stamper.settles, Time::ZERO, "the clock was not set");
+        assert_eq!(stamper.stable_at, Time::ZERO, "the clock was not set");
     }
 
     #[test]
@@ -207,19 +207,19 @@ mod tests {
         );
         assert_eq!(stamper.convert(KernelStamp::default(), now), None);
         // Measurement noise is not a step; the more precise measurement is kept.
-        stamper.measured(5 * SECOND_NS as i64 + 90, 60, now);
+        stamper.on_measurement(5 * SECOND_NS as i64 + 90, 60, now);
         assert_eq!(
-            (stamper.offset, stamper.settles),
+            (stamper.offset, stamper.stable_at),
             (5 * SECOND_NS as i64, Time::ZERO)
         );
-        stamper.measured(5 * SECOND_NS as i64 - 20, 20, now);
+        stamper.on_measurement(5 * SECOND_NS as i64 - 20, 20, now);
         assert_eq!(
-            (stamper.offset, stamper.settles),
+            (stamper.offset, stamper.stable_at),
             (5 * SECOND_NS as i64 - 20, Time::ZERO)
         );
         // The clock is set back by 30 ms.
-        stamper.measured(5 * SECOND_NS as i64 - 30_000_000, 50, now);
-        assert_eq!(stamper.settles, now + TIMESTAMP_AGE_MAX);
+        stamper.on_measurement(5 * SECOND_NS as i64 - 30_000_000, 50, now);
+        assert_eq!(stamper.stable_at, now + TIMESTAMP_AGE_MAX);
         assert_eq!(
             stamper.convert(software(15 * SECOND_NS - 31_000_000), now),
             None

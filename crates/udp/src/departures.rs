@@ -29,26 +29,26 @@ pub(super) struct Departures {
     /// Ordered by the kernel's packet number, and so also by creation time.
     packets: RecentItems<DeparturePacket>,
     /// Last creation time issued.
-    last: Time,
+    last_creation_time: Time,
     /// Time of the last kernel timestamp.
-    stamped: Option<Time>,
+    last_kernel_timestamp: Option<Time>,
     /// Echoes without a departure time; their samples were dropped.
     missed: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct DeparturePacket {
-    said: Time,
+    created: Time,
     bytes: u32,
-    left: Option<Time>,
+    departed: Option<Time>,
 }
 
 impl Default for Departures {
     fn default() -> Departures {
         Departures {
             packets: RecentItems::new(PACKETS_MAX),
-            last: Time::ZERO,
-            stamped: None,
+            last_creation_time: Time::ZERO,
+            last_kernel_timestamp: None,
             missed: 0,
         }
     }
@@ -57,17 +57,17 @@ impl Default for Departures {
 impl Departures {
     /// Returns a unique creation time: `now`, or slightly later.
     pub fn unique_time(&mut self, now: Time) -> Time {
-        self.last = now.max(self.last + Duration::from_nanos(1));
-        self.last
+        self.last_creation_time = now.max(self.last_creation_time + Duration::from_nanos(1));
+        self.last_creation_time
     }
 
     /// Records that the packet with creation time `said`, a datagram of `bytes` bytes, was passed
     /// to the kernel as packet `number`.
-    pub fn on_sent(&mut self, said: Time, number: u32, bytes: u32) {
+    pub fn on_sent(&mut self, created: Time, number: u32, bytes: u32) {
         let packet = DeparturePacket {
-            said,
+            created,
             bytes,
-            left: None,
+            departed: None,
         };
         self.packets.push(number, packet);
     }
@@ -77,21 +77,21 @@ impl Departures {
     pub fn on_departed(&mut self, number: u32, at: impl FnOnce(u32) -> Time) {
         if let Some(packet) = self.packets.get_mut(number) {
             let at = at(packet.bytes);
-            if at + CLOCK_TOLERANCE >= packet.said {
-                packet.left = Some(at);
-                self.stamped = Some(at);
+            if at + CLOCK_TOLERANCE >= packet.created {
+                packet.departed = Some(at);
+                self.last_kernel_timestamp = Some(at);
             }
         }
     }
 
     /// Returns the departure time of the packet with creation time `said`; `None` if the kernel
     /// should have reported one and did not.
-    pub fn departure_time(&mut self, said: Time, now: Time) -> Option<Time> {
-        let found = self.packets.find(&said, |packet| packet.said);
-        let left = found.and_then(|packet| packet.left);
+    pub fn departure_time(&mut self, created: Time, now: Time) -> Option<Time> {
+        let found = self.packets.find(&created, |packet| packet.created);
+        let left = found.and_then(|packet| packet.departed);
         let known = found.is_some();
         let stamps = self
-            .stamped
+            .last_kernel_timestamp
             .is_some_and(|at| now.since(at) <= KERNEL_TIMESTAMP_EXPIRY);
         match left {
             Some(left) => Some(left),
@@ -99,7 +99,7 @@ impl Departures {
                 self.missed += 1;
                 None
             }
-            None => known.then_some(said),
+            None => known.then_some(created),
         }
     }
 
@@ -133,7 +133,10 @@ mod tests {
             departures.on_departed(first.wrapping_add(index), |_| at(10 + u64::from(index)));
         }
         for (index, said) in said.iter().enumerate() {
-            assert_eq!(departures.departure_time(*said, at(200)), Some(at(10 + index as u64)));
+            assert_eq!(
+                departures.departure_time(*said, at(200)),
+                Some(at(10 + index as u64))
+            );
         }
         // A forged or forgotten timestamp yields no sample.
         assert_eq!(departures.departure_time(at(7), at(200)), None);

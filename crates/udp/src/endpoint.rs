@@ -24,15 +24,15 @@ mod flight;
 #[doc(hidden)]
 pub mod fuzz;
 mod pending;
-mod session;
 mod quota;
+mod session;
 #[cfg(test)]
 mod tests;
 
 pub use cookie::{COOKIE_LIFETIME_MAX, Cookies};
 pub use pending::PENDING_HANDSHAKES_MAX;
-pub use session::{BASE_PLPMTU, MIN_PLPMTU, mss, overhead, sizes};
 pub use quota::ListenLimits;
+pub use session::{BASE_PLPMTU, MIN_PLPMTU, hello_sizes, mss, overhead};
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
@@ -46,8 +46,8 @@ use crate::tls::{Handshake, HandshakeError, Level, Tls};
 use ccplane_transport::{Connection, Proof, Segment, SegmentKind, SideData, TransportConfig};
 
 use pending::{PendingHandshakes, encode};
-use session::{HandshakeOutcome, Session};
 use quota::ConnectionQuota;
+use session::{HandshakeOutcome, Session};
 
 /// Bytes of the smallest hello that is answered under TLS: the smallest of the [`sizes`]. Three
 /// times as many bytes hold the server's whole flight.
@@ -70,14 +70,14 @@ pub struct Endpoint {
     config: Arc<TransportConfig>,
     sessions: BTreeMap<u64, Session>,
     /// Closed connections with the time of closing, oldest first.
-    ended: VecDeque<(Time, u64)>,
+    closed: VecDeque<(Time, u64)>,
     counters: DropCounters,
 }
 
 struct Listening {
     cookies: Cookies,
-    shares: ConnectionQuota,
-    waiting: PendingHandshakes,
+    quota: ConnectionQuota,
+    pending: PendingHandshakes,
     /// Set when a client was rejected because of the limit on all connections.
     crowded: bool,
 }
@@ -191,7 +191,9 @@ impl DropCounters {
         *match why {
             DropReason::Malformed(_) => &mut self.malformed,
             DropReason::NotEncrypted | DropReason::Encrypted => &mut self.mismatched,
-            DropReason::Forged | DropReason::IntegrityLimit | DropReason::HandshakeFailed => &mut self.forged,
+            DropReason::Forged | DropReason::IntegrityLimit | DropReason::HandshakeFailed => {
+                &mut self.forged
+            }
             DropReason::Replayed => &mut self.replayed,
             DropReason::UnknownConnection
             | DropReason::HandshakeIncomplete
@@ -219,7 +221,7 @@ impl Endpoint {
             size,
             config,
             sessions: BTreeMap::new(),
-            ended: VecDeque::new(),
+            closed: VecDeque::new(),
             counters: DropCounters::default(),
         }
     }
@@ -228,8 +230,8 @@ impl Endpoint {
     pub fn listen(&mut self, secret: [u8; 32], limits: ListenLimits) {
         self.listening = Some(Listening {
             cookies: Cookies::new(secret),
-            shares: ConnectionQuota::new(limits),
-            waiting: PendingHandshakes::default(),
+            quota: ConnectionQuota::new(limits),
+            pending: PendingHandshakes::default(),
             crowded: false,
         });
     }
@@ -289,11 +291,11 @@ impl Endpoint {
         side: &mut SideData,
         out: &mut [u8],
     ) -> Result<DatagramOutcome, DropReason> {
-        let arrival = self.take(now, address, datagram, side, out);
+        let arrival = self.demultiplex(now, address, datagram, side, out);
         arrival.inspect_err(|&why| self.counters.count(why))
     }
 
-    fn take(
+    fn demultiplex(
         &mut self,
         now: Time,
         address: SocketAddr,
@@ -305,14 +307,14 @@ impl Endpoint {
             return Err(DropReason::SourcePortZero);
         }
         let (envelope, head) = Envelope::read(datagram).map_err(DropReason::Malformed)?;
-        let came = ReceivedDatagram {
+        let received = ReceivedDatagram {
             now,
             address,
             envelope,
             head,
         };
         let Some(session) = self.sessions.get_mut(&envelope.to) else {
-            return self.take_of_none(came, datagram, side, out);
+            return self.receive_unconnected(received, datagram, side, out);
         };
         if session.address != address {
             return Err(DropReason::AddressMismatch);
@@ -345,7 +347,7 @@ impl Endpoint {
 
     /// Handles a datagram without a connection; it may open one.
     #[cold]
-    fn take_of_none(
+    fn receive_unconnected(
         &mut self,
         received: ReceivedDatagram,
         datagram: &mut [u8],
@@ -358,35 +360,41 @@ impl Endpoint {
             .filter(|source| source.id != 0)
             .ok_or(DropReason::UnknownConnection)?;
         match (&self.tls, envelope.cover, envelope.to) {
-            (None, Cover::Plain, 0) => self.answer(received, source, datagram, out),
+            (None, Cover::Plain, 0) => self.answer_hello(received, source, datagram, out),
             (None, Cover::Plain, _) => self.accept(received, source, datagram, side),
             (None, ..) => Err(DropReason::Encrypted),
             (Some(_), Cover::Plain, _) => Err(DropReason::NotEncrypted),
-            (Some(_), Cover::Handshake, _) => self.greet(received, source, datagram, out),
-            (Some(_), Cover::SealedHandshake, _) => self.on_client_flight(received, source, datagram, out),
-            (Some(_), Cover::Sealed { .. }, _) => self.accept_sealed(received, source, datagram, side),
+            (Some(_), Cover::Handshake, _) => self.on_tls_hello(received, source, datagram, out),
+            (Some(_), Cover::SealedHandshake, _) => {
+                self.on_client_flight(received, source, datagram, out)
+            }
+            (Some(_), Cover::Sealed { .. }, _) => {
+                self.accept_sealed(received, source, datagram, side)
+            }
         }
     }
 
     /// Answers a hello without keeping state.
-    fn answer(
+    fn answer_hello(
         &mut self,
         received: ReceivedDatagram,
         source: ClientAddress,
         datagram: &mut [u8],
         out: &mut [u8],
     ) -> Result<DatagramOutcome, DropReason> {
-        let listening = self.listening(received.address)?;
+        let listening = self.listener_with_room(received.address)?;
         let (open, ..) = session::parse(
             datagram,
             received.head..datagram.len(),
             &mut SideData::default(),
         )?;
         let us = ClientAddress {
-            id: listening.cookies.issue(received.now, received.address, source.id),
+            id: listening
+                .cookies
+                .issue(received.now, received.address, source.id),
             mss: self.config.mss,
         };
-        let segment = self.reply(received.now, &open)?;
+        let segment = self.build_answer(received.now, &open)?;
         let limit = datagram.len().min(out.len());
         let answer = session::answer(
             us,
@@ -400,18 +408,19 @@ impl Endpoint {
     }
 
     /// Returns the listening side if it has room for another connection from this address.
-    fn listening(&mut self, address: SocketAddr) -> Result<&mut Listening, DropReason> {
+    fn listener_with_room(&mut self, address: SocketAddr) -> Result<&mut Listening, DropReason> {
         let listening = self.listening.as_mut().ok_or(DropReason::NotListening)?;
-        if listening.shares.has_room(address) {
+        if listening.quota.has_room(address) {
             return Ok(listening);
         }
-        listening.crowded |= listening.shares.is_full();
+        listening.crowded |= listening.quota.is_full();
         Err(DropReason::TooManyConnections)
     }
 
     /// Returns a server's answer to a hello.
-    fn reply(&self, now: Time, open: &Segment) -> Result<Segment, DropReason> {
-        let mut reply = Connection::accept(&self.config, now, open).ok_or(DropReason::UnknownConnection)?;
+    fn build_answer(&self, now: Time, open: &Segment) -> Result<Segment, DropReason> {
+        let mut reply =
+            Connection::accept(&self.config, now, open).ok_or(DropReason::UnknownConnection)?;
         let mut segment = reply
             .transmit(now, 0, &mut SideData::default())
             .ok_or(DropReason::UnknownConnection)?;
@@ -422,7 +431,7 @@ impl Endpoint {
 
     /// Answers a hello with the server's handshake flight, or with a cookie that the next hello has
     /// to return.
-    fn greet(
+    fn on_tls_hello(
         &mut self,
         received: ReceivedDatagram,
         source: ClientAddress,
@@ -435,7 +444,7 @@ impl Endpoint {
             envelope,
             head,
         } = received;
-        self.listening(address)?;
+        self.listener_with_room(address)?;
         if datagram.len() < HELLO_BYTES_MIN {
             return Err(DropReason::HelloTooSmall);
         }
@@ -447,14 +456,15 @@ impl Endpoint {
             &mut SideData::default(),
         )?;
         let mut segment = [0; HEADER_BYTES_MAX];
-        let count = encode(&self.reply(now, &open)?, &mut segment).ok_or(DropReason::HelloTooSmall)?;
+        let count = encode(&self.build_answer(now, &open)?, &mut segment)
+            .ok_or(DropReason::HelloTooSmall)?;
         let segment = &segment[..count];
         let (Some(listening), Some(tls)) = (&mut self.listening, &self.tls) else {
             return Err(DropReason::NotListening);
         };
-        listening.waiting.expire(now);
+        listening.pending.expire(now);
         let mss = self.config.mss;
-        let id = match listening.waiting.find(address, source.id) {
+        let id = match listening.pending.find(address, source.id) {
             Some(id) => id,
             None => {
                 let proved = envelope.to != 0;
@@ -464,22 +474,24 @@ impl Endpoint {
                     listening.cookies.issue(now, address, source.id)
                 };
                 let us = ClientAddress { id, mss };
-                if !proved && (tls.retry || !listening.waiting.has_room_for_strangers()) {
-                    let length = retry(us, source.id, segment, out).ok_or(DropReason::HelloTooSmall)?;
+                if !proved && (tls.retry || !listening.pending.has_room_for_unverified()) {
+                    let length =
+                        retry(us, source.id, segment, out).ok_or(DropReason::HelloTooSmall)?;
                     return Ok(DatagramOutcome::Answer(length, length));
                 }
                 if proved && !listening.cookies.verify(now, address, source.id, id) {
                     return Err(DropReason::UnknownConnection);
                 }
                 if self.sessions.contains_key(&id)
-                    || self.ended.iter().any(|(_, ended)| *ended == id)
+                    || self.closed.iter().any(|(_, ended)| *ended == id)
                 {
                     return Err(DropReason::UnknownConnection);
                 }
-                if proved && !listening.waiting.make_room_for(address, id) {
+                if proved && !listening.pending.make_room_for(address, id) {
                     return Err(DropReason::TooManyConnections);
                 }
-                let mut handshake = Handshake::server(tls, id).map_err(|_| DropReason::NotListening)?;
+                let mut handshake =
+                    Handshake::server(tls, id).map_err(|_| DropReason::NotListening)?;
                 let heard = handshake.receive(Level::Plain, part.offset, part.bytes);
                 if heard.is_err() {
                     let envelope = Envelope {
@@ -499,7 +511,7 @@ impl Endpoint {
                     return Err(DropReason::HandshakeFailed);
                 }
                 listening
-                    .waiting
+                    .pending
                     .insert(now, id, address, source, proved, handshake);
                 id
             }
@@ -508,7 +520,10 @@ impl Endpoint {
             datagram.len() * ANTI_AMPLIFICATION_FACTOR,
             datagram.len().min(self.size),
         );
-        let pending = listening.waiting.get(id).ok_or(DropReason::UnknownConnection)?;
+        let pending = listening
+            .pending
+            .get(id)
+            .ok_or(DropReason::UnknownConnection)?;
         let answer = pending.write_flight(ClientAddress { id, mss }, segment, size, most, out);
         let (length, each) = answer.ok_or(DropReason::HelloTooSmall)?;
         Ok(DatagramOutcome::Answer(length, each))
@@ -523,7 +538,11 @@ impl Endpoint {
         out: &mut [u8],
     ) -> Result<DatagramOutcome, DropReason> {
         let id = received.envelope.to;
-        let waiting = &mut self.listening.as_mut().ok_or(DropReason::UnknownConnection)?.waiting;
+        let waiting = &mut self
+            .listening
+            .as_mut()
+            .ok_or(DropReason::UnknownConnection)?
+            .pending;
         let pending = waiting.get(id).ok_or(DropReason::UnknownConnection)?;
         if pending.address != received.address {
             return Err(DropReason::AddressMismatch);
@@ -555,22 +574,31 @@ impl Endpoint {
         side: &mut SideData,
     ) -> Result<DatagramOutcome, DropReason> {
         let id = received.envelope.to;
-        let listening = self.listening.as_ref().ok_or(DropReason::UnknownConnection)?;
+        let listening = self
+            .listening
+            .as_ref()
+            .ok_or(DropReason::UnknownConnection)?;
         if !listening
             .cookies
             .verify(received.now, received.address, source.id, id)
-            || self.ended.iter().any(|(_, ended)| *ended == id)
+            || self.closed.iter().any(|(_, ended)| *ended == id)
         {
             return Err(DropReason::UnknownConnection);
         }
-        self.listening(received.address)?;
-        let mut session =
-            Session::server(received.address, id, source, (self.config.mss, self.size), None);
-        let (segment, proof, payload) = session.read(&received.envelope, received.head, datagram, side)?;
+        self.listener_with_room(received.address)?;
+        let mut session = Session::server(
+            received.address,
+            id,
+            source,
+            (self.config.mss, self.size),
+            None,
+        );
+        let (segment, proof, payload) =
+            session.read(&received.envelope, received.head, datagram, side)?;
         if !segment.has_flag(Segment::PROOF_FLAG) {
             return Err(DropReason::UnknownConnection);
         }
-        Ok(self.admit(id, session, source, (segment, proof, payload)))
+        Ok(self.register(id, session, source, (segment, proof, payload)))
     }
 
     /// Opens a connection for a client that has completed the TLS handshake.
@@ -583,7 +611,11 @@ impl Endpoint {
     ) -> Result<DatagramOutcome, DropReason> {
         let id = received.envelope.to;
         let ours = (self.config.mss, self.size);
-        let waiting = &mut self.listening.as_mut().ok_or(DropReason::UnknownConnection)?.waiting;
+        let waiting = &mut self
+            .listening
+            .as_mut()
+            .ok_or(DropReason::UnknownConnection)?
+            .pending;
         let pending = waiting.get(id).ok_or(DropReason::UnknownConnection)?;
         if pending.address != received.address {
             return Err(DropReason::AddressMismatch);
@@ -591,8 +623,11 @@ impl Endpoint {
         if pending.client.id != source.id {
             return Err(DropReason::UnknownConnection);
         }
-        let listening = self.listening(received.address)?;
-        let pending = listening.waiting.get(id).ok_or(DropReason::UnknownConnection)?;
+        let listening = self.listener_with_room(received.address)?;
+        let pending = listening
+            .pending
+            .get(id)
+            .ok_or(DropReason::UnknownConnection)?;
         let keys = pending.keys.take().ok_or(DropReason::HandshakeIncomplete)?;
         let mut session = Session::server(received.address, id, source, ours, Some(keys));
         let read = session.read(&received.envelope, received.head, datagram, side);
@@ -604,8 +639,8 @@ impl Endpoint {
         });
         match proved {
             Ok(first) => {
-                listening.waiting.remove(id);
-                Ok(self.admit(id, session, source, first))
+                listening.pending.remove(id);
+                Ok(self.register(id, session, source, first))
             }
             // The datagram may have been forged; the client's own may still arrive.
             Err(why) => {
@@ -616,7 +651,7 @@ impl Endpoint {
     }
 
     /// Registers the connection together with its first segment.
-    fn admit(
+    fn register(
         &mut self,
         id: u64,
         session: Session,
@@ -624,7 +659,7 @@ impl Endpoint {
         (segment, proof, payload): (Segment, Proof, Range<usize>),
     ) -> DatagramOutcome {
         if let Some(listening) = &mut self.listening {
-            listening.shares.insert(id, session.address);
+            listening.quota.insert(id, session.address);
         }
         self.sessions.insert(id, session);
         let mut open = Segment::default();
@@ -651,14 +686,14 @@ impl Endpoint {
         let Some(listening) = self.sessions.remove(&id).and(self.listening.as_mut()) else {
             return;
         };
-        listening.shares.release(id);
+        listening.quota.release(id);
         let over = |at: Time| now.since(at) > COOKIE_LIFETIME_MAX;
-        while self.ended.len() >= CLOSED_IDS_MAX
-            || self.ended.front().is_some_and(|(at, _)| over(*at))
+        while self.closed.len() >= CLOSED_IDS_MAX
+            || self.closed.front().is_some_and(|(at, _)| over(*at))
         {
-            self.ended.pop_front();
+            self.closed.pop_front();
         }
-        self.ended.push_back((now, id));
+        self.closed.push_back((now, id));
     }
 
     /// Returns the reason for which a client's handshake failed, if it did.
@@ -681,7 +716,7 @@ impl Endpoint {
     pub fn pending(&self) -> usize {
         self.listening
             .as_ref()
-            .map_or(0, |listening| listening.waiting.len())
+            .map_or(0, |listening| listening.pending.len())
     }
 
     /// Returns the peer address of a connection.
@@ -700,7 +735,7 @@ impl Endpoint {
     }
 
     /// Limits the datagrams of a connection to `size` bytes, except for hellos and probes.
-    pub fn resize(&mut self, id: u64, size: usize) {
+    pub fn set_size(&mut self, id: u64, size: usize) {
         if let Some(session) = self.sessions.get_mut(&id) {
             session.size = size;
         }

@@ -9,10 +9,10 @@ use ccplane_transport::{
 };
 use ccplane_units::{Bytes, Time};
 
-use super::reassembly::SegmentReassembly;
-use super::pmtu_search::PmtuSearch;
-use super::ring::StreamRing;
 use super::host_timestamps::DelayHistogram;
+use super::pmtu_search::PmtuSearch;
+use super::reassembly::SegmentReassembly;
+use super::ring::StreamRing;
 
 /// Congestion control of a connection.
 #[derive(Clone, Debug)]
@@ -35,22 +35,22 @@ pub(super) struct UdpFlow {
     /// Built-in control; `None` if an agent controls the connection.
     native: Option<Native>,
     /// Sent stream data until it is acknowledged.
-    sending: StreamRing,
+    send_ring: StreamRing,
     /// Received data until the application reads it.
-    receiving: StreamRing,
+    receive_ring: StreamRing,
     /// Bytes written by the application, and read by it.
     written: u64,
-    taken: u64,
+    consumed: u64,
     /// True if the peer sends timestamps.
     pub peer_sends_timestamps: bool,
     /// True if the peer sends data in lower-priority classes.
-    pub low: bool,
+    pub uses_lower_classes: bool,
     /// Time of the last liveness probe and the number of consecutive timeouts at that time.
-    asked: Option<(Time, u8)>,
+    last_probe: Option<(Time, u8)>,
     /// Path MTU discovery, once the connection is open.
     pub path: Option<PmtuSearch>,
     /// Reassembly of segments that arrive in parts.
-    parts: SegmentReassembly,
+    reassembly: SegmentReassembly,
     /// One-way queueing delays of sent packets, once timestamps are available.
     pub delays: Option<Box<DelayHistogram>>,
 }
@@ -79,22 +79,22 @@ impl UdpFlow {
         UdpFlow {
             connection,
             native,
-            sending: StreamRing::new(window),
-            receiving: StreamRing::new(window),
+            send_ring: StreamRing::new(window),
+            receive_ring: StreamRing::new(window),
             written: 0,
-            taken: 0,
+            consumed: 0,
             peer_sends_timestamps: false,
-            low: false,
-            asked: None,
+            uses_lower_classes: false,
+            last_probe: None,
             path: None,
-            parts: SegmentReassembly::default(),
+            reassembly: SegmentReassembly::default(),
             delays: None,
         }
     }
 
     /// Processes a received segment. `arrived` is the kernel's receive timestamp if there is one.
     #[inline]
-    pub fn handle(
+    pub fn on_segment(
         &mut self,
         (now, arrived): (Time, Time),
         id: u64,
@@ -104,7 +104,7 @@ impl UdpFlow {
         steering: &mut Option<UdpDatapath>,
     ) {
         if segment.kind == SegmentKind::Data {
-            self.keep(segment.offset(), payload);
+            self.store_payload(segment.offset(), payload);
         }
         controlled!(self, id, steering, |control| self
             .connection
@@ -113,14 +113,15 @@ impl UdpFlow {
 
     /// Stores the payload of a part; returns the whole segment once all parts are here.
     #[cold]
-    pub fn take_part(
+    pub fn on_part(
         &mut self,
         segment: &Segment,
         part: SegmentPart,
         payload: &[u8],
     ) -> Option<Segment> {
-        self.keep(segment.offset(), payload);
-        self.parts.insert(segment, part, self.connection.received())
+        self.store_payload(segment.offset(), payload);
+        self.reassembly
+            .insert(segment, part, self.connection.received())
     }
 
     /// Records the current state of the connection in `info`, for an agent that takes over.
@@ -131,7 +132,7 @@ impl UdpFlow {
     }
 
     /// Records the queueing delay measured by the last ACK.
-    pub fn note_delay(&mut self, now: Time) {
+    pub fn record_delay(&mut self, now: Time) {
         let connection = &self.connection;
         if let Some(delay) = connection.one_way().queue_delay(now, connection.srtt()) {
             self.delays.get_or_insert_default().add(delay);
@@ -140,10 +141,10 @@ impl UdpFlow {
 
     /// Stores payload that lies within the window. The connection decides separately whether the
     /// segment is valid and accepts nothing outside the window.
-    fn keep(&mut self, offset: u64, payload: &[u8]) {
+    fn store_payload(&mut self, offset: u64, payload: &[u8]) {
         let end = offset.saturating_add(payload.len() as u64);
-        if offset >= self.taken && end <= self.taken + self.receiving.capacity() as u64 {
-            self.receiving.copy_from(offset, payload);
+        if offset >= self.consumed && end <= self.consumed + self.receive_ring.capacity() as u64 {
+            self.receive_ring.copy_from(offset, payload);
         }
     }
 
@@ -160,8 +161,8 @@ impl UdpFlow {
 
     /// Copies the payload of an outgoing segment to `out`.
     #[inline]
-    pub fn fill(&self, segment: &Segment, out: &mut [u8]) {
-        self.sending.copy_to(segment.offset(), out);
+    pub fn copy_payload(&self, segment: &Segment, out: &mut [u8]) {
+        self.send_ring.copy_to(segment.offset(), out);
     }
 
     /// Runs the timers that have expired.
@@ -183,22 +184,22 @@ impl UdpFlow {
 
     /// Returns true if the peer answers small probes while full segments are repeatedly lost: the
     /// path MTU has shrunk without an ICMP message (a black hole, RFC 8899, section 4.3).
-    pub fn is_stuck(&mut self, now: Time) -> bool {
+    pub fn detect_black_hole(&mut self, now: Time) -> bool {
         let timeouts = self.connection.consecutive_timeouts();
         if timeouts < PROBE_TIMEOUTS || self.connection.outstanding() == 0 {
-            self.asked = None;
+            self.last_probe = None;
             return false;
         }
-        if let Some((at, then)) = self.asked {
+        if let Some((at, then)) = self.last_probe {
             if timeouts > then && self.connection.last_received() > at {
-                self.asked = None;
+                self.last_probe = None;
                 return true;
             }
             if timeouts == then {
                 return false;
             }
         }
-        self.asked = Some((now, timeouts));
+        self.last_probe = Some((now, timeouts));
         self.connection.probe();
         false
     }
@@ -207,13 +208,21 @@ impl UdpFlow {
     #[inline]
     pub fn next_path_check(&self) -> Time {
         match self.connection.state() {
-            ConnectionState::Open => self.path.as_ref().map_or(Time::ZERO, PmtuSearch::next),
+            ConnectionState::Open => self
+                .path
+                .as_ref()
+                .map_or(Time::ZERO, PmtuSearch::next_deadline),
             _ => Time::MAX,
         }
     }
 
     /// Returns the next deadline if nothing arrives before.
-    pub fn next(&mut self, now: Time, id: u64, steering: &mut Option<UdpDatapath>) -> Time {
+    pub fn next_deadline(
+        &mut self,
+        now: Time,
+        id: u64,
+        steering: &mut Option<UdpDatapath>,
+    ) -> Time {
         let deadlines = [
             self.connection.next_timeout(),
             self.connection.next_send(now),
@@ -232,12 +241,12 @@ impl UdpFlow {
 
     /// Returns a contiguous part of the free send buffer.
     pub fn write_buffer(&mut self) -> &mut [u8] {
-        let free = self.sending.capacity() as u64
+        let free = self.send_ring.capacity() as u64
             - self
                 .connection
                 .pending()
-                .min(self.sending.capacity() as u64);
-        self.sending.piece_mut(self.written, free as usize)
+                .min(self.send_ring.capacity() as u64);
+        self.send_ring.piece_mut(self.written, free as usize)
     }
 
     /// Records that the application wrote `bytes` bytes to [`room`](UdpFlow::room).
@@ -248,12 +257,12 @@ impl UdpFlow {
 
     /// Returns the in-order data that the application has not read yet, in two slices.
     pub fn received(&self) -> (&[u8], &[u8]) {
-        self.receiving
-            .at(self.taken, self.connection.readable() as usize)
+        self.receive_ring
+            .at(self.consumed, self.connection.readable() as usize)
     }
 
     /// Records that the application has read `bytes` bytes.
     pub fn consume(&mut self, bytes: usize) {
-        self.taken += self.connection.read(bytes as u64);
+        self.consumed += self.connection.read(bytes as u64);
     }
 }

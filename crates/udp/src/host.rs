@@ -2,10 +2,10 @@
 
 mod classes;
 mod handshakes;
+mod path_mtu;
 mod sending;
 mod stamping;
 mod waiting;
-mod path_mtu;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -32,10 +32,10 @@ use crate::endpoint::{
 };
 use crate::error::{UdpError, passes};
 use crate::flow::{UdpCongestion, UdpDatapath, UdpFlow};
+use crate::host_timestamps::HostTimestamps;
+use crate::kernel_timestamps::Stamping;
 use crate::pmtu_search::PMTU_RAISE_TIMER;
 use crate::socket::{Inbox, Socket};
-use crate::kernel_timestamps::Stamping;
-use crate::host_timestamps::HostTimestamps;
 use crate::tls::{HandshakeError, Tls};
 
 /// Default datagram size: UDP payload on Ethernet, 1500 bytes less 48 for IPv6 and UDP. IPv4 would
@@ -94,7 +94,7 @@ pub struct UdpHost {
     config: Arc<TransportConfig>,
     window: usize,
     dscp: u8,
-    native: Native,
+    accept_congestion: Native,
     datagram_bytes: usize,
     sealed: bool,
     endpoint: Endpoint,
@@ -109,12 +109,12 @@ pub struct UdpHost {
     drained: bool,
     /// Set if the kernel's send buffer is full.
     blocked: bool,
-    trouble: Option<io::Error>,
+    last_error: Option<io::Error>,
     refusals: u64,
-    raise: Duration,
+    raise_timer: Duration,
     /// Connection whose path MTU probe is being sent.
     probing: Option<u64>,
-    warned: Vec<DropReason>,
+    warned_reasons: Vec<DropReason>,
     stamping: Stamping,
     link_rate: Option<Rate>,
     /// Present while the kernel timestamps packets.
@@ -124,7 +124,7 @@ pub struct UdpHost {
     /// State of the lower priority classes.
     classes: Classes,
     /// Error while answering a datagram, returned after the receive call.
-    broken: Option<UdpError>,
+    pending_error: Option<UdpError>,
     /// Present while listening under TLS.
     handshakes: Option<Box<Handshakes>>,
     unanswered: u64,
@@ -163,7 +163,7 @@ impl UdpHost {
                 .map_err(UdpError::Stamps)?;
             kernel = Some(Box::new(HostTimestamps::new(clock, options.link_rate)));
         }
-        let batch = GsoBatch::new(socket.batch());
+        let batch = GsoBatch::new(socket.batch_max());
         let classes = Classes::new(&socket, config.rc3.is_some());
         Ok(UdpHost {
             socket,
@@ -172,7 +172,7 @@ impl UdpHost {
             config,
             window,
             dscp: options.dscp & 63,
-            native: options.accept_congestion,
+            accept_congestion: options.accept_congestion,
             datagram_bytes: datagram,
             sealed,
             inbox: Some(Box::default()),
@@ -183,30 +183,30 @@ impl UdpHost {
             steering: None,
             drained: false,
             blocked: false,
-            trouble: None,
+            last_error: None,
             refusals: 0,
-            raise: PMTU_RAISE_TIMER,
+            raise_timer: PMTU_RAISE_TIMER,
             probing: None,
-            warned: Vec::new(),
+            warned_reasons: Vec::new(),
             stamping: options.stamping,
             link_rate: options.link_rate,
             stamps: kernel,
             wants_stamps: false,
             classes,
-            broken: None,
+            pending_error: None,
             handshakes: None,
             unanswered: 0,
         })
     }
 
     /// Accepts up to `most` connections at a time.
-    pub fn listen(&mut self, most: usize) -> Result<(), UdpError> {
-        self.listen_within(ListenLimits::connections(most))
+    pub fn listen(&mut self, connections_max: usize) -> Result<(), UdpError> {
+        self.listen_with_limits(ListenLimits::connections(connections_max))
     }
 
     /// Accepts connections within limits. Under TLS it binds a second socket to the same address;
     /// the calling thread must be in the network namespace of the first.
-    pub fn listen_within(&mut self, limits: ListenLimits) -> Result<(), UdpError> {
+    pub fn listen_with_limits(&mut self, limits: ListenLimits) -> Result<(), UdpError> {
         let mut secret = [0; 32];
         random(&mut secret)?;
         if self.sealed && self.handshakes.is_none() {
@@ -217,7 +217,7 @@ impl UdpHost {
     }
 
     /// Sets the agent that controls [`UdpCongestion::Steered`] connections, within limits.
-    pub fn steer(
+    pub fn set_agent(
         &mut self,
         channel: impl Pollable + 'static,
         limits: ccplane_datapath::OperatorLimits,
@@ -281,16 +281,16 @@ impl UdpHost {
 
     /// Runs one turn: receives, runs expired timers, sends. If there was nothing to do, waits up to
     /// `longest` for the next event.
-    pub fn poll(&mut self, longest: Duration) -> Result<(), UdpError> {
+    pub fn poll(&mut self, timeout: Duration) -> Result<(), UdpError> {
         if self.process()? {
             Ok(())
         } else {
-            self.wait(longest)
+            self.wait(timeout)
         }
     }
 
     /// Runs one turn of several hosts on one thread; waits if none of them had anything to do.
-    pub fn poll_all(hosts: &mut [UdpHost], longest: Duration) -> Result<(), UdpError> {
+    pub fn poll_all(hosts: &mut [UdpHost], timeout: Duration) -> Result<(), UdpError> {
         let mut busy = false;
         for host in hosts.iter_mut() {
             busy |= host.process()?;
@@ -298,7 +298,7 @@ impl UdpHost {
         if busy {
             Ok(())
         } else {
-            UdpHost::wait_all(hosts, longest)
+            UdpHost::wait_all(hosts, timeout)
         }
     }
 
@@ -310,7 +310,7 @@ impl UdpHost {
         let (mut narrower, mut due) = (None, false);
         for (id, flow) in &mut self.flows {
             flow.on_timers(now, *id, &mut self.steering);
-            if flow.is_stuck(now) {
+            if flow.detect_black_hole(now) {
                 narrower = Some(*id);
             }
             due |= flow.next_path_check() <= now;
@@ -324,10 +324,10 @@ impl UdpHost {
         }
         // One per turn; the others are handled in the next turns.
         if let Some(id) = narrower {
-            self.narrow(now, id);
+            self.on_black_hole(now, id);
         }
         if due {
-            self.look_at_paths(now)?;
+            self.search_due_paths(now)?;
         }
         if let Some(steering) = &mut self.steering {
             steering.poll(now);
@@ -371,7 +371,7 @@ impl UdpHost {
     /// Returns the kernel's last error about an undeliverable datagram. It may explain why a peer
     /// does not answer.
     pub fn last_error(&self) -> Option<&io::Error> {
-        self.trouble.as_ref()
+        self.last_error.as_ref()
     }
 
     /// Returns true if a client was rejected since the last call because of the limit on all
@@ -475,14 +475,14 @@ impl UdpHost {
             let figures = flow.connection.stats();
             steering.close(now, id, Bytes::new(figures.acked), u64::from(figures.lost));
         }
-        if self.classes.reads_marks && !self.flows.values().any(|flow| flow.low) {
+        if self.classes.reads_marks && !self.flows.values().any(|flow| flow.uses_lower_classes) {
             self.classes.stop_receiving();
         }
         if self.stamps.is_some()
             && !self.config.stamps
             && !self.flows.values().any(|flow| flow.peer_sends_timestamps)
         {
-            self.end_stamps();
+            self.disable_timestamps();
         }
     }
 
@@ -512,7 +512,7 @@ impl UdpHost {
             self.receive_plain(&mut inbox)
         };
         self.inbox = Some(inbox);
-        if let Some(why) = self.broken.take() {
+        if let Some(why) = self.pending_error.take() {
             return Err(why);
         }
         let came = match came {
@@ -525,7 +525,7 @@ impl UdpHost {
         // Datagrams coalesced before GRO is disabled would share a timestamp, so timestamps are
         // enabled only when the socket is empty.
         if self.wants_stamps && !came.1 {
-            self.begin_stamps();
+            self.enable_timestamps();
         }
         Ok(came)
     }
@@ -571,12 +571,16 @@ impl UdpHost {
                 };
                 // Without a key the client's acknowledgements could not be verified.
                 if let Err(why) = require_proof(&mut connection) {
-                    self.broken.get_or_insert(why);
+                    self.pending_error.get_or_insert(why);
                     return self.endpoint.remove(now, id);
                 }
                 self.flows.insert(
                     id,
-                    UdpFlow::new(connection, Some(self.native.clone()), self.window),
+                    UdpFlow::new(
+                        connection,
+                        Some(self.accept_congestion.clone()),
+                        self.window,
+                    ),
                 );
                 self.accepted.push_back(id);
                 (id, segment, proof, payload)
@@ -586,7 +590,11 @@ impl UdpHost {
             }
             Ok(DatagramOutcome::Alert(length)) => {
                 self.send_answer(address, length, length);
-                return warn(&mut self.warned, address, DropReason::HandshakeFailed);
+                return warn(
+                    &mut self.warned_reasons,
+                    address,
+                    DropReason::HandshakeFailed,
+                );
             }
             Ok(DatagramOutcome::Nothing) => return,
             Ok(DatagramOutcome::HelloRequested(id)) => {
@@ -601,7 +609,7 @@ impl UdpHost {
                 }
                 return;
             }
-            Err(why) => return warn(&mut self.warned, address, why),
+            Err(why) => return warn(&mut self.warned_reasons, address, why),
         };
         match segment.kind {
             SegmentKind::PathProbe => return self.answer_probe(id, size),
@@ -612,7 +620,7 @@ impl UdpHost {
         }
         segment.ecn = Ecn::from_bits(seen.ecn);
         if segment.class != 0 {
-            self.see(&mut segment, seen.dscp);
+            self.record_band(&mut segment, seen.dscp);
         }
         let stamped = segment.has_side() && side.stamped;
         let answers = stamped && segment.kind == SegmentKind::Ack;
@@ -620,20 +628,20 @@ impl UdpHost {
             && self.socket.stamps_departures()
             && let Some(stamps) = &mut self.stamps
         {
-            stamps.correct(side, now);
+            stamps.set_departure(side, now);
         }
         if let Some(flow) = self.flows.get_mut(&id) {
             let mut payload = payload;
             if segment.has_side() && side.part.whole != 0 {
-                let Some(whole) = flow.take_part(&segment, side.part, &datagram[payload]) else {
+                let Some(whole) = flow.on_part(&segment, side.part, &datagram[payload]) else {
                     return;
                 };
                 (segment, payload) = (whole, 0..0);
             }
             flow.peer_sends_timestamps |= stamped;
-            flow.low |= segment.class != 0 && segment.kind == SegmentKind::Data;
+            flow.uses_lower_classes |= segment.class != 0 && segment.kind == SegmentKind::Data;
             let dropped = flow.connection.one_way().dropped();
-            flow.handle(
+            flow.on_segment(
                 (now, arrived),
                 id,
                 &segment,
@@ -642,7 +650,7 @@ impl UdpHost {
                 &mut self.steering,
             );
             if answers && side.stamped && flow.connection.one_way().dropped() == dropped {
-                flow.note_delay(now);
+                flow.record_delay(now);
             }
         }
         if stamped && !answers {
@@ -652,7 +660,7 @@ impl UdpHost {
             if segment.class == 0
                 && let Err(why) = self.acknowledge(id, now)
             {
-                self.broken.get_or_insert(why);
+                self.pending_error.get_or_insert(why);
             }
         }
     }
@@ -662,15 +670,15 @@ impl UdpHost {
         if !passes(&why) {
             return Err(UdpError::Socket { what, why });
         }
-        self.batch.limit(self.socket.batch());
+        self.batch.set_limit(self.socket.batch_max());
         let why = self.socket.unreachable().unwrap_or(why);
-        self.note_trouble(why);
+        self.record_error(why);
         Ok(())
     }
 
-    fn note_trouble(&mut self, why: io::Error) {
+    fn record_error(&mut self, why: io::Error) {
         self.refusals += u64::from(why.kind() == io::ErrorKind::ConnectionRefused);
-        self.trouble = Some(why);
+        self.last_error = Some(why);
     }
 
     /// Returns true if a connection is closed, normally or not.

@@ -1,21 +1,21 @@
 //! Packet timestamps of a host: converts kernel timestamps, spreads the timestamps of a burst, and
 //! stores departure times.
 
-use ccplane_datapath::burst::{StampCalibrator, LinkPacket, calibrate_batch, ethernet_bytes};
+use ccplane_datapath::burst::{LinkPacket, StampCalibrator, calibrate_batch, ethernet_bytes};
 use ccplane_link::ThreadClock;
 use ccplane_transport::SideData;
 use ccplane_units::{Duration, Rate, Time};
 
-use super::departures::Departures;
 use super::clock_converter::{ClockConverter, KernelStamp};
+use super::departures::Departures;
 
 #[derive(Debug)]
 pub(super) struct HostTimestamps {
-    stamper: ClockConverter,
+    converter: ClockConverter,
     pub departures: Departures,
     /// Rate of this host's own link, if configured.
     link_rate: Option<Rate>,
-    leaving: StampCalibrator,
+    departures_link: StampCalibrator,
     /// Packets of the batch being received.
     batch: Vec<LinkPacket>,
     trusted: Vec<bool>,
@@ -24,10 +24,10 @@ pub(super) struct HostTimestamps {
 impl HostTimestamps {
     pub fn new(clock: ThreadClock, link: Option<Rate>) -> HostTimestamps {
         HostTimestamps {
-            stamper: ClockConverter::new(clock),
+            converter: ClockConverter::new(clock),
             departures: Departures::default(),
             link_rate: link,
-            leaving: StampCalibrator::default(),
+            departures_link: StampCalibrator::default(),
             batch: Vec::new(),
             trusted: Vec::new(),
         }
@@ -37,14 +37,14 @@ impl HostTimestamps {
     pub fn begin_batch(&mut self) -> Time {
         self.batch.clear();
         self.trusted.clear();
-        self.stamper.synchronize()
+        self.converter.synchronize()
     }
 
     /// Records the departure of the kernel's packet `number`, whose IP and UDP headers have
     /// `headers` bytes.
     pub fn on_departed(&mut self, number: u32, stamp: KernelStamp, now: Time, headers: u32) {
-        if let Some(at) = self.stamper.convert(stamp, now) {
-            let (link, leaving) = (self.link_rate, &mut self.leaving);
+        if let Some(at) = self.converter.convert(stamp, now) {
+            let (link, leaving) = (self.link_rate, &mut self.departures_link);
             self.departures.on_departed(number, |bytes| match link {
                 Some(rate) => leaving.calibrate(at, ethernet_bytes(bytes + headers), rate),
                 None => at,
@@ -55,7 +55,7 @@ impl HostTimestamps {
     /// Adds the next packet of the batch, of `bytes` bytes with its headers. Without a plausible
     /// timestamp it counts as arriving now.
     pub fn on_received(&mut self, stamp: KernelStamp, now: Time, bytes: u32) {
-        let at = self.stamper.convert(stamp, now);
+        let at = self.converter.convert(stamp, now);
         self.trusted.push(at.is_some());
         self.batch.push(LinkPacket {
             stamp: at.unwrap_or(now),
@@ -64,7 +64,7 @@ impl HostTimestamps {
     }
 
     /// Completes the batch and spreads its timestamps.
-    pub fn complete(&mut self) {
+    pub fn complete_batch(&mut self) {
         if let Some(rate) = self.link_rate
             && self.trusted.iter().all(|trusted| *trusted)
         {
@@ -79,7 +79,7 @@ impl HostTimestamps {
 
     /// Replaces the timestamp t1 echoed in an ACK with the actual departure time, or removes the
     /// sample if that is unknown.
-    pub fn correct(&mut self, side: &mut SideData, now: Time) {
+    pub fn set_departure(&mut self, side: &mut SideData, now: Time) {
         match self.departures.departure_time(side.t1, now) {
             Some(left) => side.t1 = left,
             None => side.stamped = false,
@@ -200,12 +200,14 @@ mod tests {
         let now = begun + Duration::from_millis(1);
         let real = |n: u64| KernelStamp {
             software: Some(
-                (begun.as_nanos() as i64 + stamps.stamper.real_offset()) as u64 + n * 2_000,
+                (begun.as_nanos() as i64 + stamps.converter.real_offset()) as u64 + n * 2_000,
             ),
             hardware: None,
         };
         let told: Vec<KernelStamp> = (0..100).map(real).collect();
-        let said: Vec<Time> = (0..100).map(|_| stamps.departures.unique_time(begun)).collect();
+        let said: Vec<Time> = (0..100)
+            .map(|_| stamps.departures.unique_time(begun))
+            .collect();
         for (number, (said, stamp)) in said.iter().zip(&told).enumerate() {
             // A frame of 90 bytes takes 0.7 µs.
             stamps.departures.on_sent(*said, number as u32, 24);
@@ -227,7 +229,7 @@ mod tests {
         for _ in 0..3 {
             stamps.on_received(KernelStamp::default(), now, 1500);
         }
-        stamps.complete();
+        stamps.complete_batch();
         assert_eq!(
             stamps.arrival(0, now),
             now,
@@ -245,7 +247,7 @@ mod tests {
             ],
             vec![true; 3],
         );
-        stamps.complete();
+        stamps.complete_batch();
         // 1,538 bytes take 12.3 µs.
         let apart = stamps
             .arrival(1, now)

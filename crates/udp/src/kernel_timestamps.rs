@@ -63,9 +63,9 @@ pub(super) struct KernelStamps {
     stamping: Stamping,
     departures: bool,
     /// Number that the kernel assigns to the next datagram.
-    next: u32,
+    next_number: u32,
     /// Set if a datagram rejected for lack of room does not consume a number (since Linux 6.9).
-    exact: bool,
+    exact_numbers: bool,
 }
 
 /// Metadata of a received datagram.
@@ -92,8 +92,8 @@ impl KernelStamps {
         Ok(KernelStamps {
             stamping,
             departures,
-            next: 0,
-            exact: has_exact_numbers(),
+            next_number: 0,
+            exact_numbers: has_exact_numbers(),
         })
     }
 
@@ -141,15 +141,15 @@ impl KernelStamps {
             [mark],
             MsgFlags::empty(),
         );
-        let first = self.next;
+        let first = self.next_number;
         let count = match sent {
             Ok(sent) => sent.count(),
             Err(why) => {
-                self.missed(socket, why)?;
+                self.resynchronize(socket, why)?;
                 return Err(why.into());
             }
         };
-        self.next = first.wrapping_add(count as u32);
+        self.next_number = first.wrapping_add(count as u32);
         if count < slices.len() {
             // `sendmmsg` does not report why it stopped. If the socket is writable, the reason was
             // not a full buffer.
@@ -158,21 +158,21 @@ impl KernelStamps {
             } else {
                 Errno::EAGAIN
             };
-            self.missed(socket, why)?;
+            self.resynchronize(socket, why)?;
         }
         Ok((count, first))
     }
 
     /// Resynchronizes the numbers after a rejected datagram. Whether the kernel counted it depends
     /// on the error and on the kernel version.
-    fn missed(&mut self, socket: &UdpSocket, why: Errno) -> io::Result<()> {
-        if !self.departures || (self.exact && why == Errno::EAGAIN) {
+    fn resynchronize(&mut self, socket: &UdpSocket, why: Errno) -> io::Result<()> {
+        if !self.departures || (self.exact_numbers && why == Errno::EAGAIN) {
             return Ok(());
         }
         // Disabling and enabling resets the kernel's counter.
         set(socket, flags(self.stamping, false))?;
         set(socket, flags(self.stamping, true))?;
-        self.next = 0;
+        self.next_number = 0;
         Ok(())
     }
 }

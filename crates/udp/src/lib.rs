@@ -6,34 +6,34 @@
 //! create.
 #![forbid(unsafe_code)]
 
-mod queue_limit;
 mod batch;
+mod clock_converter;
 pub mod codec;
 mod departures;
 pub mod endpoint;
 mod error;
 mod flow;
 mod host;
+mod host_timestamps;
+mod kernel_timestamps;
 mod limiter;
-mod recent_items;
-mod reassembly;
 mod pmtu_search;
-mod clock_converter;
+mod queue_limit;
+mod reassembly;
+mod recent_items;
 mod ring;
 mod socket;
-mod kernel_timestamps;
-mod host_timestamps;
 pub mod tls;
 
 pub use error::UdpError;
 pub use error::passes;
 pub use flow::UdpCongestion;
 pub use host::{DATAGRAM_BYTES_DEFAULT, UdpHost, UdpOptions};
+pub use host_timestamps::DelayHistogram;
+pub use kernel_timestamps::Stamping;
 pub use limiter::{GcraBucket, SourceLimiter, source_of};
 pub use pmtu_search::PMTU_RAISE_TIMER;
 pub use socket::{
     DATAGRAM_BYTES_MAX, DatagramMarks, FirstByte, Inbox, ReceivedBatch, Socket, StampedBatch,
 };
-pub use kernel_timestamps::Stamping;
-pub use host_timestamps::DelayHistogram;
 pub use tls::{HandshakeError, Tls};

@@ -10,7 +10,7 @@
 
 use ccplane_units::{Duration, Time};
 
-use crate::endpoint::{BASE_PLPMTU, MIN_PLPMTU, sizes};
+use crate::endpoint::{BASE_PLPMTU, MIN_PLPMTU, hello_sizes};
 
 /// Pause of the search (`PMTU_RAISE_TIMER`, 600 s, RFC 8899, section 5.1.1). A shorter pause finds
 /// a larger path MTU sooner, but sends three useless probes more often.
@@ -31,11 +31,11 @@ pub(crate) struct PmtuSearch {
     /// Datagram size that the path is known to carry, bytes.
     size: usize,
     /// Largest datagram size that both ends accept, bytes.
-    most: usize,
-    raise: Duration,
+    size_max: usize,
+    raise_timer: Duration,
     /// Size being probed, and the number of probes sent for it.
-    trying: Option<usize>,
-    tries: u8,
+    candidate: Option<usize>,
+    probes_sent: u8,
     /// Time of the next action.
     due: Time,
 }
@@ -46,10 +46,10 @@ impl PmtuSearch {
     pub fn new(now: Time, size: usize, most: usize, raise: Duration) -> PmtuSearch {
         let mut path = PmtuSearch {
             size,
-            most: most.max(size),
-            raise,
-            trying: None,
-            tries: 0,
+            size_max: most.max(size),
+            raise_timer: raise,
+            candidate: None,
+            probes_sent: 0,
             due: Time::MAX,
         };
         path.pause(now);
@@ -62,7 +62,7 @@ impl PmtuSearch {
     }
 
     /// Returns the time of the next [`probe`](PmtuSearch::probe).
-    pub fn next(&self) -> Time {
+    pub fn next_deadline(&self) -> Time {
         self.due
     }
 
@@ -71,19 +71,21 @@ impl PmtuSearch {
         if now < self.due {
             return None;
         }
-        let larger = sizes(self.most).filter(|size| *size > self.size).min();
-        let Some(larger) = larger.filter(|_| self.tries < MAX_PROBES) else {
+        let larger = hello_sizes(self.size_max)
+            .filter(|size| *size > self.size)
+            .min();
+        let Some(larger) = larger.filter(|_| self.probes_sent < MAX_PROBES) else {
             self.pause(now);
             return None;
         };
-        self.tries += 1;
-        self.trying = Some(larger);
+        self.probes_sent += 1;
+        self.candidate = Some(larger);
         self.due = now + PROBE_TIMER.max(srtt * 3);
         Some(larger)
     }
 
     /// Postpones the probe because nothing can be sent now.
-    pub fn put_off(&mut self, now: Time) {
+    pub fn postpone(&mut self, now: Time) {
         if self.due != Time::MAX {
             self.due = self.due.max(now + PROBE_TIMER);
         }
@@ -92,7 +94,7 @@ impl PmtuSearch {
     /// Handles the answer to a probe of `size` bytes. Returns true if the path MTU has grown.
     pub fn on_reply(&mut self, now: Time, size: usize) -> bool {
         // An answer to an earlier probe may predate a reduction of the path MTU.
-        if self.trying != Some(size) {
+        if self.candidate != Some(size) {
             return false;
         }
         self.size = size;
@@ -120,8 +122,8 @@ impl PmtuSearch {
 
     /// Continues the search at `then` with the next size, if there is one.
     fn begin(&mut self, then: Time) {
-        (self.trying, self.tries) = (None, 0);
-        self.due = if self.size < self.most {
+        (self.candidate, self.probes_sent) = (None, 0);
+        self.due = if self.size < self.size_max {
             then
         } else {
             Time::MAX
@@ -130,7 +132,7 @@ impl PmtuSearch {
 
     /// Pauses the search.
     fn pause(&mut self, now: Time) {
-        self.begin(now + self.raise);
+        self.begin(now + self.raise_timer);
     }
 }
 
@@ -152,8 +154,8 @@ mod tests {
     ) -> (Vec<(u64, usize)>, u32) {
         let (mut found, mut probes) = (Vec::new(), 0);
         let mut now = from;
-        while path.next() <= until {
-            now = now.max(path.next());
+        while path.next_deadline() <= until {
+            now = now.max(path.next_deadline());
             let Some(size) = path.probe(now, RTT) else {
                 continue;
             };
@@ -182,7 +184,7 @@ mod tests {
         let millis = found.last().map(|(ms, _)| *ms);
         assert!(millis < Some(601_000), "one step per round trip: {found:?}");
         assert_eq!(
-            (probes as usize, path.next()),
+            (probes as usize, path.next_deadline()),
             (found.len(), Time::MAX),
             "the maximum"
         );
@@ -198,7 +200,7 @@ mod tests {
     #[test]
     fn after_a_black_hole_the_search_begins_at_once() {
         let mut path = PmtuSearch::new(at(0), 1472, 1472, PMTU_RAISE_TIMER);
-        assert_eq!(path.next(), Time::MAX);
+        assert_eq!(path.next_deadline(), Time::MAX);
         assert!(path.on_black_hole(at(100)));
         assert_eq!(path.size(), BASE_PLPMTU);
         let (found, _) = search(&mut path, at(100), at(110), |_| 1400);
@@ -225,7 +227,7 @@ mod tests {
         // A probe that the local link rejects ends the search.
         assert_eq!(path.probe(at(604), RTT), Some(996));
         path.on_refused(at(604));
-        assert_eq!(path.next(), at(1204));
+        assert_eq!(path.next_deadline(), at(1204));
     }
 
     proptest! {
@@ -252,7 +254,7 @@ mod tests {
                     }
                 }
                 prop_assert!(answered.contains(&path.size()) && path.size() <= most.max(MIN_PLPMTU));
-                prop_assert!(path.size() == most || path.next() != Time::MAX);
+                prop_assert!(path.size() == most || path.next_deadline() != Time::MAX);
             }
         }
     }

@@ -29,9 +29,9 @@ const LIMIT_BYTES_INITIAL: usize = 8 * LIMIT_BYTES_MIN;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct QueueLimit {
     limit: usize,
-    most: usize,
+    limit_max: usize,
     /// Time of the next check, while data is held back.
-    look: Option<Time>,
+    next_check: Option<Time>,
 }
 
 impl QueueLimit {
@@ -40,21 +40,21 @@ impl QueueLimit {
         let most = (send_buffer / 2).max(LIMIT_BYTES_MIN);
         QueueLimit {
             limit: LIMIT_BYTES_INITIAL.min(most),
-            most,
-            look: None,
+            limit_max: most,
+            next_check: None,
         }
     }
 
     /// Returns the bytes, including the kernel's overhead, that may be sent now. `waiting` returns
     /// the bytes queued in the kernel.
     pub fn allowance(&mut self, now: Time, waiting: impl FnOnce() -> usize) -> usize {
-        if self.look.is_some_and(|look| now < look) {
+        if self.next_check.is_some_and(|look| now < look) {
             return 0;
         }
         let waiting = waiting();
-        if self.look.take().is_some() {
+        if self.next_check.take().is_some() {
             if waiting == 0 {
-                self.limit = (self.limit * 2).min(self.most);
+                self.limit = (self.limit * 2).min(self.limit_max);
             } else if waiting > self.limit / 2 {
                 self.limit = (self.limit - self.limit / 8).max(LIMIT_BYTES_MIN);
             }
@@ -64,22 +64,22 @@ impl QueueLimit {
 
     /// Schedules the next check because more was ready than there was room for.
     pub fn schedule_check(&mut self, now: Time) {
-        let wait = if self.limit == self.most {
+        let wait = if self.limit == self.limit_max {
             CHECK_INTERVAL_MIN
         } else {
             CHECK_INTERVAL
         };
-        self.look.get_or_insert(now + wait);
+        self.next_check.get_or_insert(now + wait);
     }
 
     /// Cancels the next check: nothing is held back any more.
     pub fn cancel_check(&mut self) {
-        self.look = None;
+        self.next_check = None;
     }
 
     /// Returns the time of the next check.
     pub fn next_check(&self) -> Option<Time> {
-        self.look
+        self.next_check
     }
 }
 

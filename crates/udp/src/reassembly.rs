@@ -26,7 +26,7 @@ pub(crate) fn parts(length: u16, step: u16) -> impl Iterator<Item = (u16, u16)> 
 /// Incomplete segments, by their offset in the stream.
 #[derive(Debug, Default)]
 pub(crate) struct SegmentReassembly {
-    come: BTreeMap<u64, PartialSegment>,
+    segments: BTreeMap<u64, PartialSegment>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -41,28 +41,34 @@ struct PartialSegment {
 impl SegmentReassembly {
     /// Records a part, whose payload the caller stores. Returns the segment once it is complete.
     /// `received` is the number of stream bytes received in order.
-    pub fn insert(&mut self, segment: &Segment, part: SegmentPart, received: u64) -> Option<Segment> {
+    pub fn insert(
+        &mut self,
+        segment: &Segment,
+        part: SegmentPart,
+        received: u64,
+    ) -> Option<Segment> {
         let end = part.begin.checked_add(segment.length)?;
         let offset = segment.offset().checked_sub(u64::from(part.begin))?;
         if end > part.whole || segment.length == 0 {
             return None;
         }
-        if self.come.len() >= INCOMPLETE_SEGMENTS_MAX {
-            self.come = self.come.split_off(&received);
+        if self.segments.len() >= INCOMPLETE_SEGMENTS_MAX {
+            self.segments = self.segments.split_off(&received);
         }
-        let begun = self.come.get(&offset).copied().unwrap_or_default();
+        let begun = self.segments.get(&offset).copied().unwrap_or_default();
         if part.begin > begun.bytes
-            || (begun.bytes == 0 && self.come.len() >= INCOMPLETE_SEGMENTS_MAX)
+            || (begun.bytes == 0 && self.segments.len() >= INCOMPLETE_SEGMENTS_MAX)
         {
             return None;
         }
         let marked = begun.marked || segment.ecn == Ecn::Ce;
         if end < part.whole {
             let bytes = end.max(begun.bytes);
-            self.come.insert(offset, PartialSegment { bytes, marked });
+            self.segments
+                .insert(offset, PartialSegment { bytes, marked });
             return None;
         }
-        self.come.remove(&offset);
+        self.segments.remove(&offset);
         let mut whole = *segment;
         if marked {
             whole.ecn = Ecn::Ce;
@@ -130,11 +136,11 @@ mod tests {
             let (segment, part) = part(n * 2000, (0, 100), 2000);
             assert_eq!(parts.insert(&segment, part, 0), None);
         }
-        assert_eq!(parts.come.len(), INCOMPLETE_SEGMENTS_MAX);
+        assert_eq!(parts.segments.len(), INCOMPLETE_SEGMENTS_MAX);
         // Segments completed by other means make room.
         let (segment, part) = part(1 << 30, (0, 100), 2000);
         assert_eq!(parts.insert(&segment, part, 1 << 29), None);
-        assert_eq!(parts.come.len(), 1);
+        assert_eq!(parts.segments.len(), 1);
     }
 
     proptest! {

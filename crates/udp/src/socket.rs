@@ -55,11 +55,11 @@ pub struct Socket {
     local: SocketAddr,
     stamps: Option<KernelStamps>,
     /// Set while GSO works: the kernel or the device splits a batch into datagrams.
-    cuts: Cell<bool>,
+    gso_enabled: Cell<bool>,
     /// Datagrams per GSO batch.
-    most: usize,
+    gso_datagrams_max: usize,
     /// Set until the first send error.
-    smooth: Cell<bool>,
+    quinn_send_works: Cell<bool>,
 }
 
 /// ECN and DSCP marks in the IP header of a datagram.
@@ -108,9 +108,9 @@ impl Socket {
             state,
             local,
             stamps: None,
-            cuts: Cell::new(true),
-            most,
-            smooth: Cell::new(true),
+            gso_enabled: Cell::new(true),
+            gso_datagrams_max: most,
+            quinn_send_works: Cell::new(true),
         })
     }
 
@@ -140,13 +140,13 @@ impl Socket {
         // A GRO batch would be classified by its first datagram.
         setsockopt(&second, sockopt::UdpGroSegment, &false)?;
         let split = Socket {
-            most: state.max_gso_segments(),
+            gso_datagrams_max: state.max_gso_segments(),
             io: second,
             state,
             local: self.local,
             stamps: None,
-            cuts: Cell::new(true),
-            smooth: Cell::new(true),
+            gso_enabled: Cell::new(true),
+            quinn_send_works: Cell::new(true),
         };
         // Datagrams that arrived before the program was attached may be of either kind.
         let mut inbox = Inbox::new();
@@ -204,9 +204,9 @@ impl Socket {
             state,
             local: self.local,
             stamps: None,
-            cuts: Cell::new(true),
-            most,
-            smooth: Cell::new(true),
+            gso_enabled: Cell::new(true),
+            gso_datagrams_max: most,
+            quinn_send_works: Cell::new(true),
         })
     }
 
@@ -241,11 +241,11 @@ impl Socket {
     }
 
     /// Returns the maximum number of datagrams per [`send`](Socket::send).
-    pub fn batch(&self) -> usize {
+    pub fn batch_max(&self) -> usize {
         if self.is_stamped() {
             kernel_timestamps::DATAGRAMS_PER_CALL_MAX
-        } else if self.cuts.get() {
-            self.most
+        } else if self.gso_enabled.get() {
+            self.gso_datagrams_max
         } else {
             1
         }
@@ -255,7 +255,7 @@ impl Socket {
     /// packet of its own. Returns the number of datagrams accepted and the kernel's number of the
     /// first, which identifies it in [`departures`](Socket::departures). `WouldBlock` if there is
     /// no room.
-    pub(crate) fn send_each(
+    pub(crate) fn send_numbered(
         &mut self,
         to: SocketAddr,
         contents: &[u8],
@@ -271,7 +271,7 @@ impl Socket {
     /// Receives datagrams with their full marks; [`receive`](Socket::receive) does not report the
     /// DSCP.
     pub fn receive_marked<'a>(&self, inbox: &'a mut Inbox) -> io::Result<StampedBatch<'a>> {
-        self.receive_each(inbox, RECEIVE_BUFFER_BYTES)
+        self.receive_timestamped(inbox, RECEIVE_BUFFER_BYTES)
     }
 
     /// Returns the bytes queued in this host's qdiscs and drivers, including the kernel's overhead.
@@ -285,7 +285,7 @@ impl Socket {
     }
 
     /// Receives datagrams of at most `longest` bytes with their kernel timestamps.
-    pub(crate) fn receive_each<'a>(
+    pub(crate) fn receive_timestamped<'a>(
         &self,
         inbox: &'a mut Inbox,
         longest: usize,
@@ -297,7 +297,7 @@ impl Socket {
 
     /// Passes the numbers and timestamps of sent datagrams to `take`, as far as they are known.
     /// Returns the last network error about an undeliverable datagram.
-    pub(crate) fn departures(&self, take: impl FnMut(u32, KernelStamp)) -> Option<io::Error> {
+    pub(crate) fn read_departures(&self, take: impl FnMut(u32, KernelStamp)) -> Option<io::Error> {
         kernel_timestamps::departures(&self.io, take)
     }
 
@@ -316,7 +316,7 @@ impl Socket {
         size: usize,
         marks: DatagramMarks,
     ) -> io::Result<usize> {
-        if marks.dscp != 0 || !self.smooth.get() {
+        if marks.dscp != 0 || !self.quinn_send_works.get() {
             return self.send_marked(to, contents, size, marks);
         }
         let transmit = Transmit {
@@ -333,7 +333,7 @@ impl Socket {
                     .map(|no| Some(no as i32))
                     .contains(&why.raw_os_error()) =>
             {
-                self.smooth.set(false);
+                self.quinn_send_works.set(false);
                 self.send_marked(to, contents, size, marks)
             }
             Err(why) => Err(why),
@@ -351,15 +351,15 @@ impl Socket {
     ) -> io::Result<usize> {
         let size = size.max(1);
         let count = contents.len().div_ceil(size);
-        if count > 1 && self.cuts.get() {
-            match self.send_cut(to, contents, Some(size), marks) {
+        if count > 1 && self.gso_enabled.get() {
+            match self.send_once(to, contents, Some(size), marks) {
                 Err(Errno::EIO | Errno::EINVAL) => {}
                 sent => return Ok(sent.map(|()| count)?),
             }
         }
         let mut taken = 0;
         for datagram in contents.chunks(size) {
-            match self.send_cut(to, datagram, None, marks) {
+            match self.send_once(to, datagram, None, marks) {
                 Ok(()) => taken += 1,
                 Err(Errno::EAGAIN) if taken > 0 => break,
                 Err(why) => return Err(why.into()),
@@ -368,13 +368,13 @@ impl Socket {
         if count > 1 {
             // The single datagrams were accepted, so the error was due to GSO and not to the
             // address.
-            self.cuts.set(false);
+            self.gso_enabled.set(false);
         }
         Ok(taken)
     }
 
     /// Makes one system call for one datagram, or for a GSO batch of datagrams of `size` bytes.
-    fn send_cut(
+    fn send_once(
         &self,
         to: SocketAddr,
         contents: &[u8],
@@ -436,7 +436,7 @@ impl Socket {
         if self.is_stamped() {
             // With transmit timestamps, errors are read together with them.
             let alone = !self.stamps_departures();
-            return alone.then(|| self.departures(|_, _| ())).flatten();
+            return alone.then(|| self.read_departures(|_, _| ())).flatten();
         }
         let mut last = None;
         while let Ok(Some(error)) = self.state.recv_transport_error((&self.io).into()) {
@@ -571,14 +571,14 @@ mod tests {
             refused.unwrap_err().raw_os_error(),
             Some(Errno::EINVAL as i32)
         );
-        assert!(sender.batch() > 1);
+        assert!(sender.batch_max() > 1);
 
         assert_eq!(
             sender.send(receiver.local(), &contents, 10, marks).unwrap(),
             257
         );
         assert_eq!(
-            sender.batch(),
+            sender.batch_max(),
             1,
             "datagrams are sent one by one from now on"
         );

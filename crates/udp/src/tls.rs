@@ -31,7 +31,7 @@ pub struct Tls {
     /// Clients have to prove their address before TLS starts.
     pub(crate) retry: bool,
     /// Packets per key, if a test sets fewer than the cipher allows.
-    pub(crate) renew_after: Option<u64>,
+    pub(crate) rekey_after: Option<u64>,
 }
 
 impl Tls {
@@ -46,7 +46,7 @@ impl Tls {
             client: Some(Arc::new(config)),
             server: None,
             retry: false,
-            renew_after: None,
+            rekey_after: None,
         })
     }
 
@@ -57,7 +57,7 @@ impl Tls {
             client: None,
             server: Some(Arc::new(config)),
             retry: false,
-            renew_after: None,
+            rekey_after: None,
         })
     }
 
@@ -70,8 +70,8 @@ impl Tls {
     /// Updates keys after `packets` packets. For tests, since the cipher's limit is in the
     /// millions.
     #[doc(hidden)]
-    pub fn renewing_after(mut self, packets: u64) -> Tls {
-        self.renew_after = Some(packets);
+    pub fn with_rekey_after(mut self, packets: u64) -> Tls {
+        self.rekey_after = Some(packets);
         self
     }
 }

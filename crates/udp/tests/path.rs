@@ -194,7 +194,7 @@ fn path_mtu_changes_are_followed_without_fragmentation() {
             at += written as u64;
             host.poll(WAIT).expect("the connection continues");
             assert_eq!(host.connection(id).and_then(|c| c.failure()), None);
-            let carried = host.packet(id).unwrap_or(FULL_DATAGRAM_BYTES);
+            let carried = host.packet_bytes(id).unwrap_or(FULL_DATAGRAM_BYTES);
             if sizes.last() != Some(&carried) {
                 sizes.push(carried);
             }

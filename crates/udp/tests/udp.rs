@@ -201,7 +201,8 @@ fn streams_of_many_lengths_arrive_with_and_without_tls() {
 /// Key updates every 500 packets, and a cookie before the handshake, do not disturb the stream.
 #[test]
 fn a_stream_goes_on_over_new_keys_and_begins_with_a_cookie() {
-    let [ours, theirs] = pair(true).map(|tls| tls.map(|tls| tls.renewing_after(500).with_retry()));
+    let [ours, theirs] =
+        pair(true).map(|tls| tls.map(|tls| tls.with_rekey_after(500).with_retry()));
     let server = Server::start(options(ours));
     let mut client = UdpHost::bind(options(theirs)).unwrap();
     let id = client.connect(server.address, cubic()).unwrap();
@@ -234,7 +235,10 @@ fn a_replaced_server_is_refused_at_once() {
     while !client.is_closed(id) {
         client.poll(WAIT).unwrap();
     }
-    assert_eq!(client.handshake_error(id), Some(&HandshakeError::Fingerprint));
+    assert_eq!(
+        client.handshake_error(id),
+        Some(&HandshakeError::Fingerprint)
+    );
     server.end();
 }
 
@@ -329,16 +333,15 @@ impl Relay {
             while !stopped.load(Ordering::Relaxed) {
                 for (end, socket) in ends.iter().enumerate() {
                     let due = clock.now() + Duration::from_millis(10);
-                    socket
-                        .receive_marked(&mut inbox)
-                        .unwrap()
-                        .for_each(|from, marks, _, datagram| {
+                    socket.receive_marked(&mut inbox).unwrap().for_each(
+                        |from, marks, _, datagram| {
                             if end == 0 {
                                 client = Some(from);
                                 seen.push(marks);
                             }
                             waiting.push_back((due, 1 - end, marks, datagram.to_vec()));
-                        });
+                        },
+                    );
                 }
                 let now = clock.now();
                 while waiting.front().is_some_and(|(due, ..)| *due <= now) {
@@ -520,7 +523,7 @@ fn a_connection_whose_agent_is_silent_is_known_to_be_on_the_fallback() {
         agent_timeout: Duration::from_millis(50),
         ..OperatorLimits::default()
     };
-    host.steer(Mute, limits);
+    host.set_agent(Mute, limits);
     let steered = host
         .connect(server.address, UdpCongestion::Steered("absent".to_owned()))
         .unwrap();

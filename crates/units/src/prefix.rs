@@ -111,7 +111,8 @@ impl Prefix {
     /// Returns true if the prefix contains the address. On the gateway's per-packet path.
     #[inline]
     pub fn contains(&self, address: IpAddr) -> bool {
-        self.network.is_ipv4() == address.is_ipv4() && Prefix::containing(address, self.bits) == Some(*self)
+        self.network.is_ipv4() == address.is_ipv4()
+            && Prefix::containing(address, self.bits) == Some(*self)
     }
 
     /// Returns true if the prefix contains all addresses of another.

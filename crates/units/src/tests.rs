@@ -174,7 +174,9 @@ proptest! {
 
 #[test]
 fn a_rate_is_an_amount_over_a_time() {
-    let of = |bytes, ms| Rate::from_bytes_over(Bytes::new(bytes), Duration::from_millis(ms)).bytes_per_sec();
+    let of = |bytes, ms| {
+        Rate::from_bytes_over(Bytes::new(bytes), Duration::from_millis(ms)).bytes_per_sec()
+    };
     assert_eq!((of(1_500, 1), of(0, 1), of(1, 3)), (1_500_000, 0, 333));
     assert_eq!((of(7, 0), of(u64::MAX, 1)), (u64::MAX, u64::MAX));
     // Inverse of `bytes_in`.

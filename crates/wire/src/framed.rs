@@ -101,7 +101,10 @@ fn read(frame: &[u8]) -> Result<Frame<'_>, WireError> {
         HELLO_TYPE => {
             let (process, way) = (body.u64()?, body.u64()?);
             body.finish(frame.len())?;
-            Ok(Frame::Hello(Hello { process, channel: way }))
+            Ok(Frame::Hello(Hello {
+                process,
+                channel: way,
+            }))
         }
         GOODBYE_TYPE => {
             let words = body.into_remaining();

@@ -6,12 +6,12 @@
 //! wrong, where and why.
 #![forbid(unsafe_code)]
 
-mod message_reader;
 mod error;
 mod event;
 pub mod framed;
 #[doc(hidden)]
 pub mod fuzz;
+mod message_reader;
 mod tags;
 pub mod v1;
 pub mod v2;
@@ -20,4 +20,4 @@ pub use error::{NotExpressible, WireError};
 pub use event::{
     DatapathInfo, FlowInfo, FlowStats, Offer, Refusal, Updates, WireCommand, WireEvent,
 };
-pub use tags::{TagError, TAG_BYTES_MAX, TAGS_PER_FLOW_MAX, Tag, Tags};
+pub use tags::{TAG_BYTES_MAX, TAGS_PER_FLOW_MAX, Tag, TagError, Tags};

@@ -11,7 +11,10 @@ pub(crate) struct MessageReader<'a> {
 
 impl<'a> MessageReader<'a> {
     pub fn new(what: &'static str, bytes: &'a [u8]) -> MessageReader<'a> {
-        MessageReader { context: what, remaining: bytes }
+        MessageReader {
+            context: what,
+            remaining: bytes,
+        }
     }
 
     pub fn bytes(&mut self, n: usize) -> Result<&'a [u8], WireError> {

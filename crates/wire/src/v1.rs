@@ -300,7 +300,9 @@ fn check_count(
     Err(WireError::LengthMismatch {
         what,
         says,
-        needs: (count as usize).saturating_mul(entry_len).saturating_add(fixed),
+        needs: (count as usize)
+            .saturating_mul(entry_len)
+            .saturating_add(fixed),
     })
 }
 
@@ -313,8 +315,8 @@ fn read_create<'a>(body: &mut MessageReader<'a>) -> Result<Create<'a>, WireError
         .iter()
         .position(|b| *b == 0)
         .unwrap_or(ALGORITHM_NAME_BYTES);
-    let algorithm =
-        std::str::from_utf8(&name[..end]).map_err(|_| WireError::InvalidUtf8("the algorithm's name"))?;
+    let algorithm = std::str::from_utf8(&name[..end])
+        .map_err(|_| WireError::InvalidUtf8("the algorithm's name"))?;
     Ok(Create {
         init_cwnd,
         mss,

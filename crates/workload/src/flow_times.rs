@@ -39,7 +39,12 @@ impl FlowTimes {
 impl Workload {
     /// Returns the planned start of flow `n` (counted from 0) and its abort time, if any. `None` if
     /// the workload's flows have a size. The random offset of `spread` is not included.
-    pub fn planned_times(&self, n: u64, start: Time, stop: Option<Time>) -> Option<(Time, Option<Time>)> {
+    pub fn planned_times(
+        &self,
+        n: u64,
+        start: Time,
+        stop: Option<Time>,
+    ) -> Option<(Time, Option<Time>)> {
         let span = ActiveTime { start, stop };
         let planned = match self {
             Workload::Bulk {

@@ -8,11 +8,11 @@
 #![forbid(unsafe_code)]
 
 mod draw;
+mod flow_times;
 mod messages;
 mod open;
 mod paced;
 mod pairs;
-mod flow_times;
 mod requests;
 mod sizes;
 mod tables;

@@ -175,7 +175,9 @@ impl MessageWorkload {
         if let Some(open) = self.open_connection(now, pairs) {
             return Some(open);
         }
-        if self.policy == ConnectionPolicy::Random && self.last_opened.is_some_and(|opened| now > opened) {
+        if self.policy == ConnectionPolicy::Random
+            && self.last_opened.is_some_and(|opened| now > opened)
+        {
             self.assign_arrivals(now, pairs);
         }
         if !self.closing && self.next.is_none() {

@@ -79,7 +79,8 @@ impl OpenLoop {
                 ..
             } => return Err("its flows end by their bytes; give no time that they last"),
             Workload::Bulk {
-                lifetime: Some(lasts), ..
+                lifetime: Some(lasts),
+                ..
             } if lasts == Duration::ZERO => {
                 return Err("its flows last no time; give a longer one");
             }
@@ -116,7 +117,9 @@ impl OpenLoop {
                 sizes,
                 flows: flows.unwrap_or(u64::MAX),
             },
-            Workload::Bursts { interval: every, .. } if every == Duration::ZERO => {
+            Workload::Bursts {
+                interval: every, ..
+            } if every == Duration::ZERO => {
                 return Err("bursts follow each other at once; give a time between them");
             }
             Workload::Bursts {
@@ -181,7 +184,11 @@ impl OpenLoop {
         // before aborts.
         loop {
             let starts = self.next.filter(|at| *at <= now && !self.span.is_over(*at));
-            let leaves = self.abort_times.first().copied().filter(|(at, _)| *at <= now);
+            let leaves = self
+                .abort_times
+                .first()
+                .copied()
+                .filter(|(at, _)| *at <= now);
             match (starts, leaves) {
                 (Some(at), leaves) if leaves.is_none_or(|(leaves, _)| at <= leaves) => {
                     let action = self.open_flow(pairs);
@@ -205,21 +212,29 @@ impl OpenLoop {
         let (count, start) = (self.count, self.span.start);
         match &self.plan {
             ArrivalPlan::Bulk {
-                drawn_starts: Some(drawn), ..
+                drawn_starts: Some(drawn),
+                ..
             } => drawn.get(usize::try_from(count).ok()?).map(|(_, at)| *at),
-            ArrivalPlan::Bulk { flows, flow_times: planned, .. } => {
-                (count < *flows).then(|| planned.start_time(count))
-            }
-            ArrivalPlan::Poisson { mean_interval_ns: gap, flows, .. } => {
-                (count < *flows).then(|| at + draw_exponential(&mut self.random, *gap))
-            }
+            ArrivalPlan::Bulk {
+                flows,
+                flow_times: planned,
+                ..
+            } => (count < *flows).then(|| planned.start_time(count)),
+            ArrivalPlan::Poisson {
+                mean_interval_ns: gap,
+                flows,
+                ..
+            } => (count < *flows).then(|| at + draw_exponential(&mut self.random, *gap)),
             ArrivalPlan::Bursts {
                 interval: every,
                 flows_per_burst: burst,
                 flows,
                 ..
             } => (count < *flows).then(|| start + *every * (count / burst)),
-            ArrivalPlan::List { flows, flows_per_entry: each } => {
+            ArrivalPlan::List {
+                flows,
+                flows_per_entry: each,
+            } => {
                 let (after, _) = flows.get(usize::try_from(count / each).ok()?)?;
                 Some(start + *after)
             }
@@ -233,7 +248,8 @@ impl OpenLoop {
     fn open_flow(&mut self, pairs: &Pairs) -> Option<Action> {
         let number = match &self.plan {
             ArrivalPlan::Bulk {
-                drawn_starts: Some(drawn), ..
+                drawn_starts: Some(drawn),
+                ..
             } => drawn.get(usize::try_from(self.count).ok()?)?.0,
             _ => self.count,
         };
@@ -251,7 +267,10 @@ impl OpenLoop {
                 let (from, to) = pairs.get(place)?;
                 (from, to, Some(sizes.draw(&mut self.random).get()))
             }
-            ArrivalPlan::List { flows, flows_per_entry: each } => {
+            ArrivalPlan::List {
+                flows,
+                flows_per_entry: each,
+            } => {
                 let (from, to) = pairs.get(place)?;
                 let (_, bytes) = flows.get(usize::try_from(self.count / each).ok()?)?;
                 (from, to, Some(bytes.get()))
@@ -290,7 +309,10 @@ pub(crate) fn gap(arrivals: Arrivals, sizes: &SizeTable) -> Result<f64, &'static
     let rate = match arrivals {
         Arrivals::PerSecond(rate) => rate,
         Arrivals::Rate(rate) => rate.bytes_per_sec() as f64 / sizes.mean(),
-        Arrivals::Load { share, link_rate: of } => share * of.bytes_per_sec() as f64 / sizes.mean(),
+        Arrivals::Load {
+            share,
+            link_rate: of,
+        } => share * of.bytes_per_sec() as f64 / sizes.mean(),
     };
     if rate.is_finite() && rate > 0.0 {
         Ok(1e9 / rate)

@@ -186,7 +186,8 @@ impl Requests {
 
     /// Returns true if no more requests will be sent and all have been answered.
     pub fn has_ended(&self) -> bool {
-        self.span.is_over(self.span.start) || (self.considered > 0 && self.closed_count == self.open.len())
+        self.span.is_over(self.span.start)
+            || (self.considered > 0 && self.closed_count == self.open.len())
     }
 
     /// Creates the state of a request written now.

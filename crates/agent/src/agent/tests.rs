@@ -207,7 +207,10 @@ fn unspecified_settings_have_defaults() {
     assert_eq!(plain.standalone(), None);
     assert_eq!(plain.kernel_name(), "ccp_aplainname_");
     assert_eq!(
-        (plain.required_capabilities(), plain.requested_capabilities()),
+        (
+            plain.required_capabilities(),
+            plain.requested_capabilities()
+        ),
         (Capabilities::CWND, Capabilities::CWND)
     );
     assert_eq!(plain.latency(), Duration::from_millis(1));

@@ -221,7 +221,12 @@ fn a_program_keeps_its_number_and_the_flow_its_program() {
     pair.create(5);
     pair.sent();
     let other = pair.uid(1);
-    let hosted = pair.agent.hosted_algorithms().next().expect("it was added").clone();
+    let hosted = pair
+        .agent
+        .hosted_algorithms()
+        .next()
+        .expect("it was added")
+        .clone();
     let again = WireCommand::Install {
         algorithm: "echo".into(),
         program: hosted.programs[1].code.clone(),
@@ -285,7 +290,12 @@ fn programs_beyond_version_1_are_refused() {
 #[test]
 fn only_messages_of_a_datapath_are_taken() {
     let mut pair = Pair::ready();
-    let hosted = pair.agent.hosted_algorithms().next().expect("it was added").clone();
+    let hosted = pair
+        .agent
+        .hosted_algorithms()
+        .next()
+        .expect("it was added")
+        .clone();
     let code = &hosted.programs[0].code;
     type Write<'a> = &'a dyn Fn(&mut Vec<u8>);
     let writes: [(u64, Write<'_>); 3] = [

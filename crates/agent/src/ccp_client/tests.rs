@@ -357,7 +357,10 @@ fn a_report_without_fields_or_of_an_unknown_flow_is_not_sent() {
         said(&mut foreign, &report(7, &[1, 2])),
         measured(number, 2, &[1, 2])
     );
-    assert_eq!(CcpV1Client::message_len_max(&report(7, &[1, 2, 3])), 16 + 24);
+    assert_eq!(
+        CcpV1Client::message_len_max(&report(7, &[1, 2, 3])),
+        16 + 24
+    );
 }
 
 #[test]

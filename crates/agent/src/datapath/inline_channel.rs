@@ -71,7 +71,12 @@ impl InlineChannel {
 
     /// Delivers due events to an agent that is stored with another of its datapaths, whose channel
     /// [collects](InlineChannel::collect) the commands.
-    pub fn deliver_to(&mut self, agent: &mut Agent, now: Time, observe: impl FnMut(&WireEvent<'_>)) {
+    pub fn deliver_to(
+        &mut self,
+        agent: &mut Agent,
+        now: Time,
+        observe: impl FnMut(&WireEvent<'_>),
+    ) {
         deliver_due(
             agent,
             self.id,

@@ -44,7 +44,13 @@ impl Bounds {
     /// AdaptLowerBoundsFromCongestion, once per loss round outside of bandwidth probing ("When not
     /// Probing for Bandwidth"): bw_shortterm = max(bw_latest, Beta·bw_shortterm), and likewise for
     /// inflight_shortterm.
-    pub fn adapt_lower_bounds(&mut self, max_bw: u64, window: u64, delivered_bw: u64, delivered: u64) {
+    pub fn adapt_lower_bounds(
+        &mut self,
+        max_bw: u64,
+        window: u64,
+        delivered_bw: u64,
+        delivered: u64,
+    ) {
         if self.bw_shortterm == UNBOUNDED {
             self.bw_shortterm = max_bw;
         }
@@ -90,7 +96,11 @@ mod tests {
         bounds.adapt_lower_bounds(1_000, 500, 990, 480);
         assert_eq!((bounds.bw_shortterm, bounds.inflight_shortterm), (990, 480));
         bounds.adapt_lower_bounds(1_000, 500, 100, 100);
-        assert_eq!((bounds.bw_shortterm, bounds.inflight_shortterm), (693, 336), "0.7 of each");
+        assert_eq!(
+            (bounds.bw_shortterm, bounds.inflight_shortterm),
+            (693, 336),
+            "0.7 of each"
+        );
         bounds.adapt_lower_bounds(1_000, 500, 800, 400);
         assert_eq!(
             (bounds.bw_shortterm, bounds.inflight_shortterm),
@@ -132,7 +142,11 @@ mod tests {
         };
         bounds.undo(&before);
         assert_eq!(
-            (bounds.bw_shortterm, bounds.inflight_shortterm, bounds.inflight_longterm),
+            (
+                bounds.bw_shortterm,
+                bounds.inflight_shortterm,
+                bounds.inflight_longterm
+            ),
             (900, UNBOUNDED, 800)
         );
     }

@@ -17,7 +17,10 @@ pub(super) struct InitialPacing {
 
 impl InitialPacing {
     pub fn new(gain: u64) -> InitialPacing {
-        InitialPacing { gain, has_rtt: false }
+        InitialPacing {
+            gain,
+            has_rtt: false,
+        }
     }
 
     /// Sets the rate when the flow opens or is taken over.

@@ -54,7 +54,11 @@ pub(super) struct RoundTotals {
 impl Policer {
     /// Returns the round from which a loss may start or end an interval.
     pub fn due_round(&self) -> u64 {
-        if self.in_use { UNBOUNDED } else { self.due_round }
+        if self.in_use {
+            UNBOUNDED
+        } else {
+            self.due_round
+        }
     }
 
     /// Returns the policer's rate, bytes/s, while it is in use.

@@ -8,16 +8,16 @@
 use ccplane_agent::{Algorithm, Control, DynAlgorithm, FlowInfo, Programs, Report, box_algorithm};
 use ccplane_datapath::Capabilities;
 
-use super::max_filter::MaxFilter;
 use super::full_pipe::FullPipe;
+use super::initial_pacing::InitialPacing;
+use super::max_filter::MaxFilter;
 use super::min_rtt::{MinRtt, ProbeRttEpisode};
 use super::policer::{Policer, RoundTotals};
 use super::program::{self, Version};
 use super::report::{BbrReport, ReportEvents};
-use super::initial_pacing::InitialPacing;
 use super::{
-    ControlSink, SplitMix64, GAIN_UNIT, MIN_PIPE_CWND_SEGMENTS, PROBE_RTT_INTERVAL,
-    REQUIRED_CAPABILITIES, UNBOUNDED, UNITY_PACING_GAIN, paced, probe_rtt_us, volume,
+    ControlSink, GAIN_UNIT, MIN_PIPE_CWND_SEGMENTS, PROBE_RTT_INTERVAL, REQUIRED_CAPABILITIES,
+    SplitMix64, UNBOUNDED, UNITY_PACING_GAIN, paced, probe_rtt_us, volume,
 };
 use crate::{AlgorithmDoc, BadParameter, ParameterDoc, Parameters};
 
@@ -148,11 +148,14 @@ impl Algorithm for Bbr {
 
     /// BBR paces at its own rate, so an idle period is not followed by a burst.
     fn requested_capabilities(&self) -> Capabilities {
-        self.required_capabilities().union(Capabilities::KEEPS_WINDOW)
+        self.required_capabilities()
+            .union(Capabilities::KEEPS_WINDOW)
     }
 
     fn open(&mut self, info: &FlowInfo, control: &mut Control<'_>) -> BbrFlow {
-        let dice = control.flow_id().map_or(SplitMix64(0), SplitMix64::for_flow);
+        let dice = control
+            .flow_id()
+            .map_or(SplitMix64(0), SplitMix64::for_flow);
         let due = if self.policer { 0 } else { UNBOUNDED };
         control.set_program("bbr", &[("due", due)]);
         let mut flow = BbrFlow::new(info.mss.get(), dice, self.probe_rtt_us);
@@ -214,7 +217,9 @@ impl BbrFlow {
 
     fn measure_bandwidth(&mut self, report: &BbrReport, sink: &mut impl ControlSink) {
         self.installed_bw = self.installed_bw.max(report.bw);
-        if report.bw > 0 && (report.rounds >= self.first_sample_round || report.bw >= self.bandwidth.get()) {
+        if report.bw > 0
+            && (report.rounds >= self.first_sample_round || report.bw >= self.bandwidth.get())
+        {
             self.bandwidth.update(report.rounds, report.bw);
         }
         if self.bandwidth.get() != self.installed_bw {
@@ -316,7 +321,8 @@ impl BbrFlow {
             sink.set_variable("min_rtt", self.min_rtt.us);
         }
         // After an idle period, the first samples measure an empty path, as in PROBE_RTT.
-        let idle = report.events.has(ReportEvents::IDLE) || self.last_report.events.has(ReportEvents::IDLE);
+        let idle = report.events.has(ReportEvents::IDLE)
+            || self.last_report.events.has(ReportEvents::IDLE);
         if let BbrMode::ProbeRtt(dip) = &mut self.mode {
             if dip.is_done(report.inflight, report.rounds, report.now_us) {
                 let before = dip.prior_cwnd;

@@ -14,16 +14,16 @@ mod tests;
 use ccplane_agent::{Algorithm, Control, DynAlgorithm, FlowInfo, Programs, Report, box_algorithm};
 use ccplane_datapath::{Capabilities, INFINITY};
 
-use super::max_filter::MaxFilter;
-use super::full_pipe::FullPipe;
-use super::min_rtt::{MinRtt, ProbeRttEpisode};
 use super::bounds::{Bounds, LOSS_THRESH};
+use super::full_pipe::FullPipe;
+use super::initial_pacing::InitialPacing;
+use super::max_filter::MaxFilter;
+use super::min_rtt::{MinRtt, ProbeRttEpisode};
 use super::program::{self, Version};
 use super::report::{BbrReport, ReportEvents};
-use super::initial_pacing::InitialPacing;
 use super::{
-    ControlSink, SplitMix64, GAIN_UNIT, MIN_PIPE_CWND_SEGMENTS, PROBE_RTT_INTERVAL,
-    REQUIRED_CAPABILITIES, UNBOUNDED, UNITY_PACING_GAIN, paced, probe_rtt_us, scale, volume,
+    ControlSink, GAIN_UNIT, MIN_PIPE_CWND_SEGMENTS, PROBE_RTT_INTERVAL, REQUIRED_CAPABILITIES,
+    SplitMix64, UNBOUNDED, UNITY_PACING_GAIN, paced, probe_rtt_us, scale, volume,
 };
 use crate::{AlgorithmDoc, BadParameter, Parameters};
 
@@ -204,11 +204,14 @@ impl Algorithm for Bbr3 {
 
     /// BBR paces at its own rate, so an idle period is not followed by a burst.
     fn requested_capabilities(&self) -> Capabilities {
-        self.required_capabilities().union(Capabilities::KEEPS_WINDOW)
+        self.required_capabilities()
+            .union(Capabilities::KEEPS_WINDOW)
     }
 
     fn open(&mut self, info: &FlowInfo, control: &mut Control<'_>) -> Bbr3Flow {
-        let dice = control.flow_id().map_or(SplitMix64(0), SplitMix64::for_flow);
+        let dice = control
+            .flow_id()
+            .map_or(SplitMix64(0), SplitMix64::for_flow);
         let marks = Capabilities::ECN
             .missing_from(control.capabilities())
             .is_empty();
@@ -301,7 +304,8 @@ impl Bbr3Flow {
             );
             if !probing {
                 let (bw, volume) = self.latest;
-                self.bounds.adapt_lower_bounds(self.max_bw(), report.cwnd, bw, volume);
+                self.bounds
+                    .adapt_lower_bounds(self.max_bw(), report.cwnd, bw, volume);
             } else if matches!(self.state, BbrState::Startup) {
                 self.check_startup_high_loss(report);
             }
@@ -314,7 +318,8 @@ impl Bbr3Flow {
     /// more than 2 % lost, detected by at least six ACKs.
     fn check_startup_high_loss(&mut self, report: &BbrReport) {
         let lost = lost_or_marked(report).saturating_sub(self.lost_before);
-        if self.losses >= STARTUP_FULL_LOSS_COUNT && is_inflight_too_high(lost, self.round_inflight) {
+        if self.losses >= STARTUP_FULL_LOSS_COUNT && is_inflight_too_high(lost, self.round_inflight)
+        {
             self.undo.from_startup = true;
             self.full_bw_reached = true;
             self.bounds.inflight_longterm = self.bdp().max(self.latest.1);
@@ -344,7 +349,12 @@ impl Bbr3Flow {
         (self.undo.from_startup, self.undo.from_probe_bw_up) = (false, false);
     }
 
-    fn check_full_bw_reached(&mut self, report: &BbrReport, rounds: u64, sink: &mut impl ControlSink) {
+    fn check_full_bw_reached(
+        &mut self,
+        report: &BbrReport,
+        rounds: u64,
+        sink: &mut impl ControlSink,
+    ) {
         let accelerates = matches!(self.state, BbrState::Startup | BbrState::ProbeBwUp);
         if rounds > 0 && report.bw > 0 && accelerates {
             self.full_pipe.update(report.bw, rounds);
@@ -393,7 +403,8 @@ impl Bbr3Flow {
         if self.min_rtt.us > before {
             sink.set_variable("min_rtt", self.min_rtt.us);
         }
-        let idle = report.events.has(ReportEvents::IDLE) || self.last_report.events.has(ReportEvents::IDLE);
+        let idle = report.events.has(ReportEvents::IDLE)
+            || self.last_report.events.has(ReportEvents::IDLE);
         if let BbrState::ProbeRtt(dip) = &mut self.state {
             if dip.is_done(report.inflight, report.rounds, report.now_us) {
                 let before = dip.prior_cwnd;
@@ -426,7 +437,9 @@ impl Bbr3Flow {
     fn bound_cwnd_for_model(&self) -> u64 {
         let cap = match self.state {
             BbrState::Startup | BbrState::Drain => UNBOUNDED,
-            BbrState::ProbeBwDown | BbrState::ProbeBwRefill | BbrState::ProbeBwUp => self.bounds.inflight_longterm,
+            BbrState::ProbeBwDown | BbrState::ProbeBwRefill | BbrState::ProbeBwUp => {
+                self.bounds.inflight_longterm
+            }
             BbrState::ProbeBwCruise => self.bounds.inflight_with_headroom(self.mss),
             BbrState::ProbeRtt(dip) => dip.window.min(self.bounds.inflight_with_headroom(self.mss)),
         };
@@ -440,7 +453,11 @@ impl Bbr3Flow {
         // ("Precautionary Bandwidth Probing") ends at the data in flight at which the last probe
         // lost too much.
         let probing = match self.state {
-            BbrState::ProbeBwUp if self.prev_probe_too_high && self.bounds.inflight_longterm < UNBOUNDED => 2,
+            BbrState::ProbeBwUp
+                if self.prev_probe_too_high && self.bounds.inflight_longterm < UNBOUNDED =>
+            {
+                2
+            }
             BbrState::Startup => 1,
             _ => u64::from(self.is_bw_probe_sample),
         };

@@ -157,6 +157,10 @@ mod tests {
         let when = first(&mut need, 0, 10_000, 0.0, 0.05).expect("cross traffic is detected");
         assert!((2_000..2_500).contains(&when), "{when}");
         let at = |ms: u64| Time::ZERO + Duration::from_millis(ms);
-        assert!(!need.has_excessive_queue(at(when)) && need.has_excessive_queue(at(6_000)) && !need.has_cross_traffic());
+        assert!(
+            !need.has_excessive_queue(at(when))
+                && need.has_excessive_queue(at(6_000))
+                && !need.has_cross_traffic()
+        );
     }
 }

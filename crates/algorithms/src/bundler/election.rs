@@ -206,7 +206,13 @@ impl Election {
 
     /// Evaluates the last [`DETECTION_SAMPLES`] samples, of which `count` are new, as a pulser. May
     /// yield the role.
-    pub fn update_pulser(&mut self, now: Time, spectra: &Spectra<'_>, mode: NimbusMode, count: u32) {
+    pub fn update_pulser(
+        &mut self,
+        now: Time,
+        spectra: &Spectra<'_>,
+        mode: NimbusMode,
+        count: u32,
+    ) {
         let mine = tones(mode)[self.tone];
         let all = band(TONE_BAND_HZ_MIN, TONE_BAND_HZ_MAX);
         let least = (TONE_PROMINENCE_MIN * peak_outside_tones(spectra, SpectrumKind::Cross))
@@ -231,8 +237,8 @@ impl Election {
             _ => bin < mine,
         };
         self.must_other_yield = stranger.is_some_and(outranks) && !same;
-        self.foreign_confidence +=
-            weight(SPECTRUM_GAIN, count) * (f64::from(u8::from(self.hears_other_tone)) - self.foreign_confidence);
+        self.foreign_confidence += weight(SPECTRUM_GAIN, count)
+            * (f64::from(u8::from(self.hears_other_tone)) - self.foreign_confidence);
         if self.foreign_confidence < 0.25 {
             self.quiet_since = now;
         }
@@ -431,8 +437,10 @@ mod tests {
     /// Returns what a watcher in this mode has detected after `tenths` of a second.
     fn watches(mode: NimbusMode, others: Option<usize>, tenths: u64) -> (bool, Option<NimbusMode>) {
         let detector = detector(None, others, 0.0);
-        let (mut fourier, mut election) =
-            (Fourier::new(), Election::new(Time::ZERO, SplitMix64(7), true));
+        let (mut fourier, mut election) = (
+            Fourier::new(),
+            Election::new(Time::ZERO, SplitMix64(7), true),
+        );
         let changed = (0..tenths).filter_map(|_| {
             let spectra = detector
                 .spectra(&mut fourier, MU, DETECTION_SAMPLES)

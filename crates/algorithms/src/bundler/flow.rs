@@ -3,9 +3,9 @@
 use ccplane_agent::rng::SplitMix64;
 use ccplane_units::Time;
 
-use super::election::{Election, Role};
-use super::delay_law::{self, BundleLaw};
 use super::cross_traffic::CrossTrafficSigns;
+use super::delay_law::{self, BundleLaw};
+use super::election::{Election, Role};
 use super::pass_through::PassThrough;
 use super::path_estimate::{self, PathEstimate};
 use super::{Bundler, Pulses};
@@ -138,13 +138,19 @@ impl BundlerFlow {
     /// Starts a limit: there is a queue to move.
     pub(super) fn begin(&mut self, tick: &Tick, algorithm: &Bundler, dice: SplitMix64) {
         self.is_unlimited = false;
-        self.pulses_disabled = self.is_transport_flow || !algorithm.switching || algorithm.pulses == Pulses::Off;
+        self.pulses_disabled =
+            self.is_transport_flow || !algorithm.switching || algorithm.pulses == Pulses::Off;
         self.rate = tick.received;
         self.smooth = [self.rate; 2];
-        self.law = BundleLaw::starting_at(algorithm.delay_mode, self.rate, tick.rtt, self.path.base());
+        self.law =
+            BundleLaw::starting_at(algorithm.delay_mode, self.rate, tick.rtt, self.path.base());
         (self.is_capacity_known, self.probe_seconds) = (false, 0.0);
         self.cross_traffic = CrossTrafficSigns::new(tick.now);
-        self.election = Election::new(tick.now, dice, algorithm.election && !self.is_transport_flow);
+        self.election = Election::new(
+            tick.now,
+            dice,
+            algorithm.election && !self.is_transport_flow,
+        );
         let mode = if self.is_transport_flow {
             NimbusMode::Delay
         } else {
@@ -167,7 +173,8 @@ impl BundlerFlow {
         self.election.retune(tick.now);
         match next {
             NimbusMode::Competitive => {
-                self.initial_rate = f64::from(self.detector.sample_ago(PASSING_RATE_AGE_SAMPLES).received)
+                self.initial_rate =
+                    f64::from(self.detector.sample_ago(PASSING_RATE_AGE_SAMPLES).received)
             }
             NimbusMode::Delay => {
                 self.rate = tick.received;
@@ -195,7 +202,8 @@ impl BundlerFlow {
         // distinguished from an excessive µ, which would then persist, so the estimate expires
         // regardless. Without a limit, R is the site's rate, and the estimate follows it. While the
         // site sends less than its limit, R is too low, and the estimate does not expire.
-        let delays = self.pass_through.mode() == NimbusMode::Delay && !self.cross_traffic.has_cross_traffic();
+        let delays = self.pass_through.mode() == NimbusMode::Delay
+            && !self.cross_traffic.has_cross_traffic();
         let ages = self.is_unlimited || (!tick.limited && (self.pulses_disabled || delays));
         let interval = SAMPLE_INTERVAL.as_secs_f64();
         let gain = interval / (interval + CAPACITY_AVERAGING_NOISES * self.path.noise());
@@ -208,7 +216,10 @@ impl BundlerFlow {
             self.unread_samples += 1;
         }
         let capacity = self.capacity(tick);
-        let (cross, aim) = (self.cross(tick, capacity) / capacity, self.max_queue_target(capacity));
+        let (cross, aim) = (
+            self.cross(tick, capacity) / capacity,
+            self.max_queue_target(capacity),
+        );
         self.cross_traffic
             .update(tick.now, tick.elapsed, (cross, tick.rtt), queueing, aim);
     }
@@ -250,7 +261,12 @@ impl BundlerFlow {
             base_rtt: self.path.base(),
             acked: tick.acked,
             mss: self.mss,
-            target_bounds: BundleLaw::bounds(capacity, self.mss, self.path.base(), self.is_alone(tick.now)),
+            target_bounds: BundleLaw::bounds(
+                capacity,
+                self.mss,
+                self.path.base(),
+                self.is_alone(tick.now),
+            ),
         };
         let lost = tick.lost * self.mss;
         self.rate = self

@@ -109,7 +109,12 @@ impl PathEstimate {
     /// Updates the base RTT without a limit, when the RTT includes no queue of this bundle. The
     /// argument `told` is the datapath's windowed minimum.
     pub fn update_unlimited(&mut self, now: Time, datapath_base: f64) {
-        (self.last_near_base, self.last_drain_end, self.last_backlog, self.drain) = (now, now, now, None);
+        (
+            self.last_near_base,
+            self.last_drain_end,
+            self.last_backlog,
+            self.drain,
+        ) = (now, now, now, None);
         self.checked = self.noise.is_known();
         if !self.checked {
             self.base_rtt = datapath_base;
@@ -175,7 +180,10 @@ impl PathEstimate {
                 let still = now.since(drain.min_rtt_at).as_secs_f64() > DRAIN_END_RTTS * rtt;
                 if still || !may_drain || now.since(drain.began) >= DRAIN_DURATION_MAX {
                     let slowest = drain.max_rtt;
-                    if still && may_drain && (alone || now.since(self.last_near_base) >= BASE_RTT_EXPIRY) {
+                    if still
+                        && may_drain
+                        && (alone || now.since(self.last_near_base) >= BASE_RTT_EXPIRY)
+                    {
                         (self.base_rtt, self.checked) = (slowest, true);
                     }
                     (self.drain, self.last_drain_end) = (None, now);

@@ -167,7 +167,10 @@ fn the_competitive_mode_grows_by_one_and_halves_once_per_rtt() {
     flow.halve(&copa, at(3) + RTT / 2, RTT);
     assert_eq!(flow.inverse_delta, 3.0, "once an RTT");
     flow.halve(&copa, at(4), RTT);
-    assert_eq!(flow.inverse_delta, 2.0, "not below that of the default mode");
+    assert_eq!(
+        flow.inverse_delta, 2.0,
+        "not below that of the default mode"
+    );
     flow.inverse_delta = 9.0;
     flow.round(
         &copa,

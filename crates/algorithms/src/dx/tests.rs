@@ -419,7 +419,9 @@ fn required_capabilities_are_checked() {
             "{delay}"
         );
         assert_eq!(
-            made(&parameters).requested_capabilities().contains(C::ONE_WAY_DELAY),
+            made(&parameters)
+                .requested_capabilities()
+                .contains(C::ONE_WAY_DELAY),
             wants,
             "{delay}"
         );

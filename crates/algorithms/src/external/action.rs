@@ -74,7 +74,7 @@ impl ActionMapper {
     /// Creates the state of a flow with this segment size and initial window, bytes.
     pub fn new(kind: ActionKind, mss: u64, init_cwnd: u64) -> ActionMapper {
         ActionMapper {
-            kind: kind,
+            kind,
             mss: mss.max(1) as f64,
             cwnd: init_cwnd as f64,
             rate: None,

@@ -292,9 +292,10 @@ impl Member {
     /// Returns the values to send if they changed.
     pub fn take_changed_order(&mut self) -> Option<MemberOrder> {
         let told = self.installed?;
-        let rises =
-            self.pacing_rate > told.pace && (self.pacing_rate as f64) < told.pace as f64 * RATE_INCREASE_MIN;
-        let same = self.wish == told.wish && self.stamp == told.stamp && self.reductions == told.seen;
+        let rises = self.pacing_rate > told.pace
+            && (self.pacing_rate as f64) < told.pace as f64 * RATE_INCREASE_MIN;
+        let same =
+            self.wish == told.wish && self.stamp == told.stamp && self.reductions == told.seen;
         if same && (rises || self.pacing_rate == told.pace) {
             return None;
         }

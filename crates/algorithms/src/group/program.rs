@@ -3,7 +3,7 @@
 
 use crate::loss_reduction::{DELIVERED_BYTES, GROWTH_CONDITION};
 use crate::window::report_condition;
-use crate::{Cubic, SlowStartExit, Reporting};
+use crate::{Cubic, Reporting, SlowStartExit};
 
 /// Returns the program.
 ///
@@ -31,7 +31,10 @@ pub(super) fn program_source(report: Reporting, paced: bool) -> String {
         ),
         false => ("", "(|| Flow.cwnd_limited Flow.in_recovery)"),
     };
-    let (due, kept) = (report_condition(report, "Flow.srtt_us"), Cubic::LOSS_WINDOW_FACTOR);
+    let (due, kept) = (
+        report_condition(report, "Flow.srtt_us"),
+        Cubic::LOSS_WINDOW_FACTOR,
+    );
     format!(
         "(def
     (Report

@@ -58,7 +58,9 @@ pub(super) fn divide(total: f64, parts: &mut [MemberShare]) -> bool {
             false => high = level,
         }
     }
-    parts.iter_mut().for_each(|part| part.allocation = at(low, part));
+    parts
+        .iter_mut()
+        .for_each(|part| part.allocation = at(low, part));
     true
 }
 
@@ -326,7 +328,10 @@ mod tests {
             (vec![50.0; 2], vec![200.0])
         );
         assert!(owners[0].fits && !owners[1].fits && owners[2].fits);
-        assert_eq!((owners[1].allocation, owners[1].shares[7].allocation), (100.0, 2.0));
+        assert_eq!(
+            (owners[1].allocation, owners[1].shares[7].allocation),
+            (100.0, 2.0)
+        );
         // The unused part of an owner goes to the others.
         owners[1]
             .shares

@@ -139,14 +139,22 @@ impl GroupWindow {
 
     /// Processes losses of a member that has seen `heard` reductions. `cut`: it has reduced its own
     /// part. `timed_out`: a timeout detected the losses, with nothing of the whole group in flight.
-    pub fn on_losses(&mut self, packets: u64, known_epoch: u64, has_reduced: bool, timed_out: bool) {
+    pub fn on_losses(
+        &mut self,
+        packets: u64,
+        known_epoch: u64,
+        has_reduced: bool,
+        timed_out: bool,
+    ) {
         if self.in_slow_start || packets == 0 {
             return;
         }
         if has_reduced && known_epoch >= self.epoch {
             self.epoch = self.epoch.wrapping_add(1);
             self.own_reductions = 0;
-            self.flows.iter_mut().for_each(|flow| flow.prior_window = None);
+            self.flows
+                .iter_mut()
+                .for_each(|flow| flow.prior_window = None);
         } else if self.flows.iter().all(|flow| flow.prior_window.is_none()) {
             // Losses from before the first reduction, without a reduction.
             return;

@@ -75,7 +75,9 @@ impl CapacityEstimate {
                     return true;
                 }
             }
-            elasticity::Capacity::Shared(rate) => (self.shared_reading, self.agreeing_readings) = (rate, 1),
+            elasticity::Capacity::Shared(rate) => {
+                (self.shared_reading, self.agreeing_readings) = (rate, 1)
+            }
             elasticity::Capacity::Unknown => self.agreeing_readings = 0,
         }
         false

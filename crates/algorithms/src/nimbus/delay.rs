@@ -107,7 +107,10 @@ impl Basic {
         let grows = now.cross + now.sent > QUEUE_GROWTH_RATIO * now.capacity;
         let usual = TARGET_RTT_RATIO.min(1.0 + now.target_bounds.max / now.base_rtt);
         if lost > 0.0 && grows && self.lost_bytes > OVERFLOW_LOSS_RATE * self.total_bytes {
-            self.target = self.target.min((1.0 + now.rtt / now.base_rtt) / 2.0).max(1.0);
+            self.target = self
+                .target
+                .min((1.0 + now.rtt / now.base_rtt) / 2.0)
+                .max(1.0);
             (self.lost_bytes, self.total_bytes) = (0.0, 0.0);
         } else if self.target > usual {
             self.target = (self.target - TARGET_DECREASE_PER_INTERVAL).max(usual);
@@ -269,7 +272,8 @@ mod tests {
         // Random loss of 1 % does not lower the target, nor does a higher loss rate while the queue
         // is stable.
         let mut random = Basic::starting_at(1.0);
-        (0..10_000).for_each(|i| random.update_target(&over, if i % 10 == 0 { 10_000.0 } else { 0.0 }));
+        (0..10_000)
+            .for_each(|i| random.update_target(&over, if i % 10 == 0 { 10_000.0 } else { 0.0 }));
         (0..10_000).for_each(|_| random.update_target(&BUSY_LINK, 10_000.0));
         assert_eq!(random.target, TARGET_RTT_RATIO);
         (0..10_000).for_each(|_| basic.update_target(&BUSY_LINK, 0.0));
@@ -297,7 +301,8 @@ mod tests {
         let mut basic = Basic::starting_at(1.0);
         (0..100).for_each(|_| basic.update_target(&long, 0.0));
         close(basic.rate(&long), 10e6);
-        let up = |now: &DelayInputs| Copa::with_window(100_000.0).rate(now, 0.01) * now.rtt > 100_000.0;
+        let up =
+            |now: &DelayInputs| Copa::with_window(100_000.0).rate(now, 0.01) * now.rtt > 100_000.0;
         let at = |base: f64, queue: f64, aim| DelayInputs {
             rtt: base + queue,
             base_rtt: base,

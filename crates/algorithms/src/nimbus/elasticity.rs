@@ -176,7 +176,12 @@ impl Detector {
 
     /// Evaluates the window for an assumed capacity µ, bytes/s, and the pulse's frequency, Hz;
     /// `None` until the window is full.
-    pub fn evaluate(&self, fourier: &mut Fourier, capacity: f64, frequency: f64) -> Option<Reading> {
+    pub fn evaluate(
+        &self,
+        fourier: &mut Fourier,
+        capacity: f64,
+        frequency: f64,
+    ) -> Option<Reading> {
         self.evaluate_within(
             fourier,
             capacity,
@@ -226,9 +231,14 @@ impl Detector {
             recent_cross: cross(last.min(WINDOW_SAMPLES / 4)),
             mean_cross: cross(last),
             response: answer,
-            prominence: quantized_ratio(out_at_pulse, spectra.peak(SpectrumKind::Received, &beside)),
+            prominence: quantized_ratio(
+                out_at_pulse,
+                spectra.peak(SpectrumKind::Received, &beside),
+            ),
             busy_fraction: busy(samples()),
-            recent_busy_fraction: busy((1..=QUEUE_PRESENCE_SAMPLES).map(|ago| self.sample_ago(ago))),
+            recent_busy_fraction: busy(
+                (1..=QUEUE_PRESENCE_SAMPLES).map(|ago| self.sample_ago(ago)),
+            ),
             capacity: self.capacity(&spectra, capacity, &pulse, &beside),
         })
     }
@@ -356,11 +366,11 @@ mod tests {
     fn constant_cross_traffic_is_not_elastic() {
         let reading = read(&shared(MU / 2.0, |_, _| MU / 2.0), MU);
         assert!(reading.eta < 1.0, "{reading:?}");
-        assert!((reading.recent_cross - MU / 2.0).abs() < 0.01 * MU, "{reading:?}");
         assert!(
-            reading.has_pulse() && reading.response < 0.1,
+            (reading.recent_cross - MU / 2.0).abs() < 0.01 * MU,
             "{reading:?}"
         );
+        assert!(reading.has_pulse() && reading.response < 0.1, "{reading:?}");
     }
 
     #[test]
@@ -433,13 +443,24 @@ mod tests {
             });
         });
         assert_eq!(
-            (detector.samples.len(), detector.sample_ago(WINDOW_SAMPLES).sent),
+            (
+                detector.samples.len(),
+                detector.sample_ago(WINDOW_SAMPLES).sent
+            ),
             (WINDOW_SAMPLES, 1.0)
         );
         detector.push(Sample::default());
-        assert_eq!(detector.sample_ago(1).sent, 1.0, "no rate: the last one holds");
+        assert_eq!(
+            detector.sample_ago(1).sent,
+            1.0,
+            "no rate: the last one holds"
+        );
         detector.clear();
-        assert!(detector.evaluate(&mut Fourier::new(), MU, PULSE_HZ).is_none());
+        assert!(
+            detector
+                .evaluate(&mut Fourier::new(), MU, PULSE_HZ)
+                .is_none()
+        );
     }
 
     #[test]

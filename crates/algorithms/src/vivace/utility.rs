@@ -194,7 +194,10 @@ mod tests {
             Utility::Latency.evaluate(100.0, -0.02, 0.0),
             63.095_734_448 + 1800.0,
         );
-        close(Utility::Loss.evaluate(100.0, 0.02, 0.01), 63.095_734_448 - 11.35);
+        close(
+            Utility::Loss.evaluate(100.0, 0.02, 0.01),
+            63.095_734_448 - 11.35,
+        );
     }
 
     #[test]

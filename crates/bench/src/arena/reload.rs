@@ -121,10 +121,9 @@ impl Attached {
         while began.elapsed() < PATIENCE {
             observed = observed.or_else(|| PinnedView::open(NAME).ok());
             let flows = observed.iter().flat_map(PinnedView::flows);
-            if flows
-                .into_iter()
-                .any(|flow| flow.owned && flow.cwnd.get() == u64::from(segments) * flow.mss.get())
-            {
+            if flows.into_iter().any(|flow| {
+                flow.agent_controlled && flow.cwnd.get() == u64::from(segments) * flow.mss.get()
+            }) {
                 return Ok(());
             }
             sleep(LOOK);

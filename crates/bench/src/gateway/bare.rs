@@ -65,11 +65,13 @@ fn send(stop: &AtomicBool, tun: &Tun, socket: &Socket, to: SocketAddr) -> io::Re
         wait(tun.as_fd(), PollFlags::POLLIN);
         while let Some(length) = tun.read(&mut frame)? {
             let bytes = &frame[..length];
-            let Ok(of) = Frame::parse(bytes) else { continue };
+            let Ok(of) = Frame::parse(bytes) else {
+                continue;
+            };
             let mut end = 0;
             for index in 0..of.packets() {
                 let mut head = Head::default();
-                let Ok([first, rest]) = of.completed(bytes, index, false, &mut head) else {
+                let Ok([first, rest]) = of.write_packet(bytes, index, false, &mut head) else {
                     continue;
                 };
                 for piece in [first, rest] {
@@ -79,7 +81,7 @@ fn send(stop: &AtomicBool, tun: &Tun, socket: &Socket, to: SocketAddr) -> io::Re
             }
             // With headers of its own for each packet, a frame may be longer than a datagram.
             let size = usize::from(of.bytes(0));
-            let most = (DATAGRAM_BYTES_MAX / size).min(socket.batch()) * size;
+            let most = (DATAGRAM_BYTES_MAX / size).min(socket.batch_max()) * size;
             for run in batch[..end].chunks(most.max(size)) {
                 match socket.send(to, run, size, DatagramMarks::default()) {
                     Err(why) if why.kind() == io::ErrorKind::WouldBlock => {

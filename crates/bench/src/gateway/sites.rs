@@ -262,7 +262,7 @@ fn gateway(
     });
     let listener =
         GatewayListener::bind(ends[site]).map_err(Error::because("bind a gateway's sockets"))?;
-    Ok(Gateway::start_over(
+    Ok(Gateway::start_with_listener(
         listener,
         config,
         &keys[site],

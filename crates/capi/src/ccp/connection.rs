@@ -22,7 +22,7 @@ pub(crate) struct CcpConnection {
     /// Set once CREATE was sent.
     pub announced: bool,
     /// Message buffer, taken while a message is being sent.
-    room: Vec<u8>,
+    buffer: Vec<u8>,
 }
 
 /// Result of an invocation.
@@ -38,7 +38,7 @@ impl CcpConnection {
             flow: Flow::new(now, u64::from(init_cwnd)),
             table: 0,
             announced: false,
-            room: Vec::with_capacity(REPORT_BYTES_MAX),
+            buffer: Vec::with_capacity(REPORT_BYTES_MAX),
         }
     }
 
@@ -70,7 +70,7 @@ impl CcpConnection {
         let outcome = self.flow.on_ack(&transport, &signals(prims), table);
         let mut report = None;
         if outcome.report.is_some() {
-            let mut message = std::mem::take(&mut self.room);
+            let mut message = std::mem::take(&mut self.buffer);
             message.clear();
             // A report without fields would mean that the connection has ended. A report of this
             // size always fits.
@@ -80,7 +80,7 @@ impl CcpConnection {
             {
                 report = Some((message, program));
             } else {
-                self.room = message;
+                self.buffer = message;
                 self.flow.report_queued(table);
             }
         }
@@ -89,8 +89,13 @@ impl CcpConnection {
 
     /// Records that a report was sent. If sending failed, its values are kept and sent with the
     /// next report.
-    pub fn on_report_sent(&mut self, (message, program): (Vec<u8>, u32), left: bool, shared: &CcpPrograms) {
-        self.room = message;
+    pub fn on_report_sent(
+        &mut self,
+        (message, program): (Vec<u8>, u32),
+        left: bool,
+        shared: &CcpPrograms,
+    ) {
+        self.buffer = message;
         // The agent may already have responded with another program.
         if left
             && self.flow.program_uid() == Some(program)
@@ -101,7 +106,7 @@ impl CcpConnection {
     }
 
     /// Sets program variables, window or rate, effective from the next invocation on.
-    pub fn update(
+    pub fn update_fields(
         &mut self,
         now: Time,
         updates: v1::RawUpdates<'_>,
@@ -118,14 +123,14 @@ impl CcpConnection {
     }
 
     /// Sets the program together with its variables.
-    pub fn change(
+    pub fn change_program(
         &mut self,
         now: Time,
         uid: u32,
         updates: v1::RawUpdates<'_>,
         shared: &mut CcpPrograms,
     ) -> Result<(), c_int> {
-        let place = shared.place_of(uid);
+        let place = shared.table_index(uid);
         let Some((place, table)) = place.and_then(|place| Some((place, shared.table(place)?)))
         else {
             shared.counts.unknown += 1;

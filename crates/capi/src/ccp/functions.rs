@@ -11,10 +11,10 @@ use ccplane_units::Time;
 use ccplane_wire::v1;
 
 use super::connection::{CcpConnection, create};
-use super::messages::handle_message;
 use super::layout::{ccp_connection, ccp_counts, ccp_datapath, ccp_datapath_info, code};
+use super::messages::handle_message;
 use super::shared::CcpPrograms;
-use crate::caller_memory::guarded;
+use crate::caller_memory::catch_panic;
 use crate::types::CCPLANE_EPANIC;
 
 /// Interval after which a CREATE that could not be sent is retried, µs.
@@ -72,7 +72,7 @@ pub unsafe extern "C" fn ccp_free(datapath: *mut ccp_datapath) {
     // SAFETY: the caller guarantees that `datapath` is null or initialized. Pointers boxed by
     // `ccp_init` and `ccp_connection_start` are freed once, since they are null afterwards.
     status(|| unsafe {
-        lives(datapath)?;
+        ensure_alive(datapath)?;
         for place in 0..connection_slots(datapath) {
             let conn = (*datapath).ccp_active_connections.add(place);
             if usize::from((*conn).index) == place + 1 {
@@ -101,7 +101,7 @@ pub unsafe extern "C" fn ccp_connection_start(
     // SAFETY: the caller guarantees that the pointers are null or valid. A slot is owned by the
     // call that changed its index from 0.
     let start = || unsafe {
-        lives(datapath).ok()?;
+        ensure_alive(datapath).ok()?;
         let info = *flow_info.as_ref()?;
         let place = (0..connection_slots(datapath)).find(|place| {
             let index = &raw mut (*(*datapath).ccp_active_connections.add(*place)).index;
@@ -124,7 +124,7 @@ pub unsafe extern "C" fn ccp_connection_start(
         announce(datapath, conn);
         Some(conn)
     };
-    guarded(start, None).unwrap_or(std::ptr::null_mut())
+    catch_panic(start, None).unwrap_or(std::ptr::null_mut())
 }
 
 /// Ends a connection and notifies the agent.
@@ -138,7 +138,7 @@ pub unsafe extern "C" fn ccp_connection_free(datapath: *mut ccp_datapath, sid: u
     status(|| unsafe {
         let conn = lookup(datapath, sid.into())?;
         if let Some(state) = take_state(conn) {
-            shared_of(datapath)?.counts.faults += u64::from(state.faults());
+            shared_state(datapath)?.counts.faults += u64::from(state.faults());
         }
         let mut closed = Vec::new();
         // Cannot fail: a message without fields always fits.
@@ -160,7 +160,7 @@ pub unsafe extern "C" fn ccp_connection_lookup(
     sid: u16,
 ) -> *mut ccp_connection {
     // SAFETY: the caller guarantees that `datapath` is null or initialized.
-    guarded(
+    catch_panic(
         || unsafe { lookup(datapath, sid.into()) },
         Err(CCPLANE_EPANIC),
     )
@@ -206,14 +206,14 @@ pub unsafe extern "C" fn ccp_read_msg(
     // SAFETY: the caller guarantees that `datapath` is null or initialized, and that `buf` is null
     // or valid for `bufsize` bytes.
     status(|| unsafe {
-        lives(datapath)?;
+        ensure_alive(datapath)?;
         if buf.is_null() {
             return Err(code::NULL_ARG);
         }
         let size = usize::try_from(bufsize).map_err(|_| code::BUFSIZE_NEGATIVE)?;
         let bytes = std::slice::from_raw_parts(buf.cast::<u8>(), size);
         let heard = handle_message(datapath, bytes);
-        let counts = &mut shared_of(datapath)?.counts;
+        let counts = &mut shared_state(datapath)?.counts;
         counts.messages += 1;
         if let Err(code) = heard {
             counts.refused += 1;
@@ -244,7 +244,7 @@ pub unsafe extern "C" fn ccp_invoke(conn: *mut ccp_connection) -> c_int {
         if datapath.is_null() {
             return Err(code::CONNECTION_NOT_INITIALIZED);
         }
-        lives(datapath)?;
+        ensure_alive(datapath)?;
         if timed_out(datapath) {
             return Err(code::FALLBACK_TIMED_OUT);
         }
@@ -258,7 +258,7 @@ pub unsafe extern "C" fn ccp_invoke(conn: *mut ccp_connection) -> c_int {
             announce(datapath, conn);
             return Ok(());
         }
-        let asked = state.invoke(now, (*conn).index, &(*conn).prims, shared_of(datapath)?)?;
+        let asked = state.invoke(now, (*conn).index, &(*conn).prims, shared_state(datapath)?)?;
         // Callbacks may follow from here on, so nothing is borrowed.
         let narrow = |value: u64| u32::try_from(value).unwrap_or(u32::MAX);
         if let (Some(cwnd), Some(set)) = (asked.outcome.cwnd, (*datapath).set_cwnd) {
@@ -270,7 +270,7 @@ pub unsafe extern "C" fn ccp_invoke(conn: *mut ccp_connection) -> c_int {
         if let Some(report) = asked.report {
             let sent = send(datapath, &report.0);
             // The callback may have freed the connection or the datapath.
-            let shared = shared_of(datapath)?;
+            let shared = shared_state(datapath)?;
             let count = if sent < 0 {
                 &mut shared.counts.reports_kept
             } else {
@@ -297,7 +297,7 @@ pub unsafe extern "C" fn ccp_get_counts(
 ) -> c_int {
     // SAFETY: the caller guarantees that both pointers are null or valid.
     status(|| unsafe {
-        let shared = shared_of(datapath)?;
+        let shared = shared_state(datapath)?;
         *counts.as_mut().ok_or(code::NULL_ARG)? = shared.counts;
         Ok(())
     })
@@ -312,7 +312,7 @@ pub unsafe extern "C" fn ccp_get_counts(
 pub unsafe extern "C" fn _update_fto_timer(datapath: *mut ccp_datapath) {
     // SAFETY: the caller guarantees that `datapath` is null or initialized.
     status(|| unsafe {
-        lives(datapath)?;
+        ensure_alive(datapath)?;
         if (*datapath).last_msg_sent == 0 {
             (*datapath).last_msg_sent = (*datapath).now.map_or(0, |now| now());
         }
@@ -328,8 +328,8 @@ pub unsafe extern "C" fn _update_fto_timer(datapath: *mut ccp_datapath) {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn _check_fto(datapath: *mut ccp_datapath) -> bool {
     // SAFETY: the caller guarantees that `datapath` is null or initialized.
-    guarded(
-        || unsafe { lives(datapath).is_ok() && timed_out(datapath) },
+    catch_panic(
+        || unsafe { ensure_alive(datapath).is_ok() && timed_out(datapath) },
         false,
     )
 }
@@ -343,7 +343,7 @@ pub unsafe extern "C" fn _check_fto(datapath: *mut ccp_datapath) -> bool {
 pub unsafe extern "C" fn _turn_off_fto_timer(datapath: *mut ccp_datapath) {
     // SAFETY: the caller guarantees that `datapath` is null or initialized.
     status(|| unsafe {
-        lives(datapath)?;
+        ensure_alive(datapath)?;
         if (*datapath)._in_fallback != 0 {
             log(datapath, LOG_INFO, "the agent responds again");
         }
@@ -354,7 +354,7 @@ pub unsafe extern "C" fn _turn_off_fto_timer(datapath: *mut ccp_datapath) {
 }
 
 fn status(body: impl FnOnce() -> Result<(), c_int>) -> c_int {
-    match guarded(body, Err(CCPLANE_EPANIC)) {
+    match catch_panic(body, Err(CCPLANE_EPANIC)) {
         Ok(()) => code::OK,
         Err(code) => code,
     }
@@ -366,7 +366,7 @@ fn status(body: impl FnOnce() -> Result<(), c_int>) -> c_int {
 ///
 /// `datapath` is null or was passed to [`ccp_init`], and no other reference to the shared state is
 /// live while the result is used.
-pub(super) unsafe fn shared_of<'a>(
+pub(super) unsafe fn shared_state<'a>(
     datapath: *mut ccp_datapath,
 ) -> Result<&'a mut CcpPrograms, c_int> {
     if datapath.is_null() {
@@ -382,7 +382,7 @@ pub(super) unsafe fn shared_of<'a>(
 /// # Safety
 ///
 /// `datapath` is null or was passed to [`ccp_init`].
-unsafe fn lives(datapath: *mut ccp_datapath) -> Result<(), c_int> {
+unsafe fn ensure_alive(datapath: *mut ccp_datapath) -> Result<(), c_int> {
     // SAFETY: the caller guarantees that `datapath` is null or valid.
     match unsafe { datapath.as_ref() } {
         None => Err(code::NULL_ARG),
@@ -413,7 +413,7 @@ pub(super) unsafe fn lookup(
     // SAFETY: the caller guarantees that `datapath` is null or initialized; the index is checked
     // against the number of slots.
     unsafe {
-        lives(datapath)?;
+        ensure_alive(datapath)?;
         let place = (sid as usize)
             .checked_sub(1)
             .filter(|place| *place < connection_slots(datapath));

@@ -5,7 +5,7 @@ use std::ffi::c_int;
 use ccplane_wire::v1;
 
 use super::connection::CcpConnection;
-use super::functions::{_turn_off_fto_timer, lookup, connection_slots, shared_of, time};
+use super::functions::{_turn_off_fto_timer, connection_slots, lookup, shared_state, time};
 use super::layout::{ccp_counts, ccp_datapath, code};
 
 /// Processes the first message in `bytes`, as libccp does. A rejected message is counted by its
@@ -14,17 +14,20 @@ use super::layout::{ccp_counts, ccp_datapath, code};
 /// # Safety
 ///
 /// `datapath` was passed to [`ccp_init`].
-pub(super) unsafe fn handle_message(datapath: *mut ccp_datapath, bytes: &[u8]) -> Result<(), c_int> {
+pub(super) unsafe fn handle_message(
+    datapath: *mut ccp_datapath,
+    bytes: &[u8],
+) -> Result<(), c_int> {
     // SAFETY: the caller guarantees that `datapath` is valid, and no reference to the shared state
     // is live.
-    let shared = unsafe { shared_of(datapath) }?;
-    let message = first(bytes).inspect_err(|_| shared.counts.malformed += 1)?;
+    let shared = unsafe { shared_state(datapath) }?;
+    let message = first_message(bytes).inspect_err(|_| shared.counts.malformed += 1)?;
     // SAFETY: the caller guarantees that `datapath` is valid. Stopping the timer may call the log
     // callback, so the shared state is borrowed again afterwards.
     let (shared, now) = unsafe {
         _turn_off_fto_timer(datapath);
         let now = time(datapath);
-        (shared_of(datapath)?, now)
+        (shared_state(datapath)?, now)
     };
     // SAFETY: the caller guarantees that `datapath` is valid. The state of a connection and the
     // shared state are separate allocations.
@@ -47,20 +50,20 @@ pub(super) unsafe fn handle_message(datapath: *mut ccp_datapath, bytes: &[u8]) -
             shared.install(&install, runs)
         }
         v1::V1Message::UpdateField { flow, updates } => {
-            known(flow, &mut shared.counts)?.update(now, updates, shared)
+            known(flow, &mut shared.counts)?.update_fields(now, updates, shared)
         }
         v1::V1Message::ChangeProgram {
             flow,
             program,
             updates,
-        } => known(flow, &mut shared.counts)?.change(now, program, updates, shared),
+        } => known(flow, &mut shared.counts)?.change_program(now, program, updates, shared),
         // Unreachable: `first` accepts no other type.
         _ => Err(code::READ_INVALID_HEADER_TYPE),
     }
 }
 
 /// Returns the first message in `bytes`, with validated lengths.
-fn first(bytes: &[u8]) -> Result<v1::V1Message<'_>, c_int> {
+fn first_message(bytes: &[u8]) -> Result<v1::V1Message<'_>, c_int> {
     let &[k0, k1, l0, l1, ..] = bytes else {
         return Err(code::BUFSIZE_TOO_SMALL);
     };

@@ -22,7 +22,7 @@ pub(crate) type CcpProgramTable = ProgramTable<TABLE_PROGRAMS>;
 /// Programs by the agent's numbers, and counts.
 pub(crate) struct CcpPrograms {
     tables: Vec<Box<CcpProgramTable>>,
-    most: usize,
+    programs_max: usize,
     /// Programs of previous agents, oldest first. They are evicted if there is no room.
     old: Vec<u32>,
     pub counts: ccp_counts,
@@ -32,7 +32,7 @@ impl CcpPrograms {
     pub fn new(max_programs: usize) -> CcpPrograms {
         CcpPrograms {
             tables: Vec::new(),
-            most: max_programs.min(PROGRAMS_MAX),
+            programs_max: max_programs.min(PROGRAMS_MAX),
             old: Vec::new(),
             counts: ccp_counts::default(),
         }
@@ -40,7 +40,7 @@ impl CcpPrograms {
 
     /// Returns the index of the table with this program. It does not change while a connection runs
     /// the program.
-    pub fn place_of(&self, uid: u32) -> Option<usize> {
+    pub fn table_index(&self, uid: u32) -> Option<usize> {
         self.tables
             .iter()
             .position(|table| table.get(uid).is_some())
@@ -68,7 +68,7 @@ impl CcpPrograms {
             self.old = self.programs().map(Program::uid).collect();
         }
         self.old.retain(|old| *old != uid);
-        if self.place_of(uid).is_none() && self.programs().count() >= self.most {
+        if self.table_index(uid).is_none() && self.programs().count() >= self.programs_max {
             let unused = self.old.iter().position(|old| !runs(*old));
             let unused = unused.map(|place| self.old.remove(place));
             let Some(unused) = unused else {
@@ -111,7 +111,7 @@ impl CcpPrograms {
                 .iter()
                 .position(|table| table.programs().count() < TABLE_PROGRAMS)
         };
-        let place = self.place_of(uid).or_else(room).unwrap_or_else(|| {
+        let place = self.table_index(uid).or_else(room).unwrap_or_else(|| {
             // libccp has neither an agent timeout nor configured limits.
             let limits = OperatorLimits {
                 min_cwnd: 0,

@@ -12,7 +12,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use ccplane_lab::arena::{self, Apart, Outcome};
-use ccplane_lab::{Contender, Progress, NoProgress};
+use ccplane_lab::{Contender, NoProgress, Progress};
 use nix::sys::signal::Signal;
 use nix::unistd::{dup, dup2_stdout};
 use serde::{Deserialize, Serialize};
@@ -91,11 +91,11 @@ impl Apart for Processes {
             scope.spawn(move || drop(given.send(to)));
             let told = scope.spawn(move || {
                 output
-                    .map(|from| answers(from, scenarios.len(), progress))
+                    .map(|from| read_replies(from, scenarios.len(), progress))
                     .unwrap_or_default()
             });
             let ended = self.wait(&process, progress);
-            process.end();
+            process.kill();
             (told.join().unwrap_or_default(), ended)
         });
         let mut outcomes = Vec::new();
@@ -110,7 +110,7 @@ impl Apart for Processes {
             Ok(status) if status.success() && outcomes.len() == scenarios.len() => Ok(outcomes),
             Ok(status) => Err(process
                 .refused(status)
-                .unwrap_or_else(|| self.because(status))),
+                .unwrap_or_else(|| self.failure_reason(status))),
             Err(why) => Err(why),
         }
     }
@@ -138,7 +138,7 @@ impl Processes {
         }
     }
 
-    fn because(&self, status: ExitStatus) -> String {
+    fn failure_reason(&self, status: ExitStatus) -> String {
         let seconds = self.seconds;
         match status
             .signal()
@@ -168,7 +168,7 @@ impl Processes {
 }
 
 /// Reads replies for up to `runs` runs, or until the output ends or is malformed.
-fn answers(from: impl Read, runs: usize, progress: &dyn Progress) -> Vec<CandidateReply> {
+fn read_replies(from: impl Read, runs: usize, progress: &dyn Progress) -> Vec<CandidateReply> {
     let mut lines = BufReader::new(from.take(RESULT_BYTES_MAX));
     let (mut said, mut line) = (Vec::new(), Vec::new());
     while said.len() <= runs

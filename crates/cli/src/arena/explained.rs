@@ -36,7 +36,7 @@ pub(super) fn run(args: &ExplainArgs, registry: &Registry, json: bool) -> Result
     } else if let Some(python) = registry.python().filter(|_| !args.how.trusted)
         && contenders.any(is_python)
     {
-        return run_apart(args, python, json);
+        return run_sandboxed(args, python, json);
     }
     let options = args.how.options(&[]);
     let shown = ArenaProgress {
@@ -62,7 +62,7 @@ pub(super) fn run(args: &ExplainArgs, registry: &Registry, json: bool) -> Result
 }
 
 /// Runs the command in a confined process and prints its output.
-fn run_apart(args: &ExplainArgs, python: &Path, json: bool) -> Result<u8, Failure> {
+fn run_sandboxed(args: &ExplainArgs, python: &Path, json: bool) -> Result<u8, Failure> {
     let ExplainArgs { candidate, how, .. } = args;
     let failed = |what: String| Failure::text(FailureKind::Failed, format!("{candidate}: {what}"));
     let given =
@@ -114,7 +114,7 @@ fn run_apart(args: &ExplainArgs, python: &Path, json: bool) -> Result<u8, Failur
                 ended => break ended,
             }
         };
-        process.end();
+        process.kill();
         ended
     });
     if let Some(warning) = sandbox.warning().filter(|_| !json) {

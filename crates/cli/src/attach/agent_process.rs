@@ -49,8 +49,8 @@ impl AgentProcess {
         let failed = |what: &str, why: &dyn std::fmt::Display| {
             Failure::text(FailureKind::Failed, format!("{what}: {why}"))
         };
-        let given =
-            SandboxRequest::collect(algorithms).map_err(|why| Failure::text(FailureKind::Usage, why))?;
+        let given = SandboxRequest::collect(algorithms)
+            .map_err(|why| Failure::text(FailureKind::Usage, why))?;
         sweep();
         let folder =
             std::env::temp_dir().join(format!("{SOCKET_FOLDER_PREFIX}{}", std::process::id()));
@@ -102,7 +102,7 @@ impl AgentProcess {
                     .unwrap_or_else(|| format!("it exited ({status}); see its messages above")),
                 Err(why) => why,
             };
-            apart.process.end();
+            apart.process.kill();
             return Err(
                 failed(&format!("cannot run Python as {who}"), &why).hint(TRUSTED_USER_HINT)
             );
@@ -129,7 +129,7 @@ impl AgentProcess {
                 exceptions.read_reports(told);
             }
             match process.wait(Duration::from_secs(1)) {
-                _ if process.ends() => {}
+                _ if process.is_ending() => {}
                 Ok(Some(status)) => {
                     let why = process
                         .refused(status)
@@ -182,7 +182,7 @@ const TRUSTED_USER_HINT: &str = "that user needs read access to the Python insta
 
 impl Drop for AgentProcess {
     fn drop(&mut self) {
-        self.process.end();
+        self.process.kill();
         let _ = fs::remove_dir_all(&self.folder);
     }
 }

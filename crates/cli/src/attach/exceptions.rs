@@ -29,9 +29,12 @@ struct ExceptionCount {
 
 impl Exceptions {
     /// Starts counting for the algorithm that its agent names `own`. Other names are ignored.
-    pub fn track(&self, own: &str, registered: &str) {
+    pub fn track(&self, algorithm: &str, registered: &str) {
         let registered = registered.to_owned();
-        self.counts().entry(own.to_owned()).or_default().registered = registered;
+        self.counts()
+            .entry(algorithm.to_owned())
+            .or_default()
+            .registered = registered;
     }
 
     /// Returns the count of a registration; `None` if an external agent runs its callbacks.
@@ -44,15 +47,15 @@ impl Exceptions {
     }
 
     /// Stores an agent's count.
-    pub fn set(&self, own: &str, count: u64) {
-        if let Some(known) = self.counts().get_mut(own) {
+    pub fn set(&self, algorithm: &str, count: u64) {
+        if let Some(known) = self.counts().get_mut(algorithm) {
             known.count = count;
         }
     }
 
     /// Reads the reports of an agent's process until it ends.
-    pub fn read_reports(&self, told: impl Read) {
-        let mut told = BufReader::new(told);
+    pub fn read_reports(&self, reports: impl Read) {
+        let mut told = BufReader::new(reports);
         let mut line = Vec::new();
         while let Ok(1..) = told
             .by_ref()
@@ -85,7 +88,7 @@ pub(super) struct LastCounts(Vec<u64>);
 
 impl LastCounts {
     /// Calls the function with the kernel name and count of each algorithm whose count has changed.
-    pub fn changes(&mut self, agent: &Agent, mut told: impl FnMut(&str, u64)) {
+    pub fn changes(&mut self, agent: &Agent, mut on_change: impl FnMut(&str, u64)) {
         self.0.resize(agent.hosted_algorithms().count(), 0);
         for (hosted, last) in agent.hosted_algorithms().zip(&mut self.0) {
             let count = agent
@@ -93,7 +96,7 @@ impl LastCounts {
                 .map_or(0, |stats| stats.exceptions);
             if count != *last {
                 *last = count;
-                told(&hosted.kernel_name, count);
+                on_change(&hosted.kernel_name, count);
             }
         }
     }
@@ -102,7 +105,7 @@ impl LastCounts {
 /// Link of an agent in a process of its own, which also reports exceptions to the parent.
 pub(crate) struct ExceptionReporter<'a, W> {
     link: &'a mut Local,
-    to: W,
+    output: W,
     last: LastCounts,
 }
 
@@ -110,7 +113,11 @@ impl<'a, W: Write> ExceptionReporter<'a, W> {
     /// Creates a link that writes reports to `to`.
     pub fn new(link: &'a mut Local, to: W) -> ExceptionReporter<'a, W> {
         let last = LastCounts::default();
-        ExceptionReporter { link, to, last }
+        ExceptionReporter {
+            link,
+            output: to,
+            last,
+        }
     }
 }
 
@@ -130,7 +137,7 @@ impl<W: Write> DatapathLink for ExceptionReporter<'_, W> {
     fn flush(&mut self, agent: &mut Agent) -> bool {
         // Fails only if the parent has ended, and then this process is about to.
         self.last.changes(agent, |name, count| {
-            drop(writeln!(self.to, "{name} {count}").and_then(|()| self.to.flush()))
+            drop(writeln!(self.output, "{name} {count}").and_then(|()| self.output.flush()))
         });
         self.link.flush(agent)
     }

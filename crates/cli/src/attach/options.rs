@@ -10,8 +10,8 @@ use ccplane_lab::Contender;
 use ccplane_units::{Bytes, Duration, Rate};
 use clap::Args;
 
-use crate::remote_agent::RemoteAgentArgs;
 use crate::paths::PathsArgs;
+use crate::remote_agent::RemoteAgentArgs;
 
 fn kernel_name(name: &str) -> Result<String, String> {
     match ccplane_linux::is_kernel_name(name) && name.len() > "ccp_".len() {
@@ -46,7 +46,7 @@ pub struct AttachArgs {
     )]
     pub(crate) alg: Vec<Contender>,
     #[command(flatten)]
-    pub(crate) elsewhere: RemoteAgentArgs,
+    pub(crate) remote_agent: RemoteAgentArgs,
     /// Name of the algorithm in the kernel, in place of ccp_NAME: `ccp_east`. All network
     /// namespaces of a kernel share these names, so a second `attach` of the same algorithm needs
     /// another one, and its own --state and --bpffs.
@@ -135,7 +135,7 @@ pub struct AttachArgs {
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL", env = "CCPLANE_ANY_USER", hide_env_values = true)]
     pub(crate) any_user: Option<bool>,
     #[command(flatten)]
-    pub(crate) places: PathsArgs,
+    pub(crate) paths: PathsArgs,
     /// Address to serve Prometheus metrics on, under /metrics.
     #[arg(
         long,

@@ -18,19 +18,19 @@ pub(super) struct WatchedProgram {
     path: String,
     parameters: Parameters,
     /// Name declared in the file, and name in the kernel.
-    own_name: String,
+    declared_name: String,
     kernel_name: String,
     /// Contents in force.
     source: String,
     /// Contents found by the last poll, if different.
-    seen: Option<String>,
+    pending_source: Option<String>,
     /// Contents refused last, so that the reason is reported once.
-    refused: Option<String>,
+    refused_source: Option<String>,
 }
 
 /// Returns the program files among these algorithms, with their kernel name if one is given. Fails
 /// if there are none.
-pub(super) fn watched(
+pub(super) fn open_watched(
     wanted: &[Contender],
     kernel_name: Option<&str>,
 ) -> Result<Vec<WatchedProgram>, Failure> {
@@ -45,16 +45,16 @@ pub(super) fn watched(
             let source = program_file::read(name).map_err(|e| {
                 Failure::text(FailureKind::Usage, format!("{name} cannot be read: {e}"))
             })?;
-            let spec = compiled(name, &source, &parameters)
+            let spec = compile(name, &source, &parameters)
                 .map_err(|why| Failure::text(FailureKind::Usage, why))?;
             texts.push(WatchedProgram {
                 path: name.clone(),
                 parameters,
                 kernel_name: kernel_name.unwrap_or(&spec.kernel_name).to_owned(),
-                own_name: spec.kernel_name,
+                declared_name: spec.kernel_name,
                 source,
-                seen: None,
-                refused: None,
+                pending_source: None,
+                refused_source: None,
             });
         }
     }
@@ -69,7 +69,7 @@ pub(super) fn watched(
 }
 
 /// Compiles a program file with these parameters, or returns what is wrong with it.
-fn compiled(path: &str, source: &str, parameters: &Parameters) -> Result<AlgorithmSpec, String> {
+fn compile(path: &str, source: &str, parameters: &Parameters) -> Result<AlgorithmSpec, String> {
     let text = source.to_owned();
     let registry = Registry::empty().with_files(move |_| Ok(text.clone()));
     let made = registry
@@ -90,40 +90,40 @@ impl WatchedProgram {
             return;
         };
         if now == self.source {
-            (self.seen, self.refused) = (None, None);
+            (self.pending_source, self.refused_source) = (None, None);
             return;
         }
-        if self.seen.as_ref() != Some(&now) {
-            self.seen = Some(now);
+        if self.pending_source.as_ref() != Some(&now) {
+            self.pending_source = Some(now);
             return;
         }
-        self.seen = None;
-        if self.refused.as_ref() == Some(&now) {
+        self.pending_source = None;
+        if self.refused_source.as_ref() == Some(&now) {
             return;
         }
-        match self.put_in_force(&now, kernels) {
+        match self.install(&now, kernels) {
             Ok(()) => {
                 log::write(format!("{}: the changed file is in effect", self.path));
-                (self.source, self.refused) = (now, None);
+                (self.source, self.refused_source) = (now, None);
             }
             Err(why) => {
                 log::write(format!(
                     "{why}\n{}: the previous version remains in effect",
                     self.path
                 ));
-                self.refused = Some(now);
+                self.refused_source = Some(now);
             }
         }
     }
 
-    fn put_in_force(&self, source: &str, kernels: &mut [&mut Kernel]) -> Result<(), String> {
+    fn install(&self, source: &str, kernels: &mut [&mut Kernel]) -> Result<(), String> {
         let WatchedProgram {
             path,
-            own_name,
+            declared_name: own_name,
             kernel_name,
             ..
         } = self;
-        let mut spec = compiled(path, source, &self.parameters)?;
+        let mut spec = compile(path, source, &self.parameters)?;
         if spec.kernel_name != *own_name {
             let name = spec.kernel_name;
             return Err(format!(
@@ -155,17 +155,23 @@ mod tests {
         fs::write(&file, right).expect("a temporary file");
         let path = file.display().to_string();
         let mut texts =
-            watched(&[Contender::ccplane(&path)], None).unwrap_or_else(|why| panic!("{why}"));
+            open_watched(&[Contender::ccplane(&path)], None).unwrap_or_else(|why| panic!("{why}"));
         let text = &mut texts[0];
         fs::write(&file, "nonsense").expect("a temporary file");
         text.poll(&mut []);
-        assert_eq!(text.refused, None, "a file may be written in several steps");
+        assert_eq!(
+            text.refused_source, None,
+            "a file may be written in several steps"
+        );
         text.poll(&mut []);
-        assert_eq!(text.refused.as_deref(), Some("nonsense"));
+        assert_eq!(text.refused_source.as_deref(), Some("nonsense"));
         fs::write(&file, right).expect("a temporary file");
         text.poll(&mut []);
         assert_eq!(
-            (text.seen.as_deref(), text.refused.as_deref()),
+            (
+                text.pending_source.as_deref(),
+                text.refused_source.as_deref()
+            ),
             (None, None)
         );
         fs::remove_file(&file).expect("the file exists");

@@ -16,7 +16,7 @@ pub(super) fn steered(
     settings: &mut Settings,
     address: &AgentAddress,
 ) -> Result<Vec<ServingThread>, Failure> {
-    let silence = args.elsewhere.silence;
+    let silence = args.remote_agent.silence;
     check_silence_option(address, silence)?;
     let names = names(&settings.algorithms.value, address)?;
     let asked = query_algorithms(address, &names, settings.fallback_after.value)?;
@@ -24,7 +24,7 @@ pub(super) fn steered(
         settings.set_round_trip(round_trip);
     }
     let steered = asked.algorithms.into_iter().map(|one| ServingThread {
-        by: CallbackRunner::Remote(address.connection(&one.name, silence)),
+        runner: CallbackRunner::Remote(address.connection(&one.name, silence)),
         specs: vec![one],
     });
     Ok(steered.collect())
@@ -64,10 +64,15 @@ fn is_ccp(address: &AgentAddress) -> bool {
 
 /// Checks that `--silence` is given only for agents without heartbeats; one such agent among
 /// several is enough.
-pub fn check_silence_option(address: &AgentAddress, silence: Option<Duration>) -> Result<(), Failure> {
+pub fn check_silence_option(
+    address: &AgentAddress,
+    silence: Option<Duration>,
+) -> Result<(), Failure> {
     match (address, silence) {
         (AgentAddress::Failover(all), _)
-            if all.iter().any(|one| check_silence_option(one, silence).is_ok()) =>
+            if all
+                .iter()
+                .any(|one| check_silence_option(one, silence).is_ok()) =>
         {
             Ok(())
         }

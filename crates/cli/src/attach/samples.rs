@@ -24,10 +24,10 @@ pub(super) struct Samples {
 struct AlgorithmSamples {
     name: String,
     /// Samples of live flows.
-    looks: ConnectionTotals,
+    live_samples: ConnectionTotals,
     /// Last exported values. A flow that ends during a scrape is in neither sum, yet counters must
     /// not decrease.
-    told: ConnectionTotals,
+    exported: ConnectionTotals,
     callbacks: Option<Arc<Callbacks>>,
 }
 
@@ -42,8 +42,8 @@ impl Samples {
     ) -> Samples {
         let algorithm = |(name, callbacks)| AlgorithmSamples {
             name,
-            looks: ConnectionTotals::default(),
-            told: ConnectionTotals::default(),
+            live_samples: ConnectionTotals::default(),
+            exported: ConnectionTotals::default(),
             callbacks,
         };
         Samples {
@@ -66,7 +66,11 @@ impl Samples {
                 .iter()
                 .filter(|o| o.name() == algorithm.name)
                 .flat_map(PinnedView::flows);
-            flows.for_each(|flow| algorithm.looks.sample(flow.srtt, flow.delivered_rate));
+            flows.for_each(|flow| {
+                algorithm
+                    .live_samples
+                    .add_sample(flow.srtt, flow.delivered_rate)
+            });
         }
         if let Some(Err(error)) = self.arms.as_ref().map(Arms::sample) {
             tracing::debug!("cannot sample the watched connections: {error}");
@@ -74,7 +78,7 @@ impl Samples {
     }
 
     /// Adds the metrics to a scrape.
-    pub fn add(
+    pub fn add_metrics(
         &mut self,
         observed: &[PinnedView],
         registry: &mut prometheus_client::registry::Registry,
@@ -93,7 +97,7 @@ impl Samples {
                 });
             }
         }
-        let arms = self.arms.as_ref().map(Arms::read).transpose();
+        let arms = self.arms.as_ref().map(Arms::read_totals).transpose();
         let arms = arms.map_err(|error| error.to_string())?.unwrap_or_default();
         metrics::add_connections(registry, &stats, &arms);
         Ok(())
@@ -104,14 +108,14 @@ impl AlgorithmSamples {
     fn stats(&mut self, observed: &PinnedView, limit: Duration) -> ConnectionStats {
         // The order matters: a flow that ends in between is missed by this scrape and counted by
         // the next, never counted twice.
-        let mut totals = observed.ended_totals().merged(&self.looks);
+        let mut totals = observed.ended_totals().merged(&self.live_samples);
         for flow in observed.flows() {
-            totals.count(flow.acked, flow.retransmits, flow.lost);
+            totals.add_counters(flow.acked, flow.retransmits, flow.lost);
         }
-        totals.acked = totals.acked.max(self.told.acked);
-        totals.retransmits = totals.retransmits.max(self.told.retransmits);
-        totals.lost = totals.lost.max(self.told.lost);
-        self.told = totals;
+        totals.acked = totals.acked.max(self.exported.acked);
+        totals.retransmits = totals.retransmits.max(self.exported.retransmits);
+        totals.lost = totals.lost.max(self.exported.lost);
+        self.exported = totals;
         let silence = (!observed.is_standalone()).then(|| observed.heartbeat_age());
         ConnectionStats {
             algorithm: self.name.clone(),
@@ -161,7 +165,7 @@ impl CallbackObserver {
 }
 
 impl Observer for CallbackObserver {
-    fn called(&mut self, took: Duration, agent: &Agent) {
+    fn on_callbacks(&mut self, took: Duration, agent: &Agent) {
         let bucket = Histogram::bucket(CALLBACK_TIME_BASE, took.as_nanos());
         self.callbacks.counts[bucket].fetch_add(1, Relaxed);
         self.callbacks.sum_ns.fetch_add(took.as_nanos(), Relaxed);

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use ccplane_linux::{Kernel, PinnedView, Presence};
 
 use super::exceptions::Exceptions;
-use super::samples::{CallbackObserver, Samples};
 use super::program_files::{self, WatchedProgram};
+use super::samples::{CallbackObserver, Samples};
 use super::{AttachGuard, CallbackRunner, Reload, ServingThread};
 use crate::exit::{Failure, FailureKind};
 use crate::flows::stats;
@@ -69,7 +69,7 @@ pub(super) fn serve(
     // healthy.
     let here: Vec<String> = steered
         .iter()
-        .filter(|one| matches!(one.by, CallbackRunner::Agent(..)))
+        .filter(|one| matches!(one.runner, CallbackRunner::Agent(..)))
         .flat_map(|one| one.specs.iter().map(|spec| spec.kernel_name.clone()))
         .collect();
     let (detached, asked, ends, kept) = thread::scope(|scope| {
@@ -79,7 +79,7 @@ pub(super) fn serve(
             let exceptions = watching.exceptions.clone();
             let run = move || {
                 let _ended = ended;
-                match one.by {
+                match one.runner {
                     CallbackRunner::Agent(mut agent, callbacks) => {
                         let mut counting = CallbackObserver::new(callbacks, exceptions);
                         ccplane_linux::run_agent_unprivileged(
@@ -101,21 +101,21 @@ pub(super) fn serve(
         };
         let all = steered.into_iter().zip(&mut kernels);
         let (alone, served): (Vec<_>, Vec<_>) =
-            all.partition(|(one, _)| matches!(one.by, CallbackRunner::Standalone));
+            all.partition(|(one, _)| matches!(one.runner, CallbackRunner::Standalone));
         let mut alone: Vec<&mut Kernel> = alone.into_iter().map(|(_, kernel)| kernel).collect();
         let threads: Result<Vec<_>, _> = served.into_iter().map(start).collect();
         // The threads have inherited this thread's capabilities by now.
         let kept = started();
         let running = threads.is_ok() && kept.is_ok();
         let detached = running
-            .then(|| watch(&observed, &here, &mut watching, &mut alone, &inbox))
+            .then(|| supervise(&observed, &here, &mut watching, &mut alone, &inbox))
             .flatten();
         // Must precede the end of the scope, which joins the threads.
         let asked = stop.swap(true, Ordering::Relaxed);
         if let Ok(threads) = &threads
-            && !ended(threads)
+            && !wait_for_threads(threads)
         {
-            leave(attached);
+            exit_hung(attached);
         }
         let ends = threads.map(|threads| threads.into_iter().map(|t| t.join()).collect::<Vec<_>>());
         (detached, asked, ends, kept)
@@ -150,7 +150,7 @@ pub(super) fn serve(
 
 /// Returns true if all threads end within [`THREAD_EXIT_TIMEOUT`].
 #[expect(clippy::disallowed_methods, reason = "the agent runs in real time")]
-fn ended<T>(threads: &[thread::ScopedJoinHandle<'_, T>]) -> bool {
+fn wait_for_threads<T>(threads: &[thread::ScopedJoinHandle<'_, T>]) -> bool {
     let asked = Instant::now();
     loop {
         if threads.iter().all(thread::ScopedJoinHandle::is_finished) {
@@ -164,7 +164,7 @@ fn ended<T>(threads: &[thread::ScopedJoinHandle<'_, T>]) -> bool {
 }
 
 /// Exits the process without joining the hung threads.
-fn leave(attached: &mut AttachGuard) -> ! {
+fn exit_hung(attached: &mut AttachGuard) -> ! {
     tracing::error!("an algorithm's callback hangs; exiting without waiting for it");
     let names = attached.names.clone();
     let removed = attached.remove();
@@ -181,7 +181,7 @@ fn leave(attached: &mut AttachGuard) -> ! {
 /// process detached. Notifies systemd's watchdog while the thread of every algorithm in `here` is
 /// alive.
 #[expect(clippy::disallowed_methods, reason = "the agent runs in real time")]
-fn watch(
+fn supervise(
     observed: &[PinnedView],
     here: &[String],
     watching: &mut WatchThread<'_>,
@@ -208,7 +208,7 @@ fn watch(
             Err(mpsc::RecvTimeoutError::Timeout) => {}
         }
         if told.elapsed() >= watchdog.min(Duration::from_millis(100))
-            && alive(observed, here, fallback_after)
+            && are_alive(observed, here, fallback_after)
         {
             told = Instant::now();
             let _ = sd_notify::notify(&[sd_notify::NotifyState::Watchdog]);
@@ -225,7 +225,7 @@ fn watch(
             }
             detached = observed
                 .iter()
-                .find(|o| pins.gone(looked, o.name(), ccplane_linux::presence(o.name())))
+                .find(|o| pins.is_gone(looked, o.name(), ccplane_linux::presence(o.name())))
                 .map(|o| o.name().to_owned());
             if detached.is_some() {
                 stop.store(true, Ordering::Relaxed);
@@ -244,13 +244,13 @@ fn collect_metrics(
     let all = stats().map_err(|failure| failure.to_string())?;
     let mut registry = metrics::of_algorithms(&all);
     if let Some(samples) = samples {
-        samples.add(observed, &mut registry)?;
+        samples.add_metrics(observed, &mut registry)?;
     }
     Ok(registry)
 }
 
 /// Returns true if every algorithm in `here` has written a heartbeat within the agent timeout.
-fn alive(observed: &[PinnedView], here: &[String], fallback_after: Duration) -> bool {
+fn are_alive(observed: &[PinnedView], here: &[String], fallback_after: Duration) -> bool {
     observed
         .iter()
         .filter(|o| here.iter().any(|name| name == o.name()))
@@ -260,12 +260,12 @@ fn alive(observed: &[PinnedView], here: &[String], fallback_after: Duration) -> 
 /// Rate limiter of warnings about pins.
 #[derive(Default)]
 struct PinWarnings {
-    said: Option<Instant>,
+    last_warning: Option<Instant>,
 }
 
 impl PinWarnings {
     /// Returns true if the registration is gone. Logs a damaged or unreadable registration.
-    fn gone(&mut self, now: Instant, name: &str, presence: std::io::Result<Presence>) -> bool {
+    fn is_gone(&mut self, now: Instant, name: &str, presence: std::io::Result<Presence>) -> bool {
         let text = match presence {
             Ok(Presence::Present) => return false,
             Ok(Presence::Gone) => return true,
@@ -279,11 +279,11 @@ impl PinWarnings {
             }
         };
         if self
-            .said
+            .last_warning
             .is_none_or(|said| now.duration_since(said) >= WARNING_INTERVAL_MIN)
         {
             tracing::warn!("{text}");
-            self.said = Some(now);
+            self.last_warning = Some(now);
         }
         false
     }
@@ -307,10 +307,10 @@ mod tests {
         let mut pins = PinWarnings::default();
         let now = Instant::now();
         let out_of_descriptors = std::io::Error::from_raw_os_error(libc::EMFILE);
-        assert!(!pins.gone(now, "ccp_x", Err(out_of_descriptors)));
-        assert!(pins.said.is_some(), "it is logged");
-        assert!(!pins.gone(now, "ccp_x", Ok(Presence::Partial("link".into()))));
-        assert!(!pins.gone(now, "ccp_x", Ok(Presence::Present)));
-        assert!(pins.gone(now, "ccp_x", Ok(Presence::Gone)));
+        assert!(!pins.is_gone(now, "ccp_x", Err(out_of_descriptors)));
+        assert!(pins.last_warning.is_some(), "it is logged");
+        assert!(!pins.is_gone(now, "ccp_x", Ok(Presence::Partial("link".into()))));
+        assert!(!pins.is_gone(now, "ccp_x", Ok(Presence::Present)));
+        assert!(pins.is_gone(now, "ccp_x", Ok(Presence::Gone)));
     }
 }

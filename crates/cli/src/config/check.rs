@@ -177,7 +177,7 @@ impl ConfigContext<'_> {
             let table = self.source.text.get(at.span()).unwrap_or_default();
             let line = at.span().start..at.span().start + table.find('\n').unwrap_or(table.len());
             let rule = self.rule(at.get_ref(), line.clone(), &known)?;
-            if let Some(before) = all.iter().find(|before| takes_all(before.get_ref(), &rule)) {
+            if let Some(before) = all.iter().find(|before| covers(before.get_ref(), &rule)) {
                 let text = format!(
                     "no connection reaches this rule: an earlier rule, {}, matches all of its \
                      connections",
@@ -250,7 +250,7 @@ impl ConfigContext<'_> {
 
 /// Returns true if `earlier` matches every connection that `later` selects. Overlapping prefixes
 /// and ports are not compared.
-fn takes_all(earlier: &Rule, later: &Rule) -> bool {
+fn covers(earlier: &Rule, later: &Rule) -> bool {
     let (a, b) = (&earlier.selection, &later.selection);
     a.percent == 100
         && a.cgroup == b.cgroup

@@ -85,7 +85,7 @@ pub fn read(args: &AttachArgs, registry: &Registry) -> Result<Option<AttachConfi
     let named = args.config.as_deref();
     // An agent in another process has its own algorithms and parameters, so names are not checked
     // here.
-    let read = match args.elsewhere.is_set() {
+    let read = match args.remote_agent.is_set() {
         false => AttachConfig::read(path(args), &|contender| known(contender, registry)),
         true => AttachConfig::read(path(args), &|_| Ok(())),
     };
@@ -109,7 +109,7 @@ pub fn path(args: &AttachArgs) -> &Path {
 
 /// Fails if neither an algorithm nor an agent is given.
 pub fn require_algorithms(settings: &Settings, args: &AttachArgs) -> Result<(), Failure> {
-    if settings.algorithms.value.is_empty() && !args.elsewhere.is_set() {
+    if settings.algorithms.value.is_empty() && !args.remote_agent.is_set() {
         return Err(
             Failure::text(FailureKind::Usage, "no algorithm to attach").hint(format!(
                 "give algorithms with --alg, such as --alg cubic, or with `algorithms` in {}",

@@ -22,7 +22,7 @@ use crate::exit::{Failure, FailureKind};
 #[derive(Clone, Debug)]
 pub struct Setting<T> {
     pub value: T,
-    from: SettingSource,
+    source: SettingSource,
 }
 
 /// Source of a setting.
@@ -43,9 +43,11 @@ impl<T> Setting<T> {
         &self,
         config: Option<&'c AttachConfig>,
     ) -> Option<(&'c AttachConfig, Range<usize>)> {
-        match &self.from {
+        match &self.source {
             SettingSource::File(span, _) => Some((config?, span.clone())),
-            SettingSource::Default | SettingSource::Measured(_) | SettingSource::CommandLine => None,
+            SettingSource::Default | SettingSource::Measured(_) | SettingSource::CommandLine => {
+                None
+            }
         }
     }
 }
@@ -89,7 +91,7 @@ impl Settings {
                     algorithm: None,
                     selection,
                 },
-                from: SettingSource::CommandLine,
+                source: SettingSource::CommandLine,
             }],
             (None, Some(config)) if !alone => config
                 .rules
@@ -132,15 +134,18 @@ impl Settings {
             ),
             metrics: match (args.metrics, config.and_then(|c| c.metrics.as_ref())) {
                 (None, Some(file)) => {
-                    let Setting { value, from } = merge.written(file);
+                    let Setting {
+                        value,
+                        source: from,
+                    } = merge.written(file);
                     Setting {
                         value: Some(value),
-                        from,
+                        source: from,
                     }
                 }
                 (asked, _) => Setting {
                     value: asked,
-                    from: if asked.is_some() {
+                    source: if asked.is_some() {
                         SettingSource::CommandLine
                     } else {
                         SettingSource::Default
@@ -157,17 +162,17 @@ impl Settings {
     /// Derives the agent timeout from the round trip to an agent on another host, unless it was set
     /// explicitly.
     pub fn set_round_trip(&mut self, round_trip: Duration) {
-        if let SettingSource::Default | SettingSource::Measured(_) = self.fallback_after.from {
+        if let SettingSource::Default | SettingSource::Measured(_) = self.fallback_after.source {
             self.fallback_after = Setting {
                 value: remote_agent_timeout(round_trip),
-                from: SettingSource::Measured(round_trip),
+                source: SettingSource::Measured(round_trip),
             };
         }
     }
 
     /// Returns the round trip from which the agent timeout was derived.
     pub fn round_trip(&self) -> Option<Duration> {
-        match self.fallback_after.from {
+        match self.fallback_after.source {
             SettingSource::Measured(round_trip) => Some(round_trip),
             _ => None,
         }
@@ -178,7 +183,10 @@ impl Settings {
         if self.min_cwnd.value > self.max_cwnd.value {
             let text = format!(
                 "--min-cwnd is above --max-cwnd: {}{}, {}{}",
-                self.min_cwnd.value, self.min_cwnd.from, self.max_cwnd.value, self.max_cwnd.from
+                self.min_cwnd.value,
+                self.min_cwnd.source,
+                self.max_cwnd.value,
+                self.max_cwnd.source
             );
             return Err(Failure::text(FailureKind::Usage, text)
                 .hint("lower --min-cwnd or raise --max-cwnd"));
@@ -270,12 +278,12 @@ impl<'a> Merge<'a> {
         match (asked, self.0.and_then(of)) {
             (Some(value), _) => Setting {
                 value,
-                from: SettingSource::CommandLine,
+                source: SettingSource::CommandLine,
             },
             (None, Some(file)) => self.written(file),
             (None, None) => Setting {
                 value: default,
-                from: SettingSource::Default,
+                source: SettingSource::Default,
             },
         }
     }
@@ -285,7 +293,7 @@ impl<'a> Merge<'a> {
         let before = text.get(..at.span().start).unwrap_or_default();
         Setting {
             value: at.get_ref().clone(),
-            from: SettingSource::File(at.span(), before.matches('\n').count() + 1),
+            source: SettingSource::File(at.span(), before.matches('\n').count() + 1),
         }
     }
 }
@@ -339,25 +347,25 @@ impl Display for Settings {
                 f,
                 "algorithms = [{}]{}",
                 names.join(", "),
-                self.algorithms.from
+                self.algorithms.source
             )?,
         }
         match self.metrics.value {
-            Some(address) => writeln!(f, "metrics = {}{}", text(address), self.metrics.from)?,
+            Some(address) => writeln!(f, "metrics = {}{}", text(address), self.metrics.source)?,
             None => writeln!(f, "# metrics: not served")?,
         }
-        writeln!(f, "keep = {}{}", self.keep.value, self.keep.from)?;
+        writeln!(f, "keep = {}{}", self.keep.value, self.keep.source)?;
         writeln!(
             f,
             "any_user = {}{}",
-            self.any_user.value, self.any_user.from
+            self.any_user.value, self.any_user.source
         )?;
         writeln!(f, "\n[limits]")?;
         writeln!(
             f,
             "min_cwnd = {}{}",
             text(self.min_cwnd.value),
-            self.min_cwnd.from
+            self.min_cwnd.source
         )?;
         match self.max_cwnd.value.get() {
             u64::MAX => writeln!(f, "# max_cwnd: no limit")?,
@@ -365,7 +373,7 @@ impl Display for Settings {
                 f,
                 "max_cwnd = {}{}",
                 text(self.max_cwnd.value),
-                self.max_cwnd.from
+                self.max_cwnd.source
             )?,
         }
         match self.max_rate.value.bytes_per_sec() {
@@ -374,19 +382,19 @@ impl Display for Settings {
                 f,
                 "max_rate = {}{}",
                 text(self.max_rate.value),
-                self.max_rate.from
+                self.max_rate.source
             )?,
         }
         writeln!(
             f,
             "fallback_after = {}{}",
             text(self.fallback_after.value),
-            self.fallback_after.from
+            self.fallback_after.source
         )?;
         writeln!(
             f,
             "max_flows = {}{}",
-            self.max_flows.value, self.max_flows.from
+            self.max_flows.value, self.max_flows.source
         )?;
         self.rules.iter().try_for_each(|rule| self.rule(f, rule))
     }
@@ -396,7 +404,10 @@ impl Settings {
     fn rule(
         &self,
         f: &mut fmt::Formatter<'_>,
-        Setting { value: rule, from }: &Setting<Rule>,
+        Setting {
+            value: rule,
+            source: from,
+        }: &Setting<Rule>,
     ) -> fmt::Result {
         let first = || self.algorithms.value.first().map(Contender::algorithm);
         writeln!(f, "\n[[rule]]{from}")?;

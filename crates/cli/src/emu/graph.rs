@@ -38,7 +38,7 @@ pub fn draw(log: &Path, out: Option<&Path>, json: bool) -> Result<u8, Failure> {
 /// Summary of one direction.
 struct DirectionSummary {
     name: &'static str,
-    way: PathDirection,
+    direction: PathDirection,
     delivered: u64,
     delivered_bytes: u64,
     queue_drops: u64,
@@ -48,12 +48,12 @@ struct DirectionSummary {
 }
 
 impl DirectionSummary {
-    fn summarize(captured: &Capture, way: PathDirection) -> DirectionSummary {
+    fn summarize(captured: &Capture, direction: PathDirection) -> DirectionSummary {
         let packets = || {
             captured
                 .packets
                 .iter()
-                .filter(move |packet| packet.direction == way)
+                .filter(move |packet| packet.direction == direction)
         };
         let delivered = || packets().filter(|packet| packet.dropped.is_none());
         let count = |lost: bool| {
@@ -67,11 +67,11 @@ impl DirectionSummary {
             .collect();
         queued_ms.sort_by(f64::total_cmp);
         DirectionSummary {
-            name: match way {
+            name: match direction {
                 PathDirection::Forward => "up",
                 PathDirection::Reverse => "down",
             },
-            way,
+            direction,
             delivered: delivered().count() as u64,
             delivered_bytes: delivered().map(|packet| u64::from(packet.bytes)).sum(),
             queue_drops: count(false),
@@ -119,8 +119,8 @@ fn page(name: &str, captured: &Capture, ways: &[DirectionSummary; 2]) -> String 
         .iter()
         .filter(|told| told.delivered + told.queue_drops + told.losses > 0)
     {
-        let link = &captured.links[told.way as usize];
-        let drawn = DirectionSeries::sample(captured, told.way, bin_ns, end_ns);
+        let link = &captured.links[told.direction as usize];
+        let drawn = DirectionSeries::sample(captured, told.direction, bin_ns, end_ns);
         page.add_section(
             &format!("{}: {link}", told.name),
             &(format!(
@@ -129,7 +129,7 @@ fn page(name: &str, captured: &Capture, ways: &[DirectionSummary; 2]) -> String 
                  drops.<span class=\"interactive\"> Drag to zoom, double-click to \
                  reset.</span></p>",
                 bin_ns / 1_000_000
-            ) + &drawn.pictures(told.name, captured.rates[told.way as usize], seconds)),
+            ) + &drawn.pictures(told.name, captured.rates[told.direction as usize], seconds)),
         );
     }
     page.finish("Written by <code>ccplane emu graph</code>.")
@@ -148,7 +148,7 @@ fn table(captured: &Capture, ways: &[DirectionSummary; 2], seconds: f64) -> Tabl
     ];
     let row = |told: &DirectionSummary| {
         vec![
-            format!("{}: {}", told.name, captured.links[told.way as usize]),
+            format!("{}: {}", told.name, captured.links[told.direction as usize]),
             told.delivered.to_string(),
             format!("{:.2}", told.delivered_bytes as f64 * 8.0 / 1e6 / seconds),
             told.queue_drops.to_string(),
@@ -172,7 +172,12 @@ struct DirectionSeries {
 }
 
 impl DirectionSeries {
-    fn sample(captured: &Capture, way: PathDirection, bin_ns: u64, end_ns: u64) -> DirectionSeries {
+    fn sample(
+        captured: &Capture,
+        direction: PathDirection,
+        bin_ns: u64,
+        end_ns: u64,
+    ) -> DirectionSeries {
         let bins = (end_ns / bin_ns + 1) as usize;
         let mut drawn = DirectionSeries {
             bin_s: bin_ns as f64 / 1e9,
@@ -180,7 +185,11 @@ impl DirectionSeries {
             queued_ms: vec![None; bins],
             dropped: [Vec::new(), Vec::new()],
         };
-        for packet in captured.packets.iter().filter(|packet| packet.direction == way) {
+        for packet in captured
+            .packets
+            .iter()
+            .filter(|packet| packet.direction == direction)
+        {
             let LoggedPacket {
                 at, queued, bytes, ..
             } = packet;

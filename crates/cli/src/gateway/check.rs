@@ -101,7 +101,7 @@ fn show_peer(config: &GatewayConfig, peer: &PeerConfig) {
         .map_or("no limit".to_owned(), |rate| rate.to_string());
     println!(
         "               rate set by {}, {} to {most}",
-        peer.algorithm, peer.min
+        peer.algorithm, peer.min_rate
     );
     println!("               queue {}", peer.limited_queue(&config.site));
 }

@@ -10,7 +10,7 @@ use crate::exit::{Failure, FailureKind};
 
 /// Shows the gateway's status.
 pub fn status(socket: &Path, json: bool) -> Result<(), Failure> {
-    let report = one(socket, &StatusRequest::Status)?;
+    let report = request_one(socket, &StatusRequest::Status)?;
     if json {
         println!("{report}");
     } else {
@@ -22,7 +22,7 @@ pub fn status(socket: &Path, json: bool) -> Result<(), Failure> {
 /// Shows the gateway's events.
 pub fn events(socket: &Path, follow: bool, json: bool) -> Result<(), Failure> {
     let question = StatusRequest::Events { after: 0, follow };
-    each(socket, &question, |event| {
+    request_each(socket, &question, |event| {
         if json {
             println!("{event}");
         } else {
@@ -43,7 +43,7 @@ pub fn set_mode(socket: &Path, peer: &str, pass: bool, json: bool) -> Result<(),
         peer: peer.to_owned(),
         pass,
     };
-    let report = one(socket, &question)?;
+    let report = request_one(socket, &question)?;
     if json {
         println!("{report}");
     } else if let Some(shown) =
@@ -55,9 +55,9 @@ pub fn set_mode(socket: &Path, peer: &str, pass: bool, json: bool) -> Result<(),
 }
 
 /// Returns the reply to a request that has one line.
-fn one(socket: &Path, question: &StatusRequest) -> Result<Value, Failure> {
+fn request_one(socket: &Path, question: &StatusRequest) -> Result<Value, Failure> {
     let mut answer = None;
-    each(socket, question, |line| answer = Some(line))?;
+    request_each(socket, question, |line| answer = Some(line))?;
     answer.ok_or_else(|| {
         Failure::text(
             FailureKind::Failed,
@@ -67,7 +67,7 @@ fn one(socket: &Path, question: &StatusRequest) -> Result<Value, Failure> {
 }
 
 /// Calls `take` for every line of a reply.
-fn each(
+fn request_each(
     socket: &Path,
     question: &StatusRequest,
     mut take: impl FnMut(Value),
@@ -80,7 +80,7 @@ fn each(
         }
         serde_json::from_str(line).map(&mut take).is_ok()
     });
-    asked.map_err(|why| unreached(socket, &why))?;
+    asked.map_err(|why| connect_failure(socket, &why))?;
     match refused {
         None => Ok(()),
         Some(error) => Err(match error.split_once("; ") {
@@ -90,7 +90,7 @@ fn each(
     }
 }
 
-fn unreached(socket: &Path, why: &io::Error) -> Failure {
+fn connect_failure(socket: &Path, why: &io::Error) -> Failure {
     let failure = Failure::text(
         FailureKind::Failed,
         format!("no gateway answers at {}: {why}", socket.display()),

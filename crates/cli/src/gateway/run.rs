@@ -11,7 +11,7 @@ use ccplane_gateway::{Gateway, GatewayError, status};
 use clap::Args;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
-use super::{ConfigArgs, hinted, makes, read};
+use super::{ConfigArgs, algorithm_factory, hinted, read};
 use crate::exit::{Failure, FailureKind};
 use crate::{Registry, log, metrics, output};
 
@@ -38,10 +38,10 @@ pub fn run(args: &RunArgs, registry: Registry, json: bool) -> Result<(), Failure
     let (config, key) = read(file, &registry)?;
     let (stop, again) = signals()?;
     let metrics = config.metrics;
-    let gateway = Gateway::start_and_settle(
+    let gateway = Gateway::start_with_setup(
         config,
         &key,
-        makes(Arc::clone(&registry)),
+        algorithm_factory(Arc::clone(&registry)),
         args.observe,
         &args.socket,
         ccplane_linux::keep_net_admin,

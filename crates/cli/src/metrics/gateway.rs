@@ -14,7 +14,11 @@ type Value = fn(&PeerReport) -> Option<f64>;
 /// Counter of a class.
 type ClassCount = fn(&ClassReport) -> u64;
 
-const MODES: [SendboxMode; 3] = [SendboxMode::Open, SendboxMode::Delay, SendboxMode::PassThrough];
+const MODES: [SendboxMode; 3] = [
+    SendboxMode::Open,
+    SendboxMode::Delay,
+    SendboxMode::PassThrough,
+];
 
 const VALUES: [(&str, &str, Value); 15] = [
     (
@@ -215,12 +219,12 @@ pub fn registry(report: &GatewayReport) -> Registry {
     let strays = strays.map(|(why, count)| (vec![("reason", why.to_owned())], count));
     let help = "Datagrams from no known peer, and packets without a route";
     counter(&mut registry, "stray_packets", help, strays);
-    of_peers(&mut registry, &report.peers);
-    of_classes(&mut registry, &report.peers);
+    add_peers(&mut registry, &report.peers);
+    add_classes(&mut registry, &report.peers);
     registry
 }
 
-fn of_peers(registry: &mut Registry, peers: &[PeerReport]) {
+fn add_peers(registry: &mut Registry, peers: &[PeerReport]) {
     for (name, help, value) in VALUES {
         let known = peers
             .iter()
@@ -259,7 +263,7 @@ fn of_peers(registry: &mut Registry, peers: &[PeerReport]) {
     counter(registry, "mode_changes", "Mode changes by reason", changes);
 }
 
-fn of_classes(registry: &mut Registry, peers: &[PeerReport]) {
+fn add_classes(registry: &mut Registry, peers: &[PeerReport]) {
     let all = || {
         peers.iter().flat_map(|peer| {
             peer.classes

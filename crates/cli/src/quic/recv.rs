@@ -120,7 +120,7 @@ pub fn run(args: &RecvArgs, json: bool) -> Result<(), Failure> {
             None,
             transfers
                 .iter()
-                .find(|one| one.has_begun())
+                .find(|one| one.has_started())
                 .map(|one| one.id),
         );
         transfers.retain_mut(|transfer| {
@@ -130,7 +130,7 @@ pub fn run(args: &RecvArgs, json: bool) -> Result<(), Failure> {
                 return false;
             }
             let outcome = transfer.step(&mut host, &target, args.common.timeout * PAUSE_TIMEOUTS);
-            if transfer.has_begun() {
+            if transfer.has_started() {
                 first = Some(transfer.id);
             }
             let well = match outcome {
@@ -141,7 +141,7 @@ pub fn run(args: &RecvArgs, json: bool) -> Result<(), Failure> {
                     true
                 }
                 // Connections that have sent nothing do not count as failed transfers.
-                Err(why) if transfer.has_begun() => {
+                Err(why) if transfer.has_started() => {
                     ended = Some(Err(why));
                     false
                 }
@@ -184,7 +184,7 @@ fn make_room(transfers: &[Transfer], host: &mut QuicHost) {
 /// State of one connection.
 struct Transfer {
     id: u64,
-    begun: Instant,
+    started_at: Instant,
     sink: Option<Sink>,
     hasher: blake3::Hasher,
     bytes: u64,
@@ -195,7 +195,7 @@ struct Transfer {
 
 /// Summary of a successful transfer.
 struct QuicReceiveResult {
-    place: String,
+    path: String,
     bytes: u64,
     hash: Hash,
 }
@@ -204,7 +204,7 @@ impl Transfer {
     fn new(id: u64) -> Transfer {
         Transfer {
             id,
-            begun: Instant::now(),
+            started_at: Instant::now(),
             sink: None,
             hasher: blake3::Hasher::new(),
             bytes: 0,
@@ -216,14 +216,14 @@ impl Transfer {
     /// Returns true if the transfer may be dropped to make room for another one: it is older than
     /// [`SLOW_TRANSFER_AGE_MIN`] and slower than [`SLOW_TRANSFER_BYTES_PER_SECOND`] on average.
     fn is_slow(&self) -> bool {
-        let age = self.begun.elapsed();
+        let age = self.started_at.elapsed();
         self.stored.is_none()
             && age >= SLOW_TRANSFER_AGE_MIN.to_std()
             && (self.bytes as f64) < SLOW_TRANSFER_BYTES_PER_SECOND * age.as_secs_f64()
     }
 
     /// Returns true once data of the transfer has been received.
-    fn has_begun(&self) -> bool {
+    fn has_started(&self) -> bool {
         self.sink.is_some() || self.stored.is_some()
     }
 
@@ -240,7 +240,7 @@ impl Transfer {
                 || host.failure(self.id).is_some()
                 || since.elapsed() > RECEIPT_TIMEOUT.to_std();
             return Ok(over.then(|| QuicReceiveResult {
-                place: place.clone(),
+                path: place.clone(),
                 bytes: self.bytes,
                 hash: *hash,
             }));
@@ -301,7 +301,11 @@ fn open<'s>(sink: &'s mut Option<Sink>, target: &Destination) -> Result<&'s mut 
 }
 
 fn print(done: &QuicReceiveResult, target: &Destination, stack: Stack, json: bool) {
-    let QuicReceiveResult { place, bytes, hash } = done;
+    let QuicReceiveResult {
+        path: place,
+        bytes,
+        hash,
+    } = done;
     let text = if json {
         let object = json!({ "out": place, "bytes": bytes, "blake3": hex(hash), "encrypted": true, "stack": stack.name() });
         object.to_string()

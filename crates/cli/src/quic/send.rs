@@ -14,7 +14,9 @@ use ccplane_units::{Duration, Rate};
 use clap::Args;
 use serde_json::json;
 
-use super::{CommonArgs, INTERRUPT_POLL_INTERVAL, READ_BYTES, RECEIPT_BYTES, any, failed};
+use super::{
+    CommonArgs, INTERRUPT_POLL_INTERVAL, READ_BYTES, RECEIPT_BYTES, failed, unspecified_address,
+};
 use crate::attach::make;
 use crate::escape::printable;
 use crate::exit::{Failure, FailureKind};
@@ -57,12 +59,14 @@ pub fn run(args: &SendArgs, registry: &Registry, json: bool) -> Result<(), Failu
         .steer
         .max_rate
         .filter(|_| stack == Stack::Noq || !steered);
-    let options = args.common.options(any(to), 1, own, congestion.clone())?;
+    let options = args
+        .common
+        .options(unspecified_address(to), 1, own, congestion.clone())?;
     let mut host = QuicHost::bind(options, trusted).map_err(failed)?;
     let stop = interrupt::flag()?;
     let begun = (Instant::now(), cpu_seconds());
     let id = host.connect(to).map_err(failed)?;
-    let outcome = carry(
+    let outcome = transfer(
         &mut host,
         id,
         (to, args.common.timeout),
@@ -74,7 +78,7 @@ pub fn run(args: &SendArgs, registry: &Registry, json: bool) -> Result<(), Failu
     let stats = host.stats(id).unwrap_or_default();
     host.close(id, outcome.is_ok());
     let farewell = Instant::now();
-    while host.count() > 0 && farewell.elapsed() < CLOSE_TIMEOUT {
+    while host.connection_count() > 0 && farewell.elapsed() < CLOSE_TIMEOUT {
         host.poll(Duration::from_millis(10)).map_err(failed)?;
     }
     // Ends the paths, so that the plane's counters are final.
@@ -122,16 +126,18 @@ fn congestion(
         };
         Failure::new(kind, why)
     };
-    let plane = match steer.decides(&mut limits)? {
+    let plane = match steer.control_source(&mut limits)? {
         ControlSource::Native(name) => {
-            let native =
-                Native::by_name(stack, name).map_err(|why| Failure::new(FailureKind::Usage, why))?;
+            let native = Native::by_name(stack, name)
+                .map_err(|why| Failure::new(FailureKind::Usage, why))?;
             return Ok(QuicCongestion::Native(native));
         }
         ControlSource::Agent(address, name) => {
             QuicPlane::with_agent(stack, &address, &name, steer.remote_agent.silence, limits)
         }
-        ControlSource::InProcess => QuicPlane::in_process(stack, make(&steer.alg, registry)?, limits),
+        ControlSource::InProcess => {
+            QuicPlane::in_process(stack, make(&steer.alg, registry)?, limits)
+        }
     };
     plane.map(QuicCongestion::Steered).map_err(refused)
 }
@@ -154,7 +160,7 @@ fn source(file: &std::path::Path) -> Result<(Box<dyn Read>, Option<u64>), Failur
 }
 
 /// Sends everything and waits for the receipt. Returns the number of bytes and their hash.
-fn carry(
+fn transfer(
     host: &mut QuicHost,
     id: u64,
     (to, timeout): (SocketAddr, Duration),

@@ -32,7 +32,7 @@ pub(super) struct Incoming {
     number: u64,
     /// Set if the sender has authenticated: it may use hidden file names.
     is_known: bool,
-    begun: Time,
+    started_at: Time,
     frames: Frames,
     header: Option<Header>,
     sink: Option<Sink>,
@@ -74,7 +74,7 @@ impl Incoming {
             peer,
             number,
             is_known,
-            begun: now,
+            started_at: now,
             frames: Frames::default(),
             header: None,
             sink: None,
@@ -105,7 +105,7 @@ impl Incoming {
         if self.receipt.is_none() && self.storing.is_none() {
             let taken = [first, second]
                 .into_iter()
-                .try_for_each(|piece| self.take(piece, target));
+                .try_for_each(|piece| self.on_data(piece, target));
             if let Err(why) = taken {
                 self.refuse(why, now);
             }
@@ -118,7 +118,7 @@ impl Incoming {
             .as_ref()
             .is_some_and(|(_, thread)| thread.is_finished())
         {
-            self.settle(now);
+            self.poll_stored(now);
         }
         host.consume(id, arrived);
         self.send(id, host);
@@ -148,7 +148,7 @@ impl Incoming {
     }
 
     /// Consumes a piece of the sender's stream. Bytes after the end of the file are ignored.
-    fn take(&mut self, mut piece: &[u8], target: &Destination) -> Result<(), TransferReply> {
+    fn on_data(&mut self, mut piece: &[u8], target: &Destination) -> Result<(), TransferReply> {
         let failed = |why: &dyn ToString| TransferReply::Failed(why.to_string());
         while self.storing.is_none() {
             let Some(event) = self.frames.next(&mut piece).map_err(|why| failed(&why))? else {
@@ -171,7 +171,7 @@ impl Incoming {
                     written.map_err(|why| failed(&why))?;
                     self.hasher.update(bytes);
                 }
-                StreamEvent::End(theirs) => self.end(theirs)?,
+                StreamEvent::End(theirs) => self.on_end(theirs)?,
             }
         }
         if let Some(bar) = &self.bar {
@@ -181,7 +181,7 @@ impl Incoming {
     }
 
     /// Compares the hash of the complete file with the sender's and starts writing it to disk.
-    fn end(&mut self, theirs: Hash) -> Result<(), TransferReply> {
+    fn on_end(&mut self, claimed: Hash) -> Result<(), TransferReply> {
         let announced = self.header.as_ref().and_then(|header| header.bytes);
         if announced.is_some_and(|all| self.bytes != all) {
             return Err(TransferReply::Failed(
@@ -189,7 +189,7 @@ impl Incoming {
             ));
         }
         let ours = *self.hasher.finalize().as_bytes();
-        if ours != theirs {
+        if ours != claimed {
             return Err(TransferReply::Differs(ours));
         }
         if let Some(sink) = self.sink.take() {
@@ -199,7 +199,7 @@ impl Incoming {
     }
 
     /// Waits until the file is stored, and queues the receipt.
-    fn settle(&mut self, now: Time) {
+    fn poll_stored(&mut self, now: Time) {
         let Some((hash, thread)) = self.storing.take() else {
             return;
         };
@@ -243,7 +243,7 @@ impl Incoming {
     /// Returns true if the transfer may be dropped to make room for another one: it is older than
     /// [`SLOW_TRANSFER_AGE_MIN`] and slower than [`SLOW_TRANSFER_BYTES_PER_SECOND`] on average.
     pub fn is_slow(&self, now: Time) -> bool {
-        let age = now.since(self.begun);
+        let age = now.since(self.started_at);
         let is_open = self.receipt.is_none() && self.storing.is_none();
         is_open
             && age >= SLOW_TRANSFER_AGE_MIN
@@ -257,8 +257,9 @@ impl Incoming {
 
     /// Returns true if the stream has made no progress for longer than `within`.
     pub fn is_idle(&mut self, now: Time, within: Duration) -> bool {
-        let idle =
-            self.receipt.is_none() && self.storing.is_none() && now.since(self.last_progress) > within;
+        let idle = self.receipt.is_none()
+            && self.storing.is_none()
+            && now.since(self.last_progress) > within;
         if idle {
             self.failed = Some(format!("no new data for {within}"));
             self.reason = Some("stalled");
@@ -268,7 +269,7 @@ impl Incoming {
 
     /// Ends the transfer on behalf of the user. A file that is being stored is completed first.
     pub fn interrupt(&mut self, now: Time) {
-        self.settle(now);
+        self.poll_stored(now);
         self.failed = Some("interrupted".to_owned());
     }
 
@@ -287,7 +288,7 @@ impl Incoming {
                 path: self.stored,
                 name,
                 bytes: self.bytes,
-                seconds: at.since(self.begun).as_secs_f64(),
+                seconds: at.since(self.started_at).as_secs_f64(),
                 hash,
             }),
             Some((TransferReply::Differs(ours), _)) => Err(failed(format!(

@@ -8,7 +8,7 @@ pub(super) use ccplane_quic::Stack;
 use ccplane_testbed::{BackendError, RealPackets, RemoteAgent, TransportKind};
 
 use super::{RunArgs, RunDatapath, TimingArg, implied_by};
-use crate::attach::remote::{query_algorithms, check_silence_option, names};
+use crate::attach::remote::{check_silence_option, names, query_algorithms};
 use crate::exit::{Failure, FailureKind};
 use crate::{Registry, doctor};
 
@@ -17,7 +17,7 @@ pub(super) fn check(args: &RunArgs, datapath: RunDatapath) -> Result<(), Failure
     if let RunDatapath::Quic(stack) = datapath {
         crate::quic::is_built_in(stack)?;
     }
-    if args.elsewhere.is_set() && datapath == RunDatapath::Sim {
+    if args.remote_agent.is_set() && datapath == RunDatapath::Sim {
         let what = "--agent applies only to real packets: the simulator's virtual time does not \
             wait for another process";
         return Err(Failure::text(FailureKind::Usage, what)
@@ -90,10 +90,10 @@ fn needs(datapath: RunDatapath, scenario: &Scenario) -> &'static [doctor::Need] 
 
 /// Returns the agent of the command line, after checking that it offers the contenders.
 fn remote_agent(args: &RunArgs, scenario: &Scenario) -> Result<Option<RemoteAgent>, Failure> {
-    let Some(address) = args.elsewhere.agent() else {
+    let Some(address) = args.remote_agent.agent() else {
         return Ok(None);
     };
-    check_silence_option(&address, args.elsewhere.silence)?;
+    check_silence_option(&address, args.remote_agent.silence)?;
     let own = scenario.workload_controls();
     let ours = scenario
         .contenders
@@ -111,6 +111,9 @@ fn remote_agent(args: &RunArgs, scenario: &Scenario) -> Result<Option<RemoteAgen
     // Asks first: an agent serves flows of an unknown algorithm with its first one.
     let names = names(&ours, &address)?;
     query_algorithms(&address, &names, OperatorLimits::default().agent_timeout)?;
-    let silence = args.elsewhere.silence;
-    Ok(Some(RemoteAgent { address, timeout: silence }))
+    let silence = args.remote_agent.silence;
+    Ok(Some(RemoteAgent {
+        address,
+        timeout: silence,
+    }))
 }

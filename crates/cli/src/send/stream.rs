@@ -29,7 +29,7 @@ pub(super) struct Stream {
     /// Hash of the file, once it has been read completely.
     hash: Option<Hash>,
     /// Time of the last bytes passed to the connection.
-    given_at: Time,
+    last_write: Time,
     /// Bytes of the file read so far.
     pub read: u64,
 }
@@ -68,7 +68,7 @@ impl Stream {
             pending: head.into(),
             hasher: blake3::Hasher::new(),
             hash: None,
-            given_at: now,
+            last_write: now,
             read: 0,
         })
     }
@@ -98,9 +98,9 @@ impl Stream {
             if most == 0 {
                 return Ok(FillResult::Blocked);
             }
-            match self.next(now, &mut room[..most])? {
+            match self.encode_next(now, &mut room[..most])? {
                 SendStep::Wrote(bytes) => {
-                    self.given_at = now;
+                    self.last_write = now;
                     host.commit_write(id, bytes);
                     left -= bytes;
                 }
@@ -121,15 +121,15 @@ impl Stream {
         &mut self,
         host: &mut UdpHost,
         id: u64,
-        most: Duration,
+        timeout: Duration,
     ) -> Result<(), Failure> {
-        let end = host.now() + most;
+        let end = host.now() + timeout;
         while self.fill(host, id)? == FillResult::More && host.now() < end {}
         Ok(())
     }
 
     /// Encodes the next bytes of the stream.
-    fn next(&mut self, now: Time, room: &mut [u8]) -> Result<SendStep, Failure> {
+    fn encode_next(&mut self, now: Time, room: &mut [u8]) -> Result<SendStep, Failure> {
         if !self.pending.is_empty() {
             return Ok(SendStep::Wrote(self.pending.read(room).unwrap_or(0)));
         }
@@ -142,7 +142,7 @@ impl Stream {
         let most = (frame.len() - DATA_HEADER_BYTES).min(DATA_BYTES_MAX);
         let data = &mut frame[DATA_HEADER_BYTES..DATA_HEADER_BYTES + most];
         let Some(length) = self.source.read(data, self.read)? else {
-            if now.since(self.given_at) < KEEPALIVE_INTERVAL {
+            if now.since(self.last_write) < KEEPALIVE_INTERVAL {
                 return Ok(SendStep::Idle);
             }
             self.pending.extend(wire::data(0));
@@ -188,7 +188,7 @@ mod tests {
     fn written(stream: &mut Stream, room: usize) -> Vec<u8> {
         let (mut all, mut room) = (Vec::new(), vec![0; room]);
         loop {
-            match stream.next(Time::ZERO, &mut room).unwrap() {
+            match stream.encode_next(Time::ZERO, &mut room).unwrap() {
                 SendStep::Wrote(bytes) => all.extend_from_slice(&room[..bytes]),
                 SendStep::Pending => {}
                 SendStep::Idle | SendStep::End => return all,

@@ -31,16 +31,16 @@ pub enum LivenessVerdict {
 /// Liveness of one connection.
 #[derive(Clone, Debug)]
 pub struct Liveness {
-    patience: Duration,
+    timeout: Duration,
     /// Start of the current silence.
-    since: Time,
-    asked: u32,
-    asked_at: Time,
+    silence_start: Time,
+    probes_sent: u32,
+    last_probe: Time,
     /// Refusals counted when the silence began.
     refusals: u64,
     /// Refusals counted at the last probe, and the number of consecutive refused probes.
-    seen: u64,
-    confirmed: u64,
+    refusals_at_probe: u64,
+    refused_probes: u64,
 }
 
 impl Liveness {
@@ -48,54 +48,56 @@ impl Liveness {
     /// use.
     pub fn new(now: Time, patience: Duration) -> Liveness {
         Liveness {
-            patience,
-            since: now,
-            asked: 0,
-            asked_at: now,
+            timeout: patience,
+            silence_start: now,
+            probes_sent: 0,
+            last_probe: now,
             refusals: 0,
-            seen: 0,
-            confirmed: 0,
+            refusals_at_probe: 0,
+            refused_probes: 0,
         }
     }
 
     /// Returns the next action, given the time of the last received packet and the number of
     /// datagrams refused by the peer's host so far.
-    pub fn poll(&mut self, now: Time, heard: Time, refusals: u64) -> LivenessVerdict {
-        if heard > self.since {
+    pub fn poll(&mut self, now: Time, last_received: Time, refusals: u64) -> LivenessVerdict {
+        if last_received > self.silence_start {
             *self = Liveness {
-                since: heard,
-                asked_at: heard,
+                silence_start: last_received,
+                last_probe: last_received,
                 refusals,
-                seen: refusals,
-                ..Liveness::new(heard, self.patience)
+                refusals_at_probe: refusals,
+                ..Liveness::new(last_received, self.timeout)
             };
         }
-        if self.asked >= UNANSWERED_PROBES_MAX && now.since(self.since) >= self.patience {
+        if self.probes_sent >= UNANSWERED_PROBES_MAX
+            && now.since(self.silence_start) >= self.timeout
+        {
             return LivenessVerdict::TimedOut;
         }
         let refused = refusals > self.refusals;
         let every = if refused {
             REFUSAL_CONFIRM_INTERVAL
         } else {
-            self.patience / u64::from(UNANSWERED_PROBES_MAX + 1)
+            self.timeout / u64::from(UNANSWERED_PROBES_MAX + 1)
         };
-        if now.since(self.asked_at) < every {
+        if now.since(self.last_probe) < every {
             return LivenessVerdict::Wait;
         }
         // Evaluates the previous probe.
-        if refused && self.asked > 0 {
-            self.confirmed = if refusals > self.seen {
-                self.confirmed + 1
+        if refused && self.probes_sent > 0 {
+            self.refused_probes = if refusals > self.refusals_at_probe {
+                self.refused_probes + 1
             } else {
                 0
             };
-            if self.confirmed >= REFUSALS_MIN {
+            if self.refused_probes >= REFUSALS_MIN {
                 return LivenessVerdict::Refused;
             }
         }
-        self.seen = refusals;
-        self.asked += 1;
-        self.asked_at = now;
+        self.refusals_at_probe = refusals;
+        self.probes_sent += 1;
+        self.last_probe = now;
         LivenessVerdict::Probe
     }
 }
@@ -108,7 +110,7 @@ pub const STALL_TIMEOUTS: u64 = 30;
 #[derive(Clone, Copy, Debug)]
 pub struct PeerProgress {
     count: u64,
-    since: Instant,
+    last_progress: Instant,
 }
 
 impl PeerProgress {
@@ -116,7 +118,7 @@ impl PeerProgress {
     pub fn new(now: Instant) -> PeerProgress {
         PeerProgress {
             count: 0,
-            since: now,
+            last_progress: now,
         }
     }
 
@@ -129,9 +131,12 @@ impl PeerProgress {
         limit: Duration,
     ) -> bool {
         if count != self.count || !is_its_turn {
-            *self = PeerProgress { count, since: now };
+            *self = PeerProgress {
+                count,
+                last_progress: now,
+            };
         }
-        now.saturating_duration_since(self.since) > limit.to_std()
+        now.saturating_duration_since(self.last_progress) > limit.to_std()
     }
 }
 

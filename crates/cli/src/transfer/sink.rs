@@ -16,7 +16,7 @@ const ALTERNATIVE_NAMES_MAX: u64 = 10_000;
 pub(crate) struct Sink {
     output: Output,
     /// Path or description to display.
-    shown: String,
+    display_name: String,
 }
 
 enum Output {
@@ -27,7 +27,7 @@ enum Output {
         new: NewFile,
         folder: Folder,
         name: OsString,
-        taken: NameConflict,
+        on_conflict: NameConflict,
         executable: bool,
     },
 }
@@ -50,7 +50,7 @@ impl Sink {
     pub fn plain(to: Box<dyn Write + Send>, shown: String) -> Sink {
         Sink {
             output: Output::Plain(to),
-            shown,
+            display_name: shown,
         }
     }
 
@@ -58,7 +58,7 @@ impl Sink {
     pub fn file(
         folder: &Folder,
         name: OsString,
-        taken: NameConflict,
+        on_conflict: NameConflict,
         executable: bool,
     ) -> Result<Sink, String> {
         let path = folder.path().join(&name);
@@ -66,12 +66,12 @@ impl Sink {
             .create(&name)
             .map_err(|why| cannot_write(&path, &why))?;
         Ok(Sink {
-            shown: path.display().to_string(),
+            display_name: path.display().to_string(),
             output: Output::File {
                 new,
                 folder: folder.clone(),
                 name,
-                taken,
+                on_conflict,
                 executable,
             },
         })
@@ -83,25 +83,25 @@ impl Sink {
             Output::Plain(to) => to.write_all(bytes),
             Output::File { new, .. } => new.file.write_all(bytes),
         };
-        written.map_err(|why| cannot_write(Path::new(&self.shown), &why))
+        written.map_err(|why| cannot_write(Path::new(&self.display_name), &why))
     }
 
     /// Gives the complete file its name and returns it for display. With `sync`, contents and name
     /// survive a power failure.
     pub fn store(mut self, sync: bool) -> Result<String, String> {
-        self.name(sync)
-            .map_err(|why| cannot_write(Path::new(&self.shown), &why))?;
-        Ok(self.shown)
+        self.publish(sync)
+            .map_err(|why| cannot_write(Path::new(&self.display_name), &why))?;
+        Ok(self.display_name)
     }
 
-    fn name(&mut self, sync: bool) -> io::Result<()> {
+    fn publish(&mut self, sync: bool) -> io::Result<()> {
         let (new, folder, name, taken, executable) = match &mut self.output {
             Output::Plain(to) => return to.flush(),
             Output::File {
                 new,
                 folder,
                 name,
-                taken,
+                on_conflict: taken,
                 executable,
             } => (new, folder, name, taken, executable),
         };
@@ -115,15 +115,15 @@ impl Sink {
         if sync {
             new.sync_name()?;
         }
-        self.shown = folder.path().join(named).display().to_string();
+        self.display_name = folder.path().join(named).display().to_string();
         Ok(())
     }
 }
 
 /// Gives a file its name, and returns the name. Only [`NameConflict::Replace`] replaces a file: a
 /// hard link, unlike a rename, fails if the name exists.
-fn link(new: &NewFile, wanted: &OsString, taken: NameConflict) -> io::Result<OsString> {
-    if taken == NameConflict::Replace {
+fn link(new: &NewFile, wanted: &OsString, on_conflict: NameConflict) -> io::Result<OsString> {
+    if on_conflict == NameConflict::Replace {
         return new.replace(wanted).map(|()| wanted.clone());
     }
     let mut name = wanted.clone();
@@ -132,7 +132,7 @@ fn link(new: &NewFile, wanted: &OsString, taken: NameConflict) -> io::Result<OsS
             Err(why) if why.kind() == io::ErrorKind::AlreadyExists => {}
             outcome => return outcome.map(|()| name),
         }
-        name = match taken {
+        name = match on_conflict {
             NameConflict::Alternative => name::alternative(wanted, n + 1),
             NameConflict::Number(first) => numbered(first + n),
             NameConflict::Refuse | NameConflict::Replace => break,

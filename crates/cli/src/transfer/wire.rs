@@ -130,7 +130,7 @@ pub enum StreamEvent<'a> {
 #[derive(Debug, Default)]
 pub struct Frames {
     /// Incomplete header of a frame.
-    held: Vec<u8>,
+    buffer: Vec<u8>,
     has_header: bool,
     /// Remaining data bytes of the current frame.
     data: usize,
@@ -144,18 +144,18 @@ impl Frames {
             return Ok(self.read_header(input)?.map(StreamEvent::Header));
         }
         if self.data == 0 {
-            if !hold(&mut self.held, 1, input) {
+            if !hold(&mut self.buffer, 1, input) {
                 return Ok(None);
             }
-            let length = match self.held[0] {
+            let length = match self.buffer[0] {
                 1 => DATA_HEADER_BYTES,
                 2 => 1 + HASH_BYTES,
                 kind => return Err(WireError::Kind(kind)),
             };
-            if !hold(&mut self.held, length, input) {
+            if !hold(&mut self.buffer, length, input) {
                 return Ok(None);
             }
-            let held = std::mem::take(&mut self.held);
+            let held = std::mem::take(&mut self.buffer);
             if held[0] == 2 {
                 return Ok(Some(StreamEvent::End(hash_of(&held[1..]))));
             }
@@ -174,27 +174,27 @@ impl Frames {
     }
 
     fn read_header(&mut self, input: &mut &[u8]) -> Result<Option<Header>, WireError> {
-        if !hold(&mut self.held, HEADER_BYTES_MIN, input) {
+        if !hold(&mut self.buffer, HEADER_BYTES_MIN, input) {
             return Ok(None);
         }
-        if self.held[..8] != SENDER_MAGIC {
+        if self.buffer[..8] != SENDER_MAGIC {
             return Err(WireError::Version);
         }
         let (bytes, length) = (
-            number(&self.held[9..17]),
-            number(&self.held[17..19]) as usize,
+            number(&self.buffer[9..17]),
+            number(&self.buffer[17..19]) as usize,
         );
         name_length(length)?;
-        if !hold(&mut self.held, HEADER_BYTES_MIN + length, input) {
+        if !hold(&mut self.buffer, HEADER_BYTES_MIN + length, input) {
             return Ok(None);
         }
-        let (bytes, executable) = match self.held[8] {
+        let (bytes, executable) = match self.buffer[8] {
             kind @ (0 | 1) => (Some(bytes), kind == 1),
             2 => (None, false),
             kind => return Err(WireError::File(kind)),
         };
         self.has_header = true;
-        let name = std::mem::take(&mut self.held).split_off(HEADER_BYTES_MIN);
+        let name = std::mem::take(&mut self.buffer).split_off(HEADER_BYTES_MIN);
         Ok(Some(Header {
             name,
             bytes,
@@ -236,7 +236,7 @@ impl TransferReply {
 /// Incremental parser of the receiver's stream, for input in pieces of any size.
 #[derive(Debug, Default)]
 pub struct Answers {
-    held: Vec<u8>,
+    buffer: Vec<u8>,
     is_greeted: bool,
 }
 
@@ -244,36 +244,36 @@ impl Answers {
     /// Returns the reply, or `None` if more input is needed. Advances `input` past the bytes used.
     pub fn next(&mut self, input: &mut &[u8]) -> Result<Option<TransferReply>, WireError> {
         if !self.is_greeted {
-            if !hold(&mut self.held, RECEIVER_MAGIC.len(), input) {
+            if !hold(&mut self.buffer, RECEIVER_MAGIC.len(), input) {
                 return Ok(None);
             }
-            if self.held != RECEIVER_MAGIC {
+            if self.buffer != RECEIVER_MAGIC {
                 return Err(WireError::Version);
             }
             self.is_greeted = true;
-            self.held.clear();
+            self.buffer.clear();
         }
-        if !hold(&mut self.held, 1, input) {
+        if !hold(&mut self.buffer, 1, input) {
             return Ok(None);
         }
-        let head = match self.held[0] {
+        let head = match self.buffer[0] {
             1 | 2 => 1 + HASH_BYTES,
             3 => 3,
             kind => return Err(WireError::Kind(kind)),
         };
-        if !hold(&mut self.held, head, input) {
+        if !hold(&mut self.buffer, head, input) {
             return Ok(None);
         }
-        if self.held[0] == 3 {
-            let length = number(&self.held[1..3]) as usize;
+        if self.buffer[0] == 3 {
+            let length = number(&self.buffer[1..3]) as usize;
             if length > REASON_BYTES_MAX {
                 return Err(WireError::Reason(length));
             }
-            if !hold(&mut self.held, head + length, input) {
+            if !hold(&mut self.buffer, head + length, input) {
                 return Ok(None);
             }
         }
-        let held = std::mem::take(&mut self.held);
+        let held = std::mem::take(&mut self.buffer);
         Ok(Some(match held[0] {
             1 => TransferReply::Stored(hash_of(&held[1..])),
             2 => TransferReply::Differs(hash_of(&held[1..])),

@@ -13,7 +13,7 @@ use pcap_file::pcapng::blocks::section_header::{SectionHeaderBlock, SectionHeade
 use pcap_file::{DataLink, Endianness, PcapError};
 
 use super::read::PacketComment;
-use super::{SNAPLEN_BYTES, LogEntry};
+use super::{LogEntry, SNAPLEN_BYTES};
 use crate::EmuConfig;
 use crate::control::PathDirection;
 
@@ -26,8 +26,8 @@ pub(super) const INTERFACE_NAMES: [&str; 2] = ["up", "down"];
 /// Writer of a packet log.
 pub(super) struct CaptureWriter<W: Write> {
     file: PcapNgWriter<W>,
-    began: std::time::Duration,
-    words: String,
+    wall_clock_start: std::time::Duration,
+    comment: String,
 }
 
 impl<W: Write> CaptureWriter<W> {
@@ -70,18 +70,22 @@ impl<W: Write> CaptureWriter<W> {
         }
         let began = began.to_std();
         let words = String::new();
-        Ok(CaptureWriter { file, began, words })
+        Ok(CaptureWriter {
+            file,
+            wall_clock_start: began,
+            comment: words,
+        })
     }
 
     /// Appends a packet.
-    pub(super) fn write(&mut self, sight: &LogEntry) -> io::Result<()> {
-        PacketComment::from_entry(sight).write(&mut self.words);
+    pub(super) fn write(&mut self, entry: &LogEntry) -> io::Result<()> {
+        PacketComment::from_entry(entry).write(&mut self.comment);
         let packet = EnhancedPacketBlock {
-            interface_id: sight.direction.index() as u32,
-            timestamp: self.began + sight.at.since(ccplane_units::Time::ZERO).to_std(),
-            original_len: sight.bytes.into(),
-            data: Cow::Borrowed(sight.head()),
-            options: vec![EnhancedPacketOption::Comment(Cow::Borrowed(&self.words))],
+            interface_id: entry.direction.index() as u32,
+            timestamp: self.wall_clock_start + entry.at.since(ccplane_units::Time::ZERO).to_std(),
+            original_len: entry.bytes.into(),
+            data: Cow::Borrowed(entry.head()),
+            options: vec![EnhancedPacketOption::Comment(Cow::Borrowed(&self.comment))],
         };
         self.file
             .write_pcapng_block(packet)

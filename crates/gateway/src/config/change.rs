@@ -133,8 +133,8 @@ fn differences(a: &PeerConfig, b: &PeerConfig) -> Vec<&'static str> {
         ("algorithm", a.algorithm != b.algorithm),
         ("queue", a.queue != b.queue),
         ("buffer", a.buffer != b.buffer),
-        ("min", a.min != b.min),
-        ("max", a.max != b.max),
+        ("min", a.min_rate != b.min_rate),
+        ("max", a.max_rate != b.max_rate),
     ];
     all.into_iter()
         .filter(|(_, differs)| *differs)

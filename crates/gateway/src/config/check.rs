@@ -46,7 +46,10 @@ pub(super) fn config(
     file: &GatewayFile,
     knows: AlgorithmCheck<'_>,
 ) -> Result<GatewayConfig, Problem> {
-    let context = GatewayContext { source, knows };
+    let context = GatewayContext {
+        source,
+        check_algorithm: knows,
+    };
     let site = context.site(&file.site)?;
     let peers = context.peers(&file.peer, &site)?;
     Ok(GatewayConfig {
@@ -107,7 +110,7 @@ pub(super) fn secrecy(
 
 struct GatewayContext<'a> {
     source: SourceText<'a>,
-    knows: AlgorithmCheck<'a>,
+    check_algorithm: AlgorithmCheck<'a>,
 }
 
 impl GatewayContext<'_> {
@@ -294,7 +297,7 @@ impl GatewayContext<'_> {
                 "give its networks and its tunnel address, as [\"10.8.0.0/16\", \"10.7.0.2/32\"]",
             ));
         }
-        let address = self.far_end(peer, &prefixes, site)?;
+        let address = self.peer_address(peer, &prefixes, site)?;
         let (min, max) = (
             peer.min
                 .as_ref()
@@ -324,8 +327,8 @@ impl GatewayContext<'_> {
                 None => self.default_queue(&peer.public_key)?,
             },
             buffer: self.buffer(peer.buffer.as_ref(), max.or(site.uplink_rate))?,
-            min,
-            max,
+            min_rate: min,
+            max_rate: max,
         })
     }
 
@@ -373,7 +376,7 @@ impl GatewayContext<'_> {
 
     /// Returns the peer's tunnel address: the configured one, or else the first prefix that is a
     /// single host.
-    fn far_end(
+    fn peer_address(
         &self,
         peer: &file::PeerTable,
         prefixes: &[Prefix],
@@ -420,7 +423,8 @@ impl GatewayContext<'_> {
         };
         let algorithm = written.map_or(default, |written| written.get_ref().0.clone());
         let span = written.map_or(peer, Spanned::span);
-        (self.knows)(&algorithm).map_err(|why| self.problem_from(span, &why, "this algorithm"))?;
+        (self.check_algorithm)(&algorithm)
+            .map_err(|why| self.problem_from(span, &why, "this algorithm"))?;
         Ok(algorithm)
     }
 

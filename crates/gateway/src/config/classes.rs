@@ -54,19 +54,20 @@ pub struct ClassifierInput {
 
 impl Match {
     /// Returns whether a packet satisfies the conditions.
-    pub fn matches(&self, seen: &ClassifierInput) -> bool {
+    pub fn matches(&self, packet: &ClassifierInput) -> bool {
         let one = |empty: bool, found: bool| empty || found;
         let within =
-            |prefix: &Prefix| prefix.contains(seen.source) || prefix.contains(seen.destination);
+            |prefix: &Prefix| prefix.contains(packet.source) || prefix.contains(packet.destination);
         let among = |ports: &Ports| {
-            seen.ports
+            packet
+                .ports
                 .iter()
                 .any(|port| *port != 0 && ports.0.contains(port))
         };
-        one(self.dscp.is_empty(), self.dscp.contains(&Dscp(seen.dscp)))
+        one(self.dscp.is_empty(), self.dscp.contains(&Dscp(packet.dscp)))
             && one(
                 self.protocols.is_empty(),
-                self.protocols.contains(&Protocol(seen.protocol)),
+                self.protocols.contains(&Protocol(packet.protocol)),
             )
             && one(self.prefixes.is_empty(), self.prefixes.iter().any(within))
             && one(self.ports.is_empty(), self.ports.iter().any(among))
@@ -79,12 +80,12 @@ impl Match {
 }
 
 /// Returns the index of the first class that matches a packet, or of the last class if none does.
-pub fn class_of(classes: &[ClassConfig], seen: &ClassifierInput) -> u8 {
+pub fn classify(classes: &[ClassConfig], packet: &ClassifierInput) -> u8 {
     let belongs = |class: &ClassConfig| {
         class
             .matches
             .as_ref()
-            .is_none_or(|matches| matches.matches(seen))
+            .is_none_or(|matches| matches.matches(packet))
     };
     let place = classes
         .iter()
@@ -319,19 +320,19 @@ mod tests {
             ..Match::default()
         };
         let classes = [class(Some(voice)), class(Some(backup)), class(None)];
-        assert_eq!(class_of(&classes, &seen(46, 6, [1, 873])), 0);
-        assert_eq!(class_of(&classes, &seen(0, 6, [40_000, 873])), 1);
+        assert_eq!(classify(&classes, &seen(46, 6, [1, 873])), 0);
+        assert_eq!(classify(&classes, &seen(0, 6, [40_000, 873])), 1);
         assert_eq!(
-            class_of(&classes, &seen(0, 6, [873, 40_000])),
+            classify(&classes, &seen(0, 6, [873, 40_000])),
             1,
             "the way back"
         );
         assert_eq!(
-            class_of(&classes, &seen(0, 17, [40_000, 873])),
+            classify(&classes, &seen(0, 17, [40_000, 873])),
             2,
             "another protocol"
         );
-        assert_eq!(class_of(&classes, &seen(0, 6, [40_000, 443])), 2);
-        assert_eq!(class_of(&[], &seen(0, 6, [1, 1])), 0);
+        assert_eq!(classify(&classes, &seen(0, 6, [40_000, 443])), 2);
+        assert_eq!(classify(&[], &seen(0, 6, [1, 1])), 0);
     }
 }

@@ -46,8 +46,8 @@ fn peer(f: &mut fmt::Formatter<'_>, peer: &PeerConfig) -> fmt::Result {
     if let Some(buffer) = peer.buffer {
         writeln!(f, "buffer = {}", text(buffer))?;
     }
-    writeln!(f, "min = {}", text(peer.min))?;
-    match peer.max {
+    writeln!(f, "min = {}", text(peer.min_rate))?;
+    match peer.max_rate {
         Some(max) => writeln!(f, "max = {}", text(max)),
         None => Ok(()),
     }

@@ -46,7 +46,10 @@ fn the_shortest_file_has_every_default() {
         (peer.algorithm.to_string().as_str(), peer.buffer),
         ("bundler", None)
     );
-    assert_eq!((peer.min.to_string().as_str(), peer.max), ("1mbit", None));
+    assert_eq!(
+        (peer.min_rate.to_string().as_str(), peer.max_rate),
+        ("1mbit", None)
+    );
     let [rest] = &config.classes[..] else {
         panic!("{:?}", config.classes)
     };
@@ -433,7 +436,7 @@ fn a_reload_changes_what_differs_and_nothing_else() {
     );
     after.peers.retain(|peer| peer.name == "b");
     after.peers[0].queue = "fq_codel".parse().unwrap();
-    after.peers[0].max = Some(Rate::from_bits_per_sec(50_000_000));
+    after.peers[0].max_rate = Some(Rate::from_bits_per_sec(50_000_000));
     after.peers[0].preshared_key = Some(PresharedKey::from_bytes([7; 32]));
     let new = PeerConfig {
         name: "d".into(),
@@ -553,8 +556,8 @@ fn peer_of(
         },
         queue: queues[queue].parse().unwrap(),
         buffer: max.map(|_| Duration::from_millis(buffer)),
-        min: Rate::from_bytes_per_sec(min),
-        max: max.map(Rate::from_bytes_per_sec),
+        min_rate: Rate::from_bytes_per_sec(min),
+        max_rate: max.map(Rate::from_bytes_per_sec),
     }
 }
 

@@ -17,7 +17,7 @@ use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::time::TimeSpec;
 
-use super::receive::{BUFFER_BYTES, STOP_LATENCY_MAX, update_endpoint, send};
+use super::receive::{BUFFER_BYTES, STOP_LATENCY_MAX, send, update_endpoint};
 use super::{GatewayState, PeerMap};
 use crate::error::GatewayError;
 use crate::peer::{Peer, PeerState};
@@ -47,9 +47,9 @@ const PAUSE_MAX: Duration = Duration::from_millis(20);
 struct Admission {
     /// Current endpoints of the peers, as source prefixes of the rate limiter.
     peers: HashSet<IpAddr>,
-    reviewed: Option<Time>,
-    of_peers: SourceLimiter,
-    of_strangers: SourceLimiter,
+    last_review: Option<Time>,
+    peer_limiter: SourceLimiter,
+    unknown_limiter: SourceLimiter,
     cookies: GcraBucket,
 }
 
@@ -67,9 +67,9 @@ impl Admission {
     fn new() -> Admission {
         Admission {
             peers: HashSet::new(),
-            reviewed: None,
-            of_peers: SourceLimiter::new(PEER_INITIATIONS_PER_SECOND, PEER_INITIATIONS_BURST),
-            of_strangers: SourceLimiter::new(
+            last_review: None,
+            peer_limiter: SourceLimiter::new(PEER_INITIATIONS_PER_SECOND, PEER_INITIATIONS_BURST),
+            unknown_limiter: SourceLimiter::new(
                 SOURCE_INITIATIONS_PER_SECOND,
                 SOURCE_INITIATIONS_BURST,
             ),
@@ -80,20 +80,20 @@ impl Admission {
     /// Updates the addresses of peers if that is due. `peers` is called only then.
     fn review<I: Iterator<Item = IpAddr>>(&mut self, now: Time, peers: impl FnOnce() -> I) {
         if self
-            .reviewed
+            .last_review
             .is_some_and(|last| now.since(last) < REVIEW_INTERVAL)
         {
             return;
         }
-        self.reviewed = Some(now);
+        self.last_review = Some(now);
         self.peers.clear();
         self.peers.extend(peers().map(source_of));
     }
 
     fn admit(&mut self, now: Time, from: IpAddr) -> InitiationVerdict {
-        if self.peers.contains(&source_of(from)) && self.of_peers.admit(now, from) {
+        if self.peers.contains(&source_of(from)) && self.peer_limiter.admit(now, from) {
             InitiationVerdict::Peer
-        } else if self.of_strangers.admit(now, from) {
+        } else if self.unknown_limiter.admit(now, from) {
             InitiationVerdict::Unknown
         } else {
             InitiationVerdict::Dropped
@@ -106,9 +106,9 @@ pub(crate) struct Handshakes {
     /// Receives initiations and sends replies to unknown addresses.
     socket: Socket,
     /// Sends replies to peers.
-    data: Socket,
+    data_socket: Socket,
     admission: Admission,
-    room: Box<[u8]>,
+    buffer: Box<[u8]>,
 }
 
 impl Handshakes {
@@ -116,9 +116,9 @@ impl Handshakes {
         Handshakes {
             shared,
             socket,
-            data,
+            data_socket: data,
             admission: Admission::new(),
-            room: vec![0; BUFFER_BYTES].into_boxed_slice(),
+            buffer: vec![0; BUFFER_BYTES].into_boxed_slice(),
         }
     }
 
@@ -140,7 +140,7 @@ impl Handshakes {
             };
             let mut outcome = Ok(());
             received.for_each(|from, _, datagram| {
-                let taken = self.take(begin, &table, from, datagram);
+                let taken = self.on_datagram(begin, &table, from, datagram);
                 outcome = std::mem::replace(&mut outcome, Ok(())).and(taken);
             });
             outcome?;
@@ -159,7 +159,7 @@ impl Handshakes {
         }
     }
 
-    fn take(
+    fn on_datagram(
         &mut self,
         now: Time,
         table: &PeerMap,
@@ -175,8 +175,14 @@ impl Handshakes {
         let admitted = self.admission.admit(now, address);
         let dropped = || shared.counts.handshakes.fetch_add(1, Ordering::Relaxed);
         let whom = match admitted {
-            InitiationVerdict::Peer => shared.demux.initiator(address, datagram, &mut self.room),
-            InitiationVerdict::Unknown => shared.demux.identify(address, datagram, &mut self.room),
+            InitiationVerdict::Peer => {
+                shared
+                    .demux
+                    .identify_unlimited(address, datagram, &mut self.buffer)
+            }
+            InitiationVerdict::Unknown => {
+                shared.demux.identify(address, datagram, &mut self.buffer)
+            }
             InitiationVerdict::Dropped => {
                 dropped();
                 return Ok(());
@@ -185,7 +191,7 @@ impl Handshakes {
         let pair = match whom {
             Recipient::Answer(bytes) => {
                 let answered = self.admission.cookies.admit(now)
-                    && send(&self.socket, from, &self.room[..bytes])?;
+                    && send(&self.socket, from, &self.buffer[..bytes])?;
                 if !answered {
                     dropped();
                 }
@@ -195,20 +201,23 @@ impl Handshakes {
             Recipient::Index(_) | Recipient::Unknown => None,
         };
         let Some(pair) = pair else {
-            shared.counts.unknown_datagrams.fetch_add(1, Ordering::Relaxed);
+            shared
+                .counts
+                .unknown_datagrams
+                .fetch_add(1, Ordering::Relaxed);
             return Ok(());
         };
         let mut state = pair.lock();
-        match state.tunnel.open(address, datagram, &mut self.room) {
-            DatagramKind::Refused(why) => state.counts.refuse(why),
+        match state.tunnel.open(address, datagram, &mut self.buffer) {
+            DatagramKind::Refused(why) => state.counts.count_refused(why),
             DatagramKind::Handshake { answer, authentic } => {
-                finish(
+                finish_handshake(
                     shared,
-                    &self.data,
+                    &self.data_socket,
                     (pair, state),
                     from,
                     (answer, authentic),
-                    &mut self.room,
+                    &mut self.buffer,
                 )?;
             }
             // An initiation never carries a packet.
@@ -221,7 +230,7 @@ impl Handshakes {
 /// Sends the results of a peer's handshake: the reply in `room`, and the packets that were queued
 /// until keys were available. The peer stays locked until the last one is sent, which keeps packet
 /// numbers in order.
-pub(super) fn finish(
+pub(super) fn finish_handshake(
     shared: &GatewayState,
     data: &Socket,
     (peer, mut state): (&Peer, MutexGuard<'_, PeerState>),

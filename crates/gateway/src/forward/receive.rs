@@ -15,7 +15,7 @@ use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::time::TimeSpec;
 
-use super::handshakes::finish;
+use super::handshakes::finish_handshake;
 use super::{ForwardingThread, GatewayState, PeerMap};
 use crate::error::GatewayError;
 use crate::peer::{Peer, PeerState};
@@ -35,11 +35,11 @@ pub(crate) struct Receiving {
     socket: Socket,
     tun: Arc<Tun>,
     joiner: Joiner,
-    room: Box<[u8]>,
+    buffer: Box<[u8]>,
     /// Second buffer, for replies sent while a packet is in `room`.
-    answer: Box<[u8]>,
+    reply_buffer: Box<[u8]>,
     /// Time at which each peer's feedback is due, by peer index.
-    due: BTreeMap<u32, Time>,
+    feedback_due: BTreeMap<u32, Time>,
 }
 
 impl Receiving {
@@ -49,9 +49,9 @@ impl Receiving {
             shared,
             socket,
             tun,
-            room: vec![0; BUFFER_BYTES].into_boxed_slice(),
-            answer: vec![0; BUFFER_BYTES].into_boxed_slice(),
-            due: BTreeMap::new(),
+            buffer: vec![0; BUFFER_BYTES].into_boxed_slice(),
+            reply_buffer: vec![0; BUFFER_BYTES].into_boxed_slice(),
+            feedback_due: BTreeMap::new(),
         }
     }
 
@@ -68,13 +68,13 @@ impl Receiving {
                     let mut trouble = None;
                     received.for_each(|from, bits, datagram| {
                         if let Err(why) =
-                            self.take(now, &table, from, Ecn::from_bits(bits), datagram)
+                            self.on_datagram(now, &table, from, Ecn::from_bits(bits), datagram)
                         {
                             trouble = Some(why);
                         }
                     });
                     trouble.map_or(Ok(()), Err)?;
-                    self.hand_over();
+                    self.flush_run();
                 }
                 Err(why) if passes(&why) => {}
                 Err(why) => return Err(GatewayError::system("receive from peers")(why)),
@@ -88,7 +88,7 @@ impl Receiving {
     fn wait(&self) -> Result<(), GatewayError> {
         let now = self.shared.now();
         let due = self
-            .due
+            .feedback_due
             .values()
             .min()
             .map_or(STOP_LATENCY_MAX, |due| due.since(now).min(STOP_LATENCY_MAX));
@@ -104,7 +104,7 @@ impl Receiving {
     }
 
     /// Processes one datagram.
-    fn take(
+    fn on_datagram(
         &mut self,
         now: Time,
         table: &PeerMap,
@@ -118,24 +118,27 @@ impl Receiving {
             _ => None,
         };
         let Some(pair) = place.and_then(|place| table.peer(place)) else {
-            self.shared.counts.unknown_datagrams.fetch_add(1, Ordering::Relaxed);
+            self.shared
+                .counts
+                .unknown_datagrams
+                .fetch_add(1, Ordering::Relaxed);
             return Ok(());
         };
         let mut state = pair.lock();
-        match state.tunnel.open(address, datagram, &mut self.room) {
+        match state.tunnel.open(address, datagram, &mut self.buffer) {
             DatagramKind::Refused(why) => {
-                state.counts.refuse(why);
+                state.counts.count_refused(why);
                 Ok(())
             }
             DatagramKind::Handshake { answer, authentic } => {
                 let outcome = (answer, authentic);
-                finish(
+                finish_handshake(
                     &self.shared,
                     &self.socket,
                     (pair, state),
                     from,
                     outcome,
-                    &mut self.room,
+                    &mut self.buffer,
                 )
             }
             DatagramKind::Packet {
@@ -147,18 +150,18 @@ impl Receiving {
                 state.on_received(now, number, datagram.len(), from, outer);
                 let mut passes = false;
                 if let Some(source) = source {
-                    if table.routes.admits(PeerId(pair.index), source) {
-                        passes = self.pass(now, pair, &mut state, bytes, outer);
+                    if table.routes.allows_source(PeerId(pair.index), source) {
+                        passes = self.process_packet(now, pair, &mut state, bytes, outer);
                     } else {
                         state.counts.foreign_source += 1;
                     }
                 }
-                self.speak_for(now, pair, &mut state)?;
+                self.send_feedback(now, pair, &mut state)?;
                 // Unlock the peer before the slow write to the device, so that the sending thread
                 // can use it.
                 drop(state);
                 if passes {
-                    self.join(bytes);
+                    self.append_to_run(bytes);
                 }
                 Ok(())
             }
@@ -167,7 +170,7 @@ impl Receiving {
 
     /// Processes a decrypted packet whose source address is valid: a control message or a packet
     /// for the site. Returns true if the packet is to be written to the device.
-    fn pass(
+    fn process_packet(
         &mut self,
         now: Time,
         pair: &Peer,
@@ -175,14 +178,14 @@ impl Receiving {
         bytes: usize,
         outer: Ecn,
     ) -> bool {
-        let packet = &mut self.room[..bytes];
+        let packet = &mut self.buffer[..bytes];
         if let Some([own, far]) = pair.tunnel_addresses
             && let Some(message) = control::read(packet, far, own)
         {
             let before = half.sendbox.next_deadline();
             let mtu = half.path.mtu();
             half.on_control_message(now, message, bytes);
-            peer_path::tell_search(&self.shared, pair, &half.path, mtu, now);
+            peer_path::report_search(&self.shared, pair, &half.path, mtu, now);
             if half.sendbox.next_deadline() < before {
                 self.shared.wake();
             }
@@ -197,7 +200,7 @@ impl Receiving {
             Some(combined) if combined != inner => set_ecn(packet, combined),
             Some(_) => {}
             None => {
-                half.counts.marked_unable += 1;
+                half.counts.ce_without_ect += 1;
                 return false;
             }
         }
@@ -205,38 +208,38 @@ impl Receiving {
     }
 
     /// Appends the packet to the current GRO run, or starts a new run if it does not fit.
-    fn join(&mut self, bytes: usize) {
-        let packet = &self.room[..bytes];
+    fn append_to_run(&mut self, bytes: usize) {
+        let packet = &self.buffer[..bytes];
         if !self.joiner.add(packet).unwrap_or(true) {
-            write(&self.shared, &self.tun, &mut self.joiner);
+            write_run(&self.shared, &self.tun, &mut self.joiner);
             let _ = self.joiner.add(packet);
         }
     }
 
     /// Writes the current run to the device.
-    fn hand_over(&mut self) {
-        write(&self.shared, &self.tun, &mut self.joiner);
+    fn flush_run(&mut self) {
+        write_run(&self.shared, &self.tun, &mut self.joiner);
     }
 
     /// Sends all feedback that is due.
     fn send_due_feedback(&mut self, table: &PeerMap) -> Result<(), GatewayError> {
         let now = self.shared.now();
         let due: Vec<u32> = self
-            .due
+            .feedback_due
             .iter()
             .filter(|(_, due)| **due <= now)
             .map(|(place, _)| *place)
             .collect();
         for place in due {
             match table.peer(place) {
-                Some(peer) => self.speak_for(now, peer, &mut peer.lock())?,
-                None => drop(self.due.remove(&place)),
+                Some(peer) => self.send_feedback(now, peer, &mut peer.lock())?,
+                None => drop(self.feedback_due.remove(&place)),
             }
         }
         Ok(())
     }
 
-    fn speak_for(
+    fn send_feedback(
         &mut self,
         now: Time,
         pair: &Peer,
@@ -244,20 +247,29 @@ impl Receiving {
     ) -> Result<(), GatewayError> {
         if let Some(feedback) = half.poll_feedback(now)
             && let Some(to) = half.endpoint
-            && let Some(bytes) =
-                half.seal_message(now, pair.tunnel_addresses, &feedback.encode(), &mut self.answer)
+            && let Some(bytes) = half.seal_message(
+                now,
+                pair.tunnel_addresses,
+                &feedback.encode(),
+                &mut self.reply_buffer,
+            )
         {
-            send(&self.socket, to, &self.answer[..bytes])?;
+            send(&self.socket, to, &self.reply_buffer[..bytes])?;
         }
         if let Some(ack) = half.probe_ack.take()
             && let Some(to) = half.endpoint
-            && let Some(bytes) = half.seal_message(now, pair.tunnel_addresses, &ack.encode(), &mut self.answer)
+            && let Some(bytes) = half.seal_message(
+                now,
+                pair.tunnel_addresses,
+                &ack.encode(),
+                &mut self.reply_buffer,
+            )
         {
-            send(&self.socket, to, &self.answer[..bytes])?;
+            send(&self.socket, to, &self.reply_buffer[..bytes])?;
         }
         match half.next_feedback() {
-            Some(due) => drop(self.due.insert(pair.index, due)),
-            None => drop(self.due.remove(&pair.index)),
+            Some(due) => drop(self.feedback_due.insert(pair.index, due)),
+            None => drop(self.feedback_due.remove(&pair.index)),
         }
         Ok(())
     }
@@ -266,7 +278,12 @@ impl Receiving {
 /// Updates the endpoint of a peer to the source of its last authenticated datagram (roaming). The
 /// event is rate-limited, so that an address that changes with every datagram does not fill the
 /// log.
-pub(super) fn update_endpoint(shared: &GatewayState, pair: &Peer, half: &mut PeerState, from: SocketAddr) {
+pub(super) fn update_endpoint(
+    shared: &GatewayState,
+    pair: &Peer,
+    half: &mut PeerState,
+    from: SocketAddr,
+) {
     // Port 0 is not a valid destination.
     if from.port() == 0 || half.endpoint == Some(from) {
         return;
@@ -275,12 +292,14 @@ pub(super) fn update_endpoint(shared: &GatewayState, pair: &Peer, half: &mut Pee
     let now = shared.now();
     half.path.search_mut().restart(now);
     if half
-        .moved
+        .last_endpoint_event
         .is_none_or(|before| now.since(before) >= ENDPOINT_EVENT_INTERVAL_MIN)
     {
-        half.moved = Some(now);
+        half.last_endpoint_event = Some(now);
         let text = format!("endpoint is now {from}");
-        shared.events.record(now, &pair.peer.name, "endpoint", text);
+        shared
+            .events
+            .record(now, &pair.config.name, "endpoint", text);
     }
 }
 
@@ -293,7 +312,7 @@ pub(super) fn send(socket: &Socket, to: SocketAddr, datagram: &[u8]) -> Result<b
     }
 }
 
-fn write(shared: &GatewayState, tun: &Tun, joiner: &mut Joiner) {
+fn write_run(shared: &GatewayState, tun: &Tun, joiner: &mut Joiner) {
     if let Some(frame) = joiner.finish()
         && tun.write([frame, &[]]).is_err()
     {

@@ -17,9 +17,9 @@ use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::time::TimeSpec;
 
-use super::{ForwardingThread, GatewayState, PeerMap, find};
+use super::{ForwardingThread, GatewayState, PeerMap, resolve_endpoints};
 use crate::batch::SendBatch;
-use crate::config::{AlgorithmSpec, ClassConfig, ClassifierInput, GatewayConfig, class_of};
+use crate::config::{AlgorithmSpec, ClassConfig, ClassifierInput, GatewayConfig, classify};
 use crate::error::GatewayError;
 use crate::peer::{Peer, PeerState, SendboxPacket, encapsulation_overhead, full_packet};
 use crate::peer_path::{self, Fit};
@@ -59,11 +59,11 @@ pub(crate) struct Sending {
     packet: Box<[u8]>,
     /// Scratch: a fragment of `packet`.
     fragment: Box<[u8]>,
-    lanes: Vec<Option<PeerSchedule>>,
+    schedules: Vec<Option<PeerSchedule>>,
     uplink: Uplink,
     steerings: Vec<(AlgorithmSpec, BundleSteering)>,
     next_tick: Time,
-    woken: Time,
+    last_wakeup: Time,
 }
 
 /// State of a peer that only this thread uses.
@@ -77,20 +77,20 @@ struct PeerSchedule {
     /// Last handshake fault that was reported.
     fault: Option<HandshakeFault>,
     /// Time since which packets have been waiting for keys.
-    waiting: Option<Time>,
-    told_too_long: bool,
+    waiting_since: Option<Time>,
+    reported_too_long: bool,
 }
 
 impl PeerSchedule {
     /// Reports new handshake faults, and sessions that were established or lost.
-    fn tell_keys(&mut self, now: Time, shared: &GatewayState, pair: &Peer, half: &PeerState) {
+    fn report_keys(&mut self, now: Time, shared: &GatewayState, pair: &Peer, half: &PeerState) {
         let fault = half.tunnel.fault();
         if std::mem::replace(&mut self.fault, fault) != fault
             && let Some(fault) = fault
         {
-            tracing::warn!(peer = pair.peer.name, "{}", fault.explanation());
+            tracing::warn!(peer = pair.config.name, "{}", fault.explanation());
             let text = fault.explanation().to_owned();
-            shared.events.record(now, &pair.peer.name, "keys", text);
+            shared.events.record(now, &pair.config.name, "keys", text);
         }
         if half.tunnel.is_established() == self.established {
             return;
@@ -102,20 +102,24 @@ impl PeerSchedule {
         };
         shared
             .events
-            .record(now, &pair.peer.name, "keys", text.to_owned());
+            .record(now, &pair.config.name, "keys", text.to_owned());
     }
 
     /// Handles a packet that exceeded the path MTU: queries the kernel for the MTU, and if it has
     /// no answer, reports that once.
-    fn tell_too_long(&mut self, now: Time, shared: &GatewayState, pair: &Peer) {
-        if peer_path::query_path_mtu(shared, pair, now, true) || std::mem::replace(&mut self.told_too_long, true) {
+    fn report_too_long(&mut self, now: Time, shared: &GatewayState, pair: &Peer) {
+        if peer_path::query_path_mtu(shared, pair, now, true)
+            || std::mem::replace(&mut self.reported_too_long, true)
+        {
             return;
         }
         let text = format!(
             "the path drops packets of {} bytes, and its MTU is unknown; lower `mtu`",
             shared.site.mtu
         );
-        shared.events.record(now, &pair.peer.name, "too_long", text);
+        shared
+            .events
+            .record(now, &pair.config.name, "too_long", text);
     }
 }
 
@@ -128,7 +132,7 @@ impl Sending {
     ) -> Result<Sending, GatewayError> {
         let mut sending = Sending {
             next_tick: shared.now(),
-            woken: shared.now(),
+            last_wakeup: shared.now(),
             shared,
             socket,
             tun,
@@ -136,7 +140,7 @@ impl Sending {
             batch: SendBatch::new(),
             packet: vec![0; FRAME_BYTES_MAX].into_boxed_slice(),
             fragment: vec![0; FRAME_BYTES_MAX].into_boxed_slice(),
-            lanes: Vec::new(),
+            schedules: Vec::new(),
             uplink: Uplink::new(
                 Time::ZERO,
                 config.site.uplink_rate,
@@ -145,12 +149,12 @@ impl Sending {
             steerings: Vec::new(),
             config,
         };
-        let found = find(&sending.shared, &sending.config.peers);
+        let found = resolve_endpoints(&sending.shared, &sending.config.peers);
         let mut table = PeerMap::default();
         for peer in sending.config.peers.clone() {
             sending.add(&mut table, peer, &found)?;
         }
-        table.route();
+        table.rebuild_routes();
         sending.shared.set_table(table);
         Ok(sending)
     }
@@ -161,7 +165,7 @@ impl Sending {
         let _ = nix::sys::prctl::set_timerslack(1);
         while !self.shared.is_stopped() {
             self.shared.record_turn(ForwardingThread::Send);
-            for reload in self.shared.take_orders() {
+            for reload in self.shared.take_reloads() {
                 let outcome = self.reload(&reload);
                 let _ = reload.result.send(outcome);
             }
@@ -174,7 +178,7 @@ impl Sending {
             }
             let due = self.serve(&table)?;
             if self.wait(due)? {
-                self.collect(&table)?;
+                self.read_packets(&table)?;
             }
         }
         Ok(())
@@ -183,26 +187,26 @@ impl Sending {
     /// Serves every peer that is due and returns the next deadline.
     fn serve(&mut self, table: &PeerMap) -> Result<Time, GatewayError> {
         let mut next = self.next_tick;
-        let held = self.lanes.iter().flatten().any(|lane| lane.share.held);
+        let held = self.schedules.iter().flatten().any(|lane| lane.share.held);
         let first = (self.uplink.start_round(held) as usize).min(table.peers.len());
         let (later, sooner) = table.peers.split_at(first);
         for peer in sooner.iter().chain(later).flatten() {
-            let due = self.lane(peer.index).map_or(Time::MAX, |lane| lane.due);
+            let due = self.schedule(peer.index).map_or(Time::MAX, |lane| lane.due);
             if due <= self.shared.now() {
                 self.serve_peer(peer)?;
             }
-            next = next.min(self.lane(peer.index).map_or(Time::MAX, |lane| lane.due));
+            next = next.min(self.schedule(peer.index).map_or(Time::MAX, |lane| lane.due));
         }
         Ok(next)
     }
 
-    fn lane(&mut self, place: u32) -> Option<&mut PeerSchedule> {
-        self.lanes.get_mut(place as usize)?.as_mut()
+    fn schedule(&mut self, index: u32) -> Option<&mut PeerSchedule> {
+        self.schedules.get_mut(index as usize)?.as_mut()
     }
 
     fn serve_peer(&mut self, pair: &Peer) -> Result<(), GatewayError> {
         let Some(lane) = self
-            .lanes
+            .schedules
             .get_mut(pair.index as usize)
             .and_then(Option::as_mut)
         else {
@@ -220,18 +224,18 @@ impl Sending {
         }
         // The peer gateway may have restarted and lost its keys. WireGuard alone would start a new
         // handshake only after 15 s.
-        let lost = tell_changes(&self.shared, pair, &mut state);
+        let lost = report_changes(&self.shared, pair, &mut state);
         if let (true, Some(to)) = (lost, state.endpoint)
             && let Some(bytes) = state.tunnel.rekey(self.batch.buffer())
         {
             self.batch.add(to, DatagramMarks::default(), bytes);
             self.batch.flush(&self.socket)?;
         }
-        lane.tell_keys(now, &self.shared, pair, &state);
+        lane.report_keys(now, &self.shared, pair, &state);
         let (Some(to), true) = (state.endpoint, lane.established) else {
             return self.initiate_handshake(now, pair, state);
         };
-        lane.waiting = None;
+        lane.waiting_since = None;
         let store = &mut self.store;
         let mut too_long = false;
         self.uplink
@@ -239,24 +243,26 @@ impl Sending {
         if let Some(notice) = state.sendbox.poll_notice(now) {
             // The notice's own packet is not an epoch boundary.
             let room = self.batch.buffer();
-            if let Some(bytes) = state.seal_message(now, pair.tunnel_addresses, &notice.encode(), room) {
+            if let Some(bytes) =
+                state.seal_message(now, pair.tunnel_addresses, &notice.encode(), room)
+            {
                 self.batch.add(to, DatagramMarks::default(), bytes);
                 too_long |= self.batch.flush(&self.socket)?.too_long;
             }
         }
-        let most = self.socket.batch();
+        let most = self.socket.batch_max();
         let mut packets = 0;
         while state.sendbox.is_ready(now)
             && packets < PEER_PACKETS_PER_TURN_MAX
-            && !self.batch.is_stuck()
-            && self.uplink.admits(now, &lane.share)
+            && !self.batch.is_socket_full()
+            && self.uplink.can_send(now, &lane.share)
         {
             packets += 1;
             let mut drops = |dropped: SendboxPacket, _| store.release(dropped.packet.frame, 1);
             let Some(waiting) = state.sendbox.dequeue(now, &mut drops) else {
                 break;
             };
-            let whole = completed(store, &waiting, &mut self.packet);
+            let whole = assemble_packet(store, &waiting, &mut self.packet);
             store.release(waiting.packet.frame, 1);
             let Some(bytes) = whole else { continue };
             let packet = &mut self.packet[..bytes];
@@ -288,7 +294,7 @@ impl Sending {
             let sealed = match state.path.fit(packet) {
                 Fit::Whole => leave(&mut state, packet)?,
                 Fit::Fragmented(mut fragments) => {
-                    state.counts.divided += 1;
+                    state.counts.fragmented += 1;
                     let mut sealed = true;
                     while sealed && let Some(bytes) = fragments.next(&mut self.fragment) {
                         sealed = leave(&mut state, &self.fragment[..bytes])?;
@@ -296,7 +302,7 @@ impl Sending {
                     sealed
                 }
                 Fit::TooBig => {
-                    peer_path::refuse(now, &mut state, packet, &self.tun);
+                    peer_path::send_too_big(now, &mut state, packet, &self.tun);
                     true
                 }
             };
@@ -316,7 +322,7 @@ impl Sending {
         if too_long {
             state.counts.too_long += 1;
             drop(state);
-            lane.tell_too_long(now, &self.shared, pair);
+            lane.report_too_long(now, &self.shared, pair);
         }
         Ok(())
     }
@@ -330,7 +336,7 @@ impl Sending {
         mut state: std::sync::MutexGuard<'_, PeerState>,
     ) -> Result<(), GatewayError> {
         let Some(lane) = self
-            .lanes
+            .schedules
             .get_mut(pair.index as usize)
             .and_then(Option::as_mut)
         else {
@@ -339,10 +345,10 @@ impl Sending {
         lane.due = now + HANDSHAKE_POLL_INTERVAL;
         lane.share.held = false;
         if state.sendbox.backlog().packets == 0 {
-            lane.waiting = None;
+            lane.waiting_since = None;
             return Ok(());
         }
-        let since = *lane.waiting.get_or_insert(now);
+        let since = *lane.waiting_since.get_or_insert(now);
         if state.endpoint.is_none() || now.since(since) > HANDSHAKE_WAIT_MAX {
             let store = &mut self.store;
             let mut dropped = 0;
@@ -358,7 +364,10 @@ impl Sending {
             state.counts.unreachable += dropped;
             return Ok(());
         }
-        if let (Some(to), Some(bytes)) = (state.endpoint, state.tunnel.initiate_handshake(self.batch.buffer())) {
+        if let (Some(to), Some(bytes)) = (
+            state.endpoint,
+            state.tunnel.initiate_handshake(self.batch.buffer()),
+        ) {
             self.batch.add(to, DatagramMarks::default(), bytes);
             self.batch.flush(&self.socket)?;
         }
@@ -370,7 +379,7 @@ impl Sending {
         let now = self.shared.now();
         self.next_tick = now + Duration::from(TICK_INTERVAL);
         self.shared.demux.tick();
-        self.store.review(now);
+        self.store.reclaim(now);
         self.batch.begin_turn();
         for pair in table.iter() {
             peer_path::query_path_mtu(&self.shared, pair, now, false);
@@ -399,7 +408,13 @@ impl Sending {
             return Ok(());
         };
         let scratch = [&mut self.fragment[..], &mut self.packet[..]];
-        if let Some(bytes) = half.seal_probe(now, pair.tunnel_addresses, probe, scratch, self.batch.buffer()) {
+        if let Some(bytes) = half.seal_probe(
+            now,
+            pair.tunnel_addresses,
+            probe,
+            scratch,
+            self.batch.buffer(),
+        ) {
             self.batch.add(to, DatagramMarks::default(), bytes);
             // If the probe exceeds the MTU of the local interface, it counts as lost.
             self.batch.flush(&self.socket)?;
@@ -408,7 +423,7 @@ impl Sending {
     }
 
     /// Reads packets of the site from the TUN device into the sendboxes.
-    fn collect(&mut self, table: &PeerMap) -> Result<(), GatewayError> {
+    fn read_packets(&mut self, table: &PeerMap) -> Result<(), GatewayError> {
         let failed = GatewayError::system("read from the device");
         let counts = &self.shared.counts;
         let mut bytes = 0;
@@ -428,7 +443,8 @@ impl Sending {
             let now = self.shared.now();
             let read = self.store.reserved(length);
             let headers = IpHeaders::parse(Frame::packet(read));
-            let (Ok(frame), Some([_, destination])) = (Frame::parse(read), headers.addresses) else {
+            let (Ok(frame), Some([_, destination])) = (Frame::parse(read), headers.addresses)
+            else {
                 continue;
             };
             let Some(pair) = table
@@ -447,7 +463,7 @@ impl Sending {
                 pair.lock().counts.spoofed_control += 1;
                 continue;
             }
-            let class = classify(&self.config.classes, &headers);
+            let class = classify_packet(&self.config.classes, &headers);
             let kept = self.store.commit(length, frame, now, headers.ports);
             let mut state = pair.lock();
             let around = encapsulation_overhead(state.endpoint) as u16;
@@ -455,13 +471,19 @@ impl Sending {
             let mut drops = |dropped: SendboxPacket, _| store.release(dropped.packet.frame, 1);
             for index in 0..frame.packets() {
                 let kept = Kept::new(kept, index, frame.bytes(index), &headers).with_class(class);
-                state.sendbox
-                    .enqueue(now, SendboxPacket { packet: kept, encapsulation_bytes: around }, &mut drops);
+                state.sendbox.enqueue(
+                    now,
+                    SendboxPacket {
+                        packet: kept,
+                        encapsulation_bytes: around,
+                    },
+                    &mut drops,
+                );
             }
             let due = state.sendbox.next_deadline();
             drop(state);
             if let Some(lane) = self
-                .lanes
+                .schedules
                 .get_mut(pair.index as usize)
                 .and_then(Option::as_mut)
                 && lane.established
@@ -482,7 +504,7 @@ impl Sending {
         let sleep = if until_due == Duration::ZERO {
             Duration::ZERO
         } else {
-            until_due.max((self.woken + SEND_QUANTUM).since(now))
+            until_due.max((self.last_wakeup + SEND_QUANTUM).since(now))
         };
         let mut polled = vec![
             PollFd::new(self.tun.as_fd(), PollFlags::POLLIN),
@@ -506,20 +528,20 @@ impl Sending {
         if woken {
             let _ = self.shared.wake.read();
             // A session may have been established or a limit lifted, so every peer is due.
-            self.lanes
+            self.schedules
                 .iter_mut()
                 .flatten()
                 .for_each(|lane| lane.due = Time::ZERO);
         }
         if sleep > Duration::ZERO {
-            self.woken = self.shared.now();
+            self.last_wakeup = self.shared.now();
         }
         Ok(readable)
     }
 }
 
 /// Reports the mode changes of a bundle. Returns whether one of them was due to missing feedback.
-fn tell_changes(shared: &GatewayState, pair: &Peer, half: &mut PeerState) -> bool {
+fn report_changes(shared: &GatewayState, pair: &Peer, half: &mut PeerState) -> bool {
     let mut silent = false;
     while let Some(change) = half.sendbox.next_mode_change() {
         silent |= change.reason == Reason::NoFeedback;
@@ -535,14 +557,16 @@ fn tell_changes(shared: &GatewayState, pair: &Peer, half: &mut PeerState) -> boo
             seen.received,
             seen.waiting
         );
-        shared.events.record(change.at, &pair.peer.name, "mode", text);
+        shared
+            .events
+            .record(change.at, &pair.config.name, "mode", text);
     }
     silent
 }
 
 /// Writes a queued packet into `room`, segmented from its frame and with its checksum completed.
 /// Returns its length, or `None` if the frame is malformed.
-fn completed(store: &Store, waiting: &SendboxPacket, room: &mut [u8]) -> Option<usize> {
+fn assemble_packet(store: &Store, waiting: &SendboxPacket, room: &mut [u8]) -> Option<usize> {
     let Kept {
         frame,
         index,
@@ -552,7 +576,7 @@ fn completed(store: &Store, waiting: &SendboxPacket, room: &mut [u8]) -> Option<
     let mut head = Head::default();
     let kept = store.get(frame).frame;
     let [first, rest] = kept
-        .completed(store.bytes(frame), index, marked, &mut head)
+        .write_packet(store.bytes(frame), index, marked, &mut head)
         .ok()?;
     let bytes = first.len() + rest.len();
     room[..first.len()].copy_from_slice(first);
@@ -570,22 +594,23 @@ fn drive(now: Time, bundle: u64, half: &mut PeerState, steering: &mut BundleStee
         return;
     }
     half.gauges = steering.gauges(bundle);
-    half.sendbox.set_pass_through(now, wants_pass_through(&half.gauges));
+    half.sendbox
+        .set_pass_through(now, wants_pass_through(&half.gauges));
 }
 
 /// Returns the class of a packet with these headers.
-fn classify(classes: &[ClassConfig], headers: &IpHeaders) -> u8 {
+fn classify_packet(classes: &[ClassConfig], headers: &IpHeaders) -> u8 {
     let Some([source, destination]) = headers.addresses else {
         return 0;
     };
-    let seen = ClassifierInput {
+    let input = ClassifierInput {
         dscp: headers.dscp,
         protocol: headers.protocol,
         source,
         destination,
         ports: headers.ports,
     };
-    class_of(classes, &seen)
+    classify(classes, &input)
 }
 
 fn milliseconds(time: Duration) -> String {

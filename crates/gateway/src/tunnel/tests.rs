@@ -114,7 +114,11 @@ fn without_a_session_one_packet_is_queued_and_one_initiation_sent() {
     assert_eq!(a.seal(&packet(100, 0), &mut room), SealOutcome::NoSession);
     assert!(!a.is_established());
     assert_eq!(a.initiate_handshake(&mut room), Some(148));
-    assert_eq!(a.initiate_handshake(&mut room), None, "a handshake is in progress");
+    assert_eq!(
+        a.initiate_handshake(&mut room),
+        None,
+        "a handshake is in progress"
+    );
     assert_eq!(a.seal(&packet(100, 0), &mut room), SealOutcome::NoSession);
 }
 
@@ -314,7 +318,7 @@ fn floods_of_initiations_require_a_cookie() {
     let bytes = a.rekey(&mut room).unwrap();
     let initiation = room[..bytes].to_vec();
     assert!(matches!(
-        two.doors[1].initiator(ADDRESS_B, &initiation, &mut room),
+        two.doors[1].identify_unlimited(ADDRESS_B, &initiation, &mut room),
         Recipient::Peer(_)
     ));
     // A cookie is bound to the source address.

@@ -105,7 +105,7 @@ fn runs(packets: &[Packet]) -> Vec<u16> {
                 let mut head = Head::default();
                 out.push(
                     frame
-                        .completed(bytes, index, false, &mut head)
+                        .write_packet(bytes, index, false, &mut head)
                         .expect("well formed")
                         .concat(),
                 );

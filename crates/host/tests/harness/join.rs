@@ -75,7 +75,7 @@ fn take_apart(joiner: &mut Joiner, out: &mut Vec<Vec<u8>>) {
     for index in 0..packets {
         let mut head = Head::default();
         let packet = frame
-            .completed(bytes, index, false, &mut head)
+            .write_packet(bytes, index, false, &mut head)
             .expect("the headers are valid")
             .concat();
         assert_eq!(packet.len(), usize::from(frame.bytes(index)));
@@ -83,12 +83,12 @@ fn take_apart(joiner: &mut Joiner, out: &mut Vec<Vec<u8>>) {
         // The same through a frame for this packet alone.
         let mut head = Head::default();
         let single = frame
-            .run(bytes, index..index + 1, false, &mut head)
+            .write_run(bytes, index..index + 1, false, &mut head)
             .concat();
         let alone = Frame::parse(&single).expect("as kernels create them");
         let mut head = Head::default();
         let again = alone
-            .completed(&single, 0, false, &mut head)
+            .write_packet(&single, 0, false, &mut head)
             .expect("the headers are valid")
             .concat();
         assert_eq!(Some(&again), out.last());

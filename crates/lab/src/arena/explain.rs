@@ -15,7 +15,7 @@ use super::{gate, score};
 use crate::contender::Contender;
 use crate::error::Error;
 use crate::evaluate::Run;
-use crate::progress::{Progress, NoProgress};
+use crate::progress::{NoProgress, Progress};
 use crate::result::{ContenderResult, Sample};
 use crate::run as runner;
 use crate::scenario::Scenario;
@@ -218,7 +218,8 @@ impl Seen {
         );
         let scenario = Scenario::parse(&run.key, &text, Path::new(".")).map_err(Error::Scenario)?;
         let once = runner::RunOptions::single(1, "");
-        let mut result = match runner::run(&Sim::default(), &scenario, registry, &once, &NoProgress) {
+        let mut result = match runner::run(&Sim::default(), &scenario, registry, &once, &NoProgress)
+        {
             Ok(result) => result,
             Err(Error::Internal { .. }) => return Ok(None),
             Err(error) => return Err(error),

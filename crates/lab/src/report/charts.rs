@@ -5,11 +5,11 @@ use ccplane_report::chart::{
 };
 
 use super::DRAWN_FLOWS_MAX;
-use super::styles::{SeriesStyles, shade};
 use super::plane::Spot;
 use super::points::{
     LINE_POINTS_MAX, Points, delay, ecdf, flow_bin_s, on_grid, rates, rises, throughput,
 };
+use super::styles::{SeriesStyles, shade};
 use crate::metrics::{Distribution, smooth};
 use crate::result::{
     Columns, Completion, ContenderResult, RunResult, Sample, WorkloadFigures, WorkloadSeries,
@@ -329,7 +329,9 @@ impl<'a> Charts<'a> {
                 .collect::<Vec<_>>()
         };
         let lines = all().map(|(c, at)| ChartSeries {
-            boxes: BoxPlot::from_values(f64::from(at), values(c)).into_iter().collect(),
+            boxes: BoxPlot::from_values(f64::from(at), values(c))
+                .into_iter()
+                .collect(),
             ..ChartSeries::new("", self.styles.contender(at as usize - 1).colour, [])
         });
         let seen = Distribution::new(all().flat_map(|(c, _)| values(c)));
@@ -550,7 +552,10 @@ impl<'a> Charts<'a> {
     }
 
     /// Returns the lines that `of` creates for each contender.
-    fn per_contender(&self, of: impl Fn(usize, &ContenderResult) -> Vec<Strand>) -> Vec<Vec<Strand>> {
+    fn per_contender(
+        &self,
+        of: impl Fn(usize, &ContenderResult) -> Vec<Strand>,
+    ) -> Vec<Vec<Strand>> {
         let all = self.result.contenders.iter().enumerate();
         all.map(|(at, c)| of(at, c)).collect()
     }

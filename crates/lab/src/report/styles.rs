@@ -128,10 +128,10 @@ impl SeriesStyles {
         let all = self.contenders.iter().zip(&self.workloads);
         let looks =
             all.flat_map(|(contender, workloads)| std::iter::once(contender).chain(workloads));
-        self.labels
-            .iter()
-            .zip(looks)
-            .map(|(label, look)| Key { label, style: *look })
+        self.labels.iter().zip(looks).map(|(label, look)| Key {
+            label,
+            style: *look,
+        })
     }
 }
 

@@ -45,7 +45,11 @@ impl Job<'_> {
             };
             let id = sim.add_bundle(spec).map_err(|error| {
                 let source = self.scenario.source();
-                Error::Scenario(source.problem_from_error(bundle.span.clone(), "this bundle", &error))
+                Error::Scenario(source.problem_from_error(
+                    bundle.span.clone(),
+                    "this bundle",
+                    &error,
+                ))
             })?;
             ids.push(id);
         }
@@ -102,7 +106,8 @@ pub(super) fn fill_actual(
             Some(*sum)
         })
         .collect();
-    let left_by = |ns: u64| crossings.partition_point(|crossing| crossing.departure.as_nanos() <= ns);
+    let left_by =
+        |ns: u64| crossings.partition_point(|crossing| crossing.departure.as_nanos() <= ns);
     let bytes_by = |count: usize| {
         count
             .checked_sub(1)
@@ -110,7 +115,10 @@ pub(super) fn fill_actual(
             .map_or(0, |bytes| *bytes)
     };
     for sample in samples {
-        let Some(left) = sample.at_ns.checked_sub((way.after_queue + way.backward).as_nanos()) else {
+        let Some(left) = sample
+            .at_ns
+            .checked_sub((way.after_queue + way.backward).as_nanos())
+        else {
             continue;
         };
         let count = left_by(left);

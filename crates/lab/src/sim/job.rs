@@ -15,15 +15,15 @@ use ccplane_sim::{
 };
 use ccplane_units::{Bytes, Duration, Time};
 
-use super::sampling::{Sampler, WorkloadPart};
 use super::put_stamps;
+use super::sampling::{Sampler, WorkloadPart};
 use crate::capacity::{Carrying, capacity_course, could_carry};
 use crate::contender::{Contender, read};
 use crate::error::Error;
-use crate::report_log::{self, ReportLog};
 use crate::metrics::Distribution;
 use crate::progress::Progress;
 use crate::record::{LinkRecord, RunMetrics, RunRecord};
+use crate::report_log::{self, ReportLog};
 use crate::result::{
     Audit, ContenderResult, HostFigures, LinkFigures, SecondLoop, SimulationAudit,
 };
@@ -83,7 +83,8 @@ impl<'s> Job<'s> {
         let options = SimOptions::seeded(seed);
         let network = self.plan.network.clone();
         let Some(folder) = self.packet_logs else {
-            let sim = Simulation::new(network, options).map_err(|error| self.convert_error(error))?;
+            let sim =
+                Simulation::new(network, options).map_err(|error| self.convert_error(error))?;
             return Ok(self.drive(sim, contender, seed, progress)?.0);
         };
         let label = contender.map_or_else(|| self.scenario.mixture(), Contender::to_string);
@@ -99,8 +100,8 @@ impl<'s> Job<'s> {
         let writer = BufWriter::new(file.map_err(|error| unwritten(&error))?);
         let log = PacketLog::new(writer, &network, &[self.plan.main_link])
             .map_err(|error| unwritten(&error))?;
-        let sim =
-            Simulation::with_tracer(network, options, log).map_err(|error| self.convert_error(error))?;
+        let sim = Simulation::with_tracer(network, options, log)
+            .map_err(|error| self.convert_error(error))?;
         let (result, sim) = self.drive(sim, contender, seed, progress)?;
         sim.into_tracer()
             .finish()
@@ -271,7 +272,13 @@ impl<'s> Job<'s> {
             .filter(|c| c.departure < end);
         LinkRecord {
             departures: inside
-                .map(|c| (c.departure.as_nanos(), c.sojourn.as_nanos(), u64::from(c.bytes)))
+                .map(|c| {
+                    (
+                        c.departure.as_nanos(),
+                        c.sojourn.as_nanos(),
+                        u64::from(c.bytes),
+                    )
+                })
                 .collect(),
             capacity: self.could_carry(self.plan.main_link, self.scenario.warm_up, span),
             queue_drops: link.map_or(0, |link| link.queue_drops),
@@ -358,10 +365,12 @@ impl<'s> Job<'s> {
         if self.plan.events.iter().any(changes) {
             return None;
         }
-        let waited = link.departures_after(self.scenario.warm_up).map(|(_, sojourn, bytes)| {
-            let own = rate.transmission_time(Bytes::new(*bytes)).as_nanos();
-            sojourn.saturating_sub(own) as f64 / 1e3
-        });
+        let waited = link
+            .departures_after(self.scenario.warm_up)
+            .map(|(_, sojourn, bytes)| {
+                let own = rate.transmission_time(Bytes::new(*bytes)).as_nanos();
+                sojourn.saturating_sub(own) as f64 / 1e3
+            });
         Distribution::new(waited).mean()
     }
 
@@ -460,7 +469,11 @@ impl<'j> RunControls<'j> {
     }
 
     /// Returns the control of a workload's connections.
-    fn flow_control(&mut self, sim: &mut World, which: &'j Contender) -> Result<FlowControl, Error> {
+    fn flow_control(
+        &mut self,
+        sim: &mut World,
+        which: &'j Contender,
+    ) -> Result<FlowControl, Error> {
         match which {
             Contender::Native { name } => Ok(FlowControl::Native(transport::native(name)?)),
             Contender::Ccplane { name, .. } => {
@@ -553,7 +566,12 @@ impl<'j> RunControls<'j> {
         let mut agents = self.agents.iter().chain(&self.bundle_agents);
         let (_, agent) = agents.find(|(known, _)| known == contender)?;
         let stats = sim.algorithm(*agent, contender.algorithm())?;
-        Some(ReportLog::from_simulation(sim, *agent, stats.reports, flows))
+        Some(ReportLog::from_simulation(
+            sim,
+            *agent,
+            stats.reports,
+            flows,
+        ))
     }
 }
 

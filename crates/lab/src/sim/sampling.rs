@@ -119,7 +119,9 @@ impl<'p> Sampler<'p> {
     pub fn sample(&mut self, sim: &World, now: u64) {
         for flow in sim.flows().skip(self.flows_seen) {
             self.flows_seen += 1;
-            let Some((at, part)) = sim.flow(flow).and_then(|view| part_of(self.workloads, &view))
+            let Some((at, part)) = sim
+                .flow(flow)
+                .and_then(|view| part_of(self.workloads, &view))
             else {
                 continue;
             };
@@ -151,10 +153,16 @@ impl<'p> Sampler<'p> {
     /// limit; every other workload has its own.
     fn has_room(&self, at: usize, part: &WorkloadPart) -> bool {
         let together = |other: usize| match part.compared {
-            true => self.workloads.get(other).is_some_and(|other| other.compared),
+            true => self
+                .workloads
+                .get(other)
+                .is_some_and(|other| other.compared),
             false => other == at,
         };
-        let taken = self.sampled.iter().filter(|sampled| together(sampled.workload));
+        let taken = self
+            .sampled
+            .iter()
+            .filter(|sampled| together(sampled.workload));
         taken.count() < SAMPLED_FLOWS_MAX
     }
 
@@ -208,7 +216,8 @@ impl<'p> Sampler<'p> {
         span: Duration,
         warm: Duration,
     ) -> Result<Vec<WorkloadRecord>, SimError> {
-        let mut views: Vec<Vec<(u64, FlowView)>> = self.workloads.iter().map(|_| Vec::new()).collect();
+        let mut views: Vec<Vec<(u64, FlowView)>> =
+            self.workloads.iter().map(|_| Vec::new()).collect();
         for flow in sim.flows() {
             let Some(mut view) = sim.flow(flow) else {
                 continue;
@@ -413,7 +422,11 @@ impl IdleCompletionTimes<'_> {
                     Err(_) if !part.compared => (Duration::ZERO, took.as_nanos()),
                     path => {
                         let path = path?;
-                        let asked = if requested { path.reverse_delay } else { Duration::ZERO };
+                        let asked = if requested {
+                            path.reverse_delay
+                        } else {
+                            Duration::ZERO
+                        };
                         (asked, metrics::alone_ns(path.rtt, path.rate, bytes))
                     }
                 };

@@ -32,7 +32,10 @@ impl Diagnostic for Problem {
     }
 
     fn labels(&self) -> Option<Box<dyn Iterator<Item = LabeledSpan> + '_>> {
-        let also = self.secondary_label.iter().map(|(span, label)| span.labeled(label));
+        let also = self
+            .secondary_label
+            .iter()
+            .map(|(span, label)| span.labeled(label));
         Some(Box::new(
             std::iter::once(self.span.labeled(&self.label)).chain(also),
         ))

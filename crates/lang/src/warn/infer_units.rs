@@ -222,7 +222,9 @@ impl<'s> Units<'_, '_, 's> {
                 }
                 _ => Unit::Unknown,
             },
-            (_, Some(OperandShape::Chain(_) | OperandShape::Pair(_))) => self.common_unit(index, parts),
+            (_, Some(OperandShape::Chain(_) | OperandShape::Pair(_))) => {
+                self.common_unit(index, parts)
+            }
             (_, Some(OperandShape::Compare(_) | OperandShape::Same(_))) => {
                 self.common_unit(index, parts);
                 Unit::Bare

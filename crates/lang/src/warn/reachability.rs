@@ -25,8 +25,9 @@ pub(super) fn check_reachability(text: &CompiledSource<'_, '_>, problems: &mut P
             "this program never reports",
             "the agent would get no reports",
         );
-        problems
-            .push(problem.with_help("report regularly: (when (> Micros 10ms) (report) (:= Micros 0))"));
+        problems.push(
+            problem.with_help("report regularly: (when (> Micros 10ms) (report) (:= Micros 0))"),
+        );
     }
 }
 

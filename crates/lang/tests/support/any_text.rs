@@ -1,7 +1,7 @@
 //! Any text: the compiler gives a program or reasons, and a program that is printed compiles to
 //! itself. So it is with whole algorithms, whose program is their text without its header.
 
-use ccplane_lang::{Diagnostics, ProgramLimits, ProgramFile, compile};
+use ccplane_lang::{Diagnostics, ProgramFile, ProgramLimits, compile};
 
 /// Holds for any text.
 pub fn any_text(text: &str) {

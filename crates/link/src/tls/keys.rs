@@ -312,7 +312,10 @@ pub fn revoke(folder: &Path, name: &str) -> Result<(), KeyError> {
     let path = folder.join("revoked");
     let mut all = revoked(&path)?;
     let keys = Keys::load(&folder.join(name), Role::Datapath)?;
-    all.insert(Fingerprint::of_certificate(&keys.certificate), name.to_owned());
+    all.insert(
+        Fingerprint::of_certificate(&keys.certificate),
+        name.to_owned(),
+    );
     let mut lines: Vec<String> = all
         .iter()
         .map(|(print, name)| format!("{print} {name}\n"))

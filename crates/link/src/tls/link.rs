@@ -16,14 +16,14 @@ use rustls::time_provider::{DefaultTimeProvider, TimeProvider};
 use rustls::{ServerConfig, ServerConnection};
 
 use super::keys::{self, Keys, Role};
-use super::revocations::Revocations;
 use super::pending_connections::PendingConnections;
+use super::revocations::Revocations;
 use super::stream::{CHUNK_BYTES, SHARED_CHUNK_BYTES, Stream, TlsCloseReason};
 use super::tenants::{self, Tenant, Tenants};
 use super::trust;
+use crate::accept_backoff::AcceptBackoff;
 use crate::identity::Fingerprint;
 use crate::random;
-use crate::accept_backoff::AcceptBackoff;
 use crate::warning::Warning;
 use crate::{DatapathLink, LinkError};
 
@@ -263,8 +263,8 @@ impl TlsLink {
         now: Time,
     ) -> Result<(String, Fingerprint), TlsCloseReason> {
         let certificate = connection.stream.certificate();
-        let certificate =
-            certificate.ok_or_else(|| TlsCloseReason::Local("it sent no certificate".to_owned()))?;
+        let certificate = certificate
+            .ok_or_else(|| TlsCloseReason::Local("it sent no certificate".to_owned()))?;
         let key = Fingerprint::of_certificate(certificate);
         let name = keys::name_of(certificate).unwrap_or_else(|| "unnamed".to_owned());
         if self.revocations.contains(&key) {

@@ -69,7 +69,10 @@ impl TenantBucket {
 
     /// Returns the time at which a token is available; a past time if one is available now.
     fn ready_at(&self) -> Time {
-        Time::ZERO + self.full_at.since(Time::ZERO + self.time_for(self.burst - 1))
+        Time::ZERO
+            + self
+                .full_at
+                .since(Time::ZERO + self.time_for(self.burst - 1))
     }
 }
 
@@ -231,7 +234,9 @@ mod tests {
     fn keys_that_never_pause_get_equal_work_and_a_debt_is_paid_back() {
         let (mut tenants, now) = (Tenants::default(), Time::ZERO);
         for number in 1..=2 {
-            tenants.entry(key(number)).connected(DatapathId(number.into()));
+            tenants
+                .entry(key(number))
+                .connected(DatapathId(number.into()));
         }
         // One key causes little work per chunk, the other much; per turn both get the same.
         let (costs, mut caused) = ([100, 5_000], [0u64; 2]);
@@ -268,10 +273,14 @@ mod tests {
                 .expect_err("one more")
                 .contains("32 connections")
         );
-        let left = (0..1_000).take_while(|_| tenant.charge_start(now).is_ok()).count();
+        let left = (0..1_000)
+            .take_while(|_| tenant.charge_start(now).is_ok())
+            .count();
         assert_eq!(left, STARTS_BURST as usize - CONNECTIONS_MAX);
         now += Duration::from_secs(2);
-        let left = (0..1_000).take_while(|_| tenant.charge_start(now).is_ok()).count();
+        let left = (0..1_000)
+            .take_while(|_| tenant.charge_start(now).is_ok())
+            .count();
         assert_eq!(left, 2 * STARTS_PER_SECOND as usize);
         // Burst plus ten seconds at the byte rate.
         let (mut bytes, until) = (0, now + Duration::from_secs(10));

@@ -332,7 +332,10 @@ fn a_key_that_is_not_valid_now_is_made_anew() {
         (now, false),
     ] {
         let all = make_keys(&place.0, &["web1".to_owned()], when).unwrap();
-        assert!(all.iter().all(|one| one.created == made), "{when:?}: {all:?}");
+        assert!(
+            all.iter().all(|one| one.created == made),
+            "{when:?}: {all:?}"
+        );
     }
 }
 

@@ -244,7 +244,11 @@ impl TlsUplink {
 
     /// Starts to connect to the next address for which that is possible. `why` is the error of the
     /// previous one.
-    fn connect_next(&self, addresses: &mut Addresses, mut why: io::Error) -> Result<OwnedFd, LinkError> {
+    fn connect_next(
+        &self,
+        addresses: &mut Addresses,
+        mut why: io::Error,
+    ) -> Result<OwnedFd, LinkError> {
         for address in addresses {
             match start(address) {
                 Ok(socket) => return Ok(socket),
@@ -359,7 +363,12 @@ impl TlsUplink {
         }
     }
 
-    fn check_timeout(&self, now: Time, began: Time, stage: UplinkState) -> Result<UplinkState, LinkError> {
+    fn check_timeout(
+        &self,
+        now: Time,
+        began: Time,
+        stage: UplinkState,
+    ) -> Result<UplinkState, LinkError> {
         match now.since(began) > CONNECT_TIMEOUT {
             true => Err(self.unreachable(Arc::new(RemoteAgentError::TimedOut(CONNECT_TIMEOUT)))),
             false => Ok(stage),
@@ -429,7 +438,9 @@ impl TlsUplink {
     fn on_lost(&mut self, now: Time, why: &TlsCloseReason) {
         let words = describe(why);
         tracing::warn!(agent = %self.address, why = words, "lost the connection to the agent");
-        if let UplinkState::Connected(stream) = std::mem::replace(&mut self.state, UplinkState::Waiting(now, None)) {
+        if let UplinkState::Connected(stream) =
+            std::mem::replace(&mut self.state, UplinkState::Waiting(now, None))
+        {
             stream.close(why);
         }
         self.packet.clear();
@@ -499,8 +510,12 @@ impl AgentConnection for TlsUplink {
                     tracing::info!(agent = %self.address, "connected");
                     self.packet.clear();
                     self.backoff.connected(now);
-                    (self.urgent, self.last_sent, self.is_answered, self.last_received) =
-                        (false, Time::ZERO, true, now);
+                    (
+                        self.urgent,
+                        self.last_sent,
+                        self.is_answered,
+                        self.last_received,
+                    ) = (false, Time::ZERO, true, now);
                     self.latency = BATCHING_DELAY_DEFAULT;
                     return Ok(());
                 }
@@ -519,7 +534,9 @@ impl AgentConnection for TlsUplink {
         let looks = |began: Time| (now.since(began) / 8).clamp(least, most);
         match &self.state {
             UplinkState::Waiting(until, _) => until.since(now).max(least),
-            UplinkState::Resolving(_, attempt) | UplinkState::Connecting(_, attempt) => looks(attempt.began),
+            UplinkState::Resolving(_, attempt) | UplinkState::Connecting(_, attempt) => {
+                looks(attempt.began)
+            }
             UplinkState::Handshaking(_, greeting) => looks(greeting.began),
             UplinkState::Connected(_) => most,
         }
@@ -544,7 +561,8 @@ impl AgentConnection for TlsUplink {
         }
         if let WireEvent::Ready { datapath } = event {
             let silence = datapath.agent_timeout;
-            self.agent_timeout = silence.map(|silence| (silence * SILENCE_TIMEOUTS).max(SILENCE_MIN));
+            self.agent_timeout =
+                silence.map(|silence| (silence * SILENCE_TIMEOUTS).max(SILENCE_MIN));
         }
         self.urgent |= !matches!(event, WireEvent::Report { urgent: false, .. });
         SendOutcome::Queued
@@ -602,7 +620,9 @@ impl AgentConnection for TlsUplink {
             return None;
         }
         let due = match &self.state {
-            UplinkState::Connected(stream) if stream.has_unsent() => Some(self.now() + POLL_INTERVAL_BOUNDS.0),
+            UplinkState::Connected(stream) if stream.has_unsent() => {
+                Some(self.now() + POLL_INTERVAL_BOUNDS.0)
+            }
             _ => (!self.packet.is_empty()).then(|| self.due()),
         };
         let silent = self
@@ -615,7 +635,9 @@ impl AgentConnection for TlsUplink {
         match &self.state {
             UplinkState::Waiting(..) | UplinkState::Resolving(..) => None,
             UplinkState::Connecting(socket, _) => Some(socket.as_fd()),
-            UplinkState::Handshaking(stream, _) | UplinkState::Connected(stream) => Some(stream.as_fd()),
+            UplinkState::Handshaking(stream, _) | UplinkState::Connected(stream) => {
+                Some(stream.as_fd())
+            }
         }
     }
 }

@@ -40,7 +40,7 @@ pub fn decision_cost(decisions: usize, together: usize) -> Result<DecisionCost, 
         ..RegistrationOptions::default()
     };
     let mut kernel = Kernel::load(&specs, &options)?;
-    let (ring, table) = kernel.bench_ends()?;
+    let (ring, table) = kernel.bench_memory()?;
     let datapath = KernelSide::open(&ring, &table[0])?;
     datapath.post(layout::REC_OPEN, 0, &[])?;
     let here = ccplane_agent::DatapathId(0);
@@ -48,7 +48,7 @@ pub fn decision_cost(decisions: usize, together: usize) -> Result<DecisionCost, 
         datapath: kernel.info(),
     };
     agent.handle(clock::now(), here, ready);
-    let mapped_ns = datapath.decide(decisions, together, || {
+    let mapped_ns = datapath.measure_decisions(decisions, together, || {
         kernel.drain(&mut |batch| agent.handle_batch(clock::now(), here, &batch));
         while let Some((_, command)) = agent.poll() {
             kernel.apply(&command);
@@ -65,7 +65,7 @@ pub fn decision_cost(decisions: usize, together: usize) -> Result<DecisionCost, 
     // resumed.
     relay.poll_once();
     datapath.post(layout::REC_RESUME, 0, &[])?;
-    let relayed_ns = datapath.decide(decisions, together, || {
+    let relayed_ns = datapath.measure_decisions(decisions, together, || {
         relay.poll_once();
         let now = clock::now();
         link.receive(&mut agent, now);
@@ -95,7 +95,7 @@ fn echo_agent() -> Result<(Agent, Vec<AlgorithmSpec>), LoadError> {
 impl KernelSide<'_> {
     /// Returns the median time of a decision in nanoseconds. `turn` must process the ring until the
     /// answers are in the table.
-    fn decide(
+    fn measure_decisions(
         &self,
         decisions: usize,
         together: usize,
@@ -105,7 +105,7 @@ impl KernelSide<'_> {
         while !self.has_control_words() {
             turn();
         }
-        self.answer();
+        self.take_control_words();
         let program = self
             .slot
             .control
@@ -127,7 +127,7 @@ impl KernelSide<'_> {
             while !self.has_control_words() {
                 turn();
             }
-            self.answer();
+            self.take_control_words();
             if n >= WARMUP_EXCHANGES / together {
                 took.push(ns);
             }

@@ -146,20 +146,20 @@ pub struct Label(usize);
 pub struct Assembler {
     insns: Vec<Insn>,
     /// Jumps to each label that are not yet resolved.
-    waiting: Vec<Vec<usize>>,
+    unresolved: Vec<Vec<usize>>,
 }
 
 impl Assembler {
     /// Creates an unbound label.
     pub fn label(&mut self) -> Label {
-        self.waiting.push(Vec::new());
-        Label(self.waiting.len() - 1)
+        self.unresolved.push(Vec::new());
+        Label(self.unresolved.len() - 1)
     }
 
     /// Binds `label` to the current position. Returns true if any jump targets it.
     pub fn bind(&mut self, label: Label) -> bool {
         let here = self.insns.len();
-        let jumps = std::mem::take(&mut self.waiting[label.0]);
+        let jumps = std::mem::take(&mut self.unresolved[label.0]);
         for &from in &jumps {
             self.insns[from].offset = i16::try_from(here - from - 1)
                 .expect("a program of at most MAX_INSTRS instructions makes less than 2^15 slots");
@@ -175,7 +175,7 @@ impl Assembler {
     /// Returns the code. All labels that are jumped to must be bound.
     pub fn finish(self) -> Vec<Insn> {
         debug_assert!(
-            self.waiting.iter().all(Vec::is_empty),
+            self.unresolved.iter().all(Vec::is_empty),
             "a jump without a target"
         );
         self.insns
@@ -247,13 +247,13 @@ impl Assembler {
 
     /// `goto target`
     pub fn jump(&mut self, target: Label) {
-        self.waiting[target.0].push(self.insns.len());
+        self.unresolved[target.0].push(self.insns.len());
         self.push(CLASS_JMP | JMP_ALWAYS, 0, 0, 0, 0);
     }
 
     /// `if left cond right goto target`
     pub fn jump_if(&mut self, cond: Cond, left: Reg, right: Operand, target: Label) {
-        self.waiting[target.0].push(self.insns.len());
+        self.unresolved[target.0].push(self.insns.len());
         self.push_with(CLASS_JMP | cond as u8, left, right);
     }
 }

@@ -69,7 +69,7 @@ impl BpfCode {
             note(self.asm.slots());
             match *step {
                 FlatStep::Run(instr) => {
-                    if let Some(distance) = self.instr(&instr) {
+                    if let Some(distance) = self.emit_instr(&instr) {
                         let label = self.skip_if_zero(instr.a);
                         skips.push((at + 1 + distance, label));
                     }
@@ -120,7 +120,7 @@ impl BpfCode {
 
     /// Returns the second operand: an immediate, or `scratch` loaded with the value. Must precede
     /// anything that overwrites r0.
-    fn second(&mut self, instr: &Instr, scratch: Reg) -> Operand {
+    fn second_operand(&mut self, instr: &Instr, scratch: Reg) -> Operand {
         if !instr.has_imm {
             self.load(scratch, instr.b);
             return Operand::Reg(scratch);
@@ -154,7 +154,7 @@ impl BpfCode {
     }
 
     /// Emits one instruction. For a skip it returns the distance and leaves the jump to the caller.
-    fn instr(&mut self, instr: &Instr) -> Option<usize> {
+    fn emit_instr(&mut self, instr: &Instr) -> Option<usize> {
         match instr.op {
             Op::SkipIfZero => return Some(usize::try_from(instr.imm).unwrap_or(usize::MAX)),
             Op::Move => self.copy(instr),
@@ -169,7 +169,7 @@ impl BpfCode {
     }
 
     fn copy(&mut self, instr: &Instr) {
-        let value = self.second(instr, Reg::R0);
+        let value = self.second_operand(instr, Reg::R0);
         self.write(instr.dst, value);
     }
 
@@ -194,7 +194,7 @@ impl BpfCode {
             Op::MulRatio => self.multiply_ratio(instr),
             Op::Max => self.choose(instr, Cond::Ge),
             Op::Min => self.choose(instr, Cond::Le),
-            Op::MaxWrap => self.later(instr),
+            Op::MaxWrap => self.max_wrap(instr),
             Op::Eq => self.compare(instr.a, instr, Cond::Eq),
             Op::Ne => self.compare(instr.a, instr, Cond::Ne),
             Op::Gt => self.compare(instr.a, instr, Cond::Gt),
@@ -205,7 +205,7 @@ impl BpfCode {
             Op::And => self.logic(instr, Cond::Eq, 0),
             Op::Or => self.logic(instr, Cond::Ne, 1),
             Op::Not => self.not(instr),
-            Op::Ewma => self.average(instr),
+            Op::Ewma => self.ewma(instr),
             Op::EwmaVar => self.ewma_variable(instr),
             Op::Move | Op::If | Op::NotIf | Op::SkipIfZero => unreachable!("handled by the caller"),
         }
@@ -213,7 +213,7 @@ impl BpfCode {
 
     /// Loads `a` into r0 and returns `b`, the operands of most operations.
     fn operands(&mut self, instr: &Instr) -> Operand {
-        let b = self.second(instr, Reg::R2);
+        let b = self.second_operand(instr, Reg::R2);
         self.load(Reg::R0, instr.a);
         b
     }
@@ -301,7 +301,7 @@ impl BpfCode {
 
     fn compare(&mut self, left: u8, instr: &Instr, cond: Cond) {
         let end = self.asm.label();
-        let b = self.second(instr, Reg::R2);
+        let b = self.second_operand(instr, Reg::R2);
         self.load(Reg::R3, left);
         self.asm.mov(Reg::R0, Operand::Imm(1));
         self.asm.jump_if(cond, Reg::R3, b, end);
@@ -432,7 +432,7 @@ impl BpfCode {
 
     /// Yields the later of two numbers in modulo-2^32 order, or the smaller one if they are exactly
     /// 2^31 apart.
-    fn later(&mut self, instr: &Instr) {
+    fn max_wrap(&mut self, instr: &Instr) {
         let (other, end) = (self.asm.label(), self.asm.label());
         if instr.has_imm {
             self.asm.mov_constant(Reg::R2, instr.imm);
@@ -459,11 +459,11 @@ impl BpfCode {
         self.asm.bind(end);
     }
 
-    fn average(&mut self, instr: &Instr) {
+    fn ewma(&mut self, instr: &Instr) {
         let (num, den) = ratio(instr.imm);
         self.load(Reg::R2, instr.b);
         self.load(Reg::R0, instr.dst);
-        self.weighted(
+        self.weighted_average(
             Factor::Constant(num),
             Factor::Constant(den.saturating_sub(num)),
             den,
@@ -485,12 +485,12 @@ impl BpfCode {
             self.load(Reg::R2, instr.b);
         }
         self.load(Reg::R0, instr.dst);
-        self.weighted(Factor::Reg(Reg::R6), Factor::Reg(Reg::R7), 10);
+        self.weighted_average(Factor::Reg(Reg::R6), Factor::Reg(Reg::R7), 10);
     }
 
     /// `r0 = (keep * r0 + take * r2) / den`, or r2 if r0 is 0. Since `keep + take = den`, no sum
     /// overflows.
-    fn weighted(&mut self, keep: Factor, take: Factor, den: u64) {
+    fn weighted_average(&mut self, keep: Factor, take: Factor, den: u64) {
         let (some, wide, end) = (self.asm.label(), self.asm.label(), self.asm.label());
         self.asm.jump_if(Cond::Ne, Reg::R0, Operand::Imm(0), some);
         self.asm.mov(Reg::R0, Operand::Reg(Reg::R2));

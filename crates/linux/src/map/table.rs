@@ -28,7 +28,7 @@ pub struct FlowView {
     /// Start of the flow, on CLOCK_MONOTONIC.
     pub opened: Time,
     /// Time of the last ACK or timeout.
-    pub last: Time,
+    pub last_activity: Time,
     /// Uid of the program; `None` before one is set.
     pub program: Option<u32>,
     /// Congestion window.
@@ -59,9 +59,9 @@ pub struct FlowView {
     pub fallback_at: Option<Time>,
     /// NewReno controls the flow: the agent is silent or released it, or its standalone program
     /// faults.
-    pub fallback: bool,
+    pub in_fallback: bool,
     /// The agent has set something and controls the flow.
-    pub owned: bool,
+    pub agent_controlled: bool,
     /// The queueing delay is known from timestamps of both ends, no older than a round trip.
     pub has_queue_delay: bool,
     /// Linux's `tcp_ca_state`: 0 open, 1 disorder, 2 CWR, 3 recovery, 4 loss.
@@ -159,7 +159,7 @@ impl FlowSlot {
             local: shown.address(&shown.local, &shown.local_port),
             peer: shown.address(&shown.peer, &shown.peer_port),
             opened: Time::from_micros(shown.opened_us.load(Relaxed)),
-            last: Time::from_micros(shown.last_us.load(Relaxed)),
+            last_activity: Time::from_micros(shown.last_us.load(Relaxed)),
             program: Some(shown.tag.load(Relaxed)).filter(|&tag| tag != 0),
             cwnd: Bytes::new(shown.cwnd.load(Relaxed)),
             ssthresh: Bytes::new(shown.ssthresh.load(Relaxed)),
@@ -174,8 +174,8 @@ impl FlowSlot {
             faults: shown.faults.load(Relaxed),
             fallbacks: shown.fallbacks.load(Relaxed),
             fallback_at: (fallback_us != 0).then(|| Time::from_micros(fallback_us)),
-            fallback: flags & layout::SHOW_FALLBACK != 0,
-            owned: flags & layout::SHOW_OWNED != 0,
+            in_fallback: flags & layout::SHOW_FALLBACK != 0,
+            agent_controlled: flags & layout::SHOW_OWNED != 0,
             has_queue_delay: flags & layout::SHOW_STAMPED != 0,
             ca_state: shown.ca_state.load(Relaxed),
         }

@@ -74,7 +74,7 @@ pub struct ConnectionTotals {
 
 impl ConnectionTotals {
     /// Adds a sample of a connection; 0 means not measured.
-    pub fn sample(&mut self, rtt: Duration, rate: Rate) {
+    pub fn add_sample(&mut self, rtt: Duration, rate: Rate) {
         if rtt.as_micros() > 0 {
             self.rtt.add(RTT_BASE, rtt.as_micros());
         }
@@ -84,7 +84,7 @@ impl ConnectionTotals {
     }
 
     /// Adds the counters of a connection.
-    pub fn count(&mut self, acked: Bytes, retransmits: u64, lost: u64) {
+    pub fn add_counters(&mut self, acked: Bytes, retransmits: u64, lost: u64) {
         self.acked += acked.get();
         self.retransmits += retransmits;
         self.lost += lost;
@@ -127,7 +127,9 @@ pub(crate) fn ended_totals(plane: &PlaneLayout) -> ConnectionTotals {
     plane
         .ended
         .iter()
-        .fold(ConnectionTotals::default(), |sum, cpu| sum.merged(&read(cpu)))
+        .fold(ConnectionTotals::default(), |sum, cpu| {
+            sum.merged(&read(cpu))
+        })
 }
 
 fn read(cpu: &CpuTotals) -> ConnectionTotals {

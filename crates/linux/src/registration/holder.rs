@@ -32,7 +32,7 @@ pub(crate) struct Holder {
 
 /// The compiling thread, which ends when its channel is closed.
 struct Compiler {
-    orders: mpsc::Sender<Pads>,
+    requests: mpsc::Sender<Pads>,
     thread: JoinHandle<()>,
 }
 
@@ -40,7 +40,7 @@ struct Compiler {
 struct Registration {
     held: Mutex<HeldRegistration>,
     /// Bit per pad: filled in the object that new flows run.
-    filled: AtomicU32,
+    filled_pads: AtomicU32,
     spec: AlgorithmSpec,
     options: RegistrationOptions,
     features: KernelFeatures,
@@ -69,7 +69,7 @@ impl Holder {
         };
         let registration = Arc::new(Registration {
             held: Mutex::new(held),
-            filled: AtomicU32::new(filled(&pads)),
+            filled_pads: AtomicU32::new(filled(&pads)),
             spec: spec.clone(),
             options: options.clone(),
             features,
@@ -97,10 +97,10 @@ impl Holder {
     }
 
     /// Returns true if the object that new flows run has code in pad `place`.
-    pub fn has(&self, place: usize) -> bool {
-        let filled = self.registration.filled.load(Acquire);
+    pub fn is_compiled(&self, pad: usize) -> bool {
+        let filled = self.registration.filled_pads.load(Acquire);
         filled
-            .checked_shr(place as u32)
+            .checked_shr(pad as u32)
             .is_some_and(|bits| bits & 1 == 1)
     }
 
@@ -109,7 +109,7 @@ impl Holder {
     pub fn compile(&mut self, pad: usize, program: &Arc<Program>) {
         self.pads[pad] = Some(program.clone());
         if let Some(compiler) = &self.compiler
-            && compiler.orders.send(self.pads.clone()).is_err()
+            && compiler.requests.send(self.pads.clone()).is_err()
         {
             tracing::warn!("the compiler thread has ended; later programs stay in the interpreter");
         }
@@ -133,7 +133,11 @@ impl Holder {
 
 impl Drop for Holder {
     fn drop(&mut self) {
-        if let Some(Compiler { orders, thread }) = self.compiler.take() {
+        if let Some(Compiler {
+            requests: orders,
+            thread,
+        }) = self.compiler.take()
+        {
             drop(orders);
             let _ = thread.join();
         }
@@ -153,7 +157,10 @@ impl Compiler {
                 }
                 registration.serve(&taken);
             })?;
-        Ok(Compiler { orders, thread })
+        Ok(Compiler {
+            requests: orders,
+            thread,
+        })
     }
 }
 
@@ -173,7 +180,7 @@ impl Registration {
         let shared = load::shared_maps(&self.held().object)?;
         let object = load::build(&self.spec, pads, &self.options, self.features, &shared)?;
         self.replace(object)?;
-        self.filled.store(filled(pads), Release);
+        self.filled_pads.store(filled(pads), Release);
         Ok(())
     }
 

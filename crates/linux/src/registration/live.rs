@@ -28,7 +28,7 @@ pub(crate) struct LiveRegistration {
     pub tags: Tags,
     programs: [Option<Arc<Program>>; PROGRAMS_MAX],
     /// The flow in each slot as known to the agent.
-    known: Vec<AnnouncedFlow>,
+    announced: Vec<AnnouncedFlow>,
     /// `close_lost` when the table was last scanned for flows without a closing record.
     close_lost: u64,
     /// `None` for an adopted registration, which its pins hold.
@@ -56,7 +56,7 @@ impl LiveRegistration {
     ) -> LiveRegistration {
         LiveRegistration {
             spec: spec.clone(),
-            known: vec![AnnouncedFlow::default(); memory.table.len()],
+            announced: vec![AnnouncedFlow::default(); memory.table.len()],
             memory,
             tags: Tags::default(),
             programs,
@@ -80,7 +80,7 @@ impl LiveRegistration {
         let opened = live.into_iter().map(|(slot, generation)| {
             let entry = &self.memory.table[slot];
             entry.control.clear();
-            self.known[slot] = AnnouncedFlow {
+            self.announced[slot] = AnnouncedFlow {
                 generation,
                 epoch: entry.status.epoch.load(Relaxed),
                 program: 0,
@@ -98,7 +98,7 @@ impl LiveRegistration {
     pub fn drain(&mut self, index: usize, sink: &mut impl FnMut(Vec<WireEvent<'_>>)) {
         let LiveRegistration {
             memory,
-            known,
+            announced: known,
             spec,
             tags,
             ..
@@ -126,11 +126,11 @@ impl LiveRegistration {
                 break;
             }
         }
-        self.find_lost_closings(index, sink);
+        self.report_lost_closings(index, sink);
     }
 
     /// Reports flows that ended while the ring was full.
-    fn find_lost_closings(&mut self, index: usize, sink: &mut impl FnMut(Vec<WireEvent<'_>>)) {
+    fn report_lost_closings(&mut self, index: usize, sink: &mut impl FnMut(Vec<WireEvent<'_>>)) {
         let lost = crate::registration::counters::close_lost(self.memory.plane());
         if lost == self.close_lost {
             return;
@@ -138,7 +138,7 @@ impl LiveRegistration {
         self.close_lost = lost;
         let table = &self.memory.table;
         let ended = self
-            .known
+            .announced
             .iter_mut()
             .enumerate()
             .filter_map(|(slot, known)| {
@@ -167,7 +167,10 @@ impl LiveRegistration {
             )));
         }
         let never_used = |place: &usize| self.memory.programs[*place].tag.load(Relaxed) == 0;
-        let compiler = self.holder.as_ref().filter(|holder| holder.can_compile(program));
+        let compiler = self
+            .holder
+            .as_ref()
+            .filter(|holder| holder.can_compile(program));
         let free = compiler
             .and_then(|_| (0..PAD_COUNT).find(never_used))
             .or_else(|| (PAD_COUNT..PROGRAMS_MAX).find(never_used))
@@ -183,22 +186,25 @@ impl LiveRegistration {
 
     /// Returns true if new flows run the program as generated code.
     pub fn is_compiled(&self, uid: u32) -> bool {
-        self.program_index(uid).is_some_and(|place| match &self.holder {
-            Some(holder) => holder.has(place),
-            // Adopted: a program in a pad without interpreter code is compiled.
-            None => place < PAD_COUNT && self.memory.programs[place].code_len.load(Relaxed) == 0,
-        })
+        self.program_index(uid)
+            .is_some_and(|place| match &self.holder {
+                Some(holder) => holder.is_compiled(place),
+                // Adopted: a program in a pad without interpreter code is compiled.
+                None => {
+                    place < PAD_COUNT && self.memory.programs[place].code_len.load(Relaxed) == 0
+                }
+            })
     }
 
     /// Returns true if the index holds an earlier agent's program that no flow runs.
-    fn is_abandoned(&self, place: usize) -> bool {
+    fn is_abandoned(&self, index: usize) -> bool {
         let runs = |slot: usize| self.memory.table[slot].status.program.load(Relaxed) as usize;
-        self.programs[place].is_none()
+        self.programs[index].is_none()
             && self
                 .memory
                 .table
                 .live()
-                .all(|(slot, _)| runs(slot) != place)
+                .all(|(slot, _)| runs(slot) != index)
     }
 
     fn program_index(&self, uid: u32) -> Option<usize> {
@@ -216,11 +222,14 @@ impl LiveRegistration {
         updates: &[Update],
     ) -> Result<(), Refusal> {
         let place = match uid {
-            Some(uid) => Some(self.program_index(uid).ok_or(Refusal::UnknownProgram(uid))?),
+            Some(uid) => Some(
+                self.program_index(uid)
+                    .ok_or(Refusal::UnknownProgram(uid))?,
+            ),
             None => None,
         };
         let known = self
-            .known
+            .announced
             .get_mut(slot)
             .filter(|known| known.generation == generation && generation != 0);
         let known = known.ok_or(Refusal::UnknownFlow)?;
@@ -259,7 +268,7 @@ impl LiveRegistration {
 
     /// Releases flow `generation` in `slot` to NewReno until a program is set.
     pub fn release(&mut self, slot: usize, generation: u32) -> Result<(), Refusal> {
-        let known = self.known.get_mut(slot);
+        let known = self.announced.get_mut(slot);
         let known = known.filter(|known| known.generation == generation && generation != 0);
         let known = known.ok_or(Refusal::UnknownFlow)?;
         known.program = 0;
@@ -275,13 +284,15 @@ impl LiveRegistration {
 
     /// Makes all flows run the standalone program, live flows from their next ACK on. Without one
     /// an agent controls the flows.
-    pub fn steer(&mut self) -> Result<(), Refusal> {
+    pub fn activate(&mut self) -> Result<(), Refusal> {
         let own = match self.spec.standalone.clone() {
             None => 0,
             Some(alone) => {
                 self.install(&alone.program)?;
                 let uid = alone.program.uid();
-                let place = self.program_index(uid).ok_or(Refusal::UnknownProgram(uid))?;
+                let place = self
+                    .program_index(uid)
+                    .ok_or(Refusal::UnknownProgram(uid))?;
                 layout::encode_standalone(uid, place, alone.resumed_var, alone.sets_rate)
             }
         };
@@ -300,7 +311,7 @@ impl LiveRegistration {
     /// Replaces the standalone program and frees the index of the previous one.
     pub fn replace(&mut self, spec: &AlgorithmSpec) -> Result<(), Refusal> {
         let before = std::mem::replace(&mut self.spec, spec.clone());
-        if let Err(why) = self.steer() {
+        if let Err(why) = self.activate() {
             self.spec = before;
             return Err(why);
         }

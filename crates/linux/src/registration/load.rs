@@ -62,7 +62,7 @@ pub struct StandaloneSpec {
 
 impl AlgorithmSpec {
     /// Returns true if its flows have timers.
-    pub(crate) fn timed(&self) -> bool {
+    pub(crate) fn has_timers(&self) -> bool {
         self.wants.contains(Capabilities::TIMERS)
     }
 
@@ -85,11 +85,13 @@ impl From<&ccplane_agent::HostedAlgorithm> for AlgorithmSpec {
             latency: hosted.latency,
             needs: hosted.required,
             wants: hosted.requested,
-            standalone: hosted.standalone_program().map(|(program, begun)| StandaloneSpec {
-                program: program.code.clone(),
-                resumed_var: begun,
-                sets_rate: hosted.sets_rate(),
-            }),
+            standalone: hosted
+                .standalone_program()
+                .map(|(program, begun)| StandaloneSpec {
+                    program: program.code.clone(),
+                    resumed_var: begun,
+                    sets_rate: hosted.sets_rate(),
+                }),
         }
     }
 }
@@ -386,11 +388,11 @@ fn configure(
             STAMPED_MAP => {
                 map.set_initial_value(&u32::from(options.stamps.is_some()).to_ne_bytes())?
             }
-            TIMED_MAP => map.set_initial_value(&u32::from(spec.timed()).to_ne_bytes())?,
+            TIMED_MAP => map.set_initial_value(&u32::from(spec.has_timers()).to_ne_bytes())?,
             KEEPS_WINDOW_MAP => {
                 map.set_initial_value(&u32::from(spec.keeps_window()).to_ne_bytes())?
             }
-            TIMERS_MAP if spec.timed() => map.set_max_entries(options.flows)?,
+            TIMERS_MAP if spec.has_timers() => map.set_max_entries(options.flows)?,
             STAMPS_MAP => {
                 if let Some(storage) = &options.stamps {
                     map.reuse_fd(storage.as_fd())?;
@@ -462,7 +464,10 @@ pub(crate) fn map_fd(object: &Object, name: &str) -> Result<OwnedFd, LoadError> 
 }
 
 impl RegistrationMemory {
-    fn from_object(object: &Object, options: &RegistrationOptions) -> Result<RegistrationMemory, LoadError> {
+    fn from_object(
+        object: &Object,
+        options: &RegistrationOptions,
+    ) -> Result<RegistrationMemory, LoadError> {
         RegistrationMemory::map(
             map_fd(object, ".data.plane")?,
             map_fd(object, "table")?,
@@ -511,7 +516,7 @@ fn prepare(
     let now = clock::now();
     plane.start_us.store(now.as_micros(), Relaxed);
     plane.slots.store(options.flows, Relaxed);
-    plane.timed.store(spec.timed().into(), Relaxed);
+    plane.timed.store(spec.has_timers().into(), Relaxed);
     plane.heartbeat_ns.store(now.as_nanos(), Relaxed);
     plane.reader.store(layout::READER_IDLE, Relaxed);
     set_limits(plane, &options.limits);

@@ -15,8 +15,8 @@ const REASON_LINES_MAX: usize = 12;
 
 /// Collects libbpf's log until it is dropped.
 pub(crate) struct LibbpfLog {
-    _only: MutexGuard<'static, ()>,
-    before: Option<(PrintLevel, libbpf_rs::PrintCallback)>,
+    _guard: MutexGuard<'static, ()>,
+    previous: Option<(PrintLevel, libbpf_rs::PrintCallback)>,
 }
 
 impl LibbpfLog {
@@ -28,8 +28,8 @@ impl LibbpfLog {
         lines().clear();
         let before = libbpf_rs::set_print(Some((PrintLevel::Info, append_line)));
         LibbpfLog {
-            _only: only,
-            before,
+            _guard: only,
+            previous: before,
         }
     }
 
@@ -41,7 +41,7 @@ impl LibbpfLog {
 
 impl Drop for LibbpfLog {
     fn drop(&mut self) {
-        libbpf_rs::set_print(self.before);
+        libbpf_rs::set_print(self.previous);
     }
 }
 

@@ -194,7 +194,7 @@ impl PinnedView {
 
     /// Returns the time since the agent's last heartbeat.
     pub fn heartbeat_age(&self) -> ccplane_units::Duration {
-        crate::clock::now().since(self.heartbeat())
+        crate::clock::now().since(self.last_heartbeat())
     }
 
     /// Returns the agent timeout, after which flows fall back.
@@ -207,7 +207,7 @@ impl PinnedView {
     }
 
     /// Returns the time of the agent's last heartbeat, on CLOCK_MONOTONIC.
-    pub fn heartbeat(&self) -> Time {
+    pub fn last_heartbeat(&self) -> Time {
         Time::from_nanos(
             self.memory
                 .plane()

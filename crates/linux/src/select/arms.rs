@@ -32,9 +32,9 @@ pub struct Arms {
     names: Vec<String>,
     watched: MapHandle,
     arms: MapHandle,
-    look: Link,
+    iterator: Link,
     /// A rule may be watching connections.
-    used: Cell<bool>,
+    active: Cell<bool>,
     _object: Object,
 }
 
@@ -58,8 +58,8 @@ impl Arms {
             names: names.to_vec(),
             watched,
             arms,
-            look,
-            used: Cell::new(false),
+            iterator: look,
+            active: Cell::new(false),
             _object: object,
         })
     }
@@ -68,10 +68,10 @@ impl Arms {
     /// the growth of the counters and one sample of RTT and rate. Connections of other namespaces
     /// are added only when they end.
     pub fn sample(&self) -> Result<(), SelectError> {
-        if !self.used.get() {
+        if !self.active.get() {
             return Ok(());
         }
-        let mut sockets = Iter::new(&self.look)
+        let mut sockets = Iter::new(&self.iterator)
             .map_err(select::bpf("opening the iterator of watched sockets"))?;
         let mut buffer = [0; 64];
         loop {
@@ -88,7 +88,7 @@ impl Arms {
     }
 
     /// Returns the results per algorithm.
-    pub fn read(&self) -> Result<Vec<Arm>, SelectError> {
+    pub fn read_totals(&self) -> Result<Vec<Arm>, SelectError> {
         let totals = |entry: usize| -> Result<ConnectionTotals, SelectError> {
             let value = self
                 .arms
@@ -117,7 +117,7 @@ impl Arms {
 
     /// Returns the entry for selected connections of rules for this congestion control.
     pub(crate) fn entry(&self, name: &str) -> u32 {
-        self.used.set(true);
+        self.active.set(true);
         let index = self
             .names
             .iter()

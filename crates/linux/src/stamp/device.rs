@@ -129,7 +129,7 @@ impl StampDevice {
                 Err(error)
                     if error.raw_os_error() == Some(libc::EINVAL) && self.links.is_empty() =>
                 {
-                    self.state.filter(name, slot, programs)?;
+                    self.state.attach_filters(name, slot, programs)?;
                     break;
                 }
                 Err(error) => return Err(failed("attaching programs to")(error)),
@@ -147,7 +147,7 @@ impl StampDevice {
 
 impl DeviceState {
     /// Attaches the programs as filters.
-    fn filter(
+    fn attach_filters(
         &mut self,
         name: &str,
         slot: &DevicePin<'_>,
@@ -365,7 +365,7 @@ mod tests {
                 number: 0,
                 pins: None,
             };
-            let attached = place.filter("lo", &slot, programs);
+            let attached = place.attach_filters("lo", &slot, programs);
             (place, note, attached)
         };
 
@@ -415,7 +415,8 @@ mod tests {
                     .gso_max_segs
             };
             let before = limit();
-            let mut stamps = StampPrograms::load_pinned(NAME).unwrap_or_else(|error| panic!("{error}"));
+            let mut stamps =
+                StampPrograms::load_pinned(NAME).unwrap_or_else(|error| panic!("{error}"));
             stamps
                 .attach_device("lo")
                 .unwrap_or_else(|error| panic!("{error}"));

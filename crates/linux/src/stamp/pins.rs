@@ -50,7 +50,7 @@ pub(super) struct Pins {
 
 impl Pins {
     /// Pins the maps, including the notes of devices before any are written.
-    pub fn make(kernel_name: &str, object: &Object) -> Result<Pins, LoadError> {
+    pub fn create(kernel_name: &str, object: &Object) -> Result<Pins, LoadError> {
         mount_bpffs()?;
         let directory = directory(kernel_name);
         let failed = || LoadError::io(format!("making {}", directory.display()));

@@ -47,13 +47,13 @@ impl DeviceNote {
 
     /// Writes the note before the device is changed, so that a kill at any time leaves enough to
     /// undo the changes.
-    pub fn write(&self, place: &DeviceState) {
-        self.netns.store(place.cookie, Relaxed);
-        self.gso_max_segs.store(place.gso_max_segs, Relaxed);
-        self.filters.store(place.filters, Relaxed);
-        self.made_clsact.store(place.made_clsact.into(), Relaxed);
+    pub fn write(&self, state: &DeviceState) {
+        self.netns.store(state.cookie, Relaxed);
+        self.gso_max_segs.store(state.gso_max_segs, Relaxed);
+        self.filters.store(state.filters, Relaxed);
+        self.made_clsact.store(state.made_clsact.into(), Relaxed);
         // Last, because a non-zero index marks the note as valid.
-        self.index.store(place.index, Release);
+        self.index.store(state.index, Release);
     }
 
     pub fn netns(&self) -> u64 {

@@ -97,9 +97,17 @@ pub(super) fn findings(
             );
         }
         for (packets, paper, aim) in [
-            (10, "does not slow with the interval", TargetRange::AtMost(1.1)),
+            (
+                10,
+                "does not slow with the interval",
+                TargetRange::AtMost(1.1),
+            ),
             (100, "over 2", TargetRange::AtLeast(2.0)),
-            (1_000, "does not slow with the interval", TargetRange::AtMost(1.1)),
+            (
+                1_000,
+                "does not slow with the interval",
+                TargetRange::AtMost(1.1),
+            ),
         ] {
             findings.compare(
                 &format!("incast_40g_longest_{packets}{suffix}"),

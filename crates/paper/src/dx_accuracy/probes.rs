@@ -89,7 +89,8 @@ pub(super) fn simulated(
     network.add_duplex_link(second, switch, access(1), access(1));
     let queue = QueueSpec::DropTail(Size::Packets(BUFFER));
     let bottleneck = LinkSpec::new(RATE, DELAY).with_queue(queue, Duration::ZERO);
-    let (there, _) = network.add_duplex_link(switch, receiver, bottleneck, LinkSpec::new(RATE, DELAY));
+    let (there, _) =
+        network.add_duplex_link(switch, receiver, bottleneck, LinkSpec::new(RATE, DELAY));
     let truth = Truth {
         link: there.index(),
         from: second,
@@ -163,7 +164,8 @@ impl Tracer for Truth {
         match seen.step {
             LinkStep::Queued => self.came = now,
             LinkStep::Arrived => {
-                let own = RATE.transmission_time(ccplane_units::Bytes::new(u64::from(seen.bytes))) + DELAY;
+                let own = RATE.transmission_time(ccplane_units::Bytes::new(u64::from(seen.bytes)))
+                    + DELAY;
                 self.waited.push(now.since(self.came).saturating_sub(own));
             }
             LinkStep::Dropped(_) => {}

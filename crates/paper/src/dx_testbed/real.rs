@@ -124,8 +124,8 @@ fn measure(
         let key = format!("{contender} {mbit} Mbit/s {} {queue} {length}", link.rtt);
         let run = || {
             let contenders = vec![contender.clone()];
-            let scenario =
-                Scenario::dumbbell(contenders, link.rate, link.rtt, *queue, length).with_flows(SENDERS);
+            let scenario = Scenario::dumbbell(contenders, link.rate, link.rtt, *queue, length)
+                .with_flows(SENDERS);
             let step = ProgressStep::begin(progress, index, of, &contender.to_string());
             let once = RunOptions::single(1, "ccplane paper dx-testbed --datapath linux");
             let result = run(

@@ -70,7 +70,8 @@ impl Context<'_> {
             Unread::Unknown(name) => {
                 let known = Measure::names();
                 let known: Vec<&str> = known.iter().map(String::as_str).collect();
-                self.source.unknown_name(text.span(), "measure", &name, &known)
+                self.source
+                    .unknown_name(text.span(), "measure", &name, &known)
             }
             Unread::Argument(fix) => {
                 self.problem(text, format!("`{}` is no measure", text.get_ref()), fix)
@@ -239,8 +240,8 @@ fn scenario(
             file: &file,
             text: &text,
         };
-        let table =
-            DeTable::parse(&text).map_err(|error| other.syntax_problem(&error, "docs/scenarios.md"))?;
+        let table = DeTable::parse(&text)
+            .map_err(|error| other.syntax_problem(&error, "docs/scenarios.md"))?;
         below = words::read(table.get_ref(), &text, 0, 1);
         // Who is compared, and what it is called, the paper says.
         for own in ["contenders", "title"] {

@@ -392,7 +392,8 @@ mod tests {
         let rate = Rate::from_bits_per_sec(10_000_000);
         let contenders = vec![Contender::native("reno")];
         let mut scenario =
-            Scenario::dumbbell(contenders, rate, ms(1), QueueSpec::UNLIMITED, ms(400)).with_sample_interval(ms(10));
+            Scenario::dumbbell(contenders, rate, ms(1), QueueSpec::UNLIMITED, ms(400))
+                .with_sample_interval(ms(10));
         let join = |workload: &mut Workload| {
             workload.kind = WorkloadKind::Generated(Sends::Bulk {
                 flows: 1,

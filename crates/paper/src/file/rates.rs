@@ -103,7 +103,8 @@ mod tests {
         };
         let rate = Rate::from_bits_per_sec(10_000_000_000);
         let mut scenario =
-            Scenario::dumbbell(Vec::new(), rate, ms(1), QueueSpec::UNLIMITED, ms(300)).with_sample_interval(ms(1));
+            Scenario::dumbbell(Vec::new(), rate, ms(1), QueueSpec::UNLIMITED, ms(300))
+                .with_sample_interval(ms(1));
         scenario.warm_up = ms(100);
         let run = Run {
             scenario: &scenario,

@@ -6,7 +6,7 @@ use ccplane_algorithms::Registry;
 use ccplane_lab::parts::Disturbed;
 use ccplane_lab::result::RunResult;
 use ccplane_lab::scenario::Scenario;
-use ccplane_lab::{Backend, Error, Progress, ProgressStep, NoProgress, RunOptions, Sim};
+use ccplane_lab::{Backend, Error, NoProgress, Progress, ProgressStep, RunOptions, Sim};
 use ccplane_testbed::{RealPackets, TransportKind};
 use ccplane_units::{Bytes, Rate};
 use serde::{Deserialize, Serialize};

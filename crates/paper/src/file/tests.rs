@@ -859,9 +859,11 @@ fn flows_join_and_leave() {
     let mut scenario = scenario_of("dx-convergence", &[("contender", "dx")]);
     scenario.duration = ms(120);
     match &mut scenario.workloads[0].kind {
-        WorkloadKind::Generated(Sends::Bulk { stagger, lifetime: lasts, .. }) => {
-            (*stagger, *lasts) = (ms(20), Some(ms(40)))
-        }
+        WorkloadKind::Generated(Sends::Bulk {
+            stagger,
+            lifetime: lasts,
+            ..
+        }) => (*stagger, *lasts) = (ms(20), Some(ms(40))),
         other => panic!("{other:?}"),
     }
     let result = ran(&scenario, 1);

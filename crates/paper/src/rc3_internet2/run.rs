@@ -175,7 +175,11 @@ impl Job for Run {
         let (network, pairs) = self.net.build(self.queues()).map_err(&broken)?;
         let hosts = network.hosts().count() as u64;
         let mut sim = Simulation::new(network, SimOptions::seeded(self.seed)).map_err(&broken)?;
-        let longest = self.net.access().transmission_time(Bytes::new(MOST_PACKETS * WIRE)) * LONGEST;
+        let longest = self
+            .net
+            .access()
+            .transmission_time(Bytes::new(MOST_PACKETS * WIRE))
+            * LONGEST;
         let counts = (Time::ZERO + WARM + longest)..(Time::ZERO + WARM + longest + self.measured);
         let end = counts.end + AFTER + longest;
         let offered = self.offered(hosts).bytes_per_sec();
@@ -191,7 +195,9 @@ impl Job for Run {
                 kind: Workload::Poisson {
                     arrivals: Arrivals::Rate(Rate::from_bytes_per_sec(offered / 100 * share)),
                     sizes: self.sizes.table().ok_or_else(|| {
-                        broken(SimError::InvalidTopology("no such table of sizes".to_owned()))
+                        broken(SimError::InvalidTopology(
+                            "no such table of sizes".to_owned(),
+                        ))
                     })?,
                     flows: None,
                 },

@@ -38,8 +38,9 @@ pub(super) fn findings(results: &Results, plan: &Plan) -> Findings {
 }
 
 fn means(findings: &mut Findings, results: &Results, plan: &Plan) {
-    let near =
-        |model: Option<f64>| model.map(|model| TargetRange::Within(tenth(model - 3.0), tenth(model + 3.0)));
+    let near = |model: Option<f64>| {
+        model.map(|model| TargetRange::Within(tenth(model - 3.0), tenth(model + 3.0)))
+    };
     let cases = [
         (
             "",

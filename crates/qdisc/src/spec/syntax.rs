@@ -113,9 +113,14 @@ fn parse_sfq(settings: &str) -> Result<QueueSpec, String> {
             "limit" => limit = setting.parse_with(parse_sfq_limit)?,
             "depth" => config.depth = setting.parse_with(|text| number(text, 1, 65_535))? as u32,
             "flows" => config.flows = setting.parse_with(|text| number(text, 1, 65_535))? as u32,
-            "divisor" => config.divisor = setting.parse_with(|text| number(text, 1, 65_536))? as u32,
+            "divisor" => {
+                config.divisor = setting.parse_with(|text| number(text, 1, 65_536))? as u32
+            }
             "quantum" => config.quantum = Some(setting.parse_with(parse_quantum)?),
-            _ => return Err(setting.unknown_setting_error(&["limit", "depth", "flows", "divisor", "quantum"])),
+            _ => {
+                return Err(setting
+                    .unknown_setting_error(&["limit", "depth", "flows", "divisor", "quantum"]));
+            }
         }
     }
     Ok(QueueSpec::Sfq { config, limit })
@@ -135,7 +140,11 @@ fn parse_codel(settings: &str) -> Result<QueueSpec, String> {
         match setting.name {
             "limit" => limit = setting.parse_with(parse_size)?,
             _ if apply_codel_setting(&mut config, &setting)? => {}
-            _ => return Err(setting.unknown_setting_error(&["target", "interval", "limit", "ecn", "noecn"])),
+            _ => {
+                return Err(
+                    setting.unknown_setting_error(&["target", "interval", "limit", "ecn", "noecn"])
+                );
+            }
         }
     }
     check_codel(&config)?;

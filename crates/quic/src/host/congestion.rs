@@ -46,7 +46,7 @@ impl Native {
     }
 
     /// Returns the error for an algorithm that the stack does not have.
-    pub(super) fn not_of(self, stack: Stack) -> UnknownNative {
+    pub(super) fn unsupported_by(self, stack: Stack) -> UnknownNative {
         UnknownNative::new(stack, self.name())
     }
 
@@ -92,7 +92,9 @@ mod tests {
     fn a_control_that_the_stack_lacks_is_refused_with_those_that_it_has() {
         assert_eq!(Native::by_name(Stack::Noq, "bbr3"), Ok(Native::Bbr3));
         assert_eq!(Native::by_name(Stack::S2n, "bbr2"), Ok(Native::Bbr2));
-        let why = Native::by_name(Stack::Quinn, "bbr3").unwrap_err().to_string();
+        let why = Native::by_name(Stack::Quinn, "bbr3")
+            .unwrap_err()
+            .to_string();
         assert_eq!(
             why,
             "quinn has no congestion control `bbr3`; use one of reno, cubic, bbr"

@@ -5,8 +5,8 @@
 )]
 
 mod connection;
-mod link;
 mod initial_socket;
+mod link;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::net::SocketAddr;
@@ -34,8 +34,8 @@ use super::{
 use crate::Stack;
 
 use connection::NoqConnection;
-use link::NoqLink;
 use initial_socket::InitialSocket;
+use link::NoqLink;
 
 /// Batches sent per connection before the next one is served.
 const BATCHES_PER_TURN_MAX: usize = 32;
@@ -46,17 +46,17 @@ pub(super) struct Noq {
     endpoint: Endpoint,
     /// Configuration of outgoing connections.
     client: Option<ClientConfig>,
-    line: NoqLink,
+    link: NoqLink,
     inbox: Inbox,
     connections: BTreeMap<u64, NoqConnection>,
     /// Connection identifiers by noq's handles.
-    numbers: HashMap<ConnectionHandle, u64>,
-    next: u64,
+    ids: HashMap<ConnectionHandle, u64>,
+    next_id: u64,
     accepted: VecDeque<u64>,
     /// Buffer for responses of the endpoint.
     answer: Vec<u8>,
     /// Present while connections are accepted.
-    strangers: Option<InitialSocket>,
+    initial_socket: Option<InitialSocket>,
     crowded: bool,
 }
 
@@ -65,7 +65,7 @@ impl Noq {
         let transport = Arc::new(transport(&options)?);
         let (mut client, mut server) = (None, None);
         match side {
-            HostRole::Opens(trusted) => {
+            HostRole::Client(trusted) => {
                 let crypto = QuicClientConfig::try_from(ccplane_link::identity::client(
                     ALPN_PROTOCOL,
                     *trusted,
@@ -76,7 +76,7 @@ impl Noq {
                 config.transport_config(transport);
                 client = Some(config);
             }
-            HostRole::Accepts(identity) => {
+            HostRole::Server(identity) => {
                 let crypto = QuicServerConfig::try_from(identity.server(ALPN_PROTOCOL, &[])?)
                     .map_err(unusable)?;
                 let mut config = ServerConfig::with_crypto(Arc::new(crypto));
@@ -97,14 +97,14 @@ impl Noq {
             options,
             client,
             endpoint: Endpoint::new(Arc::new(EndpointConfig::default()), server, true),
-            line: NoqLink::new(socket),
+            link: NoqLink::new(socket),
             inbox: Inbox::new(),
             connections: BTreeMap::new(),
-            numbers: HashMap::new(),
-            next: 1,
+            ids: HashMap::new(),
+            next_id: 1,
             accepted: VecDeque::new(),
             answer: Vec::new(),
-            strangers,
+            initial_socket: strangers,
             crowded: false,
         })
     }
@@ -113,12 +113,12 @@ impl Noq {
         self.connections.get_mut(&id)
     }
 
-    fn keep(&mut self, handle: ConnectionHandle, state: State, client: bool) -> u64 {
-        let id = self.next;
-        self.next += 1;
+    fn insert(&mut self, handle: ConnectionHandle, state: State, client: bool) -> u64 {
+        let id = self.next_id;
+        self.next_id += 1;
         let mut connection = NoqConnection::new(handle, state, client);
-        connection.log = Qlog::open(self.options.qlog.as_deref(), id, client, Instant::now());
-        self.numbers.insert(handle, id);
+        connection.qlog = Qlog::open(self.options.qlog.as_deref(), id, client, Instant::now());
+        self.ids.insert(handle, id);
         self.connections.insert(id, connection);
         id
     }
@@ -127,12 +127,12 @@ impl Noq {
     fn receive(&mut self) -> Result<bool, HostError> {
         let any = self.receive_from(false)?;
         let begin = Instant::now();
-        let strangers = self.strangers.as_ref();
+        let strangers = self.initial_socket.as_ref();
         if strangers.is_none_or(|strangers| strangers.paused_until(begin).is_some()) {
             return Ok(any);
         }
         let more = self.receive_from(true)?;
-        if let Some(strangers) = &mut self.strangers
+        if let Some(strangers) = &mut self.initial_socket
             && more
         {
             strangers.pause(begin, Instant::now());
@@ -140,22 +140,22 @@ impl Noq {
         Ok(any || more)
     }
 
-    fn receive_from(&mut self, of_strangers: bool) -> Result<bool, HostError> {
+    fn receive_from(&mut self, from_initial_socket: bool) -> Result<bool, HostError> {
         let Noq {
             endpoint,
-            line,
+            link: line,
             inbox,
             connections,
-            numbers,
+            ids: numbers,
             answer,
-            strangers,
+            initial_socket: strangers,
             ..
         } = self;
         let now = Instant::now();
         let (mut any, mut calls, mut answers) = (false, Vec::new(), Vec::new());
         let mut lent = None;
         let received = match strangers {
-            Some(strangers) if of_strangers => {
+            Some(strangers) if from_initial_socket => {
                 let inbox = lent.insert(std::mem::take(&mut strangers.inbox));
                 strangers.socket.receive(inbox)
             }
@@ -174,7 +174,7 @@ impl Noq {
         let take = |from: SocketAddr, ecn, data: &mut [u8]| {
             any = true;
             if let Some(strangers) = strangers
-                && of_strangers
+                && from_initial_socket
                 && !strangers.admit(now, from.ip())
             {
                 return;
@@ -198,14 +198,14 @@ impl Noq {
         if let Some(received) = received {
             received.for_each(take);
         }
-        if let (Some(strangers), Some(inbox)) = (&mut self.strangers, lent) {
+        if let (Some(strangers), Some(inbox)) = (&mut self.initial_socket, lent) {
             strangers.inbox = inbox;
         }
         for (transmit, contents) in &answers {
             self.respond(now, transmit, contents)?;
         }
         for incoming in calls {
-            self.accept(incoming, now)?;
+            self.accept_incoming(incoming, now)?;
         }
         Ok(any)
     }
@@ -218,24 +218,24 @@ impl Noq {
         transmit: &Transmit,
         contents: &[u8],
     ) -> Result<(), HostError> {
-        match &mut self.strangers {
+        match &mut self.initial_socket {
             Some(strangers) => {
                 strangers.respond(now, transmit, contents);
                 Ok(())
             }
-            None => self.line.respond(transmit, contents),
+            None => self.link.respond(transmit, contents),
         }
     }
 
     /// Accepts a connection, or answers with a Retry packet while there are many unverified peers.
     /// Unverified connections do not count against the limit on the others.
-    fn accept(&mut self, incoming: Incoming, now: Instant) -> Result<(), HostError> {
+    fn accept_incoming(&mut self, incoming: Incoming, now: Instant) -> Result<(), HostError> {
         let proved = incoming.remote_address_validated();
         let address = incoming.remote_address();
         let source = source_of(address.ip());
         let (mut unproved, mut of_source) = (0, 0);
         for connection in self.connections.values() {
-            unproved += usize::from(connection.is_unproved());
+            unproved += usize::from(connection.is_unverified());
             of_source += usize::from(connection.source == Some(source));
         }
         let is_full = self.connections.len() - unproved >= self.options.connections_max;
@@ -243,8 +243,8 @@ impl Noq {
         let mut answer = std::mem::take(&mut self.answer);
         answer.clear();
         let transmit = if !proved && unproved >= self.options.unproved_max() {
-            if let Some(strangers) = &mut self.strangers {
-                strangers.note_flood(now);
+            if let Some(strangers) = &mut self.initial_socket {
+                strangers.record_flood(now);
             }
             match self.endpoint.retry(incoming, &mut answer) {
                 Ok(transmit) => Some(transmit),
@@ -258,10 +258,10 @@ impl Noq {
         } else {
             match self.endpoint.accept(incoming, now, &mut answer, None) {
                 Ok((handle, state)) => {
-                    let id = self.keep(handle, state, false);
+                    let id = self.insert(handle, state, false);
                     if let Some(connection) = self.connections.get_mut(&id) {
                         connection.source = Some(source);
-                        connection.proved = proved;
+                        connection.address_verified = proved;
                     }
                     self.accepted.push_back(id);
                     None
@@ -275,7 +275,7 @@ impl Noq {
     }
 
     fn transmit(&mut self, now: Instant) -> Result<bool, HostError> {
-        if !self.line.resume()? {
+        if !self.link.resume()? {
             return Ok(false);
         }
         let mut any = false;
@@ -284,7 +284,7 @@ impl Noq {
                 let next = |most, contents: &mut Vec<u8>| {
                     connection.state.poll_transmit(now, most, contents)
                 };
-                match self.line.send(next)? {
+                match self.link.send(next)? {
                     None => break,
                     Some(true) => any = true,
                     Some(false) => return Ok(true),
@@ -297,7 +297,7 @@ impl Noq {
 
 impl Driver for Noq {
     fn local(&self) -> SocketAddr {
-        self.line.socket.local()
+        self.link.socket.local()
     }
 
     fn connect(&mut self, to: SocketAddr) -> Result<u64, HostError> {
@@ -313,7 +313,7 @@ impl Driver for Noq {
             ccplane_link::identity::SUBJECT_NAME,
         );
         let (handle, state) = begun.map_err(|why| failed(why.to_string()))?;
-        Ok(self.keep(handle, state, true))
+        Ok(self.insert(handle, state, true))
     }
 
     fn accept(&mut self) -> Option<u64> {
@@ -321,7 +321,8 @@ impl Driver for Noq {
     }
 
     fn write(&mut self, id: u64, bytes: &[u8]) -> usize {
-        self.connection_mut(id).map_or(0, |connection| connection.write(bytes))
+        self.connection_mut(id)
+            .map_or(0, |connection| connection.write(bytes))
     }
 
     fn finish(&mut self, id: u64) {
@@ -367,7 +368,7 @@ impl Driver for Noq {
         }
     }
 
-    fn count(&self) -> usize {
+    fn connection_count(&self) -> usize {
         self.connections.len()
     }
 
@@ -387,11 +388,11 @@ impl Driver for Noq {
                     connection.state.handle_event(event);
                 }
             }
-            connection.events(now);
+            connection.process_events(now);
             connection.log_metrics(now);
         }
         busy |= self.transmit(now)?;
-        let numbers = &mut self.numbers;
+        let numbers = &mut self.ids;
         self.connections.retain(|_, connection| {
             let over = connection.removed && connection.state.is_drained();
             if over {
@@ -402,8 +403,8 @@ impl Driver for Noq {
         Ok(busy)
     }
 
-    fn awaits(&self) -> (BorrowedFd<'_>, PollFlags, Option<Instant>) {
-        let events = match self.line.is_blocked() {
+    fn wait_source(&self) -> (BorrowedFd<'_>, PollFlags, Option<Instant>) {
+        let events = match self.link.is_blocked() {
             true => PollFlags::POLLIN | PollFlags::POLLOUT,
             false => PollFlags::POLLIN,
         };
@@ -411,13 +412,13 @@ impl Driver for Noq {
             .connections
             .values()
             .filter_map(|connection| connection.state.poll_timeout());
-        let strangers = self.strangers.as_ref();
+        let strangers = self.initial_socket.as_ref();
         let pause = strangers.and_then(|strangers| strangers.paused_until(Instant::now()));
-        (self.line.socket.as_fd(), events, timers.chain(pause).min())
+        (self.link.socket.as_fd(), events, timers.chain(pause).min())
     }
 
-    fn awaits_strangers(&self) -> Option<BorrowedFd<'_>> {
-        let strangers = self.strangers.as_ref()?;
+    fn unverified_fd(&self) -> Option<BorrowedFd<'_>> {
+        let strangers = self.initial_socket.as_ref()?;
         let is_paused = strangers.paused_until(Instant::now()).is_some();
         (!is_paused).then(|| strangers.socket.as_fd())
     }
@@ -453,7 +454,7 @@ fn transport(options: &HostOptions) -> Result<TransportConfig, HostError> {
         QuicCongestion::Native(Native::Bbr3) => {
             config.congestion_controller_factory(Arc::new(Bbr3Config::default()))
         }
-        QuicCongestion::Native(other) => return Err(other.not_of(Stack::Noq).into()),
+        QuicCongestion::Native(other) => return Err(other.unsupported_by(Stack::Noq).into()),
     };
     Ok(config)
 }

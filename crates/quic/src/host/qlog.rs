@@ -93,9 +93,9 @@ impl CloseError {
 
 pub(super) struct Qlog {
     out: Option<BufWriter<File>>,
-    begun: Instant,
+    start: Instant,
     last: Duration,
-    seen: QuicStats,
+    last_stats: QuicStats,
 }
 
 impl Qlog {
@@ -121,9 +121,9 @@ impl Qlog {
             out: Some(BufWriter::new(File::create(
                 folder.join(format!("{name}.sqlog")),
             )?)),
-            begun,
+            start: begun,
             last: Duration::ZERO,
-            seen: QuicStats::default(),
+            last_stats: QuicStats::default(),
         };
         let vantage = if client { "client" } else { "server" };
         log.record(&json!({
@@ -141,17 +141,17 @@ impl Qlog {
 
     /// Returns true if the minimum interval has passed.
     pub fn is_due(&self, now: Instant) -> bool {
-        let at = Duration::from(now.saturating_duration_since(self.begun));
+        let at = Duration::from(now.saturating_duration_since(self.start));
         self.out.is_some()
             && (at.saturating_sub(self.last) >= RECORD_INTERVAL_MIN || self.last == Duration::ZERO)
     }
 
     /// Records the metrics that have changed.
     pub fn record_metrics(&mut self, now: Instant, stats: &QuicStats) {
-        let at = Duration::from(now.saturating_duration_since(self.begun));
+        let at = Duration::from(now.saturating_duration_since(self.start));
         self.last = at;
         let ms = |time: Duration| time.as_nanos() as f64 / 1e6;
-        let (seen, mut data) = (self.seen, Map::new());
+        let (seen, mut data) = (self.last_stats, Map::new());
         let mut changed = |key: &str, differs: bool, value: Value| {
             if differs {
                 data.insert(key.to_owned(), value);
@@ -188,7 +188,7 @@ impl Qlog {
                 &json!({ "time": ms(at), "name": "quic:recovery_metrics_updated", "data": data }),
             );
         }
-        self.seen = *stats;
+        self.last_stats = *stats;
     }
 
     /// Records the end of the connection and closes the file.
@@ -219,7 +219,7 @@ impl Qlog {
         if let Some(trigger) = closed.trigger {
             set("trigger", trigger.into());
         }
-        let at = Duration::from(now.saturating_duration_since(self.begun));
+        let at = Duration::from(now.saturating_duration_since(self.start));
         let ms = at.as_nanos() as f64 / 1e6;
         self.record(&json!({ "time": ms, "name": "quic:connection_closed", "data": data }));
     }

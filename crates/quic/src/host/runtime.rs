@@ -45,11 +45,11 @@ pub(super) struct Runtime {
     qlog: Option<PathBuf>,
     shared: Arc<PipeBuffers>,
     /// Requests to connect; the thread ends when the sender is dropped.
-    orders: Option<UnboundedSender<(SocketAddr, Arc<StreamPipe>)>>,
+    connect_requests: Option<UnboundedSender<(SocketAddr, Arc<StreamPipe>)>>,
     thread: Option<thread::JoinHandle<()>>,
     connections: BTreeMap<u64, RuntimeConnection>,
     accepted: VecDeque<u64>,
-    next: u64,
+    next_id: u64,
 }
 
 /// Application side of a connection.
@@ -57,7 +57,7 @@ struct RuntimeConnection {
     pipe: Arc<StreamPipe>,
     /// Copy of the pipe's failure.
     failure: Option<String>,
-    log: Option<Qlog>,
+    qlog: Option<Qlog>,
 }
 
 impl Runtime {
@@ -120,21 +120,27 @@ impl Runtime {
             client,
             qlog: options.qlog.clone(),
             shared,
-            orders: Some(orders),
+            connect_requests: Some(orders),
             thread: Some(thread),
             connections: BTreeMap::new(),
             accepted: VecDeque::new(),
-            next: 1,
+            next_id: 1,
         })
     }
 
-    fn keep(&mut self, pipe: Arc<StreamPipe>) -> u64 {
-        let id = self.next;
-        self.next += 1;
+    fn insert(&mut self, pipe: Arc<StreamPipe>) -> u64 {
+        let id = self.next_id;
+        self.next_id += 1;
         let log = Qlog::open(self.qlog.as_deref(), id, self.client, Instant::now());
         let failure = None;
-        self.connections
-            .insert(id, RuntimeConnection { pipe, failure, log });
+        self.connections.insert(
+            id,
+            RuntimeConnection {
+                pipe,
+                failure,
+                qlog: log,
+            },
+        );
         id
     }
 
@@ -146,7 +152,7 @@ impl Runtime {
 
 impl Drop for Runtime {
     fn drop(&mut self) {
-        drop(self.orders.take());
+        drop(self.connect_requests.take());
         if let Some(thread) = self.thread.take() {
             // The thread ends soon; a panic cannot be reported any more.
             let _ = thread.join();
@@ -169,11 +175,11 @@ impl Driver for Runtime {
         }
         let pipe = StreamPipe::new(&self.shared);
         let sent = self
-            .orders
+            .connect_requests
             .as_ref()
             .map(|orders| orders.send((to, Arc::clone(&pipe))));
         match sent {
-            Some(Ok(())) => Ok(self.keep(pipe)),
+            Some(Ok(())) => Ok(self.insert(pipe)),
             _ => Err(failed("the stack's thread has ended")),
         }
     }
@@ -186,7 +192,9 @@ impl Driver for Runtime {
         let Some((pipe, mut state)) = self.connection(id) else {
             return 0;
         };
-        let count = bytes.len().min(PIPE_BYTES.saturating_sub(state.send_buffer.len()));
+        let count = bytes
+            .len()
+            .min(PIPE_BYTES.saturating_sub(state.send_buffer.len()));
         if !state.connected || state.finished || count == 0 {
             return 0;
         }
@@ -239,7 +247,8 @@ impl Driver for Runtime {
     }
 
     fn is_connected(&self, id: u64) -> bool {
-        self.connection(id).is_some_and(|(_, state)| state.connected)
+        self.connection(id)
+            .is_some_and(|(_, state)| state.connected)
     }
 
     fn failure(&self, id: u64) -> Option<&str> {
@@ -259,15 +268,15 @@ impl Driver for Runtime {
         }
     }
 
-    fn count(&self) -> usize {
+    fn connection_count(&self) -> usize {
         self.connections.len()
     }
 
     fn process(&mut self) -> Result<bool, HostError> {
-        let rung = self.shared.was_rung();
+        let rung = self.shared.take_signal();
         let arriving = std::mem::take(&mut *self.shared.accepted());
         for pipe in arriving {
-            let id = self.keep(pipe);
+            let id = self.insert(pipe);
             self.accepted.push_back(id);
         }
         let now = Instant::now();
@@ -282,14 +291,18 @@ impl Driver for Runtime {
                 (None, None) => None,
             };
             let over = state.task_ended && state.close.is_some();
-            let due = connection.log.as_ref().is_some_and(|log| log.is_due(now));
-            let figures = if due { state.stats_reader.clone() } else { None };
+            let due = connection.qlog.as_ref().is_some_and(|log| log.is_due(now));
+            let figures = if due {
+                state.stats_reader.clone()
+            } else {
+                None
+            };
             drop(state);
-            if let (Some(log), Some(figures)) = (&mut connection.log, figures) {
+            if let (Some(log), Some(figures)) = (&mut connection.qlog, figures) {
                 log.record_metrics(now, &figures());
             }
             if let Some(closed) = closed
-                && let Some(log) = connection.log.take()
+                && let Some(log) = connection.qlog.take()
             {
                 log.close(now, &closed);
             }
@@ -306,7 +319,7 @@ impl Driver for Runtime {
         Ok(rung)
     }
 
-    fn awaits(&self) -> (BorrowedFd<'_>, PollFlags, Option<Instant>) {
+    fn wait_source(&self) -> (BorrowedFd<'_>, PollFlags, Option<Instant>) {
         (self.shared.event(), PollFlags::POLLIN, None)
     }
 }

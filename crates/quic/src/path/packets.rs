@@ -12,7 +12,7 @@ use ccplane_units::{Duration, Time};
 
 #[derive(Clone, Copy, Debug)]
 struct TrackedPacket {
-    at: Time,
+    sent_at: Time,
     /// Low 32 bits of its packet number.
     number: u32,
     /// Call that acknowledged it.
@@ -36,7 +36,7 @@ enum PacketState {
     Acked,
     Lost,
     /// Dropped by the stack without a report: with its keys, or as a lost MTU probe.
-    Forgotten,
+    Discarded,
 }
 
 /// Packet that was acknowledged.
@@ -44,7 +44,7 @@ enum PacketState {
 pub(crate) struct SentPacket {
     /// Index in the order of sending.
     pub order: u64,
-    pub at: Time,
+    pub sent_at: Time,
     pub stamp: Stamp,
     pub app_limited: bool,
     pub bytes: u64,
@@ -66,36 +66,36 @@ pub(crate) struct PassedPackets {
 pub(crate) struct PacketTracker {
     ring: VecDeque<TrackedPacket>,
     /// Order of the first packet in the ring.
-    first: u64,
+    first_order: u64,
     /// Order of the left edge.
-    edge: u64,
+    left_edge: u64,
     /// Order before which no packet is outstanding. Unlike the edge, which moves only at the end of
     /// a call, it advances during a call, which may lose an entire window packet by packet.
     searched: u64,
     /// Packets neither acknowledged nor lost.
-    flying: u32,
-    flying_bytes: u64,
+    in_flight: u32,
+    bytes_in_flight: u64,
     /// Number of the current call, stored with packets that it acknowledges to avoid a scan.
     call: u32,
 }
 
 impl PacketTracker {
     pub fn in_flight(&self) -> u32 {
-        self.flying
+        self.in_flight
     }
 
     pub fn bytes_in_flight(&self) -> u64 {
-        self.flying_bytes
+        self.bytes_in_flight
     }
 
     /// Returns the order of the next packet.
-    pub fn next(&self) -> u64 {
-        self.first + self.ring.len() as u64
+    pub fn next_order(&self) -> u64 {
+        self.first_order + self.ring.len() as u64
     }
 
     /// Returns the left edge: all packets before it are settled.
-    pub fn edge(&self) -> u64 {
-        self.edge
+    pub fn left_edge(&self) -> u64 {
+        self.left_edge
     }
 
     pub fn on_sent(&mut self, at: Time, number: u64, bytes: u16, stamp: Stamp, app_limited: bool) {
@@ -104,7 +104,7 @@ impl PacketTracker {
                 .reserve_exact((self.ring.len() / 2).max(CAPACITY_PACKETS_MIN));
         }
         self.ring.push_back(TrackedPacket {
-            at,
+            sent_at: at,
             number: number as u32,
             call: 0,
             stamp,
@@ -112,45 +112,45 @@ impl PacketTracker {
             state: PacketState::Outstanding,
             app_limited,
         });
-        self.flying += 1;
-        self.flying_bytes += u64::from(bytes);
+        self.in_flight += 1;
+        self.bytes_in_flight += u64::from(bytes);
     }
 
     /// Acknowledges the packet with this number and send time; `None` if there is none or it was
     /// already acknowledged.
     pub fn on_acked(&mut self, number: u64, at: Time) -> Option<SentPacket> {
         let place = self.find_at(number, at)?;
-        self.acked_at(place)
+        self.ack_index(place)
     }
 
     /// Returns the order of the packet with this number and send time; `None` if it was removed, in
     /// which case all packets before it are settled.
     pub fn order_of(&self, number: u64, at: Time) -> Option<u64> {
-        Some(self.first + self.find_at(number, at)? as u64)
+        Some(self.first_order + self.find_at(number, at)? as u64)
     }
 
     /// Acknowledges the newest outstanding packet up to `order`. For stacks that report only the
     /// newest packet and the bytes of an ACK.
     pub fn on_acked_up_to(&mut self, order: u64) -> Option<SentPacket> {
-        let place = self.outstanding_no_later(order)?;
-        self.acked_at(place)
+        let place = self.newest_outstanding_up_to(order)?;
+        self.ack_index(place)
     }
 
-    fn acked_at(&mut self, place: usize) -> Option<SentPacket> {
+    fn ack_index(&mut self, index: usize) -> Option<SentPacket> {
         let call = self.call;
-        let order = self.first + place as u64;
-        let packet = self.ring.get_mut(place)?;
+        let order = self.first_order + index as u64;
+        let packet = self.ring.get_mut(index)?;
         let was = std::mem::replace(&mut packet.state, PacketState::Acked);
         packet.call = call;
         let packet = *packet;
         match was {
             PacketState::Acked => return None,
-            PacketState::Outstanding => self.leave(packet.bytes),
-            PacketState::Lost | PacketState::Forgotten => {}
+            PacketState::Outstanding => self.subtract_in_flight(packet.bytes),
+            PacketState::Lost | PacketState::Discarded => {}
         }
         Some(SentPacket {
             order,
-            at: packet.at,
+            sent_at: packet.sent_at,
             stamp: packet.stamp,
             app_limited: packet.app_limited,
             bytes: packet.bytes.into(),
@@ -160,10 +160,10 @@ impl PacketTracker {
 
     /// Acknowledges the first outstanding packet with this send time, for stacks that do not report
     /// numbers.
-    pub fn acked_of(&mut self, at: Time) -> Option<SentPacket> {
-        let mut place = self.ring.partition_point(|packet| packet.at < at);
+    pub fn on_acked_sent_at(&mut self, at: Time) -> Option<SentPacket> {
+        let mut place = self.ring.partition_point(|packet| packet.sent_at < at);
         let number = loop {
-            let packet = self.ring.get(place).filter(|packet| packet.at == at)?;
+            let packet = self.ring.get(place).filter(|packet| packet.sent_at == at)?;
             if packet.state == PacketState::Outstanding {
                 break packet.number;
             }
@@ -174,9 +174,9 @@ impl PacketTracker {
 
     /// Marks the oldest outstanding packet as lost if it was sent no later than `until`. Returns
     /// its order and size.
-    pub fn oldest_lost(&mut self, until: Time) -> Option<(u64, u64)> {
+    pub fn mark_oldest_lost(&mut self, until: Time) -> Option<(u64, u64)> {
         let place = self.oldest_outstanding()?;
-        let left = self.ring.get(place)?.at;
+        let left = self.ring.get(place)?.sent_at;
         if left > until {
             return None;
         }
@@ -185,14 +185,14 @@ impl PacketTracker {
 
     /// Marks the newest outstanding packet up to the given one as lost. Returns its order and size.
     pub fn on_lost_up_to(&mut self, number: u64, at: Time) -> Option<(u64, u64)> {
-        let place = self.outstanding_no_later(self.order_of(number, at)?)?;
+        let place = self.newest_outstanding_up_to(self.order_of(number, at)?)?;
         self.remove_from_flight(place, PacketState::Lost)
     }
 
     /// Removes the oldest outstanding packet, which the stack dropped. Returns its order and size.
-    pub fn oldest_dropped(&mut self) -> Option<(u64, u64)> {
+    pub fn discard_oldest(&mut self) -> Option<(u64, u64)> {
         let place = self.oldest_outstanding()?;
-        self.remove_from_flight(place, PacketState::Forgotten)
+        self.remove_from_flight(place, PacketState::Discarded)
     }
 
     /// Marks a packet as lost and returns its order. It is found by number and size, since stacks
@@ -208,12 +208,15 @@ impl PacketTracker {
     /// expected to arrive any more.
     pub fn end_call(&mut self, forget: Time, keep: Time) -> PassedPackets {
         let mut passed = PassedPackets::default();
-        while let Some(packet) = self.ring.get_mut((self.edge - self.first) as usize) {
+        while let Some(packet) = self
+            .ring
+            .get_mut((self.left_edge - self.first_order) as usize)
+        {
             match packet.state {
-                PacketState::Outstanding if packet.at < forget => {
-                    packet.state = PacketState::Forgotten;
+                PacketState::Outstanding if packet.sent_at < forget => {
+                    packet.state = PacketState::Discarded;
                     let bytes = packet.bytes;
-                    self.leave(bytes);
+                    self.subtract_in_flight(bytes);
                 }
                 PacketState::Outstanding => break,
                 PacketState::Acked if packet.call == self.call => {
@@ -221,21 +224,21 @@ impl PacketTracker {
                     passed.bytes += u64::from(packet.bytes);
                 }
                 PacketState::Acked => passed.earlier_bytes += u64::from(packet.bytes),
-                PacketState::Lost | PacketState::Forgotten => {}
+                PacketState::Lost | PacketState::Discarded => {}
             }
-            self.edge += 1;
+            self.left_edge += 1;
         }
         while let Some(packet) = self.ring.front() {
             let done = match packet.state {
                 PacketState::Outstanding => false,
                 PacketState::Acked => true,
-                PacketState::Lost | PacketState::Forgotten => packet.at < keep,
+                PacketState::Lost | PacketState::Discarded => packet.sent_at < keep,
             };
-            if self.first >= self.edge || !done {
+            if self.first_order >= self.left_edge || !done {
                 break;
             }
             self.ring.pop_front();
-            self.first += 1;
+            self.first_order += 1;
         }
         if self.ring.is_empty() && self.ring.capacity() > IDLE_CAPACITY_PACKETS {
             self.ring.shrink_to(IDLE_CAPACITY_PACKETS);
@@ -249,21 +252,21 @@ impl PacketTracker {
     }
 
     /// Takes an outstanding packet out of flight. Returns its order and size.
-    fn remove_from_flight(&mut self, place: usize, state: PacketState) -> Option<(u64, u64)> {
+    fn remove_from_flight(&mut self, index: usize, state: PacketState) -> Option<(u64, u64)> {
         let packet = self
             .ring
-            .get_mut(place)
+            .get_mut(index)
             .filter(|packet| packet.state == PacketState::Outstanding)?;
         packet.state = state;
         let bytes = packet.bytes;
-        self.leave(bytes);
-        Some((self.first + place as u64, bytes.into()))
+        self.subtract_in_flight(bytes);
+        Some((self.first_order + index as u64, bytes.into()))
     }
 
     fn oldest_outstanding(&mut self) -> Option<usize> {
-        self.searched = self.searched.max(self.edge);
+        self.searched = self.searched.max(self.left_edge);
         loop {
-            let place = (self.searched - self.first) as usize;
+            let place = (self.searched - self.first_order) as usize;
             if self.ring.get(place)?.state == PacketState::Outstanding {
                 return Some(place);
             }
@@ -272,9 +275,9 @@ impl PacketTracker {
     }
 
     /// Returns the newest outstanding packet up to `order`.
-    fn outstanding_no_later(&self, order: u64) -> Option<usize> {
-        let newest = order.checked_sub(self.first)? as usize;
-        let from = (self.edge - self.first) as usize;
+    fn newest_outstanding_up_to(&self, order: u64) -> Option<usize> {
+        let newest = order.checked_sub(self.first_order)? as usize;
+        let from = (self.left_edge - self.first_order) as usize;
         (from..=newest).rev().find(|place| {
             self.ring
                 .get(*place)
@@ -282,9 +285,9 @@ impl PacketTracker {
         })
     }
 
-    fn leave(&mut self, bytes: u16) {
-        self.flying -= 1;
-        self.flying_bytes -= u64::from(bytes);
+    fn subtract_in_flight(&mut self, bytes: u16) {
+        self.in_flight -= 1;
+        self.bytes_in_flight -= u64::from(bytes);
     }
 
     /// Finds a packet by number and send time. Numbers restart in each packet number space, and
@@ -294,13 +297,17 @@ impl PacketTracker {
         let is = |place: &usize| {
             self.ring
                 .get(*place)
-                .is_some_and(|p| p.number == number && p.at == at)
+                .is_some_and(|p| p.number == number && p.sent_at == at)
         };
-        if let Some(place) = self.guess(number).filter(is) {
+        if let Some(place) = self.index_without_gaps(number).filter(is) {
             return Some(place);
         }
-        let mut place = self.ring.partition_point(|packet| packet.at < at);
-        while self.ring.get(place).is_some_and(|packet| packet.at == at) {
+        let mut place = self.ring.partition_point(|packet| packet.sent_at < at);
+        while self
+            .ring
+            .get(place)
+            .is_some_and(|packet| packet.sent_at == at)
+        {
             if is(&place) {
                 return Some(place);
             }
@@ -319,7 +326,7 @@ impl PacketTracker {
         let fits = |place: &usize| self.ring.get(*place).is_some_and(is);
         let sorted = || Some(self.ring.partition_point(|packet| packet.number < number));
         let found = self
-            .guess(number)
+            .index_without_gaps(number)
             .filter(fits)
             .or_else(|| sorted().filter(fits));
         // Needed only while several packet number spaces are in use.
@@ -327,7 +334,7 @@ impl PacketTracker {
     }
 
     /// Returns the index of a number if no number was skipped.
-    fn guess(&self, number: u32) -> Option<usize> {
+    fn index_without_gaps(&self, number: u32) -> Option<usize> {
         let front = self.ring.front()?;
         Some(number.wrapping_sub(front.number) as usize)
     }
@@ -371,7 +378,11 @@ mod tests {
         packets.on_acked(3, at(3)).unwrap();
         assert_eq!(settle(&mut packets), (1, 1_200, 1_200));
         assert_eq!(
-            (packets.in_flight(), packets.bytes_in_flight(), packets.edge()),
+            (
+                packets.in_flight(),
+                packets.bytes_in_flight(),
+                packets.left_edge()
+            ),
             (0, 0, 4)
         );
         // The packet declared lost arrives after all.
@@ -388,15 +399,15 @@ mod tests {
         let mut packets = PacketTracker::default();
         (0..5).for_each(|n| sent(&mut packets, n, n));
         packets.on_acked(0, at(0)).unwrap();
-        assert_eq!(packets.oldest_lost(at(9)), Some((1, 1_200)));
+        assert_eq!(packets.mark_oldest_lost(at(9)), Some((1, 1_200)));
         packets.on_acked(2, at(2)).unwrap();
-        assert_eq!(packets.oldest_lost(at(2)), None, "3 left later");
-        assert_eq!(packets.oldest_lost(at(3)), Some((3, 1_200)));
-        assert_eq!(packets.oldest_dropped(), Some((4, 1_200)));
-        assert_eq!(packets.oldest_lost(at(9)), None);
+        assert_eq!(packets.mark_oldest_lost(at(2)), None, "3 left later");
+        assert_eq!(packets.mark_oldest_lost(at(3)), Some((3, 1_200)));
+        assert_eq!(packets.discard_oldest(), Some((4, 1_200)));
+        assert_eq!(packets.mark_oldest_lost(at(9)), None);
         settle(&mut packets);
         sent(&mut packets, 5, 5);
-        assert_eq!(packets.oldest_lost(at(9)), Some((5, 1_200)));
+        assert_eq!(packets.mark_oldest_lost(at(9)), Some((5, 1_200)));
     }
 
     #[test]
@@ -421,7 +432,7 @@ mod tests {
         let rtt = Duration::from_millis(10);
         let passed = packets.end_call(forgotten_before(at(2_010), at(2_000), rtt, rtt), Time::ZERO);
         assert_eq!(
-            (passed.packets, packets.in_flight(), packets.edge()),
+            (passed.packets, packets.in_flight(), packets.left_edge()),
             (2, 0, 3)
         );
     }

@@ -31,24 +31,24 @@ pub(crate) struct PathWindow {
     /// Window after the current reduction, bytes.
     target: u64,
     /// Order of the packet whose acknowledgement ends the reduction.
-    end: u64,
+    recovery_end: u64,
     prr: Prr,
     /// Window and threshold before the reduction; `None` if there is nothing to undo.
-    before: Option<(u64, u64)>,
+    undo_state: Option<(u64, u64)>,
     /// Packets declared lost in the reduction, and how many of them arrived after all.
-    marks: u32,
-    wrong: u32,
+    lost_packets: u32,
+    spurious_losses: u32,
     /// Set once the control has set a window since the last persistent congestion.
-    answered: bool,
-    withheld: PersistentStage,
+    window_set: bool,
+    persistent_stage: PersistentStage,
     /// Window set by the control while it is withheld.
-    asked: Option<u64>,
+    requested_cwnd: Option<u64>,
 }
 
 /// Stage of persistent congestion in which the control's window is withheld.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum PersistentStage {
-    No,
+    Inactive,
     /// In the call that reports it.
     Reporting,
     /// From that call until the next ACK.
@@ -61,7 +61,7 @@ pub(crate) struct WindowInput {
     /// Packets newly acknowledged and not counted by an earlier call.
     pub newly_acked: u32,
     /// "safeACK" of RFC 9937: the left edge advanced and nothing was lost.
-    pub safe: bool,
+    pub safe_ack: bool,
     /// Packets declared lost in this call.
     pub lost: u32,
     /// Packets and bytes in flight.
@@ -78,14 +78,14 @@ impl PathWindow {
             rate: 0,
             phase: RecoveryPhase::Open,
             target: 0,
-            end: 0,
+            recovery_end: 0,
             prr: Prr::default(),
-            before: None,
-            marks: 0,
-            wrong: 0,
-            answered: false,
-            withheld: PersistentStage::No,
-            asked: None,
+            undo_state: None,
+            lost_packets: 0,
+            spurious_losses: 0,
+            window_set: false,
+            persistent_stage: PersistentStage::Inactive,
+            requested_cwnd: None,
         }
     }
 
@@ -105,9 +105,10 @@ impl PathWindow {
     /// Returns the window as the control sees and sets it: during a reduction, its target.
     pub fn control_cwnd(&self) -> u64 {
         if self.is_reducing() && self.prr.has_started() {
-            self.within(self.target)
+            self.clamp(self.target)
         } else {
-            self.asked.map_or(self.cwnd, |asked| self.within(asked))
+            self.requested_cwnd
+                .map_or(self.cwnd, |asked| self.clamp(asked))
         }
     }
 
@@ -125,75 +126,75 @@ impl PathWindow {
     }
 
     /// Records that a packet declared lost has arrived.
-    pub fn on_wrong(&mut self) {
-        self.wrong = self.wrong.saturating_add(1);
+    pub fn on_spurious_loss(&mut self) {
+        self.spurious_losses = self.spurious_losses.saturating_add(1);
     }
 
     /// Returns true if the loss of the packet with this order starts a reduction: none is in
     /// progress, and the packet was sent after the start of the last one.
     pub fn starts_reduction(&self, order: u64) -> bool {
-        !self.in_recovery() && order >= self.end
+        !self.in_recovery() && order >= self.recovery_end
     }
 
     /// Starts a reduction. `next` is the order of the next packet.
     pub fn start_reduction(&mut self, phase: RecoveryPhase, next: u64) {
         let half = (self.cwnd / 2 / self.mss).max(MINIMUM_WINDOW_PACKETS) * self.mss;
-        self.before = Some((self.cwnd, self.ssthresh));
+        self.undo_state = Some((self.cwnd, self.ssthresh));
         self.target = half;
         self.ssthresh = half;
         self.prr = Prr::default();
-        (self.marks, self.wrong) = (0, 0);
+        (self.lost_packets, self.spurious_losses) = (0, 0);
         self.phase = phase;
-        self.end = next;
-        (self.withheld, self.asked) = (PersistentStage::No, None);
+        self.recovery_end = next;
+        (self.persistent_stage, self.requested_cwnd) = (PersistentStage::Inactive, None);
     }
 
     /// Records packets declared lost during the reduction.
     pub fn on_lost(&mut self, packets: u32) {
-        self.marks = self.marks.saturating_add(packets);
+        self.lost_packets = self.lost_packets.saturating_add(packets);
         if self.phase == RecoveryPhase::Reduction && packets > 0 {
             self.phase = RecoveryPhase::Recovery;
         }
     }
 
     /// Starts over after persistent congestion.
-    pub fn collapse(&mut self, next: u64) {
+    pub fn on_persistent_congestion(&mut self, next: u64) {
         if !self.in_recovery() {
             self.start_reduction(RecoveryPhase::Loss, next);
         }
         self.phase = RecoveryPhase::Loss;
-        self.end = next;
-        self.answered = false;
-        self.withheld = PersistentStage::Reporting;
-        self.asked = None;
+        self.recovery_end = next;
+        self.window_set = false;
+        self.persistent_stage = PersistentStage::Reporting;
+        self.requested_cwnd = None;
     }
 
     /// Sets the minimum window after the control was called with persistent congestion, and
     /// overrides the control's own.
-    pub fn restart(&mut self) {
+    pub fn enforce_min_window(&mut self) {
         if self.phase == RecoveryPhase::Loss {
             self.set(MINIMUM_WINDOW_PACKETS * self.mss);
-            self.withheld = PersistentStage::Waiting;
+            self.persistent_stage = PersistentStage::Waiting;
         }
     }
 
     /// Withholds the control's window until the first ACK after the one that revealed persistent
     /// congestion. Returns true if the outcome needs no further handling.
     fn withhold(&mut self, outcome: &Outcome, newly: u32) -> bool {
-        if self.withheld == PersistentStage::No {
+        if self.persistent_stage == PersistentStage::Inactive {
             return false;
         }
         if !outcome.clamped {
-            self.asked = outcome.cwnd.or(self.asked);
+            self.requested_cwnd = outcome.cwnd.or(self.requested_cwnd);
         }
-        if self.withheld == PersistentStage::Reporting || newly == 0 {
+        if self.persistent_stage == PersistentStage::Reporting || newly == 0 {
             return true;
         }
-        self.withheld = PersistentStage::No;
-        let Some(asked) = self.asked.take() else {
+        self.persistent_stage = PersistentStage::Inactive;
+        let Some(asked) = self.requested_cwnd.take() else {
             return false;
         };
-        self.answered = true;
+        self.window_set = true;
         self.set(asked);
         true
     }
@@ -201,7 +202,7 @@ impl PathWindow {
     /// Ends the reduction if the acknowledged packet was sent after its start. The window becomes
     /// the target, rounded down to whole packets as in the reduction itself.
     pub fn on_acked(&mut self, order: u64) {
-        if !self.in_recovery() || order < self.end {
+        if !self.in_recovery() || order < self.recovery_end {
             return;
         }
         if self.phase != RecoveryPhase::Loss {
@@ -212,47 +213,47 @@ impl PathWindow {
 
     /// Undoes the last reduction if it was spurious: all packets declared lost have arrived, or the
     /// stack reports it.
-    pub fn undo(&mut self, stack_says_so: bool) -> bool {
-        let all_wrong = self.marks > 0 && self.wrong >= self.marks;
-        if !(all_wrong || stack_says_so) {
+    pub fn undo(&mut self, reported_spurious: bool) -> bool {
+        let all_wrong = self.lost_packets > 0 && self.spurious_losses >= self.lost_packets;
+        if !(all_wrong || reported_spurious) {
             return false;
         }
-        let Some((cwnd, ssthresh)) = self.before.take() else {
+        let Some((cwnd, ssthresh)) = self.undo_state.take() else {
             return false;
         };
         self.set(cwnd.max(self.cwnd));
         self.ssthresh = self.ssthresh.max(ssthresh);
         self.phase = RecoveryPhase::Open;
-        (self.withheld, self.asked) = (PersistentStage::No, None);
-        self.answered = true;
-        (self.marks, self.wrong) = (0, 0);
+        (self.persistent_stage, self.requested_cwnd) = (PersistentStage::Inactive, None);
+        self.window_set = true;
+        (self.lost_packets, self.spurious_losses) = (0, 0);
         true
     }
 
     /// Applies the control's outcome.
-    pub fn apply(&mut self, outcome: &Outcome, brought: &WindowInput) {
+    pub fn apply(&mut self, outcome: &Outcome, input: &WindowInput) {
         self.rate = outcome.rate.unwrap_or(self.rate);
         if self.is_reducing() {
-            return self.apply_reducing(outcome, brought);
+            return self.apply_reducing(outcome, input);
         }
         if let Some(ssthresh) = outcome.ssthresh {
             self.ssthresh = ssthresh.max(MINIMUM_WINDOW_PACKETS * self.mss);
         }
-        if self.withhold(outcome, brought.newly_acked) {
+        if self.withhold(outcome, input.newly_acked) {
             return;
         }
         if let Some(cwnd) = outcome.cwnd {
-            self.answered |= !outcome.clamped;
+            self.window_set |= !outcome.clamped;
             self.set(cwnd);
         }
         let unanswered = outcome.cwnd.is_none() || outcome.clamped;
         if self.phase == RecoveryPhase::Loss
             && unanswered
-            && !self.answered
+            && !self.window_set
             && self.cwnd < self.ssthresh
         {
             // Slow start up to the threshold, until the control sets a window.
-            self.set((self.cwnd + u64::from(brought.newly_acked) * self.mss).min(self.ssthresh));
+            self.set((self.cwnd + u64::from(input.newly_acked) * self.mss).min(self.ssthresh));
         }
     }
 
@@ -260,7 +261,7 @@ impl PathWindow {
     /// it. The control may lower it, but not raise it, since a program that adds acknowledged bytes
     /// is not aware of the reduction. A control that sets an infinite threshold (BBR) does not use
     /// reductions; its window takes effect at once.
-    fn apply_reducing(&mut self, outcome: &Outcome, brought: &WindowInput) {
+    fn apply_reducing(&mut self, outcome: &Outcome, input: &WindowInput) {
         let seen = self.control_cwnd();
         if let Some(ssthresh) = outcome.ssthresh {
             self.ssthresh = ssthresh.max(MINIMUM_WINDOW_PACKETS * self.mss);
@@ -282,16 +283,16 @@ impl PathWindow {
             .max(1);
         let WindowInput {
             newly_acked: newly,
-            safe,
+            safe_ack: safe,
             lost,
             in_flight: flying,
             ..
-        } = *brought;
+        } = *input;
         // RecoverFS includes the packets just declared lost (RFC 9937, section 6).
         match self.prr.window(target, flying, flying + lost, newly, safe) {
             Some(packets) => {
                 let more = u64::from(packets.saturating_sub(flying)) * self.mss;
-                self.set(brought.bytes_in_flight + more);
+                self.set(input.bytes_in_flight + more);
             }
             // Losses in a separate call: the window shrinks with the packets in flight, so the room
             // granted by the preceding ACK is unchanged.
@@ -300,10 +301,10 @@ impl PathWindow {
     }
 
     fn set(&mut self, cwnd: u64) {
-        self.cwnd = self.within(cwnd);
+        self.cwnd = self.clamp(cwnd);
     }
 
-    fn within(&self, cwnd: u64) -> u64 {
+    fn clamp(&self, cwnd: u64) -> u64 {
         cwnd.clamp(MINIMUM_WINDOW_PACKETS * self.mss, WINDOW_BYTES_MAX)
     }
 }
@@ -317,7 +318,7 @@ mod tests {
     fn brought(newly: u32, flying: u32) -> WindowInput {
         WindowInput {
             newly_acked: newly,
-            safe: false,
+            safe_ack: false,
             lost: 0,
             in_flight: flying,
             bytes_in_flight: u64::from(flying) * MSS,
@@ -366,9 +367,9 @@ mod tests {
         let mut window = PathWindow::new(MSS, 20 * MSS);
         window.start_reduction(RecoveryPhase::Recovery, 20);
         window.on_lost(2);
-        window.on_wrong();
+        window.on_spurious_loss();
         assert!(!window.undo(false));
-        window.on_wrong();
+        window.on_spurious_loss();
         assert!(window.undo(false));
         assert_eq!(
             (window.cwnd, window.ssthresh, window.in_recovery()),
@@ -380,15 +381,15 @@ mod tests {
     #[test]
     fn after_persistent_congestion_the_window_starts_over() {
         let mut window = PathWindow::new(MSS, 20 * MSS);
-        window.collapse(20);
-        window.restart();
+        window.on_persistent_congestion(20);
+        window.enforce_min_window();
         assert_eq!((window.cwnd, window.ssthresh), (2 * MSS, 10 * MSS));
         window.apply(&Outcome::default(), &brought(4, 0));
         assert_eq!(window.cwnd, 6 * MSS);
         window.apply(&Outcome::default(), &brought(40, 0));
         assert_eq!(window.cwnd, 10 * MSS, "up to the threshold");
         let mut window = PathWindow::new(MSS, 20 * MSS);
-        window.collapse(20);
+        window.on_persistent_congestion(20);
         let outcome = Outcome {
             cwnd: Some(7 * MSS),
             ..Outcome::default()
@@ -396,7 +397,7 @@ mod tests {
         // Persistent congestion is revealed by an ACK, which does not reflect the current state of
         // the path.
         window.apply(&outcome, &brought(1, 0));
-        window.restart();
+        window.enforce_min_window();
         assert_eq!((window.cwnd, window.control_cwnd()), (2 * MSS, 7 * MSS));
         window.apply(&Outcome::default(), &brought(0, 2));
         assert_eq!(window.cwnd, 2 * MSS, "nothing was acknowledged");

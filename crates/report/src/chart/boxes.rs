@@ -84,8 +84,12 @@ impl BoxPlot {
 
     /// Draws the box in a palette colour; parts outside the axes are omitted.
     pub(super) fn draw(&self, out: &mut String, colour: usize, x: &Scale, y: &Scale) {
-        let Some(middle) = x.position(self.position) else { return };
-        let room = x.position(self.position - 0.5).zip(x.position(self.position + 0.5));
+        let Some(middle) = x.position(self.position) else {
+            return;
+        };
+        let room = x
+            .position(self.position - 0.5)
+            .zip(x.position(self.position + 0.5));
         let half = room
             .map_or(HALF_WIDTH_MAX, |(from, to)| (to - from) * HALF_WIDTH_SHARE)
             .min(HALF_WIDTH_MAX);
@@ -160,7 +164,9 @@ mod tests {
     fn chart() -> Chart {
         let names = ["reno", "native:cubic & more"];
         let boxed = |at: usize, values: [f64; 5]| ChartSeries {
-            boxes: BoxPlot::from_values(at as f64, values).into_iter().collect(),
+            boxes: BoxPlot::from_values(at as f64, values)
+                .into_iter()
+                .collect(),
             ..ChartSeries::new("", at, [])
         };
         Chart {

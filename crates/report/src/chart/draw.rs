@@ -231,7 +231,9 @@ fn draw(out: &mut String, line: &ChartSeries, x: &Scale, y: &Scale) {
     let mut joined = false;
     let mut last = None;
     for (at, value) in &line.points {
-        let place = x.position(*at).zip(value.and_then(|value| y.position(value)));
+        let place = x
+            .position(*at)
+            .zip(value.and_then(|value| y.position(value)));
         if let Some((px_x, px_y)) = place.map(|(a, b)| (px(a), px(b))) {
             let _ = write!(path, "{}{px_x} {px_y}", if joined { "L" } else { "M" });
             if line.dots {
@@ -263,7 +265,9 @@ fn draw(out: &mut String, line: &ChartSeries, x: &Scale, y: &Scale) {
         }
     }
     for (at, from, to) in &line.errors {
-        if let (Some(at), Some(from), Some(to)) = (x.position(*at), y.position(*from), y.position(*to)) {
+        if let (Some(at), Some(from), Some(to)) =
+            (x.position(*at), y.position(*from), y.position(*to))
+        {
             let _ = writeln!(
                 out,
                 "<path class=\"line c{colour}\" d=\"M{0} {2}H{1}M{0} {3}H{1}M{4} {2}V{3}\"/>",

@@ -90,7 +90,10 @@ fn name(line: &ChartSeries) -> &str {
 /// Draws the lines at a resolution of 1/[`UNIT_PARTS`] unit, in an element whose view box the
 /// script narrows.
 pub(super) fn lines(out: &mut String, chart: &Chart, top: f64, layout: &Layout) {
-    let (width, height) = (layout.width - MARGIN_LEFT - MARGIN_RIGHT, layout.plot_height);
+    let (width, height) = (
+        layout.width - MARGIN_LEFT - MARGIN_RIGHT,
+        layout.plot_height,
+    );
     let _ = writeln!(
         out,
         "<svg class=\"plot\" x=\"{MARGIN_LEFT}\" y=\"{}\" width=\"{width}\" height=\"{height}\" viewBox=\"0 0 {} {}\" \
@@ -129,7 +132,9 @@ pub(super) fn lines(out: &mut String, chart: &Chart, top: f64, layout: &Layout) 
         }
         let thin = if line.thin { " thin" } else { "" };
         let places = line.points.iter().map(|(at, value)| {
-            let (x, y) = x.position(*at).zip(value.and_then(|value| y.position(value)))?;
+            let (x, y) = x
+                .position(*at)
+                .zip(value.and_then(|value| y.position(value)))?;
             Some((fine(x, left), fine(y, above)))
         });
         let _ = writeln!(

@@ -140,10 +140,17 @@ mod tests {
         let axis = Axis::linear("").with_range(0.0, 10.0);
         let scale = Scale::new(&axis, std::iter::empty(), 100.0, 200.0, false);
         assert_eq!(
-            (scale.position(0.0), scale.position(5.0), scale.position(10.0)),
+            (
+                scale.position(0.0),
+                scale.position(5.0),
+                scale.position(10.0)
+            ),
             (Some(100.0), Some(150.0), Some(200.0))
         );
-        assert_eq!((scale.position(11.0), scale.position(f64::NAN)), (None, None));
+        assert_eq!(
+            (scale.position(11.0), scale.position(f64::NAN)),
+            (None, None)
+        );
         let log = Scale::new(
             &Axis::log("").with_range(1.0, 100.0),
             std::iter::empty(),

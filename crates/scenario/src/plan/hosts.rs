@@ -195,7 +195,11 @@ pub(super) fn pairs(
         WorkloadKind::Trace { flows } => {
             let mut named = Vec::with_capacity(flows.len());
             for flow in flows {
-                let find = |name: &str| network.find_node(name).filter(|node| network.is_host(*node));
+                let find = |name: &str| {
+                    network
+                        .find_node(name)
+                        .filter(|node| network.is_host(*node))
+                };
                 match (find(&flow.from), find(&flow.to)) {
                     (Some(from), Some(to)) if from != to => named.push(TraceFlow {
                         at: flow.at,

@@ -107,12 +107,14 @@ pub(super) fn build(scenario: &Scenario) -> Result<Network, NetworkError> {
             }
             for link in links {
                 // The check of the file guarantees that both exist.
-                let (Some(from), Some(to)) =
-                    (network.find_node(&link.from.text), network.find_node(&link.to.text))
-                else {
+                let (Some(from), Some(to)) = (
+                    network.find_node(&link.from.text),
+                    network.find_node(&link.to.text),
+                ) else {
                     continue;
                 };
-                let id = network.add_link(from, to, spec(&link.link, times(link.link.delay, 2), mtu));
+                let id =
+                    network.add_link(from, to, spec(&link.link, times(link.link.delay, 2), mtu));
                 if link.name != network.link_name(id) {
                     network.name_link(id, &*link.name);
                 }

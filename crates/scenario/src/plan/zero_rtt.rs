@@ -47,7 +47,11 @@ impl ZeroRttGroups {
     /// Returns a pair with an RTT of zero, of a host in `from` and a host in `to`.
     pub(super) fn find_between(&self, from: &[NodeId], to: &[NodeId]) -> Option<(NodeId, NodeId)> {
         let mut ends = to.iter();
-        ends.find_map(|b| from.iter().find(|a| self.same_group(**a, *b)).map(|a| (*a, *b)))
+        ends.find_map(|b| {
+            from.iter()
+                .find(|a| self.same_group(**a, *b))
+                .map(|a| (*a, *b))
+        })
     }
 }
 

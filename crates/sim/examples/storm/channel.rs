@@ -12,9 +12,9 @@ use ccplane_wire::{WireCommand, WireEvent};
 
 use crate::bus::Stream;
 use crate::check::fallback::Model;
-use crate::random::Draw;
-use crate::plan::{Fault, FaultKind, Harm, Plan};
 use crate::codec::Speech;
+use crate::plan::{Fault, FaultKind, Harm, Plan};
+use crate::random::Draw;
 use crate::tenant::Tenant;
 
 /// Retry interval of a connection to an absent agent, as in `agent::datapath::There`.

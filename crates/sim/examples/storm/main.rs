@@ -6,14 +6,14 @@
 //! without these of its faults, and prints its plan. See `docs/storm.md`.
 
 mod bus;
+mod channel;
 mod check;
+mod codec;
 mod disk;
 mod done_seeds;
-mod random;
-mod channel;
 mod plan;
+mod random;
 mod shrink;
-mod codec;
 mod storm;
 mod tenant;
 

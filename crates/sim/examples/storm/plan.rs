@@ -419,7 +419,12 @@ impl Plan {
         let link = LinkSpec::new(self.rate, self.delay);
         let core = match self.queue.parse() {
             Ok(queue) => link.clone().with_queue(queue, rtt),
-            Err(_) => return Err(SimError::InvalidTopology(format!("no queue {}", self.queue))),
+            Err(_) => {
+                return Err(SimError::InvalidTopology(format!(
+                    "no queue {}",
+                    self.queue
+                )));
+            }
         };
         Ok(match self.shape {
             0 => topology::dumbbell(3, &access, core, link),

@@ -9,10 +9,10 @@ use ccplane_sim::{
 use ccplane_transport::ConnectionState;
 use ccplane_units::{Duration, Probability, Rate, Time};
 
+use crate::channel::Line;
 use crate::check::stream::{Stream, Streams};
 use crate::check::{Violation, counters, end, limits};
 use crate::disk::{self, Recorder};
-use crate::channel::Line;
 use crate::plan::{FaultKind, Plan};
 
 /// Time for flows to complete after the calm; most take some seconds. Afterwards, flows of
@@ -81,8 +81,8 @@ impl<'a> Storm<'a> {
             .filter_map(|flow| plan.hosts(flow, &network))
             .collect();
         let bottleneck = network.find_link(plan.bottleneck());
-        let bottleneck =
-            bottleneck.ok_or_else(|| SimError::InvalidTopology(format!("no link {}", plan.bottleneck())))?;
+        let bottleneck = bottleneck
+            .ok_or_else(|| SimError::InvalidTopology(format!("no link {}", plan.bottleneck())))?;
         let recorder = Recorder::new(streams.clone(), &network, bottleneck, plan.disk);
         let mut sim = Simulation::with_tracer(network, SimOptions::seeded(plan.seed), recorder)?;
         let options = SteerOptions {
@@ -91,7 +91,9 @@ impl<'a> Storm<'a> {
         };
         let agent = sim.host_behind_channel(Box::new(line.clone()), options);
         for (flow, (from, to)) in plan.flows.iter().zip(hosts) {
-            let spec = FlowSpec::new(from, to).starting_at(flow.start).with_bytes(flow.bytes);
+            let spec = FlowSpec::new(from, to)
+                .starting_at(flow.start)
+                .with_bytes(flow.bytes);
             sim.add_flow(
                 spec.with_congestion(FlowControl::Steered(agent, "".into()))
                     .with_transport(plan.config.clone()),
@@ -114,7 +116,10 @@ impl<'a> Storm<'a> {
     fn schedule(&mut self) -> Result<(), SimError> {
         let plan = self.plan;
         let Some(link) = self.sim.network().find_link(plan.bottleneck()) else {
-            return Err(SimError::InvalidTopology(format!("no link {}", plan.bottleneck())));
+            return Err(SimError::InvalidTopology(format!(
+                "no link {}",
+                plan.bottleneck()
+            )));
         };
         for fault in &plan.faults {
             let share = |thousandth: u64| Probability::from_parts((thousandth << 32) / 1_000);

@@ -5,10 +5,10 @@ use ccplane_datapath::Capabilities;
 use ccplane_units::{Bytes, Duration, Rate, Time};
 use ccplane_wire::{DatapathInfo, FlowInfo, FlowStats, Refusal, WireEvent, v2};
 
-use crate::random::Draw;
 use crate::channel::{MESSAGES_PER_TURN, MessageQueue};
-use crate::plan::{Attack, Fault, FaultKind, Plan, Version};
 use crate::codec::Speech;
+use crate::plan::{Attack, Fault, FaultKind, Plan, Version};
+use crate::random::Draw;
 
 /// Interval between bursts of messages.
 const BURST_INTERVAL: Duration = Duration::from_millis(1);

@@ -51,7 +51,13 @@ impl BundlePacketTable {
             (self.feedback.len() - 1) as u32
         });
         self.feedback[place as usize] = Some(feedback);
-        self.set(packet, BundlePacketData::Feedback { bundle, index: place });
+        self.set(
+            packet,
+            BundlePacketData::Feedback {
+                bundle,
+                index: place,
+            },
+        );
     }
 
     /// Returns the feedback in this slot.

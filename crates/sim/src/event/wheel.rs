@@ -193,7 +193,8 @@ impl Wheel {
 
     fn open_slot(&mut self, slot: u64) {
         self.now = slot;
-        self.near.drain_slot(slot, &mut self.nodes, &mut self.current);
+        self.near
+            .drain_slot(slot, &mut self.nodes, &mut self.current);
         self.current.sort_unstable_by(|a, b| b.cmp(a));
     }
 
@@ -241,9 +242,15 @@ impl Wheel {
         if self.turns < 16 && taken < 1 << 16 {
             return false;
         }
-        let slots = taken.saturating_sub(u64::from(self.shared_slot_events)) + u64::from(self.shared_slots);
+        let slots =
+            taken.saturating_sub(u64::from(self.shared_slot_events)) + u64::from(self.shared_slots);
         let (a_slot, a_turn) = (taken / slots.max(1), taken / u64::from(self.turns));
-        (self.popped_at_adaptation, self.turns, self.shared_slot_events, self.shared_slots) = (self.popped, 0, 0, 0);
+        (
+            self.popped_at_adaptation,
+            self.turns,
+            self.shared_slot_events,
+            self.shared_slots,
+        ) = (self.popped, 0, 0, 0);
         let width = match a_slot {
             8.. if self.width >= 2 => self.width - 2,
             ..2 if a_turn < 256 && self.width + 2 <= SLOT_WIDTH_MAX_LOG2_NS => self.width + 2,

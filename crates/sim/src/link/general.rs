@@ -264,14 +264,21 @@ impl GeneralLink {
         let departures = fifo.departures();
         let past = self.pipe.len().saturating_sub(departures.len());
         // With reordering, the last packet to arrive is not the last one that departed.
-        let last_past = self.pipe.iter().take(past).map(|packet| packet.delivery).max();
+        let last_past = self
+            .pipe
+            .iter()
+            .take(past)
+            .map(|packet| packet.delivery)
+            .max();
         self.delay
             .set_last_arrival(last_past.unwrap_or(self.last_delivery));
         for (packet, departs) in self.pipe.iter_mut().skip(past).zip(departures) {
             packet.departure = departs;
             packet.delivery = self.delay.schedule_arrival(departs);
         }
-        self.pipe.make_contiguous().sort_by_key(|packet| packet.delivery);
+        self.pipe
+            .make_contiguous()
+            .sort_by_key(|packet| packet.delivery);
         if let Some(first) = self.pipe.front() {
             events.push(first.delivery, EventKind::Arrive, at);
         }

@@ -90,7 +90,9 @@ impl HeaderBuilder {
         let ranges = seen.side.map_or(vec![], |side| sack_ranges(side, acked));
         let sequence = match opens {
             true => 0,
-            false => directions.sequence(seen.backward).sequence_number(segment.number) as u32,
+            false => directions
+                .sequence(seen.backward)
+                .sequence_number(segment.number) as u32,
         };
         let told = &mut directions.last_ce_counts[usize::from(seen.backward)];
         let marks = segment.ce_packets != *told;

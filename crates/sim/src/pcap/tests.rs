@@ -73,8 +73,9 @@ fn lossy() -> (Simulation<PacketLog<Vec<u8>>>, [LinkId; 2], AppId) {
     let log = PacketLog::new(Vec::new(), &network, &links).expect("memory takes it");
     let mut sim =
         Simulation::with_tracer(network, SimOptions::default(), log).expect("a sound network");
-    let host =
-        |sim: &Simulation<_>, name: &str| sim.network().find_node(name).expect("it has such a host");
+    let host = |sim: &Simulation<_>, name: &str| {
+        sim.network().find_node(name).expect("it has such a host")
+    };
     for n in 1..=2 {
         let (from, to) = (
             host(&sim, &format!("left{n}")),

@@ -148,7 +148,8 @@ fn fifty_flows_to_one_host_do_what_they_do_in_ns_3() {
     for n in 1..=50 {
         let from = sim.network().find_node(&format!("sender{n}")).unwrap();
         let flow = FlowSpec::new(from, to).with_congestion(FlowControl::Native(Native::new_reno()));
-        sim.add_flow(flow.with_transport(Arc::clone(&transport))).unwrap();
+        sim.add_flow(flow.with_transport(Arc::clone(&transport)))
+            .unwrap();
     }
     sim.run_until(at(0.1)).unwrap();
     let link = sim

@@ -328,7 +328,8 @@ impl Account {
         let mut all = workloads
             .iter()
             .filter_map(|which| self.workloads.get(*which));
-        !workloads.is_empty() && all.all(|machine| machine.pending == 0 && machine.generator.has_ended())
+        !workloads.is_empty()
+            && all.all(|machine| machine.pending == 0 && machine.generator.has_ended())
     }
 
     /// Returns the records of all workloads over `elapsed_ns`. `courses` has an entry per workload
@@ -393,7 +394,9 @@ impl Account {
                         flows().filter(|flow| flow.finished.is_none()).count() as u64;
                 }
                 // Retransmissions of the accepting ends are unknown.
-                TrafficKind::Exchanges => record.completed = self.exchanges(machine, plan.seed, alone),
+                TrafficKind::Exchanges => {
+                    record.completed = self.exchanges(machine, plan.seed, alone)
+                }
                 TrafficKind::Messages { requested } => {
                     record.retransmitted = Some(again);
                     // A request takes half a round trip.
@@ -431,7 +434,12 @@ impl Account {
                 alone_ns: alone.completion_ns(flow.side.opposite(), exchange.response.get()),
             })
         };
-        machine.generator.exchanges().iter().filter_map(one).collect()
+        machine
+            .generator
+            .exchanges()
+            .iter()
+            .filter_map(one)
+            .collect()
     }
 
     /// Returns the delivered messages, timed from when the sender had them, plus `asked` for the
@@ -455,7 +463,12 @@ impl Account {
                 alone_ns: alone.completion_ns(flow.side, message.bytes.get()),
             })
         };
-        machine.generator.messages().iter().filter_map(one).collect()
+        machine
+            .generator
+            .messages()
+            .iter()
+            .filter_map(one)
+            .collect()
     }
 }
 

@@ -18,13 +18,13 @@ use ccplane_workload::{Action, NodeId};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
 
 use super::RealPlan;
-use super::server::{ServerOrder, WriteArrival};
 use super::accounting::{Account, Opening, place};
 use super::events::PendingChanges;
 use super::hosts::NamespaceHost;
 use super::mailbox::Mailbox;
-use super::write_marks::WriteMarks;
+use super::server::{ServerOrder, WriteArrival};
 use super::socket::{self, BLOCK_BYTES, ConnectError, DATAGRAM_HEADER_BYTES};
+use super::write_marks::WriteMarks;
 use crate::diag::Diag;
 use crate::error::BackendError;
 use crate::traffic::{self, monotonic_ns};
@@ -299,7 +299,9 @@ impl<'r> ClientLoop<'r> {
                         opened.finish |= finish;
                         if bytes > 0 {
                             let total = opened.total;
-                            self.shared.orders.send(ServerOrder::AwaitRead { flow, total });
+                            self.shared
+                                .orders
+                                .send(ServerOrder::AwaitRead { flow, total });
                         }
                         self.serve_connection(flow, EpollFlags::EPOLLOUT)?;
                     }
@@ -456,7 +458,8 @@ impl<'r> ClientLoop<'r> {
             self.datagrams.insert(key, socket);
         }
         let payload = bytes.saturating_sub(DATAGRAM_HEADER_BYTES) as usize;
-        if let (Some(socket), Some(payload)) = (self.datagrams.get(&key), self.buffer.get(..payload))
+        if let (Some(socket), Some(payload)) =
+            (self.datagrams.get(&key), self.buffer.get(..payload))
         {
             // A send error counts as a loss, like a drop in the network.
             let _ = socket.send(payload);
@@ -599,7 +602,7 @@ impl<'r> ClientLoop<'r> {
             .collect();
         let steered = self.steered.iter().flat_map(Flows::live);
         let on_fallback: HashSet<SocketAddr> = steered
-            .filter(|flow| flow.fallback)
+            .filter(|flow| flow.in_fallback)
             .map(|flow| flow.local)
             .collect();
         for (number, opened) in &self.flows {

@@ -9,8 +9,8 @@ use ccplane_lab::Error;
 use ccplane_lab::report_log;
 use ccplane_lab::{Contender, read};
 
-use crate::transport_kind::RemoteAgent;
 use crate::steer::{AlgorithmRecord, SteeredAlgorithm};
+use crate::transport_kind::RemoteAgent;
 
 /// Registered algorithms. They are unregistered on [`finish`](Self::finish) or drop.
 pub(crate) struct RegisteredControls {
@@ -33,9 +33,12 @@ impl RegisteredControls {
                 continue;
             }
             let started = match agent {
-                None => {
-                    SteeredAlgorithm::start(registry, name, &read(parameters), report_log::REPORTS_MAX)?
-                }
+                None => SteeredAlgorithm::start(
+                    registry,
+                    name,
+                    &read(parameters),
+                    report_log::REPORTS_MAX,
+                )?,
                 Some(agent) => SteeredAlgorithm::start_remote(
                     agent,
                     &contender.agent_name(),
@@ -63,7 +66,9 @@ impl RegisteredControls {
     }
 
     /// Returns all registered algorithms.
-    pub(crate) fn algorithms_mut(&mut self) -> impl Iterator<Item = (&Contender, &mut SteeredAlgorithm)> {
+    pub(crate) fn algorithms_mut(
+        &mut self,
+    ) -> impl Iterator<Item = (&Contender, &mut SteeredAlgorithm)> {
         self.steered
             .iter_mut()
             .map(|(contender, steered)| (&*contender, steered))

@@ -73,7 +73,12 @@ impl PendingChanges {
     /// Applies all changes that are due.
     pub fn apply(&mut self, now: Time) -> Result<(), Error> {
         while self.next_time().is_some_and(|at| at <= now) {
-            let Some(LinkEvent { direction: way, change, .. }) = self.pending.pop_front() else {
+            let Some(LinkEvent {
+                direction: way,
+                change,
+                ..
+            }) = self.pending.pop_front()
+            else {
                 break;
             };
             match change {

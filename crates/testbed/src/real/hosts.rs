@@ -214,7 +214,8 @@ mod tests {
         .iter()
         .map(|name| (*name).to_owned())
         .collect();
-        let hosts = Hosts::from_dumbbell_names((0..).map(NodeId).zip(names.iter().map(String::as_str)));
+        let hosts =
+            Hosts::from_dumbbell_names((0..).map(NodeId).zip(names.iter().map(String::as_str)));
         let at = |node| {
             hosts
                 .get(NodeId(node))

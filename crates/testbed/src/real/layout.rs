@@ -59,7 +59,9 @@ impl Layout {
                 .to_owned();
         match &scenario.topology {
             Topology::Dumbbell {
-                bottleneck, reverse_delay: back, ..
+                bottleneck,
+                reverse_delay: back,
+                ..
             } => {
                 if !scenario.bundles.is_empty() {
                     return Err(vec![

@@ -11,8 +11,8 @@ use ccplane_units::Duration;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
 
 use super::mailbox::Mailbox;
-use super::write_marks::WriteMarks;
 use super::socket::{self, BLOCK_BYTES, DATAGRAM_HEADER_BYTES};
+use super::write_marks::WriteMarks;
 use crate::traffic::{self, monotonic_ns};
 
 /// Orders from the senders' loop. The first one for a flow is [`ServerOrder::Expect`].
@@ -132,7 +132,9 @@ impl<'r> ServerLoop<'r> {
             for event in events.iter().take(count) {
                 match event.data() {
                     MAILBOX_TOKEN => self.process_orders()?,
-                    key if key >= SINK_TOKEN_BASE => self.drain_sink((key - SINK_TOKEN_BASE) as usize),
+                    key if key >= SINK_TOKEN_BASE => {
+                        self.drain_sink((key - SINK_TOKEN_BASE) as usize)
+                    }
                     key if key >= LISTENER_TOKEN_BASE => {
                         self.accept((key - LISTENER_TOKEN_BASE) as usize)?
                     }
@@ -179,7 +181,12 @@ impl<'r> ServerLoop<'r> {
                         continue;
                     };
                     accepted.awaited_writes.push(total);
-                    tell(self.arrivals, flow, &mut accepted.awaited_writes, accepted.read);
+                    tell(
+                        self.arrivals,
+                        flow,
+                        &mut accepted.awaited_writes,
+                        accepted.read,
+                    );
                 }
                 ServerOrder::WriteBack {
                     flow,
@@ -259,7 +266,12 @@ impl<'r> ServerLoop<'r> {
                         received.fetch_add(count as u64, Ordering::Relaxed);
                     }
                     self.total.fetch_add(count as u64, Ordering::Relaxed);
-                    tell(self.arrivals, flow, &mut accepted.awaited_writes, accepted.read);
+                    tell(
+                        self.arrivals,
+                        flow,
+                        &mut accepted.awaited_writes,
+                        accepted.read,
+                    );
                 }
                 Err(error) => broken = !idle(&error),
             }

@@ -158,9 +158,11 @@ fn steers<'c>(
 ) -> (&'c str, &'c [(String, String)], bool) {
     let who = bundle.and_then(|bundle| bundle.algorithm.as_ref().or(contender));
     match who {
-        Some(Contender::Ccplane { name, parameters }) => {
-            (name, parameters, bundle.is_none_or(|bundle| bundle.observe_only))
-        }
+        Some(Contender::Ccplane { name, parameters }) => (
+            name,
+            parameters,
+            bundle.is_none_or(|bundle| bundle.observe_only),
+        ),
         Some(Contender::Native { .. }) | None => (OBSERVER_ALGORITHM, &[], true),
     }
 }
@@ -205,7 +207,8 @@ impl Sites {
                 let bind = || GatewayListener::bind(ends[side.index()]);
                 let socket = below.run(bind).map_err(host)?.map_err(broken)?;
                 let key = keys[side.index()].clone();
-                let start = move || Gateway::start_over(socket, config, &key, makes, observe);
+                let start =
+                    move || Gateway::start_with_listener(socket, config, &key, makes, observe);
                 let gateway = namespace.run(start).map_err(host)?;
                 let gateway = gateway.map_err(|why| broken(io::Error::other(why)))?;
                 let epoch_ns = monotonic_ns().saturating_sub(ns(gateway.report().uptime));
@@ -244,7 +247,10 @@ impl Sites {
 
     /// Returns the namespaces of the sites, in the order of their spaces.
     pub fn namespaces(&self) -> Vec<Namespace> {
-        self.sites.iter().map(|site| site.namespace.clone()).collect()
+        self.sites
+            .iter()
+            .map(|site| site.namespace.clone())
+            .collect()
     }
 
     /// Samples every bundle.

@@ -20,13 +20,13 @@ use ccplane_lab::result::Sample;
 use ccplane_lab::traffic_kind::TrafficKind;
 use ccplane_units::Duration;
 
-use super::server::ServerLoop;
-use super::controls::RegisteredControls;
 use super::accounting::{Account, Course, Courses, FlowSamples, UnloadedTimes};
+use super::client::{ClientLoop, ClientResult, OpenTarget, RunState, WatchedFlow};
+use super::controls::RegisteredControls;
 use super::events::PendingChanges;
 use super::hosts::{self, PathSide};
 use super::mailbox::Mailbox;
-use super::client::{ClientResult, OpenTarget, ClientLoop, RunState, WatchedFlow};
+use super::server::ServerLoop;
 use super::{RealPlan, RealRecord, socket};
 use crate::diag::Diag;
 use crate::ends::inside;
@@ -426,7 +426,11 @@ impl<'r> Sampler<'r> {
             samples.push(Sample {
                 at_ns: elapsed_ns.max(last.at_ns),
                 received: watched.received.load(Ordering::Relaxed),
-                tcp: ended.final_info.get(&watched.flow).copied().unwrap_or(last.tcp),
+                tcp: ended
+                    .final_info
+                    .get(&watched.flow)
+                    .copied()
+                    .unwrap_or(last.tcp),
             });
             (watched.workload, samples)
         });

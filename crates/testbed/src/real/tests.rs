@@ -28,8 +28,8 @@ use super::plan::link_events;
 use super::{
     Layout, RealPlan, RealRecord, RegisteredControls, could_carry, supported_layout, tcp, user,
 };
-use crate::transport_kind::TransportKind;
 use crate::traffic::{buffer_for, monotonic_ns, wait_until};
+use crate::transport_kind::TransportKind;
 
 /// Returns a shipped scenario with parts of its text replaced, such as the duration.
 fn shipped(name: &str, replace: &[(&str, &str)]) -> Scenario {
@@ -48,7 +48,9 @@ fn read(text: &str) -> Scenario {
 
 fn emulated(scenario: &Scenario, seed: u64) -> (EmuConfig, usize) {
     let Topology::Dumbbell {
-        bottleneck, reverse_delay: back, ..
+        bottleneck,
+        reverse_delay: back,
+        ..
     } = &scenario.topology
     else {
         panic!("no dumbbell")

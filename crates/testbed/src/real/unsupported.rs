@@ -17,8 +17,8 @@ use ccplane_workload::{Carrier, NodeId, Pairs as FixedPairs, Workload as Sends};
 use super::hosts::{HOSTS_PER_NETWORK_MAX, Hosts, NamespaceHost};
 use super::layout::Layout;
 use super::sites;
-use crate::transport_kind::TransportKind;
 use crate::traffic;
+use crate::transport_kind::TransportKind;
 
 /// The emulator forwards packets one by one; a core handles about this rate with full-sized
 /// packets. Above it, the result would be a measurement of the machine.

@@ -25,16 +25,16 @@ use ccplane_units::{Duration, Time};
 use ccplane_workload::Action;
 
 use self::datagrams::UserDatagrams;
-use self::ends::{FlowIdStatus, FLOW_ID_BYTES, UserEnd, UserEnds};
+use self::ends::{FLOW_ID_BYTES, FlowIdStatus, UserEnd, UserEnds};
 use self::quic::QuicEnds;
 use self::udp::UdpEnds;
 use super::accounting::{Account, Courses, FlowSamples, Opening, place};
 use super::events::PendingChanges;
-use super::write_marks::WriteMarks;
 use super::tcp::{alone, in_result};
+use super::write_marks::WriteMarks;
 use super::{RealPlan, RealRecord, hosts, socket};
-use crate::transport_kind::{RemoteAgent, TransportKind};
 use crate::traffic::monotonic_ns;
+use crate::transport_kind::{RemoteAgent, TransportKind};
 
 /// Interval at which an idle loop checks its timers.
 const STOP_POLL_INTERVAL: Duration = Duration::from_millis(5);
@@ -186,17 +186,18 @@ impl<E: UserEnds> Loop<'_, E> {
             self.unidentified.push(end);
         }
         let (ends, named, live) = (&mut self.ends, &self.by_flow, &mut self.connections);
-        self.unidentified.retain(|end| match ends.read_flow_id(*end) {
-            FlowIdStatus::Pending => true,
-            FlowIdStatus::Closed => false,
-            FlowIdStatus::Received(name) => {
-                let flow = u32::from_be_bytes(name);
-                if let Some(live) = named.get(&flow).and_then(|at| live.get_mut(*at)) {
-                    live.accepter = Some(*end);
+        self.unidentified
+            .retain(|end| match ends.read_flow_id(*end) {
+                FlowIdStatus::Pending => true,
+                FlowIdStatus::Closed => false,
+                FlowIdStatus::Received(name) => {
+                    let flow = u32::from_be_bytes(name);
+                    if let Some(live) = named.get(&flow).and_then(|at| live.get_mut(*at)) {
+                        live.accepter = Some(*end);
+                    }
+                    false
                 }
-                false
-            }
-        });
+            });
         let mut at = 0;
         while let Some(live) = self.connections.get_mut(at) {
             let flow = live.flow;
@@ -259,7 +260,10 @@ impl<E: UserEnds> Loop<'_, E> {
             if let Some(known) = self.account.flow(*flow) {
                 sample.received = known.received.load(Ordering::Relaxed);
             }
-            let live = self.by_flow.get(flow).and_then(|at| self.connections.get(*at));
+            let live = self
+                .by_flow
+                .get(flow)
+                .and_then(|at| self.connections.get(*at));
             if let Some(seen) = live.and_then(|live| self.ends.tcp_info(live.opener)) {
                 sample.tcp = seen;
             }
@@ -333,7 +337,9 @@ impl<E: UserEnds> Loop<'_, E> {
                     .iter()
                     .filter(|(_, of, _, _)| *of == workload)
                     .count();
-                if self.account.traffic(workload) == TrafficKind::Unbounded && watched < SAMPLED_FLOWS_MAX {
+                if self.account.traffic(workload) == TrafficKind::Unbounded
+                    && watched < SAMPLED_FLOWS_MAX
+                {
                     let begun = Sample {
                         at_ns: now.as_nanos(),
                         ..Sample::default()
@@ -416,7 +422,9 @@ impl UserConnection {
             let Some(end) = writer else { continue };
             while way == 0 && self.unsent_id_bytes > 0 {
                 let name = self.flow.to_be_bytes();
-                let rest = name.get(FLOW_ID_BYTES - self.unsent_id_bytes..).unwrap_or_default();
+                let rest = name
+                    .get(FLOW_ID_BYTES - self.unsent_id_bytes..)
+                    .unwrap_or_default();
                 let count = ends.write(end, rest);
                 if count == 0 {
                     break;
@@ -424,7 +432,8 @@ impl UserConnection {
                 self.unsent_id_bytes -= count;
             }
             while self.unsent[way] > 0 && (way == 1 || self.unsent_id_bytes == 0) {
-                let count = ends.write_fill(end, usize::try_from(self.unsent[way]).unwrap_or(usize::MAX));
+                let count =
+                    ends.write_fill(end, usize::try_from(self.unsent[way]).unwrap_or(usize::MAX));
                 if count == 0 {
                     break;
                 }

@@ -39,7 +39,12 @@ pub(crate) struct HyStart {
 impl HyStart {
     /// Returns true if slow start ends at this ACK.
     #[inline]
-    pub fn should_exit_slow_start(&mut self, connection: &Connection, now: Time, rtt: Duration) -> bool {
+    pub fn should_exit_slow_start(
+        &mut self,
+        connection: &Connection,
+        now: Time,
+        rtt: Duration,
+    ) -> bool {
         if rtt == Duration::ZERO {
             return false;
         }

@@ -47,7 +47,8 @@ impl Rcp {
         Outcome {
             cwnd: Some(window),
             rate: Some(
-                (u128::from(self.offered_rate) * u128::from(mss) / u128::from(packet)).max(1) as u64,
+                (u128::from(self.offered_rate) * u128::from(mss) / u128::from(packet)).max(1)
+                    as u64,
             ),
             ssthresh,
             ..Outcome::default()

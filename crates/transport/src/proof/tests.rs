@@ -7,12 +7,12 @@ use rand_pcg::Pcg32;
 use rand_pcg::rand_core::Rng;
 
 use super::*;
-use crate::test_harness::{MSS_BYTES, TestEnd};
 use crate::config::TransportConfig;
 use crate::connection::RecoveryPhase;
 use crate::native::Native;
 use crate::receive::Receiver;
 use crate::segment::Range;
+use crate::test_harness::{MSS_BYTES, TestEnd};
 
 thread_local! {
     /// Number of hashes computed so far.

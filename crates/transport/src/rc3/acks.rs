@@ -40,7 +40,13 @@ impl Connection {
     }
 
     /// Second hook: applies the ACK to class 0, without the segments that RC3 delivered.
-    pub(crate) fn apply_ack(&mut self, now: Time, segment: &Segment, ack_info: &AckInfo, ack: &mut Ack) {
+    pub(crate) fn apply_ack(
+        &mut self,
+        now: Time,
+        segment: &Segment,
+        ack_info: &AckInfo,
+        ack: &mut Ack,
+    ) {
         let Some(mut rc3) = self.rc3.take() else {
             self.apply_to_class0(now, segment, ack_info, ack, |_, _, _| false);
             return;

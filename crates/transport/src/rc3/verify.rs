@@ -116,7 +116,8 @@ impl Connection {
         }
         let left = Time::from_nanos(now.as_nanos().saturating_sub(rtt.as_nanos()));
         let watch = &mut rc3.rtt_monitor;
-        if left > watch.first_sent && left <= watch.last_sent + srtt && watch.last_sent > Time::ZERO {
+        if left > watch.first_sent && left <= watch.last_sent + srtt && watch.last_sent > Time::ZERO
+        {
             watch.min_rtt = watch.min_rtt.min(rtt);
             watch.samples += 1;
         }

@@ -80,7 +80,10 @@ fn data(number: u32) -> Segment {
 fn every_second_segment_is_acknowledged_and_one_alone_after_a_while() {
     let mut alone = TestReceiver::new();
     assert!(!alone.receive_full(0));
-    assert_eq!(alone.receiver.ack_deadline, alone.now + alone.config.ack_delay);
+    assert_eq!(
+        alone.receiver.ack_deadline,
+        alone.now + alone.config.ack_delay
+    );
     assert!(alone.config.ack_delay <= Duration::from_millis(500));
     assert!(alone.receive_full(1));
     assert_eq!(alone.send_ack().0.ack, SequenceNumber(2));

@@ -68,9 +68,9 @@ impl Connection {
             self.last_delivery = now;
             self.backoff = 0;
             self.rtt.sample(ack.rtt, now);
-            ack.rate = self
-                .rate
-                .on_delivered(last.rate_sample_input(), advanced, now, self.rtt.min_rtt());
+            ack.rate =
+                self.rate
+                    .on_delivered(last.rate_sample_input(), advanced, now, self.rtt.min_rtt());
             self.rack.xmit_ts = last.sent_at;
             self.rack.end_seq = segment.ack;
             self.rack.fack = segment.ack;
@@ -110,7 +110,12 @@ impl Connection {
 
     /// Calls the control with the event and applies its outcome.
     #[inline(always)]
-    pub(crate) fn notify_control<C: CongestionControl>(&mut self, now: Time, ack: Ack, control: &mut C) {
+    pub(crate) fn notify_control<C: CongestionControl>(
+        &mut self,
+        now: Time,
+        ack: Ack,
+        control: &mut C,
+    ) {
         if C::STEERED {
             self.flags.steered = true;
         }
@@ -219,16 +224,24 @@ impl Connection {
         if advanced > 0 {
             self.backoff = 0;
         }
-        let Some(Latest { sent, is_unambiguous: certain, .. }) = latest else {
+        let Some(Latest {
+            sent,
+            is_unambiguous: certain,
+            ..
+        }) = latest
+        else {
             return false;
         };
         if certain {
             ack.rtt = now.since(sent.sent_at);
             self.rtt.sample(ack.rtt, now);
         }
-        ack.rate = self
-            .rate
-            .on_delivered(sent.rate_sample_input(), ack.delivered(), now, self.rtt.min_rtt());
+        ack.rate = self.rate.on_delivered(
+            sent.rate_sample_input(),
+            ack.delivered(),
+            now,
+            self.rtt.min_rtt(),
+        );
         certain
     }
 
@@ -274,7 +287,11 @@ impl Connection {
     /// Handles a DSACK. It counts only after a retransmission, as a network may duplicate packets
     /// too, and only if it proves that the original arrived.
     fn on_duplicate(&mut self, duplicate: Range, proved: bool) {
-        let (una, next, probing) = (self.flight.una(), self.flight.next(), self.flags.tail_probe_in_flight);
+        let (una, next, probing) = (
+            self.flight.una(),
+            self.flight.next(),
+            self.flags.tail_probe_in_flight,
+        );
         let Some(repair) = self.repair.as_deref_mut() else {
             return;
         };
@@ -294,7 +311,11 @@ impl Connection {
     /// RFC 8985 section 7.4: returns true if a tail-loss probe has repaired a loss, which requires
     /// a reduction.
     fn probe_repaired_loss(&mut self, segment: &Segment, side: &SideData) -> bool {
-        let Some(repair) = self.repair.as_ref().filter(|_| self.flags.tail_probe_in_flight) else {
+        let Some(repair) = self
+            .repair
+            .as_ref()
+            .filter(|_| self.flags.tail_probe_in_flight)
+        else {
             return false;
         };
         if self.flight.una().is_before(repair.tlp_end_seq) {
@@ -304,7 +325,10 @@ impl Connection {
         self.flags.tail_probe = false;
         let repeated = repair.probe_segment != repair.tlp_end_seq;
         let duplicate = segment.has_side() && side.duplicate().is_some();
-        repeated && !duplicate && segment.echo == repair.probe_segment && segment.echo_transmission > 1
+        repeated
+            && !duplicate
+            && segment.echo == repair.probe_segment
+            && segment.echo_transmission > 1
     }
 }
 
@@ -334,8 +358,9 @@ impl AckInfo {
         sent_in_other_class: impl Fn(SequenceNumber, SequenceNumber) -> bool,
     ) -> Option<AckInfo> {
         let (una, next, cut) = (flight.una(), flight.next(), flight.cut());
-        let sent =
-            |end: SequenceNumber, from: SequenceNumber| !from.is_before(end) || sent_in_other_class(from, end);
+        let sent = |end: SequenceNumber, from: SequenceNumber| {
+            !from.is_before(end) || sent_in_other_class(from, end)
+        };
         if segment.ack.since(una) > cut.since(una) || !sent(segment.ack, next) {
             return None;
         }
@@ -499,7 +524,8 @@ impl Delivery<'_> {
             .rack
             .on_delivered(number, &sent, self.now, self.min_rtt, certain);
         let later = |latest: &Latest| {
-            latest.sent.sent_at < sent.sent_at || (latest.sent.sent_at == sent.sent_at && latest.number.is_before(number))
+            latest.sent.sent_at < sent.sent_at
+                || (latest.sent.sent_at == sent.sent_at && latest.number.is_before(number))
         };
         if self.latest.as_ref().is_none_or(later) {
             self.latest = Some(Latest {

@@ -119,7 +119,11 @@ impl Pacer {
     pub fn on_send(&mut self, payload: u64, headers: u64, now: Time, quantum: Duration, rtt: &Rtt) {
         if let Some(pace) = self.pace.as_deref_mut() {
             let limit = pace.limit.transmission_time(payload + headers);
-            let gap = pace.class0.transmission_time(payload).min(PACING_DELAY_MAX).max(limit);
+            let gap = pace
+                .class0
+                .transmission_time(payload)
+                .min(PACING_DELAY_MAX)
+                .max(limit);
             pace.class0.on_send(gap, now, quantum, rtt);
             self.next_send = pace.class0.next_send;
             if pace.limits_rc3 {
@@ -216,8 +220,7 @@ impl Schedule {
         let takes = |log: u32| Duration::from_nanos(self.time_per_byte >> (FRACTION_BITS - log));
         let shrinks = (rtt.min_rtt().as_micros() >> NEAR_RTT_MICROS_LOG)
             .min(u64::from(BATCH_BYTES_LOG_MAX)) as u32;
-        let part =
-            (rtt.srtt() / BATCHES_PER_SRTT_MIN).max(takes(BATCH_BYTES_LOG_MAX - shrinks));
+        let part = (rtt.srtt() / BATCHES_PER_SRTT_MIN).max(takes(BATCH_BYTES_LOG_MAX - shrinks));
         quantum.min(takes(BATCH_BYTES_LOG_MAX)).min(part)
     }
 }

@@ -86,7 +86,9 @@ impl Rack {
         } else {
             self.fack = end;
         }
-        if sent.sent_at > self.xmit_ts || (sent.sent_at == self.xmit_ts && self.end_seq.is_before(end)) {
+        if sent.sent_at > self.xmit_ts
+            || (sent.sent_at == self.xmit_ts && self.end_seq.is_before(end))
+        {
             self.xmit_ts = sent.sent_at;
             self.end_seq = end;
             self.rtt = rtt;
@@ -107,7 +109,8 @@ impl Rack {
     /// Returns true if the segment was sent before the latest delivered one.
     #[inline]
     fn was_sent_before(&self, number: SequenceNumber, sent: &SentSegment) -> bool {
-        sent.sent_at < self.xmit_ts || (sent.sent_at == self.xmit_ts && number.wrapping_add(1).is_before(self.end_seq))
+        sent.sent_at < self.xmit_ts
+            || (sent.sent_at == self.xmit_ts && number.wrapping_add(1).is_before(self.end_seq))
     }
 }
 
@@ -158,10 +161,9 @@ impl Connection {
         while self.rack.cursor.is_before(self.flight.next()) {
             let number = self.rack.cursor;
             let sent = *self.flight.get(number);
-            if !sent.has(SentSegment::SACKED_FLAG
-                | SentSegment::LOST_FLAG
-                | SentSegment::RETRANSMITTED_FLAG)
-            {
+            if !sent.has(
+                SentSegment::SACKED_FLAG | SentSegment::LOST_FLAG | SentSegment::RETRANSMITTED_FLAG,
+            ) {
                 if !self.rack.was_sent_before(number, &sent) {
                     break;
                 }
@@ -227,7 +229,8 @@ impl Connection {
         if !allowed {
             return None;
         }
-        let delay = if self.outstanding() - self.flight.skipped() == 1 && self.config.ack_every > 1 {
+        let delay = if self.outstanding() - self.flight.skipped() == 1 && self.config.ack_every > 1
+        {
             self.config.ack_delay
         } else {
             Duration::ZERO

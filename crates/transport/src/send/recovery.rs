@@ -162,7 +162,8 @@ impl Connection {
             debug_assert!(self.phase == RecoveryPhase::Open, "a reduction has an end");
             return;
         };
-        if self.phase != RecoveryPhase::Open && !self.flight.una().is_before(repair.recovery_point) {
+        if self.phase != RecoveryPhase::Open && !self.flight.una().is_before(repair.recovery_point)
+        {
             self.end_repair();
         }
         let late_duplicates =
@@ -215,7 +216,8 @@ impl Connection {
         };
         let undo = &repair.undo;
         let all_wrong = undo.losses_marked > 0 && undo.spurious_marks >= undo.losses_marked;
-        let all_duplicates = undo.duplicates > 0 && undo.undo_retrans == 0 && self.flight.lost() == 0;
+        let all_duplicates =
+            undo.duplicates > 0 && undo.undo_retrans == 0 && self.flight.lost() == 0;
         let early = undo.early && self.phase == RecoveryPhase::Loss;
         if undo.cwnd == 0 || !(all_wrong || all_duplicates || early) {
             return;
@@ -238,7 +240,8 @@ impl Connection {
     #[inline(always)]
     pub(crate) fn apply(&mut self, ack: &Ack, outcome: &Outcome) {
         if let Some(rate) = outcome.rate {
-            self.pacer.set_control_rate(rate, self.config.max_bytes_per_sec());
+            self.pacer
+                .set_control_rate(rate, self.config.max_bytes_per_sec());
         }
         if self.clamp() != WindowClamp::Unclamped && self.apply_clamped(ack, outcome) {
             // The control's window is withheld.
@@ -386,7 +389,11 @@ impl Connection {
     /// Slow start up to the threshold after a timeout, until the program or agent sets a window.
     #[cold]
     fn restart_after_loss(&mut self, advances: bool, newly: u32) {
-        if self.flags.steered && !self.flags.control_answered && advances && self.cwnd < self.ssthresh {
+        if self.flags.steered
+            && !self.flags.control_answered
+            && advances
+            && self.cwnd < self.ssthresh
+        {
             let step = u64::from(newly) * self.mss();
             self.set_cwnd((self.cwnd + step).min(self.ssthresh));
         }

@@ -47,7 +47,10 @@ impl Connection {
 
     /// Moves the deadline to the next timer.
     pub(crate) fn rearm(&mut self) {
-        if matches!(self.state, ConnectionState::Open | ConnectionState::ValidatingAddress) {
+        if matches!(
+            self.state,
+            ConnectionState::Open | ConnectionState::ValidatingAddress
+        ) {
             self.deadline = self.next_timer();
         }
     }
@@ -81,11 +84,14 @@ impl Connection {
     /// Returns true if only the peer's zero window prevents sending, and no ACK that could open it
     /// is in flight.
     pub(crate) fn is_blocked(&self) -> bool {
-        let closed =
-            self.peer_window_end <= self.flight.cut_offset() && self.written > self.flight.cut_offset();
+        let closed = self.peer_window_end <= self.flight.cut_offset()
+            && self.written > self.flight.cut_offset();
         closed
             && self.flight.una() == self.flight.next()
-            && matches!(self.state, ConnectionState::Open | ConnectionState::ValidatingAddress)
+            && matches!(
+                self.state,
+                ConnectionState::Open | ConnectionState::ValidatingAddress
+            )
     }
 
     /// Repeats the client's request after a timeout of the handshake, with a doubled RTO.
@@ -142,7 +148,8 @@ impl Connection {
         if self.flight.is_empty() && self.written == self.flight.cut_offset() {
             self.flight.free();
             self.release_rc3();
-            let worth = |repair: &Repair| repair.reordering.reordering_seen || repair.stamps.is_some();
+            let worth =
+                |repair: &Repair| repair.reordering.reordering_seen || repair.stamps.is_some();
             let busy = self.phase != RecoveryPhase::Open || self.clamp() != WindowClamp::Unclamped;
             if !busy && !self.repair.as_deref().is_some_and(worth) {
                 self.repair = None;
@@ -158,11 +165,12 @@ impl Connection {
             self.config.max_retries
         };
         // A peer that answers may keep its window closed indefinitely.
-        self.unanswered = if self.last_received >= self.last_new_data && self.state == ConnectionState::Open {
-            0
-        } else {
-            self.unanswered.saturating_add(1)
-        };
+        self.unanswered =
+            if self.last_received >= self.last_new_data && self.state == ConnectionState::Open {
+                0
+            } else {
+                self.unanswered.saturating_add(1)
+            };
         if self.unanswered > most {
             let failure = if self.state == ConnectionState::ValidatingAddress {
                 ConnectionError::NoAnswer(self.unanswered)

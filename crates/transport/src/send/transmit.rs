@@ -185,7 +185,10 @@ impl Connection {
     /// Returns true if there is a segment that window and peer allow. Pacing is not checked.
     #[inline(always)]
     pub(crate) fn wants_to_send(&self) -> bool {
-        if !matches!(self.state, ConnectionState::Open | ConnectionState::ValidatingAddress) {
+        if !matches!(
+            self.state,
+            ConnectionState::Open | ConnectionState::ValidatingAddress
+        ) {
             return false;
         }
         let probe = self.flags.tail_probe && self.flight.una() != self.flight.next();
@@ -413,7 +416,11 @@ impl Connection {
                 _ => before,
             };
             repair.clamp = WindowClamp::Idle;
-            (repair.requested_window, repair.resume_limit, repair.resume_until) = (cwnd, cwnd, until);
+            (
+                repair.requested_window,
+                repair.resume_limit,
+                repair.resume_until,
+            ) = (cwnd, cwnd, until);
         }
     }
 

@@ -56,7 +56,7 @@ fn parties() -> &'static [Tls; 3] {
         [
             Tls::server(&server, &[])
                 .expect("a configuration")
-                .renewing_after(3),
+                .with_rekey_after(3),
             trusting(&server),
             trusting(&other),
         ]
@@ -226,7 +226,9 @@ fn arrives(
                     .handle_with_proof((now, now), &segment, &side, &proof, control);
             }
             Ok(DatagramOutcome::HelloRequested(_)) => client.connection.resend_open(),
-            Ok(DatagramOutcome::HandshakeFailed(id)) => assert!(client.endpoint.handshake_error(id).is_some()),
+            Ok(DatagramOutcome::HandshakeFailed(id)) => {
+                assert!(client.endpoint.handshake_error(id).is_some())
+            }
             _ => {}
         }
     }

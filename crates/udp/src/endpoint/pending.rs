@@ -31,8 +31,8 @@ pub(super) struct Pending {
     /// Claimed client.
     pub client: ClientAddress,
     /// Set if the client has proved that it receives at its address.
-    proved: bool,
-    since: Time,
+    address_verified: bool,
+    started_at: Time,
     pub handshake: Handshake,
     /// Connection keys, once the handshake is complete.
     pub keys: Option<Box<Keys>>,
@@ -46,7 +46,7 @@ impl PendingHandshakes {
     /// Removes handshakes that have timed out.
     pub fn expire(&mut self, now: Time) {
         self.0
-            .retain(|_, pending| now.since(pending.since) <= HANDSHAKE_TIMEOUT);
+            .retain(|_, pending| now.since(pending.started_at) <= HANDSHAKE_TIMEOUT);
     }
 
     /// Returns the identifier of a handshake that this client has already started.
@@ -67,8 +67,12 @@ impl PendingHandshakes {
     }
 
     /// Returns true if another client may start without proof of its address.
-    pub fn has_room_for_strangers(&self) -> bool {
-        self.0.values().filter(|pending| !pending.proved).count() < PENDING_HANDSHAKES_MAX
+    pub fn has_room_for_unverified(&self) -> bool {
+        self.0
+            .values()
+            .filter(|pending| !pending.address_verified)
+            .count()
+            < PENDING_HANDSHAKES_MAX
     }
 
     /// Returns true if a client with this verified address may start. At the limit it ends another
@@ -79,7 +83,7 @@ impl PendingHandshakes {
     /// completes within a round trip.
     pub fn make_room_for(&mut self, address: SocketAddr, id: u64) -> bool {
         let whose: IpAddr = origin(address);
-        let proved = self.0.values().filter(|pending| pending.proved);
+        let proved = self.0.values().filter(|pending| pending.address_verified);
         let (mut all, mut of_origin) = (0, 0);
         for pending in proved {
             all += 1;
@@ -91,7 +95,7 @@ impl PendingHandshakes {
         if all >= PENDING_HANDSHAKES_MAX {
             let mut around = self.0.range(id..).chain(self.0.range(..id));
             let victim = around
-                .find(|(_, pending)| pending.proved)
+                .find(|(_, pending)| pending.address_verified)
                 .map(|(id, _)| *id);
             victim.and_then(|victim| self.0.remove(&victim));
         }
@@ -111,8 +115,8 @@ impl PendingHandshakes {
         let pending = Pending {
             address,
             client,
-            proved,
-            since: now,
+            address_verified: proved,
+            started_at: now,
             handshake,
             keys: None,
         };
@@ -180,7 +184,9 @@ impl Pending {
         let end = self.handshake.open(datagram, head)?;
         let (part, _) =
             Crypto::read(datagram.get(head..end).ok_or(short)?).map_err(DropReason::Malformed)?;
-        let heard = self.handshake.receive(Level::Sealed, part.offset, part.bytes);
+        let heard = self
+            .handshake
+            .receive(Level::Sealed, part.offset, part.bytes);
         let keys = heard.and_then(|()| self.handshake.finish(self.client.id));
         match keys {
             Ok(keys) => {

@@ -29,37 +29,41 @@ impl ListenLimits {
 #[derive(Debug)]
 pub(super) struct ConnectionQuota {
     limits: ListenLimits,
-    held: BTreeMap<u64, IpAddr>,
+    addresses: BTreeMap<u64, IpAddr>,
 }
 
 impl ConnectionQuota {
     pub fn new(limits: ListenLimits) -> ConnectionQuota {
         ConnectionQuota {
             limits,
-            held: BTreeMap::new(),
+            addresses: BTreeMap::new(),
         }
     }
 
     /// Returns true if one more connection from this address is allowed.
     pub fn has_room(&self, address: SocketAddr) -> bool {
         let origin = origin(address);
-        let same = self.held.values().filter(|held| **held == origin).count();
-        self.held.len() < self.limits.connections && same < self.limits.per_address
+        let same = self
+            .addresses
+            .values()
+            .filter(|held| **held == origin)
+            .count();
+        self.addresses.len() < self.limits.connections && same < self.limits.per_address
     }
 
     /// Returns true if no more connections are allowed, of any address.
     pub fn is_full(&self) -> bool {
-        self.held.len() >= self.limits.connections
+        self.addresses.len() >= self.limits.connections
     }
 
     /// Counts a new connection.
     pub fn insert(&mut self, id: u64, address: SocketAddr) {
-        self.held.insert(id, origin(address));
+        self.addresses.insert(id, origin(address));
     }
 
     /// Stops counting a connection.
     pub fn release(&mut self, id: u64) {
-        self.held.remove(&id);
+        self.addresses.remove(&id);
     }
 }
 

@@ -53,7 +53,7 @@ pub const MIN_PLPMTU: usize = 548;
 
 /// Returns the sizes of hellos: the full one, then, if it is not answered, smaller ones too (a
 /// table as in RFC 8899, section 5.3).
-pub fn sizes(full: usize) -> impl Iterator<Item = usize> {
+pub fn hello_sizes(full: usize) -> impl Iterator<Item = usize> {
     std::iter::once(full).chain(PLPMTU_TABLE.into_iter().filter(move |size| *size < full))
 }
 
@@ -69,10 +69,10 @@ pub(super) struct Session {
     /// Datagram size that the path carries, bytes.
     pub size: usize,
     /// Largest datagram size tried, bytes.
-    full: usize,
+    size_tried_max: usize,
     /// Largest datagram size that the peer accepts too, bytes.
     pub size_max: usize,
-    secure: Option<Box<Secure>>,
+    tls: Option<Box<Secure>>,
 }
 
 /// TLS state of a connection.
@@ -80,7 +80,7 @@ struct Secure {
     /// Connection keys, once the handshake is complete.
     keys: Option<Box<Keys>>,
     /// A client's handshake, until the server has confirmed that it is complete.
-    greeting: Option<Box<ClientHandshake>>,
+    client_handshake: Option<Box<ClientHandshake>>,
 }
 
 /// Client side of the handshake.
@@ -89,10 +89,10 @@ struct ClientHandshake {
     /// Cookie that the server requested in further hellos.
     cookie: Option<u64>,
     /// Bytes of the last flight already sent; `None` while it is not due.
-    flight: Option<usize>,
+    flight_sent: Option<usize>,
     /// Set once the last flight has been sent.
-    flown: bool,
-    refused: Option<HandshakeError>,
+    flight_complete: bool,
+    error: Option<HandshakeError>,
 }
 
 /// Outcome of a handshake datagram received by a client.
@@ -120,9 +120,9 @@ impl Session {
             Ok(Box::new(ClientHandshake {
                 handshake: Handshake::client(tls, local)?,
                 cookie: None,
-                flight: None,
-                flown: false,
-                refused: None,
+                flight_sent: None,
+                flight_complete: false,
+                error: None,
             }))
         });
         let greeting = greeting.transpose()?;
@@ -132,12 +132,12 @@ impl Session {
             remote: None,
             mss,
             size,
-            full: size,
+            size_tried_max: size,
             size_max: size,
-            secure: greeting.map(|greeting| {
+            tls: greeting.map(|greeting| {
                 Box::new(Secure {
                     keys: None,
-                    greeting: Some(greeting),
+                    client_handshake: Some(greeting),
                 })
             }),
         })
@@ -152,19 +152,19 @@ impl Session {
         keys: Option<Box<Keys>>,
     ) -> Session {
         // The client's MSS limits what it accepts, and its hello has shown what the path carries.
-        let most = taken(size, mss, client.mss).min(size);
+        let most = accepted_size(size, mss, client.mss).min(size);
         Session {
             address,
             local,
             remote: Some(client.id),
             mss,
             size: most,
-            full: size,
+            size_tried_max: size,
             size_max: most,
-            secure: keys.map(|keys| {
+            tls: keys.map(|keys| {
                 Box::new(Secure {
                     keys: Some(keys),
-                    greeting: None,
+                    client_handshake: None,
                 })
             }),
         }
@@ -172,12 +172,12 @@ impl Session {
 
     /// Returns the keys of a session that was not admitted.
     pub fn into_keys(self) -> Option<Box<Keys>> {
-        self.secure?.keys
+        self.tls?.keys
     }
 
     /// Returns the reason for which the handshake failed, if it did.
     pub fn handshake_error(&self) -> Option<&HandshakeError> {
-        self.secure.as_ref()?.greeting.as_ref()?.refused.as_ref()
+        self.tls.as_ref()?.client_handshake.as_ref()?.error.as_ref()
     }
 
     /// Returns the number of key updates.
@@ -191,7 +191,7 @@ impl Session {
     }
 
     fn keys(&self) -> Option<&Keys> {
-        self.secure.as_ref()?.keys.as_deref()
+        self.tls.as_ref()?.keys.as_deref()
     }
 
     /// Encodes a segment into `out`. `prove` returns its nonces; `fill` writes the payload. Returns
@@ -209,16 +209,18 @@ impl Session {
         if segment.kind == SegmentKind::Open {
             return self.write_hello(segment, side, out);
         }
-        let cover = match &mut self.secure {
+        let cover = match &mut self.tls {
             Some(secure) => {
-                let (phase, number) = secure.keys.as_mut()?.next();
+                let (phase, number) = secure.keys.as_mut()?.next_packet();
                 Cover::Sealed { phase, number }
             }
             None => Cover::Plain,
         };
         let envelope = Envelope {
             to: self.remote.unwrap_or(0),
-            from: segment.has_flag(Segment::PROOF_FLAG).then_some(self.source()),
+            from: segment
+                .has_flag(Segment::PROOF_FLAG)
+                .then_some(self.source()),
             cover,
         };
         let size = match segment.kind {
@@ -226,7 +228,7 @@ impl Session {
             _ => self.size,
         };
         let size = size.min(out.len());
-        let text = size.checked_sub(if self.secure.is_some() { TAG_BYTES } else { 0 })?;
+        let text = size.checked_sub(if self.tls.is_some() { TAG_BYTES } else { 0 })?;
         let payload = match segment.kind {
             SegmentKind::Data => usize::from(segment.length),
             _ => 0,
@@ -241,7 +243,7 @@ impl Session {
             out.get_mut(end..text)?.fill(0);
             end = text;
         }
-        match &mut self.secure {
+        match &mut self.tls {
             Some(secure) => secure.keys.as_mut()?.seal(out, head, end),
             None => Some(end),
         }
@@ -264,10 +266,10 @@ impl Session {
         out: &mut [u8],
     ) -> Option<usize> {
         let greeting = self
-            .secure
+            .tls
             .as_ref()
-            .and_then(|secure| secure.greeting.as_ref());
-        let size = self.nth(segment.transmission);
+            .and_then(|secure| secure.client_handshake.as_ref());
+        let size = self.hello_size(segment.transmission);
         let out = out.get_mut(..size)?;
         let envelope = Envelope {
             to: greeting.and_then(|greeting| greeting.cookie).unwrap_or(0),
@@ -291,23 +293,26 @@ impl Session {
 
     /// Returns the `n`-th of the [`sizes`], counted from 1; the full size if there is no such
     /// entry.
-    fn nth(&self, n: u8) -> usize {
+    fn hello_size(&self, n: u8) -> usize {
         let step = usize::from(n.saturating_sub(1));
-        sizes(self.full).nth(step).unwrap_or(self.full)
+        hello_sizes(self.size_tried_max)
+            .nth(step)
+            .unwrap_or(self.size_tried_max)
     }
 
     /// Schedules the client's last flight before the segment that confirms the server's answer, and
     /// again when that segment is retransmitted.
     pub fn begin_flight(&mut self, segment: &Segment) {
         let secure = self
-            .secure
+            .tls
             .as_deref_mut()
             .filter(|secure| secure.keys.is_some());
-        if let Some(greeting) = secure.and_then(|secure| secure.greeting.as_mut()) {
-            let due =
-                !greeting.flown || segment.kind == SegmentKind::Ack || segment.transmission > 1;
-            greeting.flight = due.then_some(0);
-            greeting.flown = true;
+        if let Some(greeting) = secure.and_then(|secure| secure.client_handshake.as_mut()) {
+            let due = !greeting.flight_complete
+                || segment.kind == SegmentKind::Ack
+                || segment.transmission > 1;
+            greeting.flight_sent = due.then_some(0);
+            greeting.flight_complete = true;
         }
     }
 
@@ -318,8 +323,8 @@ impl Session {
             from: Some(self.source()),
             cover: Cover::SealedHandshake,
         };
-        let greeting = self.secure.as_deref_mut()?.greeting.as_deref_mut()?;
-        let at = greeting.flight.take()?;
+        let greeting = self.tls.as_deref_mut()?.client_handshake.as_deref_mut()?;
+        let at = greeting.flight_sent.take()?;
         let size = self.size.min(out.len());
         let (length, at) = write_part(
             &mut greeting.handshake,
@@ -329,7 +334,7 @@ impl Session {
             &[],
             &mut out[..size],
         )?;
-        greeting.flight = (at < greeting.handshake.output(Level::Sealed).len()).then_some(at);
+        greeting.flight_sent = (at < greeting.handshake.output(Level::Sealed).len()).then_some(at);
         Some(length)
     }
 
@@ -350,15 +355,18 @@ impl Session {
         if envelope.from.is_some_and(|source| source.id != remote) {
             return Err(DropReason::UnknownConnection);
         }
-        let end = match (&mut self.secure, envelope.cover) {
+        let end = match (&mut self.tls, envelope.cover) {
             (None, Cover::Plain) => datagram.len(),
             (Some(secure), Cover::Sealed { .. }) => {
-                let keys = secure.keys.as_mut().ok_or(DropReason::HandshakeIncomplete)?;
+                let keys = secure
+                    .keys
+                    .as_mut()
+                    .ok_or(DropReason::HandshakeIncomplete)?;
                 let end = keys.open(datagram, head)?;
-                if secure.greeting.is_some() {
+                if secure.client_handshake.is_some() {
                     // Sealing this datagram required the client's last flight, so the server has
                     // it.
-                    secure.greeting = None;
+                    secure.client_handshake = None;
                 }
                 end
             }
@@ -383,13 +391,13 @@ impl Session {
         datagram: &mut [u8],
         side: &mut SideData,
     ) -> Result<(Segment, Proof, Range<usize>), DropReason> {
-        match (&self.secure, envelope.cover) {
+        match (&self.tls, envelope.cover) {
             (None, Cover::Plain) => {}
             (None, _) => return Err(DropReason::Encrypted),
             (Some(_), Cover::Plain) => return Err(DropReason::NotEncrypted),
             (Some(_), _) => return Err(DropReason::HandshakeIncomplete),
         }
-        let server = server(envelope)?;
+        let server = server_id(envelope)?;
         let (segment, proof, payload) = parse(datagram, head..datagram.len(), side)?;
         if segment.kind != SegmentKind::OpenReply {
             return Err(DropReason::UnknownConnection);
@@ -400,15 +408,20 @@ impl Session {
 
     /// Sets the datagram size from the hello that was answered.
     fn take_size(&mut self, answer: &Segment) {
-        let carries = self.nth(answer.echo_transmission);
-        self.mss = self.mss.saturating_sub((self.full - carries) as u16).max(1);
-        (self.full, self.size) = (carries, carries);
+        let carries = self.hello_size(answer.echo_transmission);
+        self.mss = self
+            .mss
+            .saturating_sub((self.size_tried_max - carries) as u16)
+            .max(1);
+        (self.size_tried_max, self.size) = (carries, carries);
     }
 
     /// Applies the limits in the server's answer.
     fn take_reply(&mut self, mut segment: Segment) -> Segment {
         self.take_size(&segment);
-        self.size_max = self.size_max.min(taken(self.full, self.mss, segment.length));
+        self.size_max =
+            self.size_max
+                .min(accepted_size(self.size_tried_max, self.mss, segment.length));
         self.size = self.size.min(self.size_max);
         segment.length = segment.length.min(self.mss);
         segment
@@ -422,14 +435,17 @@ impl Session {
         head: usize,
         datagram: &mut [u8],
     ) -> Result<HandshakeOutcome, DropReason> {
-        let server = server(envelope)?;
+        let server = server_id(envelope)?;
         if self.remote.is_some_and(|remote| remote != server) {
             return Err(DropReason::UnknownConnection);
         }
-        let secure = self.secure.as_deref_mut().ok_or(DropReason::Encrypted)?;
+        let secure = self.tls.as_deref_mut().ok_or(DropReason::Encrypted)?;
         // After confirmation by the server, its handshake datagrams are late copies.
-        let greeting = secure.greeting.as_deref_mut().ok_or(DropReason::UnknownConnection)?;
-        if greeting.refused.is_some() {
+        let greeting = secure
+            .client_handshake
+            .as_deref_mut()
+            .ok_or(DropReason::UnknownConnection)?;
+        if greeting.error.is_some() {
             return Err(DropReason::UnknownConnection);
         }
         let rest = datagram
@@ -497,7 +513,7 @@ impl Session {
                 Ok(HandshakeOutcome::Complete(self.take_reply(segment)))
             }
             Err(why) => {
-                greeting.refused = Some(why);
+                greeting.error = Some(why);
                 Ok(HandshakeOutcome::Failed)
             }
         }
@@ -507,14 +523,16 @@ impl Session {
 /// Returns the datagram size for a peer whose MSS is `theirs`, if datagrams of `size` bytes
 /// correspond to an MSS of `ours`. Peers with a smaller MSS than [`PEER_MSS_MIN`] still get
 /// segments of that minimum.
-fn taken(size: usize, ours: u16, theirs: u16) -> usize {
+fn accepted_size(size: usize, ours: u16, theirs: u16) -> usize {
     size.saturating_sub(usize::from(ours)) + usize::from(theirs.max(PEER_MSS_MIN))
 }
 
 /// Returns the server's identifier from its envelope.
-fn server(envelope: &Envelope) -> Result<u64, DropReason> {
+fn server_id(envelope: &Envelope) -> Result<u64, DropReason> {
     let source = envelope.from.filter(|source| source.id != 0);
-    source.map(|source| source.id).ok_or(DropReason::UnknownConnection)
+    source
+        .map(|source| source.id)
+        .ok_or(DropReason::UnknownConnection)
 }
 
 impl From<OpenFailure> for DropReason {

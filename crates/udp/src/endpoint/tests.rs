@@ -304,7 +304,10 @@ fn migration_requires_identifiers_and_keys() {
 
 #[test]
 fn tls_mismatches_are_dropped_with_the_reason() {
-    for (ours, why) in [(true, DropReason::NotEncrypted), (false, DropReason::Encrypted)] {
+    for (ours, why) in [
+        (true, DropReason::NotEncrypted),
+        (false, DropReason::Encrypted),
+    ] {
         let [server_tls, _] = pair(ours);
         let [_, client_tls] = pair(!ours);
         let (mut server, mut client) = (server(server_tls, 10), Client::new(&client_tls, 77, 5000));
@@ -360,7 +363,10 @@ fn unknown_clients_get_the_reason() {
             continue;
         };
         let told = client.take(at(4), &answers[0]).unwrap();
-        assert!(matches!(told, DatagramOutcome::HandshakeFailed(77)), "{told:?}");
+        assert!(
+            matches!(told, DatagramOutcome::HandshakeFailed(77)),
+            "{told:?}"
+        );
         assert_eq!(client.endpoint.handshake_error(77), Some(&why));
         assert_eq!((server.len(), server.pending()), (0, 0));
         assert_eq!(
@@ -421,7 +427,10 @@ fn after_256_handshakes_unknown_clients_need_a_cookie() {
     assert!(answers.len() == 1 && answers[0].len() < 60, "{answers:?}");
     assert_eq!(server.pending(), PENDING_HANDSHAKES_MAX);
     let arrival = client.take(at(3), &answers[0]).unwrap();
-    assert!(matches!(arrival, DatagramOutcome::HelloRequested(78)), "{arrival:?}");
+    assert!(
+        matches!(arrival, DatagramOutcome::HelloRequested(78)),
+        "{arrival:?}"
+    );
 
     // With the cookie the handshake continues, but only from the client's address.
     let hello = client.send(at(3));
@@ -748,7 +757,7 @@ fn the_longest_hello_that_is_answered_says_what_the_path_carries() {
             .transmit(at(1000), 0, &mut SideData::default())
             .unwrap();
         let mut answers = Vec::new();
-        for step in 1..=sizes(DATAGRAM_BYTES).count() {
+        for step in 1..=hello_sizes(DATAGRAM_BYTES).count() {
             let mut hello = again;
             hello.transmission = step as u8;
             let mut out = vec![0; DATAGRAM_BYTES];
@@ -761,7 +770,7 @@ fn the_longest_hello_that_is_answered_says_what_the_path_carries() {
                 |_| (),
             );
             let (length, _) = written.unwrap();
-            assert_eq!(length, sizes(DATAGRAM_BYTES).nth(step - 1).unwrap());
+            assert_eq!(length, hello_sizes(DATAGRAM_BYTES).nth(step - 1).unwrap());
             if length <= 1020 {
                 answers.push(
                     hand(&mut server, at(1010), address(2), &out[..length])
@@ -812,7 +821,7 @@ fn the_longest_hello_that_is_answered_says_what_the_path_carries() {
 #[test]
 fn keys_are_renewed_while_packets_come_in_any_order() {
     let [ours, theirs] = pair(true);
-    let renewing = |tls: Option<Tls>| tls.map(|tls| tls.renewing_after(20));
+    let renewing = |tls: Option<Tls>| tls.map(|tls| tls.with_rekey_after(20));
     let (mut server, mut client) = (
         server(renewing(ours), 4),
         Client::new(&renewing(theirs), 77, 5000),
@@ -901,7 +910,7 @@ fn a_probe_has_the_size_that_is_tried_and_its_answer_is_small() {
             panic!("{arrival:?}")
         };
         // The connection uses smaller datagrams meanwhile; probes do not.
-        client.endpoint.resize(client.id, 600);
+        client.endpoint.set_size(client.id, 600);
         let mut probe = Segment::default();
         (probe.kind, probe.length) = (SegmentKind::PathProbe, DATAGRAM_BYTES as u16);
         let mut out = vec![0; DATAGRAM_BYTES];

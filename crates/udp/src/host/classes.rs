@@ -8,8 +8,8 @@ use ccplane_units::Time;
 
 use super::UdpHost;
 use super::sending::BURST_SEGMENTS;
-use crate::queue_limit::QueueLimit;
 use crate::error::UdpError;
+use crate::queue_limit::QueueLimit;
 use crate::socket::{DatagramMarks, Inbox, Socket};
 use ccplane_transport::{CLASS_COUNT, Segment, SegmentKind, SideData};
 
@@ -38,7 +38,7 @@ pub(super) struct Classes {
     /// Set if data arrives or may be sent in lower classes; otherwise they cost nothing.
     in_use: bool,
     /// Set if data may be sent in lower classes.
-    sends: bool,
+    sends_lower_classes: bool,
     /// Set if a peer sends data in lower classes and gets the received DSCP reported.
     pub reads_marks: bool,
     pub queue_limit: QueueLimit,
@@ -50,7 +50,7 @@ impl Classes {
     pub fn new(socket: &Socket, sends: bool) -> Classes {
         Classes {
             in_use: sends,
-            sends,
+            sends_lower_classes: sends,
             reads_marks: false,
             queue_limit: QueueLimit::new(socket.send_buffer()),
             last_flow: 0,
@@ -59,7 +59,7 @@ impl Classes {
 
     /// Disables the lower classes for receiving: no peer uses them any more.
     pub fn stop_receiving(&mut self) {
-        (self.in_use, self.reads_marks) = (self.sends, false);
+        (self.in_use, self.reads_marks) = (self.sends_lower_classes, false);
     }
 }
 
@@ -67,7 +67,7 @@ impl UdpHost {
     /// Records the class in which a lower-class segment arrived. The DSCP is not read yet for the
     /// first such segments of a peer; they are assumed to have kept their class.
     #[cold]
-    pub(super) fn see(&mut self, segment: &mut Segment, dscp: Option<u8>) {
+    pub(super) fn record_band(&mut self, segment: &mut Segment, dscp: Option<u8>) {
         segment.band = dscp.map_or(segment.class, marking::class_of);
         if segment.kind == SegmentKind::Data {
             (self.classes.in_use, self.classes.reads_marks) = (true, true);
@@ -108,8 +108,8 @@ impl UdpHost {
         while sent < BURST_SEGMENTS && !self.blocked {
             let socket = &self.socket;
             let waiting = || socket.unsent().unwrap_or_default();
-            let room =
-                self.classes.queue_limit.allowance(now, waiting) / (self.datagram_bytes + KERNEL_OVERHEAD_BYTES);
+            let room = self.classes.queue_limit.allowance(now, waiting)
+                / (self.datagram_bytes + KERNEL_OVERHEAD_BYTES);
             let most = room.min(BURST_SEGMENTS - sent);
             let mut count = 0;
             for class in (1..CLASS_COUNT).filter(|class| waits >> class & 1 != 0) {
@@ -140,8 +140,13 @@ impl UdpHost {
     }
 
     /// Sends at most `most` segments of a class, round-robin over the connections.
-    fn transmit_class(&mut self, class: u8, most: usize, now: Time) -> Result<usize, UdpError> {
-        if most == 0 {
+    fn transmit_class(
+        &mut self,
+        class: u8,
+        segments_max: usize,
+        now: Time,
+    ) -> Result<usize, UdpError> {
+        if segments_max == 0 {
             return Ok(0);
         }
         let mut sent = 0;
@@ -150,11 +155,11 @@ impl UdpHost {
             .or(self.next_flow(None));
         let first = id;
         while let Some(flow) = id {
-            while sent < most && !self.blocked && self.transmit_one(flow, class, now)? {
+            while sent < segments_max && !self.blocked && self.transmit_one(flow, class, now)? {
                 sent += 1;
             }
             self.classes.last_flow = flow;
-            if sent == most || self.blocked {
+            if sent == segments_max || self.blocked {
                 break;
             }
             id = self

@@ -42,7 +42,7 @@ pub(super) struct Handshakes {
     paused_until: Time,
     /// Set when poll reported the socket readable.
     pub is_readable: bool,
-    next_look: Time,
+    next_check: Time,
 }
 
 impl Handshakes {
@@ -54,7 +54,7 @@ impl Handshakes {
             answers: GcraBucket::new(ANSWERS_PER_SECOND, ANSWERS_BURST),
             paused_until: Time::ZERO,
             is_readable: false,
-            next_look: Time::ZERO,
+            next_check: Time::ZERO,
         }
     }
 
@@ -71,12 +71,12 @@ impl UdpHost {
         let Some(handshakes) = &mut self.handshakes else {
             return Ok(false);
         };
-        let due = handshakes.is_readable || handshakes.next_look <= begin;
+        let due = handshakes.is_readable || handshakes.next_check <= begin;
         if !due || handshakes.paused_until(begin).is_some() {
             return Ok(false);
         }
         handshakes.is_readable = false;
-        handshakes.next_look = begin + HELLO_POLL_INTERVAL;
+        handshakes.next_check = begin + HELLO_POLL_INTERVAL;
         let mut inbox = handshakes.inbox.take().unwrap_or_default();
         let received = match handshakes.socket.receive(&mut inbox) {
             Ok(received) => received,
@@ -108,7 +108,7 @@ impl UdpHost {
                 handshakes.paused_until = end + (end.since(begin) * PAUSE_FACTOR).min(PAUSE_MAX);
             }
         }
-        match self.broken.take() {
+        match self.pending_error.take() {
             Some(why) => Err(why),
             None => Ok(any),
         }
@@ -129,7 +129,7 @@ impl UdpHost {
             }
             None => self
                 .socket
-                .send_each(address, answer, each, DatagramMarks::default())
+                .send_numbered(address, answer, each, DatagramMarks::default())
                 .is_ok(),
         };
         self.unanswered += u64::from(!sent);

@@ -9,10 +9,10 @@ use ccplane_units::{Duration, Time};
 use super::UdpHost;
 use super::sending::put;
 use crate::codec::PART_FIELD_BYTES;
-use crate::endpoint::{mss, sizes};
+use crate::endpoint::{hello_sizes, mss};
 use crate::error::UdpError;
-use crate::reassembly::parts;
 use crate::pmtu_search::PmtuSearch;
+use crate::reassembly::parts;
 use crate::socket::DatagramMarks;
 use ccplane_transport::{ConnectionState, Proof, Segment, SegmentKind, SegmentPart, SideData};
 
@@ -21,12 +21,12 @@ impl UdpHost {
     /// that found a reduced size; [`RAISE`](crate::PMTU_RAISE_TIMER) by default. Applies to
     /// connections opened later; shorter pauses are for tests.
     pub fn set_raise_timer(&mut self, raise: Duration) {
-        self.raise = raise;
+        self.raise_timer = raise;
     }
 
     /// Returns the largest packet that the path of a connection carries, bytes including the IP
     /// header.
-    pub fn packet(&self, id: u64) -> Option<usize> {
+    pub fn packet_bytes(&self, id: u64) -> Option<usize> {
         let headers = if self.socket.local().is_ipv4() {
             28
         } else {
@@ -36,7 +36,7 @@ impl UdpHost {
     }
 
     /// Sends an unanswered hello again in every size that the path may carry.
-    pub(super) fn search(
+    pub(super) fn resend_hello(
         &mut self,
         id: u64,
         hello: &Segment,
@@ -45,7 +45,7 @@ impl UdpHost {
     ) -> Result<(), UdpError> {
         let mut hello = *hello;
         let full = self.endpoint.size(id).unwrap_or(self.datagram_bytes);
-        for step in 1..=sizes(full).count() {
+        for step in 1..=hello_sizes(full).count() {
             // The batch accepts nothing while it is blocked: the rest counts as lost in the
             // network.
             if self.blocked {
@@ -74,7 +74,7 @@ impl UdpHost {
 
     /// Sends due probes, and starts the search for newly opened connections.
     #[cold]
-    pub(super) fn look_at_paths(&mut self, now: Time) -> Result<(), UdpError> {
+    pub(super) fn search_due_paths(&mut self, now: Time) -> Result<(), UdpError> {
         let mut after = None;
         while let Some(id) = self.next_flow(after) {
             after = Some(id);
@@ -86,14 +86,14 @@ impl UdpHost {
             }
             let known = self.endpoint.size(id).zip(self.endpoint.size_max(id));
             let (size, most) = known.unwrap_or((self.datagram_bytes, self.datagram_bytes));
-            let raise = self.raise;
+            let raise = self.raise_timer;
             let path = flow
                 .path
                 .get_or_insert_with(|| PmtuSearch::new(now, size, most, raise));
             // With a full send buffer the probe would be lost without any information about the
             // path.
             if self.blocked {
-                path.put_off(now);
+                path.postpone(now);
             } else if let Some(size) = path.probe(now, flow.connection.srtt()) {
                 self.send_probe(id, size)?;
             }
@@ -105,7 +105,7 @@ impl UdpHost {
     fn send_probe(&mut self, id: u64, size: usize) -> Result<(), UdpError> {
         self.flush()?;
         self.probing = Some(id);
-        let sent = self.send_about(id, SegmentKind::PathProbe, size);
+        let sent = self.send_path_segment(id, SegmentKind::PathProbe, size);
         self.probing = None;
         sent
     }
@@ -113,26 +113,31 @@ impl UdpHost {
     /// Answers a probe of `size` bytes from the peer.
     #[cold]
     pub(super) fn answer_probe(&mut self, id: u64, size: usize) {
-        if let Err(why) = self.send_about(id, SegmentKind::PathReply, size) {
-            self.broken.get_or_insert(why);
+        if let Err(why) = self.send_path_segment(id, SegmentKind::PathReply, size) {
+            self.pending_error.get_or_insert(why);
         }
     }
 
-    fn send_about(&mut self, id: u64, kind: SegmentKind, size: usize) -> Result<(), UdpError> {
+    fn send_path_segment(
+        &mut self,
+        id: u64,
+        kind: SegmentKind,
+        size: usize,
+    ) -> Result<(), UdpError> {
         let mut segment = Segment::default();
         (segment.kind, segment.length) = (kind, u16::try_from(size).unwrap_or(u16::MAX));
         let marks = DatagramMarks {
             ecn: 0,
             dscp: self.dscp,
         };
-        self.send_alone(id, &segment, &mut SideData::default(), marks)
+        self.send_single(id, &segment, &mut SideData::default(), marks)
     }
 
     /// Sends a segment without data in a batch of its own. A virtual network passes or drops a
     /// batch as a whole, and other datagrams in it may be too long for the path. With a full send
     /// buffer the segment counts as lost in the network.
     #[cold]
-    pub(super) fn send_alone(
+    pub(super) fn send_single(
         &mut self,
         id: u64,
         segment: &Segment,
@@ -171,13 +176,13 @@ impl UdpHost {
             .is_some_and(|path| path.on_reply(now, size))
         {
             tracing::debug!("the path carries datagrams of {size} bytes");
-            self.fit(id);
+            self.apply_path_mtu(id);
         }
     }
 
     /// Reduces the datagram size after full datagrams have stopped arriving.
     #[cold]
-    pub(super) fn narrow(&mut self, now: Time, id: u64) {
+    pub(super) fn on_black_hole(&mut self, now: Time, id: u64) {
         let Some(flow) = self.flows.get_mut(&id) else {
             return;
         };
@@ -187,19 +192,19 @@ impl UdpHost {
             .is_some_and(|path| path.on_black_hole(now))
         {
             tracing::info!("full packets are lost; sending shorter packets");
-            self.fit(id);
+            self.apply_path_mtu(id);
         }
     }
 
     /// Applies the current path MTU to datagrams and segments.
-    fn fit(&mut self, id: u64) {
+    fn apply_path_mtu(&mut self, id: u64) {
         let Some(flow) = self.flows.get_mut(&id) else {
             return;
         };
         let Some(size) = flow.path.as_ref().map(PmtuSearch::size) else {
             return;
         };
-        self.endpoint.resize(id, size);
+        self.endpoint.set_size(id, size);
         let mss = mss(size, self.sealed, self.config.stamps);
         flow.connection.set_mss(mss);
     }
@@ -248,7 +253,7 @@ impl UdpHost {
                 &mut side,
                 (marks, None),
             );
-            if !self.settle(outcome)? {
+            if !self.on_put(outcome)? {
                 break;
             }
         }
@@ -273,7 +278,7 @@ impl UdpHost {
             .values()
             .any(|flow| flow.connection.state() == ConnectionState::Opening)
         {
-            self.note_trouble(why);
+            self.record_error(why);
             return Ok(());
         }
         let Some((address, size)) = first else {
@@ -285,10 +290,10 @@ impl UdpHost {
             after = Some(id);
             let carries = self.endpoint.size(id).filter(|carries| *carries >= size);
             if carries.is_some() && self.endpoint.address(id) == Some(address) {
-                self.narrow(now, id);
+                self.on_black_hole(now, id);
                 // There is no smaller size: only this connection fails.
                 if self.endpoint.size(id) == carries {
-                    self.note_trouble(io::Error::other(UdpError::TooLong { address, size }));
+                    self.record_error(io::Error::other(UdpError::TooLong { address, size }));
                     if let Some(flow) = self.flows.get_mut(&id) {
                         flow.connection.abort();
                     }

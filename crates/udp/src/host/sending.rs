@@ -87,7 +87,7 @@ impl UdpHost {
             said = Some(side.t1);
         }
         if segment.kind == SegmentKind::Open && segment.transmission > 1 {
-            self.search(id, &segment, &mut side, marks)?;
+            self.resend_hello(id, &segment, &mut side, marks)?;
             return Ok(true);
         }
         if segment.has_flag(Segment::PROOF_FLAG) {
@@ -99,7 +99,7 @@ impl UdpHost {
         }
         if segment.has_flag(Segment::PROBE_FLAG) {
             self.flush()?;
-            self.send_alone(id, &segment, &mut side, marks)?;
+            self.send_single(id, &segment, &mut side, marks)?;
             return Ok(true);
         }
         let (batch, segment) = (&mut self.batch, (id, &segment));
@@ -111,7 +111,7 @@ impl UdpHost {
             &mut side,
             (marks, said),
         );
-        self.settle(outcome)
+        self.on_put(outcome)
     }
 
     /// Sends a segment that proves a client's address, after the last handshake flight if that is
@@ -140,13 +140,13 @@ impl UdpHost {
             side,
             marks,
         );
-        self.settle(outcome)
+        self.on_put(outcome)
     }
 
     /// Sends the batch if a segment did not belong to it. Returns false if the connection's keys
     /// are worn out.
     #[inline]
-    pub(super) fn settle(&mut self, outcome: PutOutcome) -> Result<bool, UdpError> {
+    pub(super) fn on_put(&mut self, outcome: PutOutcome) -> Result<bool, UdpError> {
         match outcome {
             PutOutcome::Added => Ok(true),
             PutOutcome::Full => self.flush().map(|()| true),
@@ -214,7 +214,7 @@ pub(super) fn put(
     (marks, said): (DatagramMarks, Option<Time>),
 ) -> PutOutcome {
     let prove = |side: &SideData| flow.connection.prove(segment, side);
-    let fill = |out: &mut [u8]| flow.fill(segment, out);
+    let fill = |out: &mut [u8]| flow.copy_payload(segment, out);
     let Some((length, to)) = endpoint.write(id, segment, side, batch.buffer(), prove, fill) else {
         if endpoint.keys_exhausted(id) {
             flow.connection.abort();

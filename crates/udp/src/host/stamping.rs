@@ -8,9 +8,9 @@ use ccplane_units::Time;
 use super::RECEIVE_MARGIN_BYTES;
 use super::UdpHost;
 use crate::error::UdpError;
-use crate::socket::Inbox;
-use crate::kernel_timestamps::Stamping;
 use crate::host_timestamps::{DelayHistogram, HostTimestamps};
+use crate::kernel_timestamps::Stamping;
+use crate::socket::Inbox;
 use ccplane_transport::SideData;
 
 impl UdpHost {
@@ -31,7 +31,7 @@ impl UdpHost {
     pub(super) fn receive_stamped(&mut self, inbox: &mut Inbox) -> io::Result<(bool, bool)> {
         let received = self
             .socket
-            .receive_each(inbox, self.datagram_bytes + RECEIVE_MARGIN_BYTES)?;
+            .receive_timestamped(inbox, self.datagram_bytes + RECEIVE_MARGIN_BYTES)?;
         let came = (!received.is_empty(), received.is_full());
         let headers = if self.socket.local().is_ipv4() {
             28
@@ -40,8 +40,9 @@ impl UdpHost {
         };
         let now = self.read_departures();
         if let Some(stamps) = &mut self.stamps {
-            received.stamps(|stamp, length| stamps.on_received(stamp, now, headers + length as u32));
-            stamps.complete();
+            received
+                .stamps(|stamp, length| stamps.on_received(stamp, now, headers + length as u32));
+            stamps.complete_batch();
         }
         let mut side = SideData::default();
         let mut place = 0;
@@ -73,15 +74,15 @@ impl UdpHost {
         if self.socket.stamps_departures()
             && let Some(why) = self
                 .socket
-                .departures(|number, stamp| stamps.on_departed(number, stamp, now, headers))
+                .read_departures(|number, stamp| stamps.on_departed(number, stamp, now, headers))
         {
-            self.note_trouble(why);
+            self.record_error(why);
         }
         now
     }
 
     /// Enables kernel receive timestamps. If that fails, peers get user-space times.
-    pub(super) fn begin_stamps(&mut self) {
+    pub(super) fn enable_timestamps(&mut self) {
         self.wants_stamps = false;
         if let Err(why) = self.socket.set_timestamping(self.stamping, false) {
             tracing::warn!(
@@ -91,14 +92,14 @@ impl UdpHost {
             self.stamping = Stamping::Off;
             return;
         }
-        self.batch.limit(self.socket.batch());
+        self.batch.set_limit(self.socket.batch_max());
         self.stamps = Some(Box::new(HostTimestamps::new(self.clock, self.link_rate)));
     }
 
     /// Disables timestamps, which make packets more expensive, once no peer sends timestamped data.
-    pub(super) fn end_stamps(&mut self) {
+    pub(super) fn disable_timestamps(&mut self) {
         if self.socket.set_timestamping(Stamping::Off, false).is_ok() {
-            self.batch.limit(self.socket.batch());
+            self.batch.set_limit(self.socket.batch_max());
             self.stamps = None;
         }
     }

@@ -16,9 +16,9 @@ impl UdpHost {
     /// Waits up to `longest` for the next event. Does not allocate, since a host that keeps up
     /// calls it on every turn.
     pub(super) fn wait(&mut self, longest: Duration) -> Result<(), UdpError> {
-        let longest = self.idle(longest);
+        let longest = self.time_to_deadline(longest);
         let handshakes = self.watched_handshakes();
-        let (socket, link) = self.watched();
+        let (socket, link) = self.poll_fds();
         let count = 1 + usize::from(handshakes.is_some()) + usize::from(link.is_some());
         let is_watched = handshakes.is_some();
         let (second, third) = match (handshakes, link) {
@@ -40,8 +40,8 @@ impl UdpHost {
     pub(super) fn wait_all(hosts: &mut [UdpHost], longest: Duration) -> Result<(), UdpError> {
         let longest = hosts
             .iter_mut()
-            .fold(longest, |longest, host| host.idle(longest));
-        let (mut fds, links): (Vec<_>, Vec<_>) = hosts.iter().map(UdpHost::watched).unzip();
+            .fold(longest, |longest, host| host.time_to_deadline(longest));
+        let (mut fds, links): (Vec<_>, Vec<_>) = hosts.iter().map(UdpHost::poll_fds).unzip();
         let handshakes: Vec<_> = hosts.iter().map(UdpHost::watched_handshakes).collect();
         let is_watched: Vec<bool> = handshakes.iter().map(Option::is_some).collect();
         fds.extend(handshakes.into_iter().flatten());
@@ -59,12 +59,12 @@ impl UdpHost {
     }
 
     /// Returns the time until the next deadline, at most `longest`.
-    fn idle(&mut self, longest: Duration) -> Duration {
+    fn time_to_deadline(&mut self, longest: Duration) -> Duration {
         // Unread transmit timestamps would end the wait at once.
         let now = self.read_departures();
         let mut due = now + longest;
         for (id, flow) in &mut self.flows {
-            due = due.min(flow.next(now, *id, &mut self.steering));
+            due = due.min(flow.next_deadline(now, *id, &mut self.steering));
         }
         due = due.min(self.classes.queue_limit.next_check().unwrap_or(Time::MAX));
         let steering = self.steering.as_ref();
@@ -96,7 +96,7 @@ impl UdpHost {
 
     /// Returns the descriptors that end a wait: the socket, and the channel to an agent if it has
     /// one.
-    fn watched(&self) -> (PollFd<'_>, Option<PollFd<'_>>) {
+    fn poll_fds(&self) -> (PollFd<'_>, Option<PollFd<'_>>) {
         let room = if self.blocked {
             PollFlags::POLLOUT
         } else {

@@ -81,29 +81,36 @@ pub(crate) struct Handshake {
     input: [LevelInput; 2],
     /// Keys of the sealed level, and the number of the next packet sealed with them.
     keys: Option<LevelKeys>,
-    next: u64,
+    next_number: u64,
     /// Connection keys, until they are taken.
-    ready: Option<Box<(rustls::quic::Keys, Secrets)>>,
-    renew_after: Option<u64>,
+    connection_keys: Option<Box<(rustls::quic::Keys, Secrets)>>,
+    rekey_after: Option<u64>,
 }
 
 impl Handshake {
     /// Creates a client's handshake and its first flight. The client's identifier is authenticated
     /// by TLS.
     pub fn client(tls: &Tls, id: u64) -> Result<Handshake, HandshakeError> {
-        let config = tls.client.clone().ok_or_else(|| of_other_side("client"))?;
+        let config = tls
+            .client
+            .clone()
+            .ok_or_else(|| wrong_side_error("client"))?;
         let name = ServerName::try_from(ccplane_link::identity::SUBJECT_NAME)
             .map_err(|why| HandshakeError::Failed(why.to_string()))?;
         let connection =
             ClientConnection::new(config, Version::V1, name, id.to_be_bytes().to_vec());
-        let mut handshake = Handshake::new(tls, connection.map_err(HandshakeError::from_tls)?.into());
-        handshake.pull();
+        let mut handshake =
+            Handshake::new(tls, connection.map_err(HandshakeError::from_tls)?.into());
+        handshake.collect_output();
         Ok(handshake)
     }
 
     /// Creates a server's handshake for a received hello.
     pub fn server(tls: &Tls, id: u64) -> Result<Handshake, HandshakeError> {
-        let config = tls.server.clone().ok_or_else(|| of_other_side("server"))?;
+        let config = tls
+            .server
+            .clone()
+            .ok_or_else(|| wrong_side_error("server"))?;
         let connection = ServerConnection::new(config, Version::V1, id.to_be_bytes().to_vec());
         Ok(Handshake::new(
             tls,
@@ -117,9 +124,9 @@ impl Handshake {
             output: Default::default(),
             input: Default::default(),
             keys: None,
-            next: 0,
-            ready: None,
-            renew_after: tls.renew_after,
+            next_number: 0,
+            connection_keys: None,
+            rekey_after: tls.rekey_after,
         }
     }
 
@@ -131,26 +138,31 @@ impl Handshake {
     /// Processes the peer's handshake bytes at a level. Duplicates are ignored, and bytes out of
     /// order are stored. Once both hellos have been exchanged, plain-text bytes are ignored,
     /// because TLS would treat them as sealed.
-    pub fn receive(&mut self, level: Level, offset: u16, bytes: &[u8]) -> Result<(), HandshakeError> {
-        if self.is_over(level) {
+    pub fn receive(
+        &mut self,
+        level: Level,
+        offset: u16,
+        bytes: &[u8],
+    ) -> Result<(), HandshakeError> {
+        if self.is_level_complete(level) {
             return Ok(());
         }
-        self.input[level as usize].keep(usize::from(offset), bytes)?;
-        while !self.is_over(level)
+        self.input[level as usize].insert(usize::from(offset), bytes)?;
+        while !self.is_level_complete(level)
             && let Some(piece) = self.input[level as usize].next()
         {
             self.tls.read_hs(&piece).map_err(HandshakeError::from_tls)?;
-            self.pull();
+            self.collect_output();
         }
         Ok(())
     }
 
-    fn is_over(&self, level: Level) -> bool {
+    fn is_level_complete(&self, level: Level) -> bool {
         level == Level::Plain && self.has_keys()
     }
 
     /// Pulls outgoing handshake bytes and keys from TLS.
-    fn pull(&mut self) {
+    fn collect_output(&mut self) {
         loop {
             let level = if self.keys.is_none() {
                 Level::Plain
@@ -160,7 +172,7 @@ impl Handshake {
             match self.tls.write_hs(&mut self.output[level as usize]) {
                 Some(KeyChange::Handshake { keys }) => self.keys = Some(LevelKeys::new(keys)),
                 Some(KeyChange::OneRtt { keys, next }) => {
-                    self.ready = Some(Box::new((keys, next)));
+                    self.connection_keys = Some(Box::new((keys, next)));
                 }
                 None => break,
             }
@@ -178,10 +190,10 @@ impl Handshake {
                 "its connection identifier was modified in transit".to_owned(),
             ));
         }
-        let ready = self.ready.take();
+        let ready = self.connection_keys.take();
         Ok(ready.map(|ready| {
             let (keys, next) = *ready;
-            Box::new(Keys::new(keys, next, self.renew_after))
+            Box::new(Keys::new(keys, next, self.rekey_after))
         }))
     }
 
@@ -197,8 +209,11 @@ impl Handshake {
 
     /// Seals `datagram[head..end]` in place. The packet number is written to the end of the header.
     pub fn seal(&mut self, datagram: &mut [u8], head: usize, end: usize) -> Option<usize> {
-        let length = self.keys.as_ref()?.seal(self.next, datagram, head, end)?;
-        self.next += 1;
+        let length = self
+            .keys
+            .as_ref()?
+            .seal(self.next_number, datagram, head, end)?;
+        self.next_number += 1;
         Some(length)
     }
 
@@ -210,7 +225,7 @@ impl Handshake {
     }
 }
 
-fn of_other_side(which: &str) -> HandshakeError {
+fn wrong_side_error(which: &str) -> HandshakeError {
     HandshakeError::Failed(format!("this endpoint is not a {which}"))
 }
 
@@ -218,12 +233,12 @@ fn of_other_side(which: &str) -> HandshakeError {
 #[derive(Default)]
 struct LevelInput {
     /// Bytes already passed to TLS.
-    taken: usize,
+    consumed: usize,
     waiting: BTreeMap<usize, Vec<u8>>,
 }
 
 impl LevelInput {
-    fn keep(&mut self, offset: usize, bytes: &[u8]) -> Result<(), HandshakeError> {
+    fn insert(&mut self, offset: usize, bytes: &[u8]) -> Result<(), HandshakeError> {
         let range: Range<usize> = offset..offset + bytes.len();
         if range.end > LEVEL_BYTES_MAX {
             return Err(HandshakeError::Long);
@@ -234,8 +249,8 @@ impl LevelInput {
             .is_none_or(|known| known.len() < bytes.len());
         let held: usize = self.waiting.values().map(Vec::len).sum();
         let room = self.waiting.len() < FRAGMENTS_MAX && held + bytes.len() <= LEVEL_BYTES_MAX
-            || range.start <= self.taken;
-        if range.end > self.taken && longer && room {
+            || range.start <= self.consumed;
+        if range.end > self.consumed && longer && room {
             self.waiting.insert(offset, bytes.to_vec());
         }
         Ok(())
@@ -247,12 +262,12 @@ impl LevelInput {
             let (&offset, _) = self
                 .waiting
                 .first_key_value()
-                .filter(|(at, _)| **at <= self.taken)?;
+                .filter(|(at, _)| **at <= self.consumed)?;
             let mut piece = self.waiting.remove(&offset)?;
-            let known = self.taken - offset;
+            let known = self.consumed - offset;
             if known < piece.len() {
                 piece.drain(..known);
-                self.taken += piece.len();
+                self.consumed += piece.len();
                 return Some(piece);
             }
         }
@@ -328,7 +343,10 @@ mod tests {
         theirs.age(0, (1 << 52) - 2);
         let mut forged = [0x32; 64];
         assert_eq!(theirs.open(&mut forged, 13), Err(OpenFailure::Forged));
-        assert_eq!(theirs.open(&mut forged, 13), Err(OpenFailure::IntegrityLimit));
+        assert_eq!(
+            theirs.open(&mut forged, 13),
+            Err(OpenFailure::IntegrityLimit)
+        );
     }
 
     #[test]
@@ -356,7 +374,9 @@ mod tests {
     #[test]
     fn a_certificate_of_60_kb_is_refused_before_it_is_read() {
         let mut client = Handshake::client(&Tls::client(None, None).unwrap(), 7).unwrap();
-        let why = client.receive(Level::Plain, 0, &vec![0; 60_000]).unwrap_err();
+        let why = client
+            .receive(Level::Plain, 0, &vec![0; 60_000])
+            .unwrap_err();
         assert!(why.to_string().contains("certificate is too long"), "{why}");
         assert_eq!(
             client.receive(Level::Sealed, 60_000, &[0]),
@@ -394,7 +414,7 @@ mod tests {
             .receive(Level::Plain, 0, client.output(Level::Plain))
             .unwrap();
         let mut datagram = [0; 64];
-        server.next = (1 << 23) - 1;
+        server.next_number = (1 << 23) - 1;
         assert!(server.seal(&mut datagram, 8, 20).is_some());
         assert_eq!(server.seal(&mut datagram, 8, 20), None);
     }
@@ -421,14 +441,14 @@ mod tests {
             let said: Vec<u8> = (0..1300u32).map(|n| (n * 7) as u8).collect();
             let (mut heard, mut all) = (LevelInput::default(), Vec::new());
             for (at, length) in parts {
-                heard.keep(at, &said[at..at + length]).unwrap();
+                heard.insert(at, &said[at..at + length]).unwrap();
                 while let Some(piece) = heard.next() {
                     all.extend(piece);
                 }
                 prop_assert!(heard.waiting.len() <= FRAGMENTS_MAX + 1);
             }
             prop_assert_eq!(&all, &said[..all.len()]);
-            prop_assert_eq!(heard.taken, all.len());
+            prop_assert_eq!(heard.consumed, all.len());
         }
     }
 }

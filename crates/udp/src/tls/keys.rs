@@ -76,8 +76,8 @@ impl LevelKeys {
 
 /// Keys of an open connection.
 pub(crate) struct Keys {
-    ours: Box<dyn HeaderProtectionKey>,
-    theirs: Box<dyn HeaderProtectionKey>,
+    local_header: Box<dyn HeaderProtectionKey>,
+    remote_header: Box<dyn HeaderProtectionKey>,
     packet: PacketKeySet,
     /// Keys of the next phase, derived in advance so that the first packet of a phase takes no
     /// longer than others (RFC 9001, section 6.3), and the secrets for the phases after it.
@@ -88,13 +88,13 @@ pub(crate) struct Keys {
     phase: bool,
     /// Number of the next packet, and of the first one in this phase.
     number: u64,
-    first: u64,
+    phase_start: u64,
     /// Set once the peer has used the keys of this phase.
     confirmed: bool,
-    renew_after: u64,
+    rekey_after: u64,
     replay: Replay,
-    forged: u64,
-    renewed: u64,
+    forgeries: u64,
+    key_updates: u64,
 }
 
 /// Key of the previous phase.
@@ -110,8 +110,8 @@ impl Keys {
         // leaves the peer time to follow.
         let most = keys.local.packet.confidentiality_limit() / 2;
         Keys {
-            ours: keys.local.header,
-            theirs: keys.remote.header,
+            local_header: keys.local.header,
+            remote_header: keys.remote.header,
             packet: PacketKeySet {
                 local: keys.local.packet,
                 remote: keys.remote.packet,
@@ -121,26 +121,26 @@ impl Keys {
             previous: None,
             phase: false,
             number: 0,
-            first: 0,
+            phase_start: 0,
             confirmed: false,
-            renew_after: renew_after.map_or(most, |packets| packets.clamp(1, most)),
+            rekey_after: renew_after.map_or(most, |packets| packets.clamp(1, most)),
             replay: Replay::new(),
-            forged: 0,
-            renewed: 0,
+            forgeries: 0,
+            key_updates: 0,
         }
     }
 
     /// Returns the number of key updates.
     pub fn key_updates(&self) -> u64 {
-        self.renewed
+        self.key_updates
     }
 
     /// Returns the key phase and the low bits of the number of the next packet. Updates the keys
     /// first if that is due.
     #[inline]
-    pub fn next(&mut self) -> (bool, u32) {
-        if self.number - self.first >= self.renew_after && self.confirmed {
-            self.renew(None);
+    pub fn next_packet(&mut self) -> (bool, u32) {
+        if self.number - self.phase_start >= self.rekey_after && self.confirmed {
+            self.update_keys(None);
         }
         (self.phase, self.number as u32)
     }
@@ -154,21 +154,22 @@ impl Keys {
             return None;
         }
         let length = encrypt(&*self.packet.local, self.number, datagram, head, end)?;
-        mask(&*self.ours, datagram, head)?;
+        mask(&*self.local_header, datagram, head)?;
         self.number += 1;
         Some(length)
     }
 
     /// Returns true if the keys have reached their confidentiality limit.
     pub fn is_exhausted(&self) -> bool {
-        self.number - self.first >= self.packet.local.confidentiality_limit()
+        self.number - self.phase_start >= self.packet.local.confidentiality_limit()
     }
 
     /// Decrypts `datagram[head..]` in place, with the envelope in `datagram[..head]`, and returns
     /// the end of the plain text.
     #[inline]
     pub fn open(&mut self, datagram: &mut [u8], head: usize) -> Result<usize, OpenFailure> {
-        let (phase, number) = mask(&*self.theirs, datagram, head).ok_or(OpenFailure::Forged)?;
+        let (phase, number) =
+            mask(&*self.remote_header, datagram, head).ok_or(OpenFailure::Forged)?;
         let number = whole(number, self.replay.next());
         if !self.replay.is_fresh(number) {
             return Err(OpenFailure::Replayed);
@@ -181,12 +182,12 @@ impl Keys {
         } else {
             let opened = decrypt(&*self.next.remote, number, datagram, head);
             if opened.is_ok() {
-                self.renew(Some(number));
+                self.update_keys(Some(number));
             }
             opened
         };
         let Ok(end) = opened else {
-            return Err(self.forged());
+            return Err(self.on_forgery());
         };
         if phase == self.phase {
             self.confirmed = true;
@@ -203,9 +204,9 @@ impl Keys {
     }
 
     #[cold]
-    fn forged(&mut self) -> OpenFailure {
-        self.forged += 1;
-        if self.forged >= self.packet.remote.integrity_limit() {
+    fn on_forgery(&mut self) -> OpenFailure {
+        self.forgeries += 1;
+        if self.forgeries >= self.packet.remote.integrity_limit() {
             OpenFailure::IntegrityLimit
         } else {
             OpenFailure::Forged
@@ -215,7 +216,7 @@ impl Keys {
     /// Updates the keys of both directions: on our initiative, or because the peer's packet `until`
     /// is the first of the next phase.
     #[cold]
-    fn renew(&mut self, until: Option<u64>) {
+    fn update_keys(&mut self, until: Option<u64>) {
         let further = self.secrets.next_packet_keys();
         let current = std::mem::replace(&mut self.next, further);
         let old = std::mem::replace(&mut self.packet, current);
@@ -224,9 +225,9 @@ impl Keys {
             until,
         });
         self.phase = !self.phase;
-        self.first = self.number;
+        self.phase_start = self.number;
         self.confirmed = until.is_some();
-        self.renewed += 1;
+        self.key_updates += 1;
     }
 
     /// Counts `sealed` packets and `forged` forgeries as if they had occurred under the current
@@ -234,12 +235,12 @@ impl Keys {
     #[cfg(test)]
     pub fn age(&mut self, sealed: u64, forged: u64) {
         self.number += sealed;
-        self.forged += forged;
+        self.forgeries += forged;
     }
 
     #[cfg(test)]
     pub fn seal_at(&mut self, datagram: &mut [u8], head: usize, end: usize) -> Option<usize> {
-        let (phase, number) = self.next();
+        let (phase, number) = self.next_packet();
         datagram[0] = datagram[0] & !KEY_PHASE_BIT | if phase { KEY_PHASE_BIT } else { 0 };
         datagram[head - PACKET_NUMBER_BYTES..head].copy_from_slice(&number.to_be_bytes());
         self.seal(datagram, head, end)

@@ -120,9 +120,8 @@ fn update(out: &mut Vec<u8>, program: Option<&Program>, update: &Update) -> Resu
         CommandTarget::Rate => (class::IMPLICIT, implicit::RATE),
         CommandTarget::Ssthresh => return Err(WireError::NotExpressible(NotExpressible::Ssthresh)),
         CommandTarget::Micros => return Err(WireError::NotExpressible(NotExpressible::Micros)),
-        CommandTarget::Var(index) => {
-            control(program, index).ok_or(WireError::NotExpressible(NotExpressible::Variable(index)))?
-        }
+        CommandTarget::Var(index) => control(program, index)
+            .ok_or(WireError::NotExpressible(NotExpressible::Variable(index)))?,
     };
     out.put_u8(class);
     out.put_u32(index);

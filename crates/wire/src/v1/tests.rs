@@ -339,7 +339,11 @@ fn what_ccp_cannot_say_is_named() {
             panic!("{clause} does not compile");
         };
         let refused = install(&mut Vec::new(), 1, compiled.code());
-        assert_eq!(refused, Err(WireError::NotExpressible(expected)), "{clause}");
+        assert_eq!(
+            refused,
+            Err(WireError::NotExpressible(expected)),
+            "{clause}"
+        );
     }
     let empty = program("(def (c 0)) (when true (report))");
     assert_eq!(

@@ -275,7 +275,9 @@ fn a_full_packet_stays_as_it_was() {
         urgent: false,
         fields: &fields,
     };
-    let fits = (0..).take_while(|_| packet.push_event(&report).is_ok()).count();
+    let fits = (0..)
+        .take_while(|_| packet.push_event(&report).is_ok())
+        .count();
     assert_eq!(fits, (PACKET_BYTES_MAX - 2) / (4 + 12 + 480));
     assert_eq!(events_of(&packet).expect("good").len(), fits);
 }
@@ -283,7 +285,10 @@ fn a_full_packet_stays_as_it_was() {
 #[test]
 fn another_version_is_named() {
     let refused = read_events(&[MAGIC, 3], &mut Vec::new(), &mut |_| ());
-    assert_eq!(refused, Err(WireError::UnsupportedVersion { theirs: 3, ours: 2 }));
+    assert_eq!(
+        refused,
+        Err(WireError::UnsupportedVersion { theirs: 3, ours: 2 })
+    );
     let ccp = [5, 0, 12, 0, 0, 0, 0, 0, 1, 0, 0, 0];
     assert!(matches!(
         read_events(&ccp, &mut Vec::new(), &mut |_| ()),

@@ -106,7 +106,11 @@ impl PacketWriter {
     pub fn push_command(&mut self, command: &WireCommand) -> Result<(), WireError> {
         match command {
             WireCommand::Offer(offer) => self.message(kind::OFFER, 0, |out| {
-                let numbers = [offer.required.0, offer.requested.0, offer.latency.as_nanos()];
+                let numbers = [
+                    offer.required.0,
+                    offer.requested.0,
+                    offer.latency.as_nanos(),
+                ];
                 numbers.into_iter().for_each(|n| out.put_u64(n));
                 put_text(out, &offer.name)?;
                 put_text(out, &offer.kernel_name)

@@ -6,7 +6,10 @@ use crate::bbr::tests::Recorder;
 pub(super) const MSS: u64 = 1448;
 
 fn bbr() -> (Bbr, BbrFlow) {
-    (Bbr::standard(), BbrFlow::new(MSS, SplitMix64(1), 10_000_000))
+    (
+        Bbr::standard(),
+        BbrFlow::new(MSS, SplitMix64(1), 10_000_000),
+    )
 }
 
 /// Report of round `n`.

@@ -25,7 +25,10 @@ impl Bbr3Flow {
     ) -> bool {
         let probes = matches!(
             self.state,
-            BbrState::ProbeBwDown | BbrState::ProbeBwCruise | BbrState::ProbeBwRefill | BbrState::ProbeBwUp
+            BbrState::ProbeBwDown
+                | BbrState::ProbeBwCruise
+                | BbrState::ProbeBwRefill
+                | BbrState::ProbeBwUp
         );
         let round_passed = rounds > 0 && report.rounds > self.state_start_round;
         if self.ack_phase == AckPhase::Starting && round_passed {
@@ -58,11 +61,16 @@ impl Bbr3Flow {
 
     /// `HandleInflightTooHigh` ("Probing for Bandwidth In ProbeBW"). The data in flight when the
     /// lost packets were sent is that at the start of the round.
-    fn handle_inflight_too_high(&mut self, report: &BbrReport, sink: &mut impl ControlSink) -> bool {
+    fn handle_inflight_too_high(
+        &mut self,
+        report: &BbrReport,
+        sink: &mut impl ControlSink,
+    ) -> bool {
         self.prev_probe_too_high = true;
         self.is_bw_probe_sample = false;
         let target = self.bdp().min(report.cwnd);
-        self.bounds.handle_inflight_too_high(self.round_inflight, target);
+        self.bounds
+            .handle_inflight_too_high(self.round_inflight, target);
         if matches!(self.state, BbrState::ProbeBwUp) {
             self.undo.from_probe_bw_up = true;
             self.start_probe_bw_down(report, sink);
@@ -99,7 +107,9 @@ impl Bbr3Flow {
             BbrState::ProbeBwDown | BbrState::ProbeBwCruise if self.is_time_to_probe(report) => {
                 self.start_probe_bw_refill(report, sink)
             }
-            BbrState::ProbeBwDown if report.events.has(ReportEvents::QUEUE_DRAINED) => self.start_probe_bw_cruise(sink),
+            BbrState::ProbeBwDown if report.events.has(ReportEvents::QUEUE_DRAINED) => {
+                self.start_probe_bw_cruise(sink)
+            }
             BbrState::ProbeBwRefill if rounds > 0 && report.rounds > self.state_start_round => {
                 self.is_bw_probe_sample = true;
                 self.start_probe_bw_up(report, sink);
@@ -109,7 +119,9 @@ impl Bbr3Flow {
                     self.prev_probe_precautionary = true;
                     self.prev_probe_too_high = false;
                     self.start_probe_bw_down(report, sink);
-                } else if self.bounds.inflight_longterm < UNBOUNDED && self.is_limited_by_long_term(report) {
+                } else if self.bounds.inflight_longterm < UNBOUNDED
+                    && self.is_limited_by_long_term(report)
+                {
                     self.full_pipe = FullPipe::with_baseline(report.bw.max(self.last_report.bw));
                 } else if self.full_pipe.full_bw_now {
                     self.prev_probe_too_high = false;
@@ -124,7 +136,8 @@ impl Bbr3Flow {
     /// is `IsRenoCoexistenceProbeTime`'s.
     fn is_time_to_probe(&self, report: &BbrReport) -> bool {
         let reno_rounds = (self.bdp().min(report.cwnd) / self.mss).min(RENO_ROUNDS_MAX);
-        report.now_us > self.cycle_stamp_us.saturating_add(self.bw_probe_wait_us) || self.rounds_since_probe_up >= reno_rounds
+        report.now_us > self.cycle_stamp_us.saturating_add(self.bw_probe_wait_us)
+            || self.rounds_since_probe_up >= reno_rounds
     }
 
     pub(super) fn start_probe_bw_down(&mut self, report: &BbrReport, sink: &mut impl ControlSink) {
@@ -152,7 +165,11 @@ impl Bbr3Flow {
         sink.set_variable("draining", 0);
     }
 
-    pub(super) fn start_probe_bw_refill(&mut self, report: &BbrReport, sink: &mut impl ControlSink) {
+    pub(super) fn start_probe_bw_refill(
+        &mut self,
+        report: &BbrReport,
+        sink: &mut impl ControlSink,
+    ) {
         self.bounds.reset_short_term_model();
         self.bw_probe_up_rounds = 0;
         self.prev_probe_precautionary = false;

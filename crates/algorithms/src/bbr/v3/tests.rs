@@ -45,7 +45,11 @@ fn cruising() -> Bbr3Flow {
     assert_eq!(orders.get("draining"), Some(UNBOUNDED));
     // DOWN begins and ends at once because the queue is drained.
     flow.decide(&drained(5), &mut orders);
-    assert!(matches!(flow.state, BbrState::ProbeBwCruise), "{:?}", flow.state);
+    assert!(
+        matches!(flow.state, BbrState::ProbeBwCruise),
+        "{:?}",
+        flow.state
+    );
     assert_eq!(
         (orders.get("gain"), orders.get("draining")),
         (Some(9_900), Some(0))

@@ -100,7 +100,8 @@ fn algorithms_and_connections_of_the_command_line_replace_the_files() {
 fn limits_from_two_sources_are_checked_together() {
     let line = Line::try_parse_from(["attach", "--max-cwnd", "2000b"]).expect("a command line");
     let config = config(CONFIG_TEXT).expect("a valid configuration");
-    let failure = Settings::resolve(&line.attach, Some(&config)).expect_err("no window satisfies both");
+    let failure =
+        Settings::resolve(&line.attach, Some(&config)).expect_err("no window satisfies both");
     assert!(failure.to_string().contains("above"), "{failure}");
 }
 

@@ -11,7 +11,7 @@ use super::{PeerSchedule, Sending, classify};
 use crate::config::{AlgorithmSpec, GatewayConfig, PeerConfig};
 use crate::error::GatewayError;
 use crate::forward::{PeerMap, PeerRoutes, Reload};
-use crate::peer::{Peer, PeerState, SendboxPacket, class_names, full_packet, sendbox};
+use crate::peer::{Peer, PeerState, SendboxPacket, class_names, full_packet, sendbox_config};
 use crate::steering::BundleSteering;
 use crate::uplink::{Share, Uplink};
 
@@ -24,7 +24,7 @@ impl Sending {
         found: &PeerRoutes,
     ) -> Result<(), GatewayError> {
         let now = self.shared.now();
-        let place = table.vacant();
+        let place = table.free_slot();
         let kept = peer.endpoint.is_some();
         let tunnel = self
             .shared
@@ -35,9 +35,9 @@ impl Sending {
         self.begin(now, place, &peer)?;
         table.insert(Peer {
             index: place,
-            tunnel_addresses: ends(&self.config, &peer),
+            tunnel_addresses: tunnel_addresses(&self.config, &peer),
             state: Arc::new(Mutex::new(state)),
-            peer,
+            config: peer,
         });
         Ok(())
     }
@@ -51,10 +51,11 @@ impl Sending {
         {
             return Ok(at);
         }
-        let made = (self.shared.create_algorithm)(algorithm).map_err(|why| GatewayError::Algorithm {
-            algorithm: algorithm.to_string(),
-            why,
-        })?;
+        let made =
+            (self.shared.create_algorithm)(algorithm).map_err(|why| GatewayError::Algorithm {
+                algorithm: algorithm.to_string(),
+                why,
+            })?;
         self.steerings
             .push((algorithm.clone(), BundleSteering::start(now, made)?));
         Ok(self.steerings.len() - 1)
@@ -67,17 +68,17 @@ impl Sending {
             steering.open(now, place.into(), full_packet(&self.config.site));
         }
         let at = place as usize;
-        if self.lanes.len() <= at {
-            self.lanes.resize_with(at + 1, || None);
+        if self.schedules.len() <= at {
+            self.schedules.resize_with(at + 1, || None);
         }
-        self.lanes[at] = Some(PeerSchedule {
+        self.schedules[at] = Some(PeerSchedule {
             algorithm: peer.algorithm.clone(),
             due: now,
             share: Share::default(),
             established: false,
             fault: None,
-            waiting: None,
-            told_too_long: false,
+            waiting_since: None,
+            reported_too_long: false,
         });
         Ok(())
     }
@@ -87,7 +88,7 @@ impl Sending {
         let now = self.shared.now();
         let totals = pair.lock().sendbox.status(now).totals;
         let Some(lane) = self
-            .lanes
+            .schedules
             .get_mut(pair.index as usize)
             .and_then(Option::take)
         else {
@@ -98,14 +99,19 @@ impl Sending {
             .iter_mut()
             .find(|(algorithm, _)| *algorithm == lane.algorithm);
         if let Some((_, steering)) = steering {
-            steering.close(now, pair.index.into(), totals.received_bytes, totals.missing);
+            steering.close(
+                now,
+                pair.index.into(),
+                totals.received_bytes,
+                totals.missing,
+            );
         }
     }
 
     /// Stops the algorithms that no bundle uses.
     fn retire(&mut self) {
         let in_use = |algorithm: &AlgorithmSpec| {
-            self.lanes
+            self.schedules
                 .iter()
                 .flatten()
                 .any(|lane| lane.algorithm == *algorithm)
@@ -137,15 +143,15 @@ impl Sending {
         }
         for pair in old.iter() {
             let peers = &self.config.peers;
-            match peers.iter().find(|peer| is_of(pair, peer)) {
+            match peers.iter().find(|peer| is_for_peer(pair, peer)) {
                 Some(to) => {
                     let to = to.clone();
                     self.change(now, pair, &to, classes, &reload.addresses);
                     table.insert(Peer {
                         index: pair.index,
-                        tunnel_addresses: ends(&self.config, &to),
+                        tunnel_addresses: tunnel_addresses(&self.config, &to),
                         state: Arc::clone(&pair.state),
-                        peer: to,
+                        config: to,
                     });
                 }
                 None => {
@@ -156,7 +162,7 @@ impl Sending {
             }
         }
         self.retire();
-        table.route();
+        table.rebuild_routes();
         self.shared.set_table(table);
         Ok(())
     }
@@ -170,7 +176,7 @@ impl Sending {
         found: &PeerRoutes,
     ) -> Result<PeerMap, GatewayError> {
         for peer in self.config.peers.clone() {
-            let settings = sendbox(&peer, &self.config, false);
+            let settings = sendbox_config(&peer, &self.config, false);
             Sendbox::<SendboxPacket>::new(now, &settings).map_err(|why| GatewayError::Queue {
                 peer: peer.name.clone(),
                 why,
@@ -187,7 +193,7 @@ impl Sending {
                 .by_key
                 .get(&peer.public_key)
                 .and_then(|place| old.peer(*place));
-            if before.is_some_and(|pair| is_of(pair, &peer)) {
+            if before.is_some_and(|pair| is_for_peer(pair, &peer)) {
                 continue;
             }
             // A peer without a configured endpoint keeps the one learned from its packets, also
@@ -215,7 +221,7 @@ impl Sending {
         classes: bool,
         found: &PeerRoutes,
     ) {
-        let from = &pair.peer;
+        let from = &pair.config;
         let outcome = match from.endpoint != to.endpoint {
             true => self.relocate(pair, to, found),
             false => Ok(()),
@@ -267,9 +273,11 @@ impl Sending {
         peer: &PeerConfig,
         classes: bool,
     ) -> Result<(), GatewayError> {
-        let settings = sendbox(peer, &self.config, self.shared.observe);
+        let settings = sendbox_config(peer, &self.config, self.shared.observe);
         let mut state = pair.lock();
-        state.sendbox.set_bounds(now, settings.min_rate, settings.max_rate);
+        state
+            .sendbox
+            .set_bounds(now, settings.min_rate, settings.max_rate);
         if !classes && *state.sendbox.queue() == settings.queue {
             return Ok(());
         }
@@ -277,7 +285,10 @@ impl Sending {
         let again = |waiting: SendboxPacket| {
             let headers = IpHeaders::parse(Frame::packet(store.bytes(waiting.packet.frame)));
             let kept = waiting.packet.with_class(classify(all, &headers));
-            SendboxPacket { packet: kept, ..waiting }
+            SendboxPacket {
+                packet: kept,
+                ..waiting
+            }
         };
         let mut gone = Vec::new();
         let mut drops = |dropped: SendboxPacket, _| gone.push(dropped.packet.frame);
@@ -311,13 +322,13 @@ impl Sending {
 
 /// Returns whether the tunnel of `pair` can serve `peer`: public key and preshared key are the
 /// same.
-fn is_of(pair: &Peer, peer: &PeerConfig) -> bool {
+fn is_for_peer(pair: &Peer, peer: &PeerConfig) -> bool {
     let keys = |peer: &PeerConfig| (peer.public_key, peer.preshared_key);
-    keys(&pair.peer) == keys(peer)
+    keys(&pair.config) == keys(peer)
 }
 
 /// Returns both tunnel addresses, this site's first.
-fn ends(config: &GatewayConfig, peer: &PeerConfig) -> Option<[std::net::IpAddr; 2]> {
+fn tunnel_addresses(config: &GatewayConfig, peer: &PeerConfig) -> Option<[std::net::IpAddr; 2]> {
     let far = peer.address?;
-    Some([config.own_address(far)?, far])
+    Some([config.tunnel_address(far)?, far])
 }

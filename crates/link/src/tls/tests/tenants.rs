@@ -112,7 +112,10 @@ fn good(address: &TlsAddress, exchanges: usize) -> TenantLog {
     let began = Instant::now();
     let now = || Time::ZERO + Duration::from(began.elapsed());
     let mut uplink = connect(address, began).expect("the connection is accepted");
-    assert_eq!(uplink.queue_event(&readies(FALLBACK_TIMEOUT)), SendOutcome::Queued);
+    assert_eq!(
+        uplink.queue_event(&readies(FALLBACK_TIMEOUT)),
+        SendOutcome::Queued
+    );
     let info = FlowInfo::default();
     assert_eq!(
         uplink.queue_event(&WireEvent::FlowOpened { flow: 1, info }),
@@ -292,7 +295,11 @@ fn a_datapath_that_restarts_too_often_is_disconnected() {
     let why = end_of(&mut world, stream);
     assert!(why.contains("connects too often"), "{why}");
     // The connection itself used one of 64 starts; the other 63 caused this work.
-    assert!(world.agent.work_units() < 64 * 4, "{}", world.agent.work_units());
+    assert!(
+        world.agent.work_units() < 64 * 4,
+        "{}",
+        world.agent.work_units()
+    );
 }
 
 #[test]
@@ -303,7 +310,9 @@ fn a_datapath_that_allows_a_nanosecond_of_silence_gets_300_heartbeats_a_second()
     let ns = StdDuration::from_nanos(1);
     assert_eq!(uplink.queue_event(&readies(ns)), SendOutcome::Queued);
     uplink.flush();
-    world.until("it exists", |world| (world.agent.work_units() > 0).then_some(()));
+    world.until("it exists", |world| {
+        (world.agent.work_units() > 0).then_some(())
+    });
     let (began, mut due, mut heartbeats) = (world.now(), world.now(), 0);
     while let Some(next) = world
         .agent

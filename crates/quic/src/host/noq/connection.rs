@@ -15,7 +15,7 @@ pub(super) struct NoqConnection {
     pub handle: ConnectionHandle,
     pub state: State,
     /// True for the client, which opens the stream.
-    opens: bool,
+    is_client: bool,
     pub connected: bool,
     stream: Option<StreamId>,
     finished: bool,
@@ -29,8 +29,8 @@ pub(super) struct NoqConnection {
     /// Host or network of the peer, for accepted connections.
     pub source: Option<IpAddr>,
     /// The peer's address was validated before the handshake.
-    pub proved: bool,
-    pub log: Option<Qlog>,
+    pub address_verified: bool,
+    pub qlog: Option<Qlog>,
 }
 
 impl From<&ConnectionError> for ConnectionClose {
@@ -74,7 +74,7 @@ impl NoqConnection {
         NoqConnection {
             handle,
             state,
-            opens,
+            is_client: opens,
             connected: false,
             stream: None,
             finished: false,
@@ -83,23 +83,23 @@ impl NoqConnection {
             failure: None,
             removed: false,
             source: None,
-            proved: false,
-            log: None,
+            address_verified: false,
+            qlog: None,
         }
     }
 
     /// Returns true while the address of a connecting peer may be forged.
-    pub fn is_unproved(&self) -> bool {
-        self.source.is_some() && !self.proved && !self.connected
+    pub fn is_unverified(&self) -> bool {
+        self.source.is_some() && !self.address_verified && !self.connected
     }
 
     /// Processes noq's events.
-    pub fn events(&mut self, now: Instant) {
+    pub fn process_events(&mut self, now: Instant) {
         while let Some(event) = self.state.poll() {
             match event {
                 Event::Connected => self.connected = true,
                 Event::ConnectionLost { reason } => {
-                    if let Some(log) = self.log.take() {
+                    if let Some(log) = self.qlog.take() {
                         log.close(now, &ConnectionClose::from(&reason));
                     }
                     self.failure = self.failure.take().or_else(|| Some(reason.to_string()))
@@ -116,7 +116,7 @@ impl NoqConnection {
     fn stream(&mut self) -> Option<StreamId> {
         if self.stream.is_none() && self.connected {
             let mut streams = self.state.streams();
-            self.stream = if self.opens {
+            self.stream = if self.is_client {
                 streams.open(Dir::Bi)
             } else {
                 streams.accept(Dir::Bi)
@@ -181,24 +181,24 @@ impl NoqConnection {
     }
 
     /// Closes the connection and notifies the peer.
-    pub fn close(&mut self, now: Instant, well: bool) {
+    pub fn close(&mut self, now: Instant, graceful: bool) {
         self.removed = true;
         if !self.state.is_closed() {
-            if let Some(log) = self.log.take() {
-                log.close(now, &ConnectionClose::by_application(code(well)));
+            if let Some(log) = self.qlog.take() {
+                log.close(now, &ConnectionClose::by_application(code(graceful)));
             }
             self.state
-                .close(now, VarInt::from_u32(code(well)), Default::default());
+                .close(now, VarInt::from_u32(code(graceful)), Default::default());
         }
     }
 
     /// Logs changed metrics, if there is a log.
     pub fn log_metrics(&mut self, now: Instant) {
-        if self.log.as_ref().is_none_or(|log| !log.is_due(now)) {
+        if self.qlog.as_ref().is_none_or(|log| !log.is_due(now)) {
             return;
         }
         let stats = self.stats();
-        if let Some(log) = &mut self.log {
+        if let Some(log) = &mut self.qlog {
             log.record_metrics(now, &stats);
         }
     }

@@ -70,13 +70,13 @@ impl InitialSocket {
         let time = self.time(now);
         let admitted = self.sources.admit(time, address);
         if !admitted {
-            self.note_flood(now);
+            self.record_flood(now);
         }
         admitted
     }
 
     /// Enters flood mode after a peer has exceeded a limit.
-    pub fn note_flood(&mut self, now: Instant) {
+    pub fn record_flood(&mut self, now: Instant) {
         self.flooded_until = now + FLOOD_HOLD_TIME;
     }
 

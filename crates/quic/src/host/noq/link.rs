@@ -37,7 +37,7 @@ impl NoqLink {
     /// Sends the waiting batch. Returns false if there is still no room.
     pub fn resume(&mut self) -> Result<bool, HostError> {
         match self.unsent.take() {
-            Some((transmit, contents)) => self.give(transmit, contents),
+            Some((transmit, contents)) => self.try_send(transmit, contents),
             None => Ok(true),
         }
     }
@@ -48,12 +48,12 @@ impl NoqLink {
         &mut self,
         next: impl FnOnce(NonZeroUsize, &mut Vec<u8>) -> Option<Transmit>,
     ) -> Result<Option<bool>, HostError> {
-        let most = NonZeroUsize::new(self.socket.batch().min(BATCH_DATAGRAMS))
+        let most = NonZeroUsize::new(self.socket.batch_max().min(BATCH_DATAGRAMS))
             .unwrap_or(NonZeroUsize::MIN);
         let mut contents = std::mem::take(&mut self.buffer);
         contents.clear();
         match next(most, &mut contents) {
-            Some(transmit) => self.give(transmit, contents).map(Some),
+            Some(transmit) => self.try_send(transmit, contents).map(Some),
             None => {
                 self.buffer = contents;
                 Ok(None)
@@ -77,7 +77,7 @@ impl NoqLink {
         }
     }
 
-    fn give(&mut self, transmit: Transmit, mut contents: Vec<u8>) -> Result<bool, HostError> {
+    fn try_send(&mut self, transmit: Transmit, mut contents: Vec<u8>) -> Result<bool, HostError> {
         contents.truncate(transmit.size);
         let size = transmit.segment_size.unwrap_or(transmit.size).max(1);
         let marks = DatagramMarks {

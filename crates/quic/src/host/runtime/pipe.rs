@@ -24,7 +24,7 @@ pub(super) struct PipeBuffers {
     /// Signals the application's thread.
     event: EventFd,
     /// Set while the event is signalled, to avoid further writes.
-    rung: AtomicBool,
+    signalled: AtomicBool,
     accepted: Mutex<VecDeque<Arc<StreamPipe>>>,
 }
 
@@ -33,7 +33,7 @@ impl PipeBuffers {
         let flags = EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_CLOEXEC;
         Ok(PipeBuffers {
             event: EventFd::from_value_and_flags(0, flags)?,
-            rung: AtomicBool::new(false),
+            signalled: AtomicBool::new(false),
             accepted: Mutex::new(VecDeque::new()),
         })
     }
@@ -44,8 +44,8 @@ impl PipeBuffers {
     }
 
     /// Returns true if there was an event since the last call.
-    pub fn was_rung(&self) -> bool {
-        let rung = self.rung.swap(false, Ordering::AcqRel);
+    pub fn take_signal(&self) -> bool {
+        let rung = self.signalled.swap(false, Ordering::AcqRel);
         // Read even if the flag is not set: the last writer may have written after the previous
         // read.
         let written = self.event.read().is_ok();
@@ -58,7 +58,7 @@ impl PipeBuffers {
     }
 
     pub fn signal(&self) {
-        if !self.rung.swap(true, Ordering::AcqRel) {
+        if !self.signalled.swap(true, Ordering::AcqRel) {
             // The counter cannot overflow, since it is read after every signal.
             let _ = self.event.write(1);
         }

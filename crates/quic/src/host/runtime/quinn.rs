@@ -25,7 +25,7 @@ pub fn host(options: HostOptions, side: &HostRole<'_>) -> Result<Runtime, HostEr
     let transport = Arc::new(transport(&options)?);
     let (mut client, mut server) = (None, None);
     match side {
-        HostRole::Opens(trusted) => {
+        HostRole::Client(trusted) => {
             let crypto = QuicClientConfig::try_from(ccplane_link::identity::client(
                 ALPN_PROTOCOL,
                 *trusted,
@@ -36,7 +36,7 @@ pub fn host(options: HostOptions, side: &HostRole<'_>) -> Result<Runtime, HostEr
             config.transport_config(transport);
             client = Some(config);
         }
-        HostRole::Accepts(identity) => {
+        HostRole::Server(identity) => {
             let crypto = QuicServerConfig::try_from(identity.server(ALPN_PROTOCOL, &[])?)
                 .map_err(unusable)?;
             let mut config = ServerConfig::with_crypto(Arc::new(crypto));
@@ -57,19 +57,19 @@ pub fn host(options: HostOptions, side: &HostRole<'_>) -> Result<Runtime, HostEr
         }
         Ok(Quinn {
             endpoint,
-            accepts,
-            unproved: Rc::new(()),
-            unproved_max,
+            is_server: accepts,
+            unverified: Rc::new(()),
+            unverified_max: unproved_max,
         })
     })
 }
 
 struct Quinn {
     endpoint: ::quinn::Endpoint,
-    accepts: bool,
+    is_server: bool,
     /// Cloned for each handshake of a peer with an unverified address.
-    unproved: Rc<()>,
-    unproved_max: usize,
+    unverified: Rc<()>,
+    unverified_max: usize,
 }
 
 impl StackEndpoint for Quinn {
@@ -91,18 +91,18 @@ impl StackEndpoint for Quinn {
     async fn accept(
         &mut self,
     ) -> Option<impl Future<Output = Result<Connection, String>> + 'static> {
-        if !self.accepts {
+        if !self.is_server {
             std::future::pending::<()>().await;
         }
         loop {
             let incoming = self.endpoint.accept().await?;
             let proved = incoming.remote_address_validated();
-            if !proved && Rc::strong_count(&self.unproved) > self.unproved_max {
+            if !proved && Rc::strong_count(&self.unverified) > self.unverified_max {
                 // Cannot fail, since the address is unverified.
                 let _ = incoming.retry();
                 continue;
             }
-            let unproved = (!proved).then(|| Rc::clone(&self.unproved));
+            let unproved = (!proved).then(|| Rc::clone(&self.unverified));
             return Some(async move {
                 let _unproved = unproved;
                 incoming.await.map_err(|why| why.to_string())
@@ -110,7 +110,7 @@ impl StackEndpoint for Quinn {
         }
     }
 
-    async fn settle(&mut self) {
+    async fn wait_idle(&mut self) {
         self.endpoint.wait_idle().await;
     }
 }
@@ -185,7 +185,7 @@ fn transport(options: &HostOptions) -> Result<TransportConfig, HostError> {
         QuicCongestion::Native(Native::Bbr) => {
             config.congestion_controller_factory(Arc::new(BbrConfig::default()))
         }
-        QuicCongestion::Native(other) => return Err(other.not_of(Stack::Quinn).into()),
+        QuicCongestion::Native(other) => return Err(other.unsupported_by(Stack::Quinn).into()),
     };
     Ok(config)
 }

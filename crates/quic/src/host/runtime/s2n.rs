@@ -30,7 +30,7 @@ pub fn host(options: HostOptions, side: &HostRole<'_>) -> Result<Runtime, HostEr
         QuicCongestion::Steered(plane) => with(&options, side, plane.s2n()?),
         QuicCongestion::Native(Native::Cubic) => with(&options, side, Cubic::default()),
         QuicCongestion::Native(Native::Bbr2) => with(&options, side, Bbr::default()),
-        QuicCongestion::Native(other) => Err(other.not_of(Stack::S2n).into()),
+        QuicCongestion::Native(other) => Err(other.unsupported_by(Stack::S2n).into()),
     }
 }
 
@@ -41,7 +41,7 @@ fn with(
 ) -> Result<Runtime, HostError> {
     let limits = limits(options).map_err(cannot)?;
     match side {
-        HostRole::Opens(trusted) => {
+        HostRole::Client(trusted) => {
             let tls = tls::rustls::Client::from(ccplane_link::identity::client(
                 ALPN_PROTOCOL,
                 *trusted,
@@ -53,13 +53,13 @@ fn with(
                 let client = client.with_limits(limits).map_err(text)?;
                 let client = client.with_event(Meter).map_err(text)?;
                 let client = client.with_congestion_controller(control).map_err(text)?;
-                client.start().map(S2n::Opens).map_err(text)
+                client.start().map(S2n::Client).map_err(text)
             })
         }
-        HostRole::Accepts(identity) => {
+        HostRole::Server(identity) => {
             let tls = tls::rustls::Server::from(identity.server(ALPN_PROTOCOL, &[])?);
             let at_most = StreamLimit {
-                most: options.connections_max,
+                connections_max: options.connections_max,
                 ordinary: endpoint_limits::Default::builder()
                     .with_inflight_handshake_limit(options.unproved_max())
                     .and_then(|limits| limits.build())
@@ -72,7 +72,7 @@ fn with(
                 let server = server.with_endpoint_limits(at_most).map_err(text)?;
                 let server = server.with_event(Meter).map_err(text)?;
                 let server = server.with_congestion_controller(control).map_err(text)?;
-                server.start().map(S2n::Accepts).map_err(text)
+                server.start().map(S2n::Server).map_err(text)
             })
         }
     }
@@ -118,13 +118,13 @@ fn limits(options: &HostOptions) -> Result<Limits, String> {
 /// Limits the number of connections, including those in a handshake; otherwise applies s2n-quic's
 /// default limits.
 struct StreamLimit {
-    most: usize,
+    connections_max: usize,
     ordinary: endpoint_limits::Default,
 }
 
 impl Limiter for StreamLimit {
     fn on_connection_attempt(&mut self, attempt: &ConnectionAttempt<'_>) -> Outcome {
-        if attempt.connection_count >= self.most {
+        if attempt.connection_count >= self.connections_max {
             return Outcome::close();
         }
         self.ordinary.on_connection_attempt(attempt)
@@ -132,8 +132,8 @@ impl Limiter for StreamLimit {
 }
 
 enum S2n {
-    Opens(Client),
-    Accepts(Server),
+    Client(Client),
+    Server(Server),
 }
 
 impl StackEndpoint for S2n {
@@ -144,9 +144,9 @@ impl StackEndpoint for S2n {
         to: SocketAddr,
     ) -> impl Future<Output = Result<S2nConnection, String>> + 'static {
         let attempt = match self {
-            S2n::Opens(client) => Ok(client
+            S2n::Client(client) => Ok(client
                 .connect(Connect::new(to).with_server_name(ccplane_link::identity::SUBJECT_NAME))),
-            S2n::Accepts(_) => Err("the endpoint accepts connections".to_owned()),
+            S2n::Server(_) => Err("the endpoint accepts connections".to_owned()),
         };
         async move { S2nConnection::new(attempt?.await.map_err(text)?) }
     }
@@ -155,18 +155,18 @@ impl StackEndpoint for S2n {
         &mut self,
     ) -> Option<impl Future<Output = Result<S2nConnection, String>> + 'static> {
         let connection = match self {
-            S2n::Opens(_) => std::future::pending().await,
-            S2n::Accepts(server) => server.accept().await?,
+            S2n::Client(_) => std::future::pending().await,
+            S2n::Server(server) => server.accept().await?,
         };
         Some(async move { S2nConnection::new(connection) })
     }
 
-    async fn settle(&mut self) {
+    async fn wait_idle(&mut self) {
         match self {
             // An error concerns only one of the connections.
-            S2n::Opens(client) => drop(client.wait_idle().await),
+            S2n::Client(client) => drop(client.wait_idle().await),
             // Servers have no such wait; closes are sent within the next iterations of the driver.
-            S2n::Accepts(_) => tokio::time::sleep(Duration::from_millis(20)).await,
+            S2n::Server(_) => tokio::time::sleep(Duration::from_millis(20)).await,
         }
     }
 }

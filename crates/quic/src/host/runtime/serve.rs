@@ -30,7 +30,7 @@ pub(super) trait StackEndpoint: 'static {
     ) -> impl Future<Output = Option<impl Future<Output = Result<Self::Link, String>> + 'static>>;
 
     /// Waits until the peers have probably been notified of closed connections.
-    fn settle(&mut self) -> impl Future<Output = ()>;
+    fn wait_idle(&mut self) -> impl Future<Output = ()>;
 }
 
 /// Connection of a stack.
@@ -99,7 +99,7 @@ pub(super) async fn serve<E: StackEndpoint>(
         pipe.close_notify.notify_one();
     }
     tokio::task::yield_now().await;
-    let _ = tokio::time::timeout(CLOSE_TIMEOUT, endpoint.settle()).await;
+    let _ = tokio::time::timeout(CLOSE_TIMEOUT, endpoint.wait_idle()).await;
 }
 
 /// Registers a connection, so that it can be aborted at the end.

@@ -32,7 +32,7 @@ impl StackEndpoint for Broken {
         None::<Ready<Result<Panics, String>>>
     }
 
-    async fn settle(&mut self) {}
+    async fn wait_idle(&mut self) {}
 }
 
 impl StackConnection for Panics {
@@ -87,7 +87,7 @@ fn a_connection_whose_stack_panics_has_failed_and_can_be_closed() {
         || host.process().is_ok() && host.failure(id).is_some()
     ));
     host.close(id, false);
-    assert!(host.process().is_ok() && host.count() == 0);
+    assert!(host.process().is_ok() && host.connection_count() == 0);
 }
 
 #[test]

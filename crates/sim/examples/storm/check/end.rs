@@ -9,7 +9,11 @@ use crate::channel::Line;
 /// Checks for leftovers. With corrupted messages (`lies`), agents may have flows that never
 /// existed.
 pub fn check(world: &World, line: &Line, lies: bool) -> Result<(), Violation> {
-    if let Some((what, count)) = world.resources_in_use().into_iter().find(|(_, count)| *count > 0) {
+    if let Some((what, count)) = world
+        .resources_in_use()
+        .into_iter()
+        .find(|(_, count)| *count > 0)
+    {
         return Err(format!("{count} {what} are left"));
     }
     world.check().map_err(|error| error.to_string())?;

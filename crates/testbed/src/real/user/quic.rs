@@ -18,12 +18,12 @@ use ccplane_quic::{QuicPlane, Stack};
 use ccplane_units::Duration;
 use ccplane_workload::NodeId;
 
-use super::ends::{FlowIdStatus, FLOW_ID_BYTES, UserEnd, UserEnds};
+use super::ends::{FLOW_ID_BYTES, FlowIdStatus, UserEnd, UserEnds};
 use crate::ends::inside;
 use crate::error::BackendError;
-use crate::transport_kind::RemoteAgent;
 use crate::real::RealPlan;
 use crate::real::accounting::place;
+use crate::transport_kind::RemoteAgent;
 
 /// Limit of connections per host, as with the other transports.
 const CONNECTIONS_MAX: usize = 1 << 16;

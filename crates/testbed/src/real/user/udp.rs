@@ -21,12 +21,12 @@ use ccplane_udp::{DATAGRAM_BYTES_DEFAULT, Stamping, UdpCongestion, UdpError, Udp
 use ccplane_units::Duration;
 use ccplane_workload::NodeId;
 
-use super::ends::{FlowIdStatus, FLOW_ID_BYTES, UserEnd, UserEnds};
+use super::ends::{FLOW_ID_BYTES, FlowIdStatus, UserEnd, UserEnds};
 use crate::ends::inside;
 use crate::error::BackendError;
-use crate::transport_kind::RemoteAgent;
 use crate::real::RealPlan;
 use crate::real::accounting::place;
+use crate::transport_kind::RemoteAgent;
 
 /// Limit of incoming connections per host.
 const INCOMING_CONNECTIONS_MAX: usize = 1 << 16;
@@ -167,7 +167,7 @@ impl<'r> UdpEnds<'r> {
             None => {
                 let mut agent = Agent::new(ccplane_agent::AgentOptions::default());
                 agent.add_boxed(self.registry.by_name(name, &read(parameters))?)?;
-                host.steer(InlineChannel::new(agent), limits);
+                host.set_agent(InlineChannel::new(agent), limits);
                 name.clone()
             }
             Some(agent) => {
@@ -179,7 +179,7 @@ impl<'r> UdpEnds<'r> {
                 let remote = agent.address.connection(&name, agent.timeout);
                 let link = RemoteChannel::connect(remote, host.now())
                     .map_err(|why| BackendError::from(ccplane_linux::RemoteError::from(why)))?;
-                host.steer(link, limits);
+                host.set_agent(link, limits);
                 name
             }
         };

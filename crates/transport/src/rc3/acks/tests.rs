@@ -1,8 +1,8 @@
 //! Processing of acknowledgements for RC3, and their effect on class 0.
 
 use super::*;
-use crate::test_harness::{MSS_BYTES, TestAck, TestEnd, ack};
 use crate::config::{Rc3, TransportConfig};
+use crate::test_harness::{MSS_BYTES, TestAck, TestEnd, ack};
 
 /// A window of four segments and twenty written ones: class 0 has sent four and RC3 the others.
 fn twenty() -> TestEnd {
@@ -149,7 +149,9 @@ fn an_echo_is_in_flight_until_it_is_answered() {
     assert_eq!(alone.send_numbers(), [], "the window is full");
     alone.advance_ms(19);
     // To the peer the copy of class 0 is a duplicate (RFC 2883).
-    let answered = alone.deliver_ack(ack(8).duplicate_of(5).echo(5, 1)).unwrap();
+    let answered = alone
+        .deliver_ack(ack(8).duplicate_of(5).echo(5, 1))
+        .unwrap();
     assert_eq!(
         (answered.packets, answered.bytes, answered.rtt),
         (1, MSS_BYTES, crate::test_harness::RTT)

@@ -1,8 +1,8 @@
 //! Validation of acknowledgements and their effect.
 
 use super::*;
-use crate::test_harness::{MSS_BYTES, RTT, TestEnd, ack};
 use crate::send::rate::DeliveryRate;
+use crate::test_harness::{MSS_BYTES, RTT, TestEnd, ack};
 
 /// Returns a flight of `segments` segments, all sent now.
 fn flight(segments: u32) -> Flight {
@@ -210,7 +210,10 @@ fn a_probe_that_repaired_a_loss_reduces() {
             ack(3)
         };
         let heard = alone.deliver_ack(answer.echo(2, transmission)).unwrap();
-        assert_eq!(heard.starts_reduction, reduces, "{arrived_twice} {transmission}");
+        assert_eq!(
+            heard.starts_reduction, reduces,
+            "{arrived_twice} {transmission}"
+        );
     }
 }
 

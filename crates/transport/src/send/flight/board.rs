@@ -89,7 +89,11 @@ impl SentSegment {
     /// Returns the input of the delivery-rate sampler for the delivery of this segment.
     #[inline(always)]
     pub fn rate_sample_input(&self) -> (Time, &Stamp, bool) {
-        (self.sent_at, &self.stamp, self.has(SentSegment::APP_LIMITED_FLAG))
+        (
+            self.sent_at,
+            &self.stamp,
+            self.has(SentSegment::APP_LIMITED_FLAG),
+        )
     }
 }
 

@@ -57,7 +57,11 @@ fn a_second_loss_of_the_window_is_no_second_reduction() {
     alone.send_numbers();
     alone.advance_ms(10);
     let heard = alone.deliver_ack(ack(0).sack(5..9).sack(1..4)).unwrap();
-    assert_eq!((heard.lost, heard.starts_reduction), (1, false), "segment 4");
+    assert_eq!(
+        (heard.lost, heard.starts_reduction),
+        (1, false),
+        "segment 4"
+    );
     assert_eq!(alone.connection.ssthresh(), 5 * MSS_BYTES);
 }
 
@@ -127,7 +131,9 @@ fn duplicates_of_every_retransmission_undo_the_reduction() {
             .deliver_ack(ack(if late { 10 } else { 4 }).echo(0, 0))
             .unwrap();
         assert!(!first.undone);
-        let heard = alone.deliver_ack(ack(if late { 10 } else { 4 }).duplicate_of(0)).unwrap();
+        let heard = alone
+            .deliver_ack(ack(if late { 10 } else { 4 }).duplicate_of(0))
+            .unwrap();
         assert!(heard.undone, "late: {late}");
         assert_eq!(
             (alone.connection.cwnd(), alone.connection.ssthresh()),

@@ -3,10 +3,10 @@
 use ccplane_units::Duration;
 
 use super::*;
-use crate::test_harness::{MSS_BYTES, RTT, TestEnd, ack};
 use crate::config::TransportConfig;
 use crate::number::SequenceNumber;
 use crate::segment::Segment;
+use crate::test_harness::{MSS_BYTES, RTT, TestEnd, ack};
 
 /// SRTT plus the minimum of RTO - SRTT.
 const RTO: Duration = Duration::from_millis(220);
@@ -33,7 +33,11 @@ fn no_control_opens_the_window_between_a_timeout_and_the_next_delivery() {
     time_out(&mut alone);
     assert_eq!(alone.send_numbers(), [0]);
     alone.run_control_deadline();
-    assert_eq!(alone.send_numbers(), [], "the agent's window is not applied yet");
+    assert_eq!(
+        alone.send_numbers(),
+        [],
+        "the agent's window is not applied yet"
+    );
     assert_eq!(
         alone.connection.control_cwnd(),
         40 * MSS_BYTES,
@@ -79,11 +83,17 @@ fn the_timer_starts_with_data_and_again_with_progress() {
     alone.advance_ms(20);
     alone.deliver_ack(ack(1));
     let progress = alone.now;
-    assert_eq!(alone.connection.rto_deadline(), progress + alone.connection.rto());
+    assert_eq!(
+        alone.connection.rto_deadline(),
+        progress + alone.connection.rto()
+    );
     // An ACK without new data does not restart it.
     alone.advance_ms(5);
     alone.deliver_ack(ack(1));
-    assert_eq!(alone.connection.rto_deadline(), progress + alone.connection.rto());
+    assert_eq!(
+        alone.connection.rto_deadline(),
+        progress + alone.connection.rto()
+    );
 }
 
 /// (5.2): when everything is acknowledged, only the idle timer runs.

@@ -3,8 +3,8 @@
 use ccplane_units::Rate;
 
 use super::*;
-use crate::test_harness::{MSS_BYTES, TestEnd, ack};
 use crate::config::TransportConfig;
+use crate::test_harness::{MSS_BYTES, TestEnd, ack};
 
 /// RFC 5681 section 3.1: the minimum of cwnd and rwnd limits transmission.
 #[test]
@@ -282,5 +282,9 @@ fn a_probe_passes_over_what_was_sacked() {
     alone.advance_ms(20);
     alone.deliver_ack(ack(0).sack(3..5));
     assert_eq!(alone.connection.last_missing(), SequenceNumber(2));
-    assert_eq!(alone.connection.probe_deadline(), None, "RACK has its own timer");
+    assert_eq!(
+        alone.connection.probe_deadline(),
+        None,
+        "RACK has its own timer"
+    );
 }

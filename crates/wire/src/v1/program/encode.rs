@@ -116,7 +116,9 @@ impl Encoder<'_> {
                 continue;
             }
             if var.init == DEF_INFINITY {
-                return Err(WireError::NotExpressible(NotExpressible::Constant(var.init)));
+                return Err(WireError::NotExpressible(NotExpressible::Constant(
+                    var.init,
+                )));
             }
             let value = Reg::constant(var.init)?;
             self.push(op::DEF, register, register, value)?;
@@ -250,12 +252,14 @@ impl Encoder<'_> {
                     class: class::TEMPORARY,
                     index: index as u32,
                 }),
-                index => Err(WireError::NotExpressible(NotExpressible::Temporaries(index + 1))),
+                index => Err(WireError::NotExpressible(NotExpressible::Temporaries(
+                    index + 1,
+                ))),
             },
             var @ reg::VARS.. => self.variable(usize::from(var - reg::VARS)),
-            signal => Err(WireError::NotExpressible(NotExpressible::Signal(signal_name(
-                signal,
-            )))),
+            signal => Err(WireError::NotExpressible(NotExpressible::Signal(
+                signal_name(signal),
+            ))),
         }
     }
 
@@ -276,7 +280,9 @@ impl Encoder<'_> {
             },
         };
         if index >= VARS_MAX {
-            return Err(WireError::NotExpressible(NotExpressible::Variables(index + 1)));
+            return Err(WireError::NotExpressible(NotExpressible::Variables(
+                index + 1,
+            )));
         }
         Ok(Reg {
             class,
