@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* One-way queueing delay from timestamps: `OneWay` of crates/datapath/src/one_way.rs, which
+/* One-way queueing delay from timestamps: `OneWay` of crates/datapath/src/one_way_delay.rs, which
  * explains the method and its error. The arithmetic modulo 2^32 and the windows are identical; a
  * test runs both on the same exchanges.
  *

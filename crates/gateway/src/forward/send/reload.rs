@@ -7,7 +7,7 @@ use ccplane_host::{Frame, IpHeaders};
 use ccplane_udp::DatagramMarks;
 use ccplane_units::Time;
 
-use super::{PeerSchedule, Sending, classify};
+use super::{PeerSchedule, Sending, classify_packet};
 use crate::config::{AlgorithmSpec, GatewayConfig, PeerConfig};
 use crate::error::GatewayError;
 use crate::forward::{PeerMap, PeerRoutes, Reload};
@@ -284,7 +284,7 @@ impl Sending {
         let (store, all) = (&self.store, &self.config.classes);
         let again = |waiting: SendboxPacket| {
             let headers = IpHeaders::parse(Frame::packet(store.bytes(waiting.packet.frame)));
-            let kept = waiting.packet.with_class(classify(all, &headers));
+            let kept = waiting.packet.with_class(classify_packet(all, &headers));
             SendboxPacket {
                 packet: kept,
                 ..waiting
