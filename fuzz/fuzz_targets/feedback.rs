@@ -28,7 +28,7 @@ fuzz_target!(|input: &[u8]| {
         );
     }
     let config = SendboxConfig {
-        marks: if input.len() % 2 == 0 {
+        numbering: if input.len() % 2 == 0 {
             PacketNumbering::Counter
         } else {
             PacketNumbering::Hash
@@ -39,7 +39,7 @@ fuzz_target!(|input: &[u8]| {
     let Ok(mut sendbox) = Sendbox::new(now, &config) else {
         return;
     };
-    let mut receivebox = Receivebox::new(config.marks);
+    let mut receivebox = Receivebox::new(config.numbering);
     let (mut number, mut session, mut last) = (0_u64, 0_u32, None::<Feedback>);
     for step in input.chunks_exact(4) {
         let &[what, a, b, c] = step else { continue };
@@ -50,10 +50,10 @@ fuzz_target!(|input: &[u8]| {
             }),
             1 => {
                 while let Some(packet) = sendbox.dequeue(now, &mut |_: Full, _| {}) {
-                    sendbox.left(now, number, packet.0);
+                    sendbox.on_sent(now, number, packet.0);
                     // Some packets are lost, some carry a different number.
                     if number % 7 != u64::from(a % 8) {
-                        receivebox.arrived(
+                        receivebox.on_packet(
                             now,
                             number ^ u64::from(b & 1),
                             packet.0,
@@ -65,7 +65,7 @@ fuzz_target!(|input: &[u8]| {
             }
             2 => now += Duration::from_micros(word),
             3 => last = receivebox.poll(now).or(last),
-            4 => drop(last.map(|feedback| sendbox.feedback(now, &feedback))),
+            4 => drop(last.map(|feedback| sendbox.on_feedback(now, &feedback))),
             5 => {
                 let forged = last.map(|feedback| Feedback {
                     boundary: feedback.boundary ^ word,
@@ -75,7 +75,7 @@ fuzz_target!(|input: &[u8]| {
                     hold: Duration::from_nanos(word << (c % 32)),
                     ..feedback
                 });
-                let _ = forged.map(|feedback| sendbox.feedback(now, &feedback));
+                let _ = forged.map(|feedback| sendbox.on_feedback(now, &feedback));
             }
             6 => {
                 let _ = sendbox.tick(now);
@@ -85,26 +85,26 @@ fuzz_target!(|input: &[u8]| {
                     fallback: a & 12 == 12,
                     ..Outcome::default()
                 };
-                sendbox.steer(now, &outcome);
+                sendbox.apply_outcome(now, &outcome);
             }
             7 => {
                 session += 1;
                 number = 0;
-                sendbox.renumber(now, session);
-                receivebox.renumber(session);
+                sendbox.start_session(now, session);
+                receivebox.start_session(session);
             }
             8 => {
-                if let Some(notice) = sendbox.notice(now) {
-                    receivebox.notice(&notice);
+                if let Some(notice) = sendbox.poll_notice(now) {
+                    receivebox.on_notice(&notice);
                 }
-                sendbox.by_hand(now, a % 16 == 0);
-                sendbox.passing(now, b % 2 == 0);
+                sendbox.set_disabled_by_operator(now, a % 16 == 0);
+                sendbox.set_pass_through(now, b % 2 == 0);
             }
             _ => sendbox.on_deadline(now),
         }
         let status = sendbox.status(now);
-        assert!(status.rate.is_none_or(|rate| rate >= config.min));
+        assert!(status.rate.is_none_or(|rate| rate >= config.min_rate));
         assert_eq!(status.rate.is_none(), status.mode == SendboxMode::Open);
-        while sendbox.event().is_some() {}
+        while sendbox.next_mode_change().is_some() {}
     }
 });

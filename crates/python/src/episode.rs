@@ -381,7 +381,7 @@ impl Episode {
             let mut live = LiveEpisode {
                 spec: self.spec.clone(),
                 episode: ccplane_lab::sim::Episode::new(&scenario, &registry, seed)?,
-                flows,
+                flows: seats,
                 players: Vec::new(),
                 fresh: Vec::new(),
             };
