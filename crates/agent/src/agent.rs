@@ -285,7 +285,8 @@ impl Agent {
         self.core.gauges.get(flow)
     }
 
-    /// Returns true if an algorithm waits for an external decision; see [`Algorithm::undecided`].
+    /// Returns true if an algorithm waits for an external decision; see
+    /// [`Algorithm::awaiting_action`].
     pub fn awaiting_action(&self) -> bool {
         self.algorithms
             .iter()

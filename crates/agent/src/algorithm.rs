@@ -10,7 +10,7 @@ use crate::{Control, Programs, Report, ReportBatch};
 /// one thread.
 ///
 /// Required: a name, the datapath programs, and callbacks for new flows and reports. `open` must
-/// set one of the programs ([`Control::program`]), or the flow never reports.
+/// set one of the programs ([`Control::set_program`]), or the flow never reports.
 pub trait Algorithm: Send {
     /// State of one flow. Shared state belongs in `self`.
     type Flow: Send;
@@ -67,8 +67,8 @@ pub trait Algorithm: Send {
         }
     }
 
-    /// Handles the timer set with [`Control::after`]. `control` has no flow of its own here: see
-    /// [`Control::flow`].
+    /// Handles the timer set with [`Control::set_timer`]. `control` has no flow of its own here:
+    /// see [`Control::flow`].
     fn on_timer(&mut self, _control: &mut Control<'_>) {}
 
     /// Handles a command of this flow that the datapath refused. The agent has already logged it;
@@ -108,9 +108,9 @@ pub trait DynAlgorithm: Send + sealed::Seal {
     fn kernel_name(&self) -> String;
     /// See [`Algorithm::programs`].
     fn programs(&self) -> Programs;
-    /// See [`Algorithm::needs`].
+    /// See [`Algorithm::required_capabilities`].
     fn required_capabilities(&self) -> Capabilities;
-    /// See [`Algorithm::wants`].
+    /// See [`Algorithm::requested_capabilities`].
     fn requested_capabilities(&self) -> Capabilities;
     /// See [`Algorithm::latency`].
     fn latency(&self) -> Duration;
@@ -124,9 +124,9 @@ pub trait DynAlgorithm: Send + sealed::Seal {
     fn on_refused(&mut self, slot: u32, why: &Refusal, control: &mut Control<'_>);
     #[doc(hidden)]
     fn on_close(&mut self, slot: u32, last: &FlowStats);
-    /// See [`Algorithm::undecided`].
+    /// See [`Algorithm::awaiting_action`].
     fn awaiting_action(&self) -> bool;
-    /// See [`Algorithm::alone`].
+    /// See [`Algorithm::standalone`].
     fn standalone(&self) -> Option<StandaloneProgram>;
 }
 

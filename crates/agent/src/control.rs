@@ -133,8 +133,8 @@ impl<'a> Control<'a> {
     }
 
     /// Returns the flow to its datapath's own NewReno until a program is set again
-    /// ([`Control::program`]). Anything else set on it in this callback is dropped, and its program
-    /// no longer reports. A CCP datapath does not support this; the algorithm then gets
+    /// ([`Control::set_program`]). Anything else set on it in this callback is dropped, and its
+    /// program no longer reports. A CCP datapath does not support this; the algorithm then gets
     /// [`Refusal::NoRelease`] in [`on_refused`](crate::Algorithm::on_refused).
     ///
     /// [`Refusal::NoRelease`]: ccplane_wire::Refusal::NoRelease

@@ -29,7 +29,7 @@ pub trait AgentChannel: Send {
     /// Sends any other event. The channel must queue the event if it has no room.
     fn send(&mut self, now: Time, event: WireEvent<'static>);
 
-    /// Receives from the agent. Called once per turn, before [`bring`](AgentChannel::bring), so
+    /// Receives from the agent. Called once per turn, before [`recv`](AgentChannel::recv), so
     /// that an agent that sends continuously cannot block its datapath.
     fn poll(&mut self, _now: Time) {}
 
@@ -133,7 +133,7 @@ impl<W: AgentChannel> Datapath<W> {
         self.core.channel.flush(now);
     }
 
-    /// Latest time to call [`turn`](Datapath::turn).
+    /// Latest time to call [`poll`](Datapath::poll).
     pub fn next_deadline(&self) -> Option<Time> {
         self.core.channel.next_deadline()
     }

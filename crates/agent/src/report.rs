@@ -16,7 +16,7 @@ pub struct Report<'a> {
 impl<'a> Report<'a> {
     /// Returns the value of a report variable, by name with or without `Report.`; `None` if the
     /// program has no such variable. It compares strings, which takes some nanoseconds;
-    /// [`HostedProgram::field`] with [`Report::at`] avoids that.
+    /// [`HostedProgram::field`] with [`Report::value`] avoids that.
     pub fn get(&self, name: &str) -> Option<u64> {
         self.value(self.program.field(name)?)
     }
@@ -27,7 +27,7 @@ impl<'a> Report<'a> {
     }
 
     /// Reads the report into the struct that its program was declared with
-    /// ([`Programs::reporting`](crate::Programs::reporting)); `None` for any other type.
+    /// ([`Programs::with_report`](crate::Programs::with_report)); `None` for any other type.
     pub fn read<T: Fields>(&self) -> Option<T> {
         self.program
             .reports_into::<T>()

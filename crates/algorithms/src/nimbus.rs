@@ -5,8 +5,8 @@
 //!
 //! The rate always carries a [`Pulse`]. Every 10 ms the program reports the send rate and the
 //! receive rate. A [`Detector`] decides whether the cross traffic responds to the pulse, and a
-//! [`Switch`] selects delay control or competitive mode. These parts are independent of flows and
-//! programs, so any controller that regulates a bottleneck's queue by a rate can use them.
+//! [`ModeSwitch`] selects delay control or competitive mode. These parts are independent of flows
+//! and programs, so any controller that regulates a bottleneck's queue by a rate can use them.
 
 mod capacity;
 mod competitive;

@@ -48,7 +48,7 @@ pub trait WindowLaw: Send {
     /// Called at the start of a recovery; `before` is the window before the reduction.
     fn on_reduction(&self, _state: &mut Self::State, _before: f64) {}
 
-    /// Called at a retransmission timeout, after `reduced` if the timeout began the recovery.
+    /// Called at a retransmission timeout, after `on_reduction` if the timeout began the recovery.
     fn on_timeout(&self, _state: &mut Self::State) {}
 
     /// Called when the transport has undone the last reduction as spurious.

@@ -20,7 +20,7 @@ pub const REORDER_WINDOW_PACKETS: u64 = 1_024;
 const BITMAP_PACKETS: u64 = 2 * REORDER_WINDOW_PACKETS;
 
 /// Counts the packets of one session. A rekey of the tunnel starts a new one, see
-/// [`Receivebox::renumber`].
+/// [`Receivebox::start_session`].
 #[derive(Clone, Debug)]
 pub struct Receivebox {
     numbering: PacketNumbering,

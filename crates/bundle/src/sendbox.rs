@@ -247,7 +247,7 @@ impl<P: Packet> Sendbox<P> {
     }
 
     /// Returns the next packet that may be sent at `now`. The driver reports its transmission with
-    /// [`left`](Sendbox::left).
+    /// [`on_sent`](Sendbox::on_sent).
     pub fn dequeue(&mut self, now: Time, drops: &mut impl Drops<P>) -> Option<P> {
         self.scheduler.dequeue(now, drops)
     }

@@ -1,8 +1,8 @@
 //! ccplane for datapaths written in C: the functions of `ccplane.h`, and libccp's `ccp.h`.
 //!
 //! `types`, `handle` and `functions` define the header; cbindgen generates `include/ccplane.h` from
-//! them. `foreign` validates data from C. `plane` implements the functions in safe Rust: a datapath
-//! of [`ccplane_agent::datapath`] and the algorithm that controls it. `ccp` implements the
+//! them. `caller_memory` validates data from C. `plane` implements the functions in safe Rust: a
+//! datapath of [`ccplane_agent::datapath`] and the algorithm that controls it. `ccp` implements the
 //! interface of CCP's library with the same interpreter and messages.
 //!
 //! This is one of the few crates with `unsafe`: pointers from C are trusted if nothing can check

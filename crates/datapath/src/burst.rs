@@ -6,17 +6,18 @@
 //! rate C, where the i-th packet of L_i bytes is through at d_i, d_i >= d_(i-1) + L_i/C always
 //! holds. Hence
 //!
-//! - departure stamps are early, as a packet is sent after it was stamped: [`Forward`] computes
-//!   t'_i = max(t_i, t'_(i-1) + L_i/C). With t_i <= d_i also t_i <= t'_i <= d_i: never worse, and
-//!   exact in a burst whose first stamp is exact, except for [`SLACK_DIVISOR`] of its length;
+//! - departure stamps are early, as a packet is sent after it was stamped: [`StampCalibrator`]
+//!   computes t'_i = max(t_i, t'_(i-1) + L_i/C). With t_i <= d_i also t_i <= t'_i <= d_i: never
+//!   worse, and exact in a burst whose first stamp is exact, except for [`SLACK_DIVISOR`] of its
+//!   length;
 //! - arrival stamps are late, as a packet is noticed after it arrived: [`calibrate_batch`] computes
 //!   t'_(i-1) = min(t_(i-1), t'_i - L_i/C) over a batch. With t_i >= d_i also d_i <= t'_i <= t_i,
 //!   and exact in a batch at line rate that is stamped when its last packet arrives. It needs the
 //!   whole batch;
-//! - if a packet must be acknowledged before the next is received, [`Forward::spread`] spaces only
-//!   arrivals with the same stamp: in a batch at line rate all are then late by as much as its
-//!   first, which a minimum removes if batches are alike. Spacing arrivals with different stamps in
-//!   one pass would delay every packet by the lateness of the latest one before it.
+//! - if a packet must be acknowledged before the next is received, [`StampCalibrator::spread`]
+//!   spaces only arrivals with the same stamp: in a batch at line rate all are then late by as much
+//!   as its first, which a minimum removes if batches are alike. Spacing arrivals with different
+//!   stamps in one pass would delay every packet by the lateness of the latest one before it.
 //!
 //! Packets are in their order on this host's own link. Neither reordering in the network nor the
 //! peer's clock matters: each side calibrates its own stamps by its own clock.
@@ -81,7 +82,7 @@ fn nanos(duration: Duration) -> i64 {
 }
 
 /// Calibrates the stamps of one direction of a link in one pass, packet by packet: early ones with
-/// [`calibrate`](Forward::calibrate), late ones with [`spread`](Forward::spread).
+/// [`calibrate`](StampCalibrator::calibrate), late ones with [`spread`](StampCalibrator::spread).
 #[derive(Clone, Copy, Debug, Default)]
 pub struct StampCalibrator {
     /// Last stamp, raw and calibrated.

@@ -3,9 +3,9 @@
 //! [`Emulator`] joins two network namespaces by a pair of TUN devices and passes every packet
 //! between them through a configurable queue, line and delay. It audits itself: the [`EmuReport`]
 //! has the lateness of the packets, the emulator's own drops and the kernel's, and a run beyond the
-//! configured [`Bounds`] is not [`Audit::ok`]. [`shell`] runs a command behind such a path to this
-//! host, [`InterfaceBridge`] joins two interfaces by one, and [`remote`] changes one from another
-//! process.
+//! configured [`Bounds`] is not [`Audit::passed`]. [`shell`] runs a command behind such a path to
+//! this host, [`InterfaceBridge`] joins two interfaces by one, and [`remote`] changes one from
+//! another process.
 //!
 //! ```no_run
 //! use ccplane_emu::qdisc::{LineSpec, QueueSpec};

@@ -90,7 +90,7 @@ impl ShellReport {
 }
 
 /// Runs `command` in a namespace of its own whose only route is the emulated link to this host;
-/// forward is from the command to the host. It reaches nothing beyond unless `around` permits.
+/// forward is from the command to the host. It reaches nothing beyond unless `options` permits.
 /// Inside another link the command reaches that link's host through both (IPv4, with nftables).
 /// `ready` is called when the link is up, just before the command starts.
 ///

@@ -106,7 +106,8 @@ pub enum SealOutcome {
         /// Packet number of the datagram.
         number: TunnelNumber,
     },
-    /// There is no session, so the packet has to wait. [`Tunnel::knock`] initiates a handshake.
+    /// There is no session, so the packet has to wait. [`Tunnel::initiate_handshake`] initiates a
+    /// handshake.
     NoSession,
 }
 
@@ -236,8 +237,8 @@ impl HandshakeDemux {
         self.verify(&self.limiter, from, datagram, room)
     }
 
-    /// Identifies the sender like [`whom`](HandshakeDemux::whom), without a rate limit; the caller
-    /// enforces its own.
+    /// Identifies the sender like [`identify`](HandshakeDemux::identify), without a rate limit; the
+    /// caller enforces its own.
     pub fn identify_unlimited(&self, from: IpAddr, datagram: &[u8], room: &mut [u8]) -> Recipient {
         self.verify(&self.unlimited, from, datagram, room)
     }

@@ -8,7 +8,7 @@
 //! TCP sequence number and flags that the kernel's own segmentation would give them. Checksums over
 //! the payload stay partial, for the receiving kernel: it trusts that the data is unmodified, or
 //! completes them if the packets go on to a wire. For packets that are encapsulated, where no
-//! kernel completes checksums, [`Frame::completed`] does.
+//! kernel completes checksums, [`Frame::write_packet`] does.
 
 use std::ops::Range;
 
@@ -43,7 +43,7 @@ pub(crate) const UDP_CHECKSUM_OFFSET: usize = 6;
 const HEAD_BYTES_MAX: usize = 200;
 
 /// One packet, or several of one flow, as a TUN device passes them. It does not hold the bytes:
-/// every method takes the same bytes that were passed to [`Frame::of`].
+/// every method takes the same bytes that were passed to [`Frame::parse`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Frame {
     /// Offset of the payload, after the IP and transport headers; the whole length for a single
@@ -168,7 +168,7 @@ impl Frame {
     }
 
     /// Writes one of the packets as on a wire, in two pieces: without the virtio-net header, and
-    /// with a complete checksum. `marked` as in [`run`](Frame::run).
+    /// with a complete checksum. `marked` as in [`write_run`](Frame::write_run).
     pub fn write_packet<'a>(
         &self,
         bytes: &'a [u8],

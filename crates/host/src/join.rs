@@ -270,7 +270,7 @@ impl JoinHeaders {
     }
 
     /// Returns true if the transport checksum is correct, and in the form that
-    /// [`Frame::completed`](crate::Frame::completed) writes.
+    /// [`Frame::write_packet`](crate::Frame::completed) writes.
     fn has_valid_checksum(&self, packet: &[u8]) -> bool {
         let (segment, written) = (
             &packet[self.transport_offset..],

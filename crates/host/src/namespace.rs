@@ -111,7 +111,7 @@ impl Namespace {
         })
     }
 
-    /// Ends every other process inside: by SIGTERM, and after `patience` by SIGKILL.
+    /// Ends every other process inside: by SIGTERM, and after `timeout` by SIGKILL.
     #[expect(clippy::disallowed_methods, reason = "processes end in real time")]
     pub fn end_processes(&self, timeout: Duration) {
         let end = |signal| {

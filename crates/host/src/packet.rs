@@ -8,7 +8,7 @@ use ccplane_qdisc::{Ecn, marking};
 /// One packet of a frame in a [`Store`](crate::Store), for queues.
 #[derive(Clone, Copy, Debug)]
 pub struct FramePacket {
-    /// Number of its frame, from [`Store::keep`](crate::Store::keep).
+    /// Number of its frame, from [`Store::commit`](crate::Store::commit).
     pub frame: u32,
     /// Index in its frame.
     pub index: u16,

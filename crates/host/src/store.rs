@@ -2,9 +2,9 @@
 //! packet.
 //!
 //! A driver asks for [`room`](Store::room), reads a frame into it, inspects it with
-//! [`arrived`](Store::arrived), and may [`keep`](Store::keep) it. Queues hold
+//! [`arrived`](Store::arrived), and may [`commit`](Store::commit) it. Queues hold
 //! [`Packet`](crate::FramePacket)s of 16 bytes that refer to the kept frame.
-//! [`let_go`](Store::let_go) releases packets of a frame.
+//! [`release`](Store::release) releases packets of a frame.
 
 use std::ptr::NonNull;
 
@@ -23,7 +23,7 @@ const BLOCK_BYTES: usize = 256 * 1024;
 /// rare burst.
 const REVIEW_PERIOD: Duration = Duration::from_secs(10);
 
-/// Frames in reusable blocks of memory. A frame's number, from [`keep`](Store::keep), is reused
+/// Frames in reusable blocks of memory. A frame's number, from [`commit`](Store::commit), is reused
 /// once all its packets are released: using it afterwards yields another frame, or panics.
 #[derive(Debug)]
 pub struct Store {
@@ -340,7 +340,8 @@ mod tests {
         store.reclaim(at(3));
         let left = resident(&store);
         assert!(left <= 2 * BLOCK_BYTES / 4_096, "{left} of {full} pages");
-        // A new block may begin elsewhere in its first page, and then has a whole page less or more.
+        // A new block may begin elsewhere in its first page, and then has a whole page less or
+        // more.
         let again = burst(&mut store);
         assert!(
             again.abs_diff(full) <= store.blocks.len(),

@@ -1,8 +1,8 @@
 //! Raw record of a run, and the metrics and time series computed from it, the same for all
 //! backends.
 //!
-//! A simulation, kernel TCP and the UDP transport each fill a [`RunRecord`]; [`RunRecord::told`] is
-//! the only way from there to what a person reads.
+//! A simulation, kernel TCP and the UDP transport each fill a [`RunRecord`];
+//! [`RunRecord::into_metrics`] is the only way from there to what a person reads.
 
 use ccplane_units::{Bytes, Duration};
 

@@ -53,7 +53,7 @@ pub struct LoggedReport {
     pub fields: Vec<u64>,
 }
 
-/// Heading of the rows that [`ReportLog::csv`] writes.
+/// Heading of the rows that [`ReportLog::write_csv`] writes.
 pub const CSV_HEADING: &str = "contender,flow,time_s,program,urgent,field,value\n";
 
 impl ReportLog {

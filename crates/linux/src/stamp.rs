@@ -6,7 +6,8 @@
 //! [`Options::stamps`](crate::RegistrationOptions::stamps) gives registrations access to the
 //! samples. The programs are then attached to sockets ([`StampPrograms::attach_sockets`]) and to
 //! devices ([`StampPrograms::attach_device`]). They stay attached as long as the value lives, or,
-//! if [pinned](StampPrograms::pinned) and [kept](StampPrograms::keep), until [`detach`].
+//! if [pinned](StampPrograms::load_pinned) and [kept](StampPrograms::leave_attached), until
+//! [`detach`].
 //!
 //! When the process is killed, unpinned links are removed with it. Two changes remain: the limit of
 //! one segment per packet, and the filters before Linux 6.6. [`detach`] undoes them from notes that
@@ -89,7 +90,7 @@ pub struct StampedArrival {
 
 impl StampPrograms {
     /// Loads the programs, for sockets with these congestion controls. With `record`, every arrival
-    /// is recorded for [`arrivals`](StampPrograms::arrivals).
+    /// is recorded for [`drain_arrivals`](StampPrograms::drain_arrivals).
     pub fn load(kernel_names: &[&str], record: bool) -> Result<StampPrograms, LoadError> {
         crate::privilege::require_capabilities()?;
         if let Some(name) = kernel_names.get(NAMES_MAX) {
@@ -137,7 +138,7 @@ impl StampPrograms {
 
     /// Loads the programs for sockets with one congestion control, and pins them under its name.
     /// Later attachments are pinned as they are made. Dropping this removes all of them, unless it
-    /// is [kept](StampPrograms::keep). After a kill, [`detach`] removes them.
+    /// is [kept](StampPrograms::leave_attached). After a kill, [`detach`] removes them.
     pub fn load_pinned(kernel_name: &str) -> Result<StampPrograms, LoadError> {
         let mut stamps = StampPrograms::load(&[kernel_name], false)?;
         stamps.pins = Some(Pins::create(kernel_name, &stamps.object)?);

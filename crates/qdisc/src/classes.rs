@@ -139,7 +139,7 @@ struct Level<P> {
     /// Debt of the guard to the levels below, in hundredths of bytes. Negative if they got more
     /// than their share.
     guard_debt: i64,
-    /// Set by `choose`: the level has a packet that may be sent now.
+    /// Set by `choose_level`: the level has a packet that may be sent now.
     ready: bool,
 }
 

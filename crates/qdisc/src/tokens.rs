@@ -12,7 +12,7 @@ pub(crate) struct Tokens {
     rate: u64,
     /// Nanobytes.
     burst: u128,
-    /// Tokens at the time `filled`, nanobytes.
+    /// Tokens at the time `refilled_at`, nanobytes.
     level: u128,
     refilled_at: Time,
 }

@@ -1,4 +1,4 @@
-//! QUIC connections on a UDP socket, driven by calls of [`QuicHost::turn`]. Each connection has one
+//! QUIC connections on a UDP socket, driven by calls of [`QuicHost::poll`]. Each connection has one
 //! bidirectional stream.
 //!
 //! It serves `ccplane quic` and experiments, on any stack that is built in and with any congestion

@@ -96,9 +96,9 @@ impl QuicPlane {
         Ok(plane)
     }
 
-    /// Creates a plane without threads, driven by calls of [`turn`](QuicPlane::turn): for virtual
-    /// time, with an agent on the same thread ([`Here`](ccplane_agent::datapath::InlineChannel)).
-    /// `epoch` is time zero.
+    /// Creates a plane without threads, driven by calls of [`process`](QuicPlane::process): for
+    /// virtual time, with an agent on the same thread
+    /// ([`Here`](ccplane_agent::datapath::InlineChannel)). `epoch` is time zero.
     pub fn with_channel(
         stack: Stack,
         channel: Box<dyn Pollable>,
@@ -292,7 +292,7 @@ impl SteeredPath {
         self.flow = Some(flow);
     }
 
-    /// Ends an event; see [`QuicPath::end_of_event`].
+    /// Ends an event; see [`QuicPath::finish_event`].
     pub fn finish_event(&mut self, now: Time, app_limited: bool) {
         let (flow, inner) = (self.flow, &self.plane.0);
         let mut fallback = self.in_fallback;

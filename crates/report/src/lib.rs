@@ -2,8 +2,8 @@
 //!
 //! The crate renders results and does not interpret them; each page is assembled next to the data
 //! it shows. [`Page`] is the common page shell, [`Table`] renders to terminal and HTML, [`chart`]
-//! draws SVG, [`Aim`] compares a result with its target, and [`Provenance`] records the program,
-//! machine and day of a measurement.
+//! draws SVG, [`TargetRange`] compares a result with its target, and [`Provenance`] records the
+//! program, machine and day of a measurement.
 #![forbid(unsafe_code)]
 
 pub mod chart;

@@ -24,10 +24,10 @@ pub enum WakeReason {
     Failed(FlowId),
 }
 
-/// Application. It can inspect the whole simulation and add flows; [`World::add_flow_of`] adds its
+/// Application. It can inspect the whole simulation and add flows; [`World::add_app_flow`] adds its
 /// own.
 pub trait App: Any + Send {
-    /// Wakes the application. Returns the time of its next [`WakeReason::Time`], which replaces an
+    /// Wakes the application. Returns the time of its next [`WakeReason::Timer`], which replaces an
     /// earlier request; `None` keeps the earlier request.
     fn wake(&mut self, now: Time, me: AppId, cause: WakeReason, world: &mut World) -> Option<Time>;
 }

@@ -307,7 +307,7 @@ impl Links {
             .get_or_insert_with(|| Box::new(Sojourns::new()));
     }
 
-    /// Returns the histogram of [`observe_sojourns`](Links::observe_sojourns).
+    /// Returns the histogram of [`record_sojourns`](Links::record_sojourns).
     pub fn sojourns(&self, at: u32) -> Option<&Sojourns> {
         let link = self.links.get(at as usize)?;
         self.general_links

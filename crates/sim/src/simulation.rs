@@ -76,8 +76,8 @@ impl<T: Tracer> Simulation<T> {
         Ok(())
     }
 
-    /// Runs until all of these workloads have [ended](crate::WorkloadApp::ended), but at most until
-    /// this time. Returns true if they have. Stops at the event that ended the last one.
+    /// Runs until all of these workloads have [ended](crate::WorkloadApp::has_ended), but at most
+    /// until this time. Returns true if they have. Stops at the event that ended the last one.
     pub fn run_workloads(&mut self, workloads: &[AppId], until: Time) -> Result<bool, SimError> {
         let not_ended = |app: &AppId| {
             self.world
@@ -107,9 +107,9 @@ impl<T: Tracer> Simulation<T> {
     }
 
     /// Runs until an algorithm waits for an external decision
-    /// ([`Algorithm::undecided`](ccplane_agent::Algorithm::undecided)), but at most until this
-    /// time. Returns its agent. The decision takes effect when the simulation continues, at the
-    /// same simulated time.
+    /// ([`Algorithm::pending_numbers`](ccplane_agent::Algorithm::awaiting_action)), but at most
+    /// until this time. Returns its agent. The decision takes effect when the simulation continues,
+    /// at the same simulated time.
     pub fn run_until_decision(&mut self, until: Time) -> Result<Option<AgentId>, SimError> {
         let until = until.min(TIME_MAX);
         let mut still = 0;

@@ -37,7 +37,7 @@ pub struct SteerOptions {
     /// Capabilities of the flows: of a connection or, for an agent that controls bundles, of a
     /// bundle.
     pub capabilities: Capabilities,
-    /// Number of reports to record, from the first ([`World::heard`]); 0 has no cost.
+    /// Number of reports to record, from the first ([`World::recorded_reports`]); 0 has no cost.
     pub keep_reports: usize,
 }
 
@@ -296,7 +296,7 @@ impl World {
     }
 
     /// Adds a channel to agents outside of the simulator's control, for example one that loses
-    /// messages, or whose agents crash. It is polled from its deadline on; [`AgentChannel::look`]
+    /// messages, or whose agents crash. It is polled from its deadline on; [`AgentChannel::poll`]
     /// and [`AgentChannel::flush`] are not called.
     pub fn host_behind_channel(
         &mut self,

@@ -374,7 +374,7 @@ impl<'s> PreparedPath<'s> {
         Ok(result)
     }
 
-    /// Runs over a transport in user space, like `over_tcp`.
+    /// Runs over a transport in user space, like `run_tcp`.
     fn run_user_space(
         &self,
         contender: Option<&Contender>,

@@ -52,8 +52,9 @@ pub trait CongestionControl {
     /// lack of use.
     const STEERED: bool = false;
 
-    /// Handles an ACK of class 0 or a timeout. If [`Ack::reduces`] is set, a reduction starts, and
-    /// the outcome must set its target as the threshold; the default is half the window.
+    /// Handles an ACK of class 0 or a timeout. If [`Ack::starts_reduction`] is set, a reduction
+    /// starts, and the outcome must set its target as the threshold; the default is half the
+    /// window.
     fn on_event(&mut self, event: &ControlEvent<'_>) -> Outcome;
 
     /// Returns when to call [`Connection::on_control_deadline`].

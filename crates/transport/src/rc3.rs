@@ -121,8 +121,8 @@ impl Rc3Loop {
 }
 
 impl Connection {
-    /// Bit set of the classes that have something to send (see [`has`](Connection::has)). RC3 uses
-    /// one class at a time.
+    /// Bit set of the classes that have something to send (see
+    /// [`has_segment`](Connection::has_segment)). RC3 uses one class at a time.
     #[inline]
     pub fn classes(&self, now: Time) -> u8 {
         let rc3 = match self.config.rc3 {

@@ -109,7 +109,7 @@ pub enum DatagramOutcome {
     Nothing,
     /// The server requests another hello of client `id` at once ([`Connection::resend_open`]).
     HelloRequested(u64),
-    /// The handshake of client `id` has failed; see [`Endpoint::refused`].
+    /// The handshake of client `id` has failed; see [`Endpoint::handshake_error`].
     HandshakeFailed(u64),
     /// Connection `id` has reached the limit of forgeries and must be closed (RFC 9001, section
     /// 6.6).
@@ -173,16 +173,17 @@ pub enum DropReason {
 pub struct DropCounters {
     /// [`DropReason::Malformed`].
     pub malformed: u64,
-    /// [`DropReason::Plain`] and [`DropReason::Sealed`].
+    /// [`DropReason::NotEncrypted`] and [`DropReason::Encrypted`].
     pub mismatched: u64,
-    /// [`DropReason::Forged`], [`DropReason::Spent`] and [`DropReason::Refused`].
+    /// [`DropReason::Forged`], [`DropReason::IntegrityLimit`] and [`DropReason::HandshakeFailed`].
     pub forged: u64,
     /// [`DropReason::Replayed`].
     pub replayed: u64,
-    /// [`DropReason::Unknown`], [`DropReason::Early`], [`DropReason::Moved`],
-    /// [`DropReason::Portless`], [`DropReason::Deaf`] and [`DropReason::Small`].
+    /// [`DropReason::UnknownConnection`], [`DropReason::HandshakeIncomplete`],
+    /// [`DropReason::AddressMismatch`], [`DropReason::SourcePortZero`],
+    /// [`DropReason::NotListening`] and [`DropReason::HelloTooSmall`].
     pub unknown: u64,
-    /// [`DropReason::Full`].
+    /// [`DropReason::TooManyConnections`].
     pub full: u64,
 }
 

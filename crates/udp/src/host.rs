@@ -420,7 +420,7 @@ impl UdpHost {
     }
 
     /// Returns a contiguous buffer for the next payload; empty if the send buffer is full. Call
-    /// [`wrote`](UdpHost::wrote) with the bytes used.
+    /// [`commit_write`](UdpHost::commit_write) with the bytes used.
     pub fn write_buffer(&mut self, id: u64) -> &mut [u8] {
         self.flows
             .get_mut(&id)
@@ -428,7 +428,7 @@ impl UdpHost {
             .unwrap_or_default()
     }
 
-    /// Sends the first `bytes` bytes of [`room`](UdpHost::room).
+    /// Sends the first `bytes` bytes of [`write_buffer`](UdpHost::write_buffer).
     pub fn commit_write(&mut self, id: u64, bytes: usize) {
         if let Some(flow) = self.flows.get_mut(&id) {
             flow.commit_write(bytes);
@@ -442,7 +442,7 @@ impl UdpHost {
         }
     }
 
-    /// Returns received data in two slices. Call [`take`](UdpHost::take) with the bytes used.
+    /// Returns received data in two slices. Call [`consume`](UdpHost::consume) with the bytes used.
     pub fn received(&self, id: u64) -> (&[u8], &[u8]) {
         self.flows
             .get(&id)
@@ -450,7 +450,7 @@ impl UdpHost {
             .unwrap_or_default()
     }
 
-    /// Frees the first `bytes` bytes of [`arrived`](UdpHost::arrived).
+    /// Frees the first `bytes` bytes of [`received`](UdpHost::received).
     pub fn consume(&mut self, id: u64, bytes: usize) {
         if let Some(flow) = self.flows.get_mut(&id) {
             flow.consume(bytes);

@@ -1,5 +1,5 @@
 //! ccplane's transport over UDP. A [`UdpHost`] owns one socket and its connections; the caller
-//! drives it with [`UdpHost::turn`].
+//! drives it with [`UdpHost::poll`].
 //!
 //! The layers below need no socket: `codec` encodes segments, `tls` seals them, and `endpoint`
 //! demultiplexes datagrams, opens connections and limits the state that unverified clients can

@@ -5,7 +5,7 @@
 //! sizes with one probe at a time: a datagram padded to the next size, which the peer answers.
 //! Probes carry no data, and losing one is not a congestion signal. After three unanswered probes
 //! of a size the search pauses for [`PMTU_RAISE_TIMER`]. If full datagrams stop arriving
-//! ([`Flow::is_stuck`](super::flow::UdpFlow)), the size falls to [`BASE_PLPMTU`], then to
+//! ([`Flow::detect_black_hole`](super::flow::UdpFlow)), the size falls to [`BASE_PLPMTU`], then to
 //! [`MIN_PLPMTU`], and the search restarts at once.
 
 use ccplane_units::{Duration, Time};

@@ -216,7 +216,8 @@ impl Socket {
     }
 
     /// Enables kernel timestamps for received datagrams, and for sent ones if `departures` is set;
-    /// [`Stamping::Off`] disables them. While enabled, use `send_each` and `receive_each`.
+    /// [`Stamping::Off`] disables them. While enabled, use `send_numbered` and
+    /// `receive_timestamped`.
     pub fn set_timestamping(&mut self, stamping: Stamping, departures: bool) -> io::Result<()> {
         self.stamps = match stamping {
             Stamping::Off => {

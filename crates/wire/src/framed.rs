@@ -55,8 +55,8 @@ impl FrameDecoder {
         FrameDecoder::default()
     }
 
-    /// Appends a piece of the stream. Take every [frame](Frames::next) before the next piece; the
-    /// rest is then shorter than one frame.
+    /// Appends a piece of the stream. Take every [frame](FrameDecoder::next) before the next piece;
+    /// the rest is then shorter than one frame.
     pub fn push(&mut self, bytes: &[u8]) {
         self.bytes.drain(..self.frame_start);
         self.frame_start = 0;

@@ -317,17 +317,18 @@ pub enum Action {
 ///
 /// 1. Create it with [`new`](WorkloadGenerator::new) and wait for
 ///    [`next_time`](WorkloadGenerator::next_time).
-/// 2. At that time, and after each `received`, call [`poll`](WorkloadGenerator::poll) with the
+/// 2. At that time, and after each `on_received`, call [`poll`](WorkloadGenerator::poll) with the
 ///    current time until it returns `None`, and execute each [`Action`] in order. Then call
 ///    `next_time` again. A late driver gets all actions in the order in which they were due.
-/// 3. For a flow with a slot, call [`received`](WorkloadGenerator::received) once per `Open` and
-///    `Write` with bytes, in order, when the other end has read the last of those bytes. Failed
+/// 3. For a flow with a slot, call [`on_received`](WorkloadGenerator::on_received) once per `Open`
+///    and `Write` with bytes, in order, when the other end has read the last of those bytes. Failed
 ///    flows are not reported, and the driver drops writes to them.
 ///
 /// [`exchanges`](WorkloadGenerator::exchanges) and [`messages`](WorkloadGenerator::messages) return
 /// the results that the workload records itself. For all other flows the driver knows size, start
 /// and end. A run until completion is over when the workload has
-/// [`ended`](WorkloadGenerator::ended) and each of its flows with `finish` has arrived or failed.
+/// [`has_ended`](WorkloadGenerator::has_ended) and each of its flows with `finish` has arrived or
+/// failed.
 #[derive(Debug)]
 pub struct WorkloadGenerator {
     pairs: Pairs,
@@ -457,7 +458,7 @@ impl WorkloadGenerator {
 
     /// Returns the next due action. Call it until it returns `None`, at each
     /// [`next_time`](WorkloadGenerator::next_time) and after each
-    /// [`received`](WorkloadGenerator::received).
+    /// [`on_received`](WorkloadGenerator::on_received).
     pub fn poll(&mut self, now: Time) -> Option<Action> {
         match &mut self.machine {
             WorkloadMachine::Open(open) => open.poll(now, &self.pairs),

@@ -479,7 +479,7 @@ mod tests {
     }
 
     proptest! {
-        /// `quantile` and `share_up_to` are inverse for any table.
+        /// `quantile` and `cumulative_share` are inverse for any table.
         #[test]
         fn share_of_a_quantile(
             mut sizes in prop::collection::vec(1_u64..1 << 40, 1..12),

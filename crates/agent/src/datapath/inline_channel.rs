@@ -20,7 +20,7 @@ pub struct Delays {
 }
 
 /// Channel to an agent of this thread. The agent runs between the calls of flows, in
-/// [`look`](AgentChannel::look) and [`flush`](AgentChannel::flush): a slow agent delays them. The
+/// [`poll`](AgentChannel::poll) and [`flush`](AgentChannel::flush): a slow agent delays them. The
 /// queue holds at most the reports of a turn, or of the delay.
 pub struct InlineChannel {
     /// The agent.
@@ -62,7 +62,7 @@ impl InlineChannel {
         agent.min(flows)
     }
 
-    /// Delivers all events due by now to the agent in one batch. `see` is called for each.
+    /// Delivers all events due by now to the agent in one batch. `observe` is called for each.
     pub fn deliver(&mut self, now: Time, observe: impl FnMut(&WireEvent<'_>)) {
         let waiting = (&mut self.to_agent, &mut self.batch);
         deliver_due(&mut self.agent, self.id, now, waiting, observe);
@@ -70,7 +70,7 @@ impl InlineChannel {
     }
 
     /// Delivers due events to an agent that is stored with another of its datapaths, whose channel
-    /// [collects](InlineChannel::collect) the commands.
+    /// [collects](InlineChannel::collect_commands) the commands.
     pub fn deliver_to(
         &mut self,
         agent: &mut Agent,
@@ -104,7 +104,7 @@ impl InlineChannel {
     }
 
     /// Collects the agent's commands. Those for other datapaths are returned by
-    /// [`next_foreign_command`](InlineChannel::next_foreign_command).
+    /// [`next_other_command`](InlineChannel::next_other_command).
     pub fn collect_commands(&mut self, now: Time) {
         while let Some((to, command)) = self.agent.poll() {
             match to == self.id {

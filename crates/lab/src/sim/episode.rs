@@ -10,7 +10,7 @@ use crate::scenario::Scenario;
 
 /// Simulation of a scenario's first contender, at its beginning.
 ///
-/// Its window comes from an [`Outside`](ccplane_algorithms::outside::ExternalControl) in the
+/// Its window comes from an [`Outside`](ccplane_algorithms::external::ExternalControl) in the
 /// registry. The same scenario, seed and decisions give the same bytes.
 #[derive(Debug)]
 pub struct Episode {

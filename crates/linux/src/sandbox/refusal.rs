@@ -18,7 +18,7 @@ struct RefusedCall {
 }
 
 /// Makes the process report a system call that a filter answers with SIGSYS, for
-/// [`Sandboxed::refused`](super::SandboxedProcess::refused), and then end by that signal. For
+/// [`SandboxedProcess`](super::SandboxedProcess), and then end by that signal. For
 /// processes started by [`start`](super::start).
 pub fn report_refused_calls() -> io::Result<()> {
     // SAFETY: the handler makes async-signal-safe calls only. A zeroed structure is valid (no

@@ -198,8 +198,8 @@ pub struct Key<'a> {
     pub style: SeriesStyle,
 }
 
-/// Renders the keys of a page; a line names its key by index ([`of`](ChartSeries::of)). The script
-/// makes them hide lines; without it they are a legend.
+/// Renders the keys of a page; a line names its key by index ([`key`](ChartSeries::key)). The
+/// script makes them hide lines; without it they are a legend.
 pub fn keys(keys: &[Key<'_>]) -> String {
     let mut out = String::from("<div class=\"keys\" aria-label=\"Press to hide or show\">");
     for key in keys {

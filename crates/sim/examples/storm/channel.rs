@@ -22,7 +22,7 @@ const RETRY_INTERVAL: Duration = Duration::from_millis(100);
 /// Maximum number of messages that wait for an agent. Beyond it a report stays in its flow, and
 /// other messages are lost, as on a full socket.
 pub const QUEUED_MESSAGES_MAX: usize = 200;
-/// Messages of a datapath that an agent reads per turn, as in `link::Local`.
+/// Messages of a datapath that an agent reads per turn, as in `link::FlowState`.
 pub const MESSAGES_PER_TURN: usize = 16;
 /// Maximum number of calls at one time. More indicates an endless loop of messages.
 const CALLS_PER_INSTANT_MAX: u32 = 20_000;
@@ -433,8 +433,8 @@ impl Seat {
         Time::MAX
     }
 
-    /// Runs a turn of the agent, as in `link::serve`: some messages of each datapath, deadlines,
-    /// then commands, which leave at the end of the turn.
+    /// Runs a turn of the agent, as in `link::run_sendbox`: some messages of each datapath,
+    /// deadlines, then commands, which leave at the end of the turn.
     fn run(
         &mut self,
         now: Time,

@@ -2,8 +2,9 @@
 //! 2005), regardless of losses.
 //!
 //! Each packet carries a rate field that routers with [`Rcp`](ccplane_qdisc::Rcp) queues lower and
-//! the receiver returns. A driver that supports the field passes it to [`Rcp::offer`]. As in RC3's
-//! comparison (`tcp-rcp.cc`) the window is the rate times the last RTT, and losses change neither.
+//! the receiver returns. A driver that supports the field passes it to [`Rcp::set_offered_rate`].
+//! As in RC3's comparison (`tcp-rcp.cc`) the window is the rate times the last RTT, and losses
+//! change neither.
 
 use ccplane_datapath::Outcome;
 use ccplane_units::{Duration, Rate};

@@ -2,7 +2,7 @@
 //!
 //! The fast path handles an ACK of segments that were sent once, while nothing is SACKed, lost or
 //! being repaired. It reads only the last segment covered, so its cost does not depend on the
-//! number of segments. All other ACKs go through `digest`.
+//! number of segments. All other ACKs go through `process_ack`.
 
 #[cfg(test)]
 mod tests;

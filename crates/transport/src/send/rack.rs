@@ -39,7 +39,7 @@ pub(crate) struct Reordering {
     /// RACK.reo_wnd_mult - 1: quarters of the minimum RTT beyond the first (RFC 8985 section 6.2,
     /// step 4).
     reo_wnd_extra: u8,
-    /// RACK.reo_wnd_persist: recoveries left until `wider` returns to 0.
+    /// RACK.reo_wnd_persist: recoveries left until `reo_wnd_extra` returns to 0.
     reo_wnd_persist: u8,
     /// RACK.reordering_seen.
     pub reordering_seen: bool,

@@ -55,7 +55,7 @@ pub(crate) struct Repair {
     pub reorder_deadline: Time,
     /// TLP.end_seq: the probe ends when everything before this number is acknowledged.
     pub tlp_end_seq: SequenceNumber,
-    /// Segment that the probe retransmitted; equals `probe_end` if it sent new data.
+    /// Segment that the probe retransmitted; equals `tlp_end_seq` if it sent new data.
     pub probe_segment: SequenceNumber,
     /// Boxed, as most connections have none. Stored inline, they made the simulation of a large fat
     /// tree 10 % slower.

@@ -102,7 +102,7 @@ impl PacketWriter {
         }
     }
 
-    /// Adds a command; see [`PacketWriter::event`] for errors.
+    /// Adds a command; see [`PacketWriter::push_event`] for errors.
     pub fn push_command(&mut self, command: &WireCommand) -> Result<(), WireError> {
         match command {
             WireCommand::Offer(offer) => self.message(kind::OFFER, 0, |out| {
