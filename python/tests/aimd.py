@@ -26,7 +26,7 @@ class Aimd(ccplane.Algorithm[Window]):
     programs = {
         "fold": """
             (def (Report (volatile lost false)) (repairing false))
-            (when (|| Flow.was_timeout (&& Flow.in_recovery (! repairing)))   # losses: once an episode
+            (when (|| Flow.was_timeout (&& Flow.in_recovery (! repairing)))   # once per loss episode
                 (:= Report.lost true)
                 (:= repairing true)
                 (:= Micros 0)
@@ -40,7 +40,7 @@ class Aimd(ccplane.Algorithm[Window]):
 
     def __init__(self, back: float = 0.5) -> None:
         if not 0.1 <= back <= 0.95:
-            raise ValueError(f"back is {back}: it is from 0.1 to 0.95")
+            raise ValueError(f"back is {back}: expected 0.1 to 0.95")
         self.back = back
 
     def open(self, info: ccplane.FlowInfo, flow: ccplane.Flow) -> Window:

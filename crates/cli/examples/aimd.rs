@@ -1,5 +1,5 @@
-//! AIMD, to start an algorithm of your own from: one segment more each round trip, a share of the
-//! window after a loss.
+//! AIMD, a starting point for your own algorithm: adds one segment to the window per round trip,
+//! and multiplies the window by `back` after a loss.
 //!
 //! `cargo run --release -- run --alg aimd --vs native:reno --rate 48mbit --rtt 20ms`
 
@@ -7,18 +7,18 @@ use ccplane::agent::{Algorithm, Control, Fields, FlowInfo, Programs, Report, box
 use ccplane::units::Bytes;
 use ccplane::{AlgorithmDoc, BadParameter, ParameterDoc, Parameters, Registry};
 
-/// What the fold reports: its variables, with their names and in their order.
+/// Report of the fold: its variables, with the same names and in the same order.
 #[derive(Fields)]
 struct Round {
     lost: bool,
 }
 
 struct Aimd {
-    /// The share of the window that a loss leaves.
+    /// Factor of the window after a loss.
     back: f64,
 }
 
-/// What is kept for each flow: bytes.
+/// State of a flow, in bytes.
 struct Window {
     cwnd: u64,
     mss: u64,
@@ -49,7 +49,7 @@ impl Algorithm for Aimd {
         };
         if round.lost {
             flow.cwnd = ((flow.cwnd as f64 * self.back) as u64).max(2 * flow.mss);
-            control.set_ssthresh(Bytes::new(flow.cwnd)); // where the datapath's recovery brings the window
+            control.set_ssthresh(Bytes::new(flow.cwnd)); // target of the datapath's recovery
         } else {
             flow.cwnd += flow.mss;
         }
@@ -64,24 +64,24 @@ const DOC: AlgorithmDoc = AlgorithmDoc {
         name: "back",
         default: "0.5",
         values: "0.1 to 0.95",
-        doc: "the share of the window that a loss leaves",
+        doc: "factor of the window after a loss",
     }],
 };
 
-/// `--alg aimd:back=0.8` comes here.
+/// Creates the algorithm from its parameters: `--alg aimd:back=0.8`.
 fn make(parameters: &Parameters) -> Result<Aimd, BadParameter> {
     let back = parameters.read("back", 0.5)?;
     if !(0.1..=0.95).contains(&back) {
         return Err(BadParameter::value(
             "back",
             back.to_string(),
-            "it is from 0.1 to 0.95",
+            "expected 0.1 to 0.95",
         ));
     }
     Ok(Aimd { back })
 }
 
-/// ccplane's own algorithms, and this one.
+/// Returns ccplane's algorithms and this one.
 fn registry() -> Registry {
     Registry::builtin().add(DOC, |parameters| Ok(box_algorithm(make(parameters)?)))
 }
@@ -94,7 +94,7 @@ fn main() -> std::process::ExitCode {
 mod tests {
     use super::registry;
 
-    /// In the simulator: the same bytes on every machine.
+    /// The simulator gives the same result on every machine.
     #[test]
     fn it_fills_a_link() {
         let scenario = r#"
@@ -103,7 +103,7 @@ mod tests {
             topology.dumbbell = { rate = "48mbit", rtt = "20ms", queue = "droptail:1bdp" }
             workload = [{ bulk = { flows = 2 } }]
         "#;
-        let result = ccplane::simulate(scenario, &registry()).expect("it runs");
+        let result = ccplane::simulate(scenario, &registry()).expect("the scenario runs");
         for contender in &result.contenders {
             let figures = &contender.figures;
             assert!(
@@ -115,7 +115,7 @@ mod tests {
         let [half, more] = [0, 1].map(|n| result.contenders[n].figures.delay_mean_ms);
         assert!(
             half < more,
-            "who keeps more of the window has more of a queue: {half} and {more} ms"
+            "a smaller reduction leaves a longer queue: {half} and {more} ms"
         );
     }
 }

@@ -1,11 +1,11 @@
-# Runs in the datapath at every ACK, and reports once a round trip, or at once when losses begin.
+# Runs in the datapath on every ACK. Reports once per round trip, and at the first loss of an episode.
 (def (Report (volatile lost false)) (repairing false))
-(when (|| Flow.was_timeout (&& Flow.in_recovery (! repairing)))   # losses: once an episode
+(when (|| Flow.was_timeout (&& Flow.in_recovery (! repairing)))   # once per loss episode
     (:= Report.lost true)
     (:= repairing true)
     (:= Micros 0)
     (report))
-(when (> Micros Flow.srtt_us)                                     # a timer: a round trip has passed
+(when (> Micros Flow.srtt_us)                                     # one round trip has passed
     (:= repairing Flow.in_recovery)
     (:= Micros 0)
     (report))
