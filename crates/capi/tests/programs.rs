@@ -193,7 +193,7 @@ fn the_losses_of_the_example_are_those_of_a_paced_slow_start() {
         let shown = if paced {
             format!("\"lost\": {whole}")
         } else {
-            format!("the output lacks {whole}")
+            format!("it loses {whole}")
         };
         assert!(page.contains(&shown), "docs/c.md lacks {shown}");
     }
