@@ -216,7 +216,7 @@ mod tests {
         );
         let verdicts =
             ["wide", "single", "close"].map(|key| json[format!("{key}_verdict")].clone());
-        assert_eq!(verdicts, ["undecided", "undecided", "met"]);
+        assert_eq!(verdicts, ["inconclusive", "inconclusive", "met"]);
         for member in [
             "commit", "kernel", "cpu", "cores", "command", "day", "quick", "attempts", "load",
         ] {

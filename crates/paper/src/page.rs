@@ -115,7 +115,7 @@ impl Findings {
     }
 
     /// A ratio or mean over runs, judged by its whole interval: without one, or with one on both
-    /// sides of what is aimed at, it is undecided.
+    /// sides of what is aimed at, it is inconclusive.
     pub fn compare_ratio(
         &mut self,
         key: &str,
@@ -365,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ratio_of_kernel_runs_is_met_missed_or_undecided() {
+    fn a_ratio_of_kernel_runs_is_met_missed_or_inconclusive() {
         let mut findings = Findings::default();
         let ratio = |value, interval| Some(Ratio { value, interval });
         let aim = TargetRange::AtLeast(0.95);
@@ -379,8 +379,8 @@ mod tests {
             .iter()
             .map(|row| row[4].as_str())
             .collect();
-        assert_eq!(verdicts, ["met", "undecided", "missed", "undecided", "–"]);
-        assert_eq!(findings.figures["b_verdict"], "undecided");
+        assert_eq!(verdicts, ["met", "inconclusive", "missed", "inconclusive", "–"]);
+        assert_eq!(findings.figures["b_verdict"], "inconclusive");
     }
 
     #[test]

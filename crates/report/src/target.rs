@@ -24,7 +24,7 @@ pub enum Verdict {
     /// The value, or the whole interval, lies outside the range.
     Missed,
     /// The interval straddles a bound, or is missing: too few runs to decide.
-    Undecided,
+    Inconclusive,
 }
 
 impl TargetRange {
@@ -44,7 +44,7 @@ impl TargetRange {
     pub fn compare_interval(self, interval: Option<(f64, f64)>) -> Verdict {
         let Some((low, high)) = interval.filter(|(low, high)| low.is_finite() && high.is_finite())
         else {
-            return Verdict::Undecided;
+            return Verdict::Inconclusive;
         };
         let (least, most) = self.range();
         if least <= low && high <= most {
@@ -52,7 +52,7 @@ impl TargetRange {
         } else if high < least || most < low {
             Verdict::Missed
         } else {
-            Verdict::Undecided
+            Verdict::Inconclusive
         }
     }
 
@@ -81,7 +81,7 @@ impl fmt::Display for Verdict {
         f.write_str(match self {
             Verdict::Met => "met",
             Verdict::Missed => "missed",
-            Verdict::Undecided => "undecided",
+            Verdict::Inconclusive => "inconclusive",
         })
     }
 }
@@ -95,17 +95,17 @@ mod tests {
         let at_least = |interval| TargetRange::AtLeast(0.95).compare_interval(interval);
         assert_eq!(at_least(Some((0.96, 1.02))), Verdict::Met);
         assert_eq!(at_least(Some((0.90, 0.94))), Verdict::Missed);
-        assert_eq!(at_least(Some((0.93, 1.02))), Verdict::Undecided);
+        assert_eq!(at_least(Some((0.93, 1.02))), Verdict::Inconclusive);
         assert_eq!(
             at_least(None),
-            Verdict::Undecided,
+            Verdict::Inconclusive,
             "one run has no interval"
         );
         let as_good = |interval| TargetRange::Within(0.97, 1.03).compare_interval(Some(interval));
         assert_eq!(as_good((0.98, 1.02)), Verdict::Met);
         assert_eq!(as_good((1.04, 1.10)), Verdict::Missed);
-        assert_eq!(as_good((0.90, 1.10)), Verdict::Undecided);
-        assert_eq!(as_good((f64::NAN, 1.0)), Verdict::Undecided);
+        assert_eq!(as_good((0.90, 1.10)), Verdict::Inconclusive);
+        assert_eq!(as_good((f64::NAN, 1.0)), Verdict::Inconclusive);
     }
 
     #[test]
