@@ -214,13 +214,13 @@ pub enum Refusal {
     UnknownFlow,
     /// The target is a variable that the flow's program does not have, or that the agent may not
     /// set.
-    #[error("an update names what its program does not have or the agent may not set: {0}")]
+    #[error("unknown or read-only target of an update: {0}")]
     BadTarget(String),
     /// The program table is full.
     #[error("the datapath's program table is full: install fewer programs, or raise its limit")]
     TableFull,
     /// The program has more variables than the datapath can hold per flow.
-    #[error("the program needs {needed} variables, the datapath has {available}")]
+    #[error("the program needs {needed} variables; the datapath has {available}")]
     TooManyVars {
         /// Variables of the program.
         needed: u32,
@@ -234,11 +234,12 @@ pub enum Refusal {
     #[error("the program is not valid: {0}")]
     InvalidProgram(String),
     /// The program cannot be expressed in the language of the datapath or the link.
-    #[error("this datapath cannot say it: {0}")]
+    #[error("not supported by this datapath: {0}")]
     Unsupported(String),
     /// The datapath does not support releasing a flow; it continues unchanged.
     #[error(
-        "this datapath cannot take a flow back before its agent is silent: its window stays until it is set a program"
+        "this datapath cannot release a flow while its agent is alive; its window is unchanged \
+         until a program is set"
     )]
     NoRelease,
     /// Any other reason, as text.
