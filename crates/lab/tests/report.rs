@@ -151,7 +151,7 @@ fn the_page_has_every_part_and_needs_nothing_else() {
         "Throughput",
         "Queueing delay",
         "Distributions",
-        "The emulator&#39;s audit",
+        "Self-check of the emulator",
         "data-along=\"time\"",
         "ccplane run --alg reno,cubic --vs native:reno,native:cubic",
         "droptail:1bdp (240.0 kB)",
