@@ -24,6 +24,23 @@ pub struct Simulation<T = ()> {
     pub(crate) tracer: T,
 }
 
+/// Entry points of the simulation without a tracer. The static makes this crate compile them, with
+/// its own optimisation level, once for all dependents.
+#[used]
+static UNTRACED: (
+    fn(&mut Simulation, Time) -> Result<(), SimError>,
+    fn(&mut Simulation, &[AppId], Time) -> Result<bool, SimError>,
+    fn(&mut Simulation, Time) -> Result<bool, SimError>,
+    fn(&mut Simulation, Time) -> Result<Option<AgentId>, SimError>,
+    fn(&mut Simulation, Time) -> Result<bool, SimError>,
+) = (
+    Simulation::run_until,
+    Simulation::run_workloads,
+    Simulation::run_flows,
+    Simulation::run_until_decision,
+    Simulation::step,
+);
+
 impl<T> Deref for Simulation<T> {
     type Target = World;
 
