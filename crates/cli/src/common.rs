@@ -1,6 +1,8 @@
 //! Options shared by all commands, and the wrapper that runs a command: log, errors, exit code.
 
 use clap::Args;
+use tracing_subscriber::filter::{LevelFilter, Targets};
+use tracing_subscriber::prelude::*;
 
 use crate::exit::Failure;
 use crate::{log, output};
@@ -19,17 +21,20 @@ pub(crate) struct Common {
 /// Runs a command with its log and error renderer, and returns the exit code.
 pub(crate) fn finish(common: &Common, run: impl FnOnce() -> Result<u8, Failure>) -> u8 {
     let level = match common.verbose {
-        0 => "warn",
-        1 => "info",
-        _ => "debug",
+        0 => LevelFilter::WARN,
+        1 => LevelFilter::INFO,
+        _ => LevelFilter::DEBUG,
     };
-    let filter =
-        tracing_subscriber::EnvFilter::try_from_env("CCPLANE_LOG").unwrap_or_else(|_| level.into());
+    let variable = std::env::var("CCPLANE_LOG").ok();
+    let filter = variable
+        .and_then(|directives| directives.parse().ok())
+        .unwrap_or_else(|| Targets::new().with_default(level));
     // A program that embeds the command may have a subscriber, or run a second command line.
-    let _ = tracing_subscriber::fmt()
-        .with_env_filter(filter)
+    let text = tracing_subscriber::fmt::layer()
         .with_writer(log::Log)
-        .with_ansi(output::coloured())
+        .with_ansi(output::coloured());
+    let _ = tracing_subscriber::registry()
+        .with(text.with_filter(filter))
         .try_init();
     output::draw_errors();
     let outcome = run();
