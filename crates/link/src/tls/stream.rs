@@ -45,7 +45,7 @@ pub(super) enum TlsCloseReason {
     Tls(#[from] rustls::Error),
     #[error("the connection failed: {0}")]
     Failed(#[from] io::Error),
-    #[error("it said: {0}")]
+    #[error("it closed the connection: {0}")]
     Goodbye(String),
     /// Closed by this end, which sends the reason.
     #[error("{0}")]
