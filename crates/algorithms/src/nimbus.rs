@@ -207,7 +207,7 @@ impl Nimbus {
             flow.next_sample += SAMPLE_INTERVAL;
             flow.detector.push(sample);
             let ages = flow.switch.mode() == NimbusMode::Delay;
-            flow.capacity.push(now, f64::from(sample.received), ages);
+            flow.capacity.push(now, f64::from(sample.r), ages);
             flow.unread_samples += 1;
         }
         if flow.unread_samples < SPECTRUM_INTERVAL_SAMPLES {
@@ -244,11 +244,7 @@ impl NimbusFlow {
     fn start_mode(&mut self, rtt: f64, base: f64) {
         match self.switch.mode() {
             NimbusMode::Competitive => {
-                let rate = f64::from(
-                    self.detector
-                        .sample_ago(COMPETITIVE_RATE_AGE_SAMPLES)
-                        .received,
-                );
+                let rate = f64::from(self.detector.sample_ago(COMPETITIVE_RATE_AGE_SAMPLES).r);
                 self.competitor = Competitor::with_window(rate * rtt / self.mss);
             }
             NimbusMode::Delay => self.basic = Basic::starting_at(rtt / base),
@@ -361,8 +357,8 @@ impl Algorithm for Nimbus {
         let acked = acked as f64;
         if limited == 0 {
             let sample = Sample {
-                sent: sent as f32,
-                received: received as f32,
+                s: sent as f32,
+                r: received as f32,
                 queueing: (standing - base - flow.mss / received).max(0.0) as f32,
             };
             self.observe(flow, now, sample, rtt, base);
@@ -378,9 +374,9 @@ impl Algorithm for Nimbus {
         match flow.switch.mode() {
             NimbusMode::Delay => {
                 let seen = DelayInputs {
-                    sent,
-                    cross: capacity * sent / received - sent,
-                    capacity,
+                    s: sent,
+                    z: capacity * sent / received - sent,
+                    mu: capacity,
                     rtt: standing,
                     base_rtt: base,
                     acked,
