@@ -2,8 +2,7 @@
 //! propagation delay, instead of losses.
 //!
 //! Two versions: [`Bbr`] is version 1 as in Linux 6.x (`net/ipv4/tcp_bbr.c`). [`Bbr3`] is version 3
-//! as in draft-ietf-ccwg-bbr (the working group's copy at commit 007dbe1 of 2026, later than -06;
-//! sections are cited by title).
+//! as in draft-ietf-ccwg-bbr-06.
 //!
 //! The *program* ([`program`]) handles each ACK. It measures the maximum delivery rate, the minimum
 //! RTT, packet-timed rounds, losses and ACK aggregation. It keeps the window and the pacing rate at
@@ -16,7 +15,6 @@
 //! prolongs a state by one round trip, with the rate and the window still valid. A late model still
 //! holds the maximum of the last 10 rounds.
 
-mod bounds;
 mod full_pipe;
 mod initial_pacing;
 mod max_filter;

@@ -327,7 +327,7 @@ impl Bundler {
             mix64(tick.sent.to_bits()) ^ mix64(tick.received.to_bits()) ^ tick.rtt.to_bits();
         // Rate before the cross traffic started, which may have taken it by now.
         let had = tick.sent.max(f64::from(
-            flow.detector.sample_ago(PASSING_RATE_AGE_SAMPLES).received,
+            flow.detector.sample_ago(PASSING_RATE_AGE_SAMPLES).r,
         ));
         let urgent = flow.cross_traffic.needs_pulses(now) || mode == NimbusMode::Competitive;
         if wants

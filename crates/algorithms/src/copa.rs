@@ -157,7 +157,7 @@ pub struct Copa {
 pub struct CopaFlow {
     /// Segment size, bytes.
     mss: f64,
-    min_rtt: WindowedMin,
+    rtt_min: WindowedMin,
     velocity: Velocity,
     rounds: Rounds,
     jitter: Jitter,
@@ -176,17 +176,18 @@ pub struct CopaFlow {
 /// Variables installed in the program.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct InstalledCopa {
-    base: u64,
+    rtt_min: u64,
     noise: u64,
     unit: u64,
     velocity: u64,
     upwards: u64,
 }
 
-/// Velocity of the window, in units of 1/δ packets per RTT.
+/// Velocity of the window (section 2.1).
 #[derive(Clone, Copy, Debug)]
 struct Velocity {
-    value: f64,
+    /// v, in units of 1/δ packets per RTT.
+    v: f64,
     upwards: bool,
     /// RTTs in a row in which the window moved in the same direction.
     same_direction_rtts: u32,
@@ -197,27 +198,27 @@ struct Velocity {
 impl Velocity {
     fn new(window: u64) -> Velocity {
         Velocity {
-            value: 1.0,
+            v: 1.0,
             upwards: true,
             same_direction_rtts: 0,
             window,
         }
     }
 
-    /// Updates the velocity at the end of a round trip with this window. `most` bounds it so that
+    /// Updates the velocity at the end of a round trip with this window. `v_max` bounds it so that
     /// the window at most doubles or vanishes in an RTT (authors' code).
-    fn update(&mut self, window: u64, velocity_max: f64) {
+    fn update(&mut self, window: u64, v_max: f64) {
         let upwards = window > self.window;
         self.window = window;
         if upwards != self.upwards {
-            (self.upwards, self.same_direction_rtts, self.value) = (upwards, 0, 1.0);
+            (self.upwards, self.same_direction_rtts, self.v) = (upwards, 0, 1.0);
             return;
         }
         self.same_direction_rtts = self.same_direction_rtts.saturating_add(1);
         if self.same_direction_rtts >= VELOCITY_DOUBLING_RTTS {
-            self.value *= 2.0;
+            self.v *= 2.0;
         }
-        self.value = self.value.min(velocity_max).max(1.0);
+        self.v = self.v.min(v_max).max(1.0);
     }
 }
 
@@ -233,20 +234,21 @@ impl Rounds {
 
     /// Returns true if the queue was nearly empty in one of the rounds, for a flow with this window
     /// in packets, or if there are too few rounds to decide.
-    fn was_nearly_empty(&self, base: u64, window: f64) -> bool {
-        let most = self
+    fn was_nearly_empty(&self, rtt_min: u64, window: f64) -> bool {
+        let rtt_max = self
             .0
             .iter()
             .take(RTT_MAX_WINDOW_RTTS)
             .map(|(_, most)| *most)
             .max();
-        let Some(most) = most.filter(|_| self.0.len() == EMPTY_QUEUE_RTTS_MAX) else {
+        let Some(rtt_max) = rtt_max.filter(|_| self.0.len() == EMPTY_QUEUE_RTTS_MAX) else {
             return true;
         };
-        let queue = |rtt: u64| rtt.saturating_sub(base) as f64;
+        let d_q = |rtt: u64| rtt.saturating_sub(rtt_min) as f64;
         self.0.iter().any(|(least, _)| {
-            let little = queue(*least) < NEARLY_EMPTY_QUEUE_RATIO * queue(most);
-            little || queue(*least) * window < EMPTY_QUEUE_OWN_PACKETS_MAX * *least as f64
+            // Section 2.2: d_q < 0.1 (RTT_max − RTT_min)
+            let nearly_empty = d_q(*least) < NEARLY_EMPTY_QUEUE_RATIO * d_q(rtt_max);
+            nearly_empty || d_q(*least) * window < EMPTY_QUEUE_OWN_PACKETS_MAX * *least as f64
         })
     }
 }
@@ -288,36 +290,36 @@ impl CopaFlow {
     /// Updates mode and δ (section 2.2), velocity (section 2.1) and the program's variables at the
     /// end of a round trip.
     fn round(&mut self, copa: &Copa, now: Time, round: &RoundSample) {
-        let base = self
-            .min_rtt
+        let rtt_min = self
+            .rtt_min
             .update(now, round.min_rtt)
             .unwrap_or(round.min_rtt);
-        self.installed.base = base;
+        self.installed.rtt_min = rtt_min;
         self.rounds.push(round.min_rtt, round.max_rtt);
         self.jitter.push(round);
-        let own = OWN_QUEUE_CHANGE_FACTOR * copa.inverse_delta * self.mss * base as f64
+        let own = OWN_QUEUE_CHANGE_FACTOR * copa.inverse_delta * self.mss * rtt_min as f64
             / round.cwnd.max(1) as f64;
         self.installed.noise = (self.jitter.bias() - own).max(0.0) as u64;
-        let base = base + self.installed.noise;
+        let base_with_noise = rtt_min + self.installed.noise;
         if copa.mode == CopaMode::Default
             || round.in_slow_start
             || self
                 .rounds
-                .was_nearly_empty(base, round.cwnd as f64 / self.mss)
+                .was_nearly_empty(base_with_noise, round.cwnd as f64 / self.mss)
         {
             self.inverse_delta = copa.inverse_delta;
         } else {
             self.inverse_delta = (self.inverse_delta + 1.0).min(INVERSE_DELTA_PACKETS_MAX);
         }
         let unit = self.inverse_delta * self.mss;
-        let most = round.cwnd as f64 / unit;
+        let v_max = round.cwnd as f64 / unit;
         if round.in_slow_start {
             self.velocity = Velocity::new(round.cwnd);
         } else {
-            self.velocity.update(round.cwnd, most);
+            self.velocity.update(round.cwnd, v_max);
         }
         self.installed.unit = unit as u64;
-        self.installed.velocity = self.velocity.value as u64;
+        self.installed.velocity = self.velocity.v as u64;
         self.installed.upwards = u64::from(self.velocity.upwards);
     }
 
@@ -392,7 +394,7 @@ impl Algorithm for Copa {
     fn open(&mut self, info: &FlowInfo, control: &mut Control<'_>) -> CopaFlow {
         let mss = info.mss.get().max(1) as f64;
         let told = InstalledCopa {
-            base: INFINITY,
+            rtt_min: INFINITY,
             noise: 0,
             unit: (self.inverse_delta * mss) as u64,
             velocity: 1,
@@ -408,7 +410,7 @@ impl Algorithm for Copa {
         control.set_program("copa", &variables);
         CopaFlow {
             mss,
-            min_rtt: WindowedMin::new(RTT_MIN_WINDOW),
+            rtt_min: WindowedMin::new(RTT_MIN_WINDOW),
             velocity: Velocity::new(info.cwnd.get()),
             rounds: Rounds::default(),
             jitter: Jitter::default(),
@@ -467,14 +469,14 @@ impl Algorithm for Copa {
             );
         }
         let InstalledCopa {
-            base,
+            rtt_min,
             noise,
             unit,
             velocity,
             upwards,
         } = flow.installed;
         for (name, now, before) in [
-            ("base", base, before.base),
+            ("rtt_min", rtt_min, before.rtt_min),
             ("noise", noise, before.noise),
             ("unit", unit, before.unit),
             ("velocity", velocity, before.velocity),
@@ -487,7 +489,8 @@ impl Algorithm for Copa {
     }
 }
 
-/// The program. `unit` is mss/δ in bytes, that is 1/δ packets. `base` is RTT_min.
+/// The program. `unit` is mss/δ in bytes, that is 1/δ packets. `rtt_min` and `rtt_standing` are
+/// RTT_min and RTT_standing, `queue` is cwnd·d_q/RTT_standing.
 ///
 /// RTT_standing is the minimum sample of the last srtt/2, kept in two buckets of srtt/4. The window
 /// grows while cwnd/RTT_standing ≤ 1/(δ·d_q), that is cwnd·d_q ≤ RTT_standing·unit, by v/δ packets
@@ -500,7 +503,7 @@ impl Algorithm for Copa {
 /// as it does with the velocity, which overshoots by the amount it moves until the change takes
 /// effect.
 ///
-/// `noise` is the bias of RTT_standing over `base` due to jitter; the agent measures it. Receivers
+/// `noise` is the bias of RTT_standing over RTT_min due to jitter; the agent measures it. Receivers
 /// that acknowledge more than four packets at once (`burst`, which decays by 1/64 per ACK) make a
 /// window of w packets send w − burst packets in some RTTs and then none. The next ACK then waits
 /// for the receiver's timer, and its RTT looks like a queue. In that case the flow paces at the
@@ -515,9 +518,9 @@ const PROGRAM: &str = "(def
     (Report
         (volatile acked 0) (volatile lost 0) (volatile timeouts 0) (volatile rounds 0) (least +infinity)
         (most 0) (sum 0) (samples 0) (srtt 0) (cwnd 0) (slow true))
-    (base +infinity) (noise 0) (unit 0) (velocity 1) (upwards true) (by_excess true) (slow true) (in_loss false)
-    (standing +infinity) (recent +infinity) (older +infinity) (bucket 0) (age 0)
-    (queued 0) (up true) (fresh false) (credit 0) (step 0) (window 0) (burst 0) (extra 0))
+    (rtt_min +infinity) (noise 0) (unit 0) (velocity 1) (upwards true) (by_excess true) (slow true) (in_loss false)
+    (rtt_standing +infinity) (recent +infinity) (older +infinity) (bucket 0) (age 0)
+    (queue 0) (up true) (fresh false) (credit 0) (step 0) (window 0) (burst 0) (extra 0))
 (when true
     (:= Report.acked (+ Report.acked Ack.bytes_acked))
     (:= Report.lost (+ Report.lost Ack.lost_pkts_sample))
@@ -531,16 +534,16 @@ const PROGRAM: &str = "(def
     (:= Report.samples (+ Report.samples 1))
     (:= Report.least (min Report.least Flow.rtt_sample_us))
     (:= Report.most (max Report.most Flow.rtt_sample_us))
-    (:= base (min base Flow.rtt_sample_us))
+    (:= rtt_min (min rtt_min Flow.rtt_sample_us))
     (:= age (diff Ack.now bucket))
     (if (> age (/ Flow.srtt_us 4))
         (do (:= older (if (> age (/ Flow.srtt_us 2)) +infinity recent))
             (:= recent +infinity)
             (:= bucket Ack.now)))
     (:= recent (min recent Flow.rtt_sample_us))
-    (:= standing (min recent older))
-    (:= queued (/ (* (diff Cwnd extra) (diff standing (+ base noise))) standing))
-    (:= up (<= queued unit))
+    (:= rtt_standing (min recent older))
+    (:= queue (/ (* (diff Cwnd extra) (diff rtt_standing (+ rtt_min noise))) rtt_standing))
+    (:= up (<= queue unit))
     (fallthrough))
 (when Flow.was_timeout
     (:= Report.timeouts (+ Report.timeouts 1))
@@ -566,7 +569,7 @@ const PROGRAM: &str = "(def
     (:= step (min (+ Ack.bytes_acked Ack.bytes_misordered) (* Flow.mss (+ Ack.packets_acked Ack.packets_misordered))))
     (if (! slow)
         (do (:= credit (+ credit (* step (if (&& by_excess (! up))
-                (max unit (/ (diff queued unit) 2))
+                (max unit (/ (diff queue unit) 2))
                 (* unit (if (== up upwards) velocity 1))))))
             (:= step (/ credit window))
             (:= credit (diff credit (* step window)))))
@@ -580,7 +583,7 @@ const PROGRAM: &str = "(def
     (:= in_loss (&& in_loss (|| Flow.in_recovery Flow.was_timeout)))
     (:= extra (if (|| slow in_loss Flow.in_recovery (<= burst (* 4 Flow.mss))) 0 burst))
     (if (&& Flow.in_recovery (! in_loss)) (:= Ssthresh window) (:= Cwnd (+ window extra)))
-    (if (< standing +infinity) (:= Rate (if (> extra 0) (/ (* 1000000 window) standing) (/ (* 2000000 window) standing))))
+    (if (< rtt_standing +infinity) (:= Rate (if (> extra 0) (/ (* 1000000 window) rtt_standing) (/ (* 2000000 window) rtt_standing))))
     (:= Report.cwnd window)
     (:= Report.slow slow)
     (fallthrough))

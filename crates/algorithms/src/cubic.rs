@@ -51,7 +51,7 @@ pub(crate) fn make(parameters: &Parameters) -> Result<Box<dyn DynAlgorithm>, Bad
     };
     let cubic = Cubic {
         fast_convergence: parameters.read("fast_convergence", true)?,
-        alpha_from_prior: parameters.choice("friendly", ALPHA, &FRIENDLY_ALPHAS)?,
+        alpha_from_prior: parameters.choice("friendly", ALPHA_CUBIC, &FRIENDLY_ALPHAS)?,
         growth_before_loss: if exit == SlowStartExit::Linux {
             LINUX_INITIAL_GROWTH_PER_RTT_MIN
         } else {
@@ -73,12 +73,12 @@ const REPORT_DEFAULT: Reporting = Reporting::AtMost(REPORT_INTERVAL);
 const C: f64 = 0.4;
 /// β_cubic, the multiplicative decrease factor (RFC 9438, 4.6). The program repeats it as a
 /// decimal.
-const BETA: f64 = 0.7;
+const BETA_CUBIC: f64 = 0.7;
 /// α_cubic, the additive increase of W_est (RFC 9438, 4.3, equation 4): with a decrease by β_cubic,
 /// it gives W_est Reno's mean window.
-const ALPHA: f64 = 3.0 * (1.0 - BETA) / (1.0 + BETA);
+const ALPHA_CUBIC: f64 = 3.0 * (1.0 - BETA_CUBIC) / (1.0 + BETA_CUBIC);
 /// Values of `friendly`, with the α that applies once W_est has reached cwnd_prior.
-const FRIENDLY_ALPHAS: [(&str, f64); 2] = [("linux", ALPHA), ("rfc9438", 1.0)];
+const FRIENDLY_ALPHAS: [(&str, f64); 2] = [("linux", ALPHA_CUBIC), ("rfc9438", 1.0)];
 /// Upper bound of the growth per RTT as a fraction of cwnd (RFC 9438, 4.2: target is at most 1.5
 /// cwnd).
 const GROWTH_PER_RTT_MAX: f64 = 0.5;
@@ -100,7 +100,7 @@ pub struct Cubic {
 
 impl Cubic {
     /// Fraction of the window kept at a loss.
-    pub(crate) const LOSS_WINDOW_FACTOR: f64 = BETA;
+    pub(crate) const LOSS_WINDOW_FACTOR: f64 = BETA_CUBIC;
 
     /// Cubic with Linux' minimum growth before the first loss.
     pub(crate) fn linux() -> Cubic {
@@ -114,7 +114,7 @@ impl Cubic {
     pub(crate) fn standard() -> Cubic {
         Cubic {
             fast_convergence: true,
-            alpha_from_prior: ALPHA,
+            alpha_from_prior: ALPHA_CUBIC,
             growth_before_loss: 0.0,
         }
     }
@@ -144,8 +144,9 @@ struct CubicMemory {
 struct Epoch {
     /// epoch_start. Advances while the flow is application-limited (RFC 9438, 5.8).
     epoch_start: Time,
-    /// Plateau of the cubic: W_max, or the window at epoch_start if that was larger.
-    origin: f64,
+    /// W_max of equation 1, the plateau of the cubic. If cwnd_epoch is larger, it replaces the W_max
+    /// of the flow (Linux' `bic_origin_point`).
+    w_max: f64,
     /// K: time from epoch_start to the plateau, seconds.
     k: f64,
     /// W_est: the window that Reno would have.
@@ -154,20 +155,20 @@ struct Epoch {
 
 impl Epoch {
     /// RFC 9438, equation 2: K = cbrt((W_max − cwnd_epoch)/C).
-    fn new(start: Time, window: f64, w_max: f64) -> Epoch {
-        let origin = w_max.max(window);
+    fn new(epoch_start: Time, cwnd_epoch: f64, w_max: f64) -> Epoch {
+        let w_max = w_max.max(cwnd_epoch);
         Epoch {
-            epoch_start: start,
-            origin,
-            k: libm::cbrt((origin - window) / C),
-            w_est: window,
+            epoch_start,
+            w_max,
+            k: libm::cbrt((w_max - cwnd_epoch) / C),
+            w_est: cwnd_epoch,
         }
     }
 
     /// RFC 9438, equation 1: W_cubic(t) = C(t − K)³ + W_max.
     fn w_cubic(&self, t: f64) -> f64 {
         let x = t - self.k;
-        C * x * x * x + self.origin
+        C * x * x * x + self.w_max
     }
 }
 
@@ -188,14 +189,14 @@ impl WindowLaw for Cubic {
 
     fn growth(&self, state: &mut CubicState, round: &AckedRound) -> f64 {
         let memory = &mut state.current;
-        let window = round.window.max(1.0);
+        let cwnd = round.window.max(1.0);
         // The stage begins with the first segment counted for growth, after recovery.
         if memory.epoch.is_none() && round.counted == 0.0 {
             return 0.0;
         }
         let epoch = memory
             .epoch
-            .get_or_insert_with(|| Epoch::new(round.now, window, memory.w_max));
+            .get_or_insert_with(|| Epoch::new(round.now, cwnd, memory.w_max));
         // ACKs that do not count mean an application-limited flow, and the clock stops. No ACKs at
         // all mean that the path was stalled, and the clock runs on.
         if round.counted == 0.0 && round.acked > 0.0 {
@@ -203,28 +204,29 @@ impl WindowLaw for Cubic {
         }
         state.last_report = round.now;
 
-        // W_est, equation 4; α may change once W_est reaches cwnd_prior (4.3).
-        let alpha = if epoch.w_est >= memory.cwnd_prior {
+        // RFC 9438, 4.3: α_cubic may change once W_est reaches cwnd_prior.
+        let alpha_cubic = if epoch.w_est >= memory.cwnd_prior {
             self.alpha_from_prior
         } else {
-            ALPHA
+            ALPHA_CUBIC
         };
-        epoch.w_est += alpha * round.counted / window;
+        // RFC 9438, equation 4: W_est = W_est + α_cubic · segments_acked / cwnd.
+        epoch.w_est += alpha_cubic * round.counted / cwnd;
 
         // Reno-friendly region (4.3) if W_cubic(t) < W_est, otherwise W_cubic(t + RTT) (4.4, 4.5).
         let t = round.now.since(epoch.epoch_start).as_secs_f64();
         let target = if epoch.w_cubic(t) < epoch.w_est {
-            epoch.w_est + alpha
+            epoch.w_est + alpha_cubic
         } else {
             epoch.w_cubic(t + round.rtt)
         };
         let least = if memory.w_max == 0.0 {
-            self.growth_before_loss * window
+            self.growth_before_loss * cwnd
         } else {
             0.0
         };
         // The target is at most 1.5 cwnd (4.2).
-        (target - window).clamp(least, GROWTH_PER_RTT_MAX * window)
+        (target - cwnd).clamp(least, GROWTH_PER_RTT_MAX * cwnd)
     }
 
     fn in_slow_start(&self, state: &mut CubicState, now: Time) {
@@ -232,18 +234,18 @@ impl WindowLaw for Cubic {
         state.last_report = now;
     }
 
-    fn on_reduction(&self, state: &mut CubicState, before: f64) {
+    fn on_reduction(&self, state: &mut CubicState, cwnd: f64) {
         state.undo = state.current;
-        // Fast convergence, RFC 9438, 4.7. The comparison is Linux'.
-        let gives_way = self.fast_convergence && before < state.current.w_max;
+        // Fast convergence, RFC 9438, 4.7: W_max = cwnd · (1 + β_cubic)/2. The comparison is Linux'.
+        let gives_way = self.fast_convergence && cwnd < state.current.w_max;
         let w_max = if gives_way {
-            before * (1.0 + BETA) / 2.0
+            cwnd * (1.0 + BETA_CUBIC) / 2.0
         } else {
-            before
+            cwnd
         };
         state.current = CubicMemory {
             w_max,
-            cwnd_prior: before,
+            cwnd_prior: cwnd,
             epoch: None,
         };
     }

@@ -17,7 +17,7 @@ mod pulse;
 mod spectrum;
 
 use ccplane_agent::{Algorithm, Control, DynAlgorithm, FlowInfo, Programs, Report, box_algorithm};
-use ccplane_datapath::{Capabilities, INFINITY};
+use ccplane_datapath::{Capabilities, INFINITY, TwoBucketMin};
 use ccplane_units::{Rate, Time};
 
 use crate::cubic::Cubic;
@@ -139,25 +139,25 @@ pub struct NimbusFlow {
     recent_min_rtt: RecentMinRtt,
 }
 
-/// Minimum RTT of at least the last `QUEUE_SAMPLES_MIN` samples, seconds.
-#[derive(Clone, Copy, Debug)]
-struct RecentMinRtt {
-    /// Minimum RTT of the previous full group of samples.
-    previous: f64,
-    /// Minimum RTT and number of samples in the current group.
-    current: f64,
-    samples: u64,
-}
-
 /// RTT samples whose minimum measures the queue (as many as in HyStart). With fewer, jitter looks
 /// like a queue when a report has two ACKs. With more, a slow flow notices a queue later.
 const QUEUE_SAMPLES_MIN: u64 = 8;
 
+/// Minimum RTT of at least the last [`QUEUE_SAMPLES_MIN`] samples, seconds. A bucket ends once it
+/// has that many samples and, as a report adds its samples all at once, often has more. The bucket
+/// before it therefore counts only until then, which [`ccplane_datapath::HalfWindowMin`] does not
+/// support.
+#[derive(Clone, Copy, Debug)]
+struct RecentMinRtt {
+    buckets: TwoBucketMin<f64>,
+    /// Samples in the current bucket.
+    samples: u64,
+}
+
 impl Default for RecentMinRtt {
     fn default() -> RecentMinRtt {
         RecentMinRtt {
-            previous: f64::INFINITY,
-            current: f64::INFINITY,
+            buckets: TwoBucketMin::new(f64::INFINITY),
             samples: 0,
         }
     }
@@ -167,20 +167,19 @@ impl RecentMinRtt {
     /// Adds a report's minimum RTT, seconds, of this many samples.
     fn add(&mut self, least: f64, samples: u64) {
         if self.samples >= QUEUE_SAMPLES_MIN {
-            *self = RecentMinRtt {
-                previous: self.current,
-                ..RecentMinRtt::default()
-            };
+            self.buckets.rotate(least);
+            self.samples = 0;
+        } else {
+            self.buckets.add(least);
         }
-        self.current = self.current.min(least);
         self.samples = self.samples.saturating_add(samples);
     }
 
     fn get(&self) -> f64 {
         if self.samples >= QUEUE_SAMPLES_MIN {
-            self.current
+            self.buckets.recent()
         } else {
-            self.current.min(self.previous)
+            self.buckets.min()
         }
     }
 }
@@ -208,7 +207,7 @@ impl Nimbus {
             flow.next_sample += SAMPLE_INTERVAL;
             flow.detector.push(sample);
             let ages = flow.switch.mode() == NimbusMode::Delay;
-            flow.capacity.push(now, f64::from(sample.received), ages);
+            flow.capacity.push(now, f64::from(sample.r), ages);
             flow.unread_samples += 1;
         }
         if flow.unread_samples < SPECTRUM_INTERVAL_SAMPLES {
@@ -245,11 +244,7 @@ impl NimbusFlow {
     fn start_mode(&mut self, rtt: f64, base: f64) {
         match self.switch.mode() {
             NimbusMode::Competitive => {
-                let rate = f64::from(
-                    self.detector
-                        .sample_ago(COMPETITIVE_RATE_AGE_SAMPLES)
-                        .received,
-                );
+                let rate = f64::from(self.detector.sample_ago(COMPETITIVE_RATE_AGE_SAMPLES).r);
                 self.competitor = Competitor::with_window(rate * rtt / self.mss);
             }
             NimbusMode::Delay => self.basic = Basic::starting_at(rtt / base),
@@ -362,8 +357,8 @@ impl Algorithm for Nimbus {
         let acked = acked as f64;
         if limited == 0 {
             let sample = Sample {
-                sent: sent as f32,
-                received: received as f32,
+                s: sent as f32,
+                r: received as f32,
                 queueing: (standing - base - flow.mss / received).max(0.0) as f32,
             };
             self.observe(flow, now, sample, rtt, base);
@@ -379,9 +374,9 @@ impl Algorithm for Nimbus {
         match flow.switch.mode() {
             NimbusMode::Delay => {
                 let seen = DelayInputs {
-                    sent,
-                    cross: capacity * sent / received - sent,
-                    capacity,
+                    s: sent,
+                    z: capacity * sent / received - sent,
+                    mu: capacity,
                     rtt: standing,
                     base_rtt: base,
                     acked,

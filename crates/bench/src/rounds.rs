@@ -1,11 +1,11 @@
 //! What runs more than once: medians, and runs that take turns.
 
-use ccplane_lab::metrics;
+use ccplane_lab::metrics::Distribution;
 use ccplane_lab::stats::{Ratio, median_ratio};
 
 /// The median; no number where there are no values.
 pub fn median(values: impl IntoIterator<Item = f64>) -> f64 {
-    metrics::median(&values.into_iter().collect::<Vec<_>>()).unwrap_or(f64::NAN)
+    Distribution::new(values).median().unwrap_or(f64::NAN)
 }
 
 /// The median of each figure over so many runs.

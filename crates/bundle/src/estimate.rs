@@ -8,8 +8,7 @@
 
 use std::collections::VecDeque;
 
-use ccplane_datapath::RttNoise;
-use ccplane_datapath::{ExchangeStamps, OneWay};
+use ccplane_datapath::{ExchangeStamps, HalfWindowMin, OneWay, RttNoise};
 use ccplane_units::{Bytes, Duration, Rate, Time};
 
 use crate::boundaries::Boundary;
@@ -35,7 +34,8 @@ pub(crate) struct DirectionEstimate {
     epochs: VecDeque<Epoch>,
     rtt: Option<Duration>,
     srtt: Duration,
-    min_rtt_filter: HalvedMin,
+    /// The filter in [`OneWay`] uses timestamps that wrap and covers RTTs only up to 2.1 s.
+    min_rtt_filter: HalfWindowMin<Duration>,
     noise: RttNoise,
     sending_rate: Rate,
     receiving_rate: Rate,
@@ -73,7 +73,8 @@ impl DirectionEstimate {
             (self.srtt * (SRTT_INVERSE_GAIN - 1) + rtt) / SRTT_INVERSE_GAIN
         };
         self.srtt = srtt;
-        self.min_rtt_filter.update(now, rtt);
+        self.min_rtt_filter
+            .update(now.as_nanos(), MIN_RTT_WINDOW.as_nanos() / 2, rtt);
         self.one_way.sample(
             now,
             &ExchangeStamps {
@@ -179,32 +180,6 @@ impl DirectionEstimate {
 
 /// Lower bound of RTT samples; smaller values only occur if a clock did not advance.
 const RTT_MIN: Duration = Duration::from_micros(1);
-
-/// Minimum filter over one to two halves of [`MIN_RTT_WINDOW`]. The filter in [`OneWay`] uses
-/// timestamps that wrap and covers RTTs only up to 2.1 s.
-#[derive(Clone, Copy, Debug, Default)]
-struct HalvedMin {
-    recent: Option<Duration>,
-    previous: Option<Duration>,
-    half_end: Time,
-}
-
-impl HalvedMin {
-    fn update(&mut self, now: Time, value: Duration) {
-        let half = MIN_RTT_WINDOW / 2;
-        if now >= self.half_end {
-            let stale = now >= self.half_end + half;
-            self.previous = if stale { None } else { self.recent };
-            self.recent = None;
-            self.half_end = now + half;
-        }
-        self.recent = Some(self.recent.map_or(value, |least| least.min(value)));
-    }
-
-    fn get(&self) -> Option<Duration> {
-        self.recent.into_iter().chain(self.previous).min()
-    }
-}
 
 /// Fraction of packets that arrive out of order, over the last ten seconds.
 #[derive(Clone, Debug, Default)]
@@ -402,13 +377,19 @@ mod tests {
     }
 
     #[test]
-    fn the_least_rtt_expires() {
-        let mut least = HalvedMin::default();
-        least.update(ms(0), Duration::from_millis(50));
-        for second in 1..20 {
-            least.update(ms(1_000 * second), Duration::from_millis(80));
-            let held = least.get() == Some(Duration::from_millis(50));
-            assert_eq!(held, second < 10, "at {second} s");
+    fn the_minimum_rtt_expires_after_its_window() {
+        let mut estimate = DirectionEstimate::default();
+        for n in 0..20 {
+            let boundary = Boundary {
+                number: n,
+                sent_at: ms(1_000 * n),
+                bytes: n,
+            };
+            let rtt = if n == 0 { 50 } else { 80 };
+            let report = feedback(ms(1_000 * n), n, Duration::ZERO);
+            assert!(estimate.update(ms(1_000 * n + rtt), &boundary, &report));
+            let valid = estimate.min_rtt() == Some(Duration::from_millis(50));
+            assert_eq!(valid, n < 10, "at {n} s");
         }
     }
 

@@ -3,6 +3,7 @@
 
 use ccplane_datapath::{Outcome, Signals};
 use ccplane_qdisc::{Ecn, Packet};
+use ccplane_units::stats::nearest_rank;
 use ccplane_units::{Duration, Rate, Time};
 
 use crate::{
@@ -585,7 +586,7 @@ fn sampled_and_counted_marks_measure_the_same() {
     // geometrically distributed. At 96 Mbit/s that is 8 ms.
     let p90 = |mut off: Vec<f64>| {
         off.sort_by(f64::total_cmp);
-        off[off.len() * 9 / 10]
+        nearest_rank(&off, 0.9).expect("ticks")
     };
     let said = [p90(rtt), p90(sent), p90(received)];
     println!(

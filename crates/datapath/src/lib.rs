@@ -24,6 +24,7 @@ mod program;
 mod signals;
 mod sticky_fallthrough;
 mod table;
+mod two_bucket_min;
 
 pub use bytecode::{
     CLAUSES_MAX, Clause, INFINITY, INSTRS_MAX, Instr, Op, VARS_MAX, Var, VarKind, reg,
@@ -39,3 +40,4 @@ pub use outcome::{Outcome, Urgency};
 pub use program::Program;
 pub use signals::{Capabilities, Signals, Transport};
 pub use table::{Compat, OperatorLimits, ProgramTable};
+pub use two_bucket_min::{HalfWindowMin, MinSample, TwoBucketMin};

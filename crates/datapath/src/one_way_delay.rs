@@ -24,6 +24,7 @@
 use ccplane_units::{Duration, Time};
 
 use crate::signals::Signals;
+use crate::two_bucket_min::{HalfWindowMin, MinSample};
 
 /// Window of the minima, of which they cover the last 5 to 10 s. A shorter one forgets the empty
 /// path while a queue stands. A longer one keeps the error of a drifting clock, or the delay of a
@@ -46,8 +47,8 @@ pub struct ExchangeStamps {
 /// Estimate of the one-way queueing delay of a connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OneWay {
-    forward: WrappingMin,
-    round_trip: WrappingMin,
+    forward: HalfWindowMin<WrappingNanos>,
+    round_trip: HalfWindowMin<WrappingNanos>,
     /// Time of the last sample.
     sampled_at: Time,
     /// Last sample, ns: excess over the minimum forward delay, round trip, and queueing delay.
@@ -74,10 +75,10 @@ impl OneWay {
             return false;
         }
         self.rtt = total - peer_hold_time;
-        self.forward_excess = self.forward.update(forward, now);
+        self.forward_excess = excess(&mut self.forward, forward, now);
         self.queue = self
             .forward_excess
-            .min(self.round_trip.update(self.rtt, now));
+            .min(excess(&mut self.round_trip, self.rtt, now));
         self.sampled_at = now;
         true
     }
@@ -86,7 +87,7 @@ impl OneWay {
     /// round trip, `rtt`.
     #[inline]
     pub fn queue_delay(&self, now: Time, rtt: Duration) -> Option<Duration> {
-        let valid = self.round_trip.is_known() && now.since(self.sampled_at) <= rtt;
+        let valid = self.round_trip.get().is_some() && now.since(self.sampled_at) <= rtt;
         valid.then_some(Duration::from_nanos(u64::from(self.queue)))
     }
 
@@ -100,12 +101,12 @@ impl OneWay {
     /// empty path is assumed to be symmetric.
     #[inline]
     pub fn write(&self, now: Time, fresh: bool, rtt: Duration, signals: &mut Signals) {
-        if !self.round_trip.is_known() {
+        let Some(min_round_trip) = self.round_trip.get() else {
             return;
-        }
+        };
         // No value reaches infinity: round trips, and differences from a minimum, are below 2^31.
         let known = |ns: u64| ns.max(1);
-        let least = u64::from(self.round_trip.value);
+        let least = u64::from(min_round_trip.0);
         signals.min_rtt_ns = known(least);
         signals.min_owd_ns = known(least / 2);
         if fresh {
@@ -119,53 +120,30 @@ impl OneWay {
     }
 }
 
-/// Minimum of a value modulo 2^32, over one to two halves of [`MIN_FILTER_WINDOW`].
+/// Nanoseconds modulo 2^32. Two values are compared by their difference, which must be below 2^31.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct WrappingMin {
-    /// Minimum of this half and the one before.
-    value: u32,
-    /// Minimum of this half.
-    recent: u32,
-    /// End of this half; zero before the first sample.
-    half_end: Time,
-}
+struct WrappingNanos(u32);
 
-impl WrappingMin {
-    fn is_known(&self) -> bool {
-        self.half_end != Time::ZERO
-    }
-
-    /// Adds a value; returns its excess over the minimum.
+impl MinSample for WrappingNanos {
     #[inline]
-    fn update(&mut self, value: u32, now: Time) -> u32 {
-        let half = MIN_FILTER_WINDOW / 2;
-        if !self.is_known() {
-            *self = WrappingMin {
-                value,
-                recent: value,
-                half_end: now + half,
-            };
-        } else if now >= self.half_end {
-            // After a whole window without samples nothing is left of it.
-            let stale = now >= self.half_end + half;
-            self.value = if stale {
-                value
-            } else {
-                wrapping_min(self.recent, value)
-            };
-            self.recent = value;
-            self.half_end = now + half;
+    fn lesser(self, other: WrappingNanos) -> WrappingNanos {
+        if (self.0.wrapping_sub(other.0) as i32) < 0 {
+            self
         } else {
-            self.recent = wrapping_min(self.recent, value);
-            self.value = wrapping_min(self.value, value);
+            other
         }
-        value.wrapping_sub(self.value)
     }
 }
 
-/// Returns the lesser of two values at most 2^31 apart.
-fn wrapping_min(a: u32, b: u32) -> u32 {
-    if (a.wrapping_sub(b) as i32) < 0 { a } else { b }
+/// Adds a delay, ns, to its minimum filter. Returns its excess over the minimum.
+#[inline]
+fn excess(filter: &mut HalfWindowMin<WrappingNanos>, delay: u32, now: Time) -> u32 {
+    filter.update(
+        now.as_nanos(),
+        MIN_FILTER_WINDOW.as_nanos() / 2,
+        WrappingNanos(delay),
+    );
+    filter.get().map_or(0, |min| delay.wrapping_sub(min.0))
 }
 
 #[cfg(test)]

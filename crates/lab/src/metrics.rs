@@ -5,7 +5,7 @@
 //! Nothing here is random or reads a clock, so the same records give the same metrics on every
 //! machine.
 
-use ccplane_units::{Duration, Rate};
+use ccplane_units::{Duration, Rate, stats};
 
 /// Returns the bytes in each bin of `width_ns` of `[0, until_ns)`. An incomplete last bin is
 /// dropped, since it would show as a dip. Events outside of the range are ignored.
@@ -103,14 +103,17 @@ impl Distribution {
 
     /// Returns the arithmetic mean.
     pub fn mean(&self) -> Option<f64> {
-        (!self.is_empty()).then(|| self.0.iter().sum::<f64>() / self.len() as f64)
+        stats::mean(self.0.iter().copied())
     }
 
-    /// Returns the `p`-quantile by nearest rank: the smallest measured value `v` such that at least
-    /// the share `p` (0 to 1) of the values are at most `v`. It never interpolates.
+    /// Returns the `p`-quantile by [nearest rank](stats::nearest_rank).
     pub fn quantile(&self, p: f64) -> Option<f64> {
-        let rank = (p.clamp(0.0, 1.0) * self.len() as f64).ceil() as usize;
-        self.0.get(rank.saturating_sub(1)).copied()
+        stats::nearest_rank(&self.0, p)
+    }
+
+    /// Returns the median; of an even number of values, the mean of the middle two.
+    pub fn median(&self) -> Option<f64> {
+        stats::median(&self.0)
     }
 
     /// Returns the share of values at or below `x`.
@@ -168,19 +171,6 @@ pub fn longest_stall(samples: impl IntoIterator<Item = (u64, u64)>) -> u64 {
         }
     }
     longest
-}
-
-/// Returns the median; of an even number of values, the mean of the middle two.
-pub fn median(values: &[f64]) -> Option<f64> {
-    let sorted = Distribution::new(values.iter().copied());
-    let v = sorted.values();
-    let upper = *v.get(v.len() / 2)?;
-    let lower = if v.len().is_multiple_of(2) {
-        *v.get(v.len() / 2 - 1)?
-    } else {
-        upper
-    };
-    Some((lower + upper) / 2.0)
 }
 
 /// Returns the completion time of a flow on an idle path, ns: its bytes at the path's lowest rate,
@@ -255,13 +245,6 @@ mod tests {
             longest_stall([(0, 1), (10, 1), (30, 2), (35, 3), (99, 3)]),
             30
         );
-    }
-
-    #[test]
-    fn median_of_odd_and_even() {
-        assert_eq!(median(&[3.0, 1.0, 2.0]), Some(2.0));
-        assert_eq!(median(&[4.0, 1.0, 2.0, 3.0]), Some(2.5));
-        assert_eq!(median(&[]), None);
     }
 
     /// Definition of the distance: the largest gap over all points at which either function steps.

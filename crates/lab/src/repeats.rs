@@ -402,10 +402,9 @@ struct MeanEstimate {
 fn estimate(values: impl Iterator<Item = f64>, interval: MeanInterval) -> MeanEstimate {
     let values: Vec<f64> = values.collect();
     let n = values.len();
-    if n == 0 {
+    let Some(mean) = ccplane_units::stats::mean(values.iter().copied()) else {
         return MeanEstimate::default();
-    }
-    let mean = values.iter().sum::<f64>() / n as f64;
+    };
     let within = |half| MeanEstimate {
         mean,
         half,

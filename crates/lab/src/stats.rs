@@ -1,6 +1,7 @@
 //! Statistics of experiments: intervals of means, of paired ratios and of their medians, and
 //! Kolmogorov-Smirnov distances between runs.
 
+use ccplane_units::stats;
 use rand_pcg::Pcg64;
 use rand_pcg::rand_core::Rng;
 
@@ -36,10 +37,9 @@ pub fn paired_ratio(pairs: &[(f64, f64)]) -> Option<Ratio> {
 /// against one disturbed pair.
 pub fn median_ratio(pairs: &[(f64, f64)]) -> Option<Ratio> {
     let logs = logarithms(pairs);
-    let median = |values: &Distribution| crate::metrics::median(values.values());
     ratio(
-        median(&Distribution::new(logs.iter().copied())),
-        percentiles(&logs, median),
+        Distribution::new(logs.iter().copied()).median(),
+        percentiles(&logs, Distribution::median),
     )
 }
 
@@ -67,10 +67,7 @@ fn ratio(logarithm: Option<f64>, interval: Option<(f64, f64)>) -> Option<Ratio> 
 pub fn mean_interval(values: &[f64]) -> Option<(f64, f64)> {
     let freedom = values.len().checked_sub(1).filter(|&freedom| freedom > 0)?;
     let mean = Distribution::new(values.iter().copied()).mean()?;
-    let squares: f64 = values
-        .iter()
-        .map(|value| (value - mean) * (value - mean))
-        .sum();
+    let squares = stats::squared_deviations(values.iter().copied(), mean);
     let half = student(freedom) * libm::sqrt(squares / freedom as f64 / values.len() as f64);
     Some((mean - half, mean + half))
 }
@@ -164,8 +161,8 @@ pub fn jackknife<A: Clone, B: Clone>(
     let variance = |values: Option<Vec<f64>>| {
         let values = values.filter(|values| values.len() > 1)?;
         let n = values.len() as f64;
-        let mean = values.iter().sum::<f64>() / n;
-        Some(values.iter().map(|v| (v - mean) * (v - mean)).sum::<f64>() * (n - 1.0) / n)
+        let mean = stats::mean(values.iter().copied())?;
+        Some(stats::squared_deviations(values, mean) * (n - 1.0) / n)
     };
     let interval = variance(of_ours.collect())
         .zip(variance(of_native.collect()))

@@ -3,6 +3,7 @@
 //! ECN negotiated, over an emulated link that marks.
 
 use ccplane_lab::result::ContenderResult;
+use ccplane_units::stats::mean;
 
 use crate::common::simulate;
 
@@ -50,7 +51,7 @@ fn incast(
 /// Returns the mean throughput in Gbit/s and queueing delay in µs over the last two thirds of a
 /// run, when the flows have converged.
 fn settled(c: &ContenderResult) -> (f64, f64) {
-    let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len().max(1) as f64;
+    let mean = |values: &[f64]| mean(values.iter().copied()).unwrap_or(0.0);
     let (rates, delays) = (&c.series.throughput_mbit, &c.series.delay_ms);
     let delays: Vec<f64> = delays[delays.len() / 3..]
         .iter()
@@ -277,7 +278,7 @@ fn dx_goes_from_21_packets_back_to_20_and_the_link_stays_full() {
         .iter()
         .flat_map(|flow| flow[flow.len() / 3..].iter().map(|sample| sample.tcp.cwnd))
         .collect();
-    let mean = windows.iter().map(|w| f64::from(*w)).sum::<f64>() / windows.len() as f64;
+    let mean = mean(windows.into_iter().map(f64::from)).expect("windows");
     println!("{rate:.2} Gbit/s, {queue:.2} packets wait, {mean:.2} packets in a window");
     assert!(rate > 9.95 && queue < 3.0, "{rate} Gbit/s, {queue} packets");
     assert!((19.5..21.0).contains(&mean), "{mean}");

@@ -8,6 +8,7 @@ use ccplane_lab::scenario::{Scenario, Seeds, shipped};
 use ccplane_lab::{Error, NoProgress, Sim, run as run_in, run_keeping};
 
 use ccplane_sim::{SimError, SimOptions, Simulation};
+use ccplane_units::stats::mean;
 
 use crate::common::{options, scenario, simulate};
 
@@ -486,7 +487,7 @@ fn events_change_the_link() {
         format!("{DUMBBELL}\n[[event]]\nat = \"5s\"\nlink = \"bottleneck\"\nrate = \"48mbit\"\n");
     let result = simulate(&text);
     let c = &result.contenders[2];
-    let mean = |bins: &[f64]| bins.iter().sum::<f64>() / bins.len() as f64;
+    let mean = |bins: &[f64]| mean(bins.iter().copied()).expect("bins");
     let (before, after) = (
         mean(&c.series.throughput_mbit[100..240]),
         mean(&c.series.throughput_mbit[300..]),

@@ -22,7 +22,7 @@ use super::{Datapath, Experiment, Options, Outcome, simulations};
 use ccplane_lab::Contender;
 use ccplane_lab::Error;
 use ccplane_lab::Progress;
-use ccplane_lab::metrics::{self, Distribution};
+use ccplane_lab::metrics::Distribution;
 use ccplane_lab::scenario::Cellular;
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
@@ -267,13 +267,7 @@ impl Results {
     }
 
     fn median(&self, link: &str, who: &Contender, value: fn(&Summary) -> f64) -> Option<f64> {
-        metrics::median(
-            &self
-                .of(link, who)
-                .into_iter()
-                .map(value)
-                .collect::<Vec<_>>(),
-        )
+        Distribution::new(self.of(link, who).into_iter().map(value)).median()
     }
 }
 

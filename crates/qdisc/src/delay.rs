@@ -157,6 +157,8 @@ impl Delay {
 
 #[cfg(test)]
 mod tests {
+    use ccplane_units::stats::mean_and_variance;
+
     use super::*;
 
     #[test]
@@ -203,8 +205,7 @@ mod tests {
     }
 
     fn mean_and_deviation(of: &[f64]) -> (f64, f64) {
-        let mean = of.iter().sum::<f64>() / of.len() as f64;
-        let variance = of.iter().map(|x| (x - mean) * (x - mean)).sum::<f64>() / of.len() as f64;
+        let (mean, variance) = mean_and_variance(of).expect("values");
         (mean, variance.sqrt())
     }
 

@@ -146,6 +146,8 @@ fn normal(random: &mut Pcg64) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use ccplane_units::stats::mean_and_variance;
+
     use super::*;
 
     /// Returns the rate in each window of `window` ms, Mbit/s.
@@ -160,13 +162,6 @@ mod tests {
         bins
     }
 
-    fn moments(values: &[f64]) -> (f64, f64) {
-        let mean = values.iter().sum::<f64>() / values.len() as f64;
-        let variance =
-            values.iter().map(|v| (v - mean) * (v - mean)).sum::<f64>() / values.len() as f64;
-        (mean, variance)
-    }
-
     #[test]
     fn generated_links_resemble_recorded_ones() {
         for seed in 1..=5 {
@@ -176,10 +171,10 @@ mod tests {
             }
             .to_mahimahi();
             let seconds = rates(&text, 1_000);
-            let (mean, variance) = moments(&seconds);
+            let (mean, variance) = mean_and_variance(&seconds).expect("values");
             let variation = variance.sqrt() / mean;
             let tenths = rates(&text, 100);
-            let (middle, spread) = moments(&tenths);
+            let (middle, spread) = mean_and_variance(&tenths).expect("values");
             let together = tenths
                 .windows(2)
                 .map(|w| (w[0] - middle) * (w[1] - middle))

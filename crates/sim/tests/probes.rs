@@ -5,6 +5,7 @@ use ccplane_sim::{
     AppId, FlowSpec, LinkId, LinkSpec, ProbeSpec, ProbeTarget, SimError, SimOptions, Simulation,
     topology,
 };
+use ccplane_units::stats::mean;
 use ccplane_units::{Duration, Rate, Time};
 
 fn ms(ms: u64) -> Duration {
@@ -89,7 +90,7 @@ fn columns_say_what_the_counters_say() {
     assert_eq!(long.cwnd.last(), Some(&flow.cwnd));
     assert_eq!(long.srtt.last(), Some(&flow.srtt.as_nanos()));
     let rates: Vec<f64> = long.goodput().collect();
-    let mean = rates.iter().sum::<f64>() / rates.len() as f64;
+    let mean = mean(rates).expect("rates");
     let (first, last) = (long.received[0], long.received[999]);
     assert!((mean - (last - first) as f64 / 9.99).abs() < 1.0);
     // The series of the short flow covers its lifetime, and the last sample includes all its data.

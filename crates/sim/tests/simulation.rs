@@ -11,6 +11,7 @@ use ccplane_sim::{
     NodeId, PacketEvent, SimError, SimOptions, Simulation, Spread, SteerOptions, Tracer, parallel,
     topology,
 };
+use ccplane_units::stats::mean;
 use ccplane_units::{Duration, Rate, Time};
 
 fn mbit(mbit: u64) -> Rate {
@@ -566,7 +567,7 @@ fn topologies_have_the_shape_that_they_are_known_by() {
             rtts.push(path.delay.as_micros() as f64 * 2.0 / 1_000.0);
         }
     }
-    let mean = rtts.iter().sum::<f64>() / rtts.len() as f64;
+    let mean = mean(rtts.iter().copied()).expect("rtts");
     assert_eq!(rtts.iter().copied().fold(f64::MAX, f64::min), 24.0);
     assert_eq!(rtts.iter().copied().fold(0.0, f64::max), 84.0);
     assert!((mean - 43.6).abs() < 0.1, "{mean}");

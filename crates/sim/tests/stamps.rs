@@ -11,6 +11,7 @@ use ccplane_sim::{
     SimOptions, Simulation, StampModel, Tracer, TransportConfig, default_transport,
 };
 use ccplane_transport::SegmentKind;
+use ccplane_units::stats::{mean_and_variance, nearest_rank};
 use ccplane_units::{Duration, Rate, Time};
 
 /// Timestamps of every data packet with the true times, by packet number, and every exchange as
@@ -130,9 +131,9 @@ fn model() -> StampModel {
     StampModel::EXACT
 }
 
-fn quantile(mut values: Vec<i64>, q: f64) -> f64 {
+fn quantile(mut values: Vec<i64>, p: f64) -> f64 {
     values.sort_unstable();
-    values[((values.len() - 1) as f64 * q) as usize] as f64
+    nearest_rank(&values, p).expect("values") as f64
 }
 
 #[test]
@@ -215,16 +216,12 @@ fn jitter_is_distributed_as_described() {
         .iter()
         .map(|[t1, sent, ..]| *sent as i64 - *t1 as i64)
         .collect();
-    let n = errors.len() as f64;
-    let mean = errors.iter().sum::<i64>() as f64 / n;
-    let deviation = (errors
-        .iter()
-        .map(|e| (*e as f64 - mean) * (*e as f64 - mean))
-        .sum::<f64>()
-        / n)
-        .sqrt();
+    let n = errors.len();
+    let errors: Vec<f64> = errors.into_iter().map(|error| error as f64).collect();
+    let (mean, variance) = mean_and_variance(&errors).expect("errors");
+    let deviation = variance.sqrt();
     assert!(
-        n > 300.0 && mean.abs() < 1_000.0 && (deviation / 5_000.0 - 1.0).abs() < 0.15,
+        n > 300 && mean.abs() < 1_000.0 && (deviation / 5_000.0 - 1.0).abs() < 0.15,
         "{n} {mean} {deviation}"
     );
 }

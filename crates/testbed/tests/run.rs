@@ -12,6 +12,7 @@ use ccplane_lab::scenario::Scenario;
 use ccplane_lab::{Backend, Error, NoProgress, RunOptions, files, report};
 use ccplane_qdisc::{LineSpec, QueueSpec, Size};
 use ccplane_testbed::{RealPackets, TransportKind};
+use ccplane_units::stats::mean;
 use ccplane_units::{Duration, Rate};
 
 /// 24 Mbit/s, 20 ms, a queue of one BDP, two seconds.
@@ -168,8 +169,7 @@ fn native_flows_fill_the_link_and_every_figure_agrees() {
                 "{flow:?}"
             );
         }
-        let mean: f64 =
-            c.series.throughput_mbit.iter().sum::<f64>() / c.series.throughput_mbit.len() as f64;
+        let mean = mean(c.series.throughput_mbit.iter().copied()).expect("bins");
         assert!(
             (mean - f.utilisation * 24.0).abs() < 1.0,
             "bins {mean}, utilisation {}",

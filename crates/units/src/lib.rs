@@ -1,5 +1,5 @@
 //! Quantities with typed units: [`Time`], [`Duration`], [`Bytes`], [`Packets`], [`Rate`] and
-//! [`Probability`]; and IP prefixes: [`Prefix`].
+//! [`Probability`]; IP prefixes: [`Prefix`]; and plain [statistics](stats).
 //!
 //! `no_std`, without allocation. Times are nanoseconds since an epoch chosen by the driver.
 //! Arithmetic on times and durations saturates, so that no input makes a state machine panic. The
@@ -10,6 +10,7 @@
 mod parse;
 mod prefix;
 mod print;
+pub mod stats;
 #[cfg(test)]
 mod tests;
 

@@ -1,5 +1,6 @@
 //! Tests of the generators, driven by a script instead of a simulation.
 
+use ccplane_units::stats::mean_and_variance;
 use ccplane_units::{Bytes, Duration, Rate, Time};
 use proptest::prelude::*;
 
@@ -109,12 +110,7 @@ fn poisson_arrivals_have_exponential_gaps_of_the_right_mean() {
     let times: Vec<f64> = actions.iter().map(|(at, _)| at.as_nanos() as f64).collect();
     let gaps: Vec<f64> = times.windows(2).map(|pair| pair[1] - pair[0]).collect();
     let n = gaps.len() as f64;
-    let mean = gaps.iter().sum::<f64>() / n;
-    let variance = gaps
-        .iter()
-        .map(|gap| (gap - mean) * (gap - mean))
-        .sum::<f64>()
-        / n;
+    let (mean, variance) = mean_and_variance(&gaps).expect("gaps");
     // Bundler's workload at 84 Mbit/s: 499.4 requests per second.
     let expected = 1e9 / (0.875 * 12_000_000.0 / 21_025.0);
     assert!(((1e9 / expected) - 499.43_f64).abs() < 0.1);
@@ -500,8 +496,7 @@ fn datagrams_of_a_poisson_process() {
         assert!(matches!(action, Action::Datagram { bytes: 1_000, .. }));
         counts[(at.as_nanos() / 10_000_000) as usize] += 1.0;
     }
-    let mean = counts.iter().sum::<f64>() / 500.0;
-    let variance = counts.iter().map(|n| (n - mean) * (n - mean)).sum::<f64>() / 500.0;
+    let (mean, variance) = mean_and_variance(&counts).expect("counts");
     assert!((mean - 100.0).abs() < 1.8, "{mean}");
     assert!((70.0..135.0).contains(&variance), "{variance}");
 }

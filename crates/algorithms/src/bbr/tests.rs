@@ -103,7 +103,7 @@ proptest! {
                 bbr.decide(&mut one, &seen, &mut orders);
             }
             if let Some(seen) = super::report::BbrReport::read(&fields) {
-                three.decide(&seen, &mut orders);
+                three.update_on_report(&seen, &mut orders);
             }
             prop_assert!(orders.get("gain").is_none_or(|gain| (1..=28_561).contains(&gain)));
             prop_assert!(orders.get("cwnd_gain").is_none_or(|gain| (20_000..=28_850).contains(&gain)));

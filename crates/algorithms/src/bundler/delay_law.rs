@@ -108,7 +108,7 @@ impl BundleLaw {
                 basic.rate(now)
             }
         };
-        next.clamp(floor(now.capacity), max_rate(now.capacity))
+        next.clamp(floor(now.mu), max_rate(now.mu))
     }
 
     /// Raises the law to at least `rate`, bytes/s, at this RTT, seconds.
@@ -135,9 +135,9 @@ mod tests {
 
     fn now(rtt: f64) -> DelayInputs {
         DelayInputs {
-            sent: 10e6,
-            cross: 0.0,
-            capacity: 12e6,
+            s: 10e6,
+            z: 0.0,
+            mu: 12e6,
             rtt,
             base_rtt: 0.1,
             acked: 100_000.0,
@@ -181,18 +181,18 @@ mod tests {
     fn the_rate_stays_within_its_bounds() {
         let mut law = BundleLaw::starting_at(DelayMode::Basic, 10e6, 0.1, 0.1);
         let full = DelayInputs {
-            sent: 1e6,
-            cross: 11e6,
+            s: 1e6,
+            z: 11e6,
             ..now(5.0)
         };
         assert_eq!(law.rate(&full, 0.01, 0.0, false, 10e6), 600_000.0);
         let wide = DelayInputs {
-            sent: 100e6,
+            s: 100e6,
             ..now(0.1)
         };
         assert_eq!(law.rate(&wide, 0.01, 0.0, false, 10e6), 24e6);
         let slow = DelayInputs {
-            capacity: 50_000.0,
+            mu: 50_000.0,
             ..now(5.0)
         };
         assert_eq!(law.rate(&slow, 0.01, 0.0, false, 10e6), 125_000.0);

@@ -352,8 +352,8 @@ mod tests {
             let sent = MU * (0.5 + swing(mine, i, 0.0));
             let cross = MU * (0.5 + swing(others, i, phase));
             detector.push(Sample {
-                sent: sent as f32,
-                received: (MU * sent / (sent + cross)) as f32,
+                s: sent as f32,
+                r: (MU * sent / (sent + cross)) as f32,
                 queueing: 0.01,
             });
         }
@@ -414,8 +414,8 @@ mod tests {
             };
             let (sent, cross) = (MU * (0.5 + 0.15 * swing(0)), MU * (0.5 - 0.1 * swing(4)));
             detector.push(Sample {
-                sent: sent as f32,
-                received: (MU * sent / (sent + cross)) as f32,
+                s: sent as f32,
+                r: (MU * sent / (sent + cross)) as f32,
                 queueing: 0.01,
             });
         }

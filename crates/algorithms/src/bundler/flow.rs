@@ -173,8 +173,7 @@ impl BundlerFlow {
         self.election.retune(tick.now);
         match next {
             NimbusMode::Competitive => {
-                self.initial_rate =
-                    f64::from(self.detector.sample_ago(PASSING_RATE_AGE_SAMPLES).received)
+                self.initial_rate = f64::from(self.detector.sample_ago(PASSING_RATE_AGE_SAMPLES).r)
             }
             NimbusMode::Delay => {
                 self.rate = tick.received;
@@ -188,8 +187,8 @@ impl BundlerFlow {
     pub(super) fn store_samples(&mut self, tick: &Tick) {
         let queueing = self.queueing(tick);
         let sample = Sample {
-            sent: tick.sent as f32,
-            received: tick.received as f32,
+            s: tick.sent as f32,
+            r: tick.received as f32,
             queueing: queueing as f32,
         };
         // After a long gap, the old samples are outdated.
@@ -211,7 +210,7 @@ impl BundlerFlow {
         while self.next_sample <= tick.now && self.next_sample < Time::MAX {
             self.next_sample += SAMPLE_INTERVAL;
             self.detector.push(sample);
-            self.received += gain * (f64::from(sample.received) - self.received);
+            self.received += gain * (f64::from(sample.r) - self.received);
             self.capacity.push(tick.now, self.received, ages);
             self.unread_samples += 1;
         }
@@ -254,9 +253,9 @@ impl BundlerFlow {
             return (path_estimate::DRAIN_RATE_FACTOR * self.rate).max(delay_law::floor(capacity));
         }
         let seen = DelayInputs {
-            sent: tick.sent,
-            cross: self.cross(tick, capacity),
-            capacity,
+            s: tick.sent,
+            z: self.cross(tick, capacity),
+            mu: capacity,
             rtt: tick.rtt,
             base_rtt: self.path.base(),
             acked: tick.acked,
@@ -292,7 +291,7 @@ impl BundlerFlow {
         let hinders = !self.pulses_disabled && self.cross_traffic.needs_pulses(tick.now);
         let least = match hinders {
             true => PassThrough::rate_to_keep(
-                f64::from(self.detector.sample_ago(PASSING_RATE_AGE_SAMPLES).received),
+                f64::from(self.detector.sample_ago(PASSING_RATE_AGE_SAMPLES).r),
                 capacity,
             ),
             false => 0.0,

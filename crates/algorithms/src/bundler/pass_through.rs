@@ -124,7 +124,7 @@ impl PassThrough {
         };
         let gain = 1.0 - libm::pow(1.0 - RESPONSE_GAIN, f64::from(count));
         self.avg_response += gain * (answer - self.avg_response);
-        reading.mean_cross < CROSS_ABSENT * capacity || self.avg_response < ELASTIC_RESPONSE_MIN
+        reading.mean_z < CROSS_ABSENT * capacity || self.avg_response < ELASTIC_RESPONSE_MIN
     }
 
     /// Returns true if the queue in the network is gone, regardless of the pulse.
@@ -147,8 +147,8 @@ mod tests {
     fn reading(answer: f64, prominence: f64, standing: f64) -> Reading {
         Reading {
             eta: 1.0,
-            recent_cross: standing * MU,
-            mean_cross: standing * MU,
+            recent_z: standing * MU,
+            mean_z: standing * MU,
             response: answer,
             prominence,
             busy_fraction: 1.0,

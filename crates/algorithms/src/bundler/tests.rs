@@ -2,6 +2,7 @@
 
 use ccplane_datapath::Capabilities;
 use ccplane_units::Duration;
+use ccplane_units::stats::mean;
 use proptest::prelude::*;
 
 use super::model::{CubicWindow, Elastic, ModelBundle, ModelLink, SiteLoad};
@@ -28,8 +29,7 @@ fn settled(bundle: &ModelBundle, ticks: usize) -> f64 {
     let from = bundle.passed.len() - ticks;
     let long = (from..bundle.passed.len())
         .filter(|now| bundle.passed[now - 800..=*now].iter().all(|passed| *passed));
-    let queues: Vec<f64> = long.map(|now| bundle.own[now]).collect();
-    queues.iter().sum::<f64>() / queues.len() as f64
+    mean(long.map(|now| bundle.own[now])).expect("ticks in pass-through mode")
 }
 
 /// Runs for `seconds` and returns the bundle's share of the link.

@@ -14,14 +14,14 @@ fn the_velocity_doubles_after_four_round_trips_of_one_direction() {
     let mut values = Vec::new();
     for window in [110, 120, 130, 140, 150, 145, 140, 130, 120, 125] {
         velocity.update(window, 1e9);
-        values.push(velocity.value);
+        values.push(velocity.v);
     }
     assert_eq!(values, [1.0, 1.0, 1.0, 2.0, 4.0, 1.0, 1.0, 1.0, 1.0, 1.0]);
     assert!(velocity.upwards);
     (126..160).for_each(|window| velocity.update(window, 12.5));
-    assert_eq!(velocity.value, 12.5, "at most a window an RTT");
+    assert_eq!(velocity.v, 12.5, "at most a window an RTT");
     velocity.update(161, 0.3);
-    assert_eq!(velocity.value, 1.0, "at least one");
+    assert_eq!(velocity.v, 1.0, "at least one");
 }
 
 #[test]
@@ -130,7 +130,7 @@ fn flow(patience: f64) -> (Copa, CopaFlow) {
     };
     let flow = CopaFlow {
         mss: MSS as f64,
-        min_rtt: WindowedMin::new(RTT_MIN_WINDOW),
+        rtt_min: WindowedMin::new(RTT_MIN_WINDOW),
         velocity: Velocity::new(100 * MSS),
         rounds: Rounds::default(),
         jitter: Jitter::default(),
@@ -154,7 +154,7 @@ fn the_competitive_mode_grows_by_one_and_halves_once_per_rtt() {
         cwnd: 100 * MSS,
         in_slow_start: false,
     };
-    flow.min_rtt.update(at(1), 20_000);
+    flow.rtt_min.update(at(1), 20_000);
     let mut values = Vec::new();
     for _ in 0..8 {
         flow.round(&copa, at(2), &full);

@@ -7,7 +7,7 @@
 //! same: a flow that took it for noise would tolerate ever longer queues. The reverse path has time
 //! stamps of the same hosts but not the queue, so its mean above its minimum has the same bias.
 
-use ccplane_datapath::INFINITY;
+use ccplane_datapath::{HalfWindowMin, INFINITY};
 use ccplane_units::{Duration, Time};
 
 use crate::windowed_min::WindowedMin;
@@ -19,7 +19,7 @@ const REVERSE_MIN_WINDOW: Duration = Duration::from_secs(10);
 /// Reports per half of the window of the minimum mean and spread. With fewer, a temporary queue on
 /// the reverse path counts as noise. With more, the estimate keeps an earlier quiet period for
 /// longer.
-const HALF_WINDOW_REPORTS: u32 = 32;
+const HALF_WINDOW_REPORTS: u64 = 32;
 
 /// σ per spread: E|X − Y| of two normal samples is 2σ/√π. For exponential jitter of both hosts it
 /// is accurate to a tenth.
@@ -36,8 +36,8 @@ const BIAS_SPREADS_MAX: f64 = 4.5;
 #[derive(Clone, Debug)]
 pub(super) struct Noise {
     reverse_min: WindowedMin,
-    reverse_mean: Halves,
-    spread: Halves,
+    reverse_mean: ReportMin,
+    spread: ReportMin,
 }
 
 /// Fields of a report, ns; [`INFINITY`] without a block of samples.
@@ -55,8 +55,8 @@ impl Default for Noise {
     fn default() -> Noise {
         Noise {
             reverse_min: WindowedMin::new(REVERSE_MIN_WINDOW),
-            reverse_mean: Halves::default(),
-            spread: Halves::default(),
+            reverse_mean: ReportMin::default(),
+            spread: ReportMin::default(),
         }
     }
 }
@@ -69,7 +69,7 @@ impl Noise {
         self.reverse_mean.update(report.reverse_mean);
         self.spread.update(report.spread);
         let (Some(least), Some(back), Some(spread)) =
-            (least, self.reverse_mean.min(), self.spread.min())
+            (least, self.reverse_mean.get(), self.spread.get())
         else {
             return 0;
         };
@@ -83,27 +83,22 @@ impl Noise {
     }
 }
 
-/// Minimum of the last 32 to 64 reports.
+/// Minimum of the last 32 to 64 reports that contain a value.
 #[derive(Clone, Copy, Debug, Default)]
-struct Halves {
-    previous: Option<u64>,
-    recent: Option<u64>,
-    reports: u32,
+struct ReportMin {
+    filter: HalfWindowMin<u64>,
+    reports: u64,
 }
 
-impl Halves {
+impl ReportMin {
     fn update(&mut self, value: u64) {
-        if value >= INFINITY {
-            return;
+        if value < INFINITY {
+            self.reports += 1;
+            self.filter.update(self.reports, HALF_WINDOW_REPORTS, value);
         }
-        self.reports += 1;
-        if self.reports > HALF_WINDOW_REPORTS {
-            (self.previous, self.recent, self.reports) = (self.recent, None, 1);
-        }
-        self.recent = Some(self.recent.map_or(value, |recent| recent.min(value)));
     }
 
-    fn min(&self) -> Option<u64> {
-        self.previous.into_iter().chain(self.recent).min()
+    fn get(&self) -> Option<u64> {
+        self.filter.get()
     }
 }

@@ -1,6 +1,7 @@
 use ccplane_agent::rng::SplitMix64;
 use ccplane_datapath::{ExchangeStamps, INFINITY, OneWay, Signals, Transport};
 use ccplane_units::Time;
+use ccplane_units::stats::nearest_rank;
 
 use super::noise::{Noise, NoiseReport};
 use super::*;
@@ -597,7 +598,10 @@ fn behind_a_bucket(seed: u64, late: u64, apart: u64, held: u64) -> (f64, u64) {
         }
     }
     waits.sort_unstable();
-    (got as f64 * PACKET_NS as f64 / 3e9, waits[waits.len() / 2])
+    (
+        got as f64 * PACKET_NS as f64 / 3e9,
+        nearest_rank(&waits, 0.5).expect("packets"),
+    )
 }
 
 /// A burst that passes the bucket at once does not measure the packet time behind it. Neither does

@@ -16,11 +16,11 @@ pub enum DelayMode {
 #[derive(Clone, Copy, Debug)]
 pub struct DelayInputs {
     /// S: send rate of the data acknowledged last.
-    pub sent: f64,
+    pub s: f64,
     /// ẑ: cross traffic.
-    pub cross: f64,
+    pub z: f64,
     /// µ: capacity.
-    pub capacity: f64,
+    pub mu: f64,
     /// Current RTT.
     pub rtt: f64,
     /// Base RTT.
@@ -104,7 +104,7 @@ impl Basic {
         self.lost_bytes = LOSS_COUNTER_DECAY * self.lost_bytes + lost;
         self.total_bytes = LOSS_COUNTER_DECAY * self.total_bytes + lost + now.acked;
         // (ẑ + S)/µ equals S/R.
-        let grows = now.cross + now.sent > QUEUE_GROWTH_RATIO * now.capacity;
+        let grows = now.z + now.s > QUEUE_GROWTH_RATIO * now.mu;
         let usual = TARGET_RTT_RATIO.min(1.0 + now.target_bounds.max / now.base_rtt);
         if lost > 0.0 && grows && self.lost_bytes > OVERFLOW_LOSS_RATE * self.total_bytes {
             self.target = self
@@ -124,10 +124,9 @@ impl Basic {
         let least = now
             .target_bounds
             .min
-            .max(QUEUE_TARGET_PACKETS_MIN * now.mss / now.capacity);
+            .max(QUEUE_TARGET_PACKETS_MIN * now.mss / now.mu);
         let target = (self.target * now.base_rtt).max(now.base_rtt + least);
-        now.sent + ALPHA * (now.capacity - now.cross - now.sent)
-            - BETA * now.capacity / now.rtt * (now.rtt - target)
+        now.s + ALPHA * (now.mu - now.z - now.s) - BETA * now.mu / now.rtt * (now.rtt - target)
     }
 }
 
@@ -194,7 +193,7 @@ impl Copa {
         let step = (self.velocity * now.mss * now.acked
             / (COPA_SEGMENTS_PER_HALF_WINDOW * self.window))
             .min(now.target_bounds.step * now.acked);
-        let most = (2.0 * now.capacity * now.rtt).max(COPA_WINDOW_BYTES_MIN);
+        let most = (2.0 * now.mu * now.rtt).max(COPA_WINDOW_BYTES_MIN);
         self.window =
             (self.window + if up { step } else { -step }).clamp(COPA_WINDOW_BYTES_MIN, most);
         self.window / now.rtt
@@ -206,9 +205,9 @@ mod tests {
     use super::*;
 
     const BUSY_LINK: DelayInputs = DelayInputs {
-        sent: 10e6,
-        cross: 0.0,
-        capacity: 12e6,
+        s: 10e6,
+        z: 0.0,
+        mu: 12e6,
         rtt: 0.05,
         base_rtt: 0.05,
         acked: 100_000.0,
@@ -224,7 +223,7 @@ mod tests {
         close(Basic::starting_at(1.0).rate(&BUSY_LINK), 13.1e6);
         // At the target without spare capacity, the rate is constant.
         let settled = DelayInputs {
-            cross: 2e6,
+            z: 2e6,
             rtt: 0.0625,
             ..BUSY_LINK
         };
@@ -234,7 +233,7 @@ mod tests {
         let mut basic = Basic::starting_at(2.0);
         close(
             basic.rate(&DelayInputs {
-                cross: 2e6,
+                z: 2e6,
                 rtt: 0.1,
                 ..BUSY_LINK
             }),
@@ -248,9 +247,9 @@ mod tests {
     fn a_packet_is_not_a_queue() {
         // At 1 Mbit/s a packet takes 12 ms, and four of them more than a quarter of 50 ms.
         let slow = DelayInputs {
-            sent: 0.0,
-            capacity: 125_000.0,
-            cross: 125_000.0,
+            s: 0.0,
+            mu: 125_000.0,
+            z: 125_000.0,
             rtt: 0.098,
             ..BUSY_LINK
         };
@@ -263,7 +262,7 @@ mod tests {
         // A buffer of a tenth of an RTT, with a tenth of the traffic lost while sending above the
         // capacity.
         let over = DelayInputs {
-            sent: 13e6,
+            s: 13e6,
             rtt: 0.055,
             ..BUSY_LINK
         };
@@ -292,7 +291,7 @@ mod tests {
         // At 100 ms, BasicDelay would target 25 ms and Copa 20 ms. Started there, BasicDelay
         // decreases to 10 ms.
         let long = DelayInputs {
-            cross: 2e6,
+            z: 2e6,
             rtt: 0.11,
             base_rtt: 0.1,
             target_bounds: aim,

@@ -10,7 +10,7 @@
 //!
 //! [`Detector`] keeps the last 5.12 s of samples, 12 bytes each: 6 KiB per flow at any age.
 
-use ccplane_units::Duration;
+use ccplane_units::{Duration, stats};
 
 use super::spectrum::{Fourier, Spectra, SpectrumKind, band, quantized_ratio};
 
@@ -25,9 +25,9 @@ pub const WINDOW_SAMPLES: usize = 512;
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Sample {
     /// S: send rate, bytes/s.
-    pub sent: f32,
+    pub s: f32,
     /// R: receive rate, bytes/s.
-    pub received: f32,
+    pub r: f32,
     /// Queueing delay, seconds.
     pub queueing: f32,
 }
@@ -48,9 +48,9 @@ pub struct Reading {
     /// the paper's threshold is 2.
     pub eta: f64,
     /// Mean of ẑ over the last quarter of the window, bytes/s.
-    pub recent_cross: f64,
+    pub recent_z: f64,
     /// Mean of ẑ over the whole window, bytes/s.
-    pub mean_cross: f64,
+    pub mean_z: f64,
     /// ẑ over R, both at the pulse frequency.
     pub response: f64,
     /// R at the pulse frequency over R at neighbouring frequencies.
@@ -132,7 +132,7 @@ impl Detector {
     /// previous one.
     pub fn push(&mut self, sample: Sample) {
         let good = |rate: f32| rate.is_finite() && rate > 0.0;
-        let sample = match good(sample.sent) && good(sample.received) {
+        let sample = match good(sample.s) && good(sample.r) {
             true => sample,
             false if self.filled == 0 => return,
             false => self.sample_ago(1),
@@ -223,13 +223,14 @@ impl Detector {
         // Mean of ẑ over the last `count` samples.
         let cross = |count: usize| {
             let each = samples().skip(last - count);
-            let each = each.map(|s| f64::from(s.sent / s.received) - f64::from(s.sent) / capacity);
+            let each =
+                each.map(|sample| f64::from(sample.s / sample.r) - f64::from(sample.s) / capacity);
             each.sum::<f64>() / count as f64 * capacity
         };
         Some(Reading {
             eta,
-            recent_cross: cross(last.min(WINDOW_SAMPLES / 4)),
-            mean_cross: cross(last),
+            recent_z: cross(last.min(WINDOW_SAMPLES / 4)),
+            mean_z: cross(last),
             response: answer,
             prominence: quantized_ratio(
                 out_at_pulse,
@@ -252,8 +253,8 @@ impl Detector {
     ) -> Capacity {
         let lately = || (1..=EXCLUSIVE_LINK_SAMPLES).map(|ago| self.sample_ago(ago));
         let [sent, received] = [
-            moments(lately().map(|s| s.sent)),
-            moments(lately().map(|s| s.received)),
+            moments(lately().map(|sample| sample.s)),
+            moments(lately().map(|sample| sample.r)),
         ];
         let pulsed = sent.deviation >= SEND_RATE_DEVIATION_MIN
             && received.deviation < FLAT_RATE_DEVIATION_RATIO * sent.deviation;
@@ -261,8 +262,8 @@ impl Detector {
             return Capacity::Alone(received.mean);
         }
         let [sent, received] = [
-            moments(self.samples.iter().map(|s| s.sent)),
-            moments(self.samples.iter().map(|s| s.received)),
+            moments(self.samples.iter().map(|sample| sample.s)),
+            moments(self.samples.iter().map(|sample| sample.r)),
         ];
         if sent.deviation < SEND_RATE_DEVIATION_MIN
             || busy(self.samples.iter().copied()) < BUSY_TIME_SHARE_MIN
@@ -313,12 +314,10 @@ struct Moments {
 }
 
 fn moments(values: impl Iterator<Item = f32> + Clone) -> Moments {
+    let values = values.map(f64::from);
     let count = values.clone().count().max(1) as f64;
-    let mean = values.clone().map(f64::from).sum::<f64>() / count;
-    let square = values
-        .map(|v| (f64::from(v) - mean) * (f64::from(v) - mean))
-        .sum::<f64>()
-        / count;
+    let mean = stats::mean(values.clone()).unwrap_or(0.0);
+    let square = stats::squared_deviations(values, mean) / count;
     Moments {
         mean,
         deviation: if mean > 0.0 {
@@ -348,8 +347,8 @@ mod tests {
             let sent = base + Pulse::at(t * PULSE_HZ) * 0.25 * MU;
             let received = MU * sent / (sent + cross(t, sent));
             detector.push(Sample {
-                sent: sent as f32,
-                received: received as f32,
+                s: sent as f32,
+                r: received as f32,
                 queueing: 0.01,
             });
         }
@@ -367,7 +366,7 @@ mod tests {
         let reading = read(&shared(MU / 2.0, |_, _| MU / 2.0), MU);
         assert!(reading.eta < 1.0, "{reading:?}");
         assert!(
-            (reading.recent_cross - MU / 2.0).abs() < 0.01 * MU,
+            (reading.recent_z - MU / 2.0).abs() < 0.01 * MU,
             "{reading:?}"
         );
         assert!(reading.has_pulse() && reading.response < 0.1, "{reading:?}");
@@ -426,7 +425,7 @@ mod tests {
     fn an_empty_queue_does_not_measure_the_capacity() {
         let mut detector = shared(MU / 2.0, |_, _| 0.0);
         for sample in &mut detector.samples {
-            (sample.received, sample.queueing) = (sample.sent, 0.0);
+            (sample.r, sample.queueing) = (sample.s, 0.0);
         }
         assert_eq!(read(&detector, MU).capacity, Capacity::Unknown);
     }
@@ -437,24 +436,20 @@ mod tests {
         let mut detector = shared(MU / 2.0, |_, _| MU / 2.0);
         (0..10 * WINDOW_SAMPLES).for_each(|_| {
             detector.push(Sample {
-                sent: 1.0,
-                received: 1.0,
+                s: 1.0,
+                r: 1.0,
                 queueing: 0.0,
             });
         });
         assert_eq!(
             (
                 detector.samples.len(),
-                detector.sample_ago(WINDOW_SAMPLES).sent
+                detector.sample_ago(WINDOW_SAMPLES).s
             ),
             (WINDOW_SAMPLES, 1.0)
         );
         detector.push(Sample::default());
-        assert_eq!(
-            detector.sample_ago(1).sent,
-            1.0,
-            "no rate: the last one holds"
-        );
+        assert_eq!(detector.sample_ago(1).s, 1.0, "no rate: the last one holds");
         detector.clear();
         assert!(
             detector
@@ -478,8 +473,8 @@ mod tests {
                 let sent = if i % 2 == 0 { values[0] } else { 1e6 };
                 let (received, queueing) = (values[1], values[0]);
                 detector.push(Sample {
-                    sent,
-                    received,
+                    s: sent,
+                    r: received,
                     queueing,
                 });
             }

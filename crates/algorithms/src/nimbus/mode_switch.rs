@@ -78,7 +78,7 @@ impl ModeSwitch {
     /// Processes a reading, `intervals` samples after the last one. `capacity` is in bytes/s.
     /// Returns true if the mode changed.
     pub fn update(&mut self, now: Time, reading: &Reading, intervals: u32, capacity: f64) -> bool {
-        let cross = reading.recent_cross / capacity;
+        let cross = reading.recent_z / capacity;
         if cross < CROSS_ABSENT || reading.busy_fraction < QUEUE_TIME_SHARE_MIN {
             self.eta = 0.0;
         } else if reading.recent_busy_fraction >= RECENT_QUEUE_SHARE_MIN {
@@ -120,8 +120,8 @@ mod tests {
     fn reading(eta: f64, cross: f64) -> Reading {
         Reading {
             eta,
-            recent_cross: cross * MU,
-            mean_cross: cross * MU,
+            recent_z: cross * MU,
+            mean_z: cross * MU,
             response: 1.0,
             prominence: 4.0,
             busy_fraction: 1.0,

@@ -78,7 +78,7 @@ impl Fourier {
         capacity: f64,
     ) -> Spectra<'_> {
         let part = |rate: f32| (f64::from(rate) / capacity) as f32;
-        let samples = samples.map(|s| [part(s.sent), part(s.received), s.sent / s.received]);
+        let samples = samples.map(|sample| [part(sample.s), part(sample.r), sample.s / sample.r]);
         let mean = |of: usize| {
             (samples.clone().map(|s| f64::from(s[of])).sum::<f64>() / count as f64) as f32
         };
@@ -182,8 +182,8 @@ mod tests {
                 (0.0, swing)
             };
             detector.push(Sample {
-                sent: (5e6 + sent) as f32,
-                received: (5e6 + received) as f32,
+                s: (5e6 + sent) as f32,
+                r: (5e6 + received) as f32,
                 queueing: 0.01,
             });
         }

@@ -2,6 +2,7 @@
 
 use ccplane_datapath::Capabilities;
 use ccplane_units::Duration;
+use ccplane_units::stats::mean;
 
 use super::PULSE_SIZE;
 use crate::script::{MSS, Script, everything};
@@ -89,7 +90,7 @@ fn a_late_ack_that_triggers_the_report_counts_as_one_sample() {
         });
         rates.push(script.transport.rate as f64);
     }
-    let mean = rates.iter().sum::<f64>() / rates.len() as f64;
+    let mean = mean(rates).expect("rates");
     assert!(mean > 10e6, "below its target the rate rises: {mean}");
 }
 
@@ -104,7 +105,7 @@ fn jitter_is_not_a_queue() {
         rates.extend(acks(&mut script, 1, 10_000_000, 10_000_000, 20_000));
         rates.extend(acks(&mut script, 1, 10_000_000, 10_000_000, 32_000));
     }
-    let mean = rates.iter().sum::<f64>() / rates.len() as f64;
+    let mean = mean(rates).expect("rates");
     assert!(mean > 10.5e6, "below its target the rate rises: {mean}");
 }
 
@@ -130,7 +131,7 @@ fn at_its_target_the_rate_is_what_is_sent_and_the_pulse_on_it() {
     acks(&mut script, 50, 10_000_000, 10_000_000, 25_000);
     // Six periods at 6 Hz. 25 ms is 1.25 times 20 ms.
     let rates = acks(&mut script, 1000, 10_000_000, 10_000_000, 25_000);
-    let mean = rates.iter().sum::<f64>() / 1000.0;
+    let mean = mean(rates.iter().copied()).expect("rates");
     let most = rates.iter().copied().fold(0.0, f64::max);
     let least = rates.iter().copied().fold(f64::MAX, f64::min);
     assert!((mean / 10e6 - 1.0).abs() < 0.02, "{mean}");

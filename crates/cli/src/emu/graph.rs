@@ -6,6 +6,7 @@ use ccplane_emu::{Capture, LoggedPacket, PathDirection, read_capture};
 use ccplane_qdisc::DropReason;
 use ccplane_report::chart::{Axis, Chart, ChartSeries, HoverData, live};
 use ccplane_report::{Page, Table};
+use ccplane_units::stats;
 
 use crate::exit::{Failure, FailureKind};
 
@@ -81,11 +82,7 @@ impl DirectionSummary {
     }
 
     fn quantile(&self, share: f64) -> f64 {
-        let last = self.queued_ms.len().saturating_sub(1);
-        self.queued_ms
-            .get((share * last as f64).round() as usize)
-            .copied()
-            .unwrap_or(0.0)
+        stats::nearest_index(&self.queued_ms, share).unwrap_or(0.0)
     }
 }
 

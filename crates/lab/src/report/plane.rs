@@ -2,6 +2,7 @@
 //! 4).
 
 use ccplane_report::chart::{Axis, Chart, ChartSeries, inline};
+use ccplane_units::stats;
 
 /// Corners of a drawn ellipse; not visible at 760 pixels.
 const ELLIPSE_CORNERS: usize = 48;
@@ -87,8 +88,8 @@ fn ellipse(runs: &[(f64, f64)]) -> Option<Vec<(f64, f64)>> {
     if count < 3 {
         return None;
     }
-    let mean = |of: fn(&(f64, f64)) -> f64| runs.iter().map(of).sum::<f64>() / count as f64;
-    let (x, y) = (mean(|run| run.0), mean(|run| run.1));
+    let x = stats::mean(runs.iter().map(|run| run.0))?;
+    let y = stats::mean(runs.iter().map(|run| run.1))?;
     let moment = |of: &dyn Fn(f64, f64) -> f64| {
         runs.iter().map(|run| of(run.0 - x, run.1 - y)).sum::<f64>() / (count - 1) as f64
     };

@@ -8,6 +8,7 @@ use ccplane_algorithms::Registry;
 use ccplane_lab::result::{ContenderResult, RunResult};
 use ccplane_lab::scenario::{Scenario, Seeds};
 use ccplane_lab::{NoProgress, RunOptions, Sim, run};
+use ccplane_units::stats::mean;
 
 /// Payload rate of a 96 Mbit/s link, Mbit/s: 1448 of 1500 bytes.
 pub const PAYLOAD: f64 = 96.0 * 1448.0 / 1500.0;
@@ -63,6 +64,5 @@ pub fn goodput(result: &ContenderResult, flow: usize, from: f64, to: f64) -> f64
 pub fn delay(result: &ContenderResult, from: f64, to: f64) -> f64 {
     let bin = |s: f64| (s * 1e9) as usize / result.series.bin_ns as usize;
     let bins = &result.series.delay_ms[bin(from)..bin(to)];
-    let known: Vec<f64> = bins.iter().flatten().copied().collect();
-    known.iter().sum::<f64>() / known.len().max(1) as f64
+    mean(bins.iter().flatten().copied()).unwrap_or(0.0)
 }

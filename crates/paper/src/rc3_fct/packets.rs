@@ -7,7 +7,7 @@ use std::thread;
 
 use ccplane_lab::Error;
 use ccplane_lab::Progress;
-use ccplane_lab::metrics::median;
+use ccplane_lab::metrics::Distribution;
 use ccplane_lab::parts::Disturbed;
 use ccplane_report::TargetRange;
 use ccplane_report::chart::{Axis, Chart, ChartSeries};
@@ -179,6 +179,10 @@ fn measured(setup: &Setup, who: Who, options: &Options, stop: &AtomicBool) -> Re
         |took: &Took| Disturbed::from(&took.disturbed),
         run,
     )
+}
+
+fn median(values: &[f64]) -> Option<f64> {
+    Distribution::new(values.iter().copied()).median()
 }
 
 fn of(all: &[(Who, Took)], who: Who, size: usize) -> &[f64] {

@@ -2,6 +2,8 @@
 
 use std::fmt::Write;
 
+use ccplane_units::stats;
+
 use super::scale::{Scale, px};
 
 /// Reach of a whisker, in heights of the box (Tukey 1977).
@@ -36,12 +38,7 @@ impl BoxPlot {
             .collect();
         sorted.sort_by(f64::total_cmp);
         let (first, last) = (*sorted.first()?, *sorted.last()?);
-        let quantile = |share: f64| {
-            let place = share * (sorted.len() - 1) as f64;
-            let value = |place: f64| sorted.get(place as usize).copied().unwrap_or(last);
-            let (below, above) = (value(place.floor()), value(place.ceil()));
-            below + (above - below) * (place - place.floor())
-        };
+        let quantile = |p| stats::interpolated_quantile(&sorted, p).unwrap_or(last);
         let quartiles = (quantile(0.25), quantile(0.75));
         let reach = (quartiles.1 - quartiles.0) * WHISKER_BOX_HEIGHTS;
         let inside = |value: &&f64| (quartiles.0 - reach..=quartiles.1 + reach).contains(*value);

@@ -4,6 +4,7 @@
 use ccplane_qdisc::{DelayDistribution, DelayModel, QueueSpec, Size};
 use ccplane_sim::{FlowId, LinkSpec, Native, NetworkChange};
 use ccplane_units::Duration;
+use ccplane_units::stats::mean;
 
 use super::loss::simulated;
 use super::path::{MSS, Path, at, config, mbit, within};
@@ -100,7 +101,7 @@ fn the_window_between_losses_is_the_cubic() {
         assert!(off < 0.01 * w_max);
         // Equation 5, with one loss per `packets`. The cycle exceeds K by the RTTs of the recovery,
         // which the formula neglects: 4 % of the time, 3 % of the window.
-        let mean = cycle.iter().map(|look| look.window).sum::<f64>() / cycle.len() as f64;
+        let mean = mean(cycle.iter().map(|look| look.window)).expect("a cycle");
         let factor = (C * (3.0 + BETA) / (4.0 * (1.0 - BETA))).powf(0.25);
         let formula = factor * (rtt.as_secs_f64() * packets as f64).powf(0.75);
         assert!(within("mean window, packets", mean, formula, 5.0));

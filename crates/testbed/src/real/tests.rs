@@ -21,6 +21,7 @@ use ccplane_quic::Stack;
 use ccplane_quic::host::built_in;
 use ccplane_sim::{FlowControl, Native, SimOptions, Simulation};
 use ccplane_transport::TransportConfig;
+use ccplane_units::stats::{mean, nearest_rank};
 use ccplane_units::{Bytes, Duration, Time};
 use host::{alone, privileged, registers, steers};
 
@@ -268,7 +269,10 @@ fn same_flows(real: &WorkloadRecord, simulated: &[SimulatedFlow]) {
         );
     }
     late.sort_unstable();
-    let (half, most) = (late[late.len() / 2], late[late.len() - 1]);
+    let (half, most) = (
+        nearest_rank(&late, 0.5).expect("flows"),
+        late[late.len() - 1],
+    );
     println!("late by {half} ns, at most {most} ns");
     // A machine with other load delays some of them.
     assert!(
@@ -281,7 +285,7 @@ fn same_flows(real: &WorkloadRecord, simulated: &[SimulatedFlow]) {
 fn medians(real: &WorkloadRecord, simulated: &[SimulatedFlow]) -> (f64, f64) {
     let median = |mut all: Vec<f64>| {
         all.sort_by(f64::total_cmp);
-        all.get(all.len() / 2).copied().unwrap_or(0.0)
+        nearest_rank(&all, 0.5).unwrap_or(0.0)
     };
     let real = median(
         real.completed
@@ -355,9 +359,9 @@ fn a_kept_queue_and_one_of_fair_shares_do_what_they_are_for() {
         .records()
         .filter_map(|record| Some(record.sojourn()?.as_secs_f64() * 1e3))
         .collect();
-    let mean = sojourns.iter().sum::<f64>() / sojourns.len() as f64;
+    let mean_sojourn = mean(sojourns).expect("packets");
     // A full queue without CoDel holds 40 ms.
-    assert!(mean < 25.0, "CoDel let {mean} ms wait");
+    assert!(mean_sojourn < 25.0, "CoDel let {mean_sojourn} ms wait");
     assert!(ran.goodput(&ran.first().name.clone()) > 30.0);
     // 06: a thin flow does not wait behind the others.
     let ran = on_tcp(&shipped("06-fq-codel", &[("10s", "3s")]));
@@ -367,12 +371,8 @@ fn a_kept_queue_and_one_of_fair_shares_do_what_they_are_for() {
         "{} responses",
         thin.completed.len()
     );
-    let mean = thin
-        .completed
-        .iter()
-        .map(|one| one.took_ns as f64 / 1e6)
-        .sum::<f64>()
-        / thin.completed.len() as f64;
+    let responses = thin.completed.iter();
+    let mean = mean(responses.map(|one| one.took_ns as f64 / 1e6)).expect("responses");
     assert!((20.0..40.0).contains(&mean), "a response took {mean} ms");
     assert_eq!(
         thin.received,
@@ -509,7 +509,7 @@ fn requests_are_answered_over_connections_that_stay() {
     );
     let mut sorted: Vec<u64> = record.completed.iter().map(|one| one.took_ns).collect();
     sorted.sort_unstable();
-    let median = sorted[sorted.len() / 2] as f64 / 1e6;
+    let median = nearest_rank(&sorted, 0.5).expect("responses") as f64 / 1e6;
     assert!((50.0..80.0).contains(&median), "{median} ms");
 }
 

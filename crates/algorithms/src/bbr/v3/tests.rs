@@ -36,7 +36,7 @@ fn drained(round: u64) -> BbrReport {
 fn cruising() -> Bbr3Flow {
     let mut flow = Bbr3Flow::new(MSS, SplitMix64(3), 10_000_000);
     let mut orders = Recorder::default();
-    (1..=4).for_each(|round| flow.decide(&seen(round), &mut orders));
+    (1..=4).for_each(|round| flow.update_on_report(&seen(round), &mut orders));
     assert!(matches!(flow.state, BbrState::Drain), "{:?}", flow.state);
     assert_eq!(
         (orders.get("full"), orders.get("gain")),
@@ -44,7 +44,7 @@ fn cruising() -> Bbr3Flow {
     );
     assert_eq!(orders.get("draining"), Some(UNBOUNDED));
     // DOWN begins and ends at once because the queue is drained.
-    flow.decide(&drained(5), &mut orders);
+    flow.update_on_report(&drained(5), &mut orders);
     assert!(
         matches!(flow.state, BbrState::ProbeBwCruise),
         "{:?}",
@@ -63,7 +63,7 @@ fn probing(orders: &mut Recorder) -> (Bbr3Flow, u64) {
     let mut flow = cruising();
     let mut round = 6;
     while !matches!(flow.state, BbrState::ProbeBwUp) {
-        flow.decide(&seen(round), orders);
+        flow.update_on_report(&seen(round), orders);
         round += 1;
         assert!(round < 80);
     }
@@ -89,7 +89,7 @@ fn a_probe_ends_after_three_rounds_without_growth() {
     let (mut flow, round) = probing(&mut orders);
     for n in 1..=3 {
         assert!(matches!(flow.state, BbrState::ProbeBwUp));
-        flow.decide(&seen(round + n), &mut orders);
+        flow.update_on_report(&seen(round + n), &mut orders);
     }
     assert!(matches!(flow.state, BbrState::ProbeBwDown));
     assert!(!flow.prev_probe_too_high);
@@ -101,15 +101,15 @@ fn a_probe_that_loses_more_than_2_percent_bounds_the_flight() {
     let (mut flow, round) = probing(&mut orders);
     let mut lossy = seen(round + 1);
     (lossy.inflight, lossy.cwnd) = (220_000, 225_000);
-    flow.decide(&lossy, &mut orders);
+    flow.update_on_report(&lossy, &mut orders);
     lossy.lost = 4_400;
-    flow.decide(&lossy, &mut orders);
+    flow.update_on_report(&lossy, &mut orders);
     assert!(
         matches!(flow.state, BbrState::ProbeBwUp),
         "2 % is not more than 2 %"
     );
     lossy.lost = 4_401;
-    flow.decide(&lossy, &mut orders);
+    flow.update_on_report(&lossy, &mut orders);
     assert!(matches!(flow.state, BbrState::ProbeBwDown));
     assert_eq!(orders.get("cap"), Some(220_000), "what was in flight");
     assert_eq!(
@@ -127,18 +127,18 @@ fn a_probe_that_loses_more_than_2_percent_bounds_the_flight() {
             seen(round)
         };
         quiet.lost = 4_401;
-        flow.decide(&quiet, &mut orders);
+        flow.update_on_report(&quiet, &mut orders);
         round += 1;
     }
     assert_eq!(orders.get("probing"), Some(2));
     let mut stopped = seen(round);
     (stopped.lost, stopped.events) = (4_401, ReportEvents(ReportEvents::PROBE_STOPPED));
-    flow.decide(&stopped, &mut orders);
+    flow.update_on_report(&stopped, &mut orders);
     assert!(matches!(flow.state, BbrState::ProbeBwDown) && flow.prev_probe_precautionary);
     // After a round without losses, a regular probe follows.
     let mut quiet = seen(round + 1);
     quiet.lost = 4_401;
-    flow.decide(&quiet, &mut orders);
+    flow.update_on_report(&quiet, &mut orders);
     assert!(matches!(flow.state, BbrState::ProbeBwRefill));
 }
 
@@ -151,7 +151,7 @@ fn the_bound_is_raised_by_1_2_4_segments_while_it_limits() {
     for n in 1..=4 {
         let mut full = seen(round + n);
         (full.inflight, full.cwnd) = (flow.bounds.inflight_longterm, flow.bounds.inflight_longterm);
-        flow.decide(&full, &mut orders);
+        flow.update_on_report(&full, &mut orders);
         assert!(
             matches!(flow.state, BbrState::ProbeBwUp),
             "bandwidth that the bound limits is no plateau"
@@ -168,10 +168,10 @@ fn a_round_with_losses_while_cruising_leads_to_what_was_delivered() {
     let mut lossy = seen(6);
     lossy.lost = 1_000;
     (lossy.losses.bw_latest, lossy.losses.inflight_latest) = (4_000_000, 80_000);
-    flow.decide(&lossy, &mut orders);
+    flow.update_on_report(&lossy, &mut orders);
     assert_eq!(orders.get("cap_bw"), None, "not before the round is over");
     lossy.losses.rounds = 1;
-    flow.decide(&lossy, &mut orders);
+    flow.update_on_report(&lossy, &mut orders);
     assert_eq!(orders.get("cap_bw"), Some(4_000_000));
     assert_eq!(
         orders.get("cap"),
@@ -182,7 +182,7 @@ fn a_round_with_losses_while_cruising_leads_to_what_was_delivered() {
     // The reduction proves spurious.
     let mut undo = seen(7);
     (undo.lost, undo.losses.rounds, undo.events) = (1_000, 1, ReportEvents(ReportEvents::UNDO));
-    flow.decide(&undo, &mut orders);
+    flow.update_on_report(&undo, &mut orders);
     assert_eq!(
         (orders.get("cap_bw"), orders.get("cap")),
         (Some(UNBOUNDED), Some(UNBOUNDED))
@@ -196,12 +196,12 @@ fn a_start_that_loses_much_ends() {
     for n in 1..=6 {
         let mut lossy = seen(1);
         lossy.lost = n * 500;
-        flow.decide(&lossy, &mut orders);
+        flow.update_on_report(&lossy, &mut orders);
     }
     assert!(matches!(flow.state, BbrState::Startup));
     let mut over = seen(2);
     (over.lost, over.losses.rounds) = (3_000, 1);
-    flow.decide(&over, &mut orders);
+    flow.update_on_report(&over, &mut orders);
     assert!(
         matches!(flow.state, BbrState::Drain),
         "six ACKs with losses, 3 % of the flight"
@@ -216,7 +216,7 @@ fn marks_count_as_losses() {
     let mut marked = seen(6);
     (marked.losses.ce_marked, marked.losses.rounds) = (1_000, 1);
     (marked.losses.bw_latest, marked.losses.inflight_latest) = (BW_BYTES_PER_SECOND, BDP_BYTES);
-    flow.decide(&marked, &mut orders);
+    flow.update_on_report(&marked, &mut orders);
     assert!(orders.get("cap_bw").is_some());
 }
 
@@ -226,7 +226,7 @@ fn the_rtt_is_probed_with_half_a_bdp() {
     let mut orders = Recorder::default();
     let mut late = seen(502);
     late.rtt = 30_000;
-    flow.decide(&late, &mut orders);
+    flow.update_on_report(&late, &mut orders);
     // Bandwidth probing may be due as well, but ProbeRTT takes precedence.
     assert!(matches!(flow.state, BbrState::ProbeRtt(_)));
     assert_eq!(orders.get("cap"), Some(BDP_BYTES / 2), "of the RTT before");
@@ -234,12 +234,12 @@ fn the_rtt_is_probed_with_half_a_bdp() {
     for round in 503..=513 {
         let mut dip = seen(round);
         dip.inflight = BDP_BYTES / 2;
-        flow.decide(&dip, &mut orders);
+        flow.update_on_report(&dip, &mut orders);
         assert!(matches!(flow.state, BbrState::ProbeRtt(_)), "{round}");
     }
     let mut over = seen(514);
     over.inflight = BDP_BYTES / 2;
-    flow.decide(&over, &mut orders);
+    flow.update_on_report(&over, &mut orders);
     assert!(matches!(flow.state, BbrState::ProbeBwCruise));
     assert_eq!(orders.get("window"), Some(2 * BDP_BYTES));
 }

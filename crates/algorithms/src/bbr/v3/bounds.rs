@@ -1,17 +1,16 @@
-//! Version 3's bounds of rate and data in flight from losses, on two time scales ("Network Path
-//! Model Parameters").
+//! Bounds of rate and data in flight from losses, on two time scales (section 2.9).
 //!
 //! The short-term bounds apply from a loss until the flow refills the pipe, and follow the data
 //! delivered. The long-term bound is the data in flight at which a probe lost too much.
 
-use super::{GAIN_UNIT, MIN_PIPE_CWND_SEGMENTS, UNBOUNDED, scale};
+use crate::bbr::{GAIN_UNIT, MIN_PIPE_CWND_SEGMENTS, UNBOUNDED, scale};
 
-/// BBR.LossThresh: a probe that loses more than 2 % of the data in flight has too much in flight. A
+/// BBR.LossThresh (section 2.8): a probe that loses more than 2 % of the data in flight has too much in flight. A
 /// lower threshold yields to random loss. A higher one keeps shallow buffers full.
 pub(super) const LOSS_THRESH: (u64, u64) = (2, 100);
-/// BBR.Beta: a reduction keeps at least 0.7, as Cubic does.
+/// BBR.Beta (section 2.8): a reduction keeps at least 0.7, as Cubic does.
 const BETA: u64 = 7_000;
-/// BBR.Headroom: 15 % of the long-term bound is left free for other flows while cruising.
+/// BBR.Headroom (section 2.8): 15 % of the long-term bound is left free for other flows while cruising.
 const HEADROOM: u64 = 1_500;
 
 /// Bounds; [`UNBOUNDED`] if there is none.
@@ -36,38 +35,41 @@ impl Default for Bounds {
 }
 
 impl Bounds {
-    /// ResetShortTermModel ("When not Probing for Bandwidth").
+    /// ResetShortTermModel (section 5.5.10.3).
     pub fn reset_short_term_model(&mut self) {
         (self.bw_shortterm, self.inflight_shortterm) = (UNBOUNDED, UNBOUNDED);
     }
 
-    /// AdaptLowerBoundsFromCongestion, once per loss round outside of bandwidth probing ("When not
-    /// Probing for Bandwidth"): bw_shortterm = max(bw_latest, Beta·bw_shortterm), and likewise for
-    /// inflight_shortterm.
-    pub fn adapt_lower_bounds(
+    /// AdaptLowerBoundsFromCongestion (section 5.5.10.3), once per loss round outside of bandwidth
+    /// probing.
+    pub fn adapt_lower_bounds_from_congestion(
         &mut self,
         max_bw: u64,
-        window: u64,
-        delivered_bw: u64,
-        delivered: u64,
+        cwnd: u64,
+        bw_latest: u64,
+        inflight_latest: u64,
     ) {
+        // InitLowerBounds
         if self.bw_shortterm == UNBOUNDED {
             self.bw_shortterm = max_bw;
         }
         if self.inflight_shortterm == UNBOUNDED {
-            self.inflight_shortterm = window;
+            self.inflight_shortterm = cwnd;
         }
-        self.bw_shortterm = delivered_bw.max(scale(self.bw_shortterm, BETA, GAIN_UNIT));
-        self.inflight_shortterm = delivered.max(scale(self.inflight_shortterm, BETA, GAIN_UNIT));
+        // LossLowerBounds: bw_shortterm = max(bw_latest, Beta * bw_shortterm), and likewise
+        // inflight_shortterm.
+        self.bw_shortterm = bw_latest.max(scale(self.bw_shortterm, BETA, GAIN_UNIT));
+        self.inflight_shortterm =
+            inflight_latest.max(scale(self.inflight_shortterm, BETA, GAIN_UNIT));
     }
 
-    /// HandleInflightTooHigh ("Probing for Bandwidth In ProbeBW"): sets the long-term bound after a
-    /// probe with `flight` bytes lost too much.
-    pub fn handle_inflight_too_high(&mut self, inflight: u64, target: u64) {
-        self.inflight_longterm = inflight.max(scale(target, BETA, GAIN_UNIT));
+    /// HandleInflightTooHigh (section 5.5.10.2), after a probe lost too much:
+    /// inflight_longterm = max(RS.tx_in_flight, TargetInflight() * BBR.Beta).
+    pub fn handle_inflight_too_high(&mut self, tx_in_flight: u64, target_inflight: u64) {
+        self.inflight_longterm = tx_in_flight.max(scale(target_inflight, BETA, GAIN_UNIT));
     }
 
-    /// InflightWithHeadroom ("ProbeBW Algorithm Details").
+    /// InflightWithHeadroom (section 5.3.3.9): max(inflight_longterm - headroom, MinPipeCwnd).
     pub fn inflight_with_headroom(&self, mss: u64) -> u64 {
         if self.inflight_longterm == UNBOUNDED {
             return UNBOUNDED;
@@ -78,7 +80,7 @@ impl Bounds {
             .max(mss.saturating_mul(MIN_PIPE_CWND_SEGMENTS))
     }
 
-    /// HandleSpuriousLossDetection: raises each bound to its value before the spurious losses.
+    /// HandleSpuriousLossDetection (section 5.5.11.2): raises each bound to its value before the spurious losses.
     pub fn undo(&mut self, before: &Bounds) {
         self.bw_shortterm = self.bw_shortterm.max(before.bw_shortterm);
         self.inflight_shortterm = self.inflight_shortterm.max(before.inflight_shortterm);
@@ -93,15 +95,15 @@ mod tests {
     #[test]
     fn a_round_with_losses_leads_to_what_was_delivered_but_not_below_beta() {
         let mut bounds = Bounds::default();
-        bounds.adapt_lower_bounds(1_000, 500, 990, 480);
+        bounds.adapt_lower_bounds_from_congestion(1_000, 500, 990, 480);
         assert_eq!((bounds.bw_shortterm, bounds.inflight_shortterm), (990, 480));
-        bounds.adapt_lower_bounds(1_000, 500, 100, 100);
+        bounds.adapt_lower_bounds_from_congestion(1_000, 500, 100, 100);
         assert_eq!(
             (bounds.bw_shortterm, bounds.inflight_shortterm),
             (693, 336),
             "0.7 of each"
         );
-        bounds.adapt_lower_bounds(1_000, 500, 800, 400);
+        bounds.adapt_lower_bounds_from_congestion(1_000, 500, 800, 400);
         assert_eq!(
             (bounds.bw_shortterm, bounds.inflight_shortterm),
             (800, 400),
