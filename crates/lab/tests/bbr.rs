@@ -169,17 +169,3 @@ fn the_bandwidth_follows_the_link() {
         assert!(fast > 82.06, "{contender}: {fast}");
     }
 }
-
-/// Simulations are reproducible: the same seed gives the same bytes.
-#[test]
-fn the_same_run_twice_is_the_same() {
-    let goodputs = |_| {
-        run("bbr", 5, "loss = \"1%\"", 2, "")
-            .figures
-            .flows
-            .iter()
-            .map(|f| f.received_bytes)
-            .sum::<u64>()
-    };
-    assert_eq!(goodputs(0), goodputs(1));
-}
