@@ -407,4 +407,18 @@ mod tests {
         order.add(ms(60_000), 0, 0);
         assert_eq!(order.share(), None);
     }
+
+    #[test]
+    fn each_second_expires_ten_seconds_later() {
+        let mut order = ReorderingShare::default();
+        // The seconds end at 1,000, 3,500 and 10,999 ms.
+        order.add(ms(0), 200, 200);
+        order.add(ms(2_500), 200, 0);
+        order.add(ms(9_999), 0, 0);
+        assert_eq!(order.share(), Some(0.5));
+        order.add(ms(10_998), 200, 100);
+        assert_eq!(order.share(), Some(0.5));
+        order.add(ms(10_999), 0, 0);
+        assert_eq!(order.share(), Some(0.25), "the first second has expired");
+    }
 }

@@ -263,3 +263,51 @@ impl SessionLedger {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIN_RTT: Duration = Duration::from_millis(50);
+    const TICK: Duration = Duration::from_millis(10);
+
+    /// Sends packets of `bytes` bytes and ends a tick after `missed` missed ones. Returns the epoch
+    /// size.
+    fn tick(ledger: &mut Ledger, bytes: u32, missed: u64) -> u32 {
+        ledger.on_sent(Time::ZERO, 0, bytes);
+        ledger.tick(missed, TICK, MIN_RTT);
+        ledger.epoch_size().get()
+    }
+
+    /// Returns the epoch size after a thousand ticks.
+    fn converged(bytes: u32, missed: u64) -> u32 {
+        let mut ledger = Ledger::new(PacketNumbering::Counter);
+        (0..1_000)
+            .map(|_| tick(&mut ledger, bytes, missed))
+            .last()
+            .unwrap_or_default()
+    }
+
+    /// The average converges to 7/8 of the rate. 87,771 bytes in 10 ms make 256 packets in 50 ms.
+    #[test]
+    fn the_epoch_size_follows_the_rate_however_late_the_ticks() {
+        for missed in [0, 1, 9] {
+            let ticks = missed as u32 + 1;
+            assert_eq!(converged(87_700 * ticks, missed), 32, "{missed} missed");
+            assert_eq!(converged(87_900 * ticks, missed), 64, "{missed} missed");
+        }
+    }
+
+    #[test]
+    fn the_rate_is_averaged_over_eight_ticks() {
+        let mut ledger = Ledger::new(PacketNumbering::Counter);
+        // Twice the rate of 256 packets per RTT: 1 - (7/8)^6 is the first share above one half.
+        let rise: Vec<u32> = (0..8).map(|_| tick(&mut ledger, 175_542, 0)).collect();
+        assert_eq!(rise, [16, 16, 32, 32, 32, 64, 64, 64]);
+        (0..1_000).for_each(|_| {
+            tick(&mut ledger, 175_542, 0);
+        });
+        let fall: Vec<u32> = (0..8).map(|_| tick(&mut ledger, 0, 0)).collect();
+        assert_eq!(fall, [64, 64, 64, 64, 64, 32, 32, 32]);
+    }
+}

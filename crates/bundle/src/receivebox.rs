@@ -285,7 +285,9 @@ mod tests {
     #[test]
     fn notices_of_another_session_are_ignored() {
         let mut receivebox = with(8);
+        assert_eq!(receivebox.session(), 0);
         receivebox.start_session(3);
+        assert_eq!(receivebox.session(), 3);
         receivebox.on_notice(&Notice {
             session: 0,
             epoch_size: EpochSize::SINGLE_PACKET,

@@ -1,8 +1,10 @@
 //! Sendbox and receivebox over a small network in virtual time: a FIFO with a fixed rate, a delay
 //! in each direction, and faults that affect feedback.
 
+use std::collections::BTreeSet;
+
 use ccplane_datapath::{Outcome, Signals};
-use ccplane_qdisc::{Ecn, Packet};
+use ccplane_qdisc::{DropReason, Ecn, Packet, QueueSpec, Verdict};
 use ccplane_units::stats::nearest_rank;
 use ccplane_units::{Duration, Rate, Time};
 
@@ -199,7 +201,11 @@ fn below_capacity_it_stays_open_and_measures_all() {
             ),
             (0, 0, 0)
         );
-        assert_eq!(net.last.app_limited, 1);
+        let signals = net.last;
+        assert_eq!(
+            (signals.app_limited, signals.cwnd_limited, signals.paced),
+            (1, 0, 0)
+        );
         assert!(net.changes.is_empty());
     }
 }
@@ -235,7 +241,13 @@ fn a_queue_in_the_network_moves_here() {
         net.last.rtt_sample_us
     );
     assert!(
-        net.last.bytes_pending > 500_000 && net.last.cwnd_limited == 1 && net.last.app_limited == 0
+        net.last.bytes_pending > 500_000,
+        "{}",
+        net.last.bytes_pending
+    );
+    assert_eq!(
+        (net.last.app_limited, net.last.cwnd_limited, net.last.paced),
+        (0, 1, 1)
     );
     assert_eq!(net.sendbox.transport(net.now).rate, 11_000_000);
     assert_eq!(net.last.queue_delay_valid, 1);
@@ -711,4 +723,159 @@ fn manual_mode_opens_a_bundle_and_returns_it() {
     assert_eq!(sendbox.status(now).reason, Reason::Operator);
     sendbox.set_disabled_by_operator(now, false);
     assert_eq!(sendbox.status(now).reason, Reason::Start);
+}
+
+/// Returns a sendbox with one queue, and the time of its creation. One packet more than the queue's
+/// limit fits: the next to be sent.
+fn sendbox_with(queue: &str) -> (Sendbox<Full>, Time) {
+    let now = Time::ZERO + Duration::from_secs(1);
+    let queue: QueueSpec = queue.parse().expect("a valid queue");
+    let config = SendboxConfig {
+        queue: queue.into(),
+        mtu: PACKET_BYTES,
+        ..SendboxConfig::default()
+    };
+    let sendbox = Sendbox::new(now, &config).expect("the configuration is valid");
+    (sendbox, now)
+}
+
+#[test]
+fn a_bundle_is_app_limited_if_its_queue_was_empty_since_the_last_tick() {
+    let (mut sendbox, start) = sendbox_with("droptail:1p");
+    let app_limited = |sendbox: &mut Sendbox<Full>, ms: u64| {
+        sendbox.tick(start + Duration::from_millis(ms)).app_limited
+    };
+    assert_eq!(app_limited(&mut sendbox, 10), 1, "the queue is empty");
+    let verdict = |sendbox: &mut Sendbox<Full>| sendbox.enqueue(start, Full, &mut |_, _| {});
+    assert_eq!(verdict(&mut sendbox), Verdict::Queued);
+    assert_eq!(app_limited(&mut sendbox, 20), 1, "it was empty before");
+    assert_eq!(verdict(&mut sendbox), Verdict::Queued);
+    assert_eq!(app_limited(&mut sendbox, 30), 0);
+    assert_eq!(verdict(&mut sendbox), Verdict::Dropped(DropReason::Full));
+    assert_eq!(sendbox.backlog().packets, 2);
+    assert_eq!(app_limited(&mut sendbox, 40), 0);
+}
+
+#[test]
+fn late_ticks_keep_their_phase() {
+    let (mut sendbox, start) = sendbox_with("droptail:1p");
+    let at = |ms: u64| start + Duration::from_millis(ms);
+    assert_eq!(sendbox.next_tick(), at(10));
+    for (now, next) in [(10, 20), (29, 30), (30, 40), (75, 80), (100, 110)] {
+        sendbox.tick(at(now));
+        assert_eq!(sendbox.next_tick(), at(next), "after a tick at {now} ms");
+    }
+}
+
+#[test]
+fn a_tick_reports_what_changed_since_the_last_one() {
+    let mut sendbox = ten_left();
+    let mut last = Time::ZERO;
+    for (boundary, counts) in [(2, [3, 0, 0, 1]), (6, [6, 1, 1, 3])] {
+        let (now, feedback) = feedback(boundary, counts);
+        sendbox
+            .on_feedback(now, &feedback)
+            .expect("plausible feedback is accepted");
+        last = now;
+    }
+    let _ = sendbox.enqueue(last, Full, &mut |_, _| {});
+    let signals = sendbox.tick(last);
+    let expected = Signals {
+        bytes_acked: 9_000,
+        packets_acked: 6,
+        lost_pkts_sample: 1,
+        ecn_packets: 3,
+        ecn_bytes: 4_500,
+        bytes_in_flight: 4_500,
+        packets_in_flight: 3,
+        bytes_pending: 1_500,
+        // Packets 3 to 6 were sent in 4 ms; three of them arrived in 4 ms.
+        rate_outgoing: 1_500_000,
+        rate_incoming: 1_125_000,
+        rtt_sample_us: 50_000,
+        srtt_us: 50_000,
+        min_rtt_us: 50_000,
+        mss: 1_500,
+        app_limited: 1,
+        // Tested with `OneWay`.
+        owd_ns: signals.owd_ns,
+        rtt_ns: signals.rtt_ns,
+        min_owd_ns: signals.min_owd_ns,
+        min_rtt_ns: signals.min_rtt_ns,
+        queue_delay_ns: signals.queue_delay_ns,
+        queue_delay_valid: signals.queue_delay_valid,
+        ..Signals::default()
+    };
+    assert_eq!(signals, expected);
+    let signals = sendbox.tick(last + Duration::from_millis(10));
+    assert_eq!(
+        (
+            signals.bytes_acked,
+            signals.packets_acked,
+            signals.lost_pkts_sample,
+            signals.ecn_packets,
+            signals.ecn_bytes
+        ),
+        (0, 0, 0, 0, 0)
+    );
+    assert_eq!(
+        (signals.packets_in_flight, signals.rtt_sample_us),
+        (3, 50_000)
+    );
+}
+
+#[test]
+fn silence_is_reported_in_one_tick() {
+    let mut sendbox = ten_left();
+    // Ten packets are unanswered since 1,009 ms. Silence follows after 250 ms.
+    let silent = Time::ZERO + Duration::from_millis(1_259);
+    sendbox.on_deadline(silent - Duration::from_nanos(1));
+    assert_eq!(sendbox.tick(silent).was_timeout, 0);
+    sendbox.on_deadline(silent);
+    let later = |ticks: u64| silent + Duration::from_millis(10 * ticks);
+    assert_eq!(sendbox.tick(later(1)).was_timeout, 1);
+    assert_eq!(sendbox.tick(later(2)).was_timeout, 0);
+}
+
+/// A packet of one of several flows.
+#[derive(Clone, Copy, Debug)]
+struct OfFlow(u32);
+
+impl Packet for OfFlow {
+    fn bytes(&self) -> u32 {
+        PACKET_BYTES
+    }
+
+    fn flow_hash(&self) -> u32 {
+        hash(self.0.to_be_bytes()) as u32
+    }
+}
+
+/// The default queue holds 1,250 packets and the next one to be sent, of one flow or of as many
+/// flows. It rarely puts two of a thousand flows into one bucket.
+#[test]
+fn the_default_queue_separates_a_thousand_flows() {
+    let now = Time::ZERO + Duration::from_secs(1);
+    let config = SendboxConfig::default();
+    // Packets queued without a drop, and packets of different flows among the first 1,000 sent.
+    let fill = |flow: fn(u32) -> u32| {
+        let mut sendbox = Sendbox::new(now, &config).expect("the default configuration is valid");
+        let mut queued = 0;
+        let mut dropped = 0;
+        while dropped == 0 {
+            let packet = OfFlow(flow(queued));
+            let _ = sendbox.enqueue(now, packet, &mut |_, _| dropped += 1);
+            queued += 1;
+        }
+        let first: BTreeSet<u32> = (0..1_000)
+            .filter_map(|_| sendbox.dequeue(now, &mut |_, _| {}))
+            .map(|packet: OfFlow| packet.0)
+            .collect();
+        (queued - 1, first.len())
+    };
+    assert_eq!(fill(|_| 7), (1_251, 1));
+    let (queued, separate) = fill(|packet| packet % 1_000);
+    assert_eq!(queued, 1_251);
+    assert!(separate > 950, "{separate} of 1,000 flows");
+    assert_eq!(fill(|packet| packet).0, 1_251);
 }

@@ -213,7 +213,7 @@ fn shipped_scenarios_run_by_name_and_unknown_names_get_suggestions() {
 }
 
 #[test]
-fn a_scenario_runs_with_many_seeds_on_any_number_of_threads() {
+fn a_scenario_runs_with_many_seeds() {
     let (path, out) = folder("sim-seeds");
     let file = path.with_extension("toml").display().to_string();
     let text = "contenders = [\"native:reno\", \"native:cubic\"]\nduration = \"2s\"\n[topology.dumbbell]\nrate = \"48mbit\"\n\
@@ -250,19 +250,6 @@ fn a_scenario_runs_with_many_seeds_on_any_number_of_threads() {
         );
     }
     assert!(path.join("completions.csv").is_file());
-    let (_, one) = folder("sim-seeds-one");
-    let single = json(&[
-        "run",
-        &file,
-        "--seeds",
-        "1..5",
-        "--threads",
-        "1",
-        "--out",
-        &one,
-        "--json",
-    ]);
-    assert_eq!(object["digest"], single["digest"]);
     // A single seed gives the same result as within the series.
     let (alone_path, alone) = folder("sim-seed-alone");
     json(&["run", &file, "--seeds", "3", "--out", &alone, "--json"]);
@@ -339,11 +326,6 @@ fn an_error_is_reported_with_its_line_before_anything_runs() {
     let (code, told) = said(&["run", "nowhere.toml"]);
     assert!(
         code == 2 && told.contains("nowhere.toml cannot be read"),
-        "{told}"
-    );
-    let (code, told) = said(&["run", "--datapath", "sim", "--vs", "native:cubik"]);
-    assert!(
-        code == 2 && told.contains("did you mean `cubic`?"),
         "{told}"
     );
     let (code, told) = said(&["run", "--datapath", "sim"]);

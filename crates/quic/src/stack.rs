@@ -114,7 +114,7 @@ mod tests {
 
     /// No stack calls a controller without a packet event, so nothing could fire a program's timer.
     #[test]
-    fn algorithms_with_timers_are_refused_by_every_stack() {
+    fn algorithms_beyond_a_stack_are_refused_with_stacks_that_can_run_them() {
         let wants = box_algorithm(Wants(Capabilities::TIMERS));
         for stack in Stack::ALL {
             let why = stack.can_run(&*wants).unwrap_err().to_string();
@@ -131,6 +131,14 @@ mod tests {
         let paces = box_algorithm(Wants(Capabilities::PACING.union(Capabilities::CWND)));
         assert!(Stack::Noq.can_run(&*paces).is_ok() && Stack::S2n.can_run(&*paces).is_ok());
         let why = Stack::Quinn.can_run(&*paces).unwrap_err().to_string();
-        assert!(why.contains("use noq or s2n-quic"), "{why}");
+        for part in ["wants", "pacing", "quinn", "use noq or s2n-quic"] {
+            assert!(why.contains(part), "{why}");
+        }
+        let marked = box_algorithm(Wants(Capabilities::ECN));
+        assert!(Stack::S2n.can_run(&*marked).is_ok());
+        let why = Stack::Noq.can_run(&*marked).unwrap_err().to_string();
+        for part in ["wants", "ECN counts", "noq", "use s2n-quic"] {
+            assert!(why.contains(part), "{why}");
+        }
     }
 }

@@ -54,20 +54,18 @@ fn mbit(outcome: &Outcome) -> f64 {
     outcome.arrived as f64 * 8.0 / DURATION.as_secs_f64() / 1e6
 }
 
+/// A window, a rate, and delay targets on the RTT. The algorithms themselves are tested in the
+/// simulator (`crates/lab/tests/behaviour.rs`).
 #[test]
-fn every_algorithm_fills_a_link_behind_noq() {
+fn algorithms_of_every_kind_fill_a_link_behind_noq() {
     let link = Link::ordinary();
     let own = native(link);
     let fraction = |outcome: &Outcome| outcome.arrived as f64 / own.arrived as f64;
     let queue = |outcome: &Outcome| outcome.queue_mean as f64 / link.buffer as f64;
     for (name, least, most_queue) in [
-        ("reno", 0.99, 0.9),
         ("cubic", 0.99, 0.9),
         ("bbr", 0.99, 0.5),
-        ("bbr3", 0.97, 0.5),
         ("copa", 0.99, 0.1),
-        ("vegas", 0.99, 0.1),
-        ("ledbat++", 0.8, 0.6),
         ("swift", 0.75, 0.5),
     ] {
         let (outcome, stats) = steered(name, link);
@@ -103,23 +101,22 @@ fn every_algorithm_fills_a_link_behind_noq() {
     }
 }
 
-/// A loss rate of 0.1 % slows Cubic down much and Copa and BBR little, as on every datapath.
+/// A loss rate of 0.1 % slows Cubic down much and BBR little, as on every datapath.
 #[test]
 fn random_loss_is_answered_as_each_algorithm_does() {
     let link = Link {
         loses: 1_000,
         ..Link::ordinary()
     };
-    let [cubic, bbr, copa] = ["cubic", "bbr", "copa"].map(|name| steered(name, link).0);
+    let [cubic, bbr] = ["cubic", "bbr"].map(|name| steered(name, link).0);
     // Equilibrium window of about 39 packets: sqrt(3 / 2p), since Cubic is Reno-friendly on short
     // paths (RFC 9438, section 4.3).
     let own = native(link);
     let ratio = mbit(&cubic) / mbit(&own);
     println!(
-        "cubic {:.1} Mbit/s, {ratio:.3} of noq's own; bbr {:.1}, copa {:.1}",
+        "cubic {:.1} Mbit/s, {ratio:.3} of noq's own; bbr {:.1}",
         mbit(&cubic),
-        mbit(&bbr),
-        mbit(&copa)
+        mbit(&bbr)
     );
     assert!(
         (0.9..=1.25).contains(&ratio),
@@ -128,7 +125,6 @@ fn random_loss_is_answered_as_each_algorithm_does() {
         mbit(&own)
     );
     assert!(mbit(&bbr) > 85.0, "bbr: {:.1} Mbit/s", mbit(&bbr));
-    assert!(mbit(&copa) > 80.0, "copa: {:.1} Mbit/s", mbit(&copa));
 }
 
 /// noq reports a spurious loss for a reordered packet, and the reduction is undone.
@@ -168,7 +164,7 @@ fn ecn_marks_keep_the_queue_short() {
 #[test]
 fn a_path_that_was_down_for_a_second_starts_over_and_recovers() {
     let seconds = Duration::from_secs;
-    for name in ["cubic", "bbr", "copa"] {
+    for name in ["cubic", "bbr"] {
         let link = Link {
             out: Some((seconds(3), seconds(4))),
             ..Link::ordinary()
@@ -226,31 +222,7 @@ fn an_ordered_rate_paces_what_leaves() {
 }
 
 /// On each change of the client's port the server's path is cloned: a flow of its own, which ends
-/// with the path.
-#[test]
-fn migrations_leave_no_flow_behind() {
-    let epoch = Instant::now();
-    let plane = plane("cubic", &Parameters::default(), epoch);
-    let link = Link {
-        rebinds: Some((Duration::from_millis(200), 10)),
-        ..Link::ordinary()
-    };
-    let outcome = between(link, under(&plane), under(&plane), epoch, DURATION, |now| {
-        plane.process(now)
-    });
-    let stats = plane.stats();
-    println!("{stats:?}, {} bytes", outcome.arrived);
-    // One path of the client and eleven of the server.
-    assert_eq!(stats.opened, 12, "{stats:?}");
-    assert_eq!(
-        (stats.opened, stats.fallbacks),
-        (stats.closed, 0),
-        "{stats:?}"
-    );
-    assert!(outcome.arrived > 90_000_000, "{} bytes", outcome.arrived);
-}
-
-/// The address changes often, but leaves noq enough time to validate each path.
+/// with the path. The interval leaves noq enough time to validate each path.
 #[test]
 fn a_thousand_migrations_leave_no_flow_behind() {
     let epoch = Instant::now();

@@ -415,6 +415,7 @@ impl Connection {
     pub fn memory_bytes(&self) -> usize {
         size_of::<Connection>()
             + self.flight.heap_bytes()
+            + self.pacer.heap_bytes()
             + self.receiver.heap_bytes()
             + self.repair.as_ref().map_or(0, |repair| repair.heap_bytes())
             + self.rc3.as_ref().map_or(0, |rc3| rc3.heap_bytes())

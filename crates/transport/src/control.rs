@@ -147,7 +147,6 @@ impl<'a> ControlEvent<'a> {
             ecn_bytes: u64::from(ack.ce_bytes),
             ecn_packets: u64::from(ack.ce_packets),
             lost_pkts_sample: u64::from(ack.lost),
-            now_us: 0,
             packets_acked: u64::from(ack.packets),
             packets_misordered: u64::from(ack.sacked),
             bytes_in_flight: flying * mss,
@@ -169,5 +168,84 @@ impl<'a> ControlEvent<'a> {
         };
         connection.write_stamps(self.now, ack.stamped, &mut signals);
         signals
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ccplane_datapath::Signals;
+
+    use crate::config::TransportConfig;
+    use crate::test_harness::{TestEnd, ack};
+
+    /// Sends segments 0 to 4, and 5 to 9 five milliseconds later, which fill the window.
+    fn ten_segments(pacing: bool) -> TestEnd {
+        let mut end = TestEnd::with_config(TransportConfig {
+            initial_window: 10,
+            pacing,
+            ..TransportConfig::default()
+        });
+        end.write(5);
+        end.advance_ms(5);
+        end.write(5);
+        end.connection.write(7_000);
+        end
+    }
+
+    #[test]
+    fn an_ack_sets_every_signal_of_its_event() {
+        let mut end = ten_segments(false);
+        end.advance_ms(28);
+        end.deliver_ack(ack(2).sack(5..8).ce_marked(2));
+        let expected = Signals {
+            bytes_acked: 2_000,
+            packets_acked: 2,
+            bytes_misordered: 3_000,
+            packets_misordered: 3,
+            ecn_bytes: 2_000,
+            ecn_packets: 2,
+            lost_pkts_sample: 3,
+            bytes_in_flight: 2_000,
+            packets_in_flight: 2,
+            bytes_pending: 15_000,
+            // Five packets in 5 ms of sending and in 33 ms of acknowledgements.
+            rate_outgoing: 1_000_000,
+            rate_incoming: 151_515,
+            rtt_sample_us: 28_000,
+            srtt_us: 21_000,
+            min_rtt_us: 20_000,
+            mss: 1_000,
+            app_limited: 1,
+            in_recovery: 1,
+            cwnd_limited: 1,
+            ..Signals::default()
+        };
+        assert_eq!(end.signals, expected);
+    }
+
+    #[test]
+    fn signals_of_a_paced_connection_without_losses() {
+        let mut end = ten_segments(true);
+        end.advance_ms(20);
+        end.deliver_ack(ack(2));
+        assert_eq!(end.signals.paced, 0, "the first RTT sample sets the rate");
+        end.deliver_ack(ack(4));
+        let signals = end.signals;
+        assert_eq!((signals.paced, signals.in_recovery), (1, 0));
+        assert_eq!((signals.was_timeout, signals.undone), (0, 0));
+        assert_eq!(signals.packets_in_flight, 6);
+    }
+
+    #[test]
+    fn a_timeout_and_its_undo_are_reported_once() {
+        let mut end = ten_segments(false);
+        while end.signals.was_timeout == 0 {
+            end.wait_for_timer();
+            end.send_all();
+        }
+        assert_eq!((end.signals.in_recovery, end.signals.undone), (1, 0));
+        end.advance_ms(1);
+        end.deliver_ack(ack(10).echo(9, 1));
+        assert_eq!((end.signals.was_timeout, end.signals.undone), (0, 1));
     }
 }

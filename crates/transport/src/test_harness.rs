@@ -4,7 +4,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use ccplane_datapath::Outcome;
+use ccplane_datapath::{Outcome, Signals};
 use ccplane_units::{Duration, Time};
 
 use crate::config::TransportConfig;
@@ -27,17 +27,21 @@ pub(crate) struct TestEnd {
     pub now: Time,
     /// Outcome that the control returns for every event.
     pub outcome: Outcome,
+    /// Signals of the last event.
+    pub signals: Signals,
 }
 
 /// Control that returns a fixed outcome and records the last event.
 struct Listener {
     outcome: Outcome,
     last_ack: Option<Ack>,
+    signals: Signals,
 }
 
 impl CongestionControl for Listener {
     fn on_event(&mut self, event: &ControlEvent<'_>) -> Outcome {
         self.last_ack = Some(event.ack);
+        self.signals = event.signals();
         self.outcome
     }
 
@@ -70,6 +74,7 @@ impl TestEnd {
             connection,
             now,
             outcome: Outcome::default(),
+            signals: Signals::default(),
         }
     }
 
@@ -110,6 +115,7 @@ impl TestEnd {
         let mut control = self.listener();
         self.connection
             .handle(self.now, &answer.segment, &answer.side, &mut control);
+        self.signals = control.signals;
         self.check();
         control.last_ack
     }
@@ -131,6 +137,7 @@ impl TestEnd {
             self.now = self.now.max(at);
             let mut control = self.listener();
             self.connection.on_timeout(self.now, &mut control);
+            self.signals = control.signals;
             self.check();
             if control.last_ack.is_some() || self.connection.has_segment(self.now, 0) {
                 return control.last_ack;
@@ -150,6 +157,7 @@ impl TestEnd {
         Listener {
             outcome: self.outcome,
             last_ack: None,
+            signals: self.signals,
         }
     }
 }

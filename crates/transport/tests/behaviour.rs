@@ -567,3 +567,22 @@ fn a_narrower_path_gets_shorter_segments_and_the_window_stays() {
     drop(pair);
     assert!(longest <= 1000, "{longest}");
 }
+
+/// A keep-alive probe is acknowledged at once, without data on either side.
+#[test]
+fn a_probe_is_answered_at_once() {
+    let mut pair = Pair::new(
+        &TransportConfig::default(),
+        reno(),
+        Delay(ms(10)),
+        [1_000, 0],
+    );
+    pair.ends.iter_mut().for_each(|end| end.finishes = false);
+    pair.run(secs(5));
+    pair.now = secs(5);
+    assert!(pair.connection(0).last_received() < secs(1));
+    pair.connection_mut(0).probe();
+    pair.run(secs(6));
+    assert_eq!(pair.connection(0).last_received(), secs(5) + ms(20));
+    assert_eq!(pair.received(1), 1_000);
+}

@@ -109,9 +109,57 @@ fn mistakes_in_a_network_are_problems_of_the_file() {
             "from = \"t\"\nto = \"s\"",
             "no link leads to a receiver",
         ),
+        (
+            "[[bundle]]",
+            "[routing]\nfixed = [{ at = \"t\", to = \"b\", next = \"s\" }]\n[[bundle]]",
+            "the routes to `b` form a loop",
+        ),
+        (
+            "[[bundle]]",
+            "[[event]]\nat = \"1ms\"\nlink = \"slov\"\nup = false\n[[bundle]]",
+            "there is no link `slov`",
+        ),
     ] {
         assert!(TWO_SITES.contains(old), "{old}");
         let problem = plan(&TWO_SITES.replace(old, new)).unwrap_err();
         assert!(problem.message().starts_with(message), "{problem}");
+    }
+}
+
+#[test]
+fn mistakes_in_a_network_have_a_line_and_a_fix() {
+    let dumbbell = |settings: &str, workload: &str| {
+        format!(
+            "[topology.dumbbell]\nrate = \"96mbit\"\n{settings}rtt = \"20ms\"\n[[workload]]\n{workload}\nbulk = {{}}\n"
+        )
+    };
+    let fat_tree = "[topology.fat_tree]\nk = 1000\nrate = \"100gbit\"\ndelay = \"1us\"\n\
+                    [[workload]]\npairs = \"permutation\"\nbulk = {}\n";
+    for (network, line, message, fix) in [
+        (fat_tree.to_owned(), 3, "MB of memory", "make it smaller"),
+        (
+            dumbbell("", "from = \"lift1\""),
+            7,
+            "there is no host `lift1`",
+            "did you mean `left1`?",
+        ),
+        (
+            dumbbell("", "from = \"left\""),
+            7,
+            "there is no host `left`",
+            "left1",
+        ),
+        (
+            dumbbell("pairs = 3\n", "to = [\"right1\", \"right3\"]"),
+            7,
+            "cannot pair 3 senders with 2 receivers",
+            "",
+        ),
+    ] {
+        let text = format!("contenders = [\"native:cubic\"]\nduration = \"1s\"\n{network}");
+        let problem = plan(&text).unwrap_err();
+        assert_eq!(problem.line(), line, "{problem}");
+        assert!(problem.message().contains(message), "{problem}");
+        assert!(problem.fix().unwrap_or_default().contains(fix), "{problem}");
     }
 }

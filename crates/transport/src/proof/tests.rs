@@ -336,3 +336,32 @@ fn a_duplicate_undoes_a_reduction_only_with_the_mark_of_the_original() {
         "the original arrived late"
     );
 }
+
+/// Every segment of an open connection claims receipt, except those of the handshake, aborts and
+/// path MTU probes, which carry no nonces.
+#[test]
+fn acks_and_data_claim_receipt_and_nothing_else_does() {
+    let failure = |kind: SegmentKind| {
+        let mut ends = Ends::new();
+        let (mut segment, side, proof) = ends.send_ack();
+        (segment.kind, segment.ack) = (kind, number(1));
+        ends.deliver_ack(&(segment, side, proof));
+        ends.failure()
+    };
+    for kind in [SegmentKind::Ack, SegmentKind::Data] {
+        assert_eq!(
+            failure(kind),
+            Some(ConnectionError::FalseReceipt),
+            "{kind:?}"
+        );
+    }
+    for kind in [
+        SegmentKind::Open,
+        SegmentKind::OpenReply,
+        SegmentKind::PathProbe,
+        SegmentKind::PathReply,
+    ] {
+        assert_eq!(failure(kind), None, "{kind:?}");
+    }
+    assert_eq!(failure(SegmentKind::Abort), Some(ConnectionError::Reset));
+}

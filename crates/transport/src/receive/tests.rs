@@ -292,3 +292,139 @@ fn a_class_answers_for_itself() {
     assert_eq!(side.ranges().len(), 1);
     assert_eq!(alone.receiver.low_acks_due(), 0);
 }
+
+/// Segments that no honest sender sends are refused: beyond the window or the end of the stream, or
+/// with an offset that contradicts their number. Segments 0 and 1 have arrived, and the window ends
+/// at byte 10,000.
+#[test]
+fn segments_in_impossible_positions_are_refused() {
+    let last = SequenceNumber(2).wrapping_add(NUMBER_DISTANCE_MAX).0;
+    let fin = Segment::FIN_FLAG;
+    for (number, offset, length, flags, refused) in [
+        (2, 2_000, 1_000, fin, false),
+        (3, 3_000, 1_000, 0, false),
+        (9, 9_000, 1_000, 0, false),
+        (9, 9_001, 1_000, 0, true),
+        // The same offset as the next segment: only an empty end of the stream.
+        (3, 2_000, 1_000, 0, true),
+        (3, 2_000, 0, fin, false),
+        // The number of the next segment with a later offset.
+        (2, 2_001, 10, 0, true),
+        (2, 2_001, 10, fin, true),
+        (3, 1_999, 10, 0, true),
+        (3, 1_999, 10, fin, true),
+        (last, 9_999, 1, 0, false),
+        (last + 1, 9_999, 1, 0, true),
+    ] {
+        for class in [0, 1] {
+            let mut alone = TestReceiver::with(TransportConfig {
+                mss: MSS_BYTES as u16,
+                receive_buffer: 10 * MSS_BYTES,
+                ..TransportConfig::default()
+            });
+            alone.receive_full(0);
+            alone.receive_full(1);
+            let mut segment = data(number);
+            segment.set_offset(offset);
+            (segment.length, segment.flags, segment.class) = (length, flags, class);
+            alone.receive(&segment);
+            let count = |alone: &TestReceiver| {
+                let arrivals = alone.receiver.rc3_arrivals();
+                arrivals.map_or(0, |arrivals| arrivals.refused)
+            };
+            assert_eq!(count(&alone), u64::from(refused), "{segment:?}");
+            // A refused segment is neither delivered nor stored.
+            let accepted = alone.receiver.next == SequenceNumber(3) || alone.receiver.has_sack_info;
+            assert_eq!(accepted, !refused, "{segment:?}");
+        }
+    }
+}
+
+/// Nothing is accepted behind the end of the stream, and no end before data that has arrived.
+#[test]
+fn the_end_of_the_stream_is_behind_everything() {
+    let refused = |alone: &TestReceiver| {
+        let arrivals = alone.receiver.rc3_arrivals();
+        arrivals.map_or(0, |arrivals| arrivals.refused)
+    };
+    let mut alone = TestReceiver::new();
+    let mut end = data(5);
+    (end.length, end.flags) = (0, Segment::FIN_FLAG);
+    alone.receive(&end);
+    alone.receive_full(4);
+    assert_eq!(refused(&alone), 0);
+    alone.receive_full(6);
+    assert_eq!(refused(&alone), 1);
+    assert_eq!(alone.ranges(), [(4, 6)]);
+
+    let mut alone = TestReceiver::new();
+    alone.receive_full(5);
+    alone.receive(&data_with_end(3));
+    assert_eq!(
+        alone.ranges(),
+        [(5, 6)],
+        "an end before segment 5 is ignored"
+    );
+    alone.receive(&data_with_end(5));
+    (0..5).for_each(|number| {
+        alone.receive_full(number);
+    });
+    assert!(alone.receiver.is_complete());
+}
+
+fn data_with_end(number: u32) -> Segment {
+    let mut segment = data(number);
+    segment.flags |= Segment::FIN_FLAG;
+    segment
+}
+
+/// The first segments are acknowledged at once, out of order or not. Lower classes do not count.
+#[test]
+fn immediate_acknowledgements_count_class_0() {
+    let acked_at_once = |numbers: &[(u32, u8)]| {
+        let mut alone = TestReceiver::with(TransportConfig {
+            mss: MSS_BYTES as u16,
+            quick_acks: 3,
+            ack_every: 10,
+            ..TransportConfig::default()
+        });
+        for (number, class) in numbers {
+            let mut segment = data(*number);
+            (segment.class, segment.band) = (*class, *class);
+            alone.receive(&segment);
+            alone.send_ack();
+        }
+        let first = numbers.len() as u32;
+        (first..first + 5)
+            .filter(|number| {
+                let due = alone.receive_full(*number);
+                alone.send_ack();
+                due
+            })
+            .count()
+    };
+    assert_eq!(acked_at_once(&[]), 3);
+    assert_eq!(acked_at_once(&[(1, 0), (0, 0)]), 1);
+    assert_eq!(acked_at_once(&[(0, 1), (1, 1)]), 3);
+}
+
+/// RFC 8257 section 3.2: the state of the CE mark follows segments out of order too.
+#[test]
+fn a_mark_out_of_order_is_no_change_later() {
+    let mut alone = TestReceiver::with(TransportConfig {
+        mss: MSS_BYTES as u16,
+        quick_acks: 0,
+        ack_every: 10,
+        ..TransportConfig::default()
+    });
+    let mut marked = |number| {
+        let mut segment = data(number);
+        segment.ecn = Ecn::Ce;
+        let due = alone.receive(&segment);
+        alone.send_ack();
+        due
+    };
+    assert!(marked(1), "out of order");
+    assert!(marked(0), "fills the gap");
+    assert!(!marked(2), "the segment before was marked too");
+}

@@ -94,6 +94,10 @@ impl Pacer {
         pacer
     }
 
+    pub fn heap_bytes(&self) -> usize {
+        self.pace.as_ref().map_or(0, |_| size_of::<Pace>())
+    }
+
     /// Rate in force, bytes/s; 0: not paced.
     #[inline(always)]
     pub fn rate(&self) -> u64 {
@@ -169,8 +173,8 @@ impl Pacer {
         let rate = match cwnd.saturating_mul(percent).checked_mul(10_000_000) {
             Some(scaled) => scaled / srtt.as_nanos(),
             None => {
-                (u128::from(cwnd) * u128::from(percent) * 10_000_000 / u128::from(srtt.as_nanos()))
-                    as u64
+                let scaled = u128::from(cwnd) * u128::from(percent) * 10_000_000;
+                u64::try_from(scaled / u128::from(srtt.as_nanos())).unwrap_or(u64::MAX)
             }
         };
         self.set_rate(rate, limit, false);
@@ -266,6 +270,25 @@ mod tests {
             (998_000..=1_000_100).contains(&took),
             "1.2 MB at 1.2 MB/s took {took} µs"
         );
+    }
+
+    #[test]
+    fn window_rates_are_exact_for_every_window() {
+        let rate = |cwnd: u64, ssthresh: u64, rtt_ms: u64| {
+            let mut pacer = Pacer::default();
+            pacer.set_window_rate(cwnd, ssthresh, Duration::from_millis(rtt_ms), UNLIMITED);
+            pacer.rate()
+        };
+        // The higher percentage ends at half the threshold.
+        assert_eq!(rate(49_999, 100_000, 100), 999_980);
+        assert_eq!(rate(50_000, 100_000, 100), 600_000);
+        assert_eq!(rate(50_000, 100_000, 0), 0, "without an RTT");
+        // The largest product of 64 bits, and larger ones.
+        assert_eq!(rate(9_223_372_036, UNLIMITED, 100), 184_467_440_720);
+        assert_eq!(rate(9_223_372_040, UNLIMITED, 100), 184_467_440_800);
+        assert_eq!(rate(20_000_000_000, UNLIMITED, 100), 400_000_000_000);
+        assert_eq!(rate(20_000_000_000, 0, 100), 240_000_000_000);
+        assert_eq!(rate(u64::MAX, 0, 1), u64::MAX);
     }
 
     #[test]

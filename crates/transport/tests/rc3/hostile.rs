@@ -110,6 +110,7 @@ fn everything_is_said_to_have_come_in_class_0() {
         tail.stopped
             .is_some_and(|why| why.to_string().contains("arrived in class 0"))
     );
+    assert_eq!(tail.stopped.map(Rc3Stop::kind), Some("marking lost"));
     // The rest of the connection is unaffected.
     let mut pair = Pair::new(&rc3(), reno(), strip, [100 * MSS_BYTES, 0]);
     pair.ends[0].finishes = false;

@@ -466,6 +466,7 @@ fn case_13_more_pieces_than_are_remembered() {
         );
         if let Some(why) = client.rc3_stats().and_then(|tail| tail.stopped) {
             assert_eq!((why, piece), (Rc3Stop::Scattered, 1 << 14));
+            assert_eq!(why.kind(), "too scattered");
             break;
         }
     }

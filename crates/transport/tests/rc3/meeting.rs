@@ -642,6 +642,7 @@ fn case_17_a_small_window_blocked_by_its_tail() {
         matches!(stopped, Some(Rc3Stop::Delay { with, without }) if with > ms(40) && without < ms(25)),
         "{stopped:?}"
     );
+    assert_eq!(stopped.map(Rc3Stop::kind), Some("class 0 waits"));
     // If they do not share a queue, RC3 continues.
     assert_eq!(in_pieces(&config, Delay(ms(10))), None);
     assert_eq!(in_pieces(&config, class_delays(ms(60), no_loss)), None);

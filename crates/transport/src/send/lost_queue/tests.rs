@@ -34,6 +34,8 @@ fn marks_in_ascending_order_append() {
         queue.push(SequenceNumber(number));
     }
     assert!(queue.earlier.is_empty());
+    let ascending_bytes = queue.heap_bytes();
     queue.push(SequenceNumber(3));
     assert_eq!(queue.earlier.len(), 1);
+    assert!(queue.heap_bytes() > ascending_bytes && ascending_bytes >= 4_000);
 }
