@@ -131,6 +131,13 @@ const COMMAND_EXAMPLES: &[(&str, &[(&str, &str)])] = &[
         )],
     ),
     (
+        "keys fingerprint",
+        &[(
+            "print the argument of `ccplane recv --client` on another host",
+            "ccplane keys fingerprint",
+        )],
+    ),
+    (
         "algorithms",
         &[(
             "print names and parameters as JSON",
@@ -183,6 +190,10 @@ const COMMAND_EXAMPLES: &[(&str, &[(&str, &str)])] = &[
                 "send under DX at up to 500 Mbit/s, without checking the fingerprint",
                 "ccplane send 198.51.100.2:4790 backup.tar --alg dx --max-rate 500mbit --insecure",
             ),
+            (
+                "send over QUIC, with an agent in another process",
+                "ccplane send --over quic 127.0.0.1:4791 big.iso --alg cubic --agent unix:/run/ccplane.sock",
+            ),
         ],
     ),
     (
@@ -193,35 +204,15 @@ const COMMAND_EXAMPLES: &[(&str, &[(&str, &str)])] = &[
                 "ccplane recv --out incoming/",
             ),
             (
-                "accept only one sender, by the fingerprint that `ccplane send --fingerprint` \
-                 prints there",
+                "accept only one sender, by the fingerprint that `ccplane keys fingerprint` prints \
+                 there",
                 "ccplane recv --out incoming/ --client 0f6dd55c9e9b1f9a6c1c3dd0a6a7b0f0e6c3a1de1f6c2b7a8d9e0f1a2b3c4d5e",
             ),
-        ],
-    ),
-    (
-        "quic send",
-        &[
             (
-                "send to a receiver under Copa",
-                "ccplane quic send files.example:4791#0f6dd55c9e9b1f9a6c1c3dd0a6a7b0f0e6c3a1de1f6c2b7a8d9e0f1a2b3c4d5e big.iso --alg copa",
-            ),
-            (
-                "send to this host, under control of an agent in another process",
-                "ccplane quic send 127.0.0.1:4791 big.iso --alg cubic --agent unix:/run/ccplane.sock",
-            ),
-            (
-                "send with s2n-quic, if it is built in",
-                "ccplane quic send 127.0.0.1:4791 big.iso --alg dctcp --stack s2n",
+                "receive one file over QUIC",
+                "ccplane recv --over quic --out big.iso",
             ),
         ],
-    ),
-    (
-        "quic recv",
-        &[(
-            "receive one file; prints the sender's command",
-            "ccplane quic recv --out big.iso",
-        )],
     ),
     (
         "qdisc setup",

@@ -74,8 +74,6 @@ mod python;
 #[cfg(feature = "host")]
 mod qdisc;
 #[cfg(feature = "host")]
-mod quic;
-#[cfg(feature = "host")]
 mod recv;
 #[cfg(feature = "host")]
 mod remote_agent;
@@ -152,7 +150,8 @@ enum Command {
     /// Serve datapaths of other processes: on this host over Unix sockets, on other hosts over TLS.
     Agent(agent_command::AgentArgs),
     #[cfg(feature = "host")]
-    /// Create the keys with which an agent and datapaths on other hosts authenticate each other.
+    /// Create the keys with which an agent and datapaths on other hosts authenticate each other, or
+    /// print this host's fingerprint.
     Keys(keys::KeysArgs),
     /// List the algorithms and their parameters.
     Algorithms,
@@ -160,17 +159,12 @@ enum Command {
     /// Run a command behind an emulated link.
     Emu(Box<emu::EmuArgs>),
     #[cfg(feature = "host")]
-    /// Send a file or standard input to a `ccplane recv` on another host, over UDP, under control
-    /// of an algorithm.
+    /// Send a file or standard input to a `ccplane recv` on another host, over UDP or QUIC, under
+    /// control of an algorithm.
     Send(send::SendArgs),
     #[cfg(feature = "host")]
     /// Receive files from `ccplane send`.
     Recv(recv::RecvArgs),
-    #[cfg(feature = "host")]
-    /// Send and receive files over QUIC, under control of one of ccplane's algorithms or of the
-    /// stack's own.
-    #[command(subcommand)]
-    Quic(quic::QuicCommand),
     #[cfg(feature = "host")]
     /// Set up queues of a Linux host or router that serve the low classes of `send --rc3` last.
     #[command(subcommand)]
@@ -322,8 +316,6 @@ fn run_command(command: Command, registry: Registry, json: bool) -> Result<u8, F
         Command::Send(args) => send::run(&args, &registry, json),
         #[cfg(feature = "host")]
         Command::Recv(args) => recv::run(&args, json),
-        #[cfg(feature = "host")]
-        Command::Quic(command) => quic::run(&command, &registry, json),
         #[cfg(feature = "host")]
         Command::Qdisc(command) => qdisc::run(&command, json),
         #[cfg(feature = "host")]

@@ -1,5 +1,4 @@
-//! Options that select an agent in another process, shared by `attach`, `run`, `send` and `quic
-//! send`.
+//! Options that select an agent in another process, shared by `attach`, `run` and `send`.
 
 use std::path::{Path, PathBuf};
 

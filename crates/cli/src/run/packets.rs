@@ -15,7 +15,7 @@ use crate::{Registry, doctor};
 /// Checks the options for real packets against the datapath.
 pub(super) fn check(args: &RunArgs, datapath: RunDatapath) -> Result<(), Failure> {
     if let RunDatapath::Quic(stack) = datapath {
-        crate::quic::is_built_in(stack)?;
+        crate::transfer::quic::is_built_in(stack)?;
     }
     if args.remote_agent.is_set() && datapath == RunDatapath::Sim {
         let what = "--agent applies only to real packets: the simulator's virtual time does not \
