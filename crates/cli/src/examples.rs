@@ -22,7 +22,7 @@ const COMMAND_EXAMPLES: &[(&str, &[(&str, &str)])] = &[
             ),
             (
                 "run a scenario that comes with ccplane",
-                "ccplane run 21-mixed --datapath linux --repeats 5",
+                "ccplane run 21-mixed --datapath linux --seeds 1..5",
             ),
         ],
     ),
@@ -76,7 +76,7 @@ const COMMAND_EXAMPLES: &[(&str, &[(&str, &str)])] = &[
         "config show",
         &[(
             "show the effective settings and their sources",
-            "ccplane config show --max-rate 200mbit",
+            "ccplane config show --config ccplane.toml",
         )],
     ),
     (
@@ -94,8 +94,8 @@ const COMMAND_EXAMPLES: &[(&str, &[(&str, &str)])] = &[
                 "ccplane flows --watch",
             ),
             (
-                "print the totals of each algorithm as JSON",
-                "ccplane flows --totals --json",
+                "print the flows and the totals of each algorithm as JSON",
+                "ccplane flows --json",
             ),
         ],
     ),
@@ -153,9 +153,9 @@ const COMMAND_EXAMPLES: &[(&str, &[(&str, &str)])] = &[
             ),
             (
                 "reach other hosts at the rates of a phone, with a packet log",
-                "ccplane emu --nat --down-trace down.trace --up-rate 5mbit --delay 25ms --log link.pcapng -- curl -O https://example.org/",
+                "ccplane emu --nat --down trace=down.trace --up rate=5mbit --delay 25ms --log link.pcapng -- curl -O https://example.org/",
             ),
-            ("plot that log on a page", "ccplane emu graph link.pcapng"),
+            ("plot the log on a page", "ccplane emu graph link.pcapng"),
             (
                 "emulate a link between two hosts, on a third one with an interface to each",
                 "ccplane emu --between eth1,eth2 --rate 50mbit --delay 20ms",
@@ -218,10 +218,10 @@ const COMMAND_EXAMPLES: &[(&str, &[(&str, &str)])] = &[
         "qdisc setup",
         &[(
             "create priority bands on a device that is not the bottleneck itself",
-            "ccplane qdisc setup --dev eth0 --rate 100mbit",
+            "ccplane qdisc setup eth0 --rate 100mbit",
         )],
     ),
-    ("qdisc remove", &[("", "ccplane qdisc remove --dev eth0")]),
+    ("qdisc remove", &[("", "ccplane qdisc remove eth0")]),
     ("gateway keys", &[("", "ccplane gateway keys site-a.key")]),
     (
         "gateway check",

@@ -31,8 +31,8 @@ enum KeysCommand {
         #[arg(value_name = "NAME")]
         name: String,
         /// Folder of the agent's keys.
-        #[arg(long, value_name = "DIR", default_value = KEY_DIRECTORY)]
-        keys: PathBuf,
+        #[arg(value_name = "DIR", default_value = KEY_DIRECTORY)]
+        folder: PathBuf,
     },
     /// Print the fingerprint of this host's certificate, for `ccplane recv --client` on another
     /// host. The certificate is created if it does not exist.
@@ -46,7 +46,7 @@ enum KeysCommand {
 #[expect(clippy::disallowed_methods, reason = "keys become valid now")]
 pub fn run(args: &KeysArgs, json: bool) -> Result<(), Failure> {
     match (&args.command, &args.folder) {
-        (Some(KeysCommand::Revoke { name, keys }), _) => revoke(keys, name, json),
+        (Some(KeysCommand::Revoke { name, folder }), _) => revoke(folder, name, json),
         (Some(KeysCommand::Fingerprint { identity }), _) => {
             let fingerprint = identity::load(identity.as_deref())?
                 .fingerprint()
@@ -103,7 +103,7 @@ fn revoke(folder: &Path, name: &str, json: bool) -> Result<(), Failure> {
         println!("{}", serde_json::json!({ "revoked": name, "list": list }));
     } else {
         println!(
-            "{name}: revoked; copy {} to the --keys folder of agents on other hosts",
+            "{name}: revoked; copy {} to the key folder of agents on other hosts",
             list.display()
         );
     }

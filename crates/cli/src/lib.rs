@@ -49,6 +49,8 @@ mod identity;
 mod installed;
 mod interrupt;
 #[cfg(feature = "host")]
+mod key_values;
+#[cfg(feature = "host")]
 mod keys;
 #[cfg(feature = "host")]
 mod link_rate;
@@ -85,6 +87,7 @@ mod sandbox;
 mod send;
 #[cfg(feature = "host")]
 mod steering;
+mod threads;
 #[cfg(feature = "host")]
 mod transfer;
 mod version1;
@@ -341,4 +344,44 @@ fn run_command(command: Command, registry: Registry, json: bool) -> Result<u8, F
         Command::Man(args) => manual::man(&args, self::command(), json),
     }
     .map(|()| 0)
+}
+
+#[cfg(all(test, feature = "host"))]
+mod tests {
+    use super::*;
+
+    /// Upper limit of all long options together, without the global ones.
+    const OPTIONS_MAX: usize = 140;
+
+    /// Collects the long options of every command: the global ones and `--help` are left out.
+    fn options(command: &clap::Command, path: &str, found: &mut Vec<(String, Vec<String>)>) {
+        let names = command
+            .get_arguments()
+            .filter(|option| !option.is_global_set())
+            .filter_map(|option| option.get_long())
+            .filter(|name| !["help", "version"].contains(name))
+            .map(str::to_owned)
+            .collect();
+        found.push((path.to_owned(), names));
+        for inner in command.get_subcommands() {
+            options(inner, &format!("{path} {}", inner.get_name()), found);
+        }
+    }
+
+    #[test]
+    fn the_command_has_at_most_140_options() {
+        let mut found = Vec::new();
+        options(&Cli::command(), "ccplane", &mut found);
+        let count: usize = found.iter().map(|(_, names)| names.len()).sum();
+        let table: Vec<String> = found
+            .iter()
+            .filter(|(_, names)| !names.is_empty())
+            .map(|(path, names)| format!("{:3} {path}: {}", names.len(), names.join(" ")))
+            .collect();
+        assert!(
+            count <= OPTIONS_MAX,
+            "{count} options, the limit is {OPTIONS_MAX}:\n{}",
+            table.join("\n")
+        );
+    }
 }

@@ -8,7 +8,7 @@ use ccplane_link::{AgentAddress, remote_agent_timeout};
 use ccplane_units::Rate;
 use clap::Args;
 
-use crate::attach::remote::{check_silence_option, names, query_algorithms};
+use crate::attach::remote::{names, query_algorithms};
 use crate::exit::{Failure, FailureKind};
 use crate::remote_agent::RemoteAgentArgs;
 
@@ -68,7 +68,6 @@ impl SteerArgs {
                     .hint("remove --agent or --alg native:NAME"))
             }
             (Contender::Ccplane { .. }, Some(address)) => {
-                check_silence_option(&address, self.remote_agent.silence)?;
                 let names = names(std::slice::from_ref(&self.alg), &address)?;
                 let asked = query_algorithms(&address, &names, limits.agent_timeout)?;
                 if let Some(round_trip) = asked.round_trip {

@@ -175,9 +175,8 @@ fn the_default_datapath_is_the_simulator() {
     // Usage errors are detected before privileges are checked: they are the same for root and for
     // others.
     for (options, expected) in [
-        (&["--alg", "reno", "--repeats", "2"][..], "--datapath linux"),
         (
-            &["--alg", "reno", "--agent", "unix:/nowhere"],
+            &["--alg", "reno", "--agent", "unix:/nowhere"][..],
             "--datapath linux",
         ),
         (&["--vs", "native:reno", "--pcap"], "--datapath sim"),
@@ -219,17 +218,14 @@ fn a_scenario_runs_with_many_seeds_on_any_number_of_threads() {
     let text = "contenders = [\"native:reno\", \"native:cubic\"]\nduration = \"2s\"\n[topology.dumbbell]\nrate = \"48mbit\"\n\
                 rtt = \"20ms\"\nloss = \"0.1%\"\npairs = 2\n[[workload]]\npoisson = { rate = \"20mbit\", sizes = { table = \"caida\" } }\n";
     fs::write(&file, text).expect("the test's folder can be written");
-    let object = json(&[
-        "run",
-        &file,
-        "--seeds",
-        "1..5",
-        "--threads",
-        "2",
-        "--out",
-        &out,
-        "--json",
-    ]);
+    let on_threads = |number: &str, out: &str| -> Value {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_ccplane"));
+        command.args(["run", &file, "--seeds", "1..5", "--out", out, "--json"]);
+        let output = command.env("CCPLANE_THREADS", number).output();
+        let output = output.expect("the binary under test starts");
+        serde_json::from_slice(&output.stdout).expect("one JSON object")
+    };
+    let object = on_threads("2", &out);
     assert_eq!(object["setup"]["seeds"], "1..5");
     for c in object["contenders"].as_array().expect("a list") {
         assert_eq!(c["spread"]["seeds"], 5);
@@ -251,17 +247,7 @@ fn a_scenario_runs_with_many_seeds_on_any_number_of_threads() {
     }
     assert!(path.join("completions.csv").is_file());
     let (_, one) = folder("sim-seeds-one");
-    let single = json(&[
-        "run",
-        &file,
-        "--seeds",
-        "1..5",
-        "--threads",
-        "1",
-        "--out",
-        &one,
-        "--json",
-    ]);
+    let single = on_threads("1", &one);
     assert_eq!(object["digest"], single["digest"]);
     // A single seed gives the same result as within the series.
     let (alone_path, alone) = folder("sim-seed-alone");
@@ -404,11 +390,10 @@ fn endless(out: &str, more: &[&str]) -> Child {
             "reno,cubic",
             "--duration",
             "1s",
-            "--threads",
-            "1",
             "--seeds",
             "1..1000000",
         ])
+        .env("CCPLANE_THREADS", "1")
         .args(["--out", out])
         .args(more)
         .stdout(Stdio::piped())
@@ -474,7 +459,7 @@ fn old_results_stay_until_new_ones_are_complete() {
         &["--alg", "reno", "--queue", "fifo"],
         &["--alg", "reno", "--trace", "/absent"],
         &["--alg", "native:absent", "--datapath", "sim"],
-        &["--alg", "reno", "--repeats", "2"],
+        &["--alg", "reno", "--pcap", "--datapath", "udp"],
     ] {
         let (code, told) = said(&[&["run", "--out", &out, "--force"], bad].concat());
         assert_eq!(

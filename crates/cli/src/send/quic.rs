@@ -197,7 +197,7 @@ fn congestion(
             return Ok(QuicCongestion::Native(native));
         }
         ControlSource::Agent(address, name) => {
-            QuicPlane::with_agent(stack, &address, &name, steer.remote_agent.silence, limits)
+            QuicPlane::with_agent(stack, &address, &name, limits)
         }
         ControlSource::InProcess => {
             QuicPlane::in_process(stack, make(&steer.alg, registry)?, limits)

@@ -306,7 +306,7 @@ fn congestion(
     match steer.control_source(&mut limits)? {
         ControlSource::Native(name) => native(name).map(UdpCongestion::Native),
         ControlSource::Agent(address, name) => {
-            let remote = address.connection(&name, steer.remote_agent.silence);
+            let remote = address.connection(&name);
             let link = RemoteChannel::connect(remote, host.now())
                 .map_err(|e| Failure::new(FailureKind::Failed, e))?;
             host.set_agent(link, limits);
