@@ -433,7 +433,7 @@ fn without_privileges_the_error_lists_what_is_missing_and_what_works() {
         let text = String::from_utf8_lossy(&output.stderr).into_owned();
         assert_eq!(output.status.code(), Some(3), "{arguments:?}: {text}");
         assert!(
-            text.contains("root") && text.contains("run --datapath sim"),
+            text.contains("root") && text.contains("--datapath sim"),
             "{arguments:?}: {text}"
         );
     }
