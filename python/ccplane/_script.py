@@ -58,7 +58,7 @@ def load(path: str, given: tuple[os.PathLike[str], bytes] | None = None) -> type
     except Exception as why:
         said = "".join(traceback.format_exception(type(why), why, why.__traceback__)).strip()
         if isinstance(why, ImportError) and not os.access(folder, os.R_OK | os.X_OK):
-            said += f"\nThe user of this process cannot read the folder {folder}; make it readable or select another user with --as."
+            said += f"\nThe user of this process cannot read the folder {folder}; make it readable or select another user with --sandbox."
         raise Error(f"cannot import {path}:\n{said}") from None
     finally:
         # Remove the last occurrence: the folder may have been on the path before.

@@ -40,12 +40,12 @@ def evaluate(
     """
     # Isolated mode (-I) imports no modules from the working directory.
     words = [sys.executable, "-I", "-m", "ccplane", "arena", os.fspath(candidate), "--suite", suite, "--against", ",".join(against), "--json"]
-    words += ["--threads", str(threads)]
     if held_out is not None:
         words += ["--held-out", str(held_out)]
     if user is not None:
-        words += ["--as", str(user)]
-    process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
+        words += ["--sandbox", str(user)]
+    environment = {**os.environ, "CCPLANE_THREADS": str(threads)}
+    process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True, env=environment)
     try:
         told, said = process.communicate(timeout=timeout)
     except subprocess.TimeoutExpired:

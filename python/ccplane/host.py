@@ -36,12 +36,14 @@ def attach(
     """
     words = ["ccplane", "attach", "--alg", ",".join(str(algorithm.name) for algorithm in algorithms)]
     options = {
-        "--cgroup": cgroup, "--to": to, "--port": port, "--percent": percent, "--min-cwnd": min_cwnd, "--max-cwnd": max_cwnd,
-        "--max-rate": max_rate, "--fallback-after": fallback_after, "--metrics": metrics,
+        "--cgroup": cgroup, "--to": to, "--port": port, "--percent": percent, "--metrics": metrics,
     }  # fmt: skip
     for option, value in options.items():
         if value is not None:
             words += [option, os.fspath(value) if isinstance(value, os.PathLike) else str(value)]
+    limits = {"min_cwnd": min_cwnd, "max_cwnd": max_cwnd, "max_rate": max_rate, "fallback_after": fallback_after}
+    given = [f"{name}={value}" for name, value in limits.items() if value is not None]
+    words += ["--limits", ",".join(given)] if given else []
     words += ["--system"] if system else []
     words += ["--keep"] if keep else []
     said, says = os.pipe()

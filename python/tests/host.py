@@ -76,6 +76,6 @@ def read(path: Path) -> bytes:
 
 
 USER_OF_THIS = "root" if os.geteuid() == 0 and not readable(sys.executable, "import ccplane") else None
-AS_OF_THIS = [] if USER_OF_THIS is None else ["--as", USER_OF_THIS]
+AS_OF_THIS = [] if USER_OF_THIS is None else ["--sandbox", USER_OF_THIS]
 PYTHON, USER = interpreter()
-AS = [] if USER is None else ["--as", USER]
+AS = [] if USER is None else ["--sandbox", USER]

@@ -221,7 +221,7 @@ class Scores(unittest.TestCase):
                 # Without the sandbox, the same file succeeds with its attempts.
                 trusted = tries.replace("range(200)", "range(1)").replace("range(1500)", "range(1)").replace("time.sleep(60)", "0")
                 Path(folder, "tries.py").write_text(trusted + AIMD)
-                done = subprocess.run([*words, "--trusted"], capture_output=True, text=True, check=False, env=environment)
+                done = subprocess.run([*words, "--sandbox", "off"], capture_output=True, text=True, check=False, env=environment)
                 self.assertEqual(done.returncode, 1, done.stdout + done.stderr)
                 self.assertIn("possible: write, create, fork", done.stdout + done.stderr)
                 os.unlink(f"{file}.new")
@@ -268,7 +268,7 @@ class Scores(unittest.TestCase):
             # Only root can read the file and enter the folder.
             Path(folder, "mine.py").write_text("import os\nWHO = (os.getuid(), os.getgid(), os.getgroups())\nassert WHO == EXPECTED, WHO\n" + AIMD)
             text = Path(folder, "mine.py").read_text()
-            for given, expected in [([], "(65534, 65534, [65534])"), (["--as", "54321"], "(54321, 54321, [54321])"), (["--as", "root"], "(0, 0, [])")]:
+            for given, expected in [([], "(65534, 65534, [65534])"), (["--sandbox", "54321"], "(54321, 54321, [54321])"), (["--sandbox", "root"], "(0, 0, [])")]:
                 # No supplementary groups, although some kernels list the primary group among them.
                 Path(folder, "mine.py").write_text(text.replace("WHO == EXPECTED", f"WHO[:2] == {expected}[:2] and set(WHO[2]) <= {{WHO[1]}}"))
                 os.chmod(f"{folder}/mine.py", 0o600)
@@ -281,7 +281,7 @@ class Scores(unittest.TestCase):
             done = subprocess.run([*ARENA, "mine.py", "--suite", "gate"], cwd=folder, capture_output=True, text=True, check=False)
             self.assertIn(f"cannot read the folder {folder}", done.stdout)
             for user, says in [("no-such-user", "no such user"), ("4294967295", "no such user")]:
-                done = subprocess.run([*ARENA, "mine.py", "--as", user], cwd=folder, capture_output=True, text=True, check=False)
+                done = subprocess.run([*ARENA, "mine.py", "--sandbox", user], cwd=folder, capture_output=True, text=True, check=False)
                 self.assertEqual(done.returncode, 2, done.stdout + done.stderr)
                 self.assertIn(says, done.stderr)
 
@@ -305,7 +305,7 @@ class Scores(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder, "waits.py")
             path.write_text("import time\ntime.sleep(1e6)")
-            running = lambda: [p for p in Path("/proc").glob("[0-9]*/cmdline") if str(path).encode() in host.read(p) and b"--apart" in host.read(p)]
+            running = lambda: [p for p in Path("/proc").glob("[0-9]*/cmdline") if str(path).encode() in host.read(p) and b"--confined" in host.read(p)]
             caller = subprocess.Popen([*ARENA, str(path), *host.AS], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
             try:
                 self.assertTrue(host.becomes(lambda: bool(running())), "it starts")
@@ -330,7 +330,7 @@ class Scores(unittest.TestCase):
 
     def test_apart_and_trusted_give_the_same(self) -> None:
         words = [*ARENA, str(HERE / "aimd.py"), "--against", "reno", "--json"]
-        apart, trusted = (subprocess.run([*words, *how], capture_output=True, text=True, check=True).stdout for how in (host.AS, ["--trusted"]))
+        apart, trusted = (subprocess.run([*words, *how], capture_output=True, text=True, check=True).stdout for how in (host.AS, ["--sandbox", "off"]))
         one, other = (json.loads(text)["candidates"][0] for text in (apart, trusted))
         self.assertAlmostEqual(one["score"], other["score"], places=9)
         self.assertEqual(one["gate_passed"], other["gate_passed"])

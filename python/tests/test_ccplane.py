@@ -341,7 +341,7 @@ class Files(unittest.TestCase):
             for words in (
                 ["run", "--alg", "./mine.py", "--duration", "1s", "--out", "out"],
                 ["arena", "./mine.py", "--suite", "gate", "--against", "reno", *host.AS_OF_THIS],
-                ["arena", "./mine.py", "--suite", "gate", "--against", "reno", "--trusted"],
+                ["arena", "./mine.py", "--suite", "gate", "--against", "reno", "--sandbox", "off"],
             ):
                 with self.subTest(words):
                     words = [sys.executable, "-I", "-m", "ccplane", *words]
@@ -424,7 +424,7 @@ class Files(unittest.TestCase):
             own = "import os\nassert os.getuid() == 54321, os.getuid()\n" + own
             # Only root can read it.
             Path(folder, "attacks.py").write_text(own)
-            words = [host.PYTHON, "-I", "-m", "ccplane", "attach", "--alg", "./attacks.py", "--as", "54321"]
+            words = [host.PYTHON, "-I", "-m", "ccplane", "attach", "--alg", "./attacks.py", "--sandbox", "54321"]
             attached = subprocess.Popen(words, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
             assert attached.stdout is not None and attached.stderr is not None
             try:

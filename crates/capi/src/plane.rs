@@ -303,7 +303,7 @@ impl FlowUserData {
 
 fn connect_remote(address: &str, asks_for: &str) -> Result<RemoteChannel, PlaneError> {
     let address: AgentAddress = address.parse().map_err(|why| failed(CCPLANE_EVALUE, why))?;
-    RemoteChannel::connect(address.connection(asks_for, None), Time::ZERO)
+    RemoteChannel::connect(address.connection(asks_for), Time::ZERO)
         .map_err(|why| failed(CCPLANE_EAGENT, why))
 }
 

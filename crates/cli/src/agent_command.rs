@@ -42,12 +42,9 @@ pub struct AgentArgs {
     /// Folder of the keys for --tls.
     #[arg(long, value_name = "DIR", default_value = KEY_DIRECTORY)]
     keys: PathBuf,
-    /// Run untrusted algorithms: confined, with files read from standard input.
+    /// Run untrusted algorithms: confined, with the request read from standard input.
     #[arg(long, hide = true)]
     confined: bool,
-    /// Folder that the paths of --confined are relative to.
-    #[arg(long, hide = true, value_name = "DIR", requires = "confined")]
-    folder: Option<PathBuf>,
 }
 
 /// Runs the command until Ctrl-C or SIGTERM.
@@ -61,11 +58,11 @@ pub fn run(args: &AgentArgs, registry: &Registry, json: bool) -> Result<(), Fail
     };
     let fail = |e| Failure::new(FailureKind::Failed, e);
     if let (true, Some(path)) = (args.confined, &args.unix) {
-        SandboxRequest::receive()?;
+        let given = SandboxRequest::receive()?;
         let mut local = Local::bind(path).map_err(fail)?;
         let stop = interrupt::flag()?;
         confined(path)?;
-        enter(args.folder.as_deref())?;
+        enter(given.folder.as_deref())?;
         // Untrusted files are read only after confinement.
         let mut agent = host()?;
         let mut telling = ExceptionReporter::new(&mut local, io::stdout());

@@ -3,8 +3,6 @@
 mod candidate_process;
 mod explained;
 
-use std::path::PathBuf;
-
 use ccplane_lab::arena::{self, Options, Parts, Standing, Suite};
 use ccplane_lab::{Contender, Progress};
 use ccplane_report::Table;
@@ -17,7 +15,8 @@ use candidate_process::Processes;
 use crate::confine::SIMULATION_CGROUP_BYTES_MAX;
 use crate::exit::Failure;
 use crate::run::{failure, percent_bar, show};
-use crate::sandbox::{RunAs, Sandbox};
+use crate::sandbox::{Sandbox, SandboxArgs};
+use crate::threads::threads;
 use crate::{Registry, interrupt};
 
 #[derive(Args)]
@@ -29,19 +28,13 @@ pub struct ArenaArgs {
     /// usual form (`./mine.ccp:back=0.7`).
     #[arg(value_name = "CANDIDATE", required = true)]
     candidates: Vec<Contender>,
-    /// Also show every link, and the scenario file of a run on the worst one.
-    #[arg(long)]
-    explain: bool,
     /// CPU time limit of a candidate in Python, once for the gate and again for the score; ten
     /// times as much with --suite full.
     #[arg(long, value_name = "DURATION", default_value = "60s")]
     cpu: Duration,
-    /// Run as the process of one candidate, with this CPU time limit, s.
-    #[arg(long, hide = true, value_name = "SECONDS")]
-    apart: Option<u64>,
-    /// Folder that the paths of --apart are relative to.
-    #[arg(long, hide = true, value_name = "DIR", requires = "apart")]
-    folder: Option<PathBuf>,
+    /// Run as the process of one candidate, which reads its request from standard input.
+    #[arg(long, hide = true)]
+    confined: bool,
     #[command(flatten)]
     how: HowArgs,
 }
@@ -58,12 +51,9 @@ struct ExplainArgs {
     /// Candidate to explain.
     #[arg(value_name = "CANDIDATE")]
     candidate: Contender,
-    /// Confine this process, which reads its files from standard input.
+    /// Confine this process, which reads its request from standard input.
     #[arg(long, hide = true)]
     confined: bool,
-    /// Folder that the paths of --confined are relative to.
-    #[arg(long, hide = true, value_name = "DIR", requires = "confined")]
-    folder: Option<PathBuf>,
     #[command(flatten)]
     how: HowArgs,
 }
@@ -87,18 +77,8 @@ struct HowArgs {
     /// not seen.
     #[arg(long, value_name = "SEED")]
     held_out: Option<u64>,
-    /// Number of threads; without it one per CPU. The result does not depend on it.
-    #[arg(long)]
-    threads: Option<usize>,
-    /// Run candidates in Python inside this process, with all permissions of this user. Without it
-    /// each runs in a process of its own that cannot write files, run programs or use the network,
-    /// and is limited to 512 MB of memory.
-    #[arg(long)]
-    trusted: bool,
-    /// User that candidates in Python run as, a name or a number [default: nobody, if started by
-    /// root].
-    #[arg(long = "as", value_name = "USER", conflicts_with = "trusted")]
-    run_as: Option<String>,
+    #[command(flatten)]
+    sandbox: SandboxArgs,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -112,9 +92,8 @@ enum SuiteArg {
 }
 
 impl HowArgs {
-    fn options(&self, candidates: &[Contender]) -> Options {
-        let threads = std::thread::available_parallelism().map_or(1, usize::from);
-        Options {
+    fn options(&self, candidates: &[Contender]) -> Result<Options, Failure> {
+        Ok(Options {
             candidates: candidates.to_vec(),
             against: self.against.clone(),
             suite: match self.suite {
@@ -123,15 +102,15 @@ impl HowArgs {
                 SuiteArg::Full => Suite::Full,
             },
             held_out: self.held_out,
-            threads: self.threads.unwrap_or(threads).max(1),
-        }
+            threads: threads()?,
+        })
     }
 
     /// Returns the processes for candidates in Python, each with this CPU time limit.
     fn processes(&self, cpu: Duration, registry: &Registry) -> Result<Processes, Failure> {
         let seconds = cpu.as_nanos().div_ceil(1_000_000_000).max(1);
-        let user = RunAs::resolve(self.run_as.as_deref())?;
-        let python = registry.python().filter(|_| !self.trusted);
+        let user = self.sandbox.user()?;
+        let python = registry.python().filter(|_| !self.sandbox.is_off());
         Ok(Processes {
             sandbox: python.map(|python| Sandbox::new(python, user, SIMULATION_CGROUP_BYTES_MAX)),
             seconds: if self.suite == SuiteArg::Full {
@@ -155,12 +134,11 @@ pub fn run(args: &ArenaArgs, registry: &Registry, json: bool) -> Result<u8, Fail
     if let Some(ArenaCommand::Explain(args)) = command {
         return explained::run(args, registry, json);
     }
-    if let (Some(seconds), [candidate]) = (args.apart, candidates.as_slice()) {
-        return candidate_process::serve(candidate, args.folder.as_deref(), seconds, registry)
-            .map(|()| 0);
+    if let (true, [candidate]) = (args.confined, candidates.as_slice()) {
+        return candidate_process::serve(candidate, registry).map(|()| 0);
     }
     let apart = how.processes(*cpu, registry)?;
-    let options = how.options(candidates);
+    let options = how.options(candidates)?;
     let shown = ArenaProgress {
         bar: percent_bar(),
         stop: interrupt::flag()?,
@@ -183,9 +161,6 @@ pub fn run(args: &ArenaArgs, registry: &Registry, json: bool) -> Result<u8, Fail
         for standing in &standings {
             for why in &standing.reasons {
                 println!("{}: {why}", standing.candidate);
-            }
-            if args.explain {
-                explain(standing);
             }
         }
     }
@@ -251,9 +226,8 @@ fn table(standings: &[Standing], suite: SuiteArg) -> Table {
     Table::new(headings, standings.iter().map(row).collect())
 }
 
-/// Prints every check, every link, and the scenario file of the worst one.
-fn explain(standing: &Standing) {
-    println!("\n{}, the gate:", standing.candidate);
+/// Prints every check and every link.
+fn print_details(standing: &Standing) {
     let check = |check: &arena::Check| {
         let value = check.value.map_or_else(
             || "broke".to_owned(),
@@ -283,10 +257,6 @@ fn explain(standing: &Standing) {
         println!(
             "{}",
             Table::new(headings, score.links.iter().map(link).collect()).to_text()
-        );
-        println!(
-            "# The worst run as a scenario file for `ccplane run FILE`\n{}",
-            score.worst().scenario
         );
     }
 }

@@ -28,9 +28,8 @@ use ccplane_linux::{AlgorithmSpec, Arms, Kernel, LoadError, RegistrationOptions}
 
 use crate::config::{self, Settings};
 use crate::exit::{Failure, FailureKind};
-use crate::sandbox::RunAs;
 use crate::{Parameters, Registry};
-use crate::{doctor, interrupt, metrics};
+use crate::{doctor, interrupt, metrics, paths};
 
 use agent_process::AgentProcess;
 use exceptions::Exceptions;
@@ -41,7 +40,7 @@ use watch::{WatchMessage, WatchThread, serve};
 
 /// Runs the command until Ctrl-C or SIGTERM.
 pub fn run(args: &AttachArgs, registry: &Registry, json: bool) -> Result<(), Failure> {
-    args.paths.apply();
+    paths::apply();
     let config = config::read(args, registry)?;
     let mut settings = Settings::resolve(args, config.as_ref())?;
     config::require_algorithms(&settings, args)?;
@@ -69,7 +68,7 @@ pub fn run(args: &AttachArgs, registry: &Registry, json: bool) -> Result<(), Fai
         .or_else(|| apart.as_ref().map(|apart| apart.address.clone()))
     {
         None => create_agents(&settings.algorithms.value, registry)?,
-        Some(address) => remote::steered(args, &mut settings, &address)?,
+        Some(address) => remote::steered(&mut settings, &address)?,
     };
     let exceptions = exception_counts(&steered, apart.as_ref(), args.kernel_name.as_deref());
     if let Some(name) = &args.kernel_name {
@@ -240,8 +239,8 @@ fn rename(steered: &mut [ServingThread], name: &str) -> Result<(), Failure> {
                 others + 1
             );
             Err(Failure::text(FailureKind::Usage, what).hint(
-                "run one `ccplane attach` per algorithm, each with its own --state and \
-                    --bpffs",
+                "run one `ccplane attach` per algorithm, each with its own CCPLANE_STATE and \
+                    CCPLANE_BPFFS",
             ))
         }
     }
@@ -321,7 +320,7 @@ fn start_agent_process(
     registry: &Registry,
 ) -> Result<Option<AgentProcess>, Failure> {
     let algorithms = &settings.algorithms.value;
-    if args.trusted || args.remote_agent.is_set() || !algorithms.iter().any(is_python) {
+    if args.sandbox.is_off() || args.remote_agent.is_set() || !algorithms.iter().any(is_python) {
         return Ok(None);
     }
     if let Some(other) = algorithms.iter().find(|one| !is_python(one)) {
@@ -330,12 +329,12 @@ fn start_agent_process(
             separate process"
         );
         return Err(Failure::text(FailureKind::Usage, what)
-            .hint("attach them with two commands, or use --trusted"));
+            .hint("attach them with two commands, or use --sandbox off"));
     }
     // The agent's process inherits it.
     ccplane_linux::no_new_privileges().map_err(failed)?;
     let python = registry.python().unwrap_or(Path::new("python3"));
-    let user = RunAs::resolve(args.run_as.as_deref())?;
+    let user = args.sandbox.user()?;
     AgentProcess::start(algorithms, python, user).map(Some)
 }
 

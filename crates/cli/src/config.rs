@@ -25,6 +25,7 @@ use toml::Spanned;
 use crate::exit::{Failure, FailureKind};
 use crate::{Parameters, Registry};
 
+pub use check::FLOW_TABLE_BOUNDS;
 pub use command::{ConfigCommand, path, read, require_algorithms, run};
 pub use settings::{Setting, Settings};
 

@@ -106,7 +106,7 @@ pub(crate) fn confine() -> Result<(), Failure> {
         )
         .hint(
             "this requires Linux 5.13 or later with Landlock and seccomp; check with `ccplane \
-             doctor`, or use --trusted to run the file unconfined",
+             doctor`, or use --sandbox off to run the file unconfined",
         )
     };
     // Landlock does not apply to threads that already exist, and confined code could write to their

@@ -4,9 +4,8 @@ use ccplane_linux::{default_control, select};
 use clap::Args;
 
 use crate::attach::agent_process;
-use crate::doctor;
 use crate::exit::{Failure, FailureKind};
-use crate::paths::PathsArgs;
+use crate::{doctor, paths};
 
 #[derive(Args)]
 pub struct DetachArgs {
@@ -16,12 +15,10 @@ pub struct DetachArgs {
     to: Option<String>,
     /// Registration to remove, such as ccp_cubic; without it, all.
     name: Option<String>,
-    #[command(flatten)]
-    paths: PathsArgs,
 }
 
 pub fn run(args: &DetachArgs, json: bool) -> Result<(), Failure> {
-    args.paths.apply();
+    paths::apply();
     doctor::require(&[doctor::Need::KernelTcp])?;
     agent_process::sweep();
     let fail = |e| Failure::new(FailureKind::Failed, e);

@@ -390,7 +390,7 @@ fn confinement() -> Check {
     let name = "confinement of Python files";
     if let Some(required) = confine::required() {
         let fix = "use Linux 5.13 or later with seccomp, and with landlock in its `lsm=` list; \
-            otherwise `arena` and `attach` refuse Python files without --trusted";
+            otherwise `arena` and `attach` refuse Python files without --sandbox off";
         return check(name, Need::Comfort, false, format!("no {required}"), fix);
     }
     let missing = sandbox::missing_here();

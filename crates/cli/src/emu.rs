@@ -7,6 +7,7 @@ use std::ffi::OsString;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::str::FromStr;
 use std::sync::Arc;
 
 use ccplane_emu::{
@@ -18,7 +19,7 @@ use ccplane_units::{Duration, Rate};
 use clap::{Args, Subcommand, ValueEnum};
 
 use crate::exit::{Failure, FailureKind};
-use crate::{doctor, interrupt};
+use crate::{doctor, interrupt, key_values};
 
 #[derive(Args)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
@@ -28,23 +29,18 @@ pub struct EmuArgs {
     /// Rate of the link in both directions; unlimited without a rate or a trace.
     #[arg(long, conflicts_with = "trace")]
     rate: Option<Rate>,
-    /// Trace of packet delivery opportunities (Mahimahi's format) in place of a rate, for both
-    /// directions.
+    /// Recorded link for both directions, in place of a rate: packet delivery opportunities in
+    /// Mahimahi's format, or lines with a time and the rate from then on, as in `0s 10mbit`, where
+    /// a rate of `0` is an outage.
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
-    /// File of changing rates for both directions: each line has a time and the rate from then on,
-    /// as in `0s 10mbit`. A rate of `0` is an outage.
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["rate", "trace"])]
-    rate_file: Option<PathBuf>,
     /// Propagation delay in each direction.
     #[arg(long, default_value = "0ms")]
     delay: Duration,
-    /// Jitter: largest deviation of a packet's delay, uniformly distributed.
+    /// Jitter: largest deviation of a packet's delay, uniformly distributed. Packets stay in order,
+    /// unless `:reorder` follows, as in `5ms:reorder`.
     #[arg(long, default_value = "0ms")]
-    jitter: Duration,
-    /// Let packets overtake each other under jitter; without it they stay in order.
-    #[arg(long, requires = "jitter")]
-    reorder: bool,
+    jitter: Jitter,
     /// Queue of each direction: `droptail:` and a size in BDP, packets or bytes (`1bdp`, `160p`,
     /// `240kB`, `inf`), `fq_codel`, `codel`, `sfq`, `prio:3:1bdp`,
     /// `red:min=30p:max=90p:limit=1bdp`, `ecn:65p`, `dualpi2`,
@@ -55,16 +51,17 @@ pub struct EmuArgs {
     /// Random loss in each direction: a share, or `gilbert:p=1%:r=25%` for bursts of losses.
     #[arg(long, default_value = "0%")]
     loss: LossModel,
-    #[command(flatten, next_help_heading = "One direction, where it differs")]
-    ways: Ways,
+    /// Settings of the direction from the command to the host, where they differ: `rate`, `trace`,
+    /// `delay`, `queue` and `loss`, as in `rate=5mbit,delay=25ms,queue=codel:target=5ms:ecn`.
+    #[arg(long, value_name = "SETTINGS")]
+    up: Option<DirectionSettings>,
+    /// Settings of the direction from the host to the command, likewise.
+    #[arg(long, value_name = "SETTINGS")]
+    down: Option<DirectionSettings>,
     /// Give the command access to the networks of this host, and to its name resolution, by address
     /// translation (IPv4, with nftables).
     #[arg(long)]
     nat: bool,
-    /// Exit as soon as the command has ended. Without it, the last packets are delivered first,
-    /// which takes a round trip plus the queueing delay, at most 2 s.
-    #[arg(long)]
-    no_drain: bool,
     /// Packet log of both directions, a pcapng file with the queue's verdict on each packet;
     /// `ccplane emu graph FILE` draws it.
     #[arg(long, value_name = "FILE")]
@@ -76,58 +73,79 @@ pub struct EmuArgs {
     /// Method of waiting for a packet's departure time.
     #[arg(long, value_enum, default_value = "balanced")]
     timing: TimingArg,
-    /// Batching of packets of one flow on delivery (GSO).
-    #[arg(long, value_enum, default_value = "auto")]
-    gso: GsoArg,
     /// Connect two interfaces of this host by the link instead, until Ctrl-C: packets that arrive
     /// on A leave on B, which is the up direction, and the other way round.
-    #[arg(long, value_name = "A,B", conflicts_with_all = ["command", "nat", "no_drain"])]
+    #[arg(long, value_name = "A,B", conflicts_with_all = ["command", "nat"])]
     between: Option<InterfacePair>,
     /// Command and its arguments.
     #[arg(last = true, required_unless_present = "between")]
     command: Vec<OsString>,
 }
 
-/// Options of one direction: up is from the command to the host, down from the host to the command.
-#[derive(Args)]
-struct Ways {
-    /// Rate from the command to the host.
-    #[arg(long, value_name = "RATE", conflicts_with = "up_trace")]
-    up_rate: Option<Rate>,
-    /// Rate from the host to the command.
-    #[arg(long, value_name = "RATE", conflicts_with = "down_trace")]
-    down_rate: Option<Rate>,
-    /// Trace from the command to the host.
-    #[arg(long, value_name = "FILE")]
-    up_trace: Option<PathBuf>,
-    /// Trace from the host to the command.
-    #[arg(long, value_name = "FILE")]
-    down_trace: Option<PathBuf>,
-    /// Propagation delay from the command to the host.
-    #[arg(long, value_name = "DELAY")]
-    up_delay: Option<Duration>,
-    /// Propagation delay from the host to the command.
-    #[arg(long, value_name = "DELAY")]
-    down_delay: Option<Duration>,
-    /// Queue from the command to the host.
-    #[arg(long, value_name = "QUEUE")]
-    up_queue: Option<QueueSpec>,
-    /// Queue from the host to the command.
-    #[arg(long, value_name = "QUEUE")]
-    down_queue: Option<QueueSpec>,
-    /// Random loss from the command to the host.
-    #[arg(long, value_name = "LOSS")]
-    up_loss: Option<LossModel>,
-    /// Random loss from the host to the command.
-    #[arg(long, value_name = "LOSS")]
-    down_loss: Option<LossModel>,
+/// Settings of one direction, which replace those of both.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct DirectionSettings {
+    rate: Option<Rate>,
+    trace: Option<PathBuf>,
+    delay: Option<Duration>,
+    queue: Option<QueueSpec>,
+    loss: Option<LossModel>,
+}
+
+impl FromStr for DirectionSettings {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<DirectionSettings, String> {
+        const KEYS: [&str; 5] = ["rate", "trace", "delay", "queue", "loss"];
+        let mut all = DirectionSettings::default();
+        for setting in key_values::parse(text, &KEYS, "rate=5mbit,delay=25ms")? {
+            match setting.key {
+                "rate" => all.rate = Some(setting.parse()?),
+                "trace" => all.trace = Some(setting.parse()?),
+                "delay" => all.delay = Some(setting.parse()?),
+                "queue" => all.queue = Some(setting.parse()?),
+                _ => all.loss = Some(setting.parse()?),
+            }
+            if all.rate.is_some() && all.trace.is_some() {
+                return Err(setting.error("`rate` and `trace` exclude each other; remove one"));
+            }
+        }
+        Ok(all)
+    }
+}
+
+/// Largest deviation of a packet's delay.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Jitter {
+    spread: Duration,
+    /// Packets may overtake each other.
+    reorder: bool,
+}
+
+impl FromStr for Jitter {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Jitter, String> {
+        let (spread, reorder) = match text.split_once(':') {
+            None => (text, false),
+            Some((spread, "reorder")) => (spread, true),
+            Some((_, other)) => {
+                return Err(format!(
+                    "`{}` is not a kind of jitter; write a time, such as 5ms, or 5ms:reorder",
+                    other.escape_debug()
+                ));
+            }
+        };
+        let spread = spread.parse().map_err(|why| format!("{why}"))?;
+        Ok(Jitter { spread, reorder })
+    }
 }
 
 /// Names of two interfaces.
 #[derive(Clone, Debug)]
 struct InterfacePair([String; 2]);
 
-impl std::str::FromStr for InterfacePair {
+impl FromStr for InterfacePair {
     type Err = String;
 
     fn from_str(text: &str) -> Result<InterfacePair, String> {
@@ -148,16 +166,6 @@ enum TimingArg {
     Balanced,
     /// Spin while packets are in transit: microseconds late, at the cost of a core.
     Precise,
-}
-
-#[derive(Clone, Copy, ValueEnum)]
-enum GsoArg {
-    /// Batch packets that take less than 100 us on the line.
-    Auto,
-    /// Always batch: the fewest system calls, but burstier than any real line.
-    On,
-    /// Never batch.
-    Off,
 }
 
 #[derive(Subcommand)]
@@ -183,8 +191,7 @@ enum RemoteCommand {
         /// Packet log written by `--log`.
         log: PathBuf,
         /// Page to write; without it, the log's name with `.html`.
-        #[arg(long, value_name = "FILE")]
-        out: Option<PathBuf>,
+        page: Option<PathBuf>,
     },
 }
 
@@ -212,7 +219,7 @@ pub fn run(args: &EmuArgs, json: bool) -> Result<u8, Failure> {
             answer(&remote::request(id, "show").map_err(fail)?, json);
             return Ok(0);
         }
-        Some(RemoteCommand::Graph { log, out }) => return graph::draw(log, out.as_deref(), json),
+        Some(RemoteCommand::Graph { log, page }) => return graph::draw(log, page.as_deref(), json),
         None => {}
     }
     let config = config(args)?;
@@ -223,14 +230,7 @@ pub fn run(args: &EmuArgs, json: bool) -> Result<u8, Failure> {
     let (program, arguments) = args.command.split_first().expect("clap requires a command");
     let mut command = Command::new(program);
     command.args(arguments);
-    let around = ShellOptions {
-        drain: if args.no_drain {
-            Duration::ZERO
-        } else {
-            ShellOptions::default().drain
-        },
-        nat: args.nat,
-    };
+    let around = ShellOptions { nat: args.nat };
     let report = shell(&config, around, &mut command, |info| {
         // The command owns standard output until it ends.
         if info.nested {
@@ -321,26 +321,9 @@ fn answer(text: &str, json: bool) {
 }
 
 fn config(args: &EmuArgs) -> Result<EmuConfig, Failure> {
-    let Ways {
-        up_rate,
-        down_rate,
-        up_trace,
-        down_trace,
-        up_delay,
-        down_delay,
-        up_queue,
-        down_queue,
-        up_loss,
-        down_loss,
-    } = &args.ways;
-    let both = match &args.rate_file {
-        Some(file) => Some(pieces(file)?),
-        None => line(args.rate, args.trace.as_deref())?,
-    };
-    let both = both.unwrap_or(LineSpec::Unlimited);
-    let [up, down] = [(*up_rate, up_trace), (*down_rate, down_trace)]
-        .map(|(rate, trace)| line(rate, trace.as_deref()));
-    let delays = [up_delay, down_delay].map(|delay| delay.unwrap_or(args.delay));
+    let both = line(args.rate, args.trace.as_deref())?.unwrap_or(LineSpec::Unlimited);
+    let ways = [&args.up, &args.down].map(|way| way.clone().unwrap_or_default());
+    let delays = [0, 1].map(|way: usize| ways[way].delay.unwrap_or(args.delay));
     let one_bdp = QueueSpec::ONE_BDP;
     let no_bdp = QueueSpec::DropTail(Size::Packets(1_000));
     let queue = args.queue.unwrap_or(if delays == [Duration::ZERO; 2] {
@@ -348,108 +331,90 @@ fn config(args: &EmuArgs) -> Result<EmuConfig, Failure> {
     } else {
         one_bdp
     });
-    let link = |way: PathDirection, line: LineSpec, queue: QueueSpec, loss: LossModel| {
+    let link = |way: PathDirection| -> Result<LinkConfig, Failure> {
+        let own = &ways[way as usize];
+        let line = line(own.rate, own.trace.as_deref())?.unwrap_or_else(|| both.clone());
+        let queue = own.queue.unwrap_or(queue);
         // A queue that never fills needs no size, and an unlimited rate has no BDP. A token bucket
         // has a rate of its own.
         let never_fills =
             matches!(line, LineSpec::Unlimited) && !matches!(queue, QueueSpec::Tbf { .. });
-        LinkConfig {
+        Ok(LinkConfig {
             line,
             delay: delays[way as usize],
-            jitter: args.jitter,
-            reorder: args.reorder,
+            jitter: args.jitter.spread,
+            reorder: args.jitter.reorder,
             queue: if never_fills {
                 QueueSpec::UNLIMITED
             } else {
                 queue
             },
-            loss,
+            loss: own.loss.unwrap_or(args.loss),
             // With the same seed both directions would lose the same packets.
             seeds: LinkSeeds::from_seed(args.seed.wrapping_add(way as u64)),
-        }
+        })
     };
-    let [up, down] = [up?, down?].map(|own| own.unwrap_or_else(|| both.clone()));
     Ok(EmuConfig {
-        forward: link(
-            PathDirection::Forward,
-            up,
-            up_queue.unwrap_or(queue),
-            up_loss.unwrap_or(args.loss),
-        ),
-        reverse: link(
-            PathDirection::Reverse,
-            down,
-            down_queue.unwrap_or(queue),
-            down_loss.unwrap_or(args.loss),
-        ),
+        forward: link(PathDirection::Forward)?,
+        reverse: link(PathDirection::Reverse)?,
         timing: match args.timing {
             TimingArg::Balanced => Timing::Balanced,
             TimingArg::Precise => Timing::Precise,
-        },
-        gso: match args.gso {
-            GsoArg::Auto => Gso::Auto,
-            GsoArg::On => Gso::On,
-            GsoArg::Off => Gso::Off,
         },
         capture: args.log.clone(),
         ..EmuConfig::default()
     })
 }
 
-/// Parses a file of times and rates. `#` starts a comment; empty lines are ignored.
-fn pieces(file: &Path) -> Result<LineSpec, Failure> {
-    let name = file.display();
-    let wrong = |reason: String| Failure::text(FailureKind::Usage, reason);
-    let text = std::fs::read_to_string(file)
-        .map_err(|e| wrong(format!("the rate file {name} cannot be read: {e}")))?;
-    let mut steps = Vec::new();
-    for (number, line) in text.lines().enumerate() {
-        let words: Vec<&str> = line
-            .split('#')
-            .next()
-            .unwrap_or_default()
-            .split_whitespace()
-            .collect();
-        let read = |time: &str, rate: &str| {
-            let outage = (rate == "0").then(Rate::default);
-            Some((time.parse().ok()?, outage.or_else(|| rate.parse().ok())?))
-        };
-        match words[..] {
-            [] => {}
-            [time, rate] if let Some(step) = read(time, rate) => steps.push(step),
-            _ => {
-                let number = number + 1;
-                let help = "write a time and a rate, such as `5s 10mbit`";
-                return Err(wrong(format!(
-                    "{name}:{number}: not a time and a rate; {help}"
-                )));
-            }
-        }
-    }
-    let pieces = Piecewise::new(&steps, None).map_err(|e| wrong(format!("{name}: {e}")))?;
-    Ok(LineSpec::Piecewise(Arc::new(pieces)))
-}
-
 /// Returns the line of a rate or of a trace file.
-pub fn line(rate: Option<Rate>, trace: Option<&Path>) -> Result<Option<LineSpec>, Failure> {
+fn line(rate: Option<Rate>, trace: Option<&Path>) -> Result<Option<LineSpec>, Failure> {
     match trace {
         None => Ok(rate.map(LineSpec::Constant)),
         Some(file) => recorded(file).map(Some),
     }
 }
 
-/// Reads a recorded link, in Mahimahi's format.
+/// Reads a recorded link: delivery opportunities in Mahimahi's format, or times and rates, which
+/// have two words per line.
 pub fn recorded(file: &Path) -> Result<LineSpec, Failure> {
-    let name = file.display();
-    let text = std::fs::read(file).map_err(|e| {
-        Failure::text(
-            FailureKind::Usage,
-            format!("the trace {name} cannot be read: {e}"),
-        )
-    })?;
-    let trace = Trace::parse(&String::from_utf8_lossy(&text))
-        .map_err(|e| Failure::text(FailureKind::Usage, format!("{name}: {e}")))?;
+    let name = file.display().to_string();
+    let wrong = |why: String| Failure::text(FailureKind::Usage, why);
+    let text =
+        std::fs::read(file).map_err(|e| wrong(format!("the trace {name} cannot be read: {e}")))?;
+    let text = String::from_utf8_lossy(&text);
+    if text.lines().any(|line| words(line).len() > 1) {
+        return pieces(&name, &text).map_err(wrong);
+    }
+    let trace = Trace::parse(&text).map_err(|e| wrong(format!("{name}: {e}")))?;
     Ok(LineSpec::Trace(Arc::new(trace)))
+}
+
+/// Returns the words of a line. `#` starts a comment.
+fn words(line: &str) -> Vec<&str> {
+    let text = line.split('#').next().unwrap_or_default();
+    text.split_whitespace().collect()
+}
+
+/// Parses times and rates. Empty lines are ignored.
+fn pieces(name: &str, text: &str) -> Result<LineSpec, String> {
+    let mut steps = Vec::new();
+    for (number, line) in text.lines().enumerate() {
+        let read = |time: &str, rate: &str| {
+            let outage = (rate == "0").then(Rate::default);
+            Some((time.parse().ok()?, outage.or_else(|| rate.parse().ok())?))
+        };
+        match words(line)[..] {
+            [] => {}
+            [time, rate] if let Some(step) = read(time, rate) => steps.push(step),
+            _ => {
+                let number = number + 1;
+                let help = "write a time and a rate, such as `5s 10mbit`";
+                return Err(format!("{name}:{number}: not a time and a rate; {help}"));
+            }
+        }
+    }
+    let pieces = Piecewise::new(&steps, None).map_err(|e| format!("{name}: {e}"))?;
+    Ok(LineSpec::Piecewise(Arc::new(pieces)))
 }
 
 fn print_report(report: &EmuReport, code: u8, json: bool) {
@@ -523,17 +488,19 @@ fn print_report(report: &EmuReport, code: u8, json: bool) {
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser;
+
     use super::*;
 
+    #[derive(Parser)]
+    struct TestCommand {
+        #[command(flatten)]
+        emu: EmuArgs,
+    }
+
     #[test]
-    fn rate_files_are_parsed_and_errors_have_line_numbers() {
-        let file = std::env::temp_dir().join(format!("ccplane-{}-rates", std::process::id()));
-        let read = |text: &str| {
-            std::fs::write(&file, text).expect("a temporary file");
-            let result = pieces(&file).map_err(|failure| failure.to_string());
-            std::fs::remove_file(&file).expect("the file exists");
-            result
-        };
+    fn times_and_rates_are_parsed_and_errors_have_line_numbers() {
+        let read = |text: &str| pieces("rates", text);
         let rate = |text: &str| text.parse::<Rate>().expect("a rate");
         let steps = [
             ("0s", rate("10mbit")),
@@ -550,10 +517,69 @@ mod tests {
         assert!(
             read("0s 10mbit\n5s fast\n")
                 .expect_err("no rate")
-                .contains(":2: not a time and a rate")
+                .contains("rates:2: not a time and a rate")
         );
         assert!(
             read("0s 10mbit 5s\n").is_err() && read("").is_err() && read("1s 10mbit\n").is_err()
         );
+    }
+
+    #[test]
+    fn a_trace_has_opportunities_or_times_and_rates() {
+        let file = std::env::temp_dir().join(format!("ccplane-{}-trace", std::process::id()));
+        let read = |text: &str| {
+            std::fs::write(&file, text).expect("a temporary file");
+            let line = recorded(&file).map_err(|failure| failure.to_string());
+            std::fs::remove_file(&file).expect("the file exists");
+            line
+        };
+        assert!(matches!(read("0\n5\n10\n"), Ok(LineSpec::Trace(_))));
+        let rates = read("# an outage\n0s 10mbit\n5s 0\n6s 1mbit\n");
+        assert!(matches!(rates, Ok(LineSpec::Piecewise(_))), "{rates:?}");
+        for bad in ["0\nx\n", "0s 10mbit\n5\n", ""] {
+            assert!(read(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn settings_of_a_direction_replace_those_of_both() {
+        let args = |line: &str| {
+            let words = format!("emu {line} -- true");
+            TestCommand::try_parse_from(words.split(' ')).map(|line| line.emu)
+        };
+        let [both, up, down] = [
+            "--rate 8mbit --delay 20ms --queue droptail:9p --loss 1%",
+            "--up rate=5mbit,delay=25ms,queue=codel:target=9ms:ecn,loss=gilbert:p=1%:r=25%",
+            "--down delay=0ms",
+        ];
+        let given = args(&format!("{both} {up} {down}")).expect("valid options");
+        let found = config(&given).ok().expect("a link");
+        let (forward, reverse) = (found.forward, found.reverse);
+        assert_eq!(
+            forward.to_string(),
+            "rate 5mbit delay 25ms jitter 0ms queue codel:target=9ms:ecn loss gilbert:p=1%:r=25%"
+        );
+        assert_eq!(
+            reverse.to_string(),
+            "rate 8mbit delay 0ms jitter 0ms queue droptail:9p loss 1%"
+        );
+        let jittered = args("--delay 9ms --jitter 5ms:reorder").expect("valid options");
+        let forward = config(&jittered).ok().expect("a link").forward;
+        assert!(forward.reorder && forward.jitter == Duration::from_millis(5));
+    }
+
+    #[test]
+    fn errors_of_a_direction_name_the_setting() {
+        let error = |text: &str| text.parse::<DirectionSettings>().expect_err("invalid");
+        assert!(error("rate=5mbit,delya=2ms").contains("did you mean `delay`?"));
+        assert_eq!(
+            error("delay=1ms,rate=5mbit,trace=a"),
+            "at character 22: `rate` and `trace` exclude each other; remove one"
+        );
+        assert!(error("delay=1ms,rate=5").starts_with("at character 11: `rate`: "));
+        assert!(error("queue=fifo").contains("droptail"));
+        let jitter = |text: &str| text.parse::<Jitter>().expect_err("invalid");
+        assert!(jitter("5ms:overtake").contains("5ms:reorder"));
+        assert!(!jitter("5").is_empty());
     }
 }

@@ -20,39 +20,39 @@ use crate::doctor;
 use crate::exit::{Failure, FailureKind};
 use crate::interrupt;
 use crate::run::{command_line, failure, percent_bar, show};
+use crate::threads::threads;
 
 #[derive(Args)]
 pub struct EvaluateArgs {
     /// Algorithm, with parameters (`cubic`, `cubic:hystart=off`), or one built into the datapath
-    /// (`native:reno`).
-    #[arg(long, value_name = "NAME", required_unless_present = "list")]
+    /// (`native:reno`). Without it, the questions are listed.
+    #[arg(long, value_name = "NAME")]
     alg: Option<Contender>,
-    /// Questions to evaluate, separated by commas (see --list); without it, all.
-    #[arg(long, value_name = "QUESTIONS", value_delimiter = ',')]
+    /// Questions to evaluate, separated by commas; without it, all.
+    #[arg(
+        long,
+        value_name = "QUESTIONS",
+        value_delimiter = ',',
+        requires = "alg"
+    )]
     only: Vec<String>,
     /// Make fewer and shorter runs: a first impression during development, not results to quote.
-    #[arg(long)]
+    #[arg(long, requires = "alg")]
     quick: bool,
     /// Datapath: all questions in the simulator, or some of them on kernel TCP behind an emulated
     /// link, as root and in real time.
-    #[arg(long, value_enum, default_value = "sim")]
+    #[arg(long, value_enum, default_value = "sim", requires = "alg")]
     datapath: EvaluateDatapath,
-    /// Threads of the simulator; without it one per CPU. The result does not depend on it.
-    #[arg(long)]
-    threads: Option<usize>,
     /// Folder for evaluation.html and evaluation.json; without it `ccplane-evaluation/` followed by
     /// the algorithm.
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", requires = "alg")]
     out: Option<PathBuf>,
     /// Overwrite an existing evaluation.
-    #[arg(long)]
+    #[arg(long, requires = "alg")]
     force: bool,
     /// Resume an interrupted evaluation. Finished runs are not repeated.
-    #[arg(long, conflicts_with = "force")]
+    #[arg(long, conflicts_with = "force", requires = "alg")]
     resume: bool,
-    /// List the questions.
-    #[arg(long)]
-    list: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -68,7 +68,7 @@ const METRICS_FILE: &str = "evaluation.json";
 const PARTS_FOLDER: &str = "parts";
 
 pub fn run(args: &EvaluateArgs, registry: &Registry, json: bool) -> Result<(), Failure> {
-    let Some(algorithm) = args.alg.clone().filter(|_| !args.list) else {
+    let Some(algorithm) = args.alg.clone() else {
         list(json);
         return Ok(());
     };
@@ -86,12 +86,11 @@ pub fn run(args: &EvaluateArgs, registry: &Registry, json: bool) -> Result<(), F
         .unwrap_or_else(|| Path::new("ccplane-evaluation").join(folder(&algorithm)));
     // Recorded first: later the load of the host is our own.
     let provenance = Provenance::now(crate::build(), command_line(), args.quick);
-    let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let options = Options {
         algorithm,
         only: args.only.clone(),
         quick: args.quick,
-        threads: args.threads.unwrap_or(threads).max(1),
+        threads: threads()?,
         parts: Some(out.join(PARTS_FOLDER)),
         command: again(&command_line()),
     };
@@ -236,9 +235,9 @@ fn again(command: &str) -> String {
     let mut kept: Vec<&str> = Vec::new();
     while let Some(word) = words.next() {
         match word {
-            "--threads" | "--out" => drop(words.next()),
+            "--out" => drop(words.next()),
             "--resume" | "--force" | "--json" | "-j" => {}
-            word if word.starts_with("--threads=") || word.starts_with("--out=") => {}
+            word if word.starts_with("--out=") => {}
             word => kept.push(word),
         }
     }
@@ -280,7 +279,7 @@ mod tests {
     #[test]
     fn the_repeated_command_omits_one_time_options() {
         assert_eq!(
-            again("ccplane evaluate --alg cubic --out x --threads=3 --quick --resume --json"),
+            again("ccplane evaluate --alg cubic --out x --quick --resume --json"),
             "ccplane evaluate --alg cubic --quick"
         );
     }

@@ -22,7 +22,7 @@ const COMMAND_EXAMPLES: &[(&str, &[(&str, &str)])] = &[
             ),
             (
                 "run a scenario that comes with ccplane",
-                "ccplane run 21-mixed --datapath linux --repeats 5",
+                "ccplane run 21-mixed --datapath linux --seeds 1..5",
             ),
         ],
     ),
@@ -76,7 +76,7 @@ const COMMAND_EXAMPLES: &[(&str, &[(&str, &str)])] = &[
         "config show",
         &[(
             "show the effective settings and their sources",
-            "ccplane config show --max-rate 200mbit",
+            "ccplane config show --config ccplane.toml",
         )],
     ),
     (
@@ -94,8 +94,8 @@ const COMMAND_EXAMPLES: &[(&str, &[(&str, &str)])] = &[
                 "ccplane flows --watch",
             ),
             (
-                "print the totals of each algorithm as JSON",
-                "ccplane flows --totals --json",
+                "print the flows and the totals of each algorithm as JSON",
+                "ccplane flows --json",
             ),
         ],
     ),
@@ -131,6 +131,13 @@ const COMMAND_EXAMPLES: &[(&str, &[(&str, &str)])] = &[
         )],
     ),
     (
+        "keys fingerprint",
+        &[(
+            "print the argument of `ccplane recv --client` on another host",
+            "ccplane keys fingerprint",
+        )],
+    ),
+    (
         "algorithms",
         &[(
             "print names and parameters as JSON",
@@ -146,9 +153,9 @@ const COMMAND_EXAMPLES: &[(&str, &[(&str, &str)])] = &[
             ),
             (
                 "reach other hosts at the rates of a phone, with a packet log",
-                "ccplane emu --nat --down-trace down.trace --up-rate 5mbit --delay 25ms --log link.pcapng -- curl -O https://example.org/",
+                "ccplane emu --nat --down trace=down.trace --up rate=5mbit --delay 25ms --log link.pcapng -- curl -O https://example.org/",
             ),
-            ("plot that log on a page", "ccplane emu graph link.pcapng"),
+            ("plot the log on a page", "ccplane emu graph link.pcapng"),
             (
                 "emulate a link between two hosts, on a third one with an interface to each",
                 "ccplane emu --between eth1,eth2 --rate 50mbit --delay 20ms",
@@ -183,6 +190,10 @@ const COMMAND_EXAMPLES: &[(&str, &[(&str, &str)])] = &[
                 "send under DX at up to 500 Mbit/s, without checking the fingerprint",
                 "ccplane send 198.51.100.2:4790 backup.tar --alg dx --max-rate 500mbit --insecure",
             ),
+            (
+                "send over QUIC, with an agent in another process",
+                "ccplane send --over quic 127.0.0.1:4791 big.iso --alg cubic --agent unix:/run/ccplane.sock",
+            ),
         ],
     ),
     (
@@ -193,44 +204,24 @@ const COMMAND_EXAMPLES: &[(&str, &[(&str, &str)])] = &[
                 "ccplane recv --out incoming/",
             ),
             (
-                "accept only one sender, by the fingerprint that `ccplane send --fingerprint` \
-                 prints there",
+                "accept only one sender, by the fingerprint that `ccplane keys fingerprint` prints \
+                 there",
                 "ccplane recv --out incoming/ --client 0f6dd55c9e9b1f9a6c1c3dd0a6a7b0f0e6c3a1de1f6c2b7a8d9e0f1a2b3c4d5e",
             ),
-        ],
-    ),
-    (
-        "quic send",
-        &[
             (
-                "send to a receiver under Copa",
-                "ccplane quic send files.example:4791#0f6dd55c9e9b1f9a6c1c3dd0a6a7b0f0e6c3a1de1f6c2b7a8d9e0f1a2b3c4d5e big.iso --alg copa",
-            ),
-            (
-                "send to this host, under control of an agent in another process",
-                "ccplane quic send 127.0.0.1:4791 big.iso --alg cubic --agent unix:/run/ccplane.sock",
-            ),
-            (
-                "send with s2n-quic, if it is built in",
-                "ccplane quic send 127.0.0.1:4791 big.iso --alg dctcp --stack s2n",
+                "receive one file over QUIC",
+                "ccplane recv --over quic --out big.iso",
             ),
         ],
-    ),
-    (
-        "quic recv",
-        &[(
-            "receive one file; prints the sender's command",
-            "ccplane quic recv --out big.iso",
-        )],
     ),
     (
         "qdisc setup",
         &[(
             "create priority bands on a device that is not the bottleneck itself",
-            "ccplane qdisc setup --dev eth0 --rate 100mbit",
+            "ccplane qdisc setup eth0 --rate 100mbit",
         )],
     ),
-    ("qdisc remove", &[("", "ccplane qdisc remove --dev eth0")]),
+    ("qdisc remove", &[("", "ccplane qdisc remove eth0")]),
     ("gateway keys", &[("", "ccplane gateway keys site-a.key")]),
     (
         "gateway check",

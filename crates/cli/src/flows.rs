@@ -8,19 +8,13 @@ use clap::Args;
 
 use crate::exit::{Failure, FailureKind};
 use crate::metrics::{AlgorithmStats, StampStats};
-use crate::paths::PathsArgs;
-use crate::{doctor, interrupt, output};
+use crate::{doctor, interrupt, output, paths};
 
 #[derive(Args)]
 pub struct FlowsArgs {
-    /// Show only the totals of each algorithm.
-    #[arg(long)]
-    totals: bool,
     /// Refresh every second until Ctrl-C; with --json, print one line each time.
     #[arg(long, short)]
     watch: bool,
-    #[command(flatten)]
-    paths: PathsArgs,
 }
 
 /// Interval between refreshes.
@@ -75,10 +69,10 @@ pub fn stats() -> Result<Vec<AlgorithmStats>, Failure> {
 
 #[expect(clippy::disallowed_methods, reason = "refreshes once a second")]
 pub fn run(args: &FlowsArgs, json: bool) -> Result<(), Failure> {
-    args.paths.apply();
+    paths::apply();
     doctor::require_bpf_access("`ccplane flows` reads the kernel's BPF maps")?;
     if !args.watch {
-        return show(args, json);
+        return show(json);
     }
     let stop = interrupt::flag()?;
     let terminal = std::io::stdout().is_terminal();
@@ -86,7 +80,7 @@ pub fn run(args: &FlowsArgs, json: bool) -> Result<(), Failure> {
         if terminal && !json {
             output::write_raw(CLEAR_SCREEN);
         }
-        show(args, json)?;
+        show(json)?;
         let next = Instant::now() + REFRESH_INTERVAL;
         while Instant::now() < next && !interrupt::raised(&stop) {
             std::thread::sleep(INTERRUPT_POLL_INTERVAL);
@@ -114,20 +108,16 @@ fn agent_silence(observed: &ccplane_linux::PinnedView) -> Option<Duration> {
 }
 
 /// Prints everything once.
-fn show(args: &FlowsArgs, json: bool) -> Result<(), Failure> {
+fn show(json: bool) -> Result<(), Failure> {
     let totals = stats()?;
     let observed = ccplane_linux::observe().map_err(|e| Failure::new(FailureKind::Failed, e))?;
-    let flows: Vec<_> = if args.totals {
-        Vec::new()
-    } else {
-        observed
-            .iter()
-            .flat_map(|o| {
-                o.flows()
-                    .map(|flow| (steered_by(&flow, o.is_standalone()), flow))
-            })
-            .collect()
-    };
+    let flows: Vec<_> = observed
+        .iter()
+        .flat_map(|o| {
+            o.flows()
+                .map(|flow| (steered_by(&flow, o.is_standalone()), flow))
+        })
+        .collect();
     if json {
         let flows: Vec<_> = flows
             .iter()

@@ -29,11 +29,9 @@ pub enum GatewayCommand {
     /// Run a gateway until Ctrl-C or SIGTERM. SIGHUP reloads the configuration.
     Run(run::RunArgs),
     /// Show the state of each peer of a running gateway, and the reason for it.
-    Status(AskArgs),
+    Status,
     /// Show past events: mode changes with their measurements, keys, endpoints, reloads.
     Events {
-        #[command(flatten)]
-        ask: AskArgs,
         /// Keep printing new events until Ctrl-C.
         #[arg(long)]
         follow: bool,
@@ -50,19 +48,20 @@ pub struct ConfigArgs {
     file: PathBuf,
 }
 
-#[derive(Args)]
-pub struct AskArgs {
-    /// Socket of the running gateway.
-    #[arg(long, value_name = "PATH", default_value = status::SOCKET_PATH_DEFAULT)]
-    socket: PathBuf,
+/// Environment variable with the socket between a running gateway and its clients. A second gateway
+/// on the same host needs its own.
+const SOCKET_VARIABLE: &str = "CCPLANE_GATEWAY_SOCKET";
+
+/// Returns the socket of the gateway.
+fn socket() -> PathBuf {
+    let given = std::env::var_os(SOCKET_VARIABLE).filter(|path| !path.is_empty());
+    given.map_or(status::SOCKET_PATH_DEFAULT.into(), PathBuf::from)
 }
 
 #[derive(Args)]
 pub struct PeerArgs {
     /// Name or public key of the peer.
     peer: String,
-    #[command(flatten)]
-    ask: AskArgs,
 }
 
 pub fn run(command: GatewayCommand, registry: Registry, json: bool) -> Result<(), Failure> {
@@ -70,12 +69,10 @@ pub fn run(command: GatewayCommand, registry: Registry, json: bool) -> Result<()
         GatewayCommand::Keys { file } => keys(&file, json),
         GatewayCommand::Check(args) => check::run(&args.file, &registry, json),
         GatewayCommand::Run(args) => run::run(&args, registry, json),
-        GatewayCommand::Status(ask) => client::status(&ask.socket, json),
-        GatewayCommand::Events { ask, follow } => client::events(&ask.socket, follow, json),
-        GatewayCommand::Pass(args) => client::set_mode(&args.ask.socket, &args.peer, true, json),
-        GatewayCommand::Control(args) => {
-            client::set_mode(&args.ask.socket, &args.peer, false, json)
-        }
+        GatewayCommand::Status => client::status(&socket(), json),
+        GatewayCommand::Events { follow } => client::events(&socket(), follow, json),
+        GatewayCommand::Pass(args) => client::set_mode(&socket(), &args.peer, true, json),
+        GatewayCommand::Control(args) => client::set_mode(&socket(), &args.peer, false, json),
     }
 }
 

@@ -1,5 +1,4 @@
-//! Identity of this host, and its form on a command line: for `ccplane send` and `recv`, and for
-//! `ccplane quic`.
+//! Identity of this host, and its form on a command line, for `ccplane send` and `recv`.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -43,13 +42,9 @@ fn default_path() -> Option<PathBuf> {
     configuration.map(|configuration| configuration.join("ccplane/identity"))
 }
 
-/// Parses the address and fingerprint of a receiver, as `command` prints them on the other host. A
-/// remote address without a fingerprint is refused unless `insecure` is set.
-pub fn receiver(
-    to: &str,
-    command: &str,
-    insecure: bool,
-) -> Result<(SocketAddr, Option<Fingerprint>), Failure> {
+/// Parses the address and fingerprint of a receiver, as `ccplane recv` prints them on the other
+/// host. A remote address without a fingerprint is refused unless `insecure` is set.
+pub fn receiver(to: &str, insecure: bool) -> Result<(SocketAddr, Option<Fingerprint>), Failure> {
     let (address, fingerprint) = match to.split_once('#') {
         Some((address, fingerprint)) => (address, Some(fingerprint)),
         None => (to, None),
@@ -57,17 +52,17 @@ pub fn receiver(
     let fingerprint = fingerprint.map(str::parse::<Fingerprint>).transpose();
     let fingerprint = fingerprint.map_err(|why| {
         Failure::new(FailureKind::Usage, why)
-            .hint(format!("use the complete command that `{command}` prints"))
+            .hint("use the complete command that `ccplane recv` prints")
     })?;
     let to = resolve(
         address,
-        &format!("use HOST:PORT#FINGERPRINT, as `{command}` prints it"),
+        "use HOST:PORT#FINGERPRINT, as `ccplane recv` prints it",
     )?;
     if fingerprint.is_none() && !insecure && !to.ip().to_canonical().is_loopback() {
         let text = format!(
             "{to} without a fingerprint: anyone on the path could impersonate the receiver"
         );
-        let hint = format!("add the #FINGERPRINT that `{command}` prints there, or use --insecure");
+        let hint = "add the #FINGERPRINT that `ccplane recv` prints there, or use --insecure";
         return Err(Failure::text(FailureKind::Usage, text).hint(hint));
     }
     Ok((to, fingerprint))
@@ -93,25 +88,19 @@ mod tests {
     #[test]
     fn remote_receivers_require_a_fingerprint_or_insecure() {
         let print = "ab".repeat(32);
-        let known = receiver(&format!("192.0.2.1:4790#{print}"), "ccplane recv", false).unwrap();
+        let known = receiver(&format!("192.0.2.1:4790#{print}"), false).unwrap();
         assert_eq!(known.0, "192.0.2.1:4790".parse().unwrap());
         assert_eq!(known.1.unwrap().to_string(), print);
-        assert_eq!(
-            receiver("127.0.0.1:4790", "ccplane recv", false).unwrap().1,
-            None
-        );
-        assert_eq!(
-            receiver("192.0.2.1:4790", "ccplane recv", true).unwrap().1,
-            None
-        );
-        let why = receiver("192.0.2.1:4790", "ccplane recv", false).unwrap_err();
+        assert_eq!(receiver("127.0.0.1:4790", false).unwrap().1, None);
+        assert_eq!(receiver("192.0.2.1:4790", true).unwrap().1, None);
+        let why = receiver("192.0.2.1:4790", false).unwrap_err();
         assert!(why.to_string().contains("without a fingerprint"), "{why}");
         for bad in [
             "192.0.2.1:4790#",
             "192.0.2.1:4790#abcd",
             "127.0.0.1:4790#zz",
         ] {
-            let why = receiver(bad, "ccplane recv", false).unwrap_err();
+            let why = receiver(bad, false).unwrap_err();
             assert!(why.to_string().contains("64 hexadecimal digits"), "{why}");
         }
     }

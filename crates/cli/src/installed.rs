@@ -35,7 +35,7 @@ const COMMAND_VARIABLE: &str = "CCPLANE_COMMAND";
 /// Path of the command that created the crate, recorded at build time.
 const BUILD_COMMAND: Option<&str> = option_env!("CCPLANE_COMMAND");
 /// Subcommands that accept `--agent`.
-const STEERING_COMMANDS: [&[&str]; 4] = [&["run"], &["attach"], &["send"], &["quic", "send"]];
+const STEERING_COMMANDS: [&str; 3] = ["run", "attach", "send"];
 /// Options that take algorithm names.
 const ALGORITHM_OPTIONS: [&str; 2] = ["--alg", "--vs"];
 /// Option that selects the agent.
@@ -164,10 +164,7 @@ pub(crate) fn hand_over(
     else {
         return become_installed(&words[1.min(words.len())..], None);
     };
-    let Some(place) = STEERING_COMMANDS
-        .iter()
-        .find_map(|command| end_of(command, words))
-    else {
+    let Some(place) = steering_command_end(words) else {
         let name = first.algorithm();
         let what = format!(
             "the installed ccplane, which runs this command, does not have this program's \
@@ -212,16 +209,14 @@ fn is_own(contender: &Contender, registry: &Registry) -> bool {
     !contender.is_native() && of(registry).is_some_and(|doc| of(&Registry::builtin()) != Some(doc))
 }
 
-/// Returns the index after the words of `command` if `words` invokes it.
-fn end_of(command: &[&str], words: &[OsString]) -> Option<usize> {
+/// Returns the index after the subcommand if `words` invokes one that accepts `--agent`.
+fn steering_command_end(words: &[OsString]) -> Option<usize> {
     let is_option = |word: &OsString| word.to_string_lossy().starts_with('-');
-    let mut named = (1..words.len()).filter(|index| !is_option(&words[*index]));
-    let mut end = None;
-    for part in command {
-        end = named.next().filter(|index| words[*index] == *part);
-        end?;
-    }
-    end.map(|index| index + 1)
+    let index = (1..words.len()).find(|index| !is_option(&words[*index]))?;
+    let is_steering = STEERING_COMMANDS
+        .iter()
+        .any(|command| words[index] == *command);
+    is_steering.then_some(index + 1)
 }
 
 /// Returns the algorithms named in these arguments.
@@ -330,15 +325,11 @@ mod tests {
 
     #[test]
     fn agent_options_are_inserted_after_a_steering_command() {
-        let place = |text: &str| {
-            STEERING_COMMANDS
-                .iter()
-                .find_map(|command| end_of(command, &words(text)))
-        };
+        let place = |text: &str| steering_command_end(&words(text));
         assert_eq!(place("mine run --alg mine"), Some(2));
         assert_eq!(place("mine -v run --alg mine"), Some(3));
-        assert_eq!(place("mine quic send a b"), Some(3));
-        assert_eq!(place("mine quic recv send"), None);
+        assert_eq!(place("mine send a b"), Some(2));
+        assert_eq!(place("mine recv send"), None);
         assert_eq!(place("mine check run"), None);
         assert_eq!(place("mine"), None);
     }

@@ -1,4 +1,4 @@
-//! `ccplane keys`: keys for an agent and datapaths on different hosts.
+//! `ccplane keys`: keys for an agent and datapaths on different hosts, and this host's fingerprint.
 
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
@@ -7,6 +7,7 @@ use ccplane_link::{KEY_DIRECTORY, KeyError, make_keys, revoke_key};
 use clap::{Args, Subcommand};
 
 use crate::exit::{Failure, FailureKind};
+use crate::identity;
 
 #[derive(Args)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
@@ -30,15 +31,33 @@ enum KeysCommand {
         #[arg(value_name = "NAME")]
         name: String,
         /// Folder of the agent's keys.
-        #[arg(long, value_name = "DIR", default_value = KEY_DIRECTORY)]
-        keys: PathBuf,
+        #[arg(value_name = "DIR", default_value = KEY_DIRECTORY)]
+        folder: PathBuf,
+    },
+    /// Print the fingerprint of this host's certificate, for `ccplane recv --client` on another
+    /// host. The certificate is created if it does not exist.
+    Fingerprint {
+        /// File with the certificate and its private key; without it `~/.config/ccplane/identity`.
+        #[arg(long, value_name = "FILE")]
+        identity: Option<PathBuf>,
     },
 }
 
 #[expect(clippy::disallowed_methods, reason = "keys become valid now")]
 pub fn run(args: &KeysArgs, json: bool) -> Result<(), Failure> {
     match (&args.command, &args.folder) {
-        (Some(KeysCommand::Revoke { name, keys }), _) => revoke(keys, name, json),
+        (Some(KeysCommand::Revoke { name, folder }), _) => revoke(folder, name, json),
+        (Some(KeysCommand::Fingerprint { identity }), _) => {
+            let fingerprint = identity::load(identity.as_deref())?
+                .fingerprint()
+                .to_string();
+            if json {
+                println!("{}", serde_json::json!({ "fingerprint": fingerprint }));
+            } else {
+                println!("{fingerprint}");
+            }
+            Ok(())
+        }
         (None, Some(folder)) => make(folder, &args.names, SystemTime::now(), json),
         (None, None) => Err(Failure::text(
             FailureKind::Usage,
@@ -84,7 +103,7 @@ fn revoke(folder: &Path, name: &str, json: bool) -> Result<(), Failure> {
         println!("{}", serde_json::json!({ "revoked": name, "list": list }));
     } else {
         println!(
-            "{name}: revoked; copy {} to the --keys folder of agents on other hosts",
+            "{name}: revoked; copy {} to the key folder of agents on other hosts",
             list.display()
         );
     }

@@ -49,6 +49,8 @@ mod identity;
 mod installed;
 mod interrupt;
 #[cfg(feature = "host")]
+mod key_values;
+#[cfg(feature = "host")]
 mod keys;
 #[cfg(feature = "host")]
 mod link_rate;
@@ -74,8 +76,6 @@ mod python;
 #[cfg(feature = "host")]
 mod qdisc;
 #[cfg(feature = "host")]
-mod quic;
-#[cfg(feature = "host")]
 mod recv;
 #[cfg(feature = "host")]
 mod remote_agent;
@@ -87,6 +87,7 @@ mod sandbox;
 mod send;
 #[cfg(feature = "host")]
 mod steering;
+mod threads;
 #[cfg(feature = "host")]
 mod transfer;
 mod version1;
@@ -152,7 +153,8 @@ enum Command {
     /// Serve datapaths of other processes: on this host over Unix sockets, on other hosts over TLS.
     Agent(agent_command::AgentArgs),
     #[cfg(feature = "host")]
-    /// Create the keys with which an agent and datapaths on other hosts authenticate each other.
+    /// Create the keys with which an agent and datapaths on other hosts authenticate each other, or
+    /// print this host's fingerprint.
     Keys(keys::KeysArgs),
     /// List the algorithms and their parameters.
     Algorithms,
@@ -160,17 +162,12 @@ enum Command {
     /// Run a command behind an emulated link.
     Emu(Box<emu::EmuArgs>),
     #[cfg(feature = "host")]
-    /// Send a file or standard input to a `ccplane recv` on another host, over UDP, under control
-    /// of an algorithm.
+    /// Send a file or standard input to a `ccplane recv` on another host, over UDP or QUIC, under
+    /// control of an algorithm.
     Send(send::SendArgs),
     #[cfg(feature = "host")]
     /// Receive files from `ccplane send`.
     Recv(recv::RecvArgs),
-    #[cfg(feature = "host")]
-    /// Send and receive files over QUIC, under control of one of ccplane's algorithms or of the
-    /// stack's own.
-    #[command(subcommand)]
-    Quic(quic::QuicCommand),
     #[cfg(feature = "host")]
     /// Set up queues of a Linux host or router that serve the low classes of `send --rc3` last.
     #[command(subcommand)]
@@ -323,8 +320,6 @@ fn run_command(command: Command, registry: Registry, json: bool) -> Result<u8, F
         #[cfg(feature = "host")]
         Command::Recv(args) => recv::run(&args, json),
         #[cfg(feature = "host")]
-        Command::Quic(command) => quic::run(&command, &registry, json),
-        #[cfg(feature = "host")]
         Command::Qdisc(command) => qdisc::run(&command, json),
         #[cfg(feature = "host")]
         Command::Gateway(command) => gateway::run(command, registry, json),
@@ -349,4 +344,44 @@ fn run_command(command: Command, registry: Registry, json: bool) -> Result<u8, F
         Command::Man(args) => manual::man(&args, self::command(), json),
     }
     .map(|()| 0)
+}
+
+#[cfg(all(test, feature = "host"))]
+mod tests {
+    use super::*;
+
+    /// Upper limit of all long options together, without the global ones.
+    const OPTIONS_MAX: usize = 140;
+
+    /// Collects the long options of every command: the global ones and `--help` are left out.
+    fn options(command: &clap::Command, path: &str, found: &mut Vec<(String, Vec<String>)>) {
+        let names = command
+            .get_arguments()
+            .filter(|option| !option.is_global_set())
+            .filter_map(|option| option.get_long())
+            .filter(|name| !["help", "version"].contains(name))
+            .map(str::to_owned)
+            .collect();
+        found.push((path.to_owned(), names));
+        for inner in command.get_subcommands() {
+            options(inner, &format!("{path} {}", inner.get_name()), found);
+        }
+    }
+
+    #[test]
+    fn the_command_has_at_most_140_options() {
+        let mut found = Vec::new();
+        options(&Cli::command(), "ccplane", &mut found);
+        let count: usize = found.iter().map(|(_, names)| names.len()).sum();
+        let table: Vec<String> = found
+            .iter()
+            .filter(|(_, names)| !names.is_empty())
+            .map(|(path, names)| format!("{:3} {path}: {}", names.len(), names.join(" ")))
+            .collect();
+        assert!(
+            count <= OPTIONS_MAX,
+            "{count} options, the limit is {OPTIONS_MAX}:\n{}",
+            table.join("\n")
+        );
+    }
 }

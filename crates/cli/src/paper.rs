@@ -20,9 +20,6 @@ pub struct PaperArgs {
     /// is generated.
     #[arg(long, value_name = "FILE")]
     pub trace: Option<PathBuf>,
-    /// Threads of the simulator; without it one per CPU. The result does not depend on it.
-    #[arg(long)]
-    pub threads: Option<usize>,
     /// Number of runs on kernel TCP, in place of the experiment's own (see `list`): fewer give a
     /// first answer in less time. The same command with a higher number continues from there.
     #[arg(long, value_name = "N")]

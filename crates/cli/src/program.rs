@@ -25,6 +25,7 @@ pub use crate::interrupt::{flag, raised};
 pub use crate::paper::{PaperArgs, PaperBackend};
 pub use crate::python::bench as python_bench;
 pub use crate::run::{failure, percent_bar, show};
+pub use crate::threads::threads;
 
 use crate::common::{Common, finish};
 use crate::{Registry, output, program_file, run};

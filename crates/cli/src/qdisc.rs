@@ -21,7 +21,7 @@ pub enum QdiscCommand {
 #[derive(Args)]
 pub struct SetupArgs {
     /// Device whose outgoing packets are queued, such as eth0.
-    #[arg(long, value_name = "DEVICE")]
+    #[arg(value_name = "DEVICE")]
     dev: String,
     /// Rate limit of the device: slightly below the rate of the modem or of the slower link behind
     /// it, so that packets queue here, in the bands, rather than there. Required for a device
@@ -36,7 +36,7 @@ pub struct SetupArgs {
 #[derive(Args)]
 pub struct RemoveArgs {
     /// Device whose queue is removed.
-    #[arg(long, value_name = "DEVICE")]
+    #[arg(value_name = "DEVICE")]
     dev: String,
 }
 
@@ -74,7 +74,7 @@ fn setup(args: &SetupArgs, json: bool) -> Result<(), Failure> {
         println!("{object}");
     } else if args.apply {
         println!(
-            "{}: created {} priority bands; remove them with `ccplane qdisc remove --dev {0}`",
+            "{}: created {} priority bands; remove them with `ccplane qdisc remove {0}`",
             args.dev,
             LOW_CLASS_COUNT + 1
         );

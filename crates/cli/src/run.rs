@@ -2,13 +2,12 @@
 //! simulator.
 
 use std::fmt::Write;
-use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use ccplane_lab::result::{RunResult, Setup};
-use ccplane_lab::scenario::{BadSeeds, ReadError, Scenario, Seeds};
+use ccplane_lab::scenario::{ReadError, Scenario, Seeds};
 use ccplane_lab::{Backend, Contender, Error, Progress, RunOptions, Sim, files};
 use ccplane_qdisc::LossModel;
 use ccplane_report::Provenance;
@@ -22,6 +21,7 @@ use crate::escape::printable;
 use crate::exit::{Failure, FailureKind};
 #[cfg(feature = "host")]
 use crate::remote_agent::RemoteAgentArgs;
+use crate::threads::threads;
 use crate::{interrupt, results};
 
 // Backends for real packets; in the core, a hand-over to the installed command.
@@ -73,30 +73,17 @@ pub struct RunArgs {
     /// Random loss towards the receiver: a share, or `gilbert:p=1%:r=25%` for bursts of losses.
     #[arg(long, default_value = "0%", conflicts_with = "scenario")]
     loss: LossModel,
-    /// Method of waiting for departure times in the emulator, for runs on real packets: `balanced`
-    /// sleeps, `precise` spins and occupies a core.
-    #[arg(long, value_enum, default_value = "balanced")]
-    timing: TimingArg,
-    /// Seed of all random numbers, the same for every contender. In the simulator also a range,
-    /// with one run per seed: `1..50`.
+    /// Seed of all random numbers, the same for every contender, or a range with one run per seed:
+    /// `1..50`. On real packets, the runs of the contenders are interleaved, with random losses and
+    /// start times drawn anew, and the results are means with 95 % confidence intervals.
     #[arg(long, alias = "seed", value_name = "SEEDS")]
     seeds: Option<Seeds>,
-    /// Number of runs of each contender on real packets, interleaved, with random losses and start
-    /// times drawn anew. The results are means with 95 % confidence intervals.
-    #[arg(long, value_name = "N")]
-    repeats: Option<NonZeroU32>,
     /// Connections per contender.
     #[arg(long, default_value_t = 1, conflicts_with = "scenario")]
     flows: usize,
     /// Sending time of each contender.
     #[arg(long, default_value = "15s", conflicts_with = "scenario")]
     duration: Duration,
-    /// Sampling interval of each socket.
-    #[arg(long, default_value = "20ms", conflicts_with = "scenario")]
-    sample: Duration,
-    /// Threads of the simulator; without it one per CPU. The result does not depend on it.
-    #[arg(long)]
-    threads: Option<usize>,
     /// Write every packet of the bottleneck, drops included, to pcapng files for Wireshark
     /// (simulator only; in the folder `packets` of the results).
     #[arg(long)]
@@ -109,6 +96,9 @@ pub struct RunArgs {
     #[arg(long, requires = "out")]
     force: bool,
 }
+
+/// Duration below which a scenario would be sampled more often than every 20 ms by default.
+const FINE_SAMPLING_DURATION_MAX: Duration = Duration::from_secs(20);
 
 /// Datapath of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -163,19 +153,14 @@ enum TransportArg {
     Rc3,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum TimingArg {
-    Balanced,
-    Precise,
-}
-
 pub fn run(args: RunArgs, registry: &Registry, json: bool) -> Result<(), Failure> {
     let datapath = datapath(&args)?;
     let (scenario, blamed) = match &args.scenario {
         Some(file) => (from_file(file, &args)?, OptionSpans::default()),
         None => from_options(&args)?,
     };
-    let seeds = seeds(&args, &scenario, datapath)?;
+    let seeds = seeds(&args, &scenario, datapath);
+    let threads = threads()?;
     let real = match datapath {
         RunDatapath::Sim => None,
         _ => Some(packets::backend(&args, datapath, &scenario, registry)?),
@@ -193,7 +178,7 @@ pub fn run(args: RunArgs, registry: &Registry, json: bool) -> Result<(), Failure
     let provenance = Provenance::now(crate::build(), command.clone(), false);
     let options = RunOptions {
         seeds,
-        threads: args.threads.unwrap_or_else(cores).max(1),
+        threads,
         repeat_command: without_seeds(&command),
         command,
     };
@@ -271,10 +256,6 @@ fn write(
     Ok(files::PAGE_FILE)
 }
 
-fn cores() -> usize {
-    std::thread::available_parallelism().map_or(1, usize::from)
-}
-
 /// Returns the contender that implies kernel TCP: without `--datapath`, `native:cubic` is the
 /// kernel's own Cubic. A scenario file runs in the simulator, whose models `native:` also names.
 /// Kernel TCP has no second loop, so RC3 implies the simulator.
@@ -309,41 +290,16 @@ fn datapath(args: &RunArgs) -> Result<RunDatapath, Failure> {
             "use `--datapath sim`; on real packets, run `tcpdump` in the namespaces",
         );
     }
-    if args.repeats.is_some() && datapath == RunDatapath::Sim {
-        return usage(
-            "--repeats applies only to real packets: a simulation with the same seed gives the \
-             same result",
-            "add `--datapath linux`, as root, or give the simulator several seeds, such as \
-             `--seeds 1..5`",
-        );
-    }
     Ok(datapath)
 }
 
-/// Returns the seeds of the command line or of the scenario; on real packets, one per repeat.
-fn seeds(args: &RunArgs, scenario: &Scenario, datapath: RunDatapath) -> Result<Seeds, Failure> {
-    let given = args.seeds.unwrap_or(scenario.seeds);
-    match args.repeats {
-        None if datapath == RunDatapath::Sim || given.count() == 1 => Ok(given),
-        // A file's seeds are meant for the simulator: real time makes one run, unless more are
-        // requested.
-        None if args.seeds.is_none() => Ok(Seeds::one(given.first())),
-        None => Err(Failure::text(
-            FailureKind::Usage,
-            format!(
-                "runs on real packets use a single seed, not {}",
-                given.count()
-            ),
-        )
-        .hint("use `--repeats N` for several runs, or `--datapath sim` for the simulator")),
-        Some(repeats) => {
-            let first = given.first();
-            let last = first.saturating_add(u64::from(repeats.get()) - 1);
-            let text = format!("{first}..{last}");
-            text.parse()
-                .map_err(|e: BadSeeds| Failure::text(FailureKind::Usage, e.to_string()))
-        }
-    }
+/// Returns the seeds of the command line or of the scenario. A file's seeds are meant for the
+/// simulator: real time makes one run, unless more are requested.
+fn seeds(args: &RunArgs, scenario: &Scenario, datapath: RunDatapath) -> Seeds {
+    args.seeds.unwrap_or(match datapath {
+        RunDatapath::Sim => scenario.seeds,
+        _ => Seeds::one(scenario.seeds.first()),
+    })
 }
 
 /// Loads a scenario by file or name. Contenders on the command line replace its own.
@@ -404,7 +360,9 @@ fn from_options(args: &RunArgs) -> Result<(Scenario, OptionSpans), Failure> {
         "duration",
         &quoted(&args.duration),
     );
-    line("--sample", &args.sample, "sample", &quoted(&args.sample));
+    if args.duration < FINE_SAMPLING_DURATION_MAX {
+        line("--duration", &args.duration, "sample", "\"20ms\"");
+    }
     line(
         "--rtt",
         &args.rtt,
@@ -637,8 +595,8 @@ mod tests {
     #[test]
     fn seed_options_are_removed_from_the_repeated_command() {
         assert_eq!(
-            without_seeds("ccplane run a.toml --seeds 1..50 --threads 2"),
-            "ccplane run a.toml --threads 2"
+            without_seeds("ccplane run a.toml --seeds 1..50 --out b"),
+            "ccplane run a.toml --out b"
         );
         assert_eq!(
             without_seeds("ccplane run a.toml --seed=3"),

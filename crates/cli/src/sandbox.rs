@@ -20,6 +20,7 @@ use std::time::{Duration, Instant};
 
 use ccplane_lab::Contender;
 use ccplane_linux::sandbox::{self, Cgroup, Namespaces, SandboxProgram, SandboxedProcess};
+use clap::Args;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::Signal;
 use nix::unistd::{Group, User, geteuid};
@@ -50,6 +51,28 @@ const CGROUP_TASKS_MAX: u64 = 512;
 /// language. Others may be secrets of the caller.
 const INHERITED_VARIABLES: [&str; 4] = ["PATH", "HOME", "LANG", "LC_ALL"];
 
+/// Sandbox of algorithms in Python, an option of `arena` and `attach`.
+#[derive(Args)]
+pub(crate) struct SandboxArgs {
+    /// User that algorithms in Python run as, a name or a number, in a process of their own that
+    /// cannot write files, run programs or use the network, with 512 MB of memory [default: nobody,
+    /// if started by root]. `off` runs them inside this process, with all of its permissions.
+    #[arg(long, value_name = "USER|off")]
+    sandbox: Option<String>,
+}
+
+impl SandboxArgs {
+    /// Returns true if algorithms in Python run in this process.
+    pub(crate) fn is_off(&self) -> bool {
+        self.sandbox.as_deref() == Some("off")
+    }
+
+    /// Returns the user of the processes; `None` is the caller's own.
+    pub(crate) fn user(&self) -> Result<Option<RunAs>, Failure> {
+        RunAs::resolve(self.sandbox.as_deref().filter(|_| !self.is_off()))
+    }
+}
+
 /// User that the processes run as.
 #[derive(Clone, Debug)]
 pub(crate) struct RunAs {
@@ -59,13 +82,13 @@ pub(crate) struct RunAs {
 }
 
 impl RunAs {
-    /// Returns the user given by --as, a name or a number. Without one, root's processes run as
+    /// Returns the user given by --sandbox, a name or a number. Without one, root's processes run as
     /// nobody; `None` is the caller's own user.
-    pub(crate) fn resolve(given: Option<&str>) -> Result<Option<RunAs>, Failure> {
+    fn resolve(given: Option<&str>) -> Result<Option<RunAs>, Failure> {
         let wrong = |what: String| {
             Failure::text(
                 FailureKind::Usage,
-                format!("--as {}: {what}", given.unwrap_or_default()),
+                format!("--sandbox {}: {what}", given.unwrap_or_default()),
             )
         };
         let known = |user: User| RunAs {
@@ -104,8 +127,9 @@ impl RunAs {
             0 => Ok(Some(user)),
             own if given.is_none() || own == user.user => Ok(None),
             _ => Err(
-                wrong("only root can run a process as another user".to_owned())
-                    .hint("remove --as to run it as the current user, or run the command as root"),
+                wrong("only root can run a process as another user".to_owned()).hint(
+                    "remove --sandbox to run it as the current user, or run the command as root",
+                ),
             ),
         }
     }
@@ -133,6 +157,10 @@ pub(crate) struct SandboxRequest {
     pub(crate) files: Vec<GivenFile>,
     /// Texts of the scenarios to run.
     pub(crate) scenarios: Vec<String>,
+    /// CPU time limit, s.
+    pub(crate) cpu_seconds: Option<u64>,
+    /// Folder that the paths of algorithms are relative to.
+    pub(crate) folder: Option<PathBuf>,
 }
 
 impl SandboxRequest {
@@ -380,7 +408,7 @@ impl Process {
             let hint = self.user.as_ref().filter(|_| denied).map_or_else(String::new, |user| {
                 format!(
                     " as {user}; install Python and ccplane's package where {user} can read them, \
-                     choose another user with --as, or use --trusted"
+                     choose another user with --sandbox, or use --sandbox off"
                 )
             });
             format!("{} cannot be run{hint}: {why}", self.python.display())

@@ -1,4 +1,4 @@
-//! Choice of the congestion control and of the rate limit, shared by `send` and `quic send`.
+//! Choice of the congestion control and of the rate limit, for `send`.
 
 use std::net::{SocketAddr, ToSocketAddrs};
 
@@ -8,16 +8,16 @@ use ccplane_link::{AgentAddress, remote_agent_timeout};
 use ccplane_units::Rate;
 use clap::Args;
 
-use crate::attach::remote::{check_silence_option, names, query_algorithms};
+use crate::attach::remote::{names, query_algorithms};
 use crate::exit::{Failure, FailureKind};
 use crate::remote_agent::RemoteAgentArgs;
 
-/// Options shared by both commands.
+/// Options of the congestion control.
 #[derive(Args)]
 pub struct SteerArgs {
     /// Algorithm of ccplane, with parameters (`cubic:report=10ms`), or one built into the
-    /// transport: `native:reno`, `native:cubic` and `native:dctcp` for `send`, `native:bbr3` for
-    /// `quic send`.
+    /// transport: `native:reno`, `native:cubic` and `native:dctcp` over UDP, and those of the stack
+    /// over QUIC, such as `native:bbr3`.
     #[arg(long, value_name = "NAME", default_value = "cubic")]
     pub alg: Contender,
     #[command(flatten)]
@@ -68,7 +68,6 @@ impl SteerArgs {
                     .hint("remove --agent or --alg native:NAME"))
             }
             (Contender::Ccplane { .. }, Some(address)) => {
-                check_silence_option(&address, self.remote_agent.silence)?;
                 let names = names(std::slice::from_ref(&self.alg), &address)?;
                 let asked = query_algorithms(&address, &names, limits.agent_timeout)?;
                 if let Some(round_trip) = asked.round_trip {

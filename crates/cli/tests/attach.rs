@@ -148,7 +148,7 @@ fn flows_reports_an_agent_that_was_killed_when_its_flows_fall_back() {
         return;
     }
     let _host = lock_host();
-    let mut process = Attach::start_with(&["--fallback-after", "3s"]);
+    let mut process = Attach::start_with(&["--limits", "fallback_after=3s"]);
     let gone = || {
         let mut command = Command::new(env!("CARGO_BIN_EXE_ccplane"));
         let output = command
@@ -307,8 +307,8 @@ fn an_agent_with_another_state_folder_does_not_take_over_flows() {
     fs::create_dir(&state).expect("a free path");
     let mut second = Command::new(env!("CARGO_BIN_EXE_ccplane"));
     second
-        .args(["attach", "--alg", "reno", "--state"])
-        .arg(&state);
+        .args(["attach", "--alg", "reno"])
+        .env("CCPLANE_STATE", &state);
     let mut second = Attach(second.stderr(Stdio::piped()).spawn().expect("it starts"));
     let mut ended = None;
     eventually("it is refused", || {
@@ -319,7 +319,7 @@ fn an_agent_with_another_state_folder_does_not_take_over_flows() {
     let stderr = second.0.stderr.as_mut().expect("it is piped");
     stderr.read_to_string(&mut why).expect("text");
     assert!(!ended.is_some_and(|status| status.success()), "{why}");
-    assert!(why.contains("another --state"), "{why}");
+    assert!(why.contains("another CCPLANE_STATE"), "{why}");
     // The lock is removed with its process, and the folder with its last lock.
     let _ = fs::remove_dir(&state);
     kill(Pid::from_raw(first.0.id().cast_signed()), Signal::SIGTERM).expect("it runs");
@@ -357,10 +357,8 @@ fn a_user_with_three_capabilities_attaches_with_its_own_paths() {
     }
     command.args(["attach", "--alg", "reno"]);
     command
-        .arg("--state")
-        .arg(&state)
-        .arg("--bpffs")
-        .arg(&bpffs);
+        .env("CCPLANE_STATE", &state)
+        .env("CCPLANE_BPFFS", &bpffs);
     let mut process = Attach(command.stdout(Stdio::null()).spawn().expect("it starts"));
     let available = || {
         fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control")
@@ -726,8 +724,8 @@ fn a_program_file_keeps_control_while_its_process_is_stopped_or_dead() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_ccplane"));
     command.args([
         "attach",
-        "--fallback-after",
-        "200ms",
+        "--limits",
+        "fallback_after=200ms",
         "--alg",
         &file.display().to_string(),
     ]);

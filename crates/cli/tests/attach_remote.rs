@@ -224,10 +224,8 @@ impl NamedAttach {
             name,
         ]);
         command
-            .arg("--state")
-            .arg(&state)
-            .arg("--bpffs")
-            .arg(&bpffs);
+            .env("CCPLANE_STATE", &state)
+            .env("CCPLANE_BPFFS", &bpffs);
         let mut process = Process::start(&mut command);
         eventually("it attaches", || {
             assert!(
@@ -248,10 +246,8 @@ impl NamedAttach {
     fn flows(&self) -> serde_json::Value {
         let mut command = ccplane(&["flows", "--json"]);
         command
-            .arg("--state")
-            .arg(&self.state)
-            .arg("--bpffs")
-            .arg(&self.bpffs);
+            .env("CCPLANE_STATE", &self.state)
+            .env("CCPLANE_BPFFS", &self.bpffs);
         let output = command.output().expect("it runs");
         assert!(
             output.status.success(),
@@ -278,10 +274,8 @@ impl Drop for NamedAttach {
         let _ = self.process.0.wait();
         let mut command = ccplane(&["detach"]);
         command
-            .arg("--state")
-            .arg(&self.state)
-            .arg("--bpffs")
-            .arg(&self.bpffs);
+            .env("CCPLANE_STATE", &self.state)
+            .env("CCPLANE_BPFFS", &self.bpffs);
         let _ = command.stdout(Stdio::null()).status();
         let _ = fs::remove_dir_all(&self.bpffs);
     }
@@ -726,8 +720,8 @@ fn a_missing_agent_or_algorithm_is_an_error_with_a_hint() {
             .contains("does not accept parameters")
     );
     assert!(
-        attach(&["--agent", &unix, "--alg", "reno", "--silence", "1s"])
-            .contains("--silence applies only to CCP agents")
+        attach(&["--agent", &format!("{unix}?timeout=1s"), "--alg", "reno"])
+            .contains("applies to CCP agents only")
     );
 }
 
@@ -797,11 +791,11 @@ impl Link {
 
     /// Starts `attach` with two agents to choose from.
     fn attach(&self) -> Attach {
-        let agents = [4700, 4701].map(|port| format!("tls://{AGENT}:{port}"));
+        let keys = self.key("web1");
+        let agents = [4700, 4701].map(|port| format!("tls://{AGENT}:{port}?keys={keys}"));
         let mut command = ccplane(&[
             "attach", "--alg", "reno", "--agent", &agents[0], "--agent", &agents[1],
         ]);
-        command.args(["--keys", &self.key("web1")]);
         Attach::by(self.here.enter_on_spawn(&mut command).expect("a namespace"))
     }
 }
@@ -887,9 +881,8 @@ fn flows_of_a_remote_agent_survive_a_cut_and_its_death_on_the_fallback() {
         "--alg",
         "reno",
         "--agent",
-        &format!("tls://{AGENT}:4700"),
+        &format!("tls://{AGENT}:4700?keys={}", link.key("web1")),
     ]);
-    other.args(["--keys", &link.key("web1")]);
     let refused = link
         .here
         .enter_on_spawn(&mut other)
@@ -902,7 +895,7 @@ fn flows_of_a_remote_agent_survive_a_cut_and_its_death_on_the_fallback() {
         "{said}"
     );
 
-    let mut revoke = ccplane(&["keys", "revoke", "web1", "--keys"]);
+    let mut revoke = ccplane(&["keys", "revoke", "web1"]);
     assert!(
         revoke
             .arg(&link.keys.0)

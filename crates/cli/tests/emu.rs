@@ -81,12 +81,6 @@ fn packets_in_flight_when_the_command_exits_arrive() {
         began.elapsed() < Duration::from_secs(10),
         "two seconds are the most"
     );
-    assert!(
-        run(&mut emu("--delay 300ms --no-drain", &script))
-            .status
-            .success()
-    );
-    assert!(socket.recv(&mut [0; 16]).is_err(), "it was to be lost");
 }
 
 #[test]
@@ -100,7 +94,7 @@ fn a_packet_log_has_every_packet_and_becomes_a_page() {
     let path = log.0.to_str().expect("plain");
     // One is being transmitted, five wait, and the other fourteen find the queue full.
     let options =
-        format!("--up-rate 100kbit --up-queue droptail:5p --down-delay 20ms --log {path} --json");
+        format!("--up rate=100kbit,queue=droptail:5p --down delay=20ms --log {path} --json");
     let script = format!(
         "exec 3>/dev/udp/$CCPLANE_HOST/{port}; for n in {{1..20}}; do printf '%1000d' $n >&3; done"
     );
@@ -255,7 +249,7 @@ fn unsupported_links_are_refused_before_the_command_runs() {
     assert!(!said(&output).contains("it runs"));
     // 100 Gbit/s over a second: no host allows TCP 12.5 GB in flight.
     let output = run(&mut emu(
-        "--rate 100gbit --delay 500ms --no-drain --json",
+        "--rate 100gbit --delay 500ms --json",
         "echo it runs",
     ));
     assert!(output.status.success(), "{}", said(&output));

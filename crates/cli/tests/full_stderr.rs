@@ -153,8 +153,7 @@ fn start_gateway(space: &Namespace, config: &Path, socket: &Path) -> Process {
     command
         .args(["gateway", "run"])
         .arg(config)
-        .arg("--socket")
-        .arg(socket);
+        .env("CCPLANE_GATEWAY_SOCKET", socket);
     let gateway = Process::start(space.enter_on_spawn(&mut command).unwrap());
     eventually("the gateway runs", || socket.exists());
     gateway

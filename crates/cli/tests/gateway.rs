@@ -129,7 +129,10 @@ fn queries_without_a_gateway_fail_with_a_hint() {
         &["pass", "b"],
         &["control", "b"],
     ] {
-        let asked = ccplane(&[question, &["--socket", text(&socket)]].concat());
+        let mut command = Command::new(env!("CARGO_BIN_EXE_ccplane"));
+        command.arg("gateway").args(question);
+        command.env("CCPLANE_GATEWAY_SOCKET", &socket);
+        let asked = command.output().expect("the binary under test starts");
         assert_eq!(asked.status.code(), Some(1));
         assert!(said(&asked).contains("gateway run"), "{}", said(&asked));
     }

@@ -89,8 +89,7 @@ impl Running {
         command
             .args(["gateway", "run", "--json"])
             .arg(files.path("site.toml"))
-            .arg("--socket")
-            .arg(&socket);
+            .env("CCPLANE_GATEWAY_SOCKET", &socket);
         let mut process = space
             .enter_on_spawn(&mut command)
             .unwrap()
@@ -122,8 +121,8 @@ impl Running {
     fn status(&self) -> Value {
         let mut status = Command::new(env!("CARGO_BIN_EXE_ccplane"));
         let asked = status
-            .args(["gateway", "status", "--json", "--socket"])
-            .arg(&self.socket)
+            .args(["gateway", "status", "--json"])
+            .env("CCPLANE_GATEWAY_SOCKET", &self.socket)
             .output()
             .unwrap();
         serde_json::from_slice(&asked.stdout).unwrap()

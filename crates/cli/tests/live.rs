@@ -5,5 +5,4 @@ mod common;
 mod emu;
 mod full_stderr;
 mod gateway_run;
-mod quic;
 mod transfer;

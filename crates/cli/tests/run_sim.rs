@@ -175,9 +175,8 @@ fn the_default_datapath_is_the_simulator() {
     // Usage errors are detected before privileges are checked: they are the same for root and for
     // others.
     for (options, expected) in [
-        (&["--alg", "reno", "--repeats", "2"][..], "--datapath linux"),
         (
-            &["--alg", "reno", "--agent", "unix:/nowhere"],
+            &["--alg", "reno", "--agent", "unix:/nowhere"][..],
             "--datapath linux",
         ),
         (&["--vs", "native:reno", "--pcap"], "--datapath sim"),
@@ -207,7 +206,7 @@ fn shipped_scenarios_run_by_name_and_unknown_names_get_suggestions() {
     assert_eq!(kept, include_str!("../../../scenarios/01-one-flow.toml"));
     let (code, said) = said(&["run", "one-flo", "--out", &out]);
     assert!(
-        code == 2 && said.contains("did you mean `01-one-flow`?"),
+        code == 2 && said.replace(' ', "").contains("didyoumean`01-one-flow`?"),
         "{code} {said}"
     );
 }
@@ -219,17 +218,14 @@ fn a_scenario_runs_with_many_seeds() {
     let text = "contenders = [\"native:reno\", \"native:cubic\"]\nduration = \"2s\"\n[topology.dumbbell]\nrate = \"48mbit\"\n\
                 rtt = \"20ms\"\nloss = \"0.1%\"\npairs = 2\n[[workload]]\npoisson = { rate = \"20mbit\", sizes = { table = \"caida\" } }\n";
     fs::write(&file, text).expect("the test's folder can be written");
-    let object = json(&[
-        "run",
-        &file,
-        "--seeds",
-        "1..5",
-        "--threads",
-        "2",
-        "--out",
-        &out,
-        "--json",
-    ]);
+    let on_threads = |number: &str, out: &str| -> Value {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_ccplane"));
+        command.args(["run", &file, "--seeds", "1..5", "--out", out, "--json"]);
+        let output = command.env("CCPLANE_THREADS", number).output();
+        let output = output.expect("the binary under test starts");
+        serde_json::from_slice(&output.stdout).expect("one JSON object")
+    };
+    let object = on_threads("2", &out);
     assert_eq!(object["setup"]["seeds"], "1..5");
     for c in object["contenders"].as_array().expect("a list") {
         assert_eq!(c["spread"]["seeds"], 5);
@@ -332,8 +328,6 @@ fn an_error_is_reported_with_its_line_before_anything_runs() {
     assert!(code == 2 && told.contains("nothing to run"), "{told}");
     let (code, told) = said(&["run", &file, "--rate", "10mbit"]);
     assert!(code == 2 && told.contains("cannot be used with"), "{told}");
-    let (code, told) = said(&["run", "--vs", "native:cubic", "--seeds", "1..3"]);
-    assert!(code == 2 && told.contains("--datapath sim"), "{told}");
     assert!(!path.exists());
 }
 
@@ -386,11 +380,10 @@ fn endless(out: &str, more: &[&str]) -> Child {
             "reno,cubic",
             "--duration",
             "1s",
-            "--threads",
-            "1",
             "--seeds",
             "1..1000000",
         ])
+        .env("CCPLANE_THREADS", "1")
         .args(["--out", out])
         .args(more)
         .stdout(Stdio::piped())
@@ -456,7 +449,7 @@ fn old_results_stay_until_new_ones_are_complete() {
         &["--alg", "reno", "--queue", "fifo"],
         &["--alg", "reno", "--trace", "/absent"],
         &["--alg", "native:absent", "--datapath", "sim"],
-        &["--alg", "reno", "--repeats", "2"],
+        &["--alg", "reno", "--pcap", "--datapath", "udp"],
     ] {
         let (code, told) = said(&[&["run", "--out", &out, "--force"], bad].concat());
         assert_eq!(

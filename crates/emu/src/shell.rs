@@ -27,26 +27,17 @@ use crate::{EmuConfig, Error, PathDirection};
 /// Environment variable with this host's address, set for the command.
 pub const HOST_VARIABLE: &str = "CCPLANE_HOST";
 
+/// Time for packets in flight to arrive after the command has ended, so that the peer learns of the
+/// end. With less than a round trip the peer waits for the lost packets; a higher value only delays
+/// the end under load.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
+
 /// Environment of a command behind a link.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ShellOptions {
-    /// Time for packets in flight to arrive after the command has ended, so that the peer learns of
-    /// the end. With less than a round trip the peer waits for the lost packets; a higher value
-    /// only delays the end under load.
-    pub drain: Duration,
     /// Gives the command access to everything that this host reaches: its packets leave with this
     /// host's address (IPv4), and names resolve as on this host.
     pub nat: bool,
-}
-
-impl Default for ShellOptions {
-    /// Two seconds of draining, and no access beyond this host.
-    fn default() -> ShellOptions {
-        ShellOptions {
-            drain: Duration::from_secs(2),
-            nat: false,
-        }
-    }
 }
 
 /// Description of the link when the command starts.
@@ -174,7 +165,7 @@ pub fn shell(
     let status = run_command(command, &signals)?;
     drop(remote);
     namespace.end_processes(TERMINATION_TIMEOUT);
-    path.drain(options.drain);
+    path.drain(DRAIN_TIMEOUT);
     drop(outside);
     let report = path.finish()?;
     Ok(ShellReport { status, report })

@@ -27,7 +27,7 @@ pub enum GatewayError {
     /// The status socket could not be bound.
     #[error(
         "cannot bind the status socket {path}: {why}; if another gateway uses it, choose another \
-        with --socket"
+        with CCPLANE_GATEWAY_SOCKET"
     )]
     Status {
         /// Path of the socket.

@@ -71,7 +71,7 @@ pub enum QueueError {
     /// The bands are installed already.
     #[error(
         "{0} already has the priority bands, or a part of them from an interrupted setup; `ccplane \
-        qdisc remove --dev {0}` removes them"
+        qdisc remove {0}` removes them"
     )]
     Installed(String),
     /// The device has no bands of ccplane.

@@ -197,7 +197,7 @@ fn leftovers_of_an_interrupted_setup_are_named_and_removed() {
         );
         let refused = bands.install().expect_err("bands are present").to_string();
         assert!(
-            refused.contains("interrupted") && refused.contains("`ccplane qdisc remove --dev lo`"),
+            refused.contains("interrupted") && refused.contains("`ccplane qdisc remove lo`"),
             "{refused}"
         );
         remove("lo").expect("it is ours");

@@ -1,8 +1,6 @@
 //! The datapath's view of an agent in another process.
 
 use std::os::fd::BorrowedFd;
-#[cfg(feature = "tls")]
-use std::path::Path;
 use std::path::PathBuf;
 use std::str::FromStr;
 
@@ -69,13 +67,13 @@ pub enum SendOutcome {
 }
 
 /// Address of an agent: `unix:PATH`, `ccp:PATH`, `tls://HOST:PORT`, or a plain path, which means
-/// `unix:`.
+/// `unix:`. A query sets options: `ccp:PATH?timeout=2s`, `tls://HOST:PORT?keys=DIR`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AgentAddress {
     /// ccplane agent on this host: version 2 over a Unix socket.
     Unix(PathBuf),
     /// CCP agent: version 1 over a Unix datagram socket.
-    Ccp(PathBuf),
+    Ccp(CcpAddress),
     /// ccplane agent on another host: version 2 over TLS.
     #[cfg(feature = "tls")]
     Tls(TlsAddress),
@@ -83,32 +81,92 @@ pub enum AgentAddress {
     Failover(Vec<AgentAddress>),
 }
 
+/// Address of a CCP agent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CcpAddress {
+    /// Path of the agent's socket.
+    pub path: PathBuf,
+    /// Agent timeout, counted from the agent's last message, because CCP agents send no
+    /// heartbeats. `None`: the agent is alive while its socket exists.
+    pub timeout: Option<Duration>,
+}
+
+impl FromStr for CcpAddress {
+    type Err = BadAddress;
+
+    /// Parses `PATH`, optionally followed by `?timeout=TIME`.
+    fn from_str(text: &str) -> Result<CcpAddress, BadAddress> {
+        let (path, timeout) = match text.split_once('?') {
+            None => (text, None),
+            Some((path, option)) => {
+                let timeout = option
+                    .strip_prefix("timeout=")
+                    .and_then(|time| time.parse::<Duration>().ok())
+                    .filter(|timeout| *timeout > Duration::ZERO);
+                let invalid = || BadAddress::CcpOption(option.to_owned());
+                (path, Some(timeout.ok_or_else(invalid)?))
+            }
+        };
+        match path {
+            "" => Err(BadAddress::Syntax),
+            path => Ok(CcpAddress {
+                path: path.into(),
+                timeout,
+            }),
+        }
+    }
+}
+
+impl std::fmt::Display for CcpAddress {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "ccp:{}", self.path.display())
+    }
+}
+
 /// Error of parsing an [`AgentAddress`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "not an address of an agent; write unix:PATH (`ccplane agent --unix PATH`), tls://HOST:PORT \
-    (`ccplane agent --tls`), or ccp:PATH (a CCP agent, such as ccp:/tmp/ccp/portus)"
-)]
-pub struct BadAddress;
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum BadAddress {
+    /// Not an address.
+    #[error(
+        "not an address of an agent; write unix:PATH (`ccplane agent --unix PATH`), \
+        tls://HOST:PORT (`ccplane agent --tls`), or ccp:PATH (a CCP agent, such as \
+        ccp:/tmp/ccp/portus)"
+    )]
+    Syntax,
+    /// An option of a CCP agent's address that does not exist or has an invalid value.
+    #[error(
+        "`{}` is not an option of a CCP agent's address; the only one is its timeout, as in \
+        ccp:/tmp/ccp/portus?timeout=2s",
+        .0.escape_debug()
+    )]
+    CcpOption(String),
+    /// A timeout for an agent with heartbeats.
+    #[error(
+        "`?timeout=` applies to CCP agents only (ccp:PATH), because ccplane's agents send \
+        heartbeats; remove it, or set `fallback_after` in `attach --limits`"
+    )]
+    Timeout,
+}
 
 impl FromStr for AgentAddress {
     type Err = BadAddress;
 
     fn from_str(text: &str) -> Result<AgentAddress, BadAddress> {
-        let address = match text.split_once(':') {
-            Some(("unix", path)) => AgentAddress::Unix(path.into()),
-            Some(("ccp", path)) => AgentAddress::Ccp(path.into()),
+        let path = match text.split_once(':') {
+            Some(("ccp", address)) => return address.parse().map(AgentAddress::Ccp),
+            _ if text.contains("?timeout=") => return Err(BadAddress::Timeout),
             #[cfg(feature = "tls")]
-            Some(("tls", place)) => {
-                AgentAddress::Tls(place.strip_prefix("//").ok_or(BadAddress)?.parse()?)
+            Some(("tls", address)) => {
+                let address = address.strip_prefix("//").ok_or(BadAddress::Syntax)?;
+                return address.parse().map(AgentAddress::Tls);
             }
-            _ => AgentAddress::Unix(text.into()),
+            Some(("unix", path)) => path,
+            _ => text,
         };
-        match &address {
-            AgentAddress::Unix(path) | AgentAddress::Ccp(path) if path.as_os_str().is_empty() => {
-                Err(BadAddress)
-            }
-            _ => Ok(address),
+        match path {
+            "" => Err(BadAddress::Syntax),
+            path => Ok(AgentAddress::Unix(path.into())),
         }
     }
 }
@@ -117,7 +175,7 @@ impl std::fmt::Display for AgentAddress {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             AgentAddress::Unix(path) => write!(f, "unix:{}", path.display()),
-            AgentAddress::Ccp(path) => write!(f, "ccp:{}", path.display()),
+            AgentAddress::Ccp(address) => address.fmt(f),
             #[cfg(feature = "tls")]
             AgentAddress::Tls(address) => address.fmt(f),
             AgentAddress::Failover(all) => {
@@ -129,24 +187,15 @@ impl std::fmt::Display for AgentAddress {
 }
 
 impl AgentAddress {
-    /// Creates an unconnected transport for flows of `algorithm`. `silence` is for CCP agents, see
-    /// [`Foreign`](ccplane_agent::CcpV1Client); ccplane agents send heartbeats instead.
-    pub fn connection(
-        &self,
-        algorithm: &str,
-        agent_timeout: Option<Duration>,
-    ) -> Box<dyn AgentConnection> {
+    /// Creates an unconnected transport for flows of `algorithm`.
+    pub fn connection(&self, algorithm: &str) -> Box<dyn AgentConnection> {
         match self {
             AgentAddress::Unix(path) => Box::new(Uplink::new(path)),
-            AgentAddress::Ccp(path) => {
-                Box::new(super::CcpUplink::new(path, algorithm, agent_timeout))
-            }
+            AgentAddress::Ccp(address) => Box::new(super::CcpUplink::new(address, algorithm)),
             #[cfg(feature = "tls")]
             AgentAddress::Tls(address) => Box::new(TlsUplink::new(address)),
             AgentAddress::Failover(all) => Box::new(Failover::new(
-                all.iter()
-                    .map(|one| one.connection(algorithm, agent_timeout))
-                    .collect(),
+                all.iter().map(|one| one.connection(algorithm)).collect(),
             )),
         }
     }
@@ -156,22 +205,6 @@ impl AgentAddress {
         match addresses.len() {
             0 | 1 => addresses.pop(),
             _ => Some(AgentAddress::Failover(addresses)),
-        }
-    }
-
-    /// Sets the key directory for TLS addresses that do not name one.
-    #[cfg(feature = "tls")]
-    #[must_use]
-    pub fn with_keys(self, folder: &Path) -> AgentAddress {
-        match self {
-            AgentAddress::Tls(mut address) => {
-                address.keys.get_or_insert_with(|| folder.to_owned());
-                AgentAddress::Tls(address)
-            }
-            AgentAddress::Failover(all) => {
-                AgentAddress::Failover(all.into_iter().map(|one| one.with_keys(folder)).collect())
-            }
-            here => here,
         }
     }
 
@@ -196,7 +229,17 @@ mod tests {
             ("unix:/run/a", AgentAddress::Unix("/run/a".into())),
             (
                 "ccp:/tmp/ccp/portus",
-                AgentAddress::Ccp("/tmp/ccp/portus".into()),
+                AgentAddress::Ccp(CcpAddress {
+                    path: "/tmp/ccp/portus".into(),
+                    timeout: None,
+                }),
+            ),
+            (
+                "ccp:/tmp/ccp/portus?timeout=2s",
+                AgentAddress::Ccp(CcpAddress {
+                    path: "/tmp/ccp/portus".into(),
+                    timeout: Some(Duration::from_secs(2)),
+                }),
             ),
             (
                 "/run/with:colon",
@@ -220,7 +263,24 @@ mod tests {
             "tls://host:1?keys=",
             "tls://host:1?other=x",
         ] {
-            assert_eq!(bad.parse::<AgentAddress>(), Err(BadAddress), "{bad}");
+            assert_eq!(
+                bad.parse::<AgentAddress>(),
+                Err(BadAddress::Syntax),
+                "{bad}"
+            );
+        }
+        for option in ["timeout=2", "timeout=0s", "timeut=2s", ""] {
+            let invalid = BadAddress::CcpOption(option.to_owned());
+            let text = format!("ccp:/a?{option}");
+            assert_eq!(text.parse::<AgentAddress>(), Err(invalid), "{text}");
+        }
+        for with_heartbeats in ["unix:/a", "/a", "tls://host:1"] {
+            let text = format!("{with_heartbeats}?timeout=2s");
+            assert_eq!(
+                text.parse::<AgentAddress>(),
+                Err(BadAddress::Timeout),
+                "{text}"
+            );
         }
     }
 
@@ -240,19 +300,8 @@ mod tests {
         );
         let one: AgentAddress = "tls://a:1".parse().unwrap();
         let two: AgentAddress = "tls://b:2?keys=/own".parse().unwrap();
-        let both = AgentAddress::failover(vec![one, two])
-            .unwrap()
-            .with_keys(Path::new("/etc/k"));
+        let both = AgentAddress::failover(vec![one, two]).unwrap();
         assert!(both.is_remote());
         assert_eq!(both.to_string(), "tls://a:1 or tls://b:2");
-        let AgentAddress::Failover(all) = both else {
-            panic!("two")
-        };
-        let keys = all.iter().map(|one| match one {
-            AgentAddress::Tls(address) => address.keys.clone(),
-            _ => None,
-        });
-        let expected: Vec<Option<PathBuf>> = vec![Some("/etc/k".into()), Some("/own".into())];
-        assert_eq!(keys.collect::<Vec<_>>(), expected);
     }
 }

@@ -1,7 +1,7 @@
 //! The datapath's end of a CCP agent's socket: version-1 messages over Unix datagrams.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use ccplane_agent::CcpV1Client;
@@ -16,7 +16,7 @@ use super::backoff::Backoff;
 use super::derived_path::DerivedPath;
 use super::random;
 use super::warning::Warning;
-use super::{AgentConnection, LinkError, SendOutcome, socket};
+use super::{AgentConnection, CcpAddress, LinkError, SendOutcome, socket};
 
 /// Longest datagram for the agent, bytes; the reference agent's receive buffer is no larger.
 const DATAGRAM_BYTES_MAX: usize = 1024;
@@ -59,11 +59,11 @@ impl Drop for CcpEnd {
 }
 
 impl CcpUplink {
-    /// Creates an unconnected uplink for flows of `algorithm`. `silence`: see [`CcpV1Client`].
-    pub fn new(path: &Path, algorithm: &str, agent_timeout: Option<Duration>) -> CcpUplink {
+    /// Creates an unconnected uplink for flows of `algorithm`.
+    pub fn new(address: &CcpAddress, algorithm: &str) -> CcpUplink {
         CcpUplink {
-            path: path.to_owned(),
-            client: CcpV1Client::new(algorithm, agent_timeout),
+            path: address.path.clone(),
+            client: CcpV1Client::new(algorithm, address.timeout),
             socket: None,
             datagram: Vec::with_capacity(DATAGRAM_BYTES_MAX),
             buffer: vec![0; v1::MESSAGE_BYTES_MAX].into_boxed_slice(),

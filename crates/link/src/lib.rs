@@ -33,7 +33,7 @@ mod tls;
 mod uplink;
 mod warning;
 
-pub use agent_connection::{AgentAddress, AgentConnection, BadAddress, SendOutcome};
+pub use agent_connection::{AgentAddress, AgentConnection, BadAddress, CcpAddress, SendOutcome};
 pub use agent_thread::AgentThread;
 pub use ccp_uplink::CcpUplink;
 pub use datagram::Datagram;

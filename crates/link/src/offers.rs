@@ -41,7 +41,7 @@ pub fn query_offers(
     datapath: DatapathInfo,
 ) -> Result<AgentOffers, LinkError> {
     let silent = || LinkError::Silent(address.clone());
-    let (mut uplink, clock) = (address.connection("", None), ThreadClock::new());
+    let (mut uplink, clock) = (address.connection(""), ThreadClock::new());
     connect_blocking(&mut *uplink, clock.now())?;
     if uplink.queue_event(&WireEvent::Ready { datapath }) != SendOutcome::Queued || !uplink.flush()
     {

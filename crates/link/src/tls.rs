@@ -52,10 +52,13 @@ impl FromStr for TlsAddress {
                 let folder = option
                     .strip_prefix("keys=")
                     .filter(|folder| !folder.is_empty());
-                (place, Some(PathBuf::from(folder.ok_or(BadAddress)?)))
+                (
+                    place,
+                    Some(PathBuf::from(folder.ok_or(BadAddress::Syntax)?)),
+                )
             }
         };
-        let (host, port) = place.rsplit_once(':').ok_or(BadAddress)?;
+        let (host, port) = place.rsplit_once(':').ok_or(BadAddress::Syntax)?;
         let bare = host
             .strip_prefix('[')
             .and_then(|host| host.strip_suffix(']'));
@@ -69,7 +72,7 @@ impl FromStr for TlsAddress {
                     keys,
                 })
             }
-            _ => Err(BadAddress),
+            _ => Err(BadAddress::Syntax),
         }
     }
 }

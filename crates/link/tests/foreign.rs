@@ -9,7 +9,7 @@ use ccplane_agent::{
 };
 use ccplane_datapath::Capabilities;
 use ccplane_link::{
-    AgentConnection, CcpUplink, Datagram, SendOutcome, ThreadClock, WaitStrategy, serve,
+    AgentConnection, CcpAddress, CcpUplink, Datagram, SendOutcome, ThreadClock, WaitStrategy, serve,
 };
 use ccplane_units::{Bytes, Duration, Time};
 use ccplane_wire::{WireCommand, WireEvent};
@@ -120,7 +120,13 @@ fn a_restarted_agent_on_the_socket_is_told_of_all_flows() {
     let path: PathBuf =
         std::env::temp_dir().join(format!("ccplane-foreign-{}", std::process::id()));
     let clock = ThreadClock::new();
-    let mut uplink = CcpUplink::new(&path, "echo", None);
+    let mut uplink = CcpUplink::new(
+        &CcpAddress {
+            path: path.clone(),
+            timeout: None,
+        },
+        "echo",
+    );
     assert!(uplink.connect(clock.now()).is_err(), "no agent");
     assert_eq!(uplink.queue_event(&ready(None)), SendOutcome::NoAgent);
     for round in 0..2 {

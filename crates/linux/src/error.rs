@@ -27,8 +27,8 @@ pub enum LoadError {
     /// A process with another state folder, and so another lock, controls the algorithm pinned
     /// here.
     #[error(
-        "another ccplane process with another --state steers {}; use the same --state, or choose \
-        another --bpffs and --kernel-name",
+        "another ccplane process with another CCPLANE_STATE steers {}; use the same CCPLANE_STATE, \
+        or choose another CCPLANE_BPFFS and --kernel-name",
         .path.display()
     )]
     Steered {

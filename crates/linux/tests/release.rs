@@ -174,7 +174,7 @@ fn an_agent_behind_the_relay_can_release_a_flow() {
     let stop = Arc::new(AtomicBool::new(false));
     let seen = stop.clone();
     let relay = std::thread::spawn(move || -> Kernel {
-        let mut remote = address.connection("t_relayed", None);
+        let mut remote = address.connection("t_relayed");
         run_relay(&mut kernel, &mut *remote, &seen, &mut ());
         kernel
     });

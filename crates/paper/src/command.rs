@@ -89,9 +89,7 @@ fn of(
     let options = Options {
         quick: args.quick,
         datapath,
-        threads: args
-            .threads
-            .unwrap_or_else(|| std::thread::available_parallelism().map_or(1, |n| n.get())),
+        threads: program::threads()?,
         repeats: args.repeats,
         any_build: args.any_build,
         trace,

@@ -129,17 +129,10 @@ fn ctrl_c_ends_a_run() {
     command.args((command.get_program() != own).then_some("paper"));
     let out = Path::new(env!("CARGO_TARGET_TMPDIR")).join("interrupted");
     let _ = fs::remove_dir_all(&out);
-    let options = [
-        "ccp-incast",
-        "--datapath",
-        "sim",
-        "--quick",
-        "--threads",
-        "1",
-        "--out",
-    ];
+    let options = ["ccp-incast", "--datapath", "sim", "--quick", "--out"];
     let child = command
         .args(options)
+        .env("CCPLANE_THREADS", "1")
         .arg(&out)
         .stdout(Stdio::null())
         .stderr(Stdio::piped());

@@ -1,9 +1,9 @@
 //! QUIC connections on a UDP socket, driven by calls of [`QuicHost::poll`]. Each connection has one
 //! bidirectional stream.
 //!
-//! It serves `ccplane quic` and experiments, on any stack that is built in and with any congestion
-//! control: the stack's own or a [`Plane`](crate::QuicPlane)'s. An application that uses a stack's
-//! own driver, such as noq's, needs only a [`Plane`](crate::QuicPlane).
+//! It serves `ccplane send --over quic` and experiments, on any stack that is built in and with any
+//! congestion control: the stack's own or a [`Plane`](crate::QuicPlane)'s. An application that uses
+//! a stack's own driver, such as noq's, needs only a [`Plane`](crate::QuicPlane).
 #![expect(
     clippy::disallowed_methods,
     reason = "the thread waits for deadlines of a clock"

@@ -81,16 +81,14 @@ impl QuicPlane {
 
     /// Creates a plane controlled by an agent in another process, for flows of `algorithm`. The
     /// agent must be reachable now; if the connection is lost later, the plane reconnects. The
-    /// agent rejects algorithms that need capabilities which the stack lacks. `silence` is the
-    /// timeout of a CCP agent, which sends no heartbeats.
+    /// agent rejects algorithms that need capabilities which the stack lacks.
     pub fn with_agent(
         stack: Stack,
         address: &AgentAddress,
         algorithm: &str,
-        silence: Option<Duration>,
         limits: OperatorLimits,
     ) -> Result<QuicPlane, PlaneError> {
-        let way = RemoteChannel::connect(address.connection(algorithm, silence), Time::ZERO)?;
+        let way = RemoteChannel::connect(address.connection(algorithm), Time::ZERO)?;
         let plane = QuicPlane::with_channel(stack, Box::new(way), limits, Instant::now());
         plane.start_receiver()?;
         Ok(plane)

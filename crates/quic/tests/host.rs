@@ -269,8 +269,7 @@ fn two_planes_at_one_agents_socket_are_both_steered() {
     let address: AgentAddress = format!("unix:{}", path.display()).parse().unwrap();
     let planes: Vec<QuicPlane> = (stacks().chain([Stack::Noq]))
         .map(|stack| {
-            QuicPlane::with_agent(stack, &address, "cubic", None, OperatorLimits::default())
-                .unwrap()
+            QuicPlane::with_agent(stack, &address, "cubic", OperatorLimits::default()).unwrap()
         })
         .collect();
     // Run in parallel: flows of all planes have the same numbers.

@@ -17,6 +17,7 @@ use ccplane_lab::scenario::{LinkSettings, Scenario, Topology};
 use ccplane_lab::transport;
 use ccplane_lab::{Backend, PreparedRun};
 use ccplane_lab::{Contender, read, suggestions};
+use ccplane_link::AgentAddress;
 use ccplane_linux::AlgorithmCounters;
 use ccplane_qdisc::LinkSeeds;
 use ccplane_quic::Stack;
@@ -37,7 +38,7 @@ use crate::real::{
 use crate::stamping::Stamping;
 use crate::steer::{AlgorithmRecord, SteeredAlgorithm};
 use crate::traffic;
-use crate::transport_kind::{RemoteAgent, TransportKind};
+use crate::transport_kind::TransportKind;
 
 /// A shorter run has no complete bin; the smallest bin is 10 ms wide.
 const DURATION_MIN: Duration = Duration::from_millis(100);
@@ -57,7 +58,7 @@ pub struct RealPackets {
     /// Strategy with which the emulator waits for a packet's departure time.
     pub timing: Timing,
     /// Agent in another process that runs ccplane's algorithms. `None`: this process runs them.
-    pub agent: Option<RemoteAgent>,
+    pub agent: Option<AgentAddress>,
     /// Delays the start of each workload by up to a round trip, drawn from the run's seed. It is
     /// for repeated runs: with equal starts they would be copies of one run. Without it the flows
     /// start as they do in the simulator.
@@ -629,7 +630,7 @@ fn known(
     contender: &Contender,
     over: TransportKind,
     registry: &Registry,
-    agent: Option<&RemoteAgent>,
+    agent: Option<&AgentAddress>,
 ) -> Result<(), Error> {
     if let (Contender::Native { name }, TransportKind::Quic(stack)) = (contender, over) {
         return Ok(Native::by_name(stack, name)

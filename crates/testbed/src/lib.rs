@@ -29,4 +29,4 @@ pub use audit::longest_stall;
 pub use backend::RealPackets;
 pub use diag::Diag;
 pub use error::BackendError;
-pub use transport_kind::{RemoteAgent, TransportKind};
+pub use transport_kind::TransportKind;

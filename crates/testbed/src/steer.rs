@@ -13,7 +13,7 @@ use ccplane_algorithms::{Parameters, Registry};
 use ccplane_datapath::Capabilities;
 use ccplane_lab::Error;
 use ccplane_lab::report_log::ReportLog;
-use ccplane_link::{AgentConnection, remote_agent_timeout};
+use ccplane_link::{AgentAddress, AgentConnection, remote_agent_timeout};
 use ccplane_linux::stamp::StampPrograms;
 use ccplane_linux::{
     AlgorithmCounters, AlgorithmSpec, Flows, Kernel, LoadError, RegistrationOptions,
@@ -23,7 +23,6 @@ use nix::unistd::{Pid, gettid};
 
 use crate::error::BackendError;
 use crate::event_listener::EventListener;
-use crate::transport_kind::RemoteAgent;
 
 /// Slots of the flow table of a run. A run has its own network namespace, and a namespace may hold
 /// at most a quarter of the table.
@@ -115,13 +114,13 @@ impl SteeredAlgorithm {
     /// between datapath and agent. `kernel_name`: congestion control name for sockets, if it
     /// differs from the agent's name for the algorithm.
     pub fn start_remote(
-        agent: &RemoteAgent,
+        agent: &AgentAddress,
         name: &str,
         kernel_name: Option<&str>,
         keep: usize,
     ) -> Result<SteeredAlgorithm, Error> {
         let mut options = RegistrationOptions::default();
-        let asked = remote_algorithms(&agent.address, &[name], options.limits.agent_timeout)
+        let asked = remote_algorithms(agent, &[name], options.limits.agent_timeout)
             .map_err(BackendError::from)?;
         if let Some(round_trip) = asked.round_trip {
             options.limits.agent_timeout = remote_agent_timeout(round_trip);
@@ -135,7 +134,7 @@ impl SteeredAlgorithm {
         let wants = found
             .iter()
             .fold(Capabilities::default(), |all, one| all.union(one.wants));
-        let remote = agent.address.connection(name, agent.timeout);
+        let remote = agent.connection(name);
         SteeredAlgorithm::launch(
             found,
             wants,

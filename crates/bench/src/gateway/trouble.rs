@@ -195,8 +195,10 @@ impl Gateway {
         command
             .args(["gateway", "run"])
             .arg(&file)
-            .arg("--socket")
-            .arg(folder.join(format!("{site}.sock")))
+            .env(
+                "CCPLANE_GATEWAY_SOCKET",
+                folder.join(format!("{site}.sock")),
+            )
             .stdout(Stdio::piped());
         die_with_parent(&mut command);
         let mut child = space

@@ -6,7 +6,6 @@
 use std::ffi::OsString;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::process::ExitStatusExt;
-use std::path::Path;
 use std::process::ExitStatus;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -65,21 +64,16 @@ impl Apart for Processes {
         let sandbox = self
             .sandbox
             .as_ref()
-            .ok_or("Python files run in this process (--trusted), so there is no sandbox")?;
+            .ok_or("Python files run in this process (--sandbox off)")?;
         let given = SandboxRequest {
             scenarios: scenarios.iter().map(|text| (*text).to_owned()).collect(),
+            cpu_seconds: Some(self.seconds),
+            // The file may import a module next to it.
+            folder: std::env::current_dir().ok(),
             ..SandboxRequest::collect([contender])?
         };
-        let mut words: Vec<OsString> = vec![
-            "arena".into(),
-            "--apart".into(),
-            self.seconds.to_string().into(),
-        ];
-        // The file may import a module next to it.
-        if let Ok(folder) = std::env::current_dir() {
-            words.extend(["--folder".into(), folder.into()]);
-        }
-        words.push(contender.to_string().into());
+        let contender = contender.to_string();
+        let words = ["arena", "--confined", &contender].map(OsString::from);
         // An algorithm runs on one thread; a pool of threads would only take memory.
         let (process, to) = sandbox.start(
             words,
@@ -188,14 +182,9 @@ fn read_replies(from: impl Read, runs: usize, progress: &dyn Progress) -> Vec<Ca
     said
 }
 
-/// Main function of the process. It confines itself before it enters `folder`, which paths are
-/// relative to, and reads the file.
-pub(super) fn serve(
-    contender: &Contender,
-    folder: Option<&Path>,
-    seconds: u64,
-    registry: &Registry,
-) -> Result<(), Failure> {
+/// Main function of the process. It confines itself before it enters the folder of the request, which
+/// paths are relative to, and reads the file.
+pub(super) fn serve(contender: &Contender, registry: &Registry) -> Result<(), Failure> {
     let cannot = |what: &str, why: &dyn std::fmt::Display| {
         Failure::text(FailureKind::Failed, format!("{what}: {why}"))
     };
@@ -212,9 +201,10 @@ pub(super) fn serve(
         to.write_all(&line)
             .map_err(|why| cannot("cannot send the result of a run", &why))
     };
-    if let Err(why) = bound(seconds)
+    let limited = given.cpu_seconds.map_or(Ok(()), bound);
+    if let Err(why) = limited
         .and_then(|()| confine())
-        .and_then(|()| enter(folder))
+        .and_then(|()| enter(given.folder.as_deref()))
     {
         return say(&CandidateReply::Unusable(why.sentence()));
     }

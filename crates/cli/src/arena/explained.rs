@@ -10,7 +10,7 @@ use ccplane_lab::arena::{self, Explained, InForce, Look, Worst};
 use ccplane_report::Table;
 use clap::ValueEnum;
 
-use super::{ArenaProgress, ExplainArgs};
+use super::{ArenaProgress, ExplainArgs, print_details};
 use crate::Registry;
 use crate::attach::is_python;
 use crate::confine::{SIMULATION_CGROUP_BYTES_MAX, confine};
@@ -18,7 +18,8 @@ use crate::escape::printable;
 use crate::exit::{Failure, FailureKind};
 use crate::python::enter;
 use crate::run::{failure, percent_bar};
-use crate::sandbox::{Output, RunAs, Sandbox, SandboxRequest};
+use crate::sandbox::{Output, Sandbox, SandboxRequest};
+use crate::threads::{THREADS_VARIABLE, threads};
 use crate::{interrupt, log};
 
 /// Interval at which the interrupt flag is checked.
@@ -30,15 +31,15 @@ const RESULT_BYTES_MAX: u64 = 64 << 20;
 pub(super) fn run(args: &ExplainArgs, registry: &Registry, json: bool) -> Result<u8, Failure> {
     let mut contenders = std::iter::once(&args.candidate).chain(&args.how.against);
     if args.confined {
-        SandboxRequest::receive()?;
+        let given = SandboxRequest::receive()?;
         confine()?;
-        enter(args.folder.as_deref())?;
-    } else if let Some(python) = registry.python().filter(|_| !args.how.trusted)
+        enter(given.folder.as_deref())?;
+    } else if let Some(python) = registry.python().filter(|_| !args.how.sandbox.is_off())
         && contenders.any(is_python)
     {
         return run_sandboxed(args, python, json);
     }
-    let options = args.how.options(&[]);
+    let options = args.how.options(&[])?;
     let shown = ArenaProgress {
         bar: percent_bar(),
         stop: interrupt::flag()?,
@@ -65,13 +66,12 @@ pub(super) fn run(args: &ExplainArgs, registry: &Registry, json: bool) -> Result
 fn run_sandboxed(args: &ExplainArgs, python: &Path, json: bool) -> Result<u8, Failure> {
     let ExplainArgs { candidate, how, .. } = args;
     let failed = |what: String| Failure::text(FailureKind::Failed, format!("{candidate}: {what}"));
-    let given =
-        SandboxRequest::collect(std::iter::once(candidate).chain(&how.against)).map_err(failed)?;
-    let sandbox = Sandbox::new(
-        python,
-        RunAs::resolve(how.run_as.as_deref())?,
-        SIMULATION_CGROUP_BYTES_MAX,
-    );
+    let given = SandboxRequest {
+        folder: std::env::current_dir().ok(),
+        ..SandboxRequest::collect(std::iter::once(candidate).chain(&how.against)).map_err(failed)?
+    };
+    let sandbox = Sandbox::new(python, how.sandbox.user()?, SIMULATION_CGROUP_BYTES_MAX);
+    let threads = threads()?.to_string();
     let stop = interrupt::flag()?;
 
     let against: Vec<String> = how.against.iter().map(ToString::to_string).collect();
@@ -85,24 +85,17 @@ fn run_sandboxed(args: &ExplainArgs, python: &Path, json: bool) -> Result<u8, Fa
             .iter()
             .flat_map(|suite| ["--suite".into(), suite.get_name().into()]),
     );
-    let numbers = [
-        ("--held-out", how.held_out),
-        ("--threads", how.threads.map(|threads| threads as u64)),
-    ];
-    for (name, number) in numbers {
-        words.extend(
-            number
-                .into_iter()
-                .flat_map(|number| [name.into(), number.to_string().into()]),
-        );
-    }
-    if let Ok(folder) = std::env::current_dir() {
-        words.extend(["--folder".into(), folder.into()]);
-    }
+    let seed = how.held_out.map(|seed| seed.to_string());
+    words.extend(
+        seed.into_iter()
+            .flat_map(|seed| ["--held-out".into(), seed.into()]),
+    );
     words.extend(json.then(|| "--json".into()));
     words.push(candidate.to_string().into());
 
-    let (process, to) = sandbox.start(words, &[]).map_err(failed)?;
+    let (process, to) = sandbox
+        .start(words, &[(THREADS_VARIABLE, &threads)])
+        .map_err(failed)?;
     let output = process.output();
     let ended = thread::scope(|scope| {
         scope.spawn(|| drop(given.send(to)));
@@ -157,6 +150,7 @@ fn print(Explained { standing, worst }: &Explained) {
         .map_or(String::new(), |score| format!("score {score:.3}, "));
     println!("{}: {score}gate {gate}", standing.candidate);
     standing.reasons.iter().for_each(|why| println!("{why}"));
+    print_details(standing);
     let Some(worst) = worst else { return };
     println!("\nWorst run: {}\n{}", worst.place, worst.figure);
     let [from, to] = worst.event_s;

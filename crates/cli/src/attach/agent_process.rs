@@ -49,8 +49,11 @@ impl AgentProcess {
         let failed = |what: &str, why: &dyn std::fmt::Display| {
             Failure::text(FailureKind::Failed, format!("{what}: {why}"))
         };
-        let given = SandboxRequest::collect(algorithms)
-            .map_err(|why| Failure::text(FailureKind::Usage, why))?;
+        let given = SandboxRequest {
+            folder: folder_of(algorithms),
+            ..SandboxRequest::collect(algorithms)
+                .map_err(|why| Failure::text(FailureKind::Usage, why))?
+        };
         sweep();
         let folder =
             std::env::temp_dir().join(format!("{SOCKET_FOLDER_PREFIX}{}", std::process::id()));
@@ -60,9 +63,6 @@ impl AgentProcess {
         let names: Vec<String> = algorithms.iter().map(Contender::to_string).collect();
         let mut words: Vec<OsString> = ["agent", "--confined", "--alg"].map(OsString::from).into();
         words.extend([names.join(",").into(), "--unix".into(), path.clone().into()]);
-        if let Some(folder) = folder_of(algorithms) {
-            words.extend(["--folder".into(), folder.into()]);
-        }
         // The agent creates the socket in it; this process, which will soon lose its privileges
         // over files of others, removes it.
         let mode = if group.is_some() { 0o770 } else { 0o700 };
@@ -177,8 +177,8 @@ pub(crate) fn sweep() {
 /// Prefix of the socket folders; the PID of their process follows.
 const SOCKET_FOLDER_PREFIX: &str = "ccplane-agent-";
 const TRUSTED_USER_HINT: &str = "that user needs read access to the Python installation that \
-    contains ccplane; choose another user with --as, or run the file in this process with \
-    --trusted";
+    contains ccplane; choose another user with --sandbox, or run the file in this process with \
+    --sandbox off";
 
 impl Drop for AgentProcess {
     fn drop(&mut self) {

@@ -3,6 +3,7 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::str::FromStr;
 
 use ccplane_agent::Tag;
 use ccplane_gateway::config::Ports;
@@ -10,8 +11,10 @@ use ccplane_lab::Contender;
 use ccplane_units::{Bytes, Duration, Rate};
 use clap::Args;
 
-use crate::paths::PathsArgs;
+use crate::config::FLOW_TABLE_BOUNDS;
+use crate::key_values;
 use crate::remote_agent::RemoteAgentArgs;
+use crate::sandbox::SandboxArgs;
 
 fn kernel_name(name: &str) -> Result<String, String> {
     match ccplane_linux::is_kernel_name(name) && name.len() > "ccp_".len() {
@@ -49,7 +52,7 @@ pub struct AttachArgs {
     pub(crate) remote_agent: RemoteAgentArgs,
     /// Name of the algorithm in the kernel, in place of ccp_NAME: `ccp_east`. All network
     /// namespaces of a kernel share these names, so a second `attach` of the same algorithm needs
-    /// another one, and its own --state and --bpffs.
+    /// another one, and its own folders (docs/attach.md).
     #[arg(long, value_name = "NAME", value_parser = kernel_name)]
     pub(crate) kernel_name: Option<String>,
     /// Tag passed to the algorithm with every flow, for algorithms that control groups of flows:
@@ -94,48 +97,22 @@ pub struct AttachArgs {
     /// Percentage of the selected connections to control, chosen at random.
     #[arg(long, value_name = "N", default_value_t = 100, env = "CCPLANE_PERCENT", hide_env_values = true, value_parser = clap::value_parser!(u8).range(1..=100))]
     pub(crate) percent: u8,
-    /// Upper limit on the pacing rate of every flow.
+    /// Limits that the datapath enforces, with the names of the configuration's `[limits]`:
+    /// `max_rate`, an upper limit on the pacing rate of every flow; `min_cwnd` and `max_cwnd`,
+    /// limits on its window; `fallback_after`, the time without a heartbeat of the agent after which
+    /// flows run on the datapath's own NewReno [default: 500ms; for an agent on another host, 3
+    /// round trips to it plus 200ms]; `max_flows`, the capacity of each algorithm's flow table
+    /// [default: 65536, fewer on a host with little memory].
     #[arg(
         long,
-        value_name = "RATE",
-        env = "CCPLANE_MAX_RATE",
+        value_name = "SETTINGS",
+        env = "CCPLANE_LIMITS",
         hide_env_values = true
     )]
-    pub(crate) max_rate: Option<Rate>,
-    /// Lower limit on the window of every flow.
-    #[arg(
-        long,
-        value_name = "BYTES",
-        env = "CCPLANE_MIN_CWND",
-        hide_env_values = true
-    )]
-    pub(crate) min_cwnd: Option<Bytes>,
-    /// Upper limit on the window of every flow.
-    #[arg(
-        long,
-        value_name = "BYTES",
-        env = "CCPLANE_MAX_CWND",
-        hide_env_values = true
-    )]
-    pub(crate) max_cwnd: Option<Bytes>,
-    /// Agent timeout: after this time without a heartbeat, flows run on the datapath's own NewReno
-    /// [default: 500ms; for an agent on another host, 3 round trips to it plus 200ms].
-    #[arg(
-        long,
-        value_name = "TIME",
-        env = "CCPLANE_FALLBACK_AFTER",
-        hide_env_values = true
-    )]
-    pub(crate) fallback_after: Option<Duration>,
-    /// Capacity of each algorithm's flow table. Flows beyond it run on the datapath's own NewReno
-    /// until a slot is free [default: 65536, fewer on a host with little memory].
-    #[arg(long, value_name = "N", env = "CCPLANE_MAX_FLOWS", hide_env_values = true, value_parser = clap::value_parser!(u32).range(1..=1 << 24))]
-    pub(crate) max_flows: Option<u32>,
+    pub(crate) limits: Option<LimitsArg>,
     /// Let processes of every user select the algorithms; otherwise CAP_NET_ADMIN is required.
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL", env = "CCPLANE_ANY_USER", hide_env_values = true)]
     pub(crate) any_user: Option<bool>,
-    #[command(flatten)]
-    pub(crate) paths: PathsArgs,
     /// Address to serve Prometheus metrics on, under /metrics.
     #[arg(
         long,
@@ -152,12 +129,50 @@ pub struct AttachArgs {
     /// a file with errors changes nothing.
     #[arg(long, conflicts_with = "agent")]
     pub(crate) watch: bool,
-    /// Run algorithms in Python inside this process, as this user. Without it, they run confined in
-    /// a process of another user.
-    #[arg(long)]
-    pub(crate) trusted: bool,
-    /// User that algorithms in Python run as, a name or a number [default: nobody, if started by
-    /// root].
-    #[arg(long = "as", value_name = "USER", conflicts_with = "trusted")]
-    pub(crate) run_as: Option<String>,
+    #[command(flatten)]
+    pub(crate) sandbox: SandboxArgs,
+}
+
+/// Limits on the command line or in the environment. `None`: not set there.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct LimitsArg {
+    pub(crate) min_cwnd: Option<Bytes>,
+    pub(crate) max_cwnd: Option<Bytes>,
+    pub(crate) max_rate: Option<Rate>,
+    pub(crate) fallback_after: Option<Duration>,
+    pub(crate) max_flows: Option<u32>,
+}
+
+impl FromStr for LimitsArg {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<LimitsArg, String> {
+        const KEYS: [&str; 5] = [
+            "max_rate",
+            "min_cwnd",
+            "max_cwnd",
+            "fallback_after",
+            "max_flows",
+        ];
+        let mut limits = LimitsArg::default();
+        for setting in key_values::parse(text, &KEYS, "max_rate=1gbit,min_cwnd=4kB")? {
+            match setting.key {
+                "max_rate" => limits.max_rate = Some(setting.parse()?),
+                "min_cwnd" => limits.min_cwnd = Some(setting.parse()?),
+                "max_cwnd" => limits.max_cwnd = Some(setting.parse()?),
+                "fallback_after" => limits.fallback_after = Some(setting.parse()?),
+                _ => {
+                    let slots: u32 = setting.parse()?;
+                    if !FLOW_TABLE_BOUNDS.contains(&slots) {
+                        let (least, most) = (FLOW_TABLE_BOUNDS.start(), FLOW_TABLE_BOUNDS.end());
+                        return Err(setting.error(format!(
+                            "`max_flows` is not a number from {least} to {most}"
+                        )));
+                    }
+                    limits.max_flows = Some(slots);
+                }
+            }
+        }
+        Ok(limits)
+    }
 }

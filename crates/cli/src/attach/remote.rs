@@ -6,25 +6,22 @@ use ccplane_link::AgentAddress;
 use ccplane_linux::{RemoteAlgorithms, RemoteError, remote_algorithms};
 use ccplane_units::Duration;
 
-use super::{AttachArgs, CallbackRunner, ServingThread};
+use super::{CallbackRunner, ServingThread};
 use crate::config::Settings;
 use crate::exit::{Failure, FailureKind};
 
 /// Returns the algorithms to register for the remote agent, with one connection each.
 pub(super) fn steered(
-    args: &AttachArgs,
     settings: &mut Settings,
     address: &AgentAddress,
 ) -> Result<Vec<ServingThread>, Failure> {
-    let silence = args.remote_agent.silence;
-    check_silence_option(address, silence)?;
     let names = names(&settings.algorithms.value, address)?;
     let asked = query_algorithms(address, &names, settings.fallback_after.value)?;
     if let Some(round_trip) = asked.round_trip {
         settings.set_round_trip(round_trip);
     }
     let steered = asked.algorithms.into_iter().map(|one| ServingThread {
-        runner: CallbackRunner::Remote(address.connection(&one.name, silence)),
+        runner: CallbackRunner::Remote(address.connection(&one.name)),
         specs: vec![one],
     });
     Ok(steered.collect())
@@ -62,31 +59,6 @@ fn is_ccp(address: &AgentAddress) -> bool {
     }
 }
 
-/// Checks that `--silence` is given only for agents without heartbeats; one such agent among
-/// several is enough.
-pub fn check_silence_option(
-    address: &AgentAddress,
-    silence: Option<Duration>,
-) -> Result<(), Failure> {
-    match (address, silence) {
-        (AgentAddress::Failover(all), _)
-            if all
-                .iter()
-                .any(|one| check_silence_option(one, silence).is_ok()) =>
-        {
-            Ok(())
-        }
-        (AgentAddress::Unix(_) | AgentAddress::Tls(_) | AgentAddress::Failover(_), Some(_)) => {
-            Err(Failure::text(
-                FailureKind::Usage,
-                "--silence applies only to CCP agents; ccplane's agents send heartbeats",
-            )
-            .hint("remove it; `attach --fallback-after` sets the timeout for heartbeats"))
-        }
-        _ => Ok(()),
-    }
-}
-
 /// Asks the agent for the algorithms of these names. Fails if it is unreachable or lacks one:
 /// otherwise an agent serves flows of an unknown algorithm with its first one.
 pub fn query_algorithms(
@@ -113,24 +85,5 @@ fn failed(error: RemoteError) -> Failure {
     match hint {
         Some(hint) => failure.hint(hint),
         None => failure,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn silence_applies_only_to_agents_without_heartbeats() {
-        let may_be = |addresses: &[&str]| {
-            let all: Vec<AgentAddress> = addresses
-                .iter()
-                .map(|text| text.parse().expect("an address"))
-                .collect();
-            let address = AgentAddress::failover(all).expect("one address");
-            check_silence_option(&address, Some(Duration::from_secs(1))).is_ok()
-        };
-        assert!(may_be(&["ccp:/a"]) && may_be(&["unix:/a", "ccp:/b"]));
-        assert!(!may_be(&["unix:/a"]) && !may_be(&["unix:/a", "tls://b:1"]));
     }
 }

@@ -1,8 +1,9 @@
 //! `ccplane config`: checks a configuration and shows the effective settings.
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use clap::{Args, Subcommand};
+use clap::{Args, Parser, Subcommand};
 
 use super::{AttachConfig, CONFIG_PATH_DEFAULT, Settings, Unusable, known};
 use crate::Registry;
@@ -13,9 +14,9 @@ use crate::exit::{Failure, FailureKind};
 pub enum ConfigCommand {
     /// Check a configuration of `attach`, and point at the first error.
     Check(CheckArgs),
-    /// Show the effective settings of `attach` for the same options: file, environment and command
-    /// line combined, with every default.
-    Show(Box<AttachArgs>),
+    /// Show the effective settings of `attach` without options: file and environment combined, with
+    /// every default.
+    Show(ShowArgs),
 }
 
 #[derive(Args)]
@@ -23,6 +24,21 @@ pub struct CheckArgs {
     /// Configuration, a TOML file (docs/attach.md).
     #[arg(default_value = CONFIG_PATH_DEFAULT)]
     file: PathBuf,
+}
+
+#[derive(Args)]
+pub struct ShowArgs {
+    /// Configuration file [default: the one in CCPLANE_CONFIG, else /etc/ccplane/ccplane.toml, if it
+    /// exists].
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+}
+
+/// Command line of `attach`.
+#[derive(Parser)]
+struct AttachCommand {
+    #[command(flatten)]
+    args: AttachArgs,
 }
 
 pub fn run(command: &ConfigCommand, registry: &Registry, json: bool) -> Result<(), Failure> {
@@ -59,9 +75,14 @@ fn check(file: &Path, registry: &Registry, json: bool) -> Result<(), Failure> {
     Ok(())
 }
 
-fn show(args: &AttachArgs, registry: &Registry, json: bool) -> Result<(), Failure> {
-    let config = read(args, registry)?;
-    let settings = Settings::resolve(args, config.as_ref())?;
+fn show(args: &ShowArgs, registry: &Registry, json: bool) -> Result<(), Failure> {
+    let file = args.config.iter();
+    let words = file.flat_map(|file| ["--config".into(), OsString::from(file)]);
+    // Reads the environment as `attach` does.
+    let attach = AttachCommand::try_parse_from(std::iter::once("attach".into()).chain(words))
+        .unwrap_or_else(|error| error.exit());
+    let config = read(&attach.args, registry)?;
+    let settings = Settings::resolve(&attach.args, config.as_ref())?;
     if json {
         let object = serde_json::json!({
             "file": config.as_ref().map(|config| &config.file), "effective": settings.to_string(),
@@ -70,10 +91,7 @@ fn show(args: &AttachArgs, registry: &Registry, json: bool) -> Result<(), Failur
         return Ok(());
     }
     match &config {
-        Some(config) => println!(
-            "# {}, overridden by environment and command line",
-            config.file
-        ),
+        Some(config) => println!("# {}, overridden by the environment", config.file),
         None => println!("# no configuration file: {CONFIG_PATH_DEFAULT} does not exist"),
     }
     print!("{settings}");

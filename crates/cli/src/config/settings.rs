@@ -82,6 +82,7 @@ impl Settings {
     pub fn resolve(args: &AttachArgs, config: Option<&AttachConfig>) -> Result<Settings, Failure> {
         let default = OperatorLimits::default();
         let merge = Merge(config);
+        let limits = args.limits.clone().unwrap_or_default();
         // The file's rules refer to the file's algorithms, so `--alg` discards them.
         let alone = !args.alg.is_empty();
         let asked = selection(args)?;
@@ -108,27 +109,27 @@ impl Settings {
             ),
             rules,
             min_cwnd: merge.choose(
-                args.min_cwnd,
+                limits.min_cwnd,
                 |c| c.min_cwnd.as_ref(),
                 Bytes::new(default.min_cwnd),
             ),
             max_cwnd: merge.choose(
-                args.max_cwnd,
+                limits.max_cwnd,
                 |c| c.max_cwnd.as_ref(),
                 Bytes::new(default.max_cwnd),
             ),
             max_rate: merge.choose(
-                args.max_rate,
+                limits.max_rate,
                 |c| c.max_rate.as_ref(),
                 Rate::from_bytes_per_sec(default.max_rate),
             ),
             fallback_after: merge.choose(
-                args.fallback_after,
+                limits.fallback_after,
                 |c| c.fallback_after.as_ref(),
                 default.agent_timeout,
             ),
             max_flows: merge.choose(
-                args.max_flows,
+                limits.max_flows,
                 |c| c.max_flows.as_ref(),
                 ccplane_linux::flows_max(),
             ),
@@ -182,20 +183,18 @@ impl Settings {
     fn fit(&self) -> Result<(), Failure> {
         if self.min_cwnd.value > self.max_cwnd.value {
             let text = format!(
-                "--min-cwnd is above --max-cwnd: {}{}, {}{}",
+                "min_cwnd is above max_cwnd: {}{}, {}{}",
                 self.min_cwnd.value,
                 self.min_cwnd.source,
                 self.max_cwnd.value,
                 self.max_cwnd.source
             );
-            return Err(Failure::text(FailureKind::Usage, text)
-                .hint("lower --min-cwnd or raise --max-cwnd"));
+            return Err(
+                Failure::text(FailureKind::Usage, text).hint("lower min_cwnd or raise max_cwnd")
+            );
         }
         if self.fallback_after.value < AGENT_TIMEOUT_MIN {
-            let text = format!(
-                "--fallback-after {} is too short",
-                self.fallback_after.value
-            );
+            let text = format!("fallback_after {} is too short", self.fallback_after.value);
             return Err(Failure::text(FailureKind::Usage, text).hint(
                 "use 100ms or more (minimum 10ms): with less, a scheduling delay looks like a \
                  dead agent",

@@ -100,7 +100,8 @@ fn connect_failure(socket: &Path, why: &io::Error) -> Failure {
             failure.hint("run this as root or as the gateway's user")
         }
         _ => failure.hint(
-            "start one with `ccplane gateway run FILE`, or give its socket with --socket PATH",
+            "start one with `ccplane gateway run FILE`, or give its socket in \
+             CCPLANE_GATEWAY_SOCKET",
         ),
     }
 }

@@ -1,17 +1,16 @@
 //! `ccplane gateway run`: runs a gateway until a signal or an error ends it.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ccplane_gateway::{Gateway, GatewayError, status};
+use ccplane_gateway::{Gateway, GatewayError};
 use clap::Args;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
-use super::{ConfigArgs, algorithm_factory, hinted, read};
+use super::{ConfigArgs, algorithm_factory, hinted, read, socket};
 use crate::exit::{Failure, FailureKind};
 use crate::{Registry, log, metrics, output};
 
@@ -25,15 +24,11 @@ pub struct RunArgs {
     /// Measure only, without limiting any traffic.
     #[arg(long)]
     observe: bool,
-    /// Socket for `status`, `events`, `pass` and `control`. A second gateway on the same host needs
-    /// its own.
-    #[arg(long, value_name = "PATH", default_value = status::SOCKET_PATH_DEFAULT)]
-    socket: PathBuf,
 }
 
 #[expect(clippy::disallowed_methods, reason = "waits for signals")]
 pub fn run(args: &RunArgs, registry: Registry, json: bool) -> Result<(), Failure> {
-    let file = &args.config.file;
+    let (file, socket) = (&args.config.file, socket());
     let registry = Arc::new(registry);
     let (config, key) = read(file, &registry)?;
     let (stop, again) = signals()?;
@@ -43,7 +38,7 @@ pub fn run(args: &RunArgs, registry: Registry, json: bool) -> Result<(), Failure
         &key,
         algorithm_factory(Arc::clone(&registry)),
         args.observe,
-        &args.socket,
+        &socket,
         ccplane_linux::keep_net_admin,
     )
     .map_err(failed)?;
@@ -55,7 +50,7 @@ pub fn run(args: &RunArgs, registry: Registry, json: bool) -> Result<(), Failure
         println!(
             "{}",
             serde_json::json!({
-                "listening": report.listen, "device": report.device, "socket": args.socket, "metrics": metrics,
+                "listening": report.listen, "device": report.device, "socket": socket, "metrics": metrics,
             })
         );
     } else {

@@ -4,18 +4,19 @@ use ccplane_datapath::OperatorLimits;
 use ccplane_emu::Timing;
 use ccplane_lab::scenario::Scenario;
 use ccplane_lab::{Backend, Contender, Error};
+use ccplane_link::AgentAddress;
 pub(super) use ccplane_quic::Stack;
-use ccplane_testbed::{BackendError, RealPackets, RemoteAgent, TransportKind};
+use ccplane_testbed::{BackendError, RealPackets, TransportKind};
 
-use super::{RunArgs, RunDatapath, TimingArg, implied_by};
-use crate::attach::remote::{check_silence_option, names, query_algorithms};
+use super::{RunArgs, RunDatapath, implied_by};
+use crate::attach::remote::{names, query_algorithms};
 use crate::exit::{Failure, FailureKind};
 use crate::{Registry, doctor};
 
 /// Checks the options for real packets against the datapath.
 pub(super) fn check(args: &RunArgs, datapath: RunDatapath) -> Result<(), Failure> {
     if let RunDatapath::Quic(stack) = datapath {
-        crate::quic::is_built_in(stack)?;
+        crate::transfer::quic::is_built_in(stack)?;
     }
     if args.remote_agent.is_set() && datapath == RunDatapath::Sim {
         let what = "--agent applies only to real packets: the simulator's virtual time does not \
@@ -48,9 +49,9 @@ pub(super) fn backend(
     })?;
     Ok(Box::new(RealPackets {
         transport: over,
-        timing: args.timing.into(),
+        timing: Timing::default(),
         agent,
-        random_starts: args.repeats.is_some(),
+        random_starts: args.seeds.is_some_and(|seeds| seeds.count() > 1),
     }))
 }
 
@@ -61,15 +62,6 @@ pub(super) fn kind(error: &Error) -> Option<FailureKind> {
         | BackendError::Emulator(ccplane_emu::Error::Queue { .. }) => Some(FailureKind::Usage),
         BackendError::NoPermission { .. } => Some(FailureKind::Unsupported),
         _ => None,
-    }
-}
-
-impl From<TimingArg> for Timing {
-    fn from(timing: TimingArg) -> Timing {
-        match timing {
-            TimingArg::Balanced => Timing::Balanced,
-            TimingArg::Precise => Timing::Precise,
-        }
     }
 }
 
@@ -89,11 +81,10 @@ fn needs(datapath: RunDatapath, scenario: &Scenario) -> &'static [doctor::Need] 
 }
 
 /// Returns the agent of the command line, after checking that it offers the contenders.
-fn remote_agent(args: &RunArgs, scenario: &Scenario) -> Result<Option<RemoteAgent>, Failure> {
+fn remote_agent(args: &RunArgs, scenario: &Scenario) -> Result<Option<AgentAddress>, Failure> {
     let Some(address) = args.remote_agent.agent() else {
         return Ok(None);
     };
-    check_silence_option(&address, args.remote_agent.silence)?;
     let own = scenario.workload_controls();
     let ours = scenario
         .contenders
@@ -111,9 +102,5 @@ fn remote_agent(args: &RunArgs, scenario: &Scenario) -> Result<Option<RemoteAgen
     // Asks first: an agent serves flows of an unknown algorithm with its first one.
     let names = names(&ours, &address)?;
     query_algorithms(&address, &names, OperatorLimits::default().agent_timeout)?;
-    let silence = args.remote_agent.silence;
-    Ok(Some(RemoteAgent {
-        address,
-        timeout: silence,
-    }))
+    Ok(Some(address))
 }

@@ -1,10 +1,11 @@
 //! Encodes the sender's stream into the connection's send buffer.
+#![expect(clippy::disallowed_methods, reason = "keepalives use real time")]
 
 use std::collections::VecDeque;
 use std::io::Read;
+use std::time::Instant;
 
-use ccplane_udp::UdpHost;
-use ccplane_units::{Duration, Time};
+use ccplane_units::Duration;
 
 use super::source::SendSource;
 use crate::exit::{Failure, FailureKind};
@@ -16,11 +17,23 @@ const ROUND_BYTES: usize = 256 << 10;
 /// Space below which a frame is built in a separate buffer.
 const FRAME_ROOM_BYTES_MIN: usize = 64;
 /// Interval of empty frames while a source pauses. The receiver drops a silent transfer.
-const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(1);
+const KEEPALIVE_INTERVAL: std::time::Duration = std::time::Duration::from_secs(1);
+
+/// Send buffer of a connection.
+pub(super) trait SendBuffer {
+    /// Returns a contiguous buffer for the next bytes; empty if there is no space.
+    fn write_buffer(&mut self) -> &mut [u8];
+    /// Sends the first `bytes` bytes of [`write_buffer`](SendBuffer::write_buffer).
+    fn commit_write(&mut self, bytes: usize);
+    /// Ends the stream.
+    fn finish(&mut self);
+}
 
 /// Encoder of the sender's stream.
 pub(super) struct Stream {
     source: SendSource,
+    /// Set if the stream has a header and frames ([`wire`]); otherwise it is the file.
+    framed: bool,
     /// Length of the file, if known.
     total: Option<u64>,
     /// Encoded bytes to send before anything else.
@@ -29,7 +42,7 @@ pub(super) struct Stream {
     /// Hash of the file, once it has been read completely.
     hash: Option<Hash>,
     /// Time of the last bytes passed to the connection.
-    last_write: Time,
+    last_write: Instant,
     /// Bytes of the file read so far.
     pub read: u64,
 }
@@ -57,20 +70,25 @@ enum SendStep {
 
 impl Stream {
     /// Creates the stream of a source. Fails if its name is too long.
-    pub fn new(source: SendSource, header: &Header, now: Time) -> Result<Stream, Failure> {
-        let head = header.write().map_err(|why| {
-            Failure::new(FailureKind::Usage, why)
-                .hint("rename it, or send it through standard input with `-`")
-        })?;
-        Ok(Stream {
+    pub fn new(source: SendSource, header: &Header, framed: bool) -> Result<Stream, Failure> {
+        let mut stream = Stream {
             source,
+            framed,
             total: header.bytes,
-            pending: head.into(),
+            pending: VecDeque::new(),
             hasher: blake3::Hasher::new(),
             hash: None,
-            last_write: now,
+            last_write: Instant::now(),
             read: 0,
-        })
+        };
+        if framed {
+            let head = header.write().map_err(|why| {
+                Failure::new(FailureKind::Usage, why)
+                    .hint("rename it, or send it through standard input with `-`")
+            })?;
+            stream.pending = head.into();
+        }
+        Ok(stream)
     }
 
     /// Returns the length of the file, if known.
@@ -90,10 +108,10 @@ impl Stream {
     }
 
     /// Fills the send buffer, with at most [`ROUND_BYTES`].
-    pub fn fill(&mut self, host: &mut UdpHost, id: u64) -> Result<FillResult, Failure> {
-        let (mut left, now) = (ROUND_BYTES, host.now());
+    pub fn fill(&mut self, out: &mut (impl SendBuffer + ?Sized)) -> Result<FillResult, Failure> {
+        let (mut left, now) = (ROUND_BYTES, Instant::now());
         while left > 0 {
-            let room = host.write_buffer(id);
+            let room = out.write_buffer();
             let most = room.len().min(left);
             if most == 0 {
                 return Ok(FillResult::Blocked);
@@ -101,13 +119,13 @@ impl Stream {
             match self.encode_next(now, &mut room[..most])? {
                 SendStep::Wrote(bytes) => {
                     self.last_write = now;
-                    host.commit_write(id, bytes);
+                    out.commit_write(bytes);
                     left -= bytes;
                 }
                 SendStep::Pending => {}
                 SendStep::Idle => return Ok(FillResult::Idle),
                 SendStep::End => {
-                    host.finish(id);
+                    out.finish();
                     return Ok(FillResult::Blocked);
                 }
             }
@@ -115,26 +133,28 @@ impl Stream {
         Ok(FillResult::More)
     }
 
-    /// Fills the send buffer before anything is sent, for at most `most`: a slow disk would delay
-    /// the handshake.
+    /// Fills the send buffer before anything is sent, for at most `timeout`: a slow disk would
+    /// delay the handshake.
     pub fn read_ahead(
         &mut self,
-        host: &mut UdpHost,
-        id: u64,
+        out: &mut (impl SendBuffer + ?Sized),
         timeout: Duration,
     ) -> Result<(), Failure> {
-        let end = host.now() + timeout;
-        while self.fill(host, id)? == FillResult::More && host.now() < end {}
+        let end = Instant::now() + timeout.to_std();
+        while self.fill(out)? == FillResult::More && Instant::now() < end {}
         Ok(())
     }
 
     /// Encodes the next bytes of the stream.
-    fn encode_next(&mut self, now: Time, room: &mut [u8]) -> Result<SendStep, Failure> {
+    fn encode_next(&mut self, now: Instant, room: &mut [u8]) -> Result<SendStep, Failure> {
         if !self.pending.is_empty() {
             return Ok(SendStep::Wrote(self.pending.read(room).unwrap_or(0)));
         }
         if self.hash.is_some() {
             return Ok(SendStep::End);
+        }
+        if !self.framed {
+            return self.copy_next(room);
         }
         let mut small = [0; FRAME_ROOM_BYTES_MIN];
         let is_small = room.len() < FRAME_ROOM_BYTES_MIN;
@@ -142,7 +162,7 @@ impl Stream {
         let most = (frame.len() - DATA_HEADER_BYTES).min(DATA_BYTES_MAX);
         let data = &mut frame[DATA_HEADER_BYTES..DATA_HEADER_BYTES + most];
         let Some(length) = self.source.read(data, self.read)? else {
-            if now.since(self.last_write) < KEEPALIVE_INTERVAL {
+            if now.duration_since(self.last_write) < KEEPALIVE_INTERVAL {
                 return Ok(SendStep::Idle);
             }
             self.pending.extend(wire::data(0));
@@ -163,32 +183,66 @@ impl Stream {
         }
         Ok(SendStep::Wrote(DATA_HEADER_BYTES + length))
     }
+
+    /// Copies the next bytes of the file.
+    fn copy_next(&mut self, room: &mut [u8]) -> Result<SendStep, Failure> {
+        Ok(match self.source.read(room, self.read)? {
+            None => SendStep::Idle,
+            Some(0) => {
+                self.hash = Some(*self.hasher.finalize().as_bytes());
+                SendStep::End
+            }
+            Some(length) => {
+                self.hasher.update(&room[..length]);
+                self.read += length as u64;
+                SendStep::Wrote(length)
+            }
+        })
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use std::fs::File;
     use std::io::{self, Write};
-    use std::net::UdpSocket;
     use std::os::fd::OwnedFd;
 
-    use ccplane_transport::{Native, Rc3, TransportConfig};
-    use ccplane_udp::{DATAGRAM_BYTES_DEFAULT, Stamping, UdpCongestion, UdpOptions};
     use ccplane_units::Bytes;
 
     use super::*;
     use crate::transfer::wire::{Frames, HASH_BYTES, StreamEvent};
 
-    fn pattern(bytes: u64) -> Stream {
+    /// Send buffer of 16 MiB, and the number of bytes in it.
+    struct FixedBuffer(Vec<u8>, usize);
+
+    impl FixedBuffer {
+        fn new() -> FixedBuffer {
+            FixedBuffer(vec![0; 16 << 20], 0)
+        }
+    }
+
+    impl SendBuffer for FixedBuffer {
+        fn write_buffer(&mut self) -> &mut [u8] {
+            &mut self.0[self.1..]
+        }
+
+        fn commit_write(&mut self, bytes: usize) {
+            self.1 += bytes;
+        }
+
+        fn finish(&mut self) {}
+    }
+
+    fn pattern(bytes: u64, framed: bool) -> Stream {
         let (source, header) = SendSource::pattern(Bytes::new(bytes));
-        Stream::new(source, &header, Time::ZERO).unwrap()
+        Stream::new(source, &header, framed).unwrap()
     }
 
     /// Returns the whole stream, written in pieces of `room` bytes.
     fn written(stream: &mut Stream, room: usize) -> Vec<u8> {
         let (mut all, mut room) = (Vec::new(), vec![0; room]);
         loop {
-            match stream.encode_next(Time::ZERO, &mut room).unwrap() {
+            match stream.encode_next(Instant::now(), &mut room).unwrap() {
                 SendStep::Wrote(bytes) => all.extend_from_slice(&room[..bytes]),
                 SendStep::Pending => {}
                 SendStep::Idle | SendStep::End => return all,
@@ -196,56 +250,22 @@ mod tests {
         }
     }
 
-    /// Returns a connection with a window of 16 MiB whose hello has not been sent, and the peer's
-    /// socket.
-    fn connecting() -> (UdpHost, u64, UdpSocket) {
-        let peer = UdpSocket::bind("127.0.0.1:0").unwrap();
-        peer.set_nonblocking(true).unwrap();
-        let options = UdpOptions {
-            local: "127.0.0.1:0".parse().unwrap(),
-            datagram_bytes: DATAGRAM_BYTES_DEFAULT,
-            window: 16 << 20,
-            tls: None,
-            dscp: 0,
-            config: TransportConfig {
-                rc3: Some(Rc3::default()),
-                ..TransportConfig::default()
-            },
-            stamping: Stamping::Off,
-            link_rate: None,
-            accept_congestion: Native::cubic(),
-        };
-        let mut host = UdpHost::bind(options).unwrap();
-        let to = peer.local_addr().unwrap();
-        let id = host
-            .connect(to, UdpCongestion::Native(Native::cubic()))
-            .unwrap();
-        (host, id, peer)
-    }
-
     #[test]
     fn the_end_of_the_stream_is_known_before_anything_is_sent() {
-        let (mut host, id, peer) = connecting();
-        let mut stream = pattern(200_000);
+        let mut buffer = FixedBuffer::new();
+        let mut stream = pattern(200_000, true);
         stream
-            .read_ahead(&mut host, id, Duration::from_millis(100))
+            .read_ahead(&mut buffer, Duration::from_millis(100))
             .unwrap();
-        let known = host.connection(id).unwrap().pending();
-        assert!(
-            (200_000 + HASH_BYTES as u64..202_000).contains(&known),
-            "{known}"
-        );
-        let nothing = peer.recv(&mut [0; 2000]).unwrap_err();
-        assert_eq!(nothing.kind(), io::ErrorKind::WouldBlock);
-        host.poll(Duration::ZERO).unwrap();
-        peer.recv(&mut [0; 2000]).unwrap();
+        let known = buffer.1;
+        assert!((200_000 + HASH_BYTES..202_000).contains(&known), "{known}");
     }
 
     /// The pipe delivers at most 64 kB, its capacity, per 20 ms: filling the window would take five
     /// seconds.
     #[test]
     fn a_slow_source_does_not_hold_the_hello_up() {
-        let (mut host, id, _peer) = connecting();
+        let mut buffer = FixedBuffer::new();
         let (slow, mut writer) = io::pipe().unwrap();
         let source = SendSource::Pipe(File::from(OwnedFd::from(slow)), "pipe".into());
         let header = Header {
@@ -253,7 +273,7 @@ mod tests {
             bytes: None,
             executable: false,
         };
-        let mut stream = Stream::new(source, &header, host.now()).unwrap();
+        let mut stream = Stream::new(source, &header, true).unwrap();
         std::thread::scope(|scope| {
             scope.spawn(move || {
                 while writer.write_all(&[7; 1 << 16]).is_ok() {
@@ -261,19 +281,18 @@ mod tests {
                 }
             });
             stream
-                .read_ahead(&mut host, id, Duration::from_millis(100))
+                .read_ahead(&mut buffer, Duration::from_millis(100))
                 .unwrap();
             // Closes the pipe, which ends the writer.
             drop(stream);
         });
-        let known = host.connection(id).unwrap().pending();
-        assert!(known < 8 << 20, "{known}");
+        assert!(buffer.1 < 8 << 20, "{}", buffer.1);
     }
 
     #[test]
     fn a_stream_is_the_same_in_any_pieces() {
         for bytes in [0, 1, 7, 8, 1000, 100_000] {
-            let mut stream = pattern(bytes);
+            let mut stream = pattern(bytes, true);
             let mut whole = vec![0; bytes as usize];
             assert_eq!(
                 SendSource::pattern(Bytes::new(bytes))
@@ -283,7 +302,7 @@ mod tests {
                 Some(whole.len())
             );
             for room in [1, 3, 17, 100, 1 << 17] {
-                let mut again = pattern(bytes);
+                let mut again = pattern(bytes, true);
                 let sent = written(&mut again, room);
                 let (mut frames, mut rest, mut data, mut end) =
                     (Frames::default(), &sent[..], Vec::new(), None);
@@ -297,6 +316,9 @@ mod tests {
                 assert_eq!(data, whole, "{bytes} bytes in pieces of {room}");
                 assert_eq!(end, Some(again.hash()));
                 assert_eq!(end, Some(*blake3::hash(&whole).as_bytes()));
+                let mut unframed = pattern(bytes, false);
+                assert_eq!(written(&mut unframed, room), whole);
+                assert_eq!(unframed.hash(), *blake3::hash(&whole).as_bytes());
             }
             written(&mut stream, 1 << 16);
             assert_eq!(stream.read, bytes);

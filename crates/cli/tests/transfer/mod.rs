@@ -6,6 +6,7 @@ mod files;
 #[path = "../../../udp/tests/support/liar.rs"]
 mod liar;
 mod path;
+mod quic;
 mod secrecy;
 
 use std::fs;
@@ -89,8 +90,10 @@ impl Drop for Folder {
 }
 
 /// Returns the fingerprint of this host's certificate, which identifies it to a receiver.
-fn own_fingerprint() -> String {
-    let output = send(&["--fingerprint"]);
+fn own_fingerprint(options: &[&str]) -> String {
+    let output = command(&[&["keys", "fingerprint"], options].concat())
+        .output()
+        .unwrap();
     assert!(output.status.success(), "{}", said(&output));
     String::from_utf8(output.stdout).unwrap().trim().to_owned()
 }
@@ -201,13 +204,20 @@ fn a_file_arrives_unchanged_under_every_kind_of_control() {
         &["--max-rate", "80mbit", "--alg", "native:cubic"],
         &["--rc3"],
         &["--rc3", "--alg", "native:reno", "--stamps", "software"],
+        &["--over", "quic", "--alg", "cubic"],
+        &["--over", "quic", "--alg", "native:bbr3"],
     ]
     .into_iter()
     .enumerate()
     {
         for source in [&file, &empty] {
             let out = folder.path(&format!("out-{index}"));
-            let receiver = Receiver::start(&["--out", &out, "--force"]);
+            let over = if options.contains(&"quic") {
+                "quic"
+            } else {
+                "udp"
+            };
+            let receiver = Receiver::start(&["--out", &out, "--force", "--over", over]);
             let to = receiver.known(&receiver.address);
             let output = send(&[&[&to, source.as_str(), "--json"], options].concat());
             let summary = json(&output);
@@ -293,7 +303,8 @@ fn bad_requests_are_usage_errors() {
     let open_to_all = folder.path("open");
     fs::create_dir(&open_to_all).unwrap();
     fs::set_permissions(&open_to_all, fs::Permissions::from_mode(0o777)).unwrap();
-    let cases: [(&[&str], &str); 16] = [
+    let to_quic = ["send", "--over", "quic", "127.0.0.1:1", &file];
+    let cases: [(&[&str], &str); 19] = [
         (&["send", "nowhere", &file], "not a valid address"),
         (&["send", "192.0.2.1:1", &file], "without a fingerprint"),
         (
@@ -335,13 +346,25 @@ fn bad_requests_are_usage_errors() {
             &["send", "127.0.0.1:1", &file, "--rc3", "--dscp", "11"],
             "--dscp 11 cannot be used with --rc3",
         ),
+        (
+            &["send", "127.0.0.1:1", &file, "--qlog", "logs"],
+            "--qlog: not supported over UDP",
+        ),
+        (
+            &["recv", "--over", "quic", "--out", "/tmp"],
+            "a folder is not supported over QUIC",
+        ),
+        (
+            &["recv", "--over", "quic", "--out", &file, "--retry"],
+            "--retry: not supported over QUIC",
+        ),
         (&["recv", "--out", &file], "--force"),
         (
             &["recv", "--out", "/no/such/folder/f"],
             "folder /no/such/folder",
         ),
     ];
-    for (arguments, says) in cases {
+    let refused = |arguments: &[&str], says: &str| {
         let output = command(arguments).output().unwrap();
         let text = said(&output);
         assert_eq!(output.status.code(), Some(2), "{arguments:?}: {text}");
@@ -349,6 +372,20 @@ fn bad_requests_are_usage_errors() {
             text.contains(says) && !text.contains("panicked"),
             "{arguments:?} does not say `{says}`: {text}"
         );
+    };
+    for (arguments, says) in cases {
+        refused(arguments, says);
+    }
+    for option in [
+        &["--rc3"][..],
+        &["--dscp", "46"],
+        &["--mtu", "1400"],
+        &["--stamps", "off"],
+        &["--link-rate", "1gbit"],
+        &["--identity", "file"],
+    ] {
+        let says = format!("{}: not supported over QUIC", option[0]);
+        refused(&[&to_quic, option].concat(), &says);
     }
 }
 
@@ -372,7 +409,7 @@ fn absent_failing_and_vanishing_receivers_are_reported() {
     let text = said(&output);
     assert!(
         output.status.code() == Some(1)
-            && text.contains("/dev/full")
+            && text.contains("cannot write /dev/")
             && text.contains("No space left"),
         "{text}"
     );
@@ -414,142 +451,87 @@ fn absent_failing_and_vanishing_receivers_are_reported() {
 fn an_interrupted_sender_makes_the_receiver_clean_up() {
     let folder = Folder::new("interrupt");
     let out = folder.path("out");
-    let receiver = Receiver::start(&["--out", &out]);
-    let sender = command(&[
-        "send",
-        &receiver.address,
-        "--bytes",
-        "1GB",
-        "--max-rate",
-        "40mbit",
-    ])
-    .stderr(Stdio::piped())
-    .spawn();
-    let sender = sender.unwrap();
-    std::thread::sleep(Duration::from_millis(700));
-    assert!(
-        Command::new("kill")
+    for (over, says) in [
+        ("udp", "aborted the connection"),
+        ("quic", "closed by peer"),
+    ] {
+        let receiver = Receiver::start(&["--out", &out, "--over", over]);
+        let pattern = ["--bytes", "1GB", "--max-rate", "40mbit"];
+        let to = [receiver.address.as_str(), "--over", over];
+        let sender = command(&[&["send"], &to[..], &pattern].concat())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        crate::common::eventually("it has begun", || !folder.names().is_empty());
+        let interrupted = Command::new("kill")
             .args(["-INT", &sender.id().to_string()])
-            .status()
-            .unwrap()
-            .success()
-    );
-    let output = sender.wait_with_output().unwrap();
-    assert!(
-        output.status.code() == Some(1) && said(&output).contains("interrupted"),
-        "{}",
-        said(&output)
-    );
-    let (code, text) = receiver.end();
-    assert!(
-        code == 1 && text.contains("aborted the connection"),
-        "{code} {text}"
-    );
-    assert!(folder.names().is_empty());
+            .status();
+        assert!(interrupted.unwrap().success());
+        let output = sender.wait_with_output().unwrap();
+        assert!(
+            output.status.code() == Some(1) && said(&output).contains("interrupted"),
+            "{}",
+            said(&output)
+        );
+        let (code, text) = receiver.end();
+        assert!(code == 1 && text.contains(says), "{code} {text}");
+        assert!(folder.names().is_empty());
+    }
 }
 
+/// `agent --unix` serves ccplane's datapaths, `agent --ccp` those that use version 1 of CCP.
 #[test]
 fn a_transfer_survives_the_death_of_its_agent() {
     let folder = Folder::new("agent");
     let (socket, out) = (folder.path("agent.sock"), folder.path("out"));
     let file = folder.file("f", 400_000);
-    let output = send(&["127.0.0.1:1", &file, "--agent", &socket]);
-    assert!(
-        output.status.code() == Some(1) && said(&output).contains("ccplane agent --unix"),
-        "{}",
-        said(&output)
-    );
-
-    let mut agent = command(&["agent", "--alg", "reno", "--unix", &socket])
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut line = String::new();
-    BufReader::new(agent.stdout.take().unwrap())
-        .read_line(&mut line)
-        .unwrap();
-    assert!(line.contains("listening"), "{line}");
-    let receiver = Receiver::start(&["--out", &out]);
-    let address = receiver.address.clone();
-    let rate = [
-        "--agent",
-        &socket,
-        "--alg",
-        "reno",
-        "--max-rate",
-        "2mbit",
-        "--json",
-    ];
-    let sender = command(&[&["send", &address, file.as_str()], &rate[..]].concat());
-    let sender = { sender }
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    std::thread::sleep(Duration::from_millis(500));
-    agent.kill().unwrap();
-    agent.wait().unwrap();
-    let output = sender.wait_with_output().unwrap();
-    assert_eq!(json(&output)["bytes"], 400_000);
-    assert!(
-        said(&output).contains("lost the connection to the agent"),
-        "{}",
-        said(&output)
-    );
-    assert_eq!(receiver.end().0, 0);
-    assert_eq!(fs::read(&file).unwrap(), fs::read(&out).unwrap());
-}
-
-/// `agent --ccp` serves datapaths that use version 1 of CCP.
-#[test]
-fn a_transfer_survives_the_death_of_its_ccp_agent() {
-    let folder = Folder::new("ccp-agent");
-    let (socket, out) = (folder.path("agent.sock"), folder.path("out"));
-    let address = format!("ccp:{socket}");
-    let file = folder.file("f", 400_000);
-    let output = send(&["127.0.0.1:1", &file, "--alg", "reno", "--agent", &address]);
-    assert!(
-        output.status.code() == Some(1) && said(&output).contains("no CCP agent answers"),
-        "{}",
-        said(&output)
-    );
-    let mut agent = command(&["agent", "--alg", "reno", "--ccp", &socket])
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut line = String::new();
-    BufReader::new(agent.stdout.take().unwrap())
-        .read_line(&mut line)
-        .unwrap();
-    let receiver = Receiver::start(&["--out", &out]);
-    let there = receiver.address.clone();
-    let rate = [
-        "--agent",
-        &address,
-        "--alg",
-        "reno",
-        "--max-rate",
-        "2mbit",
-        "--json",
-    ];
-    let sender = command(&[&["send", &there, file.as_str()], &rate[..]].concat());
-    let sender = { sender }
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    std::thread::sleep(Duration::from_millis(500));
-    agent.kill().unwrap();
-    agent.wait().unwrap();
-    let output = sender.wait_with_output().unwrap();
-    assert_eq!(json(&output)["bytes"], 400_000);
-    assert!(
-        said(&output).contains("lost the connection to the agent"),
-        "{}",
-        said(&output)
-    );
-    assert_eq!(receiver.end().0, 0);
-    assert_eq!(fs::read(&file).unwrap(), fs::read(&out).unwrap());
+    for (listen, address, says) in [
+        ("--unix", socket.clone(), "ccplane agent --unix"),
+        ("--ccp", format!("ccp:{socket}"), "no CCP agent answers"),
+    ] {
+        let steered = ["--alg", "reno", "--agent", &address];
+        let output = send(&[&["127.0.0.1:1", &file], &steered[..]].concat());
+        assert!(
+            output.status.code() == Some(1) && said(&output).contains(says),
+            "{}",
+            said(&output)
+        );
+        let mut agent = command(&["agent", "--alg", "reno", listen, &socket])
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        BufReader::new(agent.stdout.take().unwrap())
+            .read_line(&mut line)
+            .unwrap();
+        let receiver = Receiver::start(&["--out", &out, "--force"]);
+        let arguments = [
+            "send",
+            "--json",
+            "--max-rate",
+            "2mbit",
+            &receiver.address,
+            &file,
+        ];
+        let sender = command(&[&arguments, &steered[..]].concat())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        std::thread::sleep(Duration::from_millis(500));
+        agent.kill().unwrap();
+        agent.wait().unwrap();
+        let output = sender.wait_with_output().unwrap();
+        assert_eq!(json(&output)["bytes"], 400_000);
+        assert!(
+            said(&output).contains("lost the connection to the agent"),
+            "{}",
+            said(&output)
+        );
+        assert_eq!(receiver.end().0, 0);
+        assert_eq!(fs::read(&file).unwrap(), fs::read(&out).unwrap());
+        let _ = fs::remove_file(&socket);
+    }
 }
 
 /// A link with losses in both directions, delay, an overflowing queue and ECN marks.

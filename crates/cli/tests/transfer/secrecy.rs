@@ -163,11 +163,7 @@ fn unknown_senders_and_receivers_are_refused_by_name() {
     let folder = Folder::new("known");
     let out = folder.path("out");
     let (ours, theirs) = (folder.path("ours"), folder.path("theirs"));
-    let print = |identity: &str| {
-        let output = send(&["--fingerprint", "--identity", identity]);
-        assert!(output.status.success(), "{}", said(&output));
-        String::from_utf8(output.stdout).unwrap().trim().to_owned()
-    };
+    let print = |identity: &str| own_fingerprint(&["--identity", identity]);
     let known = print(&ours);
     assert_eq!(print(&ours), known, "it is made once");
     let receiver = Receiver::start(&["--out", &out, "--client", &known]);
@@ -221,7 +217,7 @@ fn hidden_files_are_accepted_only_from_known_senders() {
         "{text}"
     );
     assert_eq!(receiver.end().0, 1);
-    let receiver = Receiver::start(&["--out", &out, "--once", "--client", &own_fingerprint()]);
+    let receiver = Receiver::start(&["--out", &out, "--once", "--client", &own_fingerprint(&[])]);
     json(&send(&[&receiver.address, &file, "--json"]));
     assert_eq!(receiver.end().0, 0);
     assert!(Path::new(&out).join(".profile").exists());

@@ -89,11 +89,11 @@ pub enum KeyError {
     },
     /// The directory contains no key.
     #[error("no key in {}; create one with `ccplane keys DIR NAME`, copy the directory to the \
-        host, and name it with --keys", .0.display())]
+        host, and name it in the agent's address, as in tls://HOST:PORT?keys=DIR", .0.display())]
     NoKey(PathBuf),
     /// The directory contains several keys.
-    #[error("{} contains keys of several datapaths, {}; choose one, as --keys \
-        {}/{}", .folder.display(), .names.join(", "), .folder.display(), .names[0])]
+    #[error("{} contains keys of several datapaths, {}; choose one, as in \
+        tls://HOST:PORT?keys={}/{}", .folder.display(), .names.join(", "), .folder.display(), .names[0])]
     SeveralKeys {
         /// Path of the directory.
         folder: PathBuf,

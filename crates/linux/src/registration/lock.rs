@@ -77,8 +77,8 @@ impl NameLock {
         Err(failed("locking")(std::io::ErrorKind::ResourceBusy.into()))
     }
 
-    /// Locks the folder of the pins as well. Otherwise two processes with different `--state`
-    /// folders could control the same flow table.
+    /// Locks the folder of the pins as well. Otherwise two processes with different state folders
+    /// could control the same flow table.
     pub fn lock_pins(&mut self, directory: &Path) -> Result<(), LoadError> {
         let failed = LoadError::io(format!("opening {}", directory.display()));
         let folder = File::open(directory).map_err(failed)?;

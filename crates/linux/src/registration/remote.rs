@@ -87,8 +87,8 @@ pub fn remote_algorithms(
             return Err(first.map_or(RemoteError::Unnamed, RemoteError::Link));
         }
         AgentAddress::Ccp(_) if names.is_empty() => return Err(RemoteError::Unnamed),
-        AgentAddress::Ccp(path) => {
-            CcpUplink::new(path, "", None).connect(ThreadClock::new().now())?;
+        AgentAddress::Ccp(ccp) => {
+            CcpUplink::new(ccp, "").connect(ThreadClock::new().now())?;
             names.iter().map(|name| spec_by_name(name)).collect()
         }
     };

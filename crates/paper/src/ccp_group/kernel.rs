@@ -27,7 +27,7 @@ use ccplane_testbed::ends::inside;
 use ccplane_testbed::machine::MachineWatch;
 use ccplane_testbed::steer::SteeredAlgorithm;
 use ccplane_testbed::traffic::{self, buffer_for, monotonic_ns, wait_until};
-use ccplane_testbed::{RemoteAgent, longest_stall, wire};
+use ccplane_testbed::{longest_stall, wire};
 use ccplane_units::Duration;
 use rand_pcg::Pcg64;
 use rand_pcg::rand_core::Rng;
@@ -186,14 +186,11 @@ impl Group {
             keys,
         };
         for (name, host) in NAMES.into_iter().zip(HOSTS) {
-            let remote = RemoteAgent {
-                address: AgentAddress::Tls(TlsAddress {
-                    host: address.to_string(),
-                    port,
-                    keys: Some(group.keys.0.join(host)),
-                }),
-                timeout: None,
-            };
+            let remote = AgentAddress::Tls(TlsAddress {
+                host: address.to_string(),
+                port,
+                keys: Some(group.keys.0.join(host)),
+            });
             // Its thread begins in there, and with it the connection to the agent.
             let start = || SteeredAlgorithm::start_remote(&remote, GROUP, Some(name), 0);
             let started = group.path.sender_ns().run(start);

@@ -3,6 +3,7 @@
 
 use ccplane_algorithms::Registry;
 use ccplane_datapath::Capabilities;
+use ccplane_link::AgentAddress;
 use ccplane_linux::Flows;
 
 use ccplane_lab::Error;
@@ -10,7 +11,6 @@ use ccplane_lab::report_log;
 use ccplane_lab::{Contender, read};
 
 use crate::steer::{AlgorithmRecord, SteeredAlgorithm};
-use crate::transport_kind::RemoteAgent;
 
 /// Registered algorithms. They are unregistered on [`finish`](Self::finish) or drop.
 pub(crate) struct RegisteredControls {
@@ -22,7 +22,7 @@ impl RegisteredControls {
     pub(crate) fn start<'c>(
         contenders: impl IntoIterator<Item = &'c Contender>,
         registry: &Registry,
-        agent: Option<&RemoteAgent>,
+        agent: Option<&AgentAddress>,
     ) -> Result<RegisteredControls, Error> {
         let mut steered: Vec<(Contender, SteeredAlgorithm)> = Vec::new();
         for contender in contenders {

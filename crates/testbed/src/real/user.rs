@@ -20,6 +20,7 @@ use ccplane_emu::Emulator;
 use ccplane_lab::Error;
 use ccplane_lab::result::{Sample, SecondLoop};
 use ccplane_lab::traffic_kind::{SAMPLED_FLOWS_MAX, TrafficKind};
+use ccplane_link::AgentAddress;
 use ccplane_transport::Rc3;
 use ccplane_units::{Duration, Time};
 use ccplane_workload::Action;
@@ -34,7 +35,7 @@ use super::tcp::{alone, in_result};
 use super::write_marks::WriteMarks;
 use super::{RealPlan, RealRecord, hosts, socket};
 use crate::traffic::monotonic_ns;
-use crate::transport_kind::{RemoteAgent, TransportKind};
+use crate::transport_kind::TransportKind;
 
 /// Interval at which an idle loop checks its timers.
 const STOP_POLL_INTERVAL: Duration = Duration::from_millis(5);
@@ -45,7 +46,7 @@ pub(crate) fn run(
     emulator: &Emulator,
     plan: &RealPlan,
     registry: &Registry,
-    agent: Option<&RemoteAgent>,
+    agent: Option<&AgentAddress>,
     (over, rc3): (TransportKind, Option<Rc3>),
     look: impl FnMut(Duration, u64) -> bool,
 ) -> Result<(RealRecord, Option<SecondLoop>), Error> {

@@ -76,7 +76,13 @@ fn shown_settings_parse_to_the_same_settings() {
 fn the_command_line_overrides_the_file() {
     let settings = settings(
         CONFIG_TEXT,
-        &["--min-cwnd", "3000b", "--keep", "--metrics", "127.0.0.1:1"],
+        &[
+            "--limits",
+            "min_cwnd=3000b",
+            "--keep",
+            "--metrics",
+            "127.0.0.1:1",
+        ],
     );
     assert_eq!(settings.min_cwnd.value, Bytes::new(3000));
     assert_eq!(settings.max_rate.value, "1gbit".parse().expect("a rate"));
@@ -98,11 +104,23 @@ fn algorithms_and_connections_of_the_command_line_replace_the_files() {
 
 #[test]
 fn limits_from_two_sources_are_checked_together() {
-    let line = Line::try_parse_from(["attach", "--max-cwnd", "2000b"]).expect("a command line");
+    let line =
+        Line::try_parse_from(["attach", "--limits", "max_cwnd=2000b"]).expect("a command line");
     let config = config(CONFIG_TEXT).expect("a valid configuration");
     let failure =
         Settings::resolve(&line.attach, Some(&config)).expect_err("no window satisfies both");
     assert!(failure.to_string().contains("above"), "{failure}");
+}
+
+#[test]
+fn limits_of_an_option_are_checked() {
+    let error = |limits: &str| {
+        let line = Line::try_parse_from(["attach", "--limits", limits]);
+        line.err().expect("invalid limits").to_string()
+    };
+    assert!(error("max_rat=1mbit").contains("did you mean `max_rate`?"));
+    assert!(error("max_rate=1mbit,max_flows=0").contains("at character 16: `max_flows`"));
+    assert!(error("max_cwnd=1GB,max_cwnd=1GB").contains("already set at character 1"));
 }
 
 #[test]
@@ -147,7 +165,10 @@ fn an_invalid_file_is_reported_with_line_and_fix() {
     for (text, line, fix) in cases {
         let (at, message, said) = wrong(&text);
         assert_eq!(at, line, "{text}\n{message}; {said}");
-        assert!(said.contains(fix), "{text}\n{message}; {said}");
+        assert!(
+            said.contains(fix) || message.contains(fix),
+            "{text}\n{message}; {said}"
+        );
     }
 }
 

@@ -11,6 +11,7 @@ use ccplane_emu::Emulator;
 use ccplane_lab::Error;
 use ccplane_lab::result::TcpInfo;
 use ccplane_lab::{Contender, read};
+use ccplane_link::AgentAddress;
 use ccplane_link::identity::Identity;
 use ccplane_linux::remote_algorithms;
 use ccplane_quic::host::{HostError, HostOptions, Native, QuicCongestion, QuicHost, QuicStats};
@@ -23,7 +24,6 @@ use crate::ends::inside;
 use crate::error::BackendError;
 use crate::real::RealPlan;
 use crate::real::accounting::place;
-use crate::transport_kind::RemoteAgent;
 
 /// Limit of connections per host, as with the other transports.
 const CONNECTIONS_MAX: usize = 1 << 16;
@@ -35,7 +35,7 @@ pub(super) struct QuicEnds<'r> {
     emulator: &'r Emulator,
     plan: &'r RealPlan,
     registry: &'r Registry,
-    agent: Option<&'r RemoteAgent>,
+    agent: Option<&'r AgentAddress>,
     identity: Identity,
     hosts: Vec<QuicHost>,
     /// By host, first workload with the same algorithm, and whether it accepts.
@@ -53,7 +53,7 @@ impl<'r> QuicEnds<'r> {
         emulator: &'r Emulator,
         plan: &'r RealPlan,
         registry: &'r Registry,
-        agent: Option<&'r RemoteAgent>,
+        agent: Option<&'r AgentAddress>,
     ) -> Result<QuicEnds<'r>, Error> {
         let identity = Identity::new().map_err(|why| broken(why.into()))?;
         Ok(QuicEnds {
@@ -145,10 +145,10 @@ impl<'r> QuicEnds<'r> {
                 let name = contender.agent_name();
                 // Checked here because an agent without the algorithm would run the flow with its
                 // first one.
-                remote_algorithms(&agent.address, &[&name], limits.agent_timeout)
+                remote_algorithms(agent, &[&name], limits.agent_timeout)
                     .map_err(BackendError::from)?;
                 QuicCongestion::Steered(
-                    QuicPlane::with_agent(stack, &agent.address, &name, agent.timeout, limits)
+                    QuicPlane::with_agent(stack, agent, &name, limits)
                         .map_err(BackendError::from)?,
                 )
             }

@@ -13,7 +13,7 @@ use ccplane_lab::Error;
 use ccplane_lab::result::{SecondLoop, TcpInfo};
 use ccplane_lab::transport::native;
 use ccplane_lab::{Contender, read};
-use ccplane_link::RemoteChannel;
+use ccplane_link::{AgentAddress, RemoteChannel};
 use ccplane_linux::remote_algorithms;
 use ccplane_qdisc::Ecn;
 use ccplane_transport::{Connection, ConnectionStats, Native, Rc3, RecoveryPhase, TransportConfig};
@@ -26,7 +26,6 @@ use crate::ends::inside;
 use crate::error::BackendError;
 use crate::real::RealPlan;
 use crate::real::accounting::place;
-use crate::transport_kind::RemoteAgent;
 
 /// Limit of incoming connections per host.
 const INCOMING_CONNECTIONS_MAX: usize = 1 << 16;
@@ -36,7 +35,7 @@ pub(super) struct UdpEnds<'r> {
     emulator: &'r Emulator,
     plan: &'r RealPlan,
     registry: &'r Registry,
-    agent: Option<&'r RemoteAgent>,
+    agent: Option<&'r AgentAddress>,
     rc3: Option<Rc3>,
     hosts: Vec<UdpHost>,
     /// By host, first workload with the same algorithm, and whether it accepts.
@@ -49,7 +48,7 @@ impl<'r> UdpEnds<'r> {
         emulator: &'r Emulator,
         plan: &'r RealPlan,
         registry: &'r Registry,
-        agent: Option<&'r RemoteAgent>,
+        agent: Option<&'r AgentAddress>,
         rc3: Option<Rc3>,
     ) -> UdpEnds<'r> {
         UdpEnds {
@@ -174,9 +173,9 @@ impl<'r> UdpEnds<'r> {
                 let name = contender.agent_name();
                 // Checked here because an agent without the algorithm would run the flow with its
                 // first one.
-                remote_algorithms(&agent.address, &[&name], limits.agent_timeout)
+                remote_algorithms(agent, &[&name], limits.agent_timeout)
                     .map_err(BackendError::from)?;
-                let remote = agent.address.connection(&name, agent.timeout);
+                let remote = agent.connection(&name);
                 let link = RemoteChannel::connect(remote, host.now())
                     .map_err(|why| BackendError::from(ccplane_linux::RemoteError::from(why)))?;
                 host.set_agent(link, limits);
