@@ -8,7 +8,7 @@ use ccplane_units::{Duration, Rate};
 use toml::Spanned;
 
 use crate::file::{self, Q, Word};
-use crate::{Cellular, FileLookup, Name, OneOrMore, Problem, SourceText, read_text, shipped};
+use crate::{Cellular, FileLookup, Name, Problem, SourceText, ValueOrList, read_text, shipped};
 
 /// Context of every check: the file and its packet sizes.
 pub(crate) struct CheckContext<'t> {
@@ -206,7 +206,7 @@ impl CheckContext<'_> {
 }
 
 /// Returns the names in a setting that takes one name or a list.
-pub(crate) fn names(hosts: &Spanned<OneOrMore<String>>) -> Vec<Name> {
+pub(crate) fn names(hosts: &Spanned<ValueOrList<String>>) -> Vec<Name> {
     let one = |host: &Q<String>| Name {
         text: host.get_ref().0.clone(),
         // A single name has the span of its setting.

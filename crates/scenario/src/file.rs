@@ -11,9 +11,9 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use crate::Contender;
-use crate::OneOrMore;
 use crate::Seeds;
 pub(crate) use crate::SpannedValue as Q;
+use crate::ValueOrList;
 use crate::stamps::Drift;
 
 /// Word with its span in the file.
@@ -202,8 +202,8 @@ pub(crate) struct LinkEntry {
 #[serde(deny_unknown_fields)]
 pub(crate) struct WorkloadEntry {
     pub(crate) name: Option<Word>,
-    pub(crate) from: Option<Spanned<OneOrMore<String>>>,
-    pub(crate) to: Option<Spanned<OneOrMore<String>>>,
+    pub(crate) from: Option<Spanned<ValueOrList<String>>>,
+    pub(crate) to: Option<Spanned<ValueOrList<String>>>,
     pub(crate) pairs: Option<Q<crate::Pairing>>,
     /// Congestion control; without it, each contender runs the workload.
     pub(crate) algorithm: Option<Q<Contender>>,
@@ -445,14 +445,14 @@ pub(crate) struct Transport {
     pub(crate) rc3_verify: Option<Spanned<bool>>,
     pub(crate) proof_of_receipt: Option<bool>,
     /// Hosts whose receivers acknowledge data that they did not receive.
-    pub(crate) conceal_losses: Option<Spanned<OneOrMore<String>>>,
+    pub(crate) conceal_losses: Option<Spanned<ValueOrList<String>>>,
 }
 
 /// Errors of the hosts' time stamps.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct StampsEntry {
-    pub(crate) hosts: Option<Spanned<OneOrMore<String>>>,
+    pub(crate) hosts: Option<Spanned<ValueOrList<String>>>,
     pub(crate) preset: Option<Word>,
     pub(crate) jitter: Option<Q<Duration>>,
     pub(crate) shape: Option<Word>,

@@ -38,7 +38,7 @@ pub use seeds::{BadSeeds, Seeds};
 pub use shipped::shipped;
 pub use stamps::{JitterShape, StampErrors};
 pub use toml_file::{
-    FileError, OneOrMore, ParsedValue, Problem, SourceText, SpannedValue, ToSpan, suggestions,
+    FileError, ParsedValue, Problem, SourceText, SpannedValue, ToSpan, ValueOrList, suggestions,
     toml_list, toml_string,
 };
 

@@ -2,14 +2,14 @@
 //! of `attach` and of the gateway.
 //!
 //! [`SourceText`] parses a file, and makes a [`Problem`] with file, line, reason and fix for bytes of
-//! its text. [`SpannedValue`] and [`OneOrMore`] parse quantities with the `FromStr` of their type,
+//! its text. [`SpannedValue`] and [`ValueOrList`] parse quantities with the `FromStr` of their type,
 //! so that their errors keep their position. [`toml_string`] and [`toml_list`] print them.
 
 #[cfg(feature = "miette")]
 mod diagnostic;
-mod one_or_more;
 mod parsed_value;
 mod suggestions;
+mod value_or_list;
 
 use std::collections::BTreeSet;
 use std::fmt::Display;
@@ -19,9 +19,9 @@ use std::path::PathBuf;
 use serde::de::DeserializeOwned;
 use toml::Spanned;
 
-pub use one_or_more::OneOrMore;
 pub use parsed_value::{ParsedValue, SpannedValue};
 pub use suggestions::suggestions;
+pub use value_or_list::ValueOrList;
 
 /// Error of reading a file written by a user.
 #[derive(Debug, thiserror::Error)]
@@ -290,15 +290,15 @@ name = \"x\"
     #[derive(Debug, Deserialize)]
     #[serde(deny_unknown_fields)]
     struct Settings {
-        hosts: Spanned<OneOrMore<String>>,
-        host: Spanned<OneOrMore<String>>,
+        hosts: Spanned<ValueOrList<String>>,
+        host: Spanned<ValueOrList<String>>,
         count: Spanned<i64>,
-        rule: Vec<Spanned<Named>>,
+        rule: Vec<Spanned<RuleTable>>,
     }
 
     #[derive(Debug, Deserialize)]
     #[serde(deny_unknown_fields)]
-    struct Named {
+    struct RuleTable {
         name: Spanned<String>,
     }
 

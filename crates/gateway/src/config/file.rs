@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::str::FromStr;
 
 use ccplane_qdisc::QueueSpec;
-use ccplane_scenario::{OneOrMore, SpannedValue};
+use ccplane_scenario::{SpannedValue, ValueOrList};
 use ccplane_units::{Duration, Prefix, Rate};
 use serde::Deserialize;
 use toml::Spanned;
@@ -75,13 +75,13 @@ pub(super) struct ClassTable {
 #[serde(deny_unknown_fields)]
 pub(super) struct Match {
     #[serde(default)]
-    pub dscp: OneOrMore<Dscp>,
+    pub dscp: ValueOrList<Dscp>,
     #[serde(default)]
-    pub prefix: OneOrMore<Prefix>,
+    pub prefix: ValueOrList<Prefix>,
     #[serde(default)]
-    pub port: OneOrMore<Ports>,
+    pub port: ValueOrList<Ports>,
     #[serde(default)]
-    pub proto: OneOrMore<Protocol>,
+    pub proto: ValueOrList<Protocol>,
 }
 
 /// Address of the UDP socket.

@@ -12,9 +12,9 @@ use super::{ParsedValue, SpannedValue};
 /// A single value, or a list of values. The span of a single value is empty, since the parser
 /// reports only the span of the setting.
 #[derive(Debug)]
-pub struct OneOrMore<T>(pub Vec<SpannedValue<T>>);
+pub struct ValueOrList<T>(pub Vec<SpannedValue<T>>);
 
-impl<T> OneOrMore<T> {
+impl<T> ValueOrList<T> {
     /// Returns the values without their spans.
     pub fn values(&self) -> Vec<T>
     where
@@ -27,27 +27,27 @@ impl<T> OneOrMore<T> {
     }
 }
 
-impl<T> Default for OneOrMore<T> {
-    fn default() -> OneOrMore<T> {
-        OneOrMore(Vec::new())
+impl<T> Default for ValueOrList<T> {
+    fn default() -> ValueOrList<T> {
+        ValueOrList(Vec::new())
     }
 }
 
-impl<'de, T> Deserialize<'de> for OneOrMore<T>
+impl<'de, T> Deserialize<'de> for ValueOrList<T>
 where
     T: FromStr,
     T::Err: fmt::Display,
 {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<OneOrMore<T>, D::Error> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<ValueOrList<T>, D::Error> {
         deserializer
-            .deserialize_any(OneOrMoreVisitor(PhantomData))
-            .map(OneOrMore)
+            .deserialize_any(ValueOrListVisitor(PhantomData))
+            .map(ValueOrList)
     }
 }
 
-struct OneOrMoreVisitor<T>(PhantomData<T>);
+struct ValueOrListVisitor<T>(PhantomData<T>);
 
-impl<'de, T> Visitor<'de> for OneOrMoreVisitor<T>
+impl<'de, T> Visitor<'de> for ValueOrListVisitor<T>
 where
     T: FromStr,
     T::Err: fmt::Display,
