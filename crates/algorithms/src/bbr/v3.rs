@@ -539,7 +539,8 @@ fn program_source(marks: bool) -> String {
     (fallthrough))"
         ),
         drained: "(max bdp budget)",
-        target: "(+ (max (+ (/ (* bdp cwnd_gain) 10000) bonus) budget) (if (> cwnd_gain 20000) (* 2 Flow.mss) 0))",
+        target: "(+ (max (+ (/ (* bdp cwnd_gain) 10000) bonus) budget) \
+                 (if (> cwnd_gain 20000) (* 2 Flow.mss) 0))",
         cwnd_after_loss: "Cwnd",
         repair: "",
         conserve: "",
