@@ -192,7 +192,8 @@ fn receipt(scenario: &Scenario, over: TransportKind) -> Option<String> {
             "false`: receivers over UDP always prove receipt; remove the line"
         }
         (TransportKind::Tcp, Some(true)) => {
-            "true`: the kernel's TCP has no proof of receipt; remove the line, or use --datapath sim or udp"
+            "true`: the kernel's TCP has no proof of receipt; remove the line, or use --datapath \
+             sim or udp"
         }
         (TransportKind::Quic(_), Some(true)) => {
             "true`: QUIC has its own check, skipped packet numbers; remove the line, or use \
