@@ -640,7 +640,7 @@ mod tests {
             spec.stop = Some(Time::ZERO + Duration::from_millis(stop_ms));
             let spec = if random { drawn(spec) } else { spec };
             let run = || {
-                let mut running = WorkloadGenerator::new(spec.clone(), seed, 0).expect("a valid workload");
+                let mut running = WorkloadGenerator::new(spec.clone(), seed, 0).expect("valid");
                 let rate = Rate::from_bytes_per_sec(5_000_000);
                 let actions = drive(&mut running, rate, Duration::from_micros(late_us));
                 (actions, running)
