@@ -492,19 +492,25 @@ fn print(args: &SendArgs, to: SocketAddr, done: &SendResult, json: bool) {
     };
     if json {
         let object = json!({
-            "to": to.to_string(), "bytes": bytes, "blake3": hex(&done.hash), "alg": args.steer.alg.to_string(),
-            "encrypted": true, "key_updates": done.renewed, "duration_s": seconds, "goodput_mbit": mbit, "cpu_s": done.cpu_s,
-            "mss": done.mss, "packet_bytes": done.packet, "retransmitted": stats.retransmitted, "lost": stats.lost, "timeouts": stats.timeouts,
-            "marked": stats.marked, "srtt_ms": ms(stats.srtt), "min_rtt_ms": ms(stats.min_rtt), "cwnd": stats.cwnd,
+            "to": to.to_string(), "bytes": bytes, "blake3": hex(&done.hash),
+            "alg": args.steer.alg.to_string(),
+            "encrypted": true, "key_updates": done.renewed, "duration_s": seconds,
+            "goodput_mbit": mbit, "cpu_s": done.cpu_s,
+            "mss": done.mss, "packet_bytes": done.packet, "retransmitted": stats.retransmitted,
+            "lost": stats.lost, "timeouts": stats.timeouts,
+            "marked": stats.marked, "srtt_ms": ms(stats.srtt), "min_rtt_ms": ms(stats.min_rtt),
+            "cwnd": stats.cwnd,
             "pacing_rate_bytes_per_s": (stats.pacing_rate != 0).then_some(stats.pacing_rate),
             "queue_delay_samples": done.delays.as_ref().map_or(0, DelayHistogram::count),
             "samples_dropped": stats.samples_dropped, "departures_missed": done.departures_missed,
             "second_loop": done.rc3.as_ref().map(|rc3| json!({
-                "delivered_bytes": rc3.delivered_bytes, "sent_bytes": rc3.sent_bytes, "sent": rc3.sent, "arrived": rc3.arrived,
+                "delivered_bytes": rc3.delivered_bytes, "sent_bytes": rc3.sent_bytes,
+                "sent": rc3.sent, "arrived": rc3.arrived,
                 "missing": rc3.unconfirmed(), "duplicates": rc3.duplicates, "bumps": rc3.skips,
                 "stopped": rc3.stopped.map(|why| why.to_string()),
             })),
-            "queue_delay_p50_us": us(0.5), "queue_delay_p90_us": us(0.9), "queue_delay_p99_us": us(0.99),
+            "queue_delay_p50_us": us(0.5), "queue_delay_p90_us": us(0.9),
+            "queue_delay_p99_us": us(0.99),
         });
         println!("{object}");
     } else {

@@ -55,7 +55,8 @@ pub fn run(args: &RunArgs, registry: Registry, json: bool) -> Result<(), Failure
         println!(
             "{}",
             serde_json::json!({
-                "listening": report.listen, "device": report.device, "socket": args.socket, "metrics": metrics,
+                "listening": report.listen, "device": report.device, "socket": args.socket,
+                "metrics": metrics,
             })
         );
     } else {

@@ -283,12 +283,16 @@ fn print(args: &SendArgs, to: SocketAddr, done: &QuicSendResult, json: bool) {
     let srtt_ms = stats.srtt.as_nanos() as f64 / 1e6;
     if json {
         let object = json!({
-            "to": to.to_string(), "bytes": bytes, "blake3": hex(&done.hash), "alg": args.steer.alg.to_string(),
-            "encrypted": true, "duration_s": seconds, "goodput_mbit": mbit, "cpu_s": done.cpu_s, "mss": stats.mtu,
-            "packet_bytes": stats.mtu + if to.is_ipv4() { 28 } else { 48 }, "retransmitted": stats.lost, "lost": stats.lost,
+            "to": to.to_string(), "bytes": bytes, "blake3": hex(&done.hash),
+            "alg": args.steer.alg.to_string(),
+            "encrypted": true, "duration_s": seconds, "goodput_mbit": mbit, "cpu_s": done.cpu_s,
+            "mss": stats.mtu,
+            "packet_bytes": stats.mtu + if to.is_ipv4() { 28 } else { 48 },
+            "retransmitted": stats.lost, "lost": stats.lost,
             "srtt_ms": srtt_ms, "cwnd": stats.cwnd, "pacing_rate_bytes_per_s": stats.pacing_rate,
             "stack": done.stack.name(), "version": "1",
-            "reports": done.steered.map(|steered| steered.reports), "fallbacks": done.steered.map(|steered| steered.fallbacks),
+            "reports": done.steered.map(|steered| steered.reports),
+            "fallbacks": done.steered.map(|steered| steered.fallbacks),
         });
         println!("{object}");
         return;
