@@ -24,7 +24,7 @@ fn implement(input: &DeriveInput) -> Result<TokenStream, Error> {
             &data.fields
         }
         _ => {
-            let why = "a report is read into a struct without parameters whose fields have names";
+            let why = "`Fields` needs a struct with named fields and without generic parameters";
             return Err(Error::new(input.ident.span(), why));
         }
     };
@@ -58,7 +58,7 @@ fn value(field: &Field) -> Result<TokenStream, Error> {
         Type::Path(path) if path.path.is_ident("bool") => Ok(quote!(#ident != 0)),
         other => Err(Error::new(
             other.span(),
-            "a report's field is u64, a number, or bool, a truth value",
+            "a report field must be `u64` or `bool`",
         )),
     }
 }

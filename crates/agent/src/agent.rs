@@ -432,7 +432,9 @@ impl Agent {
         self.core.work_units += self.core.flows.retire(from) as u64;
         self.close_retired();
         if let Some(LogPermit { suppressed }) = self.core.take_log_permit(now, from) {
-            tracing::info!(datapath = from.0, kind = %info.kind, id = info.id, suppressed, "datapath ready");
+            tracing::info!(
+                datapath = from.0, kind = %info.kind, id = info.id, suppressed, "datapath ready"
+            );
         }
         // A third of the agent timeout: one heartbeat may be lost and the next one late by an
         // interval.
@@ -636,7 +638,10 @@ impl Agent {
                         datapath cannot run a program")
                 }
                 _ => {
-                    tracing::warn!(datapath = from.0, program = name, %why, suppressed, "a datapath refused a program")
+                    tracing::warn!(
+                        datapath = from.0, program = name, %why, suppressed,
+                        "a datapath refused a program"
+                    )
                 }
             };
         };
@@ -655,7 +660,10 @@ impl Agent {
             entry.program = entry.previous;
         }
         if !said && let Some(LogPermit { suppressed }) = self.core.take_log_permit(now, from) {
-            tracing::warn!(datapath = from.0, flow = entry.id.flow, %why, suppressed, "a datapath refused a command");
+            tracing::warn!(
+                datapath = from.0, flow = entry.id.flow, %why, suppressed,
+                "a datapath refused a command"
+            );
         }
         let mut control = Control::new(now, &mut self.core, entry.algorithm, Some(at));
         self.algorithms[entry.algorithm as usize].on_refused(entry.slot, why, &mut control);

@@ -198,7 +198,8 @@ mod tests {
     const START_TIME: Time = Time::from_micros(1_000);
 
     fn install(algorithm: &str, uid: u32) -> WireCommand {
-        let source = "(def (Report (volatile acked 0)) (gain 1)) (when true (:= Report.acked gain) (report))";
+        let source = "(def (Report (volatile acked 0)) (gain 1)) \
+                      (when true (:= Report.acked gain) (report))";
         let program = ccplane_lang::compile(source, &Language::default()).expect("it compiles");
         WireCommand::Install {
             algorithm: algorithm.into(),

@@ -263,7 +263,8 @@ fn measure(report: Reporting, urgent: bool) -> String {
     format!(
         "(def
     (Report
-        (volatile acked 0) (volatile counted 0) (volatile lost 0) (volatile timeouts 0) (volatile repairs 0)
+        (volatile acked 0) (volatile counted 0) (volatile lost 0) (volatile timeouts 0) \
+        (volatile repairs 0)
         (volatile undos 0) (srtt 0) (cwnd 0) (ssthresh 0) (before 0) (answer 0))
     (recovering false) (in_loss false) (answered 0))
 (when true
@@ -305,7 +306,8 @@ fn portable(report: Reporting, urgent: bool) -> String {
     format!(
         "(def
     (Report
-        (volatile acked 0) (volatile counted 0) (volatile lost 0) (volatile timeouts 0) (volatile repairs 0)
+        (volatile acked 0) (volatile counted 0) (volatile lost 0) (volatile timeouts 0) \
+        (volatile repairs 0)
         (volatile undos 0) (srtt 0) (cwnd 0) (ssthresh +infinity) (before 0) (answer 0))
     (hold 0) (in_loss false) (answered 0))
 (when true

@@ -6,8 +6,10 @@ use ccplane_datapath::INFINITY;
 /// serialization delay at each link. Seven eighths of the MSS count as full-sized because QUIC
 /// headers vary in length. A timer run repeats the last sample and acknowledges no packets, so it
 /// does not count.
-pub(crate) const FULL_SIZED_SAMPLE_CONDITION: &str = "(&& (< Flow.rtt_sample_us +infinity) (> (+ Ack.packets_acked Ack.packets_misordered) 0)
-        (>= (* 8 (+ Ack.bytes_acked Ack.bytes_misordered)) (* 7 Flow.mss (+ Ack.packets_acked Ack.packets_misordered))))";
+pub(crate) const FULL_SIZED_SAMPLE_CONDITION: &str = "\
+    (&& (< Flow.rtt_sample_us +infinity) (> (+ Ack.packets_acked Ack.packets_misordered) 0)
+        (>= (* 8 (+ Ack.bytes_acked Ack.bytes_misordered)) \
+            (* 7 Flow.mss (+ Ack.packets_acked Ack.packets_misordered))))";
 
 /// Base RTT of full-sized packets, µs: the minimum over the flow's lifetime.
 ///

@@ -516,9 +516,11 @@ impl Algorithm for Copa {
 /// Copa does not reduce for a loss.
 const PROGRAM: &str = "(def
     (Report
-        (volatile acked 0) (volatile lost 0) (volatile timeouts 0) (volatile rounds 0) (least +infinity)
+        (volatile acked 0) (volatile lost 0) (volatile timeouts 0) (volatile rounds 0) \
+        (least +infinity)
         (most 0) (sum 0) (samples 0) (srtt 0) (cwnd 0) (slow true))
-    (rtt_min +infinity) (noise 0) (unit 0) (velocity 1) (upwards true) (by_excess true) (slow true) (in_loss false)
+    (rtt_min +infinity) (noise 0) (unit 0) (velocity 1) (upwards true) (by_excess true) (slow true) \
+    (in_loss false)
     (rtt_standing +infinity) (recent +infinity) (older +infinity) (bucket 0) (age 0)
     (queue 0) (up true) (fresh false) (credit 0) (step 0) (window 0) (burst 0) (extra 0))
 (when true
@@ -562,11 +564,13 @@ const PROGRAM: &str = "(def
     (fallthrough))
 (when true
     (:= slow (&& slow up))
-    (:= burst (if Flow.in_recovery burst (max (* Flow.mss Ack.packets_acked) (diff burst (/ burst 64)))))
+    (:= burst (if Flow.in_recovery burst (max (* Flow.mss Ack.packets_acked) \
+        (diff burst (/ burst 64)))))
     (:= window (if (> Cwnd (+ extra Flow.mss)) (- Cwnd extra) Cwnd))
     # Data delivered by this ACK. The cumulative ACK that ends a recovery covers data that was
     # SACKed, and counted, before.
-    (:= step (min (+ Ack.bytes_acked Ack.bytes_misordered) (* Flow.mss (+ Ack.packets_acked Ack.packets_misordered))))
+    (:= step (min (+ Ack.bytes_acked Ack.bytes_misordered) \
+        (* Flow.mss (+ Ack.packets_acked Ack.packets_misordered))))
     (if (! slow)
         (do (:= credit (+ credit (* step (if (&& by_excess (! up))
                 (max unit (/ (diff queue unit) 2))
@@ -583,7 +587,8 @@ const PROGRAM: &str = "(def
     (:= in_loss (&& in_loss (|| Flow.in_recovery Flow.was_timeout)))
     (:= extra (if (|| slow in_loss Flow.in_recovery (<= burst (* 4 Flow.mss))) 0 burst))
     (if (&& Flow.in_recovery (! in_loss)) (:= Ssthresh window) (:= Cwnd (+ window extra)))
-    (if (< rtt_standing +infinity) (:= Rate (if (> extra 0) (/ (* 1000000 window) rtt_standing) (/ (* 2000000 window) rtt_standing))))
+    (if (< rtt_standing +infinity) (:= Rate (if (> extra 0) (/ (* 1000000 window) rtt_standing) \
+        (/ (* 2000000 window) rtt_standing))))
     (:= Report.cwnd window)
     (:= Report.slow slow)
     (fallthrough))

@@ -102,7 +102,8 @@ impl WindowLaw for Dctcp {
     (fallthrough))
 (when (&& (>= window_acked window_size) (> delivered 0))
     (:= Report.alpha (diff Report.alpha (max (/ Report.alpha {gain}) (min Report.alpha 1))))
-    (:= Report.alpha (min {ALPHA_UNIT} (+ Report.alpha (/ (* (min marked delivered) {ALPHA_UNIT}) (* delivered {gain})))))
+    (:= Report.alpha (min {ALPHA_UNIT} (+ Report.alpha \
+        (/ (* (min marked delivered) {ALPHA_UNIT}) (* delivered {gain})))))
     (:= window_size Flow.bytes_in_flight)
     (:= window_acked 0)
     (:= delivered 0)
@@ -110,7 +111,9 @@ impl WindowLaw for Dctcp {
     (fallthrough))"
             ),
             reduced_window: format!(
-                "(diff Report.before (* MSS (/ (* Report.before (if (|| Flow.was_timeout (> Ack.lost_pkts_sample 0)) {ALPHA_UNIT} Report.alpha)) (* MSS {}))))",
+                "(diff Report.before (* MSS (/ (* Report.before \
+                 (if (|| Flow.was_timeout (> Ack.lost_pkts_sample 0)) {ALPHA_UNIT} Report.alpha)) \
+                 (* MSS {}))))",
                 2 * ALPHA_UNIT
             ),
             ecn: true,

@@ -246,7 +246,8 @@ impl Algorithm for Dx {
             let lost = flow.stamped.is_some() || decisions > 0;
             if lost && !stamped && self.delay != Delay::Rtt {
                 tracing::info!(
-                    "dx: no time stamps from the peer, or no longer; measuring queueing delay by the RTT"
+                    "dx: no time stamps from the peer, or no longer; measuring queueing delay by \
+                     the RTT"
                 );
             }
             if lost || stamped {

@@ -182,7 +182,8 @@ fn program() -> String {
     (Report
         (volatile acked 0) (volatile lost 0) (volatile rtt +infinity) (srtt 0) (slowdowns 0)
         {REPORT_VARIABLES})
-    (base +infinity) (divisor {INVERSE_GAIN_MAX}) (target {target}) (slow_down false) {STATE_VARIABLES}
+    (base +infinity) (divisor {INVERSE_GAIN_MAX}) (target {target}) (slow_down false) \
+    {STATE_VARIABLES}
     (rtt1 +infinity) (rtt2 +infinity) (rtt3 +infinity) (rtt4 +infinity)
     (delay 0) (resume 0) (credit 0) (price 0))
 (when true
@@ -212,7 +213,8 @@ fn program() -> String {
     (report)
     (fallthrough))
 (when (&& (> delay target) (>= Cwnd Ssthresh) (! (|| Flow.in_recovery recovering)))
-    (:= Cwnd (max (diff Cwnd (/ (* Ack.bytes_acked (min (* 2 (- delay target)) target)) (* 2 target))) (* 2 Flow.mss)))
+    (:= Cwnd (max (diff Cwnd (/ (* Ack.bytes_acked (min (* 2 (- delay target)) target)) \
+        (* 2 target))) (* 2 Flow.mss)))
     (:= Ssthresh (min Ssthresh Cwnd))
     (fallthrough))
 (when (&& {GROWTH_CONDITION} (>= Ack.now resume))

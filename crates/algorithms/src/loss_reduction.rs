@@ -55,7 +55,8 @@ pub(crate) const STATE_CLAUSE: &str = "(when true
 
 /// Condition for growth: the ACK acknowledges new data (RFC 5681, 3.1), the flow is cwnd-limited,
 /// and it is not in fast recovery. Slow start after a timeout is allowed.
-pub(crate) const GROWTH_CONDITION: &str = "(&& (> Ack.bytes_acked 0) Flow.cwnd_limited (|| in_loss (! (|| Flow.in_recovery recovering))))";
+pub(crate) const GROWTH_CONDITION: &str = "(&& (> Ack.bytes_acked 0) Flow.cwnd_limited \
+                                           (|| in_loss (! (|| Flow.in_recovery recovering))))";
 
 /// Amount of growth in slow start: packets newly delivered, as in Linux (`acked_sacked`). After a
 /// timeout, the ACK that fills the hole also covers data that was SACKed earlier. Counted in bytes,

@@ -444,9 +444,12 @@ impl Algorithm for Nimbus {
 /// recovery because the rate is the limit.
 const PROGRAM: &str = "(def
     (Report
-        (volatile acked 0) (volatile lost 0) (volatile reductions 0) (volatile timeouts 0) (volatile undos 0)
-        (volatile sent 0) (volatile received 0) (volatile rates 0) (volatile rtt 0) (volatile rtts 0)
-        (volatile least_rtt +infinity) (base +infinity) (volatile burst 0) (volatile limited false) (slow true))
+        (volatile acked 0) (volatile lost 0) (volatile reductions 0) (volatile timeouts 0) \
+        (volatile undos 0)
+        (volatile sent 0) (volatile received 0) (volatile rates 0) (volatile rtt 0) \
+        (volatile rtts 0)
+        (volatile least_rtt +infinity) (base +infinity) (volatile burst 0) \
+        (volatile limited false) (slow true))
     (const INTERVAL 10ms)
     (const SLACK 500us)
     (const STRETCHED 4)
@@ -497,7 +500,8 @@ const PROGRAM: &str = "(def
             (:= shortest (min shortest Flow.rtt_sample_us))
             (:= samples (+ samples Ack.packets_acked))))
     (if (>= samples SAMPLES)
-        (do (:= grown (> shortest (+ SLACK (* (max Report.base (if (> Report.burst STRETCHED) floor 0)) 1.25))))
+        (do (:= grown (> shortest (+ SLACK (* (max Report.base \
+            (if (> Report.burst STRETCHED) floor 0)) 1.25))))
             (:= shortest +infinity)
             (:= samples 0)))
     (if (|| Flow.in_recovery grown)

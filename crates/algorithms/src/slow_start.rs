@@ -99,7 +99,8 @@ const LINUX_CLAUSES: &str = "
     (:= last_ack (if fresh Ack.now))
     (:= round_rtt (if fresh +infinity))
     (:= samples (if fresh 0))
-    (:= sampled (&& (< Flow.rtt_sample_us +infinity) (> (+ Ack.packets_acked Ack.packets_misordered) 0)
+    (:= sampled (&& (< Flow.rtt_sample_us +infinity) \
+        (> (+ Ack.packets_acked Ack.packets_misordered) 0)
                     (>= Cwnd (* 16 Flow.mss))))
     (:= samples (if sampled (+ samples 1)))
     (:= round_rtt (if sampled (min round_rtt Flow.rtt_sample_us)))
@@ -108,7 +109,8 @@ const LINUX_CLAUSES: &str = "
     (:= near (&& sampled (<= (diff Ack.now last_ack) 2000)))
     (:= last_ack (if near Ack.now))
     (if (&& near (> (diff Ack.now round_start) train)) (:= Ssthresh Cwnd))
-    (if (&& (> samples 8) (> round_rtt (+ Flow.min_rtt_us (max 4000 (min 16000 (/ Flow.min_rtt_us 8))))))
+    (if (&& (> samples 8) (> round_rtt (+ Flow.min_rtt_us \
+        (max 4000 (min 16000 (/ Flow.min_rtt_us 8))))))
         (:= Ssthresh Cwnd))
     (fallthrough))";
 
@@ -131,7 +133,8 @@ const RFC9406_CLAUSES: &str = "
     (:= round_rtt (if fresh +infinity))
     (:= samples (if fresh 0))
     (:= css_rounds (if (&& fresh (> css_rounds 0)) (+ css_rounds 1)))
-    (:= sampled (&& (< Flow.rtt_sample_us +infinity) (> (+ Ack.packets_acked Ack.packets_misordered) 0)))
+    (:= sampled (&& (< Flow.rtt_sample_us +infinity) \
+        (> (+ Ack.packets_acked Ack.packets_misordered) 0)))
     (:= samples (if sampled (+ samples 1)))
     (:= round_rtt (if sampled (min round_rtt Flow.rtt_sample_us)))
     (:= slower (&& (>= samples 8) (< last_round_rtt +infinity)

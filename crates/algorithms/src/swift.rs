@@ -272,7 +272,8 @@ impl Swift {
     (:= Report.lost (+ Report.lost Ack.lost_pkts_sample))
     (:= Report.min_rtt Flow.min_rtt_us)
     # A timer run reads the last ACK's sample again.
-    (:= sampled (&& (< Flow.rtt_sample_us +infinity) (> (+ Ack.packets_acked Ack.packets_misordered) 0)))
+    (:= sampled (&& (< Flow.rtt_sample_us +infinity) \
+        (> (+ Ack.packets_acked Ack.packets_misordered) 0)))
     (:= rtt (if sampled Flow.rtt_sample_us Flow.srtt_us))
     (if sampled (:= Report.rtt (min Report.rtt rtt)))
     (if {FULL_SIZED_SAMPLE_CONDITION}
@@ -313,7 +314,8 @@ impl Swift {
         (if (> Rate 0) 1000gbit 0)))
     (if lossy (report))
     (fallthrough))
-(when (|| (> Micros (max Flow.srtt_us 1000)) (> Report.window (* told 5/4)) (< Report.window (* told 3/4)))
+(when (|| (> Micros (max Flow.srtt_us 1000)) (> Report.window (* told 5/4)) \
+    (< Report.window (* told 3/4)))
     (:= told Report.window)
     (:= Micros 0)
     (report))

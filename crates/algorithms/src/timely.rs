@@ -325,7 +325,8 @@ impl Timely {
         format!(
             "(def
     (Report
-        (volatile acked 0) (volatile lost 0) (volatile timeouts 0) (rtt 0) (volatile full_rtt +infinity)
+        (volatile acked 0) (volatile lost 0) (volatile timeouts 0) (rtt 0) \
+        (volatile full_rtt +infinity)
         (min_rtt +infinity) (srtt +infinity) (volatile idle false)))
 (when true
     (:= Report.acked (+ Report.acked Ack.bytes_acked Ack.bytes_misordered))

@@ -165,10 +165,12 @@ fn program() -> String {
     format!(
         "(def
     (Report
-        (volatile acked 0) (volatile lost 0) (volatile rounds 0) (samples 0) (rtt +infinity) (base +infinity)
+        (volatile acked 0) (volatile lost 0) (volatile rounds 0) (samples 0) (rtt +infinity) \
+        (base +infinity)
         {REPORT_VARIABLES})
     (gamma {GAMMA}) (step 0) {STATE_VARIABLES}
-    (round_size 0) (round_acked 0) (round_began 0) (round_samples 0) (round_rtt +infinity) (fresh false))
+    (round_size 0) (round_acked 0) (round_began 0) (round_samples 0) (round_rtt +infinity) \
+    (fresh false))
 (when true
     (:= Report.acked (+ Report.acked Ack.bytes_acked))
     (:= Report.lost (+ Report.lost Ack.lost_pkts_sample))
@@ -177,7 +179,8 @@ fn program() -> String {
             (:= round_rtt (min round_rtt Flow.rtt_sample_us))
             (:= round_samples (+ round_samples 1))))
     (:= round_acked (+ round_acked Ack.bytes_acked))
-    (:= fresh (|| Flow.in_recovery (&& (> round_acked round_size) (> (diff Ack.now round_began) 1ms))))
+    (:= fresh (|| Flow.in_recovery (&& (> round_acked round_size) \
+        (> (diff Ack.now round_began) 1ms))))
     (fallthrough))
 {halve}
 (when (&& fresh (! Flow.in_recovery))

@@ -447,8 +447,10 @@ impl Algorithm for Vivace {
 /// the window in recovery because the rate is the limit.
 const PROGRAM: &str = "(def
     (Report
-        (round 0) (which 0) (volatile lost 0) (volatile n 0) (volatile x 0) (volatile y 0) (volatile xx 0) (volatile xy 0)
-        (volatile yy 0) (volatile steps 0) (volatile limited false) (span 0) (sent 0) (volatile burst 0) (srtt 0))
+        (round 0) (which 0) (volatile lost 0) (volatile n 0) (volatile x 0) (volatile y 0) \
+        (volatile xx 0) (volatile xy 0)
+        (volatile yy 0) (volatile steps 0) (volatile limited false) (span 0) (sent 0) \
+        (volatile burst 0) (srtt 0))
     (go 0) (first 0) (second 0) (length 0) (window 0)
     (phase 0) (interval 3) (a 0) (b 0) (c 0) (left 0) (rtt 0) (last 0)
     (gone 0) (mark 0) (first_sent 0) (second_sent 0))
@@ -490,7 +492,8 @@ const PROGRAM: &str = "(def
     (:= second_sent (diff (+ gone Flow.packets_in_flight) mark))
     (:= Rate (/ (+ first second) 2))
     (fallthrough))
-(when (&& (< interval 3) (< Flow.rtt_sample_us +infinity) (> (+ Ack.packets_acked Ack.packets_misordered) 0))
+(when (&& (< interval 3) (< Flow.rtt_sample_us +infinity) \
+    (> (+ Ack.packets_acked Ack.packets_misordered) 0))
     (:= left (diff Ack.now Flow.rtt_sample_us))
     (if (&& (> (if (== interval 1) b c) 0) (>= left (if (== interval 1) b c)))
         (do (:= Report.which interval)

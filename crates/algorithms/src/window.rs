@@ -398,13 +398,17 @@ fn program(beta: &str, own: &LawProgram, options: WindowOptions, exit: SlowStart
     format!(
         "(def
     (Report
-        (volatile acked 0) (volatile counted 0) (volatile lost 0) (volatile timeouts 0) (volatile reductions 0)
-        (volatile undos 0) (volatile rtt +infinity) (srtt 0) (cwnd 0) (ssthresh 0) (before 0) (credit 0){reported})
-    (segment_every +infinity) (recovering false) (in_loss false) (slow 0) (left 0) (steps 0){declarations}{declared})
+        (volatile acked 0) (volatile counted 0) (volatile lost 0) (volatile timeouts 0) \
+        (volatile reductions 0)
+        (volatile undos 0) (volatile rtt +infinity) (srtt 0) (cwnd 0) (ssthresh 0) (before 0) \
+        (credit 0){reported})
+    (segment_every +infinity) (recovering false) (in_loss false) (slow 0) (left 0) \
+    (steps 0){declarations}{declared})
 (when true
     (:= Report.acked (+ Report.acked Ack.bytes_acked))
     (:= Report.lost (+ Report.lost Ack.lost_pkts_sample))
-    (if (> (+ Ack.packets_acked Ack.packets_misordered) 0) (:= Report.rtt (min Report.rtt Flow.rtt_sample_us)))
+    (if (> (+ Ack.packets_acked Ack.packets_misordered) 0) \
+        (:= Report.rtt (min Report.rtt Flow.rtt_sample_us)))
     (:= Report.srtt Flow.srtt_us)
     (fallthrough)){clauses}{again}
 {reduction}
@@ -463,9 +467,12 @@ fn portable(beta: &str, own: &LawProgram, options: WindowOptions) -> String {
     format!(
         "(def
     (Report
-        (volatile acked 0) (volatile counted 0) (volatile lost 0) (volatile timeouts 0) (volatile reductions 0)
-        (volatile undos 0) (volatile rtt +infinity) (srtt 0) (cwnd 0) (ssthresh +infinity) (before 0) (credit 0){reported})
-    (segment_every +infinity) (mss 1448) (hold 0) (in_loss false) (slow 0) (left 0) (steps 0){declared})
+        (volatile acked 0) (volatile counted 0) (volatile lost 0) (volatile timeouts 0) \
+        (volatile reductions 0)
+        (volatile undos 0) (volatile rtt +infinity) (srtt 0) (cwnd 0) (ssthresh +infinity) \
+        (before 0) (credit 0){reported})
+    (segment_every +infinity) (mss 1448) (hold 0) (in_loss false) (slow 0) (left 0) \
+    (steps 0){declared})
 (when true
     (:= Report.acked (+ Report.acked Ack.bytes_acked))
     (:= Report.lost (+ Report.lost Ack.lost_pkts_sample))

@@ -283,17 +283,26 @@ fn error_text(code: ErrorCode) -> &'static CStr {
         CCPLANE_OK => c"done",
         CCPLANE_ENULL => c"a required pointer is null",
         CCPLANE_ESIZE => {
-            c"the size of a struct is not set, is too small, or is of a newer header with fields set that this library does not support"
+            c"the size of a struct is not set, is too small, or is of a newer header with fields \
+              set that this library does not support"
         }
         CCPLANE_ECLOSED => c"the datapath was closed",
-        CCPLANE_EBUSY => c"another thread is in a call for this datapath; only one may be at a time",
+        CCPLANE_EBUSY => {
+            c"another thread is in a call for this datapath; only one may be at a time"
+        }
         CCPLANE_ENOFLOW => c"unknown flow: it was closed or never opened",
-        CCPLANE_EVALUE => c"invalid value: text that is not UTF-8, an address, a flag, or contradictory limits",
+        CCPLANE_EVALUE => {
+            c"invalid value: text that is not UTF-8, an address, a flag, or contradictory limits"
+        }
         CCPLANE_EALGORITHM => c"unknown algorithm or parameters",
-        CCPLANE_ECAPABILITY => c"the algorithm needs capabilities that the datapath does not declare",
+        CCPLANE_ECAPABILITY => {
+            c"the algorithm needs capabilities that the datapath does not declare"
+        }
         CCPLANE_EAGENT => c"the agent cannot be reached",
         CCPLANE_ESYSTEM => c"the system cannot create a thread or file descriptor",
-        CCPLANE_ENOFD => c"no file descriptor to wait on: the algorithm runs in the caller's thread",
+        CCPLANE_ENOFD => {
+            c"no file descriptor to wait on: the algorithm runs in the caller's thread"
+        }
         CCPLANE_EFULL => c"the table of flows is full",
         CCPLANE_EPANIC => c"bug in ccplane; please report the text on standard error",
         _ => c"not an error code of ccplane",

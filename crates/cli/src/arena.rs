@@ -152,7 +152,8 @@ pub fn run(args: &ArenaArgs, registry: &Registry, json: bool) -> Result<u8, Fail
         println!(
             "{}",
             serde_json::json!({
-                "schema": 1, "suite": suite, "against": against, "held_out": how.held_out, "weights": arena::WEIGHTS,
+                "schema": 1, "suite": suite, "against": against, "held_out": how.held_out,
+                "weights": arena::WEIGHTS,
                 "confinement": confinement(&apart), "candidates": standings,
             })
         );

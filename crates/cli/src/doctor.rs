@@ -206,7 +206,8 @@ fn btf() -> Check {
                 } else {
                     "BTF without tcp_congestion_ops".into()
                 },
-                "the kernel was built without CONFIG_BPF_JIT or CONFIG_INET: use a distribution kernel",
+                "the kernel was built without CONFIG_BPF_JIT or CONFIG_INET: use a distribution \
+                 kernel",
             )
         }
         Err(e) => {

@@ -422,8 +422,10 @@ fn print_report(report: &EmuReport, code: u8, json: bool) {
     let micros = |d: Duration| d.as_nanos() as f64 / 1e3;
     let way = |log: &LinkLog| {
         serde_json::json!({
-            "arrived": log.arrived, "delivered": log.delivered, "delivered_bytes": log.delivered_bytes,
-            "handovers": log.handovers, "marks": log.marks, "queue_drops": log.queue_drops, "losses": log.losses,
+            "arrived": log.arrived, "delivered": log.delivered,
+            "delivered_bytes": log.delivered_bytes,
+            "handovers": log.handovers, "marks": log.marks, "queue_drops": log.queue_drops,
+            "losses": log.losses,
         })
     };
     let timing = match report.timing {
@@ -437,10 +439,13 @@ fn print_report(report: &EmuReport, code: u8, json: bool) {
     };
     let done = if json {
         let object = serde_json::json!({
-            "exit_code": code, "timing": timing, "gso": gso, "processor_share": report.cpu_share, "up": way(&report.forward), "down": way(&report.reverse),
+            "exit_code": code, "timing": timing, "gso": gso, "processor_share": report.cpu_share,
+            "up": way(&report.forward), "down": way(&report.reverse),
             "audit": {
-                "ok": audit.passed, "lateness_p50_us": micros(audit.lateness_p50), "lateness_p99_us": micros(audit.lateness_p99),
-                "lateness_max_us": micros(audit.lateness_max), "own_drops": audit.emulator_drops, "tun_drops": audit.tun_drops,
+                "ok": audit.passed, "lateness_p50_us": micros(audit.lateness_p50),
+                "lateness_p99_us": micros(audit.lateness_p99),
+                "lateness_max_us": micros(audit.lateness_max), "own_drops": audit.emulator_drops,
+                "tun_drops": audit.tun_drops,
             },
             "log": report.capture.as_ref().map(|log| serde_json::json!({
                 "packets": log.packets, "missed": log.missed, "error": log.error,

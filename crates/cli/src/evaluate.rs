@@ -152,7 +152,8 @@ fn list(json: bool) {
             .iter()
             .map(|q| {
                 serde_json::json!({
-                    "name": q.name, "title": q.title, "about": q.about, "criterion": q.criterion, "source": q.source,
+                    "name": q.name, "title": q.title, "about": q.about, "criterion": q.criterion,
+                    "source": q.source,
                 })
             })
             .collect();

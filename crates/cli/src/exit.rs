@@ -112,7 +112,8 @@ impl Failure {
     pub fn report(self, json: bool) -> u8 {
         if json {
             let mut object = serde_json::json!({
-                "error": self.message, "hint": self.hint, "kind": format!("{:?}", self.kind).to_lowercase(),
+                "error": self.message, "hint": self.hint,
+                "kind": format!("{:?}", self.kind).to_lowercase(),
             });
             if let Some(reason) = self.reason {
                 object["reason"] = reason.into();

@@ -125,12 +125,15 @@ fn show(json: bool) -> Result<(), Failure> {
                 serde_json::json!({
                     "flow": f.flow, "algorithm": f.algorithm,
                     "local": f.local.to_string(), "peer": f.peer.to_string(),
-                    "cwnd_bytes": f.cwnd.get(), "cwnd_segments": f.cwnd.get() / f.mss.get().max(1), "mss": f.mss.get(),
+                    "cwnd_bytes": f.cwnd.get(), "cwnd_segments": f.cwnd.get() / f.mss.get().max(1),
+                    "mss": f.mss.get(),
                     "ssthresh_bytes": (f.ssthresh.get() != u64::MAX).then_some(f.ssthresh.get()),
                     "pacing_rate_bytes_per_s": (f.rate.bytes_per_sec() != 0).then_some(f.rate.bytes_per_sec()),
-                    "srtt_us": f.srtt.as_micros(), "delivery_rate_bytes_per_s": f.delivered_rate.bytes_per_sec(),
+                    "srtt_us": f.srtt.as_micros(),
+                    "delivery_rate_bytes_per_s": f.delivered_rate.bytes_per_sec(),
                     "acked_bytes": f.acked.get(), "lost_packets": f.lost, "reports": f.reports,
-                    "faults": f.faults, "fallbacks": f.fallbacks, "fallback": f.in_fallback, "owned": f.agent_controlled,
+                    "faults": f.faults, "fallbacks": f.fallbacks, "fallback": f.in_fallback,
+                    "owned": f.agent_controlled,
                     "stamped": f.has_queue_delay, "steered_by": steered_by,
                     "ca_state": f.ca_state,
                 })

@@ -114,10 +114,12 @@ pub fn run(args: &NewArgs, json: bool) -> Result<(), Failure> {
         );
         println!("    cd {name}");
         println!(
-            "    cargo test --release                 # in the simulator; the first build takes a minute or two"
+            "    cargo test --release                 # in the simulator; the first build takes a \
+             minute or two"
         );
         println!(
-            "    cargo run --release -- run --alg {name} --vs native:reno --rate 48mbit --rtt 20ms --duration 10s"
+            "    cargo run --release -- run --alg {name} --vs native:reno --rate 48mbit --rtt 20ms \
+             --duration 10s"
         );
     }
     Ok(())

@@ -69,7 +69,8 @@ fn setup(args: &SetupArgs, json: bool) -> Result<(), Failure> {
             .map(|class| json!({ "class": class, "dscp": dscp_of(class), "band": class }))
             .collect();
         let object = json!({
-            "dev": args.dev, "applied": args.apply, "commands": commands, "removal": removal, "classes": levels,
+            "dev": args.dev, "applied": args.apply, "commands": commands, "removal": removal,
+            "classes": levels,
         });
         println!("{object}");
     } else if args.apply {

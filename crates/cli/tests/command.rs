@@ -569,7 +569,7 @@ fn an_algorithm_that_ccp_datapaths_cannot_run_is_refused_before_anything_is_boun
         &[
             "does not support bbr",
             "program",
-            "CCP's format cannot say",
+            "CCP's format does not support",
             "--unix",
         ],
     );
@@ -609,7 +609,7 @@ fn check_says_whether_ccp_datapaths_can_run_a_program() {
         say(&can)
     );
     assert!(say(&cannot).contains(
-        "CCP datapaths      cannot run it: CCP's format cannot say the signal `Flow.mss`"
+        "CCP datapaths      cannot run it: CCP's format does not support the signal `Flow.mss`"
     ));
 }
 

@@ -103,7 +103,8 @@ impl fmt::Display for CheckError {
             CheckErrorReason::Unwritten(r) => {
                 write!(
                     f,
-                    "reads temporary {r}, which is not written on every path to it within this guard or body"
+                    "reads temporary {r}, which is not written on every path to it within this \
+                     guard or body"
                 )
             }
             CheckErrorReason::SkipTooFar => f.write_str("skips past the end of its guard or body"),

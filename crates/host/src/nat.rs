@@ -46,7 +46,8 @@ impl Masquerade {
         let text = format!(
             "add table ip {table} {{ flags owner; }}\n\
              add chain ip {table} out {{ type nat hook postrouting priority srcnat; }}\n\
-             add rule ip {table} out ip saddr {network}/{prefix} ip daddr != {network}/{prefix} masquerade\n"
+             add rule ip {table} out ip saddr {network}/{prefix} ip daddr != {network}/{prefix} \
+             masquerade\n"
         );
         let stdin = masquerade
             .commands

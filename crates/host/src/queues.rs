@@ -176,7 +176,8 @@ impl Bands {
                     "tc qdisc add dev {device} root handle {ROOT_HANDLE} htb default 1"
                 ));
                 commands.push(format!(
-                    "tc class add dev {device} parent {ROOT_HANDLE} classid {ROOT_HANDLE}1 htb rate {bits}bit ceil {bits}bit quantum {HTB_QUANTUM_BYTES}"
+                    "tc class add dev {device} parent {ROOT_HANDLE} classid {ROOT_HANDLE}1 htb \
+                     rate {bits}bit ceil {bits}bit quantum {HTB_QUANTUM_BYTES}"
                 ));
                 commands.push(format!(
                     "tc qdisc add dev {device} parent {ROOT_HANDLE}1 handle {PRIO_HANDLE} {}",
@@ -188,7 +189,8 @@ impl Bands {
         for class in 0..=LOW_CLASS_COUNT {
             let band = class + 1;
             commands.push(format!(
-                "tc qdisc add dev {device} parent {prio}{band} handle cc1{class}: pfifo limit {BAND_PACKETS_MAX}"
+                "tc qdisc add dev {device} parent {prio}{band} handle cc1{class}: pfifo limit \
+                 {BAND_PACKETS_MAX}"
             ));
         }
         for class in 1..=LOW_CLASS_COUNT {
@@ -197,8 +199,8 @@ impl Bands {
                 [("ip", 1, "ip dsfield"), ("ipv6", 2, "ip6 priority")]
             {
                 commands.push(format!(
-                    "tc filter add dev {device} parent {prio} protocol {protocol} prio {preference} u32 match {field} {byte:#04x} 0xfc \
-                     flowid {prio}{band}"
+                    "tc filter add dev {device} parent {prio} protocol {protocol} prio \
+                     {preference} u32 match {field} {byte:#04x} 0xfc flowid {prio}{band}"
                 ));
             }
         }
@@ -392,7 +394,8 @@ tc filter add dev lo parent cc0: protocol ipv6 prio 2 u32 match ip6 priority 0x4
             commands[..3].join("\n"),
             "\
 tc qdisc add dev lo root handle cc0: htb default 1
-tc class add dev lo parent cc0: classid cc0:1 htb rate 1000000000bit ceil 1000000000bit quantum 15140
+tc class add dev lo parent cc0: classid cc0:1 htb rate 1000000000bit ceil 1000000000bit \
+quantum 15140
 tc qdisc add dev lo parent cc0:1 handle cc1: prio bands 5 priomap 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0"
         );
         assert!(

@@ -32,7 +32,8 @@ pub enum CompareError {
     },
     /// It is of another version.
     #[error(
-        "{folder} is of another version of ccplane: its {SUMMARY_FILE} has schema {found}, and this one reads {SCHEMA_VERSION}"
+        "{folder} is of another version of ccplane: its {SUMMARY_FILE} has schema {found}, and \
+         this one reads {SCHEMA_VERSION}"
     )]
     Schema {
         /// The folder.

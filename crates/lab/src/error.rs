@@ -51,7 +51,8 @@ pub enum Error {
     ScenarioFile(crate::scenario::ReadError),
     /// The datapath does not support parts of the scenario.
     #[error(
-        "{file} cannot run on real packets: {}; remove the unsupported parts, or use --datapath sim",
+        "{file} cannot run on real packets: {}; remove the unsupported parts, or use --datapath \
+         sim",
         .parts.join("; ")
     )]
     NotOnLinux {

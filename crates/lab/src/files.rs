@@ -152,8 +152,10 @@ fn pretty(value: &serde_json::Value) -> String {
 fn series_csv(result: &RunResult) -> String {
     let mut csv = headed(
         result,
-        "contender,flow,time_s,cwnd_segments,cwnd_bytes,ssthresh_segments,mss_bytes,srtt_us,rttvar_us,min_rtt_us,\
-         delivery_rate_bytes_per_s,pacing_rate_bytes_per_s,unacked_segments,lost_segments,retransmitted_segments,bytes_acked,\
+        "contender,flow,time_s,cwnd_segments,cwnd_bytes,ssthresh_segments,mss_bytes,srtt_us,\
+         rttvar_us,min_rtt_us,\
+         delivery_rate_bytes_per_s,pacing_rate_bytes_per_s,unacked_segments,lost_segments,\
+         retransmitted_segments,bytes_acked,\
          received_bytes,ca_state,app_limited",
     );
     for c in &result.contenders {
@@ -203,7 +205,8 @@ fn series_csv(result: &RunResult) -> String {
 /// values are 0.
 fn bundles_csv(result: &RunResult) -> String {
     let mut csv = String::from(
-        "contender,bundle,time_s,mode,limit_mbit,received_mbit,waiting_bytes,rtt_ms,min_rtt_ms,eta,capacity_mbit,cross_mbit,actual_rtt_ms,actual_received_mbit\n",
+        "contender,bundle,time_s,mode,limit_mbit,received_mbit,waiting_bytes,rtt_ms,min_rtt_ms,eta,\
+         capacity_mbit,cross_mbit,actual_rtt_ms,actual_received_mbit\n",
     );
     for c in &result.contenders {
         for (bundle, samples) in c.figures.bundles.iter().zip(&c.series.bundles) {
@@ -254,7 +257,8 @@ fn bins_csv(result: &RunResult) -> String {
 fn flows_csv(result: &RunResult) -> String {
     let mut csv = headed(
         result,
-        "contender,flow,goodput_mbit,received_bytes,retransmitted_segments,retransmitted_bytes,cwnd_mean_segments,srtt_mean_ms,\
+        "contender,flow,goodput_mbit,received_bytes,retransmitted_segments,retransmitted_bytes,\
+         cwnd_mean_segments,srtt_mean_ms,\
          min_rtt_ms,rwnd_limited,sndbuf_limited",
     );
     for c in &result.contenders {
@@ -302,7 +306,8 @@ fn whose(workload: Option<&WorkloadFigures>) -> String {
 /// Returns one row per workload.
 fn workloads_csv(result: &RunResult) -> String {
     let mut csv = String::from(
-        "contender,workload,algorithm,compared,count,goodput_mbit,share,retransmitted_segments,jain,fell_back,failed\n",
+        "contender,workload,algorithm,compared,count,goodput_mbit,share,retransmitted_segments,\
+         jain,fell_back,failed\n",
     );
     for c in &result.contenders {
         for w in &c.workloads {
@@ -329,7 +334,8 @@ fn workloads_csv(result: &RunResult) -> String {
 /// Returns one row per seed or repeat.
 fn runs_csv(result: &RunResult) -> String {
     let mut csv = String::from(
-        "contender,run,goodput_mbit,utilisation,delay_mean_ms,delay_p50_ms,delay_p95_ms,delay_p99_ms,retransmitted_segments,\
+        "contender,run,goodput_mbit,utilisation,delay_mean_ms,delay_p50_ms,delay_p95_ms,\
+         delay_p99_ms,retransmitted_segments,\
          queue_drops,jain\n",
     );
     for c in &result.contenders {

@@ -387,8 +387,8 @@ fn again(result: &RunResult) -> String {
              machine. Digest of this result: <code>{}</code>.",
             escape(digest)
         ),
-        None => "Real packets and a real clock: two runs agree in their distributions, not in every packet. The random loss \
-                 follows the seed."
+        None => "Real packets and a real clock: two runs agree in their distributions, not in \
+                 every packet. The random loss follows the seed."
             .to_owned(),
     }
 }

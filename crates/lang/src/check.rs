@@ -182,11 +182,13 @@ impl Checker<'_, '_> {
             (_, "%" | "mod") => {
                 "there is no remainder operator; use (- a (* b (/ a b)))".to_owned()
             }
-            (_, "else") => "write (if condition statement statement): the second statement is the else".to_owned(),
+            (_, "else") => "write (if condition statement statement): the second statement is the \
+                            else"
+                .to_owned(),
             (Some(near), _) => format!("did you mean `{near}`?"),
             (None, _) => {
-                "statements are := if do report fallthrough reset; operators + - * / max min diff wrapped_max \
-                          ewma if > >= < <= == != && || !"
+                "statements are := if do report fallthrough reset; operators + - * / max min diff \
+                 wrapped_max ewma if > >= < <= == != && || !"
                     .to_owned()
             }
         };

@@ -198,7 +198,8 @@ fn with_unit(word: &str, unit: &str) -> Result<u64, BadLiteral> {
         Ok(bytes) => Ok(bytes.get()),
         Err(_) => Err(bad(
             "neither a name nor a number with a unit",
-            "times end in us, ms or s; rates in kbit, mbit or gbit (bits/s); sizes in b, kB, MB, KiB or MiB; names do not begin with a digit",
+            "times end in us, ms or s; rates in kbit, mbit or gbit (bits/s); sizes in b, kB, MB, \
+             KiB or MiB; names do not begin with a digit",
         )),
     }
 }

@@ -55,8 +55,9 @@ pub(crate) fn operator(name: &str) -> Option<OperandShape> {
 }
 
 /// All words that may follow `(`, for suggestions.
-pub(crate) const FORM_HEADS: &str = "+ add * mul max min - sub / div diff wrapped_max > gt < lt >= <= == eq != && and || or ! if \
-                                !if ewma := bind report fallthrough reset do when";
+pub(crate) const FORM_HEADS: &str = "+ add * mul max min - sub / div diff wrapped_max > gt < lt >= \
+                                     <= == eq != && and || or ! if !if ewma := bind report \
+                                     fallthrough reset do when";
 
 impl Checker<'_, '_> {
     pub fn operation(&mut self, index: u32, form: Form) -> CheckResult<Id> {

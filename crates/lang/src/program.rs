@@ -62,8 +62,8 @@ pub(crate) fn build(
                 "expected (def …)",
             )
             .with_help(
-                "declare its variables first, as (def (Report (volatile acked 0)) (interval 10ms)); \
-                 (def) declares none",
+                "declare its variables first, as (def (Report (volatile acked 0)) \
+                 (interval 10ms)); (def) declares none",
             ),
         );
         return None;

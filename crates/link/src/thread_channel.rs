@@ -279,7 +279,8 @@ mod tests {
         }
 
         fn programs(&self) -> Programs {
-            let fold = "(def (Report (volatile acked 0)))\n(when true (:= Report.acked (+ Report.acked Ack.bytes_acked)) (report))";
+            let fold = "(def (Report (volatile acked 0)))\n(when true \
+                        (:= Report.acked (+ Report.acked Ack.bytes_acked)) (report))";
             Programs::new().with("fold", fold)
         }
 

@@ -314,7 +314,8 @@ mod tests {
 
     #[test]
     fn the_listing_names_every_step() {
-        let source = "(def (Report (volatile acked 0))) (when (> Micros 10000) (:= Report.acked (+ Report.acked 3)) (report))";
+        let source = "(def (Report (volatile acked 0))) (when (> Micros 10000) \
+                      (:= Report.acked (+ Report.acked 3)) (report))";
         let program = ccplane_lang::compile(source, &ccplane_lang::ProgramLimits::default())
             .expect("it compiles");
         let text = listing(program.code());

@@ -91,7 +91,7 @@ impl ClassesSpec {
         for (index, class) in (0_u64..).zip(&self.classes) {
             if !(1..=ClassSpec::WEIGHT_MAX).contains(&class.weight) {
                 return Err(QueueSpecError::Contradiction(format!(
-                    "class {index} has the weight {}; give it one from 1 to {}",
+                    "class {index} has the weight {}; use a weight from 1 to {}",
                     class.weight,
                     ClassSpec::WEIGHT_MAX
                 )));

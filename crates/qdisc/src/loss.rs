@@ -52,7 +52,8 @@ impl From<Probability> for LossModel {
 /// Error from parsing a loss model.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "`{text}` is not a model of losses: {reason}; write `0.1%`, `gilbert:p=1%:r=25%` or `gilbert:p=1%:r=25%:h=10%:k=99.9%`"
+    "`{text}` is not a loss model: {reason}; write `0.1%`, `gilbert:p=1%:r=25%` or \
+     `gilbert:p=1%:r=25%:h=10%:k=99.9%`"
 )]
 pub struct LossModelError {
     text: String,
@@ -79,7 +80,9 @@ fn parse_model(text: &str) -> Result<LossModel, String> {
     };
     let (mut p, mut r) = (None, None);
     let (mut h, mut k) = (Probability::NEVER, Probability::ALWAYS);
-    let settings = settings.strip_prefix(':').ok_or("it has neither p nor r")?;
+    let settings = settings
+        .strip_prefix(':')
+        .ok_or("the settings p and r are missing")?;
     for setting in Setting::parse_all(settings)? {
         match setting.name {
             "p" => p = Some(setting.value()?),
@@ -92,7 +95,7 @@ fn parse_model(text: &str) -> Result<LossModel, String> {
     match (p, r) {
         (Some(_), Some(Probability::NEVER)) => Err("with r = 0 the channel never recovers".into()),
         (Some(p), Some(r)) => Ok(LossModel::GilbertElliott { p, r, h, k }),
-        _ => Err("it needs p, from good to bad, and r, from bad to good".into()),
+        _ => Err("it needs p (good to bad) and r (bad to good)".into()),
     }
 }
 
@@ -287,9 +290,9 @@ mod tests {
             );
         }
         for (text, why) in [
-            ("", "is not a model"),
+            ("", "is not a loss model"),
             ("101%", "at most 1"),
-            ("gilbert", "neither p nor r"),
+            ("gilbert", "p and r are missing"),
             ("gilbert:p=1%", "needs p"),
             ("gilbert:p=1%:r=0", "never recovers"),
             ("gilbert:p=1%:r=2:h=1", "`r=2`"),

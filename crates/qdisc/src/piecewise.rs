@@ -32,7 +32,7 @@ struct Piece {
 #[non_exhaustive]
 pub enum PiecewiseError {
     /// The list is empty.
-    #[error("there is no step; give at least one, as in `0s 10mbit`")]
+    #[error("the list has no steps; give at least one, as in `0s 10mbit`")]
     Empty,
     /// The rate at the start is not given.
     #[error("step 1 begins at {begins}; the first step must begin at 0s")]
@@ -41,7 +41,8 @@ pub enum PiecewiseError {
         begins: Duration,
     },
     /// A step does not begin later than the previous one.
-    #[error("step {step} begins at {begins}, not after step {} at {before}; sort the steps and give each its own time", .step - 1)]
+    #[error("step {step} begins at {begins}, but step {} begins at {before}; sort the steps and \
+             give each a different time", .step - 1)]
     NotLater {
         /// Number of the step.
         step: usize,
@@ -52,7 +53,7 @@ pub enum PiecewiseError {
     },
     /// The steps do not fit into the period.
     #[error(
-        "step {step} begins at {begins}, but the steps begin again at {period}; make the period longer"
+        "step {step} begins at {begins}, but the period is only {period}; make the period longer"
     )]
     PeriodTooShort {
         /// Number of the last step.
@@ -64,7 +65,8 @@ pub enum PiecewiseError {
     },
     /// The line ends in an outage, and packets would wait for ever.
     #[error(
-        "step {step}, which lasts for ever, has rate 0; end with a rate above 0, or repeat the steps"
+        "the last step, step {step}, has rate 0 and never ends; end with a rate above 0, or repeat \
+         the steps"
     )]
     NeverAgain {
         /// Number of the last step.
@@ -293,7 +295,7 @@ mod tests {
     fn a_packet_goes_on_after_an_outage() {
         // 1 byte/µs for 1 ms, an outage of 1 ms, repeated.
         let list = steps(&[(0, 1_000_000), (1_000_000, 0)]);
-        let line = Piecewise::new(&list, Some(Duration::from_millis(2))).expect("a good line");
+        let line = Piecewise::new(&list, Some(Duration::from_millis(2))).expect("a valid line");
         assert_eq!(line.mean_rate(), Rate::from_bytes_per_sec(500_000));
         let mut link = FifoLink::new(
             &LineSpec::Piecewise(Arc::new(line)),
@@ -308,13 +310,13 @@ mod tests {
         assert_eq!(
             send(0, 400),
             Ok(1_000),
-            "the last byte goes as the outage begins"
+            "the last byte leaves when the outage begins"
         );
         assert_eq!(send(0, 1_500), Ok(2_000 + 2_000 + 500));
         assert_eq!(
             send(5_100, 10),
             Ok(6_010),
-            "one that comes during an outage waits for its end"
+            "a packet that arrives during an outage waits for its end"
         );
         assert_eq!(send(7_000, 4_000), Ok(8_000 + 3 * 2_000 + 1_000));
     }
@@ -326,14 +328,13 @@ mod tests {
                 .expect_err("not a line")
                 .to_string()
         };
-        assert!(error(&[], None).contains("no step"));
+        assert!(error(&[], None).contains("no steps"));
         assert!(error(&[(1, 5)], None).contains("step 1 begins at 1ns"));
         assert!(
-            error(&[(0, 5), (7, 5), (7, 6)], None)
-                .contains("step 3 begins at 7ns, not after step 2")
+            error(&[(0, 5), (7, 5), (7, 6)], None).contains("step 3 begins at 7ns, but step 2")
         );
-        assert!(error(&[(0, 5), (7, 5)], Some(7)).contains("begin again at 7ns"));
-        assert!(error(&[(0, 5), (7, 0)], None).contains("step 2, which lasts for ever"));
+        assert!(error(&[(0, 5), (7, 5)], Some(7)).contains("the period is only 7ns"));
+        assert!(error(&[(0, 5), (7, 0)], None).contains("the last step, step 2"));
         assert!(error(&[(0, 0)], Some(7)).contains("rate 0"));
     }
 

@@ -78,7 +78,7 @@ mod tests {
                 passed.push(half);
                 assert!(
                     policer.dequeue(now, &mut |_: Full, _| {}).is_some(),
-                    "it does not wait"
+                    "the packet does not wait"
                 );
             }
         }

@@ -162,7 +162,7 @@ mod tests {
         assert_eq!(
             enqueue(packet(4, 2)),
             Verdict::Dropped(DropReason::Full),
-            "it pushes nothing of its own band out"
+            "a band does not push out its own packets"
         );
         assert_eq!(enqueue(packet(5, 0)), Verdict::Queued);
         assert_eq!(

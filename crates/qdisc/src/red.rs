@@ -333,7 +333,7 @@ mod tests {
         let (marked, dropped) = signalled(40, true);
         assert!(
             dropped > 0 && marked > 0,
-            "above twice max even what understands marks is dropped: {dropped}"
+            "above twice max, ECN-capable packets are dropped too: {dropped}"
         );
     }
 

@@ -23,7 +23,7 @@ impl<'a> Setting<'a> {
                 None => (text, None),
             };
             if settings.iter().any(|setting| setting.name == name) {
-                return Err(format!("`{}` is there twice", excerpt(name)));
+                return Err(format!("`{}` is given twice", excerpt(name)));
             }
             settings.push(Setting { name, text, value });
         }
@@ -56,7 +56,7 @@ impl<'a> Setting<'a> {
     /// Formats the error for an unknown setting.
     pub(crate) fn unknown_setting_error(&self, names: &[&'static str]) -> String {
         format!(
-            "there is no setting `{}`{}",
+            "unknown setting `{}`{}",
             excerpt(self.name),
             did_you_mean(self.name, names)
         )
@@ -71,7 +71,7 @@ pub(crate) fn did_you_mean(text: &str, names: &[&'static str]) -> String {
         Some((1..=2, name)) if text.len() > 2 => format!("; did you mean `{name}`?"),
         _ => {
             let names: Vec<_> = names.iter().map(|name| format!("`{name}`")).collect();
-            format!("; there are {}", names.join(", "))
+            format!("; choose one of {}", names.join(", "))
         }
     }
 }

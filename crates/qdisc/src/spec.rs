@@ -167,7 +167,8 @@ pub enum QueueSpecError {
     /// The queue needs a link rate (for a bandwidth-delay product, or for RCP), but the link has
     /// none.
     #[error(
-        "the queue needs the link's rate, but the link has none; give it one, or a queue in packets or bytes"
+        "the queue needs the link's rate, but the link has none; set a rate, or give the queue \
+         size in packets or bytes"
     )]
     NoRate,
     /// Contradictory settings.
@@ -187,14 +188,15 @@ pub enum QueueSpecError {
 
 fn hint(bdp: Option<Rate>) -> String {
     let Some(rate) = bdp else {
-        return "; make it larger".to_owned();
+        return "; make the queue larger".to_owned();
     };
     let rate = match rate.bytes_per_sec() {
         0 => "below 8bit/s".to_owned(),
         _ => format!("of {rate}"),
     };
     format!(
-        ", at a mean rate {rate}; check the rate and the delay, make it larger, or give it in packets"
+        ", at a mean rate {rate}; check the rate and the delay, make the queue larger, or give its \
+         size in packets"
     )
 }
 
@@ -263,7 +265,8 @@ impl QueueSpec {
                 if burst.get() < u64::from(mtu) =>
             {
                 Err(QueueSpecError::Contradiction(format!(
-                    "no packet of {mtu} bytes ever gets through a bucket of {burst}; make the burst larger"
+                    "the burst of {burst} is smaller than a packet of {mtu} bytes; make the burst \
+                     larger"
                 )))
             }
             _ => Ok(()),
@@ -325,12 +328,15 @@ impl RedSpec {
             (Limit::Packets(min), Limit::Packets(max)) => (min, max, false),
             (Limit::Bytes(min), Limit::Bytes(max)) => (min, max, true),
             _ => {
-                let reason = "RED's min and max are in different units; give both in packets, or both in bytes or BDP";
+                let reason = "RED's min and max are in different units; give both in packets, or \
+                              both in bytes or BDP";
                 return Err(QueueSpecError::Contradiction(reason.into()));
             }
         };
         if min >= max {
-            let reason = format!("RED's min, {min}, is not below its max, {max}");
+            let reason = format!(
+                "RED's min, {min}, is not below its max, {max}; make min smaller or max larger"
+            );
             return Err(QueueSpecError::Contradiction(reason));
         }
         Ok(RedConfig {

@@ -109,7 +109,7 @@ mod tests {
     fn drain(bucket: &mut Tbf<SizedPacket, DropTail<SizedPacket>>) -> Vec<(u64, u32)> {
         let mut left = Vec::new();
         while let Some(ready) = bucket.next_ready() {
-            let packet = bucket.dequeue(ready, &mut |_, _| {}).expect("it said so");
+            let packet = bucket.dequeue(ready, &mut |_, _| {}).expect("a packet");
             left.push((ready.as_nanos(), packet.0));
         }
         left
@@ -167,7 +167,7 @@ mod tests {
                 now += gap;
                 while let Some(ready) = bucket.next_ready() && ready <= Time::from_nanos(now) {
                     let before = left.last().map_or(0, |last: &(u64, u32)| last.0);
-                    let packet = bucket.dequeue(ready, &mut |_, _| {}).expect("it said so");
+                    let packet = bucket.dequeue(ready, &mut |_, _| {}).expect("a packet");
                     left.push((before.max(ready.as_nanos()), packet.0));
                 }
                 bucket.enqueue(Time::from_nanos(now), SizedPacket(*bytes), &mut |_, _| {});

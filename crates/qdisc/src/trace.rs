@@ -25,8 +25,8 @@ pub struct Trace {
 pub enum TraceError {
     /// A line is not a number of milliseconds.
     #[error(
-        "line {line}: `{text}` is not a time in milliseconds; a trace has one whole number per line, the time of a \
-         delivery opportunity of 1500 bytes"
+        "line {line}: `{text}` is not a time in milliseconds; a trace has one whole number per \
+         line, the time of a delivery opportunity of 1500 bytes"
     )]
     NotATime {
         /// Line number, counted from 1.
@@ -36,7 +36,8 @@ pub enum TraceError {
     },
     /// Times decrease.
     #[error(
-        "line {line}: {time} ms comes after {before} ms; the times of a trace must not decrease (sort the file)"
+        "line {line}: {time} ms comes after {before} ms; the times of a trace must not decrease \
+         (sort the file)"
     )]
     Decreasing {
         /// Line number, counted from 1.
@@ -48,12 +49,14 @@ pub enum TraceError {
     },
     /// The file has no times.
     #[error(
-        "the trace is empty; it needs at least one line with the time of a delivery opportunity in milliseconds"
+        "the trace is empty; it needs at least one line with the time of a delivery opportunity in \
+         milliseconds"
     )]
     Empty,
     /// All opportunities are at 0 ms.
     #[error(
-        "the trace lasts 0 ms: every opportunity is at time 0; its last time is its period and must be above 0"
+        "the trace lasts 0 ms: every opportunity is at time 0; its last time is its period and \
+         must be above 0"
     )]
     ZeroLength,
 }
@@ -218,7 +221,7 @@ mod tests {
     use crate::{FifoLink, Limit, LineSpec};
 
     fn trace(text: &str) -> Trace {
-        Trace::parse(text).expect("a good trace")
+        Trace::parse(text).expect("a valid trace")
     }
 
     fn departures(text: &str, arrivals: &[(u64, u32)]) -> Vec<u64> {

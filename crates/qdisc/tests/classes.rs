@@ -105,7 +105,7 @@ proptest! {
                     // The line may idle only if the queue dropped its whole backlog or waits for
                     // tokens.
                     let idle_is_right = queue.next_ready().is_none_or(|ready| ready > now);
-                    prop_assert!(left.is_some() || idle_is_right, "idle, and a packet is ready");
+                    prop_assert!(left.is_some() || idle_is_right, "idle although a packet is ready");
                     prop_assert!(dropped.iter().all(|(_, reason)| *reason == DropReason::Aqm));
                     if let Some(packet) = left {
                         prop_assert!(inside.remove(&packet.id).is_some());
@@ -129,7 +129,7 @@ proptest! {
                     prop_assert!(inside.remove(&packet.id).is_some());
                 }
             }
-            prop_assert!(inside.is_empty(), "whoever goes on asking gets everything");
+            prop_assert!(inside.is_empty(), "repeated dequeues return every packet");
         }
     }
 
@@ -173,7 +173,7 @@ proptest! {
     ) {
         let classes: Vec<_> = weights.iter().map(|&weight| (4, weight, "droptail:inf")).collect();
         let mut queue = build(&classes);
-        let heaviest = f64::from(*weights.iter().max().expect("two at least"));
+        let heaviest = f64::from(*weights.iter().max().expect("at least two weights"));
         let mut id = 0;
         let mut sent = vec![0_u64; weights.len()];
         let mut before = sent.clone();
@@ -190,7 +190,7 @@ proptest! {
             if step == begin {
                 before = sent.clone();
             }
-            let packet = queue.dequeue(Time::ZERO, &mut |_, _| {}).expect("ten wait");
+            let packet = queue.dequeue(Time::ZERO, &mut |_, _| {}).expect("ten packets wait");
             sent[usize::from(packet.class)] += u64::from(packet.bytes);
         }
         // In units of turns: a class may send an MTU times its relative weight per turn.
@@ -214,10 +214,10 @@ proptest! {
         let mut sizes_of = sizes.iter().cycle();
         for id in 0..sizes.len() as u32 {
             for class in 0..2 {
-                let &bytes = sizes_of.next().expect("for ever");
+                let &bytes = sizes_of.next().expect("the iterator never ends");
                 queue.enqueue(Time::ZERO, of_class(id, class, bytes), &mut |_, _| {});
             }
-            let packet = queue.dequeue(Time::ZERO, &mut |_, _| {}).expect("many wait");
+            let packet = queue.dequeue(Time::ZERO, &mut |_, _| {}).expect("many packets wait");
             all += i64::from(packet.bytes);
             low += i64::from(packet.bytes) * i64::from(packet.class);
             // Hundredths of bytes.
@@ -239,7 +239,7 @@ fn saturated(queue: &mut Classes<Full>, classes: u8, packets: u32) -> Vec<u64> {
         }
         let packet = queue
             .dequeue(Time::ZERO, &mut |_, _| {})
-            .expect("three of each wait");
+            .expect("three packets per class wait");
         sent[usize::from(packet.class)] += 1_000;
     }
     sent
@@ -339,7 +339,7 @@ fn what_was_overdrawn_is_paid_by_a_class_that_is_empty_in_between() {
         }
         let packet = queue
             .dequeue(Time::ZERO, &mut |_, _| {})
-            .expect("both have some");
+            .expect("both classes have packets");
         sent[usize::from(packet.class)] += 1;
     }
     assert!((990..=1_010).contains(&sent[1]), "{sent:?}");
@@ -366,7 +366,7 @@ fn a_class_that_drops_all_it_has_leaves_its_turn_to_the_next() {
     let (mut dropped, mut left) = (0, [0; 3]);
     while queue.backlog().packets > 0 {
         let packet = queue.dequeue(now, &mut |_: Full, _| dropped += 1);
-        let packet = packet.expect("asked once, it goes on until somebody has a packet");
+        let packet = packet.expect("one dequeue continues until a class has a packet");
         left[usize::from(packet.class)] += 1;
     }
     assert_eq!((left, dropped), ([1, 1, 10], 18));

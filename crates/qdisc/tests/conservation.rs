@@ -58,7 +58,7 @@ impl Ledger {
         let came = self
             .inside
             .remove(&packet.id)
-            .expect("came, and went only once");
+            .expect("arrived, and left only once");
         let allowed = Full {
             ecn: came.ecn,
             stamp: came.stamp,

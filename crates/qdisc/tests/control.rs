@@ -184,7 +184,7 @@ fn fq_codel_protects_flows_from_one_that_hardly_answers() {
     };
     assert!(
         share("droptail:1bdp") > 0.6,
-        "alone with them, it takes most"
+        "in a drop-tail queue it takes most of the link"
     );
     // A quarter of the link, plus what the other flows leave unused while they recover from CoDel's
     // drops.
@@ -224,7 +224,7 @@ fn dualpi2_gives_both_kinds_of_flows_alike_rates_and_l4s_no_queue() {
     let ratio = l4s as f64 / classic as f64;
     assert!(
         (0.5..2.0).contains(&ratio),
-        "L4S gets {ratio} times what classic gets"
+        "L4S gets {ratio} times the rate of classic"
     );
     let [classic, l4s] = &outcome.sojourn;
     assert!(l4s.mean_ms() < 1.5, "L4S waits {} ms", l4s.mean_ms());

@@ -181,7 +181,7 @@ fn a_flow_cannot_become_new_again_and_again_to_starve_the_others() {
         queue.enqueue(Time::ZERO, of_flow(id, 1, 1_500), &mut |_, _| {});
         let packet = queue
             .dequeue(Time::ZERO, &mut |_, _| {})
-            .expect("many wait");
+            .expect("many packets wait");
         served[packet.flow as usize] += 1;
     }
     assert!(served[0] >= 240, "{served:?}");
@@ -205,7 +205,7 @@ fn the_fattest_flow_loses_half_of_what_it_has_or_64_packets() {
         Verdict::Queued
     );
     let expected: Vec<_> = (0..64).map(|id| (0, id, DropReason::PushedOut)).collect();
-    assert_eq!(dropped, expected, "from the head of the fattest");
+    assert_eq!(dropped, expected, "from the head of the longest queue");
 }
 
 #[test]
@@ -277,7 +277,7 @@ fn one_large_packet_may_cost_several_small_ones_and_is_lost_itself_where_its_flo
     let expected: Vec<_> = [28, 29, 26, 27, 24]
         .map(|id| (id, DropReason::PushedOut))
         .into();
-    assert_eq!(dropped, expected, "from the two in turn");
+    assert_eq!(dropped, expected, "alternately from the two longest queues");
     // With 2000 bytes its own queue would be the longest; the others have 1200 and 1300.
     let own = queue.enqueue(Time::ZERO, of_flow(41, 2, 1_500), &mut |_: Full, _| {});
     assert_eq!(own, Verdict::Dropped(DropReason::Full));

@@ -228,7 +228,7 @@ fn both_queues_get_their_shares() {
         }
         let packet = queue
             .dequeue(Time::ZERO, &mut |_, _| {})
-            .expect("both have some");
+            .expect("both classes have packets");
         sent[usize::from(packet.ecn == Ecn::NotEct)] += 1;
     }
     let share = f64::from(sent[1]) / 20_000.0;

@@ -225,16 +225,25 @@ pub const PALETTE_COLOURS: usize = 6;
 
 /// CSS that a page includes once for its inline charts; the page defines the custom properties.
 pub const CHART_STYLE: &str = "\
-svg.chart { display: block; width: 100%; height: auto; font: 12px system-ui, -apple-system, 'Segoe UI', Roboto, 'Noto Sans', 'DejaVu Sans', sans-serif; }
-svg.chart text { fill: var(--ink); } svg.chart .soft { fill: var(--muted); } svg.chart .title { font-weight: 600; }
+svg.chart { display: block; width: 100%; height: auto; \
+    font: 12px system-ui, -apple-system, 'Segoe UI', Roboto, 'Noto Sans', 'DejaVu Sans', \
+    sans-serif; }
+svg.chart text { fill: var(--ink); } svg.chart .soft { fill: var(--muted); } \
+svg.chart .title { font-weight: 600; }
 svg.chart .grid { stroke: var(--grid); } svg.chart .frame { stroke: var(--guide); fill: none; }
 svg.chart .guide { stroke: var(--guide); stroke-dasharray: 2 3; }
-svg.chart .halo { paint-order: stroke; stroke: var(--page); stroke-width: 4px; stroke-linejoin: round; }
-svg.chart .line { fill: none; stroke-width: 1.6; stroke-linejoin: round; } svg.chart .dashed { stroke-dasharray: 6 4; }
-svg.chart .c0 { stroke: var(--c0); } svg.chart .c1 { stroke: var(--c1); } svg.chart .c2 { stroke: var(--c2); }
-svg.chart .c3 { stroke: var(--c3); } svg.chart .c4 { stroke: var(--c4); } svg.chart .c5 { stroke: var(--c5); }
-svg.chart .f0 { fill: var(--c0); } svg.chart .f1 { fill: var(--c1); } svg.chart .f2 { fill: var(--c2); }
-svg.chart .f3 { fill: var(--c3); } svg.chart .f4 { fill: var(--c4); } svg.chart .f5 { fill: var(--c5); }
+svg.chart .halo { paint-order: stroke; stroke: var(--page); stroke-width: 4px; \
+    stroke-linejoin: round; }
+svg.chart .line { fill: none; stroke-width: 1.6; stroke-linejoin: round; } \
+svg.chart .dashed { stroke-dasharray: 6 4; }
+svg.chart .c0 { stroke: var(--c0); } svg.chart .c1 { stroke: var(--c1); } \
+svg.chart .c2 { stroke: var(--c2); }
+svg.chart .c3 { stroke: var(--c3); } svg.chart .c4 { stroke: var(--c4); } \
+svg.chart .c5 { stroke: var(--c5); }
+svg.chart .f0 { fill: var(--c0); } svg.chart .f1 { fill: var(--c1); } \
+svg.chart .f2 { fill: var(--c2); }
+svg.chart .f3 { fill: var(--c3); } svg.chart .f4 { fill: var(--c4); } \
+svg.chart .f5 { fill: var(--c5); }
 ";
 
 /// Palette of the light theme, as custom properties.

@@ -4,13 +4,17 @@ use crate::chart;
 use crate::html::escape;
 
 /// Page colours besides the chart palette (`--s0` to `--s5` are its secondary shades), light theme.
-const LIGHT_COLOURS: &str = "--page: #ffffff; --ink: #1b1f24; --muted: #5b6570; --line: #d9dee4; --soft: #f4f6f8; --grid: #e9edf1; \
-                     --guide: #8a949e; --warn: #8a4b00; --warn-soft: #fff4e3; --good: #1a6b3c; --bad: #a3182b; \
-                     --s0: #3aa0dd; --s1: #f08a45; --s2: #37b892; --s3: #d98bb8; --s4: #b39a1c; --s5: #8b949e;";
+const LIGHT_COLOURS: &str = "--page: #ffffff; --ink: #1b1f24; --muted: #5b6570; --line: #d9dee4; \
+                             --soft: #f4f6f8; --grid: #e9edf1; --guide: #8a949e; --warn: #8a4b00; \
+                             --warn-soft: #fff4e3; --good: #1a6b3c; --bad: #a3182b; --s0: #3aa0dd; \
+                             --s1: #f08a45; --s2: #37b892; --s3: #d98bb8; --s4: #b39a1c; \
+                             --s5: #8b949e;";
 /// Dark counterpart of [`LIGHT_COLOURS`].
-const DARK_COLOURS: &str = "--page: #14171b; --ink: #e7eaee; --muted: #9aa5b1; --line: #2e353d; --soft: #1c2127; --grid: #252b32; \
-                    --guide: #75808c; --warn: #f2b766; --warn-soft: #2c2318; --good: #6fcf97; --bad: #ff8f8f; \
-                    --s0: #9cd3f7; --s1: #ffc29c; --s2: #9be5cd; --s3: #f6c4e1; --s4: #efe08e; --s5: #8b949e;";
+const DARK_COLOURS: &str = "--page: #14171b; --ink: #e7eaee; --muted: #9aa5b1; --line: #2e353d; \
+                            --soft: #1c2127; --grid: #252b32; --guide: #75808c; --warn: #f2b766; \
+                            --warn-soft: #2c2318; --good: #6fcf97; --bad: #ff8f8f; --s0: #9cd3f7; \
+                            --s1: #ffc29c; --s2: #9be5cd; --s3: #f6c4e1; --s4: #efe08e; \
+                            --s5: #8b949e;";
 
 /// Page under construction. Fragments appear in the order in which they were added.
 #[derive(Clone, Debug)]
@@ -104,10 +108,13 @@ impl Page {
             format!(" {footer}")
         };
         format!(
-            "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<meta name=\"viewport\" \
-             content=\"width=device-width, initial-scale=1\">\n<title>{title} · ccplane</title>\n<style>\n{css}{style}</style>\n</head>\n\
-             <body>\n<main>\n<header>\n<div>\n<h1>{title}</h1>\n<p class=\"muted\">{subtitle}</p>\n</div>\n{button}</header>\n{body}\
-             <footer>Made by ccplane {version}{provenance}.{footer}</footer>\n</main>\n{script}</body>\n</html>\n"
+            "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+             <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
+             <title>{title} · ccplane</title>\n<style>\n{css}{style}</style>\n</head>\n\
+             <body>\n<main>\n<header>\n<div>\n<h1>{title}</h1>\n\
+             <p class=\"muted\">{subtitle}</p>\n</div>\n{button}</header>\n{body}\
+             <footer>Made by ccplane {version}{provenance}.{footer}</footer>\n</main>\n\
+             {script}</body>\n</html>\n"
         )
     }
 }
@@ -117,8 +124,10 @@ impl Page {
 fn css() -> String {
     let dark = format!("{DARK_COLOURS} {}", chart::DARK_PALETTE);
     format!(
-        ":root {{ {LIGHT_COLOURS} {} }}\n@media screen {{ :root[data-theme=\"dark\"] {{ {dark} }} }}\n\
-         @media screen and (prefers-color-scheme: dark) {{ :root:not([data-theme=\"light\"]) {{ {dark} }} }}\n{}{}",
+        ":root {{ {LIGHT_COLOURS} {} }}\n\
+         @media screen {{ :root[data-theme=\"dark\"] {{ {dark} }} }}\n\
+         @media screen and (prefers-color-scheme: dark) {{ :root:not([data-theme=\"light\"]) \
+         {{ {dark} }} }}\n{}{}",
         chart::LIGHT_PALETTE,
         include_str!("../assets/page.css"),
         chart::CHART_STYLE

@@ -228,7 +228,8 @@ mod tests {
         let rows = vec![row(&["reno", "95.1"]), row(&["native:reno", "5.0"])];
         assert_eq!(
             Table::new(["", "goodput"], rows).to_text(),
-            "             goodput\n────────────────────\nreno            95.1\nnative:reno      5.0\n"
+            "             goodput\n────────────────────\nreno            95.1\n\
+             native:reno      5.0\n"
         );
     }
 

@@ -139,7 +139,8 @@ fn kind(
     context: &CheckContext,
     at: &Spanned<file::WorkloadEntry>,
 ) -> Result<WorkloadKind, Problem> {
-    const WORKLOAD_KINDS: &str = "`bulk`, `paced`, `datagrams`, `poisson`, `requests`, `messages`, `bursts`, `list` and `trace`";
+    const WORKLOAD_KINDS: &str = "`bulk`, `paced`, `datagrams`, `poisson`, `requests`, `messages`, \
+                                  `bursts`, `list` and `trace`";
     let w = at.get_ref();
     let given = [
         w.bulk.as_ref().map(Spanned::span),

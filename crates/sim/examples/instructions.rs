@@ -36,7 +36,9 @@ fn main() -> Outcome<()> {
         "hop" => hops(length)?,
         "ack" => acks(length)?,
         "report" => reports(length)?,
-        other => return Err(format!("`{other}` is none of hop, ack and report").into()),
+        other => {
+            return Err(format!("unknown operation `{other}`; choose hop, ack or report").into());
+        }
     };
     println!("{done}");
     Ok(())
@@ -177,7 +179,7 @@ fn reports(length: u64) -> Outcome<u64> {
         }
     }
     match commands {
-        0 => Err("Reno answered no report".into()),
+        0 => Err("Reno did not react to the report".into()),
         _ => Ok(length),
     }
 }

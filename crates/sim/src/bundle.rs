@@ -157,7 +157,7 @@ impl World {
             self.known_node(node)?;
             if self.network.is_host(node) {
                 return refused(format!(
-                    "`{}` is a host; the boxes of a bundle are at switches",
+                    "`{}` is a host; put the boxes of a bundle at switches",
                     self.network.name(node)
                 ));
             }
@@ -189,7 +189,7 @@ impl World {
                 (0, _) => {}
                 _ => {
                     return refused(format!(
-                        "only some ways from `{}` to `{}` lead over `{}`; put the boxes where all do",
+                        "only some paths from `{}` to `{}` cross `{}`; put the boxes on all paths",
                         name(from),
                         name(host),
                         name(to)
@@ -199,7 +199,8 @@ impl World {
         }
         if away == NO_INDEX || home == NO_INDEX {
             return refused(format!(
-                "no host is behind `{}` seen from `{}`, or none the other way round; put them on the way between hosts",
+                "no host is behind `{}` as seen from `{}`, or vice versa; put the boxes on a path \
+                 between hosts",
                 name(to),
                 name(from)
             ));
@@ -214,7 +215,7 @@ impl World {
             members().find(|(host, _)| self.bundles.bundle_for(from, *host as u32).is_some())
         {
             return refused(format!(
-                "what goes from `{}` to `{}` would be in two bundles",
+                "the traffic from `{}` to `{}` would be in two bundles",
                 name(from),
                 name(host as u32)
             ));

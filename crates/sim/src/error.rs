@@ -23,7 +23,8 @@ pub enum SimError {
     },
     /// The memory limit would be exceeded.
     #[error(
-        "{what} would take about {needed} MB of memory and {limit} MB are allowed; make it smaller, or raise `memory_limit`"
+        "{what} would need about {needed} MB of memory, but the limit is {limit} MB; make it \
+         smaller, or raise `memory_limit`"
     )]
     TooLarge {
         /// Object that is too large.
@@ -37,7 +38,7 @@ pub enum SimError {
     #[error("{0}")]
     InvalidTopology(String),
     /// A flow could never make progress.
-    #[error("the flow from `{from}` to `{to}` cannot be: {why}")]
+    #[error("invalid flow from `{from}` to `{to}`: {why}")]
     Flow {
         /// Source.
         from: String,
@@ -47,10 +48,10 @@ pub enum SimError {
         why: String,
     },
     /// A link change was added after the link's first packet.
-    #[error("a change of the link `{0}` has to be scheduled before its first packet")]
+    #[error("a change of the link `{0}` must be scheduled before the first packet of the link")]
     LateChange(String),
     /// Events occur without progress.
-    #[error("the simulation stands still at {at} (seed {seed}): {why}", at = .at.as_secs_f64())]
+    #[error("the simulation made no progress at {at} (seed {seed}): {why}", at = .at.as_secs_f64())]
     Stalled {
         /// Seed to reproduce it.
         seed: u64,
@@ -61,7 +62,8 @@ pub enum SimError {
     },
     /// Packets are not conserved: a bug in the simulator.
     #[error(
-        "packets are not conserved at {place} (seed {seed}): {why}; this is a defect of ccplane, please report it"
+        "packets are not conserved at {place} (seed {seed}): {why}; this is a bug in ccplane, \
+         please report it"
     )]
     NotConserved {
         /// Seed to reproduce it.
@@ -78,12 +80,12 @@ pub enum SimError {
     #[error("no agent of this simulation offers `{0}`")]
     UnknownAlgorithm(String),
     /// A bundle is invalid.
-    #[error("the bundle cannot be: {0}")]
+    #[error("invalid bundle: {0}")]
     Bundle(String),
     /// A workload is invalid.
     #[error(transparent)]
     Workload(#[from] WorkloadError),
     /// A probe is invalid.
-    #[error("the probe cannot be: {0}")]
+    #[error("invalid probe: {0}")]
     Probe(&'static str),
 }

@@ -30,7 +30,7 @@ impl World {
                 return wrong(
                     format!("the link {}", self.network.link_name(link)),
                     format!(
-                        "{} let in, {} inside, {} waiting",
+                        "{} accepted, {} inside, {} waiting",
                         view.accepted, view.occupancy, view.backlog.packets
                     ),
                 );
@@ -52,7 +52,7 @@ impl World {
                 if came < went && !bundles.has_box_at(node.0) {
                     return wrong(
                         format!("the switch {}", self.network.name(node)),
-                        format!("{came} came, {went} went"),
+                        format!("{came} arrived, {went} departed"),
                     );
                 }
                 lost += came as i64 - went as i64;
@@ -65,9 +65,9 @@ impl World {
             - (bundles.messages_consumed + bundles.dropped + held) as i64;
         let unroutable = counters.unroutable;
         let totals = [
-            ("packets taken by hosts", counters.received, taken),
+            ("packets received by hosts", counters.received, taken),
             (
-                "packets sent by hosts or without a way on",
+                "packets sent by hosts or unroutable",
                 all,
                 (sent + bundles.messages_created)
                     .wrapping_add(unroutable.wrapping_sub(lost as u64)),
@@ -78,12 +78,12 @@ impl World {
                 dropped + bundles.dropped,
             ),
             (
-                "packets on their way",
+                "packets in flight",
                 self.packets.len() as u64,
                 inside + held,
             ),
             (
-                "packets in all",
+                "packets in total",
                 all,
                 counters.received
                     + counters.dropped
@@ -97,7 +97,7 @@ impl World {
             if one != other {
                 return wrong(
                     "the network".into(),
-                    format!("{what}: {one} by one count, {other} by another"),
+                    format!("{what}: counted as {one} and as {other}"),
                 );
             }
         }

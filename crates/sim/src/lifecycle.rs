@@ -39,11 +39,13 @@ impl World {
             why: why.into(),
         };
         if from == to {
-            return Err(wrong("it would lead from a host to itself; take two hosts"));
+            return Err(wrong(
+                "source and destination are the same host; choose two hosts",
+            ));
         }
         if spec.transport.mss == 0 {
             return Err(wrong(
-                "its segments carry nothing; give `mss` in the transport's settings",
+                "its segments are empty; set `mss` in the transport's settings",
             ));
         }
         if self.flows.len() + 1 >= OBJECTS_MAX / 2 {

@@ -93,7 +93,8 @@ impl<W: Write> std::fmt::Debug for PacketLog<W> {
 pub enum PacketLogError {
     /// Writing to the file failed.
     #[error(
-        "the packet log could not be written after {packets} packets: {why}; look for room on its disk"
+        "the packet log could not be written after {packets} packets: {why}; check the free space \
+         of its disk"
     )]
     Write {
         /// Packets in the file.
@@ -102,7 +103,7 @@ pub enum PacketLogError {
         why: String,
     },
     /// A link belongs to another network.
-    #[error("there is no link {number} to log; the network has {count}")]
+    #[error("link {number} cannot be logged; the network has {count} links")]
     UnknownLink {
         /// Number of the link.
         number: usize,

@@ -369,9 +369,7 @@ impl World {
     /// Adds a probe; [`World::probe`] returns its samples.
     pub fn add_probe(&mut self, spec: ProbeSpec) -> Result<AppId, SimError> {
         if spec.interval == Duration::ZERO {
-            return Err(SimError::Probe(
-                "it looks at no interval; give a time above 0",
-            ));
+            return Err(SimError::Probe("its interval is 0; give a time above 0"));
         }
         for link in &spec.links {
             self.check_link(*link)?;

@@ -149,7 +149,7 @@ impl<T: Tracer> Simulation<T> {
             if still > BATCH_EVENTS * IDLE_BATCHES_MAX {
                 return Err(self
                     .world
-                    .stalled_error("millions of events, but time does not move on"));
+                    .stalled_error("millions of events, but time does not advance"));
             }
             if event.kind() == EventKind::Steer
                 && self.world.hosts[self.world.agent_owner(event.object_index()) as usize]
@@ -198,13 +198,13 @@ impl<T: Tracer> Simulation<T> {
             if still > IDLE_BATCHES_MAX {
                 return Err(self
                     .world
-                    .stalled_error("millions of events, but neither time nor packets move on"));
+                    .stalled_error("millions of events, but neither time nor packets advance"));
             }
         }
         if self.world.events.len() == 0 && self.world.unfinished > 0 {
             return Err(self
                 .world
-                .stalled_error("flows have not finished, and nothing is going to happen"));
+                .stalled_error("flows have not finished, but no events are left"));
         }
         self.world.check()
     }

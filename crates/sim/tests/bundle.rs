@@ -27,7 +27,8 @@ impl Algorithm for FixedRate {
     }
 
     fn programs(&self) -> Programs {
-        let text = "(def (Report (limit 0) (waiting 0))) (when true (:= Report.limit Rate) (:= Report.waiting Flow.bytes_pending) (report))";
+        let text = "(def (Report (limit 0) (waiting 0))) (when true (:= Report.limit Rate) (:= \
+                    Report.waiting Flow.bytes_pending) (report))";
         Programs::new().with("tell", text)
     }
 
@@ -128,7 +129,7 @@ fn idle(
     let mut sim = Simulation::new(site.network.clone(), SimOptions::default()).expect("valid");
     let name = algorithm.name().to_owned();
     let mut agent = Agent::new(AgentOptions::default());
-    agent.add_boxed(algorithm).expect("its program compiles");
+    agent.add_boxed(algorithm).expect("the program compiles");
     let options = SteerOptions {
         capabilities: CAPABILITIES,
         ..SteerOptions::default()
@@ -159,7 +160,7 @@ fn the_queue_moves_into_the_box_and_packets_are_conserved() {
         sim.add_flow(cubic(site.cross.0, site.cross.1).with_bytes(50_000))
             .expect("a path");
         sim.run_until(seconds(10)).expect("packets are conserved");
-        let status = sim.bundle(bundle).expect("it is there");
+        let status = sim.bundle(bundle).expect("exists");
         assert_eq!(
             (status.mode, status.reason),
             (SendboxMode::Delay, Reason::Queue),
@@ -171,13 +172,13 @@ fn the_queue_moves_into_the_box_and_packets_are_conserved() {
         );
         assert!(
             status.backlog.bytes > 100_000,
-            "{marks:?}: the queue is here: {:?}",
+            "{marks:?}: the queue is at the sendbox: {:?}",
             status.backlog
         );
         let over = status.path.rtt.saturating_sub(Duration::from_millis(50));
         assert!(
             over < Duration::from_millis(3),
-            "{marks:?}: and not there: {over}"
+            "{marks:?}: no queue at the bottleneck: {over}"
         );
         let off = status
             .path
@@ -216,7 +217,7 @@ fn the_queue_moves_into_the_box_and_packets_are_conserved() {
 #[test]
 fn pings_beside_others_do_not_limit_the_next_transfer() {
     for before in [0, 60_000_000] {
-        let bundler = by_name("bundler", &Parameters::new()).expect("it is there");
+        let bundler = by_name("bundler", &Parameters::new()).expect("exists");
         let (mut sim, site, bundle) = idle(bundler, SendboxConfig::default(), 60);
         if before > 0 {
             sim.add_flow(cubic(site.senders[1], site.receiver).with_bytes(before))
@@ -238,7 +239,7 @@ fn pings_beside_others_do_not_limit_the_next_transfer() {
             .expect("a path");
         }
         sim.run_until(seconds(15)).expect("packets are conserved");
-        let idle = sim.bundle(bundle).expect("it is there");
+        let idle = sim.bundle(bundle).expect("exists");
         assert_eq!(
             (idle.mode, idle.rate),
             (SendboxMode::Open, None),
@@ -247,7 +248,7 @@ fn pings_beside_others_do_not_limit_the_next_transfer() {
         sim.add_flow(cubic(site.senders[0], site.receiver).starting_at(seconds(15)))
             .expect("a path");
         sim.run_until(seconds(17)).expect("packets are conserved");
-        let status = sim.bundle(bundle).expect("it is there");
+        let status = sim.bundle(bundle).expect("exists");
         assert_eq!(
             (status.mode, status.reason),
             (SendboxMode::Delay, Reason::Queue),
@@ -265,13 +266,13 @@ fn pings_beside_others_do_not_limit_the_next_transfer() {
 fn a_way_back_that_is_cut_opens_the_bundle() {
     let (mut sim, site, bundle) = bundled(SendboxConfig::default(), 60);
     sim.schedule(seconds(5), NetworkChange::Down(site.back))
-        .expect("in time");
+        .expect("the flow finishes in time");
     sim.run_until(seconds(7)).expect("packets are conserved");
     let last = sim
         .bundle_changes(bundle)
         .last()
         .copied()
-        .expect("it opened");
+        .expect("the bundle opened");
     assert_eq!(
         (last.to, last.reason),
         (SendboxMode::Open, Reason::NoFeedback)
@@ -299,7 +300,7 @@ fn the_same_seed_gives_the_same_bytes_and_observing_changes_none() {
 #[test]
 fn what_is_in_one_bundle_enters_no_other() {
     let (mut sim, site, outer) = bundled(SendboxConfig::default(), 60);
-    let routers = ["left", "right"].map(|name| site.network.find_node(name).expect("it is there"));
+    let routers = ["left", "right"].map(|name| site.network.find_node(name).expect("exists"));
     let inner = sim
         .add_bundle(BundleSpec {
             from: routers[0],
@@ -312,17 +313,17 @@ fn what_is_in_one_bundle_enters_no_other() {
     sim.add_flow(cubic(site.cross.0, site.cross.1).with_bytes(500_000))
         .expect("a path");
     sim.run_until(seconds(5)).expect("packets are conserved");
-    let status = |bundle| sim.bundle(bundle).expect("it is there");
+    let status = |bundle| sim.bundle(bundle).expect("exists");
     assert_eq!(
         status(outer).mode,
         SendboxMode::Delay,
-        "its receivebox hears of its packets"
+        "the receivebox receives the packets of the bundle"
     );
     assert!(status(outer).totals.received > 20_000 && status(outer).totals.missing == 0);
     let crossed = status(inner).totals.received;
     assert!(
         (345..500).contains(&crossed),
-        "the cross traffic alone, and notices: {crossed}"
+        "only the cross traffic and messages: {crossed}"
     );
 }
 
@@ -353,7 +354,7 @@ fn bundles_that_cannot_be_are_refused_with_the_reason() {
     assert!(refused(&mut sim, beside).contains("no host is behind"));
     // A bundle rejected at the last check leaves no state behind.
     let mut agent = Agent::new(AgentOptions::default());
-    agent.add(FixedRate).expect("its program compiles");
+    agent.add(FixedRate).expect("the program compiles");
     let agent = sim.host_agent(agent, SteerOptions::default());
     let unknown = sim.add_bundle(BundleSpec {
         agent: Some((agent, "unheard of".into())),

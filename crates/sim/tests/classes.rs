@@ -84,22 +84,28 @@ fn a_tail_uses_what_nobody_else_wants_and_nothing_more() {
         let of_other = data
             .iter()
             .filter(|(_, on, flow, _)| *on == own && *flow == other);
-        let last = of_other.map(|(at, ..)| *at).max().expect("it sent");
+        let last = of_other
+            .map(|(at, ..)| *at)
+            .max()
+            .expect("the other flow sent packets");
         // A packet takes 1.2 ms. During the first windows there is room for the tail.
         let before = log.count(own, 1, ms(80), ms(400));
-        assert!(before > 60, "{queue}: {before} of the tail");
+        assert!(before > 60, "{queue}: {before} packets of the tail");
         let (busy, quiet) = (ms(600), Time::from_micros(last.as_micros() - 20_000));
         assert!(
             quiet > ms(2_000),
-            "{queue}: the other flow is there for a while: {last:?}"
+            "{queue}: the other flow ends too early: {last:?}"
         );
         assert_eq!(
             log.count(own, 1, busy, quiet),
             0,
-            "{queue}: class 0 always waits"
+            "{queue}: class 0 is always backlogged"
         );
-        assert!(log.count(own, 0, busy, quiet) > 500, "{queue}: and is sent");
-        let view = sim.flow(long).expect("it is there");
+        assert!(
+            log.count(own, 0, busy, quiet) > 500,
+            "{queue}: class 0 is sent"
+        );
+        let view = sim.flow(long).expect("exists");
         assert_eq!(view.received, 4_000_000, "{queue}");
         sim.check().expect("packets are conserved");
     }
@@ -137,7 +143,7 @@ fn a_tail_is_done_sooner_where_the_link_is_free() {
         assert!(sim.run_flows(ms(20_000)).expect("no stall"));
         sim.flow(flow)
             .and_then(|view| view.finished)
-            .expect("it is finished")
+            .expect("the flow finished")
     };
     let plain = time(|from, to, bytes| FlowSpec::new(from, to).with_bytes(bytes));
     let with_tail = time(with_rc3);

@@ -24,7 +24,7 @@ fn agent(parameters: &str) -> Result<Agent, UnknownAlgorithm> {
     let mut agent = Agent::new(AgentOptions::default());
     agent
         .add_boxed(Registry::builtin().by_name("group", &parameters.parse()?)?)
-        .expect("it compiles");
+        .expect("the program compiles");
     Ok(agent)
 }
 
@@ -51,7 +51,7 @@ fn two(parameters: &str) -> Two {
     });
     let mut sim = Simulation::new(network, SimOptions::seeded(1)).expect("valid");
     let first = sim.host_agent(
-        agent(parameters).expect("its parameters"),
+        agent(parameters).expect("valid parameters"),
         SteerOptions::default(),
     );
     let further = SteerOptions {

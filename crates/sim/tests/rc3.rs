@@ -67,12 +67,14 @@ fn add(sim: &mut Simulation, pair: u32, bytes: u64, at: Duration, rc3: Option<Rc
 }
 
 fn took(sim: &Simulation, flow: FlowId) -> Duration {
-    let view = sim.flow(flow).expect("it was added");
-    view.finished.expect("it has finished").since(view.started)
+    let view = sim.flow(flow).expect("the flow exists");
+    view.finished
+        .expect("the flow finished")
+        .since(view.started)
 }
 
 fn rc3_of(sim: &Simulation, flow: FlowId) -> Rc3Stats {
-    sim.rc3(flow).expect("it had one").0
+    sim.rc3(flow).expect("the flow uses RC3").0
 }
 
 /// Runs a single flow and returns its completion time and RC3 statistics.
@@ -111,7 +113,7 @@ fn a_flow_takes_a_round_trip_and_its_own_length() {
         );
         assert!(with >= ms(30) && with < ms(most), "{with:?}");
         assert!(without > ms(145), "{without:?}");
-        let rc3 = rc3.expect("there was one");
+        let rc3 = rc3.expect("the flow uses RC3");
         assert_eq!((rc3.stopped, rc3.in_flight), (None, 0));
         // For data sent by both loops, it can be unknown which copy arrived.
         assert!(
@@ -178,7 +180,7 @@ fn case_17_a_network_that_ignores_or_strips_priorities() {
     );
     // The queue uses classes, but is behind a router that strips them.
     let (_, rc3) = alone(rate, "prio:5:shared:1bdp", Remark::BLEACHING, bytes, RC3);
-    let rc3 = rc3.expect("there was one");
+    let rc3 = rc3.expect("the flow uses RC3");
     assert!(
         matches!(rc3.stopped, Some(Rc3Stop::Marking { .. })),
         "{rc3:?}"
@@ -189,7 +191,7 @@ fn case_17_a_network_that_ignores_or_strips_priorities() {
         ..rc3
     });
     let (_, blind) = alone(rate, "prio:5:shared:1bdp", Remark::BLEACHING, bytes, blind);
-    let blind = blind.expect("there was one");
+    let blind = blind.expect("the flow uses RC3");
     assert!(blind.stopped.is_none() && blind.sent.iter().sum::<u64>() >= rc3.sent.iter().sum());
     // Merged or reversed lower classes do not harm class 0: the loop continues, and the bytes
     // arrive.
@@ -254,7 +256,7 @@ fn case_17_classes_count_from_the_flows_own_band() {
             sim.run_flows(Time::ZERO + Duration::from_secs(60))
                 .expect("no stall")
         );
-        let (sent, arrived) = sim.rc3(flow).expect("it had one");
+        let (sent, arrived) = sim.rc3(flow).expect("the flow uses RC3");
         let marking = matches!(sent.stopped, Some(Rc3Stop::Marking { .. }));
         assert_eq!(marking, strips, "band {band}: {sent:?}");
         assert!(strips || sent.stopped.is_none(), "band {band}: {sent:?}");
@@ -315,11 +317,12 @@ fn case_17_the_check_limits_the_harm_to_others() {
         harmed(Remark::BLEACHING, blind),
     ];
     println!(
-        "mean of short plain flows: {plain} us, beside RC3 {kept}, stripped {checked}, unchecked {unchecked}"
+        "mean of short plain flows: {plain} us, next to RC3 {kept}, stripped {checked}, unchecked \
+         {unchecked}"
     );
     assert!(
         kept <= plain + plain / 50,
-        "{kept} us beside RC3, {plain} without"
+        "{kept} us next to RC3, {plain} without"
     );
     assert!(
         checked < unchecked,
@@ -343,7 +346,7 @@ fn case_18_buffers_smaller_than_the_burst_and_a_link_that_is_full() {
             with <= without + ms(1),
             "{own}: {with:?} with, {without:?} without"
         );
-        let rc3 = rc3.expect("there was one");
+        let rc3 = rc3.expect("the flow uses RC3");
         if own.ends_with("20p") {
             assert!(
                 rc3.unconfirmed().iter().sum::<u64>() > 500,
@@ -369,7 +372,7 @@ fn case_18_buffers_smaller_than_the_burst_and_a_link_that_is_full() {
     };
     let (long, _, _) = full(None);
     let (beside, _, rc3) = full(RC3);
-    let (sent, _) = rc3.expect("there was one");
+    let (sent, _) = rc3.expect("the flow uses RC3");
     assert!(
         beside.as_micros().abs_diff(long.as_micros()) * 50 < long.as_micros(),
         "{beside:?}, {long:?}"
@@ -432,7 +435,7 @@ fn case_19_short_beside_long_and_plain_beside_rc3() {
     let (after, others_after) = plain(RC3);
     assert!(
         after <= before + before / 100,
-        "plain flows: {before} us, {after} beside RC3"
+        "plain flows: {before} us, {after} next to RC3"
     );
     assert!(
         others_after * 10 < others_before * 6,

@@ -55,11 +55,11 @@ fn a_flow_alone_takes_a_round_trip_and_a_half_and_its_bytes() {
         .add_flow(flows.remove(0).with_bytes(1_448_000))
         .expect("a path");
     assert!(sim.run_flows(ms(5_000)).expect("no stall"));
-    let view = sim.flow(flow).expect("it is there");
+    let view = sim.flow(flow).expect("exists");
     // 1,000 packets of 1,500 bytes take 120 ms.
     let took = view
         .finished
-        .expect("it ended")
+        .expect("the flow finished")
         .since(view.started)
         .as_micros();
     assert!((149_500..155_000).contains(&took), "{took} µs");
@@ -102,8 +102,8 @@ fn two_flows_get_the_same() {
         (one - other).abs() < 0.05 && one + other > 0.85,
         "{one} {other}"
     );
-    let link = sim.network().find_link("router->to").expect("it is there");
-    let backlog = sim.link(link).expect("it is there").backlog.bytes;
+    let link = sim.network().find_link("router->to").expect("exists");
+    let backlog = sim.link(link).expect("exists").backlog.bytes;
     assert!(backlog < 60_000, "{backlog}");
     sim.check().expect("packets are conserved");
 }

@@ -49,9 +49,9 @@ impl Path {
             .add_boxed(
                 Registry::builtin()
                     .by_name("bbr", &Default::default())
-                    .expect("it is built in"),
+                    .expect("a built-in algorithm"),
             )
-            .expect("it compiles");
+            .expect("the program compiles");
         let agent = sim.host_agent(agent, SteerOptions::default());
         Path {
             sim,
@@ -109,7 +109,7 @@ fn a_receiver_that_conceals_losses_is_sent_more_than_its_link_carries() {
         );
         assert!(
             load > 2.0,
-            "{congestion}: {load} times what the link carries"
+            "{congestion}: {load} times the capacity of the link"
         );
         assert_eq!(concealing.view(flow).failure, None);
     }
@@ -131,7 +131,7 @@ fn proof_of_receipt_ends_the_connection_of_a_receiver_that_conceals_losses() {
         );
         assert!(
             path.load() < 1.0,
-            "{congestion}: {} times what the link carries",
+            "{congestion}: {} times the capacity of the link",
             path.load()
         );
         // The receiver was notified, and no state of the flow is left.

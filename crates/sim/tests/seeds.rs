@@ -8,7 +8,7 @@ fn seeds() -> Vec<String> {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/seeds/tables");
     let files = std::fs::read_dir(folder).expect("fuzz/seeds is in the repository");
     let read = |file: std::io::Result<std::fs::DirEntry>| {
-        std::fs::read_to_string(file.expect("a file").path()).expect("it can be read")
+        std::fs::read_to_string(file.expect("a file").path()).expect("a readable file")
     };
     files.map(read).collect()
 }

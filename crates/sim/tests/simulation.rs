@@ -132,11 +132,11 @@ fn packets_are_conserved_whatever_the_links_do() {
     ];
     for queue in queues {
         let mut network = dumbbell(3, queue);
-        let bottleneck = network.find_link("bottleneck").expect("it is there");
-        let reverse = network.find_link("reverse").expect("it is there");
-        let spec = network.spec_mut(bottleneck).expect("it is there");
+        let bottleneck = network.find_link("bottleneck").expect("exists");
+        let reverse = network.find_link("reverse").expect("exists");
+        let spec = network.spec_mut(bottleneck).expect("exists");
         spec.loss = "gilbert:p=0.1%:r=25%".parse().expect("a model of losses");
-        let spec = network.spec_mut(reverse).expect("it is there");
+        let spec = network.spec_mut(reverse).expect("exists");
         spec.delay = DelayModel::Jitter {
             delay: Duration::from_millis(10),
             spread: Duration::from_millis(2),
@@ -163,7 +163,7 @@ fn packets_are_conserved_whatever_the_links_do() {
             sim.run_until(us(ms * 100_000))
                 .unwrap_or_else(|error| panic!("{queue}: {error}"));
         }
-        let view = sim.link(bottleneck).expect("it is there");
+        let view = sim.link(bottleneck).expect("exists");
         assert!(
             view.losses > 0 && view.delivered > 10_000,
             "{queue}: {view:?}"
@@ -181,14 +181,14 @@ fn packets_are_conserved_whatever_the_links_do() {
 #[test]
 fn time_never_goes_back_whatever_becomes_of_a_delay() {
     let mut network = dumbbell(3, "droptail:1bdp");
-    let bottleneck = network.find_link("bottleneck").expect("it is there");
+    let bottleneck = network.find_link("bottleneck").expect("exists");
     let overtaking = DelayModel::Jitter {
         delay: Duration::from_millis(30),
         spread: Duration::from_millis(29),
         shape: DelayDistribution::Uniform,
         reorder: true,
     };
-    network.spec_mut(bottleneck).expect("it is there").delay = overtaking;
+    network.spec_mut(bottleneck).expect("exists").delay = overtaking;
     let mut sim = bulk(network, 3, 7);
     for ms in (100..2_000).step_by(100) {
         let to = match ms % 200 {
@@ -203,16 +203,15 @@ fn time_never_goes_back_whatever_becomes_of_a_delay() {
         assert!(sim.now() >= before, "{} after {before}", sim.now());
         before = sim.now();
     }
-    assert!(sim.link(bottleneck).expect("it is there").delivered > 1_000);
+    assert!(sim.link(bottleneck).expect("exists").delivered > 1_000);
 }
 
 #[test]
 fn the_same_seed_gives_the_same_bytes_on_any_number_of_threads() {
     let one = |seed| {
         let mut network = dumbbell(4, "fq_codel");
-        let bottleneck = network.find_link("bottleneck").expect("it is there");
-        network.spec_mut(bottleneck).expect("it is there").loss =
-            "0.1%".parse().expect("a probability");
+        let bottleneck = network.find_link("bottleneck").expect("exists");
+        network.spec_mut(bottleneck).expect("exists").loss = "0.1%".parse().expect("a probability");
         let mut sim = bulk(network, 4, seed);
         sim.run_until(us(2_000_000)).expect("no stall");
         sim.digest()
@@ -222,7 +221,11 @@ fn the_same_seed_gives_the_same_bytes_on_any_number_of_threads() {
     let mut distinct = alone.clone();
     distinct.sort_unstable();
     distinct.dedup();
-    assert_eq!(distinct.len(), alone.len(), "another seed is another run");
+    assert_eq!(
+        distinct.len(),
+        alone.len(),
+        "another seed gives another run"
+    );
 }
 
 #[test]
@@ -244,7 +247,7 @@ fn an_agent_steers_flows_with_stale_reports() {
     let cubic = Registry::builtin()
         .by_name("cubic", &Parameters::default())
         .expect("built in");
-    agent.add_boxed(cubic).expect("it compiles");
+    agent.add_boxed(cubic).expect("the program compiles");
     let id = sim.host_agent(agent, SteerOptions::default());
     let flow = |sim: &Simulation, n: u32| {
         let end = |side: &str| node(sim.network(), &format!("{side}{n}"));
@@ -255,7 +258,7 @@ fn an_agent_steers_flows_with_stale_reports() {
         sim.add_flow(flow).expect("offered");
     }
     sim.run_until(us(20_000_000)).expect("no stall");
-    let stats = sim.algorithm(id, "cubic").expect("it is there");
+    let stats = sim.algorithm(id, "cubic").expect("exists");
     // Two flows, twenty seconds, a report about every 30 ms.
     assert!(stats.flows == 2 && stats.reports > 800, "{stats:?}");
     assert_eq!(
@@ -291,9 +294,9 @@ fn short_flows_finish_and_give_their_place_back() {
     }
     assert_eq!(sim.run_flows(us(60_000_000)), Ok(true));
     for flow in sim.flows() {
-        let view = sim.flow(flow).expect("it is there");
+        let view = sim.flow(flow).expect("exists");
         assert_eq!(Some(view.received), view.bytes);
-        let took = view.finished.expect("all have").since(view.started);
+        let took = view.finished.expect("all flows").since(view.started);
         // At least one RTT for the handshake and half an RTT for the data.
         assert!(took >= Duration::from_millis(30), "{took:?}");
     }
@@ -336,8 +339,8 @@ fn flows_spread_over_equal_paths() {
         }
         assert_eq!(sim.run_flows(us(10_000_000)), Ok(true));
         let over = |sim: &Simulation, name: String| {
-            let link = sim.network().find_link(&name).expect("it is there");
-            sim.link(link).expect("it is there").accepted
+            let link = sim.network().find_link(&name).expect("exists");
+            sim.link(link).expect("exists").accepted
         };
         let up: Vec<u64> = (1..=4)
             .map(|n| over(&sim, format!("leaf1->spine{n}")))
@@ -367,7 +370,7 @@ fn routes_lead_round_a_link_that_is_down() {
     duplex(&mut network, switches[0], switches[2]);
     duplex(&mut network, switches[2], switches[1]);
     duplex(&mut network, switches[1], b);
-    let detour = network.find_link("u->t").expect("it is there");
+    let detour = network.find_link("u->t").expect("exists");
     let mut sim = Simulation::new(network, SimOptions::seeded(1)).expect("valid");
     sim.add_flow(FlowSpec::new(a, b)).expect("a path");
     sim.schedule(us(500_000), NetworkChange::Down(direct))
@@ -375,9 +378,9 @@ fn routes_lead_round_a_link_that_is_down() {
     sim.schedule(us(1_000_000), NetworkChange::Up(direct))
         .expect("a link");
     sim.run_until(us(500_000)).expect("no stall");
-    assert_eq!(sim.link(detour).expect("it is there").accepted, 0);
+    assert_eq!(sim.link(detour).expect("exists").accepted, 0);
     sim.run_until(us(1_000_000)).expect("no stall");
-    let on_detour = sim.link(detour).expect("it is there").accepted;
+    let on_detour = sim.link(detour).expect("exists").accepted;
     assert!(on_detour > 2_000, "{on_detour}");
     sim.run_until(us(1_500_000)).expect("no stall");
     let received = sim
@@ -430,7 +433,7 @@ fn mistakes_are_told_by_name() {
     let (a, b) = (network.add_host("a"), network.add_host("b"));
     network.add_link(a, b, link.clone());
     let mut sim = Simulation::new(network, SimOptions::default()).expect("valid");
-    let error = sim.add_flow(FlowSpec::new(a, b)).expect_err("no way back");
+    let error = sim.add_flow(FlowSpec::new(a, b)).expect_err("no path back");
     assert_eq!(
         error,
         SimError::Network(NetworkError::NoRoute {
@@ -452,7 +455,7 @@ fn mistakes_are_told_by_name() {
     let (there, back) = network.add_duplex_link(s, t, link.clone(), link.clone());
     network.add_route(s, b, there);
     network.add_route(t, b, back);
-    let error = make(network).expect_err("a circle").to_string();
+    let error = make(network).expect_err("a loop").to_string();
     assert!(
         error.contains("s -> t -> s") || error.contains("t -> s -> t"),
         "{error}"
@@ -466,7 +469,7 @@ fn mistakes_are_told_by_name() {
         topology::fat_tree(2_000, &link, &link),
         Err(NetworkError::TooLarge { .. })
     ));
-    let large = topology::fat_tree(8, &link, &link).expect("it can be described");
+    let large = topology::fat_tree(8, &link, &link).expect("a valid topology");
     let little = SimOptions {
         memory_limit: 100_000,
         ..SimOptions::default()
@@ -482,16 +485,15 @@ fn what_stands_still_is_an_error_with_its_seed() {
     // On a link that loses everything the handshake fails and the flow with it, which is not a
     // stall.
     let mut network = dumbbell(1, "droptail:1bdp");
-    let bottleneck = network.find_link("bottleneck").expect("it is there");
-    network.spec_mut(bottleneck).expect("it is there").loss =
-        "100%".parse().expect("a probability");
+    let bottleneck = network.find_link("bottleneck").expect("exists");
+    network.spec_mut(bottleneck).expect("exists").loss = "100%".parse().expect("a probability");
     let mut sim = Simulation::new(network, SimOptions::seeded(9)).expect("valid");
     let (from, to) = (node(sim.network(), "left1"), node(sim.network(), "right1"));
     let flow = sim
         .add_flow(FlowSpec::new(from, to).with_bytes(1_000))
         .expect("a path");
     assert_eq!(sim.run_flows(us(1_000_000_000)), Ok(true));
-    let view = sim.flow(flow).expect("it is there");
+    let view = sim.flow(flow).expect("exists");
     assert!(
         view.finished.is_none() && view.failure.is_some(),
         "{view:?}"
@@ -512,7 +514,7 @@ fn what_stands_still_is_an_error_with_its_seed() {
     }
     let mut sim = bulk(dumbbell(1, "droptail:1bdp"), 1, 9);
     sim.add_app(Box::new(Restless), us(1_000));
-    let error = sim.run_until(us(2_000)).expect_err("it stands still");
+    let error = sim.run_until(us(2_000)).expect_err("no progress");
     assert!(
         matches!(error, SimError::Stalled { seed: 9, .. }),
         "{error}"
@@ -592,7 +594,7 @@ fn a_host_gives_its_link_packets_in_turn() {
         sim.add_flow(FlowSpec::new(from, to)).expect("a path");
     }
     sim.run_until(us(5_000_000)).expect("no stall");
-    let view = sim.link(own).expect("it is there");
+    let view = sim.link(own).expect("exists");
     assert_eq!(view.queue_drops, 0);
     // At most the packet in transmission, two packets waiting behind it, and the last accepted one.
     assert!(
@@ -625,7 +627,8 @@ impl Algorithm for Leaves {
     }
 
     fn programs(&self) -> Programs {
-        let text = "(def (Report (volatile acked 0))) (when true (:= Report.acked 1) (:= Cwnd 2896) (report))";
+        let text = "(def (Report (volatile acked 0))) (when true (:= Report.acked 1) (:= Cwnd \
+                    2896) (report))";
         Programs::new().with("hold", text)
     }
 
@@ -659,7 +662,7 @@ fn a_flow_that_its_algorithm_gives_up_runs_newreno_until_it_takes_it_back() {
     let mut sim =
         Simulation::new(dumbbell(1, "droptail:1bdp"), SimOptions::seeded(1)).expect("valid");
     let mut agent = Agent::new(AgentOptions::default());
-    agent.add(Leaves::default()).expect("it compiles");
+    agent.add(Leaves::default()).expect("the program compiles");
     let id = sim.host_agent(agent, SteerOptions::default());
     let [from, to] = ["left1", "right1"].map(|name| node(sim.network(), name));
     let flow = FlowSpec::new(from, to).with_congestion(FlowControl::Steered(id, "leaves".into()));
@@ -673,7 +676,7 @@ fn a_flow_that_its_algorithm_gives_up_runs_newreno_until_it_takes_it_back() {
     ] {
         sim.run_until(us(second * 1_000_000 - 100))
             .expect("no stall");
-        let view = sim.flow(flow).expect("it lives");
+        let view = sim.flow(flow).expect("the flow exists");
         let had = (view.received - received) as f64 * 8.0 / 2.0 / 1e6;
         received = view.received;
         assert!(

@@ -107,10 +107,10 @@ fn run_from(
         .links()
         .next()
         .and_then(|link| network.spec_mut(link))
-        .expect("there are four");
+        .expect("four time stamps");
     first.line = LineSpec::Constant(Rate::from_bits_per_sec(access));
     let mut sim = Simulation::with_tracer(network, SimOptions::seeded(seed), StampLog::default())
-        .expect("it is sound");
+        .expect("valid");
     for (host, model) in [a, b].into_iter().zip(models) {
         if let Some(model) = model {
             sim.set_stamps(host, model).expect("a host");
@@ -122,8 +122,9 @@ fn run_from(
         ..config
     });
     sim.add_flow(FlowSpec::new(a, b).with_transport(transport))
-        .expect("a sound flow");
-    sim.run_until(Time::from_micros(20_000)).expect("it runs");
+        .expect("a valid flow");
+    sim.run_until(Time::from_micros(20_000))
+        .expect("the run succeeds");
     sim
 }
 
@@ -324,7 +325,7 @@ fn only_hosts_have_clocks() {
     let mut network = Network::new();
     let (a, switch) = (network.add_host("a"), network.add_switch("switch"));
     network.add_link(a, switch, LinkSpec::wire(Duration::ZERO));
-    let mut sim = Simulation::new(network, SimOptions::default()).expect("it is sound");
+    let mut sim = Simulation::new(network, SimOptions::default()).expect("valid");
     assert!(matches!(
         sim.set_stamps(switch, StampModel::EXACT),
         Err(SimError::Network(NetworkError::NotAHost(_)))

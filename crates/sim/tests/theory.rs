@@ -3,7 +3,7 @@
 //! results.
 #![expect(
     clippy::disallowed_methods,
-    reason = "formulas that results are compared with; no simulation reaches them"
+    reason = "reference formulas; no simulation result depends on them"
 )]
 
 mod aqm;

@@ -23,18 +23,18 @@ fn at(ms: u64) -> Time {
 /// `pairs` senders and receivers across 96 Mbit/s with an RTT of 20 ms.
 fn dumbbell(pairs: u32, seed: u64) -> Simulation {
     let bottleneck = LinkSpec::new(Rate::from_bits_per_sec(96_000_000), ms(10)).with_queue(
-        "droptail:1bdp".parse::<QueueSpec>().expect("it is a queue"),
+        "droptail:1bdp".parse::<QueueSpec>().expect("a queue"),
         ms(20),
     );
     let access = LinkSpec::wire(Duration::ZERO);
     let network = topology::dumbbell(pairs, &access, bottleneck, LinkSpec::wire(ms(10)))
-        .expect("a sound network");
+        .expect("a valid network");
     let options = SimOptions::seeded(seed);
-    Simulation::new(network, options).expect("a sound network")
+    Simulation::new(network, options).expect("a valid network")
 }
 
 fn across(sim: &Simulation, pairs: u32) -> Pairs {
-    let host = |name: String| sim.network().find_node(&name).expect("it has such a host");
+    let host = |name: String| sim.network().find_node(&name).expect("the host exists");
     Pairs::List(
         (1..=pairs)
             .map(|n| (host(format!("left{n}")), host(format!("right{n}"))))
@@ -58,7 +58,7 @@ fn add(sim: &mut Simulation, spec: WorkloadSpec) -> AppId {
         FlowControl::Native(Native::cubic()),
         default_transport(),
     )
-    .expect("a sound workload")
+    .expect("a valid workload")
 }
 
 fn flows_of(sim: &Simulation, app: AppId) -> Vec<FlowView> {
@@ -74,7 +74,7 @@ fn poisson_flows_finish_and_load_the_link() {
             share: 0.5,
             link_rate: Rate::from_bits_per_sec(96_000_000),
         },
-        sizes: SizeTable::named("caida").expect("it is published"),
+        sizes: SizeTable::named("caida").expect("a published table"),
         flows: None,
     };
     let spec = WorkloadSpec {
@@ -82,12 +82,12 @@ fn poisson_flows_finish_and_load_the_link() {
         ..spec(&sim, 4, poisson)
     };
     let app = add(&mut sim, spec);
-    sim.run_until(at(40_000)).expect("it runs");
+    sim.run_until(at(40_000)).expect("the run succeeds");
     let flows = flows_of(&sim, app);
     // 285.4 per second for 20 s.
     assert!((5_400..6_000).contains(&flows.len()), "{}", flows.len());
     assert_eq!(
-        sim.workload(app).expect("it is one").opened(),
+        sim.workload(app).expect("exists").opened(),
         flows.len() as u64
     );
     for flow in &flows {
@@ -124,12 +124,12 @@ fn a_constant_rate_arrives_at_that_rate_and_ends() {
         ..spec(&sim, 2, constant)
     };
     let app = add(&mut sim, spec);
-    sim.run_until(at(1_000)).expect("it runs");
+    sim.run_until(at(1_000)).expect("the run succeeds");
     let before: Vec<u64> = flows_of(&sim, app)
         .iter()
         .map(|flow| flow.received)
         .collect();
-    sim.run_until(at(2_000)).expect("it runs");
+    sim.run_until(at(2_000)).expect("the run succeeds");
     for (flow, before) in flows_of(&sim, app).iter().zip(before) {
         // 1 MB per second, in writes of one segment.
         assert!(
@@ -139,7 +139,7 @@ fn a_constant_rate_arrives_at_that_rate_and_ends() {
         );
         assert_eq!(flow.retransmitted, 0);
     }
-    sim.run_until(at(4_000)).expect("it runs");
+    sim.run_until(at(4_000)).expect("the run succeeds");
     for flow in flows_of(&sim, app) {
         assert!(
             flow.received.abs_diff(3_000_000) <= 2 * u64::from(MSS),
@@ -178,7 +178,7 @@ fn datagrams_heed_no_congestion() {
         ..spec(&sim, 1, bulk)
     };
     let bulk = add(&mut sim, bulk);
-    sim.run_until(at(10_000)).expect("it runs");
+    sim.run_until(at(10_000)).expect("the run succeeds");
     let stats = sim.datagram_stats(cross);
     assert!((39_000..41_000).contains(&stats.sent), "{stats:?}");
     // The elastic flow fills the remaining capacity and the queue, so some datagrams are dropped.
@@ -205,13 +205,13 @@ fn endless_flows_are_given_up_when_their_workload_stops() {
         ..spec(&sim, 2, bulk)
     };
     let app = add(&mut sim, spec);
-    sim.run_until(at(2_500)).expect("it runs");
+    sim.run_until(at(2_500)).expect("the run succeeds");
     let then = flows_of(&sim, app);
     assert_eq!(then.len(), 2);
     assert_eq!((then[0].started, then[1].started), (at(0), at(100)));
     let total: u64 = then.iter().map(|flow| flow.received).sum();
     assert!(total > 18_000_000, "{total}");
-    sim.run_until(at(10_000)).expect("it runs");
+    sim.run_until(at(10_000)).expect("the run succeeds");
     let after: u64 = flows_of(&sim, app).iter().map(|flow| flow.received).sum();
     assert_eq!(after, total);
 }
@@ -230,9 +230,9 @@ fn requests_and_responses_alternate() {
         ..spec(&sim, 3, requests)
     };
     let app = add(&mut sim, spec);
-    sim.run_until(at(12_000)).expect("it runs");
+    sim.run_until(at(12_000)).expect("the run succeeds");
     assert_eq!(flows_of(&sim, app).len(), 6);
-    let exchanges = sim.workload(app).expect("it is one").exchanges();
+    let exchanges = sim.workload(app).expect("exists").exchanges();
     // The reverse path has no rate limit: 20 ms per exchange, 40 ms with the handshake, and a mean
     // think time of 50 ms. A response fits into the initial window.
     let first: Vec<u64> = exchanges[..6]
@@ -265,12 +265,12 @@ fn the_same_seed_gives_the_same_flows() {
         let mut sim = dumbbell(4, seed);
         let poisson = Workload::Poisson {
             arrivals: Arrivals::PerSecond(200.0),
-            sizes: SizeTable::named("websearch").expect("it is published"),
+            sizes: SizeTable::named("websearch").expect("a published table"),
             flows: Some(100),
         };
         let spec = spec(&sim, 4, poisson);
         add(&mut sim, spec);
-        sim.run_until(at(5_000)).expect("it runs");
+        sim.run_until(at(5_000)).expect("the run succeeds");
         sim.digest()
     };
     assert_eq!(digest(1), digest(1));
@@ -305,19 +305,19 @@ fn a_run_can_wait_for_workloads() {
     // They have not ended by 10 ms. Later, the run stops at the time of the last arrival.
     assert!(
         !sim.run_workloads(&[finite, messages], at(10))
-            .expect("it runs")
+            .expect("the run succeeds")
     );
     assert_eq!(sim.now(), at(10));
     assert!(
         sim.run_workloads(&[finite, messages], at(60_000))
-            .expect("it runs")
+            .expect("the run succeeds")
     );
     let flows = sim.flows().filter_map(|flow| sim.flow(flow));
     let last = flows
         .filter(|view| view.app == Some(finite))
         .filter_map(|view| view.finished)
         .max();
-    let served = sim.workload(messages).expect("it is one").messages();
+    let served = sim.workload(messages).expect("exists").messages();
     assert_eq!(served.len(), 100);
     assert!(
         served
@@ -326,10 +326,13 @@ fn a_run_can_wait_for_workloads() {
     );
     let last_message = served.last().map(|message| message.finished);
     assert_eq!(Some(sim.now()), last.max(last_message));
-    assert_eq!(sim.workload(messages).expect("it is one").unfinished(), 0);
+    assert_eq!(sim.workload(messages).expect("exists").unfinished(), 0);
     // A workload that has ended is not awaited.
     let now = sim.now();
-    assert!(sim.run_workloads(&[finite], at(60_000)).expect("it runs"));
+    assert!(
+        sim.run_workloads(&[finite], at(60_000))
+            .expect("the run succeeds")
+    );
     assert_eq!(sim.now(), now);
 }
 
@@ -348,8 +351,11 @@ fn a_burst_on_a_drawn_connection_has_no_pauses() {
     };
     let spec = spec(&sim, 1, messages);
     let workload = add(&mut sim, spec);
-    assert!(sim.run_workloads(&[workload], at(60_000)).expect("it runs"));
-    let served = sim.workload(workload).expect("it is one").messages();
+    assert!(
+        sim.run_workloads(&[workload], at(60_000))
+            .expect("the run succeeds")
+    );
+    let served = sim.workload(workload).expect("exists").messages();
     assert_eq!(served.len(), 200);
     assert!(
         served
@@ -415,14 +421,14 @@ fn mistakes_are_told_with_the_workloads_name() {
         mss: 0,
         ..TransportConfig::default()
     };
-    add(&mut sim, Pairs::one(left, right), bulk(), config).expect("it is sound by itself");
+    add(&mut sim, Pairs::one(left, right), bulk(), config).expect("the workload itself is valid");
     let error = sim.run_until(at(1)).unwrap_err();
     assert!(
-        error.to_string().contains("its segments carry nothing"),
+        error.to_string().contains("its segments are empty"),
         "{error}"
     );
 }
 
 fn node(sim: &Simulation, name: &str) -> NodeId {
-    sim.network().find_node(name).expect("it has such a node")
+    sim.network().find_node(name).expect("the node exists")
 }

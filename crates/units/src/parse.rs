@@ -39,7 +39,8 @@ const RATE_HINT: &str =
     "write a rate as 96mbit, 1.5gbit or 100kbit (bits/s), or as 12MB/s (bytes/s)";
 const BPS_HINT: &str = "write 10mbit for ten megabits per second, 10MB/s for ten megabytes";
 const DURATION_HINT: &str = "write a time as 20ms, 1.5s, 10us, 100ns or 2m";
-const BYTES_HINT: &str = "write a size as 1500b, 150kB or 2MB (powers of 1000), or as 64k, 64KiB or 1MiB (powers of 1024)";
+const BYTES_HINT: &str = "write a size as 1500b, 150kB or 2MB (powers of 1000), or as 64k, 64KiB \
+                          or 1MiB (powers of 1024)";
 const PACKETS_HINT: &str = "write a number of packets as 160p";
 const PROBABILITY_HINT: &str = "write a probability as 0.01%, 0.0001 or 1e-4, between 0 and 1";
 const PERCENT_HINT: &str = "write 1% for one in a hundred, 100% for always";
@@ -61,7 +62,7 @@ impl Decimal {
         let fail = |reason| Err(ParseError { reason, expected });
         let text = text.trim();
         match text.as_bytes().first() {
-            None => return fail("nothing to read"),
+            None => return fail("the value is empty"),
             Some(b'-') => return fail("a quantity cannot be negative"),
             _ => {}
         }
@@ -91,7 +92,7 @@ impl Decimal {
             end += 1;
         }
         if !text.as_bytes()[..end].iter().any(u8::is_ascii_digit) {
-            return fail("no number");
+            return fail("not a number");
         }
         if places > DIGITS_MAX as u32 {
             return fail("too many digits");
@@ -188,14 +189,14 @@ impl FromStr for Rate {
         };
         if ends("bps") {
             return Err(ParseError {
-                reason: "`bps` is bits per second to most, and bytes per second to tc",
+                reason: "`bps` is ambiguous: bytes per second in tc, bits per second elsewhere",
                 expected: BPS_HINT,
             });
         }
         // A lower-case `b` is ambiguous between bit and byte.
         if ends("b/s") && !trimmed.ends_with("B/s") {
             return Err(ParseError {
-                reason: "a small b is a bit to most, and a byte to some",
+                reason: "a lower-case `b` is ambiguous: it may mean bits or bytes",
                 expected: BPS_HINT,
             });
         }
@@ -282,7 +283,7 @@ impl FromStr for Packets {
             return Err(fail("unknown unit"));
         }
         if number.places != 0 {
-            return Err(fail("packets are whole"));
+            return Err(fail("the number of packets is not whole"));
         }
         number
             .scaled(1, 1)
@@ -316,7 +317,7 @@ impl FromStr for Probability {
         let places = i64::from(number.places) + i64::from(places);
         if unit.is_empty() && number.digits >= 10u128.pow(number.places) {
             return Err(ParseError {
-                reason: "a number of 1 or more without a % may mean percent or a probability",
+                reason: "a number of 1 or more without a % is ambiguous",
                 expected: PERCENT_HINT,
             });
         }

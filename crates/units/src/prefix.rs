@@ -34,15 +34,16 @@ impl fmt::Display for PrefixError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             PrefixError::MissingAddress => {
-                f.write_str("no IP address; write 10.8.0.0/16, 192.0.2.7 or fd08::/48")
+                f.write_str("not an IP address; write 10.8.0.0/16, 192.0.2.7 or fd08::/48")
             }
             PrefixError::InvalidLength { most } => write!(
                 f,
-                "no number of bits after the slash; this address has 0 to {most}"
+                "invalid prefix length; it must be a number from 0 to {most}"
             ),
             PrefixError::HostBitsSet { address, network } => write!(
                 f,
-                "an address within the network, not the network itself; write {network} for all of it, or {address} for this one address"
+                "the address has host bits set; write {network} for the whole network, or \
+                 {address} for the single address"
             ),
         }
     }
@@ -176,16 +177,16 @@ mod tests {
         for (text, says) in [
             (
                 "10.8.0.1/16",
-                "write 10.8.0.0/16 for all of it, or 10.8.0.1 for",
+                "write 10.8.0.0/16 for the whole network, or 10.8.0.1 for",
             ),
-            ("2001:db8::1/32", "write 2001:db8::/32 for all"),
-            ("ten", "no IP address"),
-            ("", "no IP address"),
+            ("2001:db8::1/32", "write 2001:db8::/32 for the whole"),
+            ("ten", "not an IP address"),
+            ("", "not an IP address"),
             ("10.0.0.0/33", "0 to 32"),
             ("10.0.0.0/", "0 to 32"),
             ("::/129", "0 to 128"),
-            ("::/x", "no number of bits"),
-            ("::/+1", "no number of bits"),
+            ("::/x", "invalid prefix length"),
+            ("::/+1", "invalid prefix length"),
         ] {
             let why = text.parse::<Prefix>().unwrap_err().to_string();
             assert!(why.contains(says), "{text}: {why}");
@@ -206,7 +207,7 @@ mod tests {
 
         #[test]
         fn one_bit_off_is_another_network(address: u32, bits in 1..=32_u8) {
-            let net = Prefix::containing(Ipv4Addr::from_bits(address).into(), bits).expect("so many bits");
+            let net = Prefix::containing(Ipv4Addr::from_bits(address).into(), bits).expect("valid");
             prop_assert!(!net.contains(Ipv4Addr::from_bits(address ^ 1 << (32 - bits)).into()));
         }
     }

@@ -89,9 +89,9 @@ fn what_is_wrong_is_said_with_what_would_be_right() {
     assert_eq!(reason(rate("-1mbit")), "a quantity cannot be negative");
     assert_eq!(reason(rate("nanmbit")), "not a finite number");
     assert_eq!(reason(rate("infinity")), "not a finite number");
-    assert_eq!(reason(rate("mbit")), "no number");
-    assert_eq!(reason(rate(".mbit")), "no number");
-    assert_eq!(reason(rate("")), "nothing to read");
+    assert_eq!(reason(rate("mbit")), "not a number");
+    assert_eq!(reason(rate(".mbit")), "not a number");
+    assert_eq!(reason(rate("")), "the value is empty");
     assert_eq!(reason(rate("1.2.3mbit")), "unknown unit");
     assert_eq!(reason(rate("96mhz")), "unknown unit");
     for both in ["10Mbps", "10 mbps", "1bps", "10Mb/s", "5GIBPS"] {
@@ -114,7 +114,8 @@ fn what_is_wrong_is_said_with_what_would_be_right() {
     );
     assert_eq!(reason(parts("1e-99999999999")), "unknown unit");
     assert_eq!(reason(parts("1e-2147483648")), "unknown unit");
-    let hint = "a number without a unit; write a rate as 96mbit, 1.5gbit or 100kbit (bits/s), or as 12MB/s (bytes/s)";
+    let hint = "a number without a unit; write a rate as 96mbit, 1.5gbit or 100kbit (bits/s), or \
+                as 12MB/s (bytes/s)";
     assert_eq!(
         "96".parse::<Rate>().map_err(|error| error.to_string()),
         Err(hint.to_owned())

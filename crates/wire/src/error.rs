@@ -11,7 +11,7 @@ use crate::TagError;
 pub enum WireError {
     /// The bytes end before the message does.
     #[error(
-        "{what} needs {needs} bytes, {has} are left: the sender cut it, or its length is wrong"
+        "{what} needs {needs} bytes, but {has} are left: it was truncated, or its length is wrong"
     )]
     Truncated {
         /// Message or part.
@@ -22,7 +22,7 @@ pub enum WireError {
         has: usize,
     },
     /// A length field disagrees with the contents of the message.
-    #[error("{what} says {says} bytes, but its contents need {needs}")]
+    #[error("{what} has a length of {says} bytes, but its contents need {needs}")]
     LengthMismatch {
         /// Message.
         what: &'static str,
@@ -32,7 +32,7 @@ pub enum WireError {
         needs: usize,
     },
     /// A quantity exceeds the limit of the format.
-    #[error("{what} is {is}, the format holds at most {most}")]
+    #[error("{what} is {is}, but the format allows at most {most}")]
     TooLong {
         /// Quantity.
         what: &'static str,
@@ -43,7 +43,8 @@ pub enum WireError {
     },
     /// A number has no defined meaning.
     #[error(
-        "{what} {value} does not exist: sender and receiver speak different versions, or this is no message"
+        "invalid {what} {value}: sender and receiver use different versions, or the data is not a \
+         message"
     )]
     UnknownValue {
         /// Kind of number.
@@ -52,7 +53,7 @@ pub enum WireError {
         value: u64,
     },
     /// The peer uses another version of the framing.
-    #[error("the peer speaks version {theirs}, this side version {ours}: update the older one")]
+    #[error("the peer uses version {theirs}, this side uses version {ours}: update the older side")]
     UnsupportedVersion {
         /// Version of the peer.
         theirs: u16,
@@ -63,13 +64,13 @@ pub enum WireError {
     #[error("{0} is not UTF-8 text")]
     InvalidUtf8(&'static str),
     /// A tag is invalid, or there are too many.
-    #[error("a flow's tags cannot be: {0}")]
+    #[error("invalid flow tags: {0}")]
     InvalidTag(#[from] TagError),
     /// A well-formed program does not pass the check.
     #[error("the program does not pass the check: {0}")]
     InvalidProgram(#[from] CheckError),
     /// CCP's format cannot express the message.
-    #[error("CCP's format cannot say {0}")]
+    #[error("CCP's format does not support {0}")]
     NotExpressible(NotExpressible),
 }
 
@@ -79,12 +80,14 @@ pub enum WireError {
 pub enum NotExpressible {
     /// A signal after the first 15.
     #[error(
-        "the signal `{0}`: compute it from the signals of CCP, or offer another program for CCP datapaths"
+        "the signal `{0}`: compute it from the signals of CCP, or offer another program for CCP \
+         datapaths"
     )]
     Signal(&'static str),
     /// The `Ssthresh` state.
     #[error(
-        "`Ssthresh`: a CCP datapath has no slow-start threshold; keep it in a variable of the program"
+        "`Ssthresh`: a CCP datapath has no slow-start threshold; keep it in a variable of the \
+         program"
     )]
     Ssthresh,
     /// The `(reset)` statement.
@@ -92,45 +95,49 @@ pub enum NotExpressible {
     Reset,
     /// An `(if …)` statement.
     #[error(
-        "a statement `(if …)`: write `(:= variable (if condition value))`, or a `when` of its own"
+        "a statement `(if …)`: write `(:= variable (if condition value))`, or a separate `when`"
     )]
     Statement,
     /// A weight that is not a multiple of a tenth.
-    #[error("the ewma weight {0}/{1}: its weights are tenths")]
+    #[error("the ewma weight {0}/{1}: use a multiple of 1/10")]
     Weight(u64, u64),
     /// A constant that is too large.
     #[error(
-        "the constant {0} here: its constants have 31 bits, and +infinity; bind a larger one in a clause"
+        "the constant {0} here: constants are 31-bit numbers or +infinity; bind a larger one in a \
+         clause"
     )]
     Constant(u64),
     /// An expression that is nested too deeply.
     #[error(
-        "an expression that needs {0} temporaries: it has 8; name an intermediate value with `(:= name …)`"
+        "an expression that needs {0} temporaries: at most 8 are available; name an intermediate \
+         value with `(:= name …)`"
     )]
     Temporaries(usize),
     /// Too many instructions.
     #[error(
-        "a program of {0} instructions, with those that define its variables: it has room for 255"
+        "a program of {0} instructions, including variable definitions: at most 255 are allowed"
     )]
     Instructions(usize),
     /// Too many variables.
-    #[error("{0} variables of a kind: it has room for 110")]
+    #[error("{0} variables of one kind: at most 110 are allowed")]
     Variables(usize),
     /// A report without fields.
     #[error(
-        "a report without fields, which would say that the flow ended: declare a report variable"
+        "a report without fields, because it signals the end of a flow: declare a report variable"
     )]
     EmptyReport,
     /// An update of `Micros` by the agent.
     #[error("an update of `Micros`: bind it in the program, at a condition on a control variable")]
     Micros,
     /// An update of a variable that is not a control variable.
-    #[error("an update of variable {0}, which is no control variable of the flow's program")]
+    #[error(
+        "an update of variable {0}, because it is not a control variable of the flow's program"
+    )]
     Variable(u8),
     /// An IPv6 address.
-    #[error("an IPv6 address: its CREATE has room for IPv4")]
+    #[error("an IPv6 address: its CREATE message holds IPv4 addresses only")]
     Ipv6,
     /// A flow number that does not fit into 32 bits.
-    #[error("flow {0}: its flows have 32-bit numbers")]
+    #[error("the flow number {0}: flow numbers have 32 bits")]
     Flow(u64),
 }

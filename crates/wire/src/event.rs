@@ -209,7 +209,8 @@ pub enum Refusal {
     /// No such flow is live, or it was announced again since, because it returned from the
     /// datapath's own control.
     #[error(
-        "the datapath has no such flow: it ended, or began anew, while the command was on its way"
+        "the datapath has no such flow: it ended or was announced again while the command was in \
+         transit"
     )]
     UnknownFlow,
     /// The target is a variable that the flow's program does not have, or that the agent may not
@@ -273,7 +274,7 @@ pub struct Updates(UpdateList);
 #[derive(Clone, Debug)]
 #[expect(
     clippy::large_enum_variant,
-    reason = "the large one is the common one, and a box would allocate per command"
+    reason = "the large variant is the common one, and boxing it would allocate per command"
 )]
 enum UpdateList {
     Inline {

@@ -65,7 +65,10 @@ impl FrameDecoder {
 
     /// Returns the next whole frame; `None` if it is incomplete. After an error nothing more can be
     /// read: close the connection.
-    #[expect(clippy::should_implement_trait, reason = "its items borrow from it")]
+    #[expect(
+        clippy::should_implement_trait,
+        reason = "its items borrow from the reader"
+    )]
     pub fn next(&mut self) -> Result<Option<Frame<'_>>, WireError> {
         let left = self.bytes.get(self.frame_start..).unwrap_or_default();
         let Some((length, rest)) = left.split_first_chunk::<LENGTH_FIELD_BYTES>() else {
@@ -121,7 +124,7 @@ fn read(frame: &[u8]) -> Result<Frame<'_>, WireError> {
                 .map_err(|_| WireError::InvalidUtf8("a goodbye"))
         }
         unknown => Err(WireError::UnknownValue {
-            what: "frame of first byte",
+            what: "frame type",
             value: u64::from(unknown),
         }),
     }

@@ -10,7 +10,10 @@ pub fn read_framed(bytes: &[u8]) {
     };
     let whole = frames_of([stream].into_iter());
     let pieces = frames_of(stream.chunks(usize::from(*size).max(1)));
-    assert_eq!(whole, pieces, "a stream means the same however it is cut");
+    assert_eq!(
+        whole, pieces,
+        "a stream decodes to the same frames however it is split"
+    );
 }
 
 /// Returns the number of frames, their total length, and the error at the end of the stream.
@@ -34,7 +37,7 @@ fn frames_of<'a>(pieces: impl Iterator<Item = &'a [u8]>) -> (usize, usize, Optio
         }
         assert!(
             frames.buffered() < framed::LENGTH_FIELD_BYTES + v2::PACKET_BYTES_MAX,
-            "a frame at most is kept"
+            "at most one frame is buffered"
         );
     }
     (count, size, None)

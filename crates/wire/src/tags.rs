@@ -27,24 +27,28 @@ pub struct Tags(Option<Arc<[Tag]>>);
 #[non_exhaustive]
 pub enum TagError {
     /// There is no `=`.
-    #[error("`{0}` is no tag: one is KEY=VALUE, such as site=paris")]
+    #[error("`{0}` is not a tag: write KEY=VALUE, such as site=paris")]
     MissingEquals(String),
     /// The key is empty or contains invalid characters.
     #[error(
-        "the key of `{0}` is not of letters, digits, `_`, `-` and `.`: write one such as site=paris"
+        "the key of `{0}` must consist of letters, digits, `_`, `-` and `.`: write a tag such as \
+         site=paris"
     )]
     InvalidKey(String),
     /// The value contains characters that cannot be displayed.
-    #[error("the value of {0:?} has characters that cannot be shown: leave them out")]
+    #[error("the value of {0:?} contains control characters: remove them")]
     InvalidValue(String),
     /// The tag is too long.
-    #[error("a tag of {0} bytes is too long: {TAG_BYTES_MAX} are the most, key and `=` included")]
+    #[error(
+        "a tag of {0} bytes is too long: the maximum is {TAG_BYTES_MAX} bytes, including key and \
+         `=`"
+    )]
     TooLong(usize),
     /// There are too many tags.
-    #[error("{0} tags are too many: {TAGS_PER_FLOW_MAX} are the most")]
+    #[error("{0} tags are too many: the maximum is {TAGS_PER_FLOW_MAX}")]
     TooMany(usize),
     /// A key occurs twice.
-    #[error("the tag `{0}` is there twice: give it once")]
+    #[error("the tag `{0}` is given twice: give it once")]
     DuplicateKey(String),
 }
 
@@ -145,7 +149,7 @@ mod tests {
             ("site", "KEY=VALUE"),
             ("=x", "letters"),
             ("a b=x", "letters"),
-            ("a=\n", "cannot be shown"),
+            ("a=\n", "control characters"),
             (&format!("k={}", "x".repeat(63)), "65 bytes"),
         ] {
             let why = bad.parse::<Tag>().unwrap_err().to_string();

@@ -175,7 +175,7 @@ impl RawUpdate {
             _ => None,
         };
         let target = target.ok_or(WireError::UnknownValue {
-            what: "register of an update, of type",
+            what: "update register type",
             value: u64::from(self.class) << 32 | u64::from(self.index),
         })?;
         Ok(Update {

@@ -231,7 +231,7 @@ pub enum WorkloadError {
         why: &'static str,
     },
     /// The workload exceeds a limit.
-    #[error("the workload `{name}` has {count} {what}, and {limit} are the most; make it smaller")]
+    #[error("the workload `{name}` has {count} {what}, but the limit is {limit}; make it smaller")]
     TooMany {
         /// Name of the workload.
         name: String,
@@ -244,7 +244,8 @@ pub enum WorkloadError {
     },
     /// A trace or list is not sorted by time.
     #[error(
-        "the workload `{name}`: flow {index} of the {what} starts before the one above it; sort the {what} by time"
+        "the workload `{name}`: flow {index} of the {what} starts before the previous one; sort \
+         the {what} by time"
     )]
     Backwards {
         /// Name of the workload.

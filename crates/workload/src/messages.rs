@@ -447,7 +447,7 @@ mod tests {
                 Some(40_000),
             );
             one.pairs = Pairs::one(NodeId(0), NodeId(1));
-            let mut running = WorkloadGenerator::new(one, 3, 0).expect("a sound workload");
+            let mut running = WorkloadGenerator::new(one, 3, 0).expect("a valid workload");
             drive(
                 &mut running,
                 Rate::from_bytes_per_sec(1_000_000),
@@ -470,10 +470,10 @@ mod tests {
     #[test]
     fn random_draws_every_server_and_changes_neither_arrivals_nor_sizes() {
         let arrivals = Arrivals::PerSecond(1_000.0);
-        let sizes = SizeTable::new(&[(1, 0.0), (40_000, 1.0)]).expect("the points rise");
+        let sizes = SizeTable::new(&[(1, 0.0), (40_000, 1.0)]).expect("ascending points");
         let last = spec(20, arrivals, sizes, Some(20_000));
         let messages = |spec: WorkloadSpec| {
-            let mut running = WorkloadGenerator::new(spec, 7, 0).expect("a sound workload");
+            let mut running = WorkloadGenerator::new(spec, 7, 0).expect("a valid workload");
             drive(
                 &mut running,
                 Rate::from_bytes_per_sec(5_000_000),
@@ -508,10 +508,10 @@ mod tests {
     #[test]
     fn a_message_on_a_drawn_connection_is_written_at_once_and_waits_in_its_stream() {
         let late = Duration::from_micros(1);
-        let sizes = SizeTable::new(&[(1, 0.0), (1_000_000, 1.0)]).expect("the points rise");
+        let sizes = SizeTable::new(&[(1, 0.0), (1_000_000, 1.0)]).expect("ascending points");
         let mut one = drawn(spec(1, Arrivals::PerSecond(20.0), sizes, Some(200)));
         one.pairs = Pairs::one(NodeId(0), NodeId(1));
-        let mut running = WorkloadGenerator::new(one, 5, 0).expect("a sound workload");
+        let mut running = WorkloadGenerator::new(one, 5, 0).expect("a valid workload");
         let actions = drive(&mut running, Rate::from_bytes_per_sec(10_000_000), late);
         let writes = actions.iter().filter_map(|(at, action)| match action {
             Action::Write { bytes, .. } if *bytes > 0 => Some((*at, *bytes)),
@@ -550,7 +550,7 @@ mod tests {
             ),
             (
                 spec(u32::MAX, Arrivals::PerSecond(1.0), size(), None),
-                "are the most",
+                "the limit is",
             ),
         ] {
             let said = WorkloadGenerator::new(spec, 1, 0)
@@ -570,7 +570,7 @@ mod tests {
             None,
         );
         short.stop = Some(Time::ZERO + Duration::from_millis(6));
-        let mut running = WorkloadGenerator::new(short, 1, 0).expect("a sound workload");
+        let mut running = WorkloadGenerator::new(short, 1, 0).expect("a valid workload");
         assert!(running.has_ended() && running.next_time().is_none());
         assert!(running.poll(Time::ZERO + Duration::from_secs(1)).is_none());
     }
@@ -580,7 +580,7 @@ mod tests {
         let size = SizeTable::fixed(Bytes::new(1_000));
         let mut finite = spec(2, Arrivals::PerSecond(100.0), size, None);
         finite.stop = Some(Time::ZERO + Duration::from_secs(1));
-        let mut running = WorkloadGenerator::new(finite, 1, 0).expect("a sound workload");
+        let mut running = WorkloadGenerator::new(finite, 1, 0).expect("a valid workload");
         let actions = drive(
             &mut running,
             Rate::from_bytes_per_sec(1_000_000),
@@ -635,12 +635,12 @@ mod tests {
             random: bool,
             seed: u64,
         ) {
-            let sizes = SizeTable::new(&[(1, 0.0), (largest, 1.0)]).expect("it rises");
+            let sizes = SizeTable::new(&[(1, 0.0), (largest, 1.0)]).expect("ascending points");
             let mut spec = spec(connections, Arrivals::PerSecond(per_second), sizes, messages);
             spec.stop = Some(Time::ZERO + Duration::from_millis(stop_ms));
             let spec = if random { drawn(spec) } else { spec };
             let run = || {
-                let mut running = WorkloadGenerator::new(spec.clone(), seed, 0).expect("a sound workload");
+                let mut running = WorkloadGenerator::new(spec.clone(), seed, 0).expect("valid");
                 let rate = Rate::from_bytes_per_sec(5_000_000);
                 let actions = drive(&mut running, rate, Duration::from_micros(late_us));
                 (actions, running)

@@ -71,18 +71,21 @@ impl OpenLoop {
             Workload::Bulk {
                 bytes: Some(none), ..
             } if none.get() == 0 => {
-                return Err("its flows have no bytes; give a size, or none for flows without end");
+                return Err(
+                    "its flows have no bytes; give a size above 0, or omit it for flows without \
+                     end",
+                );
             }
             Workload::Bulk {
                 bytes: Some(_),
                 lifetime: Some(_),
                 ..
-            } => return Err("its flows end by their bytes; give no time that they last"),
+            } => return Err("its flows end after a number of bytes; do not set a lifetime too"),
             Workload::Bulk {
                 lifetime: Some(lasts),
                 ..
             } if lasts == Duration::ZERO => {
-                return Err("its flows last no time; give a longer one");
+                return Err("the lifetime of its flows is 0; give a time above 0");
             }
             Workload::Bulk {
                 flows,
@@ -120,7 +123,7 @@ impl OpenLoop {
             Workload::Bursts {
                 interval: every, ..
             } if every == Duration::ZERO => {
-                return Err("bursts follow each other at once; give a time between them");
+                return Err("the interval between its bursts is 0; give a time above 0");
             }
             Workload::Bursts {
                 sizes,
@@ -136,7 +139,7 @@ impl OpenLoop {
                 return Err("its list is empty; give a time and a size");
             }
             Workload::List { flows } if flows.iter().any(|(_, bytes)| bytes.get() == 0) => {
-                return Err("a flow of its list has no bytes; leave it out");
+                return Err("a flow of its list has no bytes; remove it");
             }
             Workload::List { flows } => ArrivalPlan::List {
                 flows,
@@ -146,7 +149,7 @@ impl OpenLoop {
                 return Err("its trace is empty; give a time, two hosts and a size");
             }
             Workload::Trace { flows } if flows.iter().any(|flow| flow.bytes.get() == 0) => {
-                return Err("a flow of its trace has no bytes; leave it out");
+                return Err("a flow of its trace has no bytes; remove it");
             }
             Workload::Trace { flows } => ArrivalPlan::Trace(flows),
             Workload::Paced { .. } | Workload::Requests { .. } | Workload::Messages { .. } => {
@@ -317,6 +320,6 @@ pub(crate) fn gap(arrivals: Arrivals, sizes: &SizeTable) -> Result<f64, &'static
     if rate.is_finite() && rate > 0.0 {
         Ok(1e9 / rate)
     } else {
-        Err("its flows never arrive; give a rate, load or number a second above 0")
+        Err("its flows never arrive; give a rate, a load or a number per second above 0")
     }
 }

@@ -51,12 +51,12 @@ impl PacedWorkload {
         mut random: Pcg64,
     ) -> Result<PacedWorkload, &'static str> {
         if rate.bytes_per_sec() == 0 {
-            return Err("its rate is 0; give one");
+            return Err("its rate is 0; give a rate above 0");
         }
         if let Duty::OnOff { on, .. } = duty
             && on.mean_length() == Duration::ZERO
         {
-            return Err("it is never on; give a time above 0");
+            return Err("it is never on; give an on time above 0");
         }
         let (Carrier::Stream { write: bytes } | Carrier::Datagrams { bytes, .. }) = carrier;
         if bytes == 0 {

@@ -131,7 +131,7 @@ mod tests {
         let mut random = workload_rng(7, 0);
         let mut counts = [0; 12];
         for _ in 0..9_000 {
-            counts[pairs.draw(&mut random).expect("there are pairs").0 as usize] += 1;
+            counts[pairs.draw(&mut random).expect("at least one pair").0 as usize] += 1;
         }
         // The expected count is 1,000 each; six standard deviations are 180.
         assert!(

@@ -122,14 +122,15 @@ impl SizeTable {
             let Some(point) = bytes.zip(share.parse::<f64>().ok()) else {
                 return Err(wrong(
                     format!("`{}` is not a size and a share", line.trim().escape_debug()),
-                    "write lines such as `10000 0.15`, or `7 1 0.15` in packets of 1,460 bytes as ns-2 does",
+                    "write lines such as `10000 0.15`, or `7 1 0.15` in packets of 1,460 bytes as \
+                     ns-2 does",
                 ));
             };
             let before = *columns.get_or_insert(words.len());
             if words.len() != before {
                 return Err(wrong(
-                    format!("{} columns, after lines with {before}", words.len()),
-                    "write all lines alike: `bytes share`, or `packets number share`",
+                    format!("{} columns, but earlier lines have {before}", words.len()),
+                    "use one form on all lines: `bytes share` or `packets number share`",
                 ));
             }
             points.push(point);
@@ -253,8 +254,8 @@ impl SizeTable {
                 );
             }
             if size > SIZE_MAX_BYTES / unit {
-                let why = format!("{size} bytes are more than a stream can have");
-                return bad(index, false, why, "sizes end at 2^48 bytes");
+                let why = format!("{size} bytes exceed the maximum length of a stream");
+                return bad(index, false, why, "give at most 2^48 bytes");
             }
             if let Some((size_before, share_before)) = before {
                 if share < share_before {
@@ -263,17 +264,12 @@ impl SizeTable {
                         index,
                         true,
                         why,
-                        "each share counts all smaller sizes too: it can only rise",
+                        "shares are cumulative: sort them in ascending order",
                     );
                 }
                 if size < size_before {
                     let why = format!("the size falls from {size_before} to {size}");
-                    return bad(
-                        index,
-                        false,
-                        why,
-                        "write the points in the order of their sizes",
-                    );
+                    return bad(index, false, why, "sort the points by size");
                 }
             }
             before = Some((size, share));
@@ -282,7 +278,7 @@ impl SizeTable {
             None => bad(
                 0,
                 false,
-                "there are no points".into(),
+                "the table has no points".into(),
                 "write [[\"10kB\", 0.5], [\"1MB\", 1.0]]",
             ),
             Some((_, share)) if share < 1.0 - SHARE_TOLERANCE => {
@@ -351,7 +347,7 @@ mod tests {
         let table = PUBLISHED_TABLES
             .iter()
             .find(|table| table.name == "websearch-packets")
-            .expect("it is there");
+            .expect("the file exists");
         let ns2: String = table
             .points
             .iter()
@@ -362,7 +358,7 @@ mod tests {
             SizeTable::named("websearch-packets")
         );
         for (text, line, why) in [
-            ("0 0\n10 1 0.5\n", 2, "3 columns, after lines with 2"),
+            ("0 0\n10 1 0.5\n", 2, "3 columns, but earlier lines have 2"),
             ("0 0 0 0\n", 1, "not a size and a share"),
             ("0 0\n100 40\n", 2, "not between 0 and 1"),
         ] {
@@ -462,7 +458,7 @@ mod tests {
         assert_eq!((falls.index, falls.share), (4, true));
         assert_eq!(
             falls.to_string(),
-            "the share falls from 0.5 to 0.4; each share counts all smaller sizes too: it can only rise"
+            "the share falls from 0.5 to 0.4; shares are cumulative: sort them in ascending order"
         );
         assert_eq!(wrong("0 0\n10 x\n").index, 2);
         assert_eq!(wrong("0 0\n10 0.5 3\n").index, 2);
@@ -474,7 +470,7 @@ mod tests {
         assert!(
             wrong("999999999999999 1")
                 .why
-                .contains("more than a stream")
+                .contains("exceed the maximum length of a stream")
         );
     }
 

@@ -22,8 +22,8 @@ pub(super) const NS2_PAYLOAD_BYTES: u64 = 1_460;
 pub(super) const PUBLISHED_TABLES: &[PublishedDistribution] = &[
     PublishedDistribution {
         name: "websearch",
-        source: "web search of DCTCP (SIGCOMM 2010, figure 4), in bytes: `DCTCP_CDF.txt` of HKUST's TrafficGenerator, \
-                 `WebSearch_distribution.txt` of HPCC",
+        source: "web search of DCTCP (SIGCOMM 2010, figure 4), in bytes: `DCTCP_CDF.txt` of \
+                 HKUST's TrafficGenerator, `WebSearch_distribution.txt` of HPCC",
         unit: 1,
         points: &[
             (0, 0.0),
@@ -61,7 +61,8 @@ pub(super) const PUBLISHED_TABLES: &[PublishedDistribution] = &[
     },
     PublishedDistribution {
         name: "websearch-kaist",
-        source: "the same as DX's laboratory has it: `workload_search.tcl` of ExpressPass (ns-2)",
+        source: "the same in the version of DX's authors: `workload_search.tcl` of ExpressPass \
+                 (ns-2)",
         unit: 1,
         points: &[
             (9_000, 0.0),
@@ -80,7 +81,8 @@ pub(super) const PUBLISHED_TABLES: &[PublishedDistribution] = &[
     },
     PublishedDistribution {
         name: "datamining",
-        source: "data mining of VL2 (SIGCOMM 2009), in bytes: `VL2_CDF.txt` of HKUST's TrafficGenerator",
+        source: "data mining of VL2 (SIGCOMM 2009), in bytes: `VL2_CDF.txt` of HKUST's \
+                 TrafficGenerator",
         unit: 1,
         points: &[
             (0, 0.0),
@@ -100,7 +102,8 @@ pub(super) const PUBLISHED_TABLES: &[PublishedDistribution] = &[
     },
     PublishedDistribution {
         name: "datamining-packets",
-        source: "the same in packets of 1,460 bytes, with a lighter tail: `CDF_vl2.tcl` of pFabric and PIAS (ns-2)",
+        source: "the same in packets of 1,460 bytes, with a lighter tail: `CDF_vl2.tcl` of pFabric \
+                 and PIAS (ns-2)",
         unit: NS2_PAYLOAD_BYTES,
         points: &[
             (1, 0.0),
@@ -116,7 +119,8 @@ pub(super) const PUBLISHED_TABLES: &[PublishedDistribution] = &[
     },
     PublishedDistribution {
         name: "datamining-kaist",
-        source: "the same as DX's laboratory has it: `workload_mining.tcl` of ExpressPass (ns-2)",
+        source: "the same in the version of DX's authors: `workload_mining.tcl` of ExpressPass \
+                 (ns-2)",
         unit: 1,
         points: &[
             (100, 0.0),
@@ -130,8 +134,8 @@ pub(super) const PUBLISHED_TABLES: &[PublishedDistribution] = &[
     },
     PublishedDistribution {
         name: "datamining-rc3",
-        source: "the packets of `datamining-packets` cut off at 2,107 of them, which are the sizes of RC3's figures \
-                 (NSDI 2014); inferred from the sizes drawn there",
+        source: "`datamining-packets` truncated at 2,107 packets, the sizes in RC3's figures (NSDI \
+                 2014); inferred from the sizes plotted there",
         unit: NS2_PAYLOAD_BYTES,
         points: &[
             (1, 0.0),
@@ -145,7 +149,8 @@ pub(super) const PUBLISHED_TABLES: &[PublishedDistribution] = &[
     },
     PublishedDistribution {
         name: "caida",
-        source: "requests of Bundler (EuroSys 2021, section 7), after a CAIDA trace: the table of its evaluation",
+        source: "request sizes of Bundler (EuroSys 2021, section 7), from a CAIDA trace: the table \
+                 of its evaluation",
         unit: 1,
         points: &[
             (0, 0.0),

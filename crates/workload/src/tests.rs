@@ -27,7 +27,7 @@ fn seconds(s: u64) -> Time {
 /// Returns the actions of an open-loop workload up to a time. Checks that `next_time` never lies in
 /// the past.
 fn run(spec: WorkloadSpec, seed: u64, until: Time) -> Vec<(Time, Action)> {
-    let mut running = WorkloadGenerator::new(spec, seed, 0).expect("a sound workload");
+    let mut running = WorkloadGenerator::new(spec, seed, 0).expect("a valid workload");
     let mut done = Vec::new();
     let mut now = Time::ZERO;
     while let Some(next) = running.next_time().filter(|next| *next < until) {
@@ -40,7 +40,7 @@ fn run(spec: WorkloadSpec, seed: u64, until: Time) -> Vec<(Time, Action)> {
         // A wake-up may produce no action (a source goes off), but then `next_time` must advance.
         assert!(
             done.len() > before || running.next_time() != Some(now),
-            "it is woken at {now:?} again and again"
+            "it is woken repeatedly at {now:?}"
         );
     }
     assert_eq!(running.poll(now), None);
@@ -97,7 +97,7 @@ fn sizes_follow_their_tables() {
 #[test]
 fn poisson_arrivals_have_exponential_gaps_of_the_right_mean() {
     let link = Rate::from_bits_per_sec(96_000_000);
-    let table = SizeTable::named("caida").expect("it is published");
+    let table = SizeTable::named("caida").expect("a published table");
     let poisson = Workload::Poisson {
         arrivals: Arrivals::Load {
             share: 0.875,
@@ -136,7 +136,7 @@ fn load_is_the_share_of_the_link_that_its_bytes_take() {
             share: 0.5,
             link_rate: link,
         },
-        sizes: SizeTable::named("hadoop").expect("it is published"),
+        sizes: SizeTable::named("hadoop").expect("a published table"),
         flows: None,
     };
     let bytes: u64 = sizes_of(&run(spec(poisson), 9, seconds(100))).iter().sum();
@@ -304,7 +304,8 @@ fn a_trace_is_played() {
     let error = WorkloadGenerator::new(trace, 1, 0).map(drop).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "the workload `test`: flow 1 of the trace starts before the one above it; sort the trace by time"
+        "the workload `test`: flow 1 of the trace starts before the previous one; sort the trace \
+         by time"
     );
 }
 
@@ -344,7 +345,7 @@ fn every_pair_plays_the_list() {
     assert_eq!(told, expected);
     // Flows that would start after the stop do not start.
     list.stop = Some(seconds(1) + Duration::from_millis(50));
-    let mut running = WorkloadGenerator::new(list.clone(), 1, 0).expect("a sound workload");
+    let mut running = WorkloadGenerator::new(list.clone(), 1, 0).expect("a valid workload");
     assert!(!running.has_ended());
     assert!(std::iter::from_fn(|| running.poll(seconds(1))).count() == 2 && running.has_ended());
     let mut refused = |flows| {
@@ -380,7 +381,7 @@ fn a_constant_rate_does_not_drift() {
     else {
         panic!("it begins with {:?}", actions[0]);
     };
-    let last = actions.last().expect("there are some");
+    let last = actions.last().expect("at least one action");
     assert_eq!((last.0, last.1), (seconds(1_000), write(0, 0, true)));
     let written = actions.iter().map(|(_, action)| match action {
         Action::Write { bytes, .. } => *bytes,
@@ -507,11 +508,11 @@ fn requests_go_round_in_a_closed_loop() {
     let mut closed = spec(Workload::Requests {
         connections: 2,
         request: SizeTable::fixed(Bytes::new(200)),
-        response: SizeTable::new(&[(1_000, 0.0), (2_000, 1.0)]).expect("it rises"),
+        response: SizeTable::new(&[(1_000, 0.0), (2_000, 1.0)]).expect("ascending points"),
         think_time: DurationDistribution::Fixed(Duration::from_millis(5)),
     });
     closed.stop = Some(Time::ZERO + Duration::from_millis(25));
-    let mut running = WorkloadGenerator::new(closed, 4, 0).expect("a sound workload");
+    let mut running = WorkloadGenerator::new(closed, 4, 0).expect("a valid workload");
     let mut arrivals = std::collections::BTreeSet::new();
     let (mut opened, mut log) = (0, Vec::new());
     let ms = |ms| Duration::from_millis(ms);
@@ -627,8 +628,11 @@ fn what_can_never_send_is_refused() {
         (bulk(0, None), "no flows"),
         (bulk(1, Some(0)), "no bytes"),
         (Workload::Trace { flows: Vec::new() }, "its trace is empty"),
-        (lasting(None, 0), "last no time"),
-        (lasting(Some(Bytes::new(1)), 1), "end by their bytes"),
+        (lasting(None, 0), "lifetime of its flows is 0"),
+        (
+            lasting(Some(Bytes::new(1)), 1),
+            "end after a number of bytes",
+        ),
         (poisson(Arrivals::PerSecond(0.0)), "never arrive"),
         (poisson(Arrivals::PerSecond(f64::NAN)), "never arrive"),
         (
@@ -638,7 +642,7 @@ fn what_can_never_send_is_refused() {
         (paced(0, 1, 1), "rate is 0"),
         (paced(1, 0, 1), "never on"),
         (paced(1, 1, 0), "0 bytes at a time"),
-        (bulk(u32::MAX, None), "16777216 are the most"),
+        (bulk(u32::MAX, None), "the limit is 16777216"),
     ] {
         let said = refused(spec(kind));
         assert!(said.contains(why), "{said}");
@@ -659,7 +663,7 @@ fn any_kind() -> impl Strategy<Value = Workload> {
         ms(1..50).prop_map(DurationDistribution::Exponential)
     ];
     let table = prop_oneof![
-        Just(SizeTable::named("caida").expect("it is published")),
+        Just(SizeTable::named("caida").expect("a published table")),
         (1_u64..100_000).prop_map(|n| SizeTable::fixed(Bytes::new(n))),
     ];
     let rate = (10_000_u64..10_000_000).prop_map(Rate::from_bytes_per_sec);
@@ -763,7 +767,7 @@ proptest! {
         let poisson = |seed, which| {
             let kind = Workload::Poisson {
                 arrivals: Arrivals::PerSecond(10.0),
-                sizes: SizeTable::named("websearch").expect("it is published"),
+                sizes: SizeTable::named("websearch").expect("a published table"),
                 flows: None,
             };
             WorkloadGenerator::new(spec(kind), seed, which).map(|running| running.next_time())

@@ -63,9 +63,11 @@ pub(super) fn program_source(version: &Version<'_>) -> String {
         "(def
     (const NONE 18446744073709551615)
     (Report
-        (volatile bw 0) (volatile rtt +infinity) (rounds 0) (delivered 0) (lost 0) (volatile extra 0)
+        (volatile bw 0) (volatile rtt +infinity) (rounds 0) (delivered 0) (lost 0) \
+        (volatile extra 0)
         (volatile events 0) (now 0) (flight 0) (window 0){report})
-    (max_bw 0) (cap_bw NONE) (min_rtt +infinity) (gain {gain}) (cwnd_gain {cwnd_gain}) (full false) (bonus 0)
+    (max_bw 0) (cap_bw NONE) (min_rtt +infinity) (gain {gain}) (cwnd_gain {cwnd_gain}) \
+    (full false) (bonus 0)
     (cap NONE) (draining 0){control})
 # Measurement. An application-limited sample counts only if it is the maximum.
 (when true
@@ -75,11 +77,14 @@ pub(super) fn program_source(version: &Version<'_>) -> String {
     (:= Report.flight (+ Flow.bytes_in_flight newly (* Ack.lost_pkts_sample Flow.mss)))
     # The first estimate includes the handshake (`bbr_init`): behind a full queue, data alone would
     # show a longer path.
-    (:= Report.rtt (min Report.rtt Flow.rtt_sample_us (if (== Report.now 0) Flow.min_rtt_us +infinity)))
+    (:= Report.rtt (min Report.rtt Flow.rtt_sample_us \
+        (if (== Report.now 0) Flow.min_rtt_us +infinity)))
     (:= min_rtt (min min_rtt Report.rtt))
-    (:= bw (if (> Flow.rate_outgoing 0) (min Flow.rate_incoming Flow.rate_outgoing) Flow.rate_incoming)){sample}
+    (:= bw (if (> Flow.rate_outgoing 0) (min Flow.rate_incoming Flow.rate_outgoing) \
+        Flow.rate_incoming)){sample}
     (if (|| (! Flow.app_limited) (>= bw max_bw)) (:= Report.bw (max Report.bw bw)))
-    (if (&& Flow.app_limited (< Report.events {limited})) (:= Report.events (+ Report.events {limited})))
+    (if (&& Flow.app_limited (< Report.events {limited})) \
+        (:= Report.events (+ Report.events {limited})))
     (:= max_bw (max max_bw Report.bw))
     (:= bw (min max_bw cap_bw))
     (:= level (+ newly (diff level (/ (* bw (diff Ack.now Report.now)) 1000000))))
@@ -131,7 +136,8 @@ pub(super) fn program_source(version: &Version<'_>) -> String {
     (:= Cwnd {kept})
     (if full
         (:= Report.window (min (+ Cwnd newly) {target}))
-        (:= Report.window (if (|| (< Cwnd {target}) (< Report.delivered (* 10 Flow.mss))) (+ Cwnd newly) Cwnd)))
+        (:= Report.window (if (|| (< Cwnd {target}) (< Report.delivered (* 10 Flow.mss))) \
+            (+ Cwnd newly) Cwnd)))
     (:= Report.window (min cap (max Report.window (* {MIN_PIPE_CWND_SEGMENTS} Flow.mss)))){conserve}
     (:= Ssthresh (if Flow.in_recovery NONE Report.window))
     (:= Cwnd Report.window))

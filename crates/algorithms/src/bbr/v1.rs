@@ -401,7 +401,8 @@ fn program_source() -> String {
 (when (< phase 8)
     (:= next (> (diff Ack.now stamp) min_rtt))
     (if (== phase 0)
-        (:= next (&& next (|| (> Ack.lost_pkts_sample 0) (>= Report.flight (+ {probed} (* 2 Flow.mss)))))))
+        (:= next (&& next (|| (> Ack.lost_pkts_sample 0) \
+            (>= Report.flight (+ {probed} (* 2 Flow.mss)))))))
     (if (== phase 1) (:= next (|| next (<= Report.flight {quiet}))))
     (if next
         (do (:= phase (if (== phase 7) 0 (+ phase 1)))

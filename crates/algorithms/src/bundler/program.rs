@@ -58,8 +58,10 @@ pub(super) const PROGRAM: &str = "(def
         (do (if (&& passing (! was))
                 (do (:= pace from) (:= soft from) (:= softer from) (:= queue Flow.bytes_pending)))
             (if passing
-                (do (:= more (+ (/ (* (diff Flow.bytes_pending goal) Micros) 50000) (* 10 (diff Flow.bytes_pending queue))))
-                    (:= less (+ (/ (* (diff goal Flow.bytes_pending) Micros) 50000) (* 10 (diff queue Flow.bytes_pending))))
+                (do (:= more (+ (/ (* (diff Flow.bytes_pending goal) Micros) 50000) \
+                    (* 10 (diff Flow.bytes_pending queue))))
+                    (:= less (+ (/ (* (diff goal Flow.bytes_pending) Micros) 50000) \
+                        (* 10 (diff queue Flow.bytes_pending))))
                     (:= pace (min most (max least (diff (+ pace more) less))))
                     (:= soft (/ (+ (* 4 soft) pace) 5))
                     (:= softer (/ (+ (* 4 softer) soft) 5)))

@@ -126,11 +126,13 @@ impl Dx {
             Some(_) => String::new(),
             None => format!(
                 "
-            (:= r (diff (diff (* 1000 Ack.now) (if Report.stamped (diff (* 1000 Flow.rtt_sample_us) q) 0)) arrived))
+            (:= r (diff (diff (* 1000 Ack.now) (if Report.stamped \
+                (diff (* 1000 Flow.rtt_sample_us) q) 0)) arrived))
             (:= arrived (+ arrived r))
             (:= train (+ train new))
             (:= r (max (diff q last) (diff r 1000)))
-            (if (|| (> new Flow.mss) (<= r noise) (> r (* 2 last)) (== pair 0) (> pair new)) (:= r 0))
+            (if (|| (> new Flow.mss) (<= r noise) (> r (* 2 last)) (== pair 0) (> pair new)) \
+                (:= r 0))
             (if (>= train (* {TRAIN_PACKETS} Flow.mss))
                 (do (if (> since 0) (:= r (/ (* (diff arrived since) Flow.mss) train)))
                     (:= since arrived)
@@ -169,7 +171,8 @@ impl Dx {
             "(def
     (Report
         (volatile lost 0) (volatile reductions 0)
-        (decisions 0) (queue +infinity) (headroom 0) (packet +infinity) (stamped false) (window 0) (base 0)
+        (decisions 0) (queue +infinity) (headroom 0) (packet +infinity) (stamped false) (window 0) \
+        (base 0)
         (volatile spread +infinity) (volatile back +infinity) (volatile back_least +infinity))
     (noise 0) (slow true) (recovering 0) (again false)
     (new 0) (q 0) (last 0) (floor +infinity)
@@ -188,7 +191,8 @@ impl Dx {
     (:= q (* 1000 (diff Flow.rtt_sample_us Flow.min_rtt_us)))
     (:= floor (min floor q))
     (:= q (if Report.stamped Flow.queue_delay_ns (- q floor)))
-    (if (|| again (== new 0) (== Flow.rtt_sample_us +infinity) (&& Report.stamped (== Ack.owd_ns +infinity))) (:= q +infinity))
+    (if (|| again (== new 0) (== Flow.rtt_sample_us +infinity) \
+        (&& Report.stamped (== Ack.owd_ns +infinity))) (:= q +infinity))
     # Stamps exclude the delay inside the hosts, which the window has to cover as well.
     (:= Report.base (* 1000 Flow.min_rtt_us))
     (if Report.stamped (:= Report.base (max Report.base Flow.min_rtt_ns)))
@@ -214,9 +218,11 @@ impl Dx {
                 (:= recovering 0))))
     # An undo restores the window, the threshold and slow start.
     (if Flow.undone
-        (do (:= Report.window (max Report.window Cwnd)) (:= slow (< Report.window Ssthresh)) (report)))
+        (do (:= Report.window (max Report.window Cwnd)) (:= slow (< Report.window Ssthresh)) \
+            (report)))
     (if (&& (< q +infinity) (<= left (if slow 0 {span})))
-        (do (:= sum (if (== count 0) q (if Report.stamped (+ sum q) (min sum q)))) (:= count (+ count 1))))
+        (do (:= sum (if (== count 0) q (if Report.stamped (+ sum q) (min sum q)))) \
+            (:= count (+ count 1))))
     # Delay of the return path above its minimum (RTT minus one-way delay): noise, not queueing.
     (:= r (if Report.stamped (diff (+ Ack.rtt_ns Flow.min_owd_ns) Ack.owd_ns) q))
     (if (< q +infinity)
@@ -249,7 +255,8 @@ impl Dx {
     (:= r (* 2 Flow.mss))
     (if (> Report.queue Report.headroom)
         (do (:= Report.window (if slow (* Report.window {SLOW_START_EXIT_FACTOR})
-                (- Report.window (if (< Report.window r) {SMALL_WINDOW_DECREASE} {WINDOW_DECREASE}))))
+                (- Report.window (if (< Report.window r) {SMALL_WINDOW_DECREASE} \
+                    {WINDOW_DECREASE}))))
             (:= slow false))
         (if (&& (! slow) (|| Flow.cwnd_limited (< Report.window r)))
             (:= Report.window (+ Report.window {SMALL_WINDOW_INCREASE})))){whole}

@@ -210,13 +210,13 @@ mod tests {
     #[test]
     fn invalid_prefixes_are_reported() {
         for (text, why) in [
-            ("10.1.0/16", "no IP address"),
+            ("10.1.0/16", "not an IP address"),
             ("10.1.0.0/33", "0 to 32"),
             ("[2001:db8::]/129", "0 to 128"),
-            ("[10.1.0.]1/32", "no IP address"),
+            ("[10.1.0.]1/32", "not an IP address"),
             ("10.1.0.1/16", "write 10.1.0.0/16"),
             ("[::ffff:10.1.0.0]/112", "matches as IPv4"),
-            ("", "no IP address"),
+            ("", "not an IP address"),
         ] {
             let said = text.parse::<Prefixes>().expect_err(text);
             assert!(

@@ -38,9 +38,12 @@ pub(super) fn program_source(report: Reporting, paced: bool) -> String {
     format!(
         "(def
     (Report
-        (volatile acked 0) (volatile counted 0) (volatile busy 0) (volatile lost 0) (volatile late 0)
-        (volatile flight 0) (volatile timeouts 0) (volatile undos 0) (srtt 0) (cwnd 0) (cuts 0) (epoch 0) (slow true))
-    (wish +infinity) (stamp 0) (seen 0) (pace 0) (target +infinity) (hold 0) (recovering false) (in_loss false){declarations})
+        (volatile acked 0) (volatile counted 0) (volatile busy 0) (volatile lost 0) \
+        (volatile late 0)
+        (volatile flight 0) (volatile timeouts 0) (volatile undos 0) (srtt 0) (cwnd 0) (cuts 0) \
+        (epoch 0) (slow true))
+    (wish +infinity) (stamp 0) (seen 0) (pace 0) (target +infinity) (hold 0) (recovering false) \
+    (in_loss false){declarations})
 (when (> stamp Report.epoch)
     (:= Report.epoch stamp)
     (:= hold (+ Flow.bytes_in_flight (* 3 Flow.mss)))

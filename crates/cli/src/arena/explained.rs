@@ -52,7 +52,8 @@ pub(super) fn run(args: &ExplainArgs, registry: &Registry, json: bool) -> Result
         println!(
             "{}",
             serde_json::json!({
-                "schema": 1, "candidate": standing.candidate, "score": standing.score, "gate_passed": standing.gate_passed,
+                "schema": 1, "candidate": standing.candidate, "score": standing.score,
+                "gate_passed": standing.gate_passed,
                 "reasons": standing.reasons, "worst": worst,
             })
         );

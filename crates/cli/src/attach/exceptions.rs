@@ -157,7 +157,8 @@ mod tests {
         exceptions.track("ccp_mine", "ccp_east");
         let long = "x".repeat(1_000);
         let told = format!(
-            "ccp_mine 3\nccp_other 9\nccp_mine many\n{long}\nhello\n\u{fffd}\nccp_mine 4\nccp_mine 5"
+            "ccp_mine 3\nccp_other 9\nccp_mine many\n{long}\nhello\n\u{fffd}\nccp_mine 4\n\
+             ccp_mine 5"
         );
         exceptions.read_reports(told.as_bytes());
         assert_eq!(

@@ -89,8 +89,10 @@ impl DirectionSummary {
 fn object(out: &Path, ways: &[DirectionSummary; 2]) -> serde_json::Value {
     let way = |told: &DirectionSummary| {
         serde_json::json!({
-            "delivered": told.delivered, "delivered_bytes": told.delivered_bytes, "queue_drops": told.queue_drops, "losses": told.losses,
-            "queued_p50_ms": told.quantile(0.5), "queued_p95_ms": told.quantile(0.95), "queued_max_ms": told.quantile(1.0),
+            "delivered": told.delivered, "delivered_bytes": told.delivered_bytes,
+            "queue_drops": told.queue_drops, "losses": told.losses,
+            "queued_p50_ms": told.quantile(0.5), "queued_p95_ms": told.quantile(0.95),
+            "queued_max_ms": told.quantile(1.0),
         })
     };
     serde_json::json!({ "page": PathBuf::from(out), "up": way(&ways[0]), "down": way(&ways[1]) })

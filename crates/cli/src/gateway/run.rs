@@ -50,7 +50,8 @@ pub fn run(args: &RunArgs, registry: Registry, json: bool) -> Result<(), Failure
         println!(
             "{}",
             serde_json::json!({
-                "listening": report.listen, "device": report.device, "socket": socket, "metrics": metrics,
+                "listening": report.listen, "device": report.device, "socket": socket,
+                "metrics": metrics,
             })
         );
     } else {

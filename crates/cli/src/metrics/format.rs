@@ -102,9 +102,11 @@ mod tests {
 
     #[test]
     fn text_families_are_named_as_their_samples() {
-        let openmetrics = "# HELP a_bytes Bytes.\n# TYPE a_bytes counter\n# UNIT a_bytes bytes\na_bytes_total{x=\"1\"} 2\n\
+        let openmetrics = "# HELP a_bytes Bytes.\n# TYPE a_bytes counter\n# UNIT a_bytes bytes\n\
+                           a_bytes_total{x=\"1\"} 2\n\
                            # HELP b What runs.\n# TYPE b info\nb_info{v=\"1\"} 1\n# EOF\n";
-        let expected = "# HELP a_bytes_total Bytes.\n# TYPE a_bytes_total counter\na_bytes_total{x=\"1\"} 2\n\
+        let expected = "# HELP a_bytes_total Bytes.\n# TYPE a_bytes_total counter\n\
+                        a_bytes_total{x=\"1\"} 2\n\
                         # HELP b_info What runs.\n# TYPE b_info gauge\nb_info{v=\"1\"} 1\n";
         assert_eq!(to_text(openmetrics), expected);
     }

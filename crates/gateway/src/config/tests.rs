@@ -87,7 +87,7 @@ fn invalid_settings_are_reported_with_line_and_fix() {
             "1 to 15",
         ),
         ("colour = 1", "", 5, "no setting `colour`", "available:"),
-        ("uplink_rate = \"fast\"", "", 5, "no number", "96mbit"),
+        ("uplink_rate = \"fast\"", "", 5, "not a number", "96mbit"),
         ("copy_dscp = 1", "", 5, "a boolean", ""),
         (
             "",
@@ -253,7 +253,7 @@ fn a_buffer_is_as_many_bytes_as_pass_in_its_time() {
 fn invalid_networks_and_keys_are_reported() {
     let good = with("", "", "");
     for (from, to, message) in [
-        ("10.8.0.0/16", "10.8.0.1/16", "not the network itself"),
+        ("10.8.0.0/16", "10.8.0.1/16", "host bits set"),
         (KEY_A, "AAAA", "not a public key"),
         ("10.7.0.2/32", "10.7.0.1/32", "this site's own address"),
         ("10.8.0.0/16", "10.7.0.2/32", "belongs to this peer"),

@@ -9,14 +9,17 @@ use super::sweep::{self, CUBIC, Case, Sweep, least, ratio};
 pub(super) const AQM: Question = Question {
     name: "aqm",
     title: "Active queue management and ECN",
-    about: "One flow on the standard link (96 Mbit/s, 20 ms) behind CoDel, FQ-CoDel, RED and DualPI2 that drop, and behind CoDel, \
-        DualPI2 and a threshold of 27 packets that mark; Cubic beside it in runs of its own, with ECN where ours has it. Counted is the \
-        second half.",
-    source: "RFC 9743, section 7 (Active Queue Management): a variety of queue disciplines, and a reaction to marks as the ECT codepoint \
-        demands (RFC 3168, RFC 9332); CoDel RFC 8289, FQ-CoDel RFC 8290",
-    criterion: "Pass: at least 85 % of Cubic's goodput in every place, and packets wait at most twice as long as under Cubic, or 5 ms (what \
-        CoDel allows). Caution: at least 50 %, and at most five times as long. Fail: beyond. Where the queue marks, waiting longer \
-        means that marks are not heeded.",
+    about: "One flow on the standard link (96 Mbit/s, 20 ms) behind CoDel, FQ-CoDel, RED and \
+            DualPI2 that drop, and behind CoDel, DualPI2 and a threshold of 27 packets that mark; \
+            Cubic beside it in runs of its own, with ECN where ours has it. Counted is the second \
+            half.",
+    source: "RFC 9743, section 7 (Active Queue Management): a variety of queue disciplines, and a \
+             reaction to marks as the ECT codepoint demands (RFC 3168, RFC 9332); CoDel RFC 8289, \
+             FQ-CoDel RFC 8290",
+    criterion: "Pass: at least 85 % of Cubic's goodput in every place, and packets wait at most \
+                twice as long as under Cubic, or 5 ms (what CoDel allows). Caution: at least 50 %, \
+                and at most five times as long. Fail: beyond. Where the queue marks, waiting \
+                longer means that marks are not heeded.",
     plan: |setting| {
         let seconds = setting.pick(30.0, 15.0);
         Plan::Runs(sweep::runs(

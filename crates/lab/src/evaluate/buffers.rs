@@ -10,12 +10,14 @@ use super::sketch::{RATE, RTT, Sketch, word};
 pub(super) const BUFFERBLOAT: Question = Question {
     name: "bufferbloat",
     title: "Deep buffers",
-    about: "One flow on the standard link (96 Mbit/s, 20 ms), its buffer one to ten BDP; Cubic beside it in figures of its own \
-        runs. Counted is the second half.",
+    about: "One flow on the standard link (96 Mbit/s, 20 ms), its buffer one to ten BDP; Cubic \
+            beside it in figures of its own runs. Counted is the second half.",
     source: "RFC 9743, 5.1.2 (Protection Against Bufferbloat) and 6.1 (drop-tail queues); RFC 8961",
-    criterion: "Pass: at ten BDP packets wait one RTT at most on average, which is what a buffer of the classic size holds, and \
-        the link is at least 80 % used everywhere. Caution: not longer than under Cubic, which fills any buffer (RFC 9743 says of Reno and Cubic \
-        that they do not address the problem), within 10 %. Fail: longer than that, or less than 50 % used.",
+    criterion: "Pass: at ten BDP packets wait one RTT at most on average, which is what a buffer \
+                of the classic size holds, and the link is at least 80 % used everywhere. Caution: \
+                not longer than under Cubic, which fills any buffer (RFC 9743 says of Reno and \
+                Cubic that they do not address the problem), within 10 %. Fail: longer than that, \
+                or less than 50 % used.",
     plan: |setting| {
         let seconds = setting.pick(60.0, 20.0);
         let name = setting.name();
@@ -56,8 +58,8 @@ fn judge_deep(setting: &Setting, outcomes: &Outcomes) -> Answer {
     Answer {
         verdict,
         finding: format!(
-            "With ten BDP of buffer packets wait {ours:.1} ms on average, {cubic:.1} ms under Cubic; the link is {:.0} % used, at \
-             least.",
+            "With ten BDP of buffer packets wait {ours:.1} ms on average, {cubic:.1} ms under \
+             Cubic; the link is {:.0} % used, at least.",
             least * 100.0
         ),
         figures: Vec::new(),
@@ -132,12 +134,15 @@ fn judge_deep(setting: &Setting, outcomes: &Outcomes) -> Answer {
 pub(super) const SHALLOW: Question = Question {
     name: "shallow-buffer",
     title: "Shallow buffers",
-    about: "One flow, and four of the same, on the standard link with buffers from a tenth of a BDP to one; the same with Cubic. \
-        Used is counted in the second half with one flow; lost is the share of packets that the queue dropped with four.",
-    source: "RFC 9743, 5.1.3 (Protection Against High Packet Loss), which names BBRv1 as having failed: several of its flows in \
-        less than 1.5 BDP of buffer cause lasting loss (Hock, Bless, Zitterbart, ICNP 2017)",
-    criterion: "Pass: at least 90 % as much of the link used as Cubic does, and four flows lose at most 1 % or twice as much as Cubic's. \
-        Caution: at least 60 % as much, and at most 5 % lost or four times as much. Fail: beyond.",
+    about: "One flow, and four of the same, on the standard link with buffers from a tenth of a \
+            BDP to one; the same with Cubic. Used is counted in the second half with one flow; \
+            lost is the share of packets that the queue dropped with four.",
+    source: "RFC 9743, 5.1.3 (Protection Against High Packet Loss), which names BBRv1 as having \
+             failed: several of its flows in less than 1.5 BDP of buffer cause lasting loss (Hock, \
+             Bless, Zitterbart, ICNP 2017)",
+    criterion: "Pass: at least 90 % as much of the link used as Cubic does, and four flows lose at \
+                most 1 % or twice as much as Cubic's. Caution: at least 60 % as much, and at most \
+                5 % lost or four times as much. Fail: beyond.",
     plan: |setting| {
         let seconds = setting.pick(30.0, 15.0);
         let name = setting.name();
@@ -199,7 +204,8 @@ fn judge_shallow(setting: &Setting, outcomes: &Outcomes) -> Answer {
             .max()
             .unwrap_or(Verdict::Unanswered),
         finding: format!(
-            "One flow uses {:.0} % of the link at least; four lose up to {:.2} % of their packets, four of Cubic {:.2} %.",
+            "One flow uses {:.0} % of the link at least; four lose up to {:.2} % of their packets, \
+             four of Cubic {:.2} %.",
             least * 100.0,
             most * 100.0,
             most_cubic * 100.0

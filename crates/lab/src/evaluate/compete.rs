@@ -50,13 +50,17 @@ pub(super) const BBR: Question = Question {
     judge: |setting, outcomes| judge(setting, outcomes, "BBR"),
 };
 
-const ABOUT: &str = "One flow of each on the standard link (96 Mbit/s, 20 ms), with buffers from half a BDP to five; once \
-    ours begins and the other joins after a tenth of the time, once the other way round; for comparison the other one \
-    beside itself. Counted are the last two thirds. Up to 0.2 ms of jitter keeps the flows from marching in step.";
-const CRITERION: &str = "Kept is what the other one gets beside ours, of what it gets beside its own kind, at the buffer where \
-    it is least: harm in the sense of Ware et al. (HotNets 2019), whose bar is to do no more than the other does to itself. \
-    Pass: at least 75 %, and ours has at least a quarter of the link itself, half of an equal share. Caution: at least 50 %, or ours has \
-    less than that quarter. Fail: less than 50 %. The bounds are ours.";
+const ABOUT: &str = "One flow of each on the standard link (96 Mbit/s, 20 ms), with buffers from \
+                     half a BDP to five; once ours begins and the other joins after a tenth of the \
+                     time, once the other way round; for comparison the other one beside itself. \
+                     Counted are the last two thirds. Up to 0.2 ms of jitter keeps the flows from \
+                     marching in step.";
+const CRITERION: &str = "Kept is what the other one gets beside ours, of what it gets beside its \
+                         own kind, at the buffer where it is least: harm in the sense of Ware et \
+                         al. (HotNets 2019), whose bar is to do no more than the other does to \
+                         itself. Pass: at least 75 %, and ours has at least a quarter of the link \
+                         itself, half of an equal share. Caution: at least 50 %, or ours has less \
+                         than that quarter. Fail: less than 50 %. The bounds are ours.";
 
 /// Where the counting begins: both are there since a tenth of the time.
 const COUNTED_FROM: f64 = 1.0 / 3.0;
@@ -146,8 +150,8 @@ fn judge(setting: &Setting, outcomes: &Outcomes, other: &str) -> Answer {
     let harm = Verdict::at_least(kept, 0.75, 0.5);
     let own = Verdict::at_least(share, 0.25, 0.25).no_worse_than_caution();
     let mut finding = format!(
-        "Beside {}, {other} keeps {:.0} % of what it has beside itself, at worst ({kept_at} BDP of buffer); {0} has {:.0} % of \
-         the link, at least ({share_at} BDP).",
+        "Beside {}, {other} keeps {:.0} % of what it has beside itself, at worst ({kept_at} BDP of \
+         buffer); {0} has {:.0} % of the link, at least ({share_at} BDP).",
         setting.algorithm.algorithm(),
         kept * 100.0,
         share * 100.0

@@ -12,11 +12,14 @@ use super::sweep::{self, CUBIC, Case, Pair, Sweep, both, ratio};
 pub(super) const START_UP: Question = Question {
     name: "start-up",
     title: "Start-up",
-    about: "The first 150 round trips of one flow on three links with a buffer of 1 BDP (0.25 BDP on the last): until the link \
-        delivers 80 % of its rate over three round trips, and what is dropped meanwhile and after.",
-    source: "RFC 9743, 5.1.3: to avoid excessive increases in sending rate; slow start is RFC 5681, 3.1, HyStart++ RFC 9406",
-    criterion: "Pass: at most 1.5 times as long as Cubic takes and a second more, and at most twice its drops or 2 % of the packets. \
-        Caution: at most 5 times and three seconds, or more drops than that. Fail: longer.",
+    about: "The first 150 round trips of one flow on three links with a buffer of 1 BDP (0.25 BDP \
+            on the last): until the link delivers 80 % of its rate over three round trips, and \
+            what is dropped meanwhile and after.",
+    source: "RFC 9743, 5.1.3: to avoid excessive increases in sending rate; slow start is RFC \
+             5681, 3.1, HyStart++ RFC 9406",
+    criterion: "Pass: at most 1.5 times as long as Cubic takes and a second more, and at most \
+                twice its drops or 2 % of the packets. Caution: at most 5 times and three seconds, \
+                or more drops than that. Fail: longer.",
     plan: |setting| {
         Plan::Runs(sweep::runs(
             setting,
@@ -110,13 +113,15 @@ fn judge_start(setting: &Setting, outcomes: &Outcomes) -> Answer {
 pub(super) const SHORT_FLOWS: Question = Question {
     name: "short-flows",
     title: "Short flows, and long ones beside them",
-    about: "Requests as Bundler's authors took them from a backbone (97.6 % at most 10 kB, half of the bytes in flows above 5 MB) \
-        at half of 96 Mbit/s, 50 ms, 1 BDP; alone, and beside one long flow: everything ours, everything Cubic, ours short and Cubic long, \
-        and the other way round. Slowdown is a flow's time over what it would take alone on the link.",
+    about: "Requests as Bundler's authors took them from a backbone (97.6 % at most 10 kB, half of \
+            the bytes in flows above 5 MB) at half of 96 Mbit/s, 50 ms, 1 BDP; alone, and beside \
+            one long flow: everything ours, everything Cubic, ours short and Cubic long, and the \
+            other way round. Slowdown is a flow's time over what it would take alone on the link.",
     source: "RFC 9743, 5.1.5 (Short Flows) and 5.2.3 (Short and Long Flows)",
-    criterion: "By the 99th percentile of the slowdown of all short flows, against everything under Cubic. Pass: at most 1.25 times; beside \
-        a long flow of ours at most 1.25 times, too. Caution: at most twice. Fail: more, for ours or for Cubic's short flows beside \
-        a long one of ours.",
+    criterion: "By the 99th percentile of the slowdown of all short flows, against everything \
+                under Cubic. Pass: at most 1.25 times; beside a long flow of ours at most 1.25 \
+                times, too. Caution: at most twice. Fail: more, for ours or for Cubic's short \
+                flows beside a long one of ours.",
     plan: |setting| {
         let name = setting.name();
         let seconds = setting.pick(60.0, 20.0);
@@ -191,8 +196,9 @@ fn judge_short(setting: &Setting, outcomes: &Outcomes) -> Answer {
     Answer {
         verdict: Verdict::at_most(worst, 1.25, 2.0),
         finding: format!(
-            "The slowest hundredth takes {:.2} times as long as under Cubic where flows are alone, {among:.2} times where all are \
-             {name}'s beside a long one, and Cubic's take {guests:.2} times as long beside a long one of {name}.",
+            "The slowest hundredth takes {:.2} times as long as under Cubic where flows are alone, \
+             {among:.2} times where all are {name}'s beside a long one, and Cubic's take \
+             {guests:.2} times as long beside a long one of {name}.",
             alone
         ),
         figures: vec![(
@@ -244,11 +250,14 @@ fn judge_short(setting: &Setting, outcomes: &Outcomes) -> Answer {
 pub(super) const APPLICATION: Question = Question {
     name: "application",
     title: "Limited by the application",
-    about: "An application that writes 20 Mbit/s on the standard link (96 Mbit/s, 20 ms, 1 BDP); one that writes 80 Mbit/s for a second \
-        and nothing for another, by turns; and one that does so for 50 ms in 200.",
-    source: "RFC 9743, 5 (a well-rounded evaluation); RFC 7661 (rate-limited senders), RFC 9438, 5.8, RFC 8961",
-    criterion: "Pass: at least 95 % of what Cubic carries in every place, and at most 1 % dropped. Caution: at least 70 %, and at most 5 %. \
-        Fail: beyond: what it learnt while there was little to send misleads it when there is much.",
+    about: "An application that writes 20 Mbit/s on the standard link (96 Mbit/s, 20 ms, 1 BDP); \
+            one that writes 80 Mbit/s for a second and nothing for another, by turns; and one that \
+            does so for 50 ms in 200.",
+    source: "RFC 9743, 5 (a well-rounded evaluation); RFC 7661 (rate-limited senders), RFC 9438, \
+             5.8, RFC 8961",
+    criterion: "Pass: at least 95 % of what Cubic carries in every place, and at most 1 % dropped. \
+                Caution: at least 70 %, and at most 5 %. Fail: beyond: what it learnt while there \
+                was little to send misleads it when there is much.",
     plan: |setting| {
         let seconds = setting.pick(40.0, 20.0);
         let runs = applications().into_iter().flat_map(|case| {

@@ -11,12 +11,14 @@ use super::sweep::{self, CUBIC, Case, RENO, Sweep, least, ratio};
 pub(super) const RANDOM: Question = Question {
     name: "loss",
     title: "Random loss",
-    about: "One flow on the standard link (96 Mbit/s, 20 ms, 1 BDP) that loses packets at random, independently of each other; \
-        Reno beside it in runs of its own. Counted are the last two thirds.",
+    about: "One flow on the standard link (96 Mbit/s, 20 ms, 1 BDP) that loses packets at random, \
+            independently of each other; Reno beside it in runs of its own. Counted are the last \
+            two thirds.",
     source: "RFC 9743, 6.4 (Wireless Paths) and 5.1.3 (Protection Against High Packet Loss)",
-    criterion: "Pass: at least 75 % of Reno's goodput at every rate of loss (at 10 % a few timeouts decide), and less than \
-        80 % of the link at 10 % loss. Caution: at least 50 % of Reno's; or it does not slow down at 10 % loss, where RFC 9743, 5.1.3, expects that it does. \
-        Fail: less than that.",
+    criterion: "Pass: at least 75 % of Reno's goodput at every rate of loss (at 10 % a few \
+                timeouts decide), and less than 80 % of the link at 10 % loss. Caution: at least \
+                50 % of Reno's; or it does not slow down at 10 % loss, where RFC 9743, 5.1.3, \
+                expects that it does. Fail: less than that.",
     plan: |setting| {
         let seconds = setting.pick(30.0, 15.0);
         let cases = rates(setting);
@@ -81,11 +83,13 @@ fn rates(setting: &Setting) -> Vec<Case> {
 pub(super) const BURSTS: Question = Question {
     name: "bursts",
     title: "Bursts of loss, and outages",
-    about: "One flow on the standard link: with losses in bursts of 5 and of 50 packets (Gilbert's model; in both one packet in \
-        a thousand is lost), and with the link down for half a second and for five. Cubic beside it in runs of its own. Counted \
-        is all after the first third; the link is down from there on.",
+    about: "One flow on the standard link: with losses in bursts of 5 and of 50 packets (Gilbert's \
+            model; in both one packet in a thousand is lost), and with the link down for half a \
+            second and for five. Cubic beside it in runs of its own. Counted is all after the \
+            first third; the link is down from there on.",
     source: "RFC 9743, 5.2 (backoff at a loss of all feedback) and section 7 (Transient Events)",
-    criterion: "Pass: at least 85 % of Cubic's goodput in every place. Caution: at least 50 %. Fail: less.",
+    criterion: "Pass: at least 85 % of Cubic's goodput in every place. Caution: at least 50 %. \
+                Fail: less.",
     plan: |setting| {
         let seconds = setting.pick(60.0, 30.0);
         Plan::Runs(sweep::runs(

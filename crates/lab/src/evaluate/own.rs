@@ -14,13 +14,15 @@ use crate::metrics;
 pub(super) const FAIRNESS: Question = Question {
     name: "fairness",
     title: "Many flows of itself",
-    about: "Two, eight and thirty-two flows on the standard link (96 Mbit/s, 20 ms, 1 BDP, 0.2 ms of jitter), starting a tenth of a \
-        second apart; Jain's index of their goodputs in the second half. And a flow that joins another after a quarter of the time: \
-        how long until it has 80 % of its share, over five bins of a 300th of the run.",
-    source: "RFC 9743, 5.1.4 (Fairness within the Proposed Congestion Control Algorithm); RFC 5166, 2.3 (Fairness and \
-        Convergence); Jain, Chiu, Hawe 1984",
-    criterion: "Pass: an index of at least 0.9 each time, and the newcomer has its share within 30 s. Caution: at least 0.7; or the \
-        newcomer does not get there in time. Fail: below 0.7: with two flows, one has more than four fifths.",
+    about: "Two, eight and thirty-two flows on the standard link (96 Mbit/s, 20 ms, 1 BDP, 0.2 ms \
+            of jitter), starting a tenth of a second apart; Jain's index of their goodputs in the \
+            second half. And a flow that joins another after a quarter of the time: how long until \
+            it has 80 % of its share, over five bins of a 300th of the run.",
+    source: "RFC 9743, 5.1.4 (Fairness within the Proposed Congestion Control Algorithm); RFC \
+             5166, 2.3 (Fairness and Convergence); Jain, Chiu, Hawe 1984",
+    criterion: "Pass: an index of at least 0.9 each time, and the newcomer has its share within 30 \
+                s. Caution: at least 0.7; or the newcomer does not get there in time. Fail: below \
+                0.7: with two flows, one has more than four fifths.",
     plan: |setting| {
         let name = setting.name();
         let seconds = setting.pick(60.0, 20.0);
@@ -128,13 +130,16 @@ fn judge_fairness(setting: &Setting, outcomes: &Outcomes) -> Answer {
 pub(super) const RTT_FAIRNESS: Question = Question {
     name: "rtt-fairness",
     title: "Unequal round-trip times",
-    about: "Two flows over one link of 96 Mbit/s (a buffer of 40 ms), one with 20 ms of round trip, the other with 40, 80 and 160; \
-        the same with Reno. Counted are the last two thirds.",
-    source: "RFC 9743, 5.1.4; RFC 5166, 2.3.2 (fairness and different RTTs). Reno's shares go as the inverse of the round-trip times or their \
-        square (Lakshman, Madhow, ToN 1997), Cubic's as the inverse where it is not Reno-friendly (RFC 9438, 5.3), BBRv1 turns the advantage \
-        round (Hock et al., ICNP 2017)",
-    criterion: "The ratio is of the larger to the smaller goodput. Pass: at most Reno's in the same place, or 2. Caution: at most \
-        three times that. Fail: more: the other one starves.",
+    about: "Two flows over one link of 96 Mbit/s (a buffer of 40 ms), one with 20 ms of round \
+            trip, the other with 40, 80 and 160; the same with Reno. Counted are the last two \
+            thirds.",
+    source: "RFC 9743, 5.1.4; RFC 5166, 2.3.2 (fairness and different RTTs). Reno's shares go as \
+             the inverse of the round-trip times or their square (Lakshman, Madhow, ToN 1997), \
+             Cubic's as the inverse where it is not Reno-friendly (RFC 9438, 5.3), BBRv1 turns the \
+             advantage round (Hock et al., ICNP 2017)",
+    criterion: "The ratio is of the larger to the smaller goodput. Pass: at most Reno's in the \
+                same place, or 2. Caution: at most three times that. Fail: more: the other one \
+                starves.",
     plan: |setting| {
         let name = setting.name();
         let mut runs = Vec::new();
@@ -197,7 +202,8 @@ fn judge_rtt(setting: &Setting, outcomes: &Outcomes) -> Answer {
             .max()
             .unwrap_or(Verdict::Unanswered),
         finding: format!(
-            "At 20 ms it gets {near:.1} Mbit/s, beside it at {worst} ms {away:.1}: a ratio of {:.1}, Reno's is {:.1}.",
+            "At 20 ms it gets {near:.1} Mbit/s, beside it at {worst} ms {away:.1}: a ratio of \
+             {:.1}, Reno's is {:.1}.",
             unequal("own", worst),
             unequal("reno", worst)
         ),
@@ -260,12 +266,15 @@ fn judge_rtt(setting: &Setting, outcomes: &Outcomes) -> Answer {
 pub(super) const OVERLOAD: Question = Question {
     name: "overload",
     title: "Far too many flows",
-    about: "64 flows on 1 Mbit/s and 100 ms, where each one's share is a fifth of a packet a round trip, with 20 packets of buffer; and \
-        256 on 10 Mbit/s, half a packet each; the same with Reno.",
-    source: "RFC 9743, 5.1.1 (Protection Against Congestion Collapse): full back-off, down to less than a packet a round trip; RFC 2914; \
-        RFC 8961",
-    criterion: "Useful is what applications get of what the link carries. Pass: at least 90 % as much as Reno gets, and at most 1.5 times \
-        its losses. Caution: at least 70 %, and at most 2.5 times (at most 60 %). Fail: beyond: more load would mean less work done.",
+    about: "64 flows on 1 Mbit/s and 100 ms, where each one's share is a fifth of a packet a round \
+            trip, with 20 packets of buffer; and 256 on 10 Mbit/s, half a packet each; the same \
+            with Reno.",
+    source: "RFC 9743, 5.1.1 (Protection Against Congestion Collapse): full back-off, down to less \
+             than a packet a round trip; RFC 2914; RFC 8961",
+    criterion: "Useful is what applications get of what the link carries. Pass: at least 90 % as \
+                much as Reno gets, and at most 1.5 times its losses. Caution: at least 70 %, and \
+                at most 2.5 times (at most 60 %). Fail: beyond: more load would mean less work \
+                done.",
     plan: |setting| {
         let seconds = setting.pick(60.0, 30.0);
         let mut runs = Vec::new();
@@ -328,9 +337,13 @@ pub(super) const OVERLOAD: Question = Question {
         };
         let (own, reno) = (lost("own"), lost("reference"));
         sweep.answer(setting, outcomes, |places| {
-            let least = places.iter().map(|place| place.1).fold(f64::INFINITY, f64::min);
+            let least = places
+                .iter()
+                .map(|place| place.1)
+                .fold(f64::INFINITY, f64::min);
             format!(
-                "Applications get {least:.0} % of the link at least; {:.0} % of the packets are dropped on average, {:.0} % with Reno.",
+                "Applications get {least:.0} % of the link at least; {:.0} % of the packets are \
+                 dropped on average, {:.0} % with Reno.",
                 own * 100.0,
                 reno * 100.0
             )

@@ -11,11 +11,14 @@ use super::question::{Answer, Question, Verdict};
 
 /// Verdicts as coloured words, and the overview, whose cells are sentences.
 const STYLE: &str = "\
-.verdict { display: inline-block; min-width: 84px; padding: 1px 9px; border-radius: 10px; border: 1.5px solid; font-size: 13px;
+.verdict { display: inline-block; min-width: 84px; padding: 1px 9px; border-radius: 10px; \
+    border: 1.5px solid; font-size: 13px;
   font-weight: 600; text-align: center; }
-.verdict.pass { color: var(--good); } .verdict.caution { color: var(--warn); } .verdict.fail { color: var(--bad); }
+.verdict.pass { color: var(--good); } .verdict.caution { color: var(--warn); } \
+.verdict.fail { color: var(--bad); }
 .verdict.unanswered { color: var(--muted); }
-.overview td { white-space: normal; text-align: left; vertical-align: top; } .overview td:first-child { white-space: nowrap; }
+.overview td { white-space: normal; text-align: left; vertical-align: top; } \
+.overview td:first-child { white-space: nowrap; }
 section a { color: inherit; } h2 .verdict { margin-left: 8px; vertical-align: 2px; }
 ";
 
@@ -44,15 +47,18 @@ pub fn page(evaluation: &Evaluation, provenance: &Provenance) -> String {
     }
     let again = if evaluation.datapath == "simulator" {
         page.set_provenance(&provenance.build().to_string());
-        "Virtual time: the same program gives the same page, to the last byte, on any number of threads."
+        "Virtual time: the same program gives the same page, to the last byte, on any number of \
+         threads."
     } else {
         page.set_provenance(&provenance.describe_environment());
-        "Real packets and a real clock: two evaluations agree in their distributions, not in every packet."
+        "Real packets and a real clock: two evaluations agree in their distributions, not in every \
+         packet."
     };
     page.add_reproduce_section(
         &evaluation.command,
         &format!(
-            "{again} A verdict is a judgement by the criterion beside it, not by the IETF; what each question does is in docs/evaluate.md."
+            "{again} A verdict is a judgement by the criterion beside it, not by the IETF; what \
+             each question does is in docs/evaluate.md."
         ),
     );
     page.finish("The figures are in <code>evaluation.json</code>, next to this page.")

@@ -11,12 +11,14 @@ use super::sweep::{self, CUBIC, Case, Pair, Sweep, least, ratio};
 pub(super) const REORDERING: Question = Question {
     name: "reordering",
     title: "Reordering",
-    about: "One flow on the standard link (96 Mbit/s, 20 ms, 1 BDP), on which every packet's delay is drawn on its own from \
-        up to so much less or more than usual, so that packets overtake each other by up to hundreds. Counted is the second half.",
+    about: "One flow on the standard link (96 Mbit/s, 20 ms, 1 BDP), on which every packet's delay \
+            is drawn on its own from up to so much less or more than usual, so that packets \
+            overtake each other by up to hundreds. Counted is the second half.",
     source: "RFC 9743, section 7 (Extreme Packet Reordering); RFC 4653",
-    criterion: "Pass: at least 90 % of Cubic's goodput on the same transport in every place, or 80 % of the link. Caution: at least \
-        60 %. Fail: less. Recovery (RACK-TLP, RFC 8985) is the transport's; what differs is what is made of losses that were \
-        none, and of an RTT that jumps.",
+    criterion: "Pass: at least 90 % of Cubic's goodput on the same transport in every place, or 80 \
+                % of the link. Caution: at least 60 %. Fail: less. Recovery (RACK-TLP, RFC 8985) \
+                is the transport's; what differs is what is made of losses that were none, and of \
+                an RTT that jumps.",
     plan: |setting| {
         let seconds = setting.pick(30.0, 15.0);
         Plan::Runs(sweep::runs(
@@ -80,12 +82,14 @@ fn reordering() -> Vec<Case> {
 pub(super) const POLICER: Question = Question {
     name: "policer",
     title: "A policed link",
-    about: "One flow on the standard link behind a token bucket of 24 Mbit/s that drops what has no token (two packets wait at \
-        most), with a bucket of 30 kB and of 300 kB. Counted is the second half.",
-    source: "RFC 9743, 5.1.3 and section 7 (Network Circuit Breakers); policers as Flach et al. found them (An Internet-Wide \
-        Analysis of Traffic Policing, SIGCOMM 2016)",
-    criterion: "Pass: at least 80 % of Cubic's goodput, and at most twice Cubic's losses or 2 %. Caution: at least 50 % of the \
-        goodput, and at most 10 % lost. Fail: beyond: to send on against a policer wastes what the others behind it could use.",
+    about: "One flow on the standard link behind a token bucket of 24 Mbit/s that drops what has \
+            no token (two packets wait at most), with a bucket of 30 kB and of 300 kB. Counted is \
+            the second half.",
+    source: "RFC 9743, 5.1.3 and section 7 (Network Circuit Breakers); policers as Flach et al. \
+             found them (An Internet-Wide Analysis of Traffic Policing, SIGCOMM 2016)",
+    criterion: "Pass: at least 80 % of Cubic's goodput, and at most twice Cubic's losses or 2 %. \
+                Caution: at least 50 % of the goodput, and at most 10 % lost. Fail: beyond: to \
+                send on against a policer wastes what the others behind it could use.",
     plan: |setting| {
         let seconds = setting.pick(30.0, 15.0);
         Plan::Runs(sweep::runs(
@@ -147,11 +151,14 @@ fn buckets() -> Vec<Case> {
 pub(super) const CELLULAR: Question = Question {
     name: "cellular",
     title: "A cellular link",
-    about: "One flow over a link whose rate wanders as a phone's does (a generated trace, 5 and 20 Mbit/s on average, its statistics \
-        in docs/evaluate.md), 40 ms, with a buffer of 100 packets and of a thousand. Counted are the last two thirds.",
-    source: "RFC 9743, 6.4 (Wireless Paths) and section 7 (Paths with Varying Delay); CCP's cell scenario has 100 packets",
-    criterion: "Judged by goodput over mean delay (power), as more of one is had by more of the other on such a link. Pass: at least 80 % of \
-        Cubic's power and of its goodput. Caution: at least 50 % of its goodput. Fail: less.",
+    about: "One flow over a link whose rate wanders as a phone's does (a generated trace, 5 and 20 \
+            Mbit/s on average, its statistics in docs/evaluate.md), 40 ms, with a buffer of 100 \
+            packets and of a thousand. Counted are the last two thirds.",
+    source: "RFC 9743, 6.4 (Wireless Paths) and section 7 (Paths with Varying Delay); CCP's cell \
+             scenario has 100 packets",
+    criterion: "Judged by goodput over mean delay (power), as more of one is had by more of the \
+                other on such a link. Pass: at least 80 % of Cubic's power and of its goodput. \
+                Caution: at least 50 % of its goodput. Fail: less.",
     plan: |setting| {
         let seconds = setting.pick(120.0, 40.0);
         Plan::Runs(sweep::runs(setting, CUBIC, &cells(), "bulk = {}", |case| {
@@ -210,11 +217,14 @@ fn cells() -> Vec<Case> {
 pub(super) const ACKS: Question = Question {
     name: "ack-path",
     title: "Acknowledgements thinned and late",
-    about: "One flow on the standard link; on the way back a link of 1 Mbit/s, less than the acknowledgements need; half of the \
-        acknowledgements lost at random; or a Cubic flow in the other direction that fills a link of 10 Mbit/s with 100 packets of \
-        buffer. Counted is the second half.",
-    source: "RFC 9743, 6 (properties of paths) and 5.3.2 (equipment in the current Internet); RFC 3449 (Asymmetric Paths)",
-    criterion: "Pass: at least 85 % of Cubic's goodput in every place, or 80 % of the link. Caution: at least 50 %. Fail: less.",
+    about: "One flow on the standard link; on the way back a link of 1 Mbit/s, less than the \
+            acknowledgements need; half of the acknowledgements lost at random; or a Cubic flow in \
+            the other direction that fills a link of 10 Mbit/s with 100 packets of buffer. Counted \
+            is the second half.",
+    source: "RFC 9743, 6 (properties of paths) and 5.3.2 (equipment in the current Internet); RFC \
+             3449 (Asymmetric Paths)",
+    criterion: "Pass: at least 85 % of Cubic's goodput in every place, or 80 % of the link. \
+                Caution: at least 50 %. Fail: less.",
     plan: |setting| {
         let seconds = setting.pick(30.0, 15.0);
         let bulk = "from = \"a\"\nto = \"b\"\nbulk = {}";
@@ -293,12 +303,14 @@ fn acks() -> Vec<Case> {
 pub(super) const CHANGES: Question = Question {
     name: "changes",
     title: "A route that changes",
-    about: "One flow on the standard link, which changes after a third of the time and back after two: 20 ms of round trip to 60; \
-        60 ms to 35; 96 Mbit/s to 24; 24 to 96. The buffer stays. Counted are the second and the last third, each but for its first \
-        three seconds.",
+    about: "One flow on the standard link, which changes after a third of the time and back after \
+            two: 20 ms of round trip to 60; 60 ms to 35; 96 Mbit/s to 24; 24 to 96. The buffer \
+            stays. Counted are the second and the last third, each but for its first three \
+            seconds.",
     source: "RFC 9743, section 7 (Sudden Changes in the Path; Paths with Varying Delay)",
-    criterion: "Pass: at least 85 % of Cubic's goodput in both thirds, or 80 % of the link. Caution: at least 50 %. Fail: less: it does \
-        not find out that the path is another one.",
+    criterion: "Pass: at least 85 % of Cubic's goodput in both thirds, or 80 % of the link. \
+                Caution: at least 50 %. Fail: less: it does not find out that the path is another \
+                one.",
     plan: |setting| {
         let seconds = setting.pick(90.0, 45.0);
         Plan::Runs(sweep::runs(

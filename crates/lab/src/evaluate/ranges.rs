@@ -11,9 +11,11 @@ use super::sweep::{self, CUBIC, Case, Sweep, least, ratio};
 pub(super) const DELAYS: Question = Question {
     name: "rtt-range",
     title: "Round-trip times from 50 µs to 2 s",
-    about: "One flow, a buffer of one BDP (20 packets at least), rates as they go with such paths: 10 Gbit/s at 50 and 500 µs, 1 \
-        Gbit/s at 5 ms, 96 Mbit/s to 100 ms, 48 at 300 and 24 at 600 ms, 4 at 2 s; 200 round trips or more. Counted is the second half.",
-    source: "RFC 9743, 6 (a representative range of delays) and section 7 (Paths with High Delay, Data Centers)",
+    about: "One flow, a buffer of one BDP (20 packets at least), rates as they go with such paths: \
+            10 Gbit/s at 50 and 500 µs, 1 Gbit/s at 5 ms, 96 Mbit/s to 100 ms, 48 at 300 and 24 at \
+            600 ms, 4 at 2 s; 200 round trips or more. Counted is the second half.",
+    source: "RFC 9743, 6 (a representative range of delays) and section 7 (Paths with High Delay, \
+             Data Centers)",
     criterion: CRITERION,
     plan: |setting| plan(setting, &delays(setting)),
     judge: |setting, outcomes| {
@@ -31,8 +33,8 @@ pub(super) const DELAYS: Question = Question {
 pub(super) const RATES: Question = Question {
     name: "rate-range",
     title: "Rates from 100 kbit/s to 100 Gbit/s",
-    about: "One flow over 20 ms (100 ms below 1 Mbit/s, 100 µs at 100 Gbit/s, as in a data centre), a buffer of one BDP (20 \
-        packets at least). Counted is the second half.",
+    about: "One flow over 20 ms (100 ms below 1 Mbit/s, 100 µs at 100 Gbit/s, as in a data \
+            centre), a buffer of one BDP (20 packets at least). Counted is the second half.",
     source: "RFC 9743, 6 (a representative range of bandwidths)",
     criterion: CRITERION,
     plan: |setting| plan(setting, &rates(setting)),
@@ -47,8 +49,8 @@ pub(super) const RATES: Question = Question {
     },
 };
 
-const CRITERION: &str = "Pass: 80 % of the link in every place, or 90 % of what Cubic uses there. Caution: at least 50 % of the \
-    link or of Cubic. Fail: less.";
+const CRITERION: &str = "Pass: 80 % of the link in every place, or 90 % of what Cubic uses there. \
+                         Caution: at least 50 % of the link or of Cubic. Fail: less.";
 
 /// A path: rate in Mbit/s, round-trip time in µs, length of the run in s.
 type Path = (f64, f64, f64);

@@ -29,7 +29,8 @@ impl Sketch {
     /// A dumbbell with a pair of hosts for each flow that may need one.
     pub(crate) fn dumbbell(rate: impl Display, rtt: impl Display, queue: impl Display) -> Sketch {
         Sketch::network(format!(
-            "[topology.dumbbell]\npairs = 2\nrate = \"{rate}\"\nrtt = \"{rtt}\"\nqueue = \"{queue}\"\n"
+            "[topology.dumbbell]\npairs = 2\nrate = \"{rate}\"\nrtt = \"{rtt}\"\n\
+             queue = \"{queue}\"\n"
         ))
     }
 
@@ -43,7 +44,8 @@ impl Sketch {
     /// The same over a generated cellular trace of this mean rate.
     pub(super) fn cellular(mean: impl Display, rtt: impl Display, queue: impl Display) -> Sketch {
         Sketch::network(format!(
-            "[topology.dumbbell]\ncellular = {{ mean = \"{mean}\" }}\nrtt = \"{rtt}\"\nqueue = \"{queue}\"\n"
+            "[topology.dumbbell]\ncellular = {{ mean = \"{mean}\" }}\nrtt = \"{rtt}\"\n\
+             queue = \"{queue}\"\n"
         ))
     }
 

@@ -86,12 +86,14 @@ mod tests {
 
     #[test]
     fn clauses_are_counted_where_the_limits_allow() {
-        let text = "(algorithm a (about \"(when\")) # (when\n(def (x 0))\n(when (> x\n 1) (:= x 0))\n(when true (:= Cwnd 9000))";
+        let text = "(algorithm a (about \"(when\")) # (when\n(def (x 0))\n\
+                    (when (> x\n 1) (:= x 0))\n(when true (:= Cwnd 9000))";
         let counted = ProgramFile::read(text)
             .expect("a valid algorithm")
             .instrumented()
             .expect("the limits allow counters");
-        let expected = "(algorithm a (about \"(when\")) # (when\n(def (Report (ccplane_ran_1 0) (ccplane_ran_2 0)) (x 0))\n\
+        let expected = "(algorithm a (about \"(when\")) # (when\n\
+                        (def (Report (ccplane_ran_1 0) (ccplane_ran_2 0)) (x 0))\n\
             (when (> x\n 1) (:= Report.ccplane_ran_1 (+ Report.ccplane_ran_1 1)) (report) (:= x 0))\n\
             (when true (:= Report.ccplane_ran_2 (+ Report.ccplane_ran_2 1)) (report) (:= Cwnd 9000))";
         assert_eq!(counted.source, expected);

@@ -385,7 +385,10 @@ impl TlsLink {
                     Some(LogPermit { suppressed }),
                     Some(TlsCloseReason::Gone | TlsCloseReason::Goodbye(_)) | None,
                 ) => {
-                    tracing::info!(datapath = id.0, %name, %peer, suppressed, "a datapath closed its connection");
+                    tracing::info!(
+                        datapath = id.0, %name, %peer, suppressed,
+                        "a datapath closed its connection"
+                    );
                 }
                 (Some(LogPermit { suppressed }), Some(why)) => {
                     let why = describe(why);

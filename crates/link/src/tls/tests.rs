@@ -607,10 +607,10 @@ fn invalid_messages_close_the_connection() {
     for (said, words) in [
         (
             &[0xff, 0xff, 0xff, 0xff][..],
-            "a frame is 4294967295, the format holds at most 65536",
+            "a frame is 4294967295, but the format allows at most 65536",
         ),
         (&[3, 0, 0, 0, 0xcc, 9, 0], "version 9"),
-        (&[1, 0, 0, 0, 7], "frame of first byte 7"),
+        (&[1, 0, 0, 0, 7], "invalid frame type 7"),
         (
             &[
                 17, 0, 0, 0, 0xce, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,

@@ -32,7 +32,8 @@ pub enum PadError {
     /// The pad has fewer consecutive free slots than the code needs: it is smaller than expected,
     /// or filled already.
     #[error(
-        "{symbol} in the BPF object has {room} free instruction slots and {needed} are needed; fill a fresh copy of the object"
+        "{symbol} in the BPF object has {room} free instruction slots and {needed} are needed; \
+         fill a fresh copy of the object"
     )]
     NoRoom {
         /// Name of the pad's function.

@@ -171,7 +171,10 @@ impl Registration {
             // Each order contains the programs of all earlier ones.
             let pads = orders.try_iter().last().unwrap_or(order);
             if let Err(error) = self.compile(&pads) {
-                tracing::warn!(name = self.spec.kernel_name, %error, "later programs stay in the interpreter");
+                tracing::warn!(
+                    name = self.spec.kernel_name, %error,
+                    "later programs stay in the interpreter"
+                );
             }
         }
     }

@@ -120,7 +120,8 @@ mod tests {
     fn the_reason_is_found_in_the_log() {
         let log = "libbpf: prog 'cong_control': BPF program load failed: -13\n\
                    libbpf: prog 'cong_control': -- BEGIN PROG LOAD LOG --\n\
-                   0: R1=ctx() R10=fp0\n1: (79) r3 = *(u64 *)(r1 +32)\nR1 invalid mem access 'scalar'\n\
+                   0: R1=ctx() R10=fp0\n1: (79) r3 = *(u64 *)(r1 +32)\n\
+                   R1 invalid mem access 'scalar'\n\
                    processed 2 insns\n-- END PROG LOAD LOG --\nlibbpf: failed to load object\n";
         let (program, reason) = verifier_reason(log).expect("the log has a reason");
         assert_eq!(program, "cong_control");

@@ -67,7 +67,7 @@ fn parse_queue(text: &str) -> Result<QueueSpec, String> {
     let Some((_, example)) = QUEUE_EXAMPLES.iter().find(|(name, _)| *name == kind) else {
         let names: Vec<_> = QUEUE_EXAMPLES.iter().map(|(name, _)| *name).collect();
         return Err(format!(
-            "there is no queue called `{}`{}",
+            "unknown queue `{}`{}",
             excerpt(kind),
             did_you_mean(kind, &names)
         ));
@@ -102,7 +102,7 @@ fn parse_positional(kind: &str, settings: &str) -> Result<QueueSpec, String> {
                 .first()
                 .map_or(Ok(Size::Unlimited), |limit| parse_size(limit))?,
         }),
-        _ => Err("its settings are not as they should be".into()),
+        _ => Err("its settings are invalid".into()),
     }
 }
 
@@ -193,7 +193,7 @@ fn check_codel(config: &CodelConfig) -> Result<(), String> {
     } = config;
     if *target == Duration::ZERO || *interval == Duration::ZERO {
         return Err(format!(
-            "the target, {target}, and the interval, {interval}, must be above zero"
+            "the target ({target}) and the interval ({interval}) must be above zero"
         ));
     }
     Ok(())
@@ -277,7 +277,7 @@ fn parse_dualpi2(settings: &str) -> Result<QueueSpec, String> {
     }
     if config.tupdate < Duration::from_micros(1) {
         return Err(format!(
-            "tupdate, {}, is shorter than a microsecond",
+            "tupdate is {}, but must be at least 1us",
             config.tupdate
         ));
     }
@@ -457,20 +457,22 @@ impl fmt::Display for Size {
 fn parse_size(text: &str) -> Result<Size, String> {
     let text_shown = excerpt(text);
     if text.is_empty() {
-        return Err("it has no size".into());
+        return Err("the size is missing".into());
     }
     if text == "inf" {
         return Ok(Size::Unlimited);
     }
     if let Some(times) = text.strip_suffix("bdp") {
         return thousandths(times).map(Size::MilliBdp).ok_or_else(|| {
-            format!("`{text_shown}` is not a number of BDPs, to a thousandth, up to a million")
+            format!(
+                "`{text_shown}` is not a number of BDPs up to a million with at most three decimals"
+            )
         });
     }
     // A bare number would be ambiguous.
     if text.bytes().all(|b| b.is_ascii_digit()) {
         return Err(format!(
-            "`{text_shown}` needs a unit, `p` for packets or `B`, `kB`, `k` for bytes"
+            "`{text_shown}` needs a unit: `p` for packets, or `B`, `kB` or `k` for bytes"
         ));
     }
     let packets = || {
@@ -494,13 +496,15 @@ fn parse_quantum(text: &str) -> Result<u32, String> {
 
 fn parse_gain(text: &str) -> Result<u64, String> {
     let gain = thousandths(text).filter(|&gain| gain > 0);
-    gain.ok_or_else(|| "not a number above zero, to a thousandth, up to a million".into())
+    gain.ok_or_else(|| {
+        "not a number above zero and up to a million with at most three decimals".into()
+    })
 }
 
 fn parse_positive_duration(text: &str) -> Result<Duration, String> {
     let duration: Duration = text.parse().map_err(|error| format!("{error}"))?;
     if duration == Duration::ZERO {
-        return Err("zero is too short".into());
+        return Err("it must be above zero".into());
     }
     Ok(duration)
 }

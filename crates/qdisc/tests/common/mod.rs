@@ -1,5 +1,5 @@
 //! Test packet that implements every method of `Packet`.
-#![allow(dead_code, reason = "each test file uses a part of it")]
+#![allow(dead_code, reason = "each test file uses only a part of the module")]
 
 use ccplane_qdisc::{Ecn, Packet, Stamp};
 use ccplane_units::{Duration, Rate};
@@ -52,7 +52,7 @@ impl Packet for Full {
         assert_ne!(
             self.ecn,
             Ecn::NotEct,
-            "a packet that does not understand marks is never marked"
+            "a packet without ECN is never marked"
         );
         self.ecn = Ecn::Ce;
     }

@@ -276,7 +276,8 @@ mod tests {
         let closed =
             ConnectionClose::from(&noq_proto::ConnectionError::TransportError(false_receipt));
         let expected = json!({
-            "initiator": "local", "connection_error": "protocol_violation", "reason": "unsent packet acked", "trigger": "error",
+            "initiator": "local", "connection_error": "protocol_violation",
+            "reason": "unsent packet acked", "trigger": "error",
         });
         assert_eq!(data(&closed), expected);
         let refused = noq_proto::TransportError::new(
@@ -285,7 +286,8 @@ mod tests {
         );
         let closed = ConnectionClose::from(&noq_proto::ConnectionError::TransportError(refused));
         let expected = json!({
-            "initiator": "local", "connection_error": "unknown", "error_code": 0x12a, "trigger": "error",
+            "initiator": "local", "connection_error": "unknown", "error_code": 0x12a,
+            "trigger": "error",
         });
         assert_eq!(data(&closed), expected);
         let closed = ConnectionClose::from(&noq_proto::ConnectionError::TimedOut);
@@ -299,7 +301,8 @@ mod tests {
             json!({ "initiator": "remote", "trigger": "stateless_reset" })
         );
         let expected = json!({
-            "initiator": "local", "application_error": "unknown", "error_code": 1, "trigger": "application",
+            "initiator": "local", "application_error": "unknown", "error_code": 1,
+            "trigger": "application",
         });
         assert_eq!(data(&ConnectionClose::by_application(1)), expected);
         assert_eq!(

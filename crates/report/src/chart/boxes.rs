@@ -111,9 +111,12 @@ impl BoxPlot {
             let middle = px(middle);
             let _ = writeln!(
                 out,
-                "<path class=\"line c{colour}\" d=\"M{left} {first}H{right}V{third}H{left}ZM{middle} {first}V{low}M{middle} \
-                 {third}V{high}M{inner_left} {low}H{inner_right}M{inner_left} {high}H{inner_right}\"/>\
-                 <path class=\"line c{colour}\" style=\"stroke-width: 3\" d=\"M{left} {median}H{right}\"/>"
+                "<path class=\"line c{colour}\" d=\"M{left} \
+                 {first}H{right}V{third}H{left}ZM{middle} {first}V{low}M{middle} \
+                 {third}V{high}M{inner_left} {low}H{inner_right}M{inner_left} \
+                 {high}H{inner_right}\"/>\
+                 <path class=\"line c{colour}\" style=\"stroke-width: 3\" \
+                 d=\"M{left} {median}H{right}\"/>"
             );
         }
         for value in self.outliers.iter().filter_map(|value| y.position(*value)) {

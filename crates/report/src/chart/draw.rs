@@ -46,9 +46,11 @@ pub fn inline(charts: &[Chart], described: &str) -> String {
 /// Renders a picture as a self-contained SVG file.
 pub fn standalone(charts: &[Chart], described: &str) -> String {
     let style = format!(
-        "<style>\nsvg.chart {{ --page: #ffffff; --ink: #1b1f24; --muted: #5b6570; --grid: #e9edf1; --guide: #8a949e; {LIGHT_PALETTE} }}\n\
-         @media (prefers-color-scheme: dark) {{ svg.chart {{ --page: #14171b; --ink: #e7eaee; --muted: #9aa5b1; --grid: #252b32; \
-         --guide: #75808c; {DARK_PALETTE} }} }}\n{CHART_STYLE}</style>\n<rect width=\"100%\" height=\"100%\" fill=\"var(--page)\"/>\n"
+        "<style>\nsvg.chart {{ --page: #ffffff; --ink: #1b1f24; --muted: #5b6570; --grid: #e9edf1; \
+         --guide: #8a949e; {LIGHT_PALETTE} }}\n\
+         @media (prefers-color-scheme: dark) {{ svg.chart {{ --page: #14171b; --ink: #e7eaee; \
+         --muted: #9aa5b1; --grid: #252b32; --guide: #75808c; {DARK_PALETTE} }} }}\n\
+         {CHART_STYLE}</style>\n<rect width=\"100%\" height=\"100%\" fill=\"var(--page)\"/>\n"
     );
     let mut out = String::new();
     picture(&mut out, charts, described, &style);
@@ -60,7 +62,8 @@ fn picture(out: &mut String, charts: &[Chart], described: &str, style: &str) {
     let (width, height) = (PAPER_LAYOUT.width, each * charts.len() as f64);
     let _ = write!(
         out,
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"chart\" viewBox=\"0 0 {width} {height}\" role=\"img\">\n\
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"chart\" \
+         viewBox=\"0 0 {width} {height}\" role=\"img\">\n\
          <title>{}</title>\n{style}",
         escape(described)
     );
@@ -111,8 +114,8 @@ pub(super) fn panel(out: &mut String, chart: &Chart, top: f64, layout: &Layout) 
     for (at, text) in y.ticks() {
         let _ = writeln!(
             out,
-            "<line class=\"grid\" x1=\"{MARGIN_LEFT}\" x2=\"{right}\" y1=\"{0}\" y2=\"{0}\"/><text class=\"soft\" x=\"{1}\" y=\"{2}\" \
-             text-anchor=\"end\">{text}</text>",
+            "<line class=\"grid\" x1=\"{MARGIN_LEFT}\" x2=\"{right}\" y1=\"{0}\" y2=\"{0}\"/><text \
+             class=\"soft\" x=\"{1}\" y=\"{2}\" text-anchor=\"end\">{text}</text>",
             px(at),
             px(MARGIN_LEFT - 6.0),
             px(at + 4.0)
@@ -129,8 +132,8 @@ pub(super) fn panel(out: &mut String, chart: &Chart, top: f64, layout: &Layout) 
         let lower = if in_turns && n % 2 == 1 { 29.0 } else { 14.0 };
         let _ = writeln!(
             out,
-            "<line class=\"grid\" x1=\"{0}\" x2=\"{0}\" y1=\"{1}\" y2=\"{2}\"/><text class=\"soft\" x=\"{0}\" y=\"{3}\" \
-             text-anchor=\"middle\">{4}</text>",
+            "<line class=\"grid\" x1=\"{0}\" x2=\"{0}\" y1=\"{1}\" y2=\"{2}\"/><text \
+             class=\"soft\" x=\"{0}\" y=\"{3}\" text-anchor=\"middle\">{4}</text>",
             px(at),
             px(top),
             px(bottom),
@@ -202,8 +205,8 @@ fn key(out: &mut String, chart: &Chart, top: f64, right: f64) {
         let dashed = if line.dashed { " dashed" } else { "" };
         let _ = writeln!(
             out,
-            "<line class=\"line {0}{dashed}\" x1=\"{1}\" x2=\"{2}\" y1=\"{3}\" y2=\"{3}\"/><text x=\"{4}\" \
-             y=\"{base}\">{5}</text>",
+            "<line class=\"line {0}{dashed}\" x1=\"{1}\" x2=\"{2}\" y1=\"{3}\" y2=\"{3}\"/><text \
+             x=\"{4}\" y=\"{base}\">{5}</text>",
             class(line),
             px(right - 22.0),
             px(right - 5.0),
@@ -259,7 +262,8 @@ fn draw(out: &mut String, line: &ChartSeries, x: &Scale, y: &Scale) {
             );
             let _ = writeln!(
                 out,
-                "<path class=\"area f{colour}\" style=\"{AREA_STYLE}\" d=\"M{from} {0}L{part}L{to} {0}z\"/>",
+                "<path class=\"area f{colour}\" style=\"{AREA_STYLE}\" \
+                 d=\"M{from} {0}L{part}L{to} {0}z\"/>",
                 px(zero)
             );
         }

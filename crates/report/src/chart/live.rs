@@ -61,8 +61,10 @@ pub fn live(chart: &Chart, reading: &HoverData) -> String {
     let (width, height) = (layout.width, layout.height());
     let names: Vec<&str> = chart.lines.iter().map(name).collect();
     let mut out = format!(
-        "<div class=\"live\" data-along=\"{}\" data-x=\"{from} {to}\" data-y=\"{low} {high}\" data-digits=\"{} {}\" data-units=\"{},{}\">\
-         <svg xmlns=\"http://www.w3.org/2000/svg\" class=\"chart\" viewBox=\"0 0 {width} {height}\" role=\"img\">\n<title>{}</title>\n",
+        "<div class=\"live\" data-along=\"{}\" data-x=\"{from} {to}\" data-y=\"{low} {high}\" \
+         data-digits=\"{} {}\" data-units=\"{},{}\">\
+         <svg xmlns=\"http://www.w3.org/2000/svg\" class=\"chart\" \
+         viewBox=\"0 0 {width} {height}\" role=\"img\">\n<title>{}</title>\n",
         reading.zoom_group,
         reading.digits.0,
         reading.digits.1,
@@ -96,8 +98,8 @@ pub(super) fn lines(out: &mut String, chart: &Chart, top: f64, layout: &Layout) 
     );
     let _ = writeln!(
         out,
-        "<svg class=\"plot\" x=\"{MARGIN_LEFT}\" y=\"{}\" width=\"{width}\" height=\"{height}\" viewBox=\"0 0 {} {}\" \
-         preserveAspectRatio=\"none\">",
+        "<svg class=\"plot\" x=\"{MARGIN_LEFT}\" y=\"{}\" width=\"{width}\" height=\"{height}\" \
+         viewBox=\"0 0 {} {}\" preserveAspectRatio=\"none\">",
         px(top),
         width * UNIT_PARTS,
         height * UNIT_PARTS
@@ -211,8 +213,9 @@ pub fn keys(keys: &[Key<'_>]) -> String {
         let class = if second { 's' } else { 'c' };
         let _ = write!(
             out,
-            "<button type=\"button\" aria-pressed=\"true\"><svg class=\"swatch\" width=\"30\" height=\"10\" aria-hidden=\"true\"><line \
-             class=\"line {class}{}\" x1=\"1\" x2=\"29\" y1=\"5\" y2=\"5\" style=\"stroke-dasharray: {}\"/></svg>{}</button>",
+            "<button type=\"button\" aria-pressed=\"true\"><svg class=\"swatch\" width=\"30\" \
+             height=\"10\" aria-hidden=\"true\"><line class=\"line {class}{}\" x1=\"1\" x2=\"29\" \
+             y1=\"5\" y2=\"5\" style=\"stroke-dasharray: {}\"/></svg>{}</button>",
             colour % PALETTE_COLOURS,
             if dashes.is_empty() { "none" } else { dashes },
             escape(key.label)
@@ -262,7 +265,8 @@ mod tests {
         let mut filled = chart();
         filled.lines[0] = filled.lines[0].clone().area();
         let html = live(&filled, &HoverData::default());
-        let area = "<path class=\"area f3\" style=\"stroke: none; opacity: 0.16\" data-of=\"1\" d=\"M0 23000l0 0l43600 -11500l43600 -11500l0 23000z\"/>";
+        let area = "<path class=\"area f3\" style=\"stroke: none; opacity: 0.16\" data-of=\"1\" \
+                    d=\"M0 23000l0 0l43600 -11500l43600 -11500l0 23000z\"/>";
         assert!(html.contains(area), "{html}");
         assert_eq!(html.matches("class=\"line c3\"").count(), 1, "{html}");
     }

@@ -150,7 +150,7 @@ impl Stream {
                     let sent = self.sent.pop_front();
                     if !self.garbage && sent.as_deref() != Some(packet) {
                         return Err(format!(
-                            "a frame of {} bytes came that was not sent",
+                            "received a frame of {} bytes that was not sent",
                             packet.len()
                         ));
                     }
@@ -163,7 +163,11 @@ impl Stream {
                     self.read.push_back(Vec::new());
                     return wrong.map(drop).or(Ok(()));
                 }
-                wrong => return Err(format!("whole packets were sent, and this came: {wrong:?}")),
+                wrong => {
+                    return Err(format!(
+                        "only whole packets were sent, but received: {wrong:?}"
+                    ));
+                }
             }
         }
     }

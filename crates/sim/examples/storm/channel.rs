@@ -258,7 +258,7 @@ impl Inner {
         };
         if self.busy.1 > CALLS_PER_INSTANT_MAX {
             self.wrong
-                .get_or_insert(format!("messages without end at {now}"));
+                .get_or_insert(format!("endless messages at {now}"));
             return None;
         }
         if self.ready.is_empty()

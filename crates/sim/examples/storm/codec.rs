@@ -54,7 +54,7 @@ impl Speech {
         match self {
             Speech::Two => {
                 let mut packet = v2::PacketWriter::new();
-                let wrong = |why| format!("an event cannot be written: {why}");
+                let wrong = |why| format!("an event cannot be encoded: {why}");
                 packet.push_event(event).map_err(wrong)?;
                 Ok(packet.as_bytes().to_vec())
             }

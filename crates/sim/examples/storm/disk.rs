@@ -135,13 +135,13 @@ impl Recorder {
         let contents = file.contents();
         let packets = match finished {
             Ok(_) if contents.is_full => {
-                return Err("the disk was full, and the packet log does not say so".to_owned());
+                return Err("the disk was full, but the packet log reports no error".to_owned());
             }
             Ok(packets) | Err(PacketLogError::Write { packets, .. }) if contents.is_full => packets,
             Ok(packets) => packets,
             Err(error) => {
                 return Err(format!(
-                    "the disk has room, and the packet log fails: {error}"
+                    "the disk has space, but the packet log failed: {error}"
                 ));
             }
         };
@@ -154,7 +154,7 @@ impl Recorder {
         match whole == packets {
             true => Ok(()),
             false => Err(format!(
-                "the packet log says {packets} packets, and {whole} are on the disk"
+                "the packet log reports {packets} packets, but {whole} are on the disk"
             )),
         }
     }

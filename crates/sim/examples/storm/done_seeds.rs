@@ -30,7 +30,7 @@ impl FinishedSeeds {
             .filter(|line| !line.is_empty() && !line.starts_with('#'));
         let ranges = lines.map(|line| {
             parse_range(line).ok_or_else(|| {
-                io::Error::other(format!("`{line}` is no range of seeds; write A..B"))
+                io::Error::other(format!("`{line}` is not a range of seeds; write A..B"))
             })
         });
         Ok(FinishedSeeds {

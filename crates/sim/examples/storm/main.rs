@@ -66,7 +66,7 @@ fn parse_args() -> Result<Args, Box<dyn Error>> {
         match name.as_str() {
             "--seeds" => {
                 args.seeds = done_seeds::parse_range(&value)
-                    .ok_or(format!("`{value}` is no range of seeds; write A..B"))?
+                    .ok_or(format!("`{value}` is not a range of seeds; write A..B"))?
             }
             "--seed" => {
                 let seed = value.parse()?;
@@ -79,7 +79,8 @@ fn parse_args() -> Result<Args, Box<dyn Error>> {
             "--done" => args.done = FinishedSeeds::read(Path::new(&value))?,
             _ => {
                 return Err(format!(
-                    "there is no {name}; there are --seeds, --seed, --without, --threads and --done"
+                    "unknown option {name}; the options are --seeds, --seed, --without, --threads \
+                     and --done"
                 )
                 .into());
             }
@@ -112,7 +113,7 @@ fn run(args: Args) -> Result<u64, Box<dyn Error>> {
         println!("{line}")
     })?;
     println!(
-        "{} seeds, {} failed; {} events, {} messages, {} of them harmed; {} seeds done in all",
+        "{} seeds, {} failed; {} events, {} messages, {} of them altered; {} seeds done in total",
         sum.seeds,
         sum.failed,
         sum.total.events,
@@ -201,7 +202,7 @@ fn run_seeds(
             .into_iter()
             .try_for_each(|worker| worker.join().unwrap_or(Ok(())))
     })?;
-    Ok(state.into_inner().map_err(|_| "a thread has ended early")?)
+    Ok(state.into_inner().map_err(|_| "a thread panicked")?)
 }
 
 #[cfg(test)]
@@ -213,10 +214,15 @@ mod tests {
     /// Runs storms; each failure is one line.
     fn do_no_harm(seeds: Range<u64>) {
         let told = Mutex::new(Vec::new());
-        let tell = |line: &str| told.lock().expect("nobody panics").push(line.to_owned());
+        let tell = |line: &str| told.lock().expect("no thread panics").push(line.to_owned());
         let sum =
             run_seeds(&seeds, 2, FinishedSeeds::default(), &tell).expect("no file is written");
-        assert_eq!(sum.failed, 0, "{:#?}", told.lock().expect("nobody panics"));
+        assert_eq!(
+            sum.failed,
+            0,
+            "{:#?}",
+            told.lock().expect("no thread panics")
+        );
     }
 
     #[test]
@@ -225,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    #[ignore = "long: the other 1,800 of two thousand"]
+    #[ignore = "slow: the remaining 1,800 of 2,000 seeds"]
     fn two_thousand_storms_do_no_harm() {
         do_no_harm(200..2_000);
     }
@@ -257,7 +263,7 @@ mod tests {
             .count();
         assert!(
             far > 200 && lost > 20,
-            "of 2,000: {far} far, {lost} given up"
+            "of 2,000: {far} remote, {lost} given up"
         );
     }
 
@@ -300,7 +306,8 @@ mod tests {
                     Time::MAX
                 };
                 let came: Vec<_> =
-                    std::iter::from_fn(|| stream.receive(until).expect("as sent")).collect();
+                    std::iter::from_fn(|| stream.receive(until).expect("the frames as sent"))
+                        .collect();
                 assert_eq!(came, (0..came.len() as u8).map(packet).collect::<Vec<_>>());
                 assert!(came.len() < 100 || round != 1, "{}", came.len());
                 stream.reset();
@@ -337,7 +344,7 @@ mod tests {
         let found = plans.filter_map(|plan| shrink::attempt(&plan).err());
         assert!(
             found
-                .filter(|failure| failure.what.contains("a tenant is hostile"))
+                .filter(|failure| failure.what.contains("because of a hostile tenant"))
                 .count()
                 > 0
         );
@@ -346,7 +353,7 @@ mod tests {
     #[test]
     fn seeds_that_are_done_are_not_done_again() {
         let path = std::env::temp_dir().join(format!("ccplane-storm-{}", std::process::id()));
-        let file = || FinishedSeeds::read(&path).expect("it can be read");
+        let file = || FinishedSeeds::read(&path).expect("a readable file");
         let count = |seeds: Range<u64>| {
             run_seeds(&seeds, 1, file(), &|_| ())
                 .expect("it can be written")
@@ -354,7 +361,7 @@ mod tests {
         };
         let counts = [count(5..8), count(5..8), count(3..10)];
         let done = file();
-        std::fs::remove_file(&path).expect("it is there");
+        std::fs::remove_file(&path).expect("exists");
         assert_eq!((counts, done.count()), ([3, 0, 4], 7));
     }
 }

@@ -13,7 +13,7 @@ pub fn attempt(plan: &Plan) -> Result<Outcome, Failure> {
         let said = panic.downcast_ref::<String>().map(String::as_str);
         let said = said
             .or(panic.downcast_ref::<&str>().copied())
-            .unwrap_or("without a word");
+            .unwrap_or("no message");
         Err(Failure {
             at: Time::ZERO,
             what: format!("panic: {said}"),
@@ -54,7 +54,8 @@ pub fn failure_line(plan: &Plan, without: &[u64], failure: &Failure) -> String {
     };
     let seed = plan.seed;
     format!(
-        "seed {seed} at {}: {}; again: cargo run --release -p ccplane-sim --example storm -- --seed {seed}{without}",
+        "seed {seed} at {}: {}; reproduce: cargo run --release -p ccplane-sim --example storm -- \
+         --seed {seed}{without}",
         failure.at, failure.what
     )
 }

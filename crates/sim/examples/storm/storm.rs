@@ -177,7 +177,7 @@ impl<'a> Storm<'a> {
             };
             moment = self.sim.now();
             if at_once > EVENTS_PER_INSTANT_MAX {
-                return Err(format!("{EVENTS_PER_INSTANT_MAX} events at one moment"));
+                return Err(format!("{EVENTS_PER_INSTANT_MAX} events at one instant"));
             }
             let late = moment >= patient;
             if !self.given_up && (late || lies && moment >= self.plan.calm) {
@@ -186,7 +186,7 @@ impl<'a> Storm<'a> {
         }
         if !self.all_ended() {
             return Err(format!(
-                "not over long after all was calm: {}",
+                "flows still open long after the last fault: {}",
                 self.living().join("; ")
             ));
         }
@@ -221,7 +221,7 @@ impl<'a> Storm<'a> {
             |stream: &Stream| !crawls || stream.latest + STUCK_FLOW_TIMEOUT < self.sim.now();
         for (index, flow) in self.flows.iter().enumerate() {
             if moving && self.sim.connections(*flow).is_some() && still(&streams.flows[index]) {
-                return Err(format!("not through: {}", self.living().join("; ")));
+                return Err(format!("flows are stuck: {}", self.living().join("; ")));
             }
         }
         drop(streams);
@@ -283,7 +283,7 @@ impl<'a> Storm<'a> {
             let falls_back = sim.in_fallback(*flow).unwrap_or_default();
             if falls_back && only_hostile {
                 return Err(of(
-                    "it is on the fallback because a tenant is hostile".to_owned()
+                    "the flow is in fallback because of a hostile tenant".to_owned()
                 ));
             }
             let state = (falls_back, stats.acked);
@@ -330,7 +330,7 @@ impl<'a> Storm<'a> {
             let whole = streams.flows[index].whole;
             if !self.given_up && (view.received, whole) != (plan.bytes, plan.bytes) {
                 return Err(format!(
-                    "flow {index}: {} bytes received of {}, {whole} have come ({:?})",
+                    "flow {index}: {} bytes received of {}, {whole} arrived ({:?})",
                     view.received, plan.bytes, view.failure
                 ));
             }

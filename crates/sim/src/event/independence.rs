@@ -53,7 +53,7 @@ fn digest(network: Network, to_one: bool, interleave: Interleave) -> u64 {
     }
     let steps = |from| (0..100).map(move |step| Time::from_micros(from + step * 20));
     for step in steps(1).chain(steps(SECOND_ROUND_START_US - 1)) {
-        sim.run_until(step).expect("it runs");
+        sim.run_until(step).expect("the run succeeds");
         let mut free = std::mem::take(&mut sim.world.free_ends);
         sim.world
             .events
@@ -61,7 +61,7 @@ fn digest(network: Network, to_one: bool, interleave: Interleave) -> u64 {
         sim.world.free_ends = free;
     }
     sim.run_until(Time::from_micros(30_000_000))
-        .expect("it runs");
+        .expect("the run succeeds");
     assert!(
         sim.flows()
             .all(|flow| sim.flow(flow).is_some_and(|flow| flow.finished.is_some()))

@@ -26,10 +26,10 @@ struct CapturedPacket {
 
 /// Returns the names of the interfaces and the packets.
 fn read(log: &[u8]) -> (Vec<String>, Vec<CapturedPacket>) {
-    let mut reader = PcapNgReader::new(log).expect("it begins as pcapng does");
+    let mut reader = PcapNgReader::new(log).expect("a pcapng header");
     let (mut names, mut packets) = (Vec::new(), Vec::new());
     while let Some(block) = reader.next_block() {
-        match block.expect("every block is sound").into_owned() {
+        match block.expect("every block is valid").into_owned() {
             Block::InterfaceDescription(interface) => {
                 assert_eq!(interface.linktype, DataLink::IPV4);
                 assert!(
@@ -63,26 +63,26 @@ fn read(log: &[u8]) -> (Vec<String>, Vec<CapturedPacket>) {
 fn lossy() -> (Simulation<PacketLog<Vec<u8>>>, [LinkId; 2], AppId) {
     let ms = Duration::from_millis;
     let forward = LinkSpec::new(Rate::from_bits_per_sec(10_000_000), ms(10)).with_queue(
-        "droptail:15p".parse::<QueueSpec>().expect("it is a queue"),
+        "droptail:15p".parse::<QueueSpec>().expect("a queue"),
         ms(20),
     );
-    let back = LinkSpec::wire(ms(10)).with_loss("1%".parse::<LossModel>().expect("it is a model"));
+    let back = LinkSpec::wire(ms(10)).with_loss("1%".parse::<LossModel>().expect("a loss model"));
     let network = topology::dumbbell(2, &LinkSpec::wire(Duration::ZERO), forward, back)
-        .expect("a sound network");
-    let links = ["bottleneck", "reverse"].map(|name| network.find_link(name).expect("it has one"));
-    let log = PacketLog::new(Vec::new(), &network, &links).expect("memory takes it");
+        .expect("a valid network");
+    let links =
+        ["bottleneck", "reverse"].map(|name| network.find_link(name).expect("the link exists"));
+    let log = PacketLog::new(Vec::new(), &network, &links).expect("writing to memory succeeds");
     let mut sim =
-        Simulation::with_tracer(network, SimOptions::default(), log).expect("a sound network");
-    let host = |sim: &Simulation<_>, name: &str| {
-        sim.network().find_node(name).expect("it has such a host")
-    };
+        Simulation::with_tracer(network, SimOptions::default(), log).expect("a valid network");
+    let host =
+        |sim: &Simulation<_>, name: &str| sim.network().find_node(name).expect("the host exists");
     for n in 1..=2 {
         let (from, to) = (
             host(&sim, &format!("left{n}")),
             host(&sim, &format!("right{n}")),
         );
         sim.add_flow(FlowSpec::new(from, to).with_bytes(300_000))
-            .expect("a sound flow");
+            .expect("a valid flow");
     }
     let cross = WorkloadSpec {
         name: "cross".into(),
@@ -104,19 +104,22 @@ fn lossy() -> (Simulation<PacketLog<Vec<u8>>>, [LinkId; 2], AppId) {
             FlowControl::Native(Native::cubic()),
             crate::default_transport(),
         )
-        .expect("a sound workload");
+        .expect("a valid workload");
     sim.run_until(Time::ZERO + Duration::from_secs(10))
-        .expect("it runs");
+        .expect("the run succeeds");
     (sim, links, cross)
 }
 
 #[test]
 fn what_is_logged_is_what_happened() {
     let (sim, links, cross) = lossy();
-    let views = links.map(|link| sim.link(link).expect("it is one of its links"));
+    let views = links.map(|link| sim.link(link).expect("the link exists"));
     let flows: Vec<_> = sim.flows().filter_map(|flow| sim.flow(flow)).collect();
     let datagrams = sim.datagram_stats(cross);
-    let (log, written) = sim.into_tracer().finish().expect("memory takes it");
+    let (log, written) = sim
+        .into_tracer()
+        .finish()
+        .expect("writing to memory succeeds");
     let (names, packets) = read(&log);
     assert_eq!(names, ["bottleneck", "reverse"]);
     assert_eq!(packets.len() as u64, written);
@@ -174,7 +177,7 @@ impl HeaderFields for PacketHeaders<'_> {
         // The truncated payload is zeros.
         let mut whole = packet.captured.clone();
         whole.resize(packet.length as usize, 0);
-        let headers = PacketHeaders::from_ip_slice(&whole).expect("sound headers");
+        let headers = PacketHeaders::from_ip_slice(&whole).expect("valid headers");
         let (Some(NetHeaders::Ipv4(ip, _)), Some(transport)) = (headers.net, headers.transport)
         else {
             panic!("neither TCP nor UDP");
@@ -212,7 +215,10 @@ fn sequence_numbers_and_acknowledgements_fit() {
         .filter_map(|flow| sim.flow(flow))
         .map(|view| view.retransmitted)
         .sum();
-    let (log, _) = sim.into_tracer().finish().expect("memory takes it");
+    let (log, _) = sim
+        .into_tracer()
+        .finish()
+        .expect("writing to memory succeeds");
     let mut streams: BTreeMap<(u16, u16), Stream> = BTreeMap::new();
     let (mut sacks, mut sizes) = (0, BTreeMap::new());
     for packet in read(&log).1 {
@@ -290,21 +296,27 @@ const SERVER: u16 = 5_201;
 fn a_longer_snaplen_keeps_zeros() {
     let network = {
         let wire = LinkSpec::wire(Duration::from_millis(1));
-        topology::dumbbell(1, &wire, wire.clone(), wire.clone()).expect("a sound network")
+        topology::dumbbell(1, &wire, wire.clone(), wire.clone()).expect("a valid network")
     };
-    let link = network.find_link("bottleneck").expect("it has one");
-    let log = PacketLog::with_snaplen(Vec::new(), &network, &[link], 400).expect("memory takes it");
+    let link = network.find_link("bottleneck").expect("the link exists");
+    let log = PacketLog::with_snaplen(Vec::new(), &network, &[link], 400)
+        .expect("writing to memory succeeds");
     let (left, right) = (
         network.find_node("left1").expect("a host"),
         network.find_node("right1").expect("a host"),
     );
     let mut sim =
-        Simulation::with_tracer(network, SimOptions::default(), log).expect("a sound network");
+        Simulation::with_tracer(network, SimOptions::default(), log).expect("a valid network");
     sim.add_flow(FlowSpec::new(left, right).with_bytes(1_448))
-        .expect("a sound flow");
+        .expect("a valid flow");
     sim.run_until(Time::ZERO + Duration::from_secs(1))
-        .expect("it runs");
-    let (_, packets) = read(&sim.into_tracer().finish().expect("memory takes it").0);
+        .expect("the run succeeds");
+    let (_, packets) = read(
+        &sim.into_tracer()
+            .finish()
+            .expect("writing to memory succeeds")
+            .0,
+    );
     let data = packets
         .iter()
         .find(|packet| packet.length == 1_500)
@@ -336,20 +348,20 @@ impl Write for Full {
 fn a_full_disk_is_told_at_the_end() {
     let wire = LinkSpec::wire(Duration::from_millis(1));
     let network =
-        topology::dumbbell(1, &wire, wire.clone(), wire.clone()).expect("a sound network");
-    let link = network.find_link("bottleneck").expect("it has one");
+        topology::dumbbell(1, &wire, wire.clone(), wire.clone()).expect("a valid network");
+    let link = network.find_link("bottleneck").expect("the link exists");
     let (left, right) = (
         network.find_node("left1").expect("a host"),
         network.find_node("right1").expect("a host"),
     );
     assert!(PacketLog::new(Full(10), &network, &[link]).is_err());
-    let log = PacketLog::new(Full(1_000), &network, &[link]).expect("it has room for that");
+    let log = PacketLog::new(Full(1_000), &network, &[link]).expect("space for the headers");
     let mut sim =
-        Simulation::with_tracer(network, SimOptions::default(), log).expect("a sound network");
+        Simulation::with_tracer(network, SimOptions::default(), log).expect("a valid network");
     sim.add_flow(FlowSpec::new(left, right).with_bytes(100_000))
-        .expect("a sound flow");
+        .expect("a valid flow");
     sim.run_until(Time::ZERO + Duration::from_secs(1))
-        .expect("the simulation has room");
+        .expect("the flow fits");
     let packets = sim.tracer().packets();
     let error = sim
         .into_tracer()
@@ -369,9 +381,12 @@ fn a_full_disk_is_told_at_the_end() {
 #[test]
 fn wireshark_finds_no_reordering_where_packets_are_dropped() {
     let (sim, _, _) = lossy();
-    let (log, _) = sim.into_tracer().finish().expect("memory takes it");
+    let (log, _) = sim
+        .into_tracer()
+        .finish()
+        .expect("writing to memory succeeds");
     let path = std::env::temp_dir().join(format!("ccplane-order-{}.pcapng", std::process::id()));
-    std::fs::write(&path, log).expect("there is room");
+    std::fs::write(&path, log).expect("space on the disk");
     let mut tshark = Command::new("tshark");
     tshark
         .arg("-nr")
@@ -386,9 +401,10 @@ fn wireshark_finds_no_reordering_where_packets_are_dropped() {
         tshark.args(["-e", field]);
     }
     let output = tshark.output();
-    std::fs::remove_file(&path).expect("it is there");
+    std::fs::remove_file(&path).expect("exists");
     let Ok(output) = output else {
-        let skipped = "SKIPPED: wireshark_finds_no_reordering_where_packets_are_dropped: no tshark; `scripts/setup test` installs it";
+        let skipped = "SKIPPED: wireshark_finds_no_reordering_where_packets_are_dropped: no \
+                       tshark; `scripts/setup test` installs it";
         assert!(
             std::env::var_os("CCPLANE_NO_SKIP").is_none_or(|value| value != "1"),
             "{skipped}"
@@ -425,9 +441,12 @@ fn wireshark_finds_no_reordering_where_packets_are_dropped() {
 #[test]
 fn other_readers_agree() {
     let (sim, _, _) = lossy();
-    let (log, written) = sim.into_tracer().finish().expect("memory takes it");
+    let (log, written) = sim
+        .into_tracer()
+        .finish()
+        .expect("writing to memory succeeds");
     let path = std::env::temp_dir().join(format!("ccplane-{}.pcapng", std::process::id()));
-    std::fs::write(&path, log).expect("there is room");
+    std::fs::write(&path, log).expect("space on the disk");
     // Output lines of a program for the packets that pass a filter.
     let lines = |program: &str, filter: &[&str]| {
         let output = Command::new(program)
@@ -452,7 +471,7 @@ fn other_readers_agree() {
         tshark("tcp.nop"),
     ];
     let tcpdump = [lines("tcpdump", &[]), lines("tcpdump", &["udp"])];
-    std::fs::remove_file(&path).expect("it is there");
+    std::fs::remove_file(&path).expect("exists");
     if let [
         Some(frames),
         Some(malformed),

@@ -75,7 +75,7 @@ fn the_window_between_losses_is_the_cubic() {
         } = last(&cycle);
         assert!(
             (threshold - (BETA * w_max).floor()).abs() < 1.0,
-            "kept of {w_max}: {threshold}"
+            "ssthresh after w_max {w_max}: {threshold}"
         );
         // Congestion avoidance starts when recovery has reduced the window to the threshold.
         let stage = cycle
@@ -83,11 +83,7 @@ fn the_window_between_losses_is_the_cubic() {
             .rposition(|look| look.window <= threshold)
             .unwrap();
         let start = cycle[stage];
-        assert!(
-            lost.contains(&start.at),
-            "the repair took until {}",
-            start.at
-        );
+        assert!(lost.contains(&start.at), "recovery ended at {}", start.at);
         // Equations 1 and 2.
         let k = ((w_max - start.window) / C).cbrt();
         let law = |at: f64| C * (at - start.at - k).powi(3) + w_max;

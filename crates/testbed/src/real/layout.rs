@@ -351,8 +351,10 @@ mod tests {
         ];
         let wires = wires.map(|(from, to)| format!("[[link]]\nfrom = \"{from}\"\nto = \"{to}\"\n"));
         format!(
-            "contenders = [\"bundler\"]\nduration = \"1s\"\n{}{}{}[[link]]\nfrom = \"left\"\nto = \"right\"\nrate = \"10mbit\"\ndelay = \"10ms\"\n\
-             [[bundle]]\nfrom = \"near\"\nto = \"far\"\n[[workload]]\nfrom = \"server\"\nto = \"client\"\nbulk = {{}}\n{more}",
+            "contenders = [\"bundler\"]\nduration = \"1s\"\n{}{}{}[[link]]\nfrom = \"left\"\n\
+             to = \"right\"\nrate = \"10mbit\"\ndelay = \"10ms\"\n\
+             [[bundle]]\nfrom = \"near\"\nto = \"far\"\n[[workload]]\nfrom = \"server\"\n\
+             to = \"client\"\nbulk = {{}}\n{more}",
             nodes.concat(),
             hosts.concat(),
             wires.concat()

@@ -135,8 +135,10 @@ fn config(
         limits += &rate.map_or(String::new(), |rate| format!("{word} = \"{rate}\"\n"));
     }
     let text = format!(
-        "[site]\nkey = \"none\"\nlisten = \"{}\"\ndevice = \"{GATEWAY_DEVICE}\"\naddresses = [\"172.16.{pair}.{}/30\"]\nmtu = {}\n\
-         [[peer]]\nname = \"other\"\npublic_key = \"{}\"\n{endpoint}prefixes = [\"172.16.{pair}.{}/32\", \"{}\"]\n\
+        "[site]\nkey = \"none\"\nlisten = \"{}\"\ndevice = \"{GATEWAY_DEVICE}\"\n\
+         addresses = [\"172.16.{pair}.{}/30\"]\nmtu = {}\n\
+         [[peer]]\nname = \"other\"\npublic_key = \"{}\"\n\
+         {endpoint}prefixes = [\"172.16.{pair}.{}/32\", \"{}\"]\n\
          algorithm = {algorithm:?}\nqueue = \"{}\"\n{limits}",
         ends[own],
         own + 1,

@@ -192,7 +192,8 @@ fn receipt(scenario: &Scenario, over: TransportKind) -> Option<String> {
             "false`: receivers over UDP always prove receipt; remove the line"
         }
         (TransportKind::Tcp, Some(true)) => {
-            "true`: the kernel's TCP has no proof of receipt; remove the line, or use --datapath sim or udp"
+            "true`: the kernel's TCP has no proof of receipt; remove the line, or use --datapath \
+             sim or udp"
         }
         (TransportKind::Quic(_), Some(true)) => {
             "true`: QUIC has its own check, skipped packet numbers; remove the line, or use \
@@ -408,7 +409,8 @@ mod tests {
     #[test]
     fn only_ccplanes_transport_has_a_second_loop() {
         let scenario = read(
-            "contenders = [\"native:cubic\"]\nduration = \"1s\"\n[topology.dumbbell]\nrate = \"10mbit\"\nrtt = \"20ms\"\n\
+            "contenders = [\"native:cubic\"]\nduration = \"1s\"\n[topology.dumbbell]\n\
+             rate = \"10mbit\"\nrtt = \"20ms\"\n\
              [transport]\nrc3 = true\n[[workload]]\nbulk = {}\n",
         );
         assert_eq!(unsupported(&scenario, TransportKind::Tcp).len(), 1);
@@ -423,7 +425,8 @@ mod tests {
         let refused = |line: &str, over| {
             unsupported(
                 &read(&format!(
-                    "contenders = [\"native:cubic\"]\nduration = \"1s\"\n[topology.dumbbell]\nrate = \"10mbit\"\n\
+                    "contenders = [\"native:cubic\"]\nduration = \"1s\"\n[topology.dumbbell]\n\
+                     rate = \"10mbit\"\n\
                      rtt = \"20ms\"\n[transport]\n{line}\n[[workload]]\nbulk = {{}}\n"
                 )),
                 over,

@@ -12,13 +12,13 @@ use crate::{NotExpressible, WireError};
 
 fn bytes(write: impl FnOnce(&mut Vec<u8>) -> Result<(), WireError>) -> Vec<u8> {
     let mut out = Vec::new();
-    write(&mut out).expect("it can be said");
+    write(&mut out).expect("a supported message");
     out
 }
 
 fn one(datagram: &[u8]) -> V1Message<'_> {
     let mut all = messages(datagram);
-    let message = all.next().expect("a message").expect("a good one");
+    let message = all.next().expect("a message").expect("a valid message");
     assert!(all.next().is_none());
     message
 }
@@ -92,7 +92,8 @@ fn measure_byte_for_byte() {
 #[test]
 fn install_byte_for_byte() {
     let program = program(
-        "(def (Report (volatile sum 3))) (when true (:= Report.sum (+ Report.sum Ack.bytes_acked)))",
+        "(def (Report (volatile sum 3))) (when true (:= Report.sum (+ Report.sum \
+         Ack.bytes_acked)))",
     );
     let out = bytes(|out| install(out, 9, &program));
     let expected: Vec<u8> = [
@@ -114,7 +115,8 @@ fn install_byte_for_byte() {
 #[test]
 fn infinity_and_the_largest_constant_byte_for_byte() {
     let program = program(
-        "(def (Report (least +infinity))) (when true (:= Report.least (min Report.least 2147483647)))",
+        "(def (Report (least +infinity))) (when true (:= Report.least (min Report.least \
+         2147483647)))",
     );
     let out = bytes(|out| install(out, 9, &program));
     assert_eq!(
@@ -218,24 +220,24 @@ fn every_malformed_message_is_an_error() {
         ("unknown type", vec![6, 0, 8, 0, 0, 0, 0, 0]),
         ("READY without its number", vec![5, 0, 8, 0, 0, 0, 0, 0]),
         (
-            "READY with too much",
+            "READY with excess bytes",
             vec![5, 0, 13, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0],
         ),
         (
             "short CREATE",
             [&[0, 0, 32, 0], &short_create[4..32]].concat(),
         ),
-        ("CREATE with a name that is no text", long_text),
+        ("CREATE with a name that is not UTF-8", long_text),
         ("CREATE with a port above 65535", bad_port),
         (
             "MEASURE whose body is no multiple of 8",
             vec![1, 0, 20, 0, 7, 0, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0, 1, 2, 3, 4],
         ),
         (
-            "MEASURE that counts more",
+            "MEASURE with a count above its contents",
             vec![1, 0, 16, 0, 7, 0, 0, 0, 9, 0, 0, 0, 0xff, 0xff, 0xff, 0xff],
         ),
-        ("INSTALL that counts more", {
+        ("INSTALL with a count above its contents", {
             let mut i = install;
             i[16] = 200;
             i
@@ -381,13 +383,14 @@ fn a_constant_that_folding_made_large_is_put_together_from_small_ones() {
     for (text, value) in constants {
         let original = program(&format!(
             "(def (Report (volatile x 0) (volatile y 0))) (when (< Ack.bytes_acked {text})
-             (:= Report.x {text}) (:= Report.y (max {text} (+ Ack.bytes_acked Ack.packets_acked))) (report))"
+             (:= Report.x {text}) (:= Report.y (max {text} (+ Ack.bytes_acked Ack.packets_acked))) \
+             (report))"
         ));
         let out = bytes(|out| install(out, 1, &original));
         let V1Message::Install(install) = one(&out) else {
             panic!("{out:?}")
         };
-        let decoded = install.decode().expect("what was encoded is valid");
+        let decoded = install.decode().expect("the encoded program is valid");
         let acks = [Signals::default()];
         let said = trace(&decoded, &acks);
         assert_eq!(said, trace(&original, &acks), "{text}");
@@ -430,21 +433,30 @@ fn a_decoded_program_that_would_hurt_is_refused() {
 /// their own.
 const PROGRAMS: [&str; 5] = [
     CONTROLLED_PROGRAM,
-    "(def (Report (volatile acked 0) (volatile lost 0) (volatile timeout false) (volatile rtt 0)) (interval 10000))
-     (when true (:= Report.acked (+ Report.acked Ack.bytes_acked)) (:= Report.rtt Flow.rtt_sample_us)
+    "(def (Report (volatile acked 0) (volatile lost 0) (volatile timeout false) (volatile rtt 0)) \
+     (interval 10000))
+     (when true (:= Report.acked (+ Report.acked Ack.bytes_acked)) (:= Report.rtt \
+     Flow.rtt_sample_us)
          (:= Report.lost Ack.lost_pkts_sample) (:= Report.timeout Flow.was_timeout) (fallthrough))
      (when (|| Report.timeout (> Report.lost 0)) (report) (:= Micros 0))
      (when (> Micros interval) (report) (:= Micros 0))",
-    "(def (Report (volatile lost 0) (volatile least +infinity) (volatile rate 0) (state 0)) (phase 0) (base 5000) (cap 90000))
-     (when true (:= Report.lost (+ Report.lost Ack.lost_pkts_sample)) (:= Report.least (min Report.least Flow.rtt_sample_us))
-         (:= Report.rate (max Report.rate (min Flow.rate_outgoing Flow.rate_incoming))) (fallthrough))
+    "(def (Report (volatile lost 0) (volatile least +infinity) (volatile rate 0) (state 0)) (phase \
+     0) (base 5000) (cap 90000))
+     (when true (:= Report.lost (+ Report.lost Ack.lost_pkts_sample)) (:= Report.least (min \
+     Report.least Flow.rtt_sample_us))
+         (:= Report.rate (max Report.rate (min Flow.rate_outgoing Flow.rate_incoming))) \
+     (fallthrough))
      (when (&& (> Micros Report.least) (== phase 0)) (:= Rate (/ base 2)) (:= phase 1) (report))
      (when (&& (> Micros (* Report.least 2)) (== phase 1)) (:= Rate base) (:= phase 2) (report))
-     (when (&& (> Micros (* Report.least 8)) (== phase 2)) (:= phase 0) (:= Cwnd cap) (:= Micros 0) (report))",
+     (when (&& (> Micros (* Report.least 8)) (== phase 2)) (:= phase 0) (:= Cwnd cap) (:= Micros \
+     0) (report))",
     "(def (Report (volatile a 0) (volatile b 0) (smooth 0)) (volatile flag false) (top 7))
-     (when (!= Ack.packets_acked 3) (:= Report.a (diff top Ack.packets_acked)) (:= Report.b (* Cwnd 1.25)) (fallthrough))
-     (when (>= Ack.packets_acked 2) (:= Report.smooth (ewma 7 Ack.bytes_acked)) (:= flag (! flag)) (fallthrough))
-     (when (|| (<= Ack.packets_acked 4) flag) (:= Report.a (if flag 9)) (:= Report.b (!if flag Report.a)))
+     (when (!= Ack.packets_acked 3) (:= Report.a (diff top Ack.packets_acked)) (:= Report.b (* \
+     Cwnd 1.25)) (fallthrough))
+     (when (>= Ack.packets_acked 2) (:= Report.smooth (ewma 7 Ack.bytes_acked)) (:= flag (! flag)) \
+     (fallthrough))
+     (when (|| (<= Ack.packets_acked 4) flag) (:= Report.a (if flag 9)) (:= Report.b (!if flag \
+     Report.a)))
      (when true (:= local (+ local 1)) (:= Report.b (max local Report.b)) (report))",
     "(def (Report (x 1)))
      (when (> Ack.bytes_acked 100) (:= Report.x (diff Report.x Ack.bytes_acked)) (fallthrough))
@@ -527,7 +539,7 @@ proptest! {
         let original = program(PROGRAMS[which]);
         let out = bytes(|out| install(out, 9, &original));
         let V1Message::Install(install) = one(&out) else { panic!("{out:?}") };
-        let decoded = install.decode().expect("what was encoded is valid");
+        let decoded = install.decode().expect("the encoded program is valid");
         prop_assert_eq!(decoded.report_vars(), original.report_vars());
         prop_assert_eq!(trace(&decoded, &acks), trace(&original, &acks));
     }
@@ -541,7 +553,7 @@ proptest! {
         let original = program(&PROGRAMS[which].replacen("(def", "(def (compat libccp)", 1));
         let out = bytes(|out| install(out, 9, &original));
         let V1Message::Install(install) = one(&out) else { panic!("{out:?}") };
-        let decoded = install.decode().expect("what was encoded is valid");
+        let decoded = install.decode().expect("the encoded program is valid");
         prop_assert_eq!(trace_as(Compat::Libccp, &decoded, &acks), trace(&original, &acks));
     }
 

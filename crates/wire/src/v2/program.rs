@@ -84,7 +84,7 @@ fn read_var(body: &mut MessageReader<'_>) -> Result<Var, WireError> {
         2 => VarKind::Local,
         unknown => {
             return Err(WireError::UnknownValue {
-                what: "kind of variable",
+                what: "variable kind",
                 value: u64::from(unknown),
             });
         }

@@ -67,7 +67,7 @@ pub fn read_events(
             },
             unknown => {
                 return Err(WireError::UnknownValue {
-                    what: "kind of event",
+                    what: "event kind",
                     value: u64::from(unknown),
                 });
             }
@@ -104,7 +104,7 @@ pub fn read_commands(packet: &[u8], sink: &mut dyn FnMut(WireCommand)) -> Result
             },
             unknown => {
                 return Err(WireError::UnknownValue {
-                    what: "kind of command",
+                    what: "command kind",
                     value: u64::from(unknown),
                 });
             }
@@ -122,7 +122,7 @@ fn messages(
     let (magic, version) = (packet.u8()?, packet.u8()?);
     if magic != MAGIC {
         return Err(WireError::UnknownValue {
-            what: "packet of first byte",
+            what: "packet type",
             value: u64::from(magic),
         });
     }
@@ -249,7 +249,7 @@ fn read_updates(body: &mut MessageReader<'_>) -> Result<Updates, WireError> {
             target::MICROS => CommandTarget::Micros,
             unknown => {
                 return Err(WireError::UnknownValue {
-                    what: "target of an update",
+                    what: "update target",
                     value: u64::from(unknown),
                 });
             }
@@ -281,7 +281,7 @@ fn read_refusal(body: &mut MessageReader<'_>) -> Result<Refusal, WireError> {
         reason::OTHER => Refusal::Other(said),
         unknown => {
             return Err(WireError::UnknownValue {
-                what: "reason of a refusal",
+                what: "refusal reason",
                 value: u64::from(unknown),
             });
         }

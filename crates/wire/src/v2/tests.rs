@@ -61,7 +61,7 @@ fn tags() -> impl Strategy<Value = Tags> {
             .iter()
             .enumerate()
             .map(|(n, value)| format!("key-{n}={value}"));
-        Tags::new(tags.map(|text| text.parse().expect("a tag"))).expect("each key once")
+        Tags::new(tags.map(|text| text.parse().expect("a tag"))).expect("unique keys")
     })
 }
 
@@ -180,9 +180,10 @@ fn command() -> impl Strategy<Value = WireCommand> {
     let update = (target, any::<u64>()).prop_map(|(target, value)| Update { target, value });
     let updates =
         || prop::collection::vec(update.clone(), 0..40).prop_map(|all| all.into_iter().collect());
-    let source = "(def (Report (volatile acked 0)) (c 5)) (when (> Ack.bytes_acked c) (:= Cwnd (* Cwnd 1.5)) (report))";
+    let source = "(def (Report (volatile acked 0)) (c 5)) (when (> Ack.bytes_acked c) (:= Cwnd (* \
+                  Cwnd 1.5)) (report))";
     let compiled = ccplane_lang::compile(source, &ccplane_lang::ProgramLimits::default())
-        .expect("it compiles");
+        .expect("the program compiles");
     let code = compiled.code().clone();
     prop_oneof![
         (any::<u32>(), name()).prop_map(move |(uid, name)| WireCommand::Install {
@@ -596,7 +597,7 @@ mod page {
         ]
         .concat();
         assert_eq!(take("framed"), framed);
-        assert!(vectors.is_empty(), "nobody reads {:?}", vectors.keys());
+        assert!(vectors.is_empty(), "no reader for {:?}", vectors.keys());
     }
 
     #[test]

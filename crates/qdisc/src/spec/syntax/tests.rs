@@ -193,7 +193,7 @@ fn kind(spec: &QueueSpec) -> &'static str {
 fn the_reason_says_what_to_write() {
     for (text, why) in [
         ("fq_codle", "did you mean `fq_codel`?"),
-        ("blue", "there are `droptail`, `prio`"),
+        ("blue", "choose one of `droptail`, `prio`"),
         ("droptail:160", "needs a unit"),
         ("droptail", "write `droptail:1bdp`"),
         ("prio:0:1bdp", "`0` is not a number from 1 to 255"),
@@ -202,7 +202,7 @@ fn the_reason_says_what_to_write() {
         ("codel:target=5", "`target=5`"),
         ("codel:target", "`target` has no value; write `target=…`"),
         ("codel:ecn=1", "`ecn` takes no value"),
-        ("codel:target=5ms:target=6ms", "`target` is there twice"),
+        ("codel:target=5ms:target=6ms", "`target` is given twice"),
         ("codel:target=0ms", "above zero"),
         ("fq_codel:interval=0ms", "above zero"),
         ("fq_codel:flows=0", "from 1 to 65536"),

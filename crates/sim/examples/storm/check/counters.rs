@@ -17,7 +17,7 @@ pub fn check(sender: &Connection, stream: &Stream) -> Result<(), Violation> {
     }
     if stats.in_flight > sender.outstanding() {
         return wrong(format!(
-            "{} packets in flight of {} that are out",
+            "{} packets in flight, but {} outstanding",
             stats.in_flight,
             sender.outstanding()
         ));
@@ -25,13 +25,13 @@ pub fn check(sender: &Connection, stream: &Stream) -> Result<(), Violation> {
     let again = stream.sent - stream.segments();
     if u64::from(stats.retransmitted) != again {
         return wrong(format!(
-            "{} segments sent again, where {again} were seen",
+            "{} segments retransmitted, but {again} observed",
             stats.retransmitted
         ));
     }
     if u64::from(stats.delivered) > stream.sent {
         return wrong(format!(
-            "{} packets delivered of {} that left",
+            "{} packets delivered, but {} sent",
             stats.delivered, stream.sent
         ));
     }

@@ -14,13 +14,13 @@ pub fn check(world: &World, line: &Line, lies: bool) -> Result<(), Violation> {
         .into_iter()
         .find(|(_, count)| *count > 0)
     {
-        return Err(format!("{count} {what} are left"));
+        return Err(format!("{count} {what} are left over"));
     }
     world.check().map_err(|error| error.to_string())?;
     let flows = line.inner().known_flows(world.now());
     if flows > 0 && !lies {
         return Err(format!(
-            "an agent knows of {flows} flows when all are closed"
+            "an agent still has {flows} flows after all were closed"
         ));
     }
     Ok(())

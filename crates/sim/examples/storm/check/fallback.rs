@@ -132,13 +132,13 @@ impl Model {
         let deadline = last + self.fallback_after;
         if now > deadline.max(seen.since) && !falls_back {
             return Err(format!(
-                "nobody was heard since {last}, and it is not on the fallback"
+                "no message from the agent since {last}, but the flow is not in fallback"
             ));
         }
         let acked_then = seen.acked;
         if now < deadline && falls_back && heard.is_some() && acked > acked_then && !lie {
             return Err(format!(
-                "its agent was heard at {last}, and it is still on the fallback"
+                "message from its agent at {last}, but the flow is still in fallback"
             ));
         }
         Ok(())

@@ -35,12 +35,12 @@ pub fn check(
         };
         if cwnd < least || cwnd > most {
             return Err(format!(
-                "a window of {cwnd} bytes, where {least} to {most} are allowed"
+                "a window of {cwnd} bytes, but {least} to {most} are allowed"
             ));
         }
         if rate > limits.max_rate || rate == 0 && limits.max_rate != u64::MAX {
             return Err(format!(
-                "a rate of {rate} bytes/s, where {} are allowed",
+                "a rate of {rate} bytes/s, but at most {} are allowed",
                 limits.max_rate
             ));
         }
@@ -55,7 +55,7 @@ pub fn check(
         .saturating_add(EXCESS_PACKETS_MAX);
     if u64::from(sender.in_flight()) > most {
         return Err(format!(
-            "{} packets in flight, where {most} are allowed",
+            "{} packets in flight, but at most {most} are allowed",
             sender.in_flight()
         ));
     }

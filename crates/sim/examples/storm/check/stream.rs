@@ -73,8 +73,9 @@ impl Tracer for Streams {
             stream.sent += 1;
             let first = *stream.segments.entry(number).or_insert(place);
             if first != place {
-                let wrong =
-                    format!("segment {number} was {first:?} (offset, length) and is {place:?}");
+                let wrong = format!(
+                    "segment {number} was {first:?} (offset, length), but is now {place:?}"
+                );
                 inner.wrong.get_or_insert(wrong);
             }
         } else if to == seen.to && seen.step == LinkStep::Arrived {
@@ -111,13 +112,13 @@ impl Stream {
     pub fn check(&self, received: u64, acked: u64) -> Result<(), Violation> {
         if received != self.whole {
             return Err(format!(
-                "{received} bytes received in order, where {} have come",
+                "{received} bytes received in order, but {} arrived",
                 self.whole
             ));
         }
         if acked > received {
             return Err(format!(
-                "{acked} bytes acknowledged, where {received} were received"
+                "{acked} bytes acknowledged, but {received} received"
             ));
         }
         Ok(())

@@ -28,7 +28,7 @@ impl Install<'_> {
             // instruction twice.
             if guard as usize != next || body as usize != next.saturating_add(guard_len as usize) {
                 return Err(WireError::UnknownValue {
-                    what: "order of events, instruction",
+                    what: "event order at instruction",
                     value: u64::from(guard),
                 });
             }
@@ -122,7 +122,7 @@ impl Decoder {
                 if index < defs {
                     if instr.right.class != class::IMMEDIATE {
                         return Err(WireError::UnknownValue {
-                            what: "value of a definition, register type",
+                            what: "definition value register type",
                             value: instr.right.class.into(),
                         });
                     }
@@ -261,7 +261,7 @@ impl Decoder {
 
     fn register(&self, register: Reg) -> Result<u8, WireError> {
         let unknown = Err(WireError::UnknownValue {
-            what: "register of type",
+            what: "register type",
             value: u64::from(register.class) << 32 | u64::from(register.index),
         });
         let at = register.index as usize;
