@@ -16,7 +16,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
 
 from . import _ccplane, _gym, _toml
 from ._ccplane import Control, Error, Flow, FlowInfo, FlowStats
@@ -37,6 +37,8 @@ from .fold import (
 )
 
 if TYPE_CHECKING:
+    import pandas
+    import polars
     from matplotlib.figure import Figure
 
     from .batch import Batch
@@ -173,13 +175,48 @@ def _maker(contender: Any) -> Any:
     return _Maker(contender)
 
 
-class Result:
-    """Result of a run."""
+class _RunResult(Protocol):
+    """Result of a run in the simulator, or in a folder (`_measured.Folder`)."""
 
-    def __init__(self, inner: _ccplane.RunResult) -> None:
+    def summary_json(self) -> str: ...
+    @property
+    def digest(self) -> str | None: ...
+    def write(self, folder: str, /) -> str: ...
+
+
+class Result:
+    """Result of a run. A notebook shows it as a table with one row per contender."""
+
+    def __init__(self, inner: _RunResult) -> None:
         self._inner = inner
         self._summary: dict[str, Any] | None = None
         self._tables: dict[str, Table] | None = None
+
+    @property
+    def metrics(self) -> Table:
+        """Metrics of the run, one row per contender: `contender`, `goodput_mbit`, `utilisation`,
+        `delay_mean_ms` and the other numbers of `figures` in `summary.json`. Means over several
+        runs have the ends of their intervals in `NAME_low` and `NAME_high`."""
+        from . import tables
+
+        return tables.metrics(self.summary["contenders"])
+
+    def to_pandas(self, table: str = "metrics") -> pandas.DataFrame:
+        """Returns `metrics`, or another of `tables`, as a pandas data frame (`pip install
+        'ccplane[pandas]'`)."""
+        return self._table(table).to_pandas()
+
+    def to_polars(self, table: str = "metrics") -> polars.DataFrame:
+        """Returns `metrics`, or another of `tables`, as a polars data frame (`pip install
+        'ccplane[polars]'`)."""
+        return self._table(table).to_polars()
+
+    def _table(self, name: str) -> Table:
+        if name == "metrics":
+            return self.metrics
+        if name not in self.tables:
+            raise KeyError(f"this run has no table {name!r}; use one of metrics, {', '.join(self.tables)}")
+        return self.tables[name]
 
     @property
     def tables(self) -> dict[str, Table]:
@@ -222,6 +259,12 @@ class Result:
         names = ", ".join(c["label"] for c in self.summary["contenders"])
         return f"<ccplane.Result of {names}>"
 
+    def _repr_html_(self) -> str:
+        """Returns the table that a notebook shows."""
+        from . import _html
+
+        return _html.result(self.summary, self.metrics)
+
 
 def run(
     scenario: str | os.PathLike[str] | Mapping[str, Any],
@@ -230,20 +273,34 @@ def run(
     seeds: int | range | str | None = None,
     threads: int | None = None,
     algorithms: Sequence[type[Algorithm[Any]]] = (),
+    datapath: str = "sim",
+    repeats: int | None = None,
 ) -> Result:
-    """Runs a scenario in the simulator.
+    """Runs a scenario in the simulator, or on real packets.
 
     `scenario` is the name of a scenario shipped with ccplane, a path, the text of a scenario file,
     or a dict with the same keys (docs/scenarios.md). `contenders` replaces the contenders of the
     scenario. Each is a name as on the command line, a class, an object,
     `(Class, {keyword: value})`, or a function that returns an object. `algorithms` lists classes
-    that the scenario or a contender refers to by name, with parameters. The result does not depend on `threads`.
+    that the scenario or a contender refers to by name, with parameters. The result does not depend
+    on `threads`.
+
+    `datapath="linux"` runs on this host's kernel TCP behind an emulated link, in real time, as
+    root; `"udp"` and `"quic"` are the other values of `ccplane run --datapath`. Such a run has one
+    seed, and `repeats` runs of each contender. It takes place in a forked copy of this process, so
+    changes made by callbacks are not visible here.
 
     >>> result = run({"contenders": ["reno"], "duration": "2s", "topology": {"dumbbell": {"rate": "10mbit", "rtt": "20ms"}},
     ...               "workload": [{"bulk": {"flows": 1}}]})
     >>> result.summary["contenders"][0]["label"]
     'reno'
     """
+    if datapath != "sim" and threads is not None:
+        raise ValueError(f"threads={threads} applies to the simulator only; remove it for datapath={datapath!r}")
+    if datapath != "sim" and isinstance(seeds, range) and len(seeds) > 1:
+        raise ValueError(f"seeds={seeds}: a run on real packets has one seed; use repeats={len(seeds)} for several runs")
+    if datapath == "sim" and repeats is not None:
+        raise ValueError(f"repeats={repeats} applies to real packets only; for the simulator use seeds=range(1, {repeats + 1})")
     classes = list(algorithms)
     names: list[str] | None = None
     if contenders is not None:
@@ -269,7 +326,11 @@ def run(
     else:
         given = os.fspath(scenario)
         is_text = "\n" in given
-    return Result(_ccplane.simulate(given, folder, is_text, classes, names, _seeds(seeds), threads))
+    if datapath == "sim":
+        return Result(_ccplane.simulate(given, folder, is_text, classes, names, _seeds(seeds), threads))
+    from . import _measured
+
+    return Result(_measured.run(datapath, given, is_text, classes, names, _seeds(seeds), repeats))
 
 
 def _seeds(seeds: int | range | str | None) -> str | None:

@@ -20,7 +20,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
-from . import _ccplane, _gym, _toml
+from . import _ccplane, _gym, _render, _toml
 from .policies import OBSERVE, PolicySpec
 
 if TYPE_CHECKING:
@@ -164,15 +164,22 @@ def _one(flows: int) -> None:
         raise ValueError(f"the scenario has {flows} controlled flows; use ccplane.env.parallel, which has one agent per flow")
 
 
+def _rendered(chart: _render.Chart | None) -> _render.Frame | None:
+    if chart is None:
+        gymnasium.logger.warn("render does nothing without a render_mode; make the environment with render_mode='rgb_array'")
+        return None
+    return chart.frame()
+
+
 class Link(gymnasium.Env[Floats, Floats], EzPickle):
     """One flow whose window or rate is decided at each step.
 
     An episode is `terminated` when the flow has delivered all its data, and `truncated` after
     `steps` decisions or at the end of the scenario. `info` describes the last step in seconds,
-    bytes and bytes per second.
+    bytes and bytes per second. `render` draws goodput, RTT and window of the episode.
     """
 
-    metadata: dict[str, Any] = {"render_modes": []}
+    metadata: dict[str, Any] = {"render_modes": list(_render.MODES), "render_fps": _render.FPS}
 
     def __init__(
         self,
@@ -186,12 +193,15 @@ class Link(gymnasium.Env[Floats, Floats], EzPickle):
         compete: Sequence[tuple[str, int]] = (),
         steps: int = 400,
         algorithms: Sequence[type[Algorithm[Any]]] = (),
+        render_mode: str | None = None,
     ) -> None:
-        EzPickle.__init__(self, scenario, step, observe, history, act, reward, randomise, compete, steps, algorithms)
+        EzPickle.__init__(self, scenario, step, observe, history, act, reward, randomise, compete, steps, algorithms, render_mode)
         self._setup = _Setup(scenario, step, observe, history, act, reward, randomise, compete, algorithms)
         self.observation_space = self._setup.observation_space
         self.action_space = self._setup.action_space
         self.steps = steps
+        self.render_mode = render_mode
+        self._chart = _render.chart(render_mode)
         self._episode = self._setup.episode()
         self._done = 0
 
@@ -213,13 +223,30 @@ class Link(gymnasium.Env[Floats, Floats], EzPickle):
         _one(flows)
         values, interval, _ = self._episode.look(0)
         self._done = 0
-        return _values(values), dict(zip(COLUMNS, interval))
+        info = dict(zip(COLUMNS, interval))
+        if self._chart is not None:
+            self._chart.clear()
+            self._chart.add({0: info})
+        return _values(values), info
 
     def step(self, action: Floats | Sequence[float]) -> tuple[Floats, float, bool, bool, Info]:
         (values, interval, ended), over = self._episode.step(np.asarray(action, np.float32).tolist())
         self._done += 1
         info: Info = dict(zip(COLUMNS, interval))
+        if self._chart is not None:
+            self._chart.add({0: info})
         return _values(values), float(self._setup.reward(info)), ended, over or self._done >= self.steps, info
+
+    def render(self) -> _render.Frame | None:  # type: ignore[override]
+        """Returns a picture of the episode so far, as an array of 480 × 640 pixels with three
+        bytes, for `render_mode="rgb_array"`. With `"human"` each step is already shown in a
+        window."""
+        return _rendered(self._chart)
+
+    def close(self) -> None:
+        """Closes the window of `render_mode="human"`."""
+        if self._chart is not None:
+            self._chart.close()
 
 
 class LinkVector(VectorEnv[Floats, Floats, NDArray[Any]]):
@@ -229,17 +256,21 @@ class LinkVector(VectorEnv[Floats, Floats, NDArray[Any]]):
     A reward function receives `info` with an array per key.
     """
 
-    metadata: dict[str, Any] = {"autoreset_mode": AutoresetMode.NEXT_STEP}
+    metadata: dict[str, Any] = {"autoreset_mode": AutoresetMode.NEXT_STEP, "render_modes": ["rgb_array"], "render_fps": _render.FPS}
 
-    def __init__(self, num_envs: int = 1, threads: int | None = None, steps: int = 400, **settings: Any) -> None:
+    def __init__(self, num_envs: int = 1, threads: int | None = None, steps: int = 400, render_mode: str | None = None, **settings: Any) -> None:
         plain: dict[str, Any] = {
             "scenario": None, "step": "20ms", "observe": OBSERVE, "history": 1, "act": "cwnd_factor",
             "reward": "power", "randomise": None, "compete": (), "algorithms": (),
         }  # fmt: skip
         unknown = sorted(set(settings) - set(plain))
         if unknown:
-            raise TypeError(f"unknown setting {unknown[0]!r} of an environment; use {', '.join(plain)}, steps, threads")
+            raise TypeError(f"unknown setting {unknown[0]!r} of an environment; use {', '.join(plain)}, steps, threads, render_mode")
+        if render_mode == "human":
+            raise ValueError("render_mode='human' shows one episode, so it needs gymnasium.make; use 'rgb_array' for a vector")
         self._setup = _Setup(**(plain | settings))
+        self.render_mode = render_mode
+        self._charts = [_render.chart(render_mode, ["rgb_array"]) for _ in range(num_envs)]
         self.num_envs = num_envs
         self.threads = threads or os.cpu_count() or 1
         self.steps = steps
@@ -278,6 +309,10 @@ class LinkVector(VectorEnv[Floats, Floats, NDArray[Any]]):
         _one(self._setup.begin(self._episodes[n], self._random[n]))
         self._done[n] = 0
         values, interval, _ = self._episodes[n].look(0)
+        chart = self._charts[n]
+        if chart is not None:
+            chart.clear()
+            chart.add({0: dict(zip(COLUMNS, interval))})
         return _values(values), list(interval)
 
     def step(self, actions: Floats | Sequence[Sequence[float]]) -> tuple[Floats, NDArray[Any], NDArray[Any], NDArray[Any], Info]:
@@ -297,6 +332,10 @@ class LinkVector(VectorEnv[Floats, Floats, NDArray[Any]]):
             over[on] = np.frombuffer(told[3], np.bool_)
             self._done[on] += 1
             over[on] |= self._done[on] >= self.steps
+            for n in on.tolist():
+                chart = self._charts[n]
+                if chart is not None:
+                    chart.add({0: dict(zip(COLUMNS, intervals[n]))})
         for n in again.tolist():
             values[n], intervals[n] = self._begin(n)
         info: Info = dict(zip(COLUMNS, intervals.T))
@@ -304,6 +343,11 @@ class LinkVector(VectorEnv[Floats, Floats, NDArray[Any]]):
         rewards[again] = 0.0
         self._over = ended | over
         return values, rewards, ended, over, info
+
+    def render(self) -> tuple[_render.Frame, ...] | None:  # type: ignore[override]
+        """Returns a picture of each episode; see `Link`."""
+        frames = [_rendered(chart) for chart in (self._charts if self.render_mode else [None])]
+        return tuple(frame for frame in frames if frame is not None) if self.render_mode else None
 
 
 def parallel(
@@ -319,12 +363,13 @@ def parallel(
     steps: int = 400,
     flows: int = 2,
     algorithms: Sequence[type[Algorithm[Any]]] = (),
+    render_mode: str | None = None,
 ) -> Any:
     """Returns a PettingZoo `ParallelEnv` with one agent per flow of the contender. Without a
     scenario, `flows` flows share one link.
 
     Flows may start and end during an episode; `agents` lists the live ones. A step runs until each
-    live flow has a new observation.
+    live flow has a new observation. `render` draws all flows; see `Link`.
     """
     from pettingzoo import ParallelEnv  # type: ignore[import-untyped]
 
@@ -334,12 +379,13 @@ def parallel(
     class Parallel(ParallelEnv):  # type: ignore[misc]
         """Environment returned by `parallel`."""
 
-        metadata: dict[str, Any] = {"name": "ccplane/Link-v0", "render_modes": []}
+        metadata: dict[str, Any] = {"name": "ccplane/Link-v0", "render_modes": list(_render.MODES), "render_fps": _render.FPS}
 
         def __init__(self) -> None:
             self.possible_agents = [f"flow_{n}" for n in range(flows if scenario is None else 0)]
             self.agents: list[str] = []
-            self.render_mode = None
+            self.render_mode = render_mode
+            self._chart = _render.chart(render_mode)
             self._episode = setup.episode()
             self._random = np.random.default_rng()
             self._known = 0
@@ -367,10 +413,24 @@ def parallel(
             self.possible_agents.extend(self.agents[len(self.possible_agents) :])
             self._done = 0
             told = {agent: self._episode.look(n) for n, agent in enumerate(self.agents)}
-            return (
-                {agent: _values(values) for agent, (values, _, _) in told.items()},
-                {agent: dict(zip(COLUMNS, interval)) for agent, (_, interval, _) in told.items()},
-            )
+            infos = {agent: dict(zip(COLUMNS, interval)) for agent, (_, interval, _) in told.items()}
+            if self._chart is not None:
+                self._chart.clear()
+                self._draw(infos)
+            return {agent: _values(values) for agent, (values, _, _) in told.items()}, infos
+
+        def _draw(self, infos: Mapping[str, Info]) -> None:
+            if self._chart is not None:
+                self._chart.add({int(agent.removeprefix("flow_")): info for agent, info in infos.items()})
+
+        def render(self) -> _render.Frame | None:
+            """Returns a picture of the episode so far; see `Link`."""
+            return _rendered(self._chart)
+
+        def close(self) -> None:
+            """Closes the window of `render_mode="human"`."""
+            if self._chart is not None:
+                self._chart.close()
 
         def step(self, actions: Mapping[str, Floats | Sequence[float]]) -> tuple[Any, Any, Any, Any, Any]:
             given = [(int(agent.removeprefix("flow_")), np.asarray(action, np.float32).tolist()) for agent, action in actions.items()]
@@ -382,6 +442,7 @@ def parallel(
             self._known = known
             told = {agent: self._episode.look(int(agent.removeprefix("flow_"))) for agent in [*self.agents, *new]}
             infos = {agent: dict(zip(COLUMNS, interval)) for agent, (_, interval, _) in told.items()}
+            self._draw(infos)
             ended = {agent: gone for agent, (_, _, gone) in told.items()}
             cut = {agent: over and not gone for agent, gone in ended.items()}
             self.agents = [agent for agent in told if not ended[agent] and not over]

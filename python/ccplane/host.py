@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import multiprocessing
+import functools
 import os
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from . import Algorithm, Error, _ccplane
+from ._fork import fork
 
 
 @contextlib.contextmanager
@@ -47,8 +48,7 @@ def attach(
     words += ["--system"] if system else []
     words += ["--keep"] if keep else []
     said, says = os.pipe()
-    process = multiprocessing.get_context("fork").Process(target=_steer, args=(words, list(algorithms), said, says), name="ccplane attach")
-    process.start()
+    process = fork(functools.partial(_steer, words, list(algorithms), said, says), "ccplane attach")
     os.close(says)
     names: list[str] = []
     try:

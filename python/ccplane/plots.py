@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +24,16 @@ def draw(contenders: Sequence[str], tables: Mapping[str, Table]) -> Figure:
         from matplotlib.figure import Figure
     except ModuleNotFoundError:
         raise ModuleNotFoundError("plots need matplotlib; run pip install 'ccplane[plot]'") from None
-    figure = Figure(figsize=(1 + 4.5 * len(contenders), 7.5), layout="constrained")
+
+    class Shown(Figure):
+        """Figure that a notebook shows without `%matplotlib inline`."""
+
+        def _repr_png_(self) -> bytes:
+            png = io.BytesIO()
+            self.savefig(png, format="png")
+            return png.getvalue()
+
+    figure = Shown(figsize=(1 + 4.5 * len(contenders), 7.5), layout="constrained")
     axes: Any = figure.subplots(3, len(contenders), squeeze=False, sharex=True, sharey="row")
     for row, what in enumerate(("window [kB]", "goodput [Mbit/s]", "queueing delay [ms]")):
         axes[row, 0].set_ylabel(what)

@@ -1,4 +1,5 @@
-"""Tables of a run as arrays: the columns and rows of its CSV files (docs/results-format.md)."""
+"""Tables of a run as arrays: its metrics, and the contents of its CSV files
+(docs/results-format.md)."""
 
 from __future__ import annotations
 
@@ -6,24 +7,30 @@ import csv
 import importlib
 import os
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    import pandas
+    import polars
 
 
 class Table(Mapping[str, NDArray[Any]]):
     """Columns by name: integers, floats or strings. An unknown value is NaN, or an empty string.
 
-    Accepted by `pandas.DataFrame(table.numpy())` and `polars.DataFrame(table)`, and, through
-    Arrow's C interface, by `pyarrow.table(table)` and DuckDB. Arrow needs pyarrow.
+    `to_pandas` and `to_polars` return data frames. Through Arrow's C interface a table is also
+    accepted by `pyarrow.table(table)` and DuckDB, which needs pyarrow.
     """
 
-    def __init__(self, names: list[str], rows: list[list[str]]) -> None:
-        cells = list(zip(*rows)) if rows else [()] * len(names)
-        self._columns = {name: _column(column) for name, column in zip(names, cells)}
-        self._rows = len(rows)
+    def __init__(self, columns: Mapping[str, NDArray[Any]]) -> None:
+        self._columns = dict(columns)
+        self._rows = len(next(iter(self._columns.values()), ()))
+        uneven = {name: len(column) for name, column in self._columns.items() if len(column) != self._rows}
+        if uneven:
+            raise ValueError(f"columns of a table must have the same length; the first has {self._rows} rows, but {uneven}")
 
     @property
     def columns(self) -> list[str]:
@@ -44,10 +51,15 @@ class Table(Mapping[str, NDArray[Any]]):
         chosen = np.ones(self._rows, np.bool_)
         for name, value in values.items():
             chosen &= self[name] == value
-        found = Table([], [])
-        found._columns = {name: column[chosen] for name, column in self._columns.items()}
-        found._rows = int(chosen.sum())
-        return found
+        return Table({name: column[chosen] for name, column in self._columns.items()})
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """Returns a pandas data frame (`pip install 'ccplane[pandas]'`)."""
+        return _package("pandas").DataFrame(self._columns)
+
+    def to_polars(self) -> polars.DataFrame:
+        """Returns a polars data frame (`pip install 'ccplane[polars]'`)."""
+        return _package("polars").DataFrame(self._columns)
 
     def __getitem__(self, name: str) -> NDArray[Any]:
         if name not in self._columns:
@@ -61,17 +73,21 @@ class Table(Mapping[str, NDArray[Any]]):
         return len(self._columns)
 
     def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
-        try:
-            pyarrow = importlib.import_module("pyarrow")
-        except ModuleNotFoundError:
-            raise ModuleNotFoundError("conversion to Arrow needs pyarrow; run pip install 'ccplane[arrow]'") from None
-        return pyarrow.table(self._columns).__arrow_c_stream__(requested_schema)
+        return _package("pyarrow", extra="arrow").table(self._columns).__arrow_c_stream__(requested_schema)
 
     def __repr__(self) -> str:
         return f"<ccplane.Table of {self._rows} rows: {', '.join(self._columns)}>"
 
 
-def _column(cells: tuple[str, ...]) -> NDArray[Any]:
+def _package(name: str, *, extra: str | None = None) -> Any:
+    """Imports an optional package."""
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError:
+        raise ModuleNotFoundError(f"this conversion needs {name}; run pip install 'ccplane[{extra or name}]'") from None
+
+
+def _column(cells: Sequence[str]) -> NDArray[Any]:
     try:
         return np.array([int(cell) for cell in cells], np.int64)
     except (ValueError, OverflowError):
@@ -92,5 +108,32 @@ def read(write: Callable[[str], object]) -> dict[str, Table]:
             if ending == ".csv":
                 with open(os.path.join(folder, file), encoding="utf-8", newline="") as lines:
                     names, *rows = csv.reader(lines)
-                tables[name] = Table(names, rows)
+                cells: list[tuple[str, ...]] = list(zip(*rows)) if rows else [()] * len(names)
+                tables[name] = Table({name: _column(column) for name, column in zip(names, cells)})
     return tables
+
+
+def metrics(contenders: Sequence[Mapping[str, Any]]) -> Table:
+    """Returns the scalar metrics in `summary.json`, one row per contender.
+
+    If a metric is a mean over several runs, `NAME_low` and `NAME_high` are the ends of its 95 %
+    confidence interval; for two runs, the two values.
+    """
+    rows: list[dict[str, float]] = []
+    for contender in contenders:
+        row: dict[str, float] = {}
+        spread = contender.get("spread") or {}
+        low, high = spread.get("low") or {}, spread.get("high") or {}
+        for name, value in contender["figures"].items():
+            if isinstance(value, list | dict):
+                continue
+            row[name] = np.nan if value is None else value
+            half = spread.get(name)
+            if half is not None and value is not None:
+                # No metric is negative.
+                row[f"{name}_low"] = low.get(name, max(0.0, row[name] - half))
+                row[f"{name}_high"] = high.get(name, row[name] + half)
+        rows.append(row)
+    names = dict.fromkeys(name for row in rows for name in row)
+    columns: dict[str, NDArray[Any]] = {"contender": np.array([str(contender["label"]) for contender in contenders], np.str_)}
+    return Table(columns | {name: np.array([row.get(name, np.nan) for row in rows]) for name in names})

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import importlib.util
+import io
+import sys
 import unittest
 from typing import Any
+from unittest import mock
+from xml.etree import ElementTree
 
 import ccplane
 from aimd import Aimd, Window
@@ -113,6 +118,66 @@ class Tables(unittest.TestCase):
                 flows.__arrow_c_stream__()
         else:
             self.assertEqual(pyarrow.table(flows).num_rows, 2)
+        with self.assertRaisesRegex(ValueError, "same length; the first has 2 rows, but {'b': 3}"):
+            ccplane.Table({"a": np.zeros(2), "b": np.zeros(3)})
+
+    def test_metrics_have_one_row_per_contender_and_the_ends_of_their_intervals(self) -> None:
+        self.assertNotIn("goodput_mbit_low", ccplane.run(LINK | {"duration": "1s"}, contenders=["reno"]).metrics)
+        for seeds in (range(1, 3), range(1, 5)):
+            result = ccplane.run("03-random-loss", contenders=["cubic", "reno"], seeds=seeds)
+            metrics = result.metrics
+            self.assertEqual(list(metrics["contender"]), ["cubic", "reno"])
+            contenders = result.summary["contenders"]
+            np.testing.assert_array_equal(metrics["goodput_mbit"], [c["figures"]["goodput_mbit"] for c in contenders])
+            self.assertEqual(metrics["random_losses"].dtype, np.int64)
+            self.assertTrue(np.isnan(metrics["jain"]).all(), "one flow has no index")
+            self.assertNotIn("flows", metrics)
+            low, mean, high = (metrics[f"goodput_mbit{end}"] for end in ("_low", "", "_high"))
+            self.assertTrue((low <= mean).all() and (mean <= high).all() and (low < high).any())
+            self.assertTrue((metrics["delay_p99_ms_low"] >= 0).all())
+            if len(seeds) == 2:
+                runs = [run["figures"]["goodput_mbit"] for run in contenders[0]["runs"]]
+                np.testing.assert_allclose([low[0], high[0]], [min(runs), max(runs)])
+
+    def test_data_frames(self) -> None:
+        result = ccplane.run(LINK | {"duration": "2s"}, contenders=[Aimd, "native:reno"])
+        with self.assertRaisesRegex(KeyError, "this run has no table 'serie'; use one of metrics, bins"):
+            result.to_pandas("serie")
+        for package in ("pandas", "polars"):
+            convert = getattr(result, f"to_{package}")
+            with self.subTest(package):
+                with mock.patch.dict(sys.modules, {package: None}), self.assertRaisesRegex(ModuleNotFoundError, rf"pip install 'ccplane\[{package}\]'"):
+                    convert()
+                if importlib.util.find_spec(package) is None:
+                    skip(f"{package} is not here", package=True)
+                frame = convert()
+                self.assertEqual((list(frame.columns), list(frame["contender"])), (result.metrics.columns, ["aimd", "native:reno"]))
+                series = convert("series")
+                self.assertEqual((len(series), list(series.columns)), (result.tables["series"].rows, result.tables["series"].columns))
+                self.assertGreater(series["cwnd_bytes"].max(), 100_000)
+
+    def test_a_notebook_shows_a_table(self) -> None:
+        shown: Any = ccplane.run(LINK | {"duration": "2s", "title": "a <b> & c"}, contenders=[Aimd, "native:reno"])
+        page = ElementTree.fromstring(f"<div>{shown._repr_html_()}</div>")
+        self.assertEqual(page.findtext(".//caption"), "a <b> & c")
+        rows = [["".join(cell.itertext()) for cell in row] for row in page.iter("tr")]
+        self.assertEqual([row[0] for row in rows], ["", "aimd", "native:reno"])
+        self.assertEqual({len(row) for row in rows}, {len(rows[0])})
+        column = rows[0].index("goodput [Mbit/s]")
+        self.assertAlmostEqual(float(rows[1][column]), shown.metrics["goodput_mbit"][0], delta=0.05)
+        self.assertNotIn("Jain index", rows[0], "one flow has none")
+        seeds: Any = ccplane.run("03-random-loss", contenders=["cubic"], seeds=range(1, 4))
+        self.assertRegex(seeds._repr_html_(), r"<td>[\d.]+ \[[\d.]+, [\d.]+\]</td>.*<p>Means over 3 seeds")
+
+        class Raises(Aimd):
+            name = "raises"
+
+            def on_report(self, state: Any, report: Any, flow: ccplane.Flow) -> None:
+                raise KeyError("x")
+
+        with mock.patch.object(sys, "stderr", io.StringIO()):
+            bad: Any = ccplane.run(LINK | {"duration": "1s"}, contenders=[Raises])
+        self.assertRegex(bad._repr_html_(), "<p>raises: .*raised")
 
 
 if __name__ == "__main__":

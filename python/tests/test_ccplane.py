@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import doctest
 import functools
+import io
 import json
 import os
 import re
@@ -17,6 +18,7 @@ import threading
 import time
 import unittest
 import urllib.request
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -122,6 +124,8 @@ class Simulated(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             figure.savefig(Path(folder, "figure.png"))
             self.assertGreater(Path(folder, "figure.png").stat().st_size, 10_000)
+        shown: Any = figure
+        self.assertEqual(shown._repr_png_()[:4], b"\x89PNG", "a notebook shows it")
 
     def test_parameters_have_the_types_of_their_defaults(self) -> None:
         goodput = []
@@ -272,6 +276,70 @@ class CommandLine(unittest.TestCase):
             summary = json.loads(Path(folder, "out/summary.json").read_text())
             goodputs = [c["figures"]["goodput_mbit"] for c in summary["contenders"]]
             self.assertGreater(min(goodputs), 12, goodputs)
+
+
+class Measured(unittest.TestCase):
+    """Runs on real packets from Python."""
+
+    def test_invalid_arguments_are_refused_before_anything_runs(self) -> None:
+        before = set(os.listdir())
+        unknown = {**LINK, "topology": {"dumbbell": {"trace": "absent.trace", "rtt": "20ms"}}}
+        for scenario, settings, says in [
+            (LINK, {"threads": 2}, "threads=2 applies to the simulator only"),
+            (LINK, {"seeds": range(1, 4)}, "one seed; use repeats=3"),
+            (LINK, {"datapath": "sim", "repeats": 3}, r"repeats=3 applies to real packets only; for the simulator use seeds=range\(1, 4\)"),
+            (LINK, {"datapath": "kernel"}, "invalid value 'kernel'.*possible values: sim, linux, udp, quic"),
+            (LINK, {"contenders": ["nosuch"]}, "no algorithm `nosuch`"),
+            ("nosuch", {}, "no file `nosuch`"),
+            ({"duratoin": "1s"} | LINK, {}, "^scenario:1: there is no setting `duratoin`"),
+            # Relative paths start at the working directory.
+            (unknown, {}, rf"{re.escape(os.getcwd())}/absent.trace cannot be read"),
+        ]:
+            arguments: dict[str, Any] = {"datapath": "linux"} | settings
+            with self.subTest(says), self.assertRaisesRegex((ccplane.Error, ValueError), f"(?s){says}"):
+                ccplane.run(scenario, **arguments)
+        self.assertEqual(set(os.listdir()), before)
+
+    def test_names_classes_and_functions_run_on_kernel_tcp(self) -> None:
+        if os.geteuid() != 0 or not Path("/sys/kernel/btf/vmlinux").exists():
+            skip("kernel TCP is steered as root, on a kernel with BTF")
+        contenders: list[ccplane.Contender] = [Aimd, "native:reno", lambda: Aimd(0.8), Raising]
+        with warnings.catch_warnings(), mock.patch.object(sys, "stderr", io.StringIO()) as said:
+            warnings.simplefilter("error")
+            result = ccplane.run(LINK | {"duration": "2s"}, contenders=contenders, datapath="linux", repeats=2)
+        self.assertEqual([c["label"] for c in result.summary["contenders"]], ["aimd", "native:reno", "aimd2", "raising"])
+        self.assertEqual((result.summary["setup"]["datapath"], result.summary["setup"]["repeats"]), ("Linux TCP", 2))
+        self.assertEqual((result.summary["command"], result.digest), ("ccplane.run(…, datapath='linux')", None))
+        self.assertIn("RuntimeError: too much", said.getvalue())
+        goodputs = [c["figures"]["goodput_mbit"] for c in result.summary["contenders"]]
+        self.assertGreater(min(goodputs), 20, goodputs)
+        with tempfile.TemporaryDirectory() as folder:
+            page = Path(result.write(Path(folder, "out")))
+            self.assertGreater(page.stat().st_size, 10_000)
+            self.assertIn("contenders", page.with_name("scenario.toml").read_text())
+
+    def test_ctrl_c_ends_a_run_and_removes_its_namespaces(self) -> None:
+        if os.geteuid() != 0 or not Path("/sys/kernel/btf/vmlinux").exists():
+            skip("kernel TCP is steered as root, on a kernel with BTF")
+        code = f"import ccplane\nccplane.run({LINK | {'duration': '600s'}!r}, datapath='linux')\n"
+        with tempfile.TemporaryDirectory() as folder:
+            environment = os.environ | {"TMPDIR": folder}
+            run = subprocess.Popen([sys.executable, "-c", code], cwd=folder, stderr=subprocess.PIPE, text=True, env=environment)
+            children = Path(f"/proc/{run.pid}/task/{run.pid}/children")
+            own = lambda: [name for name in os.listdir("/run/netns") if name.startswith(f"ccplane-{child}-")]
+            try:
+                self.assertTrue(host.becomes(lambda: children.read_text().strip() != ""))
+                child = children.read_text().split()[0]
+                self.assertTrue(host.becomes(lambda: bool(own())), "namespaces exist while it runs")
+                time.sleep(1)
+                # As a notebook does: to this process only.
+                run.send_signal(signal.SIGINT)
+                said = run.communicate(timeout=30)[1]
+            finally:
+                run.kill()
+                run.wait()
+            self.assertTrue(said.strip().endswith("KeyboardInterrupt"), said)
+            self.assertEqual((own(), os.listdir(folder)), ([], []))
 
 
 class Raising(Aimd):

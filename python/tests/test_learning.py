@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import importlib.util
 import json
 import os
 import pickle
@@ -10,9 +11,9 @@ import subprocess
 import sys
 import tempfile
 import unittest
-import warnings
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import ccplane
 from test_ccplane import skip
@@ -20,7 +21,6 @@ from test_ccplane import skip
 try:
     import gymnasium
     import numpy as np
-    from gymnasium.utils.env_checker import check_env
     from pettingzoo.test import parallel_api_test
 
     import ccplane.env
@@ -50,9 +50,15 @@ class Needing(unittest.TestCase):
 
 class Single(Needing):
     def test_gymnasium_and_pettingzoo_accept_them(self) -> None:
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")
-            check_env(gymnasium.make("ccplane/Link-v0").unwrapped)
+        # The checker also opens a window.
+        code = (
+            "import gymnasium, ccplane\n"
+            "from gymnasium.utils.env_checker import check_env\n"
+            "check_env(gymnasium.make('ccplane/Link-v0').unwrapped)\n"
+        )
+        environment = os.environ | {"MPLBACKEND": "module://window_backend"}
+        done = subprocess.run([sys.executable, "-W", "error", "-c", code], cwd=HERE, env=environment, capture_output=True, text=True, check=False)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
         parallel_api_test(ccplane.env.parallel(flows=3, steps=30), num_cycles=100)
 
     def test_it_is_registered_whichever_is_imported_first(self) -> None:
@@ -161,6 +167,91 @@ class Single(Needing):
             ccplane.env.Link(LINK | {"workload": [{"bulk": {"flows": 2}}]}).reset(seed=1)
         with self.assertRaisesRegex(ccplane.Error, "did you mean"):
             ccplane.env.Link(LINK | {"duratoin": "1s"}).reset(seed=1)
+
+
+class Rendered(Needing):
+    """Pictures of an episode, drawn without a display."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        if importlib.util.find_spec("matplotlib") is None:
+            skip("matplotlib is not here", package=True)
+
+    def test_pixels_show_the_episode(self) -> None:
+        env = gymnasium.make("ccplane/Link-v0", render_mode="rgb_array")
+        env.reset(seed=1)
+        first = env.render()
+        for _ in range(5):
+            env.step(np.ones(1, np.float32))
+        later, again = env.render(), env.render()
+        for frame in (first, later):
+            self.assertEqual((frame.shape, frame.dtype), ((480, 640, 3), np.uint8))
+        self.assertTrue((later == again).all() and (first != later).any())
+        env.reset(seed=1)
+        np.testing.assert_array_equal(env.render(), first, "each episode has a chart of its own")
+        self.assertEqual(pickle.loads(pickle.dumps(env.unwrapped)).render_mode, "rgb_array")
+        # The link's rate and RTT, and the last window, are in the chart.
+        chart = env.unwrapped._chart
+        info = env.step(np.ones(1, np.float32))[-1]
+        env.render()
+        goodput, rtt, window = chart._axes
+        self.assertEqual([axis.lines[0].get_ydata()[0] for axis in (goodput, rtt)], [info["link_rate"] * 8 / 1e6, info["link_rtt"] * 1e3])
+        self.assertEqual(window.lines[0].get_ydata()[-1], info["cwnd"] / 1e3)
+
+    def test_vectors_and_several_flows(self) -> None:
+        vector = gymnasium.make_vec("ccplane/Link-v0", num_envs=3, vectorization_mode="vector_entry_point", render_mode="rgb_array", steps=5)
+        vector.reset(seed=1)
+        first = vector.render()
+        for _ in range(6):
+            vector.step(np.ones((3, 1), np.float32))
+        frames = vector.render()
+        self.assertEqual([frame.shape for frame in frames], [(480, 640, 3)] * 3)
+        np.testing.assert_array_equal(frames[0], first[0], "it has restarted")
+        workload = [{"bulk": {"flows": 1}}, {"bulk": {"flows": 1}, "start": "1s"}]
+        both = ccplane.env.parallel(LINK | {"workload": workload}, render_mode="rgb_array")
+        both.reset(seed=1)
+        for _ in range(60):
+            both.step({agent: [0.05] for agent in both.agents})
+        both.render()
+        _, one, two = both._chart._axes[0].lines
+        self.assertAlmostEqual(two.get_xdata()[0], 1.0, delta=0.1)
+        self.assertAlmostEqual(one.get_xdata()[-1], two.get_xdata()[-1], delta=0.1)
+
+    def test_a_window_is_drawn_at_each_step(self) -> None:
+        code = (
+            "import ccplane.env, matplotlib.pyplot as plt, window_backend as backend\n"
+            "env = ccplane.env.Link(render_mode='human')\n"
+            "env.reset(seed=1)\n"
+            "for n in range(3): env.step([0.1])\n"
+            "print(len(backend.SHOWN), len(backend.FLUSHED), env.render())\n"
+            "plt.close('all')\n"
+            "env.step([0.1])\n"
+            "env.close()\n"
+            "print(len(backend.FLUSHED))\n"
+        )
+        environment = os.environ | {"MPLBACKEND": "module://window_backend"}
+        done = subprocess.run([sys.executable, "-c", code], cwd=HERE, env=environment, capture_output=True, text=True, check=False)
+        # The reset and three steps, then the call of `render`; nothing once the window is closed.
+        self.assertEqual(done.stdout.split("\n")[:2], ["1 4 None", "5"], done.stderr)
+
+    def test_invalid_modes_have_a_fix(self) -> None:
+        with self.assertRaisesRegex(ValueError, "unknown render_mode 'ansi'; use 'human', 'rgb_array' or None"):
+            ccplane.env.Link(render_mode="ansi")
+        with self.assertRaisesRegex(ValueError, "needs gymnasium.make; use 'rgb_array'"):
+            ccplane.env.LinkVector(render_mode="human")
+        with self.assertRaisesRegex(ccplane.Error, "call reset first"):
+            ccplane.env.Link(render_mode="rgb_array").render()
+        with mock.patch.object(gymnasium.logger, "warn") as warned:
+            self.assertIsNone(ccplane.env.Link().render())
+            self.assertIsNone(ccplane.env.LinkVector(num_envs=2).render())
+        self.assertEqual(warned.call_count, 2)
+        self.assertIn("render_mode='rgb_array'", warned.call_args[0][0])
+        with mock.patch.dict(sys.modules, {"matplotlib.figure": None}), self.assertRaisesRegex(ModuleNotFoundError, r"pip install 'ccplane\[plot\]'"):
+            ccplane.env.Link(render_mode="rgb_array")
+        code = "import ccplane.env\nccplane.env.Link(render_mode='human')"
+        environment = {name: value for name, value in os.environ.items() if name not in ("DISPLAY", "WAYLAND_DISPLAY", "MPLBACKEND")}
+        done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
+        self.assertRegex(done.stderr, "opens a window.*'agg' cannot do; use render_mode='rgb_array', or set DISPLAY or WAYLAND_DISPLAY")
 
 
 class Many(Needing):
