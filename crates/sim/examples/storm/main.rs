@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    #[ignore = "slow: the remaining 1,800 of 2,000 seeds"]
+    #[ignore = "long: the remaining 1,800 of 2,000 seeds"]
     fn two_thousand_storms_do_no_harm() {
         do_no_harm(200..2_000);
     }
