@@ -519,8 +519,8 @@ const PROGRAM: &str = "(def
         (volatile acked 0) (volatile lost 0) (volatile timeouts 0) (volatile rounds 0) \
         (least +infinity)
         (most 0) (sum 0) (samples 0) (srtt 0) (cwnd 0) (slow true))
-    (rtt_min +infinity) (noise 0) (unit 0) (velocity 1) (upwards true) (by_excess true) (slow true) \
-    (in_loss false)
+    (rtt_min +infinity) (noise 0) (unit 0) (velocity 1) (upwards true) (by_excess true) \
+    (slow true) (in_loss false)
     (rtt_standing +infinity) (recent +infinity) (older +infinity) (bucket 0) (age 0)
     (queue 0) (up true) (fresh false) (credit 0) (step 0) (window 0) (burst 0) (extra 0))
 (when true
