@@ -1,13 +1,12 @@
 //! `ccplane run`: runs algorithms one after another on a link or network, on real packets or in the
 //! simulator.
 
-use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use ccplane_lab::result::{RunResult, Setup};
-use ccplane_lab::scenario::{ReadError, Scenario, Seeds};
+use ccplane_lab::scenario::{Capacity, ReadError, Scenario, Seeds, SingleLink};
 use ccplane_lab::{Backend, Contender, Error, Progress, RunOptions, Sim, files};
 use ccplane_qdisc::LossModel;
 use ccplane_report::Provenance;
@@ -80,7 +79,7 @@ pub struct RunArgs {
     seeds: Option<Seeds>,
     /// Connections per contender.
     #[arg(long, default_value_t = 1, conflicts_with = "scenario")]
-    flows: usize,
+    flows: u32,
     /// Sending time of each contender.
     #[arg(long, default_value = "15s", conflicts_with = "scenario")]
     duration: Duration,
@@ -96,9 +95,6 @@ pub struct RunArgs {
     #[arg(long, requires = "out")]
     force: bool,
 }
-
-/// Duration below which a scenario would be sampled more often than every 20 ms by default.
-const FINE_SAMPLING_DURATION_MAX: Duration = Duration::from_secs(20);
 
 /// Datapath of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -155,8 +151,8 @@ enum TransportArg {
 
 pub fn run(args: RunArgs, registry: &Registry, json: bool) -> Result<(), Failure> {
     let datapath = datapath(&args)?;
-    let (scenario, blamed) = match &args.scenario {
-        Some(file) => (from_file(file, &args)?, OptionSpans::default()),
+    let scenario = match &args.scenario {
+        Some(file) => from_file(file, &args)?,
         None => from_options(&args)?,
     };
     let seeds = seeds(&args, &scenario, datapath);
@@ -199,7 +195,13 @@ pub fn run(args: RunArgs, registry: &Registry, json: bool) -> Result<(), Failure
     }
     let (result, stopped) = match outcome {
         Ok(result) => (Some(result), None),
-        Err(stopped) => (stopped.finished, Some(blamed.failure(stopped.error))),
+        Err(stopped) => {
+            let failure = match &args.scenario {
+                Some(_) => failure(stopped.error),
+                None => options_failure(stopped.error, &args),
+            };
+            (stopped.finished, Some(failure))
+        }
     };
     let Some(result) = result else {
         let nothing = |failure: Failure| match failure.kind {
@@ -322,100 +324,58 @@ fn from_file(file: &Path, args: &RunArgs) -> Result<Scenario, Failure> {
     Ok(scenario)
 }
 
-/// Converts the options to an equivalent scenario file, which is kept with the results as a
-/// starting point.
-fn from_options(args: &RunArgs) -> Result<(Scenario, OptionSpans), Failure> {
+/// Builds the scenario of the options.
+fn from_options(args: &RunArgs) -> Result<Scenario, Failure> {
     if args.alg.is_empty() && args.vs.is_empty() {
         return Err(failure(Error::NoContender));
     }
-    let quoted =
-        |text: &dyn std::fmt::Display| serde_json::Value::String(text.to_string()).to_string();
-    let contenders: Vec<String> = args
-        .alg
-        .iter()
-        .chain(&args.vs)
-        .map(|c: &Contender| quoted(c))
-        .collect();
-    let mut text = String::new();
-    // Source option of each line.
-    let mut options: Vec<(usize, String)> = Vec::new();
-    let mut line = |option: &str, given: &dyn std::fmt::Display, name: &str, value: &str| {
-        let _ = writeln!(text, "{name} = {value}");
-        options.push((text.lines().count(), format!("{option} {given}")));
+    let link = SingleLink {
+        contenders: args.alg.iter().chain(&args.vs).cloned().collect(),
+        duration: args.duration,
+        rtt: args.rtt,
+        capacity: match &args.trace {
+            Some(file) => Capacity::Trace(file.clone()),
+            None => Capacity::Rate(args.rate),
+        },
+        queue: args.queue.clone(),
+        loss: args.loss,
+        flows: args.flows,
+        rc3: args.transport == TransportArg::Rc3,
     };
-    let algorithms = match (args.alg.as_slice(), args.vs.as_slice()) {
-        (_, []) => "--alg",
-        ([], _) => "--vs",
-        _ => "--alg and --vs",
-    };
-    line(
-        algorithms,
-        &"",
-        "contenders",
-        &format!("[{}]", contenders.join(", ")),
-    );
-    line(
-        "--duration",
-        &args.duration,
-        "duration",
-        &quoted(&args.duration),
-    );
-    if args.duration < FINE_SAMPLING_DURATION_MAX {
-        line("--duration", &args.duration, "sample", "\"20ms\"");
-    }
-    line(
-        "--rtt",
-        &args.rtt,
-        "\n[topology.dumbbell]\nrtt",
-        &quoted(&args.rtt),
-    );
-    match &args.trace {
-        Some(file) => {
-            let whole = std::path::absolute(file).unwrap_or(file.clone());
-            line(
-                "--trace",
-                &file.display(),
-                "trace",
-                &quoted(&whole.display()),
-            );
-        }
-        None => line("--rate", &args.rate, "rate", &quoted(&args.rate)),
-    }
-    line("--queue", &args.queue, "queue", &quoted(&args.queue));
-    line("--loss", &args.loss, "loss", &quoted(&args.loss));
-    let flows = format!("{{ flows = {} }}", args.flows);
-    line("--flows", &args.flows, "\n[[workload]]\nbulk", &flows);
-    if args.transport == TransportArg::Rc3 {
-        line("--transport", &"rc3", "\n[transport]\nrc3", "true");
-    }
-    match Scenario::parse("options", &text, Path::new(".")) {
-        Ok(scenario) => Ok((scenario, OptionSpans(options))),
-        Err(problem) => Err(OptionSpans(options).failure(Error::Scenario(problem))),
-    }
+    let scenario = link.scenario();
+    scenario.map_err(|problem| options_failure(Error::Scenario(problem), args))
 }
 
-/// Source option of each generated line. It lets errors name an option instead of a line in a file
-/// that the user did not write.
-#[derive(Default)]
-struct OptionSpans(Vec<(usize, String)>);
-
-impl OptionSpans {
-    fn failure(&self, error: Error) -> Failure {
-        let Error::Scenario(problem) = &error else {
-            return failure(error);
-        };
-        // The heading of a table belongs to the option that follows it.
-        let Some((_, option)) = self.0.iter().find(|(line, _)| *line >= problem.line()) else {
-            return failure(error);
-        };
-        let told = Failure::text(
-            FailureKind::Usage,
-            format!("{}: {}", option.trim_end(), problem.message()),
-        );
-        match problem.fix() {
-            Some(fix) => told.hint(fix),
-            None => told,
+/// Converts an error of a run without a file. A problem names the option instead of a line in a
+/// text that the user did not write.
+fn options_failure(error: Error, args: &RunArgs) -> Failure {
+    let Error::Scenario(problem) = &error else {
+        return failure(error);
+    };
+    let option = match SingleLink::setting_of(problem) {
+        Some("contenders") => match (args.alg.as_slice(), args.vs.as_slice()) {
+            (_, []) => "--alg".to_owned(),
+            ([], _) => "--vs".to_owned(),
+            _ => "--alg and --vs".to_owned(),
+        },
+        Some("duration" | "sample") => format!("--duration {}", args.duration),
+        Some("rtt") => format!("--rtt {}", args.rtt),
+        Some("trace") => {
+            let file = args.trace.as_deref().unwrap_or(Path::new(""));
+            format!("--trace {}", file.display())
         }
+        Some("rate") => format!("--rate {}", args.rate),
+        Some("queue") => format!("--queue {}", args.queue),
+        Some("loss") => format!("--loss {}", args.loss),
+        Some("bulk") => format!("--flows {}", args.flows),
+        Some("rc3") => "--transport rc3".to_owned(),
+        _ => return failure(error),
+    };
+    let text = format!("{option}: {}", problem.message());
+    let usage = Failure::text(FailureKind::Usage, text);
+    match problem.fix() {
+        Some(fix) => usage.hint(fix),
+        None => usage,
     }
 }
 

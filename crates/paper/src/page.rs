@@ -379,7 +379,10 @@ mod tests {
             .iter()
             .map(|row| row[4].as_str())
             .collect();
-        assert_eq!(verdicts, ["met", "inconclusive", "missed", "inconclusive", "–"]);
+        assert_eq!(
+            verdicts,
+            ["met", "inconclusive", "missed", "inconclusive", "–"]
+        );
         assert_eq!(findings.figures["b_verdict"], "inconclusive");
     }
 

@@ -22,12 +22,18 @@ const SAMPLE_INTERVAL_MIN: Duration = Duration::from_micros(10);
 /// Maximum number of samples per run. More suggest a mistake in units.
 const SAMPLES_MAX: u64 = 1_000_000;
 
-/// Checks a whole file and returns the scenario.
-pub(crate) fn scenario(
-    source: SourceText<'_>,
-    beside: FileLookup<'_>,
-) -> Result<Scenario, Problem> {
+/// Parses and checks a file and returns the scenario.
+pub(crate) fn scenario(source: SourceText<'_>, files: FileLookup<'_>) -> Result<Scenario, Problem> {
     let file: ScenarioFile = source.parse("docs/scenarios.md")?;
+    checked(file, source, files)
+}
+
+/// Checks a parsed file, whose spans refer to `source`, and returns the scenario.
+pub(crate) fn checked(
+    file: ScenarioFile,
+    source: SourceText<'_>,
+    files: FileLookup<'_>,
+) -> Result<Scenario, Problem> {
     let transport = &file.transport;
     let mss = transport
         .mss
@@ -43,7 +49,7 @@ pub(crate) fn scenario(
         });
     let context = CheckContext {
         source,
-        files: beside,
+        files,
         mss,
         mtu: mss.saturating_add(headers),
     };

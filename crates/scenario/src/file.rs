@@ -198,7 +198,7 @@ pub(crate) struct LinkEntry {
     pub(crate) slowest: Option<Q<Duration>>,
 }
 
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct WorkloadEntry {
     pub(crate) name: Option<Word>,
@@ -253,7 +253,7 @@ pub(crate) struct BundleClass {
     pub(crate) queue: Option<Word>,
 }
 
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Bulk {
     pub(crate) flows: Option<Spanned<u32>>,
