@@ -11,14 +11,13 @@ mod file;
 mod settings;
 
 use std::fmt;
-use std::io;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use ccplane_algorithms::GATEWAY_ALGORITHMS;
 use ccplane_lab::Contender;
 use ccplane_linux::select::Selection;
-use ccplane_scenario::{Problem, SourceText};
+use ccplane_scenario::{FileError, Problem, SourceText};
 use ccplane_units::{Bytes, Duration, Rate};
 use toml::Spanned;
 
@@ -67,28 +66,12 @@ impl fmt::Display for Rule {
 /// Checks that an algorithm exists; the error has the form `reason; fix`.
 type Knows<'a> = &'a dyn Fn(&Contender) -> Result<(), String>;
 
-/// Error of a configuration file.
-#[derive(Debug, thiserror::Error)]
-pub enum Unusable {
-    /// The file cannot be read.
-    #[error("the configuration {} cannot be read: {why}", .path.display())]
-    Read {
-        /// Path of the file.
-        path: PathBuf,
-        /// Cause.
-        why: io::Error,
-    },
-    /// The contents are invalid.
-    #[error(transparent)]
-    Problem(#[from] Problem),
-}
-
-impl From<Unusable> for Failure {
-    fn from(error: Unusable) -> Failure {
+impl From<FileError> for Failure {
+    fn from(error: FileError) -> Failure {
         match error {
-            Unusable::Problem(problem) => Failure::diagnostic(FailureKind::Usage, problem),
-            read => {
-                Failure::new(FailureKind::Usage, read).hint("choose another file with `--config`")
+            FileError::Problem(problem) => Failure::diagnostic(FailureKind::Usage, problem),
+            FileError::Read { .. } => {
+                Failure::new(FailureKind::Usage, error).hint("check the path and its permissions")
             }
         }
     }
@@ -98,14 +81,12 @@ impl AttachConfig {
     /// Parses a text. `file` is its name in problems.
     fn parse(file: &str, text: &str, knows: Knows<'_>) -> Result<AttachConfig, Problem> {
         let source = SourceText { file, text };
-        let written =
-            toml::from_str(text).map_err(|error| source.syntax_problem(&error, REFERENCE_PAGE))?;
-        check::config(source, &written, knows)
+        check::config(source, &source.parse(REFERENCE_PAGE)?, knows)
     }
 
     /// Reads a file.
-    fn read(path: &Path, knows: Knows<'_>) -> Result<AttachConfig, Unusable> {
-        let text = std::fs::read_to_string(path).map_err(|why| Unusable::Read {
+    fn read(path: &Path, knows: Knows<'_>) -> Result<AttachConfig, FileError> {
+        let text = std::fs::read_to_string(path).map_err(|why| FileError::Read {
             path: path.to_owned(),
             why,
         })?;
@@ -123,11 +104,14 @@ impl AttachConfig {
         message: impl Into<String>,
         fix: impl Into<String>,
     ) -> Problem {
-        let source = SourceText {
+        self.source().problem(span, message, "here", fix)
+    }
+
+    fn source(&self) -> SourceText<'_> {
+        SourceText {
             file: &self.file,
             text: &self.text,
-        };
-        source.problem(span, message, "here", fix)
+        }
     }
 }
 

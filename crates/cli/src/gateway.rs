@@ -8,7 +8,7 @@ mod run;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use ccplane_gateway::config::{AlgorithmSpec, ConfigError, GatewayConfig};
+use ccplane_gateway::config::{AlgorithmSpec, GatewayConfig};
 use ccplane_gateway::keys::{KeyError, PrivateKey};
 use ccplane_gateway::{AlgorithmFactory, status};
 use clap::{Args, Subcommand};
@@ -114,15 +114,9 @@ fn hinted(kind: FailureKind, text: &str) -> Failure {
 
 /// Reads a configuration and its key.
 fn read(file: &Path, registry: &Registry) -> Result<(GatewayConfig, PrivateKey), Failure> {
-    GatewayConfig::read(file, &|algorithm| check_algorithm(algorithm, registry))
-        .map_err(config_failure)
-}
-
-fn config_failure(error: ConfigError) -> Failure {
-    match error {
-        ConfigError::Problem(problem) => Failure::diagnostic(FailureKind::Usage, problem),
-        other => Failure::new(FailureKind::Usage, other),
-    }
+    Ok(GatewayConfig::read(file, &|algorithm| {
+        check_algorithm(algorithm, registry)
+    })?)
 }
 
 /// Checks that the algorithm exists and can control a bundle.

@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use ccplane_qdisc::{ClassSpec, ClassesSpec, QueueSpec, RedSpec, Size};
-use ccplane_scenario::{Problem, SourceText};
+use ccplane_scenario::{FileError, Problem, SourceText};
 use ccplane_units::{Duration, Prefix, Rate};
 
 pub use change::{ConfigChange, changes};
@@ -112,23 +112,6 @@ pub struct AlgorithmSpec {
 /// Checks that an algorithm and its parameters exist. The error has the form `reason; fix`.
 pub type AlgorithmCheck<'a> = &'a dyn Fn(&AlgorithmSpec) -> Result<(), String>;
 
-/// Error of reading a configuration file.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum ConfigError {
-    /// The file could not be read.
-    #[error("cannot read the configuration {}: {why}", .path.display())]
-    Read {
-        /// Path of the configuration file.
-        path: PathBuf,
-        /// Underlying error.
-        why: io::Error,
-    },
-    /// The file was read, but its contents are invalid.
-    #[error(transparent)]
-    Problem(#[from] Problem),
-}
-
 /// Defaults; docs/gateway.md repeats them. 1420 is WireGuard's MTU: 1500 less 80 bytes of outer
 /// headers over IPv6.
 const MTU_DEFAULT: u32 = 1_420;
@@ -150,9 +133,7 @@ impl GatewayConfig {
         knows: AlgorithmCheck<'_>,
     ) -> Result<GatewayConfig, Problem> {
         let source = SourceText { file, text };
-        let written =
-            toml::from_str(text).map_err(|error| source.syntax_problem(&error, REFERENCE_PAGE))?;
-        check::config(source, &written, knows)
+        check::config(source, &source.parse(REFERENCE_PAGE)?, knows)
     }
 
     /// Reads a configuration file and the private key it names. Refuses key material that other
@@ -160,8 +141,8 @@ impl GatewayConfig {
     pub fn read(
         path: &Path,
         knows: AlgorithmCheck<'_>,
-    ) -> Result<(GatewayConfig, PrivateKey), ConfigError> {
-        let failed = |why| ConfigError::Read {
+    ) -> Result<(GatewayConfig, PrivateKey), FileError> {
+        let failed = |why| FileError::Read {
             path: path.to_owned(),
             why,
         };
@@ -175,8 +156,7 @@ impl GatewayConfig {
             file: &name,
             text: &text,
         };
-        let written =
-            toml::from_str(&text).map_err(|error| source.syntax_problem(&error, REFERENCE_PAGE))?;
+        let written = source.parse(REFERENCE_PAGE)?;
         let config = check::config(source, &written, knows)?;
         check::secrecy(source, &written, mode)?;
         let key = check::key(source, &written, path.parent().unwrap_or(Path::new("")))?;

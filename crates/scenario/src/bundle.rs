@@ -117,7 +117,9 @@ fn queue(
     let read = |word: &file::Word| {
         let queue = word.get_ref().parse();
         queue.map_err(|error: QueueSpecError| {
-            context.problem(word, error.to_string(), "this queue", "")
+            context
+                .source
+                .problem(word, error.to_string(), "this queue", "")
         })
     };
     written.map(read).transpose()
@@ -141,7 +143,7 @@ fn class(context: &CheckContext, at: &Spanned<file::BundleClass>) -> Result<Bund
 fn one(context: &CheckContext, at: &Spanned<file::BundleEntry>) -> Result<BundleSettings, Problem> {
     let b = at.get_ref();
     if let (Some(_), Some(hosts)) = (&b.algorithm, &b.hosts) {
-        return Err(context.problem(
+        return Err(context.source.problem(
             hosts,
             "`hosts` has no effect in a bundle with its own `algorithm`: the contenders control \
              the workloads",
@@ -158,7 +160,7 @@ fn one(context: &CheckContext, at: &Spanned<file::BundleEntry>) -> Result<Bundle
         .as_ref()
         .filter(|_| overhead.get() > TUNNEL_OVERHEAD_BYTES_MAX)
     {
-        return Err(context.problem(
+        return Err(context.source.problem(
             written,
             format!("an overhead of {overhead} per packet is too large"),
             "not the overhead of a tunnel",
@@ -170,7 +172,7 @@ fn one(context: &CheckContext, at: &Spanned<file::BundleEntry>) -> Result<Bundle
     if let (Some(low), Some(high), Some(written)) = (min, max, &b.max)
         && low > high
     {
-        return Err(context.problem(
+        return Err(context.source.problem(
             written,
             format!("`max` ({high}) is below `min` ({low})"),
             "here",
@@ -178,7 +180,7 @@ fn one(context: &CheckContext, at: &Spanned<file::BundleEntry>) -> Result<Bundle
         ));
     }
     if let Some(beyond) = b.class.get(usize::from(CLASS_COUNT)) {
-        return Err(context.problem(
+        return Err(context.source.problem(
             beyond,
             "too many classes",
             "here",

@@ -27,8 +27,7 @@ pub(crate) fn scenario(
     source: SourceText<'_>,
     beside: FileLookup<'_>,
 ) -> Result<Scenario, Problem> {
-    let file: ScenarioFile = toml::from_str(source.text)
-        .map_err(|error| source.syntax_problem(&error, "docs/scenarios.md"))?;
+    let file: ScenarioFile = source.parse("docs/scenarios.md")?;
     let transport = &file.transport;
     let mss = transport
         .mss
@@ -107,7 +106,7 @@ fn topology_span(file: &ScenarioFile) -> std::ops::Range<usize> {
 fn duration(context: &CheckContext, written: &Q<Duration>) -> Result<Duration, Problem> {
     let duration = written.get_ref().0;
     if duration == Duration::ZERO {
-        return Err(context.problem(
+        return Err(context.source.problem(
             written,
             "the duration of the run is zero",
             "here",
@@ -127,7 +126,7 @@ fn warm(
     };
     let warm = written.get_ref().0;
     if warm >= duration {
-        return Err(context.problem(
+        return Err(context.source.problem(
             written,
             format!("the warm-up of {warm} is not shorter than the run of {duration}"),
             "here",
@@ -148,7 +147,7 @@ fn sample(
     };
     let every = written.get_ref().0;
     if every == Duration::ZERO || duration.as_nanos() / every.as_nanos() > SAMPLES_MAX {
-        return Err(context.problem(
+        return Err(context.source.problem(
             written,
             format!("a sample every {every} gives more than {SAMPLES_MAX} samples in {duration}"),
             "here",
@@ -193,7 +192,7 @@ fn contenders(
             "no algorithm",
             "add `contenders = [\"native:cubic\"]` at the top, or an `algorithm` here",
         )),
-        (Some(first), None) => Err(context.problem(
+        (Some(first), None) => Err(context.source.problem(
             first,
             "the contenders are not used: every workload has its own algorithm",
             "not used",
@@ -217,12 +216,9 @@ fn until(
         "flows done" => {}
         other => {
             let known = ["duration", "flows done"];
-            return Err(context.source.unknown_name(
-                written.span(),
-                "stop condition",
-                other,
-                &known,
-            ));
+            return Err(context
+                .source
+                .unknown_name(written, "stop condition", other, &known));
         }
     }
     let mut compared = workloads
@@ -243,7 +239,7 @@ fn until(
         ));
     }
     if !compared.any(|workload| workload.flow_end() == FlowEnd::All) {
-        return Err(context.problem(
+        return Err(context.source.problem(
             written,
             "no flow of a compared workload ever ends",
             "here",
@@ -277,7 +273,7 @@ fn events(
         .flatten()
         .collect();
         let [change] = changes.as_slice() else {
-            return Err(context.problem(
+            return Err(context.source.problem(
                 event,
                 format!(
                     "an event makes one change, but this one makes {}",
@@ -290,7 +286,7 @@ fn events(
         };
         let at = e.at.get_ref().0;
         if at > duration {
-            return Err(context.problem(
+            return Err(context.source.problem(
                 &e.at,
                 format!("the event is at {at}, but the run lasts only {duration}"),
                 "here",
@@ -313,7 +309,7 @@ fn report(context: &CheckContext, written: &file::ReportEntry) -> Result<ReportO
             .windows(2)
             .find(|w| w[0].get_ref().0 >= w[1].get_ref().0);
         if let Some([_, second]) = falls {
-            return Err(context.problem(
+            return Err(context.source.problem(
                 second,
                 "the size classes are not in ascending order",
                 "here",

@@ -8,7 +8,7 @@ use ccplane_units::{Duration, Rate};
 use toml::Spanned;
 
 use crate::file::{self, Q, Word};
-use crate::{Cellular, FileLookup, Name, Problem, SourceText, read_text, shipped};
+use crate::{Cellular, FileLookup, Name, Problem, SourceText, ValueOrList, read_text, shipped};
 
 /// Context of every check: the file and its packet sizes.
 pub(crate) struct CheckContext<'t> {
@@ -21,16 +21,6 @@ pub(crate) struct CheckContext<'t> {
 }
 
 impl CheckContext<'_> {
-    pub(crate) fn problem<T>(
-        &self,
-        at: &Spanned<T>,
-        message: impl Into<String>,
-        label: impl Into<String>,
-        fix: impl Into<String>,
-    ) -> Problem {
-        self.source.problem(at.span(), message, label, fix)
-    }
-
     /// Reads a file that the scenario refers to.
     pub(crate) fn read_file(&self, word: &Word) -> Result<String, Problem> {
         let (path, text) = match self.files {
@@ -48,7 +38,7 @@ impl CheckContext<'_> {
             }
         };
         text.map_err(|error| {
-            self.problem(
+            self.source.problem(
                 word,
                 format!("{} cannot be read: {error}", path.display()),
                 "this file",
@@ -64,16 +54,7 @@ impl CheckContext<'_> {
         value: &Spanned<u32>,
         most: u32,
     ) -> Result<u32, Problem> {
-        let n = *value.get_ref();
-        if (1..=most).contains(&n) {
-            return Ok(n);
-        }
-        Err(self.problem(
-            value,
-            format!("{what} is {n}"),
-            "here",
-            format!("give 1 to {most}"),
-        ))
+        self.source.number(what, value, 1..=most, "")
     }
 
     pub(crate) fn parse_line(
@@ -98,7 +79,7 @@ impl CheckContext<'_> {
             }
             (None, Some(file), None, None) => {
                 let trace = Trace::parse(&self.read_file(file)?).map_err(|error| {
-                    self.problem(
+                    self.source.problem(
                         file,
                         format!("{}: {error}", file.get_ref()),
                         "this trace",
@@ -138,7 +119,7 @@ impl CheckContext<'_> {
             .as_ref()
             .filter(|length| length.get_ref().0 < Duration::from_secs(1))
         {
-            return Err(self.problem(
+            return Err(self.source.problem(
                 length,
                 format!(
                     "a trace of {} is too short for a meaningful mean rate",
@@ -151,7 +132,7 @@ impl CheckContext<'_> {
         let opportunities =
             cellular.mean.bytes_per_sec() as f64 / 1_500.0 * cellular.length.as_secs_f64();
         if opportunities > OPPORTUNITIES_MAX {
-            return Err(self.problem(
+            return Err(self.source.problem(
                 written,
                 format!(
                     "the trace would have {opportunities:.0} packets in {}, which is too many",
@@ -162,7 +143,7 @@ impl CheckContext<'_> {
             ));
         }
         let line = cellular.to_line().map_err(|error| {
-            self.problem(
+            self.source.problem(
                 written,
                 error.to_string(),
                 "here",
@@ -225,14 +206,14 @@ impl CheckContext<'_> {
 }
 
 /// Returns the names in a setting that takes one name or a list.
-pub(crate) fn names(hosts: &Spanned<file::Hosts>) -> Vec<Name> {
-    let one = |word: &Word| match word.span().is_empty() {
+pub(crate) fn names(hosts: &Spanned<ValueOrList<String>>) -> Vec<Name> {
+    let one = |host: &Q<String>| Name {
+        text: host.get_ref().0.clone(),
         // A single name has the span of its setting.
-        true => Name {
-            text: word.get_ref().clone(),
-            span: hosts.span(),
+        span: match host.span().is_empty() {
+            true => hosts.span(),
+            false => host.span(),
         },
-        false => name(word),
     };
     hosts.get_ref().0.iter().map(one).collect()
 }

@@ -11,12 +11,11 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use crate::Contender;
-use crate::ParsedValue;
 use crate::Seeds;
+pub(crate) use crate::SpannedValue as Q;
+use crate::ValueOrList;
 use crate::stamps::Drift;
 
-/// Quantity with its span in the file.
-pub(crate) type Q<T> = Spanned<ParsedValue<T>>;
 /// Word with its span in the file.
 pub(crate) type Word = Spanned<String>;
 
@@ -199,17 +198,12 @@ pub(crate) struct LinkEntry {
     pub(crate) slowest: Option<Q<Duration>>,
 }
 
-/// One name or a list of names.
-#[derive(Deserialize)]
-#[serde(transparent)]
-pub(crate) struct Hosts(#[serde(deserialize_with = "one_or_more")] pub(crate) Vec<Word>);
-
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct WorkloadEntry {
     pub(crate) name: Option<Word>,
-    pub(crate) from: Option<Spanned<Hosts>>,
-    pub(crate) to: Option<Spanned<Hosts>>,
+    pub(crate) from: Option<Spanned<ValueOrList<String>>>,
+    pub(crate) to: Option<Spanned<ValueOrList<String>>>,
     pub(crate) pairs: Option<Q<crate::Pairing>>,
     /// Congestion control; without it, each contender runs the workload.
     pub(crate) algorithm: Option<Q<Contender>>,
@@ -451,14 +445,14 @@ pub(crate) struct Transport {
     pub(crate) rc3_verify: Option<Spanned<bool>>,
     pub(crate) proof_of_receipt: Option<bool>,
     /// Hosts whose receivers acknowledge data that they did not receive.
-    pub(crate) conceal_losses: Option<Spanned<Hosts>>,
+    pub(crate) conceal_losses: Option<Spanned<ValueOrList<String>>>,
 }
 
 /// Errors of the hosts' time stamps.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct StampsEntry {
-    pub(crate) hosts: Option<Spanned<Hosts>>,
+    pub(crate) hosts: Option<Spanned<ValueOrList<String>>>,
     pub(crate) preset: Option<Word>,
     pub(crate) jitter: Option<Q<Duration>>,
     pub(crate) shape: Option<Word>,
@@ -485,29 +479,4 @@ pub(crate) struct ReportEntry {
     pub(crate) links: Vec<Word>,
     /// Upper bounds of the size classes of finished flows.
     pub(crate) size_classes: Option<Spanned<Vec<Q<Bytes>>>>,
-}
-
-fn one_or_more<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Vec<Word>, D::Error> {
-    struct Either;
-    impl<'de> serde::de::Visitor<'de> for Either {
-        type Value = Vec<Word>;
-        fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-            f.write_str("a host, or a list of hosts")
-        }
-        fn visit_str<E: serde::de::Error>(self, name: &str) -> Result<Vec<Word>, E> {
-            // The caller has the span of the whole value.
-            Ok(vec![Spanned::new(0..0, name.to_owned())])
-        }
-        fn visit_seq<A: serde::de::SeqAccess<'de>>(
-            self,
-            mut names: A,
-        ) -> Result<Vec<Word>, A::Error> {
-            let mut all = Vec::new();
-            while let Some(name) = names.next_element()? {
-                all.push(name);
-            }
-            Ok(all)
-        }
-    }
-    deserializer.deserialize_any(Either)
 }

@@ -16,10 +16,10 @@ mod context;
 mod dumbbell;
 mod file;
 pub mod plan;
-mod problem;
 mod seeds;
 mod shipped;
 mod stamps;
+mod toml_file;
 mod topology;
 mod transport;
 mod workloads;
@@ -34,10 +34,13 @@ use ccplane_units::{Bytes, Duration, Rate, Time};
 pub use bundle::{BundleClass, BundleSettings};
 pub use cellular::Cellular;
 pub use contender::{BadContender, Contender};
-pub use problem::{ParsedValue, Problem, SourceText, suggestions};
 pub use seeds::{BadSeeds, Seeds};
 pub use shipped::shipped;
 pub use stamps::{JitterShape, StampErrors};
+pub use toml_file::{
+    FileError, ParsedValue, Problem, SourceText, SpannedValue, ToSpan, ValueOrList, suggestions,
+    toml_list, toml_string,
+};
 
 /// Scenario. docs/scenarios.md describes each part.
 #[derive(Clone, Debug)]

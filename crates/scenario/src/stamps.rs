@@ -98,14 +98,12 @@ pub(crate) fn stamps(
             "software" => StampErrors::SOFTWARE_TIMESTAMPS,
             other => {
                 let known = ["exact", "hardware", "software"];
-                return Err(context
-                    .source
-                    .unknown_name(preset.span(), "preset", other, &known));
+                return Err(context.source.unknown_name(preset, "preset", other, &known));
             }
         },
     };
     let noise = |value: &Option<file::Q<Duration>>, what: &str, own: Duration| match value {
-        Some(value) if value.get_ref().0 > NOISE_MAX => Err(context.problem(
+        Some(value) if value.get_ref().0 > NOISE_MAX => Err(context.source.problem(
             value,
             format!(
                 "{what} of {} makes the time stamps useless",
@@ -135,9 +133,7 @@ pub(crate) fn stamps(
             "normal" => JitterShape::Normal,
             other => {
                 let known = ["exponential", "normal"];
-                return Err(context
-                    .source
-                    .unknown_name(shape.span(), "shape", other, &known));
+                return Err(context.source.unknown_name(shape, "shape", other, &known));
             }
         };
     }

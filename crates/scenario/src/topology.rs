@@ -1,7 +1,5 @@
 //! Network of a scenario: named topologies, explicit nodes and links, graphs from a file.
 
-use std::collections::BTreeSet;
-
 use ccplane_qdisc::{LineSpec, LossModel, QueueSpec};
 use ccplane_units::{Duration, Rate};
 use toml::Spanned;
@@ -31,7 +29,7 @@ pub(crate) fn read(context: &CheckContext, file: &ScenarioFile) -> Result<Topolo
         return graph(context, &file.node, &file.link);
     };
     if let Some(node) = file.node.first() {
-        return Err(context.problem(
+        return Err(context.source.problem(
             &node.name,
             "[topology] and [[node]] cannot be combined",
             "extra node",
@@ -39,7 +37,7 @@ pub(crate) fn read(context: &CheckContext, file: &ScenarioFile) -> Result<Topolo
         ));
     }
     if let Some(link) = file.link.first() {
-        return Err(context.problem(
+        return Err(context.source.problem(
             link,
             "[topology] and [[link]] cannot be combined",
             "extra link",
@@ -54,9 +52,11 @@ pub(crate) fn read(context: &CheckContext, file: &ScenarioFile) -> Result<Topolo
         let word = word.as_ref();
         // Rates differ between links, so sizes in BDP are checked when the network is built.
         word.map(|w| {
-            w.get_ref()
-                .parse::<QueueSpec>()
-                .map_err(|error| context.problem(w, error.to_string(), "this queue", ""))
+            w.get_ref().parse::<QueueSpec>().map_err(|error| {
+                context
+                    .source
+                    .problem(w, error.to_string(), "this queue", "")
+            })
         })
         .transpose()
     };
@@ -114,7 +114,7 @@ pub(crate) fn read(context: &CheckContext, file: &ScenarioFile) -> Result<Topolo
         file::Topology::FatTree(f) => {
             let k = context.check_count("k", &f.k, 1_024)?;
             if !k.is_multiple_of(2) {
-                return Err(context.problem(
+                return Err(context.source.problem(
                     &f.k,
                     format!("k must be even, not {k}"),
                     "odd",
@@ -156,7 +156,7 @@ fn dumbbell(
         d.cellular.as_ref(),
     )?;
     if line.mean_rate().is_none() {
-        return Err(context.problem(
+        return Err(context.source.problem(
             at,
             "the bottleneck has no rate",
             "here",
@@ -202,32 +202,32 @@ fn graph(
     nodes: &[file::NodeEntry],
     links: &[Spanned<file::LinkEntry>],
 ) -> Result<Topology, Problem> {
-    let mut names = BTreeSet::new();
-    for node in nodes {
-        if !names.insert(node.name.get_ref().as_str()) {
-            return Err(context.problem(
-                &node.name,
-                format!("duplicate node name `{}`", node.name.get_ref()),
-                "second use",
-                "give each node a unique name",
-            ));
-        }
-    }
-    let known: Vec<&str> = names.iter().copied().collect();
+    let mut known: Vec<&str> = nodes
+        .iter()
+        .map(|node| node.name.get_ref().as_str())
+        .collect();
+    let spans = nodes.iter().map(|node| node.name.span());
+    context.source.check_distinct(
+        "node name",
+        known.iter().zip(spans),
+        "give each node a unique name",
+    )?;
+    known.sort_unstable();
     let mut all: Vec<GraphLink> = Vec::new();
+    let mut spans = Vec::new();
     for link in links {
         let at = link;
         let link = link.get_ref();
         for end in [&link.from, &link.to] {
-            if !names.contains(end.get_ref().as_str()) {
+            if known.binary_search(&end.get_ref().as_str()).is_err() {
                 return Err(context
                     .source
-                    .unknown_name(end.span(), "node", end.get_ref(), &known));
+                    .unknown_name(end, "node", end.get_ref(), &known));
             }
         }
         let (from, to) = (link.from.get_ref(), link.to.get_ref());
         if from == to {
-            return Err(context.problem(
+            return Err(context.source.problem(
                 &link.to,
                 format!("`{from}` is linked to itself"),
                 "here",
@@ -292,18 +292,14 @@ fn graph(
                 these.push(one(&link.to, &link.from, back, path));
             }
         }
-        for link in these {
-            if all.iter().any(|other| other.name == link.name) {
-                return Err(context.problem(
-                    at,
-                    format!("duplicate link name `{}`", link.name),
-                    "second use",
-                    "give each link a unique `name`, or make them `one_way`",
-                ));
-            }
-            all.push(link);
-        }
+        spans.resize(spans.len() + these.len(), at.span());
+        all.extend(these);
     }
+    context.source.check_distinct(
+        "link name",
+        all.iter().map(|link| &link.name).zip(spans),
+        "give each link a unique `name`, or make them `one_way`",
+    )?;
     let nodes = nodes.iter().map(|node| NodeSettings {
         name: name(&node.name),
         switch: node.switch,
@@ -325,7 +321,7 @@ fn paths(
     let (count, slowest) = match (&written.paths, &written.slowest) {
         (None, None) => return Ok(vec![link]),
         (None, Some(slowest)) => {
-            return Err(context.problem(
+            return Err(context.source.problem(
                 slowest,
                 "`slowest` needs several paths",
                 "here",
@@ -341,7 +337,7 @@ fn paths(
         .as_ref()
         .map_or(link.delay, |slowest| slowest.get_ref().0);
     let LineSpec::Constant(rate) = link.line else {
-        return Err(context.problem(
+        return Err(context.source.problem(
             at,
             "only a link with a constant rate can have several paths",
             "this link",
@@ -399,7 +395,7 @@ fn graph_file(
     let mut neighbours: std::collections::BTreeMap<String, u32> = std::collections::BTreeMap::new();
     for (i, line) in text.lines().enumerate() {
         let wrong = |why: String| {
-            context.problem(
+            context.source.problem(
                 file,
                 format!("{}:{}: {why}", file.get_ref(), i + 1),
                 "this file",
@@ -471,7 +467,7 @@ fn graph_file(
         })
         .collect();
     if nodes.is_empty() {
-        return Err(context.problem(
+        return Err(context.source.problem(
             file,
             "the graph has no links",
             "this file",

@@ -25,35 +25,24 @@ pub(crate) fn options(
         context,
         written.mss.as_ref(),
         MSS_MIN..=MSS_MAX,
-        ("the MSS is", " bytes", ", such as 1448"),
+        ("the MSS in bytes", ", such as 1448"),
     )?;
     let (what, fix) = (
         "this option is for RC3's second loop, which is off",
         "add `rc3 = true`, or remove this line",
     );
     if let Some(place) = written.rc3_levels.as_ref().filter(|_| !written.rc3) {
-        return Err(context.problem(place, what.to_owned(), "here", fix));
+        return Err(context.source.problem(place, what.to_owned(), "here", fix));
     }
     if let Some(place) = written.rc3_verify.as_ref().filter(|_| !written.rc3) {
-        return Err(context.problem(place, what.to_owned(), "here", fix));
+        return Err(context.source.problem(place, what.to_owned(), "here", fix));
     }
-    let levels = match &written.rc3_levels {
-        Some(levels) => match u8::try_from(*levels.get_ref()) {
-            Ok(levels) if (1..=Rc3::LEVELS_MAX).contains(&levels) => Some(levels),
-            _ => {
-                return Err(context.problem(
-                    levels,
-                    format!(
-                        "the number of priority levels for the second loop is {}",
-                        levels.get_ref()
-                    ),
-                    "here",
-                    format!("give 1 to {}", Rc3::LEVELS_MAX),
-                ));
-            }
-        },
-        None => None,
-    };
+    let levels = within(
+        context,
+        written.rc3_levels.as_ref(),
+        1..=Rc3::LEVELS_MAX,
+        ("the number of priority levels for the second loop", ""),
+    )?;
     Ok(TransportOptions {
         rc3: written.rc3.then(|| Rc3 {
             levels,
@@ -67,7 +56,7 @@ pub(crate) fn options(
             context,
             written.header_bytes.as_ref(),
             0..=HEADER_BYTES_MAX,
-            ("the header size is", " bytes", ", such as 52"),
+            ("the header size in bytes", ", such as 52"),
         )?,
         ack_every: ack_every(context, written)?,
         ack_delay: written.ack_delay.as_ref().map(|delay| delay.get_ref().0),
@@ -75,13 +64,13 @@ pub(crate) fn options(
             context,
             written.quick_acks.as_ref(),
             0..=u8::MAX,
-            ("the number of quick acknowledgements is", " segments", ""),
+            ("the number of quick acknowledgements", ""),
         )?,
         growth_limit: within(
             context,
             written.growth_limit.as_ref(),
             0..=u8::MAX,
-            ("the growth limit is", " segments", "; 0 means no limit"),
+            ("the growth limit in segments", "; 0 means no limit"),
         )?,
         ecn: written.ecn,
         pacing: written.pacing,
@@ -90,7 +79,7 @@ pub(crate) fn options(
             context,
             written.initial_window.as_ref(),
             1..=u16::MAX,
-            ("the initial window is", " segments", ", such as 10"),
+            ("the initial window in segments", ", such as 10"),
         )?,
         jump_start: written.jump_start,
         restart_after_idle: written.restart_after_idle,
@@ -100,33 +89,22 @@ pub(crate) fn options(
     })
 }
 
-/// Checks that a number is in this range. The problem contains its name, unit and a hint.
-fn within<T: Copy + Into<u32> + TryFrom<u32> + Display>(
+/// Checks that a number, if set, is in this range.
+fn within<T: TryFrom<u32> + PartialOrd + Display>(
     context: &CheckContext,
     written: Option<&Spanned<u32>>,
     range: RangeInclusive<T>,
-    (what, unit, example): (&str, &str, &str),
+    (what, example): (&str, &str),
 ) -> Result<Option<T>, Problem> {
-    let Some(written) = written else {
-        return Ok(None);
-    };
-    let (least, most) = (*range.start(), *range.end());
-    let n = *written.get_ref();
-    match T::try_from(n) {
-        Ok(number) if (least.into()..=most.into()).contains(&n) => Ok(Some(number)),
-        _ => Err(context.problem(
-            written,
-            format!("{what} {n}{unit}"),
-            "here",
-            format!("give {least} to {most}{example}"),
-        )),
-    }
+    written
+        .map(|written| context.source.number(what, written, range, example))
+        .transpose()
 }
 
 /// Returns the acknowledgement frequency, which has two spellings.
 fn ack_every(context: &CheckContext, written: &file::Transport) -> Result<Option<u8>, Problem> {
     if let (Some(_), Some(second)) = (&written.delayed_acks, &written.ack_every) {
-        return Err(context.problem(
+        return Err(context.source.problem(
             second,
             "`delayed_acks` and `ack_every` set the same option",
             "second setting",
@@ -141,8 +119,7 @@ fn ack_every(context: &CheckContext, written: &file::Transport) -> Result<Option
         written.ack_every.as_ref(),
         1..=u8::MAX,
         (
-            "acknowledgements are sent every",
-            " segments",
+            "the number of segments per acknowledgement",
             "; 1 acknowledges every segment",
         ),
     )
@@ -155,7 +132,7 @@ fn timeout(
     written: Option<&Q<Duration>>,
 ) -> Result<Option<Duration>, Problem> {
     match written {
-        Some(rto) if rto.get_ref().0 == Duration::ZERO => Err(context.problem(
+        Some(rto) if rto.get_ref().0 == Duration::ZERO => Err(context.source.problem(
             rto,
             "a retransmission timeout of zero resends everything immediately",
             "here",

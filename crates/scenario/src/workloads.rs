@@ -8,9 +8,9 @@ use ccplane_workload::{
 use toml::Spanned;
 
 use crate::Problem;
-use crate::context::{CheckContext, name};
+use crate::context::{CheckContext, names};
 use crate::file;
-use crate::{Name, Pairing, TraceFlow, Workload, WorkloadKind};
+use crate::{Pairing, TraceFlow, Workload, WorkloadKind};
 
 /// Maximum number of flows of one kind per pair; more are probably a mistake.
 const FLOWS_PER_PAIR_MAX: u32 = 1_000_000;
@@ -40,20 +40,12 @@ pub(crate) fn all(
             .name
             .as_ref()
             .map_or_else(|| default_name(&kind, i), |name| name.get_ref().clone());
-        if let Some(other) = workloads.iter().find(|other| other.name == name) {
-            return Err(context.source.problem(
-                w.name.as_ref().map_or(at.span(), Spanned::span),
-                format!("duplicate workload name `{}`", other.name),
-                "second use",
-                "give each workload a unique `name`",
-            ));
-        }
         let start = w
             .start
             .as_ref()
             .map_or(Duration::ZERO, |start| start.get_ref().0);
         if let Some(written) = w.start.as_ref().filter(|_| start >= duration) {
-            return Err(context.problem(
+            return Err(context.source.problem(
                 written,
                 format!("the workload starts at {start}, but the run lasts only {duration}"),
                 "here",
@@ -61,7 +53,7 @@ pub(crate) fn all(
             ));
         }
         if let Some(stop) = w.stop.as_ref().filter(|stop| stop.get_ref().0 <= start) {
-            return Err(context.problem(
+            return Err(context.source.problem(
                 stop,
                 "the workload stops before it starts",
                 "here",
@@ -71,7 +63,7 @@ pub(crate) fn all(
         if let (WorkloadKind::Trace { .. }, Some(hosts)) =
             (&kind, w.from.as_ref().or(w.to.as_ref()))
         {
-            return Err(context.problem(
+            return Err(context.source.problem(
                 hosts,
                 "a trace contains its own hosts",
                 "here",
@@ -80,8 +72,8 @@ pub(crate) fn all(
         }
         workloads.push(Workload {
             name,
-            from: hosts(w.from.as_ref()),
-            to: hosts(w.to.as_ref()),
+            from: w.from.as_ref().map_or(Vec::new(), names),
+            to: w.to.as_ref().map_or(Vec::new(), names),
             pairing: w
                 .pairs
                 .as_ref()
@@ -97,29 +89,32 @@ pub(crate) fn all(
             start,
             stop: w.stop.as_ref().map(|stop| stop.get_ref().0),
             kind,
-            span: first_line(context, at),
+            span: context.source.first_line(at),
         });
     }
+    let names = workloads.iter().map(|workload| &workload.name);
+    let spans = written.iter().map(|at| {
+        let name = at.get_ref().name.as_ref();
+        name.map_or(at.span(), Spanned::span)
+    });
+    context.source.check_distinct(
+        "workload name",
+        names.zip(spans),
+        "give each workload a unique `name`",
+    )?;
     Ok(workloads)
 }
 
 fn band(context: &CheckContext, band: &Spanned<u8>) -> Result<u8, Problem> {
     match *band.get_ref() {
         known if known < CLASS_COUNT => Ok(known),
-        unknown => Err(context.problem(
+        unknown => Err(context.source.problem(
             band,
             format!("there is no priority band {unknown}"),
             "here",
             format!("give a band from 0 (highest) to {}", CLASS_COUNT - 1),
         )),
     }
-}
-
-/// Returns the heading of the table, which marks problems of the whole table.
-fn first_line(context: &CheckContext, at: &Spanned<file::WorkloadEntry>) -> std::ops::Range<usize> {
-    let span = at.span();
-    let text = context.source.text.get(span.clone()).unwrap_or_default();
-    span.start..span.start + text.find('\n').unwrap_or(text.len())
 }
 
 fn default_name(kind: &WorkloadKind, index: usize) -> String {
@@ -138,21 +133,6 @@ fn default_name(kind: &WorkloadKind, index: usize) -> String {
     } else {
         format!("{what}-{}", index + 1)
     }
-}
-
-fn hosts(written: Option<&Spanned<file::Hosts>>) -> Vec<Name> {
-    let Some(written) = written else {
-        return Vec::new();
-    };
-    let one = |word: &Spanned<String>| {
-        let mut host = name(word);
-        // A single name has the span of the whole setting.
-        if host.span.is_empty() {
-            host.span = written.span();
-        }
-        host
-    };
-    written.get_ref().0.iter().map(one).collect()
 }
 
 fn kind(
@@ -207,7 +187,7 @@ fn kind(
     made.into_iter().flatten().next().map_or_else(
         || {
             Err(context.source.problem(
-                first_line(context, at),
+                context.source.first_line(at),
                 "the workload has no kind of traffic",
                 "here",
                 format!("add one of {WORKLOAD_KINDS}, for example `bulk = {{}}`"),
@@ -225,7 +205,7 @@ fn bulk(context: &CheckContext, at: &Spanned<file::Bulk>) -> Result<Sends, Probl
         .map_or(Duration::ZERO, |spread| spread.get_ref().0);
     if let Some(lasts) = &b.lasts {
         if b.bytes.is_some() {
-            return Err(context.problem(
+            return Err(context.source.problem(
                 lasts,
                 "`bytes` and `lasts` both set the end of a flow",
                 "conflicts with `bytes`",
@@ -233,7 +213,7 @@ fn bulk(context: &CheckContext, at: &Spanned<file::Bulk>) -> Result<Sends, Probl
             ));
         }
         if lasts.get_ref().0 <= spread {
-            return Err(context.problem(
+            return Err(context.source.problem(
                 lasts,
                 format!(
                     "flows last {} but may start up to {spread} late, so some would never run",
@@ -296,7 +276,7 @@ fn duty(
 ) -> Result<Duty, Problem> {
     match (on, off) {
         (None, None) => Ok(Duty::Always),
-        (Some(on), _) if on.get_ref().0 == Duration::ZERO => Err(context.problem(
+        (Some(on), _) if on.get_ref().0 == Duration::ZERO => Err(context.source.problem(
             on,
             "the on time is zero, so nothing is sent",
             "here",
@@ -306,7 +286,7 @@ fn duty(
             on: pause(on.get_ref().0, exponential),
             off: pause(off.get_ref().0, exponential),
         }),
-        (Some(one), None) | (None, Some(one)) => Err(context.problem(
+        (Some(one), None) | (None, Some(one)) => Err(context.source.problem(
             one,
             "`on` and `off` must be set together",
             "only one is set",
@@ -344,13 +324,13 @@ fn arrivals<T>(
         (None, Some(n)) if *n.get_ref() > 0.0 && n.get_ref().is_finite() => {
             Ok(Arrivals::PerSecond(*n.get_ref()))
         }
-        (None, Some(n)) => Err(context.problem(
+        (None, Some(n)) => Err(context.source.problem(
             n,
             format!("invalid rate of {} flows per second", n.get_ref()),
             "here",
             "give a number above 0",
         )),
-        _ => Err(context.problem(
+        _ => Err(context.source.problem(
             at,
             "arrivals need exactly one of `rate` and `per_second`",
             "here",
@@ -368,7 +348,7 @@ fn messages(context: &CheckContext, at: &Spanned<file::MessagesEntry>) -> Result
             connections(context, written)
         })?;
     if let Some(none) = m.count.as_ref().filter(|count| *count.get_ref() == 0) {
-        return Err(context.problem(
+        return Err(context.source.problem(
             none,
             "the number of messages is 0",
             "here",
@@ -423,7 +403,7 @@ fn connections(
 fn list(context: &CheckContext, at: &Spanned<Vec<file::ListedEntry>>) -> Result<Sends, Problem> {
     let written = at.get_ref();
     if written.is_empty() {
-        return Err(context.problem(
+        return Err(context.source.problem(
             at,
             "the list has no flows",
             "here",
@@ -434,7 +414,7 @@ fn list(context: &CheckContext, at: &Spanned<Vec<file::ListedEntry>>) -> Result<
     for file::ListedEntry(after, bytes) in written {
         let time = after.get_ref().0;
         if flows.last().is_some_and(|(before, _)| *before > time) {
-            return Err(context.problem(
+            return Err(context.source.problem(
                 after,
                 format!("the flow at {time} is earlier than the flow before it"),
                 "here",
@@ -472,7 +452,7 @@ fn requests(context: &CheckContext, at: &Spanned<file::Requests>) -> Result<Send
 fn bursts(context: &CheckContext, at: &Spanned<file::Bursts>) -> Result<Sends, Problem> {
     let b = at.get_ref();
     if b.every.get_ref().0 == Duration::ZERO {
-        return Err(context.problem(
+        return Err(context.source.problem(
             &b.every,
             "the interval between bursts is zero",
             "here",
@@ -488,7 +468,7 @@ fn bursts(context: &CheckContext, at: &Spanned<file::Bursts>) -> Result<Sends, P
 
 fn nonzero(context: &CheckContext, bytes: &file::Q<Bytes>) -> Result<Bytes, Problem> {
     match bytes.get_ref().0 {
-        none if none == Bytes::new(0) => Err(context.problem(
+        none if none == Bytes::new(0) => Err(context.source.problem(
             bytes,
             "a flow of 0 bytes sends nothing",
             "here",
@@ -504,11 +484,11 @@ fn sizes(context: &CheckContext, at: &Spanned<file::Sizes>) -> Result<SizeTable,
             let known: Vec<&str> = SizeTable::names().map(|(name, _)| name).collect();
             context
                 .source
-                .unknown_name(name.span(), "size table", name.get_ref(), &known)
+                .unknown_name(name, "size table", name.get_ref(), &known)
         }),
         file::Sizes::File(file) => SizeTable::parse(&context.read_file(file)?).map_err(|error| {
             let what = format!("{}:{}: {}", file.get_ref(), error.index, error.why);
-            context.problem(file, what, "this file", error.fix)
+            context.source.problem(file, what, "this file", error.fix)
         }),
         file::Sizes::Fixed(bytes) => Ok(SizeTable::fixed(nonzero(context, bytes)?)),
         file::Sizes::Points(written) => {
@@ -544,7 +524,7 @@ fn trace(context: &CheckContext, file: &file::Word) -> Result<WorkloadKind, Prob
             .map(str::trim)
             .collect();
         let wrong = |why: String| {
-            context.problem(
+            context.source.problem(
                 file,
                 format!("{}:{}: {why}", file.get_ref(), i + 1),
                 "this file",
@@ -590,7 +570,7 @@ fn trace(context: &CheckContext, file: &file::Word) -> Result<WorkloadKind, Prob
         flows.push(flow);
     }
     if flows.is_empty() {
-        return Err(context.problem(
+        return Err(context.source.problem(
             file,
             "the trace has no flows",
             "this file",

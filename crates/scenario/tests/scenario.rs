@@ -124,7 +124,7 @@ workload = [{ from = "a", to = "b", bulk = {} }]
     let back: Vec<&str> = back.map(|link| link.name.as_str()).collect();
     assert_eq!(back, ["ways:back", "ways:2:back", "ways:3:back"]);
     for (from, to, what, fix) in [
-        (", paths = 3", "", "one delay", "`paths`"),
+        (", paths = 3", "", "needs several paths", "`paths`"),
         ("paths = 3", "paths = 0", "paths is 0", "1 to 1024"),
         (
             "rate = \"90mbit\"",
@@ -547,7 +547,7 @@ fn flows_can_have_a_duration() {
             "`bytes`",
             "remove",
         ),
-        ("bulk = { lasts = \"0s\" }", "lasts 0", "above 0"),
+        ("bulk = { lasts = \"0s\" }", "last 0", "above 0"),
         (
             "bulk = { spread = \"2s\", lasts = \"1s\" }",
             "2s late",

@@ -4,11 +4,11 @@ use std::ops::{Range, RangeInclusive};
 
 use ccplane_lab::Contender;
 use ccplane_linux::select::Selection;
-use ccplane_scenario::{Problem, SourceText};
+use ccplane_scenario::{Problem, SourceText, SpannedValue};
 use ccplane_units::{Bytes, Duration};
 use toml::Spanned;
 
-use super::file::{self, ConfigFile, SpannedQuantity};
+use super::file::{self, ConfigFile};
 use super::{AttachConfig, Knows, Rule};
 
 /// Shortest agent timeout: a scheduling delay must not look like a dead agent.
@@ -29,10 +29,10 @@ pub(super) fn config(
     let algorithms = context.algorithms(file.algorithms.as_ref())?;
     let limits = &file.limits;
     context.limits(limits)?;
-    let flows = limits.max_flows.as_ref();
-    let max_flows = flows
-        .map(|flows| context.number(flows, &FLOW_TABLE_BOUNDS, "flows"))
-        .transpose()?;
+    let flows = limits.max_flows.as_ref().map(|at| {
+        let flows = source.number("the number of flows", at, FLOW_TABLE_BOUNDS, "")?;
+        Ok(Spanned::new(at.span(), flows))
+    });
     if let Some(metrics) = &file.metrics
         && metrics.get_ref().0.0.port() == 0
     {
@@ -55,12 +55,12 @@ pub(super) fn config(
         max_cwnd: limits.max_cwnd.as_ref().map(plain),
         max_rate: limits.max_rate.as_ref().map(plain),
         fallback_after: limits.fallback_after.as_ref().map(plain),
-        max_flows,
+        max_flows: flows.transpose()?,
     })
 }
 
 /// Strips the parser's wrapper from a quantity.
-fn plain<T: Copy>(written: &SpannedQuantity<T>) -> Spanned<T> {
+fn plain<T: Copy>(written: &SpannedValue<T>) -> Spanned<T> {
     Spanned::new(written.span(), written.get_ref().0)
 }
 
@@ -70,15 +70,9 @@ struct ConfigContext<'a> {
 }
 
 impl ConfigContext<'_> {
-    /// Returns a problem from a parser's message of the form `reason; fix`.
-    fn problem(&self, at: Range<usize>, text: &str) -> Problem {
-        let (what, fix) = text.split_once("; ").unwrap_or((text, ""));
-        self.source.problem(at, what, "here", fix)
-    }
-
     fn algorithms(
         &self,
-        written: Option<&Spanned<Vec<SpannedQuantity<Contender>>>>,
+        written: Option<&Spanned<Vec<SpannedValue<Contender>>>>,
     ) -> Result<Option<Spanned<Vec<Contender>>>, Problem> {
         let Some(written) = written else {
             return Ok(None);
@@ -86,17 +80,16 @@ impl ConfigContext<'_> {
         let mut all: Vec<Contender> = Vec::new();
         for one in written.get_ref() {
             let contender = &one.get_ref().0;
-            if all
-                .iter()
-                .any(|before| before.algorithm() == contender.algorithm())
-            {
-                let text = format!("`{}` is listed twice", contender.algorithm());
-                let fix = "remove one of them: each algorithm has a single set of parameters";
-                return Err(self.source.problem(one.span(), text, "again", fix));
-            }
-            (self.knows)(contender).map_err(|why| self.problem(one.span(), &why))?;
+            (self.knows)(contender)
+                .map_err(|why| self.source.problem_from_error(one, "here", &why))?;
             all.push(contender.clone());
         }
+        let spans = written.get_ref().iter().map(Spanned::span);
+        self.source.check_distinct(
+            "algorithm",
+            all.iter().map(Contender::algorithm).zip(spans),
+            "remove one of them: each algorithm has a single set of parameters",
+        )?;
         if all.is_empty() {
             let fix = "add one, such as algorithms = [\"cubic\"]; see `ccplane algorithms`";
             return Err(self
@@ -139,28 +132,6 @@ impl ConfigContext<'_> {
         }
     }
 
-    /// Checks that a number is within a range.
-    fn number<T>(
-        &self,
-        written: &Spanned<i64>,
-        range: &RangeInclusive<T>,
-        what: &str,
-    ) -> Result<Spanned<T>, Problem>
-    where
-        T: TryFrom<i64> + PartialOrd + std::fmt::Display,
-    {
-        let number = T::try_from(*written.get_ref())
-            .ok()
-            .filter(|number| range.contains(number));
-        number
-            .map(|number| Spanned::new(written.span(), number))
-            .ok_or_else(|| {
-                let text = format!("{} is not a valid number of {what}", written.get_ref());
-                let fix = format!("use a number from {} to {}", range.start(), range.end());
-                self.source.problem(written.span(), text, "here", fix)
-            })
-    }
-
     fn rules(
         &self,
         written: &[Spanned<file::Rule>],
@@ -173,9 +144,7 @@ impl ConfigContext<'_> {
             .collect();
         let mut all: Vec<Spanned<Rule>> = Vec::new();
         for at in written {
-            // The parser's span covers the whole table. The excerpt shows only its first line.
-            let table = self.source.text.get(at.span()).unwrap_or_default();
-            let line = at.span().start..at.span().start + table.find('\n').unwrap_or(table.len());
+            let line = self.source.first_line(at);
             let rule = self.rule(at.get_ref(), line.clone(), &known)?;
             if let Some(before) = all.iter().find(|before| covers(before.get_ref(), &rule)) {
                 let text = format!(
@@ -231,10 +200,9 @@ impl ConfigContext<'_> {
                 .source
                 .problem(line, "the rule selects no connections", "here", fix));
         }
-        let percent = rule.percent.as_ref();
-        let percent = percent
-            .map(|percent| self.number(percent, &(1u8..=100), "percent"))
-            .transpose()?;
+        let percent = rule.percent.as_ref().map_or(Ok(100), |percent| {
+            self.source.number("the percentage", percent, 1u8..=100, "")
+        })?;
         Ok(Rule {
             algorithm: Some(name.get_ref().clone()),
             selection: Selection {
@@ -242,7 +210,7 @@ impl ConfigContext<'_> {
                 to: rule.to.as_ref().map(|to| to.get_ref().0),
                 ports: rule.port.as_ref().map(|ports| ports.get_ref().0.0.clone()),
                 system: rule.system,
-                percent: percent.map_or(100, Spanned::into_inner),
+                percent,
             },
         })
     }

@@ -4,7 +4,9 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
 
-use super::{AttachConfig, CONFIG_PATH_DEFAULT, Settings, Unusable, known};
+use ccplane_scenario::FileError;
+
+use super::{AttachConfig, CONFIG_PATH_DEFAULT, Settings, known};
 use crate::Registry;
 use crate::attach::AttachArgs;
 use crate::exit::{Failure, FailureKind};
@@ -91,12 +93,12 @@ pub fn read(args: &AttachArgs, registry: &Registry) -> Result<Option<AttachConfi
     };
     match read {
         Ok(config) => Ok(Some(config)),
-        Err(Unusable::Read { why, .. })
+        Err(FileError::Read { why, .. })
             if named.is_none() && why.kind() == std::io::ErrorKind::NotFound =>
         {
             Ok(None)
         }
-        Err(unusable) => Err(unusable.into()),
+        Err(error) => Err(error.into()),
     }
 }
 

@@ -6,19 +6,16 @@ use std::str::FromStr;
 
 use ccplane_gateway::config::Ports;
 use ccplane_lab::Contender;
-use ccplane_scenario::ParsedValue;
+use ccplane_scenario::SpannedValue;
 use ccplane_units::{Bytes, Duration, Prefix, Rate};
 use serde::Deserialize;
 use toml::Spanned;
 
-/// Quantity with its position in the file.
-pub(super) type SpannedQuantity<T> = Spanned<ParsedValue<T>>;
-
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ConfigFile {
-    pub algorithms: Option<Spanned<Vec<SpannedQuantity<Contender>>>>,
-    pub metrics: Option<SpannedQuantity<Listen>>,
+    pub algorithms: Option<Spanned<Vec<SpannedValue<Contender>>>>,
+    pub metrics: Option<SpannedValue<Listen>>,
     pub keep: Option<Spanned<bool>>,
     pub any_user: Option<Spanned<bool>>,
     #[serde(default)]
@@ -30,10 +27,10 @@ pub(super) struct ConfigFile {
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct LimitsTable {
-    pub min_cwnd: Option<SpannedQuantity<Bytes>>,
-    pub max_cwnd: Option<SpannedQuantity<Bytes>>,
-    pub max_rate: Option<SpannedQuantity<Rate>>,
-    pub fallback_after: Option<SpannedQuantity<Duration>>,
+    pub min_cwnd: Option<SpannedValue<Bytes>>,
+    pub max_cwnd: Option<SpannedValue<Bytes>>,
+    pub max_rate: Option<SpannedValue<Rate>>,
+    pub fallback_after: Option<SpannedValue<Duration>>,
     pub max_flows: Option<Spanned<i64>>,
 }
 
@@ -42,8 +39,8 @@ pub(super) struct LimitsTable {
 pub(super) struct Rule {
     pub algorithm: Spanned<String>,
     pub cgroup: Option<Spanned<PathBuf>>,
-    pub to: Option<SpannedQuantity<Prefix>>,
-    pub port: Option<SpannedQuantity<Ports>>,
+    pub to: Option<SpannedValue<Prefix>>,
+    pub port: Option<SpannedValue<Ports>>,
     #[serde(default)]
     pub system: bool,
     pub percent: Option<Spanned<i64>>,

@@ -9,7 +9,7 @@ use ccplane_datapath::OperatorLimits;
 use ccplane_lab::Contender;
 use ccplane_link::remote_agent_timeout;
 use ccplane_linux::select::Selection;
-use ccplane_scenario::Problem;
+use ccplane_scenario::{Problem, toml_list, toml_string as text};
 use ccplane_units::{Bytes, Duration, Prefix, PrefixError, Rate};
 use toml::Spanned;
 
@@ -289,11 +289,12 @@ impl<'a> Merge<'a> {
     }
 
     fn written<T: Clone>(&self, at: &Spanned<T>) -> Setting<T> {
-        let text = self.0.map_or("", |config| config.text.as_str());
-        let before = text.get(..at.span().start).unwrap_or_default();
+        let line = self
+            .0
+            .map_or(0, |config| config.source().line(at.span().start));
         Setting {
             value: at.get_ref().clone(),
-            source: SettingSource::File(at.span(), before.matches('\n').count() + 1),
+            source: SettingSource::File(at.span(), line),
         }
     }
 }
@@ -340,13 +341,12 @@ impl Display for SettingSource {
 /// Writes an equivalent file, with every default and a comment on the source of each setting.
 impl Display for Settings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let names: Vec<String> = self.algorithms.value.iter().map(text).collect();
-        match names.as_slice() {
+        match self.algorithms.value.as_slice() {
             [] => writeln!(f, "# algorithms: none")?,
             names => writeln!(
                 f,
-                "algorithms = [{}]{}",
-                names.join(", "),
+                "algorithms = {}{}",
+                toml_list(names),
                 self.algorithms.source
             )?,
         }
@@ -430,11 +430,6 @@ impl Settings {
         }
         writeln!(f, "percent = {}", rule.selection.percent)
     }
-}
-
-/// Returns a TOML string.
-fn text(value: impl Display) -> String {
-    toml::Value::String(value.to_string()).to_string()
 }
 
 #[cfg(test)]

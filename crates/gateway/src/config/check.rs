@@ -1,23 +1,22 @@
 //! Configuration checks: each setting by itself, then all settings against each other.
 
 use std::collections::BTreeMap;
-use std::fmt::Display;
 use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use ccplane_qdisc::{ClassSpec, QueueSpec};
-use ccplane_scenario::{Problem, SourceText};
+use ccplane_scenario::{Problem, SourceText, SpannedValue};
 use ccplane_units::{Duration, Prefix, Rate};
 use toml::Spanned;
 
-use super::file::{self, FarEnd, GatewayFile, GatewayQuantity};
+use super::file::{self, FarEnd, GatewayFile};
 use super::{
     ALGORITHM_DEFAULT, AlgorithmCheck, AlgorithmSpec, CATCH_ALL_CLASS, ClassConfig, DEVICE_DEFAULT,
     GatewayConfig, MTU_DEFAULT, Match, PeerConfig, QUEUE_DEFAULT, RATE_MIN_DEFAULT, SiteConfig,
 };
 use crate::address::InterfaceAddress;
-use crate::keys::{KeyError, PrivateKey, PublicKey};
+use crate::keys::{PrivateKey, PublicKey};
 use crate::routes::{PeerId, Routes};
 
 /// Minimum link MTU of IPv6 (RFC 8200, section 5).
@@ -68,11 +67,8 @@ pub(super) fn key(
     beside: &Path,
 ) -> Result<PrivateKey, Problem> {
     let at = &file.site.key;
-    let key = PrivateKey::read(&beside.join(at.get_ref())).map_err(|why: KeyError| {
-        let text = why.to_string();
-        let (what, fix) = text.split_once("; ").unwrap_or((&text, ""));
-        source.problem(at.span(), what, "this key", fix)
-    })?;
+    let key = PrivateKey::read(&beside.join(at.get_ref()))
+        .map_err(|why| source.problem_from_error(at, "this key", &why))?;
     let own = key.public();
     let mut keys = file.peer.iter().map(|peer| &peer.get_ref().public_key);
     match keys.find(|peer| peer.get_ref().0 == own) {
@@ -114,26 +110,9 @@ struct GatewayContext<'a> {
 }
 
 impl GatewayContext<'_> {
-    fn problem<T>(
-        &self,
-        at: &Spanned<T>,
-        message: impl Into<String>,
-        label: &str,
-        fix: impl Into<String>,
-    ) -> Problem {
-        self.source.problem(at.span(), message, label, fix)
-    }
-
-    /// Builds a problem from an error whose text has the form `reason; fix`.
-    fn problem_from(&self, at: Range<usize>, error: &dyn Display, label: &str) -> Problem {
-        let text = error.to_string();
-        let (what, fix) = text.split_once("; ").unwrap_or((&text, ""));
-        self.source.problem(at, what, label, fix)
-    }
-
     fn site(&self, site: &file::SiteTable) -> Result<SiteConfig, Problem> {
         if site.listen.get_ref().0.0.port() == 0 {
-            return Err(self.problem(
+            return Err(self.source.problem(
                 &site.listen,
                 "no port",
                 "here",
@@ -158,7 +137,7 @@ impl GatewayContext<'_> {
         let address = metrics.listen.get_ref().0.0;
         if address.port() == 0 {
             let fix = "add the port that clients connect to, as 127.0.0.1:9465";
-            return Err(self.problem(&metrics.listen, "no port", "here", fix));
+            return Err(self.source.problem(&metrics.listen, "no port", "here", fix));
         }
         Ok(Some(address))
     }
@@ -176,7 +155,7 @@ impl GatewayContext<'_> {
             || !name.bytes().all(fits)
             || matches!(name.as_str(), "." | "..")
         {
-            return Err(self.problem(
+            return Err(self.source.problem(
                 device,
                 format!("`{}` is not a valid interface name", name.escape_debug()),
                 "here",
@@ -188,22 +167,20 @@ impl GatewayContext<'_> {
 
     fn addresses(
         &self,
-        written: &Spanned<Vec<GatewayQuantity<InterfaceAddress>>>,
+        written: &Spanned<Vec<SpannedValue<InterfaceAddress>>>,
     ) -> Result<Vec<InterfaceAddress>, Problem> {
+        let addresses = written.get_ref().iter();
+        self.source.check_distinct(
+            "address",
+            addresses.map(|one| (one.get_ref().0.address, one.span())),
+            "remove one of them",
+        )?;
         let mut all: Vec<InterfaceAddress> = Vec::new();
         for address in written.get_ref() {
             let one = address.get_ref().0;
-            if all.iter().any(|before| before.address == one.address) {
-                return Err(self.problem(
-                    address,
-                    format!("{} is listed twice", one.address),
-                    "again",
-                    "remove one of them",
-                ));
-            }
             if one.address.is_ipv4() && all.iter().any(|before| before.address.is_ipv4()) {
                 let fix = "give at most one IPv4 address; IPv6 addresses are not limited";
-                return Err(self.problem(
+                return Err(self.source.problem(
                     address,
                     "the device already has an IPv4 address",
                     "a second one",
@@ -213,7 +190,7 @@ impl GatewayContext<'_> {
             all.push(one);
         }
         if all.is_empty() {
-            return Err(self.problem(
+            return Err(self.source.problem(
                 written,
                 "the tunnel device has no address",
                 "empty",
@@ -228,7 +205,7 @@ impl GatewayContext<'_> {
             return Ok(MTU_DEFAULT);
         };
         let bytes = *mtu.get_ref();
-        let problem = |what: String, fix: String| Err(self.problem(mtu, what, "here", fix));
+        let problem = |what: String, fix: String| Err(self.source.problem(mtu, what, "here", fix));
         match bytes {
             ..MTU_MIN => problem(
                 format!("packets of {bytes} bytes are too short"),
@@ -290,7 +267,7 @@ impl GatewayContext<'_> {
             .map(|prefix| prefix.get_ref().0)
             .collect();
         if prefixes.is_empty() {
-            return Err(self.problem(
+            return Err(self.source.problem(
                 &peer.prefixes,
                 "this peer has no prefixes",
                 "empty",
@@ -307,7 +284,7 @@ impl GatewayContext<'_> {
         if let (Some(max), Some(at)) = (max, peer.max.as_ref().or(peer.min.as_ref()))
             && max < min
         {
-            return Err(self.problem(
+            return Err(self.source.problem(
                 at,
                 format!("`max` ({max}) is below `min` ({min})"),
                 "here",
@@ -341,7 +318,7 @@ impl GatewayContext<'_> {
             || text.len() > 64
             || text.chars().any(|c| c.is_control() || c.is_whitespace())
         {
-            return Err(self.problem(
+            return Err(self.source.problem(
                 name,
                 format!("`{}` is not a valid peer name", text.escape_debug()),
                 "here",
@@ -364,7 +341,7 @@ impl GatewayContext<'_> {
             && site.listen.is_ipv4()
             && v6.ip().to_ipv4_mapped().is_none()
         {
-            return Err(self.problem(
+            return Err(self.source.problem(
                 written,
                 "an IPv6 address, but this site listens on IPv4",
                 "not reachable",
@@ -391,7 +368,7 @@ impl GatewayContext<'_> {
         };
         let FarEnd(address) = written.get_ref().0;
         if !has_family(site, address) {
-            return Err(self.problem(
+            return Err(self.source.problem(
                 written,
                 format!("this site has no address of the same family as {address}"),
                 "here",
@@ -400,7 +377,7 @@ impl GatewayContext<'_> {
         }
         if !prefixes.iter().any(|prefix| prefix.contains(address)) {
             let bits = if address.is_ipv4() { 32 } else { 128 };
-            return Err(self.problem(
+            return Err(self.source.problem(
                 written,
                 format!("none of the peer's prefixes contains {address}"),
                 "here",
@@ -414,7 +391,7 @@ impl GatewayContext<'_> {
     /// `peer`.
     fn algorithm(
         &self,
-        written: Option<&GatewayQuantity<AlgorithmSpec>>,
+        written: Option<&SpannedValue<AlgorithmSpec>>,
         peer: Range<usize>,
     ) -> Result<AlgorithmSpec, Problem> {
         let default = AlgorithmSpec {
@@ -424,13 +401,13 @@ impl GatewayContext<'_> {
         let algorithm = written.map_or(default, |written| written.get_ref().0.clone());
         let span = written.map_or(peer, Spanned::span);
         (self.check_algorithm)(&algorithm)
-            .map_err(|why| self.problem_from(span, &why, "this algorithm"))?;
+            .map_err(|why| self.source.problem_from_error(span, "this algorithm", &why))?;
         Ok(algorithm)
     }
 
     fn queue(
         &self,
-        written: Option<&GatewayQuantity<QueueSpec>>,
+        written: Option<&SpannedValue<QueueSpec>>,
         mtu: u32,
     ) -> Result<Option<QueueSpec>, Problem> {
         let Some(written) = written else {
@@ -441,7 +418,7 @@ impl GatewayContext<'_> {
             queue,
             QueueSpec::Rcp { .. } | QueueSpec::Tbf { .. } | QueueSpec::Policer { .. }
         ) {
-            return Err(self.problem(
+            return Err(self.source.problem(
                 written,
                 "this queue has a fixed rate, but the gateway's rate changes continuously",
                 "this queue",
@@ -450,20 +427,20 @@ impl GatewayContext<'_> {
         }
         queue
             .limit(None, ASSUMED_RTT, mtu)
-            .map_err(|why| self.problem_from(written.span(), &why, "this queue"))?;
+            .map_err(|why| self.source.problem_from_error(written, "this queue", &why))?;
         Ok(Some(queue))
     }
 
     fn default_queue<T>(&self, at: &Spanned<T>) -> Result<QueueSpec, Problem> {
         QUEUE_DEFAULT
             .parse()
-            .map_err(|why| self.problem_from(at.span(), &why, "its queue"))
+            .map_err(|why| self.source.problem_from_error(at, "its queue", &why))
     }
 
     /// Checks `buffer`, which is converted to bytes at the highest rate and therefore requires one.
     fn buffer(
         &self,
-        written: Option<&GatewayQuantity<Duration>>,
+        written: Option<&SpannedValue<Duration>>,
         rate: Option<Rate>,
     ) -> Result<Option<Duration>, Problem> {
         let Some(written) = written else {
@@ -471,7 +448,7 @@ impl GatewayContext<'_> {
         };
         let buffer = written.get_ref().0;
         if !(BUFFER_MIN..=BUFFER_MAX).contains(&buffer) {
-            return Err(self.problem(
+            return Err(self.source.problem(
                 written,
                 format!("a buffer of {buffer} is out of range"),
                 "here",
@@ -479,7 +456,7 @@ impl GatewayContext<'_> {
             ));
         }
         if rate.is_none() {
-            return Err(self.problem(
+            return Err(self.source.problem(
                 written,
                 format!("a buffer of {buffer} needs a rate, but no maximum rate is set"),
                 "here",
@@ -496,29 +473,22 @@ impl GatewayContext<'_> {
         written: &[Spanned<file::PeerTable>],
         peers: &[PeerConfig],
     ) -> Result<(), Problem> {
-        let (mut names, mut keys) = (BTreeMap::new(), BTreeMap::new());
-        for (written, peer) in written.iter().zip(peers) {
-            let w = written.get_ref();
-            if let Some(other) = keys.insert(peer.public_key, &peer.name) {
-                return Err(self.problem(
-                    &w.public_key,
-                    format!("this is also the key of `{other}`"),
-                    "here",
-                    "each site has its own key; put all prefixes of a site into one [[peer]]",
-                ));
-            }
-            if names.insert(&peer.name, ()).is_some() {
-                let span = w.name.as_ref().map_or(w.public_key.span(), Spanned::span);
-                let what = format!("two peers are named `{}`", peer.name);
-                return Err(self.source.problem(
-                    span,
-                    what,
-                    "the second",
-                    "give it another `name`",
-                ));
-            }
-        }
-        Ok(())
+        let keys = written.iter().map(|at| &at.get_ref().public_key);
+        self.source.check_distinct(
+            "public key",
+            keys.map(|key| (key.get_ref().0, key.span())),
+            "each site has its own key; put all prefixes of a site into one [[peer]]",
+        )?;
+        let spans = written.iter().map(|at| {
+            let peer = at.get_ref();
+            let name = peer.name.as_ref();
+            name.map_or(peer.public_key.span(), Spanned::span)
+        });
+        self.source.check_distinct(
+            "peer name",
+            peers.iter().map(|peer| &peer.name).zip(spans),
+            "give it another `name`",
+        )
     }
 
     /// Builds the routes. Refuses duplicate prefixes and this site's own addresses.
@@ -537,7 +507,7 @@ impl GatewayContext<'_> {
                         .iter()
                         .any(|own| own.address == one.network())
                 {
-                    return Err(self.problem(
+                    return Err(self.source.problem(
                         prefix,
                         format!("{} is this site's own address", one.network()),
                         "here",
@@ -550,7 +520,7 @@ impl GatewayContext<'_> {
                     } else {
                         "another peer"
                     };
-                    return Err(self.problem(
+                    return Err(self.source.problem(
                         prefix,
                         format!("{one} already belongs to {whose}"),
                         "again",
@@ -585,7 +555,7 @@ impl GatewayContext<'_> {
                 .and_then(super::PeerEndpoint::literal),
         ) && let Some(through) = routes.lookup(endpoint.ip().to_canonical())
         {
-            return Err(self.problem(
+            return Err(self.source.problem(
                 at,
                 format!(
                     "{} lies in a prefix of `{}`: its datagrams would be routed into the tunnel",
@@ -599,7 +569,7 @@ impl GatewayContext<'_> {
         if let (Some(at), Some(address)) = (&written.address, peer.address)
             && let Some(other) = routes.lookup(address).filter(|owner| *owner != id)
         {
-            return Err(self.problem(
+            return Err(self.source.problem(
                 at,
                 format!("{address} lies in a longer prefix of `{}`", name(other)),
                 "here",
@@ -615,7 +585,7 @@ impl GatewayContext<'_> {
         mtu: u32,
     ) -> Result<Vec<ClassConfig>, Problem> {
         if let Some(last) = written.get(CLASSES_MAX) {
-            return Err(self.problem(
+            return Err(self.source.problem(
                 last,
                 "too many classes",
                 "here",
@@ -626,29 +596,24 @@ impl GatewayContext<'_> {
         for (place, class) in written.iter().enumerate() {
             let one = self.class(class, place, mtu)?;
             if all.last().is_some_and(|before| before.matches.is_none()) {
-                return Err(self.problem(
+                return Err(self.source.problem(
                     class,
                     "the class before this one takes all remaining packets",
                     "never reached",
                     "put the class without `match` last",
                 ));
             }
-            if all.iter().any(|before| before.name == one.name) {
-                let span = class
-                    .get_ref()
-                    .name
-                    .as_ref()
-                    .map_or(class.span(), Spanned::span);
-                let what = format!("two classes are named `{}`", one.name);
-                return Err(self.source.problem(
-                    span,
-                    what,
-                    "the second",
-                    "give it another `name`",
-                ));
-            }
             all.push(one);
         }
+        let spans = written.iter().map(|at| {
+            let name = at.get_ref().name.as_ref();
+            name.map_or(at.span(), Spanned::span)
+        });
+        self.source.check_distinct(
+            "class name",
+            all.iter().map(|class| &class.name).zip(spans),
+            "give it another `name`",
+        )?;
         if all.last().is_none_or(|last| last.matches.is_some()) {
             let level = all.iter().map(|class| class.level).max().unwrap_or(0);
             if let Some(taken) = written
@@ -659,7 +624,7 @@ impl GatewayContext<'_> {
             {
                 let fix = "give it another `name`, or remove its `match`: this name is reserved \
                     for packets that match no class";
-                return Err(self.problem(
+                return Err(self.source.problem(
                     taken,
                     format!("the class `{CATCH_ALL_CLASS}` has a `match`"),
                     "here",
@@ -698,7 +663,7 @@ impl GatewayContext<'_> {
                 ),
             };
             if !what.is_empty() {
-                return Err(self.problem(weight, what, "here", fix));
+                return Err(self.source.problem(weight, what, "here", fix));
             }
         }
         if let Some(name) = w
@@ -706,18 +671,23 @@ impl GatewayContext<'_> {
             .as_ref()
             .filter(|name| name.get_ref().trim().is_empty())
         {
-            return Err(self.problem(name, "no name", "here", "give a name, or omit `name`"));
+            return Err(self.source.problem(
+                name,
+                "no name",
+                "here",
+                "give a name, or omit `name`",
+            ));
         }
         let matches = w.matches.as_ref().map(|at| {
             let m = at.get_ref();
             let matches = Match {
-                dscp: m.dscp.0.clone(),
-                prefixes: m.prefix.0.clone(),
-                ports: m.port.0.clone(),
-                protocols: m.proto.0.clone(),
+                dscp: m.dscp.values(),
+                prefixes: m.prefix.values(),
+                ports: m.port.values(),
+                protocols: m.proto.values(),
             };
             if matches.is_empty() {
-                return Err(self.problem(
+                return Err(self.source.problem(
                     at,
                     "`match` has no condition",
                     "empty",

@@ -1,24 +1,18 @@
 //! The configuration file's syntax, before settings are checked against each other.
 
-use std::fmt;
-use std::marker::PhantomData;
 use std::net::{IpAddr, SocketAddr};
 use std::str::FromStr;
 
 use ccplane_qdisc::QueueSpec;
-use ccplane_scenario::ParsedValue;
+use ccplane_scenario::{SpannedValue, ValueOrList};
 use ccplane_units::{Duration, Prefix, Rate};
 use serde::Deserialize;
-use serde::de::{self, Deserializer, SeqAccess, Visitor};
 use toml::Spanned;
 
 use super::classes::{Dscp, Ports, Protocol};
 use super::{AlgorithmSpec, PeerEndpoint};
 use crate::address::InterfaceAddress;
 use crate::keys::{PresharedKey, PublicKey};
-
-/// Parsed quantity with its span in the file.
-pub(super) type GatewayQuantity<T> = Spanned<ParsedValue<T>>;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -35,11 +29,11 @@ pub(super) struct GatewayFile {
 #[serde(deny_unknown_fields)]
 pub(super) struct SiteTable {
     pub key: Spanned<String>,
-    pub listen: GatewayQuantity<Listen>,
+    pub listen: SpannedValue<Listen>,
     pub device: Option<Spanned<String>>,
-    pub addresses: Spanned<Vec<GatewayQuantity<InterfaceAddress>>>,
+    pub addresses: Spanned<Vec<SpannedValue<InterfaceAddress>>>,
     pub mtu: Option<Spanned<u32>>,
-    pub uplink_rate: Option<GatewayQuantity<Rate>>,
+    pub uplink_rate: Option<SpannedValue<Rate>>,
     #[serde(default)]
     pub copy_dscp: bool,
 }
@@ -47,23 +41,23 @@ pub(super) struct SiteTable {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Metrics {
-    pub listen: GatewayQuantity<MetricsListen>,
+    pub listen: SpannedValue<MetricsListen>,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct PeerTable {
     pub name: Option<Spanned<String>>,
-    pub public_key: GatewayQuantity<PublicKey>,
-    pub preshared_key: Option<GatewayQuantity<PresharedKey>>,
-    pub endpoint: Option<GatewayQuantity<PeerEndpoint>>,
-    pub prefixes: Spanned<Vec<GatewayQuantity<Prefix>>>,
-    pub address: Option<GatewayQuantity<FarEnd>>,
-    pub algorithm: Option<GatewayQuantity<AlgorithmSpec>>,
-    pub queue: Option<GatewayQuantity<QueueSpec>>,
-    pub buffer: Option<GatewayQuantity<Duration>>,
-    pub min: Option<GatewayQuantity<Rate>>,
-    pub max: Option<GatewayQuantity<Rate>>,
+    pub public_key: SpannedValue<PublicKey>,
+    pub preshared_key: Option<SpannedValue<PresharedKey>>,
+    pub endpoint: Option<SpannedValue<PeerEndpoint>>,
+    pub prefixes: Spanned<Vec<SpannedValue<Prefix>>>,
+    pub address: Option<SpannedValue<FarEnd>>,
+    pub algorithm: Option<SpannedValue<AlgorithmSpec>>,
+    pub queue: Option<SpannedValue<QueueSpec>>,
+    pub buffer: Option<SpannedValue<Duration>>,
+    pub min: Option<SpannedValue<Rate>>,
+    pub max: Option<SpannedValue<Rate>>,
 }
 
 #[derive(Deserialize)]
@@ -74,7 +68,7 @@ pub(super) struct ClassTable {
     pub matches: Option<Spanned<Match>>,
     pub level: Option<Spanned<u8>>,
     pub weight: Option<Spanned<u32>>,
-    pub queue: Option<GatewayQuantity<QueueSpec>>,
+    pub queue: Option<SpannedValue<QueueSpec>>,
 }
 
 #[derive(Deserialize)]
@@ -127,58 +121,5 @@ impl FromStr for FarEnd {
             .parse()
             .map(FarEnd)
             .map_err(|_| "not an IP address; write 10.7.0.2 or fd07::2")
-    }
-}
-
-/// A single value, or a list of values.
-pub(super) struct ValueOrList<T>(pub Vec<T>);
-
-impl<T> Default for ValueOrList<T> {
-    fn default() -> ValueOrList<T> {
-        ValueOrList(Vec::new())
-    }
-}
-
-impl<'de, T> Deserialize<'de> for ValueOrList<T>
-where
-    T: FromStr,
-    T::Err: fmt::Display,
-{
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<ValueOrList<T>, D::Error> {
-        deserializer
-            .deserialize_any(ValueOrListVisitor(PhantomData))
-            .map(ValueOrList)
-    }
-}
-
-struct ValueOrListVisitor<T>(PhantomData<T>);
-
-impl<'de, T> Visitor<'de> for ValueOrListVisitor<T>
-where
-    T: FromStr,
-    T::Err: fmt::Display,
-{
-    type Value = Vec<T>;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a string, a number, or a list of them")
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut elements: A) -> Result<Vec<T>, A::Error> {
-        let mut all = Vec::new();
-        while let Some(ParsedValue(element)) = elements.next_element::<ParsedValue<T>>()? {
-            all.push(element);
-        }
-        Ok(all)
-    }
-
-    fn visit_str<E: de::Error>(self, text: &str) -> Result<Vec<T>, E> {
-        let ParsedValue(one) =
-            ParsedValue::<T>::deserialize(de::value::StrDeserializer::<E>::new(text))?;
-        Ok(vec![one])
-    }
-
-    fn visit_i64<E: de::Error>(self, number: i64) -> Result<Vec<T>, E> {
-        self.visit_str(&number.to_string())
     }
 }

@@ -2,6 +2,8 @@
 
 use std::fmt::{self, Display};
 
+use ccplane_scenario::{toml_list as list, toml_string as text};
+
 use super::{ClassConfig, GatewayConfig, Match, PeerConfig};
 
 impl Display for GatewayConfig {
@@ -77,15 +79,4 @@ fn of(matches: &Match) -> String {
         setting("proto", &matches.protocols),
     ];
     parts.into_iter().flatten().collect::<Vec<_>>().join(", ")
-}
-
-/// Formats a TOML string.
-fn text(value: impl Display) -> String {
-    toml::Value::String(value.to_string()).to_string()
-}
-
-/// Formats a list of TOML strings.
-fn list<T: Display>(values: &[T]) -> String {
-    let words: Vec<String> = values.iter().map(text).collect();
-    format!("[{}]", words.join(", "))
 }

@@ -260,7 +260,7 @@ fn invalid_networks_and_keys_are_reported() {
         (
             "\"10.7.0.1/24\"",
             "\"10.7.0.1/24\", \"10.7.0.1/16\"",
-            "listed twice",
+            "duplicate address",
         ),
         ("\"10.7.0.1/24\"", "", "has no address"),
         ("0.0.0.0:51820", "0.0.0.0:0", "no port"),
@@ -281,7 +281,7 @@ fn peers_do_not_share_a_name_a_key_or_a_network() {
         ("prefixes = [\"10.8.0.0/16\"]", "belongs to another peer"),
         (
             "prefixes = [\"10.9.0.0/16\"]\nname = \"b\"",
-            "two peers are named `b`",
+            "duplicate peer name `b`",
         ),
         ("prefixes = []", "has no prefixes"),
     ] {
@@ -293,7 +293,7 @@ fn peers_do_not_share_a_name_a_key_or_a_network() {
         parse(&with("", "", &twice))
             .unwrap_err()
             .message()
-            .contains("the key of `b`")
+            .contains("duplicate public key")
     );
     // Nested prefixes are allowed: the longest match wins.
     let nested = parse(&with("", "", &second("prefixes = [\"10.8.9.0/24\"]"))).unwrap();
@@ -346,7 +346,7 @@ fn classes_end_with_one_that_takes_the_rest() {
         ),
         (
             "[[class]]\nname = \"x\"\nmatch = { dscp = 1 }\n[[class]]\nname = \"x\"",
-            "two classes are named",
+            "duplicate class name",
         ),
     ] {
         let problem = classes(text).unwrap_err();

@@ -187,7 +187,7 @@ pub(super) fn paper(file: &str, text: &str, folder: &Path) -> Result<Paper, Prob
             span: written
                 .scenario
                 .as_ref()
-                .map_or(0..0, |scenario| first_line(text, scenario.span())),
+                .map_or(0..0, |scenario| source.first_line(scenario)),
         },
         excepts: excepts(&context, &written, &names)?,
         quick: context.puts(&written.quick.set)?,
@@ -443,7 +443,7 @@ fn excepts(context: &Context, written: &File, names: &Names) -> Result<Vec<Excep
     let one = |at: &Spanned<written::Except>| -> Result<Except, Problem> {
         let except = at.get_ref();
         let wrong = |what: &str, fix: &str| {
-            let span = first_line(context.source.text, at.span());
+            let span = context.source.first_line(at);
             Err(context.source.problem(span, what, "here", fix))
         };
         if except.only.is_empty() {
@@ -509,9 +509,4 @@ fn cells(context: &Context, paper: &Paper, written: &File) -> Result<(), Problem
         }
     }
     Ok(())
-}
-
-fn first_line(text: &str, span: std::ops::Range<usize>) -> std::ops::Range<usize> {
-    let inside = text.get(span.clone()).unwrap_or_default();
-    span.start..span.start + inside.find('\n').unwrap_or(inside.len())
 }

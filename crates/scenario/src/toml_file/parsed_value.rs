@@ -5,6 +5,10 @@ use std::marker::PhantomData;
 use std::str::FromStr;
 
 use serde::de::{self, Deserialize, Deserializer, Visitor};
+use toml::Spanned;
+
+/// Parsed value with its span in the file.
+pub type SpannedValue<T> = Spanned<ParsedValue<T>>;
 
 /// Value parsed with the `FromStr` of its type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
