@@ -16,6 +16,7 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, channel, sync_channel};
 use std::thread::{self, JoinHandle};
 
+use ccplane_host::headers::ETHERNET_HEADER_BYTES;
 use ccplane_host::{FramePacket, Head, LINK_HEADER_BYTES, StoredFrame};
 use ccplane_qdisc::DropReason;
 use ccplane_units::{Duration, Time};
@@ -28,8 +29,6 @@ pub use read::{Capture, LoggedPacket, read};
 
 /// Bytes stored of each packet: the headers of Ethernet, IPv4 and TCP with all options take 134.
 pub(crate) const SNAPLEN_BYTES: usize = 144;
-/// Length of the Ethernet header, if there is one.
-const ETHERNET_HEADER_BYTES: usize = 14;
 
 /// Packets per batch to the writer. A smaller one would wake it more often; a larger one would lose
 /// more if the process is killed.

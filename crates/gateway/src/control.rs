@@ -1,71 +1,32 @@
 //! Control messages between the two gateways of a tunnel. They travel inside it, as UDP between the
 //! tunnel addresses, port 28317.
 
-use std::net::IpAddr;
-
-use ccplane_host::checksum::{add, sum};
+use std::net::{IpAddr, SocketAddr};
 
 use ccplane_bundle::FEEDBACK_PORT;
-
-const IPPROTO_UDP: u8 = 17;
-const UDP_HEADER_BYTES: usize = 8;
-const HOP_LIMIT: u8 = 64;
+use ccplane_host::headers::{
+    IPV6_HEADER_BYTES, IpPayload, UDP, UDP_HEADER_BYTES, addresses, ip_header_bytes, read_word,
+    write_udp_headers,
+};
 
 /// Longest packet that [`write`] produces: IPv6, UDP and the longest message.
-pub const CONTROL_PACKET_BYTES_MAX: usize = 40 + UDP_HEADER_BYTES + ccplane_bundle::FEEDBACK_BYTES;
+pub const CONTROL_PACKET_BYTES_MAX: usize =
+    IPV6_HEADER_BYTES + UDP_HEADER_BYTES + ccplane_bundle::FEEDBACK_BYTES;
 
 /// Writes a packet with this message and returns its length. Returns `None` if the addresses are of
 /// different families or `room` is too small.
 pub fn write(from: IpAddr, to: IpAddr, message: &[u8], room: &mut [u8]) -> Option<usize> {
-    let udp_bytes = u16::try_from(UDP_HEADER_BYTES + message.len()).ok()?;
-    let (head, addresses) = match (from, to) {
-        (IpAddr::V4(_), IpAddr::V4(_)) => (20, 12..20),
-        (IpAddr::V6(_), IpAddr::V6(_)) => (40, 8..40),
-        _ => return None,
-    };
-    let length = head + usize::from(udp_bytes);
-    let packet = room.get_mut(..length)?;
-    packet.fill(0);
-    match (from, to) {
-        (IpAddr::V4(from), IpAddr::V4(to)) => {
-            (packet[0], packet[8], packet[9]) = (0x45, HOP_LIMIT, IPPROTO_UDP);
-            packet[2..4].copy_from_slice(&u16::try_from(length).ok()?.to_be_bytes());
-            packet[12..16].copy_from_slice(&from.octets());
-            packet[16..20].copy_from_slice(&to.octets());
-            let check = !sum(&packet[..20]);
-            packet[10..12].copy_from_slice(&check.to_be_bytes());
-        }
-        (IpAddr::V6(from), IpAddr::V6(to)) => {
-            (packet[0], packet[6], packet[7]) = (0x60, IPPROTO_UDP, HOP_LIMIT);
-            packet[4..6].copy_from_slice(&udp_bytes.to_be_bytes());
-            packet[8..24].copy_from_slice(&from.octets());
-            packet[24..40].copy_from_slice(&to.octets());
-        }
-        _ => return None,
-    }
-    packet[head..head + 2].copy_from_slice(&FEEDBACK_PORT.to_be_bytes());
-    packet[head + 2..head + 4].copy_from_slice(&FEEDBACK_PORT.to_be_bytes());
-    packet[head + 4..head + 6].copy_from_slice(&udp_bytes.to_be_bytes());
-    packet[head + UDP_HEADER_BYTES..].copy_from_slice(message);
-    let pseudo = add(
-        sum(&packet[addresses]),
-        add(u16::from(IPPROTO_UDP), udp_bytes),
-    );
-    let check = match !add(pseudo, sum(&packet[head..])) {
-        // A checksum of zero means "no checksum" (RFC 768).
-        0 => 0xffff,
-        check => check,
-    };
-    packet[head + 6..head + 8].copy_from_slice(&check.to_be_bytes());
-    Some(length)
+    let head = head_bytes(to);
+    let packet = room.get_mut(..head + message.len())?;
+    packet[head..].copy_from_slice(message);
+    let [from, to] = [from, to].map(|address| SocketAddr::new(address, FEEDBACK_PORT));
+    write_udp_headers(packet, from, to)?;
+    Some(packet.len())
 }
 
 /// Returns the bytes of IP and UDP header in front of a message.
 pub const fn head_bytes(to: IpAddr) -> usize {
-    match to {
-        IpAddr::V4(_) => 20 + UDP_HEADER_BYTES,
-        IpAddr::V6(_) => 40 + UDP_HEADER_BYTES,
-    }
+    ip_header_bytes(to) + UDP_HEADER_BYTES
 }
 
 /// Returns the message in a packet between these addresses, or `None` if it is any other packet.
@@ -74,8 +35,8 @@ pub const fn head_bytes(to: IpAddr) -> usize {
 /// true.
 pub fn read(packet: &[u8], from: IpAddr, to: IpAddr) -> Option<&[u8]> {
     let udp = datagram(packet, from, to)?;
-    let length = usize::from(u16::from_be_bytes([*udp.get(4)?, *udp.get(5)?]));
-    udp.get(UDP_HEADER_BYTES..length)
+    let length = read_word(udp.get(..UDP_HEADER_BYTES)?, 4);
+    udp.get(UDP_HEADER_BYTES..usize::from(length))
 }
 
 /// Returns whether the gateway at `to` would accept a packet as a message from the gateway at
@@ -87,37 +48,19 @@ pub fn is_message(packet: &[u8], from: IpAddr, to: IpAddr) -> bool {
 /// Returns the UDP header and payload of an unfragmented packet between these addresses to
 /// [`FEEDBACK_PORT`].
 fn datagram(packet: &[u8], from: IpAddr, to: IpAddr) -> Option<&[u8]> {
-    let (head, source, destination, protocol) = match packet.first()? >> 4 {
-        4 => {
-            let whole = packet.get(6..8)? == [0, 0] || packet.get(6..8)? == [0x40, 0];
-            if !whole {
-                return None;
-            }
-            (
-                usize::from(packet[0] & 0xf) * 4,
-                packet.get(12..16)?,
-                packet.get(16..20)?,
-                packet.get(9)?,
-            )
-        }
-        6 => (40, packet.get(8..24)?, packet.get(24..40)?, packet.get(6)?),
-        _ => return None,
-    };
-    let is = |address: IpAddr, bytes: &[u8]| match address {
-        IpAddr::V4(v4) => v4.octets() == bytes,
-        IpAddr::V6(v6) => v6.octets() == bytes,
-    };
-    if *protocol != IPPROTO_UDP || !is(from, source) || !is(to, destination) {
+    let payload = IpPayload::parse(packet)?;
+    if payload.protocol != UDP || payload.fragment || addresses(packet)? != [from, to] {
         return None;
     }
     packet
-        .get(head..)
+        .get(payload.offset..)
         .filter(|udp| udp.get(2..4) == Some(&FEEDBACK_PORT.to_be_bytes()))
 }
 
 #[cfg(test)]
 mod tests {
     use ccplane_host::IpHeaders;
+    use ccplane_host::headers::{checksum, transport_checksum};
     use proptest::prelude::*;
 
     use super::*;
@@ -144,12 +87,10 @@ mod tests {
             let headers = IpHeaders::parse(packet);
             prop_assert_eq!(headers.addresses, Some([from, to]));
             prop_assert_eq!(headers.ports, [FEEDBACK_PORT, FEEDBACK_PORT]);
-            // UDP checksum, including the pseudo-header.
-            let (head, addresses) = if v6 { (40, 8..40) } else { (20, 12..20) };
-            let pseudo = add(sum(&packet[addresses]), add(u16::from(IPPROTO_UDP), (length - head) as u16));
-            prop_assert_eq!(add(pseudo, sum(&packet[head..])), 0xffff);
+            let head = head_bytes(to) - UDP_HEADER_BYTES;
+            prop_assert_eq!(transport_checksum(packet, head, UDP), 0);
             if !v6 {
-                prop_assert_eq!(sum(&packet[..20]), 0xffff);
+                prop_assert_eq!(checksum(&packet[..head]), 0);
             }
         }
 

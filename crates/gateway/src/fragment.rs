@@ -1,13 +1,11 @@
 //! Fragmentation of IPv4 packets that exceed the path MTU and do not set "don't fragment" (RFC 791,
 //! section 3.2).
 
-use ccplane_host::checksum::sum;
+use ccplane_host::headers::{
+    DONT_FRAGMENT, FRAGMENT_OFFSET_MASK, IPV4_HEADER_BYTES, IPV4_HEADER_BYTES_MAX, MORE_FRAGMENTS,
+    read_word, write_ipv4_checksum, write_word,
+};
 
-const HEADER_BYTES_MIN: usize = 20;
-const HEADER_BYTES_MAX: usize = 60;
-const DONT_FRAGMENT: u16 = 0x4000;
-const MORE_FRAGMENTS: u16 = 0x2000;
-const FRAGMENT_OFFSET_MASK: u16 = 0x1fff;
 /// Granularity of fragment offsets, bytes.
 const FRAGMENT_OFFSET_UNIT_BYTES: usize = 8;
 /// "Copied" flag of an option: it is repeated in every fragment.
@@ -19,7 +17,7 @@ pub struct Fragments<'a> {
     packet: &'a [u8],
     head: usize,
     /// Header of every fragment but the first.
-    later: [u8; HEADER_BYTES_MAX],
+    later: [u8; IPV4_HEADER_BYTES_MAX],
     later_head: usize,
     mtu: usize,
     /// Offset of the next fragment's payload in `packet`.
@@ -33,16 +31,16 @@ impl<'a> Fragments<'a> {
     pub fn split(packet: &'a [u8], mtu: u32) -> Option<Fragments<'a>> {
         let first = *packet.first()?;
         let head = usize::from(first & 0xf) * 4;
-        let header = packet.get(..head.max(HEADER_BYTES_MIN))?;
-        let end = usize::from(u16::from_be_bytes([header[2], header[3]]));
+        let header = packet.get(..head.max(IPV4_HEADER_BYTES))?;
+        let end = usize::from(read_word(header, 2));
         let mtu = usize::try_from(mtu).ok()?;
-        let may = u16::from_be_bytes([header[6], header[7]]) & DONT_FRAGMENT == 0;
+        let may = read_word(header, 6) & DONT_FRAGMENT == 0;
         if first >> 4 != 4
-            || head < HEADER_BYTES_MIN
+            || head < IPV4_HEADER_BYTES
             || !may
             || end <= head
             || end > packet.len()
-            || mtu < HEADER_BYTES_MAX + FRAGMENT_OFFSET_UNIT_BYTES
+            || mtu < IPV4_HEADER_BYTES_MAX + FRAGMENT_OFFSET_UNIT_BYTES
         {
             return None;
         }
@@ -78,7 +76,7 @@ impl<'a> Fragments<'a> {
         let fragment = room.get_mut(..length)?;
         fragment[..header.len()].copy_from_slice(header);
         fragment[header.len()..].copy_from_slice(&self.packet[self.at..self.at + payload]);
-        let before = u16::from_be_bytes([self.packet[6], self.packet[7]]);
+        let before = read_word(self.packet, 6);
         let offset = (before & FRAGMENT_OFFSET_MASK)
             + ((self.at - self.head) / FRAGMENT_OFFSET_UNIT_BYTES) as u16;
         // If the packet is itself a fragment, its last part keeps the packet's own "more fragments"
@@ -92,21 +90,19 @@ impl<'a> Fragments<'a> {
             | more
             | offset & FRAGMENT_OFFSET_MASK;
         let head = &mut fragment[..header.len()];
-        head[2..4].copy_from_slice(&(length as u16).to_be_bytes());
-        head[6..8].copy_from_slice(&flags.to_be_bytes());
-        head[10..12].fill(0);
-        let check = !sum(head);
-        head[10..12].copy_from_slice(&check.to_be_bytes());
+        write_word(head, 2, length as u16);
+        write_word(head, 6, flags);
+        write_ipv4_checksum(head);
         self.at += payload;
         Some(length)
     }
 }
 
 /// Returns the header with only its copied options, and the header's length.
-fn later_header(header: &[u8]) -> ([u8; HEADER_BYTES_MAX], usize) {
-    let mut later = [0; HEADER_BYTES_MAX];
-    later[..HEADER_BYTES_MIN].copy_from_slice(&header[..HEADER_BYTES_MIN]);
-    let (mut at, mut to) = (HEADER_BYTES_MIN, HEADER_BYTES_MIN);
+fn later_header(header: &[u8]) -> ([u8; IPV4_HEADER_BYTES_MAX], usize) {
+    let mut later = [0; IPV4_HEADER_BYTES_MAX];
+    later[..IPV4_HEADER_BYTES].copy_from_slice(&header[..IPV4_HEADER_BYTES]);
+    let (mut at, mut to) = (IPV4_HEADER_BYTES, IPV4_HEADER_BYTES);
     while let Some(&kind) = header.get(at) {
         let length = match (kind, header.get(at + 1)) {
             (0, _) => break,

@@ -1,24 +1,18 @@
 //! TCP MSS clamping. Hosts announce an MSS that fits their own network. If ICMP "packet too big"
 //! messages do not reach them, their connections would stall without the clamping.
 
-use ccplane_host::checksum::add;
+use ccplane_host::headers::{
+    IPV4_HEADER_BYTES, IPV6_HEADER_BYTES, IpPayload, TCP, TCP_CHECKSUM_OFFSET, TCP_HEADER_BYTES,
+    read_word, updated_checksum, write_word,
+};
 
-const IPPROTO_TCP: u8 = 6;
-const TCP_HEADER_BYTES_MIN: usize = 20;
 const SYN_FLAG: u8 = 0x02;
 const FLAGS_OFFSET: usize = 13;
-const CHECKSUM_OFFSET: usize = 16;
 
 const OPTION_END: u8 = 0;
 const OPTION_NOP: u8 = 1;
 const OPTION_MSS: u8 = 2;
 const OPTION_MSS_BYTES: u8 = 4;
-
-/// IPv6 extension headers that are skipped to find TCP (RFC 8200, section 4): hop-by-hop options,
-/// routing and destination options. A SYN with more than [`EXTENSION_HEADERS_MAX`] of them does not
-/// occur in practice.
-const EXTENSION_HEADERS: [u8; 3] = [0, 43, 60];
-const EXTENSION_HEADERS_MAX: usize = 4;
 
 /// Lowers the MSS option of a SYN so that packets have at most `mtu` bytes: `mtu` less 40 bytes of
 /// headers over IPv4 or 60 over IPv6 (RFC 6691). Returns whether the packet was changed. A SYN
@@ -33,39 +27,28 @@ pub fn clamp(packet: &mut [u8], mtu: u32) -> bool {
         _ => return false,
     }
     let most =
-        u16::try_from(mtu.saturating_sub(head + TCP_HEADER_BYTES_MIN as u32)).unwrap_or(u16::MAX);
+        u16::try_from(mtu.saturating_sub(head + TCP_HEADER_BYTES as u32)).unwrap_or(u16::MAX);
     lower(&mut packet[at..], most).is_some()
 }
 
-/// Returns the offset of the TCP header and the length of the IP header without extensions. Returns
-/// `None` for other protocols and for fragments other than the first.
+/// Returns the offset of the TCP header and the length of the IP header without options and
+/// extensions. Returns `None` for other protocols, for fragments other than the first, and for
+/// segments protected by an authentication header.
 #[inline]
 fn tcp(packet: &[u8]) -> Option<(usize, u32)> {
-    match packet.first()? >> 4 {
-        4 => {
-            let later = u16::from_be_bytes([*packet.get(6)?, *packet.get(7)?]) & 0x1fff != 0;
-            (*packet.get(9)? == IPPROTO_TCP && !later)
-                .then(|| (usize::from(packet[0] & 0xf) * 4, 20))
-        }
-        6 => {
-            let (mut next, mut at) = (*packet.get(6)?, 40);
-            for _ in 0..EXTENSION_HEADERS_MAX {
-                if !EXTENSION_HEADERS.contains(&next) {
-                    break;
-                }
-                let [of_next, length] = *packet.get(at..)?.first_chunk()?;
-                (next, at) = (of_next, at + (usize::from(length) + 1) * 8);
-            }
-            (next == IPPROTO_TCP).then_some((at, 40))
-        }
-        _ => None,
-    }
+    let payload = IpPayload::parse(packet)?;
+    let head = match packet.first()? >> 4 {
+        4 => IPV4_HEADER_BYTES,
+        _ => IPV6_HEADER_BYTES,
+    };
+    let found = payload.protocol == TCP && !payload.later_fragment && !payload.authenticated;
+    found.then_some((payload.offset, head as u32))
 }
 
 /// Lowers the MSS option in a TCP header. Returns `None` if there is nothing to change.
 fn lower(segment: &mut [u8], most: u16) -> Option<()> {
     let end = usize::from(*segment.get(12)? >> 4) * 4;
-    let mut at = TCP_HEADER_BYTES_MIN;
+    let mut at = TCP_HEADER_BYTES;
     let place = loop {
         let options = segment.get(at..end)?;
         match *options {
@@ -76,12 +59,11 @@ fn lower(segment: &mut [u8], most: u16) -> Option<()> {
             _ => return None,
         }
     };
-    let old = u16::from_be_bytes([segment[place], segment[place + 1]]);
+    let old = read_word(segment, place);
     if old <= most {
         return None;
     }
-    segment[place..place + 2].copy_from_slice(&most.to_be_bytes());
-    let sum = u16::from_be_bytes([segment[CHECKSUM_OFFSET], segment[CHECKSUM_OFFSET + 1]]);
+    write_word(segment, place, most);
     // At an odd offset the value straddles two checksum words (RFC 1071, section 2, B).
     let word = |value: u16| {
         if place % 2 == 1 {
@@ -90,15 +72,15 @@ fn lower(segment: &mut [u8], most: u16) -> Option<()> {
             value
         }
     };
-    // RFC 1624, equation 3.
-    let sum = !add(add(!sum, !word(old)), word(most));
-    segment[CHECKSUM_OFFSET..CHECKSUM_OFFSET + 2].copy_from_slice(&sum.to_be_bytes());
+    let before = read_word(segment, TCP_CHECKSUM_OFFSET);
+    let sum = updated_checksum(before, word(old), word(most));
+    write_word(segment, TCP_CHECKSUM_OFFSET, sum);
     Some(())
 }
 
 #[cfg(test)]
 mod tests {
-    use ccplane_host::checksum::sum;
+    use ccplane_host::headers::{add, sum};
     use proptest::prelude::*;
 
     use super::*;
@@ -114,11 +96,11 @@ mod tests {
         tcp[12] = (tcp.len() as u8 / 4) << 4;
         let mut packet = if v6 { vec![0; 40] } else { vec![0; 20] };
         if v6 {
-            (packet[0], packet[6]) = (0x60, if extensions > 0 { 60 } else { IPPROTO_TCP });
+            (packet[0], packet[6]) = (0x60, if extensions > 0 { 60 } else { TCP });
             packet[8..40].copy_from_slice(&std::array::from_fn::<u8, 32, _>(|n| n as u8 * 3));
             for n in 1..=extensions {
                 packet.extend_from_slice(&[
-                    if n == extensions { IPPROTO_TCP } else { 43 },
+                    if n == extensions { TCP } else { 43 },
                     0,
                     1,
                     4,
@@ -129,7 +111,7 @@ mod tests {
                 ]);
             }
         } else {
-            (packet[0], packet[9]) = (0x45, IPPROTO_TCP);
+            (packet[0], packet[9]) = (0x45, TCP);
             packet[12..20].copy_from_slice(&[10, 7, 0, 1, 10, 7, 0, 2]);
         }
         let at = packet.len();
@@ -138,7 +120,7 @@ mod tests {
         let place = if v6 { 4 } else { 2 };
         packet[place..place + 2].copy_from_slice(&length.to_be_bytes());
         let checksum = !whole(&packet, at);
-        packet[at + CHECKSUM_OFFSET..at + CHECKSUM_OFFSET + 2]
+        packet[at + TCP_CHECKSUM_OFFSET..at + TCP_CHECKSUM_OFFSET + 2]
             .copy_from_slice(&checksum.to_be_bytes());
         packet
     }
@@ -148,7 +130,7 @@ mod tests {
         let addresses = if packet[0] >> 4 == 6 { 8..40 } else { 12..20 };
         let length = (packet.len() - at) as u16;
         add(
-            add(sum(&packet[addresses]), add(IPPROTO_TCP.into(), length)),
+            add(sum(&packet[addresses]), add(TCP.into(), length)),
             sum(&packet[at..]),
         )
     }
@@ -222,5 +204,16 @@ mod tests {
             );
         }
         assert!(clamp(&mut syn(false, 0, SYN_FLAG, &option), 1_280));
+    }
+
+    /// A changed segment would fail the verification of its authentication header.
+    #[test]
+    fn authenticated_segments_are_not_changed() {
+        let option = [OPTION_MSS, OPTION_MSS_BYTES, 0x05, 0xb4];
+        let mut packet = syn(true, 2, SYN_FLAG, &option);
+        assert!(clamp(&mut packet.clone(), 1_280));
+        // The first extension header becomes an authentication header of 8 bytes.
+        (packet[6], packet[41]) = (51, 0);
+        assert!(!clamp(&mut packet, 1_280));
     }
 }

@@ -4,6 +4,7 @@
 //! combines inner and outer fields. Encapsulation copies the DSCP if configured; decapsulation
 //! keeps the inner DSCP (the pipe model of RFC 2983).
 
+use ccplane_host::headers::traffic_class;
 use ccplane_qdisc::Ecn;
 
 /// Returns the ECN field after decapsulation (RFC 6040, figure 4), or `None` if the packet must be
@@ -26,14 +27,6 @@ pub fn ecn(packet: &[u8]) -> Ecn {
 /// Returns the DSCP of an IP packet (RFC 2474).
 pub fn dscp(packet: &[u8]) -> u8 {
     traffic_class(packet) >> 2
-}
-
-fn traffic_class(packet: &[u8]) -> u8 {
-    match packet {
-        [first, second, ..] if first >> 4 == 6 => first << 4 | second >> 4,
-        [_, second, ..] => *second,
-        _ => 0,
-    }
 }
 
 #[cfg(test)]

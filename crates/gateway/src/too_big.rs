@@ -5,17 +5,15 @@
 //! incoming packets from one of its own addresses, and the gateway host sends some of these packets
 //! itself.
 
-use ccplane_host::checksum::{add, sum};
+use std::net::IpAddr;
 
-const IPV4_HEADER_BYTES: usize = 20;
-const IPV6_HEADER_BYTES: usize = 40;
-const ICMP_HEADER_BYTES: usize = 8;
-const HOP_LIMIT: u8 = 64;
+use ccplane_host::headers::{
+    DONT_FRAGMENT, ICMP, ICMP_HEADER_BYTES, ICMPV6, IpPayload, addresses, checksum,
+    ip_header_bytes, read_word, transport_checksum, write_ip_header, write_word,
+};
 
-const IPPROTO_ICMP: u8 = 1;
 const ICMP_DESTINATION_UNREACHABLE: u8 = 3;
 const ICMP_FRAGMENTATION_NEEDED: u8 = 4;
-const IPPROTO_ICMPV6: u8 = 58;
 const ICMPV6_PACKET_TOO_BIG: u8 = 2;
 /// ICMP types that are error messages; these never trigger another one (RFC 1122, section 3.2.2).
 const ICMP_ERROR_TYPES: [u8; 5] = [3, 4, 5, 11, 12];
@@ -32,89 +30,60 @@ pub const ICMPV6_MESSAGE_BYTES_MAX: usize = 1_280;
 /// sent: for ICMP errors, fragments other than the first, source or destination addresses that are
 /// not unicast, and packets that may be fragmented.
 pub fn answer(packet: &[u8], mtu: u32, room: &mut [u8]) -> Option<usize> {
-    match packet.first()? >> 4 {
-        4 => answer_v4(packet, mtu, room),
-        6 => answer_v6(packet, mtu, room),
-        _ => None,
-    }
-}
-
-fn answer_v4(packet: &[u8], mtu: u32, room: &mut [u8]) -> Option<usize> {
-    let header = packet.get(..IPV4_HEADER_BYTES)?;
-    let [flags, offset] = [header[6], header[7]];
-    let later = u16::from_be_bytes([flags & 0x1f, offset]) != 0;
-    let fixed = flags & 0x40 != 0;
-    let body = packet.get(usize::from(header[0] & 0xf) * 4..)?;
-    let error = header[9] == IPPROTO_ICMP
-        && body
-            .first()
-            .is_none_or(|kind| ICMP_ERROR_TYPES.contains(kind));
-    let (source, destination) = (&header[12..16], &header[16..20]);
-    if later || !fixed || error || !is_host_v4(source) || !is_host_v4(destination) {
+    let [source, destination] = addresses(packet)?;
+    let payload = IpPayload::parse(packet)?;
+    let icmp_type = packet.get(payload.offset..)?.first().copied();
+    let refused = match source {
+        IpAddr::V4(_) => {
+            payload.later_fragment
+                || read_word(packet, 6) & DONT_FRAGMENT == 0
+                || payload.protocol == ICMP
+                    && icmp_type.is_none_or(|kind| ICMP_ERROR_TYPES.contains(&kind))
+        }
+        IpAddr::V6(_) => {
+            payload.protocol == ICMPV6
+                && !payload.later_fragment
+                && icmp_type.is_none_or(|kind| kind < ICMPV6_INFORMATIONAL_TYPE_MIN)
+        }
+    };
+    if refused || !is_host(source) || !is_host(destination) {
         return None;
     }
-    let quoted = packet
-        .len()
-        .min(ICMP_MESSAGE_BYTES_MAX - IPV4_HEADER_BYTES - ICMP_HEADER_BYTES);
-    let length = IPV4_HEADER_BYTES + ICMP_HEADER_BYTES + quoted;
+    let (protocol, most) = match source {
+        IpAddr::V4(_) => (ICMP, ICMP_MESSAGE_BYTES_MAX),
+        IpAddr::V6(_) => (ICMPV6, ICMPV6_MESSAGE_BYTES_MAX),
+    };
+    let head = ip_header_bytes(source);
+    let quoted = packet.len().min(most - head - ICMP_HEADER_BYTES);
+    let length = head + ICMP_HEADER_BYTES + quoted;
     let answer = room.get_mut(..length)?;
-    let (head, icmp) = answer.split_at_mut(IPV4_HEADER_BYTES);
-    head.fill(0);
-    (head[0], head[8], head[9]) = (0x45, HOP_LIMIT, IPPROTO_ICMP);
-    head[2..4].copy_from_slice(&(length as u16).to_be_bytes());
-    head[12..16].copy_from_slice(destination);
-    head[16..20].copy_from_slice(source);
-    let check = !sum(head);
-    head[10..12].copy_from_slice(&check.to_be_bytes());
+    write_ip_header(answer, protocol, destination, source)?;
+    let icmp = &mut answer[head..];
     icmp[..ICMP_HEADER_BYTES].fill(0);
-    (icmp[0], icmp[1]) = (ICMP_DESTINATION_UNREACHABLE, ICMP_FRAGMENTATION_NEEDED);
-    icmp[6..8].copy_from_slice(&u16::try_from(mtu).unwrap_or(u16::MAX).to_be_bytes());
     icmp[ICMP_HEADER_BYTES..].copy_from_slice(&packet[..quoted]);
-    let check = !sum(icmp);
-    icmp[2..4].copy_from_slice(&check.to_be_bytes());
+    let check = match source {
+        IpAddr::V4(_) => {
+            (icmp[0], icmp[1]) = (ICMP_DESTINATION_UNREACHABLE, ICMP_FRAGMENTATION_NEEDED);
+            write_word(icmp, 6, u16::try_from(mtu).unwrap_or(u16::MAX));
+            checksum(icmp)
+        }
+        IpAddr::V6(_) => {
+            icmp[0] = ICMPV6_PACKET_TOO_BIG;
+            icmp[4..8].copy_from_slice(&mtu.to_be_bytes());
+            transport_checksum(answer, head, ICMPV6)
+        }
+    };
+    write_word(answer, head + 2, check);
     Some(length)
 }
 
-fn answer_v6(packet: &[u8], mtu: u32, room: &mut [u8]) -> Option<usize> {
-    let header = packet.get(..IPV6_HEADER_BYTES)?;
-    let error = header[6] == IPPROTO_ICMPV6
-        && packet
-            .get(IPV6_HEADER_BYTES)
-            .is_none_or(|kind| *kind < ICMPV6_INFORMATIONAL_TYPE_MIN);
-    let (source, destination) = (&header[8..24], &header[24..40]);
-    if error || !is_host_v6(source) || !is_host_v6(destination) {
-        return None;
+/// Returns whether an address can belong to a host: not unspecified, in 0.0.0.0/8, multicast,
+/// reserved or broadcast.
+fn is_host(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(v4) => matches!(v4.octets()[0], 1..=223),
+        IpAddr::V6(v6) => !v6.is_unspecified() && !v6.is_multicast(),
     }
-    let quoted = packet
-        .len()
-        .min(ICMPV6_MESSAGE_BYTES_MAX - IPV6_HEADER_BYTES - ICMP_HEADER_BYTES);
-    let length = ICMP_HEADER_BYTES + quoted;
-    let answer = room.get_mut(..IPV6_HEADER_BYTES + length)?;
-    let (head, icmp) = answer.split_at_mut(IPV6_HEADER_BYTES);
-    head.fill(0);
-    (head[0], head[6], head[7]) = (0x60, IPPROTO_ICMPV6, HOP_LIMIT);
-    head[4..6].copy_from_slice(&(length as u16).to_be_bytes());
-    head[8..24].copy_from_slice(destination);
-    head[24..40].copy_from_slice(source);
-    icmp[..ICMP_HEADER_BYTES].fill(0);
-    icmp[0] = ICMPV6_PACKET_TOO_BIG;
-    icmp[4..8].copy_from_slice(&mtu.to_be_bytes());
-    icmp[ICMP_HEADER_BYTES..].copy_from_slice(&packet[..quoted]);
-    let pseudo = add(sum(&head[8..40]), add(length as u16, IPPROTO_ICMPV6.into()));
-    let check = !add(pseudo, sum(icmp));
-    icmp[2..4].copy_from_slice(&check.to_be_bytes());
-    Some(IPV6_HEADER_BYTES + length)
-}
-
-/// Returns whether an address can belong to a host: not in 0.0.0.0/8, multicast, reserved or
-/// broadcast.
-fn is_host_v4(address: &[u8]) -> bool {
-    !matches!(address.first(), Some(0 | 224..))
-}
-
-/// Returns whether an address is neither `::` nor multicast.
-fn is_host_v6(address: &[u8]) -> bool {
-    address[0] != 0xff && address.iter().any(|byte| *byte != 0)
 }
 
 #[cfg(test)]
@@ -197,14 +166,14 @@ mod tests {
         let (v4, v6) = (datagram(false, 1_000), datagram(true, 1_000));
         assert!(told(&v4) && told(&v6));
         let changes: [fn(&mut Vec<u8>); 8] = [
-            |p| p[6] &= !0x40,                      // may be fragmented
-            |p| p[7] = 1,                           // not the first fragment
-            |p| (p[9], p[20]) = (IPPROTO_ICMP, 3),  // ICMP error
-            |p| (p[9], p[20]) = (IPPROTO_ICMP, 11), // another ICMP error
-            |p| p[12..16].fill(0),                  // unspecified source
-            |p| p[12] = 224,                        // multicast source
-            |p| p[16..20].fill(255),                // broadcast destination
-            |p| p.truncate(19),                     // truncated
+            |p| p[6] &= !0x40,              // may be fragmented
+            |p| p[7] = 1,                   // not the first fragment
+            |p| (p[9], p[20]) = (ICMP, 3),  // ICMP error
+            |p| (p[9], p[20]) = (ICMP, 11), // another ICMP error
+            |p| p[12..16].fill(0),          // unspecified source
+            |p| p[12] = 224,                // multicast source
+            |p| p[16..20].fill(255),        // broadcast destination
+            |p| p.truncate(19),             // truncated
         ];
         for (n, change) in changes.iter().enumerate() {
             let mut packet = v4.clone();
@@ -212,7 +181,7 @@ mod tests {
             assert!(!told(&packet), "{n}");
         }
         let changes: [fn(&mut Vec<u8>); 4] = [
-            |p| (p[6], p[40]) = (IPPROTO_ICMPV6, 1),
+            |p| (p[6], p[40]) = (ICMPV6, 1),
             |p| p[8..24].fill(0),
             |p| p[24] = 0xff,
             |p| p.truncate(39),
@@ -223,7 +192,7 @@ mod tests {
             assert!(!told(&packet), "{n}");
         }
         let mut echo = v4;
-        (echo[9], echo[20]) = (IPPROTO_ICMP, 8);
+        (echo[9], echo[20]) = (ICMP, 8);
         assert!(told(&echo), "an echo request is not an error");
     }
 }

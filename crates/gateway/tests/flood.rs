@@ -4,7 +4,7 @@
 //! compared with that of a run without a flood directly before it.
 
 use std::io::ErrorKind;
-use std::net::{SocketAddr, UdpSocket};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::Arc;
@@ -16,6 +16,7 @@ use ccplane_gateway::config::{AlgorithmSpec, GatewayConfig};
 use ccplane_gateway::keys::PrivateKey;
 use ccplane_gateway::tunnel::HandshakeDemux;
 use ccplane_gateway::{AlgorithmFactory, Gateway, GatewayReport};
+use ccplane_host::headers::{UDP_HEADER_BYTES, ip_header_bytes, write_udp_headers};
 use ccplane_host::{Namespace, Wire, has_ipv6};
 
 const PAYLOAD: usize = 1_200;
@@ -220,20 +221,6 @@ fn stream(from: &UdpSocket, to: &UdpSocket, mbit: u64, time: Duration) -> (u64, 
     })
 }
 
-/// Internet checksum (RFC 1071).
-fn checksum(parts: &[&[u8]]) -> u16 {
-    let mut sum = 0_u32;
-    for part in parts {
-        for pair in part.chunks(2) {
-            sum += u32::from(u16::from_be_bytes([pair[0], *pair.get(1).unwrap_or(&0)]));
-        }
-    }
-    while sum > 0xffff {
-        sum = (sum & 0xffff) + (sum >> 16);
-    }
-    !(sum as u16)
-}
-
 /// Builds a frame without its Ethernet header, after an empty packet socket header.
 fn frame(origin: Origin, n: u64, datagram: &[u8]) -> (u16, Vec<u8>) {
     let random = n.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
@@ -242,68 +229,27 @@ fn frame(origin: Origin, n: u64, datagram: &[u8]) -> (u16, Vec<u8>) {
     } else {
         1_024 + (random % 60_000) as u16
     };
-    let length = (datagram.len() + 8) as u16;
-    let mut udp = [
-        &port.to_be_bytes()[..],
-        &51_820_u16.to_be_bytes(),
-        &length.to_be_bytes(),
-        &[0, 0],
-    ]
-    .concat();
-    let mut packet = vec![0; 10];
-    if origin == Origin::OnLinkV6 {
-        let mut source = [0; 16];
-        source[..2].copy_from_slice(&[0xfd, 0x01]);
-        source[8..].copy_from_slice(&(random << 8 | 0xff).to_be_bytes());
-        let mut to = [0; 16];
-        to[..2].copy_from_slice(&[0xfd, 0x01]);
-        to[15] = 2;
-        let pseudo = [
-            0,
-            0,
-            length.to_be_bytes()[0],
-            length.to_be_bytes()[1],
-            0,
-            0,
-            0,
-            17,
-        ];
-        let sum = checksum(&[&source, &to, &pseudo, &udp, datagram]);
-        udp[6..8].copy_from_slice(&sum.to_be_bytes());
-        packet.extend([
-            0x60,
-            0,
-            0,
-            0,
-            length.to_be_bytes()[0],
-            length.to_be_bytes()[1],
-            17,
-            64,
-        ]);
-        packet.extend(source);
-        packet.extend(to);
-        packet.extend(&udp);
-        packet.extend(datagram);
-        return (0x86dd, packet);
-    }
-    let source = match origin {
-        Origin::OnLink => [172, 16, 1 + (random % 255) as u8, (random >> 8) as u8],
-        Origin::OffLink => [198, 18, random as u8, (random >> 8) as u8],
-        Origin::Own => [172, 16, 0, 253],
-        Origin::Peer => [172, 16, 0, 1],
-        _ => [172, 16, 0, 2],
+    let v6 = |d: u64| IpAddr::V6(((0xfd01_u128 << 112) | u128::from(d)).into());
+    let v4 = |octets: [u8; 4]| IpAddr::from(octets);
+    let local = v4([172, 16, 0, 2]);
+    let (source, to) = match origin {
+        Origin::OnLinkV6 => (v6(random << 8 | 0xff), v6(2)),
+        Origin::OnLink => (
+            v4([172, 16, 1 + (random % 255) as u8, (random >> 8) as u8]),
+            local,
+        ),
+        Origin::OffLink => (v4([198, 18, random as u8, (random >> 8) as u8]), local),
+        Origin::Own => (v4([172, 16, 0, 253]), local),
+        Origin::Peer => (v4([172, 16, 0, 1]), local),
+        _ => (local, local),
     };
-    let total = (length + 20).to_be_bytes();
-    let mut header = [
-        0x45, 0, total[0], total[1], 0, 0, 0, 0, 64, 17, 0, 0, 0, 0, 0, 0, 172, 16, 0, 2,
-    ];
-    header[12..16].copy_from_slice(&source);
-    let sum = checksum(&[&header]);
-    header[10..12].copy_from_slice(&sum.to_be_bytes());
-    packet.extend(header);
-    packet.extend(&udp);
+    let mut packet = vec![0; ip_header_bytes(to) + UDP_HEADER_BYTES];
     packet.extend(datagram);
-    (0x0800, packet)
+    let (from, to) = (SocketAddr::new(source, port), SocketAddr::new(to, 51_820));
+    write_udp_headers(&mut packet, from, to).expect("both addresses are of one family");
+    let kind = if to.is_ipv6() { 0x86dd } else { 0x0800 };
+    // The packet socket's header comes first.
+    (kind, [vec![0; 10], packet].concat())
 }
 
 /// Sends initiations with a valid `mac1` to the second site until `stop`.

@@ -14,7 +14,11 @@ use std::ops::Range;
 
 use ccplane_qdisc::Ecn;
 
-use crate::checksum::{checksum, extend_sum, fold, read_word, sum, write_word};
+use crate::headers::{
+    IPV4_HEADER_BYTES, IPV6_HEADER_BYTES, TCP_CHECKSUM_OFFSET, TCP_HEADER_BYTES,
+    UDP_CHECKSUM_OFFSET, UDP_HEADER_BYTES, extend_sum, fold, read_word, sum, updated_checksum,
+    write_ipv4_checksum, write_word,
+};
 
 /// Length of `struct virtio_net_hdr` without the buffer count, linux/virtio_net.h.
 pub(crate) const VNET_HEADER_BYTES: usize = 10;
@@ -33,10 +37,6 @@ pub(crate) const GSO_ECN: u8 = 0x80;
 
 pub(crate) const FIN_PSH: u8 = 0x01 | 0x08;
 pub(crate) const CWR: u8 = 0x80;
-
-/// Offsets of the checksum in the transport headers.
-pub(crate) const TCP_CHECKSUM_OFFSET: usize = 16;
-pub(crate) const UDP_CHECKSUM_OFFSET: usize = 6;
 
 /// Longest headers of a packet that may be split: IPv6 with a hundred bytes of extensions and a
 /// full TCP header.
@@ -102,14 +102,14 @@ impl Frame {
         let transport_bytes = match (tcp, packet.get(usize::from(transport) + 12)) {
             (true, Some(offset)) => usize::from(offset >> 4) * 4,
             (true, None) => return Err(FrameError("no transport header")),
-            (false, _) => 8,
+            (false, _) => UDP_HEADER_BYTES,
         };
         let shortest = match packet.first().map(|first| first >> 4) {
-            Some(4) => 20,
-            _ => 40,
+            Some(4) => IPV4_HEADER_BYTES,
+            _ => IPV6_HEADER_BYTES,
         };
         let head = usize::from(transport) + transport_bytes;
-        if usize::from(transport) < shortest || transport_bytes < if tcp { 20 } else { 8 } {
+        if usize::from(transport) < shortest || tcp && transport_bytes < TCP_HEADER_BYTES {
             return Err(FrameError("overlapping headers"));
         }
         if head >= packet.len() || head > HEAD_BYTES_MAX || size == 0 {
@@ -251,12 +251,12 @@ impl Frame {
             let identification = read_word(packet, 4).wrapping_add(run.start);
             write_word(packet, 2, length);
             write_word(packet, 4, identification);
-            write_word(packet, 10, 0);
             let header = usize::from(packet[0] & 0xf) * 4;
-            let sum = checksum(packet.get(..header).unwrap_or_default());
-            write_word(packet, 10, sum);
+            if let Some(header) = packet.get_mut(..header.max(IPV4_HEADER_BYTES)) {
+                write_ipv4_checksum(header);
+            }
         } else {
-            write_word(packet, 4, length - 40);
+            write_word(packet, 4, length - IPV6_HEADER_BYTES as u16);
         }
         let transport = usize::from(self.transport_offset);
         let segment = &mut packet[transport..];
@@ -315,14 +315,11 @@ fn mark_ce(packet: &mut [u8]) {
 /// Sets the ECN field of an IP packet (RFC 3168 section 5) and updates the header checksum.
 pub fn set_ecn(packet: &mut [u8], ecn: Ecn) {
     match packet.first().map(|first| first >> 4) {
-        Some(4) if packet.len() >= 20 => {
+        Some(4) if packet.len() >= IPV4_HEADER_BYTES => {
             let before = read_word(packet, 0);
             packet[1] = packet[1] & !3 | ecn as u8;
-            // RFC 1624, equation 3: HC' = ~(~HC + ~m + m').
-            let sum = u32::from(!read_word(packet, 10))
-                + u32::from(!before)
-                + u32::from(read_word(packet, 0));
-            write_word(packet, 10, !fold(sum));
+            let sum = updated_checksum(read_word(packet, 10), before, read_word(packet, 0));
+            write_word(packet, 10, sum);
         }
         // Bits 4 to 11 are the traffic class, whose last two are the ECN field.
         Some(6) if packet.len() >= 2 => packet[1] = packet[1] & !0x30 | (ecn as u8) << 4,
@@ -335,7 +332,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::checksum::add;
+    use crate::headers::{add, checksum};
 
     /// The CE codepoint.
     const CE: u8 = Ecn::Ce as u8;

@@ -10,20 +10,18 @@
 
 use std::fmt;
 
-use crate::checksum::{add, checksum, pseudo_header_sum, read_word, sum, write_word};
 use crate::frame::{
-    CWR, FIN_PSH, GSO_ECN, GSO_TCPV4, GSO_TCPV6, GSO_UDP, NEEDS_CHECKSUM, TCP_CHECKSUM_OFFSET,
-    UDP_CHECKSUM_OFFSET, VNET_HEADER_BYTES,
+    CWR, FIN_PSH, GSO_ECN, GSO_TCPV4, GSO_TCPV6, GSO_UDP, NEEDS_CHECKSUM, VNET_HEADER_BYTES,
+};
+use crate::headers::{
+    DONT_FRAGMENT, IPV4_HEADER_BYTES, IPV6_HEADER_BYTES, TCP, TCP_CHECKSUM_OFFSET,
+    TCP_HEADER_BYTES, UDP, UDP_CHECKSUM_OFFSET, UDP_HEADER_BYTES, checksum, pseudo_header_sum,
+    read_word, transport_checksum, write_ipv4_checksum, write_word,
 };
 use crate::{FRAME_BYTES_MAX, FrameError};
 
-const TCP: u8 = 6;
-const UDP: u8 = 17;
 const ACK: u8 = 0x10;
 const ECE: u8 = 0x40;
-/// "Don't fragment". The other bits and the offset mark a fragment, or are reserved (RFC 791
-/// section 3.1).
-const DF: u16 = 0x4000;
 
 /// Maximum packets in a UDP super-packet, `UDP_MAX_SEGMENTS`: 64 before Linux 6.9, 128 since.
 const UDP_PACKETS_MAX: u16 = 64;
@@ -186,37 +184,40 @@ impl JoinHeaders {
         let (transport, protocol, length) = match packet.first()? {
             // IPv4 without options.
             0x45 => {
-                let header = packet.get(..20)?;
-                let whole = read_word(header, 6) & !DF == 0;
+                let header = packet.get(..IPV4_HEADER_BYTES)?;
+                // The other bits and the offset mark a fragment, or are reserved.
+                let whole = read_word(header, 6) & !DONT_FRAGMENT == 0;
                 // The other representation of the same sum would not be reproduced.
                 let sound = checksum(header) == 0 && read_word(header, 10) != 0xffff;
                 (
-                    20,
+                    IPV4_HEADER_BYTES,
                     header[9],
                     usize::from((whole && sound).then_some(read_word(header, 2))?),
                 )
             }
             0x60..=0x6f => {
-                let header = packet.get(..40)?;
-                (40, header[6], 40 + usize::from(read_word(header, 4)))
+                let header = packet.get(..IPV6_HEADER_BYTES)?;
+                let length = IPV6_HEADER_BYTES + usize::from(read_word(header, 4));
+                (IPV6_HEADER_BYTES, header[6], length)
             }
             _ => return None,
         };
         let segment = &packet[transport..];
         let (header, flags) = match protocol {
             TCP => {
-                let header = segment.get(..20)?;
+                let header = segment.get(..TCP_HEADER_BYTES)?;
                 let known = header[13] & !(ACK | ECE | CWR | FIN_PSH) == 0 && header[13] & ACK != 0;
                 (
                     known.then_some(usize::from(header[12] >> 4) * 4)?,
                     header[13],
                 )
             }
-            UDP if udp => (8, 0),
+            UDP if udp => (UDP_HEADER_BYTES, 0),
             _ => return None,
         };
-        if protocol == TCP && header < 20
-            || protocol == UDP && usize::from(read_word(segment.get(..8)?, 4)) != segment.len()
+        if protocol == TCP && header < TCP_HEADER_BYTES
+            || protocol == UDP
+                && usize::from(read_word(segment.get(..UDP_HEADER_BYTES)?, 4)) != segment.len()
         {
             return None;
         }
@@ -242,7 +243,7 @@ impl JoinHeaders {
             return false;
         }
         let network = match self.transport_offset {
-            20 => {
+            IPV4_HEADER_BYTES => {
                 let identification = read_word(before, 4).wrapping_add(run.packets);
                 // Version, type of service; DF, time to live, protocol; addresses.
                 same(0..2) && read_word(packet, 4) == identification && same(6..10) && same(12..20)
@@ -272,20 +273,16 @@ impl JoinHeaders {
     /// Returns true if the transport checksum is correct, and in the form that
     /// [`Frame::completed`](crate::Frame::completed) writes.
     fn has_valid_checksum(&self, packet: &[u8]) -> bool {
-        let (segment, written) = (
-            &packet[self.transport_offset..],
-            read_word(packet, self.checksum_offset()),
-        );
-        let all = add(self.pseudo_sum(packet, segment.len()), sum(segment));
         // In UDP zero means no checksum; in TCP all ones is another form of zero.
         let other = if self.tcp { 0xffff } else { 0 };
-        all == 0xffff && written != other
+        transport_checksum(packet, self.transport_offset, self.protocol()) == 0
+            && read_word(packet, self.checksum_offset()) != other
     }
 
     /// Makes the headers of a frame cover all packets of the run.
     fn write_headers(&self, frame: &mut [u8], run: &JoinedRun) {
         let (vnet, packet) = frame.split_at_mut(VNET_HEADER_BYTES);
-        let v4 = self.transport_offset == 20;
+        let v4 = self.transport_offset == IPV4_HEADER_BYTES;
         let kind = match (self.tcp, v4) {
             (true, true) => GSO_TCPV4,
             (true, false) => GSO_TCPV6,
@@ -304,11 +301,9 @@ impl JoinHeaders {
         }
         if v4 {
             write_word(packet, 2, run.length as u16);
-            write_word(packet, 10, 0);
-            let sum = checksum(&packet[..20]);
-            write_word(packet, 10, sum);
+            write_ipv4_checksum(&mut packet[..IPV4_HEADER_BYTES]);
         } else {
-            write_word(packet, 4, (run.length - 40) as u16);
+            write_word(packet, 4, (run.length - IPV6_HEADER_BYTES) as u16);
         }
         let segment = run.length - self.transport_offset;
         if self.tcp {
@@ -316,12 +311,12 @@ impl JoinHeaders {
         } else {
             write_word(packet, self.transport_offset + 4, segment as u16);
         }
-        let partial = self.pseudo_sum(packet, segment);
+        let partial = pseudo_header_sum(packet, self.protocol(), segment as u16);
         write_word(packet, self.checksum_offset(), partial);
     }
 
-    fn pseudo_sum(&self, packet: &[u8], segment: usize) -> u16 {
-        pseudo_header_sum(packet, if self.tcp { TCP } else { UDP }, segment as u16)
+    fn protocol(&self) -> u8 {
+        if self.tcp { TCP } else { UDP }
     }
 
     fn checksum_offset(&self) -> usize {

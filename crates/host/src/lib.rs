@@ -12,10 +12,10 @@
 //! netns exec`; [`remove_stale_names`] removes names left by killed processes. [`queues`] are set
 //! on an existing device and stay until removed.
 
-pub mod checksum;
 mod device;
 mod error;
 mod frame;
+pub mod headers;
 mod interface;
 mod join;
 mod namespace;

@@ -1,9 +1,11 @@
 //! Packets as queues and logs see them: flow, class, ECN field, addresses and ports, parsed once
 //! from the headers.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
 
 use ccplane_qdisc::{Ecn, marking};
+
+use crate::headers::{IpPayload, TCP, UDP, address_range, addresses, traffic_class};
 
 /// One packet of a frame in a [`Store`](crate::Store), for queues.
 #[derive(Clone, Copy, Debug)]
@@ -95,9 +97,6 @@ pub struct IpHeaders {
     pub class: u8,
 }
 
-const TCP: u8 = 6;
-const UDP: u8 = 17;
-
 impl IpHeaders {
     /// Parses the headers. A truncated or non-IP packet gets default fields and the best-effort
     /// class.
@@ -109,105 +108,29 @@ impl IpHeaders {
     }
 
     fn read(packet: &[u8]) -> Option<IpHeaders> {
-        let first = u16::from_be_bytes([*packet.first()?, *packet.get(1)?]);
-        let (traffic_class, addresses, payload) = match first >> 12 {
-            4 => {
-                let payload = Payload {
-                    protocol: *packet.get(9)?,
-                    offset: usize::from(packet[0] & 0xf) * 4,
-                    fragment: u16::from_be_bytes([packet[6], packet[7]]) & 0x3fff != 0,
-                };
-                (first as u8, packet.get(12..20)?, payload)
-            }
-            6 => (
-                (first >> 4) as u8,
-                packet.get(8..40)?,
-                Payload::parse_v6(packet)?,
-            ),
-            _ => return None,
-        };
-        let Payload {
+        let addresses = addresses(packet)?;
+        let IpPayload {
             protocol,
             offset: at,
             fragment,
-        } = payload;
-        let (sender, receiver) = addresses.split_at(addresses.len() / 2);
+            ..
+        } = IpPayload::parse(packet)?;
         let ports = match packet.get(at..at + 4) {
             Some(&[a, b, c, d]) if !fragment && matches!(protocol, TCP | UDP) => {
                 [u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d])]
             }
             _ => [0; 2],
         };
+        let traffic_class = traffic_class(packet);
         Some(IpHeaders {
-            addresses: Some([parse_address(sender)?, parse_address(receiver)?]),
+            addresses: Some(addresses),
             ports,
             protocol,
             dscp: traffic_class >> 2,
             ecn: Ecn::from_bits(traffic_class),
-            flow: flow(addresses, protocol, ports),
+            flow: flow(packet.get(address_range(packet))?, protocol, ports),
             class: class(traffic_class >> 2),
         })
-    }
-}
-
-/// Payload of an IP packet: protocol, offset, and whether the packet is a fragment.
-struct Payload {
-    protocol: u8,
-    offset: usize,
-    fragment: bool,
-}
-
-/// IPv6 extension headers (RFC 8200, section 4; RFC 4302).
-const HOP_BY_HOP: u8 = 0;
-const ROUTING: u8 = 43;
-const FRAGMENT: u8 = 44;
-const AUTHENTICATION: u8 = 51;
-const DESTINATION: u8 = 60;
-/// Each occurs once, destination options twice. Longer chains are not followed.
-const EXTENSION_HEADERS_MAX: usize = 6;
-
-impl Payload {
-    /// Skips the extension headers of an IPv6 packet. A fragment's protocol is the first header of
-    /// the fragmented part, the same in all fragments.
-    fn parse_v6(packet: &[u8]) -> Option<Payload> {
-        let mut payload = Payload {
-            protocol: *packet.get(6)?,
-            offset: 40,
-            fragment: false,
-        };
-        for _ in 0..EXTENSION_HEADERS_MAX {
-            let at = payload.offset;
-            let units = |packet: &[u8]| packet.get(at + 1).map(|units| usize::from(*units));
-            let bytes = match payload.protocol {
-                HOP_BY_HOP | ROUTING | DESTINATION => units(packet).map(|units| 8 + 8 * units),
-                AUTHENTICATION => units(packet).map(|units| 8 + 4 * units),
-                FRAGMENT => Some(8),
-                _ => break,
-            };
-            let (Some(next), Some(bytes)) = (packet.get(at), bytes) else {
-                break;
-            };
-            if payload.protocol == FRAGMENT {
-                // Offset and the M flag; with both zero the packet is complete (RFC 6946).
-                let place = packet.get(at + 2..at + 4)?;
-                payload.fragment = u16::from_be_bytes([place[0], place[1]]) & 0xfff9 != 0;
-            }
-            (payload.protocol, payload.offset) = (*next, at + bytes);
-            if payload.fragment {
-                break;
-            }
-        }
-        Some(payload)
-    }
-}
-
-/// Converts 4 or 16 bytes to an address.
-fn parse_address(bytes: &[u8]) -> Option<IpAddr> {
-    match <[u8; 4]>::try_from(bytes) {
-        Ok(v4) => Some(IpAddr::V4(Ipv4Addr::from(v4))),
-        Err(_) => <[u8; 16]>::try_from(bytes)
-            .ok()
-            .map(|v6| IpAddr::V6(Ipv6Addr::from(v6))),
     }
 }
 
@@ -241,6 +164,7 @@ fn flow(addresses: &[u8], protocol: u8, ports: [u16; 2]) -> u32 {
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
+    use std::net::Ipv4Addr;
 
     use super::*;
 
@@ -377,6 +301,7 @@ mod tests {
             (headers.protocol, headers.ports)
         };
         let ports = [0, 80, 0, 81];
+        use crate::headers::{AUTHENTICATION, FRAGMENT, HOP_BY_HOP, ROUTING};
         // Hop-by-hop options of 8 bytes, then a routing header of 16, then TCP.
         let options = [ROUTING, 0, 0, 0, 0, 0, 0, 0];
         let routing = [TCP, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];

@@ -9,13 +9,11 @@ use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
 use nix::sys::uio::{readv, writev};
 
 use crate::frame::{NEEDS_CHECKSUM, VNET_HEADER_BYTES};
+use crate::headers::ETHERNET_HEADER_BYTES;
 use crate::{Error, interface};
 
 /// Length of the link header before a frame: the Ethernet header, plus two bytes of alignment.
 pub const LINK_HEADER_BYTES: usize = 16;
-
-/// Length of an Ethernet header: addresses and type.
-const ETHERNET_HEADER_BYTES: usize = 14;
 
 /// Options of packet sockets that are missing in the libc crate, linux/if_packet.h.
 const PACKET_ADD_MEMBERSHIP: libc::c_int = 1;

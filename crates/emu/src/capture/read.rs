@@ -14,10 +14,11 @@ use pcap_file::pcapng::blocks::interface_description::{
 use pcap_file::pcapng::{Block, PcapNgReader};
 use pcap_file::{DataLink, PcapError};
 
+use super::LogEntry;
 use super::file::INTERFACE_NAMES;
-use super::{ETHERNET_HEADER_BYTES, LogEntry};
 use crate::Error;
 use crate::control::PathDirection;
+use ccplane_host::headers::ETHERNET_HEADER_BYTES;
 
 /// Contents of a packet log.
 #[derive(Clone, Debug, Default)]

@@ -4,7 +4,7 @@
 
 use ccplane_gateway::fragment::Fragments;
 use ccplane_gateway::{mss, too_big};
-use ccplane_host::checksum::sum;
+use ccplane_host::headers::sum;
 
 /// The first two bytes of `input` are the MTU, the rest is the packet.
 pub fn holds(input: &[u8]) {

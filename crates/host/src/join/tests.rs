@@ -7,15 +7,12 @@ use crate::{Frame, Head};
 #[derive(Clone)]
 struct Packet(Vec<u8>);
 
-const V4_HEADER_BYTES: usize = 20;
-const V6_HEADER_BYTES: usize = 40;
-
 impl Packet {
     /// Returns packet `index` of a TCP or UDP flow with this payload; `size` is the payload of the
     /// packets before it.
     fn of(ip: usize, tcp: bool, index: u16, payload: usize, size: usize) -> Packet {
         let mut bytes = vec![0; ip + if tcp { 32 } else { 8 }];
-        if ip == V4_HEADER_BYTES {
+        if ip == IPV4_HEADER_BYTES {
             (bytes[0], bytes[1], bytes[6], bytes[8]) = (0x45, 0b10, 0x40, 64);
             write_word(&mut bytes, 4, 0xfffe_u16.wrapping_add(index));
             bytes[9] = if tcp { TCP } else { UDP };
@@ -44,12 +41,10 @@ impl Packet {
         let protocol = if v4 { bytes[9] } else { bytes[6] };
         if v4 {
             write_word(bytes, 2, length as u16);
-            write_word(bytes, 10, 0);
             let header = usize::from(bytes[0] & 0xf) * 4;
-            let sum = checksum(&bytes[..header]);
-            write_word(bytes, 10, sum);
+            write_ipv4_checksum(&mut bytes[..header]);
         } else {
-            write_word(bytes, 4, (length - 40) as u16);
+            write_word(bytes, 4, (length - IPV6_HEADER_BYTES) as u16);
         }
         let check = ip
             + if protocol == TCP {
@@ -61,10 +56,7 @@ impl Packet {
             write_word(bytes, ip + 4, (length - ip) as u16);
         }
         write_word(bytes, check, 0);
-        let sum = !add(
-            pseudo_header_sum(bytes, protocol, (length - ip) as u16),
-            sum(&bytes[ip..]),
-        );
+        let sum = transport_checksum(bytes, ip, protocol);
         write_word(
             bytes,
             check,
@@ -134,10 +126,10 @@ fn runs(packets: &[Packet]) -> Vec<u16> {
 
 fn kinds() -> [(usize, bool); 4] {
     [
-        (V4_HEADER_BYTES, true),
-        (V4_HEADER_BYTES, false),
-        (V6_HEADER_BYTES, true),
-        (V6_HEADER_BYTES, false),
+        (IPV4_HEADER_BYTES, true),
+        (IPV4_HEADER_BYTES, false),
+        (IPV6_HEADER_BYTES, true),
+        (IPV6_HEADER_BYTES, false),
     ]
 }
 
@@ -158,7 +150,7 @@ fn packets_of_a_flow_are_one_run_and_a_shorter_one_ends_it() {
 #[test]
 fn frame_headers_match_the_kernel() {
     let mut joiner = Joiner::new(true);
-    for packet in flow(V4_HEADER_BYTES, true) {
+    for packet in flow(IPV4_HEADER_BYTES, true) {
         assert!(joiner.add(&packet.0).expect("a packet"));
     }
     assert_eq!((joiner.packets(), joiner.is_complete()), (4, false));
@@ -175,7 +167,7 @@ fn frame_headers_match_the_kernel() {
 
 #[test]
 fn psh_and_fin_end_a_run_and_cwr_starts_one() {
-    for ip in [V4_HEADER_BYTES, V6_HEADER_BYTES] {
+    for ip in [IPV4_HEADER_BYTES, IPV6_HEADER_BYTES] {
         let flagged = |at: usize, flag: u8| {
             let mut packets = flow(ip, true);
             packets[at] = packets[at].clone().with(ip, |bytes| bytes[ip + 13] |= flag);
@@ -198,7 +190,10 @@ fn psh_and_fin_end_a_run_and_cwr_starts_one() {
         }
         assert_eq!(runs(&all), [4]);
     }
-    for (ip, kind) in [(V4_HEADER_BYTES, GSO_TCPV4), (V6_HEADER_BYTES, GSO_TCPV6)] {
+    for (ip, kind) in [
+        (IPV4_HEADER_BYTES, GSO_TCPV4),
+        (IPV6_HEADER_BYTES, GSO_TCPV6),
+    ] {
         let mut joiner = Joiner::new(true);
         for (index, packet) in flow(ip, true).into_iter().enumerate() {
             let packet = packet.with(ip, |bytes| {
@@ -214,9 +209,11 @@ fn psh_and_fin_end_a_run_and_cwr_starts_one() {
         );
     }
     let mut joiner = Joiner::new(true);
-    let end = flow(V4_HEADER_BYTES, true)[0]
+    let end = flow(IPV4_HEADER_BYTES, true)[0]
         .clone()
-        .with(V4_HEADER_BYTES, |bytes| bytes[V4_HEADER_BYTES + 13] |= 0x08);
+        .with(IPV4_HEADER_BYTES, |bytes| {
+            bytes[IPV4_HEADER_BYTES + 13] |= 0x08
+        });
     assert!(joiner.add(&end.0).expect("a packet") && joiner.is_complete());
 }
 
@@ -247,18 +244,18 @@ fn headers_that_differ_are_not_joined() {
             (15, 1),
             (19, 1),
         ] {
-            changed(V4_HEADER_BYTES, tcp, at, value);
+            changed(IPV4_HEADER_BYTES, tcp, at, value);
         }
         // Traffic class, flow label; hop limit; addresses.
         for (at, value) in [(0, 1), (1, 0x10), (1, 1), (3, 1), (7, 1), (23, 1), (39, 1)] {
-            changed(V6_HEADER_BYTES, tcp, at, value);
+            changed(IPV6_HEADER_BYTES, tcp, at, value);
         }
-        for ip in [V4_HEADER_BYTES, V6_HEADER_BYTES] {
+        for ip in [IPV4_HEADER_BYTES, IPV6_HEADER_BYTES] {
             changed(ip, tcp, ip + 1, 1);
             changed(ip, tcp, ip + 3, 1);
         }
     }
-    for ip in [V4_HEADER_BYTES, V6_HEADER_BYTES] {
+    for ip in [IPV4_HEADER_BYTES, IPV6_HEADER_BYTES] {
         // Sequence, acknowledgement, reserved bits, window, urgent pointer, timestamp.
         for at in [7, 11, 12, 15, 19, 27, 31] {
             changed(ip, true, ip + at, 1);
@@ -269,9 +266,9 @@ fn headers_that_differ_are_not_joined() {
 #[test]
 fn out_of_order_packets_end_the_run() {
     for (ip, tcp) in [
-        (V4_HEADER_BYTES, true),
-        (V4_HEADER_BYTES, false),
-        (V6_HEADER_BYTES, true),
+        (IPV4_HEADER_BYTES, true),
+        (IPV4_HEADER_BYTES, false),
+        (IPV6_HEADER_BYTES, true),
     ] {
         let mut packets = flow(ip, tcp);
         packets.swap(1, 2);
@@ -287,7 +284,7 @@ fn out_of_order_packets_end_the_run() {
 
 #[test]
 fn options_and_fragments_and_empty_packets_are_alone() {
-    let mut packets = flow(V4_HEADER_BYTES, true);
+    let mut packets = flow(IPV4_HEADER_BYTES, true);
     for packet in &mut packets {
         // Four NOP bytes.
         let mut with = vec![0x46];
@@ -298,9 +295,9 @@ fn options_and_fragments_and_empty_packets_are_alone() {
     }
     assert_eq!(runs(&packets), [1; 4], "options");
     for bits in [0x20, 0x01] {
-        let fragments: Vec<_> = flow(V4_HEADER_BYTES, false)
+        let fragments: Vec<_> = flow(IPV4_HEADER_BYTES, false)
             .into_iter()
-            .map(|packet| packet.with(V4_HEADER_BYTES, |bytes| bytes[6] = bits))
+            .map(|packet| packet.with(IPV4_HEADER_BYTES, |bytes| bytes[6] = bits))
             .collect();
         assert_eq!(runs(&fragments), [1; 4], "fragments");
     }
@@ -315,9 +312,9 @@ fn options_and_fragments_and_empty_packets_are_alone() {
         assert_eq!(runs(&longer), [1, 1, 2]);
     }
     // ICMP.
-    let other: Vec<_> = flow(V4_HEADER_BYTES, true)
+    let other: Vec<_> = flow(IPV4_HEADER_BYTES, true)
         .into_iter()
-        .map(|packet| packet.with(V4_HEADER_BYTES, |bytes| bytes[9] = 1))
+        .map(|packet| packet.with(IPV4_HEADER_BYTES, |bytes| bytes[9] = 1))
         .collect();
     assert_eq!(runs(&other), [1; 4]);
 }
@@ -332,11 +329,11 @@ fn a_wrong_checksum_is_not_made_right_by_joining() {
             assert_eq!(runs(&packets), expected, "{ip} {tcp} {wrong}");
         }
     }
-    let mut packets = flow(V4_HEADER_BYTES, true);
+    let mut packets = flow(IPV4_HEADER_BYTES, true);
     packets[1].0[10] ^= 1;
     assert_eq!(runs(&packets), [1, 1, 2], "the header's");
     // UDP without a checksum.
-    let without: Vec<_> = flow(V4_HEADER_BYTES, false)
+    let without: Vec<_> = flow(IPV4_HEADER_BYTES, false)
         .into_iter()
         .map(|mut packet| {
             packet.0[26..28].fill(0);
@@ -355,17 +352,17 @@ fn a_run_is_as_long_as_an_ip_packet_and_one_of_udp_64_packets() {
         runs(&packets)
     };
     // 52 + 45 × 1448 = 65 212.
-    assert_eq!(many(V4_HEADER_BYTES, true, 1_448, 100), [45, 45, 10]);
+    assert_eq!(many(IPV4_HEADER_BYTES, true, 1_448, 100), [45, 45, 10]);
     // 72 + 47 × 1392 = 65 496.
-    assert_eq!(many(V6_HEADER_BYTES, true, 1_392, 100), [47, 47, 6]);
-    assert_eq!(many(V6_HEADER_BYTES, false, 100, 150), [64, 64, 22]);
-    assert_eq!(many(V4_HEADER_BYTES, true, 100, 150), [150]);
+    assert_eq!(many(IPV6_HEADER_BYTES, true, 1_392, 100), [47, 47, 6]);
+    assert_eq!(many(IPV6_HEADER_BYTES, false, 100, 150), [64, 64, 22]);
+    assert_eq!(many(IPV4_HEADER_BYTES, true, 100, 150), [150]);
 }
 
 #[test]
 fn udp_is_joined_where_the_device_takes_it() {
     let mut joiner = Joiner::new(false);
-    let packets = flow(V6_HEADER_BYTES, false);
+    let packets = flow(IPV6_HEADER_BYTES, false);
     assert!(joiner.add(&packets[0].0).expect("a packet") && joiner.is_complete());
     assert!(!joiner.add(&packets[1].0).expect("a packet"));
     let alone = joiner.finish().expect("one packet");
@@ -379,7 +376,7 @@ fn udp_is_joined_where_the_device_takes_it() {
 #[test]
 fn invalid_packets_are_errors_and_keep_the_run() {
     let mut joiner = Joiner::new(true);
-    let packets = flow(V4_HEADER_BYTES, true);
+    let packets = flow(IPV4_HEADER_BYTES, true);
     assert!(joiner.add(&packets[0].0).expect("a packet"));
     assert!(joiner.add(&[]).is_err() && joiner.add(&[0x45; 65_536]).is_err());
     assert!(joiner.add(&packets[1].0).expect("a packet"));

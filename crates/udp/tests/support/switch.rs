@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 use std::time::Instant;
 
+use ccplane_host::headers::{IPV4_HEADER_BYTES, UDP_HEADER_BYTES, write_udp_headers};
 use ccplane_host::{Namespace, Wire};
 
 /// Addresses of the sending and the receiving host.
@@ -91,22 +92,12 @@ fn frame(origin: Origin, n: u64, to_port: u16, datagram: &[u8]) -> Vec<u8> {
         Origin::OffLink => [198, 18, low, high],
         Origin::Own => [172, 16, 0, 253],
     };
-    let mut header = [
-        0x45, 0, 0, 0, 0, 0, 0, 0, 64, 17, 0, 0, 0, 0, 0, 0, 172, 16, 0, 2,
-    ];
-    header[2..4].copy_from_slice(&(datagram.len() as u16 + 28).to_be_bytes());
-    header[12..16].copy_from_slice(&source);
-    let words = header
-        .chunks(2)
-        .map(|pair| u32::from(u16::from_be_bytes([pair[0], pair[1]])));
-    let sum: u32 = words.sum();
-    let sum = (sum & 0xffff) + (sum >> 16);
-    header[10..12].copy_from_slice(&(!(sum as u16)).to_be_bytes());
+    let mut packet = vec![0; IPV4_HEADER_BYTES + UDP_HEADER_BYTES];
+    packet.extend(datagram);
     let port = 1_024 + (random % 60_000) as u16;
-    let length = datagram.len() as u16 + 8;
-    // UDP checksums are optional over IPv4.
-    let udp = [port, to_port, length, 0].map(u16::to_be_bytes).concat();
-    [&[0; 10][..], &header, &udp, datagram].concat()
+    let (from, to) = ((source, port).into(), (RECEIVER, to_port).into());
+    write_udp_headers(&mut packet, from, to).expect("both addresses are of one family");
+    [vec![0; 10], packet].concat()
 }
 
 /// Sends the datagrams cyclically to a port of the receiver, `rate` per second.

@@ -125,7 +125,7 @@ fn an_invalid_file_is_reported_with_line_and_fix() {
         ("[limits]\nmax_rate = 1000".to_owned(), 2, "mbit"),
         ("[limits]\nmax_rate = \"fast\"".to_owned(), 2, ""),
         ("[limits]\nfallback_after = \"1ms\"".to_owned(), 2, "10ms"),
-        ("[limits]\nmax_flows = 0".to_owned(), 2, "from 1 to"),
+        ("[limits]\nmax_flows = 0".to_owned(), 2, "give 1 to"),
         ("metrics = \"9464\"".to_owned(), 1, "127.0.0.1:9464"),
         (rule(""), 2, "system = true"),
         (rule("system = true\nport = 443"), 2, "remove `system`"),
