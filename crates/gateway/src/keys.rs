@@ -9,7 +9,7 @@ use std::str::FromStr;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use boringtun::x25519;
-use ccplane_link::identity::private::{self, SecretReadError};
+use ccplane_link::secret_file::{self, SecretFileError};
 
 /// Bytes in a key.
 const KEY_BYTES: usize = 32;
@@ -48,36 +48,22 @@ pub enum BadPresharedKey {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum KeyError {
-    /// The file could not be read.
-    #[error("cannot read the key file {}: {why}; `ccplane gateway keys FILE` creates \
-        one", .path.display())]
-    Read {
-        /// Path of the file.
-        path: PathBuf,
-        /// Underlying error.
-        why: io::Error,
-    },
-    /// Other users may read the file.
-    #[error("other users can read the key file {} (mode {mode:04o}); chmod 600 \
-        {}", .path.display(), .path.display())]
-    Exposed {
-        /// Path of the file.
-        path: PathBuf,
-        /// Permission bits of the file.
-        mode: u32,
-    },
+    /// There is no file.
+    #[error("there is no key file {}; `ccplane gateway keys FILE` creates one", .0.display())]
+    Missing(PathBuf),
+    /// The file cannot be read or written, or other users can read it.
+    #[error(transparent)]
+    File(#[from] SecretFileError),
     /// The file does not contain a key.
     #[error("{} does not contain a private key; it needs 32 bytes in base64 on one line, as \
         `ccplane gateway keys FILE` and `wg genkey` write them", .0.display())]
     NoKey(PathBuf),
-    /// The file could not be written.
-    #[error("cannot create the key file {}: {why}", .path.display())]
-    Make {
-        /// Path of the file.
-        path: PathBuf,
-        /// Underlying error.
-        why: io::Error,
-    },
+    /// A file must not be overwritten.
+    #[error("the key file {} exists already", .0.display())]
+    Exists(PathBuf),
+    /// The operating system has no random numbers.
+    #[error("cannot create a key: {0}")]
+    Random(getrandom::Error),
 }
 
 /// Error of parsing a [`PublicKey`].
@@ -105,18 +91,11 @@ impl PrivateKey {
 
     /// Reads a key file. Refuses a file that other users can read.
     pub fn read(path: &Path) -> Result<PrivateKey, KeyError> {
-        let text = private::read_secret(path, KEY_FILE_BYTES_MAX).map_err(|why| match why {
-            SecretReadError::Exposed(mode) => KeyError::Exposed {
-                path: path.to_owned(),
-                mode,
-            },
-            SecretReadError::Failed(why) if why.kind() == io::ErrorKind::FileTooLarge => {
-                KeyError::NoKey(path.to_owned())
-            }
-            SecretReadError::Failed(why) => KeyError::Read {
-                path: path.to_owned(),
-                why,
-            },
+        let text = secret_file::read_secret(path, KEY_FILE_BYTES_MAX);
+        let text = text.map_err(|why| match why.kind() {
+            Some(io::ErrorKind::NotFound) => KeyError::Missing(path.to_owned()),
+            Some(io::ErrorKind::FileTooLarge) => KeyError::NoKey(path.to_owned()),
+            _ => why.into(),
         })?;
         decode(text.trim_ascii())
             .map(PrivateKey::from_bytes)
@@ -126,17 +105,13 @@ impl PrivateKey {
     /// Creates a file with a new key, readable by its owner only. Never overwrites a file, which
     /// may be the only copy of a key.
     pub fn make(path: &Path) -> Result<PrivateKey, KeyError> {
-        let failed = |why| KeyError::Make {
-            path: path.to_owned(),
-            why,
-        };
         let mut bytes = [0; KEY_BYTES];
-        getrandom::fill(&mut bytes).map_err(|why| failed(io::Error::other(why)))?;
+        getrandom::fill(&mut bytes).map_err(KeyError::Random)?;
         let key = PrivateKey::from_bytes(bytes);
         let text = format!("{}\n", STANDARD.encode(key.0.to_bytes()));
-        match private::write_new(path, &text).map_err(failed)? {
+        match secret_file::write_new(path, &text)? {
             true => Ok(key),
-            false => Err(failed(io::ErrorKind::AlreadyExists.into())),
+            false => Err(KeyError::Exists(path.to_owned())),
         }
     }
 
@@ -144,9 +119,7 @@ impl PrivateKey {
     pub fn read_or_make(path: &Path) -> Result<(PrivateKey, bool), KeyError> {
         match PrivateKey::make(path) {
             Ok(key) => Ok((key, true)),
-            Err(KeyError::Make { why, .. }) if why.kind() == io::ErrorKind::AlreadyExists => {
-                PrivateKey::read(path).map(|key| (key, false))
-            }
+            Err(KeyError::Exists(_)) => PrivateKey::read(path).map(|key| (key, false)),
             Err(why) => Err(why),
         }
     }
@@ -289,10 +262,7 @@ mod tests {
         let (again, new) = PrivateKey::read_or_make(&path).unwrap();
         assert!(!new);
         assert_eq!(made.public(), again.public());
-        assert!(matches!(
-            PrivateKey::make(&path),
-            Err(KeyError::Make { .. })
-        ));
+        assert!(matches!(PrivateKey::make(&path), Err(KeyError::Exists(_))));
         assert_eq!(
             format!("{made:?}"),
             "PrivateKey(…)",
@@ -359,7 +329,7 @@ mod tests {
         }
         assert!(matches!(
             PrivateKey::read(&dir.0.join("none")),
-            Err(KeyError::Read { .. })
+            Err(KeyError::Missing(_))
         ));
         assert!("AAAA".parse::<PublicKey>().is_err());
     }

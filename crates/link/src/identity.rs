@@ -5,10 +5,7 @@
 //! fingerprints refuses all other clients.
 #![forbid(unsafe_code)]
 
-pub mod private;
-
 use std::fmt;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
@@ -27,7 +24,7 @@ use rustls::{
     RootCertStore, ServerConfig, SignatureScheme,
 };
 
-use private::SecretReadError;
+use crate::secret_file::{self, SecretFileError};
 
 /// Subject name in all certificates, and the server name that clients request. Only the fingerprint
 /// identifies a host.
@@ -55,22 +52,9 @@ pub struct Fingerprint([u8; SHA256_OUTPUT_LEN]);
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum IdentityError {
-    /// The file cannot be read or written.
-    #[error("{path}: {why}")]
-    File {
-        /// Path of the file.
-        path: PathBuf,
-        /// Underlying error.
-        why: io::Error,
-    },
-    /// Other users may read the file.
-    #[error("other users can read the private key in {path} (mode {mode:o}); chmod 600 {path}")]
-    InsecurePermissions {
-        /// Path of the file.
-        path: PathBuf,
-        /// Permission bits of the file.
-        mode: u32,
-    },
+    /// The file cannot be read or written, or other users can read it.
+    #[error(transparent)]
+    File(#[from] SecretFileError),
     /// The file does not contain an identity.
     #[error(
         "{path} is not an identity (certificate and private key, PEM): {why}; remove the file to \
@@ -133,25 +117,14 @@ impl Identity {
     /// Loads an identity from a file. If the file does not exist, creates one that only its owner
     /// can read.
     pub fn load(path: &Path) -> Result<Identity, IdentityError> {
-        let file = |why| IdentityError::File {
-            path: path.to_owned(),
-            why,
-        };
-        if !path.try_exists().map_err(file)? {
+        if !path.exists() {
             let (certificate, key) = make()?;
             if let Some(folder) = path.parent() {
-                private::make_folder(folder).map_err(file)?;
+                secret_file::make_folder(folder)?;
             }
-            private::write_new(path, &pem_pair(&certificate, &key)).map_err(file)?;
+            secret_file::write_new(path, &pem_pair(&certificate, &key))?;
         }
-        let text =
-            private::read_secret(path, IDENTITY_FILE_BYTES_MAX).map_err(|why| match why {
-                SecretReadError::Failed(why) => file(why),
-                SecretReadError::Exposed(mode) => IdentityError::InsecurePermissions {
-                    path: path.to_owned(),
-                    mode,
-                },
-            })?;
+        let text = secret_file::read_secret(path, IDENTITY_FILE_BYTES_MAX)?;
         let garbage = |why: rustls::pki_types::pem::Error| IdentityError::Malformed {
             path: path.to_owned(),
             why: why.to_string(),

@@ -24,6 +24,7 @@ mod offers;
 mod pollable;
 mod random;
 mod remote_channel;
+pub mod secret_file;
 mod socket;
 #[cfg(all(test, feature = "tls"))]
 mod tests;

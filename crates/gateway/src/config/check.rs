@@ -5,6 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
+use ccplane_link::secret_file::is_exposed;
 use ccplane_qdisc::{ClassSpec, QueueSpec};
 use ccplane_scenario::{Problem, SourceText, SpannedValue};
 use ccplane_units::{Duration, Prefix, Rate};
@@ -91,7 +92,7 @@ pub(super) fn secrecy(
     let mut peers = file.peer.iter().map(Spanned::get_ref);
     match peers.find(|peer| peer.preshared_key.is_some()) {
         // Points at the public key: messages quote the line, and the secret must not appear.
-        Some(peer) if mode & 0o077 != 0 => Err(source.problem(
+        Some(peer) if is_exposed(mode) => Err(source.problem(
             peer.public_key.span(),
             format!(
                 "other users can read this file (mode {:04o}), which contains a preshared key",

@@ -364,7 +364,7 @@ fn key_files_are_relative_to_the_configuration_and_differ_from_peers() {
     std::fs::write(&file, with("", "", "")).unwrap();
     let missing = GatewayConfig::read(&file, &knows).unwrap_err().to_string();
     assert!(
-        missing.contains("site.toml:2:") && missing.contains("cannot read"),
+        missing.contains("site.toml:2:") && missing.contains("there is no key file"),
         "{missing}"
     );
     let _ = std::fs::remove_file(dir.join("a.key"));

@@ -19,8 +19,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use crate::identity::private::{self, SecretReadError};
 use crate::identity::{Fingerprint, pem, pem_key, pem_pair, validity_error};
+use crate::secret_file::{self, SecretFileError};
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
     KeyUsagePurpose,
@@ -79,14 +79,9 @@ pub(super) fn agents_name() -> &'static str {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum KeyError {
-    /// A file cannot be read or written.
-    #[error("{}: {why}", .path.display())]
-    File {
-        /// Path of the file.
-        path: PathBuf,
-        /// Underlying error.
-        why: io::Error,
-    },
+    /// A file cannot be read or written, or other users can read a private key.
+    #[error(transparent)]
+    File(#[from] SecretFileError),
     /// The directory contains no key.
     #[error("no key in {}; create one with `ccplane keys DIR NAME`, copy the directory to the \
         host, and name it with --keys", .0.display())]
@@ -99,15 +94,6 @@ pub enum KeyError {
         folder: PathBuf,
         /// Names of the keys.
         names: Vec<String>,
-    },
-    /// Other users may read the private key.
-    #[error("other users can read the private key in {} (mode {mode:o}); chmod 600 \
-        {}", .path.display(), .path.display())]
-    InsecurePermissions {
-        /// Path of the file.
-        path: PathBuf,
-        /// Permission bits of the file.
-        mode: u32,
     },
     /// A file has invalid contents.
     #[error("{} is not {what}: {why}; remove it and create it again with `ccplane \
@@ -147,9 +133,9 @@ pub enum KeyError {
     Authority(String),
 }
 
-fn file(path: &Path) -> impl FnOnce(io::Error) -> KeyError {
+fn file(path: &Path, why: io::Error) -> KeyError {
     let path = path.to_owned();
-    move |why| KeyError::File { path, why }
+    SecretFileError::File { path, why }.into()
 }
 
 /// Key material of a host.
@@ -217,7 +203,7 @@ fn names(folder: &Path) -> Result<Vec<String>, KeyError> {
         Err(why) if why.kind() == io::ErrorKind::NotFound => {
             return Err(KeyError::NoKey(folder.to_owned()));
         }
-        Err(why) => return Err(file(folder)(why)),
+        Err(why) => return Err(file(folder, why)),
     };
     let with_key = entries
         .flatten()
@@ -230,21 +216,11 @@ fn names(folder: &Path) -> Result<Vec<String>, KeyError> {
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, KeyError> {
-    private::read(path, KEY_FILE_BYTES_MAX).map_err(file(path))
+    Ok(secret_file::read(path, KEY_FILE_BYTES_MAX)?)
 }
 
 fn secret(path: &Path) -> Result<Vec<u8>, KeyError> {
-    private::read_secret(path, KEY_FILE_BYTES_MAX).map_err(|why| match why {
-        SecretReadError::Failed(why) => file(path)(why),
-        SecretReadError::Exposed(mode) => KeyError::InsecurePermissions {
-            path: path.to_owned(),
-            mode,
-        },
-    })
-}
-
-fn write(path: &Path, text: &str) -> Result<(), KeyError> {
-    private::replace(path, text).map_err(file(path))
+    Ok(secret_file::read_secret(path, KEY_FILE_BYTES_MAX)?)
 }
 
 /// Result of [`make`] for one host.
@@ -283,9 +259,9 @@ pub fn make(folder: &Path, names: &[String], now: SystemTime) -> Result<Vec<NewK
             Err(why) => return Err(why),
         };
         if new {
-            folder_for_owner(&own)?;
-            write(&own.join("ca.pem"), &authority.certificate)?;
-            write(&own.join("key.pem"), &authority.sign(name, role, now)?)?;
+            secret_file::make_folder(&own)?;
+            secret_file::replace(&own.join("ca.pem"), &authority.certificate)?;
+            secret_file::replace(&own.join("key.pem"), &authority.sign(name, role, now)?)?;
         }
         Ok(NewKeys {
             name: name.to_owned(),
@@ -321,14 +297,14 @@ pub fn revoke(folder: &Path, name: &str) -> Result<(), KeyError> {
         .map(|(print, name)| format!("{print} {name}\n"))
         .collect();
     lines.sort_unstable();
-    write(&path, &lines.concat())
+    Ok(secret_file::replace(&path, &lines.concat())?)
 }
 
 /// Returns the fingerprints and names of the revoked keys; empty if the file does not exist.
 pub(super) fn revoked(path: &Path) -> Result<HashMap<Fingerprint, String>, KeyError> {
     let bytes = match read(path) {
         Ok(bytes) => bytes,
-        Err(KeyError::File { why, .. }) if why.kind() == io::ErrorKind::NotFound => {
+        Err(KeyError::File(why)) if why.kind() == Some(io::ErrorKind::NotFound) => {
             return Ok(HashMap::new());
         }
         Err(why) => return Err(why),
@@ -369,10 +345,6 @@ fn is_name(name: &str) -> bool {
     form && name.len() <= 40 && name != AGENT_DIRECTORY && name != "revoked"
 }
 
-fn folder_for_owner(folder: &Path) -> Result<(), KeyError> {
-    private::make_folder(folder).map_err(file(folder))
-}
-
 struct Authority {
     certificate: String,
     params: CertificateParams,
@@ -390,11 +362,11 @@ impl Authority {
                     "the CA's private key is missing; create keys where that key is, or use \
                     another directory",
                 );
-                return Err(file(&private)(why));
+                return Err(file(&private, why));
             }
-            folder_for_owner(folder)?;
+            secret_file::make_folder(folder)?;
             let key = KeyPair::generate_for(&rcgen::PKCS_ED25519)?;
-            write(&private, &pem_key(&key))?;
+            secret_file::replace(&private, &pem_key(&key))?;
             let certificate = Authority::certify(&params, &key, &public)?;
             return Ok(Authority {
                 certificate,
@@ -428,7 +400,7 @@ impl Authority {
     /// Creates and writes the CA's own certificate.
     fn certify(params: &CertificateParams, key: &KeyPair, path: &Path) -> Result<String, KeyError> {
         let certificate = pem("CERTIFICATE", params.self_signed(key)?.der());
-        write(path, &certificate)?;
+        secret_file::replace(path, &certificate)?;
         Ok(certificate)
     }
 

@@ -5,34 +5,71 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-/// Error of reading a file with a secret.
-#[derive(Debug)]
-pub enum SecretReadError {
-    /// The file cannot be read.
-    Failed(io::Error),
-    /// Other users may read the file; contains its permission bits.
-    Exposed(u32),
+/// Error of a file with a secret, or of a file stored with one.
+#[derive(Debug, thiserror::Error)]
+pub enum SecretFileError {
+    /// The file cannot be read or written.
+    #[error("{}: {why}", .path.display())]
+    File {
+        /// Path of the file.
+        path: PathBuf,
+        /// Error of the operating system.
+        why: io::Error,
+    },
+    /// Other users may read the file.
+    #[error("other users can read the private key in {} (mode {mode:04o}); chmod 600 \
+        {}", .path.display(), .path.display())]
+    Exposed {
+        /// Path of the file.
+        path: PathBuf,
+        /// Permission bits of the file.
+        mode: u32,
+    },
+}
+
+impl SecretFileError {
+    /// Returns the kind of the operating system's error.
+    pub fn kind(&self) -> Option<io::ErrorKind> {
+        match self {
+            SecretFileError::File { why, .. } => Some(why.kind()),
+            SecretFileError::Exposed { .. } => None,
+        }
+    }
+}
+
+/// Returns a closure that adds the path to an error of the operating system.
+fn at(path: &Path) -> impl Fn(io::Error) -> SecretFileError {
+    let path = path.to_owned();
+    move |why| SecretFileError::File {
+        path: path.clone(),
+        why,
+    }
 }
 
 /// Reads a file. Fails if it has more than `most` bytes.
-pub fn read(path: &Path, most: u64) -> io::Result<Vec<u8>> {
-    all_of(File::open(path)?, most)
+pub fn read(path: &Path, most: u64) -> Result<Vec<u8>, SecretFileError> {
+    File::open(path)
+        .and_then(|file| all_of(file, most))
+        .map_err(at(path))
 }
 
 /// Reads a file with a secret. Fails if users other than the owner may read it.
-pub fn read_secret(path: &Path, most: u64) -> Result<Vec<u8>, SecretReadError> {
-    let file = File::open(path).map_err(SecretReadError::Failed)?;
+pub fn read_secret(path: &Path, most: u64) -> Result<Vec<u8>, SecretFileError> {
+    let file = File::open(path).map_err(at(path))?;
     // Check the open file, not the path, so that the file checked is the file read.
-    let mode = file
-        .metadata()
-        .map_err(SecretReadError::Failed)?
-        .permissions()
-        .mode()
-        & 0o777;
-    if mode & 0o077 != 0 {
-        return Err(SecretReadError::Exposed(mode));
+    let mode = file.metadata().map_err(at(path))?.permissions().mode();
+    if is_exposed(mode) {
+        return Err(SecretFileError::Exposed {
+            path: path.to_owned(),
+            mode: mode & 0o7777,
+        });
     }
-    all_of(file, most).map_err(SecretReadError::Failed)
+    all_of(file, most).map_err(at(path))
+}
+
+/// Returns true if a file of this mode can be read by users other than its owner.
+pub fn is_exposed(mode: u32) -> bool {
+    mode & 0o077 != 0
 }
 
 fn all_of(file: File, most: u64) -> io::Result<Vec<u8>> {
@@ -47,20 +84,22 @@ fn all_of(file: File, most: u64) -> io::Result<Vec<u8>> {
 
 /// Creates a file for its owner only, atomically. Returns false if the file exists, even if another
 /// process created it concurrently.
-pub fn write_new(path: &Path, text: &str) -> io::Result<bool> {
-    let part = write_temporary(path, text)?;
+pub fn write_new(path: &Path, text: &str) -> Result<bool, SecretFileError> {
+    let part = write_temporary(path, text).map_err(at(path))?;
     let linked = fs::hard_link(&part, path);
-    fs::remove_file(&part)?;
+    fs::remove_file(&part).map_err(at(path))?;
     match linked {
         Err(why) if why.kind() == io::ErrorKind::AlreadyExists => Ok(false),
-        other => other.map(|()| true),
+        other => other.map(|()| true).map_err(at(path)),
     }
 }
 
 /// Creates or replaces a file for its owner only, atomically.
-pub fn replace(path: &Path, text: &str) -> io::Result<()> {
-    let part = write_temporary(path, text)?;
-    fs::rename(&part, path).inspect_err(|_| drop(fs::remove_file(&part)))
+pub fn replace(path: &Path, text: &str) -> Result<(), SecretFileError> {
+    let part = write_temporary(path, text).map_err(at(path))?;
+    fs::rename(&part, path)
+        .inspect_err(|_| drop(fs::remove_file(&part)))
+        .map_err(at(path))
 }
 
 /// Writes a temporary file next to `path`. It must not exist: other users could read a file they
@@ -81,8 +120,12 @@ fn write_temporary(path: &Path, text: &str) -> io::Result<PathBuf> {
 }
 
 /// Creates a directory for its owner only, including missing parents.
-pub fn make_folder(path: &Path) -> io::Result<()> {
-    DirBuilder::new().recursive(true).mode(0o700).create(path)
+pub fn make_folder(path: &Path) -> Result<(), SecretFileError> {
+    DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(path)
+        .map_err(at(path))
 }
 
 #[cfg(test)]
@@ -109,7 +152,7 @@ mod tests {
         fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
         assert!(matches!(
             read_secret(&path, 5),
-            Err(SecretReadError::Exposed(0o644))
+            Err(SecretFileError::Exposed { mode: 0o644, .. })
         ));
         // Another process's file at the temporary path.
         let part = folder.join(format!("deep/key.{}", std::process::id()));
