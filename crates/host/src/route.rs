@@ -221,7 +221,7 @@ mod tests {
         for route in wrong {
             let error = route.add().expect_err("the route is not valid").to_string();
             assert!(
-                error.contains("add the route to 192.0.2.0/") && error.contains(": its "),
+                error.contains("add the route to 192.0.2.0/") && error.contains(": the "),
                 "{error}"
             );
         }

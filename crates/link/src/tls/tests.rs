@@ -615,7 +615,7 @@ fn invalid_messages_close_the_connection() {
             &[
                 17, 0, 0, 0, 0xce, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
             ],
-            "twice",
+            "second hello",
         ),
     ] {
         let mut stream = world.stream(&place.0);
