@@ -9,6 +9,7 @@ mod change;
 mod check;
 mod classes;
 mod file;
+mod listen;
 mod print;
 
 use std::fmt;
@@ -26,6 +27,7 @@ pub use change::{ConfigChange, changes};
 pub use classes::{
     ClassConfig, ClassifierInput, Dscp, Match, MatchParseError, Ports, Protocol, classify,
 };
+pub use listen::{BadListenAddress, ListenAddress};
 
 use super::address::InterfaceAddress;
 use super::keys::{PresharedKey, PrivateKey, PublicKey};

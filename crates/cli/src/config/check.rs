@@ -33,13 +33,6 @@ pub(super) fn config(
         let flows = source.number("the number of flows", at, FLOW_TABLE_BOUNDS, "")?;
         Ok(Spanned::new(at.span(), flows))
     });
-    if let Some(metrics) = &file.metrics
-        && metrics.get_ref().0.0.port() == 0
-    {
-        let fix =
-            "give a fixed port, such as 127.0.0.1:9464, so that clients know where to connect";
-        return Err(source.problem(metrics.span(), "no port", "here", fix));
-    }
     Ok(AttachConfig {
         file: source.file.to_owned(),
         text: source.text.to_owned(),

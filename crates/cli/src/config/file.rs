@@ -1,10 +1,8 @@
 //! Configuration as written in the file, before any check across settings.
 
-use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::str::FromStr;
 
-use ccplane_gateway::config::Ports;
+use ccplane_gateway::config::{ListenAddress, Ports};
 use ccplane_lab::Contender;
 use ccplane_scenario::SpannedValue;
 use ccplane_units::{Bytes, Duration, Prefix, Rate};
@@ -15,7 +13,7 @@ use toml::Spanned;
 #[serde(deny_unknown_fields)]
 pub(super) struct ConfigFile {
     pub algorithms: Option<Spanned<Vec<SpannedValue<Contender>>>>,
-    pub metrics: Option<SpannedValue<Listen>>,
+    pub metrics: Option<SpannedValue<ListenAddress>>,
     pub keep: Option<Spanned<bool>>,
     pub any_user: Option<Spanned<bool>>,
     #[serde(default)]
@@ -44,16 +42,4 @@ pub(super) struct Rule {
     #[serde(default)]
     pub system: bool,
     pub percent: Option<Spanned<i64>>,
-}
-
-/// Address of the metrics endpoint.
-pub(super) struct Listen(pub SocketAddr);
-
-impl FromStr for Listen {
-    type Err = &'static str;
-
-    fn from_str(text: &str) -> Result<Listen, &'static str> {
-        let no = |_| "expected an address and a port, such as 127.0.0.1:9464";
-        text.trim().parse().map(Listen).map_err(no)
-    }
 }

@@ -54,7 +54,7 @@ pub(super) fn config(
     let peers = context.peers(&file.peer, &site)?;
     Ok(GatewayConfig {
         classes: context.classes(&file.class, site.mtu)?,
-        metrics: context.metrics(file.metrics.as_ref())?,
+        metrics: file.metrics.as_ref().map(|at| at.listen.get_ref().0.0),
         site,
         peers,
     })
@@ -112,14 +112,6 @@ struct GatewayContext<'a> {
 
 impl GatewayContext<'_> {
     fn site(&self, site: &file::SiteTable) -> Result<SiteConfig, Problem> {
-        if site.listen.get_ref().0.0.port() == 0 {
-            return Err(self.source.problem(
-                &site.listen,
-                "no port",
-                "here",
-                "add the port that peers send to, as 0.0.0.0:51820",
-            ));
-        }
         Ok(SiteConfig {
             key: PathBuf::from(site.key.get_ref()),
             listen: site.listen.get_ref().0.0,
@@ -129,18 +121,6 @@ impl GatewayContext<'_> {
             uplink_rate: site.uplink_rate.as_ref().map(|rate| rate.get_ref().0),
             copy_dscp: site.copy_dscp,
         })
-    }
-
-    fn metrics(&self, metrics: Option<&file::Metrics>) -> Result<Option<SocketAddr>, Problem> {
-        let Some(metrics) = metrics else {
-            return Ok(None);
-        };
-        let address = metrics.listen.get_ref().0.0;
-        if address.port() == 0 {
-            let fix = "add the port that clients connect to, as 127.0.0.1:9465";
-            return Err(self.source.problem(&metrics.listen, "no port", "here", fix));
-        }
-        Ok(Some(address))
     }
 
     fn device(&self, device: Option<&Spanned<String>>) -> Result<String, Problem> {

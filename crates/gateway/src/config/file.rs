@@ -1,6 +1,6 @@
 //! The configuration file's syntax, before settings are checked against each other.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::str::FromStr;
 
 use ccplane_qdisc::QueueSpec;
@@ -10,7 +10,7 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use super::classes::{Dscp, Ports, Protocol};
-use super::{AlgorithmSpec, PeerEndpoint};
+use super::{AlgorithmSpec, ListenAddress, PeerEndpoint};
 use crate::address::InterfaceAddress;
 use crate::keys::{PresharedKey, PublicKey};
 
@@ -29,7 +29,7 @@ pub(super) struct GatewayFile {
 #[serde(deny_unknown_fields)]
 pub(super) struct SiteTable {
     pub key: Spanned<String>,
-    pub listen: SpannedValue<Listen>,
+    pub listen: SpannedValue<ListenAddress>,
     pub device: Option<Spanned<String>>,
     pub addresses: Spanned<Vec<SpannedValue<InterfaceAddress>>>,
     pub mtu: Option<Spanned<u32>>,
@@ -41,7 +41,7 @@ pub(super) struct SiteTable {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Metrics {
-    pub listen: SpannedValue<MetricsListen>,
+    pub listen: SpannedValue<ListenAddress>,
 }
 
 #[derive(Deserialize)]
@@ -84,34 +84,9 @@ pub(super) struct Match {
     pub proto: ValueOrList<Protocol>,
 }
 
-/// Address of the UDP socket.
-pub(super) struct Listen(pub SocketAddr);
-
-/// Address of the metrics endpoint.
-pub(super) struct MetricsListen(pub SocketAddr);
-
 /// Tunnel address of a peer.
 #[derive(Clone, Copy)]
 pub(super) struct FarEnd(pub IpAddr);
-
-impl FromStr for Listen {
-    type Err = &'static str;
-
-    fn from_str(text: &str) -> Result<Listen, &'static str> {
-        let no =
-            |_| "not an address and port; write 0.0.0.0:51820, or [::]:51820 for both families";
-        text.trim().parse().map(Listen).map_err(no)
-    }
-}
-
-impl FromStr for MetricsListen {
-    type Err = &'static str;
-
-    fn from_str(text: &str) -> Result<MetricsListen, &'static str> {
-        let no = |_| "not an address and port; write 127.0.0.1:9465";
-        text.trim().parse().map(MetricsListen).map_err(no)
-    }
-}
 
 impl FromStr for FarEnd {
     type Err = &'static str;

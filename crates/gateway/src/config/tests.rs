@@ -94,14 +94,14 @@ fn invalid_settings_are_reported_with_line_and_fix() {
             "[metrics]\nlisten = \"9465\"",
             11,
             "not an address and port",
-            "127.0.0.1:9465",
+            "127.0.0.1:9464",
         ),
         (
             "",
             "[metrics]\nlisten = \"[::1]:0\"",
             11,
             "no port",
-            "127.0.0.1:9465",
+            "127.0.0.1:9464",
         ),
         (
             "",
