@@ -16,7 +16,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar, cast
 
 from . import _ccplane, _gym, _toml
 from ._ccplane import Control, Error, Flow, FlowInfo, FlowStats
@@ -168,11 +168,12 @@ def _maker(contender: Any) -> Any:
     if isinstance(contender, type):
         return contender
     if isinstance(contender, tuple):
-        cls, given = contender
+        cls, given = cast(tuple[type[Algorithm[Any]], Mapping[str, Any]], contender)
         return _Maker(functools.partial(cls, **given))
+    make: Any = contender
     if isinstance(contender, Algorithm) or not callable(contender):
-        return _Maker(functools.partial(copy.deepcopy, contender))
-    return _Maker(contender)
+        make = functools.partial(copy.deepcopy, contender)
+    return _Maker(make)
 
 
 class _RunResult(Protocol):
@@ -232,7 +233,8 @@ class Result:
     def summary(self) -> dict[str, Any]:
         """All metrics, as in `summary.json` (docs/results-format.md)."""
         if self._summary is None:
-            self._summary = json.loads(self._inner.summary_json())
+            summary: dict[str, Any] = json.loads(self._inner.summary_json())
+            self._summary = summary
         return self._summary
 
     @property
@@ -301,7 +303,7 @@ def run(
         raise ValueError(f"seeds={seeds}: a run on real packets has one seed; use repeats={len(seeds)} for several runs")
     if datapath == "sim" and repeats is not None:
         raise ValueError(f"repeats={repeats} applies to real packets only; for the simulator use seeds=range(1, {repeats + 1})")
-    classes = list(algorithms)
+    classes: list[Any] = list(algorithms)
     names: list[str] | None = None
     if contenders is not None:
         names = []

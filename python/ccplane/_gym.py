@@ -15,7 +15,7 @@ _GYMNASIUM = "gymnasium"
 
 def register() -> None:
     """Registers `ccplane/Link-v0`. `ccplane.env` is imported only when an environment is made."""
-    from gymnasium.envs.registration import register, registry
+    from gymnasium.envs.registration import register, registry  # pyright: ignore[reportUnknownVariableType]
 
     if "ccplane/Link-v0" not in registry:
         register("ccplane/Link-v0", entry_point="ccplane.env:Link", vector_entry_point="ccplane.env:LinkVector")

@@ -56,9 +56,9 @@ def _number(value: float) -> str:
 
 def _remarks(summary: Mapping[str, Any]) -> list[str]:
     """Returns the run's note, and for each contender its failures and the datapath's complaints."""
-    found = [summary["note"]] if summary.get("note") else []
+    found: list[str] = [summary["note"]] if summary.get("note") else []
     for contender in summary["contenders"]:
-        audit = contender.get("audit") or {}
+        audit: Mapping[str, list[str]] = contender.get("audit") or {}
         complaints = [*audit.get("own", ()), *audit.get("complaints", ())]
         found += [f"{contender['label']}: {'; '.join(complaints)}"] if complaints else []
     return found

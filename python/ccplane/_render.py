@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -28,7 +29,7 @@ def chart(mode: str | None, modes: Sequence[str] = MODES) -> Chart | None:
     if mode not in modes:
         raise ValueError(f"unknown render_mode {mode!r}; use {', '.join(map(repr, modes))} or None")
     try:
-        import matplotlib.figure  # noqa: F401
+        importlib.import_module("matplotlib.figure")
     except ModuleNotFoundError:
         raise ModuleNotFoundError("render_mode needs matplotlib; run pip install 'ccplane[plot]'") from None
     return Chart(mode)
@@ -125,8 +126,8 @@ def _canvas() -> Any:
 
 def _window() -> Any:
     """Returns a figure in a new window. Raises `Error` if this session cannot open one."""
-    import matplotlib.pyplot as plt
-
+    # `plt.figure` is partially typed.
+    plt: Any = importlib.import_module("matplotlib.pyplot")
     try:
         figure: Any = plt.figure(**_settings())
     except ImportError as why:

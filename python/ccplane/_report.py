@@ -13,7 +13,9 @@ def report_class(names: tuple[str, ...]) -> type:
     named: Any = collections.namedtuple
     base = named("Report", [*(name.replace(".", "_") for name in names), "urgent", "now_us"], rename=True)
 
+    item: Any = base.__getitem__
+
     def get(self: Any, key: Any) -> Any:
-        return getattr(self, key) if isinstance(key, str) else tuple.__getitem__(self, key)
+        return getattr(self, key) if isinstance(key, str) else item(self, key)
 
     return type("Report", (base,), {"__slots__": (), "__getitem__": get})

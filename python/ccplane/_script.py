@@ -65,7 +65,8 @@ def load(path: str, given: tuple[os.PathLike[str], bytes] | None = None) -> type
         if folder in sys.path:
             del sys.path[len(sys.path) - 1 - sys.path[::-1].index(folder)]
     # Classes defined in the file, and policies made in it.
-    own = [value for value in vars(module).values() if isinstance(value, type) and issubclass(value, Algorithm)]
+    values: list[Any] = list(vars(module).values())
+    own: list[type[Algorithm[Any]]] = [value for value in values if isinstance(value, type) and issubclass(value, Algorithm)]
     found = list({one for one in own if one.__module__ == name or one.__qualname__.startswith("policy.<locals>")})
     if len(found) != 1:
         names = ", ".join(sorted(one.__name__ for one in found)) or "none"

@@ -12,13 +12,15 @@ def dumps(table: Mapping[str, Any]) -> str:
     return "".join(f"{_key(key)} = {_value(value)}\n" for key, value in table.items())
 
 
-def _key(key: str) -> str:
+def _key(key: Any) -> str:
     if not isinstance(key, str):
         raise TypeError(f"a key of a scenario must be a string, not {key!r}")
     return json.dumps(key)
 
 
 def _value(value: Any) -> str:
+    # Keeps its type in the branches below.
+    inside: Any = value
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, int | float):
@@ -26,8 +28,8 @@ def _value(value: Any) -> str:
     if isinstance(value, str):
         return json.dumps(value)
     if isinstance(value, Mapping):
-        inside = ", ".join(f"{_key(key)} = {_value(inner)}" for key, inner in value.items())
-        return "{" + inside + "}"
+        pairs = ", ".join(f"{_key(key)} = {_value(inner)}" for key, inner in inside.items())
+        return "{" + pairs + "}"
     if isinstance(value, Sequence):
-        return "[" + ", ".join(_value(inner) for inner in value) + "]"
+        return "[" + ", ".join(_value(inner) for inner in inside) + "]"
     raise TypeError(f"a scenario cannot contain a {type(value).__name__}: {value!r}")

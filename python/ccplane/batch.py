@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NoReturn, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -51,18 +51,32 @@ class Batch(Generic[State]):
         """Sets a control variable of each flow's program."""
         self._ask(f"={name}", values)
 
-    def _set_cwnd(self, values: Any) -> None:
+    @property
+    def cwnd(self) -> NoReturn:
+        """Sets the windows, bytes; 0 leaves a flow unchanged. Write-only."""
+        raise AttributeError("cwnd is write-only; the current value is in reports")
+
+    @cwnd.setter
+    def cwnd(self, values: Any) -> None:
         self._ask("cwnd", values)
 
-    def _set_rate(self, values: Any) -> None:
+    @property
+    def rate(self) -> NoReturn:
+        """Sets the pacing rates, bytes per second; 0 leaves a flow unchanged. Write-only."""
+        raise AttributeError("rate is write-only; the current value is in reports")
+
+    @rate.setter
+    def rate(self, values: Any) -> None:
         self._ask("rate", values)
 
-    def _set_ssthresh(self, values: Any) -> None:
-        self._ask("ssthresh", values)
+    @property
+    def ssthresh(self) -> NoReturn:
+        """Sets the slow-start thresholds, bytes; 0 leaves a flow unchanged. Write-only."""
+        raise AttributeError("ssthresh is write-only; the current value is in reports")
 
-    cwnd = property(None, _set_cwnd, doc="Sets the windows, bytes; 0 leaves a flow unchanged.")
-    rate = property(None, _set_rate, doc="Sets the pacing rates, bytes per second; 0 leaves a flow unchanged.")
-    ssthresh = property(None, _set_ssthresh, doc="Sets the slow-start thresholds, bytes; 0 leaves a flow unchanged.")
+    @ssthresh.setter
+    def ssthresh(self, values: Any) -> None:
+        self._ask("ssthresh", values)
 
     def _ask(self, name: str, values: Any) -> None:
         array = np.asarray(values)

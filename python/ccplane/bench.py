@@ -15,7 +15,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -49,8 +50,8 @@ class Aimd(ccplane.Algorithm[list[int]]):
     """Shape of an AIMD algorithm with a constant window, since there is no datapath."""
 
     name = "still"
-    needs = ("cwnd", "rtt")
-    programs = {"fold": PROGRAM}
+    needs: ClassVar[Iterable[str]] = ("cwnd", "rtt")
+    programs: ClassVar[Mapping[str, str | type[ccplane.Fold]]] = {"fold": PROGRAM}
 
     def open(self, info: ccplane.FlowInfo, flow: ccplane.Flow) -> list[int]:
         flow.program("fold")
@@ -99,7 +100,7 @@ def seconds(contender: str) -> float:
 
 def callbacks() -> list[tuple[float, float, float]]:
     """Measures an agent and a class, without a datapath."""
-    turns = []
+    turns: list[tuple[float, float, float]] = []
     for _ in range(TURNS):
         empty = _ccplane.drive(Empty, 1, False, 20_000) - _ccplane.drive(None, 1, False, 20_000)
         turns.append((_ccplane.drive(Aimd, 1, False, 20_000), _ccplane.drive(Arrays, 256, True, 200), empty))

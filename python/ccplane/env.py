@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import gymnasium
 import numpy as np
-from gymnasium.utils import EzPickle
+from gymnasium.utils import EzPickle, seeding
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
@@ -38,8 +38,7 @@ LINK: dict[str, Any] = {
     "workload": [{"bulk": {"flows": 1}}],
 }
 LOW, HIGH = -10.0, 10.0
-_, COLUMNS = _ccplane.policy_names()
-
+COLUMNS: list[str] = _ccplane.policy_names()[1]
 
 REWARDS = ("power", "aurora")
 """Names of the built-in rewards; `info` contains both.
@@ -108,7 +107,7 @@ class _Setup:
         if name not in cls.RANGES:
             raise ValueError(f"randomise cannot change {name!r}; use {', '.join(cls.RANGES)}")
         example, units = cls.RANGES[name]
-        ends = []
+        ends: list[float] = []
         for end in between:
             text = str(end).strip().lower()
             unit = next((unit for unit in units if text.endswith(unit)), None)
@@ -134,7 +133,8 @@ class _Setup:
             if name == "loss":
                 link["loss"] = f"{round(float(random.uniform(low, high)) * 100, 4)}%"
                 continue
-            drawn = float(np.exp(random.uniform(np.log(low), np.log(high))))
+            ends: tuple[float, float] = (np.log(low), np.log(high))
+            drawn = float(np.exp(random.uniform(*ends)))
             if name == "rate":
                 link["rate"] = f"{round(drawn / 8) * 8}bit"
             elif name == "rtt":
@@ -180,6 +180,8 @@ class Link(gymnasium.Env[Floats, Floats], EzPickle):
     """
 
     metadata: dict[str, Any] = {"render_modes": list(_render.MODES), "render_fps": _render.FPS}
+    observation_space: gymnasium.spaces.Space[Floats]
+    action_space: gymnasium.spaces.Space[Floats]
 
     def __init__(
         self,
@@ -237,7 +239,7 @@ class Link(gymnasium.Env[Floats, Floats], EzPickle):
             self._chart.add({0: info})
         return _values(values), float(self._setup.reward(info)), ended, over or self._done >= self.steps, info
 
-    def render(self) -> _render.Frame | None:  # type: ignore[override]
+    def render(self) -> _render.Frame | None:
         """Returns a picture of the episode so far, as an array of 480 × 640 pixels with three
         bytes, for `render_mode="rgb_array"`. With `"human"` each step is already shown in a
         window."""
@@ -257,6 +259,10 @@ class LinkVector(VectorEnv[Floats, Floats, NDArray[Any]]):
     """
 
     metadata: dict[str, Any] = {"autoreset_mode": AutoresetMode.NEXT_STEP, "render_modes": ["rgb_array"], "render_fps": _render.FPS}
+    observation_space: gymnasium.spaces.Space[Floats]
+    action_space: gymnasium.spaces.Space[Floats]
+    single_observation_space: gymnasium.spaces.Space[Floats]
+    single_action_space: gymnasium.spaces.Space[Floats]
 
     def __init__(self, num_envs: int = 1, threads: int | None = None, steps: int = 400, render_mode: str | None = None, **settings: Any) -> None:
         plain: dict[str, Any] = {
@@ -272,7 +278,7 @@ class LinkVector(VectorEnv[Floats, Floats, NDArray[Any]]):
         self.render_mode = render_mode
         self._charts = [_render.chart(render_mode, ["rgb_array"]) for _ in range(num_envs)]
         self.num_envs = num_envs
-        self.threads = threads or os.cpu_count() or 1
+        self.threads: int = threads or os.cpu_count() or 1
         self.steps = steps
         self.single_observation_space = self._setup.observation_space
         self.single_action_space = self._setup.action_space
@@ -300,7 +306,7 @@ class LinkVector(VectorEnv[Floats, Floats, NDArray[Any]]):
             raise ValueError(f"{len(seeds)} seeds for {self.num_envs} environments")
         for n, own in enumerate(seeds):
             if own is not None:
-                self._random[n] = gymnasium.utils.seeding.np_random(own)[0]
+                self._random[n] = seeding.np_random(own)[0]
         begun = [self._begin(n) for n in range(self.num_envs)]
         self._over[:] = False
         return np.stack([values for values, _ in begun]), dict(zip(COLUMNS, np.array([interval for _, interval in begun]).T))
@@ -344,7 +350,7 @@ class LinkVector(VectorEnv[Floats, Floats, NDArray[Any]]):
         self._over = ended | over
         return values, rewards, ended, over, info
 
-    def render(self) -> tuple[_render.Frame, ...] | None:  # type: ignore[override]
+    def render(self) -> tuple[_render.Frame, ...] | None:
         """Returns a picture of each episode; see `Link`."""
         frames = [_rendered(chart) for chart in (self._charts if self.render_mode else [None])]
         return tuple(frame for frame in frames if frame is not None) if self.render_mode else None
@@ -382,7 +388,7 @@ def parallel(
         metadata: dict[str, Any] = {"name": "ccplane/Link-v0", "render_modes": list(_render.MODES), "render_fps": _render.FPS}
 
         def __init__(self) -> None:
-            self.possible_agents = [f"flow_{n}" for n in range(flows if scenario is None else 0)]
+            self.possible_agents: list[str] = [f"flow_{n}" for n in range(flows if scenario is None else 0)]
             self.agents: list[str] = []
             self.render_mode = render_mode
             self._chart = _render.chart(render_mode)
@@ -407,7 +413,7 @@ def parallel(
 
         def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[dict[str, Floats], dict[str, Info]]:
             if seed is not None:
-                self._random = gymnasium.utils.seeding.np_random(seed)[0]
+                self._random = seeding.np_random(seed)[0]
             self._known = setup.begin(self._episode, self._random, each=True)
             self.agents = [f"flow_{n}" for n in range(self._known)]
             self.possible_agents.extend(self.agents[len(self.possible_agents) :])

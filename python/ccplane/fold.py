@@ -375,7 +375,8 @@ class _Translation:
         elif isinstance(node, ast.AnnAssign) and node.value is not None:
             self.assign(node, node.target, node.value, known)
         elif isinstance(node, ast.AugAssign):
-            target: Any = type(node.target)(**{**vars(node.target), "ctx": ast.Load()})
+            fields: dict[str, Any] = {**vars(node.target), "ctx": ast.Load()}
+            target: Any = type(node.target)(**fields)
             value = ast.copy_location(ast.BinOp(target, node.op, node.value), node)
             self.assign(node, node.target, value, known)
         elif isinstance(node, ast.If):
@@ -511,7 +512,7 @@ class _Translation:
         elif isinstance(value, int) and value >= 0:
             self.put(str(value), node)
         elif isinstance(value, float) and 0 <= value < 2**63:
-            self.put(f"{value:.12f}".rstrip("0") + ("0" if value == int(value) else ""), node)
+            self.put(f"{value:.12f}".rstrip("0") + ("0" if value.is_integer() else ""), node)
         else:
             self.fail(node, f"{value!r} is not a valid value; use whole numbers from 0, ratios, True and False")
 

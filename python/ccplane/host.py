@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from typing import Any
 
 from . import Algorithm, Error, _ccplane
@@ -27,7 +27,7 @@ def attach(
     max_rate: str | None = None,
     fallback_after: str | None = None,
     metrics: str | None = None,
-) -> Iterator[list[str]]:
+) -> Generator[list[str], None, None]:
     """Controls the TCP flows of this host for the duration of a `with` block, like `ccplane attach`
     (docs/attach.md). Yields the kernel names of the algorithms.
 

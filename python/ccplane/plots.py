@@ -30,7 +30,7 @@ def draw(contenders: Sequence[str], tables: Mapping[str, Table]) -> Figure:
 
         def _repr_png_(self) -> bytes:
             png = io.BytesIO()
-            self.savefig(png, format="png")
+            self.savefig(png, format="png")  # pyright: ignore[reportUnknownMemberType]
             return png.getvalue()
 
     figure = Shown(figsize=(1 + 4.5 * len(contenders), 7.5), layout="constrained")
@@ -48,7 +48,7 @@ def draw(contenders: Sequence[str], tables: Mapping[str, Table]) -> Figure:
             time, received = of["time_s"], of["received_bytes"]
             windows.plot(time, of["cwnd_bytes"] / 1e3, linewidth=1, label=f"flow {flow}")
             if len(time) > 1:
-                edges = np.linspace(time[0], time[-1], BINS + 1)
+                edges = np.linspace(float(time[0]), float(time[-1]), BINS + 1)
                 mbit = np.diff(np.interp(edges, time, received)) * 8 / 1e6
                 goodput.plot((edges[1:] + edges[:-1]) / 2, mbit / np.diff(edges), linewidth=1)
         if 1 < len(flows) <= 8:

@@ -8,7 +8,7 @@ import importlib
 import os
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -55,11 +55,11 @@ class Table(Mapping[str, NDArray[Any]]):
 
     def to_pandas(self) -> pandas.DataFrame:
         """Returns a pandas data frame (`pip install 'ccplane[pandas]'`)."""
-        return _package("pandas").DataFrame(self._columns)
+        return cast("pandas.DataFrame", _package("pandas").DataFrame(self._columns))
 
     def to_polars(self) -> polars.DataFrame:
         """Returns a polars data frame (`pip install 'ccplane[polars]'`)."""
-        return _package("polars").DataFrame(self._columns)
+        return cast("polars.DataFrame", _package("polars").DataFrame(self._columns))
 
     def __getitem__(self, name: str) -> NDArray[Any]:
         if name not in self._columns:
@@ -100,7 +100,7 @@ def _column(cells: Sequence[str]) -> NDArray[Any]:
 
 def read(write: Callable[[str], object]) -> dict[str, Table]:
     """Reads all tables that `write` writes to a folder."""
-    tables = {}
+    tables: dict[str, Table] = {}
     with tempfile.TemporaryDirectory() as folder:
         write(folder)
         for file in sorted(os.listdir(folder)):
@@ -122,13 +122,14 @@ def metrics(contenders: Sequence[Mapping[str, Any]]) -> Table:
     rows: list[dict[str, float]] = []
     for contender in contenders:
         row: dict[str, float] = {}
-        spread = contender.get("spread") or {}
-        low, high = spread.get("low") or {}, spread.get("high") or {}
+        spread: Mapping[str, Any] = contender.get("spread") or {}
+        low: Mapping[str, float] = spread.get("low") or {}
+        high: Mapping[str, float] = spread.get("high") or {}
         for name, value in contender["figures"].items():
             if isinstance(value, list | dict):
                 continue
             row[name] = np.nan if value is None else value
-            half = spread.get(name)
+            half: float | None = spread.get(name)
             if half is not None and value is not None:
                 # No metric is negative.
                 row[f"{name}_low"] = low.get(name, max(0.0, row[name] - half))
