@@ -5,8 +5,6 @@
 )]
 
 mod incoming;
-mod quic;
-mod udp;
 
 use std::collections::BTreeMap;
 use std::collections::hash_map::RandomState;
@@ -25,6 +23,7 @@ use serde_json::json;
 
 use crate::escape::printable;
 use crate::exit::{Failure, FailureKind};
+use crate::transfer::host::TransferHost;
 use crate::transfer::target::Destination;
 use crate::transfer::{
     INTERRUPT_POLL_INTERVAL, TransferArgs, TransferProtocol, failed, hex, quic as quic_transfer,
@@ -72,39 +71,9 @@ pub struct RecvArgs {
     transfer: TransferArgs,
 }
 
-/// Socket and connections of a receiver.
-trait ReceiveHost {
-    fn local(&self) -> SocketAddr;
-    /// Sends and receives. If there was nothing to do, waits up to `timeout` for the next event.
-    fn poll(&mut self, timeout: Duration) -> Result<(), Failure>;
-    /// Returns the next accepted connection.
-    fn accept(&mut self) -> Option<u64>;
-    /// Returns the sender's address, if the transport reports it.
-    fn peer(&self, id: u64) -> Option<SocketAddr>;
-    /// Returns true if a sender was rejected since the last call because of the limit on all
-    /// connections.
-    fn was_crowded(&mut self) -> bool;
-    /// Passes the received bytes to `take` and returns their number.
-    fn read(&mut self, id: u64, take: &mut dyn FnMut(&[u8])) -> usize;
-    /// Returns true if the sender's stream was read to its end.
-    fn has_read_all(&self, id: u64) -> bool;
-    /// Writes as far as there is room and returns the number of bytes.
-    fn write(&mut self, id: u64, bytes: &[u8]) -> usize;
-    /// Ends the outgoing stream.
-    fn finish(&mut self, id: u64);
-    /// Returns true if all written data and the end of the stream are acknowledged.
-    fn has_sent_all(&self, id: u64) -> bool;
-    /// Returns the reason for which the connection failed, and its machine-readable name.
-    fn failure(&self, id: u64) -> Option<(String, Option<&'static str>)>;
-    /// Closes a connection, with an abort unless `graceful` is set.
-    fn close(&mut self, id: u64, graceful: bool) -> Result<(), Failure>;
-    /// Sends what [`close`](ReceiveHost::close) left to send.
-    fn flush(&mut self) -> Result<(), Failure>;
-}
-
 impl RecvArgs {
     /// Returns a host that listens.
-    fn listen(&self, own: &Identity, once: bool) -> Result<Box<dyn ReceiveHost>, Failure> {
+    fn listen(&self, own: &Identity, once: bool) -> Result<Box<dyn TransferHost>, Failure> {
         let wildcard = |port| self.listen.unwrap_or(([0, 0, 0, 0], port).into());
         if let TransferProtocol::Quic(stack) = self.transfer.over {
             let mut options = quic_transfer::options(&self.transfer, stack, wildcard(4791))?;

@@ -20,14 +20,15 @@ use crate::escape::printable;
 use crate::exit::{Failure, FailureKind};
 use crate::identity::receiver;
 use crate::steering::SteerArgs;
+use crate::transfer::host::TransferHost;
 use crate::transfer::liveness::{PeerProgress, STALL_TIMEOUTS};
-use crate::transfer::wire::{Hash, TransferReply};
+use crate::transfer::wire::{Answers, HASH_BYTES, Hash, TransferReply};
 use crate::transfer::{
     INTERRUPT_POLL_INTERVAL, TransferArgs, TransferProtocol, bar, cpu_seconds, hex,
 };
 use crate::{Registry, interrupt};
 use source::SendSource;
-use stream::{FillResult, SendBuffer, Stream};
+use stream::{FillResult, Stream};
 
 /// Receiver that answers but makes no progress.
 const STALLED_RECEIVER_ERROR: &str = "the receiver answers but accepts no data and sends no \
@@ -72,24 +73,65 @@ pub struct SendArgs {
 }
 
 /// Connection to the receiver.
-trait SendConnection: SendBuffer {
-    /// Sends and receives. If there was nothing to do, waits up to `timeout` for the next event.
-    fn poll(&mut self, timeout: Duration) -> Result<(), Failure>;
-    /// Returns the receiver's reply once it has arrived.
-    fn reply(&mut self) -> Result<Option<TransferReply>, Failure>;
-    /// Returns true if the receiver's stream was read to its end.
-    fn has_read_all(&self) -> bool;
+trait SendConnection {
+    /// Returns the host and the connection's identifier.
+    fn host(&mut self) -> (&mut dyn TransferHost, u64);
     /// Fails if the connection has ended or the receiver is silent.
     fn check(&mut self, stream: &Stream) -> Result<(), Failure>;
     /// Returns true once the handshake is complete.
     fn is_connected(&self) -> bool;
-    /// Returns the number of bytes that the receiver, or its stack, has accepted.
-    fn accepted(&self) -> u64;
+    /// Returns the number of bytes that the receiver, or the stack, has accepted.
+    fn accepted(&self, stream: &Stream) -> u64;
     /// Returns true if the next step is the receiver's.
     fn awaits_receiver(&self, stream: &Stream) -> bool;
     /// Closes the connection, with an abort unless the receiver has replied. `bytes`: length of
     /// the file.
     fn close(self: Box<Self>, completed: bool, bytes: u64) -> Result<ConnectionSummary, Failure>;
+}
+
+/// Reader of the receiver's stream.
+enum ReplyReader {
+    Framed(Answers),
+    /// A hash, for a stream without frames.
+    Hash(Vec<u8>),
+}
+
+impl ReplyReader {
+    /// Returns the receiver's reply, and true if there will be no other one.
+    fn read(
+        &mut self,
+        (host, id): (&mut dyn TransferHost, u64),
+    ) -> Result<(Option<TransferReply>, bool), Failure> {
+        let mut outcome = Ok(None);
+        host.read(id, &mut |mut piece| match self {
+            ReplyReader::Framed(answers) => {
+                while let Some(reply) = answers.next(&mut piece).transpose() {
+                    let is_error = reply.is_err();
+                    outcome = reply.map(Some);
+                    if is_error {
+                        break;
+                    }
+                }
+            }
+            // One byte more than a hash shows that it is none.
+            ReplyReader::Hash(bytes) => {
+                let room = (HASH_BYTES + 1).saturating_sub(bytes.len());
+                bytes.extend_from_slice(&piece[..room.min(piece.len())]);
+            }
+        });
+        let reply = outcome.map_err(|why| Failure::new(FailureKind::Failed, why))?;
+        Ok(match self {
+            ReplyReader::Framed(_) => {
+                let ended = reply.is_some() || host.has_read_all(id);
+                (reply, ended)
+            }
+            ReplyReader::Hash(bytes) => {
+                let ended = host.has_read_all(id) || bytes.len() > HASH_BYTES;
+                let hash = Hash::try_from(bytes.as_slice()).ok().filter(|_| ended);
+                (hash.map(TransferReply::Stored), ended)
+            }
+        })
+    }
 }
 
 /// Statistics of a finished connection.
@@ -184,35 +226,47 @@ fn transfer(
 ) -> Result<Option<TransferReply>, Failure> {
     let (mut shown, mut nap) = (Instant::now(), SOURCE_POLL_INTERVAL_MIN);
     let mut progress = PeerProgress::new(Instant::now());
+    let mut replies = match args.transfer.over {
+        TransferProtocol::Udp => ReplyReader::Framed(Answers::default()),
+        TransferProtocol::Quic(_) => ReplyReader::Hash(Vec::new()),
+    };
     let stall_timeout = args.transfer.timeout()? * STALL_TIMEOUTS;
     if args.rc3 {
         // The second loop starts from the end of what has been read. Once the hello has been sent,
         // reading from disk would delay the handling of its answer.
-        stream.read_ahead(connection, INTERRUPT_POLL_INTERVAL)?;
+        let (host, id) = connection.host();
+        stream.read_ahead(INTERRUPT_POLL_INTERVAL, |bytes| host.write(id, bytes))?;
     }
     loop {
         if interrupt::raised(stop) {
             return Err(Failure::text(FailureKind::Failed, "interrupted"));
         }
-        let filled = stream.fill(connection)?;
+        let (host, id) = connection.host();
+        let filled = stream.fill(|bytes| host.write(id, bytes))?;
+        if filled == FillResult::Ended {
+            host.finish(id);
+        }
         // Backs off while the source pauses, since polling a slow source would occupy a core.
         nap = if filled == FillResult::Idle {
             (nap * 2).min(INTERRUPT_POLL_INTERVAL)
         } else {
             SOURCE_POLL_INTERVAL_MIN
         };
-        connection.poll(match filled {
+        host.poll(match filled {
             FillResult::More => Duration::ZERO,
             FillResult::Idle => nap,
-            FillResult::Blocked => INTERRUPT_POLL_INTERVAL,
+            FillResult::Blocked | FillResult::Ended => INTERRUPT_POLL_INTERVAL,
         })?;
         // Must precede the check: a receiver that has replied may have closed the connection.
-        let reply = connection.reply()?;
-        if reply.is_some() || connection.has_read_all() {
+        let (reply, has_ended) = replies.read((host, id))?;
+        if has_ended {
             return Ok(reply);
         }
         connection.check(stream)?;
-        let (accepted, awaits) = (connection.accepted(), connection.awaits_receiver(stream));
+        let (accepted, awaits) = (
+            connection.accepted(stream),
+            connection.awaits_receiver(stream),
+        );
         if progress.has_stalled(Instant::now(), accepted, awaits, stall_timeout) {
             let why = if connection.is_connected() {
                 STALLED_RECEIVER_ERROR
@@ -231,7 +285,7 @@ fn transfer(
 
 /// Returns approximately how much of the file the receiver has.
 fn acked_file_bytes(connection: &dyn SendConnection, stream: &Stream) -> u64 {
-    connection.accepted().min(stream.read)
+    connection.accepted(stream).min(stream.read)
 }
 
 /// Returns the wildcard address of the family of `peer`.

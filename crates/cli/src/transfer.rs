@@ -1,5 +1,6 @@
 //! Shared parts of `ccplane send` and `ccplane recv`.
 
+pub(crate) mod host;
 pub(crate) mod liveness;
 mod name;
 mod new_file;

@@ -8,9 +8,9 @@ use std::time::Instant;
 use ccplane_units::Duration;
 use indicatif::ProgressBar;
 
-use super::ReceiveHost;
 use crate::escape::printable;
 use crate::exit::{Failure, FailureKind};
+use crate::transfer::host::TransferHost;
 use crate::transfer::sink::Sink;
 use crate::transfer::target::{Destination, human};
 use crate::transfer::wire::{Frames, Hash, Header, StreamEvent, TransferReply, greeting};
@@ -133,7 +133,7 @@ impl Incoming {
     pub fn step(
         &mut self,
         id: u64,
-        host: &mut dyn ReceiveHost,
+        host: &mut dyn TransferHost,
         target: &Destination,
         now: Instant,
     ) -> bool {
@@ -302,7 +302,7 @@ impl Incoming {
     }
 
     /// Sends queued bytes as far as the send buffer has room.
-    fn send(&mut self, id: u64, host: &mut dyn ReceiveHost) {
+    fn send(&mut self, id: u64, host: &mut dyn TransferHost) {
         while !self.out.is_empty() {
             let written = host.write(id, self.out.as_slices().0);
             if written == 0 {

@@ -5,10 +5,9 @@ use std::net::SocketAddr;
 use ccplane_link::identity::Fingerprint;
 use ccplane_quic::host::{Native, QuicCongestion, QuicHost};
 use ccplane_quic::{PlaneError, QuicPlane, Stack};
-use ccplane_units::Duration;
 use serde_json::json;
 
-use super::stream::{SendBuffer, Stream};
+use super::stream::Stream;
 use super::{
     ConnectionSummary, SendArgs, SendConnection, acked_file_bytes, lost_failure, wildcard,
 };
@@ -17,11 +16,8 @@ use crate::attach::make;
 use crate::escape::printable;
 use crate::exit::{Failure, FailureKind};
 use crate::steering::{ControlSource, SteerArgs};
+use crate::transfer::host::TransferHost;
 use crate::transfer::quic::{failed, flush, options};
-use crate::transfer::wire::{HASH_BYTES, Hash, TransferReply};
-
-/// Bytes that the stack has not accepted yet, at most.
-const BUFFER_BYTES: usize = 1 << 18;
 
 /// Connection to the receiver.
 pub(super) struct QuicConnection {
@@ -30,13 +26,6 @@ pub(super) struct QuicConnection {
     to: SocketAddr,
     stack: Stack,
     congestion: QuicCongestion,
-    buffer: Vec<u8>,
-    /// Range of the buffer that the stack has not accepted yet.
-    start: usize,
-    end: usize,
-    /// Bytes written to the buffer so far.
-    written: u64,
-    reply: Vec<u8>,
 }
 
 impl QuicConnection {
@@ -62,54 +51,13 @@ impl QuicConnection {
             to,
             stack,
             congestion,
-            buffer: vec![0; BUFFER_BYTES],
-            start: 0,
-            end: 0,
-            written: 0,
-            reply: Vec::with_capacity(HASH_BYTES),
         })
     }
 }
 
-impl SendBuffer for QuicConnection {
-    fn write_buffer(&mut self) -> &mut [u8] {
-        self.start += self.host.write(self.id, &self.buffer[self.start..self.end]);
-        if self.start < self.end || !self.host.is_connected(self.id) {
-            return &mut [];
-        }
-        (self.start, self.end) = (0, 0);
-        &mut self.buffer
-    }
-
-    fn commit_write(&mut self, bytes: usize) {
-        self.end = bytes;
-        self.written += bytes as u64;
-        self.start = self.host.write(self.id, &self.buffer[..bytes]);
-    }
-
-    fn finish(&mut self) {
-        self.host.finish(self.id);
-    }
-}
-
 impl SendConnection for QuicConnection {
-    fn poll(&mut self, timeout: Duration) -> Result<(), Failure> {
-        self.host.poll(timeout).map_err(failed)
-    }
-
-    fn reply(&mut self) -> Result<Option<TransferReply>, Failure> {
-        let room = (HASH_BYTES + 1).saturating_sub(self.reply.len());
-        let reply = &mut self.reply;
-        self.host
-            .read(self.id, room, |bytes| reply.extend_from_slice(bytes));
-        let hash = Hash::try_from(self.reply.as_slice()).ok();
-        Ok(hash
-            .filter(|_| self.host.has_read_all(self.id))
-            .map(TransferReply::Stored))
-    }
-
-    fn has_read_all(&self) -> bool {
-        self.host.has_read_all(self.id) || self.reply.len() > HASH_BYTES
+    fn host(&mut self) -> (&mut dyn TransferHost, u64) {
+        (&mut self.host, self.id)
     }
 
     fn check(&mut self, stream: &Stream) -> Result<(), Failure> {
@@ -134,14 +82,14 @@ impl SendConnection for QuicConnection {
         self.host.is_connected(self.id)
     }
 
-    fn accepted(&self) -> u64 {
-        self.written - (self.end - self.start) as u64
+    fn accepted(&self, stream: &Stream) -> u64 {
+        stream.read - stream.unwritten() as u64
     }
 
     fn awaits_receiver(&self, stream: &Stream) -> bool {
         // The stack ends a connection whose peer is silent, but not one that a peer keeps alive
         // during the handshake.
-        !self.is_connected() || stream.is_complete() || self.start < self.end
+        !self.is_connected() || stream.is_complete() || stream.unwritten() > 0
     }
 
     fn close(self: Box<Self>, completed: bool, _bytes: u64) -> Result<ConnectionSummary, Failure> {

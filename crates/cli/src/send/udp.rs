@@ -14,15 +14,15 @@ use ccplane_udp::{DelayHistogram, HandshakeError, Tls, UdpCongestion, UdpHost};
 use ccplane_units::Duration;
 use serde_json::json;
 
-use super::stream::{SendBuffer, Stream};
+use super::stream::Stream;
 use super::{
     ConnectionSummary, SendArgs, SendConnection, acked_file_bytes, lost_failure, wildcard,
 };
 use crate::attach::add;
 use crate::exit::{Failure, FailureKind};
 use crate::steering::{ControlSource, SteerArgs};
+use crate::transfer::host::TransferHost;
 use crate::transfer::liveness::{Liveness, LivenessVerdict};
-use crate::transfer::wire::{Answers, TransferReply};
 use crate::transfer::{failed, no_answer_failure};
 use crate::{Registry, identity};
 
@@ -35,7 +35,6 @@ pub(super) struct UdpConnection {
     id: u64,
     to: SocketAddr,
     liveness: Liveness,
-    answers: Answers,
     /// --mtu, bytes.
     mtu: u32,
     rc3: bool,
@@ -93,7 +92,6 @@ impl UdpConnection {
             host,
             id,
             to,
-            answers: Answers::default(),
             mtu: args.transfer.mtu(),
             rc3: args.rc3,
         })
@@ -120,45 +118,9 @@ impl UdpConnection {
     }
 }
 
-impl SendBuffer for UdpConnection {
-    fn write_buffer(&mut self) -> &mut [u8] {
-        self.host.write_buffer(self.id)
-    }
-
-    fn commit_write(&mut self, bytes: usize) {
-        self.host.commit_write(self.id, bytes);
-    }
-
-    fn finish(&mut self) {
-        self.host.finish(self.id);
-    }
-}
-
 impl SendConnection for UdpConnection {
-    fn poll(&mut self, timeout: Duration) -> Result<(), Failure> {
-        self.host.poll(timeout).map_err(failed)
-    }
-
-    fn reply(&mut self) -> Result<Option<TransferReply>, Failure> {
-        let mut reply = None;
-        let (first, second) = self.host.received(self.id);
-        let taken = first.len() + second.len();
-        for mut piece in [first, second] {
-            while let Some(answer) = self
-                .answers
-                .next(&mut piece)
-                .map_err(|why| Failure::new(FailureKind::Failed, why))?
-            {
-                reply = Some(answer);
-            }
-        }
-        self.host.consume(self.id, taken);
-        Ok(reply)
-    }
-
-    fn has_read_all(&self) -> bool {
-        let connection = self.host.connection(self.id);
-        connection.is_none_or(|connection| connection.all_received())
+    fn host(&mut self) -> (&mut dyn TransferHost, u64) {
+        (&mut self.host, self.id)
     }
 
     fn check(&mut self, stream: &Stream) -> Result<(), Failure> {
@@ -203,7 +165,7 @@ impl SendConnection for UdpConnection {
         connection.is_some_and(|connection| connection.srtt() != Duration::ZERO)
     }
 
-    fn accepted(&self) -> u64 {
+    fn accepted(&self, _stream: &Stream) -> u64 {
         self.host.stats(self.id).map_or(0, |stats| stats.acked)
     }
 
@@ -399,7 +361,7 @@ mod tests {
         );
         let both = no_samples(1, 2).unwrap_or_default();
         assert!(
-            both.contains("1 whose") && both.contains(", 2 for packets"),
+            both.contains("1 with") && both.contains(", 2 for packets"),
             "{both}"
         );
     }
