@@ -467,7 +467,7 @@ impl<const V: usize> Flow<V> {
             && program.reads_stamps()
             && let Some(last) = registers.0.last_chunk_mut()
         {
-            *last = signals.from_stamps();
+            *last = signals.stamp_signals();
         }
         registers.set(reg::ACK_NOW, now.as_micros());
         // In the order of their slots: the state ends where the variables begin, so that little is

@@ -67,7 +67,7 @@ impl SignalSource for LastState {
     }
 
     /// The age of the last stamps is unknown here, so the queueing delay is not valid.
-    fn from_stamps(&self) -> StampSignals {
+    fn stamp_signals(&self) -> StampSignals {
         let [min_owd, min_rtt] = self.delays.map(u64::from);
         [INFINITY, INFINITY, min_owd, min_rtt, INFINITY, 0]
     }
@@ -94,7 +94,7 @@ mod tests {
             assert_eq!(signal, expected, "signal {number}");
         }
         assert_eq!(
-            last.from_stamps(),
+            last.stamp_signals(),
             [INFINITY, INFINITY, INFINITY, INFINITY, INFINITY, 0]
         );
         last.store_base(&[9; 22]);
@@ -102,7 +102,7 @@ mod tests {
         assert_eq!(unknown.map(|number| plain[number]), [9; 3]);
         assert_eq!((plain[0], plain[18], plain[20]), (0, 1, 0));
         last.store_stamped(&[9; 6]);
-        assert_eq!(last.from_stamps(), [INFINITY, INFINITY, 9, 9, INFINITY, 0]);
+        assert_eq!(last.stamp_signals(), [INFINITY, INFINITY, 9, 9, INFINITY, 0]);
         assert_eq!(last.paced(), 0);
         last.store_paced(1);
         assert_eq!(last.paced(), 1);

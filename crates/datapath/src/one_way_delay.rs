@@ -341,7 +341,7 @@ mod tests {
         let seen = |now: Time, fresh: bool| {
             let mut signals = Signals::default();
             one_way.write(now, fresh, rtt, &mut signals);
-            signals.from_stamps()
+            signals.stamp_signals()
         };
         assert_eq!(
             seen(one_way.sampled_at, true),

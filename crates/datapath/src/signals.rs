@@ -97,7 +97,7 @@ pub(crate) trait SignalSource {
     fn base(&self) -> BaseSignals;
     /// Signals from stamps. They are separate because few programs read them: filling them for all
     /// programs made an ACK a seventh more expensive.
-    fn from_stamps(&self) -> StampSignals;
+    fn stamp_signals(&self) -> StampSignals;
     /// Signal 28. Separate for the same reason: filled for all programs, it raised the cost of an
     /// ACK from 34.3 to 36.5 ns for Reno and from 47.8 to 52.3 ns for BBR (`bench datapath`,
     /// medians of eight runs).
@@ -134,7 +134,7 @@ impl SignalSource for Signals {
     }
 
     #[inline(always)]
-    fn from_stamps(&self) -> StampSignals {
+    fn stamp_signals(&self) -> StampSignals {
         let valid = self.queue_delay_valid != 0;
         [
             infinity_if_unknown(self.owd_ns),
