@@ -558,7 +558,7 @@ mod tests {
             "--down delay=0ms",
         ];
         let given = args(&format!("{both} {up} {down}")).expect("valid options");
-        let found = config(&given).ok().expect("a link");
+        let found = config(&given).unwrap_or_else(|failure| panic!("{failure}"));
         let (forward, reverse) = (found.forward, found.reverse);
         assert_eq!(
             forward.to_string(),
@@ -569,7 +569,9 @@ mod tests {
             "rate 8mbit delay 0ms jitter 0ms queue droptail:9p loss 1%"
         );
         let jittered = args("--delay 9ms --jitter 5ms:reorder").expect("valid options");
-        let forward = config(&jittered).ok().expect("a link").forward;
+        let forward = config(&jittered)
+            .unwrap_or_else(|failure| panic!("{failure}"))
+            .forward;
         assert!(forward.reorder && forward.jitter == Duration::from_millis(5));
     }
 
