@@ -91,6 +91,8 @@ def _run(words: Sequence[str], classes: Sequence[Any]) -> tuple[int | None, str,
     with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as output, tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as messages:
 
         def child() -> None:
+            # Jupyter asks programs for colours.
+            os.environ["NO_COLOR"] = "1"
             os.dup2(output.fileno(), 1)
             os.dup2(messages.fileno(), 2)
             # A notebook replaces Python's streams, and `_exit` flushes no buffer.
