@@ -27,6 +27,7 @@ pub struct Simulation<T = ()> {
 /// Entry points of the simulation without a tracer. The static makes this crate compile them, with
 /// its own optimisation level, once for all dependents.
 #[used]
+#[expect(clippy::type_complexity, reason = "a list of functions, used nowhere")]
 static UNTRACED: (
     fn(&mut Simulation, Time) -> Result<(), SimError>,
     fn(&mut Simulation, &[AppId], Time) -> Result<bool, SimError>,
