@@ -122,7 +122,7 @@ fn bbr() {
 /// one.
 #[test]
 fn the_first_text_of_the_documentation_fills_the_link() {
-    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/text-algorithms.md");
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/program-files.md");
     let page = std::fs::read_to_string(page).expect("the page is there");
     let (_, text) = page.split_once("```ccp\n").expect("the page has a text");
     let (text, _) = text.split_once("```").expect("the code block is closed");
@@ -155,7 +155,7 @@ fn shipped_and_documented_programs_are_valid() {
         })
         .collect();
     let page =
-        std::fs::read_to_string(root.join("docs/text-algorithms.md")).expect("the page is there");
+        std::fs::read_to_string(root.join("docs/program-files.md")).expect("the page is there");
     texts.extend(
         page.split("```ccp\n")
             .skip(1)

@@ -63,7 +63,7 @@ pub(super) fn open_watched(
             FailureKind::Usage,
             "--watch: none of the algorithms is an algorithm file",
         )
-        .hint("name a file, such as --alg ./mine.ccp (docs/text-algorithms.md)")),
+        .hint("name a file, such as --alg ./mine.ccp (docs/program-files.md)")),
         false => Ok(texts),
     }
 }
