@@ -25,7 +25,8 @@ const SAMPLE_INTERVAL: Duration = Duration::from_millis(20);
 /// Name of the text in problems.
 const FILE_NAME: &str = "options";
 
-/// Settings of a run over one bottleneck, with the units and defaults of `ccplane run`.
+/// Settings of a run over one bottleneck. `ccplane run` has an option for each, and names that option
+/// in errors (`options_failure`).
 #[derive(Clone, Debug)]
 pub struct SingleLink {
     /// Algorithms, run one after another.
