@@ -1,9 +1,10 @@
-"""Makes and steps the registered environments: a program for `scripts/python release`, which runs it
+"""Makes, steps and renders the registered environments: a program for `scripts/python release`, which runs it
 with the oldest and the newest Gymnasium."""
 
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -20,6 +21,11 @@ def main() -> None:
     assert env.observation_space.contains(seen), seen
     assert 0 <= float(reward) <= 1 and not terminated and not truncated and info["link_rate"] > 0
     env.close()
+    drawn = gymnasium.make("ccplane/Link-v0", render_mode="rgb_array")
+    drawn.reset(seed=1)
+    frame: Any = drawn.render()
+    assert (frame.shape, frame.dtype) == ((480, 640, 3), np.uint8)
+    drawn.close()
     vector = gymnasium.make_vec("ccplane/Link-v0", num_envs=2, vectorization_mode="vector_entry_point")
     vector.reset(seed=1)
     many, rewards, *_ = vector.step(np.zeros((2, 1), np.float32))
