@@ -23,9 +23,13 @@ COLUMNS = {
 
 
 def result(summary: Mapping[str, Any], metrics: Table) -> str:
-    """Returns a table with one row per contender. It has no style of its own, so that it follows the
-    notebook's light or dark theme."""
-    names = [name for name in COLUMNS if name in metrics and any(math.isfinite(value) for value in metrics[name])]
+    """Returns a table with one row per contender. It has no style of its own, so that it follows
+    the notebook's light or dark theme."""
+    names = [
+        name
+        for name in COLUMNS
+        if name in metrics and any(math.isfinite(value) for value in metrics[name])
+    ]
     heads = "".join(f"<th>{html.escape(COLUMNS[name])}</th>" for name in names)
     rows = ""
     for row in range(metrics.rows):
@@ -33,7 +37,8 @@ def result(summary: Mapping[str, Any], metrics: Table) -> str:
         rows += f"<tr><th>{html.escape(str(metrics['contender'][row]))}</th>{cells}</tr>"
     below = "".join(f"<p>{html.escape(text)}</p>" for text in _remarks(summary))
     title = html.escape(summary.get("title") or "ccplane")
-    return f"<table><caption>{title}</caption><thead><tr><th></th>{heads}</tr></thead><tbody>{rows}</tbody></table>{below}"
+    head = f"<caption>{title}</caption><thead><tr><th></th>{heads}</tr></thead>"
+    return f"<table>{head}<tbody>{rows}</tbody></table>{below}"
 
 
 def _cell(metrics: Table, name: str, row: int) -> str:
@@ -51,7 +56,11 @@ def _number(value: float) -> str:
     """Returns a number with three significant digits, or all digits before the point."""
     if value == 0 or not math.isfinite(value):
         return f"{value:g}"
-    return f"{value:,.{max(0, 2 - math.floor(math.log10(abs(value))))}f}" if value != int(value) else f"{value:,.0f}"
+    return (
+        f"{value:,.{max(0, 2 - math.floor(math.log10(abs(value))))}f}"
+        if value != int(value)
+        else f"{value:,.0f}"
+    )
 
 
 def _remarks(summary: Mapping[str, Any]) -> list[str]:

@@ -64,7 +64,9 @@ def run(
         words += [] if repeats is None else ["--repeats", str(repeats)]
         status, printed, logged = _run(words, classes)
         if status != 0:
-            problem = _problem(printed) or logged.strip() or f"the run ended with exit code {status}"
+            problem = (
+                _problem(printed) or logged.strip() or f"the run ended with exit code {status}"
+            )
             raise Error(problem.replace(file, "scenario") if is_text else problem)
         # Warnings, and tracebacks of callbacks.
         sys.stderr.write(logged)
@@ -88,7 +90,10 @@ def _problem(printed: str) -> str | None:
 
 def _run(words: Sequence[str], classes: Sequence[Any]) -> tuple[int | None, str, str]:
     """Runs a command to its end, or until Ctrl-C. Returns its exit code, output and messages."""
-    with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as output, tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as messages:
+    with (
+        tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as output,
+        tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as messages,
+    ):
 
         def child() -> None:
             # Jupyter asks programs for colours.

@@ -31,7 +31,9 @@ def chart(mode: str | None, modes: Sequence[str] = MODES) -> Chart | None:
     try:
         importlib.import_module("matplotlib.figure")
     except ModuleNotFoundError:
-        raise ModuleNotFoundError("render_mode needs matplotlib; run pip install 'ccplane[plot]'") from None
+        raise ModuleNotFoundError(
+            "render_mode needs matplotlib; run pip install 'ccplane[plot]'"
+        ) from None
     return Chart(mode)
 
 
@@ -60,7 +62,9 @@ class Chart:
             points = self._flows.setdefault(flow, [])
             time = (points[-1][0] if points else self._time) + info["elapsed"]
             # The RTT is 0 until the first ACK.
-            points.append((time, info["goodput"] * 8 / 1e6, info["rtt"] * 1e3 or np.nan, info["cwnd"] / 1e3))
+            points.append(
+                (time, info["goodput"] * 8 / 1e6, info["rtt"] * 1e3 or np.nan, info["cwnd"] / 1e3)
+            )
             self._link = (info["link_rate"] * 8 / 1e6, info["link_rtt"] * 1e3)
         self._time = max((points[-1][0] for points in self._flows.values()), default=0.0)
         if self._mode == "human":
@@ -131,14 +135,17 @@ def _window() -> Any:
     try:
         figure: Any = plt.figure(**_settings())
     except ImportError as why:
-        raise Error(f"render_mode='human' cannot open a window: {why}; use render_mode='rgb_array'") from None
+        raise Error(
+            f"render_mode='human' cannot open a window: {why}; use render_mode='rgb_array'"
+        ) from None
     if getattr(figure.canvas, "required_interactive_framework", None) is None:
         plt.close(figure)
-        display = " or ".join(name for name in ("DISPLAY", "WAYLAND_DISPLAY") if name not in os.environ)
-        hint = f"set {display}, or install a toolkit such as PyQt6" if display else "install a toolkit such as PyQt6, or set MPLBACKEND"
+        hint = "install a toolkit such as PyQt6, or set MPLBACKEND"
+        if not (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")):
+            hint = "set DISPLAY or WAYLAND_DISPLAY"
         raise Error(
-            f"render_mode='human' opens a window, which matplotlib's backend {plt.get_backend()!r} cannot do; "
-            f"use render_mode='rgb_array', or {hint}"
+            "render_mode='human' opens a window, which matplotlib's backend "
+            f"{plt.get_backend()!r} cannot do; use render_mode='rgb_array', or {hint}"
         )
     figure.canvas.manager.set_window_title("ccplane")
     figure.show()

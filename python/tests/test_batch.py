@@ -91,6 +91,14 @@ class Together(unittest.TestCase):
                 self.assertGreater(bad, reno * 0.9)
 
 
+    def test_settings_of_a_batch_are_write_only(self) -> None:
+        batch: Any = ccplane.Batch(bytes(8), bytes(8), ("lost",), bytes(1), 0, [None])
+        for name in ("cwnd", "rate", "ssthresh"):
+            with self.assertRaisesRegex(AttributeError, f"{name} is write-only; the current value is in reports"):
+                getattr(batch, name)
+            setattr(batch, name, np.ones(1, np.uint64))
+
+
 class Tables(unittest.TestCase):
     def setUp(self) -> None:
         if np is None:
