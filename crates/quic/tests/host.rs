@@ -358,7 +358,7 @@ fn algorithms_beyond_the_stack_are_refused_by_name() {
             .unwrap()
             .to_string();
         assert!(
-            why.contains(stack.name()) && why.contains("it has"),
+            why.contains(stack.name()) && why.contains("use one of"),
             "{why}"
         );
         let limited = HostOptions {
