@@ -12,7 +12,7 @@
 ///     lost: bool,
 /// }
 ///
-/// let programs = Programs::new().reporting::<Round>(
+/// let programs = Programs::new().with_report::<Round>(
 ///     "fold",
 ///     "(def (Report (volatile acked 0) (volatile lost false)))
 ///      (when true

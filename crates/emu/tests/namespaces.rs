@@ -412,7 +412,7 @@ fn existing_interfaces_are_not_taken_over() {
     });
     let again = again.expect("the test's namespace");
     assert!(
-        again.contains("the interface link0 exists already")
+        again.contains("the interface link0 already exists")
             && again.contains("ip link delete link0")
     );
     drop(first);

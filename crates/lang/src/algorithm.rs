@@ -11,7 +11,7 @@
 //!     (def)
 //!     (when (> Ack.lost_pkts_sample 0) (:= Ssthresh (* Cwnd back)))
 //!     (when true (:= Cwnd (+ Cwnd (/ (* Flow.mss Flow.mss) Cwnd))))";
-//! let mine = ccplane_lang::TextAlgorithm::read(text)?;
+//! let mine = ccplane_lang::ProgramFile::read(text)?;
 //! assert_eq!((mine.name(), mine.parameters()[0].name.as_str()), ("mine", "back"));
 //! let program = mine.program(&[("back", "0.7")]).expect("it is between 0.1 and 0.95");
 //! assert!(program.contains("(const back 0.7)"));
