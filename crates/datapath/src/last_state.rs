@@ -102,7 +102,10 @@ mod tests {
         assert_eq!(unknown.map(|number| plain[number]), [9; 3]);
         assert_eq!((plain[0], plain[18], plain[20]), (0, 1, 0));
         last.store_stamped(&[9; 6]);
-        assert_eq!(last.stamp_signals(), [INFINITY, INFINITY, 9, 9, INFINITY, 0]);
+        assert_eq!(
+            last.stamp_signals(),
+            [INFINITY, INFINITY, 9, 9, INFINITY, 0]
+        );
         assert_eq!(last.paced(), 0);
         last.store_paced(1);
         assert_eq!(last.paced(), 1);

@@ -28,7 +28,7 @@
 //! // … traffic from emulator.sender_ns() …
 //! emulator.control().set_delay(PathDirection::Forward, "30ms".parse()?)?;
 //! let report = emulator.finish()?;
-//! assert!(report.audit.ok);
+//! assert!(report.audit.passed);
 //! for packet in report.forward.records() {
 //!     println!("{:?} {:?}", packet.arrived, packet.sojourn());
 //! }
