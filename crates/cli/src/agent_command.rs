@@ -12,9 +12,9 @@ use ccplane_lab::Contender;
 use ccplane_link::{Datagram, DatapathLink, KEY_DIRECTORY, Local, TlsLink, WaitStrategy, serve};
 use clap::Args;
 
-use crate::attach::add;
-use crate::attach::exceptions::ExceptionReporter;
 use crate::confine::confine;
+use crate::contender::add;
+use crate::exceptions::ExceptionReporter;
 use crate::exit::{Failure, FailureKind};
 use crate::python::enter;
 use crate::sandbox::SandboxRequest;

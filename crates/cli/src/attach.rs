@@ -6,11 +6,10 @@
 //! for loading. The HTTP thread of the metrics has none, and requests the values from this thread.
 
 pub(crate) mod agent_process;
-pub(crate) mod exceptions;
 mod options;
 mod program_files;
 mod reload;
-pub mod remote;
+mod remote;
 mod rules;
 mod samples;
 mod watch;
@@ -18,7 +17,7 @@ mod watch;
 use std::path::Path;
 use std::sync::{Arc, mpsc};
 
-use ccplane_agent::{Agent, AgentOptions, DynAlgorithm, Tags};
+use ccplane_agent::{Agent, AgentOptions, Tags};
 use ccplane_datapath::Capabilities;
 use ccplane_lab::Contender;
 use ccplane_link::AgentConnection;
@@ -26,13 +25,14 @@ use ccplane_linux::select;
 use ccplane_linux::stamp::{self, StampPrograms};
 use ccplane_linux::{AlgorithmSpec, Arms, Kernel, LoadError, RegistrationOptions};
 
+use crate::Registry;
 use crate::config::{self, Settings};
+use crate::contender::{add, is_python};
+use crate::exceptions::Exceptions;
 use crate::exit::{Failure, FailureKind};
-use crate::{Parameters, Registry};
 use crate::{doctor, interrupt, metrics, paths};
 
 use agent_process::AgentProcess;
-use exceptions::Exceptions;
 pub use options::AttachArgs;
 use reload::Reload;
 use samples::{Callbacks, Samples};
@@ -308,11 +308,6 @@ fn keep_capabilities(args: &AttachArgs, scheduling: bool) -> Result<(), Failure>
     ccplane_linux::keep_capabilities(&also).map_err(failed)
 }
 
-/// Returns true for a Python file, which is code and is not run in this process by default.
-pub(crate) fn is_python(contender: &Contender) -> bool {
-    contender.algorithm().ends_with(".py")
-}
-
 /// Starts a process for algorithms in Python, unless they are trusted.
 fn start_agent_process(
     args: &AttachArgs,
@@ -355,31 +350,6 @@ fn create_agents(wanted: &[Contender], registry: &Registry) -> Result<Vec<Servin
         Ok(ServingThread { specs, runner: by })
     };
     wanted.iter().map(one).collect()
-}
-
-/// Adds an algorithm as written on the command line.
-pub fn add(agent: &mut Agent, contender: &Contender, registry: &Registry) -> Result<(), Failure> {
-    let algorithm = make(contender, registry)?;
-    agent
-        .add_boxed(algorithm)
-        .map_err(|e| Failure::new(FailureKind::Failed, e))
-}
-
-/// Creates the algorithm of a contender. Fails for the datapath's own.
-pub fn make(contender: &Contender, registry: &Registry) -> Result<Box<dyn DynAlgorithm>, Failure> {
-    let Contender::Ccplane { name, parameters } = contender else {
-        return Err(Failure::text(
-            FailureKind::Usage,
-            format!("`{contender}` is a kernel algorithm"),
-        )
-        .hint("--alg expects an algorithm of ccplane, such as cubic; see `ccplane algorithms`"));
-    };
-    let parameters = parameters
-        .iter()
-        .fold(Parameters::new(), |p, (k, v)| p.with(k, v));
-    registry
-        .by_name(name, &parameters)
-        .map_err(|e| Failure::new(FailureKind::Usage, e))
 }
 
 /// Returns the kernel names of the algorithms that use time stamps; with devices, exactly one.

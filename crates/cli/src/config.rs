@@ -118,7 +118,7 @@ impl AttachConfig {
 
 /// Checks that this program has the algorithm.
 fn known(contender: &Contender, registry: &Registry) -> Result<(), String> {
-    if crate::attach::is_python(contender) {
+    if crate::contender::is_python(contender) {
         return Err(format!(
             "`{contender}` is a Python file, which a configuration cannot contain; attach it with \
              `--alg`, which runs it as user nobody"

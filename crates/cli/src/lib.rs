@@ -29,6 +29,8 @@ mod config;
 #[cfg(feature = "host")]
 mod confine;
 #[cfg(feature = "host")]
+mod contender;
+#[cfg(feature = "host")]
 mod detach;
 #[cfg(feature = "host")]
 mod doctor;
@@ -37,6 +39,8 @@ mod emu;
 mod escape;
 mod evaluate;
 mod examples;
+#[cfg(feature = "host")]
+mod exceptions;
 mod exit;
 #[cfg(feature = "host")]
 mod flows;

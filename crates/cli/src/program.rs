@@ -12,11 +12,11 @@ use std::process::{self, ExitCode};
 use clap::FromArgMatches;
 use nix::unistd::{AccessFlags, access};
 
-pub use crate::attach::add;
 pub use crate::bench::{
     AgainstArgs, BenchCommand, BenchPeer, CapiArgs, DxArgs, GatewayArgs, KernelArgs, PeerArgs,
     QuicArgs, SimArgs,
 };
+pub use crate::contender::add;
 pub use crate::doctor::{Need, require};
 pub use crate::emu::recorded;
 pub use crate::escape::printable;

@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 
 use ccplane_lab::Contender;
 
-use crate::attach::is_python;
+use crate::contender::is_python;
 use crate::exit::{Failure, FailureKind};
 
 /// Options that take algorithm names.

@@ -1,17 +1,22 @@
-//! Options that select an agent in another process, shared by `attach`, `run` and `send`.
+//! Agents in other processes: the option that selects one, shared by `attach`, `run` and `send`, and
+//! the query for its algorithms.
 
+use ccplane_lab::Contender;
 use ccplane_link::AgentAddress;
+use ccplane_linux::{RemoteAlgorithms, RemoteError, remote_algorithms};
+use ccplane_units::Duration;
 use clap::Args;
+
+use crate::exit::{Failure, FailureKind};
 
 /// Options of the agent.
 #[derive(Args)]
 pub struct RemoteAgentArgs {
-    /// Agent in another process to run the algorithms: `unix:PATH`, or just PATH, of a `ccplane
-    /// agent --unix PATH`, possibly another user's; `tls://HOST:PORT` of a `ccplane agent --tls` on
-    /// another host, or `tls://HOST:PORT?keys=DIR` with the folder of this host's key [default:
-    /// /etc/ccplane/keys]; `ccp:PATH` of a CCP agent such as portus, or `ccp:PATH?timeout=2s` if it
-    /// is to count as dead that long after its last message. If given twice, the second takes over
-    /// when the first is gone.
+    /// Agent in another process that runs the algorithms. `unix:PATH`, or just PATH: a `ccplane
+    /// agent --unix PATH` of any user. `tls://HOST:PORT`: a `ccplane agent --tls` on another host;
+    /// `?keys=DIR` names the folder of this host's key [default: /etc/ccplane/keys]. `ccp:PATH`: a
+    /// CCP agent such as portus; `?timeout=2s` sets the time after its last message at which flows
+    /// fall back. Given twice, the second address is the standby of the first.
     #[arg(long, value_name = "ADDRESS")]
     agent: Vec<AgentAddress>,
 }
@@ -25,5 +30,66 @@ impl RemoteAgentArgs {
     /// Returns true if an agent is requested.
     pub fn is_set(&self) -> bool {
         !self.agent.is_empty()
+    }
+}
+
+/// Returns the names of these algorithms at the agent. A CCP agent accepts no parameters.
+pub fn names(contenders: &[Contender], address: &AgentAddress) -> Result<Vec<String>, Failure> {
+    let name = |contender: &Contender| match contender {
+        Contender::Native { .. } => Err(Failure::text(
+            FailureKind::Usage,
+            format!("`{contender}` is built into the datapath and cannot run in an agent"),
+        )
+        .hint("name an algorithm that the agent runs, or remove --agent")),
+        Contender::Ccplane { parameters, .. } if !parameters.is_empty() && is_ccp(address) => {
+            Err(Failure::text(
+                FailureKind::Usage,
+                format!("`{contender}`: the CCP agent at {address} does not accept parameters"),
+            )
+            .hint(format!(
+                "write {} here, and set the parameters where the agent is started",
+                contender.algorithm()
+            )))
+        }
+        Contender::Ccplane { .. } => Ok(contender.agent_name()),
+    };
+    contenders.iter().map(name).collect()
+}
+
+/// Returns true if one of the agents uses version 1 of the messages, which has no offers.
+fn is_ccp(address: &AgentAddress) -> bool {
+    match address {
+        AgentAddress::Ccp(_) => true,
+        AgentAddress::Failover(all) => all.iter().any(is_ccp),
+        AgentAddress::Unix(_) | AgentAddress::Tls(_) => false,
+    }
+}
+
+/// Asks the agent for the algorithms of these names. Fails if it is unreachable or lacks one:
+/// otherwise an agent serves flows of an unknown algorithm with its first one.
+pub fn query_algorithms(
+    address: &AgentAddress,
+    names: &[String],
+    fallback_after: Duration,
+) -> Result<RemoteAlgorithms, Failure> {
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    remote_algorithms(address, &names, fallback_after).map_err(failed)
+}
+
+fn failed(error: RemoteError) -> Failure {
+    let kind = match error {
+        RemoteError::Unnamed | RemoteError::Lacks { .. } => FailureKind::Usage,
+        _ => FailureKind::Failed,
+    };
+    let hint = match &error {
+        RemoteError::Lacks { name, .. } => name.split_once(':').map(|(name, _)| {
+            format!("write {name} here, and set the parameters where the agent is started")
+        }),
+        _ => None,
+    };
+    let failure = Failure::new(kind, error);
+    match hint {
+        Some(hint) => failure.hint(hint),
+        None => failure,
     }
 }

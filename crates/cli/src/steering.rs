@@ -8,9 +8,9 @@ use ccplane_link::{AgentAddress, remote_agent_timeout};
 use ccplane_units::Rate;
 use clap::Args;
 
-use crate::attach::remote::{names, query_algorithms};
 use crate::exit::{Failure, FailureKind};
 use crate::remote_agent::RemoteAgentArgs;
+use crate::remote_agent::{names, query_algorithms};
 
 /// Options of the congestion control.
 #[derive(Args)]

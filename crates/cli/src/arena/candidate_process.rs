@@ -17,8 +17,8 @@ use nix::unistd::{dup, dup2_stdout};
 use serde::{Deserialize, Serialize};
 
 use crate::Registry;
-use crate::attach::is_python;
 use crate::confine::{bound, confine};
+use crate::contender::is_python;
 use crate::exit::{Failure, FailureKind};
 use crate::python::enter;
 use crate::run::failure;

@@ -12,8 +12,8 @@ use clap::ValueEnum;
 
 use super::{ArenaProgress, ExplainArgs, print_details};
 use crate::Registry;
-use crate::attach::is_python;
 use crate::confine::{SIMULATION_CGROUP_BYTES_MAX, confine};
+use crate::contender::is_python;
 use crate::escape::printable;
 use crate::exit::{Failure, FailureKind};
 use crate::python::enter;

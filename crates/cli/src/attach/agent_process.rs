@@ -12,8 +12,8 @@ use ccplane_lab::Contender;
 use ccplane_link::AgentAddress;
 use nix::unistd::{Gid, chown};
 
-use super::exceptions::Exceptions;
 use crate::confine::ADDRESS_SPACE_BYTES_MAX;
+use crate::exceptions::Exceptions;
 use crate::exit::{Failure, FailureKind};
 use crate::python::folder_of;
 use crate::sandbox::{Process, RunAs, Sandbox, SandboxRequest};

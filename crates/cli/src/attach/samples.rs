@@ -10,7 +10,7 @@ use ccplane_linux::{
 };
 use ccplane_units::Duration;
 
-use super::exceptions::{Exceptions, LastCounts};
+use crate::exceptions::{Exceptions, LastCounts};
 use crate::metrics::{self, AgentStats, ConnectionStats};
 
 /// Samples of one process during its lifetime.

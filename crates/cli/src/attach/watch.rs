@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 
 use ccplane_linux::{Kernel, PinnedView, Presence};
 
-use super::exceptions::Exceptions;
 use super::program_files::{self, WatchedProgram};
 use super::samples::{CallbackObserver, Samples};
 use super::{AttachGuard, CallbackRunner, Reload, ServingThread};
+use crate::exceptions::Exceptions;
 use crate::exit::{Failure, FailureKind};
 use crate::flows::stats;
 use crate::metrics;

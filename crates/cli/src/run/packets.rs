@@ -9,8 +9,8 @@ pub(super) use ccplane_quic::Stack;
 use ccplane_testbed::{BackendError, RealPackets, TransportKind};
 
 use super::{RunArgs, RunDatapath, implied_by};
-use crate::attach::remote::{names, query_algorithms};
 use crate::exit::{Failure, FailureKind};
+use crate::remote_agent::{names, query_algorithms};
 use crate::{Registry, doctor};
 
 /// Checks the options for real packets against the datapath.

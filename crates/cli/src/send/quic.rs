@@ -12,7 +12,7 @@ use super::{
     ConnectionSummary, SendArgs, SendConnection, acked_file_bytes, lost_failure, wildcard,
 };
 use crate::Registry;
-use crate::attach::make;
+use crate::contender::make;
 use crate::escape::printable;
 use crate::exit::{Failure, FailureKind};
 use crate::steering::{ControlSource, SteerArgs};

@@ -18,7 +18,7 @@ use super::stream::Stream;
 use super::{
     ConnectionSummary, SendArgs, SendConnection, acked_file_bytes, lost_failure, wildcard,
 };
-use crate::attach::add;
+use crate::contender::add;
 use crate::exit::{Failure, FailureKind};
 use crate::steering::{ControlSource, SteerArgs};
 use crate::transfer::host::TransferHost;

@@ -17,7 +17,7 @@ const LINE_BYTES_MAX: u64 = 64;
 
 /// Number of exceptions in the callbacks of each algorithm.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Exceptions(Arc<Mutex<BTreeMap<String, ExceptionCount>>>);
+pub(crate) struct Exceptions(Arc<Mutex<BTreeMap<String, ExceptionCount>>>);
 
 /// Count of one algorithm, keyed by its own kernel name at the agent.
 #[derive(Debug, Default)]
@@ -84,7 +84,7 @@ fn parse(line: &[u8]) -> Option<(&str, u64)> {
 
 /// Counts at the last call.
 #[derive(Debug, Default)]
-pub(super) struct LastCounts(Vec<u64>);
+pub(crate) struct LastCounts(Vec<u64>);
 
 impl LastCounts {
     /// Calls the function with the kernel name and count of each algorithm whose count has changed.
