@@ -105,14 +105,14 @@ mod tests {
         "#;
         let result = ccplane::simulate(scenario, &registry()).expect("the scenario runs");
         for contender in &result.contenders {
-            let figures = &contender.figures;
+            let metrics = &contender.metrics;
             assert!(
-                figures.utilisation > 0.9,
-                "{}: {figures:?}",
+                metrics.utilisation > 0.9,
+                "{}: {metrics:?}",
                 contender.label
             );
         }
-        let [half, more] = [0, 1].map(|n| result.contenders[n].figures.delay_mean_ms);
+        let [half, more] = [0, 1].map(|n| result.contenders[n].metrics.delay_mean_ms);
         assert!(
             half < more,
             "a smaller reduction leaves a longer queue: {half} and {more} ms"

@@ -506,7 +506,7 @@ impl Progress for RunProgress<'_> {
         show(&self.bar, share, what);
     }
     fn on_seed_done(&self, seed: u64, result: RunResult) {
-        if files::write_figures(&result, &self.out.join(format!("seed-{seed}"))).is_err() {
+        if files::write_metrics(&result, &self.out.join(format!("seed-{seed}"))).is_err() {
             self.unwritten.store(true, Ordering::Relaxed);
         }
     }

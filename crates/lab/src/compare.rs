@@ -120,7 +120,7 @@ fn each(summary: &Value) -> Vec<Vec<(f64, f64)>> {
     let of = |contender: &Value| {
         let runs = contender.get("runs").cloned().unwrap_or_default();
         let runs: Vec<EachRun> = serde_json::from_value(runs).unwrap_or_default();
-        let point = |run: &EachRun| (run.figures.delay_p95_ms, run.figures.goodput_mbit);
+        let point = |run: &EachRun| (run.metrics.delay_p95_ms, run.metrics.goodput_mbit);
         runs.iter().map(point).collect()
     };
     contenders.into_iter().flatten().map(of).collect()
@@ -224,8 +224,8 @@ impl Comparison {
                         .position(|known| *known == label)
                         .unwrap_or_default(),
                     position: (
-                        contender.figures.delay_p95_ms,
-                        contender.figures.goodput_mbit,
+                        contender.metrics.delay_p95_ms,
+                        contender.metrics.goodput_mbit,
                     ),
                     runs: run.each.get(at).cloned().unwrap_or_default(),
                 });

@@ -10,7 +10,7 @@ use serde_json::json;
 
 use crate::report;
 use crate::report_log;
-use crate::result::{Completion, ContenderResult, RunResult, WorkloadFigures};
+use crate::result::{Completion, ContenderResult, RunResult, WorkloadMetrics};
 
 /// Error for a file or directory that cannot be written.
 #[derive(Debug, thiserror::Error)]
@@ -27,7 +27,7 @@ pub fn write(
     directory: &Path,
     provenance: &Provenance,
 ) -> Result<PathBuf, WriteError> {
-    write_figures(result, directory)?;
+    write_metrics(result, directory)?;
     put(directory, PAGE_FILE, &report::page(result, provenance))
 }
 
@@ -36,7 +36,7 @@ pub fn write(
 /// also `workloads.csv`, `runs.csv`, `completions.csv`, `links.csv`, `bundles.csv` and
 /// `stamps.csv`. With several workloads, files with a row per flow contain the flows of all
 /// workloads, with their workload and algorithm in two additional columns at the end.
-pub fn write_figures(result: &RunResult, directory: &Path) -> Result<(), WriteError> {
+pub fn write_metrics(result: &RunResult, directory: &Path) -> Result<(), WriteError> {
     fs::create_dir_all(directory).map_err(|source| WriteError {
         path: directory.to_owned(),
         source,
@@ -59,7 +59,7 @@ pub fn write_figures(result: &RunResult, directory: &Path) -> Result<(), WriteEr
     if result
         .contenders
         .iter()
-        .any(|c| !c.figures.links.is_empty())
+        .any(|c| !c.metrics.links.is_empty())
     {
         put(directory, "links.csv", &links_csv(result))?;
     }
@@ -209,7 +209,7 @@ fn bundles_csv(result: &RunResult) -> String {
          capacity_mbit,cross_mbit,actual_rtt_ms,actual_received_mbit\n",
     );
     for c in &result.contenders {
-        for (bundle, samples) in c.figures.bundles.iter().zip(&c.series.bundles) {
+        for (bundle, samples) in c.metrics.bundles.iter().zip(&c.series.bundles) {
             for s in samples {
                 let _ = writeln!(
                     csv,
@@ -262,7 +262,7 @@ fn flows_csv(result: &RunResult) -> String {
          min_rtt_ms,rwnd_limited,sndbuf_limited",
     );
     for c in &result.contenders {
-        for flow in c.flow_figures() {
+        for flow in c.listed_flows() {
             let f = flow.data;
             let _ = writeln!(
                 csv,
@@ -296,8 +296,8 @@ fn headed(result: &RunResult, columns: &str) -> String {
 }
 
 /// Returns the cells of these two columns.
-fn whose(workload: Option<&WorkloadFigures>) -> String {
-    let algorithm = |w: &WorkloadFigures| quoted(w.algorithm.as_deref().unwrap_or_default());
+fn whose(workload: Option<&WorkloadMetrics>) -> String {
+    let algorithm = |w: &WorkloadMetrics| quoted(w.algorithm.as_deref().unwrap_or_default());
     workload.map_or(String::new(), |w| {
         format!(",{},{}", quoted(&w.name), algorithm(w))
     })
@@ -340,9 +340,9 @@ fn runs_csv(result: &RunResult) -> String {
     );
     for c in &result.contenders {
         for run in &c.series.each {
-            let f = &run.figures;
+            let f = &run.metrics;
             let jain = c
-                .figures
+                .metrics
                 .jain
                 .map_or(String::new(), |_| format!("{:.6}", f.jain));
             let _ = writeln!(
@@ -365,7 +365,7 @@ fn runs_csv(result: &RunResult) -> String {
 }
 
 /// Returns the completed flows and exchanges of a contender with their workloads.
-fn completed(c: &ContenderResult) -> Vec<(Option<&WorkloadFigures>, &Completion)> {
+fn completed(c: &ContenderResult) -> Vec<(Option<&WorkloadMetrics>, &Completion)> {
     if c.workloads.is_empty() {
         return c.series.completed.iter().map(|flow| (None, flow)).collect();
     }
@@ -404,7 +404,7 @@ fn links_csv(result: &RunResult) -> String {
     let mut csv =
         String::from("contender,link,utilisation,delivered_bytes,drops,marks,delay_mean_ms\n");
     for c in &result.contenders {
-        for l in &c.figures.links {
+        for l in &c.metrics.links {
             let used = l
                 .utilisation
                 .map_or(String::new(), |used| format!("{used:.6}"));

@@ -9,8 +9,8 @@ use ccplane_units::{Bytes, Duration};
 use crate::contender::Contender;
 use crate::metrics::{self, Distribution};
 use crate::result::{
-    AlgorithmFigures, Completion, Completions, ContenderMetrics, FlowFigures, Sample, Series,
-    SizeClass, WorkloadFigures, WorkloadSeries, WorkloadTotals,
+    AlgorithmMetrics, Completion, Completions, ContenderMetrics, FlowMetrics, Sample, Series,
+    SizeClass, WorkloadMetrics, WorkloadSeries, WorkloadTotals,
 };
 use crate::scenario::size_classes;
 
@@ -85,9 +85,9 @@ pub struct RunMetrics {
     /// Metrics of the compared workloads and of the link.
     pub metrics: ContenderMetrics,
     /// Metrics per workload, if there are several.
-    pub workloads: Vec<WorkloadFigures>,
+    pub workloads: Vec<WorkloadMetrics>,
     /// Metrics per algorithm.
-    pub algorithms: Vec<AlgorithmFigures>,
+    pub algorithms: Vec<AlgorithmMetrics>,
     /// Time series. The caller adds the log of reports.
     pub series: Series,
     /// Problems of the compared flows, one sentence each.
@@ -113,9 +113,9 @@ impl RunRecord {
                 .and_then(|w| w.flows.get_mut(*flow));
             flows.extend(samples.map(std::mem::take));
         }
-        let each: Vec<FlowFigures> = flows
+        let each: Vec<FlowMetrics> = flows
             .iter()
-            .map(|samples| flow_figures(samples, span))
+            .map(|samples| flow_metrics(samples, span))
             .collect();
         let of = |workload: usize| {
             places
@@ -126,7 +126,7 @@ impl RunRecord {
 
         let (mut workloads, mut recorded) = (Vec::new(), Vec::new());
         for ((at, workload), course) in self.workloads.iter().enumerate().zip(courses) {
-            workloads.push(WorkloadFigures {
+            workloads.push(WorkloadMetrics {
                 name: workload.name.clone(),
                 algorithm: workload.contender.as_ref().map(Contender::to_string),
                 compared: workload.compared,
@@ -154,7 +154,7 @@ impl RunRecord {
             .flat_map(|w| w.completed.iter().copied())
             .collect();
         let unfinished: u64 = compared().map(|w| w.unfinished).sum();
-        let figures = ContenderMetrics {
+        let metrics = ContenderMetrics {
             goodput_mbit: metrics::mbits(compared().map(|w| w.received).sum(), self.measured_ns()),
             retransmissions: compared().filter_map(|w| w.retransmitted).sum(),
             jain: metrics::jain(&goodputs(compared())),
@@ -173,7 +173,7 @@ impl RunRecord {
                 completed,
                 ..self.link.series(bin, span, self.warm_up)
             },
-            metrics: figures,
+            metrics,
             workloads,
             algorithms,
         }
@@ -201,17 +201,17 @@ impl RunRecord {
     }
 
     /// Groups workloads by algorithm. `workloads` are their metrics, in the same order.
-    fn algorithms(&self, workloads: &[WorkloadFigures]) -> Vec<AlgorithmFigures> {
-        let mut all: Vec<AlgorithmFigures> = Vec::new();
-        for (record, figures) in self.workloads.iter().zip(workloads) {
+    fn algorithms(&self, workloads: &[WorkloadMetrics]) -> Vec<AlgorithmMetrics> {
+        let mut all: Vec<AlgorithmMetrics> = Vec::new();
+        for (record, metrics) in self.workloads.iter().zip(workloads) {
             match all
                 .iter_mut()
-                .find(|known| known.algorithm == figures.algorithm)
+                .find(|known| known.algorithm == metrics.algorithm)
             {
-                Some(known) => known.workloads.push(figures.name.clone()),
-                None => all.push(AlgorithmFigures {
-                    algorithm: figures.algorithm.clone(),
-                    workloads: vec![figures.name.clone()],
+                Some(known) => known.workloads.push(metrics.name.clone()),
+                None => all.push(AlgorithmMetrics {
+                    algorithm: metrics.algorithm.clone(),
+                    workloads: vec![metrics.name.clone()],
                     totals: self.totals(|w| w.contender == record.contender),
                 }),
             }
@@ -385,14 +385,14 @@ fn goodputs<'r>(workloads: impl Iterator<Item = &'r WorkloadRecord>) -> Vec<f64>
 }
 
 /// Computes the metrics of a flow from its samples.
-pub fn flow_figures(samples: &[Sample], elapsed_ns: u64) -> FlowFigures {
+pub fn flow_metrics(samples: &[Sample], elapsed_ns: u64) -> FlowMetrics {
     let last = samples.last().copied().unwrap_or_default();
     let mean = |value: fn(&Sample) -> f64| {
         let measured = Distribution::new(samples.iter().skip(1).map(value));
         measured.mean().unwrap_or(0.0)
     };
     let share = |us: u64| us as f64 * 1e3 / elapsed_ns.max(1) as f64;
-    FlowFigures {
+    FlowMetrics {
         received_bytes: last.received,
         goodput_mbit: metrics::mbits(last.received, elapsed_ns),
         retransmissions: u64::from(last.tcp.retrans),
@@ -586,7 +586,7 @@ mod tests {
     #[test]
     fn all_workloads_are_in_the_result() {
         let told = mixed().into_metrics(Duration::from_millis(100), &[]);
-        let names: Vec<String> = told.workloads.iter().map(WorkloadFigures::title).collect();
+        let names: Vec<String> = told.workloads.iter().map(WorkloadMetrics::title).collect();
         assert_eq!(
             names,
             [
@@ -712,7 +712,7 @@ mod tests {
             s.tcp.srtt_us = 20_000;
         }
         samples[2].tcp.rwnd_limited_us = 250_000;
-        let f = flow_figures(&samples, 1_000_000_000);
+        let f = flow_metrics(&samples, 1_000_000_000);
         assert_eq!(
             (f.received_bytes, f.goodput_mbit, f.rwnd_limited),
             (2_000_000, 16.0, 0.25)

@@ -9,9 +9,9 @@ use ccplane_units::Bytes;
 
 use crate::record::completions;
 use crate::result::{
-    AlgorithmFigures, Audit, BundleFigures, Columns, Completion, ContenderMetrics, ContenderResult,
-    EachRun, EmulatorAudit, HostFigures, MeanInterval, SimulationAudit, Spread, TotalsColumns,
-    WorkloadFigures, WorkloadTotals,
+    AlgorithmMetrics, Audit, BundleMetrics, Columns, Completion, ContenderMetrics, ContenderResult,
+    EachRun, EmulatorAudit, HostMetrics, MeanInterval, SimulationAudit, Spread, TotalsColumns,
+    WorkloadMetrics, WorkloadTotals,
 };
 use crate::stats;
 
@@ -46,13 +46,13 @@ pub(crate) fn together(
         return all.pop();
     }
     let interval = interval(&all, of);
-    let (figures, spread) = figures(&all, interval, bounds)?;
+    let (means, spread) = metrics(&all, interval, bounds)?;
     let workloads = workloads(&all, interval, bounds);
     let algorithms = algorithms(&all, interval);
     let (host, audit) = (host(&all), audit(&all, &seeds, of));
     let each = seeds.iter().zip(&all).map(|(seed, c)| EachRun {
         seed: *seed,
-        figures: columns(&|value| value(&c.figures).unwrap_or(0.0)),
+        metrics: columns(&|value| value(&c.metrics).unwrap_or(0.0)),
     });
     let each: Vec<EachRun> = each.collect();
     let pooled = (
@@ -74,7 +74,7 @@ pub(crate) fn together(
     }
     one.series.each = each;
     Some(ContenderResult {
-        figures,
+        metrics: means,
         workloads,
         algorithms,
         host,
@@ -154,7 +154,7 @@ fn nothing_random(contender: &ContenderResult) -> bool {
 fn interval(all: &[ContenderResult], of: Runs) -> MeanInterval {
     let first = all.first();
     let same = |c: &ContenderResult| {
-        first.is_some_and(|first| (&first.figures, &first.workloads) == (&c.figures, &c.workloads))
+        first.is_some_and(|first| (&first.metrics, &first.workloads) == (&c.metrics, &c.workloads))
     };
     match of {
         Runs::Seeds if all.iter().all(same) => MeanInterval::Same,
@@ -209,21 +209,21 @@ fn spread<T, C>(
     (columns(&|value| of(value).mean), spread)
 }
 
-fn figures(
+fn metrics(
     all: &[ContenderResult],
     interval: MeanInterval,
     bounds: &[Bytes],
 ) -> Option<(ContenderMetrics, Spread)> {
-    let figures: Vec<&ContenderMetrics> = all.iter().map(|c| &c.figures).collect();
-    let (mean, spread) = spread(&figures, interval, columns);
-    let losses = estimate(figures.iter().map(|f| f.random_losses as f64), interval);
+    let runs: Vec<&ContenderMetrics> = all.iter().map(|c| &c.metrics).collect();
+    let (mean, spread) = spread(&runs, interval, columns);
+    let losses = estimate(runs.iter().map(|f| f.random_losses as f64), interval);
     let completed: Vec<Completion> = all
         .iter()
         .flat_map(|c| c.series.completed.iter().copied())
         .collect();
-    let ended = || figures.iter().filter_map(|f| f.completions.as_ref());
+    let ended = || runs.iter().filter_map(|f| f.completions.as_ref());
     let unfinished = ended().map(|c| c.unfinished).sum();
-    let first = figures.first()?;
+    let first = runs.first()?;
     let one = ContenderMetrics {
         goodput_mbit: mean.goodput_mbit,
         utilisation: mean.utilisation,
@@ -241,18 +241,18 @@ fn figures(
         flows: first.flows.clone(),
         links: first.links.clone(),
         one_way: first.one_way.clone(),
-        second_loop: figures.iter().map(|f| f.second_loop.as_ref()).sum(),
-        bundles: bundles(&figures),
+        second_loop: runs.iter().map(|f| f.second_loop.as_ref()).sum(),
+        bundles: bundles(&runs),
     };
     Some((one, spread))
 }
 
 /// Combines the metrics of the same bundles of all runs.
-fn bundles(figures: &[&ContenderMetrics]) -> Vec<BundleFigures> {
-    let count = figures.first().map_or(0, |first| first.bundles.len());
+fn bundles(metrics: &[&ContenderMetrics]) -> Vec<BundleMetrics> {
+    let count = metrics.first().map_or(0, |first| first.bundles.len());
     let one = |at| {
-        let runs: Vec<&BundleFigures> = figures.iter().filter_map(|f| f.bundles.get(at)).collect();
-        BundleFigures::mean_of(&runs)
+        let runs: Vec<&BundleMetrics> = metrics.iter().filter_map(|f| f.bundles.get(at)).collect();
+        BundleMetrics::mean_of(&runs)
     };
     (0..count).map(one).collect()
 }
@@ -285,14 +285,14 @@ fn workloads(
     all: &[ContenderResult],
     interval: MeanInterval,
     bounds: &[Bytes],
-) -> Vec<WorkloadFigures> {
+) -> Vec<WorkloadMetrics> {
     let first = all.first().map_or(&[][..], |first| &first.workloads);
-    let one = |(at, first): (usize, &WorkloadFigures)| {
-        let runs: Vec<&WorkloadFigures> = all.iter().filter_map(|c| c.workloads.get(at)).collect();
+    let one = |(at, first): (usize, &WorkloadMetrics)| {
+        let runs: Vec<&WorkloadMetrics> = all.iter().filter_map(|c| c.workloads.get(at)).collect();
         let each: Vec<&WorkloadTotals> = runs.iter().map(|w| &w.totals).collect();
         let ended = || runs.iter().filter_map(|w| w.completions.as_ref());
         let unfinished = ended().map(|c| c.unfinished).sum();
-        WorkloadFigures {
+        WorkloadMetrics {
             totals: totals(&each, interval),
             completions: ended()
                 .next()
@@ -306,14 +306,14 @@ fn workloads(
     first.iter().enumerate().map(one).collect()
 }
 
-fn algorithms(all: &[ContenderResult], interval: MeanInterval) -> Vec<AlgorithmFigures> {
+fn algorithms(all: &[ContenderResult], interval: MeanInterval) -> Vec<AlgorithmMetrics> {
     let first = all.first().map_or(&[][..], |first| &first.algorithms);
-    let one = |(at, first): (usize, &AlgorithmFigures)| {
+    let one = |(at, first): (usize, &AlgorithmMetrics)| {
         let each: Vec<&WorkloadTotals> = all
             .iter()
             .filter_map(|c| Some(&c.algorithms.get(at)?.totals))
             .collect();
-        AlgorithmFigures {
+        AlgorithmMetrics {
             totals: totals(&each, interval),
             ..first.clone()
         }
@@ -322,13 +322,13 @@ fn algorithms(all: &[ContenderResult], interval: MeanInterval) -> Vec<AlgorithmF
 }
 
 /// Combines the costs: means, and the sum of the wall times.
-fn host(all: &[ContenderResult]) -> HostFigures {
-    let sum = |value: fn(&HostFigures) -> Option<f64>| {
+fn host(all: &[ContenderResult]) -> HostMetrics {
+    let sum = |value: fn(&HostMetrics) -> Option<f64>| {
         all.iter().map(|c| value(&c.host)).sum::<Option<f64>>()
     };
     let mean =
-        |value: fn(&HostFigures) -> Option<f64>| sum(value).map(|sum| sum / all.len() as f64);
-    HostFigures {
+        |value: fn(&HostMetrics) -> Option<f64>| sum(value).map(|sum| sum / all.len() as f64);
+    HostMetrics {
         reports_per_s: mean(|h| h.reports_per_s),
         agent_cpu_percent: mean(|h| h.agent_cpu_percent),
         process_cpu_percent: mean(|h| h.process_cpu_percent),
@@ -459,15 +459,15 @@ mod tests {
             retransmissions: (share > 0.5).then_some(goodput as u64),
             ..WorkloadTotals::default()
         };
-        let workload = |name: &str, share: f64| WorkloadFigures {
+        let workload = |name: &str, share: f64| WorkloadMetrics {
             name: name.to_owned(),
             totals: totals(share),
             completions: (share < 0.5).then(Completions::default),
-            ..WorkloadFigures::default()
+            ..WorkloadMetrics::default()
         };
         let mut run = ContenderResult {
             label: "copa".to_owned(),
-            figures: ContenderMetrics {
+            metrics: ContenderMetrics {
                 goodput_mbit: goodput,
                 ..ContenderMetrics::default()
             },
@@ -534,7 +534,7 @@ mod tests {
         let two = joined(&[(90.0, "a"), (94.0, "b")], Runs::Seeds);
         let spread = two.spread.unwrap();
         assert_eq!(
-            (spread.interval, two.figures.goodput_mbit),
+            (spread.interval, two.metrics.goodput_mbit),
             (MeanInterval::Range, 92.0)
         );
         let ends = (
@@ -581,7 +581,7 @@ mod tests {
             .series
             .each
             .iter()
-            .map(|r| (r.seed, r.figures.goodput_mbit))
+            .map(|r| (r.seed, r.metrics.goodput_mbit))
             .collect();
         assert_eq!(each, [(1, 80.0), (2, 90.0), (3, 100.0)]);
         assert_eq!(joined(&[(80.0, "a")], Runs::Seeds).spread, None);

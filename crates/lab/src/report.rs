@@ -294,7 +294,7 @@ fn flows(page: &mut Page, result: &RunResult) {
     }
     let (mut rows, mut more) = (Vec::new(), false);
     for c in &result.contenders {
-        let flows = c.flow_figures();
+        let flows = c.listed_flows();
         more |= flows.len() > DRAWN_FLOWS_MAX;
         for (i, flow) in flows.iter().enumerate().take(DRAWN_FLOWS_MAX) {
             let f = flow.data;
@@ -423,7 +423,7 @@ fn completions(page: &mut Page, result: &RunResult, charts: &Charts<'_>) {
                 unfinished(&w.completions),
             )
         });
-        let own = (c.label.clone(), unfinished(&c.figures.completions));
+        let own = (c.label.clone(), unfinished(&c.metrics.completions));
         for (who, flows) in std::iter::once(own)
             .chain(beside)
             .filter(|(_, flows)| *flows > 0)
@@ -441,7 +441,7 @@ fn one_way(page: &mut Page, result: &RunResult, charts: &Charts<'_>) {
     let rows: Vec<Vec<String>> = result
         .contenders
         .iter()
-        .filter_map(|c| Some((c, c.figures.one_way.as_ref()?)))
+        .filter_map(|c| Some((c, c.metrics.one_way.as_ref()?)))
         .map(|(c, f)| {
             let delays = [
                 f.queue_p50_us,
@@ -503,12 +503,12 @@ fn second_loops(page: &mut Page, result: &RunResult) {
 }
 
 fn links(page: &mut Page, result: &RunResult) {
-    if result.contenders.iter().all(|c| c.figures.links.is_empty()) {
+    if result.contenders.iter().all(|c| c.metrics.links.is_empty()) {
         return;
     }
     let mut rows = Vec::new();
     for c in &result.contenders {
-        for (i, link) in c.figures.links.iter().enumerate() {
+        for (i, link) in c.metrics.links.iter().enumerate() {
             let used = link.utilisation;
             rows.push(vec![
                 if i == 0 {

@@ -19,11 +19,11 @@ use crate::contender::Contender;
 pub use crate::report_log::{LoggedReport, ReportLog, Reporting};
 use crate::scenario::Scenario;
 use crate::scenario::plan::{Plan, PlannedWorkload};
-pub use bundles::{BundleChange, BundleFigures, BundleSample};
+pub use bundles::{BundleChange, BundleMetrics, BundleSample};
 pub use second_loop::SecondLoop;
 pub use spread::{Columns, EachRun, MeanInterval, Spread, TotalsColumns};
 pub use tcp_info::TcpInfo;
-pub use workloads::{AlgorithmFigures, WorkloadFigures, WorkloadSeries, WorkloadTotals};
+pub use workloads::{AlgorithmMetrics, WorkloadMetrics, WorkloadSeries, WorkloadTotals};
 
 /// Result of a run: every contender on the same kind of link with the same seed.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -209,17 +209,18 @@ pub struct ContenderResult {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent_gone: Option<String>,
     /// Metrics of the compared workloads and of the link.
-    pub figures: ContenderMetrics,
+    #[serde(rename = "figures")]
+    pub metrics: ContenderMetrics,
     /// All workloads in the scenario's order, including those that are not compared; empty if there
     /// is only one.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub workloads: Vec<WorkloadFigures>,
+    pub workloads: Vec<WorkloadMetrics>,
     /// Metrics per algorithm, in the order of the workloads.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub algorithms: Vec<AlgorithmFigures>,
+    pub algorithms: Vec<AlgorithmMetrics>,
     /// Cost on this host.
     #[serde(default)]
-    pub host: HostFigures,
+    pub host: HostMetrics,
     /// The datapath's audit of the contender's run.
     pub audit: Audit,
     /// Confidence intervals or ranges, if the metrics are means over several seeds or repeats.
@@ -256,29 +257,29 @@ pub struct ContenderMetrics {
     /// Jain's fairness index of the flows' goodputs; absent for one flow.
     pub jain: Option<f64>,
     /// Flows without end; finite flows are in `completions`.
-    pub flows: Vec<FlowFigures>,
+    pub flows: Vec<FlowMetrics>,
     /// Completion times by flow size.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub completions: Option<Completions>,
     /// Links that the scenario's report lists.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub links: Vec<LinkFigures>,
+    pub links: Vec<LinkMetrics>,
     /// One-way queueing delay from time stamps of both ends, and from the link's log, if the
     /// contender uses time stamps.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub one_way: Option<OneWayFigures>,
+    pub one_way: Option<OneWayMetrics>,
     /// Statistics of RC3's second loop, if the transport has one; summed over all seeds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub second_loop: Option<SecondLoop>,
     /// Metrics of the scenario's bundles.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub bundles: Vec<BundleFigures>,
+    pub bundles: Vec<BundleMetrics>,
 }
 
 /// Queueing delay of full packets from two sources: the two time stamps of each packet, and the
 /// link's log. Both are relative to their minimum.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct OneWayFigures {
+pub struct OneWayMetrics {
     /// Number of packets in both records.
     pub packets: u64,
     /// Median from time stamps.
@@ -345,7 +346,7 @@ pub struct SizeClass {
 
 /// Metrics of one link of a network.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct LinkFigures {
+pub struct LinkMetrics {
     /// Name of the link.
     pub name: String,
     /// Utilisation, 0 to 1; absent for a link without a rate.
@@ -362,7 +363,7 @@ pub struct LinkFigures {
 
 /// Metrics of one flow.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct FlowFigures {
+pub struct FlowMetrics {
     /// Bytes read by the receiving application.
     pub received_bytes: u64,
     /// Goodput, Mbit/s.
@@ -388,7 +389,7 @@ pub struct FlowFigures {
 
 /// Cost of a contender on this host, not reproducible.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct HostFigures {
+pub struct HostMetrics {
     /// Reports received by the algorithm per second; absent for a native contender.
     pub reports_per_s: Option<f64>,
     /// CPU of the algorithm's thread, in percent of one CPU; absent for a native contender.

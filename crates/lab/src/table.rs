@@ -4,7 +4,7 @@ use ccplane_report::{Column, Table, plus_minus};
 
 use crate::result::{
     Columns, Completions, ContenderResult, MeanInterval, RunResult, Spread, TotalsColumns,
-    WorkloadFigures,
+    WorkloadMetrics,
 };
 
 /// Columns of a run's table: heading, unit, and description for the page's tooltips.
@@ -165,7 +165,7 @@ fn contender_row(c: &ContenderResult) -> Vec<String> {
     let optional = |value: Option<f64>, digits: usize| {
         value.map_or(Table::EMPTY_CELL.to_owned(), |v| format!("{v:.digits$}"))
     };
-    let f = &c.figures;
+    let f = &c.metrics;
     let near = |value: f64, digits: usize, times: f64, of: fn(&Columns) -> f64| {
         near(value, digits, times, c.spread.as_ref(), of)
     };
@@ -195,7 +195,7 @@ fn contender_row(c: &ContenderResult) -> Vec<String> {
 }
 
 /// Returns the cells of a workload; cells without a value are empty.
-fn workload_row(w: &WorkloadFigures) -> Vec<String> {
+fn workload_row(w: &WorkloadMetrics) -> Vec<String> {
     let t = &w.totals;
     let near = |value: f64, digits: usize, times: f64, of: fn(&TotalsColumns) -> f64| {
         near(value, digits, times, t.spread.as_ref(), of)
@@ -291,7 +291,7 @@ fn completion_table(first: &str, rows: Vec<Vec<String>>) -> Option<Table> {
 pub fn of_completions(result: &RunResult) -> Option<Table> {
     let contenders = result.contenders.iter();
     let rows = contenders
-        .filter_map(|c| Some((c.label.as_str(), c.figures.completions.as_ref()?)))
+        .filter_map(|c| Some((c.label.as_str(), c.metrics.completions.as_ref()?)))
         .flat_map(|(label, completions)| completion_rows(label, completions));
     completion_table("", rows.collect())
 }
@@ -326,7 +326,7 @@ pub fn of_bundles(result: &RunResult) -> Option<Table> {
     let known = |ms: Option<f64>| ms.map_or(Table::EMPTY_CELL.to_owned(), |ms| format!("{ms:.1}"));
     let mut rows = Vec::new();
     for c in &result.contenders {
-        for b in &c.figures.bundles {
+        for b in &c.metrics.bundles {
             rows.push(vec![
                 format!("{}, {}", c.label, b.name),
                 share(b.open_share),
@@ -362,10 +362,10 @@ pub fn of_bundles(result: &RunResult) -> Option<Table> {
 /// transport has none.
 pub fn of_second_loops(result: &RunResult) -> Option<Table> {
     let rows = result.contenders.iter().filter_map(|c| {
-        let f = c.figures.second_loop.as_ref()?;
+        let f = c.metrics.second_loop.as_ref()?;
         // Goodput is a mean over seeds; the second loop's bytes are sums over seeds.
         let seeds = c.spread.as_ref().map_or(1, |spread| spread.seeds);
-        let received = c.figures.goodput_mbit * result.setup.duration_s / 8.0 * seeds as f64;
+        let received = c.metrics.goodput_mbit * result.setup.duration_s / 8.0 * seeds as f64;
         let stopped: Vec<String> = f
             .stopped
             .iter()

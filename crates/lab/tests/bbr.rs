@@ -28,8 +28,8 @@ const CUBIC: &str = "[[workload]]\nname = \"cross\"\nalgorithm = \"native:cubic\
 /// Returns the contender's share of the goodput of itself and one Cubic flow.
 fn share_beside_cubic(contender: &str, queue: &str) -> f64 {
     let c = run(contender, 60, &format!("queue = \"{queue}\""), 1, CUBIC);
-    let all = PAYLOAD * c.figures.utilisation;
-    let share = c.figures.goodput_mbit / all;
+    let all = PAYLOAD * c.metrics.utilisation;
+    let share = c.metrics.goodput_mbit / all;
     println!("  share of {contender} at {queue}: {share:.3}");
     share
 }
@@ -44,9 +44,9 @@ fn alone_it_fills_the_link_with_a_short_queue() {
     println!("  after 5 s: goodput {mbit:.3}, delay {ms:.3}");
     assert!((88.3 * 0.98..90.5 * 1.02).contains(&mbit), "{mbit}");
     assert!(
-        c.figures.queue_drops.abs_diff(450) < 90,
+        c.metrics.queue_drops.abs_diff(450) < 90,
         "{}",
-        c.figures.queue_drops
+        c.metrics.queue_drops
     );
     assert!((ms / 4.2 - 1.0).abs() < 0.2, "{ms}");
     let c = run("bbr3", 60, "queue = \"droptail:1bdp\"", 1, "");
@@ -62,11 +62,11 @@ fn alone_it_fills_the_link_with_a_short_queue() {
 fn a_deep_buffer_stays_nearly_empty() {
     for contender in ["bbr", "bbr3"] {
         let c = run(contender, 20, "queue = \"droptail:5bdp\"", 1, "");
-        assert!(c.figures.utilisation > 0.93, "{contender}");
+        assert!(c.metrics.utilisation > 0.93, "{contender}");
         assert!(
-            c.figures.delay_p50_ms < 10.0,
+            c.metrics.delay_p50_ms < 10.0,
             "{contender}: {:?}",
-            c.figures
+            c.metrics
         );
     }
 }
@@ -102,11 +102,11 @@ fn two_flows_share() {
     for contender in ["bbr", "bbr3"] {
         let c = run(contender, 30, "queue = \"droptail:1bdp\"", 2, "");
         assert!(
-            c.figures.jain.unwrap() > 0.9,
+            c.metrics.jain.unwrap() > 0.9,
             "{contender}: {:?}",
-            c.figures.jain
+            c.metrics.jain
         );
-        assert!(c.figures.utilisation > 0.93, "{contender}");
+        assert!(c.metrics.utilisation > 0.93, "{contender}");
     }
 }
 
@@ -134,7 +134,7 @@ fn in_a_shallow_buffer_version_1_takes_more_than_its_share_from_cubic_and_versio
 fn random_loss_costs_version_1_little_and_version_3_less_than_cubic() {
     let use_of = |contender: &str, loss: &str| {
         let link = format!("queue = \"droptail:1bdp\"\nloss = \"{loss}\"");
-        run(contender, 15, &link, 1, "").figures.utilisation
+        run(contender, 15, &link, 1, "").metrics.utilisation
     };
     let one = use_of("bbr", "1%");
     assert!(one > 0.93, "{one}");

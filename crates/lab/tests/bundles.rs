@@ -22,8 +22,8 @@ fn the_queue_moves_from_the_network_into_the_box() {
         let contender = result.contenders.iter().find(|c| c.label == label);
         let contender = contender.expect("the contender ran");
         assert!(contender.audit.sound, "{:?}", contender.audit);
-        let [bundle] = contender.figures.bundles.as_slice() else {
-            panic!("{:?}", contender.figures.bundles)
+        let [bundle] = contender.metrics.bundles.as_slice() else {
+            panic!("{:?}", contender.metrics.bundles)
         };
         (contender, bundle)
     };
@@ -38,10 +38,10 @@ fn the_queue_moves_from_the_network_into_the_box() {
         "{paced:?} {open:?}"
     );
     assert!(paced.box_queue_ms > Some(5.0), "{paced:?}");
-    assert!(ours.figures.goodput_mbit > 0.97 * native.figures.goodput_mbit);
+    assert!(ours.metrics.goodput_mbit > 0.97 * native.metrics.goodput_mbit);
     // The sendbox schedules its queue, so small transfers do not wait behind large ones.
     let small = |c: &ccplane_lab::result::ContenderResult| {
-        let completions = c.figures.completions.as_ref().expect("messages complete");
+        let completions = c.metrics.completions.as_ref().expect("messages complete");
         completions
             .classes
             .first()
@@ -71,12 +71,12 @@ fn an_upload_through_a_gateway_does_not_delay_pings() {
             .find(|c| c.label == label)
             .expect("the contender ran");
         let completions = contender
-            .figures
+            .metrics
             .completions
             .as_ref()
             .expect("pings complete");
         let all = completions.classes.last().expect("the class of all sizes");
-        (all.p50_ms, contender.figures.goodput_mbit)
+        (all.p50_ms, contender.metrics.goodput_mbit)
     };
     let ((ping, goodput), (ping_without, goodput_without)) = (of("bundler"), of("native:cubic"));
     assert!(ping < 0.4 * ping_without, "{ping} ms of {ping_without}");
@@ -138,7 +138,7 @@ fn a_high_class_does_not_wait_for_a_low_one() {
         };
         assert!(contender.audit.sound, "{:?}", contender.audit);
         let completions = contender
-            .figures
+            .metrics
             .completions
             .as_ref()
             .expect("messages complete");
@@ -197,7 +197,7 @@ fn bundles_do_not_collapse_behind_a_policer() {
                 .find(|c| c.label == label)
                 .expect("the contender ran");
             assert!(contender.audit.sound, "{:?}", contender.audit);
-            contender.figures.goodput_mbit
+            contender.metrics.goodput_mbit
         };
         let none = goodput("native:cubic");
         assert!(none > 20.0, "{none}");

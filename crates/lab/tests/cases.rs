@@ -61,7 +61,7 @@ fn simulate(scenario: &str) -> RunResult {
 
 /// Returns a metric of a contender's run, in the unit of its name.
 fn metric(result: &ContenderResult, name: &str) -> f64 {
-    let figures = &result.figures;
+    let figures = &result.metrics;
     match name {
         "goodput_mbit" => figures.goodput_mbit,
         "utilisation" => figures.utilisation,

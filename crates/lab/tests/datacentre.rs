@@ -84,7 +84,7 @@ fn steered_dctcp_has_the_throughput_and_the_queue_of_the_native_one() {
         ("8 senders", incast(contenders, 8, "ecn:65p:250p", "", "")),
     ];
     for (what, run) in &runs {
-        let [native, steered] = [&run[0].figures, &run[1].figures];
+        let [native, steered] = [&run[0].metrics, &run[1].metrics];
         println!(
             "{what}: {:.1} {:.1} Mbit/s",
             native.goodput_mbit, steered.goodput_mbit
@@ -104,7 +104,7 @@ fn steered_dctcp_has_the_throughput_and_the_queue_of_the_native_one() {
 fn dctcp_keeps_the_queue_at_the_threshold_and_the_link_full() {
     for flows in [1, 4, 16] {
         let run = link(r#""dctcp""#, 10, flows, "ecn:65p:250p", 100, "");
-        let f = &run[0].figures;
+        let f = &run[0].metrics;
         assert!(
             f.utilisation > 0.99 && f.queue_drops == 0 && f.retransmissions == 0,
             "{f:?}"
@@ -119,7 +119,7 @@ fn dctcp_keeps_the_queue_at_the_threshold_and_the_link_full() {
 #[test]
 fn an_incast_of_forty_ends_without_a_timeout() {
     let run = incast(r#""dctcp""#, 40, "ecn:65p:800p", "bytes = \"64kB\"", "");
-    let f = &run[0].figures;
+    let f = &run[0].metrics;
     let all = f
         .completions
         .as_ref()
@@ -142,7 +142,7 @@ fn an_incast_of_forty_ends_without_a_timeout() {
 #[test]
 fn without_ecn_dctcp_is_reno() {
     let run = incast(r#""reno", "dctcp""#, 2, "droptail:150p", "", "ecn = false");
-    let [reno, dctcp] = [&run[0].figures, &run[1].figures];
+    let [reno, dctcp] = [&run[0].metrics, &run[1].metrics];
     assert!(dctcp.queue_drops > 0, "{dctcp:?}");
     within("goodput", dctcp.goodput_mbit, reno.goodput_mbit, 0.5);
     within(
@@ -199,7 +199,7 @@ fn swift_holds_its_target_with_one_ten_and_a_hundred_flows() {
                     "{what}: {rtt} instead of {expected}"
                 );
             }
-            assert_eq!(run[0].figures.queue_drops, 0, "{what}");
+            assert_eq!(run[0].metrics.queue_drops, 0, "{what}");
         }
     }
 }
@@ -236,7 +236,7 @@ fn patched_timely_rests_where_its_authors_say() {
             expected,
             8.0,
         );
-        assert!(rate > 0.98 * f64::from(gbit) && run[0].figures.jain.unwrap() > 0.99);
+        assert!(rate > 0.98 * f64::from(gbit) && run[0].metrics.jain.unwrap() > 0.99);
     }
 }
 
@@ -255,7 +255,7 @@ fn dx(parameters: &str, rate_mbit: u32, rtt: &str, senders: u32, millis: u32) ->
     (
         rate * 1e3 / f64::from(rate_mbit),
         delay / packet - 1.0,
-        c.figures.jain.unwrap_or(1.0),
+        c.metrics.jain.unwrap_or(1.0),
     )
 }
 
@@ -327,7 +327,7 @@ fn dx_is_fair_where_stamps_are_as_of_hardware() {
              [topology.incast]\nsenders = {senders}\nrate = \"10gbit\"\nrtt = \"100us\"\nqueue = \"droptail:1000p\"\n\
              [stamps]\njitter = \"200ns\"\nshape = \"exponential\"\n[[workload]]\nbulk = {{}}\n"
         ));
-        let jain = run.contenders[0].figures.jain.unwrap_or(0.0);
+        let jain = run.contenders[0].metrics.jain.unwrap_or(0.0);
         println!("{senders} senders: {jain}");
         assert!(jain > 0.95, "{senders} senders: {jain}");
     }

@@ -31,7 +31,7 @@ fn beside(other: &str) -> String {
 #[test]
 fn vegas_and_copa_keep_the_queue_small_alone_at_full_utilisation() {
     for name in ["vegas", "copa:mode=default", "copa"] {
-        let f = dumbbell(name, 20, STANDARD, ONE_FLOW).figures;
+        let f = dumbbell(name, 20, STANDARD, ONE_FLOW).metrics;
         assert!(f.utilisation > 0.97, "{name}: {}", f.utilisation);
         assert!(f.delay_p50_ms < 0.7, "{name}: {} ms", f.delay_p50_ms);
         // Copa does not overshoot.
@@ -46,7 +46,7 @@ fn vegas_and_copa_keep_the_queue_small_alone_at_full_utilisation() {
 /// 9743 requires every new algorithm to be evaluated in competition with Cubic.
 #[test]
 fn vegas_starves_beside_cubic() {
-    let f = dumbbell("vegas", 60, STANDARD, &beside("native:cubic")).figures;
+    let f = dumbbell("vegas", 60, STANDARD, &beside("native:cubic")).metrics;
     assert!(f.goodput_mbit < 0.1 * PAYLOAD, "{} Mbit/s", f.goodput_mbit);
 }
 
@@ -65,7 +65,7 @@ fn copa_settles_on_long_and_fast_paths_and_in_small_buffers() {
     for (rate, rtt, seconds) in paths {
         for queue in ["1bdp", "0.3bdp"] {
             let link = format!("rate = {rate:?}\nrtt = {rtt:?}\nqueue = \"droptail:{queue}\"");
-            let f = dumbbell("copa", seconds, &link, ONE_FLOW).figures;
+            let f = dumbbell("copa", seconds, &link, ONE_FLOW).metrics;
             assert!(
                 f.utilisation > 0.9,
                 "{rate} {rtt} {queue}: {}",
@@ -85,7 +85,7 @@ fn copa_settles_on_long_and_fast_paths_and_in_small_buffers() {
 fn copa_competes_with_cubic_only_in_its_auto_mode() {
     let share = |name| {
         dumbbell(name, 60, DEEP_QUEUE, &beside("native:cubic"))
-            .figures
+            .metrics
             .goodput_mbit
             / PAYLOAD
     };
@@ -105,7 +105,7 @@ fn copa_flows_share_fairly_with_a_small_queue() {
             STANDARD,
             "[[workload]]\nbulk = { flows = 4, stagger = \"1s\" }\n",
         )
-        .figures;
+        .metrics;
         assert!(f.jain.unwrap() > 0.95, "{mode}: {:?}", f.flows);
         assert!(f.utilisation > 0.95, "{mode}: {}", f.utilisation);
         assert!(f.delay_mean_ms < 5.0, "{mode}: {} ms", f.delay_mean_ms);
@@ -117,7 +117,7 @@ fn copa_flows_share_fairly_with_a_small_queue() {
 #[test]
 fn copa_flows_do_not_compete_with_each_other_in_a_deep_buffer() {
     let link = "rate = \"96mbit\"\nrtt = \"20ms\"\nqueue = \"droptail:5bdp\"";
-    let f = dumbbell("copa", 30, link, "[[workload]]\nbulk = { flows = 4 }\n").figures;
+    let f = dumbbell("copa", 30, link, "[[workload]]\nbulk = { flows = 4 }\n").metrics;
     assert!(f.delay_p50_ms < 5.0 && f.jain.unwrap() > 0.95, "{f:?}");
 }
 
@@ -127,10 +127,10 @@ fn copa_flows_do_not_compete_with_each_other_in_a_deep_buffer() {
 fn ledbat_plus_plus_fills_the_link_alone_and_yields_to_cubic() {
     // The queue must be able to hold 60 ms of delay.
     let link = "rate = \"96mbit\"\nrtt = \"20ms\"\nqueue = \"droptail:6bdp\"";
-    let alone = dumbbell("ledbat++", 60, link, ONE_FLOW).figures;
+    let alone = dumbbell("ledbat++", 60, link, ONE_FLOW).metrics;
     assert!(alone.utilisation > 0.85, "{}", alone.utilisation);
     assert!(alone.delay_p95_ms < 66.0, "{} ms", alone.delay_p95_ms);
-    let beside = dumbbell("ledbat++", 60, link, &beside("native:cubic")).figures;
+    let beside = dumbbell("ledbat++", 60, link, &beside("native:cubic")).metrics;
     assert!(
         beside.goodput_mbit < 0.1 * PAYLOAD,
         "{} Mbit/s",
@@ -144,17 +144,17 @@ fn ledbat_plus_plus_fills_the_link_alone_and_yields_to_cubic() {
 fn ledbat_plus_plus_has_no_advantage_for_the_latecomer() {
     let link = "rate = \"96mbit\"\nrtt = \"20ms\"\nqueue = \"droptail:6bdp\"";
     let two = "[[workload]]\nbulk = { flows = 2, stagger = \"20s\" }\n";
-    let f = dumbbell("ledbat++", 120, link, two).figures;
+    let f = dumbbell("ledbat++", 120, link, two).metrics;
     assert!(f.jain.unwrap() > 0.8, "{:?}", f.flows);
 }
 
 #[test]
 fn a_constant_rate_is_that_rate() {
-    let f = dumbbell("constant:rate=48mbit", 10, STANDARD, ONE_FLOW).figures;
+    let f = dumbbell("constant:rate=48mbit", 10, STANDARD, ONE_FLOW).metrics;
     // The rate counts payload only.
     assert!((47.5..48.1).contains(&f.goodput_mbit), "{}", f.goodput_mbit);
     assert!(f.delay_p99_ms < 1.0 && f.queue_drops == 0, "{f:?}");
     // The window is half a BDP.
-    let f = dumbbell("constant:cwnd=80p", 10, STANDARD, ONE_FLOW).figures;
+    let f = dumbbell("constant:cwnd=80p", 10, STANDARD, ONE_FLOW).metrics;
     assert!((45.0..47.0).contains(&f.goodput_mbit), "{}", f.goodput_mbit);
 }

@@ -35,7 +35,7 @@ fn digest(scenario: &Scenario) -> String {
             scenario.file, c.label, c.audit.complaints
         );
         assert!(
-            c.figures.goodput_mbit > 0.0,
+            c.metrics.goodput_mbit > 0.0,
             "{}, {}: nothing got through",
             scenario.file,
             c.label

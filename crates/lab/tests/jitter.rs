@@ -28,7 +28,7 @@ fn jitter_does_not_strangle_a_site() {
         let [ours, none] = result.contenders.as_slice() else {
             panic!("{} contenders", result.contenders.len())
         };
-        let queue = |result: &ContenderResult| result.figures.bundles[0].network_queue_p95_ms;
+        let queue = |result: &ContenderResult| result.metrics.bundles[0].network_queue_p95_ms;
         println!(
             "{delay} ± {jitter} ms: {:.1} of {:.1} Mbit/s, queue {:.1} of {:.1} ms",
             download(ours),

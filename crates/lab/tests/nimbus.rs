@@ -115,7 +115,7 @@ fn an_agent_that_hears_an_rtt_late_does_as_well() {
 #[test]
 fn a_buffer_shorter_than_its_target_is_not_filled_for_ever() {
     let result = run_on("nimbus", 20, "droptail:0.1bdp", "");
-    let f = &result.figures;
+    let f = &result.metrics;
     assert!(goodput(&result, 5.0, 20.0) > 0.8 * PAYLOAD, "{f:?}");
     // Without a limit the law would lose a seventh: 0.8 (1 - S/R) = -0.125.
     let lost = f.queue_drops as f64 * 1448.0 * 8.0 / 1e6 / 20.0 / goodput(&result, 0.0, 20.0);

@@ -1,8 +1,8 @@
 //! Report page and result files from synthetic records: structure, escaping, self-containment.
 
 use ccplane_lab::result::{
-    Audit, Columns, ContenderMetrics, ContenderResult, EachRun, EmulatorAudit, FlowFigures,
-    HostFigures, MeanInterval, RunResult, Sample, Series, Setup, Spread,
+    Audit, Columns, ContenderMetrics, ContenderResult, EachRun, EmulatorAudit, FlowMetrics,
+    HostMetrics, MeanInterval, RunResult, Sample, Series, Setup, Spread,
 };
 use ccplane_lab::{report, table};
 use ccplane_report::Provenance;
@@ -46,7 +46,7 @@ fn contender(algorithm: &str, native: bool, flows: usize, period: f64) -> Conten
         } else {
             format!("ccp_{algorithm}")
         },
-        figures: ContenderMetrics {
+        metrics: ContenderMetrics {
             goodput_mbit: 91.9,
             utilisation: 0.998,
             delay_mean_ms: 9.4,
@@ -56,14 +56,14 @@ fn contender(algorithm: &str, native: bool, flows: usize, period: f64) -> Conten
             retransmissions: 41,
             queue_drops: 41,
             jain: (flows > 1).then_some(0.993),
-            flows: vec![FlowFigures::default(); flows],
+            flows: vec![FlowMetrics::default(); flows],
             ..ContenderMetrics::default()
         },
-        host: HostFigures {
+        host: HostMetrics {
             reports_per_s: (!native).then_some(98.4),
             agent_cpu_percent: (!native).then_some(0.4),
             process_cpu_percent: Some(31.5),
-            ..HostFigures::default()
+            ..HostMetrics::default()
         },
         audit: Audit {
             emulator: Some(EmulatorAudit {
@@ -319,7 +319,7 @@ fn repeated() -> RunResult {
             .zip(1..)
             .map(|(goodput, seed)| EachRun {
                 seed,
-                figures: columns(goodput),
+                metrics: columns(goodput),
             })
             .collect();
         c.spread = Some(Spread {

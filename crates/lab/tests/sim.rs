@@ -36,7 +36,7 @@ fn a_dumbbell_is_filled_and_its_queue_stays_within_its_limit() {
     let result = simulate(DUMBBELL);
     assert_eq!(result.contenders.len(), 3);
     for c in &result.contenders {
-        let f = &c.figures;
+        let f = &c.metrics;
         // 96 Mbit/s carry 92.7 Mbit/s of payload: 1448 of 1500 bytes.
         assert!((80.0..92.7).contains(&f.goodput_mbit), "{}: {f:?}", c.label);
         assert!(
@@ -134,7 +134,7 @@ fn a_route_changes_in_time() {
         .find(|block| block.contains("route = \"b\""))
         .unwrap();
     let result = simulate(example.split("```").next().unwrap());
-    let [short, long] = result.contenders[0].figures.links.as_slice() else {
+    let [short, long] = result.contenders[0].metrics.links.as_slice() else {
         panic!("two links are asked for")
     };
     // Each link is in use for two of the four seconds; losses and delays at the change are small in
@@ -180,14 +180,14 @@ fn a_run_ends_with_its_last_flow() {
     assert!((0.1..5.0).contains(&last), "{last}");
     let mbit = 1.01 * 8.0 / last;
     assert!(
-        (done.figures.goodput_mbit / mbit - 1.0).abs() < 1e-6,
+        (done.metrics.goodput_mbit / mbit - 1.0).abs() < 1e-6,
         "{} {mbit}",
-        done.figures.goodput_mbit
+        done.metrics.goodput_mbit
     );
-    assert!((whole.figures.goodput_mbit / (1.01 * 8.0 / 20.0) - 1.0).abs() < 1e-6);
+    assert!((whole.metrics.goodput_mbit / (1.01 * 8.0 / 20.0) - 1.0).abs() < 1e-6);
     assert!(
-        done.figures.utilisation > whole.figures.utilisation / 2.0
-            && done.figures.utilisation <= 1.0
+        done.metrics.utilisation > whole.metrics.utilisation / 2.0
+            && done.metrics.utilisation <= 1.0
     );
     let bins = done.series.throughput_mbit.len() as f64 * done.series.bin_ns as f64 / 1e9;
     // An incomplete bin is dropped.
@@ -195,7 +195,7 @@ fn a_run_ends_with_its_last_flow() {
     // If the flows do not end in time, the duration is the limit, and the result counts the
     // unfinished ones.
     let limited = on_the_link("duration = \"60ms\"\nuntil = \"flows done\"", workloads);
-    let completions = limited.figures.completions.unwrap();
+    let completions = limited.metrics.completions.unwrap();
     assert_eq!(
         (limited.series.completed.len(), completions.unfinished),
         (1, 1)
@@ -213,7 +213,7 @@ fn messages_wait_for_their_connection() {
     assert_eq!(
         (
             all.len(),
-            c.figures.completions.as_ref().unwrap().unfinished
+            c.metrics.completions.as_ref().unwrap().unfinished
         ),
         (300, 0)
     );
@@ -231,9 +231,9 @@ fn messages_wait_for_their_connection() {
     assert!((10..290).contains(&waited), "{waited}");
     let span = all.iter().map(|m| m.started_ns + m.took_ns).max().unwrap() as f64 / 1e9;
     assert!(
-        (c.figures.goodput_mbit / (30.0 * 8.0 / span) - 1.0).abs() < 1e-6,
+        (c.metrics.goodput_mbit / (30.0 * 8.0 / span) - 1.0).abs() < 1e-6,
         "{:?}",
-        c.figures
+        c.metrics
     );
     // With requests, each message starts half an RTT earlier and takes that much longer. Its
     // completion time on an idle path is still one RTT plus its bytes.
@@ -272,7 +272,7 @@ fn messages_wait_for_their_connection() {
     );
     let (served, unfinished) = (
         c.series.completed.len() as u64,
-        c.figures.completions.unwrap().unfinished,
+        c.metrics.completions.unwrap().unfinished,
     );
     assert!(
         (400..600).contains(&(served + unfinished)) && unfinished > 200,
@@ -303,7 +303,7 @@ fn the_transport_does_as_the_scenario_says() {
                 "[transport]\n{transport}\n[[workload]]\nbulk = {{}}\n[report]\nlinks = [\"reverse\"]"
             ),
         );
-        c.figures.links[0].delivered_bytes as f64
+        c.metrics.links[0].delivered_bytes as f64
     };
     let (each, second, eighth) = (
         acks("ack_every = 1"),
@@ -393,9 +393,9 @@ bulk = {}
     );
     // The long queue keeps the link busy in spite of its silences.
     assert!(
-        c.figures.utilisation > 0.9 && c.figures.delay_p95_ms > 50.0,
+        c.metrics.utilisation > 0.9 && c.metrics.delay_p95_ms > 50.0,
         "{:?}",
-        c.figures
+        c.metrics
     );
 }
 
@@ -421,7 +421,7 @@ links = ["bottleneck", "reverse"]
 "#,
     );
     let c = &result.contenders[0];
-    let completions = c.figures.completions.as_ref().unwrap();
+    let completions = c.metrics.completions.as_ref().unwrap();
     let all = completions.classes.last().unwrap();
     // 30 Mbit/s with a mean size of 21,025 bytes are 178 flows per second.
     assert!((2500..4500).contains(&all.flows), "{completions:?}");
@@ -439,12 +439,12 @@ links = ["bottleneck", "reverse"]
     );
     // Cross traffic does not count as goodput.
     assert!(
-        c.figures.goodput_mbit < 45.0 && c.figures.flows.is_empty(),
+        c.metrics.goodput_mbit < 45.0 && c.metrics.flows.is_empty(),
         "{:?}",
-        c.figures
+        c.metrics
     );
     assert!(
-        c.figures.links[0].utilisation.unwrap() > 0.7 && c.figures.links[1].utilisation.is_none()
+        c.metrics.links[0].utilisation.unwrap() > 0.7 && c.metrics.links[1].utilisation.is_none()
     );
     assert_eq!(result.setup.flows, 0);
 }
@@ -465,13 +465,13 @@ fn every_other_workload_runs() {
         );
         for c in &result.contenders {
             assert!(
-                c.figures.goodput_mbit > 0.5,
+                c.metrics.goodput_mbit > 0.5,
                 "{kind}, {}: {:?}",
                 c.label,
-                c.figures
+                c.metrics
             );
             let finite = !kind.starts_with("paced");
-            assert_eq!(c.figures.completions.is_some(), finite, "{kind}");
+            assert_eq!(c.metrics.completions.is_some(), finite, "{kind}");
         }
     }
     // Datagrams alone have no contender to compare.
@@ -481,9 +481,9 @@ fn every_other_workload_runs() {
     ));
     for c in &result.contenders {
         assert!(
-            (20.0..47.0).contains(&c.figures.goodput_mbit),
+            (20.0..47.0).contains(&c.metrics.goodput_mbit),
             "{:?}",
-            c.figures
+            c.metrics
         );
     }
 }
@@ -505,9 +505,9 @@ fn events_change_the_link() {
     );
     // The link's capacity includes the event.
     assert!(
-        c.figures.utilisation > 0.85 && c.figures.utilisation <= 1.0,
+        c.metrics.utilisation > 0.85 && c.metrics.utilisation <= 1.0,
         "{}",
-        c.figures.utilisation
+        c.metrics.utilisation
     );
 }
 
@@ -740,7 +740,7 @@ bulk = {{ bytes = "20MB" }}
             .unwrap()
             .to_text();
         (
-            result.contenders[0].figures.second_loop.clone().unwrap(),
+            result.contenders[0].metrics.second_loop.clone().unwrap(),
             table,
         )
     };
@@ -781,7 +781,7 @@ bulk = {{ bytes = "20MB" }}
     assert_eq!(share(&both), share(&table));
     // Without a second loop there is nothing to report.
     let off = simulate(&text("").replace("rc3 = true", ""));
-    assert!(off.contenders[0].figures.second_loop.is_none());
+    assert!(off.contenders[0].metrics.second_loop.is_none());
     assert_eq!(ccplane_lab::table::of_second_loops(&off), None);
 }
 
@@ -797,7 +797,7 @@ fn concealing(transport: &str) -> String {
 
 #[test]
 fn a_receiver_that_conceals_losses_is_disconnected_where_it_has_to_prove_receipt() {
-    let drops = |c: &ContenderResult| c.figures.links[0].drops;
+    let drops = |c: &ContenderResult| c.metrics.links[0].drops;
     let concealed = simulate(&concealing("conceal_losses = \"right*\""));
     let proved = simulate(&concealing(
         "conceal_losses = \"right*\"\nproof_of_receipt = true",

@@ -36,7 +36,7 @@ fn figures(contenders: [&str; 2], link: &str) -> Vec<ContenderMetrics> {
     result
         .contenders
         .into_iter()
-        .map(|contender| contender.figures)
+        .map(|contender| contender.metrics)
         .collect()
 }
 
@@ -138,7 +138,7 @@ fn the_first_text_of_the_documentation_fills_the_link() {
         let options = RunOptions::single(1, "");
         let result = run(&Sim::default(), &scenario, &registry, &options, &NoProgress)
             .unwrap_or_else(|why| panic!("{why}"));
-        let used = result.contenders[0].figures.utilisation;
+        let used = result.contenders[0].metrics.utilisation;
         assert!(used >= least, "{rtt}: {used}");
     }
 }

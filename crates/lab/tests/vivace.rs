@@ -19,11 +19,11 @@ fn alone_it_fills_nine_tenths_of_the_link_and_no_queue() {
     let result = run("vivace", 20, LINK, "bulk = {}");
     let mbit = goodput(&result, 0, 2.0, 20.0);
     assert!(mbit > 0.9 * PAYLOAD, "{mbit}");
-    assert!(result.figures.delay_mean_ms < 3.0, "{:?}", result.figures);
+    assert!(result.metrics.delay_mean_ms < 3.0, "{:?}", result.metrics);
     // If only losses reduce the utility, it fills the queue and more of the link.
     let loss = run("vivace:utility=loss", 20, LINK, "bulk = {}");
     assert!(goodput(&loss, 0, 2.0, 20.0) > 0.97 * PAYLOAD);
-    assert!(loss.figures.delay_mean_ms > 10.0, "{:?}", loss.figures);
+    assert!(loss.metrics.delay_mean_ms > 10.0, "{:?}", loss.metrics);
 }
 
 #[test]

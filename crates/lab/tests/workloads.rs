@@ -102,9 +102,9 @@ fn all_workloads_are_in_the_metrics() {
         // workloads.
         let sum = bulk.totals.goodput_mbit + requests.totals.goodput_mbit;
         assert!(
-            near(c.figures.goodput_mbit, sum),
+            near(c.metrics.goodput_mbit, sum),
             "{} {sum}",
-            c.figures.goodput_mbit
+            c.metrics.goodput_mbit
         );
         let shares: f64 = c.workloads.iter().map(|w| w.totals.share).sum();
         assert!(near(shares, 1.0), "{shares}");
@@ -114,9 +114,9 @@ fn all_workloads_are_in_the_metrics() {
 
         assert_eq!(
             (bulk.flows.len(), bulk.totals.count, bulk.totals.jain),
-            (2, 2, c.figures.jain)
+            (2, 2, c.metrics.jain)
         );
-        assert_eq!(bulk.totals.retransmissions, Some(c.figures.retransmissions));
+        assert_eq!(bulk.totals.retransmissions, Some(c.metrics.retransmissions));
         assert_eq!((cross.flows.len(), late.flows.len()), (1, 1));
         // The late flow is active for half of the time.
         assert!(
@@ -136,7 +136,7 @@ fn all_workloads_are_in_the_metrics() {
             (50..300).contains(&replies) && requests.totals.retransmissions.is_none(),
             "{requests:?}"
         );
-        assert_eq!(requests.completions, c.figures.completions);
+        assert_eq!(requests.completions, c.metrics.completions);
         // Twelve bursts of one flow.
         let web_flows = web.completions.as_ref().unwrap();
         assert_eq!(web.totals.count, 12, "{web_flows:?}");
@@ -364,9 +364,9 @@ fn means_over_seeds_are_of_workloads_too() {
             .map(|w| w.totals.goodput_mbit)
             .sum();
         assert!(
-            near(own, c.figures.goodput_mbit),
+            near(own, c.metrics.goodput_mbit),
             "{own} {}",
-            c.figures.goodput_mbit
+            c.metrics.goodput_mbit
         );
         // Completed flows include all seeds.
         let requests = &c.workloads[3];
@@ -397,7 +397,7 @@ fn means_over_seeds_are_of_workloads_too() {
     let page = page(&result);
     assert!(page.contains("<h2>Variation between runs</h2>") && page.contains("stroke-width: 3"));
     let out = folder("mixed-seeds");
-    files::write_figures(&result, &out).unwrap();
+    files::write_metrics(&result, &out).unwrap();
     let runs = fs::read_to_string(out.join("runs.csv")).unwrap();
     assert!(
         runs.lines().count() == 9 && runs.contains("\nnative:cubic,4,"),
@@ -459,13 +459,13 @@ fn two_seeds_have_a_range_and_no_interval() {
         spread.high.unwrap().goodput_mbit,
     );
     assert!(
-        low < high && near((low + high) / 2.0, c.figures.goodput_mbit),
+        low < high && near((low + high) / 2.0, c.metrics.goodput_mbit),
         "{spread:?}"
     );
     assert!(
         text.contains(&format!(
             "{:.2} ({low:.2}–{high:.2})",
-            c.figures.goodput_mbit
+            c.metrics.goodput_mbit
         )),
         "{text}"
     );

@@ -84,12 +84,12 @@ impl Summary {
             window: flow.map_or(Vec::new(), |samples| {
                 samples.iter().map(|s| s.tcp.cwnd).collect()
             }),
-            goodput_mbit: result.figures.goodput_mbit,
-            utilisation: result.figures.utilisation,
-            delay_mean_ms: result.figures.delay_mean_ms,
-            delay_p95_ms: result.figures.delay_p95_ms,
-            retransmissions: result.figures.retransmissions,
-            dropped: result.figures.queue_drops + result.figures.random_losses,
+            goodput_mbit: result.metrics.goodput_mbit,
+            utilisation: result.metrics.utilisation,
+            delay_mean_ms: result.metrics.delay_mean_ms,
+            delay_p95_ms: result.metrics.delay_p95_ms,
+            retransmissions: result.metrics.retransmissions,
+            dropped: result.metrics.queue_drops + result.metrics.random_losses,
             sound: result.audit.sound,
             disturbed: result.audit.disturbed.clone(),
         }

@@ -60,7 +60,7 @@ pub(crate) fn link(
 /// congestion control.
 pub(crate) fn audit(
     report: &EmuReport,
-    figures: &ContenderMetrics,
+    metrics: &ContenderMetrics,
     setup: &Setup,
     machine: &MachineState,
     counters: Option<AlgorithmCounters>,
@@ -93,7 +93,7 @@ pub(crate) fn audit(
             report.forward.records_dropped
         ));
     }
-    for (i, flow) in figures.flows.iter().enumerate() {
+    for (i, flow) in metrics.flows.iter().enumerate() {
         let limits = [
             ("the receiver's window", flow.rwnd_limited),
             ("the sender's buffer", flow.sndbuf_limited),

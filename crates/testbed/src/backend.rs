@@ -11,7 +11,7 @@ use ccplane_lab::capacity::capacity_course;
 use ccplane_lab::metrics;
 use ccplane_lab::record::{LinkRecord, RunMetrics, RunRecord};
 use ccplane_lab::report_log::ReportLog;
-use ccplane_lab::result::{ContenderResult, HostFigures, Setup};
+use ccplane_lab::result::{ContenderResult, HostMetrics, Setup};
 use ccplane_lab::scenario::plan::Plan;
 use ccplane_lab::scenario::{LinkSettings, Scenario, Topology};
 use ccplane_lab::transport;
@@ -349,10 +349,10 @@ impl<'s> PreparedPath<'s> {
         let mut result = self.result(
             contender, &plan, recorded, &report, &machine, counters, heard, &abandoned,
         );
-        (result.figures.bundles, result.series.bundles) = (boxes.metrics, boxes.samples);
+        (result.metrics.bundles, result.series.bundles) = (boxes.metrics, boxes.samples);
         result.audit.own.extend(boxes.side_effects);
         if let Some(measured) = measured {
-            result.figures.one_way = measured.metrics();
+            result.metrics.one_way = measured.metrics();
             result.series.stamped = measured.packets;
         }
         // Problems of ccplane's other algorithms in this run are included in the audit.
@@ -364,7 +364,7 @@ impl<'s> PreparedPath<'s> {
         }
         let (process, machine_cpu, agent) = after.percent_since(&before);
         result.kernel_name = kernel_name;
-        result.host = HostFigures {
+        result.host = HostMetrics {
             reports_per_s: counters.map(|_| reports as f64 * 1e9 / elapsed_ns.max(1) as f64),
             agent_cpu_percent: counters.map(|_| agent),
             process_cpu_percent: Some(process),
@@ -415,13 +415,13 @@ impl<'s> PreparedPath<'s> {
             None,
             &[],
         );
-        result.figures.second_loop = second_loop;
+        result.metrics.second_loop = second_loop;
         let (process, machine_cpu, _) = after.percent_since(&before);
-        result.host = HostFigures {
+        result.host = HostMetrics {
             process_cpu_percent: Some(process),
             machine_cpu_percent: Some(machine_cpu),
             cpu_s_per_gb: Some(after.process_s_since(&before) * 1e9 / received.max(1) as f64),
-            ..HostFigures::default()
+            ..HostMetrics::default()
         };
         Ok(result)
     }
@@ -470,10 +470,10 @@ impl<'s> PreparedPath<'s> {
             algorithm: contender.map_or(label.clone(), |c| c.algorithm().to_owned()),
             native: contender.is_some_and(Contender::is_native),
             kernel_name: String::new(),
-            figures,
+            metrics: figures,
             workloads,
             algorithms,
-            host: HostFigures::default(),
+            host: HostMetrics::default(),
             audit,
             spread: None,
             series,

@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use ccplane_emu::{EmuReport, LinkLog};
 use ccplane_lab::Error;
 use ccplane_lab::metrics::Distribution;
-use ccplane_lab::result::{OneWayFigures, StampedPacket};
+use ccplane_lab::result::{OneWayMetrics, StampedPacket};
 use ccplane_linux::stamp::{Cost, StampCounters, StampPrograms, StampedArrival};
 use ccplane_units::Duration;
 
@@ -109,13 +109,13 @@ pub(crate) struct DelayPair {
 
 impl DelayPair {
     /// Returns `None` if no packet was stamped.
-    pub(crate) fn metrics(&self) -> Option<OneWayFigures> {
+    pub(crate) fn metrics(&self) -> Option<OneWayMetrics> {
         let of = |what: fn(&StampedPacket) -> u64| {
             Distribution::new(self.packets.iter().map(|p| what(p) as f64 / 1e3))
         };
         let (measured, truth) = (of(|p| p.measured_ns), of(|p| p.link_ns));
         let error = of(|p| p.measured_ns.abs_diff(p.link_ns));
-        Some(OneWayFigures {
+        Some(OneWayMetrics {
             packets: self.packets.len() as u64,
             queue_p50_us: measured.quantile(0.5)?,
             queue_p99_us: measured.quantile(0.99)?,

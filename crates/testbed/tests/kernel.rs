@@ -77,7 +77,7 @@ struct Bounds {
 }
 
 fn compare(setting: Setting, contender: &str, bounds: Bounds) {
-    let simulated = in_the_simulator(setting, contender).figures;
+    let simulated = in_the_simulator(setting, contender).metrics;
     for _ in 0..RUNS {
         let real = on_the_kernel(setting, contender);
         let within = |what: &str, simulated: f64, real: f64, percent: f64| {
@@ -87,7 +87,7 @@ fn compare(setting: Setting, contender: &str, bounds: Bounds) {
             );
             error.abs() <= percent
         };
-        let figures = &real.figures;
+        let figures = &real.metrics;
         let drops = [simulated.queue_drops as f64, figures.queue_drops as f64];
         let factor = drops[0].max(drops[1]) / drops[0].min(drops[1]).max(1.0);
         let most = bounds.loss_factor;
@@ -213,7 +213,7 @@ fn kernel_tcp_under_dctcp_is_marked_and_loses_nothing() {
     )
     .unwrap();
     let c = &result.contenders[0];
-    let f = &c.figures;
+    let f = &c.metrics;
     println!(
         "{:.1} Mbit/s, {:.2} ms, {} drops",
         f.goodput_mbit, f.delay_mean_ms, f.queue_drops

@@ -85,7 +85,7 @@ fn a_scenario_without_report_runs_everywhere_and_shows_its_bottleneck() {
             line.contains("left->right, 24 Mbit/s · 20 ms round trip · droptail:60000B, 60 kB"),
             "{line}"
         );
-        let figures = &result.contenders[0].figures;
+        let figures = &result.contenders[0].metrics;
         assert!(
             figures.goodput_mbit > 15.0 && figures.delay_p95_ms > 5.0,
             "{figures:?}"
@@ -172,10 +172,10 @@ fn run_as_in_the_simulator(scenarios: &[(&str, &str, Replacement)]) {
             at(&RealPackets::new(TransportKind::Tcp), &scenario),
             at(&Sim::default(), &scenario),
         );
-        let goodputs = [&real, &simulated].map(|result| result.figures.goodput_mbit);
-        let drops = [&real, &simulated].map(|result| result.figures.queue_drops);
+        let goodputs = [&real, &simulated].map(|result| result.metrics.goodput_mbit);
+        let drops = [&real, &simulated].map(|result| result.metrics.queue_drops);
         let done = [&real, &simulated].map(|result| {
-            let completions = result.figures.completions.as_ref();
+            let completions = result.metrics.completions.as_ref();
             completions.map_or((0, 0.0), |all| {
                 all.classes
                     .last()
@@ -198,7 +198,7 @@ fn run_as_in_the_simulator(scenarios: &[(&str, &str, Replacement)]) {
             real.audit
         );
         assert_eq!(real.workloads.len(), simulated.workloads.len(), "{file}");
-        let flows = [&real, &simulated].map(|result| result.figures.flows.len());
+        let flows = [&real, &simulated].map(|result| result.metrics.flows.len());
         assert_eq!(flows[0], flows[1], "{file}");
         match file {
             // The flows of a trace are the same in every backend, and all of them complete.

@@ -84,7 +84,7 @@ fn our_transport_fills_the_same_link_also_with_a_second_loop() {
         });
         let result = run_on(&RealPackets::new(TransportKind::Udp), &scenario).unwrap();
         for c in &result.contenders {
-            let f = &c.figures;
+            let f = &c.metrics;
             assert!(
                 f.goodput_mbit > 14.0 && f.goodput_mbit < 24.0,
                 "{}: {f:?}",
@@ -133,7 +133,7 @@ fn native_flows_fill_the_link_and_every_figure_agrees() {
     let result = run(&scenario(&["native:reno", "native:cubic"]).with_flows(2)).unwrap();
     assert_eq!(result.contenders.len(), 2);
     for c in &result.contenders {
-        let f = &c.figures;
+        let f = &c.metrics;
         assert!(
             f.goodput_mbit > 15.0 && f.goodput_mbit < 24.0,
             "{}: {f:?}",
@@ -292,11 +292,11 @@ fn an_algorithm_outside_the_datapath_fills_the_link_as_the_kernels_own_does() {
     );
     // Two seconds on a busy machine are no comparison. A window that is never opened would yield 4
     // Mbit/s.
-    assert!(ours.figures.goodput_mbit > 12.0, "{:?}", ours.figures);
+    assert!(ours.metrics.goodput_mbit > 12.0, "{:?}", ours.metrics);
     assert!(
-        ours.figures.queue_drops > 0 && ours.figures.delay_p99_ms <= 21.0,
+        ours.metrics.queue_drops > 0 && ours.metrics.delay_p99_ms <= 21.0,
         "{:?}",
-        ours.figures
+        ours.metrics
     );
     let reports = ours.host.reports_per_s.unwrap();
     assert!(
@@ -372,8 +372,8 @@ fn one_way_delay_is_compared_with_the_links_log() {
         panic!("two contenders")
     };
     // Only the contender that wants stamps gets them.
-    assert!(reno.figures.one_way.is_none() && reno.series.stamped.is_empty());
-    let f = dx.figures.one_way.as_ref().unwrap();
+    assert!(reno.metrics.one_way.is_none() && reno.series.stamped.is_empty());
+    let f = dx.metrics.one_way.as_ref().unwrap();
     assert_eq!(f.packets as usize, dx.series.stamped.len());
     assert!(
         f.packets > 500 && f.samples > 500 && f.malformed == 0,
@@ -386,9 +386,9 @@ fn one_way_delay_is_compared_with_the_links_log() {
     );
     // Far below Reno's queueing delay, which reaches 20 ms.
     assert!(
-        dx.figures.delay_p50_ms < reno.figures.delay_p50_ms / 2.0,
+        dx.metrics.delay_p50_ms < reno.metrics.delay_p50_ms / 2.0,
         "{:?}",
-        dx.figures
+        dx.metrics
     );
 
     let summary = files::summary(&result).to_string();

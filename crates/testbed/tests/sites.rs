@@ -55,7 +55,7 @@ fn on_kernel(scenario: &Scenario) -> Vec<ContenderResult> {
     )
     .unwrap();
     for contender in &result.contenders {
-        println!("{}: {:?}", contender.label, contender.figures);
+        println!("{}: {:?}", contender.label, contender.metrics);
         println!("{:?}", contender.audit);
     }
     result.contenders
@@ -90,25 +90,25 @@ fn a_bundle_moves_the_queue_from_the_link_into_its_box() {
     };
     // Four Cubic flows fill the queue of 120 ms.
     assert!(
-        without.figures.delay_p50_ms > 40.0,
+        without.metrics.delay_p50_ms > 40.0,
         "{}",
-        without.figures.delay_p50_ms
+        without.metrics.delay_p50_ms
     );
     assert!(
-        with.figures.delay_p50_ms < 0.6 * without.figures.delay_p50_ms,
+        with.metrics.delay_p50_ms < 0.6 * without.metrics.delay_p50_ms,
         "{} of {}",
-        with.figures.delay_p50_ms,
-        without.figures.delay_p50_ms
+        with.metrics.delay_p50_ms,
+        without.metrics.delay_p50_ms
     );
     for result in &results {
-        let goodput = result.figures.goodput_mbit;
+        let goodput = result.metrics.goodput_mbit;
         assert!(
             (12.0..23.0).contains(&goodput),
             "{}: {goodput}",
             result.label
         );
         assert_eq!(result.audit.own, Vec::<String>::new(), "{}", result.label);
-        let bundle = &result.figures.bundles[0];
+        let bundle = &result.metrics.bundles[0];
         assert_eq!(bundle.name, "near1 -> far1");
         // 20 Mbit/s for six seconds.
         assert!(bundle.arrived > 7_000, "{bundle:?}");
@@ -119,7 +119,7 @@ fn a_bundle_moves_the_queue_from_the_link_into_its_box() {
         let last = samples.last().unwrap();
         assert!((39.0..80.0).contains(&last.min_rtt_ms), "{last:?}");
     }
-    let [open, limited] = [without, with].map(|result| &result.figures.bundles[0]);
+    let [open, limited] = [without, with].map(|result| &result.metrics.bundles[0]);
     assert_eq!((open.open_share, open.dropped), (1.0, 0), "{open:?}");
     // Until the other gateway answers, the peer is briefly reported as a plain one.
     assert!(
@@ -155,7 +155,7 @@ fn two_pairs_of_sites_have_a_bundle_each() {
          [[workload]]\nname = \"cross\"\nfrom = \"stranger\"\nto = \"guest\"\ndatagrams = { rate = \"2mbit\" }\n",
     );
     let results = on_kernel(&scenario);
-    let figures = &results[0].figures;
+    let figures = &results[0].metrics;
     let names: Vec<&str> = figures.bundles.iter().map(|bundle| &*bundle.name).collect();
     assert_eq!(names, ["near1 -> far1", "near2 -> far2"]);
     // 50 messages per second, 15 packets each.

@@ -26,7 +26,7 @@ fn an_agent_alone_does_as_the_transport_itself() {
     ] {
         let contenders = format!("\"{name}:split=agent\", \"native:{name}\"");
         let result = simulate(&text(&contenders, 30, loss));
-        let figures = |n: usize| &result.contenders[n].figures;
+        let figures = |n: usize| &result.contenders[n].metrics;
         let (agent, native) = (figures(0), figures(1));
         let ratio = agent.goodput_mbit / native.goodput_mbit;
         assert!((0.93..1.07).contains(&ratio), "{name}, {loss}: {ratio}");
@@ -69,7 +69,7 @@ fn an_agent_alone_steers_kernel_tcp_and_the_transport_over_udp() {
     for contender in ["reno:split=agent", "cubic:split=agent"] {
         for over in [TransportKind::Tcp, TransportKind::Udp] {
             let real = on_packets(over, contender);
-            let figures = &real.figures;
+            let figures = &real.metrics;
             println!("{contender}, {over:?}: {figures:?}");
             assert!(
                 figures.utilisation > 0.9 || !real.audit.sound,

@@ -112,7 +112,7 @@ fn simulated(name: &str, registry: &Registry) -> Result<Run, Error> {
     let told = result
         .contenders
         .first()
-        .map(|contender| &contender.figures);
+        .map(|contender| &contender.metrics);
     Ok(Run {
         goodput: told.map_or(f64::NAN, |figures| figures.goodput_mbit),
         delay: told.map_or(f64::NAN, |figures| figures.delay_p50_ms),

@@ -28,14 +28,14 @@ pub(super) fn in_turns(
         &NoProgress,
     )?;
     let queue_us = |at: usize| {
-        let figures = result.contenders.get(at).map(|c| &c.figures);
+        let figures = result.contenders.get(at).map(|c| &c.metrics);
         figures.map_or(f64::NAN, |f| waited_us(f.delay_p50_ms, RATE))
     };
     let goodput = |at: usize| {
         result
             .contenders
             .get(at)
-            .map_or(f64::NAN, |c| c.figures.goodput_mbit)
+            .map_or(f64::NAN, |c| c.metrics.goodput_mbit)
     };
     round.emulated_queue_p50_us = queue_us(0);
     round.emulated_queue_cubic_p50_us = queue_us(1);
@@ -43,7 +43,7 @@ pub(super) fn in_turns(
     let one_way = result
         .contenders
         .first()
-        .and_then(|c| c.figures.one_way.as_ref());
+        .and_then(|c| c.metrics.one_way.as_ref());
     round.queue_error_p50_us = one_way.map_or(f64::NAN, |o| o.queue_error_p50_us);
     Ok(())
 }

@@ -84,7 +84,7 @@ pub(super) fn run(
         let told = result
             .contenders
             .first()
-            .map(|contender| &contender.figures);
+            .map(|contender| &contender.metrics);
         Ok::<Run, Error>(Run {
             goodput: told.map_or(f64::NAN, |figures| figures.goodput_mbit),
             delay: told.map_or(f64::NAN, |figures| figures.delay_mean_ms),

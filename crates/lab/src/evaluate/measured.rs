@@ -64,7 +64,7 @@ impl Measured {
             }),
             complaints: [&contender.audit.complaints[..], &contender.audit.own].concat(),
             own: contender.audit.own,
-            figures: contender.figures,
+            figures: contender.metrics,
         }
     }
 

@@ -12,7 +12,7 @@ use super::points::{
 use super::styles::{SeriesStyles, shade};
 use crate::metrics::{Distribution, smooth};
 use crate::result::{
-    Columns, Completion, ContenderResult, RunResult, Sample, WorkloadFigures, WorkloadSeries,
+    Columns, Completion, ContenderResult, RunResult, Sample, WorkloadMetrics, WorkloadSeries,
 };
 
 /// Number of bins on either side over which the throughput line is averaged; the CDF uses single
@@ -308,12 +308,12 @@ impl<'a> Charts<'a> {
         let spot = |(at, c): (usize, &ContenderResult)| Spot {
             label: c.label.clone(),
             colour: self.styles.contender(at).colour,
-            position: (c.figures.delay_p95_ms, c.figures.goodput_mbit),
+            position: (c.metrics.delay_p95_ms, c.metrics.goodput_mbit),
             runs: c
                 .series
                 .each
                 .iter()
-                .map(|run| (run.figures.delay_p95_ms, run.figures.goodput_mbit))
+                .map(|run| (run.metrics.delay_p95_ms, run.metrics.goodput_mbit))
                 .collect(),
         };
         all.map(spot).collect()
@@ -325,7 +325,7 @@ impl<'a> Charts<'a> {
             c.series
                 .each
                 .iter()
-                .map(|run| of(&run.figures))
+                .map(|run| of(&run.metrics))
                 .collect::<Vec<_>>()
         };
         let lines = all().map(|(c, at)| ChartSeries {
@@ -491,7 +491,7 @@ impl<'a> Charts<'a> {
             let all = c.workloads.iter().zip(&c.series.workloads).enumerate();
             let ended = all.filter(|(_, (figures, _))| figures.completions.is_some());
             let strand =
-                |(w, (figures, series)): (usize, (&WorkloadFigures, &WorkloadSeries))| Strand {
+                |(w, (figures, series)): (usize, (&WorkloadMetrics, &WorkloadSeries))| Strand {
                     name: format!("{}, {}", c.label, figures.title()),
                     key: self.styles.key(at) + 1 + w,
                     style: self.styles.workload(at, w),

@@ -2,7 +2,7 @@
 
 use ccplane_report::chart::{Key, PALETTE_COLOURS, SeriesStyle};
 
-use crate::result::{ContenderResult, RunResult, WorkloadFigures};
+use crate::result::{ContenderResult, RunResult, WorkloadMetrics};
 
 /// Dashes of ccplane's lines and of native lines, indexed by the number of earlier lines of the
 /// same algorithm.
@@ -97,7 +97,7 @@ impl SeriesStyles {
         for c in all {
             keys.push(labels.len());
             labels.push(c.label.clone());
-            labels.extend(c.workloads.iter().map(WorkloadFigures::title));
+            labels.extend(c.workloads.iter().map(WorkloadMetrics::title));
         }
         SeriesStyles {
             contenders: contenders.iter().enumerate().map(one).collect(),
@@ -143,7 +143,7 @@ fn of_contender(c: &ContenderResult) -> SeriesOwner<'_> {
 }
 
 /// Returns the owner of a workload's line; `None` for datagrams.
-fn of_workload(w: &WorkloadFigures) -> Option<SeriesOwner<'_>> {
+fn of_workload(w: &WorkloadMetrics) -> Option<SeriesOwner<'_>> {
     let label = w.algorithm.as_deref()?;
     let bare = label.strip_prefix("native:");
     let family = bare.unwrap_or(label);
@@ -165,11 +165,11 @@ pub(super) fn shade(flow: usize, of: usize) -> Option<u8> {
 mod tests {
     use super::*;
 
-    fn workload(name: &str, algorithm: Option<&str>) -> WorkloadFigures {
-        WorkloadFigures {
+    fn workload(name: &str, algorithm: Option<&str>) -> WorkloadMetrics {
+        WorkloadMetrics {
             name: name.to_owned(),
             algorithm: algorithm.map(str::to_owned),
-            ..WorkloadFigures::default()
+            ..WorkloadMetrics::default()
         }
     }
 
@@ -177,7 +177,7 @@ mod tests {
         label: &str,
         algorithm: &str,
         native: bool,
-        workloads: Vec<WorkloadFigures>,
+        workloads: Vec<WorkloadMetrics>,
     ) -> ContenderResult {
         ContenderResult {
             label: label.to_owned(),

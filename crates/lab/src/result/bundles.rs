@@ -7,7 +7,7 @@ use crate::metrics::Distribution;
 /// Metrics of a bundle in a run. With several seeds they are means, except for `changes`, which
 /// belong to the first seed.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct BundleFigures {
+pub struct BundleMetrics {
     /// Name: `site a -> site b`
     pub name: String,
     /// Share of the time without a rate limit.
@@ -102,10 +102,10 @@ impl BundleSample {
     }
 }
 
-impl BundleFigures {
+impl BundleMetrics {
     /// Fills in the values that are computed from samples.
     #[must_use]
-    pub fn with_samples(self, samples: &[BundleSample]) -> BundleFigures {
+    pub fn with_samples(self, samples: &[BundleSample]) -> BundleMetrics {
         let share = |mode: u8| {
             let of_it = samples.iter().filter(|sample| sample.mode == mode).count();
             of_it as f64 / samples.len().max(1) as f64
@@ -115,7 +115,7 @@ impl BundleFigures {
             Distribution::new(queues.filter_map(BundleSample::box_queue_ms)).mean()
         };
         let network = Distribution::new(samples.iter().filter_map(BundleSample::network_queue_ms));
-        BundleFigures {
+        BundleMetrics {
             open_share: share(0),
             delay_share: share(1),
             passing_share: share(2),
@@ -128,19 +128,19 @@ impl BundleFigures {
     }
 
     /// Returns the means over several runs of one bundle.
-    pub(crate) fn mean_of(runs: &[&BundleFigures]) -> BundleFigures {
+    pub(crate) fn mean_of(runs: &[&BundleMetrics]) -> BundleMetrics {
         let Some(first) = runs.first() else {
-            return BundleFigures::default();
+            return BundleMetrics::default();
         };
-        let mean = |value: fn(&BundleFigures) -> Option<f64>| {
+        let mean = |value: fn(&BundleMetrics) -> Option<f64>| {
             Distribution::new(runs.iter().filter_map(|run| value(run))).mean()
         };
-        let plain = |value: fn(&BundleFigures) -> Option<f64>| mean(value).unwrap_or(0.0);
-        let count = |value: fn(&BundleFigures) -> u64| {
+        let plain = |value: fn(&BundleMetrics) -> Option<f64>| mean(value).unwrap_or(0.0);
+        let count = |value: fn(&BundleMetrics) -> u64| {
             let all: u64 = runs.iter().map(|run| value(run)).sum();
             (all as f64 / runs.len() as f64).round() as u64
         };
-        BundleFigures {
+        BundleMetrics {
             name: first.name.clone(),
             open_share: plain(|f| Some(f.open_share)),
             delay_share: plain(|f| Some(f.delay_share)),

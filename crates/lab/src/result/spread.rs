@@ -80,5 +80,6 @@ pub struct EachRun {
     /// Seed, or number of the repeat.
     pub seed: u64,
     /// Metrics of the run.
-    pub figures: Columns,
+    #[serde(rename = "figures")]
+    pub metrics: Columns,
 }

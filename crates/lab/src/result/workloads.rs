@@ -3,11 +3,11 @@
 use serde::{Deserialize, Serialize};
 
 use super::spread::{Spread, TotalsColumns};
-use super::{Completion, Completions, ContenderResult, FlowFigures, Sample};
+use super::{Completion, Completions, ContenderResult, FlowMetrics, Sample};
 
 /// Results of a workload.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct WorkloadFigures {
+pub struct WorkloadMetrics {
     /// Name in the scenario.
     pub name: String,
     /// Congestion control, as written in the scenario; absent for datagrams.
@@ -20,7 +20,7 @@ pub struct WorkloadFigures {
     pub totals: WorkloadTotals,
     /// Sampled flows without end.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub flows: Vec<FlowFigures>,
+    pub flows: Vec<FlowMetrics>,
     /// Completion times of flows or exchanges by size.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub completions: Option<Completions>,
@@ -37,7 +37,7 @@ pub struct WorkloadFigures {
 
 /// Totals of all workloads with the same algorithm.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct AlgorithmFigures {
+pub struct AlgorithmMetrics {
     /// Algorithm as written in the scenario; absent for datagrams.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub algorithm: Option<String>,
@@ -89,7 +89,7 @@ fn is_zero(count: &u64) -> bool {
     *count == 0
 }
 
-impl WorkloadFigures {
+impl WorkloadMetrics {
     /// Returns the name and the congestion control.
     pub fn title(&self) -> String {
         format!("{}: {}", self.name, self.control())
@@ -105,7 +105,7 @@ impl WorkloadFigures {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ListedFlow<'a, T: ?Sized> {
     /// Workload of the flow, if there are several.
-    pub workload: Option<&'a WorkloadFigures>,
+    pub workload: Option<&'a WorkloadMetrics>,
     /// Number of the flow, counted from 1.
     pub number: usize,
     /// Data of the flow.
@@ -114,9 +114,9 @@ pub(crate) struct ListedFlow<'a, T: ?Sized> {
 
 impl ContenderResult {
     /// Returns the metrics of every flow without end, of all workloads.
-    pub(crate) fn flow_figures(&self) -> Vec<ListedFlow<'_, FlowFigures>> {
+    pub(crate) fn listed_flows(&self) -> Vec<ListedFlow<'_, FlowMetrics>> {
         let Some(places) = self.flow_positions() else {
-            return plain(self.figures.flows.iter());
+            return plain(self.metrics.flows.iter());
         };
         let figures = self.workloads.iter().flat_map(|w| &w.flows);
         ordered(
@@ -136,7 +136,7 @@ impl ContenderResult {
 
     /// Returns the index of each flow in the combined list, with its workload, in the order of
     /// workloads; `None` if there is only one workload.
-    fn flow_positions(&self) -> Option<impl Iterator<Item = (&WorkloadFigures, usize)>> {
+    fn flow_positions(&self) -> Option<impl Iterator<Item = (&WorkloadMetrics, usize)>> {
         let all = self.workloads.iter().zip(&self.series.workloads);
         let each = all.flat_map(|(workload, series)| {
             series.flows.iter().map(move |place| (workload, *place))
@@ -157,7 +157,7 @@ fn plain<'a, T: ?Sized>(all: impl Iterator<Item = &'a T>) -> Vec<ListedFlow<'a, 
 
 /// Lists the flows of several workloads, ordered by number.
 fn ordered<'a, T: ?Sized>(
-    all: impl Iterator<Item = (&'a WorkloadFigures, usize, &'a T)>,
+    all: impl Iterator<Item = (&'a WorkloadMetrics, usize, &'a T)>,
 ) -> Vec<ListedFlow<'a, T>> {
     let listed = all.map(|(workload, place, what)| ListedFlow {
         workload: Some(workload),

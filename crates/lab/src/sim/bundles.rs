@@ -8,7 +8,7 @@ use ccplane_units::{Bytes, Duration, Rate, Time};
 
 use super::job::{Job, RunControls};
 use crate::error::Error;
-use crate::result::{BundleChange, BundleFigures, BundleSample};
+use crate::result::{BundleChange, BundleMetrics, BundleSample};
 
 impl Job<'_> {
     /// Adds all bundles of the scenario.
@@ -134,15 +134,15 @@ pub(super) fn fill_actual(
 }
 
 /// Returns the metrics of a bundle. Shares and delays exclude the time before `warm`.
-pub(super) fn figures(
+pub(super) fn bundle_metrics(
     sim: &World,
     bundle: BundleId,
     name: String,
     samples: &[BundleSample],
     warm: Duration,
-) -> BundleFigures {
+) -> BundleMetrics {
     let Some(Status { totals, .. }) = sim.bundle(bundle) else {
-        return BundleFigures::default();
+        return BundleMetrics::default();
     };
     let changes = sim
         .bundle_changes(bundle)
@@ -153,14 +153,14 @@ pub(super) fn figures(
             why: change.reason.name().to_owned(),
         });
     let counted = samples.partition_point(|sample| sample.at_ns < warm.as_nanos());
-    BundleFigures {
+    BundleMetrics {
         name,
         arrived: totals.received,
         missing: totals.missing,
         dropped: totals.dropped,
         out_of_order_share: totals.out_of_order as f64 / totals.received.max(1) as f64,
         changes: changes.collect(),
-        ..BundleFigures::default()
+        ..BundleMetrics::default()
     }
     .with_samples(&samples[counted..])
 }

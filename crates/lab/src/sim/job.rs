@@ -25,7 +25,7 @@ use crate::progress::Progress;
 use crate::record::{LinkRecord, RunMetrics, RunRecord};
 use crate::report_log::{self, ReportLog};
 use crate::result::{
-    Audit, ContenderResult, HostFigures, LinkFigures, SecondLoop, SimulationAudit,
+    Audit, ContenderResult, HostMetrics, LinkMetrics, SecondLoop, SimulationAudit,
 };
 use crate::scenario::Scenario;
 use crate::scenario::plan::Plan;
@@ -137,7 +137,7 @@ impl<'s> Job<'s> {
             workloads: looks.records(&sim, seed, span, warm).map_err(told)?,
         };
         let mut result = self.result(&sim, contender, &parts, record, report_log, begun);
-        (result.figures.bundles, result.series.bundles) = bundles;
+        (result.metrics.bundles, result.series.bundles) = bundles;
         result.audit.own = raised;
         Ok((result, sim))
     }
@@ -328,13 +328,13 @@ impl<'s> Job<'s> {
             native: contender.is_some_and(Contender::is_native),
             kernel_name: contender.map_or(String::new(), |c| c.algorithm().to_owned()),
             agent_gone: None,
-            figures,
+            metrics: figures,
             workloads,
             algorithms,
-            host: HostFigures {
+            host: HostMetrics {
                 reports_per_s,
                 wall_s: begun.elapsed_s(),
-                ..HostFigures::default()
+                ..HostMetrics::default()
             },
             audit: Audit {
                 emulator: None,
@@ -391,12 +391,12 @@ impl<'s> Job<'s> {
         could_carry(&spec.line, changes, from, to)
     }
 
-    fn links(&self, sim: &World, span: Duration) -> Vec<LinkFigures> {
+    fn links(&self, sim: &World, span: Duration) -> Vec<LinkMetrics> {
         let one = |link: &LinkId| {
             let view = sim.link(*link)?;
             let capacity = self.could_carry(*link, Duration::ZERO, span);
             let delivered = view.accepted_bytes.saturating_sub(view.backlog.bytes);
-            Some(LinkFigures {
+            Some(LinkMetrics {
                 name: self.plan.network.link_name(*link),
                 utilisation: (capacity > 0.0).then(|| delivered as f64 / capacity),
                 delivered_bytes: delivered,

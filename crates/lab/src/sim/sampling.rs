@@ -11,7 +11,7 @@ use super::bundles;
 use crate::contender::Contender;
 use crate::metrics;
 use crate::record::WorkloadRecord;
-use crate::result::{BundleFigures, BundleSample, Completion, Sample, TcpInfo};
+use crate::result::{BundleMetrics, BundleSample, Completion, Sample, TcpInfo};
 use crate::scenario::{BundleSettings, Scenario};
 use crate::traffic_kind::{SAMPLED_FLOWS_MAX, TrafficKind};
 
@@ -172,7 +172,7 @@ impl<'p> Sampler<'p> {
         sim: &World,
         scenario: &Scenario,
         drawn: LinkId,
-    ) -> (Vec<BundleFigures>, Vec<Vec<BundleSample>>) {
+    ) -> (Vec<BundleMetrics>, Vec<Vec<BundleSample>>) {
         let of = |(at, (bundle, mut samples)): (usize, (BundleId, Vec<BundleSample>))| {
             bundles::fill_actual(sim, bundle, drawn, &mut samples);
             let name = scenario
@@ -181,7 +181,7 @@ impl<'p> Sampler<'p> {
                 .map(BundleSettings::title)
                 .unwrap_or_default();
             (
-                bundles::figures(sim, bundle, name, &samples, scenario.warm_up),
+                bundles::bundle_metrics(sim, bundle, name, &samples, scenario.warm_up),
                 samples,
             )
         };

@@ -44,7 +44,7 @@ pub fn simulate(text: &str) -> RunResult {
 pub fn simulate_one(contender: &str, scenario: &str) -> ContenderResult {
     let mut result = simulate(&format!("contenders = [{contender:?}]\n{scenario}"));
     let contender = result.contenders.remove(0);
-    println!("{}: {:?}", contender.label, contender.figures);
+    println!("{}: {:?}", contender.label, contender.metrics);
     assert!(contender.audit.sound, "{:?}", contender.audit);
     contender
 }

@@ -160,7 +160,7 @@ impl Link {
 
 impl Real {
     fn of(result: ContenderResult, queue: QueueSpec, link: &Link) -> Real {
-        let figures = &result.figures;
+        let figures = &result.metrics;
         Real {
             label: result.label,
             mbit: link.mbit(),

@@ -5,7 +5,7 @@ use std::fmt;
 use std::ops::Range;
 
 use ccplane_lab::metrics::Distribution;
-use ccplane_lab::result::{BundleFigures, BundleSample};
+use ccplane_lab::result::{BundleMetrics, BundleSample};
 use ccplane_lab::scenario::{Scenario, Topology};
 use ccplane_units::Duration;
 
@@ -164,8 +164,8 @@ impl Bundled {
         }
     }
 
-    fn figures<'r>(&self, run: &Run<'r>) -> Option<(&'r BundleFigures, &'r [BundleSample])> {
-        let bundles = run.result.figures.bundles.iter();
+    fn figures<'r>(&self, run: &Run<'r>) -> Option<(&'r BundleMetrics, &'r [BundleSample])> {
+        let bundles = run.result.metrics.bundles.iter();
         let mut all = bundles.zip(&run.result.series.bundles);
         let (figures, samples) = all.find(|(figures, _)| self.is(&figures.name))?;
         Some((figures, samples.as_slice()))
@@ -342,7 +342,7 @@ impl OfBundle {
 }
 
 /// Whether a bundle was opened in a span for this reason.
-fn opened_by(figures: &BundleFigures, reason: &str, span: &Range<u64>) -> bool {
+fn opened_by(figures: &BundleMetrics, reason: &str, span: &Range<u64>) -> bool {
     figures.changes.iter().any(|change| {
         let at = (change.at_s * 1e9) as u64;
         change.to == "open" && change.why == reason && span.contains(&at)
@@ -429,14 +429,14 @@ mod tests {
                 ..BundleSample::default()
             }
         };
-        let figures = BundleFigures {
+        let figures = BundleMetrics {
             name: "near -> far".to_owned(),
             out_of_order_share: 0.25,
             changes,
-            ..BundleFigures::default()
+            ..BundleMetrics::default()
         };
         ContenderResult {
-            figures: ContenderMetrics {
+            metrics: ContenderMetrics {
                 bundles: vec![figures],
                 ..ContenderMetrics::default()
             },

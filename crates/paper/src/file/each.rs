@@ -373,7 +373,7 @@ fn convergence(run: &Run<'_>, least: f64, lasting: Duration) -> Vec<f64> {
 #[cfg(test)]
 mod tests {
     use ccplane_lab::result::{
-        ContenderResult, Sample, Series, WorkloadFigures, WorkloadSeries, WorkloadTotals,
+        ContenderResult, Sample, Series, WorkloadMetrics, WorkloadSeries, WorkloadTotals,
     };
     use ccplane_lab::scenario::{Contender, Workload, WorkloadKind};
     use ccplane_qdisc::QueueSpec;
@@ -518,14 +518,14 @@ mod tests {
             ..Completion::default()
         };
         let received = |bytes: [u64; 5]| (0..).map(|n| ms(100 * n).as_nanos()).zip(bytes).collect();
-        let got = |name: &str, goodput_mbit, share| WorkloadFigures {
+        let got = |name: &str, goodput_mbit, share| WorkloadMetrics {
             name: name.to_owned(),
             totals: WorkloadTotals {
                 goodput_mbit,
                 share,
                 ..WorkloadTotals::default()
             },
-            ..WorkloadFigures::default()
+            ..WorkloadMetrics::default()
         };
         let own = |took_ms| WorkloadSeries {
             completed: vec![ended(took_ms)],

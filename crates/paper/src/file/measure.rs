@@ -255,7 +255,7 @@ impl Measure {
 
     /// What it is of this run; none where the run has nothing of the kind.
     pub fn of(&self, run: &Run<'_>) -> Option<f64> {
-        let figures = &run.result.figures;
+        let figures = &run.result.metrics;
         let wait = |ms: f64| (ms * 1e3 - run.packet_us).max(0.0);
         // Packet by packet where that is known: not all are full ones.
         let mean = || {

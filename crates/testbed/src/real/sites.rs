@@ -19,7 +19,7 @@ use ccplane_gateway::{AlgorithmFactory, Gateway, GatewayListener, PeerReport};
 use ccplane_host::{InterfaceStats, Namespace, interface_stats};
 use ccplane_lab::Error;
 use ccplane_lab::capacity::MTU;
-use ccplane_lab::result::{BundleChange, BundleFigures, BundleSample};
+use ccplane_lab::result::{BundleChange, BundleMetrics, BundleSample};
 use ccplane_lab::scenario::{BundleSettings, Scenario};
 use ccplane_lab::{Contender, read};
 use rand_pcg::Pcg64;
@@ -70,7 +70,7 @@ struct TestSite {
 /// Result of all sites.
 pub(crate) struct SitesResult {
     /// Metrics of the bundles, in the scenario's order.
-    pub metrics: Vec<BundleFigures>,
+    pub metrics: Vec<BundleMetrics>,
     pub samples: Vec<Vec<BundleSample>>,
     /// Effects of the gateways on packets other than shaping.
     pub side_effects: Vec<String>,
@@ -266,7 +266,7 @@ impl Sites {
     /// delays exclude the time before `warm`.
     pub fn finish(mut self, scenario: &Scenario, started_ns: u64) -> Result<SitesResult, Error> {
         let mut ended = SitesResult {
-            metrics: vec![BundleFigures::default(); scenario.bundles.len()],
+            metrics: vec![BundleMetrics::default(); scenario.bundles.len()],
             samples: vec![Vec::new(); scenario.bundles.len()],
             side_effects: Vec::new(),
         };
@@ -338,7 +338,7 @@ impl TestSite {
         name: String,
         started_ns: u64,
         warm_ns: u64,
-    ) -> (BundleFigures, Vec<BundleSample>) {
+    ) -> (BundleMetrics, Vec<BundleSample>) {
         self.sample();
         let mut samples = std::mem::take(&mut self.samples);
         samples.retain(|sample| sample.at_ns >= started_ns);
@@ -353,7 +353,7 @@ impl TestSite {
         });
         let counts = self.peer().map(|(_, peer)| peer.counts).unwrap_or_default();
         let count = |what: &str| counts.get(what).copied().unwrap_or_default();
-        let figures = BundleFigures {
+        let figures = BundleMetrics {
             name,
             arrived: count("arrived_packets"),
             missing: count("missing_packets"),
@@ -361,7 +361,7 @@ impl TestSite {
             out_of_order_share: count("out_of_order_packets") as f64
                 / count("arrived_packets").max(1) as f64,
             changes: changes.collect(),
-            ..BundleFigures::default()
+            ..BundleMetrics::default()
         }
         .with_samples(&samples[counted..]);
         (figures, samples)
