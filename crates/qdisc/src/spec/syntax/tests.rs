@@ -152,6 +152,18 @@ fn every_example_parses_as_its_kind_prints_and_builds() {
 }
 
 #[test]
+fn a_new_limit_changes_nothing_else() {
+    for text in QueueSpec::examples() {
+        let spec: QueueSpec = text.parse().expect(text);
+        let limited = spec.with_limit(Size::Bytes(99_000));
+        let limit = limited.limit(None, Duration::ZERO, 1_500);
+        assert_eq!(limit, Ok(Limit::Bytes(99_000)), "{text}");
+        let mut before = spec;
+        assert_eq!(limited.with_limit(*before.limit_mut()), spec, "{text}");
+    }
+}
+
+#[test]
 fn every_hint_is_valid() {
     for queue in QUEUES {
         for text in queue.hint.split('`').skip(1).step_by(2) {
