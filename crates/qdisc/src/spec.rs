@@ -325,6 +325,23 @@ impl QueueSpec {
             QueueSpec::Red(spec) => &mut spec.limit,
         }
     }
+
+    /// Returns true if the queue has a rate of its own or, as RCP, divides the rate that the link
+    /// had at [`build`](Self::build). Such a queue does not suit a link whose rate changes
+    /// continuously.
+    pub fn has_fixed_rate(&self) -> bool {
+        match self {
+            QueueSpec::Tbf { .. } | QueueSpec::Policer { .. } | QueueSpec::Rcp { .. } => true,
+            QueueSpec::DropTail(_)
+            | QueueSpec::Prio { .. }
+            | QueueSpec::Ecn { .. }
+            | QueueSpec::Sfq { .. }
+            | QueueSpec::Codel { .. }
+            | QueueSpec::FqCodel { .. }
+            | QueueSpec::Red(_)
+            | QueueSpec::DualPi2 { .. } => false,
+        }
+    }
 }
 
 impl RedSpec {
