@@ -401,22 +401,6 @@ mod tests {
         ]
     }
 
-    /// Every kind of queue, in the command-line syntax.
-    const QUEUES: [&str; 12] = [
-        "droptail:20p",
-        "ecn:5p:20p",
-        "prio:3:20p",
-        "prio:3:shared:20p",
-        "sfq:limit=20p",
-        "codel:target=1ms:interval=5ms:limit=20p",
-        "codel:target=1ms:interval=5ms:limit=20p:ecn",
-        "fq_codel:target=1ms:interval=5ms:limit=20p",
-        "red:min=5p:max=15p:limit=20p:ecn",
-        "dualpi2:target=2ms:limit=20p",
-        "tbf:rate=4mbit:burst=4kB:limit=20p",
-        "rcp:limit=20p",
-    ];
-
     fn direction(queue: &str, jitter: (u64, bool), gso: Gso) -> EmuDirection {
         let config = LinkConfig {
             line: LineSpec::Constant(Rate::from_bytes_per_sec(1_000_000)),
@@ -507,9 +491,10 @@ mod tests {
         #[test]
         fn every_packet_is_accounted_for_in_any_queue(
             steps in proptest::collection::vec((0_u64..3_000_000, step()), 1..200),
-            queue in 0..QUEUES.len(), jitter in (0_u64..3_000, any::<bool>()), gso in gso(),
+            queue in proptest::sample::select(QueueSpec::examples().collect::<Vec<_>>()),
+            jitter in (0_u64..3_000, any::<bool>()), gso in gso(),
         ) {
-            let mut link = direction(QUEUES[queue], jitter, gso);
+            let mut link = direction(queue, jitter, gso);
             let (mut now, mut taken, mut sent) = (Time::ZERO, Vec::new(), 0);
             for (gap, step) in steps {
                 now += Duration::from_nanos(gap);

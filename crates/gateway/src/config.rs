@@ -19,7 +19,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-use ccplane_qdisc::{ClassSpec, ClassesSpec, QueueSpec, RedSpec, Size};
+use ccplane_qdisc::{ClassSpec, ClassesSpec, QueueSpec, Size};
 use ccplane_scenario::{FileError, Problem, SourceText};
 use ccplane_units::{Duration, Prefix, Rate};
 
@@ -209,29 +209,10 @@ impl PeerConfig {
             (Some(buffer), Some(rate)) => {
                 // The queue must hold at least two packets.
                 let bytes = rate.bytes_in(buffer).get().max(u64::from(site.mtu) * 2);
-                with_limit(self.queue, Size::Bytes(bytes))
+                self.queue.with_limit(Size::Bytes(bytes))
             }
             _ => self.queue,
         }
-    }
-}
-
-/// Returns the queue with another limit.
-fn with_limit(queue: QueueSpec, limit: Size) -> QueueSpec {
-    match queue {
-        QueueSpec::DropTail(_) => QueueSpec::DropTail(limit),
-        QueueSpec::Prio { bands, shared, .. } => QueueSpec::Prio {
-            bands,
-            shared,
-            limit,
-        },
-        QueueSpec::Ecn { threshold, .. } => QueueSpec::Ecn { threshold, limit },
-        QueueSpec::Sfq { config, .. } => QueueSpec::Sfq { config, limit },
-        QueueSpec::Codel { config, .. } => QueueSpec::Codel { config, limit },
-        QueueSpec::FqCodel { config, .. } => QueueSpec::FqCodel { config, limit },
-        QueueSpec::Red(spec) => QueueSpec::Red(RedSpec { limit, ..spec }),
-        QueueSpec::DualPi2 { config, .. } => QueueSpec::DualPi2 { config, limit },
-        other => other,
     }
 }
 

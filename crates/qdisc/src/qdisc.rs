@@ -210,11 +210,13 @@ impl<P, F: FnMut(P, DropReason)> Drops<P> for F {
 /// Queueing discipline. Times of successive calls must not decrease, and the caller dequeues what
 /// is ready (`next_ready() <= now`) before it enqueues more.
 pub trait Qdisc<P: Packet> {
-    /// Enqueues a packet. Packets that are dropped as a result, including this one, go to `drops`.
+    /// Enqueues a packet. Dropped packets go to `drops`: this packet with the reason of the verdict,
+    /// or queued packets with [`DropReason::PushedOut`] only. The verdict is
+    /// [`Verdict::Dropped`] if and only if this packet was dropped.
     fn enqueue(&mut self, now: Time, packet: P, drops: &mut impl Drops<P>) -> Verdict;
 
     /// Returns the next packet that is ready at `now`. `None` if there is none: active queue
-    /// management may drop the whole backlog.
+    /// management may drop the whole backlog. Drops have the reason [`DropReason::Aqm`] only.
     fn dequeue(&mut self, now: Time, drops: &mut impl Drops<P>) -> Option<P>;
 
     /// Returns the time of the next [`dequeue`](Qdisc::dequeue), or `None` if the queue is empty. A

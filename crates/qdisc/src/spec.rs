@@ -298,18 +298,49 @@ impl QueueSpec {
         rtt: Duration,
         mtu: u32,
     ) -> Result<Limit, QueueSpecError> {
-        let size = match *self {
+        let mut queue = *self;
+        let size = *queue.limit_mut();
+        size.limit(rate, rtt, mtu)
+    }
+
+    /// Returns this queue with another limit.
+    #[must_use]
+    pub fn with_limit(mut self, limit: Size) -> QueueSpec {
+        *self.limit_mut() = limit;
+        self
+    }
+
+    fn limit_mut(&mut self) -> &mut Size {
+        match self {
             QueueSpec::DropTail(limit)
             | QueueSpec::Prio { limit, .. }
-            | QueueSpec::Ecn { limit, .. } => limit,
-            QueueSpec::Sfq { limit, .. }
+            | QueueSpec::Ecn { limit, .. }
+            | QueueSpec::Sfq { limit, .. }
             | QueueSpec::Codel { limit, .. }
-            | QueueSpec::FqCodel { limit, .. } => limit,
-            QueueSpec::DualPi2 { limit, .. } | QueueSpec::Tbf { limit, .. } => limit,
-            QueueSpec::Policer { limit, .. } | QueueSpec::Rcp { limit, .. } => limit,
-            QueueSpec::Red(spec) => spec.limit,
-        };
-        size.limit(rate, rtt, mtu)
+            | QueueSpec::FqCodel { limit, .. }
+            | QueueSpec::DualPi2 { limit, .. }
+            | QueueSpec::Tbf { limit, .. }
+            | QueueSpec::Policer { limit, .. }
+            | QueueSpec::Rcp { limit, .. } => limit,
+            QueueSpec::Red(spec) => &mut spec.limit,
+        }
+    }
+
+    /// Returns true if the queue has a rate of its own or, as RCP, divides the rate that the link
+    /// had at [`build`](Self::build). Such a queue does not suit a link whose rate changes
+    /// continuously.
+    pub fn has_fixed_rate(&self) -> bool {
+        match self {
+            QueueSpec::Tbf { .. } | QueueSpec::Policer { .. } | QueueSpec::Rcp { .. } => true,
+            QueueSpec::DropTail(_)
+            | QueueSpec::Prio { .. }
+            | QueueSpec::Ecn { .. }
+            | QueueSpec::Sfq { .. }
+            | QueueSpec::Codel { .. }
+            | QueueSpec::FqCodel { .. }
+            | QueueSpec::Red(_)
+            | QueueSpec::DualPi2 { .. } => false,
+        }
     }
 }
 

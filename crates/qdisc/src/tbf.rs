@@ -8,7 +8,8 @@ use crate::{Backlog, DropReason, Drops, Packet, Qdisc, Verdict};
 /// Token bucket filter, as Linux' `tbf`: a packet leaves when there are tokens for all its bytes.
 ///
 /// The head packet waits for its tokens outside the inner queue, so an inner scheduler decides one
-/// packet ahead and its limit does not count that packet. Unlike a [`Line`](crate::Line) of the
+/// packet ahead and its limit does not count that packet. `enqueue` dequeues the head packet from
+/// the inner queue, so drops of an inner AQM have [`DropReason::Aqm`] there too. Unlike a [`Line`](crate::Line) of the
 /// same rate, a bucket accumulates tokens while idle and then lets a burst pass at once.
 #[derive(Clone, Debug)]
 pub struct Tbf<P, Q> {

@@ -8,34 +8,6 @@ use ccplane_qdisc::{AnyQdisc, DropReason, Ecn, Qdisc, QueueSpec, Verdict};
 use ccplane_units::{Duration, Rate, Time};
 use proptest::prelude::*;
 
-/// All kinds of queues, sized so that every code path is reached.
-const QUEUES: &[&str] = &[
-    "droptail:10p",
-    "droptail:9kB",
-    "droptail:inf",
-    "prio:3:4p",
-    "prio:4:6kB",
-    "prio:4:shared:9p",
-    "prio:5:shared:12kB",
-    "ecn:2p:9p",
-    "ecn:4kB",
-    "sfq:limit=9p:flows=3:depth=5",
-    "sfq:divisor=2:limit=12p:quantum=300",
-    "sfq:limit=9kB:flows=4:depth=7",
-    "codel:target=1ms:interval=5ms:limit=30p",
-    "codel:target=20ms:interval=1ms:limit=30p",
-    "codel:target=1ms:interval=5ms:ecn",
-    "fq_codel:target=1ms:interval=5ms:flows=4:limit=20p",
-    "fq_codel:flows=2:limit=9kB:quantum=300:noecn",
-    "red:min=2p:max=6p:limit=15p:weight=20%:probability=30%",
-    "red:min=2kB:max=6kB:weight=50%:ecn",
-    "dualpi2:target=1ms:tupdate=1ms:alpha=60:beta=900",
-    "dualpi2:limit=9p:step_thresh=1us:range=2ms:classic_protection=50",
-    "tbf:rate=3mbit:burst=3kB:limit=9p",
-    "policer:rate=3mbit:burst=3kB:limit=9p",
-    "rcp:limit=9kB",
-];
-
 fn build(text: &str) -> AnyQdisc<Full> {
     let spec: QueueSpec = text.parse().expect(text);
     let rate = Rate::from_bits_per_sec(10_000_000);
@@ -163,7 +135,7 @@ proptest! {
 
     #[test]
     fn arrived_is_delivered_and_dropped_and_queued(ops in ops(300)) {
-        for text in QUEUES {
+        for text in QueueSpec::examples() {
             run(text, &ops);
         }
     }
@@ -172,7 +144,7 @@ proptest! {
     fn packets_of_a_flow_keep_their_order(ops in ops(200)) {
         // Classes and ECN fields can reorder packets of one flow, so each flow has a fixed one
         // here.
-        for text in QUEUES {
+        for text in QueueSpec::examples() {
             let mut queue = build(text);
             let (mut now, mut last) = (Time::ZERO, BTreeMap::new());
             for op in &ops {
@@ -196,7 +168,7 @@ proptest! {
 
     #[test]
     fn the_same_seed_gives_the_same(ops in ops(200)) {
-        for text in QUEUES {
+        for text in QueueSpec::examples() {
             let (one, other) = (run(text, &ops), run(text, &ops));
             prop_assert_eq!((one.delivered, one.dropped), (other.delivered, other.dropped));
         }
@@ -214,7 +186,7 @@ proptest! {
     ) {
         let mut times = times;
         times.sort_unstable();
-        for text in QUEUES {
+        for text in QueueSpec::examples() {
             let mut queue = build(text);
             for (id, &time) in times.iter().enumerate() {
                 let now = Time::from_nanos(time);

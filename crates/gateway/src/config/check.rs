@@ -395,15 +395,12 @@ impl GatewayContext<'_> {
             return Ok(None);
         };
         let queue = written.get_ref().0;
-        if matches!(
-            queue,
-            QueueSpec::Rcp { .. } | QueueSpec::Tbf { .. } | QueueSpec::Policer { .. }
-        ) {
+        if queue.has_fixed_rate() {
             return Err(self.source.problem(
                 written,
                 "this queue has a fixed rate, but the gateway's rate changes continuously",
                 "this queue",
-                "use droptail, sfq, fq_codel, codel, prio, red or dualpi2",
+                format!("use one of {}", variable_rate_queues().join(", ")),
             ));
         }
         queue
@@ -694,6 +691,20 @@ impl GatewayContext<'_> {
             matches,
         })
     }
+}
+
+/// Returns the names of the queues that are valid on a link whose rate changes.
+pub(super) fn variable_rate_queues() -> Vec<&'static str> {
+    let is_valid = |text: &&str| {
+        text.parse()
+            .is_ok_and(|queue: QueueSpec| !queue.has_fixed_rate())
+    };
+    let mut names: Vec<_> = QueueSpec::examples()
+        .filter(is_valid)
+        .filter_map(|text| text.split(':').next())
+        .collect();
+    names.dedup();
+    names
 }
 
 fn has_family(site: &SiteConfig, address: IpAddr) -> bool {

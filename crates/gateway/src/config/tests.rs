@@ -164,7 +164,7 @@ fn invalid_settings_are_reported_with_line_and_fix() {
             "queue = \"tbf:rate=1mbit:burst=32kB:limit=100p\"",
             10,
             "a fixed rate",
-            "use droptail",
+            "use one of droptail, prio",
         ),
         ("", "buffer = \"20s\"", 10, "out of range", "150ms"),
         ("", "buffer = \"150ms\"", 10, "no maximum rate", "`max`"),
@@ -205,6 +205,28 @@ fn invalid_settings_are_reported_with_line_and_fix() {
         assert_eq!(problem.line(), line, "{site}{peer}: {problem}");
         let said = problem.fix().unwrap_or_default();
         assert!(said.contains(fix), "{site}{peer}: {problem}: {said}");
+    }
+}
+
+#[test]
+fn the_fix_for_a_fixed_rate_lists_every_other_queue() {
+    for text in QueueSpec::examples() {
+        let queue: QueueSpec = text.parse().unwrap();
+        let name = text.split(':').next().unwrap();
+        let listed = check::variable_rate_queues().contains(&name);
+        assert_eq!(listed, !queue.has_fixed_rate(), "{text}");
+        let parsed = parse(&with("", &format!("queue = \"{text}\""), ""));
+        match parsed {
+            Ok(config) => assert!(listed && config.peers[0].queue == queue, "{text}"),
+            Err(problem) if text.contains("bdp") && listed => {
+                let message = problem.message();
+                assert!(message.contains("needs the link's rate"), "{problem}");
+            }
+            Err(problem) => {
+                assert!(problem.message().contains("a fixed rate"), "{problem}");
+                assert!(!listed, "{problem}");
+            }
+        }
     }
 }
 

@@ -3,40 +3,127 @@
 use std::fmt::{self, Display};
 use std::str::FromStr;
 
-use ccplane_units::{Bytes, Duration, Packets, Probability};
+use ccplane_units::{Bytes, Duration, Packets, Probability, Rate};
 
 use super::{QueueSpec, QueueSpecError, RedSpec, Size};
 use crate::setting::{Setting, decimal, did_you_mean, excerpt, number, thousandths};
 use crate::{CodelConfig, DualPi2Config, FqCodelConfig, RcpConfig, SfqConfig};
 
-/// Names of all queues, each with an example for error messages.
-const QUEUE_EXAMPLES: &[(&str, &str)] = &[
-    (
-        "droptail",
-        "`droptail:1bdp`, `droptail:160p`, `droptail:240kB` or `droptail:inf`",
-    ),
-    ("prio", "`prio:3:1bdp` or `prio:3:shared:1bdp`"),
-    ("ecn", "`ecn:65p` or `ecn:65p:1bdp`"),
-    (
-        "sfq",
-        "`sfq`, `sfq:limit=1000p` or `sfq:limit=1.875MB:depth=1000`",
-    ),
-    (
-        "codel",
-        "`codel` or `codel:target=5ms:interval=100ms:limit=1000p:ecn`",
-    ),
-    (
-        "fq_codel",
-        "`fq_codel` or `fq_codel:target=5ms:interval=100ms:limit=10240p:flows=1024:noecn`",
-    ),
-    (
-        "red",
-        "`red:min=30p:max=90p` or `red:min=30p:max=90p:limit=300p:probability=2%:ecn`",
-    ),
-    ("dualpi2", "`dualpi2` or `dualpi2:target=15ms:limit=10000p`"),
-    ("tbf", "`tbf:rate=96mbit:burst=32kB:limit=1bdp`"),
-    ("policer", "`policer:rate=50mbit:burst=250kB`"),
-    ("rcp", "`rcp` or `rcp:limit=1bdp:alpha=0.4:beta=0.4`"),
+/// Syntax of a kind of queue.
+struct QueueSyntax {
+    name: &'static str,
+    /// Valid specifications for error messages.
+    hint: &'static str,
+    /// Parser of the settings, the text after the name and a colon.
+    parse: fn(&str) -> Result<QueueSpec, String>,
+    /// The entries of [`QueueSpec::examples`].
+    examples: &'static [&'static str],
+}
+
+/// All kinds of queues.
+const QUEUES: &[QueueSyntax] = &[
+    QueueSyntax {
+        name: "droptail",
+        hint: "`droptail:1bdp`, `droptail:160p`, `droptail:240kB` or `droptail:inf`",
+        parse: parse_droptail,
+        examples: &[
+            "droptail:10p",
+            "droptail:9000B",
+            "droptail:1bdp",
+            "droptail:0.625bdp",
+            "droptail:inf",
+        ],
+    },
+    QueueSyntax {
+        name: "prio",
+        hint: "`prio:3:1bdp` or `prio:3:shared:1bdp`",
+        parse: parse_prio,
+        examples: &[
+            "prio:3:4p",
+            "prio:4:6000B",
+            "prio:4:shared:9p",
+            "prio:5:shared:12000B",
+        ],
+    },
+    QueueSyntax {
+        name: "ecn",
+        hint: "`ecn:65p` or `ecn:65p:1bdp`",
+        parse: parse_ecn,
+        examples: &["ecn:2p:9p", "ecn:4000B"],
+    },
+    QueueSyntax {
+        name: "sfq",
+        hint: "`sfq`, `sfq:limit=1000p` or `sfq:limit=1.875MB:depth=1000`",
+        parse: parse_sfq,
+        examples: &[
+            "sfq",
+            "sfq:limit=9p:depth=5:flows=3",
+            "sfq:limit=12p:divisor=2:quantum=300",
+            "sfq:limit=9000B:depth=7:flows=4",
+        ],
+    },
+    QueueSyntax {
+        name: "codel",
+        hint: "`codel` or `codel:target=5ms:interval=100ms:limit=1000p:ecn`",
+        parse: parse_codel,
+        examples: &[
+            "codel",
+            "codel:target=1ms:interval=5ms:limit=30p",
+            "codel:target=20ms:interval=1ms:limit=30p",
+            "codel:target=1ms:interval=5ms:ecn",
+        ],
+    },
+    QueueSyntax {
+        name: "fq_codel",
+        hint: "`fq_codel` or `fq_codel:target=5ms:interval=100ms:limit=10240p:flows=1024:noecn`",
+        parse: parse_fq_codel,
+        examples: &[
+            "fq_codel",
+            "fq_codel:target=1ms:interval=5ms:limit=20p:flows=4",
+            "fq_codel:noecn:limit=9000B:flows=2:quantum=300",
+        ],
+    },
+    QueueSyntax {
+        name: "red",
+        hint: "`red:min=30p:max=90p` or `red:min=30p:max=90p:limit=300p:probability=2%:ecn`",
+        parse: parse_red,
+        examples: &[
+            "red:min=0.5bdp:max=1bdp",
+            "red:min=2p:max=6p:limit=15p:probability=30%:weight=20%",
+            "red:min=2000B:max=6000B:weight=50%:ecn",
+        ],
+    },
+    QueueSyntax {
+        name: "dualpi2",
+        hint: "`dualpi2` or `dualpi2:target=15ms:limit=10000p`",
+        parse: parse_dualpi2,
+        examples: &[
+            "dualpi2",
+            "dualpi2:target=1ms:tupdate=1ms:alpha=60:beta=900",
+            "dualpi2:limit=9p:coupling_factor=3:step_thresh=1us:range=2ms:classic_protection=50",
+        ],
+    },
+    QueueSyntax {
+        name: "tbf",
+        hint: "`tbf:rate=96mbit:burst=32kB:limit=1bdp`",
+        parse: parse_tbf,
+        examples: &["tbf:rate=3mbit:burst=3kB:limit=9p"],
+    },
+    QueueSyntax {
+        name: "policer",
+        hint: "`policer:rate=50mbit:burst=250kB`",
+        parse: parse_policer,
+        examples: &[
+            "policer:rate=3mbit:burst=3kB",
+            "policer:rate=3mbit:burst=3kB:limit=9p",
+        ],
+    },
+    QueueSyntax {
+        name: "rcp",
+        hint: "`rcp` or `rcp:limit=1bdp:alpha=0.4:beta=0.4`",
+        parse: parse_rcp,
+        examples: &["rcp", "rcp:limit=9000B:alpha=0.5:beta=1:init=100"],
+    },
 ];
 
 /// Default limits as in Linux; for RCP, as in its authors' simulations.
@@ -62,48 +149,56 @@ impl FromStr for QueueSpec {
     }
 }
 
-fn parse_queue(text: &str) -> Result<QueueSpec, String> {
-    let (kind, settings) = text.split_once(':').unwrap_or((text, ""));
-    let Some((_, example)) = QUEUE_EXAMPLES.iter().find(|(name, _)| *name == kind) else {
-        let names: Vec<_> = QUEUE_EXAMPLES.iter().map(|(name, _)| *name).collect();
-        return Err(format!(
-            "unknown queue `{}`{}",
-            excerpt(kind),
-            did_you_mean(kind, &names)
-        ));
-    };
-    let spec = match kind {
-        "droptail" | "prio" | "ecn" => parse_positional(kind, settings),
-        "sfq" => parse_sfq(settings),
-        "codel" => parse_codel(settings),
-        "fq_codel" => parse_fq_codel(settings),
-        "red" => parse_red(settings),
-        "dualpi2" => parse_dualpi2(settings),
-        "tbf" | "policer" => parse_token_bucket(kind, settings),
-        _ => parse_rcp(settings),
-    };
-    spec.map_err(|reason| format!("{reason}; write {example}"))
+impl QueueSpec {
+    /// Returns specifications of every kind of queue with each of its settings, for tests over all
+    /// queues. All are valid on a link of at least 8 Mbit/s with packets of at most 1500 bytes on a
+    /// path of at least 10 ms. The limits are small, so that few packets reach every code path. The
+    /// texts are in the form that [`Display`] prints.
+    pub fn examples() -> impl Iterator<Item = &'static str> {
+        QUEUES.iter().flat_map(|queue| queue.examples).copied()
+    }
 }
 
-fn parse_positional(kind: &str, settings: &str) -> Result<QueueSpec, String> {
+fn parse_queue(text: &str) -> Result<QueueSpec, String> {
+    let (name, settings) = text.split_once(':').unwrap_or((text, ""));
+    let Some(queue) = QUEUES.iter().find(|queue| queue.name == name) else {
+        let names: Vec<_> = QUEUES.iter().map(|queue| queue.name).collect();
+        return Err(format!(
+            "unknown queue `{}`{}",
+            excerpt(name),
+            did_you_mean(name, &names)
+        ));
+    };
+    (queue.parse)(settings).map_err(|reason| format!("{reason}; write {}", queue.hint))
+}
+
+fn parse_droptail(settings: &str) -> Result<QueueSpec, String> {
+    parse_size(settings).map(QueueSpec::DropTail)
+}
+
+fn parse_prio(settings: &str) -> Result<QueueSpec, String> {
     let parts: Vec<&str> = settings.split(':').collect();
-    match (kind, parts.as_slice()) {
-        ("droptail", [size]) => Ok(QueueSpec::DropTail(self::parse_size(size)?)),
-        ("prio", [bands, rest @ .., limit]) if rest.is_empty() || *rest == ["shared"] => {
-            Ok(QueueSpec::Prio {
-                bands: number(bands, 1, 255)? as u8,
-                shared: !rest.is_empty(),
-                limit: parse_size(limit)?,
-            })
-        }
-        ("ecn", [threshold, limit @ ..]) if limit.len() <= 1 => Ok(QueueSpec::Ecn {
-            threshold: parse_size(threshold)?,
-            limit: limit
-                .first()
-                .map_or(Ok(Size::Unlimited), |limit| parse_size(limit))?,
-        }),
-        _ => Err("its settings are invalid".into()),
-    }
+    let (bands, shared, limit) = match *parts {
+        [bands, limit] => (bands, false, limit),
+        [bands, "shared", limit] => (bands, true, limit),
+        _ => return Err("its settings are invalid".into()),
+    };
+    Ok(QueueSpec::Prio {
+        bands: number(bands, 1, 255)? as u8,
+        shared,
+        limit: parse_size(limit)?,
+    })
+}
+
+fn parse_ecn(settings: &str) -> Result<QueueSpec, String> {
+    let (threshold, limit) = match settings.split_once(':') {
+        Some((threshold, limit)) => (threshold, parse_size(limit)?),
+        None => (settings, Size::Unlimited),
+    };
+    Ok(QueueSpec::Ecn {
+        threshold: parse_size(threshold)?,
+        limit,
+    })
 }
 
 fn parse_sfq(settings: &str) -> Result<QueueSpec, String> {
@@ -284,8 +379,26 @@ fn parse_dualpi2(settings: &str) -> Result<QueueSpec, String> {
     Ok(QueueSpec::DualPi2 { config, limit })
 }
 
-/// Parses `tbf`, which requires a limit, and `policer`, which has a default limit.
-fn parse_token_bucket(kind: &str, settings: &str) -> Result<QueueSpec, String> {
+fn parse_tbf(settings: &str) -> Result<QueueSpec, String> {
+    match parse_token_bucket(settings)? {
+        (Some(rate), Some(burst), Some(limit)) => Ok(QueueSpec::Tbf { rate, burst, limit }),
+        _ => Err("it needs rate, burst and limit".into()),
+    }
+}
+
+fn parse_policer(settings: &str) -> Result<QueueSpec, String> {
+    match parse_token_bucket(settings)? {
+        (Some(rate), Some(burst), limit) => {
+            let limit = limit.unwrap_or(POLICER_LIMIT_DEFAULT);
+            Ok(QueueSpec::Policer { rate, burst, limit })
+        }
+        _ => Err("it needs rate and burst".into()),
+    }
+}
+
+type TokenBucketSettings = (Option<Rate>, Option<Bytes>, Option<Size>);
+
+fn parse_token_bucket(settings: &str) -> Result<TokenBucketSettings, String> {
     let (mut rate, mut burst, mut limit) = (None, None, None);
     for setting in Setting::parse_all(settings)? {
         match setting.name {
@@ -295,15 +408,7 @@ fn parse_token_bucket(kind: &str, settings: &str) -> Result<QueueSpec, String> {
             _ => return Err(setting.unknown_setting_error(&["rate", "burst", "limit"])),
         }
     }
-    match (kind, rate, burst, limit) {
-        ("policer", Some(rate), Some(burst), limit) => {
-            let limit = limit.unwrap_or(POLICER_LIMIT_DEFAULT);
-            Ok(QueueSpec::Policer { rate, burst, limit })
-        }
-        ("policer", ..) => Err("it needs rate and burst".into()),
-        (_, Some(rate), Some(burst), Some(limit)) => Ok(QueueSpec::Tbf { rate, burst, limit }),
-        _ => Err("it needs rate, burst and limit".into()),
-    }
+    Ok((rate, burst, limit))
 }
 
 fn parse_rcp(settings: &str) -> Result<QueueSpec, String> {

@@ -112,41 +112,69 @@ fn what_is_not_a_queue_is_refused() {
     }
 }
 
+/// Defines `variant`, the name of a specification's variant, and `VARIANTS`, all names. A variant
+/// missing from the list does not compile.
+macro_rules! variants {
+    ($($name:ident),* $(,)?) => {
+        fn variant(spec: &QueueSpec) -> &'static str {
+            match spec { $(QueueSpec::$name { .. } => stringify!($name),)* }
+        }
+
+        const VARIANTS: &[&str] = &[$(stringify!($name)),*];
+    };
+}
+
+variants! {
+    DropTail, Prio, Ecn, Sfq, Codel, FqCodel, Red, DualPi2, Tbf, Policer, Rcp,
+}
+
 #[test]
-fn every_queue_is_read_and_printed() {
-    for text in [
-        "droptail:1bdp",
-        "droptail:0.125bdp",
-        "prio:3:1bdp",
-        "prio:5:shared:1bdp",
-        "ecn:65p",
-        "ecn:65p:1bdp",
-        "sfq",
-        "sfq:limit=1000p:depth=100:flows=20:divisor=64:quantum=300",
-        "sfq:limit=1875000B:depth=1000",
-        "sfq:limit=0.5bdp",
-        "codel",
-        "codel:target=100ms:interval=5ms:limit=2000p",
-        "codel:target=1ms:interval=20ms:ecn:limit=1bdp",
-        "fq_codel",
-        "fq_codel:noecn:limit=1000p:flows=16:quantum=300",
-        "fq_codel:target=100ms:interval=5ms:limit=1875000B",
-        "red:min=30p:max=90p",
-        "red:min=0.5bdp:max=1bdp:limit=3bdp:probability=10%:weight=1%:ecn",
-        "dualpi2",
-        "dualpi2:limit=1bdp:target=20ms:tupdate=15ms:alpha=0.2:beta=4:coupling_factor=3:step_thresh=800us:range=400us:classic_protection=20",
-        "tbf:rate=96mbit:burst=32kB:limit=1bdp",
-        "policer:rate=50mbit:burst=250kB",
-        "policer:rate=50mbit:burst=250kB:limit=1bdp",
-        "rcp",
-        "rcp:limit=2bdp:alpha=0.5:beta=1:init=100",
-    ] {
-        let spec: QueueSpec = text.parse().expect(text);
-        assert_eq!(spec.to_string(), text);
-        let built: AnyQdisc<Plain> = build(&spec).expect(text);
-        assert_eq!(format!("{built:?}").split('(').next(), Some(kind(&spec)));
+fn the_examples_cover_every_variant() {
+    for name in VARIANTS {
+        let covered = QueueSpec::examples()
+            .any(|text| text.parse().is_ok_and(|spec| variant(&spec) == *name));
+        assert!(covered, "no example of QueueSpec::{name} in QUEUES");
     }
-    // Default values are accepted and not printed.
+}
+
+#[test]
+fn every_example_parses_as_its_kind_prints_and_builds() {
+    for queue in QUEUES {
+        for text in queue.examples {
+            let spec: QueueSpec = text.parse().expect(text);
+            assert_eq!(spec.to_string(), *text);
+            assert_eq!(text.split(':').next(), Some(queue.name));
+            let built: AnyQdisc<Plain> = build(&spec).expect(text);
+            let (built, variant) = (format!("{built:?}"), variant(&spec));
+            assert!(built.starts_with(variant), "{text}: {built}");
+        }
+    }
+}
+
+#[test]
+fn a_new_limit_changes_nothing_else() {
+    for text in QueueSpec::examples() {
+        let spec: QueueSpec = text.parse().expect(text);
+        let limited = spec.with_limit(Size::Bytes(99_000));
+        let limit = limited.limit(None, Duration::ZERO, 1_500);
+        assert_eq!(limit, Ok(Limit::Bytes(99_000)), "{text}");
+        let mut before = spec;
+        assert_eq!(limited.with_limit(*before.limit_mut()), spec, "{text}");
+    }
+}
+
+#[test]
+fn every_hint_is_valid() {
+    for queue in QUEUES {
+        for text in queue.hint.split('`').skip(1).step_by(2) {
+            assert!(text.parse::<QueueSpec>().is_ok(), "{text}");
+            assert_eq!(text.split(':').next(), Some(queue.name));
+        }
+    }
+}
+
+#[test]
+fn default_values_are_accepted_and_not_printed() {
     assert_eq!(
         "codel:target=5ms:noecn"
             .parse::<QueueSpec>()
@@ -171,22 +199,6 @@ impl Packet for Plain {
 fn build(spec: &QueueSpec) -> Result<AnyQdisc<Plain>, QueueSpecError> {
     let rate = Rate::from_bits_per_sec(96_000_000);
     spec.build(Some(rate), Duration::from_millis(20), 1_500, 1)
-}
-
-fn kind(spec: &QueueSpec) -> &'static str {
-    match spec {
-        QueueSpec::DropTail(_) => "DropTail",
-        QueueSpec::Prio { .. } => "Prio",
-        QueueSpec::Ecn { .. } => "EcnStep",
-        QueueSpec::Sfq { .. } => "Sfq",
-        QueueSpec::Codel { .. } => "Codel",
-        QueueSpec::FqCodel { .. } => "FqCodel",
-        QueueSpec::Red(_) => "Red",
-        QueueSpec::DualPi2 { .. } => "DualPi2",
-        QueueSpec::Tbf { .. } => "Tbf",
-        QueueSpec::Policer { .. } => "Policer",
-        QueueSpec::Rcp { .. } => "Rcp",
-    }
 }
 
 #[test]
@@ -272,7 +284,7 @@ fn a_fifo_is_known_by_its_limits() {
 
 /// Generates texts that resemble queue specifications.
 fn likely() -> impl Strategy<Value = String> {
-    let names: Vec<_> = QUEUE_EXAMPLES.iter().map(|(name, _)| *name).collect();
+    let names: Vec<_> = QUEUES.iter().map(|queue| queue.name).collect();
     let setting = prop_oneof![
         "[a-z_]{1,12}=[0-9.]{0,4}[a-zA-Z%]{0,4}",
         "(target|interval|limit|min|max|rate|burst|alpha|flows|quantum|probability)=[0-9]{1,4}(ms|p|kB|bdp|mbit|%|)",
