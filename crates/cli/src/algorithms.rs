@@ -3,13 +3,29 @@
 
 use ccplane_agent::{Agent, AgentOptions};
 use ccplane_algorithms::Parameters;
+use clap::Args;
 
-use crate::{Registry, version1};
+use crate::exit::{Failure, FailureKind};
+use crate::{AlgorithmDoc, Registry, version1};
 
-pub fn run(registry: &Registry, json: bool) {
+#[derive(Args)]
+pub struct AlgorithmsArgs {
+    /// Algorithm to show [default: all].
+    name: Option<String>,
+}
+
+pub fn run(args: &AlgorithmsArgs, registry: &Registry, json: bool) -> Result<(), Failure> {
+    let shown: Vec<&AlgorithmDoc> = match &args.name {
+        None => registry.docs().collect(),
+        Some(name) => {
+            let found = registry.docs().find(|doc| doc.name == name);
+            let found = found.ok_or_else(|| unknown(name, registry))?;
+            vec![found]
+        }
+    };
     if json {
-        let all: Vec<_> = registry
-            .docs()
+        let all: Vec<_> = shown
+            .into_iter()
             .map(|a| {
                 let parameters: Vec<_> = a
                     .parameters
@@ -20,9 +36,9 @@ pub fn run(registry: &Registry, json: bool) {
             })
             .collect();
         println!("{}", serde_json::json!({ "algorithms": all }));
-        return;
+        return Ok(());
     }
-    for a in registry.docs() {
+    for a in shown {
         println!("{}\n    {}", a.name, a.doc);
         match not_expressible(registry, a.name) {
             None => println!("    CCP datapaths: yes (agent --ccp)"),
@@ -35,6 +51,17 @@ pub fn run(registry: &Registry, json: bool) {
             );
         }
     }
+    Ok(())
+}
+
+/// Returns the error for an unknown algorithm, with similar names.
+fn unknown(name: &str, registry: &Registry) -> Failure {
+    let failure = match registry.by_name(name, &Parameters::new()) {
+        Err(why) => Failure::new(FailureKind::Usage, why),
+        // A file, which has no entry in the list.
+        Ok(_) => Failure::text(FailureKind::Usage, format!("`{name}` is a file")),
+    };
+    failure.hint("`ccplane algorithms` lists all; `ccplane check FILE` shows a program file")
 }
 
 /// Returns why CCP's datapaths cannot run the algorithm with default parameters; `None` if they

@@ -21,6 +21,9 @@ pub struct CompareArgs {
     /// Replace an existing page.
     #[arg(long, requires = "out")]
     force: bool,
+    /// Open the page in a browser: the program of `$BROWSER`, otherwise `xdg-open`.
+    #[arg(long)]
+    open: bool,
 }
 
 pub fn run(args: &CompareArgs, json: bool) -> Result<(), Failure> {
@@ -39,6 +42,9 @@ pub fn run(args: &CompareArgs, json: bool) -> Result<(), Failure> {
         fs::create_dir_all(folder).map_err(unwritable)?;
     }
     fs::write(&page, comparison.page(&command, &provenance)).map_err(unwritable)?;
+    if args.open {
+        results::open_page(&page);
+    }
     if json {
         let mut object = comparison.json();
         object["page"] = page.display().to_string().into();

@@ -53,6 +53,9 @@ pub struct EvaluateArgs {
     /// Resume an interrupted evaluation. Finished runs are not repeated.
     #[arg(long, conflicts_with = "force", requires = "alg")]
     resume: bool,
+    /// Open the page in a browser: the program of `$BROWSER`, otherwise `xdg-open`.
+    #[arg(long, requires = "alg")]
+    open: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -135,6 +138,9 @@ pub fn run(args: &EvaluateArgs, registry: &Registry, json: bool) -> Result<(), F
         tracing::warn!("{question}, {run}: {what}");
     }
     let page = fs::canonicalize(&page).unwrap_or(page);
+    if args.open {
+        results::open_page(&page);
+    }
     if json {
         let mut object = evaluation.json();
         object["report"] = page.display().to_string().into();

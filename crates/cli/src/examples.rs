@@ -43,7 +43,13 @@ const COMMAND_EXAMPLES: &[(&str, &[(&str, &str)])] = &[
             ),
         ],
     ),
-    ("new", &[("create a crate in ./mine", "ccplane new mine")]),
+    (
+        "new",
+        &[
+            ("create a program file", "ccplane new mine.ccp"),
+            ("create a crate in ./mine", "ccplane new mine"),
+        ],
+    ),
     (
         "attach",
         &[
@@ -139,10 +145,7 @@ const COMMAND_EXAMPLES: &[(&str, &[(&str, &str)])] = &[
     ),
     (
         "algorithms",
-        &[(
-            "print names and parameters as JSON",
-            "ccplane algorithms --json",
-        )],
+        &[("show the parameters of Copa", "ccplane algorithms copa")],
     ),
     (
         "emu",

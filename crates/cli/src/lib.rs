@@ -22,6 +22,7 @@ mod attach;
 mod bench;
 #[cfg(feature = "host")]
 mod check;
+mod command_groups;
 mod common;
 mod compare;
 #[cfg(feature = "host")]
@@ -138,7 +139,7 @@ enum Command {
     /// Check a datapath program: diagnostics, tree, bytecode, eBPF, worst-case cost.
     Check(check::CheckArgs),
     #[cfg(feature = "host")]
-    /// Create a crate for a new algorithm.
+    /// Create an algorithm to start from: a program file, a Python file or a Rust crate.
     New(new::NewArgs),
     #[cfg(feature = "host")]
     /// Control this host's own TCP with algorithms, until Ctrl-C.
@@ -160,8 +161,8 @@ enum Command {
     /// Create the keys with which an agent and datapaths on other hosts authenticate each other, or
     /// print this host's fingerprint.
     Keys(keys::KeysArgs),
-    /// List the algorithms and their parameters.
-    Algorithms,
+    /// List the algorithms and their parameters, or show one.
+    Algorithms(algorithms::AlgorithmsArgs),
     #[cfg(feature = "host")]
     /// Run a command behind an emulated link.
     Emu(Box<emu::EmuArgs>),
@@ -241,7 +242,7 @@ pub fn build() -> ccplane_report::provenance::Build {
 
 /// Returns the command-line parser, with examples.
 fn command() -> clap::Command {
-    let command = examples::with_examples(Cli::command());
+    let command = command_groups::with_groups(examples::with_examples(Cli::command()));
     #[cfg(not(feature = "host"))]
     let command = command.after_help(installed::AFTER_HELP);
     command
@@ -313,10 +314,7 @@ fn run_command(command: Command, registry: Registry, json: bool) -> Result<u8, F
         Command::Agent(args) => agent_command::run(&args, &registry, json),
         #[cfg(feature = "host")]
         Command::Keys(args) => keys::run(&args, json),
-        Command::Algorithms => {
-            algorithms::run(&registry, json);
-            Ok(())
-        }
+        Command::Algorithms(args) => algorithms::run(&args, &registry, json),
         #[cfg(feature = "host")]
         Command::Emu(args) => return emu::run(&args, json),
         #[cfg(feature = "host")]

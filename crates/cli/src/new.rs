@@ -1,6 +1,8 @@
-//! `ccplane new NAME`: creates a crate for an algorithm, with a working one to start from.
+//! `ccplane new`: creates an algorithm that works, to start from: a program file (`mine.ccp`), a Python
+//! file (`mine.py`) or a crate (`mine`).
 
-use std::fs;
+use std::fs::{self, File};
+use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
@@ -11,6 +13,10 @@ use crate::exit::{Failure, FailureKind};
 const TEMPLATE: &str = include_str!("../examples/aimd.rs");
 /// Program of the template.
 const FOLD_PROGRAM: &str = include_str!("../examples/fold.ccp");
+
+/// Program file and Python file that new ones start from.
+const CCP_TEMPLATE: &str = include_str!("../examples/mine.ccp");
+const PYTHON_TEMPLATE: &str = include_str!("../examples/mine.py");
 
 /// Path where a package installs ccplane's own crate.
 const PACKAGED_CRATE_PATH: &str = "/usr/share/ccplane/src/crates/cli";
@@ -48,7 +54,10 @@ debug = false
 
 #[derive(Args)]
 pub struct NewArgs {
-    /// Name of the algorithm and of the folder: lower-case letters, digits and `_`, at most 11.
+    /// Algorithm to create: a program file (`mine.ccp`), which needs no compiler, a Python file
+    /// (`mine.py`), or a Rust crate in a folder (`mine`). Its name has lower-case letters, digits and
+    /// `_`, at most 11.
+    #[arg(value_name = "NAME[.ccp|.py]")]
     name: String,
     /// `crates/cli` folder of a ccplane checkout [default: the one this command or its package
     /// comes with].
@@ -57,7 +66,17 @@ pub struct NewArgs {
 }
 
 pub fn run(args: &NewArgs, json: bool) -> Result<(), Failure> {
-    let name = &args.name;
+    for (extension, template) in [("ccp", CCP_TEMPLATE), ("py", PYTHON_TEMPLATE)] {
+        let path = Path::new(&args.name);
+        if path.extension().is_some_and(|given| given == extension) {
+            return create_file(path, template, json);
+        }
+    }
+    create_crate(args, json)
+}
+
+/// Checks the name of an algorithm.
+fn check_name(name: &str) -> Result<(), Failure> {
     // The kernel limits `ccp_<name>` to 15 bytes.
     let fits = !name.is_empty()
         && name.len() <= 11
@@ -75,6 +94,61 @@ pub fn run(args: &NewArgs, json: bool) -> Result<(), Failure> {
              characters in total: the kernel limits ccp_NAME to 15 bytes",
         ));
     }
+    Ok(())
+}
+
+/// Returns the template of an algorithm with another name.
+fn renamed(template: &str, from: &str, to: &str) -> String {
+    let capital = |name: &str| name[..1].to_ascii_uppercase() + &name[1..];
+    template
+        .replace(from, to)
+        .replace(&capital(from), &capital(to))
+}
+
+/// Writes a file from its template.
+fn create_file(path: &Path, template: &str, json: bool) -> Result<(), Failure> {
+    let name = path.file_stem().and_then(|stem| stem.to_str());
+    let name = name.unwrap_or_default();
+    check_name(name)?;
+    let shown = path.display();
+    // An existing file is not overwritten, even if it appears at this moment.
+    let written = File::create_new(path)
+        .and_then(|mut file| file.write_all(renamed(template, "mine", name).as_bytes()));
+    written.map_err(|why| match why.kind() {
+        ErrorKind::AlreadyExists => {
+            Failure::text(FailureKind::Usage, format!("{shown} already exists"))
+                .hint("choose another name, or remove it")
+        }
+        _ => Failure::text(
+            FailureKind::Failed,
+            format!("{shown} cannot be written: {why}"),
+        ),
+    })?;
+    if json {
+        println!("{}", serde_json::json!({ "file": path }));
+        return Ok(());
+    }
+    // `--alg` recognises a file by its extension; a path is clearer.
+    let alg = match path.parent() {
+        Some(folder) if folder != Path::new("") => shown.to_string(),
+        _ => format!("./{shown}"),
+    };
+    println!("{shown} is a working algorithm. Try it:");
+    let command = match path.extension() {
+        Some(extension) if extension == "py" => "python3 -m ccplane",
+        _ => {
+            println!("    ccplane check {shown}");
+            "ccplane"
+        }
+    };
+    println!("    {command} run --alg {alg} --vs cubic");
+    Ok(())
+}
+
+/// Creates a crate for an algorithm in Rust.
+fn create_crate(args: &NewArgs, json: bool) -> Result<(), Failure> {
+    let name = &args.name;
+    check_name(name)?;
     let is_ccplane = |path: &PathBuf| path.join("Cargo.toml").is_file();
     let usual = || CRATE_PATHS.map(PathBuf::from).into_iter().find(is_ccplane);
     let ccplane = match &args.ccplane {
@@ -129,9 +203,7 @@ fn write(folder: &Path, ccplane: &Path) -> std::io::Result<()> {
     let name = folder.display().to_string();
     let workspace = ccplane.join("../..");
     let toml = |path: &Path| serde_json::Value::String(path.display().to_string()).to_string();
-    let mut capital = name.clone();
-    capital[..1].make_ascii_uppercase();
-    let source = TEMPLATE.replace("aimd", &name).replace("Aimd", &capital);
+    let source = renamed(TEMPLATE, "aimd", &name);
     fs::create_dir_all(folder.join("src"))?;
     fs::create_dir_all(folder.join(".cargo"))?;
     // Makes the program use this command, which matches its sources, even if PATH has another one.

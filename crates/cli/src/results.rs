@@ -3,6 +3,7 @@
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 
 use crate::exit::{Failure, FailureKind};
 
@@ -201,4 +202,22 @@ fn created_by_run(folder: &Path) -> io::Result<Vec<PathBuf>> {
         }
     }
     Ok(found)
+}
+
+/// Opens a page in the user's browser: the program of `$BROWSER`, otherwise `xdg-open`. A failure is
+/// only a warning, since the page exists.
+pub fn open_page(page: &Path) {
+    let browser = std::env::var_os("BROWSER").filter(|name| !name.is_empty());
+    let program = browser.unwrap_or_else(|| "xdg-open".into());
+    let page = fs::canonicalize(page).unwrap_or_else(|_| page.to_owned());
+    let started = Command::new(&program)
+        .arg(page)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn();
+    if let Err(why) = started {
+        let program = Path::new(&program).display();
+        tracing::warn!("cannot start {program} to open the page: {why}; set BROWSER to a browser");
+    }
 }

@@ -94,6 +94,9 @@ pub struct RunArgs {
     /// Replace the results of another run in that folder, once the new ones are complete.
     #[arg(long, requires = "out")]
     force: bool,
+    /// Open the page in a browser: the program of `$BROWSER`, otherwise `xdg-open`.
+    #[arg(long)]
+    open: bool,
 }
 
 /// Datapath of a run.
@@ -238,6 +241,9 @@ pub fn run(args: RunArgs, registry: &Registry, json: bool) -> Result<(), Failure
     // With --json, the failure is the only object.
     if failure.is_none() || !json {
         print(&result, page.as_deref(), json);
+    }
+    if let Some(page) = page.as_deref().filter(|_| args.open) {
+        results::open_page(page);
     }
     if !json && datapath == RunDatapath::Sim {
         println!("{}", speed(&result, &scenario, seeds));

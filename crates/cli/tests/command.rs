@@ -2,7 +2,7 @@
 //! nothing behind.
 
 use std::fs;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 use std::process::{Command, Output};
 
@@ -492,6 +492,120 @@ fn new_makes_a_crate_from_the_tested_example() {
     for bad in ["", "Mine", "a-b", "much_too_long_a_name", "../x"] {
         assert_eq!(new(bad).status.code(), Some(2), "{bad}");
     }
+}
+
+#[test]
+fn new_makes_files_that_work() {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("new-files");
+    let _ = fs::remove_dir_all(&folder);
+    fs::create_dir_all(&folder).expect("the test's folder can be written");
+    let run = |arguments: &[&str]| {
+        let output = Command::new(env!("CARGO_BIN_EXE_ccplane"))
+            .args(arguments)
+            .current_dir(&folder)
+            .output()
+            .expect("it starts");
+        let text = [output.stdout, output.stderr].concat();
+        let text = String::from_utf8_lossy(&text).into_owned();
+        (output.status.code(), text)
+    };
+    let (code, text) = run(&["new", "fast.ccp"]);
+    assert!(
+        code == Some(0) && text.contains("run --alg ./fast.ccp"),
+        "{text}"
+    );
+    let (code, text) = run(&["check", "--strict", "fast.ccp"]);
+    assert!(code == Some(0) && text.contains("fast"), "{text}");
+    let arguments = ["run", "--alg", "./fast.ccp", "--duration", "2s", "--json"];
+    let (code, text) = run(&arguments);
+    assert_eq!(code, Some(0), "{text}");
+    let (code, text) = run(&["new", "fast.py"]);
+    assert!(
+        code == Some(0) && text.contains("python3 -m ccplane run --alg ./fast.py"),
+        "{text}"
+    );
+    let source = fs::read_to_string(folder.join("fast.py")).expect("the file was written");
+    assert!(
+        source.contains("class Fast(")
+            && source.contains("name = \"fast\"")
+            && !source.contains("mine"),
+        "{source}"
+    );
+    // An existing file stays, and a name that the kernel cannot take is refused.
+    fs::write(folder.join("fast.ccp"), "mine").expect("the test's folder can be written");
+    let (code, text) = run(&["new", "fast.ccp"]);
+    assert!(code == Some(2) && text.contains("already exists"), "{text}");
+    let left = fs::read_to_string(folder.join("fast.ccp"));
+    assert_eq!(left.expect("the file is there"), "mine");
+    for bad in [".ccp", "Fast.ccp", "much_too_long_a_name.py"] {
+        assert_eq!(run(&["new", bad]).0, Some(2), "{bad}");
+    }
+    let (code, text) = run(&["new", "absent/fast.ccp"]);
+    assert!(
+        code == Some(1) && text.contains("cannot be written"),
+        "{text}"
+    );
+}
+
+#[test]
+fn a_page_is_opened_in_the_users_browser() {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("open");
+    let _ = fs::remove_dir_all(&folder);
+    fs::create_dir_all(&folder).expect("the test's folder can be written");
+    let browser = folder.join("browser");
+    fs::write(
+        &browser,
+        "#!/bin/sh\necho \"$1\" > opened.new && mv opened.new opened\n",
+    )
+    .expect("the test's folder can be written");
+    fs::set_permissions(&browser, fs::Permissions::from_mode(0o755)).expect("it is our file");
+    let run = |browser: &Path| {
+        Command::new(env!("CARGO_BIN_EXE_ccplane"))
+            .args([
+                "run",
+                "--alg",
+                "reno",
+                "--duration",
+                "1s",
+                "--open",
+                "--out",
+                "run",
+                "--force",
+            ])
+            .env("BROWSER", browser)
+            .current_dir(&folder)
+            .output()
+            .expect("it starts")
+    };
+    let output = run(&browser);
+    assert!(output.status.success(), "{output:?}");
+    let opened = (0..100).find_map(|_| {
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        fs::read_to_string(folder.join("opened")).ok()
+    });
+    let page = fs::canonicalize(folder.join("run/report.html")).expect("the page exists");
+    assert_eq!(opened.as_deref().map(str::trim), page.to_str());
+    // Without a browser, the run still succeeds.
+    let output = run(Path::new("/nonexistent/browser"));
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        output.status.success() && text.contains("set BROWSER"),
+        "{text}"
+    );
+}
+
+#[test]
+fn one_algorithm_is_shown_by_its_name() {
+    let output = ccplane(&["algorithms", "copa"]);
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(
+        text.starts_with("copa\n") && !text.contains("\ncubic"),
+        "{text}"
+    );
+    let one: serde_json::Value =
+        serde_json::from_slice(&ccplane(&["algorithms", "copa", "--json"]).stdout).expect("JSON");
+    assert_eq!(one["algorithms"].as_array().map(Vec::len), Some(1));
+    fails(&["algorithms", "copu"], 2, &["copu", "copa"]);
 }
 
 #[test]

@@ -1,0 +1,18 @@
+# Slow start, then AIMD with a fifth back.
+(algorithm mine
+    (about "slow start, then one segment an RTT more; a fifth less at a loss")
+    (needs cwnd recovery)
+    (param back 0.8 0.1 0.95)
+    (init Cwnd (* 10 Flow.mss)))
+
+(def (recovering false))
+(when (&& Flow.in_recovery (! recovering))
+    (:= Ssthresh (* Cwnd back))
+    (fallthrough))
+(when (&& (! Flow.in_recovery) Flow.cwnd_limited)
+    (:= Cwnd (if (< Cwnd Ssthresh)
+        (min Ssthresh (+ Cwnd Ack.bytes_acked))
+        (+ Cwnd (/ (* Flow.mss Ack.bytes_acked) Cwnd))))
+    (fallthrough))
+(when true
+    (:= recovering Flow.in_recovery))
