@@ -18,9 +18,9 @@ use crate::Registry;
 #[cfg(feature = "host")]
 use crate::doctor;
 use crate::exit::{Failure, FailureKind};
-use crate::interrupt;
 use crate::run::{command_line, failure, percent_bar, show};
 use crate::threads::threads;
+use crate::{interrupt, results};
 
 #[derive(Args)]
 pub struct EvaluateArgs {
