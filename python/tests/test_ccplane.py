@@ -257,6 +257,17 @@ class Wrong(unittest.TestCase):
 
 
 class CommandLine(unittest.TestCase):
+    def test_a_new_python_file_runs(self) -> None:
+        command = [sys.executable, "-m", "ccplane"]
+        with tempfile.TemporaryDirectory() as folder:
+            made = subprocess.run([*command, "new", "fast.py"], cwd=folder, capture_output=True, text=True, check=False)
+            self.assertEqual(made.returncode, 0, made.stderr)
+            words = ["run", "--alg", "./fast.py:back=0.7", "--duration", "5s", "--json"]
+            done = subprocess.run([*command, *words], cwd=folder, capture_output=True, text=True, check=False)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            (contender,) = json.loads(done.stdout)["contenders"]
+            self.assertGreater(contender["figures"]["utilisation"], 0.9)
+
     def test_a_file_has_the_whole_command_with_its_algorithm_in_it(self) -> None:
         listed = subprocess.run([sys.executable, HERE / "aimd.py", "algorithms"], capture_output=True, text=True, check=True)
         self.assertIn("Additive increase", listed.stdout)
