@@ -276,7 +276,6 @@ def run(
     threads: int | None = None,
     algorithms: Sequence[type[Algorithm[Any]]] = (),
     datapath: str = "sim",
-    repeats: int | None = None,
 ) -> Result:
     """Runs a scenario in the simulator, or on real packets.
 
@@ -288,9 +287,9 @@ def run(
     on `threads`.
 
     `datapath="linux"` runs on this host's kernel TCP behind an emulated link, in real time, as
-    root; `"udp"` and `"quic"` are the other values of `ccplane run --datapath`. Such a run has one
-    seed, and `repeats` runs of each contender. It takes place in a forked copy of this process, so
-    changes made by callbacks are not visible here.
+    root; `"udp"` and `"quic"` are the other values of `ccplane run --datapath`. Each seed is one run
+    of every contender. The run takes place in a forked copy of this process, so changes made by
+    callbacks are not visible here.
 
     >>> result = run({"contenders": ["reno"], "duration": "2s", "topology": {"dumbbell": {"rate": "10mbit", "rtt": "20ms"}},
     ...               "workload": [{"bulk": {"flows": 1}}]})
@@ -299,10 +298,6 @@ def run(
     """
     if datapath != "sim" and threads is not None:
         raise ValueError(f"threads={threads} applies to the simulator only; remove it for datapath={datapath!r}")
-    if datapath != "sim" and isinstance(seeds, range) and len(seeds) > 1:
-        raise ValueError(f"seeds={seeds}: a run on real packets has one seed; use repeats={len(seeds)} for several runs")
-    if datapath == "sim" and repeats is not None:
-        raise ValueError(f"repeats={repeats} applies to real packets only; for the simulator use seeds=range(1, {repeats + 1})")
     classes: list[Any] = list(algorithms)
     names: list[str] | None = None
     if contenders is not None:
@@ -332,7 +327,7 @@ def run(
         return Result(_ccplane.simulate(given, folder, is_text, classes, names, _seeds(seeds), threads))
     from . import _measured
 
-    return Result(_measured.run(datapath, given, is_text, classes, names, _seeds(seeds), repeats))
+    return Result(_measured.run(datapath, given, is_text, classes, names, _seeds(seeds)))
 
 
 def _seeds(seeds: int | range | str | None) -> str | None:

@@ -45,7 +45,6 @@ def run(
     classes: Sequence[Any],
     contenders: Sequence[str] | None,
     seeds: str | None,
-    repeats: int | None,
 ) -> Folder:
     """Runs a scenario on a datapath with real packets. Raises `Error` with the message of the
     command."""
@@ -61,7 +60,6 @@ def run(
         for contender in contenders or ():
             words += ["--alg", contender]
         words += [] if seeds is None else ["--seeds", seeds]
-        words += [] if repeats is None else ["--repeats", str(repeats)]
         status, printed, logged = _run(words, classes)
         if status != 0:
             problem = (

@@ -176,7 +176,7 @@ class Bad(Fold):
             ("is a variable of the class", "acked = 1"),
             ("sets only one variable", "self.acked = self.other = 1"),
             ("cannot assign to this", "self.acked[0] = 1"),
-            ("truth value", "if self.acked: report()"),
+            ("expected a boolean", "if self.acked: report()"),
             ("takes no arguments", "report(self.acked)"),
             ("comparison must use", "self.other = 1 if self.acked in self.other else 2"),
             (r"operators \+ - \* and //", "self.acked = self.acked ** 2"),
