@@ -547,6 +547,7 @@ fn new_makes_files_that_work() {
     );
 }
 
+#[expect(clippy::disallowed_methods, reason = "it waits for another process")]
 #[test]
 fn a_page_is_opened_in_the_users_browser() {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("open");
