@@ -20,7 +20,7 @@ pub struct WriteError {
     source: io::Error,
 }
 
-/// Writes the result files ([`write_figures`]) and `report.html` into `directory`. Returns the path
+/// Writes the result files ([`write_metrics`]) and `report.html` into `directory`. Returns the path
 /// of the page.
 pub fn write(
     result: &RunResult,

@@ -1,7 +1,7 @@
 //! Result of a run: the set-up, each contender's metrics and time series, and the datapath's audit.
 //! It is the same on every datapath; values that a datapath does not have are absent.
 //!
-//! `summary.json`, the CSV files, the table and the page are all made from it. [`HostFigures`]
+//! `summary.json`, the CSV files, the table and the page are all made from it. [`HostMetrics`]
 //! contains the values that depend on the host's speed.
 
 mod bundles;
