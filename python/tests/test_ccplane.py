@@ -262,7 +262,7 @@ class CommandLine(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             made = subprocess.run([*command, "new", "fast.py"], cwd=folder, capture_output=True, text=True, check=False)
             self.assertEqual(made.returncode, 0, made.stderr)
-            words = ["run", "--alg", "./fast.py:back=0.7", "--duration", "5s", "--json"]
+            words = ["run", "--alg", "./fast.py:back=0.7", "--rate", "10mbit", "--duration", "5s", "--json"]
             done = subprocess.run([*command, *words], cwd=folder, capture_output=True, text=True, check=False)
             self.assertEqual(done.returncode, 0, done.stderr)
             (contender,) = json.loads(done.stdout)["contenders"]
