@@ -16,7 +16,7 @@ const FOLD_PROGRAM: &str = include_str!("../examples/fold.ccp");
 
 /// Program file and Python file that new ones start from.
 const CCP_TEMPLATE: &str = include_str!("../examples/mine.ccp");
-const PYTHON_TEMPLATE: &str = include_str!("../examples/mine.py");
+const PYTHON_TEMPLATE: &str = include_str!("../examples/aimd.py");
 
 /// Path where a package installs ccplane's own crate.
 const PACKAGED_CRATE_PATH: &str = "/usr/share/ccplane/src/crates/cli";
@@ -66,13 +66,12 @@ pub struct NewArgs {
 }
 
 pub fn run(args: &NewArgs, json: bool) -> Result<(), Failure> {
-    for (extension, template) in [("ccp", CCP_TEMPLATE), ("py", PYTHON_TEMPLATE)] {
-        let path = Path::new(&args.name);
-        if path.extension().is_some_and(|given| given == extension) {
-            return create_file(path, template, json);
-        }
+    let path = Path::new(&args.name);
+    match path.extension().and_then(|extension| extension.to_str()) {
+        Some("ccp") => create_file(path, |name| renamed(CCP_TEMPLATE, "mine", name), json),
+        Some("py") => create_file(path, |name| renamed(PYTHON_TEMPLATE, "aimd", name), json),
+        _ => create_crate(args, json),
     }
-    create_crate(args, json)
 }
 
 /// Checks the name of an algorithm.
@@ -105,15 +104,14 @@ fn renamed(template: &str, from: &str, to: &str) -> String {
         .replace(&capital(from), &capital(to))
 }
 
-/// Writes a file from its template.
-fn create_file(path: &Path, template: &str, json: bool) -> Result<(), Failure> {
+/// Writes the file of an algorithm, whose text depends on the algorithm's name.
+fn create_file(path: &Path, text: impl FnOnce(&str) -> String, json: bool) -> Result<(), Failure> {
     let name = path.file_stem().and_then(|stem| stem.to_str());
     let name = name.unwrap_or_default();
     check_name(name)?;
     let shown = path.display();
     // An existing file is not overwritten, even if it appears at this moment.
-    let written = File::create_new(path)
-        .and_then(|mut file| file.write_all(renamed(template, "mine", name).as_bytes()));
+    let written = File::create_new(path).and_then(|mut file| file.write_all(text(name).as_bytes()));
     written.map_err(|why| match why.kind() {
         ErrorKind::AlreadyExists => {
             Failure::text(FailureKind::Usage, format!("{shown} already exists"))
@@ -128,7 +126,6 @@ fn create_file(path: &Path, template: &str, json: bool) -> Result<(), Failure> {
         println!("{}", serde_json::json!({ "file": path }));
         return Ok(());
     }
-    // `--alg` recognises a file by its extension; a path is clearer.
     let alg = match path.parent() {
         Some(folder) if folder != Path::new("") => shown.to_string(),
         _ => format!("./{shown}"),

@@ -514,6 +514,10 @@ fn new_makes_files_that_work() {
         code == Some(0) && text.contains("run --alg ./fast.ccp"),
         "{text}"
     );
+    let source = fs::read_to_string(folder.join("fast.ccp")).expect("the file was written");
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/program-files.md");
+    let page = fs::read_to_string(page).expect("the page exists");
+    assert!(page.contains(&source.replace("fast", "mine")), "{source}");
     let (code, text) = run(&["check", "--strict", "fast.ccp"]);
     assert!(code == Some(0) && text.contains("fast"), "{text}");
     let arguments = ["run", "--alg", "./fast.ccp", "--duration", "2s", "--json"];
@@ -528,7 +532,7 @@ fn new_makes_files_that_work() {
     assert!(
         source.contains("class Fast(")
             && source.contains("name = \"fast\"")
-            && !source.contains("mine"),
+            && !source.contains("aimd"),
         "{source}"
     );
     // An existing file stays, and a name that the kernel cannot take is refused.

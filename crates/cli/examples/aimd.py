@@ -1,7 +1,7 @@
 """AIMD, a starting point for your own algorithm: adds one segment to the window per round trip, and
 multiplies the window by `back` after a loss.
 
-    python -m ccplane run --alg ./mine.py --vs cubic
+    python -m ccplane run --alg ./aimd.py --vs cubic
 """
 
 from dataclasses import dataclass
@@ -18,10 +18,10 @@ class Window:
     mss: int
 
 
-class Mine(ccplane.Algorithm[Window]):
+class Aimd(ccplane.Algorithm[Window]):
     """Additive increase, multiplicative decrease."""
 
-    name = "mine"
+    name = "aimd"
     needs = ("cwnd", "recovery")
     parameters = {"back": 0.5}
     # Runs in the datapath on every ACK. Reports once per round trip, and at the first loss of an
@@ -60,4 +60,4 @@ class Mine(ccplane.Algorithm[Window]):
 
 
 if __name__ == "__main__":
-    raise SystemExit(ccplane.main([Mine]))
+    raise SystemExit(ccplane.main([Aimd]))
