@@ -100,7 +100,7 @@ fn the_rtt_is_probed_every_ten_seconds() {
 #[test]
 fn two_flows_share() {
     for contender in ["bbr", "bbr3"] {
-        let c = run(contender, 30, "queue = \"droptail:1bdp\"", 2, "");
+        let c = run(contender, 60, "queue = \"droptail:1bdp\"", 2, "");
         assert!(
             c.metrics.jain.unwrap() > 0.9,
             "{contender}: {:?}",
@@ -134,7 +134,7 @@ fn in_a_shallow_buffer_version_1_takes_more_than_its_share_from_cubic_and_versio
 fn random_loss_costs_version_1_little_and_version_3_less_than_cubic() {
     let use_of = |contender: &str, loss: &str| {
         let link = format!("queue = \"droptail:1bdp\"\nloss = \"{loss}\"");
-        run(contender, 15, &link, 1, "").metrics.utilisation
+        run(contender, 30, &link, 1, "").metrics.utilisation
     };
     let one = use_of("bbr", "1%");
     assert!(one > 0.93, "{one}");
