@@ -22,7 +22,7 @@ use crate::identity::receiver;
 use crate::steering::SteerArgs;
 use crate::transfer::host::TransferHost;
 use crate::transfer::liveness::{PeerProgress, STALL_TIMEOUTS};
-use crate::transfer::wire::{Answers, HASH_BYTES, Hash, TransferReply};
+use crate::transfer::wire::{Answers, HASH_BYTES, Hash, TransferReply, WireError};
 use crate::transfer::{
     INTERRUPT_POLL_INTERVAL, TransferArgs, TransferProtocol, bar, cpu_seconds, hex,
 };
@@ -97,20 +97,16 @@ enum ReplyReader {
 }
 
 impl ReplyReader {
-    /// Returns the receiver's reply, and true if there will be no other one.
-    fn read(
+    /// Consumes a piece of the receiver's stream. Bytes after a reply or an error are ignored.
+    fn on_data(
         &mut self,
-        (host, id): (&mut dyn TransferHost, u64),
-    ) -> Result<(Option<TransferReply>, bool), Failure> {
-        let mut outcome = Ok(None);
-        host.read(id, &mut |mut piece| match self {
+        mut piece: &[u8],
+        outcome: &mut Result<Option<TransferReply>, WireError>,
+    ) {
+        match self {
             ReplyReader::Framed(answers) => {
-                while let Some(reply) = answers.next(&mut piece).transpose() {
-                    let is_error = reply.is_err();
-                    outcome = reply.map(Some);
-                    if is_error {
-                        break;
-                    }
+                if let Ok(None) = outcome {
+                    *outcome = answers.next(&mut piece);
                 }
             }
             // One byte more than a hash shows that it is none.
@@ -118,7 +114,16 @@ impl ReplyReader {
                 let room = (HASH_BYTES + 1).saturating_sub(bytes.len());
                 bytes.extend_from_slice(&piece[..room.min(piece.len())]);
             }
-        });
+        }
+    }
+
+    /// Returns the receiver's reply, and true if there will be no other one.
+    fn read(
+        &mut self,
+        (host, id): (&mut dyn TransferHost, u64),
+    ) -> Result<(Option<TransferReply>, bool), Failure> {
+        let mut outcome = Ok(None);
+        host.read(id, &mut |piece| self.on_data(piece, &mut outcome));
         let reply = outcome.map_err(|why| Failure::new(FailureKind::Failed, why))?;
         Ok(match self {
             ReplyReader::Framed(_) => {
@@ -381,5 +386,38 @@ fn print(args: &SendArgs, to: SocketAddr, done: SendResult, json: bool) {
     );
     for line in stats.lines {
         println!("{line}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::transfer::wire::greeting;
+
+    /// Returns the outcome of a receiver's stream that arrives in these pieces at once.
+    fn outcome(pieces: &[&[u8]]) -> Result<Option<TransferReply>, WireError> {
+        let (mut reader, mut outcome) = (ReplyReader::Framed(Answers::default()), Ok(None));
+        for piece in pieces {
+            reader.on_data(piece, &mut outcome);
+        }
+        outcome
+    }
+
+    #[test]
+    fn bytes_after_a_reply_or_an_error_change_nothing() {
+        let (greeting, stored) = (greeting(), TransferReply::Stored([7; HASH_BYTES]));
+        let (reply, failed) = (
+            stored.write(),
+            TransferReply::Failed("full".to_owned()).write(),
+        );
+        let malformed = &[9][..];
+        assert!(outcome(&[&greeting, malformed, &reply]).is_err());
+        assert!(outcome(&[&[&greeting, malformed].concat(), &reply]).is_err());
+        assert!(outcome(&[&[0; 8], &greeting, &reply]).is_err());
+        for rest in [malformed, &failed] {
+            let found = outcome(&[&greeting, &reply[..5], &reply[5..], rest]);
+            assert_eq!(found.ok().flatten().as_ref(), Some(&stored));
+        }
+        assert!(matches!(outcome(&[&greeting, &reply[..5]]), Ok(None)));
     }
 }
