@@ -298,9 +298,7 @@ impl QueueSpec {
         rtt: Duration,
         mtu: u32,
     ) -> Result<Limit, QueueSpecError> {
-        let mut queue = *self;
-        let size = *queue.limit_mut();
-        size.limit(rate, rtt, mtu)
+        self.limit_size().limit(rate, rtt, mtu)
     }
 
     /// Returns this queue with another limit.
@@ -308,6 +306,23 @@ impl QueueSpec {
     pub fn with_limit(mut self, limit: Size) -> QueueSpec {
         *self.limit_mut() = limit;
         self
+    }
+
+    /// Returns the limit as it is specified.
+    fn limit_size(&self) -> Size {
+        match self {
+            QueueSpec::DropTail(limit)
+            | QueueSpec::Prio { limit, .. }
+            | QueueSpec::Ecn { limit, .. }
+            | QueueSpec::Sfq { limit, .. }
+            | QueueSpec::Codel { limit, .. }
+            | QueueSpec::FqCodel { limit, .. }
+            | QueueSpec::Red(RedSpec { limit, .. })
+            | QueueSpec::DualPi2 { limit, .. }
+            | QueueSpec::Tbf { limit, .. }
+            | QueueSpec::Policer { limit, .. }
+            | QueueSpec::Rcp { limit, .. } => *limit,
+        }
     }
 
     fn limit_mut(&mut self) -> &mut Size {
@@ -318,11 +333,11 @@ impl QueueSpec {
             | QueueSpec::Sfq { limit, .. }
             | QueueSpec::Codel { limit, .. }
             | QueueSpec::FqCodel { limit, .. }
+            | QueueSpec::Red(RedSpec { limit, .. })
             | QueueSpec::DualPi2 { limit, .. }
             | QueueSpec::Tbf { limit, .. }
             | QueueSpec::Policer { limit, .. }
             | QueueSpec::Rcp { limit, .. } => limit,
-            QueueSpec::Red(spec) => &mut spec.limit,
         }
     }
 
