@@ -58,16 +58,33 @@ fn mbit(outcome: &Outcome) -> f64 {
 /// simulator (`crates/lab/tests/behaviour.rs`).
 #[test]
 fn algorithms_of_every_kind_fill_a_link_behind_noq() {
-    let link = Link::ordinary();
-    let own = native(link);
-    let fraction = |outcome: &Outcome| outcome.arrived as f64 / own.arrived as f64;
-    let queue = |outcome: &Outcome| outcome.queue_mean as f64 / link.buffer as f64;
-    for (name, least, most_queue) in [
+    fill_a_link(&[
         ("cubic", 0.99, 0.9),
         ("bbr", 0.99, 0.5),
         ("copa", 0.99, 0.1),
         ("swift", 0.75, 0.5),
-    ] {
+    ]);
+}
+
+#[test]
+#[ignore = "long: the same with the other algorithms"]
+fn every_algorithm_fills_a_link_behind_noq() {
+    fill_a_link(&[
+        ("reno", 0.99, 0.9),
+        ("bbr3", 0.97, 0.5),
+        ("vegas", 0.99, 0.1),
+        ("ledbat++", 0.8, 0.6),
+    ]);
+}
+
+/// Checks the smallest bytes received, as a share of noq's own Cubic, and the largest mean queue,
+/// as a share of the buffer.
+fn fill_a_link(algorithms: &[(&str, f64, f64)]) {
+    let link = Link::ordinary();
+    let own = native(link);
+    let fraction = |outcome: &Outcome| outcome.arrived as f64 / own.arrived as f64;
+    let queue = |outcome: &Outcome| outcome.queue_mean as f64 / link.buffer as f64;
+    for &(name, least, most_queue) in algorithms {
         let (outcome, stats) = steered(name, link);
         println!(
             "{name}: {:.3} of noq's Cubic, queue {:.3} BDP, {stats:?}",
@@ -127,6 +144,17 @@ fn random_loss_is_answered_as_each_algorithm_does() {
     assert!(mbit(&bbr) > 85.0, "bbr: {:.1} Mbit/s", mbit(&bbr));
 }
 
+#[test]
+#[ignore = "long: the same with Copa"]
+fn random_loss_slows_copa_little() {
+    let link = Link {
+        loses: 1_000,
+        ..Link::ordinary()
+    };
+    let copa = mbit(&steered("copa", link).0);
+    assert!(copa > 80.0, "copa: {copa:.1} Mbit/s");
+}
+
 /// noq reports a spurious loss for a reordered packet, and the reduction is undone.
 #[test]
 fn reordering_is_undone() {
@@ -163,8 +191,18 @@ fn ecn_marks_keep_the_queue_short() {
 
 #[test]
 fn a_path_that_was_down_for_a_second_starts_over_and_recovers() {
+    starts_over_after_an_outage(&["cubic", "bbr"]);
+}
+
+#[test]
+#[ignore = "long: the same with Copa"]
+fn copa_starts_over_after_an_outage() {
+    starts_over_after_an_outage(&["copa"]);
+}
+
+fn starts_over_after_an_outage(algorithms: &[&str]) {
     let seconds = Duration::from_secs;
-    for name in ["cubic", "bbr"] {
+    for &name in algorithms {
         let link = Link {
             out: Some((seconds(3), seconds(4))),
             ..Link::ordinary()
@@ -222,7 +260,31 @@ fn an_ordered_rate_paces_what_leaves() {
 }
 
 /// On each change of the client's port the server's path is cloned: a flow of its own, which ends
-/// with the path. The interval leaves noq enough time to validate each path.
+/// with the path.
+#[test]
+fn migrations_leave_no_flow_behind() {
+    let epoch = Instant::now();
+    let plane = plane("cubic", &Parameters::default(), epoch);
+    let link = Link {
+        rebinds: Some((Duration::from_millis(200), 10)),
+        ..Link::ordinary()
+    };
+    let outcome = between(link, under(&plane), under(&plane), epoch, DURATION, |now| {
+        plane.process(now)
+    });
+    let stats = plane.stats();
+    println!("{stats:?}, {} bytes", outcome.arrived);
+    // One path of the client and eleven of the server.
+    assert_eq!(stats.opened, 12, "{stats:?}");
+    assert_eq!(
+        (stats.opened, stats.fallbacks),
+        (stats.closed, 0),
+        "{stats:?}"
+    );
+    assert!(outcome.arrived > 90_000_000, "{} bytes", outcome.arrived);
+}
+
+/// The address changes often, but leaves noq enough time to validate each path.
 #[test]
 fn a_thousand_migrations_leave_no_flow_behind() {
     let epoch = Instant::now();
@@ -305,7 +367,7 @@ fn an_algorithm_that_needs_what_noq_lacks_is_refused_with_its_name() {
         panic!("{refused:?}")
     };
     let text = why.to_string();
-    for part in ["dctcp", "ECN counts", "noq", "kernel TCP"] {
+    for part in ["dctcp", "ECN counts", "noq", "use s2n-quic", "kernel TCP"] {
         assert!(text.contains(part), "{text}");
     }
 }

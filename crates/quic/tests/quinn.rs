@@ -66,6 +66,14 @@ async fn data_arrives_under_window_algorithms() {
 }
 
 #[test]
+fn algorithms_beyond_quinn_are_refused_by_name() {
+    let why = plane(Stack::Quinn, "bbr").unwrap_err().to_string();
+    for part in ["bbr", "pacing", "quinn", "use noq or s2n-quic"] {
+        assert!(why.contains(part), "{why}");
+    }
+}
+
+#[test]
 fn a_plane_of_another_stack_is_refused_by_name() {
     let of_noq = plane(Stack::Noq, "cubic").unwrap();
     let why = of_noq.quinn().err().unwrap().to_string();

@@ -111,3 +111,21 @@ fn a_plane_of_another_stack_is_refused_by_name() {
         "{why}"
     );
 }
+
+/// The error names a stack that has the missing capability.
+#[test]
+fn refusals_name_a_stack_that_can_run_the_algorithm() {
+    let refused = |stack, name| {
+        plane(stack, name, &Parameters::default())
+            .unwrap_err()
+            .to_string()
+    };
+    let why = refused(Stack::Noq, "dctcp");
+    for part in ["dctcp", "ECN counts", "noq", "use s2n-quic"] {
+        assert!(why.contains(part), "{why}");
+    }
+    let why = refused(Stack::Quinn, "bbr");
+    for part in ["bbr", "pacing", "quinn", "use noq or s2n-quic"] {
+        assert!(why.contains(part), "{why}");
+    }
+}
