@@ -1,4 +1,4 @@
-//! What a benchmark found: figures with aims and references, as a table and as JSON.
+//! Results of a benchmark: numbers with targets and references, as a table and as JSON.
 
 use ccplane_lab::stats::Ratio;
 use ccplane_report::{Provenance, Table, TargetRange, Verdict, provenance};
@@ -12,32 +12,32 @@ pub struct Figures {
     facts: Map<String, Value>,
 }
 
-/// A figure, what was aimed at with it, and what it stands beside.
+/// A number, its target, and the reference that it is compared with.
 #[derive(Debug)]
 pub struct Figure {
     key: String,
     value: f64,
     unit: &'static str,
-    aim: Option<TargetRange>,
+    target: Option<TargetRange>,
     /// Of one that was measured in turns with another: its interval, where there is one.
     in_turns: Option<Option<(f64, f64)>>,
     reference: &'static str,
 }
 
 impl Figure {
-    /// It is to be no more than this.
+    /// Sets an upper bound as the target.
     pub fn at_most(&mut self, most: f64) -> &mut Figure {
-        self.aim(TargetRange::AtMost(most))
+        self.target(TargetRange::AtMost(most))
     }
 
-    /// It is to be no less than this.
+    /// Sets a lower bound as the target.
     pub fn at_least(&mut self, least: f64) -> &mut Figure {
-        self.aim(TargetRange::AtLeast(least))
+        self.target(TargetRange::AtLeast(least))
     }
 
-    /// What is aimed at.
-    pub fn aim(&mut self, aim: TargetRange) -> &mut Figure {
-        self.aim = Some(aim);
+    /// Sets the target.
+    pub fn target(&mut self, target: TargetRange) -> &mut Figure {
+        self.target = Some(target);
         self
     }
 
@@ -59,10 +59,10 @@ impl Figure {
     }
 
     fn verdict(&self) -> Option<Verdict> {
-        let aim = self.aim?;
+        let target = self.target?;
         Some(match self.in_turns {
-            Some(interval) => aim.compare_interval(interval),
-            None => aim.compare(self.value),
+            Some(interval) => target.compare_interval(interval),
+            None => target.compare(self.value),
         })
     }
 }
@@ -75,7 +75,7 @@ impl Figures {
             key: key.into(),
             value,
             unit,
-            aim: None,
+            target: None,
             in_turns: None,
             reference: "",
         });
@@ -160,7 +160,7 @@ impl Figures {
                     r.key.clone(),
                     number(r.value) + &r.interval().map_or(String::new(), between),
                     r.unit.to_owned(),
-                    r.aim.map_or(String::new(), |aim| aim.to_string()),
+                    r.target.map_or(String::new(), |target| target.to_string()),
                     match r.verdict() {
                         Some(Verdict::Missed) => "MISSED".to_owned(),
                         verdict => verdict.map_or(String::new(), |verdict| verdict.to_string()),
@@ -169,8 +169,8 @@ impl Figures {
                 ]
             })
             .collect();
-        let mut text =
-            Table::new(["figure", "measured", "unit", "aim", "", "reference"], rows).to_text();
+        let columns = ["metric", "measured", "unit", "target", "", "reference"];
+        let mut text = Table::new(columns, rows).to_text();
         for note in &self.notes {
             text.push_str(note);
             text.push('\n');
@@ -196,11 +196,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn figures_say_where_they_come_from_and_whether_enough_is_known() {
-        let mut figures = Figures::default();
-        figures.add("ns", 12.0, "ns").at_most(10.0);
+    fn metrics_have_a_provenance_and_a_verdict() {
+        let mut metrics = Figures::default();
+        metrics.add("ns", 12.0, "ns").at_most(10.0);
         let mut ratio = |key, interval| {
-            figures
+            metrics
                 .add(key, 1.0, "x native")
                 .in_turns(interval)
                 .at_least(0.95);
@@ -209,7 +209,7 @@ mod tests {
         ratio("single", None);
         ratio("close", Some((0.98, 1.1)));
         let provenance = Provenance::now(Build::default(), "ccplane bench x".to_owned(), false);
-        let json = figures.to_json(&provenance);
+        let json = metrics.to_json(&provenance);
         assert_eq!(
             (&json["ns"], &json["wide_low"]),
             (&12.0.into(), &0.9.into())
@@ -223,6 +223,6 @@ mod tests {
             assert!(!json["provenance"][member].is_null(), "{member}");
         }
         assert!(json["provenance"].get("dirty").is_some());
-        assert!(figures.to_table().contains("MISSED"));
+        assert!(metrics.to_table().contains("MISSED"));
     }
 }

@@ -197,7 +197,7 @@ fn add<T>(
     let [aim, ratio_aim] = aims;
     figures
         .add(key, turns.median(GATEWAY, value), unit)
-        .aim(aim);
+        .target(aim);
     for other in others {
         figures.add(
             format!("{key}_{}", other.suffix),
@@ -211,7 +211,7 @@ fn add<T>(
         };
         let figure = figures.ratio(format!("{key}_ratio_{}", other.suffix), ratio, units);
         if other.who == Who::Bare {
-            figure.aim(ratio_aim);
+            figure.target(ratio_aim);
         }
     }
 }

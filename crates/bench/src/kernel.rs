@@ -167,7 +167,7 @@ fn add_ratio(
     };
     let figure = figures.add(format!("{name}{place}"), value, "x native");
     figure
-        .aim(aim)
+        .target(aim)
         .in_turns(ratio.and_then(|ratio| ratio.interval));
     if place == "_1" {
         figure.beside(paper);

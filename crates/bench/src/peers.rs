@@ -103,7 +103,7 @@ impl<const N: usize> Rounds<N> {
         };
         figures
             .add(format!("{key}_ratio_{suffix}"), median(ratios), unit)
-            .aim(aim)
+            .target(aim)
             .in_turns(Some(range));
     }
 }

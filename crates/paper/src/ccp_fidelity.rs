@@ -190,8 +190,8 @@ fn fidelity(
         agreement(&mut findings, &links, kernel, simulator);
     }
     findings.remark(
-        "The paper gives no number for the distance. Our aim: at most 1.5 times native against native, or 0.05; 0.03 for \
-         simulated delay.",
+        "The paper gives no number for the distance. Our target: at most 1.5 times native against \
+         native, or 0.05; 0.03 for simulated delay.",
     );
     findings.deviation(
         "ccplane's emulator (or simulator) instead of Mahimahi, with the ACK path delayed but not rate-limited; this host's \

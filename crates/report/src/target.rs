@@ -124,7 +124,7 @@ mod tests {
             TargetRange::AtLeast(30.0),
             TargetRange::Within(0.9, 1.1),
         ]
-        .map(|aim| aim.to_string());
+        .map(|target| target.to_string());
         assert_eq!(texts, ["≤ 1.05", "≥ 30", "0.9 to 1.1"]);
     }
 }

@@ -44,7 +44,7 @@ pub(super) fn run(program: &Path, registry: &Registry, figures: &mut Figures) ->
                     c / transport,
                     "of our transport's",
                 )
-                .aim(ALIKE);
+                .target(ALIKE);
         };
         add("goodput_mbit", theirs.goodput, ours.goodput, "Mbit/s");
         add("delay_p50_ms", theirs.delay, ours.delay, "ms");
