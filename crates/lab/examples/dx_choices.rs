@@ -12,6 +12,7 @@ use ccplane_sim::{
     FlowControl, FlowSpec, JitterShape, LinkSpec, SimOptions, Simulation, StampModel, SteerOptions,
     default_transport, topology,
 };
+use ccplane_units::stats::mean;
 use ccplane_units::{Duration, Rate, Time};
 
 type Failure = Box<dyn std::error::Error>;
@@ -107,13 +108,12 @@ fn run(contender: &str, senders: u32, stamps: StampModel, seed: u64) -> Result<O
         .collect();
     let packet = 1_500e9 / RATE.bytes_per_sec() as f64;
     let bytes: u64 = counted.iter().map(|c| u64::from(c.bytes)).sum();
-    let waited: f64 = counted
+    let waited = counted
         .iter()
-        .map(|c| (c.sojourn.as_nanos() as f64 - packet).max(0.0))
-        .sum();
+        .map(|c| (c.sojourn.as_nanos() as f64 - packet).max(0.0));
     Ok(Outcome {
         used: bytes as f64 / (RATE.bytes_per_sec() as f64 * COUNTED_TIME.as_secs_f64()),
-        queue: waited / counted.len().max(1) as f64 / packet,
+        queue: mean(waited).unwrap_or(0.0) / packet,
         jain: jain(&goodputs).unwrap_or(1.0),
     })
 }

@@ -89,7 +89,7 @@ pub enum Error {
         repeat: String,
     },
     /// A connection or its measurement failed.
-    #[error("cannot {what}: {source}{}", if .hint.is_empty() { String::new() } else { format!("; {}", .hint) })]
+    #[error("cannot {what}: {source}{}{hint}", if .hint.is_empty() { "" } else { "; " })]
     Traffic {
         /// Failed operation.
         what: &'static str,

@@ -130,6 +130,9 @@ impl Evaluation {
                 "places": answer.places.iter().map(place).collect::<Vec<_>>(),
             })
         };
+        let complaints = (self.complaints.iter())
+            .map(|(question, run, what)| format!("{question}, {run}: {what}"))
+            .collect::<Vec<_>>();
         json!({
             "schema": SCHEMA,
             "version": env!("CARGO_PKG_VERSION"),
@@ -141,7 +144,7 @@ impl Evaluation {
             "fail": self.count(Verdict::Fail),
             "unanswered": self.count(Verdict::Unanswered),
             "left_out": self.left_out,
-            "complaints": self.complaints.iter().map(|(q, run, what)| format!("{q}, {run}: {what}")).collect::<Vec<_>>(),
+            "complaints": complaints,
             "questions": self.answers.iter().map(question).collect::<Vec<_>>(),
         })
     }

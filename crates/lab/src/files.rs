@@ -133,12 +133,15 @@ fn host(result: &RunResult) -> serde_json::Value {
             .split_once(": ")
             .map(|(_, m)| m)
     });
+    let contenders = (result.contenders.iter())
+        .map(|c| json!({ "label": c.label, "host": c.host }))
+        .collect::<Vec<_>>();
     json!({
         "kernel": read("/proc/sys/kernel/osrelease"),
         "cpu": model.unwrap_or("unknown"),
         "cpus": std::thread::available_parallelism().map_or(0, |n| n.get()),
         "load_average": read("/proc/loadavg"),
-        "contenders": result.contenders.iter().map(|c| json!({ "label": c.label, "host": c.host })).collect::<Vec<_>>(),
+        "contenders": contenders,
     })
 }
 
@@ -176,7 +179,8 @@ fn series_csv(result: &RunResult) -> String {
                 };
                 let _ = writeln!(
                     csv,
-                    "{},{},{:.6},{},{},{ssthresh},{},{},{},{},{},{pacing},{},{},{},{},{},{},{}{whose}",
+                    "{},{},{:.6},{},{},{ssthresh},{},{},{},{},{},{pacing},{},{},{},{},{},{},{}\
+                     {whose}",
                     quoted(&c.label),
                     flow.number,
                     s.at_ns as f64 / 1e9,

@@ -23,7 +23,8 @@ impl Algorithm for MyController {
 
     fn programs(&self) -> Programs {
         let fold = "(def (Report (volatile lost 0) (volatile rtt 0) (least +infinity)))
-            (when true (:= Report.lost (+ Report.lost Ack.lost_pkts_sample)) (:= Report.rtt Flow.srtt_us)
+            (when true (:= Report.lost (+ Report.lost Ack.lost_pkts_sample))
+                (:= Report.rtt Flow.srtt_us)
                 (:= Report.least (min Report.least Flow.rtt_sample_us)) (fallthrough))
             (when (|| (> Micros Flow.srtt_us) (> Ack.lost_pkts_sample 0)) (report) (:= Micros 0))";
         Programs::new().with("fold", fold)

@@ -22,7 +22,8 @@ impl Algorithm for MyController {
 
     fn programs(&self) -> Programs {
         let fold = "(def (Report (volatile acked 0) (volatile lost 0) (volatile rtt 0)))
-            (when true (:= Report.acked (+ Report.acked Ack.bytes_acked)) (:= Report.lost (+ Report.lost Ack.lost_pkts_sample))
+            (when true (:= Report.acked (+ Report.acked Ack.bytes_acked))
+                (:= Report.lost (+ Report.lost Ack.lost_pkts_sample))
                 (:= Report.rtt Flow.srtt_us) (fallthrough))
             (when (> Micros Flow.srtt_us) (report) (:= Micros 0))";
         Programs::new().with("fold", fold)

@@ -186,7 +186,9 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(4_000))]
         #[test]
-        fn any_order_of_calls_does_no_harm(data in proptest::collection::vec(any::<u8>(), 0..1_500)) {
+        fn any_order_of_calls_does_no_harm(
+            data in proptest::collection::vec(any::<u8>(), 0..1_500),
+        ) {
             super::quic_path(&data);
         }
     }
@@ -195,7 +197,9 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(20_000))]
         #[test]
         #[ignore = "long: five times as many"]
-        fn any_order_of_more_calls_does_no_harm(data in proptest::collection::vec(any::<u8>(), 0..1_500)) {
+        fn any_order_of_more_calls_does_no_harm(
+            data in proptest::collection::vec(any::<u8>(), 0..1_500),
+        ) {
             super::quic_path(&data);
         }
     }

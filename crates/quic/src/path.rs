@@ -2,23 +2,28 @@
 //!
 //! A stack's congestion-control hook reports less than a datapath flow needs. The rest is derived
 //! here, once for all stacks: samples of delivery rate and RTT, the start and end of reductions,
-//! proportional rate reduction towards the agent's threshold, and undoing a reduction. The table
-//! lists how signals are derived where that differs from ccplane's transport
+//! proportional rate reduction towards the agent's threshold, and undoing a reduction. Signals are
+//! derived as follows where that differs from ccplane's transport
 //! (`crates/transport/src/control.rs`):
 //!
-//! | signal | derivation |
-//! | --- | --- |
-//! | `Ack.bytes_acked`, `packets_acked` | newly passed by the left edge: bytes including those previously reported as misordered; packets without them |
-//! | `Ack.bytes_misordered`, `packets_misordered` | acknowledged while an older packet is outstanding |
-//! | `Ack.ecn_bytes`, `ecn_packets` | CE marks as counted by the stack; one packet per event if it does not count them |
-//! | `Ack.lost_pkts_sample` | packets that the stack declared lost; it does so after the ACK that reveals them, in a call of its own |
-//! | `Flow.bytes_pending` | reported by no stack; bytes in flight, plus one packet unless the application has nothing more to send |
-//! | `Flow.rtt_sample_us` | time since the latest newly acknowledged packet was sent, the peer's ACK delay included |
-//! | `Flow.was_timeout` | 1 in the call that reports persistent congestion (RFC 9002, section 7.6); packets acknowledged with it are reported in the next call |
-//! | `Flow.mss` | largest UDP payload that the path carries; all bytes are UDP payload |
-//! | `Flow.in_recovery` | 1 from a loss or mark until a packet sent after it is acknowledged |
-//! | `Flow.paced` | always 1: each stack paces, even if no rate is set (RFC 9002, section 7.7) |
-//! | one-way delays | never |
+//! - `Ack.bytes_acked`, `packets_acked`: newly passed by the left edge. The bytes include those
+//!   previously reported as misordered; the packets do not.
+//! - `Ack.bytes_misordered`, `packets_misordered`: acknowledged while an older packet is
+//!   outstanding.
+//! - `Ack.ecn_bytes`, `ecn_packets`: CE marks as counted by the stack; one packet per event if it
+//!   does not count them.
+//! - `Ack.lost_pkts_sample`: packets that the stack declared lost. It does so after the ACK that
+//!   reveals them, in a call of its own.
+//! - `Flow.bytes_pending`: reported by no stack. Bytes in flight, plus one packet unless the
+//!   application has nothing more to send.
+//! - `Flow.rtt_sample_us`: time since the latest newly acknowledged packet was sent, the peer's ACK
+//!   delay included.
+//! - `Flow.was_timeout`: 1 in the call that reports persistent congestion (RFC 9002, section 7.6).
+//!   Packets acknowledged with it are reported in the next call.
+//! - `Flow.mss`: largest UDP payload that the path carries; all bytes are UDP payload.
+//! - `Flow.in_recovery`: 1 from a loss or mark until a packet sent after it is acknowledged.
+//! - `Flow.paced`: always 1, since each stack paces even if no rate is set (RFC 9002, section 7.7).
+//! - One-way delays: never.
 
 mod packets;
 mod window;

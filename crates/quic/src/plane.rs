@@ -96,7 +96,7 @@ impl QuicPlane {
 
     /// Creates a plane without threads, driven by calls of [`process`](QuicPlane::process): for
     /// virtual time, with an agent on the same thread
-    /// ([`Here`](ccplane_agent::datapath::InlineChannel)). `epoch` is time zero.
+    /// ([`InlineChannel`](ccplane_agent::datapath::InlineChannel)). `epoch` is time zero.
     pub fn with_channel(
         stack: Stack,
         channel: Box<dyn Pollable>,

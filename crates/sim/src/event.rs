@@ -195,7 +195,10 @@ mod tests {
         #[test]
         fn leave_by_time_then_by_kind_then_by_rank(
             // Per step: log scale of the delay, object, and whether an event is removed afterwards.
-            steps in prop::collection::vec((0_u32..40, any::<u32>(), any::<bool>(), 0_u64..1 << 33, 0_u8..3), 1..3_000),
+            steps in prop::collection::vec(
+                (0_u32..40, any::<u32>(), any::<bool>(), 0_u64..1 << 33, 0_u8..3),
+                1..3_000,
+            ),
         ) {
             let mut events = EventQueue::default();
             let mut model = std::collections::BTreeSet::new();
@@ -209,7 +212,8 @@ mod tests {
                 if takes == 0 || n % 500 > 400 {
                     let until = now + (1 << 20);
                     let expected = model.first().copied().filter(|(at, ..)| *at <= until);
-                    let event = events.pop(Time::from_nanos(until)).map(|e| (e.at().as_nanos(), e.object_index()));
+                    let event = events.pop(Time::from_nanos(until));
+                    let event = event.map(|e| (e.at().as_nanos(), e.object_index()));
                     prop_assert_eq!(event, expected.map(|(at, .., which)| (at, which)));
                     match expected {
                         Some(first) => {

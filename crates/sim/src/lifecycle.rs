@@ -245,7 +245,10 @@ impl<T: Tracer> Simulation<T> {
         sender.connection = Some(connection);
         sender.control = control;
         sender.set_band(band);
-        let offered = matches!(control.get(), ControllerKind::Native(place) if matches!(world.natives.get(place), Some(Native::Rcp(_))));
+        let offered = match control.get() {
+            ControllerKind::Native(slot) => matches!(world.natives.get(slot), Some(Native::Rcp(_))),
+            _ => false,
+        };
         for end in [&mut sender, &mut receiver] {
             end.set_flag(FlowEndpoint::RC3, config.rc3.is_some());
             end.set_flag(FlowEndpoint::RCP_STAMPED, offered);

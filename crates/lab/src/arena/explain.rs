@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use ccplane_algorithms::Registry;
 use ccplane_lang::ProgramFile;
+use ccplane_units::stats;
 use serde::Serialize;
 
 use super::asked::Options;
@@ -164,7 +165,7 @@ fn look(
 impl Judged {
     /// By how much the candidate is worse there.
     fn worse(self, own: &Seen, other: &Seen, from: u64, to: u64) -> f64 {
-        let [mine, theirs] = self.figures(own, other, from, to);
+        let [mine, theirs] = self.numbers(own, other, from, to);
         match self {
             Judged::Goodput | Judged::Other => theirs - mine,
             Judged::Delay | Judged::Loss => mine - theirs,
@@ -172,7 +173,7 @@ impl Judged {
         }
     }
 
-    fn figures(self, own: &Seen, other: &Seen, from: u64, to: u64) -> [f64; 2] {
+    fn numbers(self, own: &Seen, other: &Seen, from: u64, to: u64) -> [f64; 2] {
         [own, other].map(|seen| {
             let (early, late) = (seen.look(0, from, to), seen.look(seen.late(), from, to));
             match self {
@@ -186,7 +187,7 @@ impl Judged {
     }
 
     fn said(self, own: &Seen, other: &Seen, baseline: &str, from: u64, to: u64) -> String {
-        let [mine, theirs] = self.figures(own, other, from, to);
+        let [mine, theirs] = self.numbers(own, other, from, to);
         let (what, unit) = match self {
             Judged::Goodput => ("it has", " Mbit/s"),
             Judged::Delay => ("packets wait", " ms"),
@@ -269,19 +270,12 @@ impl Seen {
         let waited = series
             .delay_ms
             .get(bins[0]..(bins[1].max(bins[0] + 1)).min(series.delay_ms.len()));
-        let waited: Vec<f64> = waited
-            .unwrap_or_default()
-            .iter()
-            .flatten()
-            .copied()
-            .collect();
         Look {
             window_bytes: ended.map_or(0, |sample| {
                 u64::from(sample.tcp.cwnd) * u64::from(sample.tcp.mss)
             }),
             goodput_mbit: grown(|sample| sample.received) as f64 * 8e3 / (to - from).max(1) as f64,
-            delay_ms: (!waited.is_empty())
-                .then(|| waited.iter().sum::<f64>() / waited.len() as f64),
+            delay_ms: stats::mean(waited.unwrap_or_default().iter().flatten().copied()),
             sent_again: grown(|sample| u64::from(sample.tcp.retrans)),
         }
     }

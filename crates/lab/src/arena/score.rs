@@ -1,6 +1,7 @@
 //! What a score is made of. Each part is 1 where the candidate is as good as the best of the
 //! baselines on the same link.
 
+use ccplane_units::stats;
 use rand_pcg::Pcg64;
 use rand_pcg::rand_core::Rng;
 use serde::Serialize;
@@ -121,7 +122,7 @@ pub struct Score {
 impl Score {
     /// The mean over the links.
     pub fn mean(&self) -> f64 {
-        self.links.iter().map(|link| link.score).sum::<f64>() / self.links.len().max(1) as f64
+        stats::mean(self.links.iter().map(|link| link.score)).unwrap_or(0.0)
     }
 
     /// The link that it did worst on.
@@ -378,8 +379,8 @@ pub(super) fn judge(
             best: whose,
         });
     }
-    let count = scored.len().max(1) as f64;
-    let mean = |n: usize| scored.iter().map(|link| link.parts.each()[n]).sum::<f64>() / count;
+    let mean =
+        |n: usize| stats::mean(scored.iter().map(|link| link.parts.each()[n])).unwrap_or(0.0);
     Ok(Score {
         parts: Parts::of(std::array::from_fn(mean)),
         links: scored,

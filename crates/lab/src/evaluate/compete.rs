@@ -163,12 +163,12 @@ fn judge(setting: &Setting, outcomes: &Outcomes, other: &str) -> Answer {
         finding += &format!(" It takes more than its share from {other}.");
     }
     let place = |point: &Point| {
-        let figures = [
+        let numbers = [
             ("kept_share", point.kept),
             ("share", point.share),
             ("delay_mean_ms", point.delay_ms),
         ];
-        Place::new(format!("{}bdp", point.buffer), figures)
+        Place::new(format!("{}bdp", point.buffer), numbers)
     };
     let row = |point: &Point| {
         vec![

@@ -1,6 +1,7 @@
 //! What a run leaves for its judge: figures, and courses of a few hundred points.
 
 use ccplane_report::chart::Axis;
+use ccplane_units::stats;
 use serde::{Deserialize, Serialize};
 
 use super::sketch::LOOKS;
@@ -55,12 +56,9 @@ impl Measured {
             rtt_ms: setup.rtt_ms,
             delivered: delivered * 1e6 / 8.0 * contender.series.bin_ns as f64 / 1e9 / 1_500.0,
             flows: flows(&contender),
-            throughput: thin(&contender.series.throughput_mbit, |bins| {
-                bins.iter().sum::<f64>() / bins.len() as f64
-            }),
+            throughput: thin(&contender.series.throughput_mbit, mean),
             delay: thin(&contender.series.delay_ms, |bins| {
-                let known: Vec<f64> = bins.iter().flatten().copied().collect();
-                (!known.is_empty()).then(|| known.iter().sum::<f64>() / known.len() as f64)
+                stats::mean(bins.iter().flatten().copied())
             }),
             complaints: [&contender.audit.complaints[..], &contender.audit.own].concat(),
             own: contender.audit.own,
@@ -182,12 +180,9 @@ fn window<T>(bins: &[T], from: f64, to: f64) -> &[T] {
         .unwrap_or_default()
 }
 
+/// Returns the mean, 0 without values.
 pub(super) fn mean(values: &[f64]) -> f64 {
-    if values.is_empty() {
-        0.0
-    } else {
-        values.iter().sum::<f64>() / values.len() as f64
-    }
+    stats::mean(values.iter().copied()).unwrap_or(0.0)
 }
 
 /// At most so many, each of as many neighbours.

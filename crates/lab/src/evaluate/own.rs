@@ -147,7 +147,14 @@ pub(super) const RTT_FAIRNESS: Question = Question {
             for (who, algorithm) in [("own", name.as_str()), ("reno", "native:reno")] {
                 let network = format!(
                     r#"
-node = [{{ name = "a" }}, {{ name = "b" }}, {{ name = "left", switch = true }}, {{ name = "right", switch = true }}, {{ name = "c" }}, {{ name = "d" }}]
+node = [
+    {{ name = "a" }},
+    {{ name = "b" }},
+    {{ name = "left", switch = true }},
+    {{ name = "right", switch = true }},
+    {{ name = "c" }},
+    {{ name = "d" }},
+]
 link = [
     {{ from = "a", to = "left", rate = "10gbit", delay = "5ms" }},
     {{ from = "b", to = "left", rate = "10gbit", delay = "{}ms" }},
@@ -212,13 +219,13 @@ fn judge_rtt(setting: &Setting, outcomes: &Outcomes) -> Answer {
             .iter()
             .map(|far| {
                 let [near, away] = near_and_far("own", *far);
-                let figures = [
+                let numbers = [
                     ("near_goodput_mbit", near),
                     ("far_goodput_mbit", away),
                     ("ratio", unequal("own", *far)),
                     ("reference_ratio", unequal("reno", *far)),
                 ];
-                Place::new(format!("{far}ms"), figures)
+                Place::new(format!("{far}ms"), numbers)
             })
             .collect(),
         reference: Some("Reno"),

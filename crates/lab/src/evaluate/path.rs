@@ -237,7 +237,14 @@ pub(super) const ACKS: Question = Question {
             };
             let network = format!(
                 r#"
-node = [{{ name = "a" }}, {{ name = "left", switch = true }}, {{ name = "right", switch = true }}, {{ name = "b" }}, {{ name = "c" }}, {{ name = "d" }}]
+node = [
+    {{ name = "a" }},
+    {{ name = "left", switch = true }},
+    {{ name = "right", switch = true }},
+    {{ name = "b" }},
+    {{ name = "c" }},
+    {{ name = "d" }},
+]
 link = [
     {{ from = "a", to = "left", rate = "10gbit" }},
     {{ from = "d", to = "left", rate = "10gbit" }},

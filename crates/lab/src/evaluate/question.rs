@@ -140,10 +140,10 @@ pub struct Place {
 }
 
 impl Place {
-    pub(super) fn new(place: impl Into<String>, figures: impl Into<Vec<Figure>>) -> Place {
+    pub(super) fn new(place: impl Into<String>, numbers: impl Into<Vec<Figure>>) -> Place {
         Place {
             place: place.into(),
-            figures: figures.into(),
+            figures: numbers.into(),
         }
     }
 }

@@ -146,10 +146,10 @@ impl<'a> Charts<'a> {
         events: &impl Fn(&[Sample]) -> Vec<EventMarks>,
     ) -> Vec<Strand> {
         let mut strands = Vec::new();
-        for (w, (figures, series)) in c.workloads.iter().zip(&c.series.workloads).enumerate() {
+        for (w, (metrics, series)) in c.workloads.iter().zip(&c.series.workloads).enumerate() {
             let shown = series.flows.len().min(DRAWN_FLOWS_MAX);
             for (n, place) in series.flows.iter().take(shown).enumerate() {
-                let title = figures.title();
+                let title = metrics.title();
                 strands.push(Strand {
                     name: if shown > 1 {
                         format!("{title} {}", n + 1)
@@ -271,8 +271,8 @@ impl<'a> Charts<'a> {
                 .into_iter()
                 .filter(|strand| strand.thin);
             let all = c.workloads.iter().zip(&c.series.workloads).enumerate();
-            let workloads = all.map(|(w, (figures, series))| Strand {
-                name: figures.title(),
+            let workloads = all.map(|(w, (metrics, series))| Strand {
+                name: metrics.title(),
                 key: self.styles.key(at) + 1 + w,
                 style: self.styles.workload(at, w),
                 thin: false,
@@ -489,10 +489,10 @@ impl<'a> Charts<'a> {
                 return vec![self.contender_strand(at, c, points(&c.series.completed))];
             }
             let all = c.workloads.iter().zip(&c.series.workloads).enumerate();
-            let ended = all.filter(|(_, (figures, _))| figures.completions.is_some());
+            let ended = all.filter(|(_, (metrics, _))| metrics.completions.is_some());
             let strand =
-                |(w, (figures, series)): (usize, (&WorkloadMetrics, &WorkloadSeries))| Strand {
-                    name: format!("{}, {}", c.label, figures.title()),
+                |(w, (metrics, series)): (usize, (&WorkloadMetrics, &WorkloadSeries))| Strand {
+                    name: format!("{}, {}", c.label, metrics.title()),
                     key: self.styles.key(at) + 1 + w,
                     style: self.styles.workload(at, w),
                     thin: false,

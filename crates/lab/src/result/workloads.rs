@@ -118,10 +118,10 @@ impl ContenderResult {
         let Some(places) = self.flow_positions() else {
             return plain(self.metrics.flows.iter());
         };
-        let figures = self.workloads.iter().flat_map(|w| &w.flows);
+        let metrics = self.workloads.iter().flat_map(|w| &w.flows);
         ordered(
             places
-                .zip(figures)
+                .zip(metrics)
                 .map(|((workload, place), what)| (workload, place, what)),
         )
     }

@@ -229,8 +229,13 @@ bulk.flows = 1
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(16))]
         #[test]
-        fn the_same_decisions_give_the_same_bytes(seed in 1..1000u64, actions in prop::collection::vec(-1.0..1.0f32, 1..20)) {
-            let lossy = LINK_SCENARIO.replace("queue =", "loss = 0.01\nqueue =").replace("\"4s\"", "\"1s\"");
+        fn the_same_decisions_give_the_same_bytes(
+            seed in 1..1000u64,
+            actions in prop::collection::vec(-1.0..1.0f32, 1..20),
+        ) {
+            let lossy = LINK_SCENARIO
+                .replace("queue =", "loss = 0.01\nqueue =")
+                .replace("\"4s\"", "\"1s\"");
             let first = play(&lossy, "10ms", seed, &actions);
             prop_assert_eq!(first, play(&lossy, "10ms", seed, &actions));
         }

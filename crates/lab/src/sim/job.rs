@@ -298,7 +298,7 @@ impl<'s> Job<'s> {
         let span = record.span;
         let waited_mean_us = self.waited_mean_us(&record.link);
         let RunMetrics {
-            metrics: mut figures,
+            mut metrics,
             workloads,
             algorithms,
             mut series,
@@ -310,8 +310,8 @@ impl<'s> Job<'s> {
         });
         series.dropped_anywhere = Some(sim.counters().dropped);
         series.timeouts = Some(timeouts(sim, parts));
-        figures.links = self.links(sim, span);
-        figures.second_loop = self
+        metrics.links = self.links(sim, span);
+        metrics.second_loop = self
             .scenario
             .transport
             .rc3
@@ -328,7 +328,7 @@ impl<'s> Job<'s> {
             native: contender.is_some_and(Contender::is_native),
             kernel_name: contender.map_or(String::new(), |c| c.algorithm().to_owned()),
             agent_gone: None,
-            metrics: figures,
+            metrics,
             workloads,
             algorithms,
             host: HostMetrics {
@@ -358,7 +358,10 @@ impl<'s> Job<'s> {
     /// Returns the mean waiting time at the drawn link before a packet's transmission, µs, after
     /// the warm-up; `None` if the link's rate varies.
     fn waited_mean_us(&self, link: &LinkRecord) -> Option<f64> {
-        let changes = |change: &(Time, NetworkChange)| matches!(&change.1, NetworkChange::Line(link, _) if *link == self.plan.main_link);
+        let changes = |(_, change): &(Time, NetworkChange)| match change {
+            NetworkChange::Line(link, _) => *link == self.plan.main_link,
+            _ => false,
+        };
         let LineSpec::Constant(rate) = self.plan.network.spec(self.plan.main_link)?.line else {
             return None;
         };

@@ -133,7 +133,10 @@ impl Qlog {
             "trace": {
                 "vantage_point": { "type": vantage },
                 "event_schemas": ["urn:ietf:params:qlog:events:quic-14"],
-                "common_fields": { "time_format": "relative_to_epoch", "reference_time": { "clock_type": "monotonic", "epoch": "unknown" } },
+                "common_fields": {
+                    "time_format": "relative_to_epoch",
+                    "reference_time": { "clock_type": "monotonic", "epoch": "unknown" },
+                },
             },
         }));
         Ok(log)

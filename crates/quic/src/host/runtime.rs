@@ -256,8 +256,8 @@ impl Driver for Runtime {
     }
 
     fn stats(&mut self, id: u64) -> Option<QuicStats> {
-        let figures = self.connection(id)?.1.stats_reader.clone();
-        Some(figures.map_or_else(QuicStats::default, |figures| figures()))
+        let read_stats = self.connection(id)?.1.stats_reader.clone();
+        Some(read_stats.map_or_else(QuicStats::default, |read_stats| read_stats()))
     }
 
     fn close(&mut self, id: u64, well: bool) {
@@ -292,14 +292,14 @@ impl Driver for Runtime {
             };
             let over = state.task_ended && state.close.is_some();
             let due = connection.qlog.as_ref().is_some_and(|log| log.is_due(now));
-            let figures = if due {
+            let read_stats = if due {
                 state.stats_reader.clone()
             } else {
                 None
             };
             drop(state);
-            if let (Some(log), Some(figures)) = (&mut connection.qlog, figures) {
-                log.record_metrics(now, &figures());
+            if let (Some(log), Some(read_stats)) = (&mut connection.qlog, read_stats) {
+                log.record_metrics(now, &read_stats());
             }
             if let Some(closed) = closed
                 && let Some(log) = connection.qlog.take()

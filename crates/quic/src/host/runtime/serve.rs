@@ -80,7 +80,8 @@ pub(super) async fn serve<E: StackEndpoint>(
                     // Dropping the future refuses the connection.
                     continue;
                 }
-                let (shared, pipes, counted) = (Arc::clone(shared), Rc::clone(&pipes), Rc::clone(&accepted));
+                let (shared, pipes) = (Arc::clone(shared), Rc::clone(&pipes));
+                let counted = Rc::clone(&accepted);
                 tokio::task::spawn_local(async move {
                     let _counted = counted;
                     // Failed incoming handshakes are not reported.
@@ -140,10 +141,10 @@ async fn run<L: StackConnection>(
     };
     match begun {
         Ok(mut link) => {
-            let figures = link.stats_reader();
+            let read_stats = link.stats_reader();
             pipe.update(|state| {
                 state.connected = true;
-                state.stats_reader = Some(figures);
+                state.stats_reader = Some(read_stats);
             });
             tokio::select! {
                 outcome = carry(&mut link, &pipe, client) => {
@@ -157,8 +158,8 @@ async fn run<L: StackConnection>(
             let well = pipe.state().close == Some(true);
             link.close(code(well));
             // Keeps the final statistics, but not the connection.
-            let figures = pipe.state().stats_reader.take();
-            let last = figures.map(|figures| figures());
+            let read_stats = pipe.state().stats_reader.take();
+            let last = read_stats.map(|read_stats| read_stats());
             pipe.update(|state| {
                 state.stats_reader = last.map(|last| Arc::new(move || last) as StatsReader)
             });
