@@ -24,7 +24,9 @@ fn goodputs() -> Result<Vec<f64>, Box<dyn std::error::Error>> {
     let host = |name: &str| {
         network
             .find_node(name)
-            .ok_or(SimError::InvalidTopology(format!("no host {name}")))
+            .ok_or(SimError::InvalidTopology(format!(
+                "there is no host `{name}`"
+            )))
     };
     let pairs = [
         (host("left1")?, host("right1")?),

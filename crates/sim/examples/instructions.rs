@@ -29,7 +29,7 @@ const ACK_GAP: Duration = Duration::from_micros(125);
 fn main() -> Outcome<()> {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let [what, length] = words.as_slice() else {
-        return Err("instructions hop|ack|report LENGTH".into());
+        return Err("usage: instructions hop|ack|report LENGTH".into());
     };
     let length = length.parse()?;
     let done = match what.as_str() {
@@ -77,8 +77,14 @@ fn agent() -> Outcome<Agent> {
 /// ACKs of flows under Reno's program, which reports once per RTT.
 fn acks(length: u64) -> Outcome<u64> {
     let agent = agent()?;
-    let hosted = agent.hosted_algorithms().next().ok_or("no algorithm")?;
-    let program = hosted.programs.first().ok_or("no program")?;
+    let hosted = agent
+        .hosted_algorithms()
+        .next()
+        .ok_or("the agent hosts no algorithm")?;
+    let program = hosted
+        .programs
+        .first()
+        .ok_or("the algorithm has no program")?;
     let limits = OperatorLimits {
         agent_timeout: Duration::MAX,
         ..OperatorLimits::default()
@@ -127,7 +133,7 @@ fn acks(length: u64) -> Outcome<u64> {
         let _ = black_box(outcome);
     }
     match reports {
-        0 => Err("the program never reported".into()),
+        0 => Err("the program sent no report".into()),
         _ => Ok(length),
     }
 }
@@ -160,7 +166,10 @@ fn reports(length: u64) -> Outcome<u64> {
         }
     }
     let program = set.ok_or("Reno set no program")?;
-    let hosted = agent.hosted_algorithms().next().ok_or("no algorithm")?;
+    let hosted = agent
+        .hosted_algorithms()
+        .next()
+        .ok_or("the agent hosts no algorithm")?;
     let fields = hosted.programs.iter().find(|one| one.uid == program);
     let count = fields.map_or(0, |one| one.compiled.report_names().count());
     let fields = vec![1_448; count];
@@ -179,7 +188,7 @@ fn reports(length: u64) -> Outcome<u64> {
         }
     }
     match commands {
-        0 => Err("Reno did not react to the report".into()),
+        0 => Err("Reno sent no command for any report".into()),
         _ => Ok(length),
     }
 }

@@ -258,7 +258,7 @@ impl Inner {
         };
         if self.busy.1 > CALLS_PER_INSTANT_MAX {
             self.wrong
-                .get_or_insert(format!("endless messages at {now}"));
+                .get_or_insert(format!("more than {CALLS_PER_INSTANT_MAX} calls at {now}"));
             return None;
         }
         if self.ready.is_empty()

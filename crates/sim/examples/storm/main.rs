@@ -356,7 +356,7 @@ mod tests {
         let file = || FinishedSeeds::read(&path).expect("a readable file");
         let count = |seeds: Range<u64>| {
             run_seeds(&seeds, 1, file(), &|_| ())
-                .expect("it can be written")
+                .expect("a writable file")
                 .seeds
         };
         let counts = [count(5..8), count(5..8), count(3..10)];

@@ -421,7 +421,7 @@ impl Plan {
             Ok(queue) => link.clone().with_queue(queue, rtt),
             Err(_) => {
                 return Err(SimError::InvalidTopology(format!(
-                    "no queue {}",
+                    "invalid queue `{}`",
                     self.queue
                 )));
             }

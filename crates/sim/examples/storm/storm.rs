@@ -81,8 +81,9 @@ impl<'a> Storm<'a> {
             .filter_map(|flow| plan.hosts(flow, &network))
             .collect();
         let bottleneck = network.find_link(plan.bottleneck());
-        let bottleneck = bottleneck
-            .ok_or_else(|| SimError::InvalidTopology(format!("no link {}", plan.bottleneck())))?;
+        let bottleneck = bottleneck.ok_or_else(|| {
+            SimError::InvalidTopology(format!("there is no link `{}`", plan.bottleneck()))
+        })?;
         let recorder = Recorder::new(streams.clone(), &network, bottleneck, plan.disk);
         let mut sim = Simulation::with_tracer(network, SimOptions::seeded(plan.seed), recorder)?;
         let options = SteerOptions {
@@ -117,7 +118,7 @@ impl<'a> Storm<'a> {
         let plan = self.plan;
         let Some(link) = self.sim.network().find_link(plan.bottleneck()) else {
             return Err(SimError::InvalidTopology(format!(
-                "no link {}",
+                "there is no link `{}`",
                 plan.bottleneck()
             )));
         };
@@ -177,7 +178,9 @@ impl<'a> Storm<'a> {
             };
             moment = self.sim.now();
             if at_once > EVENTS_PER_INSTANT_MAX {
-                return Err(format!("{EVENTS_PER_INSTANT_MAX} events at one instant"));
+                return Err(format!(
+                    "more than {EVENTS_PER_INSTANT_MAX} events at one instant"
+                ));
             }
             let late = moment >= patient;
             if !self.given_up && (late || lies && moment >= self.plan.calm) {
@@ -330,7 +333,7 @@ impl<'a> Storm<'a> {
             let whole = streams.flows[index].whole;
             if !self.given_up && (view.received, whole) != (plan.bytes, plan.bytes) {
                 return Err(format!(
-                    "flow {index}: {} bytes received of {}, {whole} arrived ({:?})",
+                    "flow {index}: received {} of {} bytes, {whole} arrived ({:?})",
                     view.received, plan.bytes, view.failure
                 ));
             }

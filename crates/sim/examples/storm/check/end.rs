@@ -14,13 +14,13 @@ pub fn check(world: &World, line: &Line, lies: bool) -> Result<(), Violation> {
         .into_iter()
         .find(|(_, count)| *count > 0)
     {
-        return Err(format!("{count} {what} are left over"));
+        return Err(format!("{count} {what} in use after all flows ended"));
     }
     world.check().map_err(|error| error.to_string())?;
     let flows = line.inner().known_flows(world.now());
     if flows > 0 && !lies {
         return Err(format!(
-            "an agent still has {flows} flows after all were closed"
+            "the agents still have {flows} flows after all flows closed"
         ));
     }
     Ok(())
