@@ -91,6 +91,7 @@ fn a_dumbbell_is_filled_and_its_queue_stays_within_its_limit() {
 fn results_do_not_depend_on_threads_or_repetition() {
     let scenario = scenario(
         &format!("{DUMBBELL}\n")
+            .replace("[\"reno\", ", "[\"reno\", \"bbr\", ")
             .replace("\"10s\"", "\"2s\"")
             .replace("rtt =", "loss = \"0.1%\"\nrtt ="),
     );
@@ -152,7 +153,8 @@ fn a_route_changes_in_time() {
 /// Runs one contender on 96 Mbit/s and 20 ms, with these settings and workloads.
 fn on_the_link(top: &str, rest: &str) -> ContenderResult {
     let text = format!(
-        "contenders = [\"native:cubic\"]\n{top}\n[topology.dumbbell]\nrate = \"96mbit\"\nrtt = \"20ms\"\n{rest}"
+        "contenders = [\"native:cubic\"]\n{top}\n[topology.dumbbell]\nrate = \"96mbit\"\n\
+         rtt = \"20ms\"\n{rest}"
     );
     let mut result = simulate(&text);
     let c = result.contenders.remove(0);
@@ -207,7 +209,8 @@ fn messages_wait_for_their_connection() {
     let c = on_the_link(
         "duration = \"100s\"\nuntil = \"flows done\"",
         "[transport]\nrestart_after_idle = false\n[[workload]]\n\
-         messages = { connections = 2, rate = \"30mbit\", sizes = { fixed = \"100kB\" }, count = 300 }",
+         messages = { connections = 2, rate = \"30mbit\", sizes = { fixed = \"100kB\" }, \
+         count = 300 }",
     );
     let all = &c.series.completed;
     assert_eq!(
@@ -240,7 +243,8 @@ fn messages_wait_for_their_connection() {
     let requested = on_the_link(
         "duration = \"100s\"\nuntil = \"flows done\"",
         "[transport]\nrestart_after_idle = false\n[[workload]]\n\
-         messages = { connections = 2, rate = \"30mbit\", sizes = { fixed = \"100kB\" }, count = 300, requested = true }",
+         messages = { connections = 2, rate = \"30mbit\", sizes = { fixed = \"100kB\" }, \
+         count = 300, requested = true }",
     );
     assert_eq!(requested.series.completed.len(), all.len());
     for (asked, message) in requested.series.completed.iter().zip(all) {
@@ -257,7 +261,9 @@ fn messages_wait_for_their_connection() {
     // With more connections no message waits.
     let c = on_the_link(
         "duration = \"100s\"\nuntil = \"flows done\"",
-        "[[workload]]\nmessages = { connections = 64, rate = \"30mbit\", sizes = { fixed = \"100kB\" }, count = 300 }",
+        "[[workload]]\n\
+         messages = { connections = 64, rate = \"30mbit\", sizes = { fixed = \"100kB\" }, \
+         count = 300 }",
     );
     assert!(
         c.series
@@ -287,7 +293,8 @@ fn the_transport_does_as_the_scenario_says() {
         let c = on_the_link(
             "duration = \"10s\"",
             &format!(
-                "loss = \"100%\"\n[transport]\n{transport}\n[[workload]]\nbulk = {{ bytes = \"10kB\" }}\n\
+                "loss = \"100%\"\n[transport]\n{transport}\n[[workload]]\n\
+                 bulk = {{ bytes = \"10kB\" }}\n\
                  [[event]]\nat = \"100ms\"\nlink = \"bottleneck\"\nloss = \"0%\""
             ),
         );
@@ -300,7 +307,8 @@ fn the_transport_does_as_the_scenario_says() {
         let c = on_the_link(
             "duration = \"5s\"",
             &format!(
-                "[transport]\n{transport}\n[[workload]]\nbulk = {{}}\n[report]\nlinks = [\"reverse\"]"
+                "[transport]\n{transport}\n[[workload]]\nbulk = {{}}\n[report]\n\
+                 links = [\"reverse\"]"
             ),
         );
         c.metrics.links[0].delivered_bytes as f64
@@ -324,7 +332,8 @@ fn higher_bands_take_the_link() {
                 "queue = \"prio:3:shared:100p\"\n\
                  [[workload]]\nname = \"flow\"\nband = {flow}\nbulk = {{}}\n\
                  [[workload]]\nname = \"other\"\nband = {other}\nbulk = {{}}\n\
-                 [[workload]]\nname = \"datagrams\"\nband = {datagrams}\ndatagrams = {{ rate = \"60mbit\" }}"
+                 [[workload]]\nname = \"datagrams\"\nband = {datagrams}\n\
+                 datagrams = {{ rate = \"60mbit\" }}"
             ),
         );
         let share = |name: &str| {
@@ -529,6 +538,86 @@ fn problem(text: &str) -> (usize, String) {
 }
 
 #[test]
+fn unknown_names_are_reported_with_their_line() {
+    let with = |from: &str, to: &str| problem(&DUMBBELL.replace(from, to));
+    let (line, text) = with("bulk", "from = \"lift1\"\nbulk");
+    assert_eq!(
+        (line, text.as_str()),
+        (10, "there is no host `lift1`; did you mean `left1`?")
+    );
+    let (line, text) = with(
+        "bulk = { flows = 2 }",
+        "bulk = {}\n[[event]]\nat = \"1s\"\nlink = \"bottlenek\"\nup = false",
+    );
+    assert_eq!(
+        (line, text.as_str()),
+        (
+            13,
+            "there is no link `bottlenek`; did you mean `bottleneck`?"
+        )
+    );
+    let (_, text) = with(
+        "rtt = \"20ms\"\n\n[[workload]]",
+        "rtt = \"20ms\"\npairs = 3\n\n[[workload]]\nto = [\"right1\", \"right3\"]",
+    );
+    assert!(
+        text.contains("cannot pair 3 senders with 2 receivers"),
+        "{text}"
+    );
+    let (line, text) = with("bulk", "from = \"left\"\nbulk");
+    assert!(line == 10 && text.contains("no host `left`"), "{text}");
+}
+
+const GRAPH: &str = r#"
+contenders = ["native:cubic"]
+duration = "100ms"
+[[node]]
+name = "a"
+[[node]]
+name = "s"
+switch = true
+[[node]]
+name = "t"
+switch = true
+[[node]]
+name = "b"
+[[link]]
+from = "a"
+to = "s"
+[[link]]
+from = "s"
+to = "t"
+rate = "10mbit"
+[[link]]
+from = "t"
+to = "b"
+[[workload]]
+from = "a"
+to = "b"
+bulk = {}
+"#;
+
+#[test]
+fn invalid_networks_are_rejected() {
+    let result = simulate(GRAPH);
+    assert_eq!(result.setup.link.as_deref(), Some("s->t"));
+    let circle = "[routing]\nfixed = [{ at = \"t\", to = \"b\", next = \"s\" }]\n";
+    let (line, text) = problem(&GRAPH.replace("[[workload]]", &format!("{circle}[[workload]]")));
+    assert!(line == 25 && text.contains("form a loop"), "{line}: {text}");
+    let (_, text) = problem(&GRAPH.replace("[[link]]\nfrom = \"t\"\nto = \"b\"\n", ""));
+    assert!(
+        text.contains("there is no path from `a` to `b`") || text.contains("no link leads"),
+        "{text}"
+    );
+    let (line, text) = problem(
+        "contenders = [\"native:cubic\"]\nduration = \"1s\"\n[topology.fat_tree]\nk = 1000\n\
+         rate = \"100gbit\"\ndelay = \"1us\"\n\
+         [[workload]]\npairs = \"permutation\"\nbulk = {}\n",
+    );
+    assert!(line == 3 && text.contains("MB of memory"), "{line}: {text}");
+}
+
+#[test]
 fn a_plans_paths_are_the_simulators() {
     for name in shipped() {
         let plan = Plan::new(&Scenario::shipped(name).unwrap()).unwrap();
@@ -598,7 +687,8 @@ impl Algorithm for Mistaken {
     }
 
     fn programs(&self) -> Programs {
-        let fold = "(def (Report (volatile acked 0)))\n(when true (:= Report.acked (+ Report.acked Ack.bytes_acked)) (fallthrough))\n\
+        let fold = "(def (Report (volatile acked 0)))\n\
+                    (when true (:= Report.acked (+ Report.acked Ack.bytes_acked)) (fallthrough))\n\
                     (when (> Micros 10000) (:= Micros 0) (report))";
         Programs::new().with("fold", fold)
     }
@@ -654,9 +744,13 @@ fn a_failed_contender_does_not_affect_the_others() {
             let options = options(seeds.parse().unwrap(), threads);
             let stopped = run_keeping(&Sim::default(), &scenario, &registry, &options, &NoProgress)
                 .unwrap_err();
-            assert!(
-                matches!(&stopped.error, Error::Internal { contender, seed: 3, .. } if contender == "mistaken")
-            );
+            let Error::Internal {
+                contender, seed: 3, ..
+            } = &stopped.error
+            else {
+                panic!("{}", stopped.error)
+            };
+            assert_eq!(contender, "mistaken");
             let finished = stopped.finished.expect("two contenders finished");
             let labels: Vec<&str> = finished
                 .contenders
@@ -788,9 +882,12 @@ bulk = {{ bytes = "20MB" }}
 /// Returns a scenario with Cubic on 10 Mbit/s and 20 ms, with these lines in `[transport]`.
 fn concealing(transport: &str) -> String {
     format!(
-        "contenders = [\"native:cubic\", \"bbr\"]\nduration = \"5s\"\n[topology.dumbbell]\nrate = \"10mbit\"\n\
-         rtt = \"20ms\"\naccess_rate = \"100mbit\"\n[transport]\n{transport}\n[[workload]]\nstart = \"500ms\"\nbulk = {{}}\n\
-         [[workload]]\nname = \"small\"\nalgorithm = \"native:reno\"\nbulk = {{ bytes = \"10kB\" }}\n\
+        "contenders = [\"native:cubic\", \"bbr\"]\nduration = \"5s\"\n[topology.dumbbell]\n\
+         rate = \"10mbit\"\n\
+         rtt = \"20ms\"\naccess_rate = \"100mbit\"\n[transport]\n{transport}\n[[workload]]\n\
+         start = \"500ms\"\nbulk = {{}}\n\
+         [[workload]]\nname = \"small\"\nalgorithm = \"native:reno\"\n\
+         bulk = {{ bytes = \"10kB\" }}\n\
          [report]\nlinks = [\"bottleneck\"]\n"
     )
 }
