@@ -1,7 +1,7 @@
 //! Seeds. Each purpose has its own stream, so additional draws for one purpose leave the others
 //! unchanged.
 
-pub use ccplane_workload::mix;
+pub use ccplane_units::splitmix::mix;
 
 /// Maps a uniform number to one below `count` by multiplication (Lemire 2019).
 #[inline(always)]

@@ -1,5 +1,6 @@
 //! Quantities with typed units: [`Time`], [`Duration`], [`Bytes`], [`Packets`], [`Rate`] and
-//! [`Probability`]; IP prefixes: [`Prefix`]; and plain [statistics](stats).
+//! [`Probability`]; IP prefixes: [`Prefix`]; plain [statistics](stats); and the
+//! [mixer](splitmix) of seeds.
 //!
 //! `no_std`, without allocation. Times are nanoseconds since an epoch chosen by the driver.
 //! Arithmetic on times and durations saturates, so that no input makes a state machine panic. The
@@ -10,6 +11,7 @@
 mod parse;
 mod prefix;
 mod print;
+pub mod splitmix;
 pub mod stats;
 #[cfg(test)]
 mod tests;

@@ -1,6 +1,7 @@
 //! Random number streams of workloads: one per workload, reproducible on every platform.
 
 use ccplane_units::Duration;
+use ccplane_units::splitmix::mix;
 use rand_pcg::Pcg64;
 use rand_pcg::rand_core::Rng;
 
@@ -41,14 +42,4 @@ pub(super) fn draw_exponential(random: &mut Pcg64, mean_ns: f64) -> Duration {
 /// Draws an integer below `count`, uniform to within 2^-32; 0 if `count` is 0.
 pub(super) fn draw_below(random: &mut Pcg64, count: usize) -> usize {
     ((u128::from(random.next_u64()) * count as u128) >> 64) as usize
-}
-
-/// Mixes the bits of a seed: the finaliser of SplitMix64 (Steele, Lea and Flood 2014, figure 16,
-/// with David Stafford's constants "Mix13").
-#[inline(always)]
-pub const fn mix(mut z: u64) -> u64 {
-    z = z.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
 }

@@ -21,7 +21,6 @@ mod tests;
 
 use ccplane_units::{Bytes, Duration, Rate, Time};
 
-pub use draw::mix;
 pub use messages::{ConnectionPolicy, DeliveredMessage};
 pub use pairs::Pairs;
 pub use requests::Exchange;
