@@ -5,8 +5,8 @@ use std::net::{IpAddr, SocketAddr};
 
 use ccplane_bundle::FEEDBACK_PORT;
 use ccplane_host::headers::{
-    IPV6_HEADER_BYTES, IpPayload, UDP, UDP_HEADER_BYTES, addresses, ip_header_bytes, read_word,
-    write_udp_headers,
+    DONT_FRAGMENT, IPV4_HEADER_BYTES, IPV6_HEADER_BYTES, UDP, UDP_HEADER_BYTES, addresses,
+    ip_header_bytes, read_word, write_udp_headers,
 };
 
 /// Longest packet that [`write`] produces: IPv6, UDP and the longest message.
@@ -45,22 +45,39 @@ pub fn is_message(packet: &[u8], from: IpAddr, to: IpAddr) -> bool {
     datagram(packet, from, to).is_some()
 }
 
-/// Returns the UDP header and payload of an unfragmented packet between these addresses to
-/// [`FEEDBACK_PORT`].
+/// Returns the UDP header and payload of a packet between these addresses to [`FEEDBACK_PORT`].
+/// The UDP header must follow the IP header immediately: a packet with IPv6 extension headers,
+/// a fragment, or a packet with IPv4's reserved flag is not a message. [`write`] produces none.
 fn datagram(packet: &[u8], from: IpAddr, to: IpAddr) -> Option<&[u8]> {
-    let payload = IpPayload::parse(packet)?;
-    if payload.protocol != UDP || payload.fragment || addresses(packet)? != [from, to] {
+    let (protocol, head) = match packet.first()? >> 4 {
+        4 => {
+            let flags_and_offset = read_word(packet.get(6..8)?, 0);
+            if flags_and_offset & !DONT_FRAGMENT != 0 {
+                return None;
+            }
+            let head = usize::from(packet[0] & 0xf) * 4;
+            if head < IPV4_HEADER_BYTES {
+                return None;
+            }
+            (*packet.get(9)?, head)
+        }
+        6 => (*packet.get(6)?, IPV6_HEADER_BYTES),
+        _ => return None,
+    };
+    if protocol != UDP || addresses(packet)? != [from, to] {
         return None;
     }
     packet
-        .get(payload.offset..)
+        .get(head..)
         .filter(|udp| udp.get(2..4) == Some(&FEEDBACK_PORT.to_be_bytes()))
 }
 
 #[cfg(test)]
 mod tests {
     use ccplane_host::IpHeaders;
-    use ccplane_host::headers::{checksum, transport_checksum};
+    use ccplane_host::headers::{
+        FRAGMENT_OFFSET_MASK, MORE_FRAGMENTS, checksum, transport_checksum, write_word,
+    };
     use proptest::prelude::*;
 
     use super::*;
@@ -74,7 +91,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn control_messages_round_trip_to_the_peer_only(v6: bool, message in proptest::collection::vec(any::<u8>(), 0..80)) {
+        fn control_messages_round_trip_to_the_peer_only(
+            v6: bool,
+            message in proptest::collection::vec(any::<u8>(), 0..80),
+        ) {
             let [from, to] = ends(v6);
             let mut room = [0xaa; 200];
             let length = write(from, to, &message, &mut room).unwrap();
@@ -95,12 +115,93 @@ mod tests {
         }
 
         #[test]
-        fn no_bytes_harm_the_reader(mut bytes in proptest::collection::vec(any::<u8>(), 0..100), v6: bool) {
+        fn no_bytes_harm_the_reader(
+            mut bytes in proptest::collection::vec(any::<u8>(), 0..100),
+            v6: bool,
+        ) {
             if let Some(first) = bytes.first_mut() {
                 *first = if v6 { 0x60 } else { 0x40 | *first & 0xf };
             }
             let [from, to] = ends(v6);
             prop_assert!(read(&bytes, from, to).is_none() || is_message(&bytes, from, to));
+        }
+    }
+
+    fn message(v6: bool) -> Vec<u8> {
+        let ([from, to], mut room) = (ends(v6), [0; 200]);
+        let length = write(from, to, b"message", &mut room).unwrap();
+        room[..length].to_vec()
+    }
+
+    fn assert_refused(packet: &[u8], v6: bool, why: &str) {
+        let [from, to] = ends(v6);
+        assert_eq!(read(packet, from, to), None, "{why}");
+        assert!(!is_message(packet, from, to), "{why}");
+    }
+
+    #[test]
+    fn only_a_datagram_without_fragmentation_flags_is_a_message() {
+        let [from, to] = ends(false);
+        let with_flags = |flags: u16| {
+            let mut packet = message(false);
+            write_word(&mut packet, 6, flags);
+            packet
+        };
+        for flags in [0, DONT_FRAGMENT] {
+            let packet = with_flags(flags);
+            assert_eq!(read(&packet, from, to), Some(&b"message"[..]), "{flags:#x}");
+        }
+        for (flags, why) in [
+            (0x8000, "the reserved flag"),
+            (0x8000 | DONT_FRAGMENT, "the reserved flag and DF"),
+            (MORE_FRAGMENTS, "the first fragment"),
+            (DONT_FRAGMENT | MORE_FRAGMENTS, "the first fragment with DF"),
+            (MORE_FRAGMENTS | 1, "a middle fragment"),
+            (1, "the last fragment"),
+            (FRAGMENT_OFFSET_MASK, "the last possible fragment"),
+        ] {
+            assert_refused(&with_flags(flags), false, why);
+        }
+    }
+
+    #[test]
+    fn a_message_has_no_ipv6_extension_headers() {
+        // Numbers of RFC 8200 and RFC 4302. The header has 8 bytes in all of them, or 12 for
+        // authentication.
+        for (number, header_bytes, why) in [
+            (0, 8, "hop-by-hop options"),
+            (43, 8, "routing"),
+            (44, 8, "an atomic fragment (RFC 6946)"),
+            (51, 12, "authentication"),
+            (60, 8, "destination options"),
+        ] {
+            let mut packet = message(true);
+            packet[6] = number;
+            let mut header = vec![0; header_bytes];
+            header[0] = UDP;
+            header[1] = u8::from(number == 51);
+            packet.splice(IPV6_HEADER_BYTES..IPV6_HEADER_BYTES, header);
+            let payload = packet.len() - IPV6_HEADER_BYTES;
+            write_word(&mut packet, 4, payload as u16);
+            let headers = IpHeaders::parse(&packet);
+            assert_eq!(headers.ports, [FEEDBACK_PORT, FEEDBACK_PORT], "{why}");
+            assert_refused(&packet, true, why);
+        }
+        let mut fragment = message(true);
+        fragment[6] = 44;
+        fragment.splice(
+            IPV6_HEADER_BYTES..IPV6_HEADER_BYTES,
+            [UDP, 0, 0, 1, 0, 0, 0, 9],
+        );
+        assert_refused(&fragment, true, "the first fragment");
+    }
+
+    #[test]
+    fn an_invalid_header_length_is_no_message() {
+        for words in 0..5 {
+            let mut packet = message(false);
+            packet[0] = 0x40 | words;
+            assert_refused(&packet, false, "a header below 20 bytes");
         }
     }
 
