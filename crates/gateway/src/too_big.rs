@@ -27,15 +27,17 @@ pub const ICMPV6_MESSAGE_BYTES_MAX: usize = 1_280;
 
 /// Writes the message for a packet longer than `mtu` bytes into `room`, which has at least
 /// [`ICMPV6_MESSAGE_BYTES_MAX`] bytes, and returns its length. Returns `None` if no message may be
-/// sent: for ICMP errors, fragments other than the first, source or destination addresses that are
-/// not unicast, and packets that may be fragmented.
+/// sent: for ICMP errors, source or destination addresses that are not unicast and, over IPv4,
+/// fragments other than the first and packets that may be fragmented. An IPv6 fragment is answered,
+/// because routers do not fragment IPv6 packets.
 pub fn answer(packet: &[u8], mtu: u32, room: &mut [u8]) -> Option<usize> {
     let [source, destination] = addresses(packet)?;
     let payload = IpPayload::parse(packet)?;
-    let icmp_type = packet.get(payload.offset..)?.first().copied();
+    let icmp_type = packet.get(payload.offset).copied();
     let refused = match source {
         IpAddr::V4(_) => {
-            payload.later_fragment
+            payload.offset > packet.len()
+                || payload.later_fragment
                 || read_word(packet, 6) & DONT_FRAGMENT == 0
                 || payload.protocol == ICMP
                     && icmp_type.is_none_or(|kind| ICMP_ERROR_TYPES.contains(&kind))
@@ -49,12 +51,14 @@ pub fn answer(packet: &[u8], mtu: u32, room: &mut [u8]) -> Option<usize> {
     if refused || !is_host(source) || !is_host(destination) {
         return None;
     }
-    let (protocol, most) = match source {
+    let (protocol, message_bytes_max) = match source {
         IpAddr::V4(_) => (ICMP, ICMP_MESSAGE_BYTES_MAX),
         IpAddr::V6(_) => (ICMPV6, ICMPV6_MESSAGE_BYTES_MAX),
     };
     let head = ip_header_bytes(source);
-    let quoted = packet.len().min(most - head - ICMP_HEADER_BYTES);
+    let quoted = packet
+        .len()
+        .min(message_bytes_max - head - ICMP_HEADER_BYTES);
     let length = head + ICMP_HEADER_BYTES + quoted;
     let answer = room.get_mut(..length)?;
     write_ip_header(answer, protocol, destination, source)?;
@@ -77,8 +81,8 @@ pub fn answer(packet: &[u8], mtu: u32, room: &mut [u8]) -> Option<usize> {
     Some(length)
 }
 
-/// Returns whether an address can belong to a host: not unspecified, in 0.0.0.0/8, multicast,
-/// reserved or broadcast.
+/// Returns whether an address can belong to a host. IPv4: not in 0.0.0.0/8, multicast, reserved or
+/// broadcast. IPv6: neither `::` nor multicast.
 fn is_host(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(v4) => matches!(v4.octets()[0], 1..=223),
@@ -117,28 +121,56 @@ mod tests {
     proptest! {
         /// Parsed by `etherparse`, whose checksums must agree.
         #[test]
-        fn the_sender_is_told_how_long_packets_may_be(v6: bool, payload in 0_usize..3_000, mtu in 576_u32..2_000) {
+        fn the_sender_is_told_how_long_packets_may_be(
+            v6: bool,
+            payload in 0_usize..3_000,
+            mtu in 576_u32..2_000,
+        ) {
             let packet = datagram(v6, payload);
             let mut room = [0xaa; ICMPV6_MESSAGE_BYTES_MAX];
             let bytes = answer(&packet, mtu, &mut room).unwrap();
-            let longest = if v6 { ICMPV6_MESSAGE_BYTES_MAX } else { ICMP_MESSAGE_BYTES_MAX };
+            let longest = if v6 {
+                ICMPV6_MESSAGE_BYTES_MAX
+            } else {
+                ICMP_MESSAGE_BYTES_MAX
+            };
             prop_assert!(bytes <= longest, "{} bytes", bytes);
             let read = SlicedPacket::from_ip(&room[..bytes]).unwrap();
             let quoted = match (read.net, read.transport) {
                 (Some(NetSlice::Ipv4(ip)), Some(TransportSlice::Icmpv4(icmp))) => {
-                    prop_assert_eq!((ip.header().source(), ip.header().destination()), (ADDRESS_B, ADDRESS_A));
-                    prop_assert_eq!(ip.header().to_header().calc_header_checksum(), ip.header().header_checksum());
+                    prop_assert_eq!(
+                        (ip.header().source(), ip.header().destination()),
+                        (ADDRESS_B, ADDRESS_A)
+                    );
+                    prop_assert_eq!(
+                        ip.header().to_header().calc_header_checksum(),
+                        ip.header().header_checksum()
+                    );
                     let header = icmp.header();
                     let next_hop_mtu = mtu as u16;
-                    prop_assert_eq!(&header.icmp_type, &Icmpv4Type::DestinationUnreachable(icmpv4::DestUnreachableHeader::FragmentationNeeded { next_hop_mtu }));
-                    prop_assert_eq!(header.icmp_type.calc_checksum(icmp.payload()), header.checksum);
+                    prop_assert_eq!(
+                        &header.icmp_type,
+                        &Icmpv4Type::DestinationUnreachable(
+                            icmpv4::DestUnreachableHeader::FragmentationNeeded { next_hop_mtu }
+                        )
+                    );
+                    prop_assert_eq!(
+                        header.icmp_type.calc_checksum(icmp.payload()),
+                        header.checksum
+                    );
                     icmp.payload().to_vec()
                 }
                 (Some(NetSlice::Ipv6(ip)), Some(TransportSlice::Icmpv6(icmp))) => {
-                    prop_assert_eq!((ip.header().source(), ip.header().destination()), (ADDRESS_B_V6, ADDRESS_A_V6));
+                    prop_assert_eq!(
+                        (ip.header().source(), ip.header().destination()),
+                        (ADDRESS_B_V6, ADDRESS_A_V6)
+                    );
                     let header = icmp.header();
                     prop_assert_eq!(&header.icmp_type, &Icmpv6Type::PacketTooBig { mtu });
-                    let sum = header.icmp_type.calc_checksum(ADDRESS_B_V6, ADDRESS_A_V6, icmp.payload()).unwrap();
+                    let sum = header
+                        .icmp_type
+                        .calc_checksum(ADDRESS_B_V6, ADDRESS_A_V6, icmp.payload())
+                        .unwrap();
                     prop_assert_eq!(sum, header.checksum);
                     icmp.payload().to_vec()
                 }
@@ -148,7 +180,12 @@ mod tests {
         }
 
         #[test]
-        fn no_bytes_harm_it(mut bytes in proptest::collection::vec(any::<u8>(), 0..100), v6: bool, mtu: u32, room in 0_usize..1_300) {
+        fn no_bytes_harm_it(
+            mut bytes in proptest::collection::vec(any::<u8>(), 0..100),
+            v6: bool,
+            mtu: u32,
+            room in 0_usize..1_300,
+        ) {
             if let Some(first) = bytes.first_mut() {
                 *first = if v6 { 0x60 } else { 0x40 | *first & 0xf };
             }
@@ -157,6 +194,15 @@ mod tests {
                 prop_assert!(length <= room.len());
             }
         }
+    }
+
+    /// Makes an IPv6 packet a fragment of an ICMPv6 message with this offset. The fragment header
+    /// replaces the first 8 bytes of the payload; the byte behind it is `icmp_type`.
+    fn insert_fragment(packet: &mut [u8], offset: u8, icmp_type: u8) {
+        const FRAGMENT: u8 = 44;
+        packet[6] = FRAGMENT;
+        packet[40..48].copy_from_slice(&[ICMPV6, 0, 0, offset | 1, 0, 0, 0, 7]);
+        packet[48] = icmp_type;
     }
 
     #[test]
@@ -180,19 +226,37 @@ mod tests {
             change(&mut packet);
             assert!(!told(&packet), "{n}");
         }
-        let changes: [fn(&mut Vec<u8>); 4] = [
-            |p| (p[6], p[40]) = (ICMPV6, 1),
-            |p| p[8..24].fill(0),
-            |p| p[24] = 0xff,
-            |p| p.truncate(39),
+        let changes: [fn(&mut Vec<u8>); 7] = [
+            |p| (p[6], p[40]) = (ICMPV6, 1),                      // ICMPv6 error
+            |p| (p[6], p[40]) = (ICMPV6, 127),                    // another ICMPv6 error
+            |p| (p[6], p[40], p[41], p[48]) = (60, ICMPV6, 0, 1), // error behind options
+            |p| insert_fragment(p, 0, 1),                         // error in a first fragment
+            |p| p[8..24].fill(0),                                 // unspecified source
+            |p| p[24] = 0xff,                                     // multicast destination
+            |p| p.truncate(39),                                   // truncated
         ];
         for (n, change) in changes.iter().enumerate() {
             let mut packet = v6.clone();
             change(&mut packet);
             assert!(!told(&packet), "{n}");
         }
-        let mut echo = v4;
+        let answered: [fn(&mut Vec<u8>); 4] = [
+            |p| (p[6], p[40]) = (ICMPV6, 128), // echo request
+            |p| insert_fragment(p, 0, 128),    // echo request in a first fragment
+            |p| insert_fragment(p, 8, 1),      // later fragment, whose bytes are not a header
+            |p| (p[6], p[41]) = (60, 255),     // extension header longer than the packet
+        ];
+        for (n, change) in answered.iter().enumerate() {
+            let mut packet = v6.clone();
+            change(&mut packet);
+            assert!(told(&packet), "{n}");
+        }
+        let mut echo = v4.clone();
         (echo[9], echo[20]) = (ICMP, 8);
         assert!(told(&echo), "an echo request is not an error");
+        let mut options = v4;
+        options.truncate(40);
+        options[0] = 0x4f;
+        assert!(!told(&options), "options behind the end of the packet");
     }
 }
