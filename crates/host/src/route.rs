@@ -201,27 +201,39 @@ mod tests {
         };
         assert!(route.validate().is_ok());
         let wrong = [
-            MainRoute {
-                metric: 0,
-                ..route.clone()
-            },
-            MainRoute {
-                metric: 32_767,
-                ..route.clone()
-            },
-            MainRoute {
-                prefix: 33,
-                ..route.clone()
-            },
-            MainRoute {
-                gateway: "fd00::1".parse().ok(),
-                ..route.clone()
-            },
+            (
+                MainRoute {
+                    metric: 0,
+                    ..route.clone()
+                },
+                ": the metric is not from 1 to 32766",
+            ),
+            (
+                MainRoute {
+                    metric: 32_767,
+                    ..route.clone()
+                },
+                ": the metric is not from 1 to 32766",
+            ),
+            (
+                MainRoute {
+                    prefix: 33,
+                    ..route.clone()
+                },
+                ": the prefix is longer than the address",
+            ),
+            (
+                MainRoute {
+                    gateway: "fd00::1".parse().ok(),
+                    ..route.clone()
+                },
+                ": the gateway has another address family",
+            ),
         ];
-        for route in wrong {
+        for (route, why) in wrong {
             let error = route.add().expect_err("the route is not valid").to_string();
             assert!(
-                error.contains("add the route to 192.0.2.0/") && error.contains(": the "),
+                error.contains("add the route to 192.0.2.0/") && error.contains(why),
                 "{error}"
             );
         }
