@@ -117,7 +117,7 @@ impl Identity {
     /// Loads an identity from a file. If the file does not exist, creates one that only its owner
     /// can read.
     pub fn load(path: &Path) -> Result<Identity, IdentityError> {
-        if !path.exists() {
+        if !secret_file::exists(path)? {
             let (certificate, key) = make()?;
             if let Some(folder) = path.parent() {
                 secret_file::make_folder(folder)?;
@@ -477,6 +477,10 @@ mod tests {
             panic!("other users can read the file")
         };
         assert!(why.to_string().contains("chmod 600"), "{why}");
+        let Err(why) = Identity::load(&path.join("inside")) else {
+            panic!("a file is not a directory")
+        };
+        assert!(why.to_string().starts_with("cannot read "), "{why}");
         fs::write(&path, "nonsense").unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
         let Err(why) = Identity::load(&path) else {

@@ -7,10 +7,19 @@ use std::path::{Path, PathBuf};
 
 /// Error of a file with a secret, or of a file stored with one.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum SecretFileError {
-    /// The file cannot be read or written.
-    #[error("{}: {why}", .path.display())]
-    File {
+    /// The file or directory cannot be read.
+    #[error("cannot read {}: {why}", .path.display())]
+    Read {
+        /// Path of the file.
+        path: PathBuf,
+        /// Error of the operating system.
+        why: io::Error,
+    },
+    /// The file or directory cannot be created or written.
+    #[error("cannot write {}: {why}", .path.display())]
+    Write {
         /// Path of the file.
         path: PathBuf,
         /// Error of the operating system.
@@ -31,40 +40,58 @@ impl SecretFileError {
     /// Returns the kind of the operating system's error.
     pub fn kind(&self) -> Option<io::ErrorKind> {
         match self {
-            SecretFileError::File { why, .. } => Some(why.kind()),
+            SecretFileError::Read { why, .. } | SecretFileError::Write { why, .. } => {
+                Some(why.kind())
+            }
             SecretFileError::Exposed { .. } => None,
         }
     }
 }
 
-/// Returns a closure that adds the path to an error of the operating system.
-fn at(path: &Path) -> impl Fn(io::Error) -> SecretFileError {
+/// Returns a closure that converts an error of reading this path.
+pub(crate) fn read_error(path: &Path) -> impl Fn(io::Error) -> SecretFileError {
     let path = path.to_owned();
-    move |why| SecretFileError::File {
+    move |why| SecretFileError::Read {
         path: path.clone(),
         why,
     }
 }
 
-/// Reads a file. Fails if it has more than `most` bytes.
-pub fn read(path: &Path, most: u64) -> Result<Vec<u8>, SecretFileError> {
+/// Returns a closure that converts an error of writing this path.
+fn write_error(path: &Path) -> impl Fn(io::Error) -> SecretFileError {
+    let path = path.to_owned();
+    move |why| SecretFileError::Write {
+        path: path.clone(),
+        why,
+    }
+}
+
+/// Returns whether a file exists. Fails if that is unknown, as in a directory that this user may
+/// not search.
+pub fn exists(path: &Path) -> Result<bool, SecretFileError> {
+    path.try_exists().map_err(read_error(path))
+}
+
+/// Reads a file. Fails if it has more than `bytes_max` bytes.
+pub fn read(path: &Path, bytes_max: u64) -> Result<Vec<u8>, SecretFileError> {
     File::open(path)
-        .and_then(|file| all_of(file, most))
-        .map_err(at(path))
+        .and_then(|file| read_all(file, bytes_max))
+        .map_err(read_error(path))
 }
 
 /// Reads a file with a secret. Fails if users other than the owner may read it.
-pub fn read_secret(path: &Path, most: u64) -> Result<Vec<u8>, SecretFileError> {
-    let file = File::open(path).map_err(at(path))?;
+pub fn read_secret(path: &Path, bytes_max: u64) -> Result<Vec<u8>, SecretFileError> {
+    let file = File::open(path).map_err(read_error(path))?;
     // Check the open file, not the path, so that the file checked is the file read.
-    let mode = file.metadata().map_err(at(path))?.permissions().mode();
+    let metadata = file.metadata().map_err(read_error(path))?;
+    let mode = metadata.permissions().mode();
     if is_exposed(mode) {
         return Err(SecretFileError::Exposed {
             path: path.to_owned(),
             mode: mode & 0o7777,
         });
     }
-    all_of(file, most).map_err(at(path))
+    read_all(file, bytes_max).map_err(read_error(path))
 }
 
 /// Returns true if a file of this mode can be read by users other than its owner.
@@ -72,11 +99,12 @@ pub fn is_exposed(mode: u32) -> bool {
     mode & 0o077 != 0
 }
 
-fn all_of(file: File, most: u64) -> io::Result<Vec<u8>> {
+fn read_all(file: File, bytes_max: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    file.take(most.saturating_add(1)).read_to_end(&mut bytes)?;
-    if bytes.len() as u64 > most {
-        let why = format!("the file has more than {most} bytes");
+    file.take(bytes_max.saturating_add(1))
+        .read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > bytes_max {
+        let why = format!("the file has more than {bytes_max} bytes");
         return Err(io::Error::new(io::ErrorKind::FileTooLarge, why));
     }
     Ok(bytes)
@@ -85,21 +113,21 @@ fn all_of(file: File, most: u64) -> io::Result<Vec<u8>> {
 /// Creates a file for its owner only, atomically. Returns false if the file exists, even if another
 /// process created it concurrently.
 pub fn write_new(path: &Path, text: &str) -> Result<bool, SecretFileError> {
-    let part = write_temporary(path, text).map_err(at(path))?;
+    let part = write_temporary(path, text).map_err(write_error(path))?;
     let linked = fs::hard_link(&part, path);
-    fs::remove_file(&part).map_err(at(path))?;
+    fs::remove_file(&part).map_err(write_error(path))?;
     match linked {
         Err(why) if why.kind() == io::ErrorKind::AlreadyExists => Ok(false),
-        other => other.map(|()| true).map_err(at(path)),
+        other => other.map(|()| true).map_err(write_error(path)),
     }
 }
 
 /// Creates or replaces a file for its owner only, atomically.
 pub fn replace(path: &Path, text: &str) -> Result<(), SecretFileError> {
-    let part = write_temporary(path, text).map_err(at(path))?;
+    let part = write_temporary(path, text).map_err(write_error(path))?;
     fs::rename(&part, path)
         .inspect_err(|_| drop(fs::remove_file(&part)))
-        .map_err(at(path))
+        .map_err(write_error(path))
 }
 
 /// Writes a temporary file next to `path`. It must not exist: other users could read a file they
@@ -125,7 +153,7 @@ pub fn make_folder(path: &Path) -> Result<(), SecretFileError> {
         .recursive(true)
         .mode(0o700)
         .create(path)
-        .map_err(at(path))
+        .map_err(write_error(path))
 }
 
 #[cfg(test)]
@@ -149,6 +177,24 @@ mod tests {
                 .contains("more than 4 bytes")
         );
         assert_eq!(fs::read_dir(folder.join("deep")).unwrap().count(), 1);
+        assert!(exists(&path).unwrap() && !exists(&folder.join("other")).unwrap());
+        // A path through a file can neither exist nor be created.
+        let inside = path.join("key");
+        const READ: &str = "cannot read ";
+        const WRITE: &str = "cannot write ";
+        for (error, expected) in [
+            (exists(&inside).unwrap_err(), READ),
+            (read(&inside, 5).unwrap_err(), READ),
+            (read_secret(&inside, 5).unwrap_err(), READ),
+            (write_new(&inside, "one").unwrap_err(), WRITE),
+            (replace(&inside, "one").unwrap_err(), WRITE),
+            (make_folder(&inside).unwrap_err(), WRITE),
+        ] {
+            let text = error.to_string();
+            assert!(text.starts_with(expected), "{text}");
+            assert!(text.contains("deep/key/key: Not a directory"), "{text}");
+            assert_eq!(error.kind(), Some(io::ErrorKind::NotADirectory));
+        }
         fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
         assert!(matches!(
             read_secret(&path, 5),

@@ -88,7 +88,8 @@ pub enum KeyError {
     NoKey(PathBuf),
     /// The directory contains several keys.
     #[error("{} contains keys of several datapaths, {}; choose one, as in \
-        tls://HOST:PORT?keys={}/{}", .folder.display(), .names.join(", "), .folder.display(), .names[0])]
+        tls://HOST:PORT?keys={}/{}",
+        .folder.display(), .names.join(", "), .folder.display(), .names[0])]
     SeveralKeys {
         /// Path of the directory.
         folder: PathBuf,
@@ -131,11 +132,6 @@ pub enum KeyError {
     /// The TLS library refused the CA certificate.
     #[error("TLS does not accept the CA certificate: {0}")]
     Authority(String),
-}
-
-fn file(path: &Path, why: io::Error) -> KeyError {
-    let path = path.to_owned();
-    SecretFileError::File { path, why }.into()
 }
 
 /// Key material of a host.
@@ -203,7 +199,7 @@ fn names(folder: &Path) -> Result<Vec<String>, KeyError> {
         Err(why) if why.kind() == io::ErrorKind::NotFound => {
             return Err(KeyError::NoKey(folder.to_owned()));
         }
-        Err(why) => return Err(file(folder, why)),
+        Err(why) => return Err(secret_file::read_error(folder)(why).into()),
     };
     let with_key = entries
         .flatten()
@@ -356,13 +352,13 @@ impl Authority {
     fn open(folder: &Path, now: SystemTime) -> Result<Authority, KeyError> {
         let (public, private) = (folder.join("ca.pem"), folder.join("ca.key"));
         let params = Authority::params(now);
-        if !private.exists() {
-            if public.exists() {
+        if !secret_file::exists(&private)? {
+            if secret_file::exists(&public)? {
                 let why = io::Error::other(
                     "the CA's private key is missing; create keys where that key is, or use \
                     another directory",
                 );
-                return Err(file(&private, why));
+                return Err(secret_file::read_error(&private)(why).into());
             }
             secret_file::make_folder(folder)?;
             let key = KeyPair::generate_for(&rcgen::PKCS_ED25519)?;
@@ -384,7 +380,7 @@ impl Authority {
             .map_err(|why| no_key(why.to_string()))?;
         let key = KeyPair::try_from(&key).map_err(|why| no_key(why.to_string()))?;
         // The process that created the key may have died before it wrote the certificate.
-        let certificate = match public.exists() {
+        let certificate = match secret_file::exists(&public)? {
             true => String::from_utf8_lossy(&read(&public)?).into_owned(),
             false => Authority::certify(&params, &key, &public)?,
         };
