@@ -119,7 +119,11 @@ impl FromStr for CcpAddress {
 
 impl std::fmt::Display for CcpAddress {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "ccp:{}", self.path.display())
+        write!(f, "ccp:{}", self.path.display())?;
+        match self.timeout {
+            Some(timeout) => write!(f, "?timeout={timeout}"),
+            None => Ok(()),
+        }
     }
 }
 
@@ -285,6 +289,25 @@ mod tests {
     }
 
     #[test]
+    fn the_address_of_a_ccp_agent_round_trips() {
+        for timeout in [
+            None,
+            Some(Duration::from_secs(2)),
+            Some(Duration::from_millis(1_500)),
+            Some(Duration::from_nanos(1)),
+            Some(Duration::MAX),
+        ] {
+            let address = CcpAddress {
+                path: "/tmp/ccp/portus".into(),
+                timeout,
+            };
+            let text = address.to_string();
+            assert_eq!(text.contains("?timeout="), timeout.is_some(), "{text}");
+            assert_eq!(text.parse(), Ok(AgentAddress::Ccp(address)), "{text}");
+        }
+    }
+
+    #[test]
     fn an_agent_on_another_host_has_a_port_and_keys() {
         let read = |text: &str| match text.parse() {
             Ok(AgentAddress::Tls(TlsAddress { host, port, keys })) => (host, port, keys),
@@ -303,5 +326,14 @@ mod tests {
         let both = AgentAddress::failover(vec![one, two]).unwrap();
         assert!(both.is_remote());
         assert_eq!(both.to_string(), "tls://a:1 or tls://b:2");
+        let AgentAddress::Failover(all) = both else {
+            panic!("two addresses")
+        };
+        let keys = all.iter().map(|one| match one {
+            AgentAddress::Tls(address) => address.keys.clone(),
+            _ => None,
+        });
+        let expected: Vec<Option<PathBuf>> = vec![None, Some("/own".into())];
+        assert_eq!(keys.collect::<Vec<_>>(), expected);
     }
 }
