@@ -27,7 +27,10 @@ pub use change::{ConfigChange, changes};
 pub use classes::{
     ClassConfig, ClassifierInput, Dscp, Match, MatchParseError, Ports, Protocol, classify,
 };
-pub use listen::{BadListenAddress, ListenAddress};
+pub use listen::{
+    AttachMetricsService, BadListenAddress, GatewayMetricsService, ListenAddress, ListenService,
+    TunnelService,
+};
 
 use super::address::InterfaceAddress;
 use super::keys::{PresharedKey, PrivateKey, PublicKey};

@@ -30,7 +30,7 @@ impl CheckContext<'_> {
                 (path, text)
             }
             FileLookup::Shipped => {
-                let text = shipped::beside(word.get_ref()).map(str::to_owned);
+                let text = shipped::referenced_file(word.get_ref()).map(str::to_owned);
                 (
                     word.get_ref().into(),
                     text.ok_or_else(|| ErrorKind::NotFound.into()),
@@ -47,14 +47,14 @@ impl CheckContext<'_> {
         })
     }
 
-    /// Checks that a count is from 1 to `most`.
+    /// Checks that a count is from 1 to `count_max`.
     pub(crate) fn check_count(
         &self,
         what: &str,
         value: &Spanned<u32>,
-        most: u32,
+        count_max: u32,
     ) -> Result<u32, Problem> {
-        self.source.number(what, value, 1..=most, "")
+        self.source.number(what, value, 1..=count_max, "")
     }
 
     pub(crate) fn parse_line(
@@ -207,8 +207,8 @@ impl CheckContext<'_> {
 
 /// Returns the names in a setting that takes one name or a list.
 pub(crate) fn names(hosts: &Spanned<ValueOrList<String>>) -> Vec<Name> {
-    let one = |host: &Q<String>| Name {
-        text: host.get_ref().0.clone(),
+    let one = |host: &Word| Name {
+        text: host.get_ref().clone(),
         // A single name has the span of its setting.
         span: match host.span().is_empty() {
             true => hosts.span(),

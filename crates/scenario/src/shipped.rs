@@ -53,7 +53,7 @@ pub(crate) fn text(name: &str) -> Option<&'static str> {
 }
 
 /// Returns a file to which a shipped scenario refers.
-pub(crate) fn beside(file: &str) -> Option<&'static str> {
+pub(crate) fn referenced_file(file: &str) -> Option<&'static str> {
     REFERENCED_FILES
         .iter()
         .find(|(name, _)| *name == file)

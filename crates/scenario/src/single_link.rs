@@ -17,16 +17,18 @@ use crate::{
     toml_string,
 };
 
+/// Longest default sample interval, long enough for sockets on real packets. Runs whose default is
+/// shorter use it too.
+const SAMPLE_INTERVAL: Duration = check::SAMPLE_INTERVAL_MAX;
 /// Duration below which a scenario would be sampled more often than every [`SAMPLE_INTERVAL`] by
 /// default.
-const FINE_SAMPLING_DURATION_MAX: Duration = Duration::from_secs(20);
-/// Sample interval of shorter runs, long enough for sockets on real packets.
-const SAMPLE_INTERVAL: Duration = Duration::from_millis(20);
+const FINE_SAMPLING_DURATION_MAX: Duration =
+    Duration::from_nanos(SAMPLE_INTERVAL.as_nanos() * check::SAMPLES_PER_RUN);
 /// Name of the text in problems.
 const FILE_NAME: &str = "options";
 
-/// Settings of a run over one bottleneck. `ccplane run` has an option for each, and names that option
-/// in errors (`options_failure`).
+/// Settings of a run over one bottleneck. `ccplane run` has an option for each, and names that
+/// option in errors (`options_failure`).
 #[derive(Clone, Debug)]
 pub struct SingleLink {
     /// Algorithms, run one after another.

@@ -1,9 +1,9 @@
 //! Reader of TOML files written by users: scenarios, published experiments, and the configurations
 //! of `attach` and of the gateway.
 //!
-//! [`SourceText`] parses a file, and makes a [`Problem`] with file, line, reason and fix for bytes of
-//! its text. [`SpannedValue`] and [`ValueOrList`] parse quantities with the `FromStr` of their type,
-//! so that their errors keep their position. [`toml_string`] and [`toml_list`] print them.
+//! [`SourceText`] parses a file, and makes a [`Problem`] with file, line, reason and fix for bytes
+//! of its text. [`SpannedValue`] and [`ValueOrList`] parse quantities with the `FromStr` of their
+//! type, so that their errors keep their position. [`toml_string`] and [`toml_list`] print them.
 
 #[cfg(feature = "miette")]
 mod diagnostic;
@@ -11,7 +11,7 @@ mod parsed_value;
 mod suggestions;
 mod value_or_list;
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::ops::{Range, RangeInclusive};
 use std::path::PathBuf;
@@ -184,20 +184,24 @@ impl SourceText<'_> {
         })
     }
 
-    /// Checks that names are unique. The problem is at the second use of a name.
+    /// Checks that names are unique. The problem is at the second use of a name; its message has
+    /// the line of the first.
     pub fn check_distinct<K: Ord + Display>(
         &self,
         what: &str,
         names: impl IntoIterator<Item = (K, Range<usize>)>,
         fix: &str,
     ) -> Result<(), Problem> {
-        let mut known = BTreeSet::new();
+        let mut first_uses = BTreeMap::new();
         for (name, span) in names {
-            if known.contains(&name) {
-                let text = format!("duplicate {what} `{name}`");
+            if let Some(first) = first_uses.get(&name) {
+                let text = format!(
+                    "duplicate {what} `{name}`, first used on line {}",
+                    self.line(*first)
+                );
                 return Err(self.problem(span, text, "second use", fix));
             }
-            known.insert(name);
+            first_uses.insert(name, span.start);
         }
         Ok(())
     }
@@ -234,6 +238,13 @@ impl SourceText<'_> {
                 "here",
                 format!("add `{wanted} = …`; see {reference}"),
             );
+        }
+        if let Some(number) = message
+            .strip_prefix("invalid type: integer `")
+            .and_then(|rest| rest.strip_suffix("`, expected a string"))
+        {
+            let text = format!("`{number}` is a number, but this setting is a string");
+            return self.problem(span, text, "here", format!("write \"{number}\""));
         }
         let (message, help) = message.split_once("; ").unwrap_or((message, ""));
         self.problem(span, message.trim_end(), "here", help)
@@ -317,10 +328,12 @@ name = \"x\"
     fn a_list_keeps_the_spans_of_its_values() {
         let settings = settings();
         let list = settings.hosts.get_ref();
-        assert_eq!(list.values(), ["a", "b"]);
+        let names: Vec<_> = list.0.iter().map(Spanned::get_ref).collect();
+        assert_eq!(names, ["a", "b"]);
         assert_eq!(FILE.get(list.0[1].span()), Some("\"b\""));
         let single = settings.host.get_ref();
-        assert_eq!(single.values(), ["c"]);
+        assert_eq!(single.0.len(), 1);
+        assert_eq!(single.0[0].get_ref(), "c");
         assert!(single.0[0].span().is_empty());
         assert_eq!(FILE.get(settings.host.span()), Some("\"c\""));
     }
@@ -352,7 +365,10 @@ name = \"x\"
         );
         let problem = source(FILE).check_distinct("name", names("a"), "fix");
         let problem = problem.expect_err("a is used twice");
-        assert_eq!(problem.to_string(), "test.toml:2: duplicate name `a`");
+        assert_eq!(
+            problem.to_string(),
+            "test.toml:2: duplicate name `a`, first used on line 1"
+        );
         assert_eq!(problem.span(), 20..22);
     }
 
@@ -379,6 +395,25 @@ name = \"x\"
         let missing = problem("count = 7");
         assert_eq!(missing.to_string(), "test.toml:1: `hosts` is missing");
         assert_eq!(missing.fix(), Some("add `hosts = …`; see docs/test.md"));
+    }
+
+    #[test]
+    fn a_number_is_not_a_name() {
+        for (hosts, host) in [("7", "\"c\""), ("[\"a\", 7]", "\"c\""), ("[\"a\"]", "7")] {
+            let text = format!("hosts = {hosts}\nhost = {host}\ncount = 7\nrule = []\n");
+            let problem = source(&text).parse::<Settings>("docs/test.md").unwrap_err();
+            let message = "`7` is a number, but this setting is a string";
+            assert_eq!(problem.message(), message, "{text}");
+            assert_eq!(problem.fix(), Some("write \"7\""), "{text}");
+            let marked = text.get(problem.span()).unwrap_or_default();
+            assert!(
+                marked.contains('7') && !marked.contains('c'),
+                "{text}: {marked}"
+            );
+        }
+        let text = "hosts = true\nhost = \"c\"\ncount = 7\nrule = []\n";
+        let problem = source(text).parse::<Settings>("docs/test.md").unwrap_err();
+        assert!(problem.message().contains("expected a string"), "{problem}");
     }
 
     #[test]

@@ -61,14 +61,14 @@ pub(super) fn config(
 }
 
 /// Reads the private key that a file names and refuses it if it belongs to one of the peers.
-/// `beside` is the directory of the configuration file.
+/// `folder` is the directory of the configuration file.
 pub(super) fn key(
     source: SourceText<'_>,
     file: &GatewayFile,
-    beside: &Path,
+    folder: &Path,
 ) -> Result<PrivateKey, Problem> {
     let at = &file.site.key;
-    let key = PrivateKey::read(&beside.join(at.get_ref()))
+    let key = PrivateKey::read(&folder.join(at.get_ref()))
         .map_err(|why| source.problem_from_error(at, "this key", &why))?;
     let own = key.public();
     let mut keys = file.peer.iter().map(|peer| &peer.get_ref().public_key);
@@ -396,11 +396,12 @@ impl GatewayContext<'_> {
         };
         let queue = written.get_ref().0;
         if queue.has_fixed_rate() {
+            let names: Vec<_> = QueueSpec::variable_rate_names().collect();
             return Err(self.source.problem(
                 written,
                 "this queue has a fixed rate, but the gateway's rate changes continuously",
                 "this queue",
-                format!("use one of {}", variable_rate_queues().join(", ")),
+                format!("use one of {}", names.join(", ")),
             ));
         }
         queue
@@ -691,20 +692,6 @@ impl GatewayContext<'_> {
             matches,
         })
     }
-}
-
-/// Returns the names of the queues that are valid on a link whose rate changes.
-pub(super) fn variable_rate_queues() -> Vec<&'static str> {
-    let is_valid = |text: &&str| {
-        text.parse()
-            .is_ok_and(|queue: QueueSpec| !queue.has_fixed_rate())
-    };
-    let mut names: Vec<_> = QueueSpec::examples()
-        .filter(is_valid)
-        .filter_map(|text| text.split(':').next())
-        .collect();
-    names.dedup();
-    names
 }
 
 fn has_family(site: &SiteConfig, address: IpAddr) -> bool {

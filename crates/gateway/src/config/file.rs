@@ -4,13 +4,13 @@ use std::net::IpAddr;
 use std::str::FromStr;
 
 use ccplane_qdisc::QueueSpec;
-use ccplane_scenario::{SpannedValue, ValueOrList};
+use ccplane_scenario::{ParsedValue, SpannedValue, ValueOrList};
 use ccplane_units::{Duration, Prefix, Rate};
 use serde::Deserialize;
 use toml::Spanned;
 
 use super::classes::{Dscp, Ports, Protocol};
-use super::{AlgorithmSpec, ListenAddress, PeerEndpoint};
+use super::{AlgorithmSpec, GatewayMetricsService, ListenAddress, PeerEndpoint, TunnelService};
 use crate::address::InterfaceAddress;
 use crate::keys::{PresharedKey, PublicKey};
 
@@ -29,7 +29,7 @@ pub(super) struct GatewayFile {
 #[serde(deny_unknown_fields)]
 pub(super) struct SiteTable {
     pub key: Spanned<String>,
-    pub listen: SpannedValue<ListenAddress>,
+    pub listen: SpannedValue<ListenAddress<TunnelService>>,
     pub device: Option<Spanned<String>>,
     pub addresses: Spanned<Vec<SpannedValue<InterfaceAddress>>>,
     pub mtu: Option<Spanned<u32>>,
@@ -41,7 +41,7 @@ pub(super) struct SiteTable {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Metrics {
-    pub listen: SpannedValue<ListenAddress>,
+    pub listen: SpannedValue<ListenAddress<GatewayMetricsService>>,
 }
 
 #[derive(Deserialize)]
@@ -75,13 +75,13 @@ pub(super) struct ClassTable {
 #[serde(deny_unknown_fields)]
 pub(super) struct Match {
     #[serde(default)]
-    pub dscp: ValueOrList<Dscp>,
+    pub dscp: ValueOrList<ParsedValue<Dscp>>,
     #[serde(default)]
-    pub prefix: ValueOrList<Prefix>,
+    pub prefix: ValueOrList<ParsedValue<Prefix>>,
     #[serde(default)]
-    pub port: ValueOrList<Ports>,
+    pub port: ValueOrList<ParsedValue<Ports>>,
     #[serde(default)]
-    pub proto: ValueOrList<Protocol>,
+    pub proto: ValueOrList<ParsedValue<Protocol>>,
 }
 
 /// Tunnel address of a peer.

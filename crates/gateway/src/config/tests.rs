@@ -22,8 +22,10 @@ fn parse(text: &str) -> Result<GatewayConfig, Problem> {
 /// Returns a configuration with extra lines for the site and the peer, followed by `behind`.
 fn with(site: &str, peer: &str, behind: &str) -> String {
     format!(
-        "[site]\nkey = \"a.key\"\nlisten = \"0.0.0.0:51820\"\naddresses = [\"10.7.0.1/24\"]\n{site}\n\
-         [[peer]]\nname = \"b\"\npublic_key = \"{KEY_A}\"\nprefixes = [\"10.8.0.0/16\", \"10.7.0.2/32\"]\n{peer}\n{behind}\n"
+        "[site]\nkey = \"a.key\"\nlisten = \"0.0.0.0:51820\"\n\
+         addresses = [\"10.7.0.1/24\"]\n{site}\n\
+         [[peer]]\nname = \"b\"\npublic_key = \"{KEY_A}\"\n\
+         prefixes = [\"10.8.0.0/16\", \"10.7.0.2/32\"]\n{peer}\n{behind}\n"
     )
 }
 
@@ -94,14 +96,14 @@ fn invalid_settings_are_reported_with_line_and_fix() {
             "[metrics]\nlisten = \"9465\"",
             11,
             "not an address and port",
-            "127.0.0.1:9464",
+            "127.0.0.1:9465",
         ),
         (
             "",
             "[metrics]\nlisten = \"[::1]:0\"",
             11,
             "no port",
-            "127.0.0.1:9464",
+            "127.0.0.1:9465",
         ),
         (
             "",
@@ -209,22 +211,25 @@ fn invalid_settings_are_reported_with_line_and_fix() {
 }
 
 #[test]
-fn the_fix_for_a_fixed_rate_lists_every_other_queue() {
+fn a_queue_with_a_fixed_rate_is_refused_with_a_list_of_the_others() {
     for text in QueueSpec::examples() {
         let queue: QueueSpec = text.parse().unwrap();
-        let name = text.split(':').next().unwrap();
-        let listed = check::variable_rate_queues().contains(&name);
-        assert_eq!(listed, !queue.has_fixed_rate(), "{text}");
-        let parsed = parse(&with("", &format!("queue = \"{text}\""), ""));
-        match parsed {
-            Ok(config) => assert!(listed && config.peers[0].queue == queue, "{text}"),
-            Err(problem) if text.contains("bdp") && listed => {
-                let message = problem.message();
-                assert!(message.contains("needs the link's rate"), "{problem}");
+        match parse(&with("", &format!("queue = \"{text}\""), "")) {
+            Ok(config) => {
+                assert!(!queue.has_fixed_rate(), "{text}");
+                assert_eq!(config.peers[0].queue, queue, "{text}");
+            }
+            Err(problem) if queue.has_fixed_rate() => {
+                assert!(problem.message().contains("a fixed rate"), "{problem}");
+                assert_eq!(
+                    problem.fix(),
+                    Some("use one of droptail, prio, ecn, sfq, codel, fq_codel, red, dualpi2")
+                );
             }
             Err(problem) => {
-                assert!(problem.message().contains("a fixed rate"), "{problem}");
-                assert!(!listed, "{problem}");
+                assert!(text.contains("bdp"), "{problem}");
+                let message = problem.message();
+                assert!(message.contains("needs the link's rate"), "{problem}");
             }
         }
     }
@@ -232,7 +237,8 @@ fn the_fix_for_a_fixed_rate_lists_every_other_queue() {
 
 #[test]
 fn each_class_has_a_queue_its_own_or_the_peer_s() {
-    let classes = "[[class]]\nmatch = { dscp = 46 }\nlevel = 1\nqueue = \"fq_codel\"\n[[class]]\nlevel = 2\nweight = 3\n";
+    let classes = "[[class]]\nmatch = { dscp = 46 }\nlevel = 1\nqueue = \"fq_codel\"\n\
+                   [[class]]\nlevel = 2\nweight = 3\n";
     let config = parse(&with(
         "",
         "queue = \"droptail:240kB\"\nbuffer = \"100ms\"\nmax = \"96mbit\"",
@@ -303,7 +309,7 @@ fn peers_do_not_share_a_name_a_key_or_a_network() {
         ("prefixes = [\"10.8.0.0/16\"]", "belongs to another peer"),
         (
             "prefixes = [\"10.9.0.0/16\"]\nname = \"b\"",
-            "duplicate peer name `b`",
+            "duplicate peer name `b`, first used on line ",
         ),
         ("prefixes = []", "has no prefixes"),
     ] {
@@ -315,7 +321,9 @@ fn peers_do_not_share_a_name_a_key_or_a_network() {
         parse(&with("", "", &twice))
             .unwrap_err()
             .message()
-            .contains("duplicate public key")
+            .contains(&format!(
+                "duplicate public key `{KEY_A}`, first used on line "
+            ))
     );
     // Nested prefixes are allowed: the longest match wins.
     let nested = parse(&with("", "", &second("prefixes = [\"10.8.9.0/24\"]"))).unwrap();
@@ -635,7 +643,9 @@ proptest! {
     }
 
     #[test]
-    fn no_text_can_panic(text in "(\\[site\\]|\\[\\[peer\\]\\]|[a-z_]{1,8}|[=\"\\[\\]{}0-9./: \n]){0,60}") {
+    fn no_text_can_panic(
+        text in "(\\[site\\]|\\[\\[peer\\]\\]|[a-z_]{1,8}|[=\"\\[\\]{}0-9./: \n]){0,60}",
+    ) {
         let _ = parse(&text);
     }
 }
