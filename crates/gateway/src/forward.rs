@@ -186,22 +186,22 @@ impl PeerMap {
     }
 
     /// Puts a peer into its slot.
-    pub fn insert(&mut self, pair: Peer) {
-        let place = pair.index as usize;
+    pub fn insert(&mut self, peer: Peer) {
+        let place = peer.index as usize;
         if self.peers.len() <= place {
             self.peers.resize_with(place + 1, || None);
         }
-        self.by_key.insert(pair.config.public_key, pair.index);
-        self.peers[place] = Some(Arc::new(pair));
+        self.by_key.insert(peer.config.public_key, peer.index);
+        self.peers[place] = Some(Arc::new(peer));
     }
 
     /// Removes a peer.
-    pub fn remove(&mut self, pair: &Peer) {
+    pub fn remove(&mut self, peer: &Peer) {
         // After a change of its preshared key, the peer's key already maps to a new slot.
-        if self.by_key.get(&pair.config.public_key) == Some(&pair.index) {
-            self.by_key.remove(&pair.config.public_key);
+        if self.by_key.get(&peer.config.public_key) == Some(&peer.index) {
+            self.by_key.remove(&peer.config.public_key);
         }
-        if let Some(place) = self.peers.get_mut(pair.index as usize) {
+        if let Some(place) = self.peers.get_mut(peer.index as usize) {
             *place = None;
         }
     }
@@ -219,9 +219,9 @@ impl PeerMap {
 
     /// Rebuilds the routes from the prefixes of all peers.
     pub fn rebuild_routes(&mut self) {
-        let prefixes = self.peers.iter().flatten().flat_map(|pair| {
-            let place = PeerId(pair.index);
-            pair.config
+        let prefixes = self.peers.iter().flatten().flat_map(|peer| {
+            let place = PeerId(peer.index);
+            peer.config
                 .prefixes
                 .iter()
                 .map(move |prefix| (*prefix, place))

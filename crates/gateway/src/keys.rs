@@ -30,6 +30,7 @@ pub struct PresharedKey([u8; KEY_BYTES]);
 
 /// Error of parsing a [`PresharedKey`]. It never quotes the text, which may be a secret.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum BadPresharedKey {
     /// The text is not base64.
     #[error(

@@ -111,7 +111,7 @@ impl PeerCounts {
     }
 }
 
-/// A peer and its settings. New settings create another `Peer` that shares the same `half`.
+/// A peer and its settings. New settings create another `Peer` that shares the same `state`.
 pub(crate) struct Peer {
     pub index: u32,
     pub config: PeerConfig,
@@ -363,14 +363,14 @@ pub(crate) fn sendbox_config(
     config: &GatewayConfig,
     observe: bool,
 ) -> SendboxConfig {
-    let most = SendboxConfig::default().max_rate;
+    let default_max_rate = SendboxConfig::default().max_rate;
     SendboxConfig {
         queue: config.queues(peer),
         mtu: full_packet(&config.site),
         min_rate: peer.min_rate,
         max_rate: peer
             .effective_max_rate(&config.site)
-            .unwrap_or(most)
+            .unwrap_or(default_max_rate)
             .max(Rate::from_bytes_per_sec(1)),
         numbering: PacketNumbering::Counter,
         observe_only: observe,

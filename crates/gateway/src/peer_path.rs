@@ -102,13 +102,13 @@ impl PeerPath {
                 .is_none_or(|looked| now.since(looked) >= MTU_QUERY_INTERVAL)
     }
 
-    /// Records the MTU that routers report: `outside` bytes, including `around` bytes of
+    /// Records the MTU that routers report: `outer_mtu` bytes, including `overhead` bytes of
     /// encapsulation. Returns whether the MTU changed.
-    fn on_path_mtu(&mut self, now: Time, most: u32, outside: u32, around: u32) -> bool {
+    fn on_path_mtu(&mut self, now: Time, mtu_max: u32, outer_mtu: u32, overhead: u32) -> bool {
         let before = self.mtu();
-        let limit = outside
-            .saturating_sub(around)
-            .clamp(MIN_PLPMTU.min(most), most);
+        let limit = outer_mtu
+            .saturating_sub(overhead)
+            .clamp(MIN_PLPMTU.min(mtu_max), mtu_max);
         self.search.set_limit(now, limit);
         self.mtu() != before
     }
@@ -116,31 +116,31 @@ impl PeerPath {
 
 /// Queries the kernel for the path MTU to a peer if that is due, or immediately with `at_once`.
 /// Returns whether it changed.
-pub(crate) fn query_path_mtu(shared: &GatewayState, pair: &Peer, now: Time, at_once: bool) -> bool {
+pub(crate) fn query_path_mtu(shared: &GatewayState, peer: &Peer, now: Time, at_once: bool) -> bool {
     if !shared.queries_path_mtu {
         return false;
     }
-    let mut state = pair.lock();
+    let mut state = peer.lock();
     let Some(to) = state.endpoint.filter(|_| at_once || state.path.is_due(now)) else {
         return false;
     };
     (state.path.last_query, state.path.used) = (Some(now), false);
     // No route at the moment: keep the last MTU.
-    let Ok(outside) = path_mtu(to) else {
+    let Ok(outer_mtu) = path_mtu(to) else {
         return false;
     };
     let changed = state.path.on_path_mtu(
         now,
         shared.site.mtu,
-        outside,
+        outer_mtu,
         encapsulation_overhead(Some(to)),
     );
     if changed {
         let text = format!(
-            "the path to {to} carries packets of {outside} bytes; the tunnel MTU is now {} bytes",
+            "the path to {to} carries packets of {outer_mtu} bytes; the tunnel MTU is now {} bytes",
             state.path.mtu()
         );
-        shared.events.record(now, &pair.config.name, "path", text);
+        shared.events.record(now, &peer.config.name, "path", text);
     }
     changed
 }
@@ -148,7 +148,7 @@ pub(crate) fn query_path_mtu(shared: &GatewayState, pair: &Peer, now: Time, at_o
 /// Reports a change of the MTU that follows from the peer's acknowledgements of probes.
 pub(crate) fn report_search(
     shared: &GatewayState,
-    pair: &Peer,
+    peer: &Peer,
     path: &PeerPath,
     before: u32,
     now: Time,
@@ -164,17 +164,17 @@ pub(crate) fn report_search(
             format!("the tunnel MTU is now {mtu} bytes, confirmed by the peer")
         }
     };
-    shared.events.record(now, &pair.config.name, "path", text);
+    shared.events.record(now, &peer.config.name, "path", text);
 }
 
 /// Drops a packet that is too long and sends an ICMP message to its sender.
-pub(crate) fn send_too_big(now: Time, half: &mut PeerState, packet: &[u8], tun: &Tun) {
-    half.counts.too_big += 1;
-    if !half.path.admit_icmp(now) {
+pub(crate) fn send_too_big(now: Time, state: &mut PeerState, packet: &[u8], tun: &Tun) {
+    state.counts.too_big += 1;
+    if !state.path.admit_icmp(now) {
         return;
     }
     let mut frame = [0; FRAME_HEADER_BYTES + too_big::ICMPV6_MESSAGE_BYTES_MAX];
-    if let Some(bytes) = too_big::answer(packet, half.path.mtu(), &mut frame[FRAME_HEADER_BYTES..])
+    if let Some(bytes) = too_big::answer(packet, state.path.mtu(), &mut frame[FRAME_HEADER_BYTES..])
     {
         // Ignore errors: like on a link, the message may be lost.
         let _ = tun.write([&frame[..FRAME_HEADER_BYTES + bytes], &[]]);
@@ -188,8 +188,8 @@ mod tests {
     #[test]
     fn the_mtu_is_the_minimum_of_path_and_configuration() {
         let mut path = PeerPath::new(1_420);
-        let mut found = |outside, around| {
-            let changed = path.on_path_mtu(Time::ZERO, 1_420, outside, around);
+        let mut found = |outer_mtu, overhead| {
+            let changed = path.on_path_mtu(Time::ZERO, 1_420, outer_mtu, overhead);
             (changed, path.mtu())
         };
         assert_eq!(

@@ -133,7 +133,7 @@ impl GatewayReport {
             peers: shared
                 .table()
                 .iter()
-                .map(|pair| PeerReport::from_peer(now, pair))
+                .map(|peer| PeerReport::from_peer(now, peer))
                 .collect(),
             datagrams_of_nobody: count(&shared.counts.unknown_datagrams),
             handshakes_dropped: count(&shared.counts.handshakes),
@@ -145,14 +145,14 @@ impl GatewayReport {
 }
 
 impl PeerReport {
-    fn from_peer(now: Time, pair: &Peer) -> PeerReport {
-        let state = pair.lock();
+    fn from_peer(now: Time, peer: &Peer) -> PeerReport {
+        let state = peer.lock();
         let status = state.sendbox.status(now);
         let (totals, counts, seen) = (status.totals, state.counts, status.path);
         let search = state.path.search().counts();
         let age = state.tunnel.age();
         let fault = state.tunnel.fault();
-        let (reason, why) = match (age, pair.tunnel_addresses, state.last_feedback) {
+        let (reason, why) = match (age, peer.tunnel_addresses, state.last_feedback) {
             (None, ..) if let Some(fault) = fault => (fault.name(), fault.explanation().to_owned()),
             (None, ..) => (
                 "no_keys",
@@ -174,8 +174,8 @@ impl PeerReport {
             ),
         };
         PeerReport {
-            name: pair.config.name.clone(),
-            public_key: pair.config.public_key.to_string(),
+            name: peer.config.name.clone(),
+            public_key: peer.config.public_key.to_string(),
             endpoint: state.endpoint.map(|endpoint| endpoint.to_string()),
             keys_age_seconds: age.map(|age| age.as_secs_f64()),
             mode: status.mode.name(),

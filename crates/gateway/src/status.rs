@@ -165,12 +165,12 @@ fn serve_request(shared: &GatewayState, stream: &UnixStream) -> io::Result<()> {
         }
         Ok(StatusRequest::ByHand { peer, pass }) => {
             let table = shared.table();
-            match table
-                .iter()
-                .find(|pair| pair.config.name == peer || pair.config.public_key.to_string() == peer)
-            {
-                Some(pair) => {
-                    pair.lock()
+            match table.iter().find(|found| {
+                found.config.name == peer || found.config.public_key.to_string() == peer
+            }) {
+                Some(found) => {
+                    found
+                        .lock()
                         .sendbox
                         .set_disabled_by_operator(shared.now(), pass);
                     shared.wake();
@@ -178,7 +178,7 @@ fn serve_request(shared: &GatewayState, stream: &UnixStream) -> io::Result<()> {
                 }
                 None => {
                     let names: Vec<&str> =
-                        table.iter().map(|pair| pair.config.name.as_str()).collect();
+                        table.iter().map(|one| one.config.name.as_str()).collect();
                     let error = format!(
                         "no peer is named `{peer}`; the peers are {}",
                         names.join(", ")

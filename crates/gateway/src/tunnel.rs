@@ -253,7 +253,9 @@ impl HandshakeDemux {
         match limiter.verify_packet(Some(from), datagram, room) {
             Ok(Packet::HandshakeInit(initiation)) => {
                 match parse_handshake_anon(&self.private, &self.public, &initiation) {
-                    Ok(half) => Recipient::Peer(PublicKey::from_bytes(half.peer_static_public)),
+                    Ok(handshake) => {
+                        Recipient::Peer(PublicKey::from_bytes(handshake.peer_static_public))
+                    }
                     Err(_) => Recipient::Unknown,
                 }
             }

@@ -169,7 +169,7 @@ impl Handshakes {
         let shared = &self.shared;
         let address = from.ip().to_canonical();
         self.admission.review(now, || {
-            let endpoints = table.iter().filter_map(|pair| pair.lock().endpoint);
+            let endpoints = table.iter().filter_map(|peer| peer.lock().endpoint);
             endpoints.map(|endpoint| endpoint.ip())
         });
         let admitted = self.admission.admit(now, address);
@@ -188,7 +188,7 @@ impl Handshakes {
                 return Ok(());
             }
         };
-        let pair = match whom {
+        let peer = match whom {
             Recipient::Answer(bytes) => {
                 let answered = self.admission.cookies.admit(now)
                     && send(&self.socket, from, &self.buffer[..bytes])?;
@@ -200,21 +200,21 @@ impl Handshakes {
             Recipient::Peer(key) => table.by_key.get(&key).and_then(|place| table.peer(*place)),
             Recipient::Index(_) | Recipient::Unknown => None,
         };
-        let Some(pair) = pair else {
+        let Some(peer) = peer else {
             shared
                 .counts
                 .unknown_datagrams
                 .fetch_add(1, Ordering::Relaxed);
             return Ok(());
         };
-        let mut state = pair.lock();
+        let mut state = peer.lock();
         match state.tunnel.open(address, datagram, &mut self.buffer) {
             DatagramKind::Refused(why) => state.counts.count_refused(why),
             DatagramKind::Handshake { answer, authentic } => {
                 finish_handshake(
                     shared,
                     &self.data_socket,
-                    (pair, state),
+                    (peer, state),
                     from,
                     (answer, authentic),
                     &mut self.buffer,

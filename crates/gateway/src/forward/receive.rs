@@ -117,14 +117,14 @@ impl Receiving {
             Recipient::Index(place) => Some(place),
             _ => None,
         };
-        let Some(pair) = place.and_then(|place| table.peer(place)) else {
+        let Some(peer) = place.and_then(|place| table.peer(place)) else {
             self.shared
                 .counts
                 .unknown_datagrams
                 .fetch_add(1, Ordering::Relaxed);
             return Ok(());
         };
-        let mut state = pair.lock();
+        let mut state = peer.lock();
         match state.tunnel.open(address, datagram, &mut self.buffer) {
             DatagramKind::Refused(why) => {
                 state.counts.count_refused(why);
@@ -135,7 +135,7 @@ impl Receiving {
                 finish_handshake(
                     &self.shared,
                     &self.socket,
-                    (pair, state),
+                    (peer, state),
                     from,
                     outcome,
                     &mut self.buffer,
@@ -146,17 +146,17 @@ impl Receiving {
                 number,
                 source,
             } => {
-                update_endpoint(&self.shared, pair, &mut state, from);
+                update_endpoint(&self.shared, peer, &mut state, from);
                 state.on_received(now, number, datagram.len(), from, outer);
                 let mut passes = false;
                 if let Some(source) = source {
-                    if table.routes.allows_source(PeerId(pair.index), source) {
-                        passes = self.process_packet(now, pair, &mut state, bytes, outer);
+                    if table.routes.allows_source(PeerId(peer.index), source) {
+                        passes = self.process_packet(now, peer, &mut state, bytes, outer);
                     } else {
                         state.counts.foreign_source += 1;
                     }
                 }
-                self.send_feedback(now, pair, &mut state)?;
+                self.send_feedback(now, peer, &mut state)?;
                 // Unlock the peer before the slow write to the device, so that the sending thread
                 // can use it.
                 drop(state);
@@ -173,34 +173,34 @@ impl Receiving {
     fn process_packet(
         &mut self,
         now: Time,
-        pair: &Peer,
-        half: &mut PeerState,
+        peer: &Peer,
+        state: &mut PeerState,
         bytes: usize,
         outer: Ecn,
     ) -> bool {
         let packet = &mut self.buffer[..bytes];
-        if let Some([own, far]) = pair.tunnel_addresses
+        if let Some([own, far]) = peer.tunnel_addresses
             && let Some(message) = control::read(packet, far, own)
         {
-            let before = half.sendbox.next_deadline();
-            let mtu = half.path.mtu();
-            half.on_control_message(now, message, bytes);
-            peer_path::report_search(&self.shared, pair, &half.path, mtu, now);
-            if half.sendbox.next_deadline() < before {
+            let before = state.sendbox.next_deadline();
+            let mtu = state.path.mtu();
+            state.on_control_message(now, message, bytes);
+            peer_path::report_search(&self.shared, peer, &state.path, mtu, now);
+            if state.sendbox.next_deadline() < before {
                 self.shared.wake();
             }
             return false;
         }
-        half.warrant_feedback();
-        half.counts.received += 1;
-        half.counts.received_bytes += bytes as u64;
-        mss::clamp(packet, half.path.mtu());
+        state.warrant_feedback();
+        state.counts.received += 1;
+        state.counts.received_bytes += bytes as u64;
+        mss::clamp(packet, state.path.mtu());
         let inner = outer::ecn(packet);
         match outer::combine(inner, outer) {
             Some(combined) if combined != inner => set_ecn(packet, combined),
             Some(_) => {}
             None => {
-                half.counts.ce_without_ect += 1;
+                state.counts.ce_without_ect += 1;
                 return false;
             }
         }
@@ -242,34 +242,34 @@ impl Receiving {
     fn send_feedback(
         &mut self,
         now: Time,
-        pair: &Peer,
-        half: &mut PeerState,
+        peer: &Peer,
+        state: &mut PeerState,
     ) -> Result<(), GatewayError> {
-        if let Some(feedback) = half.poll_feedback(now)
-            && let Some(to) = half.endpoint
-            && let Some(bytes) = half.seal_message(
+        if let Some(feedback) = state.poll_feedback(now)
+            && let Some(to) = state.endpoint
+            && let Some(bytes) = state.seal_message(
                 now,
-                pair.tunnel_addresses,
+                peer.tunnel_addresses,
                 &feedback.encode(),
                 &mut self.reply_buffer,
             )
         {
             send(&self.socket, to, &self.reply_buffer[..bytes])?;
         }
-        if let Some(ack) = half.probe_ack.take()
-            && let Some(to) = half.endpoint
-            && let Some(bytes) = half.seal_message(
+        if let Some(ack) = state.probe_ack.take()
+            && let Some(to) = state.endpoint
+            && let Some(bytes) = state.seal_message(
                 now,
-                pair.tunnel_addresses,
+                peer.tunnel_addresses,
                 &ack.encode(),
                 &mut self.reply_buffer,
             )
         {
             send(&self.socket, to, &self.reply_buffer[..bytes])?;
         }
-        match half.next_feedback() {
-            Some(due) => drop(self.feedback_due.insert(pair.index, due)),
-            None => drop(self.feedback_due.remove(&pair.index)),
+        match state.next_feedback() {
+            Some(due) => drop(self.feedback_due.insert(peer.index, due)),
+            None => drop(self.feedback_due.remove(&peer.index)),
         }
         Ok(())
     }
@@ -280,26 +280,26 @@ impl Receiving {
 /// log.
 pub(super) fn update_endpoint(
     shared: &GatewayState,
-    pair: &Peer,
-    half: &mut PeerState,
+    peer: &Peer,
+    state: &mut PeerState,
     from: SocketAddr,
 ) {
     // Port 0 is not a valid destination.
-    if from.port() == 0 || half.endpoint == Some(from) {
+    if from.port() == 0 || state.endpoint == Some(from) {
         return;
     }
-    half.endpoint = Some(from);
+    state.endpoint = Some(from);
     let now = shared.now();
-    half.path.search_mut().restart(now);
-    if half
+    state.path.search_mut().restart(now);
+    if state
         .last_endpoint_event
         .is_none_or(|before| now.since(before) >= ENDPOINT_EVENT_INTERVAL_MIN)
     {
-        half.last_endpoint_event = Some(now);
+        state.last_endpoint_event = Some(now);
         let text = format!("endpoint is now {from}");
         shared
             .events
-            .record(now, &pair.config.name, "endpoint", text);
+            .record(now, &peer.config.name, "endpoint", text);
     }
 }
 

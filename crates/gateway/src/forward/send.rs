@@ -83,32 +83,32 @@ struct PeerSchedule {
 
 impl PeerSchedule {
     /// Reports new handshake faults, and sessions that were established or lost.
-    fn report_keys(&mut self, now: Time, shared: &GatewayState, pair: &Peer, half: &PeerState) {
-        let fault = half.tunnel.fault();
+    fn report_keys(&mut self, now: Time, shared: &GatewayState, peer: &Peer, state: &PeerState) {
+        let fault = state.tunnel.fault();
         if std::mem::replace(&mut self.fault, fault) != fault
             && let Some(fault) = fault
         {
-            tracing::warn!(peer = pair.config.name, "{}", fault.explanation());
+            tracing::warn!(peer = peer.config.name, "{}", fault.explanation());
             let text = fault.explanation().to_owned();
-            shared.events.record(now, &pair.config.name, "keys", text);
+            shared.events.record(now, &peer.config.name, "keys", text);
         }
-        if half.tunnel.is_established() == self.established {
+        if state.tunnel.is_established() == self.established {
             return;
         }
-        self.established = half.tunnel.is_established();
+        self.established = state.tunnel.is_established();
         let text = match self.established {
             true => "session established",
             false => "session expired: the peer does not answer",
         };
         shared
             .events
-            .record(now, &pair.config.name, "keys", text.to_owned());
+            .record(now, &peer.config.name, "keys", text.to_owned());
     }
 
     /// Handles a packet that exceeded the path MTU: queries the kernel for the MTU, and if it has
     /// no answer, reports that once.
-    fn report_too_long(&mut self, now: Time, shared: &GatewayState, pair: &Peer) {
-        if peer_path::query_path_mtu(shared, pair, now, true)
+    fn report_too_long(&mut self, now: Time, shared: &GatewayState, peer: &Peer) {
+        if peer_path::query_path_mtu(shared, peer, now, true)
             || std::mem::replace(&mut self.reported_too_long, true)
         {
             return;
@@ -119,7 +119,7 @@ impl PeerSchedule {
         );
         shared
             .events
-            .record(now, &pair.config.name, "too_long", text);
+            .record(now, &peer.config.name, "too_long", text);
     }
 }
 
@@ -204,53 +204,53 @@ impl Sending {
         self.schedules.get_mut(index as usize)?.as_mut()
     }
 
-    fn serve_peer(&mut self, pair: &Peer) -> Result<(), GatewayError> {
+    fn serve_peer(&mut self, peer: &Peer) -> Result<(), GatewayError> {
         let Some(lane) = self
             .schedules
-            .get_mut(pair.index as usize)
+            .get_mut(peer.index as usize)
             .and_then(Option::as_mut)
         else {
             return Ok(());
         };
         let now = self.shared.now();
         self.batch.begin_turn();
-        let mut state = pair.lock();
+        let mut state = peer.lock();
         let steering = self
             .steerings
             .iter_mut()
             .find(|(algorithm, _)| *algorithm == lane.algorithm);
         if let Some((_, steering)) = steering {
-            drive(now, pair.index.into(), &mut state, steering);
+            drive(now, peer.index.into(), &mut state, steering);
         }
         // The peer gateway may have restarted and lost its keys. WireGuard alone would start a new
         // handshake only after 15 s.
-        let lost = report_changes(&self.shared, pair, &mut state);
+        let lost = report_changes(&self.shared, peer, &mut state);
         if let (true, Some(to)) = (lost, state.endpoint)
             && let Some(bytes) = state.tunnel.rekey(self.batch.buffer())
         {
             self.batch.add(to, DatagramMarks::default(), bytes);
             self.batch.flush(&self.socket)?;
         }
-        lane.report_keys(now, &self.shared, pair, &state);
+        lane.report_keys(now, &self.shared, peer, &state);
         let (Some(to), true) = (state.endpoint, lane.established) else {
-            return self.initiate_handshake(now, pair, state);
+            return self.initiate_handshake(now, peer, state);
         };
         lane.waiting_since = None;
         let store = &mut self.store;
         let mut too_long = false;
         self.uplink
-            .begin_service(now, pair.index, &mut lane.share, state.sendbox.sent_bytes());
+            .begin_service(now, peer.index, &mut lane.share, state.sendbox.sent_bytes());
         if let Some(notice) = state.sendbox.poll_notice(now) {
             // The notice's own packet is not an epoch boundary.
             let room = self.batch.buffer();
             if let Some(bytes) =
-                state.seal_message(now, pair.tunnel_addresses, &notice.encode(), room)
+                state.seal_message(now, peer.tunnel_addresses, &notice.encode(), room)
             {
                 self.batch.add(to, DatagramMarks::default(), bytes);
                 too_long |= self.batch.flush(&self.socket)?.too_long;
             }
         }
-        let most = self.socket.batch_max();
+        let batch_datagrams_max = self.socket.batch_max();
         let mut packets = 0;
         while state.sendbox.is_ready(now)
             && packets < PEER_PACKETS_PER_TURN_MAX
@@ -274,21 +274,23 @@ impl Sending {
             };
             let ecn = waiting.ecn() as u8;
             let marks = DatagramMarks { ecn, dscp };
-            let mut leave = |half: &mut PeerState, piece: &[u8]| -> Result<bool, GatewayError> {
-                if !self
-                    .batch
-                    .can_add(to, marks, piece.len() + DATA_OVERHEAD_BYTES, most)
-                {
+            let mut leave = |state: &mut PeerState, piece: &[u8]| -> Result<bool, GatewayError> {
+                if !self.batch.can_add(
+                    to,
+                    marks,
+                    piece.len() + DATA_OVERHEAD_BYTES,
+                    batch_datagrams_max,
+                ) {
                     too_long |= self.batch.flush(&self.socket)?.too_long;
                 }
-                let Some(bytes) = half.seal(now, piece, self.batch.buffer()) else {
+                let Some(bytes) = state.seal(now, piece, self.batch.buffer()) else {
                     // The session expired. The remaining packets wait for a new one.
-                    half.counts.unreachable += 1;
+                    state.counts.unreachable += 1;
                     return Ok(false);
                 };
                 self.batch.add(to, marks, bytes);
                 self.uplink
-                    .charge(now, &mut lane.share, half.sendbox.sent_bytes());
+                    .charge(now, &mut lane.share, state.sendbox.sent_bytes());
                 Ok(true)
             };
             let sealed = match state.path.fit(packet) {
@@ -314,7 +316,7 @@ impl Sending {
         // numbers and must not overtake these.
         too_long |= self.batch.flush(&self.socket)?.too_long;
         self.uplink
-            .end_service(pair.index, &mut lane.share, state.sendbox.is_ready(now));
+            .end_service(peer.index, &mut lane.share, state.sendbox.is_ready(now));
         lane.due = state.sendbox.next_deadline();
         if lane.share.held {
             lane.due = self.uplink.free_at().min(state.sendbox.next_tick());
@@ -322,7 +324,7 @@ impl Sending {
         if too_long {
             state.counts.too_long += 1;
             drop(state);
-            lane.report_too_long(now, &self.shared, pair);
+            lane.report_too_long(now, &self.shared, peer);
         }
         Ok(())
     }
@@ -332,12 +334,12 @@ impl Sending {
     fn initiate_handshake(
         &mut self,
         now: Time,
-        pair: &Peer,
+        peer: &Peer,
         mut state: std::sync::MutexGuard<'_, PeerState>,
     ) -> Result<(), GatewayError> {
         let Some(lane) = self
             .schedules
-            .get_mut(pair.index as usize)
+            .get_mut(peer.index as usize)
             .and_then(Option::as_mut)
         else {
             return Ok(());
@@ -381,10 +383,10 @@ impl Sending {
         self.shared.demux.tick();
         self.store.reclaim(now);
         self.batch.begin_turn();
-        for pair in table.iter() {
-            peer_path::query_path_mtu(&self.shared, pair, now, false);
-            let mut state = pair.lock();
-            self.probe(now, pair, &mut state)?;
+        for peer in table.iter() {
+            peer_path::query_path_mtu(&self.shared, peer, now, false);
+            let mut state = peer.lock();
+            self.probe(now, peer, &mut state)?;
             let Some((bytes, number)) = state.tunnel.tick(self.batch.buffer()) else {
                 continue;
             };
@@ -400,17 +402,17 @@ impl Sending {
     }
 
     /// Sends a peer's path MTU probe if it is due.
-    fn probe(&mut self, now: Time, pair: &Peer, half: &mut PeerState) -> Result<(), GatewayError> {
-        let Some(to) = half.endpoint else {
+    fn probe(&mut self, now: Time, peer: &Peer, state: &mut PeerState) -> Result<(), GatewayError> {
+        let Some(to) = state.endpoint else {
             return Ok(());
         };
-        let Some(probe) = half.next_probe(now) else {
+        let Some(probe) = state.next_probe(now) else {
             return Ok(());
         };
         let scratch = [&mut self.fragment[..], &mut self.packet[..]];
-        if let Some(bytes) = half.seal_probe(
+        if let Some(bytes) = state.seal_probe(
             now,
-            pair.tunnel_addresses,
+            peer.tunnel_addresses,
             probe,
             scratch,
             self.batch.buffer(),
@@ -447,7 +449,7 @@ impl Sending {
             else {
                 continue;
             };
-            let Some(pair) = table
+            let Some(peer) = table
                 .routes
                 .lookup(destination)
                 .and_then(|peer| table.peer(peer.0))
@@ -457,16 +459,16 @@ impl Sending {
             };
             // Real control messages never come through the device, so a local process or a host of
             // the site is posing as this gateway.
-            if let Some([own, far]) = pair.tunnel_addresses
+            if let Some([own, far]) = peer.tunnel_addresses
                 && control::is_message(Frame::packet(read), own, far)
             {
-                pair.lock().counts.spoofed_control += 1;
+                peer.lock().counts.spoofed_control += 1;
                 continue;
             }
             let class = classify_packet(&self.config.classes, &headers);
             let kept = self.store.commit(length, frame, now, headers.ports);
-            let mut state = pair.lock();
-            let around = encapsulation_overhead(state.endpoint) as u16;
+            let mut state = peer.lock();
+            let overhead = encapsulation_overhead(state.endpoint) as u16;
             let store = &mut self.store;
             let mut drops = |dropped: SendboxPacket, _| store.release(dropped.packet.frame, 1);
             for index in 0..frame.packets() {
@@ -475,7 +477,7 @@ impl Sending {
                     now,
                     SendboxPacket {
                         packet: kept,
-                        encapsulation_bytes: around,
+                        encapsulation_bytes: overhead,
                     },
                     &mut drops,
                 );
@@ -484,7 +486,7 @@ impl Sending {
             drop(state);
             if let Some(lane) = self
                 .schedules
-                .get_mut(pair.index as usize)
+                .get_mut(peer.index as usize)
                 .and_then(Option::as_mut)
                 && lane.established
             {
@@ -541,9 +543,9 @@ impl Sending {
 }
 
 /// Reports the mode changes of a bundle. Returns whether one of them was due to missing feedback.
-fn report_changes(shared: &GatewayState, pair: &Peer, half: &mut PeerState) -> bool {
+fn report_changes(shared: &GatewayState, peer: &Peer, state: &mut PeerState) -> bool {
     let mut silent = false;
-    while let Some(change) = half.sendbox.next_mode_change() {
+    while let Some(change) = state.sendbox.next_mode_change() {
         silent |= change.reason == Reason::NoFeedback;
         let seen = &change.path;
         let text = format!(
@@ -559,7 +561,7 @@ fn report_changes(shared: &GatewayState, pair: &Peer, half: &mut PeerState) -> b
         );
         shared
             .events
-            .record(change.at, &pair.config.name, "mode", text);
+            .record(change.at, &peer.config.name, "mode", text);
     }
     silent
 }
@@ -585,17 +587,18 @@ fn assemble_packet(store: &Store, waiting: &SendboxPacket, room: &mut [u8]) -> O
 }
 
 /// Runs the bundle's deadlines and, if it is due, the algorithm's program.
-fn drive(now: Time, bundle: u64, half: &mut PeerState, steering: &mut BundleSteering) {
-    half.sendbox.on_deadline(now);
+fn drive(now: Time, bundle: u64, state: &mut PeerState, steering: &mut BundleSteering) {
+    state.sendbox.on_deadline(now);
     let Some(mut lent) = steering.bundle(bundle) else {
         return;
     };
-    if !half.sendbox.drive(now, &mut lent) {
+    if !state.sendbox.drive(now, &mut lent) {
         return;
     }
-    half.gauges = steering.gauges(bundle);
-    half.sendbox
-        .set_pass_through(now, wants_pass_through(&half.gauges));
+    state.gauges = steering.gauges(bundle);
+    state
+        .sendbox
+        .set_pass_through(now, wants_pass_through(&state.gauges));
 }
 
 /// Returns the class of a packet with these headers.

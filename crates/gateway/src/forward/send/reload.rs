@@ -84,12 +84,12 @@ impl Sending {
     }
 
     /// Closes the peer's bundle.
-    fn end(&mut self, pair: &Peer) {
+    fn end(&mut self, peer: &Peer) {
         let now = self.shared.now();
-        let totals = pair.lock().sendbox.status(now).totals;
+        let totals = peer.lock().sendbox.status(now).totals;
         let Some(lane) = self
             .schedules
-            .get_mut(pair.index as usize)
+            .get_mut(peer.index as usize)
             .and_then(Option::take)
         else {
             return;
@@ -101,7 +101,7 @@ impl Sending {
         if let Some((_, steering)) = steering {
             steering.close(
                 now,
-                pair.index.into(),
+                peer.index.into(),
                 totals.received_bytes,
                 totals.missing,
             );
@@ -141,23 +141,26 @@ impl Sending {
             let site = &self.config.site;
             self.uplink = Uplink::new(now, site.uplink_rate, full_packet(site));
         }
-        for pair in old.iter() {
+        for peer in old.iter() {
             let peers = &self.config.peers;
-            match peers.iter().find(|peer| is_for_peer(pair, peer)) {
+            match peers
+                .iter()
+                .find(|new_config| is_for_peer(peer, new_config))
+            {
                 Some(to) => {
                     let to = to.clone();
-                    self.change(now, pair, &to, classes, &reload.addresses);
+                    self.change(now, peer, &to, classes, &reload.addresses);
                     table.insert(Peer {
-                        index: pair.index,
+                        index: peer.index,
                         tunnel_addresses: tunnel_addresses(&self.config, &to),
-                        state: Arc::clone(&pair.state),
+                        state: Arc::clone(&peer.state),
                         config: to,
                     });
                 }
                 None => {
-                    self.drain(now, pair);
-                    self.end(pair);
-                    table.remove(pair);
+                    self.drain(now, peer);
+                    self.end(peer);
+                    table.remove(peer);
                 }
             }
         }
@@ -193,19 +196,19 @@ impl Sending {
                 .by_key
                 .get(&peer.public_key)
                 .and_then(|place| old.peer(*place));
-            if before.is_some_and(|pair| is_for_peer(pair, &peer)) {
+            if before.is_some_and(|old_peer| is_for_peer(old_peer, &peer)) {
                 continue;
             }
             // A peer without a configured endpoint keeps the one learned from its packets, also
             // when its preshared key changes.
-            let learned = before.and_then(|pair| pair.lock().endpoint);
+            let learned = before.and_then(|peer| peer.lock().endpoint);
             let mut found = found.clone();
             if let (None, Some(endpoint)) = (&peer.endpoint, learned) {
                 found.insert(peer.public_key, endpoint);
             }
             if let Err(why) = self.add(&mut table, peer, &found) {
-                let added = table.iter().filter(|pair| old.peer(pair.index).is_none());
-                added.for_each(|pair| self.end(pair));
+                let added = table.iter().filter(|peer| old.peer(peer.index).is_none());
+                added.for_each(|peer| self.end(peer));
                 return Err(why);
             }
         }
@@ -216,21 +219,21 @@ impl Sending {
     fn change(
         &mut self,
         now: Time,
-        pair: &Peer,
+        peer: &Peer,
         to: &PeerConfig,
         classes: bool,
         found: &PeerRoutes,
     ) {
-        let from = &pair.config;
+        let from = &peer.config;
         let outcome = match from.endpoint != to.endpoint {
-            true => self.relocate(pair, to, found),
+            true => self.relocate(peer, to, found),
             false => Ok(()),
         };
-        let outcome = outcome.and_then(|()| self.requeue(now, pair, to, classes));
+        let outcome = outcome.and_then(|()| self.requeue(now, peer, to, classes));
         let outcome = outcome.and_then(|()| match from.algorithm != to.algorithm {
             true => {
-                self.end(pair);
-                self.begin(now, pair.index, to)
+                self.end(peer);
+                self.begin(now, peer.index, to)
             }
             false => Ok(()),
         });
@@ -244,13 +247,13 @@ impl Sending {
     /// session.
     fn relocate(
         &mut self,
-        pair: &Peer,
-        peer: &PeerConfig,
+        peer: &Peer,
+        new_config: &PeerConfig,
         found: &PeerRoutes,
     ) -> Result<(), GatewayError> {
-        let mut state = pair.lock();
-        state.tunnel.set_keepalive(peer.endpoint.is_some());
-        let Some(to) = found.get(&peer.public_key).copied() else {
+        let mut state = peer.lock();
+        state.tunnel.set_keepalive(new_config.endpoint.is_some());
+        let Some(to) = found.get(&new_config.public_key).copied() else {
             return Ok(());
         };
         state.endpoint = Some(to);
@@ -269,12 +272,12 @@ impl Sending {
     fn requeue(
         &mut self,
         now: Time,
-        pair: &Peer,
-        peer: &PeerConfig,
+        peer: &Peer,
+        new_config: &PeerConfig,
         classes: bool,
     ) -> Result<(), GatewayError> {
-        let settings = sendbox_config(peer, &self.config, self.shared.observe);
-        let mut state = pair.lock();
+        let settings = sendbox_config(new_config, &self.config, self.shared.observe);
+        let mut state = peer.lock();
         state
             .sendbox
             .set_bounds(now, settings.min_rate, settings.max_rate);
@@ -300,14 +303,14 @@ impl Sending {
         gone.into_iter()
             .for_each(|frame| self.store.release(frame, 1));
         outcome.map_err(|why| GatewayError::Queue {
-            peer: peer.name.clone(),
+            peer: new_config.name.clone(),
             why,
         })
     }
 
     /// Drops all packets queued for a removed peer.
-    fn drain(&mut self, now: Time, pair: &Peer) {
-        let mut state = pair.lock();
+    fn drain(&mut self, now: Time, peer: &Peer) {
+        let mut state = peer.lock();
         state.sendbox.set_disabled_by_operator(now, true);
         let store = &mut self.store;
         let mut gone = Vec::new();
@@ -320,11 +323,11 @@ impl Sending {
     }
 }
 
-/// Returns whether the tunnel of `pair` can serve `peer`: public key and preshared key are the
-/// same.
-fn is_for_peer(pair: &Peer, peer: &PeerConfig) -> bool {
-    let keys = |peer: &PeerConfig| (peer.public_key, peer.preshared_key);
-    keys(&pair.config) == keys(peer)
+/// Returns whether the tunnel of `peer` can serve the peer of `config`: public key and preshared
+/// key are the same.
+fn is_for_peer(peer: &Peer, config: &PeerConfig) -> bool {
+    let keys = |config: &PeerConfig| (config.public_key, config.preshared_key);
+    keys(&peer.config) == keys(config)
 }
 
 /// Returns both tunnel addresses, this site's first.
