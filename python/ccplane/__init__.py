@@ -262,10 +262,8 @@ class Result:
         return f"<ccplane.Result of {names}>"
 
     def _repr_html_(self) -> str:
-        """Returns the table that a notebook shows."""
-        from . import _html
-
-        return _html.result(self.summary, self.metrics)
+        """Returns the tables that a notebook shows: those of `ccplane run`."""
+        return _ccplane.html(self._inner.summary_json())
 
 
 def run(

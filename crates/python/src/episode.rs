@@ -59,9 +59,7 @@ impl Spec {
             ));
         }
         Ok(Spec {
-            step: step
-                .parse()
-                .map_err(|why| wrong(&format!("step is `{step}`"), why))?,
+            step: step_size(step)?,
             features: observe
                 .iter()
                 .map(|name| name.parse().map_err(|why| wrong("observe", why)))
@@ -144,10 +142,21 @@ impl PolicyFlow {
 /// Returns the datapath program of policies with this decision interval.
 #[pyfunction]
 pub(crate) fn policy_program(step: &str) -> PyResult<String> {
-    let step: StepSize = step
-        .parse()
-        .map_err(|why: String| PyValueError::new_err(format!("step is `{step}`: {why}")))?;
-    Ok(step.program())
+    Ok(step_size(step)?.program())
+}
+
+/// Returns the length of a decision interval in seconds, or `None` if it depends on the RTT.
+#[pyfunction]
+pub(crate) fn step_seconds(step: &str) -> PyResult<Option<f64>> {
+    Ok(match step_size(step)? {
+        StepSize::Every(interval) => Some(interval.as_secs_f64()),
+        StepSize::RoundTrip | StepSize::Report => None,
+    })
+}
+
+fn step_size(step: &str) -> PyResult<StepSize> {
+    step.parse()
+        .map_err(|why: String| PyValueError::new_err(format!("step is `{step}`: {why}")))
 }
 
 /// Returns the names of the features and of the interval columns.

@@ -10,8 +10,9 @@ use std::time::Duration;
 
 use ccplane_algorithms::Registry;
 use ccplane_lab::scenario::{BadSeeds, ReadError, Scenario, Seeds};
-use ccplane_lab::{Contender, Error as Unusable, Progress, RunOptions, Sim, files};
+use ccplane_lab::{Contender, Error as Unusable, Progress, RunOptions, Sim, files, table};
 use ccplane_report::Provenance;
+use ccplane_report::html::{escape, note};
 use miette::{GraphicalReportHandler, GraphicalTheme};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -108,6 +109,27 @@ impl RunResult {
         files::write_scenario(&self.text, &folder).map_err(failed)?;
         Ok(page)
     }
+}
+
+/// Returns the tables of a run for a notebook, from the content of `summary.json`. They have no
+/// style of their own, and so follow the notebook's light or dark theme.
+#[pyfunction]
+pub(crate) fn html(summary: &str) -> PyResult<String> {
+    let result: ccplane_lab::result::RunResult =
+        serde_json::from_str(summary).map_err(|why| Error::new_err(why.to_string()))?;
+    let title = result.title.as_deref().unwrap_or("ccplane");
+    let mut out = format!("<p><strong>{}</strong></p>", escape(title));
+    for table in table::all(&result) {
+        // The style of the page puts units on a line of their own.
+        out += &table.to_html().replace("<small>", "<br/><small>");
+    }
+    if !result.note.is_empty() {
+        out += &note(&result.note);
+    }
+    for (label, complaint) in result.complaints() {
+        out += &note(&format!("{label}: {complaint}"));
+    }
+    Ok(out)
 }
 
 /// Runs a scenario in the simulator. `given` is the name of a shipped scenario, a path, or the text

@@ -30,9 +30,11 @@ mod _ccplane {
     #[pymodule_export]
     use super::drive::drive;
     #[pymodule_export]
-    use super::episode::{Episode, PolicyFlow, policy_names, policy_program, step_many};
+    use super::episode::{
+        Episode, PolicyFlow, policy_names, policy_program, step_many, step_seconds,
+    };
     #[pymodule_export]
-    use super::experiment::{RunResult, check, command, compile, provenance, simulate};
+    use super::experiment::{RunResult, check, command, compile, html, provenance, simulate};
     #[pymodule_export]
     use super::flow::{Control, Flow, FlowInfo, FlowStats};
     #[pymodule_export]
