@@ -10,16 +10,23 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ._ccplane import Error
+from ._ccplane import Error, step_seconds
 
 MODES = ("human", "rgb_array")
-FPS = 50
-"""Frames per second of a video in simulated time, for the default step of 20 ms."""
+FPS = 25.0
+"""Frames per second of a video if the length of a step depends on the RTT: steps of 40 ms."""
 SIZE = (640, 480)
 """Width and height of a frame, pixels."""
 DPI = 100
 
 Frame = NDArray[np.uint8]
+
+
+def metadata(step: str, modes: Sequence[str] = MODES) -> dict[str, Any]:
+    """Returns an environment's metadata for rendering. A video shows simulated time."""
+    length_s = step_seconds(step)
+    fps = FPS if length_s is None else 1 / length_s
+    return {"render_modes": list(modes), "render_fps": fps}
 
 
 def chart(mode: str | None, modes: Sequence[str] = MODES) -> Chart | None:

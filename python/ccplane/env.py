@@ -179,7 +179,7 @@ class Link(gymnasium.Env[Floats, Floats], EzPickle):
     bytes and bytes per second. `render` draws goodput, RTT and window of the episode.
     """
 
-    metadata: dict[str, Any] = {"render_modes": list(_render.MODES), "render_fps": _render.FPS}
+    metadata: dict[str, Any] = _render.metadata(PolicySpec.step)
     observation_space: gymnasium.spaces.Space[Floats]
     action_space: gymnasium.spaces.Space[Floats]
 
@@ -199,6 +199,7 @@ class Link(gymnasium.Env[Floats, Floats], EzPickle):
     ) -> None:
         EzPickle.__init__(self, scenario, step, observe, history, act, reward, randomise, compete, steps, algorithms, render_mode)
         self._setup = _Setup(scenario, step, observe, history, act, reward, randomise, compete, algorithms)
+        self.metadata = _render.metadata(step)
         self.observation_space = self._setup.observation_space
         self.action_space = self._setup.action_space
         self.steps = steps
@@ -258,7 +259,7 @@ class LinkVector(VectorEnv[Floats, Floats, NDArray[Any]]):
     A reward function receives `info` with an array per key.
     """
 
-    metadata: dict[str, Any] = {"autoreset_mode": AutoresetMode.NEXT_STEP, "render_modes": ["rgb_array"], "render_fps": _render.FPS}
+    metadata: dict[str, Any] = {"autoreset_mode": AutoresetMode.NEXT_STEP} | _render.metadata(PolicySpec.step, ["rgb_array"])
     observation_space: gymnasium.spaces.Space[Floats]
     action_space: gymnasium.spaces.Space[Floats]
     single_observation_space: gymnasium.spaces.Space[Floats]
@@ -275,8 +276,11 @@ class LinkVector(VectorEnv[Floats, Floats, NDArray[Any]]):
         if render_mode == "human":
             raise ValueError("render_mode='human' shows one episode, so it needs gymnasium.make; use 'rgb_array' for a vector")
         self._setup = _Setup(**(plain | settings))
+        self.metadata = self.metadata | _render.metadata(self._setup.spec.step, ["rgb_array"])
         self.render_mode = render_mode
-        self._charts = [_render.chart(render_mode, ["rgb_array"]) for _ in range(num_envs)]
+        charts = [_render.chart(render_mode, ["rgb_array"]) for _ in range(num_envs)]
+        # Empty without a render mode.
+        self._charts = [chart for chart in charts if chart is not None]
         self.num_envs = num_envs
         self.threads: int = threads or os.cpu_count() or 1
         self.steps = steps
@@ -315,10 +319,9 @@ class LinkVector(VectorEnv[Floats, Floats, NDArray[Any]]):
         _one(self._setup.begin(self._episodes[n], self._random[n]))
         self._done[n] = 0
         values, interval, _ = self._episodes[n].look(0)
-        chart = self._charts[n]
-        if chart is not None:
-            chart.clear()
-            chart.add({0: dict(zip(COLUMNS, interval))})
+        if self._charts:
+            self._charts[n].clear()
+            self._charts[n].add({0: dict(zip(COLUMNS, interval))})
         return _values(values), list(interval)
 
     def step(self, actions: Floats | Sequence[Sequence[float]]) -> tuple[Floats, NDArray[Any], NDArray[Any], NDArray[Any], Info]:
@@ -338,10 +341,9 @@ class LinkVector(VectorEnv[Floats, Floats, NDArray[Any]]):
             over[on] = np.frombuffer(told[3], np.bool_)
             self._done[on] += 1
             over[on] |= self._done[on] >= self.steps
-            for n in on.tolist():
-                chart = self._charts[n]
-                if chart is not None:
-                    chart.add({0: dict(zip(COLUMNS, intervals[n]))})
+            if self._charts:
+                for n in on.tolist():
+                    self._charts[n].add({0: dict(zip(COLUMNS, intervals[n]))})
         for n in again.tolist():
             values[n], intervals[n] = self._begin(n)
         info: Info = dict(zip(COLUMNS, intervals.T))
@@ -352,8 +354,10 @@ class LinkVector(VectorEnv[Floats, Floats, NDArray[Any]]):
 
     def render(self) -> tuple[_render.Frame, ...] | None:
         """Returns a picture of each episode; see `Link`."""
-        frames = [_rendered(chart) for chart in (self._charts if self.render_mode else [None])]
-        return tuple(frame for frame in frames if frame is not None) if self.render_mode else None
+        if not self._charts:
+            _rendered(None)
+            return None
+        return tuple(frame for frame in map(_rendered, self._charts) if frame is not None)
 
 
 def parallel(
@@ -385,7 +389,7 @@ def parallel(
     class Parallel(ParallelEnv):  # type: ignore[misc]
         """Environment returned by `parallel`."""
 
-        metadata: dict[str, Any] = {"name": "ccplane/Link-v0", "render_modes": list(_render.MODES), "render_fps": _render.FPS}
+        metadata: dict[str, Any] = {"name": "ccplane/Link-v0"} | _render.metadata(setup.spec.step)
 
         def __init__(self) -> None:
             self.possible_agents: list[str] = [f"flow_{n}" for n in range(flows if scenario is None else 0)]

@@ -217,6 +217,18 @@ class Rendered(Needing):
         self.assertAlmostEqual(two.get_xdata()[0], 1.0, delta=0.1)
         self.assertAlmostEqual(one.get_xdata()[-1], two.get_xdata()[-1], delta=0.1)
 
+    def test_a_video_shows_simulated_time(self) -> None:
+        for step, fps in [("20ms", 50), ("100ms", 10), ("1s", 1), ("1rtt", 25), ("report", 25)]:
+            for env in (
+                gymnasium.make("ccplane/Link-v0", step=step),
+                gymnasium.make_vec("ccplane/Link-v0", num_envs=2, vectorization_mode="vector_entry_point", step=step),
+                ccplane.env.parallel(step=step),
+            ):
+                self.assertAlmostEqual(env.metadata["render_fps"], fps)
+        self.assertEqual(ccplane.env.Link.metadata["render_fps"], 50)
+        vector = ccplane.env.LinkVector(step="10ms")
+        self.assertEqual((vector.metadata["render_modes"], "autoreset_mode" in vector.metadata), (["rgb_array"], True))
+
     def test_a_window_is_drawn_at_each_step(self) -> None:
         code = (
             "import ccplane.env, matplotlib.pyplot as plt, window_backend as backend\n"
