@@ -2,29 +2,34 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import re
 import shutil
 import sys
 import tempfile
+import tomllib
 import weakref
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from typing import Any
 
 from . import Error, _ccplane
 from ._fork import fork
 
+# Settings of a scenario that are paths, each with its value.
+PATH = re.compile(r"""(\b(?:file|trace)["']?\s*=\s*)("(?:[^"\\\n]|\\.)+"|'[^'\n]+')""")
+
 
 class Folder:
     """Result of a run in a temporary folder, which is removed with this object."""
 
-    def __init__(self, folder: str, command: str) -> None:
-        self._folder = folder
+    def __init__(self, folder: str) -> None:
         weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
-        with open(os.path.join(folder, "summary.json"), encoding="utf-8") as file:
-            summary = json.load(file)
-        # The command line of the child has temporary files.
-        self._summary = json.dumps(summary | {"command": command})
+        self._results = _results(folder)
+        with _os_errors(self._results):
+            with open(os.path.join(self._results, "summary.json"), encoding="utf-8") as file:
+                self._summary = file.read()
 
     def summary_json(self) -> str:
         return self._summary
@@ -34,7 +39,8 @@ class Folder:
         return None
 
     def write(self, folder: str, /) -> str:
-        shutil.copytree(self._folder, folder, dirs_exist_ok=True)
+        with _os_errors(folder):
+            shutil.copytree(self._results, folder, dirs_exist_ok=True)
         return os.path.join(folder, "report.html")
 
 
@@ -48,19 +54,20 @@ def run(
 ) -> Folder:
     """Runs a scenario on a datapath with real packets. Raises `Error` with the message of the
     command."""
-    out, file = tempfile.mkdtemp(prefix="ccplane-"), given
+    with _os_errors("no temporary folder"):
+        folder = tempfile.mkdtemp(prefix="ccplane-")
     try:
+        file = given
         if is_text:
-            # Relative paths of a scenario start at its folder, which is the working directory for
-            # a text.
-            number, file = tempfile.mkstemp(prefix="scenario-", suffix=".toml", dir=os.getcwd())
-            with open(number, "w", encoding="utf-8") as text:
-                text.write(given)
-        words = ["ccplane", "run", file, "--datapath", datapath, "--json", "--out", out, "--force"]
+            file = os.path.join(folder, "scenario.toml")
+            with _os_errors(file), open(file, "w", encoding="utf-8") as text:
+                text.write(_with_absolute_paths(given))
+        words = ["run", file, "--datapath", datapath, "--json", "--out", _results(folder)]
         for contender in contenders or ():
             words += ["--alg", contender]
         words += [] if seeds is None else ["--seeds", seeds]
-        status, printed, logged = _run(words, classes)
+        call = f"ccplane.run(…, datapath={datapath!r})"
+        status, printed, logged = _run(["ccplane", *words], classes, call)
         if status != 0:
             problem = (
                 _problem(printed) or logged.strip() or f"the run ended with exit code {status}"
@@ -68,13 +75,42 @@ def run(
             raise Error(problem.replace(file, "scenario") if is_text else problem)
         # Warnings, and tracebacks of callbacks.
         sys.stderr.write(logged)
-        return Folder(out, f"ccplane.run(…, datapath={datapath!r})")
+        return Folder(folder)
     except BaseException:
-        shutil.rmtree(out, ignore_errors=True)
+        shutil.rmtree(folder, ignore_errors=True)
         raise
-    finally:
-        if file != given:
-            os.unlink(file)
+
+
+def _results(folder: str) -> str:
+    return os.path.join(folder, "results")
+
+
+def _with_absolute_paths(text: str) -> str:
+    """Makes the paths in a scenario independent of the folder of its file. They start at the
+    working directory."""
+
+    def absolute(setting: re.Match[str]) -> str:
+        try:
+            path = tomllib.loads(f"path = {setting[2]}")["path"]
+        except tomllib.TOMLDecodeError:
+            # The command reports it, with its position.
+            return setting[0]
+        return setting[1] + json.dumps(os.path.join(os.getcwd(), path), ensure_ascii=False)
+
+    return PATH.sub(absolute, text)
+
+
+@contextlib.contextmanager
+def _os_errors(path: str) -> Generator[None]:
+    """Raises an `OSError` as `Error`. `path` is named if the error has no path."""
+    try:
+        yield
+    except shutil.Error as why:
+        # A copy of a folder, with a list of files that failed.
+        _, path, reason = why.args[0][0]
+        raise Error(f"{path}: {reason}") from None
+    except OSError as why:
+        raise Error(f"{why.filename or path}: {why.strerror or why}") from None
 
 
 def _problem(printed: str) -> str | None:
@@ -86,8 +122,9 @@ def _problem(printed: str) -> str | None:
     return "; ".join(filter(None, (answer.get("error"), answer.get("hint"))))
 
 
-def _run(words: Sequence[str], classes: Sequence[Any]) -> tuple[int | None, str, str]:
-    """Runs a command to its end, or until Ctrl-C. Returns its exit code, output and messages."""
+def _run(words: Sequence[str], classes: Sequence[Any], call: str) -> tuple[int | None, str, str]:
+    """Runs a command to its end, or until Ctrl-C. Its results name the `call` in place of the
+    command line, which has temporary files. Returns its exit code, output and messages."""
     with (
         tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as output,
         tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as messages,
@@ -96,6 +133,7 @@ def _run(words: Sequence[str], classes: Sequence[Any]) -> tuple[int | None, str,
         def child() -> None:
             # Jupyter asks programs for colours.
             os.environ["NO_COLOR"] = "1"
+            os.environ["CCPLANE_COMMAND_LINE"] = call
             os.dup2(output.fileno(), 1)
             os.dup2(messages.fileno(), 2)
             # A notebook replaces Python's streams, and `_exit` flushes no buffer.

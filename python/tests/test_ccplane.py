@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import doctest
 import functools
+import html
 import io
 import json
 import os
@@ -28,6 +29,7 @@ import ccplane
 import ccplane.fold
 import host
 from aimd import Aimd, Window
+from ccplane import _measured
 from host import skip
 
 HERE = Path(__file__).parent
@@ -262,7 +264,7 @@ class CommandLine(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             made = subprocess.run([*command, "new", "fast.py"], cwd=folder, capture_output=True, text=True, check=False)
             self.assertEqual(made.returncode, 0, made.stderr)
-            words = ["run", "--alg", "./fast.py:back=0.7", "--rate", "10mbit", "--duration", "5s", "--json"]
+            words = ["run", "--alg", "./fast.py:back=0.7", "--duration", "20s", "--json"]
             done = subprocess.run([*command, *words], cwd=folder, capture_output=True, text=True, check=False)
             self.assertEqual(done.returncode, 0, done.stderr)
             (contender,) = json.loads(done.stdout)["contenders"]
@@ -295,19 +297,102 @@ class Measured(unittest.TestCase):
     def test_invalid_arguments_are_refused_before_anything_runs(self) -> None:
         before = set(os.listdir())
         unknown = {**LINK, "topology": {"dumbbell": {"trace": "absent.trace", "rtt": "20ms"}}}
+        relative = 'contenders = ["reno"]\nduration = "1s"\n[topology.dumbbell]\ntrace = "absent.trace"\nrtt = "20ms"\n'
+        shipped = ", ".join(f"`{file.stem}`" for file in sorted((HERE.parents[1] / "scenarios").glob("*.toml")))
         for scenario, settings, says in [
-            (LINK, {"threads": 2}, "threads=2 applies to the simulator only"),
-            (LINK, {"datapath": "kernel"}, "'kernel'.*sim, linux, udp, quic"),
-            (LINK, {"contenders": ["nosuch"]}, "`nosuch`.*cubic"),
-            ("nosuch", {}, "`nosuch`.*`01-one-flow`"),
-            ({"duratoin": "1s"} | LINK, {}, "^scenario:1: .*`duratoin`"),
+            (LINK, {"threads": 2}, "threads=2 applies to the simulator only; remove it for datapath='linux'"),
+            (
+                LINK,
+                {"datapath": "kernel"},
+                "error: invalid value 'kernel' for '--datapath <DATAPATH>'\n"
+                "  [possible values: sim, linux, udp, quic, quic:quinn, quic:s2n]\n\n"
+                "For more information, try '--help'.",
+            ),
+            (
+                LINK,
+                {"contenders": ["nosuch"]},
+                "there is no algorithm `nosuch`; available: reno, cubic, bbr, bbr3, dctcp, dx, swift, timely, constant, vegas, copa, "
+                "ledbat++, nimbus, vivace, bundler, autorate, group",
+            ),
+            ("nosuch", {}, f"there is no file and no built-in scenario `nosuch`; available: {shipped}"),
+            ({"duratoin": "1s"} | LINK, {}, "scenario:1: there is no setting `duratoin`"),
             # Relative paths start at the working directory.
-            (unknown, {}, rf"{re.escape(os.getcwd())}/absent.trace"),
+            (unknown, {}, f"scenario:3: {os.getcwd()}/absent.trace cannot be read: No such file or directory (os error 2)"),
+            (relative, {}, f"scenario:4: {os.getcwd()}/absent.trace cannot be read: No such file or directory (os error 2)"),
         ]:
             arguments: dict[str, Any] = {"datapath": "linux"} | settings
-            with self.subTest(says), self.assertRaisesRegex((ccplane.Error, ValueError), f"(?s){says}"):
+            with self.subTest(says), self.assertRaises((ccplane.Error, ValueError)) as raised:
                 ccplane.run(scenario, **arguments)
+            self.assertEqual(str(raised.exception), says)
         self.assertEqual(set(os.listdir()), before)
+
+    def test_a_run_has_the_seeds_and_the_paths_of_its_scenario(self) -> None:
+        here = os.getcwd()
+        text = """title = 'a "trace" = file' # trace = "x"
+topology.dumbbell.trace = "up.trace"
+a = {"trace" = 'down "1".trace', file="/absolute", rate = "1mbit"}
+file = "\\u00e9\\"\\t"
+"""
+        seen: dict[str, Any] = {}
+
+        def record(words: list[str], classes: Any, call: str) -> tuple[int, str, str]:
+            file = Path(words[2])
+            seen.update(words=words, call=call, text=file.read_text() if file.exists() else None, files=os.listdir())
+            return 1, "", f"{words[2]}: stopped"
+
+        before = os.listdir()
+        with mock.patch.object(_measured, "_run", record):
+            with self.assertRaisesRegex(ccplane.Error, "^scenario: stopped$"):
+                ccplane.run(text, datapath="linux", seeds=range(1, 4), contenders=["reno", "cubic"])
+            words = seen["words"]
+            file, results = words[2], words[7]
+            self.assertEqual(
+                words,
+                ["ccplane", "run", file, "--datapath", "linux", "--json", "--out", results, "--alg", "reno", "--alg", "cubic", "--seeds", "1..3"],
+            )
+            self.assertEqual(seen["call"], "ccplane.run(…, datapath='linux')")
+            # Nothing is written to the working directory, and nothing stays.
+            self.assertEqual((seen["files"], os.path.exists(os.path.dirname(file))), (before, False))
+            paths = text.replace('"up.trace"', f'"{here}/up.trace"')
+            paths = paths.replace("""'down "1".trace'""", f'"{here}/down \\"1\\".trace"')
+            paths = paths.replace('"\\u00e9\\"\\t"', f'"{here}/é\\"\\t"').replace('"x"', f'"{here}/x"')
+            self.assertEqual(seen["text"], paths)
+            with self.assertRaises(ccplane.Error):
+                ccplane.run("01-one-flow", datapath="udp")
+            self.assertEqual((seen["words"][2], seen["text"], "--seeds" in seen["words"]), ("01-one-flow", None, False))
+
+    def test_a_file_that_cannot_be_written_is_named(self) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            absent = os.path.join(folder, "absent")
+            with mock.patch.object(tempfile, "tempdir", absent), self.assertRaises(ccplane.Error) as raised:
+                ccplane.run(LINK, datapath="linux")
+            self.assertRegex(str(raised.exception), rf"^{re.escape(absent)}/ccplane-\w+: No such file or directory$")
+            results = Path(folder, "results")
+            results.mkdir()
+            with self.assertRaises(ccplane.Error) as raised:
+                _measured.Folder(folder)
+            self.assertEqual(str(raised.exception), f"{results}/summary.json: No such file or directory")
+
+    def test_a_result_is_copied(self) -> None:
+        own = tempfile.mkdtemp()
+        (Path(own) / "results").mkdir()
+        for name in ("summary.json", "report.html"):
+            (Path(own) / "results" / name).write_text("{}")
+        result = ccplane.Result(_measured.Folder(own))
+        with tempfile.TemporaryDirectory() as folder:
+            page = Path(result.write(Path(folder, "out")))
+            self.assertEqual((page, page.read_text()), (Path(folder, "out/report.html"), "{}"))
+            Path(folder, "taken").write_text("")
+            with self.assertRaises(ccplane.Error) as raised:
+                result.write(Path(folder, "taken"))
+            self.assertEqual(str(raised.exception), f"{folder}/taken: File exists")
+            # `copytree` copies into folders; these have no room either.
+            for name in ("summary.json", "report.html"):
+                Path(folder, "full", name, name).mkdir(parents=True)
+            with self.assertRaisesRegex(ccplane.Error, rf"^{re.escape(folder)}/full/(summary.json|report.html): .*Is a directory"):
+                result.write(Path(folder, "full"))
+        del result
+        self.assertFalse(os.path.exists(own), "removed with the result")
 
     def test_names_classes_and_functions_run_on_kernel_tcp(self) -> None:
         if os.geteuid() != 0 or not Path("/sys/kernel/btf/vmlinux").exists():
@@ -326,6 +411,11 @@ class Measured(unittest.TestCase):
             page = Path(result.write(Path(folder, "out")))
             self.assertGreater(page.stat().st_size, 10_000)
             self.assertIn("contenders", page.with_name("scenario.toml").read_text())
+            # Every file names the call in place of the command of the child process.
+            self.assertEqual(json.loads(page.with_name("summary.json").read_text())["command"], result.summary["command"])
+            self.assertIn("ccplane.run(…, datapath='linux')", html.unescape(page.read_text()))
+            for file in page.parent.iterdir():
+                self.assertNotIn("--json", file.read_text() if file.is_file() else "", file.name)
 
     def test_ctrl_c_ends_a_run_and_removes_its_namespaces(self) -> None:
         if os.geteuid() != 0 or not Path("/sys/kernel/btf/vmlinux").exists():
@@ -335,7 +425,8 @@ class Measured(unittest.TestCase):
             environment = os.environ | {"TMPDIR": folder}
             run = subprocess.Popen([sys.executable, "-c", code], cwd=folder, stderr=subprocess.PIPE, text=True, env=environment)
             children = Path(f"/proc/{run.pid}/task/{run.pid}/children")
-            own = lambda: [name for name in os.listdir("/run/netns") if name.startswith(f"ccplane-{child}-")]
+            # The folder exists once a namespace has had a name.
+            own = lambda: list(Path("/run/netns").glob(f"ccplane-{child}-*"))
             try:
                 self.assertTrue(host.becomes(lambda: children.read_text().strip() != ""))
                 child = children.read_text().split()[0]
