@@ -116,7 +116,7 @@ impl FromStr for Contender {
                 })
                 .ok_or_else(bad);
         }
-        let pair = |part: &str| {
+        let parse_parameter = |part: &str| {
             part.split_once('=')
                 .map(|(k, v)| (k.trim().to_owned(), v.trim().to_owned()))
         };
@@ -129,7 +129,7 @@ impl FromStr for Contender {
         let parameters: Option<Vec<_>> = rest
             .split(divides)
             .filter(|part| !part.is_empty())
-            .map(pair)
+            .map(parse_parameter)
             .collect();
         match parameters {
             Some(parameters) if is_name(name) || is_path(name) => Ok(Contender::Ccplane {

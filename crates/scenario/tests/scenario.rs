@@ -660,7 +660,8 @@ fn bundles_are_parsed_and_checked() {
         (own.bundle_host_algorithm(), own.bundles[0].overhead),
         (None, 60)
     );
-    let classes = "queue = \"fq_codel\"\nclass = [{ level = 0 }, { level = 1, weight = 3, queue = \"droptail:9p\" }]";
+    let classes = "queue = \"fq_codel\"\n\
+                   class = [{ level = 0 }, { level = 1, weight = 3, queue = \"droptail:9p\" }]";
     let queues = parse(&text(classes)).unwrap().bundles[0].queues(QueueSpec::UNLIMITED);
     let class = |level, weight, queue: &str| ClassSpec {
         level,
@@ -902,6 +903,11 @@ fn every_mistake_names_its_line_and_its_fix() {
             ),
         ),
         (
+            "a host name that is a number",
+            with(bulk, "from = [\"left1\", 2]\nbulk = {}"),
+        ),
+        ("a name that is a number", with(bulk, "name = 7\nbulk = {}")),
+        (
             "an event that changes nothing",
             with(
                 "[[work",
@@ -1085,14 +1091,24 @@ proptest! {
     }
 
     #[test]
-    fn incomplete_scenarios_do_not_panic(from in 0usize..SMALL_SCENARIO.len(), length in 0usize..20, by in "[ -~\n]{0,12}") {
-        if let (Some(head), Some(rc3)) = (SMALL_SCENARIO.get(..from), SMALL_SCENARIO.get(from + length..)) {
+    fn incomplete_scenarios_do_not_panic(
+        from in 0usize..SMALL_SCENARIO.len(),
+        length in 0usize..20,
+        by in "[ -~\n]{0,12}",
+    ) {
+        if let (Some(head), Some(rc3)) = (
+            SMALL_SCENARIO.get(..from),
+            SMALL_SCENARIO.get(from + length..),
+        ) {
             let _ = parse(&format!("{head}{by}{rc3}"));
         }
     }
 
     #[test]
-    fn no_value_can_panic(key in prop::sample::select(vec!["\"96mbit\"", "\"20ms\"", "\"10s\"", "4"]), value in "[\"\\-0-9a-z.:%]{0,16}") {
+    fn no_value_can_panic(
+        key in prop::sample::select(vec!["\"96mbit\"", "\"20ms\"", "\"10s\"", "4"]),
+        value in "[\"\\-0-9a-z.:%]{0,16}",
+    ) {
         let _ = parse(&SMALL_SCENARIO.replace(key, &value));
     }
 }
