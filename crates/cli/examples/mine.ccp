@@ -1,6 +1,6 @@
-# Slow start, then AIMD with a fifth back.
+# Slow start, then AIMD that reduces the window by a fifth.
 (algorithm mine
-    (about "slow start, then one segment an RTT more; a fifth less at a loss")
+    (about "slow start, then one more segment per RTT; a fifth less after a loss")
     (needs cwnd recovery)
     (param back 0.8 0.1 0.95)
     (init Cwnd (* 10 Flow.mss)))

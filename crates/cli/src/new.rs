@@ -1,5 +1,5 @@
-//! `ccplane new`: creates an algorithm that works, to start from: a program file (`mine.ccp`), a Python
-//! file (`mine.py`) or a crate (`mine`).
+//! `ccplane new`: creates an algorithm that works, to start from: a program file (`mine.ccp`), a
+//! Python file (`mine.py`) or a crate (`mine`).
 
 use std::fs::{self, File};
 use std::io::{ErrorKind, Write};
@@ -36,8 +36,9 @@ name = "NAME"
 version = "0.1.0"
 edition = "2024"
 
-# The core: simulator, algorithms, pages. The installed command does the rest, such as runs on kernel
-# TCP. With `features = ["host"]` instead, this program has every command and takes minutes to build.
+# The core: simulator, algorithms, pages. The installed command does the rest, such as runs on
+# kernel TCP. With `features = ["host"]` instead, this program has every command and takes minutes
+# to build.
 [dependencies]
 ccplane = { path = PATH, default-features = false }
 
@@ -55,19 +56,26 @@ debug = false
 #[derive(Args)]
 pub struct NewArgs {
     /// Algorithm to create: a program file (`mine.ccp`), which needs no compiler, a Python file
-    /// (`mine.py`), or a Rust crate in a folder (`mine`). Its name has lower-case letters, digits and
-    /// `_`, at most 11.
+    /// (`mine.py`), or a Rust crate in a folder (`mine`). Its name has lower-case letters, digits
+    /// and `_`, at most 11.
     #[arg(value_name = "NAME[.ccp|.py]")]
     name: String,
-    /// `crates/cli` folder of a ccplane checkout [default: the one this command or its package
-    /// comes with].
+    /// For a Rust crate: `crates/cli` folder of a ccplane checkout [default: the one this command
+    /// or its package comes with].
     #[arg(long, value_name = "DIR")]
     ccplane: Option<PathBuf>,
 }
 
 pub fn run(args: &NewArgs, json: bool) -> Result<(), Failure> {
     let path = Path::new(&args.name);
-    match path.extension().and_then(|extension| extension.to_str()) {
+    let extension = path.extension().and_then(|extension| extension.to_str());
+    if matches!(extension, Some("ccp" | "py")) && args.ccplane.is_some() {
+        let text = format!("--ccplane cannot be used with a file, {}", path.display());
+        return Err(Failure::text(FailureKind::Usage, text).hint(
+            "remove --ccplane, which is for Rust crates, or give a name without an extension",
+        ));
+    }
+    match extension {
         Some("ccp") => create_file(path, |name| renamed(CCP_TEMPLATE, "mine", name), json),
         Some("py") => create_file(path, |name| renamed(PYTHON_TEMPLATE, "aimd", name), json),
         _ => create_crate(args, json),
@@ -222,4 +230,23 @@ fn write(folder: &Path, ccplane: &Path) -> std::io::Result<()> {
     fs::copy(workspace.join("Cargo.lock"), folder.join("Cargo.lock"))?;
     fs::write(folder.join("src/fold.ccp"), FOLD_PROGRAM)?;
     fs::write(folder.join("src/main.rs"), source)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_templates_have_the_same_program() {
+        let (_, rest) = PYTHON_TEMPLATE
+            .split_once("\"fold\": \"\"\"\n")
+            .expect("a program named fold");
+        let (program, _) = rest.split_once("\"\"\"").expect("the end of the program");
+        let unindented: String = program
+            .lines()
+            .map(|line| line.strip_prefix("        ").unwrap_or(line.trim_start()))
+            .map(|line| format!("{line}\n"))
+            .collect();
+        assert_eq!(unindented.trim_end(), FOLD_PROGRAM.trim_end());
+    }
 }
