@@ -3,12 +3,16 @@
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
 
 use crate::exit::{Failure, FailureKind};
 
 /// Parent of the result folders without `--out`: `ccplane-results/run-1`, `run-2` and so on.
 const RESULTS_FOLDER: &str = "ccplane-results";
+
+/// Time within which the program that opens a page reports a failure.
+const OPENER_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Files that a run writes to its folder.
 const RESULT_FILES: [&str; 14] = [
@@ -204,8 +208,8 @@ fn created_by_run(folder: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-/// Opens a page in the user's browser: the program of `$BROWSER`, otherwise `xdg-open`. A failure is
-/// only a warning, since the page exists.
+/// Opens a page in the user's browser: `$BROWSER`, which is the name of one program without
+/// arguments, otherwise `xdg-open`. A failure is only a warning, since the page exists.
 pub fn open_page(page: &Path) {
     let browser = std::env::var_os("BROWSER").filter(|name| !name.is_empty());
     let program = browser.unwrap_or_else(|| "xdg-open".into());
@@ -216,8 +220,32 @@ pub fn open_page(page: &Path) {
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .spawn();
-    if let Err(why) = started {
-        let program = Path::new(&program).display();
-        tracing::warn!("cannot start {program} to open the page: {why}; set BROWSER to a browser");
+    let program = Path::new(&program).display();
+    match started.map(early_failure) {
+        Ok(None) => {}
+        Ok(Some(status)) => {
+            tracing::warn!("{program} cannot open the page: {status}; set BROWSER to a browser");
+        }
+        Err(why) => {
+            tracing::warn!(
+                "cannot start {program} to open the page: {why}; set BROWSER to a browser"
+            );
+        }
+    }
+}
+
+/// Returns the exit status of a program that fails within [`OPENER_TIMEOUT`]. A browser may run for
+/// hours, and is left running.
+#[expect(clippy::disallowed_methods, reason = "it waits for another process")]
+fn early_failure(mut program: Child) -> Option<ExitStatus> {
+    let start = Instant::now();
+    loop {
+        match program.try_wait() {
+            Ok(Some(status)) => return (!status.success()).then_some(status),
+            Ok(None) if start.elapsed() < OPENER_TIMEOUT => {
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            _ => return None,
+        }
     }
 }
