@@ -52,7 +52,8 @@ pub struct EmuArgs {
     #[arg(long, default_value = "0%")]
     loss: LossModel,
     /// Settings of the direction from the command to the host, where they differ: `rate`, `trace`,
-    /// `delay`, `queue` and `loss`, as in `rate=5mbit,delay=25ms,queue=codel:target=5ms:ecn`.
+    /// `delay`, `queue` and `loss`, as in `rate=5mbit,delay=25ms,queue=codel:target=5ms:ecn`. The
+    /// path of a trace cannot contain a comma.
     #[arg(long, value_name = "SETTINGS")]
     up: Option<DirectionSettings>,
     /// Settings of the direction from the host to the command, likewise.
@@ -104,7 +105,8 @@ impl FromStr for DirectionSettings {
                 "trace" => all.trace = Some(setting.parse()?),
                 "delay" => all.delay = Some(setting.parse()?),
                 "queue" => all.queue = Some(setting.parse()?),
-                _ => all.loss = Some(setting.parse()?),
+                "loss" => all.loss = Some(setting.parse()?),
+                key => unreachable!("`{key}` is not in KEYS"),
             }
             if all.rate.is_some() && all.trace.is_some() {
                 return Err(setting.error("`rate` and `trace` exclude each other; remove one"));

@@ -99,9 +99,9 @@ pub struct AttachArgs {
     pub(crate) percent: u8,
     /// Limits that the datapath enforces, with the names of the configuration's `[limits]`:
     /// `max_rate`, an upper limit on the pacing rate of every flow; `min_cwnd` and `max_cwnd`,
-    /// limits on its window; `fallback_after`, the time without a heartbeat of the agent after which
-    /// flows run on the datapath's own NewReno [default: 500ms; for an agent on another host, 3
-    /// round trips to it plus 200ms]; `max_flows`, the capacity of each algorithm's flow table
+    /// limits on its window; `fallback_after`, the time without a heartbeat of the agent after
+    /// which flows run on the datapath's own NewReno [default: 500ms; for an agent on another host,
+    /// 3 round trips to it plus 200ms]; `max_flows`, the capacity of each algorithm's flow table
     /// [default: 65536, fewer on a host with little memory].
     #[arg(
         long,
@@ -161,7 +161,7 @@ impl FromStr for LimitsArg {
                 "min_cwnd" => limits.min_cwnd = Some(setting.parse()?),
                 "max_cwnd" => limits.max_cwnd = Some(setting.parse()?),
                 "fallback_after" => limits.fallback_after = Some(setting.parse()?),
-                _ => {
+                "max_flows" => {
                     let slots: u32 = setting.parse()?;
                     if !FLOW_TABLE_BOUNDS.contains(&slots) {
                         let (least, most) = (FLOW_TABLE_BOUNDS.start(), FLOW_TABLE_BOUNDS.end());
@@ -171,6 +171,7 @@ impl FromStr for LimitsArg {
                     }
                     limits.max_flows = Some(slots);
                 }
+                key => unreachable!("`{key}` is not in KEYS"),
             }
         }
         Ok(limits)
