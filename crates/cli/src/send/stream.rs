@@ -167,11 +167,15 @@ impl Stream {
 mod tests {
     use std::fs::File;
     use std::io::{self, Write};
+    use std::net::UdpSocket;
     use std::os::fd::OwnedFd;
 
+    use ccplane_transport::{Native, Rc3, TransportConfig};
+    use ccplane_udp::{DATAGRAM_BYTES_DEFAULT, Stamping, UdpCongestion, UdpHost, UdpOptions};
     use ccplane_units::Bytes;
 
     use super::*;
+    use crate::transfer::host::TransferHost;
     use crate::transfer::wire::{Frames, HASH_BYTES, StreamEvent};
 
     fn pattern(bytes: u64, framed: bool) -> Stream {
@@ -193,25 +197,60 @@ mod tests {
         all
     }
 
+    /// Returns a connection with a window of 16 MiB whose hello has not been sent, and the peer's
+    /// socket.
+    fn connecting() -> (UdpHost, u64, UdpSocket) {
+        let peer = UdpSocket::bind("127.0.0.1:0").unwrap();
+        peer.set_nonblocking(true).unwrap();
+        let options = UdpOptions {
+            local: "127.0.0.1:0".parse().unwrap(),
+            datagram_bytes: DATAGRAM_BYTES_DEFAULT,
+            window: 16 << 20,
+            tls: None,
+            dscp: 0,
+            config: TransportConfig {
+                rc3: Some(Rc3::default()),
+                ..TransportConfig::default()
+            },
+            stamping: Stamping::Off,
+            link_rate: None,
+            accept_congestion: Native::cubic(),
+        };
+        let mut host = UdpHost::bind(options).unwrap();
+        let to = peer.local_addr().unwrap();
+        let id = host
+            .connect(to, UdpCongestion::Native(Native::cubic()))
+            .unwrap();
+        (host, id, peer)
+    }
+
     #[test]
     fn the_end_of_the_stream_is_known_before_anything_is_sent() {
-        let (mut stream, mut known) = (pattern(2_000_000, true), 0);
-        let write = |bytes: &[u8]| {
-            known += bytes.len();
-            bytes.len()
-        };
-        stream.read_ahead(Duration::from_secs(10), write).unwrap();
-        assert!(
-            (2_000_000 + HASH_BYTES..2_010_000).contains(&known),
-            "{known}"
-        );
+        for bytes in [200_000, 2_000_000] {
+            let (mut host, id, peer) = connecting();
+            let mut stream = pattern(bytes, true);
+            stream
+                .read_ahead(Duration::from_secs(10), |bytes| {
+                    TransferHost::write(&mut host, id, bytes)
+                })
+                .unwrap();
+            let known = host.connection(id).unwrap().pending();
+            assert!(
+                (bytes + HASH_BYTES as u64..bytes + 2_000).contains(&known),
+                "{known}"
+            );
+            let nothing = peer.recv(&mut [0; 2000]).unwrap_err();
+            assert_eq!(nothing.kind(), io::ErrorKind::WouldBlock);
+            UdpHost::poll(&mut host, Duration::ZERO).unwrap();
+            peer.recv(&mut [0; 2000]).unwrap();
+        }
     }
 
     /// The pipe delivers at most 64 kB, its capacity, per 20 ms: filling the window would take five
     /// seconds.
     #[test]
     fn a_slow_source_does_not_hold_the_hello_up() {
-        let mut known = 0;
+        let (mut host, id, _peer) = connecting();
         let (slow, mut writer) = io::pipe().unwrap();
         let source = SendSource::Pipe(File::from(OwnedFd::from(slow)), "pipe".into());
         let header = Header {
@@ -226,16 +265,15 @@ mod tests {
                     std::thread::sleep(std::time::Duration::from_millis(20));
                 }
             });
-            let write = |bytes: &[u8]| {
-                known += bytes.len();
-                bytes.len()
-            };
             stream
-                .read_ahead(Duration::from_millis(100), write)
+                .read_ahead(Duration::from_millis(100), |bytes| {
+                    TransferHost::write(&mut host, id, bytes)
+                })
                 .unwrap();
             // Closes the pipe, which ends the writer.
             drop(stream);
         });
+        let known = host.connection(id).unwrap().pending();
         assert!(known < 8 << 20, "{known}");
     }
 

@@ -127,48 +127,81 @@ fn limits_of_an_option_are_checked() {
 fn an_invalid_file_is_reported_with_line_and_fix() {
     let rule =
         |text: &str| format!("algorithms = [\"cubic\"]\n[[rule]]\nalgorithm = \"cubic\"\n{text}\n");
+    // Text, line, part of the message, part of the fix.
     let cases = [
-        ("algorithm = [\"cubic\"]".to_owned(), 1, "algorithms"),
-        ("algorithms = []".to_owned(), 1, "add one"),
+        (
+            "algorithm = [\"cubic\"]".to_owned(),
+            1,
+            "`algorithm`",
+            "algorithms",
+        ),
+        ("algorithms = []".to_owned(), 1, "no algorithm", "add one"),
         (
             "algorithms = [\"cubic\", \"cubic:report=10ms\"]".to_owned(),
             1,
+            "duplicate algorithm `cubic`",
             "remove one",
         ),
         (
             "[limits]\nmin_cwnd = \"3000b\"\nmax_cwnd = \"2000b\"".to_owned(),
             2,
+            "min_cwnd, 3kB, is above max_cwnd, 2kB",
             "lower min_cwnd",
         ),
-        ("[limits]\nmax_rate = 1000".to_owned(), 2, "mbit"),
-        ("[limits]\nmax_rate = \"fast\"".to_owned(), 2, ""),
-        ("[limits]\nfallback_after = \"1ms\"".to_owned(), 2, "10ms"),
-        ("[limits]\nmax_flows = 0".to_owned(), 2, "give 1 to"),
-        ("metrics = \"9464\"".to_owned(), 1, "127.0.0.1:9464"),
-        (rule(""), 2, "system = true"),
-        (rule("system = true\nport = 443"), 2, "remove `system`"),
-        (rule("to = \"10.1.0.0/8\""), 4, ""),
-        (rule("port = 0"), 4, "443"),
-        (rule("port = 443\npercent = 0"), 5, "1 to 100"),
-        (rule("port = 443\ncgruop = \"/web\""), 5, "cgroup"),
+        ("[limits]\nmax_rate = 1000".to_owned(), 2, "", "mbit"),
+        ("[limits]\nmax_rate = \"fast\"".to_owned(), 2, "fast", ""),
+        (
+            "[limits]\nfallback_after = \"1ms\"".to_owned(),
+            2,
+            "fallback_after, 1ms, is too short",
+            "10ms",
+        ),
+        (
+            "[limits]\nmax_flows = 0".to_owned(),
+            2,
+            "the number of flows is 0",
+            "give 1 to",
+        ),
+        ("metrics = \"9464\"".to_owned(), 1, "9464", "127.0.0.1:9464"),
+        (
+            rule(""),
+            2,
+            "the rule selects no connections",
+            "system = true",
+        ),
+        (
+            rule("system = true\nport = 443"),
+            2,
+            "`system` cannot be combined",
+            "remove `system`",
+        ),
+        (rule("to = \"10.1.0.0/8\""), 4, "10.1.0.0/8", ""),
+        (rule("port = 0"), 4, "0", "443"),
+        (
+            rule("port = 443\npercent = 0"),
+            5,
+            "the percentage is 0",
+            "1 to 100",
+        ),
+        (rule("port = 443\ncgruop = \"/web\""), 5, "cgruop", "cgroup"),
         (
             rule("system = true").replace("algorithm = \"cubic\"", "algorithm = \"cubik\""),
             3,
+            "`cubik` is not an algorithm of this file",
             "cubic",
         ),
         (
             rule("system = true\n[[rule]]\nalgorithm = \"cubic\"\nsystem = true"),
             5,
+            "no connection reaches this rule",
             "narrower rule first",
         ),
     ];
-    for (text, line, fix) in cases {
-        let (at, message, said) = wrong(&text);
-        assert_eq!(at, line, "{text}\n{message}; {said}");
-        assert!(
-            said.contains(fix) || message.contains(fix),
-            "{text}\n{message}; {said}"
-        );
+    for (text, line, says, fix) in cases {
+        let (at, message, found) = wrong(&text);
+        assert_eq!(at, line, "{text}\n{message}; {found}");
+        assert!(message.contains(says), "{text}\n{message}; {found}");
+        assert!(found.contains(fix), "{text}\n{message}; {found}");
     }
 }
 
