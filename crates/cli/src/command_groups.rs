@@ -46,12 +46,12 @@ fn groups(command: &Command) -> String {
         let found = names
             .iter()
             .filter_map(|name| command.find_subcommand(name));
-        let mut there = found.peekable();
-        if there.peek().is_none() {
+        let mut listed = found.peekable();
+        if listed.peek().is_none() {
             continue;
         }
         let _ = writeln!(text, "{group}:");
-        for one in there {
+        for one in listed {
             let about = one.get_about().map(ToString::to_string);
             let about =
                 ccplane_report::wrap(&about.unwrap_or_default(), LINE_WIDTH - DESCRIPTION_COLUMN);

@@ -332,12 +332,12 @@ fn default_controls() -> Check {
 }
 
 fn tun() -> Check {
-    let there = Path::new("/dev/net/tun").exists();
+    let exists = Path::new("/dev/net/tun").exists();
     check(
         "TUN device",
         Need::Emulator,
-        there,
-        if there {
+        exists,
+        if exists {
             "/dev/net/tun"
         } else {
             "/dev/net/tun is absent"

@@ -1,5 +1,5 @@
-//! Agents in other processes: the option that selects one, shared by `attach`, `run` and `send`, and
-//! the query for its algorithms.
+//! Agents in other processes: the option that selects one, shared by `attach`, `run` and `send`,
+//! and the query for its algorithms.
 
 use ccplane_lab::Contender;
 use ccplane_link::AgentAddress;

@@ -82,8 +82,8 @@ pub(crate) struct RunAs {
 }
 
 impl RunAs {
-    /// Returns the user given by --sandbox, a name or a number. Without one, root's processes run as
-    /// nobody; `None` is the caller's own user.
+    /// Returns the user given by --sandbox, a name or a number. Without one, root's processes run
+    /// as nobody; `None` is the caller's own user.
     fn resolve(given: Option<&str>) -> Result<Option<RunAs>, Failure> {
         let wrong = |what: String| {
             Failure::text(

@@ -182,8 +182,8 @@ fn read_replies(from: impl Read, runs: usize, progress: &dyn Progress) -> Vec<Ca
     said
 }
 
-/// Main function of the process. It confines itself before it enters the folder of the request, which
-/// paths are relative to, and reads the file.
+/// Main function of the process. It confines itself before it enters the folder of the request,
+/// which paths are relative to, and reads the file.
 pub(super) fn serve(contender: &Contender, registry: &Registry) -> Result<(), Failure> {
     let cannot = |what: &str, why: &dyn std::fmt::Display| {
         Failure::text(FailureKind::Failed, format!("{what}: {why}"))

@@ -30,8 +30,8 @@ pub struct CheckArgs {
 
 #[derive(Args)]
 pub struct ShowArgs {
-    /// Configuration file [default: the one in CCPLANE_CONFIG, else /etc/ccplane/ccplane.toml, if it
-    /// exists].
+    /// Configuration file [default: the one in CCPLANE_CONFIG, else /etc/ccplane/ccplane.toml, if
+    /// it exists].
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
 }

@@ -44,11 +44,11 @@ pub struct Liveness {
 }
 
 impl Liveness {
-    /// Starts at `now`. `patience`: silence after which the peer is given up; 10 s for interactive
+    /// Starts at `now`. `timeout`: silence after which the peer is given up; 10 s for interactive
     /// use.
-    pub fn new(now: Time, patience: Duration) -> Liveness {
+    pub fn new(now: Time, timeout: Duration) -> Liveness {
         Liveness {
-            timeout: patience,
+            timeout,
             silence_start: now,
             probes_sent: 0,
             last_probe: now,
