@@ -22,7 +22,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::sys::socket::{setsockopt, sockopt};
 use nix::unistd::Pid;
 
-use crate::common::{can_run, copy_command, eventually, lock_host};
+use crate::common::{can_run, copy_command, eventually, lock_host, unwrapped};
 
 const NAME: &str = "ccp_reno";
 /// User ID without any capability.
@@ -695,8 +695,7 @@ fn a_missing_agent_or_algorithm_is_an_error_with_a_hint() {
             .output()
             .expect("it starts");
         assert!(!output.status.success());
-        let text = String::from_utf8_lossy(&output.stderr).replace(['│', '\n'], " ");
-        text.split_whitespace().collect::<Vec<_>>().join(" ")
+        unwrapped(&output.stderr)
     };
     let unix = format!("unix:{}", socket.display());
     let ccp = format!("ccp:{}", socket.display());
@@ -727,8 +726,8 @@ fn a_missing_agent_or_algorithm_is_an_error_with_a_hint() {
 
 /// Link between the namespaces of datapath and agent.
 struct Link {
-    here: Namespace,
-    there: Namespace,
+    datapath_host: Namespace,
+    agent_host: Namespace,
     keys: Folder,
 }
 
@@ -738,11 +737,11 @@ impl Link {
     fn new() -> Link {
         let name = |end| format!("ccplane-far-{end}-{}", std::process::id());
         let link = Link {
-            here: Namespace::create(&name("a")).expect("as root"),
-            there: Namespace::create(&name("b")).expect("as root"),
+            datapath_host: Namespace::create(&name("a")).expect("as root"),
+            agent_host: Namespace::create(&name("b")).expect("as root"),
             keys: Folder::new("keys"),
         };
-        let (a, b) = (link.here.name(), link.there.name());
+        let (a, b) = (link.datapath_host.name(), link.agent_host.name());
         ip(&[
             "-n", a, "link", "add", "a0", "type", "veth", "peer", "name", "b0", "netns", b,
         ]);
@@ -761,7 +760,7 @@ impl Link {
     }
 
     fn set(&self, state: &str) {
-        ip(&["-n", self.there.name(), "link", "set", "b0", state]);
+        ip(&["-n", self.agent_host.name(), "link", "set", "b0", state]);
     }
 
     fn key(&self, name: &str) -> String {
@@ -778,13 +777,13 @@ impl Link {
         ]);
         command.arg("--keys").arg(&self.keys.0);
         let process = Process::start(
-            self.there
+            self.agent_host
                 .enter_on_spawn(&mut command)
                 .expect("a namespace"),
         );
         eventually("the agent listens", || {
             let connects = || TcpStream::connect((AGENT, port)).is_ok();
-            self.there.run(connects).expect("inside")
+            self.agent_host.run(connects).expect("inside")
         });
         process
     }
@@ -796,7 +795,11 @@ impl Link {
         let mut command = ccplane(&[
             "attach", "--alg", "reno", "--agent", &agents[0], "--agent", &agents[1],
         ]);
-        Attach::by(self.here.enter_on_spawn(&mut command).expect("a namespace"))
+        Attach::by(
+            self.datapath_host
+                .enter_on_spawn(&mut command)
+                .expect("a namespace"),
+        )
     }
 }
 
@@ -828,7 +831,7 @@ fn flows_of_a_remote_agent_survive_a_cut_and_its_death_on_the_fallback() {
     let first = link.agent(4700);
     let attach = link.attach();
     let watch = PinnedView::open(NAME).expect("it is attached");
-    let mut pair = link.here.run(Pair::new).expect("inside");
+    let mut pair = link.datapath_host.run(Pair::new).expect("inside");
     let steered = || {
         watch
             .flows()
@@ -884,7 +887,7 @@ fn flows_of_a_remote_agent_survive_a_cut_and_its_death_on_the_fallback() {
         &format!("tls://{AGENT}:4700?keys={}", link.key("web1")),
     ]);
     let refused = link
-        .here
+        .datapath_host
         .enter_on_spawn(&mut other)
         .expect("a namespace")
         .output()

@@ -6,6 +6,8 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 use std::process::{Command, Output};
 
+use crate::common::unwrapped;
+
 fn ccplane(arguments: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_ccplane"));
     command.args(arguments).env_remove("CCPLANE_LOG");
@@ -15,9 +17,8 @@ fn ccplane(arguments: &[&str]) -> Output {
 /// Returns the exit code and standard error, with line wrapping removed.
 fn outcome(arguments: &[&str]) -> (i32, String) {
     let output = ccplane(arguments);
-    let text = String::from_utf8_lossy(&output.stderr).replace(['│', '\n'], " ");
-    let words: Vec<&str> = text.split_whitespace().collect();
-    (output.status.code().unwrap_or(-1), words.join(" "))
+    let code = output.status.code().unwrap_or(-1);
+    (code, unwrapped(&output.stderr))
 }
 
 #[track_caller]
@@ -174,6 +175,49 @@ fn invalid_quantities_are_usage_errors() {
     );
 }
 
+/// `--limits` replaces `CCPLANE_LIMITS` as a whole.
+#[test]
+fn limits_of_the_command_line_replace_those_of_the_environment() {
+    // Too many tags: an error that is found after the limits are checked.
+    let tags: Vec<String> = (0..9).map(|number| format!("--tag=t{number}=x")).collect();
+    let attach = |environment: &str, limits: &[&str]| {
+        let output = Command::new(env!("CARGO_BIN_EXE_ccplane"))
+            .args(["attach", "--config", "/dev/null", "--alg", "reno", "--json"])
+            .args(limits)
+            .args(&tags)
+            .env("CCPLANE_LIMITS", environment)
+            .output()
+            .expect("the binary under test starts");
+        assert_eq!(output.status.code(), Some(2), "{output:?}");
+        let told: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+        told["error"].as_str().unwrap_or_default().to_owned()
+    };
+    let limits = "min_cwnd=30kB,max_cwnd=3kB";
+    let from_environment = attach(limits, &[]);
+    assert!(
+        from_environment.starts_with("min_cwnd is above max_cwnd: 30kB")
+            && from_environment.contains("environment, 3kB"),
+        "{from_environment}"
+    );
+    let from_option = attach(
+        "min_cwnd=50kB,max_cwnd=5kB",
+        &["--limits", "min_cwnd=40kB,max_cwnd=4kB"],
+    );
+    assert!(
+        from_option.starts_with("min_cwnd is above max_cwnd: 40kB")
+            && from_option.contains(", 4kB"),
+        "{from_option}"
+    );
+    for (environment, option) in [
+        (limits, "max_rate=1gbit"),
+        ("min_cwnd=30kB", "max_cwnd=3kB"),
+        ("max_cwnd=3kB", "min_cwnd=30kB"),
+    ] {
+        let valid = attach(environment, &["--limits", option]);
+        assert!(valid.contains("tags"), "{environment}, {option}: {valid}");
+    }
+}
+
 #[test]
 fn bench_python_runs_the_python_package() {
     let bench = |name: &str, python: Option<&str>| {
@@ -210,8 +254,7 @@ fn bench_python_runs_the_python_package() {
     ] {
         let (code, told) = bench(name, python);
         assert_eq!(code, Some(3), "{told}");
-        let told = told.replace(['│', '\n'], " ");
-        let told = told.split_whitespace().collect::<Vec<_>>().join(" ");
+        let told = unwrapped(told.as_bytes());
         assert!(
             told.contains(says) && told.contains("make python"),
             "{told}"
@@ -269,12 +312,22 @@ fn an_unknown_algorithm_is_an_error_with_suggestions() {
 
 #[test]
 fn a_bare_number_is_not_a_probability() {
+    for loss in ["1", "5"] {
+        fails(
+            &["run", "--alg", "reno", "--loss", loss],
+            2,
+            &["without a %", "1%", "100%"],
+        );
+    }
+    for loss in ["1", "1.0"] {
+        fails(&["emu", "--loss", loss, "--", "true"], 2, &["without a %"]);
+    }
+    let red = "red:min=20kB:max=60kB:probability=1";
     fails(
-        &["run", "--alg", "reno", "--loss", "1"],
+        &["run", "--alg", "reno", "--queue", red],
         2,
-        &["without a %", "1%", "100%"],
+        &["--queue", "without a %"],
     );
-    fails(&["emu", "--loss", "1", "--", "true"], 2, &["without a %"]);
     let scenario = |loss: &str| {
         format!(
             "contenders = [\"reno\"]\nduration = \"1s\"\n[topology.dumbbell]\nrate = \"9mbit\"\nrtt = \"9ms\"\nloss = {loss}\n"
@@ -409,19 +462,62 @@ fn without_privileges_the_error_lists_what_is_missing_and_what_works() {
         output.expect("the copy starts")
     };
     let before = namespaces();
-    for arguments in [
-        &["run", "--alg", "reno", "--vs", "native:reno"][..],
-        &["run", "--alg", "reno", "--datapath", "linux"],
-        &["attach", "--alg", "reno"],
-        &["emu", "--rate", "1mbit", "--", "true"],
+    let checks: serde_json::Value =
+        serde_json::from_slice(&nobody(&["doctor", "--json"]).stdout).expect("one JSON object");
+    // The whole message about what is missing.
+    let lacks = |needs: &[&str]| {
+        let all = checks["checks"].as_array().expect("a list").iter();
+        let missing = all.filter(|check| {
+            check["ok"] == false && needs.iter().any(|need| check["need"] == *need)
+        });
+        let mut text = "this host lacks what the command requires:".to_owned();
+        for check in missing {
+            let part = |key: &str| check[key].as_str().unwrap_or_default();
+            text += &format!("\n  - {}: {}; {}", part("name"), part("found"), part("fix"));
+        }
+        text
+    };
+    let unprivileged = "`ccplane run --datapath sim`, `ccplane evaluate`, `ccplane paper \
+        --datapath sim`, `ccplane send`, `ccplane recv` and `ccplane check PROGRAM` work without \
+        privileges; `ccplane doctor` shows all checks";
+    let native = "`native:reno` is a kernel algorithm, so the run uses kernel TCP; to use the \
+        simulator's model of it, which needs no privileges, add `--datapath sim`";
+    for (arguments, needs, hint) in [
+        (
+            &["run", "--json", "--alg", "reno", "--vs", "native:reno"][..],
+            &["emulator", "kernel_tcp"][..],
+            native,
+        ),
+        (
+            &["run", "--json", "--alg", "reno", "--datapath", "linux"],
+            &["emulator", "kernel_tcp"],
+            unprivileged,
+        ),
+        (
+            &["attach", "--json", "--alg", "reno"],
+            &["kernel_tcp"],
+            unprivileged,
+        ),
+        (
+            &["emu", "--json", "--rate", "1mbit", "--", "true"],
+            &["emulator"],
+            unprivileged,
+        ),
     ] {
         let output = nobody(arguments);
-        let text = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert_eq!(output.status.code(), Some(3), "{arguments:?}: {text}");
-        assert!(
-            text.contains("root") && text.contains("--datapath sim"),
-            "{arguments:?}: {text}"
+        assert_eq!(output.status.code(), Some(3), "{arguments:?}: {output:?}");
+        let told: serde_json::Value =
+            serde_json::from_slice(&output.stdout).expect("one JSON object");
+        let text = lacks(needs);
+        assert!(text.contains("root"), "{text}");
+        assert_eq!(
+            (&told["error"], &told["hint"]),
+            (&text.into(), &hint.into()),
+            "{arguments:?}"
         );
+        // The same text, for a person.
+        let shown = unwrapped(&output.stderr);
+        assert!(shown.contains(hint), "{arguments:?}: {shown}");
     }
     let out = std::env::temp_dir().join(format!("ccplane-test-nobody-{}", std::process::id()));
     let simulated = nobody(&[
@@ -544,6 +640,14 @@ fn new_makes_files_that_work() {
     for bad in [".ccp", "Fast.ccp", "much_too_long_a_name.py"] {
         assert_eq!(run(&["new", bad]).0, Some(2), "{bad}");
     }
+    for file in ["slow.ccp", "slow.py"] {
+        let (code, text) = run(&["new", file, "--ccplane", env!("CARGO_MANIFEST_DIR")]);
+        assert!(
+            code == Some(2) && text.contains("--ccplane") && text.contains("Rust crates"),
+            "{text}"
+        );
+        assert!(!folder.join(file).exists(), "{file}");
+    }
     let (code, text) = run(&["new", "absent/fast.ccp"]);
     assert!(
         code == Some(1) && text.contains("cannot be written"),
@@ -590,13 +694,35 @@ fn a_page_is_opened_in_the_users_browser() {
     });
     let page = fs::canonicalize(folder.join("run/report.html")).expect("the page exists");
     assert_eq!(opened.as_deref().map(str::trim), page.to_str());
-    // Without a browser, the run still succeeds.
-    let output = run(Path::new("/nonexistent/browser"));
-    let text = String::from_utf8_lossy(&output.stderr);
-    assert!(
-        output.status.success() && text.contains("set BROWSER"),
-        "{text}"
-    );
+    // Without a browser, the run still succeeds. BROWSER is not split at spaces.
+    let failing = folder.join("my browser");
+    fs::write(&failing, "#!/bin/sh\nexit 3\n").expect("the test's folder can be written");
+    fs::set_permissions(&failing, fs::Permissions::from_mode(0o755)).expect("it is our file");
+    let with_arguments = format!("{} --new-window", browser.display());
+    for (browser, says) in [
+        (
+            Path::new("/nonexistent/browser"),
+            "cannot start /nonexistent/browser to open the page",
+        ),
+        (
+            Path::new(&with_arguments),
+            "browser --new-window to open the page",
+        ),
+        (&failing, "my browser cannot open the page: exit status: 3"),
+    ] {
+        let output = run(browser);
+        let text = unwrapped(&output.stderr);
+        assert!(
+            output.status.success() && text.contains(says) && text.contains("set BROWSER"),
+            "{text}"
+        );
+    }
+    // A browser that keeps running does not delay the end.
+    fs::write(&browser, "#!/bin/sh\nexec sleep 30\n").expect("the test's folder can be written");
+    let start = std::time::Instant::now();
+    let output = run(&browser);
+    assert!(output.status.success(), "{output:?}");
+    assert!(start.elapsed() < std::time::Duration::from_secs(25));
 }
 
 #[test]
@@ -737,9 +863,7 @@ fn with_output(arguments: &[&str], to: impl Into<std::process::Stdio>) -> (Optio
     let mut command = Command::new(env!("CARGO_BIN_EXE_ccplane"));
     command.args(arguments).env_remove("CCPLANE_LOG").stdout(to);
     let output = command.output().expect("the binary under test starts");
-    let text = String::from_utf8_lossy(&output.stderr).replace(['│', '\n'], " ");
-    let words: Vec<&str> = text.split_whitespace().collect();
-    (output.status.code(), words.join(" "))
+    (output.status.code(), unwrapped(&output.stderr))
 }
 
 #[test]

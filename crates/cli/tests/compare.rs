@@ -6,6 +6,8 @@ use std::process::{Command, Output};
 
 use serde_json::{Value, json};
 
+use crate::common::unwrapped;
+
 fn ccplane(folder: &Path, arguments: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_ccplane"));
     command
@@ -34,9 +36,8 @@ fn done(folder: &Path, arguments: &[&str]) -> String {
 /// Returns the exit code and standard error, with line wrapping removed.
 fn refused(folder: &Path, arguments: &[&str]) -> (i32, String) {
     let output = ccplane(folder, arguments);
-    let text = String::from_utf8_lossy(&output.stderr).replace(['│', '\n'], " ");
-    let words: Vec<&str> = text.split_whitespace().collect();
-    (output.status.code().unwrap_or(-1), words.join(" "))
+    let code = output.status.code().unwrap_or(-1);
+    (code, unwrapped(&output.stderr))
 }
 
 fn simulate(folder: &Path, out: &str, more: &[&str]) {

@@ -11,7 +11,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::sys::socket::{getsockopt, sockopt};
 use nix::unistd::Pid;
 
-use crate::common::{can_run, eventually, lock_host};
+use crate::common::{can_run, eventually, lock_host, unwrapped};
 
 /// A temporary file, removed on drop.
 struct Scratch(PathBuf);
@@ -101,9 +101,7 @@ fn an_invalid_file_is_reported_with_line_reason_and_fix() {
     ] {
         let (output, out, err) = check(text);
         assert_eq!(output.status.code(), Some(2), "{text}\n{out}{err}");
-        // miette wraps lines.
-        let plain = err.replace('│', " ");
-        let plain = plain.split_whitespace().collect::<Vec<_>>().join(" ");
+        let plain = unwrapped(&output.stderr);
         assert!(
             parts.iter().all(|part| plain.contains(part)),
             "{text}\n{err}"

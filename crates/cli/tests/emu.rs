@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use ccplane_host::{Namespace, bind_mount_over};
 
-use crate::common::{PATIENCE, eventually};
+use crate::common::{REACTION_TIMEOUT, eventually, unwrapped};
 
 /// Returns true if namespaces and devices can be created; otherwise reports the test as skipped.
 fn may_run(test: &str) -> bool {
@@ -324,14 +324,7 @@ fn two_interfaces_are_joined_with_super_packets_and_neighbours() {
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         command
     };
-    // Runs the command and returns the error without its frame.
-    let refused = |interfaces: &str| {
-        let said = said(&run(&mut joined(interfaces)));
-        said.split(|c: char| c.is_whitespace() || c == '│')
-            .filter(|word| !word.is_empty())
-            .collect::<Vec<_>>()
-            .join(" ")
-    };
+    let refused = |interfaces: &str| unwrapped(&run(&mut joined(interfaces)).stderr);
     assert!(refused("l1,l1").contains("both ends of the link are l1"));
     assert!(refused("l1,absent").contains("absent"));
     assert!(refused("l1,lo").contains("not Ethernet"));
@@ -447,7 +440,8 @@ fn with_translation_the_command_reaches_what_the_host_reaches() {
         .run(|| UdpSocket::bind("127.0.0.53:53"))
         .expect("inside")
         .expect("its port");
-    stub.set_read_timeout(Some(PATIENCE)).expect("a time");
+    stub.set_read_timeout(Some(REACTION_TIMEOUT))
+        .expect("a time");
     let settings = Scratch::new("resolv.conf");
     std::fs::write(&settings.0, "search example.org\nnameserver 127.0.0.53\n")
         .expect("a temporary file");

@@ -6,6 +6,8 @@ use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
 
+use crate::common::unwrapped;
+
 fn command(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_ccplane"));
     command
@@ -31,10 +33,9 @@ fn folder(name: &str) -> (PathBuf, String) {
 /// Returns the exit code and standard error, with line wrapping removed.
 fn said(arguments: &[&str]) -> (i32, String) {
     let output = evaluate(arguments);
-    let text = String::from_utf8_lossy(&output.stderr).replace(['│', '\n'], " ");
-    let words: Vec<&str> = text.split_whitespace().collect();
+    let text = unwrapped(&output.stderr);
     assert!(!text.contains("panicked"), "{text}");
-    (output.status.code().unwrap_or(-1), words.join(" "))
+    (output.status.code().unwrap_or(-1), text)
 }
 
 #[test]

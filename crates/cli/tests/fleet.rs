@@ -10,7 +10,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
-use crate::common::{PATIENCE, can_run, eventually, lock_host};
+use crate::common::{REACTION_TIMEOUT, can_run, eventually, lock_host};
 
 const NAME: &str = "ccp_reno";
 /// Bytes of a short connection.
@@ -82,7 +82,7 @@ impl Drop for Attach {
 /// Returns the body of a response with status 200.
 fn get(server: SocketAddr, path: &str) -> Option<String> {
     let mut stream = TcpStream::connect(server).ok()?;
-    stream.set_read_timeout(Some(PATIENCE)).ok()?;
+    stream.set_read_timeout(Some(REACTION_TIMEOUT)).ok()?;
     write!(stream, "GET {path} HTTP/1.0\r\nHost: {server}\r\n\r\n").ok()?;
     let mut answer = String::new();
     stream.read_to_string(&mut answer).ok()?;
@@ -301,8 +301,8 @@ fn program(name: &str) -> Command {
 
 /// Returns true if Prometheus is available; otherwise reports the test as skipped.
 fn has_prometheus(test: &str) -> bool {
-    let there = |tool| program(tool).arg("--version").output().is_ok();
-    if there("promtool") && there("prometheus") {
+    let runs = |tool| program(tool).arg("--version").output().is_ok();
+    if runs("promtool") && runs("prometheus") {
         return true;
     }
     let skipped = format!(
@@ -487,7 +487,7 @@ fn expressions_of_rules_and_dashboard_match_a_real_scrape() {
         };
         let log = || fs::read_to_string(place.join("log")).unwrap_or_default();
         assert!(
-            started.elapsed() < 2 * PATIENCE,
+            started.elapsed() < 2 * REACTION_TIMEOUT,
             "no figure of {name}: {expression}\n{}",
             log()
         );

@@ -5,6 +5,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+use crate::common::unwrapped;
+
 fn ccplane(arguments: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_ccplane"));
     command
@@ -15,8 +17,7 @@ fn ccplane(arguments: &[&str]) -> Output {
 }
 
 fn said(output: &Output) -> String {
-    let text = String::from_utf8_lossy(&output.stderr).replace(['│', '\n'], " ");
-    text.split_whitespace().collect::<Vec<&str>>().join(" ")
+    unwrapped(&output.stderr)
 }
 
 /// Creates a folder for a test, with an example in it.

@@ -19,7 +19,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::sys::socket::{setsockopt, sockopt};
 use nix::unistd::Pid;
 
-use common::{PATIENCE, can_run, eventually, lock_host};
+use common::{REACTION_TIMEOUT, can_run, eventually, lock_host};
 
 const NAME: &str = "ccp_hangs";
 const HANGING_ALGORITHM: &str = "CCPLANE_TEST_HANGS";
@@ -42,7 +42,7 @@ impl Algorithm for Hangs {
 
     fn open(&mut self, _info: &FlowInfo, _control: &mut Control<'_>) {
         loop {
-            std::thread::sleep(PATIENCE);
+            std::thread::sleep(REACTION_TIMEOUT);
         }
     }
 
@@ -136,6 +136,6 @@ fn a_hung_callback_silences_the_watchdog_and_does_not_keep_the_process() {
     eventually("it is unregistered", || {
         !available().split_whitespace().any(|name| name == NAME)
     });
-    assert!(fs::exists(format!("/run/ccplane/{NAME}.lock")).is_ok_and(|there| !there));
+    assert!(fs::exists(format!("/run/ccplane/{NAME}.lock")).is_ok_and(|exists| !exists));
     let _ = fs::remove_file(&path);
 }

@@ -9,6 +9,8 @@ use std::process::{Command, Output, Stdio};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
+use crate::common::unwrapped;
+
 /// A folder of a test.
 struct Folder(PathBuf);
 
@@ -71,9 +73,7 @@ fn printed(command: &mut Command) -> String {
 
 /// Returns the exit code and standard error, with line wrapping removed.
 fn said(output: &Output) -> (Option<i32>, String) {
-    let text = String::from_utf8_lossy(&output.stderr).replace(['│', '\n'], " ");
-    let words: Vec<&str> = text.split_whitespace().collect();
-    (output.status.code(), words.join(" "))
+    (output.status.code(), unwrapped(&output.stderr))
 }
 
 #[test]

@@ -6,6 +6,8 @@ use std::process::{Child, Command, Output, Stdio};
 
 use serde_json::Value;
 
+use crate::common::unwrapped;
+
 fn ccplane(arguments: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_ccplane"));
     command.args(arguments).env_remove("CCPLANE_LOG");
@@ -33,10 +35,9 @@ fn json(arguments: &[&str]) -> Value {
 /// Returns the exit code and standard error, with line wrapping removed.
 fn said(arguments: &[&str]) -> (i32, String) {
     let output = ccplane(arguments);
-    let text = String::from_utf8_lossy(&output.stderr).replace(['│', '\n'], " ");
-    let words: Vec<&str> = text.split_whitespace().collect();
+    let text = unwrapped(&output.stderr);
     assert!(!text.contains("panicked"), "{text}");
-    (output.status.code().unwrap_or(-1), words.join(" "))
+    (output.status.code().unwrap_or(-1), text)
 }
 
 const FLAGS: [&str; 14] = [
@@ -204,10 +205,12 @@ fn shipped_scenarios_run_by_name_and_unknown_names_get_suggestions() {
     assert_eq!(object["contenders"][0]["label"], "native:reno");
     let kept = fs::read_to_string(path.join("scenario.toml")).expect("the scenario");
     assert_eq!(kept, include_str!("../../../scenarios/01-one-flow.toml"));
-    let (code, said) = said(&["run", "one-flo", "--out", &out]);
-    assert!(
-        code == 2 && said.replace(' ', "").contains("didyoumean`01-one-flow`?"),
-        "{code} {said}"
+    let output = ccplane(&["run", "one-flo", "--out", &out, "--json"]);
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+    let error: Value = serde_json::from_slice(&output.stdout).expect("one JSON object");
+    assert_eq!(
+        error["error"],
+        "there is no file and no built-in scenario `one-flo`; did you mean `01-one-flow`?"
     );
 }
 
@@ -360,14 +363,10 @@ fn interrupted(run: Child) -> (Option<i32>, String, String) {
         .status();
     assert!(interrupt.expect("there is a kill").success());
     let output = run.wait_with_output().expect("it ends");
-    let text = |bytes: &[u8]| {
-        let text = String::from_utf8_lossy(bytes).replace('│', " ");
-        text.split_whitespace().collect::<Vec<_>>().join(" ")
-    };
     (
         output.status.code(),
-        text(&output.stdout),
-        text(&output.stderr),
+        unwrapped(&output.stdout),
+        unwrapped(&output.stderr),
     )
 }
 
@@ -519,7 +518,7 @@ fn unwritable_results_are_printed_and_saved_elsewhere() {
         .output()
         .expect("the binary under test starts");
     let table = String::from_utf8_lossy(&run.stdout).into_owned();
-    let told = String::from_utf8_lossy(&run.stderr).replace(['│', '\n'], " ");
+    let told = unwrapped(&run.stderr);
     assert_eq!(run.status.code(), Some(1), "{told}");
     let mut inside = fs::read_dir(&path)
         .expect("it is there")
@@ -532,7 +531,6 @@ fn unwritable_results_are_printed_and_saved_elsewhere() {
         table.contains("goodput") && table.contains(&rescue.display().to_string()),
         "{table}"
     );
-    let told = told.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(told.contains("the results are in"), "{told}");
 }
 

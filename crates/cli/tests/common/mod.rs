@@ -12,23 +12,41 @@ use nix::fcntl::{Flock, FlockArg};
 
 /// Time limit for reactions of a process. A shorter one fails on a busy machine, a longer one
 /// delays failures.
-pub const PATIENCE: Duration = Duration::from_secs(20);
+pub const REACTION_TIMEOUT: Duration = Duration::from_secs(20);
 
 pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     let started = Instant::now();
     while !holds() {
         assert!(
-            started.elapsed() < PATIENCE,
-            "not within {PATIENCE:?}: {what}"
+            started.elapsed() < REACTION_TIMEOUT,
+            "not within {REACTION_TIMEOUT:?}: {what}"
         );
         std::thread::sleep(Duration::from_millis(5));
     }
 }
 
+/// Undoes the line wrapping of messages: returns the text on one line, without the frame and with
+/// single spaces. Lines are also wrapped behind `-` and `/` inside a word.
+pub fn unwrapped(text: &[u8]) -> String {
+    let text = String::from_utf8_lossy(text).replace('│', " ");
+    let mut line = String::new();
+    for part in text.lines() {
+        let mut before = line.chars().rev();
+        let in_word = matches!(before.next(), Some('-' | '/'))
+            && before.next().is_some_and(|before| before != ' ');
+        if !line.is_empty() && !in_word {
+            line.push(' ');
+        }
+        let words: Vec<&str> = part.split_whitespace().collect();
+        line += &words.join(" ");
+    }
+    line.trim_end().to_owned()
+}
+
 /// Returns true if BPF programs can be loaded; otherwise reports the test as skipped.
 pub fn can_run(test: &str) -> bool {
     if nix::unistd::geteuid().is_root()
-        && fs::exists("/sys/kernel/btf/vmlinux").is_ok_and(|there| there)
+        && fs::exists("/sys/kernel/btf/vmlinux").is_ok_and(|exists| exists)
     {
         return true;
     }
