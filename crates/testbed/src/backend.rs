@@ -452,7 +452,7 @@ impl<'s> PreparedPath<'s> {
             workloads: recorded.workloads,
         };
         let RunMetrics {
-            metrics: figures,
+            metrics,
             workloads,
             algorithms,
             mut series,
@@ -463,14 +463,14 @@ impl<'s> PreparedPath<'s> {
             could_carry(line, PathDirection::Forward, &plan.events, from, to)
         });
         series.heard = heard.unwrap_or_default().with_flow_order(&recorded.senders);
-        let mut audit = audit(report, &figures, &self.setup, machine, counters);
+        let mut audit = audit(report, &metrics, &self.setup, machine, counters);
         audit.own.extend(complaints);
         let label = contender.map_or_else(|| self.scenario.mixture(), Contender::to_string);
         let mut result = ContenderResult {
             algorithm: contender.map_or(label.clone(), |c| c.algorithm().to_owned()),
             native: contender.is_some_and(Contender::is_native),
             kernel_name: String::new(),
-            metrics: figures,
+            metrics,
             workloads,
             algorithms,
             host: HostMetrics::default(),

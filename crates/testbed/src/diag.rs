@@ -228,7 +228,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_answer_can_panic(bytes in prop::collection::vec(any::<u8>(), 0..400), error in any::<bool>()) {
+        fn no_answer_can_panic(
+            bytes in prop::collection::vec(any::<u8>(), 0..400),
+            error in any::<bool>(),
+        ) {
             let mut bytes = bytes;
             if bytes.len() > 6 && !error {
                 bytes[4] = 20;

@@ -56,7 +56,8 @@ fn in_the_simulator(setting: Setting, contender: &str) -> ContenderResult {
     } = setting;
     let text = format!(
         "contenders = [{contender:?}]\nduration = \"{seconds}s\"\n\
-         [topology.dumbbell]\nrate = \"{mbit}mbit\"\nrtt = \"{rtt_ms}ms\"\nqueue = \"droptail:1bdp\"\n\
+         [topology.dumbbell]\nrate = \"{mbit}mbit\"\nrtt = \"{rtt_ms}ms\"\n\
+         queue = \"droptail:1bdp\"\n\
          [[workload]]\nbulk = {{ flows = 1 }}\n"
     );
     simulate(&text).contenders.remove(0)
@@ -83,12 +84,13 @@ fn compare(setting: Setting, contender: &str, bounds: Bounds) {
         let within = |what: &str, simulated: f64, real: f64, percent: f64| {
             let error = (simulated / real - 1.0) * 100.0;
             println!(
-                "{contender}, {what}: simulator {simulated:.3}, kernel {real:.3}: {error:+.2} %, bound {percent} %"
+                "{contender}, {what}: simulator {simulated:.3}, kernel {real:.3}: {error:+.2} %, \
+                 bound {percent} %"
             );
             error.abs() <= percent
         };
-        let figures = &real.metrics;
-        let drops = [simulated.queue_drops as f64, figures.queue_drops as f64];
+        let metrics = &real.metrics;
+        let drops = [simulated.queue_drops as f64, metrics.queue_drops as f64];
         let factor = drops[0].max(drops[1]) / drops[0].min(drops[1]).max(1.0);
         let most = bounds.loss_factor;
         println!(
@@ -99,13 +101,13 @@ fn compare(setting: Setting, contender: &str, bounds: Bounds) {
             within(
                 "goodput, Mbit/s",
                 simulated.goodput_mbit,
-                figures.goodput_mbit,
+                metrics.goodput_mbit,
                 goodput,
             ),
             within(
                 "mean queue, ms",
                 simulated.delay_mean_ms,
-                figures.delay_mean_ms,
+                metrics.delay_mean_ms,
                 delay,
             ),
             factor <= most,
@@ -120,7 +122,8 @@ fn compare(setting: Setting, contender: &str, bounds: Bounds) {
         println!("not counted: {}", real.audit.complaints.join("; "));
     }
     panic!(
-        "{contender}: the emulator was not precise in any of {RUNS} runs, and none agreed with the simulator"
+        "{contender}: the emulator was not precise in any of {RUNS} runs, and none agreed with the \
+         simulator"
     );
 }
 

@@ -53,7 +53,12 @@ const BY_CHANCE: f64 = 3.0;
 const UNREPORTED: &str = r#"
 contenders = ["native:cubic"]
 duration = "2s"
-node = [{ name = "a" }, { name = "left", switch = true }, { name = "right", switch = true }, { name = "b" }]
+node = [
+    { name = "a" },
+    { name = "left", switch = true },
+    { name = "right", switch = true },
+    { name = "b" },
+]
 link = [
     { from = "right", to = "left", delay = "10ms", one_way = true },
     { from = "a", to = "left" },
@@ -85,10 +90,10 @@ fn a_scenario_without_report_runs_everywhere_and_shows_its_bottleneck() {
             line.contains("left->right, 24 Mbit/s · 20 ms round trip · droptail:60000B, 60 kB"),
             "{line}"
         );
-        let figures = &result.contenders[0].metrics;
+        let metrics = &result.contenders[0].metrics;
         assert!(
-            figures.goodput_mbit > 15.0 && figures.delay_p95_ms > 5.0,
-            "{figures:?}"
+            metrics.goodput_mbit > 15.0 && metrics.delay_p95_ms > 5.0,
+            "{metrics:?}"
         );
     };
     shown(&Sim::default());
@@ -183,7 +188,8 @@ fn run_as_in_the_simulator(scenarios: &[(&str, &str, Replacement)]) {
             })
         });
         println!(
-            "{file}, kernel and simulator: {goodputs:.2?} Mbit/s, {drops:?} drops, flows done and their median {done:?}"
+            "{file}, kernel and simulator: {goodputs:.2?} Mbit/s, {drops:?} drops, completed flows \
+             and their median {done:?}"
         );
         let ratio = goodputs[0] / goodputs[1];
         let likely = match file {

@@ -203,7 +203,7 @@ fn native_flows_fill_the_link_and_every_figure_agrees() {
     assert!(summary["contenders"][0]["figures"]["goodput_mbit"].is_number());
     assert!(
         summary["contenders"][0]["host"].is_null(),
-        "the host's figures stand in host.json"
+        "the metrics of the host are in host.json"
     );
 }
 

@@ -35,9 +35,12 @@ fn site(n: usize) -> String {
 /// bottleneck runs at 24 Mbit/s with an RTT of 40 ms.
 fn sites(count: usize, top: &str, workloads: &str) -> Scenario {
     let mut text = format!(
-        "{top}\nsample = \"20ms\"\n[report]\nlink = \"left->right\"\n[[node]]\nname = \"left\"\nswitch = true\n[[node]]\nname = \"right\"\nswitch = true\n\
-         [[node]]\nname = \"stranger\"\n[[node]]\nname = \"guest\"\n[[link]]\nfrom = \"stranger\"\nto = \"left\"\n[[link]]\nfrom = \"right\"\nto = \"guest\"\n\
-         [[link]]\nfrom = \"left\"\nto = \"right\"\nrate = \"24mbit\"\ndelay = \"20ms\"\nqueue = \"droptail:240p\"\n"
+        "{top}\nsample = \"20ms\"\n[report]\nlink = \"left->right\"\n[[node]]\nname = \"left\"\n\
+         switch = true\n[[node]]\nname = \"right\"\nswitch = true\n\
+         [[node]]\nname = \"stranger\"\n[[node]]\nname = \"guest\"\n[[link]]\nfrom = \"stranger\"\n\
+         to = \"left\"\n[[link]]\nfrom = \"right\"\nto = \"guest\"\n\
+         [[link]]\nfrom = \"left\"\nto = \"right\"\nrate = \"24mbit\"\ndelay = \"20ms\"\n\
+         queue = \"droptail:240p\"\n"
     );
     (1..=count).for_each(|n| text += &site(n));
     text += workloads;
@@ -81,8 +84,10 @@ fn a_bundle_moves_the_queue_from_the_link_into_its_box() {
     let scenario = sites(
         1,
         "contenders = [\"native:cubic\", \"bundler\"]\nduration = \"6s\"\nwarm = \"2s\"",
-        "[[workload]]\nname = \"bulk\"\nfrom = \"server1\"\nto = \"client1\"\nbulk = { flows = 4 }\n\
-         [[workload]]\nname = \"thin\"\nfrom = \"stranger\"\nto = \"guest\"\ndatagrams = { rate = \"1mbit\" }\n",
+        "[[workload]]\nname = \"bulk\"\nfrom = \"server1\"\nto = \"client1\"\n\
+         bulk = { flows = 4 }\n\
+         [[workload]]\nname = \"thin\"\nfrom = \"stranger\"\nto = \"guest\"\n\
+         datagrams = { rate = \"1mbit\" }\n",
     );
     let results = on_kernel(&scenario);
     let [without, with] = &results[..] else {
@@ -127,7 +132,7 @@ fn a_bundle_moves_the_queue_from_the_link_into_its_box() {
         "nobody steers it: {open:?}"
     );
     assert!(
-        limited.open_share < 0.4 && limited.box_queue_ms.unwrap_or(0.0) > 5.0,
+        limited.open_share < 0.4 && limited.box_queue_ms > Some(5.0),
         "{limited:?}"
     );
     // Apart from that, the first change of mode is due to the queue.
@@ -152,14 +157,15 @@ fn two_pairs_of_sites_have_a_bundle_each() {
         "[[workload]]\nname = \"one\"\nfrom = \"server1\"\nto = \"client1\"\nstop = \"3s\"\n\
          messages = { connections = 20, rate = \"8mbit\", sizes = { fixed = \"20kB\" } }\n\
          [[workload]]\nname = \"two\"\nfrom = \"server2\"\nto = \"client2\"\nbulk = {}\n\
-         [[workload]]\nname = \"cross\"\nfrom = \"stranger\"\nto = \"guest\"\ndatagrams = { rate = \"2mbit\" }\n",
+         [[workload]]\nname = \"cross\"\nfrom = \"stranger\"\nto = \"guest\"\n\
+         datagrams = { rate = \"2mbit\" }\n",
     );
     let results = on_kernel(&scenario);
-    let figures = &results[0].metrics;
-    let names: Vec<&str> = figures.bundles.iter().map(|bundle| &*bundle.name).collect();
+    let metrics = &results[0].metrics;
+    let names: Vec<&str> = metrics.bundles.iter().map(|bundle| &*bundle.name).collect();
     assert_eq!(names, ["near1 -> far1", "near2 -> far2"]);
     // 50 messages per second, 15 packets each.
-    let [one, two] = [&figures.bundles[0], &figures.bundles[1]];
+    let [one, two] = [&metrics.bundles[0], &metrics.bundles[1]];
     assert!((400..4_000).contains(&one.arrived), "{one:?}");
     assert!(two.arrived > 1_000, "{two:?}");
     let workload = |name: &str| {

@@ -10,7 +10,8 @@ use ccplane_testbed::{RealPackets, TransportKind};
 
 fn text(contenders: &str, seconds: u64, loss: &str) -> String {
     format!(
-        "contenders = [{contenders}]\nduration = \"{seconds}s\"\n[topology.dumbbell]\nrate = \"24mbit\"\nrtt = \"20ms\"\n\
+        "contenders = [{contenders}]\nduration = \"{seconds}s\"\n[topology.dumbbell]\n\
+         rate = \"24mbit\"\nrtt = \"20ms\"\n\
          queue = \"droptail:1bdp\"\nloss = \"{loss}\"\n[[workload]]\nbulk = {{ flows = 1 }}\n"
     )
 }
@@ -26,8 +27,8 @@ fn an_agent_alone_does_as_the_transport_itself() {
     ] {
         let contenders = format!("\"{name}:split=agent\", \"native:{name}\"");
         let result = simulate(&text(&contenders, 30, loss));
-        let figures = |n: usize| &result.contenders[n].metrics;
-        let (agent, native) = (figures(0), figures(1));
+        let metrics = |n: usize| &result.contenders[n].metrics;
+        let (agent, native) = (metrics(0), metrics(1));
         let ratio = agent.goodput_mbit / native.goodput_mbit;
         assert!((0.93..1.07).contains(&ratio), "{name}, {loss}: {ratio}");
         let delay = (agent.delay_mean_ms - native.delay_mean_ms).abs();
@@ -69,17 +70,17 @@ fn an_agent_alone_steers_kernel_tcp_and_the_transport_over_udp() {
     for contender in ["reno:split=agent", "cubic:split=agent"] {
         for over in [TransportKind::Tcp, TransportKind::Udp] {
             let real = on_packets(over, contender);
-            let figures = &real.metrics;
-            println!("{contender}, {over:?}: {figures:?}");
+            let metrics = &real.metrics;
+            println!("{contender}, {over:?}: {metrics:?}");
             assert!(
-                figures.utilisation > 0.9 || !real.audit.sound,
+                metrics.utilisation > 0.9 || !real.audit.sound,
                 "{contender}, {over:?}"
             );
             // Losses of slow start and of a few sawteeth. A flow that never reduces would lose
             // packets in every round trip.
-            assert!(figures.retransmissions > 0, "{contender}, {over:?}");
+            assert!(metrics.retransmissions > 0, "{contender}, {over:?}");
             assert!(
-                figures.retransmissions < 300 || !real.audit.sound,
+                metrics.retransmissions < 300 || !real.audit.sound,
                 "{contender}, {over:?}"
             );
         }

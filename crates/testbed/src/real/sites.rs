@@ -277,8 +277,8 @@ impl Sites {
                 .and_then(|number| Some((number, scenario.bundles.get(number)?)))
             {
                 let warm_ns = scenario.warm_up.as_nanos();
-                let (figures, samples) = site.bundle_result(bundle.title(), started_ns, warm_ns);
-                (ended.metrics[number], ended.samples[number]) = (figures, samples);
+                let (metrics, samples) = site.bundle_result(bundle.title(), started_ns, warm_ns);
+                (ended.metrics[number], ended.samples[number]) = (metrics, samples);
             }
             site.stop()?;
         }
@@ -353,7 +353,7 @@ impl TestSite {
         });
         let counts = self.peer().map(|(_, peer)| peer.counts).unwrap_or_default();
         let count = |what: &str| counts.get(what).copied().unwrap_or_default();
-        let figures = BundleMetrics {
+        let metrics = BundleMetrics {
             name,
             arrived: count("arrived_packets"),
             missing: count("missing_packets"),
@@ -364,7 +364,7 @@ impl TestSite {
             ..BundleMetrics::default()
         }
         .with_samples(&samples[counted..]);
-        (figures, samples)
+        (metrics, samples)
     }
 
     /// Describes packets that were lost for other reasons than the queues and the link.
