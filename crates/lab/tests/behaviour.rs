@@ -41,7 +41,8 @@ fn algorithms_behave_as_recorded() {
     }
     assert!(
         differing.is_empty(),
-        "not what the simulator gives now: {differing:#?}\nif the change is meant: INSTA_UPDATE=always cargo test -p \
-         ccplane-lab --test behaviour, and cargo run --release -p ccplane-lab --example algorithm_pictures"
+        "different from the simulator's results: {differing:#?}\nif the change is intended: \
+         INSTA_UPDATE=always cargo test -p ccplane-lab --test behaviour, and cargo run --release \
+         -p ccplane-lab --example algorithm_pictures"
     );
 }

@@ -46,7 +46,7 @@ fn the_queue_moves_from_the_network_into_the_box() {
             .classes
             .first()
             .map(|class| class.slowdown_p99)
-            .unwrap_or(0.0)
+            .expect("a class of small messages")
     };
     assert!(
         small(ours) < small(native),

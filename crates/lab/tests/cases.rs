@@ -61,16 +61,16 @@ fn simulate(scenario: &str) -> RunResult {
 
 /// Returns a metric of a contender's run, in the unit of its name.
 fn metric(result: &ContenderResult, name: &str) -> f64 {
-    let figures = &result.metrics;
+    let metrics = &result.metrics;
     match name {
-        "goodput_mbit" => figures.goodput_mbit,
-        "utilisation" => figures.utilisation,
-        "delay_mean_ms" => figures.delay_mean_ms,
-        "delay_p50_ms" => figures.delay_p50_ms,
-        "delay_p95_ms" => figures.delay_p95_ms,
-        "jain" => figures.jain.expect("`jain` needs two flows"),
-        "retransmitted" => figures.retransmissions as f64,
-        "queue_drops" => figures.queue_drops as f64,
+        "goodput_mbit" => metrics.goodput_mbit,
+        "utilisation" => metrics.utilisation,
+        "delay_mean_ms" => metrics.delay_mean_ms,
+        "delay_p50_ms" => metrics.delay_p50_ms,
+        "delay_p95_ms" => metrics.delay_p95_ms,
+        "jain" => metrics.jain.expect("`jain` needs two flows"),
+        "retransmitted" => metrics.retransmissions as f64,
+        "queue_drops" => metrics.queue_drops as f64,
         "cwnd_max_packets" => {
             let samples = result.series.flows.iter().flatten();
             samples

@@ -41,7 +41,8 @@ fn incast(
 ) -> Vec<ContenderResult> {
     simulate(&format!(
         "contenders = [{contenders}]\nduration = \"200ms\"\nsample = \"1ms\"\n\
-         [topology.incast]\nsenders = {senders}\nrate = \"10gbit\"\nrtt = \"100us\"\nqueue = \"{queue}\"\n\
+         [topology.incast]\nsenders = {senders}\nrate = \"10gbit\"\nrtt = \"100us\"\n\
+         queue = \"{queue}\"\n\
          [transport]\nmin_rto = \"4ms\"\n{transport}\n\
          [[workload]]\nbulk = {{ {bulk} }}\n"
     ))
@@ -51,7 +52,7 @@ fn incast(
 /// Returns the mean throughput in Gbit/s and queueing delay in µs over the last two thirds of a
 /// run, when the flows have converged.
 fn settled(c: &ContenderResult) -> (f64, f64) {
-    let mean = |values: &[f64]| mean(values.iter().copied()).unwrap_or(0.0);
+    let mean = |values: &[f64]| mean(values.iter().copied()).expect("samples");
     let (rates, delays) = (&c.series.throughput_mbit, &c.series.delay_ms);
     let delays: Vec<f64> = delays[delays.len() / 3..]
         .iter()
@@ -245,7 +246,8 @@ fn patched_timely_rests_where_its_authors_say() {
 fn dx(parameters: &str, rate_mbit: u32, rtt: &str, senders: u32, millis: u32) -> (f64, f64, f64) {
     let run = simulate(&format!(
         "contenders = [\"dx{parameters}\"]\nduration = \"{millis}ms\"\nsample = \"1ms\"\n\
-         [topology.incast]\nsenders = {senders}\nrate = \"{rate_mbit}mbit\"\nrtt = \"{rtt}\"\nqueue = \"droptail:1000p\"\n\
+         [topology.incast]\nsenders = {senders}\nrate = \"{rate_mbit}mbit\"\nrtt = \"{rtt}\"\n\
+         queue = \"droptail:1000p\"\n\
          [[workload]]\nbulk = {{}}\n"
     ));
     let c = &run.contenders[0];
@@ -266,7 +268,8 @@ fn dx(parameters: &str, rate_mbit: u32, rtt: &str, senders: u32, millis: u32) ->
 fn dx_goes_from_21_packets_back_to_20_and_the_link_stays_full() {
     let run = simulate(
         "contenders = [\"dx:headroom=0us\"]\nduration = \"60ms\"\nsample = \"10us\"\n\
-         [topology.incast]\nsenders = 3\nrate = \"10gbit\"\nrtt = \"72us\"\nqueue = \"droptail:1000p\"\n\
+         [topology.incast]\nsenders = 3\nrate = \"10gbit\"\nrtt = \"72us\"\n\
+         queue = \"droptail:1000p\"\n\
          [[workload]]\nbulk = {}\n",
     );
     let c = &run.contenders[0];
@@ -324,10 +327,11 @@ fn dx_is_fair_where_stamps_are_as_of_hardware() {
     for senders in [2, 10, 30] {
         let run = simulate(&format!(
             "contenders = [\"dx\"]\nduration = \"300ms\"\nsample = \"1ms\"\n\
-             [topology.incast]\nsenders = {senders}\nrate = \"10gbit\"\nrtt = \"100us\"\nqueue = \"droptail:1000p\"\n\
+             [topology.incast]\nsenders = {senders}\nrate = \"10gbit\"\nrtt = \"100us\"\n\
+             queue = \"droptail:1000p\"\n\
              [stamps]\njitter = \"200ns\"\nshape = \"exponential\"\n[[workload]]\nbulk = {{}}\n"
         ));
-        let jain = run.contenders[0].metrics.jain.unwrap_or(0.0);
+        let jain = run.contenders[0].metrics.jain.expect("two flows or more");
         println!("{senders} senders: {jain}");
         assert!(jain > 0.95, "{senders} senders: {jain}");
     }

@@ -20,7 +20,8 @@ const ONE_FLOW: &str = "[[workload]]\nbulk = {}\n";
 
 fn beside(other: &str) -> String {
     format!(
-        "[[workload]]\nbulk = {{}}\n[[workload]]\nname = \"cross\"\nalgorithm = {other:?}\nbulk = {{}}\n"
+        "[[workload]]\nbulk = {{}}\n[[workload]]\nname = \"cross\"\nalgorithm = {other:?}\n\
+         bulk = {{}}\n"
     )
 }
 

@@ -49,7 +49,7 @@ fn figure(evaluation: &Evaluation, question: &str, place: &str, name: &str) -> f
         .iter()
         .filter(|(asked, _)| asked.name == question);
     let (_, answer) = answers.next().unwrap();
-    let figures = match place {
+    let numbers = match place {
         "" => Some(&answer.figures),
         place => answer
             .places
@@ -57,7 +57,7 @@ fn figure(evaluation: &Evaluation, question: &str, place: &str, name: &str) -> f
             .find(|p| p.place == place)
             .map(|p| &p.figures),
     };
-    let found = figures.and_then(|figures| figures.iter().find(|(known, _)| *known == name));
+    let found = numbers.and_then(|numbers| numbers.iter().find(|(known, _)| *known == name));
     found
         .unwrap_or_else(|| panic!("{question} has no {name} at `{place}`: {:?}", answer.places))
         .1

@@ -15,7 +15,8 @@ fn run_on(contender: &str, seconds: u32, queue: &str, more: &str) -> ContenderRe
         contender,
         &format!(
             "duration = \"{seconds}s\"\nsample = \"100ms\"\n\
-             [topology.dumbbell]\npairs = 2\nrate = \"96mbit\"\nrtt = \"50ms\"\nqueue = \"{queue}\"\n\
+             [topology.dumbbell]\npairs = 2\nrate = \"96mbit\"\nrtt = \"50ms\"\n\
+             queue = \"{queue}\"\n\
              [[workload]]\nfrom = \"left1\"\nto = \"right1\"\nbulk = {{}}\n{more}"
         ),
     )
@@ -26,7 +27,8 @@ fn goodput(result: &ContenderResult, from: f64, to: f64) -> f64 {
     crate::common::goodput(result, 0, from, to)
 }
 
-const CUBIC: &str = "[[workload]]\nname = \"cross\"\nfrom = \"left2\"\nto = \"right2\"\nalgorithm = \"native:cubic\"\n";
+const CUBIC: &str = "[[workload]]\nname = \"cross\"\nfrom = \"left2\"\nto = \"right2\"\n\
+                     algorithm = \"native:cubic\"\n";
 
 /// Target delay of BasicDelay: a quarter of 50 ms.
 const TARGET_MS: f64 = 12.5;
@@ -73,7 +75,8 @@ fn it_competes_with_cubic_within_seconds_and_stops_when_it_has_gone() {
 fn beside_a_constant_rate_it_takes_the_rest_and_does_not_compete() {
     for start in [0, 15] {
         let cross = format!(
-            "[[workload]]\nfrom = \"left2\"\nto = \"right2\"\nstart = \"{start}s\"\ndatagrams = {{ rate = \"48mbit\" }}\n"
+            "[[workload]]\nfrom = \"left2\"\nto = \"right2\"\nstart = \"{start}s\"\n\
+             datagrams = {{ rate = \"48mbit\" }}\n"
         );
         let result = run("nimbus", 40, &cross);
         let (mbit, ms) = (goodput(&result, 20.0, 40.0), delay(&result, 20.0, 40.0));

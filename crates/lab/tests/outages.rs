@@ -142,7 +142,11 @@ fn one_segment_for_each_timeout_under_every_algorithm() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 24, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig {
+        cases: 24,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
 
     #[test]
     fn one_segment_for_each_timeout_in_any_outage(

@@ -14,13 +14,14 @@ use ccplane_lang::{ProgramFile, ProgramLimits, compile};
 const MARGIN: f64 = 0.03;
 
 /// Returns each contender's metrics on this link.
-fn figures(contenders: [&str; 2], link: &str) -> Vec<ContenderMetrics> {
+fn metrics(contenders: [&str; 2], link: &str) -> Vec<ContenderMetrics> {
     let registry = Registry::builtin().with_files(|path| {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../algorithms/text");
         std::fs::read_to_string(folder.join(path))
     });
     let text = format!(
-        "contenders = [\"{}\", \"{}\"]\nduration = \"40s\"\n[topology.dumbbell]\n{link}\n[[workload]]\nbulk = {{ flows = 1 }}\n",
+        "contenders = [\"{}\", \"{}\"]\nduration = \"40s\"\n[topology.dumbbell]\n{link}\n\
+         [[workload]]\nbulk = {{ flows = 1 }}\n",
         contenders[0], contenders[1]
     );
     let scenario =
@@ -43,8 +44,8 @@ fn figures(contenders: [&str; 2], link: &str) -> Vec<ContenderMetrics> {
 /// Compares two contenders. In a short queue a difference of one packet is allowed, since Vegas may
 /// rest anywhere within its band.
 fn alike(contenders: [&str; 2], (link, packet_ms): (&str, f64)) {
-    let figures = figures(contenders, link);
-    let [text, rust] = figures.as_slice() else {
+    let metrics = metrics(contenders, link);
+    let [text, rust] = metrics.as_slice() else {
         panic!("two contenders");
     };
     let apart = |one: f64, other: f64| (one - other).abs() / other.abs().max(1e-9);
@@ -130,7 +131,8 @@ fn the_first_text_of_the_documentation_fills_the_link() {
     let registry = Registry::builtin().with_files(move |_| Ok(text.clone()));
     for (rtt, least) in [("20ms", 0.98), ("100ms", 0.94)] {
         let scenario = format!(
-            "contenders = [\"mine.ccp\"]\nduration = \"15s\"\n[topology.dumbbell]\nrate = \"96mbit\"\nrtt = \"{rtt}\"\n\
+            "contenders = [\"mine.ccp\"]\nduration = \"15s\"\n[topology.dumbbell]\n\
+             rate = \"96mbit\"\nrtt = \"{rtt}\"\n\
              queue = \"droptail:1bdp\"\n[[workload]]\nbulk = {{ flows = 1 }}\n"
         );
         let scenario = Scenario::parse("first", &scenario, Path::new("."))

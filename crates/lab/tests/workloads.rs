@@ -481,7 +481,8 @@ fn two_seeds_have_a_range_and_no_interval() {
 /// nothing then, and its timers do not run.
 #[test]
 fn completed_flows_send_no_reports() {
-    let short = "duration = \"4s\"\n[topology.dumbbell]\nrate = \"48mbit\"\nrtt = \"20ms\"\n[[workload]]\nbulk = { flows = 1, bytes = \"100kB\" }";
+    let short = "duration = \"4s\"\n[topology.dumbbell]\nrate = \"48mbit\"\nrtt = \"20ms\"\n\
+                 [[workload]]\nbulk = { flows = 1, bytes = \"100kB\" }";
     let cubic = crate::common::simulate_one("cubic", short);
     // The flow takes 80 ms, and Cubic reports every 10 ms.
     let reports = cubic

@@ -266,7 +266,7 @@ fn pings_beside_others_do_not_limit_the_next_transfer() {
 fn a_way_back_that_is_cut_opens_the_bundle() {
     let (mut sim, site, bundle) = bundled(SendboxConfig::default(), 60);
     sim.schedule(seconds(5), NetworkChange::Down(site.back))
-        .expect("the flow finishes in time");
+        .expect("a time in the future");
     sim.run_until(seconds(7)).expect("packets are conserved");
     let last = sim
         .bundle_changes(bundle)

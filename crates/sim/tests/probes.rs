@@ -5,7 +5,7 @@ use ccplane_sim::{
     AppId, FlowSpec, LinkId, LinkSpec, ProbeSpec, ProbeTarget, SimError, SimOptions, Simulation,
     topology,
 };
-use ccplane_units::stats::mean;
+use ccplane_units::stats::{mean, nearest_rank};
 use ccplane_units::{Duration, Rate, Time};
 
 fn ms(ms: u64) -> Duration {
@@ -218,16 +218,14 @@ fn sojourns_are_those_of_the_crossings() {
         assert_eq!(sojourns.count(), times.len() as u64);
         assert!(times.len() > 35_000, "{}", times.len());
         for share in [0.01, 0.5, 0.9, 0.99, 1.0] {
-            let exact = times
-                [((times.len() as f64 * share).ceil() as usize - 1).min(times.len() - 1)]
-                as f64;
+            let exact = nearest_rank(&times, share).expect("crossings") as f64;
             let kept = sojourns.quantile(share).as_nanos() as f64;
             assert!(
                 (kept / exact - 1.0).abs() < 0.001,
                 "{queue} {share}: {kept} is not {exact}"
             );
         }
-        let mean = times.iter().sum::<u64>() as f64 / times.len() as f64;
+        let mean = mean(times.iter().map(|time| *time as f64)).expect("crossings");
         assert!((sojourns.mean() / mean - 1.0).abs() < 0.001);
         assert!(sojourns.max().as_nanos() >= times[times.len() - 1]);
         // The link has already carried packets.

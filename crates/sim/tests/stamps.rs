@@ -107,7 +107,7 @@ fn run_from(
         .links()
         .next()
         .and_then(|link| network.spec_mut(link))
-        .expect("four time stamps");
+        .expect("the first of four links");
     first.line = LineSpec::Constant(Rate::from_bits_per_sec(access));
     let mut sim = Simulation::with_tracer(network, SimOptions::seeded(seed), StampLog::default())
         .expect("valid");

@@ -64,5 +64,5 @@ pub fn goodput(result: &ContenderResult, flow: usize, from: f64, to: f64) -> f64
 pub fn delay(result: &ContenderResult, from: f64, to: f64) -> f64 {
     let bin = |s: f64| (s * 1e9) as usize / result.series.bin_ns as usize;
     let bins = &result.series.delay_ms[bin(from)..bin(to)];
-    mean(bins.iter().flatten().copied()).unwrap_or(0.0)
+    mean(bins.iter().flatten().copied()).expect("bins with packets")
 }

@@ -4,7 +4,7 @@
 
 use ccplane_qdisc::LossModel;
 use ccplane_sim::{LinkSpec, Native, TransportConfig};
-use ccplane_units::Duration;
+use ccplane_units::{Duration, stats};
 
 use super::path::{Path, config, within};
 
@@ -50,7 +50,7 @@ pub fn simulated(p: f64, rtt: f64, native: impl Fn() -> Native, ack_every: u8, c
     // Approximate; it only determines the length of the run.
     let per_cycle = 0.8 * rtt / p.sqrt();
     let (warm, span) = (20.0 * per_cycle, cycles / SEEDS as f64 * per_cycle);
-    let mean = |seed| {
+    let rate = |seed| {
         let mut path = Path::new(
             LinkSpec::wire(half).with_loss(loss),
             LinkSpec::wire(half),
@@ -72,7 +72,7 @@ pub fn simulated(p: f64, rtt: f64, native: impl Fn() -> Native, ack_every: u8, c
         );
         (path.link().arrived - before) as f64 / span
     };
-    (1..=SEEDS).map(mean).sum::<f64>() / SEEDS as f64
+    stats::mean((1..=SEEDS).map(rate)).expect("seeds")
 }
 
 #[test]
