@@ -23,6 +23,8 @@ use ccplane_link::identity::Identity;
 use ccplane_transport::{Native, TransportConfig};
 use ccplane_udp::{DATAGRAM_BYTES_DEFAULT, Stamping, Tls, UdpHost, UdpOptions};
 
+use crate::common::unwrapped;
+
 fn command(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_ccplane"));
     command.args(arguments).env_remove("CCPLANE_LOG");
@@ -39,8 +41,7 @@ fn send(arguments: &[&str]) -> Output {
 
 /// Returns standard error, with line wrapping removed.
 fn said(output: &Output) -> String {
-    let text = String::from_utf8_lossy(&output.stderr).replace(['│', '\n'], " ");
-    text.split_whitespace().collect::<Vec<_>>().join(" ")
+    unwrapped(&output.stderr)
 }
 
 /// A temporary folder, removed on drop.
@@ -111,6 +112,27 @@ impl Receiver {
         Receiver::listen("127.0.0.1:0", arguments)
     }
 
+    /// Starts a receiver whose output is JSON.
+    fn start_with_json(arguments: &[&str]) -> Receiver {
+        let words = ["recv", "--json", "--listen", "127.0.0.1:0"];
+        let mut child = command(&[&words, arguments].concat())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the binary under test starts");
+        let mut errors = BufReader::new(child.stderr.take().unwrap());
+        let mut line = String::new();
+        errors.read_line(&mut line).unwrap();
+        let told: serde_json::Value = serde_json::from_str(&line).expect("JSON");
+        let text = |key: &str| told[key].as_str().expect("a text").to_owned();
+        Receiver {
+            child,
+            address: text("listening"),
+            fingerprint: text("fingerprint"),
+            errors,
+        }
+    }
+
     fn listen(address: &str, arguments: &[&str]) -> Receiver {
         let listen = ["recv", "--listen", address];
         let mut child = command(&[&listen, arguments].concat())
@@ -148,7 +170,17 @@ impl Receiver {
         format!("{address}#{}", self.fingerprint)
     }
 
-    /// Returns the exit code and standard error.
+    /// Returns the exit code and the JSON object on standard output.
+    fn end_with_json(mut self) -> (i32, serde_json::Value) {
+        let mut text = String::new();
+        std::io::copy(&mut self.errors, &mut std::io::sink()).unwrap();
+        let mut output = self.child.stdout.take().unwrap();
+        output.read_to_string(&mut text).unwrap();
+        let code = self.child.wait().unwrap().code().unwrap_or(-1);
+        (code, serde_json::from_str(&text).expect("one JSON object"))
+    }
+
+    /// Returns the exit code, and the text on standard error and standard output.
     fn end(mut self) -> (i32, String) {
         let mut text = String::new();
         self.errors.read_to_string(&mut text).unwrap();
@@ -159,13 +191,7 @@ impl Receiver {
             .unwrap()
             .read_to_string(&mut text)
             .unwrap();
-        (
-            code,
-            text.replace(['│', '\n'], " ")
-                .split_whitespace()
-                .collect::<Vec<_>>()
-                .join(" "),
-        )
+        (code, unwrapped(text.as_bytes()))
     }
 
     fn signal(&self, name: &str) {
@@ -405,13 +431,13 @@ fn absent_failing_and_vanishing_receivers_are_reported() {
     );
 
     let full = Receiver::start(&["--out", "/dev/full", "--once"]);
-    let output = send(&[&full.address, "--bytes", "1MB"]);
-    let text = said(&output);
+    let output = send(&[&full.address, "--bytes", "1MB", "--json"]);
+    assert_eq!(output.status.code(), Some(1), "{}", said(&output));
+    let told: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let error = told["error"].as_str().unwrap();
     assert!(
-        output.status.code() == Some(1)
-            && text.contains("cannot write /dev/")
-            && text.contains("No space left"),
-        "{text}"
+        error.contains("cannot write /dev/full") && error.contains("No space left"),
+        "{error}"
     );
     let (code, text) = full.end();
     assert!(code == 1 && text.contains("/dev/full"), "{code} {text}");
@@ -504,6 +530,7 @@ fn a_transfer_survives_the_death_of_its_agent() {
         BufReader::new(agent.stdout.take().unwrap())
             .read_line(&mut line)
             .unwrap();
+        assert!(line.contains("listening"), "{line}");
         let receiver = Receiver::start(&["--out", &out, "--force"]);
         let arguments = [
             "send",

@@ -101,8 +101,16 @@ fn what_the_stack_or_the_receiver_refuses_is_reported() {
     let file = folder.file("f", 10_000);
     let (receiver, to) = receiver(&folder.path("out"));
     let other = format!("{}#{}", receiver.address, "0".repeat(64));
-    let cases: [(&[&str], i32, &[&str]); 5] = [
+    let short = format!("{}#12", receiver.address);
+    let cases: [(&[&str], i32, &[&str]); 8] = [
         (&[&other, &file], 1, &["certificate", "another receiver"]),
+        (&[&short, &file], 2, &["64 hexadecimal digits"]),
+        (
+            &["192.0.2.1:4791", &file],
+            2,
+            &["without a fingerprint", "--insecure"],
+        ),
+        (&[&to, &folder.path("")], 2, &["is a folder"]),
         (&[&to, &file, "--alg", "dctcp"], 2, &["ECN counts", "noq"]),
         (
             &[&to, &file, "--alg", "native:vegas"],
@@ -125,6 +133,40 @@ fn what_the_stack_or_the_receiver_refuses_is_reported() {
         refused(&over, code, parts);
     }
     assert_eq!(folder.names(), ["f"]);
+}
+
+#[test]
+fn an_existing_file_is_kept() {
+    let folder = Folder::new("kept");
+    let (file, out) = (folder.file("f", 10_000), folder.path("out"));
+    fs::write(&out, "mine").unwrap();
+    let listen = ["recv", "--over", "quic", "--listen", "127.0.0.1:0", "--out"];
+    let output = command(&[&listen[..], &[&out]].concat()).output().unwrap();
+    refused(&output, 2, &["exists", "--force"]);
+    assert_eq!(fs::read(&out).unwrap(), b"mine");
+    // A file that appears while the receiver waits is not replaced either.
+    fs::remove_file(&out).unwrap();
+    let (receiver, to) = receiver(&out);
+    fs::write(&out, "mine").unwrap();
+    assert_eq!(send_quic(&[&to, &file]).status.code(), Some(1));
+    let (code, text) = receiver.end();
+    assert!(code == 1 && text.contains("exists"), "{code} {text}");
+    assert_eq!(fs::read(&out).unwrap(), b"mine");
+    assert_eq!(folder.names(), ["f", "out"]);
+}
+
+/// Earlier versions used this name for the partial file.
+#[test]
+fn a_link_in_place_of_a_partial_file_is_not_followed() {
+    let folder = Folder::new("link");
+    let (file, out) = (folder.file("f", 10_000), folder.path("out"));
+    let victim = folder.path("victim");
+    std::os::unix::fs::symlink(&victim, folder.path("out.part")).unwrap();
+    let (receiver, to) = receiver(&out);
+    json(&send_quic(&[&to, &file, "--json"]));
+    assert_eq!(receiver.end().0, 0);
+    assert!(!Path::new(&victim).exists() && !Path::new(&out).is_symlink());
+    assert!(fs::read(&out).unwrap() == fs::read(&file).unwrap());
 }
 
 /// Every stack that is built in sends to noq's receiver; others are refused with the name of their
@@ -477,7 +519,7 @@ fn a_sender_that_only_keeps_the_connection_alive_holds_no_slot() {
     let folder = Folder::new("idle-sender");
     let out = folder.path("out");
     let options = ["--over", "quic", "--timeout", "1s", "--out", &out];
-    let receiver = Receiver::start(&options);
+    let receiver = Receiver::start_with_json(&options);
     let to = receiver.known(&receiver.address);
     // The first sender has not begun a transfer, so the receiver continues after its end.
     let nothing = idle_sender(Idle::OpensNothing, &to);
@@ -486,8 +528,11 @@ fn a_sender_that_only_keeps_the_connection_alive_holds_no_slot() {
     let begun = idle_sender(Idle::SendsNothingMore, &to);
     let why = begun.recv_timeout(DEADLINE_MAX).unwrap();
     assert!(why.contains("closed by peer"), "{why}");
-    let (code, text) = receiver.end();
+    let (code, told) = receiver.end_with_json();
+    assert_eq!(code, 1, "{told}");
+    let error = told["error"].as_str().unwrap_or_default();
     let says = "failed after 9.77 KiB: no new data for 3s";
-    assert!(code == 1 && text.contains(says), "{code} {text}");
+    assert!(error.contains(says), "{told}");
+    assert_eq!(told["reason"], "stalled", "{told}");
     assert!(folder.names().is_empty(), "{:?}", folder.names());
 }
