@@ -63,7 +63,9 @@ mod tests {
         assert_eq!(read("0.0.0.0/8"), Err(BadAddress::NoHost));
         assert_eq!(
             read("10.7.0.1/33"),
-            Err(BadAddress::Text(PrefixError::InvalidLength { most: 32 }))
+            Err(BadAddress::Text(PrefixError::InvalidLength {
+                bits_max: 32
+            }))
         );
     }
 }

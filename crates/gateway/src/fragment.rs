@@ -67,11 +67,11 @@ impl<'a> Fragments<'a> {
         } else {
             &self.later[..self.later_head]
         };
-        let most =
+        let payload_max =
             (self.mtu - header.len()) / FRAGMENT_OFFSET_UNIT_BYTES * FRAGMENT_OFFSET_UNIT_BYTES;
         let rest = self.end - self.at;
         let last = rest <= self.mtu - header.len();
-        let payload = if last { rest } else { most };
+        let payload = if last { rest } else { payload_max };
         let length = header.len() + payload;
         let fragment = room.get_mut(..length)?;
         fragment[..header.len()].copy_from_slice(header);
@@ -163,11 +163,21 @@ mod tests {
         /// "more fragments", identification and the copied options.
         #[test]
         fn fragments_reassemble_to_the_packet(
-            payload in proptest::collection::vec(any::<u8>(), 1..5_000), mtu in 68_u32..2_000,
-            options in prop_oneof![Just(vec![]), Just(vec![1, 0x94, 4, 0, 0]), Just(vec![7, 11, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0x94, 4, 0, 0])],
-            offset in prop_oneof![Just(0_u16), 1_u16..4_000], more: bool,
+            payload in proptest::collection::vec(any::<u8>(), 1..5_000),
+            mtu in 68_u32..2_000,
+            options in prop_oneof![
+                Just(vec![]),
+                Just(vec![1, 0x94, 4, 0, 0]),
+                Just(vec![7, 11, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0x94, 4, 0, 0])
+            ],
+            offset in prop_oneof![Just(0_u16), 1_u16..4_000],
+            more: bool,
         ) {
-            let whole = packet(&options, &payload, offset | if more { MORE_FRAGMENTS } else { 0 });
+            let whole = packet(
+                &options,
+                &payload,
+                offset | if more { MORE_FRAGMENTS } else { 0 },
+            );
             let copied = options.windows(2).any(|two| two == [0x94, 4]);
             let fragments = all(&whole, mtu);
             let mut joined = Vec::new();
@@ -175,15 +185,25 @@ mod tests {
                 prop_assert!(fragment.len() <= mtu as usize);
                 let header = Ipv4HeaderSlice::from_slice(fragment).unwrap();
                 prop_assert_eq!(usize::from(header.total_len()), fragment.len());
-                prop_assert_eq!(header.to_header().calc_header_checksum(), header.header_checksum());
+                prop_assert_eq!(
+                    header.to_header().calc_header_checksum(),
+                    header.header_checksum()
+                );
                 prop_assert_eq!(header.identification(), 0x1234);
-                prop_assert_eq!(usize::from(header.fragments_offset().value() - offset) * FRAGMENT_OFFSET_UNIT_BYTES, joined.len());
+                prop_assert_eq!(
+                    usize::from(header.fragments_offset().value() - offset)
+                        * FRAGMENT_OFFSET_UNIT_BYTES,
+                    joined.len()
+                );
                 let last = n + 1 == fragments.len();
                 prop_assert_eq!(header.more_fragments(), !last || more);
                 let body = &fragment[header.slice().len()..];
                 prop_assert!(last || body.len() % FRAGMENT_OFFSET_UNIT_BYTES == 0);
                 if n > 0 {
-                    prop_assert_eq!(header.options(), if copied { &[0x94, 4, 0, 0][..] } else { &[] });
+                    prop_assert_eq!(
+                        header.options(),
+                        if copied { &[0x94, 4, 0, 0][..] } else { &[] }
+                    );
                 }
                 joined.extend_from_slice(body);
             }
@@ -191,7 +211,10 @@ mod tests {
         }
 
         #[test]
-        fn no_bytes_harm_it(mut bytes in proptest::collection::vec(any::<u8>(), 0..200), mtu in 0_u32..200) {
+        fn no_bytes_harm_it(
+            mut bytes in proptest::collection::vec(any::<u8>(), 0..200),
+            mtu in 0_u32..200,
+        ) {
             if let Some(first) = bytes.first_mut() {
                 *first = 0x40 | *first & 0xf;
             }

@@ -26,9 +26,9 @@ pub fn clamp(packet: &mut [u8], mtu: u32) -> bool {
         Some(flags) if flags & SYN_FLAG != 0 => {}
         _ => return false,
     }
-    let most =
+    let mss_max =
         u16::try_from(mtu.saturating_sub(head + TCP_HEADER_BYTES as u32)).unwrap_or(u16::MAX);
-    lower(&mut packet[at..], most).is_some()
+    lower(&mut packet[at..], mss_max).is_some()
 }
 
 /// Returns the offset of the TCP header and the length of the IP header without options and
@@ -46,7 +46,7 @@ fn tcp(packet: &[u8]) -> Option<(usize, u32)> {
 }
 
 /// Lowers the MSS option in a TCP header. Returns `None` if there is nothing to change.
-fn lower(segment: &mut [u8], most: u16) -> Option<()> {
+fn lower(segment: &mut [u8], mss_max: u16) -> Option<()> {
     let end = usize::from(*segment.get(12)? >> 4) * 4;
     let mut at = TCP_HEADER_BYTES;
     let place = loop {
@@ -60,10 +60,10 @@ fn lower(segment: &mut [u8], most: u16) -> Option<()> {
         }
     };
     let old = read_word(segment, place);
-    if old <= most {
+    if old <= mss_max {
         return None;
     }
-    write_word(segment, place, most);
+    write_word(segment, place, mss_max);
     // At an odd offset the value straddles two checksum words (RFC 1071, section 2, B).
     let word = |value: u16| {
         if place % 2 == 1 {
@@ -73,7 +73,7 @@ fn lower(segment: &mut [u8], most: u16) -> Option<()> {
         }
     };
     let before = read_word(segment, TCP_CHECKSUM_OFFSET);
-    let sum = updated_checksum(before, word(old), word(most));
+    let sum = updated_checksum(before, word(old), word(mss_max));
     write_word(segment, TCP_CHECKSUM_OFFSET, sum);
     Some(())
 }
@@ -150,7 +150,13 @@ mod tests {
     proptest! {
         #[test]
         fn the_mss_is_clamped_and_the_checksum_stays_valid(
-            v6: bool, extensions in 0_usize..3, size: u16, mtu in 576_u32..9_000, flags in 0_u8..64, nothings in 0_usize..6, scale in 0_u8..15,
+            v6: bool,
+            extensions in 0_usize..3,
+            size: u16,
+            mtu in 576_u32..9_000,
+            flags in 0_u8..64,
+            nothings in 0_usize..6,
+            scale in 0_u8..15,
         ) {
             let mut options = vec![OPTION_NOP; nothings];
             options.extend_from_slice(&[3, 3, scale, OPTION_MSS, OPTION_MSS_BYTES]);
@@ -159,19 +165,26 @@ mod tests {
             let extensions = if v6 { extensions } else { 0 };
             let mut packet = syn(v6, extensions, flags, &options);
             let (before, at) = (packet.clone(), if v6 { 40 + extensions * 8 } else { 20 });
-            let most = (mtu - if v6 { 60 } else { 40 }) as u16;
-            let lowers = flags & SYN_FLAG != 0 && size > most;
+            let mss_max = (mtu - if v6 { 60 } else { 40 }) as u16;
+            let lowers = flags & SYN_FLAG != 0 && size > mss_max;
             prop_assert_eq!(clamp(&mut packet, mtu), lowers);
-            prop_assert_eq!(announced(&packet), Some(if lowers { most } else { size }));
+            prop_assert_eq!(
+                announced(&packet),
+                Some(if lowers { mss_max } else { size })
+            );
             prop_assert_eq!(whole(&packet, at), 0xffff);
             let changed = packet.iter().zip(&before).filter(|(a, b)| a != b).count();
-            let most = if lowers { 4 } else { 0 };
-            prop_assert!(changed <= most, "{} bytes changed", changed);
+            let changed_max = if lowers { 4 } else { 0 };
+            prop_assert!(changed <= changed_max, "{} bytes changed", changed);
         }
 
         #[test]
-        fn no_bytes_harm_it(mut bytes in proptest::collection::vec(any::<u8>(), 0..120), v6: bool, mtu: u32) {
-            if let [first, .., ] = &mut bytes[..] {
+        fn no_bytes_harm_it(
+            mut bytes in proptest::collection::vec(any::<u8>(), 0..120),
+            v6: bool,
+            mtu: u32,
+        ) {
+            if let [first, ..] = &mut bytes[..] {
                 *first = if v6 { 0x60 } else { 0x40 | *first & 0xf };
             }
             let length = bytes.len();

@@ -542,7 +542,14 @@ mod tests {
         /// path MTU.
         #[test]
         fn any_path_is_found(
-            steps in prop::collection::vec((prop_oneof![3 => MIN_PLPMTU..2_000_u32, 1 => Just(0)], 0..200_u64, any::<bool>()), 0..8),
+            steps in prop::collection::vec(
+                (
+                    prop_oneof![3 => MIN_PLPMTU..2_000_u32, 1 => Just(0)],
+                    0..200_u64,
+                    any::<bool>(),
+                ),
+                0..8,
+            ),
             last in MIN_PLPMTU..2_000_u32,
         ) {
             let mut path = Path::new(MTU_LIMIT);
@@ -555,12 +562,21 @@ mod tests {
             path.run(BACKOFF_MAX + PMTU_RAISE_TIMER + seconds(120), true);
             let mtu = path.search.mtu();
             let carried = last.min(MTU_LIMIT);
-            prop_assert!(mtu <= carried && mtu + SEARCH_PRECISION_BYTES >= carried, "{} of {}", mtu, carried);
+            prop_assert!(
+                mtu <= carried && mtu + SEARCH_PRECISION_BYTES >= carried,
+                "{} of {}",
+                mtu,
+                carried
+            );
         }
 
         /// Random loss of up to 10 % does not keep the MTU in use below the path MTU for long.
         #[test]
-        fn random_loss_is_mistaken_for_a_black_hole_only_briefly(one_in in 10..100_u64, carries in MIN_PLPMTU..2_000_u32, random: u64) {
+        fn random_loss_is_mistaken_for_a_black_hole_only_briefly(
+            one_in in 10..100_u64,
+            carries in MIN_PLPMTU..2_000_u32,
+            random: u64,
+        ) {
             let mut path = Path::new(carries);
             (path.drops_one_in, path.random) = (one_in, random);
             let (mut short, mut samples) = (0, 0);
@@ -568,7 +584,8 @@ mod tests {
             for _ in 0..360 {
                 path.run(seconds(10), true);
                 samples += 1;
-                short += u32::from(path.search.mtu() + SEARCH_PRECISION_BYTES < carries.min(MTU_LIMIT));
+                short +=
+                    u32::from(path.search.mtu() + SEARCH_PRECISION_BYTES < carries.min(MTU_LIMIT));
             }
             prop_assert!(short * 5 <= samples, "{} of {} samples", short, samples);
         }
@@ -577,7 +594,15 @@ mod tests {
         /// was not sent.
         #[test]
         fn any_acknowledgement_is_taken(
-            acks in prop::collection::vec((0..8_u32, 0..3_000_u32, 0..5_000_u64, prop::option::of(100..9_000_u32)), 0..200),
+            acks in prop::collection::vec(
+                (
+                    0..8_u32,
+                    0..3_000_u32,
+                    0..5_000_u64,
+                    prop::option::of(100..9_000_u32),
+                ),
+                0..200,
+            ),
         ) {
             let mut search = PathSearch::new(MTU_LIMIT);
             let mut now = Time::ZERO;

@@ -199,7 +199,10 @@ mod tests {
                 .collect();
             prefixes.sort();
             prefixes.dedup();
-            let numbered = prefixes.iter().enumerate().map(|(n, prefix)| (*prefix, PeerId(n as u32)));
+            let numbered = prefixes
+                .iter()
+                .enumerate()
+                .map(|(n, prefix)| (*prefix, PeerId(n as u32)));
             let routes = Routes::new(numbered.clone());
             for probe in probes {
                 let expected = numbered

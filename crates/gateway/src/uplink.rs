@@ -258,14 +258,29 @@ mod tests {
             late in proptest::collection::vec(0..30_000_u64, 1..8),
             rate in 125_000..2_500_000_u64,
         ) {
-            let mut peers: Vec<Peer> = peers.into_iter().map(|(bytes, every)| Peer::new(bytes, every)).collect();
-            let sent = run(&mut peers, Rate::from_bytes_per_sec(rate), &late, Duration::from_millis(300));
+            let mut peers: Vec<Peer> = peers
+                .into_iter()
+                .map(|(bytes, every)| Peer::new(bytes, every))
+                .collect();
+            let sent = run(
+                &mut peers,
+                Rate::from_bytes_per_sec(rate),
+                &late,
+                Duration::from_millis(300),
+            );
             for (from, (begins, _)) in sent.iter().enumerate() {
                 let mut bytes = 0;
                 for (ends, more) in &sent[from..] {
                     bytes += more;
-                    let most = Rate::from_bytes_per_sec(rate).bytes_in(ends.since(*begins) + CATCH_UP_TIME_MAX).get();
-                    prop_assert!(bytes <= most + u64::from(PACKET_BYTES_MAX), "{} > {}", bytes, most);
+                    let bytes_max = Rate::from_bytes_per_sec(rate)
+                        .bytes_in(ends.since(*begins) + CATCH_UP_TIME_MAX)
+                        .get();
+                    prop_assert!(
+                        bytes <= bytes_max + u64::from(PACKET_BYTES_MAX),
+                        "{} > {}",
+                        bytes,
+                        bytes_max
+                    );
                 }
             }
         }

@@ -292,10 +292,10 @@ fn complete_checksum(
     start: usize,
     offset: usize,
 ) -> Result<(), FrameError> {
-    let outside = FrameError("a checksum outside the headers");
+    let out_of_range = FrameError("a checksum outside the headers");
     let at = start + offset;
     if at + 2 > head.len() {
-        return Err(outside);
+        return Err(out_of_range);
     }
     let covered = &head[start..];
     let value = match !extend_sum(sum(covered), covered.len(), rest) {
@@ -406,14 +406,25 @@ mod tests {
     proptest! {
         #[test]
         fn a_run_is_what_the_kernel_would_have_cut(
-            v6: bool, tcp: bool, marked: bool, payload in 1_usize..20_000, size in 200_u16..1_449, cut in 0.0..1.0_f64,
+            v6: bool,
+            tcp: bool,
+            marked: bool,
+            payload in 1_usize..20_000,
+            size in 200_u16..1_449,
+            cut in 0.0..1.0_f64,
         ) {
             let (bytes, payload) = super_packet(v6, tcp, payload, size);
             let (ip, transport) = (if v6 { 40 } else { 20 }, if tcp { 32 } else { 8 });
             let frame = Frame::parse(&bytes).expect("well formed");
             let packets = frame.packets();
-            prop_assert_eq!(usize::from(packets), payload.len().div_ceil(usize::from(size)));
-            prop_assert_eq!(written(&frame, &bytes, 0..packets, false).len(), bytes.len());
+            prop_assert_eq!(
+                usize::from(packets),
+                payload.len().div_ceil(usize::from(size))
+            );
+            prop_assert_eq!(
+                written(&frame, &bytes, 0..packets, false).len(),
+                bytes.len()
+            );
             let mut joined: Vec<u8> = Vec::new();
             for index in 0..packets {
                 let single = written(&frame, &bytes, index..index + 1, marked);
@@ -425,14 +436,23 @@ mod tests {
                 joined.extend(&packet[ip + transport..]);
                 // The checksum remains partial, and the lengths are the packet's own.
                 let check = ip + if tcp { 16 } else { 6 };
-                prop_assert_eq!(read_word(packet, check) % 0xffff, !pseudo(packet, ip) % 0xffff);
+                prop_assert_eq!(
+                    read_word(packet, check) % 0xffff,
+                    !pseudo(packet, ip) % 0xffff
+                );
                 // Completed, it is the same packet except for that field.
                 let mut head = Head::default();
-                let mut whole = frame.write_packet(&bytes, index, marked, &mut head).expect("well formed").concat();
+                let mut whole = frame
+                    .write_packet(&bytes, index, marked, &mut head)
+                    .expect("well formed")
+                    .concat();
                 prop_assert!(is_complete(&whole, ip));
                 prop_assert_ne!((tcp, read_word(&whole, check)), (false, 0));
                 let mut head = Head::default();
-                let same = alone.write_packet(&single, 0, false, &mut head).expect("well formed").concat();
+                let same = alone
+                    .write_packet(&single, 0, false, &mut head)
+                    .expect("well formed")
+                    .concat();
                 prop_assert_eq!(&whole, &same, "also as a separate frame");
                 whole[check..check + 2].copy_from_slice(&packet[check..check + 2]);
                 prop_assert_eq!(&whole[..], packet);
@@ -447,7 +467,10 @@ mod tests {
                 }
                 if tcp {
                     let sequence = u32::from_be_bytes([4, 5, 6, 7].map(|i| packet[ip + i]));
-                    prop_assert_eq!(sequence, 0xffff_ff00_u32.wrapping_add(u32::from(index) * u32::from(size)));
+                    prop_assert_eq!(
+                        sequence,
+                        0xffff_ff00_u32.wrapping_add(u32::from(index) * u32::from(size))
+                    );
                     let flags = packet[ip + 13];
                     prop_assert_eq!(flags & CWR != 0, index == 0);
                     prop_assert_eq!(flags & FIN_PSH != 0, index + 1 == packets);
@@ -458,7 +481,10 @@ mod tests {
             prop_assert_eq!(joined, payload);
             // A run is a frame of the same packets.
             let middle = (f64::from(packets) * cut) as u16;
-            for run in [0..middle, middle..packets].into_iter().filter(|run| !run.is_empty()) {
+            for run in [0..middle, middle..packets]
+                .into_iter()
+                .filter(|run| !run.is_empty())
+            {
                 let part = written(&frame, &bytes, run.clone(), marked);
                 let again = Frame::parse(&part).expect("well formed");
                 prop_assert_eq!(usize::from(again.packets()), run.len());
@@ -472,7 +498,10 @@ mod tests {
         }
 
         #[test]
-        fn no_bytes_harm_the_reader(mut bytes in proptest::collection::vec(any::<u8>(), 0..300), kind in 0_u8..6) {
+        fn no_bytes_harm_the_reader(
+            mut bytes in proptest::collection::vec(any::<u8>(), 0..300),
+            kind in 0_u8..6,
+        ) {
             if let Some(first) = bytes.get_mut(..2) {
                 first.copy_from_slice(&[NEEDS_CHECKSUM, kind]);
             }

@@ -338,7 +338,11 @@ mod tests {
     proptest! {
         #[test]
         fn the_checksum_is_additive(
-            bytes in proptest::collection::vec(prop_oneof![any::<u8>(), Just(0), Just(0xff)], 0..2_000), cut in 0.0..1.0_f64,
+            bytes in proptest::collection::vec(
+                prop_oneof![any::<u8>(), Just(0), Just(0xff)],
+                0..2_000,
+            ),
+            cut in 0.0..1.0_f64,
         ) {
             prop_assert_eq!(sum(&bytes), plain(&bytes));
             let (first, rest) = bytes.split_at((bytes.len() as f64 * cut) as usize);
@@ -346,7 +350,10 @@ mod tests {
         }
 
         #[test]
-        fn a_checksum_follows_a_changed_word(mut bytes in proptest::collection::vec(any::<u8>(), 20..60), new: u16) {
+        fn a_checksum_follows_a_changed_word(
+            mut bytes in proptest::collection::vec(any::<u8>(), 20..60),
+            new: u16,
+        ) {
             write_ipv4_checksum(&mut bytes);
             let old = read_word(&bytes, 4);
             let updated = updated_checksum(read_word(&bytes, 10), old, new);
@@ -356,16 +363,28 @@ mod tests {
         }
 
         #[test]
-        fn a_written_header_is_parsed(v6: bool, source: u128, destination: u128, payload in 0_usize..2_000) {
+        fn a_written_header_is_parsed(
+            v6: bool,
+            source: u128,
+            destination: u128,
+            payload in 0_usize..2_000,
+        ) {
             let address = |bits: u128| match v6 {
                 true => IpAddr::V6(bits.into()),
                 false => IpAddr::V4((bits as u32).into()),
             };
             let ends = [source, destination].map(address);
-            let head = if v6 { IPV6_HEADER_BYTES } else { IPV4_HEADER_BYTES };
+            let head = if v6 {
+                IPV6_HEADER_BYTES
+            } else {
+                IPV4_HEADER_BYTES
+            };
             let mut packet = vec![0xaa; head + payload];
             prop_assert_eq!(ip_header_bytes(ends[0]), head);
-            prop_assert_eq!(write_ip_header(&mut packet, UDP, ends[0], ends[1]), Some(head));
+            prop_assert_eq!(
+                write_ip_header(&mut packet, UDP, ends[0], ends[1]),
+                Some(head)
+            );
             prop_assert_eq!(addresses(&packet), Some(ends));
             let parsed = IpPayload::parse(&packet);
             let expected = IpPayload {

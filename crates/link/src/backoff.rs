@@ -74,8 +74,9 @@ impl Backoff {
     }
 
     fn schedule(&mut self, now: Time, wait: Duration) {
-        let half = wait / 2;
-        self.next_attempt = now + half + Duration::from_nanos(self.rng.below(half.as_nanos() + 1));
+        let wait_min = wait / 2;
+        self.next_attempt =
+            now + wait_min + Duration::from_nanos(self.rng.below(wait_min.as_nanos() + 1));
     }
 }
 
@@ -95,10 +96,13 @@ mod tests {
             };
             (0..12).map(|_| wait()).collect::<Vec<Duration>>()
         };
-        let mut most = Duration::from_millis(100);
+        let mut wait_max = Duration::from_millis(100);
         for wait in waits(1) {
-            assert!(wait >= most / 2 && wait <= most, "{wait} of {most}");
-            most = (most * 2).min(WAIT_MAX);
+            assert!(
+                wait >= wait_max / 2 && wait <= wait_max,
+                "{wait} of {wait_max}"
+            );
+            wait_max = (wait_max * 2).min(WAIT_MAX);
         }
         assert_ne!(waits(1), waits(2));
     }

@@ -34,7 +34,8 @@ pub enum LinkError {
     #[error("{} exists and is not a socket; remove it or choose another path", .0.display())]
     NoSocket(PathBuf),
     /// No agent listens at this path.
-    #[error("no agent answers at {}: {why}; start one with `ccplane agent --unix {}`", .path.display(), .path.display())]
+    #[error("no agent answers at {}: {why}; start one with `ccplane agent --unix {}`",
+        .path.display(), .path.display())]
     NoAgent {
         /// Path of the agent's socket.
         path: PathBuf,

@@ -219,7 +219,7 @@ mod tests {
     }
 
     /// Returns a datapath connected to this agent.
-    fn beside(slow: &Slow, now: Time) -> Datapath<RemoteChannel> {
+    fn connect(slow: &Slow, now: Time) -> Datapath<RemoteChannel> {
         let link = RemoteChannel::connect(Box::new(slow.clone()), now).unwrap();
         let tables = ProgramTables::new(OperatorLimits::default(), Capabilities::CWND);
         Datapath::new(now, DatapathCore::new(1, "test", tables, link))
@@ -229,7 +229,7 @@ mod tests {
     fn a_blocked_agent_later_learns_every_live_flow_and_every_end() {
         let (slow, now) = (Slow::default(), Time::from_micros(1));
         slow.allow(2);
-        let mut datapath = beside(&slow, now);
+        let mut datapath = connect(&slow, now);
         for flow in 1..=3 {
             datapath.open(now, flow, FlowInfo::default());
         }
@@ -259,7 +259,7 @@ mod tests {
     fn an_agent_that_never_reads_uses_bounded_memory() {
         let (slow, now) = (Slow::default(), Time::from_micros(1));
         slow.allow(1);
-        let mut datapath = beside(&slow, now);
+        let mut datapath = connect(&slow, now);
         for flow in 0..10 * QUEUED_REPLIES_MAX as u64 {
             // The flows do not exist, so each command is refused.
             let uid = 1;

@@ -148,7 +148,10 @@ impl Pollable for ThreadChannel {
 
 /// Removes the messages of a closed flow if its opening is still queued. Returns whether it was.
 fn cancel_opening(queue: &mut VecDeque<AgentEvent>, closed: u64) -> bool {
-    let begins = |message: &AgentEvent| matches!(message, AgentEvent::Other(WireEvent::FlowOpened { flow, .. }) if *flow == closed);
+    let begins = |message: &AgentEvent| match message {
+        AgentEvent::Other(WireEvent::FlowOpened { flow, .. }) => *flow == closed,
+        _ => false,
+    };
     let waited = queue.iter().any(begins);
     if waited {
         let of_it = |message: &AgentEvent| match message {

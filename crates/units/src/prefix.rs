@@ -19,7 +19,7 @@ pub enum PrefixError {
     /// The prefix length is missing, or longer than the address.
     InvalidLength {
         /// Maximum prefix length of the address family.
-        most: u8,
+        bits_max: u8,
     },
     /// The host bits of the address are not zero.
     HostBitsSet {
@@ -36,9 +36,9 @@ impl fmt::Display for PrefixError {
             PrefixError::MissingAddress => {
                 f.write_str("not an IP address; write 10.8.0.0/16, 192.0.2.7 or fd08::/48")
             }
-            PrefixError::InvalidLength { most } => write!(
+            PrefixError::InvalidLength { bits_max } => write!(
                 f,
-                "invalid prefix length; it must be a number from 0 to {most}"
+                "invalid prefix length; it must be a number from 0 to {bits_max}"
             ),
             PrefixError::HostBitsSet { address, network } => write!(
                 f,
@@ -81,16 +81,16 @@ impl Prefix {
             None => (text.trim(), None),
         };
         let address: IpAddr = address.parse().map_err(|_| PrefixError::MissingAddress)?;
-        let most = if address.is_ipv4() { 32 } else { 128 };
+        let bits_max = if address.is_ipv4() { 32 } else { 128 };
         // Only digits: Rust's integer parser accepts a sign.
         let digits = |bits: &&str| bits.bytes().all(|byte| byte.is_ascii_digit());
         let bits = match bits {
-            None => Some(most),
+            None => Some(bits_max),
             Some(bits) => Some(bits).filter(digits).and_then(|bits| bits.parse().ok()),
         };
         match bits {
-            Some(bits) if bits <= most => Ok((address, bits)),
-            _ => Err(PrefixError::InvalidLength { most }),
+            Some(bits) if bits <= bits_max => Ok((address, bits)),
+            _ => Err(PrefixError::InvalidLength { bits_max }),
         }
     }
 
@@ -196,7 +196,11 @@ mod tests {
     proptest! {
         #[test]
         fn what_is_printed_is_read(v6: bool, address: u128, bits in 0..=128_u8) {
-            let address = if v6 { IpAddr::V6(Ipv6Addr::from_bits(address)) } else { IpAddr::V4(Ipv4Addr::from_bits(address as u32)) };
+            let address = if v6 {
+                IpAddr::V6(Ipv6Addr::from_bits(address))
+            } else {
+                IpAddr::V4(Ipv4Addr::from_bits(address as u32))
+            };
             if let Some(net) = Prefix::containing(address, bits) {
                 prop_assert!(net.contains(address));
                 prop_assert_eq!(net.to_string().parse::<Prefix>(), Ok(net));

@@ -154,16 +154,32 @@ fn a_probability_hits_as_often_as_it_says() {
 
 proptest! {
     #[test]
-    fn printing_then_reading_gives_the_same(value: u64, parts in 0..=1u64 << 32, shift in 0..64u32) {
+    fn printing_then_reading_gives_the_same(
+        value: u64,
+        parts in 0..=1u64 << 32,
+        shift in 0..64u32,
+    ) {
         let value = value >> shift;
-        prop_assert_eq!(Duration::from_nanos(value).to_string().parse(), Ok(Duration::from_nanos(value)));
-        prop_assert_eq!(Time::from_nanos(value).to_string().parse(), Ok(Time::from_nanos(value)));
+        prop_assert_eq!(
+            Duration::from_nanos(value).to_string().parse(),
+            Ok(Duration::from_nanos(value))
+        );
+        prop_assert_eq!(
+            Time::from_nanos(value).to_string().parse(),
+            Ok(Time::from_nanos(value))
+        );
         prop_assert_eq!(Bytes::new(value).to_string().parse(), Ok(Bytes::new(value)));
-        prop_assert_eq!(Packets::new(value).to_string().parse(), Ok(Packets::new(value)));
+        prop_assert_eq!(
+            Packets::new(value).to_string().parse(),
+            Ok(Packets::new(value))
+        );
         let probability = Probability::from_parts(parts);
         prop_assert_eq!(probability.to_string().parse(), Ok(probability));
         if value != 0 {
-            prop_assert_eq!(Rate::from_bytes_per_sec(value).to_string().parse(), Ok(Rate::from_bytes_per_sec(value)));
+            prop_assert_eq!(
+                Rate::from_bytes_per_sec(value).to_string().parse(),
+                Ok(Rate::from_bytes_per_sec(value))
+            );
         }
     }
 

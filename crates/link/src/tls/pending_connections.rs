@@ -76,8 +76,9 @@ impl<T> PendingConnections<T> {
                 .iter()
                 .map(|(other, _)| self.count(*other))
                 .collect();
-            let most = counts.iter().copied().max();
-            all.filter(|index| Some(counts[*index]) == most).collect()
+            let count_max = counts.iter().copied().max();
+            all.filter(|index| Some(counts[*index]) == count_max)
+                .collect()
         } else {
             Vec::new()
         };

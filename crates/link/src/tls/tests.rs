@@ -577,12 +577,12 @@ fn an_agent_that_dies_mid_packet_is_reconnected() {
     assert!(other.is_connected());
     // An agent that does the same: the partial packet is ignored and the datapath detects the loss.
     let mut uplink = world.connected(&place.0);
-    let half = [
+    let partial_packet = [
         &framed::encode_length(packet.as_bytes())[..],
         &packet.as_bytes()[..9],
     ]
     .concat();
-    world.link.send_to_all(&half);
+    world.link.send_to_all(&partial_packet);
     drop(world);
     let (began, mut commands) = (Instant::now(), 0);
     while uplink.is_connected() {
@@ -693,7 +693,7 @@ fn a_peer_with_a_million_flows_is_limited_to_its_share_of_memory() {
     let mut uplink = world.connected(&place.0);
     assert_eq!(uplink.queue_event(&ready()), SendOutcome::Queued);
     let mut opened = 0;
-    let most = 1 << 17;
+    let flows_max = 1 << 17;
     while opened < 1_000_000 {
         let info = FlowInfo::default();
         match uplink.queue_event(&WireEvent::FlowOpened { flow: opened, info }) {
@@ -714,7 +714,7 @@ fn a_peer_with_a_million_flows_is_limited_to_its_share_of_memory() {
     world.until("all messages arrive", |world| {
         uplink.flush();
         uplink.receive(world.now(), &mut |_| ());
-        (world.agent.flow_count() == most).then_some(())
+        (world.agent.flow_count() == flows_max).then_some(())
     });
     // Once there is room, further flows are controlled.
     assert_eq!(uplink.queue_event(&close(0)), SendOutcome::Queued);
@@ -732,7 +732,7 @@ fn a_peer_with_a_million_flows_is_limited_to_its_share_of_memory() {
         uplink.receive(world.now(), &mut |_| ());
         (world.told.lock().unwrap().len() == told + 1).then_some(())
     });
-    assert_eq!(world.agent.flow_count(), most);
+    assert_eq!(world.agent.flow_count(), flows_max);
 }
 
 #[test]

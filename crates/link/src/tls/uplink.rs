@@ -530,15 +530,15 @@ impl AgentConnection for TlsUplink {
     }
 
     fn next_attempt(&self, now: Time) -> Duration {
-        let (least, most) = POLL_INTERVAL_BOUNDS;
-        let looks = |began: Time| (now.since(began) / 8).clamp(least, most);
+        let (interval_min, interval_max) = POLL_INTERVAL_BOUNDS;
+        let looks = |began: Time| (now.since(began) / 8).clamp(interval_min, interval_max);
         match &self.state {
-            UplinkState::Waiting(until, _) => until.since(now).max(least),
+            UplinkState::Waiting(until, _) => until.since(now).max(interval_min),
             UplinkState::Resolving(_, attempt) | UplinkState::Connecting(_, attempt) => {
                 looks(attempt.began)
             }
             UplinkState::Handshaking(_, greeting) => looks(greeting.began),
-            UplinkState::Connected(_) => most,
+            UplinkState::Connected(_) => interval_max,
         }
     }
 
@@ -607,7 +607,7 @@ impl AgentConnection for TlsUplink {
         let silent = now.since(self.last_received);
         match read {
             Err(why) => self.on_lost(now, &why),
-            Ok(_) if self.agent_timeout.is_some_and(|most| silent > most) => {
+            Ok(_) if self.agent_timeout.is_some_and(|timeout| silent > timeout) => {
                 let why = format!("no message from it for {silent}");
                 self.on_lost(now, &TlsCloseReason::Local(why));
             }
@@ -627,7 +627,7 @@ impl AgentConnection for TlsUplink {
         };
         let silent = self
             .agent_timeout
-            .map(|most| self.last_received + most + POLL_INTERVAL_BOUNDS.0);
+            .map(|timeout| self.last_received + timeout + POLL_INTERVAL_BOUNDS.0);
         due.into_iter().chain(silent).min()
     }
 

@@ -247,7 +247,7 @@ fn a_key_that_never_pauses_causes_bounded_work_per_turn_and_others_are_served_in
     }
     assert!(sent > 10_000, "{sent}");
     // The budget of a key, one chunk beyond it, and the good tenant's work.
-    let (most, mut served) = (1_024 + (16 << 10) / 9 + 64, 0);
+    let (work_max, mut served) = (1_024 + (16 << 10) / 9 + 64, 0);
     for turn in 0..50 {
         assert_eq!(good.queue_event(&report), SendOutcome::Queued);
         good.flush();
@@ -255,7 +255,7 @@ fn a_key_that_never_pauses_causes_bounded_work_per_turn_and_others_are_served_in
         let before = world.agent.work_units();
         world.turn();
         let work = world.agent.work_units() - before;
-        assert!(work <= most, "{work} in turn {turn}");
+        assert!(work <= work_max, "{work} in turn {turn}");
         served += world.agent.stats("grow").expect("it exists").reports - reports;
     }
     // On loopback a report arrives in the same turn or in the next one.
