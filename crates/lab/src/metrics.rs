@@ -82,7 +82,7 @@ impl Distribution {
     /// Creates a distribution of the finite values.
     pub fn new(values: impl IntoIterator<Item = f64>) -> Distribution {
         let mut values: Vec<f64> = values.into_iter().filter(|v| v.is_finite()).collect();
-        ccplane_units::sort_floats(&mut values);
+        stats::sort_floats(&mut values);
         Distribution(values)
     }
 

@@ -21,12 +21,6 @@ pub use prefix::{Prefix, PrefixError};
 
 use core::ops::{Add, AddAssign, Div, Mul, Sub, SubAssign};
 
-/// Sorts floating-point numbers in the order of [`f64::total_cmp`]. It is a function of this crate,
-/// and therefore optimised, also in callers that are not.
-pub fn sort_floats(values: &mut [f64]) {
-    values.sort_unstable_by(f64::total_cmp);
-}
-
 /// Nanoseconds since the driver's epoch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Time(u64);

@@ -3,6 +3,12 @@
 //! Functions of *sorted* values expect ascending order and do not check it. Histograms, which know
 //! their values only by bucket, have quantiles of their own.
 
+/// Sorts numbers in the order of [`f64::total_cmp`]. As a function that is not generic, it is
+/// compiled, and optimised, in this crate, even for callers built without optimisation.
+pub fn sort_floats(values: &mut [f64]) {
+    values.sort_unstable_by(f64::total_cmp);
+}
+
 /// Returns the arithmetic mean, summed in the given order; `None` without values.
 pub fn mean(values: impl IntoIterator<Item = f64>) -> Option<f64> {
     // As in the standard library's sum of floats, the start does not change the sign of -0.
@@ -49,6 +55,14 @@ pub fn nearest_rank<T: Copy>(sorted: &[T], p: f64) -> Option<T> {
     let below = rank as usize;
     let rank = below + usize::from(rank > below as f64);
     sorted.get(rank.saturating_sub(1)).copied()
+}
+
+/// Returns the value at index `p`·n of n sorted values, rounded down: the smallest value with at
+/// least the share `p` of the values before it. It exceeds [`nearest_rank`] by one rank if `p`·n is
+/// whole, so that the upper one of two middle values is the median.
+pub fn upper_rank<T: Copy>(sorted: &[T], p: f64) -> Option<T> {
+    let index = (p.clamp(0.0, 1.0) * sorted.len() as f64) as usize;
+    sorted.get(index).or(sorted.last()).copied()
 }
 
 /// Returns the `p`-quantile of sorted values with linear interpolation (definition 7 of Hyndman and
@@ -111,6 +125,11 @@ mod tests {
         for (p, value) in [(0.0, 15), (0.12, 15), (0.125, 20), (0.5, 35), (1.0, 50)] {
             assert_eq!(nearest_index(&sorted, p), Some(value), "{p}");
         }
+        for (p, value) in [(0.0, 15), (0.19, 15), (0.2, 20), (0.5, 35), (1.0, 50)] {
+            assert_eq!(upper_rank(&sorted, p), Some(value), "{p}");
+        }
+        assert_eq!(upper_rank(&sorted[..4], 0.5), Some(35));
+        assert_eq!(nearest_rank(&sorted[..4], 0.5), Some(20));
         // R: quantile(c(1:9, 30)).
         let sorted = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0, 30.0];
         for (p, value) in [
@@ -127,6 +146,11 @@ mod tests {
         assert_eq!((median(&[]), nearest_rank::<u64>(&[], 0.5)), (None, None));
         assert_eq!(interpolated_quantile(&[], 0.5), None);
         assert_eq!(nearest_index::<u64>(&[], 0.5), None);
+        assert_eq!(upper_rank::<u64>(&[], 0.5), None);
+        let mut values = [2.0, f64::NAN, -0.0, 0.0, f64::NEG_INFINITY];
+        sort_floats(&mut values);
+        assert_eq!(values[..4], [f64::NEG_INFINITY, -0.0, 0.0, 2.0]);
+        assert!(values[1].is_sign_negative() && values[4].is_nan());
     }
 
     proptest! {
@@ -135,6 +159,7 @@ mod tests {
             let sorted: Vec<usize> = (0..n).collect();
             let rank = ((p * n as f64).ceil() as usize).saturating_sub(1);
             prop_assert_eq!(nearest_rank(&sorted, p), Some(rank));
+            prop_assert_eq!(upper_rank(&sorted, p), Some(((p * n as f64) as usize).min(n - 1)));
             prop_assert_eq!(nearest_index(&sorted, p), Some((p * (n - 1) as f64).round() as usize));
         }
     }
