@@ -72,7 +72,7 @@ fn a_deep_buffer_stays_nearly_empty() {
 }
 
 /// The same paper, section "Detecting bandwidth and RTT": every 10 s the window falls to four
-/// segments for 200 ms. Version 3 falls to half a BDP (draft-ietf-ccwg-bbr, "ProbeRTT").
+/// segments for 200 ms. Version 3 falls to half a BDP (draft-ietf-ccwg-bbr-06, section 5.3.4.1).
 #[test]
 fn the_rtt_is_probed_every_ten_seconds() {
     for (contender, least, most) in [("bbr", 2.0, 4.0), ("bbr3", 60.0, 100.0)] {
@@ -113,7 +113,7 @@ fn two_flows_share() {
 /// Hock, Bless and Zitterbart, "Experimental Evaluation of BBR Congestion Control" (ICNP 2017), and
 /// Ware and others, "Modeling BBR's Interactions with Loss-Based Congestion Control" (IMC 2019): in
 /// a buffer below 1 BDP, version 1 takes more than its share from Cubic. Version 3 is designed to
-/// take less (draft-ietf-ccwg-bbr, "Bandwidth Probing and Coexistence with Reno/CUBIC").
+/// take less (draft-ietf-ccwg-bbr-06, section 5.3.3.8.1).
 #[test]
 fn in_a_shallow_buffer_version_1_takes_more_than_its_share_from_cubic_and_version_3_less_than_that()
 {
@@ -127,9 +127,8 @@ fn in_a_shallow_buffer_version_1_takes_more_than_its_share_from_cubic_and_versio
 
 /// Cardwell and others (2016), figure 8: random loss up to the gain of a probe costs version 1
 /// little, and Cubic nearly everything. Version 3 reduces its bandwidth with each round's losses
-/// until its next probe (draft-ietf-ccwg-bbr, "Design Considerations for Choosing Constant
-/// Parameters": by at least a factor of 1 - loss per round, for 63 rounds here). At 1 % it keeps
-/// more than half.
+/// until its next probe (draft-ietf-ccwg-bbr-06, section 5.3.3.8.3: by at least a factor of 1 -
+/// loss per round, for 63 rounds here). At 1 % it keeps more than half.
 #[test]
 fn random_loss_costs_version_1_little_and_version_3_less_than_cubic() {
     let use_of = |contender: &str, loss: &str| {

@@ -2,8 +2,8 @@
 
 use super::scale;
 
-/// `bbr_check_full_bw_reached`; the draft's CheckFullBWReached ("Exiting Acceleration Based on
-/// Bandwidth Plateau").
+/// `bbr_check_full_bw_reached`; the draft's CheckFullBWReached (draft-ietf-ccwg-bbr-06, section
+/// 5.3.1.2).
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct FullPipe {
     /// BBR.full_bw: baseline of the growth, bytes/s.

@@ -18,7 +18,7 @@ use super::{MIN_PIPE_CWND_SEGMENTS, UNITY_PACING_GAIN};
 
 /// Parts of the program that differ between the versions.
 pub(super) struct Version<'a> {
-    /// Initial pacing and window gains, in units of 1/[`GAIN`](super::GAIN_UNIT).
+    /// Initial pacing and window gains, in units of 1/[`GAIN_UNIT`](super::GAIN_UNIT).
     pub gains: (u64, u64),
     /// Additional report variables and control variables.
     pub report: &'static str,

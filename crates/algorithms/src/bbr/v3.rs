@@ -1,4 +1,4 @@
-//! BBR version 3, after draft-ietf-ccwg-bbr-06. Functions, fields and constants have the draft's
+//! BBR version 3, as in draft-ietf-ccwg-bbr-06. Functions, fields and constants have the draft's
 //! names, and "section" without a document is one of the draft. The modules follow its sections:
 //!
 //! | section | module |
@@ -227,9 +227,10 @@ impl Bbr3Flow {
             self.handle_spurious_loss_detection(report, sink);
         }
         self.check_full_bw_reached(report, rounds, sink);
-        if self.is_drain_done(report) {
-            self.start_probe_bw_down(report, sink);
-        }
+        // The draft calls CheckStartupDone first. Here Drain begins after CheckDrainDone: the
+        // report that ends Startup precedes the program's first ACK in Drain, and thus cannot end
+        // Drain.
+        self.check_drain_done(report, sink);
         self.check_startup_done(report, sink);
         if self.full_bw_reached && !self.adapt_long_term_model(report, rounds, sink) {
             self.update_probe_bw_cycle_phase(report, rounds, sink);

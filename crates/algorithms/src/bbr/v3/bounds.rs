@@ -5,12 +5,14 @@
 
 use crate::bbr::{GAIN_UNIT, MIN_PIPE_CWND_SEGMENTS, UNBOUNDED, scale};
 
-/// BBR.LossThresh (section 2.8): a probe that loses more than 2 % of the data in flight has too much in flight. A
-/// lower threshold yields to random loss. A higher one keeps shallow buffers full.
+/// BBR.LossThresh (section 2.8): a probe that loses more than 2 % of the data in flight has too
+/// much in flight. A lower threshold yields to random loss. A higher one keeps shallow buffers
+/// full.
 pub(super) const LOSS_THRESH: (u64, u64) = (2, 100);
 /// BBR.Beta (section 2.8): a reduction keeps at least 0.7, as Cubic does.
 const BETA: u64 = 7_000;
-/// BBR.Headroom (section 2.8): 15 % of the long-term bound is left free for other flows while cruising.
+/// BBR.Headroom (section 2.8): 15 % of the long-term bound is left free for other flows while
+/// cruising.
 const HEADROOM: u64 = 1_500;
 
 /// Bounds; [`UNBOUNDED`] if there is none.
@@ -80,7 +82,8 @@ impl Bounds {
             .max(mss.saturating_mul(MIN_PIPE_CWND_SEGMENTS))
     }
 
-    /// HandleSpuriousLossDetection (section 5.5.11.2): raises each bound to its value before the spurious losses.
+    /// HandleSpuriousLossDetection (section 5.5.11.2): raises each bound to its value before the
+    /// spurious losses.
     pub fn undo(&mut self, before: &Bounds) {
         self.bw_shortterm = self.bw_shortterm.max(before.bw_shortterm);
         self.inflight_shortterm = self.inflight_shortterm.max(before.inflight_shortterm);

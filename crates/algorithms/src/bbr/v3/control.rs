@@ -55,8 +55,7 @@ impl Bbr3Flow {
     /// Sends the values that changed.
     pub(super) fn install_values(&mut self, report: &BbrReport, sink: &mut impl ControlSink) {
         // Every ACK with losses matters in Startup and while probing. A precautionary probe
-        // (section 5.3.3.6) ends at the data in flight at which the last probe
-        // lost too much.
+        // (section 5.3.3.6) ends at the data in flight at which the last probe lost too much.
         let probing = match self.state {
             BbrState::ProbeBwUp
                 if self.prev_probe_too_high && self.bounds.inflight_longterm < UNBOUNDED =>

@@ -18,11 +18,15 @@ impl Bbr3Flow {
         sink.set_variable("draining", UNBOUNDED);
     }
 
-    /// CheckDrainDone: C.inflight <= Inflight(1.0), which the program detects, or
-    /// round_count > drain_start_round + 3.
-    pub(super) fn is_drain_done(&self, report: &BbrReport) -> bool {
-        matches!(self.state, BbrState::Drain)
+    /// CheckDrainDone: enters ProbeBW if C.inflight <= Inflight(1.0), which the program detects, or
+    /// if round_count > drain_start_round + 3.
+    pub(super) fn check_drain_done(&mut self, report: &BbrReport, sink: &mut impl ControlSink) {
+        if matches!(self.state, BbrState::Drain)
             && (report.events.has(ReportEvents::QUEUE_DRAINED)
                 || report.rounds > self.state_start_round + DRAIN_ROUNDS_MAX)
+        {
+            // EnterProbeBW (section 5.3.3.9)
+            self.start_probe_bw_down(report, sink);
+        }
     }
 }

@@ -23,7 +23,7 @@ impl Bbr3Flow {
     }
 
     /// BBR.bdp = BBR.bw * BBR.min_rtt (section 5.6.4.2, BDPMultiple), bytes. Ten segments before
-    /// the first RTT sample.
+    /// the first RTT sample, for C.InitialCwnd.
     pub(super) fn bdp(&self) -> u64 {
         if self.min_rtt.us == INFINITY {
             return self.mss.saturating_mul(10);

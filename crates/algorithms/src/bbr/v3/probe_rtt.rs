@@ -1,7 +1,8 @@
 //! ProbeRTT (section 5.3.4): measures the minimum RTT with half a BDP in flight.
 //!
-//! One filter serves as BBR.min_rtt and BBR.probe_rtt_min_delay, as in version 1: its window is the
-//! parameter `probe_rtt_interval`.
+//! One filter serves as BBR.min_rtt and BBR.probe_rtt_min_delay (section 5.3.4.3), as in version 1.
+//! Its window is the parameter `probe_rtt_interval`, by default BBR.MinRTTFilterLen (section
+//! 2.16.1), and replaces BBR.ProbeRTTInterval too.
 
 use super::control::PROBE_RTT_CWND_GAIN;
 use super::{AckPhase, Bbr3Flow, BbrState};
@@ -23,13 +24,13 @@ impl Bbr3Flow {
         let idle_restart = report.events.has(ReportEvents::IDLE)
             || self.last_report.events.has(ReportEvents::IDLE);
         if let BbrState::ProbeRtt(episode) = &mut self.state {
-            // HandleProbeRTT and CheckProbeRTTDone
+            // HandleProbeRTT and CheckProbeRTTDone (section 5.3.4.3)
             if episode.is_done(report.inflight, report.rounds, report.now_us) {
                 let prior_cwnd = episode.prior_cwnd;
                 self.exit_probe_rtt(prior_cwnd, report, sink);
             }
         } else if probe_rtt_expired && !idle_restart {
-            // EnterProbeRTT
+            // EnterProbeRTT and SaveCwnd (sections 5.3.4.3 and 5.6.4.4)
             self.state = BbrState::ProbeRtt(ProbeRttEpisode::new(
                 probe_rtt_cwnd,
                 report.cwnd,
@@ -48,7 +49,7 @@ impl Bbr3Flow {
             .max(self.mss.saturating_mul(MIN_PIPE_CWND_SEGMENTS))
     }
 
-    /// RestoreCwnd and ExitProbeRTT (section 5.3.4.4).
+    /// RestoreCwnd (section 5.6.4.4) and ExitProbeRTT (section 5.3.4.4).
     fn exit_probe_rtt(&mut self, prior_cwnd: u64, report: &BbrReport, sink: &mut impl ControlSink) {
         self.min_rtt.renew(report.now_us);
         self.bounds.reset_short_term_model();

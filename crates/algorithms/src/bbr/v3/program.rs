@@ -41,7 +41,7 @@ pub(super) fn program_source(marks: bool) -> String {
     (if (== loss_end 0) (:= loss_end (+ Report.delivered Report.lost Flow.bytes_in_flight)))
     (if (> probing 0) (report))
     (fallthrough))
-# A cautious probe has reached the volume at which the last one lost too much.
+# A precautionary probe has reached the data in flight at which the last one lost too much.
 (when (&& (== probing 2) (>= Report.flight cap))
     (:= probing 1)
     (:= gain {down})
@@ -50,7 +50,8 @@ pub(super) fn program_source(marks: bool) -> String {
     (fallthrough))"
         ),
         drained: "(max bdp budget)",
-        target: "(+ (max (+ (/ (* bdp cwnd_gain) 10000) bonus) budget) (if (> cwnd_gain 20000) (* 2 Flow.mss) 0))",
+        target: "(+ (max (+ (/ (* bdp cwnd_gain) 10000) bonus) budget) \
+            (if (> cwnd_gain 20000) (* 2 Flow.mss) 0))",
         cwnd_after_loss: "Cwnd",
         repair: "",
         conserve: "",
