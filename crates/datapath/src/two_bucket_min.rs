@@ -1,13 +1,13 @@
 //! Windowed minimum in two buckets: the current one and the one before.
 //!
 //! The minimum covers one to two buckets. It needs two values, whereas an exact sliding minimum
-//! stores a queue of candidates. Three filters of the workspace do not use these types:
+//! stores a queue of candidates. Three filters of the workspace differ and do not use these types:
 //!
 //! - The transport's minimum RTT packs its current bucket into four bytes, as its connections are
 //!   numerous.
 //! - Algorithms that measure a base delay over minutes keep ten buckets (RFC 6817, section 4.2), so
 //!   that only a tenth of the history expires at once.
-//! - BBR keeps one value with its time. ProbeRTT, and not a bucket, replaces it.
+//! - BBR keeps one value with its time. It expires as a whole, and ProbeRTT measures the next one.
 
 use ccplane_units::Duration;
 
@@ -39,7 +39,7 @@ impl MinSample for Duration {
 }
 
 /// Minimum of the current and the previous bucket. The caller decides when a bucket ends.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TwoBucketMin<T> {
     /// Minimum of both buckets.
     min: T,
@@ -84,12 +84,23 @@ impl<T: MinSample> TwoBucketMin<T> {
     }
 }
 
-/// Minimum over the last half to one window of a clock: a time in ns, or a count of values.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// Minimum over the last half to one window of a clock: a time in ns, or a count of values. The
+/// default filter has no value yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HalfWindowMin<T> {
+    /// Unused until the first value.
     buckets: TwoBucketMin<T>,
     /// End of the current bucket; 0 before the first value.
     half_end: u64,
+}
+
+impl<T: MinSample + Default> Default for HalfWindowMin<T> {
+    fn default() -> HalfWindowMin<T> {
+        HalfWindowMin {
+            buckets: TwoBucketMin::new(T::default()),
+            half_end: 0,
+        }
+    }
 }
 
 impl<T: MinSample> HalfWindowMin<T> {
@@ -98,6 +109,7 @@ impl<T: MinSample> HalfWindowMin<T> {
     /// value that follows a gap of a whole bucket is the only one in the window.
     #[inline]
     pub fn update(&mut self, now: u64, half: u64, value: T) {
+        debug_assert!(half > 0, "half of a window");
         if now < self.half_end {
             return self.buckets.add(value);
         }
