@@ -12,7 +12,7 @@
 //! and the noise, and in a drain it is the maximum RTT once the RTT has stopped decreasing. The
 //! law's target is relative to it and thus includes the noise of the loaded path.
 
-use ccplane_datapath::RttNoise;
+use ccplane_datapath::{HalfWindowMin, RttNoise};
 use ccplane_units::{Duration, Time};
 
 /// Interval between drains (the minimum RTT window of Copa and BBR). A shorter interval costs more.
@@ -37,9 +37,8 @@ const RTT_AVERAGING_NOISES: f64 = 16.0;
 /// the noise samples. With less, it contains a queue that is then taken for the path until the next
 /// drain. With more, a site that pauses for less is held to the fastest packets for longer.
 const EMPTY_BACKLOG_PERIOD: Duration = Duration::from_secs(1);
-/// Sub-window of the base RTT without a limit: the last one to two of these, as in the datapath's
-/// own minimum.
-const BASE_RTT_SUB_WINDOW: Duration = Duration::from_secs(5);
+/// Half of the window of the base RTT without a limit, as in the datapath's own minimum.
+const BASE_RTT_HALF_WINDOW: Duration = Duration::from_secs(5);
 
 /// State of the path.
 #[derive(Clone, Copy, Debug, Default)]
@@ -51,11 +50,8 @@ pub(super) struct PathEstimate {
     last: f64,
     /// Base RTT, seconds; 0 before the first sample.
     base_rtt: f64,
-    /// Minimum of the current and of the previous [`BASE_RTT_SUB_WINDOW`] without a limit, seconds,
-    /// and the end of the current one.
-    current_min: f64,
-    previous_min: f64,
-    sub_window_end: Time,
+    /// Minimum RTT of the slowest packets without a limit, seconds.
+    unlimited_min: HalfWindowMin<f64>,
     /// True if the noise was known when the base RTT was measured. A limit may begin before that.
     /// The base RTT is then measured once the site has sent less than its rate for
     /// [`EMPTY_BACKLOG_PERIOD`], or by a drain.
@@ -106,8 +102,8 @@ impl PathEstimate {
             elapsed / (elapsed + RTT_AVERAGING_NOISES * self.noise.noise()) * (rtt - self.rtt);
     }
 
-    /// Updates the base RTT without a limit, when the RTT includes no queue of this bundle. The
-    /// argument `told` is the datapath's windowed minimum.
+    /// Updates the base RTT without a limit, when the RTT includes no queue of this bundle.
+    /// `datapath_base` is the datapath's windowed minimum, seconds.
     pub fn update_unlimited(&mut self, now: Time, datapath_base: f64) {
         (
             self.last_near_base,
@@ -118,20 +114,13 @@ impl PathEstimate {
         self.checked = self.noise.is_known();
         if !self.checked {
             self.base_rtt = datapath_base;
-            (self.current_min, self.previous_min) = (f64::INFINITY, f64::INFINITY);
             return;
         }
-        if now >= self.sub_window_end {
-            self.previous_min = if now >= self.sub_window_end + BASE_RTT_SUB_WINDOW {
-                f64::INFINITY
-            } else {
-                self.current_min
-            };
-            self.current_min = f64::INFINITY;
-            self.sub_window_end = now + BASE_RTT_SUB_WINDOW;
-        }
-        self.current_min = self.current_min.min(self.slowest(false));
-        self.base_rtt = self.current_min.min(self.previous_min);
+        let slowest = self.slowest(false);
+        let half_window = BASE_RTT_HALF_WINDOW.as_nanos();
+        self.unlimited_min
+            .update(now.as_nanos(), half_window, slowest);
+        self.base_rtt = self.unlimited_min.get().unwrap_or(slowest);
     }
 
     /// Returns the RTT of the slowest packets, seconds. When the load decreases, the noise takes a
@@ -146,8 +135,8 @@ impl PathEstimate {
     }
 
     /// Updates the state under a limit. `backlogged`: the limit determines the site's rate.
-    /// `alone`: no other flows share the link. `may`: a drain could help, which it cannot if other
-    /// flows keep the queue full.
+    /// `alone`: no other flows share the link. `may_drain`: a drain could help, which it cannot if
+    /// other flows keep the queue full.
     pub fn update_limited(&mut self, now: Time, backlogged: bool, alone: bool, may_drain: bool) {
         let rtt = self.last;
         let known = self.noise.is_known();
