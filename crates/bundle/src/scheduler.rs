@@ -170,15 +170,15 @@ mod tests {
     use super::*;
 
     #[derive(Clone, Copy, Debug)]
-    struct Full;
+    struct FullPacket;
 
-    impl Packet for Full {
+    impl Packet for FullPacket {
         fn bytes(&self) -> u32 {
             1_500
         }
     }
 
-    fn unlimited(now: Time) -> Scheduler<Full> {
+    fn unlimited(now: Time) -> Scheduler<FullPacket> {
         let queue = ClassesSpec::from(QueueSpec::UNLIMITED).build(None, Duration::ZERO, 1_500, 0);
         Scheduler::new(queue.expect("the queue has a packet"), now)
     }
@@ -187,7 +187,7 @@ mod tests {
     fn frequent_rate_changes_give_no_extra_bytes() {
         let start = Time::ZERO;
         let mut scheduler = unlimited(start);
-        let mut drops = |_: Full, _| {};
+        let mut drops = |_: FullPacket, _| {};
         // Alternates between 48 + 6 and 48 - 6 Mbit/s for 10 s.
         let mut sent = 0_u64;
         for step in 0..1_000_u64 {
@@ -195,7 +195,7 @@ mod tests {
             let rate = if step % 2 == 0 { 6_750_000 } else { 5_250_000 };
             scheduler.set_rate(begins, Some(Rate::from_bytes_per_sec(rate)));
             for _ in 0..60 {
-                scheduler.enqueue(begins, Full, &mut drops);
+                scheduler.enqueue(begins, FullPacket, &mut drops);
             }
             let ends = begins + Duration::from_millis(10);
             while let Some(at) = scheduler.next_ready().filter(|at| *at < ends) {
@@ -210,11 +210,11 @@ mod tests {
     #[test]
     fn without_a_limit_everything_is_sent_at_once() {
         let mut scheduler = unlimited(Time::ZERO);
-        let mut drops = |_: Full, _| {};
+        let mut drops = |_: FullPacket, _| {};
         let slow = Rate::from_bytes_per_sec(1_500);
         scheduler.set_rate(Time::ZERO, Some(slow));
         for _ in 0..100 {
-            scheduler.enqueue(Time::ZERO, Full, &mut drops);
+            scheduler.enqueue(Time::ZERO, FullPacket, &mut drops);
         }
         assert!(scheduler.dequeue(Time::ZERO, &mut drops).is_none());
         assert_eq!(scheduler.rate(), Some(slow));
@@ -228,11 +228,11 @@ mod tests {
     #[test]
     fn late_polls_get_at_most_a_few_milliseconds_of_credit() {
         let mut scheduler = unlimited(Time::ZERO);
-        let mut drops = |_: Full, _| {};
+        let mut drops = |_: FullPacket, _| {};
         // One packet per millisecond.
         scheduler.set_rate(Time::ZERO, Some(Rate::from_bytes_per_sec(1_500_000)));
         for _ in 0..1_000 {
-            let _ = scheduler.enqueue(Time::ZERO, Full, &mut drops);
+            let _ = scheduler.enqueue(Time::ZERO, FullPacket, &mut drops);
         }
         let mut now = Time::ZERO;
         for (after, expected) in [(5, 5), (10, 10), (500, 21), (20, 20)] {

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use ccplane_datapath::{Outcome, Signals};
 use ccplane_qdisc::{DropReason, Ecn, Packet, QueueSpec, Verdict};
-use ccplane_units::stats::nearest_rank;
+use ccplane_units::stats::{sort_floats, upper_rank};
 use ccplane_units::{Duration, Rate, Time};
 
 use crate::{
@@ -20,9 +20,9 @@ const ONE_WAY_DELAY: Duration = Duration::from_millis(25);
 const TIME_STEP: Duration = Duration::from_micros(50);
 
 #[derive(Clone, Copy, Debug)]
-struct Full;
+struct FullPacket;
 
-impl Packet for Full {
+impl Packet for FullPacket {
     fn bytes(&self) -> u32 {
         PACKET_BYTES
     }
@@ -33,7 +33,7 @@ type Fate = Box<dyn FnMut(u64) -> Vec<u64>>;
 
 struct Net {
     now: Time,
-    sendbox: Sendbox<Full>,
+    sendbox: Sendbox<FullPacket>,
     receivebox: Receivebox,
     marks: PacketNumbering,
     /// Sending rate of the site, bytes/s.
@@ -104,13 +104,17 @@ impl Net {
         self.owed += self.offered * TIME_STEP.as_nanos() / 1_000;
         while self.owed >= u64::from(PACKET_BYTES) * 1_000_000 {
             self.owed -= u64::from(PACKET_BYTES) * 1_000_000;
-            let _ = self.sendbox.enqueue(now, Full, &mut |_, _| {});
+            let _ = self.sendbox.enqueue(now, FullPacket, &mut |_, _| {});
         }
         if let Some(notice) = self.sendbox.poll_notice(now) {
             // A notice travels as a packet of the bundle; here it is delivered at once.
             self.receivebox.on_notice(&notice);
         }
-        while self.sendbox.dequeue(now, &mut |_: Full, _| {}).is_some() {
+        while self
+            .sendbox
+            .dequeue(now, &mut |_: FullPacket, _| {})
+            .is_some()
+        {
             let number = match self.marks {
                 PacketNumbering::Counter => self.sent,
                 PacketNumbering::Hash => hash(self.sent.to_be_bytes()),
@@ -597,8 +601,8 @@ fn sampled_and_counted_marks_measure_the_same() {
     // With counters, 64 packets lie between two boundaries; with hashes, 64 on average,
     // geometrically distributed. At 96 Mbit/s that is 8 ms.
     let p90 = |mut off: Vec<f64>| {
-        off.sort_by(f64::total_cmp);
-        nearest_rank(&off, 0.9).expect("ticks")
+        sort_floats(&mut off);
+        upper_rank(&off, 0.9).expect("ticks")
     };
     let said = [p90(rtt), p90(sent), p90(received)];
     println!(
@@ -627,7 +631,7 @@ fn sampled_and_counted_marks_measure_the_same() {
 }
 
 /// A sendbox under which packets 0 to 9 left, a millisecond apart.
-fn ten_left() -> Sendbox<Full> {
+fn ten_left() -> Sendbox<FullPacket> {
     let now = Time::ZERO + Duration::from_secs(1);
     let config = SendboxConfig {
         numbering: PacketNumbering::Counter,
@@ -717,7 +721,7 @@ fn manual_mode_opens_a_bundle_and_returns_it() {
     let mut sendbox = ten_left();
     let now = Time::ZERO + Duration::from_secs(2);
     assert!(!sendbox.is_ready(now), "nothing waits");
-    let _ = sendbox.enqueue(now, Full, &mut |_, _| {});
+    let _ = sendbox.enqueue(now, FullPacket, &mut |_, _| {});
     assert!(sendbox.is_ready(now));
     sendbox.set_disabled_by_operator(now, true);
     assert_eq!(sendbox.status(now).reason, Reason::Operator);
@@ -727,7 +731,7 @@ fn manual_mode_opens_a_bundle_and_returns_it() {
 
 /// Returns a sendbox with one queue, and the time of its creation. One packet more than the queue's
 /// limit fits: the next to be sent.
-fn sendbox_with(queue: &str) -> (Sendbox<Full>, Time) {
+fn sendbox_with(queue: &str) -> (Sendbox<FullPacket>, Time) {
     let now = Time::ZERO + Duration::from_secs(1);
     let queue: QueueSpec = queue.parse().expect("a valid queue");
     let config = SendboxConfig {
@@ -742,11 +746,12 @@ fn sendbox_with(queue: &str) -> (Sendbox<Full>, Time) {
 #[test]
 fn a_bundle_is_app_limited_if_its_queue_was_empty_since_the_last_tick() {
     let (mut sendbox, start) = sendbox_with("droptail:1p");
-    let app_limited = |sendbox: &mut Sendbox<Full>, ms: u64| {
+    let app_limited = |sendbox: &mut Sendbox<FullPacket>, ms: u64| {
         sendbox.tick(start + Duration::from_millis(ms)).app_limited
     };
     assert_eq!(app_limited(&mut sendbox, 10), 1, "the queue is empty");
-    let verdict = |sendbox: &mut Sendbox<Full>| sendbox.enqueue(start, Full, &mut |_, _| {});
+    let verdict =
+        |sendbox: &mut Sendbox<FullPacket>| sendbox.enqueue(start, FullPacket, &mut |_, _| {});
     assert_eq!(verdict(&mut sendbox), Verdict::Queued);
     assert_eq!(app_limited(&mut sendbox, 20), 1, "it was empty before");
     assert_eq!(verdict(&mut sendbox), Verdict::Queued);
@@ -778,7 +783,7 @@ fn a_tick_reports_what_changed_since_the_last_one() {
             .expect("plausible feedback is accepted");
         last = now;
     }
-    let _ = sendbox.enqueue(last, Full, &mut |_, _| {});
+    let _ = sendbox.enqueue(last, FullPacket, &mut |_, _| {});
     let signals = sendbox.tick(last);
     let expected = Signals {
         bytes_acked: 9_000,
@@ -839,9 +844,9 @@ fn silence_is_reported_in_one_tick() {
 
 /// A packet of one of several flows.
 #[derive(Clone, Copy, Debug)]
-struct OfFlow(u32);
+struct FlowPacket(u32);
 
-impl Packet for OfFlow {
+impl Packet for FlowPacket {
     fn bytes(&self) -> u32 {
         PACKET_BYTES
     }
@@ -863,13 +868,14 @@ fn the_default_queue_separates_a_thousand_flows() {
         let mut queued = 0;
         let mut dropped = 0;
         while dropped == 0 {
-            let packet = OfFlow(flow(queued));
+            assert!(queued < 10_000, "the queue is unbounded");
+            let packet = FlowPacket(flow(queued));
             let _ = sendbox.enqueue(now, packet, &mut |_, _| dropped += 1);
             queued += 1;
         }
         let first: BTreeSet<u32> = (0..1_000)
             .filter_map(|_| sendbox.dequeue(now, &mut |_, _| {}))
-            .map(|packet: OfFlow| packet.0)
+            .map(|packet: FlowPacket| packet.0)
             .collect();
         (queued - 1, first.len())
     };
