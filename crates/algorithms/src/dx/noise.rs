@@ -12,8 +12,8 @@ use ccplane_units::{Duration, Time};
 
 use crate::windowed_min::WindowedMin;
 
-/// Filter window of the reverse path's minimum, the same as the forward path's (`WINDOW` in
-/// `one_way.rs`).
+/// Filter window of the reverse path's minimum, the same as the forward path's
+/// (`MIN_FILTER_WINDOW` in the `one_way_delay.rs` of ccplane-datapath).
 const REVERSE_MIN_WINDOW: Duration = Duration::from_secs(10);
 
 /// Reports per half of the window of the minimum mean and spread. With fewer, a temporary queue on

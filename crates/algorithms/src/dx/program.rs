@@ -1,9 +1,9 @@
 //! The datapath program: it samples the delay, decides, and paces windows below a packet.
 //!
 //! Terms of the paper, per decision: Q, the mean one-way queueing delay of the packets, is
-//! `Report.queue`; W, the window, is `Report.window`; R, the base round-trip time, is `Report.base`.
-//! V = R·W/(W − 1) is the divisor of the decrease and has no variable. Delays are in ns, windows in
-//! bytes.
+//! `Report.queue`; W, the window, is `Report.window`; R, the base round-trip time, is
+//! `Report.base`. V = R·W/(W − 1) is the divisor of the decrease and has no variable. Delays are in
+//! ns, windows in bytes.
 
 use super::{Delay, Dx, Headroom, Samples, WindowRounding};
 use crate::loss_reduction::DELIVERED_BYTES;

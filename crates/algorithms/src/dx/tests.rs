@@ -1,7 +1,7 @@
 use ccplane_agent::rng::SplitMix64;
 use ccplane_datapath::{ExchangeStamps, INFINITY, OneWay, Signals, Transport};
 use ccplane_units::Time;
-use ccplane_units::stats::nearest_rank;
+use ccplane_units::stats::upper_rank;
 
 use super::noise::{Noise, NoiseReport};
 use super::*;
@@ -519,7 +519,8 @@ fn every_combination_of_parameters_compiles_within_the_limits() {
                 for samples in ["after", "window", "freshest"] {
                     for window in ["fractional", "floor", "ceil"] {
                         let all = format!(
-                            "delay={delay},headroom={headroom},rate={rate},samples={samples},window={window}"
+                            "delay={delay},headroom={headroom},rate={rate},samples={samples},\
+                             window={window}"
                         );
                         assert!(avoiding(&all, 20).window() > 0, "{all}");
                     }
@@ -600,7 +601,7 @@ fn behind_a_bucket(seed: u64, late: u64, apart: u64, held: u64) -> (f64, u64) {
     waits.sort_unstable();
     (
         got as f64 * PACKET_NS as f64 / 3e9,
-        nearest_rank(&waits, 0.5).expect("packets"),
+        upper_rank(&waits, 0.5).expect("packets"),
     )
 }
 
@@ -623,7 +624,8 @@ fn a_token_bucket_is_used_although_bursts_pass_it_at_once() {
             let (used, waited) = behind_a_bucket(seed, late, apart, held);
             assert!(
                 used >= 0.97 && waited <= 200_000,
-                "late {late}, {apart} apart, {held} held, seed {seed}: {used:.3} of the link, {waited} ns"
+                "late {late}, {apart} apart, {held} held, seed {seed}: {used:.3} of the link, \
+                 {waited} ns"
             );
         }
     }
