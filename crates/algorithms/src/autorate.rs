@@ -11,7 +11,7 @@ use std::str::FromStr;
 
 use ccplane_agent::{Algorithm, Control, DynAlgorithm, FlowInfo, Programs, Report, box_algorithm};
 use ccplane_datapath::{Capabilities, INFINITY};
-use ccplane_units::{Duration, Rate, Time};
+use ccplane_units::{Duration, Rate, Time, stats};
 
 use crate::{AlgorithmDoc, BadParameter, ParameterDoc, Parameters};
 
@@ -173,7 +173,7 @@ impl AutorateFlow {
             .iter()
             .filter(|delta| **delta > threshold)
             .count();
-        let mean = self.deltas.iter().sum::<f64>() / DETECTION_WINDOW_SAMPLES as f64;
+        let mean = stats::mean(self.deltas).unwrap_or(0.0);
         let rests = now.since(self.last_bufferbloat) <= BUFFERBLOAT_REFRACTORY_PERIOD;
         if delayed >= DETECTION_THRESHOLD_SAMPLES {
             if !rests {

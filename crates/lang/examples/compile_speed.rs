@@ -10,6 +10,7 @@ use std::hint::black_box;
 use std::time::Instant;
 
 use ccplane_lang::{ProgramLimits, compile};
+use ccplane_units::stats::upper_rank;
 
 const RENO: &str = include_str!("../tests/programs/reno_interval.ccp");
 const BBR: &str = include_str!("../tests/programs/bbr_probe_bw.ccp");
@@ -18,12 +19,12 @@ fn main() {
     for (name, source) in [("reno", RENO), ("bbr", BBR)] {
         let mut ns: Vec<u128> = (0..20_000).map(|_| once(source)).collect();
         ns.sort_unstable();
-        let us = |at: usize| ns[at] as f64 / 1e3;
+        let us = |p: f64| upper_rank(&ns, p).expect("runs") as f64 / 1e3;
         println!(
             "{name}: {} characters, median {:.2} µs, p99 {:.2} µs",
             source.len(),
-            us(ns.len() / 2),
-            us(ns.len() * 99 / 100)
+            us(0.5),
+            us(0.99)
         );
     }
 }

@@ -10,7 +10,7 @@
 use std::collections::VecDeque;
 
 use ccplane_datapath::{Capabilities, Signals};
-use ccplane_units::Duration;
+use ccplane_units::{Duration, stats};
 
 use crate::script::{Script, everything};
 
@@ -246,7 +246,7 @@ impl ModelLink {
     pub fn lately<T: Copy>(course: &[T], seconds: f64, value: impl Fn(T) -> f64) -> f64 {
         let last =
             &course[course.len() - ((seconds / TICK_SECONDS).round() as usize).min(course.len())..];
-        last.iter().map(|v| value(*v)).sum::<f64>() / last.len().max(1) as f64
+        stats::mean(last.iter().map(|v| value(*v))).unwrap_or(0.0)
     }
 
     fn tick(&mut self) {

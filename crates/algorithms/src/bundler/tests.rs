@@ -135,7 +135,8 @@ fn elastic_traffic_causes_pass_through_until_it_ends() {
         link.elastic.clear();
         let back = until(&mut link, false, 30.0);
         println!(
-            "{parameters}: found {found:.1} s, share {share:.2}, own queue {:.1} ms, passed {passed:.2}, back {back:.1} s",
+            "{parameters}: found {found:.1} s, share {share:.2}, own queue {:.1} ms, \
+             passed {passed:.2}, back {back:.1} s",
             1e3 * own
         );
         assert!(passed > 0.9, "{parameters}: {passed}");
@@ -294,7 +295,8 @@ fn of_two_bundles_one_pulses_and_neither_passes() {
             .map(|b| ModelLink::lately(&b.passed, 110.0, one))
             .fold(0.0, f64::max);
         println!(
-            "{first}/{second}: {sum:.3} of the link, pulsers 0: {none:.2}, 1: {exactly:.2}, 2: {two:.2}; {:.1} ms, passed {passed:.3}",
+            "{first}/{second}: {sum:.3} of the link, pulsers 0: {none:.2}, 1: {exactly:.2}, \
+             2: {two:.2}; {:.1} ms, passed {passed:.3}",
             1e3 * queue
         );
         assert!(
@@ -513,7 +515,9 @@ proptest! {
 
     /// Arbitrary signals in between: the limit persists, and gauges are finite.
     #[test]
-    fn no_signals_do_harm_to_a_gateway(odd in prop::collection::vec((0..1_200u32, any_signals()), 1..12)) {
+    fn no_signals_do_harm_to_a_gateway(
+        odd in prop::collection::vec((0..1_200u32, any_signals()), 1..12),
+    ) {
         for parameters in ["", "start=passing,pulse=always", "law=basic,pulse=off"] {
             let mut script = gateway(parameters);
             script.transport.rate = 6_000_000;
@@ -523,9 +527,15 @@ proptest! {
                     None => tick(&mut script, 60_000, 60_000),
                 }
                 prop_assert!(script.transport.rate > 0, "{parameters}");
-                prop_assert!((1220..=1 << 40).contains(&script.transport.cwnd), "{parameters}");
+                prop_assert!(
+                    (1220..=1 << 40).contains(&script.transport.cwnd),
+                    "{parameters}"
+                );
                 for name in ["mode", "pulser", "eta", "cross", "capacity", "target"] {
-                    prop_assert!(script.gauge(name).is_none_or(f64::is_finite), "{parameters}: {name}");
+                    prop_assert!(
+                        script.gauge(name).is_none_or(f64::is_finite),
+                        "{parameters}: {name}"
+                    );
                 }
             }
         }

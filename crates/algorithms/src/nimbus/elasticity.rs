@@ -171,7 +171,7 @@ impl Detector {
             return None;
         }
         let samples = (1..=last).rev().map(|ago| self.sample_ago(ago));
-        Some(fourier.transform(samples, last, capacity))
+        Some(fourier.transform(samples, capacity))
     }
 
     /// Evaluates the window for an assumed capacity µ, bytes/s, and the pulse's frequency, Hz;
@@ -206,7 +206,7 @@ impl Detector {
             return None;
         }
         let samples = || (1..=last).rev().map(|ago| self.sample_ago(ago));
-        let spectra = fourier.transform(samples(), last, capacity);
+        let spectra = fourier.transform(samples(), capacity);
 
         let pulse = band(frequency - width, frequency + width);
         let beside = band(frequency + 1.5, 2.0 * frequency - 0.5);
@@ -225,7 +225,7 @@ impl Detector {
             let each = samples().skip(last - count);
             let each =
                 each.map(|sample| f64::from(sample.s / sample.r) - f64::from(sample.s) / capacity);
-            each.sum::<f64>() / count as f64 * capacity
+            stats::mean(each).unwrap_or(0.0) * capacity
         };
         Some(Reading {
             eta,

@@ -9,6 +9,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use ccplane_units::stats;
 use rustfft::num_complex::Complex;
 use rustfft::{Fft, FftPlannerScalar};
 
@@ -69,18 +70,17 @@ impl Fourier {
         }
     }
 
-    /// Returns the spectra of `count` samples, oldest first, with their means removed and zero
+    /// Returns the spectra of the samples, oldest first, with their means removed and zero
     /// padding. Rates are relative to `capacity`, so that single precision suffices for any link.
     pub(super) fn transform(
         &mut self,
         samples: impl Iterator<Item = Sample> + Clone,
-        count: usize,
         capacity: f64,
     ) -> Spectra<'_> {
         let part = |rate: f32| (f64::from(rate) / capacity) as f32;
         let samples = samples.map(|sample| [part(sample.s), part(sample.r), sample.s / sample.r]);
         let mean = |of: usize| {
-            (samples.clone().map(|s| f64::from(s[of])).sum::<f64>() / count as f64) as f32
+            stats::mean(samples.clone().map(|s| f64::from(s[of]))).unwrap_or(0.0) as f32
         };
         let [sent, received, ratio] = [mean(0), mean(1), mean(2)];
         let zero = Complex::new(0.0, 0.0);

@@ -2,6 +2,7 @@
 
 use ccplane_datapath::Capabilities;
 use ccplane_units::Duration;
+use ccplane_units::stats::mean;
 
 use crate::script::{MSS, Script, everything};
 
@@ -87,7 +88,7 @@ impl Path {
     /// Mean rate of the last second over the capacity.
     fn utilisation(&self) -> f64 {
         let last = &self.rates[self.rates.len() - 2000..];
-        last.iter().sum::<f64>() / 2000.0 / CAPACITY_BYTES_PER_SECOND
+        mean(last.iter().copied()).expect("rates") / CAPACITY_BYTES_PER_SECOND
     }
 }
 
