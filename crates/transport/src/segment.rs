@@ -57,7 +57,7 @@ pub struct Segment {
     pub kind: SegmentKind,
     /// Bit set of the `Segment::` constants.
     pub flags: u8,
-    /// Priority class chosen by the sender, below [`MAX_CLASSES`](crate::CLASS_COUNT). 0 is the
+    /// Priority class chosen by the sender, below [`CLASS_COUNT`](crate::CLASS_COUNT). 0 is the
     /// default; every queue serves higher classes after it.
     pub class: u8,
     /// Class according to the packet's DSCP, by which queues schedule it. The sender sets it to

@@ -11,13 +11,13 @@ use ccplane_units::Time;
 
 /// Link of 10 Mbit/s and 20 ms with a queue of 50 kB to a receiver that acknowledges every segment
 /// sent to it, received or not.
-struct Concealing {
+struct ConcealingPath {
     link: Bottleneck,
     furthest: SequenceNumber,
     begun: Rc<Cell<Option<Time>>>,
 }
 
-impl Path for Concealing {
+impl Path for ConcealingPath {
     fn pass(&mut self, now: Time, from: usize, segment: &mut Segment, arrivals: &mut Vec<Time>) {
         if from == 0 && segment.kind == SegmentKind::Data {
             self.furthest = self.furthest.max(segment.number.wrapping_add(1));
@@ -41,7 +41,7 @@ fn run(control: &Native, proves: bool) -> (u64, Time, Time, Option<ConnectionErr
         ..TransportConfig::default()
     };
     let begun = Rc::new(Cell::new(None));
-    let path = Concealing {
+    let path = ConcealingPath {
         link: Bottleneck::new(1_250_000, ms(10), 50_000),
         furthest: SequenceNumber(0),
         begun: begun.clone(),

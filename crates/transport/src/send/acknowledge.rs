@@ -224,7 +224,7 @@ impl Connection {
         if advanced > 0 {
             self.backoff = 0;
         }
-        let Some(Latest {
+        let Some(LatestSegment {
             sent,
             is_unambiguous: certain,
             ..
@@ -428,12 +428,12 @@ struct Delivery<'a> {
     after_timeout: bool,
     now: Time,
     min_rtt: Duration,
-    latest: Option<Latest>,
+    latest: Option<LatestSegment>,
 }
 
 /// The newly delivered segment that was sent last.
 #[derive(Clone, Copy)]
-struct Latest {
+struct LatestSegment {
     sent: SentSegment,
     number: SequenceNumber,
     /// True if it is unambiguous which transmission arrived.
@@ -448,7 +448,7 @@ impl Delivery<'_> {
         ack.packets += 1;
         self.rack
             .on_delivered(number, &sent, self.now, self.min_rtt, true);
-        self.latest = Some(Latest {
+        self.latest = Some(LatestSegment {
             sent,
             number,
             is_unambiguous: true,
@@ -523,12 +523,12 @@ impl Delivery<'_> {
         *self.reordered |= self
             .rack
             .on_delivered(number, &sent, self.now, self.min_rtt, certain);
-        let later = |latest: &Latest| {
+        let later = |latest: &LatestSegment| {
             latest.sent.sent_at < sent.sent_at
                 || (latest.sent.sent_at == sent.sent_at && latest.number.is_before(number))
         };
         if self.latest.as_ref().is_none_or(later) {
-            self.latest = Some(Latest {
+            self.latest = Some(LatestSegment {
                 sent,
                 number,
                 is_unambiguous: certain,

@@ -35,7 +35,7 @@ pub(crate) struct Repair {
     pub sacked: RangeSet,
     /// Segments marked lost, in the order of retransmission.
     pub lost_queue: LostQueue,
-    /// Retransmitted segments, the oldest first. Entries that are no longer `REPEATED` are skipped.
+    /// Retransmitted segments, the oldest first. Entries without `RETRANSMITTED_FLAG` are skipped.
     pub retransmitted: VecDeque<SequenceNumber>,
     pub prr: Prr,
     /// Window after the current repair, bytes.

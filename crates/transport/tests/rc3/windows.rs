@@ -93,21 +93,21 @@ impl Path for Fate {
 
 /// A state of class 0 and its start: window, threshold, reduction in progress; acknowledged, next
 /// number, transmissions.
-type First = (
+type StateStart = (
     Time,
     (u64, u64, bool),
     (SequenceNumber, SequenceNumber, u64),
 );
 
 struct Run {
-    states: Vec<First>,
+    states: Vec<StateStart>,
     ended: Time,
     fate: Fate,
 }
 
 fn run(config: &TransportConfig, control: &Native, fate: Fate, bytes: u64) -> Run {
     let mut pair = Pair::new(config, [control.clone(), control.clone()], fate, [bytes, 0]);
-    let (mut states, mut sent): (Vec<First>, u64) = (Vec::new(), 0);
+    let (mut states, mut sent): (Vec<StateStart>, u64) = (Vec::new(), 0);
     while !pair.connection(0).all_acked() && pair.connection(0).failure().is_none() {
         pair.log = Some(Vec::new());
         assert!(
