@@ -457,10 +457,11 @@ impl Agent {
         }
         let Some(algorithm) = self.find_algorithm(&info.algorithm) else {
             if let Some(LogPermit { suppressed }) = self.core.take_log_permit(now, id.datapath) {
+                let have: Vec<&str> = self.hosted_algorithms().map(|h| &*h.name).collect();
                 tracing::warn!(
                     flow = id.flow,
                     wanted = %info.algorithm,
-                    have = %self.hosted_algorithms().map(|h| &*h.name).collect::<Vec<_>>().join(", "),
+                    have = %have.join(", "),
                     suppressed,
                     "unknown algorithm; the flow stays on the datapath's fallback"
                 );

@@ -132,7 +132,7 @@ pub trait DynAlgorithm: Send + sealed::Seal {
 
 /// Boxes an algorithm for [`Agent::add_boxed`](crate::Agent::add_boxed).
 pub fn box_algorithm<A: Algorithm + 'static>(algorithm: A) -> Box<dyn DynAlgorithm> {
-    Box::new(WithFlows {
+    Box::new(BoxedAlgorithm {
         algorithm,
         flows: Vec::new(),
         free: Vec::new(),
@@ -141,16 +141,16 @@ pub fn box_algorithm<A: Algorithm + 'static>(algorithm: A) -> Box<dyn DynAlgorit
 
 mod sealed {
     pub trait Seal {}
-    impl<A: super::Algorithm> Seal for super::WithFlows<A> {}
+    impl<A: super::Algorithm> Seal for super::BoxedAlgorithm<A> {}
 }
 
-struct WithFlows<A: Algorithm> {
+struct BoxedAlgorithm<A: Algorithm> {
     algorithm: A,
     flows: Vec<Option<A::Flow>>,
     free: Vec<u32>,
 }
 
-impl<A: Algorithm> DynAlgorithm for WithFlows<A> {
+impl<A: Algorithm> DynAlgorithm for BoxedAlgorithm<A> {
     fn name(&self) -> &str {
         self.algorithm.name()
     }

@@ -15,7 +15,7 @@ use crate::{Agent, DatapathId};
 #[cfg(test)]
 mod tests;
 
-/// CCP datapath as seen by an agent, without the socket. [`Foreign`](crate::CcpV1Client) is the
+/// CCP datapath as seen by an agent, without the socket. [`CcpV1Client`](crate::CcpV1Client) is the
 /// counterpart for CCP agents.
 ///
 /// CREATE, MEASURE and READY become events; commands become INSTALL, CHANGEPROG and UPDATE_FIELD. A

@@ -15,7 +15,8 @@ use ccplane_units::{Bytes, Duration, Rate, Time};
 use ccplane_wire::{Updates, WireCommand, WireEvent};
 
 /// Program that reports at every ACK.
-const PROGRAM: &str = "(def (Report (volatile acked 0)))\n(when true (:= Report.acked (+ Report.acked Ack.bytes_acked)) (report))";
+const PROGRAM: &str = "(def (Report (volatile acked 0)))
+(when true (:= Report.acked (+ Report.acked Ack.bytes_acked)) (report))";
 
 /// Sets the window to the reported value, and records the batch sizes and the final statistics.
 #[derive(Default)]
@@ -255,8 +256,8 @@ fn results_of_calls_are_kept_for_a_new_agent() {
 /// What was measured since the last report waits in the flow while the way has no room.
 #[test]
 fn unreported_values_can_be_read() {
-    struct Full;
-    impl AgentChannel for Full {
+    struct FullChannel;
+    impl AgentChannel for FullChannel {
         fn try_report(&mut self, _: Time, _: &WireEvent<'_>) -> bool {
             false
         }
@@ -270,7 +271,7 @@ fn unreported_values_can_be_read() {
     }
     let now = Time::from_micros(1_000);
     let tables = ProgramTables::new(OperatorLimits::default(), Capabilities::CWND);
-    let mut shared = DatapathCore::new(1, "test", tables, Full);
+    let mut shared = DatapathCore::new(1, "test", tables, FullChannel);
     let mut local = shared.open(now, 1, FlowInfo::default(), ());
     assert_eq!(shared.unreported_fields(&local), [0; 0]);
     let program = ccplane_lang::compile(PROGRAM, &ccplane_lang::ProgramLimits::default());

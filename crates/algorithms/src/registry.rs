@@ -38,10 +38,10 @@ const PYTHON_FILE_SUFFIX: &str = ".py";
 
 struct RegistryEntry {
     doc: AlgorithmDoc,
-    make: Box<Make>,
+    make: Box<Constructor>,
 }
 
-type Make = dyn Fn(&Parameters) -> Result<Box<dyn DynAlgorithm>, BadParameter> + Send + Sync;
+type Constructor = dyn Fn(&Parameters) -> Result<Box<dyn DynAlgorithm>, BadParameter> + Send + Sync;
 
 /// Documentation of an algorithm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -255,7 +255,7 @@ impl Checker<'_> {
         if a {
             self.read(instr.a, *written)?;
         }
-        if b == Second::Register || (b == Second::Either && !instr.has_imm) {
+        if b == SecondOperand::Register || (b == SecondOperand::Either && !instr.has_imm) {
             self.read(instr.b, *written)?;
         }
         // `(if c (report))` may become a conditional write to one of these flags; a program never
@@ -338,12 +338,12 @@ impl Checker<'_> {
 /// Operands that an operation uses.
 struct Operands {
     a: bool,
-    b: Second,
+    b: SecondOperand,
     dst: Dst,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Second {
+enum SecondOperand {
     None,
     Register,
     /// A register or an immediate, according to the instruction.
@@ -361,16 +361,16 @@ enum Dst {
 impl Operands {
     fn for_op(op: Op) -> Operands {
         let (a, b, dst) = match op {
-            Op::Move | Op::Not | Op::After => (false, Second::Either, Dst::Written),
-            Op::MulRatio => (true, Second::None, Dst::Written),
-            Op::If | Op::NotIf | Op::EwmaVar => (true, Second::Either, Dst::Updated),
-            Op::Ewma => (false, Second::Register, Dst::Updated),
-            Op::SkipIfZero => (true, Second::None, Dst::None),
+            Op::Move | Op::Not | Op::After => (false, SecondOperand::Either, Dst::Written),
+            Op::MulRatio => (true, SecondOperand::None, Dst::Written),
+            Op::If | Op::NotIf | Op::EwmaVar => (true, SecondOperand::Either, Dst::Updated),
+            Op::Ewma => (false, SecondOperand::Register, Dst::Updated),
+            Op::SkipIfZero => (true, SecondOperand::None, Dst::None),
             Op::Add | Op::Sub | Op::Diff | Op::Mul | Op::Div | Op::Max | Op::Min | Op::MaxWrap => {
-                (true, Second::Either, Dst::Written)
+                (true, SecondOperand::Either, Dst::Written)
             }
             Op::Eq | Op::Ne | Op::Gt | Op::Ge | Op::Lt | Op::Le | Op::And | Op::Or => {
-                (true, Second::Either, Dst::Written)
+                (true, SecondOperand::Either, Dst::Written)
             }
         };
         Operands { a, b, dst }

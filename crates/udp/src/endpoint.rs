@@ -63,7 +63,7 @@ const CLOSED_IDS_MAX: usize = 4096;
 
 /// Demultiplexer of all connections of a local address; see the [module](self).
 pub struct Endpoint {
-    listening: Option<Listening>,
+    listening: Option<Listener>,
     tls: Option<Tls>,
     /// Bytes of a full datagram.
     size: usize,
@@ -74,7 +74,7 @@ pub struct Endpoint {
     counters: DropCounters,
 }
 
-struct Listening {
+struct Listener {
     cookies: Cookies,
     quota: ConnectionQuota,
     pending: PendingHandshakes,
@@ -229,7 +229,7 @@ impl Endpoint {
 
     /// Accepts connections, within limits. `secret` must be random and new at each start.
     pub fn listen(&mut self, secret: [u8; 32], limits: ListenLimits) {
-        self.listening = Some(Listening {
+        self.listening = Some(Listener {
             cookies: Cookies::new(secret),
             quota: ConnectionQuota::new(limits),
             pending: PendingHandshakes::default(),
@@ -409,7 +409,7 @@ impl Endpoint {
     }
 
     /// Returns the listening side if it has room for another connection from this address.
-    fn listener_with_room(&mut self, address: SocketAddr) -> Result<&mut Listening, DropReason> {
+    fn listener_with_room(&mut self, address: SocketAddr) -> Result<&mut Listener, DropReason> {
         let listening = self.listening.as_mut().ok_or(DropReason::NotListening)?;
         if listening.quota.has_room(address) {
             return Ok(listening);

@@ -72,11 +72,11 @@ pub(super) struct Session {
     size_tried_max: usize,
     /// Largest datagram size that the peer accepts too, bytes.
     pub size_max: usize,
-    tls: Option<Box<Secure>>,
+    tls: Option<Box<TlsState>>,
 }
 
 /// TLS state of a connection.
-struct Secure {
+struct TlsState {
     /// Connection keys, once the handshake is complete.
     keys: Option<Box<Keys>>,
     /// A client's handshake, until the server has confirmed that it is complete.
@@ -135,7 +135,7 @@ impl Session {
             size_tried_max: size,
             size_max: size,
             tls: greeting.map(|greeting| {
-                Box::new(Secure {
+                Box::new(TlsState {
                     keys: None,
                     client_handshake: Some(greeting),
                 })
@@ -162,7 +162,7 @@ impl Session {
             size_tried_max: size,
             size_max: most,
             tls: keys.map(|keys| {
-                Box::new(Secure {
+                Box::new(TlsState {
                     keys: Some(keys),
                     client_handshake: None,
                 })

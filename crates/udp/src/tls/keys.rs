@@ -84,7 +84,7 @@ pub(crate) struct Keys {
     next: PacketKeySet,
     secrets: Secrets,
     /// Peer's key of the previous phase, for reordered packets.
-    previous: Option<Previous>,
+    previous: Option<PreviousKey>,
     phase: bool,
     /// Number of the next packet, and of the first one in this phase.
     number: u64,
@@ -98,7 +98,7 @@ pub(crate) struct Keys {
 }
 
 /// Key of the previous phase.
-struct Previous {
+struct PreviousKey {
     remote: Box<dyn PacketKey>,
     /// First packet number of the current phase, once one was received.
     until: Option<u64>,
@@ -174,7 +174,7 @@ impl Keys {
         if !self.replay.is_fresh(number) {
             return Err(OpenFailure::Replayed);
         }
-        let overtaken = |previous: &&Previous| previous.until.is_none_or(|until| number < until);
+        let overtaken = |previous: &&PreviousKey| previous.until.is_none_or(|until| number < until);
         let opened = if phase == self.phase {
             decrypt(&*self.packet.remote, number, datagram, head)
         } else if let Some(previous) = self.previous.as_ref().filter(overtaken) {
@@ -220,7 +220,7 @@ impl Keys {
         let further = self.secrets.next_packet_keys();
         let current = std::mem::replace(&mut self.next, further);
         let old = std::mem::replace(&mut self.packet, current);
-        self.previous = Some(Previous {
+        self.previous = Some(PreviousKey {
             remote: old.remote,
             until,
         });
