@@ -281,7 +281,10 @@ fn a_released_flow_is_silent_until_it_gets_a_program() {
     bench.report(1, bench.first, &[1, 1]);
     let commands = bench.commands();
     assert!(
-        matches!(&commands[..], [WireCommand::SetProgram { flow: 1, uid, .. }] if *uid == bench.second),
+        matches!(
+            &commands[..],
+            [WireCommand::SetProgram { flow: 1, uid, .. }] if *uid == bench.second
+        ),
         "{commands:?}"
     );
 }

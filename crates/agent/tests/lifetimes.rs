@@ -198,7 +198,10 @@ fn heartbeats_come_three_times_in_the_fallback_time() {
     bench.event(WireEvent::Ready {
         datapath: datapath(Some(Duration::from_millis(300))),
     });
-    let is_heartbeat = |command: &WireCommand| matches!(command, WireCommand::Heartbeat { algorithm } if **algorithm == *"scripted");
+    let is_heartbeat = |command: &WireCommand| match command {
+        WireCommand::Heartbeat { algorithm } => **algorithm == *"scripted",
+        _ => false,
+    };
     assert_eq!(
         bench.commands().iter().filter(|c| is_heartbeat(c)).count(),
         1,

@@ -144,8 +144,8 @@ struct CubicMemory {
 struct Epoch {
     /// epoch_start. Advances while the flow is application-limited (RFC 9438, 5.8).
     epoch_start: Time,
-    /// W_max of equation 1, the plateau of the cubic. If cwnd_epoch is larger, it replaces the W_max
-    /// of the flow (Linux' `bic_origin_point`).
+    /// W_max of equation 1, the plateau of the cubic. If cwnd_epoch is larger, it replaces the
+    /// flow's W_max (Linux' `bic_origin_point`).
     w_max: f64,
     /// K: time from epoch_start to the plateau, seconds.
     k: f64,
@@ -236,7 +236,7 @@ impl WindowLaw for Cubic {
 
     fn on_reduction(&self, state: &mut CubicState, cwnd: f64) {
         state.undo = state.current;
-        // Fast convergence, RFC 9438, 4.7: W_max = cwnd · (1 + β_cubic)/2. The comparison is Linux'.
+        // Fast convergence, RFC 9438, 4.7: W_max = cwnd · (1 + β_cubic)/2. Linux' comparison.
         let gives_way = self.fast_convergence && cwnd < state.current.w_max;
         let w_max = if gives_way {
             cwnd * (1.0 + BETA_CUBIC) / 2.0

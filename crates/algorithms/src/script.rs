@@ -382,7 +382,9 @@ pub(crate) mod tests {
 
         /// No signals cause a panic, and windows, rates and commands stay within bounds.
         #[test]
-        fn no_signals_do_harm(calls in prop::collection::vec((0..100_000_000u64, any_signals()), 1..60)) {
+        fn no_signals_do_harm(
+            calls in prop::collection::vec((0..100_000_000u64, any_signals()), 1..60),
+        ) {
             for (algorithm, parameters) in forms() {
                 let mut script = Script::new(&algorithm, parameters);
                 for (after, signals) in &calls {
@@ -394,10 +396,20 @@ pub(crate) mod tests {
                     prop_assert!(ordered("rate") != Some(0), "{algorithm}");
                     // BBR may set any rate before it has a sample of the path; the flow is then not
                     // paced.
-                    let most = if algorithm.starts_with("bbr") { u64::MAX } else { RATE_BYTES_PER_SECOND_MAX };
-                    prop_assert!(ordered("rate").is_none_or(|rate| rate <= most), "{algorithm}");
+                    let most = if algorithm.starts_with("bbr") {
+                        u64::MAX
+                    } else {
+                        RATE_BYTES_PER_SECOND_MAX
+                    };
+                    prop_assert!(
+                        ordered("rate").is_none_or(|rate| rate <= most),
+                        "{algorithm}"
+                    );
                     // Vivace's program stores the rate in a variable.
-                    prop_assert!(algorithm != "vivace" || script.transport.rate <= RATE_BYTES_PER_SECOND_MAX, "{algorithm}");
+                    prop_assert!(
+                        algorithm != "vivace" || script.transport.rate <= RATE_BYTES_PER_SECOND_MAX,
+                        "{algorithm}"
+                    );
                 }
             }
         }

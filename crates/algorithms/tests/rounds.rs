@@ -392,8 +392,7 @@ fn hystart_leaves_slow_start_when_the_delay_rises() {
 }
 
 #[test]
-fn hystart_leaves_slow_start_when_an_ack_train_fills_half_the_shortest_rtt_and_a_whole_one_where_the_host_paces()
- {
+fn hystart_ends_slow_start_after_a_train_of_half_the_minimum_rtt_or_a_whole_one_if_paced() {
     for algorithm in ["cubic", "group"] {
         let left = |paced: bool| {
             let mut rounds = Rounds::new(algorithm, "", 10_000);

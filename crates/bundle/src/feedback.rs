@@ -297,15 +297,35 @@ mod tests {
     proptest! {
         #[test]
         fn encoding_round_trips(feedback in any_feedback()) {
-            prop_assert_eq!(BoxMessage::decode(&feedback.encode()), Ok(BoxMessage::Feedback(feedback)));
-            let notice = Notice { session: feedback.session, epoch_size: feedback.epoch_size };
-            prop_assert_eq!(BoxMessage::decode(&notice.encode()), Ok(BoxMessage::Notice(notice)));
-            let (probe, size) = (Probe { token: feedback.session }, notice.epoch_size.get());
+            prop_assert_eq!(
+                BoxMessage::decode(&feedback.encode()),
+                Ok(BoxMessage::Feedback(feedback))
+            );
+            let notice = Notice {
+                session: feedback.session,
+                epoch_size: feedback.epoch_size,
+            };
+            prop_assert_eq!(
+                BoxMessage::decode(&notice.encode()),
+                Ok(BoxMessage::Notice(notice))
+            );
+            let (probe, size) = (
+                Probe {
+                    token: feedback.session,
+                },
+                notice.epoch_size.get(),
+            );
             let mut padded = vec![0xaa; PROBE_BYTES + size as usize];
             prop_assert!(probe.encode(&mut padded));
             prop_assert_eq!(BoxMessage::decode(&padded), Ok(BoxMessage::Probe(probe)));
-            let ack = ProbeAck { token: probe.token, size };
-            prop_assert_eq!(BoxMessage::decode(&ack.encode()), Ok(BoxMessage::ProbeAck(ack)));
+            let ack = ProbeAck {
+                token: probe.token,
+                size,
+            };
+            prop_assert_eq!(
+                BoxMessage::decode(&ack.encode()),
+                Ok(BoxMessage::ProbeAck(ack))
+            );
         }
 
         #[test]

@@ -307,8 +307,18 @@ mod tests {
         /// Numbers in any order with gaps of any size: the counts match a plain set.
         #[test]
         fn losses_and_order_are_counted_as_a_set_would(
-            steps in prop::collection::vec((prop_oneof![8 => 0..4_u64, 1 => 1_000..1_100_u64, 1 => 2_000..2_100_u64,
-                1 => 5_000..9_000_u64], prop_oneof![5 => Just(0_u64), 1 => 1..1_500_u64]), 1..300),
+            steps in prop::collection::vec(
+                (
+                    prop_oneof![
+                        8 => 0..4_u64,
+                        1 => 1_000..1_100_u64,
+                        1 => 2_000..2_100_u64,
+                        1 => 5_000..9_000_u64,
+                    ],
+                    prop_oneof![5 => Just(0_u64), 1 => 1..1_500_u64],
+                ),
+                1..300,
+            ),
         ) {
             let mut receivebox = Receivebox::new(PacketNumbering::Counter);
             let (mut arrived, mut highest, mut late) = (BTreeSet::new(), 10_000_u64, 0);
@@ -318,7 +328,11 @@ mod tests {
             // A packet that arrives after it was counted as missing stays counted.
             let (mut missing, mut judged) = (0, first);
             for (ahead, back) in steps {
-                let number = if back > 0 { highest.saturating_sub(back).max(first) } else { highest + 1 + ahead };
+                let number = if back > 0 {
+                    highest.saturating_sub(back).max(first)
+                } else {
+                    highest + 1 + ahead
+                };
                 if !arrived.insert(number) {
                     continue;
                 }

@@ -112,8 +112,13 @@ proptest! {
                     }
                 }
                 Op::Change { mix, by } => {
-                    let again = |packet: TaggedPacket| TaggedPacket { class: (packet.class + by) % 4, ..packet };
-                    sendbox.requeue(now, &spec(MIXES[mix]), again, &mut drops).expect("possible");
+                    let again = |packet: TaggedPacket| TaggedPacket {
+                        class: (packet.class + by) % 4,
+                        ..packet
+                    };
+                    sendbox
+                        .requeue(now, &spec(MIXES[mix]), again, &mut drops)
+                        .expect("possible");
                     prop_assert_eq!(sendbox.queue(), &spec(MIXES[mix]));
                     (came_since, inside_then) = (0, sendbox.backlog().packets);
                 }
@@ -128,20 +133,24 @@ proptest! {
             };
             prop_assert_eq!(sendbox.backlog(), expected);
             prop_assert_eq!(sendbox.status(now).totals.dropped, dropped);
-            let sum = sendbox.classes().fold(ClassStatus::default(), |sum, class| ClassStatus {
-                backlog: Backlog {
-                    packets: sum.backlog.packets + class.backlog.packets,
-                    bytes: sum.backlog.bytes + class.backlog.bytes,
-                },
-                packets: sum.packets + class.packets,
-                dropped: sum.dropped + class.dropped,
-                ..sum
-            });
+            let sum = sendbox
+                .classes()
+                .fold(ClassStatus::default(), |sum, class| ClassStatus {
+                    backlog: Backlog {
+                        packets: sum.backlog.packets + class.backlog.packets,
+                        bytes: sum.backlog.bytes + class.backlog.bytes,
+                    },
+                    packets: sum.packets + class.packets,
+                    dropped: sum.dropped + class.dropped,
+                    ..sum
+                });
             prop_assert_eq!(sum.backlog, expected);
             // Packets since the classes were configured. Drops during the change itself count for
             // either the old or the new classes.
             prop_assert!(sum.packets + sum.backlog.packets <= inside_then + came_since);
-            prop_assert!(sum.packets + sum.dropped + sum.backlog.packets >= inside_then + came_since);
+            prop_assert!(
+                sum.packets + sum.dropped + sum.backlog.packets >= inside_then + came_since
+            );
         }
     }
 }

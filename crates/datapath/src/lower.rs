@@ -87,9 +87,9 @@ macro_rules! kinds {
 }
 
 kinds! {
-    Move MoveImm, Add AddImm, Sub SubImm, Diff DiffImm, Mul MulImm, Div DivImm, Max MaxImm, Min MinImm, MaxWrap MaxWrapImm,
-    Eq EqImm, Ne NeImm, Gt GtImm, Ge GeImm, Lt LtImm, Le LeImm, After AfterImm, And AndImm, Or OrImm, Not NotImm,
-    If IfImm, NotIf NotIfImm, EwmaVar EwmaVarImm,
+    Move MoveImm, Add AddImm, Sub SubImm, Diff DiffImm, Mul MulImm, Div DivImm, Max MaxImm,
+    Min MinImm, MaxWrap MaxWrapImm, Eq EqImm, Ne NeImm, Gt GtImm, Ge GeImm, Lt LtImm, Le LeImm,
+    After AfterImm, And AndImm, Or OrImm, Not NotImm, If IfImm, NotIf NotIfImm, EwmaVar EwmaVarImm,
 }
 
 /// Step with the fields of an [`Instr`].

@@ -47,7 +47,10 @@ proptest! {
     /// Calibration moves early stamps later and late stamps earlier, but never beyond the true
     /// time.
     #[test]
-    fn calibration_never_makes_a_stamp_worse((packets, rate) in link(), errors in prop::collection::vec(0..900_000u64, 200)) {
+    fn calibration_never_makes_a_stamp_worse(
+        (packets, rate) in link(),
+        errors in prop::collection::vec(0..900_000u64, 200),
+    ) {
         let rate = Rate::from_bytes_per_sec(rate);
         let truth = link_departures(&packets, rate);
         let mut departures = StampCalibrator::default();
@@ -59,7 +62,10 @@ proptest! {
         let late: Vec<LinkPacket> = truth
             .iter()
             .zip(&errors)
-            .map(|(packet, error)| LinkPacket { stamp: packet.stamp + Duration::from_nanos(*error), ..*packet })
+            .map(|(packet, error)| LinkPacket {
+                stamp: packet.stamp + Duration::from_nanos(*error),
+                ..*packet
+            })
             .collect();
         let mut calibrated = late.clone();
         calibrate_batch(&mut calibrated, rate);
@@ -81,13 +87,19 @@ proptest! {
 
     /// Arbitrary stamps cause no panic.
     #[test]
-    fn any_stamps_are_taken(stamps in prop::collection::vec((any::<u64>(), any::<u32>()), 0..50), rate: u64) {
+    fn any_stamps_are_taken(
+        stamps in prop::collection::vec((any::<u64>(), any::<u32>()), 0..50),
+        rate: u64,
+    ) {
         let rate = Rate::from_bytes_per_sec(rate);
         let mut forward = StampCalibrator::default();
         let mut batch = Vec::new();
         for (ns, bytes) in stamps {
             forward.calibrate(at(ns), bytes, rate);
-            batch.push(LinkPacket { stamp: at(ns), bytes });
+            batch.push(LinkPacket {
+                stamp: at(ns),
+                bytes,
+            });
         }
         calibrate_batch(&mut batch, rate);
     }

@@ -27,7 +27,9 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn arbitrary_bytes_agree_with_the_model(data in proptest::collection::vec(any::<u8>(), 0..700)) {
+    fn arbitrary_bytes_agree_with_the_model(
+        data in proptest::collection::vec(any::<u8>(), 0..700),
+    ) {
         harness::bytecode(&data);
     }
 

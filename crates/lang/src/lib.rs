@@ -17,7 +17,8 @@
 //! assert_eq!(program.report_names().collect::<Vec<_>>(), ["acked"]);
 //! assert_eq!(program.code().vars()[1].init, 10_000); // times are in µs
 //!
-//! let wrong = compile("(def) (when true (:= Cwnd (+ Cwnd Ack.bytes_akced)))", &ProgramLimits::default());
+//! let wrong = "(def) (when true (:= Cwnd (+ Cwnd Ack.bytes_akced)))";
+//! let wrong = compile(wrong, &ProgramLimits::default());
 //! let why = wrong.expect_err("a name is misspelt");
 //! assert_eq!(why.problems()[0].fix(), Some("did you mean `Ack.bytes_acked`?"));
 //! # Ok::<(), ccplane_lang::Diagnostics>(())

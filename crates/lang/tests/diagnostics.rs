@@ -26,11 +26,18 @@ macro_rules! diagnostics {
 }
 
 diagnostics! {
-    unknown_name: "(def (Report (volatile acked 0)))\n(when true\n    (:= Report.acked (+ Report.acked Ack.bytes_akced)))";
-    missing_parenthesis: "(def (x 0))\n(when true\n    (:= x (+ x 1))\n(when (> x 5)\n    (report))";
+    unknown_name: "(def (Report (volatile acked 0)))\
+        \n(when true\
+        \n    (:= Report.acked (+ Report.acked Ack.bytes_akced)))";
+    missing_parenthesis: "(def (x 0))\
+        \n(when true\
+        \n    (:= x (+ x 1))\
+        \n(when (> x 5)\
+        \n    (report))";
     surplus_parenthesis: "(def (x 0))\n(when true (report)))";
     number_as_condition: "(def (ready 0))\n(when ready (report))";
-    truth_in_arithmetic: "(def (timeouts 0))\n(when true (:= timeouts (+ timeouts Flow.was_timeout)))";
+    truth_in_arithmetic: "(def (timeouts 0))\
+        \n(when true (:= timeouts (+ timeouts Flow.was_timeout)))";
     decimal_as_value: "(def (x 0))\n(when true (:= x 1.5))";
     if_without_variable: "(def (x 0))\n(when true (:= x (+ 1 (if (> x 2) 3))))";
     misspelt_target: "(def (pulseState 0))\n(when (== pulseState 0)\n    (:= puleState 1))";

@@ -12,7 +12,8 @@ macro_rules! published {
         #[test]
         fn $name() {
             let program = compiled(include_str!(concat!("programs/", stringify!($name), ".ccp")));
-            insta::assert_snapshot!(stringify!($name), format!("{:?}\n{}", program.cost(), program.bytecode()));
+            let lowered = format!("{:?}\n{}", program.cost(), program.bytecode());
+            insta::assert_snapshot!(stringify!($name), lowered);
             let again = compiled(&program.tree().to_string());
             assert_eq!(again.bytecode().to_string(), program.bytecode().to_string());
             assert_eq!(again.tree().to_string(), program.tree().to_string());

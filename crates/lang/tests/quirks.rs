@@ -13,7 +13,8 @@ fn a_comment_before_the_definitions_is_read() {
 #[test]
 fn comments_are_allowed_anywhere() {
     compiled(
-        "(def # one\n (x 0)) # two\n # three\n\n(when # four\n true # five\n (:= # six\n x # seven\n 1) # eight\n ) # nine",
+        "(def # one\n (x 0)) # two\n # three\n\n(when # four\n \
+         true # five\n (:= # six\n x # seven\n 1) # eight\n ) # nine",
     );
 }
 
@@ -222,7 +223,8 @@ fn signs_need_no_space() {
 #[test]
 fn words_for_signs() {
     same(
-        "(def (x 0)) (when (and (gt x 1) (or (lt x 9) (eq x 20))) (bind x (add (mul x 2) (sub (div x 2) 1))))",
+        "(def (x 0)) (when (and (gt x 1) (or (lt x 9) (eq x 20))) \
+         (bind x (add (mul x 2) (sub (div x 2) 1))))",
         "(def (x 0)) (when (&& (> x 1) (|| (< x 9) (== x 20))) (:= x (+ (* x 2) (- (/ x 2) 1))))",
     );
 }
@@ -481,7 +483,8 @@ fn unknown_clauses_and_operations_are_errors() {
 #[test]
 fn names_with_points_and_underscores() {
     compiled(
-        "(def (a_b.c 0) (Report (_x 0) (y_ 1))) (when true (:= Report._x a_b.c) (:= Report.y_ Report._x))",
+        "(def (a_b.c 0) (Report (_x 0) (y_ 1))) \
+         (when true (:= Report._x a_b.c) (:= Report.y_ Report._x))",
     );
 }
 

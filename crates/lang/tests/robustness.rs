@@ -231,9 +231,15 @@ proptest! {
     }
 
     #[test]
-    fn any_tokens(tokens in prop::collection::vec(prop::sample::select(vec![
-        "(", "(", "(", ")", ")", ")", "def", "when", "Report", ":=", "if", "+", "*", "ewma", "x", "true", "1", "0.5", "Cwnd", "report", "volatile",
-    ]), 0..60)) {
+    fn any_tokens(
+        tokens in prop::collection::vec(
+            prop::sample::select(vec![
+                "(", "(", "(", ")", ")", ")", "def", "when", "Report", ":=", "if", "+", "*", "ewma",
+                "x", "true", "1", "0.5", "Cwnd", "report", "volatile",
+            ]),
+            0..60,
+        ),
+    ) {
         try_out(&tokens.join(" "));
         try_out(&format!("(def (x 0)) (when true {}", tokens.join(" ")));
     }

@@ -150,21 +150,31 @@ fn side_by_side(text: &str, program: &Program, seed: u64) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 2_000, max_global_rejects: 8_000, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig {
+        cases: 2_000,
+        max_global_rejects: 8_000,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
 
     #[test]
     fn bytecode_matches_the_interpreted_source(size in 1..120usize, seed: u64) {
         let text = generate::program(&mut Random(seed), size);
-        let Some(program) = compiled(&text) else { return Err(TestCaseError::reject("no program")) };
+        let Some(program) = compiled(&text) else {
+            return Err(TestCaseError::reject("no program"));
+        };
         side_by_side(&text, &program, seed);
     }
 
     #[test]
     fn printing_then_compiling_gives_the_same_program(size in 1..120usize, seed: u64) {
         let text = generate::program(&mut Random(seed), size);
-        let Some(program) = compiled(&text) else { return Err(TestCaseError::reject("no program")) };
+        let Some(program) = compiled(&text) else {
+            return Err(TestCaseError::reject("no program"));
+        };
         let printed = program.tree().to_string();
-        let again = compile(&printed, &ProgramLimits::default()).unwrap_or_else(|why| panic!("{why}\n{printed}\n{text}"));
+        let again = compile(&printed, &ProgramLimits::default())
+            .unwrap_or_else(|why| panic!("{why}\n{printed}\n{text}"));
         prop_assert_eq!(again.code(), program.code(), "{}\n{}", printed, text);
         prop_assert_eq!(again.tree().to_string(), printed);
     }

@@ -32,14 +32,30 @@ macro_rules! shown {
 }
 
 shown! {
-    unreachable_clause: "(def (Report (volatile acked 0)))\n(when true\n    (:= Report.acked (+ Report.acked Ack.bytes_acked)))\n(when (> Micros 10ms)\n    (report)\n    (:= Micros 0))";
-    never_reports: "(def (Report (volatile acked 0)))\n(when true\n    (:= Report.acked (+ Report.acked Ack.bytes_acked)))";
-    unguarded_average: "(def (Report (rtt 0)))\n(when true\n    (:= Report.rtt (ewma 7/8 Flow.rtt_sample_us))\n    (report))";
+    unreachable_clause: "(def (Report (volatile acked 0)))\
+        \n(when true\
+        \n    (:= Report.acked (+ Report.acked Ack.bytes_acked)))\
+        \n(when (> Micros 10ms)\
+        \n    (report)\
+        \n    (:= Micros 0))";
+    never_reports: "(def (Report (volatile acked 0)))\
+        \n(when true\
+        \n    (:= Report.acked (+ Report.acked Ack.bytes_acked)))";
+    unguarded_average: "(def (Report (rtt 0)))\
+        \n(when true\
+        \n    (:= Report.rtt (ewma 7/8 Flow.rtt_sample_us))\
+        \n    (report))";
     ns_beside_us: "(def)\n(when (> Flow.queue_delay_ns 5ms)\n    (report))";
     a_time_beside_a_rate: "(def)\n(when (> Flow.srtt_us 96mbit)\n    (report))";
     named_as_a_signal: "(def (Flow.srtt 0))\n(when (> Flow.srtt 10)\n    (report))";
-    a_window_of_millionths: "(def)\n(when true\n    (:= Cwnd (* Rate Flow.min_rtt_us))\n    (report))";
-    bytes_and_packets: "(def (Report (volatile sum 0)))\n(when true\n    (:= Report.sum (+ Ack.bytes_acked Ack.packets_misordered))\n    (report))";
+    a_window_of_millionths: "(def)\
+        \n(when true\
+        \n    (:= Cwnd (* Rate Flow.min_rtt_us))\
+        \n    (report))";
+    bytes_and_packets: "(def (Report (volatile sum 0)))\
+        \n(when true\
+        \n    (:= Report.sum (+ Ack.bytes_acked Ack.packets_misordered))\
+        \n    (report))";
 }
 
 #[test]
@@ -51,7 +67,8 @@ fn unit_mismatches_are_located() {
         ),
         (
             "64KiB",
-            "(def (Report (x 0))) (when true (:= Report.x (max y 64KiB)) (:= y Flow.srtt_us) (report))",
+            "(def (Report (x 0))) \
+             (when true (:= Report.x (max y 64KiB)) (:= y Flow.srtt_us) (report))",
         ),
         (
             "Cwnd",

@@ -42,7 +42,9 @@ fn main() {
         let per = |spent: std::time::Duration| spent.as_nanos() as f64 / packets as f64;
         let [send, receive, acknowledge] = spent.map(per);
         println!(
-            "{name}: {packets} packets; send {send:.1} ns, receive {receive:.1} ns, acknowledge {acknowledge:.1} ns, in all {:.1} ns a packet; {} sent again",
+            "{name}: {packets} packets; send {send:.1} ns, receive {receive:.1} ns, \
+             acknowledge {acknowledge:.1} ns, in all {:.1} ns per packet; {} \
+             retransmitted",
             send + receive + acknowledge,
             exchange.retransmitted()
         );

@@ -217,8 +217,10 @@ mod tests {
     proptest! {
         /// Compares with a set of numbers, around the wrap.
         #[test]
-        fn as_a_set_of_numbers(first in prop::sample::select(vec![0u32, u32::MAX - 30]),
-                               steps in prop::collection::vec((0u32..60, 1u32..12, 0u32..8), 1..60)) {
+        fn as_a_set_of_numbers(
+            first in prop::sample::select(vec![0u32, u32::MAX - 30]),
+            steps in prop::collection::vec((0u32..60, 1u32..12, 0u32..8), 1..60),
+        ) {
             let mut set = RangeSet::default();
             let mut model = BTreeSet::new();
             for (start, length, forget) in steps {
@@ -227,23 +229,34 @@ mod tests {
                 set.insert(range(at(start), at(start + length)), 0, |new| {
                     let mut n = new.start;
                     while n != new.end {
-                        assert!(fresh.insert(n.since(SequenceNumber(first))), "returned twice");
+                        assert!(
+                            fresh.insert(n.since(SequenceNumber(first))),
+                            "returned twice"
+                        );
                         n = n.wrapping_add(1);
                     }
                 });
-                let expected: BTreeSet<u32> = (start..start + length).filter(|n| model.insert(*n)).collect();
+                let expected: BTreeSet<u32> = (start..start + length)
+                    .filter(|n| model.insert(*n))
+                    .collect();
                 prop_assert_eq!(fresh, expected);
                 if forget == 0 {
                     set.remove_before(SequenceNumber(at(start)));
                     model = model.split_off(&start);
                 }
-                let held: Vec<u32> = set.iter().flat_map(|span| {
-                    let from = span.range.start.since(SequenceNumber(first));
-                    from..from + span.range.end.since(span.range.start)
-                }).collect();
+                let held: Vec<u32> = set
+                    .iter()
+                    .flat_map(|span| {
+                        let from = span.range.start.since(SequenceNumber(first));
+                        from..from + span.range.end.since(span.range.start)
+                    })
+                    .collect();
                 prop_assert_eq!(held, model.iter().copied().collect::<Vec<_>>());
                 for n in 0..72 {
-                    prop_assert_eq!(set.find(SequenceNumber(at(n))).is_some(), model.contains(&n));
+                    prop_assert_eq!(
+                        set.find(SequenceNumber(at(n))).is_some(),
+                        model.contains(&n)
+                    );
                 }
             }
         }

@@ -14,7 +14,8 @@ use ccplane_wire::{WireCommand, WireEvent as Said};
 /// NewReno as a program: slow start, one MSS per window, and half the window at the start of each
 /// recovery.
 const PROGRAM: &str = "
-(def (Report (volatile acked 0) (volatile lost 0) (volatile packets 0) (volatile timeouts 0)) (recovering false))
+(def (Report (volatile acked 0) (volatile lost 0) (volatile packets 0) (volatile timeouts 0))
+    (recovering false))
 (when true
     (:= Report.acked (+ Report.acked Ack.bytes_acked))
     (:= Report.packets (+ Report.packets (+ Ack.packets_acked Ack.packets_misordered)))
@@ -235,7 +236,9 @@ fn a_program_that_sets_no_threshold_keeps_its_window_while_losses_are_repaired()
 #[test]
 fn minimum_windows_do_not_apply_after_a_timeout() {
     const MSS: u64 = 1448;
-    let silent = "(def (Report (x 0)))\n(when Flow.in_recovery (:= Report.x 1) (fallthrough))\n(when (> Report.x 5) (report))";
+    let silent = "(def (Report (x 0)))
+(when Flow.in_recovery (:= Report.x 1) (fallthrough))
+(when (> Report.x 5) (report))";
     let window_at_the_end = |min_cwnd: u64| {
         let limits = OperatorLimits {
             min_cwnd,

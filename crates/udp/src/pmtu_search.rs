@@ -235,25 +235,36 @@ mod tests {
         /// answered, or one of the base sizes.
         #[test]
         fn the_size_is_never_one_that_was_not_answered(
-            most in 600usize..9000, events in prop::collection::vec((0u8..4, 0u64..700), 0..60),
+            most in 600usize..9000,
+            events in prop::collection::vec((0u8..4, 0u64..700), 0..60),
         ) {
             let mut path = PmtuSearch::new(at(0), most.min(BASE_PLPMTU), most, PMTU_RAISE_TIMER);
-            let (mut now, mut asked, mut answered) = (at(0), 0, vec![most.min(BASE_PLPMTU), BASE_PLPMTU, MIN_PLPMTU]);
+            let (mut now, mut asked, mut answered) = (
+                at(0),
+                0,
+                vec![most.min(BASE_PLPMTU), BASE_PLPMTU, MIN_PLPMTU],
+            );
             for (event, seconds) in events {
                 now += Duration::from_secs(seconds);
                 match event {
-                    0 | 1 => if let Some(size) = path.probe(now, RTT) {
-                        prop_assert!(size > path.size() && size <= most);
-                        asked = size;
-                    },
-                    2 => if path.on_reply(now, asked) {
-                        answered.push(asked);
-                    },
+                    0 | 1 => {
+                        if let Some(size) = path.probe(now, RTT) {
+                            prop_assert!(size > path.size() && size <= most);
+                            asked = size;
+                        }
+                    }
+                    2 => {
+                        if path.on_reply(now, asked) {
+                            answered.push(asked);
+                        }
+                    }
                     _ => {
                         path.on_black_hole(now);
                     }
                 }
-                prop_assert!(answered.contains(&path.size()) && path.size() <= most.max(MIN_PLPMTU));
+                prop_assert!(
+                    answered.contains(&path.size()) && path.size() <= most.max(MIN_PLPMTU)
+                );
                 prop_assert!(path.size() == most || path.next_deadline() != Time::MAX);
             }
         }

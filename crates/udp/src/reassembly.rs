@@ -148,7 +148,9 @@ mod tests {
         /// once all parts have arrived.
         #[test]
         fn any_cut_comes_together(
-            length in 1u16.., transmissions in prop::collection::vec((1u16..3000, any::<u64>()), 1..20), last in 1u16..,
+            length in 1u16..,
+            transmissions in prop::collection::vec((1u16..3000, any::<u64>()), 1..20),
+            last in 1u16..,
         ) {
             let mut parts = SegmentReassembly::default();
             for (step, lost) in transmissions.into_iter().chain([(last, 0)]) {
@@ -159,7 +161,9 @@ mod tests {
                     end = range.1;
                     if lost >> (n % 64) & 1 == 0 {
                         let (segment, part) = part(1 << 40, range, length);
-                        complete = parts.insert(&segment, part, 1 << 40).is_some_and(|whole| whole.length == length);
+                        complete = parts
+                            .insert(&segment, part, 1 << 40)
+                            .is_some_and(|whole| whole.length == length);
                     }
                 }
                 prop_assert_eq!(end, length);
@@ -169,11 +173,18 @@ mod tests {
 
         /// Inconsistent parts, which no honest sender creates, are dropped.
         #[test]
-        fn any_part_is_taken_without_a_panic(offset in 0u64..1 << 48, begin: u16, length: u16, whole: u16) {
+        fn any_part_is_taken_without_a_panic(
+            offset in 0u64..1 << 48,
+            begin: u16,
+            length: u16,
+            whole: u16,
+        ) {
             let (mut segment, _) = part(0, (0, 0), 0);
             segment.length = length;
             segment.set_offset(offset);
-            if let Some(found) = SegmentReassembly::default().insert(&segment, SegmentPart { begin, whole }, 0) {
+            if let Some(found) =
+                SegmentReassembly::default().insert(&segment, SegmentPart { begin, whole }, 0)
+            {
                 prop_assert!(begin == 0 && length == whole && found == segment);
             }
         }

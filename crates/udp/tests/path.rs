@@ -51,8 +51,11 @@ impl RoutedPath {
             "echo 1 > /proc/sys/net/ipv4/ip_forward",
         ]);
         // Oversized packets are dropped silently, and so are fragments.
-        let silent = "add table ip hole; add chain ip hole out { type filter hook output priority 0; }; add rule ip hole out ip protocol icmp drop; \
-                      add chain ip hole way { type filter hook forward priority 0; }; add rule ip hole way ip frag-off & 0x3fff != 0 drop";
+        let silent = "add table ip hole; \
+                      add chain ip hole out { type filter hook output priority 0; }; \
+                      add rule ip hole out ip protocol icmp drop; \
+                      add chain ip hole way { type filter hook forward priority 0; }; \
+                      add rule ip hole way ip frag-off & 0x3fff != 0 drop";
         ip(&["netns", "exec", r, "nft", silent]);
         routed
     }

@@ -270,10 +270,15 @@ mod tests {
         }
 
         #[test]
-        fn a_stream_that_ends_anywhere_gives_the_whole_frames_before(sent in prop::collection::vec(frame(), 1..4)) {
+        fn a_stream_that_ends_anywhere_gives_the_whole_frames_before(
+            sent in prop::collection::vec(frame(), 1..4),
+        ) {
             let stream: Vec<u8> = sent.iter().flat_map(bytes).collect();
             let mut ends = Vec::new();
-            sent.iter().fold(0, |end, frame| { ends.push(end + bytes(frame).len()); end + bytes(frame).len() });
+            sent.iter().fold(0, |end, frame| {
+                ends.push(end + bytes(frame).len());
+                end + bytes(frame).len()
+            });
             for end in 0..=stream.len() {
                 let whole = ends.iter().filter(|at| **at <= end).count();
                 prop_assert_eq!(read_all([&stream[..end]]), (sent[..whole].to_vec(), None));

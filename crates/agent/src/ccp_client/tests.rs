@@ -6,7 +6,8 @@ use ccplane_wire::{DatapathInfo, FlowStats, Refusal};
 use super::*;
 
 const PROGRAM: &str = "(def (Report (volatile acked 0) (lost 0)) (gain 1) (volatile pace 2))
-    (when true (:= Report.acked (+ Report.acked (* gain Ack.bytes_acked))) (:= Report.lost pace) (report))";
+    (when true (:= Report.acked (+ Report.acked (* gain Ack.bytes_acked)))
+    (:= Report.lost pace) (report))";
 
 fn program(source: &str) -> Program {
     lang::compile(source, &lang::ProgramLimits::default())

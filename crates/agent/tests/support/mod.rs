@@ -30,8 +30,10 @@ pub struct ScriptedAlgorithm {
     pub script: Script,
 }
 
-pub const FIRST_PROGRAM: &str = "(def (Report (volatile acked 0) (volatile lost 0)) (gain 1) (pace 2))
-    (when true (:= Report.acked (+ Report.acked gain)) (:= Report.lost (+ Report.lost pace)) (report))";
+pub const FIRST_PROGRAM: &str =
+    "(def (Report (volatile acked 0) (volatile lost 0)) (gain 1) (pace 2))
+    (when true (:= Report.acked (+ Report.acked gain))
+    (:= Report.lost (+ Report.lost pace)) (report))";
 pub const SECOND_PROGRAM: &str =
     "(def (Report (volatile rtt 0)) (probe 3)) (when true (:= Report.rtt probe) (report))";
 

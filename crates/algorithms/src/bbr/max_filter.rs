@@ -62,7 +62,11 @@ mod tests {
             for (step, value) in values {
                 now += step;
                 all.push((now, value));
-                let expected = all.iter().filter(|(at, _)| now - at <= window).map(|(_, value)| *value).max();
+                let expected = all
+                    .iter()
+                    .filter(|(at, _)| now - at <= window)
+                    .map(|(_, value)| *value)
+                    .max();
                 prop_assert_eq!(Some(filter.update(now, value)), expected);
                 prop_assert!(filter.best.len() as u64 <= window + 1);
             }

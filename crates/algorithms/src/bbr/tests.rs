@@ -105,12 +105,24 @@ proptest! {
             if let Some(seen) = super::report::BbrReport::read(&fields) {
                 three.update_on_report(&seen, &mut orders);
             }
-            prop_assert!(orders.get("gain").is_none_or(|gain| (1..=28_561).contains(&gain)));
-            prop_assert!(orders.get("cwnd_gain").is_none_or(|gain| (20_000..=28_850).contains(&gain)));
+            prop_assert!(
+                orders
+                    .get("gain")
+                    .is_none_or(|gain| (1..=28_561).contains(&gain))
+            );
+            prop_assert!(
+                orders
+                    .get("cwnd_gain")
+                    .is_none_or(|gain| (20_000..=28_850).contains(&gain))
+            );
             prop_assert!(orders.get("cap").is_none_or(|cap| cap >= 4 * 1448));
             prop_assert!(orders.get("phase").is_none_or(|phase| phase <= 8));
             prop_assert!(orders.get("pace").is_none_or(|rate| rate > 0));
-            prop_assert!(orders.get("min_rtt").is_none_or(|us| us > 0 && us <= u64::from(u32::MAX)));
+            prop_assert!(
+                orders
+                    .get("min_rtt")
+                    .is_none_or(|us| us > 0 && us <= u64::from(u32::MAX))
+            );
         }
     }
 }

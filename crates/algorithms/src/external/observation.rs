@@ -332,13 +332,23 @@ mod tests {
     proptest! {
         #[test]
         fn whatever_is_reported_stays_within_bounds(
-            reports in prop::collection::vec((prop::array::uniform11(any::<u64>()), any::<u64>()), 1..8),
+            reports in prop::collection::vec(
+                (prop::array::uniform11(any::<u64>()), any::<u64>()),
+                1..8,
+            ),
         ) {
             let mut observer = Observer::new(&Feature::ALL.map(|(feature, _)| feature), 3);
             for (values, now) in reports {
                 let totals = ProgramTotals::read(&values).expect("one value per variable");
                 observer.observe(Time::from_nanos(now), &totals);
-                prop_assert!(observer.values().iter().all(|v| (FEATURE_MIN..=FEATURE_MAX).contains(v)), "{:?}", observer.values());
+                prop_assert!(
+                    observer
+                        .values()
+                        .iter()
+                        .all(|v| (FEATURE_MIN..=FEATURE_MAX).contains(v)),
+                    "{:?}",
+                    observer.values()
+                );
             }
         }
     }

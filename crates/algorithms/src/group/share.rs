@@ -374,19 +374,30 @@ mod tests {
             let mut parts = parts;
             let fits = divide(total, &mut parts);
             let sum: f64 = parts.iter().map(|part| part.allocation).sum();
-            prop_assert!(parts.iter().all(|part| part.allocation.is_finite() && part.allocation >= part.min));
+            prop_assert!(
+                parts
+                    .iter()
+                    .all(|part| part.allocation.is_finite() && part.allocation >= part.min)
+            );
             if !fits {
                 prop_assert!(parts.iter().map(|part| part.min).sum::<f64>() > total);
                 return Ok(());
             }
             // The sum equals the total.
-            prop_assert!((sum - total).abs() <= 1e-6 * total.max(1.0), "{sum} of {total}");
+            prop_assert!(
+                (sum - total).abs() <= 1e-6 * total.max(1.0),
+                "{sum} of {total}"
+            );
             let wants: f64 = parts.iter().map(|part| part.demand.max(part.min)).sum();
             if wants > total {
                 // No part is at a lower level than another above its minimum, unless its demand is
                 // met.
                 let level = |part: &MemberShare| part.allocation / part.weight;
-                let most = parts.iter().filter(|part| part.allocation > part.min * 1.000_001).map(level).fold(0.0, f64::max);
+                let most = parts
+                    .iter()
+                    .filter(|part| part.allocation > part.min * 1.000_001)
+                    .map(level)
+                    .fold(0.0, f64::max);
                 for part in &parts {
                     let content = part.allocation >= part.demand * 0.999_999;
                     prop_assert!(content || level(part) >= most * 0.999_99, "{part:?} {most}");
@@ -398,7 +409,10 @@ mod tests {
             prop_assert!(sum <= total * 1.000_001 + 1e-3, "{sum} of {total}");
             for (part, before) in parts.iter().zip(&before) {
                 // A part may be larger if others demand no whole segment.
-                prop_assert!(part.allocation > before.allocation - 1.001 && part.allocation.fract() == 0.0, "{part:?} {before:?}");
+                prop_assert!(
+                    part.allocation > before.allocation - 1.001 && part.allocation.fract() == 0.0,
+                    "{part:?} {before:?}"
+                );
             }
         }
     }

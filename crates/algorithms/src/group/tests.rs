@@ -747,7 +747,9 @@ proptest! {
 
     /// The parts keep to the limit, and every part is above zero.
     #[test]
-    fn the_sum_of_members_stays_within_the_limit(steps in prop::collection::vec(any_step(), 1..80)) {
+    fn the_sum_of_members_stays_within_the_limit(
+        steps in prop::collection::vec(any_step(), 1..80),
+    ) {
         const RATE_LIMIT: u64 = 10_000_000;
         let mut hosts = Hosts::new("rate=80mbit,as=2");
         for step in steps {
@@ -758,11 +760,30 @@ proptest! {
                 Step::Say(host, flow, n, all) if is_open(&hosts, host, flow) => {
                     let told = hosts.told[&id(host, flow)];
                     let used = if all { n } else { 0 };
-                    hosts.say(host, flow, MemberLog { counted: used, busy: used, epoch: told.stamp, cuts: told.seen, ..busy(n) });
+                    hosts.say(
+                        host,
+                        flow,
+                        MemberLog {
+                            counted: used,
+                            busy: used,
+                            epoch: told.stamp,
+                            cuts: told.seen,
+                            ..busy(n)
+                        },
+                    );
                 }
                 Step::Lose(host, flow) if is_open(&hosts, host, flow) => {
                     let told = hosts.told[&id(host, flow)];
-                    hosts.say(host, flow, MemberLog { lost: 1, epoch: told.stamp, cuts: told.seen + 1, ..busy(20) });
+                    hosts.say(
+                        host,
+                        flow,
+                        MemberLog {
+                            lost: 1,
+                            epoch: told.stamp,
+                            cuts: told.seen + 1,
+                            ..busy(20)
+                        },
+                    );
                 }
                 Step::Wait(ms) => hosts.wait(Duration::from_millis(ms)),
                 _ => {}
@@ -770,10 +791,23 @@ proptest! {
             let paces = hosts.paces();
             // A member that does not use its part counts with its minimum, because the segments
             // with which it starts again exceed the limit.
-            let counts = |pace: &u64| if [RESTART_RATE, UNMEASURED_RTT_RATE].contains(pace) { 1_448 } else { *pace };
-            prop_assert!(paces.iter().map(counts).sum::<u64>() <= RATE_LIMIT, "{paces:?}");
+            let counts = |pace: &u64| {
+                if [RESTART_RATE, UNMEASURED_RTT_RATE].contains(pace) {
+                    1_448
+                } else {
+                    *pace
+                }
+            };
+            prop_assert!(
+                paces.iter().map(counts).sum::<u64>() <= RATE_LIMIT,
+                "{paces:?}"
+            );
             prop_assert!(paces.iter().all(|pace| *pace >= 1_448), "{paces:?}");
-            prop_assert!(hosts.told.values().all(|told| told.wish >= 2 * MSS), "{:?}", hosts.told);
+            prop_assert!(
+                hosts.told.values().all(|told| told.wish >= 2 * MSS),
+                "{:?}",
+                hosts.told
+            );
         }
     }
 }

@@ -94,8 +94,10 @@ mod tests {
             .expect("the limits allow counters");
         let expected = "(algorithm a (about \"(when\")) # (when\n\
                         (def (Report (ccplane_ran_1 0) (ccplane_ran_2 0)) (x 0))\n\
-            (when (> x\n 1) (:= Report.ccplane_ran_1 (+ Report.ccplane_ran_1 1)) (report) (:= x 0))\n\
-            (when true (:= Report.ccplane_ran_2 (+ Report.ccplane_ran_2 1)) (report) (:= Cwnd 9000))";
+            (when (> x\n 1) (:= Report.ccplane_ran_1 (+ Report.ccplane_ran_1 1)) \
+            (report) (:= x 0))\n\
+            (when true (:= Report.ccplane_ran_2 (+ Report.ccplane_ran_2 1)) \
+            (report) (:= Cwnd 9000))";
         assert_eq!(counted.source, expected);
         let seen: Vec<_> = counted
             .clauses
@@ -124,7 +126,8 @@ mod tests {
             counted.source
         );
         // A report would reset it.
-        let keeps = "(algorithm a) (def (Report (volatile y 0))) (when true (:= Report.y 1) (:= Cwnd 9000))";
+        let keeps = "(algorithm a) (def (Report (volatile y 0))) \
+            (when true (:= Report.y 1) (:= Cwnd 9000))";
         assert_eq!(
             ProgramFile::read(keeps)
                 .expect("a valid algorithm")

@@ -149,7 +149,8 @@ fn errors_refer_to_the_original_text() {
     );
     assert!(refused("(def) (when true (report))").contains("must start with a header"));
     assert!(refused("").contains("must start with a header"));
-    let idle = "(algorithm idle (needs cwnd)) (def (Report (n 0))) (when true (:= Report.n (+ Report.n 1)) (report))";
+    let idle = "(algorithm idle (needs cwnd)) (def (Report (n 0))) \
+        (when true (:= Report.n (+ Report.n 1)) (report))";
     assert!(refused(idle).contains("never sets a window or a rate"));
 }
 
@@ -157,7 +158,9 @@ proptest! {
     #[test]
     fn arbitrary_text_does_not_panic(text in "[ ()a-z\"#\\n0-9.é:=+]{0,80}") {
         let _ = ProgramFile::read(&text);
-        let _ = ProgramFile::read(&format!("(algorithm a {text}) (def {text}) (when true (:= Cwnd 1) {text})"));
+        let _ = ProgramFile::read(&format!(
+            "(algorithm a {text}) (def {text}) (when true (:= Cwnd 1) {text})"
+        ));
     }
 
     #[test]
@@ -166,7 +169,8 @@ proptest! {
         let woven = mine.splice(&["0.8", "10ms"]);
         // Every byte after the header is found again at its new position.
         if at > mine.header.end as usize {
-            let moved = (0..woven.text.len()).find(|to| woven.to_original(Span::new(*to, to + 1)) == Span::new(at, at + 1));
+            let moved = (0..woven.text.len())
+                .find(|to| woven.to_original(Span::new(*to, to + 1)) == Span::new(at, at + 1));
             let moved = moved.expect("the byte is in the program");
             prop_assert_eq!(&woven.text[moved..moved + 1], &AIMD_TEXT[at..at + 1]);
         }

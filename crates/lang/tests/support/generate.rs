@@ -49,7 +49,8 @@ const WEIGHTS: &[&str] = &["7", "0.875", "1.0", "0", "1/3", "weight"];
 
 /// Returns a program of about `size` operators, over a fixed set of variables.
 pub fn program(random: &mut Random, size: usize) -> String {
-    let def = "(def (Report (a 5) (volatile v 3) (f false)) (control 9) (volatile reset_me 4) (flag true) (weight 3))";
+    let def = "(def (Report (a 5) (volatile v 3) (f false)) (control 9) (volatile reset_me 4) \
+               (flag true) (weight 3))";
     let mut text = format!(
         "{def}\n(when true (:= mine (+ mine 1)) (:= yours (max yours mine)) (fallthrough))\n"
     );

@@ -177,7 +177,9 @@ fn nonces_add_up_across_the_wrap() {
 proptest! {
     /// Losses, reordering, duplicates and late ACKs in any order.
     #[test]
-    fn an_honest_receiver_is_kept(steps in prop::collection::vec((0u8..8, any::<prop::sample::Index>()), 1..200)) {
+    fn an_honest_receiver_is_kept(
+        steps in prop::collection::vec((0u8..8, any::<prop::sample::Index>()), 1..200),
+    ) {
         let mut ends = Ends::new();
         let mut answers: Vec<Answer> = Vec::new();
         for (step, index) in steps {

@@ -639,7 +639,10 @@ fn case_17_a_small_window_blocked_by_its_tail() {
     let link = Bottleneck::new(1_250_000, ms(10), u64::MAX);
     let stopped = in_pieces(&config, link);
     assert!(
-        matches!(stopped, Some(Rc3Stop::Delay { with, without }) if with > ms(40) && without < ms(25)),
+        matches!(
+            stopped,
+            Some(Rc3Stop::Delay { with, without }) if with > ms(40) && without < ms(25)
+        ),
         "{stopped:?}"
     );
     assert_eq!(stopped.map(Rc3Stop::kind), Some("class 0 waits"));

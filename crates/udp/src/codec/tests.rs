@@ -12,7 +12,15 @@ fn ranges() -> impl Strategy<Value = (Vec<(u32, u32)>, bool)> {
 
 prop_compose! {
     fn segments()(
-        kind in prop::sample::select(vec![SegmentKind::Ack, SegmentKind::Data, SegmentKind::Open, SegmentKind::OpenReply, SegmentKind::Abort, SegmentKind::PathProbe, SegmentKind::PathReply]),
+        kind in prop::sample::select(vec![
+            SegmentKind::Ack,
+            SegmentKind::Data,
+            SegmentKind::Open,
+            SegmentKind::OpenReply,
+            SegmentKind::Abort,
+            SegmentKind::PathProbe,
+            SegmentKind::PathReply,
+        ]),
         flags in 0u8..16, (class, band) in (0..CLASS_COUNT, 0u8..8), transmission: u8,
         (number, ack, window, offset) in (any::<u32>(), any::<u32>(), any::<u32>(), 0u64..1 << 48),
         echo in prop::option::of((any::<u32>(), 1u8..)),
@@ -24,9 +32,11 @@ prop_compose! {
         (sum, nonce, mark, echo_mark) in any::<(u16, u16, u16, u16)>(),
     ) -> (Segment, SideData, Proof, usize) {
         let mut segment = Segment::default();
-        (segment.kind, segment.flags, segment.class, segment.transmission) = (kind, flags, class, transmission);
+        (segment.kind, segment.flags) = (kind, flags);
+        (segment.class, segment.transmission) = (class, transmission);
         segment.echo_band = if class == 0 { 0 } else { band };
-        (segment.number, segment.ack, segment.window) = (SequenceNumber(number), SequenceNumber(ack), window);
+        (segment.number, segment.ack) = (SequenceNumber(number), SequenceNumber(ack));
+        segment.window = window;
         if let Some((number, transmission)) = echo {
             (segment.echo, segment.echo_transmission) = (SequenceNumber(number), transmission);
         }
@@ -38,14 +48,20 @@ prop_compose! {
                 segment.length = length % 2000;
                 payload = usize::from(segment.length);
             }
-            SegmentKind::Open | SegmentKind::OpenReply | SegmentKind::PathReply => segment.length = length,
+            SegmentKind::Open | SegmentKind::OpenReply | SegmentKind::PathReply => {
+                segment.length = length;
+            }
             SegmentKind::Ack | SegmentKind::Abort | SegmentKind::PathProbe => {}
         }
         let mut side = SideData::default();
         if segment.has_side() {
             for (index, (start, end)) in list.into_iter().enumerate() {
                 let range = Range { start: SequenceNumber(start), end: SequenceNumber(end) };
-                if index == 0 && duplicate { side.set_duplicate(range) } else { assert!(side.push(range)) }
+                if index == 0 && duplicate {
+                    side.set_duplicate(range);
+                } else {
+                    assert!(side.push(range));
+                }
             }
             if let Some((t1, t2, t3)) = stamps {
                 (side.stamped, side.t1) = (true, Time::from_nanos(t1));
@@ -76,7 +92,9 @@ proptest! {
     #[test]
     fn encoding_round_trips(
         (segment, side, proof, payload) in segments(),
-        to: u64, from in prop::option::of((any::<u64>(), any::<u16>())), sealed in prop::option::of(any::<(bool, u32)>()),
+        to: u64,
+        from in prop::option::of((any::<u64>(), any::<u16>())),
+        sealed in prop::option::of(any::<(bool, u32)>()),
         said in prop::option::of((any::<u16>(), prop::collection::vec(any::<u8>(), 0..300))),
     ) {
         let from = from.map(|(id, mss)| ClientAddress { id, mss });
@@ -91,28 +109,47 @@ proptest! {
         let start = envelope.write(&mut out).unwrap();
         let mut head = start;
         if let Some((offset, bytes)) = &said {
-            let part = Crypto { offset: *offset, bytes };
+            let part = Crypto {
+                offset: *offset,
+                bytes,
+            };
             let length = part.write(&mut out[start..]).unwrap();
             prop_assert_eq!(Crypto::read(&out[start..]), Ok((part, length)));
             prop_assert!(Crypto::read(&out[start..start + length - 1]).is_err());
             prop_assert_eq!(part.write(&mut vec![0; length - 1]), None);
             head += length;
         }
-        let written = write(&segment, &mut side.clone(), &mut out[head..], HEADER_BYTES_MAX, |_| proof).unwrap();
+        let written = write(
+            &segment,
+            &mut side.clone(),
+            &mut out[head..],
+            HEADER_BYTES_MAX,
+            |_| proof,
+        )
+        .unwrap();
         prop_assert_eq!(written, length(&segment, &side));
         out.truncate(head + written);
         out.resize(out.len() + payload, 0xaa);
 
         prop_assert_eq!(Envelope::read(&out), Ok((envelope, start)));
         let mut found = SideData::default();
-        prop_assert_eq!(read(&out[head..], &mut found), Ok((segment, proof, written)));
+        prop_assert_eq!(
+            read(&out[head..], &mut found),
+            Ok((segment, proof, written))
+        );
         prop_assert_eq!(found, side);
         fuzz::segment(&out);
         // A header without its last byte is truncated. An extra byte counts as payload, which not
         // every kind allows.
         prop_assert!(payload > 0 || read(&out[head..out.len() - 1], &mut found).is_err());
         out.push(0);
-        prop_assert_eq!(read(&out[head..], &mut found).is_ok(), matches!(segment.kind, SegmentKind::Data | SegmentKind::Open | SegmentKind::PathProbe));
+        prop_assert_eq!(
+            read(&out[head..], &mut found).is_ok(),
+            matches!(
+                segment.kind,
+                SegmentKind::Data | SegmentKind::Open | SegmentKind::PathProbe
+            )
+        );
     }
 
     #[test]
@@ -124,7 +161,10 @@ proptest! {
     }
 
     #[test]
-    fn ranges_that_do_not_fit_are_left_away((segment, side, ..) in segments(), room in 0..HEADER_BYTES_MAX) {
+    fn ranges_that_do_not_fit_are_left_away(
+        (segment, side, ..) in segments(),
+        room in 0..HEADER_BYTES_MAX,
+    ) {
         let mut out = [0; HEADER_BYTES_MAX];
         let mut cut = side;
         let Some(written) = write(&segment, &mut cut, &mut out, room, |_| Proof::default()) else {
@@ -138,8 +178,11 @@ proptest! {
         let left = side.ranges().len() - cut.ranges().len();
         // The byte with the range count is dropped together with the last range.
         let freed = if cut.is_empty() { 9 } else { 8 };
-        prop_assert!(left == 0 || written + freed > room, "{left} ranges dropped, {written} of \
-            {room} bytes used");
+        prop_assert!(
+            left == 0 || written + freed > room,
+            "{left} ranges dropped, {written} of \
+            {room} bytes used"
+        );
     }
 }
 
@@ -177,7 +220,8 @@ fn known_bytes() {
     let expected = [
         0x3a, 0x11, 0x22, 0x33, 0x44, 0x55, 0x66, 0x77, 0x88, 0, 0, 0, 6,
         0b0011_1000, 0x28, 1, 0, 0, 0, 1, 0, 0, 0, 5, 1, 2, 3, 4,
-        0xa1, 0xa2, 0, 0, 0, 8, 2, 0xa3, 0xa4, 0, 0, 0, 3, 0, 0, 0x10, 0xf8, 1, 0, 0, 0, 7, 0, 0, 0, 9,
+        0xa1, 0xa2, 0, 0, 0, 8, 2, 0xa3, 0xa4, 0, 0, 0, 3, 0, 0, 0x10, 0xf8, 1, 0, 0, 0, 7, 0, 0,
+        0, 9,
     ];
     assert_eq!(out[..head + written], expected);
 

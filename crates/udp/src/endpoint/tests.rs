@@ -924,9 +924,11 @@ fn a_probe_has_the_size_that_is_tried_and_its_answer_is_small() {
         );
         assert_eq!(written, Some((DATAGRAM_BYTES, address(1))));
         let (arrival, _) = hand(&mut server, at(4), address(5), &out).unwrap();
-        assert!(
-            matches!(arrival, DatagramOutcome::Segment(found, segment, ..) if found == id && segment.kind == SegmentKind::PathProbe)
-        );
+        assert!(matches!(
+            arrival,
+            DatagramOutcome::Segment(found, segment, ..)
+                if found == id && segment.kind == SegmentKind::PathProbe
+        ));
         let mut reply = Segment::default();
         (reply.kind, reply.length) = (SegmentKind::PathReply, DATAGRAM_BYTES as u16);
         let mut out = vec![0; DATAGRAM_BYTES];
@@ -949,9 +951,11 @@ fn a_probe_has_the_size_that_is_tried_and_its_answer_is_small() {
             &mut side,
             &mut [0; DATAGRAM_BYTES],
         );
-        assert!(
-            matches!(arrival, Ok(DatagramOutcome::Segment(_, segment, ..)) if segment.length == DATAGRAM_BYTES as u16)
-        );
+        assert!(matches!(
+            arrival,
+            Ok(DatagramOutcome::Segment(_, segment, ..))
+                if segment.length == DATAGRAM_BYTES as u16
+        ));
         // The connection itself ignores path probes and replies.
         let before = client.connection.stats();
         client

@@ -437,7 +437,9 @@ mod tests {
     proptest! {
         /// Fragments that overlap, repeat and arrive in any order are delivered once, unchanged.
         #[test]
-        fn handshake_bytes_arrive_in_order(parts in prop::collection::vec((0usize..1000, 1usize..300), 0..60)) {
+        fn handshake_bytes_arrive_in_order(
+            parts in prop::collection::vec((0usize..1000, 1usize..300), 0..60),
+        ) {
             let said: Vec<u8> = (0..1300u32).map(|n| (n * 7) as u8).collect();
             let (mut heard, mut all) = (LevelInput::default(), Vec::new());
             for (at, length) in parts {

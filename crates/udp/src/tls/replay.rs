@@ -79,8 +79,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn agrees_with_a_set(start in any::<u64>(), steps in prop::collection::vec((0u64..10_000, 0u64..9_000), 1..400)) {
-            let (mut replay, mut model, mut highest) = (Replay::new(), BTreeSet::new(), None::<u64>);
+        fn agrees_with_a_set(
+            start in any::<u64>(),
+            steps in prop::collection::vec((0u64..10_000, 0u64..9_000), 1..400),
+        ) {
+            let (mut replay, mut model, mut highest) =
+                (Replay::new(), BTreeSet::new(), None::<u64>);
             let mut base = start.min(u64::MAX / 2);
             for (ahead, behind) in steps {
                 base += ahead;

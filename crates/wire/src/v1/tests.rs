@@ -535,10 +535,15 @@ proptest! {
     /// A program that went through CCP's encoding behaves like the original: same windows, rates
     /// and reports.
     #[test]
-    fn an_encoded_program_means_the_same(which in 0..PROGRAMS.len(), acks in prop::collection::vec(signals(), 1..60)) {
+    fn an_encoded_program_means_the_same(
+        which in 0..PROGRAMS.len(),
+        acks in prop::collection::vec(signals(), 1..60),
+    ) {
         let original = program(PROGRAMS[which]);
         let out = bytes(|out| install(out, 9, &original));
-        let V1Message::Install(install) = one(&out) else { panic!("{out:?}") };
+        let V1Message::Install(install) = one(&out) else {
+            panic!("{out:?}")
+        };
         let decoded = install.decode().expect("the encoded program is valid");
         prop_assert_eq!(decoded.report_vars(), original.report_vars());
         prop_assert_eq!(trace(&decoded, &acks), trace(&original, &acks));
@@ -564,7 +569,10 @@ proptest! {
 
     /// Damaged messages reach deeper into the decoders than random bytes.
     #[test]
-    fn damaged_messages_are_read_without_a_panic(which in 0..PROGRAMS.len(), damage in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..6)) {
+    fn damaged_messages_are_read_without_a_panic(
+        which in 0..PROGRAMS.len(),
+        damage in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..6),
+    ) {
         let mut out = bytes(|out| install(out, 9, &program(PROGRAMS[which])));
         out.extend(bytes(|out| create(out, 3, &a_create("cubic"))));
         out.extend(bytes(|out| measure(out, 3, 9, &[1, 2, 3])));
@@ -576,10 +584,24 @@ proptest! {
     }
 
     #[test]
-    fn reports_come_back_as_they_were(flow: u32, number: u32, fields in prop::collection::vec(any::<u64>(), 0..100)) {
+    fn reports_come_back_as_they_were(
+        flow: u32,
+        number: u32,
+        fields in prop::collection::vec(any::<u64>(), 0..100),
+    ) {
         let out = bytes(|out| measure(out, flow, number, &fields));
-        let V1Message::Measure { flow: f, program: p, fields: read } = one(&out) else { panic!("{out:?}") };
-        prop_assert_eq!((f, p, read.iter().collect::<Vec<_>>()), (flow, number, fields));
+        let V1Message::Measure {
+            flow: f,
+            program: p,
+            fields: read,
+        } = one(&out)
+        else {
+            panic!("{out:?}")
+        };
+        prop_assert_eq!(
+            (f, p, read.iter().collect::<Vec<_>>()),
+            (flow, number, fields)
+        );
     }
 }
 

@@ -159,7 +159,9 @@ fn reneged_segments_are_in_flight_again() {
 proptest! {
     /// In any order of events, each counter equals the number of segments that it counts.
     #[test]
-    fn counters_match_the_state(events in prop::collection::vec((0_u8..12, 0_u32..64, 1_u16..1_500), 1..300)) {
+    fn counters_match_the_state(
+        events in prop::collection::vec((0_u8..12, 0_u32..64, 1_u16..1_500), 1..300),
+    ) {
         let mut alone = TestFlight::new();
         for (what, which, length) in events {
             let held = alone.flight.cut().since(alone.flight.una());
@@ -171,7 +173,11 @@ proptest! {
                 (1..=3, ..) => {
                     alone.send(length);
                 }
-                (4, _, Some(sent)) if !sent.has(SentSegment::SACKED_FLAG | SentSegment::LOST_FLAG) => alone.flight.on_lost(number),
+                (4, _, Some(sent))
+                    if !sent.has(SentSegment::SACKED_FLAG | SentSegment::LOST_FLAG) =>
+                {
+                    alone.flight.on_lost(number)
+                }
                 (5, _, Some(sent)) if sent.has(SentSegment::LOST_FLAG) => alone.retransmit(number),
                 (6, Some(sent), out) if !sent.has(SentSegment::SACKED_FLAG) => {
                     if out.is_none() {
@@ -185,11 +191,17 @@ proptest! {
                 }
                 (9, ..) if which == 0 => alone.flight.clear_sacks(|_, _| ()),
                 (9, ..) if which == 1 => {
-                    let all: Vec<SequenceNumber> = (0..held).map(|n| alone.flight.una().wrapping_add(n)).collect();
+                    let all: Vec<SequenceNumber> = (0..held)
+                        .map(|n| alone.flight.una().wrapping_add(n))
+                        .collect();
                     alone.flight.undo_losses(all.into_iter());
                 }
-                (10, _, Some(sent)) if sent.has(SentSegment::SACKED_FLAG) => alone.retransmit(number),
-                (11, _, Some(sent)) if !sent.has(SentSegment::SACKED_FLAG | SentSegment::LOST_FLAG) => {
+                (10, _, Some(sent)) if sent.has(SentSegment::SACKED_FLAG) => {
+                    alone.retransmit(number)
+                }
+                (11, _, Some(sent))
+                    if !sent.has(SentSegment::SACKED_FLAG | SentSegment::LOST_FLAG) =>
+                {
                     alone.flight.on_sent_rc3(number, 0);
                     alone.flight.on_echoed(number);
                     alone.flight.on_sacked(number);

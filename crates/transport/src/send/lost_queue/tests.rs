@@ -15,7 +15,9 @@ proptest! {
         let mut model = BTreeSet::new();
         for (offset, pops) in steps {
             if pops {
-                let lowest = model.pop_first().map(|offset: u32| SequenceNumber(first.wrapping_add(offset)));
+                let lowest = model
+                    .pop_first()
+                    .map(|offset: u32| SequenceNumber(first.wrapping_add(offset)));
                 prop_assert_eq!(queue.pop(), lowest);
             } else if model.insert(offset) {
                 queue.push(SequenceNumber(first.wrapping_add(offset)));
