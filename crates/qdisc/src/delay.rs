@@ -212,7 +212,7 @@ mod tests {
     #[test]
     fn jitter_has_the_mean_and_the_deviation_that_it_should() {
         // The standard deviation of a uniform distribution of half width 2 is 2/√3.
-        for (shape, expected, most) in [
+        for (shape, expected, delay_max_ms) in [
             (DelayDistribution::Uniform, 2.0 / 3_f64.sqrt(), 12.0),
             (DelayDistribution::Normal, 2.0, 18.0),
         ] {
@@ -223,7 +223,7 @@ mod tests {
                 (deviation - expected).abs() < 0.02,
                 "{shape:?}: {deviation}"
             );
-            assert!(took.iter().all(|&ms| ms <= most));
+            assert!(took.iter().all(|&ms| ms <= delay_max_ms));
         }
     }
 

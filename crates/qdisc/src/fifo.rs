@@ -313,11 +313,11 @@ impl PackedLimit {
     const BYTES_FLAG: u64 = 1 << 63;
 
     fn new(limit: Limit) -> PackedLimit {
-        let most = PackedLimit::BYTES_FLAG - 1;
+        let value_max = PackedLimit::BYTES_FLAG - 1;
         PackedLimit(match limit {
-            Limit::Packets(packets) => packets.min(most),
-            Limit::Bytes(bytes) => bytes.min(most) | PackedLimit::BYTES_FLAG,
-            Limit::Unlimited => most,
+            Limit::Packets(packets) => packets.min(value_max),
+            Limit::Bytes(bytes) => bytes.min(value_max) | PackedLimit::BYTES_FLAG,
+            Limit::Unlimited => value_max,
         })
     }
 

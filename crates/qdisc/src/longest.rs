@@ -82,7 +82,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_is_the_greatest_whatever_changed(changes in proptest::collection::vec((0_usize..200, 0_u32..50, any::<bool>()), 1..600)) {
+        fn it_is_the_greatest_whatever_changed(
+            changes in proptest::collection::vec((0_usize..200, 0_u32..50, any::<bool>()), 1..600),
+        ) {
             let mut keys: Vec<u32> = Vec::new();
             let mut longest = LongestQueueTree::default();
             for (queue, key, ask) in changes {
@@ -95,7 +97,10 @@ mod tests {
                 longest.mark_changed(queue);
                 if ask {
                     let expected = (0..keys.len()).max_by_key(|&queue| (keys[queue], queue));
-                    prop_assert_eq!(Some(longest.find_longest(keys.len(), |queue| (keys[queue], queue))), expected);
+                    prop_assert_eq!(
+                        Some(longest.find_longest(keys.len(), |queue| (keys[queue], queue))),
+                        expected
+                    );
                 }
             }
         }

@@ -341,7 +341,10 @@ mod tests {
     proptest! {
         #[test]
         fn it_is_a_constant_line_that_is_changed_at_each_step(
-            pieces in proptest::collection::vec((1_u64..2_000_000, prop_oneof![1_000_u64..20_000_000]), 1..8),
+            pieces in proptest::collection::vec(
+                (1_u64..2_000_000, prop_oneof![1_000_u64..20_000_000]),
+                1..8,
+            ),
             repeat in any::<bool>(),
             packets in proptest::collection::vec((0_u64..1_500_000, 40_u32..9_000), 1..60),
         ) {
@@ -351,13 +354,21 @@ mod tests {
                 list.push((at, *rate));
                 at += length;
             }
-            let line = Piecewise::new(&steps(&list), repeat.then_some(Duration::from_nanos(at))).expect("sorted");
-            let mut piecewise = FifoLink::new(&LineSpec::Piecewise(Arc::new(line)), Limit::Unlimited, Time::ZERO);
+            let line = Piecewise::new(&steps(&list), repeat.then_some(Duration::from_nanos(at)))
+                .expect("sorted");
+            let mut piecewise = FifoLink::new(
+                &LineSpec::Piecewise(Arc::new(line)),
+                Limit::Unlimited,
+                Time::ZERO,
+            );
             let constant = |rate| LineSpec::Constant(Rate::from_bytes_per_sec(rate));
             let mut changed = FifoLink::new(&constant(pieces[0].1), Limit::Unlimited, Time::ZERO);
             // Changes of the second link as (time, rate), endless if repeated.
             let mut changes = (0_u64..)
-                .flat_map(|round| list.iter().map(move |&(begins, rate)| (round * at + begins, rate)))
+                .flat_map(|round| {
+                    list.iter()
+                        .map(move |&(begins, rate)| (round * at + begins, rate))
+                })
                 .take(if repeat { usize::MAX } else { list.len() })
                 .skip(1)
                 .peekable();
@@ -377,7 +388,9 @@ mod tests {
                 expected.push(changed.enqueue(now, bytes).expect("no limit"));
                 got.push(piecewise.enqueue(now, bytes).expect("no limit"));
             }
-            while let Some((when, rate)) = changes.next_if(|change| Time::from_nanos(change.0) <= got[got.len() - 1]) {
+            while let Some((when, rate)) =
+                changes.next_if(|change| Time::from_nanos(change.0) <= got[got.len() - 1])
+            {
                 changed.set_line(Time::from_nanos(when), &constant(rate));
                 plan(&changed, &mut expected);
             }

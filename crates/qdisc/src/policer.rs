@@ -69,13 +69,13 @@ mod tests {
         );
         let mut passed = Vec::new();
         // Two packets per millisecond for 10 ms.
-        for half in 0..20 {
-            let now = Time::from_micros(500 * half);
+        for half_ms in 0..20 {
+            let now = Time::from_micros(500 * half_ms);
             let verdict = policer.enqueue(now, Full, &mut |_, why| {
                 assert_eq!(why, DropReason::Policed)
             });
             if verdict == Verdict::Queued {
-                passed.push(half);
+                passed.push(half_ms);
                 assert!(
                     policer.dequeue(now, &mut |_: Full, _| {}).is_some(),
                     "the packet does not wait"

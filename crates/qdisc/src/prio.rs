@@ -221,7 +221,10 @@ mod tests {
         /// Reference model: RC3's router, in the simplest form.
         #[test]
         fn push_out_is_that_of_rc3(
-            steps in proptest::collection::vec(prop_oneof![(0_u8..5, 40_u32..1_501).prop_map(Some), Just(None)], 1..200),
+            steps in proptest::collection::vec(
+                prop_oneof![(0_u8..5, 40_u32..1_501).prop_map(Some), Just(None)],
+                1..200,
+            ),
             limit in 1_500_u64..9_000,
         ) {
             let mut queue = Prio::new(5, Buffer::Shared(Limit::Bytes(limit)));
@@ -229,19 +232,36 @@ mod tests {
             let (mut dropped, mut expected) = (Vec::new(), Vec::new());
             for (id, step) in steps.into_iter().enumerate() {
                 let Some((class, bytes)) = step else {
-                    let first = bands.iter_mut().find(|band| !band.is_empty()).map(|band| band.remove(0));
+                    let first = bands
+                        .iter_mut()
+                        .find(|band| !band.is_empty())
+                        .map(|band| band.remove(0));
                     prop_assert_eq!(queue.dequeue(Time::ZERO, &mut |_, _| {}), first);
                     continue;
                 };
-                let arrival = ClassPacket { id: id as u32, bytes, class };
-                queue.enqueue(Time::ZERO, arrival, &mut |p: ClassPacket, _| dropped.push(p));
-                let total = |bands: &[Vec<ClassPacket>; 5]| bands.iter().flatten().map(|p| u64::from(p.bytes)).sum::<u64>();
+                let arrival = ClassPacket {
+                    id: id as u32,
+                    bytes,
+                    class,
+                };
+                queue.enqueue(Time::ZERO, arrival, &mut |p: ClassPacket, _| {
+                    dropped.push(p)
+                });
+                let total = |bands: &[Vec<ClassPacket>; 5]| {
+                    bands
+                        .iter()
+                        .flatten()
+                        .map(|p| u64::from(p.bytes))
+                        .sum::<u64>()
+                };
                 loop {
                     if total(&bands) + u64::from(bytes) <= limit {
                         bands[class as usize].push(arrival);
                         break;
                     }
-                    let below = (class as usize + 1..5).rev().find(|&band| !bands[band].is_empty());
+                    let below = (class as usize + 1..5)
+                        .rev()
+                        .find(|&band| !bands[band].is_empty());
                     match below.and_then(|band| bands[band].pop()) {
                         Some(victim) => expected.push(victim),
                         None => {

@@ -210,9 +210,11 @@ impl<P, F: FnMut(P, DropReason)> Drops<P> for F {
 /// Queueing discipline. Times of successive calls must not decrease, and the caller dequeues what
 /// is ready (`next_ready() <= now`) before it enqueues more.
 pub trait Qdisc<P: Packet> {
-    /// Enqueues a packet. Dropped packets go to `drops`: this packet with the reason of the verdict,
-    /// or queued packets with [`DropReason::PushedOut`] only. The verdict is
-    /// [`Verdict::Dropped`] if and only if this packet was dropped.
+    /// Enqueues a packet. Dropped packets go to `drops`: this packet with the reason of the
+    /// verdict, or queued packets with [`DropReason::PushedOut`]. The verdict is
+    /// [`Verdict::Dropped`] if and only if this packet was dropped. A [`Tbf`](crate::Tbf) in front
+    /// of active queue management is the exception: it dequeues its next packet here, so queued
+    /// packets are also dropped with [`DropReason::Aqm`].
     fn enqueue(&mut self, now: Time, packet: P, drops: &mut impl Drops<P>) -> Verdict;
 
     /// Returns the next packet that is ready at `now`. `None` if there is none: active queue

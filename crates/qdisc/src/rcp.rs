@@ -164,8 +164,11 @@ impl<P: Packet> Rcp<P> {
 
 /// Clamps a rate to between the minimum and the capacity.
 fn clamp_rate(rate: i128, capacity: Rate) -> u64 {
-    let most = capacity.bytes_per_sec();
-    rate.clamp(i128::from(OFFERED_RATE_MIN.min(most)), i128::from(most)) as u64
+    let rate_max = capacity.bytes_per_sec();
+    rate.clamp(
+        i128::from(OFFERED_RATE_MIN.min(rate_max)),
+        i128::from(rate_max),
+    ) as u64
 }
 
 impl<P: Packet> Qdisc<P> for Rcp<P> {
@@ -283,9 +286,9 @@ mod tests {
             );
             // The average falls slowly if each flow has a small share of the line (the authors'
             // gain).
-            let most = if flows == 2 { 42 } else { 190 };
+            let rtt_max_ms = if flows == 2 { 42 } else { 190 };
             assert!(
-                (40..most).contains(&rtt.as_millis()),
+                (40..rtt_max_ms).contains(&rtt.as_millis()),
                 "{flows} flows: {rtt}"
             );
         }

@@ -237,7 +237,9 @@ mod tests {
         /// Reference model: figure 2 of the paper with the gentle part, in floating point, on the
         /// same random numbers.
         #[test]
-        fn it_does_what_the_paper_says(steps in proptest::collection::vec((any::<bool>(), 0_u64..3_000_000), 1..600)) {
+        fn it_does_what_the_paper_says(
+            steps in proptest::collection::vec((any::<bool>(), 0_u64..3_000_000), 1..600),
+        ) {
             let mut red = Red::new(config(), 9);
             let mut draws = Pcg32::new(9, DECISION_STREAM);
             let (mut avg, mut count, mut q_time) = (0.0_f64, -1_i32, Some(0.0));
@@ -287,7 +289,9 @@ mod tests {
                     hit
                 };
                 let verdict = red.enqueue(at, Plain(Ecn::NotEct), &mut |_, _| {});
-                prop_assert!((red.average as f64 / (1 << AVERAGE_FRACTION_BITS) as f64 - avg).abs() < 1e-3);
+                prop_assert!(
+                    (red.average as f64 / (1 << AVERAGE_FRACTION_BITS) as f64 - avg).abs() < 1e-3
+                );
                 // Close to a threshold or a draw, fixed point and floating point may decide
                 // differently.
                 let near = |threshold: f64| (avg - threshold).abs() < 1e-3;

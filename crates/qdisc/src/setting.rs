@@ -77,12 +77,12 @@ pub(crate) fn did_you_mean(text: &str, names: &[&'static str]) -> String {
 }
 
 /// Parses an integer within bounds.
-pub(crate) fn number(text: &str, least: u64, most: u64) -> Result<u64, String> {
+pub(crate) fn number(text: &str, min: u64, max: u64) -> Result<u64, String> {
     let digits = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
     let number = digits.then(|| text.parse().ok()).flatten();
     number
-        .filter(|number| (least..=most).contains(number))
-        .ok_or_else(|| format!("`{}` is not a number from {least} to {most}", excerpt(text)))
+        .filter(|number| (min..=max).contains(number))
+        .ok_or_else(|| format!("`{}` is not a number from {min} to {max}", excerpt(text)))
 }
 
 /// Parses a decimal number of at most a million with at most three decimals, in thousandths.

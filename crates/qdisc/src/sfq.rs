@@ -259,23 +259,45 @@ mod tests {
         /// Reference model: a linear scan over all queues.
         #[test]
         fn it_is_the_longest_that_loses(
-            in_bytes: bool, steps in proptest::collection::vec((0_u32..30, 1_u32..4, 0_u32..3, any::<bool>()), 1..400),
+            in_bytes: bool,
+            steps in proptest::collection::vec(
+                (0_u32..30, 1_u32..4, 0_u32..3, any::<bool>()),
+                1..400,
+            ),
         ) {
-            let limit = if in_bytes { Limit::Bytes(3_000) } else { Limit::Packets(60) };
-            let config = SfqConfig { quantum: Some(100), ..SfqConfig::DEFAULT };
+            let limit = if in_bytes {
+                Limit::Bytes(3_000)
+            } else {
+                Limit::Packets(60)
+            };
+            let config = SfqConfig {
+                quantum: Some(100),
+                ..SfqConfig::DEFAULT
+            };
             let mut queue = Sfq::new(config, limit, 100, 1);
             let mut nowhere = |_: FlowPacket, _| {};
             for (flow, size, leave, look) in steps {
-                queue.enqueue(Time::ZERO, FlowPacket(size * 50, flow.wrapping_mul(0x0137_a5b1)), &mut nowhere);
+                queue.enqueue(
+                    Time::ZERO,
+                    FlowPacket(size * 50, flow.wrapping_mul(0x0137_a5b1)),
+                    &mut nowhere,
+                );
                 for _ in 0..leave / 2 {
                     queue.dequeue(Time::ZERO, &mut nowhere);
                 }
                 if look && queue.backlog().packets > 0 {
                     let length = |at: &usize| {
                         let slot = &queue.slots[queue.active_slots[*at] as usize];
-                        if in_bytes { slot.bytes } else { slot.waiting.len() as u64 }
+                        if in_bytes {
+                            slot.bytes
+                        } else {
+                            slot.waiting.len() as u64
+                        }
                     };
-                    let longest = (0..queue.active_slots.len()).rev().max_by_key(length).map(|at| queue.active_slots[at] as usize);
+                    let longest = (0..queue.active_slots.len())
+                        .rev()
+                        .max_by_key(length)
+                        .map(|at| queue.active_slots[at] as usize);
                     prop_assert_eq!(Some(queue.longest()), longest);
                 }
             }

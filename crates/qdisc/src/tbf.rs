@@ -9,8 +9,9 @@ use crate::{Backlog, DropReason, Drops, Packet, Qdisc, Verdict};
 ///
 /// The head packet waits for its tokens outside the inner queue, so an inner scheduler decides one
 /// packet ahead and its limit does not count that packet. `enqueue` dequeues the head packet from
-/// the inner queue, so drops of an inner AQM have [`DropReason::Aqm`] there too. Unlike a [`Line`](crate::Line) of the
-/// same rate, a bucket accumulates tokens while idle and then lets a burst pass at once.
+/// the inner queue, so drops of an inner AQM have [`DropReason::Aqm`] there too. Unlike a
+/// [`Line`](crate::Line) of the same rate, a bucket accumulates tokens while idle and then lets a
+/// burst pass at once.
 #[derive(Clone, Debug)]
 pub struct Tbf<P, Q> {
     inner: Q,
@@ -166,7 +167,9 @@ mod tests {
             let (mut now, mut left) = (0, Vec::new());
             for (gap, bytes) in &packets {
                 now += gap;
-                while let Some(ready) = bucket.next_ready() && ready <= Time::from_nanos(now) {
+                while let Some(ready) = bucket.next_ready()
+                    && ready <= Time::from_nanos(now)
+                {
                     let before = left.last().map_or(0, |last: &(u64, u32)| last.0);
                     let packet = bucket.dequeue(ready, &mut |_, _| {}).expect("a packet");
                     left.push((before.max(ready.as_nanos()), packet.0));
@@ -179,8 +182,10 @@ mod tests {
                 let mut bytes = 0;
                 for (at, size) in &left[first..] {
                     bytes += u128::from(*size);
-                    let most = u128::from(at.saturating_sub(left[first].0)) * u128::from(rate) + u128::from(burst) * 1_000_000_000;
-                    prop_assert!(bytes * 1_000_000_000 <= most);
+                    let bytes_ns_max = u128::from(at.saturating_sub(left[first].0))
+                        * u128::from(rate)
+                        + u128::from(burst) * 1_000_000_000;
+                    prop_assert!(bytes * 1_000_000_000 <= bytes_ns_max);
                 }
             }
         }

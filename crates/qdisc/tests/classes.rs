@@ -97,7 +97,10 @@ proptest! {
                     inside.insert(packet.id, packet);
                     let verdict = queue.enqueue(now, packet, &mut drops);
                     let own = dropped.iter().find(|(dropped, _)| dropped.id == packet.id);
-                    prop_assert_eq!(verdict, own.map_or(Verdict::Queued, |&(_, reason)| Verdict::Dropped(reason)));
+                    prop_assert_eq!(
+                        verdict,
+                        own.map_or(Verdict::Queued, |&(_, reason)| Verdict::Dropped(reason))
+                    );
                 } else {
                     let ready = queue.next_ready().is_some_and(|ready| ready <= now);
                     let left = queue.dequeue(now, &mut drops);
@@ -105,7 +108,10 @@ proptest! {
                     // The line may idle only if the queue dropped its whole backlog or waits for
                     // tokens.
                     let idle_is_right = queue.next_ready().is_none_or(|ready| ready > now);
-                    prop_assert!(left.is_some() || idle_is_right, "idle although a packet is ready");
+                    prop_assert!(
+                        left.is_some() || idle_is_right,
+                        "idle although a packet is ready"
+                    );
                     prop_assert!(dropped.iter().all(|(_, reason)| *reason == DropReason::Aqm));
                     if let Some(packet) = left {
                         prop_assert!(inside.remove(&packet.id).is_some());
@@ -115,13 +121,18 @@ proptest! {
                     prop_assert!(inside.remove(&packet.id).is_some());
                 }
                 let bytes = inside.values().map(|packet| u64::from(packet.bytes)).sum();
-                let expected = Backlog { packets: inside.len() as u64, bytes };
+                let expected = Backlog {
+                    packets: inside.len() as u64,
+                    bytes,
+                };
                 prop_assert_eq!(queue.backlog(), expected);
                 prop_assert_eq!(by_class(&queue, mix.len()), expected);
                 prop_assert_eq!(queue.next_ready().is_some(), !inside.is_empty());
             }
             for _ in 0..inside.len() {
-                let Some(ready) = queue.next_ready() else { break };
+                let Some(ready) = queue.next_ready() else {
+                    break;
+                };
                 now = now.max(ready);
                 let mut gone = Vec::new();
                 let left = queue.dequeue(now, &mut |packet: Full, _| gone.push(packet));
@@ -198,9 +209,9 @@ proptest! {
         let turns = |class: usize| (sent[class] - before[class]) as f64 / turn(class);
         for one in 0..weights.len() {
             for other in 0..weights.len() {
-                let most = 1.0 + 1_500.0 / turn(one) + 1_500.0 / turn(other);
+                let turns_max = 1.0 + 1_500.0 / turn(one) + 1_500.0 / turn(other);
                 let apart = (turns(one) - turns(other)).abs();
-                prop_assert!(apart <= most + 1e-6, "{} apart, at most {}", apart, most);
+                prop_assert!(apart <= turns_max + 1e-6, "{} apart, at most {}", apart, turns_max);
             }
         }
     }
@@ -208,7 +219,9 @@ proptest! {
     /// Over any interval in which both levels are backlogged, the lower level gets 5 % of the
     /// bytes, give or take one packet.
     #[test]
-    fn the_upper_level_gets_all_but_the_guard_s_part(sizes in proptest::collection::vec(40_u32..1_501, 200..600)) {
+    fn the_upper_level_gets_all_but_the_guard_s_part(
+        sizes in proptest::collection::vec(40_u32..1_501, 200..600),
+    ) {
         let mut queue = build(&[(3, 1, "droptail:inf"), (7, 1, "droptail:inf")]);
         let (mut all, mut low, mut apart) = (0_i64, 0_i64, (0_i64, 0_i64));
         let mut sizes_of = sizes.iter().cycle();
@@ -217,14 +230,20 @@ proptest! {
                 let &bytes = sizes_of.next().expect("the iterator never ends");
                 queue.enqueue(Time::ZERO, of_class(id, class, bytes), &mut |_, _| {});
             }
-            let packet = queue.dequeue(Time::ZERO, &mut |_, _| {}).expect("many packets wait");
+            let packet = queue
+                .dequeue(Time::ZERO, &mut |_, _| {})
+                .expect("many packets wait");
             all += i64::from(packet.bytes);
             low += i64::from(packet.bytes) * i64::from(packet.class);
             // Hundredths of bytes.
             let more = 100 * low - 5 * all;
             apart = (apart.0.min(more), apart.1.max(more));
         }
-        prop_assert!(apart.0 >= -5 * 1_500 && apart.1 <= 95 * 1_500, "{:?}", apart);
+        prop_assert!(
+            apart.0 >= -5 * 1_500 && apart.1 <= 95 * 1_500,
+            "{:?}",
+            apart
+        );
     }
 }
 
@@ -332,8 +351,8 @@ fn what_was_overdrawn_is_paid_by_a_class_that_is_empty_in_between() {
     let mut sent = [0; 2];
     for id in 0..4_000 {
         // The second class never has more than one packet waiting, of three times its quantum.
-        for (class, most) in [(0, 3), (1, 1)] {
-            while queue.class_backlog(class.into()).packets < most {
+        for (class, packets_min) in [(0, 3), (1, 1)] {
+            while queue.class_backlog(class.into()).packets < packets_min {
                 queue.enqueue(Time::ZERO, of_class(id, class, 1_500), &mut |_, _| {});
             }
         }

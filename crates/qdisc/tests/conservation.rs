@@ -151,7 +151,11 @@ proptest! {
                 match *op {
                     Op::Arrive(gap, packet) => {
                         now += Duration::from_nanos(gap);
-                        let packet = Full { class: (packet.flow % 3) as u8, ecn: Ecn::from_bits(packet.flow as u8), ..packet };
+                        let packet = Full {
+                            class: (packet.flow % 3) as u8,
+                            ecn: Ecn::from_bits(packet.flow as u8),
+                            ..packet
+                        };
                         queue.enqueue(now, packet, &mut |_, _| {});
                     }
                     Op::Ask(gap) => {
@@ -181,7 +185,10 @@ proptest! {
 
     #[test]
     fn no_time_or_size_makes_a_queue_panic_or_hang(
-        times in proptest::collection::vec(prop_oneof![any::<u64>(), Just(u64::MAX), 0_u64..10], 1..40),
+        times in proptest::collection::vec(
+            prop_oneof![any::<u64>(), Just(u64::MAX), 0_u64..10],
+            1..40,
+        ),
         bytes in prop_oneof![Just(0_u32), Just(u32::MAX), any::<u32>()],
     ) {
         let mut times = times;
@@ -190,7 +197,11 @@ proptest! {
             let mut queue = build(text);
             for (id, &time) in times.iter().enumerate() {
                 let now = Time::from_nanos(time);
-                let packet = Full { ecn: Ecn::from_bits(id as u8), flow: bytes, ..Full::new(id as u32, bytes) };
+                let packet = Full {
+                    ecn: Ecn::from_bits(id as u8),
+                    flow: bytes,
+                    ..Full::new(id as u32, bytes)
+                };
                 queue.enqueue(now, packet, &mut |_, _| {});
                 if id % 3 == 0 {
                     queue.dequeue(now, &mut |_, _| {});

@@ -60,8 +60,10 @@ fn line() -> impl Strategy<Value = LineSpec> {
         ))
     });
     prop_oneof![
-        3 => (1_u64..2_000_000_000).prop_map(|rate| LineSpec::Constant(Rate::from_bytes_per_sec(rate))),
-        3 => (100_000_u64..20_000_000).prop_map(|rate| LineSpec::Constant(Rate::from_bytes_per_sec(rate))),
+        3 => (1_u64..2_000_000_000)
+            .prop_map(|rate| LineSpec::Constant(Rate::from_bytes_per_sec(rate))),
+        3 => (100_000_u64..20_000_000)
+            .prop_map(|rate| LineSpec::Constant(Rate::from_bytes_per_sec(rate))),
         2 => trace,
         2 => piecewise(),
         1 => Just(LineSpec::Unlimited),
@@ -278,8 +280,15 @@ proptest! {
     }
 
     #[test]
-    fn the_rate_is_never_exceeded(rate in 1_000_u64..1_000_000_000, limit in limit(), steps in steps()) {
-        let steps: Vec<_> = steps.into_iter().filter(|step| matches!(step, Step::Packet(..))).collect();
+    fn the_rate_is_never_exceeded(
+        rate in 1_000_u64..1_000_000_000,
+        limit in limit(),
+        steps in steps(),
+    ) {
+        let steps: Vec<_> = steps
+            .into_iter()
+            .filter(|step| matches!(step, Step::Packet(..)))
+            .collect();
         let line = LineSpec::Constant(Rate::from_bytes_per_sec(rate));
         let outcome = run_fifo(&line, limit, Limit::Unlimited, &steps);
         let size = |step: &Step| match step {
@@ -287,14 +296,20 @@ proptest! {
             Step::Change(..) => 0,
         };
         let sizes: Vec<_> = steps.iter().map(size).collect();
-        let sent: Vec<_> = outcome.departures.iter().map(|(id, at)| (at.as_nanos(), sizes[*id])).collect();
+        let sent: Vec<_> = outcome
+            .departures
+            .iter()
+            .map(|(id, at)| (at.as_nanos(), sizes[*id]))
+            .collect();
         for first in 0..sent.len() {
             let mut bytes = 0;
             for (at, size) in sent.iter().skip(first + 1) {
                 bytes += size;
                 // Times are rounded down to whole nanoseconds, each by less than one.
                 let ns = at - sent[first].0 + 1;
-                prop_assert!(u128::from(bytes) * 1_000_000_000 <= u128::from(ns) * u128::from(rate));
+                prop_assert!(
+                    u128::from(bytes) * 1_000_000_000 <= u128::from(ns) * u128::from(rate)
+                );
             }
         }
     }
@@ -323,10 +338,18 @@ proptest! {
             link.set_line(now, &constant(rate));
             last = link.departures().last().expect("the last one has not left");
         }
-        let total: u128 = sizes.iter().map(|&bytes| u128::from(bytes) * 1_000_000_000).sum();
+        let total: u128 = sizes
+            .iter()
+            .map(|&bytes| u128::from(bytes) * 1_000_000_000)
+            .sum();
         carried += u128::from(last.since(now).as_nanos()) * u128::from(rate);
         // The last departure is rounded down by less than a nanosecond.
-        prop_assert!(carried <= total && total < carried + u128::from(rate), "{} of {}", carried, total);
+        prop_assert!(
+            carried <= total && total < carried + u128::from(rate),
+            "{} of {}",
+            carried,
+            total
+        );
     }
 
     #[test]
@@ -338,15 +361,23 @@ proptest! {
         times.sort_unstable();
         prop_assume!(times.last() > Some(&0));
         let text: String = times.iter().map(|ms| format!("{ms}\n")).collect();
-        let line = LineSpec::Trace(Arc::new(Trace::parse(&text).expect("sorted and not all zero")));
+        let line = LineSpec::Trace(Arc::new(
+            Trace::parse(&text).expect("sorted and not all zero"),
+        ));
         let mut link = FifoLink::new(&line, Limit::Unlimited, Time::ZERO);
         let period = times[times.len() - 1];
-        let mut opportunities = (0..).flat_map(|cycle| times.iter().map(move |ms| (cycle * period + ms) * 1_000_000));
+        let mut opportunities = (0..).flat_map(|cycle| {
+            times
+                .iter()
+                .map(move |ms| (cycle * period + ms) * 1_000_000)
+        });
         let (mut at, mut left) = (opportunities.next().expect("endless"), 1_500);
         let mut now = 0;
         for (gap, bytes) in packets {
             now += gap;
-            let departs = link.enqueue(Time::from_nanos(now), bytes).expect("no limit");
+            let departs = link
+                .enqueue(Time::from_nanos(now), bytes)
+                .expect("no limit");
             let mut need = bytes;
             while need > 0 {
                 if at < now || left == 0 {

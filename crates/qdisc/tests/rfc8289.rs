@@ -126,7 +126,13 @@ fn codel(ecn: bool) -> Codel<Full> {
 proptest! {
     #[test]
     fn it_does_what_the_pseudo_code_does(ops in ops(1_200), ecn in any::<bool>()) {
-        let (mut codel, mut literal) = (codel(ecn), Literal { ecn, ..Literal::default() });
+        let (mut codel, mut literal) = (
+            codel(ecn),
+            Literal {
+                ecn,
+                ..Literal::default()
+            },
+        );
         let (mut now, mut dropped) = (1_000_000_000, Vec::new());
         for op in ops {
             match op {
@@ -137,7 +143,9 @@ proptest! {
                 }
                 Op::Ask(gap) => {
                     now += gap;
-                    let got = codel.dequeue(Time::from_nanos(now), &mut |packet: Full, _| dropped.push(packet.id));
+                    let got = codel.dequeue(Time::from_nanos(now), &mut |packet: Full, _| {
+                        dropped.push(packet.id)
+                    });
                     prop_assert_eq!(got, literal.dequeue(now));
                     prop_assert_eq!(&dropped, &literal.dropped);
                 }
@@ -200,8 +208,7 @@ fn with_the_interval_below_the_target_a_queue_of_60_ms_stands() {
 }
 
 #[test]
-fn with_the_interval_below_the_target_a_queue_of_150_ms_loses_a_packet_after_5_ms_and_then_ever_more()
- {
+fn with_the_interval_below_the_target_a_long_queue_loses_a_packet_after_5_ms_and_then_more() {
     let drops = drops_of_a_standing_queue(150, 1_000);
     // The first packet with a sojourn time of 150 ms leaves at 150 ms; drops start one interval
     // later and continue after 5/√1, 5/√2, 5/√3 … ms.

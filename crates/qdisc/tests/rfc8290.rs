@@ -85,7 +85,11 @@ impl Literal {
 proptest! {
     #[test]
     fn it_does_what_the_rfc_says(ops in ops(1_200)) {
-        let config = FqCodelConfig { codel: codel(), flows: 1_024, quantum: QUANTUM as u32 };
+        let config = FqCodelConfig {
+            codel: codel(),
+            flows: 1_024,
+            quantum: QUANTUM as u32,
+        };
         let mut fq = FqCodel::new(config, Limit::Unlimited, 1_500, 3);
         let queue = || (Codel::new(codel(), Limit::Unlimited, 1_500), 0);
         let mut literal = Literal {
@@ -93,7 +97,8 @@ proptest! {
             new: VecDeque::new(),
             old: VecDeque::new(),
         };
-        let (mut now, mut dropped, mut expected) = (Time::from_micros(1_000_000), Vec::new(), Vec::new());
+        let (mut now, mut dropped, mut expected) =
+            (Time::from_micros(1_000_000), Vec::new(), Vec::new());
         for op in ops {
             match op {
                 Op::Arrive(gap, packet) => {

@@ -187,7 +187,9 @@ proptest! {
                 }
                 Op::Ask(gap) => {
                     now += gap;
-                    let got = queue.dequeue(Time::from_nanos(now), &mut |packet: Full, _| dropped.push(packet.id));
+                    let got = queue.dequeue(Time::from_nanos(now), &mut |packet: Full, _| {
+                        dropped.push(packet.id)
+                    });
                     prop_assert_eq!(got, literal.dequeue(now));
                     prop_assert_eq!(&dropped, &literal.dropped);
                 }

@@ -72,7 +72,7 @@ pub enum Op {
 
 /// Generates arrivals and dequeues, with more arrivals at first so that queues build up. Packet ids
 /// increase.
-pub fn ops(most: usize) -> impl Strategy<Value = Vec<Op>> {
+pub fn ops(count_max: usize) -> impl Strategy<Value = Vec<Op>> {
     let gap = prop_oneof![3 => Just(0), 3 => 0_u64..2_000_000, 1 => 0_u64..60_000_000];
     let packet = (
         40_u32..1_501,
@@ -93,12 +93,13 @@ pub fn ops(most: usize) -> impl Strategy<Value = Vec<Op>> {
         });
     let op = |arrivals: u32| {
         prop_oneof![
-            arrivals => (gap.clone(), packet.clone()).prop_map(|(gap, packet)| Op::Arrive(gap, packet)),
+            arrivals => (gap.clone(), packet.clone())
+                .prop_map(|(gap, packet)| Op::Arrive(gap, packet)),
             2 => gap.clone().prop_map(Op::Ask),
         ]
     };
-    let many = proptest::collection::vec(op(5), 0..most / 2);
-    let few = proptest::collection::vec(op(1), 0..most / 2);
+    let many = proptest::collection::vec(op(5), 0..count_max / 2);
+    let few = proptest::collection::vec(op(1), 0..count_max / 2);
     (many, few).prop_map(|(many, few)| {
         let mut ops: Vec<Op> = many.into_iter().chain(few).collect();
         for (index, op) in ops.iter_mut().enumerate() {

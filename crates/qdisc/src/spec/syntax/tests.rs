@@ -159,7 +159,8 @@ const WRITTEN: &[&str] = &[
     "red:min=30p:max=90p",
     "red:min=0.5bdp:max=1bdp:limit=3bdp:probability=10%:weight=1%:ecn",
     "dualpi2",
-    "dualpi2:limit=1bdp:target=20ms:tupdate=15ms:alpha=0.2:beta=4:coupling_factor=3:step_thresh=800us:range=400us:classic_protection=20",
+    "dualpi2:limit=1bdp:target=20ms:tupdate=15ms:alpha=0.2:beta=4:coupling_factor=3:\
+     step_thresh=800us:range=400us:classic_protection=20",
     "tbf:rate=96mbit:burst=32kB:limit=1bdp",
     "policer:rate=50mbit:burst=250kB",
     "policer:rate=50mbit:burst=250kB:limit=1bdp",
@@ -182,7 +183,9 @@ fn check_round_trip(text: &str) -> QueueSpec {
 
 #[test]
 fn every_queue_is_read_and_printed() {
-    WRITTEN.iter().for_each(|text| drop(check_round_trip(text)));
+    for text in WRITTEN {
+        check_round_trip(text);
+    }
 }
 
 #[test]
@@ -332,7 +335,8 @@ fn likely() -> impl Strategy<Value = String> {
     let names: Vec<_> = QUEUES.iter().map(|queue| queue.name).collect();
     let setting = prop_oneof![
         "[a-z_]{1,12}=[0-9.]{0,4}[a-zA-Z%]{0,4}",
-        "(target|interval|limit|min|max|rate|burst|alpha|flows|quantum|probability)=[0-9]{1,4}(ms|p|kB|bdp|mbit|%|)",
+        "(target|interval|limit|min|max|rate|burst|alpha|flows|quantum|probability)\
+         =[0-9]{1,4}(ms|p|kB|bdp|mbit|%|)",
         "(ecn|noecn|shared|[0-9]{1,3}p?|[0-9.]{1,5}bdp)",
     ];
     (
@@ -349,7 +353,9 @@ fn likely() -> impl Strategy<Value = String> {
 
 proptest! {
     #[test]
-    fn whatever_is_written_what_is_understood_is_printed_and_can_be_built(text in prop_oneof![likely(), any::<String>()]) {
+    fn whatever_is_written_what_is_understood_is_printed_and_can_be_built(
+        text in prop_oneof![likely(), any::<String>()],
+    ) {
         if let Ok(spec) = text.parse::<QueueSpec>() {
             prop_assert_eq!(spec.to_string().parse::<QueueSpec>(), Ok(spec));
             match build(&spec) {
