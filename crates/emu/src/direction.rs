@@ -393,13 +393,30 @@ mod tests {
 
     fn step() -> impl Strategy<Value = Step> {
         prop_oneof![
-            10 => (0_u8..4, 1_u16..9, 1_u16..1_449, any::<bool>()).prop_map(|(a, b, c, d)| Step::Frame(a, b, c, d)),
+            10 => (0_u8..4, 1_u16..9, 1_u16..1_449, any::<bool>())
+                .prop_map(|(a, b, c, d)| Step::Frame(a, b, c, d)),
             1 => (10_000_u64..20_000_000).prop_map(Step::Rate),
             1 => (0_u64..50_000_000).prop_map(Step::Delay),
             1 => (0_u64..1 << 31).prop_map(Step::Loss),
             1 => any::<bool>().prop_map(Step::Up),
         ]
     }
+
+    /// Every kind of queue, in the command-line syntax.
+    const QUEUES: [&str; 12] = [
+        "droptail:20p",
+        "ecn:5p:20p",
+        "prio:3:20p",
+        "prio:3:shared:20p",
+        "sfq:limit=20p",
+        "codel:target=1ms:interval=5ms:limit=20p",
+        "codel:target=1ms:interval=5ms:limit=20p:ecn",
+        "fq_codel:target=1ms:interval=5ms:limit=20p",
+        "red:min=5p:max=15p:limit=20p:ecn",
+        "dualpi2:target=2ms:limit=20p",
+        "tbf:rate=4mbit:burst=4kB:limit=20p",
+        "rcp:limit=20p",
+    ];
 
     fn direction(queue: &str, jitter: (u64, bool), gso: Gso) -> EmuDirection {
         let config = LinkConfig {
@@ -487,52 +504,90 @@ mod tests {
         prop_oneof![Just(Gso::Auto), Just(Gso::On), Just(Gso::Off)]
     }
 
+    /// Steps with the time before each, in nanoseconds.
+    fn steps() -> impl Strategy<Value = Vec<(u64, Step)>> {
+        proptest::collection::vec((0_u64..3_000_000, step()), 1..200)
+    }
+
+    /// Runs the steps and checks that each packet is delivered, dropped or queued.
+    fn check_accounting(
+        steps: Vec<(u64, Step)>,
+        queue: &str,
+        jitter: (u64, bool),
+        gso: Gso,
+    ) -> Result<(), TestCaseError> {
+        let mut link = direction(queue, jitter, gso);
+        let (mut now, mut taken, mut sent) = (Time::ZERO, Vec::new(), 0);
+        for (gap, step) in steps {
+            now += Duration::from_nanos(gap);
+            take(&mut link, now, &mut taken);
+            match step {
+                Step::Frame(flow, packets, size, capable) => {
+                    put(&mut link, now, flow, sent, packets, size, capable);
+                    sent += u32::from(packets);
+                }
+                Step::Rate(rate) => {
+                    link.set_line(now, &LineSpec::Constant(Rate::from_bytes_per_sec(rate)))
+                }
+                Step::Delay(delay) => {
+                    link.set_delay(now, DelayModel::Fixed(Duration::from_nanos(delay)));
+                }
+                Step::Loss(parts) => {
+                    link.set_loss(LossModel::Bernoulli(Probability::from_parts(parts)))
+                }
+                Step::Up(up) => link.set_up(up),
+            }
+            let log = link.log();
+            prop_assert_eq!(
+                log.arrived,
+                log.delivered + log.queue_drops + log.losses + link.packets_inside()
+            );
+        }
+        // Every packet inside is delivered eventually, at the announced times.
+        while let Some(due) = link.next_due() {
+            now = now.max(due);
+            take(&mut link, now, &mut taken);
+        }
+        let marks = taken.iter().filter(|packet| packet.3).count() as u64;
+        let log = link.finish();
+        prop_assert_eq!(log.in_flight, 0);
+        prop_assert_eq!(log.arrived, u64::from(sent));
+        prop_assert_eq!(log.delivered, taken.len() as u64);
+        prop_assert_eq!(log.marks, marks);
+        prop_assert_eq!(
+            log.records().filter_map(PacketRecord::sojourn).count(),
+            taken.len()
+        );
+        prop_assert!(log.handovers <= log.delivered);
+        Ok(())
+    }
+
     proptest! {
         #[test]
         fn every_packet_is_accounted_for_in_any_queue(
-            steps in proptest::collection::vec((0_u64..3_000_000, step()), 1..200),
+            steps in steps(), queue in proptest::sample::select(&QUEUES[..]),
+            jitter in (0_u64..3_000, any::<bool>()), gso in gso(),
+        ) {
+            check_accounting(steps, queue, jitter, gso)?;
+        }
+
+        #[test]
+        fn every_packet_is_accounted_for_in_the_examples_of_queues(
+            steps in steps(),
             queue in proptest::sample::select(QueueSpec::examples().collect::<Vec<_>>()),
             jitter in (0_u64..3_000, any::<bool>()), gso in gso(),
         ) {
-            let mut link = direction(queue, jitter, gso);
-            let (mut now, mut taken, mut sent) = (Time::ZERO, Vec::new(), 0);
-            for (gap, step) in steps {
-                now += Duration::from_nanos(gap);
-                take(&mut link, now, &mut taken);
-                match step {
-                    Step::Frame(flow, packets, size, capable) => {
-                        put(&mut link, now, flow, sent, packets, size, capable);
-                        sent += u32::from(packets);
-                    }
-                    Step::Rate(rate) => link.set_line(now, &LineSpec::Constant(Rate::from_bytes_per_sec(rate))),
-                    Step::Delay(delay) => {
-                        link.set_delay(now, DelayModel::Fixed(Duration::from_nanos(delay)));
-                    }
-                    Step::Loss(parts) => link.set_loss(LossModel::Bernoulli(Probability::from_parts(parts))),
-                    Step::Up(up) => link.set_up(up),
-                }
-                let log = link.log();
-                prop_assert_eq!(log.arrived, log.delivered + log.queue_drops + log.losses + link.packets_inside());
-            }
-            // Every packet inside is delivered eventually, at the announced times.
-            while let Some(due) = link.next_due() {
-                now = now.max(due);
-                take(&mut link, now, &mut taken);
-            }
-            let marks = taken.iter().filter(|packet| packet.3).count() as u64;
-            let log = link.finish();
-            prop_assert_eq!(log.in_flight, 0);
-            prop_assert_eq!(log.arrived, u64::from(sent));
-            prop_assert_eq!(log.delivered, taken.len() as u64);
-            prop_assert_eq!(log.marks, marks);
-            prop_assert_eq!(log.records().filter_map(PacketRecord::sojourn).count(), taken.len());
-            prop_assert!(log.handovers <= log.delivered);
+            check_accounting(steps, queue, jitter, gso)?;
         }
 
         #[test]
         fn nothing_overtakes_in_a_queue_that_keeps_the_order(
-            steps in proptest::collection::vec((0_u64..3_000_000, 1_u16..9, 100_u16..1_449), 1..100),
-            jitter in 0_u64..3_000, gso in gso(),
+            steps in proptest::collection::vec(
+                (0_u64..3_000_000, 1_u16..9, 100_u16..1_449),
+                1..100,
+            ),
+            jitter in 0_u64..3_000,
+            gso in gso(),
         ) {
             let mut link = direction("droptail:40p", (jitter, false), gso);
             let (mut now, mut taken, mut sent) = (Time::ZERO, Vec::new(), 0);
