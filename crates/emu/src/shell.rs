@@ -32,11 +32,13 @@ pub const HOST_VARIABLE: &str = "CCPLANE_HOST";
 /// the end under load.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Environment of a command behind a link.
+/// Options of [`shell`]. By default the command reaches only this host, by its address in
+/// [`ShellInfo::host_address`]; names of other hosts do not resolve.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ShellOptions {
-    /// Gives the command access to everything that this host reaches: its packets leave with this
-    /// host's address (IPv4), and names resolve as on this host.
+    /// Gives the command access through the link to everything that this host reaches: network
+    /// address translation (IPv4, with nftables) replaces the source address of its packets by this
+    /// host's, and names resolve as on this host.
     pub nat: bool,
 }
 
@@ -135,8 +137,8 @@ pub fn shell(
     // The host behind all links is reached through the outer link, which knows only this
     // namespace's address.
     let outer = outer_host();
-    let outside = match options.nat || outer.is_some() {
-        true => Some(Outside::open(&id, host, options.nat)?),
+    let host_access = match options.nat || outer.is_some() {
+        true => Some(HostAccess::open(&id, host, options.nat)?),
         false => None,
     };
     let known_host = outer.unwrap_or(host);
@@ -155,9 +157,9 @@ pub fn shell(
     });
     command.env(HOST_VARIABLE, known_host.to_string());
     namespace.enter_on_spawn(ccplane_host::die_with_parent(command))?;
-    if let Some(relay) = outside
+    if let Some(relay) = host_access
         .as_ref()
-        .and_then(|outside| outside.dns_relay.as_ref())
+        .and_then(|host_access| host_access.dns_relay.as_ref())
     {
         ccplane_host::bind_mount_over(command, &relay.resolv_conf, RESOLV_CONF.as_ref())
             .map_err(resolver_error)?;
@@ -166,7 +168,7 @@ pub fn shell(
     drop(remote);
     namespace.end_processes(TERMINATION_TIMEOUT);
     path.drain(DRAIN_TIMEOUT);
-    drop(outside);
+    drop(host_access);
     let report = path.finish()?;
     Ok(ShellReport { status, report })
 }
@@ -192,15 +194,15 @@ fn outer_host() -> Option<Ipv4Addr> {
 
 /// Access beyond this host.
 #[derive(Debug)]
-struct Outside {
+struct HostAccess {
     dns_relay: Option<Relay>,
     _masquerade: Masquerade,
 }
 
-impl Outside {
+impl HostAccess {
     /// Enables access for the network of `host`, this host's address on the link; with `names` also
     /// DNS.
-    fn open(id: &str, host: Ipv4Addr, names: bool) -> Result<Outside, Error> {
+    fn open(id: &str, host: Ipv4Addr, names: bool) -> Result<HostAccess, Error> {
         let network = Ipv4Addr::from(u32::from(host) & !3);
         let translated = Masquerade::start(&format!("ccplane-{id}"), network, PREFIX_LENGTH)?;
         let relay = if names {
@@ -210,7 +212,7 @@ impl Outside {
         } else {
             None
         };
-        Ok(Outside {
+        Ok(HostAccess {
             dns_relay: relay,
             _masquerade: translated,
         })
@@ -334,9 +336,9 @@ fn free_addresses(seed: u32) -> Result<[Ipv4Addr; 2], Error> {
         .map_err(|e| listed(e.into()))?
         .filter_map(|interface| Some(u32::from(interface.address?.as_sockaddr_in()?.ip())))
         .collect();
-    let pair = (0..ADDRESS_PAIRS)
+    let first_address = (0..ADDRESS_PAIRS)
         .map(|n| FIRST_ADDRESS + 4 * (seed.wrapping_add(n) % ADDRESS_PAIRS))
-        .find(|base| used.iter().all(|address| address & !3 != *base))
+        .find(|first_address| used.iter().all(|address| address & !3 != *first_address))
         .ok_or_else(|| listed(io::ErrorKind::AddrInUse.into()))?;
-    Ok([pair + 2, pair + 1].map(Ipv4Addr::from))
+    Ok([first_address + 2, first_address + 1].map(Ipv4Addr::from))
 }

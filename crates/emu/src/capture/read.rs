@@ -240,10 +240,20 @@ mod tests {
 
     proptest! {
         #[test]
-        fn packet_logs_round_trip(ns in 0_u64..1 << 49, early in 0_u64..1 << 49, backlog: u64, drop in 0..7_usize) {
+        fn packet_logs_round_trip(
+            ns in 0_u64..1 << 49,
+            early in 0_u64..1 << 49,
+            backlog: u64,
+            drop in 0..7_usize,
+        ) {
             let early = Duration::from_nanos(early);
             let queued = Duration::from_nanos(ns);
-            let words = PacketComment { queued, early, backlog, dropped: DROP_REASON_NAMES.get(drop).map(|(reason, _)| *reason) };
+            let words = PacketComment {
+                queued,
+                early,
+                backlog,
+                dropped: DROP_REASON_NAMES.get(drop).map(|(reason, _)| *reason),
+            };
             let mut text = String::from("an unrelated file");
             words.write(&mut text);
             prop_assert_eq!(PacketComment::read(&text), Some(words), "{}", text);
