@@ -147,21 +147,21 @@ pub fn fat_tree(k: u32, access: &LinkSpec, fabric: &LinkSpec) -> Result<Network,
         (cube / 2).saturating_mul(3),
         wide * wide / 2,
     )?;
-    let half = k / 2;
+    let ports_up = k / 2;
     let mut network = Network::new();
-    let cores: Vec<NodeId> = (0..half * half)
+    let cores: Vec<NodeId> = (0..ports_up * ports_up)
         .map(|n| network.add_switch(format!("core{n}")))
         .collect();
     for pod in 0..k {
-        let above: Vec<NodeId> = (0..half)
+        let above: Vec<NodeId> = (0..ports_up)
             .map(|n| network.add_switch(format!("aggregation{pod}-{n}")))
             .collect();
-        for (aggregation, cores) in above.iter().zip(cores.chunks(half as usize)) {
+        for (aggregation, cores) in above.iter().zip(cores.chunks(ports_up as usize)) {
             for core in cores {
                 network.add_duplex_link(*aggregation, *core, fabric.clone(), fabric.clone());
             }
         }
-        for e in 0..half {
+        for e in 0..ports_up {
             let edge = network.add_switch(format!("edge{pod}-{e}"));
             for aggregation in &above {
                 network.add_duplex_link(edge, *aggregation, fabric.clone(), fabric.clone());
@@ -169,7 +169,7 @@ pub fn fat_tree(k: u32, access: &LinkSpec, fabric: &LinkSpec) -> Result<Network,
             hang(
                 &mut network,
                 edge,
-                (0..half).map(|n| format!("host{pod}-{e}-{n}")),
+                (0..ports_up).map(|n| format!("host{pod}-{e}-{n}")),
                 access,
             );
         }
@@ -394,7 +394,7 @@ mod tests {
                 let host = |core| {
                     network
                         .find_node(&format!("host{core}-3"))
-                        .expect("the link exists")
+                        .expect("the host exists")
                         .0
                 };
                 for hash in [0, 1 << 20, u32::MAX] {

@@ -636,7 +636,12 @@ mod tests {
             seed: u64,
         ) {
             let sizes = SizeTable::new(&[(1, 0.0), (largest, 1.0)]).expect("ascending points");
-            let mut spec = spec(connections, Arrivals::PerSecond(per_second), sizes, messages);
+            let mut spec = spec(
+                connections,
+                Arrivals::PerSecond(per_second),
+                sizes,
+                messages,
+            );
             spec.stop = Some(Time::ZERO + Duration::from_millis(stop_ms));
             let spec = if random { drawn(spec) } else { spec };
             let run = || {
@@ -649,23 +654,39 @@ mod tests {
             prop_assert_eq!(&actions, &run().0);
             prop_assert!(running.has_ended() && running.unfinished() == 0);
             let all = running.messages();
-            prop_assert!(messages.is_none_or(|most| all.len() as u64 <= most));
-            let written: u64 = actions.iter().map(|(_, action)| match action {
-                Action::Open { bytes, .. } => bytes.unwrap_or(0),
-                Action::Write { bytes, .. } => *bytes,
-                _ => 0,
-            }).sum();
+            prop_assert!(messages.is_none_or(|messages_max| all.len() as u64 <= messages_max));
+            let written: u64 = actions
+                .iter()
+                .map(|(_, action)| match action {
+                    Action::Open { bytes, .. } => bytes.unwrap_or(0),
+                    Action::Write { bytes, .. } => *bytes,
+                    _ => 0,
+                })
+                .sum();
             prop_assert_eq!(written, all.iter().map(|m| m.bytes.get()).sum::<u64>());
-            let opened = actions.iter().filter(|(_, action)| matches!(action, Action::Open { .. })).count();
-            prop_assert_eq!(opened, if all.is_empty() { 0 } else { connections as usize * 2 });
-            let ends = |slot: u32| actions.iter().filter(|(_, action)| {
+            let opened = actions
+                .iter()
+                .filter(|(_, action)| matches!(action, Action::Open { .. }))
+                .count();
+            prop_assert_eq!(
+                opened,
+                if all.is_empty() {
+                    0
+                } else {
+                    connections as usize * 2
+                }
+            );
+            let ends = |slot: u32| {
+                actions.iter().filter(|(_, action)| {
                 matches!(action, Action::Write { slot: of, finish: true, .. } if *of == slot)
-            }).count();
+            }).count()
+            };
             prop_assert!((0..opened as u32).all(|slot| ends(slot) == 1));
 
             let late = Duration::from_micros(late_us);
             for pair in 0..2 {
-                let mut of_pair: Vec<&DeliveredMessage> = all.iter().filter(|m| m.connection % 2 == pair).collect();
+                let mut of_pair: Vec<&DeliveredMessage> =
+                    all.iter().filter(|m| m.connection % 2 == pair).collect();
                 of_pair.sort_by_key(|m| m.arrived);
                 let ordered = of_pair.windows(2).all(|w| w[0].started <= w[1].started);
                 prop_assert!(ordered || random, "{of_pair:?}");
@@ -674,20 +695,33 @@ mod tests {
                     prop_assert!(Some(m.arrived) < spec.stop);
                     if m.started > m.arrived + late && !random {
                         // All connections were busy until then.
-                        let busy = of_pair.iter().filter(|o| o.started < m.started && o.finished >= m.started);
+                        let busy = of_pair
+                            .iter()
+                            .filter(|o| o.started < m.started && o.finished >= m.started);
                         prop_assert!(busy.count() >= connections as usize, "{m:?} of {of_pair:?}");
                     }
                 }
             }
             for slot in 0..connections * 2 {
-                let mut of_slot: Vec<&DeliveredMessage> = all.iter().filter(|m| m.connection == slot).collect();
+                let mut of_slot: Vec<&DeliveredMessage> =
+                    all.iter().filter(|m| m.connection == slot).collect();
                 of_slot.sort_by_key(|m| m.started);
-                prop_assert!(of_slot.windows(2).all(|w| w[0].finished <= w[1].started), "{of_slot:?}");
-                prop_assert!(of_slot.windows(2).all(|w| w[0].arrived <= w[1].arrived || !random), "{of_slot:?}");
+                prop_assert!(
+                    of_slot.windows(2).all(|w| w[0].finished <= w[1].started),
+                    "{of_slot:?}"
+                );
+                prop_assert!(
+                    of_slot
+                        .windows(2)
+                        .all(|w| w[0].arrived <= w[1].arrived || !random),
+                    "{of_slot:?}"
+                );
                 if random {
                     // The message is served at once, or when its predecessor ends.
                     let at_once = late * 2 + Duration::from_nanos(1);
-                    let served = |w: &[&DeliveredMessage]| w[1].started <= w[0].finished.max(w[1].arrived + at_once);
+                    let served = |w: &[&DeliveredMessage]| {
+                        w[1].started <= w[0].finished.max(w[1].arrived + at_once)
+                    };
                     prop_assert!(of_slot.windows(2).all(served), "{of_slot:?}");
                 }
             }

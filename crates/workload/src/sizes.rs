@@ -491,9 +491,18 @@ mod tests {
             let points: Vec<(u64, f64)> = sizes.into_iter().zip(shares).collect();
             let table = SizeTable::new(&points).unwrap();
             let size = table.quantile(at);
-            prop_assert!(table.cumulative_share(size + Bytes::new(1)) >= at - 1e-9, "{points:?} {at}");
-            prop_assert!(size.get() == 1 || table.cumulative_share(size - Bytes::new(1)) <= at + 1e-9, "{points:?} {at}");
-            let (smallest, largest) = (table.quantile(0.0).get() as f64, table.quantile(1.0).get() as f64);
+            prop_assert!(
+                table.cumulative_share(size + Bytes::new(1)) >= at - 1e-9,
+                "{points:?} {at}"
+            );
+            prop_assert!(
+                size.get() == 1 || table.cumulative_share(size - Bytes::new(1)) <= at + 1e-9,
+                "{points:?} {at}"
+            );
+            let (smallest, largest) = (
+                table.quantile(0.0).get() as f64,
+                table.quantile(1.0).get() as f64,
+            );
             prop_assert!((smallest - 1.0..=largest + 1.0).contains(&table.mean()));
         }
     }

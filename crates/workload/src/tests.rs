@@ -728,10 +728,23 @@ proptest! {
     /// The same seed gives the same flows. Nothing happens before the start, and after the stop
     /// streams only end.
     #[test]
-    fn is_a_function_of_its_seed_and_keeps_its_time(kind in any_kind(), seed: u64, stop in 1_u64..1_500) {
-        let lasts = matches!(kind, Workload::Bulk { lifetime: Some(_), .. });
+    fn is_a_function_of_its_seed_and_keeps_its_time(
+        kind in any_kind(),
+        seed: u64,
+        stop in 1_u64..1_500,
+    ) {
+        let lasts = matches!(
+            kind,
+            Workload::Bulk {
+                lifetime: Some(_),
+                ..
+            }
+        );
         let mut spec = spec(kind);
-        spec.pairs = Pairs::AllToAll { from: vec![node(0), node(1)], to: vec![node(1), node(2)] };
+        spec.pairs = Pairs::AllToAll {
+            from: vec![node(0), node(1)],
+            to: vec![node(1), node(2)],
+        };
         spec.start = Time::ZERO + Duration::from_millis(200);
         spec.stop = Some(Time::ZERO + Duration::from_millis(stop));
         let actions = run(spec.clone(), seed, seconds(2));
@@ -741,12 +754,19 @@ proptest! {
             prop_assert!(*at >= spec.start);
             let late = Some(*at) >= spec.stop;
             match action {
-                Action::Open { from, to, follow, .. } => {
+                Action::Open {
+                    from, to, follow, ..
+                } => {
                     prop_assert!(from != to && !late);
                     slots += u32::from(*follow);
                 }
                 Action::Datagram { from, to, .. } => prop_assert!(from != to && !late),
-                Action::Write { slot, bytes, finish, .. } => {
+                Action::Write {
+                    slot,
+                    bytes,
+                    finish,
+                    ..
+                } => {
                     prop_assert!(*slot < slots);
                     prop_assert_eq!(late, *finish);
                     prop_assert_eq!(*finish, *bytes == 0);
@@ -756,7 +776,10 @@ proptest! {
         }
         // Every stream is ended and every endless flow aborted exactly once.
         let ends = actions.iter().filter(|(_, action)| {
-            matches!(action, Action::Write { finish: true, .. } | Action::Abort { .. })
+            matches!(
+                action,
+                Action::Write { finish: true, .. } | Action::Abort { .. }
+            )
         });
         prop_assert_eq!(ends.count() as u32, slots);
     }
