@@ -11,7 +11,7 @@ use ccplane_datapath::Capabilities;
 use ccplane_emu::{LinkLog, PathDirection};
 use ccplane_host::Namespace;
 use ccplane_linux::stamp::{StampCounters, StampPrograms, StampedArrival};
-use ccplane_units::stats::nearest_rank;
+use ccplane_units::stats::upper_rank;
 use ccplane_units::{Duration, Probability};
 use libbpf_rs::{Link, MapCore, MapFlags, Object, ObjectBuilder};
 use nix::sys::socket::{
@@ -20,7 +20,7 @@ use nix::sys::socket::{
 
 fn median(mut values: Vec<u64>) -> u64 {
     values.sort_unstable();
-    nearest_rank(&values, 0.5).unwrap_or(0)
+    upper_rank(&values, 0.5).unwrap_or(0)
 }
 
 fn arrivals(stamps: &mut StampPrograms) -> Vec<StampedArrival> {

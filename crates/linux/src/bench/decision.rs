@@ -9,6 +9,7 @@ use ccplane_agent::Agent;
 use ccplane_datapath::OperatorLimits;
 use ccplane_link::{DatapathLink, Local, Uplink};
 use ccplane_units::Duration;
+use ccplane_units::stats::upper_rank;
 use ccplane_wire::WireEvent;
 
 use super::{Echo, KernelSide, WARMUP_EXCHANGES};
@@ -133,7 +134,7 @@ impl KernelSide<'_> {
             }
         }
         took.sort_unstable();
-        let median = took.get(took.len() / 2).copied().unwrap_or(0);
+        let median = upper_rank(&took, 0.5).unwrap_or(0);
         Ok(median as f64 / together as f64)
     }
 }

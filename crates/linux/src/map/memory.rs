@@ -17,12 +17,12 @@ pub struct SharedMemory<T> {
 /// Every bit pattern must be valid, and every field that this process accesses must be an atomic.
 pub unsafe trait Plain {}
 
-// SAFETY: `Slot` is `repr(C)` and consists of integers and atomics. The plain integers are private
-// padding that is never read.
+// SAFETY: `FlowSlot` is `repr(C)` and consists of integers and atomics. The plain integers are
+// private padding that is never read.
 unsafe impl Plain for crate::map::layout::FlowSlot {}
-// SAFETY: as for `Slot`.
+// SAFETY: as for `FlowSlot`.
 unsafe impl Plain for crate::map::layout::PlaneLayout {}
-// SAFETY: as for `Slot`.
+// SAFETY: as for `FlowSlot`.
 unsafe impl Plain for crate::map::layout::ProgramSlot {}
 
 /// Access of this process to the shared memory.
