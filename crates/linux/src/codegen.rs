@@ -275,7 +275,10 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig { cases: 1000, ..ProptestConfig::default() })]
         #[test]
-        fn programs_match_the_reference(program in oracle::program(3, 8), regs in oracle::registers()) {
+        fn programs_match_the_reference(
+            program in oracle::program(3, 8),
+            regs in oracle::registers(),
+        ) {
             same(&program, &regs)?;
         }
     }
@@ -283,7 +286,10 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig { cases: 5000, ..ProptestConfig::default() })]
         #[test]
-        fn instructions_match_the_reference(program in oracle::program(1, 2), regs in oracle::registers()) {
+        fn instructions_match_the_reference(
+            program in oracle::program(1, 2),
+            regs in oracle::registers(),
+        ) {
             same(&program, &regs)?;
         }
     }

@@ -660,7 +660,8 @@ mod tests {
                 ""
             };
             let script = format!(
-                "for n in 1 2 3 4 5; do sleep 3141 & done; {escapes} sleep 0.3; echo started; exit 7"
+                "for n in 1 2 3 4 5; do sleep 3141 & done; {escapes} sleep 0.3; echo started; \
+                 exit 7"
             );
             let (sandboxed, streams) = shell(namespaces, &script);
             assert_eq!(ended(&sandboxed).code(), Some(7));

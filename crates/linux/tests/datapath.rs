@@ -172,7 +172,9 @@ fn commands_from_before_a_fallback_are_too_late() {
         || {
             direct.kernel.heartbeat("t_late");
             direct.kernel.poll(Duration::from_millis(2), &mut |events| {
-            let anew = |event: &WireEvent<'_>| matches!(event, WireEvent::FlowOpened { flow: of, .. } if *of == flow);
+            let anew = |event: &WireEvent<'_>| {
+                matches!(event, WireEvent::FlowOpened { flow: of, .. } if *of == flow)
+            };
             back |= events.iter().any(anew);
         });
             back

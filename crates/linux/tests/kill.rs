@@ -347,7 +347,7 @@ fn leftovers_of_a_killed_run_do_not_block_the_next() {
     let agent = agent_of("t_left", 1000);
     let kernel = crate::common::load(&agent, &patient());
     assert!(available(&kernel_name));
-    let running = Running::start(kernel, agent);
+    let running = RunningAgent::start(kernel, agent);
     let sink = Sink::start("127.0.0.1");
     send(sink.address, &kernel_name, 1 << 20, &AtomicBool::new(false)).expect(
         "the new \

@@ -15,7 +15,7 @@ fn an_algorithm_in_the_agent_steers_a_tcp_connection() {
     let agent = agent_of("t_loop", 1000);
     let kernel = load(&agent, &patient());
     assert!(available("ccp_t_loop"));
-    let running = Running::start(kernel, agent);
+    let running = RunningAgent::start(kernel, agent);
     let sink = Sink::start("127.0.0.1");
     let bytes = 200 << 20;
     let started = std::time::Instant::now();

@@ -132,7 +132,7 @@ fn do_as_well_as_the_kernels_reno(loss: Probability) {
 
     let agent = agent_of("t_rec", 1000);
     let kernel = load(&agent, &patient());
-    let running = Running::start(kernel, agent);
+    let running = RunningAgent::start(kernel, agent);
     let steered = run("ccp_t_rec", loss);
     let kernel = running.stop();
     let (_, _, counters) = kernel.counters().next().expect("one");
@@ -183,7 +183,7 @@ fn does_as_well_as_the_kernels(name: &str) {
     let mut specs = specs(&agent);
     specs[0].kernel_name.clone_from(&kernel_name);
     let kernel = Kernel::load(&specs, &patient()).unwrap_or_else(|error| panic!("{error}"));
-    let running = Running::start(kernel, agent);
+    let running = RunningAgent::start(kernel, agent);
     let ours = run(&kernel_name, Probability::NEVER);
     let kernel = running.stop();
     let (_, _, counters) = kernel.counters().next().expect("one");

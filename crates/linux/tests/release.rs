@@ -16,7 +16,8 @@ use ccplane_units::Duration;
 /// Keeps ten segments in flight, which NewReno would not on this path.
 const TEN_SEGMENTS_PROGRAM: &str = "
 (def (Report (volatile acked 0)))
-(when true (:= Report.acked (+ Report.acked Ack.bytes_acked)) (:= Cwnd (* 10 Flow.mss)) (fallthrough))
+(when true (:= Report.acked (+ Report.acked Ack.bytes_acked)) (:= Cwnd (* 10 Flow.mss))
+    (fallthrough))
 (when (> Micros 1000) (:= Micros 0) (report))
 ";
 
@@ -151,7 +152,7 @@ fn a_released_flow_runs_newreno_and_others_are_unaffected() {
     let agent = agent("t_giveup", &asked);
     let kernel = load(&agent, &patient());
     let watch = kernel.observe_flows();
-    let running = Running::start(kernel, agent);
+    let running = RunningAgent::start(kernel, agent);
     one_of_two("t_giveup", &watch, &asked);
     let kernel = running.stop();
     let (_, _, counters) = kernel.counters().next().expect("it is registered");

@@ -20,7 +20,8 @@ const WAIT_TIMEOUT: StdDuration = StdDuration::from_secs(20);
 fn segments(uid: u32, count: u32) -> Arc<Program> {
     let text = format!(
         "(def (Report (volatile acked 0)) (lived false) (n {count}))
-(when true (:= Report.acked (+ Report.acked Ack.bytes_acked)) (:= Cwnd (* (if lived (/ n 2) n) Flow.mss)) (fallthrough))
+(when true (:= Report.acked (+ Report.acked Ack.bytes_acked))
+    (:= Cwnd (* (if lived (/ n 2) n) Flow.mss)) (fallthrough))
 (when (> Micros 1000) (:= Micros 0) (report))"
     );
     program(uid, &text)
@@ -119,7 +120,8 @@ fn faults_give_a_flow_to_newreno_until_the_program_changes() {
         return;
     }
     let _host = lock_host();
-    let faulty = "(def (Report (x 0)) (lived false) (zero 0)) (when true (:= Cwnd (* 8 Flow.mss)) (:= Report.x (/ 1 zero)))";
+    let faulty = "(def (Report (x 0)) (lived false) (zero 0)) \
+        (when true (:= Cwnd (* 8 Flow.mss)) (:= Report.x (/ 1 zero)))";
     let spec = alone("t_faulty", program(1, faulty));
     let mut kernel = Kernel::load(&[spec], &patient()).unwrap_or_else(|e| panic!("{e}"));
     let watch = kernel.observe_flows();

@@ -16,7 +16,8 @@ use ccplane_wire::WireCommand;
 const CLOCK_PROGRAM: &str = "
 (def (Report (volatile acked 0) (ticks 0) (window 0)) (interval 20000))
 (when true (:= Report.acked (+ Report.acked Ack.bytes_acked)) (:= Report.window Cwnd) (fallthrough))
-(when (> Micros interval) (:= Micros 0) (:= Report.ticks (+ Report.ticks 1)) (:= Cwnd (+ 100000 Report.ticks)) (report))
+(when (> Micros interval) (:= Micros 0) (:= Report.ticks (+ Report.ticks 1))
+    (:= Cwnd (+ 100000 Report.ticks)) (report))
 ";
 const TICKS_FIELD: usize = 1;
 
@@ -286,7 +287,7 @@ fn timers_outlive_the_process_that_made_them() {
 #[ignore = "measures: needs an idle machine"]
 fn timer_cost_per_ack() {
     let _host = lock_host();
-    let _counting = Counting::start();
+    let _counting = BpfStats::start();
     let mut ns_an_ack = [Vec::new(), Vec::new()];
     for _ in 0..7 {
         for (wants, all) in [Capabilities::CWND, Capabilities::TIMERS]
@@ -303,9 +304,9 @@ fn timer_cost_per_ack() {
             let sender = Sender::start(sink.address, &direct.kernel_name());
             direct.turn_until("it opens", |direct| !direct.opened.is_empty());
             direct.turn_for(200);
-            let (before_ns, before) = Counting::of_acks();
+            let (before_ns, before) = BpfStats::of_acks();
             direct.turn_for(1500);
-            let (ns, acks) = Counting::of_acks();
+            let (ns, acks) = BpfStats::of_acks();
             all.push((ns - before_ns) / (acks - before).max(1));
             direct.end(sender);
         }
@@ -318,17 +319,17 @@ fn timer_cost_per_ack() {
 }
 
 /// Enables the kernel's run-time statistics of BPF programs.
-struct Counting {
+struct BpfStats {
     before: String,
 }
 
-impl Counting {
+impl BpfStats {
     const BPF_STATS_SYSCTL: &str = "/proc/sys/kernel/bpf_stats_enabled";
 
-    fn start() -> Counting {
-        let before = std::fs::read_to_string(Counting::BPF_STATS_SYSCTL).expect("as root");
-        std::fs::write(Counting::BPF_STATS_SYSCTL, "1").expect("as root");
-        Counting { before }
+    fn start() -> BpfStats {
+        let before = std::fs::read_to_string(BpfStats::BPF_STATS_SYSCTL).expect("as root");
+        std::fs::write(BpfStats::BPF_STATS_SYSCTL, "1").expect("as root");
+        BpfStats { before }
     }
 
     /// Returns total ns and number of calls of the programs that run on ACKs.
@@ -341,8 +342,8 @@ impl Counting {
     }
 }
 
-impl Drop for Counting {
+impl Drop for BpfStats {
     fn drop(&mut self) {
-        let _ = std::fs::write(Counting::BPF_STATS_SYSCTL, &self.before);
+        let _ = std::fs::write(BpfStats::BPF_STATS_SYSCTL, &self.before);
     }
 }

@@ -17,7 +17,8 @@ use super::{Sink, send};
 
 /// Sums, maxima and last values, sent every 10 ms, and immediately on a timeout or an undo.
 pub const WATCHER_PROGRAM: &str = "
-(def (Report (volatile acked 0) (volatile lost 0) (in 0) (out 0) (rtt 0) (minrtt +infinity) (srtt 0) (mss 0)
+(def (Report (volatile acked 0) (volatile lost 0) (in 0) (out 0) (rtt 0) (minrtt +infinity)
+            (srtt 0) (mss 0)
              (volatile timeout false) (volatile undone false) (window 0)) (interval 10000))
 (when true
   (:= Report.acked (+ Report.acked Ack.bytes_acked))

@@ -56,7 +56,8 @@ pub fn has_ipv6(test: &str) -> bool {
     let built_in = std::path::Path::new("/sys/module/ipv6").exists();
     assert!(
         !(built_in && testing::must_run()),
-        "SKIPPED: {test}: this kernel has IPv6, but ::1 cannot be used: {error} (net.ipv6.conf.lo.disable_ipv6, ipv6.disable)"
+        "SKIPPED: {test}: this kernel has IPv6, but ::1 cannot be used: {error} \
+         (net.ipv6.conf.lo.disable_ipv6, ipv6.disable)"
     );
     let why = if built_in {
         "IPv6 is disabled"
@@ -80,7 +81,8 @@ pub struct Reno {
 }
 
 const RENO_PROGRAM: &str = "
-(def (Report (volatile acked 0) (volatile lost 0) (volatile timeout false) (volatile undone false) (rtt 0)) (interval 1000))
+(def (Report (volatile acked 0) (volatile lost 0) (volatile timeout false) (volatile undone false)
+    (rtt 0)) (interval 1000))
 (when true
   (:= Report.acked (+ Report.acked Ack.bytes_acked))
   (:= Report.lost (+ Report.lost Ack.lost_pkts_sample))
@@ -159,20 +161,20 @@ pub fn specs(agent: &Agent) -> Vec<AlgorithmSpec> {
 }
 
 /// An agent in a thread of its own, over a kernel registration.
-pub struct Running {
+pub struct RunningAgent {
     stop: Arc<AtomicBool>,
     thread: Option<std::thread::JoinHandle<Kernel>>,
 }
 
-impl Running {
-    pub fn start(mut kernel: Kernel, mut agent: Agent) -> Running {
+impl RunningAgent {
+    pub fn start(mut kernel: Kernel, mut agent: Agent) -> RunningAgent {
         let stop = Arc::new(AtomicBool::new(false));
         let seen = stop.clone();
         let thread = std::thread::spawn(move || {
             run_agent(&mut kernel, &mut agent, &seen, &mut ());
             kernel
         });
-        Running {
+        RunningAgent {
             stop,
             thread: Some(thread),
         }
@@ -188,7 +190,7 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for RunningAgent {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
