@@ -30,7 +30,7 @@
 // No such flow: it was closed or never opened.
 #define CCPLANE_ENOFLOW -5
 
-// Invalid value: a string that is not UTF-8, contradictory limits, or unknown flags.
+// Invalid value: a string that is not UTF-8, an address, unknown flags, or contradictory limits.
 #define CCPLANE_EVALUE -6
 
 // Unknown algorithm or invalid parameters.

@@ -292,7 +292,8 @@ fn error_text(code: ErrorCode) -> &'static CStr {
         }
         CCPLANE_ENOFLOW => c"unknown flow: it was closed or never opened",
         CCPLANE_EVALUE => {
-            c"invalid value: text that is not UTF-8, an address, a flag, or contradictory limits"
+            c"invalid value: a string that is not UTF-8, an address, unknown flags, or \
+              contradictory limits"
         }
         CCPLANE_EALGORITHM => c"unknown algorithm or parameters",
         CCPLANE_ECAPABILITY => {
@@ -425,7 +426,10 @@ const _: () = {
     assert!(size_of::<ccplane_signals>() == size_of::<usize>() + size_of::<Signals>());
     macro_rules! same {
         ($($field:ident),*) => { $(
-            assert!(offset_of!(ccplane_signals, $field) == size_of::<usize>() + offset_of!(Signals, $field));
+            assert!(
+                offset_of!(ccplane_signals, $field)
+                    == size_of::<usize>() + offset_of!(Signals, $field)
+            );
         )* };
     }
     same!(

@@ -16,7 +16,7 @@ pub const CCPLANE_ECLOSED: c_int = -3;
 pub const CCPLANE_EBUSY: c_int = -4;
 /// No such flow: it was closed or never opened.
 pub const CCPLANE_ENOFLOW: c_int = -5;
-/// Invalid value: a string that is not UTF-8, contradictory limits, or unknown flags.
+/// Invalid value: a string that is not UTF-8, an address, unknown flags, or contradictory limits.
 pub const CCPLANE_EVALUE: c_int = -6;
 /// Unknown algorithm or invalid parameters.
 pub const CCPLANE_EALGORITHM: c_int = -7;

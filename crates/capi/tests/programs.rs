@@ -191,9 +191,9 @@ fn the_losses_of_the_example_are_those_of_a_paced_slow_start() {
             "{name}: {start} of {whole}"
         );
         let shown = if paced {
-            format!("\"lost\": {whole}")
+            format!("\"lost\": {whole},")
         } else {
-            format!("it loses {whole}")
+            format!("it loses {whole}.")
         };
         assert!(page.contains(&shown), "docs/c.md lacks {shown}");
     }
@@ -265,9 +265,11 @@ fn calls_in_any_order_and_structs_of_any_size_read_no_byte_too_many() {
 /// A typical CCP program: a fold, reports on a loss and at an interval, and a window and a rate set
 /// by the agent.
 const FOLD: &str = "
-(def (Report (volatile acked 0) (volatile loss 0) (volatile timeout false) (volatile rtt +infinity)) (reportTime 5000) (cap 100))
-(when true (:= Report.acked (+ Report.acked Ack.bytes_acked)) (:= Report.loss (+ Report.loss Ack.lost_pkts_sample))
-    (:= Report.timeout Flow.was_timeout) (:= Report.rtt (min Report.rtt Flow.rtt_sample_us)) (fallthrough))
+(def (Report (volatile acked 0) (volatile loss 0) (volatile timeout false) (volatile rtt +infinity))
+    (reportTime 5000) (cap 100))
+(when true (:= Report.acked (+ Report.acked Ack.bytes_acked))
+    (:= Report.loss (+ Report.loss Ack.lost_pkts_sample)) (:= Report.timeout Flow.was_timeout)
+    (:= Report.rtt (min Report.rtt Flow.rtt_sample_us)) (fallthrough))
 (when (|| Report.timeout (> Report.loss 0)) (:= Cwnd (* cap 1460)) (report) (:= Micros 0))
 (when (> Micros reportTime) (:= Rate (/ Report.acked 3)) (report) (:= Micros 0))";
 
@@ -385,17 +387,20 @@ fn the_installation_is_found_by_pkg_config_and_cmake() {
     shell(&format!("{home}/../../scripts/install-c {to} {built}"));
     let cc = "${CC:-cc} -std=c11";
     shell(&format!(
-        "{cc} -I {to}/include/ccplane {home}/tests/c/dropin.c -L {to}/lib/ccplane -lccp -Wl,-rpath,{to}/lib -o {to}/dropin; {to}/dropin {to}/words"
+        "{cc} -I {to}/include/ccplane {home}/tests/c/dropin.c -L {to}/lib/ccplane \
+         -lccp -Wl,-rpath,{to}/lib -o {to}/dropin; {to}/dropin {to}/words"
     ));
     if has_tool("pkg-config") {
         shell(&format!(
-            "export PKG_CONFIG_PATH={to}/lib/pkgconfig; {cc} {home}/../../examples/c/udp.c $(pkg-config --cflags --libs ccplane) \
-             -Wl,-rpath,{to}/lib -o {to}/udp; {to}/udp reno --seconds 0.1; pkg-config --exists ccplane-libccp"
+            "export PKG_CONFIG_PATH={to}/lib/pkgconfig; {cc} {home}/../../examples/c/udp.c \
+             $(pkg-config --cflags --libs ccplane) -Wl,-rpath,{to}/lib -o {to}/udp; \
+             {to}/udp reno --seconds 0.1; pkg-config --exists ccplane-libccp"
         ));
     }
     if has_tool("cmake") {
         shell(&format!(
-            "cd {to}/cmake; cp {home}/tests/c/*.c .; cmake -DCMAKE_PREFIX_PATH={to} . ; cmake --build . ; ./native; ./fixed; ./dropin {to}/words"
+            "cd {to}/cmake; cp {home}/tests/c/*.c .; cmake -DCMAKE_PREFIX_PATH={to} . ; \
+             cmake --build . ; ./native; ./fixed; ./dropin {to}/words"
         ));
     }
 }

@@ -220,7 +220,8 @@ fn fields(message: &[u8]) -> Vec<u64> {
     }
 }
 
-const SUM_PROGRAM: &str = "(def (Report (volatile acked 0)) (gain 1)) (when true (:= Report.acked (+ Report.acked (* gain Ack.bytes_acked))) (report))";
+const SUM_PROGRAM: &str = "(def (Report (volatile acked 0)) (gain 1)) \
+    (when true (:= Report.acked (+ Report.acked (* gain Ack.bytes_acked))) (report))";
 
 #[test]
 fn an_agent_is_told_of_the_datapath_and_its_connections() {
@@ -574,7 +575,9 @@ fn a_callback_may_call_back() {
 fn arithmetic_without_a_result_goes_on_and_is_counted() {
     let mut host = Host::new(1, 10);
     let conn = host.start();
-    let wrong = "(def (Report (volatile x 0) (volatile y 0))) (when true (:= Report.x (/ 1 Ack.bytes_acked)) (:= Report.y (- Ack.bytes_acked 2)) (report))";
+    let wrong = "(def (Report (volatile x 0) (volatile y 0))) \
+        (when true (:= Report.x (/ 1 Ack.bytes_acked)) \
+        (:= Report.y (- Ack.bytes_acked 2)) (report))";
     host.say(&install(1, wrong));
     host.say(&change(1, 1));
     host.seen().sent.clear();

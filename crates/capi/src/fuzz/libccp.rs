@@ -54,8 +54,10 @@ unsafe extern "C" fn send_msg(_: *mut ccp_datapath, message: *mut c_char, size: 
 }
 
 const FOLD_PROGRAM: &str = "
-(def (Report (volatile acked 0) (volatile loss 0) (volatile rtt +infinity)) (reportTime 5000) (cap 100))
-(when true (:= Report.acked (+ Report.acked Ack.bytes_acked)) (:= Report.loss (+ Report.loss Ack.lost_pkts_sample))
+(def (Report (volatile acked 0) (volatile loss 0) (volatile rtt +infinity))
+    (reportTime 5000) (cap 100))
+(when true (:= Report.acked (+ Report.acked Ack.bytes_acked))
+    (:= Report.loss (+ Report.loss Ack.lost_pkts_sample))
     (:= Report.rtt (min Report.rtt Flow.rtt_sample_us)) (fallthrough))
 (when (> Report.loss 0) (:= Cwnd (* cap 1460)) (report) (:= Micros 0))
 (when (> Micros reportTime) (:= Rate (/ Report.acked 3)) (report) (:= Micros 0))";
@@ -64,9 +66,13 @@ const FOLD_PROGRAM: &str = "
 fn right() -> &'static [Vec<u8>] {
     static VALID_MESSAGES: OnceLock<Vec<Vec<u8>>> = OnceLock::new();
     VALID_MESSAGES.get_or_init(|| {
-        let compiled = |source| ccplane_lang::compile(source, &ProgramLimits::default()).expect("it compiles");
+        let compiled =
+            |source| ccplane_lang::compile(source, &ProgramLimits::default()).expect("it compiles");
         let fold = compiled(FOLD_PROGRAM);
-        let other = compiled("(def (Report (volatile x 0))) (when true (:= Report.x (/ Ack.bytes_acked 2)) (report))");
+        let other = compiled(
+            "(def (Report (volatile x 0))) \
+             (when true (:= Report.x (/ Ack.bytes_acked 2)) (report))",
+        );
         let value = Update {
             target: CommandTarget::Var(4),
             value: 3_000,
@@ -79,8 +85,10 @@ fn right() -> &'static [Vec<u8>] {
         v1::install(&mut all[0], 1, fold.code()).expect("CCP can encode it");
         v1::install(&mut all[1], 2, other.code()).expect("CCP can encode it");
         v1::change_program(&mut all[2], 1, 1, fold.code(), &[value]).expect("a control variable");
-        v1::update_fields(&mut all[3], 1, Some(fold.code()), &[window]).expect("the value can be \
-            set");
+        v1::update_fields(&mut all[3], 1, Some(fold.code()), &[window]).expect(
+            "the value can be \
+            set",
+        );
         all
     })
 }
