@@ -12,8 +12,7 @@ use ccplane_sim::{
     FlowControl, FlowSpec, JitterShape, LinkSpec, SimOptions, Simulation, StampModel, SteerOptions,
     default_transport, topology,
 };
-use ccplane_units::stats::mean;
-use ccplane_units::{Duration, Rate, Time};
+use ccplane_units::{Duration, Rate, Time, stats};
 
 type Failure = Box<dyn std::error::Error>;
 
@@ -113,7 +112,7 @@ fn run(contender: &str, senders: u32, stamps: StampModel, seed: u64) -> Result<O
         .map(|c| (c.sojourn.as_nanos() as f64 - packet).max(0.0));
     Ok(Outcome {
         used: bytes as f64 / (RATE.bytes_per_sec() as f64 * COUNTED_TIME.as_secs_f64()),
-        queue: mean(waited).unwrap_or(0.0) / packet,
+        queue: stats::mean(waited).unwrap_or(0.0) / packet,
         jain: jain(&goodputs).unwrap_or(1.0),
     })
 }
