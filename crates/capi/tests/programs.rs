@@ -393,7 +393,7 @@ fn the_installation_is_found_by_pkg_config_and_cmake() {
     if has_tool("pkg-config") {
         shell(&format!(
             "export PKG_CONFIG_PATH={to}/lib/pkgconfig; {cc} {home}/../../examples/c/udp.c \
-             $(pkg-config --cflags --libs ccplane) -Wl,-rpath,{to}/lib -o {to}/udp; \
+             $(pkg-config --cflags --libs ccplane) -o {to}/udp; \
              {to}/udp reno --seconds 0.1; pkg-config --exists ccplane-libccp"
         ));
     }
