@@ -6,7 +6,7 @@ type ShippedFile = (&'static str, &'static str);
 /// Embeds files of the folder `scenarios`; the macro spells each name only once.
 macro_rules! files {
     ($($name:literal),+ $(,)?) => {
-        &[$(($name, include_str!(concat!("../../../scenarios/", $name)))),+]
+        &[$(($name, include_str!(concat!("../scenarios/", $name)))),+]
     };
 }
 
