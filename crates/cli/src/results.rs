@@ -31,11 +31,15 @@ const RESULT_FILES: [&str; 14] = [
     "links.csv",
     "bundles.csv",
 ];
-/// Prefixes of folders that a run writes: per seed, of packets, and of new results next to old
-/// ones.
-const RESULT_FOLDER_PREFIXES: [&str; 3] = ["seed-", "packets", UNFINISHED_PREFIX];
+/// Prefixes of folders that a run writes: per seed, of packets, of new results next to old ones, and
+/// of finished runs.
+const RESULT_FOLDER_PREFIXES: [&str; 4] =
+    ["seed-", "packets", UNFINISHED_PREFIX, FINISHED_RUNS_FOLDER];
 /// Prefix of the folder for new results inside a folder with old ones.
 const UNFINISHED_PREFIX: &str = "unfinished-";
+
+/// Folder of the runs that are finished, until all are.
+const FINISHED_RUNS_FOLDER: &str = "finished-runs";
 
 /// Result folder of a run in progress. If it has no old results, files are written directly to it.
 /// Otherwise they are staged in a folder inside, and replace the old results when the run is
@@ -83,6 +87,32 @@ impl ResultFolder {
         Ok(folder)
     }
 
+    /// Opens a folder with the finished part of an interrupted run, to complete it in place. A
+    /// folder without results is a new one.
+    pub fn resume(path: &Path) -> Result<ResultFolder, Failure> {
+        let old = created_by_run(path).map_err(|why| unusable(path, &why))?;
+        if !old.is_empty() && !path.join(FINISHED_RUNS_FOLDER).is_dir() {
+            let what = format!("{} contains no interrupted run", path.display());
+            return Err(Failure::text(FailureKind::Usage, what).hint(
+                "--out is the folder that the interrupted run named; a complete run is replaced \
+                 with --force",
+            ));
+        }
+        let folder = ResultFolder {
+            path: path.to_owned(),
+            staging: path.to_owned(),
+            created: Vec::new(),
+        };
+        fs::create_dir_all(path).map_err(|why| unusable(path, &why))?;
+        folder.probe().map_err(|why| unusable(path, &why))?;
+        Ok(folder)
+    }
+
+    /// Returns the folder for runs that are finished while others are not.
+    pub fn finished_runs(&self) -> PathBuf {
+        self.staging.join(FINISHED_RUNS_FOLDER)
+    }
+
     /// Returns the folder that the run writes to.
     pub fn staging(&self) -> &Path {
         &self.staging
@@ -90,6 +120,10 @@ impl ResultFolder {
 
     /// Replaces old results with the new, complete ones. Returns the folder.
     pub fn complete(self) -> Result<PathBuf, Failure> {
+        let finished = self.finished_runs();
+        if finished.is_dir() {
+            fs::remove_dir_all(&finished).map_err(|why| unusable(&finished, &why))?;
+        }
         if self.staging == self.path {
             return Ok(self.path.clone());
         }
@@ -115,15 +149,18 @@ impl ResultFolder {
         Ok(self.path.clone())
     }
 
-    /// Returns a sentence on where the finished part of an incomplete run is.
+    /// Returns a sentence on where the finished part of an incomplete run is, and how to continue.
     pub fn partial_results_note(&self) -> String {
-        match self.staging == self.path {
-            true => format!("the finished part is in {}", self.path.display()),
-            false => format!(
-                "the finished part is in {}; the old results are unchanged",
-                self.staging.display()
-            ),
-        }
+        let staging = self.staging.display();
+        let unchanged = match self.staging == self.path {
+            true => "",
+            false => "; the old results are unchanged",
+        };
+        let resume = match self.finished_runs().is_dir() {
+            true => format!("; add `--resume --out {staging}` to the command to continue"),
+            false => String::new(),
+        };
+        format!("the finished part is in {staging}{unchanged}{resume}")
     }
 
     /// Checks that the folder is writable: writes and removes a file.

@@ -1,13 +1,16 @@
 //! `ccplane run`: runs algorithms one after another on a link or network, on real packets or in the
 //! simulator.
 
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use ccplane_lab::result::{RunResult, Setup};
 use ccplane_lab::scenario::{Capacity, ReadError, Scenario, Seeds, SingleLink};
-use ccplane_lab::{Backend, Contender, Error, Progress, RunOptions, Sim, files};
+use ccplane_lab::{
+    Backend, Contender, Error, Progress, ResumableBackend, RunOptions, Sim, files,
+};
 use ccplane_qdisc::LossModel;
 use ccplane_report::Provenance;
 use ccplane_units::{Duration, Rate};
@@ -94,6 +97,11 @@ pub struct RunArgs {
     /// Replace the results of another run in that folder, once the new ones are complete.
     #[arg(long, requires = "out")]
     force: bool,
+    /// Continue an interrupted run in that folder: runs that are finished are not repeated. The
+    /// contenders and seeds may be others; a run with another scenario, algorithm or build of
+    /// ccplane is repeated.
+    #[arg(long, requires = "out", conflicts_with_all = ["force", "pcap"])]
+    resume: bool,
     /// Open the page in a browser: the program of `$BROWSER`, otherwise `xdg-open`.
     #[arg(long)]
     open: bool,
@@ -165,7 +173,10 @@ pub fn run(args: RunArgs, registry: &Registry, json: bool) -> Result<(), Failure
         _ => Some(packets::backend(&args, datapath, &scenario, registry)?),
     };
     let stop = interrupt::flag()?;
-    let folder = results::ResultFolder::open(args.out.as_deref(), args.force)?;
+    let folder = match args.out.as_deref().filter(|_| args.resume) {
+        Some(out) => results::ResultFolder::resume(out)?,
+        None => results::ResultFolder::open(args.out.as_deref(), args.force)?,
+    };
     let out = folder.staging();
     let backend: Box<dyn Backend> = real.unwrap_or_else(|| {
         Box::new(Sim {
@@ -188,8 +199,20 @@ pub fn run(args: RunArgs, registry: &Registry, json: bool) -> Result<(), Failure
         out,
         unwritten: AtomicBool::new(false),
     };
-    let outcome = ccplane_lab::run_keeping(&*backend, &scenario, registry, &options, &shown);
+    // A single run has no finished part. Packets are not stored with a run.
+    let is_stored = !args.pcap && (seeds.count() > 1 || scenario.contenders.len() > 1);
+    let resumable = ResumableBackend::new(
+        &*backend,
+        &folder.finished_runs(),
+        algorithm_files(&scenario),
+    );
+    let backend: &dyn Backend = if is_stored { &resumable } else { &*backend };
+    let outcome = ccplane_lab::run_keeping(backend, &scenario, registry, &options, &shown);
     shown.bar.finish_and_clear();
+    if args.resume && !json {
+        let all = seeds.count() * scenario.contenders.len().max(1) as u64;
+        println!("resumed: {} of {all} runs were finished", resumable.reused());
+    }
     if shown.unwritten.load(Ordering::Relaxed) {
         tracing::warn!(
             "cannot write the results of some seeds to {}",
@@ -250,6 +273,28 @@ pub fn run(args: RunArgs, registry: &Registry, json: bool) -> Result<(), Failure
     }
     warn(&result);
     failure.map_or(Ok(()), Err)
+}
+
+/// Returns a hash of every file that this command line and the scenario name, such as program
+/// files and a Python program, because an algorithm can change without its name.
+fn algorithm_files(scenario: &Scenario) -> String {
+    let workloads = scenario.workloads.iter();
+    let algorithms = scenario
+        .contenders
+        .iter()
+        .chain(workloads.filter_map(|workload| workload.algorithm.as_ref()));
+    let words = std::env::args().skip(1);
+    let words = words.flat_map(|word| word.split(',').map(str::to_owned).collect::<Vec<_>>());
+    let named = algorithms.map(Contender::to_string).chain(words);
+    let mut content = DefaultHasher::new();
+    for name in named {
+        let file = name.split_once(':').map_or(&*name, |(file, _)| file);
+        if Path::new(file).is_file() {
+            // A file that cannot be read fails later, with its reason.
+            std::fs::read(file).unwrap_or_default().hash(&mut content);
+        }
+    }
+    format!("{:016x}", content.finish())
 }
 
 /// Writes page, metrics and scenario to a folder. Returns the name of the page.

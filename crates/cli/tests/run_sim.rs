@@ -427,6 +427,53 @@ fn an_interrupt_keeps_what_is_finished() {
 }
 
 #[test]
+fn an_interrupted_run_continues_with_what_is_finished() {
+    let (path, out) = folder("sim-resumed");
+    let mut run = endless(&out, &[]);
+    assert!(appears(&path.join("seed-2/summary.json"), &mut run));
+    let (_, _, told) = interrupted(run);
+    let hint = format!("add `--resume --out {out}` to the command to continue");
+    assert!(told.contains(&hint), "{told}");
+    let whole = |out: &str, more: &[&str]| {
+        let options = ["--alg", "reno,cubic", "--duration", "1s", "--seeds", "1..3"];
+        let output = ccplane(&[&["run"], &options[..], &["--out", out], more].concat());
+        let [stdout, stderr] = [output.stdout, output.stderr]
+            .map(|text| String::from_utf8_lossy(&text).into_owned());
+        (output.status.code(), stdout, stderr)
+    };
+    let (code, text, _) = whole(&out, &["--resume"]);
+    let finished = text
+        .split_once("resumed: ")
+        .and_then(|(_, rest)| rest.split_once(" of 6 runs were finished"))
+        .and_then(|(finished, _)| finished.parse::<u64>().ok());
+    // The third seed may be finished as well.
+    assert!(
+        code == Some(0) && finished.is_some_and(|n| (4..=6).contains(&n)),
+        "{text}"
+    );
+    assert!(!path.join("finished-runs").exists());
+
+    let (other, fresh) = folder("sim-resumed-fresh");
+    assert_eq!(whole(&fresh, &[]).0, Some(0));
+    for name in ["runs.csv", "series.csv", "bins.csv", "flows.csv", "reports.csv", "seed-1/bins.csv"] {
+        let read = |folder: &Path| fs::read_to_string(folder.join(name)).expect(name);
+        assert!(read(&path) == read(&other), "{name} differs");
+    }
+    let results = |folder: &Path| {
+        let text = fs::read_to_string(folder.join("summary.json")).expect("the results");
+        let summary: Value = serde_json::from_str(&text).expect("JSON");
+        (summary["contenders"].clone(), summary["digest"].clone())
+    };
+    assert_eq!(results(&path), results(&other));
+
+    let (code, _, told) = whole(&out, &["--resume"]);
+    assert!(
+        code == Some(2) && told.contains("contains no interrupted run"),
+        "{code:?} {told}"
+    );
+}
+
+#[test]
 fn old_results_stay_until_new_ones_are_complete() {
     let (path, out) = folder("sim-force");
     let plain = ["run", "--alg", "reno", "--duration", "1s", "--out", &out];

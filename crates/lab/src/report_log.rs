@@ -6,9 +6,10 @@ use std::net::SocketAddr;
 
 use ccplane_agent::HostedAlgorithm;
 use ccplane_sim as sim;
+use serde::{Deserialize, Serialize};
 
 /// Reports of a contender's run.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct ReportLog {
     /// Programs of the algorithm, with the names of their fields.
     pub programs: Vec<Reporting>,
@@ -28,7 +29,7 @@ pub struct ReportLog {
 pub const REPORTS_MAX: usize = 50_000;
 
 /// Program that sends reports.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Reporting {
     /// Identifier of the program in reports.
     pub uid: u32,
@@ -39,7 +40,7 @@ pub struct Reporting {
 }
 
 /// One report.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct LoggedReport {
     /// Time at which the algorithm received it, ns: `CLOCK_MONOTONIC` or virtual time.
     pub at_ns: u64,
