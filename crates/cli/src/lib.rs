@@ -26,6 +26,8 @@ mod command_groups;
 mod common;
 mod compare;
 #[cfg(feature = "host")]
+mod completion;
+#[cfg(feature = "host")]
 mod config;
 #[cfg(feature = "host")]
 mod confine;
@@ -205,7 +207,7 @@ enum Command {
     Doctor,
     #[cfg(feature = "host")]
     /// Print a completion script for bash, zsh or fish.
-    Completions(manual::CompletionsArgs),
+    Completions(completion::CompletionsArgs),
     #[cfg(feature = "host")]
     /// Write man pages, one per command.
     Man(manual::ManArgs),
@@ -260,6 +262,10 @@ pub fn status(words: impl IntoIterator<Item = OsString>, registry: Registry) -> 
     let words: Vec<OsString> = words.into_iter().collect();
     #[cfg(feature = "host")]
     let command = command();
+    #[cfg(feature = "host")]
+    if completion::complete(&words, &command, &registry) {
+        return 0;
+    }
     #[cfg(feature = "host")]
     if let Err(failure) = program::hand_over(&words, &command) {
         return failure.report(false);
@@ -338,10 +344,7 @@ fn run_command(command: Command, registry: Registry, json: bool) -> Result<u8, F
         #[cfg(feature = "host")]
         Command::Doctor => doctor::run(json),
         #[cfg(feature = "host")]
-        Command::Completions(args) => {
-            manual::completions(&args, self::command());
-            Ok(())
-        }
+        Command::Completions(args) => completion::print_script(&args),
         #[cfg(feature = "host")]
         Command::Man(args) => manual::man(&args, self::command(), json),
     }

@@ -1,27 +1,12 @@
-//! `ccplane completions SHELL` and `ccplane man DIR`: files that a package installs along with the
-//! command. Both are generated from the command line, so they always match it.
+//! `ccplane man DIR`: pages that a package installs along with the command. They are generated from
+//! the command line, so they always match it.
 
 use std::fs;
 use std::path::PathBuf;
 
-use clap::{Args, Command, ValueEnum};
+use clap::{Args, Command};
 
 use crate::exit::{Failure, FailureKind};
-
-#[derive(Clone, Copy, ValueEnum)]
-pub enum Shell {
-    /// For `source <(ccplane completions bash)`.
-    Bash,
-    /// For a folder of `$fpath`, as `_ccplane`.
-    Zsh,
-    /// For `~/.config/fish/completions/ccplane.fish`.
-    Fish,
-}
-
-#[derive(Args)]
-pub struct CompletionsArgs {
-    shell: Shell,
-}
 
 #[derive(Args)]
 pub struct ManArgs {
@@ -29,19 +14,6 @@ pub struct ManArgs {
     /// `ccplane-run.1`.
     #[arg(value_name = "DIR")]
     folder: PathBuf,
-}
-
-/// Prints the completion script of `command`.
-pub fn completions(args: &CompletionsArgs, mut command: Command) {
-    let shell = match args.shell {
-        Shell::Bash => clap_complete::Shell::Bash,
-        Shell::Zsh => clap_complete::Shell::Zsh,
-        Shell::Fish => clap_complete::Shell::Fish,
-    };
-    let name = command.get_name().to_owned();
-    let mut text = Vec::new();
-    clap_complete::generate(shell, &mut command, name, &mut text);
-    print!("{}", String::from_utf8_lossy(&text));
 }
 
 /// Writes the man pages of `command` and of its subcommands.

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 
 use crate::exit::{Failure, FailureKind};
+use crate::program::find_ccplane;
 
 /// Algorithm that a new crate starts from. Our tests compile and run it as an example.
 const TEMPLATE: &str = include_str!("../examples/aimd.rs");
@@ -212,7 +213,8 @@ fn write(folder: &Path, ccplane: &Path) -> std::io::Result<()> {
     fs::create_dir_all(folder.join("src"))?;
     fs::create_dir_all(folder.join(".cargo"))?;
     // Makes the program use this command, which matches its sources, even if PATH has another one.
-    let command = std::env::current_exe()?;
+    // From Python, the executable of this process is the interpreter.
+    let command = find_ccplane().or_else(|_| std::env::current_exe())?;
     let config = format!(
         "# The installed command, which runs what this program does not \
          implement.\n[env]\nCCPLANE_COMMAND = {}\n",

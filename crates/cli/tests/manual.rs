@@ -18,18 +18,55 @@ fn text(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
+/// Returns what bash offers for the last word, which the script asks the command for.
+fn completed(words: &[&str]) -> Vec<String> {
+    let last = (words.len() - 1).to_string();
+    let environment = [
+        ("CCPLANE_COMPLETE", "bash"),
+        ("_CLAP_IFS", "\n"),
+        ("_CLAP_COMPLETE_INDEX", &*last),
+    ];
+    let offered = text(&ccplane(&[&["--"], words].concat(), &environment));
+    offered.lines().map(str::to_owned).collect()
+}
+
 #[test]
-fn every_shell_completes_every_command() {
-    for shell in ["bash", "zsh", "fish"] {
+fn names_of_algorithms_and_scenarios_are_completed() {
+    assert_eq!(completed(&["ccplane", "eval"]), ["evaluate"]);
+    assert_eq!(completed(&["ccplane", "run", "--alg", "cu"]), ["cubic"]);
+    assert_eq!(
+        completed(&["ccplane", "run", "--alg", "copa,cu"]),
+        ["copa,cubic"]
+    );
+    assert_eq!(
+        completed(&["ccplane", "run", "--vs", "native:r"]),
+        ["native:reno"]
+    );
+    assert_eq!(completed(&["ccplane", "run", "02"]), ["02-fairness"]);
+    assert_eq!(completed(&["ccplane", "attach", "--alg", "veg"]), ["vegas"]);
+    assert_eq!(completed(&["ccplane", "algorithms", "di"]), Vec::<String>::new());
+    assert_eq!(completed(&["ccplane", "algorithms", "dct"]), ["dctcp"]);
+    let queues = completed(&["ccplane", "run", "--qu"]);
+    assert!(queues.iter().any(|option| option.starts_with("--queue")), "{queues:?}");
+}
+
+#[test]
+fn paths_are_completed_next_to_names() {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("completed");
+    fs::create_dir_all(&folder).expect("the test's folder can be written");
+    let file = folder.join("mine.ccp").display().to_string();
+    fs::write(&file, "").expect("the test's folder can be written");
+    let begun = file.strip_suffix("ne.ccp").expect("its name");
+    assert_eq!(completed(&["ccplane", "run", "--alg", begun]), [&*file]);
+    let (list, whole) = (format!("reno,{begun}"), format!("reno,{file}"));
+    assert_eq!(completed(&["ccplane", "run", "--alg", &list]), [whole]);
+}
+
+#[test]
+fn every_shell_has_a_script() {
+    for (shell, part) in [("bash", "complete "), ("zsh", "#compdef ccplane"), ("fish", "complete ")] {
         let script = text(&ccplane(&["completions", shell], &[]));
-        for command in ["evaluate", "gateway", "--queue"] {
-            let word = command.trim_start_matches("--");
-            assert!(script.contains(word), "{shell}: {command}");
-        }
-        assert!(
-            !script.contains(" echo -"),
-            "{shell}: what is hidden stays hidden"
-        );
+        assert!(script.contains(part), "{shell}: {script}");
     }
     let refused = ccplane(&["completions", "tcsh"], &[]);
     assert_eq!(refused.status.code(), Some(2));
@@ -41,8 +78,12 @@ fn bash_takes_its_script_and_completes() {
     let script = text(&ccplane(&["completions", "bash"], &[]));
     let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join("completions.bash");
     fs::write(&file, script).expect("the test's folder can be written");
+    let command = Path::new(env!("CARGO_BIN_EXE_ccplane"));
+    let folder = command.parent().expect("the command is in a folder");
     let ask = format!(
-        "source {}; COMP_WORDS=(ccplane eval); COMP_CWORD=1; _ccplane ccplane eval ccplane; echo ${{COMPREPLY[@]}}",
+        "PATH={}:$PATH; source {}; COMP_WORDS=(ccplane run --alg cu); COMP_CWORD=3; \
+         _clap_complete_ccplane ccplane cu --alg; echo ${{COMPREPLY[@]}}",
+        folder.display(),
         file.display()
     );
     let said = Command::new("bash")
@@ -51,7 +92,7 @@ fn bash_takes_its_script_and_completes() {
         .expect("bash");
     assert_eq!(
         String::from_utf8_lossy(&said.stdout).trim(),
-        "evaluate",
+        "cubic",
         "{said:?}"
     );
 }

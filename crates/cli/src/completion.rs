@@ -1,0 +1,142 @@
+//! `ccplane completions SHELL`: a script with which a shell completes the command line.
+//!
+//! The script calls the command itself, which knows the names of algorithms, including those of the
+//! program, and of scenarios.
+
+use std::ffi::{OsStr, OsString};
+use std::io::{self, Write};
+
+use clap::builder::ValueParser;
+use clap::{Arg, Args, Command, ValueEnum};
+use clap_complete::CompleteEnv;
+use clap_complete::engine::{
+    ArgValueCompleter, CompletionCandidate, PathCompleter, ValueCompleter,
+};
+use clap_complete::env::{Bash, EnvCompleter, Fish, Zsh};
+
+use ccplane_lab::Contender;
+use ccplane_lab::scenario::shipped;
+use ccplane_transport::Native;
+
+use crate::Registry;
+use crate::exit::{Failure, FailureKind};
+
+/// Environment variable with which the script asks for completions; its value is the shell.
+const VARIABLE: &str = "CCPLANE_COMPLETE";
+
+#[derive(Clone, Copy, ValueEnum)]
+pub enum Shell {
+    /// For `source <(ccplane completions bash)`.
+    Bash,
+    /// For a folder of `$fpath`, as `_ccplane`.
+    Zsh,
+    /// For `~/.config/fish/completions/ccplane.fish`.
+    Fish,
+}
+
+#[derive(Args)]
+pub struct CompletionsArgs {
+    shell: Shell,
+}
+
+/// Prints the script, which finds `ccplane` in `PATH`.
+pub fn print_script(args: &CompletionsArgs) -> Result<(), Failure> {
+    let shell: &dyn EnvCompleter = match args.shell {
+        Shell::Bash => &Bash,
+        Shell::Zsh => &Zsh,
+        Shell::Fish => &Fish,
+    };
+    let failed = |why: io::Error| Failure::text(FailureKind::Failed, why.to_string());
+    shell
+        .write_registration(VARIABLE, "ccplane", "ccplane", "ccplane", &mut io::stdout())
+        .map_err(failed)
+}
+
+/// Prints the completions if a script asks for them. Returns false for any other command line.
+pub fn complete(words: &[OsString], command: &Command, registry: &Registry) -> bool {
+    if std::env::var_os(VARIABLE).is_none() {
+        return false;
+    }
+    let names = Names::new(registry);
+    let asked = CompleteEnv::with_factory(|| with_names(command.clone(), &names))
+        .var(VARIABLE)
+        .try_complete(words, None);
+    let is_completed = asked.unwrap_or_else(|why| why.exit());
+    if is_completed {
+        // Python does not flush this buffer at its exit. A closed pipe needs no completions.
+        let _ = io::stdout().flush();
+    }
+    is_completed
+}
+
+/// Names that contenders and scenarios have.
+#[derive(Clone)]
+struct Names {
+    algorithms: Vec<String>,
+    contenders: Vec<String>,
+}
+
+impl Names {
+    fn new(registry: &Registry) -> Names {
+        let algorithms: Vec<String> = registry.names().map(str::to_owned).collect();
+        let native = Native::NAMES.map(|name| format!("native:{name}"));
+        Names {
+            contenders: algorithms.iter().cloned().chain(native).collect(),
+            algorithms,
+        }
+    }
+}
+
+/// Adds completers to the arguments that take names.
+fn with_names(command: Command, names: &Names) -> Command {
+    let is_contender = |parser: &ValueParser| parser.type_id() == ValueParser::from(clap::value_parser!(Contender)).type_id();
+    let command_name = command.get_name().to_owned();
+    let add = |arg: Arg| {
+        let contenders = is_contender(arg.get_value_parser());
+        match (&*command_name, arg.get_id().as_str()) {
+            (_, _) if contenders => {
+                let list = arg.get_value_delimiter().is_some();
+                let completer = NameCompleter { names: names.contenders.clone(), list };
+                arg.add(ArgValueCompleter::new(completer))
+            }
+            ("algorithms", "name") => {
+                let completer = NameCompleter { names: names.algorithms.clone(), list: false };
+                arg.add(ArgValueCompleter::new(completer))
+            }
+            ("run", "scenario") => {
+                let completer = NameCompleter { names: shipped().map(str::to_owned).collect(), list: false };
+                arg.add(ArgValueCompleter::new(completer))
+            }
+            _ => arg,
+        }
+    };
+    command.mut_args(add).mut_subcommands(|command| with_names(command, names))
+}
+
+/// Completes a name or a path.
+struct NameCompleter {
+    names: Vec<String>,
+    /// True if the value is a list of names, separated by commas.
+    list: bool,
+}
+
+impl ValueCompleter for NameCompleter {
+    fn complete(&self, current: &OsStr) -> Vec<CompletionCandidate> {
+        let text = current.to_string_lossy();
+        let (earlier, last) = match text.rsplit_once(',').filter(|_| self.list) {
+            Some((earlier, last)) => (format!("{earlier},"), last),
+            None => (String::new(), &*text),
+        };
+        let names = self.names.iter().filter(|name| name.starts_with(last));
+        let names = names.map(|name| CompletionCandidate::new(name.as_str()));
+        let paths = match last.is_empty() {
+            // All files of the folder would hide the names.
+            true => Vec::new(),
+            false => PathCompleter::file().complete(OsStr::new(last)),
+        };
+        names
+            .chain(paths)
+            .map(|candidate| candidate.add_prefix(earlier.clone()))
+            .collect()
+    }
+}
