@@ -4,9 +4,10 @@
 
 use std::sync::Arc;
 
-use ccplane_agent::{Algorithm, Control, FlowInfo, Programs, Report};
-use ccplane_quic::{OperatorLimits, QuicPlane, Stack};
-use ccplane_units::Bytes;
+use ccplane_quic::units::Bytes;
+use ccplane_quic::{
+    Algorithm, Control, FlowInfo, OperatorLimits, Programs, QuicPlane, Report, Stack, box_algorithm,
+};
 use rustls::pki_types::PrivatePkcs8KeyDer;
 
 /// Adds one packet per RTT without loss and halves the window on a loss.
@@ -53,7 +54,7 @@ impl Algorithm for MyController {
 async fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     let plane = QuicPlane::in_process(
         Stack::Noq,
-        ccplane_agent::box_algorithm(MyController),
+        box_algorithm(MyController),
         OperatorLimits::default(),
     )?;
     let mut transport = noq::TransportConfig::default();

@@ -4,9 +4,10 @@
 
 use std::sync::Arc;
 
-use ccplane_agent::{Algorithm, Control, FlowInfo, Programs, Report};
-use ccplane_quic::{OperatorLimits, QuicPlane, Stack};
-use ccplane_units::Bytes;
+use ccplane_quic::units::Bytes;
+use ccplane_quic::{
+    Algorithm, Control, FlowInfo, OperatorLimits, Programs, QuicPlane, Report, Stack, box_algorithm,
+};
 use quinn::{ClientConfig, Endpoint, ServerConfig, TransportConfig};
 use rustls::pki_types::PrivatePkcs8KeyDer;
 
@@ -57,7 +58,7 @@ impl Algorithm for MyController {
 async fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     let plane = QuicPlane::in_process(
         Stack::Quinn,
-        ccplane_agent::box_algorithm(MyController),
+        box_algorithm(MyController),
         OperatorLimits::default(),
     )?;
     let mut transport = TransportConfig::default();

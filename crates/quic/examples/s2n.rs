@@ -54,7 +54,7 @@ impl Algorithm for MyController {
 async fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     let plane = QuicPlane::in_process(
         Stack::S2n,
-        ccplane_agent::box_algorithm(MyController),
+        box_algorithm(MyController),
         OperatorLimits::default(),
     )?;
     let key = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()])?;

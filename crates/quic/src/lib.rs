@@ -7,8 +7,7 @@
 //!
 //! ```
 //! # #[cfg(feature = "noq")] {
-//! use ccplane_algorithms::{Parameters, Registry};
-//! use ccplane_quic::{OperatorLimits, QuicPlane, Stack};
+//! use ccplane_quic::{OperatorLimits, Parameters, QuicPlane, Registry, Stack};
 //!
 //! let copa = Registry::builtin().by_name("copa", &Parameters::default())?;
 //! let plane = QuicPlane::in_process(Stack::Noq, copa, OperatorLimits::default())?;
@@ -17,6 +16,9 @@
 //! # }
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
+//!
+//! An application needs only this crate and its stack: the crate re-exports what a custom
+//! [`Algorithm`] needs, and the [`Registry`] of ccplane's own.
 //!
 //! [`QuicPath`] is the part that all stacks share. It depends on none of them and has no clock,
 //! thread or lock.
@@ -37,8 +39,11 @@ mod quinn;
 mod s2n;
 mod stack;
 
+pub use ccplane_agent::{Algorithm, Control, FlowInfo, Programs, Report, box_algorithm};
+pub use ccplane_algorithms::{Parameters, Registry};
 pub use ccplane_datapath::OperatorLimits;
 pub use ccplane_link::AgentAddress;
+pub use ccplane_units as units;
 pub use error::PlaneError;
 pub use path::QuicPath;
 pub use plane::{PlaneStats, QuicPlane, SteeredPath};

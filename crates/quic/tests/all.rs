@@ -5,5 +5,6 @@ mod pair;
 
 #[cfg(feature = "noq")]
 mod noq;
+mod page;
 mod signals;
 mod transport;
