@@ -11,6 +11,54 @@ use crate::{Control, Programs, Report, ReportBatch};
 ///
 /// Required: a name, the datapath programs, and callbacks for new flows and reports. `open` must
 /// set one of the programs ([`Control::set_program`]), or the flow never reports.
+///
+/// ```
+/// use ccplane_agent::{Algorithm, Control, FlowInfo, Programs, Report};
+/// use ccplane_units::Bytes;
+///
+/// /// One more segment per RTT; half the window after a loss.
+/// struct Aimd;
+///
+/// impl Algorithm for Aimd {
+///     /// Window and segment size, bytes.
+///     type Flow = (u64, u64);
+///
+///     fn name(&self) -> &str {
+///         "aimd"
+///     }
+///
+///     fn programs(&self) -> Programs {
+///         Programs::new().with(
+///             "fold",
+///             "(def (Report (volatile lost 0)))
+///             (when true (:= Report.lost (+ Report.lost Ack.lost_pkts_sample)) (fallthrough))
+///             (when (> Micros Flow.srtt_us) (:= Micros 0) (report))",
+///         )
+///     }
+///
+///     fn open(&mut self, info: &FlowInfo, control: &mut Control<'_>) -> Self::Flow {
+///         control.set_program("fold", &[]);
+///         (info.cwnd.get(), info.mss.get())
+///     }
+///
+///     fn on_report(
+///         &mut self,
+///         (cwnd, mss): &mut Self::Flow,
+///         report: &Report<'_>,
+///         control: &mut Control<'_>,
+///     ) {
+///         *cwnd = match report.get("lost") {
+///             Some(0) => *cwnd + *mss,
+///             _ => (*cwnd / 2).max(2 * *mss),
+///         };
+///         control.set_cwnd(Bytes::new(*cwnd));
+///     }
+/// }
+///
+/// let mut agent = ccplane_agent::Agent::new(ccplane_agent::AgentOptions::default());
+/// agent.add(Aimd)?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub trait Algorithm: Send {
     /// State of one flow. Shared state belongs in `self`.
     type Flow: Send;

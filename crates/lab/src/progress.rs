@@ -6,6 +6,21 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::result::{RunResult, Setup};
 
 /// Observer of long work, which can also cancel it. All threads call it.
+///
+/// ```
+/// use std::time::{Duration, Instant};
+///
+/// use ccplane_lab::Progress;
+///
+/// /// Cancels the work after a time limit.
+/// struct TimeLimit(Instant, Duration);
+///
+/// impl Progress for TimeLimit {
+///     fn is_cancelled(&self) -> bool {
+///         self.0.elapsed() > self.1
+///     }
+/// }
+/// ```
 pub trait Progress: Sync {
     /// A run with this set-up starts.
     fn on_start(&self, _setup: &Setup) {}

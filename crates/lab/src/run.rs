@@ -19,6 +19,23 @@ use crate::result::{ContenderResult, RunResult, Setup};
 use crate::scenario::{Scenario, Seeds, Workload};
 
 /// Simulator or datapath that runs scenarios.
+///
+/// ```
+/// use std::path::Path;
+///
+/// use ccplane_algorithms::Registry;
+/// use ccplane_lab::scenario::Scenario;
+/// use ccplane_lab::{Backend, NoProgress, Sim};
+///
+/// let text = "contenders = [\"reno\"]\nduration = \"2s\"\n[topology.dumbbell]\nrate = \"10mbit\"\n\
+///             rtt = \"20ms\"\n[[workload]]\nbulk = {}\n";
+/// let (scenario, registry) = (Scenario::parse("text", text, Path::new(""))?, Registry::builtin());
+/// let backend = Sim::default();
+/// let run = backend.prepare(&scenario, &registry)?;
+/// let result = run.run(scenario.contenders.first(), 1, &NoProgress)?;
+/// assert!(result.metrics.goodput_mbit > 5.0);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub trait Backend: Sync {
     /// Plans the scenario. Every mistake and every unsupported part is reported here.
     fn prepare<'s>(

@@ -12,6 +12,21 @@ use crate::privilege;
 
 /// Receives events and commands, for samples and logs. Runs in the driver's loop, so its work
 /// delays the algorithms.
+///
+/// ```
+/// use ccplane_linux::Observer;
+/// use ccplane_units::Time;
+/// use ccplane_wire::WireEvent;
+///
+/// #[derive(Default)]
+/// struct Count(u64);
+///
+/// impl Observer for Count {
+///     fn on_event(&mut self, _now: Time, _event: &WireEvent<'_>) {
+///         self.0 += 1;
+///     }
+/// }
+/// ```
 pub trait Observer {
     /// Called for an event, before the agent handles it.
     fn on_event(&mut self, _now: Time, _event: &WireEvent<'_>) {}

@@ -49,6 +49,18 @@ pub struct Stamp {
 
 /// Properties of a packet that queues use. Only the size is required; the other methods serve
 /// particular queues.
+///
+/// ```
+/// use ccplane_qdisc::Packet;
+///
+/// struct Frame(Vec<u8>);
+///
+/// impl Packet for Frame {
+///     fn bytes(&self) -> u32 {
+///         self.0.len() as u32
+///     }
+/// }
+/// ```
 pub trait Packet {
     /// Returns the size in bytes as it occupies the line.
     fn bytes(&self) -> u32;
@@ -196,6 +208,17 @@ pub enum Verdict {
 }
 
 /// Receiver of dropped packets, both the arriving packet and packets that were queued.
+///
+/// A closure is a receiver:
+///
+/// ```
+/// use ccplane_qdisc::{DropReason, Drops};
+///
+/// let mut lost = 0;
+/// let mut count = |_packet: u32, _reason: DropReason| lost += 1;
+/// count.dropped(7, DropReason::Overflow);
+/// assert_eq!(lost, 1);
+/// ```
 pub trait Drops<P> {
     /// Receives a dropped packet.
     fn dropped(&mut self, packet: P, reason: DropReason);
@@ -209,6 +232,44 @@ impl<P, F: FnMut(P, DropReason)> Drops<P> for F {
 
 /// Queueing discipline. Times of successive calls must not decrease, and the caller dequeues what
 /// is ready (`next_ready() <= now`) before it enqueues more.
+///
+/// ```
+/// use ccplane_qdisc::{Backlog, DropReason, Drops, Packet, Qdisc, Verdict};
+/// use ccplane_units::Time;
+///
+/// /// Last in, first out, with room for `limit` packets.
+/// struct Stack<P> {
+///     packets: Vec<P>,
+///     limit: usize,
+/// }
+///
+/// impl<P: Packet> Qdisc<P> for Stack<P> {
+///     fn enqueue(&mut self, _now: Time, packet: P, drops: &mut impl Drops<P>) -> Verdict {
+///         if self.packets.len() == self.limit {
+///             drops.dropped(packet, DropReason::Overflow);
+///             return Verdict::Dropped(DropReason::Overflow);
+///         }
+///         self.packets.push(packet);
+///         Verdict::Queued
+///     }
+///
+///     fn dequeue(&mut self, _now: Time, _drops: &mut impl Drops<P>) -> Option<P> {
+///         self.packets.pop()
+///     }
+///
+///     fn next_ready(&self) -> Option<Time> {
+///         (!self.packets.is_empty()).then_some(Time::ZERO)
+///     }
+///
+///     fn backlog(&self) -> Backlog {
+///         let bytes = self.packets.iter().map(|packet| u64::from(packet.bytes()));
+///         Backlog {
+///             packets: self.packets.len() as u32,
+///             bytes: bytes.sum(),
+///         }
+///     }
+/// }
+/// ```
 pub trait Qdisc<P: Packet> {
     /// Enqueues a packet. Dropped packets go to `drops`: this packet with the reason of the
     /// verdict, or queued packets with [`DropReason::PushedOut`]. The verdict is

@@ -26,6 +26,36 @@ pub enum WakeReason {
 
 /// Application. It can inspect the whole simulation and add flows; [`World::add_app_flow`] adds its
 /// own.
+///
+/// ```
+/// use ccplane_sim::{App, AppId, FlowSpec, NodeId, WakeReason, World};
+/// use ccplane_units::{Duration, Time};
+///
+/// /// Starts a flow of 100 kB every second.
+/// struct Periodic {
+///     from: NodeId,
+///     to: NodeId,
+/// }
+///
+/// impl App for Periodic {
+///     fn wake(
+///         &mut self,
+///         now: Time,
+///         me: AppId,
+///         cause: WakeReason,
+///         world: &mut World,
+///     ) -> Option<Time> {
+///         if cause != WakeReason::Timer {
+///             return None;
+///         }
+///         let flow = FlowSpec::new(self.from, self.to).with_bytes(100_000).starting_at(now);
+///         if let Err(error) = world.add_app_flow(me, flow) {
+///             world.fail(error);
+///         }
+///         Some(now + Duration::from_secs(1))
+///     }
+/// }
+/// ```
 pub trait App: Any + Send {
     /// Wakes the application. Returns the time of its next [`WakeReason::Timer`], which replaces an
     /// earlier request; `None` keeps the earlier request.

@@ -43,6 +43,32 @@ pub struct PacketEvent<'a> {
 }
 
 /// Observer of every packet at every link.
+///
+/// ```
+/// use ccplane_sim::{
+///     FlowSpec, LinkSpec, LinkStep, PacketEvent, SimOptions, Simulation, Tracer, topology,
+/// };
+/// use ccplane_units::{Duration, Rate, Time};
+///
+/// /// Counts the packets that arrive at the end of a link.
+/// struct Arrivals(u64);
+///
+/// impl Tracer for Arrivals {
+///     fn on_packet_event(&mut self, _now: Time, seen: &PacketEvent<'_>) {
+///         self.0 += u64::from(seen.step == LinkStep::Arrived);
+///     }
+/// }
+///
+/// let wire = LinkSpec::wire(Duration::from_millis(5));
+/// let link = LinkSpec::new(Rate::from_bits_per_sec(10_000_000), Duration::from_millis(5));
+/// let network = topology::dumbbell(1, &wire, link, wire.clone())?;
+/// let (left, right) = (network.find_node("left1")?, network.find_node("right1")?);
+/// let mut simulation = Simulation::with_tracer(network, SimOptions::default(), Arrivals(0))?;
+/// simulation.add_flow(FlowSpec::new(left, right).with_bytes(100_000))?;
+/// simulation.run_until(Time::ZERO + Duration::from_secs(5))?;
+/// assert!(simulation.tracer().0 > 100);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub trait Tracer {
     /// Enables tracing.
     const ENABLED: bool = true;

@@ -47,6 +47,23 @@ use crate::connection::Connection;
 use crate::send::rate::RateSample;
 
 /// Congestion control of one connection: sets its window, rate and threshold.
+///
+/// ```
+/// use ccplane_datapath::Outcome;
+/// use ccplane_transport::{CongestionControl, ControlEvent};
+///
+/// /// Slow start without an end: a byte more for each byte acknowledged.
+/// struct Greedy;
+///
+/// impl CongestionControl for Greedy {
+///     fn on_event(&mut self, event: &ControlEvent<'_>) -> Outcome {
+///         Outcome {
+///             cwnd: Some(event.transport().cwnd + event.ack.bytes),
+///             ..Outcome::default()
+///         }
+///     }
+/// }
+/// ```
 pub trait CongestionControl {
     /// True if an agent or program sets the window, so that the connection does not reduce it for
     /// lack of use.
