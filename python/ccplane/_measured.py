@@ -5,21 +5,15 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import re
 import shutil
 import sys
 import tempfile
-import tomllib
 import weakref
 from collections.abc import Generator, Sequence
 from typing import Any
 
 from . import Error, _ccplane
 from ._fork import fork
-
-# Settings of a scenario that are paths, each with its value.
-PATH = re.compile(r"""(\b(?:file|trace)["']?\s*=\s*)("(?:[^"\\\n]|\\.)+"|'[^'\n]+')""")
-
 
 class Folder:
     """Result of a run in a temporary folder, which is removed with this object."""
@@ -57,22 +51,18 @@ def run(
     with _os_errors("no temporary folder"):
         folder = tempfile.mkdtemp(prefix="ccplane-")
     try:
-        file = given
-        if is_text:
-            file = os.path.join(folder, "scenario.toml")
-            with _os_errors(file), open(file, "w", encoding="utf-8") as text:
-                text.write(_with_absolute_paths(given))
-        words = ["run", file, "--datapath", datapath, "--json", "--out", _results(folder)]
+        words = ["run", "-" if is_text else given, "--datapath", datapath, "--json", "--out", _results(folder)]
         for contender in contenders or ():
             words += ["--alg", contender]
         words += [] if seeds is None else ["--seeds", seeds]
         call = f"ccplane.run(…, datapath={datapath!r})"
-        status, printed, logged = _run(["ccplane", *words], classes, call)
+        text = given if is_text else ""
+        status, printed, logged = _run(["ccplane", *words], classes, call, text)
         if status != 0:
             problem = (
                 _problem(printed) or logged.strip() or f"the run ended with exit code {status}"
             )
-            raise Error(problem.replace(file, "scenario") if is_text else problem)
+            raise Error(problem.replace("standard input", "scenario", 1) if is_text else problem)
         # Warnings, and tracebacks of callbacks.
         sys.stderr.write(logged)
         return Folder(folder)
@@ -83,21 +73,6 @@ def run(
 
 def _results(folder: str) -> str:
     return os.path.join(folder, "results")
-
-
-def _with_absolute_paths(text: str) -> str:
-    """Makes the paths in a scenario independent of the folder of its file. They start at the
-    working directory."""
-
-    def absolute(setting: re.Match[str]) -> str:
-        try:
-            path = tomllib.loads(f"path = {setting[2]}")["path"]
-        except tomllib.TOMLDecodeError:
-            # The command reports it, with its position.
-            return setting[0]
-        return setting[1] + json.dumps(os.path.join(os.getcwd(), path), ensure_ascii=False)
-
-    return PATH.sub(absolute, text)
 
 
 @contextlib.contextmanager
@@ -122,18 +97,27 @@ def _problem(printed: str) -> str | None:
     return "; ".join(filter(None, (answer.get("error"), answer.get("hint"))))
 
 
-def _run(words: Sequence[str], classes: Sequence[Any], call: str) -> tuple[int | None, str, str]:
-    """Runs a command to its end, or until Ctrl-C. Its results name the `call` in place of the
-    command line, which has temporary files. Returns its exit code, output and messages."""
+def _run(
+    words: Sequence[str], classes: Sequence[Any], call: str, text: str
+) -> tuple[int | None, str, str]:
+    """Runs a command with a text as its standard input to its end, or until Ctrl-C. Its results name
+    the `call` in place of the command line, which has temporary files. Returns its exit code,
+    output and messages."""
     with (
+        tempfile.TemporaryFile("w+", encoding="utf-8") as scenario,
         tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as output,
         tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as messages,
     ):
+
+        scenario.write(text)
+        scenario.flush()
+        os.lseek(scenario.fileno(), 0, os.SEEK_SET)
 
         def child() -> None:
             # Jupyter asks programs for colours.
             os.environ["NO_COLOR"] = "1"
             os.environ["CCPLANE_COMMAND_LINE"] = call
+            os.dup2(scenario.fileno(), 0)
             os.dup2(output.fileno(), 1)
             os.dup2(messages.fileno(), 2)
             # A notebook replaces Python's streams, and `_exit` flushes no buffer.

@@ -15,7 +15,12 @@ def dumps(table: Mapping[str, Any]) -> str:
 def _key(key: Any) -> str:
     if not isinstance(key, str):
         raise TypeError(f"a key of a scenario must be a string, not {key!r}")
-    return json.dumps(key)
+    return _string(key)
+
+
+def _string(text: str) -> str:
+    # TOML refuses escaped surrogates, and a bare delete character.
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def _value(value: Any) -> str:
@@ -26,7 +31,7 @@ def _value(value: Any) -> str:
     if isinstance(value, int | float):
         return repr(value)
     if isinstance(value, str):
-        return json.dumps(value)
+        return _string(value)
     if isinstance(value, Mapping):
         pairs = ", ".join(f"{_key(key)} = {_value(inner)}" for key, inner in inside.items())
         return "{" + pairs + "}"

@@ -35,7 +35,8 @@ use packets::Stack;
 #[derive(Args)]
 pub struct RunArgs {
     /// Scenario file with network, workloads and contenders (docs/scenarios.md), in place of the
-    /// options below; or the name of a scenario that comes with ccplane, such as `02-fairness`.
+    /// options below; or the name of a scenario that comes with ccplane, such as `02-fairness`; or `-` for
+    /// standard input.
     #[arg(value_name = "FILE")]
     scenario: Option<PathBuf>,
     /// Datapath to run on. The default is the simulator, which needs no privileges. Without a FILE,

@@ -1,6 +1,7 @@
 //! `ccplane run` in the simulator: output for people and for scripts.
 
 use std::fs;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
@@ -389,6 +390,34 @@ fn endless(out: &str, more: &[&str]) -> Child {
         .stderr(Stdio::piped())
         .spawn()
         .expect("the binary under test starts")
+}
+
+#[test]
+fn a_scenario_is_read_from_standard_input() {
+    let (path, out) = folder("sim-standard-input");
+    let run = |text: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_ccplane"));
+        command.args(["run", "-", "--json", "--out", &out]);
+        let streams = command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = streams.spawn().expect("the binary under test starts");
+        let mut input = child.stdin.take().expect("a pipe");
+        input.write_all(text.as_bytes()).expect("the command reads");
+        drop(input);
+        let output = child.wait_with_output().expect("it ends");
+        serde_json::from_slice::<Value>(&output.stdout).expect("JSON")
+    };
+    let text = "contenders = [\"reno\"]\nduration = \"1s\"\n[topology.dumbbell]\n\
+                rate = \"10mbit\"\nrtt = \"20ms\"\n[[workload]]\nbulk = {}\n";
+    assert_eq!(run(text)["contenders"][0]["label"], "reno");
+    let kept = fs::read_to_string(path.join("scenario.toml")).expect("the scenario");
+    assert_eq!(kept, text);
+    let error = run("duratoin = \"1s\"\n");
+    assert!(
+        error["error"]
+            .as_str()
+            .is_some_and(|why| why.starts_with("standard input:1: ")),
+        "{error}"
+    );
 }
 
 #[test]

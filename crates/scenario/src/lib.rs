@@ -25,6 +25,7 @@ mod topology;
 mod transport;
 mod workloads;
 
+use std::io::Read;
 use std::ops::{Range, RangeInclusive};
 use std::path::Path;
 use std::str::FromStr;
@@ -616,6 +617,20 @@ impl Scenario {
         Scenario::parse(&file, &text, folder).map_err(ReadError::Problem)
     }
 
+    /// Reads standard input. Relative paths in it are resolved in the working directory.
+    pub fn read_standard_input() -> Result<Scenario, ReadError> {
+        let file = "standard input".to_owned();
+        let failed = |source| ReadError::File {
+            file: file.clone(),
+            source,
+        };
+        let mut text = String::new();
+        let mut input = std::io::stdin().lock().take(SCENARIO_BYTES_MAX + 1);
+        input.read_to_string(&mut text).map_err(failed)?;
+        check_size(text.len() as u64).map_err(failed)?;
+        Scenario::parse(&file, &text, Path::new("")).map_err(ReadError::Problem)
+    }
+
     /// Returns the shipped scenario of this name, such as `02-fairness`. [`shipped`] lists all
     /// names.
     pub fn shipped(name: &str) -> Result<Scenario, ReadError> {
@@ -628,9 +643,10 @@ impl Scenario {
     }
 
     /// Reads the file of this name, or else returns the shipped scenario of this name. A path with
-    /// a folder or an extension is always a file.
+    /// a folder or an extension is always a file; `-` is standard input.
     pub fn find(path: &Path) -> Result<Scenario, ReadError> {
         match path.to_str() {
+            Some("-") => Scenario::read_standard_input(),
             Some(name)
                 if !path.exists()
                     && path.extension().is_none()
@@ -667,11 +683,15 @@ enum FileLookup<'t> {
 
 /// Reads a text file of at most [`SCENARIO_BYTES_MAX`] bytes.
 fn read_text(path: &Path) -> std::io::Result<String> {
-    let length = std::fs::metadata(path)?.len();
-    if length > SCENARIO_BYTES_MAX {
-        return Err(std::io::Error::other(format!(
-            "the file has {length} bytes, more than the maximum of {SCENARIO_BYTES_MAX}"
-        )));
-    }
+    check_size(std::fs::metadata(path)?.len())?;
     std::fs::read_to_string(path)
+}
+
+fn check_size(bytes: u64) -> std::io::Result<()> {
+    match bytes > SCENARIO_BYTES_MAX {
+        true => Err(std::io::Error::other(format!(
+            "the file has {bytes} bytes, more than the maximum of {SCENARIO_BYTES_MAX}"
+        ))),
+        false => Ok(()),
+    }
 }
