@@ -64,6 +64,16 @@ fn a_program_with_an_error_shows_the_line_and_the_fix() {
 }
 
 #[test]
+fn wrapped_messages_are_read_as_one_line() {
+    let wrapped = "  × cannot write /dev/\n  │ full: no space\n  │ left\n  help: see 01-one-\n        \
+        flow, - or\n        x -\n        y\n";
+    assert_eq!(
+        unwrapped(wrapped.as_bytes()),
+        "× cannot write /dev/full: no space left help: see 01-one-flow, - or x - y"
+    );
+}
+
+#[test]
 fn suspicious_programs_cause_warnings() {
     let file = scratch(
         "warned.ccp",
