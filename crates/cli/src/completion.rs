@@ -89,28 +89,41 @@ impl Names {
 
 /// Adds completers to the arguments that take names.
 fn with_names(command: Command, names: &Names) -> Command {
-    let is_contender = |parser: &ValueParser| parser.type_id() == ValueParser::from(clap::value_parser!(Contender)).type_id();
+    let is_contender = |parser: &ValueParser| {
+        parser.type_id() == ValueParser::from(clap::value_parser!(Contender)).type_id()
+    };
     let command_name = command.get_name().to_owned();
     let add = |arg: Arg| {
         let contenders = is_contender(arg.get_value_parser());
         match (&*command_name, arg.get_id().as_str()) {
             (_, _) if contenders => {
                 let list = arg.get_value_delimiter().is_some();
-                let completer = NameCompleter { names: names.contenders.clone(), list };
+                let completer = NameCompleter {
+                    names: names.contenders.clone(),
+                    list,
+                };
                 arg.add(ArgValueCompleter::new(completer))
             }
             ("algorithms", "name") => {
-                let completer = NameCompleter { names: names.algorithms.clone(), list: false };
+                let completer = NameCompleter {
+                    names: names.algorithms.clone(),
+                    list: false,
+                };
                 arg.add(ArgValueCompleter::new(completer))
             }
             ("run", "scenario") => {
-                let completer = NameCompleter { names: shipped().map(str::to_owned).collect(), list: false };
+                let completer = NameCompleter {
+                    names: shipped().map(str::to_owned).collect(),
+                    list: false,
+                };
                 arg.add(ArgValueCompleter::new(completer))
             }
             _ => arg,
         }
     };
-    command.mut_args(add).mut_subcommands(|command| with_names(command, names))
+    command
+        .mut_args(add)
+        .mut_subcommands(|command| with_names(command, names))
 }
 
 /// Completes a name or a path.

@@ -8,9 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use ccplane_lab::result::{RunResult, Setup};
 use ccplane_lab::scenario::{Capacity, ReadError, Scenario, Seeds, SingleLink};
-use ccplane_lab::{
-    Backend, Contender, Error, Progress, ResumableBackend, RunOptions, Sim, files,
-};
+use ccplane_lab::{Backend, Contender, Error, Progress, ResumableBackend, RunOptions, Sim, files};
 use ccplane_qdisc::LossModel;
 use ccplane_report::Provenance;
 use ccplane_units::{Duration, Rate};
@@ -212,7 +210,10 @@ pub fn run(args: RunArgs, registry: &Registry, json: bool) -> Result<(), Failure
     shown.bar.finish_and_clear();
     if args.resume && !json {
         let all = seeds.count() * scenario.contenders.len().max(1) as u64;
-        println!("resumed: {} of {all} runs were finished", resumable.reused());
+        println!(
+            "resumed: {} of {all} runs were finished",
+            resumable.reused()
+        );
     }
     if shown.unwritten.load(Ordering::Relaxed) {
         tracing::warn!(

@@ -44,10 +44,16 @@ fn names_of_algorithms_and_scenarios_are_completed() {
     );
     assert_eq!(completed(&["ccplane", "run", "02"]), ["02-fairness"]);
     assert_eq!(completed(&["ccplane", "attach", "--alg", "veg"]), ["vegas"]);
-    assert_eq!(completed(&["ccplane", "algorithms", "di"]), Vec::<String>::new());
+    assert_eq!(
+        completed(&["ccplane", "algorithms", "di"]),
+        Vec::<String>::new()
+    );
     assert_eq!(completed(&["ccplane", "algorithms", "dct"]), ["dctcp"]);
     let queues = completed(&["ccplane", "run", "--qu"]);
-    assert!(queues.iter().any(|option| option.starts_with("--queue")), "{queues:?}");
+    assert!(
+        queues.iter().any(|option| option.starts_with("--queue")),
+        "{queues:?}"
+    );
 }
 
 #[test]
@@ -64,7 +70,11 @@ fn paths_are_completed_next_to_names() {
 
 #[test]
 fn every_shell_has_a_script() {
-    for (shell, part) in [("bash", "complete "), ("zsh", "#compdef ccplane"), ("fish", "complete ")] {
+    for (shell, part) in [
+        ("bash", "complete "),
+        ("zsh", "#compdef ccplane"),
+        ("fish", "complete "),
+    ] {
         let script = text(&ccplane(&["completions", shell], &[]));
         assert!(script.contains(part), "{shell}: {script}");
     }

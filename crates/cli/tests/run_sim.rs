@@ -466,8 +466,8 @@ fn an_interrupted_run_continues_with_what_is_finished() {
     let whole = |out: &str, more: &[&str]| {
         let options = ["--alg", "reno,cubic", "--duration", "1s", "--seeds", "1..3"];
         let output = ccplane(&[&["run"], &options[..], &["--out", out], more].concat());
-        let [stdout, stderr] = [output.stdout, output.stderr]
-            .map(|text| String::from_utf8_lossy(&text).into_owned());
+        let [stdout, stderr] =
+            [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
         (output.status.code(), stdout, stderr)
     };
     let (code, text, _) = whole(&out, &["--resume"]);
@@ -484,7 +484,14 @@ fn an_interrupted_run_continues_with_what_is_finished() {
 
     let (other, fresh) = folder("sim-resumed-fresh");
     assert_eq!(whole(&fresh, &[]).0, Some(0));
-    for name in ["runs.csv", "series.csv", "bins.csv", "flows.csv", "reports.csv", "seed-1/bins.csv"] {
+    for name in [
+        "runs.csv",
+        "series.csv",
+        "bins.csv",
+        "flows.csv",
+        "reports.csv",
+        "seed-1/bins.csv",
+    ] {
         let read = |folder: &Path| fs::read_to_string(folder.join(name)).expect(name);
         assert!(read(&path) == read(&other), "{name} differs");
     }

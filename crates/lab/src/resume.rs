@@ -71,7 +71,7 @@ impl Backend for ResumableBackend<'_> {
         // A run depends on its own contender and seed only.
         shared.contenders.clear();
         shared.seeds = Seeds::one(0);
-        Ok(Box::new(Prepared {
+        Ok(Box::new(ResumableRun {
             inner: self.inner.prepare(scenario, registry)?,
             backend: self,
             scenario: format!("{} {} {shared:?}", self.inner.name(), self.algorithms),
@@ -91,14 +91,14 @@ impl Backend for ResumableBackend<'_> {
     }
 }
 
-struct Prepared<'s> {
+struct ResumableRun<'s> {
     inner: Box<dyn PreparedRun + 's>,
     backend: &'s ResumableBackend<'s>,
     /// Everything that a run depends on, except its contender, its seed and the program.
     scenario: String,
 }
 
-impl Prepared<'_> {
+impl ResumableRun<'_> {
     /// Returns the name of a run's file, and the key under which it is valid.
     fn name_and_key(&self, contender: Option<&Contender>, seed: u64) -> (String, String) {
         let contender = contender.map_or_else(String::new, Contender::to_string);
@@ -113,7 +113,7 @@ impl Prepared<'_> {
     }
 }
 
-impl PreparedRun for Prepared<'_> {
+impl PreparedRun for ResumableRun<'_> {
     fn setup(&self) -> Setup {
         self.inner.setup()
     }
