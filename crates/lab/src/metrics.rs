@@ -69,7 +69,7 @@ pub fn smooth(values: &[f64], reach: usize) -> Vec<f64> {
     (0..values.len())
         .map(|i| {
             let window = &values[i.saturating_sub(reach)..values.len().min(i + reach + 1)];
-            window.iter().sum::<f64>() / window.len() as f64
+            stats::mean(window.iter().copied()).unwrap_or(0.0)
         })
         .collect()
 }
@@ -282,11 +282,15 @@ mod tests {
             let d = Distribution::new(a);
             let x = d.quantile(p).unwrap();
             prop_assert!(d.share_up_to(x) >= p - 1e-12);
-            prop_assert!(d.values().iter().filter(|v| **v < x).count() as f64 / (d.len() as f64) < p);
+            let smaller = d.values().iter().filter(|v| **v < x).count() as f64;
+            prop_assert!(smaller / (d.len() as f64) < p);
         }
 
         #[test]
-        fn jain_lies_between_one_over_n_and_one(shares in prop::collection::vec(0.0f64..1e9, 2..50), k in 0.5f64..100.0) {
+        fn jain_lies_between_one_over_n_and_one(
+            shares in prop::collection::vec(0.0f64..1e9, 2..50),
+            k in 0.5f64..100.0,
+        ) {
             if let Some(index) = jain(&shares) {
                 prop_assert!(index >= 1.0 / shares.len() as f64 - 1e-9 && index <= 1.0 + 1e-9);
                 let scaled: Vec<f64> = shares.iter().map(|x| x * k).collect();
@@ -295,7 +299,10 @@ mod tests {
         }
 
         #[test]
-        fn binning_loses_nothing_inside(events in prop::collection::vec((0u64..1000, 0u64..5000), 0..100), width in 1u64..200) {
+        fn binning_loses_nothing_inside(
+            events in prop::collection::vec((0u64..1000, 0u64..5000), 0..100),
+            width in 1u64..200,
+        ) {
             let until = 1000 / width * width;
             let inside: u64 = events.iter().filter(|(at, _)| *at < until).map(|(_, b)| b).sum();
             prop_assert_eq!(bin_bytes(events, width, 1000).iter().sum::<u64>(), inside);
@@ -303,7 +310,8 @@ mod tests {
 
         #[test]
         fn smoothing_stays_within_the_values(v in values(), reach in 0usize..10) {
-            let (low, high) = v.iter().fold((f64::MAX, f64::MIN), |(l, h), x| (l.min(*x), h.max(*x)));
+            let low = v.iter().copied().fold(f64::MAX, f64::min);
+            let high = v.iter().copied().fold(f64::MIN, f64::max);
             let s = smooth(&v, reach);
             prop_assert_eq!(s.len(), v.len());
             prop_assert!(s.iter().all(|x| *x >= low - 1e-9 && *x <= high + 1e-9));
