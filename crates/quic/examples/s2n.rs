@@ -3,9 +3,10 @@
 //!
 //! `cargo run --release -p ccplane-quic --features s2n --example s2n`
 
-use ccplane_agent::{Algorithm, Control, FlowInfo, Programs, Report};
-use ccplane_quic::{OperatorLimits, QuicPlane, Stack};
-use ccplane_units::{Bytes, Rate};
+use ccplane_quic::units::{Bytes, Rate};
+use ccplane_quic::{
+    Algorithm, Control, FlowInfo, OperatorLimits, Programs, QuicPlane, Report, Stack, box_algorithm,
+};
 use s2n_quic::client::Connect;
 use s2n_quic::{Client, Server};
 
