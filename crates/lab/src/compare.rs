@@ -5,13 +5,17 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use ccplane_report::chart::{
+    self, Axis, BoxPlot, Chart, ChartSeries, Theme, figure, file_name, hue,
+};
 use ccplane_report::html::{definitions, note, warning};
 use ccplane_report::{Page, Provenance, Table};
 use serde_json::{Value, json};
 
 use crate::files::{SCHEMA_VERSION, SUMMARY_FILE};
 use crate::report::plane::{self, Spot};
-use crate::report::set_up;
+use crate::report::verdict::{self, Candidate};
+use crate::report::{advice, set_up};
 use crate::result::{EachRun, RunResult};
 use crate::table;
 
@@ -66,6 +70,99 @@ pub struct Run {
     /// Delay, ms, and goodput, Mbit/s, of every seed or repeat of each contender, where there were
     /// several.
     each: Vec<Vec<(f64, f64)>>,
+}
+
+/// Sentences at most, on top of the page.
+const SENTENCES_MAX: usize = 6;
+/// How far they hold.
+const SENTENCES_NOTE: &str = "With several seeds or repeats, differences are named only where the \
+    intervals of the means do not overlap. A single run holds for its seed only.";
+
+/// Chart of a comparison, on its page and as files.
+#[derive(Clone, Debug)]
+pub struct ComparisonChart {
+    /// Heading on the page.
+    section: &'static str,
+    /// Text above the chart.
+    caption: &'static str,
+    /// Name of its files without the extension.
+    pub file: String,
+    /// What it shows, for readers who do not see it.
+    pub described: String,
+    panel: Chart,
+}
+
+impl ComparisonChart {
+    /// Renders a self-contained SVG file.
+    pub fn svg(&self) -> String {
+        let panels = std::slice::from_ref(&self.panel);
+        chart::export(panels, &self.described, Theme::Light)
+    }
+
+    /// Renders the values as CSV.
+    pub fn csv(&self) -> String {
+        chart::csv(std::slice::from_ref(&self.panel))
+    }
+
+    /// Renders several charts in one SVG file, one below the other.
+    pub fn svg_of_all(charts: &[ComparisonChart]) -> String {
+        let panels: Vec<Chart> = charts.iter().map(|chart| chart.panel.clone()).collect();
+        let described: Vec<&str> = charts
+            .iter()
+            .map(|chart| chart.described.as_str())
+            .collect();
+        chart::export(&panels, &described.join("; "), Theme::Light)
+    }
+
+    /// Renders the values of several charts as one CSV file.
+    pub fn csv_of_all(charts: &[ComparisonChart]) -> String {
+        let panels: Vec<Chart> = charts.iter().map(|chart| chart.panel.clone()).collect();
+        chart::csv(&panels)
+    }
+}
+
+/// Returns a chart of one value of every contender: a box over its seeds or repeats, or a dot.
+fn side_by_side(
+    spots: &[Spot],
+    title: &str,
+    section: &'static str,
+    of: fn(&(f64, f64)) -> f64,
+) -> ComparisonChart {
+    let line = |(spot, at): (&Spot, u32)| {
+        let mut line = ChartSeries::named(&spot.label, spot.colour, []);
+        match spot.runs.len() > 1 {
+            true => {
+                let values = spot.runs.iter().map(of);
+                line.boxes = BoxPlot::from_values(f64::from(at), values)
+                    .into_iter()
+                    .collect();
+            }
+            false => {
+                line.points = vec![(f64::from(at), Some(of(&spot.position)))];
+                line.dots = true;
+            }
+        }
+        line
+    };
+    let runs = spots
+        .iter()
+        .flat_map(|spot| spot.runs.iter().chain([&spot.position]));
+    let values: Vec<f64> = runs.map(of).collect();
+    let panel = Chart {
+        title: title.to_owned(),
+        x: Axis::named(spots.iter().map(|spot| spot.label.clone())),
+        y: plane::axis_of(&values),
+        lines: spots.iter().zip(1..).map(line).collect(),
+        guides: Vec::new(),
+    };
+    ComparisonChart {
+        section,
+        caption: "A box spans the middle half of a contender's seeds or repeats; a dot is a single \
+                  run.",
+        file: file_name(&panel),
+        described: plane::description(spots).replace("goodput and queueing delay", title),
+        panel,
+    }
 }
 
 /// Several of them.
@@ -219,10 +316,11 @@ impl Comparison {
                 }
                 spots.push(Spot {
                     label: format!("{label}, {}", short(&run.name)),
-                    colour: known
+                    colour: hue(known
                         .iter()
                         .position(|known| *known == label)
-                        .unwrap_or_default(),
+                        .unwrap_or_default()),
+                    secondary: false,
                     position: (
                         contender.metrics.delay_p95_ms,
                         contender.metrics.goodput_mbit,
@@ -234,6 +332,56 @@ impl Comparison {
         spots
     }
 
+    /// Charts of the page: name of the files, description, panels.
+    pub fn charts(&self) -> Vec<ComparisonChart> {
+        let spots = self.spots();
+        let plane = plane::chart(&spots);
+        vec![
+            ComparisonChart {
+                section: "Goodput and delay",
+                caption: plane::PLANE_CAPTION,
+                file: plane::name(&plane),
+                described: plane::description(&spots),
+                panel: plane,
+            },
+            side_by_side(&spots, "goodput, Mbit/s", "Goodput", |run| run.1),
+            side_by_side(
+                &spots,
+                "95th percentile of the queueing delay, ms",
+                "Queueing delay",
+                |run| run.0,
+            ),
+        ]
+    }
+
+    /// Compares each contender with the same one of the first run, or with the first run's first
+    /// contender if only the contenders differ.
+    fn sentences(&self) -> Vec<String> {
+        let Some((first, others)) = self.runs.split_first() else {
+            return Vec::new();
+        };
+        let candidate = |run: &Run, at: usize| {
+            let c = run.result.contenders.get(at)?;
+            let name = format!("{} in {}", c.label, short(&run.name));
+            Some(Candidate::new(name, &run.result, c))
+        };
+        let same_set_up = self.differences().is_none();
+        let mut out = Vec::new();
+        for run in others {
+            for (at, c) in run.result.contenders.iter().enumerate() {
+                let mut contenders = first.result.contenders.iter();
+                let same = contenders.position(|other| other.label == c.label);
+                let reference = same.or(same_set_up.then_some(0));
+                let reference = reference.and_then(|at| candidate(first, at));
+                if let Some((own, reference)) = candidate(run, at).zip(reference) {
+                    out.push(own.against(&reference));
+                }
+            }
+        }
+        out.truncate(SENTENCES_MAX);
+        out
+    }
+
     /// One page with all of it.
     pub fn page(&self, command: &str, provenance: &Provenance) -> String {
         let names: Vec<&str> = self.runs.iter().map(|run| short(&run.name)).collect();
@@ -241,8 +389,15 @@ impl Comparison {
             &names.join(", "),
             &format!("{} runs side by side", self.runs.len()),
         );
+        page.enable_live();
+        page.add(&verdict::html(&self.sentences(), SENTENCES_NOTE));
+        let complaining = self
+            .runs
+            .iter()
+            .find(|run| run.result.complaints().next().is_some());
         page.add(&warning(
-            "Read these figures with care:",
+            "These results may be unreliable:",
+            complaining.map_or("", |run| advice(&run.result)),
             &self.complaints(),
             usize::MAX,
             "",
@@ -255,10 +410,19 @@ impl Comparison {
             ),
         }
         page.add_section("Figures", &self.table().to_html());
-        page.add_section(
-            "Goodput and delay",
-            &(note(plane::PLANE_CAPTION) + &plane::picture(&self.spots())),
-        );
+        for ComparisonChart {
+            section,
+            caption,
+            file,
+            described,
+            panel,
+        } in self.charts()
+        {
+            page.add_section(
+                section,
+                &(note(caption) + &figure(&[panel], &described, &file)),
+            );
+        }
         let same = self.parts().into_iter().filter_map(|(name, values)| {
             let first = values.first()?.clone();
             values

@@ -7,6 +7,7 @@ mod charts;
 pub(crate) mod plane;
 mod points;
 mod styles;
+pub(crate) mod verdict;
 
 use std::fmt::Write;
 
@@ -16,7 +17,7 @@ use ccplane_report::{Page, Provenance, Table};
 use self::charts::{Charts, SMOOTHING_BINS_PER_SIDE};
 use self::points::{delay, flow_bin_s, throughput};
 use crate::metrics;
-use crate::result::{Completions, ContenderResult, MeanInterval, RunResult, Setup};
+use crate::result::{Audit, Completions, ContenderResult, MeanInterval, RunResult, Setup};
 use crate::table;
 
 /// Maximum number of flows drawn individually: the first ones. `series.csv` has all of them.
@@ -35,6 +36,10 @@ pub fn page(result: &RunResult, provenance: &Provenance) -> String {
     if !result.note.is_empty() {
         page.add(&format!("<p>{}</p>", escape(&result.note)));
     }
+    page.add(&verdict::html(
+        &verdict::of_run(result),
+        verdict::note(result),
+    ));
     page.add(&warnings(result));
     page.add(&charts.keys());
     page.add(&format!(
@@ -42,6 +47,7 @@ pub fn page(result: &RunResult, provenance: &Provenance) -> String {
         table::of_run(result).to_html(),
         table_note(result)
     ));
+    plane(&mut page, result, &charts);
     workloads(&mut page, result, &charts);
     courses(&mut page, result, &charts);
     boxes(&mut page, result, &charts);
@@ -127,10 +133,16 @@ fn boxes(page: &mut Page, result: &RunResult, charts: &Charts<'_>) {
          to the last run within 1.5 box heights, and dots are outliers. All runs are in runs.csv."
     );
     page.add_section("Variation between runs", &(note(&about) + &charts.boxes()));
-    page.add_section(
-        "Goodput and delay",
-        &(note(plane::PLANE_CAPTION) + &plane::picture(&charts.spots())),
-    );
+}
+
+/// Adds the chart of goodput over delay.
+fn plane(page: &mut Page, result: &RunResult, charts: &Charts<'_>) {
+    if result.contenders.len() >= 2 {
+        page.add_section(
+            "Goodput and delay",
+            &(note(plane::PLANE_CAPTION) + &plane::picture(&charts.spots())),
+        );
+    }
 }
 
 /// Adds the charts over time and the distributions.
@@ -149,10 +161,16 @@ fn courses(page: &mut Page, result: &RunResult, charts: &Charts<'_>) {
         page.add_section(
             "Congestion window",
             &format!(
-                "<p class=\"note\">Congestion window per flow, sampled every {} ms. Guides: \
-                 capacity of the path without a queue (BDP), and with a full queue.<span \
-                 class=\"interactive\"> Drag to zoom, double-click to reset.</span></p>{}",
+                "<p class=\"note\">Congestion window per flow, sampled every {} ms.{}<span \
+                 class=\"interactive\"> Drag to zoom, double-click to reset. Keyboard: arrows move \
+                 the cursor, + and - zoom, Esc resets.</span></p>{}",
                 number(setup.sample_ms),
+                match result.has_varying_rate() {
+                    true => "",
+                    false => {
+                        " Guides: capacity of the path without a queue (BDP) and with a full one."
+                    }
+                },
                 charts.windows()
             ),
         );
@@ -168,9 +186,12 @@ fn courses(page: &mut Page, result: &RunResult, charts: &Charts<'_>) {
     // With several workloads, the goodputs of the flows are drawn there.
     if setup.flows >= 2 && !result.several_workloads() {
         let about = format!(
-            "Bytes read by each receiving application, in bins of {} ms. Guide: an equal share of \
-             the link.",
-            number(flow_bin_s(setup) * 1e3)
+            "Bytes read by each receiving application, in bins of {} ms.{}",
+            number(flow_bin_s(setup) * 1e3),
+            match result.has_varying_rate() {
+                true => "",
+                false => " Guide: an equal share of the link.",
+            }
         );
         page.add_section("Goodput of each flow", &(note(&about) + &charts.goodputs()));
     }
@@ -190,12 +211,16 @@ fn courses(page: &mut Page, result: &RunResult, charts: &Charts<'_>) {
     page.add_section("Throughput", &(note(&about) + &charts.throughputs()));
     let about = format!(
         "Mean time at the bottleneck (queueing and transmission) of the packets that left it in \
-         each bin of {bin} ms, from the link's log. Guide: a full queue."
+         each bin of {bin} ms, from the link's log.{}",
+        match (result.has_varying_rate(), setup.queue_bytes) {
+            (false, Some(_)) => " Guide: a full queue.",
+            _ => "",
+        }
     );
     page.add_section("Queueing delay", &(note(&about) + &charts.delays()));
     let about = format!(
         "Cumulative distribution of the {bin} ms bins: throughput (not smoothed) and mean \
-         queueing delay; includes slow start."
+         queueing delay; includes slow start. Triangles mark values beyond an edge."
     );
     page.add_section("Distributions", &(note(&about) + &charts.distributions()));
 }
@@ -241,10 +266,27 @@ fn warnings(result: &RunResult) -> String {
     let complaints: Vec<(&str, &str)> = result.complaints().collect();
     warning(
         "These results may be unreliable:",
+        advice(result),
         &complaints,
         usize::MAX,
         "",
     )
+}
+
+/// Returns what to do about the complaints of a run.
+pub(crate) fn advice(result: &RunResult) -> &'static str {
+    let any = |of: fn(&Audit) -> &Vec<String>| {
+        let audits = result.contenders.iter().map(|c| &c.audit);
+        audits.into_iter().any(|audit| !of(audit).is_empty())
+    };
+    match (
+        any(|audit| &audit.disturbed),
+        any(|audit| &audit.complaints),
+    ) {
+        (true, _) => "Run again on an idle machine, or at a lower rate.",
+        (false, true) => "Change the set-up as the problems say, and run again.",
+        (false, false) => "These are failures of the contenders; the metrics include them.",
+    }
 }
 
 fn table_note(result: &RunResult) -> String {

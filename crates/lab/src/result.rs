@@ -624,6 +624,13 @@ impl RunResult {
         self.contenders.iter().any(|c| c.audit.simulation.is_some())
     }
 
+    /// Returns true if the rate of the link varies, as that of a trace does. Then the BDP and the
+    /// delay of a full queue are not one number.
+    pub(crate) fn has_varying_rate(&self) -> bool {
+        let course = |c: &ContenderResult| !c.series.capacity_mbit.is_empty();
+        self.contenders.iter().any(course) || self.setup.rate.parse::<Rate>().is_err()
+    }
+
     /// Returns true if there are several workloads.
     pub(crate) fn several_workloads(&self) -> bool {
         self.contenders.iter().any(|c| !c.workloads.is_empty())

@@ -204,7 +204,9 @@ fn lines(page: &str, title: &str) -> Vec<(String, Vec<(f64, f64)>)> {
         );
         let plot = between(picture, "class=\"plot\"", ">");
         let view = numbers(&between(&plot, "viewBox=\"", "\""));
-        for path in picture.split("<path ").skip(1) {
+        let paths = picture.split("<path ").skip(1);
+        // Triangles mark values beyond an edge and are no lines.
+        for path in paths.filter(|path| !path.starts_with("class=\"beyond")) {
             let steps = between(path, " d=\"M", "\"");
             let mut at = (0.0, 0.0);
             let place = |step: &str| {
@@ -247,6 +249,63 @@ fn charts_show_the_measurements() {
     let (largest, share) = *shares.last().unwrap();
     assert!(largest > 96.0 && share > 99.9, "{largest} {share}");
     assert!(page.contains(">full queue</text>") && page.contains(">BDP + queue</text>"));
+}
+
+#[test]
+fn pages_of_several_contenders_begin_with_a_comparison() {
+    let html = page(&result(1));
+    let sentence = "reno: about the same goodput as native:reno at about the same queueing delay.";
+    assert!(html.contains(sentence), "no sentence");
+    assert!(html.find(sentence) < html.find("<table"));
+    // Goodput over delay with a label per contender.
+    assert!(html.contains("<h2>Goodput and delay</h2>"));
+    assert!(html.contains("data-file=\"goodput-delay-reno-cubic-native-reno-native-cubic\""));
+    let mut alone = result(1);
+    alone.contenders.truncate(1);
+    let html = page(&alone);
+    assert!(!html.contains("Goodput and delay") && !html.contains("about the same"));
+}
+
+#[test]
+fn charts_of_a_page_are_saved_under_different_names() {
+    let html = page(&result(3));
+    let mut names: Vec<&str> = html
+        .split("data-file=\"")
+        .skip(1)
+        .filter_map(|rest| rest.split('"').next())
+        .collect();
+    assert!(
+        names.contains(&"cwnd-reno") && names.contains(&"throughput-cubic"),
+        "{names:?}"
+    );
+    let count = names.len();
+    names.sort_unstable();
+    names.dedup();
+    assert_eq!(names.len(), count);
+}
+
+#[test]
+fn a_varying_rate_has_no_guides_of_a_constant_one() {
+    let mut traced = result(3);
+    for c in &mut traced.contenders {
+        c.series.capacity_mbit = vec![96.0; 750];
+    }
+    for html in [page(&traced), {
+        let mut named = result(3);
+        named.setup.rate = "verizon.trace".into();
+        page(&named)
+    }] {
+        for guide in [
+            "full queue</text>",
+            ">BDP + queue",
+            ">BDP</text>",
+            "fair share</text>",
+            ">link</text>",
+        ] {
+            assert!(!html.contains(guide), "{guide}");
+        }
+    }
+    assert!(page(&result(3)).contains(">fair share</text>"));
 }
 
 #[test]

@@ -1,18 +1,27 @@
 //! Line charts and box plots as SVG text, for HTML pages and for the book.
 //!
-//! Output is deterministic, byte for byte, and works in any SVG viewer. Colours are custom
-//! properties with the page's names: an inline chart follows the theme of its page, a
-//! [`standalone`] file the reader's preference for light or dark. A [`live`] chart is the same
-//! drawing, which the page's [`CHART_SCRIPT`] lets a reader zoom and inspect.
+//! Output is deterministic, byte for byte. On a page, colours are custom properties: an [`inline`]
+//! chart and a [`figure`] follow the page's theme, and the page's [`CHART_SCRIPT`] lets a reader
+//! zoom, inspect and save. A file from [`export`] or [`standalone`] has colours, fonts and key of
+//! its own, and uses only what every SVG renderer supports. A [`live`] chart is the same drawing.
+//! Points outside an axis are marked by a triangle at the edge.
 
 mod boxes;
 mod draw;
+mod file;
+mod labels;
 mod live;
 mod scale;
+mod theme;
+
+use std::fmt::Write;
 
 pub use boxes::BoxPlot;
-pub use draw::{inline, standalone};
+pub use draw::{figure, inline};
+pub(crate) use file::distinct_names;
+pub use file::{Theme, csv, export, file_name, standalone};
 pub use live::{CHART_SCRIPT, HoverData, Key, Width, keys, live};
+pub use theme::{GREY, PALETTE_COLOURS, hue};
 
 /// One panel of a picture.
 #[derive(Clone, Debug, Default)]
@@ -87,7 +96,7 @@ pub struct ChartSeries {
     pub label: String,
     /// Points from left to right; a missing value breaks the line.
     pub points: Vec<(f64, Option<f64>)>,
-    /// Index into the palette, modulo [`PALETTE_COLOURS`].
+    /// Index into the palette, modulo [`PALETTE_COLOURS`]; see [`hue`].
     pub colour: usize,
     /// Light fill down to zero, for the capacity that the other lines use or leave.
     pub area: bool,
@@ -95,24 +104,26 @@ pub struct ChartSeries {
     pub dashed: bool,
     /// Dot at every point, for a few measured values that the line only connects.
     pub dots: bool,
-    /// Label next to the last point. Not drawn in live charts.
+    /// Label next to the last point, moved if it would overlap another one. Not drawn in live
+    /// charts.
     pub end_label: String,
     /// Vertical error bars: position, lower end, upper end.
     pub errors: Vec<(f64, f64, f64)>,
     /// Box plots. Not drawn in live charts.
     pub boxes: Vec<BoxPlot>,
-    /// Live charts: name in the readout, used if the key above the panel has none.
+    /// Live charts and files: name in the readout and in the key below the panel, used if the key
+    /// above the panel has none.
     pub name: String,
-    /// Live charts: secondary shade of the colour.
+    /// Secondary shade of the colour.
     pub secondary: bool,
-    /// Live charts: `stroke-dasharray` of SVG; empty for a solid line.
+    /// `stroke-dasharray` of SVG; empty for a solid line.
     pub dashes: &'static str,
     /// Live charts: index of the page's [`keys`] entry that hides the line.
     pub key: Option<usize>,
-    /// Live charts: thin stroke, for many overlapping lines.
+    /// Live charts and files: thin stroke, for many overlapping lines.
     pub thin: bool,
-    /// Live charts: percentage of the line's colour in a mix with the page's; `None` is the pure
-    /// colour.
+    /// Live charts and files: percentage of the line's colour in a mix with the colour of text;
+    /// `None` is the pure colour.
     pub shade: Option<u8>,
 }
 
@@ -217,14 +228,25 @@ impl ChartSeries {
     }
 }
 
-/// Style of a filled area. Inline rather than in [`CHART_STYLE`], since few charts have areas.
+/// Style of a filled area. Inline rather than in [`chart_style`], since few charts have areas.
 const AREA_STYLE: &str = "stroke: none; opacity: 0.16";
 
-/// Number of colours in the palette, which is based on Okabe and Ito's for colour-blind readers.
-pub const PALETTE_COLOURS: usize = 6;
+/// Returns the CSS that a page includes once for its inline charts; the page defines the custom
+/// properties.
+pub fn chart_style() -> String {
+    let mut out = String::from(CHART_STYLE);
+    for n in 0..PALETTE_COLOURS {
+        let _ = writeln!(
+            out,
+            "svg .c{n} {{ stroke: var(--c{n}); }} svg .s{n} {{ stroke: var(--s{n}); }} \
+             svg .f{n} {{ fill: var(--c{n}); }} svg .g{n} {{ fill: var(--s{n}); }}"
+        );
+    }
+    out
+}
 
-/// CSS that a page includes once for its inline charts; the page defines the custom properties.
-pub const CHART_STYLE: &str = "\
+/// Rules of [`chart_style`] besides the palette.
+const CHART_STYLE: &str = "\
 svg.chart { display: block; width: 100%; height: auto; \
     font: 12px system-ui, -apple-system, 'Segoe UI', Roboto, 'Noto Sans', 'DejaVu Sans', \
     sans-serif; }
@@ -232,23 +254,20 @@ svg.chart text { fill: var(--ink); } svg.chart .soft { fill: var(--muted); } \
 svg.chart .title { font-weight: 600; }
 svg.chart .grid { stroke: var(--grid); } svg.chart .frame { stroke: var(--guide); fill: none; }
 svg.chart .guide { stroke: var(--guide); stroke-dasharray: 2 3; }
+svg.chart .leader { stroke: var(--guide); }
 svg.chart .halo { paint-order: stroke; stroke: var(--page); stroke-width: 4px; \
     stroke-linejoin: round; }
 svg.chart .line { fill: none; stroke-width: 1.6; stroke-linejoin: round; } \
 svg.chart .dashed { stroke-dasharray: 6 4; }
-svg.chart .c0 { stroke: var(--c0); } svg.chart .c1 { stroke: var(--c1); } \
-svg.chart .c2 { stroke: var(--c2); }
-svg.chart .c3 { stroke: var(--c3); } svg.chart .c4 { stroke: var(--c4); } \
-svg.chart .c5 { stroke: var(--c5); }
-svg.chart .f0 { fill: var(--c0); } svg.chart .f1 { fill: var(--c1); } \
-svg.chart .f2 { fill: var(--c2); }
-svg.chart .f3 { fill: var(--c3); } svg.chart .f4 { fill: var(--c4); } \
-svg.chart .f5 { fill: var(--c5); }
 ";
 
-/// Palette of the light theme, as custom properties.
-pub const LIGHT_PALETTE: &str =
-    "--c0: #0072b2; --c1: #c04a00; --c2: #00805c; --c3: #a3427a; --c4: #6b5b00; --c5: #444b52;";
-/// Palette of the dark theme.
-pub const DARK_PALETTE: &str =
-    "--c0: #4db2f0; --c1: #ff8f4a; --c2: #2fcf9f; --c3: #ee8fc6; --c4: #dcc437; --c5: #c2cad2;";
+/// Returns the custom properties of the light theme: `--page`, `--ink`, `--muted`, `--grid`,
+/// `--guide`, the palette `--c0`, `--c1` and so on, and its secondary shades `--s0`, `--s1`.
+pub fn light_properties() -> String {
+    theme::LIGHT.properties()
+}
+
+/// Same as [`light_properties`] for the dark theme.
+pub fn dark_properties() -> String {
+    theme::DARK.properties()
+}

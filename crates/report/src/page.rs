@@ -3,18 +3,12 @@
 use crate::chart;
 use crate::html::escape;
 
-/// Page colours besides the chart palette (`--s0` to `--s5` are its secondary shades), light theme.
-const LIGHT_COLOURS: &str = "--page: #ffffff; --ink: #1b1f24; --muted: #5b6570; --line: #d9dee4; \
-                             --soft: #f4f6f8; --grid: #e9edf1; --guide: #8a949e; --warn: #8a4b00; \
-                             --warn-soft: #fff4e3; --good: #1a6b3c; --bad: #a3182b; --s0: #3aa0dd; \
-                             --s1: #f08a45; --s2: #37b892; --s3: #d98bb8; --s4: #b39a1c; \
-                             --s5: #8b949e;";
+/// Page colours besides those of charts, light theme.
+const LIGHT_COLOURS: &str = "--line: #d9dee4; --soft: #f4f6f8; --warn: #8a4b00; \
+                             --warn-soft: #fff4e3; --good: #1a6b3c; --bad: #a3182b;";
 /// Dark counterpart of [`LIGHT_COLOURS`].
-const DARK_COLOURS: &str = "--page: #14171b; --ink: #e7eaee; --muted: #9aa5b1; --line: #2e353d; \
-                            --soft: #1c2127; --grid: #252b32; --guide: #75808c; --warn: #f2b766; \
-                            --warn-soft: #2c2318; --good: #6fcf97; --bad: #ff8f8f; --s0: #9cd3f7; \
-                            --s1: #ffc29c; --s2: #9be5cd; --s3: #f6c4e1; --s4: #efe08e; \
-                            --s5: #8b949e;";
+const DARK_COLOURS: &str = "--line: #2e353d; --soft: #1c2127; --warn: #f2b766; \
+                            --warn-soft: #2c2318; --good: #6fcf97; --bad: #ff8f8f;";
 
 /// Page under construction. Fragments appear in the order in which they were added.
 #[derive(Clone, Debug)]
@@ -76,8 +70,8 @@ impl Page {
         self.provenance = format!(": {}", escape(provenance));
     }
 
-    /// Adds the script for zooming and reading [live](chart::live) charts, hiding lines by their
-    /// keys and choosing the theme. Other pages contain no script.
+    /// Adds the script for zooming and reading [live](chart::live) charts, saving charts, hiding
+    /// lines by their keys and choosing the theme. Other pages contain no script.
     pub fn enable_live(&mut self) {
         self.live = true;
     }
@@ -93,6 +87,7 @@ impl Page {
             provenance,
         } = self;
         let css = css();
+        let body = chart::distinct_names(&body);
         let (button, script) = match live {
             // Has no effect without the script, which unhides it.
             true => (
@@ -122,15 +117,15 @@ impl Page {
 /// Style sheet of every page. A `data-theme` attribute on the root, set by the script, overrides
 /// the reader's colour-scheme preference; print is always light.
 fn css() -> String {
-    let dark = format!("{DARK_COLOURS} {}", chart::DARK_PALETTE);
+    let dark = format!("{DARK_COLOURS} {}", chart::dark_properties());
     format!(
         ":root {{ {LIGHT_COLOURS} {} }}\n\
          @media screen {{ :root[data-theme=\"dark\"] {{ {dark} }} }}\n\
          @media screen and (prefers-color-scheme: dark) {{ :root:not([data-theme=\"light\"]) \
          {{ {dark} }} }}\n{}{}",
-        chart::LIGHT_PALETTE,
+        chart::light_properties(),
         include_str!("../assets/page.css"),
-        chart::CHART_STYLE
+        chart::chart_style()
     )
 }
 

@@ -2,6 +2,7 @@
 
 use ccplane_report::Table;
 use ccplane_report::chart::{Axis, Chart, ChartSeries};
+use ccplane_report::html::milliseconds;
 
 use super::question::{Answer, Outcomes, Place, Plan, Question, Setting, Verdict};
 use super::sketch::{RATE, RTT, Sketch, word};
@@ -58,8 +59,10 @@ fn judge_deep(setting: &Setting, outcomes: &Outcomes) -> Answer {
     Answer {
         verdict,
         finding: format!(
-            "With ten BDP of buffer packets wait {ours:.1} ms on average, {cubic:.1} ms under \
-             Cubic; the link is {:.0} % used, at least.",
+            "With ten BDP of buffer packets wait {} on average, {} under Cubic; the link is \
+             {:.0} % used, at least.",
+            milliseconds(ours),
+            milliseconds(cubic),
             least * 100.0
         ),
         figures: Vec::new(),

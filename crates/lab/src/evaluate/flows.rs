@@ -2,6 +2,7 @@
 
 use ccplane_report::Table;
 use ccplane_report::chart::{Axis, Chart, ChartSeries};
+use ccplane_report::html::milliseconds;
 
 use super::measured::Measured;
 use super::question::{Answer, Outcomes, Place, Plan, Question, Setting, Verdict};
@@ -87,8 +88,10 @@ fn judge_start(setting: &Setting, outcomes: &Outcomes) -> Answer {
     let mut answer = sweep.answer(setting, outcomes, |places| {
         let text = |place: &(&Case, f64, f64, Verdict)| {
             format!(
-                "{} in {:.0} ms (Cubic {:.0})",
-                place.0.label, place.1, place.2
+                "{} in {} (Cubic {})",
+                place.0.label,
+                milliseconds(place.1),
+                milliseconds(place.2)
             )
         };
         format!(

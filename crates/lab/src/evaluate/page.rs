@@ -1,15 +1,16 @@
-//! `evaluation.html`: one page with every question, its verdict, figures and pictures; no script,
-//! nothing from outside.
+//! `evaluation.html`: one page with every question, its verdict, figures and pictures; failures
+//! first, nothing from outside. The script only saves charts and chooses the theme.
 
 use std::fmt::Write;
 
-use ccplane_report::html::{definitions, escape, note, warning};
-use ccplane_report::{Page, Provenance, chart};
+use ccplane_report::chart::figure;
+use ccplane_report::html::{definitions, escape, milliseconds, note, warning};
+use ccplane_report::{Page, Provenance};
 
 use super::Evaluation;
 use super::question::{Answer, Question, Verdict};
 
-/// Verdicts as coloured words, and the overview, whose cells are sentences.
+/// Verdicts as coloured words, and the table of contents, whose entries are sentences.
 const STYLE: &str = "\
 .verdict { display: inline-block; min-width: 84px; padding: 1px 9px; border-radius: 10px; \
     border: 1.5px solid; font-size: 13px;
@@ -17,9 +18,16 @@ const STYLE: &str = "\
 .verdict.pass { color: var(--good); } .verdict.caution { color: var(--warn); } \
 .verdict.fail { color: var(--bad); }
 .verdict.unanswered { color: var(--muted); }
-.overview td { white-space: normal; text-align: left; vertical-align: top; } \
-.overview td:first-child { white-space: nowrap; }
+.contents { list-style: none; margin: 8px 0 0; padding: 0; }
+.contents li { display: grid; grid-template-columns: 96px 1fr; gap: 2px 14px; padding: 7px 0; \
+    border-bottom: 1px solid var(--line); align-items: start; }
+.contents p { grid-column: 2; margin: 0; } .contents .verdict { justify-self: start; }
 section a { color: inherit; } h2 .verdict { margin-left: 8px; vertical-align: 2px; }
+@media screen and (max-width: 560px) {
+  main { padding: 18px 14px 48px; } h1 { font-size: 22px; }
+  .contents li { grid-template-columns: 1fr; } .contents p { grid-column: 1; }
+  section > dl { grid-template-columns: 1fr; } section > dl dd { margin-bottom: 6px; }
+}
 ";
 
 /// Complaints that are listed; the rest is in the file of figures.
@@ -33,16 +41,17 @@ pub fn page(evaluation: &Evaluation, provenance: &Provenance) -> String {
         ""
     };
     let subtitle = format!(
-        "{} Asked what RFC 9743 asks of a new congestion control{quick}; {}, {} s of traffic.",
+        "{} Asked what RFC 9743 asks of a new congestion control{quick}; {}, {} of traffic.",
         sentence(&evaluation.about),
         evaluation.datapath,
-        evaluation.duration_s.round()
+        duration(evaluation.duration_s)
     );
     let mut page = Page::new(&format!("{} evaluated", evaluation.algorithm), &subtitle);
     page.add_style(STYLE);
+    page.enable_live();
     page.add(&overview(evaluation));
     page.add(&warnings(evaluation));
-    for (question, answer) in &evaluation.answers {
+    for (question, answer) in worst_first(evaluation) {
         page.add(&section(question, answer));
     }
     let again = if evaluation.datapath == "simulator" {
@@ -68,22 +77,54 @@ fn chip(verdict: Verdict) -> String {
     format!("<span class=\"verdict {0}\">{0}</span>", verdict.word())
 }
 
+/// Returns the answers in the order of the page: failures, cautions, what could not be asked, and
+/// passes, each in the order of the questions.
+fn worst_first(evaluation: &Evaluation) -> Vec<&(&'static Question, Answer)> {
+    let mut answers: Vec<_> = evaluation.answers.iter().collect();
+    answers.sort_by_key(|(_, answer)| match answer.verdict {
+        Verdict::Fail => 0,
+        Verdict::Caution => 1,
+        Verdict::Unanswered => 2,
+        Verdict::Pass => 3,
+    });
+    answers
+}
+
+/// Returns the result in a sentence: which questions it fails.
+fn conclusion(evaluation: &Evaluation) -> String {
+    let titles = |verdict: Verdict| -> String {
+        let all = evaluation.answers.iter();
+        let titles = all.filter(|(_, answer)| answer.verdict == verdict);
+        let titles: Vec<&str> = titles.map(|(question, _)| question.title).collect();
+        titles.join("; ")
+    };
+    let (algorithm, counts) = (&evaluation.algorithm, evaluation.counts());
+    match (titles(Verdict::Fail), titles(Verdict::Caution)) {
+        (failed, _) if !failed.is_empty() => format!("{algorithm}: {counts}. It fails: {failed}."),
+        (_, cautions) if !cautions.is_empty() => {
+            format!("{algorithm}: {counts}. It fails nothing. Read before deploying: {cautions}.")
+        }
+        _ => format!("{algorithm}: {counts}."),
+    }
+}
+
+/// Returns the conclusion and the table of contents.
 fn overview(evaluation: &Evaluation) -> String {
     let mut out = format!(
-        "<section><p><b>{}</b></p><div class=\"scroll\"><table class=\"figures overview\"><tbody>",
-        evaluation.counts()
+        "<section><p><b>{}</b></p><nav aria-label=\"Questions\"><ol class=\"contents\">",
+        escape(&conclusion(evaluation))
     );
-    for (question, answer) in &evaluation.answers {
+    for (question, answer) in worst_first(evaluation) {
         let _ = write!(
             out,
-            "<tr><td>{}</td><td><a href=\"#{}\">{}</a></td><td>{}</td></tr>",
+            "<li>{}<a href=\"#{}\">{}</a><p>{}</p></li>",
             chip(answer.verdict),
             question.name,
             escape(question.title),
-            escape(&answer.finding)
+            escape(&sentence(&answer.finding))
         );
     }
-    out += "</tbody></table></div>";
+    out += "</ol></nav>";
     if !evaluation.left_out.is_empty() {
         out += &note(&format!(
             "Not asked on this datapath, where they cannot run: {}.",
@@ -99,7 +140,8 @@ fn warnings(evaluation: &Evaluation) -> String {
         .map(|(question, run, what)| (format!("{question}, {run}"), what.as_str()))
         .collect();
     warning(
-        "Read the figures of these runs with care:",
+        "The figures of some runs may be unreliable:",
+        "Ask these questions again with --only on an idle machine before you use their answers.",
         &complaints,
         MOST_COMPLAINTS,
         "evaluation.json",
@@ -112,7 +154,7 @@ fn section(question: &Question, answer: &Answer) -> String {
         question.name,
         escape(question.title),
         chip(answer.verdict),
-        escape(&answer.finding),
+        escape(&sentence(&answer.finding)),
         note(question.about)
     );
     if !answer.table.rows.is_empty() {
@@ -120,11 +162,7 @@ fn section(question: &Question, answer: &Answer) -> String {
     }
     if !answer.charts.is_empty() {
         let described = format!("{}: {}", question.title, answer.finding);
-        let _ = write!(
-            out,
-            "<div class=\"pictures\">{}</div>",
-            chart::inline(&answer.charts, &described)
-        );
+        out += &figure(&answer.charts, &described, question.name);
     }
     out + &definitions(&[
         ("criterion", question.criterion),
@@ -132,10 +170,87 @@ fn section(question: &Question, answer: &Answer) -> String {
     ]) + "</section>"
 }
 
-/// With a full stop.
+/// A duration in the unit of its size.
+fn duration(seconds: f64) -> String {
+    match seconds {
+        s if s >= 5_400.0 => format!("{:.1} h", s / 3_600.0),
+        s if s >= 90.0 => format!("{:.0} min", s / 60.0),
+        s => milliseconds(s * 1e3),
+    }
+}
+
+/// With a full stop; numbers stay on one line with their percent signs.
 fn sentence(text: &str) -> String {
-    match text.trim_end_matches('.') {
+    match text.trim_end_matches('.').replace(" %", "\u{a0}%").as_str() {
         "" => String::new(),
         text => format!("{text}."),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::evaluate::QUESTIONS;
+
+    fn evaluation(verdicts: &[Verdict]) -> Evaluation {
+        let answers = QUESTIONS.iter().zip(verdicts).map(|(question, verdict)| {
+            let answer = Answer {
+                verdict: *verdict,
+                ..Answer::unanswered(format!("found {}", question.name))
+            };
+            (question, answer)
+        });
+        Evaluation {
+            algorithm: "copa".to_owned(),
+            about: String::new(),
+            command: "ccplane evaluate --alg copa".to_owned(),
+            datapath: "simulator",
+            quick: true,
+            answers: answers.collect(),
+            left_out: Vec::new(),
+            complaints: Vec::new(),
+            duration_s: 7_200.0,
+        }
+    }
+
+    #[test]
+    fn failures_are_first_and_contents_link_to_every_question() {
+        let verdicts = [
+            Verdict::Pass,
+            Verdict::Fail,
+            Verdict::Caution,
+            Verdict::Fail,
+        ];
+        let html = page(&evaluation(&verdicts), &Provenance::default());
+        let at = |name: &str| {
+            html.find(&format!("<section id=\"{name}\""))
+                .expect("a section")
+        };
+        let names: Vec<&str> = QUESTIONS
+            .iter()
+            .take(4)
+            .map(|question| question.name)
+            .collect();
+        assert!(at(names[1]) < at(names[3]) && at(names[3]) < at(names[2]));
+        assert!(at(names[2]) < at(names[0]));
+        for name in names {
+            assert!(html.contains(&format!("<a href=\"#{name}\">")), "{name}");
+            assert!(html.contains(&format!("<p>found {name}.</p>")), "{name}");
+        }
+        let fails = format!("It fails: {}; {}.", QUESTIONS[1].title, QUESTIONS[3].title);
+        assert!(
+            html.contains(&escape(&fails)) && html.contains("2.0 h of traffic"),
+            "{html}"
+        );
+        let passed = conclusion(&evaluation(&[Verdict::Pass]));
+        assert_eq!(passed, "copa: 1 pass.");
+    }
+
+    #[test]
+    fn durations_have_the_unit_of_their_size() {
+        assert_eq!(
+            [12.0, 300.0, 5_400.0].map(duration),
+            ["12.0 s", "5 min", "1.5 h"]
+        );
     }
 }

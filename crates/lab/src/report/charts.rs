@@ -1,7 +1,8 @@
 //! Charts of a run: their lines, axes and resolution.
 
 use ccplane_report::chart::{
-    Axis, BoxPlot, Chart, ChartSeries, HoverData, Key, SeriesStyle, Width, inline, keys, live,
+    Axis, BoxPlot, Chart, ChartSeries, GREY, HoverData, Key, SeriesStyle, Width, figure, file_name,
+    keys, live,
 };
 
 use super::DRAWN_FLOWS_MAX;
@@ -49,7 +50,7 @@ const MARK_COLOUR: usize = 2;
 const STROKE_HEIGHT_SHARE: f64 = 0.05;
 const STROKES_MAX: f64 = 1_500.0;
 /// Colour of the link's capacity, behind everything else.
-const LINK_CAPACITY_COLOUR: usize = 5;
+const LINK_CAPACITY_COLOUR: usize = GREY;
 
 /// Charts of a run, in rows.
 pub(super) struct Charts<'a> {
@@ -121,7 +122,8 @@ impl<'a> Charts<'a> {
                 return self.workload_flows(at, c, &points, &events);
             }
             let flows = c.series.flows.iter().take(DRAWN_FLOWS_MAX);
-            let several = flows.len() > 1;
+            let shown = flows.len();
+            let several = shown > 1;
             let strand = |(flow, samples): (usize, &Vec<Sample>)| Strand {
                 name: if several {
                     format!("{} {}", c.label, flow + 1)
@@ -129,6 +131,7 @@ impl<'a> Charts<'a> {
                     c.label.clone()
                 },
                 thin: several,
+                shade: shade(flow, shown),
                 events: events(samples),
                 ..self.contender_strand(at, c, points(samples))
             };
@@ -183,6 +186,8 @@ impl<'a> Charts<'a> {
         let bdp = segments(setup.bdp_bytes);
         let mut guides = vec![(bdp, "BDP".to_owned())];
         guides.extend(full.map(|full| (full, "BDP + queue".to_owned())));
+        // The BDP of a link whose rate varies is not one number.
+        guides.retain(|_| !self.result.has_varying_rate());
         let row = Row {
             axis_label: "cwnd, segments",
             axis_max: head(most(&series).max(bdp)),
@@ -250,7 +255,10 @@ impl<'a> Charts<'a> {
             axis_label: "goodput, Mbit/s",
             axis_max: head(most(&series)),
             digits: 2,
-            guides: vec![(share, "fair share".to_owned())],
+            guides: match self.result.has_varying_rate() {
+                true => Vec::new(),
+                false => vec![(share, "fair share".to_owned())],
+            },
             background: None,
             by_algorithm: true,
             by_contender: false,
@@ -308,6 +316,7 @@ impl<'a> Charts<'a> {
         let spot = |(at, c): (usize, &ContenderResult)| Spot {
             label: c.label.clone(),
             colour: self.styles.contender(at).colour,
+            secondary: self.styles.contender(at).secondary,
             position: (c.metrics.delay_p95_ms, c.metrics.goodput_mbit),
             runs: c
                 .series
@@ -332,7 +341,7 @@ impl<'a> Charts<'a> {
             boxes: BoxPlot::from_values(f64::from(at), values(c))
                 .into_iter()
                 .collect(),
-            ..ChartSeries::new("", self.styles.contender(at as usize - 1).colour, [])
+            ..ChartSeries::named(&c.label, 0, []).with_style(self.styles.contender(at as usize - 1))
         });
         let seen = Distribution::new(all().flat_map(|(c, _)| values(c)));
         let (low, high) = seen
@@ -357,10 +366,9 @@ impl<'a> Charts<'a> {
             .iter()
             .map(|c| c.label.as_str())
             .collect();
-        format!(
-            "<div>{}</div>",
-            inline(&[chart], &format!("{what} of {}", names.join(", ")))
-        )
+        let described = format!("{what} of {}", names.join(", "));
+        let file = format!("variation-{}", file_name(&chart));
+        figure(&[chart], &described, &file)
     }
 
     /// Throughput of the link.
@@ -390,6 +398,9 @@ impl<'a> Charts<'a> {
             digits: 2,
             guides: match behind {
                 Some(_) => Vec::new(),
+                None if self.result.has_varying_rate() => {
+                    vec![(rate, "mean of the link".to_owned())]
+                }
                 None => vec![(rate, "link".to_owned())],
             },
             background: behind,
@@ -406,7 +417,9 @@ impl<'a> Charts<'a> {
             vec![self.contender_strand(at, c, self.bin_points(c.series.delay_ms.iter().copied()))]
         });
         let bytes_per_ms = setup.rate_mbit * 125.0;
-        let queue = setup.queue_bytes.filter(|_| bytes_per_ms > 0.0);
+        // How long a full queue takes to drain depends on the rate, which may vary.
+        let constant = bytes_per_ms > 0.0 && !self.result.has_varying_rate();
+        let queue = setup.queue_bytes.filter(|_| constant);
         let full = queue.map(|queue| queue as f64 / bytes_per_ms);
         let most = most(&series);
         let row = Row {
@@ -546,7 +559,7 @@ impl<'a> Charts<'a> {
                     lines,
                     Vec::new(),
                 );
-                live(&chart, &along_time(Width::Full, 3))
+                live(&chart, &along_time(Width::Full, 3, "ms"))
             });
         row(pictures)
     }
@@ -639,7 +652,8 @@ impl<'a> Charts<'a> {
                 behind.chain(lines).chain(events).collect(),
                 about.guides.clone(),
             );
-            live(&chart, &along_time(width, about.digits))
+            let unit = about.axis_label.rsplit(", ").next().unwrap_or_default();
+            live(&chart, &along_time(width, about.digits, unit))
         });
         row(pictures)
     }
@@ -711,11 +725,19 @@ impl<'a> Charts<'a> {
                 let rise = inside.clone().next().map(|(value, _)| (value, share));
                 let last = inside.clone().next_back().map(|(_, share)| (top, share));
                 let begin = rise.map(|_| (from, share));
-                let inside: Points = begin
+                // Values beyond the edges, which the chart marks there.
+                let hidden = |value: Option<&(f64, f64)>| value.map(|(value, _)| *value);
+                let smallest = hidden(points.first()).filter(|value| *value < from);
+                let largest = hidden(points.last()).filter(|value| *value > top);
+                let inside: Points = smallest
+                    .zip(begin)
+                    .map(|(value, (_, share))| (value, share))
                     .into_iter()
+                    .chain(begin)
                     .chain(rise)
                     .chain(inside)
                     .chain(last)
+                    .chain(largest.zip(last).map(|(value, (_, share))| (value, share)))
                     .collect();
                 ChartSeries {
                     name,
@@ -751,11 +773,11 @@ fn row(pictures: impl IntoIterator<Item = String>) -> String {
     )
 }
 
-fn along_time(width: Width, digits: usize) -> HoverData {
+fn along_time(width: Width, digits: usize, unit: &'static str) -> HoverData {
     HoverData {
         width,
         digits: (2, digits),
-        units: ("s", ""),
+        units: ("s", unit),
         zoom_group: "time",
     }
 }

@@ -1,7 +1,7 @@
 //! Goodput over queueing delay in one chart, as in Pantheon (Yan et al., USENIX ATC 2018, figure
 //! 4).
 
-use ccplane_report::chart::{Axis, Chart, ChartSeries, inline};
+use ccplane_report::chart::{Axis, Chart, ChartSeries, figure, file_name};
 use ccplane_units::stats;
 
 /// Corners of a drawn ellipse; not visible at 760 pixels.
@@ -14,6 +14,8 @@ pub(crate) struct Spot {
     pub label: String,
     /// Palette index of its colour.
     pub colour: usize,
+    /// Secondary shade of the colour.
+    pub secondary: bool,
     /// 95th percentile of the queueing delay in ms, and goodput in Mbit/s; means if there are
     /// several runs.
     pub position: (f64, f64),
@@ -22,51 +24,73 @@ pub(crate) struct Spot {
 }
 
 /// Returns the chart. With at least three runs, an ellipse shows one standard deviation.
-pub(crate) fn picture(spots: &[Spot]) -> String {
-    let around = spots.iter().filter_map(|spot| {
-        Some(ChartSeries {
-            points: ellipse(&spot.runs)?
-                .into_iter()
-                .map(|(x, y)| (x, Some(y)))
-                .collect(),
-            colour: spot.colour,
-            ..ChartSeries::default()
+pub(crate) fn chart(spots: &[Spot]) -> Chart {
+    let around: Vec<ChartSeries> = spots
+        .iter()
+        .filter_map(|spot| {
+            Some(ChartSeries {
+                points: ellipse(&spot.runs)?
+                    .into_iter()
+                    .map(|(x, y)| (x, Some(y)))
+                    .collect(),
+                colour: spot.colour,
+                secondary: spot.secondary,
+                ..ChartSeries::default()
+            })
         })
-    });
+        .collect();
+    // Room at the right, so that no dot or ellipse is cut off by the frame.
+    let corners = around.iter().flat_map(|line| &line.points).map(|at| at.0);
+    let longest = spots.iter().map(|spot| spot.position.0).chain(corners);
+    let end = match longest.fold(0.0, f64::max) * 1.06 {
+        end if end > 0.0 => end,
+        _ => 1.0,
+    };
     let dots = spots.iter().map(|spot| ChartSeries {
         dots: true,
         end_label: spot.label.clone(),
+        secondary: spot.secondary,
         ..ChartSeries::new("", spot.colour, [spot.position])
     });
-    let chart = Chart {
+    Chart {
         title: "goodput, Mbit/s".to_owned(),
-        x: Axis::linear("95th percentile of the queueing delay, ms"),
+        x: Axis::linear("95th percentile of the queueing delay, ms").with_range(0.0, end),
         y: heights(spots),
-        lines: around.chain(dots).collect(),
+        lines: around.into_iter().chain(dots).collect(),
         guides: Vec::new(),
-    };
-    let names: Vec<&str> = spots.iter().map(|spot| spot.label.as_str()).collect();
-    format!(
-        "<div>{}</div>",
-        inline(
-            &[chart],
-            &format!("goodput and queueing delay of {}", names.join(", "))
-        )
-    )
+    }
 }
 
-/// Returns the axis of goodput, which starts at zero unless all values are far from it.
+/// Returns what the chart shows, as text.
+pub(crate) fn description(spots: &[Spot]) -> String {
+    let names: Vec<&str> = spots.iter().map(|spot| spot.label.as_str()).collect();
+    format!("goodput and queueing delay of {}", names.join(", "))
+}
+
+/// Returns the name of the chart's files.
+pub(crate) fn name(chart: &Chart) -> String {
+    file_name(chart).replacen("goodput", "goodput-delay", 1)
+}
+
+/// Renders the chart for a page.
+pub(crate) fn picture(spots: &[Spot]) -> String {
+    let chart = chart(spots);
+    let name = name(&chart);
+    figure(&[chart], &description(spots), &name)
+}
+
+/// Returns the axis of goodput.
 fn heights(spots: &[Spot]) -> Axis {
-    let all = || {
-        let of = |spot: &Spot| {
-            spot.runs
-                .iter()
-                .chain([&spot.position])
-                .map(|run| run.1)
-                .collect::<Vec<_>>()
-        };
-        spots.iter().flat_map(of)
-    };
+    let all = spots
+        .iter()
+        .flat_map(|spot| spot.runs.iter().chain([&spot.position]));
+    let values: Vec<f64> = all.map(|run| run.1).collect();
+    axis_of(&values)
+}
+
+/// Returns an axis for these values, which starts at zero unless all of them are far from it.
+pub(crate) fn axis_of(values: &[f64]) -> Axis {
+    let all = || values.iter().copied();
     let (low, high) = (all().fold(f64::MAX, f64::min), all().fold(0.0, f64::max));
     let margin = ((high - low) * 0.2).max(high * 0.01);
     match low > high / 2.0 {
@@ -152,6 +176,7 @@ mod tests {
         let spot = |label: &str, runs: Vec<(f64, f64)>| Spot {
             label: label.to_owned(),
             colour: 0,
+            secondary: false,
             position: (5.0, 90.0),
             runs,
         };

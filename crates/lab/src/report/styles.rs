@@ -1,6 +1,6 @@
 //! Styles of lines: one hue per algorithm, shades of it for its flows, and the keys of the legend.
 
-use ccplane_report::chart::{Key, PALETTE_COLOURS, SeriesStyle};
+use ccplane_report::chart::{GREY, Key, SeriesStyle, hue};
 
 use crate::result::{ContenderResult, RunResult, WorkloadMetrics};
 
@@ -11,7 +11,7 @@ const NATIVE_DASH_VARIANTS: [&str; 3] = ["7 4", "4 3", "7 3 2 3"];
 /// Dashes of datagrams, which have no congestion control; drawn in grey.
 const DATAGRAM_DASHES: &str = "1 3";
 
-/// Strength of a workload's colour for its palest flow, percent.
+/// Strength of the colour of a contender or workload for its last flow, percent.
 const COLOUR_PERCENT_MIN: usize = 55;
 
 /// Styles of all lines of a run. Keys follow the rows of the table: a contender, then its
@@ -62,10 +62,10 @@ impl SeriesStyles {
                 DASH_VARIANTS
             };
             SeriesStyle {
-                colour: families
+                colour: hue(families
                     .iter()
                     .position(|family| *family == who.family)
-                    .unwrap_or(0),
+                    .unwrap_or(0)),
                 secondary: second,
                 dashes: variants
                     .get(before % variants.len())
@@ -85,7 +85,7 @@ impl SeriesStyles {
             let looks = kin.iter().enumerate().map(|(place, who)| match who {
                 Some(who) => look(who, among(kin, place, who)),
                 None => SeriesStyle {
-                    colour: PALETTE_COLOURS - 1,
+                    colour: GREY,
                     secondary: false,
                     dashes: DATAGRAM_DASHES,
                 },
@@ -153,8 +153,8 @@ fn of_workload(w: &WorkloadMetrics) -> Option<SeriesOwner<'_>> {
     })
 }
 
-/// Returns the shade of a flow among `of`, percent of the workload's colour. `None` (full colour)
-/// for a single flow.
+/// Returns the shade of a flow among `of`, percent of the colour of its contender or workload.
+/// `None` (full colour) for a single flow.
 pub(super) fn shade(flow: usize, of: usize) -> Option<u8> {
     let last = of.checked_sub(1).filter(|last| *last > 0)?;
     let paler = (100 - COLOUR_PERCENT_MIN) * flow.min(last) / last;
@@ -229,6 +229,23 @@ mod tests {
             ["copa:delta=1", "bulk: copa:delta=1", "cross: native:cubic"]
         );
         assert_eq!((keys.len(), looks.key(1), keys[5]), (10, 5, "cubic"));
+    }
+
+    #[test]
+    fn more_than_six_algorithms_have_colours_of_their_own() {
+        let result = RunResult {
+            contenders: (0..12)
+                .map(|n| contender(&format!("a{n}"), &format!("a{n}"), false, Vec::new()))
+                .collect(),
+            ..RunResult::default()
+        };
+        let looks = SeriesStyles::new(&result);
+        let mut colours: Vec<usize> = (0..12).map(|at| looks.contender(at).colour).collect();
+        colours.dedup();
+        assert!(
+            colours.len() == 12 && !colours.contains(&GREY),
+            "{colours:?}"
+        );
     }
 
     #[test]

@@ -79,8 +79,8 @@ impl BoxPlot {
             .chain(outside)
     }
 
-    /// Draws the box in a palette colour; parts outside the axes are omitted.
-    pub(super) fn draw(&self, out: &mut String, colour: usize, x: &Scale, y: &Scale) {
+    /// Draws the box with these classes; it ends at the axes.
+    pub(super) fn draw(&self, out: &mut String, stroke: &str, fill: &str, x: &Scale, y: &Scale) {
         let Some(middle) = x.position(self.position) else {
             return;
         };
@@ -91,6 +91,7 @@ impl BoxPlot {
             .map_or(HALF_WIDTH_MAX, |(from, to)| (to - from) * HALF_WIDTH_SHARE)
             .min(HALF_WIDTH_MAX);
         let (left, right) = (px(middle - half), px(middle + half));
+        let (top, bottom) = y.bounds();
         let levels = [
             self.whiskers.0,
             self.quartiles.0,
@@ -104,25 +105,25 @@ impl BoxPlot {
             Some(median),
             Some(third),
             Some(high),
-        ] = levels.map(|value| y.position(value))
+        ] = levels.map(|value| Some(y.unbounded(value)?.clamp(top, bottom)))
         {
             let (inner_left, inner_right) = (px(middle - half / 2.0), px(middle + half / 2.0));
             let [low, first, median, third, high] = [low, first, median, third, high].map(px);
             let middle = px(middle);
             let _ = writeln!(
                 out,
-                "<path class=\"line c{colour}\" d=\"M{left} \
+                "<path class=\"line {stroke}\" d=\"M{left} \
                  {first}H{right}V{third}H{left}ZM{middle} {first}V{low}M{middle} \
                  {third}V{high}M{inner_left} {low}H{inner_right}M{inner_left} \
                  {high}H{inner_right}\"/>\
-                 <path class=\"line c{colour}\" style=\"stroke-width: 3\" \
+                 <path class=\"line {stroke}\" style=\"stroke-width: 3\" \
                  d=\"M{left} {median}H{right}\"/>"
             );
         }
         for value in self.outliers.iter().filter_map(|value| y.position(*value)) {
             let _ = writeln!(
                 out,
-                "<circle class=\"f{colour}\" cx=\"{}\" cy=\"{}\" r=\"2.5\"/>",
+                "<circle class=\"{fill}\" cx=\"{}\" cy=\"{}\" r=\"2.5\"/>",
                 px(middle),
                 px(value)
             );

@@ -6,7 +6,8 @@
 
 use std::fmt::Write;
 
-use super::draw::{Layout, MARGIN_LEFT, MARGIN_RIGHT, class, panel};
+use super::draw::{Layout, MARGIN_LEFT, Surface, class, clipped, panel};
+use super::file::file_name;
 use super::scale::px;
 use super::{AREA_STYLE, Chart, ChartSeries, PALETTE_COLOURS, SeriesStyle};
 use crate::html::escape;
@@ -44,28 +45,24 @@ pub struct HoverData {
 
 /// Renders a live chart. Both axes must be linear, and the horizontal one must have a range.
 pub fn live(chart: &Chart, reading: &HoverData) -> String {
-    let layout = match reading.width {
-        Width::Full => Layout {
-            width: 940.0,
-            plot_height: 230.0,
-            live: true,
-        },
-        Width::Half => Layout {
-            width: 560.0,
-            plot_height: 220.0,
-            live: true,
-        },
+    let size = match reading.width {
+        Width::Full => (940.0, 230.0),
+        Width::Half => (560.0, 220.0),
     };
+    let layout = Layout::new(size, std::slice::from_ref(chart), Surface::Live);
     let (x, y) = layout.scales(chart, 0.0);
     let ((from, to), (low, high)) = (x.range(), y.range());
-    let (width, height) = (layout.width, layout.height());
+    let (width, height) = (layout.width, layout.height(chart));
     let names: Vec<&str> = chart.lines.iter().map(name).collect();
     let mut out = format!(
-        "<div class=\"live\" data-along=\"{}\" data-x=\"{from} {to}\" data-y=\"{low} {high}\" \
+        "<div class=\"live\" data-file=\"{}\" data-along=\"{}\" data-label=\"{}\" \
+         data-x=\"{from} {to}\" data-y=\"{low} {high}\" \
          data-digits=\"{} {}\" data-units=\"{},{}\">\
          <svg xmlns=\"http://www.w3.org/2000/svg\" class=\"chart\" \
          viewBox=\"0 0 {width} {height}\" role=\"img\">\n<title>{}</title>\n",
+        escape(&file_name(chart)),
         reading.zoom_group,
+        escape(&chart.x.label),
         reading.digits.0,
         reading.digits.1,
         escape(reading.units.0),
@@ -81,7 +78,8 @@ pub fn live(chart: &Chart, reading: &HoverData) -> String {
     out + "</svg><div class=\"reading\"></div></div>"
 }
 
-fn name(line: &ChartSeries) -> &str {
+/// Returns the name of a line in the readout, in keys and in values.
+pub(super) fn name(line: &ChartSeries) -> &str {
     if line.name.is_empty() {
         &line.label
     } else {
@@ -92,10 +90,7 @@ fn name(line: &ChartSeries) -> &str {
 /// Draws the lines at a resolution of 1/[`UNIT_PARTS`] unit, in an element whose view box the
 /// script narrows.
 pub(super) fn lines(out: &mut String, chart: &Chart, top: f64, layout: &Layout) {
-    let (width, height) = (
-        layout.width - MARGIN_LEFT - MARGIN_RIGHT,
-        layout.plot_height,
-    );
+    let (width, height) = (layout.plot_width(), layout.plot_height);
     let _ = writeln!(
         out,
         "<svg class=\"plot\" x=\"{MARGIN_LEFT}\" y=\"{}\" width=\"{width}\" height=\"{height}\" \
@@ -108,9 +103,7 @@ pub(super) fn lines(out: &mut String, chart: &Chart, top: f64, layout: &Layout) 
     let (left, above) = layout.corner();
     let fine = |at: f64, from: f64| ((at - from) * UNIT_PARTS).round() as i64;
     for line in &chart.lines {
-        let of = line
-            .key
-            .map_or(String::new(), |of| format!(" data-of=\"{of}\""));
+        let of = of(line);
         let dashes = match line.dashes {
             "" => String::new(),
             dashes => format!("stroke-dasharray: {dashes}"),
@@ -118,7 +111,7 @@ pub(super) fn lines(out: &mut String, chart: &Chart, top: f64, layout: &Layout) 
         // Browsers without `color-mix` fall back to the class's full colour.
         let shade = line.shade.map_or(String::new(), |percent| {
             format!(
-                "stroke: color-mix(in srgb, var(--{}) {percent}%, var(--page))",
+                "stroke: color-mix(in srgb, var(--{}) {percent}%, var(--ink))",
                 class(line)
             )
         });
@@ -133,12 +126,9 @@ pub(super) fn lines(out: &mut String, chart: &Chart, top: f64, layout: &Layout) 
             });
         }
         let thin = if line.thin { " thin" } else { "" };
-        let places = line.points.iter().map(|(at, value)| {
-            let (x, y) = x
-                .position(*at)
-                .zip(value.and_then(|value| y.position(value)))?;
-            Some((fine(x, left), fine(y, above)))
-        });
+        let places = clipped(line, &x, &y)
+            .into_iter()
+            .map(|place| place.map(|(x, y)| (fine(x, left), fine(y, above))));
         let _ = writeln!(
             out,
             "<path class=\"line {}{thin}\"{of}{style} data-name=\"{}\" d=\"{}\"/>",
@@ -148,6 +138,12 @@ pub(super) fn lines(out: &mut String, chart: &Chart, top: f64, layout: &Layout) 
         );
     }
     *out += "</svg>\n";
+}
+
+/// Returns the attribute that names the key of a line.
+pub(super) fn of(line: &ChartSeries) -> String {
+    line.key
+        .map_or(String::new(), |of| format!(" data-of=\"{of}\""))
 }
 
 /// Draws the area between zero and each unbroken part of a line.
@@ -246,10 +242,10 @@ mod tests {
     #[test]
     fn a_line_is_drawn_in_whole_steps_that_say_its_values() {
         let html = live(&chart(), &HoverData::default());
-        // 872 by 230 units, in hundredths.
-        assert!(html.contains("viewBox=\"0 0 87200 23000\""), "{html}");
+        // 834 by 230 units, in hundredths: 940 without the left margin and that of "half".
+        assert!(html.contains("viewBox=\"0 0 83400 23000\""), "{html}");
         assert!(
-            html.contains("d=\"M0 23000l43600 -11500l43600 -11500\""),
+            html.contains("d=\"M0 23000l41700 -11500l41700 -11500\""),
             "{html}"
         );
         assert!(
@@ -266,7 +262,7 @@ mod tests {
         filled.lines[0] = filled.lines[0].clone().area();
         let html = live(&filled, &HoverData::default());
         let area = "<path class=\"area f3\" style=\"stroke: none; opacity: 0.16\" data-of=\"1\" \
-                    d=\"M0 23000l0 0l43600 -11500l43600 -11500l0 23000z\"/>";
+                    d=\"M0 23000l0 0l41700 -11500l41700 -11500l0 23000z\"/>";
         assert!(html.contains(area), "{html}");
         assert_eq!(html.matches("class=\"line c3\"").count(), 1, "{html}");
     }
@@ -285,18 +281,18 @@ mod tests {
         strokes.lines.push(line);
         let html = live(&strokes, &HoverData::default());
         assert!(
-            html.contains("data-name=\"lost\" d=\"M8720 23000l0 -2300M"),
+            html.contains("data-name=\"lost\" d=\"M8340 23000l0 -2300M"),
             "{html}"
         );
     }
 
     #[test]
-    fn a_shade_is_mixed_with_the_page() {
+    fn a_shade_is_mixed_with_ink() {
         let mut shaded = chart();
         shaded.lines[0].shade = Some(60);
         let html = live(&shaded, &HoverData::default());
         assert!(
-            html.contains("style=\"stroke: color-mix(in srgb, var(--c3) 60%, var(--page))\""),
+            html.contains("style=\"stroke: color-mix(in srgb, var(--c3) 60%, var(--ink))\""),
             "{html}"
         );
         shaded.lines[0].dashes = "7 4";
@@ -308,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn gaps_break_a_line_and_what_is_outside_is_left_out() {
+    fn gaps_break_a_line_and_points_outside_are_marked() {
         let places = [
             Some((1, 2)),
             Some((3, 3)),
@@ -323,16 +319,18 @@ mod tests {
         assert_eq!(path([None, None].into_iter()), "");
         let mut outside = chart();
         outside.lines[0].points.push((11.0, 1.0.into()));
-        assert_eq!(
-            live(&outside, &HoverData::default()),
-            live(&chart(), &HoverData::default())
-        );
+        let html = live(&outside, &HoverData::default());
+        let mark = "<path class=\"beyond f3\" data-at=\"1.00000\" data-of=\"1\" \
+                    transform=\"translate(886 251.7) rotate(90)\"";
+        assert_eq!(html.matches(mark).count(), 1, "{html}");
+        // The line itself still ends at the edge.
+        assert!(html.contains("l41700 -11500l41700 -11500\""), "{html}");
     }
 
     #[test]
     fn keys_show_how_lines_look() {
         let look = SeriesStyle {
-            colour: 7,
+            colour: 14,
             secondary: true,
             dashes: "7 4",
         };

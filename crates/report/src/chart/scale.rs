@@ -64,6 +64,23 @@ impl Scale {
             .then_some(self.start + share * (self.end - self.start))
     }
 
+    /// Returns the coordinate of a value without regard to the ends of the axis, within a million
+    /// units; `None` if the axis has no place for the value.
+    pub fn unbounded(&self, value: f64) -> Option<f64> {
+        if !value.is_finite() || self.log && value <= 0.0 {
+            return None;
+        }
+        let value = if self.log { libm::log10(value) } else { value };
+        let share = (value - self.from) / (self.to - self.from);
+        let at = (self.start + share * (self.end - self.start)).clamp(-1e6, 1e6);
+        at.is_finite().then_some(at)
+    }
+
+    /// Returns the lower and the upper coordinate of the ends.
+    pub fn bounds(&self) -> (f64, f64) {
+        (self.start.min(self.end), self.start.max(self.end))
+    }
+
     /// Returns coordinates and labels of round values, or of the names of a categorical axis.
     pub fn ticks(&self) -> Vec<(f64, String)> {
         if !self.names.is_empty() {
@@ -159,6 +176,11 @@ mod tests {
             false,
         );
         assert_eq!((log.position(10.0), log.position(0.0)), (Some(50.0), None));
+        assert_eq!(
+            (scale.unbounded(11.0), scale.unbounded(1e300)),
+            (Some(210.0), Some(1e6))
+        );
+        assert_eq!((log.unbounded(0.0), log.bounds()), (None, (0.0, 100.0)));
     }
 
     #[test]
