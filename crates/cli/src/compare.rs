@@ -1,11 +1,14 @@
-//! `ccplane compare`: shows the results of several runs on one page.
+//! `ccplane compare`: shows the results of several runs on one page, or saves its charts.
 
+use std::ffi::OsStr;
 use std::fs;
-use std::path::PathBuf;
+use std::io::{ErrorKind, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 
-use ccplane_lab::compare::{CompareError, Comparison};
+use ccplane_lab::compare::{CompareError, Comparison, ComparisonChart};
 use ccplane_report::Provenance;
-use clap::Args;
+use clap::{Args, ValueEnum};
 
 use crate::exit::{Failure, FailureKind};
 use crate::results;
@@ -15,10 +18,16 @@ pub struct CompareArgs {
     /// Result folders of `ccplane run`, two or more.
     #[arg(value_name = "FOLDER", required = true, num_args = 2..)]
     folders: Vec<PathBuf>,
-    /// Page to write; without it a new one, `ccplane-results/compare-N.html`.
-    #[arg(long, value_name = "FILE")]
+    /// File to write, or with `--format` and without an extension a folder; without it a new one,
+    /// `ccplane-results/compare-N.html`.
+    #[arg(long, value_name = "PATH")]
     out: Option<PathBuf>,
-    /// Replace an existing page.
+    /// Format of the output; without it the extension of `--out` decides. `html` is the page, `pdf`
+    /// all charts in one file. `svg`, `png` and `csv` are a file per chart in a folder, or one file
+    /// for all if `--out` has the extension. `png` and `pdf` need rsvg-convert or cairosvg.
+    #[arg(long, value_enum)]
+    format: Option<Format>,
+    /// Replace an existing page, file or folder.
     #[arg(long, requires = "out")]
     force: bool,
     /// Open the page in a browser: the program of `$BROWSER`, otherwise `xdg-open`.
@@ -26,28 +35,111 @@ pub struct CompareArgs {
     open: bool,
 }
 
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Format {
+    Html,
+    Pdf,
+    Svg,
+    Png,
+    Csv,
+}
+
+impl Format {
+    fn extension(self) -> &'static str {
+        match self {
+            Format::Html => "html",
+            Format::Pdf => "pdf",
+            Format::Svg => "svg",
+            Format::Png => "png",
+            Format::Csv => "csv",
+        }
+    }
+
+    /// Returns the format of a file name.
+    fn of(path: &Path) -> Option<Format> {
+        let extension = path.extension().and_then(OsStr::to_str)?.to_lowercase();
+        Format::value_variants()
+            .iter()
+            .copied()
+            .find(|format| format.extension() == extension)
+    }
+}
+
+/// Programs that convert SVG from standard input to a file, and their arguments besides the format.
+/// PNG has twice the size of the drawing, for sharp text.
+const CONVERTERS: [(&str, &[&str], &str); 2] = [
+    ("rsvg-convert", &["--zoom", "2", "--output"], "--format"),
+    ("cairosvg", &["-", "--scale", "2", "--output"], "--format"),
+];
+
 pub fn run(args: &CompareArgs, json: bool) -> Result<(), Failure> {
     let comparison = Comparison::read(&args.folders).map_err(failure)?;
-    let page = results::page(args.out.as_deref(), args.force)?;
-    let command = std::env::args().collect::<Vec<_>>().join(" ");
-    let provenance = Provenance::now(crate::build(), command.clone(), false);
-    let unwritable = |why: std::io::Error| {
-        Failure::text(
-            FailureKind::Failed,
-            format!("{} cannot be written: {why}", page.display()),
-        )
-        .hint("choose another path with --out")
-    };
-    if let Some(folder) = page.parent() {
-        fs::create_dir_all(folder).map_err(unwritable)?;
+    let named = args.out.as_deref().and_then(Format::of);
+    let format = args.format.or(named).unwrap_or(Format::Html);
+    if let Some(other) = named.filter(|named| *named != format) {
+        let what = format!(
+            "--format {} does not match the extension .{} of --out",
+            format.extension(),
+            other.extension()
+        );
+        return Err(Failure::text(FailureKind::Usage, what).hint("omit one of the two"));
     }
-    fs::write(&page, comparison.page(&command, &provenance)).map_err(unwritable)?;
+    let one_file = named.is_some() || matches!(format, Format::Html | Format::Pdf);
+    let extension = one_file.then_some(format.extension());
+    let converter = match format {
+        Format::Png | Format::Pdf => Some(converter(format)?),
+        _ => None,
+    };
+    let out = results::page(args.out.as_deref(), extension, args.force)?;
+    let files = match (format, one_file) {
+        (Format::Html, _) => {
+            let command = std::env::args().collect::<Vec<_>>().join(" ");
+            let provenance = Provenance::now(crate::build(), command.clone(), false);
+            vec![(out.clone(), comparison.page(&command, &provenance))]
+        }
+        (Format::Csv, true) => {
+            let text = ComparisonChart::csv_of_all(&comparison.charts());
+            vec![(out.clone(), text)]
+        }
+        (_, true) => {
+            let text = ComparisonChart::svg_of_all(&comparison.charts());
+            vec![(out.clone(), text)]
+        }
+        (_, false) => {
+            let run = out.file_name().unwrap_or_default().to_string_lossy();
+            let charts = comparison.charts();
+            let name = |chart: &ComparisonChart| {
+                out.join(format!("{run}-{}.{}", chart.file, format.extension()))
+            };
+            let text = |chart: &ComparisonChart| match format {
+                Format::Csv => chart.csv(),
+                _ => chart.svg(),
+            };
+            charts
+                .iter()
+                .map(|chart| (name(chart), text(chart)))
+                .collect()
+        }
+    };
+    for (path, text) in &files {
+        if let Some(folder) = path.parent() {
+            fs::create_dir_all(folder).map_err(|why| unwritable(path, &why))?;
+        }
+        match converter {
+            Some(converter) => convert(converter, format, text, path)?,
+            None => fs::write(path, text).map_err(|why| unwritable(path, &why))?,
+        }
+    }
     if args.open {
-        results::open_page(&page);
+        results::open_page(&out);
     }
     if json {
+        let paths = files.iter().map(|(path, _)| path.display().to_string());
         let mut object = comparison.json();
-        object["page"] = page.display().to_string().into();
+        match format {
+            Format::Html => object["page"] = out.display().to_string().into(),
+            _ => object["files"] = paths.collect::<Vec<_>>().into(),
+        }
         println!("{object}");
         return Ok(());
     }
@@ -56,8 +148,87 @@ pub fn run(args: &CompareArgs, json: bool) -> Result<(), Failure> {
         println!();
     }
     print!("{}", comparison.table().to_text());
-    println!("\npage: {}", page.display());
+    println!();
+    match format {
+        Format::Html => println!("page: {}", out.display()),
+        _ => {
+            for (path, _) in &files {
+                println!("chart: {}", path.display());
+            }
+        }
+    }
     Ok(())
+}
+
+type Converter = (&'static str, &'static [&'static str], &'static str);
+
+/// Returns the first converter that is installed.
+fn converter(format: Format) -> Result<Converter, Failure> {
+    let installed = |(program, ..): &Converter| {
+        let version = Command::new(program)
+            .arg("--version")
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .status();
+        version.is_ok_and(|status| status.success())
+    };
+    CONVERTERS.into_iter().find(installed).ok_or_else(|| {
+        let what = format!(
+            "--format {} needs rsvg-convert or cairosvg to convert SVG, and neither is installed",
+            format.extension()
+        );
+        Failure::text(FailureKind::Unsupported, what).hint(
+            "install one of them (apt install librsvg2-bin, or pip install cairosvg), or use \
+             --format svg; the page saves PNG without them",
+        )
+    })
+}
+
+/// Converts a drawing to a file.
+fn convert(
+    (program, arguments, kind): Converter,
+    format: Format,
+    svg: &str,
+    path: &Path,
+) -> Result<(), Failure> {
+    let failed = |why: String| {
+        let what = format!("{program} did not write {}: {why}", path.display());
+        Failure::text(FailureKind::Failed, what).hint("use --format svg, and convert the files")
+    };
+    let child = Command::new(program)
+        .args([kind, format.extension()])
+        .args(arguments)
+        .arg(path)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn();
+    let mut child = child.map_err(|why| failed(why.to_string()))?;
+    if let Some(mut input) = child.stdin.take() {
+        // A program that ends early says why on standard error.
+        match input.write_all(svg.as_bytes()) {
+            Err(why) if why.kind() != ErrorKind::BrokenPipe => return Err(failed(why.to_string())),
+            _ => {}
+        }
+    }
+    let output = child
+        .wait_with_output()
+        .map_err(|why| failed(why.to_string()))?;
+    match output.status.success() {
+        true => Ok(()),
+        false => Err(failed(
+            String::from_utf8_lossy(&output.stderr).trim().to_owned(),
+        )),
+    }
+}
+
+fn unwritable(path: &Path, why: &std::io::Error) -> Failure {
+    Failure::text(
+        FailureKind::Failed,
+        format!("{} cannot be written: {why}", path.display()),
+    )
+    .hint("choose another path with --out")
 }
 
 fn failure(why: CompareError) -> Failure {

@@ -28,10 +28,16 @@ const COMMAND_EXAMPLES: &[(&str, &[(&str, &str)])] = &[
     ),
     (
         "compare",
-        &[(
-            "compare the same experiment before and after a change",
-            "ccplane compare ccplane-results/run-1 ccplane-results/run-2 --out both.html",
-        )],
+        &[
+            (
+                "compare the same experiment before and after a change",
+                "ccplane compare ccplane-results/run-1 ccplane-results/run-2 --out both.html",
+            ),
+            (
+                "save the charts for a paper, a file each",
+                "ccplane compare ccplane-results/run-1 ccplane-results/run-2 --format svg",
+            ),
+        ],
     ),
     (
         "check",

@@ -190,12 +190,17 @@ fn unusable(folder: &Path, why: &io::Error) -> Failure {
     .hint("choose another folder with --out")
 }
 
-/// Returns the path of a comparison page: `asked` if it does not exist or `force` is set, or a new
-/// name without `asked`.
-pub fn page(asked: Option<&Path>, force: bool) -> Result<PathBuf, Failure> {
+/// Returns the path of a comparison with this extension, or its folder: `asked` if it does not
+/// exist or `force` is set, or a new name without `asked`.
+pub fn page(
+    asked: Option<&Path>,
+    extension: Option<&str>,
+    force: bool,
+) -> Result<PathBuf, Failure> {
     let Some(page) = asked else {
+        let extension = extension.map_or(String::new(), |extension| format!(".{extension}"));
         return Ok(first_free(|number| {
-            Path::new(RESULTS_FOLDER).join(format!("compare-{number}.html"))
+            Path::new(RESULTS_FOLDER).join(format!("compare-{number}{extension}"))
         }));
     };
     if page.exists() && !force {

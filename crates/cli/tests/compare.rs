@@ -138,6 +138,98 @@ fn several_seeds_have_an_ellipse_and_their_intervals() {
     assert_eq!(picture.matches('L').count() / 48, 2, "{picture}");
 }
 
+/// Returns the names of the files in a folder, sorted.
+fn names(folder: &Path) -> Vec<String> {
+    let entries = fs::read_dir(folder).expect("a folder");
+    let mut names: Vec<String> = entries
+        .map(|entry| entry.expect("an entry").file_name().display().to_string())
+        .collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn charts_are_saved_in_every_format_under_the_names_of_the_page() {
+    let here = folder("compare-formats");
+    simulate(&here, "slow", &["--rate", "24mbit"]);
+    simulate(&here, "fast", &["--rate", "96mbit"]);
+    done(
+        &here,
+        &[
+            "compare", "slow", "fast", "--format", "svg", "--out", "charts",
+        ],
+    );
+    done(
+        &here,
+        &[
+            "compare", "slow", "fast", "--format", "csv", "--out", "values",
+        ],
+    );
+    let svg = names(&here.join("charts"));
+    assert_eq!(svg.len(), 3, "{svg:?}");
+    let of = |name: &String| name.replace("charts-", "values-").replace(".svg", ".csv");
+    assert_eq!(
+        names(&here.join("values")),
+        svg.iter().map(of).collect::<Vec<_>>()
+    );
+
+    done(&here, &["compare", "slow", "fast", "--out", "page.html"]);
+    let page = fs::read_to_string(here.join("page.html")).expect("it is there");
+    for name in &svg {
+        let stem = name.trim_start_matches("charts-").trim_end_matches(".svg");
+        assert!(page.contains(&format!("data-file=\"{stem}\"")), "{stem}");
+        let text = fs::read_to_string(here.join("charts").join(name)).expect("it is there");
+        assert!(
+            text.starts_with("<svg ") && !text.contains("var("),
+            "{text}"
+        );
+        assert!(text.contains("cubic, slow</text>"), "{text}");
+    }
+    assert!(
+        page.contains("cubic in fast: ") && page.contains(" times the goodput of cubic in slow")
+    );
+
+    // The extension selects the format; one file has all charts.
+    done(&here, &["compare", "slow", "fast", "--out", "all.svg"]);
+    let all = fs::read_to_string(here.join("all.svg")).expect("it is there");
+    assert_eq!(all.matches("font-weight=\"600\"").count(), 3, "{all}");
+    done(&here, &["compare", "slow", "fast", "--out", "all.csv"]);
+    let all = fs::read_to_string(here.join("all.csv")).expect("it is there");
+    assert!(
+        all.starts_with("chart,line,x,value\n") && all.lines().count() == 7,
+        "{all}"
+    );
+    let text = done(
+        &here,
+        &["compare", "slow", "fast", "--format", "svg", "--json"],
+    );
+    let object: Value = serde_json::from_str(&text).expect("one JSON object");
+    assert_eq!(object["files"].as_array().map(Vec::len), Some(3), "{text}");
+
+    let (code, said) = refused(
+        &here,
+        &[
+            "compare", "slow", "fast", "--format", "csv", "--out", "x.svg",
+        ],
+    );
+    assert!(
+        code == 2 && said.contains("does not match the extension"),
+        "{said}"
+    );
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ccplane"));
+    command.current_dir(&here).env("PATH", "");
+    let output = command
+        .args(["compare", "slow", "fast", "--out", "all.pdf"])
+        .output()
+        .expect("the binary under test starts");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(3), "{said}");
+    assert!(
+        said.contains("librsvg2-bin") && !here.join("all.pdf").exists(),
+        "{said}"
+    );
+}
+
 #[test]
 fn folders_without_a_run_are_refused_with_the_reason() {
     let here = folder("compare-bad");
