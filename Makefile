@@ -32,7 +32,8 @@ test-all:
 	scripts/test --all
 
 # Before a release: tests that take hours, the Python wheel with the oldest and newest Gymnasium and
-# with the notebooks, and a build with the newest versions of dependencies.
+# with the notebooks, saved charts in two renderers, and a build with the newest versions of
+# dependencies.
 test-release: test-all
 	cargo test --release --locked -p ccplane-bundle --lib -- --ignored ten_thousand
 	cargo run --release --locked -p ccplane-sim --example storm -- --seeds 0..100000
@@ -42,6 +43,7 @@ test-release: test-all
 	scripts/package check
 	scripts/first-day
 	scripts/python release
+	scripts/charts
 	scripts/systemd $$(ls -t dist/ccplane_*_amd64.deb | head -n 1)
 	scripts/newest
 
