@@ -185,7 +185,9 @@ impl Layout {
             let name = live::name(line);
             let above = fits && !line.label.is_empty();
             let below = !line.label.is_empty() || named && !line.name.is_empty();
-            if above || !below || known.contains(&name) {
+            // A slot of the axis already has the name.
+            let in_axis = chart.x.names.iter().any(|known| known == name);
+            if above || !below || in_axis || known.contains(&name) {
                 continue;
             }
             known.push(name);
