@@ -92,7 +92,7 @@ fn urgent_classes_overtake_bulk_and_a_reload_keeps_queued_packets() {
         let classes = &sites.report(0).peers[0].classes;
         classes[1].queue_bytes > 300_000 && classes[1].dropped_packets > 0
     });
-    let beside = round_trip(&calls[0], &calls[1]);
+    let under_flood = round_trip(&calls[0], &calls[1]);
     let classes = sites.report(0).peers[0].classes.clone();
     let names: Vec<&str> = classes.iter().map(|class| class.name.as_str()).collect();
     assert_eq!(names, ["calls", "rest"]);
@@ -102,7 +102,7 @@ fn urgent_classes_overtake_bulk_and_a_reload_keeps_queued_packets() {
         (22, 0)
     );
     // 400 kB at 8 Mbit/s take 400 ms.
-    assert!(beside < Duration::from_millis(100), "{beside:?}");
+    assert!(under_flood < Duration::from_millis(100), "{under_flood:?}");
     drop(flood);
     // The reload moves all queued packets to the first class without loss.
     let before = sites.report(0).peers[0].clone();
@@ -185,8 +185,8 @@ fn peers_share_the_uplink_rate() {
     let [a, b] = rates();
     drop((one, two));
     // Allows for catching up and for one or two packets at the ends of the second.
-    let most = 1.03 * uplink;
-    assert!(alone < most && a + b < most, "{alone} {a} {b}");
+    let rate_max = 1.03 * uplink;
+    assert!(alone < rate_max && a + b < rate_max, "{alone} {a} {b}");
     assert!(
         alone > 0.8 * uplink && a + b > 0.8 * uplink,
         "{alone} {a} {b}"

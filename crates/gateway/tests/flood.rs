@@ -81,8 +81,10 @@ fn config(n: usize) -> GatewayConfig {
     let (own, far) = (n + 1, 2 - n);
     let endpoint = format!("endpoint = \"172.16.0.{far}:51820\"\n");
     let text = format!(
-        "[site]\nkey = \"unused\"\nlisten = \"[::]:51820\"\ndevice = \"gate0\"\naddresses = [\"10.7.0.{own}/24\"]\n\
-         [[peer]]\nname = \"other\"\npublic_key = \"{}\"\nprefixes = [\"10.7.0.{far}/32\"]\nalgorithm = \"bundler\"\n{}",
+        "[site]\nkey = \"unused\"\nlisten = \"[::]:51820\"\ndevice = \"gate0\"\n\
+         addresses = [\"10.7.0.{own}/24\"]\n\
+         [[peer]]\nname = \"other\"\npublic_key = \"{}\"\nprefixes = [\"10.7.0.{far}/32\"]\n\
+         algorithm = \"bundler\"\n{}",
         key(1 - n).public(),
         if n == 0 { &endpoint } else { "" },
     );

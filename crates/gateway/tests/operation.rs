@@ -43,7 +43,9 @@ proptest! {
     /// some bytes changed.
     #[test]
     fn parsers_accept_any_packet(
-        seed in prop::sample::select(SEEDS), changes in prop::collection::vec((0_usize..120, any::<u8>()), 0..6), mtu: u16,
+        seed in prop::sample::select(SEEDS),
+        changes in prop::collection::vec((0_usize..120, any::<u8>()), 0..6),
+        mtu: u16,
         random in prop::collection::vec(any::<u8>(), 0..80),
     ) {
         inner_packet::holds(&random);
@@ -393,7 +395,8 @@ impl Algorithm for Hangs {
     fn programs(&self) -> Programs {
         Programs::new().with(
             "tell",
-            "(def (Report (waiting 0))) (when true (:= Report.waiting Flow.bytes_pending) (report))",
+            "(def (Report (waiting 0))) \
+             (when true (:= Report.waiting Flow.bytes_pending) (report))",
         )
     }
 
@@ -697,7 +700,8 @@ fn traffic_with_a_plain_wireguard_peer_passes_and_status_says_why_it_is_unshaped
         return;
     };
     plain.set(&format!(
-        "private_key={}\nlisten_port=51820\npublic_key={}\npreshared_key={}\nallowed_ip=10.7.0.1/32\n",
+        "private_key={}\nlisten_port=51820\npublic_key={}\npreshared_key={}\n\
+         allowed_ip=10.7.0.1/32\n",
         hex([2; 32]),
         hex(STANDARD.decode(key(0).public().to_string()).unwrap()),
         hex(PRESHARED),

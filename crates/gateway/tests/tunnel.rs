@@ -143,7 +143,8 @@ fn a_reload_changes_peers_without_loss_and_refuses_what_takes_a_restart() {
     };
     let stranger = PrivateKey::from_bytes([9; 32]).public();
     let more = format!(
-        "{}queue = \"fq_codel\"\n[[peer]]\nname = \"new\"\npublic_key = \"{stranger}\"\nprefixes = [\"10.9.0.0/16\"]\nalgorithm = \"bundler\"\n",
+        "{}queue = \"fq_codel\"\n[[peer]]\nname = \"new\"\npublic_key = \"{stranger}\"\n\
+         prefixes = [\"10.9.0.0/16\"]\nalgorithm = \"bundler\"\n",
         sites.configs[0]
     );
     let changes: Vec<String> = reload(&more)
@@ -209,7 +210,8 @@ fn a_reload_that_cannot_be_made_changes_nothing() {
     let stranger = PrivateKey::from_bytes([9; 32]).public();
     let peer = |algorithm: &str| {
         parse(&format!(
-            "{}[[peer]]\nname = \"new\"\npublic_key = \"{stranger}\"\nprefixes = [\"10.9.0.0/16\"]\nalgorithm = \"{algorithm}\"\n",
+            "{}[[peer]]\nname = \"new\"\npublic_key = \"{stranger}\"\n\
+             prefixes = [\"10.9.0.0/16\"]\nalgorithm = \"{algorithm}\"\n",
             sites.configs[0]
         ))
     };

@@ -21,7 +21,10 @@ fn step() -> impl Strategy<Value = [u8; 4]> {
 proptest! {
     #[test]
     fn joined_packets_split_into_the_originals(
-        first in 0_u8..4, one_flow: bool, steps in proptest::collection::vec(step(), 1..150), flow in 0_u8..4,
+        first in 0_u8..4,
+        one_flow: bool,
+        steps in proptest::collection::vec(step(), 1..150),
+        flow in 0_u8..4,
     ) {
         let mut data = vec![first];
         for mut step in steps {

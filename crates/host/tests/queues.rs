@@ -138,11 +138,8 @@ fn devices_are_those_of_the_threads_own_namespace() {
     let ask = || Bands::new("bands0", None).map(drop);
     let inside = namespace.run(ask).expect("the namespace is there");
     inside.expect("the device is there");
-    let outside = ask().expect_err("the device is elsewhere").to_string();
-    assert!(
-        outside.contains("unknown network device `bands0`"),
-        "{outside}"
-    );
+    let error = ask().expect_err("the device is elsewhere").to_string();
+    assert!(error.contains("unknown network device `bands0`"), "{error}");
 }
 
 #[test]

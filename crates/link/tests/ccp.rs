@@ -148,9 +148,10 @@ impl Ccp {
             algorithm: "x",
         };
         self.send(|out| v1::create(out, flow, &create).expect("it fits"));
-        self.take_until(
-            |message| matches!(message, v1::V1Message::ChangeProgram { flow: of, .. } if *of == flow),
-        );
+        self.take_until(|message| match message {
+            v1::V1Message::ChangeProgram { flow: of, .. } => *of == flow,
+            _ => false,
+        });
     }
 
     /// Processes an ACK after `ms` milliseconds. Returns whether it triggered a report.
@@ -277,7 +278,10 @@ fn a_ccp_datapath_is_steered() {
                 for ack in 1..=5 {
                     assert_eq!(ccp.ack(flow, 1), ack == 5);
                 }
-                ccp.take_until(|message| matches!(message, v1::V1Message::UpdateField { flow: of, .. } if *of == flow));
+                ccp.take_until(|message| match message {
+                    v1::V1Message::UpdateField { flow: of, .. } => *of == flow,
+                    _ => false,
+                });
                 total[flow as usize - 1] += 5 * (10 * u64::from(flow) + round);
             }
         }

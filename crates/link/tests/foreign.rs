@@ -15,7 +15,8 @@ use ccplane_units::{Bytes, Duration, Time};
 use ccplane_wire::{WireCommand, WireEvent};
 
 const PROGRAM: &str = "(def (Report (volatile acked 0) (lost 0)) (gain 1) (volatile pace 2))
-    (when true (:= Report.acked (+ Report.acked (* gain Ack.bytes_acked))) (:= Report.lost pace) (report))";
+    (when true (:= Report.acked (+ Report.acked (* gain Ack.bytes_acked))) \
+    (:= Report.lost pace) (report))";
 
 fn ready(fallback_after: Option<Duration>) -> WireEvent<'static> {
     WireEvent::Ready {

@@ -118,42 +118,74 @@ fn packets_arrive_when_a_hand_says_they_do() {
     assert_eq!(data, expected);
 }
 
+/// Runs three flows over a bottleneck with this queue whose rate, delay and state change. The
+/// simulation checks that packets are conserved. Returns the packets that the bottleneck delivered
+/// and the bytes that the flows received.
+fn run_changing_link(queue: &str) -> (u64, u64) {
+    let mut network = dumbbell(3, queue);
+    let bottleneck = network.find_link("bottleneck").expect("exists");
+    let reverse = network.find_link("reverse").expect("exists");
+    let spec = network.spec_mut(bottleneck).expect("exists");
+    spec.loss = "gilbert:p=0.1%:r=25%".parse().expect("a model of losses");
+    let spec = network.spec_mut(reverse).expect("exists");
+    spec.delay = DelayModel::Jitter {
+        delay: Duration::from_millis(10),
+        spread: Duration::from_millis(2),
+        shape: DelayDistribution::Uniform,
+        reorder: true,
+    };
+    let mut sim = bulk(network, 3, 7);
+    sim.schedule(
+        us(1_000_000),
+        NetworkChange::Line(bottleneck, LineSpec::Constant(mbit(24))),
+    )
+    .expect("before the first packet");
+    sim.schedule(
+        us(2_000_000),
+        NetworkChange::Delay(bottleneck, DelayModel::Fixed(Duration::from_millis(1))),
+    )
+    .expect("before the first packet");
+    sim.schedule(us(2_500_000), NetworkChange::Down(bottleneck))
+        .expect("a link");
+    sim.schedule(us(2_600_000), NetworkChange::Up(bottleneck))
+        .expect("a link");
+    // Checked repeatedly, so also while packets are queued and in flight.
+    for ms in 1..=40 {
+        sim.run_until(us(ms * 100_000))
+            .unwrap_or_else(|error| panic!("{queue}: {error}"));
+    }
+    let view = sim.link(bottleneck).expect("exists");
+    assert!(view.losses > 0, "{queue}: {view:?}");
+    let received = sim
+        .flows()
+        .filter_map(|flow| sim.flow(flow))
+        .map(|flow| flow.received)
+        .sum();
+    (view.delivered, received)
+}
+
 #[test]
 fn packets_are_conserved_whatever_the_links_do() {
+    for queue in [
+        "droptail:40p",
+        "ecn:20p:160p",
+        "prio:3:100p",
+        "sfq",
+        "codel",
+        "fq_codel",
+        "red:min=30p:max=90p",
+        "dualpi2",
+    ] {
+        let (packets, bytes) = run_changing_link(queue);
+        assert!(packets > 10_000, "{queue}: {packets} packets");
+        assert!(bytes > 10_000_000, "{queue}: {bytes} bytes");
+    }
+}
+
+#[test]
+fn packets_are_conserved_in_the_examples_of_queues() {
     for queue in QueueSpec::examples() {
-        let mut network = dumbbell(3, queue);
-        let bottleneck = network.find_link("bottleneck").expect("exists");
-        let reverse = network.find_link("reverse").expect("exists");
-        let spec = network.spec_mut(bottleneck).expect("exists");
-        spec.loss = "gilbert:p=0.1%:r=25%".parse().expect("a model of losses");
-        let spec = network.spec_mut(reverse).expect("exists");
-        spec.delay = DelayModel::Jitter {
-            delay: Duration::from_millis(10),
-            spread: Duration::from_millis(2),
-            shape: DelayDistribution::Uniform,
-            reorder: true,
-        };
-        let mut sim = bulk(network, 3, 7);
-        sim.schedule(
-            us(1_000_000),
-            NetworkChange::Line(bottleneck, LineSpec::Constant(mbit(24))),
-        )
-        .expect("before the first packet");
-        sim.schedule(
-            us(2_000_000),
-            NetworkChange::Delay(bottleneck, DelayModel::Fixed(Duration::from_millis(1))),
-        )
-        .expect("before the first packet");
-        sim.schedule(us(2_500_000), NetworkChange::Down(bottleneck))
-            .expect("a link");
-        sim.schedule(us(2_600_000), NetworkChange::Up(bottleneck))
-            .expect("a link");
-        // Checked repeatedly, so also while packets are queued and in flight.
-        for ms in 1..=40 {
-            sim.run_until(us(ms * 100_000))
-                .unwrap_or_else(|error| panic!("{queue}: {error}"));
-        }
-        let view = sim.link(bottleneck).expect("exists");
+        let (packets, bytes) = run_changing_link(queue);
         // Small limits keep the throughput low, and two queues have a rate of 3 Mbit/s.
         let spec: QueueSpec = queue.parse().expect("a queue");
         let (packets_min, bytes_min) =
@@ -162,16 +194,8 @@ fn packets_are_conserved_whatever_the_links_do() {
             } else {
                 (2_000, 3_000_000)
             };
-        assert!(
-            view.losses > 0 && view.delivered > packets_min,
-            "{queue}: {view:?}"
-        );
-        let received: u64 = sim
-            .flows()
-            .filter_map(|flow| sim.flow(flow))
-            .map(|flow| flow.received)
-            .sum();
-        assert!(received > bytes_min, "{queue}: {received}");
+        assert!(packets > packets_min, "{queue}: {packets} packets");
+        assert!(bytes > bytes_min, "{queue}: {bytes} bytes");
     }
 }
 

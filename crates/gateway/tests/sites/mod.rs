@@ -56,7 +56,8 @@ pub fn site(n: usize) -> String {
         String::new()
     };
     format!(
-        "[site]\nkey = \"unused\"\nlisten = \"0.0.0.0:51820\"\ndevice = \"gate0\"\naddresses = [\"10.7.0.{last}/24\"{v6}]\n"
+        "[site]\nkey = \"unused\"\nlisten = \"0.0.0.0:51820\"\ndevice = \"gate0\"\n\
+         addresses = [\"10.7.0.{last}/24\"{v6}]\n"
     )
 }
 
@@ -70,7 +71,8 @@ pub fn peer(name: &str, n: usize) -> String {
         String::new()
     };
     format!(
-        "[[peer]]\nname = \"{name}\"\npublic_key = \"{}\"\nprefixes = [\"10.7.0.{last}/32\", \"10.8.{last}.0/24\"{v6}]\nalgorithm = \"bundler\"\n",
+        "[[peer]]\nname = \"{name}\"\npublic_key = \"{}\"\n\
+         prefixes = [\"10.7.0.{last}/32\", \"10.8.{last}.0/24\"{v6}]\nalgorithm = \"bundler\"\n",
         key(n).public()
     )
 }
