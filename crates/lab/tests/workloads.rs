@@ -313,7 +313,7 @@ fn the_page_draws_all_workloads() {
         "data-name=\"cross: native:cubic\"",
         "data-name=\"noise: no control\"",
         "data-name=\"bulk: copa 2\"",
-        "color-mix(in srgb, var(--c0) 55%, var(--page))",
+        "color-mix(in srgb, var(--c0) 55%, var(--ink))",
         "data-name=\"copa, web: native:cubic\"",
         "<th scope=\"col\">by workload",
     ] {

@@ -216,7 +216,7 @@ pub enum Verdict {
 ///
 /// let mut lost = 0;
 /// let mut count = |_packet: u32, _reason: DropReason| lost += 1;
-/// count.dropped(7, DropReason::Overflow);
+/// count.dropped(7, DropReason::Full);
 /// assert_eq!(lost, 1);
 /// ```
 pub trait Drops<P> {
@@ -246,8 +246,8 @@ impl<P, F: FnMut(P, DropReason)> Drops<P> for F {
 /// impl<P: Packet> Qdisc<P> for Stack<P> {
 ///     fn enqueue(&mut self, _now: Time, packet: P, drops: &mut impl Drops<P>) -> Verdict {
 ///         if self.packets.len() == self.limit {
-///             drops.dropped(packet, DropReason::Overflow);
-///             return Verdict::Dropped(DropReason::Overflow);
+///             drops.dropped(packet, DropReason::Full);
+///             return Verdict::Dropped(DropReason::Full);
 ///         }
 ///         self.packets.push(packet);
 ///         Verdict::Queued
@@ -264,7 +264,7 @@ impl<P, F: FnMut(P, DropReason)> Drops<P> for F {
 ///     fn backlog(&self) -> Backlog {
 ///         let bytes = self.packets.iter().map(|packet| u64::from(packet.bytes()));
 ///         Backlog {
-///             packets: self.packets.len() as u32,
+///             packets: self.packets.len() as u64,
 ///             bytes: bytes.sum(),
 ///         }
 ///     }
