@@ -62,7 +62,7 @@ pub struct PacketEvent<'a> {
 /// let wire = LinkSpec::wire(Duration::from_millis(5));
 /// let link = LinkSpec::new(Rate::from_bits_per_sec(10_000_000), Duration::from_millis(5));
 /// let network = topology::dumbbell(1, &wire, link, wire.clone())?;
-/// let (left, right) = (network.find_node("left1")?, network.find_node("right1")?);
+/// let [left, right] = ["left1", "right1"].map(|name| network.find_node(name).expect("a host"));
 /// let mut simulation = Simulation::with_tracer(network, SimOptions::default(), Arrivals(0))?;
 /// simulation.add_flow(FlowSpec::new(left, right).with_bytes(100_000))?;
 /// simulation.run_until(Time::ZERO + Duration::from_secs(5))?;

@@ -650,11 +650,33 @@ fn a_limit_is_kept_and_reached() {
     keeps_and_reaches(20);
 }
 
+/// Returns the goodput of a connection without a limit, Mbit/s.
+fn unlimited_mbit() -> f64 {
+    const BYTES: u64 = 50_000_000;
+    let server = Server::start(options(None));
+    let mut client = UdpHost::bind(options(None)).unwrap();
+    let id = client.connect(server.address, cubic()).unwrap();
+    let (mut at, started) = (0, client.now());
+    while client.stats(id).unwrap().acked < BYTES {
+        feed(&mut client, id, &mut at, BYTES);
+        client.poll(WAIT).unwrap();
+        assert!(client.connection(id).unwrap().failure().is_none());
+    }
+    let took = client.now().since(started);
+    client.abort(id).unwrap();
+    server.end();
+    BYTES as f64 * 8.0 / took.as_secs_f64() / 1e6
+}
+
 #[test]
-#[ignore = "long: a gigabit per second on both cores"]
+#[ignore = "long: up to a gigabit per second on both cores"]
 fn high_limits_are_kept_and_reached() {
     keeps_and_reaches(100);
-    keeps_and_reaches(1_000);
+    // No limit is reached that is beyond the speed of the host. Paced packets cost more than a
+    // window of packets at once.
+    let possible = 0.5 * unlimited_mbit();
+    println!("{possible:.0} Mbit/s of 1000");
+    keeps_and_reaches((possible as u64).clamp(200, 1_000));
 }
 
 fn keeps_and_reaches(mbit: u64) {
