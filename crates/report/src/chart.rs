@@ -154,6 +154,14 @@ impl ChartSeries {
         }
     }
 
+    /// Returns the name in the readout, in keys and in values.
+    fn shown_name(&self) -> &str {
+        match self.name.is_empty() {
+            true => &self.label,
+            false => &self.name,
+        }
+    }
+
     /// Creates a continuous line of a live chart that is named in the readout but in no key.
     pub fn named(
         name: impl Into<String>,

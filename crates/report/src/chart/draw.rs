@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::labels::{self, Rect, TEXT_HEIGHT};
+use super::labels::{self, LETTER_WIDTH, Rect, TEXT_HEIGHT};
 use super::scale::{Scale, px};
 use super::theme::Colours;
 use super::{AREA_STYLE, Chart, ChartSeries, PALETTE_COLOURS, csv, live};
@@ -19,9 +19,6 @@ const MARGIN_RIGHT: f64 = 16.0;
 const KEY_ROW: f64 = 18.0;
 /// Width of a key's stroke with the room around it.
 const KEY_STROKE: f64 = 34.0;
-/// Upper bound of the mean glyph width at 12 px, for laying out keys. A smaller value lets them
-/// overlap.
-pub(super) const LETTER_WIDTH: f64 = 6.6;
 /// Triangles closer to each other than this, in SVG units, become one.
 const MARKS_APART: f64 = 8.0;
 
@@ -182,7 +179,7 @@ impl Layout {
         let mut rows: Vec<Vec<&ChartSeries>> = Vec::new();
         let (mut free, mut known) = (0.0, Vec::new());
         for line in &chart.lines {
-            let name = live::name(line);
+            let name = line.shown_name();
             let above = fits && !line.label.is_empty();
             let below = !line.label.is_empty() || named && !line.name.is_empty();
             // A slot of the axis already has the name.
@@ -333,7 +330,7 @@ fn key(out: &mut String, chart: &Chart, top: f64, layout: &Layout) {
             px(baseline - 4.0),
             px(at),
             px(baseline),
-            escape(live::name(line))
+            escape(line.shown_name())
         );
     };
     if layout.key_fits(chart) {
@@ -350,7 +347,7 @@ fn key(out: &mut String, chart: &Chart, top: f64, layout: &Layout) {
         let mut at = MARGIN_LEFT + 22.0;
         for line in row {
             entry(line, at, baseline);
-            at += labels::width(live::name(line)) + KEY_STROKE;
+            at += labels::width(line.shown_name()) + KEY_STROKE;
         }
         baseline += KEY_ROW;
     }

@@ -8,7 +8,7 @@ use std::fmt::Write;
 
 use super::draw::{Layout, Surface, picture, still_size};
 use super::theme::{Colours, DARK, LIGHT};
-use super::{Chart, ChartSeries, PALETTE_COLOURS, live};
+use super::{Chart, ChartSeries, PALETTE_COLOURS};
 
 /// Longest name of a file, without its extension.
 const FILE_NAME_MAX: usize = 80;
@@ -192,7 +192,7 @@ pub fn csv(charts: &[Chart]) -> String {
             None => significant(value),
         };
         for line in &chart.lines {
-            let name = match (live::name(line), line.end_label.as_str()) {
+            let name = match (line.shown_name(), line.end_label.as_str()) {
                 ("", label) => label,
                 (name, _) => name,
             };
@@ -262,7 +262,7 @@ pub fn file_name(chart: &Chart) -> String {
             let mut names: Vec<&str> = Vec::new();
             for line in &chart.lines {
                 let name = match line.end_label.as_str() {
-                    "" => live::name(line),
+                    "" => line.shown_name(),
                     label => label,
                 };
                 if !name.is_empty() && !names.contains(&name) && names.len() < NAMED_LINES {

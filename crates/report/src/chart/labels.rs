@@ -1,7 +1,8 @@
 //! Placement of labels next to points, so that no label covers another one or a dot.
 
-use super::draw::LETTER_WIDTH;
-
+/// Upper bound of the mean glyph width at 12 px, for laying out keys. A smaller value lets them
+/// overlap.
+pub(super) const LETTER_WIDTH: f64 = 6.6;
 /// Height of a line of text at 12 px, and the part of it above the baseline.
 pub(super) const TEXT_HEIGHT: f64 = 14.0;
 const ASCENT: f64 = 11.0;

@@ -53,7 +53,7 @@ pub fn live(chart: &Chart, reading: &HoverData) -> String {
     let (x, y) = layout.scales(chart, 0.0);
     let ((from, to), (low, high)) = (x.range(), y.range());
     let (width, height) = (layout.width, layout.height(chart));
-    let names: Vec<&str> = chart.lines.iter().map(name).collect();
+    let names: Vec<&str> = chart.lines.iter().map(ChartSeries::shown_name).collect();
     let mut out = format!(
         "<div class=\"live\" data-file=\"{}\" data-along=\"{}\" data-label=\"{}\" \
          data-x=\"{from} {to}\" data-y=\"{low} {high}\" \
@@ -76,15 +76,6 @@ pub fn live(chart: &Chart, reading: &HoverData) -> String {
     );
     panel(&mut out, chart, 0.0, &layout);
     out + "</svg><div class=\"reading\"></div></div>"
-}
-
-/// Returns the name of a line in the readout, in keys and in values.
-pub(super) fn name(line: &ChartSeries) -> &str {
-    if line.name.is_empty() {
-        &line.label
-    } else {
-        &line.name
-    }
 }
 
 /// Draws the lines at a resolution of 1/[`UNIT_PARTS`] unit, in an element whose view box the
@@ -133,7 +124,7 @@ pub(super) fn lines(out: &mut String, chart: &Chart, top: f64, layout: &Layout) 
             out,
             "<path class=\"line {}{thin}\"{of}{style} data-name=\"{}\" d=\"{}\"/>",
             class(line),
-            escape(name(line)),
+            escape(line.shown_name()),
             path(places)
         );
     }
