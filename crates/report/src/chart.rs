@@ -272,10 +272,10 @@ svg.chart .dashed { stroke-dasharray: 6 4; }
 /// Returns the custom properties of the light theme: `--page`, `--ink`, `--muted`, `--grid`,
 /// `--guide`, the palette `--c0`, `--c1` and so on, and its secondary shades `--s0`, `--s1`.
 pub fn light_properties() -> String {
-    theme::LIGHT.properties()
+    theme::LIGHT_COLOURS.properties()
 }
 
 /// Same as [`light_properties`] for the dark theme.
 pub fn dark_properties() -> String {
-    theme::DARK.properties()
+    theme::DARK_COLOURS.properties()
 }

@@ -7,7 +7,7 @@
 use std::fmt::Write;
 
 use super::draw::{Layout, Surface, picture, still_size};
-use super::theme::{Colours, DARK, LIGHT};
+use super::theme::{Colours, DARK_COLOURS, LIGHT_COLOURS};
 use super::{Chart, ChartSeries, PALETTE_COLOURS};
 
 /// Longest name of a file, without its extension.
@@ -32,8 +32,8 @@ pub enum Theme {
 /// Renders a picture as a self-contained SVG file in one theme, with a key of all lines.
 pub fn export(charts: &[Chart], described: &str, theme: Theme) -> String {
     let colours = match theme {
-        Theme::Light => &LIGHT,
-        Theme::Dark => &DARK,
+        Theme::Light => &LIGHT_COLOURS,
+        Theme::Dark => &DARK_COLOURS,
     };
     let layout = Layout::new(still_size(charts), charts, Surface::File(Some(colours)));
     let height: f64 = charts.iter().map(|chart| layout.height(chart)).sum();
@@ -57,8 +57,8 @@ pub fn standalone(charts: &[Chart], described: &str) -> String {
     let style = format!(
         "<style>\n{}@media (prefers-color-scheme: dark) {{\n{}}}\n</style>\n\
          <rect class=\"paper\" width=\"100%\" height=\"100%\"/>\n",
-        rules(&LIGHT, charts),
-        rules(&DARK, charts)
+        rules(&LIGHT_COLOURS, charts),
+        rules(&DARK_COLOURS, charts)
     );
     let mut drawn = String::new();
     let attributes = format!("class=\"chart\" {FONT}");

@@ -11,14 +11,14 @@ const GAP: f64 = 7.0;
 /// Half the size of a dot, with some room around it.
 const DOT: f64 = 4.0;
 /// Distances that are tried for labels without room next to their point.
-const FAR: [f64; 5] = [18.0, 32.0, 46.0, 60.0, 80.0];
+const FAR_DISTANCES: [f64; 5] = [18.0, 32.0, 46.0, 60.0, 80.0];
 
 /// Rectangle: left, top, right, bottom.
 pub(super) type Rect = (f64, f64, f64, f64);
 
 /// Position of a label: left end of its baseline.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Placed {
+pub(super) struct LabelPosition {
     pub x: f64,
     pub baseline: f64,
     /// True for a label that needs a line to its point.
@@ -32,7 +32,11 @@ pub(super) fn width(text: &str) -> f64 {
 
 /// Places labels of (point, text) inside `area`, in this order, next to their points if there is
 /// room. `dots` are the centres of all dots.
-pub(super) fn place(labels: &[((f64, f64), &str)], dots: &[(f64, f64)], area: Rect) -> Vec<Placed> {
+pub(super) fn place(
+    labels: &[((f64, f64), &str)],
+    dots: &[(f64, f64)],
+    area: Rect,
+) -> Vec<LabelPosition> {
     let mut taken: Vec<Rect> = dots
         .iter()
         .map(|(x, y)| (x - DOT, y - DOT, x + DOT, y + DOT))
@@ -47,7 +51,7 @@ pub(super) fn place(labels: &[((f64, f64), &str)], dots: &[(f64, f64)], area: Re
             (x - wide / 2.0, y + GAP + ASCENT),
         ]
         .map(|at| (at, false));
-        let far = FAR.iter().flat_map(|by| {
+        let far = FAR_DISTANCES.iter().flat_map(|by| {
             let (side, up) = (by * 0.8, by * 0.8);
             [
                 (x + side, y - up),
@@ -76,7 +80,7 @@ pub(super) fn place(labels: &[((f64, f64), &str)], dots: &[(f64, f64)], area: Re
         }
         let ((x, baseline), far) = best;
         taken.push(bounds((x, baseline), wide));
-        placed.push(Placed { x, baseline, far });
+        placed.push(LabelPosition { x, baseline, far });
     }
     placed
 }

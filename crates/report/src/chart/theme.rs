@@ -29,7 +29,7 @@ pub(super) struct Colours {
     pub secondary: [&'static str; PALETTE_COLOURS],
 }
 
-pub(super) const LIGHT: Colours = Colours {
+pub(super) const LIGHT_COLOURS: Colours = Colours {
     page: "#ffffff",
     ink: "#1b1f24",
     muted: "#5b6570",
@@ -45,7 +45,7 @@ pub(super) const LIGHT: Colours = Colours {
     ],
 };
 
-pub(super) const DARK: Colours = Colours {
+pub(super) const DARK_COLOURS: Colours = Colours {
     page: "#14171b",
     ink: "#e7eaee",
     muted: "#9aa5b1",
@@ -130,7 +130,7 @@ mod tests {
     #[test]
     fn lines_and_text_have_contrast_in_both_themes() {
         assert!((contrast("#ffffff", "#000000") - 21.0).abs() < 1e-9);
-        for theme in [&LIGHT, &DARK] {
+        for theme in [&LIGHT_COLOURS, &DARK_COLOURS] {
             for colour in theme.primary.iter().chain(&theme.secondary) {
                 // WCAG 2.2, 1.4.11: graphical objects have a contrast of at least 3:1.
                 let pure = contrast(colour, theme.page);
@@ -154,7 +154,7 @@ mod tests {
         assert!(!hues.contains(&GREY));
         hues.dedup();
         assert_eq!((hues.len(), hue(12)), (12, hue(0)));
-        for theme in [&LIGHT, &DARK] {
+        for theme in [&LIGHT_COLOURS, &DARK_COLOURS] {
             let mut colours = [theme.primary, theme.secondary].concat();
             colours.sort_unstable();
             colours.dedup();
@@ -164,8 +164,8 @@ mod tests {
 
     #[test]
     fn shades_are_mixed_with_ink() {
-        assert_eq!(LIGHT.shade("#ffffff", 100), "#ffffff");
-        assert_eq!(LIGHT.shade("#0072b2", 0), LIGHT.ink);
-        assert_eq!(LIGHT.shade("#0072b2", 50), "#0e496b");
+        assert_eq!(LIGHT_COLOURS.shade("#ffffff", 100), "#ffffff");
+        assert_eq!(LIGHT_COLOURS.shade("#0072b2", 0), LIGHT_COLOURS.ink);
+        assert_eq!(LIGHT_COLOURS.shade("#0072b2", 50), "#0e496b");
     }
 }
