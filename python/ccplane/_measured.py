@@ -62,7 +62,9 @@ def run(
             problem = (
                 _problem(printed) or logged.strip() or f"the run ended with exit code {status}"
             )
-            raise Error(problem.replace("standard input", "scenario", 1) if is_text else problem)
+            if is_text and problem.startswith("standard input"):
+                problem = "scenario" + problem.removeprefix("standard input")
+            raise Error(problem)
         # Warnings, and tracebacks of callbacks.
         sys.stderr.write(logged)
         return Folder(folder)

@@ -214,7 +214,11 @@ fn write(folder: &Path, ccplane: &Path) -> std::io::Result<()> {
     fs::create_dir_all(folder.join(".cargo"))?;
     // Makes the program use this command, which matches its sources, even if PATH has another one.
     // From Python, the executable of this process is the interpreter.
-    let command = find_ccplane().or_else(|_| std::env::current_exe())?;
+    let own = std::env::current_exe()?;
+    let command = match own.file_name() {
+        Some(name) if name == "ccplane" => own,
+        _ => find_ccplane().unwrap_or(own),
+    };
     let config = format!(
         "# The installed command, which runs what this program does not \
          implement.\n[env]\nCCPLANE_COMMAND = {}\n",

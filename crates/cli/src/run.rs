@@ -203,7 +203,7 @@ pub fn run(args: RunArgs, registry: &Registry, json: bool) -> Result<(), Failure
     let resumable = ResumableBackend::new(
         &*backend,
         &folder.finished_runs(),
-        algorithm_files(&scenario),
+        input_hash(&scenario),
     );
     let backend: &dyn Backend = if is_stored { &resumable } else { &*backend };
     let outcome = ccplane_lab::run_keeping(backend, &scenario, registry, &options, &shown);
@@ -277,9 +277,9 @@ pub fn run(args: RunArgs, registry: &Registry, json: bool) -> Result<(), Failure
     failure.map_or(Ok(()), Err)
 }
 
-/// Returns a hash of every file that this command line and the scenario name, such as program
+/// Returns a hash of this build and of every file that this command line and the scenario name, such as program
 /// files and a Python program, because an algorithm can change without its name.
-fn algorithm_files(scenario: &Scenario) -> String {
+fn input_hash(scenario: &Scenario) -> String {
     let workloads = scenario.workloads.iter();
     let algorithms = scenario
         .contenders
@@ -289,6 +289,9 @@ fn algorithm_files(scenario: &Scenario) -> String {
     let words = words.flat_map(|word| word.split(',').map(str::to_owned).collect::<Vec<_>>());
     let named = algorithms.map(Contender::to_string).chain(words);
     let mut content = DefaultHasher::new();
+    // From Python, the executable of this process is the interpreter, which is the same for every
+    // build of ccplane.
+    crate::build().to_string().hash(&mut content);
     for name in named {
         let file = name.split_once(':').map_or(&*name, |(file, _)| file);
         if Path::new(file).is_file() {

@@ -3,7 +3,8 @@
 /// File in the folder `scenarios`: its name and its text.
 type ShippedFile = (&'static str, &'static str);
 
-/// Embeds files of the folder `scenarios`; the macro spells each name only once.
+/// Embeds files of the folder `scenarios`, a link to the repository's, which makes them part of the
+/// crate's package. The macro spells each name only once.
 macro_rules! files {
     ($($name:literal),+ $(,)?) => {
         &[$(($name, include_str!(concat!("../scenarios/", $name)))),+]
