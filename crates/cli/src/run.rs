@@ -200,11 +200,8 @@ pub fn run(args: RunArgs, registry: &Registry, json: bool) -> Result<(), Failure
     };
     // A single run has no finished part. Packets are not stored with a run.
     let is_stored = !args.pcap && (seeds.count() > 1 || scenario.contenders.len() > 1);
-    let resumable = ResumableBackend::new(
-        &*backend,
-        &folder.finished_runs(),
-        input_hash(&scenario),
-    );
+    let resumable =
+        ResumableBackend::new(&*backend, &folder.finished_runs(), input_hash(&scenario));
     let backend: &dyn Backend = if is_stored { &resumable } else { &*backend };
     let outcome = ccplane_lab::run_keeping(backend, &scenario, registry, &options, &shown);
     shown.bar.finish_and_clear();
