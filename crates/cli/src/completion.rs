@@ -1,7 +1,7 @@
 //! `ccplane completions SHELL`: a script with which a shell completes the command line.
 //!
-//! The script calls the command itself, which knows the names of algorithms, including those of the
-//! program, and of scenarios.
+//! The script runs the command for each completion, which includes the algorithms of the program and
+//! the scenarios.
 
 use std::ffi::{OsStr, OsString};
 use std::io::{self, Write};
@@ -39,6 +39,10 @@ pub struct CompletionsArgs {
     shell: Shell,
 }
 
+/// Completes at once if the script is loaded as the function `_ccplane` of `$fpath`.
+const ZSH_AUTOLOAD: &str = "\nif [[ ${funcstack[1]} == _ccplane ]]; then\n    \
+                            _clap_dynamic_completer_ccplane \"$@\"\nfi\n";
+
 /// Prints the script, which finds `ccplane` in `PATH`.
 pub fn print_script(args: &CompletionsArgs) -> Result<(), Failure> {
     let shell: &dyn EnvCompleter = match args.shell {
@@ -47,9 +51,15 @@ pub fn print_script(args: &CompletionsArgs) -> Result<(), Failure> {
         Shell::Fish => &Fish,
     };
     let failed = |why: io::Error| Failure::text(FailureKind::Failed, why.to_string());
+    let mut script = Vec::new();
     shell
-        .write_registration(VARIABLE, "ccplane", "ccplane", "ccplane", &mut io::stdout())
-        .map_err(failed)
+        .write_registration(VARIABLE, "ccplane", "ccplane", "ccplane", &mut script)
+        .map_err(failed)?;
+    if matches!(args.shell, Shell::Zsh) {
+        // zsh runs a file of `$fpath` as the function at the first completion.
+        script.extend_from_slice(ZSH_AUTOLOAD.as_bytes());
+    }
+    io::stdout().write_all(&script).map_err(failed)
 }
 
 /// Prints the completions if a script asks for them. Returns false for any other command line.
@@ -69,8 +79,7 @@ pub fn complete(words: &[OsString], command: &Command, registry: &Registry) -> b
     is_completed
 }
 
-/// Names that contenders and scenarios have.
-#[derive(Clone)]
+/// Names of the registry's algorithms, and of these and native ones as contenders.
 struct Names {
     algorithms: Vec<String>,
     contenders: Vec<String>,
@@ -89,37 +98,23 @@ impl Names {
 
 /// Adds completers to the arguments that take names.
 fn with_names(command: Command, names: &Names) -> Command {
-    let is_contender = |parser: &ValueParser| {
-        parser.type_id() == ValueParser::from(clap::value_parser!(Contender)).type_id()
-    };
+    let contender = ValueParser::from(clap::value_parser!(Contender)).type_id();
     let command_name = command.get_name().to_owned();
     let add = |arg: Arg| {
-        let contenders = is_contender(arg.get_value_parser());
-        match (&*command_name, arg.get_id().as_str()) {
-            (_, _) if contenders => {
-                let list = arg.get_value_delimiter().is_some();
-                let completer = NameCompleter {
-                    names: names.contenders.clone(),
-                    list,
-                };
-                arg.add(ArgValueCompleter::new(completer))
+        let is_list = arg.get_value_delimiter().is_some();
+        let (names, is_list, has_paths) = match (&*command_name, arg.get_id().as_str()) {
+            _ if arg.get_value_parser().type_id() == contender => {
+                (names.contenders.clone(), is_list, true)
             }
-            ("algorithms", "name") => {
-                let completer = NameCompleter {
-                    names: names.algorithms.clone(),
-                    list: false,
-                };
-                arg.add(ArgValueCompleter::new(completer))
-            }
-            ("run", "scenario") => {
-                let completer = NameCompleter {
-                    names: shipped().map(str::to_owned).collect(),
-                    list: false,
-                };
-                arg.add(ArgValueCompleter::new(completer))
-            }
-            _ => arg,
-        }
+            ("algorithms", "name") => (names.algorithms.clone(), false, false),
+            ("run", "scenario") => (shipped().map(str::to_owned).collect(), false, true),
+            _ => return arg,
+        };
+        arg.add(ArgValueCompleter::new(NameCompleter {
+            names,
+            is_list,
+            has_paths,
+        }))
     };
     command
         .mut_args(add)
@@ -130,19 +125,21 @@ fn with_names(command: Command, names: &Names) -> Command {
 struct NameCompleter {
     names: Vec<String>,
     /// True if the value is a list of names, separated by commas.
-    list: bool,
+    is_list: bool,
+    /// True if a path can take the place of a name.
+    has_paths: bool,
 }
 
 impl ValueCompleter for NameCompleter {
     fn complete(&self, current: &OsStr) -> Vec<CompletionCandidate> {
         let text = current.to_string_lossy();
-        let (earlier, last) = match text.rsplit_once(',').filter(|_| self.list) {
+        let (earlier, last) = match text.rsplit_once(',').filter(|_| self.is_list) {
             Some((earlier, last)) => (format!("{earlier},"), last),
             None => (String::new(), &*text),
         };
         let names = self.names.iter().filter(|name| name.starts_with(last));
         let names = names.map(|name| CompletionCandidate::new(name.as_str()));
-        let paths = match last.is_empty() {
+        let paths = match last.is_empty() || !self.has_paths {
             // All files of the folder would hide the names.
             true => Vec::new(),
             false => PathCompleter::file().complete(OsStr::new(last)),

@@ -213,18 +213,21 @@ fn write(folder: &Path, ccplane: &Path) -> std::io::Result<()> {
     fs::create_dir_all(folder.join("src"))?;
     fs::create_dir_all(folder.join(".cargo"))?;
     // Makes the program use this command, which matches its sources, even if PATH has another one.
-    // From Python, the executable of this process is the interpreter.
+    // From Python, the executable of this process is the interpreter. Without a command next to
+    // it, the program looks in PATH.
     let own = std::env::current_exe()?;
     let command = match own.file_name() {
-        Some(name) if name == "ccplane" => own,
-        _ => find_ccplane().unwrap_or(own),
+        Some(name) if name == "ccplane" => Some(own),
+        _ => find_ccplane().ok(),
     };
-    let config = format!(
-        "# The installed command, which runs what this program does not \
-         implement.\n[env]\nCCPLANE_COMMAND = {}\n",
-        toml(&command)
-    );
-    fs::write(folder.join(".cargo/config.toml"), config)?;
+    if let Some(command) = command {
+        let config = format!(
+            "# The installed command, which runs what this program does not \
+             implement.\n[env]\nCCPLANE_COMMAND = {}\n",
+            toml(&command)
+        );
+        fs::write(folder.join(".cargo/config.toml"), config)?;
+    }
     fs::write(folder.join(".gitignore"), "target/\nccplane-results/\n")?;
     fs::write(
         folder.join("Cargo.toml"),

@@ -157,7 +157,10 @@ impl ResultFolder {
             false => "; the old results are unchanged",
         };
         let resume = match self.finished_runs().is_dir() {
-            true => format!("; add `--resume --out {staging}` to the command to continue"),
+            true => format!(
+                "; to continue, repeat the command with `--resume --out {staging}` in place of its \
+                 own --out and --force"
+            ),
             false => String::new(),
         };
         format!("the finished part is in {staging}{unchanged}{resume}")

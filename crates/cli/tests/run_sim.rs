@@ -461,7 +461,7 @@ fn an_interrupted_run_continues_with_what_is_finished() {
     let mut run = endless(&out, &[]);
     assert!(appears(&path.join("seed-2/summary.json"), &mut run));
     let (_, _, told) = interrupted(run);
-    let hint = format!("add `--resume --out {out}` to the command to continue");
+    let hint = format!("repeat the command with `--resume --out {out}` in place of");
     assert!(told.contains(&hint), "{told}");
     let whole = |out: &str, more: &[&str]| {
         let options = ["--alg", "reno,cubic", "--duration", "1s", "--seeds", "1..3"];

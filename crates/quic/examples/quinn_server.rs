@@ -1,6 +1,5 @@
-//! Sends 10 MB to each client over QUIC, under ccplane's Cubic.
+//! Sends 10 MB to the first client over QUIC, under ccplane's Cubic.
 use std::sync::Arc;
-
 use ccplane_quic::{OperatorLimits, Parameters, QuicPlane, Registry, Stack};
 use quinn::{Endpoint, ServerConfig, TransportConfig};
 use rustls::pki_types::PrivatePkcs8KeyDer;
@@ -17,9 +16,10 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut config = ServerConfig::with_single_cert(vec![key.cert.into()], private.into())?;
     config.transport_config(Arc::new(transport));
     let server = Endpoint::server(config, "127.0.0.1:4433".parse()?)?;
-    while let Some(connection) = server.accept().await {
-        let mut stream = connection.await?.open_uni().await?;
-        stream.write_all(&vec![0; 10_000_000]).await?;
-    }
+    let connection = server.accept().await.ok_or("the server was closed")?;
+    let mut stream = connection.await?.open_uni().await?;
+    stream.write_all(&vec![0; 10_000_000]).await?;
+    stream.finish()?;
+    stream.stopped().await?; // An earlier end of the connection would discard data.
     Ok(())
 }

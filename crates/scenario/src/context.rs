@@ -8,7 +8,7 @@ use ccplane_units::{Duration, Rate};
 use toml::Spanned;
 
 use crate::file::{self, Q, Word};
-use crate::{Cellular, FileLookup, Name, Problem, SourceText, ValueOrList, read_text, shipped};
+use crate::{Cellular, FileLookup, Name, Problem, SourceText, ValueOrList, read_file, shipped};
 
 /// Context of every check: the file and its packet sizes.
 pub(crate) struct CheckContext<'t> {
@@ -26,7 +26,7 @@ impl CheckContext<'_> {
         let (path, text) = match self.files {
             FileLookup::Folder(folder) => {
                 let path = folder.join(word.get_ref());
-                let text = read_text(&path);
+                let text = read_file(&path);
                 (path, text)
             }
             FileLookup::Shipped => {

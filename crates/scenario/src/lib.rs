@@ -609,7 +609,7 @@ impl Scenario {
     /// Reads a file. Relative paths in it are resolved in its folder.
     pub fn read(path: &Path) -> Result<Scenario, ReadError> {
         let file = path.display().to_string();
-        let text = read_text(path).map_err(|source| ReadError::File {
+        let text = read_file(path).map_err(|source| ReadError::File {
             file: file.clone(),
             source,
         })?;
@@ -620,14 +620,10 @@ impl Scenario {
     /// Reads standard input. Relative paths in it are resolved in the working directory.
     pub fn read_standard_input() -> Result<Scenario, ReadError> {
         let file = "standard input".to_owned();
-        let failed = |source| ReadError::File {
+        let text = read_text(std::io::stdin().lock()).map_err(|source| ReadError::File {
             file: file.clone(),
             source,
-        };
-        let mut text = String::new();
-        let mut input = std::io::stdin().lock().take(SCENARIO_BYTES_MAX + 1);
-        input.read_to_string(&mut text).map_err(failed)?;
-        check_size(text.len() as u64).map_err(failed)?;
+        })?;
         Scenario::parse(&file, &text, Path::new("")).map_err(ReadError::Problem)
     }
 
@@ -682,16 +678,24 @@ enum FileLookup<'t> {
 }
 
 /// Reads a text file of at most [`SCENARIO_BYTES_MAX`] bytes.
-fn read_text(path: &Path) -> std::io::Result<String> {
-    check_size(std::fs::metadata(path)?.len())?;
-    std::fs::read_to_string(path)
+fn read_file(path: &Path) -> std::io::Result<String> {
+    read_text(std::fs::File::open(path)?)
 }
 
-fn check_size(bytes: u64) -> std::io::Result<()> {
-    match bytes > SCENARIO_BYTES_MAX {
-        true => Err(std::io::Error::other(format!(
-            "the file has {bytes} bytes, more than the maximum of {SCENARIO_BYTES_MAX}"
-        ))),
-        false => Ok(()),
+/// Reads a text of at most [`SCENARIO_BYTES_MAX`] bytes.
+fn read_text(input: impl Read) -> std::io::Result<String> {
+    let mut bytes = Vec::new();
+    // Pipes and devices have no length in advance.
+    input.take(SCENARIO_BYTES_MAX + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > SCENARIO_BYTES_MAX {
+        return Err(std::io::Error::other(format!(
+            "it has more than the maximum of {SCENARIO_BYTES_MAX} bytes"
+        )));
     }
+    String::from_utf8(bytes).map_err(|why| {
+        std::io::Error::new(
+            std::io::ErrorKind::InvalidData,
+            why.utf8_error().to_string(),
+        )
+    })
 }
