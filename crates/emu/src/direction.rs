@@ -402,8 +402,9 @@ mod tests {
         ]
     }
 
-    /// Every kind of queue, in the command-line syntax.
-    const QUEUES: [&str; 12] = [
+    /// Queues with limits that the steps exceed, in the command-line syntax.
+    const QUEUES: [&str; 13] = [
+        "policer:rate=4mbit:burst=4kB",
         "droptail:20p",
         "ecn:5p:20p",
         "prio:3:20p",

@@ -5,8 +5,8 @@ use std::net::{IpAddr, SocketAddr};
 
 use ccplane_bundle::FEEDBACK_PORT;
 use ccplane_host::headers::{
-    DONT_FRAGMENT, IPV4_HEADER_BYTES, IPV6_HEADER_BYTES, UDP, UDP_HEADER_BYTES, addresses,
-    ip_header_bytes, read_word, write_udp_headers,
+    DONT_FRAGMENT, IPV4_HEADER_BYTES, IPV6_HEADER_BYTES, IpPayload, UDP, UDP_HEADER_BYTES,
+    addresses, ip_header_bytes, read_word, write_udp_headers,
 };
 
 /// Longest packet that [`write`] produces: IPv6, UDP and the longest message.
@@ -49,27 +49,20 @@ pub fn is_message(packet: &[u8], from: IpAddr, to: IpAddr) -> bool {
 /// The UDP header must follow the IP header immediately: a packet with IPv6 extension headers,
 /// a fragment, or a packet with IPv4's reserved flag is not a message. [`write`] produces none.
 fn datagram(packet: &[u8], from: IpAddr, to: IpAddr) -> Option<&[u8]> {
-    let (protocol, head) = match packet.first()? >> 4 {
-        4 => {
-            let flags_and_offset = read_word(packet.get(6..8)?, 0);
-            if flags_and_offset & !DONT_FRAGMENT != 0 {
-                return None;
-            }
-            let head = usize::from(packet[0] & 0xf) * 4;
-            if head < IPV4_HEADER_BYTES {
-                return None;
-            }
-            (*packet.get(9)?, head)
-        }
-        6 => (*packet.get(6)?, IPV6_HEADER_BYTES),
-        _ => return None,
-    };
-    if protocol != UDP || addresses(packet)? != [from, to] {
+    let payload = IpPayload::parse(packet)?;
+    if payload.protocol != UDP || addresses(packet)? != [from, to] {
         return None;
     }
+    let follows = match from {
+        IpAddr::V4(_) => {
+            let flags_and_offset = read_word(packet.get(6..8)?, 0);
+            payload.offset >= IPV4_HEADER_BYTES && flags_and_offset & !DONT_FRAGMENT == 0
+        }
+        IpAddr::V6(_) => payload.offset == IPV6_HEADER_BYTES,
+    };
     packet
-        .get(head..)
-        .filter(|udp| udp.get(2..4) == Some(&FEEDBACK_PORT.to_be_bytes()))
+        .get(payload.offset..)
+        .filter(|udp| follows && udp.get(2..4) == Some(&FEEDBACK_PORT.to_be_bytes()))
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use ccplane_report::Provenance;
+use ccplane_report::{Provenance, csv_cell};
 use serde_json::json;
 
 use crate::report;
@@ -181,7 +181,7 @@ fn series_csv(result: &RunResult) -> String {
                     csv,
                     "{},{},{:.6},{},{},{ssthresh},{},{},{},{},{},{pacing},{},{},{},{},{},{},{}\
                      {whose}",
-                    quoted(&c.label),
+                    csv_cell(&c.label),
                     flow.number,
                     s.at_ns as f64 / 1e9,
                     t.cwnd,
@@ -218,8 +218,8 @@ fn bundles_csv(result: &RunResult) -> String {
                 let _ = writeln!(
                     csv,
                     "{},{},{:.6},{},{:.6},{:.6},{},{:.6},{:.6},{:.4},{:.6},{:.6},{:.6},{:.6}",
-                    quoted(&c.label),
-                    quoted(&bundle.name),
+                    csv_cell(&c.label),
+                    csv_cell(&bundle.name),
                     s.at_ns as f64 / 1e9,
                     s.mode,
                     s.limit_mbit,
@@ -252,7 +252,11 @@ fn bins_csv(result: &RunResult) -> String {
         {
             let at = (i as u64 * c.series.bin_ns) as f64 / 1e9;
             let delay = delay.map_or(String::new(), |d| format!("{d:.6}"));
-            let _ = writeln!(csv, "{},{at:.6},{throughput:.6},{delay}", quoted(&c.label));
+            let _ = writeln!(
+                csv,
+                "{},{at:.6},{throughput:.6},{delay}",
+                csv_cell(&c.label)
+            );
         }
     }
     csv
@@ -271,7 +275,7 @@ fn flows_csv(result: &RunResult) -> String {
             let _ = writeln!(
                 csv,
                 "{},{},{:.6},{},{},{},{:.3},{:.4},{:.4},{:.4},{:.4}{}",
-                quoted(&c.label),
+                csv_cell(&c.label),
                 flow.number,
                 f.goodput_mbit,
                 f.received_bytes,
@@ -301,9 +305,9 @@ fn headed(result: &RunResult, columns: &str) -> String {
 
 /// Returns the cells of these two columns.
 fn whose(workload: Option<&WorkloadMetrics>) -> String {
-    let algorithm = |w: &WorkloadMetrics| quoted(w.algorithm.as_deref().unwrap_or_default());
+    let algorithm = |w: &WorkloadMetrics| csv_cell(w.algorithm.as_deref().unwrap_or_default());
     workload.map_or(String::new(), |w| {
-        format!(",{},{}", quoted(&w.name), algorithm(w))
+        format!(",{},{}", csv_cell(&w.name), algorithm(w))
     })
 }
 
@@ -319,7 +323,7 @@ fn workloads_csv(result: &RunResult) -> String {
             let _ = writeln!(
                 csv,
                 "{}{},{},{},{:.6},{:.6},{},{},{},{}",
-                quoted(&c.label),
+                csv_cell(&c.label),
                 whose(Some(w)),
                 u8::from(w.compared),
                 t.count,
@@ -352,7 +356,7 @@ fn runs_csv(result: &RunResult) -> String {
             let _ = writeln!(
                 csv,
                 "{},{},{:.6},{:.6},{:.6},{:.6},{:.6},{:.6},{},{},{jain}",
-                quoted(&c.label),
+                csv_cell(&c.label),
                 run.seed,
                 f.goodput_mbit,
                 f.utilisation,
@@ -390,7 +394,7 @@ fn completions_csv(result: &RunResult) -> String {
             let _ = writeln!(
                 csv,
                 "{},{},{:.9},{},{:.6},{:.6},{:.6}{}",
-                quoted(&c.label),
+                csv_cell(&c.label),
                 f.seed,
                 f.started_ns as f64 / 1e9,
                 f.bytes,
@@ -415,8 +419,8 @@ fn links_csv(result: &RunResult) -> String {
             let _ = writeln!(
                 csv,
                 "{},{},{used},{},{},{},{:.6}",
-                quoted(&c.label),
-                quoted(&l.name),
+                csv_cell(&c.label),
+                csv_cell(&l.name),
                 l.delivered_bytes,
                 l.drops,
                 l.marks,
@@ -437,7 +441,7 @@ fn stamps_csv(result: &RunResult) -> String {
                 p.measured_ns as f64 / 1e3,
                 p.link_ns as f64 / 1e3,
             ];
-            let _ = writeln!(csv, "{},{at:.9},{stamps:.3},{link:.3}", quoted(&c.label));
+            let _ = writeln!(csv, "{},{at:.9},{stamps:.3},{link:.3}", csv_cell(&c.label));
         }
     }
     csv
@@ -449,18 +453,9 @@ fn reports_csv(result: &RunResult) -> String {
     for c in &result.contenders {
         c.series
             .heard
-            .write_csv(&quoted(&c.label), c.series.started_ns, &mut csv);
+            .write_csv(&csv_cell(&c.label), c.series.started_ns, &mut csv);
     }
     csv
-}
-
-/// Quotes a field as in RFC 4180.
-fn quoted(field: &str) -> String {
-    if field.contains([',', '"', '\n', '\r']) {
-        format!("\"{}\"", field.replace('"', "\"\""))
-    } else {
-        field.to_owned()
-    }
 }
 
 #[cfg(test)]
@@ -468,8 +463,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn fields_with_commas_are_quoted() {
-        assert_eq!(quoted("reno"), "reno");
-        assert_eq!(quoted("cubic(a=1,b=\"x\")"), "\"cubic(a=1,b=\"\"x\"\")\"");
+    fn fields_with_commas_are_csv_cell() {
+        assert_eq!(csv_cell("reno"), "reno");
+        assert_eq!(csv_cell("cubic(a=1,b=\"x\")"), "\"cubic(a=1,b=\"\"x\"\")\"");
     }
 }

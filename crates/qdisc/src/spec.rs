@@ -309,20 +309,8 @@ impl QueueSpec {
     }
 
     /// Returns the limit as it is specified.
-    fn limit_size(&self) -> Size {
-        match self {
-            QueueSpec::DropTail(limit)
-            | QueueSpec::Prio { limit, .. }
-            | QueueSpec::Ecn { limit, .. }
-            | QueueSpec::Sfq { limit, .. }
-            | QueueSpec::Codel { limit, .. }
-            | QueueSpec::FqCodel { limit, .. }
-            | QueueSpec::Red(RedSpec { limit, .. })
-            | QueueSpec::DualPi2 { limit, .. }
-            | QueueSpec::Tbf { limit, .. }
-            | QueueSpec::Policer { limit, .. }
-            | QueueSpec::Rcp { limit, .. } => *limit,
-        }
+    fn limit_size(mut self) -> Size {
+        *self.limit_mut()
     }
 
     fn limit_mut(&mut self) -> &mut Size {

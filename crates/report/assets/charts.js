@@ -269,7 +269,8 @@
       if (values.open) values.lastChild.textContent = csv();
       for (const mark of marks) {
         const at = from + mark.dataset.at * (to - from);
-        mark.toggleAttribute("hidden", at < a || at > b);
+        // Keys use `hidden`.
+        mark.toggleAttribute("data-outside", at < a || at > b);
         mark.setAttribute("transform", mark.getAttribute("transform").replace(/translate\([^ ]+/, `translate(${placeOf(at).toFixed(1)}`));
       }
       const scale = inside / (to - from);

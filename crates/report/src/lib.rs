@@ -15,5 +15,5 @@ mod target;
 
 pub use page::Page;
 pub use provenance::Provenance;
-pub use table::{Column, Table, plus_minus, wrap};
+pub use table::{Column, Table, csv_cell, plus_minus, wrap};
 pub use target::{TargetRange, Verdict};

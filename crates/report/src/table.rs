@@ -158,6 +158,14 @@ impl Table {
     }
 }
 
+/// Quotes a cell of a CSV file where RFC 4180, section 2, requires it.
+pub fn csv_cell(text: &str) -> String {
+    match text.contains([',', '"', '\n', '\r']) {
+        true => format!("\"{}\"", text.replace('"', "\"\"")),
+        false => text.to_owned(),
+    }
+}
+
 /// Formats a mean and its half-width as `mean ±half`. A half-width that rounds to zero is omitted,
 /// as for equal values.
 pub fn plus_minus(mean: f64, half: f64, digits: usize) -> String {

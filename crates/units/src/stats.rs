@@ -57,9 +57,9 @@ pub fn nearest_rank<T: Copy>(sorted: &[T], p: f64) -> Option<T> {
     sorted.get(rank.saturating_sub(1)).copied()
 }
 
-/// Returns the value at index `p`·n of n sorted values, rounded down: the smallest value with at
-/// least the share `p` of the values before it. It exceeds [`nearest_rank`] by one rank if `p`·n is
-/// whole, so that the upper one of two middle values is the median.
+/// Returns the value at index `p`·n of n sorted values, rounded down and at most the last: the
+/// largest value with at most the share `p` of the values before it. For 0 < `p` < 1 it is one rank
+/// above [`nearest_rank`] if `p`·n is whole, so the upper one of two middle values is the median.
 pub fn upper_rank<T: Copy>(sorted: &[T], p: f64) -> Option<T> {
     let index = (p.clamp(0.0, 1.0) * sorted.len() as f64) as usize;
     sorted.get(index).or(sorted.last()).copied()

@@ -183,16 +183,18 @@ impl<'a> Charts<'a> {
         let full = setup
             .queue_bytes
             .map(|queue| segments(setup.bdp_bytes + queue));
-        let bdp = segments(setup.bdp_bytes);
-        let mut guides = vec![(bdp, "BDP".to_owned())];
-        guides.extend(full.map(|full| (full, "BDP + queue".to_owned())));
         // The BDP of a link whose rate varies is not one number.
-        guides.retain(|_| !self.result.has_varying_rate());
+        let bdp = (!self.result.has_varying_rate()).then(|| segments(setup.bdp_bytes));
+        let full = full.filter(|_| bdp.is_some());
+        let guides = [
+            bdp.map(|bdp| (bdp, "BDP".to_owned())),
+            full.map(|full| (full, "BDP + queue".to_owned())),
+        ];
         let row = Row {
             axis_label: "cwnd, segments",
-            axis_max: head(most(&series).max(bdp)),
+            axis_max: head(most(&series).max(bdp.unwrap_or(0.0))),
             digits: 0,
-            guides,
+            guides: guides.into_iter().flatten().collect(),
             background: None,
             by_algorithm: setup.flows > 1,
             by_contender: self.result.several_workloads(),

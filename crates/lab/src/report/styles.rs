@@ -241,6 +241,7 @@ mod tests {
         };
         let looks = SeriesStyles::new(&result);
         let mut colours: Vec<usize> = (0..12).map(|at| looks.contender(at).colour).collect();
+        colours.sort_unstable();
         colours.dedup();
         assert!(
             colours.len() == 12 && !colours.contains(&GREY),

@@ -10,7 +10,7 @@ use crate::result::{Columns, ContenderResult, MeanInterval, RunResult};
 /// Relative difference that is about nothing: of one simulation, and of one run on real packets.
 const SAME_SIMULATED: f64 = 0.001;
 const SAME_REAL: f64 = 0.02;
-/// Sentences at most; more contenders are summarised.
+/// Maximum number of sentences; more contenders are summarised.
 const SENTENCES_MAX: usize = 4;
 
 /// A contender as it is compared.
@@ -86,11 +86,11 @@ impl Candidate {
             Some(ratio) if ratio >= 2.0 => {
                 format!(" at {} times its queueing delay", two_digits(ratio))
             }
-            Some(ratio) if ratio <= 0.0 => " without queueing delay".to_owned(),
+            Some(ratio) if ratio <= 0.0 => " and no queueing delay".to_owned(),
             Some(ratio) if ratio <= 0.1 => {
                 format!(" at 1/{:.0} of its queueing delay", round(1.0 / ratio, 2))
             }
-            Some(ratio) => format!(" with {} queueing delay", percent(ratio)),
+            Some(ratio) => format!(" and {} queueing delay", percent(ratio)),
         };
         format!("{name}: {goodput}{delay}.")
     }
@@ -211,16 +211,28 @@ pub(crate) fn html(sentences: &[String], note: &str) -> String {
     )
 }
 
-/// Says how far the sentences of a run hold.
+/// Returns the scope of the sentences of a run.
 pub(crate) fn note(result: &RunResult) -> &'static str {
-    let spread = result.contenders.iter().find_map(|c| c.spread.as_ref());
-    match spread.map(|spread| spread.interval) {
+    let mut kinds = result
+        .contenders
+        .iter()
+        .filter_map(|c| Some(c.spread.as_ref()?.interval));
+    let kind = kinds
+        .clone()
+        .find(|kind| *kind != MeanInterval::Same)
+        .or(kinds.next());
+    match kind {
         None if result.simulated() => {
             "One seed, so these differences hold for this seed only; --seeds adds intervals."
         }
-        None => "One run each; smaller differences are chance. --repeats adds intervals.",
+        None => "One run each; smaller differences are chance. --seeds adds intervals.",
         Some(MeanInterval::Same) => "All runs gave the same results.",
-        Some(_) => "Differences are named only where the intervals of the means do not overlap.",
+        Some(MeanInterval::Range) => {
+            "Differences are named only where the ranges of the two runs do not overlap."
+        }
+        Some(MeanInterval::StudentT) => {
+            "Differences are named only where the intervals of the means do not overlap."
+        }
     }
 }
 
@@ -283,7 +295,7 @@ mod tests {
             sentences(all),
             [
                 "reno: 0.1 % less goodput than native:reno at 3 times its queueing delay.",
-                "copa: 51 % less goodput than native:reno with 33 % more queueing delay."
+                "copa: 51 % less goodput than native:reno and 33 % more queueing delay."
             ]
         );
         assert!(sentences(vec![contender("reno", 1.0, 1.0, None)]).is_empty());
@@ -303,7 +315,7 @@ mod tests {
         );
         assert_eq!(
             runs(0.5),
-            ["copa: 2.2 % less goodput than native:cubic with 38 % less queueing delay."]
+            ["copa: 2.2 % less goodput than native:cubic and 38 % less queueing delay."]
         );
     }
 

@@ -9,6 +9,7 @@ use std::fmt::Write;
 use super::draw::{Layout, Surface, picture, still_size};
 use super::theme::{Colours, DARK_COLOURS, LIGHT_COLOURS};
 use super::{Chart, ChartSeries, PALETTE_COLOURS};
+use crate::table::csv_cell;
 
 /// Longest name of a file, without its extension.
 const FILE_NAME_MAX: usize = 80;
@@ -182,7 +183,7 @@ pub fn csv(charts: &[Chart]) -> String {
             Some(y),
             kinds.then_some(kind),
         ];
-        let cells: Vec<String> = cells.into_iter().flatten().map(cell).collect();
+        let cells: Vec<String> = cells.into_iter().flatten().map(csv_cell).collect();
         let _ = writeln!(out, "{}", cells.join(","));
     };
     row("chart", "line", x, y, "kind");
@@ -196,7 +197,12 @@ pub fn csv(charts: &[Chart]) -> String {
                 ("", label) => label,
                 (name, _) => name,
             };
-            for (x, y) in &line.points {
+            // A line without any name is an outline, such as an ellipse around values.
+            let values = line
+                .points
+                .iter()
+                .filter(|_| !name.is_empty() || line.dots || chart.lines.len() == 1);
+            for (x, y) in values {
                 if let Some(y) = y {
                     row(&chart.title, name, &at(*x), &significant(*y), "point");
                 }
@@ -228,14 +234,6 @@ fn summaries(line: &ChartSeries) -> Vec<(f64, &'static str, f64)> {
         out.extend(outliers.map(|value| (boxed.position, "outlier", *value)));
     }
     out
-}
-
-/// Quotes a cell where RFC 4180 requires it.
-fn cell(text: &str) -> String {
-    match text.contains([',', '"', '\n']) {
-        true => format!("\"{}\"", text.replace('"', "\"\"")),
-        false => text.to_owned(),
-    }
 }
 
 /// Formats a value with [`DIGITS`] significant digits.

@@ -21,7 +21,7 @@ use ccplane_quic::Stack;
 use ccplane_quic::host::built_in;
 use ccplane_sim::{FlowControl, Native, SimOptions, Simulation};
 use ccplane_transport::TransportConfig;
-use ccplane_units::stats::mean;
+use ccplane_units::stats::{mean, sort_floats, upper_rank};
 use ccplane_units::{Bytes, Duration, Time};
 use host::{alone, privileged, registers, steers};
 
@@ -269,7 +269,8 @@ fn same_flows(real: &WorkloadRecord, simulated: &[SimulatedFlow]) {
         );
     }
     late.sort_unstable();
-    let (half, most) = (late[late.len() / 2], late[late.len() - 1]);
+    let half = upper_rank(&late, 0.5).expect("flows");
+    let most = late[late.len() - 1];
     println!("late by {half} ns, at most {most} ns");
     // A machine with other load delays some of them.
     assert!(
@@ -281,8 +282,8 @@ fn same_flows(real: &WorkloadRecord, simulated: &[SimulatedFlow]) {
 /// Returns the median completion times, ms: real, simulated. Of an even number, the upper one.
 fn medians(real: &WorkloadRecord, simulated: &[SimulatedFlow]) -> (f64, f64) {
     let median = |mut all: Vec<f64>| {
-        all.sort_by(f64::total_cmp);
-        *all.get(all.len() / 2).expect("completed flows")
+        sort_floats(&mut all);
+        upper_rank(&all, 0.5).expect("completed flows")
     };
     let real = median(
         real.completed
@@ -512,7 +513,7 @@ fn requests_are_answered_over_connections_that_stay() {
 fn response_median(record: &WorkloadRecord) -> f64 {
     let mut sorted: Vec<u64> = record.completed.iter().map(|one| one.took_ns).collect();
     sorted.sort_unstable();
-    sorted[sorted.len() / 2] as f64 / 1e6
+    upper_rank(&sorted, 0.5).expect("responses") as f64 / 1e6
 }
 
 #[test]
