@@ -274,29 +274,23 @@ pub fn run(args: RunArgs, registry: &Registry, json: bool) -> Result<(), Failure
     failure.map_or(Ok(()), Err)
 }
 
-/// Returns a hash of this build and of every file that this command line and the scenario name, such as program
-/// files and a Python program, because an algorithm can change without its name.
+/// Returns a hash of what a run depends on besides its scenario and contender: this build, the
+/// Python program that runs the command, and files of the workloads' algorithms.
 fn input_hash(scenario: &Scenario) -> String {
-    let workloads = scenario.workloads.iter();
-    let algorithms = scenario
-        .contenders
-        .iter()
-        .chain(workloads.filter_map(|workload| workload.algorithm.as_ref()));
-    let words = std::env::args().skip(1);
-    let words = words.flat_map(|word| word.split(',').map(str::to_owned).collect::<Vec<_>>());
-    let named = algorithms.map(Contender::to_string).chain(words);
-    let mut content = DefaultHasher::new();
+    let mut hasher = DefaultHasher::new();
     // From Python, the executable of this process is the interpreter, which is the same for every
     // build of ccplane.
-    crate::build().to_string().hash(&mut content);
-    for name in named {
-        let file = name.split_once(':').map_or(&*name, |(file, _)| file);
-        if Path::new(file).is_file() {
-            // A file that cannot be read fails later, with its reason.
-            std::fs::read(file).unwrap_or_default().hash(&mut content);
-        }
+    crate::build().to_string().hash(&mut hasher);
+    let program = std::env::args().skip(1).take_while(|word| word != "run");
+    for file in program.filter(|word| Path::new(word).is_file()) {
+        // A file that cannot be read is not the running program.
+        std::fs::read(file).unwrap_or_default().hash(&mut hasher);
     }
-    format!("{:016x}", content.finish())
+    for workload in &scenario.workloads {
+        let algorithm = workload.algorithm.as_ref();
+        algorithm.map(ccplane_lab::program_file).hash(&mut hasher);
+    }
+    format!("{:016x}", hasher.finish())
 }
 
 /// Writes page, metrics and scenario to a folder. Returns the name of the page.

@@ -38,7 +38,7 @@ pub use ccplane_scenario as scenario;
 pub use contender::{read, wants};
 pub use error::Error;
 pub use progress::{NoProgress, Progress, ProgressStep};
-pub use resume::ResumableBackend;
+pub use resume::{ResumableBackend, program_file};
 pub use run::{Backend, PreparedRun, RunError, RunOptions, run, run_keeping};
 pub use scenario::{BadContender, Contender, suggestions};
 pub use sim::Sim;

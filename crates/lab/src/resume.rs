@@ -24,7 +24,7 @@ pub struct ResumableBackend<'a> {
     inner: &'a dyn Backend,
     stored: Parts,
     reused: AtomicUsize,
-    algorithms: String,
+    inputs: String,
 }
 
 /// Finished run, with the parts that the result's own JSON leaves out.
@@ -44,14 +44,14 @@ struct RunToStore<'r> {
 }
 
 impl<'a> ResumableBackend<'a> {
-    /// Wraps a backend, with the folder of its finished runs. `algorithms` is a text that differs
-    /// if an algorithm differs without a change of its name, such as the content of program files.
-    pub fn new(inner: &'a dyn Backend, folder: &Path, algorithms: String) -> ResumableBackend<'a> {
+    /// Wraps a backend, with the folder of its finished runs. `inputs` is a text that differs if a
+    /// run differs for another reason than its scenario and the contender's program file.
+    pub fn new(inner: &'a dyn Backend, folder: &Path, inputs: String) -> ResumableBackend<'a> {
         ResumableBackend {
             inner,
             stored: Parts::of_this_build(folder),
             reused: AtomicUsize::new(0),
-            algorithms,
+            inputs,
         }
     }
 
@@ -59,6 +59,17 @@ impl<'a> ResumableBackend<'a> {
     pub fn reused(&self) -> usize {
         self.reused.load(Ordering::Relaxed)
     }
+}
+
+/// Returns the content of a contender's program file, which can change without its name; `None` for
+/// other contenders.
+pub fn program_file(contender: &Contender) -> Option<Vec<u8>> {
+    let name = contender.to_string();
+    let file = name.split_once(':').map_or(&*name, |(file, _)| file);
+    // A file that cannot be read fails when it is compiled, with its reason.
+    Path::new(file)
+        .is_file()
+        .then(|| std::fs::read(file).unwrap_or_default())
 }
 
 impl Backend for ResumableBackend<'_> {
@@ -70,11 +81,12 @@ impl Backend for ResumableBackend<'_> {
         let mut shared = scenario.clone();
         // A run depends on its own contender and seed only.
         shared.contenders.clear();
+        shared.text.clear();
         shared.seeds = Seeds::one(0);
         Ok(Box::new(ResumableRun {
             inner: self.inner.prepare(scenario, registry)?,
             backend: self,
-            scenario: format!("{} {} {shared:?}", self.inner.name(), self.algorithms),
+            scenario: format!("{} {} {shared:?}", self.inner.name(), self.inputs),
         }))
     }
 
@@ -101,6 +113,7 @@ struct ResumableRun<'s> {
 impl ResumableRun<'_> {
     /// Returns the name of a run's file, and the key under which it is valid.
     fn name_and_key(&self, contender: Option<&Contender>, seed: u64) -> (String, String) {
+        let program = contender.and_then(program_file);
         let contender = contender.map_or_else(String::new, Contender::to_string);
         let hash = |text: &str| {
             let mut hasher = DefaultHasher::new();
@@ -108,7 +121,8 @@ impl ResumableRun<'_> {
             hasher.finish()
         };
         let name = format!("{:016x}.json", hash(&format!("{contender} {seed}")));
-        let key = format!("{contender} {seed} {:016x}", hash(&self.scenario));
+        let scenario = format!("{} {program:?}", self.scenario);
+        let key = format!("{contender} {seed} {:016x}", hash(&scenario));
         (name, key)
     }
 }
@@ -169,8 +183,8 @@ mod tests {
         let folder = std::env::temp_dir().join(format!("ccplane-resume-{}", std::process::id()));
         let _ = std::fs::remove_dir_all(&folder);
         let (registry, sim) = (Registry::builtin(), Sim::default());
-        let complete = |duration: &str, seeds: &str, algorithms: &str| {
-            let backend = ResumableBackend::new(&sim, &folder, algorithms.to_owned());
+        let complete = |duration: &str, seeds: &str, inputs: &str| {
+            let backend = ResumableBackend::new(&sim, &folder, inputs.to_owned());
             let options = RunOptions {
                 seeds: seeds.parse().unwrap(),
                 ..RunOptions::single(1, "")
@@ -193,8 +207,31 @@ mod tests {
         // Timings of the host are stored with a run.
         assert_eq!(complete("2s", "1..2", ""), (4, fresh));
         assert_eq!(complete("2s", "1..3", "").0, 4);
-        assert_eq!(complete("2s", "1..2", "another program file").0, 0);
-        assert_eq!(complete("3s", "1..2", "another program file").0, 0);
+        assert_eq!(complete("2s", "1..2", "another build").0, 0);
+        assert_eq!(complete("3s", "1..2", "another build").0, 0);
         std::fs::remove_dir_all(&folder).unwrap();
+    }
+
+    #[test]
+    fn a_changed_program_file_changes_the_key_of_its_own_runs() {
+        let file = std::env::temp_dir().join(format!("ccplane-key-{}.ccp", std::process::id()));
+        let (registry, sim) = (Registry::builtin(), Sim::default());
+        let (scenario, folder) = (scenario("1s"), Path::new(""));
+        let backend = ResumableBackend::new(&sim, folder, String::new());
+        let run = ResumableRun {
+            inner: sim.prepare(&scenario, &registry).unwrap(),
+            backend: &backend,
+            scenario: String::new(),
+        };
+        let contenders = [format!("{}:a=1", file.display()), "reno".to_owned()]
+            .map(|name| name.parse::<Contender>().unwrap());
+        let keys = || [0, 1].map(|n| run.name_and_key(contenders.get(n), 7));
+        std::fs::write(&file, "one").unwrap();
+        let before = keys();
+        std::fs::write(&file, "two").unwrap();
+        let after = keys();
+        std::fs::remove_file(&file).unwrap();
+        assert_eq!((&before[0].0, &before[1]), (&after[0].0, &after[1]));
+        assert_ne!(before[0].1, after[0].1);
     }
 }

@@ -10,7 +10,6 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let plane = QuicPlane::in_process(Stack::Quinn, cubic, OperatorLimits::default())?;
     let mut transport = TransportConfig::default();
     transport.congestion_controller_factory(plane.quinn()?);
-
     let key = rcgen::generate_simple_self_signed(["localhost".to_owned()])?;
     let private = PrivatePkcs8KeyDer::from(key.signing_key.serialize_der());
     let mut config = ServerConfig::with_single_cert(vec![key.cert.into()], private.into())?;
