@@ -1,8 +1,9 @@
 //! Sends 10 MB to the first client over QUIC, under ccplane's Cubic.
+use std::sync::Arc;
+
 use ccplane_quic::{OperatorLimits, Parameters, QuicPlane, Registry, Stack};
 use quinn::{Endpoint, ServerConfig, TransportConfig};
 use rustls::pki_types::PrivatePkcs8KeyDer;
-use std::sync::Arc;
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
