@@ -81,7 +81,15 @@ impl Backend for ResumableBackend<'_> {
         let mut shared = scenario.clone();
         // A run depends on its own contender and seed only.
         shared.contenders.clear();
+        // Other contenders move the rest of the text.
         shared.text.clear();
+        shared.topology_span = 0..0;
+        for workload in &mut shared.workloads {
+            workload.span = 0..0;
+        }
+        for bundle in &mut shared.bundles {
+            bundle.span = 0..0;
+        }
         shared.seeds = Seeds::one(0);
         Ok(Box::new(ResumableRun {
             inner: self.inner.prepare(scenario, registry)?,

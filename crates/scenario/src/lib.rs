@@ -25,6 +25,7 @@ mod topology;
 mod transport;
 mod workloads;
 
+use std::fmt;
 use std::io::Read;
 use std::ops::{Range, RangeInclusive};
 use std::path::Path;
@@ -107,12 +108,19 @@ pub enum StopTime {
 }
 
 /// Name with its span in the file.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Name {
     /// The name.
     pub text: String,
     /// Bytes of the name in the file.
     pub span: Range<usize>,
+}
+
+/// Without the span, which says nothing about the network.
+impl fmt::Debug for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.text, f)
+    }
 }
 
 /// Network topology.
