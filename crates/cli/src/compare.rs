@@ -27,7 +27,7 @@ pub struct CompareArgs {
     /// for all if `--out` has the extension. `png` and `pdf` need rsvg-convert or cairosvg.
     #[arg(long, value_enum)]
     format: Option<Format>,
-    /// Replace an existing page, file or folder.
+    /// Overwrite an existing page or file, or charts of the same name in a folder.
     #[arg(long, requires = "out")]
     force: bool,
     /// Open the page in a browser: the program of `$BROWSER`, otherwise `xdg-open`.
@@ -65,11 +65,11 @@ impl Format {
     }
 }
 
-/// Programs that convert SVG from standard input to a file, and their arguments besides the format.
+/// Programs that convert SVG from standard input to a file, with their arguments. The file follows.
 /// PNG has twice the size of the drawing, for sharp text.
-const CONVERTERS: [(&str, &[&str], &str); 2] = [
-    ("rsvg-convert", &["--zoom", "2", "--output"], "--format"),
-    ("cairosvg", &["-", "--scale", "2", "--output"], "--format"),
+const CONVERTERS: [(&str, &[&str]); 2] = [
+    ("rsvg-convert", &["--zoom", "2", "--output"]),
+    ("cairosvg", &["-", "--scale", "2", "--output"]),
 ];
 
 pub fn run(args: &CompareArgs, json: bool) -> Result<(), Failure> {
@@ -160,7 +160,7 @@ pub fn run(args: &CompareArgs, json: bool) -> Result<(), Failure> {
     Ok(())
 }
 
-type Converter = (&'static str, &'static [&'static str], &'static str);
+type Converter = (&'static str, &'static [&'static str]);
 
 /// Returns the first converter that is installed.
 fn converter(format: Format) -> Result<Converter, Failure> {
@@ -187,7 +187,7 @@ fn converter(format: Format) -> Result<Converter, Failure> {
 
 /// Converts a drawing to a file.
 fn convert(
-    (program, arguments, kind): Converter,
+    (program, arguments): Converter,
     format: Format,
     svg: &str,
     path: &Path,
@@ -197,7 +197,7 @@ fn convert(
         Failure::text(FailureKind::Failed, what).hint("use --format svg, and convert the files")
     };
     let child = Command::new(program)
-        .args([kind, format.extension()])
+        .args(["--format", format.extension()])
         .args(arguments)
         .arg(path)
         .stdin(Stdio::piped())
@@ -208,7 +208,11 @@ fn convert(
     if let Some(mut input) = child.stdin.take() {
         // A program that ends early says why on standard error.
         match input.write_all(svg.as_bytes()) {
-            Err(why) if why.kind() != ErrorKind::BrokenPipe => return Err(failed(why.to_string())),
+            Err(why) if why.kind() != ErrorKind::BrokenPipe => {
+                let _ = child.kill();
+                let _ = child.wait();
+                return Err(failed(why.to_string()));
+            }
             _ => {}
         }
     }

@@ -72,11 +72,11 @@ pub struct Run {
     each: Vec<Vec<(f64, f64)>>,
 }
 
-/// Sentences at most, on top of the page.
-const SENTENCES_MAX: usize = 6;
-/// How far they hold.
+/// Maximum number of sentences at the top of the page, besides one on the number of further ones.
+const COMPARED_MAX: usize = 6;
+/// Scope of the sentences.
 const SENTENCES_NOTE: &str = "With several seeds or repeats, differences are named only where the \
-    intervals of the means do not overlap. A single run holds for its seed only.";
+    intervals of the means, or the ranges of two runs, do not overlap. A single run holds for its seed only.";
 
 /// Chart of a comparison, on its page and as files.
 #[derive(Clone, Debug)]
@@ -378,7 +378,13 @@ impl Comparison {
                 }
             }
         }
-        out.truncate(SENTENCES_MAX);
+        let further = out.len().saturating_sub(COMPARED_MAX);
+        out.truncate(COMPARED_MAX);
+        match further {
+            0 => {}
+            1 => out.push("One more contender is in the table.".to_owned()),
+            _ => out.push(format!("{further} more contenders are in the table.")),
+        }
         out
     }
 
@@ -391,13 +397,9 @@ impl Comparison {
         );
         page.enable_live();
         page.add(&verdict::html(&self.sentences(), SENTENCES_NOTE));
-        let complaining = self
-            .runs
-            .iter()
-            .find(|run| run.result.complaints().next().is_some());
         page.add(&warning(
             "These results may be unreliable:",
-            complaining.map_or("", |run| advice(&run.result)),
+            advice(self.runs.iter().map(|run| &run.result)),
             &self.complaints(),
             usize::MAX,
             "",

@@ -266,7 +266,7 @@ fn warnings(result: &RunResult) -> String {
     let complaints: Vec<(&str, &str)> = result.complaints().collect();
     warning(
         "These results may be unreliable:",
-        advice(result),
+        advice(std::iter::once(result)),
         &complaints,
         usize::MAX,
         "",
@@ -274,10 +274,11 @@ fn warnings(result: &RunResult) -> String {
 }
 
 /// Returns what to do about the complaints of a run.
-pub(crate) fn advice(result: &RunResult) -> &'static str {
+pub(crate) fn advice<'r>(results: impl Iterator<Item = &'r RunResult>) -> &'static str {
+    let results: Vec<&RunResult> = results.collect();
     let any = |of: fn(&Audit) -> &Vec<String>| {
-        let audits = result.contenders.iter().map(|c| &c.audit);
-        audits.into_iter().any(|audit| !of(audit).is_empty())
+        let mut audits = results.iter().flat_map(|result| &result.contenders);
+        audits.any(|c| !of(&c.audit).is_empty())
     };
     match (
         any(|audit| &audit.disturbed),
