@@ -12,19 +12,19 @@ mod run;
 mod seen;
 mod shown;
 mod spans;
-mod words;
 mod written;
 
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-use ccplane_lab::scenario::{Problem, Scenario};
+use ccplane_lab::scenario::{
+    Problem, Scenario, SourceLocation, TomlNode, TomlTree, TreeSource,
+};
 use ccplane_report::TargetRange;
 
 use crate::{Datapath, Experiment, Run};
 use measure::Measure;
 pub(crate) use run::run;
-use words::{Origin, Place, Told, Word, Words};
 
 /// A paper, read and checked.
 #[derive(Debug)]
@@ -37,19 +37,19 @@ pub struct Paper {
     /// How often every run on real packets is made, in full and with `--quick`.
     repeats: (usize, usize),
     /// The paper's text, and that of the file that it is based on.
-    origins: Vec<Origin>,
+    origins: Vec<TreeSource>,
     /// Where files that are named are looked for.
     folder: PathBuf,
     /// The scenario, for problems of no word of it.
-    whole: Place,
-    words: Words,
+    whole: SourceLocation,
+    words: TomlTree,
     quick: Vec<Put>,
     /// With `--quick`, of a dimension only these values.
     quick_only: Vec<(usize, Vec<usize>)>,
     /// The grid's axes, then the contenders, then where they run.
     dims: Vec<Dim>,
     /// What each contender runs; axes stand in braces.
-    algorithms: Vec<(String, Place)>,
+    algorithms: Vec<(String, SourceLocation)>,
     /// Where axes cross and something else holds.
     excepts: Vec<Except>,
     figures: Vec<Figure>,
@@ -63,8 +63,8 @@ pub struct Paper {
 #[derive(Clone, Debug)]
 struct Put {
     path: String,
-    at: Place,
-    word: Word,
+    at: SourceLocation,
+    word: TomlNode,
 }
 
 /// Where something else holds: at these values of these dimensions.
@@ -376,7 +376,8 @@ impl Paper {
             .chain(chosen.flat_map(|choice| &choice.puts))
             .chain(excepts.flat_map(|except| &except.puts));
         for put in puts {
-            words::put(&mut words, &put.path, put.word.clone())
+            words
+                .set(&put.path, put.word.clone())
                 .map_err(|why| self.wrong_path(put, &why))?;
         }
         let algorithm = point
@@ -384,29 +385,46 @@ impl Paper {
             .and_then(|n| self.algorithms.get(*n));
         if let Some((text, at)) = algorithm {
             let list = format!("[{:?}]", self.filled(text, point, |choice| &choice.key));
-            words.insert("contenders".to_owned(), Word::Value(list, at.clone()));
+            words
+                .0
+                .insert("contenders".to_owned(), TomlNode::Value(list, at.clone()));
         }
         if let Some(trace) = trace {
-            words::recorded(&mut words, trace, &self.whole);
+            recorded(&mut words, trace, &self.whole);
         }
-        let told = Told::of(&words);
+        let composed = words.compose();
         let file = self.origins.first().map_or("", |origin| &origin.file);
-        Scenario::parse(file, &told.text, &self.folder)
-            .map_err(|problem| told.problem(&problem, &self.origins, &self.whole))
+        Scenario::parse(file, &composed.text, &self.folder)
+            .map_err(|problem| composed.locate(&problem, &self.origins, &self.whole))
     }
 
     fn wrong_path(&self, put: &Put, why: &str) -> Problem {
-        let empty = Origin {
+        let empty = TreeSource {
             file: String::new(),
             text: String::new(),
         };
-        let origin = self.origins.get(put.at.origin).unwrap_or(&empty);
+        let origin = self.origins.get(put.at.source).unwrap_or(&empty);
         origin.source().problem(
             put.at.span.clone(),
             why,
             "this path",
             "name a word of the scenario by its tables, as `topology.dumbbell.rate`, or `workload.1.bulk.flows`",
         )
+    }
+}
+
+/// Replaces every generated link by a recorded one.
+fn recorded(words: &mut TomlTree, trace: &Path, at: &SourceLocation) {
+    if words.0.remove("cellular").is_some() {
+        let file = TomlNode::Value(format!("{:?}", trace.display().to_string()), at.clone());
+        words.0.insert("trace".to_owned(), file);
+    }
+    for word in words.0.values_mut() {
+        match word {
+            TomlNode::Value(..) => {}
+            TomlNode::Table(inner) => recorded(inner, trace, at),
+            TomlNode::List(all) => all.iter_mut().for_each(|inner| recorded(inner, trace, at)),
+        }
     }
 }
 

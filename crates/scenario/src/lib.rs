@@ -20,7 +20,9 @@ mod seeds;
 mod shipped;
 mod single_link;
 mod stamps;
+mod sweep;
 mod toml_file;
+mod toml_tree;
 mod topology;
 mod transport;
 mod workloads;
@@ -41,10 +43,12 @@ pub use seeds::{BadSeeds, Seeds};
 pub use shipped::shipped;
 pub use single_link::{Capacity, SingleLink};
 pub use stamps::{JitterShape, StampErrors};
+pub use sweep::{AxisQuantity, AxisValue, SWEEP_RUNS_MAX, Sweep, SweepAxis, SweepPoint};
 pub use toml_file::{
     FileError, ParsedValue, Problem, SourceText, SpannedValue, ToSpan, ValueOrList, suggestions,
     toml_list, toml_string,
 };
+pub use toml_tree::{ComposedText, SourceLocation, TomlNode, TomlTree, TreeSource};
 
 /// Scenario. docs/scenarios.md describes each part.
 #[derive(Clone, Debug)]

@@ -3,14 +3,15 @@
 
 use std::path::Path;
 
-use ccplane_lab::scenario::{Problem, Scenario, SourceText};
+use ccplane_lab::scenario::{
+    Problem, Scenario, SourceLocation, SourceText, TomlNode, TomlTree, TreeSource,
+};
 use ccplane_units::{Bytes, Duration, Rate};
 use toml::de::{DeTable, DeValue};
 use toml::{Spanned, Value};
 
 use super::measure::{Measure, Unread};
 use super::names::Names;
-use super::words::{self, Origin, Place, Word, Words};
 use super::written::{self, File, Text, key_of};
 use super::{Choice, Dim, Except, Meant, Paper, Put};
 use crate::Datapath;
@@ -39,19 +40,19 @@ impl Context<'_> {
         self.source.problem(at.span(), what, "here", fix)
     }
 
-    pub(super) fn place<T>(&self, at: &Spanned<T>) -> Place {
-        Place {
-            origin: 0,
+    pub(super) fn place<T>(&self, at: &Spanned<T>) -> SourceLocation {
+        SourceLocation {
+            source: 0,
             span: at.span(),
         }
     }
 
     /// What replaces a word.
-    pub(super) fn word(&self, value: &Spanned<Value>) -> Result<Word, Problem> {
+    pub(super) fn word(&self, value: &Spanned<Value>) -> Result<TomlNode, Problem> {
         let slice = self.source.text.get(value.span()).unwrap_or_default();
         let read =
             DeValue::parse(slice).map_err(|error| self.source.syntax_problem(&error, REFERENCE))?;
-        Ok(Word::read(&read, slice, value.span().start, 0))
+        Ok(TomlNode::new(&read, slice, value.span().start, 0))
     }
 
     pub(super) fn puts(&self, set: &written::Set) -> Result<Vec<Put>, Problem> {
@@ -182,8 +183,8 @@ pub(super) fn paper(file: &str, text: &str, folder: &Path) -> Result<Paper, Prob
             repeats,
             context.repeats(written.quick.repeats.as_ref(), repeats)?,
         ),
-        whole: Place {
-            origin: 0,
+        whole: SourceLocation {
+            source: 0,
             span: written
                 .scenario
                 .as_ref()
@@ -213,13 +214,13 @@ fn scenario(
     context: &Context,
     written: &File,
     raw: &DeTable<'_>,
-) -> Result<(Words, Vec<Origin>), Problem> {
+) -> Result<(TomlTree, Vec<TreeSource>), Problem> {
     let source = context.source;
-    let mut origins = vec![Origin {
+    let mut origins = vec![TreeSource {
         file: source.file.to_owned(),
         text: source.text.to_owned(),
     }];
-    let mut below = Words::new();
+    let mut below = TomlTree::default();
     if let Some(base) = &written.base {
         let path = context.folder.join(base.get_ref());
         let (file, text) = match std::fs::read_to_string(&path) {
@@ -242,16 +243,16 @@ fn scenario(
         };
         let table = DeTable::parse(&text)
             .map_err(|error| other.syntax_problem(&error, "docs/scenarios.md"))?;
-        below = words::read(table.get_ref(), &text, 0, 1);
+        below = TomlTree::new(table.get_ref(), &text, 0, 1);
         // Who is compared, and what it is called, the paper says.
         for own in ["contenders", "title"] {
             below.remove(own);
         }
-        origins.push(Origin { file, text });
+        origins.push(TreeSource { file, text });
     }
     let own = raw.iter().find(|(key, _)| key.get_ref() == "scenario");
     if let Some(table) = own.and_then(|(_, value)| value.get_ref().as_table()) {
-        words::over(&mut below, &words::read(table, source.text, 0, 0));
+        below.overlay(&TomlTree::new(table, source.text, 0, 0));
     } else if written.base.is_none() {
         return Err(source.problem(
             written.name.span(),
@@ -260,7 +261,7 @@ fn scenario(
             "add `[scenario]` with the words of a scenario file, or `base = \"scenario.toml\"`",
         ));
     }
-    if let Some(Word::Value(_, place)) = below.get("contenders") {
+    if let Some(TomlNode::Value(_, place)) = below.0.get("contenders") {
         return Err(source.problem(
             place.span.clone(),
             "a paper's contenders have tables of their own",
@@ -392,8 +393,8 @@ fn distinct<T>(context: &Context, at: &Spanned<T>, values: &[Choice]) -> Result<
 fn contenders(
     context: &Context,
     written: &File,
-    words: &Words,
-) -> Result<(Dim, Vec<(String, Place)>), Problem> {
+    words: &TomlTree,
+) -> Result<(Dim, Vec<(String, SourceLocation)>), Problem> {
     let mut values = Vec::new();
     for contender in &written.contender {
         let text = contender.algorithm.get_ref();
@@ -419,8 +420,8 @@ fn contenders(
     if let Some(first) = written.contender.first() {
         distinct(context, &first.algorithm, &values)?;
     } else {
-        let own = |words: &Words| words.contains_key("algorithm");
-        if !matches!(words.get("workload"), Some(Word::List(all)) if all.iter().all(own)) {
+        let own = |words: &TomlTree| words.contains_key("algorithm");
+        if !matches!(words.0.get("workload"), Some(TomlNode::List(all)) if all.iter().all(own)) {
             return Err(context.source.problem(
                 written.name.span(),
                 "nobody is compared",

@@ -1,0 +1,423 @@
+//! Reader of a sweep file: its axes and cases, and the scenario that it refers to.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::path::Path;
+
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use super::axis::{AxisQuantity, AxisTarget, AxisValue, SweepAxis, text_of};
+use super::placeholders::{names_in, without_filled_parameters};
+use super::{
+    SCENARIO_SOURCE, SWEEP_SOURCE, ScenarioFolder, Sweep, contender_node, contenders_of,
+};
+use crate::{
+    Problem, Seeds, SourceLocation, SourceText, SpannedValue, TomlNode, TomlTree, TreeSource,
+    read_file, shipped,
+};
+
+/// Documentation of the settings.
+const REFERENCE: &str = "docs/sweeps.md";
+
+/// Names that a column of the table of runs already has.
+const RESERVED: [&str; 7] = ["run", "case", "contender", "algorithm", "seed", "error", "digest"];
+
+/// Settings of a scenario at the top of its file. Another name without a point is a parameter.
+const SCENARIO_SETTINGS: [&str; 14] = [
+    "duration", "until", "warm", "sample", "topology", "node", "link", "workload", "bundle",
+    "event", "routing", "transport", "stamps", "report",
+];
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct SweepFile {
+    title: Option<String>,
+    scenario: Spanned<String>,
+    seeds: Option<SpannedValue<Seeds>>,
+    #[serde(rename = "grid")]
+    _grid: Option<IgnoredAny>,
+    #[serde(rename = "case")]
+    _case: Option<IgnoredAny>,
+}
+
+/// Setting in a table of the file: its path, the bytes of its name, and its value.
+struct Entry<'t> {
+    path: String,
+    key_span: Range<usize>,
+    value: &'t Spanned<DeValue<'t>>,
+}
+
+/// Parses and checks a sweep file, without its points.
+pub(super) fn parse(source: SourceText<'_>, folder: &Path) -> Result<Sweep, Problem> {
+    let file: SweepFile = source.parse(REFERENCE)?;
+    let parsed =
+        DeTable::parse(source.text).map_err(|error| source.syntax_problem(&error, REFERENCE))?;
+    let table = parsed.get_ref();
+    let (base_source, scenario_folder) = read_scenario(source, &file.scenario, folder)?;
+    let base = base_source.source();
+    let base_table =
+        DeTable::parse(base.text).map_err(|error| base.syntax_problem(&error, "docs/scenarios.md"))?;
+    let base_tree = TomlTree::new(base_table.get_ref(), base.text, 0, SCENARIO_SOURCE);
+    let mut axes = Vec::new();
+    if let Some((_, grid)) = table.iter().find(|(key, _)| key.get_ref() == "grid") {
+        let grid = expect_table(source, grid, "[grid]")?;
+        for entry in entries(grid) {
+            axes.push(grid_axis(source, &entry)?);
+        }
+    }
+    if !axes.iter().any(|axis| axis.target == AxisTarget::Contender)
+        && let Some((names, location)) = contenders_of(&base_tree)
+    {
+        axes.insert(0, contender_axis(&names, &location));
+    }
+    let grid_axes = axes.len();
+    let cases = match table.iter().find(|(key, _)| key.get_ref() == "case") {
+        Some((_, list)) => cases(source, list, &mut axes)?,
+        None => vec![Vec::new()],
+    };
+    check_axes(source, &mut axes)?;
+    let base_seeds = base_tree.0.get("seeds").map(text_of);
+    let base_seeds = base_seeds.and_then(|text| text.parse::<Seeds>().ok());
+    Ok(Sweep {
+        title: file.title,
+        seeds: file
+            .seeds
+            .map(|seeds| seeds.get_ref().0)
+            .or(base_seeds)
+            .unwrap_or(Seeds::one(1)),
+        axes,
+        grid_axes,
+        cases,
+        scenario_line: SourceLocation {
+            source: SWEEP_SOURCE,
+            span: file.scenario.span(),
+        },
+        sources: vec![
+            TreeSource {
+                file: source.file.to_owned(),
+                text: source.text.to_owned(),
+            },
+            base_source,
+        ],
+        base: base_tree,
+        folder: scenario_folder,
+    })
+}
+
+/// Reads the scenario: a file, or one that is shipped with ccplane.
+fn read_scenario(
+    source: SourceText<'_>,
+    name: &Spanned<String>,
+    folder: &Path,
+) -> Result<(TreeSource, ScenarioFolder), Problem> {
+    let path = folder.join(name.get_ref());
+    let error = match read_file(&path) {
+        Ok(text) => {
+            let own_folder = path.parent().unwrap_or(folder).to_owned();
+            let file = TreeSource {
+                file: path.display().to_string(),
+                text,
+            };
+            return Ok((file, ScenarioFolder::Folder(own_folder)));
+        }
+        Err(error) => error,
+    };
+    if let Some(text) = shipped::text(name.get_ref()) {
+        let file = TreeSource {
+            file: name.get_ref().clone(),
+            text: text.to_owned(),
+        };
+        return Ok((file, ScenarioFolder::Shipped));
+    }
+    let near = shipped::near(name.get_ref());
+    let fix = match near.first() {
+        Some(near) => format!("did you mean `{near}`?"),
+        None => "relative paths start at the sweep's folder; `ccplane run 02-fairness` runs a \
+                 shipped scenario, whose name is valid here too"
+            .to_owned(),
+    };
+    let message = format!("the scenario {} cannot be read: {error}", path.display());
+    Err(source.problem(name, message, "this scenario", fix))
+}
+
+fn expect_table<'t>(
+    source: SourceText<'_>,
+    value: &'t Spanned<DeValue<'t>>,
+    name: &str,
+) -> Result<&'t DeTable<'t>, Problem> {
+    value.get_ref().as_table().ok_or_else(|| {
+        let message = format!("`{name}` must be a table of settings");
+        source.problem(value, message, "here", format!("see {REFERENCE}"))
+    })
+}
+
+/// Returns the settings of a table in the order of the file. Nested tables are paths:
+/// `topology.dumbbell.rate` may be written with or without quotes.
+fn entries<'t>(table: &'t DeTable<'t>) -> Vec<Entry<'t>> {
+    fn add<'t>(before: &str, table: &'t DeTable<'t>, all: &mut Vec<Entry<'t>>) {
+        for (key, value) in table.iter() {
+            let path = format!("{before}{}", key.get_ref());
+            match value.get_ref().as_table() {
+                Some(inner) => add(&format!("{path}."), inner, all),
+                None => all.push(Entry {
+                    path,
+                    key_span: key.span(),
+                    value,
+                }),
+            }
+        }
+    }
+    let mut all = Vec::new();
+    add("", table, &mut all);
+    all.sort_by_key(|entry| entry.key_span.start);
+    all
+}
+
+/// Returns the use of an axis with this name.
+fn target(source: SourceText<'_>, entry: &Entry<'_>) -> Result<AxisTarget, Problem> {
+    let path = entry.path.as_str();
+    let first = path.split('.').next().unwrap_or(path);
+    match path {
+        "contenders" => Ok(AxisTarget::Contender),
+        "seeds" => Err(source.problem(
+            entry.key_span.clone(),
+            "`seeds` is not an axis of the grid",
+            "here",
+            "set `seeds` next to `scenario`: every point runs with every seed",
+        )),
+        _ if path.contains('.') || SCENARIO_SETTINGS.contains(&first) => {
+            Ok(AxisTarget::Setting(path.to_owned()))
+        }
+        _ => Ok(AxisTarget::Parameter),
+    }
+}
+
+fn value_of(source: SourceText<'_>, entry: &Entry<'_>, value: &Spanned<DeValue<'_>>) -> AxisValue {
+    let node = TomlNode::new(value, source.text, 0, SWEEP_SOURCE);
+    AxisValue {
+        text: text_of(&node),
+        node,
+        key_span: entry.key_span.clone(),
+    }
+}
+
+fn grid_axis(source: SourceText<'_>, entry: &Entry<'_>) -> Result<SweepAxis, Problem> {
+    let target = target(source, entry)?;
+    let values = entry.value.get_ref().as_array();
+    let values = values.filter(|values| !values.is_empty()).ok_or_else(|| {
+        source.problem(
+            entry.value,
+            format!("the axis `{}` has no list of values", entry.path),
+            "here",
+            "write a list such as `[\"10mbit\", \"100mbit\"]`; a single value belongs to the \
+             scenario, or to a list of one",
+        )
+    })?;
+    let values = values.iter().map(|value| value_of(source, entry, value));
+    let mut axis = SweepAxis {
+        name: entry.path.clone(),
+        column: String::new(),
+        quantity: AxisQuantity::Text,
+        values: values.collect(),
+        target,
+    };
+    if axis.target == AxisTarget::Contender {
+        "contender".clone_into(&mut axis.name);
+        check_contenders(source, &mut axis)?;
+    }
+    Ok(axis)
+}
+
+/// Checks that contenders are strings, and shortens their texts.
+fn check_contenders(source: SourceText<'_>, axis: &mut SweepAxis) -> Result<(), Problem> {
+    for value in &mut axis.values {
+        match &value.node {
+            TomlNode::Value(written, _) if written.starts_with(['"', '\'']) => {
+                value.text = without_filled_parameters(&value.text);
+            }
+            _ => {
+                return Err(source.problem(
+                    value.key_span.clone(),
+                    format!("the contender {} is not a string", value.text),
+                    "in this list",
+                    "write names such as `\"cubic\"` or `\"./mine.ccp:back={back}\"`",
+                ));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Returns the axis of the scenario's own contenders.
+fn contender_axis(names: &[String], location: &SourceLocation) -> SweepAxis {
+    let value = |name: &String| AxisValue {
+        text: name.clone(),
+        node: contender_node(name, location.clone()),
+        key_span: 0..0,
+    };
+    SweepAxis {
+        name: "contender".to_owned(),
+        column: String::new(),
+        quantity: AxisQuantity::Text,
+        values: names.iter().map(value).collect(),
+        target: AxisTarget::Contender,
+    }
+}
+
+/// Reads `[[case]]` tables. Their settings become axes; each case has one value of them, or none.
+fn cases(
+    source: SourceText<'_>,
+    list: &Spanned<DeValue<'_>>,
+    axes: &mut Vec<SweepAxis>,
+) -> Result<Vec<Vec<Option<usize>>>, Problem> {
+    let grid_axes = axes.len();
+    let Some(tables) = list.get_ref().as_array().filter(|list| !list.is_empty()) else {
+        let fix = "write each case as a table `[[case]]`";
+        return Err(source.problem(list, "`case` is not a list of tables", "here", fix));
+    };
+    let mut rows: Vec<BTreeMap<usize, usize>> = Vec::new();
+    for table in tables {
+        let mut row = BTreeMap::new();
+        for entry in entries(expect_table(source, table, "[[case]]")?) {
+            let (name, target) = match entry.path.as_str() {
+                "name" => ("case".to_owned(), AxisTarget::CaseName),
+                "contenders" => {
+                    let fix = "a case has one contender: write `contender = \"cubic\"`, or list \
+                               the contenders in [grid]";
+                    let message = "`contenders` is a list of the grid";
+                    return Err(source.problem(entry.key_span.clone(), message, "here", fix));
+                }
+                "contender" => ("contender".to_owned(), AxisTarget::Contender),
+                path => (path.to_owned(), target(source, &entry)?),
+            };
+            if let Some(index) = axes.iter().position(|axis| axis.name == name)
+                && index < grid_axes
+            {
+                // The scenario's own contenders are an axis without a line in this file.
+                let is_implied = axes[index].values.iter().all(|v| v.key_span.is_empty());
+                if !is_implied {
+                    let message = format!("`{name}` is an axis of the grid and a setting of a case");
+                    let fix = "remove it from one of them";
+                    return Err(source.problem(entry.key_span.clone(), message, "here", fix));
+                }
+            }
+            let known = axes
+                .iter()
+                .skip(grid_axes)
+                .position(|axis| axis.name == name);
+            let index = known.map_or(axes.len(), |index| grid_axes + index);
+            if known.is_none() {
+                axes.push(SweepAxis {
+                    name,
+                    column: String::new(),
+                    quantity: AxisQuantity::Text,
+                    values: Vec::new(),
+                    target,
+                });
+            }
+            let Some(axis) = axes.get_mut(index) else {
+                continue;
+            };
+            let value = value_of(source, &entry, entry.value);
+            let existing = axis.values.iter().position(|v| v.text == value.text);
+            row.insert(index - grid_axes, existing.unwrap_or(axis.values.len()));
+            if existing.is_none() {
+                axis.values.push(value);
+            }
+        }
+        rows.push(row);
+    }
+    for axis in axes.iter_mut().skip(grid_axes) {
+        if axis.target == AxisTarget::Contender {
+            check_contenders(source, axis)?;
+        }
+    }
+    let columns = axes.len() - grid_axes;
+    let dense = |row: BTreeMap<usize, usize>| (0..columns).map(|n| row.get(&n).copied()).collect();
+    Ok(rows.into_iter().map(dense).collect())
+}
+
+/// Gives every axis its column, and checks names and parameters.
+fn check_axes(source: SourceText<'_>, axes: &mut [SweepAxis]) -> Result<(), Problem> {
+    let last = |name: &str| name.rsplit('.').next().unwrap_or(name).to_owned();
+    let mut uses: BTreeMap<String, usize> = BTreeMap::new();
+    for axis in axes.iter() {
+        *uses.entry(last(&axis.name)).or_default() += 1;
+    }
+    for axis in axes.iter_mut() {
+        let short = last(&axis.name);
+        let is_unique = uses.get(&short) == Some(&1) && !RESERVED.contains(&short.as_str());
+        axis.column = match axis.target {
+            AxisTarget::Setting(_) if is_unique => short,
+            _ => axis.name.clone(),
+        };
+        axis.quantity = match axis.target {
+            AxisTarget::Contender | AxisTarget::CaseName => AxisQuantity::Text,
+            _ => AxisQuantity::of_all(&axis.values),
+        };
+    }
+    let used: Vec<String> = axes
+        .iter()
+        .flat_map(|axis| &axis.values)
+        .flat_map(|value| names_in(&value.node))
+        .map(str::to_owned)
+        .collect();
+    let names: Vec<&str> = axes.iter().flat_map(SweepAxis::names).collect();
+    for value in axes.iter().flat_map(|axis| &axis.values) {
+        let unknown = |name: &&str| !names.contains(name);
+        if let Some(name) = names_in(&value.node).into_iter().find(unknown) {
+            return Err(unknown_placeholder(source, name, &value.key_span, &names));
+        }
+    }
+    for axis in axes.iter() {
+        let span = axis
+            .values
+            .first()
+            .map_or(0..0, |value| value.key_span.clone());
+        let is_reserved = RESERVED.contains(&axis.name.as_str());
+        if axis.target == AxisTarget::Parameter && is_reserved {
+            let message = format!("an axis cannot have the name `{}`", axis.name);
+            let fix = "choose another name: the table of runs has this column already";
+            return Err(source.problem(span, message, "here", fix));
+        }
+        if axis.target == AxisTarget::Parameter && !used.contains(&axis.name) {
+            let near = crate::suggestions(&axis.name, SCENARIO_SETTINGS);
+            let fix = match near.first() {
+                Some(near) => format!("did you mean the setting `{near}`?"),
+                None => format!(
+                    "name a setting by its path, such as `topology.dumbbell.rate`, or use the \
+                     parameter in a contender: `./mine.ccp:{0}={{{0}}}`",
+                    axis.name
+                ),
+            };
+            let message = format!("nothing uses the axis `{}`", axis.name);
+            return Err(source.problem(span, message, "unused", fix));
+        }
+        for (index, value) in axis.values.iter().enumerate() {
+            let same = |other: &AxisValue| text_of(&other.node) == text_of(&value.node);
+            if axis.values.iter().take(index).any(same) {
+                let message = format!("the axis `{}` lists {} twice", axis.name, value.text);
+                return Err(source.problem(span, message, "here", "remove one of them"));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Returns the problem of a placeholder without an axis. `known` are the names of all axes.
+pub(super) fn unknown_placeholder(
+    source: SourceText<'_>,
+    name: &str,
+    span: &Range<usize>,
+    known: &[&str],
+) -> Problem {
+    let fix = match crate::suggestions(name, known.iter().copied()).first() {
+        Some(near) => format!("did you mean `{{{near}}}`?"),
+        None => format!("add `{name} = [...]` to the grid"),
+    };
+    let message = format!("the grid has no value for the placeholder `{{{name}}}`");
+    source.problem(span.clone(), message, "used here", fix)
+}

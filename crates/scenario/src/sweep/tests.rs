@@ -1,0 +1,151 @@
+use super::*;
+
+const SWEEP: &str = "\
+scenario = \"01-one-flow\"
+seeds = \"1..3\"
+[grid]
+contenders = [\"cubic\", \"reno\", \"./mine.ccp:back={back}\"]
+back = [0.5, 0.7]
+\"topology.dumbbell.rate\" = [\"10mbit\", \"100mbit\"]
+topology.dumbbell.queue = [\"droptail:1bdp\", \"codel\"]
+";
+
+fn parse(text: &str) -> Result<Sweep, Problem> {
+    Sweep::parse("sweep.toml", text, Path::new("nowhere"))
+}
+
+/// Returns the error of a file, or of its points.
+fn problem(text: &str) -> Problem {
+    let all = |sweep: Sweep| {
+        for point in sweep.points()? {
+            sweep.scenario(&point)?;
+        }
+        Ok(())
+    };
+    parse(text).and_then(all).expect_err("it is wrong")
+}
+
+fn columns(sweep: &Sweep) -> Vec<String> {
+    sweep.axes.iter().map(SweepAxis::column_name).collect()
+}
+
+fn rows(sweep: &Sweep) -> Vec<String> {
+    let row = |point: &SweepPoint| {
+        let value = |axis| {
+            point
+                .value(axis, sweep)
+                .map_or("", |value: &AxisValue| &*value.text)
+        };
+        let all: Vec<&str> = (0..sweep.axes.len()).map(value).collect();
+        all.join(" ")
+    };
+    sweep.points().unwrap().iter().map(row).collect()
+}
+
+#[test]
+fn a_grid_is_a_product_without_values_that_have_no_effect() {
+    let sweep = parse(SWEEP).unwrap();
+    assert_eq!(
+        columns(&sweep),
+        ["contender", "back", "rate_mbit", "queue"]
+    );
+    let rows = rows(&sweep);
+    // Cubic and Reno have no `back`: four points each, and eight of mine.ccp.
+    assert_eq!(rows.len(), 16);
+    assert_eq!(rows[0], "cubic  10mbit droptail:1bdp");
+    assert_eq!(rows[1], "cubic  10mbit codel");
+    assert_eq!(rows[15], "./mine.ccp 0.7 100mbit codel");
+}
+
+#[test]
+fn a_point_is_a_scenario_with_its_values() {
+    let sweep = parse(SWEEP).unwrap();
+    let points = sweep.points().unwrap();
+    let scenario = sweep.scenario(&points[15]).unwrap();
+    let contenders: Vec<String> = scenario.contenders.iter().map(ToString::to_string).collect();
+    assert_eq!(contenders, ["./mine.ccp:back=0.7"]);
+    let crate::Topology::Dumbbell { bottleneck, .. } = &scenario.topology else {
+        panic!("{:?}", scenario.topology)
+    };
+    assert_eq!(bottleneck.line_name, "100mbit");
+    assert_eq!(bottleneck.queue_name, "codel");
+    let name = sweep.contender(&points[15]).unwrap();
+    assert_eq!(name.as_deref(), Some("./mine.ccp:back=0.7"));
+    // Equal points give equal texts.
+    assert_eq!(scenario.text, sweep.scenario(&points[15]).unwrap().text);
+}
+
+#[test]
+fn cases_are_explicit_combinations() {
+    let text = "\
+scenario = \"01-one-flow\"
+[grid]
+\"topology.dumbbell.rate\" = [\"10mbit\", \"100mbit\"]
+[[case]]
+name = \"lossy\"
+topology.dumbbell.loss = \"1%\"
+[[case]]
+name = \"deep\"
+topology.dumbbell.queue = \"droptail:8bdp\"
+[[case]]
+";
+    let sweep = parse(text).unwrap();
+    let contenders = sweep.axes[0].values.len();
+    assert_eq!(
+        columns(&sweep),
+        ["contender", "rate_mbit", "case", "loss", "queue"]
+    );
+    let rows = rows(&sweep);
+    assert_eq!(rows.len(), contenders * 2 * 3);
+    assert!(rows[0].ends_with("10mbit lossy 1% "), "{}", rows[0]);
+    assert!(rows[1].ends_with("10mbit deep  droptail:8bdp"), "{}", rows[1]);
+    assert!(rows[2].ends_with("10mbit   "), "{:?}", rows[2]);
+    assert_eq!(sweep.axes[3].quantity.number("1%"), Some(0.01));
+}
+
+#[test]
+fn a_mistake_is_reported_where_it_is_written() {
+    let told = |text: &str| {
+        let problem = problem(text);
+        let marked = problem.text().get(problem.span()).unwrap_or_default();
+        format!(
+            "{problem} | {marked} | {}",
+            problem.fix().unwrap_or_default()
+        )
+    };
+    let with = |grid: &str| told(&format!("scenario = \"01-one-flow\"\n[grid]\n{grid}\n"));
+    insta::assert_snapshot!(
+        [
+            told("scenario = \"01-one\"\n"),
+            told("[grid]\nback = [1]\n"),
+            told("scenario = \"01-one-flow\"\ngrid = 3\n"),
+            told("scenario = \"01-one-flow\"\ncase = 3\n"),
+            with("back = [0.5, 0.7]"),
+            with("duratoin = [\"1s\"]"),
+            with("topology.dumbbell.rate = \"10mbit\""),
+            with("topology.dumbbell.rate = []"),
+            with("topology.dumbbell.rate = [\"10mbt\"]"),
+            with("topology.dumbbell.rat = [\"10mbit\"]"),
+            with("topology.dumbbell.rate.x = [1]"),
+            with("workload.9.start = [\"1s\"]"),
+            with("seeds = [1, 2]"),
+            with("run = [1]\ncontenders = [\"cubic:hystart={run}\"]"),
+            with("contenders = [1]"),
+            with("contenders = [\"./mine.ccp:back={bakc}\"]\nback = [1]"),
+            with("contenders = [\"cubic:a={b}\"]\nb = [1, 1]"),
+            with("duration = [\"1s\"]\n[[case]]\nduration = \"2s\""),
+            with("duration = [\"1s\"]\n[[case]]\ncontenders = [\"reno\"]"),
+        ]
+        .join("\n")
+    );
+}
+
+#[test]
+fn a_sweep_of_too_many_runs_is_refused_before_it_is_listed() {
+    let text = "scenario = \"01-one-flow\"\nseeds = \"1..1000000\"\n[grid]\nduration = [\"1s\", \"2s\"]\n";
+    let problem = parse(text).unwrap().points().unwrap_err();
+    assert!(
+        problem.message().starts_with("the sweep has "),
+        "{problem}"
+    );
+}
