@@ -10,7 +10,7 @@ const COMMAND_GROUPS: &[(&str, &[&str])] = &[
         "Try",
         &["run", "compare", "new", "check", "algorithms", "arena"],
     ),
-    ("Measure", &["evaluate", "emu"]),
+    ("Measure", &["sweep", "evaluate", "emu"]),
     (
         "Deploy",
         &[

@@ -94,6 +94,7 @@ mod sandbox;
 mod send;
 #[cfg(feature = "host")]
 mod steering;
+mod sweep;
 mod threads;
 #[cfg(feature = "host")]
 mod transfer;
@@ -197,6 +198,9 @@ enum Command {
     /// The program ccplane-paper implements this command. It must be next to ccplane or in PATH.
     /// `cargo build --release -p ccplane-paper` builds it from ccplane's sources.
     Paper(paper::PaperArgs),
+    /// Run a grid of scenarios on all CPUs or on several machines, and write one table with a row per
+    /// run.
+    Sweep(sweep::SweepArgs),
     /// Evaluate an algorithm against the criteria of RFC 9743: verdicts, metrics, a page.
     Evaluate(evaluate::EvaluateArgs),
     #[cfg(feature = "host")]
@@ -338,6 +342,7 @@ fn run_command(command: Command, registry: Registry, json: bool) -> Result<u8, F
         Command::Bench(_) => Err(program::missing("bench")),
         #[cfg(feature = "host")]
         Command::Paper(_) => Err(program::missing("paper")),
+        Command::Sweep(args) => sweep::run(&args, &registry, json),
         Command::Evaluate(args) => evaluate::run(&args, &registry, json),
         #[cfg(feature = "host")]
         Command::Arena(args) => return arena::run(&args, &registry, json),

@@ -98,6 +98,12 @@ pub enum Error {
         /// Likely fix; may be empty.
         hint: &'static str,
     },
+    /// The finished runs of a sweep cannot be read or written.
+    #[error(transparent)]
+    Store(#[from] crate::sweep::StoreError),
+    /// The result files of a run cannot be written.
+    #[error(transparent)]
+    Results(crate::files::WriteError),
     /// The name or a parameter of an algorithm is invalid.
     #[error(transparent)]
     Algorithm(#[from] ccplane_algorithms::UnknownAlgorithm),

@@ -29,6 +29,7 @@ mod resume;
 mod run;
 pub mod sim;
 pub mod stats;
+pub mod sweep;
 pub mod table;
 pub mod traffic_kind;
 pub mod transport;

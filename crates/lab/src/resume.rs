@@ -83,6 +83,7 @@ impl Backend for ResumableBackend<'_> {
         shared.contenders.clear();
         // Other contenders move the rest of the text.
         shared.text.clear();
+        shared.content_hash = [0; 32];
         shared.topology_span = 0..0;
         for workload in &mut shared.workloads {
             workload.span = 0..0;

@@ -17,9 +17,7 @@ mod written;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-use ccplane_lab::scenario::{
-    Problem, Scenario, SourceLocation, TomlNode, TomlTree, TreeSource,
-};
+use ccplane_lab::scenario::{Problem, Scenario, SourceLocation, TomlNode, TomlTree, TreeSource};
 use ccplane_report::TargetRange;
 
 use crate::{Datapath, Experiment, Run};

@@ -1,5 +1,7 @@
 //! Checks of a scenario file: the range of each quantity, and consistency between quantities.
 
+use std::cell::RefCell;
+
 use ccplane_units::{Bytes, Duration};
 use toml::Spanned;
 
@@ -52,7 +54,10 @@ pub(crate) fn checked(
         files,
         mss,
         mtu: mss.saturating_add(headers),
+        content: RefCell::new(blake3::Hasher::new()),
     };
+    let text_bytes = source.text.as_bytes();
+    context.content.borrow_mut().update(text_bytes);
     let topology_span = topology_span(&file);
     let conceal_losses = transport.conceal_losses.as_ref().map_or(Vec::new(), names);
     let transport = transport::options(&context, transport)?;
@@ -97,6 +102,7 @@ pub(crate) fn checked(
         workloads,
         transport,
         conceal_losses,
+        content_hash: *context.content.borrow().finalize().as_bytes(),
     })
 }
 

@@ -1,5 +1,6 @@
 //! Context of the checks of a scenario file, and checks that several tables share.
 
+use std::cell::RefCell;
 use std::io::ErrorKind;
 use std::sync::Arc;
 
@@ -18,6 +19,8 @@ pub(crate) struct CheckContext<'t> {
     pub(crate) mss: u32,
     /// Largest packet, bytes.
     pub(crate) mtu: u32,
+    /// Hash of the text and of every file that it refers to.
+    pub(crate) content: RefCell<blake3::Hasher>,
 }
 
 impl CheckContext<'_> {
@@ -37,14 +40,19 @@ impl CheckContext<'_> {
                 )
             }
         };
-        text.map_err(|error| {
+        let text = text.map_err(|error| {
             self.source.problem(
                 word,
                 format!("{} cannot be read: {error}", path.display()),
                 "this file",
                 "relative paths start at the scenario's folder",
             )
-        })
+        })?;
+        let mut content = self.content.borrow_mut();
+        content.update(word.get_ref().as_bytes());
+        content.update(&(text.len() as u64).to_le_bytes());
+        content.update(text.as_bytes());
+        Ok(text)
     }
 
     /// Checks that a count is from 1 to `count_max`.

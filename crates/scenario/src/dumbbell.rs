@@ -24,6 +24,7 @@ impl Scenario {
         Scenario {
             file: "one link".to_owned(),
             text: String::new(),
+            content_hash: [0; 32],
             title: None,
             contenders,
             duration,

@@ -40,7 +40,7 @@ pub use bundle::{BundleClass, BundleSettings};
 pub use cellular::Cellular;
 pub use contender::{BadContender, Contender};
 pub use seeds::{BadSeeds, Seeds};
-pub use shipped::shipped;
+pub use shipped::{GOLDEN_DIGESTS, shipped};
 pub use single_link::{Capacity, SingleLink};
 pub use stamps::{JitterShape, StampErrors};
 pub use sweep::{AxisQuantity, AxisValue, SWEEP_RUNS_MAX, Sweep, SweepAxis, SweepPoint};
@@ -98,6 +98,9 @@ pub struct Scenario {
     pub stamps: Option<StampErrors>,
     /// Content of the report.
     pub report: ReportOptions,
+    /// BLAKE3 hash of the text and of every file that it refers to, as parsed. Contenders, seeds
+    /// and other settings that the command line replaces keep it. Zero for a scenario without text.
+    pub content_hash: [u8; 32],
 }
 
 /// End of a run.

@@ -11,6 +11,10 @@ macro_rules! files {
     };
 }
 
+/// Digests of all shipped scenarios' results. They change with the behaviour of the simulator, of a
+/// transport or of an algorithm.
+pub const GOLDEN_DIGESTS: &str = include_str!("../scenarios/golden.txt");
+
 /// Shipped scenarios, in their order.
 const SCENARIOS: &[ShippedFile] = files![
     "01-one-flow.toml",

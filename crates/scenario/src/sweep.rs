@@ -11,8 +11,8 @@ mod placeholders;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-pub use axis::{AxisQuantity, AxisValue, SweepAxis};
 use axis::AxisTarget;
+pub use axis::{AxisQuantity, AxisValue, SweepAxis};
 
 use crate::{
     FileLookup, Problem, ReadError, Scenario, Seeds, SourceLocation, SourceText, TomlNode,
@@ -298,7 +298,9 @@ fn contenders_of(base: &TomlTree) -> Option<(Vec<String>, SourceLocation)> {
     };
     let parsed: toml::Table = toml::from_str(&format!("contenders = {text}")).ok()?;
     let list = parsed.get("contenders")?.as_array()?;
-    let names = list.iter().filter_map(|name| Some(name.as_str()?.to_owned()));
+    let names = list
+        .iter()
+        .filter_map(|name| Some(name.as_str()?.to_owned()));
     Some((names.collect(), location.clone()))
 }
 

@@ -59,12 +59,7 @@ pub enum TomlNode {
 impl TomlNode {
     /// Creates the node of a parsed value. `text` contains the value, and starts at `offset` of the
     /// source.
-    pub fn new(
-        value: &Spanned<DeValue<'_>>,
-        text: &str,
-        offset: usize,
-        source: usize,
-    ) -> TomlNode {
+    pub fn new(value: &Spanned<DeValue<'_>>, text: &str, offset: usize, source: usize) -> TomlNode {
         let table = |table: &DeTable<'_>| TomlTree::new(table, text, offset, source);
         let is_filled = |value: &DeValue<'_>| {
             value
@@ -120,9 +115,7 @@ impl TomlTree {
         }
         match inner {
             TomlNode::Table(table) => table.set(rest, node),
-            TomlNode::Value(text, _) => {
-                Err(format!("`{first}` is {text}, which has no settings"))
-            }
+            TomlNode::Value(text, _) => Err(format!("`{first}` is {text}, which has no settings")),
             TomlNode::List(all) => {
                 let (which, rest) = rest.split_once('.').unwrap_or((rest, ""));
                 let number = which.parse::<usize>().ok().and_then(|n| n.checked_sub(1));
@@ -133,8 +126,12 @@ impl TomlTree {
                 let index = number.or_else(|| all.iter().position(has_name));
                 match index.and_then(|index| all.get_mut(index)) {
                     Some(tree) if !rest.is_empty() => tree.set(rest, node),
-                    Some(_) => Err(format!("`{path}` is a whole `{first}`, not a setting of it")),
-                    None => Err(format!("there is no `{first}` with this number or name: `{which}`")),
+                    Some(_) => Err(format!(
+                        "`{path}` is a whole `{first}`, not a setting of it"
+                    )),
+                    None => Err(format!(
+                        "there is no `{first}` with this number or name: `{which}`"
+                    )),
                 }
             }
         }
@@ -268,7 +265,10 @@ mod tests {
         let reason = all.set("duration.x", value("1")).unwrap_err();
         assert_eq!(reason, "`duration` is \"1s\", which has no settings");
         let reason = all.set("workload.3.x", value("1")).unwrap_err();
-        assert_eq!(reason, "there is no `workload` with this number or name: `3`");
+        assert_eq!(
+            reason,
+            "there is no `workload` with this number or name: `3`"
+        );
         let text = all.compose().text;
         assert_eq!(
             text,

@@ -133,7 +133,9 @@ pub(super) fn text_of(node: &TomlNode) -> String {
             format!("{{ {} }}", composed.trim_end().replace('\n', ", "))
         }
         TomlNode::List(trees) => {
-            let tables = trees.iter().map(|tree| text_of(&TomlNode::Table(tree.clone())));
+            let tables = trees
+                .iter()
+                .map(|tree| text_of(&TomlNode::Table(tree.clone())));
             format!("[{}]", tables.collect::<Vec<_>>().join(", "))
         }
     };

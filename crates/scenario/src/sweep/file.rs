@@ -11,9 +11,7 @@ use toml::de::{DeTable, DeValue};
 
 use super::axis::{AxisQuantity, AxisTarget, AxisValue, SweepAxis, text_of};
 use super::placeholders::{names_in, without_filled_parameters};
-use super::{
-    SCENARIO_SOURCE, SWEEP_SOURCE, ScenarioFolder, Sweep, contender_node, contenders_of,
-};
+use super::{SCENARIO_SOURCE, SWEEP_SOURCE, ScenarioFolder, Sweep, contender_node, contenders_of};
 use crate::{
     Problem, Seeds, SourceLocation, SourceText, SpannedValue, TomlNode, TomlTree, TreeSource,
     read_file, shipped,
@@ -23,13 +21,19 @@ use crate::{
 const REFERENCE: &str = "docs/sweeps.md";
 
 /// Names that a column of the table of runs already has.
-const RESERVED: [&str; 7] = ["run", "case", "contender", "algorithm", "seed", "error", "digest"];
-
-/// Settings of a scenario at the top of its file. Another name without a point is a parameter.
-const SCENARIO_SETTINGS: [&str; 14] = [
-    "duration", "until", "warm", "sample", "topology", "node", "link", "workload", "bundle",
-    "event", "routing", "transport", "stamps", "report",
+const RESERVED: [&str; 7] = [
+    "run",
+    "case",
+    "contender",
+    "algorithm",
+    "seed",
+    "error",
+    "digest",
 ];
+
+/// Settings of a scenario at the top of its file that are values. Another name without a point is a
+/// parameter, unless its values are tables.
+const SCENARIO_VALUES: [&str; 4] = ["duration", "until", "warm", "sample"];
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -58,8 +62,8 @@ pub(super) fn parse(source: SourceText<'_>, folder: &Path) -> Result<Sweep, Prob
     let table = parsed.get_ref();
     let (base_source, scenario_folder) = read_scenario(source, &file.scenario, folder)?;
     let base = base_source.source();
-    let base_table =
-        DeTable::parse(base.text).map_err(|error| base.syntax_problem(&error, "docs/scenarios.md"))?;
+    let base_table = DeTable::parse(base.text)
+        .map_err(|error| base.syntax_problem(&error, "docs/scenarios.md"))?;
     let base_tree = TomlTree::new(base_table.get_ref(), base.text, 0, SCENARIO_SOURCE);
     let mut axes = Vec::new();
     if let Some((_, grid)) = table.iter().find(|(key, _)| key.get_ref() == "grid") {
@@ -179,7 +183,9 @@ fn entries<'t>(table: &'t DeTable<'t>) -> Vec<Entry<'t>> {
 /// Returns the use of an axis with this name.
 fn target(source: SourceText<'_>, entry: &Entry<'_>) -> Result<AxisTarget, Problem> {
     let path = entry.path.as_str();
-    let first = path.split('.').next().unwrap_or(path);
+    let first = entry.value.get_ref().as_array().and_then(|all| all.first());
+    let is_table =
+        first.is_some_and(|first| first.get_ref().is_table() || first.get_ref().is_array());
     match path {
         "contenders" => Ok(AxisTarget::Contender),
         "seeds" => Err(source.problem(
@@ -188,7 +194,7 @@ fn target(source: SourceText<'_>, entry: &Entry<'_>) -> Result<AxisTarget, Probl
             "here",
             "set `seeds` next to `scenario`: every point runs with every seed",
         )),
-        _ if path.contains('.') || SCENARIO_SETTINGS.contains(&first) => {
+        _ if path.contains('.') || SCENARIO_VALUES.contains(&path) || is_table => {
             Ok(AxisTarget::Setting(path.to_owned()))
         }
         _ => Ok(AxisTarget::Parameter),
@@ -299,7 +305,8 @@ fn cases(
                 // The scenario's own contenders are an axis without a line in this file.
                 let is_implied = axes[index].values.iter().all(|v| v.key_span.is_empty());
                 if !is_implied {
-                    let message = format!("`{name}` is an axis of the grid and a setting of a case");
+                    let message =
+                        format!("`{name}` is an axis of the grid and a setting of a case");
                     let fix = "remove it from one of them";
                     return Err(source.problem(entry.key_span.clone(), message, "here", fix));
                 }
@@ -384,7 +391,7 @@ fn check_axes(source: SourceText<'_>, axes: &mut [SweepAxis]) -> Result<(), Prob
             return Err(source.problem(span, message, "here", fix));
         }
         if axis.target == AxisTarget::Parameter && !used.contains(&axis.name) {
-            let near = crate::suggestions(&axis.name, SCENARIO_SETTINGS);
+            let near = crate::suggestions(&axis.name, SCENARIO_VALUES);
             let fix = match near.first() {
                 Some(near) => format!("did you mean the setting `{near}`?"),
                 None => format!(

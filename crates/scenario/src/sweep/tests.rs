@@ -45,10 +45,7 @@ fn rows(sweep: &Sweep) -> Vec<String> {
 #[test]
 fn a_grid_is_a_product_without_values_that_have_no_effect() {
     let sweep = parse(SWEEP).unwrap();
-    assert_eq!(
-        columns(&sweep),
-        ["contender", "back", "rate_mbit", "queue"]
-    );
+    assert_eq!(columns(&sweep), ["contender", "back", "rate_mbit", "queue"]);
     let rows = rows(&sweep);
     // Cubic and Reno have no `back`: four points each, and eight of mine.ccp.
     assert_eq!(rows.len(), 16);
@@ -62,7 +59,11 @@ fn a_point_is_a_scenario_with_its_values() {
     let sweep = parse(SWEEP).unwrap();
     let points = sweep.points().unwrap();
     let scenario = sweep.scenario(&points[15]).unwrap();
-    let contenders: Vec<String> = scenario.contenders.iter().map(ToString::to_string).collect();
+    let contenders: Vec<String> = scenario
+        .contenders
+        .iter()
+        .map(ToString::to_string)
+        .collect();
     assert_eq!(contenders, ["./mine.ccp:back=0.7"]);
     let crate::Topology::Dumbbell { bottleneck, .. } = &scenario.topology else {
         panic!("{:?}", scenario.topology)
@@ -98,7 +99,11 @@ topology.dumbbell.queue = \"droptail:8bdp\"
     let rows = rows(&sweep);
     assert_eq!(rows.len(), contenders * 2 * 3);
     assert!(rows[0].ends_with("10mbit lossy 1% "), "{}", rows[0]);
-    assert!(rows[1].ends_with("10mbit deep  droptail:8bdp"), "{}", rows[1]);
+    assert!(
+        rows[1].ends_with("10mbit deep  droptail:8bdp"),
+        "{}",
+        rows[1]
+    );
     assert!(rows[2].ends_with("10mbit   "), "{:?}", rows[2]);
     assert_eq!(sweep.axes[3].quantity.number("1%"), Some(0.01));
 }
@@ -142,10 +147,8 @@ fn a_mistake_is_reported_where_it_is_written() {
 
 #[test]
 fn a_sweep_of_too_many_runs_is_refused_before_it_is_listed() {
-    let text = "scenario = \"01-one-flow\"\nseeds = \"1..1000000\"\n[grid]\nduration = [\"1s\", \"2s\"]\n";
+    let text =
+        "scenario = \"01-one-flow\"\nseeds = \"1..1000000\"\n[grid]\nduration = [\"1s\", \"2s\"]\n";
     let problem = parse(text).unwrap().points().unwrap_err();
-    assert!(
-        problem.message().starts_with("the sweep has "),
-        "{problem}"
-    );
+    assert!(problem.message().starts_with("the sweep has "), "{problem}");
 }
