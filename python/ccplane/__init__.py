@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from .batch import Batch
     from .host import Agent, attach
     from .policies import PolicySpec, policy
+    from .sweeps import sweep
     from .tables import Table
 
 __all__ = [
@@ -74,6 +75,7 @@ __all__ = [
     "report",
     "reset",
     "run",
+    "sweep",
     "volatile",
     "wrapped_max",
 ]
@@ -81,7 +83,7 @@ __all__ = [
 
 # Imported on first use: these import numpy or multiprocessing, which take longer than the rest of
 # the package.
-_ELSEWHERE = {"Agent": "host", "Batch": "batch", "PolicySpec": "policies", "Table": "tables", "attach": "host", "policy": "policies"}
+_ELSEWHERE = {"Agent": "host", "Batch": "batch", "PolicySpec": "policies", "Table": "tables", "attach": "host", "policy": "policies", "sweep": "sweeps"}
 
 
 def __getattr__(name: str) -> Any:

@@ -87,7 +87,10 @@ def _package(name: str, *, extra: str | None = None) -> Any:
         raise ModuleNotFoundError(f"this conversion needs {name}; run pip install 'ccplane[{extra or name}]'") from None
 
 
-def _column(cells: Sequence[str]) -> NDArray[Any]:
+def column(cells: Sequence[str], *, is_text: bool = False) -> NDArray[Any]:
+    """Returns the cells of a CSV column as numbers, unless some of them are words."""
+    if is_text:
+        return np.array(cells, np.str_)
     try:
         return np.array([int(cell) for cell in cells], np.int64)
     except (ValueError, OverflowError):
@@ -108,8 +111,8 @@ def read(write: Callable[[str], object]) -> dict[str, Table]:
             if ending == ".csv":
                 with open(os.path.join(folder, file), encoding="utf-8", newline="") as lines:
                     names, *rows = csv.reader(lines)
-                cells: list[tuple[str, ...]] = list(zip(*rows)) if rows else [()] * len(names)
-                tables[name] = Table({name: _column(column) for name, column in zip(names, cells)})
+                columns: list[tuple[str, ...]] = list(zip(*rows)) if rows else [()] * len(names)
+                tables[name] = Table({name: column(cells) for name, cells in zip(names, columns)})
     return tables
 
 

@@ -106,6 +106,8 @@ pub use ccplane_lab::result::RunResult;
 pub use ccplane_units as units;
 #[cfg(feature = "host")]
 pub use sandbox::{GivenFile, given_file};
+#[doc(hidden)]
+pub use sweep::{SweepFolder, machine_name, thread_cpu_time};
 
 use std::ffi::OsString;
 use std::process::ExitCode;

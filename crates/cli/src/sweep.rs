@@ -1,6 +1,7 @@
 //! `ccplane sweep`: runs a grid of scenarios and writes one table with a row per run.
 
 mod estimate;
+mod folder;
 #[cfg(feature = "host")]
 mod parquet;
 
@@ -9,20 +10,19 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use ccplane_lab::scenario::{ReadError, Sweep};
-use ccplane_lab::sweep::{
-    self, PlannedSweep, RunStore, RunTable, Shard, SweepOptions, SweepPlan, behaviour_version,
-};
+use ccplane_lab::scenario::Sweep;
+use ccplane_lab::sweep::{self, PlannedSweep, RunStore, Shard, SweepOptions, SweepPlan};
 use ccplane_lab::{Error, Progress, Sim};
 use clap::{Args, Subcommand, ValueEnum};
 use indicatif::ProgressBar;
-use serde_json::json;
 
 use crate::Registry;
 use crate::exit::{Failure, FailureKind};
+use crate::interrupt;
 use crate::run::{command_line, failure, percent_bar, show};
 use crate::threads::threads;
-use crate::{interrupt, results};
+pub use folder::SweepFolder;
+use folder::{PLAN_FILE, SOURCE_FILES};
 
 #[derive(Args)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
@@ -81,13 +81,8 @@ enum KeptData {
     Flows,
 }
 
-/// Files of a result folder.
-const PLAN_FILE: &str = "sweep.json";
-const RUNS_FILE: &str = "runs.csv";
-const PAGE_FILE: &str = "sweep.html";
+/// Folder of the runs' time series.
 const SERIES_FOLDER: &str = "series";
-/// Copies of the sweep file and of its scenario.
-const SOURCE_FILES: [&str; 2] = ["sweep.toml", "scenario.toml"];
 
 pub fn run(args: &SweepArgs, registry: &Registry, json: bool) -> Result<(), Failure> {
     if let Some(SweepCommand::Merge(args)) = &args.command {
@@ -116,9 +111,8 @@ pub fn run(args: &SweepArgs, registry: &Registry, json: bool) -> Result<(), Fail
     let Some(out) = &args.out else {
         return Err(Failure::text(FailureKind::Usage, "--out is missing"));
     };
-    check_folder(out)?;
-    let mut store = RunStore::open(out).map_err(|error| failure(Error::Store(error)))?;
-    write_sources(&plan, out)?;
+    let (folder, mut store) = SweepFolder::open(out)?;
+    folder.write_plan(&plan.planned, plan.sweep().texts())?;
     let shown = SweepProgress {
         bar: percent_bar(),
         stop: interrupt::flag()?,
@@ -126,7 +120,7 @@ pub fn run(args: &SweepArgs, registry: &Registry, json: bool) -> Result<(), Fail
     let made = sweep::run(&plan, &backend, registry, &options, &mut store, &shown);
     shown.bar.finish_and_clear();
     // Also after an interrupt: the tables contain what is finished.
-    let summary = write_tables(&plan.planned, &store, out, options.flows)?;
+    let summary = folder.write_tables(&plan.planned, &store, options.flows, &command_line())?;
     let made = made.map_err(|error| match error {
         Error::Interrupted => {
             let what = format!(
@@ -154,7 +148,6 @@ fn options(args: &SweepArgs) -> Result<SweepOptions, Failure> {
         None => threads()?,
     };
     let series = args.out.as_ref().map(|out| out.join(SERIES_FOLDER));
-    let machine = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     Ok(SweepOptions {
         threads,
         shard: args.shard,
@@ -162,8 +155,14 @@ fn options(args: &SweepArgs) -> Result<SweepOptions, Failure> {
         series: series.filter(|_| args.keep.contains(&KeptData::Series)),
         flows: args.keep.contains(&KeptData::Flows),
         cpu_time: thread_cpu_time,
-        machine: machine.trim().to_owned(),
+        machine: machine_name(),
     })
+}
+
+/// Returns the name of this machine.
+pub fn machine_name() -> String {
+    let name = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    name.trim().to_owned()
 }
 
 /// Returns the CPU time of the calling thread, s.
@@ -171,126 +170,9 @@ fn options(args: &SweepArgs) -> Result<SweepOptions, Failure> {
     clippy::disallowed_methods,
     reason = "the cost of a run is not part of its result"
 )]
-fn thread_cpu_time() -> Option<f64> {
+pub fn thread_cpu_time() -> Option<f64> {
     let time = nix::time::clock_gettime(nix::time::ClockId::CLOCK_THREAD_CPUTIME_ID).ok()?;
     Some(time.tv_sec() as f64 + time.tv_nsec() as f64 / 1e9)
-}
-
-/// Refuses a folder with files of something else.
-fn check_folder(out: &Path) -> Result<(), Failure> {
-    let is_taken = fs::read_dir(out).is_ok_and(|mut entries| entries.next().is_some());
-    if (is_taken && !out.join(sweep::FINISHED_FILE).exists()) || out.is_file() {
-        let what = format!("{} exists and contains no sweep", out.display());
-        let hint = "choose another folder with --out";
-        return Err(Failure::text(FailureKind::Usage, what).hint(hint));
-    }
-    Ok(())
-}
-
-fn write(folder: &Path, name: &str, content: impl AsRef<[u8]>) -> Result<(), Failure> {
-    let path = folder.join(name);
-    // Complete or not at all, so that a reader never sees half of a table.
-    let draft = folder.join(format!(".{name}.draft"));
-    let written = fs::create_dir_all(folder)
-        .and_then(|()| fs::write(&draft, content))
-        .and_then(|()| fs::rename(&draft, &path));
-    written.map_err(|why| {
-        let what = format!("cannot write {}: {why}", path.display());
-        Failure::text(FailureKind::Failed, what)
-            .hint("free some space, and repeat the command: finished runs are not repeated")
-    })
-}
-
-fn write_sources(plan: &SweepPlan, out: &Path) -> Result<(), Failure> {
-    for (name, text) in SOURCE_FILES.iter().zip(plan.sweep().texts()) {
-        write(out, name, text)?;
-    }
-    let text = serde_json::to_string(&plan.planned).unwrap_or_default();
-    write(out, PLAN_FILE, text)
-}
-
-/// Result of a sweep for the terminal and for programs.
-struct Summary {
-    runs: usize,
-    finished: usize,
-    failed: usize,
-    page: PathBuf,
-    out: PathBuf,
-}
-
-impl Summary {
-    fn print(&self, made: Option<usize>, json: bool) {
-        let page = fs::canonicalize(&self.page).unwrap_or_else(|_| self.page.clone());
-        if json {
-            let object = json!({
-                "schema": sweep::SWEEP_SCHEMA,
-                "behaviour": behaviour_version(),
-                "runs": self.runs,
-                "finished": self.finished,
-                "failed": self.failed,
-                "made": made,
-                "out": self.out.display().to_string(),
-                "report": page.display().to_string(),
-            });
-            println!("{object}");
-            return;
-        }
-        let made = made.map_or(String::new(), |made| format!(", {made} of them now"));
-        println!("{} of {} runs are finished{made}", self.finished, self.runs);
-        if self.failed > 0 {
-            tracing::warn!(
-                "{} runs failed: the column `error` of {} has the reasons",
-                self.failed,
-                self.out.join(RUNS_FILE).display()
-            );
-        }
-        println!("table: {}", self.out.join(RUNS_FILE).display());
-        println!("report: {}", page.display());
-    }
-}
-
-/// Writes all tables and the page of the finished runs.
-fn write_tables(
-    planned: &PlannedSweep,
-    store: &RunStore,
-    out: &Path,
-    flows: bool,
-) -> Result<Summary, Failure> {
-    let runs = RunTable::of_runs(planned, store);
-    write(out, RUNS_FILE, runs.to_csv())?;
-    #[cfg(feature = "host")]
-    {
-        write(out, "runs.parquet", parquet::encode(&runs)?)?;
-        let timing = RunTable::of_timing(planned, store);
-        write(out, "timing.parquet", parquet::encode(&timing)?)?;
-        let table = RunTable::of_flows(planned, store);
-        if flows || table.rows() > 0 {
-            write(out, "flows.parquet", parquet::encode(&table)?)?;
-        }
-    }
-    #[cfg(not(feature = "host"))]
-    if flows {
-        write(
-            out,
-            "flows.csv",
-            RunTable::of_flows(planned, store).to_csv(),
-        )?;
-    }
-    let provenance = crate::build().to_string();
-    let page = sweep::page(planned, &runs, &command_line(), &provenance);
-    write(out, PAGE_FILE, page)?;
-    let failed = runs.column("error").map_or(0, |errors| {
-        (0..runs.rows())
-            .filter(|row| !errors.text(*row).is_empty())
-            .count()
-    });
-    Ok(Summary {
-        runs: planned.ids.len(),
-        finished: runs.rows(),
-        failed,
-        page: out.join(PAGE_FILE),
-        out: out.to_owned(),
-    })
 }
 
 /// Combines the folders of several machines.
@@ -316,22 +198,13 @@ fn merge(args: &MergeArgs, json: bool) -> Result<(), Failure> {
             "there is no folder to merge",
         ));
     };
-    if !args.folders.contains(&args.out) {
-        check_folder(&args.out)?;
-    }
-    let mut merged = RunStore::open(&args.out).map_err(|error| failure(Error::Store(error)))?;
-    merged
-        .append(store)
-        .map_err(|error| failure(Error::Store(error)))?;
-    for name in SOURCE_FILES {
-        let from = args.folders.first().map(|folder| folder.join(name));
-        if let Some(text) = from.and_then(|path| fs::read(path).ok()) {
-            write(&args.out, name, text)?;
-        }
-    }
-    let text = serde_json::to_string(&planned).unwrap_or_default();
-    write(&args.out, PLAN_FILE, text)?;
-    let summary = write_tables(&planned, &merged, &args.out, false)?;
+    let (folder, mut merged) = SweepFolder::open(&args.out)?;
+    let failed = |error| failure(Error::Store(error));
+    merged.append(store).map_err(failed)?;
+    let first = args.folders.first().map_or(Path::new(""), PathBuf::as_path);
+    let texts = SOURCE_FILES.map(|name| fs::read_to_string(first.join(name)).unwrap_or_default());
+    folder.write_plan(&planned, texts.iter().map(String::as_str))?;
+    let summary = folder.write_tables(&planned, &merged, false, &command_line())?;
     summary.print(None, json);
     Ok(())
 }

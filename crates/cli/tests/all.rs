@@ -11,4 +11,5 @@ mod manual;
 mod programs;
 mod results_format;
 mod run_sim;
+mod sweep;
 mod units;

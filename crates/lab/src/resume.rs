@@ -64,12 +64,9 @@ impl<'a> ResumableBackend<'a> {
 /// Returns the content of a contender's program file, which can change without its name; `None` for
 /// other contenders.
 pub fn program_file(contender: &Contender) -> Option<Vec<u8>> {
-    let name = contender.to_string();
-    let file = name.split_once(':').map_or(&*name, |(file, _)| file);
+    let file = contender.file().filter(|file| file.is_file())?;
     // A file that cannot be read fails when it is compiled, with its reason.
-    Path::new(file)
-        .is_file()
-        .then(|| std::fs::read(file).unwrap_or_default())
+    Some(std::fs::read(file).unwrap_or_default())
 }
 
 impl Backend for ResumableBackend<'_> {

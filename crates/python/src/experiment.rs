@@ -171,45 +171,9 @@ pub(crate) fn simulate(
         repeat_command: "ccplane.run(…)".to_owned(),
     };
     let stop = Stop::default();
-    let outcome = std::thread::scope(|scope| {
-        let (tell, told) = mpsc::channel();
-        let (scenario, registry, options, stop) = (&scenario, &registry, &options, &stop);
-        scope.spawn(move || {
-            // The receiver outlives this thread: the scope joins it.
-            let _ = tell.send(ccplane_lab::run(
-                &Sim::default(),
-                scenario,
-                registry,
-                options,
-                stop,
-            ));
-        });
-        // `detach` requires `Send`, which a `Receiver` behind a reference is not; the mutex
-        // provides it.
-        let told = Mutex::new(told);
-        let wait = || {
-            told.lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .recv_timeout(SIGNAL_POLL_INTERVAL)
-        };
-        loop {
-            match py.detach(wait) {
-                Err(RecvTimeoutError::Timeout) => {
-                    if let Err(why) = py.check_signals() {
-                        stop.0.store(true, Ordering::Relaxed);
-                        // The run polls `cancelled` and ends soon.
-                        while matches!(py.detach(wait), Err(RecvTimeoutError::Timeout)) {}
-                        return Err(why);
-                    }
-                }
-                Ok(outcome) => return outcome.map_err(failed),
-                Err(RecvTimeoutError::Disconnected) => {
-                    return Err(Error::new_err("the simulation panicked"));
-                }
-            }
-        }
-    });
-    let result = outcome?;
+    let work = || ccplane_lab::run(&Sim::default(), &scenario, &registry, &options, &stop);
+    let outcome = poll_signals(py, work, &stop, |_| Ok(()))?;
+    let result = outcome.map_err(failed)?;
     Ok(RunResult {
         result,
         text: scenario.text,
@@ -242,9 +206,49 @@ pub(crate) fn failed(why: Unusable) -> PyErr {
     }
 }
 
+/// Runs `work` on a thread of its own, without the GIL. Ctrl-C sets `stop`, and `work` must end soon
+/// after. `tick` runs at every poll of the signals.
+pub(crate) fn poll_signals<T: Send>(
+    py: Python<'_>,
+    work: impl FnOnce() -> T + Send,
+    stop: &Stop,
+    tick: impl Fn(Python<'_>) -> PyResult<()>,
+) -> PyResult<T> {
+    std::thread::scope(|scope| {
+        let (sender, receiver) = mpsc::channel();
+        // The receiver outlives this thread: the scope joins it.
+        scope.spawn(move || drop(sender.send(work())));
+        // `detach` requires `Send`, which a `Receiver` behind a reference is not; the mutex
+        // provides it.
+        let receiver = Mutex::new(receiver);
+        let wait = || {
+            receiver
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .recv_timeout(SIGNAL_POLL_INTERVAL)
+        };
+        loop {
+            match py.detach(wait) {
+                Err(RecvTimeoutError::Timeout) => {
+                    if let Err(why) = py.check_signals().and_then(|()| tick(py)) {
+                        stop.0.store(true, Ordering::Relaxed);
+                        // The work polls the flag and ends soon.
+                        while matches!(py.detach(wait), Err(RecvTimeoutError::Timeout)) {}
+                        return Err(why);
+                    }
+                }
+                Ok(outcome) => return Ok(outcome),
+                Err(RecvTimeoutError::Disconnected) => {
+                    return Err(Error::new_err("the simulation panicked"));
+                }
+            }
+        }
+    })
+}
+
 /// Cancels a simulation on Ctrl-C.
 #[derive(Default)]
-struct Stop(AtomicBool);
+pub(crate) struct Stop(AtomicBool);
 
 impl Progress for Stop {
     fn is_cancelled(&self) -> bool {

@@ -9,6 +9,7 @@ mod drive;
 mod episode;
 mod experiment;
 mod flow;
+mod sweep;
 mod thread;
 
 use pyo3::create_exception;
@@ -37,6 +38,8 @@ mod _ccplane {
     use super::experiment::{RunResult, check, command, compile, html, provenance, simulate};
     #[pymodule_export]
     use super::flow::{Control, Flow, FlowInfo, FlowStats};
+    #[pymodule_export]
+    use super::sweep::{SweepPlan, SweepStore, behaviour};
     #[pymodule_export]
     use super::thread::interpreter_ends;
 }

@@ -1,11 +1,9 @@
 //! Checks of a scenario file: the range of each quantity, and consistency between quantities.
 
-use std::cell::RefCell;
-
 use ccplane_units::{Bytes, Duration};
 use toml::Spanned;
 
-use crate::context::{CheckContext, name, names};
+use crate::context::{CheckContext, ScenarioContent, name, names};
 use crate::file::{self, Q, ScenarioFile, Word};
 use crate::{
     BundleSettings, Contender, EventChange, FileLookup, FlowEnd, ReportOptions, Scenario,
@@ -54,10 +52,8 @@ pub(crate) fn checked(
         files,
         mss,
         mtu: mss.saturating_add(headers),
-        content: RefCell::new(blake3::Hasher::new()),
+        content: ScenarioContent::new(source.text),
     };
-    let text_bytes = source.text.as_bytes();
-    context.content.borrow_mut().update(text_bytes);
     let topology_span = topology_span(&file);
     let conceal_losses = transport.conceal_losses.as_ref().map_or(Vec::new(), names);
     let transport = transport::options(&context, transport)?;
@@ -76,6 +72,8 @@ pub(crate) fn checked(
             next: name(&r.next),
         }
     };
+    // Topology and workloads are the parts that refer to files.
+    let content = context.content.take();
     Ok(Scenario {
         file: source.file.to_owned(),
         text: source.text.to_owned(),
@@ -102,7 +100,8 @@ pub(crate) fn checked(
         workloads,
         transport,
         conceal_losses,
-        content_hash: *context.content.borrow().finalize().as_bytes(),
+        content_hash: *content.hasher.finalize().as_bytes(),
+        referenced_files: content.files,
     })
 }
 

@@ -2,7 +2,13 @@
 //! controls.
 
 use std::fmt;
+use std::path::Path;
 use std::str::FromStr;
+
+/// Returns true for the path of a program file or of a Python file.
+fn is_file(name: &str) -> bool {
+    name.ends_with(".ccp") || name.ends_with(".py")
+}
 
 /// Congestion control that a run compares with others.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,6 +48,24 @@ impl Contender {
         Contender::Ccplane {
             name: name.to_owned(),
             parameters: vec![(parameter.to_owned(), value.to_owned())],
+        }
+    }
+
+    /// Returns the path of an algorithm's file; `None` for an algorithm of the registry.
+    pub fn file(&self) -> Option<&Path> {
+        match self {
+            Contender::Ccplane { name, .. } if is_file(name) => Some(Path::new(name)),
+            _ => None,
+        }
+    }
+
+    /// Makes the path of an algorithm's file relative to `folder`, unless it is absolute.
+    pub fn resolve_file(&mut self, folder: &Path) {
+        if let Contender::Ccplane { name, .. } = self
+            && is_file(name)
+            && let Some(path) = folder.join(&*name).to_str()
+        {
+            path.clone_into(name);
         }
     }
 
@@ -105,8 +129,7 @@ impl FromStr for Contender {
         // Path of a program file or a Python file. Commas separate contenders and colons separate
         // parameters, so a path contains neither.
         let is_path = |name: &str| {
-            let is_file = name.ends_with(".ccp") || name.ends_with(".py");
-            is_file && !name.contains([',', ':']) && !name.contains(char::is_control)
+            is_file(name) && !name.contains([',', ':']) && !name.contains(char::is_control)
         };
         let (name, rest) = text.trim().split_once(':').unwrap_or((text.trim(), ""));
         if name == "native" {

@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::io::ErrorKind;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use ccplane_qdisc::{LineSpec, Piecewise, PiecewiseError, QueueSpec, Trace};
@@ -19,8 +20,35 @@ pub(crate) struct CheckContext<'t> {
     pub(crate) mss: u32,
     /// Largest packet, bytes.
     pub(crate) mtu: u32,
+    /// Everything that the scenario was read from.
+    pub(crate) content: RefCell<ScenarioContent>,
+}
+
+/// Content that a scenario was read from.
+#[derive(Default)]
+pub(crate) struct ScenarioContent {
     /// Hash of the text and of every file that it refers to.
-    pub(crate) content: RefCell<blake3::Hasher>,
+    pub(crate) hasher: blake3::Hasher,
+    /// Paths of the files that it refers to; empty for a shipped scenario.
+    pub(crate) files: Vec<PathBuf>,
+}
+
+impl ScenarioContent {
+    /// Starts with the text of the scenario.
+    pub(crate) fn new(text: &str) -> RefCell<ScenarioContent> {
+        let mut hasher = blake3::Hasher::new();
+        hasher.update(text.as_bytes());
+        RefCell::new(ScenarioContent {
+            hasher,
+            files: Vec::new(),
+        })
+    }
+
+    fn add(&mut self, name: &str, text: &str) {
+        self.hasher.update(name.as_bytes());
+        self.hasher.update(&(text.len() as u64).to_le_bytes());
+        self.hasher.update(text.as_bytes());
+    }
 }
 
 impl CheckContext<'_> {
@@ -49,9 +77,10 @@ impl CheckContext<'_> {
             )
         })?;
         let mut content = self.content.borrow_mut();
-        content.update(word.get_ref().as_bytes());
-        content.update(&(text.len() as u64).to_le_bytes());
-        content.update(text.as_bytes());
+        content.add(word.get_ref(), &text);
+        if matches!(self.files, FileLookup::Folder(_)) {
+            content.files.push(path);
+        }
         Ok(text)
     }
 

@@ -25,6 +25,7 @@ impl Scenario {
             file: "one link".to_owned(),
             text: String::new(),
             content_hash: [0; 32],
+            referenced_files: Vec::new(),
             title: None,
             contenders,
             duration,

@@ -30,7 +30,7 @@ mod workloads;
 use std::fmt;
 use std::io::Read;
 use std::ops::{Range, RangeInclusive};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use ccplane_qdisc::{LineSpec, LossModel, QueueSpec};
@@ -101,6 +101,8 @@ pub struct Scenario {
     /// BLAKE3 hash of the text and of every file that it refers to, as parsed. Contenders, seeds
     /// and other settings that the command line replaces keep it. Zero for a scenario without text.
     pub content_hash: [u8; 32],
+    /// Paths of the files that the text refers to; none for a shipped scenario.
+    pub referenced_files: Vec<PathBuf>,
 }
 
 /// End of a run.

@@ -48,6 +48,8 @@ pub struct Sweep {
     scenario_line: SourceLocation,
     base: TomlTree,
     folder: ScenarioFolder,
+    /// Folder of the sweep file, to which paths of contenders are relative.
+    contender_folder: PathBuf,
 }
 
 /// Location of the files that the scenario refers to.
@@ -104,6 +106,12 @@ impl Sweep {
         self.sources
             .get(SWEEP_SOURCE)
             .map_or("", |source| &source.file)
+    }
+
+    /// Returns the path of the scenario's file; `None` for a shipped scenario.
+    pub fn scenario_file(&self) -> Option<&Path> {
+        let source = self.sources.get(SCENARIO_SOURCE)?;
+        matches!(self.folder, ScenarioFolder::Folder(_)).then(|| Path::new(&source.file))
     }
 
     /// Returns the sweep's own text, and the scenario's.
@@ -213,8 +221,12 @@ impl Sweep {
             file: self.file(),
             text: &composed.text,
         };
-        let scenario = check::scenario(source, self.folder.lookup())
+        let mut scenario = check::scenario(source, self.folder.lookup())
             .map_err(|problem| composed.locate(&problem, &self.sources, &self.scenario_line))?;
+        // The text, which identifies the run, keeps the path as written.
+        for contender in &mut scenario.contenders {
+            contender.resolve_file(&self.contender_folder);
+        }
         Ok(scenario)
     }
 

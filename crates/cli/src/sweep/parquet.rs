@@ -48,13 +48,7 @@ fn try_encode(table: &RunTable) -> Result<Vec<u8>, ParquetError> {
 fn field(column: &TableColumn) -> Result<Type, ParquetError> {
     let (physical, logical) = match column.values {
         ColumnValues::Text(_) => (PhysicalType::BYTE_ARRAY, Some(LogicalType::String)),
-        ColumnValues::Integer(_) => (
-            PhysicalType::INT64,
-            Some(LogicalType::Integer {
-                bit_width: 64,
-                is_signed: false,
-            }),
-        ),
+        ColumnValues::Integer(_) => (PhysicalType::INT64, Some(LogicalType::integer(64, false))),
         ColumnValues::Number(_) => (PhysicalType::DOUBLE, None),
     };
     Type::primitive_type_builder(&column.name, physical)

@@ -1,5 +1,7 @@
 //! Plan of a sweep: its runs, checked, each with its identity.
 
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use ccplane_algorithms::Registry;
@@ -10,7 +12,7 @@ use super::located;
 use crate::error::Error;
 use crate::resume::program_file;
 use crate::run::Backend;
-use crate::scenario::{AxisQuantity, GOLDEN_DIGESTS, Scenario, Sweep, SweepPoint};
+use crate::scenario::{AxisQuantity, Contender, GOLDEN_DIGESTS, Scenario, Sweep, SweepPoint};
 
 /// Version of the identity of runs, and of the names in `sweep.json`.
 pub const SWEEP_SCHEMA: u32 = 1;
@@ -22,6 +24,8 @@ const RUN_ID_BYTES: usize = 16;
 pub struct SweepPlan {
     sweep: Sweep,
     points: Vec<SweepPoint>,
+    /// Files that the runs need, besides the sweep's own.
+    pub files: BTreeSet<PathBuf>,
     /// Axes, points and runs as plain data.
     pub planned: PlannedSweep,
 }
@@ -91,6 +95,8 @@ impl SweepPlan {
         let points = sweep.points().map_err(Error::Scenario)?;
         let seeds: Vec<u64> = sweep.seeds.iter().collect();
         let (mut ids, mut algorithms) = (Vec::new(), Vec::new());
+        let mut files: BTreeSet<PathBuf> = BTreeSet::new();
+        files.extend(sweep.scenario_file().map(Path::to_owned));
         for point in &points {
             let scenario = sweep.scenario(point).map_err(Error::Scenario)?;
             if scenario.contenders.len() > 1 {
@@ -102,7 +108,14 @@ impl SweepPlan {
             drop(prepared.map_err(|error| located(&sweep, point, error))?);
             let base = point_hash(&scenario, backend.name());
             ids.extend(seeds.iter().map(|seed| run_id(&base, *seed)));
-            algorithms.push(scenario.contenders.first().map(ToString::to_string));
+            algorithms.push(sweep.contender(point).map_err(Error::Scenario)?);
+            files.extend(scenario.referenced_files.iter().cloned());
+            files.extend(
+                scenario
+                    .controls()
+                    .filter_map(Contender::file)
+                    .map(Path::to_owned),
+            );
         }
         let values = |point: &SweepPoint| -> Vec<Cell> {
             let axes = sweep.axes.iter().enumerate();
@@ -137,6 +150,7 @@ impl SweepPlan {
             sweep,
             points,
             planned,
+            files,
         })
     }
 

@@ -39,7 +39,7 @@ const SCENARIO_VALUES: [&str; 4] = ["duration", "until", "warm", "sample"];
 #[serde(deny_unknown_fields)]
 struct SweepFile {
     title: Option<String>,
-    scenario: Spanned<String>,
+    scenario: Spanned<toml::Value>,
     seeds: Option<SpannedValue<Seeds>>,
     #[serde(rename = "grid")]
     _grid: Option<IgnoredAny>,
@@ -60,11 +60,25 @@ pub(super) fn parse(source: SourceText<'_>, folder: &Path) -> Result<Sweep, Prob
     let parsed =
         DeTable::parse(source.text).map_err(|error| source.syntax_problem(&error, REFERENCE))?;
     let table = parsed.get_ref();
-    let (base_source, scenario_folder) = read_scenario(source, &file.scenario, folder)?;
-    let base = base_source.source();
-    let base_table = DeTable::parse(base.text)
-        .map_err(|error| base.syntax_problem(&error, "docs/scenarios.md"))?;
-    let base_tree = TomlTree::new(base_table.get_ref(), base.text, 0, SCENARIO_SOURCE);
+    let mut sources = vec![TreeSource {
+        file: source.file.to_owned(),
+        text: source.text.to_owned(),
+    }];
+    let mut scenario_folder = ScenarioFolder::Folder(folder.to_owned());
+    let written = table.iter().find(|(key, _)| key.get_ref() == "scenario");
+    let base_tree = match written.and_then(|(_, value)| value.get_ref().as_table()) {
+        Some(inline) => TomlTree::new(inline, source.text, 0, SWEEP_SOURCE),
+        None => {
+            let base_source;
+            (base_source, scenario_folder) = read_scenario(source, &file.scenario, folder)?;
+            let base = base_source.source();
+            let base_table = DeTable::parse(base.text)
+                .map_err(|error| base.syntax_problem(&error, "docs/scenarios.md"))?;
+            let tree = TomlTree::new(base_table.get_ref(), base.text, 0, SCENARIO_SOURCE);
+            sources.push(base_source);
+            tree
+        }
+    };
     let mut axes = Vec::new();
     if let Some((_, grid)) = table.iter().find(|(key, _)| key.get_ref() == "grid") {
         let grid = expect_table(source, grid, "[grid]")?;
@@ -97,27 +111,26 @@ pub(super) fn parse(source: SourceText<'_>, folder: &Path) -> Result<Sweep, Prob
         cases,
         scenario_line: SourceLocation {
             source: SWEEP_SOURCE,
-            span: file.scenario.span(),
+            span: source.first_line(&file.scenario),
         },
-        sources: vec![
-            TreeSource {
-                file: source.file.to_owned(),
-                text: source.text.to_owned(),
-            },
-            base_source,
-        ],
+        sources,
         base: base_tree,
         folder: scenario_folder,
+        contender_folder: folder.to_owned(),
     })
 }
 
 /// Reads the scenario: a file, or one that is shipped with ccplane.
 fn read_scenario(
     source: SourceText<'_>,
-    name: &Spanned<String>,
+    written: &Spanned<toml::Value>,
     folder: &Path,
 ) -> Result<(TreeSource, ScenarioFolder), Problem> {
-    let path = folder.join(name.get_ref());
+    let Some(name) = written.get_ref().as_str() else {
+        let fix = "name a file, such as `scenario = \"base.toml\"`, or write a table `[scenario]`";
+        return Err(source.problem(written, "`scenario` is not a name", "here", fix));
+    };
+    let path = folder.join(name);
     let error = match read_file(&path) {
         Ok(text) => {
             let own_folder = path.parent().unwrap_or(folder).to_owned();
@@ -129,14 +142,14 @@ fn read_scenario(
         }
         Err(error) => error,
     };
-    if let Some(text) = shipped::text(name.get_ref()) {
+    if let Some(text) = shipped::text(name) {
         let file = TreeSource {
-            file: name.get_ref().clone(),
+            file: name.to_owned(),
             text: text.to_owned(),
         };
         return Ok((file, ScenarioFolder::Shipped));
     }
-    let near = shipped::near(name.get_ref());
+    let near = shipped::near(name);
     let fix = match near.first() {
         Some(near) => format!("did you mean `{near}`?"),
         None => "relative paths start at the sweep's folder; `ccplane run 02-fairness` runs a \
@@ -144,7 +157,7 @@ fn read_scenario(
             .to_owned(),
     };
     let message = format!("the scenario {} cannot be read: {error}", path.display());
-    Err(source.problem(name, message, "this scenario", fix))
+    Err(source.problem(written, message, "this scenario", fix))
 }
 
 fn expect_table<'t>(

@@ -64,7 +64,8 @@ fn a_point_is_a_scenario_with_its_values() {
         .iter()
         .map(ToString::to_string)
         .collect();
-    assert_eq!(contenders, ["./mine.ccp:back=0.7"]);
+    assert_eq!(contenders, ["nowhere/./mine.ccp:back=0.7"]);
+    assert!(!scenario.text.contains("nowhere"), "{}", scenario.text);
     let crate::Topology::Dumbbell { bottleneck, .. } = &scenario.topology else {
         panic!("{:?}", scenario.topology)
     };
@@ -122,6 +123,7 @@ fn a_mistake_is_reported_where_it_is_written() {
     insta::assert_snapshot!(
         [
             told("scenario = \"01-one\"\n"),
+            told("scenario = 3\n"),
             told("[grid]\nback = [1]\n"),
             told("scenario = \"01-one-flow\"\ngrid = 3\n"),
             told("scenario = \"01-one-flow\"\ncase = 3\n"),
@@ -143,6 +145,30 @@ fn a_mistake_is_reported_where_it_is_written() {
         ]
         .join("\n")
     );
+}
+
+#[test]
+fn a_scenario_can_be_a_table_of_the_sweep() {
+    let text = "\
+seeds = 4
+[scenario]
+contenders = [\"reno\"]
+duration = \"1s\"
+topology.dumbbell = { rate = \"10mbit\", rtt = \"20ms\" }
+workload = [{ bulk = {} }]
+[grid]
+topology.dumbbell.rate = [\"5mbit\", \"6mbt\"]
+";
+    let sweep = parse(text).unwrap();
+    let points = sweep.points().unwrap();
+    let scenario = sweep.scenario(&points[0]).unwrap();
+    assert!(
+        scenario.text.contains("rate = \"5mbit\""),
+        "{}",
+        scenario.text
+    );
+    let problem = sweep.scenario(&points[1]).unwrap_err();
+    assert_eq!((problem.line(), sweep.scenario_file()), (8, None));
 }
 
 #[test]
