@@ -6,7 +6,8 @@
 
 A random search without a model: it shows how a program that writes algorithms uses the arena. At
 the end the best candidate, the initial program and Cubic are scored on links that the search has
-not seen, and the best is saved to --out. Needs only the standard library.
+not seen, and the best is saved to --out. Needs only the standard library, and with --dask
+`pip install 'ccplane[dask]'`.
 """
 
 import argparse
@@ -50,6 +51,23 @@ def arena(ccplane, files, *options):
     return json.loads(done.stdout.splitlines()[0])["candidates"]
 
 
+def arena_on(executor, files):
+    """Returns the arena's scores of these files from the workers of an executor."""
+    from ccplane import arena
+
+    answers = arena.evaluate_all(files, executor)
+    return [{"score": answer["combined_score"], "gate_passed": bool(answer["passed"])} for answer in answers]
+
+
+def workers(address):
+    """Returns the executor of a Dask cluster; `None` without an address."""
+    if address is None:
+        return None
+    from dask.distributed import Client
+
+    return Client(address).get_executor()
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("text", help="the algorithm to begin with")
@@ -59,9 +77,11 @@ def main():
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--held-out", type=int, default=2, help="seed of the links that the search does not see")
     parser.add_argument("--ccplane", default="ccplane")
+    parser.add_argument("--dask", metavar="ADDRESS", help="scheduler of a Dask cluster whose workers score the children")
     parser.add_argument("--out", default="evolved")
     args = parser.parse_args()
 
+    executor = workers(args.dask)
     os.makedirs(args.out, exist_ok=True)
     rng = random.Random(args.seed)
     with open(args.text) as file:
@@ -81,7 +101,7 @@ def main():
         for name, child in zip(files, children):
             with open(name, "w") as file:
                 file.write(child)
-        standings = arena(args.ccplane, files)
+        standings = arena(args.ccplane, files) if executor is None else arena_on(executor, files)
         tried += len(children)
         scored = [(standing["score"] or 0.0, child) for standing, child in zip(standings, children)]
         parents = sorted(scored + [p for p in parents if generation > 1], key=lambda one: -one[0])[: args.parents]

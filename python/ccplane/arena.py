@@ -6,11 +6,13 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import json
 import os
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Sequence
 from typing import Any
 
@@ -72,6 +74,51 @@ def evaluate(
     found |= standing.get("parts") or {}
     found |= {f"gate_{check['name']}": check["value"] or 0.0 for check in standing["gate"]}
     return found | {"reasons": reasons}
+
+
+def evaluate_all(
+    candidates: Sequence[str | os.PathLike[str]],
+    executor: concurrent.futures.Executor | None = None,
+    **options: Any,
+) -> list[dict[str, Any]]:
+    """Scores several candidates like `evaluate`, with its `options`, and returns their dicts in the
+    same order.
+
+    An executor (`concurrent.futures.ProcessPoolExecutor`, or
+    `dask.distributed.Client(...).get_executor()` for a cluster) scores them in its workers, which
+    receive the candidates' files. Without one they are scored one after the other.
+    """
+    tasks = [_candidate(candidate) for candidate in candidates]
+    if executor is None:
+        return [_evaluate_copy(*task, options) for task in tasks]
+    futures = [executor.submit(_evaluate_copy, *task, options) for task in tasks]
+    return [future.result() for future in futures]
+
+
+def _candidate(candidate: str | os.PathLike[str]) -> tuple[str, str, bytes | None]:
+    """Returns the name of a candidate's file, its parameters and its content; `None` for an
+    algorithm of ccplane."""
+    name, separator, parameters = os.fspath(candidate).partition(":")
+    if not name.endswith((".ccp", ".py")):
+        return name, separator + parameters, None
+    try:
+        with open(name, "rb") as file:
+            return os.path.basename(name), separator + parameters, file.read()
+    except OSError as why:
+        raise Error(f"{name}: {why.strerror}") from None
+
+
+def _evaluate_copy(name: str, parameters: str, content: bytes | None, options: dict[str, Any]) -> dict[str, Any]:
+    """Scores a candidate whose file is on another machine."""
+    if content is None:
+        return evaluate(name + parameters, **options)
+    with tempfile.TemporaryDirectory(prefix="ccplane-candidate-") as folder:
+        # The candidate's process runs as another user.
+        os.chmod(folder, 0o755)
+        path = os.path.join(folder, name)
+        with open(path, "wb") as file:
+            file.write(content)
+        return evaluate(path + parameters, **options)
 
 
 def _failed(why: str) -> dict[str, Any]:

@@ -8,6 +8,7 @@ time, are measured between all other parts. Environments are measured if Gymnasi
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import statistics
@@ -43,6 +44,7 @@ AIMS = {
     "reset_us": (80.0, False),
     "gymnasium_us": (3.0, False),
     "env_vector_speedup": (1.85, True),
+    "dask_ratio": (1.15, False),
 }
 
 
@@ -169,6 +171,31 @@ def environments() -> dict[str, dict[str, float]]:
     return {name: interval(values) for name, values in figures.items()}
 
 
+def clusters() -> dict[str, dict[str, float]]:
+    """Compares a sweep on a Dask cluster of two worker processes with one on two threads."""
+    distributed: Any = importlib.import_module("dask.distributed")
+    grid: dict[str, Any] = {
+        "seeds": "1..100",
+        "scenario": {"duration": "10s", "topology": {"dumbbell": {"rate": "20mbit", "rtt": "20ms"}}, "workload": [{"bulk": {}}]},
+        "grid": {"contenders": ["reno", "cubic", "copa"]},
+    }
+
+    def seconds(folder: str, executor: Any) -> float:
+        begun = time.perf_counter()
+        ccplane.sweep(grid, executor, out=folder, threads=None if executor else 2, progress=False)
+        return time.perf_counter() - begun
+
+    ratios: list[float] = []
+    with distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster, distributed.Client(cluster) as client:
+        # The first sweep imports the package in the workers.
+        for turn in range(TURNS // 3 + 1):
+            with tempfile.TemporaryDirectory() as folder:
+                dask = seconds(os.path.join(folder, "dask"), client.get_executor())
+                threads = seconds(os.path.join(folder, "threads"), None)
+            ratios += [dask / threads] if turn else []
+    return {"dask_ratio": interval(ratios)}
+
+
 def main() -> None:
     """Runs all measurements and prints each result with its target."""
     # Read the load average before this program adds to it.
@@ -180,6 +207,10 @@ def main() -> None:
         figures |= environments()
     except ModuleNotFoundError as missing:
         print(f"bench: skipping the environments: {missing}", file=sys.stderr)
+    try:
+        figures |= clusters()
+    except ModuleNotFoundError as missing:
+        print(f"bench: skipping Dask: {missing}", file=sys.stderr)
     turns += callbacks()
     names = ("callback_ns", "batch_ns", "attach_ns")
     figures = {name: interval([turn[n] for turn in turns]) for n, name in enumerate(names)} | figures

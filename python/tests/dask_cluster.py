@@ -4,6 +4,8 @@ release`. Needs `dask[distributed]`."""
 import os
 import pathlib
 import signal
+import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -30,6 +32,31 @@ class OtherVersion(WorkerPlugin):
         sweeps._version = lambda: "0.0.9, behaviour x"
 
 
+def read_by_others(path: pathlib.Path) -> None:
+    """Reads the table with polars and DuckDB."""
+    import duckdb
+    import polars
+
+    frame = polars.read_parquet(path)
+    assert frame.height == 360 and frame["rate_mbit"].dtype == polars.Float64, frame
+    assert frame["seed"].max() == 60, frame
+    mean = frame.filter(polars.col("contender") == "cubic")["goodput_mbit"].mean()
+    query = f"select avg(goodput_mbit) from '{path}' where contender = 'cubic'"
+    row = duckdb.sql(query).fetchone()
+    assert row is not None and abs(row[0] - mean) < 1e-9, (row, mean)
+
+
+def evolve(address: str, folder: pathlib.Path) -> None:
+    """Runs a short search whose children are scored on the cluster."""
+    root = pathlib.Path(__file__).parent.parent.parent
+    words = [root / "examples/evolve.py", root / "crates/algorithms/text/vegas.ccp"]
+    options = ["--minutes", "0.1", "--children", "4", "--dask", address, "--out", folder / "evolved"]
+    command = pathlib.Path(sys.executable).parent / "ccplane"
+    done = subprocess.run([sys.executable, *words, *options, "--ccplane", command], capture_output=True, text=True)
+    assert done.returncode == 0 and "generation 1: best" in done.stdout, done
+    print("dask: evolve.py scored its children on the cluster")
+
+
 def main() -> None:
     with tempfile.TemporaryDirectory() as name, LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster, Client(cluster) as client:
         folder = pathlib.Path(name)
@@ -50,7 +77,9 @@ def main() -> None:
         ccplane.sweep(GRID, out=folder / "threads", progress=False)
         for file in ["runs.csv", "runs.parquet"]:
             assert (folder / "dask" / file).read_bytes() == (folder / "threads" / file).read_bytes(), file
+        read_by_others(folder / "dask" / "runs.parquet")
         print("dask: 360 runs, one of two workers killed: the same bytes as on threads")
+        evolve(client.scheduler.address, folder)
         client.register_plugin(OtherVersion())
         try:
             ccplane.sweep(GRID, client.get_executor(), out=folder / "other", progress=False)

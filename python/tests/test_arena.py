@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import json
+import multiprocessing
 import os
 import socket
 import subprocess
@@ -141,6 +143,18 @@ def outside() -> Iterator[tuple[str, Path]]:
 
 
 class Scores(unittest.TestCase):
+    def test_an_executor_scores_copies_of_the_files(self) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            broken = Path(folder) / "broken.ccp"
+            broken.write_text("(algorithm broken)")
+            with concurrent.futures.ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("spawn")) as executor:
+                answers = arena.evaluate_all([broken, "reno"], executor, suite="gate")
+            alone = arena.evaluate_all([broken, "reno"], suite="gate")
+        self.assertEqual([answer["passed"] for answer in answers], [0.0, 1.0])
+        self.assertEqual(answers[1], alone[1])
+        with self.assertRaisesRegex(ccplane.Error, "nowhere.ccp"):
+            arena.evaluate_all(["nowhere.ccp"])
+
     def test_a_candidate_has_numbers_by_name(self) -> None:
         found = evaluate(HERE / "aimd.py", against=["reno"])
         self.assertEqual((found["passed"], found["reasons"]), (1.0, []))

@@ -20,7 +20,7 @@ use ccplane_units::Duration;
 use crate::peers::{self, Against};
 use crate::{
     Error, Figures, agent, arena, capi, control_loop, datapath, dx, emu, gateway, kernel, quic,
-    sim, transport,
+    sim, sweep, transport,
 };
 
 /// Runs the command line of this process, that of `ccplane bench`, with these algorithms.
@@ -112,6 +112,7 @@ fn run(command: &BenchCommand, registry: &Registry, json: bool) -> Result<(), Fa
                 .map(|lacks| lacks.to_string());
             arena::run(registry, lacks).map_err(failure)?
         }
+        BenchCommand::Sweep => sweep::run(registry).map_err(failure)?,
         BenchCommand::Python => return Err(program::python_bench(registry.python(), json)),
         BenchCommand::Peer(args) => return peer(args),
     };

@@ -24,6 +24,7 @@ pub mod peers;
 pub mod quic;
 mod rounds;
 pub mod sim;
+pub mod sweep;
 pub mod transport;
 
 pub use command::main_with;

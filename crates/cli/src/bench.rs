@@ -39,6 +39,9 @@ pub enum BenchCommand {
     /// Benchmark the arena: CPU time per candidate, candidates per hour of a search, and, as root,
     /// the time until a changed program file controls kernel TCP.
     Arena,
+    /// Benchmark sweeps: cost per run besides the simulation, memory of 10,000 runs, speed-up of two
+    /// threads.
+    Sweep,
     /// Benchmark algorithms and environments in Python: ns per callback, steps per second. Needs
     /// the Python package.
     Python,
