@@ -177,7 +177,8 @@ def _distribute(
                 indices = tuple(waiting.popleft() for _ in range(min(runs, len(waiting))))
                 pending.add(executor.submit(_work, dataclasses.replace(task, indices=indices)))
             finished, pending = concurrent.futures.wait(pending, return_when=concurrent.futures.FIRST_COMPLETED)
-            for future in finished:
+            # The rows of all finished tasks are stored before the error of another one is raised.
+            for future in sorted(finished, key=lambda future: future.exception() is not None):
                 rows, seconds = future.result()
                 store.add(rows)
                 done += len(rows)

@@ -3,7 +3,6 @@
 import concurrent.futures
 import dataclasses
 import multiprocessing
-import os
 import pathlib
 import tempfile
 import unittest
@@ -17,7 +16,7 @@ SCENARIO = {
     "topology": {"dumbbell": {"rate": "10mbit", "rtt": "20ms", "loss": "0.5%"}},
     "workload": [{"bulk": {}}],
 }
-PROGRAM = "(algorithm mine) (def) (when (> Flow.acked 0) (:= Cwnd (* 20 Flow.mss)))"
+PROGRAM = "(algorithm mine) (def) (when true (:= Cwnd (* 20 Flow.mss)))"
 GRID = {
     "seeds": "1..3",
     "scenario": SCENARIO,
@@ -52,7 +51,8 @@ class Sweep(unittest.TestCase):
     def test_an_executor_gives_the_same_bytes(self) -> None:
         (self.out / "mine.ccp").write_text(PROGRAM)
         text = "scenario = 'base.toml'\nseeds = '1..3'\n[grid]\ncontenders = ['./mine.ccp', 'reno']\n"
-        (self.out / "base.toml").write_text("duration = '500ms'\n[topology.dumbbell]\ntrace = 'link.trace'\nrtt = '20ms'\n[[workload]]\nbulk = {}\n".replace("duration", "contenders = ['reno']\nduration"))
+        scenario = "contenders = ['reno']\nduration = '500ms'\n[topology.dumbbell]\ntrace = 'link.trace'\nrtt = '20ms'\n[[workload]]\nbulk = {}\n"
+        (self.out / "base.toml").write_text(scenario)
         (self.out / "link.trace").write_text("1\n2\n4\n")
         (self.out / "sweep.toml").write_text(text)
         self.sweep(self.out / "sweep.toml", "threads")
@@ -100,7 +100,7 @@ class Sweep(unittest.TestCase):
 
         with Flaky(1) as executor, self.assertRaises(ccplane.Error):
             self.sweep(GRID, "flaky", executor=executor)
-        self.assertEqual(sweeps.read(self.out / "flaky").rows, 3)
+        self.assertGreaterEqual(sweeps.read(self.out / "flaky").rows, 3)
         self.assertEqual(self.sweep(GRID, "flaky").rows, 12)
 
 
