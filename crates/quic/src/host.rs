@@ -74,7 +74,7 @@ impl HostOptions {
 
     /// Returns the maximum number of connections from unverified addresses. Beyond it a peer has to
     /// verify its address with a Retry packet (RFC 9000, section 8.1.2), which costs a round trip.
-    fn unproved_max(&self) -> usize {
+    fn unverified_max(&self) -> usize {
         (self.connections_max / UNVALIDATED_LIMIT_DIVISOR).max(1)
     }
 }
@@ -385,8 +385,8 @@ impl QuicHost {
             .iter()
             .map(|(fd, events, _)| PollFd::new(*fd, *events))
             .collect();
-        let strangers = hosts.iter().filter_map(|host| host.0.unverified_fd());
-        fds.extend(strangers.map(|fd| PollFd::new(fd, PollFlags::POLLIN)));
+        let unverified = hosts.iter().filter_map(|host| host.0.unverified_fd());
+        fds.extend(unverified.map(|fd| PollFd::new(fd, PollFlags::POLLIN)));
         let timeout = TimeSpec::from_duration(longest.to_std());
         match ppoll(&mut fds, Some(timeout), None) {
             Ok(_) | Err(Errno::EINTR) => Ok(()),

@@ -65,7 +65,7 @@ impl Noq {
         let address = options.local;
         let bind = |why| HostError::Bind { address, why };
         let socket = Socket::bind(address).map_err(bind)?;
-        let strangers = server
+        let initial_socket = server
             .as_ref()
             .map(|_| InitialSocket::new(&socket, options.per_address, Instant::now()))
             .transpose()
@@ -79,7 +79,7 @@ impl Noq {
             inbox: Inbox::new(),
             ids: HashMap::new(),
             answer: Vec::new(),
-            initial_socket: strangers,
+            initial_socket,
             crowded: false,
         })
     }
@@ -96,15 +96,16 @@ impl Noq {
     fn receive(&mut self) -> Result<bool, HostError> {
         let any = self.receive_from(false)?;
         let begin = Instant::now();
-        let strangers = self.initial_socket.as_ref();
-        if strangers.is_none_or(|strangers| strangers.paused_until(begin).is_some()) {
+        let initial_socket = self.initial_socket.as_ref();
+        if initial_socket.is_none_or(|initial_socket| initial_socket.paused_until(begin).is_some())
+        {
             return Ok(any);
         }
         let more = self.receive_from(true)?;
-        if let Some(strangers) = &mut self.initial_socket
+        if let Some(initial_socket) = &mut self.initial_socket
             && more
         {
-            strangers.pause(begin, Instant::now());
+            initial_socket.pause(begin, Instant::now());
         }
         Ok(any || more)
     }
@@ -112,23 +113,23 @@ impl Noq {
     fn receive_from(&mut self, from_initial_socket: bool) -> Result<bool, HostError> {
         let Noq {
             endpoint,
-            link: line,
+            link,
             inbox,
             table,
-            ids: numbers,
+            ids,
             answer,
-            initial_socket: strangers,
+            initial_socket,
             ..
         } = self;
         let now = Instant::now();
         let (mut any, mut calls, mut answers) = (false, Vec::new(), Vec::new());
         let mut lent = None;
-        let received = match strangers {
-            Some(strangers) if from_initial_socket => {
-                let inbox = lent.insert(std::mem::take(&mut strangers.inbox));
-                strangers.socket.receive(inbox)
+        let received = match initial_socket {
+            Some(initial_socket) if from_initial_socket => {
+                let inbox = lent.insert(std::mem::take(&mut initial_socket.inbox));
+                initial_socket.socket.receive(inbox)
             }
-            _ => line.socket.receive(inbox),
+            _ => link.socket.receive(inbox),
         };
         let received = match received {
             Ok(received) => Some(received),
@@ -142,9 +143,9 @@ impl Noq {
         };
         let take = |from: SocketAddr, ecn, data: &mut [u8]| {
             any = true;
-            if let Some(strangers) = strangers
+            if let Some(initial_socket) = initial_socket
                 && from_initial_socket
-                && !strangers.admit(now, from.ip())
+                && !initial_socket.admit(now, from.ip())
             {
                 return;
             }
@@ -152,7 +153,7 @@ impl Noq {
             answer.clear();
             match endpoint.handle(now, path, ecn, (&*data).into(), answer) {
                 Some(DatagramEvent::ConnectionEvent(handle, event)) => {
-                    let known = numbers
+                    let known = ids
                         .get(&handle)
                         .and_then(|id| table.connections.get_mut(id));
                     if let Some(connection) = known {
@@ -169,8 +170,8 @@ impl Noq {
         if let Some(received) = received {
             received.for_each(take);
         }
-        if let (Some(strangers), Some(inbox)) = (&mut self.initial_socket, lent) {
-            strangers.inbox = inbox;
+        if let (Some(initial_socket), Some(inbox)) = (&mut self.initial_socket, lent) {
+            initial_socket.inbox = inbox;
         }
         for (transmit, contents) in &answers {
             self.respond(now, transmit, contents)?;
@@ -190,8 +191,8 @@ impl Noq {
         contents: &[u8],
     ) -> Result<(), HostError> {
         match &mut self.initial_socket {
-            Some(strangers) => {
-                strangers.respond(now, transmit, contents);
+            Some(initial_socket) => {
+                initial_socket.respond(now, transmit, contents);
                 Ok(())
             }
             None => self.link.respond(transmit, contents),
@@ -201,21 +202,21 @@ impl Noq {
     /// Accepts a connection, or answers with a Retry packet while there are many unverified peers.
     /// Unverified connections do not count against the limit on the others.
     fn accept_incoming(&mut self, incoming: Incoming, now: Instant) -> Result<(), HostError> {
-        let proved = incoming.remote_address_validated();
+        let verified = incoming.remote_address_validated();
         let address = incoming.remote_address();
         let source = source_of(address.ip());
-        let (mut unproved, mut of_source) = (0, 0);
+        let (mut unverified, mut of_source) = (0, 0);
         for connection in self.table.connections.values() {
-            unproved += usize::from(connection.is_unverified());
+            unverified += usize::from(connection.is_unverified());
             of_source += usize::from(connection.source == Some(source));
         }
-        let is_full = self.table.connections.len() - unproved >= self.options.connections_max;
+        let is_full = self.table.connections.len() - unverified >= self.options.connections_max;
         self.crowded |= is_full;
         let mut answer = std::mem::take(&mut self.answer);
         answer.clear();
-        let transmit = if !proved && unproved >= self.options.unproved_max() {
-            if let Some(strangers) = &mut self.initial_socket {
-                strangers.record_flood(now);
+        let transmit = if !verified && unverified >= self.options.unverified_max() {
+            if let Some(initial_socket) = &mut self.initial_socket {
+                initial_socket.record_flood(now);
             }
             match self.endpoint.retry(incoming, &mut answer) {
                 Ok(transmit) => Some(transmit),
@@ -232,7 +233,7 @@ impl Noq {
                     let id = self.insert(handle, state, false);
                     if let Some(connection) = self.table.connections.get_mut(&id) {
                         connection.source = Some(source);
-                        connection.address_verified = proved;
+                        connection.address_verified = verified;
                     }
                     None
                 }
@@ -322,11 +323,11 @@ impl Driver for Noq {
             connection.log_metrics(now);
         }
         busy |= self.transmit(now)?;
-        let numbers = &mut self.ids;
+        let ids = &mut self.ids;
         self.table.connections.retain(|_, connection| {
             let over = connection.removed && connection.state.is_drained();
             if over {
-                numbers.remove(&connection.handle);
+                ids.remove(&connection.handle);
             }
             !over
         });
@@ -343,15 +344,16 @@ impl Driver for Noq {
             .connections
             .values()
             .filter_map(|connection| connection.state.poll_timeout());
-        let strangers = self.initial_socket.as_ref();
-        let pause = strangers.and_then(|strangers| strangers.paused_until(Instant::now()));
+        let initial_socket = self.initial_socket.as_ref();
+        let pause =
+            initial_socket.and_then(|initial_socket| initial_socket.paused_until(Instant::now()));
         (self.link.socket.as_fd(), events, timers.chain(pause).min())
     }
 
     fn unverified_fd(&self) -> Option<BorrowedFd<'_>> {
-        let strangers = self.initial_socket.as_ref()?;
-        let is_paused = strangers.paused_until(Instant::now()).is_some();
-        (!is_paused).then(|| strangers.socket.as_fd())
+        let initial_socket = self.initial_socket.as_ref()?;
+        let is_paused = initial_socket.paused_until(Instant::now()).is_some();
+        (!is_paused).then(|| initial_socket.socket.as_fd())
     }
 
     fn was_crowded(&mut self) -> bool {

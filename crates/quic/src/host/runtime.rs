@@ -6,31 +6,30 @@
 #![expect(clippy::disallowed_methods, reason = "the clock of its logs")]
 
 mod connection;
-mod event;
 #[cfg(feature = "host-quinn")]
 pub(super) mod quinn;
 #[cfg(feature = "host-s2n")]
 pub(super) mod s2n;
 #[cfg(test)]
 mod tests;
+mod waker;
 
-use std::error::Error;
-use std::future::{Future, ready};
+use std::future::ready;
 use std::net::{SocketAddr, UdpSocket};
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 use std::time::Instant;
 
 use nix::poll::PollFlags;
+use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::sys::socket::{setsockopt, sockopt};
 
 use super::connections::ConnectionTable;
 use super::{Driver, HostError, HostOptions, LISTENING_HOST_ERROR};
-use connection::{Established, RuntimeConnection, StackFuture};
-use event::{ConnectionWaker, Event};
+use connection::{Established, RuntimeConnection, StackError, StackFuture};
+use waker::EventWaker;
 
 /// Size of the socket's receive buffer, bytes.
 const RECEIVE_BUFFER_BYTES: usize = 4 << 20;
@@ -42,7 +41,7 @@ const CLOSE_TIMEOUT: std::time::Duration = std::time::Duration::from_millis(200)
 trait AsyncEndpoint: Send {
     /// Starts a connection. The future completes with its handshake.
     fn connect(&self, _to: SocketAddr) -> StackFuture<Established> {
-        Box::pin(ready(Err(LISTENING_HOST_ERROR.to_owned())))
+        Box::pin(ready(Err(LISTENING_HOST_ERROR.into())))
     }
 
     /// Returns the next incoming connection as a future of its handshake; dropping the future
@@ -55,7 +54,7 @@ trait AsyncEndpoint: Send {
     }
 
     /// Waits until the peers have probably been notified of closed connections.
-    fn wait_idle(&mut self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>>;
+    fn wait_idle(&self) -> StackFuture<()>;
 }
 
 /// Endpoint of a stack with its connections and its runtime.
@@ -64,7 +63,9 @@ pub(super) struct Runtime {
     local: SocketAddr,
     client: bool,
     connections_max: usize,
-    event: Arc<Event>,
+    /// Ends the wait for the next event.
+    event: Arc<EventFd>,
+    waker: Arc<EventWaker>,
     table: ConnectionTable<RuntimeConnection>,
     /// Handshakes of incoming connections.
     handshakes: Vec<StackFuture<Established>>,
@@ -78,7 +79,7 @@ impl Runtime {
     fn start(
         options: &HostOptions,
         client: bool,
-        make: impl FnOnce(UdpSocket) -> Result<Box<dyn AsyncEndpoint>, Box<dyn Error + Send + Sync>>,
+        make: impl FnOnce(UdpSocket) -> Result<Box<dyn AsyncEndpoint>, StackError>,
     ) -> Result<Runtime, HostError> {
         let stack = options.stack.name();
         if options.max_rate.is_some() {
@@ -93,7 +94,7 @@ impl Runtime {
                 .map_err(|why| bind(why.into()))?;
         }
         let local = socket.local_addr().map_err(bind)?;
-        let failed = |why: Box<dyn Error + Send + Sync>| HostError::Start {
+        let failed = |why: StackError| HostError::Start {
             stack,
             why: why.to_string(),
         };
@@ -106,12 +107,16 @@ impl Runtime {
         let context = runtime.enter();
         let endpoint = make(socket).map_err(failed)?;
         drop(context);
+        let flags = EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_CLOEXEC;
+        let event = EventFd::from_value_and_flags(0, flags).map_err(|why| failed(why.into()))?;
+        let event = Arc::new(event);
         Ok(Runtime {
             stack,
             local,
             client,
             connections_max: options.connections_max,
-            event: Arc::new(Event::new().map_err(|why| failed(why.into()))?),
+            waker: EventWaker::new(&event),
+            event,
             table: ConnectionTable::new(options),
             handshakes: Vec::new(),
             endpoint,
@@ -121,7 +126,7 @@ impl Runtime {
     }
 
     fn insert(&mut self, handshake: StackFuture<Established>) -> u64 {
-        let waker = ConnectionWaker::new(&self.event);
+        let waker = EventWaker::new(&self.event);
         self.table.insert(self.client, |qlog| {
             RuntimeConnection::new(waker, handshake, qlog)
         })
@@ -130,7 +135,7 @@ impl Runtime {
     /// Starts the handshakes of incoming connections, and inserts connections whose handshake is
     /// complete. Returns false if the endpoint has ended.
     fn accept_incoming(&mut self) -> bool {
-        let waker = Waker::from(Arc::clone(&self.event));
+        let waker = self.waker.waker();
         let context = &mut Context::from_waker(&waker);
         while let Poll::Ready(incoming) = self.endpoint.poll_accept(context) {
             let Some(handshake) = incoming else {
@@ -164,11 +169,13 @@ impl Drop for Runtime {
             super::Connection::close(connection, false);
         }
         self.table.connections.clear();
+        if self.ended {
+            return;
+        }
         let idle = self.endpoint.wait_idle();
-        // After the timeout a peer may miss the close of its connection.
-        let _ = self
-            .runtime
-            .block_on(async { tokio::time::timeout(CLOSE_TIMEOUT, idle).await });
+        // A peer that is not notified by then notices the end by its idle timeout.
+        let close = async { tokio::time::timeout(CLOSE_TIMEOUT, idle).await };
+        let _ = self.runtime.block_on(close);
     }
 }
 
@@ -206,15 +213,17 @@ impl Driver for Runtime {
     }
 
     fn process(&mut self) -> Result<bool, HostError> {
-        let mut busy = self.event.take();
+        let mut busy = self.event.read().is_ok();
         let runtime = self.runtime.handle().clone();
         let _context = runtime.enter();
         self.table
             .connections
             .retain(|_, connection| !connection.closed);
-        // The endpoint ends when its socket fails or it panics.
-        self.ended = self.ended
-            || !catch_unwind(AssertUnwindSafe(|| self.accept_incoming())).unwrap_or(false);
+        if self.waker.take() && !self.ended {
+            // An endpoint ends when its socket fails or the stack panics.
+            let accepting = catch_unwind(AssertUnwindSafe(|| self.accept_incoming()));
+            self.ended = !accepting.unwrap_or(false);
+        }
         let now = Instant::now();
         for connection in self.table.connections.values_mut() {
             busy |= connection.process(now);
@@ -226,10 +235,6 @@ impl Driver for Runtime {
     }
 
     fn wait_source(&self) -> (BorrowedFd<'_>, PollFlags, Option<Instant>) {
-        (self.event.fd(), PollFlags::POLLIN, None)
+        (self.event.as_fd(), PollFlags::POLLIN, None)
     }
-}
-
-fn text(why: impl std::fmt::Display) -> String {
-    why.to_string()
 }

@@ -2,18 +2,19 @@
 //! thread.
 
 use std::collections::VecDeque;
+use std::error::Error;
 use std::future::Future;
 use std::io::BufRead;
 use std::mem::MaybeUninit;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 use std::time::Instant;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use super::event::ConnectionWaker;
+use super::waker::EventWaker;
 use crate::host::qlog::{ConnectionClose, Qlog};
 use crate::host::{Connection, QuicStats, code};
 
@@ -22,12 +23,12 @@ const RECEIVE_BUFFER_BYTES: usize = 256 << 10;
 /// Largest read from a stream, bytes.
 const READ_BYTES: usize = 16 << 10;
 
-/// Future of a stack; its error is the message to the user.
-pub(super) type StackFuture<T> = Pin<Box<dyn Future<Output = Result<T, String>> + Send>>;
+pub(super) type StackError = Box<dyn Error + Send + Sync>;
+pub(super) type StackFuture<T> = Pin<Box<dyn Future<Output = Result<T, StackError>> + Send>>;
 /// Connection after its handshake, and the future of its only stream.
 pub(super) type Established = (Box<dyn AsyncConnection>, StackFuture<Streams>);
-/// Both directions of a stream.
-pub(super) type Streams = (Box<dyn SendStream>, Box<dyn ReceiveStream>);
+pub(super) type Streams = (Box<dyn SendStream>, ReceiveStream);
+pub(super) type ReceiveStream = Box<dyn AsyncRead + Send + Unpin>;
 
 /// Connection of a stack.
 pub(super) trait AsyncConnection: Send {
@@ -41,18 +42,13 @@ pub(super) trait SendStream: AsyncWrite + Send + Unpin {
     fn finish(self: Box<Self>) -> StackFuture<()>;
 }
 
-/// Receive half of a stream.
-pub(super) trait ReceiveStream: AsyncRead + Send + Unpin {}
-
-impl<S: AsyncRead + Send + Unpin> ReceiveStream for S {}
-
 pub(super) struct RuntimeConnection {
-    waker: Arc<ConnectionWaker>,
+    waker: Arc<EventWaker>,
     handshake: Option<StackFuture<Established>>,
     connection: Option<Box<dyn AsyncConnection>>,
     opening: Option<StackFuture<Streams>>,
     send_stream: Option<Box<dyn SendStream>>,
-    receive_stream: Option<Box<dyn ReceiveStream>>,
+    receive_stream: Option<ReceiveStream>,
     receive_buffer: VecDeque<u8>,
     /// The application ended its stream.
     finished: bool,
@@ -67,12 +63,12 @@ pub(super) struct RuntimeConnection {
 
 impl RuntimeConnection {
     pub fn new(
-        waker: ConnectionWaker,
+        waker: Arc<EventWaker>,
         handshake: StackFuture<Established>,
         qlog: Qlog,
     ) -> RuntimeConnection {
         RuntimeConnection {
-            waker: Arc::new(waker),
+            waker,
             handshake: Some(handshake),
             connection: None,
             opening: None,
@@ -104,29 +100,23 @@ impl RuntimeConnection {
         woken
     }
 
-    /// Calls the stack. An error is the end of the connection, and so is a panic of the stack.
-    fn call<T>(
-        &mut self,
-        call: impl FnOnce(&mut Self, &mut Context<'_>) -> Result<T, String>,
-    ) -> Option<T> {
+    /// Calls the stack. The connection ends with an error or a panic of the stack.
+    fn call(&mut self, call: impl FnOnce(&mut Self, &mut Context<'_>) -> Result<(), StackError>) {
         if self.failure.is_some() {
-            return None;
+            return;
         }
-        let waker = Waker::from(Arc::clone(&self.waker));
+        let waker = self.waker.waker();
         let call = || call(self, &mut Context::from_waker(&waker));
         let outcome = catch_unwind(AssertUnwindSafe(call));
-        let outcome = outcome.unwrap_or_else(|_| Err("the stack failed".to_owned()));
-        let why = match outcome {
-            Ok(value) => return Some(value),
-            Err(why) => why,
-        };
-        self.qlog
-            .close(Instant::now(), &ConnectionClose::for_reason(&why));
-        self.failure = Some(why);
-        None
+        if let Err(why) = outcome.unwrap_or_else(|_| Err("the stack failed".into())) {
+            let why = why.to_string();
+            let closed = ConnectionClose::for_reason(&why);
+            self.qlog.close(Instant::now(), &closed);
+            self.failure = Some(why);
+        }
     }
 
-    fn poll(&mut self, context: &mut Context<'_>) -> Result<(), String> {
+    fn poll(&mut self, context: &mut Context<'_>) -> Result<(), StackError> {
         if let Some((connection, opening)) = poll_future(&mut self.handshake, context)? {
             (self.connection, self.opening) = (Some(connection), Some(opening));
         }
@@ -145,7 +135,7 @@ impl RuntimeConnection {
     }
 
     /// Reads from the stream until it has no data or the buffer is full.
-    fn receive(&mut self, context: &mut Context<'_>) -> Result<(), String> {
+    fn receive(&mut self, context: &mut Context<'_>) -> Result<(), StackError> {
         while self.receive_buffer.len() < RECEIVE_BUFFER_BYTES
             && let Some(stream) = &mut self.receive_stream
         {
@@ -153,7 +143,7 @@ impl RuntimeConnection {
             let mut piece = ReadBuf::uninit(&mut space);
             match Pin::new(stream).poll_read(context, &mut piece) {
                 Poll::Pending => break,
-                Poll::Ready(outcome) => outcome.map_err(|why| why.to_string())?,
+                Poll::Ready(outcome) => outcome?,
             }
             self.receive_buffer.extend(piece.filled());
             if piece.filled().is_empty() {
@@ -178,7 +168,7 @@ impl Connection for RuntimeConnection {
                 && !rest.is_empty()
                 && let Poll::Ready(written) = Pin::new(stream).poll_write(context, rest)
             {
-                count += written.map_err(|why| why.to_string())?;
+                count += written?;
             }
             Ok(())
         });
@@ -226,8 +216,8 @@ impl Connection for RuntimeConnection {
     }
 
     fn stats(&mut self) -> QuicStats {
-        let connection = self.connection.as_ref();
-        connection.map_or_else(QuicStats::default, |connection| connection.stats())
+        let connection = self.connection.as_deref();
+        connection.map_or_else(QuicStats::default, AsyncConnection::stats)
     }
 
     fn close(&mut self, graceful: bool) {
@@ -247,7 +237,7 @@ impl Connection for RuntimeConnection {
 fn poll_future<T>(
     future: &mut Option<StackFuture<T>>,
     context: &mut Context<'_>,
-) -> Result<Option<T>, String> {
+) -> Result<Option<T>, StackError> {
     match future.as_mut().map(|future| future.as_mut().poll(context)) {
         Some(Poll::Ready(outcome)) => {
             *future = None;

@@ -9,7 +9,7 @@ use std::task::{Context, Poll, ready};
 use ::quinn::{Connection, Endpoint, EndpointConfig, Incoming, SendStream, TokioRuntime, VarInt};
 
 use super::connection::{AsyncConnection, Established, StackFuture};
-use super::{AsyncEndpoint, Runtime, connection, text};
+use super::{AsyncEndpoint, Runtime, connection};
 use crate::Stack;
 use crate::host::configuration::define_configuration;
 use crate::host::{HostError, HostOptions, HostRole, QuicStats};
@@ -31,7 +31,7 @@ pub fn driver(options: &HostOptions, role: &HostRole<'_>) -> Result<Runtime, Hos
             accepting: accept(&endpoint),
             endpoint,
             unverified: Arc::new(()),
-            unverified_max: options.unproved_max(),
+            unverified_max: options.unverified_max(),
         }))
     })
 }
@@ -53,9 +53,8 @@ impl AsyncEndpoint for Quinn {
     fn connect(&self, to: SocketAddr) -> StackFuture<Established> {
         let endpoint = self.endpoint.clone();
         Box::pin(async move {
-            let connecting = endpoint.connect(to, ccplane_link::identity::SUBJECT_NAME);
-            let connection = connecting.map_err(text)?.await.map_err(text)?;
-            Ok(established(connection, true))
+            let connecting = endpoint.connect(to, ccplane_link::identity::SUBJECT_NAME)?;
+            Ok(established(connecting.await?, true))
         })
     }
 
@@ -74,13 +73,17 @@ impl AsyncEndpoint for Quinn {
             let unverified = (!verified).then(|| Arc::clone(&self.unverified));
             return Poll::Ready(Some(Box::pin(async move {
                 let _unverified = unverified;
-                Ok(established(incoming.await.map_err(text)?, false))
+                Ok(established(incoming.await?, false))
             })));
         }
     }
 
-    fn wait_idle(&mut self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
-        Box::pin(self.endpoint.wait_idle())
+    fn wait_idle(&self) -> StackFuture<()> {
+        let endpoint = self.endpoint.clone();
+        Box::pin(async move {
+            endpoint.wait_idle().await;
+            Ok(())
+        })
     }
 }
 
@@ -92,7 +95,7 @@ fn established(connection: Connection, client: bool) -> Established {
         } else {
             opening.accept_bi().await
         };
-        let (send, receive) = stream.map_err(text)?;
+        let (send, receive) = stream?;
         Ok((Box::new(send) as _, Box::new(receive) as _))
     };
     (Box::new(connection), Box::pin(stream))
@@ -120,10 +123,10 @@ impl AsyncConnection for Connection {
 impl connection::SendStream for SendStream {
     fn finish(mut self: Box<Self>) -> StackFuture<()> {
         Box::pin(async move {
-            SendStream::finish(&mut self).map_err(text)?;
-            match self.stopped().await.map_err(text)? {
+            SendStream::finish(&mut self)?;
+            match self.stopped().await? {
                 None => Ok(()),
-                Some(code) => Err(format!("the peer stopped the stream: {code}")),
+                Some(code) => Err(format!("the peer stopped the stream: {code}").into()),
             }
         })
     }

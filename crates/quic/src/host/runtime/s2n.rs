@@ -1,9 +1,6 @@
 //! s2n-quic with its own driver.
 
-use std::error::Error;
-use std::future::Future;
 use std::net::{SocketAddr, UdpSocket};
-use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -12,14 +9,15 @@ use s2n_quic::client::Connect;
 use s2n_quic::connection::Handle;
 use s2n_quic::provider::congestion_controller::{Bbr, Cubic, Endpoint as Controls};
 use s2n_quic::provider::endpoint_limits::{self, ConnectionAttempt, Limiter, Outcome};
-use s2n_quic::provider::event::{ConnectionInfo, ConnectionMeta, Subscriber, events};
+use s2n_quic::provider::event::events::{MtuUpdated, PacketLost, PacketSent, RecoveryMetrics};
+use s2n_quic::provider::event::{ConnectionInfo, ConnectionMeta as Meta, Subscriber};
 use s2n_quic::provider::limits::Limits;
 use s2n_quic::provider::{io, tls};
 use s2n_quic::stream::SendStream;
 use s2n_quic::{Client, Connection, Server};
 
-use super::connection::{AsyncConnection, Established, StackFuture};
-use super::{AsyncEndpoint, Runtime, connection, text};
+use super::connection::{AsyncConnection, Established, StackError, StackFuture};
+use super::{AsyncEndpoint, Runtime, connection};
 use crate::Stack;
 use crate::host::{
     ALPN_PROTOCOL, HostError, HostOptions, HostRole, Native, QuicCongestion, QuicStats,
@@ -76,12 +74,12 @@ fn start(
     }
 }
 
-fn provider(socket: UdpSocket) -> Result<io::tokio::Provider, Box<dyn Error + Send + Sync>> {
+fn provider(socket: UdpSocket) -> Result<io::tokio::Provider, StackError> {
     let builder = io::tokio::Builder::default().with_handle(tokio::runtime::Handle::current());
     Ok(builder.with_rx_socket(socket)?.build()?)
 }
 
-fn limits(options: &HostOptions) -> Result<Limits, Box<dyn Error + Send + Sync>> {
+fn limits(options: &HostOptions) -> Result<Limits, StackError> {
     let window = u64::from(options.window());
     let idle = options
         .idle_timeout
@@ -105,9 +103,9 @@ struct ConnectionLimiter {
 }
 
 impl ConnectionLimiter {
-    fn new(options: &HostOptions) -> Result<ConnectionLimiter, Box<dyn Error + Send + Sync>> {
+    fn new(options: &HostOptions) -> Result<ConnectionLimiter, StackError> {
         let default = endpoint_limits::Default::builder()
-            .with_inflight_handshake_limit(options.unproved_max())?
+            .with_inflight_handshake_limit(options.unverified_max())?
             .build()?;
         Ok(ConnectionLimiter {
             connections_max: options.connections_max,
@@ -129,14 +127,12 @@ impl AsyncEndpoint for Client {
     fn connect(&self, to: SocketAddr) -> StackFuture<Established> {
         let to = Connect::new(to).with_server_name(ccplane_link::identity::SUBJECT_NAME);
         let attempt = Client::connect(self, to);
-        Box::pin(async move { established(attempt.await.map_err(text)?, true) })
+        Box::pin(async move { established(attempt.await?, true) })
     }
 
-    fn wait_idle(&mut self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
-        Box::pin(async move {
-            // An error concerns only one of the connections.
-            let _ = Client::wait_idle(self).await;
-        })
+    fn wait_idle(&self) -> StackFuture<()> {
+        let mut client = self.clone();
+        Box::pin(async move { Ok(Client::wait_idle(&mut client).await?) })
     }
 }
 
@@ -150,27 +146,27 @@ impl AsyncEndpoint for Server {
     }
 
     /// A server of s2n-quic has no such function.
-    fn wait_idle(&mut self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
-        Box::pin(async { tokio::time::sleep(SERVER_CLOSE_TIME).await })
+    fn wait_idle(&self) -> StackFuture<()> {
+        Box::pin(async {
+            tokio::time::sleep(SERVER_CLOSE_TIME).await;
+            Ok(())
+        })
     }
 }
 
-fn established(connection: Connection, client: bool) -> Result<Established, String> {
+fn established(connection: Connection, client: bool) -> Result<Established, StackError> {
     let (mut handle, mut acceptor) = connection.split();
-    let stats = handle
-        .query_event_context(|stats: &SharedStats| SharedStats(Arc::clone(&stats.0)))
-        .map_err(text)?;
+    let stats = handle.query_event_context(SharedStats::clone)?;
     let connection = S2nConnection {
         handle: handle.clone(),
         stats,
     };
     let stream = async move {
         let stream = if client {
-            handle.open_bidirectional_stream().await.map_err(text)?
+            handle.open_bidirectional_stream().await?
         } else {
-            let accepted = acceptor.accept_bidirectional_stream().await;
-            let stream = accepted.map_err(text)?;
-            stream.ok_or_else(|| "the peer closed the connection".to_owned())?
+            let stream = acceptor.accept_bidirectional_stream().await?;
+            stream.ok_or("the peer closed the connection")?
         };
         let (receive, send) = stream.split();
         Ok((Box::new(send) as _, Box::new(receive) as _))
@@ -195,14 +191,11 @@ impl AsyncConnection for S2nConnection {
 
 impl connection::SendStream for SendStream {
     fn finish(mut self: Box<Self>) -> StackFuture<()> {
-        Box::pin(async move { self.close().await.map_err(text) })
+        Box::pin(async move { Ok(self.close().await?) })
     }
 }
 
-/// Event subscriber that records the statistics of each connection.
-struct StatsRecorder;
-
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct SharedStats(Arc<Mutex<QuicStats>>);
 
 impl SharedStats {
@@ -211,48 +204,36 @@ impl SharedStats {
     }
 }
 
+/// Event subscriber that records the statistics of each connection.
+struct StatsRecorder;
+
 impl Subscriber for StatsRecorder {
     type ConnectionContext = SharedStats;
 
-    fn create_connection_context(&mut self, _: &ConnectionMeta, _: &ConnectionInfo) -> SharedStats {
+    fn create_connection_context(&mut self, _: &Meta, _: &ConnectionInfo) -> SharedStats {
         SharedStats::default()
     }
 
-    fn on_packet_sent(
-        &mut self,
-        stats: &mut SharedStats,
-        _: &ConnectionMeta,
-        _: &events::PacketSent,
-    ) {
+    fn on_packet_sent(&mut self, stats: &mut SharedStats, _: &Meta, _: &PacketSent) {
         stats.lock().sent += 1;
     }
 
-    fn on_packet_lost(
-        &mut self,
-        stats: &mut SharedStats,
-        _: &ConnectionMeta,
-        event: &events::PacketLost<'_>,
-    ) {
+    fn on_packet_lost(&mut self, stats: &mut SharedStats, _: &Meta, event: &PacketLost<'_>) {
         stats.lock().lost += u64::from(!event.is_mtu_probe);
     }
 
     fn on_recovery_metrics(
         &mut self,
         stats: &mut SharedStats,
-        _: &ConnectionMeta,
-        event: &events::RecoveryMetrics<'_>,
+        _: &Meta,
+        event: &RecoveryMetrics<'_>,
     ) {
         let mut stats = stats.lock();
         stats.srtt = event.smoothed_rtt.into();
         stats.cwnd = event.congestion_window.into();
     }
 
-    fn on_mtu_updated(
-        &mut self,
-        stats: &mut SharedStats,
-        _: &ConnectionMeta,
-        event: &events::MtuUpdated,
-    ) {
+    fn on_mtu_updated(&mut self, stats: &mut SharedStats, _: &Meta, event: &MtuUpdated) {
         stats.lock().mtu = event.mtu;
     }
 }

@@ -33,8 +33,8 @@ impl AsyncEndpoint for BrokenStack {
         }
     }
 
-    fn wait_idle(&mut self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
-        Box::pin(ready(()))
+    fn wait_idle(&self) -> StackFuture<()> {
+        Box::pin(ready(Ok(())))
     }
 }
 
