@@ -9,7 +9,9 @@
     reason = "the thread waits for deadlines of a clock"
 )]
 
+mod configuration;
 mod congestion;
+mod connections;
 mod noq;
 mod qlog;
 #[cfg(feature = "host-runtime")]
@@ -72,7 +74,7 @@ impl HostOptions {
 
     /// Returns the maximum number of connections from unverified addresses. Beyond it a peer has to
     /// verify its address with a Retry packet (RFC 9000, section 8.1.2), which costs a round trip.
-    fn unproved_max(&self) -> usize {
+    fn unverified_max(&self) -> usize {
         (self.connections_max / UNVALIDATED_LIMIT_DIVISOR).max(1)
     }
 }
@@ -206,15 +208,8 @@ trait Driver: Send {
     fn local(&self) -> SocketAddr;
     fn connect(&mut self, to: SocketAddr) -> Result<u64, HostError>;
     fn accept(&mut self) -> Option<u64>;
-    fn write(&mut self, id: u64, bytes: &[u8]) -> usize;
-    fn finish(&mut self, id: u64);
-    fn read(&mut self, id: u64, most: usize, take: &mut dyn FnMut(&[u8])) -> usize;
-    fn has_sent_all(&self, id: u64) -> bool;
-    fn has_read_all(&self, id: u64) -> bool;
-    fn is_connected(&self, id: u64) -> bool;
-    fn failure(&self, id: u64) -> Option<&str>;
-    fn stats(&mut self, id: u64) -> Option<QuicStats>;
-    fn close(&mut self, id: u64, graceful: bool);
+    fn connection(&self, id: u64) -> Option<&dyn Connection>;
+    fn connection_mut(&mut self, id: u64) -> Option<&mut dyn Connection>;
     fn connection_count(&self) -> usize;
     /// Runs one turn without waiting. Returns true if there was anything to do.
     fn process(&mut self) -> Result<bool, HostError>;
@@ -229,6 +224,19 @@ trait Driver: Send {
     fn unverified_fd(&self) -> Option<BorrowedFd<'_>> {
         None
     }
+}
+
+/// Connection of a driver with its stream; see the functions of [`QuicHost`].
+trait Connection {
+    fn write(&mut self, bytes: &[u8]) -> usize;
+    fn finish(&mut self);
+    fn read(&mut self, most: usize, take: &mut dyn FnMut(&[u8])) -> usize;
+    fn has_sent_all(&self) -> bool;
+    fn has_read_all(&self) -> bool;
+    fn is_connected(&self) -> bool;
+    fn failure(&self) -> Option<&str>;
+    fn stats(&mut self) -> QuicStats;
+    fn close(&mut self, graceful: bool);
 }
 
 /// QUIC socket with its connections.
@@ -257,9 +265,9 @@ impl QuicHost {
         let driver: Box<dyn Driver> = match options.stack {
             Stack::Noq => Box::new(noq::Noq::new(options, side)?),
             #[cfg(feature = "host-quinn")]
-            Stack::Quinn => Box::new(runtime::quinn::host(options, side)?),
+            Stack::Quinn => Box::new(runtime::quinn::driver(&options, side)?),
             #[cfg(feature = "host-s2n")]
-            Stack::S2n => Box::new(runtime::s2n::host(options, side)?),
+            Stack::S2n => Box::new(runtime::s2n::driver(&options, side)?),
             #[cfg(not(all(feature = "host-quinn", feature = "host-s2n")))]
             _ => unreachable!("the stack is part of this build"),
         };
@@ -283,42 +291,49 @@ impl QuicHost {
 
     /// Writes to a connection's stream as far as there is room and returns the number of bytes.
     pub fn write(&mut self, id: u64, bytes: &[u8]) -> usize {
-        self.0.write(id, bytes)
+        let connection = self.0.connection_mut(id);
+        connection.map_or(0, |connection| connection.write(bytes))
     }
 
     /// Ends the outgoing stream.
     pub fn finish(&mut self, id: u64) {
-        self.0.finish(id);
+        if let Some(connection) = self.0.connection_mut(id) {
+            connection.finish();
+        }
     }
 
     /// Passes up to `most` received bytes to `take` and returns their number.
     pub fn read(&mut self, id: u64, most: usize, mut take: impl FnMut(&[u8])) -> usize {
-        self.0.read(id, most, &mut take)
+        let connection = self.0.connection_mut(id);
+        connection.map_or(0, |connection| connection.read(most, &mut take))
     }
 
     /// Returns true if all written data and the end of the stream are acknowledged.
     pub fn has_sent_all(&self, id: u64) -> bool {
-        self.0.has_sent_all(id)
+        let connection = self.0.connection(id);
+        connection.is_some_and(|connection| connection.has_sent_all())
     }
 
     /// Returns true if the peer's stream was read to its end.
     pub fn has_read_all(&self, id: u64) -> bool {
-        self.0.has_read_all(id)
+        let connection = self.0.connection(id);
+        connection.is_some_and(|connection| connection.has_read_all())
     }
 
     /// Returns true once the handshake is complete.
     pub fn is_connected(&self, id: u64) -> bool {
-        self.0.is_connected(id)
+        let connection = self.0.connection(id);
+        connection.is_some_and(|connection| connection.is_connected())
     }
 
     /// Returns the reason for which the connection failed, if it did.
     pub fn failure(&self, id: u64) -> Option<&str> {
-        self.0.failure(id)
+        self.0.connection(id)?.failure()
     }
 
     /// Returns the statistics of a connection.
     pub fn stats(&mut self, id: u64) -> Option<QuicStats> {
-        self.0.stats(id)
+        Some(self.0.connection_mut(id)?.stats())
     }
 
     /// Returns true if a peer was refused since the last call because of the limit on all
@@ -330,7 +345,9 @@ impl QuicHost {
     /// Closes a connection, normally if `well` is set, else with an abort. The next turns notify
     /// the peer.
     pub fn close(&mut self, id: u64, graceful: bool) {
-        self.0.close(id, graceful);
+        if let Some(connection) = self.0.connection_mut(id) {
+            connection.close(graceful);
+        }
     }
 
     /// Returns the number of connections, including closed ones whose peer is not notified yet.
@@ -368,8 +385,8 @@ impl QuicHost {
             .iter()
             .map(|(fd, events, _)| PollFd::new(*fd, *events))
             .collect();
-        let strangers = hosts.iter().filter_map(|host| host.0.unverified_fd());
-        fds.extend(strangers.map(|fd| PollFd::new(fd, PollFlags::POLLIN)));
+        let unverified = hosts.iter().filter_map(|host| host.0.unverified_fd());
+        fds.extend(unverified.map(|fd| PollFd::new(fd, PollFlags::POLLIN)));
         let timeout = TimeSpec::from_duration(longest.to_std());
         match ppoll(&mut fds, Some(timeout), None) {
             Ok(_) | Err(Errno::EINTR) => Ok(()),

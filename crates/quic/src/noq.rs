@@ -18,13 +18,8 @@ use crate::{PlaneError, QuicPlane, Stack, SteeredPath};
 impl QuicPlane {
     /// Returns a factory for noq that creates a controller for each path of each connection.
     pub fn noq(&self) -> Result<Arc<dyn ControllerFactory + Send + Sync>, PlaneError> {
-        match self.stack() {
-            Stack::Noq => Ok(Arc::new(Noq(self.clone()))),
-            other => Err(PlaneError::WrongStack {
-                of: other.name(),
-                asked: Stack::Noq.name(),
-            }),
-        }
+        self.check_stack(Stack::Noq)?;
+        Ok(Arc::new(Noq(self.clone())))
     }
 }
 

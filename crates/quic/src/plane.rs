@@ -149,6 +149,18 @@ impl QuicPlane {
         self.0.stack
     }
 
+    /// Returns an error if the plane was created for another stack than `asked`.
+    #[cfg(any(test, feature = "noq", feature = "quinn", feature = "s2n"))]
+    pub(crate) fn check_stack(&self, asked: Stack) -> Result<(), PlaneError> {
+        if self.stack() == asked {
+            return Ok(());
+        }
+        Err(PlaneError::WrongStack {
+            of: self.stack().name(),
+            asked: asked.name(),
+        })
+    }
+
     /// Converts a time of the stack's clock to the paths' time.
     pub fn time(&self, at: Instant) -> Time {
         Time::ZERO + Duration::from(at.saturating_duration_since(self.0.epoch))
@@ -378,6 +390,22 @@ mod tests {
     }
 
     impl Pollable for Overheard {}
+
+    #[test]
+    fn a_plane_of_another_stack_is_refused_by_name() {
+        let plane = QuicPlane::with_channel(
+            Stack::Noq,
+            Box::new(Overheard::default()),
+            OperatorLimits::default(),
+            Instant::now(),
+        );
+        assert!(plane.check_stack(Stack::Noq).is_ok());
+        let why = plane.check_stack(Stack::S2n).unwrap_err().to_string();
+        assert!(
+            why.contains("created for noq") && why.contains("s2n-quic"),
+            "{why}"
+        );
+    }
 
     #[test]
     fn a_late_agent_gets_the_current_window() {

@@ -17,13 +17,8 @@ use crate::{PlaneError, QuicPlane, Stack, SteeredPath};
 impl QuicPlane {
     /// Returns a factory for quinn that creates a controller for each path of each connection.
     pub fn quinn(&self) -> Result<Arc<dyn ControllerFactory + Send + Sync>, PlaneError> {
-        match self.stack() {
-            Stack::Quinn => Ok(Arc::new(Quinn(self.clone()))),
-            other => Err(PlaneError::WrongStack {
-                of: other.name(),
-                asked: Stack::Quinn.name(),
-            }),
-        }
+        self.check_stack(Stack::Quinn)?;
+        Ok(Arc::new(Quinn(self.clone())))
     }
 }
 

@@ -31,13 +31,8 @@ const PACED_RTT_MIN: Duration = Duration::from_millis(2);
 impl QuicPlane {
     /// Returns an endpoint for s2n-quic that creates a controller for each path of each connection.
     pub fn s2n(&self) -> Result<impl Endpoint + use<>, PlaneError> {
-        match self.stack() {
-            Stack::S2n => Ok(S2n(self.clone())),
-            other => Err(PlaneError::WrongStack {
-                of: other.name(),
-                asked: Stack::S2n.name(),
-            }),
-        }
+        self.check_stack(Stack::S2n)?;
+        Ok(S2n(self.clone()))
     }
 }
 

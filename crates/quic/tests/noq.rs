@@ -77,14 +77,14 @@ fn every_algorithm_fills_a_link_behind_noq() {
     ]);
 }
 
-/// Checks the smallest bytes received, as a share of noq's own Cubic, and the largest mean queue,
-/// as a share of the buffer.
+/// Runs each algorithm with its minimum goodput as a fraction of noq's own Cubic, and its maximum
+/// mean queue as a fraction of the buffer.
 fn fill_a_link(algorithms: &[(&str, f64, f64)]) {
     let link = Link::ordinary();
     let own = native(link);
     let fraction = |outcome: &Outcome| outcome.arrived as f64 / own.arrived as f64;
     let queue = |outcome: &Outcome| outcome.queue_mean as f64 / link.buffer as f64;
-    for &(name, least, most_queue) in algorithms {
+    for &(name, goodput_min, queue_max) in algorithms {
         let (outcome, stats) = steered(name, link);
         println!(
             "{name}: {:.3} of noq's Cubic, queue {:.3} BDP, {stats:?}",
@@ -98,12 +98,12 @@ fn fill_a_link(algorithms: &[(&str, f64, f64)]) {
         );
         assert!(stats.reports > 100, "{name}: {stats:?}");
         assert!(
-            fraction(&outcome) >= least,
+            fraction(&outcome) >= goodput_min,
             "{name}: {:.3} of noq's Cubic",
             fraction(&outcome)
         );
         assert!(
-            queue(&outcome) <= most_queue,
+            queue(&outcome) <= queue_max,
             "{name}: a queue of {:.3} BDP",
             queue(&outcome)
         );
@@ -357,17 +357,36 @@ fn noq_stands_still_while_addresses_change_faster_than_it_validates_them() {
     assert!(seldom.arrived > 6_000_000, "{} bytes", seldom.arrived);
 }
 
+/// The error names the stacks that have the missing capability.
 #[test]
-fn an_algorithm_that_needs_what_noq_lacks_is_refused_with_its_name() {
-    let algorithm = Registry::builtin()
-        .by_name("dctcp", &Parameters::default())
-        .unwrap();
-    let refused = QuicPlane::in_process(Stack::Noq, algorithm, OperatorLimits::default());
-    let Err(why @ PlaneError::Missing { .. }) = refused else {
-        panic!("{refused:?}")
-    };
-    let text = why.to_string();
-    for part in ["dctcp", "ECN counts", "noq", "use s2n-quic", "kernel TCP"] {
-        assert!(text.contains(part), "{text}");
+fn an_algorithm_beyond_its_stack_is_refused_with_alternatives() {
+    for (stack, name, parts) in [
+        (
+            Stack::Noq,
+            "dctcp",
+            ["ECN counts", "noq", "use s2n-quic, kernel TCP"],
+        ),
+        (
+            Stack::Quinn,
+            "bbr",
+            ["pacing", "quinn", "use noq or s2n-quic"],
+        ),
+        (
+            Stack::Quinn,
+            "copa",
+            ["pacing", "quinn", "use noq or s2n-quic"],
+        ),
+    ] {
+        let algorithm = Registry::builtin()
+            .by_name(name, &Parameters::default())
+            .unwrap();
+        let refused = QuicPlane::in_process(stack, algorithm, OperatorLimits::default());
+        let Err(why @ PlaneError::Missing { .. }) = refused else {
+            panic!("{refused:?}")
+        };
+        let text = why.to_string();
+        for part in parts.into_iter().chain([name]) {
+            assert!(text.contains(part), "{text}");
+        }
     }
 }

@@ -4,25 +4,17 @@
 use std::sync::Arc;
 
 use ccplane_algorithms::{Parameters, Registry};
-use ccplane_quic::{OperatorLimits, PlaneError, QuicPlane, Stack};
+use ccplane_quic::{OperatorLimits, QuicPlane, Stack};
 use rustls::pki_types::PrivatePkcs8KeyDer;
-
-fn plane(stack: Stack, name: &str) -> Result<QuicPlane, PlaneError> {
-    let algorithm = Registry::builtin()
-        .by_name(name, &Parameters::default())
-        .unwrap();
-    QuicPlane::in_process(stack, algorithm, OperatorLimits::default())
-}
 
 #[tokio::test]
 async fn data_arrives_under_window_algorithms() {
-    for name in ["cubic", "reno", "copa"] {
-        let plane = plane(Stack::Quinn, name);
-        let Ok(plane) = plane else {
-            // Copa requires pacing.
-            assert!(name == "copa", "{name}: {plane:?}");
-            continue;
-        };
+    for name in ["cubic", "reno"] {
+        let algorithm = Registry::builtin()
+            .by_name(name, &Parameters::default())
+            .unwrap();
+        let plane =
+            QuicPlane::in_process(Stack::Quinn, algorithm, OperatorLimits::default()).unwrap();
         let mut transport = quinn::TransportConfig::default();
         transport.congestion_controller_factory(plane.quinn().unwrap());
         let key = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
@@ -63,19 +55,4 @@ async fn data_arrives_under_window_algorithms() {
         );
         println!("{name}: {stats:?}");
     }
-}
-
-#[test]
-fn algorithms_beyond_quinn_are_refused_by_name() {
-    let why = plane(Stack::Quinn, "bbr").unwrap_err().to_string();
-    for part in ["bbr", "pacing", "quinn", "use noq or s2n-quic"] {
-        assert!(why.contains(part), "{why}");
-    }
-}
-
-#[test]
-fn a_plane_of_another_stack_is_refused_by_name() {
-    let of_noq = plane(Stack::Noq, "cubic").unwrap();
-    let why = of_noq.quinn().err().unwrap().to_string();
-    assert!(why.contains("created for noq"), "{why}");
 }

@@ -5,13 +5,13 @@
 use std::time::Instant;
 
 use ccplane_algorithms::{Parameters, Registry};
-use ccplane_quic::{OperatorLimits, PlaneError, QuicPlane, Stack};
+use ccplane_quic::{OperatorLimits, QuicPlane, Stack};
 use s2n_quic::client::Connect;
 use s2n_quic::{Client, Server};
 
-fn plane(stack: Stack, name: &str, parameters: &Parameters) -> Result<QuicPlane, PlaneError> {
+fn plane(name: &str, parameters: &Parameters) -> QuicPlane {
     let algorithm = Registry::builtin().by_name(name, parameters).unwrap();
-    QuicPlane::in_process(stack, algorithm, OperatorLimits::default())
+    QuicPlane::in_process(Stack::S2n, algorithm, OperatorLimits::default()).unwrap()
 }
 
 /// Sends `bytes` bytes from a server controlled by the plane.
@@ -56,7 +56,7 @@ async fn carry(plane: &QuicPlane, bytes: usize) {
 #[tokio::test]
 async fn data_arrives_under_every_kind_of_algorithm() {
     for name in ["cubic", "reno", "copa", "bbr3", "dctcp"] {
-        let plane = plane(Stack::S2n, name, &Parameters::default()).unwrap();
+        let plane = plane(name, &Parameters::default());
         carry(&plane, 5_000_000).await;
         let stats = plane.stats();
         println!("{name}: {stats:?}");
@@ -72,7 +72,7 @@ async fn an_ordered_rate_is_kept() {
     let parameters = Parameters::new()
         .with("rate", "40mbit")
         .with("cwnd", "500p");
-    let plane = plane(Stack::S2n, "constant", &parameters).unwrap();
+    let plane = plane("constant", &parameters);
     let begun = Instant::now();
     carry(&plane, 5_000_000).await;
     // The stream alone takes one second at that rate.
@@ -83,14 +83,14 @@ async fn an_ordered_rate_is_kept() {
 #[tokio::test]
 async fn windows_above_32_bits_are_clamped() {
     let parameters = Parameters::new().with("cwnd", "18446744073709551615");
-    let plane = plane(Stack::S2n, "constant", &parameters).unwrap();
+    let plane = plane("constant", &parameters);
     carry(&plane, 5_000_000).await;
     assert_eq!(plane.stats().opened, 1);
 }
 
 #[tokio::test]
 async fn flows_end_with_their_connections() {
-    let plane = plane(Stack::S2n, "cubic", &Parameters::default()).unwrap();
+    let plane = plane("cubic", &Parameters::default());
     for _ in 0..5 {
         carry(&plane, 100_000).await;
     }
@@ -100,32 +100,4 @@ async fn flows_end_with_their_connections() {
     }
     let stats = plane.stats();
     assert_eq!((stats.opened, stats.closed), (5, 5), "{stats:?}");
-}
-
-#[test]
-fn a_plane_of_another_stack_is_refused_by_name() {
-    let of_noq = plane(Stack::Noq, "cubic", &Parameters::default()).unwrap();
-    let why = of_noq.s2n().err().unwrap().to_string();
-    assert!(
-        why.contains("created for noq") && why.contains("s2n-quic"),
-        "{why}"
-    );
-}
-
-/// The error names a stack that has the missing capability.
-#[test]
-fn refusals_name_a_stack_that_can_run_the_algorithm() {
-    let refused = |stack, name| {
-        plane(stack, name, &Parameters::default())
-            .unwrap_err()
-            .to_string()
-    };
-    let why = refused(Stack::Noq, "dctcp");
-    for part in ["dctcp", "ECN counts", "noq", "use s2n-quic"] {
-        assert!(why.contains(part), "{why}");
-    }
-    let why = refused(Stack::Quinn, "bbr");
-    for part in ["bbr", "pacing", "quinn", "use noq or s2n-quic"] {
-        assert!(why.contains(part), "{why}");
-    }
 }

@@ -8,7 +8,7 @@
 //! `quic:connection_closed` with the reason. A write error ends the file, not the connection.
 
 use std::fs::File;
-use std::io::{self, BufWriter, Write};
+use std::io::{BufWriter, Write};
 use std::path::Path;
 use std::time::Instant;
 
@@ -101,31 +101,25 @@ pub(super) struct Qlog {
 impl Qlog {
     /// Creates the log of a connection if the host has a log directory. If that fails, the
     /// connection continues without a log.
-    pub fn open(folder: Option<&Path>, id: u64, client: bool, begun: Instant) -> Option<Qlog> {
-        let folder = folder?;
-        let name = format!("{}-{id}", if client { "client" } else { "server" });
-        Qlog::create(folder, &name, client, begun)
-            .inspect_err(|why| {
-                tracing::warn!(
-                    "cannot write the qlog {name} in {}: \
-                {why}",
-                    folder.display()
-                )
-            })
-            .ok()
-    }
-
-    /// Creates a file in the directory.
-    fn create(folder: &Path, name: &str, client: bool, begun: Instant) -> io::Result<Qlog> {
+    pub fn open(folder: Option<&Path>, id: u64, client: bool, begun: Instant) -> Qlog {
+        let vantage = if client { "client" } else { "server" };
+        let name = format!("{vantage}-{id}");
+        let out = folder.and_then(|folder| {
+            File::create(folder.join(format!("{name}.sqlog")))
+                .inspect_err(|why| {
+                    tracing::warn!(
+                        "cannot write the qlog {name} in {}: {why}",
+                        folder.display()
+                    )
+                })
+                .ok()
+        });
         let mut log = Qlog {
-            out: Some(BufWriter::new(File::create(
-                folder.join(format!("{name}.sqlog")),
-            )?)),
+            out: out.map(BufWriter::new),
             start: begun,
             last: Duration::ZERO,
             last_stats: QuicStats::default(),
         };
-        let vantage = if client { "client" } else { "server" };
         log.record(&json!({
             "file_schema": "urn:ietf:params:qlog:file:sequential",
             "serialization_format": "application/qlog+json-seq",
@@ -139,7 +133,7 @@ impl Qlog {
                 },
             },
         }));
-        Ok(log)
+        log
     }
 
     /// Returns true if the minimum interval has passed.
@@ -194,8 +188,11 @@ impl Qlog {
         self.last_stats = *stats;
     }
 
-    /// Records the end of the connection and closes the file.
-    pub fn close(mut self, now: Instant, closed: &ConnectionClose) {
+    /// Records the end of the connection and closes the file. Later calls have no effect.
+    pub fn close(&mut self, now: Instant, closed: &ConnectionClose) {
+        if self.out.is_none() {
+            return;
+        }
         let mut data = Map::new();
         let mut set = |key: &str, value: Value| drop(data.insert(key.to_owned(), value));
         if let Some(initiator) = closed.initiator {
@@ -225,6 +222,7 @@ impl Qlog {
         let at = Duration::from(now.saturating_duration_since(self.start));
         let ms = at.as_nanos() as f64 / 1e6;
         self.record(&json!({ "time": ms, "name": "quic:connection_closed", "data": data }));
+        self.out = None;
     }
 
     fn record(&mut self, record: &Value) {
@@ -250,7 +248,7 @@ mod tests {
         let folder = std::env::temp_dir().join(format!("ccplane-qlog-{}", std::process::id()));
         std::fs::create_dir_all(&folder).expect("a folder");
         let begun = Instant::now();
-        let mut log = Qlog::create(&folder, "closed", true, begun).expect("a file");
+        let mut log = Qlog::open(Some(&folder), 1, true, begun);
         log.record_metrics(
             begun,
             &QuicStats {
@@ -259,7 +257,7 @@ mod tests {
             },
         );
         log.close(begun, closed);
-        let path = folder.join("closed.sqlog");
+        let path = folder.join("client-1.sqlog");
         typed_by_the_qlog_crate(&path, 2);
         let text = std::fs::read_to_string(&path).expect("UTF-8");
         let _ = std::fs::remove_dir_all(&folder);

@@ -1,71 +1,85 @@
-//! Host for stacks with their own drivers, quinn and s2n-quic: they run in an async runtime on a
-//! separate thread, and only bytes and statistics are exchanged with it.
+//! Driver for stacks with an async API, quinn and s2n-quic.
 //!
-//! Each connection has a pipe that buffers written data for the stack and received data for the
-//! application. The runtime wakes the application with an eventfd; the application wakes the
-//! runtime with a `Notify`.
-#![expect(clippy::disallowed_methods, reason = "the time origin of its logs")]
+//! The stack's own tasks run in a tokio runtime with one thread. The application's thread polls the
+//! futures of connections and their streams; a waker signals an eventfd, which ends the wait for
+//! the next event.
+#![expect(clippy::disallowed_methods, reason = "the clock of its logs")]
 
-mod pipe;
+mod connection;
 #[cfg(feature = "host-quinn")]
 pub(super) mod quinn;
 #[cfg(feature = "host-s2n")]
 pub(super) mod s2n;
-mod serve;
 #[cfg(test)]
 mod tests;
+mod waker;
 
-use std::collections::{BTreeMap, VecDeque};
-use std::io;
+use std::future::ready;
 use std::net::{SocketAddr, UdpSocket};
-use std::os::fd::BorrowedFd;
-use std::path::PathBuf;
-use std::sync::{Arc, MutexGuard, mpsc};
-use std::thread;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Instant;
 
 use nix::poll::PollFlags;
+use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::sys::socket::{setsockopt, sockopt};
-use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
-use tokio::task::LocalSet;
 
-use super::qlog::{ConnectionClose, Qlog};
-use super::{Driver, HostError, HostOptions, LISTENING_HOST_ERROR, QuicStats, code};
-use pipe::{PIPE_BYTES, PipeBuffers, PipeState, StreamPipe};
-use serve::{StackEndpoint, serve};
+use super::connections::ConnectionTable;
+use super::{Driver, HostError, HostOptions, LISTENING_HOST_ERROR};
+use connection::{Established, RuntimeConnection, StackError, StackFuture};
+use waker::EventWaker;
 
 /// Size of the socket's receive buffer, bytes.
 const RECEIVE_BUFFER_BYTES: usize = 4 << 20;
 
-/// Host whose stack runs on another thread.
+/// Longest wait for the peers to be notified when a host is dropped.
+const CLOSE_TIMEOUT: std::time::Duration = std::time::Duration::from_millis(200);
+
+/// Client or server of a stack.
+trait AsyncEndpoint: Send {
+    /// Starts a connection. The future completes with its handshake.
+    fn connect(&self, _to: SocketAddr) -> StackFuture<Established> {
+        Box::pin(ready(Err(LISTENING_HOST_ERROR.into())))
+    }
+
+    /// Returns the next incoming connection as a future of its handshake; dropping the future
+    /// refuses the connection. `None` if the endpoint has ended.
+    fn poll_accept(
+        &mut self,
+        _context: &mut Context<'_>,
+    ) -> Poll<Option<StackFuture<Established>>> {
+        Poll::Pending
+    }
+
+    /// Waits until the peers have probably been notified of closed connections.
+    fn wait_idle(&self) -> StackFuture<()>;
+}
+
+/// Endpoint of a stack with its connections and its runtime.
 pub(super) struct Runtime {
     stack: &'static str,
     local: SocketAddr,
     client: bool,
-    qlog: Option<PathBuf>,
-    shared: Arc<PipeBuffers>,
-    /// Requests to connect; the thread ends when the sender is dropped.
-    connect_requests: Option<UnboundedSender<(SocketAddr, Arc<StreamPipe>)>>,
-    thread: Option<thread::JoinHandle<()>>,
-    connections: BTreeMap<u64, RuntimeConnection>,
-    accepted: VecDeque<u64>,
-    next_id: u64,
-}
-
-/// Application side of a connection.
-struct RuntimeConnection {
-    pipe: Arc<StreamPipe>,
-    /// Copy of the pipe's failure.
-    failure: Option<String>,
-    qlog: Option<Qlog>,
+    connections_max: usize,
+    /// Ends the wait for the next event.
+    event: Arc<EventFd>,
+    waker: Arc<EventWaker>,
+    table: ConnectionTable<RuntimeConnection>,
+    /// Handshakes of incoming connections.
+    handshakes: Vec<StackFuture<Established>>,
+    endpoint: Box<dyn AsyncEndpoint>,
+    ended: bool,
+    runtime: tokio::runtime::Runtime,
 }
 
 impl Runtime {
-    /// Starts a stack on a thread of its own. `make` runs there, inside the runtime.
-    fn start<E: StackEndpoint>(
+    /// Starts a stack. `make` creates its endpoint inside the runtime.
+    fn start(
         options: &HostOptions,
         client: bool,
-        make: impl FnOnce(UdpSocket) -> Result<E, String> + Send + 'static,
+        make: impl FnOnce(UdpSocket) -> Result<Box<dyn AsyncEndpoint>, StackError>,
     ) -> Result<Runtime, HostError> {
         let stack = options.stack.name();
         if options.max_rate.is_some() {
@@ -80,83 +94,88 @@ impl Runtime {
                 .map_err(|why| bind(why.into()))?;
         }
         let local = socket.local_addr().map_err(bind)?;
-        let failed = |why: io::Error| HostError::Start {
+        let failed = |why: StackError| HostError::Start {
             stack,
             why: why.to_string(),
         };
-        let shared = Arc::new(PipeBuffers::new().map_err(failed)?);
-        let (orders, taken) = unbounded_channel();
-        let (began, begins) = mpsc::channel();
-        let (of_thread, most) = (Arc::clone(&shared), options.connections_max);
-        let thread = thread::Builder::new()
-            .name("ccplane-quic-io".to_owned())
-            .spawn(move || {
-                let runtime = tokio::runtime::Builder::new_current_thread()
-                    .enable_all()
-                    .build();
-                let runtime = match runtime {
-                    Ok(runtime) => runtime,
-                    Err(why) => return drop(began.send(Err(why.to_string()))),
-                };
-                LocalSet::new().block_on(&runtime, async move {
-                    match make(socket) {
-                        Ok(endpoint) => {
-                            // The receiver is waiting in this call.
-                            let _ = began.send(Ok(()));
-                            serve(endpoint, taken, &of_thread, most).await;
-                        }
-                        Err(why) => drop(began.send(Err(why))),
-                    }
-                });
-            })
-            .map_err(failed)?;
-        let begun = begins
-            .recv()
-            .unwrap_or_else(|_| Err("its thread ended".to_owned()));
-        begun.map_err(|why| HostError::Start { stack, why })?;
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .thread_name("ccplane-quic-io")
+            .enable_all()
+            .build()
+            .map_err(|why| failed(why.into()))?;
+        let context = runtime.enter();
+        let endpoint = make(socket).map_err(failed)?;
+        drop(context);
+        let flags = EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_CLOEXEC;
+        let event = EventFd::from_value_and_flags(0, flags).map_err(|why| failed(why.into()))?;
+        let event = Arc::new(event);
         Ok(Runtime {
             stack,
             local,
             client,
-            qlog: options.qlog.clone(),
-            shared,
-            connect_requests: Some(orders),
-            thread: Some(thread),
-            connections: BTreeMap::new(),
-            accepted: VecDeque::new(),
-            next_id: 1,
+            connections_max: options.connections_max,
+            waker: EventWaker::new(&event),
+            event,
+            table: ConnectionTable::new(options),
+            handshakes: Vec::new(),
+            endpoint,
+            ended: false,
+            runtime,
         })
     }
 
-    fn insert(&mut self, pipe: Arc<StreamPipe>) -> u64 {
-        let id = self.next_id;
-        self.next_id += 1;
-        let log = Qlog::open(self.qlog.as_deref(), id, self.client, Instant::now());
-        let failure = None;
-        self.connections.insert(
-            id,
-            RuntimeConnection {
-                pipe,
-                failure,
-                qlog: log,
-            },
-        );
-        id
+    fn insert(&mut self, handshake: StackFuture<Established>) -> u64 {
+        let waker = EventWaker::new(&self.event);
+        self.table.insert(self.client, |qlog| {
+            RuntimeConnection::new(waker, handshake, qlog)
+        })
     }
 
-    fn connection(&self, id: u64) -> Option<(&StreamPipe, MutexGuard<'_, PipeState>)> {
-        let pipe = &*self.connections.get(&id)?.pipe;
-        Some((pipe, pipe.state()))
+    /// Starts the handshakes of incoming connections, and inserts connections whose handshake is
+    /// complete. Returns false if the endpoint has ended.
+    fn accept_incoming(&mut self) -> bool {
+        let waker = self.waker.waker();
+        let context = &mut Context::from_waker(&waker);
+        while let Poll::Ready(incoming) = self.endpoint.poll_accept(context) {
+            let Some(handshake) = incoming else {
+                return false;
+            };
+            let count = self.handshakes.len() + self.table.connections.len();
+            if count < self.connections_max {
+                self.handshakes.push(handshake);
+            }
+        }
+        let mut complete = Vec::new();
+        self.handshakes
+            .retain_mut(|handshake| match handshake.as_mut().poll(context) {
+                Poll::Pending => true,
+                // Failed incoming handshakes are not reported.
+                Poll::Ready(outcome) => {
+                    complete.extend(outcome);
+                    false
+                }
+            });
+        for established in complete {
+            self.insert(Box::pin(ready(Ok(established))));
+        }
+        true
     }
 }
 
 impl Drop for Runtime {
     fn drop(&mut self) {
-        drop(self.connect_requests.take());
-        if let Some(thread) = self.thread.take() {
-            // The thread ends soon; a panic cannot be reported any more.
-            let _ = thread.join();
+        for connection in self.table.connections.values_mut() {
+            super::Connection::close(connection, false);
         }
+        self.table.connections.clear();
+        if self.ended {
+            return;
+        }
+        let idle = self.endpoint.wait_idle();
+        // A peer that is not notified by then notices the end by its idle timeout.
+        let close = async { tokio::time::timeout(CLOSE_TIMEOUT, idle).await };
+        let _ = self.runtime.block_on(close);
     }
 }
 
@@ -173,153 +192,49 @@ impl Driver for Runtime {
         if !self.client {
             return Err(failed(LISTENING_HOST_ERROR));
         }
-        let pipe = StreamPipe::new(&self.shared);
-        let sent = self
-            .connect_requests
-            .as_ref()
-            .map(|orders| orders.send((to, Arc::clone(&pipe))));
-        match sent {
-            Some(Ok(())) => Ok(self.insert(pipe)),
-            _ => Err(failed("the stack's thread has ended")),
-        }
+        let handshake = self.endpoint.connect(to);
+        Ok(self.insert(handshake))
     }
 
     fn accept(&mut self) -> Option<u64> {
-        self.accepted.pop_front()
+        self.table.accepted.pop_front()
     }
 
-    fn write(&mut self, id: u64, bytes: &[u8]) -> usize {
-        let Some((pipe, mut state)) = self.connection(id) else {
-            return 0;
-        };
-        let count = bytes
-            .len()
-            .min(PIPE_BYTES.saturating_sub(state.send_buffer.len()));
-        if !state.connected || state.finished || count == 0 {
-            return 0;
-        }
-        state
-            .send_buffer
-            .extend_from_slice(bytes.get(..count).unwrap_or_default());
-        drop(state);
-        pipe.write_notify.notify_one();
-        count
+    fn connection(&self, id: u64) -> Option<&dyn super::Connection> {
+        Some(self.table.connections.get(&id)?)
     }
 
-    fn finish(&mut self, id: u64) {
-        if let Some((pipe, mut state)) = self.connection(id) {
-            state.finished = true;
-            drop(state);
-            pipe.write_notify.notify_one();
-        }
-    }
-
-    fn read(&mut self, id: u64, most: usize, take: &mut dyn FnMut(&[u8])) -> usize {
-        let Some((pipe, mut state)) = self.connection(id) else {
-            return 0;
-        };
-        let count = state.receive_buffer.len().min(most);
-        let (first, second) = state.receive_buffer.as_slices();
-        let split = first.len().min(count);
-        for part in [first.get(..split), second.get(..count - split)]
-            .into_iter()
-            .flatten()
-        {
-            if !part.is_empty() {
-                take(part);
-            }
-        }
-        state.receive_buffer.drain(..count);
-        drop(state);
-        if count > 0 {
-            pipe.read_notify.notify_one();
-        }
-        count
-    }
-
-    fn has_sent_all(&self, id: u64) -> bool {
-        self.connection(id).is_some_and(|(_, state)| state.sent_all)
-    }
-
-    fn has_read_all(&self, id: u64) -> bool {
-        self.connection(id)
-            .is_some_and(|(_, state)| state.fin_received && state.receive_buffer.is_empty())
-    }
-
-    fn is_connected(&self, id: u64) -> bool {
-        self.connection(id)
-            .is_some_and(|(_, state)| state.connected)
-    }
-
-    fn failure(&self, id: u64) -> Option<&str> {
-        self.connections.get(&id)?.failure.as_deref()
-    }
-
-    fn stats(&mut self, id: u64) -> Option<QuicStats> {
-        let read_stats = self.connection(id)?.1.stats_reader.clone();
-        Some(read_stats.map_or_else(QuicStats::default, |read_stats| read_stats()))
-    }
-
-    fn close(&mut self, id: u64, well: bool) {
-        if let Some((pipe, mut state)) = self.connection(id) {
-            state.close.get_or_insert(well);
-            drop(state);
-            pipe.close_notify.notify_one();
-        }
+    fn connection_mut(&mut self, id: u64) -> Option<&mut dyn super::Connection> {
+        Some(self.table.connections.get_mut(&id)?)
     }
 
     fn connection_count(&self) -> usize {
-        self.connections.len()
+        self.table.connections.len()
     }
 
     fn process(&mut self) -> Result<bool, HostError> {
-        let rung = self.shared.take_signal();
-        let arriving = std::mem::take(&mut *self.shared.accepted());
-        for pipe in arriving {
-            let id = self.insert(pipe);
-            self.accepted.push_back(id);
+        let mut busy = self.event.read().is_ok();
+        let runtime = self.runtime.handle().clone();
+        let _context = runtime.enter();
+        self.table
+            .connections
+            .retain(|_, connection| !connection.closed);
+        if self.waker.take() && !self.ended {
+            // An endpoint ends when its socket fails or the stack panics.
+            let accepting = catch_unwind(AssertUnwindSafe(|| self.accept_incoming()));
+            self.ended = !accepting.unwrap_or(false);
         }
         let now = Instant::now();
-        self.connections.retain(|_, connection| {
-            let state = connection.pipe.state();
-            if connection.failure.is_none() && state.failure.is_some() {
-                connection.failure = state.failure.clone();
-            }
-            let closed = match (&connection.failure, state.close) {
-                (Some(why), _) => Some(ConnectionClose::for_reason(why)),
-                (None, Some(well)) => Some(ConnectionClose::by_application(code(well))),
-                (None, None) => None,
-            };
-            let over = state.task_ended && state.close.is_some();
-            let due = connection.qlog.as_ref().is_some_and(|log| log.is_due(now));
-            let read_stats = if due {
-                state.stats_reader.clone()
-            } else {
-                None
-            };
-            drop(state);
-            if let (Some(log), Some(read_stats)) = (&mut connection.qlog, read_stats) {
-                log.record_metrics(now, &read_stats());
-            }
-            if let Some(closed) = closed
-                && let Some(log) = connection.qlog.take()
-            {
-                log.close(now, &closed);
-            }
-            !over
-        });
-        // The thread ends only after the host, or on a failure of the stack.
-        if self
-            .thread
-            .as_ref()
-            .is_none_or(thread::JoinHandle::is_finished)
-        {
+        for connection in self.table.connections.values_mut() {
+            busy |= connection.process(now);
+        }
+        if self.ended {
             return Err(HostError::Ended { stack: self.stack });
         }
-        Ok(rung)
+        Ok(busy)
     }
 
     fn wait_source(&self) -> (BorrowedFd<'_>, PollFlags, Option<Instant>) {
-        (self.shared.event(), PollFlags::POLLIN, None)
+        (self.event.as_fd(), PollFlags::POLLIN, None)
     }
 }

@@ -1,4 +1,5 @@
 //! Connection of a [`Noq`](super::Noq) host with its one bidirectional stream.
+#![expect(clippy::disallowed_methods, reason = "the time of a close")]
 
 use std::net::IpAddr;
 use std::time::Instant;
@@ -9,28 +10,28 @@ use noq_proto::{
 };
 
 use crate::host::qlog::{CloseError, ConnectionClose, Qlog};
-use crate::host::{QuicStats, code};
+use crate::host::{Connection, QuicStats, code};
 
 pub(super) struct NoqConnection {
     pub handle: ConnectionHandle,
     pub state: State,
     /// True for the client, which opens the stream.
     is_client: bool,
-    pub connected: bool,
+    connected: bool,
     stream: Option<StreamId>,
     finished: bool,
     /// All written data and the end of the stream are acknowledged.
     sent_all: bool,
     /// The peer's stream was read to its end.
     read_all: bool,
-    pub failure: Option<String>,
+    failure: Option<String>,
     /// Closed by the application; kept until the peer is notified.
     pub removed: bool,
     /// Host or network of the peer, for accepted connections.
     pub source: Option<IpAddr>,
     /// The peer's address was validated before the handshake.
     pub address_verified: bool,
-    pub qlog: Option<Qlog>,
+    qlog: Qlog,
 }
 
 impl From<&ConnectionError> for ConnectionClose {
@@ -70,11 +71,16 @@ impl From<&ConnectionError> for ConnectionClose {
 }
 
 impl NoqConnection {
-    pub fn new(handle: ConnectionHandle, state: State, opens: bool) -> NoqConnection {
+    pub fn new(
+        handle: ConnectionHandle,
+        state: State,
+        is_client: bool,
+        qlog: Qlog,
+    ) -> NoqConnection {
         NoqConnection {
             handle,
             state,
-            is_client: opens,
+            is_client,
             connected: false,
             stream: None,
             finished: false,
@@ -84,7 +90,7 @@ impl NoqConnection {
             removed: false,
             source: None,
             address_verified: false,
-            qlog: None,
+            qlog,
         }
     }
 
@@ -99,9 +105,7 @@ impl NoqConnection {
             match event {
                 Event::Connected => self.connected = true,
                 Event::ConnectionLost { reason } => {
-                    if let Some(log) = self.qlog.take() {
-                        log.close(now, &ConnectionClose::from(&reason));
-                    }
+                    self.qlog.close(now, &ConnectionClose::from(&reason));
                     self.failure = self.failure.take().or_else(|| Some(reason.to_string()))
                 }
                 Event::Stream(StreamEvent::Finished { id }) if Some(id) == self.stream => {
@@ -125,8 +129,17 @@ impl NoqConnection {
         self.stream
     }
 
-    /// Writes as far as there is room and returns the number of bytes.
-    pub fn write(&mut self, bytes: &[u8]) -> usize {
+    /// Logs changed metrics, if there is a log.
+    pub fn log_metrics(&mut self, now: Instant) {
+        if self.qlog.is_due(now) {
+            let stats = self.stats();
+            self.qlog.record_metrics(now, &stats);
+        }
+    }
+}
+
+impl Connection for NoqConnection {
+    fn write(&mut self, bytes: &[u8]) -> usize {
         let Some(stream) = self.stream() else {
             return 0;
         };
@@ -134,7 +147,7 @@ impl NoqConnection {
         self.state.send_stream(stream).write(bytes).unwrap_or(0)
     }
 
-    pub fn finish(&mut self) {
+    fn finish(&mut self) {
         if let Some(stream) = self.stream()
             && !self.finished
         {
@@ -144,8 +157,7 @@ impl NoqConnection {
         }
     }
 
-    /// Passes up to `most` received bytes to `take` and returns their number.
-    pub fn read(&mut self, most: usize, mut take: impl FnMut(&[u8])) -> usize {
+    fn read(&mut self, most: usize, take: &mut dyn FnMut(&[u8])) -> usize {
         let Some(stream) = self.stream() else {
             return 0;
         };
@@ -172,38 +184,34 @@ impl NoqConnection {
         count
     }
 
-    pub fn has_sent_all(&self) -> bool {
+    fn has_sent_all(&self) -> bool {
         self.sent_all
     }
 
-    pub fn has_read_all(&self) -> bool {
+    fn has_read_all(&self) -> bool {
         self.read_all
     }
 
-    /// Closes the connection and notifies the peer.
-    pub fn close(&mut self, now: Instant, graceful: bool) {
+    fn is_connected(&self) -> bool {
+        self.connected
+    }
+
+    fn failure(&self) -> Option<&str> {
+        self.failure.as_deref()
+    }
+
+    fn close(&mut self, graceful: bool) {
+        let now = Instant::now();
         self.removed = true;
         if !self.state.is_closed() {
-            if let Some(log) = self.qlog.take() {
-                log.close(now, &ConnectionClose::by_application(code(graceful)));
-            }
+            self.qlog
+                .close(now, &ConnectionClose::by_application(code(graceful)));
             self.state
                 .close(now, VarInt::from_u32(code(graceful)), Default::default());
         }
     }
 
-    /// Logs changed metrics, if there is a log.
-    pub fn log_metrics(&mut self, now: Instant) {
-        if self.qlog.as_ref().is_none_or(|log| !log.is_due(now)) {
-            return;
-        }
-        let stats = self.stats();
-        if let Some(log) = &mut self.qlog {
-            log.record_metrics(now, &stats);
-        }
-    }
-
-    pub fn stats(&mut self) -> QuicStats {
+    fn stats(&mut self) -> QuicStats {
         let metrics = self
             .state
             .congestion_state(PathId::ZERO)

@@ -1,147 +1,118 @@
-//! quinn on its own driver.
+//! quinn with its own driver.
 
 use std::future::Future;
-use std::net::{SocketAddr, UdpSocket};
-use std::rc::Rc;
+use std::net::SocketAddr;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll, ready};
 
-use ::quinn::congestion::{BbrConfig, CubicConfig, NewRenoConfig};
-use ::quinn::crypto::rustls::{QuicClientConfig, QuicServerConfig};
-use ::quinn::{
-    ClientConfig, Connection, EndpointConfig, IdleTimeout, RecvStream, SendStream, ServerConfig,
-    TokioRuntime, TransportConfig, VarInt,
-};
+use ::quinn::{Connection, Endpoint, EndpointConfig, Incoming, SendStream, TokioRuntime, VarInt};
 
-use super::Runtime;
-use super::pipe::StatsReader;
-use super::serve::{Sending, StackConnection, StackEndpoint};
+use super::connection::{AsyncConnection, Established, StackFuture};
+use super::{AsyncEndpoint, Runtime, connection};
 use crate::Stack;
-use crate::host::{
-    ALPN_PROTOCOL, HostError, HostOptions, HostRole, Native, QuicCongestion, QuicStats,
-};
+use crate::host::configuration::define_configuration;
+use crate::host::{HostError, HostOptions, HostRole, QuicStats};
 
-/// Creates a host whose connections are quinn's.
-pub fn host(options: HostOptions, side: &HostRole<'_>) -> Result<Runtime, HostError> {
-    let transport = Arc::new(transport(&options)?);
-    let (mut client, mut server) = (None, None);
-    match side {
-        HostRole::Client(trusted) => {
-            let crypto = QuicClientConfig::try_from(ccplane_link::identity::client(
-                ALPN_PROTOCOL,
-                *trusted,
-                None,
-            )?)
-            .map_err(unusable)?;
-            let mut config = ClientConfig::new(Arc::new(crypto));
-            config.transport_config(transport);
-            client = Some(config);
-        }
-        HostRole::Server(identity) => {
-            let crypto = QuicServerConfig::try_from(identity.server(ALPN_PROTOCOL, &[])?)
-                .map_err(unusable)?;
-            let mut config = ServerConfig::with_crypto(Arc::new(crypto));
-            config.transport_config(transport);
-            config.max_incoming(options.connections_max);
-            server = Some(config);
-        }
-    }
-    let unproved_max = options.unproved_max();
-    Runtime::start(&options, client.is_some(), move |socket: UdpSocket| {
-        let accepts = server.is_some();
-        let runtime = Arc::new(TokioRuntime);
-        let mut endpoint =
-            ::quinn::Endpoint::new(EndpointConfig::default(), server, socket, runtime)
-                .map_err(|why| why.to_string())?;
+define_configuration!(Stack::Quinn, quinn_proto, quinn, [
+    NewReno => NewRenoConfig, Cubic => CubicConfig, Bbr => BbrConfig
+]);
+
+/// Creates a driver whose connections are quinn's.
+pub fn driver(options: &HostOptions, role: &HostRole<'_>) -> Result<Runtime, HostError> {
+    let (client, server) = endpoint_configs(options, role, transport_config(options)?)?;
+    Runtime::start(options, client.is_some(), |socket| {
+        let (config, runtime) = (EndpointConfig::default(), Arc::new(TokioRuntime));
+        let mut endpoint = Endpoint::new(config, server, socket, runtime)?;
         if let Some(client) = client {
             endpoint.set_default_client_config(client);
         }
-        Ok(Quinn {
+        Ok(Box::new(Quinn {
+            accepting: accept(&endpoint),
             endpoint,
-            is_server: accepts,
-            unverified: Rc::new(()),
-            unverified_max: unproved_max,
-        })
+            unverified: Arc::new(()),
+            unverified_max: options.unverified_max(),
+        }))
     })
 }
 
 struct Quinn {
-    endpoint: ::quinn::Endpoint,
-    is_server: bool,
+    endpoint: Endpoint,
+    accepting: Pin<Box<dyn Future<Output = Option<Incoming>> + Send>>,
     /// Cloned for each handshake of a peer with an unverified address.
-    unverified: Rc<()>,
+    unverified: Arc<()>,
     unverified_max: usize,
 }
 
-impl StackEndpoint for Quinn {
-    type Link = Connection;
+fn accept(endpoint: &Endpoint) -> Pin<Box<dyn Future<Output = Option<Incoming>> + Send>> {
+    let endpoint = endpoint.clone();
+    Box::pin(async move { endpoint.accept().await })
+}
 
-    fn connect(
-        &self,
-        to: SocketAddr,
-    ) -> impl Future<Output = Result<Connection, String>> + 'static {
-        let connecting = self
-            .endpoint
-            .connect(to, ccplane_link::identity::SUBJECT_NAME);
-        async move {
-            let connecting = connecting.map_err(|why| why.to_string())?;
-            connecting.await.map_err(|why| why.to_string())
-        }
+impl AsyncEndpoint for Quinn {
+    fn connect(&self, to: SocketAddr) -> StackFuture<Established> {
+        let endpoint = self.endpoint.clone();
+        Box::pin(async move {
+            let connecting = endpoint.connect(to, ccplane_link::identity::SUBJECT_NAME)?;
+            Ok(established(connecting.await?, true))
+        })
     }
 
-    async fn accept(
-        &mut self,
-    ) -> Option<impl Future<Output = Result<Connection, String>> + 'static> {
-        if !self.is_server {
-            std::future::pending::<()>().await;
-        }
+    fn poll_accept(&mut self, context: &mut Context<'_>) -> Poll<Option<StackFuture<Established>>> {
         loop {
-            let incoming = self.endpoint.accept().await?;
-            let proved = incoming.remote_address_validated();
-            if !proved && Rc::strong_count(&self.unverified) > self.unverified_max {
+            let Some(incoming) = ready!(self.accepting.as_mut().poll(context)) else {
+                return Poll::Ready(None);
+            };
+            self.accepting = accept(&self.endpoint);
+            let verified = incoming.remote_address_validated();
+            if !verified && Arc::strong_count(&self.unverified) > self.unverified_max {
                 // Cannot fail, since the address is unverified.
                 let _ = incoming.retry();
                 continue;
             }
-            let unproved = (!proved).then(|| Rc::clone(&self.unverified));
-            return Some(async move {
-                let _unproved = unproved;
-                incoming.await.map_err(|why| why.to_string())
-            });
+            let unverified = (!verified).then(|| Arc::clone(&self.unverified));
+            return Poll::Ready(Some(Box::pin(async move {
+                let _unverified = unverified;
+                Ok(established(incoming.await?, false))
+            })));
         }
     }
 
-    async fn wait_idle(&mut self) {
-        self.endpoint.wait_idle().await;
+    fn wait_idle(&self) -> StackFuture<()> {
+        let endpoint = self.endpoint.clone();
+        Box::pin(async move {
+            endpoint.wait_idle().await;
+            Ok(())
+        })
     }
 }
 
-impl StackConnection for Connection {
-    type Sending = SendStream;
-    type Receiving = RecvStream;
-
-    async fn stream(&mut self, client: bool) -> Result<(SendStream, RecvStream), String> {
+fn established(connection: Connection, client: bool) -> Established {
+    let opening = connection.clone();
+    let stream = async move {
         let stream = if client {
-            self.open_bi().await
+            opening.open_bi().await
         } else {
-            self.accept_bi().await
+            opening.accept_bi().await
         };
-        stream.map_err(|why| why.to_string())
-    }
+        let (send, receive) = stream?;
+        Ok((Box::new(send) as _, Box::new(receive) as _))
+    };
+    (Box::new(connection), Box::pin(stream))
+}
 
-    fn stats_reader(&self) -> StatsReader {
-        let connection = self.clone();
-        Arc::new(move || {
-            let path = connection.stats().path;
-            QuicStats {
-                srtt: path.rtt.into(),
-                cwnd: path.cwnd,
-                ssthresh: None,
-                pacing_rate: None,
-                mtu: path.current_mtu,
-                sent: path.sent_packets,
-                lost: path.lost_packets,
-            }
-        })
+impl AsyncConnection for Connection {
+    fn stats(&self) -> QuicStats {
+        let path = Connection::stats(self).path;
+        QuicStats {
+            srtt: path.rtt.into(),
+            cwnd: path.cwnd,
+            ssthresh: None,
+            pacing_rate: None,
+            mtu: path.current_mtu,
+            sent: path.sent_packets,
+            lost: path.lost_packets,
+        }
     }
 
     fn close(&self, code: u32) {
@@ -149,51 +120,14 @@ impl StackConnection for Connection {
     }
 }
 
-impl Sending for SendStream {
-    async fn finish(&mut self) -> Result<(), String> {
-        SendStream::finish(self).map_err(|why| why.to_string())?;
-        match self.stopped().await {
-            Ok(None) => Ok(()),
-            Ok(Some(code)) => Err(format!("the peer stopped the stream: {code}")),
-            Err(why) => Err(why.to_string()),
-        }
-    }
-}
-
-fn transport(options: &HostOptions) -> Result<TransportConfig, HostError> {
-    let mut config = TransportConfig::default();
-    let window = options.window();
-    config
-        .stream_receive_window(VarInt::from_u32(window))
-        .receive_window(VarInt::from_u32(window))
-        .send_window(window.into())
-        .datagram_receive_buffer_size(None)
-        .max_concurrent_uni_streams(VarInt::from_u32(0))
-        .max_concurrent_bidi_streams(VarInt::from_u32(1));
-    let timeout = options
-        .idle_timeout
-        .and_then(|idle| IdleTimeout::try_from(idle.to_std()).ok());
-    config.max_idle_timeout(timeout);
-    match &options.congestion {
-        QuicCongestion::Steered(plane) => config.congestion_controller_factory(plane.quinn()?),
-        QuicCongestion::Native(Native::NewReno) => {
-            config.congestion_controller_factory(Arc::new(NewRenoConfig::default()))
-        }
-        QuicCongestion::Native(Native::Cubic) => {
-            config.congestion_controller_factory(Arc::new(CubicConfig::default()))
-        }
-        QuicCongestion::Native(Native::Bbr) => {
-            config.congestion_controller_factory(Arc::new(BbrConfig::default()))
-        }
-        QuicCongestion::Native(other) => return Err(other.unsupported_by(Stack::Quinn).into()),
-    };
-    Ok(config)
-}
-
-/// Converts the error for a TLS configuration without the initial cipher suite that QUIC requires.
-fn unusable(why: impl std::fmt::Display) -> HostError {
-    HostError::Start {
-        stack: Stack::Quinn.name(),
-        why: why.to_string(),
+impl connection::SendStream for SendStream {
+    fn finish(mut self: Box<Self>) -> StackFuture<()> {
+        Box::pin(async move {
+            SendStream::finish(&mut self)?;
+            match self.stopped().await? {
+                None => Ok(()),
+                Some(code) => Err(format!("the peer stopped the stream: {code}").into()),
+            }
+        })
     }
 }

@@ -1,222 +1,187 @@
-//! s2n-quic on its own driver.
+//! s2n-quic with its own driver.
 
-use std::future::Future;
 use std::net::{SocketAddr, UdpSocket};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use s2n_quic::client::Connect;
 use s2n_quic::connection::Handle;
 use s2n_quic::provider::congestion_controller::{Bbr, Cubic, Endpoint as Controls};
 use s2n_quic::provider::endpoint_limits::{self, ConnectionAttempt, Limiter, Outcome};
-use s2n_quic::provider::event::{ConnectionInfo, ConnectionMeta, Subscriber, events};
+use s2n_quic::provider::event::events::{MtuUpdated, PacketLost, PacketSent, RecoveryMetrics};
+use s2n_quic::provider::event::{ConnectionInfo, ConnectionMeta as Meta, Subscriber};
 use s2n_quic::provider::limits::Limits;
 use s2n_quic::provider::{io, tls};
-use s2n_quic::stream::{ReceiveStream, SendStream};
+use s2n_quic::stream::SendStream;
 use s2n_quic::{Client, Connection, Server};
 
-use super::Runtime;
-use super::pipe::StatsReader;
-use super::serve::{Sending, StackConnection, StackEndpoint};
+use super::connection::{AsyncConnection, Established, StackError, StackFuture};
+use super::{AsyncEndpoint, Runtime, connection};
 use crate::Stack;
 use crate::host::{
     ALPN_PROTOCOL, HostError, HostOptions, HostRole, Native, QuicCongestion, QuicStats,
 };
 
-/// Creates a host whose connections are s2n-quic's.
-pub fn host(options: HostOptions, side: &HostRole<'_>) -> Result<Runtime, HostError> {
-    match options.congestion.clone() {
-        QuicCongestion::Steered(plane) => with(&options, side, plane.s2n()?),
-        QuicCongestion::Native(Native::Cubic) => with(&options, side, Cubic::default()),
-        QuicCongestion::Native(Native::Bbr2) => with(&options, side, Bbr::default()),
-        QuicCongestion::Native(other) => Err(other.unsupported_by(Stack::S2n).into()),
-    }
-}
-
-fn with(
-    options: &HostOptions,
-    side: &HostRole<'_>,
-    control: impl Controls,
-) -> Result<Runtime, HostError> {
-    let limits = limits(options).map_err(cannot)?;
-    match side {
-        HostRole::Client(trusted) => {
-            let tls = tls::rustls::Client::from(ccplane_link::identity::client(
-                ALPN_PROTOCOL,
-                *trusted,
-                None,
-            )?);
-            Runtime::start(options, true, move |socket| {
-                let client = Client::builder().with_tls(tls).map_err(text)?;
-                let client = client.with_io(line(socket)?).map_err(text)?;
-                let client = client.with_limits(limits).map_err(text)?;
-                let client = client.with_event(Meter).map_err(text)?;
-                let client = client.with_congestion_controller(control).map_err(text)?;
-                client.start().map(S2n::Client).map_err(text)
-            })
-        }
-        HostRole::Server(identity) => {
-            let tls = tls::rustls::Server::from(identity.server(ALPN_PROTOCOL, &[])?);
-            let at_most = StreamLimit {
-                connections_max: options.connections_max,
-                ordinary: endpoint_limits::Default::builder()
-                    .with_inflight_handshake_limit(options.unproved_max())
-                    .and_then(|limits| limits.build())
-                    .map_err(|never| -> HostError { match never {} })?,
-            };
-            Runtime::start(options, false, move |socket| {
-                let server = Server::builder().with_tls(tls).map_err(text)?;
-                let server = server.with_io(line(socket)?).map_err(text)?;
-                let server = server.with_limits(limits).map_err(text)?;
-                let server = server.with_endpoint_limits(at_most).map_err(text)?;
-                let server = server.with_event(Meter).map_err(text)?;
-                let server = server.with_congestion_controller(control).map_err(text)?;
-                server.start().map(S2n::Server).map_err(text)
-            })
-        }
-    }
-}
-
-fn line(socket: UdpSocket) -> Result<io::tokio::Provider, String> {
-    let handle = tokio::runtime::Handle::current();
-    let line = io::tokio::Builder::default()
-        .with_handle(handle)
-        .with_rx_socket(socket)
-        .map_err(text)?;
-    line.build().map_err(text)
-}
-
 /// Idle timeout longer than any run. Zero would disable the timeout (RFC 9000, section 18.2), but
 /// s2n-quic asserts that a connection always has a timer or data to send, and a debug build panics.
 const DISABLED_IDLE_TIMEOUT: Duration = Duration::from_secs(24 * 60 * 60);
 
-fn limits(options: &HostOptions) -> Result<Limits, String> {
+/// Wait for the closes of a server to be sent, within the next iterations of its driver.
+const SERVER_CLOSE_TIME: Duration = Duration::from_millis(20);
+
+/// Creates a driver whose connections are s2n-quic's.
+pub fn driver(options: &HostOptions, role: &HostRole<'_>) -> Result<Runtime, HostError> {
+    match &options.congestion {
+        QuicCongestion::Steered(plane) => start(options, role, plane.s2n()?),
+        QuicCongestion::Native(Native::Cubic) => start(options, role, Cubic::default()),
+        QuicCongestion::Native(Native::Bbr2) => start(options, role, Bbr::default()),
+        QuicCongestion::Native(other) => Err(other.unsupported_by(Stack::S2n).into()),
+    }
+}
+
+fn start(
+    options: &HostOptions,
+    role: &HostRole<'_>,
+    control: impl Controls,
+) -> Result<Runtime, HostError> {
+    match role {
+        HostRole::Client(trusted) => {
+            let tls = ccplane_link::identity::client(ALPN_PROTOCOL, *trusted, None)?;
+            Runtime::start(options, true, |socket| {
+                let client = Client::builder()
+                    .with_tls(tls::rustls::Client::from(tls))?
+                    .with_io(provider(socket)?)?
+                    .with_limits(limits(options)?)?
+                    .with_event(StatsRecorder)?
+                    .with_congestion_controller(control)?;
+                Ok(Box::new(client.start()?))
+            })
+        }
+        HostRole::Server(identity) => {
+            let tls = identity.server(ALPN_PROTOCOL, &[])?;
+            Runtime::start(options, false, |socket| {
+                let server = Server::builder()
+                    .with_tls(tls::rustls::Server::from(tls))?
+                    .with_io(provider(socket)?)?
+                    .with_limits(limits(options)?)?
+                    .with_endpoint_limits(ConnectionLimiter::new(options)?)?
+                    .with_event(StatsRecorder)?
+                    .with_congestion_controller(control)?;
+                Ok(Box::new(server.start()?))
+            })
+        }
+    }
+}
+
+fn provider(socket: UdpSocket) -> Result<io::tokio::Provider, StackError> {
+    let builder = io::tokio::Builder::default().with_handle(tokio::runtime::Handle::current());
+    Ok(builder.with_rx_socket(socket)?.build()?)
+}
+
+fn limits(options: &HostOptions) -> Result<Limits, StackError> {
     let window = u64::from(options.window());
     let idle = options
         .idle_timeout
         .map_or(DISABLED_IDLE_TIMEOUT, |idle| idle.to_std());
-    let limits = Limits::new().with_data_window(window).map_err(text)?;
-    let limits = limits
-        .with_bidirectional_local_data_window(window)
-        .map_err(text)?;
-    let limits = limits
-        .with_bidirectional_remote_data_window(window)
-        .map_err(text)?;
-    let limits = limits
-        .with_max_send_buffer_size(options.window())
-        .map_err(text)?;
-    let limits = limits
-        .with_max_open_remote_bidirectional_streams(1)
-        .map_err(text)?;
-    let limits = limits
-        .with_max_open_remote_unidirectional_streams(0)
-        .map_err(text)?;
-    limits.with_max_idle_timeout(idle).map_err(text)
+    let limits = Limits::new()
+        .with_data_window(window)?
+        .with_bidirectional_local_data_window(window)?
+        .with_bidirectional_remote_data_window(window)?
+        .with_max_send_buffer_size(options.window())?
+        .with_max_open_remote_bidirectional_streams(1)?
+        .with_max_open_remote_unidirectional_streams(0)?
+        .with_max_idle_timeout(idle)?;
+    Ok(limits)
 }
 
 /// Limits the number of connections, including those in a handshake; otherwise applies s2n-quic's
 /// default limits.
-struct StreamLimit {
+struct ConnectionLimiter {
     connections_max: usize,
-    ordinary: endpoint_limits::Default,
+    default: endpoint_limits::Default,
 }
 
-impl Limiter for StreamLimit {
-    fn on_connection_attempt(&mut self, attempt: &ConnectionAttempt<'_>) -> Outcome {
-        if attempt.connection_count >= self.connections_max {
-            return Outcome::close();
-        }
-        self.ordinary.on_connection_attempt(attempt)
-    }
-}
-
-enum S2n {
-    Client(Client),
-    Server(Server),
-}
-
-impl StackEndpoint for S2n {
-    type Link = S2nConnection;
-
-    fn connect(
-        &self,
-        to: SocketAddr,
-    ) -> impl Future<Output = Result<S2nConnection, String>> + 'static {
-        let attempt = match self {
-            S2n::Client(client) => Ok(client
-                .connect(Connect::new(to).with_server_name(ccplane_link::identity::SUBJECT_NAME))),
-            S2n::Server(_) => Err("the endpoint accepts connections".to_owned()),
-        };
-        async move { S2nConnection::new(attempt?.await.map_err(text)?) }
-    }
-
-    async fn accept(
-        &mut self,
-    ) -> Option<impl Future<Output = Result<S2nConnection, String>> + 'static> {
-        let connection = match self {
-            S2n::Client(_) => std::future::pending().await,
-            S2n::Server(server) => server.accept().await?,
-        };
-        Some(async move { S2nConnection::new(connection) })
-    }
-
-    async fn wait_idle(&mut self) {
-        match self {
-            // An error concerns only one of the connections.
-            S2n::Client(client) => drop(client.wait_idle().await),
-            // Servers have no such wait; closes are sent within the next iterations of the driver.
-            S2n::Server(_) => tokio::time::sleep(Duration::from_millis(20)).await,
-        }
-    }
-}
-
-/// Connection with its counters.
-struct S2nConnection {
-    connection: Connection,
-    handle: Handle,
-    counts: Arc<S2nCounts>,
-}
-
-impl S2nConnection {
-    fn new(connection: Connection) -> Result<S2nConnection, String> {
-        let handle = connection.handle();
-        let counts = handle
-            .query_event_context(|counts: &Arc<S2nCounts>| Arc::clone(counts))
-            .map_err(text)?;
-        Ok(S2nConnection {
-            connection,
-            handle,
-            counts,
+impl ConnectionLimiter {
+    fn new(options: &HostOptions) -> Result<ConnectionLimiter, StackError> {
+        let default = endpoint_limits::Default::builder()
+            .with_inflight_handshake_limit(options.unverified_max())?
+            .build()?;
+        Ok(ConnectionLimiter {
+            connections_max: options.connections_max,
+            default,
         })
     }
 }
 
-impl StackConnection for S2nConnection {
-    type Sending = SendStream;
-    type Receiving = ReceiveStream;
+impl Limiter for ConnectionLimiter {
+    fn on_connection_attempt(&mut self, attempt: &ConnectionAttempt<'_>) -> Outcome {
+        if attempt.connection_count >= self.connections_max {
+            return Outcome::close();
+        }
+        self.default.on_connection_attempt(attempt)
+    }
+}
 
-    async fn stream(&mut self, client: bool) -> Result<(SendStream, ReceiveStream), String> {
-        let stream = if client {
-            self.connection
-                .open_bidirectional_stream()
-                .await
-                .map_err(text)?
-        } else {
-            let opened = self
-                .connection
-                .accept_bidirectional_stream()
-                .await
-                .map_err(text)?;
-            opened.ok_or_else(|| "the peer closed the connection".to_owned())?
-        };
-        let (receiving, sending) = stream.split();
-        Ok((sending, receiving))
+impl AsyncEndpoint for Client {
+    fn connect(&self, to: SocketAddr) -> StackFuture<Established> {
+        let to = Connect::new(to).with_server_name(ccplane_link::identity::SUBJECT_NAME);
+        let attempt = Client::connect(self, to);
+        Box::pin(async move { established(attempt.await?, true) })
     }
 
-    fn stats_reader(&self) -> StatsReader {
-        let counts = Arc::clone(&self.counts);
-        Arc::new(move || counts.read())
+    fn wait_idle(&self) -> StackFuture<()> {
+        let mut client = self.clone();
+        Box::pin(async move { Ok(Client::wait_idle(&mut client).await?) })
+    }
+}
+
+impl AsyncEndpoint for Server {
+    fn poll_accept(&mut self, context: &mut Context<'_>) -> Poll<Option<StackFuture<Established>>> {
+        let accepted = Server::poll_accept(self, context);
+        accepted.map(|connection| {
+            let established = established(connection?, false);
+            Some(Box::pin(std::future::ready(established)) as _)
+        })
+    }
+
+    /// A server of s2n-quic has no such function.
+    fn wait_idle(&self) -> StackFuture<()> {
+        Box::pin(async {
+            tokio::time::sleep(SERVER_CLOSE_TIME).await;
+            Ok(())
+        })
+    }
+}
+
+fn established(connection: Connection, client: bool) -> Result<Established, StackError> {
+    let (mut handle, mut acceptor) = connection.split();
+    let stats = handle.query_event_context(SharedStats::clone)?;
+    let connection = S2nConnection {
+        handle: handle.clone(),
+        stats,
+    };
+    let stream = async move {
+        let stream = if client {
+            handle.open_bidirectional_stream().await?
+        } else {
+            let stream = acceptor.accept_bidirectional_stream().await?;
+            stream.ok_or("the peer closed the connection")?
+        };
+        let (receive, send) = stream.split();
+        Ok((Box::new(send) as _, Box::new(receive) as _))
+    };
+    Ok((Box::new(connection), Box::pin(stream)))
+}
+
+struct S2nConnection {
+    handle: Handle,
+    stats: SharedStats,
+}
+
+impl AsyncConnection for S2nConnection {
+    fn stats(&self) -> QuicStats {
+        *self.stats.lock()
     }
 
     fn close(&self, code: u32) {
@@ -224,100 +189,51 @@ impl StackConnection for S2nConnection {
     }
 }
 
-impl Sending for SendStream {
-    async fn finish(&mut self) -> Result<(), String> {
-        self.close().await.map_err(text)
+impl connection::SendStream for SendStream {
+    fn finish(mut self: Box<Self>) -> StackFuture<()> {
+        Box::pin(async move { Ok(self.close().await?) })
     }
 }
 
-/// Event subscriber that counts packets and losses of each connection.
-struct Meter;
+#[derive(Clone, Default)]
+struct SharedStats(Arc<Mutex<QuicStats>>);
 
-#[derive(Default)]
-struct S2nCounts {
-    srtt_ns: AtomicU64,
-    cwnd: AtomicU64,
-    mtu: AtomicU64,
-    sent: AtomicU64,
-    lost: AtomicU64,
-}
-
-impl S2nCounts {
-    fn read(&self) -> QuicStats {
-        let of = |count: &AtomicU64| count.load(Ordering::Relaxed);
-        QuicStats {
-            srtt: ccplane_units::Duration::from_nanos(of(&self.srtt_ns)),
-            cwnd: of(&self.cwnd),
-            ssthresh: None,
-            pacing_rate: None,
-            mtu: u16::try_from(of(&self.mtu)).unwrap_or(u16::MAX),
-            sent: of(&self.sent),
-            lost: of(&self.lost),
-        }
+impl SharedStats {
+    fn lock(&self) -> MutexGuard<'_, QuicStats> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Subscriber for Meter {
-    type ConnectionContext = Arc<S2nCounts>;
+/// Event subscriber that records the statistics of each connection.
+struct StatsRecorder;
 
-    fn create_connection_context(
-        &mut self,
-        _meta: &ConnectionMeta,
-        _info: &ConnectionInfo,
-    ) -> Arc<S2nCounts> {
-        Arc::default()
+impl Subscriber for StatsRecorder {
+    type ConnectionContext = SharedStats;
+
+    fn create_connection_context(&mut self, _: &Meta, _: &ConnectionInfo) -> SharedStats {
+        SharedStats::default()
     }
 
-    fn on_packet_sent(
-        &mut self,
-        counts: &mut Arc<S2nCounts>,
-        _: &ConnectionMeta,
-        _: &events::PacketSent,
-    ) {
-        counts.sent.fetch_add(1, Ordering::Relaxed);
+    fn on_packet_sent(&mut self, stats: &mut SharedStats, _: &Meta, _: &PacketSent) {
+        stats.lock().sent += 1;
     }
 
-    fn on_packet_lost(
-        &mut self,
-        counts: &mut Arc<S2nCounts>,
-        _: &ConnectionMeta,
-        event: &events::PacketLost<'_>,
-    ) {
-        if !event.is_mtu_probe {
-            counts.lost.fetch_add(1, Ordering::Relaxed);
-        }
+    fn on_packet_lost(&mut self, stats: &mut SharedStats, _: &Meta, event: &PacketLost<'_>) {
+        stats.lock().lost += u64::from(!event.is_mtu_probe);
     }
 
     fn on_recovery_metrics(
         &mut self,
-        counts: &mut Arc<S2nCounts>,
-        _: &ConnectionMeta,
-        event: &events::RecoveryMetrics<'_>,
+        stats: &mut SharedStats,
+        _: &Meta,
+        event: &RecoveryMetrics<'_>,
     ) {
-        let srtt = u64::try_from(event.smoothed_rtt.as_nanos()).unwrap_or(u64::MAX);
-        counts.srtt_ns.store(srtt, Ordering::Relaxed);
-        counts
-            .cwnd
-            .store(event.congestion_window.into(), Ordering::Relaxed);
+        let mut stats = stats.lock();
+        stats.srtt = event.smoothed_rtt.into();
+        stats.cwnd = event.congestion_window.into();
     }
 
-    fn on_mtu_updated(
-        &mut self,
-        counts: &mut Arc<S2nCounts>,
-        _: &ConnectionMeta,
-        event: &events::MtuUpdated,
-    ) {
-        counts.mtu.store(event.mtu.into(), Ordering::Relaxed);
-    }
-}
-
-fn text(why: impl std::fmt::Display) -> String {
-    why.to_string()
-}
-
-fn cannot(why: String) -> HostError {
-    HostError::Start {
-        stack: Stack::S2n.name(),
-        why,
+    fn on_mtu_updated(&mut self, stats: &mut SharedStats, _: &Meta, event: &MtuUpdated) {
+        stats.lock().mtu = event.mtu;
     }
 }

@@ -1,62 +1,52 @@
 //! Hosts whose stack fails.
 
-use std::future::{Ready, ready};
-use std::time::Duration;
+use std::future::poll_fn;
 
-use tokio::io::{Empty, Sink};
-
-use super::pipe::StatsReader;
-use super::serve::{Sending, StackConnection};
+use super::connection::AsyncConnection;
 use super::*;
 use crate::Stack;
-use crate::host::{Native, QuicCongestion};
+use crate::host::{Native, QuicCongestion, QuicStats};
 
-/// Stack whose connections panic when they open their stream, or that has already ended.
-struct Broken {
-    ended: bool,
+/// Stack whose connections panic when they open their stream.
+enum BrokenStack {
+    Client,
+    EndedServer,
+    PanickingServer,
 }
 
-struct Panics;
+struct BrokenConnection;
 
-impl StackEndpoint for Broken {
-    type Link = Panics;
-
-    fn connect(&self, _to: SocketAddr) -> impl Future<Output = Result<Panics, String>> + 'static {
-        ready(Ok(Panics))
+impl AsyncEndpoint for BrokenStack {
+    fn connect(&self, _to: SocketAddr) -> StackFuture<Established> {
+        let opening = Box::pin(poll_fn(|_| panic!("a stack may panic")));
+        Box::pin(ready(Ok((Box::new(BrokenConnection) as _, opening as _))))
     }
 
-    async fn accept(&mut self) -> Option<impl Future<Output = Result<Panics, String>> + 'static> {
-        if !self.ended {
-            std::future::pending::<()>().await;
+    fn poll_accept(
+        &mut self,
+        _context: &mut Context<'_>,
+    ) -> Poll<Option<StackFuture<Established>>> {
+        match self {
+            BrokenStack::Client => Poll::Pending,
+            BrokenStack::EndedServer => Poll::Ready(None),
+            BrokenStack::PanickingServer => panic!("a stack may panic"),
         }
-        None::<Ready<Result<Panics, String>>>
     }
 
-    async fn wait_idle(&mut self) {}
+    fn wait_idle(&self) -> StackFuture<()> {
+        Box::pin(ready(Ok(())))
+    }
 }
 
-impl StackConnection for Panics {
-    type Sending = Sink;
-    type Receiving = Empty;
-
-    async fn stream(&mut self, _client: bool) -> Result<(Sink, Empty), String> {
-        panic!("a stack may panic")
-    }
-
-    fn stats_reader(&self) -> StatsReader {
-        Arc::new(QuicStats::default)
+impl AsyncConnection for BrokenConnection {
+    fn stats(&self) -> QuicStats {
+        QuicStats::default()
     }
 
     fn close(&self, _code: u32) {}
 }
 
-impl Sending for Sink {
-    async fn finish(&mut self) -> Result<(), String> {
-        Ok(())
-    }
-}
-
-fn host(ended: bool) -> Runtime {
+fn host(stack: BrokenStack) -> Runtime {
     let options = HostOptions {
         stack: Stack::Quinn,
         local: ([127, 0, 0, 1], 0).into(),
@@ -68,33 +58,30 @@ fn host(ended: bool) -> Runtime {
         per_address: 1,
         congestion: QuicCongestion::Native(Native::Cubic),
     };
-    Runtime::start(&options, true, move |_| Ok(Broken { ended })).unwrap()
-}
-
-/// Polls for up to ten seconds.
-fn eventually(mut is: impl FnMut() -> bool) -> bool {
-    (0..2_000).any(|_| {
-        thread::sleep(Duration::from_millis(5));
-        is()
-    })
+    let client = matches!(stack, BrokenStack::Client);
+    Runtime::start(&options, client, |_| Ok(Box::new(stack))).unwrap()
 }
 
 #[test]
 fn a_connection_whose_stack_panics_has_failed_and_can_be_closed() {
-    let mut host = host(false);
+    let mut host = host(BrokenStack::Client);
     let id = host.connect(([127, 0, 0, 1], 9).into()).unwrap();
-    assert!(eventually(
-        || host.process().is_ok() && host.failure(id).is_some()
-    ));
-    host.close(id, false);
+    assert!(host.process().unwrap());
+    let connection = host.connection_mut(id).unwrap();
+    assert_eq!(connection.failure(), Some("the stack failed"));
+    assert_eq!(connection.write(b"data"), 0);
+    connection.close(false);
     assert!(host.process().is_ok() && host.connection_count() == 0);
 }
 
 #[test]
-fn a_host_whose_stack_has_ended_says_so() {
-    let mut host = host(true);
-    assert!(eventually(|| host.process().is_err()));
-    let why = host.process().unwrap_err().to_string();
-    assert!(why.contains("quinn has ended"), "{why}");
-    assert!(host.connect(([127, 0, 0, 1], 9).into()).is_err());
+fn a_host_whose_stack_has_ended_reports_it() {
+    for stack in [BrokenStack::EndedServer, BrokenStack::PanickingServer] {
+        let mut host = host(stack);
+        for _ in 0..2 {
+            let why = host.process().unwrap_err().to_string();
+            assert!(why.contains("quinn has ended"), "{why}");
+        }
+        assert!(host.connect(([127, 0, 0, 1], 9).into()).is_err());
+    }
 }
