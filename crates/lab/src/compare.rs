@@ -283,7 +283,7 @@ impl Comparison {
         self.runs.iter().flat_map(of).collect()
     }
 
-    /// A colour an algorithm, wherever it ran.
+    /// Returns the contenders of all runs; one of the same label has one colour.
     fn spots(&self) -> Vec<Spot> {
         let mut known: Vec<&str> = Vec::new();
         let mut spots = Vec::new();

@@ -31,7 +31,7 @@ pub fn page(result: &ArenaResult, options: &Options, command: &str, build: &Buil
     let mut page = Page::new(&title, &subtitle);
     page.enable_live();
     page.add(&verdict::html(
-        &sentences(&ranked, &result.baselines, options),
+        &sentences(&ranked, &result.baselines),
         match options.suite {
             Suite::Gate => "The gate rejects broken algorithms; it does not rank the others.",
             _ => {
@@ -55,7 +55,8 @@ pub fn page(result: &ArenaResult, options: &Options, command: &str, build: &Buil
     if let Some(reasons) = reasons(&ranked) {
         page.add_section("Failed candidates", &reasons);
     }
-    page.add_section("Gate", &gate(&ranked));
+    let about = note("Values in percent; docs/arena.md defines the checks.");
+    page.add_section("Gate", &(about + &gate(&ranked)));
     page.add_reproduce_section(
         command,
         "The same candidates and options give the same page, to the last byte, on any number of \
@@ -105,7 +106,7 @@ fn names(contenders: &[Contender]) -> String {
 }
 
 /// Returns the result in sentences.
-fn sentences(ranked: &[&Standing], baselines: &[Standing], options: &Options) -> Vec<String> {
+fn sentences(ranked: &[&Standing], baselines: &[Standing]) -> Vec<String> {
     let mut out = Vec::new();
     let scored = |s: &&Standing| s.gate_passed && s.score.is_some();
     let mut best = ranked.iter().copied().filter(scored);
@@ -126,16 +127,12 @@ fn sentences(ranked: &[&Standing], baselines: &[Standing], options: &Options) ->
         ));
     }
     let failed = ranked.iter().filter(|s| !s.gate_passed).count();
-    let tried = match options.suite {
-        Suite::Gate => "the gate",
-        _ => "the gate or the score",
-    };
     out.push(match (failed, ranked.len()) {
         (0, 1) => "The candidate passed the gate.".to_owned(),
         (0, all) => format!("All {all} candidates passed the gate."),
-        (1, 1) => format!("The candidate failed {tried}."),
-        (failed, all) if failed == all => format!("All {all} candidates failed {tried}."),
-        (failed, all) => format!("{failed} of {all} candidates failed {tried}."),
+        (1, 1) => "The candidate failed.".to_owned(),
+        (failed, all) if failed == all => format!("All {all} candidates failed."),
+        (failed, all) => format!("{failed} of {all} candidates failed."),
     });
     out
 }
@@ -383,7 +380,7 @@ mod tests {
         let sentence =
             "Best score: best (0.950), then worse (0.500). Best baseline: cubic (0.900).";
         assert!(html.contains(sentence), "{html}");
-        assert!(html.contains("1 of 3 candidates failed the gate"), "{html}");
+        assert!(html.contains("1 of 3 candidates failed."), "{html}");
         assert!(
             html.contains("<b>broken</b>: loss: 1.0 % &lt;of&gt;"),
             "{html}"

@@ -6,14 +6,13 @@ use ccplane_report::html::{escape, note};
 
 use super::Evaluation;
 use super::measured::Measured;
-use crate::report::plane::axis_of;
 
 /// Maximum number of labels; more do not fit.
-const LABELS_MAX: usize = 12;
-/// Dots closer to the reference than this, in powers of two, have no label.
-const LABELLED_DISTANCE_MIN: f64 = 0.05;
-/// Room on each side of a logarithmic axis, as a factor.
-const MARGIN: f64 = 1.3;
+const LABELS_MAX: usize = 8;
+/// Dots have a label if their goodput is less by this share, or their delay longer.
+const LABELLED_SHARE: f64 = 0.1;
+/// Room on each side of an axis, as a factor.
+const MARGIN: f64 = 1.25;
 
 /// Goodput and delay of the algorithm in one place, divided by those of the reference.
 #[derive(Clone, Debug, PartialEq)]
@@ -28,7 +27,7 @@ pub struct RelativeResult {
 }
 
 impl RelativeResult {
-    /// Compares two runs; `None` if the reference delivered nothing or had no delay.
+    /// Compares two runs; `None` if one of them delivered nothing, or had no delay.
     pub(super) fn new(
         place: impl Into<String>,
         reference: &'static str,
@@ -40,7 +39,8 @@ impl RelativeResult {
             own.goodput_mbit / other.goodput_mbit,
             own.delay_p95_ms / other.delay_p95_ms,
         );
-        (goodput.is_finite() && delay.is_finite() && delay > 0.0).then(|| RelativeResult {
+        let known = [goodput, delay].map(|ratio| ratio.is_finite() && ratio > 0.0);
+        (known == [true, true]).then(|| RelativeResult {
             place: place.into(),
             reference,
             goodput,
@@ -48,9 +48,14 @@ impl RelativeResult {
         })
     }
 
-    /// Distance from the reference, in powers of two.
-    fn distance(&self) -> f64 {
-        libm::hypot(libm::log2(self.delay), libm::log2(self.goodput.max(1e-3)))
+    /// Returns true if the result is clearly worse than the reference in one of both values.
+    fn is_worse(&self) -> bool {
+        self.goodput < 1.0 - LABELLED_SHARE || self.delay > 1.0 + LABELLED_SHARE
+    }
+
+    /// Returns how many times worse than the reference this is in the worse of both values.
+    fn times_worse(&self) -> f64 {
+        self.delay.max(1.0 / self.goodput)
     }
 }
 
@@ -80,10 +85,12 @@ pub(super) fn section(evaluation: &Evaluation) -> String {
         evaluation.algorithm
     );
     let about = format!(
-        "Each dot is a place where {} and {reference} ran with the same traffic, each on its own. \
-         Up and to the left is better. Labels name the question and the place of the dots farthest \
-         from {reference}, at most {LABELS_MAX}; all of them are under Values.",
-        evaluation.algorithm
+        "Each dot is a place where {} and {reference} ran with the same traffic, each on its own, \
+         and delivered something. Up and to the left is better. Labels name the places with over \
+         {share:.0}\u{a0}% less goodput or more delay, at most the {LABELS_MAX} worst; all places \
+         are under Values.",
+        evaluation.algorithm,
+        share = LABELLED_SHARE * 100.0
     );
     format!(
         "<section><h2>Goodput and delay compared with {}</h2><p><b>{}</b></p>{}{}</section>",
@@ -106,31 +113,35 @@ fn finding(algorithm: &str, reference: &str, all: &[(&str, &RelativeResult)]) ->
         false => format!("{ratio:.1} times"),
     };
     let places = match all.len() {
-        1 => "In one place".to_owned(),
-        n => format!("In the median of {n} places"),
+        1 => "one place".to_owned(),
+        n => format!("{n} places, medians"),
     };
     format!(
-        "{places}, {algorithm} has {} {reference}'s goodput and {} its queueing delay.",
+        "{algorithm} in {places}: {} the goodput of {reference}, and {} the queueing delay.",
         share(median(|result| result.goodput)),
         share(median(|result| result.delay))
     )
 }
 
 fn chart(all: &[(&str, &RelativeResult)], reference: &str) -> Chart {
-    let delays = || all.iter().map(|(_, result)| result.delay).chain([1.0]);
-    let (shortest, longest) = (
-        delays().fold(f64::INFINITY, f64::min) / MARGIN,
-        delays().fold(0.0, f64::max) * MARGIN,
-    );
-    let goodputs = all.iter().map(|(_, result)| result.goodput * 100.0);
-    let y = axis_of(&goodputs.chain([100.0]).collect::<Vec<_>>());
-    let mut by_distance: Vec<usize> = (0..all.len()).collect();
-    by_distance.sort_by(|a, b| all[*b].1.distance().total_cmp(&all[*a].1.distance()));
-    by_distance.retain(|at| all[*at].1.distance() >= LABELLED_DISTANCE_MIN);
-    by_distance.truncate(LABELS_MAX);
+    let range = |of: fn(&RelativeResult) -> f64| {
+        let values = || all.iter().map(|(_, result)| of(result)).chain([1.0]);
+        let (least, most) = (
+            values().fold(f64::INFINITY, f64::min),
+            values().fold(0.0, f64::max),
+        );
+        (least / MARGIN * 100.0, most * MARGIN * 100.0)
+    };
+    let (left, right) = range(|result| result.delay);
+    let (bottom, top) = range(|result| result.goodput);
+    let times_worse = |at: usize| all.get(at).map_or(0.0, |(_, result)| result.times_worse());
+    let mut worst: Vec<usize> = (0..all.len()).collect();
+    worst.retain(|at| all.get(*at).is_some_and(|(_, result)| result.is_worse()));
+    worst.sort_by(|a, b| times_worse(*b).total_cmp(&times_worse(*a)));
+    worst.truncate(LABELS_MAX);
     let dot = |(at, (question, result)): (usize, &(&str, &RelativeResult))| {
         let name = format!("{question}: {}", result.place);
-        let label = by_distance.contains(&at).then(|| name.clone());
+        let label = worst.contains(&at).then(|| name.clone());
         ChartSeries {
             dots: true,
             end_label: label.unwrap_or_default(),
@@ -143,10 +154,9 @@ fn chart(all: &[(&str, &RelativeResult)], reference: &str) -> Chart {
         ..ChartSeries::named(reference, GREY, [(100.0, 100.0)])
     };
     // Lines through the reference: the quadrant at the top left is better in both values.
-    let (bottom, top) = y.range.unwrap_or((0.0, 200.0));
     let cross = [
         [(100.0, bottom), (100.0, top)],
-        [(shortest * 100.0, 100.0), (longest * 100.0, 100.0)],
+        [(left, 100.0), (right, 100.0)],
     ];
     let cross = cross.map(|ends| ChartSeries::new("", GREY, ends).dashed());
     Chart {
@@ -154,8 +164,8 @@ fn chart(all: &[(&str, &RelativeResult)], reference: &str) -> Chart {
         x: Axis::log(format!(
             "95th percentile of the queueing delay, % of {reference}"
         ))
-        .with_range(shortest * 100.0, longest * 100.0),
-        y,
+        .with_range(left, right),
+        y: Axis::log("").with_range(bottom, top),
         lines: cross
             .into_iter()
             .chain(all.iter().enumerate().map(dot))
@@ -193,26 +203,31 @@ mod tests {
         assert_eq!((found.goodput, found.delay), (2.0, 0.25));
         assert_eq!(of(&measured(90.0, 2.0), &measured(0.0, 8.0)), None);
         assert_eq!(of(&measured(90.0, 2.0), &measured(90.0, 0.0)), None);
+        assert_eq!(of(&measured(0.0, 2.0), &measured(90.0, 1.0)), None);
     }
 
     #[test]
-    fn labels_are_at_the_dots_farthest_from_the_reference() {
-        let results: Vec<RelativeResult> = (1..=30)
+    fn labels_are_at_the_worst_dots() {
+        let results: Vec<RelativeResult> = (-9..=20)
             .map(|n| result(1.0, 1.0 + 0.1 * f64::from(n)))
             .collect();
         let all: Vec<(&str, &RelativeResult)> = results.iter().map(|one| ("aqm", one)).collect();
         let chart = chart(&all, "Cubic");
         let labels = |line: &&ChartSeries| !line.end_label.is_empty();
         assert_eq!(chart.lines.iter().filter(labels).count(), LABELS_MAX + 1);
-        let farthest = chart
+        let worst = chart
             .lines
             .iter()
             .rfind(|line| line.name.starts_with("aqm"));
-        assert_eq!(farthest.expect("a dot").end_label, "aqm: 4");
+        assert_eq!(worst.expect("a dot").end_label, "aqm: 3");
+        // No dot that is better has a label.
+        let better = result(1.2, 0.01);
+        let chart = super::chart(&[("aqm", &better)], "Cubic");
+        assert_eq!(chart.lines.iter().filter(labels).count(), 1);
         assert_eq!(
             finding("copa", "Cubic", &all),
-            "In the median of 30 places, copa has 100\u{a0}% of Cubic's goodput and 2.5 times \
-             its queueing delay."
+            "copa in 30 places, medians: 100\u{a0}% of the goodput of Cubic, and 155\u{a0}% of the \
+             queueing delay."
         );
     }
 }
