@@ -306,16 +306,28 @@ impl<'a> Charts<'a> {
 
     /// Goodput and delay of all seeds or repeats, as box plots.
     pub fn boxes(&self) -> String {
-        let spots = self.spots();
+        let all = self.result.contenders.iter().zip(self.spots());
+        let by_mean_delay: Vec<Spot> = all
+            .map(|(c, spot)| Spot {
+                position: (c.metrics.delay_mean_ms, c.metrics.goodput_mbit),
+                runs: c
+                    .series
+                    .each
+                    .iter()
+                    .map(|run| (run.metrics.delay_mean_ms, run.metrics.goodput_mbit))
+                    .collect(),
+                ..spot
+            })
+            .collect();
         let picture = |title: &str, of: fn(&(f64, f64)) -> f64| {
-            let panels = plane::variation(&spots, title, of);
-            let described = plane::description(&spots).replace(plane::BOTH_VALUES, title);
+            let panels = plane::variation(&by_mean_delay, title, of);
+            let described = plane::description(&by_mean_delay).replace(plane::BOTH_VALUES, title);
             let file = panels.first().map_or(String::new(), file_name);
             figure(&panels, &described, &format!("variation-{file}"))
         };
         row([
             picture("goodput, Mbit/s", |run| run.1),
-            picture("95th percentile of the queueing delay, ms", |run| run.0),
+            picture("mean queueing delay, ms", |run| run.0),
         ])
     }
 
