@@ -3,6 +3,9 @@
 mod candidate_process;
 mod explained;
 
+use std::fs;
+use std::path::{Path, PathBuf};
+
 use ccplane_lab::arena::{self, Options, Parts, Standing, Suite};
 use ccplane_lab::{Contender, Progress};
 use ccplane_report::Table;
@@ -13,11 +16,11 @@ use indicatif::ProgressBar;
 use candidate_process::Processes;
 
 use crate::confine::SIMULATION_CGROUP_BYTES_MAX;
-use crate::exit::Failure;
-use crate::run::{failure, percent_bar, show};
+use crate::exit::{Failure, FailureKind};
+use crate::run::{command_line, failure, percent_bar, show};
 use crate::sandbox::{Sandbox, SandboxArgs};
 use crate::threads::threads;
-use crate::{Registry, interrupt};
+use crate::{Registry, interrupt, results};
 
 #[derive(Args)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
@@ -32,6 +35,15 @@ pub struct ArenaArgs {
     /// times as much with --suite full.
     #[arg(long, value_name = "DURATION", default_value = "60s")]
     cpu: Duration,
+    /// File for a page with the leaderboard and a chart of goodput over delay.
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+    /// Overwrite an existing page.
+    #[arg(long, requires = "out")]
+    force: bool,
+    /// Open the page in a browser: the program of `$BROWSER`, otherwise `xdg-open`.
+    #[arg(long, requires = "out")]
+    open: bool,
     /// Run as the process of one candidate, which reads its request from standard input.
     #[arg(long, hide = true)]
     confined: bool,
@@ -128,6 +140,9 @@ pub fn run(args: &ArenaArgs, registry: &Registry, json: bool) -> Result<u8, Fail
         command,
         candidates,
         cpu,
+        out,
+        force,
+        open,
         how,
         ..
     } = args;
@@ -137,26 +152,39 @@ pub fn run(args: &ArenaArgs, registry: &Registry, json: bool) -> Result<u8, Fail
     if let (true, [candidate]) = (args.confined, candidates.as_slice()) {
         return candidate_process::serve(candidate, registry).map(|()| 0);
     }
+    if let Some(page) = out {
+        // Fails before the runs, not after them.
+        results::page(Some(page), None, *force)?;
+    }
     let apart = how.processes(*cpu, registry)?;
     let options = how.options(candidates)?;
     let shown = ArenaProgress {
         bar: percent_bar(),
         stop: interrupt::flag()?,
     };
-    let standings = arena::run(&options, registry, &apart, &shown);
+    let result = arena::run(&options, registry, &apart, &shown);
     shown.bar.finish_and_clear();
-    let standings = standings.map_err(failure)?;
+    let result = result.map_err(failure)?;
+    if let Some(page) = out {
+        let html = arena::page(&result, &options, &command_line(), &crate::build());
+        write_page(page, &html)?;
+        if *open {
+            results::open_page(page);
+        }
+    }
+    let standings = result.candidates;
     if json {
         let against: Vec<String> = how.against.iter().map(Contender::to_string).collect();
         let suite = format!("{:?}", how.suite).to_lowercase();
-        println!(
-            "{}",
-            serde_json::json!({
-                "schema": 1, "suite": suite, "against": against, "held_out": how.held_out,
-                "weights": arena::WEIGHTS,
-                "confinement": confinement(&apart), "candidates": standings,
-            })
-        );
+        let mut object = serde_json::json!({
+            "schema": 1, "suite": suite, "against": against, "held_out": how.held_out,
+            "weights": arena::WEIGHTS,
+            "confinement": confinement(&apart), "candidates": standings,
+        });
+        if let Some(page) = out {
+            object["page"] = page.display().to_string().into();
+        }
+        println!("{object}");
     } else {
         println!("{}", table(&standings, how.suite).to_text());
         for standing in &standings {
@@ -173,8 +201,20 @@ pub fn run(args: &ArenaArgs, registry: &Registry, json: bool) -> Result<u8, Fail
     {
         println!("{warning}");
     }
+    if let Some(page) = out.as_ref().filter(|_| !json) {
+        println!("page: {}", page.display());
+    }
     let all_passed = standings.iter().all(|standing| standing.gate_passed);
     Ok(if all_passed { 0 } else { 1 })
+}
+
+/// Writes the page, and the folder that contains it.
+fn write_page(page: &Path, html: &str) -> Result<(), Failure> {
+    let folder = page.parent().map_or(Ok(()), fs::create_dir_all);
+    folder.and_then(|()| fs::write(page, html)).map_err(|why| {
+        let what = format!("{} cannot be written: {why}", page.display());
+        Failure::text(FailureKind::Failed, what).hint("choose another path with --out")
+    })
 }
 
 /// Returns how Python files were confined; null if there were none.

@@ -55,8 +55,8 @@ impl Format {
         }
     }
 
-    /// Returns the format of a file name.
-    fn of(path: &Path) -> Option<Format> {
+    /// Returns the format that the extension of a path names.
+    fn from_path(path: &Path) -> Option<Format> {
         let extension = path.extension().and_then(OsStr::to_str)?.to_lowercase();
         Format::value_variants()
             .iter()
@@ -74,7 +74,7 @@ const CONVERTERS: [(&str, &[&str]); 2] = [
 
 pub fn run(args: &CompareArgs, json: bool) -> Result<(), Failure> {
     let comparison = Comparison::read(&args.folders).map_err(failure)?;
-    let named = args.out.as_deref().and_then(Format::of);
+    let named = args.out.as_deref().and_then(Format::from_path);
     let format = args.format.or(named).unwrap_or(Format::Html);
     if let Some(other) = named.filter(|named| *named != format) {
         let what = format!(
@@ -106,10 +106,10 @@ pub fn run(args: &CompareArgs, json: bool) -> Result<(), Failure> {
             vec![(out.clone(), text)]
         }
         (_, false) => {
-            let run = out.file_name().unwrap_or_default().to_string_lossy();
+            let prefix = file_prefix(&out);
             let charts = comparison.charts();
             let name = |chart: &ComparisonChart| {
-                out.join(format!("{run}-{}.{}", chart.file, format.extension()))
+                out.join(format!("{prefix}{}.{}", chart.file, format.extension()))
             };
             let text = |chart: &ComparisonChart| match format {
                 Format::Csv => chart.csv(),
@@ -158,6 +158,14 @@ pub fn run(args: &CompareArgs, json: bool) -> Result<(), Failure> {
         }
     }
     Ok(())
+}
+
+/// Returns the beginning of the file names in a folder: the name of the folder. The root has none.
+fn file_prefix(folder: &Path) -> String {
+    // `.` and `..` have a name only as an absolute path. A new folder has no absolute path yet.
+    let absolute = fs::canonicalize(folder).unwrap_or_else(|_| folder.to_owned());
+    let name = absolute.file_name().map(OsStr::to_string_lossy);
+    name.map_or(String::new(), |name| format!("{name}-"))
 }
 
 type Converter = (&'static str, &'static [&'static str]);
@@ -247,4 +255,18 @@ fn failure(why: CompareError) -> Failure {
         _ => "run it again, or give another folder",
     };
     Failure::new(FailureKind::Usage, why).hint(hint)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_charts_begin_with_the_name_of_their_folder() {
+        let here = std::env::current_dir().expect("a current folder");
+        let name = here.file_name().expect("a name").to_string_lossy();
+        assert_eq!(file_prefix(Path::new(".")), format!("{name}-"));
+        assert_eq!(file_prefix(Path::new("absent/charts")), "charts-");
+        assert_eq!(file_prefix(Path::new("/")), "");
+    }
 }

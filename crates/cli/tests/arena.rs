@@ -190,3 +190,36 @@ fn a_search_without_a_model_finds_its_way_through_it() {
     );
     assert!(out.join("best.ccp").exists());
 }
+
+#[test]
+fn a_page_is_written_and_replaced_only_with_force() {
+    let page = Path::new(env!("CARGO_TARGET_TMPDIR")).join("arena-page/arena.html");
+    let _ = fs::remove_file(&page);
+    let path = page.display().to_string();
+    let arena = |more: &[&str]| {
+        let arguments = [
+            "arena",
+            "vegas",
+            "--against",
+            "cubic",
+            "--out",
+            &path,
+            "--json",
+        ];
+        ccplane(&[&arguments[..], more].concat())
+    };
+    let output = arena(&[]);
+    assert_eq!(object(&output)["page"], *path);
+    let html = fs::read_to_string(&page).expect("a page");
+    for part in [
+        "Leaderboard",
+        "Goodput and delay",
+        "cubic (baseline)",
+        "Best score: vegas",
+    ] {
+        assert!(html.contains(part), "no {part} in {html}");
+    }
+    let again = arena(&[]);
+    assert_eq!(again.status.code(), Some(2), "{again:?}");
+    assert!(arena(&["--force"]).status.success());
+}

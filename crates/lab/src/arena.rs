@@ -9,6 +9,7 @@
 mod asked;
 mod explain;
 mod gate;
+mod page;
 mod pool;
 mod score;
 mod standing;
@@ -25,19 +26,30 @@ use crate::transport::native;
 pub use asked::{Options, Suite};
 pub use explain::{Explained, InForce, Look, Row, Worst, explain};
 pub use gate::Check;
+pub use page::page;
 use pool::Pool;
 pub use pool::{Apart, Outcome, simulate};
 pub use score::{LinkScore, Parts, Score, WEIGHTS};
 pub use standing::Standing;
 
-/// The standing of every candidate, in their order. A candidate fails the gate if it cannot be
-/// made, panics, or fails in a process of its own. Everything else that goes wrong is an error.
+/// Scores of a run of the arena.
+#[derive(Clone, Debug)]
+pub struct ArenaResult {
+    /// The candidates, in their order.
+    pub candidates: Vec<Standing>,
+    /// The baselines that are no candidates, scored on the same links. They do not pass the gate.
+    /// Empty if only the gate was asked for.
+    pub baselines: Vec<Standing>,
+}
+
+/// Scores every candidate. A candidate fails the gate if it cannot be made, panics, or fails in a
+/// process of its own. Everything else that goes wrong is an error.
 pub fn run(
     options: &Options,
     registry: &Registry,
     apart: &dyn Apart,
     progress: &dyn Progress,
-) -> Result<Vec<Standing>, Error> {
+) -> Result<ArenaResult, Error> {
     for known in options.against.iter().filter(|known| !apart.takes(known)) {
         usable(known, registry)?;
     }
@@ -70,7 +82,10 @@ pub fn run(
         }
     }
     if options.suite == Suite::Gate {
-        return Ok(standings);
+        return Ok(ArenaResult {
+            candidates: standings,
+            baselines: Vec::new(),
+        });
     }
 
     let links = score::links(options.held_out, options.suite.links());
@@ -107,7 +122,24 @@ pub fn run(
             Err(why) => standing.fails(why),
         }
     }
-    Ok(standings)
+    let baseline = |known: &Contender| {
+        // A baseline that breaks on a link has no score.
+        let score = score::judge(known, &options.against, &links, &outcomes).ok()?;
+        Some(Standing {
+            candidate: known.to_string(),
+            score: Some(score.mean()),
+            gate_passed: false,
+            reasons: Vec::new(),
+            gate: Vec::new(),
+            parts: Some(score),
+        })
+    };
+    let others = options.against.iter();
+    let others = others.filter(|known| !options.candidates.contains(known));
+    Ok(ArenaResult {
+        baselines: others.filter_map(baseline).collect(),
+        candidates: standings,
+    })
 }
 
 /// The standing of a candidate before it has run.
@@ -165,7 +197,8 @@ mod tests {
             held_out,
             threads: 2,
         };
-        run(&options, &registry, &(), &NoProgress).unwrap_or_else(|why| panic!("{why}"))
+        let result = run(&options, &registry, &(), &NoProgress);
+        result.unwrap_or_else(|why| panic!("{why}")).candidates
     }
 
     #[test]

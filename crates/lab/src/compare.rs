@@ -5,9 +5,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use ccplane_report::chart::{
-    self, Axis, BoxPlot, Chart, ChartSeries, Theme, figure, file_name, hue,
-};
+use ccplane_report::chart::{self, Chart, Theme, figure, file_name, hue};
 use ccplane_report::html::{definitions, note, warning};
 use ccplane_report::{Page, Provenance, Table};
 use serde_json::{Value, json};
@@ -89,24 +87,26 @@ pub struct ComparisonChart {
     pub file: String,
     /// What it shows, for readers who do not see it.
     pub described: String,
-    panel: Chart,
+    panels: Vec<Chart>,
 }
 
 impl ComparisonChart {
     /// Renders a self-contained SVG file.
     pub fn svg(&self) -> String {
-        let panels = std::slice::from_ref(&self.panel);
-        chart::export(panels, &self.described, Theme::Light)
+        chart::export(&self.panels, &self.described, Theme::Light)
     }
 
     /// Renders the values as CSV.
     pub fn csv(&self) -> String {
-        chart::csv(std::slice::from_ref(&self.panel))
+        chart::csv(&self.panels)
     }
 
     /// Renders several charts in one SVG file, one below the other.
     pub fn svg_of_all(charts: &[ComparisonChart]) -> String {
-        let panels: Vec<Chart> = charts.iter().map(|chart| chart.panel.clone()).collect();
+        let panels: Vec<Chart> = charts
+            .iter()
+            .flat_map(|chart| chart.panels.clone())
+            .collect();
         let described: Vec<&str> = charts
             .iter()
             .map(|chart| chart.described.as_str())
@@ -116,7 +116,10 @@ impl ComparisonChart {
 
     /// Renders the values of several charts as one CSV file.
     pub fn csv_of_all(charts: &[ComparisonChart]) -> String {
-        let panels: Vec<Chart> = charts.iter().map(|chart| chart.panel.clone()).collect();
+        let panels: Vec<Chart> = charts
+            .iter()
+            .flat_map(|chart| chart.panels.clone())
+            .collect();
         chart::csv(&panels)
     }
 }
@@ -128,40 +131,14 @@ fn side_by_side(
     section: &'static str,
     of: fn(&(f64, f64)) -> f64,
 ) -> ComparisonChart {
-    let line = |(spot, at): (&Spot, u32)| {
-        let mut line = ChartSeries::named(&spot.label, spot.colour, []);
-        match spot.runs.len() > 1 {
-            true => {
-                let values = spot.runs.iter().map(of);
-                line.boxes = BoxPlot::from_values(f64::from(at), values)
-                    .into_iter()
-                    .collect();
-            }
-            false => {
-                line.points = vec![(f64::from(at), Some(of(&spot.position)))];
-                line.dots = true;
-            }
-        }
-        line
-    };
-    let runs = spots
-        .iter()
-        .flat_map(|spot| spot.runs.iter().chain([&spot.position]));
-    let values: Vec<f64> = runs.map(of).collect();
-    let panel = Chart {
-        title: title.to_owned(),
-        x: Axis::named(spots.iter().map(|spot| spot.label.clone())),
-        y: plane::axis_of(&values),
-        lines: spots.iter().zip(1..).map(line).collect(),
-        guides: Vec::new(),
-    };
+    let panels = plane::variation(spots, title, of);
     ComparisonChart {
         section,
         caption: "A box spans the middle half of a contender's seeds or repeats; a dot is a single \
                   run.",
-        file: file_name(&panel),
-        described: plane::description(spots).replace("goodput and queueing delay", title),
-        panel,
+        file: panels.first().map_or(String::new(), file_name),
+        described: plane::description(spots).replace(plane::BOTH_VALUES, title),
+        panels,
     }
 }
 
@@ -225,10 +202,12 @@ fn each(summary: &Value) -> Vec<Vec<(f64, f64)>> {
 
 fn no_run(folder: &Path) -> CompareError {
     let has = |file: &str| folder.join(file).exists();
-    let is = match () {
-        () if has("evaluation.json") => "; it is an evaluation, which compares within itself",
-        () if has("figures.json") => "; it is a paper's, which compares within itself",
-        () => "",
+    let is = if has("evaluation.json") {
+        "; it is an evaluation, which compares within itself"
+    } else if has("figures.json") {
+        "; it is a paper's, which compares within itself"
+    } else {
+        ""
     };
     CompareError::NoRun {
         folder: folder.to_owned(),
@@ -304,7 +283,7 @@ impl Comparison {
         self.runs.iter().flat_map(of).collect()
     }
 
-    /// A colour an algorithm, wherever it ran.
+    /// Returns the contenders of all runs; one of the same label has one colour.
     fn spots(&self) -> Vec<Spot> {
         let mut known: Vec<&str> = Vec::new();
         let mut spots = Vec::new();
@@ -342,7 +321,7 @@ impl Comparison {
                 caption: plane::PLANE_CAPTION,
                 file: plane::name(&plane),
                 described: plane::description(&spots),
-                panel: plane,
+                panels: vec![plane],
             },
             side_by_side(&spots, "goodput, Mbit/s", "Goodput", |run| run.1),
             side_by_side(
@@ -417,12 +396,12 @@ impl Comparison {
             caption,
             file,
             described,
-            panel,
+            panels,
         } in self.charts()
         {
             page.add_section(
                 section,
-                &(note(caption) + &figure(&[panel], &described, &file)),
+                &(note(caption) + &figure(&panels, &described, &file)),
             );
         }
         let same = self.parts().into_iter().filter_map(|(name, values)| {

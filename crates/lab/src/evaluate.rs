@@ -18,6 +18,7 @@ mod page;
 mod path;
 mod question;
 mod ranges;
+mod relative;
 mod run;
 mod sketch;
 mod sweep;
@@ -29,6 +30,7 @@ pub use measured::Measured;
 pub use page::page;
 pub(crate) use question::Run;
 pub use question::{Answer, Figure, Place, Question, Setting, Verdict};
+pub use relative::RelativeResult;
 pub use run::{Options, check, run};
 pub(crate) use sketch::Sketch;
 
@@ -95,6 +97,11 @@ impl Evaluation {
             .iter()
             .filter(|(_, answer)| answer.verdict == verdict)
             .count()
+    }
+
+    /// Returns true if the simulator ran the evaluation.
+    fn is_simulated(&self) -> bool {
+        self.datapath == "simulator"
     }
 
     /// How many answers have which verdict, in words.

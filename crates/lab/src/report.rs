@@ -20,6 +20,9 @@ use crate::metrics;
 use crate::result::{Audit, Completions, ContenderResult, MeanInterval, RunResult, Setup};
 use crate::table;
 
+/// Maximum number of ccplane's and of native contenders in the title.
+const TITLE_NAMES_MAX: usize = 6;
+
 /// Maximum number of flows drawn individually: the first ones. `series.csv` has all of them.
 const DRAWN_FLOWS_MAX: usize = 16;
 
@@ -255,7 +258,8 @@ fn title(result: &RunResult) -> String {
             .map(|c| c.label.as_str())
             .collect()
     };
-    match (names(false).join(", "), names(true).join(", ")) {
+    let joined = |native| verdict::first_names(&names(native), TITLE_NAMES_MAX);
+    match (joined(false), joined(true)) {
         (ours, native) if ours.is_empty() => native,
         (ours, native) if native.is_empty() => ours,
         (ours, native) => format!("{ours} against {native}"),

@@ -50,7 +50,7 @@
     return Math.abs(values[low] - at) <= Math.abs(values[high] - at) ? low : high;
   }
 
-  const escapeCell = text => /[",\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
+  const escapeCell = text => /[",\n\r]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
   const csvOf = rows => rows.map(row => row.map(cell => escapeCell(String(cell))).join(",") + "\n").join("");
   // Decimals that tell `parts` steps of a range apart.
   const decimals = (range, parts) => Math.max(0, Math.ceil(-Math.log10(range / parts)));
@@ -235,17 +235,20 @@
     reading.setAttribute("aria-live", "polite");
     let view = [from, to], value = null, read;
 
-    // The visible lines as CSV, as exact as they are drawn: a line, its points inside the view.
+    // The visible lines as CSV, as exact as they are drawn: a line, its points inside the view. An
+    // event has no vertical value.
     function csv() {
       read ??= paths.map(path => places(path.getAttribute("d")));
       const rows = [["line", box.dataset.label, title]];
       const [digitsAlong, digitsUp] = [decimals(to - from, inside), decimals(high - low, tall)];
       paths.forEach((path, n) => {
         if (path.hasAttribute("hidden")) return;
+        const isEvents = "events" in path.dataset;
         read[n].xs.forEach((x, at) => {
+          if (isEvents && !read[n].starts.has(at)) return;
           const along = from + x / inside * (to - from), up = high - read[n].ys[at] / tall * (high - low);
           if (along < view[0] || along > view[1]) return;
-          rows.push([path.dataset.name, +along.toFixed(digitsAlong), +up.toFixed(digitsUp)]);
+          rows.push([path.dataset.name, +along.toFixed(digitsAlong), isEvents ? "" : +up.toFixed(digitsUp)]);
         });
       });
       return csvOf(rows);
@@ -294,7 +297,8 @@
       read ??= paths.map(path => places(path.getAttribute("d")));
       reading.append(withUnit(value, digitsX, unitX));
       const fine = (value - from) / (to - from) * inside;
-      const shown = paths.map((path, n) => [path, read[n]]).filter(([path, { xs }]) => !path.hasAttribute("hidden") && xs.length);
+      const isRead = (path, { xs }) => !path.hasAttribute("hidden") && !("events" in path.dataset) && xs.length;
+      const shown = paths.map((path, n) => [path, read[n]]).filter(one => isRead(...one));
       for (const [path, { xs, ys }] of shown.slice(0, NAMED)) {
         const n = nearest(xs, fine);
         // No value beyond the ends of the line.

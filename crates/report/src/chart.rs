@@ -21,7 +21,7 @@ pub use draw::{figure, inline};
 pub(crate) use file::distinct_names;
 pub use file::{Theme, csv, export, file_name, standalone};
 pub use live::{CHART_SCRIPT, HoverData, Key, Width, keys, live};
-pub use theme::{GREY, PALETTE_COLOURS, hue};
+pub use theme::{CONTENDER_HUES, GREY, PALETTE_COLOURS, hue};
 
 /// One panel of a picture.
 #[derive(Clone, Debug, Default)]
@@ -120,6 +120,8 @@ pub struct ChartSeries {
     pub dashes: &'static str,
     /// Live charts: index of the page's [`keys`] entry that hides the line.
     pub key: Option<usize>,
+    /// Live charts: the line is vertical strokes, which mark times and whose heights are no values.
+    pub events: bool,
     /// Live charts and files: thin stroke, for many overlapping lines.
     pub thin: bool,
     /// Live charts and files: percentage of the line's colour in a mix with the colour of text;
@@ -193,6 +195,7 @@ impl ChartSeries {
         }
         ChartSeries {
             points,
+            events: true,
             ..ChartSeries::named(name, colour, [])
         }
     }

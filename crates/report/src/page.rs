@@ -15,7 +15,6 @@ const DARK_COLOURS: &str = "--line: #2e353d; --soft: #1c2127; --warn: #f2b766; \
 pub struct Page {
     title: String,
     subtitle: String,
-    style: String,
     body: String,
     live: bool,
     provenance: String,
@@ -28,17 +27,10 @@ impl Page {
         Page {
             title: escape(title),
             subtitle: escape(subtitle),
-            style: String::new(),
             body: String::new(),
             live: false,
             provenance: String::new(),
         }
-    }
-
-    /// Appends CSS rules of this page. They may use the custom properties, such as `--ink`,
-    /// `--muted` and `--good`.
-    pub fn add_style(&mut self, css: &str) {
-        self.style += css;
     }
 
     /// Appends an HTML fragment.
@@ -81,7 +73,6 @@ impl Page {
         let Page {
             title,
             subtitle,
-            style,
             body,
             live,
             provenance,
@@ -105,7 +96,7 @@ impl Page {
         format!(
             "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
              <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
-             <title>{title} · ccplane</title>\n<style>\n{css}{style}</style>\n</head>\n\
+             <title>{title} · ccplane</title>\n<style>\n{css}</style>\n</head>\n\
              <body>\n<main>\n<header>\n<div>\n<h1>{title}</h1>\n\
              <p class=\"muted\">{subtitle}</p>\n</div>\n{button}</header>\n{body}\
              <footer>Made by ccplane {version}{provenance}.{footer}</footer>\n</main>\n\

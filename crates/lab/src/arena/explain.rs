@@ -105,7 +105,7 @@ pub fn explain(
         candidates: vec![candidate.clone()],
         ..options.clone()
     };
-    let mut standings = super::run(&options, registry, &(), progress)?;
+    let mut standings = super::run(&options, registry, &(), progress)?.candidates;
     // One for each candidate.
     let standing = standings.pop().ok_or(Error::NoContender)?;
     let suspect = match standing.gate_passed {

@@ -103,6 +103,14 @@ pub struct LinkScore {
     pub score: f64,
     /// What it is made of.
     pub parts: Parts,
+    /// Goodput of the candidate alone.
+    pub goodput_mbit: f64,
+    /// 95th percentile of the queueing delay of the candidate alone.
+    pub delay_p95_ms: f64,
+    /// Rate of the link.
+    pub rate_mbit: f64,
+    /// RTT without queueing.
+    pub rtt_ms: f64,
     /// The file of a run on this link, alone: `ccplane run FILE`.
     pub scenario: String,
     /// Who is the best of the baselines, by part.
@@ -370,11 +378,16 @@ pub(super) fn judge(
         }
         let part = |n: usize| if best[n] > 0.0 { own[n] / best[n] } else { 1.0 };
         let parts = Parts::of(std::array::from_fn(|n| part(n).clamp(0.0, MOST)));
+        let measured = outcomes.of(&key(at, Kind::Alone, &who))?;
         let alone = run(at, link, Kind::Alone, &who, false);
         scored.push(LinkScore {
             link: link.words(),
             score: parts.score(),
             parts,
+            goodput_mbit: measured.figures.goodput_mbit,
+            delay_p95_ms: measured.figures.delay_p95_ms,
+            rate_mbit: link.rate_kbit as f64 / 1e3,
+            rtt_ms: link.rtt_us as f64 / 1e3,
             scenario: alone.scenario.text,
             best: whose,
         });

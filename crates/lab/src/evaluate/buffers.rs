@@ -5,6 +5,7 @@ use ccplane_report::chart::{Axis, Chart, ChartSeries};
 use ccplane_report::html::milliseconds;
 
 use super::question::{Answer, Outcomes, Place, Plan, Question, Setting, Verdict};
+use super::relative::RelativeResult;
 use super::sketch::{RATE, RTT, Sketch, word};
 
 /// One flow and up to ten BDP of buffer.
@@ -130,6 +131,12 @@ fn judge_deep(setting: &Setting, outcomes: &Outcomes) -> Answer {
                 guides: Vec::new(),
             },
         ],
+        relative: buffers
+            .iter()
+            .filter_map(|b| {
+                RelativeResult::new(format!("{b} BDP"), "Cubic", at("own", b), at("cubic", b))
+            })
+            .collect(),
     }
 }
 
@@ -270,5 +277,12 @@ fn judge_shallow(setting: &Setting, outcomes: &Outcomes) -> Answer {
                 guides: Vec::new(),
             },
         ],
+        relative: SHALLOW_BUFFERS
+            .into_iter()
+            .filter_map(|b| {
+                let (own, cubic) = (at("own", b, 1), at("cubic", b, 1));
+                RelativeResult::new(format!("{b} BDP"), "Cubic", own, cubic)
+            })
+            .collect(),
     }
 }

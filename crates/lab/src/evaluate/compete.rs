@@ -201,6 +201,7 @@ fn judge(setting: &Setting, outcomes: &Outcomes, other: &str) -> Answer {
             ],
             points.iter().map(row).collect(),
         ),
+        relative: Vec::new(),
         charts: vec![
             Chart {
                 title: "by buffer, %".to_owned(),

@@ -230,6 +230,7 @@ fn judge_short(setting: &Setting, outcomes: &Outcomes) -> Answer {
             ],
             rows.to_vec(),
         ),
+        relative: Vec::new(),
         charts: vec![Chart {
             title: "queueing delay with a long flow, ms".to_owned(),
             x: outcomes.of("own-own").time(),

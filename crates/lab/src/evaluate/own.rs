@@ -113,6 +113,7 @@ fn judge_fairness(setting: &Setting, outcomes: &Outcomes) -> Answer {
                 })
                 .collect(),
         ),
+        relative: Vec::new(),
         charts: vec![Chart {
             title: "goodput, Mbit/s, when one joins another".to_owned(),
             x: joining.time(),
@@ -250,6 +251,7 @@ fn judge_rtt(setting: &Setting, outcomes: &Outcomes) -> Answer {
                 })
                 .collect(),
         ),
+        relative: Vec::new(),
         charts: vec![Chart {
             title: format!("goodput, Mbit/s, 20 and {worst} ms"),
             x: outcomes.of(&format!("own-{worst}ms")).time(),

@@ -9,26 +9,7 @@ use ccplane_report::{Page, Provenance};
 
 use super::Evaluation;
 use super::question::{Answer, Question, Verdict};
-
-/// Verdicts as coloured words, and the table of contents, whose entries are sentences.
-const STYLE: &str = "\
-.verdict { display: inline-block; min-width: 84px; padding: 1px 9px; border-radius: 10px; \
-    border: 1.5px solid; font-size: 13px;
-  font-weight: 600; text-align: center; }
-.verdict.pass { color: var(--good); } .verdict.caution { color: var(--warn); } \
-.verdict.fail { color: var(--bad); }
-.verdict.unanswered { color: var(--muted); }
-.contents { list-style: none; margin: 8px 0 0; padding: 0; }
-.contents li { display: grid; grid-template-columns: 96px 1fr; gap: 2px 14px; padding: 7px 0; \
-    border-bottom: 1px solid var(--line); align-items: start; }
-.contents p { grid-column: 2; margin: 0; } .contents .verdict { justify-self: start; }
-section a { color: inherit; } h2 .verdict { margin-left: 8px; vertical-align: 2px; }
-@media screen and (max-width: 560px) {
-  main { padding: 18px 14px 48px; } h1 { font-size: 22px; }
-  .contents li { grid-template-columns: 1fr; } .contents p { grid-column: 1; }
-  section > dl { grid-template-columns: 1fr; } section > dl dd { margin-bottom: 6px; }
-}
-";
+use super::relative;
 
 /// Complaints that are listed; the rest is in the file of figures.
 const MOST_COMPLAINTS: usize = 20;
@@ -47,14 +28,14 @@ pub fn page(evaluation: &Evaluation, provenance: &Provenance) -> String {
         duration(evaluation.duration_s)
     );
     let mut page = Page::new(&format!("{} evaluated", evaluation.algorithm), &subtitle);
-    page.add_style(STYLE);
     page.enable_live();
     page.add(&overview(evaluation));
     page.add(&warnings(evaluation));
+    page.add(&relative::section(evaluation));
     for (question, answer) in worst_first(evaluation) {
         page.add(&section(question, answer));
     }
-    let again = if evaluation.datapath == "simulator" {
+    let again = if evaluation.is_simulated() {
         page.set_provenance(&provenance.build().to_string());
         "Virtual time: the same program gives the same page, to the last byte, on any number of \
          threads."
@@ -139,9 +120,18 @@ fn warnings(evaluation: &Evaluation) -> String {
     let complaints: Vec<(String, &str)> = complaints
         .map(|(question, run, what)| (format!("{question}, {run}"), what.as_str()))
         .collect();
+    let advice = match evaluation.is_simulated() {
+        true => {
+            "They are failures of the algorithm or limits of these runs: the same command gives \
+             the same results."
+        }
+        false => {
+            "Repeat these questions with --only on an idle machine before you use the answers."
+        }
+    };
     warning(
-        "The figures of some runs may be unreliable:",
-        "Ask these questions again with --only on an idle machine before you use their answers.",
+        "The results of some runs may be unreliable:",
+        advice,
         &complaints,
         MOST_COMPLAINTS,
         "evaluation.json",
@@ -244,6 +234,18 @@ mod tests {
         );
         let passed = conclusion(&evaluation(&[Verdict::Pass]));
         assert_eq!(passed, "copa: 1 pass.");
+    }
+
+    #[test]
+    fn advice_fits_the_datapath() {
+        let mut evaluation = evaluation(&[Verdict::Pass]);
+        evaluation
+            .complaints
+            .push(("aqm", "own-codel".to_owned(), "stalled".to_owned()));
+        let simulated = warnings(&evaluation);
+        assert!(!simulated.contains("idle machine") && simulated.contains("the same results"));
+        evaluation.datapath = "linux";
+        assert!(warnings(&evaluation).contains("idle machine"));
     }
 
     #[test]

@@ -5,6 +5,7 @@ use ccplane_report::chart::Chart;
 use serde::Serialize;
 
 use super::measured::Measured;
+use super::relative::RelativeResult;
 use crate::contender::Contender;
 use crate::scenario::Scenario;
 
@@ -165,6 +166,8 @@ pub struct Answer {
     pub table: Table,
     /// The picture.
     pub charts: Vec<Chart>,
+    /// Goodput and delay of runs that the reference made in the same places.
+    pub relative: Vec<RelativeResult>,
 }
 
 impl Answer {
@@ -177,6 +180,7 @@ impl Answer {
             reference: None,
             table: Table::default(),
             charts: Vec::new(),
+            relative: Vec::new(),
         }
     }
 }

@@ -5,6 +5,7 @@ use ccplane_report::chart::{Axis, Chart, ChartSeries};
 
 use super::measured::Measured;
 use super::question::{Answer, Outcomes, Place, Run, Setting, Verdict};
+use super::relative::RelativeResult;
 use super::sketch::Sketch;
 
 /// One place.
@@ -166,6 +167,14 @@ impl Sweep<'_> {
             reference: Some(self.reference.name),
             table: Table::new(headings, rows),
             charts: self.charts(setting, &places, pair),
+            relative: self
+                .cases
+                .iter()
+                .filter_map(|case| {
+                    let Pair { own, reference } = pair(case);
+                    RelativeResult::new(&case.label, self.reference.name, own, reference)
+                })
+                .collect(),
         }
     }
 

@@ -1,19 +1,19 @@
 //! Charts of a run: their lines, axes and resolution.
 
 use ccplane_report::chart::{
-    Axis, BoxPlot, Chart, ChartSeries, GREY, HoverData, Key, SeriesStyle, Width, figure, file_name,
-    keys, live,
+    Axis, CONTENDER_HUES, Chart, ChartSeries, GREY, HoverData, Key, SeriesStyle, Width, figure,
+    file_name, keys, live,
 };
 
 use super::DRAWN_FLOWS_MAX;
-use super::plane::Spot;
+use super::plane::{self, Spot};
 use super::points::{
     LINE_POINTS_MAX, Points, delay, ecdf, flow_bin_s, on_grid, rates, rises, throughput,
 };
 use super::styles::{SeriesStyles, shade};
 use crate::metrics::{Distribution, smooth};
 use crate::result::{
-    Columns, Completion, ContenderResult, RunResult, Sample, WorkloadMetrics, WorkloadSeries,
+    Completion, ContenderResult, RunResult, Sample, WorkloadMetrics, WorkloadSeries,
 };
 
 /// Number of bins on either side over which the throughput line is averaged; the CDF uses single
@@ -306,9 +306,28 @@ impl<'a> Charts<'a> {
 
     /// Goodput and delay of all seeds or repeats, as box plots.
     pub fn boxes(&self) -> String {
+        let all = self.result.contenders.iter().zip(self.spots());
+        let by_mean_delay: Vec<Spot> = all
+            .map(|(c, spot)| Spot {
+                position: (c.metrics.delay_mean_ms, c.metrics.goodput_mbit),
+                runs: c
+                    .series
+                    .each
+                    .iter()
+                    .map(|run| (run.metrics.delay_mean_ms, run.metrics.goodput_mbit))
+                    .collect(),
+                ..spot
+            })
+            .collect();
+        let picture = |title: &str, of: fn(&(f64, f64)) -> f64| {
+            let panels = plane::variation(&by_mean_delay, title, of);
+            let described = plane::description(&by_mean_delay).replace(plane::BOTH_VALUES, title);
+            let file = panels.first().map_or(String::new(), file_name);
+            figure(&panels, &described, &format!("variation-{file}"))
+        };
         row([
-            self.boxed("goodput, Mbit/s", |f| f.goodput_mbit),
-            self.boxed("mean queueing delay, ms", |f| f.delay_mean_ms),
+            picture("goodput, Mbit/s", |run| run.1),
+            picture("mean queueing delay, ms", |run| run.0),
         ])
     }
 
@@ -328,49 +347,6 @@ impl<'a> Charts<'a> {
                 .collect(),
         };
         all.map(spot).collect()
-    }
-
-    fn boxed(&self, what: &str, of: fn(&Columns) -> f64) -> String {
-        let all = || self.result.contenders.iter().zip(1u32..);
-        let values = |c: &ContenderResult| {
-            c.series
-                .each
-                .iter()
-                .map(|run| of(&run.metrics))
-                .collect::<Vec<_>>()
-        };
-        let lines = all().map(|(c, at)| ChartSeries {
-            boxes: BoxPlot::from_values(f64::from(at), values(c))
-                .into_iter()
-                .collect(),
-            ..ChartSeries::named(&c.label, 0, []).with_style(self.styles.contender(at as usize - 1))
-        });
-        let seen = Distribution::new(all().flat_map(|(c, _)| values(c)));
-        let (low, high) = seen
-            .values()
-            .first()
-            .copied()
-            .zip(seen.values().last().copied())
-            .unwrap_or((0.0, 1.0));
-        // The axis does not start at zero if all values are far from it.
-        let margin = ((high - low) * 0.1).max(high.abs() * 1e-3);
-        let from = if low > high / 2.0 { low - margin } else { 0.0 };
-        let chart = Chart {
-            title: what.to_owned(),
-            x: Axis::named(self.result.contenders.iter().map(|c| c.label.clone())),
-            y: Axis::linear("").with_range(from, high + margin),
-            lines: lines.collect(),
-            guides: Vec::new(),
-        };
-        let names: Vec<&str> = self
-            .result
-            .contenders
-            .iter()
-            .map(|c| c.label.as_str())
-            .collect();
-        let described = format!("{what} of {}", names.join(", "));
-        let file = format!("variation-{}", file_name(&chart));
-        figure(&[chart], &described, &file)
     }
 
     /// Throughput of the link.
@@ -446,21 +422,25 @@ impl<'a> Charts<'a> {
 
     /// Distributions of the bins' throughput and delay.
     pub fn distributions(&self) -> String {
-        row([
-            self.distribution(
-                "share of bins by throughput, %",
-                "throughput, Mbit/s",
-                "Mbit/s",
-                1,
-                1.0,
+        self.distribution_rows([
+            (
+                DistributionAxis {
+                    title: "share of bins by throughput, %",
+                    label: "throughput, Mbit/s",
+                    unit: "Mbit/s",
+                    digits: 1,
+                    shown_share: 1.0,
+                },
                 self.ecdfs(throughput),
             ),
-            self.distribution(
-                "share of bins by queueing delay, %",
-                "queueing delay, ms",
-                "ms",
-                2,
-                1.0,
+            (
+                DistributionAxis {
+                    title: "share of bins by queueing delay, %",
+                    label: "queueing delay, ms",
+                    unit: "ms",
+                    digits: 2,
+                    shown_share: 1.0,
+                },
                 self.ecdfs(delay),
             ),
         ])
@@ -470,36 +450,39 @@ impl<'a> Charts<'a> {
     /// would compress the rest.
     pub fn completions(&self) -> String {
         let took = |flow: &Completion| flow.took_ns as f64 / 1e6;
-        row([
-            self.distribution(
-                "share of flows by completion time, %",
-                "completion time, ms",
-                "ms",
-                3,
-                0.99,
+        self.distribution_rows([
+            (
+                DistributionAxis {
+                    title: "share of flows by completion time, %",
+                    label: "completion time, ms",
+                    unit: "ms",
+                    digits: 3,
+                    shown_share: 0.99,
+                },
                 self.completed(took),
             ),
-            self.distribution(
-                "share of flows by slowdown, %",
-                "slowdown relative to alone",
-                "×",
-                2,
-                0.99,
+            (
+                DistributionAxis {
+                    title: "share of flows by slowdown, %",
+                    label: "slowdown relative to alone",
+                    unit: "×",
+                    digits: 2,
+                    shown_share: 0.99,
+                },
                 self.completed(Completion::slowdown),
             ),
         ])
     }
 
     /// Returns the distributions of `of` for all contenders.
-    fn ecdfs(&self, of: impl Fn(&ContenderResult) -> Distribution) -> Vec<Strand> {
-        let strands = self.per_contender(|at, c| vec![self.contender_strand(at, c, ecdf(&of(c)))]);
-        strands.into_iter().flatten().collect()
+    fn ecdfs(&self, of: impl Fn(&ContenderResult) -> Distribution) -> Vec<Vec<Strand>> {
+        self.per_contender(|at, c| vec![self.contender_strand(at, c, ecdf(&of(c)))])
     }
 
     /// Returns the distributions over completed flows; with several workloads, per workload.
-    fn completed(&self, of: impl Fn(&Completion) -> f64) -> Vec<Strand> {
+    fn completed(&self, of: impl Fn(&Completion) -> f64) -> Vec<Vec<Strand>> {
         let points = |all: &[Completion]| ecdf(&Distribution::new(all.iter().map(&of)));
-        let strands = self.per_contender(|at, c| {
+        self.per_contender(|at, c| {
             if c.workloads.is_empty() {
                 return vec![self.contender_strand(at, c, points(&c.series.completed))];
             }
@@ -516,8 +499,31 @@ impl<'a> Charts<'a> {
                     events: Vec::new(),
                 };
             ended.map(strand).collect()
+        })
+    }
+
+    /// Returns charts of two distributions side by side. Contenders that do not fit one chart have
+    /// rows of their own, on the same axes.
+    fn distribution_rows(&self, both: [(DistributionAxis, Vec<Vec<Strand>>); 2]) -> String {
+        let all: Vec<usize> = (0..self.result.contenders.len()).collect();
+        let mut facets = match self.facets(false).as_slice() {
+            [_] => vec![(String::new(), all)],
+            // One chart would have two lines of the same style.
+            _ => self.facets(true),
+        };
+        // No empty charts, of contenders without completed flows.
+        facets.retain(|(_, members)| {
+            let mut series = both.iter().map(|(_, series)| series);
+            series.any(|series| {
+                let mut strands = members.iter().filter_map(|at| series.get(*at)).flatten();
+                strands.any(|strand| !strand.points.is_empty())
+            })
         });
-        strands.into_iter().flatten().collect()
+        let pictures = facets.iter().flat_map(|(title, members)| {
+            both.iter()
+                .map(|(axis, series)| axis.chart(title, members, series))
+        });
+        row(pictures)
     }
 
     /// Delays of single packets from time stamps, and from the link's log.
@@ -590,26 +596,11 @@ impl<'a> Charts<'a> {
     /// algorithm if an algorithm has several contenders. `series` has the lines of each contender.
     fn over_time(&self, about: &Row, series: &[Vec<Strand>]) -> String {
         let contenders = &self.result.contenders;
-        let apart = about.by_algorithm || contenders.len() > self.families.len();
-        let of = |name: &str| -> Vec<usize> {
+        let facets = if about.by_contender {
             let all = contenders.iter().enumerate();
-            all.filter(|(_, c)| c.algorithm == name)
-                .map(|(at, _)| at)
-                .collect()
-        };
-        let facets: Vec<(String, Vec<usize>)> = if about.by_contender {
-            contenders
-                .iter()
-                .enumerate()
-                .map(|(at, c)| (c.label.clone(), vec![at]))
-                .collect()
-        } else if apart {
-            self.families
-                .iter()
-                .map(|name| ((*name).to_owned(), of(name)))
-                .collect()
+            all.map(|(at, c)| (c.label.clone(), vec![at])).collect()
         } else {
-            vec![(self.families.join(", "), (0..contenders.len()).collect())]
+            self.facets(about.by_algorithm || contenders.len() > self.families.len())
         };
         let width = if facets.len() > 1 {
             Width::Half
@@ -660,6 +651,45 @@ impl<'a> Charts<'a> {
         row(pictures)
     }
 
+    /// Returns the title and the contenders of each chart of a row: one chart for all contenders,
+    /// or one per algorithm if there are more contenders than colours. No chart has two contenders
+    /// of the same style.
+    fn facets(&self, by_algorithm: bool) -> Vec<(String, Vec<usize>)> {
+        let contenders = &self.result.contenders;
+        let of = |name: &str| -> Vec<usize> {
+            let all = contenders.iter().enumerate();
+            let members = all.filter(|(_, c)| c.algorithm == name);
+            members.map(|(at, _)| at).collect()
+        };
+        let facets: Vec<(String, Vec<usize>)> =
+            match by_algorithm || contenders.len() > CONTENDER_HUES {
+                true => self
+                    .families
+                    .iter()
+                    .map(|name| ((*name).to_owned(), of(name)))
+                    .collect(),
+                false => vec![(self.families.join(", "), (0..contenders.len()).collect())],
+            };
+        let mut out = Vec::new();
+        for (title, members) in facets {
+            let mut parts: Vec<Vec<usize>> = vec![Vec::new()];
+            for at in members {
+                let style = self.styles.contender(at);
+                let same = |other: &usize| self.styles.contender(*other) == style;
+                if parts.last().is_some_and(|part| part.iter().any(same)) {
+                    parts.push(Vec::new());
+                }
+                parts.last_mut().into_iter().for_each(|part| part.push(at));
+            }
+            let count = parts.len();
+            out.extend(parts.into_iter().zip(1..).map(|(part, n)| match count {
+                1 => (title.clone(), part),
+                _ => (format!("{title} ({n} of {count})"), part),
+            }));
+        }
+        out
+    }
+
     fn timed(
         &self,
         title: String,
@@ -675,90 +705,95 @@ impl<'a> Charts<'a> {
             guides,
         }
     }
+}
 
-    /// Returns a chart of these distributions. The axis ends at the largest of their quantiles at
-    /// `up_to`.
-    fn distribution(
-        &self,
-        title: &str,
-        axis: &str,
-        unit: &'static str,
-        digits: usize,
-        up_to: f64,
-        all: Vec<Strand>,
-    ) -> String {
+/// Axes and names of a distribution.
+struct DistributionAxis {
+    /// Label of the vertical axis.
+    title: &'static str,
+    /// Label of the horizontal axis, and its unit in the readout.
+    label: &'static str,
+    unit: &'static str,
+    /// Decimals of the readout.
+    digits: usize,
+    /// The axis ends at the largest of the lines' quantiles at this share.
+    shown_share: f64,
+}
+
+impl DistributionAxis {
+    /// Returns the range of the horizontal axis for all lines.
+    fn range(&self, series: &[Vec<Strand>]) -> (f64, f64) {
+        let strands = || series.iter().flatten();
         let at = |points: &Points, place: usize| points.get(place).map_or(0.0, |(value, _)| *value);
-        let tops = all.iter().map(|Strand { points, .. }| {
-            at(
-                points,
-                ((points.len() as f64 * up_to).ceil() as usize).saturating_sub(1),
-            )
+        let tops = strands().map(|Strand { points, .. }| {
+            let place = (points.len() as f64 * self.shown_share).ceil() as usize;
+            at(points, place.saturating_sub(1))
         });
         let top = match tops.fold(0.0, f64::max) * 1.02 {
             top if top > 0.0 => top,
             _ => 1.0,
         };
-        let low = all
-            .iter()
+        let low = strands()
             .map(|Strand { points, .. }| at(points, points.len() / 50))
             .fold(f64::INFINITY, f64::min);
         // The axis does not start at zero if all values are far from it.
-        let from = if low.is_finite() && low > top / 2.0 {
-            low * 0.98
-        } else {
-            0.0
-        };
-        let lines = all.into_iter().map(
-            |Strand {
-                 points,
-                 key,
-                 style: look,
-                 name,
-                 ..
-             }| {
-                let inside = points
-                    .iter()
-                    .copied()
-                    .filter(|(value, _)| (from..=top).contains(value));
-                let before = points.iter().rev().find(|(value, _)| *value < from);
-                let share = before.map_or(0.0, |(_, share)| *share);
-                // The line starts at the left edge with the share of smaller values and rises at
-                // its first value. It ends at the right edge with the share of its last value.
-                let rise = inside.clone().next().map(|(value, _)| (value, share));
-                let last = inside.clone().next_back().map(|(_, share)| (top, share));
-                let begin = rise.map(|_| (from, share));
-                // Values beyond the edges, which the chart marks there.
-                let hidden = |value: Option<&(f64, f64)>| value.map(|(value, _)| *value);
-                let smallest = hidden(points.first()).filter(|value| *value < from);
-                let largest = hidden(points.last()).filter(|value| *value > top);
-                let inside: Points = smallest
-                    .zip(begin)
-                    .map(|(value, (_, share))| (value, share))
-                    .into_iter()
-                    .chain(begin)
-                    .chain(rise)
-                    .chain(inside)
-                    .chain(last)
-                    .chain(largest.zip(last).map(|(value, (_, share))| (value, share)))
-                    .collect();
-                ChartSeries {
-                    name,
-                    key: Some(key),
-                    ..ChartSeries::new("", 0, inside).with_style(look)
-                }
-            },
-        );
+        match low.is_finite() && low > top / 2.0 {
+            true => (low * 0.98, top),
+            false => (0.0, top),
+        }
+    }
+
+    /// Returns the chart of these members. `title` names them if there are charts of others.
+    fn chart(&self, title: &str, members: &[usize], series: &[Vec<Strand>]) -> String {
+        let (from, top) = self.range(series);
+        let strands = members.iter().filter_map(|at| series.get(*at)).flatten();
+        let lines = strands.map(|strand| {
+            let points = &strand.points;
+            let inside = points
+                .iter()
+                .copied()
+                .filter(|(value, _)| (from..=top).contains(value));
+            let before = points.iter().rev().find(|(value, _)| *value < from);
+            let share = before.map_or(0.0, |(_, share)| *share);
+            // The line starts at the left edge with the share of smaller values and rises at its
+            // first value. It ends at the right edge with the share of its last value.
+            let rise = inside.clone().next().map(|(value, _)| (value, share));
+            let last = inside.clone().next_back().map(|(_, share)| (top, share));
+            let begin = rise.map(|_| (from, share));
+            // Values beyond the edges, which the chart marks there.
+            let hidden = |value: Option<&(f64, f64)>| value.map(|(value, _)| *value);
+            let smallest = hidden(points.first()).filter(|value| *value < from);
+            let largest = hidden(points.last()).filter(|value| *value > top);
+            let inside: Points = smallest
+                .zip(begin)
+                .map(|(value, (_, share))| (value, share))
+                .into_iter()
+                .chain(begin)
+                .chain(rise)
+                .chain(inside)
+                .chain(last)
+                .chain(largest.zip(last).map(|(value, (_, share))| (value, share)))
+                .collect();
+            ChartSeries {
+                name: strand.name.clone(),
+                key: Some(strand.key),
+                ..ChartSeries::new("", 0, inside).with_style(strand.style)
+            }
+        });
         let chart = Chart {
-            title: title.to_owned(),
-            x: Axis::linear(axis).with_range(from, top),
+            title: match title {
+                "" => self.title.to_owned(),
+                title => format!("{title}: {}", self.title),
+            },
+            x: Axis::linear(self.label).with_range(from, top),
             y: Axis::linear("").with_range(0.0, 100.0),
             lines: lines.collect(),
             guides: Vec::new(),
         };
         let reading = HoverData {
             width: Width::Half,
-            digits: (digits, 1),
-            units: (unit, "%"),
+            digits: (self.digits, 1),
+            units: (self.unit, "%"),
             zoom_group: "",
         };
         live(&chart, &reading)

@@ -1,11 +1,14 @@
 //! Goodput over queueing delay in one chart, as in Pantheon (Yan et al., USENIX ATC 2018, figure
 //! 4).
 
-use ccplane_report::chart::{Axis, Chart, ChartSeries, figure, file_name};
+use ccplane_report::chart::{Axis, BoxPlot, CONTENDER_HUES, Chart, ChartSeries, figure, file_name};
 use ccplane_units::stats;
 
 /// Corners of a drawn ellipse; not visible at 760 pixels.
 const ELLIPSE_CORNERS: usize = 48;
+
+/// Letters that an axis with names has room for: two rows of 690 pixels.
+const AXIS_LETTERS_MAX: usize = 200;
 
 /// Point of one contender.
 #[derive(Clone, Debug, PartialEq)]
@@ -39,13 +42,18 @@ pub(crate) fn chart(spots: &[Spot]) -> Chart {
             })
         })
         .collect();
-    // Room at the right, so that no dot or ellipse is cut off by the frame.
-    let corners = around.iter().flat_map(|line| &line.points).map(|at| at.0);
-    let longest = spots.iter().map(|spot| spot.position.0).chain(corners);
+    // No dot or ellipse is cut off by the frame.
+    let corners = || around.iter().flat_map(|line| &line.points);
+    let positions = || spots.iter().map(|spot| spot.position);
+    let longest = positions().map(|at| at.0).chain(corners().map(|at| at.0));
     let end = match longest.fold(0.0, f64::max) * 1.06 {
         end if end > 0.0 => end,
         _ => 1.0,
     };
+    let heights: Vec<f64> = positions()
+        .map(|at| at.1)
+        .chain(corners().filter_map(|at| at.1))
+        .collect();
     let dots = spots.iter().map(|spot| ChartSeries {
         dots: true,
         end_label: spot.label.clone(),
@@ -55,16 +63,19 @@ pub(crate) fn chart(spots: &[Spot]) -> Chart {
     Chart {
         title: "goodput, Mbit/s".to_owned(),
         x: Axis::linear("95th percentile of the queueing delay, ms").with_range(0.0, end),
-        y: heights(spots),
+        y: axis_of(&heights),
         lines: around.into_iter().chain(dots).collect(),
         guides: Vec::new(),
     }
 }
 
+/// Both values of the chart, as its description names them.
+pub(crate) const BOTH_VALUES: &str = "goodput and queueing delay";
+
 /// Returns what the chart shows, as text.
 pub(crate) fn description(spots: &[Spot]) -> String {
     let names: Vec<&str> = spots.iter().map(|spot| spot.label.as_str()).collect();
-    format!("goodput and queueing delay of {}", names.join(", "))
+    format!("{BOTH_VALUES} of {}", names.join(", "))
 }
 
 /// Returns the name of the chart's files.
@@ -79,13 +90,48 @@ pub(crate) fn picture(spots: &[Spot]) -> String {
     figure(&[chart], &description(spots), &name)
 }
 
-/// Returns the axis of goodput.
-fn heights(spots: &[Spot]) -> Axis {
-    let all = spots
-        .iter()
-        .flat_map(|spot| spot.runs.iter().chain([&spot.position]));
-    let values: Vec<f64> = all.map(|run| run.1).collect();
-    axis_of(&values)
+/// Returns charts of one value of every contender: a box over its runs, or a dot for a single run.
+/// A panel has as many contenders as it has room for their names, and all panels have one axis.
+pub(crate) fn variation(spots: &[Spot], title: &str, of: fn(&(f64, f64)) -> f64) -> Vec<Chart> {
+    let line = |(spot, at): (&Spot, u32)| {
+        let at = f64::from(at);
+        let line = ChartSeries {
+            secondary: spot.secondary,
+            ..ChartSeries::named(&spot.label, spot.colour, [])
+        };
+        match spot.runs.len() > 1 {
+            true => ChartSeries {
+                boxes: Vec::from_iter(BoxPlot::from_values(at, spot.runs.iter().map(of))),
+                ..line
+            },
+            false => ChartSeries {
+                points: vec![(at, Some(of(&spot.position)))],
+                dots: true,
+                ..line
+            },
+        }
+    };
+    let runs = |spot| {
+        let Spot { runs, position, .. }: &Spot = spot;
+        match runs.len() > 1 {
+            true => runs.iter().map(of).collect(),
+            false => vec![of(position)],
+        }
+    };
+    let values: Vec<f64> = spots.iter().flat_map(runs).collect();
+    let y = axis_of(&values);
+    let letters = spots.iter().map(|spot| spot.label.chars().count());
+    let room = (AXIS_LETTERS_MAX / letters.max().unwrap_or(1).max(1)).clamp(2, CONTENDER_HUES);
+    let panels = spots.len().div_ceil(room).max(1);
+    let panel = |spots: &[Spot]| Chart {
+        title: title.to_owned(),
+        x: Axis::named(spots.iter().map(|spot| spot.label.clone())),
+        y: y.clone(),
+        lines: spots.iter().zip(1..).map(line).collect(),
+        guides: Vec::new(),
+    };
+    let panels = spots.chunks(spots.len().div_ceil(panels).max(1)).map(panel);
+    panels.collect()
 }
 
 /// Returns an axis for these values, which starts at zero unless all of them are far from it.
@@ -93,9 +139,12 @@ pub(crate) fn axis_of(values: &[f64]) -> Axis {
     let all = || values.iter().copied();
     let (low, high) = (all().fold(f64::MAX, f64::min), all().fold(0.0, f64::max));
     let margin = ((high - low) * 0.2).max(high * 0.01);
-    match low > high / 2.0 {
-        true => Axis::linear("").with_range((low - margin).max(0.0), high + margin),
-        false => Axis::linear(""),
+    match high > 0.0 {
+        true if low > high / 2.0 => {
+            Axis::linear("").with_range((low - margin).max(0.0), high + margin)
+        }
+        true => Axis::linear("").with_range(0.0, high * 1.05),
+        false => Axis::linear("").with_range(0.0, 1.0),
     }
 }
 
@@ -105,8 +154,8 @@ pub(crate) const PLANE_CAPTION: &str = "Up and to the left is better. For conten
     correlation.";
 
 /// Returns the points at one standard deviation from the mean in every direction, in order: the
-/// image of the unit circle under the square root of the covariance (its Cholesky factor). `None`
-/// for fewer than three runs, or if all runs are equal.
+/// image of the unit circle under the square root of the covariance (its Cholesky factor), cut off
+/// at zero. `None` for fewer than three runs, or if all runs are equal.
 fn ellipse(runs: &[(f64, f64)]) -> Option<Vec<(f64, f64)>> {
     let count = runs.len();
     if count < 3 {
@@ -130,7 +179,9 @@ fn ellipse(runs: &[(f64, f64)]) -> Option<Vec<(f64, f64)>> {
     let upright = (yy - slope * slope).max(0.0).sqrt();
     let corner = |n: usize| {
         let (sin, cos) = libm::sincos(n as f64 / ELLIPSE_CORNERS as f64 * std::f64::consts::TAU);
-        (x + across * cos, y + slope * cos + upright * sin)
+        let at = (x + across * cos, y + slope * cos + upright * sin);
+        // Neither a delay nor a goodput is negative.
+        (at.0.max(0.0), at.1.max(0.0))
     };
     Some((0..=ELLIPSE_CORNERS).map(corner).collect())
 }
@@ -162,6 +213,9 @@ mod tests {
             leans.iter().all(|(x, y)| (y - 2.0 * x).abs() < 1e-9),
             "{leans:?}"
         );
+        // Delays are not negative, although the deviation is larger than the mean.
+        let cut_off = ellipse(&[(0.1, 9.0), (0.1, 9.1), (6.0, 9.2)]).unwrap();
+        assert!(cut_off.iter().all(|p| p.0 >= 0.0) && cut_off.iter().any(|p| p.0 == 0.0));
         // One of the two coordinates is constant.
         assert!(
             ellipse(&[(3.0, 1.0), (3.0, 2.0), (3.0, 3.0)])
@@ -169,6 +223,33 @@ mod tests {
                 .iter()
                 .all(|p| p.0 == 3.0)
         );
+    }
+
+    #[test]
+    fn many_contenders_have_several_panels_with_one_axis() {
+        let spots = |count: usize, letters: usize| -> Vec<Spot> {
+            (0..count)
+                .map(|n| Spot {
+                    label: format!("{n:0letters$}"),
+                    colour: 0,
+                    secondary: false,
+                    position: (n as f64, 1.0 + n as f64),
+                    runs: Vec::new(),
+                })
+                .collect()
+        };
+        let sizes = |count, letters| -> Vec<usize> {
+            let panels = variation(&spots(count, letters), "goodput, Mbit/s", |run| run.1);
+            assert!(
+                panels
+                    .iter()
+                    .all(|panel| panel.y.range == panels[0].y.range)
+            );
+            panels.iter().map(|panel| panel.lines.len()).collect()
+        };
+        assert_eq!(sizes(12, 5), [12]);
+        assert_eq!(sizes(13, 5), [7, 6]);
+        assert_eq!(sizes(6, 50), [3, 3]);
     }
 
     #[test]
@@ -189,6 +270,8 @@ mod tests {
             "{text}"
         );
         assert_eq!(text.matches("<circle").count(), 2);
+        // The axes include all of the ellipse.
+        assert!(!text.contains("beyond"), "{text}");
         assert!(!text.contains("NaN"));
     }
 }

@@ -1,11 +1,11 @@
 //! Styles of lines: one hue per algorithm, shades of it for its flows, and the keys of the legend.
 
-use ccplane_report::chart::{GREY, Key, SeriesStyle, hue};
+use ccplane_report::chart::{CONTENDER_HUES, GREY, Key, SeriesStyle, hue};
 
 use crate::result::{ContenderResult, RunResult, WorkloadMetrics};
 
 /// Dashes of ccplane's lines and of native lines, indexed by the number of earlier lines of the
-/// same algorithm.
+/// same algorithm, and by the number of times that its hue is already taken.
 const DASH_VARIANTS: [&str; 3] = ["", "2 3", "9 3 2 3"];
 const NATIVE_DASH_VARIANTS: [&str; 3] = ["7 4", "4 3", "7 3 2 3"];
 /// Dashes of datagrams, which have no congestion control; drawn in grey.
@@ -61,16 +61,13 @@ impl SeriesStyles {
             } else {
                 DASH_VARIANTS
             };
+            let family = families.iter().position(|family| *family == who.family);
+            let family = family.unwrap_or(0);
+            let variant = (before + family / CONTENDER_HUES) % variants.len();
             SeriesStyle {
-                colour: hue(families
-                    .iter()
-                    .position(|family| *family == who.family)
-                    .unwrap_or(0)),
+                colour: hue(family),
                 secondary: second,
-                dashes: variants
-                    .get(before % variants.len())
-                    .copied()
-                    .unwrap_or_default(),
+                dashes: variants.get(variant).copied().unwrap_or_default(),
             }
         };
         let among = |kin: &[Option<SeriesOwner<'_>>], place: usize, who: &SeriesOwner<'_>| {
@@ -247,6 +244,18 @@ mod tests {
             colours.len() == 12 && !colours.contains(&GREY),
             "{colours:?}"
         );
+        // The hues repeat after 12 algorithms, with other dashes.
+        let result = RunResult {
+            contenders: (0..36)
+                .map(|n| contender(&format!("a{n}"), &format!("a{n}"), false, Vec::new()))
+                .collect(),
+            ..RunResult::default()
+        };
+        let looks = SeriesStyles::new(&result);
+        let styles: Vec<SeriesStyle> = (0..36).map(|at| looks.contender(at)).collect();
+        for (at, style) in styles.iter().enumerate() {
+            assert!(!styles[..at].contains(style), "{at}: {style:?}");
+        }
     }
 
     #[test]

@@ -13,6 +13,9 @@ const SAME_REAL: f64 = 0.02;
 /// Maximum number of sentences; more contenders are summarised.
 const SENTENCES_MAX: usize = 4;
 
+/// Maximum number of names of equally good contenders in a sentence, besides the number of others.
+const NAMES_MAX: usize = 4;
+
 /// A contender as it is compared.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Candidate {
@@ -185,7 +188,7 @@ fn summary(all: &[Candidate]) -> Vec<String> {
     let as_short = |c: &&Candidate| c.delay.ratio(&least.delay, c.same).is_none();
     let names = |chosen: Vec<&Candidate>| -> String {
         let names: Vec<&str> = chosen.iter().map(|c| c.name.as_str()).collect();
-        names.join(", ")
+        first_names(&names, NAMES_MAX)
     };
     vec![format!(
         "Highest goodput: {} ({:.1} Mbit/s). Shortest mean queueing delay: {} ({}).",
@@ -194,6 +197,16 @@ fn summary(all: &[Candidate]) -> Vec<String> {
         names(delivered().filter(as_short).collect()),
         ccplane_report::html::milliseconds(least.delay.value)
     )]
+}
+
+/// Joins names; of more than `most`, the first ones and the number of the others.
+pub(crate) fn first_names(names: &[&str], most: usize) -> String {
+    match names.get(..most) {
+        Some(first) if names.len() > most + 1 => {
+            format!("{} and {} others", first.join(", "), names.len() - most)
+        }
+        _ => names.join(", "),
+    }
 }
 
 /// Renders sentences above a page's first section; `note` says how far they hold.
@@ -350,6 +363,12 @@ mod tests {
         assert_eq!(
             sentences(all),
             ["Highest goodput: a6 (86.0 Mbit/s). Shortest mean queueing delay: a1 (1.0 ms)."]
+        );
+        let all = (1..=9).map(|n| contender(&format!("a{n}"), 80.0, 1.0, None));
+        let sentence = sentences(all.collect()).remove(0);
+        assert!(
+            sentence.starts_with("Highest goodput: a1, a2, a3, a4 and 5 others (80.0 Mbit/s)."),
+            "{sentence}"
         );
     }
 }

@@ -48,15 +48,20 @@ pub(super) struct Layout {
 
 /// Size of still pictures: panels stacked vertically.
 const STILL_SIZE: (f64, f64) = (760.0, 150.0);
-/// Plot height of panels with labels next to points, which need room.
+/// Plot height of panels with labels next to points, which need room: with up to 12 labels, for
+/// each further label, and at most.
 const LABELLED_HEIGHT: f64 = 260.0;
+const LABEL_HEIGHT: f64 = 10.0;
+const LABELLED_HEIGHT_MAX: f64 = 520.0;
 
 /// Returns the width of a still picture and the height of its plots.
 pub(super) fn still_size(charts: &[Chart]) -> (f64, f64) {
     let lines = charts.iter().flat_map(|chart| &chart.lines);
     let labelled = lines.filter(|line| !line.end_label.is_empty()).count();
+    let further = labelled.saturating_sub(12) as f64;
+    let height = (LABELLED_HEIGHT + further * LABEL_HEIGHT).min(LABELLED_HEIGHT_MAX);
     match labelled > 1 {
-        true => (STILL_SIZE.0, LABELLED_HEIGHT),
+        true => (STILL_SIZE.0, height),
         false => STILL_SIZE,
     }
 }
@@ -477,22 +482,13 @@ fn marks(out: &mut String, line: &ChartSeries, x: &Scale, y: &Scale, layout: &La
         let Some((across, down)) = x.unbounded(at).zip(y.unbounded(value)) else {
             continue;
         };
-        let turn = match () {
-            () if y.position(value).is_none() => {
-                if down < top {
-                    0
-                } else {
-                    180
-                }
-            }
-            () if x.position(at).is_none() => {
-                if across > right {
-                    90
-                } else {
-                    270
-                }
-            }
-            () => continue,
+        let (beyond_x, beyond_y) = (x.position(at).is_none(), y.position(value).is_none());
+        let turn = match (beyond_x, beyond_y) {
+            (_, true) if down < top => 0,
+            (_, true) => 180,
+            (true, false) if across > right => 90,
+            (true, false) => 270,
+            (false, false) => continue,
         };
         let (across, down) = (across.clamp(left, right), down.clamp(top, bottom));
         let near = |(x, y): &(f64, f64)| libm::hypot(x - across, y - down) < MARKS_APART;
@@ -505,7 +501,7 @@ fn marks(out: &mut String, line: &ChartSeries, x: &Scale, y: &Scale, layout: &La
             Surface::Live => format!(
                 " data-at=\"{:.5}\"{}",
                 (across - left) / (right - left),
-                live::of(line)
+                live::key_attribute(line)
             ),
             _ => String::new(),
         };
@@ -533,7 +529,7 @@ fn draw(out: &mut String, line: &ChartSeries, x: &Scale, y: &Scale, layout: &Lay
     }
     let mut dots = String::new();
     if line.dots {
-        for (at, height) in dots_of(line, x, y) {
+        for (at, height) in points_inside(line, x, y) {
             let _ = write!(
                 dots,
                 "<circle class=\"{fill}\" cx=\"{}\" cy=\"{}\" r=\"3\"/>",
@@ -590,7 +586,7 @@ fn draw(out: &mut String, line: &ChartSeries, x: &Scale, y: &Scale, layout: &Lay
 }
 
 /// Returns the coordinates of the points inside the axes.
-fn dots_of(line: &ChartSeries, x: &Scale, y: &Scale) -> impl Iterator<Item = (f64, f64)> {
+fn points_inside(line: &ChartSeries, x: &Scale, y: &Scale) -> impl Iterator<Item = (f64, f64)> {
     line.points.iter().filter_map(|(at, value)| {
         x.position(*at)
             .zip(value.and_then(|value| y.position(value)))
@@ -599,7 +595,7 @@ fn dots_of(line: &ChartSeries, x: &Scale, y: &Scale) -> impl Iterator<Item = (f6
 
 /// Draws the labels next to the last points of lines.
 fn end_labels(out: &mut String, chart: &Chart, (x, y): (&Scale, &Scale), layout: &Layout) {
-    let last = |line: &ChartSeries| dots_of(line, x, y).last();
+    let last = |line: &ChartSeries| points_inside(line, x, y).last();
     let labelled: Vec<((f64, f64), &str)> = chart
         .lines
         .iter()
@@ -607,7 +603,7 @@ fn end_labels(out: &mut String, chart: &Chart, (x, y): (&Scale, &Scale), layout:
         .filter_map(|line| Some((last(line)?, line.end_label.as_str())))
         .collect();
     let dotted = chart.lines.iter().filter(|line| line.dots);
-    let dots: Vec<(f64, f64)> = dotted.flat_map(|line| dots_of(line, x, y)).collect();
+    let dots: Vec<(f64, f64)> = dotted.flat_map(|line| points_inside(line, x, y)).collect();
     let (left, right) = x.bounds();
     let (top, bottom) = y.bounds();
     let placed = labels::place(&labelled, &dots, (left, top, right, bottom));

@@ -11,7 +11,7 @@ const GAP: f64 = 7.0;
 /// Half the size of a dot, with some room around it.
 const DOT: f64 = 4.0;
 /// Distances that are tried for labels without room next to their point.
-const FAR_DISTANCES: [f64; 5] = [18.0, 32.0, 46.0, 60.0, 80.0];
+const FAR_DISTANCES: [f64; 9] = [18.0, 32.0, 46.0, 60.0, 80.0, 110.0, 145.0, 185.0, 230.0];
 
 /// Rectangle: left, top, right, bottom.
 pub(super) type Rect = (f64, f64, f64, f64);
@@ -60,6 +60,13 @@ pub(super) fn place(
                 (x - side - wide, y + up),
                 (x - wide / 2.0, y - by),
                 (x - wide / 2.0, y + by + 4.0),
+                // Steeper and flatter directions, for points near a corner.
+                (x + by * 0.3, y - by),
+                (x + by * 0.3, y + by),
+                (x + by, y - by * 0.4),
+                (x + by, y + by * 0.4),
+                (x - by * 0.3 - wide, y + by),
+                (x - by - wide, y + by * 0.4),
             ]
             .map(|at| (at, true))
         });

@@ -94,7 +94,7 @@ pub(super) fn lines(out: &mut String, chart: &Chart, top: f64, layout: &Layout) 
     let (left, above) = layout.corner();
     let fine = |at: f64, from: f64| ((at - from) * UNIT_PARTS).round() as i64;
     for line in &chart.lines {
-        let of = of(line);
+        let key = key_attribute(line);
         let dashes = match line.dashes {
             "" => String::new(),
             dashes => format!("stroke-dasharray: {dashes}"),
@@ -112,17 +112,18 @@ pub(super) fn lines(out: &mut String, chart: &Chart, top: f64, layout: &Layout) 
             (dashes, shade) => format!(" style=\"{dashes}; {shade}\""),
         };
         if line.area {
-            areas(out, line, of.as_str(), |at, value| {
+            areas(out, line, &key, |at, value| {
                 Some((fine(x.position(at)?, left), fine(y.position(value)?, above)))
             });
         }
         let thin = if line.thin { " thin" } else { "" };
+        let events = if line.events { " data-events" } else { "" };
         let places = clipped(line, &x, &y)
             .into_iter()
             .map(|place| place.map(|(x, y)| (fine(x, left), fine(y, above))));
         let _ = writeln!(
             out,
-            "<path class=\"line {}{thin}\"{of}{style} data-name=\"{}\" d=\"{}\"/>",
+            "<path class=\"line {}{thin}\"{key}{events}{style} data-name=\"{}\" d=\"{}\"/>",
             class(line),
             escape(line.shown_name()),
             path(places)
@@ -131,17 +132,17 @@ pub(super) fn lines(out: &mut String, chart: &Chart, top: f64, layout: &Layout) 
     *out += "</svg>\n";
 }
 
-/// Returns the attribute that names the key of a line.
-pub(super) fn of(line: &ChartSeries) -> String {
+/// Returns the attribute with the index of the key that hides a line.
+pub(super) fn key_attribute(line: &ChartSeries) -> String {
     line.key
-        .map_or(String::new(), |of| format!(" data-of=\"{of}\""))
+        .map_or(String::new(), |key| format!(" data-of=\"{key}\""))
 }
 
 /// Draws the area between zero and each unbroken part of a line.
 fn areas(
     out: &mut String,
     line: &ChartSeries,
-    of: &str,
+    key: &str,
     place: impl Fn(f64, f64) -> Option<(i64, i64)>,
 ) {
     for part in line.points.split(|(_, value)| value.is_none()) {
@@ -155,7 +156,7 @@ fn areas(
         let around = path(around.filter(Option::is_some));
         let _ = writeln!(
             out,
-            "<path class=\"area f{}\" style=\"{AREA_STYLE}\"{of} d=\"{around}z\"/>",
+            "<path class=\"area f{}\" style=\"{AREA_STYLE}\"{key} d=\"{around}z\"/>",
             line.colour % PALETTE_COLOURS
         );
     }
@@ -272,7 +273,7 @@ mod tests {
         strokes.lines.push(line);
         let html = live(&strokes, &HoverData::default());
         assert!(
-            html.contains("data-name=\"lost\" d=\"M8340 23000l0 -2300M"),
+            html.contains(" data-events data-name=\"lost\" d=\"M8340 23000l0 -2300M"),
             "{html}"
         );
     }

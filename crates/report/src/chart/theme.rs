@@ -6,13 +6,16 @@ use std::fmt::Write;
 /// readers.
 pub const PALETTE_COLOURS: usize = 13;
 
+/// Number of distinct colours of contenders: the palette without [`GREY`].
+pub const CONTENDER_HUES: usize = PALETTE_COLOURS - 1;
+
 /// Palette index of grey, for lines that are no contender's: capacity, datagrams.
 pub const GREY: usize = 5;
 
-/// Returns the palette index of the `n`th contender or algorithm, which is never [`GREY`]. Twelve
-/// in a row are distinct.
+/// Returns the palette index of the `n`th contender or algorithm, which is never [`GREY`].
+/// [`CONTENDER_HUES`] in a row are distinct.
 pub const fn hue(n: usize) -> usize {
-    let hue = n % (PALETTE_COLOURS - 1);
+    let hue = n % CONTENDER_HUES;
     if hue < GREY { hue } else { hue + 1 }
 }
 
