@@ -18,7 +18,6 @@ mod file;
 pub mod plan;
 mod seeds;
 mod shipped;
-mod single_link;
 mod stamps;
 mod toml_file;
 mod topology;
@@ -39,7 +38,6 @@ pub use cellular::Cellular;
 pub use contender::{BadContender, Contender};
 pub use seeds::{BadSeeds, Seeds};
 pub use shipped::shipped;
-pub use single_link::{Capacity, SingleLink};
 pub use stamps::{JitterShape, StampErrors};
 pub use toml_file::{
     FileError, ParsedValue, Problem, SourceText, SpannedValue, ToSpan, ValueOrList, suggestions,
