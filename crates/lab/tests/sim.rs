@@ -10,7 +10,7 @@ use ccplane_lab::{Error, NoProgress, Sim, run as run_in, run_keeping};
 use ccplane_sim::{SimError, SimOptions, Simulation};
 use ccplane_units::stats::mean;
 
-use crate::common::{options, scenario, simulate};
+use crate::common::{options, scenario, simulate, try_run};
 
 const DUMBBELL: &str = r#"
 contenders = ["reno", "native:reno", "native:cubic"]
@@ -95,17 +95,7 @@ fn results_do_not_depend_on_threads_or_repetition() {
             .replace("\"10s\"", "\"2s\"")
             .replace("rtt =", "loss = \"0.1%\"\nrtt ="),
     );
-    let run = |seeds: &str, threads| {
-        let options = options(seeds.parse().unwrap(), threads);
-        run_in(
-            &Sim::default(),
-            &scenario,
-            &Registry::builtin(),
-            &options,
-            &NoProgress,
-        )
-        .unwrap()
-    };
+    let run = |seeds: &str, threads| try_run(&scenario, seeds.parse().unwrap(), threads).unwrap();
     let summary = |mut result: RunResult| {
         result
             .contenders
@@ -363,13 +353,7 @@ fn higher_bands_take_the_link() {
 fn a_trace_without_flows_is_refused() {
     let mut scenario = scenario(DUMBBELL);
     scenario.workloads[0].kind = ccplane_lab::scenario::WorkloadKind::Trace { flows: Vec::new() };
-    let run = run_in(
-        &Sim::default(),
-        &scenario,
-        &Registry::builtin(),
-        &options(Seeds::one(1), 1),
-        &NoProgress,
-    );
+    let run = try_run(&scenario, Seeds::one(1), 1);
     let Err(Error::Scenario(problem)) = run else {
         panic!("{run:?}")
     };
@@ -521,13 +505,7 @@ fn events_change_the_link() {
 }
 
 fn problem(text: &str) -> (usize, String) {
-    match run_in(
-        &Sim::default(),
-        &scenario(text),
-        &Registry::builtin(),
-        &options(Seeds::one(1), 1),
-        &NoProgress,
-    ) {
+    match try_run(&scenario(text), Seeds::one(1), 1) {
         Err(Error::Scenario(problem)) => (
             problem.line(),
             format!("{}; {}", problem.message(), problem.fix().unwrap_or("")),
@@ -662,15 +640,9 @@ fn workloads_whose_packets_take_no_time_are_refused_at_reading() {
 fn algorithms_that_do_not_exist_are_refused() {
     let with = |name: &str| {
         let scenario = scenario(&DUMBBELL.replace("\"reno\"", &format!("{name:?}")));
-        run_in(
-            &Sim::default(),
-            &scenario,
-            &Registry::builtin(),
-            &options(Seeds::one(1), 1),
-            &NoProgress,
-        )
-        .unwrap_err()
-        .to_string()
+        try_run(&scenario, Seeds::one(1), 1)
+            .unwrap_err()
+            .to_string()
     };
     assert!(with("native:cubik").contains("did you mean `cubic`?"));
     assert!(with("renoo").contains("reno"));
@@ -949,13 +921,7 @@ fn only_hosts_that_flows_send_to_conceal_losses() {
     let problem = |line: &str| {
         let text = concealing(line);
         let scenario = scenario(&text);
-        match run_in(
-            &Sim::default(),
-            &scenario,
-            &Registry::builtin(),
-            &options(scenario.seeds, 1),
-            &NoProgress,
-        ) {
+        match try_run(&scenario, scenario.seeds, 1) {
             Err(error) => error.to_string(),
             Ok(_) => panic!("{line} runs"),
         }
