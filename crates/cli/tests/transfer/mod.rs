@@ -426,16 +426,9 @@ fn absent_failing_and_vanishing_receivers_are_reported() {
 
     let out = folder.path("out");
     let stopped = Receiver::start(&["--out", &out]);
-    let sender = command(&[
-        "send",
-        &stopped.address,
-        "--bytes",
-        "1GB",
-        "--timeout",
-        "2s",
-        "--max-rate",
-        "40mbit",
-    ]);
+    let pattern = ["--bytes", "1GB", "--timeout", "2s"];
+    let to = ["send", &stopped.address, "--max-rate", "40mbit"];
+    let sender = command(&[to, pattern].concat());
     let mut sender = { sender }.stderr(Stdio::piped()).spawn().unwrap();
     std::thread::sleep(Duration::from_millis(700));
     assert!(sender.try_wait().unwrap().is_none(), "1 GB takes longer");
@@ -514,15 +507,9 @@ fn a_transfer_survives_the_death_of_its_agent() {
             .unwrap();
         assert!(line.contains("listening"), "{line}");
         let receiver = Receiver::start(&["--out", &out, "--force"]);
-        let arguments = [
-            "send",
-            "--json",
-            "--max-rate",
-            "2mbit",
-            &receiver.address,
-            &file,
-        ];
-        let sender = command(&[&arguments, &steered[..]].concat())
+        let arguments = ["send", "--json", "--max-rate", "2mbit"];
+        let arguments = [&arguments[..], &[&receiver.address, &file]].concat();
+        let sender = command(&[&arguments[..], &steered].concat())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
@@ -714,14 +701,8 @@ fn a_receiver_that_conceals_losses_ends_the_transfer_with_the_reason() {
         }
         liar.datagrams
     });
-    let output = send(&[
-        "--json",
-        "--alg",
-        "native:cubic",
-        "--bytes",
-        "200MB",
-        &address,
-    ]);
+    let options = ["--json", "--alg", "native:cubic", "--bytes", "200MB"];
+    let output = send(&[&options[..], &[&address]].concat());
     stop.store(true, Ordering::Relaxed);
     let datagrams = receiver.join().unwrap();
     let said = said(&output);
@@ -747,16 +728,8 @@ fn a_receiver_that_answers_but_accepts_nothing_ends_the_transfer() {
     let stop = Arc::new(AtomicBool::new(false));
     let senders = [false, true].map(|reads| {
         let (address, receiver) = stalling(reads, stop.clone());
-        let arguments = [
-            "--json",
-            "send",
-            "--timeout",
-            "1s",
-            "--bytes",
-            "8MB",
-            &address,
-        ];
-        let mut sender = command(&arguments);
+        let options = ["--json", "send", "--timeout", "1s", "--bytes", "8MB"];
+        let mut sender = command(&[&options[..], &[&address]].concat());
         let sender = sender
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
