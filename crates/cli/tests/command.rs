@@ -262,7 +262,7 @@ fn a_bare_number_is_not_a_probability() {
     };
     for loss in ["1", "1.0", "\"1\"", "5"] {
         fails(
-            ccplane("run").arg(&write_file("loss.toml", &scenario(loss))),
+            ccplane("run").arg(write_file("loss.toml", &scenario(loss))),
             2,
             &["loss.toml:6", "%"],
         );

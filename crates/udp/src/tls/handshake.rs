@@ -397,7 +397,7 @@ mod tests {
 
     #[test]
     fn plain_text_after_the_hellos_is_ignored() {
-        let (mut client, mut server) = after_client_hello();
+        let (mut client, server) = after_client_hello();
         let hello = server.output(Level::Plain).to_vec();
         let end = hello.len() as u16;
         // Some of it arrives out of order.
@@ -422,7 +422,7 @@ mod tests {
 
     #[test]
     fn the_identifiers_of_both_are_under_tls() {
-        let (mut client, mut server) = after_client_hello();
+        let (mut client, server) = after_client_hello();
         for level in [Level::Plain, Level::Sealed] {
             client.receive(level, 0, server.output(level)).unwrap();
         }
